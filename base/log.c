@@ -1,0 +1,79 @@
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static atomic_int log_level = DP_LOG_INFO;
+static atomic_int log_errors;
+static atomic_int log_muted;
+static int log_rank = 0, log_ranks = 1;
+static char log_host[64] = "";
+
+void dp_log_set_level(enum dp_log_level level)
+{
+    atomic_store(&log_level, (int)level);
+}
+
+enum dp_log_level dp_log_level(void)
+{
+    return (enum dp_log_level)atomic_load(&log_level);
+}
+
+void dp_log_set_identity(int rank, int ranks, const char *host)
+{
+    log_rank = rank;
+    log_ranks = ranks;
+    (void)snprintf(log_host, sizeof(log_host), "%s", host);
+}
+
+int dp_log_errors(void)
+{
+    return atomic_load(&log_errors);
+}
+
+void dp_log_mute(int quiet)
+{
+    atomic_store(&log_muted, quiet);
+}
+
+/* "lockstep: error: " or, with several ranks, "lockstep: error: rank 3 (node7): ". */
+static int log_prefix(char *text, size_t size, enum dp_log_level level)
+{
+    static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
+
+    if (level <= DP_LOG_WARN && log_ranks > 1) {
+        return snprintf(text, size, "lockstep: %srank %d (%s): ", names[level], log_rank, log_host);
+    }
+    return snprintf(text, size, "lockstep: %s", names[level]);
+}
+
+void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
+{
+    char text[1400];
+    size_t length;
+    va_list args;
+
+    if (level == DP_LOG_ERROR) {
+        atomic_fetch_add(&log_errors, 1);
+    }
+    if ((int)level > atomic_load(&log_level) || atomic_load(&log_muted) > 0 ||
+        (level == DP_LOG_INFO && log_rank != 0)) {
+        return;
+    }
+    length = (size_t)log_prefix(text, sizeof(text), level);
+    va_start(args, format);
+    (void)vsnprintf(text + length, sizeof(text) - length - 1, format, args);
+    va_end(args);
+    length = strlen(text);
+    if (dp_log_level() >= DP_LOG_DEBUG) {
+        (void)snprintf(text + length, sizeof(text) - length - 1, " [%s:%d]", file, line);
+        length = strlen(text);
+    }
+    text[length++] = '\n';
+    if (write(STDERR_FILENO, text, length) < 0) {
+        return; /* nobody is left to be told */
+    }
+}

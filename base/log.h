@@ -1,0 +1,35 @@
+/*
+ * log.h - messages for people, on stderr.
+ *
+ * error: this run ends. warn: it goes on, worse. info: a few lines a run, rank 0 only. debug: one
+ * per object, and call trails. Lower case, no full stop. One message is one line and one write, so
+ * that lines of several ranks do not mix.
+ */
+#ifndef DP_BASE_LOG_H
+#define DP_BASE_LOG_H
+
+enum dp_log_level { DP_LOG_ERROR, DP_LOG_WARN, DP_LOG_INFO, DP_LOG_DEBUG };
+
+/* The most detailed level that is printed; at start DP_LOG_INFO. */
+void dp_log_set_level(enum dp_log_level level);
+enum dp_log_level dp_log_level(void);
+
+/* Who speaks: rank and host are added to errors and warnings when there are several ranks. The
+ * host name is copied. Applies to the whole process. */
+void dp_log_set_identity(int rank, int ranks, const char *host);
+
+/* Counts the errors logged so far by this process, so that main() can tell whether the cause of a
+ * failing status was already told. */
+int dp_log_errors(void);
+
+/* While `quiet` is above 0 errors are counted and not printed: tests provoke many. */
+void dp_log_mute(int quiet);
+
+void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#define DP_WARN(...) dp_log(DP_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)
+#define DP_INFO(...) dp_log(DP_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
+#define DP_DEBUG(...) dp_log(DP_LOG_DEBUG, __FILE__, __LINE__, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,109 @@
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In front of every block; as long as the alignment, so that what follows is aligned too. */
+union header {
+    struct {
+        size_t bytes;
+        enum dp_purpose purpose;
+    } block;
+    char pad[DP_MEM_ALIGN];
+};
+
+static atomic_llong bytes_by_purpose[DP_MEM_PURPOSE_COUNT];
+static atomic_llong live_blocks;
+static atomic_int fail_countdown;
+
+static int should_fail(void)
+{
+    if (atomic_load(&fail_countdown) == 0) {
+        return 0;
+    }
+    return atomic_fetch_sub(&fail_countdown, 1) == 1;
+}
+
+void *dp_mem_arena(enum dp_purpose purpose, size_t bytes)
+{
+    const size_t whole = (bytes + 2 * sizeof(union header) - 1) & ~(sizeof(union header) - 1);
+    union header *header;
+
+    if (should_fail() || whole < bytes) {
+        return NULL;
+    }
+    header = aligned_alloc(DP_MEM_ALIGN, whole);
+    if (header == NULL) {
+        return NULL;
+    }
+    memset(header, 0, whole);
+    header->block.bytes = bytes;
+    header->block.purpose = purpose;
+    atomic_fetch_add(&bytes_by_purpose[purpose], (long long)bytes);
+    atomic_fetch_add(&live_blocks, 1);
+    return header + 1;
+}
+
+void *dp_zalloc(size_t count, size_t size)
+{
+    if (size != 0 && count > SIZE_MAX / size) {
+        return NULL;
+    }
+    return dp_mem_arena(DP_MEM_OTHER, count * size);
+}
+
+char *dp_strdup(const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    char *copy = dp_zalloc(1, bytes);
+
+    if (copy != NULL) {
+        memcpy(copy, text, bytes);
+    }
+    return copy;
+}
+
+void dp_free(void *memory)
+{
+    union header *header = memory;
+
+    if (header == NULL) {
+        return;
+    }
+    header--;
+    atomic_fetch_sub(&bytes_by_purpose[header->block.purpose], (long long)header->block.bytes);
+    atomic_fetch_sub(&live_blocks, 1);
+    free(header);
+}
+
+const char *dp_purpose_text(enum dp_purpose purpose)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        DP_MEM_PURPOSES(X)
+#undef X
+    };
+    return (unsigned)purpose < DP_MEM_PURPOSE_COUNT ? texts[purpose] : "unknown";
+}
+
+size_t dp_mem_bytes(enum dp_purpose purpose)
+{
+    return (size_t)atomic_load(&bytes_by_purpose[purpose]);
+}
+
+size_t dp_mem_live(void)
+{
+    return (size_t)atomic_load(&live_blocks);
+}
+
+void dp_mem_count(enum dp_purpose purpose, long long bytes)
+{
+    atomic_fetch_add(&bytes_by_purpose[purpose], bytes);
+}
+
+void dp_mem_fail_nth(int nth)
+{
+    atomic_store(&fail_countdown, nth);
+}

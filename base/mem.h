@@ -1,0 +1,56 @@
+/*
+ * mem.h - all memory of the library: zeroed, counted by purpose, and made to fail by tests.
+ *
+ * Only mem.c calls the C library's allocator. Arenas of weights, gradients and activations are
+ * taken with a purpose, so that the run report can say what needs how much.
+ */
+#ifndef DP_BASE_MEM_H
+#define DP_BASE_MEM_H
+
+#include <stddef.h>
+
+#define DP_MEM_PURPOSES(X)          \
+    X(OTHER, "other")               \
+    X(WEIGHTS, "weights")           \
+    X(GRADIENTS, "gradients")       \
+    X(OPTIMIZER, "optimizer state") \
+    X(ACTIVATIONS, "activations")   \
+    X(WORKSPACE, "workspace")       \
+    X(DATA, "data")                 \
+    X(COMM, "communication")
+
+enum dp_purpose {
+#define X(name, text) DP_MEM_##name,
+    DP_MEM_PURPOSES(X)
+#undef X
+        DP_MEM_PURPOSE_COUNT
+};
+
+enum { DP_MEM_ALIGN = 64 };
+
+/* `count` zeroed elements of `size` bytes for bookkeeping. NULL when there is no memory, or when
+ * the product overflows. count * size == 0 gives a valid pointer. */
+void *dp_zalloc(size_t count, size_t size);
+
+/* An arena: zeroed, aligned to DP_MEM_ALIGN, counted under `purpose`. NULL when out of memory. */
+void *dp_mem_arena(enum dp_purpose purpose, size_t bytes);
+
+/* A copy of `text`, or NULL. */
+char *dp_strdup(const char *text);
+
+/* Releases what the functions above gave. NULL is allowed. */
+void dp_free(void *memory);
+
+const char *dp_purpose_text(enum dp_purpose purpose);
+
+/* Bytes and number of blocks that live now. */
+size_t dp_mem_bytes(enum dp_purpose purpose);
+size_t dp_mem_live(void);
+
+/* Adds (or, negative, takes away) bytes that someone else allocated, such as shared windows. */
+void dp_mem_count(enum dp_purpose purpose, long long bytes);
+
+/* Tests: the nth allocation from now fails (1: the next); 0 switches this off. */
+void dp_mem_fail_nth(int nth);
+
+#endif

@@ -1,0 +1,482 @@
+#include "base/option.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { WORD_MAX = 64 /* of a choice */ };
+
+/* ---- reading one text ---- */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static const char *skip_digits(const char *text)
+{
+    while (is_digit(*text)) {
+        text++;
+    }
+    return text;
+}
+
+/* Whether all of `text` is one decimal number; `whole`: without fraction and exponent. Stricter
+ * than strtod: no nan, no inf, no hexadecimal, no leading zeros that elsewhere mean octal. */
+static bool is_decimal(const char *text, bool whole)
+{
+    const char *first = text + (*text == '+' || *text == '-' ? 1 : 0);
+    const char *at = skip_digits(first);
+    size_t digits = (size_t)(at - first);
+
+    if (digits > 1 && *first == '0') {
+        return false;
+    }
+    if (whole) {
+        return digits > 0 && *at == '\0';
+    }
+    if (*at == '.') {
+        const char *fraction = at + 1;
+        at = skip_digits(fraction);
+        digits += (size_t)(at - fraction);
+    }
+    if (digits == 0) {
+        return false;
+    }
+    if (*at == 'e' || *at == 'E') {
+        at++;
+        at += *at == '+' || *at == '-' ? 1 : 0;
+        if (!is_digit(*at)) {
+            return false;
+        }
+        at = skip_digits(at);
+    }
+    return *at == '\0';
+}
+
+static bool is_null(const char *text)
+{
+    return strcmp(text, "null") == 0 || strcmp(text, "~") == 0;
+}
+
+static bool may_be_null(const struct dp_option *row)
+{
+    return row->kind == DP_OPTION_DOUBLE && row->initial != NULL && is_null(row->initial);
+}
+
+static bool read_number(const struct dp_option *row, const char *text, double *value)
+{
+    if (may_be_null(row) && is_null(text)) {
+        *value = (double)NAN;
+        return true;
+    }
+    if (!is_decimal(text, row->kind == DP_OPTION_INT)) {
+        return false;
+    }
+    *value = strtod(text, NULL);
+    return true;
+}
+
+/* 1 for true, 0 for false, -1 for anything else. */
+static int read_switch(const char *text)
+{
+    static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
+
+    for (int i = 0; i < (int)(sizeof(words) / sizeof(words[0])); i++) {
+        if (strcasecmp(text, words[i]) == 0) {
+            return i % 2;
+        }
+    }
+    return -1;
+}
+
+/* Copies choice `i` of "a|b|c" into `word`; false behind the last. */
+static bool choice_at(const char *choices, int i, char *word, size_t size)
+{
+    for (; i > 0; i--) {
+        choices = strchr(choices, '|');
+        if (choices == NULL) {
+            return false;
+        }
+        choices++;
+    }
+    (void)snprintf(word, size, "%.*s", (int)strcspn(choices, "|"), choices);
+    return true;
+}
+
+/* The index of a choice, or -1. Words of a switch stand for each other: yes, where on is offered. */
+static int read_choice(const char *choices, const char *text)
+{
+    const int wanted = read_switch(text);
+    char word[WORD_MAX];
+    int twin = -1;
+
+    for (int i = 0; choice_at(choices, i, word, sizeof(word)); i++) {
+        if (strcmp(word, text) == 0) {
+            return i;
+        }
+        if (wanted >= 0 && read_switch(word) == wanted) {
+            twin = i;
+        }
+    }
+    return twin;
+}
+
+/* Whether YAML could not carry the text on one line as it is: control characters, also those of
+ * Unicode that count as line ends, and the byte order mark. */
+static bool has_controls(const char *text)
+{
+    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
+        if (*c < 0x20 || *c == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0) ||
+            (c[0] == 0xe2 && c[1] == 0x80 && (c[2] == 0xa8 || c[2] == 0xa9)) ||
+            (c[0] == 0xef && c[1] == 0xbb && c[2] == 0xbf) ||
+            (c[0] == 0xef && c[1] == 0xbf && c[2] >= 0xbe)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_text(const char *text)
+{
+    return text[0] != '\0' && strlen(text) <= DP_OPTION_TEXT && !has_controls(text);
+}
+
+static bool in_range(const struct dp_option *row, double value)
+{
+    return isnan(value) ? may_be_null(row) : value >= row->low && value <= row->high;
+}
+
+/* Stores one text in the field (of a list: behind those there), whatever its range. */
+static bool store(const struct dp_option *row, void *base, const char *text)
+{
+    void *field = (char *)base + row->offset;
+    double number = 0.0;
+    int index = 0;
+
+    switch (row->kind) {
+    case DP_OPTION_INT:
+        /* The range is the row's, or int's for defaults: the cast below is defined. */
+        if (!read_number(row, text, &number) || fabs(number) > 2147483647.0) {
+            return false;
+        }
+        *(int *)field = (int)number;
+        return true;
+    case DP_OPTION_DOUBLE:
+        return read_number(row, text, (double *)field);
+    case DP_OPTION_SWITCH:
+        index = read_switch(text);
+        *(bool *)field = index == 1;
+        return index >= 0;
+    case DP_OPTION_STRING:
+        *(const char **)field = text;
+        return true;
+    case DP_OPTION_CHOICE:
+        index = read_choice(row->choices, text);
+        *(int *)field = index;
+        return index >= 0;
+    case DP_OPTION_NUMBERS: {
+        struct dp_numbers *list = field;
+        return list->count < DP_NUMBERS_MAX && read_number(row, text, &list->value[list->count++]);
+    }
+    case DP_OPTION_END:
+        break;
+    }
+    return false;
+}
+
+/* Whether the text may be stored, so that a refused one leaves the field as it was. */
+static bool accepts(const struct dp_option *row, const char *text)
+{
+    double number;
+
+    switch (row->kind) {
+    case DP_OPTION_INT:
+    case DP_OPTION_DOUBLE:
+    case DP_OPTION_NUMBERS:
+        return read_number(row, text, &number) && in_range(row, number);
+    case DP_OPTION_SWITCH:
+        return read_switch(text) >= 0;
+    case DP_OPTION_STRING:
+        return is_text(text);
+    case DP_OPTION_CHOICE:
+        return read_choice(row->choices, text) >= 0;
+    case DP_OPTION_END:
+        break;
+    }
+    return false;
+}
+
+/* ---- tables ---- */
+
+static void default_numbers(const struct dp_option *row, void *base)
+{
+    struct dp_numbers *list = (struct dp_numbers *)(void *)((char *)base + row->offset);
+    const char *at = row->initial;
+
+    list->count = 0;
+    while (*at != '\0' && list->count < DP_NUMBERS_MAX) {
+        char *end = NULL;
+        list->value[list->count++] = strtod(at, &end);
+        at = end + strspn(end, ", ");
+    }
+}
+
+void dp_option_defaults(const struct dp_option *table, void *base)
+{
+    for (const struct dp_option *row = table; row != NULL && row->kind != DP_OPTION_END; row++) {
+        if (row->initial == NULL) {
+            continue;
+        }
+        if (row->kind == DP_OPTION_NUMBERS) {
+            default_numbers(row, base);
+        } else {
+            const bool stored = store(row, base, row->initial);
+            assert(stored);
+            (void)stored;
+        }
+    }
+}
+
+const struct dp_option *dp_option_find(const struct dp_option *table, const char *name)
+{
+    for (const struct dp_option *row = table; row != NULL && row->kind != DP_OPTION_END; row++) {
+        if (strcmp(row->name, name) == 0) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+const char *dp_option_nearest(const struct dp_option *table, const char *name)
+{
+    const char *nearest = NULL;
+    int best = INT_MAX;
+
+    for (const struct dp_option *row = table; row != NULL && row->kind != DP_OPTION_END; row++) {
+        const int distance = dp_edit_distance(name, row->name);
+        if (distance < best && dp_looks_like(name, row->name)) {
+            best = distance;
+            nearest = row->name;
+        }
+    }
+    return nearest;
+}
+
+void dp_option_describe(const struct dp_option *row, char *text, size_t size)
+{
+    char word[WORD_MAX];
+    size_t used;
+
+    text[0] = '\0';
+    switch (row->kind) {
+    case DP_OPTION_INT:
+        (void)snprintf(text, size, "an integer from %.10g to %.10g", row->low, row->high);
+        break;
+    case DP_OPTION_DOUBLE:
+        (void)snprintf(text, size, "a number from %.10g to %.10g%s", row->low, row->high,
+                       may_be_null(row) ? ", or null" : "");
+        break;
+    case DP_OPTION_SWITCH:
+        (void)snprintf(text, size, "true or false");
+        break;
+    case DP_OPTION_STRING:
+        (void)snprintf(text, size, "a text");
+        break;
+    case DP_OPTION_CHOICE:
+        (void)snprintf(text, size, "%s", strchr(row->choices, '|') != NULL ? "one of " : "");
+        for (int i = 0; choice_at(row->choices, i, word, sizeof(word)); i++) {
+            used = strlen(text);
+            (void)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", word);
+        }
+        break;
+    case DP_OPTION_NUMBERS:
+        (void)snprintf(text, size, "a list of numbers from %.10g to %.10g", row->low, row->high);
+        break;
+    case DP_OPTION_END:
+        break;
+    }
+}
+
+bool dp_option_holds(const struct dp_option *row, const void *base)
+{
+    const void *field = (const char *)base + row->offset;
+    const struct dp_numbers *list;
+
+    switch (row->kind) {
+    case DP_OPTION_INT:
+        return in_range(row, *(const int *)field);
+    case DP_OPTION_DOUBLE:
+        return in_range(row, *(const double *)field);
+    case DP_OPTION_STRING:
+        return is_text(*(const char *const *)field);
+    case DP_OPTION_NUMBERS:
+        list = field;
+        for (int i = 0; i < list->count; i++) {
+            if (!in_range(row, list->value[i])) {
+                return false;
+            }
+        }
+        return true;
+    case DP_OPTION_SWITCH:
+    case DP_OPTION_CHOICE:
+    case DP_OPTION_END:
+        break;
+    }
+    return true;
+}
+
+/* ---- values in, values out ---- */
+
+/* Writes "expected an integer from 1 to 100, found 'abc'"; long texts are cut. */
+static dp_status say_expected(const struct dp_option *row, const char *found, char *problem,
+                              size_t size)
+{
+    enum { SHOWN = 60 };
+    char expected[256];
+    size_t length = strlen(found);
+
+    dp_option_describe(row, expected, sizeof(expected));
+    if (row->kind == DP_OPTION_STRING && length > DP_OPTION_TEXT) {
+        (void)snprintf(expected, sizeof(expected), "a text of at most %d bytes", DP_OPTION_TEXT);
+    } else if (row->kind == DP_OPTION_STRING && length > 0) {
+        (void)snprintf(expected, sizeof(expected), "a text without control characters");
+    }
+    if (length == 0) {
+        (void)snprintf(problem, size, "expected %s, found nothing", expected);
+        return DP_ERR_CONFIG;
+    }
+    if (length > SHOWN) {
+        length = SHOWN;
+        while (((unsigned char)found[length] & 0xc0) == 0x80) {
+            length--; /* never half a character of UTF-8 */
+        }
+    }
+    (void)snprintf(problem, size, "expected %s, found '%.*s%s'", expected, (int)length, found,
+                   found[length] != '\0' ? "..." : "");
+    return DP_ERR_CONFIG;
+}
+
+dp_status dp_option_apply(const struct dp_option *row, void *base, const char *const *texts,
+                          int count, char *problem, size_t problem_size)
+{
+    char expected[256];
+
+    if (row->kind == DP_OPTION_NUMBERS ? count > DP_NUMBERS_MAX : count != 1) {
+        dp_option_describe(row, expected, sizeof(expected));
+        (void)snprintf(problem, problem_size, "expected %s, found %d values", expected, count);
+        return DP_ERR_CONFIG;
+    }
+    for (int i = 0; i < count; i++) {
+        if (!accepts(row, texts[i])) {
+            return say_expected(row, texts[i], problem, problem_size);
+        }
+    }
+    if (row->kind == DP_OPTION_NUMBERS) {
+        ((struct dp_numbers *)(void *)((char *)base + row->offset))->count = 0;
+    }
+    for (int i = 0; i < count; i++) {
+        if (!store(row, base, texts[i])) {
+            return say_expected(row, texts[i], problem, problem_size);
+        }
+    }
+    return DP_OK;
+}
+
+/* The shortest decimal that reads back as the same bits. */
+static void print_number(double value, char *text, size_t size)
+{
+    if (isnan(value)) {
+        (void)snprintf(text, size, "null");
+        return;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(text, size, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) {
+            return;
+        }
+    }
+}
+
+/* Whether YAML reads the word as text without quotes, in flow style too. */
+static bool is_plain(const char *text)
+{
+    static const char *const taken[] = {"y", "n", "null"};
+    const size_t length = strlen(text);
+
+    if (!isalpha((unsigned char)text[0]) && text[0] != '/' && text[0] != '_') {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
+        if (strcasecmp(text, taken[i]) == 0) {
+            return false;
+        }
+    }
+    return read_switch(text) < 0 && text[length - 1] != ':' &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:+=@-") ==
+               length;
+}
+
+static void print_text(const char *value, char *text, size_t size)
+{
+    size_t used = 0;
+
+    if (is_plain(value)) {
+        (void)snprintf(text, size, "%s", value);
+        return;
+    }
+    if (size < 2 * strlen(value) + 3) {
+        text[0] = '\0';
+        return;
+    }
+    text[used++] = '"';
+    for (; *value != '\0'; value++) {
+        if (*value == '"' || *value == '\\') {
+            text[used++] = '\\';
+        }
+        text[used++] = *value;
+    }
+    text[used++] = '"';
+    text[used] = '\0';
+}
+
+void dp_option_print(const struct dp_option *row, const void *base, char *text, size_t size)
+{
+    const void *field = (const char *)base + row->offset;
+    const struct dp_numbers *list = field;
+
+    switch (row->kind) {
+    case DP_OPTION_INT:
+        (void)snprintf(text, size, "%d", *(const int *)field);
+        break;
+    case DP_OPTION_DOUBLE:
+        print_number(*(const double *)field, text, size);
+        break;
+    case DP_OPTION_SWITCH:
+        (void)snprintf(text, size, "%s", *(const bool *)field ? "true" : "false");
+        break;
+    case DP_OPTION_STRING:
+        print_text(*(const char *const *)field, text, size);
+        break;
+    case DP_OPTION_CHOICE:
+        (void)choice_at(row->choices, *(const int *)field, text, size);
+        break;
+    case DP_OPTION_NUMBERS:
+        (void)snprintf(text, size, "[");
+        for (int i = 0; i < list->count; i++) {
+            char number[32];
+            const size_t used = strlen(text);
+            print_number(list->value[i], number, sizeof(number));
+            (void)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", number);
+        }
+        (void)snprintf(text + strlen(text), size - strlen(text), "]");
+        break;
+    case DP_OPTION_END:
+        break;
+    }
+}

@@ -1,0 +1,109 @@
+/*
+ * option.h - options as tables: one row declares a key's name, type, range, default and help.
+ *
+ * The same rows serve model.cfg, --set, DP_* variables, --print-config, --help and error messages.
+ * A table ends with a row of zeros. Offsets point into the struct that the table fills; strings in
+ * it are borrowed from whoever calls dp_option_apply(), or static (defaults).
+ */
+#ifndef DP_BASE_OPTION_H
+#define DP_BASE_OPTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+enum dp_option_kind {
+    DP_OPTION_END,
+    DP_OPTION_INT,    /* int */
+    DP_OPTION_DOUBLE, /* double; "null" gives NaN where the default is "null" */
+    DP_OPTION_SWITCH, /* bool: true false on off yes no */
+    DP_OPTION_STRING, /* const char * */
+    DP_OPTION_CHOICE, /* int: which of "a|b|c", from 0 */
+    DP_OPTION_NUMBERS /* struct dp_numbers: a list; a single number is a list of one */
+};
+
+enum {
+    DP_NUMBERS_MAX = 16,
+    DP_OPTION_TEXT = 1000,                     /* longest text of a DP_OPTION_STRING, in bytes */
+    DP_OPTION_PRINTED = 2 * DP_OPTION_TEXT + 3 /* what dp_option_print() needs at most */
+};
+
+struct dp_numbers {
+    double value[DP_NUMBERS_MAX];
+    int count;
+};
+
+struct dp_option {
+    const char *name;
+    enum dp_option_kind kind;
+    size_t offset;
+    const char *initial; /* the default, as text; lists "a,b"; NULL: the key is required */
+    double low, high;    /* range, both included; for each number of a list */
+    const char *choices; /* DP_OPTION_CHOICE: "auto|on|off" */
+    const char *help;    /* one line */
+};
+
+/* Offset of a field; does not compile unless the field has exactly the type `ctype`. */
+#define DP_FIELD(type, field, ctype) \
+    (offsetof(type, field) + 0 * sizeof(_Generic(((type *)0)->field, ctype : 0))) /* NOLINT */
+
+/* clang-format off */
+#define DP_ROW(type, field, kind, ctype, initial, low, high, choices, help) \
+    {#field, kind, DP_FIELD(type, field, ctype), initial, low, high, choices, help}
+#define DP_INT(type, field, initial, low, high, help) \
+    DP_ROW(type, field, DP_OPTION_INT, int, initial, low, high, NULL, help)
+#define DP_DOUBLE(type, field, initial, low, high, help) \
+    DP_ROW(type, field, DP_OPTION_DOUBLE, double, initial, low, high, NULL, help)
+#define DP_SWITCH(type, field, initial, help) \
+    DP_ROW(type, field, DP_OPTION_SWITCH, bool, initial, 0, 1, NULL, help)
+#define DP_STRING(type, field, initial, help) \
+    DP_ROW(type, field, DP_OPTION_STRING, const char *, initial, 0, 0, NULL, help)
+#define DP_CHOICE(type, field, initial, choices, help) \
+    DP_ROW(type, field, DP_OPTION_CHOICE, int, initial, 0, 0, choices, help)
+#define DP_NUMBERS(type, field, initial, low, high, help) \
+    DP_ROW(type, field, DP_OPTION_NUMBERS, struct dp_numbers, initial, low, high, NULL, help)
+/* clang-format on */
+
+/* Fills every field of the table with its default; required ones are left as they are. */
+void dp_option_defaults(const struct dp_option *table, void *base);
+
+/* The row with that name, or NULL. `table` may be NULL. */
+const struct dp_option *dp_option_find(const struct dp_option *table, const char *name);
+
+/* The name in the table that `name` may be a misspelling of, or NULL. `table` may be NULL. */
+const char *dp_option_nearest(const struct dp_option *table, const char *name);
+
+/* Writes what the row accepts: "an integer from 1 to 100", "one of auto, on, off". */
+void dp_option_describe(const struct dp_option *row, char *text, size_t size);
+
+/* Whether the field's value lies in the row's range. A default may lie outside: it then means
+ * "not given" (0 for a stride that follows the window, say), and is not printed. */
+bool dp_option_holds(const struct dp_option *row, const void *base);
+
+/*
+ * Reads texts[0..count) into the field of `row` in the struct at `base`. Every kind but
+ * DP_OPTION_NUMBERS wants count 1. Strings are stored as given, not copied.
+ *
+ *   problem  out  when the result is not DP_OK: one line that says what was expected and what was
+ *                 found ("expected an integer from 1 to 100, found 'abc'"); nothing is logged
+ *
+ * Numbers are decimal: nan, inf, octal, hexadecimal and trailing text are refused. A choice that
+ * offers on or true also takes the other words of a switch. Texts are not empty, at most
+ * DP_OPTION_TEXT bytes, and without control characters.
+ * Errors: DP_ERR_CONFIG.
+ */
+DP_CHECKED dp_status dp_option_apply(const struct dp_option *row, void *base,
+                                     const char *const *texts, int count, char *problem,
+                                     size_t problem_size);
+
+/* Writes the field's value as it would stand in YAML flow style ("[0.286, 0.5]", "true", "sgd",
+ * quoted where YAML needs it): reading it back gives the same value, to the bit. */
+void dp_option_print(const struct dp_option *row, const void *base, char *text, size_t size);
+
+/* The edit distance of two words, with swaps of neighbours counted once (Damerau 1964), and
+ * whether `word` is near enough to `known` to be a misspelling of it. */
+int dp_edit_distance(const char *a, const char *b);
+bool dp_looks_like(const char *word, const char *known);
+
+#endif

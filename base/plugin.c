@@ -1,0 +1,144 @@
+#include "base/plugin.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+const struct dp_plugin *dp_plugin_at(const struct dp_plugin_family *family, int i)
+{
+    if (i < 0 || i >= family->count + family->added_count) {
+        return NULL;
+    }
+    return i < family->count ? family->rows[i] : family->added[i - family->count];
+}
+
+const struct dp_plugin *dp_plugin_find(const struct dp_plugin_family *family, const char *name,
+                                       size_t length)
+{
+    const struct dp_plugin *plugin;
+
+    for (int i = 0; (plugin = dp_plugin_at(family, i)) != NULL; i++) {
+        if (strlen(plugin->name) == length && memcmp(plugin->name, name, length) == 0) {
+            return plugin;
+        }
+    }
+    return NULL;
+}
+
+const char *dp_plugin_nearest(const struct dp_plugin_family *family, const char *name)
+{
+    const struct dp_plugin *plugin;
+    const char *nearest = NULL;
+    int best = INT_MAX;
+
+    for (int i = 0; (plugin = dp_plugin_at(family, i)) != NULL; i++) {
+        const int distance = dp_edit_distance(name, plugin->name);
+        if (distance < best && dp_looks_like(name, plugin->name)) {
+            best = distance;
+            nearest = plugin->name;
+        }
+    }
+    return nearest;
+}
+
+/* Writes "unknown strategy 'rnig' (did you mean 'ring'?)". */
+static void say_unknown(const struct dp_plugin_family *family, const char *name, size_t length,
+                        char *problem, size_t size)
+{
+    char word[64];
+    const char *nearest;
+
+    (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 63 ? length : 63), name);
+    nearest = dp_plugin_nearest(family, word);
+    if (nearest != NULL) {
+        (void)snprintf(problem, size, "unknown %s '%s' (did you mean '%s'?)", family->noun, word,
+                       nearest);
+        return;
+    }
+    (void)snprintf(problem, size, "unknown %s '%s'; known are:", family->noun, word);
+    for (int i = 0; dp_plugin_at(family, i) != NULL; i++) {
+        const size_t used = strlen(problem);
+        (void)snprintf(problem + used, size - used, "%s %s", i == 0 ? "" : ",",
+                       dp_plugin_at(family, i)->name);
+    }
+}
+
+/* Reads one "key=value" into `state`. */
+static dp_status apply_pair(const struct dp_plugin *plugin, void *state, char *pair, char *problem,
+                            size_t size)
+{
+    char *equals = strchr(pair, '=');
+    const struct dp_option *row;
+    const char *value;
+    char detail[256];
+
+    if (equals == NULL) {
+        (void)snprintf(problem, size, "%s: expected key=value, found '%s'", plugin->name, pair);
+        return DP_ERR_CONFIG;
+    }
+    *equals = '\0';
+    value = equals + 1;
+    row = dp_option_find(plugin->options, pair);
+    if (row == NULL) {
+        (void)snprintf(problem, size, "%s: unknown option '%s'", plugin->name, pair);
+        return DP_ERR_CONFIG;
+    }
+    if (dp_option_apply(row, state, &value, 1, detail, sizeof(detail)) != DP_OK) {
+        (void)snprintf(problem, size, "%s: %s: %s", plugin->name, pair, detail);
+        return DP_ERR_CONFIG;
+    }
+    return DP_OK;
+}
+
+dp_status dp_plugin_create(const struct dp_plugin_family *family, const char *text,
+                           const struct dp_plugin **plugin, void **state, char *problem,
+                           size_t problem_size)
+{
+    const size_t length = strcspn(text, ":");
+    const struct dp_plugin *found = dp_plugin_find(family, text, length);
+    char *fresh, *pairs, *next;
+
+    if (found == NULL) {
+        say_unknown(family, text, length, problem, problem_size);
+        return DP_ERR_CONFIG;
+    }
+    /* The text is kept behind the state: string options point into it. */
+    fresh = dp_zalloc(1, found->state_bytes + strlen(text) + 1);
+    if (fresh == NULL) {
+        (void)snprintf(problem, problem_size, "%s: out of memory", found->name);
+        return DP_ERR_NOMEM;
+    }
+    if (found->options != NULL) {
+        dp_option_defaults(found->options, fresh);
+    }
+    pairs = fresh + found->state_bytes;
+    memcpy(pairs, text, strlen(text) + 1);
+    pairs += text[length] == ':' ? length + 1 : length;
+    for (; *pairs != '\0'; pairs = next) {
+        next = pairs + strcspn(pairs, ",");
+        if (*next != '\0') {
+            *next++ = '\0';
+        }
+        if (apply_pair(found, fresh, pairs, problem, problem_size) != DP_OK) {
+            dp_free(fresh);
+            return DP_ERR_CONFIG;
+        }
+    }
+    *plugin = found;
+    *state = fresh;
+    return DP_OK;
+}
+
+dp_status dp_plugin_add(struct dp_plugin_family *family, const struct dp_plugin *plugin)
+{
+    if (dp_plugin_find(family, plugin->name, strlen(plugin->name)) != NULL) {
+        return DP_FAIL(DP_ERR_ARG, "%s '%s' exists already", family->noun, plugin->name);
+    }
+    if (family->added_count == DP_PLUGIN_ADDED_MAX) {
+        return DP_FAIL(DP_ERR_ARG, "more than %d added plug-ins", DP_PLUGIN_ADDED_MAX);
+    }
+    family->added[family->added_count++] = plugin;
+    return DP_OK;
+}

@@ -1,0 +1,49 @@
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/log.h"
+
+static const struct {
+    const char *text;
+    int code;
+} status_rows[] = {
+#define X(name, code, text) [DP_##name] = {text, code},
+    DP_STATUS_LIST(X)
+#undef X
+};
+
+enum { STATUS_COUNT = sizeof(status_rows) / sizeof(status_rows[0]) };
+
+const char *dp_status_text(dp_status status)
+{
+    return (unsigned)status < STATUS_COUNT ? status_rows[status].text : "unknown status";
+}
+
+int dp_status_exit(dp_status status)
+{
+    return (unsigned)status < STATUS_COUNT ? status_rows[status].code : 70;
+}
+
+dp_status dp_fail(const char *file, int line, dp_status status, const char *format, ...)
+{
+    char message[1024];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE) {
+        dp_log(DP_LOG_ERROR, file, line, "%s", message); /* the message says it all */
+    } else {
+        dp_log(DP_LOG_ERROR, file, line, "%s: %s", message, dp_status_text(status));
+    }
+    return status;
+}
+
+dp_status dp_trail(const char *file, int line, dp_status status)
+{
+    dp_log(DP_LOG_DEBUG, file, line, "-> %s", dp_status_text(status));
+    return status;
+}

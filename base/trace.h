@@ -1,0 +1,74 @@
+/*
+ * trace.h - spans: what each thread does, and since when.
+ *
+ * This is the one source of times. A span charges its time to a phase of the calling thread,
+ * without the spans opened inside it (exclusive time), so the phases of a thread sum to the wall
+ * time by construction. Opening and closing take no lock and allocate nothing. The run's ledger
+ * reads the totals; spans are kept one by one only while recording is on.
+ */
+#ifndef DP_BASE_TRACE_H
+#define DP_BASE_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* name, text, lane in the trace */
+#define DP_PHASES(X)            \
+    X(OTHER, "other")           \
+    X(STEP, "step")             \
+    X(INPUT, "input")           \
+    X(COPY, "copy")             \
+    X(FORWARD, "forward")       \
+    X(BACKWARD, "backward")     \
+    X(WAIT, "wait")             \
+    X(OPTIMIZER, "optimizer")   \
+    X(CHECKPOINT, "checkpoint") \
+    X(REDUCE, "reduce")         \
+    X(LOAD, "load")             \
+    X(EVALUATE, "evaluate")     \
+    X(MEASURE, "measure")
+
+enum dp_phase {
+#define X(name, text) DP_PHASE_##name,
+    DP_PHASES(X)
+#undef X
+        DP_PHASE_COUNT
+};
+
+const char *dp_phase_text(enum dp_phase phase);
+
+/* Monotonic time of this host. */
+uint64_t dp_now_ns(void);
+
+/* An interval on the calling thread's timeline. */
+struct dp_span {
+    enum dp_phase phase;
+    int64_t arg; /* shown next to the name: a step, layer or bucket number */
+    uint64_t begin_ns;
+    uint64_t inner_ns; /* spent in spans opened inside */
+    struct dp_span *outer;
+};
+
+/* Opens `span`, which the caller owns, on the calling thread. */
+void dp_span_open(struct dp_span *span, enum dp_phase phase, int64_t arg);
+void dp_span_close(struct dp_span *span);
+
+#define DP_PASTE2(a, b) a##b
+#define DP_PASTE(a, b) DP_PASTE2(a, b)
+
+/* Times the rest of the enclosing block, however it is left (DP_TRY included). */
+#define DP_SPAN(phase, arg)                                                              \
+    __attribute__((cleanup(dp_span_close))) struct dp_span DP_PASTE(dp_span_, __LINE__); \
+    dp_span_open(&DP_PASTE(dp_span_, __LINE__), (phase), (arg))
+
+/* Exclusive nanoseconds of each phase on the calling thread, since it started. Spans that are
+ * still open count up to now. */
+void dp_trace_totals(uint64_t totals_ns[DP_PHASE_COUNT]);
+
+/* How many spans the calling thread has open: 0 at the end of every thread. */
+int dp_trace_open_spans(void);
+
+#endif

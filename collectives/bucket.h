@@ -1,0 +1,47 @@
+/*
+ * bucket.h - the plan: how the flat gradient is cut into pieces that are shared one by one.
+ *
+ * Tensors are taken from the last to the first, as backward finishes them. The first bucket is
+ * small, so that sharing starts early; the last bucket is the tail. Source: Li et al., "PyTorch
+ * distributed", VLDB 13 (2020), section 3.2.3.
+ */
+#ifndef DP_COLLECTIVES_BUCKET_H
+#define DP_COLLECTIVES_BUCKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/flat.h"
+
+struct dp_bucket {
+    struct dp_range range;
+    const struct dp_tensor *tensors; /* those inside, in flat order; borrowed */
+    int tensor_count;
+    size_t owned_at; /* where this rank's part lies in master and slots */
+    bool exact;      /* the tail: never compressed, whole on every rank */
+};
+
+struct dp_bucket_plan {
+    struct dp_bucket *buckets; /* in the order of backward; the last is the tail */
+    int count;
+    int *bucket_of; /* [tensor_count] */
+    size_t largest; /* elements of the largest bucket */
+    uint64_t hash;  /* equal plans, equal hashes */
+};
+
+/*
+ * Cuts [0, trained) into buckets of at most max_count elements (the first: first_count); a tensor
+ * that is larger gets a bucket of its own. [trained, total) becomes the last, exact bucket.
+ *
+ *   tensors  borrowed; must live as long as the plan
+ *   out      out  the new plan: the caller owns it. Set only on success.
+ *
+ * Errors: DP_ERR_ARG if there are no tensors or no tail; DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_bucket_plan_create(const struct dp_tensor *tensors, int tensor_count,
+                                           size_t trained, size_t total, size_t first_count,
+                                           size_t max_count, struct dp_bucket_plan **out);
+void dp_bucket_plan_destroy(struct dp_bucket_plan *plan);
+
+#endif

@@ -1,0 +1,120 @@
+#include "collectives/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Writes "shm, ring, none": the strategies that can run in this group. */
+static void list_supported(const struct dp_group *group, char *text, size_t size)
+{
+    const struct dp_plugin *plugin;
+    const char *why_not = "";
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 0; (plugin = dp_plugin_at(&dp_strategies, i)) != NULL; i++) {
+        if (((const struct dp_strategy *)plugin)->supports(group, &why_not) && used < size) {
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ",
+                                     plugin->name);
+        }
+    }
+}
+
+static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_count)
+{
+    const struct dp_plugin *plugin;
+    const char *why_not = "";
+    char problem[256];
+    void *state;
+
+    if (strcmp(text, "auto") == 0) {
+        const char *reason = "";
+        text = dp_strategy_choose(comm->group, &reason);
+        (void)snprintf(comm->why, sizeof(comm->why), "%s", reason);
+    }
+    if (dp_plugin_create(&dp_strategies, text, &plugin, &state, problem, sizeof(problem)) !=
+        DP_OK) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy: %s", problem);
+    }
+    comm->strategy = (const struct dp_strategy *)plugin;
+    if (!comm->strategy->supports(comm->group, &why_not)) {
+        list_supported(comm->group, problem, sizeof(problem));
+        dp_free(state);
+        return DP_FAIL(DP_ERR_UNAVAILABLE, "comm.strategy %s cannot run here: %s; these can: %s",
+                       text, why_not, problem);
+    }
+    if (comm->strategy->open(state, comm->group, max_count) != DP_OK) {
+        dp_free(state);
+        return DP_ERR_UNAVAILABLE;
+    }
+    comm->state = state;
+    return DP_OK;
+}
+
+dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_count,
+                         size_t small_count, struct dp_comm **out)
+{
+    struct dp_comm *comm = dp_zalloc(1, sizeof(*comm));
+    dp_status status;
+
+    if (comm == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "comm");
+    }
+    comm->group = group;
+    status = comm_open(comm, text, max_count);
+    if (status == DP_OK && comm->strategy->sum == NULL) {
+        comm->gather_count = small_count;
+        comm->gather = dp_mem_arena(DP_MEM_COMM, (size_t)group->size * small_count * sizeof(float));
+        if (comm->gather == NULL) {
+            status =
+                DP_FAIL(DP_ERR_NOMEM, "comm: %zu elements of %d ranks", small_count, group->size);
+        }
+    }
+    if (status != DP_OK) {
+        dp_comm_destroy(comm);
+        return status;
+    }
+    *out = comm;
+    return DP_OK;
+}
+
+void dp_comm_destroy(struct dp_comm *comm)
+{
+    if (comm == NULL) {
+        return;
+    }
+    if (comm->state != NULL) {
+        comm->strategy->close(comm->state);
+        dp_free(comm->state);
+    }
+    dp_free(comm->gather);
+    dp_free(comm);
+}
+
+dp_status dp_comm_sum(struct dp_comm *comm, struct dp_slice data, enum dp_keep keep)
+{
+    return comm->strategy->sum == NULL ? DP_OK : comm->strategy->sum(comm->state, data, keep);
+}
+
+/* All ranks gather all arrays and add them in the same order. */
+static dp_status sum_gathered(struct dp_comm *comm, struct dp_slice data)
+{
+    struct dp_stream *stream = comm->group->stream;
+
+    if (data.count > comm->gather_count) {
+        return DP_FAIL(DP_ERR_INTERNAL, "%zu elements, prepared for %zu", data.count,
+                       comm->gather_count);
+    }
+    DP_TRY(dp_group_allgather(comm->group, data.data, dp_slice_bytes(data), comm->gather));
+    DP_TRY(stream->ops->copy(stream, data.data, comm->gather, dp_slice_bytes(data)));
+    for (int i = 1; i < comm->group->size; i++) {
+        DP_TRY(
+            stream->ops->add(stream, data.data, comm->gather + (size_t)i * data.count, data.count));
+    }
+    return DP_OK;
+}
+
+dp_status dp_comm_sum_exact(struct dp_comm *comm, struct dp_slice data)
+{
+    return comm->strategy->sum == NULL ? sum_gathered(comm, data)
+                                       : comm->strategy->sum(comm->state, data, DP_KEEP_ALL);
+}

@@ -1,0 +1,35 @@
+/*
+ * comm.h - an open strategy over a group, with fallbacks for what it leaves out.
+ */
+#ifndef DP_COLLECTIVES_COMM_H
+#define DP_COLLECTIVES_COMM_H
+
+#include "collectives/strategy.h"
+
+struct dp_comm {
+    struct dp_group *group; /* borrowed */
+    const struct dp_strategy *strategy;
+    void *state;   /* the strategy's; owned */
+    float *gather; /* owned; [size * gather_count]: for strategies without a sum */
+    size_t gather_count;
+    char why[96]; /* why `auto` took it; empty when the user chose */
+};
+
+/*
+ * Opens the strategy that `text` names ("ring", "auto") for slices of up to max_count elements;
+ * small_count of them (the tail) are summed also where the strategy shares nothing. Collective.
+ *
+ * Errors: DP_ERR_CONFIG (unknown), DP_ERR_UNAVAILABLE (cannot run here: names those that can),
+ * DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_count,
+                                    size_t small_count, struct dp_comm **out);
+void dp_comm_destroy(struct dp_comm *comm);
+
+/* As dp_strategy.sum; without one, `data` stays as it is. */
+DP_CHECKED dp_status dp_comm_sum(struct dp_comm *comm, struct dp_slice data, enum dp_keep keep);
+
+/* As dp_comm_sum, for the tail: always summed. */
+DP_CHECKED dp_status dp_comm_sum_exact(struct dp_comm *comm, struct dp_slice data);
+
+#endif

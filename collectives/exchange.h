@@ -1,0 +1,83 @@
+/*
+ * exchange.h - gradients in, sums out: owns comm, sharing, plan, engine and jobs of one group.
+ *
+ * In a step: begin; `ready` for each tensor as backward finishes it, and for the tail; then wait
+ * for each bucket in order and update what is mine; end. A bucket whose last tensor is ready is
+ * submitted at once, so that it is shared while backward goes on.
+ */
+#ifndef DP_COLLECTIVES_EXCHANGE_H
+#define DP_COLLECTIVES_EXCHANGE_H
+
+#include "collectives/bucket.h"
+#include "collectives/comm.h"
+#include "collectives/engine.h"
+#include "collectives/sharing.h"
+#include "kernels/flat.h"
+
+struct dp_exchange_config {
+    const char *strategy;
+    size_t bucket_bytes, first_bucket_bytes;
+    enum dp_run run;
+    size_t scratch_count; /* the largest dp_exchange_sum, in elements */
+    const struct dp_device *device;
+    int threads; /* of this rank: sums use them while nothing else does */
+};
+
+struct dp_exchange {
+    struct dp_group *group;   /* borrowed */
+    struct dp_stream *stream; /* owned; sums run here */
+    struct dp_comm *comm;
+    struct dp_bucket_plan *plan;
+    struct dp_engine *engine;
+    const struct dp_sharing *sharing;
+    void *sharing_state;
+    float *grad;    /* [total]; from dp_group_memory */
+    float *scratch; /* [scratch_count], behind grad */
+    int threads;
+    struct dp_job *jobs; /* [plan->count] */
+    int *pending;        /* [plan->count]: tensors not yet ready */
+    int submitted;       /* buckets, this step */
+    uint64_t order;      /* hash of the jobs submitted so far */
+    uint64_t comm_ns;    /* that jobs of buckets took, since the start */
+};
+
+/*
+ * Collective. Fills flat->grad in, and owned_at of the buckets.
+ * Errors: those of dp_comm_create, dp_bucket_plan_create, dp_engine_create.
+ */
+DP_CHECKED dp_status dp_exchange_create(struct dp_group *group,
+                                        const struct dp_exchange_config *config,
+                                        struct dp_flat *flat, struct dp_exchange **out);
+void dp_exchange_destroy(struct dp_exchange *exchange);
+
+/* Switches overlap; between steps only. */
+void dp_exchange_set_run(struct dp_exchange *exchange, enum dp_run run);
+
+void dp_exchange_begin(struct dp_exchange *exchange);
+
+/* This rank's gradient of the tensor is final; called from the last tensor to the first. */
+DP_CHECKED dp_status dp_exchange_ready(struct dp_exchange *exchange, int tensor);
+
+/* The tail is final: after all tensors. */
+DP_CHECKED dp_status dp_exchange_ready_tail(struct dp_exchange *exchange);
+
+/* Bucket b is summed when it returns. */
+DP_CHECKED dp_status dp_exchange_wait(struct dp_exchange *exchange, int b);
+
+/* What this rank updates of bucket b. */
+struct dp_range dp_exchange_mine(const struct dp_exchange *exchange, int b);
+
+/* New weights of bucket b reach all ranks. */
+DP_CHECKED dp_status dp_exchange_publish(struct dp_exchange *exchange, int b);
+
+/* Sums [count] over all ranks, in place, anywhere in a step: synchronised batch norm. */
+DP_CHECKED dp_status dp_exchange_sum(struct dp_exchange *exchange, float *data, size_t count);
+
+/* Gathers `bytes` of every rank: for agreement and reports, between steps. */
+DP_CHECKED dp_status dp_exchange_gather(struct dp_exchange *exchange, const void *mine,
+                                        size_t bytes, void *all);
+
+/* Returns when all ranks have called it; sleeps while it waits. Between steps. */
+DP_CHECKED dp_status dp_exchange_barrier(struct dp_exchange *exchange);
+
+#endif

@@ -1,0 +1,174 @@
+#include "collectives/group.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "collectives/transport.h"
+
+bool *dp_group_in_job(void)
+{
+    static _Thread_local bool in_job;
+
+    return &in_job;
+}
+
+struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i)
+{
+    const size_t blocks = (slice.count + DP_BLOCK - 1) / DP_BLOCK;
+    size_t begin = blocks * (size_t)i / (size_t)parts * DP_BLOCK;
+    size_t end = blocks * ((size_t)i + 1) / (size_t)parts * DP_BLOCK;
+
+    begin = begin < slice.count ? begin : slice.count;
+    end = end < slice.count ? end : slice.count;
+    return (struct dp_slice){(char *)slice.data + begin * slice.width, end - begin, slice.width};
+}
+
+dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
+                            struct dp_slice in)
+{
+    assert(!group->guarded || *dp_group_in_job());
+    assert(to != group->rank && from != group->rank && to < group->size && from < group->size);
+    if (to >= 0) {
+        group->wire_bytes += dp_slice_bytes(out);
+    }
+    return group->transport->exchange(group, to, out, from, in);
+}
+
+dp_status dp_group_add(struct dp_group *group, struct dp_slice sum, struct dp_slice in)
+{
+    assert(sum.count == in.count && sum.width == sizeof(float));
+    return group->stream->ops->add(group->stream, sum.data, in.data, sum.count);
+}
+
+dp_status dp_group_barrier(struct dp_group *group)
+{
+    for (int distance = 1; distance < group->size; distance *= 2) {
+        char out = 0, in = 0;
+        const int to = (group->rank + distance) % group->size;
+        const int from = (group->rank + group->size - distance) % group->size;
+        DP_TRY(dp_group_exchange(group, to, (struct dp_slice){&out, 1, 1}, from,
+                                 (struct dp_slice){&in, 1, 1}));
+    }
+    return DP_OK;
+}
+
+/* Rank v of the tree (root is 0) gets the data from v without its lowest set bit, and hands it on
+ * to v + 1, v + 2, v + 4 ... as far as that bit reaches, the farthest first. */
+dp_status dp_group_broadcast(struct dp_group *group, void *data, size_t bytes, int root)
+{
+    const int size = group->size;
+    const int v = (group->rank - root + size) % size;
+    const struct dp_slice slice = {data, bytes, 1}, nothing = {NULL, 0, 1};
+    int bit = 1;
+
+    while (bit < size && (v & bit) == 0) {
+        bit *= 2;
+    }
+    if (v != 0) {
+        DP_TRY(dp_group_exchange(group, -1, nothing, (v - bit + root) % size, slice));
+    }
+    for (bit /= 2; bit > 0; bit /= 2) {
+        if (v + bit < size) {
+            DP_TRY(dp_group_exchange(group, (v + bit + root) % size, slice, -1, nothing));
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t bytes, void *all)
+{
+    const int size = group->size, rank = group->rank;
+    const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    char *parts = all;
+
+    memmove(parts + (size_t)rank * bytes, mine, bytes);
+    for (int step = 0; step < size - 1; step++) {
+        char *out = parts + (size_t)((rank - step + size) % size) * bytes;
+        char *in = parts + (size_t)((rank - step - 1 + size) % size) * bytes;
+        DP_TRY(dp_group_exchange(group, next, (struct dp_slice){out, bytes, 1}, prev,
+                                 (struct dp_slice){in, bytes, 1}));
+    }
+    return DP_OK;
+}
+
+void *dp_group_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
+{
+    return group->transport->memory(group, purpose, bytes);
+}
+
+void dp_group_release(struct dp_group *group, void *memory)
+{
+    if (memory != NULL) {
+        group->transport->release(group, memory);
+    }
+}
+
+void *dp_group_peer(const struct dp_group *group, const void *mine, int peer)
+{
+    return group->transport->peer(group, mine, peer);
+}
+
+static int node_leader(const struct dp_group *group)
+{
+    int leader = 0;
+
+    while (group->node_of[leader] != group->node_of[group->rank]) {
+        leader++;
+    }
+    return leader;
+}
+
+dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes,
+                               struct dp_node_memory *memory)
+{
+    const int leader = node_leader(group);
+    const bool first = leader == group->rank;
+    struct dp_node_memory made = {NULL, NULL, first};
+
+    made.handle = dp_group_memory(group, purpose, first ? bytes : 1);
+    if (made.handle == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s need %zu MB", dp_purpose_text(purpose), bytes >> 20);
+    }
+    made.data = first ? made.handle : dp_group_peer(group, made.handle, leader);
+    if (made.data == NULL) { /* no shared memory: a copy of one's own */
+        made.data = dp_mem_arena(purpose, bytes);
+        made.writer = true;
+    }
+    *memory = made;
+    return dp_group_agree(group, made.data != NULL ? DP_OK : DP_ERR_NOMEM);
+}
+
+void dp_group_release_node(struct dp_group *group, struct dp_node_memory *memory)
+{
+    if (memory->handle == NULL) {
+        return;
+    }
+    if (memory->writer && memory->data != memory->handle) {
+        dp_free(memory->data);
+    }
+    dp_group_release(group, memory->handle);
+    *memory = (struct dp_node_memory){NULL, NULL, false};
+}
+
+dp_status dp_group_agree(struct dp_group *group, dp_status mine)
+{
+    int worst = (int)mine;
+
+    /* Dissemination of the first failure that each rank has heard of. */
+    for (int distance = 1; distance < group->size; distance *= 2) {
+        int heard = DP_OK;
+        const int to = (group->rank + distance) % group->size;
+        const int from = (group->rank + group->size - distance) % group->size;
+        DP_TRY(dp_group_exchange(group, to, (struct dp_slice){&worst, sizeof(worst), 1}, from,
+                                 (struct dp_slice){&heard, sizeof(heard), 1}));
+        worst = worst == DP_OK ? heard : worst;
+    }
+    return (dp_status)worst;
+}
+
+void dp_group_destroy(struct dp_group *group)
+{
+    if (group != NULL) {
+        group->transport->close(group);
+    }
+}

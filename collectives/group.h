@@ -1,0 +1,115 @@
+/*
+ * group.h - some ranks that communicate: who they are, messages between them, shared memory.
+ *
+ * A group is made by a transport (transport.h). All functions but those marked local are
+ * collective: every rank of the group calls them in the same order. Once an engine owns the group
+ * they may be called from its jobs only (checked in debug builds).
+ */
+#ifndef DP_COLLECTIVES_GROUP_H
+#define DP_COLLECTIVES_GROUP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "kernels/device.h"
+
+struct dp_slice {
+    void *data;
+    size_t count, width; /* elements, bytes an element */
+};
+
+enum dp_keep {
+    DP_KEEP_ALL,  /* the whole result on every rank */
+    DP_KEEP_CHUNK /* dp_slice_chunk(data, size, rank); the rest may be undefined */
+};
+
+struct dp_transport;
+
+/* See dp_group_node_memory(). */
+struct dp_node_memory {
+    void *data;   /* what everybody of the node uses */
+    void *handle; /* owned; this rank's share of it */
+    bool writer;
+};
+
+struct dp_group {
+    int rank, size;
+    const struct dp_transport *transport;
+    void *link;               /* the transport's own */
+    struct dp_stream *stream; /* borrowed; sums run here. Set before a strategy is opened */
+    const int *node_of;       /* [size]: number of the node each rank lives on */
+    int nodes, local_size;    /* nodes of the group; ranks on this node */
+    atomic_int *cancel;       /* not 0: every wait of this process gives up */
+    unsigned spins;           /* for waits: see patience.h */
+    bool guarded;             /* an engine owns it: calls come from jobs only */
+    uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far */
+};
+
+/* Part `i` of `parts`, cut at multiples of DP_BLOCK elements. Parts of one slice cover it, in
+ * order; some may be empty. Local. */
+struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i);
+
+static inline size_t dp_slice_bytes(struct dp_slice slice)
+{
+    return slice.count * slice.width;
+}
+
+/* Sends `out` to one rank while receiving `in` from another; -1: nobody. Returns when both are
+ * done. Lengths must match on both sides. */
+DP_CHECKED dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out,
+                                       int from, struct dp_slice in);
+
+/* sum += in; float32. Local. */
+DP_CHECKED dp_status dp_group_add(struct dp_group *group, struct dp_slice sum, struct dp_slice in);
+
+/* Returns when every rank has called it. Dissemination: Hensgen, Finkel and Manber 1988. */
+DP_CHECKED dp_status dp_group_barrier(struct dp_group *group);
+
+/* `data` of `root` to all, along a binomial tree. */
+DP_CHECKED dp_status dp_group_broadcast(struct dp_group *group, void *data, size_t bytes, int root);
+
+/* all [size * bytes]: `mine` of every rank, in order of ranks. */
+DP_CHECKED dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t bytes,
+                                        void *all);
+
+/*
+ * Zeroed memory that the other ranks of this node can read and write; private memory, with one
+ * warning, where that is not to be had. Counted under `purpose`. Collective; every rank gives the
+ * same `bytes`. NULL when there is none left on any rank.
+ */
+void *dp_group_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes);
+void dp_group_release(struct dp_group *group, void *memory);
+
+/* The place in rank `peer`'s memory that corresponds to `mine`, which points into something that
+ * dp_group_memory() gave; NULL when it cannot be reached from here. Local. */
+void *dp_group_peer(const struct dp_group *group, const void *mine, int peer);
+
+/*
+ * One piece of zeroed memory for all ranks of this node. memory->writer says whether this rank is
+ * the one to fill it in: one rank of each node, or every rank where there is no shared memory.
+ *
+ * Collective. Released by dp_group_release_node(), collective too. Errors: DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpose purpose,
+                                          size_t bytes, struct dp_node_memory *memory);
+void dp_group_release_node(struct dp_group *group, struct dp_node_memory *memory);
+
+/* The worst of all ranks' statuses, on all ranks: so that they leave together. Collective. */
+dp_status dp_group_agree(struct dp_group *group, dp_status mine);
+
+/* Whether all ranks live on one node. Local. */
+static inline bool dp_group_one_node(const struct dp_group *group)
+{
+    return group->nodes == 1;
+}
+
+void dp_group_destroy(struct dp_group *group);
+
+/* True on a thread that runs a job or a post just now; set by the engine alone. */
+bool *dp_group_in_job(void);
+
+#endif

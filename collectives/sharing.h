@@ -1,0 +1,29 @@
+/*
+ * sharing.h - who sums a bucket, and who updates it.
+ *
+ * A plain strategy name in comm.strategy means `replicated`: every rank sums and updates all.
+ */
+#ifndef DP_COLLECTIVES_SHARING_H
+#define DP_COLLECTIVES_SHARING_H
+
+#include "base/plugin.h"
+#include "collectives/bucket.h"
+
+struct dp_exchange;
+
+struct dp_sharing {
+    struct dp_plugin plugin;
+    bool steady; /* queues the same work every step: may be captured in a graph */
+    dp_status (*open)(void *state, struct dp_exchange *exchange);
+    /* The part of a bucket that this rank's optimizer updates. */
+    struct dp_range (*mine)(const void *state, const struct dp_bucket *bucket);
+    /* Job, when this rank's gradient of bucket b is final: its sum reaches those who need it. */
+    dp_status (*reduce)(void *state, int b);
+    /* Job, after the update: new weights of bucket b reach this rank. NULL: they are here. */
+    dp_status (*publish)(void *state, int b);
+    void (*close)(void *state);
+};
+
+extern const struct dp_sharing dp_sharing_replicated;
+
+#endif

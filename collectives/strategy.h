@@ -1,0 +1,40 @@
+/*
+ * strategy.h - the ways to sum a gradient over all ranks.
+ *
+ * To add one: write strategy_<name>.c defining `const struct dp_strategy dp_strategy_<name>`, and
+ * add one line to strategies.def. The conformance test then covers it.
+ */
+#ifndef DP_COLLECTIVES_STRATEGY_H
+#define DP_COLLECTIVES_STRATEGY_H
+
+#include "base/plugin.h"
+#include "collectives/group.h"
+
+struct dp_strategy {
+    struct dp_plugin plugin; /* name, help, options, state_bytes */
+    bool queues;  /* verbs only queue on group->stream (nccl, ipc); else they return when done */
+    bool ordered; /* adds in the fixed binary tree over ranks, so lanes may use it */
+    bool shared;  /* data must lie in memory from dp_group_memory() */
+
+    /* Says whether this group will do, or why not. Local: no communication. */
+    bool (*supports)(const struct dp_group *group, const char **why_not);
+
+    /* Prepares for slices of up to max_count elements. Collective.
+     * On error everything taken so far is released and close() must not be called. */
+    dp_status (*open)(void *state, struct dp_group *group, size_t max_count);
+
+    /* Sum of float32 `data` over ranks, in place: all of it on every rank (the same bits), or only
+     * this rank's chunk. Afterwards no peer reads or writes `data` any more. Collective. Allocates
+     * nothing. NULL: gradients are not shared at all. */
+    dp_status (*sum)(void *state, struct dp_slice data, enum dp_keep keep);
+
+    /* Releases what open() took. */
+    void (*close)(void *state);
+};
+
+extern struct dp_plugin_family dp_strategies;
+
+/* What `auto` takes for this group: the name of a strategy, and why, for the banner. Local. */
+const char *dp_strategy_choose(const struct dp_group *group, const char **reason);
+
+#endif

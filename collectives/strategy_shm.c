@@ -1,0 +1,129 @@
+/*
+ * strategy_shm.c - sum in shared memory: the gradients themselves lie in a window that all ranks
+ * of the node can reach, so nothing is copied into messages.
+ *
+ *      rank 0   [ A0 | B0 ]        rank r reads chunk r of everybody, adds in tree order, and
+ *      rank 1   [ A1 | B1 ]        writes the sum into chunk r of everybody:
+ *
+ *      rank 0: A0 + A1 -> A of rank 0 and of rank 1;  rank 1: B0 + B1 -> B of both
+ *
+ * Chunk r is read and written by rank r alone, so one barrier before (all gradients are there) and
+ * one behind (all sums are there) are enough. Each rank moves n (read) + n (write) elements.
+ *
+ * The barrier is a counter per rank in shared memory: a rank raises its own and waits for all.
+ */
+#include "collectives/strategy.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "collectives/patience.h"
+
+struct shm_flag {
+    _Atomic uint64_t arrived; /* barriers this rank has reached */
+    char pad[DP_MEM_ALIGN - sizeof(_Atomic uint64_t)];
+};
+
+struct shm {
+    struct dp_group *group;  /* borrowed */
+    struct shm_flag *mine;   /* from dp_group_memory */
+    struct shm_flag **flags; /* [size]; owned array: everybody's flag */
+    float **ys;              /* [size]; owned: where sums go */
+    uint64_t barriers;
+};
+
+static bool shm_supports(const struct dp_group *group, const char **why_not)
+{
+    if (!dp_group_one_node(group)) {
+        *why_not = "the ranks do not live on one node";
+        return false;
+    }
+    return true;
+}
+
+static void shm_close(void *state)
+{
+    struct shm *shm = state;
+
+    dp_group_release(shm->group, shm->mine);
+    dp_free(shm->flags);
+    dp_free(shm->ys);
+}
+
+static dp_status shm_open(void *state, struct dp_group *group, size_t max_count)
+{
+    struct shm *shm = state;
+
+    (void)max_count;
+    shm->group = group;
+    shm->flags = dp_zalloc((size_t)group->size, sizeof(*shm->flags));
+    shm->ys = dp_zalloc((size_t)group->size, sizeof(*shm->ys));
+    shm->mine = dp_group_memory(group, DP_MEM_COMM, sizeof(struct shm_flag));
+    if (shm->flags == NULL || shm->ys == NULL || shm->mine == NULL) {
+        shm_close(shm);
+        return DP_FAIL(DP_ERR_NOMEM, "shm: flags of %d ranks", group->size);
+    }
+    for (int i = 0; i < group->size; i++) {
+        shm->flags[i] = i == group->rank ? shm->mine : dp_group_peer(group, shm->mine, i);
+        if (shm->flags[i] == NULL) {
+            shm_close(shm);
+            return DP_FAIL(DP_ERR_UNAVAILABLE, "strategy shm: no shared memory on this node; use "
+                                               "comm.strategy ring or mpi, or free /dev/shm");
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status shm_barrier(struct shm *shm)
+{
+    const uint64_t turn = ++shm->barriers;
+
+    atomic_store_explicit(&shm->mine->arrived, turn, memory_order_release);
+    for (int i = 0; i < shm->group->size; i++) {
+        struct dp_patience patience = {shm->group->cancel, shm->group->spins, 0};
+        while (atomic_load_explicit(&shm->flags[i]->arrived, memory_order_acquire) < turn) {
+            if (!dp_patience_turn(&patience)) {
+                return DP_ERR_CANCELLED;
+            }
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status shm_sum(void *state, struct dp_slice data, enum dp_keep keep)
+{
+    struct shm *shm = state;
+    struct dp_group *group = shm->group;
+    const struct dp_slice part = dp_slice_chunk(data, group->size, group->rank);
+
+    if (group->size == 1 || data.count == 0) {
+        return DP_OK;
+    }
+    for (int i = 0; i < group->size; i++) {
+        shm->ys[i] = i == group->rank ? part.data : dp_group_peer(group, part.data, i);
+        if (shm->ys[i] == NULL && part.count > 0) {
+            return DP_FAIL(DP_ERR_INTERNAL, "shm: the data is not in shared memory");
+        }
+    }
+    DP_TRY(shm_barrier(shm));
+    if (part.count > 0) {
+        const bool all = keep == DP_KEEP_ALL;
+        DP_TRY(group->stream->ops->sum_tree(group->stream, all ? shm->ys : &shm->ys[group->rank],
+                                            all ? group->size : 1, (const float *const *)shm->ys,
+                                            group->size, part.count));
+        group->wire_bytes += (uint64_t)(group->size - 1) * dp_slice_bytes(part) * (all ? 2 : 1);
+    }
+    return shm_barrier(shm);
+}
+
+const struct dp_strategy dp_strategy_shm = {
+    .plugin = {.name = "shm",
+               .help = "sum in shared memory, in tree order; ranks of one node only",
+               .state_bytes = sizeof(struct shm)},
+    .ordered = true,
+    .shared = true,
+    .supports = shm_supports,
+    .open = shm_open,
+    .sum = shm_sum,
+    .close = shm_close,
+};

@@ -1,0 +1,42 @@
+/*
+ * transport.h - how bytes get from rank to rank: over MPI, or between threads of one process.
+ *
+ * The small set of verbs below is all that differs; barrier, broadcast and gather are written
+ * over exchange once, in group.c.
+ */
+#ifndef DP_COLLECTIVES_TRANSPORT_H
+#define DP_COLLECTIVES_TRANSPORT_H
+
+#include "collectives/group.h"
+
+struct dp_transport {
+    const char *name;
+
+    /* See dp_group_exchange. to or from may be -1; both may be the same rank, not one's own. */
+    dp_status (*exchange)(struct dp_group *group, int to, struct dp_slice out, int from,
+                          struct dp_slice in);
+
+    /* See dp_group_memory, dp_group_release, dp_group_peer. */
+    void *(*memory)(struct dp_group *group, enum dp_purpose purpose, size_t bytes);
+    void (*release)(struct dp_group *group, void *memory);
+    void *(*peer)(const struct dp_group *group, const void *mine, int peer);
+
+    /* Releases link and group. */
+    void (*close)(struct dp_group *group);
+};
+
+/*
+ * Ranks as threads of this process. A hub is made once and then joined by `size` threads.
+ * cancel is shared by all: one failing rank wakes the others.
+ */
+struct dp_local_hub;
+DP_CHECKED dp_status dp_local_hub_create(int size, struct dp_local_hub **out);
+void dp_local_hub_destroy(struct dp_local_hub *hub);
+DP_CHECKED dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp_group **out);
+/* Ends all waits of all ranks with DP_ERR_CANCELLED. */
+void dp_local_cancel(struct dp_local_hub *hub);
+
+/* A group of this process alone: it owns its hub. For one rank, and for the baseline. */
+DP_CHECKED dp_status dp_local_alone(struct dp_group **out);
+
+#endif

@@ -1,0 +1,292 @@
+/*
+ * transport_local.c - ranks as threads of one process: for tests, and for a rank on its own.
+ *
+ * A message is a pointer put into the box of its sender and receiver; the receiver copies and
+ * marks it taken, then the sender goes on. One mutex guards everything: speed is not the point.
+ */
+#include "collectives/transport.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { LOCAL_REGIONS = 64 };
+
+enum box_state { BOX_EMPTY, BOX_FULL, BOX_TAKEN };
+
+struct box {
+    const void *data;
+    size_t bytes;
+    enum box_state state;
+};
+
+/* Memory that all ranks took together: one piece of each. */
+struct piece {
+    char *base; /* owned by its rank */
+    size_t bytes;
+};
+
+struct region {
+    struct piece *pieces; /* [size]; owned by the hub */
+};
+
+struct dp_local_hub {
+    int size;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct box *boxes; /* [size * size], from * size + to */
+    struct region regions[LOCAL_REGIONS];
+    int *nodes; /* [size], all 0 */
+    atomic_int cancel;
+};
+
+struct local_link {
+    struct dp_local_hub *hub; /* borrowed, or owned when alone */
+    bool alone;
+};
+
+dp_status dp_local_hub_create(int size, struct dp_local_hub **out)
+{
+    struct dp_local_hub *hub = dp_zalloc(1, sizeof(*hub));
+
+    if (hub == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%d local ranks", size);
+    }
+    hub->size = size;
+    hub->boxes = dp_zalloc((size_t)size * (size_t)size, sizeof(*hub->boxes));
+    hub->nodes = dp_zalloc((size_t)size, sizeof(*hub->nodes));
+    (void)pthread_mutex_init(&hub->mutex, NULL);
+    (void)pthread_cond_init(&hub->changed, NULL);
+    if (hub->boxes == NULL || hub->nodes == NULL) {
+        dp_local_hub_destroy(hub);
+        return DP_FAIL(DP_ERR_NOMEM, "%d local ranks", size);
+    }
+    *out = hub;
+    return DP_OK;
+}
+
+void dp_local_hub_destroy(struct dp_local_hub *hub)
+{
+    if (hub == NULL) {
+        return;
+    }
+    for (int i = 0; i < LOCAL_REGIONS; i++) {
+        dp_free(hub->regions[i].pieces);
+    }
+    (void)pthread_cond_destroy(&hub->changed);
+    (void)pthread_mutex_destroy(&hub->mutex);
+    dp_free(hub->nodes);
+    dp_free(hub->boxes);
+    dp_free(hub);
+}
+
+void dp_local_cancel(struct dp_local_hub *hub)
+{
+    (void)pthread_mutex_lock(&hub->mutex);
+    atomic_store(&hub->cancel, 1);
+    (void)pthread_cond_broadcast(&hub->changed);
+    (void)pthread_mutex_unlock(&hub->mutex);
+}
+
+/* Waits, under the mutex, until the box is in that state. false: cancelled. */
+static bool box_wait(struct dp_local_hub *hub, const struct box *box, enum box_state state)
+{
+    while (box->state != state) {
+        if (atomic_load(&hub->cancel) != 0) {
+            return false;
+        }
+        (void)pthread_cond_wait(&hub->changed, &hub->mutex);
+    }
+    return true;
+}
+
+static void box_set(struct dp_local_hub *hub, struct box *box, enum box_state state)
+{
+    box->state = state;
+    (void)pthread_cond_broadcast(&hub->changed);
+}
+
+/* Takes what lies in the box. The copy is made under the mutex. */
+static dp_status box_take(struct dp_local_hub *hub, struct box *box, struct dp_slice in)
+{
+    if (!box_wait(hub, box, BOX_FULL)) {
+        return DP_ERR_CANCELLED;
+    }
+    if (box->bytes != dp_slice_bytes(in)) {
+        return DP_FAIL(DP_ERR_INTERNAL, "a message of %zu bytes where %zu are expected", box->bytes,
+                       dp_slice_bytes(in));
+    }
+    if (box->bytes > 0) {
+        memcpy(in.data, box->data, box->bytes);
+    }
+    box_set(hub, box, BOX_TAKEN);
+    return DP_OK;
+}
+
+static dp_status local_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
+                                struct dp_slice in)
+{
+    struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
+    struct box *sent = to < 0 ? NULL : &hub->boxes[group->rank * hub->size + to];
+    dp_status status = DP_OK;
+
+    (void)pthread_mutex_lock(&hub->mutex);
+    if (sent != NULL) {
+        sent->data = out.data;
+        sent->bytes = dp_slice_bytes(out);
+        box_set(hub, sent, BOX_FULL);
+    }
+    if (from >= 0) {
+        status = box_take(hub, &hub->boxes[from * hub->size + group->rank], in);
+    }
+    if (sent != NULL && status == DP_OK) {
+        if (!box_wait(hub, sent, BOX_TAKEN)) {
+            status = DP_ERR_CANCELLED;
+        }
+        sent->state = BOX_EMPTY;
+    }
+    (void)pthread_mutex_unlock(&hub->mutex);
+    return status;
+}
+
+/* All ranks put their piece into the first region that has none of theirs: the same one, since
+ * they call in the same order. */
+static void *local_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
+{
+    struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
+    char *piece = dp_mem_arena(purpose, bytes);
+    char mine = piece == NULL, any = 0, others[256];
+    struct region *region = NULL;
+
+    if (hub->size > (int)sizeof(others) || dp_group_allgather(group, &mine, 1, others) != DP_OK) {
+        dp_free(piece);
+        return NULL;
+    }
+    for (int i = 0; i < hub->size; i++) {
+        any = (char)(any | others[i]);
+    }
+    (void)pthread_mutex_lock(&hub->mutex);
+    for (int i = 0; i < LOCAL_REGIONS && region == NULL && any == 0; i++) {
+        struct region *r = &hub->regions[i];
+        if (r->pieces == NULL) {
+            r->pieces = dp_zalloc((size_t)hub->size, sizeof(*r->pieces));
+        }
+        if (r->pieces != NULL && r->pieces[group->rank].base == NULL) {
+            region = r;
+        }
+    }
+    if (region != NULL) {
+        region->pieces[group->rank] = (struct piece){piece, bytes};
+    }
+    (void)pthread_mutex_unlock(&hub->mutex);
+    if (dp_group_barrier(group) != DP_OK || region == NULL) {
+        dp_free(piece);
+        return NULL;
+    }
+    return piece;
+}
+
+static struct region *region_of(struct dp_local_hub *hub, int rank, const void *place,
+                                size_t *offset)
+{
+    const char *p = place;
+
+    for (int i = 0; i < LOCAL_REGIONS; i++) {
+        struct region *r = &hub->regions[i];
+        const struct piece *piece = r->pieces == NULL ? NULL : &r->pieces[rank];
+        if (piece != NULL && piece->base != NULL && p >= piece->base &&
+            p < piece->base + (piece->bytes == 0 ? 1 : piece->bytes)) {
+            *offset = (size_t)(p - piece->base);
+            return r;
+        }
+    }
+    return NULL;
+}
+
+static void local_release(struct dp_group *group, void *memory)
+{
+    struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
+    struct region *region;
+    size_t offset;
+
+    (void)pthread_mutex_lock(&hub->mutex);
+    region = region_of(hub, group->rank, memory, &offset);
+    if (region != NULL) {
+        region->pieces[group->rank].base = NULL;
+    }
+    (void)pthread_mutex_unlock(&hub->mutex);
+    dp_free(memory);
+}
+
+static void *local_peer(const struct dp_group *group, const void *mine, int peer)
+{
+    struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
+    const struct region *region;
+    size_t offset = 0;
+    char *base = NULL;
+
+    (void)pthread_mutex_lock(&hub->mutex);
+    region = region_of(hub, group->rank, mine, &offset);
+    if (region != NULL) {
+        base = region->pieces[peer].base;
+    }
+    (void)pthread_mutex_unlock(&hub->mutex);
+    return base == NULL ? NULL : base + offset;
+}
+
+static void local_close(struct dp_group *group)
+{
+    struct local_link *link = group->link;
+
+    if (link->alone) {
+        dp_local_hub_destroy(link->hub);
+    }
+    dp_free(link);
+    dp_free(group);
+}
+
+static const struct dp_transport local_transport = {
+    .name = "local",
+    .exchange = local_exchange,
+    .memory = local_memory,
+    .release = local_release,
+    .peer = local_peer,
+    .close = local_close,
+};
+
+dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp_group **out)
+{
+    struct dp_group *group = dp_zalloc(1, sizeof(*group));
+    struct local_link *link = dp_zalloc(1, sizeof(*link));
+
+    if (group == NULL || link == NULL) {
+        dp_free(group);
+        dp_free(link);
+        return DP_FAIL(DP_ERR_NOMEM, "local rank %d", rank);
+    }
+    link->hub = hub;
+    *group = (struct dp_group){.rank = rank,
+                               .size = hub->size,
+                               .transport = &local_transport,
+                               .link = link,
+                               .node_of = hub->nodes,
+                               .nodes = 1,
+                               .local_size = hub->size,
+                               .cancel = &hub->cancel};
+    *out = group;
+    return DP_OK;
+}
+
+dp_status dp_local_alone(struct dp_group **out)
+{
+    struct dp_local_hub *hub;
+    dp_status status;
+
+    DP_TRY(dp_local_hub_create(1, &hub));
+    status = dp_local_join(hub, 0, out);
+    if (status != DP_OK) {
+        dp_local_hub_destroy(hub);
+        return status;
+    }
+    ((struct local_link *)(*out)->link)->alone = true;
+    return DP_OK;
+}

@@ -1,0 +1,312 @@
+/*
+ * transport_mpi.c - messages by MPI_Isend and MPI_Irecv, shared memory by MPI windows.
+ *
+ * Waiting is ours (MPI_Testall and sleeps, patience.h): a blocking MPI call spins, which steals
+ * the core from computing. Open MPI moves bytes only inside its calls, so the sleeps are short.
+ */
+#include "collectives/transport_mpi.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "collectives/mpi_status.h"
+#include "collectives/patience.h"
+#include "collectives/transport.h"
+
+enum { TAG = 7, MPI_REGIONS = 64 };
+
+/* Larger messages go in pieces, since MPI counts are int. */
+static const size_t piece_bytes = (size_t)1 << 30;
+
+/* Memory that the ranks of a node took together, or private memory (window null). */
+struct window {
+    char *base;
+    size_t bytes;
+    MPI_Win window;
+    char **pieces; /* [size]; where each rank's lies here; NULL: not to be reached */
+    enum dp_purpose purpose;
+};
+
+struct mpi_link {
+    MPI_Comm comm, node; /* owned */
+    int *node_of;        /* [size] */
+    int *local_rank_of;  /* [size]: rank within its node */
+    struct window windows[MPI_REGIONS];
+    bool warned;
+};
+
+static dp_status wait_all(struct dp_group *group, MPI_Request *requests, int count)
+{
+    struct dp_patience patience = {group->cancel, group->spins, 0};
+    int done = 0;
+
+    for (;;) {
+        DP_TRY(DP_MPI(MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE)));
+        if (done) {
+            return DP_OK;
+        }
+        if (!dp_patience_turn(&patience)) {
+            return DP_ERR_CANCELLED;
+        }
+    }
+}
+
+static dp_status mpi_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
+                              struct dp_slice in)
+{
+    const struct mpi_link *link = group->link;
+    const size_t out_bytes = to < 0 ? 0 : dp_slice_bytes(out);
+    const size_t in_bytes = from < 0 ? 0 : dp_slice_bytes(in);
+    size_t at = 0;
+
+    do {
+        MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+        if (from >= 0 && (at < in_bytes || at == 0)) {
+            const size_t bytes = in_bytes - at < piece_bytes ? in_bytes - at : piece_bytes;
+            DP_TRY(DP_MPI(MPI_Irecv((char *)in.data + at, (int)bytes, MPI_BYTE, from, TAG,
+                                    link->comm, &requests[0])));
+        }
+        if (to >= 0 && (at < out_bytes || at == 0)) {
+            const size_t bytes = out_bytes - at < piece_bytes ? out_bytes - at : piece_bytes;
+            DP_TRY(DP_MPI(MPI_Isend((const char *)out.data + at, (int)bytes, MPI_BYTE, to, TAG,
+                                    link->comm, &requests[1])));
+        }
+        DP_TRY(wait_all(group, requests, 2));
+        at += piece_bytes;
+    } while (at < out_bytes || at < in_bytes);
+    return DP_OK;
+}
+
+static struct window *window_of(const struct dp_group *group, const void *place)
+{
+    struct mpi_link *link = group->link;
+    const char *p = place;
+
+    for (int i = 0; i < MPI_REGIONS; i++) {
+        struct window *w = &link->windows[i];
+        if (w->base != NULL && p >= w->base && p < w->base + (w->bytes == 0 ? 1 : w->bytes)) {
+            return w;
+        }
+    }
+    return NULL;
+}
+
+/* Maps the pieces of all ranks of this node; every rank touches its own first, so that it lies in
+ * its own part of the memory. */
+static dp_status window_open(const struct dp_group *group, struct window *w, size_t bytes)
+{
+    const struct mpi_link *link = group->link;
+    MPI_Info info;
+    MPI_Aint length;
+    int unit;
+
+    DP_TRY(DP_MPI(MPI_Info_create(&info)));
+    (void)MPI_Info_set(info, "alloc_shared_noncontig", "true");
+    if (MPI_Win_allocate_shared((MPI_Aint)dp_round_up(bytes + 1, 4096), 1, info, link->node,
+                                &w->base, &w->window) != MPI_SUCCESS) {
+        w->base = NULL;
+        w->window = MPI_WIN_NULL;
+    }
+    (void)MPI_Info_free(&info);
+    if (w->base == NULL) {
+        return DP_ERR_NOMEM;
+    }
+    memset(w->base, 0, bytes);
+    for (int i = 0; i < group->size; i++) {
+        if (link->node_of[i] == link->node_of[group->rank]) {
+            DP_TRY(DP_MPI(MPI_Win_shared_query(w->window, link->local_rank_of[i], &length, &unit,
+                                               &w->pieces[i])));
+        }
+    }
+    return DP_OK;
+}
+
+/* Private memory behind the same interface: no peer can be reached. */
+static void window_private(struct dp_group *group, struct window *w, size_t bytes)
+{
+    struct mpi_link *link = group->link;
+
+    w->base = dp_mem_arena(w->purpose, bytes);
+    for (int i = 0; w->pieces != NULL && i < group->size; i++) {
+        w->pieces[i] = i == group->rank ? w->base : NULL;
+    }
+    if (!link->warned && group->rank == 0) {
+        DP_WARN("no shared memory of %zu MB on this node (is /dev/shm full?): strategy shm cannot "
+                "be used",
+                bytes >> 20);
+    }
+    link->warned = true;
+}
+
+static void window_close(struct window *w)
+{
+    if (w->window != MPI_WIN_NULL) {
+        (void)MPI_Win_free(&w->window);
+        dp_mem_count(w->purpose, -(long long)w->bytes);
+    } else {
+        dp_free(w->base);
+    }
+    dp_free(w->pieces);
+    *w = (struct window){.window = MPI_WIN_NULL};
+}
+
+/* Whether all ranks of the group say true. */
+static bool all_agree(struct dp_group *group, bool mine)
+{
+    int in = mine, out = 0;
+
+    return MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_LAND, ((struct mpi_link *)group->link)->comm) ==
+               MPI_SUCCESS &&
+           out != 0;
+}
+
+static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
+{
+    struct mpi_link *link = group->link;
+    struct window *w = NULL;
+    bool shared;
+
+    for (int i = 0; i < MPI_REGIONS && w == NULL; i++) {
+        w = link->windows[i].base == NULL ? &link->windows[i] : NULL;
+    }
+    if (w == NULL) {
+        return NULL;
+    }
+    *w = (struct window){.window = MPI_WIN_NULL, .bytes = bytes, .purpose = purpose};
+    w->pieces = dp_zalloc((size_t)group->size, sizeof(*w->pieces));
+    if (!all_agree(group, w->pieces != NULL)) {
+        window_close(w);
+        return NULL;
+    }
+    shared = all_agree(group, window_open(group, w, bytes) == DP_OK);
+    if (shared) {
+        dp_mem_count(purpose, (long long)bytes);
+    } else {
+        if (w->window != MPI_WIN_NULL) {
+            (void)MPI_Win_free(&w->window);
+            w->window = MPI_WIN_NULL;
+        }
+        window_private(group, w, bytes);
+    }
+    if (!all_agree(group, w->base != NULL)) {
+        window_close(w);
+        return NULL;
+    }
+    return w->base;
+}
+
+static void mpi_release(struct dp_group *group, void *memory)
+{
+    struct window *w = window_of(group, memory);
+
+    if (w != NULL) {
+        window_close(w);
+    }
+}
+
+static void *mpi_peer(const struct dp_group *group, const void *mine, int peer)
+{
+    const struct window *w = window_of(group, mine);
+
+    if (w == NULL || w->pieces[peer] == NULL) {
+        return NULL;
+    }
+    return w->pieces[peer] + ((const char *)mine - w->base);
+}
+
+static void mpi_close(struct dp_group *group)
+{
+    struct mpi_link *link = group->link;
+
+    for (int i = 0; i < MPI_REGIONS; i++) {
+        if (link->windows[i].base != NULL) {
+            window_close(&link->windows[i]);
+        }
+    }
+    if (link->node != MPI_COMM_NULL) {
+        (void)MPI_Comm_free(&link->node);
+    }
+    if (link->comm != MPI_COMM_NULL) {
+        (void)MPI_Comm_free(&link->comm);
+    }
+    dp_free(link->local_rank_of);
+    dp_free(link->node_of);
+    dp_free(link);
+    dp_free(group);
+}
+
+static const struct dp_transport mpi_transport = {
+    .name = "mpi",
+    .exchange = mpi_exchange,
+    .memory = mpi_memory,
+    .release = mpi_release,
+    .peer = mpi_peer,
+    .close = mpi_close,
+};
+
+/* Numbers the nodes by their first rank, and the ranks within each. */
+static dp_status find_nodes(struct dp_group *group)
+{
+    struct mpi_link *link = group->link;
+    int leader = group->rank, local_rank;
+
+    DP_TRY(DP_MPI(MPI_Comm_split_type(link->comm, MPI_COMM_TYPE_SHARED, group->rank, MPI_INFO_NULL,
+                                      &link->node)));
+    DP_TRY(DP_MPI(MPI_Comm_rank(link->node, &local_rank)));
+    DP_TRY(DP_MPI(MPI_Comm_size(link->node, &group->local_size)));
+    DP_TRY(DP_MPI(MPI_Bcast(&leader, 1, MPI_INT, 0, link->node)));
+    DP_TRY(DP_MPI(MPI_Allgather(&leader, 1, MPI_INT, link->node_of, 1, MPI_INT, link->comm)));
+    DP_TRY(DP_MPI(
+        MPI_Allgather(&local_rank, 1, MPI_INT, link->local_rank_of, 1, MPI_INT, link->comm)));
+    group->nodes = 0;
+    for (int i = 0; i < group->size; i++) {
+        /* Leaders come first in rank order, so their number is known when members ask. */
+        link->node_of[i] = link->node_of[i] == i ? group->nodes++ : link->node_of[link->node_of[i]];
+    }
+    return DP_OK;
+}
+
+dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group **out)
+{
+    struct dp_group *group = dp_zalloc(1, sizeof(*group));
+    struct mpi_link *link = dp_zalloc(1, sizeof(*link));
+    dp_status status = DP_ERR_NOMEM;
+
+    if (group == NULL || link == NULL) {
+        dp_free(group);
+        dp_free(link);
+        return DP_FAIL(DP_ERR_NOMEM, "group");
+    }
+    group->transport = &mpi_transport;
+    group->link = link;
+    group->cancel = cancel;
+    group->spins = DP_SPINS;
+    link->comm = link->node = MPI_COMM_NULL;
+    for (int i = 0; i < MPI_REGIONS; i++) {
+        link->windows[i].window = MPI_WIN_NULL;
+    }
+    DP_TRY_GOTO(DP_MPI(MPI_Comm_dup(comm, &link->comm)), status, failed);
+    DP_TRY_GOTO(DP_MPI(MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN)), status, failed);
+    DP_TRY_GOTO(DP_MPI(MPI_Comm_rank(link->comm, &group->rank)), status, failed);
+    DP_TRY_GOTO(DP_MPI(MPI_Comm_size(link->comm, &group->size)), status, failed);
+    link->node_of = dp_zalloc((size_t)group->size, sizeof(int));
+    link->local_rank_of = dp_zalloc((size_t)group->size, sizeof(int));
+    status = DP_ERR_NOMEM;
+    if (link->node_of == NULL || link->local_rank_of == NULL) {
+        goto failed;
+    }
+    group->node_of = link->node_of;
+    DP_TRY_GOTO(find_nodes(group), status, failed);
+    *out = group;
+    return DP_OK;
+
+failed:
+    mpi_close(group);
+    return status;
+}
+
+MPI_Comm dp_mpi_group_comm(const struct dp_group *group)
+{
+    return group->transport == &mpi_transport ? ((struct mpi_link *)group->link)->comm
+                                              : MPI_COMM_NULL;
+}

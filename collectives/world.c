@@ -1,0 +1,103 @@
+#include "collectives/world.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "collectives/mpi_status.h"
+#include "collectives/transport.h"
+#include "collectives/transport_mpi.h"
+
+/* Open MPI settings that were measured to matter (README, "Open MPI settings"); never over the
+ * user's own. */
+static const char *const settings[][2] = {
+    /* One TCP connection carries about half of a 1 Gb/s wire when both directions are busy. */
+    {"OMPI_MCA_btl_tcp_links", "2"},
+    /* Kernel-assisted copies are often forbidden in containers, where each attempt warns. */
+    {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+};
+
+int dp_world_launch_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *text = getenv(names[i]);
+        if (text != NULL) {
+            return (int)strtol(text, NULL, 10);
+        }
+    }
+    return -1;
+}
+
+static dp_status world_over_mpi(struct dp_world *world)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int provided = 0, length = 0;
+
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        (void)setenv(settings[i][0], settings[i][1], 0);
+    }
+    DP_TRY(DP_MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided)));
+    world->mpi = true;
+    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (provided < MPI_THREAD_SERIALIZED) {
+        return DP_FAIL(DP_ERR_MPI,
+                       "this MPI offers thread level %d; MPI_THREAD_SERIALIZED is "
+                       "needed, since a second thread shares gradients",
+                       provided);
+    }
+    (void)MPI_Get_library_version(version, &length);
+    version[strcspn(version, ",\n")] = '\0';
+    (void)snprintf(world->library, sizeof(world->library), "%.*s", (int)sizeof(world->library) - 1,
+                   version);
+    return dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, &world->all);
+}
+
+dp_status dp_world_create(struct dp_world **out)
+{
+    struct dp_world *world = dp_zalloc(1, sizeof(*world));
+    dp_status status;
+
+    if (world == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "world");
+    }
+    (void)gethostname(world->host, sizeof(world->host) - 1);
+    world->role = DP_TRAINER;
+    if (dp_world_launch_rank() >= 0) {
+        status = world_over_mpi(world);
+    } else {
+        (void)snprintf(world->library, sizeof(world->library), "no MPI");
+        status = dp_local_alone(&world->all);
+    }
+    if (status != DP_OK) {
+        dp_free(world);
+        return status;
+    }
+    world->train = world->all;
+    dp_log_set_identity(world->all->rank, world->all->size, world->host);
+    *out = world;
+    return DP_OK;
+}
+
+void dp_world_destroy(struct dp_world *world)
+{
+    if (world == NULL) {
+        return;
+    }
+    dp_group_destroy(world->all);
+    if (world->mpi) {
+        (void)MPI_Finalize();
+    }
+    dp_free(world);
+}
+
+void dp_world_abort(struct dp_world *world, int code)
+{
+    if (world != NULL && world->mpi && world->all->size > 1) {
+        (void)MPI_Abort(MPI_COMM_WORLD, code);
+    }
+}

@@ -1,0 +1,43 @@
+/*
+ * world.h - this process among all: its role, its groups, and the end of all of them.
+ */
+#ifndef DP_COLLECTIVES_WORLD_H
+#define DP_COLLECTIVES_WORLD_H
+
+#include "collectives/group.h"
+
+/* Roles follow world rank. Today every rank trains; servers, feeders and an evaluator come behind
+ * the trainers. */
+enum dp_role { DP_TRAINER };
+
+/* A group is NULL where this rank is no member. */
+struct dp_world {
+    enum dp_role role;
+    struct dp_group *all;   /* start checks, end */
+    struct dp_group *train; /* trainers: gradients and weights */
+    bool mpi;               /* started by mpirun or srun */
+    char host[64];
+    char library[64]; /* "Open MPI v4.1.4", or "no MPI" */
+    atomic_int cancel;
+};
+
+/* The rank that mpirun or srun gave this process, known before MPI starts; -1: neither did. */
+int dp_world_launch_rank(void);
+
+/*
+ * Joins the job. Under mpirun or srun this starts MPI (at most once a process), with settings that
+ * matter for speed where the user has none of their own; alone it is a world of one without MPI,
+ * which starts faster.
+ *
+ * Errors: DP_ERR_MPI, DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_world_create(struct dp_world **out);
+
+/* Leaves the job: collective, and ends MPI. */
+void dp_world_destroy(struct dp_world *world);
+
+/* Ends all ranks with this exit code, when this rank alone knows that the job has failed. Does not
+ * return under MPI; alone it does nothing. */
+void dp_world_abort(struct dp_world *world, int code);
+
+#endif

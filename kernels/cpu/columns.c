@@ -1,0 +1,283 @@
+#include "kernels/cpu/columns.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "kernels/cpu/ops_cpu.h"
+#include "kernels/device.h"
+
+struct dp_tile dp_tile_at(size_t begin, size_t columns)
+{
+    struct dp_tile tile = {.begin = begin, .columns = columns - begin, .fold = 1};
+
+    assert(begin < columns);
+    if (columns <= DP_FOLD_WIDTH / 2) {
+        tile.fold = DP_FOLD_WIDTH / columns;
+    } else if (tile.columns > DP_TILE) {
+        tile.columns = DP_TILE;
+    }
+    tile.width = tile.fold * tile.columns;
+    tile.stride = tile.fold * columns;
+    return tile;
+}
+
+void dp_tile_repeat(const struct dp_tile *tile, float *wide, const float *values)
+{
+    for (size_t f = 0; f < tile->fold; f++) {
+        memcpy(wide + f * tile->columns, values, tile->columns * sizeof(*wide));
+    }
+}
+
+/* columns[c] += the sums of the columns that lie side by side. */
+DP_HOT static void fold_sums(double *restrict columns, const float *restrict wide, size_t fold,
+                             size_t count)
+{
+    for (size_t f = 0; f < fold; f++) {
+        for (size_t c = 0; c < count; c++) {
+            columns[c] += (double)wide[f * count + c];
+        }
+    }
+}
+
+/* Rows of a block: as many folded rows as DP_TILE_BLOCK elements hold, at least one. */
+static size_t block_rows(const struct dp_tile *tile)
+{
+    const size_t folded = DP_TILE_BLOCK / tile->width;
+
+    return (folded > 0 ? folded : 1) * tile->fold;
+}
+
+static int sum_parts(int threads, const struct dp_tile *tile, size_t rows)
+{
+    const int most = threads < DP_PARALLEL_SUMS ? threads : DP_PARALLEL_SUMS;
+
+    return rows * tile->columns < DP_PARALLEL_MIN ? 1 : most;
+}
+
+/* ---- plain sums ---- */
+
+struct summing {
+    const struct dp_tile *tile;
+    const struct dp_column_job *job;
+    size_t rows;
+    double sums[DP_PARALLEL_SUMS][2][DP_TILE];
+};
+
+static void add_block(const struct summing *t, size_t begin, size_t rows, double sums[2][DP_TILE])
+{
+    const struct dp_tile *tile = t->tile;
+    const size_t first = begin / tile->fold * tile->stride + tile->begin;
+    float wide[2][DP_TILE];
+    float *const both[2] = {wide[0], wide[1]};
+    size_t rest;
+    const size_t folded = dp_tile_folded(tile, rows, &rest);
+
+    memset(wide[0], 0, tile->width * sizeof(float));
+    memset(wide[1], 0, tile->width * sizeof(float));
+    t->job->add(t->job->arg, both, first, folded, tile->stride, tile->width);
+    if (rest > 0) {
+        t->job->add(t->job->arg, both, first + folded * tile->stride, 1, tile->stride, rest);
+    }
+    for (size_t i = 0; i < t->job->sums; i++) {
+        fold_sums(sums[i], wide[i], tile->fold, tile->columns);
+    }
+}
+
+static void sum_part(void *arg, int part, int parts)
+{
+    struct summing *t = arg;
+    const size_t step = block_rows(t->tile);
+    double sums[2][DP_TILE];
+    size_t begin, end;
+
+    memset(sums, 0, sizeof(sums));
+    dp_part(t->rows, step, part, parts, &begin, &end);
+    for (size_t row = begin; row < end; row += step) {
+        add_block(t, row, end - row < step ? end - row : step, sums);
+    }
+    memcpy(t->sums[part], sums, sizeof(sums));
+}
+
+void dp_columns_sum(int threads, const struct dp_tile *tile, size_t rows,
+                    const struct dp_column_job *job, double totals[2][DP_TILE])
+{
+    const int parts = sum_parts(threads, tile, rows);
+    struct summing t;
+
+    t.tile = tile;
+    t.job = job;
+    t.rows = rows;
+    dp_parallel_parts(parts, sum_part, &t);
+    memcpy(totals, t.sums[0], sizeof(t.sums[0]));
+    for (int part = 1; part < parts; part++) {
+        for (size_t c = 0; c < tile->columns; c++) {
+            totals[0][c] += t.sums[part][0][c];
+            totals[1][c] += t.sums[part][1][c];
+        }
+    }
+}
+
+/* ---- moments ----
+ *
+ * One pass: in a block of rows take d = x - s, where s is near the mean, and sum d and d squared.
+ * The block's mean is s + sum(d) / n, its squares are sum(d^2) - sum(d)^2 / n; blocks are merged by
+ * Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+ * variances", Stanford STAN-CS-79-773 (1979). s is the mean of what was seen before (for the first
+ * block: its own mean, from a pass of its own). What a block loses to cancellation is then a few
+ * roundings of its own share in the merged sum, whatever the data.
+ */
+
+struct moments {
+    double rows;
+    double mean[DP_TILE], squares[DP_TILE];
+};
+
+struct measuring {
+    const struct dp_tile *tile;
+    const float *x;
+    size_t rows;
+    struct moments parts[DP_PARALLEL_SUMS];
+};
+
+/* Four rows at a time, so that sums are loaded and stored once for four. */
+DP_HOT static void add_moments(const float *restrict x, const float *restrict near,
+                               float *restrict sum, float *restrict square, size_t rows,
+                               size_t stride, size_t width)
+{
+    size_t r = 0;
+
+    for (; r + 4 <= rows; r += 4) {
+        const float *a = x + r * stride, *b = a + stride, *c = b + stride, *d = c + stride;
+        for (size_t j = 0; j < width; j++) {
+            const float p = a[j] - near[j], q = b[j] - near[j];
+            const float u = c[j] - near[j], v = d[j] - near[j];
+            sum[j] += (p + q) + (u + v);
+            square[j] += (p * p + q * q) + (u * u + v * v);
+        }
+    }
+    for (; r < rows; r++) {
+        for (size_t j = 0; j < width; j++) {
+            const float p = x[r * stride + j] - near[j];
+            sum[j] += p;
+            square[j] += p * p;
+        }
+    }
+}
+
+/* m = m and the block of `rows` rows at x together. */
+static void merge_block(const struct dp_tile *tile, struct moments *m, const float *x, size_t rows)
+{
+    float near[DP_TILE], near_wide[DP_TILE] = {0}, sum[DP_TILE] = {0}, square[DP_TILE] = {0};
+    double sums[DP_TILE] = {0}, squares[DP_TILE] = {0};
+    const double n = (double)rows, all = m->rows + n;
+    size_t rest;
+    const size_t folded = dp_tile_folded(tile, rows, &rest);
+
+    for (size_t c = 0; c < tile->columns; c++) {
+        near[c] = (float)m->mean[c];
+    }
+    dp_tile_repeat(tile, near_wide, near);
+    add_moments(x, near_wide, sum, square, folded, tile->stride, tile->width);
+    if (rest > 0) {
+        add_moments(x + folded * tile->stride, near_wide, sum, square, 1, tile->stride, rest);
+    }
+    fold_sums(sums, sum, tile->fold, tile->columns);
+    fold_sums(squares, square, tile->fold, tile->columns);
+    for (size_t c = 0; c < tile->columns; c++) {
+        const double shift = sums[c] / n;
+        const double delta = (double)near[c] + shift - m->mean[c];
+        const double own = squares[c] - sums[c] * shift;
+        m->mean[c] += delta * (n / all);
+        m->squares[c] += (own > 0 ? own : 0) + delta * delta * (m->rows * n / all);
+    }
+    m->rows = all;
+}
+
+static void measure_part(void *arg, int part, int parts)
+{
+    struct measuring *t = arg;
+    const struct dp_tile *tile = t->tile;
+    const size_t step = block_rows(tile);
+    struct moments m;
+    size_t begin, end;
+
+    memset(&m, 0, sizeof(m));
+    dp_part(t->rows, step, part, parts, &begin, &end);
+    for (size_t row = begin; row < end; row += step) {
+        const float *x = t->x + row / tile->fold * tile->stride + tile->begin;
+        const size_t rows = end - row < step ? end - row : step;
+        if (row == begin) { /* only to learn a value near the mean */
+            merge_block(tile, &m, x, rows);
+            memset(m.squares, 0, sizeof(m.squares));
+            m.rows = 0;
+        }
+        merge_block(tile, &m, x, rows);
+    }
+    t->parts[part] = m;
+}
+
+void dp_columns_moments(int threads, const struct dp_tile *tile, size_t rows, const float *x,
+                        double mean[DP_TILE], double squares[DP_TILE])
+{
+    const int parts = sum_parts(threads, tile, rows);
+    struct measuring t;
+    struct moments *m = &t.parts[0];
+
+    t.tile = tile;
+    t.x = x;
+    t.rows = rows;
+    dp_parallel_parts(parts, measure_part, &t);
+    for (int part = 1; part < parts; part++) {
+        const struct moments *other = &t.parts[part];
+        const double all = m->rows + other->rows;
+        for (size_t c = 0; c < tile->columns && other->rows > 0; c++) {
+            const double delta = other->mean[c] - m->mean[c];
+            m->mean[c] += delta * (other->rows / all);
+            m->squares[c] += other->squares[c] + delta * delta * (m->rows * other->rows / all);
+        }
+        m->rows = all;
+    }
+    memcpy(mean, m->mean, tile->columns * sizeof(*mean));
+    memcpy(squares, m->squares, tile->columns * sizeof(*squares));
+}
+
+/* ---- column sums of a matrix: the gradient of a bias ---- */
+
+DP_HOT static void add_rows(const void *arg, float *const sums[2], size_t first, size_t rows,
+                            size_t stride, size_t width)
+{
+    const float *restrict x = (const float *)arg + first;
+    float *restrict sum = sums[0];
+    size_t r = 0;
+
+    for (; r + 8 <= rows; r += 8) {
+        const float *a = x + r * stride, *b = a + 4 * stride;
+        for (size_t j = 0; j < width; j++) {
+            const float p = (a[j] + a[j + stride]) + (a[j + 2 * stride] + a[j + 3 * stride]);
+            const float q = (b[j] + b[j + stride]) + (b[j + 2 * stride] + b[j + 3 * stride]);
+            sum[j] += p + q;
+        }
+    }
+    for (; r < rows; r++) {
+        for (size_t j = 0; j < width; j++) {
+            sum[j] += x[r * stride + j];
+        }
+    }
+}
+
+dp_status dp_cpu_sum_rows(struct dp_stream *s, float *db, const void *dy, size_t rows, size_t cols,
+                          float keep)
+{
+    const struct dp_column_job job = {.add = add_rows, .arg = dy, .sums = 1};
+    double totals[2][DP_TILE];
+
+    for (size_t begin = 0; begin < cols;) {
+        const struct dp_tile tile = dp_tile_at(begin, cols);
+        dp_columns_sum(s->threads, &tile, rows, &job, totals);
+        for (size_t c = 0; c < tile.columns; c++) {
+            db[begin + c] = (float)(totals[0][c] + (keep != 0 ? (double)db[begin + c] : 0));
+        }
+        begin += tile.columns;
+    }
+    return DP_OK;
+}

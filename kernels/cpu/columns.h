@@ -1,0 +1,60 @@
+/*
+ * columns.h - sums over the rows of a matrix, one for each column: batch norm and bias gradients.
+ *
+ * A matrix of few columns is treated as one with several rows side by side ("folded"), so that
+ * inner loops are long whatever the number of columns; one of many columns is cut into tiles, so
+ * that what belongs to a column fits on the stack. Sums are float32 within a block of rows and
+ * double over blocks: accurate for any number of rows, and the order depends on nothing but the
+ * shape and the number of threads.
+ */
+#ifndef DP_KERNELS_CPU_COLUMNS_H
+#define DP_KERNELS_CPU_COLUMNS_H
+
+#include <stddef.h>
+
+#include "kernels/cpu/parallel.h"
+
+enum { DP_TILE = 256, DP_FOLD_WIDTH = 128, DP_TILE_BLOCK = 16384 };
+
+/* Neighbouring columns of a matrix [rows, columns]. */
+struct dp_tile {
+    size_t begin;   /* first column */
+    size_t columns; /* of this tile; at most DP_TILE */
+    size_t fold;    /* rows side by side; 1 unless the tile is the whole matrix */
+    size_t width;   /* fold * columns: length of a folded row; at most DP_TILE */
+    size_t stride;  /* elements from a folded row to the next */
+};
+
+/* The tile that starts at column `begin` of `columns`; the next one starts at begin + .columns. */
+struct dp_tile dp_tile_at(size_t begin, size_t columns);
+
+/* For loops over rows: a part of `rows` rows, the first at `x`, is `folded` whole rows of tile
+ * `width`, and one last row that is only `rest` wide (0: none). */
+static inline size_t dp_tile_folded(const struct dp_tile *tile, size_t rows, size_t *rest)
+{
+    *rest = rows % tile->fold * tile->columns;
+    return rows / tile->fold;
+}
+
+/* Repeats [columns] values for each of the rows that lie side by side: [width]. */
+void dp_tile_repeat(const struct dp_tile *tile, float *wide, const float *values);
+
+/* What is summed over rows. */
+struct dp_column_job {
+    /* Adds `rows` folded rows of length `width` to sums[0] (and sums[1]); `first` is the offset of
+     * the first element in the arrays of `arg`. */
+    void (*add)(const void *arg, float *const sums[2], size_t first, size_t rows, size_t stride,
+                size_t width);
+    const void *arg;
+    size_t sums; /* 1 or 2 */
+};
+
+/* totals[i][c] = sum i of column c of the tile over all rows. */
+void dp_columns_sum(int threads, const struct dp_tile *tile, size_t rows,
+                    const struct dp_column_job *job, double totals[2][DP_TILE]);
+
+/* Means, and sums of squared distances from them, in one pass over x [rows, columns]. */
+void dp_columns_moments(int threads, const struct dp_tile *tile, size_t rows, const float *x,
+                        double mean[DP_TILE], double squares[DP_TILE]);
+
+#endif

@@ -1,0 +1,55 @@
+#include "kernels/cpu/ops_cpu.h"
+#include "kernels/cpu/prepared.h"
+#include "kernels/device.h"
+
+static bool cpu_available(const char **why_not)
+{
+    (void)why_not;
+    return true;
+}
+
+static void cpu_stream_destroy(struct dp_stream *stream)
+{
+    if (stream == NULL) {
+        return;
+    }
+    if (stream->state != NULL) {
+        struct dp_prepared *prepared = stream->state;
+        prepared->destroy(prepared);
+    }
+    dp_free(stream);
+}
+
+static dp_status cpu_stream_create(const struct dp_device *device, int threads,
+                                   struct dp_stream **out)
+{
+    struct dp_stream *stream;
+
+    if (threads < 1) {
+        return DP_FAIL(DP_ERR_ARG, "a stream with %d threads", threads);
+    }
+    stream = dp_zalloc(1, sizeof(*stream));
+    if (stream == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "stream of device cpu");
+    }
+    *stream = (struct dp_stream){.device = device, .ops = &dp_cpu_ops, .threads = threads};
+    *out = stream;
+    return DP_OK;
+}
+
+static dp_status cpu_synchronize(struct dp_stream *stream)
+{
+    (void)stream;
+    return DP_OK;
+}
+
+const struct dp_device dp_device_cpu = {
+    .plugin = {.name = "cpu", .help = "this machine's processors"},
+    .host_memory = true,
+    .available = cpu_available,
+    .stream_create = cpu_stream_create,
+    .stream_destroy = cpu_stream_destroy,
+    .alloc = dp_mem_arena,
+    .release = dp_free,
+    .synchronize = cpu_synchronize,
+};

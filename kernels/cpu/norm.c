@@ -1,0 +1,390 @@
+/*
+ * norm.c - batch normalisation in loops of our own: see kernels/ops.h for the contract.
+ *
+ * Forward is one pass that reads x (statistics) and one that reads x and writes y, 12 bytes an
+ * element; backward reads dy and x twice and writes dx, 20 bytes an element. oneDNN moves the same
+ * bytes; these loops know the sums of synchronised norm, too, and need no workspace for the mask of
+ * the rectifier, which is recomputed.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/columns.h"
+#include "kernels/cpu/ops_cpu.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/device.h"
+
+/* What the loops need for each column of a tile, repeated to its width. */
+struct factors {
+    float mean[DP_TILE], scale[DP_TILE], beta[DP_TILE]; /* scale = gamma / sqrt(var + eps) */
+    float center[DP_TILE], slope[DP_TILE]; /* of the gradient: see factors_add_sums() */
+};
+
+/* One tile of one operation. */
+struct job {
+    const struct dp_tile *tile;
+    struct factors *factors;
+    const float *x, *dy;
+    float *y; /* dx in backward, which may be dy */
+    bool relu;
+};
+
+/* Forward and backward use this one function, so that the mask is equal to the bit. */
+static inline float normalised(float x, float mean, float scale, float beta)
+{
+    return (x - mean) * scale + beta;
+}
+
+static inline double inverse_deviation(float var, float eps)
+{
+    return 1.0 / sqrt((double)var + (double)eps);
+}
+
+static void factors_fill(struct factors *f, const struct dp_tile *tile, const float *mean,
+                         const float *var, const float *gamma, const float *beta,
+                         const struct dp_norm *norm)
+{
+    float scale[DP_TILE];
+
+    for (size_t c = 0; c < tile->columns; c++) {
+        const size_t channel = tile->begin + c;
+        scale[c] = (float)((double)gamma[channel] * inverse_deviation(var[channel], norm->eps));
+    }
+    dp_tile_repeat(tile, f->mean, mean + tile->begin);
+    dp_tile_repeat(tile, f->scale, scale);
+    dp_tile_repeat(tile, f->beta, beta + tile->begin);
+}
+
+/* Sums of the gradient over `total` elements, as what the last pass needs:
+ * dx = scale (g - center - (x - mean) slope). */
+static void factors_add_sums(struct factors *f, const struct dp_tile *tile, const float *var,
+                             const double *sum_dy, const double *sum_dy_hat, double total,
+                             const struct dp_norm *norm)
+{
+    float center[DP_TILE], slope[DP_TILE];
+
+    for (size_t c = 0; c < tile->columns; c++) {
+        const double inverse = inverse_deviation(var[tile->begin + c], norm->eps);
+        center[c] = (float)(sum_dy[c] / total);
+        slope[c] = (float)(sum_dy_hat[c] * inverse / total);
+    }
+    dp_tile_repeat(tile, f->center, center);
+    dp_tile_repeat(tile, f->slope, slope);
+}
+
+/* Runs `row` over the folded rows of a tile, from the last block of them to the first: the pass
+ * before this one has left the last rows in the cache. The last row may be narrower. */
+static void for_rows(const struct job *job, size_t begin, size_t end,
+                     void (*row)(const struct job *job, size_t first, size_t rows, size_t width))
+{
+    const struct dp_tile *tile = job->tile;
+    const size_t first = begin / tile->fold * tile->stride + tile->begin;
+    const size_t step = DP_TILE_BLOCK / tile->width;
+    size_t rest;
+    size_t left = dp_tile_folded(tile, end - begin, &rest);
+
+    if (rest > 0) {
+        row(job, first + left * tile->stride, 1, rest);
+    }
+    while (left > 0) {
+        const size_t rows = left < step ? left : step;
+        left -= rows;
+        row(job, first + left * tile->stride, rows, tile->width);
+    }
+}
+
+/* ---- forward ---- */
+
+DP_HOT static void forward_plain(const struct job *job, size_t first, size_t rows, size_t width)
+{
+    const float *restrict mean = job->factors->mean, *restrict scale = job->factors->scale;
+    const float *restrict beta = job->factors->beta;
+
+    for (size_t r = 0; r < rows; r++) {
+        const float *restrict x = job->x + first + r * job->tile->stride;
+        float *restrict y = job->y + first + r * job->tile->stride;
+        for (size_t j = 0; j < width; j++) {
+            y[j] = normalised(x[j], mean[j], scale[j], beta[j]);
+        }
+    }
+}
+
+DP_HOT static void forward_relu(const struct job *job, size_t first, size_t rows, size_t width)
+{
+    const float *restrict mean = job->factors->mean, *restrict scale = job->factors->scale;
+    const float *restrict beta = job->factors->beta;
+
+    for (size_t r = 0; r < rows; r++) {
+        const float *restrict x = job->x + first + r * job->tile->stride;
+        float *restrict y = job->y + first + r * job->tile->stride;
+        for (size_t j = 0; j < width; j++) {
+            const float v = normalised(x[j], mean[j], scale[j], beta[j]);
+            y[j] = v < 0 ? 0 : v; /* a NaN stays a NaN */
+        }
+    }
+}
+
+static void forward_part(void *arg, size_t begin, size_t end)
+{
+    const struct job *job = arg;
+
+    for_rows(job, begin, end, job->relu ? forward_relu : forward_plain);
+}
+
+dp_status dp_cpu_norm_apply(struct dp_stream *s, void *y, const void *x, const float *mean,
+                            const float *var, const float *gamma, const float *beta,
+                            const struct dp_norm *norm)
+{
+    struct factors f;
+
+    for (size_t begin = 0; begin < norm->channels;) {
+        const struct dp_tile tile = dp_tile_at(begin, norm->channels);
+        struct job job = {
+            .tile = &tile, .factors = &f, .x = x, .y = y, .relu = norm->act == DP_ACT_RELU};
+        factors_fill(&f, &tile, mean, var, gamma, beta, norm);
+        dp_parallel_rows(s->threads, norm->count, tile.columns, tile.fold, forward_part, &job);
+        begin += tile.columns;
+    }
+    return DP_OK;
+}
+
+dp_status dp_cpu_norm_forward(struct dp_stream *s, void *y, float *mean, float *var, const void *x,
+                              const float *gamma, const float *beta, const struct dp_norm *norm)
+{
+    double means[DP_TILE], squares[DP_TILE];
+
+    for (size_t begin = 0; begin < norm->channels;) {
+        const struct dp_tile tile = dp_tile_at(begin, norm->channels);
+        dp_columns_moments(s->threads, &tile, norm->count, x, means, squares);
+        for (size_t c = 0; c < tile.columns; c++) {
+            const double count = norm->count > 0 ? (double)norm->count : 1;
+            mean[begin + c] = (float)means[c];
+            var[begin + c] = (float)(squares[c] / count);
+        }
+        begin += tile.columns;
+    }
+    return dp_cpu_norm_apply(s, y, x, mean, var, gamma, beta, norm);
+}
+
+/* ---- sums ---- */
+
+DP_HOT static void add_squares(const void *arg, float *const sums[2], size_t first, size_t rows,
+                               size_t stride, size_t width)
+{
+    const struct job *job = arg;
+    const float *restrict mean = job->factors->mean;
+    float *restrict sum = sums[0];
+    size_t r = 0;
+
+    for (; r + 4 <= rows; r += 4) {
+        const float *restrict a = job->x + first + r * stride;
+        for (size_t j = 0; j < width; j++) {
+            const float p = a[j] - mean[j], q = a[j + stride] - mean[j];
+            const float u = a[j + 2 * stride] - mean[j], v = a[j + 3 * stride] - mean[j];
+            sum[j] += (p * p + q * q) + (u * u + v * v);
+        }
+    }
+    for (; r < rows; r++) {
+        const float *restrict a = job->x + first + r * stride;
+        for (size_t j = 0; j < width; j++) {
+            sum[j] += (a[j] - mean[j]) * (a[j] - mean[j]);
+        }
+    }
+}
+
+dp_status dp_cpu_norm_sums(struct dp_stream *s, float *sums, const void *x, const float *mean,
+                           const struct dp_norm *norm)
+{
+    struct factors f;
+
+    if (mean == NULL) {
+        return dp_cpu_sum_rows(s, sums, x, norm->count, norm->channels, 0.0f);
+    }
+    for (size_t begin = 0; begin < norm->channels;) {
+        const struct dp_tile tile = dp_tile_at(begin, norm->channels);
+        const struct job job = {.tile = &tile, .factors = &f, .x = x};
+        const struct dp_column_job squares = {.add = add_squares, .arg = &job, .sums = 1};
+        double totals[2][DP_TILE];
+        dp_tile_repeat(&tile, f.mean, mean + begin);
+        dp_columns_sum(s->threads, &tile, norm->count, &squares, totals);
+        for (size_t c = 0; c < tile.columns; c++) {
+            sums[begin + c] = (float)totals[0][c];
+        }
+        begin += tile.columns;
+    }
+    return DP_OK;
+}
+
+/* ---- backward ---- */
+
+/* Gradient behind the activation, with and without a rectifier. */
+static inline float masked(float dy, float x, float mean, float scale, float beta, bool relu)
+{
+    return !relu || normalised(x, mean, scale, beta) > 0 ? dy : 0.0f;
+}
+
+/* sum0 += g, sum1 += g (x - mean); four rows at a time. */
+static inline void add_gradients(const struct job *job, float *const sums[2], size_t first,
+                                 size_t rows, size_t stride, size_t width, bool relu)
+{
+    float *restrict sum0 = sums[0], *restrict sum1 = sums[1];
+    const float *restrict m = job->factors->mean, *restrict s = job->factors->scale;
+    const float *restrict t = job->factors->beta;
+    size_t r = 0;
+
+    for (; r + 4 <= rows; r += 4) {
+        const float *restrict x = job->x + first + r * stride;
+        const float *restrict dy = job->dy + first + r * stride;
+        for (size_t j = 0; j < width; j++) {
+            const size_t k = j + stride, l = k + stride, n = l + stride;
+            const float g = masked(dy[j], x[j], m[j], s[j], t[j], relu);
+            const float h = masked(dy[k], x[k], m[j], s[j], t[j], relu);
+            const float p = masked(dy[l], x[l], m[j], s[j], t[j], relu);
+            const float q = masked(dy[n], x[n], m[j], s[j], t[j], relu);
+            sum0[j] += (g + h) + (p + q);
+            sum1[j] +=
+                (g * (x[j] - m[j]) + h * (x[k] - m[j])) + (p * (x[l] - m[j]) + q * (x[n] - m[j]));
+        }
+    }
+    for (; r < rows; r++) {
+        const float *restrict x = job->x + first + r * stride;
+        const float *restrict dy = job->dy + first + r * stride;
+        for (size_t j = 0; j < width; j++) {
+            const float g = masked(dy[j], x[j], m[j], s[j], t[j], relu);
+            sum0[j] += g;
+            sum1[j] += g * (x[j] - m[j]);
+        }
+    }
+}
+
+DP_HOT static void add_gradients_plain(const void *arg, float *const sums[2], size_t first,
+                                       size_t rows, size_t stride, size_t width)
+{
+    add_gradients(arg, sums, first, rows, stride, width, false);
+}
+
+DP_HOT static void add_gradients_relu(const void *arg, float *const sums[2], size_t first,
+                                      size_t rows, size_t stride, size_t width)
+{
+    add_gradients(arg, sums, first, rows, stride, width, true);
+}
+
+/* Both sums over a tile; the second one is divided by the deviation here, once. */
+static void gradient_sums(struct dp_stream *s, const struct job *job, const float *var,
+                          const struct dp_norm *norm, double totals[2][DP_TILE])
+{
+    const struct dp_column_job sums = {
+        .add = job->relu ? add_gradients_relu : add_gradients_plain, .arg = job, .sums = 2};
+
+    dp_columns_sum(s->threads, job->tile, norm->count, &sums, totals);
+    for (size_t c = 0; c < job->tile->columns; c++) {
+        totals[1][c] *= inverse_deviation(var[job->tile->begin + c], norm->eps);
+    }
+}
+
+/* dx may be dy. */
+static inline void backward_rows(const struct job *job, size_t first, size_t rows, size_t width,
+                                 bool relu)
+{
+    const struct factors *f = job->factors;
+
+    for (size_t r = 0; r < rows; r++) {
+        const float *x = job->x + first + r * job->tile->stride;
+        const float *dy = job->dy + first + r * job->tile->stride;
+        float *dx = job->y + first + r * job->tile->stride;
+        DP_INDEPENDENT
+        for (size_t j = 0; j < width; j++) {
+            const float g = masked(dy[j], x[j], f->mean[j], f->scale[j], f->beta[j], relu);
+            const float hat = (x[j] - f->mean[j]) * f->slope[j];
+            dx[j] = f->scale[j] * ((g - f->center[j]) - hat);
+        }
+    }
+}
+
+DP_HOT static void backward_plain(const struct job *job, size_t first, size_t rows, size_t width)
+{
+    backward_rows(job, first, rows, width, false);
+}
+
+DP_HOT static void backward_relu(const struct job *job, size_t first, size_t rows, size_t width)
+{
+    backward_rows(job, first, rows, width, true);
+}
+
+static void backward_part(void *arg, size_t begin, size_t end)
+{
+    const struct job *job = arg;
+
+    for_rows(job, begin, end, job->relu ? backward_relu : backward_plain);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's. */
+dp_status dp_cpu_norm_backward(struct dp_stream *s, void *dx, float *dgamma, float *dbeta,
+                               const void *dy, const void *x, const float *mean, const float *var,
+                               const float *gamma, const float *beta, const struct dp_norm *norm,
+                               float keep)
+{
+    struct factors f;
+    double totals[2][DP_TILE];
+
+    for (size_t begin = 0; begin < norm->channels;) {
+        const struct dp_tile tile = dp_tile_at(begin, norm->channels);
+        struct job job = {&tile, &f, x, dy, dx, norm->act == DP_ACT_RELU};
+        factors_fill(&f, &tile, mean, var, gamma, beta, norm);
+        gradient_sums(s, &job, var, norm, totals);
+        for (size_t c = 0; c < tile.columns; c++) {
+            const size_t i = begin + c;
+            dbeta[i] = (float)(totals[0][c] + (keep != 0 ? (double)dbeta[i] : 0));
+            dgamma[i] = (float)(totals[1][c] + (keep != 0 ? (double)dgamma[i] : 0));
+        }
+        factors_add_sums(&f, &tile, var, totals[0], totals[1], (double)norm->count, norm);
+        dp_parallel_rows(s->threads, norm->count, tile.columns, tile.fold, backward_part, &job);
+        begin += tile.columns;
+    }
+    return DP_OK;
+}
+
+dp_status dp_cpu_norm_backward_sums(struct dp_stream *s, float *sums, const void *dy, const void *x,
+                                    const float *mean, const float *var, const float *gamma,
+                                    const float *beta, const struct dp_norm *norm)
+{
+    struct factors f;
+    double totals[2][DP_TILE];
+
+    for (size_t begin = 0; begin < norm->channels;) {
+        const struct dp_tile tile = dp_tile_at(begin, norm->channels);
+        const struct job job = {&tile, &f, x, dy, NULL, norm->act == DP_ACT_RELU};
+        factors_fill(&f, &tile, mean, var, gamma, beta, norm);
+        gradient_sums(s, &job, var, norm, totals);
+        for (size_t c = 0; c < tile.columns; c++) {
+            sums[begin + c] = (float)totals[0][c];
+            sums[norm->channels + begin + c] = (float)totals[1][c];
+        }
+        begin += tile.columns;
+    }
+    return DP_OK;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's. */
+dp_status dp_cpu_norm_backward_apply(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                                     const float *mean, const float *var, const float *gamma,
+                                     const float *beta, const float *sums, double total,
+                                     const struct dp_norm *norm)
+{
+    struct factors f;
+    double totals[2][DP_TILE];
+
+    for (size_t begin = 0; begin < norm->channels;) {
+        const struct dp_tile tile = dp_tile_at(begin, norm->channels);
+        struct job job = {&tile, &f, x, dy, dx, norm->act == DP_ACT_RELU};
+        for (size_t c = 0; c < tile.columns; c++) {
+            totals[0][c] = (double)sums[begin + c];
+            totals[1][c] = (double)sums[norm->channels + begin + c];
+        }
+        factors_fill(&f, &tile, mean, var, gamma, beta, norm);
+        factors_add_sums(&f, &tile, var, totals[0], totals[1], total, norm);
+        dp_parallel_rows(s->threads, norm->count, tile.columns, tile.fold, backward_part, &job);
+        begin += tile.columns;
+    }
+    return DP_OK;
+}

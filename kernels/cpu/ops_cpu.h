@@ -1,0 +1,19 @@
+/*
+ * ops_cpu.h - the operations of the device `cpu`: OpenBLAS, oneDNN, and vectorised loops.
+ *
+ * What each one means is in kernels/ops.h; prototypes are made from the slots of struct dp_ops.
+ */
+#ifndef DP_KERNELS_CPU_OPS_CPU_H
+#define DP_KERNELS_CPU_OPS_CPU_H
+
+#include "base/status.h"
+#include "kernels/ops.h"
+#include "kernels/ref/ops_ref.h"
+
+#define X(name) DP_CHECKED DP_OP_TYPE(name) dp_cpu_##name;
+DP_OPS_LIST(X)
+#undef X
+
+extern const struct dp_ops dp_cpu_ops;
+
+#endif

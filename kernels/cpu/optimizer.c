@@ -1,0 +1,148 @@
+/*
+ * optimizer.c - SGD and AdamW, one pass over memory: see kernels/ops.h for the contract.
+ *
+ * Bytes moved per element: SGD 12, with momentum 20, AdamW 28; 4 more where the weights are not
+ * the master weights. No result depends on the number of threads or on the instruction set.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/ops_cpu.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/device.h"
+
+enum { PIECE = 2048 }; /* copied to the weights while it is in the first-level cache */
+
+struct sgd {
+    const struct dp_update *update;
+    float lr, factor, momentum, decay;
+    bool nesterov;
+};
+
+DP_HOT static void sgd_plain(const struct sgd *o, float *restrict w, const float *restrict grad,
+                             size_t count)
+{
+    const float lr = o->lr, factor = o->factor, decay = o->decay;
+
+    for (size_t i = 0; i < count; i++) {
+        w[i] -= lr * (grad[i] * factor + decay * w[i]);
+    }
+}
+
+DP_HOT static void sgd_momentum(const struct sgd *o, float *restrict w, float *restrict v,
+                                const float *restrict grad, size_t count)
+{
+    const float lr = o->lr, factor = o->factor, momentum = o->momentum, decay = o->decay;
+
+    for (size_t i = 0; i < count; i++) {
+        const float g = grad[i] * factor + decay * w[i];
+        v[i] = momentum * v[i] + g;
+        w[i] -= lr * v[i];
+    }
+}
+
+DP_HOT static void sgd_nesterov(const struct sgd *o, float *restrict w, float *restrict v,
+                                const float *restrict grad, size_t count)
+{
+    const float lr = o->lr, factor = o->factor, momentum = o->momentum, decay = o->decay;
+
+    for (size_t i = 0; i < count; i++) {
+        const float g = grad[i] * factor + decay * w[i];
+        v[i] = momentum * v[i] + g;
+        w[i] -= lr * (g + momentum * v[i]);
+    }
+}
+
+/* weights = master, where they are two arrays. */
+static void publish(const struct dp_update *u, size_t begin, size_t count)
+{
+    float *weights = u->weights;
+
+    if (weights != u->master) {
+        memcpy(weights + begin, u->master + begin, count * sizeof(*weights));
+    }
+}
+
+static void sgd_part(void *arg, size_t begin, size_t end)
+{
+    const struct sgd *o = arg;
+    const struct dp_update *u = o->update;
+
+    for (size_t i = begin; i < end; i += PIECE) {
+        const size_t count = end - i < PIECE ? end - i : PIECE;
+        if (o->momentum == 0) {
+            sgd_plain(o, u->master + i, u->grad + i, count);
+        } else if (o->nesterov) {
+            sgd_nesterov(o, u->master + i, u->slots[0] + i, u->grad + i, count);
+        } else {
+            sgd_momentum(o, u->master + i, u->slots[0] + i, u->grad + i, count);
+        }
+        publish(u, i, count);
+    }
+}
+
+dp_status dp_cpu_sgd(struct dp_stream *s, const struct dp_update *u, float momentum, bool nesterov,
+                     float decay)
+{
+    struct sgd o = {u, u->knobs->lr, u->knobs->factor, momentum, decay, nesterov};
+
+    if (u->knobs->skip == 0) {
+        dp_parallel(s->threads, u->count, DP_BLOCK, sgd_part, &o);
+    }
+    return DP_OK;
+}
+
+struct adamw {
+    const struct dp_update *update;
+    float factor, beta1, beta2, rest1, rest2; /* rest = 1 - beta */
+    float shrink, step, root, eps;            /* 1 - lr decay; lr / (1 - beta1^t); see below */
+};
+
+/* w -= step m / (sqrt(v) root + eps) with root = 1 / sqrt(1 - beta2^t). */
+DP_HOT static void adamw_piece(const struct adamw *o, float *restrict w, float *restrict m,
+                               float *restrict v, const float *restrict grad, size_t count)
+{
+    const float factor = o->factor, beta1 = o->beta1, beta2 = o->beta2, rest1 = o->rest1;
+    const float rest2 = o->rest2, shrink = o->shrink, step = o->step, root = o->root, eps = o->eps;
+
+    for (size_t i = 0; i < count; i++) {
+        const float g = grad[i] * factor;
+        m[i] = beta1 * m[i] + rest1 * g;
+        v[i] = beta2 * v[i] + rest2 * (g * g);
+        w[i] = w[i] * shrink - step * (m[i] / (sqrtf(v[i]) * root + eps));
+    }
+}
+
+static void adamw_part(void *arg, size_t begin, size_t end)
+{
+    const struct adamw *o = arg;
+    const struct dp_update *u = o->update;
+
+    for (size_t i = begin; i < end; i += PIECE) {
+        const size_t count = end - i < PIECE ? end - i : PIECE;
+        adamw_piece(o, u->master + i, u->slots[0] + i, u->slots[1] + i, u->grad + i, count);
+        publish(u, i, count);
+    }
+}
+
+dp_status dp_cpu_adamw(struct dp_stream *s, const struct dp_update *u, float beta1, float beta2,
+                       float eps, float decay)
+{
+    const double lr = (double)u->knobs->lr, t = (double)u->knobs->applied + 1;
+    const double b1 = (double)beta1, b2 = (double)beta2;
+    struct adamw o = {.update = u,
+                      .factor = u->knobs->factor,
+                      .beta1 = beta1,
+                      .beta2 = beta2,
+                      .rest1 = (float)(1 - b1),
+                      .rest2 = (float)(1 - b2),
+                      .shrink = (float)(1 - lr * (double)decay),
+                      .step = (float)(lr / (1 - pow(b1, t))),
+                      .root = (float)(1 / sqrt(1 - pow(b2, t))),
+                      .eps = eps};
+
+    if (u->knobs->skip == 0) {
+        dp_parallel(s->threads, u->count, DP_BLOCK, adamw_part, &o);
+    }
+    return DP_OK;
+}

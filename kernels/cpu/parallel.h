@@ -1,0 +1,57 @@
+/*
+ * parallel.h - threads and instruction sets for our own loops on the CPU.
+ */
+#ifndef DP_KERNELS_CPU_PARALLEL_H
+#define DP_KERNELS_CPU_PARALLEL_H
+
+#include <stddef.h>
+
+/* One binary, fast on every x86-64: the loop is compiled for several instruction sets and chosen
+ * when the program starts. Empty under ThreadSanitizer, whose start-up it crashes. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(DP_TSAN)
+#define DP_HOT __attribute__((target_clones("avx512f", "arch=haswell", "default")))
+#else
+#define DP_HOT
+#endif
+
+/* Before a loop whose iterations do not depend on each other although its arrays may be the same
+ * one (never partly overlapping): without it the compiler takes the slow way when they are. */
+#if defined(__clang__)
+#define DP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define DP_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define DP_INDEPENDENT
+#endif
+
+/* Below DP_PARALLEL_MIN elements a second thread costs more than it brings. Sums that need room
+ * for each thread use at most DP_PARALLEL_SUMS threads. */
+enum { DP_PARALLEL_MIN = 16384, DP_PARALLEL_SUMS = 32 };
+
+/* The part [begin, end) of `count` that thread `i` of `threads` works on, cut at `multiple`. */
+static inline void dp_part(size_t count, size_t multiple, int i, int threads, size_t *begin,
+                           size_t *end)
+{
+    const size_t units = (count + multiple - 1) / multiple;
+    const size_t b = units * (size_t)i / (size_t)threads * multiple;
+    const size_t e = units * ((size_t)i + 1) / (size_t)threads * multiple;
+
+    *begin = b < count ? b : count;
+    *end = e < count ? e : count;
+}
+
+/* Runs body(arg, i, parts) for each i below parts, side by side. Returns when all are done. One part
+ * is a plain call. */
+void dp_parallel_parts(int parts, void (*body)(void *arg, int part, int parts), void *arg);
+
+/* Runs body(arg, begin, end) over [0, count) on at most `threads` threads; parts begin at multiples
+ * of `multiple`. Returns when all is done. Below DP_PARALLEL_MIN elements, or with one thread, it
+ * is a plain call. */
+void dp_parallel(int threads, size_t count, size_t multiple,
+                 void (*body)(void *arg, size_t begin, size_t end), void *arg);
+
+/* The same over rows of `width` elements: it is elements that must be worth a second thread. */
+void dp_parallel_rows(int threads, size_t rows, size_t width, size_t multiple,
+                      void (*body)(void *arg, size_t begin, size_t end), void *arg);
+
+#endif

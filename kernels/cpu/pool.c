@@ -1,0 +1,263 @@
+#include <string.h>
+
+#include "kernels/cpu/ops_cpu.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/device.h"
+#include "kernels/ref/window.h"
+
+/*
+ * Windows are taken pixel by pixel, and the channels of a pixel, which lie side by side, LANES at a
+ * time, so that a window's result stays in registers. Threads share the rows of the output, or
+ * backward the images. (oneDNN's maximum is not faster and turns a NaN into a number.)
+ */
+enum { LANES = 32 };
+
+#define INLINE static inline __attribute__((always_inline))
+
+struct pool {
+    const struct dp_window *w;
+    const float *in;       /* x or dy */
+    float *out;            /* y or dx */
+    uint8_t *which;        /* written by forward; NULL: not wanted */
+    const uint8_t *picked; /* read by backward */
+    bool once;             /* windows do not overlap, and together they cover the image */
+};
+
+/* The part of a window that lies in the image, and its first pixel. */
+struct inside {
+    size_t y0, y1, x0, x1;
+    size_t first; /* elements from the begin of the image */
+};
+
+INLINE struct inside inside_of(const struct dp_window *w, size_t oy, size_t ox)
+{
+    struct inside in;
+
+    dp_window_inside(w, oy, w->in_h, w->kernel_h, &in.y0, &in.y1);
+    dp_window_inside(w, ox, w->in_w, w->kernel_w, &in.x0, &in.x1);
+    in.first =
+        ((oy * w->stride + in.y0 - w->padding) * w->in_w + ox * w->stride + in.x0 - w->padding) *
+        w->in_c;
+    return in;
+}
+
+/* The maximum of `count` windows that lie side by side. The first of equal values stays, and so
+ * does a NaN. */
+INLINE void max_lanes(const struct dp_window *w, const struct inside *in, const float *x, float *y,
+                      uint8_t *which, size_t count)
+{
+    float best[LANES];
+    int32_t at[LANES];
+
+    for (size_t c = 0; c < count; c++) {
+        best[c] = x[c];
+        at[c] = (int32_t)(in->y0 * w->kernel_w + in->x0);
+    }
+    for (size_t ky = in->y0; ky < in->y1; ky++) {
+        const float *pixel = x + (ky - in->y0) * w->in_w * w->in_c;
+        for (size_t kx = in->x0; kx < in->x1; kx++, pixel += w->in_c) {
+            const int32_t k = (int32_t)(ky * w->kernel_w + kx);
+            for (size_t c = 0; c < count; c++) {
+                const int larger = (pixel[c] > best[c]) | (pixel[c] != pixel[c]);
+                best[c] = larger ? pixel[c] : best[c];
+                at[c] = larger ? k : at[c];
+            }
+        }
+    }
+    for (size_t c = 0; c < count; c++) {
+        y[c] = best[c];
+    }
+    for (size_t c = 0; which != NULL && c < count; c++) {
+        which[c] = (uint8_t)at[c];
+    }
+}
+
+INLINE void mean_lanes(const struct dp_window *w, const struct inside *in, const float *x, float *y,
+                       size_t count)
+{
+    const float divisor = (float)(w->kernel_h * w->kernel_w);
+    float sum[LANES] = {0};
+
+    for (size_t ky = in->y0; ky < in->y1; ky++) {
+        const float *pixel = x + (ky - in->y0) * w->in_w * w->in_c;
+        for (size_t kx = in->x0; kx < in->x1; kx++, pixel += w->in_c) {
+            for (size_t c = 0; c < count; c++) {
+                sum[c] += pixel[c];
+            }
+        }
+    }
+    for (size_t c = 0; c < count; c++) {
+        y[c] = sum[c] / divisor;
+    }
+}
+
+/* The channels of one output pixel; i is its first element, x the image. */
+INLINE void max_pixel(const struct pool *pool, const float *x, size_t i, size_t oy, size_t ox)
+{
+    const struct dp_window *w = pool->w;
+    const struct inside in = inside_of(w, oy, ox);
+    uint8_t *which = pool->which != NULL ? pool->which + i : NULL;
+    size_t c = 0;
+
+    for (; c + LANES <= w->in_c; c += LANES) {
+        max_lanes(w, &in, x + in.first + c, pool->out + i + c, which != NULL ? which + c : NULL,
+                  LANES);
+    }
+    if (c < w->in_c) {
+        max_lanes(w, &in, x + in.first + c, pool->out + i + c, which != NULL ? which + c : NULL,
+                  w->in_c - c);
+    }
+}
+
+INLINE void mean_pixel(const struct pool *pool, const float *x, size_t i, size_t oy, size_t ox)
+{
+    const struct dp_window *w = pool->w;
+    const struct inside in = inside_of(w, oy, ox);
+    size_t c = 0;
+
+    for (; c + LANES <= w->in_c; c += LANES) {
+        mean_lanes(w, &in, x + in.first + c, pool->out + i + c, LANES);
+    }
+    if (c < w->in_c) {
+        mean_lanes(w, &in, x + in.first + c, pool->out + i + c, w->in_c - c);
+    }
+}
+
+/* Elements [begin, end) of the output, cut between rows of pixels. */
+DP_HOT static void max_part(void *arg, size_t begin, size_t end)
+{
+    const struct pool *pool = arg;
+    const struct dp_window *w = pool->w;
+    const size_t width = w->out_w * w->out_c;
+
+    for (size_t i = begin; i < end; i += width) {
+        const float *x = pool->in + i / width / w->out_h * dp_window_in(w);
+        const size_t oy = i / width % w->out_h;
+        for (size_t ox = 0; ox < w->out_w; ox++) {
+            max_pixel(pool, x, i + ox * w->out_c, oy, ox);
+        }
+    }
+}
+
+DP_HOT static void mean_part(void *arg, size_t begin, size_t end)
+{
+    const struct pool *pool = arg;
+    const struct dp_window *w = pool->w;
+    const size_t width = w->out_w * w->out_c;
+
+    for (size_t i = begin; i < end; i += width) {
+        const float *x = pool->in + i / width / w->out_h * dp_window_in(w);
+        const size_t oy = i / width % w->out_h;
+        for (size_t ox = 0; ox < w->out_w; ox++) {
+            mean_pixel(pool, x, i + ox * w->out_c, oy, ox);
+        }
+    }
+}
+
+/* What one window of a maximum gives to its elements: all of dy to the one that was picked. */
+INLINE void max_scatter(const struct dp_window *w, const struct inside *in, float *dx,
+                        const float *dy, const uint8_t *picked, bool once)
+{
+    for (size_t ky = in->y0; ky < in->y1; ky++) {
+        float *pixel = dx + in->first + (ky - in->y0) * w->in_w * w->in_c;
+        for (size_t kx = in->x0; kx < in->x1; kx++, pixel += w->in_c) {
+            const int32_t k = (int32_t)(ky * w->kernel_w + kx);
+            for (size_t c = 0; c < w->in_c; c++) {
+                const float part = (int32_t)picked[c] == k ? dy[c] : 0.0f;
+                pixel[c] = once ? part : pixel[c] + part;
+            }
+        }
+    }
+}
+
+INLINE void mean_scatter(const struct dp_window *w, const struct inside *in, float *dx,
+                         const float *dy, bool once)
+{
+    const float divisor = (float)(w->kernel_h * w->kernel_w);
+
+    for (size_t ky = in->y0; ky < in->y1; ky++) {
+        float *pixel = dx + in->first + (ky - in->y0) * w->in_w * w->in_c;
+        for (size_t kx = in->x0; kx < in->x1; kx++, pixel += w->in_c) {
+            for (size_t c = 0; c < w->in_c; c++) {
+                pixel[c] = once ? dy[c] / divisor : pixel[c] + dy[c] / divisor;
+            }
+        }
+    }
+}
+
+INLINE void scatter_image(const struct pool *pool, float *dx, size_t first, bool once)
+{
+    const struct dp_window *w = pool->w;
+
+    size_t at = first;
+
+    for (size_t oy = 0; oy < w->out_h; oy++) {
+        for (size_t ox = 0; ox < w->out_w; ox++, at += w->out_c) {
+            const struct inside in = inside_of(w, oy, ox);
+            if (pool->picked != NULL) {
+                max_scatter(w, &in, dx, pool->in + at, pool->picked + at, once);
+            } else {
+                mean_scatter(w, &in, dx, pool->in + at, once);
+            }
+        }
+    }
+}
+
+/* Elements [begin, end) of dx, cut between images. */
+DP_HOT static void backward_part(void *arg, size_t begin, size_t end)
+{
+    const struct pool *pool = arg;
+    const size_t size = dp_window_in(pool->w);
+
+    for (size_t i = begin; i < end; i += size) {
+        const size_t first = i / size * dp_window_out(pool->w);
+        if (pool->once) {
+            scatter_image(pool, pool->out + i, first, true);
+        } else {
+            memset(pool->out + i, 0, size * sizeof(*pool->out));
+            scatter_image(pool, pool->out + i, first, false);
+        }
+    }
+}
+
+static bool covers_once(const struct dp_window *w)
+{
+    return w->padding == 0 && w->stride == w->kernel_h && w->stride == w->kernel_w &&
+           w->out_h * w->stride == w->in_h && w->out_w * w->stride == w->in_w;
+}
+
+dp_status dp_cpu_pool_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,
+                              enum dp_pool_kind kind, bool training)
+{
+    (void)s;
+    (void)rows;
+    (void)training;
+    return dp_window_check_pool(w, kind);
+}
+
+dp_status dp_cpu_pool_forward(struct dp_stream *s, void *y, uint8_t *which, const void *x,
+                              const struct dp_window *w, size_t rows, enum dp_pool_kind kind)
+{
+    struct pool pool = {.w = w, .in = x, .out = y};
+
+    pool.which = which;
+    dp_parallel(s->threads, rows * dp_window_out(w), w->out_w * w->out_c,
+                kind == DP_POOL_MAX ? max_part : mean_part, &pool);
+    return DP_OK;
+}
+
+dp_status dp_cpu_pool_backward(struct dp_stream *s, void *dx, const void *dy, const uint8_t *which,
+                               const struct dp_window *w, size_t rows, enum dp_pool_kind kind)
+{
+    struct pool pool = {.w = w,
+                        .in = dy,
+                        .out = dx,
+                        .picked = kind == DP_POOL_MAX ? which : NULL,
+                        .once = covers_once(w)};
+
+    if (kind == DP_POOL_MAX && which == NULL && rows > 0) {
+        return DP_FAIL(DP_ERR_ARG, "gradient of a maximum without what forward kept");
+    }
+    dp_parallel(s->threads, rows * dp_window_in(w), dp_window_in(w), backward_part, &pool);
+    return DP_OK;
+}

@@ -1,0 +1,43 @@
+#include "kernels/device.h"
+
+#include <string.h>
+
+#define DP_DEVICE(name) extern const struct dp_device dp_device_##name;
+#include "kernels/devices.def"
+#undef DP_DEVICE
+
+static const struct dp_plugin *const registry[] = {
+#define DP_DEVICE(name) &dp_device_##name.plugin,
+#include "kernels/devices.def"
+#undef DP_DEVICE
+};
+
+struct dp_plugin_family dp_devices = {
+    .noun = "device", .rows = registry, .count = sizeof(registry) / sizeof(registry[0])};
+
+dp_status dp_device_find(const char *name, const struct dp_device **out)
+{
+    const bool automatic = strcmp(name, "auto") == 0;
+    const struct dp_plugin *plugin;
+    const char *why_not = "no device is available", *nearest;
+
+    for (int i = 0; (plugin = dp_plugin_at(&dp_devices, i)) != NULL; i++) {
+        const struct dp_device *device = (const struct dp_device *)plugin;
+        if (!automatic && strcmp(plugin->name, name) != 0) {
+            continue;
+        }
+        if (device->available(&why_not)) {
+            *out = device;
+            return DP_OK;
+        }
+        if (!automatic) {
+            return DP_FAIL(DP_ERR_UNAVAILABLE, "device %s: %s", name, why_not);
+        }
+    }
+    if (automatic) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE, "%s", why_not);
+    }
+    nearest = dp_plugin_nearest(&dp_devices, name);
+    return DP_FAIL(DP_ERR_CONFIG, "unknown device '%s' (did you mean '%s'?)", name,
+                   nearest != NULL ? nearest : "auto");
+}

@@ -1,0 +1,53 @@
+/*
+ * device.h - where computing happens: memory, streams, events and a table of operations.
+ *
+ * To add one: a folder kernels/<name>/ that defines `const struct dp_device dp_device_<name>`, and
+ * one line in devices.def. Start from the table of `ref` and override operation by operation.
+ */
+#ifndef DP_KERNELS_DEVICE_H
+#define DP_KERNELS_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/mem.h"
+#include "base/plugin.h"
+#include "base/status.h"
+#include "kernels/ops.h"
+
+/* A queue of operations, its threads and its workspace. One thread uses a stream at a time; parts
+ * that run side by side have a stream each. */
+struct dp_stream {
+    const struct dp_device *device;
+    const struct dp_ops *ops;
+    int threads; /* that one operation may use; 1 or more */
+    void *state; /* the device's own */
+};
+
+struct dp_device {
+    struct dp_plugin plugin; /* name, help */
+    bool host_memory;        /* the host can read and write what alloc() gives */
+
+    /* Whether this machine has one, or why not. */
+    bool (*available)(const char **why_not);
+
+    /* On error nothing is left behind. */
+    dp_status (*stream_create)(const struct dp_device *device, int threads,
+                               struct dp_stream **out);
+    void (*stream_destroy)(struct dp_stream *stream); /* NULL is allowed */
+
+    /* Zeroed memory, aligned to at least DP_MEM_ALIGN; NULL when there is none left. */
+    void *(*alloc)(enum dp_purpose purpose, size_t bytes);
+    void (*release)(void *memory);
+
+    /* Waits until everything queued on the stream is done. On the CPU it is. */
+    dp_status (*synchronize)(struct dp_stream *stream);
+};
+
+extern struct dp_plugin_family dp_devices;
+
+/* The device with that name; "auto" takes the first available one of devices.def.
+ * Errors: DP_ERR_CONFIG (unknown), DP_ERR_UNAVAILABLE. */
+DP_CHECKED dp_status dp_device_find(const char *name, const struct dp_device **out);
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * flat.h - one order for weights, gradient and optimizer state.
+ *
+ * [0, trained) are the parameters, each tensor beginning at a multiple of DP_BLOCK (the gaps stay
+ * zero). [trained, total) is the tail: batch statistics, loss, correct answers, stop wishes and
+ * agreement hashes of the step, summed over ranks together with the gradient.
+ */
+#ifndef DP_KERNELS_FLAT_H
+#define DP_KERNELS_FLAT_H
+
+#include <stddef.h>
+
+#include "kernels/knobs.h"
+#include "kernels/tensor.h"
+
+struct dp_range {
+    size_t begin, count;
+};
+
+struct dp_flat {
+    const struct dp_tensor *tensors; /* borrowed from the model */
+    int tensor_count;
+    size_t trained, total, owned; /* owned < trained where the optimizer is sharded */
+    void *weights;                /* [trained] compute type; what layers read */
+    float *running;               /* [statistics] running means and variances of batch norm */
+    float *grad;                  /* [total]; peers on a node can read it */
+    float *master;                /* [owned]; is `weights` under fp32 */
+    float *slots[2];              /* [owned] optimizer state; NULL where not needed */
+};
+
+/* What an optimizer sees: it knows neither offsets nor ranks. */
+struct dp_update {
+    float *master;
+    void *weights; /* compute type, written in the same pass; may be master itself */
+    const float *grad;
+    float *slots[2];
+    size_t count;
+    const struct dp_knobs *knobs; /* device memory: lr, factor, skip, applied */
+};
+
+#endif

@@ -1,0 +1,233 @@
+/*
+ * ops.h - the computations every device provides, and what each one means.
+ *
+ * Operations are queued on a stream and may return before they are done; on the CPU they are done
+ * when they return. The status reports only bad arguments and failed launches. Arrays are
+ * row-major and densely packed, live in the memory of the stream's device, and must not overlap
+ * unless the comment says so. `void *` is the stream's compute type (today float32), `float *` is
+ * float32. Shapes are written [rows, cols]; images are [rows, height, width, channels].
+ *
+ * Every operation accepts rows or count 0: outputs are then empty, and outputs that are sums over
+ * rows become 0 (with keep 0) or stay as they are (with keep 1).
+ *
+ * `keep` is 0 or 1 and says what happens to what an output held: out = keep * out + result. With
+ * keep 0 the old content is not even read (it may be NaN).
+ *
+ * Nothing here allocates, but for the *_prepare operations, which are called before the first step
+ * with every row count that can occur; using an unprepared row count is DP_ERR_INTERNAL. Preparing
+ * the same thing twice costs nothing. A NULL slot means that a device lacks an operation.
+ */
+#ifndef DP_KERNELS_OPS_H
+#define DP_KERNELS_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/flat.h"
+
+struct dp_stream;
+
+enum dp_order { DP_PLAIN, DP_TRANSPOSED };
+enum dp_activation { DP_ACT_NONE, DP_ACT_RELU };
+enum dp_pool_kind { DP_POOL_MAX, DP_POOL_AVERAGE /* padding counted */ };
+
+/* A window that moves over an image: convolutions and pools. All in elements.
+ * out = (in + 2 padding - kernel) / stride + 1, rounded down. Unused bytes must be zero. */
+struct dp_window {
+    size_t in_h, in_w, in_c;
+    size_t out_h, out_w, out_c; /* pools: out_c == in_c */
+    size_t kernel_h, kernel_w, stride, padding;
+};
+
+/* Which operations a convolution will be used for. */
+enum dp_conv_use {
+    DP_CONV_FORWARD = 1,
+    DP_CONV_BACKWARD_DATA = 2,
+    DP_CONV_BACKWARD_WEIGHTS = 4,
+    DP_CONV_BIAS = 8, /* there is a bias */
+    DP_CONV_RELU = 16 /* forward is called with DP_ACT_RELU */
+};
+
+/* The fixed part of a dropout layer's random numbers. */
+struct dp_dropout {
+    uint64_t seed;
+    uint32_t what; /* DP_RANDOM_DROPOUT + number of the layer */
+    float rate;    /* probability that an element becomes 0; the others are scaled by 1/(1-rate) */
+};
+
+/* Size of a batch normalisation: x is [count, channels], count = rows * height * width. */
+struct dp_norm {
+    size_t count, channels;
+    float eps;               /* added to the variance */
+    enum dp_activation act;  /* applied behind scale and shift */
+};
+
+struct dp_ops {
+    /* ---- memory ---- */
+
+    dp_status (*zero)(struct dp_stream *s, void *y, size_t bytes);
+    dp_status (*copy)(struct dp_stream *s, void *y, const void *x, size_t bytes);
+
+    /* y += x; [count] */
+    dp_status (*add)(struct dp_stream *s, float *y, const float *x, size_t count);
+
+    /* y = (1 - weight) y + weight x; [count]: running averages. */
+    dp_status (*blend)(struct dp_stream *s, float *y, const float *x, float weight, size_t count);
+
+    /*
+     * sum_tree - the sum of `n` arrays in the order of the one binary tree (ARCHITECTURE.md):
+     * ((0+1)+(2+3))+..., where the left part is the largest power of two below n.
+     *
+     *   ys  out  [outs] arrays of [count]: all get the same sum; any of them may be one of xs
+     *   xs  in   [n] arrays of [count]
+     */
+    dp_status (*sum_tree)(struct dp_stream *s, float *const *ys, int outs, const float *const *xs,
+                          int n, size_t count);
+
+    /*
+     * block_squares - for clipping by norm: out[i] = sum over block i of x squared; blocks are of
+     * DP_BLOCK elements, so the result does not depend on how the array is cut into ranges.
+     *
+     *   out  out  [ceil(count / DP_BLOCK)]
+     *   x    in   [count]
+     */
+    dp_status (*block_squares)(struct dp_stream *s, float *out, const float *x, size_t count);
+
+    /* Bytes of images to the compute type: y[i] = x[i] * scale[i % channels] + shift[...].
+     * y, x [count]; scale, shift [channels], host memory; count is a multiple of channels. */
+    dp_status (*bytes_load)(struct dp_stream *s, void *y, const uint8_t *x, const float *scale,
+                            const float *shift, size_t channels, size_t count);
+
+    /* ---- dense ---- */
+
+    /* y = act(x w' + b): y [rows, out], x [rows, in], w [out, in], b [out] or NULL. */
+    dp_status (*dense_forward)(struct dp_stream *s, void *y, const void *x, const void *w,
+                               const void *b, size_t rows, size_t in, size_t out,
+                               enum dp_activation act);
+
+    /* dx = dy w: dx [rows, in], dy [rows, out], w [out, in]. */
+    dp_status (*dense_backward_data)(struct dp_stream *s, void *dx, const void *dy, const void *w,
+                                     size_t rows, size_t in, size_t out);
+
+    /* dw = keep dw + dy' x: dw [out, in] float32. */
+    dp_status (*dense_backward_weights)(struct dp_stream *s, float *dw, const void *dy,
+                                        const void *x, size_t rows, size_t in, size_t out,
+                                        float keep);
+
+    /* Column sums, the gradient of a bias: db = keep db + sum over rows of dy [rows, cols]. */
+    dp_status (*sum_rows)(struct dp_stream *s, float *db, const void *dy, size_t rows, size_t cols,
+                          float keep);
+
+    /* ---- elementwise; all [count]; dx may be dy, y may be x ---- */
+
+    dp_status (*relu_forward)(struct dp_stream *s, void *y, const void *x, size_t count);
+    /* dx = y > 0 ? dy : 0, where y is what forward wrote. */
+    dp_status (*relu_backward)(struct dp_stream *s, void *dx, const void *dy, const void *y,
+                               size_t count);
+    /* Exact, by erf: Hendrycks and Gimpel, "Gaussian error linear units", arXiv:1606.08415. */
+    dp_status (*gelu_forward)(struct dp_stream *s, void *y, const void *x, size_t count);
+    dp_status (*gelu_backward)(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                               size_t count);
+    /* y = act(a + b); y may be a or b. */
+    dp_status (*add_forward)(struct dp_stream *s, void *y, const void *a, const void *b,
+                             size_t count, enum dp_activation act);
+    /* dx += dy in the compute type: where two branches of a residual meet. */
+    dp_status (*accumulate)(struct dp_stream *s, void *dx, const void *dy, size_t count);
+
+    /* Forward and backward alike: y = x / (1 - rate) where kept, else 0. Element i is kept when
+     * dp_random_unit(dp_random_u32(seed, what, knobs->step, first + i)) >= rate. Source:
+     * Srivastava et al., "Dropout", JMLR 15 (2014). */
+    dp_status (*dropout)(struct dp_stream *s, void *y, const void *x, size_t count,
+                         const struct dp_dropout *dropout, uint64_t first,
+                         const struct dp_knobs *knobs);
+
+    /* ---- convolution; weights [out_c, kernel_h, kernel_w, in_c] ---- */
+
+    dp_status (*conv_prepare)(struct dp_stream *s, const struct dp_window *w, size_t rows,
+                              unsigned uses);
+    dp_status (*conv_forward)(struct dp_stream *s, void *y, const void *x, const void *weights,
+                              const void *bias, const struct dp_window *w, size_t rows,
+                              enum dp_activation act);
+    dp_status (*conv_backward_data)(struct dp_stream *s, void *dx, const void *dy,
+                                    const void *weights, const struct dp_window *w, size_t rows);
+    /* db may be NULL. dw, db: out = keep out + result. */
+    dp_status (*conv_backward_weights)(struct dp_stream *s, float *dw, float *db, const void *dy,
+                                       const void *x, const struct dp_window *w, size_t rows,
+                                       float keep);
+
+    /* ---- pools; the padding of a maximum is minus infinity ---- */
+
+    dp_status (*pool_prepare)(struct dp_stream *s, const struct dp_window *w, size_t rows,
+                              enum dp_pool_kind kind, bool training);
+    /* which: [rows, out_h, out_w, out_c] bytes, opaque, kept for backward by DP_POOL_MAX; NULL
+     * outside of training. The first of equal values counts as the maximum.
+     * Kernels of more than 255 elements are refused (DP_ERR_ARG) for DP_POOL_MAX. */
+    dp_status (*pool_forward)(struct dp_stream *s, void *y, uint8_t *which, const void *x,
+                              const struct dp_window *w, size_t rows, enum dp_pool_kind kind);
+    dp_status (*pool_backward)(struct dp_stream *s, void *dx, const void *dy, const uint8_t *which,
+                               const struct dp_window *w, size_t rows, enum dp_pool_kind kind);
+
+    /* ---- batch normalisation: y = act((x - mean) / sqrt(var + eps) * gamma + beta) ----
+     * Source: Ioffe and Szegedy, arXiv:1502.03167. mean, var, gamma, beta: [channels] float32;
+     * var is the biased variance. Each pass over a large array costs as much as reading it, so
+     * statistics are one pass. */
+
+    /* This batch's own statistics, then as norm_apply. count 0: mean and var become 0. */
+    dp_status (*norm_forward)(struct dp_stream *s, void *y, float *mean, float *var, const void *x,
+                              const float *gamma, const float *beta, const struct dp_norm *norm);
+    /* With statistics that are given: evaluation, and the second half of synchronised norm. */
+    dp_status (*norm_apply)(struct dp_stream *s, void *y, const void *x, const float *mean,
+                            const float *var, const float *gamma, const float *beta,
+                            const struct dp_norm *norm);
+    /* Own statistics again: dx through mean and variance, dgamma and dbeta with keep. With
+     * DP_ACT_RELU the mask is y > 0, recomputed from x in the same operations that made y (so
+     * equal to the bit). x is norm_forward's; dx may be dy. */
+    dp_status (*norm_backward)(struct dp_stream *s, void *dx, float *dgamma, float *dbeta,
+                               const void *dy, const void *x, const float *mean, const float *var,
+                               const float *gamma, const float *beta, const struct dp_norm *norm,
+                               float keep);
+    /* Parts of synchronised norm. mean NULL: sums[c] = sum of x; else sum of (x - mean)^2. */
+    dp_status (*norm_sums)(struct dp_stream *s, float *sums, const void *x, const float *mean,
+                           const struct dp_norm *norm);
+    /* sums [2, channels]: sum of dy, and of dy * (x - mean) / sqrt(var + eps), dy masked. */
+    dp_status (*norm_backward_sums)(struct dp_stream *s, float *sums, const void *dy, const void *x,
+                                    const float *mean, const float *var, const float *gamma,
+                                    const float *beta, const struct dp_norm *norm);
+    /* dx, given those sums over `total` elements a channel (over all ranks). dx may be dy. */
+    dp_status (*norm_backward_apply)(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                                     const float *mean, const float *var, const float *gamma,
+                                     const float *beta, const float *sums, double total,
+                                     const struct dp_norm *norm);
+
+    /* ---- loss ---- */
+
+    /*
+     * softmax_loss - softmax cross-entropy over integer labels, and its gradient.
+     *
+     *   dx       out  [rows, classes]  (softmax(x) - onehot) * scale; NULL: not wanted; may be x
+     *   loss     out  [1]  keep loss + scale * sum of -log softmax(x)[label]
+     *   correct  out  [1]  keep correct + rows whose largest logit (first of equals) is the label
+     *   labels   in   [rows], each < classes
+     *   scale    in   [1], device memory: 1 / rows of the global batch (knobs->per_sample)
+     */
+    dp_status (*softmax_loss)(struct dp_stream *s, void *dx, float *loss, float *correct,
+                              const void *x, const int32_t *labels, size_t rows, size_t classes,
+                              const float *scale, float keep);
+
+    /* ---- optimizers: one pass; g = factor * grad; nothing happens when knobs->skip ---- */
+
+    /* g += decay w; v = momentum v + g; w -= lr (nesterov ? g + momentum v : v). slots[0] = v, not
+     * touched and possibly NULL when momentum is 0. As torch.optim.SGD (zero v is the same as its
+     * first step when dampening is 0). */
+    dp_status (*sgd)(struct dp_stream *s, const struct dp_update *u, float momentum, bool nesterov,
+                     float decay);
+    /* w -= lr decay w; m, v = moments; t = knobs->applied + 1; w -= lr mhat / (sqrt(vhat) + eps).
+     * slots[0] = m, slots[1] = v. As torch.optim.AdamW. Source: Loshchilov and Hutter,
+     * arXiv:1711.05101, algorithm 2. */
+    dp_status (*adamw)(struct dp_stream *s, const struct dp_update *u, float beta1, float beta2,
+                       float eps, float decay);
+};
+
+#endif

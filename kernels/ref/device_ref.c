@@ -1,0 +1,48 @@
+#include "kernels/device.h"
+#include "kernels/ref/ops_ref.h"
+
+static bool ref_available(const char **why_not)
+{
+    (void)why_not;
+    return true;
+}
+
+static void ref_stream_destroy(struct dp_stream *stream)
+{
+    dp_free(stream);
+}
+
+/* The reference computes on one thread, whatever is allowed. */
+static dp_status ref_stream_create(const struct dp_device *device, int threads,
+                                   struct dp_stream **out)
+{
+    struct dp_stream *stream;
+
+    if (threads < 1) {
+        return DP_FAIL(DP_ERR_ARG, "a stream with %d threads", threads);
+    }
+    stream = dp_zalloc(1, sizeof(*stream));
+    if (stream == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "stream of device ref");
+    }
+    *stream = (struct dp_stream){.device = device, .ops = &dp_ref_ops, .threads = threads};
+    *out = stream;
+    return DP_OK;
+}
+
+static dp_status ref_synchronize(struct dp_stream *stream)
+{
+    (void)stream;
+    return DP_OK;
+}
+
+const struct dp_device dp_device_ref = {
+    .plugin = {.name = "ref", .help = "plain C, slow, for comparison"},
+    .host_memory = true,
+    .available = ref_available,
+    .stream_create = ref_stream_create,
+    .stream_destroy = ref_stream_destroy,
+    .alloc = dp_mem_arena,
+    .release = dp_free,
+    .synchronize = ref_synchronize,
+};

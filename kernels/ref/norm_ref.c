@@ -1,0 +1,175 @@
+/*
+ * norm_ref.c - batch normalisation: the formulas of kernels/ops.h, one channel after the other.
+ *
+ * The value before the activation is computed in float32 by one function, which forward and
+ * backward share: the mask of the rectifier is then the same to the bit.
+ */
+#include <math.h>
+
+#include "kernels/ref/ops_ref.h"
+
+/* One channel of a normalisation. */
+struct channel {
+    double mean, deviation, gamma, beta; /* deviation = sqrt(var + eps) */
+    size_t begin, end, step;             /* its elements */
+    bool relu;
+};
+
+static struct channel channel_at(size_t c, const float *mean, const float *var, const float *gamma,
+                                 const float *beta, const struct dp_norm *norm)
+{
+    return (struct channel){.mean = (double)mean[c],
+                            .deviation = sqrt((double)var[c] + (double)norm->eps),
+                            .gamma = (double)gamma[c],
+                            .beta = (double)beta[c],
+                            .begin = c,
+                            .end = norm->count * norm->channels,
+                            .step = norm->channels,
+                            .relu = norm->act == DP_ACT_RELU};
+}
+
+static double hat(const struct channel *c, float x)
+{
+    return ((double)x - c->mean) / c->deviation;
+}
+
+static float normalised(const struct channel *c, float x)
+{
+    return (float)(hat(c, x) * c->gamma + c->beta);
+}
+
+/* The gradient behind the activation. */
+static double masked(const struct channel *c, float dy, float x)
+{
+    return !c->relu || normalised(c, x) > 0 ? (double)dy : 0;
+}
+
+/* Statistics of one channel; x points to its first element, the others are `channels` apart. */
+static void moments(const float *x, size_t count, size_t channels, float *mean, float *var)
+{
+    double sum = 0, squares = 0, center;
+
+    for (size_t i = 0; i < count; i++) {
+        sum += (double)x[i * channels];
+    }
+    center = count > 0 ? sum / (double)count : 0;
+    for (size_t i = 0; i < count; i++) {
+        const double d = (double)x[i * channels] - center;
+        squares += d * d;
+    }
+    *mean = (float)center;
+    *var = count > 0 ? (float)(squares / (double)count) : 0;
+}
+
+dp_status dp_ref_norm_forward(struct dp_stream *s, void *y, float *mean, float *var, const void *x,
+                              const float *gamma, const float *beta, const struct dp_norm *norm)
+{
+    for (size_t c = 0; c < norm->channels; c++) {
+        moments((const float *)x + c, norm->count, norm->channels, &mean[c], &var[c]);
+    }
+    return dp_ref_norm_apply(s, y, x, mean, var, gamma, beta, norm);
+}
+
+dp_status dp_ref_norm_apply(struct dp_stream *s, void *y, const void *x, const float *mean,
+                            const float *var, const float *gamma, const float *beta,
+                            const struct dp_norm *norm)
+{
+    const float *xs = x;
+    float *ys = y;
+    (void)s;
+
+    for (size_t k = 0; k < norm->channels; k++) {
+        const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
+        for (size_t i = c.begin; i < c.end; i += c.step) {
+            const float v = normalised(&c, xs[i]);
+            ys[i] = c.relu && v < 0 ? 0 : v;
+        }
+    }
+    return DP_OK;
+}
+
+/* Sums over dy and dy * (x - mean) / sqrt(var + eps), dy masked. */
+static void gradient_sums(double sums[2], const struct channel *c, const float *dy, const float *x)
+{
+    sums[0] = sums[1] = 0;
+    for (size_t i = c->begin; i < c->end; i += c->step) {
+        const double g = masked(c, dy[i], x[i]);
+        sums[0] += g;
+        sums[1] += g * hat(c, x[i]);
+    }
+}
+
+/* dx, given those sums over `total` elements; dx may be dy. */
+static void gradient_apply(float *dx, const struct channel *c, const float *dy, const float *x,
+                           const double sums[2], double total)
+{
+    for (size_t i = c->begin; i < c->end; i += c->step) {
+        const double centered = masked(c, dy[i], x[i]) - sums[0] / total;
+        dx[i] = (float)(c->gamma / c->deviation * (centered - hat(c, x[i]) * sums[1] / total));
+    }
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's. */
+dp_status dp_ref_norm_backward(struct dp_stream *s, void *dx, float *dgamma, float *dbeta,
+                               const void *dy, const void *x, const float *mean, const float *var,
+                               const float *gamma, const float *beta, const struct dp_norm *norm,
+                               float keep)
+{
+    (void)s;
+    for (size_t k = 0; k < norm->channels; k++) {
+        const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
+        double sums[2];
+        gradient_sums(sums, &c, dy, x);
+        dbeta[k] = (float)(sums[0] + (keep != 0 ? (double)dbeta[k] : 0));
+        dgamma[k] = (float)(sums[1] + (keep != 0 ? (double)dgamma[k] : 0));
+        gradient_apply(dx, &c, dy, x, sums, (double)norm->count);
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_norm_sums(struct dp_stream *s, float *sums, const void *x, const float *mean,
+                           const struct dp_norm *norm)
+{
+    const float *xs = x;
+    (void)s;
+
+    for (size_t c = 0; c < norm->channels; c++) {
+        double sum = 0;
+        for (size_t i = c; i < norm->count * norm->channels; i += norm->channels) {
+            const double d = mean != NULL ? (double)xs[i] - (double)mean[c] : 0;
+            sum += mean != NULL ? d * d : (double)xs[i];
+        }
+        sums[c] = (float)sum;
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_norm_backward_sums(struct dp_stream *s, float *sums, const void *dy, const void *x,
+                                    const float *mean, const float *var, const float *gamma,
+                                    const float *beta, const struct dp_norm *norm)
+{
+    (void)s;
+    for (size_t k = 0; k < norm->channels; k++) {
+        const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
+        double both[2];
+        gradient_sums(both, &c, dy, x);
+        sums[k] = (float)both[0];
+        sums[norm->channels + k] = (float)both[1];
+    }
+    return DP_OK;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's. */
+dp_status dp_ref_norm_backward_apply(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                                     const float *mean, const float *var, const float *gamma,
+                                     const float *beta, const float *sums, double total,
+                                     const struct dp_norm *norm)
+{
+    (void)s;
+    for (size_t k = 0; k < norm->channels; k++) {
+        const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
+        const double both[2] = {(double)sums[k], (double)sums[norm->channels + k]};
+        gradient_apply(dx, &c, dy, x, both, total);
+    }
+    return DP_OK;
+}

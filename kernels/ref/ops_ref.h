@@ -1,0 +1,44 @@
+/*
+ * ops_ref.h - the operations of the device `ref`: plain C, one loop for each formula.
+ *
+ * They are the oracle of the tests and the start of every new device. What each one means is in
+ * kernels/ops.h; a prototype is made from the slot of that name in struct dp_ops, so the two cannot
+ * differ. Sums are taken in double.
+ */
+#ifndef DP_KERNELS_REF_OPS_REF_H
+#define DP_KERNELS_REF_OPS_REF_H
+
+#include "base/status.h"
+#include "kernels/ops.h"
+
+/* clang-format off */
+
+/* Every operation but those that move a window over an image. */
+#define DP_OPS_FLAT(X)                                                                 \
+    X(zero) X(copy) X(add) X(blend) X(sum_tree) X(block_squares) X(bytes_load)         \
+    X(dense_forward) X(dense_backward_data) X(dense_backward_weights) X(sum_rows)      \
+    X(relu_forward) X(relu_backward) X(gelu_forward) X(gelu_backward)                  \
+    X(add_forward) X(accumulate) X(dropout)                                            \
+    X(norm_forward) X(norm_apply) X(norm_backward)                                     \
+    X(norm_sums) X(norm_backward_sums) X(norm_backward_apply)                          \
+    X(softmax_loss) X(sgd) X(adamw)
+
+#define DP_OPS_CONV(X) \
+    X(conv_prepare) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)
+
+#define DP_OPS_POOL(X) X(pool_prepare) X(pool_forward) X(pool_backward)
+
+/* clang-format on */
+
+#define DP_OPS_LIST(X) DP_OPS_FLAT(X) DP_OPS_CONV(X) DP_OPS_POOL(X)
+
+/* The type of the function in a slot of struct dp_ops. */
+#define DP_OP_TYPE(name) __typeof__(*((struct dp_ops *)0)->name)
+
+#define X(name) DP_CHECKED DP_OP_TYPE(name) dp_ref_##name;
+DP_OPS_LIST(X)
+#undef X
+
+extern const struct dp_ops dp_ref_ops;
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * optimizer_ref.c - SGD and AdamW: the formulas of kernels/ops.h, in double.
+ */
+#include <math.h>
+
+#include "kernels/ref/ops_ref.h"
+
+static void store(const struct dp_update *u, size_t i, double w)
+{
+    u->master[i] = (float)w;
+    ((float *)u->weights)[i] = (float)w;
+}
+
+dp_status dp_ref_sgd(struct dp_stream *s, const struct dp_update *u, float momentum, bool nesterov,
+                     float decay)
+{
+    const double lr = (double)u->knobs->lr, factor = (double)u->knobs->factor;
+    (void)s;
+
+    for (size_t i = 0; i < u->count && u->knobs->skip == 0; i++) {
+        const double w = (double)u->master[i];
+        const double g = (double)u->grad[i] * factor + (double)decay * w;
+        double v = g;
+        if (momentum != 0) {
+            v = (double)momentum * (double)u->slots[0][i] + g;
+            u->slots[0][i] = (float)v;
+            v = nesterov ? g + (double)momentum * v : v;
+        }
+        store(u, i, w - lr * v);
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_adamw(struct dp_stream *s, const struct dp_update *u, float beta1, float beta2,
+                       float eps, float decay)
+{
+    const double lr = (double)u->knobs->lr, factor = (double)u->knobs->factor;
+    const double t = (double)u->knobs->applied + 1, b1 = (double)beta1, b2 = (double)beta2;
+    (void)s;
+
+    for (size_t i = 0; i < u->count && u->knobs->skip == 0; i++) {
+        const double g = (double)u->grad[i] * factor;
+        const double m = b1 * (double)u->slots[0][i] + (1 - b1) * g;
+        const double v = b2 * (double)u->slots[1][i] + (1 - b2) * g * g;
+        const double w = (double)u->master[i] * (1 - lr * (double)decay);
+        const double mhat = m / (1 - pow(b1, t)), vhat = v / (1 - pow(b2, t));
+        u->slots[0][i] = (float)m;
+        u->slots[1][i] = (float)v;
+        store(u, i, w - lr * mhat / (sqrt(vhat) + (double)eps));
+    }
+    return DP_OK;
+}

@@ -1,0 +1,34 @@
+# Sourced by scripts that start ranks: Open MPI's environment, where the user has not set it.
+# Works in any POSIX shell.
+
+# dp_default NAME VALUE: exports NAME, which keeps the value it has.
+dp_default() {
+    if eval "[ -z \"\${$1+set}\" ]"; then
+        export "$1=$2"
+    fi
+}
+
+# Whether a process may read a sibling's memory directly: a seccomp filter (containers) or Yama may
+# forbid it, and Open MPI then prints an error a message instead of looking for another way.
+dp_direct_copy_works() {
+    grep -q '^Seccomp:[[:space:]]*0' /proc/self/status 2>/dev/null || return 1
+    [ "$(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo 0)" = 0 ]
+}
+
+# Containers run as root, and tests run more ranks than there are cores.
+dp_default OMPI_ALLOW_RUN_AS_ROOT 1
+dp_default OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
+dp_default OMPI_MCA_rmaps_base_oversubscribe 1
+# The last line on the terminal is ours, which names the cause, not mpirun's banner.
+dp_default OMPI_MCA_orte_execute_quiet 1
+# Seconds that ranks have to save after a SIGTERM. mpirun waits twice as long when a rank fails. mpirun waits twice as long when a rank fails.
+dp_default OMPI_MCA_odls_base_sigkill_timeout 3
+# One TCP connection carries about half of what the wire does when both directions are busy.
+dp_default OMPI_MCA_btl_tcp_links 2
+if ! dp_direct_copy_works; then
+    dp_default OMPI_MCA_btl_vader_single_copy_mechanism none
+fi
+# The same for Open MPI 5, whose launcher is PRRTE.
+dp_default PRTE_ALLOW_RUN_AS_ROOT 1
+dp_default PRTE_ALLOW_RUN_AS_ROOT_CONFIRM 1
+dp_default PRTE_MCA_rmaps_default_mapping_policy :oversubscribe

@@ -1,0 +1,82 @@
+/*
+ * layer_dense.c - y = x w' + b: params[0] is w [units, in], params[1] is b [units].
+ */
+#include "models/layer.h"
+
+struct dense {
+    int units;
+    bool bias;
+    size_t in;
+};
+
+static dp_status dense_plan(void *state, struct dp_layer_plan *plan, char *problem,
+                            size_t problem_size)
+{
+    struct dense *l = state;
+    const size_t shape[2] = {(size_t)l->units, plan->in.dim[0]};
+    struct dp_tensor *weight;
+    char text[96];
+
+    if (plan->in.dims != 1) {
+        return dp_layer_refuse(problem, problem_size,
+                               "wants [features], but its input is %s: put a flatten before it",
+                               dp_shape_text(&plan->in, text, sizeof(text)));
+    }
+    l->in = plan->in.dim[0];
+    weight = dp_layer_param(plan, "weight", 2, shape, l->in);
+    weight->spatial = plan->spatial;
+    weight->channels = l->in / plan->spatial;
+    if (l->bias) {
+        (void)dp_layer_param(plan, "bias", 1, shape, l->in);
+    }
+    plan->out = (struct dp_shape){1, {(size_t)l->units}};
+    plan->fuses_relu = true;
+    plan->flops = 2.0 * (double)l->in * l->units;
+    return DP_OK;
+}
+
+static dp_status dense_forward(const void *state, const struct dp_layer_call *c)
+{
+    const struct dense *l = state;
+
+    return c->stream->ops->dense_forward(c->stream, c->y, c->x, c->weights[0],
+                                         l->bias ? c->weights[1] : NULL, c->rows, l->in,
+                                         (size_t)l->units, c->act);
+}
+
+static dp_status dense_backward(const void *state, const struct dp_layer_call *c)
+{
+    const struct dense *l = state;
+    const struct dp_ops *ops = c->stream->ops;
+    const size_t in = l->in, out = (size_t)l->units;
+
+    if (l->bias) {
+        DP_TRY(ops->sum_rows(c->stream, c->grads[1], c->dy, c->rows, out, c->keep));
+    }
+    DP_TRY(ops->dense_backward_weights(c->stream, c->grads[0], c->dy, c->x, c->rows, in, out,
+                                       c->keep));
+    if (c->dx == NULL) {
+        return DP_OK;
+    }
+    return ops->dense_backward_data(c->stream, c->dx, c->dy, c->weights[0], c->rows, in, out);
+}
+
+#define DENSE struct dense
+
+/* clang-format off */
+static const struct dp_option dense_options[] = {
+    DP_INT(DENSE, units, NULL, 1, 16777216, "outputs"),
+    DP_SWITCH(DENSE, bias, "true", "add a bias"),
+    {0},
+};
+/* clang-format on */
+
+const struct dp_layer_type dp_layer_dense = {
+    .plugin = {.name = "dense",
+               .help = "fully connected: y = x w' + b",
+               .options = dense_options,
+               .state_bytes = sizeof(struct dense)},
+    .plan = dense_plan,
+    .forward = dense_forward,
+    .backward = dense_backward,
+};

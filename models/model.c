@@ -1,0 +1,319 @@
+#include "models/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+
+/* What is known while the layers are read. */
+struct builder {
+    struct dp_model *model;
+    int node_room, value_room;
+};
+
+static void spec_count(const struct dp_layer_spec *specs, int count, int *total)
+{
+    for (int i = 0; i < count; i++) {
+        *total += 1;
+        spec_count(specs[i].body, specs[i].body_count, total);
+        spec_count(specs[i].shortcut, specs[i].shortcut_count, total);
+    }
+}
+
+static int add_value(struct dp_model *m, const struct dp_shape *shape, size_t spatial, int writer)
+{
+    struct dp_value *value = &m->values[m->value_count];
+
+    value->shape = *shape;
+    value->count = dp_shape_count(shape);
+    value->spatial = spatial;
+    value->writer = writer;
+    return m->value_count++;
+}
+
+/* Gives the parameters of a node their names and places in the flat order. */
+static void add_tensors(struct dp_model *m, struct dp_node *node)
+{
+    node->first_param = m->tensor_count;
+    for (int i = 0; i < node->plan.param_count; i++) {
+        struct dp_tensor *tensor = &m->tensors[m->tensor_count++];
+
+        *tensor = node->plan.params[i];
+        (void)snprintf(tensor->name, sizeof(tensor->name), "%s.%s", node->path,
+                       node->plan.params[i].name);
+        tensor->begin = m->trained;
+        m->trained += dp_round_up(tensor->count, DP_BLOCK);
+        m->parameters += tensor->count;
+    }
+}
+
+static void add_buffers(struct dp_model *m, struct dp_node *node)
+{
+    static const char *const names[] = {"running_mean", "running_var"};
+    const size_t each = node->plan.statistics / 2;
+
+    node->statistics = m->statistics;
+    if (node->plan.statistics == 0) {
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        struct dp_tensor *buffer = &m->buffers[m->buffer_count++];
+        *buffer = node->plan.params[0];
+        (void)snprintf(buffer->name, sizeof(buffer->name), "%s.%s", node->path, names[i]);
+        buffer->begin = m->statistics + (size_t)i * each;
+        buffer->initial = i == 0 ? 0.0f : 1.0f;
+    }
+    (void)snprintf(m->counters[m->counter_count++], DP_TENSOR_NAME, "%s.num_batches_tracked",
+                   node->path);
+    m->statistics += node->plan.statistics;
+}
+
+/* Appends one layer behind value x; *y is its output. */
+static dp_status add_node(struct dp_model *m, const struct dp_layer_spec *spec, const char *path,
+                          int x, int x2, int *y)
+{
+    struct dp_node *node = &m->nodes[m->node_count];
+    char problem[256] = "";
+    dp_status status;
+
+    node->type = spec->type;
+    node->state = spec->options;
+    node->where = spec->where;
+    (void)snprintf(node->path, sizeof(node->path), "%s", path);
+    node->x = x;
+    node->x2 = x2;
+    node->plan.in = m->values[x].shape;
+    node->plan.spatial = m->values[x].spatial;
+    status = spec->type->plan(spec->options, &node->plan, problem, sizeof(problem));
+    if (status != DP_OK) {
+        return DP_FAIL(status, "%s: %s", spec->where, problem);
+    }
+    if (node->plan.alias && node->plan.in.dims == 3) {
+        node->plan.spatial = node->plan.in.dim[0] * node->plan.in.dim[1];
+    } else if (!node->plan.keeps_order && !node->plan.alias) {
+        node->plan.spatial = 1;
+    }
+    add_tensors(m, node);
+    add_buffers(m, node);
+    m->flops += node->plan.flops;
+    m->synchronised = m->synchronised || node->plan.synchronised;
+    m->values[x].readers++;
+    if (x2 >= 0) {
+        m->values[x2].readers++;
+    }
+    node->y = *y = add_value(m, &node->plan.out, node->plan.spatial, m->node_count);
+    m->node_count++;
+    return DP_OK;
+}
+
+static bool is_type(const struct dp_layer_spec *spec, const char *name)
+{
+    return strcmp(spec->type->plugin.name, name) == 0;
+}
+
+/* Takes a relu into the node that wrote value x, if that node can and nobody else reads x. */
+static bool fuse_relu(struct dp_model *m, const struct dp_layer_spec *spec, int x)
+{
+    struct dp_node *writer;
+
+    if (!is_type(spec, "relu") || m->values[x].writer < 0 || m->values[x].readers > 0) {
+        return false;
+    }
+    writer = &m->nodes[m->values[x].writer];
+    if (!writer->plan.fuses_relu || writer->act != DP_ACT_NONE) {
+        return false;
+    }
+    writer->act = DP_ACT_RELU;
+    return true;
+}
+
+static dp_status add_list(struct dp_model *m, const struct dp_layer_spec *specs, int count,
+                          const char *prefix, int x, int *y);
+
+/* Appends ".body." and the like; a model nested so deep that names overflow is refused. */
+static dp_status path_join(const struct dp_layer_spec *spec, char *out, size_t size,
+                           const char *path, const char *more)
+{
+    const int length = snprintf(out, size, "%s%s", path, more);
+
+    if (length < 0 || (size_t)length >= size) {
+        return DP_FAIL(DP_ERR_CONFIG, "%s: residuals are nested too deeply", spec->where);
+    }
+    return DP_OK;
+}
+
+static dp_status add_residual(struct dp_model *m, const struct dp_layer_spec *spec,
+                              const char *path, int x, int *y)
+{
+    char prefix[64], in[96], other[96];
+    int body = x, shortcut = x;
+
+    if (spec->body_count == 0) {
+        return DP_FAIL(DP_ERR_CONFIG, "%s: the body is empty", spec->where);
+    }
+    /* The value is read from outside while its branches are built: nothing may fuse into it. */
+    m->values[x].readers++;
+    DP_TRY(path_join(spec, prefix, sizeof(prefix), path, ".body."));
+    DP_TRY(add_list(m, spec->body, spec->body_count, prefix, x, &body));
+    DP_TRY(path_join(spec, prefix, sizeof(prefix), path, ".shortcut."));
+    m->values[body].readers++;
+    DP_TRY(add_list(m, spec->shortcut, spec->shortcut_count, prefix, x, &shortcut));
+    m->values[body].readers--;
+    m->values[x].readers--;
+    if (memcmp(&m->values[body].shape, &m->values[shortcut].shape, sizeof(struct dp_shape)) != 0) {
+        return DP_FAIL(DP_ERR_CONFIG, "%s: the body gives %s, the shortcut %s", spec->where,
+                       dp_shape_text(&m->values[body].shape, in, sizeof(in)),
+                       dp_shape_text(&m->values[shortcut].shape, other, sizeof(other)));
+    }
+    if (m->values[body].spatial != m->values[shortcut].spatial) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "%s: body and shortcut order the features of a flattened image differently; "
+                       "put a dense layer behind the flatten first",
+                       spec->where);
+    }
+    return add_node(m, spec, path, body, shortcut, y);
+}
+
+static dp_status add_list(struct dp_model *m, const struct dp_layer_spec *specs, int count,
+                          const char *prefix, int x, int *y)
+{
+    char path[64], next[64], number[16];
+
+    for (int i = 0; i < count; i++) {
+        (void)snprintf(number, sizeof(number), "%d", i);
+        DP_TRY(path_join(&specs[i], path, sizeof(path), prefix, number));
+        if (is_type(&specs[i], "relu") && i + 1 < count && is_type(&specs[i + 1], "maxpool")) {
+            (void)snprintf(number, sizeof(number), "%d", i + 1);
+            DP_TRY(path_join(&specs[i + 1], next, sizeof(next), prefix, number));
+            DP_TRY(add_node(m, &specs[i + 1], next, x, -1, &x));
+            DP_TRY(add_node(m, &specs[i], path, x, -1, &x));
+            i++;
+        } else if (is_type(&specs[i], "residual")) {
+            DP_TRY(add_residual(m, &specs[i], path, x, &x));
+        } else if (!fuse_relu(m, &specs[i], x)) {
+            DP_TRY(add_node(m, &specs[i], path, x, -1, &x));
+        }
+    }
+    *y = x;
+    return DP_OK;
+}
+
+static dp_status model_allocate(struct dp_model *m, int layers)
+{
+    const size_t n = (size_t)layers;
+
+    m->nodes = dp_zalloc(n, sizeof(*m->nodes));
+    m->values = dp_zalloc(n + 1, sizeof(*m->values));
+    m->storage = dp_zalloc(n + 1, sizeof(*m->storage));
+    m->slots = dp_zalloc(2 * n + 2, sizeof(*m->slots));
+    m->tensors = dp_zalloc(DP_LAYER_PARAMS * n, sizeof(*m->tensors));
+    m->buffers = dp_zalloc(2 * n, sizeof(*m->buffers));
+    m->counters = dp_zalloc(n, sizeof(*m->counters));
+    if (m->nodes == NULL || m->values == NULL || m->storage == NULL || m->slots == NULL ||
+        m->tensors == NULL || m->buffers == NULL || m->counters == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "a model of %d layers", layers);
+    }
+    return DP_OK;
+}
+
+static dp_status model_build(struct dp_model *m, const struct dp_layer_spec *specs, int count,
+                             const struct dp_shape *input)
+{
+    const struct dp_value *last;
+    char text[96];
+    int layers = 0, y;
+
+    spec_count(specs, count, &layers);
+    DP_TRY(model_allocate(m, layers));
+    (void)add_value(m, input, 1, -1);
+    DP_TRY(add_list(m, specs, count, "", 0, &y));
+    last = &m->values[y];
+    if (m->node_count == 0 || last->shape.dims != 1 || last->count < 2 || m->tensor_count == 0) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "%s: the last layer gives %s; a model must end with [classes], 2 or more, "
+                       "and have weights",
+                       m->node_count == 0 ? "model.layers" : m->nodes[m->node_count - 1].where,
+                       dp_shape_text(&last->shape, text, sizeof(text)));
+    }
+    m->classes = last->count;
+    return dp_model_place(m);
+}
+
+dp_status dp_model_create(const struct dp_layer_spec *specs, int count,
+                          const struct dp_shape *input, struct dp_model **out)
+{
+    struct dp_model *m = dp_zalloc(1, sizeof(*m));
+    dp_status status;
+
+    if (m == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "model");
+    }
+    status = model_build(m, specs, count, input);
+    if (status != DP_OK) {
+        dp_model_destroy(m);
+        return status;
+    }
+    *out = m;
+    return DP_OK;
+}
+
+void dp_model_destroy(struct dp_model *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    dp_free(m->counters);
+    dp_free(m->buffers);
+    dp_free(m->tensors);
+    dp_free(m->slots);
+    dp_free(m->storage);
+    dp_free(m->values);
+    dp_free(m->nodes);
+    dp_free(m);
+}
+
+/* Uniform in +-1/sqrt(fan_in), as PyTorch's Linear and Conv2d; element i of PyTorch's layout is
+ * element i of the sequence. */
+static void init_tensor(const struct dp_tensor *tensor, int number, uint64_t seed, float *values)
+{
+    const uint32_t what = DP_RANDOM_WEIGHTS + (uint32_t)number;
+    const float bound = tensor->fan_in == 0 ? 0.0f : (float)(1.0 / sqrt((double)tensor->fan_in));
+    uint32_t words[4] = {0};
+
+    for (size_t i = 0; i < tensor->count; i++) {
+        if (bound != 0.0f && (i & 3) == 0) {
+            dp_random_block(seed, what, 0, i >> 2, words);
+        }
+        values[dp_tensor_index(tensor, i)] =
+            bound == 0.0f ? tensor->initial : (2.0f * dp_random_unit(words[i & 3]) - 1.0f) * bound;
+    }
+}
+
+void dp_model_init(const struct dp_model *m, uint64_t seed, float *weights, float *running)
+{
+    for (int i = 0; i < m->tensor_count; i++) {
+        init_tensor(&m->tensors[i], i, seed, weights + m->tensors[i].begin);
+    }
+    for (int i = 0; i < m->buffer_count; i++) {
+        const struct dp_tensor *buffer = &m->buffers[i];
+        for (size_t k = 0; k < buffer->count; k++) {
+            running[buffer->begin + k] = buffer->initial;
+        }
+    }
+}
+
+dp_status dp_model_absorb(const struct dp_model *m, struct dp_stream *stream, float *running,
+                          const float *statistics)
+{
+    for (int i = 0; i < m->node_count; i++) {
+        const struct dp_node *node = &m->nodes[i];
+        if (node->plan.statistics > 0) {
+            DP_TRY(stream->ops->blend(stream, running + node->statistics,
+                                      statistics + node->statistics, node->plan.momentum,
+                                      node->plan.statistics));
+        }
+    }
+    return DP_OK;
+}

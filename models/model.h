@@ -1,0 +1,95 @@
+/*
+ * model.h - a model: layers in order, what flows between them, and where everything lies.
+ *
+ * A model is made once from the configuration and holds no numbers: weights live in a struct
+ * dp_flat, activations in a struct dp_pass (pass.h). Creating one fuses a relu into the layer
+ * before it where that layer can, and moves a relu behind a maxpool (the same function, and the
+ * same bits, on fewer elements).
+ */
+#ifndef DP_MODELS_MODEL_H
+#define DP_MODELS_MODEL_H
+
+#include "models/layer.h"
+
+/* One layer in order of computing. Values are numbered activations: 0 is the input. */
+struct dp_node {
+    const struct dp_layer_type *type;
+    const void *state; /* borrowed from the spec */
+    const char *where; /* borrowed from the spec */
+    char path[64];     /* PyTorch's module path, "9.body.0" */
+    int x, x2, y;      /* values; x2 -1 but for the join of a residual */
+    struct dp_layer_plan plan;
+    int first_param;           /* number of its first tensor */
+    size_t statistics;         /* where its own lie among all statistics */
+    enum dp_activation act;    /* a fused relu */
+    size_t saved_at, local_at; /* bytes per row, and floats, before this node's */
+
+    /* Backward: slots hold gradients of values. mask: where dy goes after undoing a fused relu
+     * (-1: no mask). dx: where backward writes, -1: no dx wanted. Then add_y = add_a + add_b joins
+     * the branches of a residual, -1: nothing to join. */
+    int dy_slot, mask_slot, dx_slot;
+    int add_y, add_a, add_b;
+};
+
+struct dp_value {
+    struct dp_shape shape;
+    size_t count;   /* per sample */
+    size_t spatial; /* see struct dp_tensor */
+    int storage;    /* number of the memory it lies in */
+    int readers;    /* nodes that take it as input */
+    int writer;     /* node; -1: the input */
+};
+
+struct dp_model {
+    struct dp_node *nodes;
+    int node_count;
+    struct dp_value *values;
+    int value_count;
+    size_t *storage; /* elements per sample of each memory */
+    int storage_count;
+    size_t *slots; /* elements per sample of each gradient memory */
+    int slot_count;
+
+    struct dp_tensor *tensors; /* parameters in flat order */
+    int tensor_count;
+    struct dp_tensor *buffers; /* running means and variances; begin counts in `running` */
+    int buffer_count;
+    char (*counters)[DP_TENSOR_NAME]; /* names of num_batches_tracked */
+    int counter_count;
+
+    size_t trained;    /* elements of the flat order, gaps included */
+    size_t parameters; /* without gaps */
+    size_t statistics;
+    size_t classes;
+    size_t saved_bytes, local; /* sums over nodes */
+    double flops;              /* forward, per sample */
+    bool synchronised;         /* a layer sums over ranks within forward */
+};
+
+/*
+ * Builds the model of specs[0..count), whose input has shape `input`. The specs must live as long
+ * as the model. The last layer must give [classes].
+ *
+ * Errors: DP_ERR_CONFIG (a layer does not fit; one line with the layer's `where` and shapes);
+ * DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_model_create(const struct dp_layer_spec *specs, int count,
+                                     const struct dp_shape *input, struct dp_model **out);
+void dp_model_destroy(struct dp_model *model);
+
+/* Initial weights [trained] in our layout, and running statistics [statistics]: a function of
+ * `seed` alone. Host memory. */
+void dp_model_init(const struct dp_model *model, uint64_t seed, float *weights, float *running);
+
+/* Running statistics take in what the tail says about this batch: r = (1 - m) r + m s. */
+DP_CHECKED dp_status dp_model_absorb(const struct dp_model *model, struct dp_stream *stream,
+                                     float *running, const float *statistics);
+
+/* Bytes of activations and of their gradients that `rows` samples need. */
+size_t dp_model_activation_bytes(const struct dp_model *model, size_t rows, bool training);
+
+/* The second half of creating: fusion is done, values are known; gives memory to values and
+ * slots to gradients. Used by dp_model_create. */
+DP_CHECKED dp_status dp_model_place(struct dp_model *model);
+
+#endif

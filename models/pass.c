@@ -1,0 +1,258 @@
+#include "models/pass.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/trace.h"
+
+struct dp_pass {
+    const struct dp_model *model; /* borrowed */
+    struct dp_stream *stream;     /* borrowed */
+    size_t rows;                  /* at most */
+    bool training;
+    float **storage; /* [storage_count], owned through `values` */
+    float **slots;   /* [slot_count], owned through `gradients` */
+    float *values, *gradients, *local;
+    char *saved;
+    float *one; /* [1], device: the scale of an evaluation's loss */
+};
+
+static const struct dp_model_hooks no_hooks = {NULL, NULL, NULL};
+
+static size_t arena_floats(const size_t *counts, int n, size_t rows)
+{
+    size_t total = 0;
+
+    for (int i = 0; i < n; i++) {
+        total += dp_round_up(counts[i] * rows, DP_BLOCK);
+    }
+    return total;
+}
+
+static void arena_cut(float **parts, float *arena, const size_t *counts, int n, size_t rows)
+{
+    for (int i = 0; i < n; i++) {
+        parts[i] = arena;
+        arena += dp_round_up(counts[i] * rows, DP_BLOCK);
+    }
+}
+
+static dp_status pass_allocate(struct dp_pass *p)
+{
+    const struct dp_model *m = p->model;
+    const struct dp_device *device = p->stream->device;
+    const size_t values = arena_floats(m->storage, m->storage_count, p->rows);
+    const size_t gradients = p->training ? arena_floats(m->slots, m->slot_count, p->rows) : 0;
+
+    p->storage = dp_zalloc((size_t)m->storage_count, sizeof(*p->storage));
+    p->slots = dp_zalloc((size_t)m->slot_count, sizeof(*p->slots));
+    p->values = device->alloc(DP_MEM_ACTIVATIONS, values * sizeof(float));
+    p->gradients = device->alloc(DP_MEM_ACTIVATIONS, gradients * sizeof(float));
+    p->local = device->alloc(DP_MEM_ACTIVATIONS, m->local * sizeof(float));
+    p->saved = device->alloc(DP_MEM_ACTIVATIONS, p->training ? m->saved_bytes * p->rows : 0);
+    p->one = device->alloc(DP_MEM_ACTIVATIONS, 4 * sizeof(float));
+    if (p->storage == NULL || p->slots == NULL || p->values == NULL || p->gradients == NULL ||
+        p->local == NULL || p->saved == NULL || p->one == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM,
+                       "activations of %zu rows need %zu MB; a smaller "
+                       "train.global_batch or train.micro_batch needs less",
+                       p->rows, dp_model_activation_bytes(m, p->rows, p->training) >> 20);
+    }
+    p->one[0] = 1.0f;
+    arena_cut(p->storage, p->values, m->storage, m->storage_count, p->rows);
+    arena_cut(p->slots, p->gradients, m->slots, p->training ? m->slot_count : 0, p->rows);
+    return DP_OK;
+}
+
+dp_status dp_pass_create(const struct dp_model *model, struct dp_stream *stream, size_t rows,
+                         bool training, struct dp_pass **out)
+{
+    struct dp_pass *p = dp_zalloc(1, sizeof(*p));
+    dp_status status;
+
+    if (p == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "pass");
+    }
+    p->model = model;
+    p->stream = stream;
+    p->rows = rows;
+    p->training = training;
+    status = pass_allocate(p);
+    if (status != DP_OK) {
+        dp_pass_destroy(p);
+        return status;
+    }
+    *out = p;
+    return DP_OK;
+}
+
+void dp_pass_destroy(struct dp_pass *p)
+{
+    const struct dp_device *device;
+
+    if (p == NULL) {
+        return;
+    }
+    device = p->stream->device;
+    device->release(p->one);
+    device->release(p->saved);
+    device->release(p->local);
+    device->release(p->gradients);
+    device->release(p->values);
+    dp_free(p->slots);
+    dp_free(p->storage);
+    dp_free(p);
+}
+
+dp_status dp_pass_prepare(struct dp_pass *p, size_t rows, bool training)
+{
+    for (int i = 0; i < p->model->node_count; i++) {
+        const struct dp_node *node = &p->model->nodes[i];
+        if (node->type->prepare != NULL) {
+            DP_TRY(node->type->prepare(node->state, p->stream, rows, training, node->x == 0,
+                                       node->act));
+        }
+    }
+    return DP_OK;
+}
+
+size_t dp_pass_rows(const struct dp_pass *p)
+{
+    return p->rows;
+}
+
+void *dp_pass_input(const struct dp_pass *p)
+{
+    return p->storage[p->model->values[0].storage];
+}
+
+struct dp_stream *dp_pass_stream(const struct dp_pass *p)
+{
+    return p->stream;
+}
+
+static void *value_at(const struct dp_pass *p, int value)
+{
+    return value < 0 ? NULL : p->storage[p->model->values[value].storage];
+}
+
+static void *slot_at(const struct dp_pass *p, int slot)
+{
+    return slot < 0 ? NULL : p->slots[slot];
+}
+
+/* Everything of a layer call that does not differ between forward and backward. */
+static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pass_call *call,
+                                    const struct dp_node *node)
+{
+    const struct dp_model *m = p->model;
+    struct dp_layer_call c = {
+        .stream = p->stream,
+        .rows = call->rows,
+        .x = value_at(p, node->x),
+        .x2 = value_at(p, node->x2),
+        .y = value_at(p, node->y),
+        .saved = p->saved + node->saved_at * p->rows,
+        .local = p->local + node->local_at,
+        .keep = call->keep,
+        .training = p->training && call->grad != NULL,
+        .act = node->act,
+        .first_row = call->first_row,
+        .batch_rows = call->batch_rows,
+        .seed = call->seed,
+        .index = (int)(node - m->nodes),
+        .knobs = call->knobs,
+        .hooks = call->hooks != NULL ? call->hooks : &no_hooks,
+        .running = call->running == NULL ? NULL : call->running + node->statistics,
+    };
+
+    for (int i = 0; i < node->plan.param_count; i++) {
+        const struct dp_tensor *tensor = &m->tensors[node->first_param + i];
+        c.weights[i] = (const float *)call->weights + tensor->begin;
+        c.grads[i] = call->grad == NULL ? NULL : call->grad + tensor->begin;
+    }
+    if (call->grad != NULL) {
+        c.statistics = call->grad + m->trained + node->statistics;
+    }
+    return c;
+}
+
+static dp_status run_forward(struct dp_pass *p, const struct dp_pass_call *call)
+{
+    for (int i = 0; i < p->model->node_count; i++) {
+        const struct dp_node *node = &p->model->nodes[i];
+        const struct dp_layer_call c = call_of(p, call, node);
+        DP_TRY(node->type->forward(node->state, &c));
+    }
+    return DP_OK;
+}
+
+dp_status dp_pass_forward(struct dp_pass *p, const struct dp_pass_call *call)
+{
+    DP_SPAN(DP_PHASE_FORWARD, (int64_t)call->first_row);
+    const struct dp_model *m = p->model;
+    const struct dp_node *last = &m->nodes[m->node_count - 1];
+    float *loss = call->grad + dp_model_loss_at(m);
+
+    DP_TRY(run_forward(p, call));
+    return p->stream->ops->softmax_loss(p->stream, slot_at(p, last->dy_slot), loss, loss + 1,
+                                        value_at(p, last->y), call->labels, call->rows, m->classes,
+                                        &call->knobs->per_sample, call->keep);
+}
+
+/* Undoes a fused relu, calls the layer, joins the branches of a residual. */
+static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *call,
+                               const struct dp_node *node)
+{
+    const struct dp_ops *ops = p->stream->ops;
+    struct dp_layer_call c = call_of(p, call, node);
+
+    c.dy = slot_at(p, node->dy_slot);
+    c.dx = slot_at(p, node->dx_slot);
+    if (node->mask_slot >= 0) {
+        void *masked = slot_at(p, node->mask_slot);
+        DP_TRY(ops->relu_backward(p->stream, masked, c.dy, c.y,
+                                  call->rows * p->model->values[node->y].count));
+        c.dy = masked;
+    }
+    DP_TRY(node->type->backward(node->state, &c));
+    if (node->add_y >= 0) {
+        const int v = node->x2 >= 0 ? node->x2 : node->x;
+        DP_TRY(ops->add_forward(p->stream, slot_at(p, node->add_y), slot_at(p, node->add_a),
+                                slot_at(p, node->add_b), call->rows * p->model->values[v].count,
+                                DP_ACT_NONE));
+    }
+    return DP_OK;
+}
+
+dp_status dp_pass_backward(struct dp_pass *p, const struct dp_pass_call *call)
+{
+    DP_SPAN(DP_PHASE_BACKWARD, (int64_t)call->first_row);
+    const struct dp_model_hooks *hooks = call->hooks != NULL ? call->hooks : &no_hooks;
+
+    for (int i = p->model->node_count - 1; i >= 0; i--) {
+        const struct dp_node *node = &p->model->nodes[i];
+        DP_TRY(backward_node(p, call, node));
+        for (int k = node->plan.param_count - 1; hooks->ready != NULL && k >= 0; k--) {
+            DP_TRY(hooks->ready(hooks->context, node->first_param + k));
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_pass_evaluate(struct dp_pass *p, const struct dp_pass_call *call, float result[2])
+{
+    const struct dp_model *m = p->model;
+    const struct dp_node *last = &m->nodes[m->node_count - 1];
+    struct dp_pass_call forward = *call;
+    float *out = p->one + 1;
+
+    forward.grad = NULL;
+    DP_TRY(run_forward(p, &forward));
+    DP_TRY(p->stream->ops->softmax_loss(p->stream, NULL, out, out + 1, value_at(p, last->y),
+                                        call->labels, call->rows, m->classes, p->one, 0.0f));
+    DP_TRY(p->stream->device->synchronize(p->stream));
+    result[0] = out[0];
+    result[1] = out[1];
+    return DP_OK;
+}

@@ -1,0 +1,24 @@
+/*
+ * baseline.h - what one rank of this job does alone: the measure of scaling efficiency.
+ *
+ * Rank 0 trains ceil(B/P) rows a step with the same code, on its own cores and threads, without
+ * sharing, on a scratch copy of all state, while the other ranks sleep. Weak scaling: equal rows a
+ * rank.
+ */
+#ifndef DP_RUNTIME_BASELINE_H
+#define DP_RUNTIME_BASELINE_H
+
+#include "runtime/trainer.h"
+
+struct dp_baseline {
+    double samples_per_second;
+    double compute_ms;       /* copy, forward, backward and optimizer of one step */
+    double fastest, slowest; /* samples/s of the fastest and slowest of its pieces */
+};
+
+/* Collective; equal results on all ranks. Takes a second or two; `quick`, for short runs, only as
+ * long as a few steps. */
+DP_CHECKED dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quick,
+                                         struct dp_baseline *out);
+
+#endif

@@ -1,0 +1,151 @@
+/*
+ * check.c - answers without training: the layer table of --check, the banner, and --dry-run.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "runtime/run.h"
+
+extern char **environ;
+
+/* "12.3 M": for counts of parameters and FLOPs. */
+static const char *short_count(char text[32], double value)
+{
+    static const char *const units[] = {"", " k", " M", " G", " T"};
+    int unit = 0;
+
+    while (value >= 9999.5 && unit < 4) {
+        value /= 1000.0;
+        unit++;
+    }
+    (void)snprintf(text, 32, value < 100.0 && unit > 0 ? "%.2f%s" : "%.0f%s", value, units[unit]);
+    return text;
+}
+
+static void print_layer(const struct dp_model *m, const struct dp_node *node)
+{
+    char shape[96], params[32], flops[32], kind[64];
+    size_t count = 0;
+
+    for (int i = 0; i < node->plan.param_count; i++) {
+        count += m->tensors[node->first_param + i].count;
+    }
+    (void)snprintf(kind, sizeof(kind), "%s%s", node->type->plugin.name,
+                   node->act == DP_ACT_RELU ? "+relu" : "");
+    printf("%-18s %-16s %-18s %12s %12s\n", node->path, kind,
+           dp_shape_text(&node->plan.out, shape, sizeof(shape)), short_count(params, (double)count),
+           short_count(flops, node->plan.flops));
+}
+
+static void print_memory(const struct dp_config *c, const struct dp_model *m)
+{
+    static const int ranks[] = {1, 2, 4, 8};
+    const double mb = 1048576.0, weights = (double)(m->trained * sizeof(float)) / mb;
+    const int slots = strcmp(c->optimizer.name, "adamw") == 0 ? 2 : 1;
+
+    printf("\nmemory per rank, MB%10s%12s%12s%12s\n", "weights", "gradients", "optimizer",
+           "activations");
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+        const size_t rows =
+            ((size_t)c->train.global_batch + (size_t)ranks[i] - 1) / (size_t)ranks[i];
+        const size_t most = dp_parts_most(rows, (size_t)c->train.micro_batch);
+        printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f   (%zu rows)\n", ranks[i],
+               ranks[i] == 1 ? "" : "s", weights, weights, slots * weights,
+               (double)dp_model_activation_bytes(m, most, true) / mb, most);
+    }
+}
+
+static void print_check(const struct dp_config *c, const struct dp_model *m)
+{
+    char text[96], params[32], flops[32];
+
+    printf("%s: input %s, %zu classes\n\n", c->name,
+           dp_shape_text(&c->model.input, text, sizeof(text)), m->classes);
+    printf("%-18s %-16s %-18s %12s %12s\n", "layer", "kind", "output of a sample", "parameters",
+           "FLOPs");
+    for (int i = 0; i < m->node_count; i++) {
+        print_layer(m, &m->nodes[i]);
+    }
+    printf("%-18s %-16s %-18s %12s %12s   forward, per sample\n", "total", "", "",
+           short_count(params, (double)m->parameters), short_count(flops, m->flops));
+    print_memory(c, m);
+}
+
+dp_status dp_run_check(const struct dp_cli *cli)
+{
+    struct dp_config *config = NULL;
+    struct dp_model *model = NULL;
+    char *text = NULL;
+    dp_status status;
+
+    DP_TRY_GOTO(dp_config_resolve(cli->config, environ, cli->sets, cli->set_count, &text), status,
+                done);
+    DP_TRY_GOTO(dp_config_parse(text, cli->config, &config), status, done);
+    DP_TRY_GOTO(dp_model_create(config->model.layers, config->model.layer_count,
+                                &config->model.input, &model),
+                status, done);
+    print_check(config, model);
+
+done:
+    dp_model_destroy(model);
+    dp_config_destroy(config);
+    dp_free(text);
+    return status;
+}
+
+static void describe_ranks(struct dp_training *run)
+{
+    const struct dp_group *group = run->world->all;
+
+    for (int i = 0; i < group->size; i++) {
+        const struct dp_place *p = &run->places[i];
+        dp_progress_line(&run->progress, "  rank %d: host %s, cpus %s, %d thread%s", i, p->host,
+                         p->cpus, p->threads, p->threads == 1 ? "" : "s");
+    }
+}
+
+static void describe_plan(struct dp_training *run)
+{
+    const struct dp_bucket_plan *plan = run->trainer->exchange->plan;
+
+    for (int b = 0; b < plan->count; b++) {
+        const struct dp_bucket *bucket = &plan->buckets[b];
+        dp_progress_line(&run->progress, "  bucket %d: %.3f MB, %s%s%s", b,
+                         (double)bucket->range.count * 4.0 / 1048576.0,
+                         bucket->exact ? "the tail" : bucket->tensors[0].name,
+                         bucket->tensor_count > 1 ? " to " : "",
+                         bucket->tensor_count > 1 ? bucket->tensors[bucket->tensor_count - 1].name
+                                                  : "");
+    }
+}
+
+void dp_run_describe(struct dp_training *run)
+{
+    const struct dp_group *group = run->world->train;
+    const struct dp_comm *comm = run->trainer->exchange->comm;
+    const struct dp_config *c = run->config;
+    static const char *const overlaps[] = {"auto (measured in the first steps)", "on", "off"};
+    char samples[DP_GROUPED_BYTES];
+
+    dp_progress_line(&run->progress,
+                     "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s (%s); "
+                     "fp32; %s",
+                     DP_VERSION, c->name, group->size, group->size == 1 ? "" : "s", group->nodes,
+                     group->nodes == 1 ? "" : "s", run->threads, run->threads == 1 ? "" : "s",
+                     run->device->plugin.name, run->machine->isa, run->world->library);
+    dp_progress_line(&run->progress,
+                     "data %s: %s training rows, global batch %d, %llu steps an epoch, %llu steps",
+                     c->data.source, dp_grouped(samples, (double)run->data.train_count),
+                     c->train.global_batch, (unsigned long long)run->steps_per_epoch,
+                     (unsigned long long)run->total_steps);
+    dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
+                     comm->strategy->plugin.name, comm->why[0] == '\0' ? "" : " (", comm->why,
+                     comm->why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
+                     group->size == 1 ? "off (one rank)" : overlaps[c->comm.overlap]);
+    if (run->cli->dry_run) {
+        describe_ranks(run);
+        describe_plan(run);
+    }
+}

@@ -1,0 +1,49 @@
+/*
+ * checkpoint.h - the state of a training, written so that a torn one cannot be taken for whole.
+ *
+ * OUT/checkpoints/step-NNNNNNNN/ holds model.safetensors, optimizer.safetensors, state.json and
+ * MANIFEST, which has the XXH3-128 hash of each ("xxhsum -c MANIFEST" checks it too). A checkpoint
+ * is written to a temporary folder beside the others, brought to disk, and renamed;
+ * OUT/checkpoints/latest is a symbolic link to the newest whole one. Arrays are whole and float32,
+ * whatever number of ranks trained.
+ */
+#ifndef DP_RUNTIME_CHECKPOINT_H
+#define DP_RUNTIME_CHECKPOINT_H
+
+#include <stdint.h>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "runtime/weights.h"
+
+#define DP_CHECKPOINT_SCHEMA "lockstep.checkpoint/1"
+
+/* What is saved. Everything is borrowed. */
+struct dp_checkpoint {
+    uint64_t step; /* steps done */
+    const struct dp_weights *weights;
+    const struct dp_slot *slots;
+    int slot_count;
+    struct dp_json *state; /* an object; `schema` and `step` are set in it */
+};
+
+/*
+ * Saves a checkpoint under `folder` (OUT/checkpoints, made if its parent exists), points `latest`
+ * at it, and deletes all others but the `keep` newest; 0 keeps all. A checkpoint of the same step
+ * is replaced. Temporary folders that killed runs left are deleted. One rank calls this.
+ *
+ * Errors: DP_ERR_WRITE, DP_ERR_NOMEM. Earlier checkpoints are untouched then, and nothing of the
+ * new one is left, unless only the link failed. That an old one cannot be deleted is a warning.
+ */
+DP_CHECKED dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *checkpoint,
+                                        int keep);
+
+/*
+ * Checks that a checkpoint is whole: every file is there and has the hash that MANIFEST says.
+ *
+ * Errors: DP_ERR_NOINPUT (no such folder), DP_ERR_DATA (torn or altered: one line names the file),
+ * DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_checkpoint_verify(const char *path);
+
+#endif

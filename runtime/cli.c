@@ -1,0 +1,278 @@
+#include "runtime/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/option.h"
+#include "base/plugin.h"
+#include "collectives/compressor.h"
+#include "collectives/strategy.h"
+#include "kernels/device.h"
+#include "models/layer.h"
+#include "runtime/config.h"
+#include "runtime/data/source.h"
+#include "runtime/optimizer.h"
+
+enum flag {
+    FLAG_SET,
+    FLAG_OUT,
+    FLAG_STEPS,
+    FLAG_SEED,
+    FLAG_INIT,
+    FLAG_SYNTHETIC,
+    FLAG_CACHED_INPUT,
+    FLAG_DATA_ONLY,
+    FLAG_CHECK,
+    FLAG_DRY_RUN,
+    FLAG_PRINT_CONFIG,
+    FLAG_LIST,
+    FLAG_DEVICE,
+    FLAG_BASELINE,
+    FLAG_LOG_LEVEL,
+    FLAG_QUIET,
+    FLAG_VERSION,
+    FLAG_HELP
+};
+
+static const struct {
+    const char *name, *value, *help; /* value NULL: the flag takes none */
+} flags[] = {
+    [FLAG_SET] = {"--set", "KEY=VALUE", "overrides a key: train.global_batch=512 (repeatable)"},
+    [FLAG_OUT] = {"--out", "DIR", "folder of the run; default runs/NAME-DATE-TIME"},
+    [FLAG_STEPS] = {"--steps", "N", "stops after N steps; schedules keep the config's length"},
+    [FLAG_SEED] = {"--seed", "N", "the same as --set train.seed=N"},
+    [FLAG_INIT] = {"--init", "FILE", "starts from the weights in a safetensors file"},
+    [FLAG_SYNTHETIC] = {"--synthetic", NULL, "trains on generated data of the same shapes"},
+    [FLAG_CACHED_INPUT] = {"--cached-input", NULL, "the first batch again and again"},
+    [FLAG_DATA_ONLY] = {"--data-only", NULL, "iterates the input without training"},
+    [FLAG_CHECK] = {"--check", NULL, "checks the model and prints its layers, FLOPs and memory"},
+    [FLAG_DRY_RUN] = {"--dry-run", NULL, "prints ranks, binding and bucket plan, then ends"},
+    [FLAG_PRINT_CONFIG] = {"--print-config", NULL, "prints the resolved configuration"},
+    [FLAG_LIST] = {"--list", "FAMILY", "strategies|compressors|layers|optimizers|sources|devices"},
+    [FLAG_DEVICE] = {"--device", "NAME", "cpu|auto; see --list devices"},
+    [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
+    [FLAG_LOG_LEVEL] = {"--log-level", "LEVEL", "error|warn|info|debug"},
+    [FLAG_QUIET] = {"--quiet", NULL, "prints errors and warnings only"},
+    [FLAG_VERSION] = {"--version", NULL, "prints the version"},
+    [FLAG_HELP] = {"--help", NULL, "prints this, and every key of model.cfg"},
+};
+
+enum { FLAG_COUNT = sizeof(flags) / sizeof(flags[0]) };
+
+static int find_flag(const char *name, size_t length)
+{
+    for (int i = 0; i < FLAG_COUNT; i++) {
+        if (strlen(flags[i].name) == length && memcmp(flags[i].name, name, length) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static const char *nearest_flag(const char *name)
+{
+    for (int i = 0; i < FLAG_COUNT; i++) {
+        if (dp_looks_like(name, flags[i].name)) {
+            return flags[i].name;
+        }
+    }
+    return "--help";
+}
+
+static dp_status add_set(struct dp_cli *cli, const char *set)
+{
+    if (cli->set_count == DP_CLI_SETS) {
+        return DP_FAIL(DP_ERR_USAGE, "more than %d --set", DP_CLI_SETS);
+    }
+    cli->sets[cli->set_count++] = set;
+    return DP_OK;
+}
+
+static dp_status read_steps(struct dp_cli *cli, const char *value)
+{
+    char *end;
+    long long steps;
+
+    errno = 0;
+    steps = strtoll(value, &end, 10);
+    if (errno != 0 || *end != '\0' || end == value || steps < 1) {
+        return DP_FAIL(DP_ERR_USAGE, "--steps wants a number above 0, not '%s'", value);
+    }
+    cli->steps = steps;
+    return DP_OK;
+}
+
+static dp_status read_level(struct dp_cli *cli, const char *value)
+{
+    static const char *const levels[] = {"error", "warn", "info", "debug"};
+
+    for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
+        if (strcmp(value, levels[i]) == 0) {
+            cli->log_level = (enum dp_log_level)i;
+            return DP_OK;
+        }
+    }
+    return DP_FAIL(DP_ERR_USAGE, "--log-level wants %s, not '%s'", flags[FLAG_LOG_LEVEL].help,
+                   value);
+}
+
+static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *value)
+{
+    switch (flag) {
+    case FLAG_SET:
+        return add_set(cli, value);
+    case FLAG_OUT:
+        cli->out = value;
+        return DP_OK;
+    case FLAG_STEPS:
+        return read_steps(cli, value);
+    case FLAG_SEED:
+        (void)snprintf(cli->seed_set, sizeof(cli->seed_set), "train.seed=%s", value);
+        return add_set(cli, cli->seed_set);
+    case FLAG_INIT:
+        cli->init = value;
+        return DP_OK;
+    case FLAG_LIST:
+        cli->list = value;
+        return DP_OK;
+    case FLAG_DEVICE:
+        (void)snprintf(cli->device_set, sizeof(cli->device_set), "device.name=%s", value);
+        return add_set(cli, cli->device_set);
+    case FLAG_BASELINE:
+        cli->baseline = value;
+        return DP_OK;
+    default:
+        return read_level(cli, value);
+    }
+}
+
+static dp_status apply_plain(struct dp_cli *cli, enum flag flag)
+{
+    switch (flag) {
+    case FLAG_SYNTHETIC:
+        return add_set(cli, "data.source=synthetic");
+    case FLAG_CACHED_INPUT:
+        cli->cached_input = true;
+        break;
+    case FLAG_DATA_ONLY:
+        cli->data_only = true;
+        break;
+    case FLAG_CHECK:
+        cli->check = true;
+        break;
+    case FLAG_DRY_RUN:
+        cli->dry_run = true;
+        break;
+    case FLAG_PRINT_CONFIG:
+        cli->print_config = true;
+        break;
+    case FLAG_QUIET:
+        cli->quiet = true;
+        break;
+    case FLAG_VERSION:
+        cli->version = true;
+        break;
+    default:
+        cli->help = true;
+        break;
+    }
+    return DP_OK;
+}
+
+/* One argument, "--flag", "--flag=value" or "--flag" followed by its value. */
+static dp_status read_flag(struct dp_cli *cli, int argc, char **argv, int *i)
+{
+    const char *argument = argv[*i];
+    const size_t length = strcspn(argument, "=");
+    const int flag = find_flag(argument, length);
+    const char *value = argument[length] == '=' ? argument + length + 1 : NULL;
+
+    if (flag < 0) {
+        char name[64];
+        (void)snprintf(name, sizeof(name), "%.*s", (int)(length < 63 ? length : 63), argument);
+        return DP_FAIL(DP_ERR_USAGE, "unknown flag %s (did you mean %s?)", name,
+                       nearest_flag(name));
+    }
+    if (flags[flag].value == NULL) {
+        return value == NULL ? apply_plain(cli, (enum flag)flag)
+                             : DP_FAIL(DP_ERR_USAGE, "%s takes no value", flags[flag].name);
+    }
+    if (value == NULL && *i + 1 < argc) {
+        value = argv[++*i];
+    }
+    if (value == NULL) {
+        return DP_FAIL(DP_ERR_USAGE, "%s wants %s", flags[flag].name, flags[flag].value);
+    }
+    return apply_value(cli, (enum flag)flag, value);
+}
+
+static dp_status read_all(int argc, char **argv, struct dp_cli *cli)
+{
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-') {
+            DP_TRY(read_flag(cli, argc, argv, &i));
+        } else if (cli->config == NULL) {
+            cli->config = argv[i];
+        } else {
+            return DP_FAIL(DP_ERR_USAGE, "two configurations: %s and %s", cli->config, argv[i]);
+        }
+    }
+    if (cli->config == NULL && !cli->help && !cli->version && cli->list == NULL) {
+        return DP_FAIL(DP_ERR_USAGE, "no model.cfg given; ddp_train --help tells more");
+    }
+    return DP_OK;
+}
+
+dp_status dp_cli_parse(int argc, char **argv, bool silent, struct dp_cli *cli)
+{
+    dp_status status;
+
+    memset(cli, 0, sizeof(*cli));
+    cli->log_level = DP_LOG_INFO;
+    dp_log_mute(silent ? 1 : 0);
+    status = read_all(argc, argv, cli);
+    dp_log_mute(0);
+    return status;
+}
+
+void dp_cli_version(void)
+{
+    printf("lockstep %s\n", DP_VERSION);
+}
+
+void dp_cli_help(void)
+{
+    printf("usage: mpirun -np N ddp_train model.cfg [flags]\n\n"
+           "Trains a model on N ranks; without mpirun, on one.\n\nflags:\n");
+    for (int i = 0; i < FLAG_COUNT; i++) {
+        printf("  %-15s %-10s %s\n", flags[i].name, flags[i].value == NULL ? "" : flags[i].value,
+               flags[i].help);
+    }
+    printf("\nkeys of model.cfg (also --set KEY=VALUE, and DP_SECTION_KEY in the environment):\n");
+    dp_config_help();
+}
+
+dp_status dp_cli_list(const char *family)
+{
+    static const struct {
+        const char *name;
+        const struct dp_plugin_family *family;
+    } families[] = {
+        {"strategies", &dp_strategies}, {"compressors", &dp_compressors}, {"layers", &dp_layers},
+        {"optimizers", &dp_optimizers}, {"sources", &dp_sources},         {"devices", &dp_devices},
+    };
+    const struct dp_plugin *plugin;
+
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        if (strcmp(family, families[i].name) != 0) {
+            continue;
+        }
+        for (int k = 0; (plugin = dp_plugin_at(families[i].family, k)) != NULL; k++) {
+            printf("%-15s %s\n", plugin->name, plugin->help);
+        }
+        return DP_OK;
+    }
+    return DP_FAIL(DP_ERR_USAGE, "--list wants %s, not '%s'", flags[FLAG_LIST].help, family);
+}

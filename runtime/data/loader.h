@@ -1,0 +1,71 @@
+/*
+ * loader.h - the batches of one rank, prepared ahead by a thread of its own.
+ *
+ * Step s of a run takes global batch s % steps_per_epoch of epoch s / steps_per_epoch, and of it
+ * the rows that dp_row_range() gives this rank. Position i of epoch e is row
+ * dp_permutation_at(permutation(seed, e), i) of the data set, or row i without shuffle. All of it
+ * is a function of the step, so a loader can start anywhere.
+ *
+ * The thread sleeps while all slots are full. Nothing is allocated behind dp_loader_create().
+ */
+#ifndef DP_RUNTIME_DATA_LOADER_H
+#define DP_RUNTIME_DATA_LOADER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { DP_LOADER_DEPTH = 3 };
+
+struct dp_loader_config {
+    const uint8_t *images; /* borrowed; [count, sample_bytes] */
+    const int32_t *labels; /* borrowed; [count] */
+    size_t count, sample_bytes;
+    size_t global_batch; /* rows over all ranks; 1 or more */
+    int rank, ranks;
+    uint64_t seed;
+    bool shuffle;
+    bool drop_last;       /* leave out the rows that fill no batch */
+    bool cached;          /* batch 0 of epoch 0 in every step: measures without input */
+    uint64_t first_step;  /* of the run: where a resumed run goes on */
+    uint64_t total_steps; /* the last batch is that of step total_steps - 1 */
+    int depth;            /* slots, the one in use included; 0: DP_LOADER_DEPTH */
+};
+
+/* This rank's rows of one global batch. */
+struct dp_batch {
+    uint64_t step, epoch;
+    size_t global_rows;    /* of the whole global batch; fewer than configured in a short one */
+    size_t first_row;      /* where this rank's rows begin inside the global batch */
+    size_t rows;           /* this rank's; may be 0 */
+    const uint8_t *images; /* borrowed; [rows, sample_bytes] */
+    const int32_t *labels; /* borrowed; [rows] */
+};
+
+struct dp_loader;
+
+/*
+ * Starts preparing batches.
+ *
+ *   out  out  owned by the caller, who gives it to dp_loader_destroy(); set only on success
+ *
+ * Errors: DP_ERR_CONFIG (no batch: drop_last, and fewer rows than global_batch), DP_ERR_DATA (no
+ * rows), DP_ERR_NOMEM, DP_ERR_UNAVAILABLE (no thread to be had).
+ */
+DP_CHECKED dp_status dp_loader_create(const struct dp_loader_config *config,
+                                      struct dp_loader **out);
+
+/*
+ * The batch of the next step; waits until it is ready (charge it to DP_PHASE_INPUT). What the
+ * batch points to stays valid until the next call, or dp_loader_destroy(). One thread calls this.
+ *
+ * Errors: DP_ERR_ARG (total_steps batches were taken).
+ */
+DP_CHECKED dp_status dp_loader_next(struct dp_loader *loader, struct dp_batch *out);
+
+/* Ends the thread, whatever it does, and releases the loader. NULL is allowed. */
+void dp_loader_destroy(struct dp_loader *loader);
+
+#endif

@@ -1,0 +1,251 @@
+/*
+ * finish.c - what a run leaves behind: checkpoints, run.json, and the table for people.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "runtime/checkpoint.h"
+#include "runtime/report/verdict.h"
+#include "runtime/run.h"
+
+static dp_status save_state(struct dp_training *run, struct dp_json *state)
+{
+    struct dp_trainer *t = run->trainer;
+    const struct dp_model *m = run->model;
+    const struct dp_weights weights = {m->tensors,  m->tensor_count,  t->flat.weights,
+                                       m->buffers,  m->buffer_count,  t->flat.running,
+                                       m->counters, m->counter_count, &t->batches_tracked};
+    struct dp_slot slots[2];
+    char folder[DP_PATH_BYTES];
+    struct dp_checkpoint checkpoint = {t->step, &weights, slots, 0, state};
+
+    for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
+        slots[checkpoint.slot_count++] = (struct dp_slot){t->optimizer->slots[i], t->flat.slots[i]};
+    }
+    DP_TRY(dp_json_set_text(state, "model", run->config->name));
+    DP_TRY(dp_json_set_text(state, "optimizer", t->optimizer->plugin.name));
+    DP_TRY(dp_json_set_int(state, "applied", t->knobs->applied));
+    DP_TRY(dp_json_set_int(state, "batches_tracked", t->batches_tracked));
+    DP_TRY(dp_file_join(folder, run->out, "checkpoints"));
+    return dp_checkpoint_save(folder, &checkpoint, run->config->checkpoint.keep);
+}
+
+dp_status dp_run_save(struct dp_training *run)
+{
+    DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)run->trainer->step);
+    dp_status mine = DP_OK, *all;
+
+    if (run->trainer->exchange->comm->strategy->sum == NULL) {
+        return DP_OK; /* without sharing ranks differ: there is no one state to save */
+    }
+    all = dp_zalloc((size_t)run->world->all->size, sizeof(*all));
+    if (all == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "checkpoint");
+    }
+    if (dp_run_leads(run)) {
+        struct dp_json *state = dp_json_create();
+        mine = state == NULL ? DP_ERR_NOMEM : save_state(run, state);
+        dp_json_destroy(state);
+    }
+    const dp_status status = dp_exchange_gather(run->trainer->exchange, &mine, sizeof(mine), all);
+    mine = status != DP_OK ? status : all[0];
+    dp_free(all);
+    return mine;
+}
+
+static int64_t peak_rss_bytes(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : -1;
+}
+
+/* Mean of the two measurements, before and after. NaN: not measured. */
+static double single_rate(const struct dp_training *run, double own_rate)
+{
+    if (run->baseline_rate > 0.0) {
+        return run->baseline_rate;
+    }
+    if (run->world->train->size == 1) {
+        return own_rate;
+    }
+    if (run->before.samples_per_second > 0.0 && run->after.samples_per_second > 0.0) {
+        return (run->before.samples_per_second + run->after.samples_per_second) / 2.0;
+    }
+    return run->before.samples_per_second > 0.0 ? run->before.samples_per_second : (double)NAN;
+}
+
+static double single_compute_ms(const struct dp_training *run)
+{
+    if (run->after.compute_ms > 0.0) {
+        return (run->before.compute_ms + run->after.compute_ms) / 2.0;
+    }
+    return run->before.compute_ms > 0.0 ? run->before.compute_ms : (double)NAN;
+}
+
+/* (largest - smallest) / mean of all pieces of both measurements. */
+static double spread(const struct dp_training *run, double single)
+{
+    const struct dp_baseline *b = &run->before, *a = &run->after;
+
+    if (a->samples_per_second <= 0.0 || b->samples_per_second <= 0.0) {
+        return (double)NAN;
+    }
+    return (fmax(a->fastest, b->fastest) - fmin(a->slowest, b->slowest)) / single;
+}
+
+static void describe_rank(const struct dp_training *run, struct dp_run_rank *rank, int64_t *wire)
+{
+    const struct dp_place *place = &run->places[run->world->train->rank];
+    const double seconds = dp_ledger_seconds(&run->ledger);
+    double single;
+
+    memset(rank, 0, sizeof(*rank));
+    rank->rank = run->world->train->rank;
+    rank->threads = place->threads;
+    (void)snprintf(rank->host, sizeof(rank->host), "%s", place->host);
+    (void)snprintf(rank->cpus, sizeof(rank->cpus), "%s", place->cpus);
+    rank->samples_per_second = seconds > 0.0 ? (double)run->ledger.rows / seconds : (double)NAN;
+    single = single_rate(run, rank->samples_per_second);
+    rank->scaling_efficiency = rank->samples_per_second / single;
+    dp_ledger_means(&run->ledger, rank->step_ms);
+    rank->compute_efficiency =
+        run->world->train->size == 1 ? 1.0 : single_compute_ms(run) / dp_compute_ms(rank->step_ms);
+    rank->hidden_comm_ms = dp_ledger_hidden_ms(&run->ledger);
+    rank->peak_rss_bytes = peak_rss_bytes();
+    *wire = run->trainer->step == 0 ? 0 : (int64_t)(run->wire_bytes / run->trainer->step);
+}
+
+static double samples_per_dollar(const struct dp_training *run, double rate)
+{
+    const struct dp_report_config *r = &run->config->report;
+    const int units =
+        r->price_per == DP_PRICE_PER_NODE ? run->world->all->nodes : run->world->all->size;
+
+    return rate * 3600.0 / (r->price_per_hour * units);
+}
+
+static const char *plan_text(const struct dp_training *run, char *text, size_t size)
+{
+    const struct dp_exchange *e = run->trainer->exchange;
+    const struct dp_overlap *o = &run->overlap;
+    int used = snprintf(text, size, "%d buckets, overlap %s", e->plan->count, o->on ? "on" : "off");
+
+    if (o->median_ms[0] > 0.0 && used > 0 && (size_t)used < size) {
+        (void)snprintf(text + used, size - (size_t)used, " (measured: on %.2f ms, off %.2f ms)",
+                       o->median_ms[1], o->median_ms[0]);
+    }
+    return text;
+}
+
+static struct dp_run_summary summarize(const struct dp_training *run,
+                                       const struct dp_run_rank *ranks, int64_t wire)
+{
+    const double seconds = dp_ledger_seconds(&run->ledger);
+    const double rate = seconds > 0.0 ? (double)run->ledger.samples / seconds : (double)NAN;
+    const double single = single_rate(run, rate);
+    const int size = run->world->train->size;
+    struct dp_run_summary s = {
+        .name = run->config->name,
+        .version = DP_VERSION,
+        .started = run->started,
+        .exit = run->exit,
+        .world_size = size,
+        .device = run->device->plugin.name,
+        .precision = "fp32",
+        .strategy = run->trainer->exchange->comm->strategy->plugin.name,
+        .compressor = run->config->comm.compressor,
+        .global_batch = run->config->train.global_batch,
+        .steps = (int64_t)run->trainer->step,
+        .epochs = (double)run->trainer->step / (double)run->steps_per_epoch,
+        .samples_per_second = rate,
+        .single_rank_samples_per_second = single,
+        .scaling_efficiency = rate / (size * single),
+        .samples_per_dollar = samples_per_dollar(run, rate),
+        .wire_bytes_per_step = wire,
+        .time_to_first_step_s = run->first_step_s,
+        .seconds = dp_process_age_s(),
+        .ranks = ranks,
+        .rank_count = size,
+    };
+
+    s.baseline.source = run->baseline_rate > 0.0 ? run->cli->baseline : "measured";
+    s.baseline.before = run->before.samples_per_second;
+    s.baseline.after = run->after.samples_per_second;
+    s.baseline.spread = spread(run, single);
+    s.final.train_loss = run->last_train_loss;
+    s.final.test_loss = run->evaluation.loss;
+    s.final.test_accuracy = run->evaluation.accuracy;
+    return s;
+}
+
+/* Rank 0: run.json, the end of metrics.jsonl, the table, and where everything lies. */
+static dp_status write_report(struct dp_training *run, const struct dp_run_rank *ranks,
+                              int64_t wire)
+{
+    struct dp_run_summary s = summarize(run, ranks, wire);
+    char path[DP_PATH_BYTES], verdict[256] = "", plan[160];
+    const struct dp_metrics_end end = {
+        .exit = dp_run_exit_text(s.exit),
+        .steps = s.steps,
+        .samples_per_second = s.samples_per_second,
+        .scaling_efficiency = s.scaling_efficiency,
+        .train_loss = s.final.train_loss,
+        .test_loss = s.final.test_loss,
+        .test_accuracy = s.final.test_accuracy,
+        .seconds = s.seconds,
+    };
+
+    s.verdict = dp_verdict(&s, verdict, sizeof(verdict));
+    s.plan = plan_text(run, plan, sizeof(plan));
+    DP_TRY(dp_metrics_end(&run->metrics, &end));
+    DP_TRY(dp_file_join(path, run->out, "run.json"));
+    DP_TRY(dp_run_summary_write(&s, path));
+    if (!run->cli->quiet) {
+        dp_progress_end(&run->progress);
+        dp_run_summary_print(&s, stdout);
+        dp_progress_line(&run->progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s}",
+                         run->out,
+                         run->trainer->exchange->comm->strategy->sum == NULL
+                             ? ""
+                             : ",checkpoints/latest/model.safetensors");
+    }
+    return DP_OK;
+}
+
+dp_status dp_run_finish(struct dp_training *run)
+{
+    struct dp_exchange *exchange = run->trainer->exchange;
+    const size_t size = (size_t)run->world->train->size;
+    struct {
+        struct dp_run_rank rank;
+        int64_t wire;
+    } mine, *all;
+    struct dp_run_rank *ranks;
+    int64_t wire = 0;
+    dp_status status;
+
+    if (run->exit == DP_RUN_FINISHED) {
+        DP_TRY(dp_run_save(run));
+    }
+    all = dp_zalloc(size, sizeof(*all));
+    ranks = dp_zalloc(size, sizeof(*ranks));
+    memset(&mine, 0, sizeof(mine));
+    describe_rank(run, &mine.rank, &mine.wire);
+    status = all == NULL || ranks == NULL ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size)
+                                          : dp_exchange_gather(exchange, &mine, sizeof(mine), all);
+    for (size_t i = 0; status == DP_OK && i < size; i++) {
+        ranks[i] = all[i].rank;
+        wire = all[i].wire > wire ? all[i].wire : wire;
+    }
+    if (status == DP_OK && dp_run_leads(run)) {
+        status = write_report(run, ranks, wire);
+    }
+    dp_free(ranks);
+    dp_free(all);
+    return status;
+}

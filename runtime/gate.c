@@ -1,0 +1,48 @@
+#include "runtime/gate.h"
+
+#include <math.h>
+
+dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm, struct dp_gate **out)
+{
+    struct dp_gate *gate = dp_zalloc(1, sizeof(*gate));
+
+    if (gate == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "gate");
+    }
+    gate->flat = flat;
+    gate->clip_norm = clip_norm;
+    gate->squares = dp_mem_arena(DP_MEM_OPTIMIZER, flat->trained / DP_BLOCK * sizeof(float));
+    if (gate->squares == NULL) {
+        dp_gate_destroy(gate);
+        return DP_FAIL(DP_ERR_NOMEM, "gate: %zu blocks", flat->trained / DP_BLOCK);
+    }
+    *out = gate;
+    return DP_OK;
+}
+
+void dp_gate_destroy(struct dp_gate *gate)
+{
+    if (gate != NULL) {
+        dp_free(gate->squares);
+        dp_free(gate);
+    }
+}
+
+dp_status dp_gate_look(struct dp_gate *gate, struct dp_stream *stream, struct dp_range range)
+{
+    return stream->ops->block_squares(stream, gate->squares + range.begin / DP_BLOCK,
+                                      gate->flat->grad + range.begin, range.count);
+}
+
+void dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs)
+{
+    const size_t blocks = gate->flat->trained / DP_BLOCK;
+    double sum = 0.0;
+
+    for (size_t i = 0; i < blocks; i++) {
+        sum += (double)gate->squares[i];
+    }
+    gate->norm = sqrt(sum);
+    const double factor = gate->clip_norm / (gate->norm + 1e-6);
+    knobs->factor = factor < 1.0 ? (float)factor : 1.0f;
+}

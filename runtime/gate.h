@@ -1,0 +1,31 @@
+/*
+ * gate.h - what must look at the whole gradient before any weight changes: clipping by norm.
+ *
+ * Sums of squares are taken over blocks of DP_BLOCK elements and added in their order, so that the
+ * norm does not depend on how the gradient is cut into buckets.
+ */
+#ifndef DP_RUNTIME_GATE_H
+#define DP_RUNTIME_GATE_H
+
+#include "kernels/device.h"
+#include "kernels/flat.h"
+
+struct dp_gate {
+    const struct dp_flat *flat; /* borrowed */
+    double clip_norm;           /* above 0 */
+    float *squares;             /* owned; one for each block */
+    double norm;                /* of the last step, before clipping */
+};
+
+DP_CHECKED dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm,
+                                    struct dp_gate **out);
+void dp_gate_destroy(struct dp_gate *gate);
+
+/* Looks at one range of the summed gradient. */
+DP_CHECKED dp_status dp_gate_look(struct dp_gate *gate, struct dp_stream *stream,
+                                  struct dp_range range);
+
+/* All ranges were looked at: sets knobs->factor. As torch.nn.utils.clip_grad_norm_. */
+void dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs);
+
+#endif

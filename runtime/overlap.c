@@ -1,0 +1,86 @@
+#include "runtime/overlap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static void set_run(struct dp_trainer *t, bool on)
+{
+    dp_exchange_set_run(t->exchange, on ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT);
+}
+
+void dp_overlap_begin(struct dp_overlap *o, struct dp_trainer *t, uint64_t total_steps)
+{
+    const int wanted = t->config->comm.overlap;
+    const uint64_t needed = DP_OVERLAP_SKIP + 2 * DP_OVERLAP_TRIALS;
+
+    memset(o, 0, sizeof(*o));
+    o->first = t->step;
+    if (wanted == DP_OVERLAP_AUTO && t->group->size > 1 &&
+        t->exchange->comm->strategy->sum != NULL && total_steps - t->step > needed) {
+        o->trying = true;
+        return;
+    }
+    o->on = wanted == DP_OVERLAP_ON && t->group->size > 1;
+    set_run(t, o->on);
+}
+
+/* Off, on, on, off ...: a drift of the machine's speed touches both ways alike. */
+static int way_of(const struct dp_overlap *o, uint64_t step)
+{
+    const uint64_t i = step - o->first - DP_OVERLAP_SKIP;
+
+    return (i & 3) == 1 || (i & 3) == 2;
+}
+
+void dp_overlap_before(struct dp_overlap *o, struct dp_trainer *t)
+{
+    if (o->trying && t->step >= o->first + DP_OVERLAP_SKIP) {
+        set_run(t, way_of(o, t->step) == 1);
+    }
+}
+
+static int compare_ns(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
+{
+    const int ranks = t->group->size;
+    double mine[2], *all = dp_zalloc((size_t)ranks, sizeof(mine));
+    dp_status status;
+
+    if (all == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "overlap of %d ranks", ranks);
+    }
+    for (int way = 0; way < 2; way++) {
+        qsort(o->step_ns[way], DP_OVERLAP_TRIALS, sizeof(uint64_t), compare_ns);
+        mine[way] = (double)o->step_ns[way][DP_OVERLAP_TRIALS / 2] / 1e6;
+    }
+    status = dp_exchange_gather(t->exchange, mine, sizeof(mine), all);
+    for (int i = 0; i < 2 * ranks; i++) {
+        o->median_ms[i % 2] = all[i] > o->median_ms[i % 2] ? all[i] : o->median_ms[i % 2];
+    }
+    dp_free(all);
+    DP_TRY(status);
+    o->on = o->median_ms[1] < o->median_ms[0];
+    o->trying = false;
+    set_run(t, o->on);
+    return DP_OK;
+}
+
+dp_status dp_overlap_after(struct dp_overlap *o, struct dp_trainer *t, uint64_t step_ns)
+{
+    const uint64_t done = t->step - 1; /* the step that this time is of */
+
+    if (!o->trying || done < o->first + DP_OVERLAP_SKIP) {
+        return DP_OK;
+    }
+    const int way = way_of(o, done);
+    o->step_ns[way][o->tried[way]++] = step_ns;
+    return o->tried[0] + o->tried[1] == 2 * DP_OVERLAP_TRIALS ? decide(o, t) : DP_OK;
+}

@@ -1,0 +1,34 @@
+/*
+ * overlap.h - comm.overlap: auto. Whether sharing beside backward is faster is measured.
+ *
+ * Where ranks fill all cores, the communication thread takes its time from computing, and sharing
+ * behind backward can be as fast or faster. So the first steps try both ways, in turns, and the
+ * faster one stays: overlap never loses.
+ */
+#ifndef DP_RUNTIME_OVERLAP_H
+#define DP_RUNTIME_OVERLAP_H
+
+#include "runtime/trainer.h"
+
+enum { DP_OVERLAP_SKIP = 2, DP_OVERLAP_TRIALS = 8 /* of each way */ };
+
+struct dp_overlap {
+    bool trying;
+    uint64_t first;    /* step at which it began */
+    uint64_t tried[2]; /* trials so far: off, on */
+    uint64_t step_ns[2][DP_OVERLAP_TRIALS];
+    double median_ms[2]; /* the slowest rank's; 0: not measured */
+    bool on;
+};
+
+/* Decides at once where there is nothing to try: one rank, a fixed choice, a strategy without
+ * communication, too few steps. */
+void dp_overlap_begin(struct dp_overlap *overlap, struct dp_trainer *trainer, uint64_t total_steps);
+
+/* Before a step: sets how the exchange runs it. Behind it, with its time: takes note, and decides
+ * when all trials are done (collective). */
+void dp_overlap_before(struct dp_overlap *overlap, struct dp_trainer *trainer);
+DP_CHECKED dp_status dp_overlap_after(struct dp_overlap *overlap, struct dp_trainer *trainer,
+                                      uint64_t step_ns);
+
+#endif

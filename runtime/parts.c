@@ -1,0 +1,130 @@
+#include "runtime/parts.h"
+
+#include "base/mem.h"
+#include "base/option.h"
+#include "base/trace.h"
+
+size_t dp_parts_count(size_t rows, size_t micro_batch)
+{
+    if (rows == 0 || micro_batch == 0) {
+        return 1;
+    }
+    return (rows + micro_batch - 1) / micro_batch;
+}
+
+struct dp_part dp_parts_at(size_t rows, size_t micro_batch, size_t i)
+{
+    const size_t k = dp_parts_count(rows, micro_batch);
+    const size_t begin = i * rows / k, end = (i + 1) * rows / k;
+
+    return (struct dp_part){{begin, end - begin}, i > 0, i + 1 == k};
+}
+
+size_t dp_parts_most(size_t rows, size_t micro_batch)
+{
+    return micro_batch == 0 || rows < micro_batch ? rows : micro_batch;
+}
+
+dp_status dp_parts_prepare(const struct dp_parts *parts, size_t rows, bool training)
+{
+    const size_t m = training ? parts->micro_batch : dp_pass_rows(parts->pass);
+    size_t before = (size_t)-1;
+
+    for (size_t i = 0; i < dp_parts_count(rows, m); i++) {
+        const size_t count = dp_parts_at(rows, m, i).rows.count;
+        if (count != before) { /* counts differ by one at most */
+            DP_TRY(dp_pass_prepare(parts->pass, count, training));
+        }
+        before = count;
+    }
+    return DP_OK;
+}
+
+static dp_status load_rows(const struct dp_parts *parts, const uint8_t *images, size_t rows)
+{
+    DP_SPAN(DP_PHASE_COPY, (int64_t)rows);
+    struct dp_stream *stream = dp_pass_stream(parts->pass);
+    const struct dp_normalize *n = parts->normalize;
+
+    return stream->ops->bytes_load(stream, dp_pass_input(parts->pass), images, n->scale, n->shift,
+                                   n->channels, rows * parts->model->values[0].count);
+}
+
+dp_status dp_parts_run(const struct dp_parts *parts, const struct dp_batch *batch,
+                       const struct dp_pass_call *call)
+{
+    const size_t sample = parts->model->values[0].count;
+    struct dp_model_hooks quiet = *call->hooks;
+
+    quiet.ready = NULL;
+    for (size_t i = 0; i < dp_parts_count(batch->rows, parts->micro_batch); i++) {
+        const struct dp_part part = dp_parts_at(batch->rows, parts->micro_batch, i);
+        struct dp_pass_call c = *call;
+
+        c.rows = part.rows.count;
+        c.first_row = batch->first_row + part.rows.begin;
+        c.batch_rows = batch->global_rows;
+        c.labels = batch->labels + part.rows.begin;
+        c.keep = part.adds ? 1.0f : 0.0f;
+        c.hooks = part.last ? call->hooks : &quiet;
+        DP_TRY(load_rows(parts, batch->images + part.rows.begin * sample, c.rows));
+        DP_TRY(dp_pass_forward(parts->pass, &c));
+        DP_TRY(dp_pass_backward(parts->pass, &c));
+    }
+    return DP_OK;
+}
+
+dp_status dp_parts_evaluate(const struct dp_parts *parts, const uint8_t *images,
+                            const int32_t *labels, size_t rows, const struct dp_pass_call *call,
+                            double sums[2])
+{
+    const size_t most = dp_pass_rows(parts->pass);
+    const size_t sample = parts->model->values[0].count;
+
+    for (size_t i = 0; rows > 0 && i < dp_parts_count(rows, most); i++) {
+        const struct dp_range range = dp_parts_at(rows, most, i).rows;
+        struct dp_pass_call c = *call;
+        float result[2];
+
+        c.rows = range.count;
+        c.labels = labels + range.begin;
+        DP_TRY(load_rows(parts, images + range.begin * sample, range.count));
+        DP_TRY(dp_pass_evaluate(parts->pass, &c, result));
+        sums[0] += (double)result[0];
+        sums[1] += (double)result[1];
+    }
+    return DP_OK;
+}
+
+static double channel_value(const struct dp_numbers *numbers, size_t channel, double otherwise)
+{
+    if (numbers->count == 0) {
+        return otherwise;
+    }
+    return numbers->value[numbers->count == 1 ? 0 : channel];
+}
+
+dp_status dp_normalize_init(struct dp_normalize *n, size_t channels, const struct dp_numbers *mean,
+                            const struct dp_numbers *std)
+{
+    *n = (struct dp_normalize){NULL, NULL, channels};
+    n->scale = dp_zalloc(channels, sizeof(float));
+    n->shift = dp_zalloc(channels, sizeof(float));
+    if (n->scale == NULL || n->shift == NULL) {
+        dp_normalize_fini(n);
+        return DP_FAIL(DP_ERR_NOMEM, "normalisation of %zu channels", channels);
+    }
+    for (size_t i = 0; i < channels; i++) {
+        const double deviation = channel_value(std, i, 1.0);
+        n->scale[i] = (float)(1.0 / (255.0 * deviation));
+        n->shift[i] = (float)(-channel_value(mean, i, 0.0) / deviation);
+    }
+    return DP_OK;
+}
+
+void dp_normalize_fini(struct dp_normalize *n)
+{
+    dp_free(n->scale);
+    dp_free(n->shift);
+    n->scale = n->shift = NULL;
+}

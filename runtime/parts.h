@@ -1,0 +1,59 @@
+/*
+ * parts.h - forward and backward of this rank's rows, in one pass or several.
+ *
+ * With train.micro_batch m, n rows go in k = ceil(n/m) passes [floor(jn/k), floor((j+1)n/k)), whose
+ * gradients are added in order; the last one announces the tensors. A rank without rows runs one
+ * pass over none, which writes zeros and joins every collective.
+ */
+#ifndef DP_RUNTIME_PARTS_H
+#define DP_RUNTIME_PARTS_H
+
+#include "models/pass.h"
+#include "runtime/data/loader.h"
+
+/* One forward and backward. */
+struct dp_part {
+    struct dp_range rows; /* of this rank's rows */
+    bool adds;            /* to the gradient; otherwise replaces it */
+    bool last;            /* announces tensors */
+};
+
+/* How bytes of the input become numbers: y = x * scale + shift, for each channel. */
+struct dp_normalize {
+    float *scale, *shift; /* owned; [channels] */
+    size_t channels;
+};
+
+struct dp_parts {
+    const struct dp_model *model;         /* borrowed */
+    struct dp_pass *pass;                 /* borrowed */
+    size_t micro_batch;                   /* 0: all rows at once */
+    const struct dp_normalize *normalize; /* borrowed */
+};
+
+/* In how many passes `rows` rows go, and pass `i` of them. */
+size_t dp_parts_count(size_t rows, size_t micro_batch);
+struct dp_part dp_parts_at(size_t rows, size_t micro_batch, size_t i);
+
+/* The most rows of one pass when a rank has at most `rows`. */
+size_t dp_parts_most(size_t rows, size_t micro_batch);
+
+/* Prepares the pass for a rank with `rows` rows. */
+DP_CHECKED dp_status dp_parts_prepare(const struct dp_parts *parts, size_t rows, bool training);
+
+/* Runs all passes of the batch. `call` is filled in but for rows, first_row, labels and keep. */
+DP_CHECKED dp_status dp_parts_run(const struct dp_parts *parts, const struct dp_batch *batch,
+                                  const struct dp_pass_call *call);
+
+/* Forward over test rows: adds their losses and correct answers to sums[0] and sums[1]. */
+DP_CHECKED dp_status dp_parts_evaluate(const struct dp_parts *parts, const uint8_t *images,
+                                       const int32_t *labels, size_t rows,
+                                       const struct dp_pass_call *call, double sums[2]);
+
+/* y = (x / 255 - mean) / std as one multiply-add. mean and std hold one number for all channels,
+ * one for each, or none. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_normalize_init(struct dp_normalize *normalize, size_t channels,
+                                       const struct dp_numbers *mean, const struct dp_numbers *std);
+void dp_normalize_fini(struct dp_normalize *normalize);
+
+#endif

@@ -1,0 +1,135 @@
+#include "runtime/refusals.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- values ---- */
+
+/* `value` NULL: any number above 0. */
+struct refused_value {
+    const char *key, *value, *reason;
+};
+
+static const struct refused_value refused_values[] = {
+    {"data.shuffle", "window", "not available in this version: only true, false and full"},
+    {"train.precision", "tf32", "not available in this version: only fp32"},
+    {"train.precision", "bf16", "not available in this version: only fp32"},
+    {"train.precision", "fp16", "not available in this version: only fp32"},
+    {"train.lanes", NULL, "lanes are not available in this version: only 0"},
+    {"train.hang_timeout_s", NULL, "the watchdog is not available in this version: only 0"},
+    {"early_stop.patience", NULL, "early stopping is not available in this version: only 0"},
+};
+
+enum { VALUE_COUNT = sizeof(refused_values) / sizeof(refused_values[0]) };
+
+const char *dp_refusal_of_value(const char *key, const char *text)
+{
+    for (int i = 0; i < VALUE_COUNT; i++) {
+        const struct refused_value *row = &refused_values[i];
+        if (strcmp(row->key, key) == 0 &&
+            (row->value != NULL ? strcmp(row->value, text) == 0 : strtod(text, NULL) > 0.0)) {
+            return row->reason;
+        }
+    }
+    return NULL;
+}
+
+bool dp_refusal_hides(const char *key)
+{
+    for (int i = 0; i < VALUE_COUNT; i++) {
+        if (refused_values[i].value == NULL && strcmp(refused_values[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- contradictions ---- */
+
+static bool normalizes_by_half(const struct dp_config *config)
+{
+    const struct dp_normalize_config *normalize = &config->data.normalize;
+
+    return (normalize->mean.count == 0) != (normalize->std.count == 0);
+}
+
+static bool is_for_channels(const struct dp_numbers *list, const struct dp_shape *input)
+{
+    const size_t channels = input->dims == 3 ? input->dim[2] : 1;
+
+    return list->count <= 1 || (size_t)list->count == channels;
+}
+
+static bool has_other_means(const struct dp_config *config)
+{
+    return !is_for_channels(&config->data.normalize.mean, &config->model.input);
+}
+
+static bool has_other_stds(const struct dp_config *config)
+{
+    return !is_for_channels(&config->data.normalize.std, &config->model.input);
+}
+
+static bool has_other_betas(const struct dp_config *config)
+{
+    return config->optimizer.betas.count != 2;
+}
+
+static bool is_nesterov_alone(const struct dp_config *config)
+{
+    return config->optimizer.nesterov && config->optimizer.momentum <= 0.0;
+}
+
+static bool has_no_step_size(const struct dp_config *config)
+{
+    return config->optimizer.schedule.name == DP_SCHEDULE_STEP &&
+           config->optimizer.schedule.step_size == 0;
+}
+
+/* Whether a batch norm among the layers, or inside a residual, is synchronised. */
+static bool any_sync(const struct dp_layer_spec *layers, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const struct dp_option *sync = dp_option_find(layers[i].type->plugin.options, "sync");
+        if (sync != NULL && *(const bool *)((const char *)layers[i].options + sync->offset)) {
+            return true;
+        }
+        if (any_sync(layers[i].body, layers[i].body_count) ||
+            any_sync(layers[i].shortcut, layers[i].shortcut_count)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_sync_in_passes(const struct dp_config *config)
+{
+    return config->train.micro_batch > 0 &&
+           any_sync(config->model.layers, config->model.layer_count);
+}
+
+static const struct dp_refusal refusals[] = {
+    {"data.normalize", normalizes_by_half, "mean and std must be given together"},
+    {"data.normalize.mean", has_other_means,
+     "expected one number, or one for each channel of model.input"},
+    {"data.normalize.std", has_other_stds,
+     "expected one number, or one for each channel of model.input"},
+    {"optimizer.betas", has_other_betas, "expected two numbers"},
+    {"optimizer.nesterov", is_nesterov_alone, "nesterov needs a momentum above 0"},
+    {"optimizer.schedule", has_no_step_size, "schedule step needs a step_size above 0"},
+    {"train.micro_batch", is_sync_in_passes,
+     "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
+};
+
+enum { REFUSAL_COUNT = sizeof(refusals) / sizeof(refusals[0]) };
+
+const struct dp_refusal *dp_refusal_of_config(const struct dp_config *config)
+{
+    for (int i = 0; i < REFUSAL_COUNT; i++) {
+        if (refusals[i].applies(config)) {
+            return &refusals[i];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,28 @@
+/*
+ * refusals.h - what the configuration may not ask for: values that this version does not offer,
+ * and options that cannot go together. Two tables; to add a refusal, add a row.
+ */
+#ifndef DP_RUNTIME_REFUSALS_H
+#define DP_RUNTIME_REFUSALS_H
+
+#include <stdbool.h>
+
+#include "runtime/config.h"
+
+/* Why this version refuses the value `text` of `key`, or NULL. */
+const char *dp_refusal_of_value(const char *key, const char *text);
+
+/* Whether nothing but the default of `key` is offered, so that --help leaves it out. */
+bool dp_refusal_hides(const char *key);
+
+/* Options that contradict each other. */
+struct dp_refusal {
+    const char *key; /* the one that is to blame: errors point at it */
+    bool (*applies)(const struct dp_config *config);
+    const char *reason;
+};
+
+/* The first contradiction in a complete configuration, or NULL. */
+const struct dp_refusal *dp_refusal_of_config(const struct dp_config *config);
+
+#endif

@@ -1,0 +1,204 @@
+#include "runtime/report/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+
+enum { NUMBER_BYTES = 32, LINE_BYTES = 512 };
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* A torn line of a killed run must not swallow the next one. */
+static dp_status end_torn_line(int fd, const char *path)
+{
+    const off_t size = lseek(fd, 0, SEEK_END);
+    char last = '\n';
+
+    if (size > 0 && pread(fd, &last, 1, size - 1) == 1 && last != '\n') {
+        return dp_file_write_all(fd, path, "\n", 1);
+    }
+    return DP_OK;
+}
+
+dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool append)
+{
+    const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+    struct dp_metrics opened = {.fd = -1};
+    dp_status status = DP_OK;
+
+    if (strlen(path) >= sizeof(opened.path)) {
+        return DP_FAIL(DP_ERR_WRITE, "%.80s...: the path is too long", path);
+    }
+    (void)snprintf(opened.path, sizeof(opened.path), "%s", path);
+    opened.fd = open(path, flags, 0666);
+    if (opened.fd < 0) {
+        return DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
+    }
+    if (append) {
+        status = end_torn_line(opened.fd, path);
+    }
+    if (status != DP_OK) {
+        dp_metrics_close(&opened);
+        return status;
+    }
+    *metrics = opened;
+    return DP_OK;
+}
+
+void dp_metrics_close(struct dp_metrics *metrics)
+{
+    if (metrics->fd >= 0) {
+        (void)close(metrics->fd);
+    }
+    metrics->fd = -1;
+}
+
+static dp_status write_line(struct dp_metrics *metrics, const char *line, size_t length)
+{
+    dp_status status;
+
+    if (metrics->failed) {
+        return DP_ERR_WRITE;
+    }
+    status = dp_file_write_all(metrics->fd, metrics->path, line, length);
+    metrics->failed = status != DP_OK;
+    return status;
+}
+
+/* `digits` significant ones, or null. */
+static const char *number(char text[NUMBER_BYTES], double value, int digits)
+{
+    if (isfinite(value)) {
+        (void)snprintf(text, NUMBER_BYTES, "%.*g", digits, value);
+    } else {
+        (void)snprintf(text, NUMBER_BYTES, "null");
+    }
+    return text;
+}
+
+dp_status dp_metrics_step(struct dp_metrics *metrics, const struct dp_metrics_step *step)
+{
+    char line[LINE_BYTES], loss[NUMBER_BYTES], lr[NUMBER_BYTES], rate[NUMBER_BYTES],
+        time_ms[NUMBER_BYTES];
+    const int length = snprintf(
+        line, sizeof(line),
+        "{\"type\":\"step\",\"time\":%.3f,\"step\":%" PRId64 ",\"epoch\":%d,\"loss\":%s,"
+        "\"lr\":%s,\"samples_per_second\":%s,\"step_ms\":%s}\n",
+        now_s(), step->step, step->epoch, number(loss, step->loss, 9), number(lr, step->lr, 9),
+        number(rate, step->samples_per_second, 7), number(time_ms, step->step_ms, 6));
+
+    return write_line(metrics, line, (size_t)length);
+}
+
+/* Writes an object as a line. */
+static dp_status write_object(struct dp_metrics *metrics, const struct dp_json *object)
+{
+    char *line = NULL;
+    dp_status status;
+    size_t length;
+
+    DP_TRY(dp_json_dump(object, 0, DP_JSON_READABLE + 3, &line)); /* time to the millisecond */
+    length = strlen(line);
+    line[length] = '\n'; /* in place of the NUL */
+    status = write_line(metrics, line, length + 1);
+    dp_free(line);
+    return status;
+}
+
+static dp_status fill_start(struct dp_json *object, const struct dp_metrics_start *start)
+{
+    DP_TRY(dp_json_set_text(object, "name", start->name));
+    DP_TRY(dp_json_set_int(object, "world_size", start->world_size));
+    DP_TRY(dp_json_set_int(object, "global_batch", start->global_batch));
+    DP_TRY(dp_json_set_text(object, "device", start->device));
+    DP_TRY(dp_json_set_text(object, "precision", start->precision));
+    DP_TRY(dp_json_set_text(object, "strategy", start->strategy));
+    DP_TRY(dp_json_set_text(object, "compressor", start->compressor));
+    DP_TRY(dp_json_set_int(object, "first_step", start->first_step));
+    return dp_json_set_int(object, "steps", start->steps);
+}
+
+static dp_status fill_eval(struct dp_json *object, const struct dp_metrics_eval *eval)
+{
+    DP_TRY(dp_json_set_int(object, "step", eval->step));
+    DP_TRY(dp_json_set_int(object, "epoch", eval->epoch));
+    DP_TRY(dp_json_set_real(object, "train_loss", eval->train_loss));
+    DP_TRY(dp_json_set_real(object, "test_loss", eval->test_loss));
+    DP_TRY(dp_json_set_real(object, "test_accuracy", eval->test_accuracy));
+    return dp_json_set_real(object, "seconds", eval->seconds);
+}
+
+static dp_status fill_end(struct dp_json *object, const struct dp_metrics_end *end)
+{
+    DP_TRY(dp_json_set_text(object, "exit", end->exit));
+    DP_TRY(dp_json_set_int(object, "steps", end->steps));
+    DP_TRY(dp_json_set_real(object, "samples_per_second", end->samples_per_second));
+    DP_TRY(dp_json_set_real(object, "scaling_efficiency", end->scaling_efficiency));
+    DP_TRY(dp_json_set_real(object, "train_loss", end->train_loss));
+    DP_TRY(dp_json_set_real(object, "test_loss", end->test_loss));
+    DP_TRY(dp_json_set_real(object, "test_accuracy", end->test_accuracy));
+    return dp_json_set_real(object, "seconds", end->seconds);
+}
+
+/* An object with what every line has, or NULL. */
+static struct dp_json *create_line(const char *type)
+{
+    struct dp_json *object = dp_json_create();
+
+    if (dp_json_set_text(object, "type", type) != DP_OK ||
+        dp_json_set_real(object, "time", now_s()) != DP_OK) {
+        dp_json_destroy(object);
+        return NULL;
+    }
+    return object;
+}
+
+dp_status dp_metrics_start(struct dp_metrics *metrics, const struct dp_metrics_start *start)
+{
+    struct dp_json *object = create_line("start");
+    dp_status status = fill_start(object, start);
+
+    if (status == DP_OK) {
+        status = write_object(metrics, object);
+    }
+    dp_json_destroy(object);
+    return status;
+}
+
+dp_status dp_metrics_eval(struct dp_metrics *metrics, const struct dp_metrics_eval *eval)
+{
+    struct dp_json *object = create_line("eval");
+    dp_status status = fill_eval(object, eval);
+
+    if (status == DP_OK) {
+        status = write_object(metrics, object);
+    }
+    dp_json_destroy(object);
+    return status;
+}
+
+dp_status dp_metrics_end(struct dp_metrics *metrics, const struct dp_metrics_end *end)
+{
+    struct dp_json *object = create_line("end");
+    dp_status status = fill_end(object, end);
+
+    if (status == DP_OK) {
+        status = write_object(metrics, object);
+    }
+    dp_json_destroy(object);
+    return status;
+}

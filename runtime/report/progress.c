@@ -1,0 +1,141 @@
+#include "runtime/report/progress.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/trace.h"
+
+static const uint64_t TERMINAL_NS = 100000000, PLAIN_NS = 5000000000;
+
+enum { LINE_BYTES = 256, SHORT_BYTES = 32 };
+
+void dp_progress_init(struct dp_progress *progress, FILE *out, bool terminal, bool quiet)
+{
+    *progress = (struct dp_progress){
+        .out = out,
+        .terminal = terminal,
+        .quiet = quiet,
+        .next_ns = dp_now_ns() + (terminal ? TERMINAL_NS : PLAIN_NS),
+    };
+}
+
+const char *dp_grouped(char text[DP_GROUPED_BYTES], double value)
+{
+    char digits[SHORT_BYTES];
+    size_t length, used = 0;
+
+    if (!isfinite(value) || fabs(value) >= 1e18) {
+        (void)snprintf(text, DP_GROUPED_BYTES, isfinite(value) ? "%.3g" : "-", value);
+        return text;
+    }
+    if (fabs(value) < 99.95) {
+        (void)snprintf(text, DP_GROUPED_BYTES, fabs(value) < 9.995 ? "%.2f" : "%.1f", value);
+        return text;
+    }
+    length = (size_t)snprintf(digits, sizeof(digits), "%.0f", fabs(value));
+    if (value < 0) {
+        text[used++] = '-';
+    }
+    for (size_t i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0) {
+            text[used++] = ',';
+        }
+        text[used++] = digits[i];
+    }
+    text[used] = '\0';
+    return text;
+}
+
+/* "0:21", "12:05", "3:04:05", or "-". */
+static const char *duration(char text[SHORT_BYTES], double seconds)
+{
+    long long whole;
+
+    if (!isfinite(seconds) || seconds < 0 || seconds > 1e9) {
+        (void)snprintf(text, SHORT_BYTES, "-");
+        return text;
+    }
+    whole = llround(seconds);
+    if (whole < 3600) {
+        (void)snprintf(text, SHORT_BYTES, "%lld:%02lld", whole / 60, whole % 60);
+    } else {
+        (void)snprintf(text, SHORT_BYTES, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                       whole % 60);
+    }
+    return text;
+}
+
+/* "0.0500", and "3.1e-06" where that would show zeros. */
+static const char *rate_text(char text[SHORT_BYTES], double lr)
+{
+    (void)snprintf(text, SHORT_BYTES, lr == 0 || fabs(lr) >= 1e-3 ? "%.4f" : "%.1e", lr);
+    return text;
+}
+
+static void step_text(char line[LINE_BYTES], const struct dp_progress_step *step)
+{
+    char speed[DP_GROUPED_BYTES], eta[SHORT_BYTES], lr[SHORT_BYTES], epoch[SHORT_BYTES] = "";
+
+    if (step->epochs > 0) {
+        (void)snprintf(epoch, sizeof(epoch), "epoch %d/%d ", step->epoch, step->epochs);
+    }
+    (void)snprintf(line, LINE_BYTES,
+                   "%sstep %" PRId64 "/%" PRId64 " loss %.4f %s samples/s lr %s eta %s", epoch,
+                   step->step, step->steps, step->loss, dp_grouped(speed, step->samples_per_second),
+                   rate_text(lr, step->lr), duration(eta, step->left_s));
+}
+
+/* Back to the line's beginning; what stood there is erased (ECMA-48: EL). */
+static void rewind_line(struct dp_progress *progress)
+{
+    if (progress->open) {
+        (void)fputs("\r\033[K", progress->out);
+        progress->open = false;
+    }
+}
+
+void dp_progress_step(struct dp_progress *progress, const struct dp_progress_step *step)
+{
+    char line[LINE_BYTES];
+    uint64_t now_ns;
+
+    if (progress->quiet) {
+        return;
+    }
+    now_ns = dp_now_ns();
+    if (now_ns < progress->next_ns) {
+        return;
+    }
+    progress->next_ns = now_ns + (progress->terminal ? TERMINAL_NS : PLAIN_NS);
+    step_text(line, step);
+    rewind_line(progress);
+    (void)fprintf(progress->out, progress->terminal ? "%s" : "%s\n", line);
+    progress->open = progress->terminal;
+    (void)fflush(progress->out);
+}
+
+void dp_progress_line(struct dp_progress *progress, const char *format, ...)
+{
+    va_list args;
+
+    if (progress->quiet) {
+        return;
+    }
+    rewind_line(progress);
+    va_start(args, format);
+    (void)vfprintf(progress->out, format, args);
+    va_end(args);
+    (void)fputc('\n', progress->out);
+    (void)fflush(progress->out);
+}
+
+void dp_progress_end(struct dp_progress *progress)
+{
+    if (progress->open) {
+        (void)fputc('\n', progress->out);
+        (void)fflush(progress->out);
+        progress->open = false;
+    }
+}

@@ -1,0 +1,265 @@
+/*
+ * run.c - the loop over steps, and what happens between them: evaluation, checkpoints, measuring.
+ *
+ * Everything here is decided alike on all ranks, from the step's number and from sums that all of
+ * them have, so no rank can be left waiting.
+ */
+#include "runtime/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/trace.h"
+
+static int epoch_of(const struct dp_training *run, uint64_t step)
+{
+    return (int)(step / run->steps_per_epoch) + 1;
+}
+
+/* Rank 0: one line in metrics.jsonl, and the line that people watch. */
+static dp_status note_step(struct dp_training *run, const struct dp_step_report *report)
+{
+    const struct dp_trainer *t = run->trainer;
+    const double seconds = (double)run->ledger.last_ns / 1e9;
+    double rate;
+
+    if (!dp_run_leads(run)) {
+        return DP_OK;
+    }
+    run->rate_ns += run->ledger.last_ns;
+    run->rate_samples += t->batch.global_rows;
+    rate = (double)run->rate_samples / ((double)run->rate_ns / 1e9);
+    if (run->rate_ns > 2000000000u) { /* the rate of about the last two seconds */
+        run->rate_ns /= 2;
+        run->rate_samples /= 2;
+    }
+    const struct dp_progress_step progress = {
+        .epoch = epoch_of(run, t->step - 1),
+        .epochs = run->config->train.epochs,
+        .step = (int64_t)t->step,
+        .steps = (int64_t)run->total_steps,
+        .loss = (double)report->loss,
+        .lr = (double)t->knobs->lr,
+        .samples_per_second = rate,
+        .left_s = (double)(run->total_steps - t->step) * (double)t->global_batch / rate,
+    };
+    const struct dp_metrics_step line = {
+        .step = (int64_t)t->step,
+        .epoch = progress.epoch,
+        .loss = (double)report->loss,
+        .lr = (double)t->knobs->lr,
+        .samples_per_second = (double)t->batch.global_rows / seconds,
+        .step_ms = seconds * 1e3,
+    };
+    dp_progress_step(&run->progress, &progress);
+    return dp_metrics_step(&run->metrics, &line);
+}
+
+static dp_status evaluate(struct dp_training *run)
+{
+    const uint64_t begin_ns = dp_now_ns();
+    const uint64_t steps = run->train_loss_steps;
+
+    DP_TRY(dp_trainer_evaluate(run->trainer, &run->evaluation));
+    run->last_train_loss = steps > 0 ? run->train_loss_sum / (double)steps : run->last_train_loss;
+    run->train_loss_sum = 0.0;
+    run->train_loss_steps = 0;
+    if (dp_run_leads(run)) {
+        const struct dp_metrics_eval line = {
+            .step = (int64_t)run->trainer->step,
+            .epoch = epoch_of(run, run->trainer->step - 1),
+            .train_loss = run->last_train_loss,
+            .test_loss = run->evaluation.loss,
+            .test_accuracy = run->evaluation.accuracy,
+            .seconds = (double)(dp_now_ns() - begin_ns) / 1e9,
+        };
+        dp_progress_line(
+            &run->progress,
+            "epoch %d step %lld: train loss %.4f, test loss %.4f, test accuracy %.2f %%",
+            line.epoch, (long long)line.step, line.train_loss, line.test_loss,
+            100.0 * line.test_accuracy);
+        DP_TRY(dp_metrics_eval(&run->metrics, &line));
+    }
+    dp_ledger_restart(&run->ledger, run->trainer->exchange->comm_ns);
+    return DP_OK;
+}
+
+static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *out)
+{
+    if (run->world->train->size == 1 || run->baseline_rate > 0.0) {
+        return DP_OK;
+    }
+    if (dp_run_leads(run)) {
+        dp_progress_line(&run->progress, "measuring one rank alone (the others sleep)");
+    }
+    DP_TRY(dp_baseline_measure(run->trainer, run->threads, run->total_steps < 40, out));
+    dp_ledger_restart(&run->ledger, run->trainer->exchange->comm_ns);
+    return DP_OK;
+}
+
+/* What is due behind step number `step` (from 1). */
+static dp_status between_steps(struct dp_training *run, uint64_t step)
+{
+    const struct dp_config *c = run->config;
+    const uint64_t eval_steps = (uint64_t)c->train.eval_every * run->steps_per_epoch;
+    const bool last = step == run->total_steps;
+
+    if (step == run->baseline_at) {
+        DP_TRY(measure_baseline(run, &run->before));
+    }
+    if (last || (eval_steps > 0 && step % eval_steps == 0)) {
+        DP_TRY(evaluate(run));
+    }
+    if (!last && c->checkpoint.every_steps > 0 && step % (uint64_t)c->checkpoint.every_steps == 0) {
+        DP_TRY(dp_run_save(run));
+    }
+    return DP_OK;
+}
+
+static dp_status one_step(struct dp_training *run)
+{
+    struct dp_trainer *t = run->trainer;
+    const uint64_t wire = t->group->wire_bytes;
+    struct dp_step_report report;
+
+    dp_overlap_before(&run->overlap, t);
+    DP_TRY(dp_trainer_step(t, &report));
+    run->wire_bytes += t->group->wire_bytes - wire;
+    dp_ledger_mark(&run->ledger, t->batch.global_rows, t->batch.rows, t->exchange->comm_ns);
+    if (run->first_step_s == 0.0) {
+        run->first_step_s = dp_process_age_s();
+    }
+    run->train_loss_sum += (double)report.loss;
+    run->train_loss_steps++;
+    DP_TRY(note_step(run, &report));
+    if (!isfinite(report.loss)) {
+        run->last_train_loss = (double)report.loss;
+        run->exit = DP_RUN_DIVERGED;
+        return dp_run_leads(run)
+                   ? DP_FAIL(DP_ERR_DIVERGED,
+                             "step %llu: the loss is not a number; try a lower optimizer.lr, a "
+                             "warm-up (optimizer.schedule.warmup_steps), or optimizer.clip_norm",
+                             (unsigned long long)t->step)
+                   : DP_ERR_DIVERGED;
+    }
+    return dp_overlap_after(&run->overlap, t, run->ledger.last_ns);
+}
+
+static dp_status note_start(struct dp_training *run)
+{
+    const struct dp_config *c = run->config;
+
+    if (!dp_run_leads(run)) {
+        return DP_OK;
+    }
+    const struct dp_metrics_start start = {
+        .name = c->name,
+        .device = run->device->plugin.name,
+        .precision = "fp32",
+        .strategy = run->trainer->exchange->comm->strategy->plugin.name,
+        .compressor = c->comm.compressor,
+        .world_size = run->world->train->size,
+        .global_batch = c->train.global_batch,
+        .first_step = 0,
+        .steps = (int64_t)run->total_steps,
+    };
+    return dp_metrics_start(&run->metrics, &start);
+}
+
+dp_status dp_run_train(struct dp_training *run)
+{
+    dp_status status = DP_OK;
+
+    run->exit = DP_RUN_FINISHED;
+    run->baseline_at = run->total_steps > 40 ? 20 : (run->total_steps + 1) / 2;
+    run->last_train_loss = run->evaluation.loss = run->evaluation.accuracy = (double)NAN;
+    DP_TRY(note_start(run));
+    dp_overlap_begin(&run->overlap, run->trainer, run->total_steps);
+    dp_ledger_init(&run->ledger, dp_ledger_unsteady(run->total_steps),
+                   run->trainer->exchange->comm_ns);
+    while (run->trainer->step < run->total_steps && status == DP_OK) {
+        status = one_step(run);
+        if (status == DP_OK) {
+            status = between_steps(run, run->trainer->step);
+        }
+    }
+    if (status == DP_OK) {
+        status = measure_baseline(run, &run->after);
+    }
+    if (status != DP_OK && status != DP_ERR_DIVERGED) {
+        return status;
+    }
+    DP_TRY(dp_run_finish(run));
+    return status;
+}
+
+dp_status dp_run_data_only(struct dp_training *run)
+{
+    struct dp_trainer *t = run->trainer;
+    const uint64_t begin_ns = dp_now_ns();
+    uint64_t rows = 0;
+    char text[DP_GROUPED_BYTES];
+
+    for (uint64_t i = 0; i < run->total_steps; i++) {
+        DP_TRY(dp_loader_next(t->loader, &t->batch));
+        rows += t->batch.global_rows;
+    }
+    if (dp_run_leads(run)) {
+        const double seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
+        dp_progress_line(&run->progress, "input alone: %llu batches, %s samples/s over all ranks",
+                         (unsigned long long)run->total_steps,
+                         dp_grouped(text, (double)rows / seconds));
+    }
+    return DP_OK;
+}
+
+static dp_status run_all(struct dp_training *run)
+{
+    DP_TRY(dp_run_configure(run));
+    if (run->cli->print_config) {
+        if (dp_run_leads(run)) {
+            (void)fwrite(run->config_text, 1, dp_config_text_length(run->config_text), stdout);
+        }
+        return DP_OK;
+    }
+    DP_TRY(dp_run_setup(run));
+    if (dp_run_leads(run)) {
+        dp_run_describe(run);
+    }
+    if (run->cli->dry_run) {
+        return DP_OK;
+    }
+    return run->cli->data_only ? dp_run_data_only(run) : dp_run_train(run);
+}
+
+bool dp_run_together(dp_status status)
+{
+    return status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_NOINPUT ||
+           status == DP_ERR_DATA || status == DP_ERR_UNAVAILABLE || status == DP_ERR_DIVERGED ||
+           status == DP_ERR_WRITE || status == DP_OK;
+}
+
+dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world)
+{
+    DP_SPAN(DP_PHASE_OTHER, 0);
+    struct dp_training *run = dp_zalloc(1, sizeof(*run));
+    dp_status status;
+
+    if (run == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "run");
+    }
+    run->cli = cli;
+    run->world = world;
+    dp_progress_init(&run->progress, stdout, isatty(STDOUT_FILENO) != 0, cli->quiet);
+    status = run_all(run);
+    dp_progress_end(&run->progress);
+    if (status != DP_OK && !dp_run_together(status)) {
+        dp_world_abort(world, dp_status_exit(status));
+    }
+    dp_run_teardown(run);
+    dp_free(run);
+    return status;
+}

@@ -1,0 +1,313 @@
+/*
+ * setup.c - everything before the first step, in an order that finds mistakes early: what one rank
+ * refuses is agreed on, so that all leave together and the cause is told once.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "runtime/data/rows.h"
+#include "runtime/data/source.h"
+#include "runtime/run.h"
+#include "runtime/weights.h"
+
+extern char **environ;
+
+static dp_status share_text(struct dp_training *run, dp_status status)
+{
+    struct dp_group *group = run->world->all;
+    size_t bytes = run->config_text == NULL ? 0 : strlen(run->config_text) + 1;
+    struct {
+        int status;
+        size_t bytes;
+    } head = {(int)status, bytes};
+
+    DP_TRY(dp_group_broadcast(group, &head, sizeof(head), 0));
+    if (head.status != DP_OK) {
+        return (dp_status)head.status;
+    }
+    if (run->config_text == NULL) {
+        run->config_text = dp_zalloc(1, head.bytes);
+        if (run->config_text == NULL) {
+            return DP_FAIL(DP_ERR_NOMEM, "configuration of %zu bytes", head.bytes);
+        }
+    }
+    return dp_group_broadcast(group, run->config_text, head.bytes, 0);
+}
+
+dp_status dp_run_configure(struct dp_training *run)
+{
+    const struct dp_cli *cli = run->cli;
+    dp_status status = DP_OK;
+
+    if (dp_run_leads(run)) {
+        status =
+            dp_config_resolve(cli->config, environ, cli->sets, cli->set_count, &run->config_text);
+    }
+    DP_TRY(share_text(run, status));
+    /* All ranks build the same thing from the same text, so they fail alike; one tells. */
+    dp_log_mute(dp_run_leads(run) ? 0 : 1);
+    status = dp_config_parse(run->config_text, cli->config, &run->config);
+    if (status == DP_OK) {
+        status = dp_model_create(run->config->model.layers, run->config->model.layer_count,
+                                 &run->config->model.input, &run->model);
+    }
+    if (status == DP_OK) {
+        status = dp_device_find(run->config->device.name, &run->device);
+    }
+    dp_log_mute(0);
+    return status;
+}
+
+/* How many ranks of this rank's host run on its cores, and how many threads that leaves. */
+static dp_status find_place(struct dp_training *run)
+{
+    struct dp_group *group = run->world->all;
+    unsigned char *cpusets;
+    struct dp_place mine;
+    int local = 0, self = 0, sharing, part;
+
+    memset(&mine, 0, sizeof(mine));
+    DP_TRY(dp_machine_create(&run->machine));
+    run->places = dp_zalloc((size_t)group->size, sizeof(*run->places));
+    cpusets = dp_zalloc((size_t)group->size, DP_CPUSET_BYTES);
+    if (run->places == NULL || cpusets == NULL) {
+        dp_free(cpusets);
+        return DP_FAIL(DP_ERR_NOMEM, "places of %d ranks", group->size);
+    }
+    dp_machine_cpuset_bytes(run->machine, mine.cpuset);
+    dp_status status = dp_group_allgather(group, &mine, sizeof(mine), run->places);
+    for (int i = 0; i < group->size; i++) {
+        if (group->node_of[i] == group->node_of[group->rank]) {
+            self = i == group->rank ? local : self;
+            memcpy(cpusets + (size_t)local++ * DP_CPUSET_BYTES, run->places[i].cpuset,
+                   DP_CPUSET_BYTES);
+        }
+    }
+    sharing = dp_machine_sharing(cpusets, local, self, &part);
+    dp_free(cpusets);
+    DP_TRY(status);
+    if (sharing > 1 && dp_machine_bind_self(run->machine, part, sharing)) {
+        sharing = 1;
+    }
+    run->threads = dp_machine_threads(run->machine, sharing);
+    mine.threads = run->threads;
+    mine.cores = run->machine->cores;
+    (void)snprintf(mine.host, sizeof(mine.host), "%s", run->machine->host);
+    (void)snprintf(mine.cpus, sizeof(mine.cpus), "%s", run->machine->cpus);
+    (void)snprintf(mine.isa, sizeof(mine.isa), "%s", run->machine->isa);
+    if (sharing > run->machine->cores && self == 0) {
+        DP_WARN("%d ranks share %d cores of this node: they take turns, and run slower", sharing,
+                run->machine->cores);
+    }
+    return dp_group_allgather(group, &mine, sizeof(mine), run->places);
+}
+
+static bool exists_in(const char *folder, const char *name)
+{
+    char path[DP_PATH_BYTES];
+    struct stat info;
+
+    return dp_file_join(path, folder, name) == DP_OK && stat(path, &info) == 0;
+}
+
+/* Makes the folder and those above it. */
+static dp_status make_folders(const char *path)
+{
+    char part[DP_PATH_BYTES];
+
+    for (size_t i = 1; i <= strlen(path); i++) {
+        if (path[i] != '/' && path[i] != '\0') {
+            continue;
+        }
+        (void)snprintf(part, sizeof(part), "%.*s", (int)i, path);
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+            return DP_FAIL(DP_ERR_WRITE,
+                           "cannot make the folder %s: %s; choose another one with "
+                           "--out",
+                           part, strerror(errno));
+        }
+    }
+    return DP_OK;
+}
+
+/* Rank 0: the folder of this run, which must not hold one already. */
+static dp_status make_out(struct dp_training *run)
+{
+    const time_t now = time(NULL);
+    char path[DP_PATH_BYTES];
+    struct tm fields;
+
+    (void)gmtime_r(&now, &fields);
+    (void)strftime(run->started, sizeof(run->started), "%Y-%m-%dT%H:%M:%SZ", &fields);
+    (void)localtime_r(&now, &fields);
+    if (run->cli->out != NULL) {
+        (void)snprintf(run->out, sizeof(run->out), "%s", run->cli->out);
+    } else {
+        char stamp[32];
+        (void)strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", &fields);
+        (void)snprintf(run->out, sizeof(run->out), "runs/%s-%s", run->config->name, stamp);
+    }
+    if (exists_in(run->out, "config.yaml") || exists_in(run->out, "metrics.jsonl") ||
+        exists_in(run->out, "run.json")) {
+        return DP_FAIL(DP_ERR_USAGE, "%s holds a run already: choose another --out", run->out);
+    }
+    DP_TRY(make_folders(run->out));
+    if (access(run->out, W_OK) != 0) {
+        return DP_FAIL(DP_ERR_WRITE, "%s: %s; choose another folder with --out", run->out,
+                       strerror(errno));
+    }
+    DP_TRY(dp_file_join(path, run->out, "metrics.jsonl"));
+    DP_TRY(dp_metrics_open(&run->metrics, path, false));
+    run->metrics_open = true;
+    return DP_OK;
+}
+
+/* The communication plan, as comments behind the configuration. */
+static dp_status write_config(struct dp_training *run)
+{
+    const struct dp_exchange *e = run->trainer->exchange;
+    const size_t length = dp_config_text_length(run->config_text);
+    char path[DP_PATH_BYTES], line[256];
+    struct dp_file file;
+    dp_status status;
+
+    DP_TRY(dp_file_join(path, run->out, "config.yaml"));
+    DP_TRY(dp_file_create(&file, path));
+    status = dp_file_append(&file, run->config_text, length);
+    for (int b = -1; b < e->plan->count && status == DP_OK; b++) {
+        if (b < 0) {
+            (void)snprintf(line, sizeof(line), "\n# plan: %d ranks, strategy %s, %d buckets\n",
+                           e->group->size, e->comm->strategy->plugin.name, e->plan->count);
+        } else {
+            (void)snprintf(line, sizeof(line), "# bucket %d: elements %zu-%zu%s\n", b,
+                           e->plan->buckets[b].range.begin,
+                           e->plan->buckets[b].range.begin + e->plan->buckets[b].range.count,
+                           e->plan->buckets[b].exact ? ", tail" : "");
+        }
+        status = dp_file_append(&file, line, strlen(line));
+    }
+    if (status != DP_OK) {
+        dp_file_discard(&file);
+        return status;
+    }
+    return dp_file_finish(&file);
+}
+
+static void count_steps(struct dp_training *run)
+{
+    const struct dp_train_config *train = &run->config->train;
+
+    run->steps_per_epoch = dp_steps_per_epoch(run->data.train_count, (size_t)train->global_batch,
+                                              run->config->data.drop_last);
+    run->config_steps =
+        train->steps > 0 ? (uint64_t)train->steps : (uint64_t)train->epochs * run->steps_per_epoch;
+    run->total_steps = run->cli->steps > 0 ? (uint64_t)run->cli->steps : run->config_steps;
+}
+
+static dp_status make_trainer(struct dp_training *run)
+{
+    const struct dp_trainer_config config = {
+        .config = run->config,
+        .model = run->model,
+        .device = run->device,
+        .group = run->world->train,
+        .data = &run->data,
+        .threads = run->threads,
+        .global_batch = (size_t)run->config->train.global_batch,
+        .cached_input = run->cli->cached_input,
+        .total_steps = run->total_steps,
+        .schedule_steps = run->config_steps,
+    };
+
+    return dp_trainer_create(&config, &run->trainer);
+}
+
+/* Weights from the seed, or from a file that rank 0 reads. */
+static dp_status init_weights(struct dp_training *run)
+{
+    struct dp_trainer *t = run->trainer;
+    const struct dp_model *m = run->model;
+    int64_t ignored = 0;
+    struct dp_weights weights = {m->tensors,  m->tensor_count,  t->flat.weights,
+                                 m->buffers,  m->buffer_count,  t->flat.running,
+                                 m->counters, m->counter_count, &ignored};
+    dp_status status = DP_OK;
+
+    dp_trainer_init(t);
+    if (run->cli->init == NULL) {
+        return DP_OK;
+    }
+    /* Every rank reads the file: it is small, and there is no second way to share weights. */
+    dp_log_mute(dp_run_leads(run) ? 0 : 1);
+    status = dp_weights_load(run->cli->init, &weights);
+    dp_log_mute(0);
+    return status;
+}
+
+static dp_status setup_alone(struct dp_training *run)
+{
+    DP_TRY(dp_run_leads(run) && !run->cli->dry_run && !run->cli->data_only ? make_out(run) : DP_OK);
+    if (run->cli->baseline != NULL) {
+        struct dp_json *json = NULL;
+        char *text = NULL;
+        size_t bytes = 0;
+        DP_TRY(dp_file_read(run->cli->baseline, 1 << 24, &text, &bytes));
+        const dp_status status = dp_json_parse(text, bytes, run->cli->baseline, &json);
+        dp_free(text);
+        DP_TRY(status);
+        const bool found =
+            dp_json_real(dp_json_get(json, "single_rank_samples_per_second"), &run->baseline_rate);
+        dp_json_destroy(json);
+        if (!found || run->baseline_rate <= 0.0) {
+            return DP_FAIL(DP_ERR_DATA, "%s has no single_rank_samples_per_second",
+                           run->cli->baseline);
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_run_setup(struct dp_training *run)
+{
+    struct dp_group *group = run->world->all;
+    dp_status status;
+
+    DP_TRY(dp_group_agree(group, setup_alone(run)));
+    DP_TRY(dp_group_agree(group, find_place(run)));
+    DP_TRY(dp_run_load_data(run));
+    count_steps(run);
+    /* What all ranks refuse alike is told by one; what befell one rank alone is told by it. */
+    dp_log_mute(dp_run_leads(run) ? 0 : 1);
+    status = make_trainer(run);
+    if (status == DP_OK) {
+        status = init_weights(run);
+    }
+    dp_log_mute(0);
+    if (status != DP_OK) {
+        return dp_run_together(status) || dp_run_leads(run) ? status
+                                                            : DP_FAIL(status, "cannot start");
+    }
+    if (run->metrics_open) {
+        DP_TRY(write_config(run));
+    }
+    return DP_OK;
+}
+
+void dp_run_teardown(struct dp_training *run)
+{
+    dp_trainer_destroy(run->trainer);
+    if (run->metrics_open) {
+        dp_metrics_close(&run->metrics);
+    }
+    dp_group_release_node(run->world->all, &run->data_memory);
+    dp_free(run->places);
+    dp_machine_destroy(run->machine);
+    dp_model_destroy(run->model);
+    dp_config_destroy(run->config);
+    dp_free(run->config_text);
+}

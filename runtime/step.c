@@ -1,0 +1,130 @@
+/*
+ * step.c - the training step: read from the bottom to the top.
+ */
+#include <xxhash.h>
+
+#include "base/trace.h"
+#include "runtime/schedule.h"
+#include "runtime/trainer.h"
+
+/* Elements of the weights that are compared in each step: microseconds, and a whole model comes
+ * round every few steps. */
+enum { AGREE_SLICE = 32768 };
+
+static uint64_t hash_weights(const struct dp_trainer *t)
+{
+    const size_t slices = (t->flat.trained + AGREE_SLICE - 1) / AGREE_SLICE;
+    const size_t begin = (size_t)(t->step % slices) * AGREE_SLICE;
+    const size_t left = t->flat.trained - begin;
+
+    return XXH3_64bits((const float *)t->flat.weights + begin,
+                       (left < AGREE_SLICE ? left : AGREE_SLICE) * sizeof(float));
+}
+
+/* Wishes and hashes go into the tail, which is then shared like any bucket. */
+static dp_status announce_tail(struct dp_trainer *t)
+{
+    const bool shared = t->exchange->comm->strategy->sum != NULL;
+
+    for (int i = 0; i < DP_WISH_COUNT; i++) {
+        t->votes.wish[i] = t->wish[i];
+    }
+    t->votes.hash[DP_AGREE_PLAN] = t->exchange->plan->hash;
+    t->votes.hash[DP_AGREE_ORDER] = t->exchange->order;
+    t->votes.hash[DP_AGREE_WEIGHTS] = shared ? hash_weights(t) : 0;
+    dp_votes_write(t->flat.grad + dp_model_loss_at(t->model), &t->votes);
+    return dp_exchange_ready_tail(t->exchange);
+}
+
+/* Updates this rank's part of bucket b, and sends the new weights on their way. */
+static dp_status update(struct dp_trainer *t, int b)
+{
+    DP_SPAN(DP_PHASE_OPTIMIZER, b);
+    const struct dp_bucket *bucket = &t->exchange->plan->buckets[b];
+    const struct dp_range mine = dp_exchange_mine(t->exchange, b);
+    const size_t own = bucket->owned_at;
+    const struct dp_update u = {
+        .master = t->flat.master + own,
+        .weights = (float *)t->flat.weights + mine.begin,
+        .grad = t->flat.grad + mine.begin,
+        .slots = {t->flat.slots[0] == NULL ? NULL : t->flat.slots[0] + own,
+                  t->flat.slots[1] == NULL ? NULL : t->flat.slots[1] + own},
+        .count = mine.count,
+        .knobs = t->knobs,
+    };
+
+    if (bucket->exact) {
+        return dp_model_absorb(t->model, t->stream, t->flat.running,
+                               t->flat.grad + t->flat.trained);
+    }
+    DP_TRY(t->optimizer->update(t->optimizer_state, t->stream, &u));
+    return dp_exchange_publish(t->exchange, b);
+}
+
+static dp_status look(struct dp_trainer *t, int b)
+{
+    DP_SPAN(DP_PHASE_OPTIMIZER, b);
+    const struct dp_bucket *bucket = &t->exchange->plan->buckets[b];
+
+    return bucket->exact ? DP_OK : dp_gate_look(t->gate, t->stream, bucket->range);
+}
+
+/* Queues a step's work. Without a gate a bucket is updated while later ones are on the wire;
+ * clipping must see all of them first. */
+static dp_status queue_step(struct dp_trainer *t)
+{
+    const struct dp_pass_call call = {
+        .seed = (uint64_t)t->config->train.seed,
+        .weights = t->flat.weights,
+        .running = t->flat.running,
+        .grad = t->flat.grad,
+        .knobs = t->knobs,
+        .hooks = &t->hooks,
+    };
+    const int count = t->exchange->plan->count;
+
+    dp_exchange_begin(t->exchange);
+    DP_TRY(dp_parts_run(&t->parts, &t->batch, &call));
+    DP_TRY(announce_tail(t));
+    for (int b = 0; b < count; b++) {
+        DP_TRY(dp_exchange_wait(t->exchange, b));
+        DP_TRY(t->gate == NULL ? update(t, b) : look(t, b));
+    }
+    if (t->gate != NULL) {
+        dp_gate_decide(t->gate, t->knobs);
+        for (int b = 0; b < count; b++) {
+            DP_TRY(update(t, b));
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status next_batch(struct dp_trainer *t)
+{
+    DP_SPAN(DP_PHASE_INPUT, (int64_t)t->step);
+
+    return dp_loader_next(t->loader, &t->batch);
+}
+
+static void set_knobs(struct dp_trainer *t)
+{
+    t->knobs->lr = (float)dp_schedule_lr(&t->config->optimizer, t->step, t->schedule_steps);
+    t->knobs->per_sample = 1.0f / (float)t->batch.global_rows;
+    t->knobs->step = (uint32_t)t->step;
+    t->knobs->loss_scale = t->knobs->factor = 1.0f;
+    t->knobs->skip = 0;
+}
+
+dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
+{
+    DP_SPAN(DP_PHASE_STEP, (int64_t)t->step);
+
+    DP_TRY(next_batch(t));
+    set_knobs(t);
+    DP_TRY(queue_step(t));
+    DP_TRY(t->device->synchronize(t->stream));
+    t->knobs->applied++;
+    t->batches_tracked++;
+    return dp_votes_read(t->flat.grad + dp_model_loss_at(t->model), &t->votes, t->group->size,
+                         t->step++, report);
+}

@@ -1,0 +1,265 @@
+#include "runtime/trainer.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "runtime/data/rows.h"
+
+static dp_status hook_ready(void *trainer, int tensor)
+{
+    return dp_exchange_ready(((struct dp_trainer *)trainer)->exchange, tensor);
+}
+
+static dp_status hook_sum(void *trainer, float *data, size_t count)
+{
+    return dp_exchange_sum(((struct dp_trainer *)trainer)->exchange, data, count);
+}
+
+/* The widest synchronised sum of the model, in elements. */
+static size_t widest_sum(const struct dp_model *model)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < model->node_count; i++) {
+        const struct dp_layer_plan *plan = &model->nodes[i].plan;
+        if (plan->synchronised && plan->statistics > most) {
+            most = plan->statistics;
+        }
+    }
+    return most;
+}
+
+static dp_status open_optimizer(struct dp_trainer *t)
+{
+    const struct dp_plugin *plugin;
+    char problem[256];
+
+    if (dp_plugin_create(&dp_optimizers, t->config->optimizer.name, &plugin, &t->optimizer_state,
+                         problem, sizeof(problem)) != DP_OK) {
+        return DP_FAIL(DP_ERR_CONFIG, "optimizer.name: %s", problem);
+    }
+    t->optimizer = (const struct dp_optimizer *)plugin;
+    return t->optimizer->open(t->optimizer_state, &t->config->optimizer);
+}
+
+static dp_status make_flat(struct dp_trainer *t)
+{
+    const struct dp_model *m = t->model;
+    struct dp_flat *f = &t->flat;
+    const size_t bytes = m->trained * sizeof(float);
+
+    f->tensors = m->tensors;
+    f->tensor_count = m->tensor_count;
+    f->trained = f->owned = m->trained;
+    f->total = m->trained + dp_round_up(m->statistics + DP_VOTES_COUNT, DP_BLOCK);
+    f->weights = t->device->alloc(DP_MEM_WEIGHTS, bytes);
+    f->running = t->device->alloc(DP_MEM_WEIGHTS, m->statistics * sizeof(float));
+    f->master = f->weights;
+    t->knobs = t->device->alloc(DP_MEM_OTHER, sizeof(*t->knobs));
+    if (f->weights == NULL || f->running == NULL || t->knobs == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
+    }
+    for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
+        f->slots[i] = t->device->alloc(DP_MEM_OPTIMIZER, bytes);
+        if (f->slots[i] == NULL) {
+            return DP_FAIL(DP_ERR_NOMEM, "optimizer state needs %zu MB more", bytes >> 20);
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status make_exchange(struct dp_trainer *t, int threads)
+{
+    const struct dp_comm_config *c = &t->config->comm;
+    const struct dp_exchange_config config = {
+        .strategy = t->lent ? "none" : c->strategy,
+        .bucket_bytes = (size_t)(c->bucket_mb * 1048576.0),
+        .first_bucket_bytes = (size_t)(c->first_bucket_mb * 1048576.0),
+        .run = c->overlap == DP_OVERLAP_ON ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT,
+        .scratch_count = widest_sum(t->model),
+        .device = t->device,
+        .threads = threads,
+    };
+
+    if (t->model->synchronised && t->config->train.micro_batch > 0) {
+        return DP_FAIL(DP_ERR_CONFIG, "train.micro_batch and batchnorm with sync: true cannot go "
+                                      "together, since ranks may have different numbers of passes");
+    }
+    DP_TRY(dp_exchange_create(t->group, &config, &t->flat, &t->exchange));
+    t->hooks = (struct dp_model_hooks){t, hook_ready, t->group->size > 1 ? hook_sum : NULL};
+    return DP_OK;
+}
+
+/* Passes for at most as many rows as any rank can have, prepared for all counts that this one
+ * can: full batches, the short last one of an epoch, the baseline's, and evaluation's. */
+static dp_status make_parts(struct dp_trainer *t, int threads)
+{
+    const struct dp_train_config *c = &t->config->train;
+    const int ranks = t->group->size, rank = t->group->rank;
+    const size_t most = (t->global_batch + (size_t)ranks - 1) / (size_t)ranks;
+    const size_t count = t->data->train_count, rest = count % t->global_batch;
+    const size_t full = dp_row_range(t->global_batch, rank, ranks).count;
+
+    if (!t->lent) {
+        DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
+        DP_TRY(dp_pass_create(t->model, t->stream, dp_parts_most(most, (size_t)c->micro_batch),
+                              true, &t->pass));
+    }
+    t->parts = (struct dp_parts){t->model, t->pass, (size_t)c->micro_batch, &t->normalize};
+    if (count >= t->global_batch) {
+        DP_TRY(dp_parts_prepare(&t->parts, full, true));
+        DP_TRY(dp_parts_prepare(&t->parts, most, true));
+    }
+    if (rest != 0 && !t->config->data.drop_last) {
+        DP_TRY(dp_parts_prepare(&t->parts, dp_row_range(rest, rank, ranks).count, true));
+    }
+    if (t->lent) {
+        return DP_OK;
+    }
+    return dp_parts_prepare(&t->parts, dp_row_range(t->data->test_count, rank, ranks).count, false);
+}
+
+static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_config *c)
+{
+    const struct dp_loader_config config = {
+        .images = t->data->train_images,
+        .labels = t->data->train_labels,
+        .count = t->data->train_count,
+        .sample_bytes = t->data->sample_bytes,
+        .global_batch = t->global_batch,
+        .rank = t->group->rank,
+        .ranks = t->group->size,
+        .seed = (uint64_t)t->config->train.seed,
+        .shuffle = t->config->data.shuffle != DP_SHUFFLE_OFF,
+        .drop_last = t->config->data.drop_last,
+        .cached = c->cached_input,
+        .total_steps = c->total_steps,
+    };
+
+    return dp_loader_create(&config, &t->loader);
+}
+
+static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_config *c)
+{
+    const struct dp_data_config *data = &t->config->data;
+    const size_t channels = t->model->values[0].shape.dim[t->model->values[0].shape.dims - 1];
+
+    if (t->group->size > DP_VOTES_RANKS_MAX) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE, "more than %d ranks", DP_VOTES_RANKS_MAX);
+    }
+    DP_TRY(dp_normalize_init(&t->normalize, t->model->values[0].shape.dims == 3 ? channels : 1,
+                             &data->normalize.mean, &data->normalize.std));
+    DP_TRY(open_optimizer(t));
+    DP_TRY(make_flat(t));
+    DP_TRY(make_exchange(t, c->threads));
+    DP_TRY(make_parts(t, c->threads));
+    if (t->config->optimizer.clip_norm > 0.0) {
+        DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, &t->gate));
+    }
+    return make_loader(t, c);
+}
+
+dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_trainer **out)
+{
+    struct dp_trainer *t = dp_zalloc(1, sizeof(*t));
+    dp_status status;
+
+    if (t == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "trainer");
+    }
+    t->config = config->config;
+    t->model = config->model;
+    t->device = config->device;
+    t->data = config->data;
+    t->group = config->group;
+    t->global_batch = config->global_batch;
+    t->schedule_steps = config->schedule_steps;
+    if (config->lender != NULL) {
+        t->lent = true;
+        t->pass = config->lender->pass;
+        t->stream = config->lender->stream;
+    }
+    status = trainer_open(t, config);
+    if (status != DP_OK) {
+        dp_trainer_destroy(t);
+        return status;
+    }
+    *out = t;
+    return DP_OK;
+}
+
+void dp_trainer_destroy(struct dp_trainer *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    dp_loader_destroy(t->loader);
+    dp_gate_destroy(t->gate);
+    dp_exchange_destroy(t->exchange);
+    if (!t->lent) {
+        dp_pass_destroy(t->pass);
+        if (t->stream != NULL) {
+            t->device->stream_destroy(t->stream);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        t->device->release(t->flat.slots[i]);
+    }
+    t->device->release(t->knobs);
+    t->device->release(t->flat.running);
+    t->device->release(t->flat.weights);
+    dp_free(t->optimizer_state);
+    dp_normalize_fini(&t->normalize);
+    dp_free(t);
+}
+
+void dp_trainer_init(struct dp_trainer *t)
+{
+    dp_model_init(t->model, (uint64_t)t->config->train.seed, t->flat.weights, t->flat.running);
+}
+
+void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
+{
+    const size_t bytes = from->flat.trained * sizeof(float);
+
+    memcpy(to->flat.weights, from->flat.weights, bytes);
+    memcpy(to->flat.running, from->flat.running, from->model->statistics * sizeof(float));
+    for (int i = 0; i < 2 && from->flat.slots[i] != NULL; i++) {
+        memcpy(to->flat.slots[i], from->flat.slots[i], bytes);
+    }
+    *to->knobs = *from->knobs;
+    to->step = from->step;
+}
+
+dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
+{
+    DP_SPAN(DP_PHASE_EVALUATE, (int64_t)t->step);
+    const struct dp_range rows = dp_row_range(t->data->test_count, t->group->rank, t->group->size);
+    const struct dp_pass_call call = {.weights = t->flat.weights,
+                                      .running = t->flat.running,
+                                      .knobs = t->knobs,
+                                      .batch_rows = rows.count,
+                                      .seed = (uint64_t)t->config->train.seed};
+    double mine[2] = {0.0, 0.0}, sum[2] = {0.0, 0.0};
+    double *all = dp_zalloc((size_t)t->group->size, sizeof(mine));
+    dp_status status;
+
+    if (all == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "evaluation of %d ranks", t->group->size);
+    }
+    status = dp_parts_evaluate(&t->parts, t->data->test_images + rows.begin * t->data->sample_bytes,
+                               t->data->test_labels + rows.begin, rows.count, &call, mine);
+    if (status == DP_OK) {
+        status = dp_exchange_gather(t->exchange, mine, sizeof(mine), all);
+    }
+    for (int i = 0; i < t->group->size; i++) {
+        sum[0] += all[2 * i];
+        sum[1] += all[2 * i + 1];
+    }
+    dp_free(all);
+    DP_TRY(status);
+    out->loss = sum[0] / (double)t->data->test_count;
+    out->accuracy = sum[1] / (double)t->data->test_count;
+    return DP_OK;
+}

@@ -1,0 +1,92 @@
+/*
+ * trainer.h - one rank's part of a training: model, weights, exchange, optimizer, and one step.
+ *
+ * The run owns one over the group of trainers; the single-rank baseline makes a second one over a
+ * group of this rank alone, which borrows the first one's passes and computes with the same code.
+ */
+#ifndef DP_RUNTIME_TRAINER_H
+#define DP_RUNTIME_TRAINER_H
+
+#include "collectives/exchange.h"
+#include "models/pass.h"
+#include "runtime/config.h"
+#include "runtime/data/loader.h"
+#include "runtime/gate.h"
+#include "runtime/optimizer.h"
+#include "runtime/parts.h"
+#include "runtime/votes.h"
+
+/* The data set in memory: bytes, one copy on each node. */
+struct dp_dataset {
+    const uint8_t *train_images, *test_images;
+    const int32_t *train_labels, *test_labels;
+    size_t train_count, test_count, sample_bytes;
+};
+
+struct dp_trainer_config {
+    const struct dp_config *config; /* borrowed */
+    const struct dp_model *model;   /* borrowed */
+    const struct dp_device *device;
+    struct dp_group *group;        /* borrowed */
+    const struct dp_dataset *data; /* borrowed */
+    int threads;                   /* of this rank */
+    size_t global_batch;
+    bool cached_input;
+    uint64_t total_steps, schedule_steps; /* when it ends; for how many steps lr is made */
+    struct dp_trainer *lender;            /* NULL, or whose passes are used */
+};
+
+struct dp_trainer {
+    const struct dp_config *config;
+    const struct dp_model *model;
+    const struct dp_device *device;
+    const struct dp_dataset *data;
+    struct dp_group *group;
+    struct dp_stream *stream; /* owned unless lent */
+    struct dp_pass *pass;     /* owned unless lent */
+    bool lent;
+    struct dp_normalize normalize;
+    struct dp_parts parts;
+    struct dp_flat flat;
+    struct dp_exchange *exchange;
+    const struct dp_optimizer *optimizer;
+    void *optimizer_state;
+    struct dp_gate *gate; /* NULL: none needed */
+    struct dp_loader *loader;
+    struct dp_model_hooks hooks;
+    struct dp_knobs *knobs; /* device memory */
+    struct dp_votes votes;
+    struct dp_batch batch;
+    size_t global_batch;
+    uint64_t step; /* done so far */
+    uint64_t schedule_steps;
+    bool wish[DP_WISH_COUNT]; /* of this rank, for the next step */
+    int64_t batches_tracked;  /* running statistics were updated so often */
+};
+
+/*
+ * Makes everything a step needs; weights are zero until dp_trainer_init or a load. Collective.
+ * Every row count that can occur is prepared here.
+ *
+ * Errors: those of model, exchange, device and loader; DP_ERR_CONFIG for what cannot go together.
+ */
+DP_CHECKED dp_status dp_trainer_create(const struct dp_trainer_config *config,
+                                       struct dp_trainer **out);
+void dp_trainer_destroy(struct dp_trainer *trainer);
+
+/* Initial weights from the seed: equal on all ranks. */
+void dp_trainer_init(struct dp_trainer *trainer);
+
+/* Copies weights, running statistics and optimizer state of another trainer of the same model. */
+void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from);
+
+/* One training step: step.c. Collective. */
+DP_CHECKED dp_status dp_trainer_step(struct dp_trainer *trainer, struct dp_step_report *report);
+
+/* Mean loss and accuracy over the test rows, sharded over ranks; equal on all. Collective. */
+struct dp_evaluation {
+    double loss, accuracy;
+};
+DP_CHECKED dp_status dp_trainer_evaluate(struct dp_trainer *trainer, struct dp_evaluation *out);
+
+#endif

@@ -1,0 +1,395 @@
+#include "runtime/weights.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "runtime/safetensors.h"
+
+enum { BLOCK = 4096, PROBLEMS_SHOWN = 3 };
+
+/* ---- layouts ---- */
+
+/* Walks PyTorch's order [outer, channels, spatial] and follows the place in ours, [outer, spatial,
+ * channels], without a division for each element. */
+struct walk {
+    size_t spatial, channels; /* of the tensor */
+    size_t row;               /* where this `outer` begins */
+    size_t s, c;
+};
+
+static struct walk walk_from(const struct dp_tensor *tensor, size_t begin)
+{
+    const size_t inner = tensor->spatial * tensor->channels;
+
+    return (struct walk){.spatial = tensor->spatial,
+                         .channels = tensor->channels,
+                         .row = begin / inner * inner,
+                         .s = begin % tensor->spatial,
+                         .c = begin % inner / tensor->spatial};
+}
+
+static size_t walk_place(const struct walk *walk)
+{
+    return walk->row + walk->s * walk->channels + walk->c;
+}
+
+static void walk_on(struct walk *walk)
+{
+    if (++walk->s < walk->spatial) {
+        return;
+    }
+    walk->s = 0;
+    if (++walk->c == walk->channels) {
+        walk->c = 0;
+        walk->row += walk->spatial * walk->channels;
+    }
+}
+
+void dp_tensor_export(const struct dp_tensor *tensor, const float *ours, size_t begin, size_t count,
+                      float *theirs)
+{
+    struct walk walk;
+
+    if (tensor->spatial <= 1) {
+        memcpy(theirs, ours + begin, count * sizeof(float));
+        return;
+    }
+    walk = walk_from(tensor, begin);
+    for (size_t i = 0; i < count; i++, walk_on(&walk)) {
+        theirs[i] = ours[walk_place(&walk)];
+    }
+}
+
+void dp_tensor_import(const struct dp_tensor *tensor, float *ours, size_t begin, size_t count,
+                      const float *theirs)
+{
+    struct walk walk;
+
+    if (tensor->spatial <= 1) {
+        memcpy(ours + begin, theirs, count * sizeof(float));
+        return;
+    }
+    walk = walk_from(tensor, begin);
+    for (size_t i = 0; i < count; i++, walk_on(&walk)) {
+        ours[walk_place(&walk)] = theirs[i];
+    }
+}
+
+/* ---- the list of what a file holds ---- */
+
+/* One tensor of a model file, and where its numbers are. */
+struct item {
+    char name[DP_TENSOR_NAME + 32];
+    const struct dp_tensor *tensor; /* NULL: a counter */
+    float *values;                  /* the tensor's first element in our layout */
+    int64_t *counter;
+};
+
+/* Order inside a layer, as PyTorch writes it. */
+static int leaf_order(const char *word, size_t length)
+{
+    static const char *const leaves[] = {"weight", "bias", "running_mean", "running_var",
+                                         "num_batches_tracked"};
+    const int count = sizeof(leaves) / sizeof(leaves[0]);
+
+    for (int i = 0; i < count; i++) {
+        if (strlen(leaves[i]) == length && memcmp(leaves[i], word, length) == 0) {
+            return i;
+        }
+    }
+    return count;
+}
+
+/* Compares one word between dots: numbers by value, leaves as PyTorch writes them. */
+static int compare_words(const char *a, size_t a_length, const char *b, size_t b_length)
+{
+    const size_t shorter = a_length < b_length ? a_length : b_length;
+    const bool numbers = strspn(a, "0123456789") == a_length && strspn(b, "0123456789") == b_length;
+    const int leaves = leaf_order(a, a_length) - leaf_order(b, b_length);
+    int order;
+
+    if (numbers && a_length != b_length) {
+        return a_length < b_length ? -1 : 1;
+    }
+    if (leaves != 0) {
+        return leaves;
+    }
+    order = strncmp(a, b, shorter);
+    return order != 0 ? order : (a_length > b_length) - (a_length < b_length);
+}
+
+static int by_layer(const void *left, const void *right)
+{
+    const char *a = ((const struct item *)left)->name, *b = ((const struct item *)right)->name;
+
+    while (*a != '\0' && *b != '\0') {
+        const size_t a_length = strcspn(a, "."), b_length = strcspn(b, ".");
+        const int order = compare_words(a, a_length, b, b_length);
+
+        if (order != 0) {
+            return order;
+        }
+        a += a_length + (a[a_length] == '.');
+        b += b_length + (b[b_length] == '.');
+    }
+    return (*a != '\0') - (*b != '\0');
+}
+
+static void add_items(struct item *items, const struct dp_tensor *tensors, int count, float *values)
+{
+    for (int i = 0; i < count; i++) {
+        (void)snprintf(items[i].name, sizeof(items[i].name), "%s", tensors[i].name);
+        items[i].tensor = &tensors[i];
+        items[i].values = values + tensors[i].begin;
+    }
+}
+
+/* The items of a model, sorted; owned by the caller (dp_free). NULL: no memory. */
+static struct item *list_items(const struct dp_weights *weights, int *count)
+{
+    const int tensors = weights->param_count + weights->buffer_count;
+    struct item *items;
+
+    *count = tensors + weights->counter_count;
+    items = dp_zalloc((size_t)*count, sizeof(*items));
+    if (items == NULL) {
+        return NULL;
+    }
+    add_items(items, weights->params, weights->param_count, weights->values);
+    add_items(items + weights->param_count, weights->buffers, weights->buffer_count,
+              weights->running);
+    for (int i = 0; i < weights->counter_count; i++) {
+        struct item *item = &items[tensors + i];
+
+        (void)snprintf(item->name, sizeof(item->name), "%s", weights->counters[i]);
+        item->counter = weights->batches_tracked;
+    }
+    qsort(items, (size_t)*count, sizeof(*items), by_layer);
+    return items;
+}
+
+/* What the file says, or should say, about an item. */
+static struct dp_stored describe(const struct item *item)
+{
+    struct dp_stored stored = {.name = item->name, .type = "I64"};
+
+    if (item->tensor != NULL) {
+        stored.type = "F32";
+        stored.dims = item->tensor->dims;
+        memcpy(stored.shape, item->tensor->shape, sizeof(item->tensor->shape));
+    }
+    return stored;
+}
+
+/* ---- saving ---- */
+
+static void fill(const void *context, size_t begin, size_t count, void *out)
+{
+    const struct item *item = context;
+
+    dp_tensor_export(item->tensor, item->values, begin, count, out);
+}
+
+static dp_status save_items(const char *path, const struct item *items, int count)
+{
+    static const struct dp_stored_note notes[] = {{"format", "pt"},
+                                                  {"producer", "lockstep " DP_VERSION}};
+    struct dp_stored *stored = dp_zalloc((size_t)count, sizeof(*stored));
+    dp_status status;
+
+    if (stored == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s: list of %d tensors", path, count);
+    }
+    for (int i = 0; i < count; i++) {
+        stored[i] = describe(&items[i]);
+        stored[i].data = items[i].counter;
+        stored[i].fill = items[i].tensor != NULL ? fill : NULL;
+        stored[i].context = &items[i];
+    }
+    status =
+        dp_safetensors_write(path, stored, count, notes, (int)(sizeof(notes) / sizeof(notes[0])));
+    dp_free(stored);
+    return status;
+}
+
+dp_status dp_weights_save(const char *path, const struct dp_weights *weights)
+{
+    int count = 0;
+    struct item *items = list_items(weights, &count);
+    dp_status status;
+
+    if (items == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
+    }
+    status = save_items(path, items, count);
+    dp_free(items);
+    return status;
+}
+
+dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int param_count,
+                        const struct dp_slot *slots, int slot_count)
+{
+    const int count = param_count * slot_count;
+    struct item *items = dp_zalloc((size_t)count, sizeof(*items));
+    dp_status status;
+
+    if (items == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
+    }
+    for (int i = 0; i < count; i++) {
+        const struct dp_tensor *param = &params[i / slot_count];
+        const struct dp_slot *slot = &slots[i % slot_count];
+
+        (void)snprintf(items[i].name, sizeof(items[i].name), "%s.%s", param->name, slot->name);
+        items[i].tensor = param;
+        items[i].values = slot->values + param->begin;
+    }
+    status = save_items(path, items, count);
+    dp_free(items);
+    return status;
+}
+
+/* ---- loading ---- */
+
+/* The first differences between a file and the model, for one message. */
+struct differences {
+    int count;
+    char text[800];
+};
+
+static void differ(struct differences *differences, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void differ(struct differences *differences, const char *format, ...)
+{
+    const size_t used = strlen(differences->text);
+    const int more = differences->count++;
+    char problem[256];
+    va_list args;
+
+    if (more >= PROBLEMS_SHOWN) {
+        return;
+    }
+    va_start(args, format);
+    (void)vsnprintf(problem, sizeof(problem), format, args);
+    va_end(args);
+    (void)snprintf(differences->text + used, sizeof(differences->text) - used, "%s%s",
+                   more == 0 ? "" : "; ", problem);
+}
+
+static bool same_shape(const struct dp_stored *a, const struct dp_stored *b)
+{
+    for (int i = 0; a->dims == b->dims && i < a->dims; i++) {
+        if (a->shape[i] != b->shape[i]) {
+            return false;
+        }
+    }
+    return a->dims == b->dims;
+}
+
+static void compare(struct differences *differences, const struct item *item,
+                    const struct dp_stored *found)
+{
+    const struct dp_stored wanted = describe(item);
+    char have[80], want[80];
+
+    if (found == NULL && item->tensor == NULL) {
+        return; /* files of old PyTorch versions have no counters */
+    }
+    if (found == NULL) {
+        differ(differences, "'%s' is missing", item->name);
+    } else if (!same_shape(found, &wanted)) {
+        differ(differences, "'%s' is %s, the model's is %s", item->name,
+               dp_stored_shape_text(found->dims, found->shape, have, sizeof(have)),
+               dp_stored_shape_text(wanted.dims, wanted.shape, want, sizeof(want)));
+    } else if (strcmp(found->type, wanted.type) != 0) {
+        differ(differences, "'%s' is of type %s, the model's is %s", item->name, found->type,
+               wanted.type);
+    }
+}
+
+/* Names of the file that are no item's. */
+static void find_unknown(struct differences *differences, const struct item *items, int count,
+                         const struct dp_safetensors *file)
+{
+    for (int i = 0; i < dp_safetensors_count(file); i++) {
+        const char *name = dp_safetensors_at(file, i)->name;
+        bool known = false;
+
+        for (int k = 0; k < count && !known; k++) {
+            known = strcmp(items[k].name, name) == 0;
+        }
+        if (!known) {
+            differ(differences, "'%.100s' is not in the model", name);
+        }
+    }
+}
+
+static dp_status check_items(const char *path, const struct item *items, int count,
+                             const struct dp_safetensors *file)
+{
+    struct differences differences = {0};
+    char more[40] = "";
+
+    for (int i = 0; i < count; i++) {
+        compare(&differences, &items[i], dp_safetensors_find(file, items[i].name));
+    }
+    find_unknown(&differences, items, count, file);
+    if (differences.count > PROBLEMS_SHOWN) {
+        (void)snprintf(more, sizeof(more), "; and %d more", differences.count - PROBLEMS_SHOWN);
+    }
+    if (differences.count > 0) {
+        return DP_FAIL(DP_ERR_CONFIG, "%s holds another model: %s%s", path, differences.text, more);
+    }
+    return DP_OK;
+}
+
+/* Takes a checked tensor of the file; cannot fail. */
+static void take(const struct item *item, const struct dp_stored *found)
+{
+    const char *data = found->data;
+    float block[BLOCK]; /* the file's bytes need not be aligned */
+
+    for (size_t begin = 0; begin < item->tensor->count; begin += BLOCK) {
+        const size_t rest = item->tensor->count - begin, count = rest < BLOCK ? rest : BLOCK;
+
+        memcpy(block, data + begin * sizeof(float), count * sizeof(float));
+        dp_tensor_import(item->tensor, item->values, begin, count, block);
+    }
+}
+
+static dp_status load_items(const char *path, const struct item *items, int count,
+                            const struct dp_safetensors *file)
+{
+    DP_TRY(check_items(path, items, count, file));
+    for (int i = 0; i < count; i++) {
+        const struct dp_stored *found = dp_safetensors_find(file, items[i].name);
+
+        if (items[i].tensor != NULL) {
+            take(&items[i], found);
+        } else if (found != NULL) {
+            memcpy(items[i].counter, found->data, sizeof(int64_t));
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_weights_load(const char *path, struct dp_weights *weights)
+{
+    struct dp_safetensors *file = NULL;
+    struct item *items;
+    dp_status status;
+    int count = 0;
+
+    DP_TRY(dp_safetensors_open(path, &file));
+    items = list_items(weights, &count);
+    status = items != NULL ? load_items(path, items, count, file)
+                           : DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
+    dp_free(items);
+    dp_safetensors_close(file);
+    return status;
+}

@@ -1,0 +1,60 @@
+/*
+ * weights.h - a model's weights and optimizer state as files that PyTorch reads.
+ *
+ * Inside, arrays lie in the flat order and in our layout; in files each tensor has PyTorch's
+ * state_dict key, shape and layout (kernels/tensor.h tells how the two differ). All numbers are
+ * float32, the counters of batch norm are I64 scalars.
+ */
+#ifndef DP_RUNTIME_WEIGHTS_H
+#define DP_RUNTIME_WEIGHTS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/tensor.h"
+
+/* What a model file holds. Everything is borrowed; saving changes nothing of it. */
+struct dp_weights {
+    const struct dp_tensor *params;
+    int param_count;
+    float *values; /* parameter i at params[i].begin; host memory */
+    const struct dp_tensor *buffers;
+    int buffer_count;
+    float *running;                   /* buffer i at buffers[i].begin; host memory */
+    char (*counters)[DP_TENSOR_NAME]; /* "1.num_batches_tracked" */
+    int counter_count;
+    int64_t *batches_tracked; /* the value of all counters */
+};
+
+/* One array of optimizer state, laid out as the parameters. */
+struct dp_slot {
+    const char *name; /* PyTorch's: "momentum", "exp_avg" ... */
+    float *values;
+};
+
+/* Writes the model, sorted by layer; on error a part of the file may be left.
+ * Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_weights_save(const char *path, const struct dp_weights *weights);
+
+/*
+ * Reads the model: every tensor must be there with its shape and type, and no other. Counters may
+ * be missing; then *batches_tracked stays. On error nothing has changed.
+ *
+ * Errors: DP_ERR_NOINPUT (no such file), DP_ERR_DATA (damaged), DP_ERR_CONFIG (another model: one
+ * line names the first differences), DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_weights_load(const char *path, struct dp_weights *weights);
+
+/* The same for optimizer state: tensors "<parameter>.<slot>", such as "0.weight.momentum". With
+ * no slots the file has no tensors. */
+DP_CHECKED dp_status dp_slots_save(const char *path, const struct dp_tensor *params,
+                                   int param_count, const struct dp_slot *slots, int slot_count);
+
+/* Copies elements [begin, begin + count) of PyTorch's layout. `ours` is the tensor's first
+ * element in our layout, `theirs` has room for `count`. */
+void dp_tensor_export(const struct dp_tensor *tensor, const float *ours, size_t begin, size_t count,
+                      float *theirs);
+void dp_tensor_import(const struct dp_tensor *tensor, float *ours, size_t begin, size_t count,
+                      const float *theirs);
+
+#endif

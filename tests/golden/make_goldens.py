@@ -1,0 +1,432 @@
+#!/usr/bin/env python3
+"""Makes the goldens of this folder with PyTorch in float64. README.md says what they hold.
+
+Needs torch and numpy, and Fashion-MNIST (package dataset-fashion-mnist). The same machine and the
+same PyTorch give the same bytes again; elsewhere the last bits differ.
+"""
+import argparse
+import gzip
+import json
+import math
+import pathlib
+import struct
+
+import numpy as np
+import torch
+from torch import nn
+
+import torch_models
+
+HERE = pathlib.Path(__file__).resolve().parent
+DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
+MEAN, STD = 0.2860, 0.3530
+SEED = 1
+RANDOM_WEIGHTS = 1 << 24  # base/random.h: DP_RANDOM_WEIGHTS
+
+# Small models: the whole state, after SMALL_BEFORE steps: (name, layers, optimizer, ranks, batch,
+# seed). One step of a small residual net jumps wherever rounding moves the input of a relu across
+# zero, and a golden beside such a place measures luck. The seeds of resnet20-small are those of
+# 1..60 with which no input of a relu lies so near zero; step_margin() checks it.
+SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
+NESTEROV = {"name": "sgd", "lr": 0.02, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
+CLIPPED = {**NESTEROV, "clip_norm": 0.5}
+ADAMW = {"name": "adamw", "lr": 0.002, "betas": [0.9, 0.99], "eps": 1e-6, "weight_decay": 0.05}
+MLP_SMALL = torch_models.mlp((8, 10))
+LENET_SMALL = torch_models.lenet((4, 8), 16)
+RESNET_SMALL = torch_models.resnet20((2, 4, 8))
+SMALL = [
+    ("mlp-small-sgd", MLP_SMALL, SGD, (1,), 13, 1),
+    ("mlp-small-clipped", MLP_SMALL, CLIPPED, (1,), 13, 1),
+    ("mlp-small-adamw", MLP_SMALL, ADAMW, (1,), 13, 1),
+    ("lenet-small-sgd", LENET_SMALL, SGD, (1,), 13, 1),
+    ("lenet-small-nesterov", LENET_SMALL, NESTEROV, (1,), 13, 1),
+    ("lenet-small-adamw", LENET_SMALL, ADAMW, (1,), 13, 1),
+    ("resnet20-small-sgd", RESNET_SMALL, SGD, (1, 2), 7, 29),
+    ("resnet20-small-clipped", RESNET_SMALL, CLIPPED, (1, 3), 7, 6),
+    ("resnet20-small-adamw", RESNET_SMALL, ADAMW, (1,), 7, 20),
+]
+SMALL_BEFORE = 3
+SMALL_MARGIN = 1.5e-5  # float32 is off by less than 1e-5 at the relus of resnet20-small
+
+# Full models from our own initial weights: some elements of every tensor.
+SLOW_SGD = {"name": "sgd", "lr": 0.01, "momentum": 0.9}
+FULL = [
+    ("mlp", torch_models.mlp(), SLOW_SGD, (1,), 20, 512),
+    ("lenet", torch_models.lenet(), SLOW_SGD, (1,), 20, 512),
+    ("resnet20", torch_models.resnet20(), SLOW_SGD, (1, 2, 3), 1, 192),
+]
+FULL_BATCH = 64
+
+
+def read_rows(count):
+    """The first `count` training images, [count, 28, 28] bytes, and their labels."""
+    with gzip.open(DATA / "train-images-idx3-ubyte.gz") as file:
+        images = np.frombuffer(file.read(16 + count * 784), np.uint8, offset=16)
+    with gzip.open(DATA / "train-labels-idx1-ubyte.gz") as file:
+        labels = np.frombuffer(file.read(8 + count), np.uint8, offset=8)
+    return images.reshape(count, 28, 28), labels.astype(np.int64)
+
+
+def philox(seed, what, step, count):
+    """`count` 32-bit numbers of the sequence (seed, what, step): base/random.h, in numpy."""
+    low = np.uint64(0xFFFFFFFF)
+    half = np.uint64(32)
+    block = np.arange((count + 3) // 4, dtype=np.uint64)
+    c = [block & low, block >> half, np.full_like(block, step), np.full_like(block, what)]
+    k0, k1 = seed & 0xFFFFFFFF, seed >> 32
+    for _ in range(10):
+        p0 = np.uint64(0xD2511F53) * c[0]
+        p1 = np.uint64(0xCD9E8D57) * c[2]
+        c = [
+            (p1 >> half) ^ c[1] ^ np.uint64(k0),
+            p1 & low,
+            (p0 >> half) ^ c[3] ^ np.uint64(k1),
+            p0 & low,
+        ]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return np.stack(c, axis=1).reshape(-1)[:count].astype(np.uint32)
+
+
+def initial_weights(model, seed):
+    """Interface: uniform in +-1/sqrt(fan_in), keyed by tensor and element. float32, by key."""
+    fan_in = {}
+    for name, module in model.named_modules():
+        if isinstance(module, (nn.Linear, nn.Conv2d)):
+            fan_in[name] = module.weight[0].numel()
+    weights = {}
+    for number, (key, param) in enumerate(model.named_parameters()):
+        owner, local = key.rsplit(".", 1)
+        if owner not in fan_in:
+            flat = np.full(param.numel(), 1 if local == "weight" else 0, np.float32)
+        else:
+            bits = philox(seed, RANDOM_WEIGHTS + number, 0, param.numel())
+            unit = (bits >> 8).astype(np.float32) * np.float32(2.0**-24)
+            bound = np.float32(1.0 / math.sqrt(fan_in[owner]))
+            flat = (np.float32(2) * unit - np.float32(1)) * bound
+        weights[key] = torch.from_numpy(flat.reshape(tuple(param.shape)))
+    return weights
+
+
+SLOTS = {"sgd": {"momentum": "momentum_buffer"}, "adamw": {k: k for k in ("exp_avg", "exp_avg_sq")}}
+
+
+class Training:
+    """A model and its optimizer in one element type and memory format."""
+
+    def __init__(self, layers, options, dtype, memory_format):
+        self.model = torch_models.build(layers).to(dtype)
+        self.model = self.model.to(memory_format=memory_format)
+        self.options, self.dtype, self.memory_format = options, dtype, memory_format
+        self.norms = [m for m in self.model.modules() if isinstance(m, nn.BatchNorm2d)]
+        common = {"lr": options["lr"], "weight_decay": options.get("weight_decay", 0.0)}
+        if options["name"] == "sgd":
+            nesterov = options.get("nesterov", False)
+            self.optimizer = torch.optim.SGD(
+                self.model.parameters(), momentum=options["momentum"], nesterov=nesterov, **common
+            )
+        else:
+            self.optimizer = torch.optim.AdamW(
+                self.model.parameters(), betas=options["betas"], eps=options["eps"], **common
+            )
+        self.steps = 0
+
+    def load(self, state, steps):
+        """Takes over a state; groups that it leaves out begin at zero."""
+        named = dict(self.model.named_parameters())
+        buffers = dict(self.model.named_buffers())
+        with torch.no_grad():
+            for key, value in state["params"].items():
+                named[key].copy_(value)
+            for key, value in state.get("running", {}).items():
+                buffers[key].copy_(value)
+            for norm in self.norms:
+                norm.num_batches_tracked.fill_(steps)
+        for group, slot in SLOTS[self.options["name"]].items():
+            for key, value in state.get(group, {}).items():
+                own = self.optimizer.state[named[key]]
+                own[slot] = value.to(self.dtype).clone(memory_format=torch.preserve_format)
+                own.setdefault("step", torch.tensor(float(steps)))
+        self.steps = steps
+
+    def state(self):
+        """A copy in float64: {group: {key: tensor}}."""
+        named = list(self.model.named_parameters())
+        groups = {"params": {key: value for key, value in named}}
+        for group, slot in SLOTS[self.options["name"]].items():
+            groups[group] = {key: self.optimizer.state[value][slot] for key, value in named}
+        if self.norms:
+            groups["running"] = {
+                key: value for key, value in self.model.named_buffers() if "running" in key
+            }
+        return {
+            group: {key: v.detach().double().contiguous().clone() for key, v in tensors.items()}
+            for group, tensors in groups.items()
+        }
+
+    def input(self, images):
+        x = torch.from_numpy(images.copy()).to(self.dtype).unsqueeze(1)
+        return ((x / 255 - MEAN) / STD).contiguous(memory_format=self.memory_format)
+
+    def step(self, images, labels, ranks, order):
+        """One step as `ranks` ranks make it; `order` gives the order of n rows. The loss."""
+        x, y = self.input(images), torch.from_numpy(labels.copy())
+        total, loss_sum = len(labels), 0.0
+        before = [(n.running_mean.clone(), n.running_var.clone()) for n in self.norms]
+        shares = [[torch.zeros_like(part) for part in pair] for pair in before]
+        for norm in self.norms:
+            norm.momentum = 1.0  # the buffers then hold this rank's statistics alone
+        self.optimizer.zero_grad()
+        for rank in range(ranks):
+            begin, end = rank * total // ranks, (rank + 1) * total // ranks
+            rows = begin + order(end - begin)
+            output = self.model(x[rows])
+            loss = nn.functional.cross_entropy(output, y[rows], reduction="sum") / total
+            loss.backward()
+            loss_sum += loss.item()
+            self.add_statistics(shares, (end - begin) / total)
+        self.set_running(before, shares)
+        clip = self.options.get("clip_norm", 0.0)
+        if clip > 0:
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+            assert norm > 1.5 * clip, "this case shall clip"
+        self.optimizer.step()
+        self.steps += 1
+        return loss_sum
+
+    def add_statistics(self, shares, weight):
+        for norm, (mean, variance) in zip(self.norms, shares):
+            mean += weight * norm.running_mean
+            variance += weight * norm.running_var
+
+    def set_running(self, before, shares):
+        """running = 0.9 running + 0.1 (statistics over all ranks, by rows)."""
+        for norm, old, new in zip(self.norms, before, shares):
+            norm.running_mean.copy_(0.9 * old[0] + 0.1 * new[0])
+            norm.running_var.copy_(0.9 * old[1] + 0.1 * new[1])
+            norm.num_batches_tracked.fill_(self.steps + 1)
+
+
+def float64_training(layers, options):
+    return Training(layers, options, torch.float64, torch.contiguous_format)
+
+
+def orders():
+    """Three orders of a batch's rows: as they are, backwards, shuffled."""
+
+    def shuffled(n):
+        return torch.randperm(n, generator=torch.Generator().manual_seed(5))
+
+    return [torch.arange, lambda n: torch.arange(n).flip(0), shuffled]
+
+
+def float32_states(layers, options, start, steps, images, labels, ranks):
+    """What PyTorch in float32 gives: both memory formats, three orders each."""
+    size = len(labels) // steps
+    states = []
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        for order in orders():
+            run = Training(layers, options, torch.float32, memory_format)
+            run.load(*start)
+            for k in range(steps):
+                rows = slice(k * size, (k + 1) * size)
+                run.step(images[rows], labels[rows], ranks, order)
+            states.append(run.state())
+    return states
+
+
+def own_distances(before, after, others, name):
+    """PyTorch-float32's own distance: for every group "value worst_value worst_tensor"."""
+    metadata, values = {}, {}
+    for group, expected in after.items():
+        zero = {key: torch.zeros_like(value) for key, value in expected.items()}
+        base = before.get(group, zero)
+        update = {key: (value - base[key]).norm() for key, value in expected.items()}
+        whole = math.hypot(*update.values())
+        values[group], worst = [], (0.0, "")
+        for other in others:
+            error = {key: (other[group][key] - value).norm() for key, value in expected.items()}
+            values[group].append(math.hypot(*error.values()) / whole)
+            ratios = [(float(error[k] / update[k]), k) for k in error if update[k] > 0]
+            worst = max(worst, max(ratios))
+        metadata[f"{name}.{group}"] = f"{max(values[group]):.6e}"
+        metadata[f"{name}.{group}.worst"] = f"{worst[0]:.6e} {worst[1]}"
+    spread = " ".join(f"{value:.1e}" for value in values["params"])
+    print(f"    {name}: {spread}", flush=True)
+    return metadata
+
+
+def flat_names(prefix, state):
+    """{group: {key: value}} as names of tensors: the groups of PyTorch's state_dict have none."""
+    for group, tensors in state.items():
+        middle = "" if group in ("params", "running") else f"{group}."
+        for key, value in tensors.items():
+            yield f"{prefix}.{middle}{key}", value.numpy()
+
+
+def config_yaml(name, layers, options, batch, steps, seed, sync):
+    return (
+        f"name: {name}\n"
+        f"data:\n  source: fashion-mnist\n"
+        f"  normalize: {{mean: [{MEAN}], std: [{STD}]}}\n  shuffle: false\n"
+        f"train: {{global_batch: {batch}, steps: {steps}, seed: {seed}}}\n"
+        f"optimizer: {torch_models.flow(options)}\n"
+    ) + torch_models.model_yaml(layers, sync)
+
+
+def describe(name, layers, options, batch, before, steps, seed=SEED):
+    """The metadata that every golden has; `steps` counts from the beginning of training."""
+    metadata = {
+        "config": config_yaml(name, layers, options, batch, steps, seed, False),
+        "steps_before": str(before),
+        "torch": torch.__version__,
+    }
+    if any(kind == "batchnorm" for kind, _ in layers):
+        metadata["config.sync"] = config_yaml(name, layers, options, batch, steps, seed, True)
+    return metadata
+
+
+def write(name, tensors, metadata):
+    """A safetensors file whose bytes depend on its content alone: wide elements first, by name."""
+    types = {"float64": "F64", "int64": "I64", "float32": "F32", "int32": "I32", "uint8": "U8"}
+    header, blobs, offset = {"__metadata__": dict(sorted(metadata.items()))}, [], 0
+    for key in sorted(tensors, key=lambda key: (-tensors[key].itemsize, key)):
+        array = np.asarray(tensors[key], order="C")
+        header[key] = {
+            "dtype": types[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + array.nbytes],
+        }
+        offset += array.nbytes
+        blobs.append(array.astype(array.dtype.newbyteorder("<")).tobytes())
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path = HERE / f"{name}.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+    print(f"{path.name}: {path.stat().st_size // 1024} KiB", flush=True)
+
+
+def rounded(state):
+    """The same state in values that float32 can hold."""
+    return {
+        group: {key: value.float().double() for key, value in tensors.items()}
+        for group, tensors in state.items()
+    }
+
+
+def step_margin(run, images, ranks):
+    """How near to zero the inputs of relus come in this step: the smallest magnitude."""
+    least, hooks = [], []
+    for module in run.model.modules():
+        if isinstance(module, nn.ReLU):
+            hook = module.register_forward_hook(lambda _, x, __: least.append(x[0].abs().min()))
+            hooks.append(hook)
+    x = run.input(images)
+    with torch.no_grad():
+        for rank in range(ranks):
+            run.model(x[rank * len(x) // ranks : (rank + 1) * len(x) // ranks])
+    for hook in hooks:
+        hook.remove()
+    return float(min(least))
+
+
+def walk_before(layers, options, batch, seed):
+    """The state after SMALL_BEFORE steps from our own weights, and the next batch."""
+    images, labels = read_rows(batch * (SMALL_BEFORE + 1))
+    walk = float64_training(layers, options)
+    walk.load({"params": initial_weights(walk.model, seed)}, 0)
+    for k in range(SMALL_BEFORE):
+        rows = slice(k * batch, (k + 1) * batch)
+        walk.step(images[rows], labels[rows], 1, torch.arange)
+    return rounded(walk.state()), images[-batch:], labels[-batch:]
+
+
+def make_small(name, layers, options, all_ranks, size, seed):
+    """One step from a state that is SMALL_BEFORE steps old: all of it."""
+    before, images, labels = walk_before(layers, options, size, seed)
+    tensors = {"images": images, "labels": labels}
+    tensors.update((k, v.astype(np.float32)) for k, v in flat_names("before", before))
+    metadata = describe(name, layers, options, size, SMALL_BEFORE, SMALL_BEFORE + 1, seed)
+    print(name)
+    for ranks in all_ranks:
+        probe, run = float64_training(layers, options), float64_training(layers, options)
+        probe.load(before, SMALL_BEFORE)
+        run.load(before, SMALL_BEFORE)
+        margin = step_margin(probe, images, ranks)
+        assert margin > SMALL_MARGIN or not run.norms, f"{name}: a relu at {margin}"
+        loss = run.step(images, labels, ranks, torch.arange)
+        start = before, SMALL_BEFORE
+        others = float32_states(layers, options, start, 1, images, labels, ranks)
+        tensors.update(flat_names(f"after.p{ranks}", run.state()))
+        metadata[f"loss.p{ranks}"] = f"{loss:.15e}"
+        metadata.update(own_distances(before, run.state(), others, f"own.p{ranks}"))
+    write(name, tensors, metadata)
+
+
+def choose_elements(params, running, limit):
+    """Up to `limit` elements of every tensor, at random by a fixed key, in rising order."""
+    chosen = {}
+    for number, (key, value) in enumerate([*params.items(), *running.items()]):
+        draw = philox(SEED, RANDOM_WEIGHTS + (1 << 20) + number, 0, value.numel())
+        chosen[key] = np.sort(np.argsort(draw, kind="stable")[:limit]).astype(np.int32)
+    return chosen
+
+
+def pick(state, chosen):
+    """The chosen elements, of parameters and running statistics."""
+    return {
+        group: {key: state[group][key].reshape(-1)[chosen[key]] for key in state[group]}
+        for group in ("params", "running")
+        if group in state
+    }
+
+
+def make_full(name, layers, options, all_ranks, free_steps, limit):
+    """The first step, and `free_steps` steps, of a whole model from our own initial weights."""
+    images, labels = read_rows(FULL_BATCH * free_steps)
+    model = torch_models.build(layers)
+    running = {k: v.double() for k, v in model.named_buffers() if "running" in k}
+    params = {k: v.double() for k, v in initial_weights(model, SEED).items()}
+    start = {"params": params, "running": running} if running else {"params": params}
+    chosen = choose_elements(params, running, limit)
+    before = pick(start, chosen)
+    tensors = {f"index.{key}": index for key, index in chosen.items()}
+    tensors.update((k, v.astype(np.float32)) for k, v in flat_names("before", before))
+    metadata = describe(name, layers, options, FULL_BATCH, 0, free_steps)
+    print(name)
+    cases = [(1, ranks) for ranks in all_ranks] + [(n, 1) for n in (free_steps,) if n > 1]
+    for steps, ranks in cases:
+        suffix = f"p{ranks}" if steps == 1 else f"p{ranks}.step{steps}"
+        run = float64_training(layers, options)
+        run.load(start, 0)
+        for k in range(steps):
+            rows = slice(k * FULL_BATCH, (k + 1) * FULL_BATCH)
+            loss = run.step(images[rows], labels[rows], ranks, torch.arange)
+        after, count = pick(run.state(), chosen), FULL_BATCH * steps
+        batch = images[:count], labels[:count]
+        others = float32_states(layers, options, (start, 0), steps, *batch, ranks)
+        tensors.update(flat_names(f"after.{suffix}", after))
+        metadata[f"loss.{suffix}"] = f"{loss:.15e}"
+        others = [pick(other, chosen) for other in others]
+        metadata.update(own_distances(before, after, others, f"own.{suffix}"))
+    write(name, tensors, metadata)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="goldens to make; none: all of them")
+    names = parser.parse_args().names
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    known = {case[0] for case in SMALL + FULL}
+    for name in set(names) - known:
+        parser.error(f"no golden is called {name}: there are {', '.join(sorted(known))}")
+    for case in SMALL:
+        if not names or case[0] in names:
+            make_small(*case)
+    for case in FULL:
+        if not names or case[0] in names:
+            make_full(*case)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The shipped models as PyTorch modules: one description gives the nn.Sequential and the YAML.
+
+A model is a list of (layer, options) in the words of model.cfg. The index of a layer in the list
+is its index in nn.Sequential, so parameter names equal those of our checkpoints:
+`<index>.weight`, `<index>.body.<i>.weight`, `<index>.shortcut.<i>.weight`.
+"""
+from torch import nn
+
+
+class Residual(nn.Module):
+    """body(x) + shortcut(x); an empty shortcut is the identity and has no keys."""
+
+    def __init__(self, body, shortcut):
+        super().__init__()
+        self.body = body
+        self.shortcut = shortcut
+
+    def forward(self, x):
+        return self.body(x) + self.shortcut(x)
+
+
+def mlp(units=(1024, 1024)):
+    layers = [("flatten", {})]
+    for width in units:
+        layers += [("dense", {"units": width}), ("relu", {})]
+    return layers + [("dense", {"units": 10})]
+
+
+def lenet(filters=(32, 64), units=512):
+    layers = []
+    for count in filters:
+        layers += [
+            ("conv2d", {"filters": count, "kernel": 5, "padding": 2}),
+            ("relu", {}),
+            ("maxpool", {"size": 2}),
+        ]
+    return layers + [
+        ("flatten", {}),
+        ("dense", {"units": units}),
+        ("relu", {}),
+        ("dense", {"units": 10}),
+    ]
+
+
+def convolution(filters, kernel, stride):
+    options = {"filters": filters, "kernel": kernel, "bias": False}
+    if stride != 1:
+        options["stride"] = stride
+    if kernel > 1:
+        options["padding"] = kernel // 2
+    return [("conv2d", options), ("batchnorm", {})]
+
+
+def resnet20(channels=(16, 32, 64)):
+    """The ResNet-20 for CIFAR of He et al., 2015, section 4.2, with 1x1 projections."""
+    layers = convolution(channels[0], 3, 1) + [("relu", {})]
+    width = channels[0]
+    for filters in channels:
+        for _ in range(3):
+            stride = 1 if filters == width else 2
+            body = convolution(filters, 3, stride) + [("relu", {})] + convolution(filters, 3, 1)
+            shortcut = [] if filters == width else convolution(filters, 1, stride)
+            layers += [("residual", {"body": body, "shortcut": shortcut}), ("relu", {})]
+            width = filters
+    return layers + [("global_avgpool", {}), ("flatten", {}), ("dense", {"units": 10})]
+
+
+MODELS = {"mlp": mlp, "lenet": lenet, "resnet20": resnet20}
+
+
+def window(size, options):
+    return (size + 2 * options.get("padding", 0) - options["kernel"]) // options.get("stride", 1) + 1
+
+
+def build_conv2d(options, shape):
+    height, width, channels = shape
+    module = nn.Conv2d(
+        channels,
+        options["filters"],
+        options["kernel"],
+        stride=options.get("stride", 1),
+        padding=options.get("padding", 0),
+        bias=options.get("bias", True),
+    )
+    return module, (window(height, options), window(width, options), options["filters"])
+
+
+def build_residual(options, shape):
+    body, out = build_layers(options["body"], shape)
+    shortcut, same = build_layers(options["shortcut"], shape)
+    if out != same:
+        raise ValueError(f"residual: the body gives {out}, the shortcut {same}")
+    return Residual(body, shortcut), out
+
+
+def build_layer(kind, options, shape):
+    """The module of one layer, and the shape [height, width, channels] or [units] it gives."""
+    if kind == "conv2d":
+        return build_conv2d(options, shape)
+    if kind == "residual":
+        return build_residual(options, shape)
+    if kind == "batchnorm":
+        return nn.BatchNorm2d(shape[-1]), shape
+    if kind == "relu":
+        return nn.ReLU(), shape
+    if kind == "maxpool":
+        size = options["size"]
+        return nn.MaxPool2d(size), (shape[0] // size, shape[1] // size, shape[2])
+    if kind == "global_avgpool":
+        return nn.AdaptiveAvgPool2d(1), (1, 1, shape[-1])
+    if kind == "flatten":
+        size = 1
+        for extent in shape:
+            size *= extent
+        return nn.Flatten(), (size,)
+    if kind == "dense":
+        return nn.Linear(shape[0], options["units"]), (options["units"],)
+    raise ValueError(f"unknown layer {kind}")
+
+
+def build_layers(layers, shape):
+    modules = []
+    for kind, options in layers:
+        module, shape = build_layer(kind, options, shape)
+        modules.append(module)
+    return nn.Sequential(*modules), shape
+
+
+def build(layers, shape=(28, 28, 1)):
+    """The nn.Sequential of a description, with PyTorch's own initial weights."""
+    return build_layers(layers, shape)[0]
+
+
+def flow(value):
+    """A value as YAML in flow style."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(flow(item) for item in value) + "]"
+    return str(value)
+
+
+def layer_yaml(kind, options, sync, indent):
+    """The lines of one layer; `sync` goes to every batch norm."""
+    if kind == "batchnorm" and sync:
+        options = {"sync": True}
+    if kind != "residual":
+        return [f"{indent}- {kind}: {flow(options)}"]
+    lines = [f"{indent}- residual:"]
+    for part in ("body", "shortcut"):
+        if not options[part]:
+            lines.append(f"{indent}    {part}: []")
+            continue
+        lines.append(f"{indent}    {part}:")
+        for inner, inner_options in options[part]:
+            lines += layer_yaml(inner, inner_options, sync, indent + "      ")
+    return lines
+
+
+def model_yaml(layers, sync=False):
+    """The section `model` of a model.cfg."""
+    lines = ["model:", "  input: [28, 28, 1]", "  layers:"]
+    for kind, options in layers:
+        lines += layer_yaml(kind, options, sync, "    ")
+    return "\n".join(lines) + "\n"

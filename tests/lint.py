@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""Checks what the compiler cannot: who includes whom, where a library may enter, what is banned.
+
+    tests/lint.py                  the rules below, on every source file of the repository
+    tests/lint.py --tests BUILD    every test registered in a build folder has a label and a timeout
+    tests/lint.py --self           the rules themselves: each one finds what it is there to find
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TOPS = ("base", "kernels", "collectives", "models", "runtime", "launch", "tests", "benchmarks")
+LABELS = {"unit", "mpi", "gpu", "slow", "lint", "tidy", "sanitize"}
+MAX_LINES = 500
+
+# A layer, and the layers whose headers it may include beside its own. An arrow only points down.
+MAY_INCLUDE = {
+    "base": set(),
+    "kernels": {"base"},
+    "collectives": {"base", "kernels"},
+    "models": {"base", "kernels"},
+    "runtime/data": {"base", "kernels"},
+    "runtime/report": {"base"},
+    "runtime": {"base", "kernels", "collectives", "models", "runtime/data", "runtime/report"},
+    "launch": {"base", "kernels", "collectives", "models", "runtime", "runtime/data",
+               "runtime/report"},
+}
+
+# A third-party header, and the only files that may include it (tests and benchmarks may, too).
+DOORS = {
+    r"mpi(-ext)?\.h": r"collectives/(mpi_status|transport_mpi|strategy_mpi|world)\.[ch]",
+    r"nccl\.h": r"collectives/(nccl_status\.[ch]|strategy_nccl\.c)",
+    r"(cuda(_runtime)?|cublas\w*|cudnn\w*)\.h": r"kernels/cuda/.*|collectives/strategy_nccl\.c",
+    r"(oneapi/dnnl/)?dnnl.*\.h": r"kernels/cpu/\w+_onednn\.[ch]",
+    r"cblas.*\.h": r"kernels/cpu/matmul_blas\.c",
+    r"hwloc.*\.h": r"base/machine\.c",
+    r"yaml\.h": r"runtime/config_yaml\.[ch]",
+    r"jansson\.h": r"base/json\.[ch]",
+    r"zlib\.h": r"runtime/data/idx\.c",
+    r"(xxhash|xxh3)\.h": r"(base|collectives)/\w+\.[ch]|runtime/(checkpoint|step)\.c",
+    r"cmocka\.h": r"tests/.*",
+}
+
+# Calls that are banned, the files that may use them nevertheless, and what to use instead.
+BANNED = (
+    (r"strcpy|strcat|sprintf|vsprintf|gets|atoi|atol|atof|strtok|rand|srand", r"$^",
+     "unsafe, or depends on hidden state"),
+    (r"malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup",
+     r"base/mem\.c|(tests|benchmarks)/.*", "memory comes from base/mem.h"),
+    (r"printf|vprintf|puts|putchar|perror",
+     r"base/log\.c|runtime/(report/.*|(cli|check|config_print)\.c)|(launch|tests|benchmarks)/.*",
+     "people are told by base/log.h"),
+    (r"exit|abort|quick_exit|raise", r"(launch|tests|benchmarks)/.*",
+     "only a program ends its process"),
+    (r"_exit|_Exit", r"runtime/watchdog\.c|(launch|tests|benchmarks)/.*",
+     "only a program or the watchdog ends the process"),
+    (r"atomic_thread_fence", r"$^", "ThreadSanitizer does not understand fences"),
+)
+
+# Put together here, so that this file does not contain what it looks for.
+UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX")) + r")\b")
+TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def layer(path):
+    """The layer that a file, or the name in an #include, belongs to."""
+    top = path.split("/")[0]
+    inner = "/".join(path.split("/")[:2])
+    return inner if inner in MAY_INCLUDE and path.count("/") > 1 else top
+
+
+def code_of(text):
+    """The text with comments and strings blanked, line for line; and the lines with // comments."""
+    slashes = []
+
+    def blank(match):
+        token = match.group()
+        if token.startswith("//"):
+            slashes.append(text.count("\n", 0, match.start()) + 1)
+        if token[0] in "\"'":
+            return token[0] + token[0]
+        return "\n" * token.count("\n") or " "
+
+    return TOKEN.sub(blank, text), slashes
+
+
+def include_problems(path, text):
+    allowed = MAY_INCLUDE.get(layer(path))
+    for header in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M):
+        if allowed is not None and layer(header) not in allowed | {layer(path)}:
+            yield f"{path}: {layer(path)} may not include {header}"
+    for header in re.findall(r"^\s*#\s*include\s+[<\"]([^>\"]+)[>\"]", text, re.M):
+        for pattern, door in DOORS.items():
+            if re.fullmatch(pattern, header) and not re.fullmatch(door, path):
+                if not path.startswith(("tests/", "benchmarks/")):
+                    yield f"{path}: <{header}> may only be included by {door}"
+
+
+def source_problems(path, text):
+    """What holds for C and CUDA sources."""
+    code, slashes = code_of(text)
+    if text.count("\n") > MAX_LINES:
+        yield f"{path}: {text.count(chr(10))} lines, more than {MAX_LINES}: it holds two nouns"
+    yield from include_problems(path, text)
+    for number in slashes:
+        yield f"{path}:{number}: a // comment; comments are /* */"
+    for number, line in enumerate(code.split("\n"), 1):
+        for names, allowed, why in BANNED:
+            # A letter, dot or arrow before the name makes it another function or a member.
+            found = re.search(rf"(?<![\w.>])({names})\s*\(", line)
+            if found and not re.fullmatch(allowed, path):
+                yield f"{path}:{number}: {found.group(1)}() is banned here: {why}"
+        if re.search(r"\bfprintf\s*\(\s*std(out|err)\b", line) and not re.fullmatch(
+            BANNED[2][1], path
+        ):
+            yield f"{path}:{number}: fprintf() to the terminal: {BANNED[2][2]}"
+        if re.search(r"\btypedef\s+(struct|union)\b", line):
+            yield f"{path}:{number}: structs keep their tag, no typedef"
+    if path.endswith((".h", ".cuh")):
+        yield from header_problems(path, code)
+
+
+def header_problems(path, code):
+    guard = "DP_" + re.sub(r"\W", "_", path).upper()
+    if not re.search(rf"^#ifndef {guard}\n#define {guard}\n", code, re.M):
+        yield f"{path}: the header guard is not {guard}"
+    for match in re.finditer(r"^(?:static inline )?dp_status\s+(dp_\w+)\s*\(", code, re.M):
+        # What words an error for people, or passes it on, always fails: nothing to check.
+        if re.search(r"_(fail|trail|refuse|no_memory)$", match.group(1)):
+            continue
+        number = code.count("\n", 0, match.start()) + 1
+        yield f"{path}:{number}: {match.group(1)}() can fail: it must be DP_CHECKED"
+
+
+def text_problems(path, text):
+    """What holds for every file that people wrote."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line != line.rstrip():
+            yield f"{path}:{number}: white space at the end of the line"
+        if not line.isascii():
+            yield f"{path}:{number}: not ASCII"
+        if UNFINISHED.search(line):
+            yield f"{path}:{number}: unfinished: {line.strip()}"
+    if text and not text.endswith("\n"):
+        yield f"{path}: no newline at the end"
+
+
+def is_source(path):
+    return path.suffix in (".c", ".h", ".cu", ".cuh", ".def")
+
+
+def is_text(path):
+    names = ("CMakeLists.txt", "run", "quickstart")
+    return is_source(path) or path.suffix in (".py", ".sh", ".cmake", ".cfg") or path.name in names
+
+
+def repository_problems():
+    files = [path for top in TOPS for path in sorted((ROOT / top).rglob("*"))]
+    files += [path for path in sorted(ROOT.iterdir())] + [ROOT / ".ci" / "run"]
+    seen = 0
+    for path in files:
+        name = path.relative_to(ROOT).as_posix()
+        if not path.is_file() or not is_text(path) or ".venv/" in name:
+            continue
+        seen += 1
+        text = path.read_text(encoding="utf-8", errors="replace")
+        yield from text_problems(name, text)
+        if is_source(path):
+            yield from source_problems(name, text)
+    if seen < 10:
+        yield f"only {seen} files found under {ROOT}: the check itself is broken"
+
+
+def test_problems(build):
+    # ctest writes a log where it runs: from a folder of its own, that of the build stays.
+    with tempfile.TemporaryDirectory() as folder:
+        here = pathlib.Path(folder)
+        (here / "CTestTestfile.cmake").write_text(f"subdirs([==[{build}]==])\n")
+        shown = subprocess.run(
+            ["ctest", "--show-only=json-v1"], cwd=here, check=True, capture_output=True
+        )
+    tests = json.loads(shown.stdout)["tests"]
+    if not tests:
+        yield f"no test is registered in {build}"
+    for test in tests:
+        values = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
+        if not values.get("TIMEOUT"):
+            yield f"test {test['name']}: no TIMEOUT"
+        if not set(values.get("LABELS", [])) & LABELS:
+            yield f"test {test['name']}: none of the labels {', '.join(sorted(LABELS))}"
+
+
+# For --self: a path, a text, and a part of what must be said about it (None: nothing).
+CASES = (
+    ("models/x.c", '#include "kernels/ops.h"\n#include "models/layer.h"\n', None),
+    ("models/x.c", '#include "collectives/group.h"\n', "models may not include"),
+    ("collectives/x.c", '#include "models/model.h"\n', "collectives may not include"),
+    ("base/x.c", '#include "kernels/ops.h"\n', "base may not include"),
+    ("runtime/data/x.c", '#include "runtime/config.h"\n', "runtime/data may not include"),
+    ("runtime/report/x.c", '#include "kernels/ops.h"\n', "runtime/report may not include"),
+    ("runtime/x.c", '#include "runtime/data/loader.h"\n', None),
+    ("runtime/x.c", '#include "launch/x.h"\n', "runtime may not include"),
+    ("runtime/x.c", "#include <mpi.h>\n", "<mpi.h> may only"),
+    ("collectives/world.c", "#include <mpi.h>\n", None),
+    ("tests/x.c", '#include <mpi.h>\n#include "base/mem.h"\n', None),
+    ("kernels/x.c", "#include <oneapi/dnnl/dnnl.h>\n", "may only"),
+    ("kernels/cpu/conv_onednn.c", "#include <dnnl.h>\n", None),
+    ("base/x.c", "void *p = malloc(3);\n", "malloc() is banned"),
+    ("base/x.c", "void *p = dp_malloc(3); a->free(p); a.free(p); /* free(p) */\n", None),
+    ("base/x.c", 'int a = printf("x");\n', "printf() is banned"),
+    ("base/x.c", 'const char *a = "printf(";\n', None),
+    ("base/x.c", 'int a = snprintf(b, 1, "x");\n', None),
+    ("base/x.c", "int a = sprintf(b);\n", "sprintf() is banned"),
+    ("runtime/x.c", 'int a = fprintf(stderr, "x");\n', "fprintf() to the terminal"),
+    ("runtime/x.c", 'int a = fprintf(file, "x");\n', None),
+    ("runtime/x.c", "void f(void)\n{\n    exit(1);\n}\n", "exit() is banned"),
+    ("runtime/x.c", "void f(void)\n{\n    _exit(1);\n}\n", "_exit() is banned"),
+    ("runtime/watchdog.c", "void f(void)\n{\n    _exit(76);\n}\n", None),
+    ("launch/ddp_x.c", "void f(void)\n{\n    exit(1);\n}\n", None),
+    ("base/x.c", "int a; // b\n", "a // comment"),
+    ("base/x.c", 'const char *a = "http://b";\n', None),
+    ("base/x.c", "typedef struct a b;\n", "no typedef"),
+    ("base/x.c", "int a; \n", "white space"),
+    ("base/x.c", "/* \u00e4 */\n", "not ASCII"),
+    ("base/x.c", "/* " + "TO" + "DO */\n", "unfinished"),
+    ("base/x.c", "int a;", "no newline"),
+    ("base/x.c", "int a;\n" * (MAX_LINES + 1), "two nouns"),
+    ("base/x.h", "#ifndef DP_X_H\n#define DP_X_H\n", "header guard"),
+    ("base/x.h", "#ifndef DP_BASE_X_H\n#define DP_BASE_X_H\ndp_status dp_x(void);\n", "CHECKED"),
+    ("base/x.h", "#ifndef DP_BASE_X_H\n#define DP_BASE_X_H\nDP_CHECKED dp_status dp_x(void);\n",
+     None),
+)
+
+
+def self_problems():
+    for path, text, part in CASES:
+        said = list(text_problems(path, text)) + list(source_problems(path, text))
+        if (part is None and said) or (part and not any(part in line for line in said)):
+            yield f"{path} with {text[:60]!r}: expected {part!r}, found {said}"
+
+
+def main(arguments):
+    if arguments[:1] == ["--tests"] and len(arguments) == 2:
+        found = list(test_problems(arguments[1]))
+    elif arguments == ["--self"]:
+        found = list(self_problems())
+    elif not arguments:
+        found = list(repository_problems())
+    else:
+        print(__doc__, file=sys.stderr)
+        return 64
+    print("\n".join(found) if found else "nothing found")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

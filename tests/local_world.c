@@ -1,0 +1,67 @@
+#include "tests/local_world.h"
+
+#include <pthread.h>
+
+#include "collectives/transport.h"
+#include "kernels/device.h"
+
+enum { RANKS_MAX = 64 };
+
+struct rank_thread {
+    struct dp_local_hub *hub;
+    int rank;
+    rank_body *body;
+    const void *arg;
+    size_t wrong;
+};
+
+static void *rank_main(void *arg)
+{
+    struct rank_thread *t = arg;
+    const struct dp_device *device = NULL;
+    struct dp_stream *stream = NULL;
+    struct dp_group *group = NULL;
+
+    t->wrong = 1;
+    if (dp_device_find("ref", &device) == DP_OK &&
+        device->stream_create(device, 1, &stream) == DP_OK &&
+        dp_local_join(t->hub, t->rank, &group) == DP_OK) {
+        group->stream = stream;
+        t->wrong = t->body(group, t->arg);
+    }
+    if (t->wrong > 0) {
+        dp_local_cancel(t->hub);
+    }
+    dp_group_destroy(group);
+    if (stream != NULL) {
+        device->stream_destroy(stream);
+    }
+    return NULL;
+}
+
+size_t on_local_ranks(int size, rank_body *body, const void *arg)
+{
+    struct rank_thread threads[RANKS_MAX];
+    pthread_t ids[RANKS_MAX];
+    struct dp_local_hub *hub = NULL;
+    size_t wrong = 0;
+    int started = 0;
+
+    if (size > RANKS_MAX || dp_local_hub_create(size, &hub) != DP_OK) {
+        return 1;
+    }
+    for (; started < size; started++) {
+        threads[started] = (struct rank_thread){hub, started, body, arg, 0};
+        if (pthread_create(&ids[started], NULL, rank_main, &threads[started]) != 0) {
+            dp_local_cancel(hub);
+            wrong++;
+            break;
+        }
+    }
+    for (int i = 0; i < started; i++) {
+        (void)pthread_join(ids[i], NULL);
+        wrong += threads[i].wrong;
+    }
+    dp_local_hub_destroy(hub);
+    return wrong;
+}

@@ -1,0 +1,21 @@
+/*
+ * local_world.h - ranks as threads of a test program.
+ *
+ * A rank's thread must not use cmocka's assertions (they jump): it returns what it found, and the
+ * test asserts on the sum.
+ */
+#ifndef DP_TESTS_LOCAL_WORLD_H
+#define DP_TESTS_LOCAL_WORLD_H
+
+#include <stddef.h>
+
+#include "collectives/group.h"
+
+/* What a rank does. Returns the number of things that were wrong. */
+typedef size_t rank_body(struct dp_group *group, const void *arg);
+
+/* Runs `body` on `size` ranks, each with a stream of device ref on its group, and returns the sum
+ * of what they returned. A rank that returns more than 0 cancels the others' waits. */
+size_t on_local_ranks(int size, rank_body *body, const void *arg);
+
+#endif

@@ -1,0 +1,126 @@
+/* test_mem.c - every block is zeroed, aligned and counted, and can be made to fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+
+static void arenas_are_zeroed_and_aligned_and_counted_by_purpose(void **state)
+{
+    static const size_t sizes[] = {0, 1, 63, 64, 65, 100000};
+    const size_t live = dp_mem_live(), bytes = dp_mem_bytes(DP_MEM_WEIGHTS);
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        unsigned char *arena = dp_mem_arena(DP_MEM_WEIGHTS, sizes[i]);
+        assert_non_null(arena);
+        assert_int_equal((uintptr_t)arena % DP_MEM_ALIGN, 0);
+        for (size_t k = 0; k < sizes[i]; k++) {
+            assert_int_equal(arena[k], 0);
+        }
+        memset(arena, 0xff, sizes[i]); /* so that a reused block would show */
+        assert_int_equal(dp_mem_bytes(DP_MEM_WEIGHTS), bytes + sizes[i]);
+        assert_int_equal(dp_mem_live(), live + 1);
+        dp_free(arena);
+    }
+    assert_int_equal(dp_mem_bytes(DP_MEM_WEIGHTS), bytes);
+    assert_int_equal(dp_mem_live(), live);
+}
+
+static void purposes_do_not_mix(void **state)
+{
+    void *data = dp_mem_arena(DP_MEM_DATA, 1000);
+    const size_t comm = dp_mem_bytes(DP_MEM_COMM);
+    (void)state;
+
+    assert_non_null(data);
+    assert_true(dp_mem_bytes(DP_MEM_DATA) >= 1000);
+    assert_int_equal(dp_mem_bytes(DP_MEM_COMM), comm);
+    dp_mem_count(DP_MEM_COMM, 500);
+    assert_int_equal(dp_mem_bytes(DP_MEM_COMM), comm + 500);
+    dp_mem_count(DP_MEM_COMM, -500);
+    assert_int_equal(dp_mem_bytes(DP_MEM_COMM), comm);
+    dp_free(data);
+}
+
+static void a_product_that_overflows_is_no_memory(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    assert_null(dp_zalloc(SIZE_MAX / 2, 3));
+    assert_null(dp_zalloc(3, SIZE_MAX / 2));
+    assert_null(dp_zalloc(1, SIZE_MAX));
+    assert_null(dp_mem_arena(DP_MEM_OTHER, SIZE_MAX - 1));
+    assert_int_equal(dp_mem_live(), live);
+}
+
+static void no_elements_are_a_valid_block(void **state)
+{
+    void *none = dp_zalloc(0, 8);
+    (void)state;
+
+    assert_non_null(none);
+    dp_free(none);
+    dp_free(NULL);
+}
+
+static void a_copied_text_is_equal_and_separate(void **state)
+{
+    char text[] = "lockstep";
+    char *copy = dp_strdup(text);
+    (void)state;
+
+    assert_non_null(copy);
+    text[0] = 'L';
+    assert_string_equal(copy, "lockstep");
+    dp_free(copy);
+}
+
+static void the_allocation_that_is_asked_to_fail_fails_alone(void **state)
+{
+    void *first, *third;
+    (void)state;
+
+    dp_mem_fail_nth(2);
+    first = dp_zalloc(1, 8);
+    assert_non_null(first);
+    assert_null(dp_strdup("second"));
+    third = dp_mem_arena(DP_MEM_DATA, 8);
+    assert_non_null(third);
+    dp_mem_fail_nth(0);
+    dp_free(first);
+    dp_free(third);
+}
+
+static void every_purpose_has_a_text_of_its_own(void **state)
+{
+    (void)state;
+
+    for (int i = 0; i < DP_MEM_PURPOSE_COUNT; i++) {
+        assert_string_not_equal(dp_purpose_text((enum dp_purpose)i), "unknown");
+        for (int k = 0; k < i; k++) {
+            assert_string_not_equal(dp_purpose_text((enum dp_purpose)i),
+                                    dp_purpose_text((enum dp_purpose)k));
+        }
+    }
+    assert_string_equal(dp_purpose_text(DP_MEM_PURPOSE_COUNT), "unknown");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arenas_are_zeroed_and_aligned_and_counted_by_purpose),
+        cmocka_unit_test(purposes_do_not_mix),
+        cmocka_unit_test(a_product_that_overflows_is_no_memory),
+        cmocka_unit_test(no_elements_are_a_valid_block),
+        cmocka_unit_test(a_copied_text_is_equal_and_separate),
+        cmocka_unit_test(the_allocation_that_is_asked_to_fail_fails_alone),
+        cmocka_unit_test(every_purpose_has_a_text_of_its_own),
+    };
+    return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
+}

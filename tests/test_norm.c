@@ -1,0 +1,357 @@
+/*
+ * test_norm.c - batch normalisation of `cpu` against `ref`, the gradients of `ref` against
+ * differences of its forward, and the parts of synchronised norm against the whole.
+ *
+ * Tolerances: an output is (x - mean) scale + beta in float32 with numbers of size 4, so it errs by
+ * a few times 2.4e-7. A gradient sum over n rows errs by roundings within blocks of a few hundred
+ * rows: 1e-7 n is 1.7 roundings of each term, all in one direction. The mask of the rectifier may
+ * differ from the reference's where the output is a rounding away from 0; inputs are drawn so that
+ * the gradient there is small compared with what is allowed, or the case is without rectifier.
+ */
+#include "tests/arrays.h"
+
+struct size {
+    size_t count, channels;
+};
+
+static const struct size sizes[] = {{1, 1},    {2, 1},    {3, 3},    {17, 16},   {64, 15},
+                                    {65, 64},  {33, 65},  {10, 129}, {40, 256},  {7, 257},
+                                    {20, 700}, {5, 2048}, {1000, 3}, {4400, 16}, {70000, 1}};
+
+/* Everything an operation may need, for one size. */
+struct data {
+    struct dp_norm norm;
+    size_t total; /* count * channels */
+    float *x, *dy, *gamma, *beta, *mean, *var;
+};
+
+static struct data data_create(struct size size, enum dp_activation act, float center)
+{
+    const size_t total = size.count * size.channels, c = size.channels;
+    struct data d = {{size.count, c, 1e-5f, act},    total,
+                     uniform(total, 1, -1.7f, 1.7f), uniform(total, 2, -1, 1),
+                     uniform(c, 3, 0.5f, 1.5f),      uniform(c, 4, -0.5f, 0.5f),
+                     uniform(c, 5, -0.2f, 0.2f),     uniform(c, 6, 0.5f, 1.5f)};
+
+    for (size_t i = 0; i < total; i++) {
+        d.x[i] += center;
+    }
+    return d;
+}
+
+static void data_destroy(struct data *d)
+{
+    dp_free(d->x);
+    dp_free(d->dy);
+    dp_free(d->gamma);
+    dp_free(d->beta);
+    dp_free(d->mean);
+    dp_free(d->var);
+}
+
+static void check_forward(const struct streams *streams, struct size size, enum dp_activation act)
+{
+    struct data d = data_create(size, act, 0.5f);
+    float *y0 = held(d.total, 7, 0), *apply0 = held(d.total, 7, 0);
+    float *mean0 = held(size.channels, 8, 0), *var0 = held(size.channels, 9, 0);
+
+    OK(streams->ref->ops->norm_forward(streams->ref, y0, mean0, var0, d.x, d.gamma, d.beta,
+                                       &d.norm));
+    OK(streams->ref->ops->norm_apply(streams->ref, apply0, d.x, d.mean, d.var, d.gamma, d.beta,
+                                     &d.norm));
+    for (int i = 0; i < 2; i++) {
+        struct dp_stream *s = streams->cpu[i];
+        float *y = held(d.total, 7, 0), *mean = held(size.channels, 8, 0);
+        float *var = held(size.channels, 9, 0);
+        OK(s->ops->norm_forward(s, y, mean, var, d.x, d.gamma, d.beta, &d.norm));
+        assert_near(mean, mean0, size.channels, 2e-7, 1e-7);
+        assert_near(var, var0, size.channels, 1e-7, 1e-6);
+        /* With two rows 1 / sqrt(var) multiplies roundings of x by up to 300 (eps bounds it). */
+        assert_near(y, y0, d.total, size.count < 5 ? 1e-4 : 4e-6, 1e-6);
+        OK(s->ops->norm_apply(s, y, d.x, d.mean, d.var, d.gamma, d.beta, &d.norm));
+        assert_near(y, apply0, d.total, 1e-6, 0);
+        dp_free(y);
+        dp_free(mean);
+        dp_free(var);
+    }
+    dp_free(y0);
+    dp_free(apply0);
+    dp_free(mean0);
+    dp_free(var0);
+    data_destroy(&d);
+}
+
+static void forward_equals_the_reference(void **state)
+{
+    for (size_t i = 0; i < DP_COUNT(sizes); i++) {
+        check_forward(*state, sizes[i], DP_ACT_NONE);
+        check_forward(*state, sizes[i], DP_ACT_RELU);
+    }
+}
+
+/* 1000 +- 1: a sum of squares in one pass would lose the variance altogether (1e6 in float32 is
+ * good to 0.06); a pass that knows the mean does not. x itself is rounded to 3e-5. */
+static void statistics_survive_a_large_mean(void **state)
+{
+    static const struct size big[] = {{70000, 1}, {4400, 16}, {500, 300}};
+    const struct streams *streams = *state;
+
+    for (size_t i = 0; i < DP_COUNT(big); i++) {
+        struct data d = data_create(big[i], DP_ACT_NONE, 1000);
+        float *y = zeros(d.total), *mean0 = zeros(big[i].channels), *var0 = zeros(big[i].channels);
+        OK(streams->ref->ops->norm_forward(streams->ref, y, mean0, var0, d.x, d.gamma, d.beta,
+                                           &d.norm));
+        for (int k = 0; k < 2; k++) {
+            struct dp_stream *s = streams->cpu[k];
+            OK(s->ops->norm_forward(s, y, d.mean, d.var, d.x, d.gamma, d.beta, &d.norm));
+            assert_near(d.mean, mean0, big[i].channels, 0, 1.2e-7); /* one rounding */
+            assert_near(d.var, var0, big[i].channels, 0, 1e-6);
+        }
+        dp_free(y);
+        dp_free(mean0);
+        dp_free(var0);
+        data_destroy(&d);
+    }
+}
+
+/* The mean of what was seen so far is a bad guess when the data drift or jump. */
+static void statistics_survive_drift_and_outliers(void **state)
+{
+    const struct streams *streams = *state;
+    const size_t count = 70000;
+
+    for (int kind = 0; kind < 3; kind++) {
+        struct data d = data_create((struct size){count, 1}, DP_ACT_NONE, 0);
+        float *y = zeros(count), mean0, var0;
+        for (size_t i = 0; i < count; i++) {
+            d.x[i] += kind == 0 ? (float)i / 100.0f : 0.0f;                    /* sorted */
+            d.x[i] += kind == 1 && i < 10 ? 1e4f : 0.0f;                       /* outliers first */
+            d.x[i] = kind == 2 ? (i < count / 2 ? 1000.0f : 1001.0f) : d.x[i]; /* two levels */
+        }
+        OK(streams->ref->ops->norm_forward(streams->ref, y, &mean0, &var0, d.x, d.gamma, d.beta,
+                                           &d.norm));
+        for (int k = 0; k < 2; k++) {
+            struct dp_stream *s = streams->cpu[k];
+            OK(s->ops->norm_forward(s, y, d.mean, d.var, d.x, d.gamma, d.beta, &d.norm));
+            assert_near(d.mean, &mean0, 1, 0, 1e-6);
+            assert_near(d.var, &var0, 1, 0, 2e-6);
+        }
+        dp_free(y);
+        data_destroy(&d);
+    }
+}
+
+static void check_backward(const struct streams *streams, struct size size, enum dp_activation act,
+                           float keep)
+{
+    const size_t c = size.channels;
+    const double sums = 1e-7 * (double)size.count + 1e-6;
+    struct data d = data_create(size, act, 0);
+    float *dx0 = held(d.total, 7, 0), *dgamma0 = held(c, 8, keep), *dbeta0 = held(c, 9, keep);
+
+    OK(streams->ref->ops->norm_backward(streams->ref, dx0, dgamma0, dbeta0, d.dy, d.x, d.mean,
+                                        d.var, d.gamma, d.beta, &d.norm, keep));
+    for (int i = 0; i < 2; i++) {
+        struct dp_stream *s = streams->cpu[i];
+        float *dx = held(d.total, 7, 0), *dgamma = held(c, 8, keep), *dbeta = held(c, 9, keep);
+        float *in_place = copy_of(d.dy, d.total);
+        OK(s->ops->norm_backward(s, dx, dgamma, dbeta, d.dy, d.x, d.mean, d.var, d.gamma, d.beta,
+                                 &d.norm, keep));
+        assert_near(dgamma, dgamma0, c, 3 * sums, 1e-6);
+        assert_near(dbeta, dbeta0, c, sums, 1e-6);
+        assert_near(dx, dx0, d.total, 4e-6, 1e-6);
+        OK(s->ops->norm_backward(s, in_place, dgamma, dbeta, in_place, d.x, d.mean, d.var, d.gamma,
+                                 d.beta, &d.norm, 0));
+        assert_same_bits(in_place, dx, d.total); /* dx may be dy */
+        dp_free(dx);
+        dp_free(dgamma);
+        dp_free(dbeta);
+        dp_free(in_place);
+    }
+    dp_free(dx0);
+    dp_free(dgamma0);
+    dp_free(dbeta0);
+    data_destroy(&d);
+}
+
+static void backward_equals_the_reference(void **state)
+{
+    for (size_t i = 0; i < DP_COUNT(sizes); i++) {
+        check_backward(*state, sizes[i], DP_ACT_NONE, 0);
+        check_backward(*state, sizes[i], DP_ACT_NONE, 1);
+        check_backward(*state, sizes[i], DP_ACT_RELU, 0);
+        check_backward(*state, sizes[i], DP_ACT_RELU, 1);
+    }
+}
+
+/* An output of exactly 0 or the smallest step above it: backward must see what forward wrote. */
+static void the_mask_is_what_forward_wrote(void **state)
+{
+    enum { COUNT = 40000 };
+    const struct streams *streams = *state;
+    struct data d = data_create((struct size){COUNT, 1}, DP_ACT_RELU, 0);
+    float *y = zeros(COUNT), *sums = zeros(2);
+    double expected = 0;
+
+    /* Inputs that crowd around the zero of (x - mean) scale + beta. */
+    for (size_t i = 0; i < COUNT; i++) {
+        const double zero = (double)d.mean[0] - (double)d.beta[0] / (double)d.gamma[0] *
+                                                    sqrt((double)d.var[0] + (double)d.norm.eps);
+        d.x[i] = (float)(zero + ((double)i - COUNT / 2.0) * 1e-11);
+    }
+    for (int k = 0; k < 2; k++) {
+        struct dp_stream *s = streams->cpu[k];
+        size_t open = 0;
+        OK(s->ops->norm_apply(s, y, d.x, d.mean, d.var, d.gamma, d.beta, &d.norm));
+        expected = 0;
+        for (size_t i = 0; i < COUNT; i++) {
+            d.dy[i] = (float)(i % 8); /* small integers: their sum is exact */
+            expected += y[i] > 0 ? (double)d.dy[i] : 0;
+            open += y[i] > 0;
+        }
+        assert_in_range(open, 1, COUNT - 1);
+        OK(s->ops->norm_backward_sums(s, sums, d.dy, d.x, d.mean, d.var, d.gamma, d.beta, &d.norm));
+        assert_true((double)sums[0] == expected);
+    }
+    dp_free(y);
+    dp_free(sums);
+    data_destroy(&d);
+}
+
+static void without_rows_sums_are_zero_or_kept(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *all[] = {streams->ref, streams->cpu[0], streams->cpu[1]};
+
+    for (size_t k = 0; k < DP_COUNT(all); k++) {
+        struct dp_stream *s = all[k];
+        struct data d = data_create((struct size){0, 3}, DP_ACT_RELU, 0);
+        float dgamma[3] = {NAN, NAN, NAN}, dbeta[3] = {NAN, NAN, NAN}, kept[3] = {1, 2, 3};
+        float sums[6];
+        OK(s->ops->norm_forward(s, d.x, d.mean, d.var, d.x, d.gamma, d.beta, &d.norm));
+        OK(s->ops->norm_backward(s, d.x, dgamma, dbeta, d.dy, d.x, d.mean, d.var, d.gamma, d.beta,
+                                 &d.norm, 0));
+        OK(s->ops->norm_backward(s, d.x, kept, kept, d.dy, d.x, d.mean, d.var, d.gamma, d.beta,
+                                 &d.norm, 1));
+        OK(s->ops->norm_sums(s, sums, d.x, NULL, &d.norm));
+        OK(s->ops->norm_sums(s, sums + 3, d.x, d.mean, &d.norm));
+        for (int c = 0; c < 3; c++) {
+            assert_true(d.mean[c] == 0 && d.var[c] == 0 && dgamma[c] == 0 && dbeta[c] == 0);
+            assert_true(kept[c] == (float)(c + 1) && sums[c] == 0 && sums[3 + c] == 0);
+        }
+        data_destroy(&d);
+    }
+}
+
+/* Synchronised norm with one rank is norm: sums, then mean and variance, then the rest. */
+static void check_parts(struct dp_stream *s, struct size size, enum dp_activation act)
+{
+    const size_t c = size.channels;
+    const double count = (double)size.count;
+    struct data d = data_create(size, act, 0);
+    float *y = zeros(d.total), *dx = zeros(d.total), *dx2 = zeros(d.total), *sums = zeros(2 * c);
+    float *mean = zeros(c), *var = zeros(c), *dgamma = zeros(c), *dbeta = zeros(c);
+
+    OK(s->ops->norm_forward(s, y, d.mean, d.var, d.x, d.gamma, d.beta, &d.norm));
+    OK(s->ops->norm_sums(s, mean, d.x, NULL, &d.norm));
+    for (size_t i = 0; i < c; i++) {
+        mean[i] = (float)((double)mean[i] / count);
+    }
+    OK(s->ops->norm_sums(s, var, d.x, mean, &d.norm));
+    for (size_t i = 0; i < c; i++) {
+        var[i] = (float)((double)var[i] / count);
+    }
+    assert_near(mean, d.mean, c, 2e-7, 0);
+    assert_near(var, d.var, c, 1e-7, 1e-6);
+    OK(s->ops->norm_backward(s, dx, dgamma, dbeta, d.dy, d.x, d.mean, d.var, d.gamma, d.beta,
+                             &d.norm, 0));
+    OK(s->ops->norm_backward_sums(s, sums, d.dy, d.x, d.mean, d.var, d.gamma, d.beta, &d.norm));
+    assert_same_bits(sums, dbeta, c);
+    assert_same_bits(sums + c, dgamma, c);
+    OK(s->ops->norm_backward_apply(s, dx2, d.dy, d.x, d.mean, d.var, d.gamma, d.beta, sums, count,
+                                   &d.norm));
+    assert_near(dx2, dx, d.total, 1e-6, 1e-6); /* sums are rounded to float32 in between */
+    dp_free(y);
+    dp_free(dx);
+    dp_free(dx2);
+    dp_free(sums);
+    dp_free(mean);
+    dp_free(var);
+    dp_free(dgamma);
+    dp_free(dbeta);
+    data_destroy(&d);
+}
+
+static void the_parts_of_synchronised_norm_make_the_whole(void **state)
+{
+    static const struct size some[] = {{17, 16}, {65, 64}, {20, 700}, {4400, 16}};
+    const struct streams *streams = *state;
+
+    for (size_t i = 0; i < DP_COUNT(some); i++) {
+        check_parts(streams->ref, some[i], DP_ACT_RELU);
+        check_parts(streams->cpu[0], some[i], DP_ACT_NONE);
+        check_parts(streams->cpu[0], some[i], DP_ACT_RELU);
+        check_parts(streams->cpu[1], some[i], DP_ACT_RELU);
+    }
+}
+
+/* sum(dy * y) of the reference; statistics are taken anew. */
+static double forward_sum(struct dp_stream *s, const struct data *d)
+{
+    float *y = zeros(d->total);
+    double sum = 0;
+
+    OK(s->ops->norm_forward(s, y, d->mean, d->var, d->x, d->gamma, d->beta, &d->norm));
+    for (size_t i = 0; i < d->total; i++) {
+        sum += (double)d->dy[i] * (double)y[i];
+    }
+    dp_free(y);
+    return sum;
+}
+
+/* Differences over 2h = 1/32 err by h^2 / 6 of third derivatives (below 10 for 12 rows with a
+ * deviation near 1: 4e-4) and by roundings of 24 outputs (24 * 1e-7 / h = 1.5e-4). */
+static void gradients_are_the_slopes_of_forward(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *s = streams->ref;
+    struct data d = data_create((struct size){12, 2}, DP_ACT_NONE, 0.5f);
+    float *dx = zeros(24), dgamma[2], dbeta[2];
+    float *const inputs[3] = {d.x, d.gamma, d.beta}, *const slopes[3] = {dx, dgamma, dbeta};
+    static const size_t counts[3] = {24, 2, 2};
+    const float h = 1.0f / 64;
+
+    (void)forward_sum(s, &d); /* fills mean and var */
+    OK(s->ops->norm_backward(s, dx, dgamma, dbeta, d.dy, d.x, d.mean, d.var, d.gamma, d.beta,
+                             &d.norm, 0));
+    for (int k = 0; k < 3; k++) {
+        for (size_t i = 0; i < counts[k]; i++) {
+            const float old = inputs[k][i];
+            double above, below;
+            inputs[k][i] = old + h;
+            above = forward_sum(s, &d);
+            inputs[k][i] = old - h;
+            below = forward_sum(s, &d);
+            inputs[k][i] = old;
+            assert_true(fabs((above - below) / (2 * (double)h) - (double)slopes[k][i]) < 6e-4);
+        }
+    }
+    dp_free(dx);
+    data_destroy(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_equals_the_reference),
+        cmocka_unit_test(statistics_survive_a_large_mean),
+        cmocka_unit_test(statistics_survive_drift_and_outliers),
+        cmocka_unit_test(backward_equals_the_reference),
+        cmocka_unit_test(the_mask_is_what_forward_wrote),
+        cmocka_unit_test(without_rows_sums_are_zero_or_kept),
+        cmocka_unit_test(the_parts_of_synchronised_norm_make_the_whole),
+        cmocka_unit_test(gradients_are_the_slopes_of_forward),
+    };
+
+    return cmocka_run_group_tests(tests, streams_open, streams_close);
+}

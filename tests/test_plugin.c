@@ -1,0 +1,226 @@
+/* test_plugin.c - finding plug-ins by name, their options, and additions at run time. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/plugin.h"
+
+struct ring_state {
+    int segments;
+    bool eager;
+    const char *outer;
+    int untouched;
+};
+
+static const struct dp_option ring_options[] = {
+    DP_INT(struct ring_state, segments, "2", 1, 64, "pieces of a slice"),
+    DP_SWITCH(struct ring_state, eager, "false", "send at once"),
+    DP_STRING(struct ring_state, outer, "tree", "what goes between nodes"),
+    {0},
+};
+
+static const struct dp_plugin ring = {"ring", "in a circle", ring_options,
+                                      sizeof(struct ring_state)};
+static const struct dp_plugin direct = {"direct", "each from all", NULL, 0};
+static const struct dp_plugin *const rows[] = {&ring, &direct};
+
+static struct dp_plugin_family family_of_two(void)
+{
+    const struct dp_plugin_family family = {.noun = "strategy", .rows = rows, .count = 2};
+
+    return family;
+}
+
+static void plugins_are_found_by_their_whole_name(void **state)
+{
+    const struct dp_plugin_family family = family_of_two();
+    (void)state;
+
+    assert_ptr_equal(dp_plugin_find(&family, "ring", 4), &ring);
+    assert_ptr_equal(dp_plugin_find(&family, "ring:segments=4", 4), &ring);
+    assert_ptr_equal(dp_plugin_find(&family, "direct", 6), &direct);
+    assert_null(dp_plugin_find(&family, "rin", 3));
+    assert_null(dp_plugin_find(&family, "rings", 5));
+    assert_null(dp_plugin_find(&family, "", 0));
+}
+
+static void a_family_is_walked_until_null(void **state)
+{
+    const struct dp_plugin_family family = family_of_two();
+    (void)state;
+
+    assert_ptr_equal(dp_plugin_at(&family, 0), &ring);
+    assert_ptr_equal(dp_plugin_at(&family, 1), &direct);
+    assert_null(dp_plugin_at(&family, 2));
+    assert_null(dp_plugin_at(&family, -1));
+}
+
+static void a_misspelled_name_is_recognised(void **state)
+{
+    const struct dp_plugin_family family = family_of_two();
+    (void)state;
+
+    assert_string_equal(dp_plugin_nearest(&family, "rnig"), "ring");
+    assert_string_equal(dp_plugin_nearest(&family, "dirct"), "direct");
+    assert_null(dp_plugin_nearest(&family, "hierarchical"));
+}
+
+static void a_plain_name_gives_a_state_with_the_defaults(void **state)
+{
+    const struct dp_plugin_family family = family_of_two();
+    const struct dp_plugin *plugin = NULL;
+    struct ring_state *ring_state = NULL;
+    void *opened = NULL;
+    char problem[256];
+    (void)state;
+
+    assert_int_equal(dp_plugin_create(&family, "ring", &plugin, &opened, problem, sizeof(problem)),
+                     DP_OK);
+    assert_ptr_equal(plugin, &ring);
+    ring_state = opened;
+    assert_int_equal(ring_state->segments, 2);
+    assert_false(ring_state->eager);
+    assert_string_equal(ring_state->outer, "tree");
+    assert_int_equal(ring_state->untouched, 0);
+    dp_free(opened);
+}
+
+static void options_follow_the_name(void **state)
+{
+    const struct dp_plugin_family family = family_of_two();
+    const struct dp_plugin *plugin = NULL;
+    struct ring_state *ring_state = NULL;
+    char text[] = "ring:segments=8,outer=shm,eager=on";
+    void *opened = NULL;
+    char problem[256];
+    (void)state;
+
+    assert_int_equal(dp_plugin_create(&family, text, &plugin, &opened, problem, sizeof(problem)),
+                     DP_OK);
+    memset(text, '?', sizeof(text) - 1); /* the state must not point into the caller's text */
+    ring_state = opened;
+    assert_int_equal(ring_state->segments, 8);
+    assert_true(ring_state->eager);
+    assert_string_equal(ring_state->outer, "shm");
+    dp_free(opened);
+    assert_int_equal(
+        dp_plugin_create(&family, "direct:", &plugin, &opened, problem, sizeof(problem)), DP_OK);
+    assert_ptr_equal(plugin, &direct);
+    dp_free(opened);
+}
+
+static void what_is_wrong_is_said_in_one_line(void **state)
+{
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"rnig", "unknown strategy 'rnig' (did you mean 'ring'?)"},
+        {"nothing-like-it", "unknown strategy 'nothing-like-it'; known are: ring, direct"},
+        {"", "unknown strategy ''"},
+        {"ring:segments", "expected key=value, found 'segments'"},
+        {"ring:pieces=3", "unknown option 'pieces'"},
+        {"ring:segments=0", "ring: segments: "},
+        {"ring:segments=65", "ring: segments: "},
+        {"ring:segments=many", "'many'"},
+        {"direct:segments=4", "unknown option 'segments'"},
+    };
+    const struct dp_plugin_family family = family_of_two();
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct dp_plugin *plugin = NULL;
+        void *opened = NULL;
+        char problem[256] = "";
+        assert_int_equal(
+            dp_plugin_create(&family, cases[i].text, &plugin, &opened, problem, sizeof(problem)),
+            DP_ERR_CONFIG);
+        assert_non_null(strstr(problem, cases[i].part));
+        assert_null(strchr(problem, '\n'));
+        assert_null(opened);
+        assert_null(plugin);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+static void an_added_plugin_is_found_like_the_others(void **state)
+{
+    static const struct dp_plugin mine = {"mine", "of the embedding program", NULL, 16};
+    struct dp_plugin_family family = family_of_two();
+    (void)state;
+
+    assert_int_equal(dp_plugin_add(&family, &mine), DP_OK);
+    assert_ptr_equal(dp_plugin_find(&family, "mine", 4), &mine);
+    assert_ptr_equal(dp_plugin_at(&family, 2), &mine);
+    assert_null(dp_plugin_at(&family, 3));
+    dp_log_mute(1);
+    assert_int_equal(dp_plugin_add(&family, &mine), DP_ERR_ARG);
+    assert_int_equal(dp_plugin_add(&family, &ring), DP_ERR_ARG);
+    dp_log_mute(0);
+    assert_int_equal(family.added_count, 1);
+}
+
+static void a_full_table_refuses_more(void **state)
+{
+    static char names[DP_PLUGIN_ADDED_MAX + 1][16];
+    static struct dp_plugin added[DP_PLUGIN_ADDED_MAX + 1];
+    struct dp_plugin_family family = family_of_two();
+    (void)state;
+
+    for (int i = 0; i <= DP_PLUGIN_ADDED_MAX; i++) {
+        (void)snprintf(names[i], sizeof(names[i]), "x%d", i);
+        added[i].name = names[i];
+        dp_log_mute(i == DP_PLUGIN_ADDED_MAX);
+        assert_int_equal(dp_plugin_add(&family, &added[i]),
+                         i == DP_PLUGIN_ADDED_MAX ? DP_ERR_ARG : DP_OK);
+    }
+    dp_log_mute(0);
+    assert_int_equal(family.added_count, DP_PLUGIN_ADDED_MAX);
+}
+
+static void survives_every_failed_allocation(void **state)
+{
+    const struct dp_plugin_family family = family_of_two();
+    const size_t live = dp_mem_live();
+    dp_status status = DP_ERR_NOMEM;
+    int nth = 0;
+    (void)state;
+
+    while (status != DP_OK) {
+        const struct dp_plugin *plugin = NULL;
+        void *opened = NULL;
+        char problem[256];
+        dp_mem_fail_nth(++nth);
+        status =
+            dp_plugin_create(&family, "ring:outer=shm", &plugin, &opened, problem, sizeof(problem));
+        assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+        assert_true((opened != NULL) == (status == DP_OK));
+        dp_free(opened);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_mem_fail_nth(0);
+    assert_true(nth > 1); /* at least one failed */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plugins_are_found_by_their_whole_name),
+        cmocka_unit_test(a_family_is_walked_until_null),
+        cmocka_unit_test(a_misspelled_name_is_recognised),
+        cmocka_unit_test(a_plain_name_gives_a_state_with_the_defaults),
+        cmocka_unit_test(options_follow_the_name),
+        cmocka_unit_test(what_is_wrong_is_said_in_one_line),
+        cmocka_unit_test(an_added_plugin_is_found_like_the_others),
+        cmocka_unit_test(a_full_table_refuses_more),
+        cmocka_unit_test(survives_every_failed_allocation),
+    };
+    return cmocka_run_group_tests_name("plugin", tests, NULL, NULL);
+}

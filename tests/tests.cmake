@@ -1,0 +1,73 @@
+# Labels: unit (no MPI, no GPU, seconds), mpi (mpirun), slow (trains to an accuracy), lint (every
+# commit), tidy and sanitize (every push). A test that cannot run here prints "skipped: why" and
+# exits with 77. Every test has a timeout: a hang is a failure, not a wait.
+
+# Every tests/test_<noun>.c is a program of cmocka tests: no MPI, no GPU, seconds.
+file(GLOB dp_test_sources CONFIGURE_DEPENDS tests/test_*.c)
+file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/local_world.c tests/checks.c)
+add_library(dp_test_helpers STATIC ${dp_test_helpers})
+target_link_libraries(dp_test_helpers PUBLIC dp_runtime dp_ext_cmocka)
+target_compile_definitions(dp_test_helpers PUBLIC DP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+foreach(source ${dp_test_sources})
+  get_filename_component(program ${source} NAME_WE)
+  string(REPLACE "test_" "" noun ${program})
+  add_executable(${program} ${source})
+  target_link_libraries(${program} PRIVATE dp_test_helpers)
+  add_test(NAME ${noun} COMMAND ${program})
+  set_tests_properties(${noun} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
+endforeach()
+
+# Every tests/fuzz_<noun>.c is fed by libFuzzer for a while, in the build of preset fuzz.
+if(DP_SANITIZE MATCHES "fuzzer")
+  file(GLOB dp_fuzz_sources CONFIGURE_DEPENDS tests/fuzz_*.c)
+  add_custom_target(fuzzers)
+  foreach(source ${dp_fuzz_sources})
+    get_filename_component(program ${source} NAME_WE)
+    add_executable(${program} EXCLUDE_FROM_ALL ${source})
+    target_link_libraries(${program} PRIVATE dp_runtime -fsanitize=fuzzer)
+    add_dependencies(fuzzers ${program})
+    add_test(NAME ${program} COMMAND ${program} -seed=1 -max_total_time=20 -max_len=65536
+             -use_value_profile=1 -timeout=10)
+    set_tests_properties(${program} PROPERTIES LABELS sanitize TIMEOUT 120)
+  endforeach()
+endif()
+
+# dp_mpi_test(name ranks command ...): a program under mpirun, with the settings of launch/env.sh.
+# MPI's own leaks are not ours; all logic is also tested with ranks as threads, leaks checked. When
+# a rank fails, mpirun waits twice the kill timeout, even if no process is left: so a short one.
+function(dp_mpi_test name ranks)
+  add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/launch/mpirun -np ${ranks} ${ARGN}
+           WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS mpi PROCESSORS ${ranks} TIMEOUT 120
+    SKIP_RETURN_CODE 77
+    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_odls_base_sigkill_timeout=1")
+endfunction()
+
+# dp_check(name label timeout command ...): a check of the sources, or of another build.
+function(dp_check name label timeout)
+  add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
+endfunction()
+
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(Python3_FOUND)
+  dp_check(lint lint 60 ${Python3_EXECUTABLE} tests/lint.py)
+  dp_check(lint_rules lint 60 ${Python3_EXECUTABLE} tests/lint.py --self)
+  dp_check(lint_tests lint 60 ${Python3_EXECUTABLE} tests/lint.py --tests ${PROJECT_BINARY_DIR})
+  dp_check(format lint 60 ${Python3_EXECUTABLE} tests/analyse.py format)
+else()
+  message(STATUS "no Python 3: the tests of labels lint and tidy are left out")
+endif()
+
+# Only the plain build analyses sources and looks after the sanitized ones.
+if(NOT DP_SANITIZE)
+  if(Python3_FOUND)
+    dp_check(tidy tidy 1800 ${Python3_EXECUTABLE} tests/analyse.py tidy ${PROJECT_BINARY_DIR})
+    dp_check(cppcheck tidy 600 ${Python3_EXECUTABLE} tests/analyse.py cppcheck)
+    set_tests_properties(tidy cppcheck PROPERTIES PROCESSORS 2)
+  endif()
+  dp_check(asan sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize asan)
+  dp_check(tsan sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize tsan)
+  dp_check(fuzz sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize fuzz)
+  set_tests_properties(asan tsan fuzz PROPERTIES PROCESSORS 2 RESOURCE_LOCK sanitize)
+endif()

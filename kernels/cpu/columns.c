@@ -67,7 +67,7 @@ static void add_block(const struct summing *t, size_t begin, size_t rows, double
 {
     const struct dp_tile *tile = t->tile;
     const size_t first = begin / tile->fold * tile->stride + tile->begin;
-    float wide[2][DP_TILE];
+    _Alignas(DP_MEM_ALIGN) float wide[2][DP_TILE];
     float *const both[2] = {wide[0], wide[1]};
     size_t rest;
     const size_t folded = dp_tile_folded(tile, rows, &rest);
@@ -167,7 +167,10 @@ DP_HOT static void add_moments(const float *restrict x, const float *restrict ne
 /* m = m and the block of `rows` rows at x together. */
 static void merge_block(const struct dp_tile *tile, struct moments *m, const float *x, size_t rows)
 {
-    float near[DP_TILE], near_wide[DP_TILE] = {0}, sum[DP_TILE] = {0}, square[DP_TILE] = {0};
+    _Alignas(DP_MEM_ALIGN) float near_wide[DP_TILE] = {0};
+    _Alignas(DP_MEM_ALIGN) float sum[DP_TILE] = {0};
+    _Alignas(DP_MEM_ALIGN) float square[DP_TILE] = {0};
+    float near[DP_TILE];
     double sums[DP_TILE] = {0}, squares[DP_TILE] = {0};
     const double n = (double)rows, all = m->rows + n;
     size_t rest;

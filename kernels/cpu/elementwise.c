@@ -174,7 +174,7 @@ DP_HOT static void drop_part(void *arg, size_t begin, size_t end)
     const struct drop *d = arg;
     float *y = d->y;
     const float *x = d->x;
-    uint32_t bits[NUMBERS];
+    _Alignas(DP_MEM_ALIGN) uint32_t bits[NUMBERS];
     size_t i = begin;
 
     while (i < end) {

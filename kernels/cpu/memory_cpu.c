@@ -158,7 +158,8 @@ DP_HOT static void load_part(void *arg, size_t begin, size_t end)
 dp_status dp_cpu_bytes_load(struct dp_stream *s, void *y, const uint8_t *x, const float *scale,
                             const float *shift, size_t channels, size_t count)
 {
-    float scales[PATTERN], shifts[PATTERN];
+    _Alignas(DP_MEM_ALIGN) float scales[PATTERN];
+    _Alignas(DP_MEM_ALIGN) float shifts[PATTERN];
     struct load l = {y, x, scale, shift, channels};
 
     assert(channels > 0);

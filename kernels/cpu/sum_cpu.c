@@ -54,7 +54,7 @@ DP_HOT static void add_piece(float *restrict y, const float *restrict x, size_t 
 /* sum = the tree over n arrays; `sum` is none of them. As deep as n has binary digits. */
 static void sum_piece(float *sum, const float *const *xs, int n, size_t begin, size_t count)
 {
-    float right[PIECE];
+    _Alignas(DP_MEM_ALIGN) float right[PIECE];
     int left = 4;
 
     if (n <= 4) {
@@ -79,7 +79,7 @@ struct sum {
 static void sum_part(void *arg, size_t begin, size_t end)
 {
     const struct sum *t = arg;
-    float many[PIECE];
+    _Alignas(DP_MEM_ALIGN) float many[PIECE];
 
     for (size_t i = begin; i < end; i += PIECE) {
         const size_t count = end - i < PIECE ? end - i : PIECE;

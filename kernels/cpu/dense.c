@@ -1,0 +1,124 @@
+/*
+ * dense.c - dense layers: a matrix product, and one pass over its result for bias and relu.
+ */
+#include <assert.h>
+#include <limits.h>
+#include <string.h>
+
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/ops_cpu.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/device.h"
+
+#if DP_HAVE_ONEDNN && defined(__x86_64__)
+static bool wide_vectors(void)
+{
+    return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0;
+}
+#else
+#define dp_matmul_onednn dp_matmul_blas
+static bool wide_vectors(void)
+{
+    return false;
+}
+#endif
+
+/* c = op(a) op(b) + keep c, where op(a) is [m, k], op(b) is [k, n] and c is [m, n]. */
+static void multiply(const struct dp_stream *s, float *c, const float *a, enum dp_order order_a,
+                     const float *b, enum dp_order order_b, size_t m, size_t n, size_t k,
+                     float keep)
+{
+    const struct dp_matmul product = {c,
+                                      a,
+                                      b,
+                                      order_a,
+                                      order_b,
+                                      m,
+                                      n,
+                                      k,
+                                      order_a == DP_PLAIN ? k : m,
+                                      order_b == DP_PLAIN ? n : k,
+                                      keep};
+
+    assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX);
+    if (m == 0 || n == 0) {
+        return;
+    }
+    if (k == 0) {
+        if (keep == 0) {
+            memset(c, 0, m * n * sizeof(*c));
+        }
+        return;
+    }
+    if (wide_vectors()) {
+        dp_matmul_onednn(s->threads, &product);
+    } else {
+        dp_matmul_blas(s->threads, &product);
+    }
+}
+
+/* y = act(y + bias), or only one of them; y [rows, width]. */
+struct finish {
+    float *y;
+    const float *bias; /* NULL: none */
+    size_t width;
+    enum dp_activation act;
+};
+
+DP_HOT static void add_bias(float *restrict y, const float *restrict bias, size_t width)
+{
+    for (size_t i = 0; i < width; i++) {
+        y[i] += bias[i];
+    }
+}
+
+DP_HOT static void add_bias_relu(float *restrict y, const float *restrict bias, size_t width)
+{
+    for (size_t i = 0; i < width; i++) {
+        const float v = y[i] + bias[i];
+        y[i] = v < 0 ? 0 : v;
+    }
+}
+
+static void finish_part(void *arg, size_t begin, size_t end)
+{
+    const struct finish *f = arg;
+
+    for (size_t i = begin; i < end; i += f->width) {
+        if (f->act == DP_ACT_RELU) {
+            add_bias_relu(f->y + i, f->bias, f->width);
+        } else {
+            add_bias(f->y + i, f->bias, f->width);
+        }
+    }
+}
+
+dp_status dp_cpu_dense_forward(struct dp_stream *s, void *y, const void *x, const void *w,
+                               const void *b, size_t rows, size_t in, size_t out,
+                               enum dp_activation act)
+{
+    struct finish f = {y, b, out, act};
+
+    multiply(s, y, x, DP_PLAIN, w, DP_TRANSPOSED, rows, out, in, 0.0f);
+    if (b != NULL) {
+        dp_parallel(s->threads, rows * out, out, finish_part, &f);
+    } else if (act == DP_ACT_RELU) {
+        return dp_cpu_relu_forward(s, y, y, rows * out);
+    }
+    return DP_OK;
+}
+
+dp_status dp_cpu_dense_backward_data(struct dp_stream *s, void *dx, const void *dy, const void *w,
+                                     size_t rows, size_t in, size_t out)
+{
+    multiply(s, dx, dy, DP_PLAIN, w, DP_PLAIN, rows, in, out, 0.0f);
+    return DP_OK;
+}
+
+dp_status dp_cpu_dense_backward_weights(struct dp_stream *s, float *dw, const void *dy,
+                                        const void *x, size_t rows, size_t in, size_t out,
+                                        float keep)
+{
+    multiply(s, dw, dy, DP_TRANSPOSED, x, DP_PLAIN, out, in, rows, keep);
+    return DP_OK;
+}

@@ -1,0 +1,28 @@
+/*
+ * matmul.h - matrix products on the CPU, by the library that is faster on this processor.
+ *
+ * OpenBLAS has the faster kernels for AVX2. With AVX-512 oneDNN's are, by far on AMD's processors,
+ * for which OpenBLAS 0.3.21 takes its AVX2 kernels: 215 against 113 GFLOP/s at the shapes of
+ * models/mlp.cfg (one core, Zen 5). The choice depends on the processor alone, so bits repeat.
+ */
+#ifndef DP_KERNELS_CPU_MATMUL_H
+#define DP_KERNELS_CPU_MATMUL_H
+
+#include <stddef.h>
+
+#include "kernels/ops.h"
+
+/* c = op(a) op(b) + keep c: op(a) is [m, k], op(b) is [k, n], c is [m, n], none of them empty; lda
+ * and ldb are the columns of a and b as they lie in memory. keep is 0 (c is not read) or 1. */
+struct dp_matmul {
+    float *c;
+    const float *a, *b;
+    enum dp_order order_a, order_b;
+    size_t m, n, k, lda, ldb;
+    float keep;
+};
+
+void dp_matmul_blas(int threads, const struct dp_matmul *product);
+void dp_matmul_onednn(int threads, const struct dp_matmul *product);
+
+#endif

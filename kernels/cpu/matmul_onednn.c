@@ -1,0 +1,30 @@
+/*
+ * matmul_onednn.c - matrix products by oneDNN's sgemm, which has no state: several streams may call
+ * it side by side. It takes its threads from OpenMP, as matmul_blas.c does.
+ */
+#include <oneapi/dnnl/dnnl.h>
+#if DP_HAVE_OPENMP
+#include <omp.h>
+#endif
+
+#include "kernels/cpu/matmul.h"
+
+void dp_matmul_onednn(int threads, const struct dp_matmul *p)
+{
+    dnnl_status_t status;
+
+#if DP_HAVE_OPENMP
+    if (omp_get_max_threads() != threads) {
+        omp_set_num_threads(threads);
+    }
+#else
+    (void)threads;
+#endif
+    status = dnnl_sgemm(p->order_a == DP_PLAIN ? 'N' : 'T', p->order_b == DP_PLAIN ? 'N' : 'T',
+                        (dnnl_dim_t)p->m, (dnnl_dim_t)p->n, (dnnl_dim_t)p->k, 1.0f, p->a,
+                        (dnnl_dim_t)p->lda, p->b, (dnnl_dim_t)p->ldb, p->keep == 0 ? 0.0f : 1.0f,
+                        p->c, (dnnl_dim_t)p->n);
+    if (status != dnnl_success) { /* out of memory for its packed copies: OpenBLAS needs none */
+        dp_matmul_blas(threads, p);
+    }
+}

@@ -168,7 +168,7 @@ static dp_status adamw(struct bench *b, const struct shape *n)
 {
     const struct dp_update u = {b->a, b->a, b->b, {b->c, b->d}, n->n[0], &b->knobs};
 
-    return b->s->ops->adamw(b->s, &u, 0.9f, 0.999f, 1e-8f, 1e-2f);
+    return b->s->ops->adamw(b->s, &u, 0.9, 0.999, 1e-8f, 1e-2f);
 }
 
 /* clang-format off */

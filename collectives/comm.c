@@ -1,5 +1,6 @@
 #include "collectives/comm.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_co
     const struct dp_plugin *plugin;
     const char *why_not = "";
     char problem[256];
+    dp_status status;
     void *state;
 
     if (strcmp(text, "auto") == 0) {
@@ -31,9 +33,9 @@ static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_co
         text = dp_strategy_choose(comm->group, &reason);
         (void)snprintf(comm->why, sizeof(comm->why), "%s", reason);
     }
-    if (dp_plugin_create(&dp_strategies, text, &plugin, &state, problem, sizeof(problem)) !=
-        DP_OK) {
-        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy: %s", problem);
+    status = dp_plugin_create(&dp_strategies, text, &plugin, &state, problem, sizeof(problem));
+    if (status != DP_OK) {
+        return DP_FAIL(status, "comm.strategy: %s", problem);
     }
     comm->strategy = (const struct dp_strategy *)plugin;
     if (!comm->strategy->supports(comm->group, &why_not)) {
@@ -42,9 +44,10 @@ static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_co
         return DP_FAIL(DP_ERR_UNAVAILABLE, "comm.strategy %s cannot run here: %s; these can: %s",
                        text, why_not, problem);
     }
-    if (comm->strategy->open(state, comm->group, max_count) != DP_OK) {
+    status = comm->strategy->open(state, comm->group, max_count);
+    if (status != DP_OK) {
         dp_free(state);
-        return DP_ERR_UNAVAILABLE;
+        return status;
     }
     comm->state = state;
     return DP_OK;
@@ -57,6 +60,7 @@ dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_co
     dp_status status;
 
     if (comm == NULL) {
+        dp_group_leave(group, DP_ERR_NOMEM);
         return DP_FAIL(DP_ERR_NOMEM, "comm");
     }
     comm->group = group;
@@ -64,12 +68,14 @@ dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_co
     if (status == DP_OK && comm->strategy->sum == NULL) {
         comm->gather_count = small_count;
         comm->gather = dp_mem_arena(DP_MEM_COMM, (size_t)group->size * small_count * sizeof(float));
-        if (comm->gather == NULL) {
+        comm->parts = dp_zalloc((size_t)group->size, sizeof(*comm->parts));
+        if (comm->gather == NULL || comm->parts == NULL) {
             status =
                 DP_FAIL(DP_ERR_NOMEM, "comm: %zu elements of %d ranks", small_count, group->size);
         }
     }
     if (status != DP_OK) {
+        dp_group_leave(group, status);
         dp_comm_destroy(comm);
         return status;
     }
@@ -86,35 +92,38 @@ void dp_comm_destroy(struct dp_comm *comm)
         comm->strategy->close(comm->state);
         dp_free(comm->state);
     }
+    dp_free(comm->parts);
     dp_free(comm->gather);
     dp_free(comm);
 }
 
 dp_status dp_comm_sum(struct dp_comm *comm, struct dp_slice data, enum dp_keep keep)
 {
+    assert(!comm->group->guarded || *dp_group_in_job());
     return comm->strategy->sum == NULL ? DP_OK : comm->strategy->sum(comm->state, data, keep);
 }
 
-/* All ranks gather all arrays and add them in the same order. */
+/* All ranks gather all arrays and add them in tree order. */
 static dp_status sum_gathered(struct dp_comm *comm, struct dp_slice data)
 {
     struct dp_stream *stream = comm->group->stream;
+    float *sum = data.data;
 
     if (data.count > comm->gather_count) {
         return DP_FAIL(DP_ERR_INTERNAL, "%zu elements, prepared for %zu", data.count,
                        comm->gather_count);
     }
     DP_TRY(dp_group_allgather(comm->group, data.data, dp_slice_bytes(data), comm->gather));
-    DP_TRY(stream->ops->copy(stream, data.data, comm->gather, dp_slice_bytes(data)));
-    for (int i = 1; i < comm->group->size; i++) {
-        DP_TRY(
-            stream->ops->add(stream, data.data, comm->gather + (size_t)i * data.count, data.count));
+    for (int i = 0; i < comm->group->size; i++) {
+        comm->parts[i] = comm->gather + (size_t)i * data.count;
     }
-    return DP_OK;
+    return stream->ops->sum_tree(stream, &sum, 1, (const float *const *)comm->parts,
+                                 comm->group->size, data.count);
 }
 
 dp_status dp_comm_sum_exact(struct dp_comm *comm, struct dp_slice data)
 {
+    assert(!comm->group->guarded || *dp_group_in_job());
     return comm->strategy->sum == NULL ? sum_gathered(comm, data)
                                        : comm->strategy->sum(comm->state, data, DP_KEEP_ALL);
 }

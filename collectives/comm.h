@@ -11,6 +11,7 @@ struct dp_comm {
     const struct dp_strategy *strategy;
     void *state;   /* the strategy's; owned */
     float *gather; /* owned; [size * gather_count]: for strategies without a sum */
+    float **parts; /* owned; [size]: each rank's place in it */
     size_t gather_count;
     char why[96]; /* why `auto` took it; empty when the user chose */
 };

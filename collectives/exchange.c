@@ -59,12 +59,14 @@ dp_status dp_exchange_create(struct dp_group *group, const struct dp_exchange_co
     dp_status status;
 
     if (e == NULL) {
+        dp_group_leave(group, DP_ERR_NOMEM);
         return DP_FAIL(DP_ERR_NOMEM, "exchange");
     }
     e->group = group;
     e->threads = config->threads;
     status = exchange_open(e, config, flat);
     if (status != DP_OK) {
+        dp_group_leave(group, status);
         dp_exchange_destroy(e);
         return status;
     }

@@ -93,6 +93,7 @@ dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t by
 
 void *dp_group_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
 {
+    assert(!group->guarded || *dp_group_in_job());
     return group->transport->memory(group, purpose, bytes);
 }
 
@@ -134,8 +135,13 @@ dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpose purpose, 
         made.data = dp_mem_arena(purpose, bytes);
         made.writer = true;
     }
+    const dp_status status = dp_group_agree(group, made.data != NULL ? DP_OK : DP_ERR_NOMEM);
+    if (status != DP_OK) {
+        dp_group_release_node(group, &made);
+        return DP_FAIL(status, "%s need %zu MB", dp_purpose_text(purpose), bytes >> 20);
+    }
     *memory = made;
-    return dp_group_agree(group, made.data != NULL ? DP_OK : DP_ERR_NOMEM);
+    return DP_OK;
 }
 
 void dp_group_release_node(struct dp_group *group, struct dp_node_memory *memory)
@@ -154,16 +160,24 @@ dp_status dp_group_agree(struct dp_group *group, dp_status mine)
 {
     int worst = (int)mine;
 
-    /* Dissemination of the first failure that each rank has heard of. */
+    /* Dissemination of the worst that each rank has heard of. */
     for (int distance = 1; distance < group->size; distance *= 2) {
         int heard = DP_OK;
         const int to = (group->rank + distance) % group->size;
         const int from = (group->rank + group->size - distance) % group->size;
         DP_TRY(dp_group_exchange(group, to, (struct dp_slice){&worst, sizeof(worst), 1}, from,
                                  (struct dp_slice){&heard, sizeof(heard), 1}));
-        worst = worst == DP_OK ? heard : worst;
+        worst = heard > worst ? heard : worst;
     }
     return (dp_status)worst;
+}
+
+void dp_group_leave(struct dp_group *group, dp_status status)
+{
+    if (group->size > 1 && (status == DP_ERR_NOMEM || status == DP_ERR_INTERNAL ||
+                            status == DP_ERR_MPI || status == DP_ERR_CANCELLED)) {
+        group->transport->leave(group);
+    }
 }
 
 void dp_group_destroy(struct dp_group *group)

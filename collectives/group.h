@@ -77,9 +77,9 @@ DP_CHECKED dp_status dp_group_allgather(struct dp_group *group, const void *mine
                                         void *all);
 
 /*
- * Zeroed memory that the other ranks of this node can read and write; private memory, with one
- * warning, where that is not to be had. Counted under `purpose`. Collective; every rank gives the
- * same `bytes`. NULL when there is none left on any rank.
+ * Zeroed memory, aligned to DP_MEM_ALIGN, that the other ranks of this node can read and write;
+ * private memory, with one warning, where that is not to be had. Counted under `purpose`.
+ * Collective. NULL on all ranks when one of them can have none.
  */
 void *dp_group_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes);
 void dp_group_release(struct dp_group *group, void *memory);
@@ -106,6 +106,14 @@ static inline bool dp_group_one_node(const struct dp_group *group)
 {
     return group->nodes == 1;
 }
+
+/*
+ * Creating something collective failed on this rank with `status`. If that may have befallen it
+ * alone, the others may wait for it in the next collective, so nothing here waits for them any
+ * more: all waits of this process end, and memory is released without them. The caller ends the
+ * job. What all ranks refuse alike changes nothing. Local.
+ */
+void dp_group_leave(struct dp_group *group, dp_status status);
 
 void dp_group_destroy(struct dp_group *group);
 

@@ -60,6 +60,7 @@ static dp_status shm_open(void *state, struct dp_group *group, size_t max_count)
     shm->ys = dp_zalloc((size_t)group->size, sizeof(*shm->ys));
     shm->mine = dp_group_memory(group, DP_MEM_COMM, sizeof(struct shm_flag));
     if (shm->flags == NULL || shm->ys == NULL || shm->mine == NULL) {
+        dp_group_leave(group, DP_ERR_NOMEM);
         shm_close(shm);
         return DP_FAIL(DP_ERR_NOMEM, "shm: flags of %d ranks", group->size);
     }

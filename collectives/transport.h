@@ -21,6 +21,9 @@ struct dp_transport {
     void (*release)(struct dp_group *group, void *memory);
     void *(*peer)(const struct dp_group *group, const void *mine, int peer);
 
+    /* See dp_group_leave: ends all waits of this process. */
+    void (*leave)(struct dp_group *group);
+
     /* Releases link and group. */
     void (*close)(struct dp_group *group);
 };

@@ -21,19 +21,20 @@ struct box {
 
 /* Memory that all ranks took together: one piece of each. */
 struct piece {
-    char *base; /* owned by its rank */
+    char *base; /* owned by its rank; by the hub when that left before the others */
     size_t bytes;
 };
 
 struct region {
-    struct piece *pieces; /* [size]; owned by the hub */
+    struct piece *pieces; /* [size] */
 };
 
 struct dp_local_hub {
     int size;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    struct box *boxes; /* [size * size], from * size + to */
+    struct box *boxes;    /* [size * size], from * size + to */
+    struct piece *pieces; /* owned; [LOCAL_REGIONS * size] */
     struct region regions[LOCAL_REGIONS];
     int *nodes; /* [size], all 0 */
     atomic_int cancel;
@@ -54,11 +55,15 @@ dp_status dp_local_hub_create(int size, struct dp_local_hub **out)
     hub->size = size;
     hub->boxes = dp_zalloc((size_t)size * (size_t)size, sizeof(*hub->boxes));
     hub->nodes = dp_zalloc((size_t)size, sizeof(*hub->nodes));
+    hub->pieces = dp_zalloc((size_t)size * LOCAL_REGIONS, sizeof(*hub->pieces));
     (void)pthread_mutex_init(&hub->mutex, NULL);
     (void)pthread_cond_init(&hub->changed, NULL);
-    if (hub->boxes == NULL || hub->nodes == NULL) {
+    if (hub->boxes == NULL || hub->nodes == NULL || hub->pieces == NULL) {
         dp_local_hub_destroy(hub);
         return DP_FAIL(DP_ERR_NOMEM, "%d local ranks", size);
+    }
+    for (int i = 0; i < LOCAL_REGIONS; i++) {
+        hub->regions[i].pieces = hub->pieces + (size_t)i * (size_t)size;
     }
     *out = hub;
     return DP_OK;
@@ -69,11 +74,12 @@ void dp_local_hub_destroy(struct dp_local_hub *hub)
     if (hub == NULL) {
         return;
     }
-    for (int i = 0; i < LOCAL_REGIONS; i++) {
-        dp_free(hub->regions[i].pieces);
+    for (int i = 0; hub->pieces != NULL && i < LOCAL_REGIONS * hub->size; i++) {
+        dp_free(hub->pieces[i].base);
     }
     (void)pthread_cond_destroy(&hub->changed);
     (void)pthread_mutex_destroy(&hub->mutex);
+    dp_free(hub->pieces);
     dp_free(hub->nodes);
     dp_free(hub->boxes);
     dp_free(hub);
@@ -87,16 +93,17 @@ void dp_local_cancel(struct dp_local_hub *hub)
     (void)pthread_mutex_unlock(&hub->mutex);
 }
 
-/* Waits, under the mutex, until the box is in that state. false: cancelled. */
+/* Waits, under the mutex, until the box is in that state. false: cancelled, and then nobody looks
+ * into a box again: its sender may be gone. */
 static bool box_wait(struct dp_local_hub *hub, const struct box *box, enum box_state state)
 {
-    while (box->state != state) {
-        if (atomic_load(&hub->cancel) != 0) {
-            return false;
+    while (atomic_load(&hub->cancel) == 0) {
+        if (box->state == state) {
+            return true;
         }
         (void)pthread_cond_wait(&hub->changed, &hub->mutex);
     }
-    return true;
+    return false;
 }
 
 static void box_set(struct dp_local_hub *hub, struct box *box, enum box_state state)
@@ -138,11 +145,11 @@ static dp_status local_exchange(struct dp_group *group, int to, struct dp_slice 
     if (from >= 0) {
         status = box_take(hub, &hub->boxes[from * hub->size + group->rank], in);
     }
-    if (sent != NULL && status == DP_OK) {
-        if (!box_wait(hub, sent, BOX_TAKEN)) {
-            status = DP_ERR_CANCELLED;
-        }
-        sent->state = BOX_EMPTY;
+    if (sent != NULL && status == DP_OK && !box_wait(hub, sent, BOX_TAKEN)) {
+        status = DP_ERR_CANCELLED;
+    }
+    if (sent != NULL) {
+        sent->state = BOX_EMPTY; /* `out` may not outlive this call */
     }
     (void)pthread_mutex_unlock(&hub->mutex);
     return status;
@@ -167,22 +174,18 @@ static void *local_memory(struct dp_group *group, enum dp_purpose purpose, size_
     (void)pthread_mutex_lock(&hub->mutex);
     for (int i = 0; i < LOCAL_REGIONS && region == NULL && any == 0; i++) {
         struct region *r = &hub->regions[i];
-        if (r->pieces == NULL) {
-            r->pieces = dp_zalloc((size_t)hub->size, sizeof(*r->pieces));
-        }
-        if (r->pieces != NULL && r->pieces[group->rank].base == NULL) {
-            region = r;
-        }
+        region = r->pieces[group->rank].base == NULL ? r : NULL;
     }
     if (region != NULL) {
         region->pieces[group->rank] = (struct piece){piece, bytes};
     }
     (void)pthread_mutex_unlock(&hub->mutex);
-    if (dp_group_barrier(group) != DP_OK || region == NULL) {
+    if (region == NULL) {
         dp_free(piece);
-        return NULL;
+        piece = NULL;
     }
-    return piece;
+    /* Cancelled: the hub keeps what lies in a region. */
+    return dp_group_barrier(group) == DP_OK ? piece : NULL;
 }
 
 static struct region *region_of(struct dp_local_hub *hub, int rank, const void *place,
@@ -192,8 +195,8 @@ static struct region *region_of(struct dp_local_hub *hub, int rank, const void *
 
     for (int i = 0; i < LOCAL_REGIONS; i++) {
         struct region *r = &hub->regions[i];
-        const struct piece *piece = r->pieces == NULL ? NULL : &r->pieces[rank];
-        if (piece != NULL && piece->base != NULL && p >= piece->base &&
+        const struct piece *piece = &r->pieces[rank];
+        if (piece->base != NULL && p >= piece->base &&
             p < piece->base + (piece->bytes == 0 ? 1 : piece->bytes)) {
             *offset = (size_t)(p - piece->base);
             return r;
@@ -205,12 +208,15 @@ static struct region *region_of(struct dp_local_hub *hub, int rank, const void *
 static void local_release(struct dp_group *group, void *memory)
 {
     struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
+    const bool left = dp_group_barrier(group) != DP_OK; /* nobody looks at it any more */
     struct region *region;
     size_t offset;
 
     (void)pthread_mutex_lock(&hub->mutex);
     region = region_of(hub, group->rank, memory, &offset);
-    if (region != NULL) {
+    if (left) {
+        memory = NULL; /* others may still look at it: the hub keeps it to the end */
+    } else if (region != NULL) {
         region->pieces[group->rank].base = NULL;
     }
     (void)pthread_mutex_unlock(&hub->mutex);
@@ -233,6 +239,11 @@ static void *local_peer(const struct dp_group *group, const void *mine, int peer
     return base == NULL ? NULL : base + offset;
 }
 
+static void local_leave(struct dp_group *group)
+{
+    dp_local_cancel(((struct local_link *)group->link)->hub);
+}
+
 static void local_close(struct dp_group *group)
 {
     struct local_link *link = group->link;
@@ -250,6 +261,7 @@ static const struct dp_transport local_transport = {
     .memory = local_memory,
     .release = local_release,
     .peer = local_peer,
+    .leave = local_leave,
     .close = local_close,
 };
 

@@ -91,6 +91,13 @@ static struct window *window_of(const struct dp_group *group, const void *place)
     return NULL;
 }
 
+/* MPI aligns pieces to 8 bytes only. Mappings differ by whole pages, so every rank finds the same
+ * place of a piece. */
+static char *align_piece(char *base)
+{
+    return base + (DP_MEM_ALIGN - (uintptr_t)base % DP_MEM_ALIGN) % DP_MEM_ALIGN;
+}
+
 /* Maps the pieces of all ranks of this node; every rank touches its own first, so that it lies in
  * its own part of the memory. */
 static dp_status window_open(const struct dp_group *group, struct window *w, size_t bytes)
@@ -102,8 +109,8 @@ static dp_status window_open(const struct dp_group *group, struct window *w, siz
 
     DP_TRY(DP_MPI(MPI_Info_create(&info)));
     (void)MPI_Info_set(info, "alloc_shared_noncontig", "true");
-    if (MPI_Win_allocate_shared((MPI_Aint)dp_round_up(bytes + 1, 4096), 1, info, link->node,
-                                &w->base, &w->window) != MPI_SUCCESS) {
+    if (MPI_Win_allocate_shared((MPI_Aint)dp_round_up(bytes + DP_MEM_ALIGN, 4096), 1, info,
+                                link->node, &w->base, &w->window) != MPI_SUCCESS) {
         w->base = NULL;
         w->window = MPI_WIN_NULL;
     }
@@ -111,11 +118,13 @@ static dp_status window_open(const struct dp_group *group, struct window *w, siz
     if (w->base == NULL) {
         return DP_ERR_NOMEM;
     }
+    w->base = align_piece(w->base);
     memset(w->base, 0, bytes);
     for (int i = 0; i < group->size; i++) {
         if (link->node_of[i] == link->node_of[group->rank]) {
             DP_TRY(DP_MPI(MPI_Win_shared_query(w->window, link->local_rank_of[i], &length, &unit,
                                                &w->pieces[i])));
+            w->pieces[i] = align_piece(w->pieces[i]);
         }
     }
     return DP_OK;
@@ -138,10 +147,19 @@ static void window_private(struct dp_group *group, struct window *w, size_t byte
     link->warned = true;
 }
 
-static void window_close(struct window *w)
+/* MPI frees windows and communicators collectively: not once this rank has left the others, which
+ * may never come (dp_group_leave). */
+static bool left(const struct dp_group *group)
+{
+    return atomic_load(group->cancel) != 0;
+}
+
+static void window_close(const struct dp_group *group, struct window *w)
 {
     if (w->window != MPI_WIN_NULL) {
-        (void)MPI_Win_free(&w->window);
+        if (!left(group)) {
+            (void)MPI_Win_free(&w->window);
+        }
         dp_mem_count(w->purpose, -(long long)w->bytes);
     } else {
         dp_free(w->base);
@@ -175,7 +193,7 @@ static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t 
     *w = (struct window){.window = MPI_WIN_NULL, .bytes = bytes, .purpose = purpose};
     w->pieces = dp_zalloc((size_t)group->size, sizeof(*w->pieces));
     if (!all_agree(group, w->pieces != NULL)) {
-        window_close(w);
+        window_close(group, w);
         return NULL;
     }
     shared = all_agree(group, window_open(group, w, bytes) == DP_OK);
@@ -189,7 +207,7 @@ static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t 
         window_private(group, w, bytes);
     }
     if (!all_agree(group, w->base != NULL)) {
-        window_close(w);
+        window_close(group, w);
         return NULL;
     }
     return w->base;
@@ -200,7 +218,7 @@ static void mpi_release(struct dp_group *group, void *memory)
     struct window *w = window_of(group, memory);
 
     if (w != NULL) {
-        window_close(w);
+        window_close(group, w);
     }
 }
 
@@ -214,19 +232,24 @@ static void *mpi_peer(const struct dp_group *group, const void *mine, int peer)
     return w->pieces[peer] + ((const char *)mine - w->base);
 }
 
+static void mpi_leave(struct dp_group *group)
+{
+    atomic_store(group->cancel, 1);
+}
+
 static void mpi_close(struct dp_group *group)
 {
     struct mpi_link *link = group->link;
 
     for (int i = 0; i < MPI_REGIONS; i++) {
         if (link->windows[i].base != NULL) {
-            window_close(&link->windows[i]);
+            window_close(group, &link->windows[i]);
         }
     }
-    if (link->node != MPI_COMM_NULL) {
+    if (link->node != MPI_COMM_NULL && !left(group)) {
         (void)MPI_Comm_free(&link->node);
     }
-    if (link->comm != MPI_COMM_NULL) {
+    if (link->comm != MPI_COMM_NULL && !left(group)) {
         (void)MPI_Comm_free(&link->comm);
     }
     dp_free(link->local_rank_of);
@@ -241,6 +264,7 @@ static const struct dp_transport mpi_transport = {
     .memory = mpi_memory,
     .release = mpi_release,
     .peer = mpi_peer,
+    .leave = mpi_leave,
     .close = mpi_close,
 };
 

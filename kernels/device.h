@@ -27,13 +27,14 @@ struct dp_stream {
 struct dp_device {
     struct dp_plugin plugin; /* name, help */
     bool host_memory;        /* the host can read and write what alloc() gives */
+    size_t tile_bytes;       /* of cache for one thread, where it pays to compute several layers on
+                                a few rows before the next rows; 0: it does not */
 
     /* Whether this machine has one, or why not. */
     bool (*available)(const char **why_not);
 
     /* On error nothing is left behind. */
-    dp_status (*stream_create)(const struct dp_device *device, int threads,
-                               struct dp_stream **out);
+    dp_status (*stream_create)(const struct dp_device *device, int threads, struct dp_stream **out);
     void (*stream_destroy)(struct dp_stream *stream); /* NULL is allowed */
 
     /* Zeroed memory, aligned to at least DP_MEM_ALIGN; NULL when there is none left. */

@@ -225,8 +225,9 @@ struct dp_ops {
                      float decay);
     /* w -= lr decay w; m, v = moments; t = knobs->applied + 1; w -= lr mhat / (sqrt(vhat) + eps).
      * slots[0] = m, slots[1] = v. As torch.optim.AdamW. Source: Loshchilov and Hutter,
-     * arXiv:1711.05101, algorithm 2. */
-    dp_status (*adamw)(struct dp_stream *s, const struct dp_update *u, float beta1, float beta2,
+     * arXiv:1711.05101, algorithm 2. The rates are double, since 1 - beta2 cancels: from 0.99f it
+     * would be off by 1e-6. */
+    dp_status (*adamw)(struct dp_stream *s, const struct dp_update *u, double beta1, double beta2,
                        float eps, float decay);
 };
 

@@ -1,6 +1,8 @@
 /*
  * ddp_train.c - the training program: mpirun -np N ddp_train model.cfg
  */
+#include <signal.h>
+
 #include "base/log.h"
 #include "collectives/world.h"
 #include "runtime/cli.h"
@@ -23,6 +25,7 @@ int main(int argc, char **argv)
     struct dp_cli cli;
     dp_status status = dp_cli_parse(argc, argv, rank > 0, &cli);
 
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error, as a full disk is */
     if (status != DP_OK) {
         return dp_status_exit(status);
     }

@@ -46,6 +46,9 @@ struct dp_layer_plan {
     bool alias;         /* forward and backward do nothing: y is x */
     bool y_in_x;        /* y may overwrite x */
     bool dx_in_dy;      /* dx may overwrite dy */
+    bool row_local;     /* rows do not meet, and few at a time are as fast as many: see struct
+                           dp_segment */
+    bool skips_x;       /* backward does not read x */
     bool reads_y;       /* backward reads y */
     bool fuses_relu;    /* takes over a relu that follows: dp_layer_call.act; backward then ... */
     bool mask_from_x;   /* ... recomputes y's sign from x, instead of reading y */

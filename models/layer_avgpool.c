@@ -15,6 +15,7 @@ static void avgpool_out(const struct avgpool *l, struct dp_layer_plan *plan)
     const struct dp_window *w = &l->window;
 
     plan->out = (struct dp_shape){3, {w->out_h, w->out_w, w->out_c}};
+    plan->row_local = plan->skips_x = true;
     plan->flops = (double)dp_shape_count(&plan->out) * (double)(w->kernel_h * w->kernel_w);
 }
 

@@ -117,10 +117,10 @@ static dp_status batchnorm_forward(const void *state, const struct dp_layer_call
     return DP_OK;
 }
 
-/* With the global sums of dy and dy * xhat; dgamma and dbeta are this rank's own share, since the
- * gradient is summed over ranks anyway. */
-static dp_status sync_backward(const struct batchnorm *l, const struct dp_layer_call *c,
-                               const struct dp_norm *norm)
+/* By the sums of dy and dy * xhat. dgamma and dbeta are this rank's own share, since the gradient
+ * is summed over ranks anyway; dx needs those of everybody who normalised together. */
+static dp_status backward_by_sums(const struct batchnorm *l, const struct dp_layer_call *c,
+                                  const struct dp_norm *norm)
 {
     const struct dp_ops *ops = c->stream->ops;
     const float *gamma = c->weights[0], *beta = c->weights[1];
@@ -133,7 +133,7 @@ static dp_status sync_backward(const struct batchnorm *l, const struct dp_layer_
         c->grads[1][i] = (c->keep != 0.0f ? c->grads[1][i] : 0.0f) + sums[i];
         c->grads[0][i] = (c->keep != 0.0f ? c->grads[0][i] : 0.0f) + sums[l->channels + i];
     }
-    if (c->hooks->sum != NULL) {
+    if (l->sync && c->hooks->sum != NULL) {
         DP_TRY(c->hooks->sum(c->hooks->context, sums, 2 * l->channels));
     }
     if (c->dx == NULL) {
@@ -148,8 +148,8 @@ static dp_status batchnorm_backward(const void *state, const struct dp_layer_cal
     const struct batchnorm *l = state;
     const struct dp_norm norm = norm_of(l, c);
 
-    if (l->sync) {
-        return sync_backward(l, c, &norm);
+    if (l->sync || c->dx == NULL) {
+        return backward_by_sums(l, c, &norm);
     }
     return c->stream->ops->norm_backward(c->stream, c->dx, c->grads[0], c->grads[1], c->dy, c->x,
                                          c->local, c->local + l->channels, c->weights[0],

@@ -28,6 +28,7 @@ static dp_status conv2d_plan(void *state, struct dp_layer_plan *plan, char *prob
         (void)dp_layer_param(plan, "bias", 1, shape, fan_in);
     }
     plan->out = (struct dp_shape){3, {l->window.out_h, l->window.out_w, filters}};
+    plan->row_local = true;
     plan->fuses_relu = true;
     plan->flops = 2.0 * (double)fan_in * (double)dp_shape_count(&plan->out);
     return DP_OK;

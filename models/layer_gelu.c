@@ -16,7 +16,7 @@ static dp_status gelu_plan(void *state, struct dp_layer_plan *plan, char *proble
     (void)problem_size;
     l->features = dp_shape_count(&plan->in);
     plan->out = plan->in;
-    plan->dx_in_dy = plan->keeps_order = true;
+    plan->dx_in_dy = plan->keeps_order = plan->row_local = true;
     plan->flops = 8.0 * (double)l->features;
     return DP_OK;
 }

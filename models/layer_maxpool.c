@@ -26,6 +26,7 @@ static dp_status maxpool_plan(void *state, struct dp_layer_plan *plan, char *pro
                            problem, problem_size));
     plan->out = (struct dp_shape){3, {l->window.out_h, l->window.out_w, l->window.out_c}};
     plan->saved_bytes = dp_shape_count(&plan->out);
+    plan->row_local = plan->skips_x = true;
     plan->flops = (double)plan->saved_bytes * l->size * l->size;
     return DP_OK;
 }

@@ -17,6 +17,7 @@ static dp_status relu_plan(void *state, struct dp_layer_plan *plan, char *proble
     l->features = dp_shape_count(&plan->in);
     plan->out = plan->in;
     plan->y_in_x = plan->dx_in_dy = plan->reads_y = plan->keeps_order = true;
+    plan->row_local = plan->skips_x = true;
     plan->flops = (double)l->features;
     return DP_OK;
 }

@@ -21,6 +21,7 @@ static dp_status residual_plan(void *state, struct dp_layer_plan *plan, char *pr
     (void)problem_size;
     l->features = dp_shape_count(&plan->in);
     plan->out = plan->in;
+    plan->row_local = plan->skips_x = true;
     plan->y_in_x = plan->dx_in_dy = plan->fuses_relu = plan->keeps_order = true;
     plan->flops = (double)l->features;
     return DP_OK;

@@ -208,11 +208,12 @@ static dp_status model_allocate(struct dp_model *m, int layers)
     m->values = dp_zalloc(n + 1, sizeof(*m->values));
     m->storage = dp_zalloc(n + 1, sizeof(*m->storage));
     m->slots = dp_zalloc(2 * n + 2, sizeof(*m->slots));
+    m->segments = dp_zalloc(n, sizeof(*m->segments));
     m->tensors = dp_zalloc(DP_LAYER_PARAMS * n, sizeof(*m->tensors));
     m->buffers = dp_zalloc(2 * n, sizeof(*m->buffers));
     m->counters = dp_zalloc(n, sizeof(*m->counters));
     if (m->nodes == NULL || m->values == NULL || m->storage == NULL || m->slots == NULL ||
-        m->tensors == NULL || m->buffers == NULL || m->counters == NULL) {
+        m->segments == NULL || m->tensors == NULL || m->buffers == NULL || m->counters == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "a model of %d layers", layers);
     }
     return DP_OK;
@@ -267,6 +268,7 @@ void dp_model_destroy(struct dp_model *m)
     dp_free(m->counters);
     dp_free(m->buffers);
     dp_free(m->tensors);
+    dp_free(m->segments);
     dp_free(m->slots);
     dp_free(m->storage);
     dp_free(m->values);

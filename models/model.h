@@ -11,6 +11,23 @@
 
 #include "models/layer.h"
 
+/*
+ * A run of layers in which rows do not meet. It is computed a tile of rows at a time, all of its
+ * layers on one tile before the next tile: what flows between them then stays in the cache. What
+ * is not needed again lies in memory of a tile's size. Other layers are segments of their own.
+ */
+struct dp_segment {
+    int first, last; /* nodes */
+    bool tiled;
+    size_t row; /* elements of one sample in all values that its nodes write or read */
+};
+
+/* Memory that is as long as the rows of a pass, or as a tile of its segment. */
+struct dp_storage {
+    size_t count; /* elements per sample */
+    int segment;  /* -1: all rows; else a tile of that segment */
+};
+
 /* One layer in order of computing. Values are numbered activations: 0 is the input. */
 struct dp_node {
     const struct dp_layer_type *type;
@@ -19,7 +36,8 @@ struct dp_node {
     char path[64];     /* PyTorch's module path, "9.body.0" */
     int x, x2, y;      /* values; x2 -1 but for the join of a residual */
     struct dp_layer_plan plan;
-    int first_param;           /* number of its first tensor */
+    int first_param; /* number of its first tensor */
+    int segment;
     size_t statistics;         /* where its own lie among all statistics */
     enum dp_activation act;    /* a fused relu */
     size_t saved_at, local_at; /* bytes per row, and floats, before this node's */
@@ -33,11 +51,13 @@ struct dp_node {
 
 struct dp_value {
     struct dp_shape shape;
-    size_t count;   /* per sample */
-    size_t spatial; /* see struct dp_tensor */
-    int storage;    /* number of the memory it lies in */
-    int readers;    /* nodes that take it as input */
-    int writer;     /* node; -1: the input */
+    size_t count;    /* per sample */
+    size_t spatial;  /* see struct dp_tensor */
+    int storage;     /* number of the memory it lies in */
+    int readers;     /* nodes that take it as input */
+    int writer;      /* node; -1: the input */
+    int last_reader; /* node; -1: none */
+    bool kept;       /* backward reads it */
 };
 
 struct dp_model {
@@ -45,10 +65,12 @@ struct dp_model {
     int node_count;
     struct dp_value *values;
     int value_count;
-    size_t *storage; /* elements per sample of each memory */
+    struct dp_storage *storage; /* of values */
     int storage_count;
-    size_t *slots; /* elements per sample of each gradient memory */
+    struct dp_storage *slots; /* of gradients of values */
     int slot_count;
+    struct dp_segment *segments;
+    int segment_count;
 
     struct dp_tensor *tensors; /* parameters in flat order */
     int tensor_count;
@@ -85,8 +107,18 @@ void dp_model_init(const struct dp_model *model, uint64_t seed, float *weights, 
 DP_CHECKED dp_status dp_model_absorb(const struct dp_model *model, struct dp_stream *stream,
                                      float *running, const float *statistics);
 
+/* In tiles of how many rows a segment is computed: as many as fit into tile_bytes, at least
+ * DP_TILE_ROWS_MIN; tile_bytes 0, or a segment that is not tiled: all rows at once. */
+enum { DP_TILE_ROWS_MIN = 4 };
+size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t tile_bytes);
+
+/* Elements of one memory, for so many rows. */
+size_t dp_storage_elements(const struct dp_model *model, const struct dp_storage *storage,
+                           size_t rows, size_t tile_bytes);
+
 /* Bytes of activations and of their gradients that `rows` samples need. */
-size_t dp_model_activation_bytes(const struct dp_model *model, size_t rows, bool training);
+size_t dp_model_activation_bytes(const struct dp_model *model, size_t rows, size_t tile_bytes,
+                                 bool training);
 
 /* The second half of creating: fusion is done, values are known; gives memory to values and
  * slots to gradients. Used by dp_model_create. */

@@ -1,13 +1,89 @@
 /*
- * model_place.c - where activations and their gradients lie.
+ * model_place.c - how a model is cut into segments, and where activations and their gradients lie.
  *
- * Activations are kept from forward to backward, so each value has memory of its own, but where a
- * layer may write over its input. Gradients live shortly: a slot is taken when a gradient is
- * written and given back when it was read, so a chain of layers needs two or three of them.
+ * Activations that backward reads are kept, so each has memory of its own, but where a layer may
+ * write over its input. Gradients live shortly: a slot is taken when a gradient is written and
+ * given back when it was read, so a chain of layers needs two or three of them. What is written
+ * and read inside one tiled segment, and not kept, has memory of a tile's size.
  */
 #include "models/model.h"
 
 #include "base/mem.h"
+
+size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t tile_bytes)
+{
+    size_t tile;
+
+    if (!segment->tiled || tile_bytes == 0) {
+        return rows;
+    }
+    tile = tile_bytes / (segment->row * sizeof(float));
+    tile = tile < DP_TILE_ROWS_MIN ? DP_TILE_ROWS_MIN : tile;
+    return tile < rows ? tile : rows;
+}
+
+/* Consecutive row-local layers make a tiled segment; one alone gains nothing. */
+static void cut_segments(struct dp_model *m)
+{
+    for (int i = 0; i < m->node_count; i++) {
+        struct dp_node *node = &m->nodes[i];
+        struct dp_segment *s = &m->segments[m->segment_count - (m->segment_count > 0)];
+
+        if (m->segment_count == 0 || !s->tiled || !node->plan.row_local) {
+            s = &m->segments[m->segment_count++];
+            s->first = i;
+            s->tiled = node->plan.row_local;
+            s->row = m->values[node->x].count;
+        }
+        s->last = i;
+        s->row += m->values[node->y].count;
+        node->segment = m->segment_count - 1;
+    }
+    for (int i = 0; i < m->segment_count; i++) {
+        m->segments[i].tiled = m->segments[i].tiled && m->segments[i].last > m->segments[i].first;
+    }
+}
+
+static bool reads_y(const struct dp_node *node)
+{
+    return node->plan.reads_y || (node->act != DP_ACT_NONE && !node->plan.mask_from_x);
+}
+
+/* Who reads each value last, and whether backward does. */
+static void note_readers(struct dp_model *m)
+{
+    for (int v = 0; v < m->value_count; v++) {
+        m->values[v].last_reader = -1;
+    }
+    for (int i = 0; i < m->node_count; i++) {
+        const struct dp_node *node = &m->nodes[i];
+
+        m->values[node->x].last_reader = i;
+        m->values[node->x].kept = m->values[node->x].kept || !node->plan.skips_x;
+        if (node->x2 >= 0) {
+            m->values[node->x2].last_reader = i;
+        }
+        m->values[node->y].kept = m->values[node->y].kept || reads_y(node);
+    }
+}
+
+/* The tiled segment that a value does not leave; -1: it does, or there is none. A value that is
+ * only another name (flatten) is at home where all of its names are. */
+static int home_of(const struct dp_model *m, const struct dp_value *value)
+{
+    for (;;) {
+        const struct dp_node *writer = value->writer < 0 ? NULL : &m->nodes[value->writer];
+
+        if (writer == NULL || value->last_reader < 0 || !m->segments[writer->segment].tiled ||
+            m->nodes[value->last_reader].segment != writer->segment) {
+            return -1;
+        }
+        if (!writer->plan.alias) {
+            return writer->segment;
+        }
+        value = &m->values[writer->x];
+    }
+}
 
 /* Whether `node` may write its output over its input: nobody else needs the input any more. */
 static bool may_overwrite(const struct dp_model *m, const struct dp_node *node)
@@ -21,26 +97,35 @@ static bool may_overwrite(const struct dp_model *m, const struct dp_node *node)
         }
         writer = &m->nodes[x->writer];
         if (!writer->plan.alias) {
-            return !writer->plan.reads_y &&
-                   (writer->act == DP_ACT_NONE || writer->plan.mask_from_x);
+            return !reads_y(writer);
         }
         x = &m->values[writer->x]; /* the same memory under another shape */
     }
 }
 
+/* Memory for a value that lies in no other's. */
+static int new_storage(struct dp_model *m, const struct dp_value *value, int home)
+{
+    m->storage[m->storage_count] = (struct dp_storage){value->count, home};
+    return m->storage_count++;
+}
+
 static void place_values(struct dp_model *m)
 {
-    m->values[0].storage = m->storage_count;
-    m->storage[m->storage_count++] = m->values[0].count;
+    m->values[0].storage = new_storage(m, &m->values[0], -1);
     for (int i = 0; i < m->node_count; i++) {
         struct dp_node *node = &m->nodes[i];
         struct dp_value *y = &m->values[node->y];
+        const int home = y->kept ? -1 : home_of(m, y);
 
         if (node->plan.alias || (node->plan.y_in_x && may_overwrite(m, node))) {
+            /* What leaves the segment or is kept needs all rows of the memory it lies in. */
             y->storage = m->values[node->x].storage;
+            if (home < 0) {
+                m->storage[y->storage].segment = -1;
+            }
         } else {
-            y->storage = m->storage_count;
-            m->storage[m->storage_count++] = y->count;
+            y->storage = new_storage(m, y, home);
         }
         node->saved_at = m->saved_bytes;
         m->saved_bytes += dp_round_up(node->plan.saved_bytes, DP_BLOCK);
@@ -54,25 +139,48 @@ struct slots {
     struct dp_model *model;
     int *users;       /* of each slot; 0: free */
     int *gradient_of; /* slot of each value's gradient; -1: none yet */
+    int *freed_in;    /* segment in which a slot lost its last user; -1: none */
 };
 
-static int slot_take(struct slots *s, size_t count)
+/* A free slot for the gradient of value v. Inside a tiled segment a slot of all rows that was read
+ * there cannot be taken again: rows of later tiles still lie in it. */
+static int slot_take(struct slots *s, int v, int segment)
 {
+    struct dp_model *m = s->model;
+    const int home = home_of(m, &m->values[v]);
+    const size_t count = m->values[v].count;
     int best = -1;
 
-    for (int i = 0; i < s->model->slot_count; i++) {
-        if (s->users[i] == 0 && (best < 0 || s->model->slots[i] > s->model->slots[best])) {
+    for (int i = 0; i < m->slot_count; i++) {
+        const bool stale = home < 0 && m->segments[segment].tiled && s->freed_in[i] == segment;
+        if (s->users[i] == 0 && m->slots[i].segment == home && !stale &&
+            (best < 0 || m->slots[i].count > m->slots[best].count)) {
             best = i;
         }
     }
     if (best < 0) {
-        best = s->model->slot_count++;
+        best = m->slot_count++;
+        m->slots[best] = (struct dp_storage){0, home};
+        s->freed_in[best] = -1;
     }
-    if (s->model->slots[best] < count) {
-        s->model->slots[best] = count;
-    }
+    m->slots[best].count = m->slots[best].count < count ? count : m->slots[best].count;
     s->users[best] = 1;
     return best;
+}
+
+static void slot_drop(struct slots *s, int slot, int segment)
+{
+    if (--s->users[slot] == 0) {
+        s->freed_in[slot] = segment;
+    }
+}
+
+/* Whether a gradient of value v may lie in this slot. */
+static bool slot_suits(const struct slots *s, int slot, int v)
+{
+    const int home = s->model->slots[slot].segment;
+
+    return home < 0 || home == home_of(s->model, &s->model->values[v]);
 }
 
 /* Value v gets the gradient in `slot`, which counts as its user. If it has one already (two layers
@@ -86,95 +194,134 @@ static void contribute(struct slots *s, struct dp_node *node, int v, int slot)
         s->gradient_of[v] = slot;
         return;
     }
-    if (s->users[before] == 1) {
+    if (s->users[before] == 1 && slot_suits(s, before, v)) {
         sum = before;
-    } else if (s->users[slot] == 1) {
+    } else if (s->users[slot] == 1 && slot_suits(s, slot, v)) {
         sum = slot;
     } else {
-        sum = slot_take(s, s->model->values[v].count);
+        sum = slot_take(s, v, node->segment);
         s->users[sum]--; /* counted below */
     }
     node->add_y = sum;
     node->add_a = before;
     node->add_b = slot;
     s->users[sum]++;
-    s->users[before]--;
-    s->users[slot]--;
+    slot_drop(s, before, node->segment);
+    slot_drop(s, slot, node->segment);
     s->gradient_of[v] = sum;
+}
+
+/* A join hands the same gradient to both branches, in a slot that suits both. */
+static void place_join(struct slots *s, struct dp_node *node, int dy)
+{
+    int slot = dy;
+
+    if (!slot_suits(s, dy, node->x)) {
+        slot = slot_take(s, node->x, node->segment);
+    } else if (!slot_suits(s, dy, node->x2)) {
+        slot = slot_take(s, node->x2, node->segment);
+    }
+    if (slot != dy) {
+        slot_drop(s, dy, node->segment);
+        node->mask_slot = node->mask_slot >= 0 ? slot : -1;
+    }
+    node->dx_slot = slot;
+    s->gradient_of[node->x] = slot;
+    if (node->x2 != 0) {
+        s->users[slot]++;
+        contribute(s, node, node->x2, slot);
+    }
 }
 
 /* What backward of this node reads and writes. */
 static void place_gradient(struct slots *s, struct dp_node *node)
 {
-    const struct dp_value *values = s->model->values;
-    const size_t count = values[node->y].count;
     int dy = s->gradient_of[node->y];
 
     node->dy_slot = dy;
     node->mask_slot = node->dx_slot = node->add_y = -1;
     if (node->act != DP_ACT_NONE && !node->plan.mask_from_x) {
-        node->mask_slot = s->users[dy] == 1 ? dy : slot_take(s, count);
+        node->mask_slot = s->users[dy] == 1 ? dy : slot_take(s, node->y, node->segment);
         if (node->mask_slot != dy) {
-            s->users[dy]--;
+            slot_drop(s, dy, node->segment);
             dy = node->mask_slot;
         }
     }
-    if (node->x2 >= 0) { /* a join hands the same gradient to both branches */
-        node->dx_slot = dy;
-        s->gradient_of[node->x] = dy;
-        if (node->x2 != 0) {
-            s->users[dy]++;
-            contribute(s, node, node->x2, dy);
-        }
+    if (node->x2 >= 0) {
+        place_join(s, node, dy);
         return;
     }
     if (node->x == 0) { /* nobody wants the gradient of the input */
-        s->users[dy]--;
+        slot_drop(s, dy, node->segment);
         return;
     }
-    if (node->plan.alias || (node->plan.dx_in_dy && s->users[dy] == 1)) {
+    if (node->plan.alias ||
+        (node->plan.dx_in_dy && s->users[dy] == 1 && slot_suits(s, dy, node->x))) {
         node->dx_slot = dy;
     } else {
-        node->dx_slot = slot_take(s, values[node->x].count);
-        s->users[dy]--;
+        node->dx_slot = slot_take(s, node->x, node->segment);
+        slot_drop(s, dy, node->segment);
     }
     contribute(s, node, node->x, node->dx_slot);
 }
 
-dp_status dp_model_place(struct dp_model *m)
+static void place_gradients(struct slots *s)
 {
-    struct slots s = {m, NULL, NULL};
+    struct dp_model *m = s->model;
     const int last = m->nodes[m->node_count - 1].y;
 
-    place_values(m);
-    s.users = dp_zalloc(2 * (size_t)m->node_count + 2, sizeof(*s.users));
-    s.gradient_of = dp_zalloc((size_t)m->value_count, sizeof(*s.gradient_of));
-    if (s.users == NULL || s.gradient_of == NULL) {
-        dp_free(s.users);
-        dp_free(s.gradient_of);
-        return DP_FAIL(DP_ERR_NOMEM, "placing %d layers", m->node_count);
-    }
     for (int i = 0; i < m->value_count; i++) {
-        s.gradient_of[i] = -1;
+        s->gradient_of[i] = -1;
     }
-    s.gradient_of[last] = slot_take(&s, m->values[last].count);
+    s->gradient_of[last] = slot_take(s, last, m->segment_count - 1);
     for (int i = m->node_count - 1; i >= 0; i--) {
-        place_gradient(&s, &m->nodes[i]);
+        place_gradient(s, &m->nodes[i]);
     }
-    dp_free(s.users);
-    dp_free(s.gradient_of);
-    return DP_OK;
 }
 
-size_t dp_model_activation_bytes(const struct dp_model *m, size_t rows, bool training)
+dp_status dp_model_place(struct dp_model *m)
 {
-    size_t each = 0;
+    const size_t most = 2 * (size_t)m->node_count + 2;
+    struct slots s = {m, NULL, NULL, NULL};
+    dp_status status = DP_OK;
+
+    cut_segments(m);
+    note_readers(m);
+    place_values(m);
+    s.users = dp_zalloc(most, sizeof(*s.users));
+    s.freed_in = dp_zalloc(most, sizeof(*s.freed_in));
+    s.gradient_of = dp_zalloc((size_t)m->value_count, sizeof(*s.gradient_of));
+    if (s.users == NULL || s.freed_in == NULL || s.gradient_of == NULL) {
+        status = DP_FAIL(DP_ERR_NOMEM, "placing %d layers", m->node_count);
+    } else {
+        place_gradients(&s);
+    }
+    dp_free(s.users);
+    dp_free(s.freed_in);
+    dp_free(s.gradient_of);
+    return status;
+}
+
+size_t dp_storage_elements(const struct dp_model *m, const struct dp_storage *storage, size_t rows,
+                           size_t tile_bytes)
+{
+    const size_t tile = storage->segment < 0
+                            ? rows
+                            : dp_segment_tile(&m->segments[storage->segment], rows, tile_bytes);
+
+    return dp_round_up(storage->count * tile, DP_BLOCK);
+}
+
+size_t dp_model_activation_bytes(const struct dp_model *m, size_t rows, size_t tile_bytes,
+                                 bool training)
+{
+    size_t elements = 0;
 
     for (int i = 0; i < m->storage_count; i++) {
-        each += m->storage[i];
+        elements += dp_storage_elements(m, &m->storage[i], rows, tile_bytes);
     }
     for (int i = 0; training && i < m->slot_count; i++) {
-        each += m->slots[i];
+        elements += dp_storage_elements(m, &m->slots[i], rows, tile_bytes);
     }
-    return rows * (each * sizeof(float) + (training ? m->saved_bytes : 0));
+    return elements * sizeof(float) + (training ? rows * m->saved_bytes : 0);
 }

@@ -10,6 +10,7 @@ struct dp_pass {
     struct dp_stream *stream;     /* borrowed */
     size_t rows;                  /* at most */
     bool training;
+    size_t tile_bytes;
     float **storage; /* [storage_count], owned through `values` */
     float **slots;   /* [slot_count], owned through `gradients` */
     float *values, *gradients, *local;
@@ -19,21 +20,22 @@ struct dp_pass {
 
 static const struct dp_model_hooks no_hooks = {NULL, NULL, NULL};
 
-static size_t arena_floats(const size_t *counts, int n, size_t rows)
+static size_t arena_floats(const struct dp_pass *p, const struct dp_storage *storage, int n)
 {
     size_t total = 0;
 
     for (int i = 0; i < n; i++) {
-        total += dp_round_up(counts[i] * rows, DP_BLOCK);
+        total += dp_storage_elements(p->model, &storage[i], p->rows, p->tile_bytes);
     }
     return total;
 }
 
-static void arena_cut(float **parts, float *arena, const size_t *counts, int n, size_t rows)
+static void arena_cut(const struct dp_pass *p, float **parts, float *arena,
+                      const struct dp_storage *storage, int n)
 {
     for (int i = 0; i < n; i++) {
         parts[i] = arena;
-        arena += dp_round_up(counts[i] * rows, DP_BLOCK);
+        arena += dp_storage_elements(p->model, &storage[i], p->rows, p->tile_bytes);
     }
 }
 
@@ -41,8 +43,8 @@ static dp_status pass_allocate(struct dp_pass *p)
 {
     const struct dp_model *m = p->model;
     const struct dp_device *device = p->stream->device;
-    const size_t values = arena_floats(m->storage, m->storage_count, p->rows);
-    const size_t gradients = p->training ? arena_floats(m->slots, m->slot_count, p->rows) : 0;
+    const size_t values = arena_floats(p, m->storage, m->storage_count);
+    const size_t gradients = p->training ? arena_floats(p, m->slots, m->slot_count) : 0;
 
     p->storage = dp_zalloc((size_t)m->storage_count, sizeof(*p->storage));
     p->slots = dp_zalloc((size_t)m->slot_count, sizeof(*p->slots));
@@ -56,11 +58,12 @@ static dp_status pass_allocate(struct dp_pass *p)
         return DP_FAIL(DP_ERR_NOMEM,
                        "activations of %zu rows need %zu MB; a smaller "
                        "train.global_batch or train.micro_batch needs less",
-                       p->rows, dp_model_activation_bytes(m, p->rows, p->training) >> 20);
+                       p->rows,
+                       dp_model_activation_bytes(m, p->rows, p->tile_bytes, p->training) >> 20);
     }
     p->one[0] = 1.0f;
-    arena_cut(p->storage, p->values, m->storage, m->storage_count, p->rows);
-    arena_cut(p->slots, p->gradients, m->slots, p->training ? m->slot_count : 0, p->rows);
+    arena_cut(p, p->storage, p->values, m->storage, m->storage_count);
+    arena_cut(p, p->slots, p->gradients, m->slots, p->training ? m->slot_count : 0);
     return DP_OK;
 }
 
@@ -77,6 +80,7 @@ dp_status dp_pass_create(const struct dp_model *model, struct dp_stream *stream,
     p->stream = stream;
     p->rows = rows;
     p->training = training;
+    p->tile_bytes = stream->device->tile_bytes * (size_t)stream->threads;
     status = pass_allocate(p);
     if (status != DP_OK) {
         dp_pass_destroy(p);
@@ -104,13 +108,43 @@ void dp_pass_destroy(struct dp_pass *p)
     dp_free(p);
 }
 
+/* Tile `i` of `count` of a segment's rows; tiles differ by one row at most. */
+static struct dp_range tile_at(size_t rows, size_t count, size_t i)
+{
+    const size_t begin = i * rows / count, end = (i + 1) * rows / count;
+
+    return (struct dp_range){begin, end - begin};
+}
+
+static size_t tile_count(const struct dp_pass *p, const struct dp_segment *segment, size_t rows)
+{
+    const size_t tile = dp_segment_tile(segment, p->rows, p->tile_bytes);
+
+    return rows == 0 ? 1 : (rows + tile - 1) / tile;
+}
+
+static dp_status prepare_node(struct dp_pass *p, const struct dp_node *node, size_t rows,
+                              bool training)
+{
+    const size_t tiles = tile_count(p, &p->model->segments[node->segment], rows);
+    size_t before = (size_t)-1;
+
+    for (size_t i = 0; i < tiles; i++) {
+        const size_t count = tile_at(rows, tiles, i).count;
+        if (count != before) {
+            DP_TRY(node->type->prepare(node->state, p->stream, count, training, node->x == 0,
+                                       node->act));
+        }
+        before = count;
+    }
+    return DP_OK;
+}
+
 dp_status dp_pass_prepare(struct dp_pass *p, size_t rows, bool training)
 {
     for (int i = 0; i < p->model->node_count; i++) {
-        const struct dp_node *node = &p->model->nodes[i];
-        if (node->type->prepare != NULL) {
-            DP_TRY(node->type->prepare(node->state, p->stream, rows, training, node->x == 0,
-                                       node->act));
+        if (p->model->nodes[i].type->prepare != NULL) {
+            DP_TRY(prepare_node(p, &p->model->nodes[i], rows, training));
         }
     }
     return DP_OK;
@@ -131,33 +165,49 @@ struct dp_stream *dp_pass_stream(const struct dp_pass *p)
     return p->stream;
 }
 
-static void *value_at(const struct dp_pass *p, int value)
+/* Where the rows of a tile lie: in memory of a tile's size at its begin. */
+static void *rows_in(const struct dp_storage *storage, float *memory, size_t count, size_t first)
 {
-    return value < 0 ? NULL : p->storage[p->model->values[value].storage];
+    return storage->segment < 0 ? memory + first * count : memory;
 }
 
-static void *slot_at(const struct dp_pass *p, int slot)
+static void *value_at(const struct dp_pass *p, int value, size_t first)
 {
-    return slot < 0 ? NULL : p->slots[slot];
+    const struct dp_value *v;
+
+    if (value < 0) {
+        return NULL;
+    }
+    v = &p->model->values[value];
+    return rows_in(&p->model->storage[v->storage], p->storage[v->storage], v->count, first);
 }
 
-/* Everything of a layer call that does not differ between forward and backward. */
+/* The gradient of `value`, which lies in `slot`. */
+static void *slot_at(const struct dp_pass *p, int slot, int value, size_t first)
+{
+    return slot < 0 ? NULL
+                    : rows_in(&p->model->slots[slot], p->slots[slot], p->model->values[value].count,
+                              first);
+}
+
+/* Everything of a layer call that does not differ between forward and backward. `keep` is that of
+ * the tile: the first one of a pass may replace what later ones add to. */
 static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pass_call *call,
-                                    const struct dp_node *node)
+                                    const struct dp_node *node, struct dp_range rows)
 {
     const struct dp_model *m = p->model;
     struct dp_layer_call c = {
         .stream = p->stream,
-        .rows = call->rows,
-        .x = value_at(p, node->x),
-        .x2 = value_at(p, node->x2),
-        .y = value_at(p, node->y),
-        .saved = p->saved + node->saved_at * p->rows,
+        .rows = rows.count,
+        .x = value_at(p, node->x, rows.begin),
+        .x2 = value_at(p, node->x2, rows.begin),
+        .y = value_at(p, node->y, rows.begin),
+        .saved = p->saved + node->saved_at * p->rows + rows.begin * node->plan.saved_bytes,
         .local = p->local + node->local_at,
-        .keep = call->keep,
+        .keep = rows.begin > 0 ? 1.0f : call->keep,
         .training = p->training && call->grad != NULL,
         .act = node->act,
-        .first_row = call->first_row,
+        .first_row = call->first_row + rows.begin,
         .batch_rows = call->batch_rows,
         .seed = call->seed,
         .index = (int)(node - m->nodes),
@@ -177,12 +227,26 @@ static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pas
     return c;
 }
 
+static dp_status forward_segment(struct dp_pass *p, const struct dp_pass_call *call,
+                                 const struct dp_segment *segment)
+{
+    const size_t tiles = tile_count(p, segment, call->rows);
+
+    for (size_t i = 0; i < tiles; i++) {
+        const struct dp_range rows = tile_at(call->rows, tiles, i);
+        for (int n = segment->first; n <= segment->last; n++) {
+            const struct dp_node *node = &p->model->nodes[n];
+            const struct dp_layer_call c = call_of(p, call, node, rows);
+            DP_TRY(node->type->forward(node->state, &c));
+        }
+    }
+    return DP_OK;
+}
+
 static dp_status run_forward(struct dp_pass *p, const struct dp_pass_call *call)
 {
-    for (int i = 0; i < p->model->node_count; i++) {
-        const struct dp_node *node = &p->model->nodes[i];
-        const struct dp_layer_call c = call_of(p, call, node);
-        DP_TRY(node->type->forward(node->state, &c));
+    for (int i = 0; i < p->model->segment_count; i++) {
+        DP_TRY(forward_segment(p, call, &p->model->segments[i]));
     }
     return DP_OK;
 }
@@ -195,32 +259,60 @@ dp_status dp_pass_forward(struct dp_pass *p, const struct dp_pass_call *call)
     float *loss = call->grad + dp_model_loss_at(m);
 
     DP_TRY(run_forward(p, call));
-    return p->stream->ops->softmax_loss(p->stream, slot_at(p, last->dy_slot), loss, loss + 1,
-                                        value_at(p, last->y), call->labels, call->rows, m->classes,
-                                        &call->knobs->per_sample, call->keep);
+    return p->stream->ops->softmax_loss(p->stream, slot_at(p, last->dy_slot, last->y, 0), loss,
+                                        loss + 1, value_at(p, last->y, 0), call->labels, call->rows,
+                                        m->classes, &call->knobs->per_sample, call->keep);
 }
 
 /* Undoes a fused relu, calls the layer, joins the branches of a residual. */
 static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *call,
-                               const struct dp_node *node)
+                               const struct dp_node *node, struct dp_range rows)
 {
     const struct dp_ops *ops = p->stream->ops;
-    struct dp_layer_call c = call_of(p, call, node);
+    struct dp_layer_call c = call_of(p, call, node, rows);
 
-    c.dy = slot_at(p, node->dy_slot);
-    c.dx = slot_at(p, node->dx_slot);
+    c.dy = slot_at(p, node->dy_slot, node->y, rows.begin);
+    c.dx = slot_at(p, node->dx_slot, node->x, rows.begin);
     if (node->mask_slot >= 0) {
-        void *masked = slot_at(p, node->mask_slot);
+        void *masked = slot_at(p, node->mask_slot, node->y, rows.begin);
         DP_TRY(ops->relu_backward(p->stream, masked, c.dy, c.y,
-                                  call->rows * p->model->values[node->y].count));
+                                  rows.count * p->model->values[node->y].count));
         c.dy = masked;
     }
     DP_TRY(node->type->backward(node->state, &c));
     if (node->add_y >= 0) {
         const int v = node->x2 >= 0 ? node->x2 : node->x;
-        DP_TRY(ops->add_forward(p->stream, slot_at(p, node->add_y), slot_at(p, node->add_a),
-                                slot_at(p, node->add_b), call->rows * p->model->values[v].count,
-                                DP_ACT_NONE));
+        DP_TRY(ops->add_forward(p->stream, slot_at(p, node->add_y, v, rows.begin),
+                                slot_at(p, node->add_a, v, rows.begin),
+                                slot_at(p, node->add_b, v, rows.begin),
+                                rows.count * p->model->values[v].count, DP_ACT_NONE));
+    }
+    return DP_OK;
+}
+
+static dp_status backward_segment(struct dp_pass *p, const struct dp_pass_call *call,
+                                  const struct dp_segment *segment)
+{
+    const size_t tiles = tile_count(p, segment, call->rows);
+
+    for (size_t i = 0; i < tiles; i++) {
+        const struct dp_range rows = tile_at(call->rows, tiles, i);
+        for (int n = segment->last; n >= segment->first; n--) {
+            DP_TRY(backward_node(p, call, &p->model->nodes[n], rows));
+        }
+    }
+    return DP_OK;
+}
+
+/* All tiles are through: the gradients of the segment's tensors are final. */
+static dp_status announce_segment(const struct dp_pass *p, const struct dp_model_hooks *hooks,
+                                  const struct dp_segment *segment)
+{
+    for (int n = segment->last; hooks->ready != NULL && n >= segment->first; n--) {
+        const struct dp_node *node = &p->model->nodes[n];
+        for (int k = node->plan.param_count - 1; k >= 0; k--) {
+            DP_TRY(hooks->ready(hooks->context, node->first_param + k));
+        }
     }
     return DP_OK;
 }
@@ -230,12 +322,9 @@ dp_status dp_pass_backward(struct dp_pass *p, const struct dp_pass_call *call)
     DP_SPAN(DP_PHASE_BACKWARD, (int64_t)call->first_row);
     const struct dp_model_hooks *hooks = call->hooks != NULL ? call->hooks : &no_hooks;
 
-    for (int i = p->model->node_count - 1; i >= 0; i--) {
-        const struct dp_node *node = &p->model->nodes[i];
-        DP_TRY(backward_node(p, call, node));
-        for (int k = node->plan.param_count - 1; hooks->ready != NULL && k >= 0; k--) {
-            DP_TRY(hooks->ready(hooks->context, node->first_param + k));
-        }
+    for (int i = p->model->segment_count - 1; i >= 0; i--) {
+        DP_TRY(backward_segment(p, call, &p->model->segments[i]));
+        DP_TRY(announce_segment(p, hooks, &p->model->segments[i]));
     }
     return DP_OK;
 }
@@ -249,7 +338,7 @@ dp_status dp_pass_evaluate(struct dp_pass *p, const struct dp_pass_call *call, f
 
     forward.grad = NULL;
     DP_TRY(run_forward(p, &forward));
-    DP_TRY(p->stream->ops->softmax_loss(p->stream, NULL, out, out + 1, value_at(p, last->y),
+    DP_TRY(p->stream->ops->softmax_loss(p->stream, NULL, out, out + 1, value_at(p, last->y, 0),
                                         call->labels, call->rows, m->classes, p->one, 0.0f));
     DP_TRY(p->stream->device->synchronize(p->stream));
     result[0] = out[0];

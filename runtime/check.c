@@ -6,6 +6,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "collectives/compressor.h"
+#include "collectives/strategy.h"
+#include "runtime/data/source.h"
+#include "runtime/optimizer.h"
 #include "runtime/run.h"
 
 extern char **environ;
@@ -39,7 +43,7 @@ static void print_layer(const struct dp_model *m, const struct dp_node *node)
            short_count(flops, node->plan.flops));
 }
 
-static void print_memory(const struct dp_config *c, const struct dp_model *m)
+static void print_memory(const struct dp_config *c, const struct dp_model *m, size_t tile_bytes)
 {
     static const int ranks[] = {1, 2, 4, 8};
     const double mb = 1048576.0, weights = (double)(m->trained * sizeof(float)) / mb;
@@ -53,11 +57,12 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m)
         const size_t most = dp_parts_most(rows, (size_t)c->train.micro_batch);
         printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f   (%zu rows)\n", ranks[i],
                ranks[i] == 1 ? "" : "s", weights, weights, slots * weights,
-               (double)dp_model_activation_bytes(m, most, true) / mb, most);
+               (double)dp_model_activation_bytes(m, most, tile_bytes, true) / mb, most);
     }
 }
 
-static void print_check(const struct dp_config *c, const struct dp_model *m)
+static void print_check(const struct dp_config *c, const struct dp_model *m,
+                        const struct dp_device *device)
 {
     char text[96], params[32], flops[32];
 
@@ -70,12 +75,47 @@ static void print_check(const struct dp_config *c, const struct dp_model *m)
     }
     printf("%-18s %-16s %-18s %12s %12s   forward, per sample\n", "total", "", "",
            short_count(params, (double)m->parameters), short_count(flops, m->flops));
-    print_memory(c, m);
+    print_memory(c, m, device->tile_bytes);
+}
+
+dp_status dp_run_check_names(const struct dp_config *config)
+{
+    const struct {
+        const char *key, *text;
+        const struct dp_plugin_family *family;
+        bool may_be_auto;
+    } names[] = {
+        {"data.source", config->data.source, &dp_sources, false},
+        {"optimizer.name", config->optimizer.name, &dp_optimizers, false},
+        {"comm.strategy", config->comm.strategy, &dp_strategies, true},
+        {"comm.compressor", config->comm.compressor, &dp_compressors, false},
+        {"device.name", config->device.name, &dp_devices, true},
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct dp_plugin *plugin;
+        char problem[256], where[256];
+        void *state;
+        dp_status status;
+
+        if (names[i].may_be_auto && strcmp(names[i].text, "auto") == 0) {
+            continue;
+        }
+        status = dp_plugin_create(names[i].family, names[i].text, &plugin, &state, problem,
+                                  sizeof(problem));
+        if (status != DP_OK) {
+            return DP_FAIL(status, "%s: %s",
+                           dp_config_where(config, names[i].key, where, sizeof(where)), problem);
+        }
+        dp_free(state);
+    }
+    return DP_OK;
 }
 
 dp_status dp_run_check(const struct dp_cli *cli)
 {
     struct dp_config *config = NULL;
+    const struct dp_device *device = NULL;
     struct dp_model *model = NULL;
     char *text = NULL;
     dp_status status;
@@ -83,10 +123,12 @@ dp_status dp_run_check(const struct dp_cli *cli)
     DP_TRY_GOTO(dp_config_resolve(cli->config, environ, cli->sets, cli->set_count, &text), status,
                 done);
     DP_TRY_GOTO(dp_config_parse(text, cli->config, &config), status, done);
+    DP_TRY_GOTO(dp_run_check_names(config), status, done);
     DP_TRY_GOTO(dp_model_create(config->model.layers, config->model.layer_count,
                                 &config->model.input, &model),
                 status, done);
-    print_check(config, model);
+    DP_TRY_GOTO(dp_device_find(config->device.name, &device), status, done);
+    print_check(config, model, device);
 
 done:
     dp_model_destroy(model);

@@ -1,6 +1,7 @@
 #include "runtime/cli.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,14 +72,20 @@ static int find_flag(const char *name, size_t length)
     return -1;
 }
 
+/* The flag that is meant, or NULL. */
 static const char *nearest_flag(const char *name)
 {
+    const char *nearest = NULL;
+    int best = INT_MAX;
+
     for (int i = 0; i < FLAG_COUNT; i++) {
-        if (dp_looks_like(name, flags[i].name)) {
-            return flags[i].name;
+        const int distance = dp_edit_distance(name, flags[i].name);
+        if (distance < best && dp_looks_like(name, flags[i].name)) {
+            best = distance;
+            nearest = flags[i].name;
         }
     }
-    return "--help";
+    return nearest;
 }
 
 static dp_status add_set(struct dp_cli *cli, const char *set)
@@ -191,9 +198,12 @@ static dp_status read_flag(struct dp_cli *cli, int argc, char **argv, int *i)
 
     if (flag < 0) {
         char name[64];
+        const char *nearest;
         (void)snprintf(name, sizeof(name), "%.*s", (int)(length < 63 ? length : 63), argument);
-        return DP_FAIL(DP_ERR_USAGE, "unknown flag %s (did you mean %s?)", name,
-                       nearest_flag(name));
+        nearest = nearest_flag(name);
+        return nearest != NULL
+                   ? DP_FAIL(DP_ERR_USAGE, "unknown flag %s (did you mean %s?)", name, nearest)
+                   : DP_FAIL(DP_ERR_USAGE, "unknown flag %s; --help lists all", name);
     }
     if (flags[flag].value == NULL) {
         return value == NULL ? apply_plain(cli, (enum flag)flag)
@@ -202,7 +212,7 @@ static dp_status read_flag(struct dp_cli *cli, int argc, char **argv, int *i)
     if (value == NULL && *i + 1 < argc) {
         value = argv[++*i];
     }
-    if (value == NULL) {
+    if (value == NULL || *value == '\0') {
         return DP_FAIL(DP_ERR_USAGE, "%s wants %s", flags[flag].name, flags[flag].value);
     }
     return apply_value(cli, (enum flag)flag, value);
@@ -220,7 +230,7 @@ static dp_status read_all(int argc, char **argv, struct dp_cli *cli)
         }
     }
     if (cli->config == NULL && !cli->help && !cli->version && cli->list == NULL) {
-        return DP_FAIL(DP_ERR_USAGE, "no model.cfg given; ddp_train --help tells more");
+        return DP_FAIL(DP_ERR_USAGE, "no model.cfg given; --help tells more");
     }
     return DP_OK;
 }
@@ -250,7 +260,7 @@ void dp_cli_help(void)
         printf("  %-15s %-10s %s\n", flags[i].name, flags[i].value == NULL ? "" : flags[i].value,
                flags[i].help);
     }
-    printf("\nkeys of model.cfg (also --set KEY=VALUE, and DP_SECTION_KEY in the environment):\n");
+    printf("\n");
     dp_config_help();
 }
 

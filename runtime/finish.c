@@ -87,6 +87,12 @@ static double single_compute_ms(const struct dp_training *run)
     return run->before.compute_ms > 0.0 ? run->before.compute_ms : (double)NAN;
 }
 
+/* A rate of 0 stands for one that was not measured. */
+static double measured(double rate)
+{
+    return rate > 0.0 ? rate : (double)NAN;
+}
+
 /* (largest - smallest) / mean of all pieces of both measurements. */
 static double spread(const struct dp_training *run, double single)
 {
@@ -173,9 +179,11 @@ static struct dp_run_summary summarize(const struct dp_training *run,
         .rank_count = size,
     };
 
-    s.baseline.source = run->baseline_rate > 0.0 ? run->cli->baseline : "measured";
-    s.baseline.before = run->before.samples_per_second;
-    s.baseline.after = run->after.samples_per_second;
+    s.baseline.source = run->baseline_rate > 0.0 ? run->cli->baseline
+                        : size == 1              ? "this run"
+                                                 : "measured";
+    s.baseline.before = measured(run->before.samples_per_second);
+    s.baseline.after = measured(run->after.samples_per_second);
     s.baseline.spread = spread(run, single);
     s.final.train_loss = run->last_train_loss;
     s.final.test_loss = run->evaluation.loss;

@@ -4,7 +4,8 @@
 #include "runtime/optimizer.h"
 
 struct adamw {
-    float beta1, beta2, eps, decay;
+    double beta1, beta2;
+    float eps, decay;
 };
 
 static dp_status adamw_open(void *state, const struct dp_optimizer_config *config)
@@ -15,8 +16,8 @@ static dp_status adamw_open(void *state, const struct dp_optimizer_config *confi
         return DP_FAIL(DP_ERR_CONFIG, "optimizer.betas: two numbers are wanted, such as "
                                       "[0.9, 0.999]");
     }
-    o->beta1 = (float)config->betas.value[0];
-    o->beta2 = (float)config->betas.value[1];
+    o->beta1 = config->betas.value[0];
+    o->beta2 = config->betas.value[1];
     o->eps = (float)config->eps;
     o->decay = (float)config->weight_decay;
     return DP_OK;

@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/trace.h"
@@ -239,7 +238,7 @@ bool dp_run_together(dp_status status)
 {
     return status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_NOINPUT ||
            status == DP_ERR_DATA || status == DP_ERR_UNAVAILABLE || status == DP_ERR_DIVERGED ||
-           status == DP_ERR_WRITE || status == DP_OK;
+           status == DP_OK; /* not DP_ERR_WRITE: only rank 0 writes */
 }
 
 dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world)
@@ -253,7 +252,8 @@ dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world)
     }
     run->cli = cli;
     run->world = world;
-    dp_progress_init(&run->progress, stdout, isatty(STDOUT_FILENO) != 0, cli->quiet);
+    dp_progress_init(&run->progress, stdout, dp_progress_on_terminal(dp_world_launch_rank() >= 0),
+                     cli->quiet);
     status = run_all(run);
     dp_progress_end(&run->progress);
     if (status != DP_OK && !dp_run_together(status)) {

@@ -45,7 +45,8 @@ struct dp_training {
     struct dp_metrics metrics;
     bool metrics_open;
     struct dp_progress progress;
-    char out[DP_PATH_BYTES]; /* rank 0 only writes there */
+    char out[DP_PATH_BYTES]; /* rank 0 only writes there; elsewhere, or without a run: empty */
+    bool made_out;           /* out was not there before */
     char started[32];
     uint64_t total_steps, config_steps, steps_per_epoch;
     uint64_t baseline_at; /* step behind which the first one is measured */
@@ -84,6 +85,9 @@ DP_CHECKED dp_status dp_run_save(struct dp_training *run);
 
 /* The last checkpoint, run.json and the table, after the last step. Collective. */
 DP_CHECKED dp_status dp_run_finish(struct dp_training *run);
+
+/* Refuses, with its place, a name that no plug-in has: before any data is read. */
+DP_CHECKED dp_status dp_run_check_names(const struct dp_config *config);
 
 /* --check: no ranks. --dry-run: behind setup. --data-only: instead of training. */
 DP_CHECKED dp_status dp_run_check(const struct dp_cli *cli);

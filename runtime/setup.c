@@ -54,6 +54,9 @@ dp_status dp_run_configure(struct dp_training *run)
     dp_log_mute(dp_run_leads(run) ? 0 : 1);
     status = dp_config_parse(run->config_text, cli->config, &run->config);
     if (status == DP_OK) {
+        status = dp_run_check_names(run->config);
+    }
+    if (status == DP_OK) {
         status = dp_model_create(run->config->model.layers, run->config->model.layer_count,
                                  &run->config->model.input, &run->model);
     }
@@ -116,55 +119,61 @@ static bool exists_in(const char *folder, const char *name)
     return dp_file_join(path, folder, name) == DP_OK && stat(path, &info) == 0;
 }
 
-/* Makes the folder and those above it. */
-static dp_status make_folders(const char *path)
+/* Makes the folder and those above it. *made: it was not there before. */
+static dp_status make_folders(const char *path, bool *made)
 {
     char part[DP_PATH_BYTES];
+    struct stat info;
 
     for (size_t i = 1; i <= strlen(path); i++) {
         if (path[i] != '/' && path[i] != '\0') {
             continue;
         }
         (void)snprintf(part, sizeof(part), "%.*s", (int)i, path);
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+        *made = mkdir(part, 0777) == 0;
+        if (!*made && errno == EEXIST && stat(part, &info) == 0 && !S_ISDIR(info.st_mode)) {
+            errno = ENOTDIR;
+        }
+        if (!*made && errno != EEXIST) {
             return DP_FAIL(DP_ERR_WRITE,
-                           "cannot make the folder %s: %s; choose another one with "
-                           "--out",
-                           part, strerror(errno));
+                           "cannot make the folder %s: %s; choose another one with --out", part,
+                           strerror(errno));
         }
     }
     return DP_OK;
 }
 
-/* Rank 0: the folder of this run, which must not hold one already. */
+/* Rank 0: the folder of this run, which must not hold one already. Nothing is written into it
+ * before the first step is certain, so that a refused run can be tried again. */
 static dp_status make_out(struct dp_training *run)
 {
     const time_t now = time(NULL);
-    char path[DP_PATH_BYTES];
     struct tm fields;
+    int length;
 
     (void)gmtime_r(&now, &fields);
     (void)strftime(run->started, sizeof(run->started), "%Y-%m-%dT%H:%M:%SZ", &fields);
     (void)localtime_r(&now, &fields);
     if (run->cli->out != NULL) {
-        (void)snprintf(run->out, sizeof(run->out), "%s", run->cli->out);
+        length = snprintf(run->out, sizeof(run->out), "%s", run->cli->out);
     } else {
         char stamp[32];
         (void)strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", &fields);
-        (void)snprintf(run->out, sizeof(run->out), "runs/%s-%s", run->config->name, stamp);
+        length = snprintf(run->out, sizeof(run->out), "runs/%s-%s", run->config->name, stamp);
+    }
+    if (length < 0 || (size_t)length >= sizeof(run->out)) {
+        return DP_FAIL(DP_ERR_USAGE, "%.80s...: the path is too long: choose another --out",
+                       run->out);
     }
     if (exists_in(run->out, "config.yaml") || exists_in(run->out, "metrics.jsonl") ||
         exists_in(run->out, "run.json")) {
         return DP_FAIL(DP_ERR_USAGE, "%s holds a run already: choose another --out", run->out);
     }
-    DP_TRY(make_folders(run->out));
+    DP_TRY(make_folders(run->out, &run->made_out));
     if (access(run->out, W_OK) != 0) {
         return DP_FAIL(DP_ERR_WRITE, "%s: %s; choose another folder with --out", run->out,
                        strerror(errno));
     }
-    DP_TRY(dp_file_join(path, run->out, "metrics.jsonl"));
-    DP_TRY(dp_metrics_open(&run->metrics, path, false));
-    run->metrics_open = true;
     return DP_OK;
 }
 
@@ -199,6 +208,18 @@ static dp_status write_config(struct dp_training *run)
     return dp_file_finish(&file);
 }
 
+/* Rank 0: what the folder holds before the first step. */
+static dp_status begin_files(struct dp_training *run)
+{
+    char path[DP_PATH_BYTES];
+
+    DP_TRY(write_config(run));
+    DP_TRY(dp_file_join(path, run->out, "metrics.jsonl"));
+    DP_TRY(dp_metrics_open(&run->metrics, path, false));
+    run->metrics_open = true;
+    return DP_OK;
+}
+
 static void count_steps(struct dp_training *run)
 {
     const struct dp_train_config *train = &run->config->train;
@@ -228,48 +249,55 @@ static dp_status make_trainer(struct dp_training *run)
     return dp_trainer_create(&config, &run->trainer);
 }
 
-/* Weights from the seed, or from a file that rank 0 reads. */
+/* Weights from the seed, or from a file. Collective. Every rank reads the file: it is small, and
+ * there is no second way to share weights. Rank 0 comes first, so that what is wrong with the file
+ * is told once; the others then tell what is wrong with theirs. */
 static dp_status init_weights(struct dp_training *run)
 {
+    struct dp_group *group = run->world->all;
     struct dp_trainer *t = run->trainer;
     const struct dp_model *m = run->model;
+    const bool leads = dp_run_leads(run);
     int64_t ignored = 0;
     struct dp_weights weights = {m->tensors,  m->tensor_count,  t->flat.weights,
                                  m->buffers,  m->buffer_count,  t->flat.running,
                                  m->counters, m->counter_count, &ignored};
-    dp_status status = DP_OK;
 
     dp_trainer_init(t);
     if (run->cli->init == NULL) {
         return DP_OK;
     }
-    /* Every rank reads the file: it is small, and there is no second way to share weights. */
-    dp_log_mute(dp_run_leads(run) ? 0 : 1);
-    status = dp_weights_load(run->cli->init, &weights);
-    dp_log_mute(0);
-    return status;
+    DP_TRY(dp_group_agree(group, leads ? dp_weights_load(run->cli->init, &weights) : DP_OK));
+    return dp_group_agree(group, leads ? DP_OK : dp_weights_load(run->cli->init, &weights));
 }
 
-static dp_status setup_alone(struct dp_training *run)
+/* Rank 0: the rate in the file of --baseline. */
+static dp_status read_baseline(struct dp_training *run)
 {
-    DP_TRY(dp_run_leads(run) && !run->cli->dry_run && !run->cli->data_only ? make_out(run) : DP_OK);
-    if (run->cli->baseline != NULL) {
-        struct dp_json *json = NULL;
-        char *text = NULL;
-        size_t bytes = 0;
-        DP_TRY(dp_file_read(run->cli->baseline, 1 << 24, &text, &bytes));
-        const dp_status status = dp_json_parse(text, bytes, run->cli->baseline, &json);
-        dp_free(text);
-        DP_TRY(status);
-        const bool found =
-            dp_json_real(dp_json_get(json, "single_rank_samples_per_second"), &run->baseline_rate);
-        dp_json_destroy(json);
-        if (!found || run->baseline_rate <= 0.0) {
-            return DP_FAIL(DP_ERR_DATA, "%s has no single_rank_samples_per_second",
-                           run->cli->baseline);
-        }
+    const char *path = run->cli->baseline;
+    struct dp_json *json = NULL;
+    char *text = NULL;
+    size_t bytes = 0;
+    dp_status status;
+    bool found;
+
+    DP_TRY(dp_file_read(path, 1 << 24, &text, &bytes));
+    status = dp_json_parse(text, bytes, path, &json);
+    dp_free(text);
+    DP_TRY(status);
+    found = dp_json_real(dp_json_get(json, "single_rank_samples_per_second"), &run->baseline_rate);
+    dp_json_destroy(json);
+    if (!found || run->baseline_rate <= 0.0) {
+        return DP_FAIL(DP_ERR_DATA, "%s has no single_rank_samples_per_second", path);
     }
     return DP_OK;
+}
+
+/* Rank 0: its files, those read and those written. */
+static dp_status setup_files(struct dp_training *run)
+{
+    DP_TRY(run->cli->baseline != NULL ? read_baseline(run) : DP_OK);
+    return run->cli->dry_run || run->cli->data_only ? DP_OK : make_out(run);
 }
 
 dp_status dp_run_setup(struct dp_training *run)
@@ -277,25 +305,21 @@ dp_status dp_run_setup(struct dp_training *run)
     struct dp_group *group = run->world->all;
     dp_status status;
 
-    DP_TRY(dp_group_agree(group, setup_alone(run)));
+    DP_TRY(dp_group_agree(group, dp_run_leads(run) ? setup_files(run) : DP_OK));
+    DP_TRY(dp_group_broadcast(group, &run->baseline_rate, sizeof(run->baseline_rate), 0));
     DP_TRY(dp_group_agree(group, find_place(run)));
     DP_TRY(dp_run_load_data(run));
     count_steps(run);
     /* What all ranks refuse alike is told by one; what befell one rank alone is told by it. */
     dp_log_mute(dp_run_leads(run) ? 0 : 1);
     status = make_trainer(run);
-    if (status == DP_OK) {
-        status = init_weights(run);
-    }
     dp_log_mute(0);
     if (status != DP_OK) {
         return dp_run_together(status) || dp_run_leads(run) ? status
                                                             : DP_FAIL(status, "cannot start");
     }
-    if (run->metrics_open) {
-        DP_TRY(write_config(run));
-    }
-    return DP_OK;
+    DP_TRY(init_weights(run));
+    return dp_group_agree(group, run->out[0] != '\0' ? begin_files(run) : DP_OK);
 }
 
 void dp_run_teardown(struct dp_training *run)
@@ -303,6 +327,8 @@ void dp_run_teardown(struct dp_training *run)
     dp_trainer_destroy(run->trainer);
     if (run->metrics_open) {
         dp_metrics_close(&run->metrics);
+    } else if (run->made_out) {
+        (void)rmdir(run->out); /* nothing came of it */
     }
     dp_group_release_node(run->world->all, &run->data_memory);
     dp_free(run->places);

@@ -166,6 +166,7 @@ dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_tr
     dp_status status;
 
     if (t == NULL) {
+        dp_group_leave(config->group, DP_ERR_NOMEM);
         return DP_FAIL(DP_ERR_NOMEM, "trainer");
     }
     t->config = config->config;
@@ -182,6 +183,7 @@ dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_tr
     }
     status = trainer_open(t, config);
     if (status != DP_OK) {
+        dp_group_leave(t->group, status);
         dp_trainer_destroy(t);
         return status;
     }

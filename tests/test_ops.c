@@ -96,6 +96,9 @@ static void check_tree(const struct streams *streams, int n, int outs, int alias
     {
         for (int i = 0; i < n; i++) {
             xs[i] = uniform(count, (uint32_t)(10 + i), -1, 1);
+            for (size_t j = 0; j < count; j++) {
+                xs[i][j] *= xs[i][j] * xs[i][j]; /* of many sizes, so that sums do round */
+            }
         }
         for (int i = 0; i < outs; i++) {
             ys[i] = i == 0 && alias < n ? xs[alias] : held(count, 99, 0);

@@ -51,7 +51,8 @@ static void next_gradient(struct state *t, int step)
 struct rule {
     bool adamw, nesterov;
     float momentum, decay; /* sgd; decay of both */
-    float beta1, beta2, eps;
+    double beta1, beta2;
+    float eps;
     float factor;
 };
 
@@ -61,8 +62,8 @@ static const struct rule rules[] = {
     {.factor = 1, .momentum = 0.9f},
     {.factor = 0.5f, .momentum = 0.9f, .decay = 0.01f},
     {.factor = 1, .momentum = 0.9f, .decay = 0.01f, .nesterov = true},
-    {.factor = 1, .adamw = true, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f},
-    {.factor = 0.1f, .adamw = true, .beta1 = 0.8f, .beta2 = 0.99f, .eps = 1e-4f, .decay = 0.1f},
+    {.factor = 1, .adamw = true, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f},
+    {.factor = 0.1f, .adamw = true, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-4f, .decay = 0.1f},
 };
 
 static void apply(struct dp_stream *s, const struct rule *rule, struct state *t)
@@ -84,10 +85,10 @@ static double expected_weight(const struct rule *rule, double w, size_t i, doubl
         const uint32_t bits = dp_random_u32(9, DP_RANDOM_TEST, (uint32_t)step, i);
         const double g = (double)rule->factor * (2 * (double)dp_random_unit(bits) - 1);
         if (rule->adamw) {
-            b1 *= (double)rule->beta1;
-            b2 *= (double)rule->beta2;
-            m = (double)rule->beta1 * m + (1 - (double)rule->beta1) * g;
-            v = (double)rule->beta2 * v + (1 - (double)rule->beta2) * g * g;
+            b1 *= rule->beta1;
+            b2 *= rule->beta2;
+            m = rule->beta1 * m + (1 - rule->beta1) * g;
+            v = rule->beta2 * v + (1 - rule->beta2) * g * g;
             w -= lr * (double)rule->decay * w;
             w -= lr * (m / (1 - b1)) / (sqrt(v / (1 - b2)) + (double)rule->eps);
         } else {
@@ -208,7 +209,7 @@ static void the_first_step_of_adamw_has_the_size_of_the_learning_rate(void **sta
         const float g[3] = {1e-3f, -1, 1000};
         const struct dp_knobs knobs = {.lr = 0.125f, .factor = 1};
         const struct dp_update u = {w, w, g, {m, v}, 3, &knobs};
-        OK(all[k]->ops->adamw(all[k], &u, 0.9f, 0.999f, 1e-10f, 0));
+        OK(all[k]->ops->adamw(all[k], &u, 0.9, 0.999, 1e-10f, 0));
         for (int i = 0; i < 3; i++) {
             assert_true(fabsf(w[i] - (g[i] > 0 ? 0.875f : 1.125f)) < 1e-6f);
         }

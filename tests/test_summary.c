@@ -242,7 +242,7 @@ static void people_get_lines_of_equal_shape(void **state)
     assert_true(scratch_read(scratch_path("out"), text, sizeof(text)) > 0);
     assert_non_null(strstr(text, "lenet: early_stopped after 705 steps, 3.0 epochs, on 2 ranks\n"));
     assert_non_null(strstr(text, "plan: 3 buckets, 1.0 to 5.3 MiB\n"));
-    assert_non_null(strstr(text, "train loss 0.2500, test loss 0.2800, test accuracy 90.1 %\n"));
+    assert_non_null(strstr(text, "train loss 0.2500, test loss 0.2800, test accuracy 90.12 %\n"));
     assert_non_null(strstr(text, "2,012 samples/s, scaling efficiency 95.8 %\n"));
     assert_non_null(strstr(text, "one rank alone: 1,050 samples/s (measured; before 1,060, "
                                  "after 1,040, spread 1.9 %)\n"));

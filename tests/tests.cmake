@@ -4,7 +4,8 @@
 
 # Every tests/test_<noun>.c is a program of cmocka tests: no MPI, no GPU, seconds.
 file(GLOB dp_test_sources CONFIGURE_DEPENDS tests/test_*.c)
-file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/local_world.c tests/checks.c)
+file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/local_world.c tests/checks.c tests/golden_file.c
+     tests/small_model.c tests/small_run.c)
 add_library(dp_test_helpers STATIC ${dp_test_helpers})
 target_link_libraries(dp_test_helpers PUBLIC dp_runtime dp_ext_cmocka)
 target_compile_definitions(dp_test_helpers PUBLIC DP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
@@ -42,6 +43,12 @@ function(dp_mpi_test name ranks)
     SKIP_RETURN_CODE 77
     ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_odls_base_sigkill_timeout=1")
 endfunction()
+
+add_executable(mpi_collectives tests/mpi_collectives.c)
+target_link_libraries(mpi_collectives PRIVATE dp_test_helpers)
+foreach(ranks 1 2 3 4 8)
+  dp_mpi_test(mpi_collectives_${ranks} ${ranks} $<TARGET_FILE:mpi_collectives>)
+endforeach()
 
 # dp_check(name label timeout command ...): a check of the sources, or of another build.
 function(dp_check name label timeout)

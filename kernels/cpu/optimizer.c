@@ -125,20 +125,19 @@ static void adamw_part(void *arg, size_t begin, size_t end)
     }
 }
 
-dp_status dp_cpu_adamw(struct dp_stream *s, const struct dp_update *u, float beta1, float beta2,
+dp_status dp_cpu_adamw(struct dp_stream *s, const struct dp_update *u, double beta1, double beta2,
                        float eps, float decay)
 {
     const double lr = (double)u->knobs->lr, t = (double)u->knobs->applied + 1;
-    const double b1 = (double)beta1, b2 = (double)beta2;
     struct adamw o = {.update = u,
                       .factor = u->knobs->factor,
-                      .beta1 = beta1,
-                      .beta2 = beta2,
-                      .rest1 = (float)(1 - b1),
-                      .rest2 = (float)(1 - b2),
+                      .beta1 = (float)beta1,
+                      .beta2 = (float)beta2,
+                      .rest1 = (float)(1 - beta1),
+                      .rest2 = (float)(1 - beta2),
                       .shrink = (float)(1 - lr * (double)decay),
-                      .step = (float)(lr / (1 - pow(b1, t))),
-                      .root = (float)(1 / sqrt(1 - pow(b2, t))),
+                      .step = (float)(lr / (1 - pow(beta1, t))),
+                      .root = (float)(1 / sqrt(1 - pow(beta2, t))),
                       .eps = eps};
 
     if (u->knobs->skip == 0) {

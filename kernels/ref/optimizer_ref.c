@@ -31,11 +31,11 @@ dp_status dp_ref_sgd(struct dp_stream *s, const struct dp_update *u, float momen
     return DP_OK;
 }
 
-dp_status dp_ref_adamw(struct dp_stream *s, const struct dp_update *u, float beta1, float beta2,
+dp_status dp_ref_adamw(struct dp_stream *s, const struct dp_update *u, double beta1, double beta2,
                        float eps, float decay)
 {
     const double lr = (double)u->knobs->lr, factor = (double)u->knobs->factor;
-    const double t = (double)u->knobs->applied + 1, b1 = (double)beta1, b2 = (double)beta2;
+    const double t = (double)u->knobs->applied + 1, b1 = beta1, b2 = beta2;
     (void)s;
 
     for (size_t i = 0; i < u->count && u->knobs->skip == 0; i++) {

@@ -1,15 +1,42 @@
 #include "runtime/report/progress.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/trace.h"
 
 static const uint64_t TERMINAL_NS = 100000000, PLAIN_NS = 5000000000;
 
 enum { LINE_BYTES = 256, SHORT_BYTES = 32 };
+
+bool dp_progress_on_terminal(bool launched)
+{
+    struct stat own, parent;
+    bool terminal;
+    char path[48];
+    int fd;
+
+    if (!launched || !isatty(STDOUT_FILENO)) {
+        return isatty(STDOUT_FILENO) != 0;
+    }
+    (void)snprintf(path, sizeof(path), "/proc/%ld/fd/1", (long)getppid());
+    /* A parent that shares our stdout is a script between the launcher and us: it tells nothing. */
+    if (fstat(STDOUT_FILENO, &own) != 0 || stat(path, &parent) != 0 || !S_ISCHR(parent.st_mode) ||
+        parent.st_rdev == own.st_rdev) {
+        return false;
+    }
+    fd = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    terminal = fd >= 0 && isatty(fd) != 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return terminal;
+}
 
 void dp_progress_init(struct dp_progress *progress, FILE *out, bool terminal, bool quiet)
 {

@@ -136,6 +136,17 @@ static const char *percent(char text[CELL_BYTES], double fraction)
     return text;
 }
 
+/* "95.81 %", as evaluations print it, or "-". */
+static const char *accuracy(char text[CELL_BYTES], double fraction)
+{
+    if (isfinite(fraction)) {
+        (void)snprintf(text, CELL_BYTES, "%.2f %%", 100 * fraction);
+    } else {
+        (void)snprintf(text, CELL_BYTES, "-");
+    }
+    return text;
+}
+
 /* A number with `decimals`, or "-". */
 static const char *fixed(char text[CELL_BYTES], double value, int decimals)
 {
@@ -178,7 +189,7 @@ static void print_head(const struct dp_run_summary *summary, FILE *out)
 
     (void)fprintf(out, "%s: %s after %" PRId64 " steps, %s epochs, on %d rank%s\n",
                   or_dash(summary->name), dp_run_exit_text(summary->exit), summary->steps,
-                  fixed(a, summary->epochs, 1), summary->world_size,
+                  fixed(a, summary->epochs, summary->epochs < 1 ? 2 : 1), summary->world_size,
                   summary->world_size == 1 ? "" : "s");
     (void)fprintf(out, "device %s, %s, strategy %s, compressor %s, global batch %d\n",
                   or_dash(summary->device), or_dash(summary->precision), or_dash(summary->strategy),
@@ -188,7 +199,7 @@ static void print_head(const struct dp_run_summary *summary, FILE *out)
     }
     (void)fprintf(out, "train loss %s, test loss %s, test accuracy %s\n",
                   fixed(a, summary->final.train_loss, 4), fixed(b, summary->final.test_loss, 4),
-                  percent(c, summary->final.test_accuracy));
+                  accuracy(c, summary->final.test_accuracy));
 }
 
 static void print_rates(const struct dp_run_summary *summary, FILE *out)
@@ -198,11 +209,15 @@ static void print_rates(const struct dp_run_summary *summary, FILE *out)
     (void)fprintf(out, "%s samples/s, scaling efficiency %s\n",
                   dp_grouped(a, summary->samples_per_second),
                   percent(b, summary->scaling_efficiency));
-    (void)fprintf(out, "one rank alone: %s samples/s (%s; before %s, after %s",
+    (void)fprintf(out, "one rank alone: %s samples/s (%s",
                   dp_grouped(a, summary->single_rank_samples_per_second),
-                  or_dash(summary->baseline.source), dp_grouped(b, summary->baseline.before),
-                  dp_grouped(c, summary->baseline.after));
-    (void)fprintf(out, ", spread %s)\n", percent(a, summary->baseline.spread));
+                  or_dash(summary->baseline.source));
+    if (isfinite(summary->baseline.before)) {
+        (void)fprintf(out, "; before %s, after %s, spread %s",
+                      dp_grouped(b, summary->baseline.before),
+                      dp_grouped(c, summary->baseline.after), percent(a, summary->baseline.spread));
+    }
+    (void)fprintf(out, ")\n");
     (void)fprintf(out, "wire %s a step, skipped steps %" PRId64 ", first step after %s s, all %s s",
                   bytes_text(a, summary->wire_bytes_per_step), summary->skipped_steps,
                   fixed(b, summary->time_to_first_step_s, 1), fixed(c, summary->seconds, 1));

@@ -73,7 +73,7 @@ struct dp_run_summary {
     double samples_per_second;
     double single_rank_samples_per_second;
     struct {
-        const char *source;   /* "measured", or the file it was taken from */
+        const char *source; /* "measured", "this run" of one rank, or the file it was taken from */
         double before, after; /* samples/s after the first steps, and after the last */
         double spread;        /* (largest - smallest) / mean of all its measurements */
     } baseline;

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Runs that go wrong on the way: a rank is killed, the disk fills up, the loss is no number, more
+ranks than cores. Nothing hangs, nothing stays behind, and the cause is told.
+"""
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import time
+
+import harness
+from harness import Started, check, metrics, run_json, same, small_cfg, train, train_well
+
+LONG = ("--steps", 1000000, "--set", "train.eval_every=0", "--set", "checkpoint.every_steps=0")
+
+
+def start(cfg, *flags, ranks=2, steps=5, env=None):
+    """A long run, once it has done some steps: the command, and its folder."""
+    out = harness.scratch / "out"
+    started = Started([cfg, *LONG, *flags, "--out", out], ranks, env)
+    end = time.monotonic() + 60
+    while started.process.poll() is None and time.monotonic() < end:
+        lines = out / "metrics.jsonl"
+        if lines.exists() and lines.read_bytes().count(b"\n") > steps:
+            return started, out
+        time.sleep(0.02)
+    raise AssertionError(f"it did not start:\n{started.finish(0)}")
+
+
+def shared_memory():
+    """Where Open MPI and we keep segments: a folder of this case alone."""
+    folder = pathlib.Path("/dev/shm") / f"lockstep-test-{os.getpid()}"
+    folder.mkdir(exist_ok=True)
+    env = {f"OMPI_MCA_{name}_backing_directory": str(folder)
+           for name in ("btl_vader", "osc_sm", "osc_rdma")}
+    return folder, env
+
+
+def case_a_killed_rank_ends_the_job_within_seconds():
+    cfg = small_cfg()
+    for strategy in ("shm", "ring", "mpi"):
+        for victim in (0, 1):
+            folder, env = shared_memory()
+            started, out = start(cfg, "--set", f"comm.strategy={strategy}", env=env)
+            check(any(folder.iterdir()), f"no segments in {folder}: nothing is watched")
+            begin = time.monotonic()
+            os.kill(started.ranks()[victim], signal.SIGKILL)
+            result = started.finish(30)
+            seconds = time.monotonic() - begin
+            left = [path.name for path in folder.iterdir()]
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+            same(result.code, 137, f"the exit code of\n{result}\n")
+            check(seconds < 15, f"{strategy} took {seconds:.1f} s:\n{result}")
+            same(left, [], f"left in shared memory by {strategy}, rank {victim} killed")
+            check(metrics(out, "step"), "metrics.jsonl cannot be read")
+            shutil.rmtree(out)
+
+
+def case_signals_to_mpirun_end_everything():
+    cfg = small_cfg()
+    started, _ = start(cfg)
+    started.process.send_signal(signal.SIGTERM)
+    result = started.finish(30)
+    check(result.code not in (0, None), f"the exit code of\n{result}\n")
+
+
+def case_a_full_disk_is_told_and_ends_all_ranks():
+    cfg = small_cfg()
+    # Weights that take 134 kB; metrics.jsonl reaches that long after a checkpoint is due.
+    wide = ("--set", "checkpoint.every_steps=400", "--set", "model.layers[4].dense.units=256")
+    for ranks, flags, name in ((0, (), "metrics.jsonl"), (2, (), "metrics.jsonl"),
+                               (0, wide, "checkpoints"), (2, wide, "checkpoints")):
+        started, out = start(cfg, *flags, ranks=ranks, steps=2)
+        pid = started.ranks()[0] if ranks else started.process.pid
+        size = 120000 if flags else (out / "metrics.jsonl").stat().st_size + 2000
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, size))
+        result = started.finish(30)
+        same(result.code, 74, f"the exit code of\n{result}\n")
+        same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+        check(re.search(rf"out/{name}.*File too large", result.errors[0]), f"no cause:\n{result}")
+        check(result.err.strip() == result.errors[0], f"more than that on stderr:\n{result}")
+        shutil.rmtree(out)
+
+
+LINEAR = """\
+    - flatten: {}
+    - dense: {units: 16}
+    - dense: {units: 10}
+"""
+
+
+def case_a_loss_that_is_no_number_is_divergence():
+    cfg = small_cfg(LINEAR)
+    for ranks in (0, 2):
+        for flags in ((), ("--quiet",)):
+            out = harness.scratch / f"out-{ranks}-{len(flags)}"
+            result = train(cfg, "--set", "optimizer.lr=1e4", "--steps", 400, "--out", out, *flags, ranks=ranks)
+            same(result.code, 77, f"the exit code of\n{result}\n")
+            same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+            check(re.search(r"step \d+: the loss is not a number; try a lower optimizer\.lr",
+                            result.errors[0]), f"{result}")
+            same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
+            summary = run_json(out)
+            same(summary["exit"], "diverged", "exit")
+            same(summary["final"]["train_loss"], None, "the last loss")
+            same(metrics(out, "end")[0]["exit"], "diverged", "exit in metrics.jsonl")
+            check(not (out / "checkpoints/latest").exists(), "saved weights that are no numbers")
+            check(not flags or result.out == "", f"--quiet is not:\n{result}")
+
+
+def case_more_ranks_than_cores_is_one_warning():
+    cfg = small_cfg()
+    ranks = len(os.sched_getaffinity(0)) + 2
+    if ranks > 10:
+        raise harness.Skipped(f"{ranks} ranks are too many for a test")
+    result = train_well(cfg, "--out", harness.scratch / "out", ranks=ranks)
+    same(len(result.warnings), 1, f"warnings in\n{result}\n")
+    check(re.search(rf"{ranks} ranks share {ranks - 2} core", result.warnings[0]), f"{result}")
+
+
+def case_quiet_runs_print_nothing():
+    cfg = small_cfg()
+    for ranks in (0, 2):
+        result = train_well(cfg, "--quiet", "--out", harness.scratch / f"out-{ranks}", ranks=ranks)
+        same((result.out, result.err), ("", ""), f"what --quiet prints on {ranks} ranks")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

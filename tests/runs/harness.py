@@ -1,0 +1,334 @@
+"""What the tests of whole runs share: starting ddp_train as its user does, small data sets, and a
+table of cases. Each tests/runs/<subject>.py ends with harness.main(globals()), which runs every
+function named case_<sentence> of that file: python3 tests/runs/refusals.py BUILD [NAME...].
+"""
+import contextlib
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import uuid
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
+MARK = "LOCKSTEP_TEST_MARK"  # in the environment of every process that a test starts
+IDX_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+build = pathlib.Path()  # the build folder; set by main()
+scratch = pathlib.Path()  # a fresh folder for each case; set by main()
+
+
+class Skipped(Exception):
+    """This machine cannot run the case; the text says why."""
+
+
+# ---- starting programs ----
+
+
+class Result:
+    """What a finished command left: exit code, stdout, stderr, seconds."""
+
+    def __init__(self, command, code, out, err, seconds):
+        self.command, self.code, self.out, self.err = command, code, out, err
+        self.seconds = seconds
+
+    def __str__(self):
+        return (
+            f"$ {' '.join(map(str, self.command))}\n"
+            f"exit code {self.code} after {self.seconds:.1f} s\n"
+            f"--- stdout\n{self.out}--- stderr\n{self.err}"
+        )
+
+    @property
+    def errors(self):
+        return [line for line in self.err.splitlines() if line.startswith("lockstep: error:")]
+
+    @property
+    def warnings(self):
+        return [line for line in self.err.splitlines() if line.startswith("lockstep: warning:")]
+
+
+def command_of(arguments, ranks):
+    """The command line of ddp_train: alone (ranks 0), or under mpirun."""
+    program = [str(build / "ddp_train"), *map(str, arguments)]
+    return [str(ROOT / "launch/mpirun"), "-np", str(ranks), *program] if ranks else program
+
+
+def environment(mark, extra=None):
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("DP_", "OMPI_COMM_", "PMIX_", "PMI_"))
+    }
+    kept[MARK] = mark
+    # When a rank fails, mpirun waits twice this long, even if no process is left.
+    kept["OMPI_MCA_odls_base_sigkill_timeout"] = "1"
+    kept["ASAN_OPTIONS"] = "detect_leaks=0"
+    kept.update(extra or {})
+    return kept
+
+
+def marked(mark):
+    """The ids of living processes that carry the mark."""
+    found = []
+    wanted = f"{MARK}={mark}".encode()
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                if "State:\tZ" not in (folder / "status").read_text():
+                    found.append(int(folder.name))
+    return found
+
+
+def end_all(mark):
+    for pid in marked(mark):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+class Started:
+    """A command that is running; finish() waits for it, and for all processes it started."""
+
+    def __init__(self, arguments, ranks=0, env=None, cwd=None, wrapper=()):
+        self.command = [*wrapper, *command_of(arguments, ranks)]
+        self.mark = uuid.uuid4().hex
+        self.begin = time.monotonic()
+        self.out_file = tempfile.TemporaryFile()
+        self.err_file = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=self.out_file,
+            stderr=self.err_file,
+            env=environment(self.mark, env),
+            cwd=cwd or scratch,
+            restore_signals=False,  # SIGXFSZ stays ignored, so that a full disk is an error
+        )
+
+    def ranks(self):
+        """Rank -> process id, of the ranks that are running."""
+        found = {}
+        for pid in marked(self.mark):
+            with contextlib.suppress(OSError):
+                if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != "ddp_train":
+                    continue
+                for item in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    if item.startswith(b"OMPI_COMM_WORLD_RANK="):
+                        found[int(item.split(b"=")[1])] = pid
+        return found
+
+    def finish(self, timeout=90):
+        try:
+            code = self.process.wait(timeout)
+            seconds = time.monotonic() - self.begin
+            code = 128 - code if code < 0 else code
+            left = [pid for pid in marked(self.mark) if not gone(pid, 2)]
+        except subprocess.TimeoutExpired:
+            seconds, code, left = time.monotonic() - self.begin, None, []
+        finally:
+            end_all(self.mark)
+            self.process.wait()
+        result = Result(self.command, code, self.text(self.out_file), self.text(self.err_file),
+                        seconds)
+        if code is None:
+            raise AssertionError(f"still running after {timeout} s:\n{result}")
+        if left:
+            raise AssertionError(f"processes {left} outlived the command:\n{result}")
+        return result
+
+    @staticmethod
+    def text(file):
+        file.seek(0)
+        return file.read().decode(errors="replace")
+
+
+def gone(pid, seconds):
+    """Whether a process ends within that time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not pathlib.Path(f"/proc/{pid}").exists():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def train(*arguments, ranks=0, env=None, cwd=None, timeout=90):
+    """Runs ddp_train to its end, whatever that is."""
+    return Started(arguments, ranks, env, cwd).finish(timeout)
+
+
+def train_well(*arguments, **how):
+    """Runs ddp_train, which must succeed without an error."""
+    result = train(*arguments, **how)
+    check(result.code == 0 and not result.errors, f"it failed:\n{result}")
+    return result
+
+
+# ---- checks ----
+
+
+def check(truth, text):
+    if not truth:
+        raise AssertionError(text)
+
+
+def same(found, expected, what):
+    check(found == expected, f"{what} is {found!r}, not {expected!r}")
+
+
+def close(found, expected, relative, what):
+    near = abs(found - expected) <= relative * max(abs(found), abs(expected))
+    check(near, f"{what} is {found!r}, not {expected!r} within {relative:.1%}")
+
+
+# ---- what runs write ----
+
+
+def run_json(out):
+    return json.loads((pathlib.Path(out) / "run.json").read_text())
+
+
+def metrics(out, kind=None):
+    """The objects of metrics.jsonl; all, or those of one type."""
+    lines = (pathlib.Path(out) / "metrics.jsonl").read_text().splitlines()
+    objects = [json.loads(line, parse_constant=lambda text: check(False, text)) for line in lines]
+    return [o for o in objects if kind in (None, o["type"])]
+
+
+def safetensors(path):
+    """Name -> (type, shape, bytes) of a safetensors file."""
+    data = pathlib.Path(path).read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    body = data[8 + length :]
+    return {
+        name: (entry["dtype"], entry["shape"], body[slice(*entry["data_offsets"])])
+        for name, entry in header.items()
+    }
+
+
+def weights(out):
+    """The bytes of a run's last model."""
+    return (pathlib.Path(out) / "checkpoints/latest/model.safetensors").read_bytes()
+
+
+# ---- small data and small models ----
+
+
+def idx_bytes(magic, dims, body):
+    return struct.pack(f">{1 + len(dims)}I", magic, *dims) + bytes(body)
+
+
+def small_data(folder, train=600, test=200, side=8, classes=10, zipped=False):
+    """Writes four IDX files of images that a small network learns: bright in one place per class.
+    Returns the folder."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = []
+    for rows in (train, test):
+        images, labels = bytearray(), bytearray()
+        for row in range(rows):
+            label = (row * 7 + row // 3) % classes
+            labels.append(label)
+            for pixel in range(side * side):
+                noise = (row * 131 + pixel * 29) % 61
+                images.append(noise + (150 if pixel % classes == label else 0))
+        contents.append(idx_bytes(0x803, (rows, side, side), images))
+        contents.append(idx_bytes(0x801, (rows,), labels))
+    for name, content in zip(IDX_FILES, contents):
+        if zipped:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content, 1))
+        else:
+            (folder / name).write_bytes(content)
+    return folder
+
+
+SMALL_CFG = """\
+name: small
+data: {{source: idx, dir: {dir}}}
+train: {{global_batch: 50, steps: 6}}
+optimizer: {{name: sgd, lr: 0.1, momentum: 0.9}}
+model:
+  input: [8, 8, 1]
+  layers:
+{layers}"""
+
+CONV_LAYERS = """\
+    - conv2d: {filters: 8, kernel: 3, padding: 1}
+    - relu: {}
+    - maxpool: {size: 2}
+    - flatten: {}
+    - dense: {units: 16}
+    - relu: {}
+    - dense: {units: 10}
+"""
+
+
+def small_cfg(layers=CONV_LAYERS, name="small.cfg", data=None):
+    """Writes a configuration of a small model on small data, both in the case's own folder."""
+    folder = data or scratch / "data"
+    if not (folder / IDX_FILES[0]).exists():
+        small_data(folder)
+    path = scratch / name
+    path.write_text(SMALL_CFG.format(dir=folder, layers=layers))
+    return path
+
+
+def fashion():
+    """Ends the case where the real data set is not installed."""
+    if not (FASHION / "train-images-idx3-ubyte.gz").exists():
+        raise Skipped("Debian's package dataset-fashion-mnist is not installed")
+
+
+# ---- running the cases of a file ----
+
+
+def run_case(function):
+    """"ok", "skipped" or "FAILED"; prints what happened."""
+    global scratch
+    begin = time.monotonic()
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-runs-"))
+    word, text = "ok", ""
+    try:
+        function()
+    except Skipped as why:
+        word, text = "skipped", f": {why}"
+    except Exception as error:  # a case that ends by any other one has failed too
+        word = "FAILED"
+        text = f"\n{error}" if isinstance(error, AssertionError) else "\n" + traceback.format_exc()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    name = function.__name__.removeprefix("case_").replace("_", " ")
+    print(f"{word:7s} {time.monotonic() - begin:5.1f} s  {name}{text}", flush=True)
+    return word
+
+
+def main(names):
+    """Runs the cases of a file, in the order they stand there; those named on the command line."""
+    global build
+    if len(sys.argv) < 2:
+        sys.exit(f"usage: {sys.argv[0]} BUILD [NAME...]")
+    build = pathlib.Path(sys.argv[1]).resolve()
+    cases = [value for name, value in names.items() if name.startswith("case_")]
+    if sys.argv[2:]:
+        cases = [case for case in cases if any(name in case.__name__ for name in sys.argv[2:])]
+    words = [run_case(case) for case in cases]
+    print(f"{words.count('ok')} of {len(words)} cases passed, {words.count('FAILED')} failed")
+    if words and words.count("skipped") == len(words):
+        print("skipped: nothing here can run on this machine")
+        sys.exit(77)
+    sys.exit(1 if "FAILED" in words or not words else 0)

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Every flag and every kind of run, as --help describes it."""
+import json
+import re
+
+import harness
+from harness import check, close, metrics, run_json, same, small_cfg, train, train_well
+
+FAMILIES = {
+    "strategies": {"shm", "ring", "mpi", "none"},
+    "compressors": {"none"},
+    "layers": {"dense", "conv2d", "batchnorm", "relu", "gelu", "maxpool", "avgpool",
+               "global_avgpool", "dropout", "flatten", "residual"},
+    "optimizers": {"sgd", "adamw"},
+    "sources": {"fashion-mnist", "idx", "synthetic"},
+    "devices": {"cpu"},
+}
+
+
+def case_the_program_describes_itself():
+    for family, names in FAMILIES.items():
+        lines = train_well("--list", family).out.splitlines()
+        listed = {line.split()[0] for line in lines}
+        check(names <= listed, f"--list {family} has no {names - listed}")
+        check(all(len(line.split()) > 2 for line in lines), f"no help in {lines}")
+    check(re.fullmatch(r"lockstep \d+\.\d+\.\d+\n", train_well("--version").out), "--version")
+    text = train_well("--help").out
+    for word in ("--set", "--out", "--baseline", "train.global_batch", "layer conv2d", "shortcut"):
+        check(word in text, f"no {word} in --help")
+    same(text.count("keys of model.cfg"), 1, "headings of the keys")
+    check(all(len(line) <= 110 for line in text.splitlines()), "--help has long lines")
+    same(train_well("--help", ranks=3).out, text, "--help on 3 ranks")
+
+
+def case_check_tells_parameters_of_every_shipped_model():
+    totals = {"mlp": 1863690, "lenet": 1663370, "resnet20": 272186, "resnet50": 25557032}
+    for name, parameters in totals.items():
+        text = train_well(harness.ROOT / f"models/{name}.cfg", "--check").out
+        total = re.search(r"^total +([\d.]+) ([kM])", text, re.M)
+        shown = float(total[1]) * {"k": 1e3, "M": 1e6}[total[2]]
+        close(shown, parameters, 1e-3, f"the parameters of {name}")
+        for ranks in (1, 2, 4, 8):
+            check(re.search(rf"^ {ranks} ranks? +[\d.]+ +[\d.]+", text, re.M), f"no {ranks}:\n{text}")
+    same(train(small_cfg(), "--check", "--set", "comm.strategy=rign").code, 78, "a bad strategy")
+    text = train_well(small_cfg(), "--check", ranks=2).out
+    same(len(re.findall("^total", text, re.M)), 1, "tables of 2 ranks")
+
+
+def case_flags_that_train_nothing_write_nothing():
+    cfg = small_cfg()
+    for flag, words in (
+        ("--check", ["0 ", "conv2d", "128"]),
+        ("--print-config", ["name: small", "overlap: auto"]),
+        ("--dry-run", ["rank 1: host", "bucket 0: ", "sharing by"]),
+        ("--data-only", ["input alone: 6 batches", "samples/s"]),
+    ):
+        out = harness.scratch / "out"
+        text = train_well(cfg, flag, "--out", out, ranks=2, cwd=harness.scratch).out
+        for word in words:
+            check(word in text, f"no {word!r} in what {flag} prints:\n{text}")
+        check(not out.exists(), f"{flag} makes a folder")
+    check(not (harness.scratch / "runs").exists(), "made runs/")
+
+
+def case_print_config_is_its_own_model_cfg():
+    for name in ("mlp", "lenet", "resnet20", "resnet50"):
+        cfg = harness.ROOT / f"models/{name}.cfg"
+        text = train_well(cfg, "--print-config", "--set", "optimizer.lr=0.0123").out
+        again = harness.scratch / f"{name}-again.cfg"
+        again.write_text(text)
+        same(train_well(again, "--print-config").out, text, f"--print-config of {name}")
+        check("lr: 0.0123" in text, "--set is lost")
+
+
+def case_precedence_is_file_environment_flags():
+    cfg = small_cfg()
+    env = {"DP_OPTIMIZER_LR": "0.02", "DP_TRAIN_SEED": "9"}
+    for extra, lr, seed in (((), 0.02, 9), (("--set", "optimizer.lr=0.03", "--seed", "4"), 0.03, 4)):
+        text = train_well(cfg, "--print-config", *extra, env=env).out
+        check(f"lr: {lr}\n" in text and f"seed: {seed}\n" in text, text)
+
+
+def case_steps_and_epochs_are_counted_from_the_beginning():
+    cfg = small_cfg()  # 600 rows in batches of 50: 12 steps an epoch
+    for flags, steps, evaluations in (
+        (["--steps", 1], 1, [1]),
+        (["--steps", 2], 2, [2]),
+        ([], 6, [6]),
+        (["--set", "train.epochs=2"], 24, [12, 24]),
+        (["--set", "train.epochs=3", "--set", "train.eval_every=2"], 36, [24, 36]),
+        (["--set", "train.epochs=3", "--set", "train.eval_every=0"], 36, [36]),
+        (["--steps", 14], 14, [12, 14]),
+        (["--set", "train.global_batch=250", "--set", "train.epochs=2"], 6, [3, 6]),
+        (["--set", "train.global_batch=250", "--set", "train.epochs=2", "--set",
+          "data.drop_last=true"], 4, [2, 4]),
+        (["--set", "train.global_batch=1000", "--set", "train.epochs=2"], 2, [1, 2]),
+    ):
+        for ranks in (0, 2):
+            out = harness.scratch / f"out-{'-'.join(map(str, flags))}-{ranks}"
+            train_well(cfg, *flags, "--out", out, ranks=ranks)
+            same(run_json(out)["steps"], steps, f"the steps of {flags}")
+            same([o["step"] for o in metrics(out, "eval")], evaluations, f"evals of {flags}")
+    refused = train(cfg, "--set", "train.global_batch=1000", "--set", "data.drop_last=true")
+    same(refused.code, 78, f"a run of no steps\n{refused}\n")
+
+
+def case_schedules_keep_the_length_of_the_configuration():
+    cfg = small_cfg()
+    cosine = [0.1 * (1 + x) / 2 for x in (1, 0.75 ** 0.5, 0.5, 0, -0.5, -(0.75 ** 0.5))]
+    for flags, expected in (
+        (["optimizer.schedule.name=cosine"], cosine),
+        (["optimizer.schedule.name=linear"], [0.1 * (1 - s / 6) for s in range(6)]),
+        (["optimizer.schedule.name=step", "optimizer.schedule.step_size=2"],
+         [0.1, 0.1, 0.01, 0.01, 0.001, 0.001]),
+        (["optimizer.schedule.warmup_steps=4"], [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]),
+    ):
+        sets = [part for flag in flags for part in ("--set", flag)]
+        for steps in (3, 6, 9):
+            out = harness.scratch / f"{flags[0]}-{steps}"
+            train_well(cfg, *sets, "--steps", steps, "--out", out)
+            rates = [o["lr"] for o in metrics(out, "step")]
+            for a, b in zip(rates, expected):
+                close(a, b, 1e-5, f"a learning rate of {flags}")
+            check(all(rate <= expected[-1] * 1.00001 for rate in rates[6:]), f"{flags}: {rates}")
+
+
+def case_every_strategy_trains_and_none_writes_no_checkpoint():
+    cfg = small_cfg()
+    for strategy in FAMILIES["strategies"]:
+        out = harness.scratch / strategy
+        train_well(cfg, "--set", f"comm.strategy={strategy}", "--out", out, ranks=3)
+        same(run_json(out)["strategy"], strategy, "strategy")
+        same((out / "checkpoints").exists(), strategy != "none", f"a checkpoint of {strategy}")
+        train_well(cfg, "--set", f"comm.strategy={strategy}", "--out", out / "alone")
+
+
+def case_every_kind_of_training_runs():
+    norms = """\
+    - conv2d: {filters: 4, kernel: 3, padding: 1, bias: false}
+    - batchnorm: {}
+    - gelu: {}
+    - avgpool: {size: 2}
+    - residual: {body: [{conv2d: {filters: 4, kernel: 3, padding: 1}}, {batchnorm: {}}]}
+    - dropout: {rate: 0.2}
+    - global_avgpool: {}
+    - flatten: {}
+    - dense: {units: 10}
+"""
+    cfg = small_cfg(norms, "norms.cfg")
+    for number, values in enumerate((
+        ["optimizer.name=adamw", "optimizer.lr=0.01", "optimizer.clip_norm=0.5"],
+        ["model.layers[1].batchnorm.sync=true"],
+        ["train.micro_batch=6"],
+        ["data.normalize.mean=[0.3]", "data.normalize.std=[0.4]"],
+        ["data.shuffle=full", "data.drop_last=true", "train.global_batch=77"],
+        ["optimizer.nesterov=true", "optimizer.weight_decay=0.01"],
+        ["device.name=ref", "train.global_batch=10"],
+    )):
+        sets = [part for value in values for part in ("--set", value)]
+        train_well(cfg, *sets, "--out", harness.scratch / f"out-{number}", ranks=2)
+    for flag in ("--synthetic", "--cached-input"):
+        out = harness.scratch / flag
+        train_well(cfg, flag, "--steps", 30, "--out", out, ranks=2)
+        losses = [o["loss"] for o in metrics(out, "step")]
+        check(losses[-1] < losses[0], f"{flag} learns nothing: {losses}")
+
+
+def case_the_shipped_resnet_takes_a_few_steps():
+    out = harness.scratch / "out"
+    train_well(harness.ROOT / "models/resnet20.cfg", "--synthetic", "--set", "data.samples=256",
+               "--set", "data.test_samples=64", "--set", "train.global_batch=32", "--steps", 4,
+               "--out", out, ranks=2)
+    same(run_json(out)["steps"], 4, "the steps")
+
+
+def case_without_out_a_run_gets_a_folder_of_its_own():
+    cfg = small_cfg()
+    result = train_well(cfg, ranks=2, cwd=harness.scratch)
+    (folder,) = (harness.scratch / "runs").iterdir()
+    check(re.fullmatch(r"small-\d{8}-\d{6}", folder.name), f"the name {folder.name}")
+    check(f"runs/{folder.name}/" in result.out, f"the folder is not told:\n{result.out}")
+    same(json.loads((folder / "run.json").read_text())["exit"], "finished", "exit")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

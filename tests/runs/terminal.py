@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""What people see while a run goes on: one rewritten line on a terminal, plain lines elsewhere,
+also under mpirun, which gives its ranks a terminal of its own.
+"""
+import os
+import pty
+import re
+import select
+import subprocess
+import time
+import uuid
+
+import harness
+from harness import Started, check, same, small_cfg, train_well
+
+PROGRESS = r"epoch \d+/\d+ step \d+/\d+ loss \d+\.\d{4} [\d,.]+ samples/s lr \S+ eta (?:\d+:)?\d+:\d\d"
+STEPS = re.compile(r"^(epoch \d+/\d+ )?step \d+/\d+ loss ")
+
+
+def on_terminal(*arguments, ranks=0):
+    """What a run writes to a terminal that is its stdout."""
+    master, slave = pty.openpty()
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        harness.command_of(arguments, ranks), stdin=subprocess.DEVNULL, stdout=slave,
+        stderr=subprocess.STDOUT, env=harness.environment(mark), cwd=harness.scratch)
+    os.close(slave)
+    data, end = b"", time.monotonic() + 60
+    try:
+        while time.monotonic() < end:
+            if select.select([master], [], [], 0.1)[0]:
+                try:
+                    read = os.read(master, 65536)
+                except OSError:  # no process has the terminal open any more
+                    break
+                if not read:
+                    break
+                data += read
+            elif process.poll() is not None:
+                break
+        same(process.wait(max(1, end - time.monotonic())), 0, f"the exit code of {data!r}")
+    finally:
+        harness.end_all(mark)
+        process.wait()
+        os.close(master)
+    return data.decode().replace("\r\n", "\n")
+
+
+def shown(text):
+    """What stands on the screen in the end: carriage return and erasing the line are obeyed."""
+    return [re.split(r"\r\x1b\[K", line)[-1] for line in text.split("\n")]
+
+
+def case_a_terminal_sees_one_line_that_is_rewritten():
+    cfg = small_cfg()
+    for ranks, epochs in ((0, 1500), (2, 200)):
+        text = on_terminal(cfg, "--set", f"train.epochs={epochs}", "--set", "train.eval_every=0",
+                           "--out", harness.scratch / f"out-{ranks}", ranks=ranks)
+        check(len(re.findall(PROGRESS + r"\r\x1b\[K", text)) >= 2,
+              f"no rewritten line on {ranks} ranks:\n{text!r}")
+        left = [line for line in shown(text) if STEPS.match(line)]
+        same(left, [], "progress lines that stay")
+        check(any(line.startswith("verdict: ") for line in shown(text)), f"no table:\n{text}")
+        check(re.search(rf"^epoch {epochs} step {12 * epochs}: train", "\n".join(shown(text)), re.M),
+              f"no line of the evaluation:\n{text}")
+
+
+def case_a_file_and_a_pipe_get_plain_lines():
+    cfg = small_cfg()
+    for ranks in (0, 2):
+        started = Started([cfg, "--set", "train.epochs=1000000", "--set", "train.eval_every=0",
+                           "--set", "checkpoint.every_steps=0",
+                           "--out", harness.scratch / f"out-{ranks}"], ranks)
+        time.sleep(7)  # plain lines come every five seconds
+        started.process.terminate()
+        text = started.finish(30).out
+        check(not re.search(r"[\r\x1b]", text), f"control characters on {ranks} ranks:\n{text!r}")
+        lines = [line for line in text.splitlines() if STEPS.match(line)]
+        same(len(lines), 1, f"the number of progress lines in\n{text}\n")
+        check(re.fullmatch(PROGRESS, lines[0]), f"an odd line: {lines[0]}")
+
+
+def case_the_lines_of_a_run_can_be_read():
+    cfg = small_cfg()
+    for ranks in (0, 2):
+        result = train_well(cfg, "--out", harness.scratch / f"out-{ranks}", ranks=ranks)
+        same(result.err, "", "stderr of a good run")
+        for line in result.out.splitlines():
+            check(line.strip() and line == line.rstrip() and "nan" not in line, f"a line {line!r}")
+            check(len(line) <= 200, f"a long line: {line}")
+        patterns = (
+            rf"lockstep \S+: small on {max(ranks, 1)} ranks?, 1 node, \d+ threads? a rank; device",
+            r"data idx: 600 training rows, global batch 50, 12 steps an epoch, 6 steps",
+            r"sharing by shm .*: \d+ buckets, overlap ",
+            r"epoch 1 step 6: train loss [\d.]+, test loss [\d.]+, test accuracy [\d.]+ %",
+            r"small: finished after 6 steps, 0\.50 epochs, on \d ranks?",
+            r"[\d,.]+ samples/s, scaling efficiency [\d.]+ %",
+            r"one rank alone: [\d,.]+ samples/s \(measured; before [\d,.]+, after [\d,.]+, spread"
+            if ranks else r"one rank alone: [\d,.]+ samples/s \(this run\)",
+            r"rank +host +cpus +threads +samples/s",
+            r"verdict: \w+",
+            r"files: .*/\{run\.json,metrics\.jsonl,config\.yaml,",
+        )
+        for pattern in patterns:
+            check(re.search(f"^{pattern}", result.out, re.M), f"no {pattern!r} in\n{result.out}")
+        same(len(re.findall(r"^ *\d+  \S+ +[\d,-]+ ", result.out, re.M)), max(ranks, 1),
+             f"the ranks in\n{result.out}\n")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

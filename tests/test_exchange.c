@@ -1,0 +1,285 @@
+/* test_exchange.c - gradients in, sums out: buckets, their order, and both ways to run them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "collectives/exchange.h"
+#include "collectives/transport.h"
+#include "tests/checks.h"
+#include "tests/local_world.h"
+
+enum { TENSORS = 5, TRAINED = 1920, TOTAL = TRAINED + DP_BLOCK, SCRATCH = 100 };
+
+/* Counts 1000, 10, 640, 64, 100. */
+static const struct dp_tensor tensors[TENSORS] = {
+    {.begin = 0}, {.begin = 1024}, {.begin = 1088}, {.begin = 1728}, {.begin = 1792}};
+
+struct setup {
+    const char *strategy;
+    enum dp_run run;
+    size_t bucket, first; /* elements */
+};
+
+static dp_status create(struct dp_group *group, const struct setup *s, struct dp_flat *flat,
+                        struct dp_exchange **out)
+{
+    struct dp_exchange_config config = {
+        .strategy = s->strategy,
+        .bucket_bytes = s->bucket * sizeof(float),
+        .first_bucket_bytes = s->first * sizeof(float),
+        .run = s->run,
+        .scratch_count = SCRATCH,
+        .threads = 1,
+    };
+
+    *flat = (struct dp_flat){.tensors = tensors,
+                             .tensor_count = TENSORS,
+                             .trained = TRAINED,
+                             .total = TOTAL,
+                             .owned = TRAINED};
+    DP_TRY(dp_device_find("ref", &config.device));
+    return dp_exchange_create(group, &config, flat, out);
+}
+
+/* Integers, so that sums are exact in any order; other ones in every step. */
+static float value(int rank, size_t i)
+{
+    return (float)((i * 5 + 3 * (size_t)rank) % 23);
+}
+
+/* One step: tensors become ready from the last to the first. Returns what was wrong. */
+static size_t step(struct dp_exchange *e, float *grad, uint64_t number)
+{
+    const int rank = e->group->rank, count = e->plan->count;
+    const bool sums = e->comm->strategy->sum != NULL;
+    size_t wrong = 0;
+
+    dp_exchange_begin(e);
+    for (int t = TENSORS - 1; t >= 0; t--) {
+        const size_t end = t + 1 < TENSORS ? tensors[t + 1].begin : TRAINED;
+        for (size_t i = tensors[t].begin; i < end; i++) {
+            grad[i] = value(rank, i + number);
+        }
+        wrong += e->submitted != (e->plan->bucket_of[t] == 0 ? 0 : e->plan->bucket_of[t]);
+        wrong += dp_exchange_ready(e, t) != DP_OK;
+        /* A bucket is on its way as soon as its first tensor, the last to be ready, is. */
+        wrong +=
+            e->submitted != e->plan->bucket_of[t] +
+                                (e->plan->buckets[e->plan->bucket_of[t]].tensors == &tensors[t]);
+    }
+    for (size_t i = TRAINED; i < TOTAL; i++) {
+        grad[i] = value(rank, i + number);
+    }
+    wrong += e->submitted != count - 1;
+    wrong += dp_exchange_ready_tail(e) != DP_OK;
+    for (int b = 0; b < count; b++) {
+        const struct dp_range range = e->plan->buckets[b].range, mine = dp_exchange_mine(e, b);
+        wrong += dp_exchange_wait(e, b) != DP_OK;
+        wrong += mine.begin != range.begin || mine.count != range.count;
+        for (size_t i = range.begin; i < range.begin + range.count; i++) {
+            const bool summed = sums || e->plan->buckets[b].exact;
+            const float expected =
+                summed ? tree_sum(0, e->group->size, i + number, value) : value(rank, i + number);
+            wrong += grad[i] != expected;
+        }
+        wrong += dp_exchange_publish(e, b) != DP_OK;
+    }
+    return wrong;
+}
+
+/* Between steps: sums of batch norm, gathering, a barrier. */
+static size_t between(struct dp_exchange *e, uint64_t number)
+{
+    float data[SCRATCH];
+    int all[8] = {0}, rank = e->group->rank;
+    size_t wrong = 0;
+
+    for (size_t i = 0; i < SCRATCH; i++) {
+        data[i] = value(rank, i + number);
+    }
+    wrong += dp_exchange_sum(e, data, SCRATCH - 1) != DP_OK;
+    for (size_t i = 0; i < SCRATCH; i++) {
+        const float expected = i < SCRATCH - 1 ? tree_sum(0, e->group->size, i + number, value)
+                                               : value(rank, i + number);
+        wrong += data[i] != expected;
+    }
+    wrong += dp_exchange_gather(e, &rank, sizeof(rank), all) != DP_OK;
+    for (int i = 0; i < e->group->size; i++) {
+        wrong += all[i] != i;
+    }
+    return wrong + (dp_exchange_barrier(e) != DP_OK);
+}
+
+static size_t trains(struct dp_group *group, const void *arg)
+{
+    struct dp_exchange *e = NULL;
+    struct dp_flat flat;
+    uint64_t orders[8] = {0};
+    size_t wrong = 0;
+
+    if (create(group, arg, &flat, &e) != DP_OK) {
+        return 1;
+    }
+    wrong += flat.grad != e->grad || e->plan->bucket_of[TENSORS - 1] != 0;
+    for (uint64_t number = 0; number < 20; number++) {
+        if (number % 5 == 4) { /* as the overlap chooser does */
+            dp_exchange_set_run(e, number % 2 == 0 ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT);
+        }
+        const uint64_t order = e->order;
+        wrong += step(e, flat.grad, number);
+        wrong += e->order == order;
+        wrong += between(e, number);
+    }
+    wrong += dp_exchange_gather(e, &e->order, sizeof(e->order), orders) != DP_OK;
+    for (int i = 0; i < group->size; i++) {
+        wrong += orders[i] != e->order; /* equal on all ranks */
+    }
+    dp_exchange_destroy(e);
+    return wrong + group->guarded;
+}
+
+static void every_strategy_sums_every_bucket_in_both_ways_to_run(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 8};
+    static const size_t buckets[][2] = {{768, 192}, {1, 1}, {100000, 100000}};
+    const struct dp_plugin *plugin;
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
+        for (size_t n = 0; n < 4 * 3 * 2; n++) {
+            const int size = sizes[n / 6];
+            const size_t *bucket = buckets[n / 2 % 3];
+            const struct setup setup = {
+                plugin->name, n % 2 == 0 ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT, bucket[0], bucket[1]};
+            if (strcmp(plugin->name, "mpi") == 0 && size > 1) {
+                continue; /* only over MPI: mpi_collectives */
+            }
+            const size_t wrong = on_local_ranks(size, trains, &setup);
+            if (wrong != 0) {
+                fail_msg("%s, %d ranks, buckets of %zu: %zu wrong", plugin->name, size, bucket[0],
+                         wrong);
+            }
+            assert_int_equal(dp_mem_live(), live);
+        }
+    }
+}
+
+static size_t order_after(struct dp_group *group, const void *arg)
+{
+    struct dp_exchange *e = NULL;
+    struct dp_flat flat;
+    float data[4] = {0};
+    const bool sums = *(const bool *)arg;
+    const struct setup setup = {"ring", DP_RUN_AT_WAIT, 768, 192};
+    size_t wrong;
+
+    if (create(group, &setup, &flat, &e) != DP_OK) {
+        return 1;
+    }
+    wrong = step(e, flat.grad, 0);
+    const uint64_t before = e->order;
+    wrong += sums && dp_exchange_sum(e, data, 4) != DP_OK;
+    wrong += (e->order != before) != sums;
+    wrong += dp_exchange_sum(e, data, 3) != DP_OK;
+    wrong += e->order == before;
+    dp_exchange_destroy(e);
+    return wrong;
+}
+
+static void the_hash_of_jobs_tells_one_order_from_another(void **state)
+{
+    static const bool sums[] = {false, true};
+    (void)state;
+
+    assert_int_equal(on_local_ranks(2, order_after, &sums[0]), 0);
+    assert_int_equal(on_local_ranks(2, order_after, &sums[1]), 0);
+}
+
+/* Rank 0 leaves in the middle of a step. */
+static size_t leaves_a_step(struct dp_group *group, const void *arg)
+{
+    struct dp_exchange *e = NULL;
+    struct dp_flat flat;
+    size_t wrong = 0;
+
+    if (create(group, arg, &flat, &e) != DP_OK) {
+        return 1;
+    }
+    wrong += step(e, flat.grad, 0);
+    dp_exchange_begin(e);
+    for (int t = TENSORS - 1; t >= (group->rank == 0 ? 3 : 0); t--) {
+        wrong += dp_exchange_ready(e, t) != DP_OK;
+    }
+    if (group->rank == 0) {
+        dp_group_leave(group, DP_ERR_INTERNAL);
+    } else {
+        wrong += dp_exchange_ready_tail(e) != DP_OK;
+        for (int b = 0; b < e->plan->count; b++) {
+            const dp_status status = dp_exchange_wait(e, b);
+            wrong += status != DP_ERR_CANCELLED && (b > 0 || status != DP_OK);
+        }
+    }
+    dp_exchange_destroy(e);
+    return wrong;
+}
+
+static void a_rank_that_leaves_in_a_step_wakes_the_others(void **state)
+{
+    const size_t live = dp_mem_live();
+    static const struct setup setups[] = {{"shm", DP_RUN_ON_THREAD, 768, 192},
+                                          {"shm", DP_RUN_AT_WAIT, 768, 192},
+                                          {"ring", DP_RUN_ON_THREAD, 768, 192},
+                                          {"ring", DP_RUN_AT_WAIT, 768, 192}};
+    (void)state;
+
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(on_local_ranks(3, leaves_a_step, &setups[i]), 0);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+static void creating_survives_every_failed_allocation(void **state)
+{
+    static const char *const strategies[] = {"shm", "ring", "none"};
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_alone(&group), DP_OK);
+    const size_t live = dp_mem_live();
+    dp_log_mute(1);
+    for (size_t s = 0; s < 3; s++) {
+        const struct setup setup = {strategies[s], DP_RUN_ON_THREAD, 768, 192};
+        dp_status status = DP_ERR_NOMEM;
+        for (int nth = 1; status != DP_OK; nth++) {
+            struct dp_exchange *e = NULL;
+            struct dp_flat flat;
+            dp_mem_fail_nth(nth);
+            status = create(group, &setup, &flat, &e);
+            dp_mem_fail_nth(0);
+            assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+            assert_true((e != NULL) == (status == DP_OK));
+            dp_exchange_destroy(e);
+            assert_int_equal(dp_mem_live(), live);
+        }
+    }
+    dp_log_mute(0);
+    dp_group_destroy(group);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_strategy_sums_every_bucket_in_both_ways_to_run),
+        cmocka_unit_test(the_hash_of_jobs_tells_one_order_from_another),
+        cmocka_unit_test(a_rank_that_leaves_in_a_step_wakes_the_others),
+        cmocka_unit_test(creating_survives_every_failed_allocation),
+    };
+    return cmocka_run_group_tests_name("exchange", tests, NULL, NULL);
+}

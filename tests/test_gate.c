@@ -1,0 +1,133 @@
+/* test_gate.c - clipping by the norm of the whole gradient. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "runtime/gate.h"
+
+enum { TRAINED = 200 * DP_BLOCK };
+
+static float grad[TRAINED];
+static const char *const devices[] = {"ref", "cpu"};
+
+/* Random numbers with gaps of zeros, as behind tensors. */
+static void fill_grad(float scale)
+{
+    for (size_t i = 0; i < TRAINED; i++) {
+        const float x = dp_random_unit(dp_random_u32(3, DP_RANDOM_TEST, 0, i)) - 0.5f;
+        grad[i] = i % 500 > 460 ? 0.0f : scale * x;
+    }
+}
+
+/* Looks at the gradient in ranges of `step` blocks, last range first, as buckets come. */
+static float factor_of(const char *device_name, double clip_norm, size_t step, double *norm)
+{
+    const struct dp_flat flat = {.trained = TRAINED, .total = TRAINED + DP_BLOCK, .grad = grad};
+    const struct dp_device *device;
+    struct dp_knobs knobs = {.factor = -1.0f};
+    struct dp_stream *stream;
+    struct dp_gate *gate;
+
+    assert_int_equal(dp_device_find(device_name, &device), DP_OK);
+    assert_int_equal(device->stream_create(device, 1, &stream), DP_OK);
+    assert_int_equal(dp_gate_create(&flat, clip_norm, &gate), DP_OK);
+    for (size_t end = TRAINED; end > 0;) {
+        const size_t begin = end > step * DP_BLOCK ? end - step * DP_BLOCK : 0;
+        assert_int_equal(dp_gate_look(gate, stream, (struct dp_range){begin, end - begin}), DP_OK);
+        end = begin;
+    }
+    dp_gate_decide(gate, &knobs);
+    *norm = gate->norm;
+    dp_gate_destroy(gate);
+    device->stream_destroy(stream);
+    return knobs.factor;
+}
+
+/* torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)). The squares of a block are
+ * kept in float32: each is off by 2^-24 at most, and so is their sum and twice its root. */
+static void the_factor_is_that_of_pytorch(void **state)
+{
+    static const double clip_norms[] = {0.01, 1.0, 5.0, 31.0, 33.0, 1e6};
+    (void)state;
+
+    fill_grad(1.0f);
+    for (size_t d = 0; d < 2; d++) {
+        for (size_t n = 0; n < sizeof(clip_norms) / sizeof(clip_norms[0]); n++) {
+            double sum = 0.0, norm = 0.0;
+            for (size_t i = 0; i < TRAINED; i++) {
+                sum += (double)grad[i] * (double)grad[i];
+            }
+            const double expected = fmin(1.0, clip_norms[n] / (sqrt(sum) + 1e-6));
+            const float factor = factor_of(devices[d], clip_norms[n], 7, &norm);
+            assert_true(fabs(norm - sqrt(sum)) <= 2e-7 * sqrt(sum));
+            assert_true(fabs((double)factor - expected) <= 3e-7 * expected);
+        }
+    }
+}
+
+static void a_small_or_empty_gradient_is_left_alone(void **state)
+{
+    double norm = -1.0;
+    (void)state;
+
+    memset(grad, 0, sizeof(grad));
+    assert_true(factor_of("ref", 1.0, 3, &norm) == 1.0f);
+    assert_true(norm == 0.0);
+    grad[77] = 3.0f;
+    grad[999] = 4.0f;
+    assert_true(factor_of("ref", 5.1, 3, &norm) == 1.0f);
+    assert_true(norm == 5.0);
+    assert_true(factor_of("ref", 2.5, 3, &norm) == (float)(2.5 / (5.0 + 1e-6)));
+}
+
+static void the_cut_into_buckets_does_not_change_a_bit(void **state)
+{
+    (void)state;
+    fill_grad(100.0f);
+    for (size_t d = 0; d < 2; d++) {
+        double whole_norm, norm;
+        const float whole = factor_of(devices[d], 1.0, 200, &whole_norm);
+        for (size_t step = 1; step < 60; step += 7) {
+            assert_true(factor_of(devices[d], 1.0, step, &norm) == whole);
+            assert_true(norm == whole_norm);
+        }
+    }
+}
+
+static void creating_survives_every_failed_allocation(void **state)
+{
+    const struct dp_flat flat = {.trained = TRAINED, .grad = grad};
+    const size_t live = dp_mem_live();
+    dp_status status = DP_ERR_NOMEM;
+    (void)state;
+
+    dp_log_mute(1);
+    for (int nth = 1; status != DP_OK; nth++) {
+        struct dp_gate *gate = NULL;
+        dp_mem_fail_nth(nth);
+        status = dp_gate_create(&flat, 1.0, &gate);
+        dp_mem_fail_nth(0);
+        assert_true((gate != NULL) == (status == DP_OK));
+        dp_gate_destroy(gate);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_mute(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_factor_is_that_of_pytorch),
+        cmocka_unit_test(a_small_or_empty_gradient_is_left_alone),
+        cmocka_unit_test(the_cut_into_buckets_does_not_change_a_bit),
+        cmocka_unit_test(creating_survives_every_failed_allocation),
+    };
+    return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
+}

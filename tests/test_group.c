@@ -1,0 +1,222 @@
+/*
+ * test_group.c - messages, memory and agreement between ranks, here threads of this process.
+ * mpi_collectives.c runs the same checks over MPI.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "collectives/transport.h"
+#include "tests/checks.h"
+#include "tests/local_world.h"
+
+static const int sizes[] = {1, 2, 3, 4, 5, 8};
+
+static void on_all_sizes(rank_body *body)
+{
+    for (size_t n = 0; n < sizeof(sizes) / sizeof(sizes[0]); n++) {
+        const size_t live = dp_mem_live();
+        assert_int_equal(on_local_ranks(sizes[n], body, NULL), 0);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+static void messages_arrive_whole_whatever_their_lengths(void **state)
+{
+    (void)state;
+    on_all_sizes(check_exchange);
+}
+
+static void nobody_leaves_a_barrier_before_all_have_come(void **state)
+{
+    (void)state;
+    on_all_sizes(check_barrier);
+}
+
+static void a_broadcast_reaches_all_from_every_root(void **state)
+{
+    (void)state;
+    on_all_sizes(check_broadcast);
+}
+
+static void an_allgather_brings_all_parts_in_order_of_ranks(void **state)
+{
+    (void)state;
+    on_all_sizes(check_allgather);
+}
+
+static void all_ranks_come_to_the_same_worst_status(void **state)
+{
+    (void)state;
+    on_all_sizes(check_agree);
+}
+
+static void memory_is_zeroed_and_seen_by_peers_at_the_same_place(void **state)
+{
+    (void)state;
+    on_all_sizes(check_memory);
+}
+
+static void a_node_has_one_copy_and_one_writer(void **state)
+{
+    (void)state;
+    on_all_sizes(check_node_memory);
+}
+
+/* Rank 0 never comes: the others give up when it fails, instead of waiting for ever. */
+static size_t waits_for_nobody(struct dp_group *group, const void *kind)
+{
+    char all[3] = {0}, mine = 1;
+
+    if (group->rank == 0) {
+        return 1;
+    }
+    switch (*(const int *)kind) {
+    case 0:
+        return dp_group_barrier(group) != DP_ERR_CANCELLED;
+    case 1:
+        return dp_group_broadcast(group, &mine, 1, 0) != DP_ERR_CANCELLED;
+    case 2:
+        return dp_group_allgather(group, &mine, 1, all) != DP_ERR_CANCELLED;
+    case 3:
+        return dp_group_agree(group, DP_OK) != DP_ERR_CANCELLED;
+    default:
+        return dp_group_memory(group, DP_MEM_COMM, 100) != NULL;
+    }
+}
+
+static void a_failing_rank_wakes_all_that_wait(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    for (int kind = 0; kind < 5; kind++) {
+        assert_int_equal(on_local_ranks(3, waits_for_nobody, &kind), 1);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+/* A message whose sender has given up is gone: the receiver must not look into its memory. */
+static void nobody_takes_a_message_of_a_rank_that_gave_up(void **state)
+{
+    struct dp_local_hub *hub = NULL;
+    struct dp_group *group = NULL;
+    char byte = 1;
+    (void)state;
+
+    assert_int_equal(dp_local_hub_create(2, &hub), DP_OK);
+    assert_int_equal(dp_local_join(hub, 0, &group), DP_OK);
+    dp_local_cancel(hub);
+    const struct dp_slice slice = {&byte, 1, 1};
+    assert_int_equal(dp_group_exchange(group, 1, slice, 1, slice), DP_ERR_CANCELLED);
+    dp_group_destroy(group);
+    assert_int_equal(dp_local_join(hub, 1, &group), DP_OK);
+    assert_int_equal(dp_group_exchange(group, -1, slice, 0, slice), DP_ERR_CANCELLED);
+    dp_group_destroy(group);
+    dp_local_hub_destroy(hub);
+}
+
+static size_t sends_too_much(struct dp_group *group, const void *unused)
+{
+    char data[8] = {0};
+    const struct dp_slice slice = {data, (size_t)(group->rank == 0 ? 8 : 4), 1};
+    (void)unused;
+
+    return dp_group_exchange(group, 1 - group->rank, slice, 1 - group->rank, slice) != DP_OK;
+}
+
+static void lengths_that_do_not_match_are_an_error(void **state)
+{
+    (void)state;
+    dp_log_mute(1);
+    assert_int_equal(on_local_ranks(2, sends_too_much, NULL), 2);
+    dp_log_mute(0);
+}
+
+static void making_a_group_survives_every_failed_allocation(void **state)
+{
+    dp_status status = DP_ERR_NOMEM;
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    dp_log_mute(1);
+    for (int nth = 1; status != DP_OK; nth++) {
+        struct dp_group *group = NULL;
+        dp_mem_fail_nth(nth);
+        status = dp_local_alone(&group);
+        dp_mem_fail_nth(0);
+        assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+        assert_true((group != NULL) == (status == DP_OK));
+        dp_group_destroy(group);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_mute(0);
+}
+
+struct failing {
+    int nth; /* allocation of memory, from the moment when all ranks have come */
+};
+
+/* Rank 0 arms the failure while the others wait, so that it hits one of the three ranks' memory. */
+static size_t takes_memory(struct dp_group *group, const void *arg)
+{
+    const struct failing *f = arg;
+    struct dp_node_memory node = {NULL, NULL, false};
+    size_t wrong = dp_group_barrier(group) != DP_OK;
+
+    if (group->rank == 0) {
+        dp_mem_fail_nth(f->nth);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    void *memory = dp_group_memory(group, DP_MEM_COMM, 1000);
+    const dp_status status = dp_group_node_memory(group, DP_MEM_DATA, 1000, &node);
+    /* All three failed, or none: whoever has memory would disagree. */
+    wrong += dp_group_agree(group, memory == NULL ? DP_ERR_NOMEM : DP_OK) !=
+             (memory == NULL ? DP_ERR_NOMEM : DP_OK);
+    wrong += dp_group_agree(group, status) != status;
+    wrong += f->nth <= 3 && memory != NULL;
+    wrong += f->nth > 3 && (memory == NULL || status != DP_ERR_NOMEM);
+    dp_group_release_node(group, &node);
+    dp_group_release(group, memory);
+    return wrong;
+}
+
+static void memory_that_one_rank_cannot_get_fails_on_all(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    dp_log_mute(1);
+    for (int nth = 1; nth <= 6; nth++) {
+        const struct failing f = {nth};
+        const size_t wrong = on_local_ranks(3, takes_memory, &f);
+        dp_mem_fail_nth(0);
+        assert_int_equal(wrong, 0);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_mute(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_arrive_whole_whatever_their_lengths),
+        cmocka_unit_test(nobody_leaves_a_barrier_before_all_have_come),
+        cmocka_unit_test(a_broadcast_reaches_all_from_every_root),
+        cmocka_unit_test(an_allgather_brings_all_parts_in_order_of_ranks),
+        cmocka_unit_test(all_ranks_come_to_the_same_worst_status),
+        cmocka_unit_test(memory_is_zeroed_and_seen_by_peers_at_the_same_place),
+        cmocka_unit_test(a_node_has_one_copy_and_one_writer),
+        cmocka_unit_test(a_failing_rank_wakes_all_that_wait),
+        cmocka_unit_test(nobody_takes_a_message_of_a_rank_that_gave_up),
+        cmocka_unit_test(lengths_that_do_not_match_are_an_error),
+        cmocka_unit_test(making_a_group_survives_every_failed_allocation),
+        cmocka_unit_test(memory_that_one_rank_cannot_get_fails_on_all),
+    };
+    return cmocka_run_group_tests_name("group", tests, NULL, NULL);
+}

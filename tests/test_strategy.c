@@ -1,0 +1,226 @@
+/*
+ * test_strategy.c - what every allreduce strategy must do, checked for every registered one.
+ * A new strategy is covered as soon as it is in strategies.def.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "collectives/comm.h"
+#include "collectives/transport.h"
+#include "tests/checks.h"
+#include "tests/local_world.h"
+
+static const int sizes[] = {1, 2, 3, 4, 5, 8};
+
+static void every_strategy_keeps_its_promises_on_one_to_eight_ranks(void **state)
+{
+    const struct dp_plugin *plugin;
+    (void)state;
+
+    for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
+        for (size_t n = 0; n < sizeof(sizes) / sizeof(sizes[0]); n++) {
+            const size_t live = dp_mem_live();
+            dp_log_mute(1); /* of those that refuse local ranks */
+            const size_t wrong = on_local_ranks(sizes[n], check_strategy, plugin->name);
+            dp_log_mute(0);
+            if (wrong != 0) {
+                fail_msg("strategy %s, %d ranks: %zu wrong", plugin->name, sizes[n], wrong);
+            }
+            assert_int_equal(dp_mem_live(), live);
+        }
+    }
+}
+
+static float letter(int rank, size_t i)
+{
+    static const float values[] = {1e8f, 1.0f, -1e8f, 1.0f, 0.5f};
+    (void)i;
+
+    return values[rank];
+}
+
+/* By hand: with four ranks (1e8 + 1) + (-1e8 + 1) is 0, since 1e8 + 1 rounds to 1e8; with five,
+ * the last is added to the sum of the first four. */
+static void the_reference_tree_adds_neighbours_first(void **state)
+{
+    (void)state;
+    assert_true(tree_sum(0, 4, 0, letter) == 0.0f);
+    assert_true(tree_sum(0, 5, 0, letter) == 0.5f);
+    assert_true(tree_sum(0, 3, 0, letter) == 0.0f);
+    assert_true(tree_sum(1, 3, 0, letter) == (1.0f + -1e8f) + 1.0f);
+}
+
+/* The whole of a strategy's text: "strategy x: why; these can: a, b". */
+static void a_strategy_that_cannot_run_names_those_that_can(void **state)
+{
+    const char *why_not = NULL;
+    const struct dp_plugin *shm = dp_plugin_find(&dp_strategies, "shm", 3);
+    const struct dp_plugin *mpi = dp_plugin_find(&dp_strategies, "mpi", 3);
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_alone(&group), DP_OK);
+    struct dp_group two_nodes = *group;
+    two_nodes.size = two_nodes.nodes = 2;
+    assert_false(((const struct dp_strategy *)shm)->supports(&two_nodes, &why_not));
+    assert_non_null(strstr(why_not, "node"));
+    assert_false(((const struct dp_strategy *)mpi)->supports(&two_nodes, &why_not));
+    assert_non_null(strstr(why_not, "MPI"));
+    assert_string_equal(dp_strategy_choose(&two_nodes, &why_not), "ring");
+    assert_string_equal(dp_strategy_choose(group, &why_not), "shm");
+    dp_group_destroy(group);
+}
+
+static size_t opens_unknown(struct dp_group *group, const void *text)
+{
+    struct dp_comm *comm = NULL;
+
+    return dp_comm_create(group, text, 64, 64, &comm) != DP_ERR_CONFIG || comm != NULL;
+}
+
+static void an_unknown_strategy_is_a_configuration_error(void **state)
+{
+    (void)state;
+    dp_log_mute(1);
+    assert_int_equal(on_local_ranks(2, opens_unknown, "rnig"), 0);
+    assert_int_equal(on_local_ranks(1, opens_unknown, "ring:speed=9"), 0);
+    dp_log_mute(0);
+}
+
+/* Rank 0 fails; the others, which wait for it in a sum, are woken. */
+static size_t leaves_others_alone(struct dp_group *group, const void *name)
+{
+    struct dp_comm *comm = NULL;
+    float *data = dp_group_memory(group, DP_MEM_GRADIENTS, 4096);
+    size_t wrong = 1;
+
+    if (data != NULL && dp_comm_create(group, name, 1024, 64, &comm) == DP_OK) {
+        const struct dp_slice slice = {data, 1024, sizeof(float)};
+        /* Behind the barrier all have opened theirs; some may still be in it when rank 0 fails. */
+        const dp_status status = dp_group_barrier(group);
+        wrong = group->rank == 0 || (status != DP_ERR_CANCELLED &&
+                                     dp_comm_sum(comm, slice, DP_KEEP_ALL) != DP_ERR_CANCELLED);
+    }
+    if (group->rank == 0) {
+        dp_group_leave(group, DP_ERR_INTERNAL);
+    }
+    dp_comm_destroy(comm);
+    dp_group_release(group, data);
+    return wrong;
+}
+
+static void a_failing_rank_wakes_those_that_wait_in_a_sum(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    assert_int_equal(on_local_ranks(3, leaves_others_alone, "ring"), 1);
+    assert_int_equal(on_local_ranks(3, leaves_others_alone, "shm"), 1);
+    assert_int_equal(dp_mem_live(), live);
+}
+
+static void opening_survives_every_failed_allocation(void **state)
+{
+    const struct dp_plugin *plugin;
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_alone(&group), DP_OK);
+    const size_t live = dp_mem_live();
+    dp_log_mute(1);
+    for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
+        dp_status status = DP_ERR_NOMEM;
+        for (int nth = 1; status != DP_OK; nth++) {
+            struct dp_comm *comm = NULL;
+            dp_mem_fail_nth(nth);
+            status = dp_comm_create(group, plugin->name, 1000, 100, &comm);
+            dp_mem_fail_nth(0);
+            assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+            assert_true((comm != NULL) == (status == DP_OK));
+            dp_comm_destroy(comm);
+            assert_int_equal(dp_mem_live(), live);
+        }
+    }
+    dp_log_mute(0);
+    dp_group_destroy(group);
+}
+
+/* One rank of two has no memory left; both end, and nothing stays behind. */
+static size_t opens_without_memory(struct dp_group *group, const void *name)
+{
+    struct dp_comm *comm = NULL;
+    float *data = dp_group_memory(group, DP_MEM_GRADIENTS, 4096);
+    dp_status status = DP_ERR_NOMEM;
+
+    if (data != NULL) {
+        status = dp_comm_create(group, name, 1024, 64, &comm);
+    }
+    if (status == DP_OK) {
+        status = dp_comm_sum(comm, (struct dp_slice){data, 1024, sizeof(float)}, DP_KEEP_ALL);
+    }
+    dp_comm_destroy(comm);
+    dp_group_release(group, data);
+    return status != DP_OK;
+}
+
+static void no_memory_on_one_rank_hangs_nobody(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    dp_log_mute(1);
+    for (int s = 0; s < 2; s++) {
+        size_t wrong = 1;
+        for (int nth = 1; wrong > 0; nth++) {
+            dp_mem_fail_nth(nth);
+            wrong = on_local_ranks(2, opens_without_memory, s == 0 ? "shm" : "ring");
+            dp_mem_fail_nth(0);
+            assert_int_equal(dp_mem_live(), live);
+            assert_in_range(nth, 1, 100);
+        }
+    }
+    dp_log_mute(0);
+}
+
+static void chunks_cover_a_slice_and_are_cut_at_blocks(void **state)
+{
+    static char base[1];
+    (void)state;
+
+    for (size_t count = 0; count < 700; count += count < 130 ? 1 : 13) {
+        for (int parts = 1; parts <= 9; parts++) {
+            size_t at = 0;
+            for (int i = 0; i < parts; i++) {
+                const struct dp_slice part =
+                    dp_slice_chunk((struct dp_slice){base, count, 1}, parts, i);
+                assert_ptr_equal((char *)part.data, base + at);
+                assert_true(at % DP_BLOCK == 0 || part.count == 0);
+                at += part.count;
+            }
+            assert_int_equal(at, count);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_reference_tree_adds_neighbours_first),
+        cmocka_unit_test(chunks_cover_a_slice_and_are_cut_at_blocks),
+        cmocka_unit_test(every_strategy_keeps_its_promises_on_one_to_eight_ranks),
+        cmocka_unit_test(a_strategy_that_cannot_run_names_those_that_can),
+        cmocka_unit_test(an_unknown_strategy_is_a_configuration_error),
+        cmocka_unit_test(a_failing_rank_wakes_those_that_wait_in_a_sum),
+        cmocka_unit_test(opening_survives_every_failed_allocation),
+        cmocka_unit_test(no_memory_on_one_rank_hangs_nobody),
+    };
+    return cmocka_run_group_tests_name("strategy", tests, NULL, NULL);
+}

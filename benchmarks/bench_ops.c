@@ -20,6 +20,7 @@ enum { ROWS = 128, LARGE = 4 * 1024 * 1024, RUNS = 41, STEP_NS = 2000000 };
 struct bench {
     struct dp_stream *s;
     float *a, *b, *c, *d, *e, *small[6];
+    double *sums; /* of norm */
     uint8_t *bytes;
     int32_t labels[ROWS];
     struct dp_knobs knobs;
@@ -125,12 +126,11 @@ static dp_status dropout(struct bench *b, const struct shape *n)
     return b->s->ops->dropout(b->s, b->a, b->b, n->n[0], &drop, 0, &b->knobs);
 }
 
-static dp_status norm_forward(struct bench *b, const struct shape *n)
+static dp_status norm_moments(struct bench *b, const struct shape *n)
 {
     const struct dp_norm norm = {n->n[0], n->n[1], 1e-5f, DP_ACT_RELU};
 
-    return b->s->ops->norm_forward(b->s, b->a, b->small[0], b->small[1], b->b, b->small[2],
-                                   b->small[3], &norm);
+    return b->s->ops->norm_moments(b->s, b->sums, 0, b->b, &norm);
 }
 
 static dp_status norm_apply(struct bench *b, const struct shape *n)
@@ -141,12 +141,21 @@ static dp_status norm_apply(struct bench *b, const struct shape *n)
                                  b->small[3], &norm);
 }
 
-static dp_status norm_backward(struct bench *b, const struct shape *n)
+static dp_status norm_backward_sums(struct bench *b, const struct shape *n)
 {
     const struct dp_norm norm = {n->n[0], n->n[1], 1e-5f, DP_ACT_RELU};
 
-    return b->s->ops->norm_backward(b->s, b->a, b->small[4], b->small[5], b->b, b->c, b->small[2],
-                                    b->small[2], b->small[2], b->small[3], &norm, 0);
+    return b->s->ops->norm_backward_sums(b->s, b->sums, b->b, b->c, b->small[2], b->small[2],
+                                         b->small[2], b->small[3], &norm, 0);
+}
+
+static dp_status norm_backward_apply(struct bench *b, const struct shape *n)
+{
+    const struct dp_norm norm = {n->n[0], n->n[1], 1e-5f, DP_ACT_RELU};
+
+    return b->s->ops->norm_backward_apply(b->s, b->a, b->b, b->c, b->small[2], b->small[2],
+                                          b->small[2], b->small[3], b->sums, (double)n->n[0],
+                                          &norm);
 }
 
 static dp_status softmax(struct bench *b, const struct shape *n)
@@ -197,7 +206,8 @@ static const struct bench_case cases[] = {
     PASS(relu, (size_t)ROWS * 1024, 8), PASS(relu_backward, (size_t)ROWS * 1024, 12), PASS(relu, LARGE, 8),
     PASS(gelu, (size_t)ROWS * 1024, 8), PASS(gelu_backward, (size_t)ROWS * 1024, 12),
     PASS(add_relu, (size_t)ROWS * 784 * 16, 12), PASS(dropout, (size_t)ROWS * 1024, 8),
-    NORM(norm_forward, 12), NORM(norm_apply, 8), NORM(norm_backward, 20),
+    NORM(norm_moments, 4), NORM(norm_apply, 8), NORM(norm_backward_sums, 8),
+    NORM(norm_backward_apply, 12),
     {"softmax", "GB/s", softmax, {{ROWS, 10, 0}}, ROWS * 10.0 * 8},
     {"softmax", "GB/s", softmax, {{ROWS, 1000, 0}}, ROWS * 1000.0 * 8},
     PASS(sgd, 1863690, 20), PASS(adamw, 1863690, 28), PASS(sgd, 65536, 20), PASS(adamw, 65536, 28),
@@ -269,15 +279,17 @@ static dp_status prepare(struct bench *b)
         }
     }
     b->bytes = device->alloc(DP_MEM_OTHER, LARGE);
+    b->sums = device->alloc(DP_MEM_OTHER, 2 * 2048 * sizeof(double));
     b->knobs = (struct dp_knobs){.lr = 1e-6f, .factor = 1, .per_sample = 1.0f / ROWS};
-    return b->bytes != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "arrays of bench_ops");
+    return b->bytes != NULL && b->sums != NULL ? DP_OK
+                                               : DP_FAIL(DP_ERR_NOMEM, "arrays of bench_ops");
 }
 
 static void release(struct bench *b)
 {
-    void *const all[] = {b->a,        b->b,        b->c,        b->d,
-                         b->e,        b->bytes,    b->small[0], b->small[1],
-                         b->small[2], b->small[3], b->small[4], b->small[5]};
+    void *const all[] = {b->a,        b->b,        b->c,        b->d,        b->e,
+                         b->bytes,    b->sums,     b->small[0], b->small[1], b->small[2],
+                         b->small[3], b->small[4], b->small[5]};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         b->s->device->release(all[i]);

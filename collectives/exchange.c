@@ -22,6 +22,9 @@ static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange
     if (e->grad == NULL || e->jobs == NULL || e->pending == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "gradients need %zu MB", count * sizeof(float) >> 20);
     }
+    e->group->apart =
+        dp_group_one_node(e->group) && e->group->size > 1 &&
+        dp_group_peer(e->group, e->grad, (e->group->rank + 1) % e->group->size) == NULL;
     e->scratch = e->grad + flat->total;
     flat->grad = e->grad;
     return DP_OK;
@@ -173,6 +176,7 @@ static dp_status sum_job(void *arg, int index)
     return DP_OK;
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): the job writes to `data`. */
 dp_status dp_exchange_sum(struct dp_exchange *e, float *data, size_t count)
 {
     struct request r = {e, data, data, count};

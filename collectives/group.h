@@ -45,6 +45,7 @@ struct dp_group {
     int nodes, local_size;    /* nodes of the group; ranks on this node */
     atomic_int *cancel;       /* not 0: every wait of this process gives up */
     unsigned spins;           /* for waits: see patience.h */
+    bool apart;               /* this node's ranks cannot reach each other's gradients. As stream */
     bool guarded;             /* an engine owns it: calls come from jobs only */
     uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far */
 };
@@ -99,7 +100,7 @@ DP_CHECKED dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpos
 void dp_group_release_node(struct dp_group *group, struct dp_node_memory *memory);
 
 /* The worst of all ranks' statuses, on all ranks: so that they leave together. Collective. */
-dp_status dp_group_agree(struct dp_group *group, dp_status mine);
+DP_CHECKED dp_status dp_group_agree(struct dp_group *group, dp_status mine);
 
 /* Whether all ranks live on one node. Local. */
 static inline bool dp_group_one_node(const struct dp_group *group)

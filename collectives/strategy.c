@@ -15,10 +15,10 @@ struct dp_plugin_family dp_strategies = {
 
 const char *dp_strategy_choose(const struct dp_group *group, const char **reason)
 {
-    if (dp_group_one_node(group)) {
+    if (dp_group_one_node(group) && !group->apart) {
         *reason = "all ranks share one node's memory";
         return "shm";
     }
-    *reason = "ranks live on several nodes";
+    *reason = group->apart ? "no room for shared memory" : "ranks live on several nodes";
     return "ring";
 }

@@ -38,6 +38,10 @@ static bool shm_supports(const struct dp_group *group, const char **why_not)
         *why_not = "the ranks do not live on one node";
         return false;
     }
+    if (group->apart) {
+        *why_not = "this node has no room for shared memory (is /dev/shm full?)";
+        return false;
+    }
     return true;
 }
 
@@ -56,7 +60,7 @@ static dp_status shm_open(void *state, struct dp_group *group, size_t max_count)
 
     (void)max_count;
     shm->group = group;
-    shm->flags = dp_zalloc((size_t)group->size, sizeof(*shm->flags));
+    shm->flags = dp_zalloc((size_t)group->size, sizeof(struct shm_flag *)); /* NOLINT: pointers */
     shm->ys = dp_zalloc((size_t)group->size, sizeof(*shm->ys));
     shm->mine = dp_group_memory(group, DP_MEM_COMM, sizeof(struct shm_flag));
     if (shm->flags == NULL || shm->ys == NULL || shm->mine == NULL) {

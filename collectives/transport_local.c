@@ -161,18 +161,14 @@ static void *local_memory(struct dp_group *group, enum dp_purpose purpose, size_
 {
     struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
     char *piece = dp_mem_arena(purpose, bytes);
-    char mine = piece == NULL, any = 0, others[256];
     struct region *region = NULL;
 
-    if (hub->size > (int)sizeof(others) || dp_group_allgather(group, &mine, 1, others) != DP_OK) {
+    if (dp_group_agree(group, piece == NULL ? DP_ERR_NOMEM : DP_OK) != DP_OK) {
         dp_free(piece);
         return NULL;
     }
-    for (int i = 0; i < hub->size; i++) {
-        any = (char)(any | others[i]);
-    }
     (void)pthread_mutex_lock(&hub->mutex);
-    for (int i = 0; i < LOCAL_REGIONS && region == NULL && any == 0; i++) {
+    for (int i = 0; i < LOCAL_REGIONS && region == NULL; i++) {
         struct region *r = &hub->regions[i];
         region = r->pieces[group->rank].base == NULL ? r : NULL;
     }

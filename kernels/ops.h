@@ -60,8 +60,8 @@ struct dp_dropout {
 /* Size of a batch normalisation: x is [count, channels], count = rows * height * width. */
 struct dp_norm {
     size_t count, channels;
-    float eps;               /* added to the variance */
-    enum dp_activation act;  /* applied behind scale and shift */
+    float eps;              /* added to the variance */
+    enum dp_activation act; /* applied behind scale and shift */
 };
 
 struct dp_ops {
@@ -174,31 +174,26 @@ struct dp_ops {
      * var is the biased variance. Each pass over a large array costs as much as reading it, so
      * statistics are one pass. */
 
-    /* This batch's own statistics, then as norm_apply. count 0: mean and var become 0. */
-    dp_status (*norm_forward)(struct dp_stream *s, void *y, float *mean, float *var, const void *x,
-                              const float *gamma, const float *beta, const struct dp_norm *norm);
-    /* With statistics that are given: evaluation, and the second half of synchronised norm. */
+    /* Statistics of x, of which `before` elements a channel are in already (0: begins anew; what
+     * moments held is not read). moments [2, channels] double: mean, sum of (x - mean)^2. */
+    dp_status (*norm_moments)(struct dp_stream *s, double *moments, size_t before, const void *x,
+                              const struct dp_norm *norm);
+    /* y, with statistics that are given; y may be x. */
     dp_status (*norm_apply)(struct dp_stream *s, void *y, const void *x, const float *mean,
                             const float *var, const float *gamma, const float *beta,
                             const struct dp_norm *norm);
-    /* Own statistics again: dx through mean and variance, dgamma and dbeta with keep. With
-     * DP_ACT_RELU the mask is y > 0, recomputed from x in the same operations that made y (so
-     * equal to the bit). x is norm_forward's; dx may be dy. */
-    dp_status (*norm_backward)(struct dp_stream *s, void *dx, float *dgamma, float *dbeta,
-                               const void *dy, const void *x, const float *mean, const float *var,
-                               const float *gamma, const float *beta, const struct dp_norm *norm,
-                               float keep);
-    /* Parts of synchronised norm. mean NULL: sums[c] = sum of x; else sum of (x - mean)^2. */
-    dp_status (*norm_sums)(struct dp_stream *s, float *sums, const void *x, const float *mean,
-                           const struct dp_norm *norm);
-    /* sums [2, channels]: sum of dy, and of dy * (x - mean) / sqrt(var + eps), dy masked. */
-    dp_status (*norm_backward_sums)(struct dp_stream *s, float *sums, const void *dy, const void *x,
-                                    const float *mean, const float *var, const float *gamma,
-                                    const float *beta, const struct dp_norm *norm);
-    /* dx, given those sums over `total` elements a channel (over all ranks). dx may be dy. */
+    /* sums [2, channels] double: keep sums + the sum of dy, and of dy (x - mean) / sqrt(var + eps),
+     * with dy masked where DP_ACT_RELU: by y > 0, recomputed from x in the same operations that
+     * made y, so equal to the bit. They are the gradients of beta and gamma. */
+    dp_status (*norm_backward_sums)(struct dp_stream *s, double *sums, const void *dy,
+                                    const void *x, const float *mean, const float *var,
+                                    const float *gamma, const float *beta,
+                                    const struct dp_norm *norm, float keep);
+    /* dx through mean and variance, given those sums over `total` elements a channel: all that
+     * were normalised together. dx may be dy. */
     dp_status (*norm_backward_apply)(struct dp_stream *s, void *dx, const void *dy, const void *x,
                                      const float *mean, const float *var, const float *gamma,
-                                     const float *beta, const float *sums, double total,
+                                     const float *beta, const double *sums, double total,
                                      const struct dp_norm *norm);
 
     /* ---- loss ---- */

@@ -43,9 +43,11 @@ struct dp_layer_plan {
                            places; 1 elsewhere. See struct dp_tensor. */
     float momentum;     /* of the running statistics */
     double flops;       /* of forward: multiply and add count 2 */
-    bool alias;         /* forward and backward do nothing: y is x */
+    bool alias;         /* forward writes nothing: y is x */
+    bool passes_dy;     /* backward writes nothing: dx is dy */
     bool y_in_x;        /* y may overwrite x */
     bool dx_in_dy;      /* dx may overwrite dy */
+    bool gathers;       /* what follows needs all rows to have gone through here: ends a segment */
     bool row_local;     /* rows do not meet, and few at a time are as fast as many: see struct
                            dp_segment */
     bool skips_x;       /* backward does not read x */
@@ -81,6 +83,8 @@ struct dp_layer_call {
     void *saved;                          /* [rows * saved_bytes] */
     float *local;                         /* [plan.local] */
     float keep;             /* 1: add to the gradients and statistics; 0: replace them */
+    size_t rows_before;     /* of this pass, in earlier tiles: 0 in the first one */
+    size_t pass_rows;       /* of this pass, in all tiles */
     bool training;          /* false: evaluation, with running statistics, without dropout */
     enum dp_activation act; /* a fused relu; only where plan.fuses_relu */
     size_t first_row;       /* of these rows, in the global batch: key of random numbers */
@@ -108,8 +112,18 @@ struct dp_layer_type {
     dp_status (*prepare)(const void *state, struct dp_stream *stream, size_t rows, bool training,
                          bool first, enum dp_activation act);
 
+    /* Called for a tile of rows at a time: see struct dp_segment (model.h). */
     dp_status (*forward)(const void *state, const struct dp_layer_call *call);
     dp_status (*backward)(const void *state, const struct dp_layer_call *call);
+
+    /* Behind the last tile of a pass, with all its rows; x, y, dx and dy are not set. NULL: nothing
+     * is left to do. Gradients of parameters are final after backward_end. */
+    dp_status (*forward_end)(const void *state, const struct dp_layer_call *call);
+    dp_status (*backward_end)(const void *state, const struct dp_layer_call *call);
+
+    /* A layer type that goes before this one, with the same state, parameters and `local`: what has
+     * to see all rows of a pass first (batch norm's statistics). NULL: nothing has to. */
+    const struct dp_layer_type *before;
 };
 
 extern struct dp_plugin_family dp_layers;
@@ -122,12 +136,13 @@ dp_status dp_layer_refuse(char *problem, size_t size, const char *format, ...)
 const char *dp_shape_text(const struct dp_shape *shape, char *text, size_t size);
 
 /* DP_OK, or the problem that the input is not an image [height, width, channels]. */
-dp_status dp_layer_wants_image(const struct dp_layer_plan *plan, char *problem, size_t size);
+DP_CHECKED dp_status dp_layer_wants_image(const struct dp_layer_plan *plan, char *problem,
+                                          size_t size);
 
 /* Output of a window that moves over the input of `plan`; out_c 0 means as many as came in. */
-dp_status dp_layer_window(const struct dp_layer_plan *plan, size_t kernel, size_t stride,
-                          size_t padding, size_t out_c, struct dp_window *window, char *problem,
-                          size_t problem_size);
+DP_CHECKED dp_status dp_layer_window(const struct dp_layer_plan *plan, size_t kernel, size_t stride,
+                                     size_t padding, size_t out_c, struct dp_window *window,
+                                     char *problem, size_t problem_size);
 
 /* Adds a parameter to the plan: its name, PyTorch shape and fan_in; layouts equal. */
 struct dp_tensor *dp_layer_param(struct dp_layer_plan *plan, const char *name, int dims,

@@ -3,9 +3,15 @@
  *
  * params[0] is the scale (weight) [channels], params[1] the shift (bias). In training a rank (or
  * lane, or micro-batch) normalises its own rows; with `sync` all of them normalise the global
- * batch together: the sums cross the ranks in forward and backward. Each pass adds its share of
- * the batch's mean and unbiased variance, by rows, to the tail of the gradient; summed over ranks
- * there, they update the running statistics, which evaluation uses.
+ * batch together: small sums cross the ranks behind each half of forward and backward.
+ *
+ * The layer is two nodes of the model, since rows meet twice: `statistics` takes the moments of x
+ * while it is still in the cache; when all rows are through, the layer itself scales and shifts.
+ * Backward runs the other way round: the layer itself sums the gradient, and when all rows are
+ * through, `statistics` computes dx.
+ *
+ * Each pass adds its share of the batch's mean and unbiased variance, by rows, to the tail of the
+ * gradient; summed over ranks there, they update the running statistics, which evaluation uses.
  *
  * Source: Ioffe and Szegedy, "Batch normalization", arXiv:1502.03167.
  */
@@ -41,12 +47,30 @@ static dp_status batchnorm_plan(void *state, struct dp_layer_plan *plan, char *p
     }
     plan->out = plan->in;
     plan->statistics = 2 * channels;
-    plan->local = 4 * channels; /* mean, variance, and two sums of synchronised backward */
+    plan->local = 10 * channels; /* in floats: see struct own */
     plan->momentum = (float)l->momentum;
     plan->synchronised = l->sync;
-    plan->dx_in_dy = plan->fuses_relu = plan->mask_from_x = plan->keeps_order = true;
+    plan->passes_dy = plan->row_local = plan->fuses_relu = plan->mask_from_x = true;
+    plan->keeps_order = true;
     plan->flops = 8.0 * (double)dp_shape_count(&plan->in);
     return DP_OK;
+}
+
+/* What lies in `local`: [2, channels] moments and sums in double, mean and variance in float. */
+struct own {
+    double *moments, *sums;
+    float *mean, *var;
+};
+
+static struct own own_of(const struct batchnorm *l, const struct dp_layer_call *c)
+{
+    struct own own;
+
+    own.moments = (double *)(void *)c->local;
+    own.sums = own.moments + 2 * l->channels;
+    own.mean = (float *)(own.sums + 2 * l->channels);
+    own.var = own.mean + l->channels;
+    return own;
 }
 
 static struct dp_norm norm_of(const struct batchnorm *l, const struct dp_layer_call *c)
@@ -54,106 +78,154 @@ static struct dp_norm norm_of(const struct batchnorm *l, const struct dp_layer_c
     return (struct dp_norm){c->rows * l->places, l->channels, (float)l->eps, c->act};
 }
 
+/* Elements of a channel that are normalised together. */
+static double together(const struct batchnorm *l, const struct dp_layer_call *c)
+{
+    return (double)(l->sync ? c->batch_rows : c->pass_rows) * (double)l->places;
+}
+
+/* Sums over all ranks, if there are others and they normalise together. */
+static dp_status sum_over_ranks(const struct batchnorm *l, const struct dp_layer_call *c,
+                                float *data, size_t count)
+{
+    return l->sync && c->hooks->sum != NULL ? c->hooks->sum(c->hooks->context, data, count) : DP_OK;
+}
+
+/* ---- statistics: before the layer itself ---- */
+
+static dp_status statistics_plan(void *state, struct dp_layer_plan *plan, char *problem,
+                                 size_t problem_size)
+{
+    const struct batchnorm *l = state;
+
+    (void)problem;
+    (void)problem_size;
+    plan->out = plan->in;
+    plan->synchronised = l->sync;
+    plan->alias = plan->dx_in_dy = plan->row_local = plan->gathers = plan->keeps_order = true;
+    return DP_OK;
+}
+
+static dp_status statistics_forward(const void *state, const struct dp_layer_call *c)
+{
+    const struct batchnorm *l = state;
+    const struct dp_norm norm = norm_of(l, c);
+
+    if (!c->training) {
+        return DP_OK;
+    }
+    return c->stream->ops->norm_moments(c->stream, own_of(l, c).moments, c->rows_before * l->places,
+                                        c->x, &norm);
+}
+
 /* Adds this pass's share of the batch statistics to the tail: statistics weighted by rows. The
  * running variance is unbiased, over as many elements as were normalised together. */
-static void add_share(const struct batchnorm *l, const struct dp_layer_call *c)
+static void add_share(const struct batchnorm *l, const struct dp_layer_call *c,
+                      const struct own *own)
 {
-    const double rows = (double)(l->sync ? c->batch_rows : c->rows);
-    const double n = rows * (double)l->places;
+    const double n = together(l, c);
     const float share = (float)c->rows * c->knobs->per_sample;
     const float unbiased = n > 1.0 ? (float)(n / (n - 1.0)) : 1.0f;
     float *mean = c->statistics, *var = c->statistics + l->channels;
 
     for (size_t i = 0; i < l->channels; i++) {
-        mean[i] = (c->keep != 0.0f ? mean[i] : 0.0f) + share * c->local[i];
-        var[i] = (c->keep != 0.0f ? var[i] : 0.0f) + share * (unbiased * c->local[l->channels + i]);
+        mean[i] = (c->keep != 0.0f ? mean[i] : 0.0f) + share * own->mean[i];
+        var[i] = (c->keep != 0.0f ? var[i] : 0.0f) + share * (unbiased * own->var[i]);
     }
 }
 
-/* The statistics of the global batch: two sums over ranks, mean first, so that nothing cancels. */
-static dp_status sync_statistics(const struct batchnorm *l, const struct dp_layer_call *c,
-                                 const struct dp_norm *norm)
+/* From the moments of this pass's rows to the statistics of all that is normalised together: two
+ * sums over ranks, the mean first, so that nothing cancels. */
+static dp_status statistics_forward_end(const void *state, const struct dp_layer_call *c)
 {
-    const struct dp_ops *ops = c->stream->ops;
-    const float each = 1.0f / ((float)c->batch_rows * (float)l->places);
-    float *mean = c->local, *var = c->local + l->channels;
+    const struct batchnorm *l = state;
+    const struct own own = own_of(l, c);
+    const double n = (double)c->rows * (double)l->places, all = together(l, c);
+    const double each = all > 0.0 ? 1.0 / all : 0.0;
 
-    DP_TRY(ops->norm_sums(c->stream, mean, c->x, NULL, norm));
-    if (c->hooks->sum != NULL) {
-        DP_TRY(c->hooks->sum(c->hooks->context, mean, l->channels));
+    if (!c->training) {
+        return DP_OK;
     }
     for (size_t i = 0; i < l->channels; i++) {
-        mean[i] *= each;
+        own.mean[i] = (float)(n * each * own.moments[i]);
     }
-    DP_TRY(ops->norm_sums(c->stream, var, c->x, mean, norm));
-    if (c->hooks->sum != NULL) {
-        DP_TRY(c->hooks->sum(c->hooks->context, var, l->channels));
-    }
+    DP_TRY(sum_over_ranks(l, c, own.mean, l->channels));
     for (size_t i = 0; i < l->channels; i++) {
-        var[i] *= each;
+        const double off = own.moments[i] - (double)own.mean[i];
+        own.var[i] = (float)(each * (own.moments[l->channels + i] + n * off * off));
     }
+    DP_TRY(sum_over_ranks(l, c, own.var, l->channels));
+    add_share(l, c, &own);
     return DP_OK;
 }
+
+static dp_status statistics_backward(const void *state, const struct dp_layer_call *c)
+{
+    const struct batchnorm *l = state;
+    const struct dp_norm norm = norm_of(l, c);
+    const struct own own = own_of(l, c);
+
+    if (c->dx == NULL) {
+        return DP_OK;
+    }
+    return c->stream->ops->norm_backward_apply(c->stream, c->dx, c->dy, c->x, own.mean, own.var,
+                                               c->weights[0], c->weights[1], own.sums,
+                                               together(l, c), &norm);
+}
+
+static const struct dp_layer_type statistics = {
+    .plugin = {.name = "statistics", .help = "of a batch normalisation"},
+    .plan = statistics_plan,
+    .forward = statistics_forward,
+    .forward_end = statistics_forward_end,
+    .backward = statistics_backward,
+};
+
+/* ---- the layer itself ---- */
 
 static dp_status batchnorm_forward(const void *state, const struct dp_layer_call *c)
 {
     const struct batchnorm *l = state;
-    const struct dp_ops *ops = c->stream->ops;
     const struct dp_norm norm = norm_of(l, c);
-    const float *gamma = c->weights[0], *beta = c->weights[1];
-    float *mean = c->local, *var = c->local + l->channels;
+    const struct own own = own_of(l, c);
 
-    if (!c->training) {
-        return ops->norm_apply(c->stream, c->y, c->x, c->running, c->running + l->channels, gamma,
-                               beta, &norm);
-    }
-    if (l->sync) {
-        DP_TRY(sync_statistics(l, c, &norm));
-        DP_TRY(ops->norm_apply(c->stream, c->y, c->x, mean, var, gamma, beta, &norm));
-    } else {
-        DP_TRY(ops->norm_forward(c->stream, c->y, mean, var, c->x, gamma, beta, &norm));
-    }
-    add_share(l, c);
-    return DP_OK;
-}
-
-/* By the sums of dy and dy * xhat. dgamma and dbeta are this rank's own share, since the gradient
- * is summed over ranks anyway; dx needs those of everybody who normalised together. */
-static dp_status backward_by_sums(const struct batchnorm *l, const struct dp_layer_call *c,
-                                  const struct dp_norm *norm)
-{
-    const struct dp_ops *ops = c->stream->ops;
-    const float *gamma = c->weights[0], *beta = c->weights[1];
-    const float *mean = c->local, *var = c->local + l->channels;
-    float *sums = c->local + 2 * l->channels;
-    const double total = (double)c->batch_rows * (double)l->places;
-
-    DP_TRY(ops->norm_backward_sums(c->stream, sums, c->dy, c->x, mean, var, gamma, beta, norm));
-    for (size_t i = 0; i < l->channels; i++) {
-        c->grads[1][i] = (c->keep != 0.0f ? c->grads[1][i] : 0.0f) + sums[i];
-        c->grads[0][i] = (c->keep != 0.0f ? c->grads[0][i] : 0.0f) + sums[l->channels + i];
-    }
-    if (l->sync && c->hooks->sum != NULL) {
-        DP_TRY(c->hooks->sum(c->hooks->context, sums, 2 * l->channels));
-    }
-    if (c->dx == NULL) {
-        return DP_OK;
-    }
-    return ops->norm_backward_apply(c->stream, c->dx, c->dy, c->x, mean, var, gamma, beta, sums,
-                                    total, norm);
+    return c->stream->ops->norm_apply(c->stream, c->y, c->x, c->training ? own.mean : c->running,
+                                      c->training ? own.var : c->running + l->channels,
+                                      c->weights[0], c->weights[1], &norm);
 }
 
 static dp_status batchnorm_backward(const void *state, const struct dp_layer_call *c)
 {
     const struct batchnorm *l = state;
     const struct dp_norm norm = norm_of(l, c);
+    const struct own own = own_of(l, c);
 
-    if (l->sync || c->dx == NULL) {
-        return backward_by_sums(l, c, &norm);
+    return c->stream->ops->norm_backward_sums(c->stream, own.sums, c->dy, c->x, own.mean, own.var,
+                                              c->weights[0], c->weights[1], &norm,
+                                              c->rows_before > 0 ? 1.0f : 0.0f);
+}
+
+/* dgamma and dbeta are this rank's own share, since the gradient is summed over ranks anyway; dx
+ * needs the sums of everybody who normalised together. */
+static dp_status batchnorm_backward_end(const void *state, const struct dp_layer_call *c)
+{
+    const struct batchnorm *l = state;
+    const struct own own = own_of(l, c);
+    float *shared = (float *)own.moments; /* not needed any more */
+
+    for (size_t i = 0; i < 2 * l->channels; i++) {
+        float *grad = i < l->channels ? &c->grads[1][i] : &c->grads[0][i - l->channels];
+        shared[i] = (float)own.sums[i];
+        *grad = (c->keep != 0.0f ? *grad : 0.0f) + shared[i];
     }
-    return c->stream->ops->norm_backward(c->stream, c->dx, c->grads[0], c->grads[1], c->dy, c->x,
-                                         c->local, c->local + l->channels, c->weights[0],
-                                         c->weights[1], &norm, c->keep);
+    if (!l->sync || c->hooks->sum == NULL) {
+        return DP_OK;
+    }
+    DP_TRY(sum_over_ranks(l, c, shared, 2 * l->channels));
+    for (size_t i = 0; i < 2 * l->channels; i++) {
+        own.sums[i] = (double)shared[i];
+    }
+    return DP_OK;
 }
 
 #define BATCHNORM struct batchnorm
@@ -175,4 +247,6 @@ const struct dp_layer_type dp_layer_batchnorm = {
     .plan = batchnorm_plan,
     .forward = batchnorm_forward,
     .backward = batchnorm_backward,
+    .backward_end = batchnorm_backward_end,
+    .before = &statistics,
 };

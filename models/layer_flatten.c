@@ -13,7 +13,7 @@ static dp_status flatten_plan(void *state, struct dp_layer_plan *plan, char *pro
     (void)problem;
     (void)problem_size;
     plan->out = (struct dp_shape){1, {dp_shape_count(&plan->in)}};
-    plan->alias = plan->row_local = plan->skips_x = true;
+    plan->alias = plan->passes_dy = plan->row_local = plan->skips_x = true;
     return DP_OK;
 }
 

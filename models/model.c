@@ -16,7 +16,7 @@ struct builder {
 static void spec_count(const struct dp_layer_spec *specs, int count, int *total)
 {
     for (int i = 0; i < count; i++) {
-        *total += 1;
+        *total += specs[i].type->before != NULL ? 2 : 1;
         spec_count(specs[i].body, specs[i].body_count, total);
         spec_count(specs[i].shortcut, specs[i].shortcut_count, total);
     }
@@ -70,15 +70,17 @@ static void add_buffers(struct dp_model *m, struct dp_node *node)
     m->statistics += node->plan.statistics;
 }
 
-/* Appends one layer behind value x; *y is its output. */
-static dp_status add_node(struct dp_model *m, const struct dp_layer_spec *spec, const char *path,
-                          int x, int x2, int *y)
+/* Appends a node of this type behind value x; *y is its output. */
+static dp_status add_typed(struct dp_model *m, const struct dp_layer_spec *spec,
+                           const struct dp_layer_type *type, const char *path, int x, int x2,
+                           int *y)
 {
     struct dp_node *node = &m->nodes[m->node_count];
     char problem[256] = "";
     dp_status status;
 
-    node->type = spec->type;
+    node->type = type;
+    node->owner = m->node_count + (type != spec->type);
     node->state = spec->options;
     node->where = spec->where;
     (void)snprintf(node->path, sizeof(node->path), "%s", path);
@@ -86,11 +88,11 @@ static dp_status add_node(struct dp_model *m, const struct dp_layer_spec *spec, 
     node->x2 = x2;
     node->plan.in = m->values[x].shape;
     node->plan.spatial = m->values[x].spatial;
-    status = spec->type->plan(spec->options, &node->plan, problem, sizeof(problem));
+    status = type->plan(spec->options, &node->plan, problem, sizeof(problem));
     if (status != DP_OK) {
         return DP_FAIL(status, "%s: %s", spec->where, problem);
     }
-    if (node->plan.alias && node->plan.in.dims == 3) {
+    if (!node->plan.keeps_order && node->plan.alias && node->plan.in.dims == 3) {
         node->plan.spatial = node->plan.in.dim[0] * node->plan.in.dim[1];
     } else if (!node->plan.keeps_order && !node->plan.alias) {
         node->plan.spatial = 1;
@@ -106,6 +108,16 @@ static dp_status add_node(struct dp_model *m, const struct dp_layer_spec *spec, 
     node->y = *y = add_value(m, &node->plan.out, node->plan.spatial, m->node_count);
     m->node_count++;
     return DP_OK;
+}
+
+/* Appends one layer behind value x, with what goes before it. */
+static dp_status add_node(struct dp_model *m, const struct dp_layer_spec *spec, const char *path,
+                          int x, int x2, int *y)
+{
+    if (spec->type->before != NULL) {
+        DP_TRY(add_typed(m, spec, spec->type->before, path, x, x2, &x));
+    }
+    return add_typed(m, spec, spec->type, path, x, x2, y);
 }
 
 static bool is_type(const struct dp_layer_spec *spec, const char *name)
@@ -158,9 +170,7 @@ static dp_status add_residual(struct dp_model *m, const struct dp_layer_spec *sp
     DP_TRY(path_join(spec, prefix, sizeof(prefix), path, ".body."));
     DP_TRY(add_list(m, spec->body, spec->body_count, prefix, x, &body));
     DP_TRY(path_join(spec, prefix, sizeof(prefix), path, ".shortcut."));
-    m->values[body].readers++;
     DP_TRY(add_list(m, spec->shortcut, spec->shortcut_count, prefix, x, &shortcut));
-    m->values[body].readers--;
     m->values[x].readers--;
     if (memcmp(&m->values[body].shape, &m->values[shortcut].shape, sizeof(struct dp_shape)) != 0) {
         return DP_FAIL(DP_ERR_CONFIG, "%s: the body gives %s, the shortcut %s", spec->where,

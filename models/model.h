@@ -22,10 +22,10 @@ struct dp_segment {
     size_t row; /* elements of one sample in all values that its nodes write or read */
 };
 
-/* Memory that is as long as the rows of a pass, or as a tile of its segment. */
+/* Memory that is as long as the rows of a pass, or as a tile of any segment. */
 struct dp_storage {
     size_t count; /* elements per sample */
-    int segment;  /* -1: all rows; else a tile of that segment */
+    bool tile;
 };
 
 /* One layer in order of computing. Values are numbered activations: 0 is the input. */
@@ -38,13 +38,15 @@ struct dp_node {
     struct dp_layer_plan plan;
     int first_param; /* number of its first tensor */
     int segment;
+    int owner; /* the node whose parameters, statistics, `local` and activation it uses: itself, or
+                  the one behind it, whose type has it as `before` */
     size_t statistics;         /* where its own lie among all statistics */
     enum dp_activation act;    /* a fused relu */
     size_t saved_at, local_at; /* bytes per row, and floats, before this node's */
 
-    /* Backward: slots hold gradients of values. mask: where dy goes after undoing a fused relu
-     * (-1: no mask). dx: where backward writes, -1: no dx wanted. Then add_y = add_a + add_b joins
-     * the branches of a residual, -1: nothing to join. */
+    /* Backward: slots hold gradients of values. dy: what it reads, -1: it has nothing to do. mask:
+     * where dy goes after undoing a fused relu (-1: no mask). dx: where backward writes, -1: no dx
+     * wanted. Then add_y = add_a + add_b joins the branches of a residual, -1: nothing to join. */
     int dy_slot, mask_slot, dx_slot;
     int add_y, add_a, add_b;
 };
@@ -58,6 +60,7 @@ struct dp_value {
     int writer;      /* node; -1: the input */
     int last_reader; /* node; -1: none */
     bool kept;       /* backward reads it */
+    bool wanted;     /* a parameter lies before it, so its gradient is wanted */
 };
 
 struct dp_model {
@@ -113,8 +116,7 @@ enum { DP_TILE_ROWS_MIN = 4 };
 size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t tile_bytes);
 
 /* Elements of one memory, for so many rows. */
-size_t dp_storage_elements(const struct dp_model *model, const struct dp_storage *storage,
-                           size_t rows, size_t tile_bytes);
+size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t tile_bytes);
 
 /* Bytes of activations and of their gradients that `rows` samples need. */
 size_t dp_model_activation_bytes(const struct dp_model *model, size_t rows, size_t tile_bytes,

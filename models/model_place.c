@@ -29,14 +29,15 @@ static void cut_segments(struct dp_model *m)
         struct dp_node *node = &m->nodes[i];
         struct dp_segment *s = &m->segments[m->segment_count - (m->segment_count > 0)];
 
-        if (m->segment_count == 0 || !s->tiled || !node->plan.row_local) {
+        if (m->segment_count == 0 || !s->tiled || !node->plan.row_local ||
+            m->nodes[s->last].plan.gathers) {
             s = &m->segments[m->segment_count++];
             s->first = i;
             s->tiled = node->plan.row_local;
             s->row = m->values[node->x].count;
         }
         s->last = i;
-        s->row += m->values[node->y].count;
+        s->row += node->plan.alias ? 0 : m->values[node->y].count;
         node->segment = m->segment_count - 1;
     }
     for (int i = 0; i < m->segment_count; i++) {
@@ -64,6 +65,8 @@ static void note_readers(struct dp_model *m)
             m->values[node->x2].last_reader = i;
         }
         m->values[node->y].kept = m->values[node->y].kept || reads_y(node);
+        m->values[node->y].wanted = node->plan.param_count > 0 || m->values[node->x].wanted ||
+                                    (node->x2 >= 0 && m->values[node->x2].wanted);
     }
 }
 
@@ -83,6 +86,19 @@ static int home_of(const struct dp_model *m, const struct dp_value *value)
         }
         value = &m->values[writer->x];
     }
+}
+
+/* The same for the gradient of a value: it goes on as it is through layers that only look at it. */
+static int gradient_home_of(const struct dp_model *m, const struct dp_value *value)
+{
+    while (value->writer >= 0 && m->nodes[value->writer].plan.passes_dy) {
+        const struct dp_value *x = &m->values[m->nodes[value->writer].x];
+        if (home_of(m, value) != home_of(m, x)) {
+            return -1;
+        }
+        value = x;
+    }
+    return home_of(m, value);
 }
 
 /* Whether `node` may write its output over its input: nobody else needs the input any more. */
@@ -106,7 +122,7 @@ static bool may_overwrite(const struct dp_model *m, const struct dp_node *node)
 /* Memory for a value that lies in no other's. */
 static int new_storage(struct dp_model *m, const struct dp_value *value, int home)
 {
-    m->storage[m->storage_count] = (struct dp_storage){value->count, home};
+    m->storage[m->storage_count] = (struct dp_storage){value->count, home >= 0};
     return m->storage_count++;
 }
 
@@ -122,7 +138,7 @@ static void place_values(struct dp_model *m)
             /* What leaves the segment or is kept needs all rows of the memory it lies in. */
             y->storage = m->values[node->x].storage;
             if (home < 0) {
-                m->storage[y->storage].segment = -1;
+                m->storage[y->storage].tile = false;
             }
         } else {
             y->storage = new_storage(m, y, home);
@@ -139,6 +155,7 @@ struct slots {
     struct dp_model *model;
     int *users;       /* of each slot; 0: free */
     int *gradient_of; /* slot of each value's gradient; -1: none yet */
+    int *taken_in;    /* segment that wrote what lies in a slot of a tile */
     int *freed_in;    /* segment in which a slot lost its last user; -1: none */
 };
 
@@ -147,24 +164,25 @@ struct slots {
 static int slot_take(struct slots *s, int v, int segment)
 {
     struct dp_model *m = s->model;
-    const int home = home_of(m, &m->values[v]);
+    const int home = gradient_home_of(m, &m->values[v]);
     const size_t count = m->values[v].count;
     int best = -1;
 
     for (int i = 0; i < m->slot_count; i++) {
         const bool stale = home < 0 && m->segments[segment].tiled && s->freed_in[i] == segment;
-        if (s->users[i] == 0 && m->slots[i].segment == home && !stale &&
+        if (s->users[i] == 0 && m->slots[i].tile == (home >= 0) && !stale &&
             (best < 0 || m->slots[i].count > m->slots[best].count)) {
             best = i;
         }
     }
     if (best < 0) {
         best = m->slot_count++;
-        m->slots[best] = (struct dp_storage){0, home};
+        m->slots[best] = (struct dp_storage){0, home >= 0};
         s->freed_in[best] = -1;
     }
     m->slots[best].count = m->slots[best].count < count ? count : m->slots[best].count;
     s->users[best] = 1;
+    s->taken_in[best] = segment;
     return best;
 }
 
@@ -178,9 +196,17 @@ static void slot_drop(struct slots *s, int slot, int segment)
 /* Whether a gradient of value v may lie in this slot. */
 static bool slot_suits(const struct slots *s, int slot, int v)
 {
-    const int home = s->model->slots[slot].segment;
+    return !s->model->slots[slot].tile ||
+           s->taken_in[slot] == gradient_home_of(s->model, &s->model->values[v]);
+}
 
-    return home < 0 || home == home_of(s->model, &s->model->values[v]);
+/* Whether a gradient of value v would be put into such a slot: writing over what was there then
+ * costs nothing, while writing it back to memory for all rows would. */
+static bool is_home(const struct slots *s, int slot, int v)
+{
+    const int home = gradient_home_of(s->model, &s->model->values[v]);
+
+    return s->model->slots[slot].tile == (home >= 0) && slot_suits(s, slot, v);
 }
 
 /* Value v gets the gradient in `slot`, which counts as its user. If it has one already (two layers
@@ -214,6 +240,7 @@ static void contribute(struct slots *s, struct dp_node *node, int v, int slot)
 /* A join hands the same gradient to both branches, in a slot that suits both. */
 static void place_join(struct slots *s, struct dp_node *node, int dy)
 {
+    const struct dp_value *values = s->model->values;
     int slot = dy;
 
     if (!slot_suits(s, dy, node->x)) {
@@ -226,9 +253,11 @@ static void place_join(struct slots *s, struct dp_node *node, int dy)
         node->mask_slot = node->mask_slot >= 0 ? slot : -1;
     }
     node->dx_slot = slot;
-    s->gradient_of[node->x] = slot;
-    if (node->x2 != 0) {
-        s->users[slot]++;
+    if (values[node->x].wanted) {
+        s->gradient_of[node->x] = slot;
+        s->users[slot] += values[node->x2].wanted;
+    }
+    if (values[node->x2].wanted) {
         contribute(s, node, node->x2, slot);
     }
 }
@@ -240,6 +269,9 @@ static void place_gradient(struct slots *s, struct dp_node *node)
 
     node->dy_slot = dy;
     node->mask_slot = node->dx_slot = node->add_y = -1;
+    if (dy < 0) {
+        return;
+    }
     if (node->act != DP_ACT_NONE && !node->plan.mask_from_x) {
         node->mask_slot = s->users[dy] == 1 ? dy : slot_take(s, node->y, node->segment);
         if (node->mask_slot != dy) {
@@ -251,12 +283,12 @@ static void place_gradient(struct slots *s, struct dp_node *node)
         place_join(s, node, dy);
         return;
     }
-    if (node->x == 0) { /* nobody wants the gradient of the input */
+    if (!s->model->values[node->x].wanted) {
         slot_drop(s, dy, node->segment);
         return;
     }
-    if (node->plan.alias ||
-        (node->plan.dx_in_dy && s->users[dy] == 1 && slot_suits(s, dy, node->x))) {
+    if (node->plan.passes_dy ||
+        (node->plan.dx_in_dy && s->users[dy] == 1 && is_home(s, dy, node->x))) {
         node->dx_slot = dy;
     } else {
         node->dx_slot = slot_take(s, node->x, node->segment);
@@ -282,34 +314,41 @@ static void place_gradients(struct slots *s)
 dp_status dp_model_place(struct dp_model *m)
 {
     const size_t most = 2 * (size_t)m->node_count + 2;
-    struct slots s = {m, NULL, NULL, NULL};
+    struct slots s = {m, NULL, NULL, NULL, NULL};
     dp_status status = DP_OK;
 
     cut_segments(m);
     note_readers(m);
     place_values(m);
     s.users = dp_zalloc(most, sizeof(*s.users));
+    s.taken_in = dp_zalloc(most, sizeof(*s.taken_in));
     s.freed_in = dp_zalloc(most, sizeof(*s.freed_in));
     s.gradient_of = dp_zalloc((size_t)m->value_count, sizeof(*s.gradient_of));
-    if (s.users == NULL || s.freed_in == NULL || s.gradient_of == NULL) {
+    if (s.users == NULL || s.taken_in == NULL || s.freed_in == NULL || s.gradient_of == NULL) {
         status = DP_FAIL(DP_ERR_NOMEM, "placing %d layers", m->node_count);
     } else {
         place_gradients(&s);
     }
     dp_free(s.users);
+    dp_free(s.taken_in);
     dp_free(s.freed_in);
     dp_free(s.gradient_of);
     return status;
 }
 
-size_t dp_storage_elements(const struct dp_model *m, const struct dp_storage *storage, size_t rows,
-                           size_t tile_bytes)
+/* A value is a part of its segment's row, so a tile of it is never longer than tile_bytes, or
+ * DP_TILE_ROWS_MIN rows: see dp_segment_tile(). */
+size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t tile_bytes)
 {
-    const size_t tile = storage->segment < 0
-                            ? rows
-                            : dp_segment_tile(&m->segments[storage->segment], rows, tile_bytes);
+    const size_t all = storage->count * rows;
+    const size_t least = storage->count * DP_TILE_ROWS_MIN, most = tile_bytes / sizeof(float);
+    size_t elements = all;
 
-    return dp_round_up(storage->count * tile, DP_BLOCK);
+    if (storage->tile && tile_bytes > 0) {
+        elements = least > most ? least : most;
+        elements = elements < all ? elements : all;
+    }
+    return dp_round_up(elements, DP_BLOCK);
 }
 
 size_t dp_model_activation_bytes(const struct dp_model *m, size_t rows, size_t tile_bytes,
@@ -318,10 +357,10 @@ size_t dp_model_activation_bytes(const struct dp_model *m, size_t rows, size_t t
     size_t elements = 0;
 
     for (int i = 0; i < m->storage_count; i++) {
-        elements += dp_storage_elements(m, &m->storage[i], rows, tile_bytes);
+        elements += dp_storage_elements(&m->storage[i], rows, tile_bytes);
     }
     for (int i = 0; training && i < m->slot_count; i++) {
-        elements += dp_storage_elements(m, &m->slots[i], rows, tile_bytes);
+        elements += dp_storage_elements(&m->slots[i], rows, tile_bytes);
     }
     return elements * sizeof(float) + (training ? rows * m->saved_bytes : 0);
 }

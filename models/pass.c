@@ -25,7 +25,7 @@ static size_t arena_floats(const struct dp_pass *p, const struct dp_storage *sto
     size_t total = 0;
 
     for (int i = 0; i < n; i++) {
-        total += dp_storage_elements(p->model, &storage[i], p->rows, p->tile_bytes);
+        total += dp_storage_elements(&storage[i], p->rows, p->tile_bytes);
     }
     return total;
 }
@@ -35,7 +35,7 @@ static void arena_cut(const struct dp_pass *p, float **parts, float *arena,
 {
     for (int i = 0; i < n; i++) {
         parts[i] = arena;
-        arena += dp_storage_elements(p->model, &storage[i], p->rows, p->tile_bytes);
+        arena += dp_storage_elements(&storage[i], p->rows, p->tile_bytes);
     }
 }
 
@@ -132,7 +132,7 @@ static dp_status prepare_node(struct dp_pass *p, const struct dp_node *node, siz
     for (size_t i = 0; i < tiles; i++) {
         const size_t count = tile_at(rows, tiles, i).count;
         if (count != before) {
-            DP_TRY(node->type->prepare(node->state, p->stream, count, training, node->x == 0,
+            DP_TRY(node->type->prepare(node->state, p->stream, count, training, node->dx_slot < 0,
                                        node->act));
         }
         before = count;
@@ -168,7 +168,7 @@ struct dp_stream *dp_pass_stream(const struct dp_pass *p)
 /* Where the rows of a tile lie: in memory of a tile's size at its begin. */
 static void *rows_in(const struct dp_storage *storage, float *memory, size_t count, size_t first)
 {
-    return storage->segment < 0 ? memory + first * count : memory;
+    return storage->tile ? memory : memory + first * count;
 }
 
 static void *value_at(const struct dp_pass *p, int value, size_t first)
@@ -196,6 +196,7 @@ static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pas
                                     const struct dp_node *node, struct dp_range rows)
 {
     const struct dp_model *m = p->model;
+    const struct dp_node *owner = &m->nodes[node->owner];
     struct dp_layer_call c = {
         .stream = p->stream,
         .rows = rows.count,
@@ -203,27 +204,40 @@ static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pas
         .x2 = value_at(p, node->x2, rows.begin),
         .y = value_at(p, node->y, rows.begin),
         .saved = p->saved + node->saved_at * p->rows + rows.begin * node->plan.saved_bytes,
-        .local = p->local + node->local_at,
+        .local = p->local + owner->local_at,
         .keep = rows.begin > 0 ? 1.0f : call->keep,
+        .rows_before = rows.begin,
+        .pass_rows = call->rows,
         .training = p->training && call->grad != NULL,
-        .act = node->act,
+        .act = owner->act,
         .first_row = call->first_row + rows.begin,
         .batch_rows = call->batch_rows,
         .seed = call->seed,
         .index = (int)(node - m->nodes),
         .knobs = call->knobs,
         .hooks = call->hooks != NULL ? call->hooks : &no_hooks,
-        .running = call->running == NULL ? NULL : call->running + node->statistics,
+        .running = call->running == NULL ? NULL : call->running + owner->statistics,
     };
 
-    for (int i = 0; i < node->plan.param_count; i++) {
-        const struct dp_tensor *tensor = &m->tensors[node->first_param + i];
+    for (int i = 0; i < owner->plan.param_count; i++) {
+        const struct dp_tensor *tensor = &m->tensors[owner->first_param + i];
         c.weights[i] = (const float *)call->weights + tensor->begin;
         c.grads[i] = call->grad == NULL ? NULL : call->grad + tensor->begin;
     }
     if (call->grad != NULL) {
-        c.statistics = call->grad + m->trained + node->statistics;
+        c.statistics = call->grad + m->trained + owner->statistics;
     }
+    return c;
+}
+
+/* The call behind the last tile, for all rows of the pass. */
+static struct dp_layer_call end_call(const struct dp_pass *p, const struct dp_pass_call *call,
+                                     const struct dp_node *node)
+{
+    struct dp_layer_call c = call_of(p, call, node, (struct dp_range){0, call->rows});
+
+    c.x = c.x2 = NULL;
+    c.y = NULL;
     return c;
 }
 
@@ -238,6 +252,13 @@ static dp_status forward_segment(struct dp_pass *p, const struct dp_pass_call *c
             const struct dp_node *node = &p->model->nodes[n];
             const struct dp_layer_call c = call_of(p, call, node, rows);
             DP_TRY(node->type->forward(node->state, &c));
+        }
+    }
+    for (int n = segment->first; n <= segment->last; n++) {
+        const struct dp_node *node = &p->model->nodes[n];
+        if (node->type->forward_end != NULL) {
+            const struct dp_layer_call c = end_call(p, call, node);
+            DP_TRY(node->type->forward_end(node->state, &c));
         }
     }
     return DP_OK;
@@ -271,6 +292,9 @@ static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *cal
     const struct dp_ops *ops = p->stream->ops;
     struct dp_layer_call c = call_of(p, call, node, rows);
 
+    if (node->dy_slot < 0) {
+        return DP_OK;
+    }
     c.dy = slot_at(p, node->dy_slot, node->y, rows.begin);
     c.dx = slot_at(p, node->dx_slot, node->x, rows.begin);
     if (node->mask_slot >= 0) {
@@ -304,13 +328,17 @@ static dp_status backward_segment(struct dp_pass *p, const struct dp_pass_call *
     return DP_OK;
 }
 
-/* All tiles are through: the gradients of the segment's tensors are final. */
-static dp_status announce_segment(const struct dp_pass *p, const struct dp_model_hooks *hooks,
-                                  const struct dp_segment *segment)
+/* All tiles are through: the gradients of the segment's tensors become final. */
+static dp_status end_backward(const struct dp_pass *p, const struct dp_pass_call *call,
+                              const struct dp_model_hooks *hooks, const struct dp_segment *segment)
 {
-    for (int n = segment->last; hooks->ready != NULL && n >= segment->first; n--) {
+    for (int n = segment->last; n >= segment->first; n--) {
         const struct dp_node *node = &p->model->nodes[n];
-        for (int k = node->plan.param_count - 1; k >= 0; k--) {
+        if (node->type->backward_end != NULL) {
+            const struct dp_layer_call c = end_call(p, call, node);
+            DP_TRY(node->type->backward_end(node->state, &c));
+        }
+        for (int k = node->plan.param_count - 1; hooks->ready != NULL && k >= 0; k--) {
             DP_TRY(hooks->ready(hooks->context, node->first_param + k));
         }
     }
@@ -324,7 +352,7 @@ dp_status dp_pass_backward(struct dp_pass *p, const struct dp_pass_call *call)
 
     for (int i = p->model->segment_count - 1; i >= 0; i--) {
         DP_TRY(backward_segment(p, call, &p->model->segments[i]));
-        DP_TRY(announce_segment(p, hooks, &p->model->segments[i]));
+        DP_TRY(end_backward(p, call, hooks, &p->model->segments[i]));
     }
     return DP_OK;
 }

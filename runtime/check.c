@@ -71,7 +71,9 @@ static void print_check(const struct dp_config *c, const struct dp_model *m,
     printf("%-18s %-16s %-18s %12s %12s\n", "layer", "kind", "output of a sample", "parameters",
            "FLOPs");
     for (int i = 0; i < m->node_count; i++) {
-        print_layer(m, &m->nodes[i]);
+        if (m->nodes[i].owner == i) {
+            print_layer(m, &m->nodes[i]);
+        }
     }
     printf("%-18s %-16s %-18s %12s %12s   forward, per sample\n", "total", "", "",
            short_count(params, (double)m->parameters), short_count(flops, m->flops));

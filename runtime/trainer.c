@@ -34,10 +34,11 @@ static dp_status open_optimizer(struct dp_trainer *t)
 {
     const struct dp_plugin *plugin;
     char problem[256];
+    const dp_status status = dp_plugin_create(&dp_optimizers, t->config->optimizer.name, &plugin,
+                                              &t->optimizer_state, problem, sizeof(problem));
 
-    if (dp_plugin_create(&dp_optimizers, t->config->optimizer.name, &plugin, &t->optimizer_state,
-                         problem, sizeof(problem)) != DP_OK) {
-        return DP_FAIL(DP_ERR_CONFIG, "optimizer.name: %s", problem);
+    if (status != DP_OK) {
+        return DP_FAIL(status, "optimizer.name: %s", problem);
     }
     t->optimizer = (const struct dp_optimizer *)plugin;
     return t->optimizer->open(t->optimizer_state, &t->config->optimizer);
@@ -82,10 +83,6 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .threads = threads,
     };
 
-    if (t->model->synchronised && t->config->train.micro_batch > 0) {
-        return DP_FAIL(DP_ERR_CONFIG, "train.micro_batch and batchnorm with sync: true cannot go "
-                                      "together, since ranks may have different numbers of passes");
-    }
     DP_TRY(dp_exchange_create(t->group, &config, &t->flat, &t->exchange));
     t->hooks = (struct dp_model_hooks){t, hook_ready, t->group->size > 1 ? hook_sum : NULL};
     return DP_OK;
@@ -255,7 +252,7 @@ dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
     if (status == DP_OK) {
         status = dp_exchange_gather(t->exchange, mine, sizeof(mine), all);
     }
-    for (int i = 0; i < t->group->size; i++) {
+    for (size_t i = 0; i < (size_t)t->group->size; i++) {
         sum[0] += all[2 * i];
         sum[1] += all[2 * i + 1];
     }

@@ -7,6 +7,7 @@
 #include "base/plugin.h"
 #include "models/layer.h"
 #include "tests/arrays.h"
+#include "tests/layer_run.h"
 
 enum { ROWS = 4, HALF = 2, ARRAYS = 16 };
 
@@ -24,6 +25,7 @@ struct lab {
     const struct dp_layer_type *type;
     void *state;
     struct dp_layer_plan plan;
+    bool passes_dy, dx_in_dy; /* of the layer with what goes before it */
     struct dp_stream *stream;
     struct dp_knobs knobs;
     struct dp_model_hooks hooks;
@@ -51,7 +53,7 @@ static inline float *numbers(struct lab *lab, size_t count, uint32_t seed, enum 
         array[i] = floorf(array[i] * 1024.0f) / 1024.0f;
     }
     for (size_t i = 0; kind == APART && i < count; i++) {
-        array[i] = ((float)i - (float)(count / 2)) / 8.0f + 0.0625f;
+        array[i] = ((float)i - floorf((float)count * 0.5f)) * 0.125f + 0.0625f;
     }
     for (size_t i = count; kind == APART && i > 1; i--) {
         const size_t k = dp_random_u32(seed, DP_RANDOM_TEST, 1, i) % i;
@@ -78,13 +80,21 @@ static inline void lab_open(struct lab *lab, const struct layer_case *test,
     lab->plan.in = test->in;
     lab->plan.spatial = 1;
     OK(lab->type->plan(lab->state, &lab->plan, problem, sizeof(problem)));
+    lab->passes_dy = lab->plan.passes_dy;
+    lab->dx_in_dy = lab->plan.dx_in_dy;
+    if (lab->type->before != NULL) {
+        struct dp_layer_plan before = {.in = test->in, .spatial = 1};
+        OK(lab->type->before->plan(lab->state, &before, problem, sizeof(problem)));
+        lab->passes_dy = lab->passes_dy && before.passes_dy;
+        lab->dx_in_dy = before.dx_in_dy;
+    }
     lab->in = dp_shape_count(&lab->plan.in);
     lab->out = dp_shape_count(&lab->plan.out);
     lab->x = numbers(lab, ROWS * lab->in, 1, test->numbers);
     lab->x2 = numbers(lab, ROWS * lab->in, 2, PLAIN);
     lab->dy = numbers(lab, ROWS * lab->out, 3, PLAIN);
     lab->y = lab->plan.alias ? lab->x : lab_keep(lab, held(ROWS * lab->out, 4, 0));
-    lab->dx = lab->plan.alias ? lab->dy : lab_keep(lab, held(ROWS * lab->in, 5, 0));
+    lab->dx = lab->passes_dy ? lab->dy : lab_keep(lab, held(ROWS * lab->in, 5, 0));
     for (int i = 0; i < lab->plan.param_count; i++) {
         lab->weights[i] = numbers(lab, lab->plan.params[i].count, 6 + (uint32_t)i, PLAIN);
         lab->grads[i] = lab_keep(lab, held(lab->plan.params[i].count, 8, 0));
@@ -125,6 +135,7 @@ static inline struct dp_layer_call lab_call(struct lab *lab, size_t first, size_
         .local = lab->local,
         .keep = keep,
         .training = true,
+        .pass_rows = rows,
         .first_row = first,
         .batch_rows = ROWS,
         .seed = 5,
@@ -138,8 +149,8 @@ static inline struct dp_layer_call lab_call(struct lab *lab, size_t first, size_
 
 static inline void lab_run(struct lab *lab, const struct dp_layer_call *call)
 {
-    OK(lab->type->forward(lab->state, call));
-    OK(lab->type->backward(lab->state, call));
+    OK(layer_forward(lab->type, lab->state, call));
+    OK(layer_backward(lab->type, lab->state, call));
 }
 
 static inline void lab_run_all(struct lab *lab)

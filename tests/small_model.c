@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/arrays.h"
+#include "tests/layer_run.h"
 
 struct dp_config *config_from(const char *text)
 {
@@ -151,8 +152,9 @@ struct plain {
 static const struct dp_node *node_of(const struct dp_model *m, const struct dp_layer_spec *spec)
 {
     for (int i = 0; i < m->node_count; i++) {
-        if (strcmp(m->nodes[i].where, spec->where) == 0) {
-            return &m->nodes[i];
+        const struct dp_node *node = &m->nodes[i];
+        if (node->type == spec->type && strcmp(node->where, spec->where) == 0) {
+            return node;
         }
     }
     return NULL;
@@ -181,6 +183,7 @@ static struct dp_layer_call plain_call(const struct plain *p, const struct plain
         .local = l->local,
         .keep = call->keep,
         .training = p->training,
+        .pass_rows = call->rows,
         .first_row = call->first_row,
         .batch_rows = call->batch_rows,
         .seed = call->seed,
@@ -224,7 +227,7 @@ static int plain_forward(struct plain *p, const struct dp_layer_spec *spec, int 
     if (l->plan.alias) {
         memcpy(call.y, call.x, call.rows * dp_shape_count(&l->plan.in) * sizeof(float));
     } else {
-        OK(spec->type->forward(spec->options, &call));
+        OK(layer_forward(spec->type, spec->options, &call));
     }
     return l->y;
 }
@@ -265,10 +268,10 @@ static void plain_backward(struct plain *p, const struct plain_layer *l)
 
     call.dy = p->gradients[l->y];
     call.dx = dx;
-    if (l->plan.alias) {
+    if (l->plan.passes_dy && l->spec->type->before == NULL) {
         memcpy(dx, call.dy, count * sizeof(float));
     } else {
-        OK(l->spec->type->backward(l->spec->options, &call));
+        OK(layer_backward(l->spec->type, l->spec->options, &call));
     }
     if (l->x2 >= 0) {
         float *same = copy_of(dx, count);

@@ -65,6 +65,22 @@ static void world_destroy(struct world *w)
 }
 
 /* Submits some jobs, waits for some of them, and so on, as a step does. */
+static void submit_and_wait_in_turns(struct dp_engine *engine, struct dp_job *jobs)
+{
+    int waited = 0;
+
+    for (int at = 0; at < JOBS; at++) {
+        assert_int_equal(dp_engine_submit(engine, &jobs[at]), DP_OK);
+        for (; at % 7 == 6 && waited + 3 < at; waited++) {
+            assert_int_equal(dp_engine_wait(engine, &jobs[waited]), DP_OK);
+            assert_int_equal(jobs[waited].state, DP_JOB_IDLE);
+        }
+    }
+    for (; waited < JOBS; waited++) {
+        assert_int_equal(dp_engine_wait(engine, &jobs[waited]), DP_OK);
+    }
+}
+
 static void jobs_run_once_each_in_the_order_submitted(void **state)
 {
     (void)state;
@@ -74,18 +90,7 @@ static void jobs_run_once_each_in_the_order_submitted(void **state)
         struct world w;
         world_create(&w, runs[r]);
         make_jobs(jobs, JOBS, &notes);
-        for (int at = 0, waited = 0; at < JOBS; at++) {
-            assert_int_equal(dp_engine_submit(w.engine, &jobs[at]), DP_OK);
-            for (; at % 7 == 6 && waited + 3 < at; waited++) {
-                assert_int_equal(dp_engine_wait(w.engine, &jobs[waited]), DP_OK);
-                assert_int_equal(jobs[waited].state, DP_JOB_IDLE);
-            }
-            if (at == JOBS - 1) {
-                for (; waited < JOBS; waited++) {
-                    assert_int_equal(dp_engine_wait(w.engine, &jobs[waited]), DP_OK);
-                }
-            }
-        }
+        submit_and_wait_in_turns(w.engine, jobs);
         assert_int_equal(notes.count, JOBS);
         for (int i = 0; i < JOBS; i++) {
             assert_int_equal(notes.order[i], i);

@@ -40,7 +40,7 @@ static double objective(struct lab *lab, double *magnitude)
     const struct dp_layer_call call = lab_call(lab, 0, ROWS, 0);
     double sum = 0;
 
-    OK(lab->type->forward(lab->state, &call));
+    OK(layer_forward(lab->type, lab->state, &call));
     *magnitude = 0;
     for (size_t i = 0; i < ROWS * lab->out; i++) {
         const double part = (double)lab->dy[i] * (double)lab->y[i];
@@ -75,7 +75,7 @@ static void assert_gradient(struct lab *lab, float *values, const float *gradien
     const double h = 1.0 / 64;
 
     for (size_t i = 0; i < count; i++) {
-        double magnitude;
+        double magnitude = 0;
         const double expected = derivative(lab, &values[i], h, &magnitude);
         const double noise = 1.5 / h * magnitude / 16777216.0;
         if (!(fabs((double)gradient[i] - expected) <= noise + 1e-6 + 1e-6 * fabs(expected))) {
@@ -197,16 +197,17 @@ static void with_keep_gradients_and_statistics_are_added(void **state)
         lab_open(&kept, &cases[i / 2], all[i % 2]);
         const struct dp_layer_call call = lab_call(&kept, 0, ROWS, 1);
         const size_t statistics = kept.plan.statistics;
+        const int params = kept.plan.param_count;
         float *before[3] = {NULL, NULL, uniform(statistics, 22, -1, 1)};
         memcpy(kept.statistics, before[2], statistics * sizeof(float));
-        for (int p = 0; p < kept.plan.param_count; p++) {
+        for (int p = 0; p < params; p++) {
             const size_t count = kept.plan.params[p].count;
             before[p] = uniform(count, 20, -1, 1);
             memcpy(kept.grads[p], before[p], count * sizeof(float));
         }
         lab_run_all(&plain);
         lab_run(&kept, &call);
-        for (int p = 0; p < kept.plan.param_count; p++) {
+        for (int p = 0; p < params; p++) {
             assert_added(kept.grads[p], before[p], plain.grads[p], kept.plan.params[p].count);
             dp_free(before[p]);
         }
@@ -275,7 +276,7 @@ static void writing_in_place_changes_no_bit_where_the_plan_allows_it(void **stat
         lab_open(&over, &cases[i / 3], all[i % 3]);
         struct dp_layer_call call = lab_call(&over, 0, ROWS, 0);
         call.y = over.plan.y_in_x ? over.x : over.y;
-        call.dx = over.plan.dx_in_dy ? over.dy : over.dx;
+        call.dx = over.dx_in_dy ? over.dy : over.dx;
         lab_run_all(&apart);
         lab_run(&over, &call);
         assert_same_bits(call.y, apart.y, ROWS * apart.out);
@@ -286,6 +287,28 @@ static void writing_in_place_changes_no_bit_where_the_plan_allows_it(void **stat
         lab_close(&apart);
         lab_close(&over);
     }
+}
+
+static void two_dropout_layers_of_a_model_drop_different_elements(void **state)
+{
+    const struct streams *streams = *state;
+    const struct layer_case drop = {"dropout", {1, {16}}, PLAIN};
+    struct lab lab;
+    float *first;
+    size_t same = 0;
+
+    lab_open(&lab, &drop, streams->cpu[0]);
+    struct dp_layer_call call = lab_call(&lab, 0, ROWS, 0);
+    OK(layer_forward(lab.type, lab.state, &call));
+    first = copy_of(lab.y, ROWS * lab.out);
+    call.index++;
+    OK(layer_forward(lab.type, lab.state, &call));
+    for (size_t i = 0; i < ROWS * lab.out; i++) {
+        same += (lab.y[i] == 0) == (first[i] == 0);
+    }
+    assert_in_range(same, 12, 52); /* 32 of 64 in the mean; five deviations are 20 */
+    dp_free(first);
+    lab_close(&lab);
 }
 
 /* ---- evaluation ---- */
@@ -304,7 +327,7 @@ static void evaluation_normalises_with_running_statistics_and_drops_nothing(void
         lab_open(&lab, &drop, all[i]);
         call = lab_call(&lab, 0, ROWS, 0);
         call.training = false;
-        OK(lab.type->forward(lab.state, &call));
+        OK(layer_forward(lab.type, lab.state, &call));
         assert_same_bits(lab.y, lab.x, ROWS * lab.in);
         lab_close(&lab);
 
@@ -312,7 +335,7 @@ static void evaluation_normalises_with_running_statistics_and_drops_nothing(void
         call = lab_call(&lab, 0, ROWS, 0);
         call.training = false;
         call.statistics = NULL; /* must not be written */
-        OK(lab.type->forward(lab.state, &call));
+        OK(layer_forward(lab.type, lab.state, &call));
         for (size_t k = 0; k < ROWS * lab.in; k++) {
             const size_t c = k % 3;
             const double hat = ((double)lab.x[k] - (double)lab.running[c]) /
@@ -334,7 +357,7 @@ static void batchnorm_reports_its_statistics_by_rows(void **state)
 
     lab_open(&lab, &norm, streams->ref);
     const struct dp_layer_call call = lab_call(&lab, 0, rows, 0);
-    OK(lab.type->forward(lab.state, &call));
+    OK(layer_forward(lab.type, lab.state, &call));
     for (size_t c = 0; c < 3; c++) {
         double mean = 0, squares = 0;
         for (size_t k = c; k < n * 3; k += 3) {
@@ -360,6 +383,7 @@ int main(void)
         cmocka_unit_test(no_rows_give_gradients_and_statistics_of_zero),
         cmocka_unit_test(without_a_wanted_dx_gradients_are_the_same),
         cmocka_unit_test(writing_in_place_changes_no_bit_where_the_plan_allows_it),
+        cmocka_unit_test(two_dropout_layers_of_a_model_drop_different_elements),
         cmocka_unit_test(evaluation_normalises_with_running_statistics_and_drops_nothing),
         cmocka_unit_test(batchnorm_reports_its_statistics_by_rows),
     };

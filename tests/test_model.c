@@ -286,13 +286,23 @@ static void tensors_lie_one_behind_the_other_at_multiples_of_a_block(void **stat
     }
 }
 
-/* Slots are given back as soon as a gradient was read, whatever the depth. */
+/* Slots are given back as soon as a gradient was read, whatever the depth: four of all rows are in
+ * use at most, around the join of a residual, and one of a tile, which without tiles (as here) is
+ * as long as the others. */
 static void gradients_of_a_deep_model_share_a_few_slots(void **state)
 {
     struct small_model small = shipped("resnet50");
+    const struct dp_model *m = small.model;
+    size_t largest = 0, slots = 0;
     (void)state;
 
-    assert_in_range(small.model->slot_count, 1, 5);
+    for (int i = 0; i < m->value_count; i++) {
+        largest = m->values[i].count > largest ? m->values[i].count : largest;
+    }
+    for (int i = 0; i < m->slot_count; i++) {
+        slots += dp_storage_elements(&m->slots[i], 1, 0);
+    }
+    assert_in_range(slots, 2 * largest, 5 * largest);
     small_model_destroy(&small);
 }
 
@@ -312,7 +322,7 @@ static void initial_weights_are_pytorchs_bounds_and_the_generators_numbers(void 
     assert_same_bits(weights, again, m->trained);
     for (int i = 0; i < m->tensor_count; i++) {
         const struct dp_tensor *t = &m->tensors[i];
-        const struct dp_tensor *weight = &m->tensors[i / 2 * 2]; /* of the same layer */
+        const struct dp_tensor *weight = &m->tensors[i - i % 2]; /* of the same layer */
         const float bound = (float)(1 / sqrt((double)weight->count / (double)weight->shape[0]));
         double squares = 0;
 

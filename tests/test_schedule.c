@@ -88,7 +88,7 @@ static void behind_the_last_step_the_rate_stays(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct dp_optimizer_config config = config_of(&rows[i], 0);
-        for (uint64_t step = LENGTH; step < 3 * LENGTH; step++) {
+        for (uint64_t step = LENGTH; step < (uint64_t)3 * LENGTH; step++) {
             assert_near(dp_schedule_lr(&config, step, LENGTH), rows[i].lr[LENGTH - 1]);
         }
     }

@@ -20,6 +20,19 @@
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 
+static void check_on(const char *strategy, int size)
+{
+    const size_t live = dp_mem_live();
+
+    dp_log_mute(1); /* of those that refuse local ranks */
+    const size_t wrong = on_local_ranks(size, check_strategy, strategy);
+    dp_log_mute(0);
+    if (wrong != 0) {
+        fail_msg("strategy %s, %d ranks: %zu wrong", strategy, size, wrong);
+    }
+    assert_int_equal(dp_mem_live(), live);
+}
+
 static void every_strategy_keeps_its_promises_on_one_to_eight_ranks(void **state)
 {
     const struct dp_plugin *plugin;
@@ -27,14 +40,7 @@ static void every_strategy_keeps_its_promises_on_one_to_eight_ranks(void **state
 
     for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
         for (size_t n = 0; n < sizeof(sizes) / sizeof(sizes[0]); n++) {
-            const size_t live = dp_mem_live();
-            dp_log_mute(1); /* of those that refuse local ranks */
-            const size_t wrong = on_local_ranks(sizes[n], check_strategy, plugin->name);
-            dp_log_mute(0);
-            if (wrong != 0) {
-                fail_msg("strategy %s, %d ranks: %zu wrong", plugin->name, sizes[n], wrong);
-            }
-            assert_int_equal(dp_mem_live(), live);
+            check_on(plugin->name, sizes[n]);
         }
     }
 }

@@ -44,10 +44,24 @@ function(dp_mpi_test name ranks)
     ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_odls_base_sigkill_timeout=1")
 endfunction()
 
-add_executable(mpi_collectives tests/mpi_collectives.c)
-target_link_libraries(mpi_collectives PRIVATE dp_test_helpers)
+# Every tests/mpi_<noun>.c is a program for mpirun.
+foreach(program mpi_collectives mpi_trainer)
+  add_executable(${program} tests/${program}.c)
+  target_link_libraries(${program} PRIVATE dp_test_helpers)
+endforeach()
 foreach(ranks 1 2 3 4 8)
   dp_mpi_test(mpi_collectives_${ranks} ${ranks} $<TARGET_FILE:mpi_collectives>)
+endforeach()
+foreach(ranks 2 3 4)
+  dp_mpi_test(mpi_trainer_${ranks} ${ranks} $<TARGET_FILE:mpi_trainer>)
+endforeach()
+# One rank has no memory for its trainer, early or late: the whole job ends, with the right code.
+foreach(percent 0 50 90)
+  add_test(NAME mpi_nomem_${percent} COMMAND sh -c
+    "\"$1\" -np 2 \"$2\" nomem ${percent}; test $? -eq 69" sh
+    ${PROJECT_SOURCE_DIR}/launch/mpirun $<TARGET_FILE:mpi_trainer>)
+  set_tests_properties(mpi_nomem_${percent} PROPERTIES LABELS mpi PROCESSORS 2 TIMEOUT 60
+    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_odls_base_sigkill_timeout=1")
 endforeach()
 
 # dp_check(name label timeout command ...): a check of the sources, or of another build.
@@ -62,8 +76,17 @@ if(Python3_FOUND)
   dp_check(lint_rules lint 60 ${Python3_EXECUTABLE} tests/lint.py --self)
   dp_check(lint_tests lint 60 ${Python3_EXECUTABLE} tests/lint.py --tests ${PROJECT_BINARY_DIR})
   dp_check(format lint 60 ${Python3_EXECUTABLE} tests/analyse.py format)
+  # Every tests/runs/<subject>.py starts whole runs of ddp_train, as its user does.
+  foreach(subject refusals reports same_bits modes broken terminal)
+    dp_check(runs_${subject} mpi 300 ${Python3_EXECUTABLE} -B tests/runs/${subject}.py
+             ${PROJECT_BINARY_DIR})
+  endforeach()
+  dp_check(runs_accuracy slow 900 ${Python3_EXECUTABLE} -B tests/runs/accuracy.py
+           ${PROJECT_BINARY_DIR})
+  set_tests_properties(runs_refusals runs_reports runs_same_bits runs_modes runs_broken
+    runs_terminal runs_accuracy PROPERTIES PROCESSORS 2)
 else()
-  message(STATUS "no Python 3: the tests of labels lint and tidy are left out")
+  message(STATUS "no Python 3: the tests of whole runs, and those of labels lint and tidy, are left out")
 endif()
 
 # Only the plain build analyses sources and looks after the sanitized ones.

@@ -136,6 +136,7 @@ struct measuring {
     const struct dp_tile *tile;
     const float *x;
     size_t rows;
+    const double *near; /* a mean to begin with; NULL: none is known */
     struct moments parts[DP_PARALLEL_SUMS];
 };
 
@@ -205,11 +206,14 @@ static void measure_part(void *arg, int part, int parts)
     size_t begin, end;
 
     memset(&m, 0, sizeof(m));
+    if (t->near != NULL) {
+        memcpy(m.mean, t->near, tile->columns * sizeof(*t->near));
+    }
     dp_part(t->rows, step, part, parts, &begin, &end);
     for (size_t row = begin; row < end; row += step) {
         const float *x = t->x + row / tile->fold * tile->stride + tile->begin;
         const size_t rows = end - row < step ? end - row : step;
-        if (row == begin) { /* only to learn a value near the mean */
+        if (row == begin && t->near == NULL) { /* only to learn a value near the mean */
             merge_block(tile, &m, x, rows);
             memset(m.squares, 0, sizeof(m.squares));
             m.rows = 0;
@@ -219,29 +223,40 @@ static void measure_part(void *arg, int part, int parts)
     t->parts[part] = m;
 }
 
-void dp_columns_moments(int threads, const struct dp_tile *tile, size_t rows, const float *x,
-                        double mean[DP_TILE], double squares[DP_TILE])
+/* m = m and other together. */
+static void merge_moments(struct moments *m, const struct moments *other, size_t columns)
+{
+    const double all = m->rows + other->rows;
+
+    for (size_t c = 0; c < columns && other->rows > 0; c++) {
+        const double delta = other->mean[c] - m->mean[c];
+        m->mean[c] += delta * (other->rows / all);
+        m->squares[c] += other->squares[c] + delta * delta * (m->rows * other->rows / all);
+    }
+    m->rows = all;
+}
+
+void dp_columns_moments(int threads, const struct dp_tile *tile, size_t before, size_t rows,
+                        const float *x, double *mean, double *squares)
 {
     const int parts = sum_parts(threads, tile, rows);
     struct measuring t;
-    struct moments *m = &t.parts[0];
+    struct moments m = {.rows = (double)before};
 
     t.tile = tile;
     t.x = x;
     t.rows = rows;
+    t.near = before > 0 ? mean : NULL;
     dp_parallel_parts(parts, measure_part, &t);
-    for (int part = 1; part < parts; part++) {
-        const struct moments *other = &t.parts[part];
-        const double all = m->rows + other->rows;
-        for (size_t c = 0; c < tile->columns && other->rows > 0; c++) {
-            const double delta = other->mean[c] - m->mean[c];
-            m->mean[c] += delta * (other->rows / all);
-            m->squares[c] += other->squares[c] + delta * delta * (m->rows * other->rows / all);
-        }
-        m->rows = all;
+    if (before > 0) {
+        memcpy(m.mean, mean, tile->columns * sizeof(*mean));
+        memcpy(m.squares, squares, tile->columns * sizeof(*squares));
     }
-    memcpy(mean, m->mean, tile->columns * sizeof(*mean));
-    memcpy(squares, m->squares, tile->columns * sizeof(*squares));
+    for (int part = 0; part < parts; part++) {
+        merge_moments(&m, &t.parts[part], tile->columns);
+    }
+    memcpy(mean, m.mean, tile->columns * sizeof(*mean));
+    memcpy(squares, m.squares, tile->columns * sizeof(*squares));
 }
 
 /* ---- column sums of a matrix: the gradient of a bias ---- */

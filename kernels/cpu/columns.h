@@ -53,8 +53,9 @@ struct dp_column_job {
 void dp_columns_sum(int threads, const struct dp_tile *tile, size_t rows,
                     const struct dp_column_job *job, double totals[2][DP_TILE]);
 
-/* Means, and sums of squared distances from them, in one pass over x [rows, columns]. */
-void dp_columns_moments(int threads, const struct dp_tile *tile, size_t rows, const float *x,
-                        double mean[DP_TILE], double squares[DP_TILE]);
+/* Means, and sums of squared distances from them, [tile->columns] each, in one pass over
+ * x [rows, columns]: merged with those of `before` rows, which they held (0: nothing is read). */
+void dp_columns_moments(int threads, const struct dp_tile *tile, size_t before, size_t rows,
+                        const float *x, double *mean, double *squares);
 
 #endif

@@ -1,11 +1,10 @@
 /*
  * norm.c - batch normalisation in loops of our own: see kernels/ops.h for the contract.
  *
- * Forward is one pass that reads x (statistics) and one that reads x and writes y, 12 bytes an
- * element; backward reads dy and x twice and writes dx, 20 bytes an element (and is faster still
- * where dx is dy, for then nothing is fetched only to be overwritten). oneDNN moves the same
- * bytes; these loops know the sums of synchronised norm, too, and need no workspace for the mask of
- * the rectifier, which is recomputed.
+ * Forward reads x for the statistics, then reads x and writes y: 12 bytes an element; backward
+ * reads dy and x twice and writes dx: 20 bytes an element. oneDNN moves the same bytes; these loops
+ * can be called for a few rows at a time, while those are in the cache, know the sums of
+ * synchronised norm, and need no workspace for the rectifier's mask, which is recomputed.
  */
 #include <math.h>
 #include <string.h>
@@ -150,68 +149,13 @@ dp_status dp_cpu_norm_apply(struct dp_stream *s, void *y, const void *x, const f
     return DP_OK;
 }
 
-dp_status dp_cpu_norm_forward(struct dp_stream *s, void *y, float *mean, float *var, const void *x,
-                              const float *gamma, const float *beta, const struct dp_norm *norm)
+dp_status dp_cpu_norm_moments(struct dp_stream *s, double *moments, size_t before, const void *x,
+                              const struct dp_norm *norm)
 {
-    double means[DP_TILE], squares[DP_TILE];
-
     for (size_t begin = 0; begin < norm->channels;) {
         const struct dp_tile tile = dp_tile_at(begin, norm->channels);
-        dp_columns_moments(s->threads, &tile, norm->count, x, means, squares);
-        for (size_t c = 0; c < tile.columns; c++) {
-            const double count = norm->count > 0 ? (double)norm->count : 1;
-            mean[begin + c] = (float)means[c];
-            var[begin + c] = (float)(squares[c] / count);
-        }
-        begin += tile.columns;
-    }
-    return dp_cpu_norm_apply(s, y, x, mean, var, gamma, beta, norm);
-}
-
-/* ---- sums ---- */
-
-DP_HOT static void add_squares(const void *arg, float *const sums[2], size_t first, size_t rows,
-                               size_t stride, size_t width)
-{
-    const struct job *job = arg;
-    const float *restrict mean = job->factors->mean;
-    float *restrict sum = sums[0];
-    size_t r = 0;
-
-    for (; r + 4 <= rows; r += 4) {
-        const float *restrict a = job->x + first + r * stride;
-        for (size_t j = 0; j < width; j++) {
-            const float p = a[j] - mean[j], q = a[j + stride] - mean[j];
-            const float u = a[j + 2 * stride] - mean[j], v = a[j + 3 * stride] - mean[j];
-            sum[j] += (p * p + q * q) + (u * u + v * v);
-        }
-    }
-    for (; r < rows; r++) {
-        const float *restrict a = job->x + first + r * stride;
-        for (size_t j = 0; j < width; j++) {
-            sum[j] += (a[j] - mean[j]) * (a[j] - mean[j]);
-        }
-    }
-}
-
-dp_status dp_cpu_norm_sums(struct dp_stream *s, float *sums, const void *x, const float *mean,
-                           const struct dp_norm *norm)
-{
-    struct factors f;
-
-    if (mean == NULL) {
-        return dp_cpu_sum_rows(s, sums, x, norm->count, norm->channels, 0.0f);
-    }
-    for (size_t begin = 0; begin < norm->channels;) {
-        const struct dp_tile tile = dp_tile_at(begin, norm->channels);
-        const struct job job = {.tile = &tile, .factors = &f, .x = x};
-        const struct dp_column_job squares = {.add = add_squares, .arg = &job, .sums = 1};
-        double totals[2][DP_TILE];
-        dp_tile_repeat(&tile, f.mean, mean + begin);
-        dp_columns_sum(s->threads, &tile, norm->count, &squares, totals);
-        for (size_t c = 0; c < tile.columns; c++) {
-            sums[begin + c] = (float)totals[0][c];
-        }
+        dp_columns_moments(s->threads, &tile, before, norm->count, x, moments + begin,
+                           moments + norm->channels + begin);
         begin += tile.columns;
     }
     return DP_OK;
@@ -270,7 +214,7 @@ DP_HOT static void add_gradients_relu(const void *arg, float *const sums[2], siz
     add_gradients(arg, sums[0], sums[1], first, rows, stride, width, true);
 }
 
-/* Both sums over a tile; the second one is divided by the deviation here, once. */
+/* Both sums over a tile of columns; the second one is divided by the deviation here, once. */
 static void gradient_sums(struct dp_stream *s, const struct job *job, const float *var,
                           const struct dp_norm *norm, double totals[2][DP_TILE])
 {
@@ -319,35 +263,10 @@ static void backward_part(void *arg, size_t begin, size_t end)
     for_rows(job, begin, end, job->relu ? backward_relu : backward_plain);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's. */
-dp_status dp_cpu_norm_backward(struct dp_stream *s, void *dx, float *dgamma, float *dbeta,
-                               const void *dy, const void *x, const float *mean, const float *var,
-                               const float *gamma, const float *beta, const struct dp_norm *norm,
-                               float keep)
-{
-    struct factors f;
-    double totals[2][DP_TILE];
-
-    for (size_t begin = 0; begin < norm->channels;) {
-        const struct dp_tile tile = dp_tile_at(begin, norm->channels);
-        struct job job = {&tile, &f, x, dy, dx, norm->act == DP_ACT_RELU};
-        factors_fill(&f, &tile, mean, var, gamma, beta, norm);
-        gradient_sums(s, &job, var, norm, totals);
-        for (size_t c = 0; c < tile.columns; c++) {
-            const size_t i = begin + c;
-            dbeta[i] = (float)(totals[0][c] + (keep != 0 ? (double)dbeta[i] : 0));
-            dgamma[i] = (float)(totals[1][c] + (keep != 0 ? (double)dgamma[i] : 0));
-        }
-        factors_add_sums(&f, &tile, var, totals[0], totals[1], (double)norm->count, norm);
-        dp_parallel_rows(s->threads, norm->count, tile.columns, tile.fold, backward_part, &job);
-        begin += tile.columns;
-    }
-    return DP_OK;
-}
-
-dp_status dp_cpu_norm_backward_sums(struct dp_stream *s, float *sums, const void *dy, const void *x,
-                                    const float *mean, const float *var, const float *gamma,
-                                    const float *beta, const struct dp_norm *norm)
+dp_status dp_cpu_norm_backward_sums(struct dp_stream *s, double *sums, const void *dy,
+                                    const void *x, const float *mean, const float *var,
+                                    const float *gamma, const float *beta,
+                                    const struct dp_norm *norm, float keep)
 {
     struct factors f;
     double totals[2][DP_TILE];
@@ -358,8 +277,9 @@ dp_status dp_cpu_norm_backward_sums(struct dp_stream *s, float *sums, const void
         factors_fill(&f, &tile, mean, var, gamma, beta, norm);
         gradient_sums(s, &job, var, norm, totals);
         for (size_t c = 0; c < tile.columns; c++) {
-            sums[begin + c] = (float)totals[0][c];
-            sums[norm->channels + begin + c] = (float)totals[1][c];
+            const size_t i = begin + c, k = norm->channels + i;
+            sums[i] = totals[0][c] + (keep != 0 ? sums[i] : 0);
+            sums[k] = totals[1][c] + (keep != 0 ? sums[k] : 0);
         }
         begin += tile.columns;
     }
@@ -369,21 +289,16 @@ dp_status dp_cpu_norm_backward_sums(struct dp_stream *s, float *sums, const void
 /* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's. */
 dp_status dp_cpu_norm_backward_apply(struct dp_stream *s, void *dx, const void *dy, const void *x,
                                      const float *mean, const float *var, const float *gamma,
-                                     const float *beta, const float *sums, double total,
+                                     const float *beta, const double *sums, double total,
                                      const struct dp_norm *norm)
 {
     struct factors f;
-    double totals[2][DP_TILE];
 
     for (size_t begin = 0; begin < norm->channels;) {
         const struct dp_tile tile = dp_tile_at(begin, norm->channels);
         struct job job = {&tile, &f, x, dy, dx, norm->act == DP_ACT_RELU};
-        for (size_t c = 0; c < tile.columns; c++) {
-            totals[0][c] = (double)sums[begin + c];
-            totals[1][c] = (double)sums[norm->channels + begin + c];
-        }
         factors_fill(&f, &tile, mean, var, gamma, beta, norm);
-        factors_add_sums(&f, &tile, var, totals[0], totals[1], total, norm);
+        factors_add_sums(&f, &tile, var, sums + begin, sums + norm->channels + begin, total, norm);
         dp_parallel_rows(s->threads, norm->count, tile.columns, tile.fold, backward_part, &job);
         begin += tile.columns;
     }

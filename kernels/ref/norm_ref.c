@@ -44,30 +44,35 @@ static double masked(const struct channel *c, float dy, float x)
     return !c->relu || normalised(c, x) > 0 ? (double)dy : 0;
 }
 
-/* Statistics of one channel; x points to its first element, the others are `channels` apart. */
-static void moments(const float *x, size_t count, size_t channels, float *mean, float *var)
+/* Two passes over the new elements, then both parts are merged: Chan, Golub and LeVeque, "Updating
+ * formulae and a pairwise algorithm for computing sample variances", 1979, formula 2.1. */
+dp_status dp_ref_norm_moments(struct dp_stream *s, double *moments, size_t before, const void *x,
+                              const struct dp_norm *norm)
 {
-    double sum = 0, squares = 0, center;
+    const double old = (double)before, fresh = (double)norm->count;
+    const float *xs = x;
+    (void)s;
 
-    for (size_t i = 0; i < count; i++) {
-        sum += (double)x[i * channels];
-    }
-    center = count > 0 ? sum / (double)count : 0;
-    for (size_t i = 0; i < count; i++) {
-        const double d = (double)x[i * channels] - center;
-        squares += d * d;
-    }
-    *mean = (float)center;
-    *var = count > 0 ? (float)(squares / (double)count) : 0;
-}
-
-dp_status dp_ref_norm_forward(struct dp_stream *s, void *y, float *mean, float *var, const void *x,
-                              const float *gamma, const float *beta, const struct dp_norm *norm)
-{
     for (size_t c = 0; c < norm->channels; c++) {
-        moments((const float *)x + c, norm->count, norm->channels, &mean[c], &var[c]);
+        double *mean = &moments[c], *squares = &moments[norm->channels + c];
+        double sum = 0, center, delta, own = 0;
+        for (size_t i = c; i < norm->count * norm->channels; i += norm->channels) {
+            sum += (double)xs[i];
+        }
+        center = norm->count > 0 ? sum / fresh : 0;
+        for (size_t i = c; i < norm->count * norm->channels; i += norm->channels) {
+            own += ((double)xs[i] - center) * ((double)xs[i] - center);
+        }
+        if (before == 0) {
+            *mean = center;
+            *squares = own;
+        } else if (norm->count > 0) {
+            delta = center - *mean;
+            *mean += delta * fresh / (old + fresh);
+            *squares += own + delta * delta * old * fresh / (old + fresh);
+        }
     }
-    return dp_ref_norm_apply(s, y, x, mean, var, gamma, beta, norm);
+    return DP_OK;
 }
 
 dp_status dp_ref_norm_apply(struct dp_stream *s, void *y, const void *x, const float *mean,
@@ -109,52 +114,18 @@ static void gradient_apply(float *dx, const struct channel *c, const float *dy, 
     }
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's. */
-dp_status dp_ref_norm_backward(struct dp_stream *s, void *dx, float *dgamma, float *dbeta,
-                               const void *dy, const void *x, const float *mean, const float *var,
-                               const float *gamma, const float *beta, const struct dp_norm *norm,
-                               float keep)
-{
-    (void)s;
-    for (size_t k = 0; k < norm->channels; k++) {
-        const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
-        double sums[2];
-        gradient_sums(sums, &c, dy, x);
-        dbeta[k] = (float)(sums[0] + (keep != 0 ? (double)dbeta[k] : 0));
-        dgamma[k] = (float)(sums[1] + (keep != 0 ? (double)dgamma[k] : 0));
-        gradient_apply(dx, &c, dy, x, sums, (double)norm->count);
-    }
-    return DP_OK;
-}
-
-dp_status dp_ref_norm_sums(struct dp_stream *s, float *sums, const void *x, const float *mean,
-                           const struct dp_norm *norm)
-{
-    const float *xs = x;
-    (void)s;
-
-    for (size_t c = 0; c < norm->channels; c++) {
-        double sum = 0;
-        for (size_t i = c; i < norm->count * norm->channels; i += norm->channels) {
-            const double d = mean != NULL ? (double)xs[i] - (double)mean[c] : 0;
-            sum += mean != NULL ? d * d : (double)xs[i];
-        }
-        sums[c] = (float)sum;
-    }
-    return DP_OK;
-}
-
-dp_status dp_ref_norm_backward_sums(struct dp_stream *s, float *sums, const void *dy, const void *x,
-                                    const float *mean, const float *var, const float *gamma,
-                                    const float *beta, const struct dp_norm *norm)
+dp_status dp_ref_norm_backward_sums(struct dp_stream *s, double *sums, const void *dy,
+                                    const void *x, const float *mean, const float *var,
+                                    const float *gamma, const float *beta,
+                                    const struct dp_norm *norm, float keep)
 {
     (void)s;
     for (size_t k = 0; k < norm->channels; k++) {
         const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
         double both[2];
         gradient_sums(both, &c, dy, x);
-        sums[k] = (float)both[0];
-        sums[norm->channels + k] = (float)both[1];
+        sums[k] = both[0] + (keep != 0 ? sums[k] : 0);
+        sums[norm->channels + k] = both[1] + (keep != 0 ? sums[norm->channels + k] : 0);
     }
     return DP_OK;
 }
@@ -162,13 +133,13 @@ dp_status dp_ref_norm_backward_sums(struct dp_stream *s, float *sums, const void
 /* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's. */
 dp_status dp_ref_norm_backward_apply(struct dp_stream *s, void *dx, const void *dy, const void *x,
                                      const float *mean, const float *var, const float *gamma,
-                                     const float *beta, const float *sums, double total,
+                                     const float *beta, const double *sums, double total,
                                      const struct dp_norm *norm)
 {
     (void)s;
     for (size_t k = 0; k < norm->channels; k++) {
         const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
-        const double both[2] = {(double)sums[k], (double)sums[norm->channels + k]};
+        const double both[2] = {sums[k], sums[norm->channels + k]};
         gradient_apply(dx, &c, dy, x, both, total);
     }
     return DP_OK;

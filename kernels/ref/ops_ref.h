@@ -19,8 +19,7 @@
     X(dense_forward) X(dense_backward_data) X(dense_backward_weights) X(sum_rows)      \
     X(relu_forward) X(relu_backward) X(gelu_forward) X(gelu_backward)                  \
     X(add_forward) X(accumulate) X(dropout)                                            \
-    X(norm_forward) X(norm_apply) X(norm_backward)                                     \
-    X(norm_sums) X(norm_backward_sums) X(norm_backward_apply)                          \
+    X(norm_moments) X(norm_apply) X(norm_backward_sums) X(norm_backward_apply)         \
     X(softmax_loss) X(sgd) X(adamw)
 
 #define DP_OPS_CONV(X) \

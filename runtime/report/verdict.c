@@ -1,61 +1,86 @@
 #include "runtime/report/verdict.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "runtime/report/ledger.h"
 
-/* Mean over ranks of one part. */
-static double mean_part(const struct dp_run_summary *s, enum dp_step_part part)
+/* Fractions of the mean step of all ranks. */
+struct shares {
+    double compute, exposed, input;
+    double contention; /* the part of compute that a rank alone would not need */
+    double slower;     /* how much longer computing takes than alone: 0.25 is 25 % */
+    double behind;     /* how much longer the slowest rank computes than the mean */
+    int slowest;       /* its index */
+};
+
+/* False: there is no time to share out. */
+static bool share_out(const struct dp_run_summary *s, struct shares *out)
 {
-    double sum = 0.0;
+    double means[DP_STEP_PART_COUNT] = {0}, alone_ms = 0.0, step_ms = 0.0, most_ms = 0.0;
+    struct shares shares = {0};
 
     for (int i = 0; i < s->rank_count; i++) {
-        sum += s->ranks[i].step_ms[part];
+        const struct dp_run_rank *rank = &s->ranks[i];
+        const double own_ms = dp_compute_ms(rank->step_ms);
+        for (int p = 0; p < DP_STEP_PART_COUNT; p++) {
+            means[p] += rank->step_ms[p] / s->rank_count;
+            step_ms += rank->step_ms[p] / s->rank_count;
+        }
+        alone_ms += own_ms * rank->compute_efficiency / s->rank_count;
+        if (own_ms > most_ms) {
+            most_ms = own_ms;
+            shares.slowest = i;
+        }
     }
-    return sum / s->rank_count;
+    if (!(step_ms > 0.0) || !(dp_compute_ms(means) > 0.0)) {
+        return false;
+    }
+    shares.compute = dp_compute_ms(means) / step_ms;
+    shares.exposed = means[DP_PART_EXPOSED] / step_ms;
+    shares.input = means[DP_PART_INPUT] / step_ms;
+    shares.behind = most_ms / dp_compute_ms(means) - 1.0;
+    if (alone_ms > 0.0) { /* not where it is unknown: NaN */
+        shares.contention = (dp_compute_ms(means) - alone_ms) / step_ms;
+        shares.slower = dp_compute_ms(means) / alone_ms - 1.0;
+    }
+    *out = shares;
+    return true;
 }
 
 const char *dp_verdict(const struct dp_run_summary *s, char *text, size_t size)
 {
-    double means[DP_STEP_PART_COUNT], step = 0.0, compute, exposed, input, slowest = 0.0;
-    int slow = 0;
+    const double least = 0.1; /* of the step: below that nothing is in the way of computing */
+    struct shares a;
 
     if (s->rank_count == 0) {
         return text;
     }
-    for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
-        means[i] = mean_part(s, (enum dp_step_part)i);
-        step += means[i];
-    }
-    if (step <= 0.0) {
+    if (!share_out(s, &a)) {
         (void)snprintf(text, size, "too few steps to tell what bounds this run");
-        return text;
-    }
-    for (int i = 0; i < s->rank_count; i++) {
-        const double own = dp_compute_ms(s->ranks[i].step_ms);
-        slow = own > slowest ? i : slow;
-        slowest = own > slowest ? own : slowest;
-    }
-    compute = dp_compute_ms(means) / step;
-    exposed = means[DP_PART_EXPOSED] / step;
-    input = means[DP_PART_INPUT] / step;
-    if (input > exposed && input > 0.1) {
-        (void)snprintf(text, size, "input-bound: %.0f %% of the step waits for data", 100 * input);
-    } else if (exposed > 0.1 && slowest > 1.1 * dp_compute_ms(means)) {
+    } else if (a.input > least && a.input > fmax(a.exposed, a.contention)) {
+        (void)snprintf(text, size, "input-bound: %.0f %% of the step waits for data",
+                       100 * a.input);
+    } else if (a.contention > least && a.contention > a.exposed) {
+        (void)snprintf(text, size,
+                       "contention: ranks compute %.0f %% longer together than one does alone "
+                       "(they share memory, caches or cores); %.0f %% of the step waits for "
+                       "gradients",
+                       100 * a.slower, 100 * a.exposed);
+    } else if (a.exposed > least && a.behind > least) {
         (void)snprintf(text, size,
                        "imbalance: rank %d computes %.0f %% longer than the mean; the others wait "
                        "for it (%.0f %% of the step)",
-                       s->ranks[slow].rank, 100 * (slowest / dp_compute_ms(means) - 1),
-                       100 * exposed);
-    } else if (exposed > 0.1) {
+                       s->ranks[a.slowest].rank, 100 * a.behind, 100 * a.exposed);
+    } else if (a.exposed > least) {
         (void)snprintf(text, size,
                        "communication-bound: %.0f %% of the step waits for gradients (%s)",
-                       100 * exposed, s->strategy);
+                       100 * a.exposed, s->strategy);
     } else {
         (void)snprintf(text, size,
                        "compute-bound: %.1f %% of the step computes, %.1f %% waits for gradients",
-                       100 * compute, 100 * exposed);
+                       100 * a.compute, 100 * a.exposed);
     }
     return text;
 }

@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 import time
 
 import harness
@@ -120,6 +121,30 @@ def case_more_ranks_than_cores_is_one_warning():
     result = train_well(cfg, "--out", harness.scratch / "out", ranks=ranks)
     same(len(result.warnings), 1, f"warnings in\n{result}\n")
     check(re.search(rf"{ranks} ranks share {ranks - 2} core", result.warnings[0]), f"{result}")
+
+
+def case_without_room_for_shared_memory_ranks_send_messages():
+    cfg = small_cfg()
+    folder = harness.scratch / "tiny"
+    folder.mkdir()
+    wrapper = ["unshare", "-m", "sh", "-c",
+               'mount -t tmpfs -o size=16k tmpfs "$0" && exec "$@"', str(folder)]
+    if subprocess.run([*wrapper, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+        raise harness.Skipped("no right to mount a small file system")
+    env = {"OMPI_MCA_osc_sm_backing_directory": str(folder)}
+    for strategy, code in (("auto", 0), ("mpi", 0), ("shm", 69)):
+        out = harness.scratch / strategy
+        arguments = [cfg, "--set", f"comm.strategy={strategy}", "--out", out]
+        result = Started(arguments, 2, env, wrapper=wrapper).finish()
+        same(result.code, code, f"the exit code of\n{result}\n")
+        same(len(result.warnings), 1, f"warnings in\n{result}\n")
+        check("no room for shared memory" in result.warnings[0], f"{result}")
+        if code == 0:
+            same(run_json(out)["strategy"], {"auto": "ring"}.get(strategy, strategy), "strategy")
+        else:
+            same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+            check("shm cannot run here" in result.errors[0], f"{result}")
+            check("these can: ring, mpi" in result.errors[0], f"{result}")
 
 
 def case_quiet_runs_print_nothing():

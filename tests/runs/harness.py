@@ -135,9 +135,9 @@ class Started:
             code = self.process.wait(timeout)
             seconds = time.monotonic() - self.begin
             code = 128 - code if code < 0 else code
-            left = [pid for pid in marked(self.mark) if not gone(pid, 2)]
+            left = not all_gone(self.mark, 3)
         except subprocess.TimeoutExpired:
-            seconds, code, left = time.monotonic() - self.begin, None, []
+            seconds, code, left = time.monotonic() - self.begin, None, False
         finally:
             end_all(self.mark)
             self.process.wait()
@@ -146,7 +146,7 @@ class Started:
         if code is None:
             raise AssertionError(f"still running after {timeout} s:\n{result}")
         if left:
-            raise AssertionError(f"processes {left} outlived the command:\n{result}")
+            raise AssertionError(f"processes outlived the command:\n{result}")
         return result
 
     @staticmethod
@@ -155,14 +155,14 @@ class Started:
         return file.read().decode(errors="replace")
 
 
-def gone(pid, seconds):
-    """Whether a process ends within that time."""
+def all_gone(mark, seconds):
+    """Whether all processes of the mark end within that time."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not pathlib.Path(f"/proc/{pid}").exists():
-            return True
+    while marked(mark):
+        if time.monotonic() > end:
+            return False
         time.sleep(0.02)
-    return False
+    return True
 
 
 def train(*arguments, ranks=0, env=None, cwd=None, timeout=90):

@@ -53,7 +53,7 @@ def shown(text):
 
 def case_a_terminal_sees_one_line_that_is_rewritten():
     cfg = small_cfg()
-    for ranks, epochs in ((0, 1500), (2, 200)):
+    for ranks, epochs in ((0, 800), (2, 200)):
         text = on_terminal(cfg, "--set", f"train.epochs={epochs}", "--set", "train.eval_every=0",
                            "--out", harness.scratch / f"out-{ranks}", ranks=ranks)
         check(len(re.findall(PROGRESS + r"\r\x1b\[K", text)) >= 2,
@@ -67,11 +67,12 @@ def case_a_terminal_sees_one_line_that_is_rewritten():
 
 def case_a_file_and_a_pipe_get_plain_lines():
     cfg = small_cfg()
-    for ranks in (0, 2):
-        started = Started([cfg, "--set", "train.epochs=1000000", "--set", "train.eval_every=0",
-                           "--set", "checkpoint.every_steps=0",
-                           "--out", harness.scratch / f"out-{ranks}"], ranks)
-        time.sleep(7)  # plain lines come every five seconds
+    runs = {ranks: Started([cfg, "--set", "train.epochs=1000000", "--set", "train.eval_every=0",
+                            "--set", "checkpoint.every_steps=0",
+                            "--out", harness.scratch / f"out-{ranks}"], ranks)
+            for ranks in (0, 2)}
+    time.sleep(8)  # plain lines come every five seconds
+    for ranks, started in runs.items():
         started.process.terminate()
         text = started.finish(30).out
         check(not re.search(r"[\r\x1b]", text), f"control characters on {ranks} ranks:\n{text!r}")

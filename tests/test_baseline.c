@@ -1,0 +1,115 @@
+/* test_baseline.c - one rank measured alone: it gives the same numbers to all and changes none. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "runtime/baseline.h"
+#include "tests/local_world.h"
+#include "tests/small_run.h"
+
+enum { STEPS = 9 };
+
+/* Measures behind the fourth step, and behind the last. */
+static dp_status measure(struct dp_trainer *t)
+{
+    struct dp_baseline baseline, all[SMALL_RANKS];
+    const struct dp_knobs knobs = *t->knobs;
+    const uint64_t step = t->step, order = t->exchange->order, hash = small_hash(t);
+
+    if (step != 4 && step != STEPS) {
+        return DP_OK;
+    }
+    DP_TRY(dp_baseline_measure(t, 1, true, &baseline));
+    if (baseline.samples_per_second <= 0.0 || baseline.compute_ms <= 0.0 ||
+        baseline.slowest > baseline.samples_per_second ||
+        baseline.fastest < baseline.samples_per_second) {
+        return DP_FAIL(DP_ERR_INTERNAL, "not a measurement");
+    }
+    DP_TRY(dp_exchange_gather(t->exchange, &baseline, sizeof(baseline), all));
+    for (int rank = 0; rank < t->group->size; rank++) {
+        if (all[rank].samples_per_second != baseline.samples_per_second ||
+            all[rank].compute_ms != baseline.compute_ms) {
+            return DP_FAIL(DP_ERR_DISAGREE, "ranks know different baselines");
+        }
+    }
+    if (t->step != step || t->exchange->order != order || small_hash(t) != hash ||
+        t->knobs->applied != knobs.applied || t->knobs->step != knobs.step ||
+        t->knobs->lr != knobs.lr || t->knobs->per_sample != knobs.per_sample) {
+        return DP_FAIL(DP_ERR_INTERNAL, "measuring changed the trainer");
+    }
+    return DP_OK;
+}
+
+static void measuring_changes_no_bit_of_the_training(void **state)
+{
+    static const char *const layers[] = {small_dense, small_conv, small_dropout};
+    static const char *const optimizers[] = {"optimizer.name=sgd", "optimizer.name=adamw"};
+    static const char *const runs[] = {"comm.overlap=on", "comm.overlap=off"};
+    (void)state;
+
+    for (size_t i = 0; i < 6; i++) {
+        const char *const sets[] = {optimizers[i / 3], runs[i % 2], NULL};
+        const size_t live = dp_mem_live();
+        struct small_run run;
+        struct outcome with, without;
+        assert_int_equal(small_run_create(&run, layers[i % 3], sets), 0);
+        assert_int_equal(small_train(&run, 2, STEPS, measure, &with), 0);
+        assert_int_equal(small_train(&run, 2, STEPS, NULL, &without), 0);
+        assert_memory_equal(with.hash, without.hash, sizeof(with.hash));
+        assert_memory_equal(with.loss, without.loss, sizeof(with.loss));
+        outcome_fini(&with);
+        outcome_fini(&without);
+        small_run_destroy(&run);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+/* All ranks hear of it when rank 0 has no memory for a second trainer. */
+static size_t fails_alike(struct dp_group *group, const void *run)
+{
+    struct dp_trainer *t = NULL;
+    struct dp_baseline baseline;
+    size_t wrong = 0;
+
+    if (small_run_trainer(run, group, STEPS, &t) != DP_OK) {
+        return 1;
+    }
+    wrong += dp_exchange_barrier(t->exchange) != DP_OK;
+    if (group->rank == 0) {
+        dp_mem_fail_nth(20); /* behind what dp_baseline_measure itself takes on all ranks */
+    }
+    wrong += dp_exchange_barrier(t->exchange) != DP_OK;
+    wrong += dp_baseline_measure(t, 1, true, &baseline) != DP_ERR_NOMEM;
+    wrong += dp_exchange_barrier(t->exchange) != DP_OK;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void a_failing_measurement_is_known_to_all_ranks(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
+    dp_log_mute(1);
+    const size_t wrong = on_local_ranks(3, fails_alike, &run);
+    dp_mem_fail_nth(0);
+    dp_log_mute(0);
+    assert_int_equal(wrong, 0);
+    small_run_destroy(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(measuring_changes_no_bit_of_the_training),
+        cmocka_unit_test(a_failing_measurement_is_known_to_all_ranks),
+    };
+    return cmocka_run_group_tests_name("baseline", tests, NULL, NULL);
+}

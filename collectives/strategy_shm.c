@@ -116,7 +116,7 @@ static dp_status shm_sum(void *state, struct dp_slice data, enum dp_keep keep)
         DP_TRY(group->stream->ops->sum_tree(group->stream, all ? shm->ys : &shm->ys[group->rank],
                                             all ? group->size : 1, (const float *const *)shm->ys,
                                             group->size, part.count));
-        group->wire_bytes += (uint64_t)(group->size - 1) * dp_slice_bytes(part) * (all ? 2 : 1);
+        group->wire_bytes += (uint64_t)(group->size - 1) * dp_slice_bytes(part);
     }
     return shm_barrier(shm);
 }

@@ -143,7 +143,7 @@ static dp_status thread_start(struct dp_loader *loader)
     const int problem = pthread_create(&loader->thread, NULL, loader_run, loader);
 
     if (problem != 0) {
-        return DP_FAIL(DP_ERR_UNAVAILABLE, "cannot start the loader's thread: %s",
+        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the loader's thread: %s",
                        strerror(problem));
     }
     loader->has_thread = true;

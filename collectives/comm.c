@@ -127,3 +127,31 @@ dp_status dp_comm_sum_exact(struct dp_comm *comm, struct dp_slice data)
     return comm->strategy->sum == NULL ? sum_gathered(comm, data)
                                        : comm->strategy->sum(comm->state, data, DP_KEEP_ALL);
 }
+
+/* Chunks go round a ring: after size - 1 turns everybody has all. */
+static dp_status gather_ring(struct dp_group *group, struct dp_slice data)
+{
+    const int size = group->size, rank = group->rank;
+    const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+
+    for (int turn = 0; turn < size - 1; turn++) {
+        const struct dp_slice out = dp_slice_chunk(data, size, (rank - turn + size) % size);
+        const struct dp_slice in = dp_slice_chunk(data, size, (rank - turn - 1 + size) % size);
+        DP_TRY(dp_group_exchange(group, next, out, prev, in));
+    }
+    return DP_OK;
+}
+
+dp_status dp_comm_gather(struct dp_comm *comm, struct dp_slice data)
+{
+    assert(!comm->group->guarded || *dp_group_in_job());
+    return comm->strategy->gather != NULL ? comm->strategy->gather(comm->state, data)
+                                          : gather_ring(comm->group, data);
+}
+
+dp_status dp_comm_barrier(struct dp_comm *comm)
+{
+    assert(!comm->group->guarded || *dp_group_in_job());
+    return comm->strategy->barrier != NULL ? comm->strategy->barrier(comm->state)
+                                           : dp_group_barrier(comm->group);
+}

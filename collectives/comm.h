@@ -33,4 +33,10 @@ DP_CHECKED dp_status dp_comm_sum(struct dp_comm *comm, struct dp_slice data, enu
 /* As dp_comm_sum, for the tail: always summed. */
 DP_CHECKED dp_status dp_comm_sum_exact(struct dp_comm *comm, struct dp_slice data);
 
+/* As dp_strategy.gather. */
+DP_CHECKED dp_status dp_comm_gather(struct dp_comm *comm, struct dp_slice data);
+
+/* Returns when every rank has called it. */
+DP_CHECKED dp_status dp_comm_barrier(struct dp_comm *comm);
+
 #endif

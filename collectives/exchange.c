@@ -1,6 +1,7 @@
 #include "collectives/exchange.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -11,6 +12,70 @@ static dp_status bucket_job(void *arg, int b)
     return e->sharing->reduce(e->sharing_state, b);
 }
 
+static dp_status publish_job(void *arg, int b)
+{
+    struct dp_exchange *e = arg;
+
+    return e->sharing->publish(e->sharing_state, b);
+}
+
+/* What `auto` means: ranks that can share one copy of the weights do (measured: less of the caches,
+ * half of the optimizer's work for two ranks); others are replicated. */
+static const char *choose_sharing(const struct dp_group *group)
+{
+    return group->size > 1 && dp_group_one_node(group) && !group->apart ? "zero1" : "replicated";
+}
+
+/* "zero1:over=ring" or "ring": makes the state of the sharing, which the caller releases, and finds
+ * the strategy over which it works. */
+static dp_status find_sharing(const struct dp_group *group, const char *text,
+                              const struct dp_sharing **sharing, void **state,
+                              const char **strategy, char *problem, size_t problem_size)
+{
+    const bool choose = strcmp(text, "auto") == 0 && group != NULL;
+    const bool named = dp_plugin_find(&dp_sharings, text, strcspn(text, ":")) != NULL;
+    const char *name = choose ? choose_sharing(group) : dp_plugin_at(&dp_sharings, 0)->name;
+    const struct dp_plugin *plugin;
+
+    DP_TRY(
+        dp_plugin_create(&dp_sharings, named ? text : name, &plugin, state, problem, problem_size));
+    *sharing = (const struct dp_sharing *)plugin;
+    *strategy = (named || choose) && (*sharing)->over != NULL ? (*sharing)->over(*state) : text;
+    return DP_OK;
+}
+
+dp_status dp_exchange_check(const char *text, char *problem, size_t problem_size)
+{
+    const struct dp_sharing *sharing;
+    const struct dp_plugin *plugin;
+    const char *strategy;
+    void *sharing_state, *state = NULL;
+    dp_status status = DP_OK;
+
+    DP_TRY(find_sharing(NULL, text, &sharing, &sharing_state, &strategy, problem, problem_size));
+    if (strcmp(strategy, "auto") != 0) {
+        status = dp_plugin_create(&dp_strategies, strategy, &plugin, &state, problem, problem_size);
+    }
+    if (status == DP_OK) {
+        dp_free(state);
+    }
+    dp_free(sharing_state);
+    return status;
+}
+
+/* Each rank's parts of all buckets, one behind the other. */
+static void place_owned(struct dp_exchange *e, struct dp_flat *flat)
+{
+    flat->owned = 0;
+    for (int b = e->plan->count - 1; b >= 0; b--) {
+        struct dp_bucket *bucket = &e->plan->buckets[b];
+        if (!bucket->exact) {
+            bucket->owned_at = flat->owned;
+            flat->owned += e->sharing->mine(e->sharing_state, bucket).count;
+        }
+    }
+}
+
 static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange_config *config,
                                  struct dp_flat *flat)
 {
@@ -18,8 +83,9 @@ static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange
 
     e->grad = dp_group_memory(e->group, DP_MEM_GRADIENTS, count * sizeof(float));
     e->jobs = dp_zalloc((size_t)e->plan->count, sizeof(*e->jobs));
+    e->publishing = dp_zalloc((size_t)e->plan->count, sizeof(*e->publishing));
     e->pending = dp_zalloc((size_t)e->plan->count, sizeof(*e->pending));
-    if (e->grad == NULL || e->jobs == NULL || e->pending == NULL) {
+    if (e->grad == NULL || e->jobs == NULL || e->publishing == NULL || e->pending == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "gradients need %zu MB", count * sizeof(float) >> 20);
     }
     e->group->apart =
@@ -30,10 +96,35 @@ static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange
     return DP_OK;
 }
 
+/* Where ranks update parts of the weights for each other, one copy on the node does for all: the
+ * weights are then in one place of the caches, too. */
+static dp_status weights_memory(struct dp_exchange *e, struct dp_flat *flat)
+{
+    const size_t bytes = flat->trained * sizeof(float);
+
+    if (e->sharing->publish == NULL) {
+        return DP_OK;
+    }
+    if (e->comm->strategy->shared && e->group->size > 1) {
+        DP_TRY(dp_group_node_memory(e->group, DP_MEM_WEIGHTS, bytes, &e->one_copy));
+        e->weights = e->one_copy.data;
+    } else {
+        e->weights = dp_group_memory(e->group, DP_MEM_WEIGHTS, bytes);
+    }
+    if (e->weights == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
+    }
+    flat->weights = e->weights;
+    return DP_OK;
+}
+
 static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_config *config,
                                struct dp_flat *flat)
 {
+    const char *strategy;
+    char problem[256];
     size_t largest;
+    dp_status status;
 
     DP_TRY(config->device->stream_create(config->device, config->threads, &e->stream));
     e->group->stream = e->stream;
@@ -41,15 +132,21 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
                                  config->first_bucket_bytes / sizeof(float),
                                  config->bucket_bytes / sizeof(float), &e->plan));
     DP_TRY(exchange_memory(e, config, flat));
-    largest = e->plan->largest > config->scratch_count ? e->plan->largest : config->scratch_count;
-    DP_TRY(dp_comm_create(e->group, config->strategy, largest,
-                          flat->total - flat->trained + config->scratch_count, &e->comm));
-    e->sharing = &dp_sharing_replicated;
-    e->sharing_state = dp_zalloc(1, e->sharing->plugin.state_bytes);
-    if (e->sharing_state == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "sharing");
+    status = find_sharing(e->group, config->strategy, &e->sharing, &e->sharing_state, &strategy,
+                          problem, sizeof(problem));
+    if (status != DP_OK) {
+        return DP_FAIL(status, "comm.strategy: %s", problem);
     }
+    largest = e->plan->largest > config->scratch_count ? e->plan->largest : config->scratch_count;
+    DP_TRY(dp_comm_create(e->group, strategy, largest,
+                          flat->total - flat->trained + config->scratch_count, &e->comm));
+    DP_TRY(weights_memory(e, flat));
     DP_TRY(e->sharing->open(e->sharing_state, e));
+    e->open = true;
+    place_owned(e, flat);
+    (void)snprintf(e->label, sizeof(e->label), "%s%s%s",
+                   e->sharing->over == NULL ? "" : e->sharing->plugin.name,
+                   e->sharing->over == NULL ? "" : ":over=", e->comm->strategy->plugin.name);
     DP_TRY(dp_engine_create(e->group, config->run, &e->engine));
     dp_exchange_set_run(e, config->run);
     return DP_OK;
@@ -75,6 +172,7 @@ dp_status dp_exchange_create(struct dp_group *group, const struct dp_exchange_co
     }
     for (int b = 0; b < e->plan->count; b++) {
         e->jobs[b] = (struct dp_job){.run = bucket_job, .arg = e, .index = b};
+        e->publishing[b] = (struct dp_job){.run = publish_job, .arg = e, .index = b};
     }
     *out = e;
     return DP_OK;
@@ -86,12 +184,18 @@ void dp_exchange_destroy(struct dp_exchange *e)
         return;
     }
     dp_engine_destroy(e->engine);
-    if (e->sharing_state != NULL) {
+    if (e->open) {
         e->sharing->close(e->sharing_state);
-        dp_free(e->sharing_state);
     }
+    dp_free(e->sharing_state);
     dp_comm_destroy(e->comm);
+    if (e->one_copy.data != NULL) {
+        dp_group_release_node(e->group, &e->one_copy);
+    } else {
+        dp_group_release(e->group, e->weights);
+    }
     dp_group_release(e->group, e->grad);
+    dp_free(e->publishing);
     dp_free(e->pending);
     dp_free(e->jobs);
     dp_bucket_plan_destroy(e->plan);
@@ -150,9 +254,44 @@ struct dp_range dp_exchange_mine(const struct dp_exchange *e, int b)
     return e->sharing->mine(e->sharing_state, &e->plan->buckets[b]);
 }
 
+bool dp_exchange_writes(const struct dp_exchange *e)
+{
+    return e->one_copy.data == NULL || e->one_copy.writer;
+}
+
+bool dp_exchange_parts(const struct dp_exchange *e)
+{
+    return e->sharing->publish != NULL && e->group->size > 1;
+}
+
 dp_status dp_exchange_publish(struct dp_exchange *e, int b)
 {
-    return e->sharing->publish == NULL ? DP_OK : e->sharing->publish(e->sharing_state, b);
+    if (e->sharing->publish == NULL || e->one_copy.data != NULL) {
+        return DP_OK;
+    }
+    e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order + 1);
+    return dp_engine_submit(e->engine, &e->publishing[b]);
+}
+
+static dp_status settle_job(void *arg, int index)
+{
+    (void)index;
+    return dp_comm_barrier(((struct dp_exchange *)arg)->comm);
+}
+
+dp_status dp_exchange_end(struct dp_exchange *e)
+{
+    if (e->one_copy.data != NULL) {
+        return dp_engine_call(e->engine, settle_job, e);
+    }
+    for (int b = 0; b < e->plan->count; b++) {
+        struct dp_job *job = &e->publishing[b];
+        if (job->state != DP_JOB_IDLE) {
+            DP_TRY(dp_engine_wait(e->engine, job));
+            e->comm_ns += job->end_ns - job->begin_ns;
+        }
+    }
+    return DP_OK;
 }
 
 /* What a job of its own works on. */
@@ -198,6 +337,54 @@ dp_status dp_exchange_gather(struct dp_exchange *e, const void *mine, size_t byt
     struct request r = {e, mine, all, bytes};
 
     return dp_engine_call(e->engine, gather_job, &r);
+}
+
+static dp_status collect_job(void *arg, int index)
+{
+    const struct request *r = arg;
+    struct dp_exchange *e = r->exchange;
+
+    (void)index;
+    for (int b = 0; b < e->plan->count; b++) {
+        const struct dp_bucket *bucket = &e->plan->buckets[b];
+        const struct dp_range mine = e->sharing->mine(e->sharing_state, bucket);
+        if (bucket->exact) {
+            continue;
+        }
+        memcpy(e->grad + mine.begin, (const float *)r->mine + bucket->owned_at,
+               mine.count * sizeof(float));
+        if (e->sharing->publish != NULL) {
+            DP_TRY(dp_comm_gather(e->comm, (struct dp_slice){e->grad + bucket->range.begin,
+                                                             bucket->range.count, sizeof(float)}));
+        }
+    }
+    if (r->all != NULL) {
+        memcpy(r->all, e->grad, r->count * sizeof(float));
+    }
+    return DP_OK;
+}
+
+dp_status dp_exchange_collect(struct dp_exchange *e, const float *owned, float *whole)
+{
+    const struct dp_bucket *tail = &e->plan->buckets[e->plan->count - 1];
+    struct request r = {e, owned, whole, tail->range.begin};
+
+    return dp_engine_call(e->engine, collect_job, &r);
+}
+
+static dp_status agree_job(void *arg, int index)
+{
+    const struct request *r = arg;
+
+    (void)index;
+    return dp_group_agree(r->exchange->group, *(const dp_status *)r->mine);
+}
+
+dp_status dp_exchange_agree(struct dp_exchange *e, dp_status mine)
+{
+    struct request r = {e, &mine, NULL, 0};
+
+    return dp_engine_call(e->engine, agree_job, &r);
 }
 
 static dp_status barrier_job(void *arg, int index)

@@ -2,8 +2,8 @@
  * exchange.h - gradients in, sums out: owns comm, sharing, plan, engine and jobs of one group.
  *
  * In a step: begin; `ready` for each tensor as backward finishes it, and for the tail; then wait
- * for each bucket in order and update what is mine; end. A bucket whose last tensor is ready is
- * submitted at once, so that it is shared while backward goes on.
+ * for each bucket in order, update what is mine, and publish it; end. A bucket whose last tensor
+ * is ready is submitted at once, so that it is shared while backward goes on.
  */
 #ifndef DP_COLLECTIVES_EXCHANGE_H
 #define DP_COLLECTIVES_EXCHANGE_H
@@ -31,18 +31,29 @@ struct dp_exchange {
     struct dp_engine *engine;
     const struct dp_sharing *sharing;
     void *sharing_state;
-    float *grad;    /* [total]; from dp_group_memory */
-    float *scratch; /* [scratch_count], behind grad */
+    bool open;      /* the sharing is */
+    char label[64]; /* "shm", "zero1 over shm": for people, and run.json */
+    float *weights; /* [trained]; where ranks publish weights to each other, else NULL */
+    struct dp_node_memory one_copy; /* of the weights, where all ranks live on one node: what one
+                                       writes all have, and nothing is published */
+    float *grad;                    /* [total]; from dp_group_memory */
+    float *scratch;                 /* [scratch_count], behind grad */
     int threads;
-    struct dp_job *jobs; /* [plan->count] */
-    int *pending;        /* [plan->count]: tensors not yet ready */
-    int submitted;       /* buckets, this step */
-    uint64_t order;      /* hash of the jobs submitted so far */
-    uint64_t comm_ns;    /* that jobs of buckets took, since the start */
+    struct dp_job *jobs;       /* [plan->count] */
+    struct dp_job *publishing; /* [plan->count] */
+    int *pending;              /* [plan->count]: tensors not yet ready */
+    int submitted;             /* buckets, this step */
+    uint64_t order;            /* hash of the jobs submitted so far */
+    uint64_t comm_ns;          /* that jobs of buckets took, since the start */
 };
 
+/* Whether `text` ("ring", "zero1:over=ring", "auto") names a strategy, or a sharing over one; says in
+ * `problem` what is wrong. Local. Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_exchange_check(const char *text, char *problem, size_t problem_size);
+
 /*
- * Collective. Fills flat->grad in, and owned_at of the buckets.
+ * Collective. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
+ * ranks publish weights to each other, else it stays NULL.
  * Errors: those of dp_comm_create, dp_bucket_plan_create, dp_engine_create.
  */
 DP_CHECKED dp_status dp_exchange_create(struct dp_group *group,
@@ -67,8 +78,24 @@ DP_CHECKED dp_status dp_exchange_wait(struct dp_exchange *exchange, int b);
 /* What this rank updates of bucket b. */
 struct dp_range dp_exchange_mine(const struct dp_exchange *exchange, int b);
 
-/* New weights of bucket b reach all ranks. */
+/* Whether ranks own parts, so that no rank alone has the whole sum or optimizer state. */
+bool dp_exchange_parts(const struct dp_exchange *exchange);
+
+/* New weights of bucket b are here: they are on their way to all ranks. */
 DP_CHECKED dp_status dp_exchange_publish(struct dp_exchange *exchange, int b);
+
+/* All weights are here, on every rank. */
+DP_CHECKED dp_status dp_exchange_end(struct dp_exchange *exchange);
+
+/* Whether this rank is the one to fill in initial weights (true but for ranks that share another
+ * one's); when all have been filled in, every rank calls dp_exchange_barrier. */
+bool dp_exchange_writes(const struct dp_exchange *exchange);
+
+/* Optimizer state `owned` [flat->owned], of which each rank has its part, whole in flat order:
+ * `whole` [trained], or NULL on ranks that do not want it. Between steps; uses the gradient's
+ * memory. */
+DP_CHECKED dp_status dp_exchange_collect(struct dp_exchange *exchange, const float *owned,
+                                         float *whole);
 
 /* Sums [count] over all ranks, in place, anywhere in a step: synchronised batch norm. */
 DP_CHECKED dp_status dp_exchange_sum(struct dp_exchange *exchange, float *data, size_t count);
@@ -76,6 +103,9 @@ DP_CHECKED dp_status dp_exchange_sum(struct dp_exchange *exchange, float *data, 
 /* Gathers `bytes` of every rank: for agreement and reports, between steps. */
 DP_CHECKED dp_status dp_exchange_gather(struct dp_exchange *exchange, const void *mine,
                                         size_t bytes, void *all);
+
+/* As dp_group_agree, between steps. */
+DP_CHECKED dp_status dp_exchange_agree(struct dp_exchange *exchange, dp_status mine);
 
 /* Returns when all ranks have called it; sleeps while it waits. Between steps. */
 DP_CHECKED dp_status dp_exchange_barrier(struct dp_exchange *exchange);

@@ -1,7 +1,11 @@
 /*
  * sharing.h - who sums a bucket, and who updates it.
  *
- * A plain strategy name in comm.strategy means `replicated`: every rank sums and updates all.
+ * A plain strategy name in comm.strategy means `replicated`: every rank sums and updates all. The
+ * name of another sharing may say over which strategy: "zero1:over=ring".
+ *
+ * To add one: write sharing_<name>.c defining `const struct dp_sharing dp_sharing_<name>`, and add
+ * one line to sharings.def.
  */
 #ifndef DP_COLLECTIVES_SHARING_H
 #define DP_COLLECTIVES_SHARING_H
@@ -14,6 +18,8 @@ struct dp_exchange;
 struct dp_sharing {
     struct dp_plugin plugin;
     bool steady; /* queues the same work every step: may be captured in a graph */
+    /* The strategy in the options. NULL: comm.strategy itself is one. */
+    const char *(*over)(const void *state);
     dp_status (*open)(void *state, struct dp_exchange *exchange);
     /* The part of a bucket that this rank's optimizer updates. */
     struct dp_range (*mine)(const void *state, const struct dp_bucket *bucket);
@@ -24,6 +30,6 @@ struct dp_sharing {
     void (*close)(void *state);
 };
 
-extern const struct dp_sharing dp_sharing_replicated;
+extern struct dp_plugin_family dp_sharings;
 
 #endif

@@ -28,6 +28,13 @@ struct dp_strategy {
      * nothing. NULL: gradients are not shared at all. */
     dp_status (*sum)(void *state, struct dp_slice data, enum dp_keep keep);
 
+    /* Bytes: chunk r of `data` comes from rank r (dp_slice_chunk); afterwards all of it is on every
+     * rank, and no peer reads or writes it any more. Collective. NULL: around a ring (comm.c). */
+    dp_status (*gather)(void *state, struct dp_slice data);
+
+    /* As dp_group_barrier. Collective. NULL: by messages. */
+    dp_status (*barrier)(void *state);
+
     /* Releases what open() took. */
     void (*close)(void *state);
 };

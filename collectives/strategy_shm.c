@@ -79,8 +79,9 @@ static dp_status shm_open(void *state, struct dp_group *group, size_t max_count)
     return DP_OK;
 }
 
-static dp_status shm_barrier(struct shm *shm)
+static dp_status shm_barrier(void *state)
 {
+    struct shm *shm = state;
     const uint64_t turn = ++shm->barriers;
 
     atomic_store_explicit(&shm->mine->arrived, turn, memory_order_release);
@@ -121,6 +122,30 @@ static dp_status shm_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return shm_barrier(shm);
 }
 
+/* Everybody writes its own chunk into everybody's memory, between two barriers. */
+static dp_status shm_gather(void *state, struct dp_slice data)
+{
+    struct shm *shm = state;
+    struct dp_group *group = shm->group;
+    const struct dp_slice part = dp_slice_chunk(data, group->size, group->rank);
+
+    if (group->size == 1 || data.count == 0) {
+        return DP_OK;
+    }
+    DP_TRY(shm_barrier(shm));
+    for (int i = 0; i < group->size && part.count > 0; i++) {
+        void *theirs = i == group->rank ? NULL : dp_group_peer(group, part.data, i);
+        if (theirs != NULL) {
+            DP_TRY(
+                group->stream->ops->copy(group->stream, theirs, part.data, dp_slice_bytes(part)));
+        } else if (i != group->rank) {
+            return DP_FAIL(DP_ERR_INTERNAL, "shm: the data is not in shared memory");
+        }
+    }
+    group->wire_bytes += (uint64_t)(group->size - 1) * dp_slice_bytes(part);
+    return shm_barrier(shm);
+}
+
 const struct dp_strategy dp_strategy_shm = {
     .plugin = {.name = "shm",
                .help = "sum in shared memory, in tree order; ranks of one node only",
@@ -130,5 +155,7 @@ const struct dp_strategy dp_strategy_shm = {
     .supports = shm_supports,
     .open = shm_open,
     .sum = shm_sum,
+    .gather = shm_gather,
+    .barrier = shm_barrier,
     .close = shm_close,
 };

@@ -305,7 +305,7 @@ static void init_tensor(const struct dp_tensor *tensor, int number, uint64_t see
 
 void dp_model_init(const struct dp_model *m, uint64_t seed, float *weights, float *running)
 {
-    for (int i = 0; i < m->tensor_count; i++) {
+    for (int i = 0; weights != NULL && i < m->tensor_count; i++) {
         init_tensor(&m->tensors[i], i, seed, weights + m->tensors[i].begin);
     }
     for (int i = 0; i < m->buffer_count; i++) {

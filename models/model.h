@@ -102,8 +102,8 @@ DP_CHECKED dp_status dp_model_create(const struct dp_layer_spec *specs, int coun
                                      const struct dp_shape *input, struct dp_model **out);
 void dp_model_destroy(struct dp_model *model);
 
-/* Initial weights [trained] in our layout, and running statistics [statistics]: a function of
- * `seed` alone. Host memory. */
+/* Initial weights [trained] in our layout (NULL: not wanted), and running statistics [statistics]:
+ * a function of `seed` alone. Host memory. */
 void dp_model_init(const struct dp_model *model, uint64_t seed, float *weights, float *running);
 
 /* Running statistics take in what the tail says about this batch: r = (1 - m) r + m s. */

@@ -89,7 +89,7 @@ dp_status dp_run_check_names(const struct dp_config *config)
     } names[] = {
         {"data.source", config->data.source, &dp_sources, false},
         {"optimizer.name", config->optimizer.name, &dp_optimizers, false},
-        {"comm.strategy", config->comm.strategy, &dp_strategies, true},
+        {"comm.strategy", config->comm.strategy, NULL, true},
         {"comm.compressor", config->comm.compressor, &dp_compressors, false},
         {"device.name", config->device.name, &dp_devices, true},
     };
@@ -97,14 +97,16 @@ dp_status dp_run_check_names(const struct dp_config *config)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const struct dp_plugin *plugin;
         char problem[256], where[256];
-        void *state;
+        void *state = NULL;
         dp_status status;
 
         if (names[i].may_be_auto && strcmp(names[i].text, "auto") == 0) {
             continue;
         }
-        status = dp_plugin_create(names[i].family, names[i].text, &plugin, &state, problem,
-                                  sizeof(problem));
+        status = names[i].family == NULL
+                     ? dp_exchange_check(names[i].text, problem, sizeof(problem))
+                     : dp_plugin_create(names[i].family, names[i].text, &plugin, &state, problem,
+                                        sizeof(problem));
         if (status != DP_OK) {
             return DP_FAIL(status, "%s: %s",
                            dp_config_where(config, names[i].key, where, sizeof(where)), problem);
@@ -185,7 +187,7 @@ void dp_run_describe(struct dp_training *run)
                      c->train.global_batch, (unsigned long long)run->steps_per_epoch,
                      (unsigned long long)run->total_steps);
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
-                     comm->strategy->plugin.name, comm->why[0] == '\0' ? "" : " (", comm->why,
+                     run->trainer->exchange->label, comm->why[0] == '\0' ? "" : " (", comm->why,
                      comm->why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
                      group->size == 1 ? "off (one rank)" : overlaps[c->comm.overlap]);
     if (run->cli->dry_run) {

@@ -9,6 +9,7 @@
 #include "base/option.h"
 #include "base/plugin.h"
 #include "collectives/compressor.h"
+#include "collectives/sharing.h"
 #include "collectives/strategy.h"
 #include "kernels/device.h"
 #include "models/layer.h"
@@ -270,10 +271,13 @@ dp_status dp_cli_list(const char *family)
         const char *name;
         const struct dp_plugin_family *family;
     } families[] = {
-        {"strategies", &dp_strategies}, {"compressors", &dp_compressors}, {"layers", &dp_layers},
-        {"optimizers", &dp_optimizers}, {"sources", &dp_sources},         {"devices", &dp_devices},
+        {"strategies", &dp_strategies},   {"strategies", &dp_sharings},
+        {"compressors", &dp_compressors}, {"layers", &dp_layers},
+        {"optimizers", &dp_optimizers},   {"sources", &dp_sources},
+        {"devices", &dp_devices},
     };
     const struct dp_plugin *plugin;
+    bool found = false;
 
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
         if (strcmp(family, families[i].name) != 0) {
@@ -282,7 +286,9 @@ dp_status dp_cli_list(const char *family)
         for (int k = 0; (plugin = dp_plugin_at(families[i].family, k)) != NULL; k++) {
             printf("%-15s %s\n", plugin->name, plugin->help);
         }
-        return DP_OK;
+        found = true;
     }
-    return DP_FAIL(DP_ERR_USAGE, "--list wants %s, not '%s'", flags[FLAG_LIST].help, family);
+    return found
+               ? DP_OK
+               : DP_FAIL(DP_ERR_USAGE, "--list wants %s, not '%s'", flags[FLAG_LIST].help, family);
 }

@@ -12,7 +12,7 @@
 #include "runtime/report/verdict.h"
 #include "runtime/run.h"
 
-static dp_status save_state(struct dp_training *run, struct dp_json *state)
+static dp_status save_state(struct dp_training *run, struct dp_json *state, float *const whole[2])
 {
     struct dp_trainer *t = run->trainer;
     const struct dp_model *m = run->model;
@@ -23,8 +23,8 @@ static dp_status save_state(struct dp_training *run, struct dp_json *state)
     char folder[DP_PATH_BYTES];
     struct dp_checkpoint checkpoint = {t->step, &weights, slots, 0, state};
 
-    for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
-        slots[checkpoint.slot_count++] = (struct dp_slot){t->optimizer->slots[i], t->flat.slots[i]};
+    for (int i = 0; i < 2 && whole[i] != NULL; i++) {
+        slots[checkpoint.slot_count++] = (struct dp_slot){t->optimizer->slots[i], whole[i]};
     }
     DP_TRY(dp_json_set_text(state, "model", run->config->name));
     DP_TRY(dp_json_set_text(state, "optimizer", t->optimizer->plugin.name));
@@ -34,10 +34,32 @@ static dp_status save_state(struct dp_training *run, struct dp_json *state)
     return dp_checkpoint_save(folder, &checkpoint, run->config->checkpoint.keep);
 }
 
+/* Optimizer state, whole, on rank 0: as it is, or from the parts that the ranks own. Collective. */
+static dp_status collect_slots(struct dp_training *run, float *whole[2])
+{
+    const struct dp_trainer *t = run->trainer;
+    const size_t bytes = t->flat.trained * sizeof(float);
+
+    for (int i = 0; i < 2 && t->flat.slots[i] != NULL; i++) {
+        if (!dp_exchange_parts(t->exchange)) {
+            whole[i] = t->flat.slots[i];
+            continue;
+        }
+        whole[i] = dp_run_leads(run) ? dp_mem_arena(DP_MEM_OPTIMIZER, bytes) : NULL;
+        if (dp_run_leads(run) && whole[i] == NULL) {
+            return DP_FAIL(DP_ERR_NOMEM, "the optimizer state of a checkpoint needs %zu MB",
+                           bytes >> 20);
+        }
+        DP_TRY(dp_exchange_collect(t->exchange, t->flat.slots[i], whole[i]));
+    }
+    return DP_OK;
+}
+
 dp_status dp_run_save(struct dp_training *run)
 {
     DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)run->trainer->step);
     dp_status mine = DP_OK, *all;
+    float *whole[2] = {NULL, NULL};
 
     if (run->trainer->exchange->comm->strategy->sum == NULL) {
         return DP_OK; /* without sharing ranks differ: there is no one state to save */
@@ -46,10 +68,14 @@ dp_status dp_run_save(struct dp_training *run)
     if (all == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "checkpoint");
     }
-    if (dp_run_leads(run)) {
+    mine = collect_slots(run, whole);
+    if (dp_run_leads(run) && mine == DP_OK) {
         struct dp_json *state = dp_json_create();
-        mine = state == NULL ? DP_ERR_NOMEM : save_state(run, state);
+        mine = state == NULL ? DP_ERR_NOMEM : save_state(run, state, whole);
         dp_json_destroy(state);
+    }
+    for (int i = 0; i < 2; i++) {
+        dp_free(whole[i] == run->trainer->flat.slots[i] ? NULL : whole[i]);
     }
     const dp_status status = dp_exchange_gather(run->trainer->exchange, &mine, sizeof(mine), all);
     mine = status != DP_OK ? status : all[0];
@@ -163,7 +189,7 @@ static struct dp_run_summary summarize(const struct dp_training *run,
         .world_size = size,
         .device = run->device->plugin.name,
         .precision = "fp32",
-        .strategy = run->trainer->exchange->comm->strategy->plugin.name,
+        .strategy = run->trainer->exchange->label,
         .compressor = run->config->comm.compressor,
         .global_batch = run->config->train.global_batch,
         .steps = (int64_t)run->trainer->step,

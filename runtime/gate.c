@@ -1,6 +1,7 @@
 #include "runtime/gate.h"
 
 #include <math.h>
+#include <string.h>
 
 dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm, struct dp_gate **out)
 {
@@ -11,6 +12,7 @@ dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm, struct dp
     }
     gate->flat = flat;
     gate->clip_norm = clip_norm;
+    gate->blocks = flat->trained / DP_BLOCK;
     gate->squares = dp_mem_arena(DP_MEM_OPTIMIZER, flat->trained / DP_BLOCK * sizeof(float));
     if (gate->squares == NULL) {
         dp_gate_destroy(gate);
@@ -28,6 +30,11 @@ void dp_gate_destroy(struct dp_gate *gate)
     }
 }
 
+void dp_gate_begin(struct dp_gate *gate)
+{
+    memset(gate->squares, 0, gate->blocks * sizeof(*gate->squares));
+}
+
 dp_status dp_gate_look(struct dp_gate *gate, struct dp_stream *stream, struct dp_range range)
 {
     return stream->ops->block_squares(stream, gate->squares + range.begin / DP_BLOCK,
@@ -36,10 +43,9 @@ dp_status dp_gate_look(struct dp_gate *gate, struct dp_stream *stream, struct dp
 
 void dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs)
 {
-    const size_t blocks = gate->flat->trained / DP_BLOCK;
     double sum = 0.0;
 
-    for (size_t i = 0; i < blocks; i++) {
+    for (size_t i = 0; i < gate->blocks; i++) {
         sum += (double)gate->squares[i];
     }
     gate->norm = sqrt(sum);

@@ -13,8 +13,9 @@
 struct dp_gate {
     const struct dp_flat *flat; /* borrowed */
     double clip_norm;           /* above 0 */
-    float *squares;             /* owned; one for each block */
-    double norm;                /* of the last step, before clipping */
+    size_t blocks;
+    float *squares; /* owned; [blocks] */
+    double norm;    /* of the last step, before clipping */
 };
 
 DP_CHECKED dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm,
@@ -25,7 +26,10 @@ void dp_gate_destroy(struct dp_gate *gate);
 DP_CHECKED dp_status dp_gate_look(struct dp_gate *gate, struct dp_stream *stream,
                                   struct dp_range range);
 
-/* All ranges were looked at: sets knobs->factor. As torch.nn.utils.clip_grad_norm_. */
+/* Forgets the last step's squares: before the first look, where a rank looks at a part only. */
+void dp_gate_begin(struct dp_gate *gate);
+
+/* All squares are there: sets knobs->factor. As torch.nn.utils.clip_grad_norm_. */
 void dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs);
 
 #endif

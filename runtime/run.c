@@ -158,7 +158,7 @@ static dp_status note_start(struct dp_training *run)
         .name = c->name,
         .device = run->device->plugin.name,
         .precision = "fp32",
-        .strategy = run->trainer->exchange->comm->strategy->plugin.name,
+        .strategy = run->trainer->exchange->label,
         .compressor = c->comm.compressor,
         .world_size = run->world->train->size,
         .global_batch = c->train.global_batch,

@@ -192,7 +192,7 @@ static dp_status write_config(struct dp_training *run)
     for (int b = -1; b < e->plan->count && status == DP_OK; b++) {
         if (b < 0) {
             (void)snprintf(line, sizeof(line), "\n# plan: %d ranks, strategy %s, %d buckets\n",
-                           e->group->size, e->comm->strategy->plugin.name, e->plan->count);
+                           e->group->size, e->label, e->plan->count);
         } else {
             (void)snprintf(line, sizeof(line), "# bucket %d: elements %zu-%zu%s\n", b,
                            e->plan->buckets[b].range.begin,
@@ -254,7 +254,6 @@ static dp_status make_trainer(struct dp_training *run)
  * is told once; the others then tell what is wrong with theirs. */
 static dp_status init_weights(struct dp_training *run)
 {
-    struct dp_group *group = run->world->all;
     struct dp_trainer *t = run->trainer;
     const struct dp_model *m = run->model;
     const bool leads = dp_run_leads(run);
@@ -263,12 +262,14 @@ static dp_status init_weights(struct dp_training *run)
                                  m->buffers,  m->buffer_count,  t->flat.running,
                                  m->counters, m->counter_count, &ignored};
 
-    dp_trainer_init(t);
+    DP_TRY(dp_trainer_init(t));
     if (run->cli->init == NULL) {
         return DP_OK;
     }
-    DP_TRY(dp_group_agree(group, leads ? dp_weights_load(run->cli->init, &weights) : DP_OK));
-    return dp_group_agree(group, leads ? DP_OK : dp_weights_load(run->cli->init, &weights));
+    DP_TRY(
+        dp_exchange_agree(t->exchange, leads ? dp_weights_load(run->cli->init, &weights) : DP_OK));
+    return dp_exchange_agree(t->exchange,
+                             leads ? DP_OK : dp_weights_load(run->cli->init, &weights));
 }
 
 /* Rank 0: the rate in the file of --baseline. */
@@ -319,7 +320,8 @@ dp_status dp_run_setup(struct dp_training *run)
                                                             : DP_FAIL(status, "cannot start");
     }
     DP_TRY(init_weights(run));
-    return dp_group_agree(group, run->out[0] != '\0' ? begin_files(run) : DP_OK);
+    return dp_exchange_agree(run->trainer->exchange,
+                             run->out[0] != '\0' ? begin_files(run) : DP_OK);
 }
 
 void dp_run_teardown(struct dp_training *run)

@@ -44,7 +44,7 @@ static dp_status update(struct dp_trainer *t, int b)
     const struct dp_range mine = dp_exchange_mine(t->exchange, b);
     const size_t own = bucket->owned_at;
     const struct dp_update u = {
-        .master = t->flat.master + own,
+        .master = (float *)t->flat.weights + mine.begin, /* fp32: they are the same */
         .weights = (float *)t->flat.weights + mine.begin,
         .grad = t->flat.grad + mine.begin,
         .slots = {t->flat.slots[0] == NULL ? NULL : t->flat.slots[0] + own,
@@ -66,7 +66,8 @@ static dp_status look(struct dp_trainer *t, int b)
     DP_SPAN(DP_PHASE_OPTIMIZER, b);
     const struct dp_bucket *bucket = &t->exchange->plan->buckets[b];
 
-    return bucket->exact ? DP_OK : dp_gate_look(t->gate, t->stream, bucket->range);
+    return bucket->exact ? DP_OK
+                         : dp_gate_look(t->gate, t->stream, dp_exchange_mine(t->exchange, b));
 }
 
 /* Queues a step's work. Without a gate a bucket is updated while later ones are on the wire;
@@ -82,21 +83,28 @@ static dp_status queue_step(struct dp_trainer *t)
         .hooks = &t->hooks,
     };
     const int count = t->exchange->plan->count;
+    const bool parts = dp_exchange_parts(t->exchange); /* others look at the other parts */
 
     dp_exchange_begin(t->exchange);
     DP_TRY(dp_parts_run(&t->parts, &t->batch, &call));
     DP_TRY(announce_tail(t));
+    if (t->gate != NULL && parts) {
+        dp_gate_begin(t->gate);
+    }
     for (int b = 0; b < count; b++) {
         DP_TRY(dp_exchange_wait(t->exchange, b));
         DP_TRY(t->gate == NULL ? update(t, b) : look(t, b));
     }
     if (t->gate != NULL) {
+        if (parts) {
+            DP_TRY(dp_exchange_sum(t->exchange, t->gate->squares, t->gate->blocks));
+        }
         dp_gate_decide(t->gate, t->knobs);
         for (int b = 0; b < count; b++) {
             DP_TRY(update(t, b));
         }
     }
-    return DP_OK;
+    return dp_exchange_end(t->exchange);
 }
 
 static dp_status next_batch(struct dp_trainer *t)

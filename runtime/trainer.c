@@ -16,10 +16,12 @@ static dp_status hook_sum(void *trainer, float *data, size_t count)
     return dp_exchange_sum(((struct dp_trainer *)trainer)->exchange, data, count);
 }
 
-/* The widest synchronised sum of the model, in elements. */
-static size_t widest_sum(const struct dp_model *model)
+/* The widest sum over ranks within a step, in elements: of synchronised layers, and of the squares
+ * of the gradient where each rank sees only a part of it. */
+static size_t widest_sum(const struct dp_trainer *t)
 {
-    size_t most = 0;
+    const struct dp_model *model = t->model;
+    size_t most = t->config->optimizer.clip_norm > 0.0 ? model->trained / DP_BLOCK : 0;
 
     for (int i = 0; i < model->node_count; i++) {
         const struct dp_layer_plan *plan = &model->nodes[i].plan;
@@ -44,17 +46,16 @@ static dp_status open_optimizer(struct dp_trainer *t)
     return t->optimizer->open(t->optimizer_state, &t->config->optimizer);
 }
 
+/* Memory for all that the exchange has not brought along. */
 static dp_status make_flat(struct dp_trainer *t)
 {
     const struct dp_model *m = t->model;
     struct dp_flat *f = &t->flat;
-    const size_t bytes = m->trained * sizeof(float);
+    const size_t bytes = m->trained * sizeof(float), owned = f->owned * sizeof(float);
 
-    f->tensors = m->tensors;
-    f->tensor_count = m->tensor_count;
-    f->trained = f->owned = m->trained;
-    f->total = m->trained + dp_round_up(m->statistics + DP_VOTES_COUNT, DP_BLOCK);
-    f->weights = t->device->alloc(DP_MEM_WEIGHTS, bytes);
+    if (f->weights == NULL) {
+        f->weights = t->weights = t->device->alloc(DP_MEM_WEIGHTS, bytes);
+    }
     f->running = t->device->alloc(DP_MEM_WEIGHTS, m->statistics * sizeof(float));
     f->master = f->weights;
     t->knobs = t->device->alloc(DP_MEM_OTHER, sizeof(*t->knobs));
@@ -62,9 +63,9 @@ static dp_status make_flat(struct dp_trainer *t)
         return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
     }
     for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
-        f->slots[i] = t->device->alloc(DP_MEM_OPTIMIZER, bytes);
+        f->slots[i] = t->device->alloc(DP_MEM_OPTIMIZER, owned);
         if (f->slots[i] == NULL) {
-            return DP_FAIL(DP_ERR_NOMEM, "optimizer state needs %zu MB more", bytes >> 20);
+            return DP_FAIL(DP_ERR_NOMEM, "optimizer state needs %zu MB more", owned >> 20);
         }
     }
     return DP_OK;
@@ -78,11 +79,16 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .bucket_bytes = (size_t)(c->bucket_mb * 1048576.0),
         .first_bucket_bytes = (size_t)(c->first_bucket_mb * 1048576.0),
         .run = c->overlap == DP_OVERLAP_ON ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT,
-        .scratch_count = widest_sum(t->model),
+        .scratch_count = widest_sum(t),
         .device = t->device,
         .threads = threads,
     };
 
+    t->flat.tensors = t->model->tensors;
+    t->flat.tensor_count = t->model->tensor_count;
+    t->flat.trained = t->model->trained;
+    t->flat.total =
+        t->model->trained + dp_round_up(t->model->statistics + DP_VOTES_COUNT, DP_BLOCK);
     DP_TRY(dp_exchange_create(t->group, &config, &t->flat, &t->exchange));
     t->hooks = (struct dp_model_hooks){t, hook_ready, t->group->size > 1 ? hook_sum : NULL};
     return DP_OK;
@@ -148,8 +154,8 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(dp_normalize_init(&t->normalize, t->model->values[0].shape.dims == 3 ? channels : 1,
                              &data->normalize.mean, &data->normalize.std));
     DP_TRY(open_optimizer(t));
-    DP_TRY(make_flat(t));
     DP_TRY(make_exchange(t, c->threads));
+    DP_TRY(make_flat(t));
     DP_TRY(make_parts(t, c->threads));
     if (t->config->optimizer.clip_norm > 0.0) {
         DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, &t->gate));
@@ -207,15 +213,17 @@ void dp_trainer_destroy(struct dp_trainer *t)
     }
     t->device->release(t->knobs);
     t->device->release(t->flat.running);
-    t->device->release(t->flat.weights);
+    t->device->release(t->weights);
     dp_free(t->optimizer_state);
     dp_normalize_fini(&t->normalize);
     dp_free(t);
 }
 
-void dp_trainer_init(struct dp_trainer *t)
+dp_status dp_trainer_init(struct dp_trainer *t)
 {
-    dp_model_init(t->model, (uint64_t)t->config->train.seed, t->flat.weights, t->flat.running);
+    dp_model_init(t->model, (uint64_t)t->config->train.seed,
+                  dp_exchange_writes(t->exchange) ? t->flat.weights : NULL, t->flat.running);
+    return dp_exchange_barrier(t->exchange);
 }
 
 void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
@@ -225,7 +233,7 @@ void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
     memcpy(to->flat.weights, from->flat.weights, bytes);
     memcpy(to->flat.running, from->flat.running, from->model->statistics * sizeof(float));
     for (int i = 0; i < 2 && from->flat.slots[i] != NULL; i++) {
-        memcpy(to->flat.slots[i], from->flat.slots[i], bytes);
+        memcpy(to->flat.slots[i], from->flat.slots[i], from->flat.owned * sizeof(float));
     }
     *to->knobs = *from->knobs;
     to->step = from->step;

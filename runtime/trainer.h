@@ -48,6 +48,7 @@ struct dp_trainer {
     struct dp_normalize normalize;
     struct dp_parts parts;
     struct dp_flat flat;
+    void *weights; /* owned: flat.weights, unless the exchange has made them */
     struct dp_exchange *exchange;
     const struct dp_optimizer *optimizer;
     void *optimizer_state;
@@ -74,10 +75,11 @@ DP_CHECKED dp_status dp_trainer_create(const struct dp_trainer_config *config,
                                        struct dp_trainer **out);
 void dp_trainer_destroy(struct dp_trainer *trainer);
 
-/* Initial weights from the seed: equal on all ranks. */
-void dp_trainer_init(struct dp_trainer *trainer);
+/* Initial weights from the seed: equal on all ranks. Collective. */
+DP_CHECKED dp_status dp_trainer_init(struct dp_trainer *trainer);
 
-/* Copies weights, running statistics and optimizer state of another trainer of the same model. */
+/* Copies weights, running statistics and optimizer state of another trainer of the same model; of
+ * the state only what `from` owns, to the beginning: enough to measure with. */
 void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from);
 
 /* One training step: step.c. Collective. */

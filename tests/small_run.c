@@ -117,7 +117,7 @@ dp_status small_run_trainer(const struct small_run *run, struct dp_group *group,
     };
 
     DP_TRY(dp_trainer_create(&config, out));
-    dp_trainer_init(*out);
+    DP_TRY(dp_trainer_init(*out));
     return DP_OK;
 }
 

@@ -97,8 +97,7 @@ static size_t run_rank(struct dp_group *group, const void *arg)
     if (make_trainer(group, run, &trainer) != DP_OK) {
         return 1;
     }
-    dp_trainer_init(trainer);
-    wrong = take_steps(trainer, run, group->rank);
+    wrong = dp_trainer_init(trainer) != DP_OK ? 1 : take_steps(trainer, run, group->rank);
     dp_trainer_destroy(trainer);
     return wrong;
 }

@@ -43,7 +43,7 @@ static void fold_case(const char *word, char *folded)
 {
     size_t i = 0;
 
-    for (; word[i] != '\0' && i < WORD_MAX; i++) {
+    for (; i < WORD_MAX && word[i] != '\0'; i++) {
         folded[i] = (char)tolower((unsigned char)word[i]);
     }
     folded[i] = '\0';

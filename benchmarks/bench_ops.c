@@ -279,7 +279,7 @@ static dp_status prepare(struct bench *b)
         }
     }
     b->bytes = device->alloc(DP_MEM_OTHER, LARGE);
-    b->sums = device->alloc(DP_MEM_OTHER, 2 * 2048 * sizeof(double));
+    b->sums = device->alloc(DP_MEM_OTHER, 4096 * sizeof(double));
     b->knobs = (struct dp_knobs){.lr = 1e-6f, .factor = 1, .per_sample = 1.0f / ROWS};
     return b->bytes != NULL && b->sums != NULL ? DP_OK
                                                : DP_FAIL(DP_ERR_NOMEM, "arrays of bench_ops");

@@ -20,27 +20,26 @@ static dp_status publish_job(void *arg, int b)
 }
 
 /* What `auto` means: ranks that can share one copy of the weights do (measured: less of the caches,
- * half of the optimizer's work for two ranks); others are replicated. */
-static const char *choose_sharing(const struct dp_group *group)
+ * half of the optimizer's work for two ranks); others are replicated, over what suits them. */
+static const char *choose(const struct dp_group *group, const char *text)
 {
-    return group->size > 1 && dp_group_one_node(group) && !group->apart ? "zero1" : "replicated";
+    const bool share = group->size > 1 && dp_group_one_node(group) && !group->apart;
+
+    return strcmp(text, "auto") == 0 && share ? "zero1" : text;
 }
 
 /* "zero1:over=ring" or "ring": makes the state of the sharing, which the caller releases, and finds
  * the strategy over which it works. */
-static dp_status find_sharing(const struct dp_group *group, const char *text,
-                              const struct dp_sharing **sharing, void **state,
+static dp_status find_sharing(const char *text, const struct dp_sharing **sharing, void **state,
                               const char **strategy, char *problem, size_t problem_size)
 {
-    const bool choose = strcmp(text, "auto") == 0 && group != NULL;
     const bool named = dp_plugin_find(&dp_sharings, text, strcspn(text, ":")) != NULL;
-    const char *name = choose ? choose_sharing(group) : dp_plugin_at(&dp_sharings, 0)->name;
     const struct dp_plugin *plugin;
 
-    DP_TRY(
-        dp_plugin_create(&dp_sharings, named ? text : name, &plugin, state, problem, problem_size));
+    DP_TRY(dp_plugin_create(&dp_sharings, named ? text : dp_plugin_at(&dp_sharings, 0)->name,
+                            &plugin, state, problem, problem_size));
     *sharing = (const struct dp_sharing *)plugin;
-    *strategy = (named || choose) && (*sharing)->over != NULL ? (*sharing)->over(*state) : text;
+    *strategy = named && (*sharing)->over != NULL ? (*sharing)->over(*state) : text;
     return DP_OK;
 }
 
@@ -52,7 +51,7 @@ dp_status dp_exchange_check(const char *text, char *problem, size_t problem_size
     void *sharing_state, *state = NULL;
     dp_status status = DP_OK;
 
-    DP_TRY(find_sharing(NULL, text, &sharing, &sharing_state, &strategy, problem, problem_size));
+    DP_TRY(find_sharing(text, &sharing, &sharing_state, &strategy, problem, problem_size));
     if (strcmp(strategy, "auto") != 0) {
         status = dp_plugin_create(&dp_strategies, strategy, &plugin, &state, problem, problem_size);
     }
@@ -132,8 +131,8 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
                                  config->first_bucket_bytes / sizeof(float),
                                  config->bucket_bytes / sizeof(float), &e->plan));
     DP_TRY(exchange_memory(e, config, flat));
-    status = find_sharing(e->group, config->strategy, &e->sharing, &e->sharing_state, &strategy,
-                          problem, sizeof(problem));
+    status = find_sharing(choose(e->group, config->strategy), &e->sharing, &e->sharing_state,
+                          &strategy, problem, sizeof(problem));
     if (status != DP_OK) {
         return DP_FAIL(status, "comm.strategy: %s", problem);
     }
@@ -315,7 +314,6 @@ static dp_status sum_job(void *arg, int index)
     return DP_OK;
 }
 
-/* NOLINTNEXTLINE(readability-non-const-parameter): the job writes to `data`. */
 dp_status dp_exchange_sum(struct dp_exchange *e, float *data, size_t count)
 {
     struct request r = {e, data, data, count};

@@ -4,6 +4,7 @@
 #ifndef DP_KERNELS_TENSOR_H
 #define DP_KERNELS_TENSOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Tensors of the flat order start at multiples of DP_BLOCK elements; buckets, chunks and norms are
@@ -38,6 +39,16 @@ static inline size_t dp_shape_count(const struct dp_shape *shape)
         count *= shape->dim[i];
     }
     return count;
+}
+
+static inline bool dp_shape_equal(const struct dp_shape *a, const struct dp_shape *b)
+{
+    bool equal = a->dims == b->dims;
+
+    for (int i = 0; i < a->dims && equal; i++) {
+        equal = a->dim[i] == b->dim[i];
+    }
+    return equal;
 }
 
 enum { DP_TENSOR_NAME = 128, DP_TENSOR_DIMS = 4 };

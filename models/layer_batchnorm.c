@@ -47,7 +47,7 @@ static dp_status batchnorm_plan(void *state, struct dp_layer_plan *plan, char *p
     }
     plan->out = plan->in;
     plan->statistics = 2 * channels;
-    plan->local = 10 * channels; /* in floats: see struct own */
+    plan->local = 12 * channels; /* in floats: see struct own */
     plan->momentum = (float)l->momentum;
     plan->synchronised = l->sync;
     plan->passes_dy = plan->row_local = plan->fuses_relu = plan->mask_from_x = true;
@@ -56,20 +56,22 @@ static dp_status batchnorm_plan(void *state, struct dp_layer_plan *plan, char *p
     return DP_OK;
 }
 
-/* What lies in `local`: [2, channels] moments and sums in double, mean and variance in float. */
+/* What lies in `local`. */
 struct own {
-    double *moments, *sums;
-    float *mean, *var;
+    float *mean, *var;      /* [channels] */
+    float *shared;          /* [2, channels]: sums on their way over the ranks */
+    double *moments, *sums; /* [2, channels] */
 };
 
 static struct own own_of(const struct batchnorm *l, const struct dp_layer_call *c)
 {
     struct own own;
 
-    own.moments = (double *)(void *)c->local;
-    own.sums = own.moments + 2 * l->channels;
-    own.mean = (float *)(own.sums + 2 * l->channels);
+    own.mean = c->local;
     own.var = own.mean + l->channels;
+    own.shared = own.var + l->channels;
+    own.moments = (double *)(void *)(own.shared + 2 * l->channels);
+    own.sums = own.moments + 2 * l->channels;
     return own;
 }
 
@@ -211,19 +213,18 @@ static dp_status batchnorm_backward_end(const void *state, const struct dp_layer
 {
     const struct batchnorm *l = state;
     const struct own own = own_of(l, c);
-    float *shared = (float *)own.moments; /* not needed any more */
 
     for (size_t i = 0; i < 2 * l->channels; i++) {
         float *grad = i < l->channels ? &c->grads[1][i] : &c->grads[0][i - l->channels];
-        shared[i] = (float)own.sums[i];
-        *grad = (c->keep != 0.0f ? *grad : 0.0f) + shared[i];
+        own.shared[i] = (float)own.sums[i];
+        *grad = (c->keep != 0.0f ? *grad : 0.0f) + own.shared[i];
     }
     if (!l->sync || c->hooks->sum == NULL) {
         return DP_OK;
     }
-    DP_TRY(sum_over_ranks(l, c, shared, 2 * l->channels));
+    DP_TRY(sum_over_ranks(l, c, own.shared, 2 * l->channels));
     for (size_t i = 0; i < 2 * l->channels; i++) {
-        own.sums[i] = (double)shared[i];
+        own.sums[i] = (double)own.shared[i];
     }
     return DP_OK;
 }

@@ -172,7 +172,7 @@ static dp_status add_residual(struct dp_model *m, const struct dp_layer_spec *sp
     DP_TRY(path_join(spec, prefix, sizeof(prefix), path, ".shortcut."));
     DP_TRY(add_list(m, spec->shortcut, spec->shortcut_count, prefix, x, &shortcut));
     m->values[x].readers--;
-    if (memcmp(&m->values[body].shape, &m->values[shortcut].shape, sizeof(struct dp_shape)) != 0) {
+    if (!dp_shape_equal(&m->values[body].shape, &m->values[shortcut].shape)) {
         return DP_FAIL(DP_ERR_CONFIG, "%s: the body gives %s, the shortcut %s", spec->where,
                        dp_shape_text(&m->values[body].shape, in, sizeof(in)),
                        dp_shape_text(&m->values[shortcut].shape, other, sizeof(other)));

@@ -5,6 +5,8 @@
 
 #include "base/mem.h"
 
+enum { TRIALS = 2 * DP_OVERLAP_TRIALS };
+
 static void set_run(struct dp_trainer *t, bool on)
 {
     dp_exchange_set_run(t->exchange, on ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT);
@@ -13,7 +15,7 @@ static void set_run(struct dp_trainer *t, bool on)
 void dp_overlap_begin(struct dp_overlap *o, struct dp_trainer *t, uint64_t total_steps)
 {
     const int wanted = t->config->comm.overlap;
-    const uint64_t needed = DP_OVERLAP_SKIP + 2 * DP_OVERLAP_TRIALS;
+    const uint64_t needed = DP_OVERLAP_SKIP + TRIALS;
 
     memset(o, 0, sizeof(*o));
     o->first = t->step;
@@ -51,6 +53,7 @@ static int compare_ns(const void *a, const void *b)
 static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
 {
     const int ranks = t->group->size;
+    const size_t middle = DP_OVERLAP_TRIALS / 2;
     double mine[2], *all = dp_zalloc((size_t)ranks, sizeof(mine));
     dp_status status;
 
@@ -59,7 +62,7 @@ static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
     }
     for (int way = 0; way < 2; way++) {
         qsort(o->step_ns[way], DP_OVERLAP_TRIALS, sizeof(uint64_t), compare_ns);
-        mine[way] = (double)o->step_ns[way][DP_OVERLAP_TRIALS / 2] / 1e6;
+        mine[way] = (double)o->step_ns[way][middle] / 1e6;
     }
     status = dp_exchange_gather(t->exchange, mine, sizeof(mine), all);
     for (int i = 0; i < 2 * ranks; i++) {
@@ -82,5 +85,5 @@ dp_status dp_overlap_after(struct dp_overlap *o, struct dp_trainer *t, uint64_t 
     }
     const int way = way_of(o, done);
     o->step_ns[way][o->tried[way]++] = step_ns;
-    return o->tried[0] + o->tried[1] == 2 * DP_OVERLAP_TRIALS ? decide(o, t) : DP_OK;
+    return o->tried[0] + o->tried[1] == TRIALS ? decide(o, t) : DP_OK;
 }

@@ -116,9 +116,16 @@ dp_status small_run_trainer(const struct small_run *run, struct dp_group *group,
         .schedule_steps = steps,
     };
 
+    dp_status status;
+
     DP_TRY(dp_trainer_create(&config, out));
-    DP_TRY(dp_trainer_init(*out));
-    return DP_OK;
+    status = dp_trainer_init(*out);
+    if (status != DP_OK) {
+        dp_group_leave(group, status);
+        dp_trainer_destroy(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 /* FNV-1a. */
@@ -137,6 +144,9 @@ uint64_t small_hash(const struct dp_trainer *t)
     uint64_t hash = hash_floats(0xcbf29ce484222325u, t->flat.weights, t->flat.trained);
 
     hash = hash_floats(hash, t->flat.running, t->model->statistics);
+    if (dp_exchange_parts(t->exchange)) {
+        return hash; /* each rank has another part of the optimizer's state */
+    }
     hash = hash_floats(hash, t->flat.slots[0], t->flat.trained);
     return hash_floats(hash, t->flat.slots[1], t->flat.trained);
 }

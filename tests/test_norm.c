@@ -89,13 +89,13 @@ static double *held_sums(size_t channels, double value, float keep)
     return sums;
 }
 
-static void assert_near_sums(const double *sums, const double *expected, size_t count,
+static void assert_near_sums(const double *found, const double *expected, size_t count,
                              double absolute, double relative)
 {
     for (size_t i = 0; i < count; i++) {
         const double allowed = absolute + relative * fabs(expected[i]);
-        if (!(fabs(sums[i] - expected[i]) <= allowed)) {
-            fail_msg("sum %zu is %.9g, not %.9g +- %.2g", i, sums[i], expected[i], allowed);
+        if (!(fabs(found[i] - expected[i]) <= allowed)) {
+            fail_msg("sum %zu is %.9g, not %.9g +- %.2g", i, found[i], expected[i], allowed);
         }
     }
 }
@@ -207,16 +207,16 @@ static void check_backward(const struct streams *streams, struct size size, enum
     for (int i = 0; i < 2; i++) {
         struct dp_stream *s = streams->cpu[i];
         float *dx = held(d.total, 7, 0), *in_place = copy_of(d.dy, d.total);
-        double *mine = held_sums(c, 0.25, keep);
-        norm_backward(s, dx, mine, d.dy, &d, keep);
-        assert_near_sums(mine, sums0, c, sums, 1e-6);
-        assert_near_sums(mine + c, sums0 + c, c, 3 * sums, 1e-6);
+        double *found = held_sums(c, 0.25, keep);
+        norm_backward(s, dx, found, d.dy, &d, keep);
+        assert_near_sums(found, sums0, c, sums, 1e-6);
+        assert_near_sums(found + c, sums0 + c, c, 3 * sums, 1e-6);
         assert_near(dx, dx0, d.total, 4e-6, 1e-6);
         OK(s->ops->norm_backward_apply(s, in_place, in_place, d.x, d.mean, d.var, d.gamma, d.beta,
-                                       mine, (double)d.norm.count, &d.norm));
+                                       found, (double)d.norm.count, &d.norm));
         assert_same_bits(in_place, dx, d.total); /* dx may be dy */
         dp_free(dx);
-        dp_free(mine);
+        dp_free(found);
         dp_free(in_place);
     }
     dp_free(dx0);
@@ -297,7 +297,7 @@ static void check_parts(struct dp_stream *s, struct size size, enum dp_activatio
     const size_t c = size.channels;
     struct data d = data_create(size, act, 3);
     double *whole = held_sums(c, 0, 0), *parts = held_sums(c, 0, 0);
-    double *sums = held_sums(c, 0, 0), *part_sums = held_sums(c, 0, 0);
+    double *sums = held_sums(c, 0, 0), *found = held_sums(c, 0, 0);
 
     OK(s->ops->norm_moments(s, whole, 0, d.x, &d.norm));
     OK(s->ops->norm_backward_sums(s, sums, d.dy, d.x, d.mean, d.var, d.gamma, d.beta, &d.norm, 0));
@@ -306,7 +306,7 @@ static void check_parts(struct dp_stream *s, struct size size, enum dp_activatio
         const struct dp_norm part = {piece, c, d.norm.eps, act};
         const float *x = d.x + at * c, *dy = d.dy + at * c;
         OK(s->ops->norm_moments(s, parts, at, x, &part));
-        OK(s->ops->norm_backward_sums(s, part_sums, dy, x, d.mean, d.var, d.gamma, d.beta, &part,
+        OK(s->ops->norm_backward_sums(s, found, dy, x, d.mean, d.var, d.gamma, d.beta, &part,
                                       at > 0 ? 1.0f : 0.0f));
         at += piece;
     }
@@ -314,11 +314,11 @@ static void check_parts(struct dp_stream *s, struct size size, enum dp_activatio
      * size 4, as above; the mean is 3. */
     assert_near_sums(parts, whole, c, 0, 2e-7);
     assert_near_sums(parts + c, whole + c, c, 0, 2e-6);
-    assert_near_sums(part_sums, sums, 2 * c, 4e-7 * (double)size.count + 1e-6, 1e-6);
+    assert_near_sums(found, sums, 2 * c, 4e-7 * (double)size.count + 1e-6, 1e-6);
     dp_free(whole);
     dp_free(parts);
     dp_free(sums);
-    dp_free(part_sums);
+    dp_free(found);
     data_destroy(&d);
 }
 

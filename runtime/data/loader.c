@@ -143,8 +143,7 @@ static dp_status thread_start(struct dp_loader *loader)
     const int problem = pthread_create(&loader->thread, NULL, loader_run, loader);
 
     if (problem != 0) {
-        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the loader's thread: %s",
-                       strerror(problem));
+        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the loader's thread: %s", strerror(problem));
     }
     loader->has_thread = true;
     return DP_OK;

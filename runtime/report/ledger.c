@@ -119,10 +119,10 @@ double dp_process_age_s(void)
     /* Field 22, counted behind the program's name, which may hold anything but ends with ')'. */
     at = strrchr(text, ')');
     if (at == NULL ||
-        sscanf(at,
+        sscanf(at, /* NOLINT(cert-err34-c): the kernel wrote it */
                ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
                "%llu",
-               &start_ticks) != 1) { /* NOLINT(cert-err34-c): the kernel wrote it */
+               &start_ticks) != 1) {
         return 0.0;
     }
     (void)clock_gettime(CLOCK_BOOTTIME, &now);

@@ -102,14 +102,14 @@ static const struct dp_option checkpoint_options[] = {
 static const struct dp_option report_options[] = {
     DP_DOUBLE(REPORT, price_per_hour, "null", 0, 1e6, "dollars, for samples per dollar"),
     DP_CHOICE(REPORT, price_per,      "node", "node|rank", "what the price buys"),
-    DP_SWITCH(REPORT, html,           "true", "write report.html"),
-    DP_SWITCH(REPORT, tensorboard,    "true", "write TensorBoard events"),
+    DP_SWITCH(REPORT, html,           "true", "accepted, without effect in this version"),
+    DP_SWITCH(REPORT, tensorboard,    "true", "accepted, without effect in this version"),
     {0},
 };
 
 static const struct dp_option device_options[] = {
     DP_STRING(DEVICE, name,  "auto", "what computes; see --list devices"),
-    DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "record a step once and replay it, where the device can"),
+    DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "record a step once and replay it; without effect on the CPU"),
     {0},
 };
 

@@ -39,7 +39,7 @@ static dp_status find_sharing(const char *text, const struct dp_sharing **sharin
     DP_TRY(dp_plugin_create(&dp_sharings, named ? text : dp_plugin_at(&dp_sharings, 0)->name,
                             &plugin, state, problem, problem_size));
     *sharing = (const struct dp_sharing *)plugin;
-    *strategy = named && (*sharing)->over != NULL ? (*sharing)->over(*state) : text;
+    *strategy = named ? (*sharing)->over(*state) : text;
     return DP_OK;
 }
 
@@ -124,6 +124,7 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     char problem[256];
     size_t largest;
     dp_status status;
+    bool plain;
 
     DP_TRY(config->device->stream_create(config->device, config->threads, &e->stream));
     e->group->stream = e->stream;
@@ -143,9 +144,9 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     DP_TRY(e->sharing->open(e->sharing_state, e));
     e->open = true;
     place_owned(e, flat);
-    (void)snprintf(e->label, sizeof(e->label), "%s%s%s",
-                   e->sharing->over == NULL ? "" : e->sharing->plugin.name,
-                   e->sharing->over == NULL ? "" : ":over=", e->comm->strategy->plugin.name);
+    plain = &e->sharing->plugin == dp_plugin_at(&dp_sharings, 0);
+    (void)snprintf(e->label, sizeof(e->label), "%s%s%s", plain ? "" : e->sharing->plugin.name,
+                   plain ? "" : ":over=", e->comm->strategy->plugin.name);
     DP_TRY(dp_engine_create(e->group, config->run, &e->engine));
     dp_exchange_set_run(e, config->run);
     return DP_OK;

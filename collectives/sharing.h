@@ -18,7 +18,7 @@ struct dp_exchange;
 struct dp_sharing {
     struct dp_plugin plugin;
     bool steady; /* queues the same work every step: may be captured in a graph */
-    /* The strategy in the options. NULL: comm.strategy itself is one. */
+    /* The strategy in the options. */
     const char *(*over)(const void *state);
     dp_status (*open)(void *state, struct dp_exchange *exchange);
     /* The part of a bucket that this rank's optimizer updates. */

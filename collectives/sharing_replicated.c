@@ -5,8 +5,14 @@
 #include "collectives/sharing.h"
 
 struct replicated {
+    const char *over;
     struct dp_exchange *exchange; /* borrowed */
 };
+
+static const char *replicated_over(const void *state)
+{
+    return ((const struct replicated *)state)->over;
+}
 
 static dp_status replicated_open(void *state, struct dp_exchange *exchange)
 {
@@ -38,11 +44,22 @@ static void replicated_close(void *state)
     (void)state;
 }
 
+#define REPLICATED struct replicated
+
+/* clang-format off */
+static const struct dp_option replicated_options[] = {
+    DP_STRING(REPLICATED, over, "auto", "the strategy that sums"),
+    {0},
+};
+/* clang-format on */
+
 const struct dp_sharing dp_sharing_replicated = {
     .plugin = {.name = "replicated",
-               .help = "every rank sums and updates all weights",
+               .help = "every rank has the whole sum and updates all weights; over=STRATEGY sums",
+               .options = replicated_options,
                .state_bytes = sizeof(struct replicated)},
     .steady = true,
+    .over = replicated_over,
     .open = replicated_open,
     .mine = replicated_mine,
     .reduce = replicated_reduce,

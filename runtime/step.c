@@ -24,14 +24,11 @@ static uint64_t hash_weights(const struct dp_trainer *t)
 /* Wishes and hashes go into the tail, which is then shared like any bucket. */
 static dp_status announce_tail(struct dp_trainer *t)
 {
-    const bool shared = t->exchange->comm->strategy->sum != NULL;
-
     for (int i = 0; i < DP_WISH_COUNT; i++) {
         t->votes.wish[i] = t->wish[i];
     }
     t->votes.hash[DP_AGREE_PLAN] = t->exchange->plan->hash;
     t->votes.hash[DP_AGREE_ORDER] = t->exchange->order;
-    t->votes.hash[DP_AGREE_WEIGHTS] = shared ? hash_weights(t) : 0;
     dp_votes_write(t->flat.grad + dp_model_loss_at(t->model), &t->votes);
     return dp_exchange_ready_tail(t->exchange);
 }
@@ -85,6 +82,10 @@ static dp_status queue_step(struct dp_trainer *t)
     const int count = t->exchange->plan->count;
     const bool parts = dp_exchange_parts(t->exchange); /* others look at the other parts */
 
+    /* Now, since ranks that share one copy of the weights may write to a bucket as soon as all have
+     * submitted it. Without sharing there is nothing to compare. */
+    t->votes.hash[DP_AGREE_WEIGHTS] =
+        t->exchange->comm->strategy->sum != NULL ? hash_weights(t) : 0;
     dp_exchange_begin(t->exchange);
     DP_TRY(dp_parts_run(&t->parts, &t->batch, &call));
     DP_TRY(announce_tail(t));

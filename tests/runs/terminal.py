@@ -92,7 +92,7 @@ def case_the_lines_of_a_run_can_be_read():
         patterns = (
             rf"lockstep \S+: small on {max(ranks, 1)} ranks?, 1 node, \d+ threads? a rank; device",
             r"data idx: 600 training rows, global batch 50, 12 steps an epoch, 6 steps",
-            r"sharing by shm .*: \d+ buckets, overlap ",
+            r"sharing by zero1:over=shm .*: \d+ buckets, overlap ",
             r"epoch 1 step 6: train loss [\d.]+, test loss [\d.]+, test accuracy [\d.]+ %",
             r"small: finished after 6 steps, 0\.50 epochs, on \d ranks?",
             r"[\d,.]+ samples/s, scaling efficiency [\d.]+ %",

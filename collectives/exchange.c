@@ -284,10 +284,10 @@ dp_status dp_exchange_end(struct dp_exchange *e)
     if (e->one_copy.data != NULL) {
         return dp_engine_call(e->engine, settle_job, e);
     }
-    for (int b = 0; b < e->plan->count; b++) {
-        struct dp_job *job = &e->publishing[b];
-        if (job->state != DP_JOB_IDLE) {
-            DP_TRY(dp_engine_wait(e->engine, job));
+    for (int b = 0; e->sharing->publish != NULL && b < e->plan->count; b++) {
+        const struct dp_job *job = &e->publishing[b];
+        if (!e->plan->buckets[b].exact) {
+            DP_TRY(dp_engine_wait(e->engine, &e->publishing[b]));
             e->comm_ns += job->end_ns - job->begin_ns;
         }
     }

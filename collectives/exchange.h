@@ -84,7 +84,7 @@ bool dp_exchange_parts(const struct dp_exchange *exchange);
 /* New weights of bucket b are here: they are on their way to all ranks. */
 DP_CHECKED dp_status dp_exchange_publish(struct dp_exchange *exchange, int b);
 
-/* All weights are here, on every rank. */
+/* All weights are here, on every rank: every bucket but the tail must have been published. */
 DP_CHECKED dp_status dp_exchange_end(struct dp_exchange *exchange);
 
 /* Whether this rank is the one to fill in initial weights (true but for ranks that share another

@@ -71,14 +71,17 @@ def case_a_file_and_a_pipe_get_plain_lines():
                             "--set", "checkpoint.every_steps=0",
                             "--out", harness.scratch / f"out-{ranks}"], ranks)
             for ranks in (0, 2)}
+    began = time.monotonic()
     time.sleep(8)  # plain lines come every five seconds
     for ranks, started in runs.items():
         started.process.terminate()
         text = started.finish(30).out
         check(not re.search(r"[\r\x1b]", text), f"control characters on {ranks} ranks:\n{text!r}")
         lines = [line for line in text.splitlines() if STEPS.match(line)]
-        same(len(lines), 1, f"the number of progress lines in\n{text}\n")
-        check(re.fullmatch(PROGRESS, lines[0]), f"an odd line: {lines[0]}")
+        most = int((time.monotonic() - began) / 5)  # it may take a while to end
+        check(1 <= len(lines) <= most, f"{len(lines)} progress lines, not 1 to {most}, in\n{text}")
+        for line in lines:
+            check(re.fullmatch(PROGRESS, line), f"an odd line: {line}")
 
 
 def case_the_lines_of_a_run_can_be_read():
@@ -92,7 +95,7 @@ def case_the_lines_of_a_run_can_be_read():
         patterns = (
             rf"lockstep \S+: small on {max(ranks, 1)} ranks?, 1 node, \d+ threads? a rank; device",
             r"data idx: 600 training rows, global batch 50, 12 steps an epoch, 6 steps",
-            r"sharing by zero1:over=shm .*: \d+ buckets, overlap ",
+            rf"sharing by {'zero1:over=' if ranks else ''}shm .*: \d+ buckets, overlap ",
             r"epoch 1 step 6: train loss [\d.]+, test loss [\d.]+, test accuracy [\d.]+ %",
             r"small: finished after 6 steps, 0\.50 epochs, on \d ranks?",
             r"[\d,.]+ samples/s, scaling efficiency [\d.]+ %",

@@ -171,7 +171,7 @@ static void merge_block(const struct dp_tile *tile, struct moments *m, const flo
     _Alignas(DP_MEM_ALIGN) float near_wide[DP_TILE] = {0};
     _Alignas(DP_MEM_ALIGN) float sum[DP_TILE] = {0};
     _Alignas(DP_MEM_ALIGN) float square[DP_TILE] = {0};
-    float near[DP_TILE];
+    float near[DP_TILE] = {0};
     double sums[DP_TILE] = {0}, squares[DP_TILE] = {0};
     const double n = (double)rows, all = m->rows + n;
     size_t rest;

@@ -40,8 +40,9 @@ static dp_status update(struct dp_trainer *t, int b)
     const struct dp_bucket *bucket = &t->exchange->plan->buckets[b];
     const struct dp_range mine = dp_exchange_mine(t->exchange, b);
     const size_t own = bucket->owned_at;
+    const bool whole = t->flat.master == t->flat.weights; /* fp32: weights are their own masters */
     const struct dp_update u = {
-        .master = (float *)t->flat.weights + mine.begin, /* fp32: they are the same */
+        .master = t->flat.master + (whole ? mine.begin : own),
         .weights = (float *)t->flat.weights + mine.begin,
         .grad = t->flat.grad + mine.begin,
         .slots = {t->flat.slots[0] == NULL ? NULL : t->flat.slots[0] + own,

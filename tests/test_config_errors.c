@@ -15,40 +15,12 @@
 
 #include "base/mem.h"
 #include "runtime/config.h"
+#include "tests/stderr_text.h"
 
 #define MODEL "model: {input: [4], layers: [dense: {units: 2}]}\n"
 #define IMAGE "model:\n  input: [8, 8, 2]\n  layers:\n"
 
 static char *const no_environment[] = {NULL};
-
-/* ---- what stands on stderr ---- */
-
-static char seen[4096];
-static int real_stderr = -1, capture = -1;
-
-static void capture_begin(void)
-{
-    char name[] = "/tmp/lockstep-test-XXXXXX";
-
-    capture = mkstemp(name);
-    assert_true(capture >= 0);
-    assert_int_equal(unlink(name), 0);
-    real_stderr = dup(STDERR_FILENO);
-    assert_true(real_stderr >= 0);
-    assert_int_equal(dup2(capture, STDERR_FILENO), STDERR_FILENO);
-}
-
-static void capture_end(void)
-{
-    ssize_t length;
-
-    assert_int_equal(dup2(real_stderr, STDERR_FILENO), STDERR_FILENO);
-    length = pread(capture, seen, sizeof(seen) - 1, 0);
-    assert_true(length >= 0);
-    seen[length] = '\0';
-    (void)close(capture);
-    (void)close(real_stderr);
-}
 
 /* Resolving must fail with DP_ERR_CONFIG, this line alone, and nothing left behind. */
 static void refuses(const char *content, size_t length, char *const *environment,
@@ -58,12 +30,12 @@ static void refuses(const char *content, size_t length, char *const *environment
     char *text = NULL;
     dp_status status;
 
-    capture_begin();
+    stderr_begin();
     status = dp_config_resolve_text(content, length, "model.cfg", environment, sets, count, &text);
-    capture_end();
+    stderr_end();
     dp_free(text);
     (void)snprintf(line, sizeof(line), "lockstep: error: %s\n", expected);
-    assert_string_equal(seen, line);
+    assert_string_equal(stderr_text, line);
     assert_int_equal(status, DP_ERR_CONFIG);
     assert_null(text);
     assert_int_equal(dp_mem_live(), 0);
@@ -348,12 +320,13 @@ static void misspelled_variables_are_a_warning_and_strangers_nothing(void **stat
     dp_status status;
     (void)state;
 
-    capture_begin();
+    stderr_begin();
     status = dp_config_resolve_text(MODEL, strlen(MODEL), "m.cfg", environment, NULL, 0, &text);
-    capture_end();
+    stderr_end();
     assert_int_equal(status, DP_OK);
-    assert_string_equal(seen, "lockstep: warning: unknown variable DP_TRAIN_SEDE is ignored (did "
-                              "you mean DP_TRAIN_SEED?)\n");
+    assert_string_equal(stderr_text,
+                        "lockstep: warning: unknown variable DP_TRAIN_SEDE is ignored (did "
+                        "you mean DP_TRAIN_SEED?)\n");
     dp_free(text);
 }
 
@@ -365,13 +338,13 @@ static void missing_files_are_missing_input(void **state)
     dp_status status, folder;
     (void)state;
 
-    capture_begin();
+    stderr_begin();
     status = dp_config_resolve("/nowhere/model.cfg", no_environment, NULL, 0, &text);
     folder = dp_config_resolve("/", no_environment, NULL, 0, &text);
-    capture_end();
+    stderr_end();
     assert_int_equal(status, DP_ERR_NOINPUT);
     assert_int_equal(folder, DP_ERR_NOINPUT);
-    assert_non_null(strstr(seen, "/nowhere/model.cfg: No such file or directory"));
+    assert_non_null(strstr(stderr_text, "/nowhere/model.cfg: No such file or directory"));
     assert_null(text);
     assert_int_equal(dp_mem_live(), 0);
 }
@@ -391,13 +364,14 @@ static void errors_in_resolved_text_name_the_users_file(void **state)
     seed = strstr(text, "seed: 7");
     assert_non_null(seed);
     seed[6] = 'x';
-    capture_begin();
+    stderr_begin();
     status = dp_config_parse(text, "elsewhere", &config);
-    capture_end();
+    stderr_end();
     assert_int_equal(status, DP_ERR_CONFIG);
     assert_null(config);
-    assert_string_equal(seen, "lockstep: error: model.cfg:2:11: train.seed: expected an integer "
-                              "from 0 to 2147483647, found 'x'\n");
+    assert_string_equal(stderr_text,
+                        "lockstep: error: model.cfg:2:11: train.seed: expected an integer "
+                        "from 0 to 2147483647, found 'x'\n");
     dp_free(text);
 }
 

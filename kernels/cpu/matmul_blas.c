@@ -12,26 +12,13 @@
  * Bits depend on the shape and on the number of threads, and on nothing else.
  */
 #include <cblas.h>
-#if DP_HAVE_OPENMP
-#include <omp.h>
-#endif
 
 #include "kernels/cpu/matmul.h"
-
-static void use_threads(int threads)
-{
-#if DP_HAVE_OPENMP
-    if (omp_get_max_threads() != threads) {
-        omp_set_num_threads(threads);
-    }
-#else
-    (void)threads;
-#endif
-}
+#include "kernels/cpu/parallel.h"
 
 void dp_matmul_blas(int threads, const struct dp_matmul *p)
 {
-    use_threads(threads);
+    dp_use_threads(threads);
     cblas_sgemm(CblasRowMajor, p->order_a == DP_PLAIN ? CblasNoTrans : CblasTrans,
                 p->order_b == DP_PLAIN ? CblasNoTrans : CblasTrans, (int)p->m, (int)p->n, (int)p->k,
                 1.0f, p->a, (int)p->lda, p->b, (int)p->ldb, p->keep == 0 ? 0.0f : 1.0f, p->c,

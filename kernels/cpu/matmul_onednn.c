@@ -3,23 +3,15 @@
  * it side by side. It takes its threads from OpenMP, as matmul_blas.c does.
  */
 #include <oneapi/dnnl/dnnl.h>
-#if DP_HAVE_OPENMP
-#include <omp.h>
-#endif
 
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/parallel.h"
 
 void dp_matmul_onednn(int threads, const struct dp_matmul *p)
 {
     dnnl_status_t status;
 
-#if DP_HAVE_OPENMP
-    if (omp_get_max_threads() != threads) {
-        omp_set_num_threads(threads);
-    }
-#else
-    (void)threads;
-#endif
+    dp_use_threads(threads);
     status = dnnl_sgemm(p->order_a == DP_PLAIN ? 'N' : 'T', p->order_b == DP_PLAIN ? 'N' : 'T',
                         (dnnl_dim_t)p->m, (dnnl_dim_t)p->n, (dnnl_dim_t)p->k, 1.0f, p->a,
                         (dnnl_dim_t)p->lda, p->b, (dnnl_dim_t)p->ldb, p->keep == 0 ? 0.0f : 1.0f,

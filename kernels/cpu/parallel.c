@@ -1,5 +1,9 @@
 #include "kernels/cpu/parallel.h"
 
+#if DP_HAVE_OPENMP
+#include <omp.h>
+#endif
+
 void dp_parallel_parts(int parts, void (*body)(void *arg, int part, int parts), void *arg)
 {
     if (parts <= 1) {
@@ -47,4 +51,15 @@ void dp_parallel(int threads, size_t count, size_t multiple,
                  void (*body)(void *arg, size_t begin, size_t end), void *arg)
 {
     dp_parallel_rows(threads, count, 1, multiple, body, arg);
+}
+
+void dp_use_threads(int threads)
+{
+#if DP_HAVE_OPENMP
+    if (omp_get_max_threads() != threads) {
+        omp_set_num_threads(threads);
+    }
+#else
+    (void)threads;
+#endif
 }

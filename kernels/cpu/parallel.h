@@ -54,4 +54,8 @@ void dp_parallel(int threads, size_t count, size_t multiple,
 void dp_parallel_rows(int threads, size_t rows, size_t width, size_t multiple,
                       void (*body)(void *arg, size_t begin, size_t end), void *arg);
 
+/* Libraries take their threads from OpenMP: how many they may use from now on for what the calling
+ * thread calls. */
+void dp_use_threads(int threads);
+
 #endif

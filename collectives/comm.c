@@ -20,6 +20,33 @@ static void list_supported(const struct dp_group *group, char *text, size_t size
     }
 }
 
+static bool keeps_order(const struct dp_strategy *strategy)
+{
+    return strategy->ordered && strategy->sum != NULL;
+}
+
+dp_status dp_comm_check_order(const struct dp_strategy *strategy, char *problem,
+                              size_t problem_size)
+{
+    const struct dp_plugin *plugin;
+    char names[256] = "";
+    size_t used = 0;
+
+    if (keeps_order(strategy)) {
+        return DP_OK;
+    }
+    for (int i = 0; (plugin = dp_plugin_at(&dp_strategies, i)) != NULL; i++) {
+        if (keeps_order((const struct dp_strategy *)plugin) && used < sizeof(names)) {
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                     used == 0 ? "" : ", ", plugin->name);
+        }
+    }
+    (void)snprintf(problem, problem_size,
+                   "%s adds in an order that train.lanes cannot use; these keep it: %s",
+                   strategy->plugin.name, names);
+    return DP_ERR_CONFIG;
+}
+
 static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_count)
 {
     const struct dp_plugin *plugin;

@@ -16,6 +16,11 @@ struct dp_comm {
     char why[96]; /* why `auto` took it; empty when the user chose */
 };
 
+/* Whether sums of the strategy keep the order of the tree over ranks; if not, `problem` names those
+ * that do. Local. Errors: DP_ERR_CONFIG. */
+DP_CHECKED dp_status dp_comm_check_order(const struct dp_strategy *strategy, char *problem,
+                                         size_t problem_size);
+
 /*
  * Opens the strategy that `text` names ("ring", "auto") for slices of up to max_count elements;
  * small_count of them (the tail) are summed also where the strategy shares nothing. Collective.

@@ -43,7 +43,7 @@ static dp_status find_sharing(const char *text, const struct dp_sharing **sharin
     return DP_OK;
 }
 
-dp_status dp_exchange_check(const char *text, char *problem, size_t problem_size)
+dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_t problem_size)
 {
     const struct dp_sharing *sharing;
     const struct dp_plugin *plugin;
@@ -54,8 +54,9 @@ dp_status dp_exchange_check(const char *text, char *problem, size_t problem_size
     DP_TRY(find_sharing(text, &sharing, &sharing_state, &strategy, problem, problem_size));
     if (strcmp(strategy, "auto") != 0) {
         status = dp_plugin_create(&dp_strategies, strategy, &plugin, &state, problem, problem_size);
-    }
-    if (status == DP_OK) {
+        if (status == DP_OK && ordered) {
+            status = dp_comm_check_order((const struct dp_strategy *)plugin, problem, problem_size);
+        }
         dp_free(state);
     }
     dp_free(sharing_state);
@@ -140,6 +141,12 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     largest = e->plan->largest > config->scratch_count ? e->plan->largest : config->scratch_count;
     DP_TRY(dp_comm_create(e->group, strategy, largest,
                           flat->total - flat->trained + config->scratch_count, &e->comm));
+    if (config->ordered) {
+        status = dp_comm_check_order(e->comm->strategy, problem, sizeof(problem));
+    }
+    if (status != DP_OK) {
+        return DP_FAIL(status, "comm.strategy: %s", problem);
+    }
     DP_TRY(weights_memory(e, flat));
     DP_TRY(e->sharing->open(e->sharing_state, e));
     e->open = true;

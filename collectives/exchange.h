@@ -19,6 +19,7 @@ struct dp_exchange_config {
     size_t bucket_bytes, first_bucket_bytes;
     enum dp_run run;
     size_t scratch_count; /* the largest dp_exchange_sum, in elements */
+    bool ordered;         /* sums must keep the order of the tree over ranks: lanes */
     const struct dp_device *device;
     int threads; /* of this rank: sums use them while nothing else does */
 };
@@ -47,9 +48,11 @@ struct dp_exchange {
     uint64_t comm_ns;          /* that jobs of buckets took, since the start */
 };
 
-/* Whether `text` ("ring", "zero1:over=ring", "auto") names a strategy, or a sharing over one; says in
- * `problem` what is wrong. Local. Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_exchange_check(const char *text, char *problem, size_t problem_size);
+/* Whether `text` ("ring", "zero1:over=ring", "auto") names a strategy, or a sharing over one, which
+ * keeps the order of sums if that is wanted; says in `problem` what is wrong. Local.
+ * Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_exchange_check(const char *text, bool ordered, char *problem,
+                                       size_t problem_size);
 
 /*
  * Collective. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "collectives/compressor.h"
 #include "collectives/strategy.h"
+#include "runtime/data/rows.h"
 #include "runtime/data/source.h"
 #include "runtime/optimizer.h"
 #include "runtime/run.h"
@@ -43,6 +44,26 @@ static void print_layer(const struct dp_model *m, const struct dp_node *node)
            short_count(flops, node->plan.flops));
 }
 
+/* What one rank of `ranks` computes in: so many passes of so many rows, so many gradients. */
+struct room {
+    size_t passes, rows, gradients;
+};
+
+static struct room room_of(const struct dp_config *c, const struct dp_model *m, int ranks)
+{
+    const size_t micro_batch = (size_t)c->train.micro_batch;
+    const int total = c->train.lanes, count = total / ranks;
+    struct room room = {1, 0, 1};
+
+    room.rows = dp_parts_most(
+        dp_most_rows((size_t)c->train.global_batch, total > 0 ? total : ranks), micro_batch);
+    if (total > 0) {
+        room.passes = (size_t)dp_lanes_workers(m, count, 1);
+        room.gradients += (size_t)dp_lanes_extra_gradients(count, (int)room.passes);
+    }
+    return room;
+}
+
 static void print_memory(const struct dp_config *c, const struct dp_model *m, size_t tile_bytes)
 {
     static const int ranks[] = {1, 2, 4, 8};
@@ -52,12 +73,15 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m, si
     printf("\nmemory per rank, MB%10s%12s%12s%12s\n", "weights", "gradients", "optimizer",
            "activations");
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
-        const size_t rows =
-            ((size_t)c->train.global_batch + (size_t)ranks[i] - 1) / (size_t)ranks[i];
-        const size_t most = dp_parts_most(rows, (size_t)c->train.micro_batch);
-        printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f   (%zu rows)\n", ranks[i],
-               ranks[i] == 1 ? "" : "s", weights, weights, slots * weights,
-               (double)dp_model_activation_bytes(m, most, tile_bytes, true) / mb, most);
+        if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {
+            break;
+        }
+        const struct room room = room_of(c, m, ranks[i]);
+        const size_t bytes =
+            room.passes * dp_model_activation_bytes(m, room.rows, tile_bytes, true);
+        printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f   (%zu rows%s)\n", ranks[i],
+               ranks[i] == 1 ? "" : "s", weights, (double)room.gradients * weights, slots * weights,
+               (double)bytes / mb, room.rows, c->train.lanes > 0 ? " a lane" : "");
     }
 }
 
@@ -103,10 +127,10 @@ dp_status dp_run_check_names(const struct dp_config *config)
         if (names[i].may_be_auto && strcmp(names[i].text, "auto") == 0) {
             continue;
         }
-        status = names[i].family == NULL
-                     ? dp_exchange_check(names[i].text, problem, sizeof(problem))
-                     : dp_plugin_create(names[i].family, names[i].text, &plugin, &state, problem,
-                                        sizeof(problem));
+        status = names[i].family == NULL ? dp_exchange_check(names[i].text, config->train.lanes > 0,
+                                                             problem, sizeof(problem))
+                                         : dp_plugin_create(names[i].family, names[i].text, &plugin,
+                                                            &state, problem, sizeof(problem));
         if (status != DP_OK) {
             return DP_FAIL(status, "%s: %s",
                            dp_config_where(config, names[i].key, where, sizeof(where)), problem);
@@ -186,6 +210,11 @@ void dp_run_describe(struct dp_training *run)
                      c->data.source, dp_grouped(samples, (double)run->data.train_count),
                      c->train.global_batch, (unsigned long long)run->steps_per_epoch,
                      (unsigned long long)run->total_steps);
+    if (c->train.lanes > 0) {
+        dp_progress_line(&run->progress,
+                         "%d lanes, %d a rank: the same bits on any power of two ranks up to %d",
+                         c->train.lanes, c->train.lanes / group->size, c->train.lanes);
+    }
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
                      run->trainer->exchange->label, comm->why[0] == '\0' ? "" : " (", comm->why,
                      comm->why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,

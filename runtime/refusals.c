@@ -16,7 +16,6 @@ static const struct refused_value refused_values[] = {
     {"train.precision", "tf32", "not available in this version: only fp32"},
     {"train.precision", "bf16", "not available in this version: only fp32"},
     {"train.precision", "fp16", "not available in this version: only fp32"},
-    {"train.lanes", NULL, "lanes are not available in this version: only 0"},
     {"train.hang_timeout_s", NULL, "the watchdog is not available in this version: only 0"},
     {"early_stop.patience", NULL, "early stopping is not available in this version: only 0"},
 };
@@ -109,6 +108,16 @@ static bool is_sync_in_passes(const struct dp_config *config)
            any_sync(config->model.layers, config->model.layer_count);
 }
 
+static bool has_odd_lanes(const struct dp_config *config)
+{
+    return (config->train.lanes & (config->train.lanes - 1)) != 0;
+}
+
+static bool has_more_lanes_than_rows(const struct dp_config *config)
+{
+    return config->train.lanes > config->train.global_batch;
+}
+
 static const struct dp_refusal refusals[] = {
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,
@@ -118,6 +127,8 @@ static const struct dp_refusal refusals[] = {
     {"optimizer.betas", has_other_betas, "expected two numbers"},
     {"optimizer.nesterov", is_nesterov_alone, "nesterov needs a momentum above 0"},
     {"optimizer.schedule", has_no_step_size, "schedule step needs a step_size above 0"},
+    {"train.lanes", has_odd_lanes, "expected a power of two, or 0"},
+    {"train.lanes", has_more_lanes_than_rows, "more lanes than train.global_batch has rows"},
     {"train.micro_batch", is_sync_in_passes,
      "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
 };

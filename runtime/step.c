@@ -72,14 +72,6 @@ static dp_status look(struct dp_trainer *t, int b)
  * clipping must see all of them first. */
 static dp_status queue_step(struct dp_trainer *t)
 {
-    const struct dp_pass_call call = {
-        .seed = (uint64_t)t->config->train.seed,
-        .weights = t->flat.weights,
-        .running = t->flat.running,
-        .grad = t->flat.grad,
-        .knobs = t->knobs,
-        .hooks = &t->hooks,
-    };
     const int count = t->exchange->plan->count;
     const bool parts = dp_exchange_parts(t->exchange); /* others look at the other parts */
 
@@ -88,7 +80,7 @@ static dp_status queue_step(struct dp_trainer *t)
     t->votes.hash[DP_AGREE_WEIGHTS] =
         t->exchange->comm->strategy->sum != NULL ? hash_weights(t) : 0;
     dp_exchange_begin(t->exchange);
-    DP_TRY(dp_parts_run(&t->parts, &t->batch, &call));
+    DP_TRY(dp_trainer_compute(t));
     DP_TRY(announce_tail(t));
     if (t->gate != NULL && parts) {
         dp_gate_begin(t->gate);

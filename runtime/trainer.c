@@ -76,6 +76,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
     const struct dp_comm_config *c = &t->config->comm;
     const struct dp_exchange_config config = {
         .strategy = t->lent ? "none" : c->strategy,
+        .ordered = t->config->train.lanes > 0 && !t->lent,
         .bucket_bytes = (size_t)(c->bucket_mb * 1048576.0),
         .first_bucket_bytes = (size_t)(c->first_bucket_mb * 1048576.0),
         .run = c->overlap == DP_OVERLAP_ON ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT,
@@ -94,33 +95,78 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
     return DP_OK;
 }
 
-/* Passes for at most as many rows as any rank can have, prepared for all counts that this one
- * can: full batches, the short last one of an epoch, the baseline's, and evaluation's. */
+static struct dp_lanes_share share_of(const struct dp_trainer *t)
+{
+    return (struct dp_lanes_share){t->group->rank, t->group->size};
+}
+
+/* Prepares for this rank's part of a batch (or test set) of so many rows. */
+static dp_status prepare(const struct dp_trainer *t, size_t rows, bool training)
+{
+    const size_t mine = dp_row_range(rows, t->group->rank, t->group->size).count;
+
+    return t->lanes != NULL ? dp_lanes_prepare(t->lanes, share_of(t), rows, training)
+                            : dp_parts_prepare(&t->parts, mine, training);
+}
+
+static dp_status make_lanes(struct dp_trainer *t, int threads)
+{
+    const struct dp_train_config *c = &t->config->train;
+    const int ranks = t->group->size;
+    const struct dp_lanes_config config = {
+        .model = t->model,
+        .device = t->device,
+        .normalize = &t->normalize,
+        .total = c->lanes,
+        .count = c->lanes / ranks,
+        .threads = threads,
+        .global_batch = t->global_batch,
+        .micro_batch = (size_t)c->micro_batch,
+    };
+
+    if (c->lanes % ranks != 0) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "train.lanes: %d lanes cannot be shared evenly by %d ranks; run on a power "
+                       "of two of them, up to %d",
+                       c->lanes, ranks, c->lanes);
+    }
+    return dp_lanes_create(&config, &t->lanes);
+}
+
+/* Memory to compute in, for at most as many rows as any rank can have. */
+static dp_status make_passes(struct dp_trainer *t, int threads)
+{
+    const struct dp_train_config *c = &t->config->train;
+    const size_t most = dp_most_rows(t->global_batch, t->group->size);
+
+    DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
+    if (c->lanes > 0) {
+        return make_lanes(t, threads);
+    }
+    return dp_pass_create(t->model, t->stream, dp_parts_most(most, (size_t)c->micro_batch), true,
+                          &t->pass);
+}
+
+/* Passes or lanes, prepared for all row counts that this rank can have: full batches, the short
+ * last one of an epoch, the baseline's, and evaluation's. */
 static dp_status make_parts(struct dp_trainer *t, int threads)
 {
     const struct dp_train_config *c = &t->config->train;
-    const int ranks = t->group->size, rank = t->group->rank;
-    const size_t most = (t->global_batch + (size_t)ranks - 1) / (size_t)ranks;
+    const size_t most = dp_most_rows(t->global_batch, t->group->size);
     const size_t count = t->data->train_count, rest = count % t->global_batch;
-    const size_t full = dp_row_range(t->global_batch, rank, ranks).count;
 
     if (!t->lent) {
-        DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
-        DP_TRY(dp_pass_create(t->model, t->stream, dp_parts_most(most, (size_t)c->micro_batch),
-                              true, &t->pass));
+        DP_TRY(make_passes(t, threads));
     }
     t->parts = (struct dp_parts){t->model, t->pass, (size_t)c->micro_batch, &t->normalize};
     if (count >= t->global_batch) {
-        DP_TRY(dp_parts_prepare(&t->parts, full, true));
-        DP_TRY(dp_parts_prepare(&t->parts, most, true));
+        DP_TRY(prepare(t, t->global_batch, true));
+        DP_TRY(t->lanes != NULL ? DP_OK : dp_parts_prepare(&t->parts, most, true));
     }
     if (rest != 0 && !t->config->data.drop_last) {
-        DP_TRY(dp_parts_prepare(&t->parts, dp_row_range(rest, rank, ranks).count, true));
+        DP_TRY(prepare(t, rest, true));
     }
-    if (t->lent) {
-        return DP_OK;
-    }
-    return dp_parts_prepare(&t->parts, dp_row_range(t->data->test_count, rank, ranks).count, false);
+    return t->lent ? DP_OK : prepare(t, t->data->test_count, false);
 }
 
 static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_config *c)
@@ -182,6 +228,7 @@ dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_tr
     if (config->lender != NULL) {
         t->lent = true;
         t->pass = config->lender->pass;
+        t->lanes = config->lender->lanes;
         t->stream = config->lender->stream;
     }
     status = trainer_open(t, config);
@@ -203,6 +250,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
     dp_gate_destroy(t->gate);
     dp_exchange_destroy(t->exchange);
     if (!t->lent) {
+        dp_lanes_destroy(t->lanes);
         dp_pass_destroy(t->pass);
         if (t->stream != NULL) {
             t->device->stream_destroy(t->stream);
@@ -239,32 +287,61 @@ void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
     to->step = from->step;
 }
 
-dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
+dp_status dp_trainer_compute(struct dp_trainer *t)
 {
-    DP_SPAN(DP_PHASE_EVALUATE, (int64_t)t->step);
-    const struct dp_range rows = dp_row_range(t->data->test_count, t->group->rank, t->group->size);
+    const struct dp_pass_call call = {
+        .seed = (uint64_t)t->config->train.seed,
+        .weights = t->flat.weights,
+        .running = t->flat.running,
+        .grad = t->flat.grad,
+        .knobs = t->knobs,
+        .hooks = &t->hooks,
+    };
+
+    return t->lanes != NULL ? dp_lanes_run(t->lanes, share_of(t), &t->batch, &call)
+                            : dp_parts_run(&t->parts, &t->batch, &call);
+}
+
+/* Losses and correct answers of this rank's test rows, for each of its lanes: [count][2]. */
+static dp_status evaluate_mine(struct dp_trainer *t, double (*sums)[2])
+{
+    const struct dp_dataset *data = t->data;
+    const struct dp_range rows = dp_row_range(data->test_count, t->group->rank, t->group->size);
     const struct dp_pass_call call = {.weights = t->flat.weights,
                                       .running = t->flat.running,
                                       .knobs = t->knobs,
                                       .batch_rows = rows.count,
                                       .seed = (uint64_t)t->config->train.seed};
-    double mine[2] = {0.0, 0.0}, sum[2] = {0.0, 0.0};
-    double *all = dp_zalloc((size_t)t->group->size, sizeof(mine));
+
+    if (t->lanes != NULL) {
+        return dp_lanes_evaluate(t->lanes, share_of(t), data->test_images, data->test_labels,
+                                 data->test_count, &call, sums);
+    }
+    return dp_parts_evaluate(&t->parts, data->test_images + rows.begin * data->sample_bytes,
+                             data->test_labels + rows.begin, rows.count, &call, sums[0]);
+}
+
+dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
+{
+    DP_SPAN(DP_PHASE_EVALUATE, (int64_t)t->step);
+    const size_t lanes = t->lanes != NULL ? (size_t)dp_lanes_count(t->lanes) : 1;
+    const size_t all = lanes * (size_t)t->group->size;
+    double(*sums)[2] = dp_zalloc(lanes + all, sizeof(*sums)); /* mine, then those of all ranks */
+    double sum[2] = {0.0, 0.0};
     dp_status status;
 
-    if (all == NULL) {
+    if (sums == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "evaluation of %d ranks", t->group->size);
     }
-    status = dp_parts_evaluate(&t->parts, t->data->test_images + rows.begin * t->data->sample_bytes,
-                               t->data->test_labels + rows.begin, rows.count, &call, mine);
+    status = evaluate_mine(t, sums);
     if (status == DP_OK) {
-        status = dp_exchange_gather(t->exchange, mine, sizeof(mine), all);
+        status = dp_exchange_gather(t->exchange, sums, lanes * sizeof(*sums), sums + lanes);
     }
-    for (size_t i = 0; i < (size_t)t->group->size; i++) {
-        sum[0] += all[2 * i];
-        sum[1] += all[2 * i + 1];
+    for (size_t i = 0; i < all; i++) { /* in the order of lanes: the same bits on any ranks */
+        sum[0] += sums[lanes + i][0];
+        sum[1] += sums[lanes + i][1];
     }
-    dp_free(all);
+    dp_free(sums);
     DP_TRY(status);
     out->loss = sum[0] / (double)t->data->test_count;
     out->accuracy = sum[1] / (double)t->data->test_count;

@@ -12,6 +12,7 @@
 #include "runtime/config.h"
 #include "runtime/data/loader.h"
 #include "runtime/gate.h"
+#include "runtime/lanes.h"
 #include "runtime/optimizer.h"
 #include "runtime/parts.h"
 #include "runtime/votes.h"
@@ -33,7 +34,7 @@ struct dp_trainer_config {
     size_t global_batch;
     bool cached_input;
     uint64_t total_steps, schedule_steps; /* when it ends; for how many steps lr is made */
-    struct dp_trainer *lender;            /* NULL, or whose passes are used */
+    struct dp_trainer *lender;            /* NULL, or whose passes or lanes are used */
 };
 
 struct dp_trainer {
@@ -43,7 +44,8 @@ struct dp_trainer {
     const struct dp_dataset *data;
     struct dp_group *group;
     struct dp_stream *stream; /* owned unless lent */
-    struct dp_pass *pass;     /* owned unless lent */
+    struct dp_pass *pass;     /* owned unless lent; NULL with lanes */
+    struct dp_lanes *lanes;   /* owned unless lent; NULL without train.lanes */
     bool lent;
     struct dp_normalize normalize;
     struct dp_parts parts;
@@ -81,6 +83,10 @@ DP_CHECKED dp_status dp_trainer_init(struct dp_trainer *trainer);
 /* Copies weights, running statistics and optimizer state of another trainer of the same model; of
  * the state only what `from` owns, to the beginning: enough to measure with. */
 void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from);
+
+/* Forward and backward of this rank's rows of the batch, whose gradient is handed to the exchange
+ * tensor by tensor. For dp_trainer_step(). */
+DP_CHECKED dp_status dp_trainer_compute(struct dp_trainer *trainer);
 
 /* One training step: step.c. Collective. */
 DP_CHECKED dp_status dp_trainer_step(struct dp_trainer *trainer, struct dp_step_report *report);

@@ -82,6 +82,7 @@ static dp_status make_config(struct small_run *run, const char *layers, const ch
 int small_run_create(struct small_run *run, const char *layers, const char *const *sets)
 {
     memset(run, 0, sizeof(*run));
+    run->threads = 1;
     if (make_config(run, layers, sets) != DP_OK || make_data(run) != 0 ||
         dp_device_find(run->config->device.name, &run->device) != DP_OK ||
         dp_model_create(run->config->model.layers, run->config->model.layer_count,
@@ -110,7 +111,7 @@ dp_status small_run_trainer(const struct small_run *run, struct dp_group *group,
         .device = run->device,
         .group = group,
         .data = &run->data,
-        .threads = 1,
+        .threads = run->threads,
         .global_batch = (size_t)run->config->train.global_batch,
         .total_steps = steps,
         .schedule_steps = steps,

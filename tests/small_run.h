@@ -20,6 +20,7 @@ struct small_run {
     struct dp_model *model;
     const struct dp_device *device;
     struct dp_dataset data;
+    int threads;     /* of each rank; 1 unless set behind small_run_create */
     uint8_t *bytes;  /* owned; images of both sets */
     int32_t *labels; /* owned */
 };

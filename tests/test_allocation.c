@@ -167,12 +167,13 @@ static void the_counter_counts(void **state)
 #endif
 }
 
-static void check_steps(const char *layers, const char *const *sets)
+static void check_on(int most_ranks, const char *layers, const char *const *sets)
 {
     struct small_run run;
 
     assert_int_equal(small_run_create(&run, layers, sets), 0);
-    for (int ranks = 1; ranks <= 3; ranks += 2) {
+    run.threads = sets[0] != NULL && strcmp(sets[0], "train.lanes=4") == 0 ? 2 : 1;
+    for (int ranks = 1; ranks <= most_ranks; ranks += most_ranks - 1) {
         const size_t taken = on_local_ranks(ranks, steps_allocate, &run);
         if (taken != 0) {
             fail_msg("%s, %s, %s: %zu allocations in ten steps of %d ranks", sets[0], sets[1],
@@ -180,6 +181,11 @@ static void check_steps(const char *layers, const char *const *sets)
         }
     }
     small_run_destroy(&run);
+}
+
+static void check_steps(const char *layers, const char *const *sets)
+{
+    check_on(3, layers, sets);
 }
 
 static void ten_steps_allocate_nothing(void **state)
@@ -214,12 +220,24 @@ static void neither_clipping_nor_adamw_nor_passes_nor_convolutions_allocate(void
     check_steps(small_conv, norm);
 }
 
+static void lanes_allocate_nothing(void **state)
+{
+    static const char *const lanes[] = {"train.lanes=4", "device.name=cpu", "comm.overlap=on",
+                                        NULL};
+    (void)state;
+
+    check_on(2, small_dropout, lanes);
+    check_on(2, small_own_norm, lanes);
+    check_on(2, small_conv, lanes); /* lanes that meet */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_counter_counts),
         cmocka_unit_test(ten_steps_allocate_nothing),
         cmocka_unit_test(neither_clipping_nor_adamw_nor_passes_nor_convolutions_allocate),
+        cmocka_unit_test(lanes_allocate_nothing),
     };
     return cmocka_run_group_tests_name("allocation", tests, find_libraries, NULL);
 }

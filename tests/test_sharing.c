@@ -182,11 +182,12 @@ static void a_sharing_over_what_does_not_share_is_refused(void **state)
     (void)state;
 
     for (size_t i = 0; i < DP_COUNT(texts); i++) {
-        assert_int_equal(dp_exchange_check(texts[i], problem, sizeof(problem)), DP_ERR_CONFIG);
+        assert_int_equal(dp_exchange_check(texts[i], false, problem, sizeof(problem)),
+                         DP_ERR_CONFIG);
         assert_true(strlen(problem) > 0);
     }
-    assert_int_equal(dp_exchange_check("zero1:over=ring", problem, sizeof(problem)), DP_OK);
-    assert_int_equal(dp_exchange_check("auto", problem, sizeof(problem)), DP_OK);
+    assert_int_equal(dp_exchange_check("zero1:over=ring", false, problem, sizeof(problem)), DP_OK);
+    assert_int_equal(dp_exchange_check("auto", true, problem, sizeof(problem)), DP_OK);
 }
 
 static size_t is_refused(struct dp_group *group, const void *run)

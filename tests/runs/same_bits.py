@@ -46,6 +46,54 @@ def case_a_run_repeats_itself_whatever_the_buckets_and_overlap():
         check(found == first, f"other bits: {values}")
 
 
+def case_with_lanes_any_number_of_ranks_gives_the_same_bits():
+    data = ("--synthetic", *setting(data__samples=600, data__test_samples=100))
+    for model, flags in (
+        ("mlp", setting(optimizer__clip_norm=0.5, train__micro_batch=17)),
+        ("lenet", setting(optimizer__name="adamw", optimizer__lr=0.001)),
+        ("resnet20", setting(optimizer__clip_norm=0.5)),
+    ):
+        cfg = harness.ROOT / f"models/{model}.cfg"
+        expected = None
+        for ranks, more in (
+            (1, {}),
+            (2, {"comm__strategy": "shm", "comm__overlap": "on", "comm__bucket_mb": 0.5}),
+            (4, {"comm__overlap": "off"}),
+            (8, {"comm__strategy": "zero1:over=shm", "comm__overlap": "on"}),
+        ):
+            name = f"{model}-{ranks}"
+            found = trained(cfg, name, "--steps", 4, *data, *setting(train__lanes=8, **more),
+                            *flags, ranks=ranks)
+            loss = run_json(harness.scratch / name)["final"]["test_loss"]
+            if expected is None:
+                expected = found, loss
+            check(found == expected[0], f"{model}: other bits on {ranks} ranks")
+            same(loss, expected[1], f"{model}: the test loss on {ranks} ranks")
+
+
+def case_without_lanes_the_number_of_ranks_shows_in_the_bits():
+    cfg = small_cfg()
+    check(trained(cfg, "one", ranks=1) != trained(cfg, "four", ranks=4),
+          "lanes would not be needed")
+
+
+def case_lanes_are_refused_where_they_cannot_be_kept():
+    cfg = small_cfg()
+    for ranks, key, value, text in (
+        (3, "train.lanes", 8, "8 lanes cannot be shared evenly by 3 ranks"),
+        (1, "train.lanes", 6, "expected a power of two"),
+        (1, "train.lanes", 1024, "more lanes than train.global_batch has rows"),
+        (2, "comm.strategy", "ring", "ring adds in an order that train.lanes cannot use"),
+        (2, "comm.strategy", "none", "none adds in an order that train.lanes cannot use"),
+    ):
+        lanes = () if key == "train.lanes" else ("--set", "train.lanes=8")
+        result = harness.train(cfg, *lanes, "--set", f"{key}={value}", "--out",
+                               harness.scratch / "out", ranks=ranks)
+        same(result.code, 78, f"exit code of {key}={value}")
+        same(len(result.errors), 1, f"lines of {key}={value}")
+        check(text in result.errors[0], f"no {text!r} in {result.errors[0]!r}")
+
+
 def case_every_strategy_repeats_itself():
     cfg = small_cfg()
     for strategy in ("shm", "ring", "mpi"):

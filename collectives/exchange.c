@@ -21,9 +21,9 @@ static dp_status publish_job(void *arg, int b)
 
 /* What `auto` means: ranks that can share one copy of the weights do (measured: less of the caches,
  * half of the optimizer's work for two ranks); others are replicated, over what suits them. */
-static const char *choose(const struct dp_group *group, const char *text)
+static const char *choose(const struct dp_group *group, const char *text, bool whole)
 {
-    const bool share = group->size > 1 && dp_group_one_node(group) && !group->apart;
+    const bool share = group->size > 1 && dp_group_one_node(group) && !group->apart && !whole;
 
     return strcmp(text, "auto") == 0 && share ? "zero1" : text;
 }
@@ -133,8 +133,8 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
                                  config->first_bucket_bytes / sizeof(float),
                                  config->bucket_bytes / sizeof(float), &e->plan));
     DP_TRY(exchange_memory(e, config, flat));
-    status = find_sharing(choose(e->group, config->strategy), &e->sharing, &e->sharing_state,
-                          &strategy, problem, sizeof(problem));
+    status = find_sharing(choose(e->group, config->strategy, config->whole), &e->sharing,
+                          &e->sharing_state, &strategy, problem, sizeof(problem));
     if (status != DP_OK) {
         return DP_FAIL(status, "comm.strategy: %s", problem);
     }
@@ -219,8 +219,9 @@ void dp_exchange_set_run(struct dp_exchange *e, enum dp_run run)
     e->stream->threads = run == DP_RUN_AT_WAIT ? e->threads : 1;
 }
 
-void dp_exchange_begin(struct dp_exchange *e)
+void dp_exchange_begin(struct dp_exchange *e, bool alone)
 {
+    e->alone = alone;
     for (int b = 0; b < e->plan->count; b++) {
         e->pending[b] = e->plan->buckets[b].tensor_count;
     }
@@ -376,6 +377,35 @@ dp_status dp_exchange_collect(struct dp_exchange *e, const float *owned, float *
     struct request r = {e, owned, whole, tail->range.begin};
 
     return dp_engine_call(e->engine, collect_job, &r);
+}
+
+static dp_status mean_job(void *arg, int index)
+{
+    const struct request *r = arg;
+    struct dp_exchange *e = r->exchange;
+    const struct dp_ops *ops = e->stream->ops;
+    float *data = r->all;
+
+    (void)index;
+    for (int b = 0; b < e->plan->count; b++) {
+        const struct dp_range range = e->plan->buckets[b].range;
+        float *grad = e->grad + range.begin;
+        if (!e->plan->buckets[b].exact) {
+            DP_TRY(ops->copy(e->stream, grad, data + range.begin, range.count * sizeof(float)));
+            DP_TRY(dp_comm_sum(e->comm, (struct dp_slice){grad, range.count, sizeof(float)},
+                               DP_KEEP_ALL));
+            DP_TRY(ops->scale(e->stream, data + range.begin, grad, 1.0f / (float)e->group->size,
+                              range.count));
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_exchange_mean(struct dp_exchange *e, float *data)
+{
+    struct request r = {e, data, data, 0};
+
+    return dp_engine_call(e->engine, mean_job, &r);
 }
 
 static dp_status agree_job(void *arg, int index)

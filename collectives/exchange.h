@@ -19,6 +19,7 @@ struct dp_exchange_config {
     size_t bucket_bytes, first_bucket_bytes;
     enum dp_run run;
     size_t scratch_count; /* the largest dp_exchange_sum, in elements */
+    bool whole;           /* every rank updates all weights: local steps */
     bool ordered;         /* sums must keep the order of the tree over ranks: lanes */
     const struct dp_device *device;
     int threads; /* of this rank: sums use them while nothing else does */
@@ -46,6 +47,7 @@ struct dp_exchange {
     int submitted;             /* buckets, this step */
     uint64_t order;            /* hash of the jobs submitted so far */
     uint64_t comm_ns;          /* that jobs of buckets took, since the start */
+    bool alone;                /* gradients of this step are not shared, but for the tail */
 };
 
 /* Whether `text` ("ring", "zero1:over=ring", "auto") names a strategy, or a sharing over one, which
@@ -67,7 +69,8 @@ void dp_exchange_destroy(struct dp_exchange *exchange);
 /* Switches overlap; between steps only. */
 void dp_exchange_set_run(struct dp_exchange *exchange, enum dp_run run);
 
-void dp_exchange_begin(struct dp_exchange *exchange);
+/* alone: of this step's gradient only the tail is shared (train.local_steps). */
+void dp_exchange_begin(struct dp_exchange *exchange, bool alone);
 
 /* This rank's gradient of the tensor is final; called from the last tensor to the first. */
 DP_CHECKED dp_status dp_exchange_ready(struct dp_exchange *exchange, int tensor);
@@ -102,6 +105,10 @@ DP_CHECKED dp_status dp_exchange_collect(struct dp_exchange *exchange, const flo
 
 /* Sums [count] over all ranks, in place, anywhere in a step: synchronised batch norm. */
 DP_CHECKED dp_status dp_exchange_sum(struct dp_exchange *exchange, float *data, size_t count);
+
+/* The mean of an array [trained] in flat order over all ranks, in place: the same bits everywhere.
+ * Between steps, where every rank has all of it; uses the gradient's memory. */
+DP_CHECKED dp_status dp_exchange_mean(struct dp_exchange *exchange, float *data);
 
 /* Gathers `bytes` of every rank: for agreement and reports, between steps. */
 DP_CHECKED dp_status dp_exchange_gather(struct dp_exchange *exchange, const void *mine,

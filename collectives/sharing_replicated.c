@@ -35,6 +35,9 @@ static dp_status replicated_reduce(void *state, int b)
     const struct dp_slice grad = {r->exchange->grad + bucket->range.begin, bucket->range.count,
                                   sizeof(float)};
 
+    if (r->exchange->alone && !bucket->exact) {
+        return DP_OK;
+    }
     return bucket->exact ? dp_comm_sum_exact(r->exchange->comm, grad)
                          : dp_comm_sum(r->exchange->comm, grad, DP_KEEP_ALL);
 }

@@ -73,6 +73,9 @@ struct dp_ops {
     /* y += x; [count] */
     dp_status (*add)(struct dp_stream *s, float *y, const float *x, size_t count);
 
+    /* y = factor x; [count]; y may be x. */
+    dp_status (*scale)(struct dp_stream *s, float *y, const float *x, float factor, size_t count);
+
     /* y = (1 - weight) y + weight x; [count]: running averages. */
     dp_status (*blend)(struct dp_stream *s, float *y, const float *x, float weight, size_t count);
 

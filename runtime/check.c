@@ -215,6 +215,11 @@ void dp_run_describe(struct dp_training *run)
                          "%d lanes, %d a rank: the same bits on any power of two ranks up to %d",
                          c->train.lanes, c->train.lanes / group->size, c->train.lanes);
     }
+    if (c->train.local_steps > 1 && group->size > 1) {
+        dp_progress_line(&run->progress,
+                         "ranks train alone, and average their weights every %d steps",
+                         c->train.local_steps);
+    }
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
                      run->trainer->exchange->label, comm->why[0] == '\0' ? "" : " (", comm->why,
                      comm->why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,

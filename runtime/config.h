@@ -40,6 +40,7 @@ struct dp_train_config {
     int seed;
     int precision; /* choice "fp32" */
     int micro_batch, lanes;
+    int local_steps, local_after;
     int eval_every; /* epochs; 0: only at the end */
     double hang_timeout_s;
 };

@@ -51,6 +51,8 @@ static const struct dp_option train_options[] = {
     DP_CHOICE(TRAIN, precision,      "fp32", "fp32", "arithmetic of forward and backward"),
     DP_INT(   TRAIN, micro_batch,    "0",    0, BATCH_HIGH, "above 0: rows of a pass; gradients accumulate over passes"),
     DP_INT(   TRAIN, lanes,          "0",    0, 1024, "above 0: the same bits at every world size that divides it"),
+    DP_INT(   TRAIN, local_steps,    "1",    1, 1000000, "above 1: ranks train alone, and average weights after so many steps"),
+    DP_INT(   TRAIN, local_after,    "0",    0, INT_HIGH, "steps in which gradients are shared before local steps begin"),
     DP_INT(   TRAIN, eval_every,     "1",    0, 1000000, "epochs between evaluations; 0: only at the end"),
     DP_DOUBLE(TRAIN, hang_timeout_s, "0",    0, 86400, "seconds until a silent rank counts as hung; 0: by the slowest step"),
     {0},

@@ -64,6 +64,7 @@ dp_status dp_run_save(struct dp_training *run)
     if (run->trainer->exchange->comm->strategy->sum == NULL) {
         return DP_OK; /* without sharing ranks differ: there is no one state to save */
     }
+    DP_TRY(dp_trainer_meet(run->trainer));
     all = dp_zalloc((size_t)run->world->all->size, sizeof(*all));
     if (all == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "checkpoint");

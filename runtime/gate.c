@@ -48,7 +48,7 @@ void dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs)
     for (size_t i = 0; i < gate->blocks; i++) {
         sum += (double)gate->squares[i];
     }
-    gate->norm = sqrt(sum);
+    gate->norm = sqrt(sum) * (double)knobs->factor;
     const double factor = gate->clip_norm / (gate->norm + 1e-6);
-    knobs->factor = factor < 1.0 ? (float)factor : 1.0f;
+    knobs->factor *= factor < 1.0 ? (float)factor : 1.0f;
 }

@@ -29,7 +29,7 @@ DP_CHECKED dp_status dp_gate_look(struct dp_gate *gate, struct dp_stream *stream
 /* Forgets the last step's squares: before the first look, where a rank looks at a part only. */
 void dp_gate_begin(struct dp_gate *gate);
 
-/* All squares are there: sets knobs->factor. As torch.nn.utils.clip_grad_norm_. */
+/* All squares are there: multiplies knobs->factor, which applies to the gradient already. As torch.nn.utils.clip_grad_norm_. */
 void dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs);
 
 #endif

@@ -118,6 +118,31 @@ static bool has_more_lanes_than_rows(const struct dp_config *config)
     return config->train.lanes > config->train.global_batch;
 }
 
+static bool is_local(const struct dp_config *config)
+{
+    return config->train.local_steps > 1;
+}
+
+static bool is_local_in_lanes(const struct dp_config *config)
+{
+    return is_local(config) && config->train.lanes > 0;
+}
+
+static bool is_local_in_parts(const struct dp_config *config)
+{
+    return is_local(config) && strncmp(config->comm.strategy, "zero1", 5) == 0;
+}
+
+static bool is_local_unshared(const struct dp_config *config)
+{
+    return is_local(config) && strcmp(config->comm.strategy, "none") == 0;
+}
+
+static bool is_local_coded(const struct dp_config *config)
+{
+    return is_local(config) && strcmp(config->comm.compressor, "none") != 0;
+}
+
 static const struct dp_refusal refusals[] = {
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,
@@ -129,6 +154,13 @@ static const struct dp_refusal refusals[] = {
     {"optimizer.schedule", has_no_step_size, "schedule step needs a step_size above 0"},
     {"train.lanes", has_odd_lanes, "expected a power of two, or 0"},
     {"train.lanes", has_more_lanes_than_rows, "more lanes than train.global_batch has rows"},
+    {"train.local_steps", is_local_in_lanes,
+     "cannot go with train.lanes: what a rank learns alone depends on how many ranks there are"},
+    {"train.local_steps", is_local_in_parts,
+     "cannot go with comm.strategy zero1, where no rank updates all weights"},
+    {"train.local_steps", is_local_unshared, "averages nothing with comm.strategy none"},
+    {"train.local_steps", is_local_coded,
+     "cannot go with a comm.compressor: weights are averaged, not gradients"},
     {"train.micro_batch", is_sync_in_passes,
      "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
 };

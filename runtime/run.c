@@ -62,6 +62,7 @@ static dp_status evaluate(struct dp_training *run)
     const uint64_t begin_ns = dp_now_ns();
     const uint64_t steps = run->train_loss_steps;
 
+    DP_TRY(dp_trainer_meet(run->trainer));
     DP_TRY(dp_trainer_evaluate(run->trainer, &run->evaluation));
     run->last_train_loss = steps > 0 ? run->train_loss_sum / (double)steps : run->last_train_loss;
     run->train_loss_sum = 0.0;

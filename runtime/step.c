@@ -68,6 +68,17 @@ static dp_status look(struct dp_trainer *t, int b)
                          : dp_gate_look(t->gate, t->stream, dp_exchange_mine(t->exchange, b));
 }
 
+/* The first step whose gradients stay on their rank. */
+static uint64_t local_from(const struct dp_trainer *t)
+{
+    return (uint64_t)t->config->train.local_after;
+}
+
+static bool is_local(const struct dp_trainer *t)
+{
+    return t->config->train.local_steps > 1 && t->group->size > 1 && t->step >= local_from(t);
+}
+
 /* Queues a step's work. Without a gate a bucket is updated while later ones are on the wire;
  * clipping must see all of them first. */
 static dp_status queue_step(struct dp_trainer *t)
@@ -78,8 +89,9 @@ static dp_status queue_step(struct dp_trainer *t)
     /* Now, since ranks that share one copy of the weights may write to a bucket as soon as all have
      * submitted it. Without sharing there is nothing to compare. */
     t->votes.hash[DP_AGREE_WEIGHTS] =
-        t->exchange->comm->strategy->sum != NULL ? hash_weights(t) : 0;
-    dp_exchange_begin(t->exchange);
+        t->exchange->comm->strategy->sum != NULL && !t->apart ? hash_weights(t) : 0;
+    dp_exchange_begin(t->exchange, is_local(t));
+    t->apart = t->exchange->alone;
     DP_TRY(dp_trainer_compute(t));
     DP_TRY(announce_tail(t));
     if (t->gate != NULL && parts) {
@@ -98,7 +110,10 @@ static dp_status queue_step(struct dp_trainer *t)
             DP_TRY(update(t, b));
         }
     }
-    return dp_exchange_end(t->exchange);
+    DP_TRY(dp_exchange_end(t->exchange));
+    return (t->step + 1 - local_from(t)) % (uint64_t)t->config->train.local_steps == 0
+               ? dp_trainer_meet(t)
+               : DP_OK;
 }
 
 static dp_status next_batch(struct dp_trainer *t)
@@ -114,6 +129,10 @@ static void set_knobs(struct dp_trainer *t)
     t->knobs->per_sample = 1.0f / (float)t->batch.global_rows;
     t->knobs->step = (uint32_t)t->step;
     t->knobs->loss_scale = t->knobs->factor = 1.0f;
+    if (is_local(t)) { /* gradients are divided by the global batch: this rank's mean is wanted */
+        t->knobs->factor =
+            t->batch.rows == 0 ? 0.0f : (float)t->batch.global_rows / (float)t->batch.rows;
+    }
     t->knobs->skip = 0;
 }
 

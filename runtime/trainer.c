@@ -76,6 +76,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
     const struct dp_comm_config *c = &t->config->comm;
     const struct dp_exchange_config config = {
         .strategy = t->lent ? "none" : c->strategy,
+        .whole = t->config->train.local_steps > 1,
         .ordered = t->config->train.lanes > 0 && !t->lent,
         .bucket_bytes = (size_t)(c->bucket_mb * 1048576.0),
         .first_bucket_bytes = (size_t)(c->first_bucket_mb * 1048576.0),
@@ -285,6 +286,19 @@ void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
     }
     *to->knobs = *from->knobs;
     to->step = from->step;
+}
+
+dp_status dp_trainer_meet(struct dp_trainer *t)
+{
+    if (!t->apart) {
+        return DP_OK;
+    }
+    DP_TRY(dp_exchange_mean(t->exchange, t->flat.weights));
+    for (int i = 0; i < 2 && t->flat.slots[i] != NULL; i++) {
+        DP_TRY(dp_exchange_mean(t->exchange, t->flat.slots[i]));
+    }
+    t->apart = false;
+    return DP_OK;
 }
 
 dp_status dp_trainer_compute(struct dp_trainer *t)

@@ -64,6 +64,7 @@ struct dp_trainer {
     uint64_t step; /* done so far */
     uint64_t schedule_steps;
     bool wish[DP_WISH_COUNT]; /* of this rank, for the next step */
+    bool apart;               /* weights differ between ranks: within local steps */
     int64_t batches_tracked;  /* running statistics were updated so often */
 };
 
@@ -87,6 +88,16 @@ void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
 /* Forward and backward of this rank's rows of the batch, whose gradient is handed to the exchange
  * tensor by tensor. For dp_trainer_step(). */
 DP_CHECKED dp_status dp_trainer_compute(struct dp_trainer *trainer);
+
+/*
+ * Ends local steps (train.local_steps): weights and optimizer state become their means over the
+ * ranks, so that all have the same again. Nothing to do where they do. Collective; before whatever
+ * looks at the weights of all ranks.
+ *
+ * Source: Lin, Stich, Patel and Jaggi, "Don't use large mini-batches, use local SGD", ICLR 2020;
+ * that the momentum is averaged too: Yu, Jin and Yang, ICML 2019, algorithm 1.
+ */
+DP_CHECKED dp_status dp_trainer_meet(struct dp_trainer *trainer);
 
 /* One training step: step.c. Collective. */
 DP_CHECKED dp_status dp_trainer_step(struct dp_trainer *trainer, struct dp_step_report *report);

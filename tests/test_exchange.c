@@ -60,7 +60,7 @@ static size_t step(struct dp_exchange *e, float *grad, uint64_t number)
     const bool sums = e->comm->strategy->sum != NULL;
     size_t wrong = 0;
 
-    dp_exchange_begin(e);
+    dp_exchange_begin(e, false);
     for (int t = TENSORS - 1; t >= 0; t--) {
         const size_t end = t + 1 < TENSORS ? tensors[t + 1].begin : TRAINED;
         for (size_t i = tensors[t].begin; i < end; i++) {
@@ -224,7 +224,7 @@ static size_t leaves_a_step(struct dp_group *group, const void *arg)
         dp_exchange_destroy(e);
         return wrong + (group->rank == 0);
     }
-    dp_exchange_begin(e);
+    dp_exchange_begin(e, false);
     for (int t = TENSORS - 1; t >= (group->rank == 0 ? 3 : 0); t--) {
         wrong += dp_exchange_ready(e, t) != DP_OK;
     }

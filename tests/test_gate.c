@@ -27,11 +27,12 @@ static void fill_grad(float scale)
 }
 
 /* Looks at the gradient in ranges of `step` blocks, last range first, as buckets come. */
-static float factor_of(const char *device_name, double clip_norm, size_t step, double *norm)
+static float factor_on(float before, const char *device_name, double clip_norm, size_t step,
+                       double *norm)
 {
     const struct dp_flat flat = {.trained = TRAINED, .total = TRAINED + DP_BLOCK, .grad = grad};
     const struct dp_device *device;
-    struct dp_knobs knobs = {.factor = -1.0f};
+    struct dp_knobs knobs = {.factor = before};
     struct dp_stream *stream;
     struct dp_gate *gate;
 
@@ -48,6 +49,24 @@ static float factor_of(const char *device_name, double clip_norm, size_t step, d
     dp_gate_destroy(gate);
     device->stream_destroy(stream);
     return knobs.factor;
+}
+
+static float factor_of(const char *device_name, double clip_norm, size_t step, double *norm)
+{
+    return factor_on(1.0f, device_name, clip_norm, step, norm);
+}
+
+static void what_is_clipped_is_the_gradient_times_the_factor_so_far(void **state)
+{
+    double norm, twice;
+    (void)state;
+
+    fill_grad(1.0f);
+    (void)factor_of("ref", 1.0, 4, &norm);
+    const double factor = (double)factor_on(2.0f, "ref", 1.0, 4, &twice);
+    assert_true(twice == 2.0 * norm);
+    assert_true(fabs(factor * norm - 1.0) < 1e-6);
+    assert_true(factor_on(2.0f, "ref", 1e6, 4, &twice) == 2.0f);
 }
 
 /* torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)). The squares of a block are
@@ -124,6 +143,7 @@ static void creating_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_clipped_is_the_gradient_times_the_factor_so_far),
         cmocka_unit_test(the_factor_is_that_of_pytorch),
         cmocka_unit_test(a_small_or_empty_gradient_is_left_alone),
         cmocka_unit_test(the_cut_into_buckets_does_not_change_a_bit),

@@ -63,6 +63,29 @@ static void add_adds_in_place(void **state)
     }
 }
 
+static void scale_multiplies_also_in_place(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *all[] = {streams->ref, streams->cpu[0], streams->cpu[1]};
+
+    for (size_t k = 0; k < DP_COUNT(all); k++) {
+        for (size_t n = 0; n < DP_COUNT(sizes); n++) {
+            float *x = uniform(sizes[n], 1, -1, 1), *y = uniform(sizes[n], 2, -1, 1);
+            float *expected = copy_of(x, sizes[n]);
+            for (size_t i = 0; i < sizes[n]; i++) {
+                expected[i] *= 0.37f;
+            }
+            OK(all[k]->ops->scale(all[k], y, x, 0.37f, sizes[n]));
+            assert_same_bits(y, expected, sizes[n]);
+            OK(all[k]->ops->scale(all[k], x, x, 0.37f, sizes[n]));
+            assert_same_bits(x, expected, sizes[n]);
+            dp_free(x);
+            dp_free(y);
+            dp_free(expected);
+        }
+    }
+}
+
 static void blend_moves_towards_the_new_value(void **state)
 {
     const struct streams *streams = *state;
@@ -389,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(zero_and_copy_touch_their_range_alone),
         cmocka_unit_test(add_adds_in_place),
+        cmocka_unit_test(scale_multiplies_also_in_place),
         cmocka_unit_test(blend_moves_towards_the_new_value),
         cmocka_unit_test(sum_tree_keeps_the_order_of_the_tree),
         cmocka_unit_test(sum_tree_is_the_documented_tree),

@@ -1,7 +1,7 @@
 /*
  * memory_cpu.c - filling, copying, adding arrays, and bytes to numbers, at the speed of memory.
  *
- * Bytes moved per element: zero 4, copy 8, add 12, sum_tree 4 (n + outs), block_squares 4,
+ * Bytes moved per element: zero 4, copy 8, add 12, scale 8, sum_tree 4 (n + outs), block_squares 4,
  * bytes_load 5.
  */
 #include <assert.h>
@@ -66,6 +66,33 @@ dp_status dp_cpu_add(struct dp_stream *s, float *y, const float *x, size_t count
     a.y = y;
     a.x = x;
     dp_parallel(s->threads, count, DP_BLOCK, add_part, &a);
+    return DP_OK;
+}
+
+struct scale {
+    float *y;
+    const float *x;
+    float factor;
+};
+
+DP_HOT static void scale_part(void *arg, size_t begin, size_t end)
+{
+    const struct scale *a = arg;
+    float *y = a->y;
+    const float *x = a->x;
+    const float factor = a->factor;
+
+    DP_INDEPENDENT
+    for (size_t i = begin; i < end; i++) {
+        y[i] = factor * x[i];
+    }
+}
+
+dp_status dp_cpu_scale(struct dp_stream *s, float *y, const float *x, float factor, size_t count)
+{
+    struct scale a = {y, x, factor};
+
+    dp_parallel(s->threads, count, DP_BLOCK, scale_part, &a);
     return DP_OK;
 }
 

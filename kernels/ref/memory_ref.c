@@ -33,6 +33,15 @@ dp_status dp_ref_add(struct dp_stream *s, float *y, const float *x, size_t count
     return DP_OK;
 }
 
+dp_status dp_ref_scale(struct dp_stream *s, float *y, const float *x, float factor, size_t count)
+{
+    (void)s;
+    for (size_t i = 0; i < count; i++) {
+        y[i] = factor * x[i];
+    }
+    return DP_OK;
+}
+
 dp_status dp_ref_blend(struct dp_stream *s, float *y, const float *x, float weight, size_t count)
 {
     (void)s;

@@ -117,8 +117,8 @@ static float *alone(const struct small_run *run, int rank)
 
     config.train.global_batch = OWN_ROWS;
     own.config = &config;
-    own.data.train_images += (size_t)(rank * OWN_ROWS) * own.data.sample_bytes;
-    own.data.train_labels += rank * OWN_ROWS;
+    own.data.train_images += (size_t)rank * OWN_ROWS * own.data.sample_bytes;
+    own.data.train_labels += (size_t)rank * OWN_ROWS;
     own.data.train_count = OWN_ROWS;
     if (weights != NULL && dp_local_alone(&group) == DP_OK && step_once(&own, group, &t) == DP_OK) {
         memcpy(weights, t->flat.weights, t->flat.trained * sizeof(float));

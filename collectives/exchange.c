@@ -308,6 +308,7 @@ struct request {
     const void *mine;
     void *all;
     size_t count;
+    int root;
 };
 
 /* In the scratch memory, which strategies that need shared memory can reach. */
@@ -325,7 +326,7 @@ static dp_status sum_job(void *arg, int index)
 
 dp_status dp_exchange_sum(struct dp_exchange *e, float *data, size_t count)
 {
-    struct request r = {e, data, data, count};
+    struct request r = {e, data, data, count, 0};
 
     e->order = XXH3_64bits_withSeed(&count, sizeof(count), e->order);
     return dp_engine_call(e->engine, sum_job, &r);
@@ -341,9 +342,24 @@ static dp_status gather_job(void *arg, int index)
 
 dp_status dp_exchange_gather(struct dp_exchange *e, const void *mine, size_t bytes, void *all)
 {
-    struct request r = {e, mine, all, bytes};
+    struct request r = {e, mine, all, bytes, 0};
 
     return dp_engine_call(e->engine, gather_job, &r);
+}
+
+static dp_status broadcast_job(void *arg, int index)
+{
+    const struct request *r = arg;
+
+    (void)index;
+    return dp_group_broadcast(r->exchange->group, r->all, r->count, r->root);
+}
+
+dp_status dp_exchange_broadcast(struct dp_exchange *e, void *data, size_t bytes, int root)
+{
+    struct request r = {.exchange = e, .all = data, .count = bytes, .root = root};
+
+    return dp_engine_call(e->engine, broadcast_job, &r);
 }
 
 static dp_status collect_job(void *arg, int index)
@@ -374,7 +390,7 @@ static dp_status collect_job(void *arg, int index)
 dp_status dp_exchange_collect(struct dp_exchange *e, const float *owned, float *whole)
 {
     const struct dp_bucket *tail = &e->plan->buckets[e->plan->count - 1];
-    struct request r = {e, owned, whole, tail->range.begin};
+    struct request r = {e, owned, whole, tail->range.begin, 0};
 
     return dp_engine_call(e->engine, collect_job, &r);
 }
@@ -403,7 +419,7 @@ static dp_status mean_job(void *arg, int index)
 
 dp_status dp_exchange_mean(struct dp_exchange *e, float *data)
 {
-    struct request r = {e, data, data, 0};
+    struct request r = {e, data, data, 0, 0};
 
     return dp_engine_call(e->engine, mean_job, &r);
 }
@@ -418,7 +434,7 @@ static dp_status agree_job(void *arg, int index)
 
 dp_status dp_exchange_agree(struct dp_exchange *e, dp_status mine)
 {
-    struct request r = {e, &mine, NULL, 0};
+    struct request r = {e, &mine, NULL, 0, 0};
 
     return dp_engine_call(e->engine, agree_job, &r);
 }

@@ -110,9 +110,13 @@ DP_CHECKED dp_status dp_exchange_sum(struct dp_exchange *exchange, float *data, 
  * Between steps, where every rank has all of it; uses the gradient's memory. */
 DP_CHECKED dp_status dp_exchange_mean(struct dp_exchange *exchange, float *data);
 
-/* Gathers `bytes` of every rank: for agreement and reports, between steps. */
+/* Gathers `bytes` of every rank: for agreement and reports, while no bucket is on its way. */
 DP_CHECKED dp_status dp_exchange_gather(struct dp_exchange *exchange, const void *mine,
                                         size_t bytes, void *all);
+
+/* `data` of rank `root` to all, while no bucket is on its way. */
+DP_CHECKED dp_status dp_exchange_broadcast(struct dp_exchange *exchange, void *data, size_t bytes,
+                                           int root);
 
 /* As dp_group_agree, between steps. */
 DP_CHECKED dp_status dp_exchange_agree(struct dp_exchange *exchange, dp_status mine);

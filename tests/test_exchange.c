@@ -93,7 +93,7 @@ static size_t step(struct dp_exchange *e, float *grad, uint64_t number)
     return wrong;
 }
 
-/* Between steps: sums of batch norm, gathering, a barrier. */
+/* Between steps: sums of batch norm, gathering, broadcasts, a barrier. */
 static size_t between(struct dp_exchange *e, uint64_t number)
 {
     float data[SCRATCH];
@@ -112,6 +112,10 @@ static size_t between(struct dp_exchange *e, uint64_t number)
     wrong += dp_exchange_gather(e, &rank, sizeof(rank), all) != DP_OK;
     for (int i = 0; i < e->group->size; i++) {
         wrong += all[i] != i;
+    }
+    for (int root = 0; root < e->group->size; root++) {
+        int told = rank;
+        wrong += dp_exchange_broadcast(e, &told, sizeof(told), root) != DP_OK || told != root;
     }
     return wrong + (dp_exchange_barrier(e) != DP_OK);
 }

@@ -224,6 +224,9 @@ void dp_run_describe(struct dp_training *run)
                      run->trainer->exchange->label, comm->why[0] == '\0' ? "" : " (", comm->why,
                      comm->why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
                      group->size == 1 ? "off (one rank)" : overlaps[c->comm.overlap]);
+    if (run->faults != NULL) {
+        DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", run->fault_text);
+    }
     if (run->cli->dry_run) {
         describe_ranks(run);
         describe_plan(run);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/option.h"
 #include "base/plugin.h"
 #include "collectives/compressor.h"
@@ -52,7 +53,8 @@ static const struct {
     [FLAG_CHECK] = {"--check", NULL, "checks the model and prints its layers, FLOPs and memory"},
     [FLAG_DRY_RUN] = {"--dry-run", NULL, "prints ranks, binding and bucket plan, then ends"},
     [FLAG_PRINT_CONFIG] = {"--print-config", NULL, "prints the resolved configuration"},
-    [FLAG_LIST] = {"--list", "FAMILY", "strategies|compressors|layers|optimizers|sources|devices"},
+    [FLAG_LIST] = {"--list", "FAMILY",
+                   "strategies|compressors|layers|optimizers|sources|devices|faults"},
     [FLAG_DEVICE] = {"--device", "NAME", "cpu|auto; see --list devices"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
     [FLAG_LOG_LEVEL] = {"--log-level", "LEVEL", "error|warn|info|debug"},
@@ -261,7 +263,8 @@ void dp_cli_help(void)
         printf("  %-15s %-10s %s\n", flags[i].name, flags[i].value == NULL ? "" : flags[i].value,
                flags[i].help);
     }
-    printf("\n");
+    printf("\n" DP_FAULT_VARIABLE "=FAULT:KEY=VALUE,... in the environment breaks something on "
+           "purpose; see --list faults\n\n");
     dp_config_help();
 }
 
@@ -274,7 +277,7 @@ dp_status dp_cli_list(const char *family)
         {"strategies", &dp_strategies},   {"strategies", &dp_sharings},
         {"compressors", &dp_compressors}, {"layers", &dp_layers},
         {"optimizers", &dp_optimizers},   {"sources", &dp_sources},
-        {"devices", &dp_devices},
+        {"devices", &dp_devices},         {"faults", &dp_fault_kinds},
     };
     const struct dp_plugin *plugin;
     bool found = false;

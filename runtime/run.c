@@ -145,6 +145,7 @@ static dp_status one_step(struct dp_training *run)
                              (unsigned long long)t->step)
                    : DP_ERR_DIVERGED;
     }
+    DP_TRY(run->faults != NULL ? dp_faults_apply(run->faults, t) : DP_OK);
     return dp_overlap_after(&run->overlap, t, run->ledger.last_ns);
 }
 

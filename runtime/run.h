@@ -13,6 +13,7 @@
 #include "runtime/baseline.h"
 #include "runtime/cli.h"
 #include "runtime/config.h"
+#include "runtime/faults.h"
 #include "runtime/overlap.h"
 #include "runtime/report/ledger.h"
 #include "runtime/report/metrics.h"
@@ -32,6 +33,8 @@ struct dp_training {
     struct dp_world *world;   /* borrowed */
     struct dp_config *config;
     char *config_text; /* resolved */
+    char *fault_text;  /* DP_FAULT of rank 0 */
+    struct dp_fault *faults;
     struct dp_machine *machine;
     struct dp_place *places; /* [ranks] */
     int threads;             /* of this rank */

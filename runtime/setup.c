@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -18,10 +19,10 @@
 
 extern char **environ;
 
-static dp_status share_text(struct dp_training *run, dp_status status)
+/* Gives rank 0's text, or the status that kept it from having one, to all ranks. */
+static dp_status share_text(struct dp_group *group, char **text, dp_status status)
 {
-    struct dp_group *group = run->world->all;
-    size_t bytes = run->config_text == NULL ? 0 : strlen(run->config_text) + 1;
+    size_t bytes = *text == NULL ? 0 : strlen(*text) + 1;
     struct {
         int status;
         size_t bytes;
@@ -31,13 +32,26 @@ static dp_status share_text(struct dp_training *run, dp_status status)
     if (head.status != DP_OK) {
         return (dp_status)head.status;
     }
-    if (run->config_text == NULL) {
-        run->config_text = dp_zalloc(1, head.bytes);
-        if (run->config_text == NULL) {
+    if (*text == NULL) {
+        *text = dp_zalloc(1, head.bytes);
+        if (*text == NULL) {
             return DP_FAIL(DP_ERR_NOMEM, "configuration of %zu bytes", head.bytes);
         }
     }
-    return dp_group_broadcast(group, run->config_text, head.bytes, 0);
+    return dp_group_broadcast(group, *text, head.bytes, 0);
+}
+
+/* mpirun does not carry variables to other hosts: what rank 0 has counts. */
+static dp_status share_faults(struct dp_training *run)
+{
+    const char *text = getenv(DP_FAULT_VARIABLE);
+    dp_status status = DP_OK;
+
+    if (dp_run_leads(run)) {
+        run->fault_text = dp_strdup(text == NULL ? "" : text);
+        status = run->fault_text == NULL ? DP_FAIL(DP_ERR_NOMEM, DP_FAULT_VARIABLE) : DP_OK;
+    }
+    return share_text(run->world->all, &run->fault_text, status);
 }
 
 dp_status dp_run_configure(struct dp_training *run)
@@ -49,10 +63,14 @@ dp_status dp_run_configure(struct dp_training *run)
         status =
             dp_config_resolve(cli->config, environ, cli->sets, cli->set_count, &run->config_text);
     }
-    DP_TRY(share_text(run, status));
+    DP_TRY(share_text(run->world->all, &run->config_text, status));
+    DP_TRY(share_faults(run));
     /* All ranks build the same thing from the same text, so they fail alike; one tells. */
     dp_log_mute(dp_run_leads(run) ? 0 : 1);
     status = dp_config_parse(run->config_text, cli->config, &run->config);
+    if (status == DP_OK) {
+        status = dp_faults_create(run->fault_text, &run->faults);
+    }
     if (status == DP_OK) {
         status = dp_run_check_names(run->config);
     }
@@ -246,7 +264,8 @@ static dp_status make_trainer(struct dp_training *run)
         .schedule_steps = run->config_steps,
     };
 
-    return dp_trainer_create(&config, &run->trainer);
+    DP_TRY(dp_trainer_create(&config, &run->trainer));
+    return dp_faults_check(run->faults, run->trainer);
 }
 
 /* Weights from the seed, or from a file. Collective. Every rank reads the file: it is small, and
@@ -338,4 +357,6 @@ void dp_run_teardown(struct dp_training *run)
     dp_model_destroy(run->model);
     dp_config_destroy(run->config);
     dp_free(run->config_text);
+    dp_faults_destroy(run->faults);
+    dp_free(run->fault_text);
 }

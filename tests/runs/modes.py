@@ -14,6 +14,7 @@ FAMILIES = {
     "optimizers": {"sgd", "adamw"},
     "sources": {"fashion-mnist", "idx", "synthetic"},
     "devices": {"cpu"},
+    "faults": {"flip"},
 }
 
 

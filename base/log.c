@@ -29,6 +29,11 @@ void dp_log_set_identity(int rank, int ranks, const char *host)
     (void)snprintf(log_host, sizeof(log_host), "%s", host);
 }
 
+const char *dp_log_host(void)
+{
+    return log_host;
+}
+
 int dp_log_errors(void)
 {
     return atomic_load(&log_errors);

@@ -18,6 +18,9 @@ enum dp_log_level dp_log_level(void);
  * host name is copied. Applies to the whole process. */
 void dp_log_set_identity(int rank, int ranks, const char *host);
 
+/* The host name that was set; empty before. */
+const char *dp_log_host(void);
+
 /* Counts the errors logged so far by this process, so that main() can tell whether the cause of a
  * failing status was already told. */
 int dp_log_errors(void);

@@ -18,6 +18,7 @@
 enum { DP_SHUFFLE_ON, DP_SHUFFLE_OFF, DP_SHUFFLE_FULL, DP_SHUFFLE_WINDOW };
 enum { DP_OVERLAP_AUTO, DP_OVERLAP_ON, DP_OVERLAP_OFF };
 enum { DP_SCHEDULE_CONSTANT, DP_SCHEDULE_STEP, DP_SCHEDULE_COSINE, DP_SCHEDULE_LINEAR };
+enum { DP_DIVERGENCE_STOP, DP_DIVERGENCE_RESTORE };
 enum { DP_PRICE_PER_NODE, DP_PRICE_PER_RANK };
 
 /* Pixels become (x / 255 - mean) / std. */
@@ -43,6 +44,8 @@ struct dp_train_config {
     int local_steps, local_after;
     int eval_every; /* epochs; 0: only at the end */
     double hang_timeout_s;
+    int check_every;   /* steps; 0: never */
+    int on_divergence; /* DP_DIVERGENCE_... */
 };
 
 struct dp_schedule_config {

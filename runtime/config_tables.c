@@ -55,6 +55,8 @@ static const struct dp_option train_options[] = {
     DP_INT(   TRAIN, local_after,    "0",    0, INT_HIGH, "steps in which gradients are shared before local steps begin"),
     DP_INT(   TRAIN, eval_every,     "1",    0, 1000000, "epochs between evaluations; 0: only at the end"),
     DP_DOUBLE(TRAIN, hang_timeout_s, "0",    0, 86400, "seconds until a silent rank counts as hung; 0: by the slowest step"),
+    DP_INT(   TRAIN, check_every,    "100",  0, INT_HIGH, "steps between comparisons of all weights over ranks; 0: only slices of them"),
+    DP_CHOICE(TRAIN, on_divergence,  "stop", "stop|restore", "when ranks hold different weights: end, or copy the majority's"),
     {0},
 };
 

@@ -190,7 +190,9 @@ dp_status dp_run_train(struct dp_training *run)
     if (status == DP_OK) {
         status = measure_baseline(run, &run->after);
     }
-    if (status != DP_OK && status != DP_ERR_DIVERGED) {
+    if (status == DP_ERR_DISAGREE) {
+        run->exit = DP_RUN_ERROR;
+    } else if (status != DP_OK && status != DP_ERR_DIVERGED) {
         return status;
     }
     DP_TRY(dp_run_finish(run));
@@ -240,7 +242,7 @@ bool dp_run_together(dp_status status)
 {
     return status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_NOINPUT ||
            status == DP_ERR_DATA || status == DP_ERR_UNAVAILABLE || status == DP_ERR_DIVERGED ||
-           status == DP_OK; /* not DP_ERR_WRITE: only rank 0 writes */
+           status == DP_ERR_DISAGREE || status == DP_OK; /* not DP_ERR_WRITE: only rank 0 writes */
 }
 
 dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world)

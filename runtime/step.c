@@ -1,25 +1,9 @@
 /*
  * step.c - the training step: read from the bottom to the top.
  */
-#include <xxhash.h>
-
 #include "base/trace.h"
 #include "runtime/schedule.h"
 #include "runtime/trainer.h"
-
-/* Elements of the weights that are compared in each step: microseconds, and a whole model comes
- * round every few steps. */
-enum { AGREE_SLICE = 32768 };
-
-static uint64_t hash_weights(const struct dp_trainer *t)
-{
-    const size_t slices = (t->flat.trained + AGREE_SLICE - 1) / AGREE_SLICE;
-    const size_t begin = (size_t)(t->step % slices) * AGREE_SLICE;
-    const size_t left = t->flat.trained - begin;
-
-    return XXH3_64bits((const float *)t->flat.weights + begin,
-                       (left < AGREE_SLICE ? left : AGREE_SLICE) * sizeof(float));
-}
 
 /* Wishes and hashes go into the tail, which is then shared like any bucket. */
 static dp_status announce_tail(struct dp_trainer *t)
@@ -79,19 +63,29 @@ static bool is_local(const struct dp_trainer *t)
     return t->config->train.local_steps > 1 && t->group->size > 1 && t->step >= local_from(t);
 }
 
+/* Loss, wishes and hashes of all ranks, out of the tail. Ranks whose weights differ find out where.
+ * `done`: steps that the weights have behind them. */
+static dp_status read_votes(struct dp_trainer *t, uint64_t done, struct dp_step_report *report)
+{
+    DP_TRY(t->device->synchronize(t->stream));
+    DP_TRY(dp_votes_read(t->flat.grad + dp_model_loss_at(t->model), &t->votes, t->group->size,
+                         t->step, report));
+    return report->split ? dp_replicas_settle(t->replicas, done) : DP_OK;
+}
+
 /* Queues a step's work. Without a gate a bucket is updated while later ones are on the wire;
- * clipping must see all of them first. */
-static dp_status queue_step(struct dp_trainer *t)
+ * clipping must see all of them first, and so must a comparison of all state. */
+static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
 {
     const int count = t->exchange->plan->count;
     const bool parts = dp_exchange_parts(t->exchange); /* others look at the other parts */
 
-    /* Now, since ranks that share one copy of the weights may write to a bucket as soon as all have
-     * submitted it. Without sharing there is nothing to compare. */
-    t->votes.hash[DP_AGREE_WEIGHTS] =
-        t->exchange->comm->strategy->sum != NULL && !t->apart ? hash_weights(t) : 0;
+    t->votes.hash[DP_AGREE_WEIGHTS] = dp_replicas_hash(t->replicas, t->step, t->apart);
     dp_exchange_begin(t->exchange, is_local(t));
     t->apart = t->exchange->alone;
+    /* Ranks that are about to part, or to publish, look at their differences before. */
+    const bool early = t->replicas->whole || t->apart, waits = t->gate != NULL || early;
+
     DP_TRY(dp_trainer_compute(t));
     DP_TRY(announce_tail(t));
     if (t->gate != NULL && parts) {
@@ -99,18 +93,21 @@ static dp_status queue_step(struct dp_trainer *t)
     }
     for (int b = 0; b < count; b++) {
         DP_TRY(dp_exchange_wait(t->exchange, b));
-        DP_TRY(t->gate == NULL ? update(t, b) : look(t, b));
+        DP_TRY(t->gate != NULL ? look(t, b) : DP_OK);
+        DP_TRY(waits ? DP_OK : update(t, b));
     }
+    DP_TRY(early ? read_votes(t, t->step, report) : DP_OK);
     if (t->gate != NULL) {
         if (parts) {
             DP_TRY(dp_exchange_sum(t->exchange, t->gate->squares, t->gate->blocks));
         }
         dp_gate_decide(t->gate, t->knobs);
-        for (int b = 0; b < count; b++) {
-            DP_TRY(update(t, b));
-        }
+    }
+    for (int b = 0; waits && b < count; b++) {
+        DP_TRY(update(t, b));
     }
     DP_TRY(dp_exchange_end(t->exchange));
+    DP_TRY(early ? DP_OK : read_votes(t, t->step + 1, report));
     return (t->step + 1 - local_from(t)) % (uint64_t)t->config->train.local_steps == 0
                ? dp_trainer_meet(t)
                : DP_OK;
@@ -142,10 +139,10 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
 
     DP_TRY(next_batch(t));
     set_knobs(t);
-    DP_TRY(queue_step(t));
+    DP_TRY(queue_step(t, report));
     DP_TRY(t->device->synchronize(t->stream));
     t->knobs->applied++;
     t->batches_tracked++;
-    return dp_votes_read(t->flat.grad + dp_model_loss_at(t->model), &t->votes, t->group->size,
-                         t->step++, report);
+    t->step++;
+    return DP_OK;
 }

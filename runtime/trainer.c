@@ -170,6 +170,21 @@ static dp_status make_parts(struct dp_trainer *t, int threads)
     return t->lent ? DP_OK : prepare(t, t->data->test_count, false);
 }
 
+static dp_status make_replicas(struct dp_trainer *t)
+{
+    const struct dp_train_config *c = &t->config->train;
+    const struct dp_replicas_config config = {
+        .exchange = t->exchange,
+        .flat = &t->flat,
+        .model = t->model,
+        .slots = t->optimizer->slots,
+        .every = (uint64_t)c->check_every,
+        .restore = c->on_divergence == DP_DIVERGENCE_RESTORE,
+    };
+
+    return dp_replicas_create(&config, &t->replicas);
+}
+
 static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_config *c)
 {
     const struct dp_loader_config config = {
@@ -203,6 +218,7 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(open_optimizer(t));
     DP_TRY(make_exchange(t, c->threads));
     DP_TRY(make_flat(t));
+    DP_TRY(make_replicas(t));
     DP_TRY(make_parts(t, c->threads));
     if (t->config->optimizer.clip_norm > 0.0) {
         DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, &t->gate));
@@ -249,6 +265,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
     }
     dp_loader_destroy(t->loader);
     dp_gate_destroy(t->gate);
+    dp_replicas_destroy(t->replicas);
     dp_exchange_destroy(t->exchange);
     if (!t->lent) {
         dp_lanes_destroy(t->lanes);

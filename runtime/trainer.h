@@ -15,6 +15,7 @@
 #include "runtime/lanes.h"
 #include "runtime/optimizer.h"
 #include "runtime/parts.h"
+#include "runtime/replicas.h"
 #include "runtime/votes.h"
 
 /* The data set in memory: bytes, one copy on each node. */
@@ -55,6 +56,7 @@ struct dp_trainer {
     const struct dp_optimizer *optimizer;
     void *optimizer_state;
     struct dp_gate *gate; /* NULL: none needed */
+    struct dp_replicas *replicas;
     struct dp_loader *loader;
     struct dp_model_hooks hooks;
     struct dp_knobs *knobs; /* device memory */

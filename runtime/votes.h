@@ -21,7 +21,7 @@ enum dp_wish { DP_WISH_STOP, DP_WISH_SAVE, DP_WISH_COUNT };
 enum dp_agreement {
     DP_AGREE_PLAN,    /* how the gradient is cut into buckets */
     DP_AGREE_ORDER,   /* communication jobs so far */
-    DP_AGREE_WEIGHTS, /* a slice of the weights, another one each step */
+    DP_AGREE_WEIGHTS, /* a slice of the weights, or all state: replicas.h */
     DP_AGREE_COUNT
 };
 
@@ -39,12 +39,14 @@ struct dp_step_report {
     float loss;               /* mean over the global batch */
     float correct;            /* rows whose largest logit is the label */
     bool wish[DP_WISH_COUNT]; /* some rank wishes so */
+    bool split;               /* ranks do not agree on the weights: see replicas.h */
 };
 
 /* Writes this rank's wishes and hashes into the tail: `tail` points at the loss. */
 void dp_votes_write(float *tail, const struct dp_votes *votes);
 
-/* Reads the sums. Errors: DP_ERR_DISAGREE (names what the ranks do not agree on). */
+/* Reads the sums. What to do about weights that differ is left to the caller (report->split).
+ * Errors: DP_ERR_DISAGREE (names what else the ranks do not agree on). */
 DP_CHECKED dp_status dp_votes_read(const float *tail, const struct dp_votes *votes, int ranks,
                                    uint64_t step, struct dp_step_report *report);
 

@@ -57,6 +57,7 @@ static const struct dp_run_summary whole = {
     .samples_per_dollar = 1e6,
     .wire_bytes_per_step = 6653184,
     .skipped_steps = 4,
+    .restored = 2,
     .time_to_first_step_s = 0.5,
     .seconds = 93,
     .final = {.train_loss = 0.25, .test_loss = 0.28, .test_accuracy = 0.9012},
@@ -129,6 +130,7 @@ static void run_json_has_every_field(void **state)
     assert_real(json, "samples_per_dollar", 1e6);
     assert_real(json, "wire_bytes_per_step", 6653184);
     assert_real(json, "skipped_steps", 4);
+    assert_real(json, "restored", 2);
     assert_real(json, "time_to_first_step_s", 0.5);
     assert_text(json, "verdict", "compute bound");
     inner = dp_json_get(json, "final");

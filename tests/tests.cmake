@@ -77,14 +77,14 @@ if(Python3_FOUND)
   dp_check(lint_tests lint 60 ${Python3_EXECUTABLE} tests/lint.py --tests ${PROJECT_BINARY_DIR})
   dp_check(format lint 60 ${Python3_EXECUTABLE} tests/analyse.py format)
   # Every tests/runs/<subject>.py starts whole runs of ddp_train, as its user does.
-  foreach(subject refusals reports same_bits modes broken terminal)
+  foreach(subject refusals reports same_bits modes broken terminal replicas)
     dp_check(runs_${subject} mpi 300 ${Python3_EXECUTABLE} -B tests/runs/${subject}.py
              ${PROJECT_BINARY_DIR})
   endforeach()
   dp_check(runs_accuracy slow 900 ${Python3_EXECUTABLE} -B tests/runs/accuracy.py
            ${PROJECT_BINARY_DIR})
   set_tests_properties(runs_refusals runs_reports runs_same_bits runs_modes runs_broken
-    runs_terminal runs_accuracy PROPERTIES PROCESSORS 2)
+    runs_terminal runs_replicas runs_accuracy PROPERTIES PROCESSORS 2)
 else()
   message(STATUS "no Python 3: the tests of whole runs, and those of labels lint and tidy, are left out")
 endif()

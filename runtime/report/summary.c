@@ -89,6 +89,7 @@ static dp_status fill_results(struct dp_json *object, const struct dp_run_summar
     DP_TRY(dp_json_set_real(object, "samples_per_dollar", summary->samples_per_dollar));
     DP_TRY(set_count(object, "wire_bytes_per_step", summary->wire_bytes_per_step));
     DP_TRY(set_count(object, "skipped_steps", summary->skipped_steps));
+    DP_TRY(set_count(object, "restored", summary->restored));
     DP_TRY(dp_json_set_real(object, "time_to_first_step_s", summary->time_to_first_step_s));
     DP_TRY(dp_json_set_real(object, "seconds", summary->seconds));
     final = dp_json_set_object(object, "final");

@@ -81,6 +81,7 @@ struct dp_run_summary {
     double samples_per_dollar;   /* NaN without a price */
     int64_t wire_bytes_per_step; /* of the busiest rank; below 0: unknown */
     int64_t skipped_steps;
+    int64_t restored; /* how often a rank's state was replaced by that of the majority */
     double time_to_first_step_s, seconds; /* from the start of the process */
     struct {
         double train_loss, test_loss, test_accuracy;

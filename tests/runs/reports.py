@@ -37,7 +37,7 @@ def check_summary(summary, ranks, steps):
     for key, expected in {
         "schema": "lockstep.run/1", "name": "small", "exit": "finished", "world_size": ranks,
         "device": "cpu", "precision": "fp32", "compressor": "none", "global_batch": 50,
-        "steps": steps, "skipped_steps": 0,
+        "steps": steps, "skipped_steps": 0, "restored": 0,
     }.items():
         same(summary[key], expected, key)
     close(summary["epochs"], steps / 12, 1e-6, "epochs")

@@ -446,3 +446,16 @@ dp_status dp_replicas_settle(struct dp_replicas *r, uint64_t step)
     r->restored++;
     return DP_OK;
 }
+
+dp_status dp_replicas_check(struct dp_replicas *r, uint64_t step)
+{
+    struct verdict verdict;
+
+    if (!is_shared(r) || r->config.every == 0) {
+        return DP_OK;
+    }
+    r->whole = true;
+    r->hash = hash_all(r);
+    DP_TRY(compare(r, r->hash, &verdict));
+    return verdict.split ? dp_replicas_settle(r, step) : DP_OK;
+}

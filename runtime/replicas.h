@@ -84,4 +84,8 @@ uint64_t dp_replicas_hash(struct dp_replicas *replicas, uint64_t step, bool apar
  */
 DP_CHECKED dp_status dp_replicas_settle(struct dp_replicas *replicas, uint64_t step);
 
+/* Compares all state now, between steps, unless config.every is 0: before it is saved. Otherwise as
+ * dp_replicas_settle(). Collective. */
+DP_CHECKED dp_status dp_replicas_check(struct dp_replicas *replicas, uint64_t step);
+
 #endif

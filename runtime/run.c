@@ -106,17 +106,20 @@ static dp_status between_steps(struct dp_training *run, uint64_t step)
     const struct dp_config *c = run->config;
     const uint64_t eval_steps = (uint64_t)c->train.eval_every * run->steps_per_epoch;
     const bool last = step == run->total_steps;
+    const bool saves =
+        last || (c->checkpoint.every_steps > 0 && step % (uint64_t)c->checkpoint.every_steps == 0);
 
+    if (saves) { /* whoever resumes from it must not inherit one rank's flipped bit */
+        DP_TRY(dp_trainer_meet(run->trainer));
+        DP_TRY(dp_replicas_check(run->trainer->replicas, step));
+    }
     if (step == run->baseline_at) {
         DP_TRY(measure_baseline(run, &run->before));
     }
     if (last || (eval_steps > 0 && step % eval_steps == 0)) {
         DP_TRY(evaluate(run));
     }
-    if (!last && c->checkpoint.every_steps > 0 && step % (uint64_t)c->checkpoint.every_steps == 0) {
-        DP_TRY(dp_run_save(run));
-    }
-    return DP_OK;
+    return saves && !last ? dp_run_save(run) : DP_OK; /* the last one when all is done */
 }
 
 static dp_status one_step(struct dp_training *run)

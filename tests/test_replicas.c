@@ -185,6 +185,30 @@ static void slices_alone_find_a_flipped_weight_too(void **state)
     outcome_fini(&out);
 }
 
+/* Tensors and models of more than a slice. */
+static void large_tensors_are_compared_in_slices(void **state)
+{
+    static const char layers[] = "[flatten: {}, dense: {units: 600}, relu: {}, dense: {units: 5}]";
+    static const char fault[] = "flip:step=5,rank=1,tensor=1.weight,element=40000,bit=20;"
+                                "flip:step=5,rank=1,tensor=1.weight,element=43199,bit=20";
+    static const char told[] = "rank 1 (here) differs from the other 2 ranks: bucket 3, tensor "
+                               "1.weight, element 40000 is ";
+    static const char *const everies[] = {"train.check_every=1", "train.check_every=0"};
+    struct outcome out;
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(everies); i++) {
+        const char *const sets[] = {everies[i], "comm.strategy=ring", "train.on_divergence=restore",
+                                    NULL};
+        assert_int_equal(train_with(fault, layers, sets, 3, &out), 0);
+        assert_told(told);
+        assert_told("(2 of 43200 elements differ); restored from rank 0\n");
+        assert_one_line();
+        assert_true(out.hash[STEPS - 1][0] == out.hash[STEPS - 1][1]);
+        outcome_fini(&out);
+    }
+}
+
 /* What ranks publish to each other heals a copy, but a gradient was made from it. */
 static void a_difference_that_was_published_over_is_still_told(void **state)
 {
@@ -446,6 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flipped_bit_is_found_where_it_is_at_the_next_comparison),
         cmocka_unit_test(slices_alone_find_a_flipped_weight_too),
+        cmocka_unit_test(large_tensors_are_compared_in_slices),
         cmocka_unit_test(a_difference_that_was_published_over_is_still_told),
         cmocka_unit_test(what_the_majority_has_is_restored_and_training_goes_on),
         cmocka_unit_test(what_is_restored_in_time_leaves_no_trace),

@@ -67,6 +67,26 @@ def case_a_majority_restores_and_training_goes_on():
         same(report["steps"], 9, "steps in run.json")
 
 
+def case_nothing_is_saved_that_differs():
+    cfg = small_cfg()
+    for step, flags in ((9, ()), (5, ("--set", "checkpoint.every_steps=5"))):
+        out = harness.scratch / f"stop-{step}"
+        fault = FLIP.replace("step=4", f"step={step}")
+        result = broken(cfg, out.name, "shm", 3, fault, *flags)
+        same(result.code, 70, f"the exit code of\n{result}\n")
+        check_line(result.errors, rf"behind step {step} rank 1 \(\S+\) differs")
+        same(run_json(out)["exit"], "error", "exit in run.json")
+        check(not (out / "checkpoints").exists(), "it was saved")
+        out = harness.scratch / f"restore-{step}"
+        result = broken(cfg, out.name, "shm", 3, fault, *flags, "--set",
+                        "train.on_divergence=restore")
+        same(result.code, 0, f"the exit code of\n{result}\n")
+        check_line(announced(result), rf"behind step {step} .*; restored from rank 0$")
+        plain = harness.scratch / f"plain-{step}"
+        train_well(cfg, "--out", plain, "--steps", 9, "--set", "comm.strategy=shm", ranks=3)
+        same(weights(out) == weights(plain), True, "equal to the weights without a fault")
+
+
 def case_two_ranks_cannot_restore():
     result = broken(small_cfg(), "out", "ring", 2, FLIP, "--set", "train.on_divergence=restore")
     same(result.code, 70, f"the exit code of\n{result}\n")

@@ -1,12 +1,10 @@
 /*
  * test_replicas.c - ranks whose copies of weights, statistics or optimizer state differ: found at
- * the next comparison, named, and restored, for every sharing; and no alarm without a difference.
+ * the next comparison, named, and restored.
  */
 #include "tests/arrays.h"
 
 #include "base/log.h"
-#include "collectives/sharing.h"
-#include "collectives/strategy.h"
 #include "runtime/faults.h"
 #include "tests/small_run.h"
 #include "tests/stderr_text.h"
@@ -183,6 +181,25 @@ static void slices_alone_find_a_flipped_weight_too(void **state)
     assert_told("tensor 3.weight, element 7 is ");
     assert_one_line();
     outcome_fini(&out);
+}
+
+/* Ranks that train alone for some steps are equal behind every fourth; only then a flip is one. */
+static void ranks_are_compared_before_they_part(void **state)
+{
+    static const char *const everies[] = {"train.check_every=1", "train.check_every=0"};
+    struct outcome out;
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(everies); i++) {
+        const char *const sets[] = {everies[i], "train.local_steps=4", "train.local_after=1",
+                                    "train.on_divergence=restore", NULL};
+        assert_int_equal(
+            train_with("flip:step=5,rank=1,tensor=1.weight,bit=25", small_dense, sets, 3, &out), 0);
+        assert_told("behind step 5 rank 1 (here) differs from the other 2 ranks: bucket ");
+        assert_told("(1 of 1728 elements differs); restored from rank 0\n");
+        assert_one_line();
+        outcome_fini(&out);
+    }
 }
 
 /* Tensors and models of more than a slice. */
@@ -398,78 +415,12 @@ static void one_copy_of_the_weights_cannot_differ(void **state)
     outcome_fini(&out);
 }
 
-/* Forty steps, some of which compare slices and some all state, with every kind of updating. */
-static void check_quiet(const char *strategy)
-{
-    static const char *const layers[] = {small_conv, small_own_norm, small_dropout};
-    static const char *const gates[] = {"optimizer.clip_norm=0", "optimizer.clip_norm=0.05"};
-    static const char *const overlaps[] = {"comm.overlap=on", "comm.overlap=off"};
-    struct outcome out;
-
-    for (size_t i = 0; i < 3; i++) {
-        const char *const sets[] = {strategy,
-                                    "train.check_every=3",
-                                    gates[(i + 1) % 2],
-                                    overlaps[i / 2],
-                                    "optimizer.name=adamw",
-                                    "optimizer.lr=0.01",
-                                    NULL};
-        const int ranks = i == 0 ? 5 : 2;
-        struct small_run run;
-        assert_int_equal(small_run_create(&run, layers[i], sets), 0);
-        stderr_begin();
-        const size_t wrong = small_train(&run, ranks, SMALL_STEPS, NULL, &out);
-        stderr_end();
-        assert_string_equal(stderr_text, "");
-        assert_int_equal(wrong, 0);
-        assert_int_equal(outcome_split(&out, ranks, SMALL_STEPS), 0);
-        outcome_fini(&out);
-        small_run_destroy(&run);
-    }
-}
-
-static void no_sharing_and_strategy_gives_a_false_alarm(void **state)
-{
-    const struct dp_plugin *sharing;
-    char strategy[128];
-    (void)state;
-
-    for (int i = 0; (sharing = dp_plugin_at(&dp_sharings, i)) != NULL; i++) {
-        static const char *const over[] = {"shm", "ring"}; /* what threads can use */
-        for (size_t k = 0; k < DP_COUNT(over); k++) {
-            (void)snprintf(strategy, sizeof(strategy), "comm.strategy=%s:over=%s", sharing->name,
-                           over[k]);
-            check_quiet(strategy);
-        }
-    }
-}
-
-/* Comparing all state puts updates off until the sums are there: that must not change a bit. */
-static void comparing_changes_no_bit(void **state)
-{
-    static const char *const everies[] = {"train.check_every=0", "train.check_every=1",
-                                          "train.check_every=5"};
-    (void)state;
-
-    for (size_t s = 0; s < DP_COUNT(private_copies); s++) {
-        struct outcome first, out;
-        for (size_t i = 0; i < DP_COUNT(everies); i++) {
-            const char *const sets[] = {private_copies[s], everies[i], "comm.overlap=on", NULL};
-            assert_int_equal(train_with("", small_conv, sets, 3, i == 0 ? &first : &out), 0);
-            if (i > 0) {
-                assert_memory_equal(out.hash, first.hash, sizeof(out.hash));
-                outcome_fini(&out);
-            }
-        }
-        outcome_fini(&first);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flipped_bit_is_found_where_it_is_at_the_next_comparison),
         cmocka_unit_test(slices_alone_find_a_flipped_weight_too),
+        cmocka_unit_test(ranks_are_compared_before_they_part),
         cmocka_unit_test(large_tensors_are_compared_in_slices),
         cmocka_unit_test(a_difference_that_was_published_over_is_still_told),
         cmocka_unit_test(what_the_majority_has_is_restored_and_training_goes_on),
@@ -479,8 +430,6 @@ int main(void)
         cmocka_unit_test(without_a_majority_nothing_is_restored),
         cmocka_unit_test(several_wrong_ranks_and_tensors_are_told_in_one_line),
         cmocka_unit_test(one_copy_of_the_weights_cannot_differ),
-        cmocka_unit_test(no_sharing_and_strategy_gives_a_false_alarm),
-        cmocka_unit_test(comparing_changes_no_bit),
     };
 
     planted.momentum_of = -1;

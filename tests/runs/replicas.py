@@ -118,18 +118,19 @@ def case_comparing_changes_nothing():
 
 def case_faults_that_cannot_be_are_one_line():
     cfg = small_cfg()
-    for fault, line in (
-        ("flop:step=1", "unknown fault 'flop' (did you mean 'flip'?)"),
-        ("flip:setp=1", "flip: unknown option 'setp'"),
-        ("flip:step=0", "flip: step: expected an integer from 1 to 2147483647, found '0'"),
-        ("flip:step", "flip: expected key=value, found 'step'"),
-        ("flip:tensor=0.wieght", "flip: the model has no tensor '0.wieght'; its first is 0.weight"),
-        ("flip:tensor=0.bias,element=8", "flip: 0.bias has 8 elements, not 9"),
-        ("flip:tensor=0.bias,rank=2", "flip: there is no rank 2: this run has 2"),
+    for ranks, fault, line in (
+        (0, "flop:step=1", "unknown fault 'flop' (did you mean 'flip'?)"),
+        (0, "flip:setp=1", "flip: unknown option 'setp'"),
+        (0, "flip:step=0", "flip: step: expected an integer from 1 to 2147483647, found '0'"),
+        (0, "flip:step", "flip: expected key=value, found 'step'"),
+        (0, "flip:tensor=0.wieght", "flip: the model has no tensor '0.wieght'; its first is 0.weight"),
+        (0, "flip:tensor=0.bias,element=8", "flip: 0.bias has 8 elements, not 9"),
+        (2, "flip:tensor=0.bias,rank=2", "flip: there is no rank 2: this run has 2"),
     ):
-        result = train(cfg, "--out", harness.scratch / "out", ranks=2, env={"DP_FAULT": fault})
+        result = train(cfg, "--out", harness.scratch / "out", ranks=ranks, env={"DP_FAULT": fault})
         same(result.code, 78, f"the exit code of\n{result}\n")
-        same([line.split("): ", 1)[1] for line in result.errors], [f"DP_FAULT: {line}"], "errors")
+        same(len(result.errors), 1, f"lines in\n{result}\n")
+        check(result.errors[0].endswith(f": DP_FAULT: {line}"), f"{result.errors} for {fault}")
         check(not (harness.scratch / "out").exists(), "a refused run made a folder")
 
 

@@ -21,7 +21,7 @@ dp_default OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
 dp_default OMPI_MCA_rmaps_base_oversubscribe 1
 # The last line on the terminal is ours, which names the cause, not mpirun's banner.
 dp_default OMPI_MCA_orte_execute_quiet 1
-# Seconds that ranks have to save after a SIGTERM. mpirun waits twice as long when a rank fails. mpirun waits twice as long when a rank fails.
+# Seconds that ranks have to save after a SIGTERM. mpirun waits twice as long when a rank fails.
 dp_default OMPI_MCA_odls_base_sigkill_timeout 3
 # One TCP connection carries about half of what the wire does when both directions are busy.
 dp_default OMPI_MCA_btl_tcp_links 2

@@ -28,6 +28,8 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=50, help="timed steps, after warm-up")
     parser.add_argument("--warm-up", type=int, default=10, help="steps")
     parser.add_argument("--format", choices=("contiguous", "channels_last"), default="contiguous")
+    parser.add_argument("--hook", choices=("none", "fp16", "bf16"), default="none",
+                        help="what gradients are sent as; none: as they are")
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--cpu", type=int, help="bind to this core; without: any")
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
@@ -41,6 +43,7 @@ if args.cpu is not None:
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"))
 import torch_models  # noqa: E402
@@ -79,9 +82,12 @@ def make_model(memory_format):
     model = model.to(memory_format=memory_format)
     if args.world == 1:
         return model
-    return torch.nn.parallel.DistributedDataParallel(
+    model = torch.nn.parallel.DistributedDataParallel(
         model, gradient_as_bucket_view=True, broadcast_buffers=False
     )
+    if args.hook != "none":
+        model.register_comm_hook(None, getattr(default_hooks, f"{args.hook}_compress_hook"))
+    return model
 
 
 def main():
@@ -122,6 +128,7 @@ def main():
         "world_size": args.world,
         "global_batch": args.global_batch,
         "format": args.format,
+        "hook": args.hook,
         "bound": args.cpu is not None,
         "steps": args.steps,
         "samples_per_second": args.global_batch * args.steps / seconds,

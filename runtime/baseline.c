@@ -17,67 +17,34 @@ enum {
 /* Each piece takes at least so long: long or quick. */
 static const double piece_lengths_s[2] = {0.4, 0.0};
 
-static dp_status run_piece(struct dp_trainer *t, double piece_seconds, double *seconds,
-                           uint64_t *rows, struct dp_ledger *ledger)
-{
-    const uint64_t begin_ns = dp_now_ns();
-    struct dp_step_report report;
-
-    *rows = 0;
-    for (int i = 0; i < MAX_STEPS / PIECES - 1; i++) {
-        DP_TRY(dp_trainer_step(t, &report));
-        *rows += t->batch.rows;
-        dp_ledger_mark(ledger, t->batch.rows, t->batch.rows, 0);
-        *seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
-        if (i + 1 >= PIECE_STEPS && *seconds >= piece_seconds) {
-            break;
-        }
-    }
-    return DP_OK;
-}
-
-static dp_status run_alone(struct dp_trainer *t, bool quick, struct dp_baseline *out)
-{
-    double seconds = 0.0, step_ms[DP_STEP_PART_COUNT];
-    uint64_t rows = 0;
-    struct dp_step_report report;
+/* What the measuring rank measures with. */
+struct bench {
+    struct dp_group *group;   /* owned; of this rank alone */
+    struct dp_trainer *alone; /* owned */
+    const struct dp_stop *stop;
     struct dp_ledger ledger;
+    double piece_s, seconds;
+    uint64_t rows;
+};
 
-    for (int i = 0; i < WARM_STEPS; i++) {
-        DP_TRY(dp_trainer_step(t, &report));
-    }
-    dp_ledger_init(&ledger, 0, 0);
-    *out = (struct dp_baseline){0.0, 0.0, 0.0, 0.0};
-    for (int i = 0; i < PIECES; i++) {
-        double piece_s = 0.0, rate;
-        uint64_t piece_rows = 0;
-        DP_TRY(run_piece(t, piece_lengths_s[quick], &piece_s, &piece_rows, &ledger));
-        rate = (double)piece_rows / piece_s;
-        out->fastest = rate > out->fastest ? rate : out->fastest;
-        out->slowest = i == 0 || rate < out->slowest ? rate : out->slowest;
-        seconds += piece_s;
-        rows += piece_rows;
-    }
-    dp_ledger_means(&ledger, step_ms);
-    out->samples_per_second = (double)rows / seconds;
-    out->compute_ms = dp_compute_ms(step_ms);
-    return DP_OK;
+static dp_status bench_step(struct bench *b)
+{
+    struct dp_step_report report;
+
+    return dp_stop_asked(b->stop) != DP_STOP_NONE ? DP_STOPPED : dp_trainer_step(b->alone, &report);
 }
 
-static dp_status measure(struct dp_trainer *trainer, int threads, bool quick,
-                         struct dp_baseline *out)
+/* A trainer of this rank alone, with a copy of all state, and its first steps. */
+static dp_status bench_open(struct bench *b, struct dp_trainer *trainer, int threads)
 {
     const size_t ranks = (size_t)trainer->group->size;
-    struct dp_trainer *alone = NULL;
-    struct dp_group *group = NULL;
-    dp_status status;
 
-    DP_TRY(dp_local_alone(&group));
+    DP_TRY(dp_local_alone(&b->group));
     const struct dp_trainer_config config = {
         .config = trainer->config,
         .model = trainer->model,
         .device = trainer->device,
-        .group = group,
+        .group = b->group,
         .data = trainer->data,
         .threads = threads,
         .global_batch = (trainer->global_batch + ranks - 1) / ranks,
@@ -85,39 +52,103 @@ static dp_status measure(struct dp_trainer *trainer, int threads, bool quick,
         .schedule_steps = trainer->schedule_steps,
         .lender = trainer,
     };
-    status = dp_trainer_create(&config, &alone);
-    if (status == DP_OK) {
-        dp_trainer_copy_state(alone, trainer);
-        status = run_alone(alone, quick, out);
+    DP_TRY(dp_trainer_create(&config, &b->alone));
+    dp_trainer_copy_state(b->alone, trainer);
+    for (int i = 0; i < WARM_STEPS; i++) {
+        DP_TRY(bench_step(b));
     }
-    dp_trainer_destroy(alone);
-    dp_group_destroy(group);
-    return status;
+    dp_ledger_init(&b->ledger, 0, 0);
+    return DP_OK;
+}
+
+/* One more piece; `out` is what all of them have come to. */
+static dp_status bench_piece(struct bench *b, struct dp_baseline *out)
+{
+    const uint64_t begin_ns = dp_now_ns();
+    double seconds = 0.0, rate, step_ms[DP_STEP_PART_COUNT];
+    uint64_t rows = 0;
+
+    dp_ledger_restart(&b->ledger, 0);
+    for (int i = 0; i < MAX_STEPS / PIECES - 1; i++) {
+        DP_TRY(bench_step(b));
+        rows += b->alone->batch.rows;
+        dp_ledger_mark(&b->ledger, b->alone->batch.rows, b->alone->batch.rows, 0);
+        seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
+        if (i + 1 >= PIECE_STEPS && seconds >= b->piece_s) {
+            break;
+        }
+    }
+    rate = (double)rows / seconds;
+    out->fastest = rate > out->fastest ? rate : out->fastest;
+    out->slowest = b->rows == 0 || rate < out->slowest ? rate : out->slowest;
+    b->seconds += seconds;
+    b->rows += rows;
+    dp_ledger_means(&b->ledger, step_ms);
+    out->samples_per_second = (double)b->rows / b->seconds;
+    out->compute_ms = dp_compute_ms(step_ms);
+    return DP_OK;
+}
+
+static void bench_close(struct bench *b)
+{
+    dp_trainer_destroy(b->alone);
+    dp_group_destroy(b->group);
+}
+
+/* What a rank tells the others behind a piece. */
+struct piece {
+    dp_status status;
+    bool asked;                  /* to stop */
+    struct dp_baseline baseline; /* of rank 0 */
+};
+
+/* The measuring rank's status, or whether anyone was asked to stop while pieces are left. */
+static dp_status outcome(const struct piece *all, int ranks, bool last)
+{
+    for (int i = 0; i < ranks && all[0].status == DP_OK && !last; i++) {
+        if (all[i].asked) {
+            return DP_STOPPED;
+        }
+    }
+    return all[0].status;
+}
+
+/* Piece -1 makes what the others measure with. Ranks meet behind every piece. */
+static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *bench,
+                         struct piece *all, struct dp_baseline *out)
+{
+    struct piece mine;
+
+    memset(&mine, 0, sizeof(mine));
+    for (int i = -1; i < PIECES; i++) {
+        if (trainer->group->rank == 0) {
+            mine.status =
+                i < 0 ? bench_open(bench, trainer, threads) : bench_piece(bench, &mine.baseline);
+        }
+        mine.asked = dp_stop_asked(trainer->stop) != DP_STOP_NONE;
+        DP_TRY(dp_exchange_gather(trainer->exchange, &mine, sizeof(mine), all));
+        DP_TRY(outcome(all, trainer->group->size, i + 1 == PIECES));
+    }
+    *out = all[0].baseline;
+    return DP_OK;
 }
 
 dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quick,
                               struct dp_baseline *out)
 {
     DP_SPAN(DP_PHASE_MEASURE, (int64_t)trainer->step);
-    struct {
-        dp_status status;
-        struct dp_baseline baseline;
-    } mine, *all;
+    struct bench bench;
+    struct piece *all = dp_zalloc((size_t)trainer->group->size, sizeof(*all));
     dp_status status;
 
-    memset(&mine, 0, sizeof(mine));
-    all = dp_zalloc((size_t)trainer->group->size, sizeof(*all));
     if (all == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "baseline");
     }
-    if (trainer->group->rank == 0) {
-        mine.status = measure(trainer, threads, quick, &mine.baseline);
-    }
-    status = dp_exchange_gather(trainer->exchange, &mine, sizeof(mine), all);
-    if (status == DP_OK) {
-        status = all[0].status;
-        *out = all[0].baseline;
-    }
+    memset(&bench, 0, sizeof(bench));
+    bench.stop = trainer->stop;
+    bench.piece_s = piece_lengths_s[quick];
+    status = measure(trainer, threads, &bench, all, out);
+    bench_close(&bench);
     dp_free(all);
     return status;
 }

@@ -17,7 +17,9 @@ struct dp_baseline {
 };
 
 /* Collective; equal results on all ranks. Takes a second or two; `quick`, for short runs, only as
- * long as a few steps. */
+ * long as a few steps. The measuring rank looks for requests to stop between steps, the others
+ * between the pieces that a measurement consists of. Errors: also DP_STOPPED (a rank was asked to
+ * stop, so it was broken off; not logged). */
 DP_CHECKED dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quick,
                                          struct dp_baseline *out);
 

@@ -21,7 +21,8 @@ struct orders {
     const uint8_t *images;           /* to evaluate */
     const int32_t *labels;
     size_t rows;
-    double (*sums)[2]; /* [count] */
+    struct dp_range passes; /* of each lane */
+    double (*sums)[2];      /* [count] */
 };
 
 struct worker {
@@ -251,7 +252,7 @@ static dp_status evaluate_lane(struct worker *w, const struct orders *o, int lan
     const size_t sample = w->lanes->config.model->values[0].count;
 
     return dp_parts_evaluate(&w->parts, o->images + rows.begin * sample, o->labels + rows.begin,
-                             rows.count, o->call, o->sums[lane]);
+                             rows.count, o->passes, o->call, o->sums[lane]);
 }
 
 static void carry_out(struct worker *w, const struct orders *o)
@@ -336,9 +337,21 @@ dp_status dp_lanes_run(struct dp_lanes *l, struct dp_lanes_share share,
     return join(l, tail, summed(l) - tail);
 }
 
+size_t dp_lanes_evaluations(const struct dp_lanes *l, struct dp_lanes_share share, size_t rows)
+{
+    size_t most = 0;
+
+    for (int lane = 0; lane < l->config.count; lane++) {
+        const size_t count = dp_parts_evaluations(&l->worker[lane / l->block].parts,
+                                                  lane_rows(l, share, lane, rows).count);
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
 dp_status dp_lanes_evaluate(struct dp_lanes *l, struct dp_lanes_share share, const uint8_t *images,
-                            const int32_t *labels, size_t rows, const struct dp_pass_call *call,
-                            double (*sums)[2])
+                            const int32_t *labels, size_t rows, struct dp_range passes,
+                            const struct dp_pass_call *call, double (*sums)[2])
 {
     const struct orders orders = {.what = ORDER_EVALUATE,
                                   .share = share,
@@ -346,6 +359,7 @@ dp_status dp_lanes_evaluate(struct dp_lanes *l, struct dp_lanes_share share, con
                                   .images = images,
                                   .labels = labels,
                                   .rows = rows,
+                                  .passes = passes,
                                   .sums = sums};
 
     return give_orders(l, &orders);

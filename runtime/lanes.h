@@ -61,10 +61,15 @@ DP_CHECKED dp_status dp_lanes_prepare(struct dp_lanes *lanes, struct dp_lanes_sh
 DP_CHECKED dp_status dp_lanes_run(struct dp_lanes *lanes, struct dp_lanes_share share,
                                   const struct dp_batch *batch, const struct dp_pass_call *call);
 
+/* In how many passes a lane of this rank goes through its part of `rows` test rows, at most. */
+size_t dp_lanes_evaluations(const struct dp_lanes *lanes, struct dp_lanes_share share, size_t rows);
+
 /* Forward over this rank's lanes of `rows` test rows over all ranks, of which `images` and `labels`
- * are the first: adds the losses and correct answers of lane l to sums[l][0] and sums[l][1]. */
+ * are the first: adds the losses and correct answers of lane l to sums[l][0] and sums[l][1]; of
+ * each lane's passes, those in `passes`, as dp_parts_evaluate(). */
 DP_CHECKED dp_status dp_lanes_evaluate(struct dp_lanes *lanes, struct dp_lanes_share share,
                                        const uint8_t *images, const int32_t *labels, size_t rows,
-                                       const struct dp_pass_call *call, double (*sums)[2]);
+                                       struct dp_range passes, const struct dp_pass_call *call,
+                                       double (*sums)[2]);
 
 #endif

@@ -74,14 +74,19 @@ dp_status dp_parts_run(const struct dp_parts *parts, const struct dp_batch *batc
     return DP_OK;
 }
 
-dp_status dp_parts_evaluate(const struct dp_parts *parts, const uint8_t *images,
-                            const int32_t *labels, size_t rows, const struct dp_pass_call *call,
-                            double sums[2])
+size_t dp_parts_evaluations(const struct dp_parts *parts, size_t rows)
 {
-    const size_t most = dp_pass_rows(parts->pass);
+    return rows == 0 ? 0 : dp_parts_count(rows, dp_pass_rows(parts->pass));
+}
+
+dp_status dp_parts_evaluate(const struct dp_parts *parts, const uint8_t *images,
+                            const int32_t *labels, size_t rows, struct dp_range passes,
+                            const struct dp_pass_call *call, double sums[2])
+{
+    const size_t most = dp_pass_rows(parts->pass), count = dp_parts_evaluations(parts, rows);
     const size_t sample = parts->model->values[0].count;
 
-    for (size_t i = 0; rows > 0 && i < dp_parts_count(rows, most); i++) {
+    for (size_t i = passes.begin; i < count && i < passes.begin + passes.count; i++) {
         const struct dp_range range = dp_parts_at(rows, most, i).rows;
         struct dp_pass_call c = *call;
         float result[2];

@@ -45,9 +45,14 @@ DP_CHECKED dp_status dp_parts_prepare(const struct dp_parts *parts, size_t rows,
 DP_CHECKED dp_status dp_parts_run(const struct dp_parts *parts, const struct dp_batch *batch,
                                   const struct dp_pass_call *call);
 
-/* Forward over test rows: adds their losses and correct answers to sums[0] and sums[1]. */
+/* In how many passes `rows` test rows go. */
+size_t dp_parts_evaluations(const struct dp_parts *parts, size_t rows);
+
+/* Forward over test rows: adds their losses and correct answers to sums[0] and sums[1]. Of their
+ * passes, only those in `passes` (which may reach behind the last): whoever goes through all in
+ * order, in however many calls, gets the same sums. */
 DP_CHECKED dp_status dp_parts_evaluate(const struct dp_parts *parts, const uint8_t *images,
-                                       const int32_t *labels, size_t rows,
+                                       const int32_t *labels, size_t rows, struct dp_range passes,
                                        const struct dp_pass_call *call, double sums[2]);
 
 /* y = (x / 255 - mean) / std as one multiply-add. mean and std hold one number for all channels,

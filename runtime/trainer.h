@@ -16,6 +16,7 @@
 #include "runtime/optimizer.h"
 #include "runtime/parts.h"
 #include "runtime/replicas.h"
+#include "runtime/stop.h"
 #include "runtime/votes.h"
 
 /* The data set in memory: bytes, one copy on each node. */
@@ -65,9 +66,10 @@ struct dp_trainer {
     size_t global_batch;
     uint64_t step; /* done so far */
     uint64_t schedule_steps;
-    bool wish[DP_WISH_COUNT]; /* of this rank, for the next step */
-    bool apart;               /* weights differ between ranks: within local steps */
-    int64_t batches_tracked;  /* running statistics were updated so often */
+    bool wish[DP_WISH_COUNT];   /* of this rank, for the next step */
+    const struct dp_stop *stop; /* borrowed, or NULL; looked at in long evaluations */
+    bool apart;                 /* weights differ between ranks: within local steps */
+    int64_t batches_tracked;    /* running statistics were updated so often */
 };
 
 /*
@@ -104,7 +106,9 @@ DP_CHECKED dp_status dp_trainer_meet(struct dp_trainer *trainer);
 /* One training step: step.c. Collective. */
 DP_CHECKED dp_status dp_trainer_step(struct dp_trainer *trainer, struct dp_step_report *report);
 
-/* Mean loss and accuracy over the test rows, sharded over ranks; equal on all. Collective. */
+/* Mean loss and accuracy over the test rows, sharded over ranks; equal on all. Collective. Goes in
+ * rounds of about a quarter of a second, and is broken off behind one of them, on all ranks, when a
+ * rank has been asked to stop. Errors: also DP_STOPPED (broken off; not logged). */
 struct dp_evaluation {
     double loss, accuracy;
 };

@@ -105,11 +105,58 @@ static void a_failing_measurement_is_known_to_all_ranks(void **state)
     small_run_destroy(&run);
 }
 
+/* Rank `victim` has been asked to stop. */
+struct asked {
+    const struct small_run *run;
+    int victim;
+};
+
+static size_t breaks_off(struct dp_group *group, const void *arg)
+{
+    const struct asked *asked = arg;
+    struct dp_stop stop = {0};
+    struct dp_baseline baseline = {0};
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    size_t wrong = 0;
+
+    if (small_run_trainer(asked->run, group, STEPS, &t) != DP_OK) {
+        return 1;
+    }
+    const uint64_t hash = small_hash(t);
+    t->stop = &stop;
+    if (group->rank == asked->victim) {
+        dp_stop_request(&stop, DP_STOP_TERM);
+    }
+    wrong += dp_baseline_measure(t, 1, true, &baseline) != DP_STOPPED;
+    wrong += baseline.samples_per_second != 0.0;
+    wrong += small_hash(t) != hash;
+    wrong += dp_exchange_barrier(t->exchange) != DP_OK;
+    t->stop = NULL; /* and training can go on from there */
+    wrong += dp_trainer_step(t, &report) != DP_OK;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void a_request_on_any_rank_breaks_the_measurement_off_on_all(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_conv, NULL), 0);
+    for (int victim = 0; victim < 3; victim++) {
+        const struct asked asked = {&run, victim};
+        assert_int_equal(on_local_ranks(3, breaks_off, &asked), 0);
+    }
+    small_run_destroy(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measuring_changes_no_bit_of_the_training),
         cmocka_unit_test(a_failing_measurement_is_known_to_all_ranks),
+        cmocka_unit_test(a_request_on_any_rank_breaks_the_measurement_off_on_all),
     };
     return cmocka_run_group_tests_name("baseline", tests, NULL, NULL);
 }

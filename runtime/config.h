@@ -20,6 +20,7 @@ enum { DP_OVERLAP_AUTO, DP_OVERLAP_ON, DP_OVERLAP_OFF };
 enum { DP_SCHEDULE_CONSTANT, DP_SCHEDULE_STEP, DP_SCHEDULE_COSINE, DP_SCHEDULE_LINEAR };
 enum { DP_DIVERGENCE_STOP, DP_DIVERGENCE_RESTORE };
 enum { DP_PRICE_PER_NODE, DP_PRICE_PER_RANK };
+enum { DP_METRIC_TEST_ACCURACY, DP_METRIC_TEST_LOSS, DP_METRIC_TRAIN_LOSS };
 
 /* Pixels become (x / 255 - mean) / std. */
 struct dp_normalize_config {
@@ -71,9 +72,18 @@ struct dp_comm_config {
 };
 
 struct dp_early_stop_config {
-    int metric; /* choice "test_accuracy|test_loss|train_loss" */
+    int metric; /* DP_METRIC_... */
     int patience;
     double min_delta;
+};
+
+/* See halt.h; 0: off. */
+struct dp_failure_stop_config {
+    bool nan;
+    double spike_sigma;
+    int spike_window; /* steps */
+    int chance_steps;
+    double min_samples_per_second;
 };
 
 struct dp_checkpoint_config {
@@ -106,6 +116,7 @@ struct dp_config {
     struct dp_optimizer_config optimizer;
     struct dp_comm_config comm;
     struct dp_early_stop_config early_stop;
+    struct dp_failure_stop_config failure_stop;
     struct dp_checkpoint_config checkpoint;
     struct dp_report_config report;
     struct dp_device_config device;

@@ -14,6 +14,7 @@
 #define SCHEDULE struct dp_schedule_config
 #define COMM struct dp_comm_config
 #define EARLY_STOP struct dp_early_stop_config
+#define FAILURE_STOP struct dp_failure_stop_config
 #define CHECKPOINT struct dp_checkpoint_config
 #define REPORT struct dp_report_config
 #define DEVICE struct dp_device_config
@@ -97,6 +98,15 @@ static const struct dp_option early_stop_options[] = {
     {0},
 };
 
+static const struct dp_option failure_stop_options[] = {
+    DP_SWITCH(FAILURE_STOP, nan,                    "true", "stop when the loss is not a number"),
+    DP_DOUBLE(FAILURE_STOP, spike_sigma,            "0", 0, 1e6, "stop when the loss lies so many deviations above its mean; 0: never"),
+    DP_INT(   FAILURE_STOP, spike_window,           "100", 2, 1000000, "steps that this mean is over, and that pass before it is used"),
+    DP_INT(   FAILURE_STOP, chance_steps,           "0", 0, INT_HIGH, "stop when answers are still guesses behind this step; 0: never"),
+    DP_DOUBLE(FAILURE_STOP, min_samples_per_second, "0", 0, 1e15, "save and stop when training is slower; 0: never"),
+    {0},
+};
+
 static const struct dp_option checkpoint_options[] = {
     DP_INT(CHECKPOINT, every_steps, "500", 0, INT_HIGH, "steps between checkpoints; 0: only at the end"),
     DP_INT(CHECKPOINT, keep,        "3",   1, 1000000, "newest checkpoints that are kept"),
@@ -137,6 +147,7 @@ static const struct dp_config_section sections[] = {
     {"optimizer.schedule", schedule_options,   offsetof(TOP, optimizer.schedule),  "learning rate over steps"},
     {"comm",               comm_options,       offsetof(TOP, comm),                "how gradients become sums"},
     {"early_stop",         early_stop_options, offsetof(TOP, early_stop),          "stopping when nothing improves"},
+    {"failure_stop",       failure_stop_options, offsetof(TOP, failure_stop),      "stopping when it goes wrong"},
     {"checkpoint",         checkpoint_options, offsetof(TOP, checkpoint),          "saving"},
     {"report",             report_options,     offsetof(TOP, report),              "what is written about the run"},
     {"device",             device_options,     offsetof(TOP, device),              "what computes"},

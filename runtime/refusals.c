@@ -17,7 +17,6 @@ static const struct refused_value refused_values[] = {
     {"train.precision", "bf16", "not available in this version: only fp32"},
     {"train.precision", "fp16", "not available in this version: only fp32"},
     {"train.hang_timeout_s", NULL, "the watchdog is not available in this version: only 0"},
-    {"early_stop.patience", NULL, "early stopping is not available in this version: only 0"},
 };
 
 enum { VALUE_COUNT = sizeof(refused_values) / sizeof(refused_values[0]) };

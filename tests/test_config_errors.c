@@ -212,8 +212,8 @@ static void contradictions_are_refused(void **state)
          "model.cfg:1:25: train.hang_timeout_s: the watchdog is not available in this version: only 0"},
         {"train: {precision: bf16}\n" MODEL, "model.cfg:1:20: train.precision: not available in this version: only fp32"},
         {"train: {precision: fp8}\n" MODEL, "model.cfg:1:20: train.precision: expected fp32, found 'fp8'"},
-        {"early_stop: {patience: 2}\n" MODEL,
-         "model.cfg:1:24: early_stop.patience: early stopping is not available in this version: only 0"},
+        {"failure_stop: {spike_window: 1}\n" MODEL,
+         "model.cfg:1:30: failure_stop.spike_window: expected an integer from 2 to 1000000, found '1'"},
         {"data: {shuffle: window}\n" MODEL,
          "model.cfg:1:17: data.shuffle: not available in this version: only true, false and full"},
     };

@@ -41,6 +41,7 @@ static const struct dp_run_summary whole = {
     .version = "0.1.0",
     .started = "2024-05-01T12:00:00Z",
     .exit = DP_RUN_EARLY_STOPPED,
+    .reason = "no better test_accuracy",
     .world_size = 2,
     .device = "cpu",
     .precision = "fp32",
@@ -116,6 +117,7 @@ static void run_json_has_every_field(void **state)
     assert_text(json, "schema", "lockstep.run/1");
     assert_text(json, "name", "lenet");
     assert_text(json, "exit", "early_stopped");
+    assert_text(json, "reason", "no better test_accuracy");
     assert_real(json, "world_size", 2);
     assert_text(json, "device", "cpu");
     assert_text(json, "precision", "fp32");
@@ -192,6 +194,7 @@ static void what_is_not_known_is_null(void **state)
     assert_null_member(json, "wire_bytes_per_step");
     assert_null_member(json, "strategy");
     assert_null_member(json, "verdict");
+    assert_null_member(json, "reason");
     assert_null_member(dp_json_get(json, "final"), "test_loss");
     assert_int_equal(dp_json_length(dp_json_get(json, "ranks")), 0);
     dp_json_destroy(json);
@@ -243,6 +246,7 @@ static void people_get_lines_of_equal_shape(void **state)
     assert_int_equal(fclose(out), 0);
     assert_true(scratch_read(scratch_path("out"), text, sizeof(text)) > 0);
     assert_non_null(strstr(text, "lenet: early_stopped after 705 steps, 3.0 epochs, on 2 ranks\n"));
+    assert_non_null(strstr(text, "\nreason: no better test_accuracy\n"));
     assert_non_null(strstr(text, "plan: 3 buckets, 1.0 to 5.3 MiB\n"));
     assert_non_null(strstr(text, "train loss 0.2500, test loss 0.2800, test accuracy 90.12 %\n"));
     assert_non_null(strstr(text, "2,012 samples/s, scaling efficiency 95.8 %\n"));

@@ -61,6 +61,7 @@ static dp_status fill_setup(struct dp_json *object, const struct dp_run_summary 
     DP_TRY(dp_json_set_text(object, "version", summary->version));
     DP_TRY(dp_json_set_text(object, "started", summary->started));
     DP_TRY(dp_json_set_text(object, "exit", dp_run_exit_text(summary->exit)));
+    DP_TRY(dp_json_set_text(object, "reason", summary->reason));
     DP_TRY(dp_json_set_int(object, "world_size", summary->world_size));
     DP_TRY(dp_json_set_text(object, "device", summary->device));
     DP_TRY(dp_json_set_text(object, "precision", summary->precision));
@@ -192,6 +193,9 @@ static void print_head(const struct dp_run_summary *summary, FILE *out)
                   or_dash(summary->name), dp_run_exit_text(summary->exit), summary->steps,
                   fixed(a, summary->epochs, summary->epochs < 1 ? 2 : 1), summary->world_size,
                   summary->world_size == 1 ? "" : "s");
+    if (summary->reason != NULL) {
+        (void)fprintf(out, "reason: %s\n", summary->reason);
+    }
     (void)fprintf(out, "device %s, %s, strategy %s, compressor %s, global batch %d\n",
                   or_dash(summary->device), or_dash(summary->precision), or_dash(summary->strategy),
                   or_dash(summary->compressor), summary->global_batch);

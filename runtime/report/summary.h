@@ -64,7 +64,8 @@ struct dp_run_rank {
 struct dp_run_summary {
     const char *name, *version, *started; /* "2024-05-01T12:00:00Z" */
     enum dp_run_exit exit;
-    int world_size; /* training ranks */
+    const char *reason; /* why it ended so, one line; NULL: finished */
+    int world_size;     /* training ranks */
     const char *device, *precision, *strategy, *compressor;
     const char *plan; /* of the communication, for people; NULL: none */
     int global_batch;

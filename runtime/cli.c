@@ -32,6 +32,7 @@ enum flag {
     FLAG_PRINT_CONFIG,
     FLAG_LIST,
     FLAG_DEVICE,
+    FLAG_MAX_TIME,
     FLAG_BASELINE,
     FLAG_LOG_LEVEL,
     FLAG_QUIET,
@@ -56,6 +57,7 @@ static const struct {
     [FLAG_LIST] = {"--list", "FAMILY",
                    "strategies|compressors|layers|optimizers|sources|devices|faults"},
     [FLAG_DEVICE] = {"--device", "NAME", "cpu|auto; see --list devices"},
+    [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
     [FLAG_LOG_LEVEL] = {"--log-level", "LEVEL", "error|warn|info|debug"},
     [FLAG_QUIET] = {"--quiet", NULL, "prints errors and warnings only"},
@@ -114,6 +116,46 @@ static dp_status read_steps(struct dp_cli *cli, const char *value)
     return DP_OK;
 }
 
+/* "1h30m", "90s", or seconds alone; units fall, each at most once. 0: it is none of these. */
+static double duration_s(const char *text)
+{
+    static const struct {
+        char name;
+        int seconds;
+    } units[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
+    double sum = 0.0;
+    char *end = NULL;
+
+    for (size_t i = 0; *text != '\0'; i++) {
+        const size_t digits = strspn(text, "0123456789.");
+        const double value = strtod(text, &end);
+        if (digits == 0 || end != text + digits || value > 1e9) {
+            return 0.0;
+        }
+        if (*end == '\0') {
+            return i == 0 ? value : 0.0;
+        }
+        while (i < sizeof(units) / sizeof(units[0]) && units[i].name != *end) {
+            i++;
+        }
+        if (i == sizeof(units) / sizeof(units[0])) {
+            return 0.0;
+        }
+        sum += value * units[i].seconds;
+        text = end + 1;
+    }
+    return sum;
+}
+
+static dp_status read_max_time(struct dp_cli *cli, const char *value)
+{
+    cli->max_time_s = duration_s(value);
+    return cli->max_time_s > 0.0
+               ? DP_OK
+               : DP_FAIL(DP_ERR_USAGE, "--max-time wants 55m, 90s, 1h30m or seconds, not '%s'",
+                         value);
+}
+
 static dp_status read_level(struct dp_cli *cli, const char *value)
 {
     static const char *const levels[] = {"error", "warn", "info", "debug"};
@@ -150,6 +192,8 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
     case FLAG_DEVICE:
         (void)snprintf(cli->device_set, sizeof(cli->device_set), "device.name=%s", value);
         return add_set(cli, cli->device_set);
+    case FLAG_MAX_TIME:
+        return read_max_time(cli, value);
     case FLAG_BASELINE:
         cli->baseline = value;
         return DP_OK;

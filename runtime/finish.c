@@ -80,6 +80,7 @@ dp_status dp_run_save(struct dp_training *run)
     }
     const dp_status status = dp_exchange_gather(run->trainer->exchange, &mine, sizeof(mine), all);
     mine = status != DP_OK ? status : all[0];
+    run->saved_at = mine == DP_OK ? run->trainer->step : run->saved_at;
     dp_free(all);
     return mine;
 }
@@ -187,6 +188,7 @@ static struct dp_run_summary summarize(const struct dp_training *run,
         .version = DP_VERSION,
         .started = run->started,
         .exit = run->exit,
+        .reason = run->exit == DP_RUN_FINISHED ? NULL : run->reason,
         .world_size = size,
         .device = run->device->plugin.name,
         .precision = "fp32",
@@ -213,7 +215,10 @@ static struct dp_run_summary summarize(const struct dp_training *run,
     s.baseline.before = measured(run->before.samples_per_second);
     s.baseline.after = measured(run->after.samples_per_second);
     s.baseline.spread = spread(run, single);
-    s.final.train_loss = run->last_train_loss;
+    /* Of a run that was stopped: since the last evaluation, as far as it came. */
+    s.final.train_loss = run->exit == DP_RUN_STOPPED && run->train_loss_steps > 0
+                             ? run->train_loss_sum / (double)run->train_loss_steps
+                             : run->last_train_loss;
     s.final.test_loss = run->evaluation.loss;
     s.final.test_accuracy = run->evaluation.accuracy;
     return s;
@@ -265,7 +270,7 @@ dp_status dp_run_finish(struct dp_training *run)
     int64_t wire = 0;
     dp_status status;
 
-    if (run->exit == DP_RUN_FINISHED) {
+    if (run->exit != DP_RUN_DIVERGED && run->exit != DP_RUN_ERROR) {
         DP_TRY(dp_run_save(run));
     }
     all = dp_zalloc(size, sizeof(*all));

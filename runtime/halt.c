@@ -86,8 +86,8 @@ bool dp_halt_failed(struct dp_halt *halt, const struct dp_failure_stop_config *c
     }
     if (step->whole && dp_spike_add(&halt->spike, config, step->loss)) {
         (void)snprintf(reason, size,
-                       "step %llu: the loss of %.4f lies more than %g deviations of %.4f above its "
-                       "mean of %.4f (failure_stop.spike_sigma); try a lower optimizer.lr, or "
+                       "step %llu: the loss of %.4g lies more than %g deviations of %.4g above its "
+                       "mean of %.4g (failure_stop.spike_sigma); try a lower optimizer.lr, or "
                        "optimizer.clip_norm",
                        number, step->loss, config->spike_sigma, sqrt(s->variance), s->mean);
         return true;

@@ -57,13 +57,21 @@ static dp_status note_step(struct dp_training *run, const struct dp_step_report 
     return dp_metrics_step(&run->metrics, &line);
 }
 
+/* One that is broken off leaves no trace: a resumed run makes up for it. */
 static dp_status evaluate(struct dp_training *run)
 {
     const uint64_t begin_ns = dp_now_ns();
     const uint64_t steps = run->train_loss_steps;
+    struct dp_evaluation found;
+    dp_status status;
 
     DP_TRY(dp_trainer_meet(run->trainer));
-    DP_TRY(dp_trainer_evaluate(run->trainer, &run->evaluation));
+    status = dp_trainer_evaluate(run->trainer, &found);
+    if (status != DP_OK) {
+        return status == DP_STOPPED ? dp_run_asked(run) : status;
+    }
+    run->evaluation = found;
+    run->halt.evaluated_at = run->trainer->step;
     run->last_train_loss = steps > 0 ? run->train_loss_sum / (double)steps : run->last_train_loss;
     run->train_loss_sum = 0.0;
     run->train_loss_steps = 0;
@@ -83,43 +91,85 @@ static dp_status evaluate(struct dp_training *run)
             100.0 * line.test_accuracy);
         DP_TRY(dp_metrics_eval(&run->metrics, &line));
     }
+    dp_run_judge_evaluation(run);
     dp_ledger_restart(&run->ledger, run->trainer->exchange->comm_ns);
     return DP_OK;
 }
 
 static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *out)
 {
+    dp_status status;
+
     if (run->world->train->size == 1 || run->baseline_rate > 0.0) {
         return DP_OK;
     }
     if (dp_run_leads(run)) {
         dp_progress_line(&run->progress, "measuring one rank alone (the others sleep)");
     }
-    DP_TRY(dp_baseline_measure(run->trainer, run->threads, run->total_steps < 40, out));
+    status = dp_baseline_measure(run->trainer, run->threads, run->total_steps < 40, out);
+    if (status == DP_STOPPED) {
+        return dp_run_asked(run);
+    }
     dp_ledger_restart(&run->ledger, run->trainer->exchange->comm_ns);
-    return DP_OK;
+    return status;
+}
+
+/* Whether the run goes on, and has not been asked to hurry. */
+static bool has_time(const struct dp_training *run)
+{
+    return run->exit == DP_RUN_FINISHED && !run->hurried;
+}
+
+/* Whether an evaluation is due behind step number `step` (from 1) and has not been made. */
+static bool evaluation_due(const struct dp_training *run, uint64_t step)
+{
+    const uint64_t steps = (uint64_t)run->config->train.eval_every * run->steps_per_epoch;
+
+    return step > 0 && run->halt.evaluated_at != step &&
+           (step == run->total_steps || (steps > 0 && step % steps == 0));
+}
+
+/* Before a checkpoint, and before it is evaluated: whoever resumes from it must not inherit one rank's flipped bit. */
+static dp_status compare_ranks(struct dp_training *run)
+{
+    DP_TRY(dp_trainer_meet(run->trainer));
+    return dp_replicas_check(run->trainer->replicas, run->trainer->step);
+}
+
+static dp_status save(struct dp_training *run)
+{
+    DP_TRY(dp_run_judge_weights(run));
+    if (run->exit != DP_RUN_FINISHED) {
+        return DP_OK;
+    }
+    dp_stop_saving(run->stop);
+    return dp_run_save(run);
+}
+
+/* The last checkpoint is finish.c's. */
+static bool save_due(const struct dp_training *run, uint64_t step)
+{
+    const uint64_t steps = (uint64_t)run->config->checkpoint.every_steps;
+
+    return step < run->total_steps && (run->save_wished || (steps > 0 && step % steps == 0));
 }
 
 /* What is due behind step number `step` (from 1). */
 static dp_status between_steps(struct dp_training *run, uint64_t step)
 {
-    const struct dp_config *c = run->config;
-    const uint64_t eval_steps = (uint64_t)c->train.eval_every * run->steps_per_epoch;
-    const bool last = step == run->total_steps;
-    const bool saves =
-        last || (c->checkpoint.every_steps > 0 && step % (uint64_t)c->checkpoint.every_steps == 0);
-
-    if (saves) { /* whoever resumes from it must not inherit one rank's flipped bit */
-        DP_TRY(dp_trainer_meet(run->trainer));
-        DP_TRY(dp_replicas_check(run->trainer->replicas, step));
+    if (has_time(run) && (step == run->total_steps || save_due(run, step))) {
+        DP_TRY(compare_ranks(run));
     }
-    if (step == run->baseline_at) {
+    if (has_time(run) && step == run->baseline_at) {
         DP_TRY(measure_baseline(run, &run->before));
     }
-    if (last || (eval_steps > 0 && step % eval_steps == 0)) {
+    if (has_time(run) && evaluation_due(run, step)) {
         DP_TRY(evaluate(run));
     }
-    return saves && !last ? dp_run_save(run) : DP_OK; /* the last one when all is done */
+    if (has_time(run) && save_due(run, step)) {
+        DP_TRY(save(run));
+    }
+    return DP_OK;
 }
 
 static dp_status one_step(struct dp_training *run)
@@ -128,6 +178,7 @@ static dp_status one_step(struct dp_training *run)
     const uint64_t wire = t->group->wire_bytes;
     struct dp_step_report report;
 
+    dp_run_wish(run);
     dp_overlap_before(&run->overlap, t);
     DP_TRY(dp_trainer_step(t, &report));
     run->wire_bytes += t->group->wire_bytes - wire;
@@ -138,16 +189,8 @@ static dp_status one_step(struct dp_training *run)
     run->train_loss_sum += (double)report.loss;
     run->train_loss_steps++;
     DP_TRY(note_step(run, &report));
-    if (!isfinite(report.loss)) {
-        run->last_train_loss = (double)report.loss;
-        run->exit = DP_RUN_DIVERGED;
-        return dp_run_leads(run)
-                   ? DP_FAIL(DP_ERR_DIVERGED,
-                             "step %llu: the loss is not a number; try a lower optimizer.lr, a "
-                             "warm-up (optimizer.schedule.warmup_steps), or optimizer.clip_norm",
-                             (unsigned long long)t->step)
-                   : DP_ERR_DIVERGED;
-    }
+    dp_run_note_pace(run);
+    DP_TRY(dp_run_judge_step(run, &report));
     DP_TRY(run->faults != NULL ? dp_faults_apply(run->faults, t) : DP_OK);
     return dp_overlap_after(&run->overlap, t, run->ledger.last_ns);
 }
@@ -167,39 +210,65 @@ static dp_status note_start(struct dp_training *run)
         .compressor = c->comm.compressor,
         .world_size = run->world->train->size,
         .global_batch = c->train.global_batch,
-        .first_step = 0,
+        .first_step = (int64_t)run->trainer->step,
         .steps = (int64_t)run->total_steps,
     };
     return dp_metrics_start(&run->metrics, &start);
 }
 
+/* A run that goes on from a checkpoint may have nothing left to wait for; and an evaluation that
+ * was broken off is made up for. */
+static dp_status take_up(struct dp_training *run)
+{
+    const uint64_t step = run->trainer->step;
+
+    if (step > 0) {
+        dp_run_judge_improvement(run);
+    }
+    return has_time(run) && evaluation_due(run, step) ? evaluate(run) : DP_OK;
+}
+
+/* Everything up to the end, whichever it is. */
+static dp_status train(struct dp_training *run)
+{
+    struct dp_trainer *t = run->trainer;
+    const uint64_t steps = run->total_steps > t->step ? run->total_steps - t->step : 0;
+
+    run->baseline_at = t->step + (steps > 40 ? 20 : (steps + 1) / 2);
+    t->stop = run->stop;
+    if (run->stop != NULL && run->cli->max_time_s > 0.0 && dp_run_leads(run)) {
+        dp_stop_set_deadline(run->stop, run->cli->max_time_s, dp_process_age_s());
+    }
+    DP_TRY(note_start(run));
+    dp_overlap_begin(&run->overlap, t, run->total_steps);
+    dp_ledger_init(&run->ledger, dp_ledger_unsteady(steps), t->exchange->comm_ns);
+    DP_TRY(take_up(run));
+    while (t->step < run->total_steps && run->exit == DP_RUN_FINISHED) {
+        DP_TRY(one_step(run));
+        DP_TRY(between_steps(run, t->step));
+    }
+    if ((run->exit == DP_RUN_FINISHED || run->exit == DP_RUN_EARLY_STOPPED) && !run->hurried) {
+        DP_TRY(measure_baseline(run, &run->after));
+    }
+    if (run->exit != DP_RUN_DIVERGED && !has_time(run)) { /* it is not the end that was foreseen */
+        DP_TRY(compare_ranks(run));
+    }
+    return dp_run_judge_weights(run);
+}
+
 dp_status dp_run_train(struct dp_training *run)
 {
-    dp_status status = DP_OK;
+    const dp_status status = train(run);
 
-    run->exit = DP_RUN_FINISHED;
-    run->baseline_at = run->total_steps > 40 ? 20 : (run->total_steps + 1) / 2;
-    run->last_train_loss = run->evaluation.loss = run->evaluation.accuracy = (double)NAN;
-    DP_TRY(note_start(run));
-    dp_overlap_begin(&run->overlap, run->trainer, run->total_steps);
-    dp_ledger_init(&run->ledger, dp_ledger_unsteady(run->total_steps),
-                   run->trainer->exchange->comm_ns);
-    while (run->trainer->step < run->total_steps && status == DP_OK) {
-        status = one_step(run);
-        if (status == DP_OK) {
-            status = between_steps(run, run->trainer->step);
-        }
-    }
-    if (status == DP_OK) {
-        status = measure_baseline(run, &run->after);
-    }
     if (status == DP_ERR_DISAGREE) {
         run->exit = DP_RUN_ERROR;
-    } else if (status != DP_OK && status != DP_ERR_DIVERGED) {
+        (void)snprintf(run->reason, sizeof(run->reason), "step %llu: ranks disagree",
+                       (unsigned long long)run->trainer->step);
+    } else if (status != DP_OK) {
         return status;
     }
     DP_TRY(dp_run_finish(run));
-    return status;
+    return status != DP_OK ? status : dp_run_last_word(run);
 }
 
 dp_status dp_run_data_only(struct dp_training *run)
@@ -245,10 +314,11 @@ bool dp_run_together(dp_status status)
 {
     return status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_NOINPUT ||
            status == DP_ERR_DATA || status == DP_ERR_UNAVAILABLE || status == DP_ERR_DIVERGED ||
-           status == DP_ERR_DISAGREE || status == DP_OK; /* not DP_ERR_WRITE: only rank 0 writes */
+           status == DP_ERR_DISAGREE || status == DP_STOPPED ||
+           status == DP_OK; /* not DP_ERR_WRITE: only rank 0 writes */
 }
 
-dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world)
+dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world, struct dp_stop *stop)
 {
     DP_SPAN(DP_PHASE_OTHER, 0);
     struct dp_training *run = dp_zalloc(1, sizeof(*run));
@@ -259,6 +329,9 @@ dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world)
     }
     run->cli = cli;
     run->world = world;
+    run->stop = stop;
+    run->exit = DP_RUN_FINISHED;
+    run->last_train_loss = run->evaluation.loss = run->evaluation.accuracy = (double)NAN;
     dp_progress_init(&run->progress, stdout, dp_progress_on_terminal(dp_world_launch_rank() >= 0),
                      cli->quiet);
     status = run_all(run);

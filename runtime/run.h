@@ -1,8 +1,8 @@
 /*
  * run.h - one training run from its command line to its report.
  *
- * setup.c makes everything, run.c is the loop over steps, finish.c writes what came of it, check.c
- * answers --check and --dry-run.
+ * setup.c makes everything, run.c is the loop over steps, ending.c how it ends before its time,
+ * finish.c writes what came of it, check.c answers --check and --dry-run.
  */
 #ifndef DP_RUNTIME_RUN_H
 #define DP_RUNTIME_RUN_H
@@ -14,11 +14,13 @@
 #include "runtime/cli.h"
 #include "runtime/config.h"
 #include "runtime/faults.h"
+#include "runtime/halt.h"
 #include "runtime/overlap.h"
 #include "runtime/report/ledger.h"
 #include "runtime/report/metrics.h"
 #include "runtime/report/progress.h"
 #include "runtime/report/summary.h"
+#include "runtime/stop.h"
 #include "runtime/trainer.h"
 
 /* What the ranks tell each other about themselves at the start. */
@@ -31,6 +33,7 @@ struct dp_place {
 struct dp_training {
     const struct dp_cli *cli; /* borrowed */
     struct dp_world *world;   /* borrowed */
+    struct dp_stop *stop;     /* borrowed, or NULL: nobody asks */
     struct dp_config *config;
     char *config_text; /* resolved */
     char *fault_text;  /* DP_FAULT of rank 0 */
@@ -60,8 +63,15 @@ struct dp_training {
     double train_loss_sum; /* since the last evaluation */
     uint64_t train_loss_steps;
     double last_train_loss;
-    struct dp_evaluation evaluation;
-    enum dp_run_exit exit;
+    struct dp_evaluation evaluation; /* the last one that was recorded */
+    struct dp_halt halt;
+    struct dp_pace pace;            /* rank 0 */
+    bool slow;                      /* rank 0: wishes to stop for that */
+    bool save_wished;               /* by some rank, behind the last step */
+    bool hurried;                   /* asked to stop behind the last step: only saves and reports */
+    enum dp_run_exit exit;          /* DP_RUN_FINISHED while nothing else ends it */
+    char reason[512];               /* unless finished: why, one line */
+    uint64_t saved_at;              /* step of the newest checkpoint of this process; 0: none */
     uint64_t rate_ns, rate_samples; /* for the progress line: since when, how many */
 };
 
@@ -86,6 +96,34 @@ DP_CHECKED dp_status dp_run_train(struct dp_training *run);
 /* Saves a checkpoint (rank 0). Collective in its result. */
 DP_CHECKED dp_status dp_run_save(struct dp_training *run);
 
+/* How it ends before its last step: ending.c. These set run->exit and run->reason, alike on all
+ * ranks. */
+
+/* What this rank wishes goes into the next step's tail. */
+void dp_run_wish(struct dp_training *run);
+
+/* Rank 0: whether the steady steps are too slow, for the next wishes. */
+void dp_run_note_pace(struct dp_training *run);
+
+/* Some rank was asked to stop: all find out which, and why. Behind the last step the run is only
+ * `hurried`, since it has finished. Collective. */
+DP_CHECKED dp_status dp_run_asked(struct dp_training *run);
+
+/* Behind a step: wishes of all ranks, and failures. Collective. */
+DP_CHECKED dp_status dp_run_judge_step(struct dp_training *run,
+                                       const struct dp_step_report *report);
+
+/* Behind a recorded evaluation: early stopping. The second one notes nothing new: for a run that
+ * goes on from a checkpoint. */
+void dp_run_judge_evaluation(struct dp_training *run);
+void dp_run_judge_improvement(struct dp_training *run);
+
+/* Before a checkpoint: with weights that are not numbers the run has diverged. Collective. */
+DP_CHECKED dp_status dp_run_judge_weights(struct dp_training *run);
+
+/* The status that the run ends with; rank 0 says why, and how to go on: the last line on stderr. */
+DP_CHECKED dp_status dp_run_last_word(struct dp_training *run);
+
 /* The last checkpoint, run.json and the table, after the last step. Collective. */
 DP_CHECKED dp_status dp_run_finish(struct dp_training *run);
 
@@ -101,7 +139,8 @@ DP_CHECKED dp_status dp_run_data_only(struct dp_training *run);
  * rank has to end the others. */
 bool dp_run_together(dp_status status);
 
-/* All of it: what main() calls. */
-DP_CHECKED dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world);
+/* All of it: what main() calls. `stop`: where requests to stop arrive; or NULL. */
+DP_CHECKED dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world,
+                                 struct dp_stop *stop);
 
 #endif

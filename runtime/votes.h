@@ -15,7 +15,12 @@
 
 #include "base/status.h"
 
-enum dp_wish { DP_WISH_STOP, DP_WISH_SAVE, DP_WISH_COUNT };
+enum dp_wish {
+    DP_WISH_STOP, /* was asked to: stop.h */
+    DP_WISH_SAVE, /* was asked to */
+    DP_WISH_SLOW, /* to stop, since training is too slow: halt.h */
+    DP_WISH_COUNT
+};
 
 /* What must be equal on all ranks. */
 enum dp_agreement {

@@ -1,0 +1,330 @@
+#!/usr/bin/env python3
+"""Runs that end before their last step: asked to by a signal or a clock, or by their own decision.
+All ranks leave behind the same step, and run.json and the last line on stderr say why.
+"""
+import os
+import pathlib
+import re
+import signal
+import time
+
+import harness
+from harness import Started, check, metrics, run_json, same, small_cfg, train
+
+LONG = ("--set", "train.steps=1000000", "--set", "checkpoint.every_steps=0")
+NO_EVALUATION = ("--set", "train.eval_every=0")
+# A step takes half a second and more: its rows go one after the other.
+SLOW_STEPS = ("--synthetic", "--set", "data.samples=20000", "--set", "train.global_batch=20000",
+              "--set", "train.micro_batch=1", *NO_EVALUATION)
+
+
+def wait_for(started, what, truth, seconds=60):
+    """Returns once truth() holds; fails if the command ends before."""
+    end = time.monotonic() + seconds
+    while started.process.poll() is None and time.monotonic() < end:
+        if truth():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{what} did not come:\n{started.finish(0.1)}")
+
+
+def steps_done(out):
+    lines = out / "metrics.jsonl"
+    return lines.read_bytes().count(b'"type":"step"') if lines.exists() else 0
+
+
+def catches(pid, number):
+    """Whether the process has a handler for the signal now."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return bool(int(re.search(r"^SigCgt:\s*(\w+)", status, re.M)[1], 16) >> (number - 1) & 1)
+
+
+def printed(started):
+    """What is on stdout so far; leaves the place alone where the command writes on."""
+    return os.pread(started.out_file.fileno(), 1 << 20, 0).decode()
+
+
+def begin(cfg, *flags, ranks=2, steps=5, name="out"):
+    """A long run, once it has done some steps: the command, and its folder."""
+    out = harness.scratch / name
+    started = Started([cfg, *LONG, *flags, "--out", out], ranks)
+    wait_for(started, f"step {steps}", lambda: steps_done(out) >= steps)
+    return started, out
+
+
+def check_end(result, out, code, exit_word, reason):
+    """Exit code, run.json and metrics.jsonl agree on the end; returns the last step."""
+    same(result.code, code, f"the exit code of\n{result}\n")
+    summary = run_json(out)
+    same(summary["exit"], exit_word, f"exit of\n{result}\n")
+    check(re.fullmatch(reason, summary["reason"]), f"reason {summary['reason']!r}, not {reason}")
+    end = metrics(out, "end")
+    same([line["exit"] for line in end], [exit_word], "exit in metrics.jsonl")
+    same(metrics(out, "step")[-1]["step"], summary["steps"], "the last step in metrics.jsonl")
+    same(end[0]["steps"], summary["steps"], "steps in metrics.jsonl")
+    if code:
+        same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+        same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
+        check(summary["reason"] in result.errors[0], f"no reason on stderr:\n{result}")
+    return summary["steps"]
+
+
+def check_saved(out, step):
+    same(os.readlink(out / "checkpoints/latest"), f"step-{step:08}", "the newest checkpoint")
+
+
+def check_stopped(result, out, cause):
+    """Asked to stop by `cause`, saved, exit code 75; returns the last step."""
+    step = check_end(result, out, 75, "stopped", rf"stopped behind step (\d+): {cause}")
+    check_saved(out, step)
+    check(f"behind step {step}:" in run_json(out)["reason"], "the reason names another step")
+    check(f"saved in {out}/checkpoints/step-{step:08}; go on with --resume" in result.errors[0],
+          f"not what to do next:\n{result}")
+    return step
+
+
+def case_a_signal_to_mpirun_stops_all_ranks():
+    started, out = begin(small_cfg(), *NO_EVALUATION, ranks=3)
+    started.process.send_signal(signal.SIGUSR1)
+    check_stopped(started.finish(30), out, r"SIGUSR1 on rank [012] \(.+\)")
+
+
+def case_a_signal_to_one_rank_stops_all_behind_the_same_step():
+    cfg = small_cfg()
+    for number, rank, strategy in ((signal.SIGUSR1, 0, "auto"), (signal.SIGUSR1, 1, "ring"),
+                                   (signal.SIGTERM, 0, "mpi"), (signal.SIGTERM, 2, "shm")):
+        name = signal.Signals(number).name
+        started, out = begin(cfg, *NO_EVALUATION, "--set", f"comm.strategy={strategy}", ranks=3,
+                             name=f"{name}-{rank}")
+        os.kill(started.ranks()[rank], number)
+        check_stopped(started.finish(30), out, rf"{name} on rank {rank} \(.+\)")
+
+
+def case_every_rank_ends_behind_the_step_that_is_saved():
+    started, out = begin(small_cfg(), *NO_EVALUATION, "--log-level", "debug", ranks=4)
+    os.kill(started.ranks()[3], signal.SIGUSR1)
+    result = started.finish(30)
+    same(result.code, 75, f"the exit code of\n{result}\n")
+    ends = sorted(re.findall(r"rank (\d) ends behind step (\d+)", result.err))
+    same(ends, [(str(rank), str(run_json(out)["steps"])) for rank in range(4)], "ends of ranks")
+
+
+def case_a_request_before_the_first_step_is_heard_behind_it():
+    out = harness.scratch / "out"
+    started = Started([small_cfg(), *SLOW_STEPS, *LONG, "--out", out], 2)
+    wait_for(started, "rank 1", lambda: catches(started.ranks().get(1, 0), signal.SIGUSR1))
+    check(steps_done(out) == 0, "it was too late")
+    os.kill(started.ranks()[1], signal.SIGUSR1)
+    same(check_stopped(started.finish(30), out, r"SIGUSR1 on rank 1 \(.+\)"), 1, "the last step")
+
+
+def case_alone_the_first_interrupt_stops_and_the_second_ends():
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        raise harness.Skipped("SIGINT is ignored where this test was started")
+    cfg = small_cfg()
+    started, out = begin(cfg, *NO_EVALUATION, ranks=0)
+    started.process.send_signal(signal.SIGINT)
+    check_stopped(started.finish(30), out, r"SIGINT on rank 0 \(.+\)")
+    # A step of 400,000 rows, one after the other, takes many seconds: it is the first one.
+    started, _ = begin(cfg, "--synthetic", "--set", "data.samples=400000", "--set",
+                       "train.global_batch=400000", "--set", "train.micro_batch=1", ranks=0, steps=0,
+                       name="twice")
+    pid = started.process.pid
+    wait_for(started, "a handler", lambda: catches(pid, signal.SIGTERM))
+    wait_for(started, "the first step", lambda: (harness.scratch / "twice/metrics.jsonl").exists())
+    started.process.send_signal(signal.SIGTERM)
+    wait_for(started, "the default action", lambda: not catches(pid, signal.SIGTERM))
+    check(not catches(pid, signal.SIGINT), "SIGINT is still handled")
+    started.process.send_signal(signal.SIGINT)
+    same(started.finish(30).code, 128 + signal.SIGINT, "the exit code")
+
+
+def case_a_request_to_save_is_carried_out_and_the_run_goes_on():
+    cfg = small_cfg()
+    for ranks, rank in ((0, None), (3, None), (3, 2)):
+        out = harness.scratch / f"out-{ranks}-{rank}"
+        started = Started([cfg, "--steps", 1000, *LONG, *NO_EVALUATION, "--out", out], ranks)
+        wait_for(started, "a step", lambda: steps_done(out) >= 5)
+        if rank is None:
+            started.process.send_signal(signal.SIGUSR2)
+        else:
+            os.kill(started.ranks()[rank], signal.SIGUSR2)
+        link = out / "checkpoints/latest"
+        wait_for(started, "a checkpoint", link.is_symlink)
+        saved = os.readlink(link)
+        result = started.finish(60)
+        same(result.code, 0, f"the exit code of\n{result}\n")
+        same(result.errors, [], f"errors of\n{result}\n")
+        check(5 <= int(saved[5:]) < 1000, f"the checkpoint is {saved}")
+        check_saved(out, 1000)
+        kept = sorted(path.name for path in (out / "checkpoints").iterdir())
+        same(kept, ["latest", saved, "step-00001000"], "checkpoints: one for the signal, one at the end")
+        same((run_json(out)["exit"], run_json(out)["reason"]), ("finished", None), "the end")
+
+
+def case_the_time_allowed_counts_from_the_start():
+    cfg = small_cfg()
+    for ranks in (0, 2):
+        out = harness.scratch / f"out-{ranks}"
+        result = train(cfg, *LONG, *NO_EVALUATION, "--max-time", "2.5s", "--out", out, ranks=ranks)
+        check_stopped(result, out, r"--max-time is over on rank 0 \(.+\)")
+        check(2.4 < run_json(out)["seconds"] < 8, f"{run_json(out)['seconds']} s")
+    out = harness.scratch / "short"
+    result = train(cfg, *LONG, "--max-time", "0.001", "--out", out, ranks=2)
+    same(check_stopped(result, out, r"--max-time is over on rank 0 \(.+\)"), 1, "the last step")
+    same(train(cfg, "--max-time", "5 minutes").code, 64, "a time that is none")
+
+
+# Evaluated behind every step: 400,000 rows, of which a pass takes one, so for many seconds.
+SLOW_EVALUATION = ("--synthetic", "--set", "data.samples=50", "--set", "data.test_samples=400000",
+                   "--set", "train.micro_batch=1")
+
+
+def case_an_evaluation_is_broken_off_on_all_ranks():
+    cfg = small_cfg()
+    for ranks, rank in ((0, 0), (2, 0), (2, 1)):
+        started, out = begin(cfg, *SLOW_EVALUATION, ranks=ranks, steps=1, name=f"out-{ranks}-{rank}")
+        time.sleep(0.5)
+        sent = time.monotonic()
+        os.kill(started.ranks()[rank] if ranks else started.process.pid, signal.SIGUSR1)
+        result = started.finish(30)
+        seconds = time.monotonic() - sent
+        same(check_stopped(result, out, rf"SIGUSR1 on rank {rank} \(.+\)"), 1, "the last step")
+        same(metrics(out, "eval"), [], "evaluations that were recorded")
+        final = run_json(out)["final"]
+        same((final["test_loss"], final["test_accuracy"]), (None, None), "what was not evaluated")
+        check(final["train_loss"] > 0, "the loss of the step is lost")
+        check(seconds < 6, f"it took {seconds:.1f} s to stop")
+
+
+# Measured behind the first and the last of two steps: for seconds.
+SLOW_MEASURING = (*SLOW_STEPS, "--set", "train.steps=2")
+
+
+def case_measuring_is_broken_off_on_all_ranks():
+    cfg = small_cfg()
+    for rank in (0, 1):
+        out = harness.scratch / f"out-{rank}"
+        started = Started([cfg, *SLOW_MEASURING, "--out", out], 2)
+        wait_for(started, "measuring", lambda: "measuring one rank alone" in printed(started))
+        os.kill(started.ranks()[rank], signal.SIGUSR1)
+        result = started.finish(30)
+        same(check_stopped(result, out, rf"SIGUSR1 on rank {rank} \(.+\)"), 1, "the last step")
+        summary = run_json(out)
+        same([summary[key] for key in ("single_rank_samples_per_second", "scaling_efficiency")],
+             [None, None], "what was not measured")
+        check("samples/s, scaling efficiency -" in result.out, f"no table:\n{result}")
+
+
+def case_a_run_that_has_done_its_steps_finishes_when_asked_to_stop():
+    out = harness.scratch / "out"
+    started = Started([small_cfg(), *SLOW_MEASURING, "--out", out], 2)
+    wait_for(started, "the second measurement", lambda: printed(started).count("measuring one") == 2)
+    os.kill(started.ranks()[1], signal.SIGTERM)
+    result = started.finish(30)
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    same((len(result.errors), len(result.warnings)), (0, 1), f"errors and warnings of\n{result}\n")
+    check("behind the last step" in result.warnings[0], f"no word of it:\n{result}")
+    summary = run_json(out)
+    same((summary["exit"], summary["reason"]), ("finished", None), "the end")
+    check(summary["final"]["test_loss"] > 0, "the last evaluation is lost")
+    same(summary["baseline"]["after"], None, "the measurement that was broken off")
+    check_saved(out, 2)
+
+
+def case_training_that_does_not_improve_stops_early():
+    cfg = small_cfg()
+    for ranks, metric in ((0, "test_loss"), (2, "test_accuracy"), (3, "train_loss")):
+        out = harness.scratch / f"out-{ranks}"
+        result = train(cfg, *LONG, "--set", "optimizer.lr=0", "--set", "early_stop.patience=2",
+                       "--set", f"early_stop.metric={metric}", "--set", "early_stop.min_delta=0.01",
+                       "--out", out, ranks=ranks)
+        reason = rf"stopped early behind step 36: 2 evaluations without a better {metric} than \S+"
+        same(check_end(result, out, 0, "early_stopped", reason), 36, "the last step")
+        same(result.errors, [], f"errors of\n{result}\n")
+        check_saved(out, 36)
+        same(len(metrics(out, "eval")), 3, "evaluations")
+    out = harness.scratch / "learns"
+    result = train(cfg, "--steps", 36, "--set", "early_stop.patience=2", "--out", out)
+    same((result.code, run_json(out)["exit"]), (0, "finished"), f"the end of\n{result}\n")
+
+
+def check_diverged(result, out, reason, good=None):
+    """Exit code 77, and nothing saved behind `good`."""
+    step = check_end(result, out, 77, "diverged", reason)
+    if good is None:
+        check(not (out / "checkpoints").exists(), f"something was saved:\n{result}")
+        check("no checkpoint was written before" in result.errors[0], f"{result}")
+    else:
+        check_saved(out, good)
+        check(f"the last good checkpoint is {out}/checkpoints/step-{good:08}:" in result.errors[0],
+              f"{result}")
+    return step
+
+
+def case_weights_that_are_no_numbers_are_not_saved():
+    cfg = small_cfg("    - flatten: {}\n    - dense: {units: 10}\n")
+    # The schedule multiplies the rate by 1000 behind steps 10, 20 ..., until numbers overflow.
+    flags = ("--set", "optimizer.schedule.name=step", "--set", "optimizer.schedule.step_size=10",
+             "--set", "optimizer.schedule.gamma=1000", *NO_EVALUATION)
+    saved = []
+    for every in (1, 5):
+        out = harness.scratch / f"out-{every}"
+        result = train(cfg, *LONG[:2], *flags, "--set", f"checkpoint.every_steps={every}",
+                       "--out", out, ranks=2)
+        latest = int(os.readlink(out / "checkpoints/latest")[5:])
+        saved.append(latest)
+        step = check_diverged(result, out, r"step \d+: (the loss is not a number|weights are not "
+                              r"numbers any more); try a lower optimizer\.lr.*", latest)
+        check(step - every <= latest < step, f"saved at {latest}, diverged at {step}")
+        for name, (_, _, data) in harness.safetensors(
+                out / "checkpoints/latest/model.safetensors").items():
+            exponents = {data[i + 3] & 0x7F == 0x7F and data[i + 2] & 0x80 for i in range(0, len(data), 4)}
+            check(not any(exponents), f"{name} of step {latest} has values that are no numbers")
+
+
+def case_a_loss_that_shoots_up_is_divergence():
+    cfg = small_cfg()
+    flags = ("--set", "optimizer.schedule.name=step", "--set", "optimizer.schedule.step_size=60",
+             "--set", "optimizer.schedule.gamma=100", "--set", "failure_stop.spike_window=20",
+             "--set", "checkpoint.every_steps=50", *NO_EVALUATION)
+    for ranks in (0, 2):
+        out = harness.scratch / f"out-{ranks}"
+        result = train(cfg, *LONG[:2], *flags, "--set", "failure_stop.spike_sigma=6", "--out", out,
+                       ranks=ranks)
+        reason = (r"step \d+: the loss of \S+ lies more than 6 deviations of \S+ above its mean of "
+                  r"\S+ \(failure_stop\.spike_sigma\); try a lower .*")
+        check(60 < check_diverged(result, out, reason, 50) < 100, f"{result}")
+
+
+def case_training_that_only_guesses_is_divergence():
+    cfg = small_cfg()
+    flags = ("--set", "failure_stop.chance_steps=24", *NO_EVALUATION)
+    for ranks in (0, 2):
+        out = harness.scratch / f"out-{ranks}"
+        result = train(cfg, *LONG, *flags, "--synthetic", "--set", "data.samples=600", "--set",
+                       "optimizer.lr=0", "--out", out, ranks=ranks)
+        reason = (r"step 24: no progress: \S+ % of 600 training answers were right, by chance alone "
+                  r"it is 10\.00 % \(failure_stop\.chance_steps\); .*")
+        same(check_diverged(result, out, reason), 24, "the last step")
+    out = harness.scratch / "learns"
+    result = train(cfg, "--steps", 30, *flags, "--out", out)
+    same((result.code, run_json(out)["exit"]), (0, "finished"), f"the end of\n{result}\n")
+
+
+def case_a_run_on_a_slow_machine_is_saved_and_stopped():
+    cfg = small_cfg()
+    for ranks in (0, 2):
+        out = harness.scratch / f"out-{ranks}"
+        result = train(cfg, *LONG, *NO_EVALUATION, "--out", out, "--set",
+                       "failure_stop.min_samples_per_second=1e12", ranks=ranks)
+        step = check_stopped(result, out, r"\d+ samples/s, under 1e\+12 "
+                             r"\(failure_stop\.min_samples_per_second\), on rank 0 \(.+\)")
+        check(step >= 20, f"judged by {step} steps")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -1,0 +1,86 @@
+/*
+ * kept.h - the list of everything that a resumed run needs: one row each.
+ *
+ * Whoever owns such a thing adds a row when it is made; checkpoints, resuming, and the test that
+ * leaves out one row at a time walk the list, so to save something more, add a row:
+ *
+ *     dp_kept_add_u64(&run->kept, "early_stop.waited", &run->waited);
+ *
+ * Arrays go to the safetensors files of a checkpoint, scalars to the object "kept" of state.json.
+ * Scalars are equal on all ranks and written exactly: a double as hexadecimal text ("0x1.8p+1",
+ * "nan", "-inf"), the rest as JSON has it.
+ */
+#ifndef DP_RUNTIME_KEPT_H
+#define DP_RUNTIME_KEPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/json.h"
+#include "base/status.h"
+
+/* Who has what of a thing. */
+enum dp_spread {
+    DP_SPREAD_SAME,  /* equal on all ranks */
+    DP_SPREAD_OWNED, /* [owned]: each rank has the parts that it updates */
+    DP_SPREAD_RANK   /* [trained]: each rank has its own */
+};
+
+/* What a thing is, and so where it is written. Arrays are float32 in host memory; a slot is laid
+ * out as the parameters are, in parts or whole. */
+enum dp_kept_kind {
+    DP_KEPT_WEIGHTS, /* of the model file: [trained] */
+    DP_KEPT_RUNNING, /* of the model file: [statistics] */
+    DP_KEPT_SLOT,    /* of the optimizer file: tensors "<parameter>.<name>" */
+    DP_KEPT_U32,
+    DP_KEPT_U64,
+    DP_KEPT_I64,
+    DP_KEPT_F64,
+    DP_KEPT_FLAG
+};
+
+struct dp_kept {
+    const char *name; /* borrowed; lives as long as the list */
+    void *data;       /* borrowed */
+    size_t bytes;
+    enum dp_kept_kind kind;
+    enum dp_spread spread;
+};
+
+enum { DP_KEPT_MOST = 64 };
+
+struct dp_kept_list {
+    struct dp_kept rows[DP_KEPT_MOST];
+    int count;
+};
+
+/* Adds a row. Names differ, and all ranks add the same rows in the same order. */
+void dp_kept_add_array(struct dp_kept_list *list, const char *name, float *data, size_t count,
+                       enum dp_kept_kind kind, enum dp_spread spread);
+void dp_kept_add_u32(struct dp_kept_list *list, const char *name, uint32_t *value);
+void dp_kept_add_u64(struct dp_kept_list *list, const char *name, uint64_t *value);
+void dp_kept_add_i64(struct dp_kept_list *list, const char *name, int64_t *value);
+void dp_kept_add_f64(struct dp_kept_list *list, const char *name, double *value);
+void dp_kept_add_flag(struct dp_kept_list *list, const char *name, bool *value);
+
+/* The row of that name, or NULL. */
+const struct dp_kept *dp_kept_find(const struct dp_kept_list *list, const char *name);
+
+/* Whether a row is an array: not in state.json. */
+bool dp_kept_is_array(const struct dp_kept *row);
+
+/* Sets all scalars as members of `object`. A u64 above INT64_MAX is written as its negative
+ * complement. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_kept_write(const struct dp_kept_list *list, struct dp_json *object);
+
+/*
+ * Takes all scalars from `object`. One that is missing keeps its value, with a warning: an older
+ * version did not know it, or what it belongs to was off. `source` stands in messages.
+ *
+ * Errors: DP_ERR_DATA (not of its kind: one line; some scalars may have been taken by then).
+ */
+DP_CHECKED dp_status dp_kept_read(const struct dp_kept_list *list, const struct dp_json *object,
+                                  const char *source);
+
+#endif

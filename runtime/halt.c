@@ -105,6 +105,19 @@ bool dp_halt_failed(struct dp_halt *halt, const struct dp_failure_stop_config *c
     return false;
 }
 
+void dp_halt_keep(struct dp_halt *halt, struct dp_kept_list *list)
+{
+    dp_kept_add_u64(list, "evaluation.step", &halt->evaluated_at);
+    dp_kept_add_f64(list, "early_stop.best", &halt->improvement.best);
+    dp_kept_add_u64(list, "early_stop.seen", &halt->improvement.seen);
+    dp_kept_add_u64(list, "early_stop.waited", &halt->improvement.waited);
+    dp_kept_add_f64(list, "spike.mean", &halt->spike.mean);
+    dp_kept_add_f64(list, "spike.variance", &halt->spike.variance);
+    dp_kept_add_u64(list, "spike.count", &halt->spike.count);
+    dp_kept_add_f64(list, "chance.correct", &halt->chance.correct);
+    dp_kept_add_f64(list, "chance.rows", &halt->chance.rows);
+}
+
 bool dp_all_finite(const float *data, size_t count)
 {
     const uint32_t exponent = 0x7f800000; /* all of its bits are set in infinities and NaNs alone */

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "runtime/config.h"
+#include "runtime/kept.h"
 
 /* ---- early stopping ---- */
 
@@ -67,6 +68,9 @@ struct dp_halt {
     struct dp_chance chance;
     uint64_t evaluated_at; /* steps done when the last evaluation was recorded */
 };
+
+/* Adds all of it to what checkpoints keep. */
+void dp_halt_keep(struct dp_halt *halt, struct dp_kept_list *list);
 
 /* A training step, summed over ranks. */
 struct dp_halt_step {

@@ -4,10 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/json.h"
 #include "base/random.h"
 #include "runtime/halt.h"
 
@@ -263,6 +265,103 @@ static void one_number_that_is_none_is_found_among_many(void **state)
     }
 }
 
+/* ---- what is kept ---- */
+
+enum { KEPT_ROWS = 9, NONE = -1 };
+
+static void keep_but(struct dp_halt *halt, int lost, struct dp_kept_list *list)
+{
+    *list = (struct dp_kept_list){.count = 0};
+    dp_halt_keep(halt, list);
+    assert_int_equal(list->count, KEPT_ROWS);
+    if (lost != NONE) {
+        list->rows[lost] = list->rows[--list->count];
+    }
+}
+
+/* Lives on in another process: all that is kept, but for one row, is written down, and read into
+ * zeroes. */
+static void move(struct dp_halt *halt, int lost)
+{
+    struct dp_json *object = dp_json_create();
+    struct dp_kept_list from, to;
+    struct dp_halt fresh = {0};
+
+    keep_but(halt, lost, &from);
+    keep_but(&fresh, lost, &to);
+    assert_int_equal(dp_kept_write(&from, object), DP_OK);
+    assert_int_equal(dp_kept_read(&to, object, "state.json"), DP_OK);
+    dp_json_destroy(object);
+    *halt = fresh;
+}
+
+/* Evaluates behind every fourth step, unless it was done. */
+static void evaluate_due(struct dp_halt *halt, const struct dp_early_stop_config *config,
+                         uint64_t step)
+{
+    if (step % 4 == 0 && halt->evaluated_at != step) {
+        dp_improvement_add(&halt->improvement, config, 2.0 + noise(step + 200));
+        halt->evaluated_at = step;
+    }
+}
+
+/* Runs 60 noisy steps, and evaluations; `cut`: the step behind which it is
+ * interrupted, and loses that row. `text`: every decision, and the numbers behind the last one. */
+static void decide(uint64_t cut, int lost, char *text, size_t size)
+{
+    static const struct dp_early_stop_config early = {DP_METRIC_TEST_LOSS, 4, 0.125};
+    const struct dp_failure_stop_config config = {
+        .nan = true, .spike_sigma = 1.5, .spike_window = 10, .chance_steps = 30};
+    struct dp_halt halt = {0};
+    char reason[512];
+    size_t length = 0;
+
+    for (uint64_t i = 1; i <= 60; i++) {
+        const struct dp_halt_step step = {.step = i,
+                                          .loss = 2.0 + noise(i),
+                                          .correct = 10.0 + 4.0 * noise(i + 100),
+                                          .rows = 100.0,
+                                          .whole = true,
+                                          .classes = 10};
+        const bool failed = dp_halt_failed(&halt, &config, &step, reason, sizeof(reason));
+        evaluate_due(&halt, &early, i);
+        text[length] = '.';
+        if (failed) {
+            text[length] = reason[9];
+        } else if (dp_improvement_ended(&halt.improvement, &early)) {
+            text[length] = 'E';
+        }
+        length++;
+        if (i == cut) {
+            move(&halt, lost);
+            evaluate_due(&halt, &early, i); /* makes up for one that was not made */
+        }
+    }
+    (void)snprintf(
+        text + length, size - length, " %a %a %a %a %a %llu %llu %llu %llu", halt.spike.mean,
+        halt.spike.variance, halt.improvement.best, halt.chance.correct, halt.chance.rows,
+        (unsigned long long)halt.spike.count, (unsigned long long)halt.improvement.seen,
+        (unsigned long long)halt.improvement.waited, (unsigned long long)halt.evaluated_at);
+}
+
+static void an_interrupted_run_decides_as_one_that_was_not(void **state)
+{
+    char whole[512], moved[512];
+    (void)state;
+
+    decide(0, NONE, whole, sizeof(whole));
+    assert_non_null(strchr(whole, 'E'));
+    assert_true(strcspn(whole, "tn") < 60); /* a spike ("the loss"), or no progress */
+    for (uint64_t cut = 1; cut <= 60; cut++) {
+        decide(cut, NONE, moved, sizeof(moved));
+        assert_string_equal(moved, whole);
+    }
+    for (int lost = 0; lost < KEPT_ROWS; lost++) { /* and each row is needed */
+        decide(28, lost, moved, sizeof(moved));
+        assert_string_not_equal(moved, whole);
+    }
+}
+
 /* ---- speed ---- */
 
 static void a_window_under_the_floor_is_told_once(void **state)
@@ -301,6 +400,7 @@ int main(void)
         cmocka_unit_test(a_loss_that_is_no_number_fails_unless_told_otherwise),
         cmocka_unit_test(spikes_name_loss_and_mean_and_short_batches_do_not_count),
         cmocka_unit_test(one_number_that_is_none_is_found_among_many),
+        cmocka_unit_test(an_interrupted_run_decides_as_one_that_was_not),
         cmocka_unit_test(a_window_under_the_floor_is_told_once),
     };
     return cmocka_run_group_tests_name("halt", tests, NULL, NULL);

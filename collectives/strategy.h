@@ -8,6 +8,7 @@
 #define DP_COLLECTIVES_STRATEGY_H
 
 #include "base/plugin.h"
+#include "collectives/cost.h"
 #include "collectives/group.h"
 
 struct dp_strategy {
@@ -34,6 +35,10 @@ struct dp_strategy {
 
     /* As dp_group_barrier. Collective. NULL: by messages. */
     dp_status (*barrier)(void *state);
+
+    /* Seconds that a sum of `bytes` should take, kept whole. Local. NULL: no prediction. */
+    double (*cost)(const void *state, const struct dp_cost *cost, const struct dp_group *group,
+                   size_t bytes);
 
     /* Releases what open() took. */
     void (*close)(void *state);

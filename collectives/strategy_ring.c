@@ -63,6 +63,13 @@ static dp_status ring_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return DP_OK;
 }
 
+static double ring_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
+                        size_t bytes)
+{
+    (void)state;
+    return dp_cost_ring(cost, group, (double)bytes);
+}
+
 static void ring_close(void *state)
 {
     struct ring *ring = state;
@@ -77,5 +84,6 @@ const struct dp_strategy dp_strategy_ring = {
     .supports = ring_supports,
     .open = ring_open,
     .sum = ring_sum,
+    .cost = ring_cost,
     .close = ring_close,
 };

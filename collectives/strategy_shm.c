@@ -146,6 +146,21 @@ static dp_status shm_gather(void *state, struct dp_slice data)
     return shm_barrier(shm);
 }
 
+/* Of n bytes, (p-1)/p are read from peers, and as many written to them; the rest is this rank's own,
+ * read and written. Adding hides behind that. */
+static double shm_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
+                       size_t bytes)
+{
+    const double own = (double)bytes / group->size;
+
+    (void)state;
+    if (group->size == 1) {
+        return 0.0;
+    }
+    return 2.0 * cost->flags_s + dp_curve_at(&cost->peer, (double)bytes - own) +
+           dp_curve_at(&cost->copy, own);
+}
+
 const struct dp_strategy dp_strategy_shm = {
     .plugin = {.name = "shm",
                .help = "sum in shared memory, in tree order; ranks of one node only",
@@ -157,5 +172,6 @@ const struct dp_strategy dp_strategy_shm = {
     .sum = shm_sum,
     .gather = shm_gather,
     .barrier = shm_barrier,
+    .cost = shm_cost,
     .close = shm_close,
 };

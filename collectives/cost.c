@@ -1,0 +1,116 @@
+#include "collectives/cost.h"
+
+double dp_curve_at(const struct dp_curve *curve, double bytes)
+{
+    const int last = curve->count - 1;
+    int i = 1;
+
+    if (curve->count == 0) {
+        return 0.0;
+    }
+    if (bytes <= curve->bytes[0]) {
+        return curve->seconds[0];
+    }
+    if (bytes >= curve->bytes[last]) {
+        return curve->seconds[last] * (bytes / curve->bytes[last]);
+    }
+    while (curve->bytes[i] < bytes) {
+        i++;
+    }
+    const double part = (bytes - curve->bytes[i - 1]) / (curve->bytes[i] - curve->bytes[i - 1]);
+    return curve->seconds[i - 1] + part * (curve->seconds[i] - curve->seconds[i - 1]);
+}
+
+void dp_curve_fit(const struct dp_curve *curve, double *alpha, double *beta)
+{
+    double w = 0.0, wx = 0.0, wy = 0.0, wxx = 0.0, wxy = 0.0, determinant;
+
+    /* Least squares with weights 1 / seconds^2: a microsecond matters where messages are short. */
+    for (int i = 0; i < curve->count; i++) {
+        const double weight = 1.0 / (curve->seconds[i] * curve->seconds[i]);
+        w += weight;
+        wx += weight * curve->bytes[i];
+        wy += weight * curve->seconds[i];
+        wxx += weight * curve->bytes[i] * curve->bytes[i];
+        wxy += weight * curve->bytes[i] * curve->seconds[i];
+    }
+    determinant = w * wxx - wx * wx;
+    *alpha = determinant > 0.0 ? (wxx * wy - wx * wxy) / determinant : 0.0;
+    *alpha = *alpha > 0.0 ? *alpha : 0.0;
+    *beta = wxx > 0.0 ? (wxy - *alpha * wx) / wxx : 0.0;
+}
+
+void dp_cost_fit(struct dp_cost *cost)
+{
+    double start; /* of adding: no part of the model */
+
+    for (int i = 0; i < DP_LINK_COUNT; i++) {
+        dp_curve_fit(&cost->exchange[i], &cost->alpha[i], &cost->beta[i]);
+    }
+    dp_curve_fit(&cost->sum, &start, &cost->gamma);
+}
+
+double dp_cost_exchange(const struct dp_cost *cost, const struct dp_group *group, int distance,
+                        double bytes)
+{
+    if (dp_group_one_node(group) || distance < group->local_size) {
+        return dp_curve_at(&cost->exchange[DP_LINK_NODE], bytes);
+    }
+    return dp_curve_at(&cost->exchange[DP_LINK_WIRE], bytes * group->local_size);
+}
+
+double dp_cost_neighbour(const struct dp_cost *cost, const struct dp_group *group, double bytes)
+{
+    const enum dp_link link = dp_group_one_node(group) ? DP_LINK_NODE : DP_LINK_WIRE;
+
+    return dp_curve_at(&cost->exchange[link], bytes);
+}
+
+double dp_cost_ring(const struct dp_cost *cost, const struct dp_group *group, double bytes)
+{
+    const double chunk = bytes / group->size;
+
+    return (group->size - 1) *
+           (2.0 * dp_cost_neighbour(cost, group, chunk) + dp_curve_at(&cost->sum, chunk));
+}
+
+/* The largest power of two up to `size`. */
+static int power_below(int size)
+{
+    int power = 1;
+
+    while (power * 2 <= size) {
+        power *= 2;
+    }
+    return power;
+}
+
+double dp_cost_doubling(const struct dp_cost *cost, const struct dp_group *group, double bytes)
+{
+    const int power = power_below(group->size);
+    double seconds = 0.0;
+
+    for (int distance = 1; distance < power; distance *= 2) {
+        seconds += dp_cost_exchange(cost, group, distance, bytes) + dp_curve_at(&cost->sum, bytes);
+    }
+    if (power < group->size) {
+        seconds += 2.0 * dp_cost_exchange(cost, group, 1, bytes) + dp_curve_at(&cost->sum, bytes);
+    }
+    return seconds;
+}
+
+double dp_cost_rabenseifner(const struct dp_cost *cost, const struct dp_group *group, double bytes)
+{
+    const int power = power_below(group->size);
+    double seconds = 0.0, part = bytes / 2.0;
+
+    if (power < group->size) { /* halves there, halves back, the whole behind */
+        seconds = 2.0 * dp_cost_exchange(cost, group, 1, part) + dp_curve_at(&cost->sum, part) +
+                  dp_cost_exchange(cost, group, 1, bytes);
+    }
+    for (int distance = 1; distance < power; distance *= 2, part /= 2.0) {
+        seconds +=
+            2.0 * dp_cost_exchange(cost, group, distance, part) + dp_curve_at(&cost->sum, part);
+    }
+    return seconds;
+}

@@ -1,0 +1,274 @@
+/*
+ * cost_probe.c - measures the curves of cost.h.
+ *
+ * All ranks do the same thing at the same time, as in a collective, so that what they compete for
+ * (cores, caches, memory, the wire) is in the numbers.
+ */
+#include "collectives/cost.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/trace.h"
+#include "collectives/patience.h"
+
+enum {
+    FEWEST_TURNS = 5,
+    MOST_TURNS = 64,
+    FIRST_BYTES = 64,
+    STEP = 4,   /* each point has so many times the bytes of the one before */
+    CURVES = 5, /* that share the time */
+    WARM_TURNS = 2
+};
+
+/* What one point is measured with. */
+struct probe {
+    struct dp_group *group;
+    float *x, *y;                /* [max_bytes]; from dp_group_memory */
+    atomic_uint_least64_t *flag; /* of this rank, for barriers */
+    uint64_t barriers;
+    double *mine, *all; /* [MOST_TURNS], [size * MOST_TURNS]: seconds of turns */
+    int to, from;       /* of an exchange; -1: nobody */
+    double budget_s;    /* of one curve */
+};
+
+typedef dp_status probe_turn(struct probe *p, size_t bytes);
+
+static struct dp_slice bytes_of(void *data, size_t bytes)
+{
+    return (struct dp_slice){data, bytes, 1};
+}
+
+static dp_status turn_exchange(struct probe *p, size_t bytes)
+{
+    if (p->to < 0 && p->from < 0) {
+        return DP_OK;
+    }
+    return dp_group_exchange(p->group, p->to, bytes_of(p->x, bytes), p->from,
+                             bytes_of(p->y, bytes));
+}
+
+static dp_status turn_sum(struct probe *p, size_t bytes)
+{
+    return p->group->stream->ops->add(p->group->stream, p->y, p->x, bytes / sizeof(float));
+}
+
+static dp_status turn_copy(struct probe *p, size_t bytes)
+{
+    return p->group->stream->ops->copy(p->group->stream, p->y, p->x, bytes);
+}
+
+/* The next rank of this rank's node. */
+static int local_neighbour(const struct dp_group *group, int step)
+{
+    int other = group->rank;
+
+    do {
+        other = (other + step + group->size) % group->size;
+    } while (group->node_of[other] != group->node_of[group->rank]);
+    return other;
+}
+
+static dp_status turn_peer(struct probe *p, size_t bytes)
+{
+    const int peer = local_neighbour(p->group, 1);
+    void *y = peer == p->group->rank ? p->y : dp_group_peer(p->group, p->y, peer);
+    const void *x = peer == p->group->rank ? p->x : dp_group_peer(p->group, p->x, peer);
+
+    return p->group->stream->ops->copy(p->group->stream, y, x, bytes);
+}
+
+/* Returns when all ranks of the node have raised their flag. */
+static dp_status turn_flags(struct probe *p, size_t bytes)
+{
+    const struct dp_group *group = p->group;
+    const uint64_t turn = ++p->barriers;
+
+    (void)bytes;
+    atomic_store_explicit(p->flag, turn, memory_order_release);
+    for (int i = 0; i < group->size; i++) {
+        struct dp_patience patience = {group->cancel, group->spins, 0};
+        const atomic_uint_least64_t *theirs =
+            i == group->rank ? p->flag : dp_group_peer(group, p->flag, i);
+        while (theirs != NULL && atomic_load_explicit(theirs, memory_order_acquire) < turn) {
+            if (!dp_patience_turn(&patience)) {
+                return DP_ERR_CANCELLED;
+            }
+        }
+    }
+    return DP_OK;
+}
+
+/* As backward does before a gradient is shared. */
+static void write_anew(struct probe *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / sizeof(float); i++) {
+        p->x[i] = 1.0f;
+        p->y[i] = 0.5f;
+    }
+}
+
+static dp_status timed_turns(struct probe *p, probe_turn *turn, size_t bytes, int turns)
+{
+    for (int i = 0; i < turns; i++) {
+        write_anew(p, bytes);
+        DP_TRY(dp_group_barrier(p->group));
+        const uint64_t begin_ns = dp_now_ns();
+        DP_TRY(turn(p, bytes));
+        p->mine[i] = (double)(dp_now_ns() - begin_ns) / 1e9;
+    }
+    return dp_group_barrier(p->group);
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The median over turns of the slowest rank's time; the same on all ranks. */
+static dp_status measure_point(struct probe *p, probe_turn *turn, size_t bytes, int turns,
+                               double *seconds)
+{
+    DP_TRY(timed_turns(p, turn, bytes, turns));
+    DP_TRY(dp_group_allgather(p->group, p->mine, (size_t)turns * sizeof(double), p->all));
+    for (int i = 0; i < turns; i++) {
+        p->mine[i] = 0.0;
+        for (int r = 0; r < p->group->size; r++) {
+            const double theirs = p->all[(size_t)r * (size_t)turns + (size_t)i];
+            p->mine[i] = theirs > p->mine[i] ? theirs : p->mine[i];
+        }
+    }
+    qsort(p->mine, (size_t)turns, sizeof(double), compare);
+    *seconds = (p->mine[turns / 2] + p->mine[(turns - 1) / 2]) / 2.0;
+    return DP_OK;
+}
+
+/* Points of rising size until max_bytes, or until half of the time is gone. */
+static dp_status measure_curve(struct probe *p, probe_turn *turn, size_t max_bytes,
+                               struct dp_curve *curve)
+{
+    const uint64_t begin_ns = dp_now_ns();
+    size_t bytes = FIRST_BYTES;
+    double seconds, warm, gone = 0.0;
+    int turns;
+
+    curve->count = 0;
+    while (curve->count < DP_CURVE_POINTS && gone < p->budget_s) {
+        bytes = bytes < max_bytes ? bytes : max_bytes;
+        DP_TRY(measure_point(p, turn, bytes, WARM_TURNS, &warm));
+        turns = warm > 0.0 ? (int)(p->budget_s / 16.0 / warm) : MOST_TURNS;
+        turns = turns < FEWEST_TURNS ? FEWEST_TURNS : turns > MOST_TURNS ? MOST_TURNS : turns;
+        DP_TRY(measure_point(p, turn, bytes, turns, &seconds));
+        curve->bytes[curve->count] = (double)bytes;
+        curve->seconds[curve->count++] = seconds;
+        if (bytes == max_bytes) {
+            break;
+        }
+        bytes *= STEP;
+        gone = (double)(dp_now_ns() - begin_ns) / 1e9;
+        DP_TRY(dp_group_broadcast(p->group, &gone, sizeof(gone), 0)); /* one clock decides */
+    }
+    return DP_OK;
+}
+
+/* The first rank of a node. */
+static int leader_of(const struct dp_group *group, int node)
+{
+    int rank = 0;
+
+    while (group->node_of[rank] != node) {
+        rank++;
+    }
+    return rank;
+}
+
+/* One rank of each node, around a ring of nodes. */
+static dp_status measure_wire(struct probe *p, size_t max_bytes, struct dp_cost *cost)
+{
+    const struct dp_group *group = p->group;
+    const int node = group->node_of[group->rank];
+    const bool leads = leader_of(group, node) == group->rank;
+
+    p->to = leads ? leader_of(group, (node + 1) % group->nodes) : -1;
+    p->from = leads ? leader_of(group, (node + group->nodes - 1) % group->nodes) : -1;
+    return measure_curve(p, turn_exchange, max_bytes, &cost->exchange[DP_LINK_WIRE]);
+}
+
+/* Whether every rank can reach all other ranks of its node, on some node with several. */
+static dp_status reach(struct probe *p, bool *several, bool *shared)
+{
+    const struct dp_group *group = p->group;
+    const int peer = local_neighbour(group, 1);
+    int mine[2], worst[2] = {0, 0}, *all = dp_zalloc((size_t)group->size, sizeof(mine));
+
+    if (all == NULL) {
+        dp_group_leave(p->group, DP_ERR_NOMEM);
+        return DP_FAIL(DP_ERR_NOMEM, "probe of %d ranks", group->size);
+    }
+    mine[0] = group->local_size > 1;
+    mine[1] = peer != group->rank && dp_group_peer(group, p->x, peer) == NULL;
+    const dp_status status = dp_group_allgather(p->group, mine, sizeof(mine), all);
+    for (int i = 0; i < 2 * group->size; i++) {
+        worst[i % 2] |= all[i];
+    }
+    dp_free(all);
+    *several = worst[0] != 0;
+    *shared = *several && worst[1] == 0;
+    return status;
+}
+
+static dp_status measure_all(struct probe *p, size_t max_bytes, struct dp_cost *cost)
+{
+    bool several = false, shared = false;
+
+    DP_TRY(reach(p, &several, &shared));
+    DP_TRY(measure_curve(p, turn_copy, max_bytes, &cost->copy));
+    DP_TRY(measure_curve(p, turn_sum, max_bytes, &cost->sum));
+    if (several) {
+        const int next = local_neighbour(p->group, 1);
+        p->to = next != p->group->rank ? next : -1;
+        p->from = next != p->group->rank ? local_neighbour(p->group, -1) : -1;
+        DP_TRY(measure_curve(p, turn_exchange, max_bytes, &cost->exchange[DP_LINK_NODE]));
+    }
+    if (shared) {
+        DP_TRY(measure_curve(p, turn_peer, max_bytes, &cost->peer));
+        DP_TRY(measure_point(p, turn_flags, 0, MOST_TURNS, &cost->flags_s));
+    }
+    if (p->group->nodes > 1) {
+        DP_TRY(measure_wire(p, max_bytes, cost));
+    }
+    dp_cost_fit(cost);
+    return DP_OK;
+}
+
+dp_status dp_cost_measure(struct dp_group *group, size_t max_bytes, double seconds,
+                          struct dp_cost *out)
+{
+    const size_t most = dp_round_up(max_bytes < FIRST_BYTES ? FIRST_BYTES : max_bytes, DP_BLOCK);
+    struct probe p = {.group = group, .to = -1, .from = -1, .budget_s = seconds / CURVES};
+    struct dp_cost cost;
+    dp_status status;
+    char *memory;
+
+    memset(&cost, 0, sizeof(cost));
+    p.mine = dp_zalloc(MOST_TURNS, sizeof(double));
+    p.all = dp_zalloc((size_t)group->size * MOST_TURNS, sizeof(double));
+    memory = dp_group_memory(group, DP_MEM_COMM, 2 * most + DP_MEM_ALIGN);
+    if (p.mine == NULL || p.all == NULL || memory == NULL) {
+        status = DP_FAIL(DP_ERR_NOMEM, "probing the links needs %zu MB", 2 * most >> 20);
+        dp_group_leave(group, status);
+    } else {
+        p.x = (void *)memory;
+        p.y = (void *)(memory + most);
+        p.flag = (void *)(memory + 2 * most);
+        status = measure_all(&p, most, &cost);
+    }
+    dp_group_release(group, memory);
+    dp_free(p.all);
+    dp_free(p.mine);
+    DP_TRY(status);
+    *out = cost;
+    return DP_OK;
+}

@@ -1,0 +1,314 @@
+/*
+ * test_cost.c - the model behind predicted times: curves, what is fitted through them, and the
+ * closed forms against values worked out by hand.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "collectives/strategy.h"
+#include "collectives/transport.h"
+#include "tests/local_world.h"
+
+static void assert_near(double found, double expected)
+{
+    if (!(fabs(found - expected) <= 1e-9 * fabs(expected))) {
+        fail_msg("%.17g, not %.17g", found, expected);
+    }
+}
+
+/* A curve without noise: seconds = alpha + beta bytes. */
+static struct dp_curve line(double alpha, double beta)
+{
+    struct dp_curve curve = {.count = 9};
+
+    for (int i = 0; i < curve.count; i++) {
+        curve.bytes[i] = 64.0 * pow(8.0, i);
+        curve.seconds[i] = alpha + beta * curve.bytes[i];
+    }
+    return curve;
+}
+
+/* 2 us and 1 ns/byte on the node, 30 us and 8 ns/byte on the wire, 0.5 ns/byte of adding. */
+static struct dp_cost planted(void)
+{
+    struct dp_cost cost;
+
+    memset(&cost, 0, sizeof(cost));
+    cost.exchange[DP_LINK_NODE] = line(2e-6, 1e-9);
+    cost.exchange[DP_LINK_WIRE] = line(3e-5, 8e-9);
+    cost.sum = line(0.0, 5e-10);
+    cost.copy = line(0.0, 1e-10);
+    cost.peer = line(0.0, 2e-10);
+    cost.flags_s = 1e-6;
+    dp_cost_fit(&cost);
+    return cost;
+}
+
+static struct dp_group group_of(int size, int nodes)
+{
+    static const int node_of[64];
+
+    return (struct dp_group){
+        .size = size, .nodes = nodes, .local_size = size / nodes, .node_of = node_of};
+}
+
+static void planted_parameters_are_recovered(void **state)
+{
+    const struct dp_cost cost = planted();
+    (void)state;
+
+    assert_near(cost.alpha[DP_LINK_NODE], 2e-6);
+    assert_near(cost.beta[DP_LINK_NODE], 1e-9);
+    assert_near(cost.alpha[DP_LINK_WIRE], 3e-5);
+    assert_near(cost.beta[DP_LINK_WIRE], 8e-9);
+    assert_near(cost.gamma, 5e-10);
+}
+
+/* Every other point 10 % too slow: alpha and beta lie between the truth and 10 % above it. */
+static void noise_moves_the_fit_by_no_more_than_itself(void **state)
+{
+    struct dp_curve curve = line(2e-6, 1e-9);
+    double alpha, beta;
+    (void)state;
+
+    for (int i = 0; i < curve.count; i += 2) {
+        curve.seconds[i] *= 1.1;
+    }
+    dp_curve_fit(&curve, &alpha, &beta);
+    assert_true(alpha > 1.9e-6 && alpha < 2.2e-6);
+    assert_true(beta > 1e-9 && beta < 1.1e-9);
+}
+
+static void a_curve_without_points_costs_nothing(void **state)
+{
+    const struct dp_curve none = {.count = 0};
+    struct dp_curve one = {.count = 1, .bytes = {100.0}, .seconds = {5.0}};
+    double alpha = 1.0, beta = 1.0;
+    (void)state;
+
+    assert_true(dp_curve_at(&none, 1000.0) == 0.0);
+    dp_curve_fit(&none, &alpha, &beta);
+    assert_true(alpha == 0.0 && beta == 0.0);
+    dp_curve_fit(&one, &alpha, &beta);
+    assert_true(alpha == 0.0);
+    assert_near(beta, 0.05);
+}
+
+static void a_curve_is_read_between_its_points_and_beyond(void **state)
+{
+    const struct dp_curve curve = {
+        .count = 3, .bytes = {100.0, 200.0, 400.0}, .seconds = {1.0, 2.0, 6.0}};
+    (void)state;
+
+    assert_near(dp_curve_at(&curve, 1.0), 1.0); /* a short message takes its latency */
+    assert_near(dp_curve_at(&curve, 100.0), 1.0);
+    assert_near(dp_curve_at(&curve, 150.0), 1.5);
+    assert_near(dp_curve_at(&curve, 200.0), 2.0);
+    assert_near(dp_curve_at(&curve, 300.0), 4.0);
+    assert_near(dp_curve_at(&curve, 400.0), 6.0);
+    assert_near(dp_curve_at(&curve, 800.0), 12.0); /* at the last bandwidth */
+}
+
+/* 2 (p-1) alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, with p 4, n 4,000,000: 6 of 2 us, 6 MB of
+ * 1 ns, 3 MB of 0.5 ns. */
+static void a_ring_costs_what_its_formula_says(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group four = group_of(4, 1), two_hosts = group_of(4, 2);
+    (void)state;
+
+    assert_near(dp_cost_ring(&cost, &four, 4e6), 12e-6 + 6e-3 + 1.5e-3);
+    assert_near(dp_cost_ring(&cost, &two_hosts, 4e6), 180e-6 + 48e-3 + 1.5e-3);
+}
+
+/* lg p (alpha + n beta + n gamma), n 1,000,000; between nodes of two ranks the first round stays on
+ * the node, and in the second two ranks share a wire. Five ranks: the fifth sends before and gets
+ * the sum behind. */
+static void doubling_costs_what_its_formula_says(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group four = group_of(4, 1), two_hosts = group_of(4, 2), five = group_of(5, 1);
+    (void)state;
+
+    assert_near(dp_cost_doubling(&cost, &four, 1e6), 2 * (2e-6 + 1e-3 + 5e-4));
+    assert_near(dp_cost_doubling(&cost, &two_hosts, 1e6), 2e-6 + 1e-3 + 5e-4 + 3e-5 + 16e-3 + 5e-4);
+    assert_near(dp_cost_doubling(&cost, &five, 1e6), 4 * (2e-6 + 1e-3) + 3 * 5e-4);
+}
+
+/* 2 lg p alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, p 4, n 4,000,000; three ranks: a fold in
+ * halves, one round of two ranks, the whole behind. */
+static void rabenseifner_costs_what_its_formula_says(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group four = group_of(4, 1), two_hosts = group_of(4, 2), three = group_of(3, 1);
+    (void)state;
+
+    assert_near(dp_cost_rabenseifner(&cost, &four, 4e6), 8e-6 + 6e-3 + 1.5e-3);
+    /* Halves on the node, then quarters of two ranks at a time on the wire. */
+    assert_near(dp_cost_rabenseifner(&cost, &two_hosts, 4e6),
+                2 * (2e-6 + 2e-3) + 1e-3 + 2 * (3e-5 + 16e-3) + 5e-4);
+    assert_near(dp_cost_rabenseifner(&cost, &three, 4e6),
+                2 * (2e-6 + 2e-3) + 1e-3 + (2e-6 + 4e-3) + 2 * (2e-6 + 2e-3) + 1e-3);
+}
+
+/* Two barriers; half of 4,000,000 bytes at a peer, 0.2 ns each; the other half here, 0.1 ns. */
+static void shared_memory_costs_barriers_and_bytes(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group two = group_of(2, 1), one = group_of(1, 1);
+    const struct dp_strategy *shm =
+        (const struct dp_strategy *)dp_plugin_find(&dp_strategies, "shm", 3);
+    (void)state;
+
+    assert_near(shm->cost(NULL, &cost, &two, 4000000), 2e-6 + 4e-4 + 2e-4);
+    assert_true(shm->cost(NULL, &cost, &one, 4000000) == 0.0);
+}
+
+/* More bytes never cost less, and nothing is free, whatever the strategy. */
+static void every_prediction_grows_with_the_bytes(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_plugin *plugin;
+    (void)state;
+
+    for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
+        const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
+        for (int size = 2; size <= 8 && strategy->cost != NULL; size++) {
+            const struct dp_group group = group_of(size, 1);
+            char room[4096] = {0}; /* a state with no option given */
+            double before = 0.0;
+            assert_true(plugin->state_bytes <= sizeof(room));
+            for (size_t bytes = 1024; bytes <= 1 << 26; bytes *= 64) {
+                const double seconds = strategy->cost(room, &cost, &group, bytes);
+                assert_true(seconds > before && seconds < 10.0);
+                before = seconds;
+            }
+        }
+    }
+}
+
+enum { MOST = 5000 };
+
+/* Long enough to reach the last point, also where all ranks share one core. */
+static const double probe_s = 5.0;
+
+static size_t curve_is_bad(const struct dp_curve *curve, bool wanted)
+{
+    size_t wrong = wanted != (curve->count > 1);
+
+    for (int i = 0; i < curve->count; i++) {
+        wrong += !(curve->seconds[i] > 0.0) || (i > 0 && curve->bytes[i] <= curve->bytes[i - 1]);
+    }
+    /* 5000, in whole blocks of 64. */
+    return wrong + (curve->count > 0 && curve->bytes[curve->count - 1] != 5056.0);
+}
+
+static size_t measures(struct dp_group *group, const void *arg)
+{
+    struct dp_cost cost, first;
+    size_t wrong = 0;
+    (void)arg;
+
+    if (dp_cost_measure(group, MOST, probe_s, &cost) != DP_OK) {
+        return 1;
+    }
+    wrong += curve_is_bad(&cost.copy, true) + curve_is_bad(&cost.sum, true);
+    wrong += curve_is_bad(&cost.exchange[DP_LINK_NODE], group->size > 1);
+    wrong += curve_is_bad(&cost.peer, group->size > 1);
+    wrong += cost.exchange[DP_LINK_WIRE].count != 0;
+    wrong += (cost.flags_s > 0.0) != (group->size > 1);
+    wrong += group->size > 1 && !(cost.alpha[DP_LINK_NODE] + cost.beta[DP_LINK_NODE] > 0.0);
+    first = cost;
+    wrong += dp_group_broadcast(group, &first, sizeof(first), 0) != DP_OK;
+    return wrong + (memcmp(&first, &cost, sizeof(cost)) != 0);
+}
+
+static void all_ranks_measure_the_same_curves(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    for (int size = 1; size <= 4; size++) {
+        assert_int_equal(on_local_ranks(size, measures, NULL), 0);
+    }
+    assert_int_equal(dp_mem_live(), live);
+}
+
+/* Two hosts of two ranks: messages between hosts are measured as well, by one rank of each. */
+static size_t measures_wires(struct dp_group *group, const void *arg)
+{
+    const int *node_of = group->node_of;
+    const int two_hosts[4] = {0, 0, 1, 1};
+    struct dp_cost cost;
+    size_t wrong = 1;
+    (void)arg;
+
+    group->node_of = two_hosts;
+    group->nodes = group->local_size = 2;
+    if (dp_cost_measure(group, MOST, probe_s, &cost) == DP_OK) {
+        wrong = curve_is_bad(&cost.exchange[DP_LINK_WIRE], true) +
+                curve_is_bad(&cost.exchange[DP_LINK_NODE], true);
+    }
+    group->node_of = node_of;
+    group->nodes = 1;
+    group->local_size = 4;
+    return wrong;
+}
+
+static void links_between_nodes_have_a_curve_of_their_own(void **state)
+{
+    (void)state;
+    assert_int_equal(on_local_ranks(4, measures_wires, NULL), 0);
+}
+
+static size_t measures_without_memory(struct dp_group *group, const void *arg)
+{
+    struct dp_cost cost;
+    (void)arg;
+
+    return dp_cost_measure(group, MOST, 0.01, &cost) != DP_OK;
+}
+
+static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
+{
+    const size_t live = dp_mem_live();
+    size_t wrong = 1;
+    (void)state;
+
+    dp_log_mute(1);
+    for (int nth = 1; wrong > 0; nth++) {
+        dp_mem_fail_nth(nth);
+        wrong = on_local_ranks(2, measures_without_memory, NULL);
+        dp_mem_fail_nth(0);
+        assert_int_equal(dp_mem_live(), live);
+        assert_in_range(nth, 1, 100);
+    }
+    dp_log_mute(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planted_parameters_are_recovered),
+        cmocka_unit_test(noise_moves_the_fit_by_no_more_than_itself),
+        cmocka_unit_test(a_curve_without_points_costs_nothing),
+        cmocka_unit_test(a_curve_is_read_between_its_points_and_beyond),
+        cmocka_unit_test(a_ring_costs_what_its_formula_says),
+        cmocka_unit_test(doubling_costs_what_its_formula_says),
+        cmocka_unit_test(rabenseifner_costs_what_its_formula_says),
+        cmocka_unit_test(shared_memory_costs_barriers_and_bytes),
+        cmocka_unit_test(every_prediction_grows_with_the_bytes),
+        cmocka_unit_test(all_ranks_measure_the_same_curves),
+        cmocka_unit_test(links_between_nodes_have_a_curve_of_their_own),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_hangs_nobody),
+    };
+    return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
+}

@@ -27,6 +27,9 @@ void dp_curve_fit(const struct dp_curve *curve, double *alpha, double *beta)
 
     /* Least squares with weights 1 / seconds^2: a microsecond matters where messages are short. */
     for (int i = 0; i < curve->count; i++) {
+        if (curve->seconds[i] <= 0.0) { /* shorter than the clock's turn */
+            continue;
+        }
         const double weight = 1.0 / (curve->seconds[i] * curve->seconds[i]);
         w += weight;
         wx += weight * curve->bytes[i];
@@ -38,6 +41,10 @@ void dp_curve_fit(const struct dp_curve *curve, double *alpha, double *beta)
     *alpha = determinant > 0.0 ? (wxx * wy - wx * wxy) / determinant : 0.0;
     *alpha = *alpha > 0.0 ? *alpha : 0.0;
     *beta = wxx > 0.0 ? (wxy - *alpha * wx) / wxx : 0.0;
+    if (*beta < 0.0) {
+        *alpha = wy / w;
+        *beta = 0.0;
+    }
 }
 
 void dp_cost_fit(struct dp_cost *cost)

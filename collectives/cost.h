@@ -45,7 +45,7 @@ struct dp_cost {
  * its time a byte. 0 without points. */
 double dp_curve_at(const struct dp_curve *curve, double bytes);
 
-/* The alpha (at least 0) and beta that fit the curve best, in squares of relative errors. Both are 0
+/* The alpha and beta, at least 0, that fit the curve best, in squares of relative errors. Both are 0
  * without points; alpha is 0 with one. */
 void dp_curve_fit(const struct dp_curve *curve, double *alpha, double *beta);
 

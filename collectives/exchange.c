@@ -63,6 +63,26 @@ dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_
     return status;
 }
 
+bool dp_exchange_supports(const struct dp_group *group, const char *text, const char **why_not)
+{
+    const struct dp_sharing *sharing;
+    const struct dp_plugin *plugin;
+    const char *strategy, *reason;
+    char problem[256];
+    void *state;
+    bool supported;
+
+    *why_not = "unknown";
+    if (find_sharing(text, &sharing, &state, &strategy, problem, sizeof(problem)) != DP_OK) {
+        return false;
+    }
+    strategy = strcmp(strategy, "auto") == 0 ? dp_strategy_choose(group, &reason) : strategy;
+    plugin = dp_plugin_find(&dp_strategies, strategy, strcspn(strategy, ":"));
+    supported = plugin != NULL && ((const struct dp_strategy *)plugin)->supports(group, why_not);
+    dp_free(state);
+    return supported;
+}
+
 /* Each rank's parts of all buckets, one behind the other. */
 static void place_owned(struct dp_exchange *e, struct dp_flat *flat)
 {

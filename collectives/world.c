@@ -83,6 +83,12 @@ dp_status dp_world_create(struct dp_world **out)
     return DP_OK;
 }
 
+dp_status dp_world_group(struct dp_world *world, struct dp_group **out)
+{
+    return world->mpi ? dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, out)
+                      : dp_local_alone(out);
+}
+
 void dp_world_destroy(struct dp_world *world)
 {
     if (world == NULL) {

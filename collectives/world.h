@@ -33,6 +33,10 @@ int dp_world_launch_rank(void);
  */
 DP_CHECKED dp_status dp_world_create(struct dp_world **out);
 
+/* One more group of all ranks, which another engine may own. Collective; given back with
+ * dp_group_destroy() before the world is. Errors: DP_ERR_MPI, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_world_group(struct dp_world *world, struct dp_group **out);
+
 /* Leaves the job: collective, and ends MPI. */
 void dp_world_destroy(struct dp_world *world);
 

@@ -83,6 +83,10 @@ static inline bool dp_run_leads(const struct dp_training *run)
 /* Gives the resolved text of --config to all ranks; run->config. Collective. */
 DP_CHECKED dp_status dp_run_configure(struct dp_training *run);
 
+/* This rank's cores, and how many threads the ranks that share them leave to it: run->machine,
+ * places, threads. Collective. */
+DP_CHECKED dp_status dp_run_place(struct dp_training *run);
+
 /* Everything before the first step. Collective. */
 DP_CHECKED dp_status dp_run_setup(struct dp_training *run);
 void dp_run_teardown(struct dp_training *run);

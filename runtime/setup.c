@@ -85,8 +85,7 @@ dp_status dp_run_configure(struct dp_training *run)
     return status;
 }
 
-/* How many ranks of this rank's host run on its cores, and how many threads that leaves. */
-static dp_status find_place(struct dp_training *run)
+dp_status dp_run_place(struct dp_training *run)
 {
     struct dp_group *group = run->world->all;
     unsigned char *cpusets;
@@ -327,7 +326,7 @@ dp_status dp_run_setup(struct dp_training *run)
 
     DP_TRY(dp_group_agree(group, dp_run_leads(run) ? setup_files(run) : DP_OK));
     DP_TRY(dp_group_broadcast(group, &run->baseline_rate, sizeof(run->baseline_rate), 0));
-    DP_TRY(dp_group_agree(group, find_place(run)));
+    DP_TRY(dp_group_agree(group, dp_run_place(run)));
     DP_TRY(dp_run_load_data(run));
     count_steps(run);
     /* What all ranks refuse alike is told by one; what befell one rank alone is told by it. */

@@ -26,8 +26,9 @@ MAY_INCLUDE = {
     "runtime/data": {"base", "kernels"},
     "runtime/report": {"base"},
     "runtime": {"base", "kernels", "collectives", "models", "runtime/data", "runtime/report"},
+    "launch/bench": {"base", "kernels", "collectives", "models", "runtime"},
     "launch": {"base", "kernels", "collectives", "models", "runtime", "runtime/data",
-               "runtime/report"},
+               "runtime/report", "launch/bench"},
 }
 
 # A third-party header, and the only files that may include it (tests and benchmarks may, too).

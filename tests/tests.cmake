@@ -7,7 +7,7 @@ file(GLOB dp_test_sources CONFIGURE_DEPENDS tests/test_*.c)
 file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/local_world.c tests/checks.c tests/golden_file.c
      tests/small_model.c tests/small_run.c)
 add_library(dp_test_helpers STATIC ${dp_test_helpers})
-target_link_libraries(dp_test_helpers PUBLIC dp_runtime dp_ext_cmocka)
+target_link_libraries(dp_test_helpers PUBLIC dp_bench dp_runtime dp_ext_cmocka)
 target_compile_definitions(dp_test_helpers PUBLIC DP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 foreach(source ${dp_test_sources})
   get_filename_component(program ${source} NAME_WE)

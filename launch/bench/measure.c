@@ -1,0 +1,341 @@
+#include "launch/bench/measure.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "base/trace.h"
+#include "launch/bench/stats.h"
+
+/* Exactly summable values are 0 to 16: whatever the order, float32 holds the sum of a million. */
+enum { PERIOD = 17 };
+
+/* Something to time, on all ranks at once. */
+struct timing {
+    struct dp_group *group;
+    struct dp_comm *comm; /* whose barrier is used; NULL: the group's */
+    int warmups, iterations;
+    void (*prepare)(void *arg, int call);
+    dp_status (*call)(void *arg);
+    void *arg;
+    double *mine, *all; /* [iterations], [ranks * iterations]; owned: us */
+};
+
+static dp_status timing_init(struct timing *t, const struct dp_bench_options *options)
+{
+    const size_t count = (size_t)options->iterations;
+
+    t->warmups = options->warmups;
+    t->iterations = options->iterations;
+    t->mine = dp_zalloc(count, sizeof(double));
+    t->all = dp_zalloc(count * (size_t)t->group->size, sizeof(double));
+    if (t->mine == NULL || t->all == NULL) {
+        dp_group_leave(t->group, DP_ERR_NOMEM);
+        return DP_FAIL(DP_ERR_NOMEM, "times of %zu calls of %d ranks", count, t->group->size);
+    }
+    return DP_OK;
+}
+
+static void timing_fini(struct timing *t)
+{
+    dp_free(t->all);
+    dp_free(t->mine);
+}
+
+/* Leaves the sorted times of the calls in t->mine. */
+static dp_status timing_run(struct timing *t)
+{
+    const size_t count = (size_t)t->iterations;
+
+    for (int i = -t->warmups; i < t->iterations; i++) {
+        t->prepare(t->arg, i);
+        DP_TRY(t->comm != NULL ? dp_comm_barrier(t->comm) : dp_group_barrier(t->group));
+        const uint64_t begin_ns = dp_now_ns();
+        DP_TRY(t->call(t->arg));
+        if (i >= 0) {
+            t->mine[i] = (double)(dp_now_ns() - begin_ns) / 1e3;
+        }
+    }
+    DP_TRY(dp_group_allgather(t->group, t->mine, count * sizeof(double), t->all));
+    for (size_t i = 0; i < count; i++) {
+        t->mine[i] = 0.0;
+        for (int r = 0; r < t->group->size; r++) {
+            t->mine[i] = fmax(t->mine[i], t->all[(size_t)r * count + i]);
+        }
+    }
+    dp_stats_sort(t->mine, count);
+    return DP_OK;
+}
+
+/* What a rank finds out about the results; the worst of all ranks is told. */
+struct findings {
+    double wrong, max_ulp, rel_l2, wire_bytes;
+};
+
+struct measure {
+    struct dp_exchange *exchange;
+    int bucket;
+    const struct dp_bench_options *options;
+    struct timing timing;
+    struct findings mine;
+    struct findings *all; /* [ranks]; owned */
+    float *grad;          /* the bucket's */
+    const float *result;  /* where the sum is afterwards */
+    size_t count;
+};
+
+/* Rank r adds (i + 3 r + round) mod PERIOD to element i. */
+static void write_exact(struct measure *m, int round)
+{
+    int value = (3 * m->exchange->group->rank + round) % PERIOD;
+
+    for (size_t i = 0; i < m->count; i++) {
+        m->grad[i] = (float)value;
+        value = value + 1 == PERIOD ? 0 : value + 1;
+    }
+}
+
+/* In [-1, 1], equal whoever asks; cubes, since gradients crowd around zero, and their mantissas are
+ * full, so that adding them rounds. */
+static void random_values(int rank, int round, uint64_t block, float out[4])
+{
+    uint32_t bits[4];
+
+    dp_random_block((uint64_t)round, DP_RANDOM_TEST, (uint32_t)rank, block, bits);
+    for (int k = 0; k < 4; k++) {
+        const float unit = 2.0f * dp_random_unit(bits[k]) - 1.0f;
+        out[k] = unit * unit * unit;
+    }
+}
+
+static void write_random(struct measure *m, int round)
+{
+    for (size_t i = 0; i < m->count; i += 4) {
+        const size_t rest = m->count - i < 4 ? m->count - i : 4;
+        float values[4];
+        random_values(m->exchange->group->rank, round, i / 4, values);
+        memcpy(m->grad + i, values, rest * sizeof(float));
+    }
+}
+
+/* What a step does with a bucket; the update is a copy. */
+static dp_status share(void *arg)
+{
+    const struct measure *m = arg;
+    struct dp_exchange *e = m->exchange;
+    const struct dp_bucket *bucket = &e->plan->buckets[m->bucket];
+
+    DP_TRY(e->sharing->reduce(e->sharing_state, m->bucket));
+    if (bucket->exact || e->sharing->publish == NULL) {
+        return DP_OK;
+    }
+    const struct dp_range mine = dp_exchange_mine(e, m->bucket);
+    memcpy(e->weights + mine.begin, e->grad + mine.begin, mine.count * sizeof(float));
+    return e->one_copy.data != NULL ? dp_comm_barrier(e->comm)
+                                    : e->sharing->publish(e->sharing_state, m->bucket);
+}
+
+static void count_wrong(struct measure *m, int round)
+{
+    const int ranks = m->exchange->group->size;
+    float sums[PERIOD] = {0};
+
+    for (int i = 0; i < PERIOD; i++) {
+        for (int r = 0; r < ranks; r++) {
+            sums[i] += (float)((i + 3 * r + round) % PERIOD);
+        }
+    }
+    for (size_t i = 0; i < m->count; i++) {
+        m->mine.wrong += m->result[i] != sums[i % PERIOD];
+    }
+}
+
+static void measure_errors(struct measure *m, int round)
+{
+    double error2 = 0.0, exact2 = 0.0;
+
+    for (size_t i = 0; i < m->count; i += 4) {
+        double sum[4] = {0.0}, magnitude[4] = {0.0};
+        for (int r = 0; r < m->exchange->group->size; r++) {
+            float values[4];
+            random_values(r, round, i / 4, values);
+            for (int k = 0; k < 4; k++) {
+                sum[k] += (double)values[k];
+                magnitude[k] += fabs((double)values[k]);
+            }
+        }
+        for (size_t k = 0; k < 4 && i + k < m->count; k++) {
+            const float found = m->result[i + k];
+            const double error = (double)found - sum[k];
+            error2 += error * error;
+            exact2 += sum[k] * sum[k];
+            m->mine.max_ulp = fmax(m->mine.max_ulp, dp_stats_ulps(found, sum[k], magnitude[k]));
+        }
+    }
+    m->mine.rel_l2 = fmax(m->mine.rel_l2, dp_stats_relative(error2, exact2));
+}
+
+/* Before anything is timed: what a compressor keeps for later would blur the errors. */
+static dp_status check_results(struct measure *m)
+{
+    for (int round = 0; round < m->options->checks; round++) {
+        write_random(m, round);
+        DP_TRY(share(m));
+        measure_errors(m, round);
+        DP_TRY(dp_comm_barrier(m->exchange->comm));
+        write_exact(m, round);
+        DP_TRY(share(m));
+        count_wrong(m, round);
+        DP_TRY(dp_comm_barrier(m->exchange->comm));
+    }
+    return DP_OK;
+}
+
+static void prepare_call(void *arg, int call)
+{
+    write_exact(arg, call < 0 ? 0 : call);
+}
+
+static void fill_row(const struct measure *m, const struct findings *worst,
+                     struct dp_bench_row *row)
+{
+    const int ranks = m->exchange->group->size;
+    const double *us = m->timing.mine;
+    const size_t calls = (size_t)m->timing.iterations;
+
+    row->count = (double)m->count;
+    row->size = row->count * sizeof(float);
+    row->ranks = ranks;
+    row->min_us = us[0];
+    row->median_us = dp_stats_median(us, calls);
+    row->p99_us = dp_stats_quantile(us, calls, 0.99);
+    row->algbw = dp_stats_algbw(row->size, row->median_us);
+    row->busbw = dp_stats_busbw(row->size, row->median_us, ranks);
+    row->wire_bytes = worst->wire_bytes;
+    if (m->options->checks > 0) {
+        row->wrong = worst->wrong;
+        row->max_ulp = worst->max_ulp;
+        row->rel_l2 = worst->rel_l2;
+    }
+}
+
+/* Everything, as one job of the engine that owns the group. */
+static dp_status measure_job(void *arg, int index)
+{
+    struct measure *m = arg;
+    struct dp_group *group = m->exchange->group;
+    uint64_t wire;
+
+    (void)index;
+    DP_TRY(check_results(m));
+    wire = group->wire_bytes;
+    DP_TRY(share(m));
+    m->mine.wire_bytes = (double)(group->wire_bytes - wire);
+    DP_TRY(timing_run(&m->timing));
+    return dp_group_allgather(group, &m->mine, sizeof(m->mine), m->all);
+}
+
+static struct findings worst_of(const struct measure *m)
+{
+    struct findings worst = {0.0, 0.0, 0.0, 0.0};
+
+    for (int r = 0; r < m->exchange->group->size; r++) {
+        worst.wrong += m->all[r].wrong;
+        worst.max_ulp = fmax(worst.max_ulp, m->all[r].max_ulp);
+        worst.rel_l2 = fmax(worst.rel_l2, m->all[r].rel_l2);
+        worst.wire_bytes = fmax(worst.wire_bytes, m->all[r].wire_bytes);
+    }
+    return worst;
+}
+
+dp_status dp_bench_measure(struct dp_exchange *e, int b, const struct dp_bench_options *options,
+                           const struct dp_cost *cost, struct dp_bench_row *row)
+{
+    const struct dp_bucket *bucket = &e->plan->buckets[b];
+    const bool published = e->sharing->publish != NULL && !bucket->exact;
+    struct measure m = {
+        .exchange = e,
+        .bucket = b,
+        .options = options,
+        .grad = e->grad + bucket->range.begin,
+        .result = (published ? e->weights : e->grad) + bucket->range.begin,
+        .count = bucket->range.count,
+        .timing = {.group = e->group, .comm = e->comm, .prepare = prepare_call, .call = share},
+    };
+    dp_status status;
+
+    m.timing.arg = &m;
+    m.all = dp_zalloc((size_t)e->group->size, sizeof(*m.all));
+    status = timing_init(&m.timing, options);
+    if (status == DP_OK && m.all == NULL) {
+        dp_group_leave(e->group, DP_ERR_NOMEM);
+        status = DP_FAIL(DP_ERR_NOMEM, "findings of %d ranks", e->group->size);
+    }
+    if (status == DP_OK) {
+        status = dp_engine_call(e->engine, measure_job, &m);
+    }
+    if (status == DP_OK) {
+        const struct findings worst = worst_of(&m);
+        fill_row(&m, &worst, row);
+        if (cost != NULL && !published && e->comm->strategy->cost != NULL) {
+            const struct dp_comm *comm = e->comm;
+            row->predicted_us =
+                1e6 * comm->strategy->cost(comm->state, cost, e->group, m.count * sizeof(float));
+            if (row->predicted_us > 0.0) {
+                row->ratio = row->median_us / row->predicted_us;
+            }
+        }
+    }
+    timing_fini(&m.timing);
+    dp_free(m.all);
+    return status;
+}
+
+struct copying {
+    float *from, *to; /* [count] */
+    size_t count;
+    struct dp_stream *stream;
+};
+
+static void prepare_copy(void *arg, int call)
+{
+    const struct copying *c = arg;
+
+    for (size_t i = 0; i < c->count; i++) {
+        c->from[i] = (float)call;
+    }
+}
+
+static dp_status copy_once(void *arg)
+{
+    const struct copying *c = arg;
+
+    return c->stream->ops->copy(c->stream, c->to, c->from, c->count * sizeof(float));
+}
+
+dp_status dp_bench_bound(struct dp_group *group, size_t bytes,
+                         const struct dp_bench_options *options, double *us)
+{
+    const double p = group->size;
+    struct copying c = {NULL, NULL, bytes / sizeof(float), group->stream};
+    struct timing t = {.group = group, .prepare = prepare_copy, .call = copy_once, .arg = &c};
+    dp_status status = timing_init(&t, options);
+
+    c.from = dp_mem_arena(DP_MEM_COMM, bytes);
+    c.to = dp_mem_arena(DP_MEM_COMM, bytes);
+    if (status == DP_OK && (c.from == NULL || c.to == NULL)) {
+        dp_group_leave(group, DP_ERR_NOMEM);
+        status = DP_FAIL(DP_ERR_NOMEM, "copying needs %zu MB", 2 * bytes >> 20);
+    }
+    if (status == DP_OK) {
+        status = timing_run(&t);
+    }
+    if (status == DP_OK) {
+        const double traffic = 1.0 + 1.0 / p + 2.0 * (p - 1.0) / p;
+        *us = dp_stats_median(t.mine, (size_t)t.iterations) * traffic / 2.0;
+    }
+    dp_free(c.to);
+    dp_free(c.from);
+    timing_fini(&t);
+    return status;
+}

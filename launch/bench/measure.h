@@ -1,0 +1,35 @@
+/*
+ * measure.h - one way to share one bucket: how long it takes, and whether the sums are right.
+ */
+#ifndef DP_LAUNCH_BENCH_MEASURE_H
+#define DP_LAUNCH_BENCH_MEASURE_H
+
+#include "collectives/cost.h"
+#include "collectives/exchange.h"
+#include "launch/bench/options.h"
+#include "launch/bench/rows.h"
+
+/*
+ * Measures bucket b of an open exchange and fills in the row's numbers, the same on every rank.
+ *
+ * A call is what a step does with a bucket: the sharing's reduce, and where ranks publish weights,
+ * an update (here a copy of the sum) and publish. The gradient is written anew before every call,
+ * then all ranks meet in a barrier; the call takes as long as its slowest rank. The bucket's
+ * gradient, and weights that are published, are overwritten. Collective.
+ *
+ *   cost  NULL: no prediction
+ *
+ * Errors: DP_ERR_NOMEM, those of the strategy.
+ */
+DP_CHECKED dp_status dp_bench_measure(struct dp_exchange *exchange, int b,
+                                      const struct dp_bench_options *options,
+                                      const struct dp_cost *cost, struct dp_bench_row *row);
+
+/* The least time of an allreduce of `bytes` among ranks of one node: n (1 + 1/p + 2 (p-1)/p) bytes,
+ * which the busiest rank must read and write, over the bandwidth of a copy of n bytes (which reads n
+ * and writes n) that all ranks do at once, measured now. Collective; no engine may own the group.
+ * Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_bench_bound(struct dp_group *group, size_t bytes,
+                                    const struct dp_bench_options *options, double *us);
+
+#endif

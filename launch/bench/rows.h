@@ -1,0 +1,53 @@
+/*
+ * rows.h - what ddp_bench prints: rows of one table of columns, as text for people, CSV or JSON.
+ */
+#ifndef DP_LAUNCH_BENCH_ROWS_H
+#define DP_LAUNCH_BENCH_ROWS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "launch/bench/options.h"
+
+/* Numbers that were not measured are NaN: null in JSON, empty in CSV, - in the table. */
+struct dp_bench_row {
+    char strategy[96], compressor[64];
+    const char *type;
+    char bucket[16]; /* --buckets: its number, "tail", or "sum" */
+    double size, count, ranks;
+    double min_us, median_us, p99_us, algbw, busbw;
+    double wrong, wire_bytes, max_ulp, rel_l2, predicted_us;
+    double ratio;          /* measured / predicted */
+    double bound_us;       /* --bound */
+    double exposed_us;     /* --buckets */
+    double loss, accuracy; /* --train; accuracy from 0 to 1 */
+};
+
+/* All numbers NaN. */
+void dp_bench_row_init(struct dp_bench_row *row);
+
+struct dp_bench_rows {
+    const struct dp_bench_options *options; /* borrowed: format and columns */
+    FILE *file;                             /* borrowed; NULL: rows are kept, not printed */
+    bool headed;                            /* what stands before the first row is printed */
+    struct dp_bench_row *row;               /* [count]; owned; those printed so far */
+    size_t count, room;
+};
+
+void dp_bench_rows_begin(struct dp_bench_rows *rows, const struct dp_bench_options *options,
+                         FILE *file);
+
+/* Prints a row at once, and keeps it. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_bench_rows_add(struct dp_bench_rows *rows, const struct dp_bench_row *row);
+
+/* Prints what stands behind the last row. Errors: DP_ERR_WRITE. */
+DP_CHECKED dp_status dp_bench_rows_end(struct dp_bench_rows *rows);
+
+/* Prints a line that is no row: in the table behind "# ", beside CSV and JSON on stderr. */
+void dp_bench_rows_note(const struct dp_bench_rows *rows, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+void dp_bench_rows_destroy(struct dp_bench_rows *rows);
+
+#endif

@@ -1,0 +1,53 @@
+#include "launch/bench/stats.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+void dp_stats_sort(double *values, size_t count)
+{
+    qsort(values, count, sizeof(*values), compare);
+}
+
+double dp_stats_median(const double *sorted, size_t count)
+{
+    return (sorted[count / 2] + sorted[(count - 1) / 2]) / 2.0;
+}
+
+double dp_stats_quantile(const double *sorted, size_t count, double part)
+{
+    const double rank = ceil(part * (double)count);
+    const size_t i = rank < 1.0 ? 0 : (size_t)rank - 1;
+
+    return sorted[i < count ? i : count - 1];
+}
+
+double dp_stats_algbw(double bytes, double us)
+{
+    return us > 0.0 ? bytes / us / 1e3 : 0.0;
+}
+
+double dp_stats_busbw(double bytes, double us, int ranks)
+{
+    return dp_stats_algbw(bytes, us) * 2.0 * (ranks - 1) / ranks;
+}
+
+double dp_stats_ulps(float found, double exact, double magnitude)
+{
+    int exponent;
+
+    (void)frexp(magnitude > (double)FLT_MIN ? magnitude : (double)FLT_MIN, &exponent);
+    return fabs((double)found - exact) / ldexp(1.0, exponent - FLT_MANT_DIG);
+}
+
+double dp_stats_relative(double error2, double exact2)
+{
+    return error2 > 0.0 ? sqrt(error2 / exact2) : error2;
+}

@@ -1,0 +1,246 @@
+/*
+ * test_bench_measure.c - measuring a bucket: right sums are found right and wrong ones wrong, on
+ * every strategy and sharing, with ranks as threads.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "launch/bench/measure.h"
+#include "tests/local_world.h"
+
+enum { COUNT = 1000 };
+
+/* A strategy that gets some elements wrong, as asked for. */
+struct liar {
+    int wrong; /* elements whose sum is one too large */
+    struct dp_comm *ring;
+};
+
+static bool liar_supports(const struct dp_group *group, const char **why_not)
+{
+    (void)group;
+    (void)why_not;
+    return true;
+}
+
+static dp_status liar_open(void *state, struct dp_group *group, size_t max_count)
+{
+    return dp_comm_create(group, "ring", max_count, 64, &((struct liar *)state)->ring);
+}
+
+static dp_status liar_sum(void *state, struct dp_slice data, enum dp_keep keep)
+{
+    const struct liar *liar = state;
+
+    DP_TRY(dp_comm_sum(liar->ring, data, keep));
+    for (int i = 0; i < liar->wrong; i++) {
+        ((float *)data.data)[i * 7] += 1.0f;
+    }
+    return DP_OK;
+}
+
+static void liar_close(void *state)
+{
+    dp_comm_destroy(((struct liar *)state)->ring);
+}
+
+#define LIAR struct liar
+
+static const struct dp_option liar_options[] = {
+    DP_INT(LIAR, wrong, "0", 0, 100, "how many are wrong"),
+    {0},
+};
+
+static const struct dp_strategy liar = {
+    .plugin = {.name = "liar",
+               .help = "for tests",
+               .options = liar_options,
+               .state_bytes = sizeof(struct liar)},
+    .supports = liar_supports,
+    .open = liar_open,
+    .sum = liar_sum,
+    .close = liar_close,
+};
+
+struct request {
+    const char *strategy;
+    struct dp_bench_options options;
+    struct dp_bench_row row; /* out: rank 0's */
+};
+
+static dp_status measure(struct dp_group *group, const struct request *r, struct dp_bench_row *row)
+{
+    const struct dp_tensor tensor = {.dims = 1, .shape = {COUNT}, .count = COUNT};
+    struct dp_flat flat = {
+        .tensors = &tensor, .tensor_count = 1, .trained = COUNT, .total = COUNT + 64};
+    struct dp_exchange_config config = {.strategy = r->strategy,
+                                        .bucket_bytes = COUNT * sizeof(float),
+                                        .first_bucket_bytes = COUNT * sizeof(float),
+                                        .run = DP_RUN_AT_WAIT,
+                                        .threads = 1};
+    struct dp_exchange *exchange = NULL;
+    struct dp_cost cost;
+    dp_status status;
+
+    memset(&cost, 0, sizeof(cost));
+    DP_TRY(dp_device_find("ref", &config.device));
+    DP_TRY(dp_exchange_create(group, &config, &flat, &exchange));
+    dp_bench_row_init(row);
+    status = dp_bench_measure(exchange, 0, &r->options, &cost, row);
+    dp_exchange_destroy(exchange);
+    return status;
+}
+
+static size_t measures(struct dp_group *group, const void *arg)
+{
+    const struct request *r = arg;
+    struct dp_stream *stream = group->stream;
+    struct dp_bench_row row, first;
+    size_t wrong = 1;
+
+    if (measure(group, r, &row) == DP_OK) {
+        /* All ranks have the same numbers. */
+        first = row;
+        wrong = dp_group_broadcast(group, &first, sizeof(first), 0) != DP_OK;
+        wrong += first.median_us != row.median_us || first.p99_us != row.p99_us;
+        wrong += first.wire_bytes != row.wire_bytes;
+    }
+    group->stream = stream;
+    if (group->rank == 0) {
+        memcpy((void *)&((struct request *)(uintptr_t)arg)->row, &row, sizeof(row));
+    }
+    return wrong;
+}
+
+static struct request request_of(const char *strategy)
+{
+    struct request r;
+
+    memset(&r, 0, sizeof(r));
+    r.strategy = strategy;
+    r.options = (struct dp_bench_options){.iterations = 3, .warmups = 1, .checks = 2};
+    return r;
+}
+
+static void right_sums_are_found_right(void **state)
+{
+    static const char *const ways[] = {"shm", "ring", "zero1:over=ring", "zero1:over=shm", "auto"};
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        for (int size = 1; size <= 4; size++) {
+            struct request r = request_of(ways[i]);
+            assert_int_equal(on_local_ranks(size, measures, &r), 0);
+            assert_true(r.row.count == COUNT && r.row.size == 4.0 * COUNT);
+            assert_true(r.row.ranks == size && r.row.wrong == 0.0);
+            assert_true(r.row.min_us <= r.row.median_us && r.row.median_us <= r.row.p99_us);
+            /* Adding p numbers rounds p - 1 times, by half a unit at most. */
+            assert_true(r.row.max_ulp <= (size - 1) / 2.0 && r.row.rel_l2 < 1e-6);
+            assert_true((r.row.rel_l2 > 0.0) == (size > 1));
+            assert_true((r.row.wire_bytes > 0.0) == (size > 1));
+        }
+    }
+    assert_int_equal(dp_mem_live(), live);
+}
+
+/* A ring of 4 sends 2 x 3 chunks: of 1000 elements in blocks of 64, at most 6 x 256. */
+static void the_wire_is_that_of_the_busiest_rank(void **state)
+{
+    struct request r = request_of("ring");
+    (void)state;
+
+    assert_int_equal(on_local_ranks(4, measures, &r), 0);
+    assert_in_range((size_t)r.row.wire_bytes, 6 * 4 * 1000 / 4, 6 * 4 * 256);
+}
+
+static void wrong_sums_are_counted_on_all_ranks(void **state)
+{
+    struct request r = request_of("liar:wrong=5");
+    (void)state;
+
+    assert_int_equal(on_local_ranks(3, measures, &r), 0);
+    assert_true(r.row.wrong == 5.0 * 3.0 * 2.0); /* elements, ranks, rounds */
+    assert_true(r.row.max_ulp > 1e5 && r.row.rel_l2 > 1e-3);
+    r = request_of("liar:wrong=0");
+    assert_int_equal(on_local_ranks(3, measures, &r), 0);
+    assert_true(r.row.wrong == 0.0);
+}
+
+static void without_checks_nothing_is_said_about_results(void **state)
+{
+    struct request r = request_of("liar:wrong=5");
+    (void)state;
+
+    r.options.checks = 0;
+    assert_int_equal(on_local_ranks(2, measures, &r), 0);
+    assert_true(isnan(r.row.wrong) && isnan(r.row.max_ulp) && isnan(r.row.rel_l2));
+    assert_true(isnan(r.row.predicted_us)); /* it has no cost() */
+}
+
+static size_t bound_is_bad(struct dp_group *group, const void *arg)
+{
+    const struct dp_bench_options options = {.iterations = 5, .warmups = 1};
+    double us = -1.0;
+    (void)arg;
+
+    return dp_bench_bound(group, 1 << 16, &options, &us) != DP_OK || !(us > 0.0);
+}
+
+static void the_copy_bound_is_a_time(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    for (int size = 1; size <= 3; size++) {
+        assert_int_equal(on_local_ranks(size, bound_is_bad, NULL), 0);
+    }
+    assert_int_equal(dp_mem_live(), live);
+}
+
+static size_t measures_without_memory(struct dp_group *group, const void *arg)
+{
+    struct dp_bench_row row;
+
+    return measure(group, arg, &row) != DP_OK;
+}
+
+static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
+{
+    const struct request r = request_of("ring");
+    const size_t live = dp_mem_live();
+    size_t wrong = 1;
+    (void)state;
+
+    dp_log_mute(1);
+    for (int nth = 1; wrong > 0; nth++) {
+        dp_mem_fail_nth(nth);
+        wrong = on_local_ranks(2, measures_without_memory, &r);
+        dp_mem_fail_nth(0);
+        assert_int_equal(dp_mem_live(), live);
+        assert_in_range(nth, 1, 200);
+    }
+    dp_log_mute(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_sums_are_found_right),
+        cmocka_unit_test(the_wire_is_that_of_the_busiest_rank),
+        cmocka_unit_test(wrong_sums_are_counted_on_all_ranks),
+        cmocka_unit_test(without_checks_nothing_is_said_about_results),
+        cmocka_unit_test(the_copy_bound_is_a_time),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_hangs_nobody),
+    };
+    return dp_plugin_add(&dp_strategies, &liar.plugin) != DP_OK ||
+           cmocka_run_group_tests_name("bench_measure", tests, NULL, NULL);
+}

@@ -1,0 +1,98 @@
+/*
+ * test_bench_stats.c - what ddp_bench makes of measured times and errors, against values by hand.
+ */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "launch/bench/stats.h"
+
+static void assert_near(double found, double expected)
+{
+    if (!(fabs(found - expected) <= 1e-12 * fabs(expected))) {
+        fail_msg("%.17g, not %.17g", found, expected);
+    }
+}
+
+static void the_median_is_the_middle_or_the_mean_of_two(void **state)
+{
+    double odd[] = {5.0, 1.0, 9.0}, even[] = {4.0, 1.0, 10.0, 2.0}, one[] = {7.0};
+    (void)state;
+
+    dp_stats_sort(odd, 3);
+    dp_stats_sort(even, 4);
+    assert_true(odd[0] == 1.0 && odd[1] == 5.0 && odd[2] == 9.0);
+    assert_near(dp_stats_median(odd, 3), 5.0);
+    assert_near(dp_stats_median(even, 4), 3.0);
+    assert_near(dp_stats_median(one, 1), 7.0);
+}
+
+static void a_quantile_is_the_nearest_rank(void **state)
+{
+    double values[200];
+    (void)state;
+
+    for (int i = 0; i < 200; i++) {
+        values[i] = i + 1; /* the k-th smallest is k */
+    }
+    assert_near(dp_stats_quantile(values, 200, 0.99), 198.0);
+    assert_near(dp_stats_quantile(values, 100, 0.99), 99.0);
+    assert_near(dp_stats_quantile(values, 99, 0.99), 99.0);
+    assert_near(dp_stats_quantile(values, 20, 0.99), 20.0);
+    assert_near(dp_stats_quantile(values, 20, 0.5), 10.0);
+    assert_near(dp_stats_quantile(values, 20, 0.0), 1.0);
+    assert_near(dp_stats_quantile(values, 1, 0.99), 1.0);
+}
+
+/* 1 GB in 0.5 s is 2 GB/s; of 4 ranks a ring link carries 1.5 times that, of 2 as much, of 1 none. */
+static void bandwidths_are_those_of_nccl_tests(void **state)
+{
+    (void)state;
+    assert_near(dp_stats_algbw(1e9, 5e5), 2.0);
+    assert_near(dp_stats_busbw(1e9, 5e5, 4), 3.0);
+    assert_near(dp_stats_busbw(1e9, 5e5, 2), 2.0);
+    assert_true(dp_stats_busbw(1e9, 5e5, 1) == 0.0);
+    assert_true(dp_stats_algbw(1e9, 0.0) == 0.0);
+}
+
+/* From 1 to 2 a unit is 2^-23; from 0.5 to 1 half of that. */
+static void ulps_are_units_of_the_magnitude(void **state)
+{
+    const double unit = ldexp(1.0, -23);
+    (void)state;
+
+    assert_near(dp_stats_ulps(1.0f + (float)unit, 1.0, 1.0), 1.0);
+    assert_near(dp_stats_ulps(1.0f, 1.0 + unit / 4.0, 1.5), 0.25);
+    assert_near(dp_stats_ulps(0.75f, 0.75 + unit / 2.0, 0.75), 1.0);
+    assert_true(dp_stats_ulps(0.1f, (double)0.1f, 0.3) == 0.0);
+    /* 1 - 1 that comes out as 2^-23: one unit of what was added, not of the result. */
+    assert_near(dp_stats_ulps((float)unit, 0.0, 2.0), 0.5);
+    /* Below the normal numbers the unit stays that of the smallest one. */
+    assert_near(dp_stats_ulps(0.0f, (double)FLT_MIN, 0.0), ldexp(1.0, 23));
+}
+
+static void the_relative_error_is_a_ratio_of_lengths(void **state)
+{
+    (void)state;
+    assert_near(dp_stats_relative(0.04, 4.0), 0.1);
+    assert_true(dp_stats_relative(0.0, 4.0) == 0.0);
+    assert_true(dp_stats_relative(0.0, 0.0) == 0.0);
+    assert_true(isinf(dp_stats_relative(1.0, 0.0)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_median_is_the_middle_or_the_mean_of_two),
+        cmocka_unit_test(a_quantile_is_the_nearest_rank),
+        cmocka_unit_test(bandwidths_are_those_of_nccl_tests),
+        cmocka_unit_test(ulps_are_units_of_the_magnitude),
+        cmocka_unit_test(the_relative_error_is_a_ratio_of_lengths),
+    };
+    return cmocka_run_group_tests_name("bench_stats", tests, NULL, NULL);
+}

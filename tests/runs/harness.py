@@ -1,4 +1,4 @@
-"""What the tests of whole runs share: starting ddp_train as its user does, small data sets, and a
+"""What the tests of whole runs share: starting a program as its user does, small data sets, and a
 table of cases. Each tests/runs/<subject>.py ends with harness.main(globals()), which runs every
 function named case_<sentence> of that file: python3 tests/runs/refusals.py BUILD [NAME...].
 """
@@ -29,6 +29,7 @@ IDX_FILES = (
 
 build = pathlib.Path()  # the build folder; set by main()
 scratch = pathlib.Path()  # a fresh folder for each case; set by main()
+program = "ddp_train"  # what is started
 
 
 class Skipped(Exception):
@@ -62,9 +63,9 @@ class Result:
 
 
 def command_of(arguments, ranks):
-    """The command line of ddp_train: alone (ranks 0), or under mpirun."""
-    program = [str(build / "ddp_train"), *map(str, arguments)]
-    return [str(ROOT / "launch/mpirun"), "-np", str(ranks), *program] if ranks else program
+    """The command line of the program: alone (ranks 0), or under mpirun."""
+    command = [str(build / program), *map(str, arguments)]
+    return [str(ROOT / "launch/mpirun"), "-np", str(ranks), *command] if ranks else command
 
 
 def environment(mark, extra=None):

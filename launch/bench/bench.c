@@ -1,0 +1,191 @@
+#include "launch/bench/bench.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "collectives/compressor.h"
+#include "collectives/exchange.h"
+
+/* For all curves together. */
+static const double probe_s = 2.0;
+
+bool dp_bench_plain(const char *compressor)
+{
+    return strcmp(compressor, dp_plugin_at(&dp_compressors, 0)->name) == 0;
+}
+
+bool dp_bench_usable(const struct dp_bench *bench, const struct dp_group *group,
+                     const char *strategy)
+{
+    const struct dp_plugin *plugin =
+        dp_plugin_find(&dp_strategies, strategy, strcspn(strategy, ":"));
+    const char *why_not = "";
+
+    if (plugin != NULL && ((const struct dp_strategy *)plugin)->sum == NULL) {
+        dp_bench_rows_note(&bench->rows, "skipped %s: it shares nothing", strategy);
+        return false;
+    }
+    if (!dp_exchange_supports(group, strategy, &why_not)) {
+        dp_bench_rows_note(&bench->rows, "skipped %s: %s", strategy, why_not);
+        return false;
+    }
+    return true;
+}
+
+bool dp_bench_skips(const struct dp_bench *bench, const char *strategy, const char *compressor,
+                    dp_status status)
+{
+    if (status != DP_ERR_UNAVAILABLE && status != DP_ERR_CONFIG) {
+        return false;
+    }
+    dp_bench_rows_note(&bench->rows, "skipped %s with compressor %s: stderr says why", strategy,
+                       compressor);
+    return true;
+}
+
+static void tell_link(const struct dp_bench *bench, const char *name, enum dp_link link)
+{
+    const struct dp_cost *cost = &bench->cost;
+
+    if (cost->exchange[link].count > 0) {
+        dp_bench_rows_note(&bench->rows, "%s: alpha %.1f us, beta %.3f ns/B (%.2f GB/s each way)",
+                           name, 1e6 * cost->alpha[link], 1e9 * cost->beta[link],
+                           1e-9 / cost->beta[link]);
+    }
+}
+
+dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *group, size_t max_bytes)
+{
+    const struct dp_device *device;
+    struct dp_stream *stream;
+    dp_status status;
+
+    DP_TRY(dp_device_find("auto", &device));
+    DP_TRY(device->stream_create(device, bench->run->threads, &stream));
+    group->stream = stream;
+    status = dp_cost_measure(group, max_bytes, probe_s, &bench->cost);
+    group->stream = NULL;
+    device->stream_destroy(stream);
+    DP_TRY(status);
+    tell_link(bench, "messages on a node", DP_LINK_NODE);
+    tell_link(bench, "messages between nodes", DP_LINK_WIRE);
+    dp_bench_rows_note(&bench->rows, "adding: gamma %.3f ns/B", 1e9 * bench->cost.gamma);
+    return DP_OK;
+}
+
+/* A misspelled name ends the program, before anything is measured. */
+static dp_status check_names(const struct dp_bench *bench)
+{
+    const struct dp_plugin *plugin;
+    char problem[256];
+    void *state;
+
+    for (int i = 0; i < bench->strategies.count; i++) {
+        const dp_status status =
+            dp_exchange_check(bench->strategies.at[i], false, problem, sizeof(problem));
+        if (status != DP_OK) {
+            return DP_FAIL(status, "--strategies: %s", problem);
+        }
+    }
+    for (int i = 0; i < bench->compressors.count; i++) {
+        const dp_status status = dp_plugin_create(&dp_compressors, bench->compressors.at[i],
+                                                  &plugin, &state, problem, sizeof(problem));
+        if (status != DP_OK) {
+            return DP_FAIL(status, "--compressors: %s", problem);
+        }
+        dp_free(state);
+    }
+    return DP_OK;
+}
+
+/* Losses are compared with those of uncompressed training: it is there, and comes first. */
+static void put_plain_first(struct dp_bench_names *names)
+{
+    int at = 0;
+
+    while (at < names->count && !dp_bench_plain(names->at[at])) {
+        at++;
+    }
+    names->count += at == names->count;
+    memmove(names->at + 1, names->at, (size_t)at * sizeof(*names->at)); /* NOLINT: pointers */
+    names->at[0] = dp_plugin_at(&dp_compressors, 0)->name;
+}
+
+static dp_status read_names(struct dp_bench *bench)
+{
+    const struct dp_bench_options *o = bench->options;
+
+    DP_TRY(dp_bench_names_create(o->strategies, &dp_strategies, &bench->strategies));
+    DP_TRY(dp_bench_names_create(o->compressors, &dp_compressors, &bench->compressors));
+    if (o->train_steps > 0) {
+        put_plain_first(&bench->compressors);
+    }
+    return check_names(bench);
+}
+
+static dp_status run_bench(struct dp_bench *bench)
+{
+    const struct dp_group *group = bench->world->all;
+    const bool leads = group->rank == 0;
+    char verdict[DP_BENCH_VERDICT];
+    dp_status status;
+
+    dp_bench_rows_begin(&bench->rows, bench->options, leads ? stdout : NULL);
+    bench->run->world = bench->world;
+    dp_log_mute(leads ? 0 : 1); /* all read the same command line */
+    status = read_names(bench);
+    dp_log_mute(0);
+    DP_TRY(status);
+    dp_bench_rows_note(&bench->rows, "lockstep %s: %d rank%s on %d node%s, %s", DP_VERSION,
+                       group->size, group->size == 1 ? "" : "s", group->nodes,
+                       group->nodes == 1 ? "" : "s", bench->world->library);
+    DP_TRY(bench->options->buckets != NULL ? dp_bench_model(bench) : dp_bench_sweep(bench));
+    if (bench->rows.count == 0) {
+        return leads ? DP_FAIL(DP_ERR_UNAVAILABLE, "no strategy of '%s' can run here",
+                               bench->options->strategies)
+                     : DP_ERR_UNAVAILABLE;
+    }
+    DP_TRY(dp_bench_rows_end(&bench->rows));
+    dp_bench_verdict(&bench->rows, verdict);
+    dp_bench_rows_note(&bench->rows, "verdict: %s", verdict);
+    return DP_OK;
+}
+
+/* Sums that are wrong without a compressor: the numbers then mean nothing. */
+static dp_status check_wrong(const struct dp_bench *bench)
+{
+    for (size_t i = 0; i < bench->rows.count; i++) {
+        const struct dp_bench_row *row = &bench->rows.row[i];
+        if (dp_bench_plain(row->compressor) && row->wrong > 0.0) {
+            return bench->rows.file == NULL
+                       ? DP_ERR_INTERNAL
+                       : DP_FAIL(DP_ERR_INTERNAL, "%s: %.0f wrong elements of %.0f", row->strategy,
+                                 row->wrong, row->count);
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_bench_main(const struct dp_bench_options *options, struct dp_world *world)
+{
+    struct dp_bench bench = {.options = options, .world = world};
+    dp_status status;
+
+    bench.run = dp_zalloc(1, sizeof(*bench.run));
+    status = bench.run != NULL ? run_bench(&bench) : DP_FAIL(DP_ERR_NOMEM, "bench");
+    if (status != DP_OK && !dp_run_together(status)) {
+        dp_world_abort(world, dp_status_exit(status));
+    }
+    if (status == DP_OK) {
+        status = check_wrong(&bench);
+    }
+    if (bench.run != NULL) {
+        bench.run->world = world;
+        dp_run_teardown(bench.run);
+    }
+    dp_free(bench.run);
+    dp_bench_rows_destroy(&bench.rows);
+    dp_bench_names_destroy(&bench.compressors);
+    dp_bench_names_destroy(&bench.strategies);
+    return status;
+}

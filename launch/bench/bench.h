@@ -1,0 +1,55 @@
+/*
+ * bench.h - ddp_bench behind its command line: what all kinds of runs share.
+ *
+ * sweep.c goes through sizes; model.c through the buckets of a model (--buckets, --train); verdict.c
+ * says what came of it.
+ */
+#ifndef DP_LAUNCH_BENCH_BENCH_H
+#define DP_LAUNCH_BENCH_BENCH_H
+
+#include "collectives/cost.h"
+#include "collectives/world.h"
+#include "launch/bench/names.h"
+#include "launch/bench/options.h"
+#include "launch/bench/rows.h"
+#include "runtime/run.h"
+
+struct dp_bench {
+    const struct dp_bench_options *options; /* borrowed */
+    struct dp_world *world;                 /* borrowed */
+    struct dp_training *run;                /* owned; this rank's cores, with --buckets the model */
+    struct dp_bench_names strategies, compressors;
+    struct dp_cost cost;
+    struct dp_bench_rows rows;
+};
+
+/* Measures links and memory for predictions, and says what was found. The group's stream is set for
+ * that time. Collective. */
+DP_CHECKED dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *group,
+                                    size_t max_bytes);
+
+/* Whether rows of this compressor are predictable and exact: those of the first one, which leaves
+ * gradients as they are. */
+bool dp_bench_plain(const char *compressor);
+
+/* Whether `strategy` can be compared in this group; if not, says why. */
+bool dp_bench_usable(const struct dp_bench *bench, const struct dp_group *group,
+                     const char *strategy);
+
+/* Whether a status means that something cannot run here, found by all ranks alike, so that the next
+ * one can be tried; says so. */
+bool dp_bench_skips(const struct dp_bench *bench, const char *strategy, const char *compressor,
+                    dp_status status);
+
+/* All sizes; all buckets of a model. Collective. */
+DP_CHECKED dp_status dp_bench_sweep(struct dp_bench *bench);
+DP_CHECKED dp_status dp_bench_model(struct dp_bench *bench);
+
+/* One line from the rows: which to use and why. */
+enum { DP_BENCH_VERDICT = 1024 };
+void dp_bench_verdict(const struct dp_bench_rows *rows, char verdict[DP_BENCH_VERDICT]);
+
+/* All of it: what main() calls. Collective. */
+DP_CHECKED dp_status dp_bench_main(const struct dp_bench_options *options, struct dp_world *world);
+
+#endif

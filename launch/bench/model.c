@@ -1,0 +1,294 @@
+/*
+ * model.c - the buckets of a real model, and what sharing them adds to a step of its training.
+ *
+ * The trainer that setup makes trains with strategy `none`: it never waits for anybody, and is what
+ * others are compared with. For each way to share, a second trainer of the same configuration
+ * is made in a group of its own, and both take steps in turns.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "launch/bench/bench.h"
+#include "launch/bench/measure.h"
+#include "launch/bench/stats.h"
+
+/* More steps than any comparison takes: schedules end where the configuration says. */
+enum { ENDLESS = 1 << 30 };
+
+/* One way to share, while it is measured. */
+struct way {
+    struct dp_bench *bench;
+    const char *strategy, *compressor;
+    struct dp_config config; /* the run's, with this way in it */
+    struct dp_group *group;  /* of its own */
+    struct dp_trainer *trainer;
+    double *mine, *all; /* [2 * iterations], [ranks * 2 * iterations]: us of steps, without sharing
+                           first */
+};
+
+static void way_fini(struct way *w)
+{
+    dp_trainer_destroy(w->trainer);
+    w->trainer = NULL;
+    dp_free(w->all);
+    dp_free(w->mine);
+    w->all = w->mine = NULL;
+}
+
+static dp_status way_trainer(struct way *w)
+{
+    struct dp_training *run = w->bench->run;
+    const struct dp_trainer_config config = {
+        .config = &w->config,
+        .model = run->model,
+        .device = run->device,
+        .group = w->group,
+        .data = &run->data,
+        .threads = run->threads,
+        .global_batch = (size_t)run->config->train.global_batch,
+        .total_steps = ENDLESS,
+        .schedule_steps = run->config_steps,
+    };
+
+    w->config = *run->config;
+    w->config.comm.strategy = w->strategy;
+    w->config.comm.compressor = w->compressor;
+    dp_log_mute(w->group->rank == 0 ? 0 : 1); /* what all refuse alike is told once */
+    const dp_status status = dp_trainer_create(&config, &w->trainer);
+    dp_log_mute(0);
+    DP_TRY(status);
+    return dp_trainer_init(w->trainer);
+}
+
+static dp_status timed_step(struct dp_trainer *t, double *us)
+{
+    struct dp_step_report report;
+    uint64_t begin_ns;
+
+    DP_TRY(dp_exchange_barrier(t->exchange));
+    begin_ns = dp_now_ns();
+    DP_TRY(dp_trainer_step(t, &report));
+    *us = (double)(dp_now_ns() - begin_ns) / 1e3;
+    return DP_OK;
+}
+
+/* Lets comm.overlap: auto find its way, if it has to. */
+static dp_status settle_overlap(struct way *w)
+{
+    struct dp_overlap overlap;
+    double us;
+
+    dp_overlap_begin(&overlap, w->trainer, ENDLESS);
+    while (overlap.trying) {
+        dp_overlap_before(&overlap, w->trainer);
+        DP_TRY(timed_step(w->trainer, &us));
+        DP_TRY(dp_overlap_after(&overlap, w->trainer, (uint64_t)(us * 1e3)));
+    }
+    return DP_OK;
+}
+
+/* Steps without and with sharing, in turns; the slowest rank's times. */
+static dp_status paired_steps(struct way *w)
+{
+    const struct dp_bench_options *o = w->bench->options;
+    const size_t count = (size_t)o->iterations;
+    const int ranks = w->group->size;
+
+    for (int i = -o->warmups; i < o->iterations; i++) {
+        double us[2];
+        DP_TRY(timed_step(w->bench->run->trainer, &us[0]));
+        DP_TRY(timed_step(w->trainer, &us[1]));
+        if (i >= 0) {
+            w->mine[i] = us[0];
+            w->mine[count + (size_t)i] = us[1];
+        }
+    }
+    DP_TRY(dp_exchange_gather(w->trainer->exchange, w->mine, 2 * count * sizeof(double), w->all));
+    for (size_t i = 0; i < 2 * count; i++) {
+        w->mine[i] = 0.0;
+        for (int r = 0; r < ranks; r++) {
+            w->mine[i] = fmax(w->mine[i], w->all[(size_t)r * 2 * count + i]);
+        }
+    }
+    dp_stats_sort(w->mine, count);
+    dp_stats_sort(w->mine + count, count);
+    return DP_OK;
+}
+
+static void start_row(const struct way *w, struct dp_bench_row *row)
+{
+    dp_bench_row_init(row);
+    (void)snprintf(row->strategy, sizeof(row->strategy), "%s", w->strategy);
+    (void)snprintf(row->compressor, sizeof(row->compressor), "%s", w->compressor);
+}
+
+/* Adds a bucket's numbers to those of all buckets; what one has not, the sum has not. */
+static void add_row(struct dp_bench_row *sum, const struct dp_bench_row *row, bool first)
+{
+    double *const to[] = {&sum->size,   &sum->count, &sum->min_us,     &sum->median_us,
+                          &sum->p99_us, &sum->wrong, &sum->wire_bytes, &sum->predicted_us};
+    const double from[] = {row->size,   row->count, row->min_us,     row->median_us,
+                           row->p99_us, row->wrong, row->wire_bytes, row->predicted_us};
+
+    for (size_t i = 0; i < sizeof(from) / sizeof(from[0]); i++) {
+        *to[i] = first ? from[i] : *to[i] + from[i];
+    }
+    sum->ranks = row->ranks;
+    sum->max_ulp = first ? row->max_ulp : fmax(sum->max_ulp, row->max_ulp);
+    sum->rel_l2 = first ? row->rel_l2 : fmax(sum->rel_l2, row->rel_l2);
+    sum->algbw = dp_stats_algbw(sum->size, sum->median_us);
+    sum->busbw = dp_stats_busbw(sum->size, sum->median_us, (int)sum->ranks);
+    sum->ratio = sum->predicted_us > 0.0 ? sum->median_us / sum->predicted_us : (double)NAN;
+}
+
+/* The bucket's traffic; bound_us of all buckets is not known. */
+static dp_status measure_buckets(struct way *w, struct dp_bench_row *sum)
+{
+    struct dp_exchange *e = w->trainer->exchange;
+    const struct dp_cost *cost = dp_bench_plain(w->compressor) ? &w->bench->cost : NULL;
+
+    for (int b = 0; b < e->plan->count; b++) {
+        struct dp_bench_row row;
+        start_row(w, &row);
+        if (e->plan->buckets[b].exact) {
+            (void)snprintf(row.bucket, sizeof(row.bucket), "tail");
+        } else {
+            (void)snprintf(row.bucket, sizeof(row.bucket), "%d", b);
+        }
+        DP_TRY(dp_bench_measure(e, b, w->bench->options, cost, &row));
+        DP_TRY(dp_bench_rows_add(&w->bench->rows, &row));
+        add_row(sum, &row, b == 0);
+    }
+    return DP_OK;
+}
+
+static dp_status measure_way(struct way *w, struct dp_bench_row *sum)
+{
+    const size_t count = (size_t)w->bench->options->iterations;
+
+    DP_TRY(settle_overlap(w));
+    DP_TRY(paired_steps(w));
+    const double without_us = dp_stats_median(w->mine, count);
+    sum->exposed_us = dp_stats_median(w->mine + count, count) - without_us;
+    dp_bench_rows_note(&w->bench->rows,
+                       "%s, compressor %s: a step of %.3f ms, %.3f ms without sharing", w->strategy,
+                       w->compressor, (without_us + sum->exposed_us) / 1e3, without_us / 1e3);
+    /* Behind the steps, since it writes over gradient and weights. */
+    dp_exchange_set_run(w->trainer->exchange, DP_RUN_AT_WAIT);
+    return measure_buckets(w, sum);
+}
+
+/* Trains from the seed, and evaluates. */
+static dp_status train_way(struct way *w, struct dp_bench_row *sum)
+{
+    struct dp_evaluation evaluation = {(double)NAN, (double)NAN};
+    struct dp_step_report report;
+
+    dp_trainer_destroy(w->trainer);
+    w->trainer = NULL;
+    DP_TRY(way_trainer(w));
+    for (int i = 0; i < w->bench->options->train_steps; i++) {
+        DP_TRY(dp_trainer_step(w->trainer, &report));
+    }
+    DP_TRY(dp_trainer_evaluate(w->trainer, &evaluation));
+    sum->loss = evaluation.loss;
+    sum->accuracy = evaluation.accuracy;
+    return DP_OK;
+}
+
+static dp_status way_memory(struct way *w)
+{
+    const size_t count = 2 * (size_t)w->bench->options->iterations;
+
+    w->mine = dp_zalloc(count, sizeof(double));
+    w->all = dp_zalloc(count * (size_t)w->group->size, sizeof(double));
+    if (w->mine == NULL || w->all == NULL) {
+        dp_group_leave(w->group, DP_ERR_NOMEM);
+        return DP_FAIL(DP_ERR_NOMEM, "times of %zu steps", count);
+    }
+    return DP_OK;
+}
+
+static dp_status try_way(struct way *w)
+{
+    struct dp_bench_row sum;
+    dp_status status = way_memory(w);
+
+    start_row(w, &sum);
+    (void)snprintf(sum.bucket, sizeof(sum.bucket), "sum");
+    if (status == DP_OK) {
+        status = way_trainer(w);
+    }
+    if (status != DP_OK) {
+        const bool skipped = dp_bench_skips(w->bench, w->strategy, w->compressor, status);
+        way_fini(w);
+        return skipped ? DP_OK : status;
+    }
+    status = measure_way(w, &sum);
+    if (status == DP_OK && w->bench->options->train_steps > 0) {
+        status = train_way(w, &sum);
+    }
+    way_fini(w);
+    DP_TRY(status);
+    return dp_bench_rows_add(&w->bench->rows, &sum);
+}
+
+static dp_status compare_ways(struct dp_bench *bench, struct dp_group *group)
+{
+    for (int s = 0; s < bench->strategies.count; s++) {
+        const char *strategy = bench->strategies.at[s];
+        if (!dp_bench_usable(bench, group, strategy)) {
+            continue;
+        }
+        for (int c = 0; c < bench->compressors.count; c++) {
+            struct way w = {.bench = bench,
+                            .strategy = strategy,
+                            .compressor = bench->compressors.at[c],
+                            .group = group};
+            DP_TRY(try_way(&w));
+        }
+    }
+    return DP_OK;
+}
+
+/* The model, its data, and the trainer that shares nothing. */
+static dp_status setup(struct dp_bench *bench, struct dp_cli *cli)
+{
+    const struct dp_bench_options *o = bench->options;
+
+    *cli = (struct dp_cli){.config = o->buckets, .steps = ENDLESS, .dry_run = true, .quiet = true};
+    for (int i = 0; i < o->set_count; i++) {
+        cli->sets[cli->set_count++] = o->sets[i];
+    }
+    cli->sets[cli->set_count++] = "comm.strategy=none";
+    cli->sets[cli->set_count++] = "comm.compressor=none";
+    bench->run->cli = cli;
+    DP_TRY(dp_run_configure(bench->run));
+    return dp_run_setup(bench->run);
+}
+
+dp_status dp_bench_model(struct dp_bench *bench)
+{
+    struct dp_group *group = NULL;
+    struct dp_cli *cli = dp_zalloc(1, sizeof(*cli));
+    dp_status status = DP_OK;
+
+    if (cli == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "the model");
+    }
+    status = setup(bench, cli);
+    bench->run->cli = NULL;
+    dp_free(cli);
+    DP_TRY(status);
+    DP_TRY(dp_world_group(bench->world, &group));
+    status =
+        dp_bench_probe(bench, group, bench->run->trainer->exchange->plan->largest * sizeof(float));
+    if (status == DP_OK) {
+        status = compare_ways(bench, group);
+    }
+    dp_group_destroy(group);
+    return status;
+}

@@ -1,0 +1,146 @@
+/*
+ * sweep.c - sizes from small to large, each shared in every way.
+ *
+ * A gradient of one tensor and one bucket is made for each row, so that memory, sharing and
+ * compressor are those of a training.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "collectives/exchange.h"
+#include "launch/bench/bench.h"
+#include "launch/bench/measure.h"
+
+/* The probe's messages need not be longer: curves go on in a straight line. */
+enum { PROBE_BYTES = 16 << 20 };
+
+/* One tensor of `count` elements as near to a square as powers of two make it: some compressors
+ * look at rows and columns. */
+static struct dp_tensor make_tensor(size_t count)
+{
+    struct dp_tensor tensor = {.name = "bench", .dims = 2, .count = count};
+    size_t rows = 1;
+
+    while (count % (2 * rows) == 0 && 4 * rows * rows <= count) {
+        rows *= 2;
+    }
+    tensor.shape[0] = rows;
+    tensor.shape[1] = tensor.channels = count / rows;
+    tensor.spatial = 1;
+    return tensor;
+}
+
+/* One row. */
+static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_bench_row *row)
+{
+    struct dp_group *group = bench->world->train;
+    const struct dp_tensor tensor = make_tensor(count);
+    struct dp_flat flat = {
+        .tensors = &tensor,
+        .tensor_count = 1,
+        .trained = count,
+        .total = dp_round_up(count, DP_BLOCK) + DP_BLOCK,
+    };
+    struct dp_exchange_config config = {
+        .strategy = row->strategy,
+        .bucket_bytes = count * sizeof(float),
+        .first_bucket_bytes = count * sizeof(float),
+        .run = DP_RUN_AT_WAIT,
+        .threads = bench->run->threads,
+    };
+    struct dp_exchange *exchange = NULL;
+    dp_status status;
+
+    DP_TRY(dp_device_find("auto", &config.device));
+    dp_log_mute(group->rank == 0 ? 0 : 1); /* what all refuse alike is told once */
+    status = dp_exchange_create(group, &config, &flat, &exchange);
+    dp_log_mute(0);
+    DP_TRY(status);
+    status = dp_bench_measure(exchange, 0, bench->options,
+                              dp_bench_plain(row->compressor) ? &bench->cost : NULL, row);
+    dp_exchange_destroy(exchange);
+    return status;
+}
+
+static dp_status measure_bound(struct dp_bench *bench, size_t bytes, double *us)
+{
+    struct dp_group *group = bench->world->train;
+    const struct dp_device *device;
+    dp_status status;
+
+    if (!dp_group_one_node(group)) {
+        return DP_OK;
+    }
+    DP_TRY(dp_device_find("auto", &device));
+    DP_TRY(device->stream_create(device, bench->run->threads, &group->stream));
+    status = dp_bench_bound(group, bytes, bench->options, us);
+    device->stream_destroy(group->stream);
+    group->stream = NULL;
+    return status;
+}
+
+/* All compressors over one strategy. */
+static dp_status sweep_strategy(struct dp_bench *bench, const char *strategy, size_t count,
+                                double bound_us)
+{
+    for (int c = 0; c < bench->compressors.count; c++) {
+        const char *compressor = bench->compressors.at[c];
+        struct dp_bench_row row;
+        dp_bench_row_init(&row);
+        (void)snprintf(row.strategy, sizeof(row.strategy), "%s", strategy);
+        (void)snprintf(row.compressor, sizeof(row.compressor), "%s", compressor);
+        row.bound_us = bound_us;
+        const dp_status status = measure_way(bench, count, &row);
+        if (status == DP_OK) {
+            DP_TRY(dp_bench_rows_add(&bench->rows, &row));
+        } else if (!dp_bench_skips(bench, strategy, compressor, status)) {
+            return status;
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status sweep_size(struct dp_bench *bench, const bool *usable, size_t bytes)
+{
+    const size_t count = bytes / sizeof(float);
+    struct dp_bench_row none;
+
+    dp_bench_row_init(&none);
+    if (bench->options->bound) {
+        DP_TRY(measure_bound(bench, count * sizeof(float), &none.bound_us));
+    }
+    for (int s = 0; s < bench->strategies.count; s++) {
+        if (usable[s]) {
+            DP_TRY(sweep_strategy(bench, bench->strategies.at[s], count, none.bound_us));
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_bench_sweep(struct dp_bench *bench)
+{
+    const struct dp_bench_options *o = bench->options;
+    bool *usable, any = false;
+    dp_status status = DP_OK;
+
+    DP_TRY(dp_group_agree(bench->world->all, dp_run_place(bench->run)));
+    usable = dp_zalloc((size_t)bench->strategies.count, sizeof(*usable));
+    if (usable == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%d strategies", bench->strategies.count);
+    }
+    for (int s = 0; s < bench->strategies.count; s++) {
+        usable[s] = dp_bench_usable(bench, bench->world->train, bench->strategies.at[s]);
+        any = any || usable[s];
+    }
+    if (any) {
+        status = dp_bench_probe(bench, bench->world->train,
+                                o->max_bytes < PROBE_BYTES ? o->max_bytes : PROBE_BYTES);
+    }
+    for (size_t bytes = o->min_bytes; any && bytes <= o->max_bytes && status == DP_OK;
+         bytes *= (size_t)o->factor) {
+        status = sweep_size(bench, usable, bytes);
+    }
+    dp_free(usable);
+    return status;
+}

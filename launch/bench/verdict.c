@@ -1,0 +1,354 @@
+/*
+ * verdict.c - which way to share gradients, and why: made from the rows alone.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "launch/bench/bench.h"
+#include "launch/bench/stats.h"
+
+enum { RIVALS = 3, PREDICTED_FROM = 65536 };
+
+/* Closer than this is called equal. */
+static const double alike = 1.03;
+
+struct text {
+    char *at;
+    size_t used;
+};
+
+static void say(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(struct text *text, const char *format, ...)
+{
+    const size_t room = DP_BENCH_VERDICT - text->used;
+    va_list arguments;
+    int length;
+
+    va_start(arguments, format);
+    length = vsnprintf(text->at + text->used, room, format, arguments);
+    va_end(arguments);
+    text->used += length < 0 ? 0 : (size_t)length < room ? (size_t)length : room - 1;
+}
+
+/* Clauses are set apart by semicolons. */
+static void begin_clause(struct text *text)
+{
+    say(text, "%s", text->used > 0 ? "; " : "");
+}
+
+static void say_times(struct text *text, double times)
+{
+    say(text, times < 9.95 ? "%.1fx" : "%.0fx", times);
+}
+
+static void say_size(struct text *text, double bytes)
+{
+    static const char *const units[] = {"B", "K", "M", "G", "T"};
+    int unit = 0;
+
+    while (unit < 4 && bytes >= 1024.0) {
+        bytes /= 1024.0;
+        unit++;
+    }
+    say(text, "%.3g%s", bytes, units[unit]);
+}
+
+/* Rows that are compared with each other: one size, or the sums of all buckets. */
+static bool counts(const struct dp_bench_row *row, bool plain)
+{
+    return dp_bench_plain(row->compressor) == plain && !(plain && row->wrong > 0.0) &&
+           (row->bucket[0] == '\0' || strcmp(row->bucket, "sum") == 0);
+}
+
+/* What decides: of a model the time that its step gets longer, else the time of a call. */
+static double time_of(const struct dp_bench_row *row)
+{
+    return row->bucket[0] != '\0' ? row->exposed_us : row->median_us;
+}
+
+/* The fastest row of that size, with or without compression; NULL: none. */
+static const struct dp_bench_row *fastest(const struct dp_bench_rows *rows, size_t size, bool plain)
+{
+    const struct dp_bench_row *best = NULL;
+
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct dp_bench_row *row = &rows->row[i];
+        if (counts(row, plain) && (size_t)row->size == size &&
+            (best == NULL || time_of(row) < time_of(best))) {
+            best = row;
+        }
+    }
+    return best;
+}
+
+/* The row of the same way at another size. */
+static const struct dp_bench_row *same_way(const struct dp_bench_rows *rows,
+                                           const struct dp_bench_row *way, size_t size)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct dp_bench_row *row = &rows->row[i];
+        if ((size_t)row->size == size && strcmp(row->strategy, way->strategy) == 0 &&
+            strcmp(row->compressor, way->compressor) == 0 &&
+            (row->bucket[0] == '\0' || strcmp(row->bucket, "sum") == 0)) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+/* The next size above `size`; 0: none. */
+static size_t next_size(const struct dp_bench_rows *rows, size_t size)
+{
+    size_t next = 0;
+
+    for (size_t i = 0; i < rows->count; i++) {
+        const size_t other = (size_t)rows->row[i].size;
+        if (counts(&rows->row[i], true) && other > size && (next == 0 || other < next)) {
+            next = other;
+        }
+    }
+    return next;
+}
+
+/* The median over sizes [first, last] of how many times longer `rival` takes than `best`; 0 where
+ * they do not meet. */
+static double advantage(const struct dp_bench_rows *rows, const struct dp_bench_row *best,
+                        const struct dp_bench_row *rival, size_t first, size_t last)
+{
+    double ratios[64];
+    size_t count = 0;
+
+    for (size_t size = first; size > 0 && size <= last && count < 64;
+         size = next_size(rows, size)) {
+        const struct dp_bench_row *a = same_way(rows, best, size);
+        const struct dp_bench_row *b = same_way(rows, rival, size);
+        if (a != NULL && b != NULL && time_of(a) > 0.0) {
+            ratios[count++] = time_of(b) / time_of(a);
+        }
+    }
+    if (count == 0) {
+        return 0.0;
+    }
+    dp_stats_sort(ratios, count);
+    return dp_stats_median(ratios, count);
+}
+
+/* The ways that `best` left behind, the nearest ones first. */
+static void say_rivals(struct text *text, const struct dp_bench_rows *rows,
+                       const struct dp_bench_row *best, size_t first, size_t last)
+{
+    double said = 0.0; /* the advantage over the rival said last */
+
+    for (int i = 0; i < RIVALS; i++) {
+        const struct dp_bench_row *nearest = NULL;
+        double least = 0.0;
+        for (size_t k = 0; k < rows->count; k++) {
+            const struct dp_bench_row *rival = &rows->row[k];
+            const double times = (size_t)rival->size == last && counts(rival, true) && rival != best
+                                     ? advantage(rows, best, rival, first, last)
+                                     : 0.0;
+            if (times > said && (nearest == NULL || times < least)) {
+                nearest = rival;
+                least = times;
+            }
+        }
+        if (nearest == NULL) {
+            return;
+        }
+        said = least;
+        say(text, i == 0 ? ": " : ", ");
+        if (least < alike) {
+            say(text, "about as fast as");
+        } else {
+            say_times(text, least);
+            say(text, " over");
+        }
+        say(text, " %s", nearest->strategy);
+    }
+}
+
+/* The winner at the largest of the sizes from `size` on that `best` wins, one after another. */
+static const struct dp_bench_row *end_of_stretch(const struct dp_bench_rows *rows,
+                                                 const struct dp_bench_row *best, size_t size)
+{
+    const struct dp_bench_row *end = best;
+
+    for (size_t next = next_size(rows, size); next > 0; next = next_size(rows, next)) {
+        const struct dp_bench_row *row = fastest(rows, next, true);
+        if (row == NULL || strcmp(row->strategy, best->strategy) != 0) {
+            break;
+        }
+        end = row;
+    }
+    return end;
+}
+
+/* "shm is fastest from 64K to 16M: 2.5x over mpi, at 83 % of the copy bound"; one clause for each
+ * stretch of sizes with the same winner. */
+static void say_winners(struct text *text, const struct dp_bench_rows *rows)
+{
+    size_t size = next_size(rows, 0), last;
+
+    for (; size > 0; size = next_size(rows, last)) {
+        const struct dp_bench_row *best = fastest(rows, size, true), *end;
+        if (best == NULL) {
+            return;
+        }
+        end = end_of_stretch(rows, best, size);
+        last = (size_t)end->size;
+        begin_clause(text);
+        say(text, "%s is fastest %s ", best->strategy, last > size ? "from" : "at");
+        say_size(text, (double)size);
+        if (last > size) {
+            say(text, " to ");
+            say_size(text, (double)last);
+        }
+        say_rivals(text, rows, end, size, last);
+        if (end->bound_us > 0.0) {
+            say(text, ", at %.0f %% of the copy bound", 100.0 * end->bound_us / end->median_us);
+        }
+    }
+}
+
+/* Of a model: what is exposed of a step, the least first. */
+static void say_exposed(struct text *text, const struct dp_bench_rows *rows)
+{
+    const size_t size = next_size(rows, 0);
+    const struct dp_bench_row *best = size > 0 ? fastest(rows, size, true) : NULL;
+
+    if (best == NULL) {
+        return;
+    }
+    begin_clause(text);
+    say(text, "%s makes a step least longer, by %.2f ms", best->strategy, best->exposed_us / 1e3);
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct dp_bench_row *row = &rows->row[i];
+        if (row != best && counts(row, true)) {
+            say(text, ", %s by %.2f ms", row->strategy, row->exposed_us / 1e3);
+        }
+    }
+}
+
+/* What the best compressed way gains over the best way without. */
+static void say_gain(struct text *text, const struct dp_bench_row *on,
+                     const struct dp_bench_row *off)
+{
+    const bool model = on->bucket[0] != '\0';
+    const bool pays = model ? time_of(on) < time_of(off) : time_of(on) * alike < time_of(off);
+
+    if (!pays) {
+        say(text, "off is faster here: the best compressor, ");
+    }
+    say(text, "%s over %s%s ", on->compressor, on->strategy, pays ? "" : ",");
+    if (model) {
+        say(text, "makes a step %.2f ms %s", fabs(time_of(on) - time_of(off)) / 1e3,
+            pays ? "shorter" : "longer");
+    } else if (pays) {
+        say(text, "is ");
+        say_times(text, time_of(off) / time_of(on));
+        say(text, " over %s without", off->strategy);
+    } else {
+        say(text, "takes ");
+        say_times(text, time_of(on) / time_of(off));
+        say(text, " the time of %s", off->strategy);
+    }
+    if (!isnan(on->rel_l2)) {
+        say(text, " (relative error %.1g)", on->rel_l2);
+    }
+}
+
+/* Whether compression pays at the largest size, and what it costs. */
+static void say_compression(struct text *text, const struct dp_bench_rows *rows)
+{
+    const struct dp_bench_row *off, *on;
+    size_t size = 0;
+
+    for (size_t next = next_size(rows, 0); next > 0; next = next_size(rows, next)) {
+        size = next;
+    }
+    off = fastest(rows, size, true);
+    on = fastest(rows, size, false);
+    if (off != NULL && on != NULL) {
+        begin_clause(text);
+        say_gain(text, on, off);
+    }
+}
+
+/* Points of accuracy that compressors cost. */
+static void say_accuracy(struct text *text, const struct dp_bench_rows *rows)
+{
+    const struct dp_bench_row *off = NULL;
+
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct dp_bench_row *row = &rows->row[i];
+        if (isnan(row->accuracy)) {
+            continue;
+        }
+        if (dp_bench_plain(row->compressor)) {
+            off = row;
+        } else if (off != NULL && strcmp(off->strategy, row->strategy) == 0) {
+            const double points = 100.0 * (off->accuracy - row->accuracy);
+            begin_clause(text);
+            say(text, "%s %s %.1f points of accuracy", row->compressor,
+                points >= 0.0 ? "loses" : "gains", fabs(points));
+        }
+    }
+}
+
+static void say_prediction(struct text *text, const struct dp_bench_rows *rows)
+{
+    double *errors = dp_zalloc(rows->count, sizeof(*errors));
+    size_t count = 0;
+
+    for (size_t i = 0; i < rows->count && errors != NULL; i++) {
+        const struct dp_bench_row *row = &rows->row[i];
+        if (row->size >= PREDICTED_FROM && row->predicted_us > 0.0 &&
+            strcmp(row->bucket, "sum") != 0) {
+            errors[count++] = fabs(row->predicted_us / row->median_us - 1.0);
+        }
+    }
+    if (count > 0) {
+        dp_stats_sort(errors, count);
+        begin_clause(text);
+        say(text, "predictions from 64K up are off by %.0f %% (median of %zu)",
+            100.0 * dp_stats_median(errors, count), count);
+    }
+    dp_free(errors);
+}
+
+static void say_wrong(struct text *text, const struct dp_bench_rows *rows)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct dp_bench_row *row = &rows->row[i];
+        if (dp_bench_plain(row->compressor) && row->wrong > 0.0) {
+            begin_clause(text);
+            say(text, "%s is WRONG", row->strategy);
+            return;
+        }
+    }
+}
+
+void dp_bench_verdict(const struct dp_bench_rows *rows, char verdict[DP_BENCH_VERDICT])
+{
+    struct text text = {verdict, 0};
+    const bool alone = rows->count > 0 && rows->row[0].ranks == 1.0;
+
+    verdict[0] = '\0';
+    say_wrong(&text, rows);
+    if (alone) {
+        begin_clause(&text);
+        say(&text, "one rank shares nothing: run under mpirun");
+        return;
+    }
+    if (rows->options->buckets != NULL) {
+        say_exposed(&text, rows);
+    } else {
+        say_winners(&text, rows);
+    }
+    say_compression(&text, rows);
+    say_accuracy(&text, rows);
+    say_prediction(&text, rows);
+}

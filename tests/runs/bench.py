@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""ddp_bench, as its users start it: formats, checks of results, a model's buckets, wrong usage."""
+import csv
+import io
+import json
+import math
+import re
+
+import harness
+from harness import check, same, small_cfg, train, train_well
+
+harness.program = "ddp_bench"
+
+KEYS = ["size", "count", "type", "strategy", "compressor", "ranks", "min_us", "median_us", "p99_us",
+        "algbw", "busbw", "wrong", "wire_bytes", "max_ulp", "rel_l2", "predicted_us"]
+TEXTS = {"bucket", "type", "strategy", "compressor"}
+# What a second run of the same command must give again; times are not among it.
+REPEATED = ["size", "count", "type", "strategy", "compressor", "ranks", "wrong", "wire_bytes"]
+QUICK = ["-n", 3, "-w", 1]
+
+
+def rows_of_json(text):
+    return json.loads(text, parse_constant=lambda word: check(False, f"JSON with {word}"))
+
+
+def rows_of_csv(text):
+    return [
+        {k: v if k in TEXTS else float(v) if v != "" else None for k, v in row.items()}
+        for row in csv.DictReader(io.StringIO(text))
+    ]
+
+
+def rows_of_table(text):
+    """Rows of the table, by the names in its heading; and its comments."""
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    names = next(line for line in comments if " median_us " in line)[1:].split()
+    rows = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        values = line.split()
+        same(len(values), len(names), f"columns of {line!r}")
+        rows.append({
+            name: value if name in TEXTS else None if value == "-" else float(value)
+            for name, value in zip(names, values)
+        })
+    return rows, comments
+
+
+def bench(*arguments, ranks=2, **how):
+    """The rows of a run in JSON, each with the documented keys."""
+    result = train_well(*arguments, "--format", "json", ranks=ranks, **how)
+    rows = rows_of_json(result.out)
+    for row in rows:
+        same([key for key in row if key in KEYS], KEYS, "keys")
+        check(row["min_us"] <= row["median_us"] <= row["p99_us"], f"times of {row}")
+    return rows
+
+
+def usable(ranks):
+    """Strategies that share something, of those that --list names."""
+    listed = re.search(r"strategies:\n((?:  .*\n)+)", train_well("--list").out)[1]
+    names = [line.split()[0] for line in listed.splitlines()]
+    table = train_well("-b", 64, "-e", 64, *QUICK, ranks=ranks).out
+    skipped = re.findall(r"^# skipped (\S+?):? ", table, re.M)
+    check("none" in skipped, f"none is compared:\n{table}")
+    return [name for name in names if name not in skipped]
+
+
+def case_the_program_describes_itself():
+    text = train_well("--help").out
+    for word in ("-b --minbytes", "--strategies", "--buckets", "busbw", "--bound"):
+        check(word in text, f"no {word} in --help")
+    check(all(len(line) <= 110 for line in text.splitlines()), "--help has long lines")
+    same(train_well("--help", ranks=3).out, text, "--help on 3 ranks")
+    check(re.fullmatch(r"lockstep \d+\.\d+\.\d+\n", train_well("--version").out), "--version")
+    for word in ("ring", "zero1", "compressors:"):
+        check(word in train_well("--list").out, f"no {word} in --list")
+
+
+def case_three_formats_say_the_same():
+    for ranks in (2, 3, 4):
+        flags = ["-b", 60, "-e", "6K", "-f", 10, *QUICK]
+        found = bench(*flags, ranks=ranks)
+        table, comments = rows_of_table(train_well(*flags, ranks=ranks).out)
+        text = train_well(*flags, "--format", "csv", ranks=ranks).out
+        same(text.splitlines()[0], ",".join(KEYS), "heading of CSV")
+        names = usable(ranks)
+        same([row["strategy"] for row in found], names * 3, f"strategies on {ranks} ranks")
+        same([row["size"] for row in found[:: len(names)]], [60, 600, 6000], "sizes")
+        for rows in (table, rows_of_csv(text)):
+            same(len(rows), len(found), "rows")
+            for a, b in zip(found, rows):
+                same([b[key] for key in REPEATED], [a[key] for key in REPEATED], "a row")
+        check(comments[-1].startswith("# verdict: "), f"the last line is {comments[-1]}")
+        check("is fastest" in comments[-1], comments[-1])
+
+
+def case_results_are_right_on_any_number_of_ranks():
+    for ranks in (2, 3, 4):
+        for row in bench("-b", 4, "-e", "40K", "-f", 9, "-c", 2, *QUICK, ranks=ranks):
+            same(row["wrong"], 0, f"wrong elements of {row}")
+            same((row["ranks"], row["type"], row["compressor"]), (ranks, "float", "none"), "row")
+            check(row["rel_l2"] < 1e-6 and row["max_ulp"] <= ranks, f"errors of {row}")
+            check(row["wire_bytes"] <= 2 * ranks * (row["size"] + 256), f"the wire of {row}")
+            bandwidth = row["size"] / row["median_us"] / 1e3
+            harness.close(row["algbw"], bandwidth, 1e-6, "algbw")
+            harness.close(row["busbw"], bandwidth * 2 * (ranks - 1) / ranks, 1e-6, "busbw")
+
+
+def case_strategies_are_chosen_by_name():
+    ways = ["zero1:over=ring", "ring", "auto"]
+    rows = bench("-b", "1K", "-e", "1K", *QUICK, "--strategies", ",".join(ways))
+    same([row["strategy"] for row in rows], ways, "strategies")
+    same([row["wrong"] for row in rows], [0, 0, 0], "wrong")
+    check(rows[0]["predicted_us"] is None and rows[1]["predicted_us"] > 0, f"predictions: {rows}")
+    rows = bench("-b", "1K", "-e", "1K", *QUICK, "--strategies", "ring", "-c", 0)
+    same([rows[0][key] for key in ("wrong", "max_ulp", "rel_l2")], [None] * 3, "unchecked")
+
+
+def case_the_bound_is_a_column_of_its_own():
+    rows = bench("-b", "64K", "-e", "256K", *QUICK, "--bound", "--strategies", "ring,mpi")
+    check(all(row["bound_us"] > 0 for row in rows), f"bounds of {rows}")
+    same(list(rows[0]), [*KEYS, "bound_us"], "keys")
+    same(rows[0]["bound_us"], rows[1]["bound_us"], "the bound of one size")
+    same(list(bench("-b", 64, "-e", 64, *QUICK)[0]), KEYS, "keys without --bound")
+
+
+def case_alone_it_runs_too():
+    rows = bench("-b", "1K", "-e", "4K", *QUICK, ranks=0)
+    check(all(row["busbw"] == 0 and row["wrong"] == 0 for row in rows), f"rows of one rank: {rows}")
+    check("run under mpirun" in train_well("-b", 64, "-e", 64, *QUICK).out, "no advice")
+
+
+def check_buckets(rows, strategies, parameters):
+    """Rows of each strategy: its buckets, the tail, their sum."""
+    at = 0
+    for strategy in strategies:
+        end = next(i for i in range(at, len(rows)) if rows[i]["bucket"] == "sum")
+        parts, total = rows[at:end], rows[end]
+        names = [*map(str, range(len(parts) - 1)), "tail"]
+        same([row["bucket"] for row in parts], names, f"buckets of {strategy}")
+        same({row["strategy"] for row in rows[at : end + 1]}, {strategy}, "strategy")
+        for key in ("size", "count", "wire_bytes", "wrong"):
+            same(total[key], sum(row[key] for row in parts), f"the sum of {key}")
+        check(total["count"] - parts[-1]["count"] >= parameters, f"elements of {total}")
+        check(all(row["exposed_us"] is None for row in parts), "a bucket has exposed time")
+        check(math.isfinite(total["exposed_us"]), "no exposed time")
+        at = end + 1
+    same(at, len(rows), "rows")
+
+
+def case_buckets_are_those_of_the_model():
+    cfg = small_cfg()
+    flags = ["--buckets", cfg, *QUICK, "--strategies", "ring,shm,zero1"]
+    sets = ["--set", "comm.bucket_mb=0.004", "--set", "comm.first_bucket_mb=0.004"]
+    for ranks in (2, 3):
+        rows = bench(*flags, *sets, ranks=ranks)
+        # conv 8x1x3x3 + 8, dense 128x16 + 16, dense 16x10 + 10
+        check_buckets(rows, ["ring", "shm", "zero1"], 80 + 2064 + 170)
+        check(len(rows) > 3 * 4, f"{len(rows)} rows: the buckets are not cut")
+        same(list(rows[0]), ["bucket", *KEYS, "exposed_us"], "keys")
+        same([row["wrong"] for row in rows], [0] * len(rows), "wrong")
+    text = train_well(*flags, *sets, ranks=2).out
+    check("makes a step least longer" in text.splitlines()[-1], f"no verdict:\n{text}")
+    check(len(re.findall(r"ms without sharing", text)) == 3, f"no steps:\n{text}")
+    check(not (harness.scratch / "runs").exists(), "made runs/")
+
+
+def case_a_shipped_model_on_generated_data():
+    rows = bench("--buckets", harness.ROOT / "models/mlp.cfg", "--set", "data.source=synthetic",
+                 "--set", "data.samples=64", "--set", "data.test_samples=8", "--set",
+                 "train.global_batch=16", *QUICK, "--strategies", "shm")
+    check_buckets(rows, ["shm"], 1863690)
+
+
+def case_training_from_one_seed_ends_alike():
+    cfg = small_cfg()
+    rows = bench("--buckets", cfg, *QUICK, "--strategies", "ring,shm", "--train", 8)
+    ends = [row for row in rows if row["bucket"] == "sum"]
+    same(len(ends), 2, "trainings")
+    check(all(0 < row["loss"] < 5 and 0 <= row["accuracy"] <= 1 for row in ends), f"ends: {ends}")
+    harness.close(ends[0]["loss"], ends[1]["loss"], 1e-4, "the loss of shm")
+    harness.program = "ddp_train"
+    out = harness.scratch / "out"
+    train_well(cfg, "--steps", 8, "--out", out, "--set", "comm.strategy=shm", ranks=2)
+    harness.program = "ddp_bench"
+    evaluation = harness.metrics(out, "eval")[-1]
+    harness.close(ends[1]["loss"], evaluation["test_loss"], 1e-5, "the loss of ddp_train")
+    harness.close(ends[1]["accuracy"], evaluation["test_accuracy"], 1e-5, "its accuracy")
+
+
+def refused(code, words, *arguments, ranks=2):
+    result = train(*arguments, ranks=ranks)
+    same(result.code, code, f"the exit code of {result}\n")
+    same(len(result.errors), 1, f"lines that say so\n{result}\n")
+    for word in words:
+        check(word in result.errors[0], f"no {word!r} in\n{result}")
+    same(result.out.count("{"), 0, "rows")
+
+
+def case_bad_input_is_one_line_and_its_code():
+    cfg = small_cfg()
+    broken = harness.scratch / "broken.cfg"
+    broken.write_text(cfg.read_text().replace("units", "unitz"))
+    for ranks in (0, 3):
+        refused(64, ["--strategiez", "--strategies"], "--strategiez", "ring", ranks=ranks)
+        refused(64, ["-b", "64Q"], "-b", "64Q", ranks=ranks)
+        refused(64, ["--buckets"], "--train", 5, ranks=ranks)
+        refused(64, ["empty"], "--strategies", "ring,,shm", ranks=ranks)
+        refused(66, ["nosuch.cfg"], "--buckets", "nosuch.cfg", ranks=ranks)
+        refused(69, ["none"], "--strategies", "none", ranks=ranks)
+        refused(78, ["rign", "ring"], "--strategies", "shm,rign", ranks=ranks)
+        refused(78, ["speed"], "--strategies", "ring:speed=3", ranks=ranks)
+        refused(78, ["topp"], "--compressors", "topp", ranks=ranks)
+        refused(78, ["unitz", "units"], "--buckets", broken, ranks=ranks)
+        refused(78, ["train.steps"], "--buckets", cfg, "--set", "train.steps=x", ranks=ranks)
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -111,6 +111,7 @@ static void write_anew(struct probe *p, size_t bytes)
 static dp_status timed_turns(struct probe *p, probe_turn *turn, size_t bytes, int turns)
 {
     for (int i = 0; i < turns; i++) {
+        DP_TRY(dp_group_barrier(p->group)); /* nobody copies from here or to here any more */
         write_anew(p, bytes);
         DP_TRY(dp_group_barrier(p->group));
         const uint64_t begin_ns = dp_now_ns();

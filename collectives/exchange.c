@@ -63,24 +63,30 @@ dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_
     return status;
 }
 
-bool dp_exchange_supports(const struct dp_group *group, const char *text, const char **why_not)
+dp_status dp_exchange_supports(const struct dp_group *group, const char *text, const char **why_not)
 {
     const struct dp_sharing *sharing;
     const struct dp_plugin *plugin;
     const char *strategy, *reason;
     char problem[256];
     void *state;
-    bool supported;
+    const dp_status status =
+        find_sharing(text, &sharing, &state, &strategy, problem, sizeof(problem));
 
-    *why_not = "unknown";
-    if (find_sharing(text, &sharing, &state, &strategy, problem, sizeof(problem)) != DP_OK) {
-        return false;
+    if (status != DP_OK) {
+        return DP_FAIL(status, "comm.strategy: %s", problem);
     }
     strategy = strcmp(strategy, "auto") == 0 ? dp_strategy_choose(group, &reason) : strategy;
     plugin = dp_plugin_find(&dp_strategies, strategy, strcspn(strategy, ":"));
-    supported = plugin != NULL && ((const struct dp_strategy *)plugin)->supports(group, why_not);
     dp_free(state);
-    return supported;
+    if (plugin == NULL) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy: unknown strategy in '%s'", text);
+    }
+    *why_not = NULL;
+    if (!((const struct dp_strategy *)plugin)->supports(group, &reason)) {
+        *why_not = reason;
+    }
+    return DP_OK;
 }
 
 /* Each rank's parts of all buckets, one behind the other. */

@@ -56,8 +56,10 @@ struct dp_exchange {
 DP_CHECKED dp_status dp_exchange_check(const char *text, bool ordered, char *problem,
                                        size_t problem_size);
 
-/* Whether what `text` names, and dp_exchange_check accepts, can run in this group, or why not. Local. */
-bool dp_exchange_supports(const struct dp_group *group, const char *text, const char **why_not);
+/* Whether what `text` names, and dp_exchange_check accepts, can run in this group: *why_not is NULL, or
+ * the reason. Local. Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const char *text,
+                                          const char **why_not);
 
 /*
  * Collective. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where

@@ -41,8 +41,8 @@ static dp_status liar_sum(void *state, struct dp_slice data, enum dp_keep keep)
     const struct liar *liar = state;
 
     DP_TRY(dp_comm_sum(liar->ring, data, keep));
-    for (int i = 0; i < liar->wrong; i++) {
-        ((float *)data.data)[i * 7] += 1.0f;
+    for (size_t i = 0; i < (size_t)liar->wrong; i++) {
+        ((float *)data.data)[7 * i] += 1.0f;
     }
     return DP_OK;
 }
@@ -73,7 +73,7 @@ static const struct dp_strategy liar = {
 struct request {
     const char *strategy;
     struct dp_bench_options options;
-    struct dp_bench_row row; /* out: rank 0's */
+    struct dp_bench_row *row; /* out: rank 0's */
 };
 
 static dp_status measure(struct dp_group *group, const struct request *r, struct dp_bench_row *row)
@@ -115,19 +115,15 @@ static size_t measures(struct dp_group *group, const void *arg)
     }
     group->stream = stream;
     if (group->rank == 0) {
-        memcpy((void *)&((struct request *)(uintptr_t)arg)->row, &row, sizeof(row));
+        *r->row = row;
     }
     return wrong;
 }
 
-static struct request request_of(const char *strategy)
+static struct request request_of(const char *strategy, struct dp_bench_row *row)
 {
-    struct request r;
-
-    memset(&r, 0, sizeof(r));
-    r.strategy = strategy;
-    r.options = (struct dp_bench_options){.iterations = 3, .warmups = 1, .checks = 2};
-    return r;
+    return (struct request){
+        .strategy = strategy, .options = {.iterations = 3, .warmups = 1, .checks = 2}, .row = row};
 }
 
 static void right_sums_are_found_right(void **state)
@@ -138,15 +134,16 @@ static void right_sums_are_found_right(void **state)
 
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         for (int size = 1; size <= 4; size++) {
-            struct request r = request_of(ways[i]);
+            struct dp_bench_row row;
+            const struct request r = request_of(ways[i], &row);
             assert_int_equal(on_local_ranks(size, measures, &r), 0);
-            assert_true(r.row.count == COUNT && r.row.size == 4.0 * COUNT);
-            assert_true(r.row.ranks == size && r.row.wrong == 0.0);
-            assert_true(r.row.min_us <= r.row.median_us && r.row.median_us <= r.row.p99_us);
+            assert_true(row.count == COUNT && row.size == 4.0 * COUNT);
+            assert_true(row.ranks == size && row.wrong == 0.0);
+            assert_true(row.min_us <= row.median_us && row.median_us <= row.p99_us);
             /* Adding p numbers rounds p - 1 times, by half a unit at most. */
-            assert_true(r.row.max_ulp <= (size - 1) / 2.0 && r.row.rel_l2 < 1e-6);
-            assert_true((r.row.rel_l2 > 0.0) == (size > 1));
-            assert_true((r.row.wire_bytes > 0.0) == (size > 1));
+            assert_true(row.max_ulp <= (size - 1) / 2.0 && row.rel_l2 < 1e-6);
+            assert_true((row.rel_l2 > 0.0) == (size > 1));
+            assert_true((row.wire_bytes > 0.0) == (size > 1));
         }
     }
     assert_int_equal(dp_mem_live(), live);
@@ -155,35 +152,38 @@ static void right_sums_are_found_right(void **state)
 /* A ring of 4 sends 2 x 3 chunks: of 1000 elements in blocks of 64, at most 6 x 256. */
 static void the_wire_is_that_of_the_busiest_rank(void **state)
 {
-    struct request r = request_of("ring");
+    struct dp_bench_row row;
+    struct request r = request_of("ring", &row);
     (void)state;
 
     assert_int_equal(on_local_ranks(4, measures, &r), 0);
-    assert_in_range((size_t)r.row.wire_bytes, 6 * 4 * 1000 / 4, 6 * 4 * 256);
+    assert_in_range((size_t)row.wire_bytes, 6 * 4 * 1000 / 4, 6 * 4 * 256);
 }
 
 static void wrong_sums_are_counted_on_all_ranks(void **state)
 {
-    struct request r = request_of("liar:wrong=5");
+    struct dp_bench_row row;
+    struct request r = request_of("liar:wrong=5", &row);
     (void)state;
 
     assert_int_equal(on_local_ranks(3, measures, &r), 0);
-    assert_true(r.row.wrong == 5.0 * 3.0 * 2.0); /* elements, ranks, rounds */
-    assert_true(r.row.max_ulp > 1e5 && r.row.rel_l2 > 1e-3);
-    r = request_of("liar:wrong=0");
+    assert_true(row.wrong == 5.0 * 3.0 * 2.0); /* elements, ranks, rounds */
+    assert_true(row.max_ulp > 1e5 && row.rel_l2 > 1e-3);
+    r = request_of("liar:wrong=0", &row);
     assert_int_equal(on_local_ranks(3, measures, &r), 0);
-    assert_true(r.row.wrong == 0.0);
+    assert_true(row.wrong == 0.0);
 }
 
 static void without_checks_nothing_is_said_about_results(void **state)
 {
-    struct request r = request_of("liar:wrong=5");
+    struct dp_bench_row row;
+    struct request r = request_of("liar:wrong=5", &row);
     (void)state;
 
     r.options.checks = 0;
     assert_int_equal(on_local_ranks(2, measures, &r), 0);
-    assert_true(isnan(r.row.wrong) && isnan(r.row.max_ulp) && isnan(r.row.rel_l2));
-    assert_true(isnan(r.row.predicted_us)); /* it has no cost() */
+    assert_true(isnan(row.wrong) && isnan(row.max_ulp) && isnan(row.rel_l2));
+    assert_true(isnan(row.predicted_us)); /* it has no cost() */
 }
 
 static size_t bound_is_bad(struct dp_group *group, const void *arg)
@@ -215,7 +215,8 @@ static size_t measures_without_memory(struct dp_group *group, const void *arg)
 
 static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
 {
-    const struct request r = request_of("ring");
+    struct dp_bench_row row;
+    const struct request r = request_of("ring", &row);
     const size_t live = dp_mem_live();
     size_t wrong = 1;
     (void)state;

@@ -288,12 +288,47 @@ static void creating_survives_every_failed_allocation(void **state)
     dp_group_destroy(group);
 }
 
+/* Two nodes of one rank each: shared memory cannot do, whatever stands in front of it. */
+static void what_cannot_run_here_is_known_beforehand(void **state)
+{
+    static const char *const can[] = {"ring", "zero1:over=ring", "auto", "zero1", "none"};
+    static const char *const cannot[] = {"shm", "zero1:over=shm", "replicated:over=shm"};
+    const size_t live = dp_mem_live();
+    const char *why_not = "unset";
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_alone(&group), DP_OK);
+    struct dp_group two_nodes = *group;
+    two_nodes.size = two_nodes.nodes = 2;
+    for (size_t i = 0; i < sizeof(can) / sizeof(can[0]); i++) {
+        assert_int_equal(dp_exchange_supports(&two_nodes, can[i], &why_not), DP_OK);
+        assert_null(why_not);
+    }
+    for (size_t i = 0; i < sizeof(cannot) / sizeof(cannot[0]); i++) {
+        assert_int_equal(dp_exchange_supports(&two_nodes, cannot[i], &why_not), DP_OK);
+        assert_non_null(strstr(why_not, "node"));
+        assert_int_equal(dp_exchange_supports(group, cannot[i], &why_not), DP_OK);
+        assert_null(why_not);
+    }
+    dp_log_mute(1);
+    assert_int_equal(dp_exchange_supports(group, "rnig", &why_not), DP_ERR_CONFIG);
+    assert_int_equal(dp_exchange_supports(group, "zero1:over=rnig", &why_not), DP_ERR_CONFIG);
+    dp_mem_fail_nth(1);
+    assert_int_equal(dp_exchange_supports(group, "ring", &why_not), DP_ERR_NOMEM);
+    dp_mem_fail_nth(0);
+    dp_log_mute(0);
+    dp_group_destroy(group);
+    assert_int_equal(dp_mem_live(), live);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_sums_every_bucket_in_both_ways_to_run),
         cmocka_unit_test(the_hash_of_jobs_tells_one_order_from_another),
         cmocka_unit_test(a_rank_that_leaves_in_a_step_wakes_the_others),
+        cmocka_unit_test(what_cannot_run_here_is_known_beforehand),
         cmocka_unit_test(creating_survives_every_failed_allocation),
     };
     return cmocka_run_group_tests_name("exchange", tests, NULL, NULL);

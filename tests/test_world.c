@@ -46,6 +46,24 @@ static void a_process_on_its_own_is_a_world_of_one(void **state)
     dp_world_destroy(NULL);
 }
 
+static void a_second_group_is_one_of_its_own(void **state)
+{
+    const size_t live = dp_mem_live();
+    struct dp_world *world = NULL;
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_world_create(&world), DP_OK);
+    assert_int_equal(dp_world_group(world, &group), DP_OK);
+    assert_ptr_not_equal(group, world->all);
+    assert_int_equal(group->size, world->all->size);
+    world->all->guarded = true; /* an engine owns that one */
+    assert_int_equal(dp_group_barrier(group), DP_OK);
+    dp_group_destroy(group);
+    dp_world_destroy(world);
+    assert_int_equal(dp_mem_live(), live);
+}
+
 static void the_launchers_of_mpi_and_slurm_are_recognised(void **state)
 {
     (void)state;
@@ -81,6 +99,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_on_its_own_is_a_world_of_one),
+        cmocka_unit_test(a_second_group_is_one_of_its_own),
         cmocka_unit_test(the_launchers_of_mpi_and_slurm_are_recognised),
         cmocka_unit_test(joining_survives_every_failed_allocation),
     };

@@ -14,22 +14,21 @@ bool dp_bench_plain(const char *compressor)
     return strcmp(compressor, dp_plugin_at(&dp_compressors, 0)->name) == 0;
 }
 
-bool dp_bench_usable(const struct dp_bench *bench, const struct dp_group *group,
-                     const char *strategy)
+dp_status dp_bench_usable(const struct dp_bench *bench, const struct dp_group *group,
+                          const char *strategy, bool *usable)
 {
     const struct dp_plugin *plugin =
         dp_plugin_find(&dp_strategies, strategy, strcspn(strategy, ":"));
-    const char *why_not = "";
+    const char *why_not = "it shares nothing";
 
-    if (plugin != NULL && ((const struct dp_strategy *)plugin)->sum == NULL) {
-        dp_bench_rows_note(&bench->rows, "skipped %s: it shares nothing", strategy);
-        return false;
+    if (plugin == NULL || ((const struct dp_strategy *)plugin)->sum != NULL) {
+        DP_TRY(dp_exchange_supports(group, strategy, &why_not));
     }
-    if (!dp_exchange_supports(group, strategy, &why_not)) {
+    *usable = why_not == NULL;
+    if (!*usable) {
         dp_bench_rows_note(&bench->rows, "skipped %s: %s", strategy, why_not);
-        return false;
     }
-    return true;
+    return DP_OK;
 }
 
 bool dp_bench_skips(const struct dp_bench *bench, const char *strategy, const char *compressor,

@@ -32,9 +32,9 @@ DP_CHECKED dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *gro
  * gradients as they are. */
 bool dp_bench_plain(const char *compressor);
 
-/* Whether `strategy` can be compared in this group; if not, says why. */
-bool dp_bench_usable(const struct dp_bench *bench, const struct dp_group *group,
-                     const char *strategy);
+/* Whether `strategy` can be compared in this group; if not, says why. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_bench_usable(const struct dp_bench *bench, const struct dp_group *group,
+                                     const char *strategy, bool *usable);
 
 /* Whether a status means that something cannot run here, found by all ranks alike, so that the next
  * one can be tried; says so. */

@@ -240,10 +240,9 @@ static dp_status compare_ways(struct dp_bench *bench, struct dp_group *group)
 {
     for (int s = 0; s < bench->strategies.count; s++) {
         const char *strategy = bench->strategies.at[s];
-        if (!dp_bench_usable(bench, group, strategy)) {
-            continue;
-        }
-        for (int c = 0; c < bench->compressors.count; c++) {
+        bool usable = false;
+        DP_TRY(dp_bench_usable(bench, group, strategy, &usable));
+        for (int c = 0; usable && c < bench->compressors.count; c++) {
             struct way w = {.bench = bench,
                             .strategy = strategy,
                             .compressor = bench->compressors.at[c],

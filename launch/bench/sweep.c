@@ -118,22 +118,29 @@ static dp_status sweep_size(struct dp_bench *bench, const bool *usable, size_t b
     return DP_OK;
 }
 
+/* usable [strategies]: which can be compared here. */
+static dp_status find_usable(struct dp_bench *bench, bool *usable, bool *any)
+{
+    for (int s = 0; s < bench->strategies.count; s++) {
+        DP_TRY(dp_bench_usable(bench, bench->world->train, bench->strategies.at[s], &usable[s]));
+        *any = *any || usable[s];
+    }
+    return DP_OK;
+}
+
 dp_status dp_bench_sweep(struct dp_bench *bench)
 {
     const struct dp_bench_options *o = bench->options;
     bool *usable, any = false;
-    dp_status status = DP_OK;
+    dp_status status;
 
     DP_TRY(dp_group_agree(bench->world->all, dp_run_place(bench->run)));
     usable = dp_zalloc((size_t)bench->strategies.count, sizeof(*usable));
     if (usable == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%d strategies", bench->strategies.count);
     }
-    for (int s = 0; s < bench->strategies.count; s++) {
-        usable[s] = dp_bench_usable(bench, bench->world->train, bench->strategies.at[s]);
-        any = any || usable[s];
-    }
-    if (any) {
+    status = find_usable(bench, usable, &any);
+    if (status == DP_OK && any) {
         status = dp_bench_probe(bench, bench->world->train,
                                 o->max_bytes < PROBE_BYTES ? o->max_bytes : PROBE_BYTES);
     }

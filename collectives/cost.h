@@ -34,7 +34,7 @@ struct dp_cost {
     struct dp_curve exchange[DP_LINK_COUNT];
     struct dp_curve sum;  /* y += x of n bytes each, on all ranks at once */
     struct dp_curve copy; /* y = x, likewise */
-    struct dp_curve peer; /* y = x where both lie with another rank of the node, likewise; without
+    struct dp_curve peer; /* y += x where y lies with another rank of the node, likewise; without
                              points where memory is not shared */
     double flags_s;       /* a barrier of the node's ranks over flags in shared memory */
     double alpha[DP_LINK_COUNT], beta[DP_LINK_COUNT]; /* s, s/byte; fitted through exchange */

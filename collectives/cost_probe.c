@@ -13,12 +13,13 @@
 #include "collectives/patience.h"
 
 enum {
-    FEWEST_TURNS = 5,
+    WARM_TURNS = 1,
+    FEWEST_TURNS = 3,
     MOST_TURNS = 64,
     FIRST_BYTES = 64,
-    STEP = 4,   /* each point has so many times the bytes of the one before */
-    CURVES = 5, /* that share the time */
-    WARM_TURNS = 2
+    STEP = 4,             /* each point has so many times the bytes of the one before */
+    POINT_SHARE = 32,     /* of a curve's time, one point of many turns takes so small a part */
+    LEAST_BYTES = 1 << 20 /* up to here a curve goes on until twice its time is gone */
 };
 
 /* What one point is measured with. */
@@ -29,7 +30,7 @@ struct probe {
     uint64_t barriers;
     double *mine, *all; /* [MOST_TURNS], [size * MOST_TURNS]: seconds of turns */
     int to, from;       /* of an exchange; -1: nobody */
-    double budget_s;    /* of one curve */
+    double budget_s;    /* of the curve that is measured */
 };
 
 typedef dp_status probe_turn(struct probe *p, size_t bytes);
@@ -72,10 +73,9 @@ static int local_neighbour(const struct dp_group *group, int step)
 static dp_status turn_peer(struct probe *p, size_t bytes)
 {
     const int peer = local_neighbour(p->group, 1);
-    void *y = peer == p->group->rank ? p->y : dp_group_peer(p->group, p->y, peer);
-    const void *x = peer == p->group->rank ? p->x : dp_group_peer(p->group, p->x, peer);
+    float *y = peer == p->group->rank ? p->y : dp_group_peer(p->group, p->y, peer);
 
-    return p->group->stream->ops->copy(p->group->stream, y, x, bytes);
+    return p->group->stream->ops->add(p->group->stream, y, p->x, bytes / sizeof(float));
 }
 
 /* Returns when all ranks of the node have raised their flag. */
@@ -111,7 +111,7 @@ static void write_anew(struct probe *p, size_t bytes)
 static dp_status timed_turns(struct probe *p, probe_turn *turn, size_t bytes, int turns)
 {
     for (int i = 0; i < turns; i++) {
-        DP_TRY(dp_group_barrier(p->group)); /* nobody copies from here or to here any more */
+        DP_TRY(dp_group_barrier(p->group)); /* nobody adds to what lies here any more */
         write_anew(p, bytes);
         DP_TRY(dp_group_barrier(p->group));
         const uint64_t begin_ns = dp_now_ns();
@@ -146,30 +146,39 @@ static dp_status measure_point(struct probe *p, probe_turn *turn, size_t bytes, 
     return DP_OK;
 }
 
-/* Points of rising size until max_bytes, or until half of the time is gone. */
-static dp_status measure_curve(struct probe *p, probe_turn *turn, size_t max_bytes,
+/* Whether there is time for another point, behind one of `bytes` that took `seconds` a turn. */
+static bool goes_on(const struct probe *p, size_t bytes, double seconds, double gone)
+{
+    const double next = (WARM_TURNS + FEWEST_TURNS) * STEP * seconds;
+
+    return gone + next < (bytes < LEAST_BYTES ? 2.0 : 1.0) * p->budget_s;
+}
+
+/* Points of rising size until max_bytes, or until the time is gone. */
+static dp_status measure_curve(struct probe *p, probe_turn *turn, size_t max_bytes, double budget_s,
                                struct dp_curve *curve)
 {
     const uint64_t begin_ns = dp_now_ns();
     size_t bytes = FIRST_BYTES;
-    double seconds, warm, gone = 0.0;
-    int turns;
+    double seconds, gone;
 
-    curve->count = 0;
-    while (curve->count < DP_CURVE_POINTS && gone < p->budget_s) {
+    p->budget_s = budget_s;
+    for (curve->count = 0; curve->count < DP_CURVE_POINTS; bytes *= STEP) {
+        int turns = MOST_TURNS;
         bytes = bytes < max_bytes ? bytes : max_bytes;
-        DP_TRY(measure_point(p, turn, bytes, WARM_TURNS, &warm));
-        turns = warm > 0.0 ? (int)(p->budget_s / 16.0 / warm) : MOST_TURNS;
-        turns = turns < FEWEST_TURNS ? FEWEST_TURNS : turns > MOST_TURNS ? MOST_TURNS : turns;
+        DP_TRY(measure_point(p, turn, bytes, WARM_TURNS, &seconds));
+        if (seconds * MOST_TURNS > budget_s / POINT_SHARE) {
+            turns = (int)(budget_s / POINT_SHARE / seconds);
+            turns = turns < FEWEST_TURNS ? FEWEST_TURNS : turns;
+        }
         DP_TRY(measure_point(p, turn, bytes, turns, &seconds));
         curve->bytes[curve->count] = (double)bytes;
         curve->seconds[curve->count++] = seconds;
-        if (bytes == max_bytes) {
-            break;
-        }
-        bytes *= STEP;
         gone = (double)(dp_now_ns() - begin_ns) / 1e9;
         DP_TRY(dp_group_broadcast(p->group, &gone, sizeof(gone), 0)); /* one clock decides */
+        if (bytes == max_bytes || !goes_on(p, bytes, seconds, gone)) {
+            break;
+        }
     }
     return DP_OK;
 }
@@ -186,7 +195,8 @@ static int leader_of(const struct dp_group *group, int node)
 }
 
 /* One rank of each node, around a ring of nodes. */
-static dp_status measure_wire(struct probe *p, size_t max_bytes, struct dp_cost *cost)
+static dp_status measure_wire(struct probe *p, size_t max_bytes, double budget_s,
+                              struct dp_cost *cost)
 {
     const struct dp_group *group = p->group;
     const int node = group->node_of[group->rank];
@@ -194,7 +204,7 @@ static dp_status measure_wire(struct probe *p, size_t max_bytes, struct dp_cost 
 
     p->to = leads ? leader_of(group, (node + 1) % group->nodes) : -1;
     p->from = leads ? leader_of(group, (node + group->nodes - 1) % group->nodes) : -1;
-    return measure_curve(p, turn_exchange, max_bytes, &cost->exchange[DP_LINK_WIRE]);
+    return measure_curve(p, turn_exchange, max_bytes, budget_s, &cost->exchange[DP_LINK_WIRE]);
 }
 
 /* Whether every rank can reach all other ranks of its node, on some node with several. */
@@ -220,25 +230,29 @@ static dp_status reach(struct probe *p, bool *several, bool *shared)
     return status;
 }
 
-static dp_status measure_all(struct probe *p, size_t max_bytes, struct dp_cost *cost)
+/* A wire takes most of the time: there, long messages do. */
+static dp_status measure_all(struct probe *p, size_t max_bytes, double seconds,
+                             struct dp_cost *cost)
 {
+    const bool wire = p->group->nodes > 1;
+    const double part_s = seconds / (wire ? 8.0 : 4.0);
     bool several = false, shared = false;
 
     DP_TRY(reach(p, &several, &shared));
-    DP_TRY(measure_curve(p, turn_copy, max_bytes, &cost->copy));
-    DP_TRY(measure_curve(p, turn_sum, max_bytes, &cost->sum));
+    DP_TRY(measure_curve(p, turn_copy, max_bytes, part_s, &cost->copy));
+    DP_TRY(measure_curve(p, turn_sum, max_bytes, part_s, &cost->sum));
     if (several) {
         const int next = local_neighbour(p->group, 1);
         p->to = next != p->group->rank ? next : -1;
         p->from = next != p->group->rank ? local_neighbour(p->group, -1) : -1;
-        DP_TRY(measure_curve(p, turn_exchange, max_bytes, &cost->exchange[DP_LINK_NODE]));
+        DP_TRY(measure_curve(p, turn_exchange, max_bytes, part_s, &cost->exchange[DP_LINK_NODE]));
     }
     if (shared) {
-        DP_TRY(measure_curve(p, turn_peer, max_bytes, &cost->peer));
+        DP_TRY(measure_curve(p, turn_peer, max_bytes, part_s, &cost->peer));
         DP_TRY(measure_point(p, turn_flags, 0, MOST_TURNS, &cost->flags_s));
     }
-    if (p->group->nodes > 1) {
-        DP_TRY(measure_wire(p, max_bytes, cost));
+    if (wire) {
+        DP_TRY(measure_wire(p, max_bytes, seconds / 2.0, cost));
     }
     dp_cost_fit(cost);
     return DP_OK;
@@ -248,7 +262,7 @@ dp_status dp_cost_measure(struct dp_group *group, size_t max_bytes, double secon
                           struct dp_cost *out)
 {
     const size_t most = dp_round_up(max_bytes < FIRST_BYTES ? FIRST_BYTES : max_bytes, DP_BLOCK);
-    struct probe p = {.group = group, .to = -1, .from = -1, .budget_s = seconds / CURVES};
+    struct probe p = {.group = group, .to = -1, .from = -1};
     struct dp_cost cost;
     dp_status status;
     char *memory;
@@ -264,7 +278,7 @@ dp_status dp_cost_measure(struct dp_group *group, size_t max_bytes, double secon
         p.x = (void *)memory;
         p.y = (void *)(memory + most);
         p.flag = (void *)(memory + 2 * most);
-        status = measure_all(&p, most, &cost);
+        status = measure_all(&p, most, seconds, &cost);
     }
     dp_group_release(group, memory);
     dp_free(p.all);

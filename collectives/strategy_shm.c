@@ -146,8 +146,8 @@ static dp_status shm_gather(void *state, struct dp_slice data)
     return shm_barrier(shm);
 }
 
-/* Of n bytes, (p-1)/p are read from peers, and as many written to them; the rest is this rank's own,
- * read and written. Adding hides behind that. */
+/* Of n bytes, (p-1)/p are read from peers and written back to them, beside this rank's own part, which
+ * is written as well: half of what a copy moves. */
 static double shm_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                        size_t bytes)
 {
@@ -158,7 +158,7 @@ static double shm_cost(const void *state, const struct dp_cost *cost, const stru
         return 0.0;
     }
     return 2.0 * cost->flags_s + dp_curve_at(&cost->peer, (double)bytes - own) +
-           dp_curve_at(&cost->copy, own);
+           dp_curve_at(&cost->copy, own) / 2.0;
 }
 
 const struct dp_strategy dp_strategy_shm = {

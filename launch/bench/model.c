@@ -1,9 +1,9 @@
 /*
  * model.c - the buckets of a real model, and what sharing them adds to a step of its training.
  *
- * The trainer that setup makes trains with strategy `none`: it never waits for anybody, and is what
- * others are compared with. For each way to share, a second trainer of the same configuration
- * is made in a group of its own, and both take steps in turns.
+ * For each way to share, a trainer is made, and a second one of the same configuration that shares
+ * nothing and never waits for anybody. It computes in the first one's memory, over a group of its
+ * own; both take steps in turns.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,45 +22,63 @@ enum { ENDLESS = 1 << 30 };
 struct way {
     struct dp_bench *bench;
     const char *strategy, *compressor;
-    struct dp_config config; /* the run's, with this way in it */
-    struct dp_group *group;  /* of its own */
-    struct dp_trainer *trainer;
+    struct dp_config config;            /* the run's, with this way in it */
+    struct dp_config alone_config;      /* without any */
+    struct dp_group *group, *elsewhere; /* of the trainer; of the one that shares nothing */
+    struct dp_trainer *trainer, *alone;
     double *mine, *all; /* [2 * iterations], [ranks * 2 * iterations]: us of steps, without sharing
                            first */
 };
 
 static void way_fini(struct way *w)
 {
+    dp_trainer_destroy(w->alone);
     dp_trainer_destroy(w->trainer);
-    w->trainer = NULL;
+    w->alone = w->trainer = NULL;
     dp_free(w->all);
     dp_free(w->mine);
     w->all = w->mine = NULL;
 }
 
-static dp_status way_trainer(struct way *w)
+/* A trainer with initial weights; one that borrows another's memory shares nothing. */
+static dp_status make_trainer(const struct way *w, const struct dp_config *config,
+                              struct dp_group *group, struct dp_trainer *lender,
+                              struct dp_trainer **out)
 {
     struct dp_training *run = w->bench->run;
-    const struct dp_trainer_config config = {
-        .config = &w->config,
+    const struct dp_trainer_config all = {
+        .config = config,
         .model = run->model,
         .device = run->device,
-        .group = w->group,
+        .group = group,
         .data = &run->data,
         .threads = run->threads,
-        .global_batch = (size_t)run->config->train.global_batch,
+        .global_batch = (size_t)config->train.global_batch,
         .total_steps = ENDLESS,
         .schedule_steps = run->config_steps,
+        .lender = lender,
     };
 
-    w->config = *run->config;
-    w->config.comm.strategy = w->strategy;
-    w->config.comm.compressor = w->compressor;
-    dp_log_mute(w->group->rank == 0 ? 0 : 1); /* what all refuse alike is told once */
-    const dp_status status = dp_trainer_create(&config, &w->trainer);
+    dp_log_mute(group->rank == 0 ? 0 : 1); /* what all refuse alike is told once */
+    const dp_status status = dp_trainer_create(&all, out);
     dp_log_mute(0);
     DP_TRY(status);
-    return dp_trainer_init(w->trainer);
+    return dp_trainer_init(*out);
+}
+
+static dp_status way_trainer(struct way *w)
+{
+    w->config = *w->bench->run->config;
+    w->config.comm.strategy = w->strategy;
+    w->config.comm.compressor = w->compressor;
+    return make_trainer(w, &w->config, w->group, NULL, &w->trainer);
+}
+
+static dp_status way_alone(struct way *w)
+{
+    w->alone_config = *w->bench->run->config;
+    w->alone_config.train.local_steps = 1; /* there is nothing to average */
+    return make_trainer(w, &w->alone_config, w->elsewhere, w->trainer, &w->alone);
 }
 
 static dp_status timed_step(struct dp_trainer *t, double *us)
@@ -99,7 +117,7 @@ static dp_status paired_steps(struct way *w)
 
     for (int i = -o->warmups; i < o->iterations; i++) {
         double us[2];
-        DP_TRY(timed_step(w->bench->run->trainer, &us[0]));
+        DP_TRY(timed_step(w->alone, &us[0]));
         DP_TRY(timed_step(w->trainer, &us[1]));
         if (i >= 0) {
             w->mine[i] = us[0];
@@ -150,6 +168,7 @@ static dp_status measure_buckets(struct way *w, struct dp_bench_row *sum)
     struct dp_exchange *e = w->trainer->exchange;
     const struct dp_cost *cost = dp_bench_plain(w->compressor) ? &w->bench->cost : NULL;
 
+    dp_exchange_begin(e, false); /* with local steps, the last step may have shared nothing */
     for (int b = 0; b < e->plan->count; b++) {
         struct dp_bench_row row;
         start_row(w, &row);
@@ -169,6 +188,7 @@ static dp_status measure_way(struct way *w, struct dp_bench_row *sum)
 {
     const size_t count = (size_t)w->bench->options->iterations;
 
+    DP_TRY(way_alone(w));
     DP_TRY(settle_overlap(w));
     DP_TRY(paired_steps(w));
     const double without_us = dp_stats_median(w->mine, count);
@@ -187,12 +207,14 @@ static dp_status train_way(struct way *w, struct dp_bench_row *sum)
     struct dp_evaluation evaluation = {(double)NAN, (double)NAN};
     struct dp_step_report report;
 
+    dp_trainer_destroy(w->alone);
     dp_trainer_destroy(w->trainer);
-    w->trainer = NULL;
+    w->alone = w->trainer = NULL;
     DP_TRY(way_trainer(w));
     for (int i = 0; i < w->bench->options->train_steps; i++) {
         DP_TRY(dp_trainer_step(w->trainer, &report));
     }
+    DP_TRY(dp_trainer_meet(w->trainer));
     DP_TRY(dp_trainer_evaluate(w->trainer, &evaluation));
     sum->loss = evaluation.loss;
     sum->accuracy = evaluation.accuracy;
@@ -236,8 +258,10 @@ static dp_status try_way(struct way *w)
     return dp_bench_rows_add(&w->bench->rows, &sum);
 }
 
-static dp_status compare_ways(struct dp_bench *bench, struct dp_group *group)
+static dp_status compare_ways(struct dp_bench *bench, struct dp_group *elsewhere)
 {
+    struct dp_group *group = bench->world->train;
+
     for (int s = 0; s < bench->strategies.count; s++) {
         const char *strategy = bench->strategies.at[s];
         bool usable = false;
@@ -246,48 +270,53 @@ static dp_status compare_ways(struct dp_bench *bench, struct dp_group *group)
             struct way w = {.bench = bench,
                             .strategy = strategy,
                             .compressor = bench->compressors.at[c],
-                            .group = group};
+                            .group = group,
+                            .elsewhere = elsewhere};
             DP_TRY(try_way(&w));
         }
     }
     return DP_OK;
 }
 
-/* The model, its data, and the trainer that shares nothing. */
-static dp_status setup(struct dp_bench *bench, struct dp_cli *cli)
+/* The model, its data and this rank's threads. The trainer that setup makes shows that the
+ * configuration is sound, and how long messages get; then it is not needed any more. */
+static dp_status setup(struct dp_bench *bench, struct dp_cli *cli, size_t *largest)
 {
     const struct dp_bench_options *o = bench->options;
+    struct dp_training *run = bench->run;
 
     *cli = (struct dp_cli){.config = o->buckets, .steps = ENDLESS, .dry_run = true, .quiet = true};
     for (int i = 0; i < o->set_count; i++) {
         cli->sets[cli->set_count++] = o->sets[i];
     }
-    cli->sets[cli->set_count++] = "comm.strategy=none";
+    cli->sets[cli->set_count++] = "comm.strategy=auto";
     cli->sets[cli->set_count++] = "comm.compressor=none";
-    bench->run->cli = cli;
-    DP_TRY(dp_run_configure(bench->run));
-    return dp_run_setup(bench->run);
+    run->cli = cli;
+    DP_TRY(dp_run_configure(run));
+    DP_TRY(dp_run_setup(run));
+    *largest = run->trainer->exchange->plan->largest * sizeof(float);
+    dp_trainer_destroy(run->trainer);
+    run->trainer = NULL;
+    return DP_OK;
 }
 
 dp_status dp_bench_model(struct dp_bench *bench)
 {
     struct dp_group *group = NULL;
     struct dp_cli *cli = dp_zalloc(1, sizeof(*cli));
-    dp_status status = DP_OK;
+    size_t largest = 0;
+    dp_status status;
 
     if (cli == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "the model");
     }
-    status = setup(bench, cli);
+    status = setup(bench, cli, &largest);
     bench->run->cli = NULL;
     dp_free(cli);
     DP_TRY(status);
+    DP_TRY(dp_bench_probe(bench, bench->world->train, largest));
     DP_TRY(dp_world_group(bench->world, &group));
-    status =
-        dp_bench_probe(bench, group, bench->run->trainer->exchange->plan->largest * sizeof(float));
-    if (status == DP_OK) {
-        status = compare_ways(bench, group);
-    }
+    status = compare_ways(bench, group);
     dp_group_destroy(group);
     return status;
 }

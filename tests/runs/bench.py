@@ -174,6 +174,19 @@ def case_a_shipped_model_on_generated_data():
     check_buckets(rows, ["shm"], 1863690)
 
 
+def case_local_steps_and_lanes_are_those_of_the_model():
+    cfg = small_cfg()
+    flags = ["--buckets", cfg, *QUICK, "--train", 4, "--set"]
+    rows = bench(*flags, "train.local_steps=3", "--strategies", "ring")
+    check_buckets(rows, ["ring"], 80 + 2064 + 170)
+    same(rows[-1]["wrong"], 0, "wrong")
+    result = train(*flags, "train.lanes=2", "--strategies", "shm,ring", ranks=2)
+    same(result.code, 0, f"the exit code of {result}\n")
+    same(len(result.errors), 1, f"lines that say why\n{result}\n")
+    check("# skipped ring with compressor none" in result.out, f"ring keeps no order:\n{result}")
+    check("step least longer" in result.out, f"no verdict:\n{result}")
+
+
 def case_training_from_one_seed_ends_alike():
     cfg = small_cfg()
     rows = bench("--buckets", cfg, *QUICK, "--strategies", "ring,shm", "--train", 8)

@@ -21,6 +21,43 @@ static const char model[] = "data: {source: synthetic, samples: 16, test_samples
                             "train: {global_batch: 8, steps: 4}\n"
                             "model: {input: [4], layers: [dense: {units: 3}]}\n";
 
+/* A strategy whose sums are wrong, also of one rank. */
+static bool liar_supports(const struct dp_group *group, const char **why_not)
+{
+    (void)group;
+    (void)why_not;
+    return true;
+}
+
+static dp_status liar_open(void *state, struct dp_group *group, size_t max_count)
+{
+    (void)state;
+    (void)group;
+    (void)max_count;
+    return DP_OK;
+}
+
+static dp_status liar_sum(void *state, struct dp_slice data, enum dp_keep keep)
+{
+    (void)state;
+    (void)keep;
+    *(float *)data.data += 1.0f;
+    return DP_OK;
+}
+
+static void liar_close(void *state)
+{
+    (void)state;
+}
+
+static const struct dp_strategy liar = {
+    .plugin = {.name = "liar", .help = "for tests"},
+    .supports = liar_supports,
+    .open = liar_open,
+    .sum = liar_sum,
+    .close = liar_close,
+};
+
 /* What one run prints is text; what it says on stderr is lost. */
 static dp_status run_bench(const struct dp_bench_options *options, char *text, size_t size)
 {
@@ -87,6 +124,21 @@ static void a_sweep_prints_a_row_for_each_size_and_strategy(void **state)
     assert_non_null(strstr(text, "\n1024,256,float,shm,none,1,"));
 }
 
+static void wrong_sums_fail_the_program_behind_all_rows(void **state)
+{
+    struct dp_bench_options options = quick();
+    char text[4096];
+    (void)state;
+
+    options.strategies = "liar,ring";
+    options.format = DP_BENCH_TABLE;
+    assert_int_equal(run_bench(&options, text, sizeof(text)), DP_ERR_INTERNAL);
+    assert_non_null(strstr(text, " ring "));
+    assert_non_null(strstr(text, "# verdict: liar is WRONG"));
+    options.checks = 0; /* then nobody knows */
+    assert_int_equal(run_bench(&options, text, sizeof(text)), DP_OK);
+}
+
 static void a_model_prints_a_row_for_each_bucket_and_their_sum(void **state)
 {
     struct dp_bench_options options = quick();
@@ -150,9 +202,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sweep_prints_a_row_for_each_size_and_strategy),
+        cmocka_unit_test(wrong_sums_fail_the_program_behind_all_rows),
         cmocka_unit_test(a_model_prints_a_row_for_each_bucket_and_their_sum),
         cmocka_unit_test(a_sweep_survives_every_failed_allocation),
         cmocka_unit_test(a_model_survives_every_failed_allocation),
     };
-    return cmocka_run_group_tests_name("bench", tests, scratch_create, scratch_destroy);
+    return dp_plugin_add(&dp_strategies, &liar.plugin) != DP_OK ||
+           cmocka_run_group_tests_name("bench", tests, scratch_create, scratch_destroy);
 }

@@ -9,6 +9,7 @@
 static atomic_int log_level = DP_LOG_INFO;
 static atomic_int log_errors;
 static atomic_int log_muted;
+static _Thread_local bool log_softened;
 static int log_rank = 0, log_ranks = 1;
 static char log_host[64] = "";
 
@@ -44,6 +45,11 @@ void dp_log_mute(int quiet)
     atomic_store(&log_muted, quiet);
 }
 
+void dp_log_soften(bool soft)
+{
+    log_softened = soft;
+}
+
 /* "lockstep: error: " or, with several ranks, "lockstep: error: rank 3 (node7): ". */
 static int log_prefix(char *text, size_t size, enum dp_log_level level)
 {
@@ -61,6 +67,9 @@ void dp_log(enum dp_log_level level, const char *file, int line, const char *for
     size_t length;
     va_list args;
 
+    if (level == DP_LOG_ERROR && log_softened) {
+        level = DP_LOG_WARN;
+    }
     if (level == DP_LOG_ERROR) {
         atomic_fetch_add(&log_errors, 1);
     }

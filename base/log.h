@@ -8,6 +8,8 @@
 #ifndef DP_BASE_LOG_H
 #define DP_BASE_LOG_H
 
+#include <stdbool.h>
+
 enum dp_log_level { DP_LOG_ERROR, DP_LOG_WARN, DP_LOG_INFO, DP_LOG_DEBUG };
 
 /* The most detailed level that is printed; at start DP_LOG_INFO. */
@@ -27,6 +29,10 @@ int dp_log_errors(void);
 
 /* While `quiet` is above 0 errors are counted and not printed: tests provoke many. */
 void dp_log_mute(int quiet);
+
+/* While true, errors of the calling thread are logged as warnings and not counted: what fails on it
+ * does not end the run. */
+void dp_log_soften(bool soft);
 
 void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -29,14 +29,15 @@ struct dp_checkpoint {
 
 /*
  * Saves a checkpoint under `folder` (OUT/checkpoints, made if its parent exists), points `latest`
- * at it, and deletes all others but the `keep` newest; 0 keeps all. A checkpoint of the same step
- * is replaced. Temporary folders that killed runs left are deleted. One rank calls this.
+ * at it, and deletes old ones, as dp_shelf_prune(). A checkpoint of the same step is replaced.
+ * Temporary folders that killed runs left are deleted. One thread of one rank calls this.
  *
- * Errors: DP_ERR_WRITE, DP_ERR_NOMEM. Earlier checkpoints are untouched then, and nothing of the
- * new one is left, unless only the link failed. That an old one cannot be deleted is a warning.
+ * Errors: DP_ERR_WRITE, DP_ERR_NOMEM, DP_ERR_DIVERGED (a weight is not finite: one line names the
+ * tensor). Earlier checkpoints are untouched then, and nothing of the new one is left, unless only
+ * the link failed. That an old one cannot be deleted is a warning.
  */
 DP_CHECKED dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *checkpoint,
-                                        int keep);
+                                        int keep, uint64_t keep_every);
 
 /*
  * Checks that a checkpoint is whole: every file is there and has the hash that MANIFEST says.
@@ -45,5 +46,19 @@ DP_CHECKED dp_status dp_checkpoint_save(const char *folder, const struct dp_chec
  * DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_checkpoint_verify(const char *path);
+
+/*
+ * Reads state.json of a whole checkpoint.
+ *
+ *   state  out  owned by the caller (dp_json_destroy); set only on success
+ *
+ * Errors: DP_ERR_DATA (damaged, or of another schema), DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_checkpoint_open(const char *path, uint64_t *step, struct dp_json **state);
+
+/* Reads its arrays. Errors: as dp_weights_load() and dp_slots_load(); the arrays may be written in
+ * part then. */
+DP_CHECKED dp_status dp_checkpoint_load(const char *path, struct dp_weights *weights,
+                                        const struct dp_slot *slots, int slot_count);
 
 #endif

@@ -87,7 +87,7 @@ struct dp_failure_stop_config {
 };
 
 struct dp_checkpoint_config {
-    int every_steps, keep;
+    int every_steps, keep, keep_every;
 };
 
 struct dp_report_config {

@@ -110,6 +110,7 @@ static const struct dp_option failure_stop_options[] = {
 static const struct dp_option checkpoint_options[] = {
     DP_INT(CHECKPOINT, every_steps, "500", 0, INT_HIGH, "steps between checkpoints; 0: only at the end"),
     DP_INT(CHECKPOINT, keep,        "3",   1, 1000000, "newest checkpoints that are kept"),
+    DP_INT(CHECKPOINT, keep_every,  "0",   0, INT_HIGH, "above 0: those of every so many steps are kept, too"),
     {0},
 };
 

@@ -31,7 +31,8 @@ static dp_status save_state(struct dp_training *run, struct dp_json *state, floa
     DP_TRY(dp_json_set_int(state, "applied", t->knobs->applied));
     DP_TRY(dp_json_set_int(state, "batches_tracked", t->batches_tracked));
     DP_TRY(dp_file_join(folder, run->out, "checkpoints"));
-    return dp_checkpoint_save(folder, &checkpoint, run->config->checkpoint.keep);
+    return dp_checkpoint_save(folder, &checkpoint, run->config->checkpoint.keep,
+                              (uint64_t)run->config->checkpoint.keep_every);
 }
 
 /* Optimizer state, whole, on rank 0: as it is, or from the parts that the ranks own. Collective. */

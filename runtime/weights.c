@@ -1,5 +1,6 @@
 #include "runtime/weights.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -230,17 +231,14 @@ dp_status dp_weights_save(const char *path, const struct dp_weights *weights)
     return status;
 }
 
-dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int param_count,
-                        const struct dp_slot *slots, int slot_count)
+/* The items of optimizer state; owned by the caller (dp_free). NULL: no memory. */
+static struct item *list_slots(const struct dp_tensor *params, int param_count,
+                               const struct dp_slot *slots, int slot_count)
 {
     const int count = param_count * slot_count;
     struct item *items = dp_zalloc((size_t)count, sizeof(*items));
-    dp_status status;
 
-    if (items == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
-    }
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; items != NULL && i < count; i++) {
         const struct dp_tensor *param = &params[i / slot_count];
         const struct dp_slot *slot = &slots[i % slot_count];
 
@@ -248,9 +246,50 @@ dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int pa
         items[i].tensor = param;
         items[i].values = slot->values + param->begin;
     }
-    status = save_items(path, items, count);
+    return items;
+}
+
+dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int param_count,
+                        const struct dp_slot *slots, int slot_count)
+{
+    struct item *items = list_slots(params, param_count, slots, slot_count);
+    dp_status status;
+
+    if (items == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
+    }
+    status = save_items(path, items, param_count * slot_count);
     dp_free(items);
     return status;
+}
+
+/* One sum for each tensor: a number that is not finite makes it NaN. */
+static bool is_broken(const float *values, size_t count)
+{
+    float sum = 0.0f;
+
+    for (size_t i = 0; i < count; i++) {
+        sum += values[i] * 0.0f;
+    }
+    return isnan(sum);
+}
+
+static const char *find_broken(const struct dp_tensor *tensors, int count, const float *values)
+{
+    for (int i = 0; i < count; i++) {
+        if (is_broken(values + tensors[i].begin, tensors[i].count)) {
+            return tensors[i].name;
+        }
+    }
+    return NULL;
+}
+
+const char *dp_weights_broken(const struct dp_weights *weights)
+{
+    const char *name = find_broken(weights->params, weights->param_count, weights->values);
+
+    return name != NULL ? name
+                        : find_broken(weights->buffers, weights->buffer_count, weights->running);
 }
 
 /* ---- loading ---- */
@@ -330,7 +369,7 @@ static void find_unknown(struct differences *differences, const struct item *ite
 }
 
 static dp_status check_items(const char *path, const struct item *items, int count,
-                             const struct dp_safetensors *file)
+                             const struct dp_safetensors *file, const char *what)
 {
     struct differences differences = {0};
     char more[40] = "";
@@ -343,7 +382,8 @@ static dp_status check_items(const char *path, const struct item *items, int cou
         (void)snprintf(more, sizeof(more), "; and %d more", differences.count - PROBLEMS_SHOWN);
     }
     if (differences.count > 0) {
-        return DP_FAIL(DP_ERR_CONFIG, "%s holds another model: %s%s", path, differences.text, more);
+        return DP_FAIL(DP_ERR_CONFIG, "%s holds another %s: %s%s", path, what, differences.text,
+                       more);
     }
     return DP_OK;
 }
@@ -363,9 +403,9 @@ static void take(const struct item *item, const struct dp_stored *found)
 }
 
 static dp_status load_items(const char *path, const struct item *items, int count,
-                            const struct dp_safetensors *file)
+                            const struct dp_safetensors *file, const char *what)
 {
-    DP_TRY(check_items(path, items, count, file));
+    DP_TRY(check_items(path, items, count, file, what));
     for (int i = 0; i < count; i++) {
         const struct dp_stored *found = dp_safetensors_find(file, items[i].name);
 
@@ -378,18 +418,33 @@ static dp_status load_items(const char *path, const struct item *items, int coun
     return DP_OK;
 }
 
-dp_status dp_weights_load(const char *path, struct dp_weights *weights)
+/* Releases the items, which may be NULL: no memory. */
+static dp_status load_file(const char *path, struct item *items, int count, const char *what)
 {
     struct dp_safetensors *file = NULL;
-    struct item *items;
-    dp_status status;
-    int count = 0;
+    dp_status status = items != NULL ? dp_safetensors_open(path, &file)
+                                     : DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
 
-    DP_TRY(dp_safetensors_open(path, &file));
-    items = list_items(weights, &count);
-    status = items != NULL ? load_items(path, items, count, file)
-                           : DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
-    dp_free(items);
+    if (status == DP_OK) {
+        status = load_items(path, items, count, file, what);
+    }
     dp_safetensors_close(file);
+    dp_free(items);
     return status;
+}
+
+dp_status dp_weights_load(const char *path, struct dp_weights *weights)
+{
+    int count = 0;
+    struct item *items = list_items(weights, &count);
+
+    return load_file(path, items, count, "model");
+}
+
+dp_status dp_slots_load(const char *path, const struct dp_tensor *params, int param_count,
+                        const struct dp_slot *slots, int slot_count)
+{
+    struct item *items = list_slots(params, param_count, slots, slot_count);
+
+    return load_file(path, items, param_count * slot_count, "optimizer");
 }

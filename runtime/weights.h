@@ -50,6 +50,15 @@ DP_CHECKED dp_status dp_weights_load(const char *path, struct dp_weights *weight
 DP_CHECKED dp_status dp_slots_save(const char *path, const struct dp_tensor *params,
                                    int param_count, const struct dp_slot *slots, int slot_count);
 
+/* Reads what dp_slots_save() wrote: the file has these tensors and no other. On error nothing has
+ * changed. Errors: as dp_weights_load(), DP_ERR_CONFIG when it is of another optimizer. */
+DP_CHECKED dp_status dp_slots_load(const char *path, const struct dp_tensor *params,
+                                   int param_count, const struct dp_slot *slots, int slot_count);
+
+/* The name of the first tensor, of parameters and running statistics, that has a number which is
+ * not finite; NULL: there is none. */
+const char *dp_weights_broken(const struct dp_weights *weights);
+
 /* Copies elements [begin, begin + count) of PyTorch's layout. `ours` is the tensor's first
  * element in our layout, `theirs` has room for `count`. */
 void dp_tensor_export(const struct dp_tensor *tensor, const float *ours, size_t begin, size_t count,

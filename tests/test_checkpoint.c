@@ -1,6 +1,7 @@
 /* test_checkpoint.c - a checkpoint is whole, or told to be torn; a failed one costs nothing. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -27,7 +28,7 @@ static float values[COUNT], momentum[COUNT];
 static struct dp_weights weights = {.params = &param, .param_count = 1, .values = values};
 static const struct dp_slot slot = {"momentum", momentum};
 
-static dp_status save(uint64_t step, int keep)
+static dp_status save_every(uint64_t step, int keep, uint64_t keep_every)
 {
     struct dp_json *fields = dp_json_create();
     const struct dp_checkpoint checkpoint = {
@@ -36,10 +37,15 @@ static dp_status save(uint64_t step, int keep)
 
     values[7] = (float)step;
     assert_int_equal(dp_json_set_real(fields, "loss_scale", 65536), DP_OK);
-    status = dp_checkpoint_save(scratch_path("checkpoints"), &checkpoint, keep);
+    status = dp_checkpoint_save(scratch_path("checkpoints"), &checkpoint, keep, keep_every);
     dp_json_destroy(fields);
     assert_int_equal(dp_mem_live(), 0);
     return status;
+}
+
+static dp_status save(uint64_t step, int keep)
+{
+    return save_every(step, keep, 0);
 }
 
 static int exists(uint64_t step)
@@ -99,16 +105,48 @@ static void the_newest_are_kept_and_the_rest_deleted(void **state)
     assert_true(exists(13) && exists(14));
 }
 
-static void what_latest_points_to_is_never_deleted(void **state)
+static void what_lies_behind_a_resumed_checkpoint_is_left_alone(void **state)
 {
     (void)state;
     assert_int_equal(save(500, 2), DP_OK);
     assert_int_equal(save(600, 2), DP_OK);
     assert_int_equal(save(100, 2), DP_OK); /* an earlier checkpoint was resumed */
     assert_latest("step-00000100");
-    assert_true(exists(100) && exists(500) && exists(600));
     assert_int_equal(save(200, 2), DP_OK);
-    assert_true(!exists(100) && exists(200) && exists(500) && exists(600));
+    assert_true(exists(100) && exists(200) && exists(500) && exists(600));
+    assert_int_equal(save(550, 2), DP_OK); /* now 500 is one of those before it */
+    assert_true(!exists(100) && !exists(200) && exists(500) && exists(550) && exists(600));
+}
+
+static void every_so_many_steps_one_is_kept_for_good(void **state)
+{
+    (void)state;
+    for (uint64_t step = 1; step <= 12; step++) {
+        assert_int_equal(save_every(step, 2, 5), DP_OK);
+    }
+    assert_int_equal(scratch_count("checkpoints"), 5);
+    assert_true(exists(5) && exists(10) && exists(11) && exists(12));
+}
+
+static void weights_that_are_not_finite_are_never_published(void **state)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    (void)state;
+
+    assert_int_equal(save(1, 3), DP_OK);
+    dp_log_mute(1);
+    for (int i = 0; i < 3; i++) {
+        values[COUNT - 1] = bad[i];
+        assert_int_equal(save(2, 3), DP_ERR_DIVERGED);
+        values[COUNT - 1] = 0;
+        assert_false(exists(2));
+        assert_latest("step-00000001");
+    }
+    dp_log_mute(0);
+    assert_string_equal((values[3] = NAN, dp_weights_broken(&weights)), "0.weight");
+    values[3] = 1e38f;
+    assert_null(dp_weights_broken(&weights));
+    values[3] = 0;
 }
 
 static void a_checkpoint_of_the_same_step_is_replaced(void **state)
@@ -292,7 +330,7 @@ static void survives_every_failed_allocation(void **state)
     dp_log_mute(1);
     for (int nth = 1; status != DP_OK; nth++) {
         dp_mem_fail_nth(nth);
-        status = dp_checkpoint_save(scratch_path("checkpoints"), &checkpoint, 2);
+        status = dp_checkpoint_save(scratch_path("checkpoints"), &checkpoint, 2, 0);
         dp_mem_fail_nth(0);
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         assert_int_equal(dp_mem_live(), 0);
@@ -318,7 +356,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(a_saved_checkpoint_is_whole_and_the_latest),
         WITH_FOLDER(the_newest_are_kept_and_the_rest_deleted),
-        WITH_FOLDER(what_latest_points_to_is_never_deleted),
+        WITH_FOLDER(what_lies_behind_a_resumed_checkpoint_is_left_alone),
+        WITH_FOLDER(every_so_many_steps_one_is_kept_for_good),
+        WITH_FOLDER(weights_that_are_not_finite_are_never_published),
         WITH_FOLDER(a_checkpoint_of_the_same_step_is_replaced),
         WITH_FOLDER(one_flipped_bit_anywhere_is_detected),
         WITH_FOLDER(a_torn_checkpoint_is_detected),

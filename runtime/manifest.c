@@ -1,0 +1,141 @@
+#include "runtime/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+enum { NAME_BYTES = 64, HASH_CHARS = 32, READ_BYTES = 256 * 1024, MANIFEST_MOST = 64 * 1024 };
+
+/* Feeds a file to `state`. */
+static dp_status hash_stream(FILE *file, const char *path, XXH3_state_t *state)
+{
+    unsigned char *block = dp_zalloc(1, READ_BYTES);
+    dp_status status = DP_OK;
+    size_t got;
+
+    if (block == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s: reading", path);
+    }
+    while ((got = fread(block, 1, READ_BYTES, file)) > 0) {
+        (void)XXH3_128bits_update(state, block, got); /* fails only for a NULL block */
+    }
+    if (ferror(file)) {
+        status = DP_FAIL(DP_ERR_DATA, "%s: cannot be read", path);
+    }
+    dp_free(block);
+    return status;
+}
+
+/* The XXH3-128 hash of a file, as xxhsum prints it. */
+static dp_status hash_file(const char *path, char hex[HASH_CHARS + 1])
+{
+    XXH3_state_t *state = XXH3_createState();
+    FILE *file = fopen(path, "rb");
+    dp_status status;
+
+    if (state == NULL) {
+        status = DP_FAIL(DP_ERR_NOMEM, "%s: hash", path);
+    } else if (file == NULL) {
+        status = DP_FAIL(DP_ERR_DATA, "%s: %s", path, strerror(errno));
+    } else {
+        (void)XXH3_128bits_reset(state);
+        status = hash_stream(file, path, state);
+    }
+    if (status == DP_OK) {
+        const XXH128_hash_t hash = XXH3_128bits_digest(state);
+
+        (void)snprintf(hex, HASH_CHARS + 1, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64,
+                       (uint64_t)hash.low64);
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    (void)XXH3_freeState(state);
+    return status;
+}
+
+dp_status dp_manifest_write(const char *folder, const char *const *names, int count)
+{
+    const size_t room = (size_t)count * (HASH_CHARS + NAME_BYTES);
+    char path[DP_PATH_BYTES], *text = dp_zalloc(1, room);
+    dp_status status = text != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "%s: " DP_MANIFEST, folder);
+    size_t used = 0;
+
+    for (int i = 0; i < count && status == DP_OK; i++) {
+        char hex[HASH_CHARS + 1] = "";
+
+        status = dp_file_join(path, folder, names[i]);
+        if (status == DP_OK) {
+            status = hash_file(path, hex);
+        }
+        used += (size_t)snprintf(text + used, room - used, "%s  %s\n", hex, names[i]);
+    }
+    if (status == DP_OK) {
+        status = dp_file_join(path, folder, DP_MANIFEST);
+    }
+    if (status == DP_OK) {
+        status = dp_file_save(path, text, used);
+    }
+    dp_free(text);
+    return status;
+}
+
+static dp_status verify_file(const char *folder, const char *name, const char *expected)
+{
+    char path[DP_PATH_BYTES], hex[HASH_CHARS + 1] = "";
+
+    DP_TRY(dp_file_join(path, folder, name));
+    DP_TRY(hash_file(path, hex));
+    if (memcmp(hex, expected, HASH_CHARS) != 0) {
+        return DP_FAIL(DP_ERR_DATA,
+                       "checkpoint %s: %s does not match " DP_MANIFEST
+                       ", it is torn or was altered",
+                       folder, name);
+    }
+    return DP_OK;
+}
+
+/* The hash in front of "  NAME\n", or NULL when no line has this name. */
+static const char *manifest_hash(const char *manifest, const char *name)
+{
+    char ending[NAME_BYTES];
+    const size_t length = (size_t)snprintf(ending, sizeof(ending), "  %s\n", name);
+
+    for (const char *line = manifest; line != NULL && *line != '\0';) {
+        const char *end = strchr(line, '\n');
+
+        if (strspn(line, "0123456789abcdef") == HASH_CHARS &&
+            strncmp(line + HASH_CHARS, ending, length) == 0) {
+            return line;
+        }
+        line = end == NULL ? NULL : end + 1;
+    }
+    return NULL;
+}
+
+dp_status dp_manifest_verify(const char *folder, const char *const *names, int count)
+{
+    char file[DP_PATH_BYTES], *manifest = NULL;
+    size_t bytes = 0;
+    dp_status status;
+
+    DP_TRY(dp_file_join(file, folder, DP_MANIFEST));
+    status = dp_file_read(file, MANIFEST_MOST, &manifest, &bytes);
+    if (status != DP_OK) {
+        return status == DP_ERR_NOINPUT ? DP_ERR_DATA : status; /* the folder is there: torn */
+    }
+    for (int i = 0; i < count && status == DP_OK; i++) {
+        const char *expected = manifest_hash(manifest, names[i]);
+
+        status = expected != NULL
+                     ? verify_file(folder, names[i], expected)
+                     : DP_FAIL(DP_ERR_DATA, "%s: no line for %s: torn", file, names[i]);
+    }
+    dp_free(manifest);
+    return status;
+}

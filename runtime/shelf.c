@@ -1,0 +1,339 @@
+#include "runtime/shelf.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "runtime/checkpoint.h"
+#include "runtime/manifest.h"
+
+enum { NAME_BYTES = 64 };
+
+/* The number in "step-NNNNNNNN"; false for any other name. */
+static bool step_of(const char *name, uint64_t *step)
+{
+    static const char prefix[] = "step-";
+    const size_t length = sizeof(prefix) - 1, digits = strlen(name) - length;
+
+    if (strncmp(name, prefix, length) != 0 || digits < 8 || digits > 19 ||
+        strspn(name + length, "0123456789") != digits) {
+        return false;
+    }
+    *step = strtoull(name + length, NULL, 10);
+    return true;
+}
+
+bool dp_shelf_remove(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+    char file[DP_PATH_BYTES];
+
+    if (fd < 0 && errno == ENOENT) {
+        return true;
+    }
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            dp_file_join(file, path, entry->d_name) == DP_OK) {
+            (void)unlink(file); /* rmdir below fails if this does */
+        }
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    } else if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (rmdir(path) != 0) {
+        DP_WARN("cannot delete %s: %s", path, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+/* Temporary names end with the process that made them: another that still lives may be writing. */
+static bool is_leftover(const char *name)
+{
+    const char *dash = strrchr(name, '-');
+    long pid;
+
+    if (strncmp(name, DP_SHELF_TEMPORARY, strlen(DP_SHELF_TEMPORARY)) != 0) {
+        return false;
+    }
+    pid = strtol(dash + 1, NULL, 10);
+    return pid <= 0 || pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+}
+
+void dp_shelf_clean(const char *folder)
+{
+    DIR *entries = opendir(folder);
+    const struct dirent *entry;
+    char path[DP_PATH_BYTES];
+
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        if (is_leftover(entry->d_name) && dp_file_join(path, folder, entry->d_name) == DP_OK &&
+            unlink(path) != 0) {
+            (void)dp_shelf_remove(path);
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+}
+
+/* ---- what is there ---- */
+
+struct entry {
+    uint64_t step;
+    int64_t made_ns; /* when its MANIFEST was; 0: it has none */
+};
+
+/* Calls `visit` for the step of every checkpoint in a folder. */
+static void each_step(const char *folder, void (*visit)(void *context, uint64_t step),
+                      void *context)
+{
+    DIR *entries = opendir(folder);
+    const struct dirent *entry;
+    uint64_t step = 0;
+
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        if (step_of(entry->d_name, &step)) {
+            visit(context, step);
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+}
+
+/* ---- keeping the newest ---- */
+
+struct census {
+    uint64_t current, keep_every;
+    uint64_t oldest; /* that may be deleted */
+    bool any;        /* there is such a one */
+    int newer;       /* than the oldest, up to the current one */
+};
+
+static void find_oldest(void *context, uint64_t step)
+{
+    struct census *c = context;
+    const bool held = c->keep_every > 0 && step % c->keep_every == 0;
+
+    if (step < c->current && !held && (!c->any || step < c->oldest)) {
+        c->oldest = step;
+        c->any = true;
+    }
+}
+
+static void count_newer(void *context, uint64_t step)
+{
+    struct census *c = context;
+
+    c->newer += step > c->oldest && step <= c->current;
+}
+
+void dp_shelf_prune(const char *folder, uint64_t current, int keep, uint64_t keep_every)
+{
+    char name[NAME_BYTES], path[DP_PATH_BYTES];
+
+    while (keep > 0) {
+        struct census census = {.current = current, .keep_every = keep_every};
+
+        each_step(folder, find_oldest, &census);
+        each_step(folder, count_newer, &census);
+        if (!census.any || census.newer < keep) {
+            return;
+        }
+        (void)snprintf(name, sizeof(name), DP_STEP_FORMAT, census.oldest);
+        if (dp_file_join(path, folder, name) != DP_OK || !dp_shelf_remove(path)) {
+            return;
+        }
+    }
+}
+
+/* ---- finding the newest ---- */
+
+struct listing {
+    const char *folder;
+    struct entry *entries; /* NULL: only counted */
+    int count, room;
+    struct entry latest; /* what the link points to; step UINT64_MAX: nothing */
+};
+
+static int64_t made_ns(const char *folder, uint64_t step)
+{
+    char name[NAME_BYTES], path[DP_PATH_BYTES];
+    struct stat info;
+
+    (void)snprintf(name, sizeof(name), DP_STEP_FORMAT "/" DP_MANIFEST, step);
+    if (dp_file_join(path, folder, name) != DP_OK || stat(path, &info) != 0) {
+        return 0;
+    }
+    return (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+}
+
+static void list_step(void *context, uint64_t step)
+{
+    struct listing *l = context;
+
+    if (l->entries != NULL && l->count < l->room) {
+        l->entries[l->count] = (struct entry){step, made_ns(l->folder, step)};
+    }
+    l->count++;
+}
+
+static struct entry read_latest(const char *folder)
+{
+    char path[DP_PATH_BYTES], target[NAME_BYTES] = "";
+    struct entry latest = {UINT64_MAX, 0};
+
+    if (dp_file_join(path, folder, DP_SHELF_LATEST) == DP_OK &&
+        readlink(path, target, sizeof(target) - 1) > 0 && step_of(target, &latest.step)) {
+        latest.made_ns = made_ns(folder, latest.step);
+    }
+    return latest;
+}
+
+/* Which come first: one that was finished, but not linked to any more; the latest; those of earlier
+ * steps; what was left behind when training went back to the latest. */
+static int class_of(const struct entry *e, const struct entry *latest)
+{
+    if (latest->step == UINT64_MAX || e->step == latest->step) {
+        return 1;
+    }
+    if (e->step < latest->step) {
+        return 2;
+    }
+    return e->made_ns > latest->made_ns ? 0 : 3;
+}
+
+static void sort_newest_first(struct listing *l)
+{
+    for (int i = 1; i < l->count; i++) {
+        const struct entry moving = l->entries[i];
+        const int class = class_of(&moving, &l->latest);
+        int k = i;
+
+        for (; k > 0; k--) {
+            const struct entry *before = &l->entries[k - 1];
+            const int other = class_of(before, &l->latest);
+            if (other < class || (other == class && before->step > moving.step)) {
+                break;
+            }
+            l->entries[k] = *before;
+        }
+        l->entries[k] = moving;
+    }
+}
+
+static dp_status list_checkpoints(const char *folder, struct listing *l)
+{
+    *l = (struct listing){.folder = folder};
+    each_step(folder, list_step, l);
+    l->room = l->count;
+    l->entries = dp_zalloc((size_t)l->room, sizeof(*l->entries));
+    if (l->entries == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s: list of %d checkpoints", folder, l->room);
+    }
+    l->count = 0;
+    l->latest = read_latest(folder);
+    each_step(folder, list_step, l);
+    l->count = l->count < l->room ? l->count : l->room;
+    sort_newest_first(l);
+    return DP_OK;
+}
+
+/* The first of the listing that is whole. What is wrong with others is a warning. */
+static dp_status first_whole(const struct listing *l, char *out)
+{
+    char name[NAME_BYTES];
+
+    for (int i = 0; i < l->count; i++) {
+        dp_status status;
+
+        (void)snprintf(name, sizeof(name), DP_STEP_FORMAT, l->entries[i].step);
+        DP_TRY(dp_file_join(out, l->folder, name));
+        dp_log_soften(true);
+        status = dp_checkpoint_verify(out);
+        dp_log_soften(false);
+        if (status != DP_ERR_DATA && status != DP_ERR_NOINPUT) {
+            return status;
+        }
+        DP_WARN("%s is not whole, the one before it is tried", out);
+    }
+    return DP_FAIL(DP_ERR_DATA, "%s: none of %d checkpoints is whole", l->folder, l->count);
+}
+
+static bool has_entry(const char *folder, const char *name)
+{
+    char path[DP_PATH_BYTES];
+    struct stat info;
+
+    return dp_file_join(path, folder, name) == DP_OK && stat(path, &info) == 0;
+}
+
+/* A checkpoint, whole or torn: it has a file of one, or the name. */
+static bool is_checkpoint(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    uint64_t step;
+
+    return step_of(slash == NULL ? path : slash + 1, &step) || has_entry(path, DP_MANIFEST) ||
+           has_entry(path, "state.json");
+}
+
+/* The folder of checkpoints that a path leads to: of a run's folder the one inside, of the link
+ * `latest` the one that the link is in. */
+static dp_status find_folder(const char *path, char *folder)
+{
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    struct stat info;
+
+    if (strcmp(name, DP_SHELF_LATEST) == 0 && lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
+        const int length = slash == NULL ? 1 : (int)(slash - path) + 1;
+
+        (void)snprintf(folder, DP_PATH_BYTES, "%.*s", length, slash == NULL ? "." : path);
+        return DP_OK;
+    }
+    DP_TRY(dp_file_join(folder, path, "checkpoints"));
+    if (stat(folder, &info) != 0) {
+        (void)snprintf(folder, DP_PATH_BYTES, "%s", path);
+    }
+    return DP_OK;
+}
+
+dp_status dp_shelf_find(const char *path, char *out, bool *found)
+{
+    char folder[DP_PATH_BYTES];
+    struct listing l;
+    struct stat info;
+    dp_status status;
+
+    DP_TRY(find_folder(path, folder));
+    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        return DP_FAIL(DP_ERR_NOINPUT, "%s: no checkpoint is there", path);
+    }
+    if (strcmp(folder, path) == 0 && is_checkpoint(path)) {
+        (void)snprintf(out, DP_PATH_BYTES, "%s", path);
+        return dp_checkpoint_verify(path);
+    }
+    DP_TRY(list_checkpoints(folder, &l));
+    status = l.count > 0 ? first_whole(&l, out) : DP_OK;
+    if (found != NULL) {
+        *found = l.count > 0;
+    } else if (l.count == 0) {
+        status = DP_FAIL(DP_ERR_NOINPUT, "%s: no checkpoint is there", path);
+    }
+    dp_free(l.entries);
+    return status;
+}

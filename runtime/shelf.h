@@ -1,0 +1,47 @@
+/*
+ * shelf.h - the folder of a run's checkpoints: which are there, which is the newest whole one, and
+ * which are deleted.
+ *
+ * It holds step-NNNNNNNN/ folders, temporary ones that begin with ".tmp-" and end with the id of
+ * the process that writes them, and `latest`, a symbolic link to the newest.
+ */
+#ifndef DP_RUNTIME_SHELF_H
+#define DP_RUNTIME_SHELF_H
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define DP_STEP_FORMAT "step-%08" PRIu64
+#define DP_SHELF_TEMPORARY ".tmp-"
+#define DP_SHELF_LATEST "latest"
+
+/* Deletes a folder of files, but nothing behind a link; a warning when that fails. True when there
+ * is none any more. */
+bool dp_shelf_remove(const char *path);
+
+/* Deletes what processes that are gone, or this one, left unfinished. */
+void dp_shelf_clean(const char *folder);
+
+/*
+ * Deletes checkpoints of steps before `current` until only the `keep` newest, `current` included,
+ * are left, and those whose step is a multiple of `keep_every` (0: none is kept for that). keep 0
+ * keeps all. Those of later steps, which training has yet to reach again, are left alone.
+ */
+void dp_shelf_prune(const char *folder, uint64_t current, int keep, uint64_t keep_every);
+
+/*
+ * The newest whole checkpoint that `path` leads to: a checkpoint itself or a link to one, a folder
+ * of checkpoints, or the folder of a run. In a folder, torn ones are told (a warning each) and the
+ * one before is taken; without `latest`, the highest step is the newest.
+ *
+ *   out    out  [DP_PATH_BYTES]; the checkpoint's folder
+ *   found  out  false: there is no checkpoint, whole or torn; NULL: that is an error
+ *
+ * Errors: DP_ERR_NOINPUT (nothing at `path`), DP_ERR_DATA (none is whole), DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_shelf_find(const char *path, char *out, bool *found);
+
+#endif

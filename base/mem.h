@@ -17,7 +17,8 @@
     X(ACTIVATIONS, "activations")   \
     X(WORKSPACE, "workspace")       \
     X(DATA, "data")                 \
-    X(COMM, "communication")
+    X(COMM, "communication")        \
+    X(CHECKPOINT, "checkpoint")
 
 enum dp_purpose {
 #define X(name, text) DP_MEM_##name,

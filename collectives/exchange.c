@@ -373,12 +373,21 @@ dp_status dp_exchange_gather(struct dp_exchange *e, const void *mine, size_t byt
     return dp_engine_call(e->engine, gather_job, &r);
 }
 
+/* Pieces whose bytes a transport can count. */
+enum { BROADCAST_BYTES = 64 << 20 };
+
 static dp_status broadcast_job(void *arg, int index)
 {
     const struct request *r = arg;
+    char *data = r->all;
 
     (void)index;
-    return dp_group_broadcast(r->exchange->group, r->all, r->count, r->root);
+    for (size_t at = 0; at < r->count; at += BROADCAST_BYTES) {
+        const size_t rest = r->count - at;
+        DP_TRY(dp_group_broadcast(r->exchange->group, data + at,
+                                  rest < BROADCAST_BYTES ? rest : BROADCAST_BYTES, r->root));
+    }
+    return DP_OK;
 }
 
 dp_status dp_exchange_broadcast(struct dp_exchange *e, void *data, size_t bytes, int root)

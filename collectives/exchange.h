@@ -119,7 +119,7 @@ DP_CHECKED dp_status dp_exchange_mean(struct dp_exchange *exchange, float *data)
 DP_CHECKED dp_status dp_exchange_gather(struct dp_exchange *exchange, const void *mine,
                                         size_t bytes, void *all);
 
-/* `data` of rank `root` to all, while no bucket is on its way. */
+/* `data` of rank `root` to all, of any length, while no bucket is on its way. */
 DP_CHECKED dp_status dp_exchange_broadcast(struct dp_exchange *exchange, void *data, size_t bytes,
                                            int root);
 

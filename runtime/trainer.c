@@ -199,6 +199,7 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
         .shuffle = t->config->data.shuffle != DP_SHUFFLE_OFF,
         .drop_last = t->config->data.drop_last,
         .cached = c->cached_input,
+        .first_step = c->first_step,
         .total_steps = c->total_steps,
     };
 
@@ -242,6 +243,7 @@ dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_tr
     t->group = config->group;
     t->global_batch = config->global_batch;
     t->schedule_steps = config->schedule_steps;
+    t->step = config->first_step;
     if (config->lender != NULL) {
         t->lent = true;
         t->pass = config->lender->pass;
@@ -303,6 +305,22 @@ void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
     }
     *to->knobs = *from->knobs;
     to->step = from->step;
+}
+
+void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
+{
+    const struct dp_flat *f = &t->flat;
+
+    dp_kept_add_array(list, "weights", f->weights, f->trained, DP_KEPT_WEIGHTS, DP_SPREAD_SAME);
+    dp_kept_add_array(list, "running", f->running, t->model->statistics, DP_KEPT_RUNNING,
+                      DP_SPREAD_SAME);
+    for (int i = 0; i < 2 && f->slots[i] != NULL; i++) {
+        dp_kept_add_array(list, t->optimizer->slots[i], f->slots[i], f->owned, DP_KEPT_SLOT,
+                          DP_SPREAD_OWNED);
+    }
+    dp_kept_add_i64(list, "batches_tracked", &t->batches_tracked);
+    dp_kept_add_u32(list, "applied", &t->knobs->applied);
+    dp_kept_add_u64(list, "step", &t->step);
 }
 
 dp_status dp_trainer_meet(struct dp_trainer *t)

@@ -12,6 +12,7 @@
 #include "runtime/config.h"
 #include "runtime/data/loader.h"
 #include "runtime/gate.h"
+#include "runtime/kept.h"
 #include "runtime/lanes.h"
 #include "runtime/optimizer.h"
 #include "runtime/parts.h"
@@ -35,6 +36,7 @@ struct dp_trainer_config {
     int threads;                   /* of this rank */
     size_t global_batch;
     bool cached_input;
+    uint64_t first_step;                  /* done before: a resumed run goes on there */
     uint64_t total_steps, schedule_steps; /* when it ends; for how many steps lr is made */
     struct dp_trainer *lender;            /* NULL, or whose passes or lanes are used */
 };
@@ -102,6 +104,9 @@ DP_CHECKED dp_status dp_trainer_compute(struct dp_trainer *trainer);
  * that the momentum is averaged too: Yu, Jin and Yang, ICML 2019, algorithm 1.
  */
 DP_CHECKED dp_status dp_trainer_meet(struct dp_trainer *trainer);
+
+/* Adds a row for everything that a step changes and a later one needs. */
+void dp_trainer_keep(struct dp_trainer *trainer, struct dp_kept_list *list);
 
 /* One training step: step.c. Collective. */
 DP_CHECKED dp_status dp_trainer_step(struct dp_trainer *trainer, struct dp_step_report *report);

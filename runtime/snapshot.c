@@ -1,0 +1,238 @@
+#include "runtime/snapshot.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Bytes of a row in the snapshot. */
+static size_t whole_bytes(const struct dp_kept *row, const struct dp_flat *flat, int ranks)
+{
+    const size_t trained = flat->trained * sizeof(float);
+
+    switch (row->spread) {
+    case DP_SPREAD_OWNED:
+        return trained;
+    case DP_SPREAD_RANK:
+        return (size_t)ranks * trained;
+    default:
+        return row->bytes;
+    }
+}
+
+static int slots_of(const struct dp_kept *row, int ranks)
+{
+    if (row->kind != DP_KEPT_SLOT) {
+        return 0;
+    }
+    return row->spread == DP_SPREAD_RANK ? ranks : 1;
+}
+
+static void name_slots(struct dp_snapshot *s)
+{
+    for (int i = 0; i < s->rows.count; i++) {
+        const struct dp_kept *row = &s->rows.rows[i];
+        const int count = slots_of(row, s->ranks);
+
+        for (int k = 0; k < count; k++) {
+            char *name = s->names[s->slot_count];
+            if (row->spread == DP_SPREAD_RANK) {
+                (void)snprintf(name, DP_SNAPSHOT_NAME, "%s.rank%d", row->name, k);
+            } else {
+                (void)snprintf(name, DP_SNAPSHOT_NAME, "%s", row->name);
+            }
+            s->slots[s->slot_count++] =
+                (struct dp_slot){name, (float *)row->data + (size_t)k * s->trained};
+        }
+    }
+}
+
+dp_status dp_snapshot_create(const struct dp_kept_list *kept, const struct dp_flat *flat, int ranks,
+                             struct dp_snapshot **out)
+{
+    struct dp_snapshot *s = dp_zalloc(1, sizeof(*s));
+    size_t bytes = 0, slots = 0, at = 0;
+
+    for (int i = 0; i < kept->count; i++) {
+        bytes += dp_round_up(whole_bytes(&kept->rows[i], flat, ranks), DP_MEM_ALIGN);
+        slots += (size_t)slots_of(&kept->rows[i], ranks);
+    }
+    if (s != NULL) {
+        s->memory = dp_mem_arena(DP_MEM_CHECKPOINT, bytes);
+        s->slots = dp_zalloc(slots, sizeof(*s->slots));
+        s->names = dp_zalloc(slots, sizeof(*s->names));
+    }
+    if (s == NULL || s->memory == NULL || s->slots == NULL || s->names == NULL) {
+        dp_snapshot_destroy(s);
+        return DP_FAIL(DP_ERR_NOMEM, "checkpoints need %zu MB", bytes >> 20);
+    }
+    s->rows = *kept;
+    s->ranks = ranks;
+    s->trained = flat->trained;
+    for (int i = 0; i < kept->count; i++) {
+        struct dp_kept *row = &s->rows.rows[i];
+        row->bytes = whole_bytes(row, flat, ranks);
+        row->data = (char *)s->memory + at;
+        at += dp_round_up(row->bytes, DP_MEM_ALIGN);
+    }
+    name_slots(s);
+    *out = s;
+    return DP_OK;
+}
+
+void dp_snapshot_destroy(struct dp_snapshot *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    dp_free(s->names);
+    dp_free(s->slots);
+    dp_free(s->memory);
+    dp_free(s);
+}
+
+void dp_snapshot_fill(struct dp_snapshot *s, const struct dp_kept_list *kept)
+{
+    for (int i = 0; i < kept->count; i++) {
+        const struct dp_kept *row = &kept->rows[i];
+        if (!dp_kept_is_array(row)) {
+            memcpy(s->rows.rows[i].data, row->data, row->bytes);
+        }
+    }
+}
+
+/* ---- from all ranks ---- */
+
+/* Every rank's array in turn reaches rank 0, by way of the gradient's memory. */
+static dp_status take_ranks(float *whole, const struct dp_kept *row, const struct dp_flat *flat,
+                            struct dp_exchange *e)
+{
+    for (int rank = 0; rank < e->group->size; rank++) {
+        if (rank == e->group->rank) {
+            memcpy(flat->grad, row->data, row->bytes);
+        }
+        DP_TRY(dp_exchange_broadcast(e, flat->grad, row->bytes, rank));
+        if (whole != NULL) {
+            memcpy(whole + (size_t)rank * flat->trained, flat->grad, row->bytes);
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_kept_list *kept,
+                           const struct dp_flat *flat, struct dp_exchange *e)
+{
+    for (int i = 0; i < kept->count; i++) {
+        const struct dp_kept *row = &kept->rows[i];
+        void *whole = s != NULL ? s->rows.rows[i].data : NULL;
+
+        if (row->spread == DP_SPREAD_OWNED && dp_exchange_parts(e)) {
+            DP_TRY(dp_exchange_collect(e, row->data, whole));
+        } else if (row->spread == DP_SPREAD_RANK) {
+            DP_TRY(take_ranks(whole, row, flat, e));
+        } else if (s != NULL) {
+            memcpy(whole, row->data, row->bytes);
+        }
+    }
+    return DP_OK;
+}
+
+/* ---- to all ranks ---- */
+
+/* Rank 0's array [trained], NULL elsewhere, reaches the gradient's memory of all. */
+static dp_status spread(const float *whole, const struct dp_flat *flat, struct dp_exchange *e)
+{
+    const size_t bytes = flat->trained * sizeof(float);
+
+    if (whole != NULL) {
+        memcpy(flat->grad, whole, bytes);
+    }
+    return dp_exchange_broadcast(e, flat->grad, bytes, 0);
+}
+
+/* One rank of those that share a copy writes it, before anybody reads. */
+static dp_status restore_weights(const struct dp_kept *row, const float *whole,
+                                 const struct dp_flat *flat, struct dp_exchange *e)
+{
+    DP_TRY(spread(whole, flat, e));
+    if (dp_exchange_writes(e)) {
+        memcpy(row->data, flat->grad, row->bytes);
+    }
+    return dp_exchange_barrier(e);
+}
+
+static dp_status restore_owned(const struct dp_kept *row, const float *whole,
+                               const struct dp_flat *flat, struct dp_exchange *e)
+{
+    DP_TRY(spread(whole, flat, e));
+    for (int b = 0; b < e->plan->count; b++) {
+        const struct dp_bucket *bucket = &e->plan->buckets[b];
+        const struct dp_range mine = dp_exchange_mine(e, b);
+        if (!bucket->exact) {
+            memcpy((float *)row->data + bucket->owned_at, flat->grad + mine.begin,
+                   mine.count * sizeof(float));
+        }
+    }
+    return DP_OK;
+}
+
+/* Sums the arrays of all ranks in their order, and divides. */
+static void split_evenly(float *part, const float *whole, size_t count, int from, int to)
+{
+    for (size_t i = 0; i < count; i++) {
+        float sum = whole[i];
+        for (int rank = 1; rank < from; rank++) {
+            sum += whole[(size_t)rank * count + i];
+        }
+        part[i] = sum / (float)to;
+    }
+}
+
+static dp_status restore_ranks(const struct dp_kept *row, const float *whole, int ranks,
+                               const struct dp_flat *flat, struct dp_exchange *e)
+{
+    if (ranks != e->group->size) {
+        if (whole != NULL) {
+            split_evenly(row->data, whole, flat->trained, ranks, e->group->size);
+        }
+        return dp_exchange_broadcast(e, row->data, row->bytes, 0);
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        DP_TRY(spread(whole != NULL ? whole + (size_t)rank * flat->trained : NULL, flat, e));
+        if (rank == e->group->rank) {
+            memcpy(row->data, flat->grad, row->bytes);
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status restore_row(const struct dp_kept *row, const void *whole, int ranks,
+                             const struct dp_flat *flat, struct dp_exchange *e)
+{
+    if (row->kind == DP_KEPT_WEIGHTS) {
+        return restore_weights(row, whole, flat, e);
+    }
+    if (row->spread == DP_SPREAD_OWNED) {
+        return restore_owned(row, whole, flat, e);
+    }
+    if (row->spread == DP_SPREAD_RANK) {
+        return restore_ranks(row, whole, ranks, flat, e);
+    }
+    if (whole != NULL) {
+        memcpy(row->data, whole, row->bytes);
+    }
+    return dp_exchange_broadcast(e, row->data, row->bytes, 0);
+}
+
+dp_status dp_snapshot_restore(const struct dp_snapshot *s, int ranks,
+                              const struct dp_kept_list *kept, const struct dp_flat *flat,
+                              struct dp_exchange *e, int forget)
+{
+    for (int i = 0; i < kept->count; i++) {
+        if (i != forget) {
+            DP_TRY(restore_row(&kept->rows[i], s != NULL ? s->rows.rows[i].data : NULL, ranks, flat,
+                               e));
+        }
+    }
+    return DP_OK;
+}

@@ -1,0 +1,55 @@
+/*
+ * snapshot.h - a copy of everything that a resumed run needs, whole, on one rank.
+ *
+ * Taken between two steps from all ranks, and written at leisure while training goes on; or read
+ * from a checkpoint, and given to all ranks, of whatever number and sharing.
+ */
+#ifndef DP_RUNTIME_SNAPSHOT_H
+#define DP_RUNTIME_SNAPSHOT_H
+
+#include "collectives/exchange.h"
+#include "runtime/kept.h"
+#include "runtime/weights.h"
+
+enum { DP_SNAPSHOT_NAME = 48 };
+
+/* Its rows are those of the list it was made for, with memory of their own: scalars as they are,
+ * arrays whole, of DP_SPREAD_RANK one for each rank, behind each other. */
+struct dp_snapshot {
+    struct dp_kept_list rows;
+    void *memory; /* owned: all of the rows' */
+    int ranks;
+    size_t trained;
+    struct dp_slot *slots; /* owned; the arrays of the optimizer file */
+    int slot_count;
+    char (*names)[DP_SNAPSHOT_NAME]; /* owned; of slots: "momentum", "residual.rank3" */
+};
+
+/* Room for `kept` of so many ranks. `flat` tells the lengths. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_snapshot_create(const struct dp_kept_list *kept, const struct dp_flat *flat,
+                                        int ranks, struct dp_snapshot **out);
+void dp_snapshot_destroy(struct dp_snapshot *snapshot);
+
+/* Copies the scalars as this rank has them. */
+void dp_snapshot_fill(struct dp_snapshot *snapshot, const struct dp_kept_list *kept);
+
+/*
+ * Copies all rows, between steps. Collective; every rank but 0 gives NULL. The gradient's memory is
+ * used. Rank 0 returns when it has copied what others may change.
+ */
+DP_CHECKED dp_status dp_snapshot_take(struct dp_snapshot *snapshot, const struct dp_kept_list *kept,
+                                      const struct dp_flat *flat, struct dp_exchange *exchange);
+
+/*
+ * The other way: rank 0's snapshot, which may be of another number of ranks, reaches the rows of
+ * all. Arrays of ranks are given back exactly to as many ranks; otherwise each gets an equal part of
+ * their sum. Collective; every rank but 0 gives NULL, and all know `ranks`, those of the snapshot.
+ *
+ *   forget  the number of a row that keeps its value, for the test that every row matters; -1: none
+ */
+DP_CHECKED dp_status dp_snapshot_restore(const struct dp_snapshot *snapshot, int ranks,
+                                         const struct dp_kept_list *kept,
+                                         const struct dp_flat *flat, struct dp_exchange *exchange,
+                                         int forget);
+
+#endif

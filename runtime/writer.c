@@ -1,0 +1,114 @@
+#include "runtime/writer.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/trace.h"
+
+struct dp_writer {
+    dp_status (*write)(void *context);
+    void *context;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* for both sides: each waits for what only the other does */
+    bool busy, ending;
+    dp_status status; /* of the last write */
+    uint64_t ns;
+};
+
+static void *writer_run(void *arg)
+{
+    struct dp_writer *w = arg;
+
+    /* Linux takes this for the calling thread alone. Where it fails, it writes at full speed. */
+    (void)setpriority(PRIO_PROCESS, 0, 19);
+    (void)pthread_mutex_lock(&w->mutex);
+    while (!w->ending || w->busy) {
+        if (!w->busy) {
+            (void)pthread_cond_wait(&w->changed, &w->mutex);
+            continue;
+        }
+        (void)pthread_mutex_unlock(&w->mutex);
+        const uint64_t begin_ns = dp_now_ns();
+        const dp_status status = w->write(w->context);
+        (void)pthread_mutex_lock(&w->mutex);
+        w->ns = dp_now_ns() - begin_ns;
+        w->status = status;
+        w->busy = false;
+        (void)pthread_cond_signal(&w->changed);
+    }
+    (void)pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+dp_status dp_writer_create(dp_status (*write)(void *context), void *context, struct dp_writer **out)
+{
+    struct dp_writer *w = dp_zalloc(1, sizeof(*w));
+    int problem;
+
+    if (w == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "writer");
+    }
+    w->write = write;
+    w->context = context;
+    /* With default attributes these only fail for want of memory, which Linux never needs. */
+    (void)pthread_mutex_init(&w->mutex, NULL);
+    (void)pthread_cond_init(&w->changed, NULL);
+    problem = pthread_create(&w->thread, NULL, writer_run, w);
+    if (problem != 0) {
+        (void)pthread_cond_destroy(&w->changed);
+        (void)pthread_mutex_destroy(&w->mutex);
+        dp_free(w);
+        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the thread that writes checkpoints: %s",
+                       strerror(problem));
+    }
+    *out = w;
+    return DP_OK;
+}
+
+void dp_writer_start(struct dp_writer *w)
+{
+    (void)pthread_mutex_lock(&w->mutex);
+    assert(!w->busy);
+    w->busy = true;
+    (void)pthread_cond_signal(&w->changed);
+    (void)pthread_mutex_unlock(&w->mutex);
+}
+
+dp_status dp_writer_wait(struct dp_writer *w)
+{
+    dp_status status;
+
+    (void)pthread_mutex_lock(&w->mutex);
+    while (w->busy) {
+        (void)pthread_cond_wait(&w->changed, &w->mutex);
+    }
+    status = w->status;
+    (void)pthread_mutex_unlock(&w->mutex);
+    return status;
+}
+
+uint64_t dp_writer_ns(const struct dp_writer *w)
+{
+    return w->ns;
+}
+
+void dp_writer_destroy(struct dp_writer *w)
+{
+    if (w == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&w->mutex);
+    w->ending = true;
+    (void)pthread_cond_signal(&w->changed);
+    (void)pthread_mutex_unlock(&w->mutex);
+    (void)pthread_join(w->thread, NULL);
+    (void)pthread_cond_destroy(&w->changed);
+    (void)pthread_mutex_destroy(&w->mutex);
+    dp_free(w);
+}

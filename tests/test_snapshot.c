@@ -1,0 +1,208 @@
+/* test_snapshot.c - the state of all ranks in one place and back, whatever their number and who
+ * owns what of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "runtime/snapshot.h"
+#include "tests/local_world.h"
+#include "tests/small_run.h"
+
+enum { STEPS = 4, PLANNED = 8 };
+
+/* What the ranks of one world do with one snapshot. */
+struct work {
+    const struct small_run *run;
+    struct dp_snapshot *from; /* restored before the first step; NULL: begins anew */
+    uint64_t steps;           /* then trained so far */
+    struct dp_snapshot **to;  /* then taken */
+    float **residuals;        /* [ranks]; arrays of each rank, or NULL */
+    int forget;
+};
+
+static dp_status take(const struct work *w, struct dp_trainer *t, const struct dp_kept_list *kept)
+{
+    struct dp_snapshot *s = NULL;
+    dp_status status = DP_OK;
+
+    if (t->group->rank == 0) {
+        status = dp_snapshot_create(kept, &t->flat, t->group->size, &s);
+        *w->to = s;
+    }
+    DP_TRY(dp_exchange_agree(t->exchange, status));
+    return dp_snapshot_take(s, kept, &t->flat, t->exchange);
+}
+
+static dp_status work_steps(const struct work *w, struct dp_trainer *t)
+{
+    const int rank = t->group->rank;
+    struct dp_kept_list kept = {.count = 0};
+    struct dp_step_report report;
+
+    dp_trainer_keep(t, &kept);
+    if (w->residuals != NULL) {
+        dp_kept_add_array(&kept, "residual", w->residuals[rank], t->flat.trained, DP_KEPT_SLOT,
+                          DP_SPREAD_RANK);
+    }
+    if (w->from != NULL) {
+        DP_TRY(dp_snapshot_restore(rank == 0 ? w->from : NULL, w->from->ranks, &kept, &t->flat,
+                                   t->exchange, w->forget));
+    }
+    while (t->step < w->steps) {
+        DP_TRY(dp_trainer_step(t, &report));
+    }
+    return take(w, t, &kept);
+}
+
+static size_t work_rank(struct dp_group *group, const void *arg)
+{
+    const struct work *w = arg;
+    struct dp_trainer *t = NULL;
+    dp_status status = small_run_trainer(w->run, group, PLANNED, &t);
+
+    if (status == DP_OK) {
+        status = work_steps(w, t);
+        if (status != DP_OK) {
+            dp_group_leave(group, DP_ERR_CANCELLED);
+        }
+    }
+    dp_trainer_destroy(t);
+    return status != DP_OK;
+}
+
+/* Row by row, the same bytes. */
+static void assert_same(const struct dp_snapshot *a, const struct dp_snapshot *b)
+{
+    assert_int_equal(a->rows.count, b->rows.count);
+    for (int i = 0; i < a->rows.count; i++) {
+        const struct dp_kept *x = &a->rows.rows[i], *y = &b->rows.rows[i];
+
+        assert_string_equal(x->name, y->name);
+        assert_int_equal(x->bytes, y->bytes);
+        assert_memory_equal(x->data, y->data, x->bytes);
+    }
+}
+
+static const char *const strategies[] = {"comm.strategy=shm", "comm.strategy=zero1:over=shm",
+                                         "comm.strategy=ring", "comm.strategy=zero1:over=ring"};
+enum { STRATEGY_COUNT = sizeof(strategies) / sizeof(strategies[0]) };
+
+static struct small_run run_with(const char *strategy)
+{
+    const char *const sets[] = {strategy, "optimizer.name=adamw", NULL};
+    struct small_run run;
+
+    assert_int_equal(small_run_create(&run, small_conv, sets), 0);
+    return run;
+}
+
+/* Whole arrays do not depend on the sharing that they come from or go to. */
+static void every_sharing_gives_and_takes_the_same_state(void **state)
+{
+    static const int sizes[] = {1, 2, 3};
+    struct small_run first = run_with(strategies[1]);
+    struct dp_snapshot *original = NULL;
+    struct work work = {.run = &first, .steps = STEPS, .to = &original, .forget = -1};
+    (void)state;
+
+    assert_int_equal(on_local_ranks(2, work_rank, &work), 0);
+    assert_int_equal(original->slot_count, 2);
+    assert_string_equal(original->slots[1].name, "exp_avg_sq");
+    for (int i = 0; i < STRATEGY_COUNT; i++) {
+        for (int n = 0; n < 3; n++) {
+            struct small_run run = run_with(strategies[i]);
+            struct dp_snapshot *again = NULL;
+            struct work back = {&run, original, STEPS, &again, NULL, -1};
+
+            assert_int_equal(on_local_ranks(sizes[n], work_rank, &back), 0);
+            assert_same(original, again);
+            dp_snapshot_destroy(again);
+            small_run_destroy(&run);
+        }
+    }
+    dp_snapshot_destroy(original);
+    small_run_destroy(&first);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void arrays_of_ranks_return_to_as_many_ranks_or_are_split(void **state)
+{
+    static const int sizes[] = {3, 2, 1, 4};
+    struct small_run run = run_with(strategies[1]);
+    struct dp_snapshot *original = NULL, *again = NULL;
+    float *residuals[4];
+    struct work work = {&run, NULL, 1, &original, residuals, -1};
+    const size_t trained = run.model->trained;
+    (void)state;
+
+    for (int rank = 0; rank < 4; rank++) {
+        residuals[rank] = dp_zalloc(trained, sizeof(float));
+        for (size_t i = 0; i < trained; i++) {
+            residuals[rank][i] = (float)(12 * (rank + 1)) + (float)(i % 7) * 12;
+        }
+    }
+    assert_int_equal(on_local_ranks(3, work_rank, &work), 0);
+    assert_int_equal(original->slot_count, 5);
+    assert_string_equal(original->slots[4].name, "residual.rank2");
+    assert_true(original->slots[4].values[3] == 72);
+    for (int n = 0; n < 4; n++) {
+        struct work back = {&run, original, 1, &again, residuals, -1};
+
+        for (int rank = 0; rank < 4; rank++) {
+            memset(residuals[rank], 0, trained * sizeof(float));
+        }
+        assert_int_equal(on_local_ranks(sizes[n], work_rank, &back), 0);
+        for (int rank = 0; rank < sizes[n]; rank++) {
+            const float exact = 12 * (float)(rank + 1 + 3), sum = 12 * (4 + 5 + 6);
+            assert_true(residuals[rank][3] == (sizes[n] == 3 ? exact : sum / (float)sizes[n]));
+        }
+        dp_snapshot_destroy(again);
+    }
+    for (int rank = 0; rank < 4; rank++) {
+        dp_free(residuals[rank]);
+    }
+    dp_snapshot_destroy(original);
+    small_run_destroy(&run);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void survives_every_failed_allocation(void **state)
+{
+    float weights[64] = {0}, slot[64] = {0};
+    const struct dp_flat flat = {.trained = 64, .owned = 64};
+    struct dp_kept_list kept = {.count = 0};
+    struct dp_snapshot *s = NULL;
+    dp_status status = DP_ERR_NOMEM;
+    (void)state;
+
+    dp_kept_add_array(&kept, "weights", weights, 64, DP_KEPT_WEIGHTS, DP_SPREAD_SAME);
+    dp_kept_add_array(&kept, "momentum", slot, 64, DP_KEPT_SLOT, DP_SPREAD_OWNED);
+    dp_log_mute(1);
+    for (int nth = 1; status != DP_OK; nth++) {
+        dp_mem_fail_nth(nth);
+        status = dp_snapshot_create(&kept, &flat, 2, &s);
+        dp_mem_fail_nth(0);
+        assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+        assert_true((s != NULL) == (status == DP_OK));
+        dp_snapshot_destroy(s);
+        assert_int_equal(dp_mem_live(), 0);
+    }
+    dp_log_mute(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_sharing_gives_and_takes_the_same_state),
+        cmocka_unit_test(arrays_of_ranks_return_to_as_many_ranks_or_are_split),
+        cmocka_unit_test(survives_every_failed_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -23,6 +23,7 @@ enum flag {
     FLAG_OUT,
     FLAG_STEPS,
     FLAG_SEED,
+    FLAG_RESUME,
     FLAG_INIT,
     FLAG_SYNTHETIC,
     FLAG_CACHED_INPUT,
@@ -47,6 +48,8 @@ static const struct {
     [FLAG_OUT] = {"--out", "DIR", "folder of the run; default runs/NAME-DATE-TIME"},
     [FLAG_STEPS] = {"--steps", "N", "stops after N steps; schedules keep the config's length"},
     [FLAG_SEED] = {"--seed", "N", "the same as --set train.seed=N"},
+    [FLAG_RESUME] = {"--resume", "[=PATH]",
+                     "goes on from the newest whole checkpoint under --out, or PATH"},
     [FLAG_INIT] = {"--init", "FILE", "starts from the weights in a safetensors file"},
     [FLAG_SYNTHETIC] = {"--synthetic", NULL, "trains on generated data of the same shapes"},
     [FLAG_CACHED_INPUT] = {"--cached-input", NULL, "the first batch again and again"},
@@ -183,6 +186,9 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
     case FLAG_SEED:
         (void)snprintf(cli->seed_set, sizeof(cli->seed_set), "train.seed=%s", value);
         return add_set(cli, cli->seed_set);
+    case FLAG_RESUME:
+        cli->resume = value;
+        return DP_OK;
     case FLAG_INIT:
         cli->init = value;
         return DP_OK;
@@ -256,7 +262,9 @@ static dp_status read_flag(struct dp_cli *cli, int argc, char **argv, int *i)
         return value == NULL ? apply_plain(cli, (enum flag)flag)
                              : DP_FAIL(DP_ERR_USAGE, "%s takes no value", flags[flag].name);
     }
-    if (value == NULL && *i + 1 < argc) {
+    if (value == NULL && flag == FLAG_RESUME) {
+        value = "auto"; /* a path has to be behind '=' */
+    } else if (value == NULL && *i + 1 < argc) {
         value = argv[++*i];
     }
     if (value == NULL || *value == '\0') {

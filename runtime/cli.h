@@ -18,8 +18,11 @@ struct dp_cli {
     int set_count;
     char seed_set[64], device_set[160]; /* --seed and --device, as settings */
     const char *out, *init, *baseline, *list;
-    int64_t steps;     /* 0: as configured */
-    double max_time_s; /* 0: none */
+    const char *resume; /* NULL: no; "auto", or a path */
+    int forget;         /* for tests, no flag sets it: above 0, the kept row, counted from 1, that a
+                           resumed run does not take over */
+    int64_t steps;      /* 0: as configured */
+    double max_time_s;  /* 0: none */
     bool cached_input, data_only, check, dry_run, print_config, quiet, version, help;
     enum dp_log_level log_level;
 };

@@ -1,90 +1,14 @@
 /*
- * finish.c - what a run leaves behind: checkpoints, run.json, and the table for people.
+ * finish.c - what a run leaves behind: the last checkpoint, run.json, and the table for people.
  */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#include "base/log.h"
 #include "base/trace.h"
-#include "runtime/checkpoint.h"
 #include "runtime/report/verdict.h"
 #include "runtime/run.h"
-
-static dp_status save_state(struct dp_training *run, struct dp_json *state, float *const whole[2])
-{
-    struct dp_trainer *t = run->trainer;
-    const struct dp_model *m = run->model;
-    const struct dp_weights weights = {m->tensors,  m->tensor_count,  t->flat.weights,
-                                       m->buffers,  m->buffer_count,  t->flat.running,
-                                       m->counters, m->counter_count, &t->batches_tracked};
-    struct dp_slot slots[2];
-    char folder[DP_PATH_BYTES];
-    struct dp_checkpoint checkpoint = {t->step, &weights, slots, 0, state};
-
-    for (int i = 0; i < 2 && whole[i] != NULL; i++) {
-        slots[checkpoint.slot_count++] = (struct dp_slot){t->optimizer->slots[i], whole[i]};
-    }
-    DP_TRY(dp_json_set_text(state, "model", run->config->name));
-    DP_TRY(dp_json_set_text(state, "optimizer", t->optimizer->plugin.name));
-    DP_TRY(dp_json_set_int(state, "applied", t->knobs->applied));
-    DP_TRY(dp_json_set_int(state, "batches_tracked", t->batches_tracked));
-    DP_TRY(dp_file_join(folder, run->out, "checkpoints"));
-    return dp_checkpoint_save(folder, &checkpoint, run->config->checkpoint.keep,
-                              (uint64_t)run->config->checkpoint.keep_every);
-}
-
-/* Optimizer state, whole, on rank 0: as it is, or from the parts that the ranks own. Collective. */
-static dp_status collect_slots(struct dp_training *run, float *whole[2])
-{
-    const struct dp_trainer *t = run->trainer;
-    const size_t bytes = t->flat.trained * sizeof(float);
-
-    for (int i = 0; i < 2 && t->flat.slots[i] != NULL; i++) {
-        if (!dp_exchange_parts(t->exchange)) {
-            whole[i] = t->flat.slots[i];
-            continue;
-        }
-        whole[i] = dp_run_leads(run) ? dp_mem_arena(DP_MEM_OPTIMIZER, bytes) : NULL;
-        if (dp_run_leads(run) && whole[i] == NULL) {
-            return DP_FAIL(DP_ERR_NOMEM, "the optimizer state of a checkpoint needs %zu MB",
-                           bytes >> 20);
-        }
-        DP_TRY(dp_exchange_collect(t->exchange, t->flat.slots[i], whole[i]));
-    }
-    return DP_OK;
-}
-
-dp_status dp_run_save(struct dp_training *run)
-{
-    DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)run->trainer->step);
-    dp_status mine = DP_OK, *all;
-    float *whole[2] = {NULL, NULL};
-
-    if (run->trainer->exchange->comm->strategy->sum == NULL) {
-        return DP_OK; /* without sharing ranks differ: there is no one state to save */
-    }
-    DP_TRY(dp_trainer_meet(run->trainer));
-    all = dp_zalloc((size_t)run->world->all->size, sizeof(*all));
-    if (all == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "checkpoint");
-    }
-    mine = collect_slots(run, whole);
-    if (dp_run_leads(run) && mine == DP_OK) {
-        struct dp_json *state = dp_json_create();
-        mine = state == NULL ? DP_ERR_NOMEM : save_state(run, state, whole);
-        dp_json_destroy(state);
-    }
-    for (int i = 0; i < 2; i++) {
-        dp_free(whole[i] == run->trainer->flat.slots[i] ? NULL : whole[i]);
-    }
-    const dp_status status = dp_exchange_gather(run->trainer->exchange, &mine, sizeof(mine), all);
-    mine = status != DP_OK ? status : all[0];
-    run->saved_at = mine == DP_OK ? run->trainer->step : run->saved_at;
-    dp_free(all);
-    return mine;
-}
 
 static int64_t peak_rss_bytes(void)
 {
@@ -137,6 +61,7 @@ static void describe_rank(const struct dp_training *run, struct dp_run_rank *ran
 {
     const struct dp_place *place = &run->places[run->world->train->rank];
     const double seconds = dp_ledger_seconds(&run->ledger);
+    const uint64_t done = run->trainer->step - run->resume.step;
     double single;
 
     memset(rank, 0, sizeof(*rank));
@@ -152,7 +77,7 @@ static void describe_rank(const struct dp_training *run, struct dp_run_rank *ran
         run->world->train->size == 1 ? 1.0 : single_compute_ms(run) / dp_compute_ms(rank->step_ms);
     rank->hidden_comm_ms = dp_ledger_hidden_ms(&run->ledger);
     rank->peak_rss_bytes = peak_rss_bytes();
-    *wire = run->trainer->step == 0 ? 0 : (int64_t)(run->wire_bytes / run->trainer->step);
+    *wire = done == 0 ? 0 : (int64_t)(run->wire_bytes / done);
 }
 
 static double samples_per_dollar(const struct dp_training *run, double rate)
@@ -197,6 +122,7 @@ static struct dp_run_summary summarize(const struct dp_training *run,
         .compressor = run->config->comm.compressor,
         .global_batch = run->config->train.global_batch,
         .steps = (int64_t)run->trainer->step,
+        .resumed_from = run->resume.on ? (int64_t)run->resume.step : -1,
         .epochs = (double)run->trainer->step / (double)run->steps_per_epoch,
         .samples_per_second = rate,
         .single_rank_samples_per_second = single,
@@ -272,7 +198,9 @@ dp_status dp_run_finish(struct dp_training *run)
     dp_status status;
 
     if (run->exit != DP_RUN_DIVERGED && run->exit != DP_RUN_ERROR) {
-        DP_TRY(dp_run_save(run));
+        DP_TRY(dp_run_saved(run));
+    } else {
+        dp_run_settle_saving(run);
     }
     all = dp_zalloc(size, sizeof(*all));
     ranks = dp_zalloc(size, sizeof(*ranks));

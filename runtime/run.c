@@ -106,7 +106,8 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
     if (dp_run_leads(run)) {
         dp_progress_line(&run->progress, "measuring one rank alone (the others sleep)");
     }
-    status = dp_baseline_measure(run->trainer, run->threads, run->total_steps < 40, out);
+    status = dp_baseline_measure(run->trainer, run->threads,
+                                 run->total_steps - run->resume.step < 40, out);
     if (status == DP_STOPPED) {
         return dp_run_asked(run);
     }
@@ -120,13 +121,19 @@ static bool has_time(const struct dp_training *run)
     return run->exit == DP_RUN_FINISHED && !run->hurried;
 }
 
-/* Whether an evaluation is due behind step number `step` (from 1) and has not been made. */
-static bool evaluation_due(const struct dp_training *run, uint64_t step)
+/* Whether every run is evaluated behind step number `step` (from 1), wherever it ends. */
+static bool evaluation_scheduled(const struct dp_training *run, uint64_t step)
 {
     const uint64_t steps = (uint64_t)run->config->train.eval_every * run->steps_per_epoch;
 
+    return steps > 0 && step % steps == 0;
+}
+
+/* Whether an evaluation is due behind a step and has not been made. */
+static bool evaluation_due(const struct dp_training *run, uint64_t step)
+{
     return step > 0 && run->halt.evaluated_at != step &&
-           (step == run->total_steps || (steps > 0 && step % steps == 0));
+           (step == run->total_steps || evaluation_scheduled(run, step));
 }
 
 /* Before a checkpoint, and before it is evaluated: whoever resumes from it must not inherit one rank's flipped bit. */
@@ -146,30 +153,34 @@ static dp_status save(struct dp_training *run)
     return dp_run_save(run);
 }
 
-/* The last checkpoint is finish.c's. */
+/* Whether a checkpoint is due, other than the last. */
 static bool save_due(const struct dp_training *run, uint64_t step)
 {
     const uint64_t steps = (uint64_t)run->config->checkpoint.every_steps;
 
-    return step < run->total_steps && (run->save_wished || (steps > 0 && step % steps == 0));
+    return run->save_wished || (steps > 0 && step % steps == 0);
 }
 
-/* What is due behind step number `step` (from 1). */
+/* What is due behind step number `step` (from 1). A checkpoint is what it is at that step of any
+ * run, so an evaluation only because the run ends comes behind it. */
 static dp_status between_steps(struct dp_training *run, uint64_t step)
 {
-    if (has_time(run) && (step == run->total_steps || save_due(run, step))) {
+    const bool last = step == run->total_steps, saves = last || save_due(run, step);
+    const bool scheduled = evaluation_scheduled(run, step);
+
+    if (has_time(run) && saves) {
         DP_TRY(compare_ranks(run));
     }
     if (has_time(run) && step == run->baseline_at) {
         DP_TRY(measure_baseline(run, &run->before));
     }
-    if (has_time(run) && evaluation_due(run, step)) {
+    if (has_time(run) && scheduled && evaluation_due(run, step)) {
         DP_TRY(evaluate(run));
     }
-    if (has_time(run) && save_due(run, step)) {
+    if (has_time(run) && saves) {
         DP_TRY(save(run));
     }
-    return DP_OK;
+    return has_time(run) && last && evaluation_due(run, step) ? evaluate(run) : DP_OK;
 }
 
 static dp_status one_step(struct dp_training *run)
@@ -213,7 +224,10 @@ static dp_status note_start(struct dp_training *run)
         .first_step = (int64_t)run->trainer->step,
         .steps = (int64_t)run->total_steps,
     };
-    return dp_metrics_start(&run->metrics, &start);
+    if (!run->resume.continues) {
+        DP_TRY(dp_metrics_start(&run->metrics, &start));
+    }
+    return run->resume.on ? dp_metrics_resume(&run->metrics, &start, run->resume.path) : DP_OK;
 }
 
 /* A run that goes on from a checkpoint may have nothing left to wait for; and an evaluation that
@@ -301,8 +315,12 @@ static dp_status run_all(struct dp_training *run)
         return DP_OK;
     }
     DP_TRY(dp_run_setup(run));
+    if (run->resume.finished) {
+        return DP_OK;
+    }
     if (dp_run_leads(run)) {
         dp_run_describe(run);
+        dp_run_tell_resume(run);
     }
     if (run->cli->dry_run) {
         return DP_OK;

@@ -1,8 +1,9 @@
 /*
  * run.h - one training run from its command line to its report.
  *
- * setup.c makes everything, run.c is the loop over steps, ending.c how it ends before its time,
- * finish.c writes what came of it, check.c answers --check and --dry-run.
+ * setup.c makes everything, resume.c goes on from a checkpoint, run.c is the loop over steps, save.c
+ * writes checkpoints, ending.c is how it ends before its time, finish.c writes what came of it,
+ * check.c answers --check and --dry-run.
  */
 #ifndef DP_RUNTIME_RUN_H
 #define DP_RUNTIME_RUN_H
@@ -15,13 +16,17 @@
 #include "runtime/config.h"
 #include "runtime/faults.h"
 #include "runtime/halt.h"
+#include "runtime/kept.h"
 #include "runtime/overlap.h"
 #include "runtime/report/ledger.h"
 #include "runtime/report/metrics.h"
 #include "runtime/report/progress.h"
 #include "runtime/report/summary.h"
+#include "runtime/resume.h"
+#include "runtime/snapshot.h"
 #include "runtime/stop.h"
 #include "runtime/trainer.h"
+#include "runtime/writer.h"
 
 /* What the ranks tell each other about themselves at the start. */
 struct dp_place {
@@ -71,7 +76,14 @@ struct dp_training {
     bool hurried;                   /* asked to stop behind the last step: only saves and reports */
     enum dp_run_exit exit;          /* DP_RUN_FINISHED while nothing else ends it */
     char reason[512];               /* unless finished: why, one line */
-    uint64_t saved_at;              /* step of the newest checkpoint of this process; 0: none */
+    struct dp_kept_list kept;       /* everything that a resumed run needs */
+    struct dp_resume resume;        /* what this one goes on from */
+    bool saves;                     /* there is one state of all ranks */
+    struct dp_snapshot *snapshot;   /* rank 0; what the writer reads */
+    struct dp_writer *writer;       /* rank 0 */
+    bool saved, save_must;          /* a snapshot was taken; a failed write ends the run */
+    uint64_t saved_step;            /* of the last snapshot */
+    uint64_t saved_at;              /* rank 0: step of the newest good checkpoint; 0: none */
     uint64_t rate_ns, rate_samples; /* for the progress line: since when, how many */
 };
 
@@ -97,8 +109,39 @@ DP_CHECKED dp_status dp_run_load_data(struct dp_training *run);
 /* The whole run. Collective. */
 DP_CHECKED dp_status dp_run_train(struct dp_training *run);
 
-/* Saves a checkpoint (rank 0). Collective in its result. */
+/*
+ * Checkpoints. dp_run_save() takes a snapshot between two steps, of which a thread of rank 0 makes a
+ * checkpoint while training goes on; it first waits for the one before. Does nothing when the last
+ * one is of this step. A write that fails is told as a warning.
+ *
+ * dp_run_saved() does the same, and returns when the checkpoint of this step is on disk: at the end
+ * of a run, and when it is to stop. Errors, on all ranks: DP_ERR_WRITE, DP_ERR_NOMEM,
+ * DP_ERR_DIVERGED (weights that are not finite are not saved).
+ *
+ * All are collective but the last two.
+ */
+DP_CHECKED dp_status dp_run_open_saving(struct dp_training *run);
 DP_CHECKED dp_status dp_run_save(struct dp_training *run);
+DP_CHECKED dp_status dp_run_saved(struct dp_training *run);
+void dp_run_settle_saving(struct dp_training *run); /* waits for what is being written; local */
+void dp_run_close_saving(struct dp_training *run);
+
+/* The arrays of the model file in a snapshot. */
+struct dp_weights dp_run_weights(const struct dp_training *run, const struct dp_snapshot *snapshot);
+
+/*
+ * --resume, in this order. Rank 0 finds a whole checkpoint and reads state.json; all ranks learn
+ * what they need to know of it, and take over the strategy that `auto` chose then; rank 0 checks
+ * that the configuration goes with it, once the data are there; and with the trainer made, all rows
+ * of run->kept are taken over.
+ *
+ * Errors: DP_ERR_NOINPUT, DP_ERR_DATA, DP_ERR_CONFIG, DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_run_find_checkpoint(struct dp_training *run); /* rank 0 */
+DP_CHECKED dp_status dp_run_share_checkpoint(struct dp_training *run);
+DP_CHECKED dp_status dp_run_check_checkpoint(struct dp_training *run);
+DP_CHECKED dp_status dp_run_restore(struct dp_training *run);
+void dp_run_tell_resume(struct dp_training *run); /* rank 0: one line for people */
 
 /* How it ends before its last step: ending.c. These set run->exit and run->reason, alike on all
  * ranks. */

@@ -160,6 +160,13 @@ static dp_status make_folders(const char *path, bool *made)
     return DP_OK;
 }
 
+/* Whether --out may hold a run: the one that is to go on. */
+static bool may_continue(const struct dp_training *run)
+{
+    return run->resume.continues ||
+           (run->cli->resume != NULL && strcmp(run->cli->resume, "auto") == 0);
+}
+
 /* Rank 0: the folder of this run, which must not hold one already. Nothing is written into it
  * before the first step is certain, so that a refused run can be tried again. */
 static dp_status make_out(struct dp_training *run)
@@ -182,9 +189,12 @@ static dp_status make_out(struct dp_training *run)
         return DP_FAIL(DP_ERR_USAGE, "%.80s...: the path is too long: choose another --out",
                        run->out);
     }
-    if (exists_in(run->out, "config.yaml") || exists_in(run->out, "metrics.jsonl") ||
-        exists_in(run->out, "run.json")) {
-        return DP_FAIL(DP_ERR_USAGE, "%s holds a run already: choose another --out", run->out);
+    if (!may_continue(run) &&
+        (exists_in(run->out, "config.yaml") || exists_in(run->out, "metrics.jsonl") ||
+         exists_in(run->out, "run.json"))) {
+        return DP_FAIL(DP_ERR_USAGE,
+                       "%s holds a run already: choose another --out, or go on with --resume",
+                       run->out);
     }
     DP_TRY(make_folders(run->out, &run->made_out));
     if (access(run->out, W_OK) != 0) {
@@ -231,8 +241,15 @@ static dp_status begin_files(struct dp_training *run)
     char path[DP_PATH_BYTES];
 
     DP_TRY(write_config(run));
+    DP_TRY(dp_file_join(path, run->out, "run.json"));
+    if (!run->resume.continues) {
+        (void)unlink(path); /* of a run that left no checkpoint */
+    }
     DP_TRY(dp_file_join(path, run->out, "metrics.jsonl"));
-    DP_TRY(dp_metrics_open(&run->metrics, path, false));
+    if (run->resume.continues) {
+        DP_TRY(dp_metrics_trim(path, (int64_t)run->resume.step));
+    }
+    DP_TRY(dp_metrics_open(&run->metrics, path, run->resume.continues));
     run->metrics_open = true;
     return DP_OK;
 }
@@ -259,12 +276,27 @@ static dp_status make_trainer(struct dp_training *run)
         .threads = run->threads,
         .global_batch = (size_t)run->config->train.global_batch,
         .cached_input = run->cli->cached_input,
+        .first_step = run->resume.step,
         .total_steps = run->total_steps,
         .schedule_steps = run->config_steps,
     };
 
     DP_TRY(dp_trainer_create(&config, &run->trainer));
     return dp_faults_check(run->faults, run->trainer);
+}
+
+/* Everything that a resumed run needs: what the trainer has, and what the run itself counts. */
+static void keep_rows(struct dp_training *run)
+{
+    struct dp_kept_list *kept = &run->kept;
+
+    dp_trainer_keep(run->trainer, kept);
+    dp_kept_add_f64(kept, "train_loss.sum", &run->train_loss_sum);
+    dp_kept_add_u64(kept, "train_loss.steps", &run->train_loss_steps);
+    dp_kept_add_f64(kept, "train_loss.last", &run->last_train_loss);
+    dp_kept_add_f64(kept, "evaluation.loss", &run->evaluation.loss);
+    dp_kept_add_f64(kept, "evaluation.accuracy", &run->evaluation.accuracy);
+    dp_halt_keep(&run->halt, kept);
 }
 
 /* Weights from the seed, or from a file. Collective. Every rank reads the file: it is small, and
@@ -316,7 +348,11 @@ static dp_status read_baseline(struct dp_training *run)
 static dp_status setup_files(struct dp_training *run)
 {
     DP_TRY(run->cli->baseline != NULL ? read_baseline(run) : DP_OK);
-    return run->cli->dry_run || run->cli->data_only ? DP_OK : make_out(run);
+    if (run->cli->dry_run || run->cli->data_only) {
+        return DP_OK;
+    }
+    DP_TRY(dp_run_find_checkpoint(run));
+    return make_out(run);
 }
 
 dp_status dp_run_setup(struct dp_training *run)
@@ -326,9 +362,14 @@ dp_status dp_run_setup(struct dp_training *run)
 
     DP_TRY(dp_group_agree(group, dp_run_leads(run) ? setup_files(run) : DP_OK));
     DP_TRY(dp_group_broadcast(group, &run->baseline_rate, sizeof(run->baseline_rate), 0));
+    DP_TRY(dp_run_share_checkpoint(run));
     DP_TRY(dp_group_agree(group, dp_run_place(run)));
     DP_TRY(dp_run_load_data(run));
     count_steps(run);
+    DP_TRY(dp_run_check_checkpoint(run));
+    if (run->resume.finished) {
+        return DP_OK;
+    }
     /* What all ranks refuse alike is told by one; what befell one rank alone is told by it. */
     dp_log_mute(dp_run_leads(run) ? 0 : 1);
     status = make_trainer(run);
@@ -337,14 +378,24 @@ dp_status dp_run_setup(struct dp_training *run)
         return dp_run_together(status) || dp_run_leads(run) ? status
                                                             : DP_FAIL(status, "cannot start");
     }
-    DP_TRY(init_weights(run));
+    keep_rows(run);
+    if (run->cli->forget > run->kept.count) {
+        return DP_FAIL(DP_ERR_USAGE, "there is no row %d", run->cli->forget);
+    }
+    DP_TRY(run->resume.on ? dp_run_restore(run) : init_weights(run));
+    if (run->cli->dry_run || run->cli->data_only) {
+        return DP_OK;
+    }
+    DP_TRY(dp_exchange_agree(run->trainer->exchange, dp_run_open_saving(run)));
     return dp_exchange_agree(run->trainer->exchange,
                              run->out[0] != '\0' ? begin_files(run) : DP_OK);
 }
 
 void dp_run_teardown(struct dp_training *run)
 {
+    dp_run_close_saving(run);
     dp_trainer_destroy(run->trainer);
+    dp_json_destroy(run->resume.state);
     if (run->metrics_open) {
         dp_metrics_close(&run->metrics);
     } else if (run->made_out) {

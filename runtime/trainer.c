@@ -243,7 +243,6 @@ dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_tr
     t->group = config->group;
     t->global_batch = config->global_batch;
     t->schedule_steps = config->schedule_steps;
-    t->step = config->first_step;
     if (config->lender != NULL) {
         t->lent = true;
         t->pass = config->lender->pass;

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -65,6 +66,49 @@ void dp_metrics_close(struct dp_metrics *metrics)
         (void)close(metrics->fd);
     }
     metrics->fd = -1;
+}
+
+/* The number behind `key` in a line, which ends with a line end; -1: it has none. */
+static int64_t number_in(const char *line, const char *key)
+{
+    const char *found = strstr(line, key);
+
+    return found == NULL || found > strchr(line, '\n') ? -1
+                                                       : strtoll(found + strlen(key), NULL, 10);
+}
+
+/* Of a line that belongs to a step, which one; of others -1. Quotes inside of texts have a backslash
+ * before them, so no text can look like a key. */
+static int64_t step_of_line(const char *line)
+{
+    static const char end[] = "{\"type\":\"end\"";
+
+    return number_in(line, strncmp(line, end, sizeof(end) - 1) == 0 ? "\"steps\":" : "\"step\":");
+}
+
+dp_status dp_metrics_trim(const char *path, int64_t step)
+{
+    char *text = NULL, *to, *next;
+    size_t bytes = 0;
+    dp_status status;
+
+    if (access(path, F_OK) != 0) {
+        return DP_OK;
+    }
+    DP_TRY(dp_file_read(path, SIZE_MAX / 2, &text, &bytes));
+    to = text;
+    for (const char *line = text; (next = strchr(line, '\n')) != NULL; line = next + 1) {
+        const size_t length = (size_t)(next + 1 - line);
+
+        if (step_of_line(line) <= step) {
+            memmove(to, line, length);
+            to += length;
+        }
+    }
+    status =
+        (size_t)(to - text) == bytes ? DP_OK : dp_file_replace(path, text, (size_t)(to - text));
+    dp_free(text);
+    return status;
 }
 
 static dp_status write_line(struct dp_metrics *metrics, const char *line, size_t length)
@@ -172,6 +216,25 @@ dp_status dp_metrics_start(struct dp_metrics *metrics, const struct dp_metrics_s
     struct dp_json *object = create_line("start");
     dp_status status = fill_start(object, start);
 
+    if (status == DP_OK) {
+        status = write_object(metrics, object);
+    }
+    dp_json_destroy(object);
+    return status;
+}
+
+dp_status dp_metrics_resume(struct dp_metrics *metrics, const struct dp_metrics_start *start,
+                            const char *checkpoint)
+{
+    struct dp_json *object = create_line("resume");
+    dp_status status = dp_json_set_int(object, "step", start->first_step);
+
+    if (status == DP_OK) {
+        status = dp_json_set_text(object, "checkpoint", checkpoint);
+    }
+    if (status == DP_OK) {
+        status = fill_start(object, start);
+    }
     if (status == DP_OK) {
         status = write_object(metrics, object);
     }

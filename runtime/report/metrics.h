@@ -57,10 +57,17 @@ struct dp_metrics_end {
  * dp_metrics_close() must be called. Errors: DP_ERR_WRITE. */
 DP_CHECKED dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool append);
 
+/* Takes out, in one step, the lines of steps behind `step` and a torn last line: a run goes on from
+ * there. Without such a file it does nothing. Errors: DP_ERR_WRITE, DP_ERR_DATA, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_metrics_trim(const char *path, int64_t step);
+
 /* One line each. The step's line takes no memory. Errors: DP_ERR_WRITE, logged only the first
  * time; the others also DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_metrics_start(struct dp_metrics *metrics,
                                       const struct dp_metrics_start *start);
+DP_CHECKED dp_status dp_metrics_resume(struct dp_metrics *metrics,
+                                       const struct dp_metrics_start *start,
+                                       const char *checkpoint);
 DP_CHECKED dp_status dp_metrics_step(struct dp_metrics *metrics,
                                      const struct dp_metrics_step *step);
 DP_CHECKED dp_status dp_metrics_eval(struct dp_metrics *metrics,

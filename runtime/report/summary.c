@@ -70,6 +70,7 @@ static dp_status fill_setup(struct dp_json *object, const struct dp_run_summary 
     DP_TRY(dp_json_set_text(object, "plan", summary->plan));
     DP_TRY(dp_json_set_int(object, "global_batch", summary->global_batch));
     DP_TRY(dp_json_set_int(object, "steps", summary->steps));
+    DP_TRY(set_count(object, "resumed_from", summary->resumed_from));
     return dp_json_set_real(object, "epochs", summary->epochs);
 }
 

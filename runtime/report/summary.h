@@ -69,8 +69,9 @@ struct dp_run_summary {
     const char *device, *precision, *strategy, *compressor;
     const char *plan; /* of the communication, for people; NULL: none */
     int global_batch;
-    int64_t steps;
-    double epochs; /* may end within one */
+    int64_t steps;        /* from the beginning of training */
+    int64_t resumed_from; /* the step that this run went on from; below 0: from the beginning */
+    double epochs;        /* may end within one */
     double samples_per_second;
     double single_rank_samples_per_second;
     struct {

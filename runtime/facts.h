@@ -1,0 +1,35 @@
+/*
+ * facts.h - what a checkpoint says about the run that made it, and which differences matter to one
+ * that goes on from it.
+ */
+#ifndef DP_RUNTIME_FACTS_H
+#define DP_RUNTIME_FACTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/json.h"
+#include "base/status.h"
+
+struct dp_training;
+
+/* Sets a text for each fact. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_facts_write(const struct dp_training *run, struct dp_json *object);
+
+/*
+ * Refuses what makes the place in the data, or the state, meaningless: another optimizer, precision,
+ * batch, seed, order or number of rows. `source` is the checkpoint. Before the trainer is made.
+ *
+ * Errors: DP_ERR_CONFIG (one line names all that differs).
+ */
+DP_CHECKED dp_status dp_facts_check(const struct dp_training *run, const struct dp_json *object,
+                                    const char *source);
+
+/*
+ * Lists the other differences: "ranks 2 -> 4, comm.strategy shm -> ring"; empty: there is none.
+ * Returns whether the bits stay those of a run that was never interrupted.
+ */
+bool dp_facts_compare(const struct dp_training *run, const struct dp_json *object, char *text,
+                      size_t size);
+
+#endif

@@ -1,0 +1,180 @@
+/*
+ * resume.c - going on from a checkpoint. Rank 0 finds it, checks it and reads it, since other nodes
+ * may not see its file system; everything then reaches the other ranks as messages.
+ */
+#include "runtime/resume.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "runtime/checkpoint.h"
+#include "runtime/facts.h"
+#include "runtime/run.h"
+#include "runtime/shelf.h"
+
+/* ---- finding one ---- */
+
+static bool same_folder(const char *a, const char *b)
+{
+    struct stat info[2];
+
+    return stat(a, &info[0]) == 0 && stat(b, &info[1]) == 0 && info[0].st_dev == info[1].st_dev &&
+           info[0].st_ino == info[1].st_ino;
+}
+
+/* Under --out, where there may be none. */
+static dp_status find_newest(struct dp_training *run)
+{
+    struct dp_resume *r = &run->resume;
+    char folder[DP_PATH_BYTES];
+    struct stat info;
+
+    if (run->cli->out == NULL) {
+        DP_WARN("--resume without --out finds nothing: a run without --out has a new folder");
+        return DP_OK;
+    }
+    DP_TRY(dp_file_join(folder, run->cli->out, "checkpoints"));
+    if (stat(folder, &info) == 0) {
+        DP_TRY(dp_shelf_find(folder, r->path, &r->on));
+    }
+    r->continues = r->on;
+    return DP_OK;
+}
+
+/* What --resume=PATH leads to. */
+static dp_status find_given(struct dp_training *run)
+{
+    struct dp_resume *r = &run->resume;
+    char run_folder[DP_PATH_BYTES];
+
+    DP_TRY(dp_shelf_find(run->cli->resume, r->path, NULL));
+    DP_TRY(dp_file_join(run_folder, r->path, "../.."));
+    r->continues = run->cli->out != NULL && same_folder(run_folder, run->cli->out);
+    r->on = true;
+    return DP_OK;
+}
+
+static dp_status read_head(struct dp_resume *r)
+{
+    int64_t ranks = 0, nodes = 0;
+    const char *strategy;
+
+    DP_TRY(dp_checkpoint_open(r->path, &r->step, &r->state));
+    strategy = dp_json_text(dp_json_get(r->state, "strategy"));
+    if (!dp_json_int(dp_json_get(r->state, "ranks"), &ranks) || ranks < 1 ||
+        ranks > DP_VOTES_RANKS_MAX || !dp_json_int(dp_json_get(r->state, "nodes"), &nodes) ||
+        strategy == NULL || strlen(strategy) >= sizeof(r->strategy)) {
+        return DP_FAIL(DP_ERR_DATA, "%s: state.json does not say who saved it", r->path);
+    }
+    r->ranks = (int)ranks;
+    r->nodes = (int)nodes;
+    (void)snprintf(r->strategy, sizeof(r->strategy), "%s", strategy);
+    return DP_OK;
+}
+
+dp_status dp_run_find_checkpoint(struct dp_training *run)
+{
+    if (run->cli->resume == NULL) {
+        return DP_OK;
+    }
+    DP_TRY(strcmp(run->cli->resume, "auto") == 0 ? find_newest(run) : find_given(run));
+    return run->resume.on ? read_head(&run->resume) : DP_OK;
+}
+
+dp_status dp_run_share_checkpoint(struct dp_training *run)
+{
+    struct dp_resume *r = &run->resume, mine = *r;
+
+    DP_TRY(dp_group_broadcast(run->world->all, r, sizeof(*r), 0));
+    r->state = mine.state;
+    if (r->on && strcmp(run->config->comm.strategy, "auto") == 0 &&
+        r->ranks == run->world->train->size && r->nodes == run->world->train->nodes) {
+        run->config->comm.strategy = r->strategy; /* the plan that `auto` chose then */
+    }
+    return DP_OK;
+}
+
+dp_status dp_run_check_checkpoint(struct dp_training *run)
+{
+    struct dp_resume *r = &run->resume;
+
+    if (!r->on) {
+        return DP_OK;
+    }
+    DP_TRY(dp_group_agree(
+        run->world->all,
+        dp_run_leads(run) ? dp_facts_check(run, dp_json_get(r->state, "run"), r->path) : DP_OK));
+    r->finished = r->step >= run->total_steps;
+    if (r->finished && dp_run_leads(run)) {
+        dp_progress_line(&run->progress,
+                         "%s: %llu of %llu steps are done: nothing is left to do; more of "
+                         "train.epochs, train.steps or --steps would train on",
+                         r->path, (unsigned long long)r->step,
+                         (unsigned long long)run->total_steps);
+    }
+    return DP_OK;
+}
+
+/* ---- going on from it ---- */
+
+/* Rank 0: the checkpoint into a snapshot of as many ranks as saved it. */
+static dp_status read_snapshot(struct dp_training *run, struct dp_snapshot **out)
+{
+    const struct dp_resume *r = &run->resume;
+    struct dp_snapshot *s = NULL;
+    struct dp_weights weights;
+    dp_status status;
+
+    DP_TRY(dp_snapshot_create(&run->kept, &run->trainer->flat, r->ranks, &s));
+    dp_snapshot_fill(s, &run->kept); /* for what it lacks */
+    weights = dp_run_weights(run, s);
+    status = dp_checkpoint_load(r->path, &weights, s->slots, s->slot_count);
+    if (status == DP_OK) {
+        status = dp_kept_read(&s->rows, dp_json_get(r->state, "kept"), r->path);
+    }
+    if (status != DP_OK) {
+        dp_snapshot_destroy(s);
+        return status;
+    }
+    *out = s;
+    return DP_OK;
+}
+
+dp_status dp_run_restore(struct dp_training *run)
+{
+    const struct dp_resume *r = &run->resume;
+    struct dp_trainer *t = run->trainer;
+    struct dp_snapshot *s = NULL;
+    dp_status status;
+
+    DP_TRY(dp_exchange_agree(t->exchange, dp_run_leads(run) ? read_snapshot(run, &s) : DP_OK));
+    status =
+        dp_snapshot_restore(s, r->ranks, &run->kept, &t->flat, t->exchange, run->cli->forget - 1);
+    dp_snapshot_destroy(s);
+    if (r->continues) { /* it is here already, should the run end where it began */
+        run->saved = true;
+        run->saved_step = run->saved_at = r->step;
+    }
+    return status;
+}
+
+void dp_run_tell_resume(struct dp_training *run)
+{
+    const struct dp_resume *r = &run->resume;
+    char changes[600];
+    bool same;
+
+    if (!r->on) {
+        return;
+    }
+    same = dp_facts_compare(run, dp_json_get(r->state, "run"), changes, sizeof(changes));
+    dp_progress_line(&run->progress, "going on from %s, step %llu of %llu%s%s%s", r->path,
+                     (unsigned long long)r->step, (unsigned long long)run->total_steps,
+                     changes[0] == '\0' ? "" : "; ", changes,
+                     changes[0] == '\0' ? ""
+                     : same             ? ": the bits stay the same"
+                                        : ": the bits will differ from those of a run that was "
+                                          "never interrupted");
+}

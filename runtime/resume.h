@@ -1,0 +1,24 @@
+/*
+ * resume.h - the checkpoint that a run goes on from.
+ */
+#ifndef DP_RUNTIME_RESUME_H
+#define DP_RUNTIME_RESUME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/file.h"
+#include "base/json.h"
+
+struct dp_resume {
+    bool on;                  /* there is one */
+    bool continues;           /* it is of the run in --out, whose files go on */
+    bool finished;            /* nothing is left to do */
+    uint64_t step;            /* done by then; 0 without one */
+    int ranks, nodes;         /* that saved it */
+    char strategy[64];        /* that it was saved under */
+    char path[DP_PATH_BYTES]; /* rank 0: its folder */
+    struct dp_json *state;    /* rank 0, owned: what state.json says */
+};
+
+#endif

@@ -1,0 +1,130 @@
+/*
+ * save.c - checkpoints of a run: a snapshot between two steps, which a thread then writes.
+ */
+#include "base/log.h"
+#include "base/trace.h"
+#include "runtime/checkpoint.h"
+#include "runtime/facts.h"
+#include "runtime/run.h"
+
+/* What state.json holds. */
+static dp_status fill_state(const struct dp_training *run, struct dp_json *state)
+{
+    const struct dp_exchange *e = run->trainer->exchange;
+    struct dp_json *object;
+
+    DP_TRY(dp_json_set_text(state, "model", run->config->name));
+    DP_TRY(dp_json_set_int(state, "ranks", e->group->size));
+    DP_TRY(dp_json_set_int(state, "nodes", e->group->nodes));
+    DP_TRY(dp_json_set_text(state, "strategy", e->label));
+    object = dp_json_set_object(state, "run");
+    DP_TRY(dp_facts_write(run, object));
+    object = dp_json_set_object(state, "kept");
+    return dp_kept_write(&run->snapshot->rows, object);
+}
+
+struct dp_weights dp_run_weights(const struct dp_training *run, const struct dp_snapshot *snapshot)
+{
+    const struct dp_model *m = run->model;
+    const struct dp_kept_list *rows = &snapshot->rows;
+
+    return (struct dp_weights){
+        m->tensors,  m->tensor_count,  dp_kept_find(rows, "weights")->data,
+        m->buffers,  m->buffer_count,  dp_kept_find(rows, "running")->data,
+        m->counters, m->counter_count, dp_kept_find(rows, "batches_tracked")->data};
+}
+
+static dp_status write_state(const struct dp_training *run, struct dp_json *state)
+{
+    const struct dp_checkpoint_config *c = &run->config->checkpoint;
+    const struct dp_snapshot *s = run->snapshot;
+    const struct dp_weights weights = dp_run_weights(run, s);
+    const struct dp_checkpoint checkpoint = {run->saved_step, &weights, s->slots, s->slot_count,
+                                             state};
+    char folder[DP_PATH_BYTES];
+
+    DP_TRY(fill_state(run, state));
+    DP_TRY(dp_file_join(folder, run->out, "checkpoints"));
+    return dp_checkpoint_save(folder, &checkpoint, c->keep, (uint64_t)c->keep_every);
+}
+
+/* On the writer's thread. */
+static dp_status write_snapshot(void *context)
+{
+    const struct dp_training *run = context;
+    struct dp_json *state = dp_json_create();
+    dp_status status;
+
+    dp_log_soften(!run->save_must);
+    status = state == NULL ? DP_FAIL(DP_ERR_NOMEM, "checkpoint") : write_state(run, state);
+    if (status != DP_OK && !run->save_must) {
+        DP_WARN("there is no checkpoint of step %llu; training goes on, earlier ones stay",
+                (unsigned long long)run->saved_step);
+    }
+    dp_json_destroy(state);
+    return status;
+}
+
+dp_status dp_run_open_saving(struct dp_training *run)
+{
+    const struct dp_trainer *t = run->trainer;
+
+    /* Without sharing ranks differ: there is no one state to save. */
+    run->saves = t->exchange->comm->strategy->sum != NULL;
+    if (!run->saves || !dp_run_leads(run)) {
+        return DP_OK;
+    }
+    DP_TRY(dp_snapshot_create(&run->kept, &t->flat, t->group->size, &run->snapshot));
+    return dp_writer_create(write_snapshot, run, &run->writer);
+}
+
+void dp_run_close_saving(struct dp_training *run)
+{
+    dp_writer_destroy(run->writer);
+    dp_snapshot_destroy(run->snapshot);
+}
+
+void dp_run_settle_saving(struct dp_training *run)
+{
+    if (run->writer != NULL && run->saved && dp_writer_wait(run->writer) == DP_OK) {
+        run->saved_at = run->saved_step;
+    }
+}
+
+dp_status dp_run_save(struct dp_training *run)
+{
+    DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)run->trainer->step);
+    struct dp_trainer *t = run->trainer;
+    dp_status status;
+
+    if (!run->saves || (run->saved && run->saved_step == t->step)) {
+        return DP_OK;
+    }
+    DP_TRY(dp_trainer_meet(t));
+    dp_run_settle_saving(run); /* if it failed, that has been told */
+    run->saved_step = t->step;
+    status = dp_snapshot_take(run->snapshot, &run->kept, &t->flat, t->exchange);
+    run->saved = status == DP_OK;
+    if (run->saved && run->writer != NULL) {
+        dp_writer_start(run->writer);
+    }
+    return status;
+}
+
+dp_status dp_run_saved(struct dp_training *run)
+{
+    DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)run->trainer->step);
+    dp_status status = DP_OK;
+
+    DP_TRY(dp_run_save(run));
+    if (run->writer != NULL && dp_writer_wait(run->writer) != DP_OK) {
+        run->save_must = true; /* once more: there may be room by now, and the cause is an error */
+        dp_writer_start(run->writer);
+        status = dp_writer_wait(run->writer);
+        run->save_must = false;
+    }
+    dp_run_settle_saving(run);
+    return dp_exchange_broadcast(run->trainer->exchange, &status, sizeof(status), 0) == DP_OK
+               ? status
+               : DP_ERR_CANCELLED;
+}

@@ -69,21 +69,44 @@ def case_signals_to_mpirun_end_everything():
     check(result.code not in (0, None), f"the exit code of\n{result}\n")
 
 
+def limit_files(started, ranks, size):
+    """As on a full disk: no file of rank 0 may grow beyond that."""
+    pid = started.ranks()[0] if ranks else started.process.pid
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, size))
+
+
 def case_a_full_disk_is_told_and_ends_all_ranks():
     cfg = small_cfg()
-    # Weights that take 134 kB; metrics.jsonl reaches that long after a checkpoint is due.
-    wide = ("--set", "checkpoint.every_steps=400", "--set", "model.layers[4].dense.units=256")
-    for ranks, flags, name in ((0, (), "metrics.jsonl"), (2, (), "metrics.jsonl"),
-                               (0, wide, "checkpoints"), (2, wide, "checkpoints")):
-        started, out = start(cfg, *flags, ranks=ranks, steps=2)
-        pid = started.ranks()[0] if ranks else started.process.pid
-        size = 120000 if flags else (out / "metrics.jsonl").stat().st_size + 2000
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, size))
+    for ranks in (0, 2):
+        started, out = start(cfg, ranks=ranks, steps=2)
+        limit_files(started, ranks, (out / "metrics.jsonl").stat().st_size + 2000)
         result = started.finish(30)
         same(result.code, 74, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-        check(re.search(rf"out/{name}.*File too large", result.errors[0]), f"no cause:\n{result}")
+        check(re.search(r"out/metrics.jsonl.*File too large", result.errors[0]),
+              f"no cause:\n{result}")
         check(result.err.strip() == result.errors[0], f"more than that on stderr:\n{result}")
+        shutil.rmtree(out)
+
+
+def case_a_disk_too_full_for_checkpoints_ends_the_run_at_its_end():
+    # Weights that take 134 kB; metrics.jsonl never gets that long.
+    cfg = small_cfg()
+    flags = ("--set", "model.layers[4].dense.units=256", "--set", "checkpoint.every_steps=200",
+             "--steps", 450)
+    for ranks in (0, 2):
+        started, out = start(cfg, *flags, ranks=ranks, steps=2)
+        limit_files(started, ranks, 120000)
+        result = started.finish(30)
+        same(result.code, 74, f"the exit code of\n{result}\n")
+        for step in (200, 400):
+            check(re.search(f"warning: .*there is no checkpoint of step {step}; training goes on",
+                            result.err), f"step {step} is not told:\n{result}")
+        same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+        check(re.search(r"out/checkpoints.*File too large", result.errors[0]),
+              f"no cause:\n{result}")
+        same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
+        same(len(metrics(out, "step")), 450, "the steps done")
         shutil.rmtree(out)
 
 

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Runs that are interrupted, in whatever way, and go on: they end with the files of one that was
+never interrupted.
+"""
+import os
+import re
+import shutil
+import signal
+import time
+
+import harness
+from harness import Started, check, metrics, run_json, same, small_cfg, train, train_well, weights
+from refusals import refuse
+
+# All that has a state of its own, or depends on the number of a step.
+FULL = """\
+    - conv2d: {filters: 6, kernel: 3, padding: 1, bias: false}
+    - batchnorm: {}
+    - relu: {}
+    - maxpool: {size: 2}
+    - flatten: {}
+    - dropout: {rate: 0.2}
+    - dense: {units: 16}
+    - relu: {}
+    - dense: {units: 10}
+"""
+FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST")
+ADAMW = ("--set", "optimizer.name=adamw", "--set", "optimizer.lr=0.01",
+         "--set", "optimizer.clip_norm=0.5")
+COSINE = ("--set", "optimizer.schedule.name=cosine", "--set", "optimizer.schedule.warmup_steps=5")
+
+
+def strategy(name):
+    return "--set", f"comm.strategy={name}"
+
+
+def latest(out):
+    """The bytes of all files of the newest checkpoint."""
+    return {name: (out / "checkpoints/latest" / name).read_bytes() for name in FILES}
+
+
+def same_end(whole, out, what):
+    for name, data in latest(whole).items():
+        check(latest(out)[name] == data, f"{name} differs: {what}")
+
+
+def case_interrupted_and_resumed_equals_uninterrupted():
+    cfg = small_cfg(FULL)  # 12 steps an epoch
+    for number, (ranks, flags) in enumerate((
+        (2, ()),
+        (2, (*ADAMW, "--set", "comm.overlap=on")),
+        (3, (*ADAMW, *COSINE, *strategy("zero1:over=ring"))),
+        (2, (*COSINE, *strategy("shm"), "--set", "comm.overlap=on")),
+        (3, (*strategy("ring"), "--set", "comm.bucket_mb=0.004")),
+        (2, strategy("mpi")),
+        (4, (*strategy("zero1:over=shm"), "--set", "optimizer.clip_norm=0.1")),
+    )):
+        whole, out = harness.scratch / f"whole-{number}", harness.scratch / f"out-{number}"
+        train_well(cfg, *flags, "--steps", 30, "--out", whole, ranks=ranks)
+        train_well(cfg, *flags, "--steps", 7, "--out", out, ranks=ranks)
+        # The plan that `auto` chose is taken over.
+        train_well(cfg, *flags, "--steps", 19, "--out", out, "--resume", ranks=ranks)
+        same(run_json(out)["resumed_from"], 7, "resumed_from")
+        train_well(cfg, *flags, "--steps", 30, "--out", out, "--resume=auto", ranks=ranks)
+        same_end(whole, out, f"{ranks} ranks, {flags}")
+        for key in ("strategy", "steps", "final"):
+            same(run_json(out)[key], run_json(whole)[key], f"{key} of {flags}")
+        lines = [[{k: o[k] for k in ("step", "loss", "lr")} for o in metrics(folder, "step")]
+                 for folder in (whole, out)]
+        same(lines[1], lines[0], f"the steps in metrics.jsonl of {flags}")
+        same([o["step"] for o in metrics(out, "resume")], [7, 19], "resume lines")
+
+
+def wait_for(started, out, steps):
+    end = time.monotonic() + 60
+    while started.process.poll() is None and time.monotonic() < end:
+        lines = out / "metrics.jsonl"
+        if lines.exists() and lines.read_bytes().count(b'"type":"step"') > steps:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"it did not come that far:\n{started.finish(0)}")
+
+
+def case_a_run_goes_on_after_a_rank_was_killed():
+    cfg = small_cfg(FULL)
+    flags = ("--steps", 1500, *ADAMW, "--set", "checkpoint.every_steps=100",
+             "--set", "train.eval_every=0")
+    whole = harness.scratch / "whole"
+    train_well(cfg, *flags, "--out", whole, ranks=2)
+    for victim in (0, 1):
+        out = harness.scratch / f"out-{victim}"
+        for steps in (250, 700):  # killed twice
+            started = Started([cfg, *flags, "--out", out, "--resume=auto"], 2)
+            wait_for(started, out, steps)
+            os.kill(started.ranks()[victim], signal.SIGKILL)
+            same(started.finish(30).code, 137, "the exit code of a killed run")
+        train_well(cfg, *flags, "--out", out, "--resume=auto", ranks=2)
+        check(run_json(out)["resumed_from"] >= 500, f"from {run_json(out)['resumed_from']}")
+        same_end(whole, out, f"rank {victim} was killed")
+        same([o["step"] for o in metrics(out, "step")], list(range(1, 1501)), "steps in metrics")
+        same(list((out / "checkpoints").glob(".tmp*")), [], "what a killed run left")
+
+
+def case_a_torn_checkpoint_is_told_and_the_one_before_is_used():
+    cfg = small_cfg(FULL)
+    flags = ("--set", "checkpoint.every_steps=5")
+    whole, out = harness.scratch / "whole", harness.scratch / "out"
+    train_well(cfg, *flags, "--steps", 20, "--out", whole, ranks=2)
+    train_well(cfg, *flags, "--steps", 13, "--out", out, ranks=2)
+    model = out / "checkpoints/latest/model.safetensors"
+    model.write_bytes(model.read_bytes()[:-9])
+    result = train_well(cfg, *flags, "--steps", 20, "--out", out, "--resume", ranks=2)
+    check(re.search(r"step-00000013: model\.safetensors does not match MANIFEST",
+                    result.warnings[0]), f"not told:\n{result}")
+    same(run_json(out)["resumed_from"], 10, "resumed_from")
+    same_end(whole, out, "behind a torn checkpoint")
+
+
+def case_the_number_of_ranks_and_the_strategy_may_change():
+    cfg = small_cfg()  # without dropout and statistics, so that only rounding differs
+    whole = harness.scratch / "whole"
+    train_well(cfg, *ADAMW, "--steps", 20, "--out", whole, ranks=2)
+    saved = harness.scratch / "saved"
+    train_well(cfg, *ADAMW, "--steps", 7, "--out", saved, ranks=2)
+    for ranks, flags, told in ((1, (), "ranks 2 -> 1"), (4, strategy("zero1:over=ring"), "2 -> 4"),
+                               (2, strategy("ring"), "zero1:over=shm -> ring"), (2, (), None)):
+        out = harness.scratch / f"out-{ranks}-{len(flags)}"
+        shutil.copytree(saved, out, symlinks=True)
+        result = train_well(cfg, *ADAMW, *flags, "--steps", 20, "--out", out, "--resume",
+                            ranks=ranks)
+        line = re.search("going on from .*", result.out)[0]
+        same("the bits will differ" in line, told is not None, f"in {line}")
+        check(told is None or told in line, f"no {told!r} in {line}")
+        harness.close(metrics(out, "step")[-1]["loss"], metrics(whole, "step")[-1]["loss"], 1e-3,
+                      f"the loss on {ranks} ranks")
+        check(told is not None or weights(out) == weights(whole), "other bits on as many ranks")
+
+
+def case_what_cannot_go_on_is_refused():
+    cfg = small_cfg(FULL)
+    out = harness.scratch / "out"
+    train_well(cfg, "--out", out, ranks=2)
+    fresh = harness.scratch / "fresh"
+    refuse(66, r"/nonexistent: no checkpoint is there", cfg, "--resume=/nonexistent", out=fresh)
+    refuse(66, r"data: no checkpoint is there", cfg, f"--resume={harness.scratch / 'data'}",
+           out=fresh, ranks=(2,))
+    refuse(64, r"--resume wants \[=PATH\]", cfg, "--resume=", ranks=(0,))
+    refuse(64, r"holds a run already: choose another --out, or go on with --resume", cfg,
+           out=out, ranks=(2,))
+    more = ("--steps", 20, f"--resume={out}")
+    refuse(78, r"holds another model: '6\.weight' is \[16, 96\], the model's is \[12, 96\]; ", cfg,
+           *more, "--set", "model.layers[6].dense.units=12", out=out)
+    refuse(78, r"optimizer\.name sgd -> adamw; .*--init .*step-00000006/model\.safetensors", cfg,
+           *more, *ADAMW, out=out, ranks=(2,))
+    refuse(78, r"train\.global_batch 50 -> 60, train\.seed 1 -> 2;", cfg, *more, "--seed", 2,
+           "--set", "train.global_batch=60", out=out, ranks=(2,))
+    for name in FILES:
+        (out / "checkpoints/latest" / name).write_bytes(b"")
+    result = train(cfg, "--steps", 20, "--out", out, "--resume", ranks=2)
+    same(result.code, 65, f"the exit code of\n{result}\n")
+    check(re.search("none of 1 checkpoints is whole", result.errors[0]), f"{result}")
+    same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
+    refuse(65, r"step-00000006/MANIFEST: no line for model", cfg, "--steps", 20,
+           f"--resume={out}/checkpoints/step-00000006", out=fresh, ranks=(2,))
+
+
+def case_a_finished_run_is_left_as_it_is():
+    cfg = small_cfg()
+    out = harness.scratch / "out"
+    train_well(cfg, "--out", out, ranks=2)
+
+    def files():
+        return {path: (path.stat().st_mtime_ns, path.stat().st_size)
+                for path in sorted(out.rglob("*"))}
+
+    before = files()
+    for flags in ((), ("--steps", 3)):
+        result = train_well(cfg, "--out", out, "--resume", *flags, ranks=2)
+        check("nothing is left to do" in result.out, f"not told:\n{result}")
+        same(files(), before, "the files")
+
+
+def case_where_nothing_can_be_written_the_last_checkpoint_stays():
+    cfg = small_cfg()
+    out = harness.scratch / "out"
+    train_well(cfg, "--out", out, ranks=2)
+    good = latest(out)
+    if os.geteuid() != 0:
+        (out / "checkpoints").chmod(0o555)
+        pattern = r"checkpoints/.*Permission denied"
+    else:  # whom no permission stops: a folder where the temporary one has to be
+        (out / "checkpoints/latest").unlink()
+        (out / "checkpoints/latest").mkdir()
+        pattern = r"checkpoints/latest: "
+    result = train(cfg, "--out", out, "--resume", "--steps", 8, ranks=2)
+    same(result.code, 74, f"the exit code of\n{result}\n")
+    same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+    check(re.search(pattern, result.errors[0]), f"no cause:\n{result}")
+    same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
+    (out / "checkpoints").chmod(0o755)
+    same({name: (out / "checkpoints/step-00000006" / name).read_bytes() for name in FILES}, good,
+         "the checkpoint before")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -136,6 +136,32 @@ def case_the_number_of_ranks_and_the_strategy_may_change():
         check(told is not None or weights(out) == weights(whole), "other bits on as many ranks")
 
 
+def case_with_lanes_another_number_of_ranks_gives_the_same_bits():
+    cfg = small_cfg(FULL)
+    flags = (*ADAMW, *COSINE, "--set", "train.lanes=4", "--set", "checkpoint.every_steps=5",
+             "--set", "checkpoint.keep_every=10")
+    whole, killed = harness.scratch / "whole", harness.scratch / "killed"
+    train_well(cfg, *flags, "--steps", 30, "--out", whole, ranks=1)
+    # Killed on four ranks, gone on with on two, then one with another strategy, then two.
+    started = Started([cfg, *flags, "--steps", 100000, "--out", killed], 4)
+    wait_for(started, killed, 12)
+    os.kill(started.ranks()[3], signal.SIGKILL)
+    same(started.finish(30).code, 137, "the exit code of a killed run")
+    for name in ("latest", *(f"step-{step:08}" for step in range(15, 100000, 5))):
+        path = killed / "checkpoints" / name  # what it did until it was killed, but for step 10
+        if path.is_symlink():
+            path.unlink()
+        elif path.is_dir():
+            shutil.rmtree(path)
+    check((killed / "checkpoints/step-00000010").is_dir(), "no checkpoint of step 10 was kept")
+    for steps, ranks, extra in ((17, 2, ()), (24, 1, strategy("zero1:over=shm")), (30, 2, strategy("shm"))):
+        result = train_well(cfg, *flags, *extra, "--steps", steps, "--out", killed, "--resume",
+                            ranks=ranks)
+        check("the bits stay the same" in result.out, f"not told:\n{result}")
+    for name in FILES[:2]:
+        check(latest(killed)[name] == latest(whole)[name], f"{name} differs on other ranks")
+
+
 def case_what_cannot_go_on_is_refused():
     cfg = small_cfg(FULL)
     out = harness.scratch / "out"

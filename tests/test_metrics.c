@@ -154,6 +154,33 @@ static void a_step_takes_no_memory(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* What belongs to later steps, or to none since it is torn, is gone. */
+static void a_run_that_goes_on_has_no_lines_of_later_steps(void **state)
+{
+    static const char kept[] = "{\"type\":\"start\",\"first_step\":0,\"steps\":900}\n"
+                               "{\"type\":\"step\",\"step\":8}\n"
+                               "{\"type\":\"eval\",\"step\":9,\"name\":\"\\\"step\\\":10\"}\n"
+                               "{\"type\":\"end\",\"steps\":9}\n"
+                               "{\"type\":\"resume\",\"step\":9,\"steps\":900}\n";
+    static const char gone[] = "{\"type\":\"step\",\"step\":10}\n"
+                               "{\"type\":\"end\",\"steps\":10}\n"
+                               "{\"type\":\"resume\",\"step\":10,\"steps\":900}\n"
+                               "{\"type\":\"step\",\"st";
+    char text[1024];
+    (void)state;
+
+    (void)snprintf(text, sizeof(text), "%s%s", kept, gone);
+    scratch_write(scratch_path("metrics.jsonl"), text, strlen(text));
+    assert_int_equal(dp_metrics_trim(scratch_path("metrics.jsonl"), 9), DP_OK);
+    assert_int_equal(scratch_read(scratch_path("metrics.jsonl"), text, sizeof(text)),
+                     (long)strlen(kept));
+    assert_string_equal(text, kept);
+    assert_int_equal(dp_metrics_trim(scratch_path("metrics.jsonl"), 9), DP_OK);
+    assert_int_equal(dp_metrics_trim(scratch_path("nowhere"), 9), DP_OK);
+    assert_int_equal(scratch_count("."), 1);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 static void a_resumed_run_continues_behind_a_torn_line(void **state)
 {
     struct dp_metrics metrics;
@@ -275,6 +302,7 @@ int main(void)
         WITH_FOLDER(a_run_is_one_object_a_line),
         WITH_FOLDER(numbers_that_are_not_finite_are_null),
         WITH_FOLDER(a_step_takes_no_memory),
+        WITH_FOLDER(a_run_that_goes_on_has_no_lines_of_later_steps),
         WITH_FOLDER(a_resumed_run_continues_behind_a_torn_line),
         WITH_FOLDER(a_full_disk_is_reported_once_and_returned_always),
         cmocka_unit_test(large_numbers_are_grouped),

@@ -50,6 +50,7 @@ static const struct dp_run_summary whole = {
     .plan = "3 buckets, 1.0 to 5.3 MiB",
     .global_batch = 256,
     .steps = 705,
+    .resumed_from = 120,
     .epochs = 3,
     .samples_per_second = 2012.5,
     .single_rank_samples_per_second = 1050,
@@ -125,6 +126,7 @@ static void run_json_has_every_field(void **state)
     assert_text(json, "compressor", "none");
     assert_real(json, "global_batch", 256);
     assert_real(json, "steps", 705);
+    assert_real(json, "resumed_from", 120);
     assert_real(json, "epochs", 3);
     assert_real(json, "samples_per_second", 2012.5);
     assert_real(json, "single_rank_samples_per_second", 1050);

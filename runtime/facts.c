@@ -71,6 +71,16 @@ static void put_lanes(const struct dp_training *run, char *text)
     put_number(text, run->config->train.lanes);
 }
 
+static void put_local_steps(const struct dp_training *run, char *text)
+{
+    put_number(text, run->config->train.local_steps);
+}
+
+static void put_local_after(const struct dp_training *run, char *text)
+{
+    put_number(text, run->config->train.local_after);
+}
+
 static void put_micro_batch(const struct dp_training *run, char *text)
 {
     put_number(text, run->config->train.micro_batch);
@@ -105,6 +115,8 @@ static const struct {
     {"data.drop_last", BINDING, put_drop_last},
     {"training rows", BINDING, put_rows},
     {"device", ROUNDS, put_device},
+    {"train.local_steps", ROUNDS, put_local_steps},
+    {"train.local_after", ROUNDS, put_local_after},
     {"train.lanes", ROUNDS, put_lanes},
     {"train.micro_batch", ROUNDS, put_micro_batch},
     {"ranks", LAYOUT, put_ranks},
@@ -140,6 +152,18 @@ static bool differs(const struct dp_training *run, const struct dp_json *object,
     (void)snprintf(list + used, size - used, "%s%s %.80s -> %s", used == 0 ? "" : ", ",
                    facts[i].name, then, now);
     return true;
+}
+
+bool dp_facts_same(const struct dp_training *run, const struct dp_json *object, const char *name)
+{
+    char ignored[LIST_BYTES] = "";
+
+    for (int i = 0; i < FACT_COUNT; i++) {
+        if (strcmp(facts[i].name, name) == 0) {
+            return !differs(run, object, i, ignored, sizeof(ignored));
+        }
+    }
+    return false;
 }
 
 dp_status dp_facts_check(const struct dp_training *run, const struct dp_json *object,

@@ -25,6 +25,9 @@ DP_CHECKED dp_status dp_facts_write(const struct dp_training *run, struct dp_jso
 DP_CHECKED dp_status dp_facts_check(const struct dp_training *run, const struct dp_json *object,
                                     const char *source);
 
+/* Whether a fact that is known before the trainer is made ("train.lanes") is what it was. */
+bool dp_facts_same(const struct dp_training *run, const struct dp_json *object, const char *name);
+
 /*
  * Lists the other differences: "ranks 2 -> 4, comm.strategy shm -> ring"; empty: there is none.
  * Returns whether the bits stay those of a run that was never interrupted.

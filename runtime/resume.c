@@ -56,8 +56,18 @@ static dp_status find_given(struct dp_training *run)
     return DP_OK;
 }
 
-static dp_status read_head(struct dp_resume *r)
+/* What `auto` chose then need not go with other options now. */
+static bool may_take_strategy(const struct dp_training *run)
 {
+    const struct dp_json *facts = dp_json_get(run->resume.state, "run");
+
+    return dp_facts_same(run, facts, "train.lanes") &&
+           dp_facts_same(run, facts, "train.local_steps");
+}
+
+static dp_status read_head(struct dp_training *run)
+{
+    struct dp_resume *r = &run->resume;
     int64_t ranks = 0, nodes = 0;
     const char *strategy;
 
@@ -70,7 +80,7 @@ static dp_status read_head(struct dp_resume *r)
     }
     r->ranks = (int)ranks;
     r->nodes = (int)nodes;
-    (void)snprintf(r->strategy, sizeof(r->strategy), "%s", strategy);
+    (void)snprintf(r->strategy, sizeof(r->strategy), "%s", may_take_strategy(run) ? strategy : "");
     return DP_OK;
 }
 
@@ -80,7 +90,7 @@ dp_status dp_run_find_checkpoint(struct dp_training *run)
         return DP_OK;
     }
     DP_TRY(strcmp(run->cli->resume, "auto") == 0 ? find_newest(run) : find_given(run));
-    return run->resume.on ? read_head(&run->resume) : DP_OK;
+    return run->resume.on ? read_head(run) : DP_OK;
 }
 
 dp_status dp_run_share_checkpoint(struct dp_training *run)
@@ -89,7 +99,7 @@ dp_status dp_run_share_checkpoint(struct dp_training *run)
 
     DP_TRY(dp_group_broadcast(run->world->all, r, sizeof(*r), 0));
     r->state = mine.state;
-    if (r->on && strcmp(run->config->comm.strategy, "auto") == 0 &&
+    if (r->on && r->strategy[0] != '\0' && strcmp(run->config->comm.strategy, "auto") == 0 &&
         r->ranks == run->world->train->size && r->nodes == run->world->train->nodes) {
         run->config->comm.strategy = r->strategy; /* the plan that `auto` chose then */
     }

@@ -16,7 +16,7 @@ struct dp_resume {
     bool finished;            /* nothing is left to do */
     uint64_t step;            /* done by then; 0 without one */
     int ranks, nodes;         /* that saved it */
-    char strategy[64];        /* that it was saved under */
+    char strategy[64];        /* that it was saved under; empty: not to be taken over */
     char path[DP_PATH_BYTES]; /* rank 0: its folder */
     struct dp_json *state;    /* rank 0, owned: what state.json says */
 };

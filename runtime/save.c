@@ -103,6 +103,7 @@ dp_status dp_run_save(struct dp_training *run)
     DP_TRY(dp_trainer_meet(t));
     dp_run_settle_saving(run); /* if it failed, that has been told */
     run->saved_step = t->step;
+    run->save_must = t->step >= run->total_steps;
     status = dp_snapshot_take(run->snapshot, &run->kept, &t->flat, t->exchange);
     run->saved = status == DP_OK;
     if (run->saved && run->writer != NULL) {
@@ -117,11 +118,13 @@ dp_status dp_run_saved(struct dp_training *run)
     dp_status status = DP_OK;
 
     DP_TRY(dp_run_save(run));
-    if (run->writer != NULL && dp_writer_wait(run->writer) != DP_OK) {
+    if (run->writer != NULL) {
+        status = dp_writer_wait(run->writer);
+    }
+    if (status != DP_OK && !run->save_must) {
         run->save_must = true; /* once more: there may be room by now, and the cause is an error */
         dp_writer_start(run->writer);
         status = dp_writer_wait(run->writer);
-        run->save_must = false;
     }
     dp_run_settle_saving(run);
     return dp_exchange_broadcast(run->trainer->exchange, &status, sizeof(status), 0) == DP_OK

@@ -142,6 +142,10 @@ def case_with_lanes_another_number_of_ranks_gives_the_same_bits():
              "--set", "checkpoint.keep_every=10")
     whole, killed = harness.scratch / "whole", harness.scratch / "killed"
     train_well(cfg, *flags, "--steps", 30, "--out", whole, ranks=1)
+    # What `auto` chose without lanes need not keep the order of sums.
+    free = harness.scratch / "free"
+    train_well(cfg, *strategy("ring"), "--out", free, ranks=2)
+    train_well(cfg, "--steps", 8, "--out", free, "--resume", "--set", "train.lanes=4", ranks=2)
     # Killed on four ranks, gone on with on two, then one with another strategy, then two.
     started = Started([cfg, *flags, "--steps", 100000, "--out", killed], 4)
     wait_for(started, killed, 12)
@@ -222,7 +226,7 @@ def case_where_nothing_can_be_written_the_last_checkpoint_stays():
     same(result.code, 74, f"the exit code of\n{result}\n")
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(pattern, result.errors[0]), f"no cause:\n{result}")
-    same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
+    same(result.err.strip(), result.errors[0], "what stands on stderr")
     (out / "checkpoints").chmod(0o755)
     same({name: (out / "checkpoints/step-00000006" / name).read_bytes() for name in FILES}, good,
          "the checkpoint before")

@@ -101,6 +101,25 @@ def case_a_run_goes_on_after_a_rank_was_killed():
         same(list((out / "checkpoints").glob(".tmp*")), [], "what a killed run left")
 
 
+def case_a_run_goes_on_after_it_was_asked_to_stop():
+    cfg = small_cfg(FULL)
+    flags = ("--steps", 900, *ADAMW, "--set", "early_stop.patience=100")  # 75 evaluations
+    whole, out = harness.scratch / "whole", harness.scratch / "out"
+    train_well(cfg, *flags, "--out", whole, ranks=2)
+    for steps in (100, 500):
+        started = Started([cfg, *flags, "--out", out, "--resume"], 2)
+        wait_for(started, out, steps)
+        os.kill(started.ranks()[1], signal.SIGUSR1)
+        result = started.finish(30)
+        same(result.code, 75, f"the exit code of\n{result}\n")
+    train_well(cfg, *flags, "--out", out, "--resume", ranks=2)
+    check(run_json(out)["resumed_from"] >= 500, f"from {run_json(out)['resumed_from']}")
+    same_end(whole, out, "stopped by SIGUSR1")
+    found, wanted = ([{k: v for k, v in o.items() if k not in ("time", "seconds")}
+                      for o in metrics(folder, "eval")] for folder in (out, whole))
+    same(found, wanted, "the evaluations")
+
+
 def case_a_torn_checkpoint_is_told_and_the_one_before_is_used():
     cfg = small_cfg(FULL)
     flags = ("--set", "checkpoint.every_steps=5")

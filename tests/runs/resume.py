@@ -71,49 +71,60 @@ def case_interrupted_and_resumed_equals_uninterrupted():
         same([o["step"] for o in metrics(out, "resume")], [7, 19], "resume lines")
 
 
+def steps_done(out):
+    """The last step that metrics.jsonl tells of."""
+    lines = out / "metrics.jsonl"
+    found = re.findall(rb'"type":"step".*?"step":(\d+)', lines.read_bytes() if lines.exists() else b"")
+    return int(found[-1]) if found else 0
+
+
 def wait_for(started, out, steps):
     end = time.monotonic() + 60
     while started.process.poll() is None and time.monotonic() < end:
-        lines = out / "metrics.jsonl"
-        if lines.exists() and lines.read_bytes().count(b'"type":"step"') > steps:
+        if steps_done(out) >= steps:
             return
         time.sleep(0.01)
     raise AssertionError(f"it did not come that far:\n{started.finish(0)}")
 
 
+def interrupt(cfg, flags, out, ranks, victim, number, code):
+    """Sends a signal to one rank of a run without end, 100 steps further than it has come."""
+    begun = steps_done(out)
+    started = Started([cfg, *flags, "--steps", 1000000, "--out", out, "--resume=auto"], ranks)
+    wait_for(started, out, begun + 100)
+    os.kill(started.ranks()[victim], number)
+    result = started.finish(30)
+    same(result.code, code, f"the exit code of\n{result}\n")
+
+
+def finish_both(cfg, flags, out, whole, ranks):
+    """Lets the interrupted run end soon, and another one do as many steps at once."""
+    steps = steps_done(out) + 50
+    for folder, more in ((out, ("--resume=auto",)), (whole, ())):
+        train_well(cfg, *flags, "--steps", steps, "--out", folder, *more, ranks=ranks)
+    check(run_json(out)["resumed_from"] >= 100, f"from {run_json(out)['resumed_from']}")
+    same([o["step"] for o in metrics(out, "step")], list(range(1, steps + 1)), "steps in metrics")
+
+
 def case_a_run_goes_on_after_a_rank_was_killed():
     cfg = small_cfg(FULL)
-    flags = ("--steps", 1500, *ADAMW, "--set", "checkpoint.every_steps=100",
-             "--set", "train.eval_every=0")
-    whole = harness.scratch / "whole"
-    train_well(cfg, *flags, "--out", whole, ranks=2)
+    flags = (*ADAMW, "--set", "checkpoint.every_steps=30", "--set", "train.eval_every=0")
     for victim in (0, 1):
-        out = harness.scratch / f"out-{victim}"
-        for steps in (250, 700):  # killed twice
-            started = Started([cfg, *flags, "--out", out, "--resume=auto"], 2)
-            wait_for(started, out, steps)
-            os.kill(started.ranks()[victim], signal.SIGKILL)
-            same(started.finish(30).code, 137, "the exit code of a killed run")
-        train_well(cfg, *flags, "--out", out, "--resume=auto", ranks=2)
-        check(run_json(out)["resumed_from"] >= 500, f"from {run_json(out)['resumed_from']}")
+        out, whole = harness.scratch / f"out-{victim}", harness.scratch / f"whole-{victim}"
+        for _ in range(2):
+            interrupt(cfg, flags, out, 2, victim, signal.SIGKILL, 137)
+        finish_both(cfg, flags, out, whole, 2)
         same_end(whole, out, f"rank {victim} was killed")
-        same([o["step"] for o in metrics(out, "step")], list(range(1, 1501)), "steps in metrics")
         same(list((out / "checkpoints").glob(".tmp*")), [], "what a killed run left")
 
 
 def case_a_run_goes_on_after_it_was_asked_to_stop():
     cfg = small_cfg(FULL)
-    flags = ("--steps", 900, *ADAMW, "--set", "early_stop.patience=100")  # 75 evaluations
-    whole, out = harness.scratch / "whole", harness.scratch / "out"
-    train_well(cfg, *flags, "--out", whole, ranks=2)
-    for steps in (100, 500):
-        started = Started([cfg, *flags, "--out", out, "--resume"], 2)
-        wait_for(started, out, steps)
-        os.kill(started.ranks()[1], signal.SIGUSR1)
-        result = started.finish(30)
-        same(result.code, 75, f"the exit code of\n{result}\n")
-    train_well(cfg, *flags, "--out", out, "--resume", ranks=2)
-    check(run_json(out)["resumed_from"] >= 500, f"from {run_json(out)['resumed_from']}")
+    flags = (*ADAMW, "--set", "early_stop.patience=1000000")
+    out, whole = harness.scratch / "out", harness.scratch / "whole"
+    for _ in range(2):
+        interrupt(cfg, flags, out, 2, 1, signal.SIGUSR1, 75)
+    finish_both(cfg, flags, out, whole, 2)
     same_end(whole, out, "stopped by SIGUSR1")
     found, wanted = ([{k: v for k, v in o.items() if k not in ("time", "seconds")}
                       for o in metrics(folder, "eval")] for folder in (out, whole))
@@ -166,18 +177,15 @@ def case_with_lanes_another_number_of_ranks_gives_the_same_bits():
     train_well(cfg, *strategy("ring"), "--out", free, ranks=2)
     train_well(cfg, "--steps", 8, "--out", free, "--resume", "--set", "train.lanes=4", ranks=2)
     # Killed on four ranks, gone on with on two, then one with another strategy, then two.
-    started = Started([cfg, *flags, "--steps", 100000, "--out", killed], 4)
-    wait_for(started, killed, 12)
-    os.kill(started.ranks()[3], signal.SIGKILL)
-    same(started.finish(30).code, 137, "the exit code of a killed run")
-    for name in ("latest", *(f"step-{step:08}" for step in range(15, 100000, 5))):
-        path = killed / "checkpoints" / name  # what it did until it was killed, but for step 10
+    interrupt(cfg, flags, killed, 4, 3, signal.SIGKILL, 137)
+    for path in (killed / "checkpoints").iterdir():  # what it did until it was killed
         if path.is_symlink():
             path.unlink()
-        elif path.is_dir():
+        elif path.name != "step-00000010":
             shutil.rmtree(path)
     check((killed / "checkpoints/step-00000010").is_dir(), "no checkpoint of step 10 was kept")
-    for steps, ranks, extra in ((17, 2, ()), (24, 1, strategy("zero1:over=shm")), (30, 2, strategy("shm"))):
+    for steps, ranks, extra in ((17, 2, ()), (24, 1, strategy("zero1:over=shm")),
+                                (30, 2, strategy("shm"))):
         result = train_well(cfg, *flags, *extra, "--steps", steps, "--out", killed, "--resume",
                             ranks=ranks)
         check("the bits stay the same" in result.out, f"not told:\n{result}")

@@ -57,6 +57,13 @@ struct dp_dropout {
     float rate;    /* probability that an element becomes 0; the others are scaled by 1/(1-rate) */
 };
 
+/* Which random numbers a range of elements gets: element i that of index first + i in the sequence
+ * (seed, what, step) of base/random.h. */
+struct dp_key {
+    uint64_t seed, first;
+    uint32_t what, step;
+};
+
 /* Size of a batch normalisation: x is [count, channels], count = rows * height * width. */
 struct dp_norm {
     size_t count, channels;
@@ -227,6 +234,17 @@ struct dp_ops {
      * would be off by 1e-6. */
     dp_status (*adamw)(struct dp_stream *s, const struct dp_update *u, double beta1, double beta2,
                        float eps, float decay);
+
+    /* ---- codes: smaller forms of a gradient, for compressors. A result depends neither on the
+     * number of threads nor on the instruction set unless the comment says so. ---- */
+
+    /* y = x rounded to 16 bits, DP_TYPE_F16 or DP_TYPE_BF16: to the nearest, ties to even; beyond
+     * the largest number infinity; a NaN stays a NaN. y, x [count]. */
+    dp_status (*narrow)(struct dp_stream *s, uint16_t *y, const float *x, size_t count,
+                        enum dp_type type);
+    /* y = x, exactly; a NaN stays a NaN. */
+    dp_status (*widen)(struct dp_stream *s, float *y, const uint16_t *x, size_t count,
+                       enum dp_type type);
 };
 
 #endif

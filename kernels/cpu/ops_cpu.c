@@ -8,4 +8,5 @@
 #endif
 #define CPU(name) .name = dp_cpu_##name,
 
-const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_CONV(CONV) DP_OPS_POOL(CPU)};
+const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_CODE(CPU) DP_OPS_CONV(CONV)
+                                      DP_OPS_POOL(CPU)};

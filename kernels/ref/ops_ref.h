@@ -22,6 +22,9 @@
     X(norm_moments) X(norm_apply) X(norm_backward_sums) X(norm_backward_apply)         \
     X(softmax_loss) X(sgd) X(adamw)
 
+/* Codes of compressors. */
+#define DP_OPS_CODE(X) X(narrow) X(widen)
+
 #define DP_OPS_CONV(X) \
     X(conv_prepare) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)
 
@@ -29,7 +32,7 @@
 
 /* clang-format on */
 
-#define DP_OPS_LIST(X) DP_OPS_FLAT(X) DP_OPS_CONV(X) DP_OPS_POOL(X)
+#define DP_OPS_LIST(X) DP_OPS_FLAT(X) DP_OPS_CODE(X) DP_OPS_CONV(X) DP_OPS_POOL(X)
 
 /* The type of the function in a slot of struct dp_ops. */
 #define DP_OP_TYPE(name) __typeof__(*((struct dp_ops *)0)->name)

@@ -1,0 +1,79 @@
+/*
+ * code_ref.c - smaller forms of a gradient: the formulas of kernels/ops.h, one loop each.
+ */
+#include <assert.h>
+#include <math.h>
+
+#include "kernels/ref/ops_ref.h"
+
+/* A 16-bit format: numbers are q 2^e with |q| < 2^digits and e >= lowest; `infinity` is its bits. */
+struct format {
+    int digits, lowest;
+    uint16_t infinity;
+};
+
+static const struct format half = {11, -24, 0x7c00}, bfloat = {8, -133, 0x7f80};
+
+static const struct format *format_of(enum dp_type type)
+{
+    assert(type == DP_TYPE_F16 || type == DP_TYPE_BF16);
+    return type == DP_TYPE_F16 ? &half : &bfloat;
+}
+
+/* Bits grow with the number, and by one from each number to the next: so they count steps of 2^e. */
+static uint16_t round_to(const struct format *f, float x)
+{
+    const unsigned sign = signbit(x) ? 0x8000 : 0;
+    double q;
+    long bits;
+    int e;
+
+    if (isnan(x)) {
+        return (uint16_t)(sign | f->infinity | 1u << (f->digits - 2));
+    }
+    if (isinf(x) || x == 0) {
+        return (uint16_t)(sign | (x == 0 ? 0u : f->infinity));
+    }
+    (void)frexp(fabs((double)x), &e);
+    e = e - f->digits > f->lowest ? e - f->digits : f->lowest;
+    q = nearbyint(ldexp(fabs((double)x), -e));
+    bits = ((long)(e - f->lowest) << (f->digits - 1)) + (long)q;
+    return (uint16_t)(sign | (unsigned)(bits > f->infinity ? f->infinity : bits));
+}
+
+static float value_of(const struct format *f, uint16_t bits)
+{
+    const int magnitude = bits & 0x7fff, step = 1 << (f->digits - 1);
+    const int exponent = magnitude / step;
+    double q = magnitude % step;
+
+    if (magnitude > f->infinity) {
+        return copysignf(NAN, bits & 0x8000 ? -1.0f : 1.0f);
+    }
+    if (magnitude == f->infinity) {
+        return bits & 0x8000 ? -INFINITY : INFINITY;
+    }
+    q = exponent == 0 ? q : q + step;
+    q = ldexp(q, f->lowest + (exponent == 0 ? 0 : exponent - 1));
+    return (float)(bits & 0x8000 ? -q : q);
+}
+
+dp_status dp_ref_narrow(struct dp_stream *s, uint16_t *y, const float *x, size_t count,
+                        enum dp_type type)
+{
+    (void)s;
+    for (size_t i = 0; i < count; i++) {
+        y[i] = round_to(format_of(type), x[i]);
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_widen(struct dp_stream *s, float *y, const uint16_t *x, size_t count,
+                       enum dp_type type)
+{
+    (void)s;
+    for (size_t i = 0; i < count; i++) {
+        y[i] = value_of(format_of(type), x[i]);
+    }
+    return DP_OK;
+}

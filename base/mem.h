@@ -14,6 +14,7 @@
     X(WEIGHTS, "weights")           \
     X(GRADIENTS, "gradients")       \
     X(OPTIMIZER, "optimizer state") \
+    X(RESIDUALS, "residuals")       \
     X(ACTIVATIONS, "activations")   \
     X(WORKSPACE, "workspace")       \
     X(DATA, "data")                 \

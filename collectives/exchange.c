@@ -147,6 +147,8 @@ static dp_status weights_memory(struct dp_exchange *e, struct dp_flat *flat)
 static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_config *config,
                                struct dp_flat *flat)
 {
+    const struct dp_parcels_config parcels = {config->compressor, config->device, config->knobs,
+                                              config->seed};
     const char *strategy;
     char problem[256];
     size_t largest;
@@ -174,6 +176,7 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
         return DP_FAIL(status, "comm.strategy: %s", problem);
     }
     DP_TRY(weights_memory(e, flat));
+    DP_TRY(dp_parcels_create(e->comm, e->plan, e->grad, flat->trained, &parcels, &e->parcels));
     DP_TRY(e->sharing->open(e->sharing_state, e));
     e->open = true;
     place_owned(e, flat);
@@ -221,6 +224,7 @@ void dp_exchange_destroy(struct dp_exchange *e)
         e->sharing->close(e->sharing_state);
     }
     dp_free(e->sharing_state);
+    dp_parcels_destroy(e->parcels);
     dp_comm_destroy(e->comm);
     if (e->one_copy.data != NULL) {
         dp_group_release_node(e->group, &e->one_copy);
@@ -272,6 +276,22 @@ dp_status dp_exchange_ready(struct dp_exchange *e, int tensor)
 dp_status dp_exchange_ready_tail(struct dp_exchange *e)
 {
     return submit(e, e->plan->count - 1);
+}
+
+dp_status dp_exchange_reduce(struct dp_exchange *e, int b, enum dp_keep keep)
+{
+    const struct dp_bucket *bucket = &e->plan->buckets[b];
+    const struct dp_slice grad = {e->grad + bucket->range.begin, bucket->range.count,
+                                  sizeof(float)};
+
+    if (bucket->exact) {
+        return dp_comm_sum_exact(e->comm, grad);
+    }
+    if (e->alone) {
+        return DP_OK;
+    }
+    return e->parcels != NULL ? dp_parcels_sum(e->parcels, b, keep)
+                              : dp_comm_sum(e->comm, grad, keep);
 }
 
 dp_status dp_exchange_wait(struct dp_exchange *e, int b)

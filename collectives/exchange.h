@@ -11,11 +11,15 @@
 #include "collectives/bucket.h"
 #include "collectives/comm.h"
 #include "collectives/engine.h"
+#include "collectives/parcels.h"
 #include "collectives/sharing.h"
 #include "kernels/flat.h"
 
 struct dp_exchange_config {
     const char *strategy;
+    const char *compressor;       /* NULL: none */
+    const struct dp_knobs *knobs; /* for a compressor: those of each step; borrowed */
+    uint64_t seed;                /* for a compressor: of its random numbers */
     size_t bucket_bytes, first_bucket_bytes;
     enum dp_run run;
     size_t scratch_count; /* the largest dp_exchange_sum, in elements */
@@ -31,6 +35,7 @@ struct dp_exchange {
     struct dp_comm *comm;
     struct dp_bucket_plan *plan;
     struct dp_engine *engine;
+    struct dp_parcels *parcels; /* the compressor; NULL: the strategy sums everything itself */
     const struct dp_sharing *sharing;
     void *sharing_state;
     bool open;      /* the sharing is */
@@ -64,7 +69,7 @@ DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const ch
 /*
  * Collective. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
  * ranks publish weights to each other, else it stays NULL.
- * Errors: those of dp_comm_create, dp_bucket_plan_create, dp_engine_create.
+ * Errors: those of dp_comm_create, dp_bucket_plan_create, dp_parcels_create, dp_engine_create.
  */
 DP_CHECKED dp_status dp_exchange_create(struct dp_group *group,
                                         const struct dp_exchange_config *config,
@@ -82,6 +87,10 @@ DP_CHECKED dp_status dp_exchange_ready(struct dp_exchange *exchange, int tensor)
 
 /* The tail is final: after all tensors. */
 DP_CHECKED dp_status dp_exchange_ready_tail(struct dp_exchange *exchange);
+
+/* For sharings, inside a job: replaces this rank's gradient of bucket b by its sum; the tail exactly,
+ * others through the compressor if there is one. */
+DP_CHECKED dp_status dp_exchange_reduce(struct dp_exchange *exchange, int b, enum dp_keep keep);
 
 /* Bucket b is summed when it returns. */
 DP_CHECKED dp_status dp_exchange_wait(struct dp_exchange *exchange, int b);

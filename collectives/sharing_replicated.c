@@ -31,15 +31,8 @@ static struct dp_range replicated_mine(const void *state, const struct dp_bucket
 static dp_status replicated_reduce(void *state, int b)
 {
     const struct replicated *r = state;
-    const struct dp_bucket *bucket = &r->exchange->plan->buckets[b];
-    const struct dp_slice grad = {r->exchange->grad + bucket->range.begin, bucket->range.count,
-                                  sizeof(float)};
 
-    if (r->exchange->alone && !bucket->exact) {
-        return DP_OK;
-    }
-    return bucket->exact ? dp_comm_sum_exact(r->exchange->comm, grad)
-                         : dp_comm_sum(r->exchange->comm, grad, DP_KEEP_ALL);
+    return dp_exchange_reduce(r->exchange, b, DP_KEEP_ALL);
 }
 
 static void replicated_close(void *state)

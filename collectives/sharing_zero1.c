@@ -53,12 +53,8 @@ static struct dp_range zero1_mine(const void *state, const struct dp_bucket *buc
 static dp_status zero1_reduce(void *state, int b)
 {
     const struct zero1 *z = state;
-    const struct dp_bucket *bucket = &z->exchange->plan->buckets[b];
-    const struct dp_slice grad = {z->exchange->grad + bucket->range.begin, bucket->range.count,
-                                  sizeof(float)};
 
-    return bucket->exact ? dp_comm_sum_exact(z->exchange->comm, grad)
-                         : dp_comm_sum(z->exchange->comm, grad, DP_KEEP_CHUNK);
+    return dp_exchange_reduce(z->exchange, b, DP_KEEP_CHUNK);
 }
 
 static dp_status zero1_publish(void *state, int b)

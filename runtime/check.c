@@ -191,6 +191,25 @@ static void describe_plan(struct dp_training *run)
     }
 }
 
+static void describe_compressor(struct dp_training *run)
+{
+    const struct dp_exchange *e = run->trainer->exchange;
+    const double mib = 1048576.0;
+    uint64_t with, without;
+
+    if (e->parcels == NULL) {
+        return;
+    }
+    dp_parcels_wire(e->parcels, e->sharing->publish == NULL ? DP_KEEP_ALL : DP_KEEP_CHUNK, &with,
+                    &without);
+    dp_progress_line(
+        &run->progress,
+        with < without ? "compressor %s: rank 0 sends %.3f MiB of gradients a step, not %.3f"
+                       : "compressor %s: rank 0 sends %.3f MiB of gradients a step, MORE than the "
+                         "%.3f without it on so many ranks",
+        run->config->comm.compressor, (double)with / mib, (double)without / mib);
+}
+
 void dp_run_describe(struct dp_training *run)
 {
     const struct dp_group *group = run->world->train;
@@ -224,6 +243,7 @@ void dp_run_describe(struct dp_training *run)
                      run->trainer->exchange->label, comm->why[0] == '\0' ? "" : " (", comm->why,
                      comm->why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
                      group->size == 1 ? "off (one rank)" : overlaps[c->comm.overlap]);
+    describe_compressor(run);
     if (run->faults != NULL) {
         DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", run->fault_text);
     }

@@ -58,8 +58,7 @@ static dp_status make_flat(struct dp_trainer *t)
     }
     f->running = t->device->alloc(DP_MEM_WEIGHTS, m->statistics * sizeof(float));
     f->master = f->weights;
-    t->knobs = t->device->alloc(DP_MEM_OTHER, sizeof(*t->knobs));
-    if (f->weights == NULL || f->running == NULL || t->knobs == NULL) {
+    if (f->weights == NULL || f->running == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
     }
     for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
@@ -78,6 +77,9 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .strategy = t->lent ? "none" : c->strategy,
         .whole = t->config->train.local_steps > 1,
         .ordered = t->config->train.lanes > 0 && !t->lent,
+        .compressor = t->lent ? NULL : c->compressor,
+        .knobs = t->knobs,
+        .seed = (uint64_t)t->config->train.seed,
         .bucket_bytes = (size_t)(c->bucket_mb * 1048576.0),
         .first_bucket_bytes = (size_t)(c->first_bucket_mb * 1048576.0),
         .run = c->overlap == DP_OVERLAP_ON ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT,
@@ -86,6 +88,9 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .threads = threads,
     };
 
+    if (t->knobs == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "knobs");
+    }
     t->flat.tensors = t->model->tensors;
     t->flat.tensor_count = t->model->tensor_count;
     t->flat.trained = t->model->trained;
@@ -217,6 +222,7 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(dp_normalize_init(&t->normalize, t->model->values[0].shape.dims == 3 ? channels : 1,
                              &data->normalize.mean, &data->normalize.std));
     DP_TRY(open_optimizer(t));
+    t->knobs = t->device->alloc(DP_MEM_OTHER, sizeof(*t->knobs));
     DP_TRY(make_exchange(t, c->threads));
     DP_TRY(make_flat(t));
     DP_TRY(make_replicas(t));

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +203,20 @@ static void ten_steps_allocate_nothing(void **state)
     }
 }
 
+static void no_compressor_allocates(void **state)
+{
+    const struct dp_plugin *plugin;
+    (void)state;
+
+    for (int i = 0; (plugin = dp_plugin_at(&dp_compressors, i)) != NULL; i++) {
+        char set[64];
+        const char *const sets[] = {set, i % 2 == 0 ? "comm.strategy=ring" : "comm.strategy=zero1",
+                                    "comm.overlap=on", "device.name=cpu", NULL};
+        (void)snprintf(set, sizeof(set), "comm.compressor=%s", plugin->name);
+        check_steps(small_conv, sets);
+    }
+}
+
 static void neither_clipping_nor_adamw_nor_passes_nor_convolutions_allocate(void **state)
 {
     static const char *const clip[] = {"device.name=cpu", "optimizer.clip_norm=0.1",
@@ -236,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_counter_counts),
         cmocka_unit_test(ten_steps_allocate_nothing),
+        cmocka_unit_test(no_compressor_allocates),
         cmocka_unit_test(neither_clipping_nor_adamw_nor_passes_nor_convolutions_allocate),
         cmocka_unit_test(lanes_allocate_nothing),
     };

@@ -8,7 +8,7 @@ from harness import check, close, metrics, run_json, same, small_cfg, train, tra
 
 FAMILIES = {
     "strategies": {"shm", "ring", "mpi", "none"},
-    "compressors": {"none"},
+    "compressors": {"none", "fp16"},
     "layers": {"dense", "conv2d", "batchnorm", "relu", "gelu", "maxpool", "avgpool",
                "global_avgpool", "dropout", "flatten", "residual"},
     "optimizers": {"sgd", "adamw"},
@@ -133,6 +133,18 @@ def case_every_strategy_trains_and_none_writes_no_checkpoint():
         same(run_json(out)["strategy"], strategy, "strategy")
         same((out / "checkpoints").exists(), strategy != "none", f"a checkpoint of {strategy}")
         train_well(cfg, "--set", f"comm.strategy={strategy}", "--out", out / "alone")
+
+
+def case_every_compressor_trains_and_tells_what_it_sends():
+    cfg = small_cfg()
+    for number, compressor in enumerate(sorted(FAMILIES["compressors"])):
+        for strategy, ranks in (("ring", 3), ("auto", 2)):
+            out = harness.scratch / f"{number}-{strategy}"
+            text = train_well(cfg, "--set", f"comm.strategy={strategy}", "--set",
+                              f"comm.compressor={compressor}", "--out", out, ranks=ranks).out
+            same(run_json(out)["compressor"], compressor, "compressor")
+            check((f"compressor {compressor}: rank 0 sends" in text) == (compressor != "none"), text)
+        train_well(cfg, "--set", f"comm.compressor={compressor}", "--out", out / "alone")
 
 
 def case_every_kind_of_training_runs():

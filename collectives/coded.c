@@ -1,0 +1,250 @@
+#include "collectives/coded.h"
+
+#include <assert.h>
+
+#include "base/random.h"
+
+static dp_status coded_memory(struct dp_coded *c, size_t max_count)
+{
+    struct dp_group *group = c->comm->group;
+    const size_t size = (size_t)group->size;
+    const size_t chunk = dp_round_up(dp_round_up(max_count, DP_BLOCK) / size + 1, DP_BLOCK);
+
+    c->room = dp_round_up(c->codec.bytes(c->codec.context, chunk), DP_MEM_ALIGN);
+    c->mine = dp_group_memory(group, DP_MEM_COMM, 2 * size * c->room);
+    if (c->mine == NULL) {
+        return DP_ERR_NOMEM;
+    }
+    c->shared = dp_group_one_node(group) && !group->apart;
+    for (int i = 0; i < group->size && c->shared; i++) {
+        c->shared = i == group->rank || dp_group_peer(group, c->mine, i) != NULL;
+    }
+    c->pieces = c->shared ? NULL : dp_mem_arena(DP_MEM_COMM, size * c->room);
+    c->tiles = dp_mem_arena(DP_MEM_COMM, size * DP_CODED_TILE * sizeof(float));
+    c->tile = dp_zalloc(size, sizeof(*c->tile));
+    return (c->shared || c->pieces != NULL) && c->tiles != NULL && c->tile != NULL ? DP_OK
+                                                                                   : DP_ERR_NOMEM;
+}
+
+dp_status dp_coded_open(struct dp_coded *c, struct dp_comm *comm, const struct dp_codec *codec,
+                        size_t max_count)
+{
+    *c = (struct dp_coded){.comm = comm, .codec = *codec};
+    if (coded_memory(c, max_count) != DP_OK) {
+        dp_group_leave(comm->group, DP_ERR_NOMEM);
+        dp_coded_close(c);
+        return DP_FAIL(DP_ERR_NOMEM, "codes of %zu elements of %d ranks", max_count,
+                       comm->group->size);
+    }
+    for (int i = 0; i < comm->group->size; i++) {
+        c->tile[i] = c->tiles + (size_t)i * DP_CODED_TILE;
+    }
+    return DP_OK;
+}
+
+void dp_coded_close(void *coded)
+{
+    struct dp_coded *c = coded;
+
+    dp_group_release(c->comm->group, c->mine);
+    dp_free(c->pieces);
+    dp_free(c->tiles);
+    dp_free(c->tile);
+    c->mine = NULL;
+}
+
+/* The code of chunk i of `data`, in slot `slot` of codes that begin at `codes`. */
+static struct dp_slice code_at(const struct dp_coded *c, char *codes, int slot,
+                               struct dp_slice data, int i)
+{
+    const size_t count = dp_slice_chunk(data, c->comm->group->size, i).count;
+
+    return (struct dp_slice){codes + (size_t)slot * c->room,
+                             c->codec.bytes(c->codec.context, count), 1};
+}
+
+/* Codes of the sums: behind those of this rank's chunks. */
+static char *sums_of(const struct dp_coded *c)
+{
+    return c->mine + (size_t)c->comm->group->size * c->room;
+}
+
+/* The place in rank i's memory that corresponds to `mine`. */
+static void *place_at(const struct dp_coded *c, void *mine, int i)
+{
+    struct dp_group *group = c->comm->group;
+
+    return i == group->rank ? mine : dp_group_peer(group, mine, i);
+}
+
+/* A code of x, which is chunk i of the parcel, or what is to be sent instead of it. */
+static dp_status encode(const struct dp_coded *c, struct dp_slice code, struct dp_slice x, int i,
+                        const struct dp_parcel *p, uint32_t what)
+{
+    const struct dp_slice chunk = dp_slice_chunk(p->grad, c->comm->group->size, i);
+    const size_t begin = (size_t)((float *)chunk.data - (float *)p->grad.data);
+    const struct dp_key key = {.seed = p->seed,
+                               .first = p->bucket->range.begin + begin,
+                               .what = DP_RANDOM_CODE + what,
+                               .step = p->knobs->step};
+
+    assert(code.count <= c->room && x.count == chunk.count);
+    return x.count == 0 ? DP_OK
+                        : c->codec.encode(c->codec.context, c->comm->group->stream, code.data,
+                                          x.data, x.count, &key);
+}
+
+/* y = this parcel's elements plus those that earlier codes left out; these are kept in `residual`
+ * (NULL: none), where y is then. */
+static dp_status with_residual(const struct dp_coded *c, struct dp_slice x, float *residual,
+                               struct dp_slice *y)
+{
+    struct dp_stream *stream = c->comm->group->stream;
+
+    *y = x;
+    if (residual == NULL) {
+        return DP_OK;
+    }
+    y->data = residual;
+    return stream->ops->add(stream, residual, x.data, x.count);
+}
+
+static dp_status encode_chunks(struct dp_coded *c, const struct dp_parcel *p)
+{
+    const struct dp_group *group = c->comm->group;
+    struct dp_slice x;
+
+    DP_TRY(with_residual(c, p->grad, p->residual[0], &x));
+    for (int i = 0; i < group->size; i++) {
+        DP_TRY(encode(c, code_at(c, c->mine, i, p->grad, i), dp_slice_chunk(x, group->size, i), i,
+                      p, (uint32_t)group->rank));
+    }
+    return DP_OK;
+}
+
+/* Codes of this rank's chunk come from all others: pairwise, so that nobody gets two at a time. */
+static dp_status swap(struct dp_coded *c, struct dp_slice data)
+{
+    struct dp_group *group = c->comm->group;
+    const int size = group->size, rank = group->rank;
+
+    if (c->shared) {
+        group->wire_bytes += (uint64_t)(size - 1) * code_at(c, c->mine, rank, data, rank).count;
+        return dp_comm_barrier(c->comm);
+    }
+    for (int distance = 1; distance < size; distance++) {
+        const int to = (rank + distance) % size, from = (rank + size - distance) % size;
+        DP_TRY(dp_group_exchange(group, to, code_at(c, c->mine, to, data, to), from,
+                                 code_at(c, c->pieces, from, data, rank)));
+    }
+    return DP_OK;
+}
+
+/* What rank i sent of this rank's chunk. */
+static const void *piece_of(const struct dp_coded *c, struct dp_slice data, int i)
+{
+    const int rank = c->comm->group->rank;
+
+    return c->shared || i == rank ? place_at(c, code_at(c, c->mine, rank, data, rank).data, i)
+                                  : code_at(c, c->pieces, i, data, rank).data;
+}
+
+/* chunk = the sum of what all ranks sent of it. */
+static dp_status add_pieces(struct dp_coded *c, struct dp_slice data, struct dp_slice chunk)
+{
+    struct dp_stream *stream = c->comm->group->stream;
+    const int size = c->comm->group->size;
+
+    for (size_t at = 0; at < chunk.count; at += DP_CODED_TILE) {
+        const size_t left = chunk.count - at;
+        const struct dp_range part = {at, left < DP_CODED_TILE ? left : DP_CODED_TILE};
+        float *sum = (float *)chunk.data + at;
+        for (int i = 0; i < size; i++) {
+            DP_TRY(c->codec.decode(c->codec.context, stream, c->tiles + (size_t)i * DP_CODED_TILE,
+                                   piece_of(c, data, i), chunk.count, part));
+        }
+        DP_TRY(stream->ops->sum_tree(stream, &sum, 1, c->tile, size, part.count));
+    }
+    return DP_OK;
+}
+
+/* Codes of the sums go to all ranks, around a ring. */
+static dp_status gather(struct dp_coded *c, struct dp_slice data)
+{
+    struct dp_group *group = c->comm->group;
+    const int size = group->size, rank = group->rank;
+    const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+
+    for (int turn = 0; turn < size - 1; turn++) {
+        const int out = (rank - turn + size) % size, in = (out + size - 1) % size;
+        if (c->shared) {
+            group->wire_bytes += code_at(c, c->mine, in, data, in).count;
+        } else {
+            DP_TRY(dp_group_exchange(group, next, code_at(c, sums_of(c), out, data, out), prev,
+                                     code_at(c, sums_of(c), in, data, in)));
+        }
+    }
+    return c->shared ? dp_comm_barrier(c->comm) : DP_OK;
+}
+
+static dp_status decode_sums(struct dp_coded *c, struct dp_slice data)
+{
+    const struct dp_group *group = c->comm->group;
+
+    for (int i = 0; i < group->size; i++) {
+        const struct dp_slice chunk = dp_slice_chunk(data, group->size, i);
+        void *code = code_at(c, sums_of(c), i, data, i).data;
+        if (chunk.count > 0) {
+            DP_TRY(c->codec.decode(c->codec.context, group->stream, chunk.data,
+                                   c->shared ? place_at(c, code, i) : code, chunk.count,
+                                   (struct dp_range){0, chunk.count}));
+        }
+    }
+    return DP_OK;
+}
+
+/* Peers read this rank's codes up to the second barrier, and its sums up to the first one of the
+ * next call: neither is written to before. */
+dp_status dp_comm_sum_coded(void *coded, const struct dp_parcel *p, enum dp_keep keep)
+{
+    struct dp_coded *c = coded;
+    const struct dp_group *group = c->comm->group;
+    const int rank = group->rank;
+    const struct dp_slice chunk = dp_slice_chunk(p->grad, group->size, rank);
+    const size_t begin = (size_t)((float *)chunk.data - (float *)p->grad.data);
+    struct dp_slice x;
+
+    if (p->grad.count == 0) {
+        return DP_OK;
+    }
+    DP_TRY(encode_chunks(c, p));
+    DP_TRY(swap(c, p->grad));
+    DP_TRY(add_pieces(c, p->grad, chunk));
+    if (keep == DP_KEEP_CHUNK) {
+        return c->shared ? dp_comm_barrier(c->comm) : DP_OK;
+    }
+    DP_TRY(with_residual(c, chunk, p->residual[1] == NULL ? NULL : p->residual[1] + begin, &x));
+    DP_TRY(encode(c, code_at(c, sums_of(c), rank, p->grad, rank), x, rank, p, 0xffffff));
+    DP_TRY(gather(c, p->grad));
+    return decode_sums(c, p->grad);
+}
+
+uint64_t dp_coded_wire(const void *coded, const struct dp_bucket *bucket, enum dp_keep keep)
+{
+    const struct dp_coded *c = coded;
+    const struct dp_group *group = c->comm->group;
+    const struct dp_slice data = {c->mine, bucket->range.count, 0}; /* lengths alone matter */
+    const int size = group->size, rank = group->rank;
+    uint64_t others = 0, sums = 0;
+
+    for (int i = 0; i < size; i++) {
+        const uint64_t bytes = code_at(c, c->mine, 0, data, i).count;
+        others += i == rank ? 0 : bytes;
+        sums += i == (rank + 1) % size ? 0 : bytes; /* the last to come is not passed on */
+    }
+    if (c->shared) {
+        sums = others;
+        others = (uint64_t)(size - 1) * code_at(c, c->mine, 0, data, rank).count;
+    }
+    return others + (keep == DP_KEEP_ALL ? sums : 0);
+}

@@ -1,0 +1,164 @@
+#include "collectives/parcels.h"
+
+static dp_status find_compressor(struct dp_parcels *p, const struct dp_parcels_config *config)
+{
+    const struct dp_plugin *plugin;
+    char problem[256];
+    const dp_status status = dp_plugin_create(&dp_compressors, config->compressor, &plugin,
+                                              &p->state, problem, sizeof(problem));
+
+    if (status != DP_OK) {
+        return DP_FAIL(status, "comm.compressor: %s", problem);
+    }
+    p->compressor = (const struct dp_compressor *)plugin;
+    if (p->compressor->sum != NULL && p->comm->strategy->sum == NULL) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "comm.compressor %s needs a strategy that shares gradients, not %s",
+                       plugin->name, p->comm->strategy->plugin.name);
+    }
+    return DP_OK;
+}
+
+static dp_status parcels_memory(struct dp_parcels *p)
+{
+    const struct dp_compressor *compressor = p->compressor;
+    size_t bytes = 0;
+
+    for (int b = 0; b < p->plan->count && compressor->warm != NULL; b++) {
+        const struct dp_bucket *bucket = &p->plan->buckets[b];
+        p->warm_count += bucket->exact ? 0 : compressor->warm(p->state, bucket);
+    }
+    p->residuals = compressor->residuals == NULL ? 0 : compressor->residuals(p->state);
+    p->parcel = dp_zalloc((size_t)p->plan->count, sizeof(*p->parcel));
+    bool whole = p->parcel != NULL;
+    for (int i = 0; i < p->residuals; i++) {
+        p->residual[i] = p->device->alloc(DP_MEM_RESIDUALS, p->trained * sizeof(float));
+        whole = whole && p->residual[i] != NULL;
+        bytes += p->trained * sizeof(float);
+    }
+    if (p->warm_count > 0) {
+        p->warm = p->device->alloc(DP_MEM_RESIDUALS, p->warm_count * sizeof(float));
+        whole = whole && p->warm != NULL;
+        bytes += p->warm_count * sizeof(float);
+    }
+    return whole ? DP_OK
+                 : DP_FAIL(DP_ERR_NOMEM, "residuals of compressor %s need %zu MB",
+                           compressor->plugin.name, bytes >> 20);
+}
+
+static void fill_parcels(struct dp_parcels *p, float *grad, const struct dp_parcels_config *config)
+{
+    size_t warm_at = 0;
+
+    for (int b = 0; b < p->plan->count; b++) {
+        const struct dp_bucket *bucket = &p->plan->buckets[b];
+        if (bucket->exact) {
+            continue;
+        }
+        p->parcel[b] = (struct dp_parcel){
+            .bucket = bucket,
+            .grad = {grad + bucket->range.begin, bucket->range.count, sizeof(float)},
+            .warm = p->warm == NULL ? NULL : p->warm + warm_at,
+            .knobs = config->knobs,
+            .seed = config->seed,
+        };
+        for (int i = 0; i < p->residuals; i++) {
+            p->parcel[b].residual[i] = p->residual[i] + bucket->range.begin;
+        }
+        if (p->compressor->warm != NULL) {
+            warm_at += p->compressor->warm(p->state, bucket);
+        }
+    }
+}
+
+static dp_status parcels_open(struct dp_parcels *p, float *grad,
+                              const struct dp_parcels_config *config)
+{
+    DP_TRY(find_compressor(p, config));
+    if (p->compressor->sum == NULL || p->comm->group->size == 1) {
+        return DP_OK;
+    }
+    DP_TRY(parcels_memory(p));
+    fill_parcels(p, grad, config);
+    DP_TRY(p->compressor->open(p->state, p->comm, p->plan));
+    p->open = true;
+    return DP_OK;
+}
+
+dp_status dp_parcels_create(struct dp_comm *comm, const struct dp_bucket_plan *plan, float *grad,
+                            size_t trained, const struct dp_parcels_config *config,
+                            struct dp_parcels **out)
+{
+    struct dp_parcels *p;
+    dp_status status;
+
+    if (config->compressor == NULL) {
+        return DP_OK;
+    }
+    p = dp_zalloc(1, sizeof(*p));
+    if (p == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "parcels");
+    }
+    p->comm = comm;
+    p->plan = plan;
+    p->device = config->device;
+    p->trained = trained;
+    status = parcels_open(p, grad, config);
+    if (status != DP_OK || !p->open) {
+        dp_group_leave(comm->group, status);
+        dp_parcels_destroy(p);
+        return status;
+    }
+    *out = p;
+    return DP_OK;
+}
+
+void dp_parcels_destroy(struct dp_parcels *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    if (p->open) {
+        p->compressor->close(p->state);
+    }
+    p->device->release(p->warm);
+    p->device->release(p->residual[1]);
+    p->device->release(p->residual[0]);
+    dp_free(p->parcel);
+    dp_free(p->state);
+    dp_free(p);
+}
+
+dp_status dp_parcels_sum(struct dp_parcels *p, int b, enum dp_keep keep)
+{
+    const struct dp_parcel *parcel = &p->parcel[b];
+
+    return parcel->knobs->skip != 0 ? DP_OK : p->compressor->sum(p->state, parcel, keep);
+}
+
+void dp_parcels_wire(const struct dp_parcels *p, enum dp_keep keep, uint64_t *with,
+                     uint64_t *without)
+{
+    *with = *without = 0;
+    for (int b = 0; b < p->plan->count; b++) {
+        const struct dp_bucket *bucket = &p->plan->buckets[b];
+        if (!bucket->exact) {
+            *with += p->compressor->wire(p->state, bucket, keep);
+            *without += dp_compressor_plain_wire(p->comm, bucket->range.count, keep);
+        }
+    }
+}
+
+int dp_parcels_arrays(const struct dp_parcels *p, struct dp_parcels_array arrays[DP_PARCELS_ARRAYS])
+{
+    static const char *const names[] = {"residual.0", "residual.1"};
+    int count = 0;
+
+    for (int i = 0; p != NULL && i < p->residuals; i++) {
+        arrays[count++] = (struct dp_parcels_array){names[i], p->residual[i], p->trained, false};
+    }
+    if (p != NULL && p->warm != NULL) {
+        arrays[count++] = (struct dp_parcels_array){"warm", p->warm, p->warm_count, true};
+    }
+    return count;
+}

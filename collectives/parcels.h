@@ -1,0 +1,65 @@
+/*
+ * parcels.h - the open compressor of an exchange, and what it remembers of each bucket.
+ */
+#ifndef DP_COLLECTIVES_PARCELS_H
+#define DP_COLLECTIVES_PARCELS_H
+
+#include "collectives/compressor.h"
+
+struct dp_parcels_config {
+    const char *compressor; /* "topk:ratio=0.01"; NULL: none */
+    const struct dp_device *device;
+    const struct dp_knobs *knobs; /* borrowed; those of each step */
+    uint64_t seed;
+};
+
+struct dp_parcels {
+    const struct dp_compressor *compressor;
+    void *state;                       /* owned; the compressor's */
+    bool open;                         /* it is; not on one rank, which has nothing to send */
+    struct dp_comm *comm;              /* borrowed */
+    const struct dp_device *device;    /* borrowed */
+    const struct dp_bucket_plan *plan; /* borrowed */
+    struct dp_parcel *parcel;          /* owned; [plan->count] */
+    float *residual[2];                /* owned; [trained] */
+    int residuals;                     /* of them */
+    float *warm;                       /* owned; [warm_count] */
+    size_t trained, warm_count;
+};
+
+/*
+ * Opens the compressor over the strategy of `comm`, whose gradient is `grad` [trained] in the
+ * buckets of `plan`. *out stays NULL where nothing is compressed ("none"). Collective.
+ *
+ * Errors: DP_ERR_CONFIG (unknown, or a strategy that shares nothing), DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_parcels_create(struct dp_comm *comm, const struct dp_bucket_plan *plan,
+                                       float *grad, size_t trained,
+                                       const struct dp_parcels_config *config,
+                                       struct dp_parcels **out);
+void dp_parcels_destroy(struct dp_parcels *parcels);
+
+/* Replaces this rank's gradient of bucket b by its sum. A step that is skipped (knobs->skip, equal
+ * on all ranks) sends nothing and changes nothing. Collective. */
+DP_CHECKED dp_status dp_parcels_sum(struct dp_parcels *parcels, int b, enum dp_keep keep);
+
+/* Bytes that this rank sends in a step for all buckets but the tail: with the compressor, and about
+ * how many with the strategy alone. Local. */
+void dp_parcels_wire(const struct dp_parcels *parcels, enum dp_keep keep, uint64_t *with,
+                     uint64_t *without);
+
+/* An array that a resumed run needs. */
+struct dp_parcels_array {
+    const char *name;
+    float *data;
+    size_t count;
+    bool same; /* on all ranks; else this rank's own */
+};
+
+enum { DP_PARCELS_ARRAYS = 3 };
+
+/* Writes them, and returns how many there are. NULL has none. Local. */
+int dp_parcels_arrays(const struct dp_parcels *parcels,
+                      struct dp_parcels_array arrays[DP_PARCELS_ARRAYS]);
+
+#endif

@@ -57,6 +57,22 @@ static size_t check_runs(struct dp_group *group)
     return wrong;
 }
 
+/* The same with every compressor: over messages, and in each other's memory. */
+static size_t check_compressors(struct dp_group *group)
+{
+    static const char *const strategies[] = {"comm.strategy=ring", "comm.strategy=zero1:over=shm"};
+    const struct dp_plugin *plugin;
+    size_t wrong = 0;
+
+    for (int i = 0; (plugin = dp_plugin_at(&dp_compressors, i)) != NULL; i++) {
+        char set[64];
+        const char *const sets[] = {set, strategies[i % 2], "comm.overlap=on", NULL};
+        (void)snprintf(set, sizeof(set), "comm.compressor=%s", plugin->name);
+        wrong += check_run(group, small_dense, sets);
+    }
+    return wrong;
+}
+
 /* The library's own allreduce: ranks agree in every step, and end near the others. */
 static size_t check_mpi(struct dp_group *group)
 {
@@ -144,7 +160,7 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "nomem") == 0) {
         return run_out_of_memory(world, (int)strtol(argv[2], NULL, 10));
     }
-    wrong = check_runs(world->all);
+    wrong = check_runs(world->all) + check_compressors(world->all);
     wrong += check_mpi(world->all);
     if (wrong > 0) {
         (void)fprintf(stderr, "rank %d of %d: %zu wrong\n", world->all->rank, world->all->size,

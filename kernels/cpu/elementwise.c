@@ -5,9 +5,9 @@
  * element and dropout 30 integer ones; the rest waits for memory. No result depends on the number
  * of threads, and none on the instruction set.
  */
-#include "base/random.h"
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/random_blocks.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/device.h"
 
@@ -138,8 +138,6 @@ dp_status dp_cpu_accumulate(struct dp_stream *s, void *dx, const void *dy, size_
 
 /* ---- dropout ---- */
 
-enum { BLOCKS = 32, NUMBERS = 4 * BLOCKS }; /* generated side by side */
-
 struct drop {
     float *y;
     const float *x;
@@ -147,20 +145,6 @@ struct drop {
     uint32_t what, step;
     float rate, scale;
 };
-
-/* out[4 i ... 4 i + 3] = block first + i: dp_random_block(), many at a time. */
-static inline void random_blocks(const struct drop *d, uint64_t first, uint32_t out[NUMBERS])
-{
-    DP_INDEPENDENT
-    for (size_t i = 0; i < BLOCKS; i++) {
-        uint32_t four[4];
-        dp_random_block(d->seed, d->what, d->step, first + i, four);
-        out[4 * i] = four[0];
-        out[4 * i + 1] = four[1];
-        out[4 * i + 2] = four[2];
-        out[4 * i + 3] = four[3];
-    }
-}
 
 static inline float drop_one(const struct drop *d, float x, uint32_t bits)
 {
@@ -174,14 +158,14 @@ DP_HOT static void drop_part(void *arg, size_t begin, size_t end)
     const struct drop *d = arg;
     float *y = d->y;
     const float *x = d->x;
-    _Alignas(DP_MEM_ALIGN) uint32_t bits[NUMBERS];
+    _Alignas(DP_MEM_ALIGN) uint32_t bits[DP_RANDOM_NUMBERS];
     size_t i = begin;
 
     while (i < end) {
         const uint64_t index = d->first + i;
         const size_t skip = (size_t)(index & 3); /* numbers of the first block that are not ours */
-        const size_t room = NUMBERS - skip, count = end - i < room ? end - i : room;
-        random_blocks(d, index >> 2, bits);
+        const size_t room = DP_RANDOM_NUMBERS - skip, count = end - i < room ? end - i : room;
+        dp_random_blocks(d->seed, d->what, d->step, index >> 2, bits);
         DP_INDEPENDENT
         for (size_t j = 0; j < count; j++) {
             y[i + j] = drop_one(d, x[i + j], bits[skip + j]);

@@ -6,42 +6,25 @@
  * that digit is odd; a carry runs into the exponent, up to infinity, as it should.
  */
 #include <assert.h>
-#include <string.h>
 
+#include "kernels/cpu/float_bits.h"
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
 
 enum {
-    F32_INFINITY = 0x7f800000,
     F16_NORMAL = 113 << 23,    /* bits of 2^-14, the smallest normal half */
     F16_BEYOND = 143 << 23,    /* bits of 2^16, above all halves */
     F16_REBASE = 112 << 23,    /* exponents of halves are so much smaller */
     F16_SMALL_STEP = 126 << 23 /* bits of 0.5: its last digit is 2^-24, as that of small halves */
 };
 
-static inline float from_bits(uint32_t bits)
-{
-    float x;
-
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
-static inline uint32_t bits_of(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
 static inline uint16_t half_of(float x)
 {
-    const uint32_t all = bits_of(x), sign = all >> 16 & 0x8000, a = all & 0x7fffffff;
+    const uint32_t all = dp_bits_of(x), sign = all >> 16 & 0x8000, a = all & DP_F32_MAGNITUDE;
     const uint32_t normal = (a - F16_REBASE + 0xfff + (a >> 13 & 1)) >> 13;
-    const uint32_t small = bits_of(from_bits(a) + 0.5f) - F16_SMALL_STEP;
-    const uint32_t special = a > F32_INFINITY ? 0x7e00 : 0x7c00;
+    const uint32_t small = dp_bits_of(dp_float_of(a) + 0.5f) - F16_SMALL_STEP;
+    const uint32_t special = a > DP_F32_INFINITY ? 0x7e00 : 0x7c00;
     const uint32_t finite = a < F16_NORMAL ? small : normal;
 
     return (uint16_t)(sign | (a >= F16_BEYOND ? special : finite));
@@ -51,26 +34,28 @@ static inline uint16_t half_of(float x)
 static inline float of_half(uint16_t h)
 {
     const uint32_t a = (uint32_t)(h & 0x7fff) << 13;
-    const uint32_t small = bits_of((float)(int32_t)(a >> 13) * (1.0f / 16777216.0f));
-    const uint32_t special = a == 0x0f800000 ? F32_INFINITY : 0x7fc00000;
+    const uint32_t small = dp_bits_of((float)(int32_t)(a >> 13) * (1.0f / 16777216.0f));
+    const uint32_t special = a == 0x0f800000 ? DP_F32_INFINITY : 0x7fc00000;
     const uint32_t finite = a < 0x00800000 ? small : a + F16_REBASE;
 
-    return from_bits((uint32_t)(h & 0x8000) << 16 | (a >= 0x0f800000 ? special : finite));
+    return dp_float_of((uint32_t)(h & 0x8000) << 16 | (a >= 0x0f800000 ? special : finite));
 }
 
 static inline uint16_t bfloat_of(float x)
 {
-    const uint32_t a = bits_of(x);
+    const uint32_t a = dp_bits_of(x);
     const uint32_t rounded = (a + 0x7fff + (a >> 16 & 1)) >> 16;
 
-    return (uint16_t)((a & 0x7fffffff) > F32_INFINITY ? (a >> 16 & 0x8000) | 0x7fc0 : rounded);
+    return (uint16_t)((a & DP_F32_MAGNITUDE) > DP_F32_INFINITY ? (a >> 16 & 0x8000) | 0x7fc0
+                                                               : rounded);
 }
 
 static inline float of_bfloat(uint16_t b)
 {
     const uint32_t a = (uint32_t)b << 16;
 
-    return from_bits((a & 0x7fffffff) > F32_INFINITY ? (a & 0x80000000) | 0x7fc00000 : a);
+    return dp_float_of((a & DP_F32_MAGNITUDE) > DP_F32_INFINITY ? (a & 0x80000000) | 0x7fc00000
+                                                                : a);
 }
 
 struct casts {

@@ -245,6 +245,24 @@ struct dp_ops {
     /* y = x, exactly; a NaN stays a NaN. */
     dp_status (*widen)(struct dp_stream *s, float *y, const uint16_t *x, size_t count,
                        enum dp_type type);
+
+    /*
+     * quantize - numbers as multiples of their block's scale, rounded up or down at random so that
+     * the mean is right: y = floor(x / scale + u), u in [0, 1) by dp_random_unit, at most 127.
+     *
+     *   y       out  [count]
+     *   scales  out  [ceil(count / block)]: the largest |x| of the block / 127; 0 (and y 0) where
+     *                that is below FLT_MIN; NaN where x holds NaN or infinity
+     *   x       in   [count]
+     *
+     * Source: Alistarh et al., "QSGD", NIPS 2017, section 3.1, in blocks scaled by their maximum
+     * (section 4).
+     */
+    dp_status (*quantize)(struct dp_stream *s, int8_t *y, float *scales, const float *x,
+                          size_t block, size_t count, const struct dp_key *key);
+    /* y = x times the scale of its block. */
+    dp_status (*dequantize)(struct dp_stream *s, float *y, const int8_t *x, const float *scales,
+                            size_t block, size_t count);
 };
 
 #endif

@@ -134,6 +134,115 @@ static void casts_touch_their_range_alone(void **state)
     }
 }
 
+/* ---- quantize ---- */
+
+/* Smooth numbers of many sizes, block by block. */
+static float *of_many_sizes(size_t count, uint32_t seed)
+{
+    float *x = uniform(count, seed, -1, 1);
+
+    for (size_t i = 0; i < count; i++) {
+        x[i] *= ldexpf(1, (int)(i / 100 % 60) - 40) * x[i];
+    }
+    return x;
+}
+
+static void check_quantize(const struct streams *streams, float *x, size_t block, size_t count)
+{
+    const struct dp_key key = {.seed = 7, .first = 4294967000u, .what = DP_RANDOM_CODE, .step = 3};
+    const size_t blocks = (count + block - 1) / block;
+    int8_t *expected = dp_zalloc(count, 1), *y = dp_zalloc(count, 1);
+    float *scales = zeros(blocks), *found = zeros(blocks), *back = zeros(count);
+    float *wanted = zeros(count);
+    struct dp_stream *s;
+
+    OK(streams->ref->ops->quantize(streams->ref, expected, scales, x, block, count, &key));
+    OK(streams->ref->ops->dequantize(streams->ref, wanted, expected, scales, block, count));
+    EACH_STREAM(s, streams)
+    {
+        OK(s->ops->quantize(s, y, found, x, block, count, &key));
+        assert_memory_equal(y, expected, count);
+        assert_same_bits(found, scales, blocks);
+        OK(s->ops->dequantize(s, back, y, found, block, count));
+        for (size_t i = 0; i < count; i++) {
+            assert_true(back[i] == wanted[i] || (isnan(back[i]) && isnan(wanted[i])));
+            /* A step up or down at most. */
+            assert_true(!isfinite(x[i]) || isnan(back[i]) ||
+                        fabsf(back[i] - x[i]) <= 1.0001f * scales[i / block] + 1.5e-36f);
+        }
+    }
+    dp_free(wanted);
+    dp_free(back);
+    dp_free(found);
+    dp_free(scales);
+    dp_free(y);
+    dp_free(expected);
+}
+
+static void quantize_equals_the_reference(void **state)
+{
+    static const size_t blocks[] = {64, 256, 4096};
+
+    for (size_t n = 0; n < DP_COUNT(sizes); n++) {
+        for (size_t b = 0; b < DP_COUNT(blocks); b++) {
+            float *x = of_many_sizes(sizes[n], 1);
+            check_quantize(*state, x, blocks[b], sizes[n]);
+            for (size_t i = 50; i < sizes[n]; i += 500) { /* in some blocks */
+                static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, 1e-42f, -0.0f};
+                x[i] = odd[i / 500 % DP_COUNT(odd)];
+            }
+            check_quantize(*state, x, blocks[b], sizes[n]);
+            dp_free(x);
+        }
+    }
+}
+
+static void a_block_with_a_nan_becomes_nan_and_no_other(void **state)
+{
+    const struct streams *streams = *state;
+    const struct dp_key key = {.seed = 1};
+    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    int8_t y[192];
+    float scales[3], back[192];
+
+    for (size_t k = 0; k < DP_COUNT(both); k++) {
+        float *x = uniform(192, 1, -1, 1);
+        x[70] = NAN;
+        x[190] = -INFINITY;
+        OK(both[k]->ops->quantize(both[k], y, scales, x, 64, 192, &key));
+        OK(both[k]->ops->dequantize(both[k], back, y, scales, 64, 192));
+        for (size_t i = 0; i < 192; i++) {
+            assert_true(isnan(back[i]) == (i >= 64));
+        }
+        dp_free(x);
+    }
+}
+
+/* The mean over many steps is the number itself: the standard deviation of a rounding is at most
+ * half a step, that of the mean of 4000 is 0.5 / sqrt(4000) = 0.0079 steps. */
+static void quantize_is_right_in_the_mean(void **state)
+{
+    enum { TURNS = 4000, COUNT = 64 };
+    const struct streams *streams = *state;
+    struct dp_stream *s = streams->cpu[0];
+    float *x = uniform(COUNT, 1, -1, 1), scale;
+    double mean[COUNT] = {0};
+    int8_t y[COUNT];
+
+    x[0] = 1; /* the scale is 1 / 127 */
+    for (uint32_t turn = 0; turn < TURNS; turn++) {
+        const struct dp_key key = {.seed = 7, .what = DP_RANDOM_CODE, .step = turn};
+        OK(s->ops->quantize(s, y, &scale, x, COUNT, COUNT, &key));
+        for (size_t i = 0; i < COUNT; i++) {
+            mean[i] += (double)y[i] / TURNS;
+        }
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_true(fabs(mean[i] - 127 * (double)x[i]) < 5 * 0.0079);
+    }
+    dp_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +250,9 @@ int main(void)
         cmocka_unit_test(widen_then_narrow_gives_all_16_bits_back),
         cmocka_unit_test(narrow_rounds_to_the_nearest_even),
         cmocka_unit_test(casts_touch_their_range_alone),
+        cmocka_unit_test(quantize_equals_the_reference),
+        cmocka_unit_test(a_block_with_a_nan_becomes_nan_and_no_other),
+        cmocka_unit_test(quantize_is_right_in_the_mean),
     };
 
     return cmocka_run_group_tests_name("code_ops", tests, streams_open, streams_close);

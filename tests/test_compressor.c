@@ -11,7 +11,7 @@
 enum { STEPS = 3 };
 
 /* Beside every compressor with its defaults. */
-static const char *const with_options[] = {"fp16"};
+static const char *const with_options[] = {"int8:block=64"};
 
 static const struct {
     const char *strategy;
@@ -409,6 +409,7 @@ static void what_cannot_work_is_a_configuration_error(void **state)
         {"fp61", "ring", DP_KEEP_ALL, true},
         {"fp16:digits=3", "ring", DP_KEEP_ALL, true},
         {"fp16", "none", DP_KEEP_ALL, true},
+        {"int8:block=100", "ring", DP_KEEP_ALL, true},
     };
     (void)state;
 

@@ -3,6 +3,7 @@
  */
 #include "tests/arrays.h"
 
+#include "collectives/coded.h"
 #include "tests/compressor_lab.h"
 #include "tests/local_world.h"
 
@@ -99,11 +100,141 @@ static void halves_overflow_and_bfloats_do_not(void **state)
     assert_int_equal(on_local_ranks(RANKS, overflows, over("bf16", DP_KEEP_ALL)), 0);
 }
 
+/* ---- int8 ---- */
+
+/* What comes of a piece of `count` numbers: y, encoded with these random numbers and decoded. */
+static size_t recode(struct dp_stream *s, float *y, const float *x, size_t count, uint32_t what,
+                     uint32_t step, size_t first)
+{
+    const struct dp_key key = {
+        .seed = 5, .first = first, .what = DP_RANDOM_CODE + what, .step = step};
+    float scales[LAB_TRAINED / 64];
+    int8_t q[LAB_TRAINED];
+
+    return (s->ops->quantize(s, q, scales, x, 64, count, &key) != DP_OK) +
+           (s->ops->dequantize(s, y, q, scales, 64, count) != DP_OK);
+}
+
+/* Chunk i of a bucket, in the step before. */
+static size_t wrong_chunk(const struct lab *lab, const struct dp_bucket *bucket, int i)
+{
+    struct dp_stream *s = lab->group->stream;
+    const uint32_t step = lab->knobs.step - 1;
+    const struct dp_slice chunk = dp_slice_chunk(
+        (struct dp_slice){lab->grad + bucket->range.begin, bucket->range.count, sizeof(float)},
+        RANKS, i);
+    const size_t first = (size_t)((float *)chunk.data - lab->grad);
+    float x[LAB_TRAINED], piece[RANKS][LAB_TRAINED];
+    size_t wrong = 0;
+
+    for (int rank = 0; rank < RANKS; rank++) {
+        for (size_t k = 0; k < chunk.count; k++) {
+            x[k] = lab_value(rank, step, first + k);
+        }
+        wrong += recode(s, piece[rank], x, chunk.count, (uint32_t)rank, step, first);
+    }
+    for (size_t k = 0; k < chunk.count; k++) {
+        x[k] = (piece[0][k] + piece[1][k]) + piece[2][k];
+    }
+    if (lab->setup->keep == DP_KEEP_ALL) {
+        wrong += recode(s, x, x, chunk.count, 0xffffff, step, first);
+    }
+    for (size_t k = 0; k < chunk.count; k++) {
+        wrong += lab->grad[first + k] != x[k];
+    }
+    return wrong;
+}
+
+static size_t rounds_at_random(struct dp_group *group, const void *setup)
+{
+    struct lab lab;
+    size_t wrong = 0;
+
+    if (lab_open(&lab, group, setup) != DP_OK) {
+        return 1;
+    }
+    for (int step = 0; step < STEPS; step++) {
+        lab_fill(&lab);
+        wrong += lab_step(&lab) != DP_OK;
+        for (int b = 0; b < lab.plan->count - 1; b++) {
+            for (int i = 0; i < RANKS; i++) {
+                wrong += wrong_chunk(&lab, &lab.plan->buckets[b], i);
+            }
+        }
+    }
+    lab_close(&lab);
+    return wrong;
+}
+
+static void int8_rounds_by_seed_step_rank_and_place(void **state)
+{
+    (void)state;
+    assert_int_equal(on_local_ranks(RANKS, rounds_at_random, over("int8:block=64", DP_KEEP_ALL)),
+                     0);
+    assert_int_equal(on_local_ranks(RANKS, rounds_at_random, over("int8:block=64", DP_KEEP_CHUNK)),
+                     0);
+}
+
+/* ---- codes that the owner of a chunk decodes in several tiles ---- */
+
+enum { LONG = 3 * DP_CODED_TILE + 192 };
+
+/* Numbers of the same block are alike, so that no method loses much. */
+static float long_value(int rank, size_t i)
+{
+    const size_t block = i / 4096;
+
+    return 1.0f + (float)block + 0.25f * (float)rank;
+}
+
+static size_t sums_long_ones(struct dp_group *group, const void *compressor)
+{
+    static const struct dp_tensor tensor = {.dims = 1, .shape = {LONG}, .count = LONG};
+    const struct dp_knobs knobs = {.step = 1};
+    struct dp_parcels_config config = {compressor, group->stream->device, &knobs, 1};
+    float *grad = dp_group_memory(group, DP_MEM_GRADIENTS, (LONG + DP_BLOCK) * sizeof(float));
+    struct dp_bucket_plan *plan = NULL;
+    struct dp_comm *comm = NULL;
+    struct dp_parcels *parcels = NULL;
+    size_t wrong = 1;
+
+    if (grad != NULL &&
+        dp_bucket_plan_create(&tensor, 1, LONG, LONG + DP_BLOCK, LONG, LONG, &plan) == DP_OK &&
+        dp_comm_create(group, "ring", LONG, DP_BLOCK, &comm) == DP_OK &&
+        dp_parcels_create(comm, plan, grad, LONG, &config, &parcels) == DP_OK) {
+        for (size_t i = 0; i < LONG; i++) {
+            grad[i] = long_value(group->rank, i);
+        }
+        wrong = dp_parcels_sum(parcels, 0, DP_KEEP_ALL) != DP_OK;
+        for (size_t i = 0; i < LONG; i++) {
+            const float sum = 2 * long_value(0, i) + 0.25f;
+            wrong += !(fabsf(grad[i] - sum) <= 0.02f * sum);
+        }
+    }
+    dp_parcels_destroy(parcels);
+    dp_comm_destroy(comm);
+    dp_bucket_plan_destroy(plan);
+    dp_group_release(group, grad);
+    return wrong;
+}
+
+static void long_codes_are_decoded_tile_by_tile(void **state)
+{
+    static const char *const codecs[] = {"fp16", "bf16", "int8:block=4096", "int8:block=64"};
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(codecs); i++) {
+        assert_int_equal(on_local_ranks(2, sums_long_ones, codecs[i]), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixteen_bits_are_summed_in_float32_and_rounded_once),
         cmocka_unit_test(halves_overflow_and_bfloats_do_not),
+        cmocka_unit_test(int8_rounds_by_seed_step_rank_and_place),
+        cmocka_unit_test(long_codes_are_decoded_tile_by_tile),
     };
 
     return cmocka_run_group_tests_name("compressor_methods", tests, NULL, NULL);

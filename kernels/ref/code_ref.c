@@ -2,8 +2,10 @@
  * code_ref.c - smaller forms of a gradient: the formulas of kernels/ops.h, one loop each.
  */
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 
+#include "base/random.h"
 #include "kernels/ref/ops_ref.h"
 
 /* A 16-bit format: numbers are q 2^e with |q| < 2^digits and e >= lowest; `infinity` is its bits. */
@@ -74,6 +76,49 @@ dp_status dp_ref_widen(struct dp_stream *s, float *y, const uint16_t *x, size_t 
     (void)s;
     for (size_t i = 0; i < count; i++) {
         y[i] = value_of(format_of(type), x[i]);
+    }
+    return DP_OK;
+}
+
+static float scale_of(const float *x, size_t count)
+{
+    float most = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (!isfinite(x[i])) {
+            return NAN;
+        }
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    }
+    return most / 127.0f < FLT_MIN ? 0 : most / 127.0f;
+}
+
+dp_status dp_ref_quantize(struct dp_stream *s, int8_t *y, float *scales, const float *x,
+                          size_t block, size_t count, const struct dp_key *key)
+{
+    (void)s;
+    for (size_t i = 0; i < count; i++) {
+        const size_t left = count - i;
+        float *scale = &scales[i / block];
+        if (i % block == 0) {
+            *scale = scale_of(x + i, left < block ? left : block);
+        }
+        y[i] = 0;
+        if (*scale > 0) {
+            const uint32_t bits = dp_random_u32(key->seed, key->what, key->step, key->first + i);
+            const float q = floorf(x[i] * (1.0f / *scale) + dp_random_unit(bits));
+            y[i] = (int8_t)(q < -127.0f ? -127.0f : q > 127.0f ? 127.0f : q);
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_dequantize(struct dp_stream *s, float *y, const int8_t *x, const float *scales,
+                            size_t block, size_t count)
+{
+    (void)s;
+    for (size_t i = 0; i < count; i++) {
+        y[i] = (float)x[i] * scales[i / block];
     }
     return DP_OK;
 }

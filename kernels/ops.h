@@ -57,6 +57,15 @@ struct dp_dropout {
     float rate;    /* probability that an element becomes 0; the others are scaled by 1/(1-rate) */
 };
 
+/* Signs of DP_SIGNS numbers, or of fewer at the end of an array: bit k of word j is 1 where number
+ * 32 k + j is negative. */
+enum { DP_SIGNS = 1024 };
+
+struct dp_signs {
+    float scale; /* mean of the magnitudes */
+    uint32_t words[DP_SIGNS / 32];
+};
+
 /* Which random numbers a range of elements gets: element i that of index first + i in the sequence
  * (seed, what, step) of base/random.h. */
 struct dp_key {
@@ -263,6 +272,20 @@ struct dp_ops {
     /* y = x times the scale of its block. */
     dp_status (*dequantize)(struct dp_stream *s, float *y, const int8_t *x, const float *scales,
                             size_t block, size_t count);
+
+    /*
+     * take_signs - one bit a number: +scale or -scale of its block. The scale is exact within
+     * rounding; a NaN or an infinity makes it one. NaN counts by its sign bit.
+     *
+     *   y  out     [ceil(count / DP_SIGNS)]
+     *   x  in/out  [count]: what y stands for is taken away
+     *
+     * Source: Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent", Interspeech 2014,
+     * section 3.2, with one scale for both signs.
+     */
+    dp_status (*take_signs)(struct dp_stream *s, struct dp_signs *y, float *x, size_t count);
+    /* y = what the signs stand for; [count]. */
+    dp_status (*put_signs)(struct dp_stream *s, float *y, const struct dp_signs *x, size_t count);
 };
 
 #endif

@@ -243,6 +243,77 @@ static void quantize_is_right_in_the_mean(void **state)
     dp_free(x);
 }
 
+/* ---- signs ---- */
+
+static void check_signs(const struct streams *streams, const float *x, size_t count)
+{
+    const size_t blocks = (count + DP_SIGNS - 1) / DP_SIGNS;
+    struct dp_signs *expected = dp_zalloc(blocks, sizeof(*expected));
+    struct dp_signs *signs = dp_zalloc(blocks, sizeof(*signs));
+    float *first = zeros(blocks), *y = zeros(count), *rest = copy_of(x, count);
+    struct dp_stream *s;
+
+    OK(streams->ref->ops->take_signs(streams->ref, expected, rest, count));
+    dp_free(rest);
+    EACH_STREAM(s, streams)
+    {
+        rest = copy_of(x, count);
+        OK(s->ops->take_signs(s, signs, rest, count));
+        OK(s->ops->put_signs(s, y, signs, count));
+        for (size_t b = 0; b < blocks; b++) {
+            assert_memory_equal(signs[b].words, expected[b].words, sizeof(signs[b].words));
+            /* Two sums of doubles, rounded to float: one rounding apart at most. */
+            assert_near(&signs[b].scale, &expected[b].scale, 1, 0, 1.3e-7);
+            first[b] = nth == 0 ? signs[b].scale : first[b];
+            assert_true(signs[b].scale == first[b]); /* whatever the number of threads */
+        }
+        for (size_t i = 0; i < count; i++) {
+            const float scale = signs[i / DP_SIGNS].scale;
+            assert_true(y[i] == (signbit(x[i]) ? -scale : scale));
+            assert_true(rest[i] == x[i] - y[i]);
+        }
+        OK(streams->ref->ops->put_signs(streams->ref, rest, signs, count));
+        assert_same_bits(y, rest, count);
+        dp_free(rest);
+    }
+    dp_free(y);
+    dp_free(first);
+    dp_free(signs);
+    dp_free(expected);
+}
+
+static void signs_and_the_rest_make_the_number(void **state)
+{
+    static const size_t counts[] = {0, 1, 31, 32, 33, 1000, 1023, 1024, 1025, 70016};
+
+    for (size_t n = 0; n < DP_COUNT(counts); n++) {
+        float *x = of_many_sizes(counts[n], 1);
+        check_signs(*state, x, counts[n]);
+        for (size_t i = 0; i < counts[n]; i++) {
+            x[i] = i % 3 == 0 ? 3e38f : i % 3 == 1 ? -3e38f : -0.0f; /* the sum is no float */
+        }
+        check_signs(*state, x, counts[n]);
+        dp_free(x);
+    }
+}
+
+static void a_nan_makes_the_scale_of_its_block_nan(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    struct dp_signs signs[3];
+
+    for (size_t k = 0; k < DP_COUNT(both); k++) {
+        float *x = uniform((size_t)3 * DP_SIGNS, 1, -1, 1);
+        x[DP_SIGNS + 5] = NAN;
+        x[3 * DP_SIGNS - 1] = -INFINITY;
+        OK(both[k]->ops->take_signs(both[k], signs, x, (size_t)3 * DP_SIGNS));
+        assert_true(fabsf(signs[0].scale - 0.5f) < 0.05f);
+        assert_true(isnan(signs[1].scale) && isinf(signs[2].scale));
+        dp_free(x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +324,8 @@ int main(void)
         cmocka_unit_test(quantize_equals_the_reference),
         cmocka_unit_test(a_block_with_a_nan_becomes_nan_and_no_other),
         cmocka_unit_test(quantize_is_right_in_the_mean),
+        cmocka_unit_test(signs_and_the_rest_make_the_number),
+        cmocka_unit_test(a_nan_makes_the_scale_of_its_block_nan),
     };
 
     return cmocka_run_group_tests_name("code_ops", tests, streams_open, streams_close);

@@ -175,9 +175,99 @@ static void int8_rounds_by_seed_step_rank_and_place(void **state)
                      0);
 }
 
+/* ---- onebit ---- */
+
+/* All that three ranks remember, as each of them can work it out. */
+struct signs_model {
+    float kept[RANKS][LAB_TRAINED], owner[LAB_TRAINED], sum[LAB_TRAINED];
+};
+
+/* Replaces x by what its signs stand for, and adds to `kept` what they leave out. */
+static size_t recode_signs(struct dp_stream *s, float *x, float *kept, size_t count)
+{
+    struct dp_signs signs[LAB_TRAINED / DP_SIGNS + 1];
+
+    for (size_t k = 0; k < count; k++) {
+        kept[k] += x[k];
+    }
+    return (s->ops->take_signs(s, signs, kept, count) != DP_OK) +
+           (s->ops->put_signs(s, x, signs, count) != DP_OK);
+}
+
+/* m->sum of one chunk, and what is left of it. */
+static size_t model_chunk(struct signs_model *m, const struct lab *lab, size_t first, size_t count)
+{
+    float piece[RANKS][LAB_TRAINED];
+    size_t wrong = 0;
+
+    for (int rank = 0; rank < RANKS; rank++) {
+        for (size_t k = 0; k < count; k++) {
+            piece[rank][k] = lab_value(rank, lab->knobs.step - 1, first + k);
+        }
+        wrong += recode_signs(lab->group->stream, piece[rank], m->kept[rank] + first, count);
+    }
+    for (size_t k = 0; k < count; k++) {
+        m->sum[first + k] = (piece[0][k] + piece[1][k]) + piece[2][k];
+    }
+    if (lab->setup->keep == DP_KEEP_ALL) {
+        wrong += recode_signs(lab->group->stream, m->sum + first, m->owner + first, count);
+    }
+    return wrong;
+}
+
+static size_t model_step(struct signs_model *m, const struct lab *lab)
+{
+    size_t wrong = 0;
+
+    for (int b = 0; b < lab->plan->count - 1; b++) {
+        const struct dp_range *range = &lab->plan->buckets[b].range;
+        for (int i = 0; i < RANKS; i++) {
+            const struct dp_slice chunk = dp_slice_chunk(
+                (struct dp_slice){lab->grad + range->begin, range->count, sizeof(float)}, RANKS, i);
+            wrong += model_chunk(m, lab, (size_t)((float *)chunk.data - lab->grad), chunk.count);
+        }
+    }
+    for (size_t i = 0; i < LAB_TRAINED; i++) {
+        if (lab_value(0, 0, i) == 0) { /* between tensors */
+            m->kept[0][i] = m->kept[1][i] = m->kept[2][i] = m->owner[i] = m->sum[i] = 0;
+        }
+    }
+    return wrong;
+}
+
+static size_t sends_signs(struct dp_group *group, const void *setup)
+{
+    struct signs_model *m = dp_zalloc(1, sizeof(*m));
+    struct lab lab;
+    size_t wrong = 0;
+
+    if (m == NULL || lab_open(&lab, group, setup) != DP_OK) {
+        return 1;
+    }
+    for (int step = 0; step < STEPS; step++) {
+        lab_fill(&lab);
+        wrong += lab_step(&lab) != DP_OK;
+        wrong += model_step(m, &lab);
+        for (size_t i = 0; i < LAB_TRAINED; i++) {
+            wrong += lab.grad[i] != m->sum[i];
+            wrong += lab.parcels->residual[0][i] != m->kept[group->rank][i];
+        }
+    }
+    lab_close(&lab);
+    dp_free(m);
+    return wrong;
+}
+
+static void onebit_feeds_errors_back_at_both_ends(void **state)
+{
+    (void)state;
+    assert_int_equal(on_local_ranks(RANKS, sends_signs, over("onebit", DP_KEEP_ALL)), 0);
+    assert_int_equal(on_local_ranks(RANKS, sends_signs, over("onebit", DP_KEEP_CHUNK)), 0);
+}
+
 /* ---- codes that the owner of a chunk decodes in several tiles ---- */
 
-enum { LONG = 3 * DP_CODED_TILE + 192 };
+enum { LONG = 3 * DP_CODED_TILE }; /* a chunk of two ranks: six times 4096 */
 
 /* Numbers of the same block are alike, so that no method loses much. */
 static float long_value(int rank, size_t i)
@@ -220,7 +310,8 @@ static size_t sums_long_ones(struct dp_group *group, const void *compressor)
 
 static void long_codes_are_decoded_tile_by_tile(void **state)
 {
-    static const char *const codecs[] = {"fp16", "bf16", "int8:block=4096", "int8:block=64"};
+    static const char *const codecs[] = {"fp16", "bf16", "int8:block=4096", "int8:block=64",
+                                         "onebit"};
     (void)state;
 
     for (size_t i = 0; i < DP_COUNT(codecs); i++) {
@@ -234,6 +325,7 @@ int main(void)
         cmocka_unit_test(sixteen_bits_are_summed_in_float32_and_rounded_once),
         cmocka_unit_test(halves_overflow_and_bfloats_do_not),
         cmocka_unit_test(int8_rounds_by_seed_step_rank_and_place),
+        cmocka_unit_test(onebit_feeds_errors_back_at_both_ends),
         cmocka_unit_test(long_codes_are_decoded_tile_by_tile),
     };
 

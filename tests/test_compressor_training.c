@@ -20,6 +20,7 @@ static const struct {
     {"fp16", 0.001, NULL},
     {"bf16", 0.005, NULL},
     {"int8", 0.01, NULL},
+    {"onebit", 0.01, NULL},
 };
 
 static double last_loss(const char *compressor, const char *set, const char *strategy)

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/random.h"
 #include "kernels/ref/ops_ref.h"
@@ -119,6 +120,39 @@ dp_status dp_ref_dequantize(struct dp_stream *s, float *y, const int8_t *x, cons
     (void)s;
     for (size_t i = 0; i < count; i++) {
         y[i] = (float)x[i] * scales[i / block];
+    }
+    return DP_OK;
+}
+
+static float signed_scale(const struct dp_signs *signs, size_t i)
+{
+    return signs->words[i % 32] >> (i / 32) & 1 ? -signs->scale : signs->scale;
+}
+
+dp_status dp_ref_take_signs(struct dp_stream *s, struct dp_signs *y, float *x, size_t count)
+{
+    (void)s;
+    for (size_t at = 0; at < count; at += DP_SIGNS, y++) {
+        const size_t n = count - at < DP_SIGNS ? count - at : DP_SIGNS;
+        double sum = 0;
+        memset(y, 0, sizeof(*y));
+        for (size_t i = 0; i < n; i++) {
+            sum += fabs((double)x[at + i]);
+            y->words[i % 32] |= (signbit(x[at + i]) ? 1u : 0u) << (i / 32);
+        }
+        y->scale = (float)(sum / (double)n);
+        for (size_t i = 0; i < n; i++) {
+            x[at + i] -= signed_scale(y, i);
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_put_signs(struct dp_stream *s, float *y, const struct dp_signs *x, size_t count)
+{
+    (void)s;
+    for (size_t i = 0; i < count; i++) {
+        y[i] = signed_scale(&x[i / DP_SIGNS], i % DP_SIGNS);
     }
     return DP_OK;
 }

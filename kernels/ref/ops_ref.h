@@ -23,7 +23,7 @@
     X(softmax_loss) X(sgd) X(adamw)
 
 /* Codes of compressors. */
-#define DP_OPS_CODE(X) X(narrow) X(widen) X(quantize) X(dequantize)
+#define DP_OPS_CODE(X) X(narrow) X(widen) X(quantize) X(dequantize) X(take_signs) X(put_signs)
 
 #define DP_OPS_CONV(X) \
     X(conv_prepare) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)

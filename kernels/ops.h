@@ -286,6 +286,27 @@ struct dp_ops {
     dp_status (*take_signs)(struct dp_stream *s, struct dp_signs *y, float *x, size_t count);
     /* y = what the signs stand for; [count]. */
     dp_status (*put_signs)(struct dp_stream *s, float *y, const struct dp_signs *x, size_t count);
+
+    /* y = scale y + x; [count]: momentum. */
+    dp_status (*scale_add)(struct dp_stream *s, float *y, const float *x, float scale,
+                           size_t count);
+    /*
+     * take_largest - moves the k numbers of largest magnitude out of x. A NaN is larger than all
+     * numbers; of equal ones the first are taken.
+     *
+     *   index  out     [k], ascending
+     *   value  out     [k]
+     *   x      in/out  [count], count < 2^32: what is taken becomes 0
+     *   k      at most count
+     */
+    dp_status (*take_largest)(struct dp_stream *s, uint32_t *index, float *value, float *x,
+                              size_t k, size_t count);
+    /* Moves the numbers at index [k], ascending, out of x into value [k]; leaves 0. */
+    dp_status (*take_at)(struct dp_stream *s, float *value, float *x, const uint32_t *index,
+                         size_t k);
+    /* y[index[i]] += value[i] for i below k; index is ascending. */
+    dp_status (*add_at)(struct dp_stream *s, float *y, const uint32_t *index, const float *value,
+                        size_t k);
 };
 
 #endif

@@ -142,6 +142,14 @@ static bool is_local_coded(const struct dp_config *config)
     return is_local(config) && strcmp(config->comm.compressor, "none") != 0;
 }
 
+static bool has_momentum_twice(const struct dp_config *config)
+{
+    const char *momentum = strstr(config->comm.compressor, "momentum=");
+
+    return momentum != NULL && strtod(strchr(momentum, '=') + 1, NULL) > 0.0 &&
+           strcmp(config->optimizer.name, "sgd") == 0 && config->optimizer.momentum > 0.0;
+}
+
 static const struct dp_refusal refusals[] = {
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,
@@ -162,6 +170,8 @@ static const struct dp_refusal refusals[] = {
      "cannot go with a comm.compressor: weights are averaged, not gradients"},
     {"train.micro_batch", is_sync_in_passes,
      "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
+    {"comm.compressor", has_momentum_twice,
+     "its momentum and optimizer.momentum would both count: set one of them to 0"},
 };
 
 enum { REFUSAL_COUNT = sizeof(refusals) / sizeof(refusals[0]) };

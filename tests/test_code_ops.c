@@ -314,6 +314,101 @@ static void a_nan_makes_the_scale_of_its_block_nan(void **state)
     }
 }
 
+/* ---- the largest ---- */
+
+static void check_largest(const struct streams *streams, const float *x, size_t k, size_t count)
+{
+    uint32_t *expected = dp_zalloc(k, sizeof(*expected)), *index = dp_zalloc(k, sizeof(*index));
+    float *wanted = zeros(k), *value = zeros(k), *left = copy_of(x, count);
+    struct dp_stream *s;
+
+    OK(streams->ref->ops->take_largest(streams->ref, expected, wanted, left, k, count));
+    EACH_STREAM(s, streams)
+    {
+        float *rest = copy_of(x, count);
+        OK(s->ops->take_largest(s, index, value, rest, k, count));
+        assert_memory_equal(index, expected, k * sizeof(*index));
+        assert_same_bits(value, wanted, k);
+        assert_same_bits(rest, left, count);
+        OK(s->ops->add_at(s, rest, index, value, k)); /* together they are what came */
+        for (size_t i = 0; i < count; i++) {
+            assert_true(rest[i] == x[i] || isnan(x[i]));
+        }
+        OK(s->ops->take_at(s, value, rest, index, k));
+        assert_same_bits(value, wanted, k);
+        assert_same_bits(rest, left, count);
+        dp_free(rest);
+    }
+    dp_free(left);
+    dp_free(value);
+    dp_free(wanted);
+    dp_free(index);
+    dp_free(expected);
+}
+
+static void the_largest_are_those_of_the_reference(void **state)
+{
+    static const size_t counts[] = {0, 1, 5, 64, 1000, 40000};
+
+    for (size_t n = 0; n < DP_COUNT(counts); n++) {
+        const size_t count = counts[n];
+        float *x = of_many_sizes(count, 1), *same = zeros(count);
+        for (size_t i = 0; i < count; i++) {
+            same[i] = i % 5 == 0 ? -2.0f : i % 5 == 1 ? 2.0f : (float)(i % 3); /* many are equal */
+        }
+        for (size_t k = 0; k <= count; k += count / 4 + 1) {
+            check_largest(*state, x, k, count);
+            check_largest(*state, same, k, count);
+        }
+        check_largest(*state, x, count, count);
+        check_largest(*state, same, count, count);
+        dp_free(same);
+        dp_free(x);
+    }
+}
+
+/* By hand. */
+static void a_nan_comes_first_and_of_equal_ones_the_first(void **state)
+{
+    static const float x[] = {1, -3, 2, NAN, 3, -INFINITY, 3, 0};
+    static const uint32_t three[] = {1, 3, 5}, four[] = {1, 3, 4, 5};
+    const struct streams *streams = *state;
+    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+
+    for (size_t k = 0; k < DP_COUNT(both); k++) {
+        uint32_t index[4];
+        float value[4], rest[8];
+        memcpy(rest, x, sizeof(x));
+        OK(both[k]->ops->take_largest(both[k], index, value, rest, 3, 8));
+        assert_memory_equal(index, three, sizeof(three));
+        assert_true(value[0] == -3 && isnan(value[1]) && value[2] == -INFINITY);
+        assert_true(rest[1] == 0 && rest[3] == 0 && rest[4] == 3 && rest[6] == 3);
+        memcpy(rest, x, sizeof(x));
+        OK(both[k]->ops->take_largest(both[k], index, value, rest, 4, 8));
+        assert_memory_equal(index, four, sizeof(four));
+    }
+}
+
+static void scale_add_is_momentum(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *s;
+
+    for (size_t n = 0; n < DP_COUNT(sizes); n++) {
+        float *x = uniform(sizes[n], 1, -1, 1), *expected = uniform(sizes[n], 2, -1, 1);
+        OK(streams->ref->ops->scale_add(streams->ref, expected, x, 0.9f, sizes[n]));
+        EACH_STREAM(s, streams)
+        {
+            float *y = uniform(sizes[n], 2, -1, 1);
+            OK(s->ops->scale_add(s, y, x, 0.9f, sizes[n]));
+            assert_same_bits(y, expected, sizes[n]);
+            dp_free(y);
+        }
+        dp_free(x);
+        dp_free(expected);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +421,9 @@ int main(void)
         cmocka_unit_test(quantize_is_right_in_the_mean),
         cmocka_unit_test(signs_and_the_rest_make_the_number),
         cmocka_unit_test(a_nan_makes_the_scale_of_its_block_nan),
+        cmocka_unit_test(the_largest_are_those_of_the_reference),
+        cmocka_unit_test(a_nan_comes_first_and_of_equal_ones_the_first),
+        cmocka_unit_test(scale_add_is_momentum),
     };
 
     return cmocka_run_group_tests_name("code_ops", tests, streams_open, streams_close);

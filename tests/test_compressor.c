@@ -11,7 +11,7 @@
 enum { STEPS = 3 };
 
 /* Beside every compressor with its defaults. */
-static const char *const with_options[] = {"int8:block=64"};
+static const char *const with_options[] = {"int8:block=64", "topk:ratio=0.2"};
 
 static const struct {
     const char *strategy;
@@ -406,10 +406,9 @@ static size_t is_refused(struct dp_group *group, const void *setup)
 static void what_cannot_work_is_a_configuration_error(void **state)
 {
     static const struct lab_setup setups[] = {
-        {"fp61", "ring", DP_KEEP_ALL, true},
-        {"fp16:digits=3", "ring", DP_KEEP_ALL, true},
-        {"fp16", "none", DP_KEEP_ALL, true},
-        {"int8:block=100", "ring", DP_KEEP_ALL, true},
+        {"fp61", "ring", DP_KEEP_ALL, true},         {"fp16:digits=3", "ring", DP_KEEP_ALL, true},
+        {"fp16", "none", DP_KEEP_ALL, true},         {"int8:block=100", "ring", DP_KEEP_ALL, true},
+        {"topk:ratio=0", "ring", DP_KEEP_ALL, true},
     };
     (void)state;
 

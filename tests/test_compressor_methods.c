@@ -265,6 +265,115 @@ static void onebit_feeds_errors_back_at_both_ends(void **state)
     assert_int_equal(on_local_ranks(RANKS, sends_signs, over("onebit", DP_KEEP_CHUNK)), 0);
 }
 
+/* ---- topk ---- */
+
+/* Options of the method, and what the ranks remember: as each of them can work it out. */
+struct topk_model {
+    double ratio, warm_ratio; /* the latter in the first of STEPS steps */
+    float momentum;
+    float unsent[RANKS][LAB_TRAINED], velocity[RANKS][LAB_TRAINED], sum[LAB_TRAINED];
+};
+
+/* One at a time: the largest of those left, the first of equal ones. */
+static size_t largest_of(const float *x, const struct dp_range *range)
+{
+    size_t at = range->begin;
+
+    for (size_t i = range->begin; i < range->begin + range->count; i++) {
+        at = fabsf(x[i]) > fabsf(x[at]) ? i : at;
+    }
+    return at;
+}
+
+static void topk_rank(struct topk_model *m, const struct dp_range *range, int rank, uint32_t step)
+{
+    float *unsent = m->unsent[rank], *velocity = m->velocity[rank];
+    const size_t sent = (size_t)((step == 0 ? m->warm_ratio : m->ratio) * (double)range->count);
+
+    for (size_t i = range->begin; i < range->begin + range->count; i++) {
+        velocity[i] = m->momentum * velocity[i] + lab_value(rank, step, i);
+        unsent[i] += velocity[i];
+    }
+    for (size_t k = 0; k < (sent == 0 ? 1 : sent); k++) {
+        const size_t at = largest_of(unsent, range);
+        m->sum[at] += unsent[at];
+        unsent[at] = 0;
+        velocity[at] = 0; /* it is sent; without momentum it ends anyway */
+    }
+}
+
+static size_t sends_the_largest(struct dp_group *group, const void *setup)
+{
+    struct topk_model *m = dp_zalloc(1, sizeof(*m));
+    struct lab lab;
+    size_t wrong = 0;
+
+    if (m == NULL || lab_open(&lab, group, setup) != DP_OK) {
+        return 1;
+    }
+    const bool corrected = strstr(lab.setup->compressor, "momentum") != NULL;
+    m->ratio = corrected ? 0.001 : 0.05;
+    m->warm_ratio = corrected ? 0.25 : 0.05;
+    m->momentum = corrected ? 0.9f : 0;
+    for (int step = 0; step < STEPS; step++) {
+        lab_fill(&lab);
+        memset(m->sum, 0, sizeof(m->sum));
+        for (int b = 0; b < lab.plan->count - 1; b++) {
+            for (int rank = 0; rank < RANKS; rank++) {
+                topk_rank(m, &lab.plan->buckets[b].range, rank, lab.knobs.step);
+            }
+        }
+        wrong += lab_step(&lab) != DP_OK;
+        for (size_t i = 0; i < LAB_TRAINED; i++) {
+            wrong += lab.grad[i] != m->sum[i];
+            wrong += lab.parcels->residual[0][i] != m->unsent[group->rank][i];
+        }
+    }
+    lab_close(&lab);
+    dp_free(m);
+    return wrong;
+}
+
+static void topk_sends_the_largest_of_what_is_unsent(void **state)
+{
+    static const char corrected[] = "topk:ratio=0.001,momentum=0.9,warmup_steps=1";
+    (void)state;
+    assert_int_equal(on_local_ranks(RANKS, sends_the_largest, over("topk:ratio=0.05", DP_KEEP_ALL)),
+                     0);
+    assert_int_equal(on_local_ranks(RANKS, sends_the_largest, over(corrected, DP_KEEP_CHUNK)), 0);
+}
+
+/* 3008 numbers in the largest bucket: four stages of two steps, then the ratio. */
+static size_t warms_up(struct dp_group *group, const void *setup)
+{
+    static const size_t pairs[] = {752, 752, 188, 188, 47, 47, 30, 30, 30, 30};
+    struct lab lab;
+    size_t wrong = 0;
+
+    if (lab_open(&lab, group, setup) != DP_OK) {
+        return 1;
+    }
+    for (size_t step = 0; step < DP_COUNT(pairs); step++) {
+        const struct dp_range *range = &lab.plan->buckets[2].range;
+        size_t sent = 0;
+        lab_fill(&lab);
+        wrong += range->count != 3008 || lab_step(&lab) != DP_OK;
+        for (size_t i = range->begin; i < range->begin + range->count; i++) {
+            sent += lab.parcels->residual[0][i] == 0 && lab_value(0, 0, i) != 0;
+        }
+        wrong += sent != pairs[step];
+    }
+    lab_close(&lab);
+    return wrong;
+}
+
+static void topk_sends_more_while_it_warms_up(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        on_local_ranks(2, warms_up, over("topk:ratio=0.01,warmup_steps=8", DP_KEEP_ALL)), 0);
+}
+
 /* ---- codes that the owner of a chunk decodes in several tiles ---- */
 
 enum { LONG = 3 * DP_CODED_TILE }; /* a chunk of two ranks: six times 4096 */
@@ -326,6 +435,8 @@ int main(void)
         cmocka_unit_test(halves_overflow_and_bfloats_do_not),
         cmocka_unit_test(int8_rounds_by_seed_step_rank_and_place),
         cmocka_unit_test(onebit_feeds_errors_back_at_both_ends),
+        cmocka_unit_test(topk_sends_the_largest_of_what_is_unsent),
+        cmocka_unit_test(topk_sends_more_while_it_warms_up),
         cmocka_unit_test(long_codes_are_decoded_tile_by_tile),
     };
 

@@ -23,7 +23,12 @@
     X(softmax_loss) X(sgd) X(adamw)
 
 /* Codes of compressors. */
-#define DP_OPS_CODE(X) X(narrow) X(widen) X(quantize) X(dequantize) X(take_signs) X(put_signs)
+#define DP_OPS_CODE(X)                                                                 \
+    X(narrow) X(widen) X(quantize) X(dequantize) X(take_signs) X(put_signs)            \
+    X(scale_add) X(take_largest)
+
+/* Those for which the plain loop of ref is all there is to do on a CPU: they touch few numbers. */
+#define DP_OPS_FEW(X) X(take_at) X(add_at)
 
 #define DP_OPS_CONV(X) \
     X(conv_prepare) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)
@@ -32,7 +37,7 @@
 
 /* clang-format on */
 
-#define DP_OPS_LIST(X) DP_OPS_FLAT(X) DP_OPS_CODE(X) DP_OPS_CONV(X) DP_OPS_POOL(X)
+#define DP_OPS_LIST(X) DP_OPS_FLAT(X) DP_OPS_CODE(X) DP_OPS_FEW(X) DP_OPS_CONV(X) DP_OPS_POOL(X)
 
 /* The type of the function in a slot of struct dp_ops. */
 #define DP_OP_TYPE(name) __typeof__(*((struct dp_ops *)0)->name)

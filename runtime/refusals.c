@@ -142,6 +142,11 @@ static bool is_local_coded(const struct dp_config *config)
     return is_local(config) && strcmp(config->comm.compressor, "none") != 0;
 }
 
+static bool is_coded_in_lanes(const struct dp_config *config)
+{
+    return config->train.lanes > 0 && strcmp(config->comm.compressor, "none") != 0;
+}
+
 static bool has_momentum_twice(const struct dp_config *config)
 {
     const char *momentum = strstr(config->comm.compressor, "momentum=");
@@ -170,6 +175,8 @@ static const struct dp_refusal refusals[] = {
      "cannot go with a comm.compressor: weights are averaged, not gradients"},
     {"train.micro_batch", is_sync_in_passes,
      "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
+    {"comm.compressor", is_coded_in_lanes,
+     "cannot go with train.lanes: what is rounded or left out depends on how many ranks there are"},
     {"comm.compressor", has_momentum_twice,
      "its momentum and optimizer.momentum would both count: set one of them to 0"},
 };

@@ -208,6 +208,8 @@ static void contradictions_are_refused(void **state)
          "model.cfg:1:22: train.local_steps: cannot go with comm.strategy zero1, where no rank updates all weights"},
         {"train: {local_steps: 4}\ncomm: {strategy: none}\n" MODEL,
          "model.cfg:1:22: train.local_steps: averages nothing with comm.strategy none"},
+        {"train: {lanes: 4}\ncomm: {compressor: fp16}\n" MODEL,
+         "model.cfg:2:20: comm.compressor: cannot go with train.lanes: what is rounded or left out depends on how many ranks there are"},
         {"comm: {compressor: 'topk:ratio=0.1,momentum=0.9'}\n" MODEL,
          "model.cfg:1:20: comm.compressor: its momentum and optimizer.momentum would both count: set one of them to 0"},
         {"train: {hang_timeout_s: 0.5}\n" MODEL,

@@ -20,7 +20,7 @@ enum dp_random_what {
     DP_RANDOM_SYNTHETIC = 4 << 24,
     DP_RANDOM_AUGMENT = 5 << 24,
     DP_RANDOM_TEST = 6 << 24,
-    DP_RANDOM_CODE = 7 << 24 /* + rank that encodes; + 0xffffff for codes of sums */
+    DP_RANDOM_CODE = 7 << 24 /* + rank that encodes; + 0xfffff0 ... ffffff: equal on all ranks */
 };
 
 /* Four independent 32-bit numbers: block `block` of the sequence (seed, what, step). Element i of

@@ -301,6 +301,10 @@ struct dp_ops {
      */
     dp_status (*take_largest)(struct dp_stream *s, uint32_t *index, float *value, float *x,
                               size_t k, size_t count);
+    /* sample - k places of [0, count), ascending: place i at random in [i count / k, (i+1) count /
+     * k), both rounded down; 1 <= k <= count < 2^32. The number of place i is element i of `key`. */
+    dp_status (*sample)(struct dp_stream *s, uint32_t *index, size_t k, size_t count,
+                        const struct dp_key *key);
     /* Moves the numbers at index [k], ascending, out of x into value [k]; leaves 0. */
     dp_status (*take_at)(struct dp_stream *s, float *value, float *x, const uint32_t *index,
                          size_t k);

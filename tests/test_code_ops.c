@@ -389,6 +389,31 @@ static void a_nan_comes_first_and_of_equal_ones_the_first(void **state)
     }
 }
 
+/* One place in each stretch; over many steps each place comes up as often as the others: of 4000
+ * steps a fifth, 800, with a deviation of sqrt(4000 0.2 0.8) = 25. */
+static void sample_takes_every_place_equally_often(void **state)
+{
+    enum { COUNT = 35, K = 7, TURNS = 4000 };
+    const struct streams *streams = *state;
+    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+
+    for (size_t d = 0; d < DP_COUNT(both); d++) {
+        size_t found[COUNT] = {0};
+        for (uint32_t turn = 0; turn < TURNS; turn++) {
+            const struct dp_key key = {.seed = 3, .what = DP_RANDOM_CODE, .step = turn};
+            uint32_t index[K];
+            OK(both[d]->ops->sample(both[d], index, K, COUNT, &key));
+            for (size_t i = 0; i < K; i++) {
+                assert_in_range(index[i], 5 * i, 5 * i + 4);
+                found[index[i]]++;
+            }
+        }
+        for (size_t i = 0; i < COUNT; i++) {
+            assert_in_range(found[i], 800 - 5 * 25, 800 + 5 * 25);
+        }
+    }
+}
+
 static void scale_add_is_momentum(void **state)
 {
     const struct streams *streams = *state;
@@ -423,6 +448,7 @@ int main(void)
         cmocka_unit_test(a_nan_makes_the_scale_of_its_block_nan),
         cmocka_unit_test(the_largest_are_those_of_the_reference),
         cmocka_unit_test(a_nan_comes_first_and_of_equal_ones_the_first),
+        cmocka_unit_test(sample_takes_every_place_equally_often),
         cmocka_unit_test(scale_add_is_momentum),
     };
 

@@ -28,7 +28,7 @@
     X(scale_add) X(take_largest)
 
 /* Those for which the plain loop of ref is all there is to do on a CPU: they touch few numbers. */
-#define DP_OPS_FEW(X) X(take_at) X(add_at)
+#define DP_OPS_FEW(X) X(sample) X(take_at) X(add_at)
 
 #define DP_OPS_CONV(X) \
     X(conv_prepare) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)

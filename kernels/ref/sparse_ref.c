@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "base/random.h"
 #include "kernels/ref/ops_ref.h"
 
 dp_status dp_ref_scale_add(struct dp_stream *s, float *y, const float *x, float scale, size_t count)
@@ -58,6 +59,18 @@ dp_status dp_ref_take_largest(struct dp_stream *s, uint32_t *index, float *value
         index[taken] = (uint32_t)i;
         value[taken++] = x[i];
         x[i] = 0;
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_sample(struct dp_stream *s, uint32_t *index, size_t k, size_t count,
+                        const struct dp_key *key)
+{
+    (void)s;
+    for (size_t i = 0; i < k; i++) {
+        const uint64_t begin = (uint64_t)i * count / k, end = ((uint64_t)i + 1) * count / k;
+        const uint32_t bits = dp_random_u32(key->seed, key->what, key->step, key->first + i);
+        index[i] = (uint32_t)(begin + (uint64_t)bits * (end - begin) / 4294967296u);
     }
     return DP_OK;
 }

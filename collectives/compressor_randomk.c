@@ -1,0 +1,111 @@
+/*
+ * compressor_randomk.c - send the numbers at a few random places, the same on all ranks.
+ *
+ * Since all ranks choose alike (a function of seed, step and bucket), places are not sent, and the
+ * strategy sums the numbers as it would sum a gradient. What is not sent is added to the next
+ * gradient; a NaN stays there until its place comes up. Places are stratified: one in each of k
+ * equal stretches of a bucket.
+ *
+ * Source: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", arXiv:1809.07599, definition 2.1
+ * (rand_k) and algorithm 1.
+ */
+#include "base/random.h"
+#include "collectives/compressor.h"
+
+struct randomk {
+    double ratio;
+    struct dp_comm *comm; /* borrowed */
+    float *value;         /* from dp_group_memory; of the largest bucket */
+    uint32_t *index;      /* owned */
+};
+
+/* At least one, if there is one at all; at most all, since the ratio is at most 1. */
+static size_t places_of(const struct randomk *r, size_t count)
+{
+    const size_t places = (size_t)(r->ratio * (double)count);
+
+    return places == 0 && count > 0 ? 1 : places;
+}
+
+static int randomk_residuals(const void *state)
+{
+    (void)state;
+    return 1;
+}
+
+static void randomk_close(void *state)
+{
+    struct randomk *r = state;
+
+    dp_group_release(r->comm->group, r->value);
+    dp_free(r->index);
+}
+
+static dp_status randomk_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
+{
+    struct randomk *r = state;
+    const size_t places = places_of(r, plan->largest);
+
+    if (plan->largest > UINT32_MAX) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "comm.compressor randomk: a bucket of %zu numbers; the most is 4294967295",
+                       plan->largest);
+    }
+    r->comm = comm;
+    r->value = dp_group_memory(comm->group, DP_MEM_COMM, places * sizeof(*r->value));
+    r->index = dp_mem_arena(DP_MEM_COMM, places * sizeof(*r->index));
+    if (r->value == NULL || r->index == NULL) {
+        dp_group_leave(comm->group, DP_ERR_NOMEM);
+        randomk_close(r);
+        return DP_FAIL(DP_ERR_NOMEM, "randomk: %zu places", places);
+    }
+    return DP_OK;
+}
+
+static uint64_t randomk_wire(const void *state, const struct dp_bucket *bucket, enum dp_keep keep)
+{
+    const struct randomk *r = state;
+
+    (void)keep;
+    return dp_compressor_plain_wire(r->comm, places_of(r, bucket->range.count), DP_KEEP_ALL);
+}
+
+static dp_status randomk_sum(void *state, const struct dp_parcel *p, enum dp_keep keep)
+{
+    struct randomk *r = state;
+    struct dp_stream *s = r->comm->group->stream;
+    const size_t k = places_of(r, p->grad.count);
+    const struct dp_key key = {.seed = p->seed,
+                               .first = p->bucket->range.begin,
+                               .what = DP_RANDOM_CODE + 0xfffffe,
+                               .step = p->knobs->step};
+
+    (void)keep; /* chunks of the numbers are not those of the gradient: everybody takes all */
+    DP_TRY(s->ops->add(s, p->residual[0], p->grad.data, p->grad.count));
+    DP_TRY(s->ops->sample(s, r->index, k, p->grad.count, &key));
+    DP_TRY(s->ops->take_at(s, r->value, p->residual[0], r->index, k));
+    DP_TRY(dp_comm_sum(r->comm, (struct dp_slice){r->value, k, sizeof(float)}, DP_KEEP_ALL));
+    DP_TRY(s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float)));
+    return s->ops->add_at(s, p->grad.data, r->index, r->value, k);
+}
+
+#define RANDOMK struct randomk
+
+/* clang-format off */
+static const struct dp_option randomk_options[] = {
+    DP_DOUBLE(RANDOMK, ratio, "0.01", 1e-6, 1, "part of the numbers that is sent"),
+    {0},
+};
+/* clang-format on */
+
+const struct dp_compressor dp_compressor_randomk = {
+    .plugin = {.name = "randomk",
+               .help = "numbers at random places, the same on all ranks; ratio=0.01",
+               .options = randomk_options,
+               .state_bytes = sizeof(struct randomk)},
+    .residuals = randomk_residuals,
+    .open = randomk_open,
+    .wire = randomk_wire,
+    .sum = randomk_sum,
+    .close = randomk_close,
+};

@@ -308,6 +308,23 @@ struct dp_ops {
     /* Moves the numbers at index [k], ascending, out of x into value [k]; leaves 0. */
     dp_status (*take_at)(struct dp_stream *s, float *value, float *x, const uint32_t *index,
                          size_t k);
+    /*
+     * orthogonalize - makes the columns of y [rows, cols] orthonormal, each in the space of those up
+     * to it: Gram and Schmidt, twice. A column that lies in the space of those before it, or is not
+     * finite, becomes a fixed random one. cols is at most rows. Equal on all ranks for equal y.
+     */
+    dp_status (*orthogonalize)(struct dp_stream *s, float *y, size_t rows, size_t cols);
+    /*
+     * lowrank_split - what matrices of low rank send, and what they leave out:
+     *
+     *   sum   out     [rows, cols]  p q
+     *   kept  in/out  [rows, cols]  kept - p mine
+     *   p     in      [rows, rank]
+     *   q, mine  in   [rank, cols]
+     */
+    dp_status (*lowrank_split)(struct dp_stream *s, float *sum, float *kept, const float *p,
+                               const float *q, const float *mine, size_t rows, size_t cols,
+                               size_t rank);
     /* y[index[i]] += value[i] for i below k; index is ascending. */
     dp_status (*add_at)(struct dp_stream *s, float *y, const uint32_t *index, const float *value,
                         size_t k);

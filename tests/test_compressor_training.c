@@ -23,6 +23,7 @@ static const struct {
     {"onebit", 0.01, {NULL}},
     {"topk:ratio=0.1", 0.01, {NULL}},
     {"randomk:ratio=0.25", 0.04, {NULL}},
+    {"powersgd:rank=2", 0.01, {NULL}},
     /* A velocity ends where it has been sent, so the steps are shorter than those of sgd. */
     {"topk:ratio=0.1,momentum=0.9,warmup_steps=8",
      0.01,

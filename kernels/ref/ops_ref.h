@@ -25,10 +25,10 @@
 /* Codes of compressors. */
 #define DP_OPS_CODE(X)                                                                 \
     X(narrow) X(widen) X(quantize) X(dequantize) X(take_signs) X(put_signs)            \
-    X(scale_add) X(take_largest)
+    X(scale_add) X(take_largest) X(lowrank_split)
 
 /* Those for which the plain loop of ref is all there is to do on a CPU: they touch few numbers. */
-#define DP_OPS_FEW(X) X(sample) X(take_at) X(add_at)
+#define DP_OPS_FEW(X) X(sample) X(take_at) X(add_at) X(orthogonalize)
 
 #define DP_OPS_CONV(X) \
     X(conv_prepare) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)

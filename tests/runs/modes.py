@@ -8,7 +8,8 @@ from harness import check, close, metrics, run_json, same, small_cfg, train, tra
 
 FAMILIES = {
     "strategies": {"shm", "ring", "mpi", "none"},
-    "compressors": {"none", "fp16", "bf16", "int8", "onebit", "topk", "randomk"},
+    "compressors": {"none", "fp16", "bf16", "int8", "onebit", "topk", "randomk",
+                    "powersgd"},
     "layers": {"dense", "conv2d", "batchnorm", "relu", "gelu", "maxpool", "avgpool",
                "global_avgpool", "dropout", "flatten", "residual"},
     "optimizers": {"sgd", "adamw"},

@@ -1,0 +1,224 @@
+/*
+ * compressor_powersgd.c - a matrix as the product of two thin ones.
+ *
+ *      P = sum of M_r Q' over ranks r      M_r [n, m]: this rank's gradient and what it kept
+ *      P = orthonormal columns of P        P [n, rank]
+ *      Q = sum of P' M_r                   Q [rank, m], kept for the next step (warm start)
+ *      the sum of M_r is about P Q;        rank r keeps M_r - P (P' M_r)
+ *
+ * Two sums of rank (n + m) numbers by the strategy, instead of one of n m. A tensor is the matrix of
+ * its first dimension and all others; biases and whatever has no fewer numbers that way are sent as
+ * they are, together with P. The first Q is 0, so the first P is random. A NaN or an infinity spreads
+ * over its tensor.
+ *
+ * Source: Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for
+ * distributed optimization", NeurIPS 2019, algorithms 1 and 2.
+ */
+#include "collectives/compressor.h"
+
+struct powersgd {
+    int rank;
+    struct dp_comm *comm; /* borrowed */
+    float *p, *q;         /* p from dp_group_memory, q behind it: of the bucket that needs most */
+    float *mine;          /* owned; as long as q: what this rank adds to it */
+};
+
+/* A tensor as a matrix; rank 0: it is sent as it is. */
+struct matrix {
+    size_t rows, cols, rank;
+};
+
+static struct matrix matrix_of(const struct powersgd *s, const struct dp_tensor *tensor)
+{
+    struct matrix m = {tensor->shape[0], 0, (size_t)s->rank};
+
+    m.cols = m.rows == 0 ? 0 : tensor->count / m.rows;
+    m.rank = m.rank < m.rows ? m.rank : m.rows;
+    m.rank = m.rank < m.cols ? m.rank : m.cols;
+    if (tensor->dims < 2 || m.rank * (m.rows + m.cols) >= tensor->count) {
+        m.rank = 0;
+    }
+    return m;
+}
+
+/* What is summed in the first round, with P, and in the second, with Q; in elements. */
+static void count_rounds(const struct powersgd *s, const struct dp_bucket *bucket, size_t *first,
+                         size_t *second)
+{
+    *first = *second = 0;
+    for (int i = 0; i < bucket->tensor_count; i++) {
+        const struct matrix m = matrix_of(s, &bucket->tensors[i]);
+        *first += m.rank > 0 ? m.rows * m.rank : bucket->tensors[i].count;
+        *second += m.rank * m.cols;
+    }
+}
+
+static size_t powersgd_warm(const void *state, const struct dp_bucket *bucket)
+{
+    size_t first, second;
+
+    count_rounds(state, bucket, &first, &second);
+    return second;
+}
+
+static int powersgd_residuals(const void *state)
+{
+    (void)state;
+    return 1;
+}
+
+static void powersgd_close(void *state)
+{
+    struct powersgd *s = state;
+
+    dp_group_release(s->comm->group, s->p);
+    dp_free(s->mine);
+}
+
+static dp_status powersgd_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
+{
+    struct powersgd *s = state;
+    size_t most_p = 0, most_q = 0;
+
+    for (int b = 0; b < plan->count; b++) {
+        size_t first = 0, second = 0;
+        if (!plan->buckets[b].exact) {
+            count_rounds(s, &plan->buckets[b], &first, &second);
+        }
+        most_p = first > most_p ? first : most_p;
+        most_q = second > most_q ? second : most_q;
+    }
+    most_p = dp_round_up(most_p, DP_BLOCK);
+    s->comm = comm;
+    s->p = dp_group_memory(comm->group, DP_MEM_COMM, (most_p + most_q) * sizeof(float));
+    s->mine = dp_mem_arena(DP_MEM_COMM, most_q * sizeof(float));
+    if (s->p == NULL || s->mine == NULL) {
+        dp_group_leave(comm->group, DP_ERR_NOMEM);
+        powersgd_close(s);
+        return DP_FAIL(DP_ERR_NOMEM, "powersgd: matrices of rank %d", s->rank);
+    }
+    s->q = s->p + most_p;
+    return DP_OK;
+}
+
+static uint64_t powersgd_wire(const void *state, const struct dp_bucket *bucket, enum dp_keep keep)
+{
+    const struct powersgd *s = state;
+    size_t first, second;
+
+    (void)keep; /* all ranks need all of P and Q */
+    count_rounds(s, bucket, &first, &second);
+    return dp_compressor_plain_wire(s->comm, first, DP_KEEP_ALL) +
+           dp_compressor_plain_wire(s->comm, second, DP_KEEP_ALL);
+}
+
+/* Where a bucket's tensor and its parts are. */
+struct place {
+    struct matrix m;
+    size_t count;
+    float *grad, *kept; /* [rows, cols] */
+    float *p;           /* [rows, rank], or [count]: the tensor as it is */
+    float *q, *mine;    /* [rank, cols] */
+    float *warm;        /* as q */
+};
+
+typedef dp_status visit(struct dp_stream *stream, const struct place *place);
+
+static dp_status each(const struct powersgd *s, const struct dp_parcel *parcel, visit *visitor)
+{
+    const struct dp_bucket *bucket = parcel->bucket;
+    struct dp_stream *stream = s->comm->group->stream;
+    size_t p_at = 0, q_at = 0;
+
+    for (int i = 0; i < bucket->tensor_count; i++) {
+        const struct dp_tensor *tensor = &bucket->tensors[i];
+        const size_t at = tensor->begin - bucket->range.begin;
+        const struct place place = {.m = matrix_of(s, tensor),
+                                    .count = tensor->count,
+                                    .grad = (float *)parcel->grad.data + at,
+                                    .kept = parcel->residual[0] + at,
+                                    .p = s->p + p_at,
+                                    .q = s->q + q_at,
+                                    .mine = s->mine + q_at,
+                                    .warm = parcel->warm + q_at};
+        DP_TRY(visitor(stream, &place));
+        p_at += place.m.rank > 0 ? place.m.rows * place.m.rank : place.count;
+        q_at += place.m.rank * place.m.cols;
+    }
+    return DP_OK;
+}
+
+static dp_status make_p(struct dp_stream *s, const struct place *t)
+{
+    const struct matrix *m = &t->m;
+
+    if (m->rank == 0) {
+        return s->ops->copy(s, t->p, t->grad, t->count * sizeof(float));
+    }
+    DP_TRY(s->ops->add(s, t->kept, t->grad, t->count));
+    return s->ops->dense_forward(s, t->p, t->kept, t->warm, NULL, m->rows, m->cols, m->rank,
+                                 DP_ACT_NONE);
+}
+
+static dp_status make_q(struct dp_stream *s, const struct place *t)
+{
+    const struct matrix *m = &t->m;
+
+    if (m->rank == 0) {
+        return s->ops->copy(s, t->grad, t->p, t->count * sizeof(float));
+    }
+    DP_TRY(s->ops->orthogonalize(s, t->p, m->rows, m->rank));
+    DP_TRY(
+        s->ops->dense_backward_weights(s, t->mine, t->p, t->kept, m->rows, m->cols, m->rank, 0.0f));
+    return s->ops->copy(s, t->q, t->mine, m->rank * m->cols * sizeof(float));
+}
+
+static dp_status split(struct dp_stream *s, const struct place *t)
+{
+    const struct matrix *m = &t->m;
+
+    if (m->rank == 0) {
+        return DP_OK;
+    }
+    DP_TRY(s->ops->copy(s, t->warm, t->q, m->rank * m->cols * sizeof(float)));
+    return s->ops->lowrank_split(s, t->grad, t->kept, t->p, t->q, t->mine, m->rows, m->cols,
+                                 m->rank);
+}
+
+static dp_status powersgd_sum(void *state, const struct dp_parcel *parcel, enum dp_keep keep)
+{
+    const struct powersgd *s = state;
+    size_t first, second;
+
+    (void)keep;
+    count_rounds(s, parcel->bucket, &first, &second);
+    DP_TRY(each(s, parcel, make_p));
+    DP_TRY(dp_comm_sum(s->comm, (struct dp_slice){s->p, first, sizeof(float)}, DP_KEEP_ALL));
+    DP_TRY(each(s, parcel, make_q));
+    if (second > 0) {
+        DP_TRY(dp_comm_sum(s->comm, (struct dp_slice){s->q, second, sizeof(float)}, DP_KEEP_ALL));
+    }
+    return each(s, parcel, split);
+}
+
+#define POWERSGD struct powersgd
+
+/* clang-format off */
+static const struct dp_option powersgd_options[] = {
+    DP_INT(POWERSGD, rank, "2", 1, 256, "columns of the thin matrices"),
+    {0},
+};
+/* clang-format on */
+
+const struct dp_compressor dp_compressor_powersgd = {
+    .plugin = {.name = "powersgd",
+               .help = "matrices as products of thin ones, what is left out is sent later; rank=2",
+               .options = powersgd_options,
+               .state_bytes = sizeof(struct powersgd)},
+    .residuals = powersgd_residuals,
+    .warm = powersgd_warm,
+    .open = powersgd_open,
+    .wire = powersgd_wire,
+    .sum = powersgd_sum,
+    .close = powersgd_close,
+};

@@ -1,0 +1,82 @@
+/*
+ * lowrank_ref.c - products of thin matrices: the formulas of kernels/ops.h.
+ */
+#include <math.h>
+
+#include "base/random.h"
+#include "kernels/ref/ops_ref.h"
+
+/* Below this part of its length a column is what roundings of float32 left of it. */
+static const double nothing = 1e-5;
+
+static double dot(const float *y, size_t rows, size_t cols, size_t a, size_t b)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < rows; i++) {
+        sum += (double)y[i * cols + a] * (double)y[i * cols + b];
+    }
+    return sum;
+}
+
+/* Takes off column k what lies in the space of the columns before it, which are orthonormal. */
+static void take_off(float *y, size_t rows, size_t cols, size_t k)
+{
+    for (size_t j = 0; j < k; j++) {
+        const double along = dot(y, rows, cols, j, k);
+        for (size_t i = 0; i < rows; i++) {
+            const double rest = (double)y[i * cols + k] - along * (double)y[i * cols + j];
+            y[i * cols + k] = (float)rest;
+        }
+    }
+}
+
+/* false: nothing is left of the column, or it is not finite. */
+static int settle(float *y, size_t rows, size_t cols, size_t k)
+{
+    const double before = sqrt(dot(y, rows, cols, k, k));
+    double length;
+
+    take_off(y, rows, cols, k);
+    length = sqrt(dot(y, rows, cols, k, k));
+    if (!(length > nothing * before) || !isfinite(before)) {
+        return 0;
+    }
+    for (size_t i = 0; i < rows; i++) {
+        y[i * cols + k] = (float)((double)y[i * cols + k] / length);
+    }
+    return 1;
+}
+
+/* A column that is settled twice is orthogonal to float32's precision. Random columns lie in the
+ * space of fewer than `rows` others with probability 0. */
+dp_status dp_ref_orthogonalize(struct dp_stream *s, float *y, size_t rows, size_t cols)
+{
+    (void)s;
+    for (size_t k = 0; k < cols; k++) {
+        for (uint32_t turn = 0; !settle(y, rows, cols, k) || !settle(y, rows, cols, k); turn++) {
+            for (size_t i = 0; i < rows; i++) {
+                const uint32_t bits = dp_random_u32(k, DP_RANDOM_CODE, turn, i);
+                y[i * cols + k] = 2.0f * dp_random_unit(bits) - 1.0f;
+            }
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_lowrank_split(struct dp_stream *s, float *sum, float *kept, const float *p,
+                               const float *q, const float *mine, size_t rows, size_t cols,
+                               size_t rank)
+{
+    (void)s;
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            sum[i * cols + j] = 0;
+            for (size_t k = 0; k < rank; k++) {
+                sum[i * cols + j] += p[i * rank + k] * q[k * cols + j];
+                kept[i * cols + j] -= p[i * rank + k] * mine[k * cols + j];
+            }
+        }
+    }
+    return DP_OK;
+}

@@ -31,30 +31,31 @@ static void take_off(float *y, size_t rows, size_t cols, size_t k)
     }
 }
 
-/* false: nothing is left of the column, or it is not finite. */
-static int settle(float *y, size_t rows, size_t cols, size_t k)
+/* Twice, so that it is orthogonal to float32's precision. false: nothing is left of the column, or
+ * it is not finite. */
+static bool settle(float *y, size_t rows, size_t cols, size_t k)
 {
-    const double before = sqrt(dot(y, rows, cols, k, k));
-    double length;
-
-    take_off(y, rows, cols, k);
-    length = sqrt(dot(y, rows, cols, k, k));
-    if (!(length > nothing * before) || !isfinite(before)) {
-        return 0;
+    for (int turn = 0; turn < 2; turn++) {
+        const double before = sqrt(dot(y, rows, cols, k, k));
+        double length;
+        take_off(y, rows, cols, k);
+        length = sqrt(dot(y, rows, cols, k, k));
+        if (!(length > nothing * before) || !isfinite(before)) {
+            return false;
+        }
+        for (size_t i = 0; i < rows; i++) {
+            y[i * cols + k] = (float)((double)y[i * cols + k] / length);
+        }
     }
-    for (size_t i = 0; i < rows; i++) {
-        y[i * cols + k] = (float)((double)y[i * cols + k] / length);
-    }
-    return 1;
+    return true;
 }
 
-/* A column that is settled twice is orthogonal to float32's precision. Random columns lie in the
- * space of fewer than `rows` others with probability 0. */
+/* Random columns lie in the space of fewer than `rows` others with probability 0. */
 dp_status dp_ref_orthogonalize(struct dp_stream *s, float *y, size_t rows, size_t cols)
 {
     (void)s;
     for (size_t k = 0; k < cols; k++) {
-        for (uint32_t turn = 0; !settle(y, rows, cols, k) || !settle(y, rows, cols, k); turn++) {
+        for (uint32_t turn = 0; !settle(y, rows, cols, k); turn++) {
             for (size_t i = 0; i < rows; i++) {
                 const uint32_t bits = dp_random_u32(k, DP_RANDOM_CODE, turn, i);
                 y[i * cols + k] = 2.0f * dp_random_unit(bits) - 1.0f;

@@ -41,7 +41,7 @@ static inline int8_t quantize_one(float x, float inverse, uint32_t bits)
 }
 
 /* y [count] from element `at` on. */
-static inline void quantize_block(const struct quantize *t, size_t at, size_t count, float inverse)
+DP_HOT static void quantize_block(const struct quantize *t, size_t at, size_t count, float inverse)
 {
     _Alignas(DP_MEM_ALIGN) uint32_t bits[DP_RANDOM_NUMBERS];
     int8_t *restrict y = t->y;
@@ -53,6 +53,7 @@ static inline void quantize_block(const struct quantize *t, size_t at, size_t co
         const size_t skip = (size_t)(index & 3); /* numbers of the first block that are not ours */
         const size_t room = DP_RANDOM_NUMBERS - skip, some = end - at < room ? end - at : room;
         dp_random_blocks(t->key->seed, t->key->what, t->key->step, index >> 2, bits);
+        DP_INDEPENDENT
         for (size_t j = 0; j < some; j++) {
             y[at + j] = quantize_one(x[at + j], inverse, bits[skip + j]);
         }

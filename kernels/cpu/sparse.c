@@ -4,8 +4,8 @@
  * The k-th largest magnitude is found digit by digit: bits of a magnitude compare as the number
  * does, so a histogram of their upper 11 bits says which upper 11 bits it has, another one of the
  * next 11 among those that share them, and a third of the last 9. Then all above it are taken, and
- * the first of those equal to it. Four passes over the array, five with several threads; only the
- * first one touches the histogram for every number.
+ * the first of those equal to it. Four passes over the array, five with several threads; all but the
+ * first look at 16 numbers at once and pass over most of them.
  */
 #include <assert.h>
 
@@ -63,7 +63,21 @@ static inline uint32_t magnitude(float x)
     return dp_bits_of(x) & DP_F32_MAGNITUDE;
 }
 
-static void histogram_part(void *arg, int part, int parts)
+enum { SOME = 16 };
+
+/* Whether one of SOME magnitudes, of which the bits in `mask` count, is from low to high. */
+static inline bool any_within(const float *x, uint32_t mask, uint32_t low, uint32_t high)
+{
+    uint32_t hits = 0;
+
+    for (size_t j = 0; j < SOME; j++) {
+        const uint32_t m = magnitude(x[j]) & mask;
+        hits |= (uint32_t)(m >= low) & (uint32_t)(m <= high);
+    }
+    return hits != 0;
+}
+
+DP_HOT static void histogram_part(void *arg, int part, int parts)
 {
     struct largest *t = arg;
     uint32_t *bins = t->bins[part];
@@ -73,10 +87,16 @@ static void histogram_part(void *arg, int part, int parts)
 
     dp_part(t->count, DP_BLOCK, part, parts, &begin, &end);
     memset(bins, 0, sizeof(t->bins[part]));
-    for (size_t i = begin; i < end; i++) {
-        const uint32_t m = magnitude(t->x[i]);
-        if ((m & mask) == known) {
-            bins[m >> shift & last]++;
+    for (size_t i = begin; i < end; i += SOME) {
+        const size_t some = end - i < SOME ? end - i : SOME;
+        if (mask != 0 && some == SOME && !any_within(t->x + i, mask, known, known)) {
+            continue;
+        }
+        for (size_t j = i; j < i + some; j++) {
+            const uint32_t m = magnitude(t->x[j]);
+            if ((m & mask) == known) {
+                bins[m >> shift & last]++;
+            }
         }
     }
 }
@@ -132,22 +152,34 @@ static void share_out(struct largest *t, int parts, size_t left)
     }
 }
 
-static void take_part(void *arg, int part, int parts)
+/* Takes from [begin, end) all above the threshold, and the first `equal` of those that are equal.
+ * Returns where it would write next. */
+static inline size_t take_some(struct largest *t, size_t begin, size_t end, size_t at,
+                               size_t *equal)
 {
-    struct largest *t = arg;
-    const uint32_t threshold = t->known;
-    size_t at = t->above[part], equal = t->equal[part], begin, end;
-
-    dp_part(t->count, DP_BLOCK, part, parts, &begin, &end);
     for (size_t i = begin; i < end; i++) {
         const uint32_t m = magnitude(t->x[i]);
-        if (m < threshold || (m == threshold && equal == 0)) {
-            continue;
+        if (m > t->known || (m == t->known && *equal > 0)) {
+            *equal -= m == t->known;
+            t->index[at] = (uint32_t)i;
+            t->value[at++] = t->x[i];
+            t->x[i] = 0;
         }
-        equal -= m == threshold;
-        t->index[at] = (uint32_t)i;
-        t->value[at++] = t->x[i];
-        t->x[i] = 0;
+    }
+    return at;
+}
+
+DP_HOT static void take_part(void *arg, int part, int parts)
+{
+    struct largest *t = arg;
+    size_t at = t->above[part], begin, end;
+
+    dp_part(t->count, DP_BLOCK, part, parts, &begin, &end);
+    for (size_t i = begin; i < end; i += SOME) {
+        const size_t some = end - i < SOME ? end - i : SOME;
+        if (some < SOME || any_within(t->x + i, DP_F32_MAGNITUDE, t->known, DP_F32_MAGNITUDE)) {
+            at = take_some(t, i, i + some, at, &t->equal[part]);
+        }
     }
 }
 

@@ -69,6 +69,35 @@ static void every_compressor_learns(void **state)
     }
 }
 
+static void train_some(const char *compressor, const char *overlap, struct outcome *out)
+{
+    char set[96];
+    const char *const sets[] = {set, overlap, "comm.strategy=ring", "device.name=cpu", NULL};
+    struct small_run run;
+
+    (void)snprintf(set, sizeof(set), "comm.compressor=%s", compressor);
+    assert_int_equal(small_run_create(&run, small_conv, sets), 0);
+    assert_int_equal(small_train(&run, RANKS, LAST, NULL, out), 0);
+    assert_int_equal(outcome_split(out, RANKS, LAST), 0);
+    small_run_destroy(&run);
+}
+
+static void overlap_changes_no_bit(void **state)
+{
+    struct outcome on, off;
+    (void)state;
+
+    for (size_t k = 0; k < DP_COUNT(kinds); k++) {
+        if (kinds[k].sets[0] == NULL) { /* the others differ in what they set */
+            train_some(kinds[k].text, "comm.overlap=on", &on);
+            train_some(kinds[k].text, "comm.overlap=off", &off);
+            assert_same_bits(on.weights, off.weights, on.trained);
+            outcome_fini(&off);
+            outcome_fini(&on);
+        }
+    }
+}
+
 static void no_compressor_is_left_out_here(void **state)
 {
     const struct dp_plugin *plugin;
@@ -87,6 +116,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_compressor_learns),
+        cmocka_unit_test(overlap_changes_no_bit),
         cmocka_unit_test(no_compressor_is_left_out_here),
     };
 

@@ -145,7 +145,10 @@ def case_every_compressor_trains_and_tells_what_it_sends():
                               f"comm.compressor={compressor}", "--out", out, ranks=ranks).out
             same(run_json(out)["compressor"], compressor, "compressor")
             check((f"compressor {compressor}: rank 0 sends" in text) == (compressor != "none"), text)
-        train_well(cfg, "--set", f"comm.compressor={compressor}", "--out", out / "alone")
+    train_well(cfg, "--set", "comm.compressor=topk", "--out", harness.scratch / "alone")
+    text = train_well(cfg, "--set", "comm.compressor=topk:ratio=0.9", "--out",
+                      harness.scratch / "more", ranks=2).out
+    check("MORE than the" in text, f"nobody says that it sends more:\n{text}")
 
 
 def case_every_kind_of_training_runs():

@@ -1,9 +1,10 @@
 /*
- * compressor_onebit.c - one bit a number: its sign, times the mean magnitude of its block of 1024.
+ * compressor_onebit.c - one bit a number: its sign, times the mean magnitude of its block of 64.
  *
  * What a code leaves out is kept and added to the next gradient, by each rank for what it sends, and
  * by the owner of a chunk for the sum that it sends back. A NaN or an infinity takes its block with
- * it. The gaps between tensors would become +-scale: they are set to 0 again.
+ * it. Blocks are small since what is kept grows with the spread of magnitudes inside of one, and
+ * training stands only so much delay; they begin where tensors do. The gaps between tensors would become +-scale: they are set to 0 again.
  *
  * Source: Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent and its application to
  * data-parallel distributed training of speech DNNs", Interspeech 2014, section 3; one scale for
@@ -74,7 +75,7 @@ static dp_status onebit_sum(void *state, const struct dp_parcel *p, enum dp_keep
 
 const struct dp_compressor dp_compressor_onebit = {
     .plugin = {.name = "onebit",
-               .help = "signs and a scale per 1024, what is left out is sent later",
+               .help = "signs and a scale per 64, what is left out is sent later",
                .state_bytes = sizeof(struct dp_coded)},
     .residuals = onebit_residuals,
     .open = onebit_open,

@@ -58,11 +58,11 @@ struct dp_dropout {
 };
 
 /* Signs of DP_SIGNS numbers, or of fewer at the end of an array: bit k of word j is 1 where number
- * 32 k + j is negative. */
-enum { DP_SIGNS = 1024 };
+ * 32 k + j is negative. Each block of DP_BLOCK numbers has a scale. */
+enum { DP_SIGNS = 1024, DP_SIGN_SCALES = DP_SIGNS / DP_BLOCK };
 
 struct dp_signs {
-    float scale; /* mean of the magnitudes */
+    float scale[DP_SIGN_SCALES]; /* mean of the magnitudes; 0 behind the end of the array */
     uint32_t words[DP_SIGNS / 32];
 };
 
@@ -274,8 +274,8 @@ struct dp_ops {
                             size_t block, size_t count);
 
     /*
-     * take_signs - one bit a number: +scale or -scale of its block. The scale is exact within
-     * rounding; a NaN or an infinity makes it one. NaN counts by its sign bit.
+     * take_signs - one bit a number: +scale or -scale of its block. Scales are exact within
+     * rounding; a NaN or an infinity makes its one the same. NaN counts by its sign bit.
      *
      *   y  out     [ceil(count / DP_SIGNS)]
      *   x  in/out  [count]: what y stands for is taken away

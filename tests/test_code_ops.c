@@ -250,7 +250,7 @@ static void check_signs(const struct streams *streams, const float *x, size_t co
     const size_t blocks = (count + DP_SIGNS - 1) / DP_SIGNS;
     struct dp_signs *expected = dp_zalloc(blocks, sizeof(*expected));
     struct dp_signs *signs = dp_zalloc(blocks, sizeof(*signs));
-    float *first = zeros(blocks), *y = zeros(count), *rest = copy_of(x, count);
+    float *first = zeros(blocks * DP_SIGN_SCALES), *y = zeros(count), *rest = copy_of(x, count);
     struct dp_stream *s;
 
     OK(streams->ref->ops->take_signs(streams->ref, expected, rest, count));
@@ -262,13 +262,17 @@ static void check_signs(const struct streams *streams, const float *x, size_t co
         OK(s->ops->put_signs(s, y, signs, count));
         for (size_t b = 0; b < blocks; b++) {
             assert_memory_equal(signs[b].words, expected[b].words, sizeof(signs[b].words));
+        }
+        for (size_t b = 0; b < blocks * DP_SIGN_SCALES; b++) {
+            const float scale = signs[b / DP_SIGN_SCALES].scale[b % DP_SIGN_SCALES];
             /* Two sums of doubles, rounded to float: one rounding apart at most. */
-            assert_near(&signs[b].scale, &expected[b].scale, 1, 0, 1.3e-7);
-            first[b] = nth == 0 ? signs[b].scale : first[b];
-            assert_true(signs[b].scale == first[b]); /* whatever the number of threads */
+            assert_near(&scale, &expected[b / DP_SIGN_SCALES].scale[b % DP_SIGN_SCALES], 1, 0,
+                        1.3e-7);
+            first[b] = nth == 0 ? scale : first[b];
+            assert_true(scale == first[b]); /* whatever the number of threads */
         }
         for (size_t i = 0; i < count; i++) {
-            const float scale = signs[i / DP_SIGNS].scale;
+            const float scale = signs[i / DP_SIGNS].scale[i % DP_SIGNS / DP_BLOCK];
             assert_true(y[i] == (signbit(x[i]) ? -scale : scale));
             assert_true(rest[i] == x[i] - y[i]);
         }
@@ -301,15 +305,18 @@ static void a_nan_makes_the_scale_of_its_block_nan(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
-    struct dp_signs signs[3];
+    struct dp_signs signs[2];
 
     for (size_t k = 0; k < DP_COUNT(both); k++) {
-        float *x = uniform((size_t)3 * DP_SIGNS, 1, -1, 1);
-        x[DP_SIGNS + 5] = NAN;
-        x[3 * DP_SIGNS - 1] = -INFINITY;
-        OK(both[k]->ops->take_signs(both[k], signs, x, (size_t)3 * DP_SIGNS));
-        assert_true(fabsf(signs[0].scale - 0.5f) < 0.05f);
-        assert_true(isnan(signs[1].scale) && isinf(signs[2].scale));
+        float *x = uniform((size_t)2 * DP_SIGNS, 1, -1, 1);
+        x[DP_SIGNS + 69] = NAN;
+        x[2 * DP_SIGNS - 1] = -INFINITY;
+        OK(both[k]->ops->take_signs(both[k], signs, x, (size_t)2 * DP_SIGNS));
+        for (size_t b = 0; b < DP_SIGN_SCALES; b++) {
+            assert_true(fabsf(signs[0].scale[b] - 0.5f) < 0.2f);
+            assert_true(isnan(signs[1].scale[b]) == (b == 1));
+            assert_true(isinf(signs[1].scale[b]) == (b + 1 == DP_SIGN_SCALES));
+        }
         dp_free(x);
     }
 }

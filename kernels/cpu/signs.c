@@ -3,7 +3,7 @@
  *
  * Taking signs reads an element twice (the second time from the first-level cache) and writes it
  * once; the way back writes 4 bytes. Bits are packed in 32 lanes side by side: lane j takes numbers
- * j, 32 + j, 64 + j ... into its word.
+ * j, 32 + j, 64 + j ... into its word, so a block of 64 is two rows of lanes.
  */
 #include "kernels/cpu/float_bits.h"
 #include "kernels/cpu/ops_cpu.h"
@@ -12,40 +12,67 @@
 
 enum { LANES = 32, SIGN = 31 };
 
-/* The sum of magnitudes of n numbers, in the order of the lanes. */
-static inline double take_words(uint32_t *restrict words, const float *restrict x, size_t n)
+/* Bits of the first n lanes, which are row k; their magnitudes are added to sums. */
+static inline void take_row(uint32_t *restrict words, double *restrict sums,
+                            const float *restrict x, size_t n, size_t k)
 {
-    double sums[LANES] = {0}, sum = 0;
-    size_t i = 0;
-
-    for (uint32_t k = 0; i + LANES <= n; k++, i += LANES) {
-        for (size_t j = 0; j < LANES; j++) {
-            const uint32_t bits = dp_bits_of(x[i + j]);
-            words[j] |= bits >> SIGN << k;
-            sums[j] += (double)dp_float_of(bits & DP_F32_MAGNITUDE);
-        }
-    }
-    for (size_t j = 0; i + j < n; j++) {
-        const uint32_t bits = dp_bits_of(x[i + j]);
-        words[j] |= bits >> SIGN << (i / LANES);
+    for (size_t j = 0; j < n; j++) {
+        const uint32_t bits = dp_bits_of(x[j]);
+        words[j] |= bits >> SIGN << k;
         sums[j] += (double)dp_float_of(bits & DP_F32_MAGNITUDE);
     }
-    for (size_t j = 0; j < LANES; j++) {
-        sum += sums[j];
-    }
-    return sum;
 }
 
-static inline float signed_scale(const struct dp_signs *signs, size_t j, size_t k)
+static inline float take_block(struct dp_signs *signs, const float *x, size_t n, size_t block)
 {
-    return dp_float_of(dp_bits_of(signs->scale) ^ (signs->words[j] >> k & 1) << SIGN);
+    double sums[LANES] = {0};
+    const size_t row = 2 * block;
+
+    if (n == DP_BLOCK) { /* apart, so that the compiler knows how long the rows are */
+        take_row(signs->words, sums, x, LANES, row);
+        take_row(signs->words, sums, x + LANES, LANES, row + 1);
+    } else {
+        take_row(signs->words, sums, x, n < LANES ? n : LANES, row);
+        take_row(signs->words, sums, x + LANES, n < LANES ? 0 : n - LANES, row + 1);
+    }
+    for (size_t half = LANES / 2; half > 0; half /= 2) {
+        for (size_t j = 0; j < half; j++) {
+            sums[j] += sums[j + half];
+        }
+    }
+    return (float)(sums[0] / (double)n);
+}
+
+/* y = the first n lanes of row k. */
+static inline void signed_row(float *restrict y, const uint32_t *restrict words, float scale,
+                              size_t n, size_t k)
+{
+    const uint32_t bits = dp_bits_of(scale);
+
+    for (size_t j = 0; j < n; j++) {
+        y[j] = dp_float_of(bits ^ (words[j] >> k & 1) << SIGN);
+    }
+}
+
+/* What block `block` of n numbers stands for. */
+static inline void signed_block(float *y, const struct dp_signs *signs, size_t n, size_t block)
+{
+    const float scale = signs->scale[block];
+    const size_t row = 2 * block;
+
+    if (n == DP_BLOCK) {
+        signed_row(y, signs->words, scale, LANES, row);
+        signed_row(y + LANES, signs->words, scale, LANES, row + 1);
+    } else {
+        signed_row(y, signs->words, scale, n < LANES ? n : LANES, row);
+        signed_row(y + LANES, signs->words, scale, n < LANES ? 0 : n - LANES, row + 1);
+    }
 }
 
 struct signs {
     const struct dp_signs *signs;
     struct dp_signs *out;
     float *x;
-    size_t count;
 };
 
 DP_HOT static void take_part(void *arg, size_t begin, size_t end)
@@ -53,18 +80,16 @@ DP_HOT static void take_part(void *arg, size_t begin, size_t end)
     const struct signs *t = arg;
 
     for (size_t at = begin; at < end; at += DP_SIGNS) {
-        const size_t n = end - at < DP_SIGNS ? end - at : DP_SIGNS;
-        struct dp_signs signs = {0};
-        float *x = t->x + at;
-        size_t i = 0;
-        signs.scale = (float)(take_words(signs.words, x, n) / (double)n);
-        for (; i + LANES <= n; i += LANES) {
-            for (size_t j = 0; j < LANES; j++) {
-                x[i + j] -= signed_scale(&signs, j, i / LANES);
+        struct dp_signs signs = {{0}, {0}};
+        for (size_t i = at, block = 0; i < end && block < DP_SIGN_SCALES; block++) {
+            const size_t n = end - i < DP_BLOCK ? end - i : DP_BLOCK;
+            float sent[DP_BLOCK], *x = t->x + i;
+            signs.scale[block] = take_block(&signs, x, n, block);
+            signed_block(sent, &signs, n, block);
+            for (size_t j = 0; j < n; j++) {
+                x[j] -= sent[j];
             }
-        }
-        for (size_t j = 0; i + j < n; j++) {
-            x[i + j] -= signed_scale(&signs, j, i / LANES);
+            i += n;
         }
         t->out[at / DP_SIGNS] = signs;
     }
@@ -82,19 +107,9 @@ DP_HOT static void put_part(void *arg, size_t begin, size_t end)
 {
     const struct signs *t = arg;
 
-    for (size_t at = begin; at < end; at += DP_SIGNS) {
-        const struct dp_signs *signs = &t->signs[at / DP_SIGNS];
-        const size_t n = end - at < DP_SIGNS ? end - at : DP_SIGNS;
-        float *restrict y = t->x + at;
-        size_t i = 0;
-        for (; i + LANES <= n; i += LANES) {
-            for (size_t j = 0; j < LANES; j++) {
-                y[i + j] = signed_scale(signs, j, i / LANES);
-            }
-        }
-        for (size_t j = 0; i + j < n; j++) {
-            y[i + j] = signed_scale(signs, j, i / LANES);
-        }
+    for (size_t i = begin; i < end; i += DP_BLOCK) {
+        signed_block(t->x + i, &t->signs[i / DP_SIGNS], end - i < DP_BLOCK ? end - i : DP_BLOCK,
+                     i % DP_SIGNS / DP_BLOCK);
     }
 }
 

@@ -126,24 +126,35 @@ dp_status dp_ref_dequantize(struct dp_stream *s, float *y, const int8_t *x, cons
 
 static float signed_scale(const struct dp_signs *signs, size_t i)
 {
-    return signs->words[i % 32] >> (i / 32) & 1 ? -signs->scale : signs->scale;
+    const float scale = signs->scale[i / DP_BLOCK];
+
+    return signs->words[i % 32] >> (i / 32) & 1 ? -scale : scale;
+}
+
+static float mean_magnitude(const float *x, size_t count)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        sum += fabs((double)x[i]);
+    }
+    return (float)(sum / (double)count);
 }
 
 dp_status dp_ref_take_signs(struct dp_stream *s, struct dp_signs *y, float *x, size_t count)
 {
     (void)s;
-    for (size_t at = 0; at < count; at += DP_SIGNS, y++) {
-        const size_t n = count - at < DP_SIGNS ? count - at : DP_SIGNS;
-        double sum = 0;
-        memset(y, 0, sizeof(*y));
-        for (size_t i = 0; i < n; i++) {
-            sum += fabs((double)x[at + i]);
-            y->words[i % 32] |= (signbit(x[at + i]) ? 1u : 0u) << (i / 32);
+    for (size_t at = 0; at < count; at++) {
+        struct dp_signs *signs = &y[at / DP_SIGNS];
+        const size_t i = at % DP_SIGNS, left = count - at;
+        if (i == 0) {
+            memset(signs, 0, sizeof(*signs));
         }
-        y->scale = (float)(sum / (double)n);
-        for (size_t i = 0; i < n; i++) {
-            x[at + i] -= signed_scale(y, i);
+        if (i % DP_BLOCK == 0) {
+            signs->scale[i / DP_BLOCK] = mean_magnitude(x + at, left < DP_BLOCK ? left : DP_BLOCK);
         }
+        signs->words[i % 32] |= (signbit(x[at]) ? 1u : 0u) << (i / 32);
+        x[at] -= signed_scale(signs, i);
     }
     return DP_OK;
 }

@@ -29,6 +29,17 @@ enum dp_keep {
 
 struct dp_transport;
 
+/* Messages under way, one in each direction at most; see dp_group_start(). */
+struct dp_transfer {
+    int to, from;     /* -1: nobody */
+    uint64_t out, in; /* the transport's own */
+};
+
+enum {
+    DP_MESSAGE_MAX = 1 << 30, /* bytes of one message */
+    DP_TRANSFERS_MAX = 32     /* messages that may be under way from one rank to another */
+};
+
 /* See dp_group_node_memory(). */
 struct dp_node_memory {
     void *data;   /* what everybody of the node uses */
@@ -60,9 +71,22 @@ static inline size_t dp_slice_bytes(struct dp_slice slice)
 }
 
 /* Sends `out` to one rank while receiving `in` from another; -1: nobody. Returns when both are
- * done. Lengths must match on both sides. */
+ * done. Lengths must match on both sides, and may be of any size. */
 DP_CHECKED dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out,
                                        int from, struct dp_slice in);
+
+/*
+ * The same in two halves, so that a rank can compute while bytes are on their way: start returns at
+ * once, finish when both directions are done. Until then `out` must not change and `in` not be
+ * read. Messages from one rank to another arrive in the order in which they were started, on both
+ * sides; at most DP_TRANSFERS_MAX of them, of at most DP_MESSAGE_MAX bytes each, are under way.
+ * finish of a zeroed transfer with to and from -1 does nothing; so does a second finish.
+ *
+ * After an error nothing of the group may be waited for any more: see dp_group_leave().
+ */
+DP_CHECKED dp_status dp_group_start(struct dp_group *group, int to, struct dp_slice out, int from,
+                                    struct dp_slice in, struct dp_transfer *transfer);
+DP_CHECKED dp_status dp_group_finish(struct dp_group *group, struct dp_transfer *transfer);
 
 /* sum += in; float32. Local. */
 DP_CHECKED dp_status dp_group_add(struct dp_group *group, struct dp_slice sum, struct dp_slice in);

@@ -1,8 +1,8 @@
 /*
  * transport.h - how bytes get from rank to rank: over MPI, or between threads of one process.
  *
- * The small set of verbs below is all that differs; barrier, broadcast and gather are written
- * over exchange once, in group.c.
+ * The small set of verbs below is all that differs; exchange, barrier, broadcast and gather
+ * are written over start and finish once, in group.c.
  */
 #ifndef DP_COLLECTIVES_TRANSPORT_H
 #define DP_COLLECTIVES_TRANSPORT_H
@@ -12,9 +12,11 @@
 struct dp_transport {
     const char *name;
 
-    /* See dp_group_exchange. to or from may be -1; both may be the same rank, not one's own. */
-    dp_status (*exchange)(struct dp_group *group, int to, struct dp_slice out, int from,
-                          struct dp_slice in);
+    /* See dp_group_start, dp_group_finish. transfer->to and ->from are set; one or both may be -1;
+     * both may be the same rank, not one's own. start keeps what finish needs in ->out and ->in. */
+    dp_status (*start)(struct dp_group *group, struct dp_slice out, struct dp_slice in,
+                       struct dp_transfer *transfer);
+    dp_status (*finish)(struct dp_group *group, struct dp_transfer *transfer);
 
     /* See dp_group_memory, dp_group_release, dp_group_peer. */
     void *(*memory)(struct dp_group *group, enum dp_purpose purpose, size_t bytes);

@@ -17,9 +17,6 @@
 
 enum { TAG = 7, MPI_REGIONS = 64 };
 
-/* Larger messages go in pieces, since MPI counts are int. */
-static const size_t piece_bytes = (size_t)1 << 30;
-
 /* Memory that the ranks of a node took together, or private memory (window null). */
 struct window {
     char *base;
@@ -53,32 +50,41 @@ static dp_status wait_all(struct dp_group *group, MPI_Request *requests, int cou
     }
 }
 
-static dp_status mpi_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
-                              struct dp_slice in)
+/* A transfer keeps its requests as numbers, so that group.h needs no mpi.h. */
+union kept_request {
+    uint64_t number;
+    MPI_Request request;
+};
+_Static_assert(sizeof(union kept_request) == sizeof(uint64_t), "an MPI_Request fits a transfer");
+
+static dp_status mpi_start(struct dp_group *group, struct dp_slice out, struct dp_slice in,
+                           struct dp_transfer *transfer)
 {
     const struct mpi_link *link = group->link;
-    const size_t out_bytes = to < 0 ? 0 : dp_slice_bytes(out);
-    const size_t in_bytes = from < 0 ? 0 : dp_slice_bytes(in);
-    size_t at = 0;
+    union kept_request receive = {0}, send = {0};
 
-    /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): wait_all() is the wait that it misses. */
-    do {
-        MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-        if (from >= 0 && (at < in_bytes || at == 0)) {
-            const size_t bytes = in_bytes - at < piece_bytes ? in_bytes - at : piece_bytes;
-            DP_TRY(DP_MPI(MPI_Irecv((char *)in.data + at, (int)bytes, MPI_BYTE, from, TAG,
-                                    link->comm, &requests[0])));
-        }
-        if (to >= 0 && (at < out_bytes || at == 0)) {
-            const size_t bytes = out_bytes - at < piece_bytes ? out_bytes - at : piece_bytes;
-            DP_TRY(DP_MPI(MPI_Isend((const char *)out.data + at, (int)bytes, MPI_BYTE, to, TAG,
-                                    link->comm, &requests[1])));
-        }
-        DP_TRY(wait_all(group, requests, 2));
-        at += piece_bytes;
-    } while (at < out_bytes || at < in_bytes);
+    /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): mpi_finish() is the wait that it misses. */
+    if (transfer->from >= 0) {
+        DP_TRY(DP_MPI(MPI_Irecv(in.data, (int)dp_slice_bytes(in), MPI_BYTE, transfer->from, TAG,
+                                link->comm, &receive.request)));
+    }
+    if (transfer->to >= 0) {
+        DP_TRY(DP_MPI(MPI_Isend(out.data, (int)dp_slice_bytes(out), MPI_BYTE, transfer->to, TAG,
+                                link->comm, &send.request)));
+    }
     /* NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker) */
+    transfer->in = receive.number;
+    transfer->out = send.number;
     return DP_OK;
+}
+
+static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer)
+{
+    const union kept_request receive = {transfer->in}, send = {transfer->out};
+    MPI_Request requests[2] = {transfer->from >= 0 ? receive.request : MPI_REQUEST_NULL,
+                               transfer->to >= 0 ? send.request : MPI_REQUEST_NULL};
+
+    return wait_all(group, requests, 2);
 }
 
 static struct window *window_of(const struct dp_group *group, const void *place)
@@ -289,7 +295,8 @@ static void mpi_close(struct dp_group *group)
 
 static const struct dp_transport mpi_transport = {
     .name = "mpi",
-    .exchange = mpi_exchange,
+    .start = mpi_start,
+    .finish = mpi_finish,
     .memory = mpi_memory,
     .release = mpi_release,
     .peer = mpi_peer,

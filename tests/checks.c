@@ -65,6 +65,41 @@ size_t check_exchange(struct dp_group *group, const void *unused)
     return wrong;
 }
 
+/* Many messages under way at once, of all lengths, in both directions; a barrier overtakes them, and
+ * they are finished in any order. */
+size_t check_transfers(struct dp_group *group, const void *unused)
+{
+    enum { MANY = DP_TRANSFERS_MAX - 8, BYTES = 5000 };
+    const int size = group->size, rank = group->rank;
+    const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    unsigned char *out = dp_zalloc(MANY, BYTES), *in = dp_zalloc(MANY, BYTES);
+    struct dp_transfer transfers[MANY];
+    const uint64_t wire = group->wire_bytes;
+    size_t wrong = out == NULL || in == NULL, sent = 0;
+
+    (void)unused;
+    for (int i = 0; i < MANY && size > 1 && wrong == 0; i++) {
+        const size_t bytes = (size_t)i % 3 * (BYTES / 3) + (size_t)i;
+        const struct dp_slice to = {out + (size_t)i * BYTES, bytes, 1};
+        const struct dp_slice from = {in + (size_t)i * BYTES, bytes, 1};
+        fill_bytes(to.data, bytes, rank + i);
+        wrong += dp_group_start(group, i % 5 == 4 ? -1 : next, to, i % 5 == 4 ? -1 : prev, from,
+                                &transfers[i]) != DP_OK;
+        sent += i % 5 == 4 ? 0 : bytes;
+    }
+    wrong += wrong == 0 && size > 1 && group->wire_bytes - wire != sent;
+    wrong += wrong == 0 && dp_group_barrier(group) != DP_OK;
+    for (int k = 0; k < 2 * MANY && size > 1 && wrong == 0; k++) {
+        const int i = k * 7 % MANY; /* each twice: the second finish does nothing */
+        const size_t bytes = i % 5 == 4 ? 0 : (size_t)i % 3 * (BYTES / 3) + (size_t)i;
+        wrong += dp_group_finish(group, &transfers[i]) != DP_OK;
+        wrong += wrong_bytes(in + (size_t)i * BYTES, bytes, prev + i);
+    }
+    dp_free(in);
+    dp_free(out);
+    return wrong;
+}
+
 /* Behind a barrier everybody sees what all others wrote in front of it. */
 size_t check_barrier(struct dp_group *group, const void *unused)
 {
@@ -221,10 +256,10 @@ size_t check_node_memory(struct dp_group *group, const void *unused)
 
 size_t check_group(struct dp_group *group, const void *unused)
 {
-    return check_exchange(group, unused) + check_barrier(group, unused) +
-           check_broadcast(group, unused) + check_allgather(group, unused) +
-           check_agree(group, unused) + check_memory(group, unused) +
-           check_node_memory(group, unused);
+    return check_exchange(group, unused) + check_transfers(group, unused) +
+           check_barrier(group, unused) + check_broadcast(group, unused) +
+           check_allgather(group, unused) + check_agree(group, unused) +
+           check_memory(group, unused) + check_node_memory(group, unused);
 }
 
 float tree_sum(int first, int count, size_t i, /* NOLINT(misc-no-recursion) */

@@ -32,6 +32,70 @@ static void messages_arrive_whole_whatever_their_lengths(void **state)
     on_all_sizes(check_exchange);
 }
 
+static void many_messages_may_be_under_way_at_once(void **state)
+{
+    (void)state;
+    on_all_sizes(check_transfers);
+}
+
+/* Rank 0 sends and comes back much later; meanwhile the others have all they wait for. */
+static size_t comes_back_late(struct dp_group *group, const void *unused)
+{
+    const struct dp_slice nothing = {NULL, 0, 1};
+    struct dp_transfer transfer;
+    char byte = 0, first = 7;
+    const struct dp_slice slice = {&byte, 1, 1}, sent = {&first, 1, 1};
+    size_t wrong = 0;
+    (void)unused;
+
+    if (group->rank == 0) {
+        wrong += dp_group_start(group, 1, sent, -1, nothing, &transfer) != DP_OK;
+        wrong += dp_group_exchange(group, -1, nothing, 2, slice) != DP_OK;
+        wrong += byte != 9;
+        return wrong + (dp_group_finish(group, &transfer) != DP_OK);
+    }
+    /* Rank 2 speaks to rank 0 only when rank 1 has got its message. */
+    wrong += dp_group_exchange(group, -1, nothing, group->rank - 1, slice) != DP_OK;
+    wrong += byte != (group->rank == 1 ? 7 : 8);
+    byte = (char)(group->rank + 7);
+    return wrong + (dp_group_exchange(group, (group->rank + 1) % 3, slice, -1, nothing) != DP_OK);
+}
+
+static void a_message_arrives_while_its_sender_does_something_else(void **state)
+{
+    (void)state;
+    assert_int_equal(on_local_ranks(3, comes_back_late, NULL), 0);
+}
+
+static size_t starts_too_many(struct dp_group *group, const void *unused)
+{
+    const struct dp_slice empty = {NULL, 0, 1};
+    struct dp_transfer transfer;
+    dp_status status = DP_OK;
+    (void)unused;
+
+    for (int i = 0; i < DP_TRANSFERS_MAX && status == DP_OK; i++) {
+        status = dp_group_start(group, 1, empty, -1, empty, &transfer);
+    }
+    return status != DP_OK ||
+           dp_group_start(group, 1, empty, -1, empty, &transfer) != DP_ERR_INTERNAL;
+}
+
+static void too_many_messages_under_way_are_an_error(void **state)
+{
+    struct dp_local_hub *hub = NULL;
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_hub_create(2, &hub), DP_OK);
+    assert_int_equal(dp_local_join(hub, 0, &group), DP_OK);
+    dp_log_mute(1);
+    assert_int_equal(starts_too_many(group, NULL), 0);
+    dp_log_mute(0);
+    dp_group_destroy(group);
+    dp_local_hub_destroy(hub);
+}
+
 static void nobody_leaves_a_barrier_before_all_have_come(void **state)
 {
     (void)state;
@@ -206,6 +270,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_arrive_whole_whatever_their_lengths),
+        cmocka_unit_test(many_messages_may_be_under_way_at_once),
+        cmocka_unit_test(a_message_arrives_while_its_sender_does_something_else),
+        cmocka_unit_test(too_many_messages_under_way_are_an_error),
         cmocka_unit_test(nobody_leaves_a_barrier_before_all_have_come),
         cmocka_unit_test(a_broadcast_reaches_all_from_every_root),
         cmocka_unit_test(an_allgather_brings_all_parts_in_order_of_ranks),

@@ -37,6 +37,9 @@ struct dp_transport {
 struct dp_local_hub;
 DP_CHECKED dp_status dp_local_hub_create(int size, struct dp_local_hub **out);
 void dp_local_hub_destroy(struct dp_local_hub *hub);
+/* Pretends that rank i lives on node node_of[i], numbered from 0 by their first ranks: memory is then
+ * shared inside a node only. Before anybody joins; without it all live on one node. */
+void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of);
 DP_CHECKED dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp_group **out);
 /* Ends all waits of all ranks with DP_ERR_CANCELLED. */
 void dp_local_cancel(struct dp_local_hub *hub);

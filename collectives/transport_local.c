@@ -42,7 +42,7 @@ struct dp_local_hub {
     struct box *boxes;    /* [size * size], from * size + to */
     struct piece *pieces; /* owned; [LOCAL_REGIONS * size] */
     struct region regions[LOCAL_REGIONS];
-    int *nodes; /* [size], all 0 */
+    int *nodes; /* [size] */
     atomic_int cancel;
 };
 
@@ -89,6 +89,11 @@ void dp_local_hub_destroy(struct dp_local_hub *hub)
     dp_free(hub->nodes);
     dp_free(hub->boxes);
     dp_free(hub);
+}
+
+void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of)
+{
+    memcpy(hub->nodes, node_of, (size_t)hub->size * sizeof(*node_of));
 }
 
 void dp_local_cancel(struct dp_local_hub *hub)
@@ -279,7 +284,7 @@ static void *local_peer(const struct dp_group *group, const void *mine, int peer
 
     (void)pthread_mutex_lock(&hub->mutex);
     region = region_of(hub, group->rank, mine, &offset);
-    if (region != NULL) {
+    if (region != NULL && hub->nodes[peer] == hub->nodes[group->rank]) {
         base = region->pieces[peer].base;
     }
     (void)pthread_mutex_unlock(&hub->mutex);
@@ -329,9 +334,11 @@ dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp_group **ou
                                .transport = &local_transport,
                                .link = link,
                                .node_of = hub->nodes,
-                               .nodes = 1,
-                               .local_size = hub->size,
                                .cancel = &hub->cancel};
+    for (int i = 0; i < hub->size; i++) {
+        group->nodes = hub->nodes[i] >= group->nodes ? hub->nodes[i] + 1 : group->nodes;
+        group->local_size += hub->nodes[i] == hub->nodes[rank];
+    }
     *out = group;
     return DP_OK;
 }

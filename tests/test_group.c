@@ -132,6 +132,42 @@ static void a_node_has_one_copy_and_one_writer(void **state)
     on_all_sizes(check_node_memory);
 }
 
+/* Which rank lives where: blocks, uneven ones, and scattered. */
+static const struct {
+    int size, nodes, node_of[8];
+} places[] = {
+    {4, 2, {0, 0, 1, 1}},
+    {5, 2, {0, 0, 0, 1, 1}},
+    {6, 3, {0, 1, 2, 0, 1, 2}},
+    {8, 4, {0, 0, 1, 1, 2, 2, 3, 3}},
+};
+
+static size_t lives_on_nodes(struct dp_group *group, const void *arg)
+{
+    const size_t place = *(const size_t *)arg;
+    char *memory = dp_group_memory(group, DP_MEM_COMM, 100);
+    size_t wrong = memory == NULL || group->nodes != places[place].nodes;
+    int local = 0;
+
+    for (int i = 0; i < group->size && memory != NULL; i++) {
+        const bool here = group->node_of[i] == group->node_of[group->rank];
+        wrong += (dp_group_peer(group, memory, i) != NULL) != here;
+        local += here;
+    }
+    dp_group_release(group, memory);
+    return wrong + (local != group->local_size) + check_group(group, NULL);
+}
+
+static void ranks_share_memory_with_those_of_their_node(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        const size_t live = dp_mem_live();
+        assert_int_equal(on_local_nodes(places[i].size, places[i].node_of, lives_on_nodes, &i), 0);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
 /* Rank 0 never comes: the others give up when it fails, instead of waiting for ever. */
 static size_t waits_for_nobody(struct dp_group *group, const void *kind)
 {
@@ -279,6 +315,7 @@ int main(void)
         cmocka_unit_test(all_ranks_come_to_the_same_worst_status),
         cmocka_unit_test(memory_is_zeroed_and_seen_by_peers_at_the_same_place),
         cmocka_unit_test(a_node_has_one_copy_and_one_writer),
+        cmocka_unit_test(ranks_share_memory_with_those_of_their_node),
         cmocka_unit_test(a_failing_rank_wakes_all_that_wait),
         cmocka_unit_test(nobody_takes_a_message_of_a_rank_that_gave_up),
         cmocka_unit_test(lengths_that_do_not_match_are_an_error),

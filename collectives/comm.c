@@ -124,10 +124,27 @@ void dp_comm_destroy(struct dp_comm *comm)
     dp_free(comm);
 }
 
+bool dp_comm_ordered(const struct dp_comm *comm)
+{
+    const struct dp_strategy *strategy = comm->strategy;
+
+    return strategy->ordered &&
+           (strategy->keeps_order == NULL || strategy->keeps_order(comm->state, comm->group));
+}
+
+/* What failed half-way may have left messages under way, whose memory must not be waited for. */
+static dp_status finished(struct dp_comm *comm, dp_status status)
+{
+    dp_group_leave(comm->group, status);
+    return status;
+}
+
 dp_status dp_comm_sum(struct dp_comm *comm, struct dp_slice data, enum dp_keep keep)
 {
     assert(!comm->group->guarded || *dp_group_in_job());
-    return comm->strategy->sum == NULL ? DP_OK : comm->strategy->sum(comm->state, data, keep);
+    return comm->strategy->sum == NULL
+               ? DP_OK
+               : finished(comm, comm->strategy->sum(comm->state, data, keep));
 }
 
 /* All ranks gather all arrays and add them in tree order. */
@@ -151,8 +168,9 @@ static dp_status sum_gathered(struct dp_comm *comm, struct dp_slice data)
 dp_status dp_comm_sum_exact(struct dp_comm *comm, struct dp_slice data)
 {
     assert(!comm->group->guarded || *dp_group_in_job());
-    return comm->strategy->sum == NULL ? sum_gathered(comm, data)
-                                       : comm->strategy->sum(comm->state, data, DP_KEEP_ALL);
+    return finished(comm, comm->strategy->sum == NULL
+                              ? sum_gathered(comm, data)
+                              : comm->strategy->sum(comm->state, data, DP_KEEP_ALL));
 }
 
 /* Chunks go round a ring: after size - 1 turns everybody has all. */
@@ -172,8 +190,8 @@ static dp_status gather_ring(struct dp_group *group, struct dp_slice data)
 dp_status dp_comm_gather(struct dp_comm *comm, struct dp_slice data)
 {
     assert(!comm->group->guarded || *dp_group_in_job());
-    return comm->strategy->gather != NULL ? comm->strategy->gather(comm->state, data)
-                                          : gather_ring(comm->group, data);
+    return finished(comm, comm->strategy->gather != NULL ? comm->strategy->gather(comm->state, data)
+                                                         : gather_ring(comm->group, data));
 }
 
 dp_status dp_comm_barrier(struct dp_comm *comm)

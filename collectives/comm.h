@@ -32,6 +32,9 @@ DP_CHECKED dp_status dp_comm_create(struct dp_group *group, const char *text, si
                                     size_t small_count, struct dp_comm **out);
 void dp_comm_destroy(struct dp_comm *comm);
 
+/* Whether sums are added in the fixed binary tree over ranks. Local. */
+bool dp_comm_ordered(const struct dp_comm *comm);
+
 /* As dp_strategy.sum; without one, `data` stays as it is. */
 DP_CHECKED dp_status dp_comm_sum(struct dp_comm *comm, struct dp_slice data, enum dp_keep keep);
 

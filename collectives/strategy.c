@@ -1,5 +1,7 @@
 #include "collectives/strategy.h"
 
+#include <string.h>
+
 #define DP_STRATEGY(name) extern const struct dp_strategy dp_strategy_##name;
 #include "collectives/strategies.def"
 #undef DP_STRATEGY
@@ -21,4 +23,27 @@ const char *dp_strategy_choose(const struct dp_group *group, const char **reason
     }
     *reason = group->apart ? "no room for shared memory" : "ranks live on several nodes";
     return "ring";
+}
+
+bool dp_strategy_ordered(const char *text, const struct dp_group *group)
+{
+    const struct dp_strategy *strategy;
+    const struct dp_plugin *plugin;
+    const char *reason;
+    char problem[256];
+    void *state;
+    bool ordered;
+
+    if (strcmp(text, "auto") == 0) {
+        text = dp_strategy_choose(group, &reason);
+    }
+    if (dp_plugin_create(&dp_strategies, text, &plugin, &state, problem, sizeof(problem)) !=
+        DP_OK) {
+        return false;
+    }
+    strategy = (const struct dp_strategy *)plugin;
+    ordered =
+        strategy->ordered && (strategy->keeps_order == NULL || strategy->keeps_order(state, group));
+    dp_free(state);
+    return ordered;
 }

@@ -23,6 +23,15 @@ struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i)
     return (struct dp_slice){(char *)slice.data + begin * slice.width, end - begin, slice.width};
 }
 
+struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i)
+{
+    const size_t begin = i * count < slice.count ? i * count : slice.count;
+    const size_t rest = slice.count - begin;
+
+    return (struct dp_slice){(char *)slice.data + begin * slice.width, rest < count ? rest : count,
+                             slice.width};
+}
+
 dp_status dp_group_start(struct dp_group *group, int to, struct dp_slice out, int from,
                          struct dp_slice in, struct dp_transfer *transfer)
 {

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "collectives/comm.h"
 
-enum { RANKS_MAX = 64, CAPACITY = 2048, LONGEST = 70000 };
+enum { RANKS_MAX = 64, CAPACITY = 12000, LONGEST = 70000 };
 
 static void fill_bytes(unsigned char *bytes, size_t count, int key)
 {
@@ -293,6 +293,7 @@ static float random_value(int rank, size_t i)
 }
 
 struct sums {
+    const char *text; /* the strategy's */
     struct dp_comm *comm;
     float *memory; /* [CAPACITY] from dp_group_memory */
     struct dp_slice slice;
@@ -307,12 +308,23 @@ static float untouched(int rank, size_t i)
     return -1000.0f * (float)(rank + 1) - (float)i;
 }
 
+/* Where the slice begins, and up to where memory is looked at. */
+static size_t begin_of(const struct sums *s, size_t *end)
+{
+    const size_t begin = (size_t)((float *)s->slice.data - s->memory);
+    const size_t behind = begin + s->slice.count + 4 * (size_t)DP_BLOCK;
+
+    *end = behind < CAPACITY ? behind : CAPACITY;
+    return begin;
+}
+
 static dp_status sum_once(struct sums *s)
 {
     const int rank = s->comm->group->rank;
-    const size_t begin = (size_t)((float *)s->slice.data - s->memory);
+    size_t end;
+    const size_t begin = begin_of(s, &end);
 
-    for (size_t i = 0; i < CAPACITY; i++) {
+    for (size_t i = 0; i < end; i++) {
         const bool inside = i >= begin && i < begin + s->slice.count;
         s->memory[i] = inside ? s->value(rank, i) : untouched(rank, i);
     }
@@ -326,11 +338,11 @@ static size_t wrong_elements(const struct sums *s)
     const struct dp_group *group = s->comm->group;
     const struct dp_slice kept =
         s->keep == DP_KEEP_ALL ? s->slice : dp_slice_chunk(s->slice, group->size, group->rank);
-    const size_t begin = (size_t)((float *)s->slice.data - s->memory);
     const size_t from = (size_t)((float *)kept.data - s->memory);
-    size_t wrong = 0;
+    size_t wrong = 0, end;
+    const size_t begin = begin_of(s, &end);
 
-    for (size_t i = 0; i < CAPACITY; i++) {
+    for (size_t i = 0; i < end; i++) {
         if (i >= from && i < from + kept.count) {
             wrong += s->memory[i] != tree_sum(0, group->size, i, s->value);
         } else if (i < begin || i >= begin + s->slice.count) {
@@ -342,7 +354,7 @@ static size_t wrong_elements(const struct sums *s)
 
 static size_t check_counts(struct sums *s)
 {
-    static const size_t counts[] = {0, 1, 3, 63, 64, 65, 1000};
+    static const size_t counts[] = {0, 1, 3, 63, 64, 65, 1000, 11001};
     static const size_t blocks[] = {0, 1, 7};
     size_t wrong = 0;
 
@@ -395,18 +407,125 @@ static size_t check_same_bits(struct sums *s)
     return wrong;
 }
 
+/* The chunk that a rank keeps has the bits that it has in the whole sum: what zero1 builds on. */
+static size_t check_chunk_bits(struct sums *s)
+{
+    const struct dp_group *group = s->comm->group;
+    const struct dp_slice slice = {s->memory + DP_BLOCK, 1000, sizeof(float)};
+    const struct dp_slice mine = dp_slice_chunk(slice, group->size, group->rank);
+    float whole[1000];
+    size_t wrong = 0;
+
+    s->slice = slice;
+    s->value = random_value;
+    s->keep = DP_KEEP_ALL;
+    wrong += sum_once(s) != DP_OK;
+    memcpy(whole, mine.data, dp_slice_bytes(mine));
+    s->keep = DP_KEEP_CHUNK;
+    wrong += sum_once(s) != DP_OK;
+    return wrong + (memcmp(whole, mine.data, dp_slice_bytes(mine)) != 0);
+}
+
+/* Every rank has filled in its own chunk; behind a gather all have all of it, and nothing else has
+ * changed. */
+static size_t check_gather(struct sums *s)
+{
+    static const size_t counts[] = {0, 1, 65, 1000, 11001};
+    const struct dp_group *group = s->comm->group;
+    size_t wrong = 0, end;
+
+    for (size_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
+        s->slice = (struct dp_slice){s->memory + DP_BLOCK, counts[n], sizeof(float)};
+        const struct dp_slice mine = dp_slice_chunk(s->slice, group->size, group->rank);
+        const size_t from = (size_t)((float *)mine.data - s->memory);
+        const size_t begin = begin_of(s, &end);
+        for (size_t i = 0; i < end; i++) {
+            const bool own = i >= from && i < from + mine.count;
+            s->memory[i] = own ? random_value(99, i) : untouched(group->rank, i);
+        }
+        wrong += dp_comm_gather(s->comm, s->slice) != DP_OK;
+        for (size_t i = 0; i < end; i++) {
+            const bool inside = i >= begin && i < begin + counts[n];
+            wrong += s->memory[i] != (inside ? random_value(99, i) : untouched(group->rank, i));
+        }
+    }
+    return wrong;
+}
+
+static int lg(int ranks)
+{
+    int steps = 0;
+
+    while (1 << (steps + 1) <= ranks) {
+        steps++;
+    }
+    return steps;
+}
+
+/* What each strategy sends from all ranks together, in units of the slice: the volume of the
+ * formulas in the literature. Ranks beyond a power of two send all and get all once more. */
+static double volume_least(int ranks)
+{
+    return 2.0 * (ranks - 1);
+}
+
+static double volume_shm(int ranks)
+{
+    return ranks - 1;
+}
+
+static const struct volume {
+    const char *name;
+    double (*of)(int ranks);
+} volumes[] = {
+    {"shm", volume_shm},
+    {"ring", volume_least},
+    {"mpi", volume_least},
+};
+
+static size_t check_wire(struct sums *s)
+{
+    struct dp_group *group = s->comm->group;
+    const size_t count = (size_t)lg(RANKS_MAX) * DP_BLOCK * (size_t)group->size;
+    uint64_t mine = group->wire_bytes, each[RANKS_MAX] = {0}, all = 0;
+    double expected = -1.0;
+
+    for (size_t i = 0; i < sizeof(volumes) / sizeof(volumes[0]); i++) {
+        if (strcmp(volumes[i].name, s->comm->strategy->plugin.name) == 0) {
+            expected = volumes[i].of(group->size) * (double)count * sizeof(float);
+        }
+    }
+    s->slice = (struct dp_slice){s->memory, count, sizeof(float)};
+    s->keep = DP_KEEP_ALL;
+    if (sum_once(s) != DP_OK) {
+        return 1;
+    }
+    mine = group->wire_bytes - mine;
+    if (dp_group_allgather(group, &mine, sizeof(mine), each) != DP_OK) {
+        return 1;
+    }
+    for (int i = 0; i < group->size; i++) {
+        all += each[i];
+    }
+    return (double)all != expected;
+}
+
 static size_t check_sums(struct sums *s)
 {
     size_t wrong = 0;
 
+    const bool ordered = dp_comm_ordered(s->comm);
+
     s->value = integer_value;
     wrong += check_counts(s) + check_repeated(s) + check_same_bits(s);
-    if (s->comm->strategy->ordered) {
+    wrong += check_chunk_bits(s) + check_gather(s) + check_wire(s);
+    wrong += dp_strategy_ordered(s->text, s->comm->group) != ordered;
+    if (ordered) {
         s->value = random_value;
         wrong += check_counts(s);
     }
     s->exact = true;
-    s->value = s->comm->strategy->ordered ? random_value : integer_value;
+    s->value = ordered ? random_value : integer_value;
     return wrong + check_repeated(s);
 }
 
@@ -438,8 +557,8 @@ static size_t check_refused(struct dp_group *group, const char *name)
 size_t check_strategy(struct dp_group *group, const void *name)
 {
     const struct dp_strategy *strategy =
-        (const struct dp_strategy *)dp_plugin_find(&dp_strategies, name, strlen(name));
-    struct sums s = {NULL, NULL, {NULL, 0, sizeof(float)}, DP_KEEP_ALL, NULL, false};
+        (const struct dp_strategy *)dp_plugin_find(&dp_strategies, name, strcspn(name, ":"));
+    struct sums s = {.text = name};
     const char *why_not = NULL;
     size_t wrong;
 

@@ -24,7 +24,7 @@ size_t check_node_memory(struct dp_group *group, const void *unused);
 /* All of the above. */
 size_t check_group(struct dp_group *group, const void *unused);
 
-/* Everything that a strategy promises: `name` is a const char *. A strategy that refuses this group
+/* Everything that a strategy promises: `name` is its text, a const char *. A strategy that refuses this group
  * must name a reason and those that can run; nothing else is then checked. */
 size_t check_strategy(struct dp_group *group, const void *name);
 

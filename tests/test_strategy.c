@@ -45,6 +45,19 @@ static void every_strategy_keeps_its_promises_on_one_to_eight_ranks(void **state
     }
 }
 
+/* Options that small slices do not reach otherwise. */
+static void segments_of_any_length_give_the_same(void **state)
+{
+    static const char *const texts[] = {"ring:segment_kb=1", "ring:segment_kb=2"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        for (size_t n = 0; n < sizeof(sizes) / sizeof(sizes[0]); n++) {
+            check_on(texts[i], sizes[n]);
+        }
+    }
+}
+
 static float letter(int rank, size_t i)
 {
     static const float values[] = {1e8f, 1.0f, -1e8f, 1.0f, 0.5f};
@@ -222,6 +235,7 @@ int main(void)
         cmocka_unit_test(the_reference_tree_adds_neighbours_first),
         cmocka_unit_test(chunks_cover_a_slice_and_are_cut_at_blocks),
         cmocka_unit_test(every_strategy_keeps_its_promises_on_one_to_eight_ranks),
+        cmocka_unit_test(segments_of_any_length_give_the_same),
         cmocka_unit_test(a_strategy_that_cannot_run_names_those_that_can),
         cmocka_unit_test(an_unknown_strategy_is_a_configuration_error),
         cmocka_unit_test(a_failing_rank_wakes_those_that_wait_in_a_sum),

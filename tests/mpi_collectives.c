@@ -8,6 +8,7 @@
 #include "collectives/strategy.h"
 #include "collectives/world.h"
 #include "tests/checks.h"
+#include "tests/strategy_checks.h"
 
 /* All ranks hear of all that is wrong, so that they end together and with the same code. */
 static int report(struct dp_group *group, const char *what, size_t wrong)

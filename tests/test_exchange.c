@@ -11,8 +11,8 @@
 #include "base/mem.h"
 #include "collectives/exchange.h"
 #include "collectives/transport.h"
-#include "tests/checks.h"
 #include "tests/local_world.h"
+#include "tests/strategy_checks.h"
 
 enum { TENSORS = 5, TRAINED = 1920, TOTAL = TRAINED + DP_BLOCK, SCRATCH = 100 };
 

@@ -15,8 +15,8 @@
 #include "base/mem.h"
 #include "collectives/comm.h"
 #include "collectives/transport.h"
-#include "tests/checks.h"
 #include "tests/local_world.h"
+#include "tests/strategy_checks.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 
@@ -48,12 +48,40 @@ static void every_strategy_keeps_its_promises_on_one_to_eight_ranks(void **state
 /* Options that small slices do not reach otherwise. */
 static void segments_of_any_length_give_the_same(void **state)
 {
-    static const char *const texts[] = {"ring:segment_kb=1", "ring:segment_kb=2"};
+    static const char *const texts[] = {"ring:segment_kb=1", "ring:segment_kb=2",
+                                        "rhd:segment_kb=1", "doubling:segment_kb=1"};
     (void)state;
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         for (size_t n = 0; n < sizeof(sizes) / sizeof(sizes[0]); n++) {
             check_on(texts[i], sizes[n]);
+        }
+    }
+}
+
+/* Which strategies may be used where the same bits are wanted on any number of ranks. */
+static void the_order_is_kept_where_it_is_promised(void **state)
+{
+    static const struct {
+        const char *text;
+        int ranks;
+        bool ordered;
+    } cases[] = {
+        {"shm", 5, true},       {"auto", 5, true},
+        {"none", 5, true},      {"ring", 4, false},
+        {"mpi", 4, false},      {"rhd", 1, true},
+        {"rhd", 4, true},       {"rhd:segment_kb=4", 8, true},
+        {"rhd", 6, false},      {"doubling", 2, true},
+        {"doubling", 3, false}, {"rnig", 1, false},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const int node_of[8] = {0};
+        const struct dp_group group = {
+            .size = cases[i].ranks, .nodes = 1, .local_size = cases[i].ranks, .node_of = node_of};
+        if (dp_strategy_ordered(cases[i].text, &group) != cases[i].ordered) {
+            fail_msg("%s on %d ranks", cases[i].text, cases[i].ranks);
         }
     }
 }
@@ -236,6 +264,7 @@ int main(void)
         cmocka_unit_test(chunks_cover_a_slice_and_are_cut_at_blocks),
         cmocka_unit_test(every_strategy_keeps_its_promises_on_one_to_eight_ranks),
         cmocka_unit_test(segments_of_any_length_give_the_same),
+        cmocka_unit_test(the_order_is_kept_where_it_is_promised),
         cmocka_unit_test(a_strategy_that_cannot_run_names_those_that_can),
         cmocka_unit_test(an_unknown_strategy_is_a_configuration_error),
         cmocka_unit_test(a_failing_rank_wakes_those_that_wait_in_a_sum),

@@ -23,6 +23,13 @@ struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i)
     return (struct dp_slice){(char *)slice.data + begin * slice.width, end - begin, slice.width};
 }
 
+size_t dp_chunk_longest(size_t count, int parts)
+{
+    const size_t blocks = (count + DP_BLOCK - 1) / DP_BLOCK;
+
+    return (blocks + (size_t)parts - 1) / (size_t)parts * DP_BLOCK;
+}
+
 struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i)
 {
     const size_t begin = i * count < slice.count ? i * count : slice.count;

@@ -65,6 +65,9 @@ struct dp_group {
  * order; some may be empty. Local. */
 struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i);
 
+/* Elements of the longest of `parts` chunks of `count` elements, or a few more. Local. */
+size_t dp_chunk_longest(size_t count, int parts);
+
 /* Segment `i` of a slice that is cut every `count` elements; empty behind the last one. Local. */
 struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i);
 

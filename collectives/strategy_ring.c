@@ -38,18 +38,10 @@ static bool ring_supports(const struct dp_group *group, const char **why_not)
     return true;
 }
 
-/* Elements of the longest of `parts` chunks, or a few more. */
-static size_t longest_chunk(size_t count, int parts)
-{
-    const size_t blocks = (count + DP_BLOCK - 1) / DP_BLOCK;
-
-    return (blocks + (size_t)parts - 1) / (size_t)parts * DP_BLOCK;
-}
-
 static dp_status ring_open(void *state, struct dp_group *group, size_t max_count)
 {
     struct ring *ring = state;
-    const size_t chunk = longest_chunk(max_count, group->size) * sizeof(float);
+    const size_t chunk = dp_chunk_longest(max_count, group->size) * sizeof(float);
     const size_t segment = (size_t)ring->segment_kb << 10;
 
     ring->group = group;
@@ -112,7 +104,7 @@ static dp_status walk_finish(struct ring_walk *w, int step, size_t segment, size
 static dp_status ring_steps(const struct ring *ring, struct dp_slice data, int first, int last)
 {
     struct ring_walk w = {.ring = ring, .data = data};
-    const size_t longest = longest_chunk(data.count, ring->group->size);
+    const size_t longest = dp_chunk_longest(data.count, ring->group->size);
     size_t total, ahead;
 
     if (first >= last || data.count == 0) {

@@ -239,8 +239,14 @@ static const struct volume {
     const char *name;
     double (*of)(int ranks);
 } volumes[] = {
-    {"shm", volume_shm}, {"ring", volume_least},        {"mpi", volume_least},
-    {"rhd", volume_rhd}, {"doubling", volume_doubling},
+    /* clang-format off */
+    {"shm", volume_shm},
+    {"ring", volume_least},
+    {"direct", volume_least},
+    {"rhd", volume_rhd},
+    {"doubling", volume_doubling},
+    {"mpi", volume_least},
+    /* clang-format on */
 };
 
 static size_t check_wire(struct sums *s)

@@ -49,7 +49,8 @@ static void every_strategy_keeps_its_promises_on_one_to_eight_ranks(void **state
 static void segments_of_any_length_give_the_same(void **state)
 {
     static const char *const texts[] = {"ring:segment_kb=1", "ring:segment_kb=2",
-                                        "rhd:segment_kb=1", "doubling:segment_kb=1"};
+                                        "direct:segment_kb=1", "rhd:segment_kb=1",
+                                        "doubling:segment_kb=1"};
     (void)state;
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -67,12 +68,11 @@ static void the_order_is_kept_where_it_is_promised(void **state)
         int ranks;
         bool ordered;
     } cases[] = {
-        {"shm", 5, true},       {"auto", 5, true},
-        {"none", 5, true},      {"ring", 4, false},
-        {"mpi", 4, false},      {"rhd", 1, true},
-        {"rhd", 4, true},       {"rhd:segment_kb=4", 8, true},
-        {"rhd", 6, false},      {"doubling", 2, true},
-        {"doubling", 3, false}, {"rnig", 1, false},
+        {"shm", 5, true},   {"auto", 5, true},     {"none", 5, true},
+        {"ring", 4, false}, {"mpi", 4, false},     {"direct", 7, true},
+        {"rhd", 1, true},   {"rhd", 4, true},      {"rhd:segment_kb=4", 8, true},
+        {"rhd", 6, false},  {"doubling", 2, true}, {"doubling", 3, false},
+        {"rnig", 1, false},
     };
     (void)state;
 

@@ -44,6 +44,26 @@ DP_CHECKED dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp
 /* Ends all waits of all ranks with DP_ERR_CANCELLED. */
 void dp_local_cancel(struct dp_local_hub *hub);
 
+/*
+ * A group of some ranks of another one, for strategies that work in levels. Its messages are those
+ * of the parent, so the ranks of both must use them in one order; memory is asked for by the groups
+ * of all nodes at once, each of all ranks of its node, and is private in any other group.
+ *
+ *   ranks  [size]  of the parent, this one among them; equal on all of them
+ *   out    out     borrows the parent, its stream included. Set only on success
+ *
+ * Local. Errors: DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_group_sub_create(struct dp_group *parent, const int *ranks, int size,
+                                         struct dp_group **out);
+
+/* Gives the parent the bytes counted so far, and takes over what the engine has set in it: before
+ * and behind each use of the group. Local. */
+void dp_group_sub_settle(struct dp_group *group);
+
+/* The group that this one was made of, and a rank's number there; NULL when it was not. Local. */
+const struct dp_group *dp_group_parent(const struct dp_group *group, int rank, int *parent_rank);
+
 /* A group of this process alone: it owns its hub. For one rank, and for the baseline. */
 DP_CHECKED dp_status dp_local_alone(struct dp_group **out);
 

@@ -34,7 +34,7 @@ struct mpi_link {
     bool warned;
 };
 
-static dp_status wait_all(struct dp_group *group, MPI_Request *requests, int count)
+static dp_status wait_all(const struct dp_group *group, MPI_Request *requests, int count)
 {
     struct dp_patience patience = {group->cancel, group->spins, 0};
     int done = 0;
@@ -365,8 +365,68 @@ failed:
     return status;
 }
 
-MPI_Comm dp_mpi_group_comm(const struct dp_group *group)
+/* The group at the bottom, and the number there of rank `rank`. */
+static const struct dp_group *bottom_of(const struct dp_group *group, int *rank)
 {
-    return group->transport == &mpi_transport ? ((struct mpi_link *)group->link)->comm
-                                              : MPI_COMM_NULL;
+    const struct dp_group *parent;
+
+    while ((parent = dp_group_parent(group, *rank, rank)) != NULL) {
+        group = parent;
+    }
+    return group;
+}
+
+bool dp_mpi_connects(const struct dp_group *group)
+{
+    int rank = 0;
+
+    return bottom_of(group, &rank)->transport == &mpi_transport;
+}
+
+dp_status dp_mpi_comm_open(const struct dp_group *group, MPI_Comm *out)
+{
+    int rank = group->rank;
+    const struct mpi_link *link = bottom_of(group, &rank)->link;
+    MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+    dp_status status;
+    int *ranks;
+
+    if (group->transport == &mpi_transport) {
+        *out = link->comm;
+        return DP_OK;
+    }
+    ranks = dp_zalloc((size_t)group->size, sizeof(*ranks));
+    if (ranks == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "a communicator of %d ranks", group->size);
+    }
+    for (int i = 0; i < group->size; i++) {
+        ranks[i] = i;
+        (void)bottom_of(group, &ranks[i]);
+    }
+    DP_TRY_GOTO(DP_MPI(MPI_Comm_group(link->comm, &all)), status, done);
+    DP_TRY_GOTO(DP_MPI(MPI_Group_incl(all, group->size, ranks, &some)), status, done);
+    DP_TRY_GOTO(DP_MPI(MPI_Comm_create_group(link->comm, some, TAG, out)), status, done);
+    DP_TRY_GOTO(DP_MPI(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN)), status, done);
+
+done:
+    if (some != MPI_GROUP_NULL) {
+        (void)MPI_Group_free(&some);
+    }
+    if (all != MPI_GROUP_NULL) {
+        (void)MPI_Group_free(&all);
+    }
+    dp_free(ranks);
+    return status;
+}
+
+void dp_mpi_comm_close(const struct dp_group *group, MPI_Comm comm)
+{
+    if (group->transport != &mpi_transport && comm != MPI_COMM_NULL && !left(group)) {
+        (void)MPI_Comm_free(&comm);
+    }
+}
+
+dp_status dp_mpi_wait(const struct dp_group *group, MPI_Request *request)
+{
+    return wait_all(group, request, 1);
 }

@@ -24,6 +24,13 @@ static int report(struct dp_group *group, const char *what, size_t wrong)
     return failed;
 }
 
+/* Options, and what needs options to run over MPI. */
+static const char *const texts[] = {
+    "mpi:nonblocking=1",
+    "ring:segment_kb=1",
+    "direct:segment_kb=1",
+};
+
 int main(void)
 {
     const struct dp_device *device;
@@ -40,6 +47,9 @@ int main(void)
     failed = report(world->all, "group", check_group(world->all, NULL));
     for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
         failed += report(world->all, plugin->name, check_strategy(world->all, plugin->name));
+    }
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        failed += report(world->all, texts[i], check_strategy(world->all, texts[i]));
     }
     device->stream_destroy(stream);
     dp_world_destroy(world);

@@ -168,6 +168,58 @@ static void ranks_share_memory_with_those_of_their_node(void **state)
     }
 }
 
+/* All that a group must do is done by the groups of all nodes, side by side, and then by one of the
+ * first rank of each node. */
+static size_t makes_smaller_groups(struct dp_group *group, const void *unused)
+{
+    struct dp_group *local = NULL, *leaders = NULL;
+    int here[8] = {0}, firsts[8], count = 0, nodes = 0, rank = -1;
+    size_t wrong = 0;
+    (void)unused;
+
+    for (int i = 0; i < group->size; i++) {
+        if (group->node_of[i] == group->node_of[group->rank]) {
+            here[count++] = i;
+        }
+        if (group->node_of[i] == nodes) {
+            firsts[nodes++] = i;
+        }
+    }
+    if (dp_group_sub_create(group, here, count, &local) != DP_OK) {
+        return 1;
+    }
+    wrong += local->size != group->local_size || local->nodes != 1;
+    wrong += dp_group_parent(local, local->rank, &rank) != group || rank != group->rank;
+    wrong += dp_group_parent(group, 0, &rank) != NULL;
+    wrong += check_group(local, NULL);
+    if (group->rank == here[0]) {
+        if (dp_group_sub_create(group, firsts, nodes, &leaders) != DP_OK) {
+            dp_group_destroy(local);
+            return wrong + 1;
+        }
+        wrong += leaders->nodes != nodes || leaders->rank != group->node_of[group->rank];
+        wrong += check_group(leaders, NULL);
+        const uint64_t sent = leaders->wire_bytes, before = group->wire_bytes;
+        wrong += nodes > 1 && sent == 0;
+        dp_group_sub_settle(leaders);
+        wrong += leaders->wire_bytes != 0 || group->wire_bytes != before + sent;
+    }
+    dp_group_destroy(leaders);
+    dp_group_destroy(local);
+    return wrong;
+}
+
+static void groups_of_some_ranks_do_what_groups_do(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        const size_t live = dp_mem_live();
+        assert_int_equal(
+            on_local_nodes(places[i].size, places[i].node_of, makes_smaller_groups, NULL), 0);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
 /* Rank 0 never comes: the others give up when it fails, instead of waiting for ever. */
 static size_t waits_for_nobody(struct dp_group *group, const void *kind)
 {
@@ -258,6 +310,30 @@ static void making_a_group_survives_every_failed_allocation(void **state)
     dp_log_mute(0);
 }
 
+static void making_a_smaller_group_survives_every_failed_allocation(void **state)
+{
+    const int ranks[] = {0};
+    dp_status status = DP_ERR_NOMEM;
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_alone(&group), DP_OK);
+    const size_t live = dp_mem_live();
+    dp_log_mute(1);
+    for (int nth = 1; status != DP_OK; nth++) {
+        struct dp_group *sub = NULL;
+        dp_mem_fail_nth(nth);
+        status = dp_group_sub_create(group, ranks, 1, &sub);
+        dp_mem_fail_nth(0);
+        assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+        assert_true((sub != NULL) == (status == DP_OK));
+        dp_group_destroy(sub);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_mute(0);
+    dp_group_destroy(group);
+}
+
 struct failing {
     int nth; /* allocation of memory, from the moment when all ranks have come */
 };
@@ -316,6 +392,8 @@ int main(void)
         cmocka_unit_test(memory_is_zeroed_and_seen_by_peers_at_the_same_place),
         cmocka_unit_test(a_node_has_one_copy_and_one_writer),
         cmocka_unit_test(ranks_share_memory_with_those_of_their_node),
+        cmocka_unit_test(groups_of_some_ranks_do_what_groups_do),
+        cmocka_unit_test(making_a_smaller_group_survives_every_failed_allocation),
         cmocka_unit_test(a_failing_rank_wakes_all_that_wait),
         cmocka_unit_test(nobody_takes_a_message_of_a_rank_that_gave_up),
         cmocka_unit_test(lengths_that_do_not_match_are_an_error),

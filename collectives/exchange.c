@@ -102,6 +102,23 @@ static void place_owned(struct dp_exchange *e, struct dp_flat *flat)
     }
 }
 
+/* Whether ranks of one node, on any node, got private memory only. */
+static dp_status find_apart(struct dp_exchange *e)
+{
+    struct dp_group *group = e->group;
+    dp_status status = DP_OK;
+
+    for (int i = 0; i < group->size; i++) {
+        const bool here = group->node_of[i] == group->node_of[group->rank] && i != group->rank;
+        if (here && dp_group_peer(group, e->grad, i) == NULL) {
+            status = DP_ERR_UNAVAILABLE;
+        }
+    }
+    status = dp_group_agree(group, status);
+    group->apart = status == DP_ERR_UNAVAILABLE;
+    return group->apart ? DP_OK : status;
+}
+
 static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange_config *config,
                                  struct dp_flat *flat)
 {
@@ -114,12 +131,9 @@ static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange
     if (e->grad == NULL || e->jobs == NULL || e->publishing == NULL || e->pending == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "gradients need %zu MB", count * sizeof(float) >> 20);
     }
-    e->group->apart =
-        dp_group_one_node(e->group) && e->group->size > 1 &&
-        dp_group_peer(e->group, e->grad, (e->group->rank + 1) % e->group->size) == NULL;
     e->scratch = e->grad + flat->total;
     flat->grad = e->grad;
-    return DP_OK;
+    return find_apart(e);
 }
 
 /* Where ranks update parts of the weights for each other, one copy on the node does for all: the

@@ -56,7 +56,7 @@ struct dp_group {
     int nodes, local_size;    /* nodes of the group; ranks on this node */
     atomic_int *cancel;       /* not 0: every wait of this process gives up */
     unsigned spins;           /* for waits: see patience.h */
-    bool apart;               /* this node's ranks cannot reach each other's gradients. As stream */
+    bool apart;               /* ranks of a node cannot reach each other's gradients. As stream */
     bool guarded;             /* an engine owns it: calls come from jobs only */
     uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far */
 };

@@ -21,7 +21,8 @@ const char *dp_strategy_choose(const struct dp_group *group, const char **reason
         *reason = "all ranks share one node's memory";
         return "shm";
     }
-    *reason = group->apart ? "no room for shared memory" : "ranks live on several nodes";
+    *reason =
+        dp_group_one_node(group) ? "no room for shared memory" : "ranks live on several nodes";
     return "ring";
 }
 

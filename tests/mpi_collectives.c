@@ -26,9 +26,8 @@ static int report(struct dp_group *group, const char *what, size_t wrong)
 
 /* Options, and what needs options to run over MPI. */
 static const char *const texts[] = {
-    "mpi:nonblocking=1",
-    "ring:segment_kb=1",
-    "direct:segment_kb=1",
+    "mpi:nonblocking=1", "ring:segment_kb=1", "direct:segment_kb=1",
+    "hier:inner=mpi",    "hier:inner=direct",
 };
 
 int main(void)

@@ -18,7 +18,7 @@
 #include "tests/local_world.h"
 #include "tests/strategy_checks.h"
 
-static const int sizes[] = {1, 2, 3, 4, 5, 8};
+static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8};
 
 static void check_on(const char *strategy, int size)
 {
@@ -48,9 +48,9 @@ static void every_strategy_keeps_its_promises_on_one_to_eight_ranks(void **state
 /* Options that small slices do not reach otherwise. */
 static void segments_of_any_length_give_the_same(void **state)
 {
-    static const char *const texts[] = {"ring:segment_kb=1", "ring:segment_kb=2",
-                                        "direct:segment_kb=1", "rhd:segment_kb=1",
-                                        "doubling:segment_kb=1"};
+    static const char *const texts[] = {"ring:segment_kb=1",   "ring:segment_kb=2",
+                                        "direct:segment_kb=1", "tree:segment_kb=1",
+                                        "rhd:segment_kb=1",    "doubling:segment_kb=1"};
     (void)state;
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {

@@ -38,9 +38,9 @@ struct region {
 struct dp_local_hub {
     int size;
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    struct box *boxes;    /* [size * size], from * size + to */
-    struct piece *pieces; /* owned; [LOCAL_REGIONS * size] */
+    pthread_cond_t *changed; /* owned; [size]: a message from or to that rank was copied */
+    struct box *boxes;       /* [size * size], from * size + to */
+    struct piece *pieces;    /* owned; [LOCAL_REGIONS * size] */
     struct region regions[LOCAL_REGIONS];
     int *nodes; /* [size] */
     atomic_int cancel;
@@ -62,9 +62,12 @@ dp_status dp_local_hub_create(int size, struct dp_local_hub **out)
     hub->boxes = dp_zalloc((size_t)size * (size_t)size, sizeof(*hub->boxes));
     hub->nodes = dp_zalloc((size_t)size, sizeof(*hub->nodes));
     hub->pieces = dp_zalloc((size_t)size * LOCAL_REGIONS, sizeof(*hub->pieces));
+    hub->changed = dp_zalloc((size_t)size, sizeof(*hub->changed));
+    for (int i = 0; hub->changed != NULL && i < size; i++) {
+        (void)pthread_cond_init(&hub->changed[i], NULL);
+    }
     (void)pthread_mutex_init(&hub->mutex, NULL);
-    (void)pthread_cond_init(&hub->changed, NULL);
-    if (hub->boxes == NULL || hub->nodes == NULL || hub->pieces == NULL) {
+    if (hub->boxes == NULL || hub->nodes == NULL || hub->pieces == NULL || hub->changed == NULL) {
         dp_local_hub_destroy(hub);
         return DP_FAIL(DP_ERR_NOMEM, "%d local ranks", size);
     }
@@ -83,8 +86,11 @@ void dp_local_hub_destroy(struct dp_local_hub *hub)
     for (int i = 0; hub->pieces != NULL && i < LOCAL_REGIONS * hub->size; i++) {
         dp_free(hub->pieces[i].base);
     }
-    (void)pthread_cond_destroy(&hub->changed);
+    for (int i = 0; hub->changed != NULL && i < hub->size; i++) {
+        (void)pthread_cond_destroy(&hub->changed[i]);
+    }
     (void)pthread_mutex_destroy(&hub->mutex);
+    dp_free(hub->changed);
     dp_free(hub->pieces);
     dp_free(hub->nodes);
     dp_free(hub->boxes);
@@ -96,33 +102,39 @@ void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of)
     memcpy(hub->nodes, node_of, (size_t)hub->size * sizeof(*node_of));
 }
 
+static void cancel_all(struct dp_local_hub *hub)
+{
+    atomic_store(&hub->cancel, 1);
+    for (int i = 0; i < hub->size; i++) {
+        (void)pthread_cond_broadcast(&hub->changed[i]);
+    }
+}
+
 void dp_local_cancel(struct dp_local_hub *hub)
 {
     (void)pthread_mutex_lock(&hub->mutex);
-    atomic_store(&hub->cancel, 1);
-    (void)pthread_cond_broadcast(&hub->changed);
+    cancel_all(hub);
     (void)pthread_mutex_unlock(&hub->mutex);
 }
 
-/* Both ends are there: copies, under the mutex. A rank that fails cancels all, and behind that
- * nobody looks into a box again: what lies there may be gone. */
-static dp_status box_copy(struct dp_local_hub *hub, const void *out, size_t sent, void *in,
-                          size_t wanted)
+/* Both ends are there: copies, under the mutex, and wakes the rank that came first. A rank that fails
+ * cancels all, and behind that nobody looks into a box again: what lies there may be gone. */
+static dp_status box_copy(struct dp_local_hub *hub, int first, const void *out, size_t sent,
+                          void *in, size_t wanted)
 {
     if (sent != wanted) {
-        atomic_store(&hub->cancel, 1);
-        (void)pthread_cond_broadcast(&hub->changed);
+        cancel_all(hub);
         return DP_FAIL(DP_ERR_INTERNAL, "a message of %zu bytes where %zu are expected", sent,
                        wanted);
     }
     if (sent > 0) {
         memcpy(in, out, sent);
     }
-    (void)pthread_cond_broadcast(&hub->changed);
+    (void)pthread_cond_broadcast(&hub->changed[first]);
     return DP_OK;
 }
 
-static dp_status box_send(struct dp_local_hub *hub, struct box *box, struct dp_slice out)
+static dp_status box_send(struct dp_local_hub *hub, struct box *box, int to, struct dp_slice out)
 {
     struct half *half = &box->waiting[box->sent % DP_TRANSFERS_MAX];
     const bool second = box->sent < box->wanted;
@@ -132,13 +144,13 @@ static dp_status box_send(struct dp_local_hub *hub, struct box *box, struct dp_s
     }
     box->sent++;
     if (second) {
-        return box_copy(hub, out.data, dp_slice_bytes(out), half->in, half->bytes);
+        return box_copy(hub, to, out.data, dp_slice_bytes(out), half->in, half->bytes);
     }
     *half = (struct half){.out = out.data, .bytes = dp_slice_bytes(out)};
     return DP_OK;
 }
 
-static dp_status box_want(struct dp_local_hub *hub, struct box *box, struct dp_slice in)
+static dp_status box_want(struct dp_local_hub *hub, struct box *box, int from, struct dp_slice in)
 {
     struct half *half = &box->waiting[box->wanted % DP_TRANSFERS_MAX];
     const bool second = box->wanted < box->sent;
@@ -148,20 +160,20 @@ static dp_status box_want(struct dp_local_hub *hub, struct box *box, struct dp_s
     }
     box->wanted++;
     if (second) {
-        return box_copy(hub, half->out, half->bytes, in.data, dp_slice_bytes(in));
+        return box_copy(hub, from, half->out, half->bytes, in.data, dp_slice_bytes(in));
     }
     *half = (struct half){.in = in.data, .bytes = dp_slice_bytes(in)};
     return DP_OK;
 }
 
-/* Waits, under the mutex, until message `number` has been copied. */
-static bool box_wait(struct dp_local_hub *hub, const struct box *box, uint64_t number)
+/* Rank `self` waits, under the mutex, until message `number` has been copied. */
+static bool box_wait(struct dp_local_hub *hub, int self, const struct box *box, uint64_t number)
 {
     while (atomic_load(&hub->cancel) == 0) {
         if (box->sent > number && box->wanted > number) {
             return true;
         }
-        (void)pthread_cond_wait(&hub->changed, &hub->mutex);
+        (void)pthread_cond_wait(&hub->changed[self], &hub->mutex);
     }
     return false;
 }
@@ -184,12 +196,12 @@ static dp_status local_start(struct dp_group *group, struct dp_slice out, struct
     if (status == DP_OK && t->from >= 0) {
         struct box *box = box_of(hub, t->from, group->rank);
         t->in = box->wanted;
-        status = box_want(hub, box, in);
+        status = box_want(hub, box, t->from, in);
     }
     if (status == DP_OK && t->to >= 0) {
         struct box *box = box_of(hub, group->rank, t->to);
         t->out = box->sent;
-        status = box_send(hub, box, out);
+        status = box_send(hub, box, t->to, out);
     }
     (void)pthread_mutex_unlock(&hub->mutex);
     return status;
@@ -202,10 +214,10 @@ static dp_status local_finish(struct dp_group *group, struct dp_transfer *t)
 
     (void)pthread_mutex_lock(&hub->mutex);
     if (t->from >= 0) {
-        done = box_wait(hub, box_of(hub, t->from, group->rank), t->in);
+        done = box_wait(hub, group->rank, box_of(hub, t->from, group->rank), t->in);
     }
     if (done && t->to >= 0) {
-        done = box_wait(hub, box_of(hub, group->rank, t->to), t->out);
+        done = box_wait(hub, group->rank, box_of(hub, group->rank, t->to), t->out);
     }
     (void)pthread_mutex_unlock(&hub->mutex);
     return done ? DP_OK : DP_ERR_CANCELLED;

@@ -9,6 +9,7 @@
 #define DP_COLLECTIVES_EXCHANGE_H
 
 #include "collectives/bucket.h"
+#include "collectives/claim.h"
 #include "collectives/comm.h"
 #include "collectives/engine.h"
 #include "collectives/sharing.h"
@@ -22,8 +23,12 @@ struct dp_exchange_config {
     bool whole;           /* every rank updates all weights: local steps */
     bool ordered;         /* sums must keep the order of the tree over ranks: lanes */
     const struct dp_device *device;
-    int threads; /* of this rank: sums use them while nothing else does */
+    int threads;                   /* of this rank: sums use them while nothing else does */
+    const struct dp_claim *claims; /* what else ranks must have alike; NULL: nothing */
+    int claim_count;               /* at most DP_EXCHANGE_CLAIMS */
 };
+
+enum { DP_EXCHANGE_CLAIMS = 8 };
 
 struct dp_exchange {
     struct dp_group *group;   /* borrowed */
@@ -64,7 +69,8 @@ DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const ch
 /*
  * Collective. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
  * ranks publish weights to each other, else it stays NULL.
- * Errors: those of dp_comm_create, dp_bucket_plan_create, dp_engine_create.
+ * Errors: DP_ERR_DISAGREE when ranks differ in strategy, plan, model or claims, which is told;
+ * those of dp_comm_create, dp_bucket_plan_create, dp_engine_create.
  */
 DP_CHECKED dp_status dp_exchange_create(struct dp_group *group,
                                         const struct dp_exchange_config *config,

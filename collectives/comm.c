@@ -20,30 +20,39 @@ static void list_supported(const struct dp_group *group, char *text, size_t size
     }
 }
 
-static bool keeps_order(const struct dp_strategy *strategy)
-{
-    return strategy->ordered && strategy->sum != NULL;
-}
-
-dp_status dp_comm_check_order(const struct dp_strategy *strategy, char *problem,
-                              size_t problem_size)
+/* Those that keep the order in this group, with their default options. */
+static void list_ordered(const struct dp_group *group, char *text, size_t size)
 {
     const struct dp_plugin *plugin;
-    char names[256] = "";
+    const char *why_not;
     size_t used = 0;
 
-    if (keeps_order(strategy)) {
-        return DP_OK;
-    }
+    text[0] = '\0';
     for (int i = 0; (plugin = dp_plugin_at(&dp_strategies, i)) != NULL; i++) {
-        if (keeps_order((const struct dp_strategy *)plugin) && used < sizeof(names)) {
-            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
-                                     used == 0 ? "" : ", ", plugin->name);
+        const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
+        const bool ordered = group == NULL ? dp_strategy_keeps_order(strategy, NULL, NULL)
+                                           : strategy->supports(group, &why_not) &&
+                                                 dp_strategy_ordered(plugin->name, group);
+        if (ordered && used < size) {
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ",
+                                     plugin->name);
         }
     }
+}
+
+dp_status dp_comm_check_order(const struct dp_strategy *strategy, const void *state,
+                              const struct dp_group *group, char *problem, size_t problem_size)
+{
+    char names[256];
+
+    if (dp_strategy_keeps_order(strategy, state, group)) {
+        return DP_OK;
+    }
+    list_ordered(group, names, sizeof(names));
     (void)snprintf(problem, problem_size,
-                   "%s adds in an order that train.lanes cannot use; these keep it: %s",
-                   strategy->plugin.name, names);
+                   "%s adds in an order that train.lanes cannot use%s; these keep it: %s",
+                   strategy->plugin.name, strategy->ordered && strategy->sum != NULL ? " here" : "",
+                   names);
     return DP_ERR_CONFIG;
 }
 
@@ -60,6 +69,7 @@ static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_co
         text = dp_strategy_choose(comm->group, &reason);
         (void)snprintf(comm->why, sizeof(comm->why), "%s", reason);
     }
+    (void)snprintf(comm->text, sizeof(comm->text), "%s", text);
     status = dp_plugin_create(&dp_strategies, text, &plugin, &state, problem, sizeof(problem));
     if (status != DP_OK) {
         return DP_FAIL(status, "comm.strategy: %s", problem);
@@ -122,14 +132,6 @@ void dp_comm_destroy(struct dp_comm *comm)
     dp_free(comm->parts);
     dp_free(comm->gather);
     dp_free(comm);
-}
-
-bool dp_comm_ordered(const struct dp_comm *comm)
-{
-    const struct dp_strategy *strategy = comm->strategy;
-
-    return strategy->ordered &&
-           (strategy->keeps_order == NULL || strategy->keeps_order(comm->state, comm->group));
 }
 
 /* What failed half-way may have left messages under way, whose memory must not be waited for. */

@@ -13,12 +13,14 @@ struct dp_comm {
     float *gather; /* owned; [size * gather_count]: for strategies without a sum */
     float **parts; /* owned; [size]: each rank's place in it */
     size_t gather_count;
-    char why[96]; /* why `auto` took it; empty when the user chose */
+    char text[96]; /* what was opened, with its options */
+    char why[96];  /* why `auto` took it; empty when the user chose */
 };
 
-/* Whether sums of the strategy keep the order of the tree over ranks; if not, `problem` names those
- * that do. Local. Errors: DP_ERR_CONFIG. */
-DP_CHECKED dp_status dp_comm_check_order(const struct dp_strategy *strategy, char *problem,
+/* Whether sums of the strategy keep the order of the tree over the ranks of a group (NULL: of some
+ * group); if not, `problem` names those that do. Local. Errors: DP_ERR_CONFIG. */
+DP_CHECKED dp_status dp_comm_check_order(const struct dp_strategy *strategy, const void *state,
+                                         const struct dp_group *group, char *problem,
                                          size_t problem_size);
 
 /*
@@ -31,9 +33,6 @@ DP_CHECKED dp_status dp_comm_check_order(const struct dp_strategy *strategy, cha
 DP_CHECKED dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_count,
                                     size_t small_count, struct dp_comm **out);
 void dp_comm_destroy(struct dp_comm *comm);
-
-/* Whether sums are added in the fixed binary tree over ranks. Local. */
-bool dp_comm_ordered(const struct dp_comm *comm);
 
 /* As dp_strategy.sum; without one, `data` stays as it is. */
 DP_CHECKED dp_status dp_comm_sum(struct dp_comm *comm, struct dp_slice data, enum dp_keep keep);

@@ -55,7 +55,8 @@ dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_
     if (strcmp(strategy, "auto") != 0) {
         status = dp_plugin_create(&dp_strategies, strategy, &plugin, &state, problem, problem_size);
         if (status == DP_OK && ordered) {
-            status = dp_comm_check_order((const struct dp_strategy *)plugin, problem, problem_size);
+            status = dp_comm_check_order((const struct dp_strategy *)plugin, state, NULL, problem,
+                                         problem_size);
         }
         dp_free(state);
     }
@@ -218,7 +219,8 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     DP_TRY(dp_comm_create(e->group, strategy, largest,
                           flat->total - flat->trained + config->scratch_count, &e->comm));
     if (config->ordered) {
-        status = dp_comm_check_order(e->comm->strategy, problem, sizeof(problem));
+        status = dp_comm_check_order(e->comm->strategy, e->comm->state, e->group, problem,
+                                     sizeof(problem));
     }
     if (status != DP_OK) {
         return DP_FAIL(status, "comm.strategy: %s", problem);
@@ -229,7 +231,7 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     place_owned(e, flat);
     plain = &e->sharing->plugin == dp_plugin_at(&dp_sharings, 0);
     (void)snprintf(e->label, sizeof(e->label), "%s%s%s", plain ? "" : e->sharing->plugin.name,
-                   plain ? "" : ":over=", e->comm->strategy->plugin.name);
+                   plain ? "" : ":over=", e->comm->text);
     DP_TRY(dp_engine_create(e->group, config->run, &e->engine));
     dp_exchange_set_run(e, config->run);
     return DP_OK;

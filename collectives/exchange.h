@@ -38,9 +38,9 @@ struct dp_exchange {
     struct dp_engine *engine;
     const struct dp_sharing *sharing;
     void *sharing_state;
-    bool open;      /* the sharing is */
-    char label[64]; /* "shm", "zero1 over shm": for people, and run.json */
-    float *weights; /* [trained]; where ranks publish weights to each other, else NULL */
+    bool open;       /* the sharing is */
+    char label[128]; /* "shm", "zero1:over=shm": for people, and run.json */
+    float *weights;  /* [trained]; where ranks publish weights to each other, else NULL */
     struct dp_node_memory one_copy; /* of the weights, where all ranks live on one node: what one
                                        writes all have, and nothing is published */
     float *grad;                    /* [total]; from dp_group_memory */

@@ -26,9 +26,17 @@ const char *dp_strategy_choose(const struct dp_group *group, const char **reason
     return "ring";
 }
 
+bool dp_strategy_keeps_order(const struct dp_strategy *strategy, const void *state,
+                             const struct dp_group *group)
+{
+    const bool depends = strategy->keeps_order != NULL && group != NULL;
+
+    return strategy->ordered && strategy->sum != NULL &&
+           (!depends || strategy->keeps_order(state, group));
+}
+
 bool dp_strategy_ordered(const char *text, const struct dp_group *group)
 {
-    const struct dp_strategy *strategy;
     const struct dp_plugin *plugin;
     const char *reason;
     char problem[256];
@@ -42,9 +50,7 @@ bool dp_strategy_ordered(const char *text, const struct dp_group *group)
         DP_OK) {
         return false;
     }
-    strategy = (const struct dp_strategy *)plugin;
-    ordered =
-        strategy->ordered && (strategy->keeps_order == NULL || strategy->keeps_order(state, group));
+    ordered = dp_strategy_keeps_order((const struct dp_strategy *)plugin, state, group);
     dp_free(state);
     return ordered;
 }

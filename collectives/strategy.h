@@ -53,9 +53,12 @@ extern struct dp_plugin_family dp_strategies;
 /* What `auto` takes for this group: the name of a strategy, and why, for the banner. Local. */
 const char *dp_strategy_choose(const struct dp_group *group, const char **reason);
 
-/* Whether the strategy that `text` names ("hier:outer=direct", "auto") adds in the fixed binary tree
- * over the ranks of this group; false for a text that names none. Of the group only who lives where
- * is looked at. Local. */
+/* Whether a strategy with these options adds in the fixed binary tree over the ranks of a group; of
+ * the group only who lives where is looked at. group NULL: whether it does in some group. Local. */
+bool dp_strategy_keeps_order(const struct dp_strategy *strategy, const void *state,
+                             const struct dp_group *group);
+
+/* The same of a text ("hier:outer=direct", "auto"); false for one that names no strategy. Local. */
 bool dp_strategy_ordered(const char *text, const struct dp_group *group);
 
 #endif

@@ -229,7 +229,7 @@ static bool hier_keeps_order(const void *state, const struct dp_group *group)
         }
     }
     return level_ordered(hier->inner, local, 1, group) &&
-           level_ordered(hier->outer, group->nodes, group->nodes, group);
+           (group->nodes == 1 || level_ordered(hier->outer, group->nodes, group->nodes, group));
 }
 
 #define HIER struct hier

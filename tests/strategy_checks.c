@@ -300,7 +300,7 @@ static size_t check_sums(struct sums *s)
 {
     size_t wrong = 0;
 
-    const bool ordered = dp_comm_ordered(s->comm);
+    const bool ordered = dp_strategy_keeps_order(s->comm->strategy, s->comm->state, s->comm->group);
 
     s->value = integer_value;
     wrong += check_counts(s) + check_repeated(s) + check_same_bits(s);

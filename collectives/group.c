@@ -39,6 +39,13 @@ struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i)
                              slice.width};
 }
 
+size_t dp_group_segment(const struct dp_group *group, int segment_kb)
+{
+    const int suits = dp_group_one_node(group) ? 256 : 1024;
+
+    return (size_t)(segment_kb > 0 ? segment_kb : suits) << 10;
+}
+
 dp_status dp_group_start(struct dp_group *group, int to, struct dp_slice out, int from,
                          struct dp_slice in, struct dp_transfer *transfer)
 {

@@ -76,6 +76,11 @@ static inline size_t dp_slice_bytes(struct dp_slice slice)
     return slice.count * slice.width;
 }
 
+/* Bytes of the segments in which strategies send: segment_kb KiB, or where that is 0 what was
+ * measured to suit. Inside a node small ones stay in the caches; over a network several MB must be
+ * under way, or each turn of waiting for a core stalls it. Local. */
+size_t dp_group_segment(const struct dp_group *group, int segment_kb);
+
 /* Sends `out` to one rank while receiving `in` from another; -1: nobody. Returns when both are
  * done. Lengths must match on both sides, and may be of any size. */
 DP_CHECKED dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out,

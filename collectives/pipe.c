@@ -1,16 +1,18 @@
 #include "collectives/pipe.h"
 
-enum { PIPE_DEPTH = 4 /* segments under way */ };
+enum { PIPE_DEPTH = 8 /* segments under way */ };
 
 dp_status dp_pipe_open(struct dp_pipe *pipe, struct dp_group *group, size_t max_count,
                        int segment_kb)
 {
-    const size_t segment = ((size_t)segment_kb << 10) / sizeof(float);
+    const size_t segment = dp_group_segment(group, segment_kb) / sizeof(float);
 
     pipe->group = group;
     pipe->segment = segment < max_count || max_count == 0 ? segment : max_count;
     pipe->incoming = dp_mem_arena(DP_MEM_COMM, PIPE_DEPTH * pipe->segment * sizeof(float));
-    return pipe->incoming != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "segments of %d KiB", segment_kb);
+    return pipe->incoming != NULL
+               ? DP_OK
+               : DP_FAIL(DP_ERR_NOMEM, "segments of %zu elements", pipe->segment);
 }
 
 void dp_pipe_close(struct dp_pipe *pipe)

@@ -14,7 +14,7 @@ struct dp_pipe {
     size_t segment;         /* elements */
 };
 
-/* For arrays of up to max_count elements, which travel in segments of segment_kb KiB. On error
+/* For arrays of up to max_count elements, which travel in segments (dp_group_segment). On error
  * there is nothing to close. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_pipe_open(struct dp_pipe *pipe, struct dp_group *group, size_t max_count,
                                   int segment_kb);

@@ -8,8 +8,8 @@
  * As many bytes as a ring, in two steps of p-1 messages each. Since the owner adds in the order of
  * the one tree, sums have the same bits on any number of ranks, and the bits of shm.
  *
- * Chunks travel in segments. While segment i is being added, segment i+1 comes in and the sum of
- * segment i-1 goes out: each round starts one of each.
+ * Chunks travel in segments: while one is being added, later ones come in and sums of earlier ones
+ * go out.
  *
  * Source: the reduce-scatter of pairwise exchanges and its allgather in Thakur, Rabenseifner and
  * Gropp, "Optimization of collective communication operations in MPICH", Int. J. High Perform.
@@ -17,7 +17,10 @@
  */
 #include "collectives/strategy.h"
 
-enum { DIRECT_DEPTH = 2 /* segments under way: one comes in, one is being added */ };
+enum {
+    DIRECT_AHEAD = 3, /* rounds that a segment has to come in, or to come back */
+    DIRECT_DEPTH = DIRECT_AHEAD + 1
+};
 
 struct direct {
     int segment_kb;
@@ -46,12 +49,21 @@ static void direct_close(void *state)
     dp_free(d->incoming);
 }
 
+/* All peers send at once: together as much as two ranks would otherwise. */
+static size_t segment_bytes(const struct direct *d, const struct dp_group *group)
+{
+    const size_t bytes = dp_group_segment(group, d->segment_kb);
+    const size_t part = d->segment_kb > 0 ? bytes : bytes * 2 / (size_t)group->size;
+
+    return dp_round_up(part, DP_BLOCK * sizeof(float));
+}
+
 static dp_status direct_open(void *state, struct dp_group *group, size_t max_count)
 {
     struct direct *d = state;
     const size_t size = (size_t)group->size, many = DIRECT_DEPTH * size;
     const size_t chunk = dp_chunk_longest(max_count, group->size) * sizeof(float);
-    const size_t segment = (size_t)d->segment_kb << 10;
+    const size_t segment = segment_bytes(d, group);
 
     d->group = group;
     d->incoming_bytes = segment < chunk ? segment : chunk;
@@ -143,28 +155,27 @@ static dp_status share_start(const struct direct *d, struct dp_slice data, size_
     return DP_OK;
 }
 
-/* Round i starts segment i on its way to its owner, adds segment i-1 and starts it on its way back,
- * and waits for segment i-2 to be back: in this order on all ranks, since messages between two of
- * them are matched in order. */
+/* Round i starts segment i on its way to its owner, adds a segment that had some rounds to come in
+ * and starts it on its way back, and waits for one that had as many to come back: in this order on
+ * all ranks, since messages between two of them are matched in order. */
 static dp_status direct_rounds(const struct direct *d, struct dp_slice data, bool reduce,
                                bool share)
 {
     const size_t longest = dp_chunk_longest(data.count, d->group->size);
     const size_t segment = data.count == 0 ? 1 : d->incoming_bytes / data.width;
     const size_t total = d->group->size == 1 ? 0 : (longest + segment - 1) / segment;
+    const size_t come = reduce ? DIRECT_AHEAD : 0, back = come + DIRECT_AHEAD;
 
-    for (size_t i = 0; total > 0 && i < total + 2; i++) {
+    for (size_t i = 0; total > 0 && i < total + back; i++) {
         if (reduce && i < total) {
             DP_TRY(reduce_start(d, data, i));
         }
-        if (reduce && i >= 1 && i - 1 < total) {
-            DP_TRY(reduce_finish(d, data, i - 1));
+        if (i >= come && i - come < total) {
+            DP_TRY(reduce ? reduce_finish(d, data, i - come) : DP_OK);
+            DP_TRY(share ? share_start(d, data, i - come) : DP_OK);
         }
-        if (share && i >= 1 && i - 1 < total) {
-            DP_TRY(share_start(d, data, i - 1));
-        }
-        if (share && i >= 2) {
-            DP_TRY(finish_all(d, transfers_of(d, d->sharing, i - 2)));
+        if (share && i >= back) {
+            DP_TRY(finish_all(d, transfers_of(d, d->sharing, i - back)));
         }
     }
     return DP_OK;
@@ -184,7 +195,7 @@ static dp_status direct_gather(void *state, struct dp_slice data)
 
 /* clang-format off */
 static const struct dp_option direct_options[] = {
-    DP_INT(DIRECT, segment_kb, "256", 1, 65536, "KiB that travel as one; several are under way"),
+    DP_INT(DIRECT, segment_kb, "0", 0, 65536, "KiB that travel as one; 0: 512/p inside a node, 2048/p between nodes"),
     {0},
 };
 /* clang-format on */

@@ -17,7 +17,7 @@
  */
 #include "collectives/strategy.h"
 
-enum { RING_DEPTH = 4 /* segments under way */ };
+enum { RING_DEPTH = 8 /* segments under way */ };
 
 struct ring {
     int segment_kb;
@@ -42,7 +42,7 @@ static dp_status ring_open(void *state, struct dp_group *group, size_t max_count
 {
     struct ring *ring = state;
     const size_t chunk = dp_chunk_longest(max_count, group->size) * sizeof(float);
-    const size_t segment = (size_t)ring->segment_kb << 10;
+    const size_t segment = dp_group_segment(group, ring->segment_kb);
 
     ring->group = group;
     ring->incoming_bytes = segment < chunk ? segment : chunk;
@@ -161,7 +161,7 @@ static void ring_close(void *state)
 
 /* clang-format off */
 static const struct dp_option ring_options[] = {
-    DP_INT(RING, segment_kb, "256", 1, 65536, "KiB that travel as one; several are under way"),
+    DP_INT(RING, segment_kb, "0", 0, 65536, "KiB that travel as one; 0: 256 inside a node, 1024 between nodes"),
     {0},
 };
 /* clang-format on */

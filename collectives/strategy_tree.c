@@ -113,7 +113,9 @@ static dp_status tree_open(void *state, struct dp_group *group, size_t max_count
 {
     struct tree *tree = state;
     const size_t longest = dp_chunk_longest(max_count, TREES);
-    const size_t segment = ((size_t)tree->segment_kb << 10) / sizeof(float);
+    /* Half of what others take: as many as the tree is high must pass before all ranks work. */
+    const size_t segment =
+        dp_group_segment(group, tree->segment_kb) / sizeof(float) / (tree->segment_kb > 0 ? 1 : 2);
 
     tree->group = group;
     tree->segment = segment < longest || longest == 0 ? segment : longest;
@@ -128,7 +130,7 @@ static dp_status tree_open(void *state, struct dp_group *group, size_t max_count
         dp_mem_arena(DP_MEM_COMM, (size_t)2 * TREES * CHILDREN * tree->segment * sizeof(float));
     return tree->incoming != NULL
                ? DP_OK
-               : DP_FAIL(DP_ERR_NOMEM, "tree: segments of %d KiB", tree->segment_kb);
+               : DP_FAIL(DP_ERR_NOMEM, "tree: segments of %zu elements", tree->segment);
 }
 
 /* Segment u of the half that tree t carries; empty where u is out of range. */
@@ -251,7 +253,7 @@ static void tree_close(void *state)
 
 /* clang-format off */
 static const struct dp_option tree_options[] = {
-    DP_INT(TREE, segment_kb, "128", 1, 65536, "KiB that travel as one; several are under way"),
+    DP_INT(TREE, segment_kb, "0", 0, 65536, "KiB that travel as one; 0: 128 inside a node, 512 between nodes"),
     {0},
 };
 /* clang-format on */

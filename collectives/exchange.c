@@ -159,41 +159,6 @@ static dp_status weights_memory(struct dp_exchange *e, struct dp_flat *flat)
     return DP_OK;
 }
 
-static struct dp_claim model_claim(const struct dp_flat *flat)
-{
-    struct dp_claim claim = {.field = "model"};
-
-    for (int i = 0; i < flat->tensor_count; i++) {
-        const struct dp_tensor *tensor = &flat->tensors[i];
-        claim.hash = XXH3_64bits_withSeed(tensor->name, strlen(tensor->name), claim.hash + 1);
-        claim.hash = XXH3_64bits_withSeed(
-            tensor->shape, (size_t)tensor->dims * sizeof(tensor->shape[0]), claim.hash);
-    }
-    (void)snprintf(claim.value, sizeof(claim.value), "%d tensors of %zu elements",
-                   flat->tensor_count, flat->trained);
-    return claim;
-}
-
-/* Before anything is shared: ranks that differ would wait for each other, or add what does not
- * belong together. */
-static dp_status compare_ranks(struct dp_exchange *e, const struct dp_exchange_config *config,
-                               const struct dp_flat *flat)
-{
-    struct dp_claim claims[DP_EXCHANGE_CLAIMS + 3];
-    int count = 0;
-
-    assert(config->claim_count <= DP_EXCHANGE_CLAIMS);
-    claims[count++] = dp_claim_text("comm.strategy", config->strategy);
-    for (int i = 0; i < config->claim_count; i++) {
-        claims[count++] = config->claims[i];
-    }
-    claims[count++] = model_claim(flat);
-    claims[count] = (struct dp_claim){.field = "bucket plan", .hash = e->plan->hash};
-    (void)snprintf(claims[count].value, sizeof(claims[count].value), "%d buckets, largest %zu",
-                   e->plan->count, e->plan->largest);
-    return dp_claims_compare(e->group, claims, count + 1);
-}
-
 static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_config *config,
                                struct dp_flat *flat)
 {
@@ -208,7 +173,7 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     DP_TRY(dp_bucket_plan_create(flat->tensors, flat->tensor_count, flat->trained, flat->total,
                                  config->first_bucket_bytes / sizeof(float),
                                  config->bucket_bytes / sizeof(float), &e->plan));
-    DP_TRY(compare_ranks(e, config, flat));
+    DP_TRY(dp_exchange_compare(e, config, flat));
     DP_TRY(exchange_memory(e, config, flat));
     status = find_sharing(choose(e->group, config->strategy, config->whole), &e->sharing,
                           &e->sharing_state, &strategy, problem, sizeof(problem));

@@ -75,6 +75,12 @@ DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const ch
 DP_CHECKED dp_status dp_exchange_create(struct dp_group *group,
                                         const struct dp_exchange_config *config,
                                         struct dp_flat *flat, struct dp_exchange **out);
+/* Part of creating: compares strategy, model, plan and claims with those of the other ranks.
+ * Collective. Errors: those of dp_claims_compare. */
+DP_CHECKED dp_status dp_exchange_compare(struct dp_exchange *exchange,
+                                         const struct dp_exchange_config *config,
+                                         const struct dp_flat *flat);
+
 void dp_exchange_destroy(struct dp_exchange *exchange);
 
 /* Switches overlap; between steps only. */

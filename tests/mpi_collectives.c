@@ -1,6 +1,7 @@
 /*
  * mpi_collectives.c - what every group and every strategy must do, over MPI: run by mpirun with
- * any number of ranks. The same checks as test_group.c and test_strategy.c.
+ * any number of ranks. The same checks as test_group.c and test_strategy.c; with arguments, those
+ * of the strategies named alone.
  */
 #include <stdio.h>
 
@@ -27,13 +28,33 @@ static int report(struct dp_group *group, const char *what, size_t wrong)
 /* Options, and what needs options to run over MPI. */
 static const char *const texts[] = {
     "mpi:nonblocking=1", "ring:segment_kb=1", "direct:segment_kb=1",
-    "hier:inner=mpi",    "hier:inner=direct",
+    "tree:segment_kb=1", "hier:inner=mpi",    "hier:inner=direct,outer=mpi",
 };
 
-int main(void)
+static int check_texts(struct dp_group *group, const char *const *list, int count)
+{
+    int failed = 0;
+
+    for (int i = 0; i < count; i++) {
+        failed += report(group, list[i], check_strategy(group, list[i]));
+    }
+    return failed;
+}
+
+static int check_all(struct dp_group *group)
+{
+    const struct dp_plugin *plugin;
+    int failed = report(group, "group", check_group(group, NULL));
+
+    for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
+        failed += report(group, plugin->name, check_strategy(group, plugin->name));
+    }
+    return failed + check_texts(group, texts, sizeof(texts) / sizeof(texts[0]));
+}
+
+int main(int argc, char **argv)
 {
     const struct dp_device *device;
-    const struct dp_plugin *plugin;
     struct dp_stream *stream;
     struct dp_world *world;
     int failed;
@@ -43,13 +64,8 @@ int main(void)
         return 1;
     }
     world->all->stream = stream;
-    failed = report(world->all, "group", check_group(world->all, NULL));
-    for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
-        failed += report(world->all, plugin->name, check_strategy(world->all, plugin->name));
-    }
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        failed += report(world->all, texts[i], check_strategy(world->all, texts[i]));
-    }
+    failed = argc == 1 ? check_all(world->all)
+                       : check_texts(world->all, (const char *const *)&argv[1], argc - 1);
     device->stream_destroy(stream);
     dp_world_destroy(world);
     return failed > 0;

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "collectives/patience.h"
 #include "collectives/transport.h"
 
 bool *dp_group_in_job(void)
@@ -242,6 +244,35 @@ void dp_group_leave(struct dp_group *group, dp_status status)
                             status == DP_ERR_MPI || status == DP_ERR_CANCELLED)) {
         group->transport->leave(group);
     }
+}
+
+/* Turns between two looks at the mates, once waiting takes long. */
+enum { LOOK_EVERY = 128 };
+
+bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience)
+{
+    const struct dp_transport *transport = group->transport;
+    bool tells = false;
+    int lost;
+
+    if (!dp_patience_turn(patience)) {
+        return false;
+    }
+    if (patience->turns < patience->spins + 1000 || patience->turns % LOOK_EVERY != 0 ||
+        transport->lost == NULL) {
+        return true;
+    }
+    lost = transport->lost(group, &tells);
+    if (lost < 0) {
+        return true;
+    }
+    if (atomic_exchange(group->cancel, 1) == 0 && tells) {
+        dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+               "rank %d, of this host, has died while others waited for it: was it killed, or out "
+               "of memory? The job ends; start it again",
+               lost);
+    }
+    return false;
 }
 
 void dp_group_destroy(struct dp_group *group)

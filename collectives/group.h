@@ -151,6 +151,11 @@ static inline bool dp_group_one_node(const struct dp_group *group)
  */
 void dp_group_leave(struct dp_group *group, dp_status status);
 
+/* One turn of waiting for other ranks (patience.h). false: cancelled, or a rank of this node has
+ * died, which one of its mates tells. Local. */
+struct dp_patience;
+bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience);
+
 void dp_group_destroy(struct dp_group *group);
 
 /* True on a thread that runs a job or a post just now; set by the engine alone. */

@@ -23,6 +23,10 @@ struct dp_transport {
     void (*release)(struct dp_group *group, void *memory);
     void *(*peer)(const struct dp_group *group, const void *mine, int peer);
 
+    /* A rank of this node that has died without a word, or -1; and whether this one is to tell of
+     * it. NULL: ranks cannot die alone. */
+    int (*lost)(const struct dp_group *group, bool *tells);
+
     /* See dp_group_leave: ends all waits of this process. */
     void (*leave)(struct dp_group *group);
 

@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 
 #include "base/log.h"
+#include "collectives/mates.h"
 #include "collectives/mpi_status.h"
 #include "collectives/patience.h"
 #include "collectives/transport.h"
@@ -30,6 +31,8 @@ struct mpi_link {
     MPI_Comm comm, node; /* owned */
     int *node_of;        /* [size] */
     int *local_rank_of;  /* [size]: rank within its node */
+    struct dp_mates mates;
+    atomic_int *left; /* from dp_group_memory: this rank ends the job by itself */
     struct window windows[MPI_REGIONS];
     bool warned;
 };
@@ -44,7 +47,7 @@ static dp_status wait_all(const struct dp_group *group, MPI_Request *requests, i
         if (done) {
             return DP_OK;
         }
-        if (!dp_patience_turn(&patience)) {
+        if (!dp_group_turn(group, &patience)) {
             return DP_ERR_CANCELLED;
         }
     }
@@ -269,7 +272,45 @@ static void *mpi_peer(const struct dp_group *group, const void *mine, int peer)
 
 static void mpi_leave(struct dp_group *group)
 {
+    struct mpi_link *link = group->link;
+
+    if (link->left != NULL) {
+        atomic_store(link->left, 1);
+    }
     atomic_store(group->cancel, 1);
+}
+
+static int mpi_lost(const struct dp_group *group, bool *tells)
+{
+    const struct mpi_link *link = group->link;
+
+    *tells = dp_mates_tells(&link->mates);
+    return dp_mates_lost(&link->mates);
+}
+
+/* Learns of the processes of this node's ranks. */
+static dp_status watch_mates(struct dp_group *group)
+{
+    struct mpi_link *link = group->link;
+    const struct dp_process mine = dp_process_self();
+    struct dp_process *all = dp_zalloc((size_t)group->size, sizeof(*all));
+    dp_status status = DP_ERR_NOMEM;
+
+    link->left = mpi_memory(group, DP_MEM_COMM, sizeof(*link->left));
+    if (all == NULL || link->left == NULL ||
+        dp_mates_init(&link->mates, group->size, group->rank) != DP_OK) {
+        dp_free(all);
+        return DP_FAIL(DP_ERR_NOMEM, "processes of %d ranks", group->size);
+    }
+    status = DP_MPI(
+        MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, link->comm));
+    for (int i = 0; i < group->size && status == DP_OK; i++) {
+        if (link->node_of[i] == link->node_of[group->rank]) {
+            dp_mates_watch(&link->mates, i, all[i], mpi_peer(group, link->left, i));
+        }
+    }
+    dp_free(all);
+    return status;
 }
 
 static void mpi_close(struct dp_group *group)
@@ -287,6 +328,7 @@ static void mpi_close(struct dp_group *group)
     if (link->comm != MPI_COMM_NULL && !left(group)) {
         (void)MPI_Comm_free(&link->comm);
     }
+    dp_mates_fini(&link->mates);
     dp_free(link->local_rank_of);
     dp_free(link->node_of);
     dp_free(link);
@@ -300,6 +342,7 @@ static const struct dp_transport mpi_transport = {
     .memory = mpi_memory,
     .release = mpi_release,
     .peer = mpi_peer,
+    .lost = mpi_lost,
     .leave = mpi_leave,
     .close = mpi_close,
 };
@@ -357,6 +400,7 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     }
     group->node_of = link->node_of;
     DP_TRY_GOTO(find_nodes(group), status, failed);
+    DP_TRY_GOTO(group->size > 1 ? watch_mates(group) : DP_OK, status, failed);
     *out = group;
     return DP_OK;
 

@@ -77,6 +77,13 @@ static void *sub_peer(const struct dp_group *group, const void *mine, int peer)
     return dp_group_peer(link->parent, mine, link->ranks[peer]);
 }
 
+static int sub_lost(const struct dp_group *group, bool *tells)
+{
+    const struct dp_group *parent = link_of(group)->parent;
+
+    return parent->transport->lost == NULL ? -1 : parent->transport->lost(parent, tells);
+}
+
 static void sub_leave(struct dp_group *group)
 {
     struct dp_group *parent = link_of(group)->parent;
@@ -103,6 +110,7 @@ static const struct dp_transport sub_transport = {
     .memory = sub_memory,
     .release = sub_release,
     .peer = sub_peer,
+    .lost = sub_lost,
     .leave = sub_leave,
     .close = sub_close,
 };

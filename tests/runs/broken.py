@@ -55,6 +55,9 @@ def case_a_killed_rank_ends_the_job_within_seconds():
                 path.unlink()
             folder.rmdir()
             same(result.code, 137, f"the exit code of\n{result}\n")
+            same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+            check(re.search(rf"rank {1 - victim} \(\S+\): rank {victim}, of this host, has died",
+                            result.err.splitlines()[-1]), f"who died is not told:\n{result}")
             check(seconds < 15, f"{strategy} took {seconds:.1f} s:\n{result}")
             same(left, [], f"left in shared memory by {strategy}, rank {victim} killed")
             check(metrics(out, "step"), "metrics.jsonl cannot be read")

@@ -191,6 +191,25 @@ static dp_status direct_gather(void *state, struct dp_slice data)
     return direct_rounds(state, data, false, true);
 }
 
+/* Both ways: chunks of this node's other ranks, and what all ranks of the node send over its wire. */
+static double direct_cost(const void *state, const struct dp_cost *cost,
+                          const struct dp_group *group, size_t bytes)
+{
+    const double chunk = (double)bytes / group->size;
+    const int near = group->local_size - 1, far = group->size - group->local_size;
+    double seconds = dp_curve_at(&cost->sum, (group->size - 1) * chunk);
+
+    (void)state;
+    if (near > 0) {
+        seconds += 2.0 * dp_curve_at(&cost->exchange[DP_LINK_NODE], near * chunk);
+    }
+    if (far > 0) {
+        seconds +=
+            2.0 * dp_curve_at(&cost->exchange[DP_LINK_WIRE], far * chunk * group->local_size);
+    }
+    return seconds;
+}
+
 #define DIRECT struct direct
 
 /* clang-format off */
@@ -210,5 +229,6 @@ const struct dp_strategy dp_strategy_direct = {
     .open = direct_open,
     .sum = direct_sum,
     .gather = direct_gather,
+    .cost = direct_cost,
     .close = direct_close,
 };

@@ -46,6 +46,13 @@ static dp_status doubling_sum(void *state, struct dp_slice data, enum dp_keep ke
     return dp_pipe_unfold(&d->pipe, data);
 }
 
+static double doubling_cost(const void *state, const struct dp_cost *cost,
+                            const struct dp_group *group, size_t bytes)
+{
+    (void)state;
+    return dp_cost_doubling(cost, group, (double)bytes);
+}
+
 static void doubling_close(void *state)
 {
     struct doubling *d = state;
@@ -72,5 +79,6 @@ const struct dp_strategy dp_strategy_doubling = {
     .supports = doubling_supports,
     .open = doubling_open,
     .sum = doubling_sum,
+    .cost = doubling_cost,
     .close = doubling_close,
 };

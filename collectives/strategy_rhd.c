@@ -101,6 +101,13 @@ static dp_status rhd_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return dp_pipe_unfold(&rhd->pipe, data);
 }
 
+static double rhd_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
+                       size_t bytes)
+{
+    (void)state;
+    return dp_cost_rabenseifner(cost, group, (double)bytes);
+}
+
 static void rhd_close(void *state)
 {
     struct rhd *rhd = state;
@@ -127,5 +134,6 @@ const struct dp_strategy dp_strategy_rhd = {
     .supports = rhd_supports,
     .open = rhd_open,
     .sum = rhd_sum,
+    .cost = rhd_cost,
     .close = rhd_close,
 };

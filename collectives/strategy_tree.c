@@ -109,13 +109,17 @@ static struct place find_place(int rank, int size, int tree)
     return place;
 }
 
+/* Half of what others take: as many as the trees are high must pass before all ranks work. */
+static size_t segment_bytes(const struct tree *tree, const struct dp_group *group)
+{
+    return dp_group_segment(group, tree->segment_kb) / (tree->segment_kb > 0 ? 1 : 2);
+}
+
 static dp_status tree_open(void *state, struct dp_group *group, size_t max_count)
 {
     struct tree *tree = state;
     const size_t longest = dp_chunk_longest(max_count, TREES);
-    /* Half of what others take: as many as the tree is high must pass before all ranks work. */
-    const size_t segment =
-        dp_group_segment(group, tree->segment_kb) / sizeof(float) / (tree->segment_kb > 0 ? 1 : 2);
+    const size_t segment = segment_bytes(tree, group) / sizeof(float);
 
     tree->group = group;
     tree->segment = segment < longest || longest == 0 ? segment : longest;
@@ -242,6 +246,23 @@ static dp_status tree_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return DP_OK;
 }
 
+/* Inner ranks of one tree send and receive three halves, and as leaves of the other one a fourth (of
+ * two ranks each is inner in one); besides, a segment takes the height of the trees, up and down. */
+static double tree_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
+                        size_t bytes)
+{
+    const double segment = (double)segment_bytes(state, group), half = (double)bytes / 2.0;
+    const double sent = group->size < 3 ? 2.0 * half : 4.0 * half;
+    int height = 1;
+
+    while (2 << height <= group->size) {
+        height++;
+    }
+    return dp_cost_neighbour(cost, group, sent) +
+           2.0 * (height - 1) * dp_cost_neighbour(cost, group, segment < half ? segment : half) +
+           dp_curve_at(&cost->sum, sent / 2.0);
+}
+
 static void tree_close(void *state)
 {
     struct tree *tree = state;
@@ -266,5 +287,6 @@ const struct dp_strategy dp_strategy_tree = {
     .supports = tree_supports,
     .open = tree_open,
     .sum = tree_sum,
+    .cost = tree_cost,
     .close = tree_close,
 };

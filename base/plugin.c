@@ -92,6 +92,14 @@ static dp_status apply_pair(const struct dp_plugin *plugin, void *state, char *p
     return DP_OK;
 }
 
+/* A value with options of its own ("over=hier:inner=shm,outer=ring") takes all that is left. */
+static char *pair_end(char *pair)
+{
+    const size_t length = strcspn(pair, ",");
+
+    return pair + (memchr(pair, ':', length) != NULL ? strlen(pair) : length);
+}
+
 dp_status dp_plugin_create(const struct dp_plugin_family *family, const char *text,
                            const struct dp_plugin **plugin, void **state, char *problem,
                            size_t problem_size)
@@ -117,7 +125,7 @@ dp_status dp_plugin_create(const struct dp_plugin_family *family, const char *te
     memcpy(pairs, text, strlen(text) + 1);
     pairs += text[length] == ':' ? length + 1 : length;
     for (; *pairs != '\0'; pairs = next) {
-        next = pairs + strcspn(pairs, ",");
+        next = pair_end(pairs);
         if (*next != '\0') {
             *next++ = '\0';
         }

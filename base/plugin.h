@@ -41,7 +41,8 @@ const char *dp_plugin_nearest(const struct dp_plugin_family *family, const char 
 
 /*
  * Takes "name" or "name:key=value,key=value" apart: finds the plug-in and gives a zeroed state
- * with its options filled in.
+ * with its options filled in. A value that has options itself must stand last, and takes all that
+ * is left: "zero1:over=hier:inner=shm,outer=ring".
  *
  *   state    out  owned by the caller, released with dp_free(); set only on success
  *   problem  out  one line for people when the result is not DP_OK; nothing is logged

@@ -20,30 +20,39 @@ static void list_supported(const struct dp_group *group, char *text, size_t size
     }
 }
 
-static bool keeps_order(const struct dp_strategy *strategy)
-{
-    return strategy->ordered && strategy->sum != NULL;
-}
-
-dp_status dp_comm_check_order(const struct dp_strategy *strategy, char *problem,
-                              size_t problem_size)
+/* Those that keep the order in this group, with their default options. */
+static void list_ordered(const struct dp_group *group, char *text, size_t size)
 {
     const struct dp_plugin *plugin;
-    char names[256] = "";
+    const char *why_not;
     size_t used = 0;
 
-    if (keeps_order(strategy)) {
-        return DP_OK;
-    }
+    text[0] = '\0';
     for (int i = 0; (plugin = dp_plugin_at(&dp_strategies, i)) != NULL; i++) {
-        if (keeps_order((const struct dp_strategy *)plugin) && used < sizeof(names)) {
-            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
-                                     used == 0 ? "" : ", ", plugin->name);
+        const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
+        const bool ordered = group == NULL ? dp_strategy_keeps_order(strategy, NULL, NULL)
+                                           : strategy->supports(group, &why_not) &&
+                                                 dp_strategy_ordered(plugin->name, group);
+        if (ordered && used < size) {
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ",
+                                     plugin->name);
         }
     }
+}
+
+dp_status dp_comm_check_order(const struct dp_strategy *strategy, const void *state,
+                              const struct dp_group *group, char *problem, size_t problem_size)
+{
+    char names[256];
+
+    if (dp_strategy_keeps_order(strategy, state, group)) {
+        return DP_OK;
+    }
+    list_ordered(group, names, sizeof(names));
     (void)snprintf(problem, problem_size,
-                   "%s adds in an order that train.lanes cannot use; these keep it: %s",
-                   strategy->plugin.name, names);
+                   "%s adds in an order that train.lanes cannot use%s; these keep it: %s",
+                   strategy->plugin.name, strategy->ordered && strategy->sum != NULL ? " here" : "",
+                   names);
     return DP_ERR_CONFIG;
 }
 
@@ -60,6 +69,7 @@ static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_co
         text = dp_strategy_choose(comm->group, &reason);
         (void)snprintf(comm->why, sizeof(comm->why), "%s", reason);
     }
+    (void)snprintf(comm->text, sizeof(comm->text), "%s", text);
     status = dp_plugin_create(&dp_strategies, text, &plugin, &state, problem, sizeof(problem));
     if (status != DP_OK) {
         return DP_FAIL(status, "comm.strategy: %s", problem);
@@ -124,10 +134,19 @@ void dp_comm_destroy(struct dp_comm *comm)
     dp_free(comm);
 }
 
+/* What failed half-way may have left messages under way, whose memory must not be waited for. */
+static dp_status finished(struct dp_comm *comm, dp_status status)
+{
+    dp_group_leave(comm->group, status);
+    return status;
+}
+
 dp_status dp_comm_sum(struct dp_comm *comm, struct dp_slice data, enum dp_keep keep)
 {
     assert(!comm->group->guarded || *dp_group_in_job());
-    return comm->strategy->sum == NULL ? DP_OK : comm->strategy->sum(comm->state, data, keep);
+    return comm->strategy->sum == NULL
+               ? DP_OK
+               : finished(comm, comm->strategy->sum(comm->state, data, keep));
 }
 
 /* All ranks gather all arrays and add them in tree order. */
@@ -151,8 +170,9 @@ static dp_status sum_gathered(struct dp_comm *comm, struct dp_slice data)
 dp_status dp_comm_sum_exact(struct dp_comm *comm, struct dp_slice data)
 {
     assert(!comm->group->guarded || *dp_group_in_job());
-    return comm->strategy->sum == NULL ? sum_gathered(comm, data)
-                                       : comm->strategy->sum(comm->state, data, DP_KEEP_ALL);
+    return finished(comm, comm->strategy->sum == NULL
+                              ? sum_gathered(comm, data)
+                              : comm->strategy->sum(comm->state, data, DP_KEEP_ALL));
 }
 
 /* Chunks go round a ring: after size - 1 turns everybody has all. */
@@ -172,8 +192,8 @@ static dp_status gather_ring(struct dp_group *group, struct dp_slice data)
 dp_status dp_comm_gather(struct dp_comm *comm, struct dp_slice data)
 {
     assert(!comm->group->guarded || *dp_group_in_job());
-    return comm->strategy->gather != NULL ? comm->strategy->gather(comm->state, data)
-                                          : gather_ring(comm->group, data);
+    return finished(comm, comm->strategy->gather != NULL ? comm->strategy->gather(comm->state, data)
+                                                         : gather_ring(comm->group, data));
 }
 
 dp_status dp_comm_barrier(struct dp_comm *comm)

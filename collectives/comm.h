@@ -13,12 +13,14 @@ struct dp_comm {
     float *gather; /* owned; [size * gather_count]: for strategies without a sum */
     float **parts; /* owned; [size]: each rank's place in it */
     size_t gather_count;
-    char why[96]; /* why `auto` took it; empty when the user chose */
+    char text[96]; /* what was opened, with its options */
+    char why[96];  /* why `auto` took it; empty when the user chose */
 };
 
-/* Whether sums of the strategy keep the order of the tree over ranks; if not, `problem` names those
- * that do. Local. Errors: DP_ERR_CONFIG. */
-DP_CHECKED dp_status dp_comm_check_order(const struct dp_strategy *strategy, char *problem,
+/* Whether sums of the strategy keep the order of the tree over the ranks of a group (NULL: of some
+ * group); if not, `problem` names those that do. Local. Errors: DP_ERR_CONFIG. */
+DP_CHECKED dp_status dp_comm_check_order(const struct dp_strategy *strategy, const void *state,
+                                         const struct dp_group *group, char *problem,
                                          size_t problem_size);
 
 /*

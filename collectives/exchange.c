@@ -55,7 +55,8 @@ dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_
     if (strcmp(strategy, "auto") != 0) {
         status = dp_plugin_create(&dp_strategies, strategy, &plugin, &state, problem, problem_size);
         if (status == DP_OK && ordered) {
-            status = dp_comm_check_order((const struct dp_strategy *)plugin, problem, problem_size);
+            status = dp_comm_check_order((const struct dp_strategy *)plugin, state, NULL, problem,
+                                         problem_size);
         }
         dp_free(state);
     }
@@ -102,6 +103,23 @@ static void place_owned(struct dp_exchange *e, struct dp_flat *flat)
     }
 }
 
+/* Whether ranks of one node, on any node, got private memory only. */
+static dp_status find_apart(struct dp_exchange *e)
+{
+    struct dp_group *group = e->group;
+    dp_status status = DP_OK;
+
+    for (int i = 0; i < group->size; i++) {
+        const bool here = group->node_of[i] == group->node_of[group->rank] && i != group->rank;
+        if (here && dp_group_peer(group, e->grad, i) == NULL) {
+            status = DP_ERR_UNAVAILABLE;
+        }
+    }
+    status = dp_group_agree(group, status);
+    group->apart = status == DP_ERR_UNAVAILABLE;
+    return group->apart ? DP_OK : status;
+}
+
 static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange_config *config,
                                  struct dp_flat *flat)
 {
@@ -114,12 +132,9 @@ static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange
     if (e->grad == NULL || e->jobs == NULL || e->publishing == NULL || e->pending == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "gradients need %zu MB", count * sizeof(float) >> 20);
     }
-    e->group->apart =
-        dp_group_one_node(e->group) && e->group->size > 1 &&
-        dp_group_peer(e->group, e->grad, (e->group->rank + 1) % e->group->size) == NULL;
     e->scratch = e->grad + flat->total;
     flat->grad = e->grad;
-    return DP_OK;
+    return find_apart(e);
 }
 
 /* Where ranks update parts of the weights for each other, one copy on the node does for all: the
@@ -160,6 +175,7 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     DP_TRY(dp_bucket_plan_create(flat->tensors, flat->tensor_count, flat->trained, flat->total,
                                  config->first_bucket_bytes / sizeof(float),
                                  config->bucket_bytes / sizeof(float), &e->plan));
+    DP_TRY(dp_exchange_compare(e, config, flat));
     DP_TRY(exchange_memory(e, config, flat));
     status = find_sharing(choose(e->group, config->strategy, config->whole), &e->sharing,
                           &e->sharing_state, &strategy, problem, sizeof(problem));
@@ -170,7 +186,8 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     DP_TRY(dp_comm_create(e->group, strategy, largest,
                           flat->total - flat->trained + config->scratch_count, &e->comm));
     if (config->ordered) {
-        status = dp_comm_check_order(e->comm->strategy, problem, sizeof(problem));
+        status = dp_comm_check_order(e->comm->strategy, e->comm->state, e->group, problem,
+                                     sizeof(problem));
     }
     if (status != DP_OK) {
         return DP_FAIL(status, "comm.strategy: %s", problem);
@@ -182,7 +199,7 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     place_owned(e, flat);
     plain = &e->sharing->plugin == dp_plugin_at(&dp_sharings, 0);
     (void)snprintf(e->label, sizeof(e->label), "%s%s%s", plain ? "" : e->sharing->plugin.name,
-                   plain ? "" : ":over=", e->comm->strategy->plugin.name);
+                   plain ? "" : ":over=", e->comm->text);
     DP_TRY(dp_engine_create(e->group, config->run, &e->engine));
     dp_exchange_set_run(e, config->run);
     return DP_OK;

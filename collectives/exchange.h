@@ -9,6 +9,7 @@
 #define DP_COLLECTIVES_EXCHANGE_H
 
 #include "collectives/bucket.h"
+#include "collectives/claim.h"
 #include "collectives/comm.h"
 #include "collectives/engine.h"
 #include "collectives/parcels.h"
@@ -26,8 +27,12 @@ struct dp_exchange_config {
     bool whole;           /* every rank updates all weights: local steps */
     bool ordered;         /* sums must keep the order of the tree over ranks: lanes */
     const struct dp_device *device;
-    int threads; /* of this rank: sums use them while nothing else does */
+    int threads;                   /* of this rank: sums use them while nothing else does */
+    const struct dp_claim *claims; /* what else ranks must have alike; NULL: nothing */
+    int claim_count;               /* at most DP_EXCHANGE_CLAIMS */
 };
+
+enum { DP_EXCHANGE_CLAIMS = 8 };
 
 struct dp_exchange {
     struct dp_group *group;   /* borrowed */
@@ -38,9 +43,9 @@ struct dp_exchange {
     struct dp_parcels *parcels; /* the compressor; NULL: the strategy sums everything itself */
     const struct dp_sharing *sharing;
     void *sharing_state;
-    bool open;      /* the sharing is */
-    char label[64]; /* "shm", "zero1 over shm": for people, and run.json */
-    float *weights; /* [trained]; where ranks publish weights to each other, else NULL */
+    bool open;       /* the sharing is */
+    char label[128]; /* "shm", "zero1:over=shm": for people, and run.json */
+    float *weights;  /* [trained]; where ranks publish weights to each other, else NULL */
     struct dp_node_memory one_copy; /* of the weights, where all ranks live on one node: what one
                                        writes all have, and nothing is published */
     float *grad;                    /* [total]; from dp_group_memory */
@@ -69,11 +74,18 @@ DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const ch
 /*
  * Collective. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
  * ranks publish weights to each other, else it stays NULL.
- * Errors: those of dp_comm_create, dp_bucket_plan_create, dp_parcels_create, dp_engine_create.
+ * Errors: DP_ERR_DISAGREE when ranks differ in strategy, plan, model or claims, which is told;
+ * those of dp_comm_create, dp_bucket_plan_create, dp_parcels_create, dp_engine_create.
  */
 DP_CHECKED dp_status dp_exchange_create(struct dp_group *group,
                                         const struct dp_exchange_config *config,
                                         struct dp_flat *flat, struct dp_exchange **out);
+/* Part of creating: compares strategy, model, plan and claims with those of the other ranks.
+ * Collective. Errors: those of dp_claims_compare. */
+DP_CHECKED dp_status dp_exchange_compare(struct dp_exchange *exchange,
+                                         const struct dp_exchange_config *config,
+                                         const struct dp_flat *flat);
+
 void dp_exchange_destroy(struct dp_exchange *exchange);
 
 /* Switches overlap; between steps only. */

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "collectives/patience.h"
 #include "collectives/transport.h"
 
 bool *dp_group_in_job(void)
@@ -23,15 +25,79 @@ struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i)
     return (struct dp_slice){(char *)slice.data + begin * slice.width, end - begin, slice.width};
 }
 
-dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
-                            struct dp_slice in)
+size_t dp_chunk_longest(size_t count, int parts)
+{
+    const size_t blocks = (count + DP_BLOCK - 1) / DP_BLOCK;
+
+    return (blocks + (size_t)parts - 1) / (size_t)parts * DP_BLOCK;
+}
+
+struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i)
+{
+    const size_t begin = i * count < slice.count ? i * count : slice.count;
+    const size_t rest = slice.count - begin;
+
+    return (struct dp_slice){(char *)slice.data + begin * slice.width, rest < count ? rest : count,
+                             slice.width};
+}
+
+size_t dp_group_segment(const struct dp_group *group, int segment_kb)
+{
+    const int suits = dp_group_one_node(group) ? 256 : 1024;
+
+    return (size_t)(segment_kb > 0 ? segment_kb : suits) << 10;
+}
+
+dp_status dp_group_start(struct dp_group *group, int to, struct dp_slice out, int from,
+                         struct dp_slice in, struct dp_transfer *transfer)
 {
     assert(!group->guarded || *dp_group_in_job());
     assert(to != group->rank && from != group->rank && to < group->size && from < group->size);
+    assert(to < 0 || dp_slice_bytes(out) <= DP_MESSAGE_MAX);
+    assert(from < 0 || dp_slice_bytes(in) <= DP_MESSAGE_MAX);
+    *transfer = (struct dp_transfer){.to = to, .from = from};
     if (to >= 0) {
         group->wire_bytes += dp_slice_bytes(out);
     }
-    return group->transport->exchange(group, to, out, from, in);
+    return group->transport->start(group, out, in, transfer);
+}
+
+dp_status dp_group_finish(struct dp_group *group, struct dp_transfer *transfer)
+{
+    DP_TRY(group->transport->finish(group, transfer));
+    transfer->to = transfer->from = -1;
+    return DP_OK;
+}
+
+/* Piece `i` of a long message; a short one has one piece, which may be empty. */
+static struct dp_slice message_piece(struct dp_slice slice, size_t i)
+{
+    const size_t bytes = dp_slice_bytes(slice), at = i * DP_MESSAGE_MAX;
+    const size_t rest = bytes - (at < bytes ? at : bytes);
+
+    return (struct dp_slice){(char *)slice.data + (bytes - rest),
+                             rest < DP_MESSAGE_MAX ? rest : DP_MESSAGE_MAX, 1};
+}
+
+static size_t message_pieces(int peer, struct dp_slice slice)
+{
+    const size_t bytes = dp_slice_bytes(slice);
+
+    return peer < 0 ? 0 : bytes == 0 ? 1 : (bytes + DP_MESSAGE_MAX - 1) / DP_MESSAGE_MAX;
+}
+
+dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
+                            struct dp_slice in)
+{
+    const size_t sent = message_pieces(to, out), got = message_pieces(from, in);
+    struct dp_transfer transfer;
+
+    for (size_t i = 0; i < sent || i < got; i++) {
+        DP_TRY(dp_group_start(group, i < sent ? to : -1, message_piece(out, i), i < got ? from : -1,
+                              message_piece(in, i), &transfer));
+        DP_TRY(dp_group_finish(group, &transfer));
+    }
+    return DP_OK;
 }
 
 dp_status dp_group_add(struct dp_group *group, struct dp_slice sum, struct dp_slice in)
@@ -178,6 +244,35 @@ void dp_group_leave(struct dp_group *group, dp_status status)
                             status == DP_ERR_MPI || status == DP_ERR_CANCELLED)) {
         group->transport->leave(group);
     }
+}
+
+/* Turns between two looks at the mates, once waiting takes long. */
+enum { LOOK_EVERY = 128 };
+
+bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience)
+{
+    const struct dp_transport *transport = group->transport;
+    bool tells = false;
+    int lost;
+
+    if (!dp_patience_turn(patience)) {
+        return false;
+    }
+    if (patience->turns < patience->spins + 1000 || patience->turns % LOOK_EVERY != 0 ||
+        transport->lost == NULL) {
+        return true;
+    }
+    lost = transport->lost(group, &tells);
+    if (lost < 0) {
+        return true;
+    }
+    if (atomic_exchange(group->cancel, 1) == 0 && tells) {
+        dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+               "rank %d, of this host, has died while others waited for it: was it killed, or out "
+               "of memory? The job ends; start it again",
+               lost);
+    }
+    return false;
 }
 
 void dp_group_destroy(struct dp_group *group)

@@ -29,6 +29,17 @@ enum dp_keep {
 
 struct dp_transport;
 
+/* Messages under way, one in each direction at most; see dp_group_start(). */
+struct dp_transfer {
+    int to, from;     /* -1: nobody */
+    uint64_t out, in; /* the transport's own */
+};
+
+enum {
+    DP_MESSAGE_MAX = 1 << 30, /* bytes of one message */
+    DP_TRANSFERS_MAX = 32     /* messages that may be under way from one rank to another */
+};
+
 /* See dp_group_node_memory(). */
 struct dp_node_memory {
     void *data;   /* what everybody of the node uses */
@@ -45,7 +56,7 @@ struct dp_group {
     int nodes, local_size;    /* nodes of the group; ranks on this node */
     atomic_int *cancel;       /* not 0: every wait of this process gives up */
     unsigned spins;           /* for waits: see patience.h */
-    bool apart;               /* this node's ranks cannot reach each other's gradients. As stream */
+    bool apart;               /* ranks of a node cannot reach each other's gradients. As stream */
     bool guarded;             /* an engine owns it: calls come from jobs only */
     uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far */
 };
@@ -54,15 +65,39 @@ struct dp_group {
  * order; some may be empty. Local. */
 struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i);
 
+/* Elements of the longest of `parts` chunks of `count` elements, or a few more. Local. */
+size_t dp_chunk_longest(size_t count, int parts);
+
+/* Segment `i` of a slice that is cut every `count` elements; empty behind the last one. Local. */
+struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i);
+
 static inline size_t dp_slice_bytes(struct dp_slice slice)
 {
     return slice.count * slice.width;
 }
 
+/* Bytes of the segments in which strategies send: segment_kb KiB, or where that is 0 what was
+ * measured to suit. Inside a node small ones stay in the caches; over a network several MB must be
+ * under way, or each turn of waiting for a core stalls it. Local. */
+size_t dp_group_segment(const struct dp_group *group, int segment_kb);
+
 /* Sends `out` to one rank while receiving `in` from another; -1: nobody. Returns when both are
- * done. Lengths must match on both sides. */
+ * done. Lengths must match on both sides, and may be of any size. */
 DP_CHECKED dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out,
                                        int from, struct dp_slice in);
+
+/*
+ * The same in two halves, so that a rank can compute while bytes are on their way: start returns at
+ * once, finish when both directions are done. Until then `out` must not change and `in` not be
+ * read. Messages from one rank to another arrive in the order in which they were started, on both
+ * sides; at most DP_TRANSFERS_MAX of them, of at most DP_MESSAGE_MAX bytes each, are under way.
+ * finish of a zeroed transfer with to and from -1 does nothing; so does a second finish.
+ *
+ * After an error nothing of the group may be waited for any more: see dp_group_leave().
+ */
+DP_CHECKED dp_status dp_group_start(struct dp_group *group, int to, struct dp_slice out, int from,
+                                    struct dp_slice in, struct dp_transfer *transfer);
+DP_CHECKED dp_status dp_group_finish(struct dp_group *group, struct dp_transfer *transfer);
 
 /* sum += in; float32. Local. */
 DP_CHECKED dp_status dp_group_add(struct dp_group *group, struct dp_slice sum, struct dp_slice in);
@@ -115,6 +150,11 @@ static inline bool dp_group_one_node(const struct dp_group *group)
  * job. What all ranks refuse alike changes nothing. Local.
  */
 void dp_group_leave(struct dp_group *group, dp_status status);
+
+/* One turn of waiting for other ranks (patience.h). false: cancelled, or a rank of this node has
+ * died, which one of its mates tells. Local. */
+struct dp_patience;
+bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience);
 
 void dp_group_destroy(struct dp_group *group);
 

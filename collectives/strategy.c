@@ -1,5 +1,7 @@
 #include "collectives/strategy.h"
 
+#include <string.h>
+
 #define DP_STRATEGY(name) extern const struct dp_strategy dp_strategy_##name;
 #include "collectives/strategies.def"
 #undef DP_STRATEGY
@@ -19,6 +21,36 @@ const char *dp_strategy_choose(const struct dp_group *group, const char **reason
         *reason = "all ranks share one node's memory";
         return "shm";
     }
-    *reason = group->apart ? "no room for shared memory" : "ranks live on several nodes";
+    *reason =
+        dp_group_one_node(group) ? "no room for shared memory" : "ranks live on several nodes";
     return "ring";
+}
+
+bool dp_strategy_keeps_order(const struct dp_strategy *strategy, const void *state,
+                             const struct dp_group *group)
+{
+    const bool depends = strategy->keeps_order != NULL && group != NULL;
+
+    return strategy->ordered && strategy->sum != NULL &&
+           (!depends || strategy->keeps_order(state, group));
+}
+
+bool dp_strategy_ordered(const char *text, const struct dp_group *group)
+{
+    const struct dp_plugin *plugin;
+    const char *reason;
+    char problem[256];
+    void *state;
+    bool ordered;
+
+    if (strcmp(text, "auto") == 0) {
+        text = dp_strategy_choose(group, &reason);
+    }
+    if (dp_plugin_create(&dp_strategies, text, &plugin, &state, problem, sizeof(problem)) !=
+        DP_OK) {
+        return false;
+    }
+    ordered = dp_strategy_keeps_order((const struct dp_strategy *)plugin, state, group);
+    dp_free(state);
+    return ordered;
 }

@@ -14,8 +14,12 @@
 struct dp_strategy {
     struct dp_plugin plugin; /* name, help, options, state_bytes */
     bool queues;  /* verbs only queue on group->stream (nccl, ipc); else they return when done */
-    bool ordered; /* adds in the fixed binary tree over ranks, so lanes may use it */
+    bool ordered; /* adds in the fixed binary tree over ranks, so lanes may use it; see below */
     bool shared;  /* data must lie in memory from dp_group_memory() */
+
+    /* Where it depends on the group, whether `ordered` holds in this one; of `state` only options are
+     * looked at, so it need not be open. Local. NULL: in every group. */
+    bool (*keeps_order)(const void *state, const struct dp_group *group);
 
     /* Says whether this group will do, or why not. Local: no communication. */
     bool (*supports)(const struct dp_group *group, const char **why_not);
@@ -48,5 +52,13 @@ extern struct dp_plugin_family dp_strategies;
 
 /* What `auto` takes for this group: the name of a strategy, and why, for the banner. Local. */
 const char *dp_strategy_choose(const struct dp_group *group, const char **reason);
+
+/* Whether a strategy with these options adds in the fixed binary tree over the ranks of a group; of
+ * the group only who lives where is looked at. group NULL: whether it does in some group. Local. */
+bool dp_strategy_keeps_order(const struct dp_strategy *strategy, const void *state,
+                             const struct dp_group *group);
+
+/* The same of a text ("hier:outer=direct", "auto"); false for one that names no strategy. Local. */
+bool dp_strategy_ordered(const char *text, const struct dp_group *group);
 
 #endif

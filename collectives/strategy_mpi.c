@@ -1,6 +1,9 @@
 /*
  * strategy_mpi.c - the MPI library's own allreduce, out of place: the baseline that others must
  * beat. (In place, Open MPI takes a slower algorithm for some sizes.)
+ *
+ * MPI_Allreduce spins while it waits; with nonblocking=1 it is MPI_Iallreduce, and waiting sleeps.
+ * A reduce-scatter is not used for a chunk: its sums might have other bits.
  */
 #include "collectives/strategy.h"
 
@@ -10,13 +13,15 @@
 #include "collectives/transport_mpi.h"
 
 struct mpi {
+    int nonblocking;
     struct dp_group *group; /* borrowed */
-    float *sum;             /* owned; [max_count] */
+    MPI_Comm comm;
+    float *sum; /* owned; [max_count] */
 };
 
 static bool mpi_supports(const struct dp_group *group, const char **why_not)
 {
-    if (group->size > 1 && dp_mpi_group_comm(group) == MPI_COMM_NULL) {
+    if (group->size > 1 && !dp_mpi_connects(group)) {
         *why_not = "the ranks are not connected by MPI";
         return false;
     }
@@ -28,8 +33,28 @@ static dp_status mpi_open(void *state, struct dp_group *group, size_t max_count)
     struct mpi *mpi = state;
 
     mpi->group = group;
+    mpi->comm = MPI_COMM_NULL;
     mpi->sum = dp_mem_arena(DP_MEM_COMM, max_count * sizeof(float));
-    return mpi->sum != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "mpi: %zu elements", max_count);
+    if (mpi->sum == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "mpi: %zu elements", max_count);
+    }
+    const dp_status status = group->size > 1 ? dp_mpi_comm_open(group, &mpi->comm) : DP_OK;
+    if (status != DP_OK) {
+        dp_free(mpi->sum);
+    }
+    return status;
+}
+
+/* mpi->sum = the sum of `data`. */
+static dp_status allreduce(const struct mpi *mpi, const void *data, int count)
+{
+    MPI_Request request;
+
+    if (mpi->nonblocking == 0) {
+        return DP_MPI(MPI_Allreduce(data, mpi->sum, count, MPI_FLOAT, MPI_SUM, mpi->comm));
+    }
+    DP_TRY(DP_MPI(MPI_Iallreduce(data, mpi->sum, count, MPI_FLOAT, MPI_SUM, mpi->comm, &request)));
+    return dp_mpi_wait(mpi->group, &request);
 }
 
 static dp_status mpi_sum(void *state, struct dp_slice data, enum dp_keep keep)
@@ -44,8 +69,7 @@ static dp_status mpi_sum(void *state, struct dp_slice data, enum dp_keep keep)
         return DP_OK;
     }
     DP_TRY(dp_mpi_count(data.count, &count));
-    DP_TRY(DP_MPI(MPI_Allreduce(data.data, mpi->sum, count, MPI_FLOAT, MPI_SUM,
-                                dp_mpi_group_comm(mpi->group))));
+    DP_TRY(allreduce(mpi, data.data, count));
     /* What a bandwidth-optimal algorithm sends: MPI does not say what it really sent. */
     mpi->group->wire_bytes += (uint64_t)(2.0 * (size - 1) / size * (double)dp_slice_bytes(data));
     if (keep == DP_KEEP_CHUNK) {
@@ -79,12 +103,23 @@ static void mpi_close(void *state)
 {
     struct mpi *mpi = state;
 
+    dp_mpi_comm_close(mpi->group, mpi->comm);
     dp_free(mpi->sum);
 }
+
+#define MPI struct mpi
+
+/* clang-format off */
+static const struct dp_option mpi_options[] = {
+    DP_INT(MPI, nonblocking, "0", 0, 1, "1: MPI_Iallreduce, whose wait sleeps instead of spinning"),
+    {0},
+};
+/* clang-format on */
 
 const struct dp_strategy dp_strategy_mpi = {
     .plugin = {.name = "mpi",
                .help = "MPI_Allreduce of the MPI library, out of place",
+               .options = mpi_options,
                .state_bytes = sizeof(struct mpi)},
     .supports = mpi_supports,
     .open = mpi_open,

@@ -88,7 +88,7 @@ static dp_status shm_barrier(void *state)
     for (int i = 0; i < shm->group->size; i++) {
         struct dp_patience patience = {shm->group->cancel, shm->group->spins, 0};
         while (atomic_load_explicit(&shm->flags[i]->arrived, memory_order_acquire) < turn) {
-            if (!dp_patience_turn(&patience)) {
+            if (!dp_group_turn(shm->group, &patience)) {
                 return DP_ERR_CANCELLED;
             }
         }

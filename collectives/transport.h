@@ -1,8 +1,8 @@
 /*
  * transport.h - how bytes get from rank to rank: over MPI, or between threads of one process.
  *
- * The small set of verbs below is all that differs; barrier, broadcast and gather are written
- * over exchange once, in group.c.
+ * The small set of verbs below is all that differs; exchange, barrier, broadcast and gather
+ * are written over start and finish once, in group.c.
  */
 #ifndef DP_COLLECTIVES_TRANSPORT_H
 #define DP_COLLECTIVES_TRANSPORT_H
@@ -12,14 +12,20 @@
 struct dp_transport {
     const char *name;
 
-    /* See dp_group_exchange. to or from may be -1; both may be the same rank, not one's own. */
-    dp_status (*exchange)(struct dp_group *group, int to, struct dp_slice out, int from,
-                          struct dp_slice in);
+    /* See dp_group_start, dp_group_finish. transfer->to and ->from are set; one or both may be -1;
+     * both may be the same rank, not one's own. start keeps what finish needs in ->out and ->in. */
+    dp_status (*start)(struct dp_group *group, struct dp_slice out, struct dp_slice in,
+                       struct dp_transfer *transfer);
+    dp_status (*finish)(struct dp_group *group, struct dp_transfer *transfer);
 
     /* See dp_group_memory, dp_group_release, dp_group_peer. */
     void *(*memory)(struct dp_group *group, enum dp_purpose purpose, size_t bytes);
     void (*release)(struct dp_group *group, void *memory);
     void *(*peer)(const struct dp_group *group, const void *mine, int peer);
+
+    /* A rank of this node that has died without a word, or -1; and whether this one is to tell of
+     * it. NULL: ranks cannot die alone. */
+    int (*lost)(const struct dp_group *group, bool *tells);
 
     /* See dp_group_leave: ends all waits of this process. */
     void (*leave)(struct dp_group *group);
@@ -35,9 +41,32 @@ struct dp_transport {
 struct dp_local_hub;
 DP_CHECKED dp_status dp_local_hub_create(int size, struct dp_local_hub **out);
 void dp_local_hub_destroy(struct dp_local_hub *hub);
+/* Pretends that rank i lives on node node_of[i], numbered from 0 by their first ranks: memory is then
+ * shared inside a node only. Before anybody joins; without it all live on one node. */
+void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of);
 DP_CHECKED dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp_group **out);
 /* Ends all waits of all ranks with DP_ERR_CANCELLED. */
 void dp_local_cancel(struct dp_local_hub *hub);
+
+/*
+ * A group of some ranks of another one, for strategies that work in levels. Its messages are those
+ * of the parent, so the ranks of both must use them in one order; memory is asked for by the groups
+ * of all nodes at once, each of all ranks of its node, and is private in any other group.
+ *
+ *   ranks  [size]  of the parent, this one among them; equal on all of them
+ *   out    out     borrows the parent, its stream included. Set only on success
+ *
+ * Local. Errors: DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_group_sub_create(struct dp_group *parent, const int *ranks, int size,
+                                         struct dp_group **out);
+
+/* Gives the parent the bytes counted so far, and takes over what the engine has set in it: before
+ * and behind each use of the group. Local. */
+void dp_group_sub_settle(struct dp_group *group);
+
+/* The group that this one was made of, and a rank's number there; NULL when it was not. Local. */
+const struct dp_group *dp_group_parent(const struct dp_group *group, int rank, int *parent_rank);
 
 /* A group of this process alone: it owns its hub. For one rank, and for the baseline. */
 DP_CHECKED dp_status dp_local_alone(struct dp_group **out);

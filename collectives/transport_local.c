@@ -1,8 +1,9 @@
 /*
  * transport_local.c - ranks as threads of one process: for tests, and for a rank on its own.
  *
- * A message is a pointer put into the box of its sender and receiver; the receiver copies and
- * marks it taken, then the sender goes on. One mutex guards everything: speed is not the point.
+ * Each pair of ranks has a box in each direction. Whoever of sender and receiver comes first leaves
+ * a pointer there; the other one copies, so that nobody waits for a rank that is computing. One
+ * mutex guards everything: speed is not the point.
  */
 #include "collectives/transport.h"
 
@@ -11,12 +12,17 @@
 
 enum { LOCAL_REGIONS = 64 };
 
-enum box_state { BOX_EMPTY, BOX_FULL, BOX_TAKEN };
-
-struct box {
-    const void *data;
+/* One end of a message whose other end has not come yet. */
+struct half {
+    const void *out; /* sender first */
+    void *in;        /* receiver first */
     size_t bytes;
-    enum box_state state;
+};
+
+/* Messages are numbered by both sides; those below both numbers have been copied. */
+struct box {
+    struct half waiting[DP_TRANSFERS_MAX];
+    uint64_t sent, wanted; /* started by the sender, by the receiver */
 };
 
 /* Memory that all ranks took together: one piece of each. */
@@ -32,11 +38,11 @@ struct region {
 struct dp_local_hub {
     int size;
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    struct box *boxes;    /* [size * size], from * size + to */
-    struct piece *pieces; /* owned; [LOCAL_REGIONS * size] */
+    pthread_cond_t *changed; /* owned; [size]: a message from or to that rank was copied */
+    struct box *boxes;       /* [size * size], from * size + to */
+    struct piece *pieces;    /* owned; [LOCAL_REGIONS * size] */
     struct region regions[LOCAL_REGIONS];
-    int *nodes; /* [size], all 0 */
+    int *nodes; /* [size] */
     atomic_int cancel;
 };
 
@@ -56,9 +62,12 @@ dp_status dp_local_hub_create(int size, struct dp_local_hub **out)
     hub->boxes = dp_zalloc((size_t)size * (size_t)size, sizeof(*hub->boxes));
     hub->nodes = dp_zalloc((size_t)size, sizeof(*hub->nodes));
     hub->pieces = dp_zalloc((size_t)size * LOCAL_REGIONS, sizeof(*hub->pieces));
+    hub->changed = dp_zalloc((size_t)size, sizeof(*hub->changed));
+    for (int i = 0; hub->changed != NULL && i < size; i++) {
+        (void)pthread_cond_init(&hub->changed[i], NULL);
+    }
     (void)pthread_mutex_init(&hub->mutex, NULL);
-    (void)pthread_cond_init(&hub->changed, NULL);
-    if (hub->boxes == NULL || hub->nodes == NULL || hub->pieces == NULL) {
+    if (hub->boxes == NULL || hub->nodes == NULL || hub->pieces == NULL || hub->changed == NULL) {
         dp_local_hub_destroy(hub);
         return DP_FAIL(DP_ERR_NOMEM, "%d local ranks", size);
     }
@@ -77,82 +86,141 @@ void dp_local_hub_destroy(struct dp_local_hub *hub)
     for (int i = 0; hub->pieces != NULL && i < LOCAL_REGIONS * hub->size; i++) {
         dp_free(hub->pieces[i].base);
     }
-    (void)pthread_cond_destroy(&hub->changed);
+    for (int i = 0; hub->changed != NULL && i < hub->size; i++) {
+        (void)pthread_cond_destroy(&hub->changed[i]);
+    }
     (void)pthread_mutex_destroy(&hub->mutex);
+    dp_free(hub->changed);
     dp_free(hub->pieces);
     dp_free(hub->nodes);
     dp_free(hub->boxes);
     dp_free(hub);
 }
 
+void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of)
+{
+    memcpy(hub->nodes, node_of, (size_t)hub->size * sizeof(*node_of));
+}
+
+static void cancel_all(struct dp_local_hub *hub)
+{
+    atomic_store(&hub->cancel, 1);
+    for (int i = 0; i < hub->size; i++) {
+        (void)pthread_cond_broadcast(&hub->changed[i]);
+    }
+}
+
 void dp_local_cancel(struct dp_local_hub *hub)
 {
     (void)pthread_mutex_lock(&hub->mutex);
-    atomic_store(&hub->cancel, 1);
-    (void)pthread_cond_broadcast(&hub->changed);
+    cancel_all(hub);
     (void)pthread_mutex_unlock(&hub->mutex);
 }
 
-/* Waits, under the mutex, until the box is in that state. false: cancelled, and then nobody looks
- * into a box again: its sender may be gone. */
-static bool box_wait(struct dp_local_hub *hub, const struct box *box, enum box_state state)
+/* Both ends are there: copies, under the mutex, and wakes the rank that came first. A rank that fails
+ * cancels all, and behind that nobody looks into a box again: what lies there may be gone. */
+static dp_status box_copy(struct dp_local_hub *hub, int first, const void *out, size_t sent,
+                          void *in, size_t wanted)
+{
+    if (sent != wanted) {
+        cancel_all(hub);
+        return DP_FAIL(DP_ERR_INTERNAL, "a message of %zu bytes where %zu are expected", sent,
+                       wanted);
+    }
+    if (sent > 0) {
+        memcpy(in, out, sent);
+    }
+    (void)pthread_cond_broadcast(&hub->changed[first]);
+    return DP_OK;
+}
+
+static dp_status box_send(struct dp_local_hub *hub, struct box *box, int to, struct dp_slice out)
+{
+    struct half *half = &box->waiting[box->sent % DP_TRANSFERS_MAX];
+    const bool second = box->sent < box->wanted;
+
+    if (!second && box->sent - box->wanted == DP_TRANSFERS_MAX) {
+        return DP_FAIL(DP_ERR_INTERNAL, "more than %d messages under way", DP_TRANSFERS_MAX);
+    }
+    box->sent++;
+    if (second) {
+        return box_copy(hub, to, out.data, dp_slice_bytes(out), half->in, half->bytes);
+    }
+    *half = (struct half){.out = out.data, .bytes = dp_slice_bytes(out)};
+    return DP_OK;
+}
+
+static dp_status box_want(struct dp_local_hub *hub, struct box *box, int from, struct dp_slice in)
+{
+    struct half *half = &box->waiting[box->wanted % DP_TRANSFERS_MAX];
+    const bool second = box->wanted < box->sent;
+
+    if (!second && box->wanted - box->sent == DP_TRANSFERS_MAX) {
+        return DP_FAIL(DP_ERR_INTERNAL, "more than %d messages under way", DP_TRANSFERS_MAX);
+    }
+    box->wanted++;
+    if (second) {
+        return box_copy(hub, from, half->out, half->bytes, in.data, dp_slice_bytes(in));
+    }
+    *half = (struct half){.in = in.data, .bytes = dp_slice_bytes(in)};
+    return DP_OK;
+}
+
+/* Rank `self` waits, under the mutex, until message `number` has been copied. */
+static bool box_wait(struct dp_local_hub *hub, int self, const struct box *box, uint64_t number)
 {
     while (atomic_load(&hub->cancel) == 0) {
-        if (box->state == state) {
+        if (box->sent > number && box->wanted > number) {
             return true;
         }
-        (void)pthread_cond_wait(&hub->changed, &hub->mutex);
+        (void)pthread_cond_wait(&hub->changed[self], &hub->mutex);
     }
     return false;
 }
 
-static void box_set(struct dp_local_hub *hub, struct box *box, enum box_state state)
+static struct box *box_of(struct dp_local_hub *hub, int from, int to)
 {
-    box->state = state;
-    (void)pthread_cond_broadcast(&hub->changed);
+    return &hub->boxes[from * hub->size + to];
 }
 
-/* Takes what lies in the box. The copy is made under the mutex. */
-static dp_status box_take(struct dp_local_hub *hub, struct box *box, struct dp_slice in)
-{
-    if (!box_wait(hub, box, BOX_FULL)) {
-        return DP_ERR_CANCELLED;
-    }
-    if (box->bytes != dp_slice_bytes(in)) {
-        return DP_FAIL(DP_ERR_INTERNAL, "a message of %zu bytes where %zu are expected", box->bytes,
-                       dp_slice_bytes(in));
-    }
-    if (box->bytes > 0) {
-        memcpy(in.data, box->data, box->bytes);
-    }
-    box_set(hub, box, BOX_TAKEN);
-    return DP_OK;
-}
-
-static dp_status local_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
-                                struct dp_slice in)
+static dp_status local_start(struct dp_group *group, struct dp_slice out, struct dp_slice in,
+                             struct dp_transfer *t)
 {
     struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
-    struct box *sent = to < 0 ? NULL : &hub->boxes[group->rank * hub->size + to];
     dp_status status = DP_OK;
 
     (void)pthread_mutex_lock(&hub->mutex);
-    if (sent != NULL) {
-        sent->data = out.data;
-        sent->bytes = dp_slice_bytes(out);
-        box_set(hub, sent, BOX_FULL);
-    }
-    if (from >= 0) {
-        status = box_take(hub, &hub->boxes[from * hub->size + group->rank], in);
-    }
-    if (sent != NULL && status == DP_OK && !box_wait(hub, sent, BOX_TAKEN)) {
+    if (atomic_load(&hub->cancel) != 0) {
         status = DP_ERR_CANCELLED;
     }
-    if (sent != NULL) {
-        sent->state = BOX_EMPTY; /* `out` may not outlive this call */
+    if (status == DP_OK && t->from >= 0) {
+        struct box *box = box_of(hub, t->from, group->rank);
+        t->in = box->wanted;
+        status = box_want(hub, box, t->from, in);
+    }
+    if (status == DP_OK && t->to >= 0) {
+        struct box *box = box_of(hub, group->rank, t->to);
+        t->out = box->sent;
+        status = box_send(hub, box, t->to, out);
     }
     (void)pthread_mutex_unlock(&hub->mutex);
     return status;
+}
+
+static dp_status local_finish(struct dp_group *group, struct dp_transfer *t)
+{
+    struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
+    bool done = true;
+
+    (void)pthread_mutex_lock(&hub->mutex);
+    if (t->from >= 0) {
+        done = box_wait(hub, group->rank, box_of(hub, t->from, group->rank), t->in);
+    }
+    if (done && t->to >= 0) {
+        done = box_wait(hub, group->rank, box_of(hub, group->rank, t->to), t->out);
+    }
+    (void)pthread_mutex_unlock(&hub->mutex);
+    return done ? DP_OK : DP_ERR_CANCELLED;
 }
 
 /* All ranks put their piece into the first region that has none of theirs: the same one, since
@@ -228,7 +296,7 @@ static void *local_peer(const struct dp_group *group, const void *mine, int peer
 
     (void)pthread_mutex_lock(&hub->mutex);
     region = region_of(hub, group->rank, mine, &offset);
-    if (region != NULL) {
+    if (region != NULL && hub->nodes[peer] == hub->nodes[group->rank]) {
         base = region->pieces[peer].base;
     }
     (void)pthread_mutex_unlock(&hub->mutex);
@@ -253,7 +321,8 @@ static void local_close(struct dp_group *group)
 
 static const struct dp_transport local_transport = {
     .name = "local",
-    .exchange = local_exchange,
+    .start = local_start,
+    .finish = local_finish,
     .memory = local_memory,
     .release = local_release,
     .peer = local_peer,
@@ -277,9 +346,11 @@ dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp_group **ou
                                .transport = &local_transport,
                                .link = link,
                                .node_of = hub->nodes,
-                               .nodes = 1,
-                               .local_size = hub->size,
                                .cancel = &hub->cancel};
+    for (int i = 0; i < hub->size; i++) {
+        group->nodes = hub->nodes[i] >= group->nodes ? hub->nodes[i] + 1 : group->nodes;
+        group->local_size += hub->nodes[i] == hub->nodes[rank];
+    }
     *out = group;
     return DP_OK;
 }

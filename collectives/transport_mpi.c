@@ -11,14 +11,12 @@
 #include <sys/statvfs.h>
 
 #include "base/log.h"
+#include "collectives/mates.h"
 #include "collectives/mpi_status.h"
 #include "collectives/patience.h"
 #include "collectives/transport.h"
 
 enum { TAG = 7, MPI_REGIONS = 64 };
-
-/* Larger messages go in pieces, since MPI counts are int. */
-static const size_t piece_bytes = (size_t)1 << 30;
 
 /* Memory that the ranks of a node took together, or private memory (window null). */
 struct window {
@@ -33,11 +31,13 @@ struct mpi_link {
     MPI_Comm comm, node; /* owned */
     int *node_of;        /* [size] */
     int *local_rank_of;  /* [size]: rank within its node */
+    struct dp_mates mates;
+    atomic_int *left; /* from dp_group_memory: this rank ends the job by itself */
     struct window windows[MPI_REGIONS];
     bool warned;
 };
 
-static dp_status wait_all(struct dp_group *group, MPI_Request *requests, int count)
+static dp_status wait_all(const struct dp_group *group, MPI_Request *requests, int count)
 {
     struct dp_patience patience = {group->cancel, group->spins, 0};
     int done = 0;
@@ -47,38 +47,47 @@ static dp_status wait_all(struct dp_group *group, MPI_Request *requests, int cou
         if (done) {
             return DP_OK;
         }
-        if (!dp_patience_turn(&patience)) {
+        if (!dp_group_turn(group, &patience)) {
             return DP_ERR_CANCELLED;
         }
     }
 }
 
-static dp_status mpi_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
-                              struct dp_slice in)
+/* A transfer keeps its requests as numbers, so that group.h needs no mpi.h. */
+union kept_request {
+    uint64_t number;
+    MPI_Request request;
+};
+_Static_assert(sizeof(union kept_request) == sizeof(uint64_t), "an MPI_Request fits a transfer");
+
+static dp_status mpi_start(struct dp_group *group, struct dp_slice out, struct dp_slice in,
+                           struct dp_transfer *transfer)
 {
     const struct mpi_link *link = group->link;
-    const size_t out_bytes = to < 0 ? 0 : dp_slice_bytes(out);
-    const size_t in_bytes = from < 0 ? 0 : dp_slice_bytes(in);
-    size_t at = 0;
+    union kept_request receive = {0}, send = {0};
 
-    /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): wait_all() is the wait that it misses. */
-    do {
-        MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-        if (from >= 0 && (at < in_bytes || at == 0)) {
-            const size_t bytes = in_bytes - at < piece_bytes ? in_bytes - at : piece_bytes;
-            DP_TRY(DP_MPI(MPI_Irecv((char *)in.data + at, (int)bytes, MPI_BYTE, from, TAG,
-                                    link->comm, &requests[0])));
-        }
-        if (to >= 0 && (at < out_bytes || at == 0)) {
-            const size_t bytes = out_bytes - at < piece_bytes ? out_bytes - at : piece_bytes;
-            DP_TRY(DP_MPI(MPI_Isend((const char *)out.data + at, (int)bytes, MPI_BYTE, to, TAG,
-                                    link->comm, &requests[1])));
-        }
-        DP_TRY(wait_all(group, requests, 2));
-        at += piece_bytes;
-    } while (at < out_bytes || at < in_bytes);
+    /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): mpi_finish() is the wait that it misses. */
+    if (transfer->from >= 0) {
+        DP_TRY(DP_MPI(MPI_Irecv(in.data, (int)dp_slice_bytes(in), MPI_BYTE, transfer->from, TAG,
+                                link->comm, &receive.request)));
+    }
+    if (transfer->to >= 0) {
+        DP_TRY(DP_MPI(MPI_Isend(out.data, (int)dp_slice_bytes(out), MPI_BYTE, transfer->to, TAG,
+                                link->comm, &send.request)));
+    }
     /* NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker) */
+    transfer->in = receive.number;
+    transfer->out = send.number;
     return DP_OK;
+}
+
+static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer)
+{
+    const union kept_request receive = {transfer->in}, send = {transfer->out};
+    MPI_Request requests[2] = {transfer->from >= 0 ? receive.request : MPI_REQUEST_NULL,
+                               transfer->to >= 0 ? send.request : MPI_REQUEST_NULL};
+
+    return wait_all(group, requests, 2);
 }
 
 static struct window *window_of(const struct dp_group *group, const void *place)
@@ -263,7 +272,45 @@ static void *mpi_peer(const struct dp_group *group, const void *mine, int peer)
 
 static void mpi_leave(struct dp_group *group)
 {
+    struct mpi_link *link = group->link;
+
+    if (link->left != NULL) {
+        atomic_store(link->left, 1);
+    }
     atomic_store(group->cancel, 1);
+}
+
+static int mpi_lost(const struct dp_group *group, bool *tells)
+{
+    const struct mpi_link *link = group->link;
+
+    *tells = dp_mates_tells(&link->mates);
+    return dp_mates_lost(&link->mates);
+}
+
+/* Learns of the processes of this node's ranks. */
+static dp_status watch_mates(struct dp_group *group)
+{
+    struct mpi_link *link = group->link;
+    const struct dp_process mine = dp_process_self();
+    struct dp_process *all = dp_zalloc((size_t)group->size, sizeof(*all));
+    dp_status status = DP_ERR_NOMEM;
+
+    link->left = mpi_memory(group, DP_MEM_COMM, sizeof(*link->left));
+    if (all == NULL || link->left == NULL ||
+        dp_mates_init(&link->mates, group->size, group->rank) != DP_OK) {
+        dp_free(all);
+        return DP_FAIL(DP_ERR_NOMEM, "processes of %d ranks", group->size);
+    }
+    status = DP_MPI(
+        MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, link->comm));
+    for (int i = 0; i < group->size && status == DP_OK; i++) {
+        if (link->node_of[i] == link->node_of[group->rank]) {
+            dp_mates_watch(&link->mates, i, all[i], mpi_peer(group, link->left, i));
+        }
+    }
+    dp_free(all);
+    return status;
 }
 
 static void mpi_close(struct dp_group *group)
@@ -281,6 +328,7 @@ static void mpi_close(struct dp_group *group)
     if (link->comm != MPI_COMM_NULL && !left(group)) {
         (void)MPI_Comm_free(&link->comm);
     }
+    dp_mates_fini(&link->mates);
     dp_free(link->local_rank_of);
     dp_free(link->node_of);
     dp_free(link);
@@ -289,10 +337,12 @@ static void mpi_close(struct dp_group *group)
 
 static const struct dp_transport mpi_transport = {
     .name = "mpi",
-    .exchange = mpi_exchange,
+    .start = mpi_start,
+    .finish = mpi_finish,
     .memory = mpi_memory,
     .release = mpi_release,
     .peer = mpi_peer,
+    .lost = mpi_lost,
     .leave = mpi_leave,
     .close = mpi_close,
 };
@@ -350,6 +400,7 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     }
     group->node_of = link->node_of;
     DP_TRY_GOTO(find_nodes(group), status, failed);
+    DP_TRY_GOTO(group->size > 1 ? watch_mates(group) : DP_OK, status, failed);
     *out = group;
     return DP_OK;
 
@@ -358,8 +409,68 @@ failed:
     return status;
 }
 
-MPI_Comm dp_mpi_group_comm(const struct dp_group *group)
+/* The group at the bottom, and the number there of rank `rank`. */
+static const struct dp_group *bottom_of(const struct dp_group *group, int *rank)
 {
-    return group->transport == &mpi_transport ? ((struct mpi_link *)group->link)->comm
-                                              : MPI_COMM_NULL;
+    const struct dp_group *parent;
+
+    while ((parent = dp_group_parent(group, *rank, rank)) != NULL) {
+        group = parent;
+    }
+    return group;
+}
+
+bool dp_mpi_connects(const struct dp_group *group)
+{
+    int rank = 0;
+
+    return bottom_of(group, &rank)->transport == &mpi_transport;
+}
+
+dp_status dp_mpi_comm_open(const struct dp_group *group, MPI_Comm *out)
+{
+    int rank = group->rank;
+    const struct mpi_link *link = bottom_of(group, &rank)->link;
+    MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+    dp_status status;
+    int *ranks;
+
+    if (group->transport == &mpi_transport) {
+        *out = link->comm;
+        return DP_OK;
+    }
+    ranks = dp_zalloc((size_t)group->size, sizeof(*ranks));
+    if (ranks == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "a communicator of %d ranks", group->size);
+    }
+    for (int i = 0; i < group->size; i++) {
+        ranks[i] = i;
+        (void)bottom_of(group, &ranks[i]);
+    }
+    DP_TRY_GOTO(DP_MPI(MPI_Comm_group(link->comm, &all)), status, done);
+    DP_TRY_GOTO(DP_MPI(MPI_Group_incl(all, group->size, ranks, &some)), status, done);
+    DP_TRY_GOTO(DP_MPI(MPI_Comm_create_group(link->comm, some, TAG, out)), status, done);
+    DP_TRY_GOTO(DP_MPI(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN)), status, done);
+
+done:
+    if (some != MPI_GROUP_NULL) {
+        (void)MPI_Group_free(&some);
+    }
+    if (all != MPI_GROUP_NULL) {
+        (void)MPI_Group_free(&all);
+    }
+    dp_free(ranks);
+    return status;
+}
+
+void dp_mpi_comm_close(const struct dp_group *group, MPI_Comm comm)
+{
+    if (group->transport != &mpi_transport && comm != MPI_COMM_NULL && !left(group)) {
+        (void)MPI_Comm_free(&comm);
+    }
+}
+
+dp_status dp_mpi_wait(const struct dp_group *group, MPI_Request *request)
+{
+    return wait_all(group, request, 1);
 }

@@ -165,6 +165,9 @@ void dp_config_destroy(struct dp_config *config);
 const char *dp_config_where(const struct dp_config *config, const char *key, char *text,
                             size_t size);
 
+/* The value of a key outside of `model` ("train.seed"), as it is printed; empty: no such key. */
+void dp_config_value(const struct dp_config *config, const char *key, char *text, size_t size);
+
 /* Prints every key with type, default, range and help, section by section: for --help. */
 void dp_config_help(void);
 

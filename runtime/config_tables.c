@@ -185,3 +185,18 @@ const char *dp_config_section_inside(int i, const char *path)
     }
     return name[0] != '\0' && strchr(name, '.') == NULL ? name : NULL;
 }
+
+void dp_config_value(const struct dp_config *config, const char *key, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (int i = 0; i < SECTION_COUNT; i++) {
+        const size_t length = strlen(sections[i].path);
+        const bool inside = length > 0 && strncmp(key, sections[i].path, length) == 0;
+        const struct dp_option *row = inside && key[length] == '.'
+                                          ? dp_option_find(sections[i].options, key + length + 1)
+                                          : NULL;
+        if (row != NULL) {
+            dp_option_print(row, (const char *)config + sections[i].offset, text, size);
+        }
+    }
+}

@@ -6,7 +6,7 @@
 
 #include "runtime/run.h"
 
-enum { TEXT_BYTES = 96, LIST_BYTES = 600 };
+enum { TEXT_BYTES = 160, LIST_BYTES = 600 };
 
 /* What a difference in a fact means. */
 enum weight {

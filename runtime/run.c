@@ -354,7 +354,9 @@ dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world, struct d
                      cli->quiet);
     status = run_all(run);
     dp_progress_end(&run->progress);
-    if (status != DP_OK && !dp_run_together(status)) {
+    /* Ranks that disagree before the first step have all found out. */
+    const bool early = status == DP_ERR_DISAGREE && run->trainer == NULL;
+    if (!dp_run_together(status) && !early) {
         dp_world_abort(world, dp_status_exit(status));
     }
     dp_run_teardown(run);

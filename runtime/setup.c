@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "collectives/claim.h"
 #include "runtime/data/rows.h"
 #include "runtime/data/source.h"
 #include "runtime/run.h"
@@ -54,10 +55,45 @@ static dp_status share_faults(struct dp_training *run)
     return share_text(run->world->all, &run->fault_text, status);
 }
 
+static void append(char *text, size_t size, const char *word)
+{
+    const size_t used = strlen(text);
+
+    (void)snprintf(text + used, size - used, "%s%s", used > 0 && *word != '\0' ? " " : "", word);
+}
+
+/* Only the arguments of rank 0 count; of mpirun's several commands one may differ by mistake, and
+ * would be without effect. */
+static dp_status compare_arguments(const struct dp_training *run)
+{
+    const struct dp_cli *cli = run->cli;
+    char sets[8192] = "", steps[32] = "", flags[64] = "";
+
+    for (int i = 0; i < cli->set_count; i++) {
+        append(sets, sizeof(sets), cli->sets[i]);
+    }
+    append(flags, sizeof(flags), cli->cached_input ? "--cached-input" : "");
+    append(flags, sizeof(flags), cli->data_only ? "--data-only" : "");
+    append(flags, sizeof(flags), cli->dry_run ? "--dry-run" : "");
+    append(flags, sizeof(flags), cli->print_config ? "--print-config" : "");
+    if (cli->steps > 0) {
+        (void)snprintf(steps, sizeof(steps), "%lld", (long long)cli->steps);
+    }
+    const struct dp_claim claims[] = {
+        dp_claim_text("version", DP_VERSION), dp_claim_text("model.cfg", cli->config),
+        dp_claim_text("--set", sets),         dp_claim_text("--steps", steps),
+        dp_claim_text("flags", flags),
+    };
+
+    return dp_claims_compare(run->world->all, claims, sizeof(claims) / sizeof(claims[0]));
+}
+
 dp_status dp_run_configure(struct dp_training *run)
 {
     const struct dp_cli *cli = run->cli;
     dp_status status = DP_OK;
+
+    DP_TRY(compare_arguments(run));
 
     if (dp_run_leads(run)) {
         status =

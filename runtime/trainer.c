@@ -70,9 +70,23 @@ static dp_status make_flat(struct dp_trainer *t)
     return DP_OK;
 }
 
+/* The value of a key, which ranks must have alike. */
+static struct dp_claim key_claim(const struct dp_trainer *t, const char *key)
+{
+    char text[DP_OPTION_PRINTED];
+
+    dp_config_value(t->config, key, text, sizeof(text));
+    return dp_claim_text(key, text);
+}
+
 static dp_status make_exchange(struct dp_trainer *t, int threads)
 {
     const struct dp_comm_config *c = &t->config->comm;
+    const struct dp_claim claims[] = {
+        key_claim(t, "train.precision"),
+        key_claim(t, "train.global_batch"),
+        key_claim(t, "train.seed"),
+    };
     const struct dp_exchange_config config = {
         .strategy = t->lent ? "none" : c->strategy,
         .whole = t->config->train.local_steps > 1,
@@ -86,6 +100,8 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .scratch_count = widest_sum(t),
         .device = t->device,
         .threads = threads,
+        .claims = claims,
+        .claim_count = sizeof(claims) / sizeof(claims[0]),
     };
 
     if (t->knobs == NULL) {

@@ -1,14 +1,11 @@
 #include "tests/checks.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "base/random.h"
-#include "collectives/comm.h"
+#include "base/mem.h"
 
-enum { RANKS_MAX = 64, CAPACITY = 2048, LONGEST = 70000 };
+enum { RANKS_MAX = 64, LONGEST = 70000 };
 
 static void fill_bytes(unsigned char *bytes, size_t count, int key)
 {
@@ -59,6 +56,41 @@ size_t check_exchange(struct dp_group *group, const void *unused)
             wrong += gets && dp_group_exchange(group, -1, nothing, prev, from) != DP_OK;
             wrong += gets ? wrong_bytes(in, got, prev + round) : 0;
         }
+    }
+    dp_free(in);
+    dp_free(out);
+    return wrong;
+}
+
+/* Many messages under way at once, of all lengths, in both directions; a barrier overtakes them, and
+ * they are finished in any order. */
+size_t check_transfers(struct dp_group *group, const void *unused)
+{
+    enum { MANY = DP_TRANSFERS_MAX - 8, BYTES = 5000 };
+    const int size = group->size, rank = group->rank;
+    const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    unsigned char *out = dp_zalloc(MANY, BYTES), *in = dp_zalloc(MANY, BYTES);
+    struct dp_transfer transfers[MANY];
+    const uint64_t wire = group->wire_bytes;
+    size_t wrong = out == NULL || in == NULL, sent = 0;
+
+    (void)unused;
+    for (int i = 0; i < MANY && size > 1 && wrong == 0; i++) {
+        const size_t bytes = (size_t)i % 3 * (BYTES / 3) + (size_t)i;
+        const struct dp_slice to = {out + (size_t)i * BYTES, bytes, 1};
+        const struct dp_slice from = {in + (size_t)i * BYTES, bytes, 1};
+        fill_bytes(to.data, bytes, rank + i);
+        wrong += dp_group_start(group, i % 5 == 4 ? -1 : next, to, i % 5 == 4 ? -1 : prev, from,
+                                &transfers[i]) != DP_OK;
+        sent += i % 5 == 4 ? 0 : bytes;
+    }
+    wrong += wrong == 0 && size > 1 && group->wire_bytes - wire != sent;
+    wrong += wrong == 0 && dp_group_barrier(group) != DP_OK;
+    for (int k = 0; k < 2 * MANY && size > 1 && wrong == 0; k++) {
+        const int i = k * 7 % MANY; /* each twice: the second finish does nothing */
+        const size_t bytes = i % 5 == 4 ? 0 : (size_t)i % 3 * (BYTES / 3) + (size_t)i;
+        wrong += dp_group_finish(group, &transfers[i]) != DP_OK;
+        wrong += wrong_bytes(in + (size_t)i * BYTES, bytes, prev + i);
     }
     dp_free(in);
     dp_free(out);
@@ -221,206 +253,8 @@ size_t check_node_memory(struct dp_group *group, const void *unused)
 
 size_t check_group(struct dp_group *group, const void *unused)
 {
-    return check_exchange(group, unused) + check_barrier(group, unused) +
-           check_broadcast(group, unused) + check_allgather(group, unused) +
-           check_agree(group, unused) + check_memory(group, unused) +
-           check_node_memory(group, unused);
-}
-
-float tree_sum(int first, int count, size_t i, /* NOLINT(misc-no-recursion) */
-               float (*value)(int rank, size_t i))
-{
-    int left = 1;
-
-    if (count == 1) {
-        return value(first, i);
-    }
-    while (2 * left < count) {
-        left *= 2;
-    }
-    const float a = tree_sum(first, left, i, value);
-    const float b = tree_sum(first + left, count - left, i, value);
-    return a + b;
-}
-
-/* Small integers: their sum is exact in float32 in any order, so equality is the right check. */
-static float integer_value(int rank, size_t i)
-{
-    return (float)((i + 3 * (size_t)rank) % 17);
-}
-
-/* Random numbers of very different sizes: another order of adding gives other bits. */
-static float random_value(int rank, size_t i)
-{
-    const uint32_t bits = dp_random_u32(11, DP_RANDOM_TEST, (uint32_t)rank, i);
-
-    return (dp_random_unit(bits) - 0.5f) * (float)(1u << (bits & 15));
-}
-
-struct sums {
-    struct dp_comm *comm;
-    float *memory; /* [CAPACITY] from dp_group_memory */
-    struct dp_slice slice;
-    enum dp_keep keep;
-    float (*value)(int rank, size_t i);
-    bool exact; /* the path of the tail */
-};
-
-/* Outside of the slice lie numbers that nobody may touch. */
-static float untouched(int rank, size_t i)
-{
-    return -1000.0f * (float)(rank + 1) - (float)i;
-}
-
-static dp_status sum_once(struct sums *s)
-{
-    const int rank = s->comm->group->rank;
-    const size_t begin = (size_t)((float *)s->slice.data - s->memory);
-
-    for (size_t i = 0; i < CAPACITY; i++) {
-        const bool inside = i >= begin && i < begin + s->slice.count;
-        s->memory[i] = inside ? s->value(rank, i) : untouched(rank, i);
-    }
-    return s->exact ? dp_comm_sum_exact(s->comm, s->slice)
-                    : dp_comm_sum(s->comm, s->slice, s->keep);
-}
-
-/* Wrong elements behind sum_once: of the part that this rank keeps, and of what lies outside. */
-static size_t wrong_elements(const struct sums *s)
-{
-    const struct dp_group *group = s->comm->group;
-    const struct dp_slice kept =
-        s->keep == DP_KEEP_ALL ? s->slice : dp_slice_chunk(s->slice, group->size, group->rank);
-    const size_t begin = (size_t)((float *)s->slice.data - s->memory);
-    const size_t from = (size_t)((float *)kept.data - s->memory);
-    size_t wrong = 0;
-
-    for (size_t i = 0; i < CAPACITY; i++) {
-        if (i >= from && i < from + kept.count) {
-            wrong += s->memory[i] != tree_sum(0, group->size, i, s->value);
-        } else if (i < begin || i >= begin + s->slice.count) {
-            wrong += s->memory[i] != untouched(group->rank, i);
-        }
-    }
-    return wrong;
-}
-
-static size_t check_counts(struct sums *s)
-{
-    static const size_t counts[] = {0, 1, 3, 63, 64, 65, 1000};
-    static const size_t blocks[] = {0, 1, 7};
-    size_t wrong = 0;
-
-    for (size_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
-        for (size_t at = 0; at < 6; at++) {
-            s->slice =
-                (struct dp_slice){s->memory + blocks[at / 2] * DP_BLOCK, counts[n], sizeof(float)};
-            s->keep = at % 2 == 0 ? DP_KEEP_ALL : DP_KEEP_CHUNK;
-            wrong += sum_once(s) != DP_OK;
-            wrong += wrong_elements(s);
-        }
-    }
-    return wrong;
-}
-
-/* The buffer is rewritten at once behind each sum: nobody may still be reading it. */
-static size_t check_repeated(struct sums *s)
-{
-    size_t wrong = 0;
-
-    s->keep = DP_KEEP_ALL;
-    for (size_t round = 0; round < 100; round++) {
-        s->slice = (struct dp_slice){s->memory + round % 9 * DP_BLOCK, 700 + round, sizeof(float)};
-        wrong += sum_once(s) != DP_OK;
-        wrong += wrong_elements(s);
-    }
-    return wrong;
-}
-
-/* All ranks hold the same bits, whatever the order of adding. */
-static size_t check_same_bits(struct sums *s)
-{
-    const struct dp_group *group = s->comm->group;
-    const size_t bytes = 1000 * sizeof(float);
-    char *all = dp_zalloc((size_t)group->size, bytes);
-    size_t wrong = all == NULL;
-
-    s->slice = (struct dp_slice){s->memory + DP_BLOCK, 1000, sizeof(float)};
-    s->keep = DP_KEEP_ALL;
-    s->value = random_value;
-    if (all == NULL || sum_once(s) != DP_OK ||
-        dp_group_allgather(s->comm->group, s->slice.data, bytes, all) != DP_OK) {
-        dp_free(all);
-        return 1;
-    }
-    for (int i = 1; i < group->size; i++) {
-        wrong += memcmp(all, all + (size_t)i * bytes, bytes) != 0;
-    }
-    dp_free(all);
-    return wrong;
-}
-
-static size_t check_sums(struct sums *s)
-{
-    size_t wrong = 0;
-
-    s->value = integer_value;
-    wrong += check_counts(s) + check_repeated(s) + check_same_bits(s);
-    if (s->comm->strategy->ordered) {
-        s->value = random_value;
-        wrong += check_counts(s);
-    }
-    s->exact = true;
-    s->value = s->comm->strategy->ordered ? random_value : integer_value;
-    return wrong + check_repeated(s);
-}
-
-/* A strategy without a sum leaves gradients alone, and still sums the tail. */
-static size_t check_none(struct sums *s)
-{
-    size_t wrong = 0;
-
-    s->value = random_value;
-    s->slice = (struct dp_slice){s->memory + DP_BLOCK, 1000, sizeof(float)};
-    wrong += sum_once(s) != DP_OK;
-    for (size_t i = 0; i < 1000; i++) {
-        wrong += s->memory[DP_BLOCK + i] != random_value(s->comm->group->rank, DP_BLOCK + i);
-    }
-    s->exact = true;
-    return wrong + check_repeated(s);
-}
-
-/* Which strategies this group can run, and that the others are refused as documented. */
-static size_t check_refused(struct dp_group *group, const char *name)
-{
-    struct dp_comm *comm = NULL;
-    const int errors = dp_log_errors();
-    const dp_status status = dp_comm_create(group, name, CAPACITY, CAPACITY, &comm);
-
-    return status != DP_ERR_UNAVAILABLE || comm != NULL || dp_log_errors() <= errors;
-}
-
-size_t check_strategy(struct dp_group *group, const void *name)
-{
-    const struct dp_strategy *strategy =
-        (const struct dp_strategy *)dp_plugin_find(&dp_strategies, name, strlen(name));
-    struct sums s = {NULL, NULL, {NULL, 0, sizeof(float)}, DP_KEEP_ALL, NULL, false};
-    const char *why_not = NULL;
-    size_t wrong;
-
-    if (strategy == NULL) {
-        return 1;
-    }
-    if (!strategy->supports(group, &why_not)) {
-        return check_refused(group, name) + (why_not == NULL);
-    }
-    s.memory = dp_group_memory(group, DP_MEM_GRADIENTS, CAPACITY * sizeof(float));
-    if (s.memory == NULL || dp_comm_create(group, name, CAPACITY, CAPACITY, &s.comm) != DP_OK) {
-        dp_group_release(group, s.memory);
-        return 1;
-    }
-    wrong = strategy->sum == NULL ? check_none(&s) : check_sums(&s);
-    dp_comm_destroy(s.comm);
-    dp_group_release(group, s.memory);
-    return wrong;
+    return check_exchange(group, unused) + check_transfers(group, unused) +
+           check_barrier(group, unused) + check_broadcast(group, unused) +
+           check_allgather(group, unused) + check_agree(group, unused) +
+           check_memory(group, unused) + check_node_memory(group, unused);
 }

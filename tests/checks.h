@@ -1,7 +1,7 @@
 /*
- * checks.h - what every group and every strategy must do, seen from one rank.
+ * checks.h - what every group must do, seen from one rank.
  *
- * The same checks run with ranks as threads (test_group.c, test_strategy.c) and under mpirun
+ * The same checks run with ranks as threads (test_group.c) and under mpirun
  * (mpi_collectives.c). Each function has the form of a rank_body: it is collective and returns the
  * number of things that were wrong on this rank.
  */
@@ -13,6 +13,7 @@
 #include "collectives/group.h"
 
 size_t check_exchange(struct dp_group *group, const void *unused);
+size_t check_transfers(struct dp_group *group, const void *unused);
 size_t check_barrier(struct dp_group *group, const void *unused);
 size_t check_broadcast(struct dp_group *group, const void *unused);
 size_t check_allgather(struct dp_group *group, const void *unused);
@@ -22,12 +23,5 @@ size_t check_node_memory(struct dp_group *group, const void *unused);
 
 /* All of the above. */
 size_t check_group(struct dp_group *group, const void *unused);
-
-/* Everything that a strategy promises: `name` is a const char *. A strategy that refuses this group
- * must name a reason and those that can run; nothing else is then checked. */
-size_t check_strategy(struct dp_group *group, const void *name);
-
-/* One element of the sum over ranks [first, first + count) in the order of the one binary tree. */
-float tree_sum(int first, int count, size_t i, float (*value)(int rank, size_t i));
 
 #endif

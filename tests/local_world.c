@@ -41,6 +41,11 @@ static void *rank_main(void *arg)
 
 size_t on_local_ranks(int size, rank_body *body, const void *arg)
 {
+    return on_local_nodes(size, NULL, body, arg);
+}
+
+size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void *arg)
+{
     struct rank_thread threads[RANKS_MAX];
     pthread_t ids[RANKS_MAX];
     struct dp_local_hub *hub = NULL;
@@ -49,6 +54,9 @@ size_t on_local_ranks(int size, rank_body *body, const void *arg)
 
     if (size > RANKS_MAX || dp_local_hub_create(size, &hub) != DP_OK) {
         return 1;
+    }
+    if (node_of != NULL) {
+        dp_local_hub_place(hub, node_of);
     }
     for (; started < size; started++) {
         threads[started] = (struct rank_thread){hub, started, body, arg, 0};

@@ -18,4 +18,7 @@ typedef size_t rank_body(struct dp_group *group, const void *arg);
  * of what they returned. A rank that returns more than 0 cancels the others' waits. */
 size_t on_local_ranks(int size, rank_body *body, const void *arg);
 
+/* The same with rank i on node node_of[i], numbered from 0 by their first ranks. */
+size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void *arg);
+
 #endif

@@ -41,15 +41,16 @@ static size_t check_run(struct dp_group *group, const char *layers, const char *
     return wrong;
 }
 
-/* Processes get the bits that threads get: both strategies add in an order of their own, which
+/* Processes get the bits that threads get: these strategies add in an order of their own, which
  * does not depend on the transport. (That of `mpi` is unknown: its ranks only agree.) */
 static size_t check_runs(struct dp_group *group)
 {
-    static const char *const strategies[] = {"comm.strategy=shm", "comm.strategy=ring"};
+    static const char *const strategies[] = {"comm.strategy=shm", "comm.strategy=ring",
+                                             "comm.strategy=direct"};
     static const char *const overlaps[] = {"comm.overlap=on", "comm.overlap=off"};
     size_t wrong = 0;
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         const char *const sets[] = {strategies[i / 2], overlaps[i % 2], NULL};
         wrong += check_run(group, small_dense, sets);
         wrong += check_run(group, small_conv, sets);

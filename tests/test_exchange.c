@@ -11,8 +11,9 @@
 #include "base/mem.h"
 #include "collectives/exchange.h"
 #include "collectives/transport.h"
-#include "tests/checks.h"
 #include "tests/local_world.h"
+#include "tests/stderr_text.h"
+#include "tests/strategy_checks.h"
 
 enum { TENSORS = 5, TRAINED = 1920, TOTAL = TRAINED + DP_BLOCK, SCRATCH = 100 };
 
@@ -23,7 +24,9 @@ static const struct dp_tensor tensors[TENSORS] = {
 struct setup {
     const char *strategy;
     enum dp_run run;
-    size_t bucket, first; /* elements */
+    size_t bucket, first;            /* elements */
+    const struct dp_tensor *tensors; /* NULL: those above */
+    const char *claim;               /* NULL: none */
 };
 
 static dp_status create(struct dp_group *group, const struct setup *s, struct dp_flat *flat,
@@ -38,7 +41,10 @@ static dp_status create(struct dp_group *group, const struct setup *s, struct dp
         .threads = 1,
     };
 
-    *flat = (struct dp_flat){.tensors = tensors,
+    const struct dp_claim claim = dp_claim_text("colour", s->claim == NULL ? "" : s->claim);
+    config.claims = &claim;
+    config.claim_count = s->claim == NULL ? 0 : 1;
+    *flat = (struct dp_flat){.tensors = s->tensors == NULL ? tensors : s->tensors,
                              .tensor_count = TENSORS,
                              .trained = TRAINED,
                              .total = TOTAL,
@@ -156,7 +162,8 @@ static void check_strategy_on(const char *strategy, int size)
     const size_t live = dp_mem_live();
 
     for (size_t n = 0; n < 6; n++) {
-        const struct setup setup = {strategy, runs[n % 2], buckets[n / 2][0], buckets[n / 2][1]};
+        const struct setup setup = {strategy,          runs[n % 2], buckets[n / 2][0],
+                                    buckets[n / 2][1], NULL,        NULL};
         const size_t wrong = on_local_ranks(size, trains, &setup);
         if (wrong != 0) {
             fail_msg("%s, %d ranks, buckets of %zu: %zu wrong", strategy, size, setup.bucket,
@@ -187,7 +194,7 @@ static size_t order_after(struct dp_group *group, const void *arg)
     struct dp_flat flat;
     float data[4] = {0};
     const bool sums = *(const bool *)arg;
-    const struct setup setup = {"ring", DP_RUN_AT_WAIT, 768, 192};
+    const struct setup setup = {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, NULL};
     size_t wrong;
 
     if (create(group, &setup, &flat, &e) != DP_OK) {
@@ -248,10 +255,10 @@ static size_t leaves_a_step(struct dp_group *group, const void *arg)
 static void a_rank_that_leaves_in_a_step_wakes_the_others(void **state)
 {
     const size_t live = dp_mem_live();
-    static const struct setup setups[] = {{"shm", DP_RUN_ON_THREAD, 768, 192},
-                                          {"shm", DP_RUN_AT_WAIT, 768, 192},
-                                          {"ring", DP_RUN_ON_THREAD, 768, 192},
-                                          {"ring", DP_RUN_AT_WAIT, 768, 192}};
+    static const struct setup setups[] = {{"shm", DP_RUN_ON_THREAD, 768, 192, NULL, NULL},
+                                          {"shm", DP_RUN_AT_WAIT, 768, 192, NULL, NULL},
+                                          {"ring", DP_RUN_ON_THREAD, 768, 192, NULL, NULL},
+                                          {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, NULL}};
     (void)state;
 
     for (size_t i = 0; i < 4; i++) {
@@ -270,7 +277,7 @@ static void creating_survives_every_failed_allocation(void **state)
     const size_t live = dp_mem_live();
     dp_log_mute(1);
     for (size_t s = 0; s < 3; s++) {
-        const struct setup setup = {strategies[s], DP_RUN_ON_THREAD, 768, 192};
+        const struct setup setup = {strategies[s], DP_RUN_ON_THREAD, 768, 192, NULL, NULL};
         dp_status status = DP_ERR_NOMEM;
         for (int nth = 1; status != DP_OK; nth++) {
             struct dp_exchange *e = NULL;
@@ -322,6 +329,106 @@ static void what_cannot_run_here_is_known_beforehand(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
+/* Rank 1 of three differs from the others in one thing. */
+struct difference {
+    struct setup usual, other;
+    const char *told; /* of what rank 0 says */
+};
+
+static size_t disagrees(struct dp_group *group, const void *arg)
+{
+    const struct difference *d = arg;
+    struct dp_exchange *e = NULL;
+    struct dp_flat flat;
+
+    return create(group, group->rank == 1 ? &d->other : &d->usual, &flat, &e) != DP_ERR_DISAGREE ||
+           e != NULL;
+}
+
+static void ranks_that_differ_are_told_apart_before_anything_is_shared(void **state)
+{
+    static struct dp_tensor renamed[TENSORS], reshaped[TENSORS];
+    const struct setup usual = {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, "red"};
+    const struct difference differences[] = {
+        {usual,
+         {"shm", DP_RUN_AT_WAIT, 768, 192, NULL, "red"},
+         "has comm.strategy 'shm', rank 0 ("},
+        {usual,
+         {"ring:segment_kb=4", DP_RUN_AT_WAIT, 768, 192, NULL, "red"},
+         "has comm.strategy 'ring:segment_kb=4', rank 0 ("},
+        {usual,
+         {"ring", DP_RUN_AT_WAIT, 64, 192, NULL, "red"},
+         "has bucket plan '5 buckets, largest 1024', rank 0 ("},
+        {usual,
+         {"ring", DP_RUN_AT_WAIT, 768, 192, renamed, "red"},
+         "has another model than rank 0"},
+        {usual,
+         {"ring", DP_RUN_AT_WAIT, 768, 192, reshaped, "red"},
+         "has another model than rank 0"},
+        {usual, {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, "blue"}, "has colour 'blue', rank 0 ("},
+    };
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    memcpy(renamed, tensors, sizeof(tensors));
+    memcpy(reshaped, tensors, sizeof(tensors));
+    (void)strncpy(renamed[2].name, "other", sizeof(renamed[2].name) - 1);
+    reshaped[2].dims = 1;
+    reshaped[2].shape[0] = 10;
+    for (size_t i = 0; i < sizeof(differences) / sizeof(differences[0]); i++) {
+        stderr_begin();
+        const size_t wrong = on_local_ranks(3, disagrees, &differences[i]);
+        stderr_end();
+        assert_int_equal(wrong, 0);
+        if (strncmp(stderr_text, "lockstep: error: rank 1 (", 25) != 0 ||
+            strstr(stderr_text, differences[i].told) == NULL ||
+            strchr(stderr_text, '\n') != stderr_text + strlen(stderr_text) - 1) {
+            fail_msg("case %zu: %s", i, stderr_text);
+        }
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+static size_t compares_long_texts(struct dp_group *group, const void *unused)
+{
+    char text[600] = "";
+    (void)unused;
+
+    /* Equal as far as they are told; the difference lies behind that. */
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 2] = (char)(group->rank == 2 ? 'y' : 'x');
+    const struct dp_claim claims[] = {dp_claim_text("--set", "a=1 b=2"),
+                                      dp_claim_text("name", text)};
+    return dp_claims_compare(group, claims, 2) != DP_ERR_DISAGREE ||
+           dp_claims_compare(group, claims, 1) != DP_OK;
+}
+
+static size_t compares_many_words(struct dp_group *group, const void *unused)
+{
+    const struct dp_claim claim =
+        dp_claim_text("--set", group->rank == 1 ? "a=1 bc=3 d=4" : "a=1 bc=2 d=4");
+    (void)unused;
+
+    return dp_claims_compare(group, &claim, 1) != DP_ERR_DISAGREE;
+}
+
+static void long_claims_are_told_from_where_they_differ(void **state)
+{
+    (void)state;
+
+    stderr_begin();
+    const size_t wrong = on_local_ranks(3, compares_long_texts, NULL);
+    stderr_end();
+    assert_int_equal(wrong, 0);
+    assert_non_null(strstr(stderr_text, "rank 2 ("));
+    assert_non_null(strstr(stderr_text, "has another name than rank 0"));
+    stderr_begin();
+    assert_int_equal(on_local_ranks(2, compares_many_words, NULL), 0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "has --set 'bc=3 d=4', rank 0 ("));
+    assert_non_null(strstr(stderr_text, "has 'bc=2 d=4'"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +436,8 @@ int main(void)
         cmocka_unit_test(the_hash_of_jobs_tells_one_order_from_another),
         cmocka_unit_test(a_rank_that_leaves_in_a_step_wakes_the_others),
         cmocka_unit_test(what_cannot_run_here_is_known_beforehand),
+        cmocka_unit_test(ranks_that_differ_are_told_apart_before_anything_is_shared),
+        cmocka_unit_test(long_claims_are_told_from_where_they_differ),
         cmocka_unit_test(creating_survives_every_failed_allocation),
     };
     return cmocka_run_group_tests_name("exchange", tests, NULL, NULL);

@@ -52,8 +52,9 @@ static const struct way ways[] = {
     {2, 1, false, {"comm.overlap=on"}},
     {2, 2, true, {"comm.strategy=auto"}},
     {4, 1, true, {"comm.strategy=zero1:over=shm", "comm.overlap=on"}},
-    {4, 2, false, {"comm.bucket_mb=25", "comm.first_bucket_mb=1"}},
-    {8, 1, false, {NULL}},
+    {4, 2, false, {"comm.strategy=direct", "comm.bucket_mb=25", "comm.first_bucket_mb=1"}},
+    {8, 1, false, {"comm.strategy=rhd"}},
+    {2, 1, true, {"comm.strategy=zero1:over=doubling"}},
     {8, 3, true, {"comm.strategy=zero1", "comm.overlap=on"}},
 };
 

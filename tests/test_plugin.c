@@ -116,6 +116,25 @@ static void options_follow_the_name(void **state)
     dp_free(opened);
 }
 
+static void a_value_with_options_of_its_own_takes_all_that_is_left(void **state)
+{
+    const struct dp_plugin_family family = family_of_two();
+    const struct dp_plugin *plugin = NULL;
+    struct ring_state *ring_state = NULL;
+    void *opened = NULL;
+    char problem[256];
+    (void)state;
+
+    assert_int_equal(dp_plugin_create(&family, "ring:segments=8,outer=ring:outer=shm,eager=on",
+                                      &plugin, &opened, problem, sizeof(problem)),
+                     DP_OK);
+    ring_state = opened;
+    assert_int_equal(ring_state->segments, 8);
+    assert_false(ring_state->eager);
+    assert_string_equal(ring_state->outer, "ring:outer=shm,eager=on");
+    dp_free(opened);
+}
+
 static void what_is_wrong_is_said_in_one_line(void **state)
 {
     static const struct {
@@ -217,6 +236,7 @@ int main(void)
         cmocka_unit_test(a_misspelled_name_is_recognised),
         cmocka_unit_test(a_plain_name_gives_a_state_with_the_defaults),
         cmocka_unit_test(options_follow_the_name),
+        cmocka_unit_test(a_value_with_options_of_its_own_takes_all_that_is_left),
         cmocka_unit_test(what_is_wrong_is_said_in_one_line),
         cmocka_unit_test(an_added_plugin_is_found_like_the_others),
         cmocka_unit_test(a_full_table_refuses_more),

@@ -84,6 +84,7 @@ static void a_sharing_gives_the_bits_of_its_strategy_alone(void **state)
     for (int i = 0; (plugin = dp_plugin_at(&dp_sharings, i)) != NULL; i++) {
         check_all(plugin->name, "shm"); /* the strategies that threads can use */
         check_all(plugin->name, "ring");
+        check_all(plugin->name, "rhd");
     }
 }
 
@@ -187,6 +188,9 @@ static void a_sharing_over_what_does_not_share_is_refused(void **state)
         assert_true(strlen(problem) > 0);
     }
     assert_int_equal(dp_exchange_check("zero1:over=ring", false, problem, sizeof(problem)), DP_OK);
+    assert_int_equal(dp_exchange_check("zero1:over=hier:inner=direct,outer=ring", false, problem,
+                                       sizeof(problem)),
+                     DP_OK);
     assert_int_equal(dp_exchange_check("auto", true, problem, sizeof(problem)), DP_OK);
 }
 

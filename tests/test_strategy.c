@@ -15,10 +15,10 @@
 #include "base/mem.h"
 #include "collectives/comm.h"
 #include "collectives/transport.h"
-#include "tests/checks.h"
 #include "tests/local_world.h"
+#include "tests/strategy_checks.h"
 
-static const int sizes[] = {1, 2, 3, 4, 5, 8};
+static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8};
 
 static void check_on(const char *strategy, int size)
 {
@@ -41,6 +41,172 @@ static void every_strategy_keeps_its_promises_on_one_to_eight_ranks(void **state
     for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
         for (size_t n = 0; n < sizeof(sizes) / sizeof(sizes[0]); n++) {
             check_on(plugin->name, sizes[n]);
+        }
+    }
+}
+
+/* Options that small slices do not reach otherwise. */
+static void segments_of_any_length_give_the_same(void **state)
+{
+    static const char *const texts[] = {"ring:segment_kb=1",   "ring:segment_kb=2",
+                                        "direct:segment_kb=1", "tree:segment_kb=1",
+                                        "rhd:segment_kb=1",    "doubling:segment_kb=1"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        for (size_t n = 0; n < sizeof(sizes) / sizeof(sizes[0]); n++) {
+            check_on(texts[i], sizes[n]);
+        }
+    }
+}
+
+static void check_on_nodes(const char *strategy, int size, const int *node_of)
+{
+    const size_t live = dp_mem_live();
+
+    dp_log_mute(1); /* of those that refuse */
+    const size_t wrong = on_local_nodes(size, node_of, check_strategy, strategy);
+    dp_log_mute(0);
+    if (wrong != 0) {
+        fail_msg("strategy %s, %d ranks, nodes %d..%d: %zu wrong", strategy, size, node_of[0],
+                 node_of[size - 1], wrong);
+    }
+    assert_int_equal(dp_mem_live(), live);
+}
+
+/* Blocks, uneven ones, and scattered ranks. */
+static void every_strategy_keeps_its_promises_on_several_nodes(void **state)
+{
+    static const struct {
+        int size, node_of[8];
+        bool even;
+    } places[] = {
+        {2, {0, 1}, true},
+        {4, {0, 0, 1, 1}, true},
+        {6, {0, 1, 2, 0, 1, 2}, true},
+        {6, {0, 0, 1, 1, 2, 2}, true},
+        {6, {0, 0, 0, 1, 1, 1}, true},
+        {8, {0, 0, 1, 1, 2, 2, 3, 3}, true},
+        {8, {0, 0, 0, 0, 1, 1, 1, 1}, true},
+        {5, {0, 0, 0, 1, 1}, false},
+        {7, {0, 1, 1, 2, 2, 2, 2}, false},
+    };
+    static const char *const texts[] = {
+        "shm", "ring", "direct", "hier", "hier:outer=direct", "hier:inner=direct,outer=rhd",
+    };
+    static const char *const rails[] = {
+        "hier:rails=1",
+        "hier:rails=1,outer=direct",
+        "hier:rails=1,inner=doubling,outer=doubling",
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        for (size_t k = 0; k < sizeof(texts) / sizeof(texts[0]); k++) {
+            check_on_nodes(texts[k], places[i].size, places[i].node_of);
+        }
+        for (size_t k = 0; places[i].even && k < sizeof(rails) / sizeof(rails[0]); k++) {
+            check_on_nodes(rails[k], places[i].size, places[i].node_of);
+        }
+    }
+}
+
+struct refusal {
+    const char *text;
+    int node_of[4];
+    dp_status status;
+};
+
+static size_t opens_and_fails(struct dp_group *group, const void *arg)
+{
+    const struct refusal *r = arg;
+    struct dp_comm *comm = NULL;
+
+    return dp_comm_create(group, r->text, 64, 64, &comm) != r->status || comm != NULL;
+}
+
+/* What only the leaders of nodes can know all ranks refuse. */
+static void levels_that_do_not_fit_are_refused_by_all_ranks(void **state)
+{
+    static const struct refusal refusals[] = {
+        {"hier:rails=1", {0, 0, 0, 1}, DP_ERR_UNAVAILABLE},
+        {"hier:outer=shm", {0, 0, 1, 1}, DP_ERR_UNAVAILABLE},
+        {"hier:outer=mpi", {0, 0, 1, 1}, DP_ERR_UNAVAILABLE},
+        {"hier:outer=rnig", {0, 0, 1, 1}, DP_ERR_CONFIG},
+        {"hier:inner=rnig", {0, 0, 1, 1}, DP_ERR_CONFIG},
+        {"hier:outer=none", {0, 0, 1, 1}, DP_ERR_CONFIG},
+        {"hier:outer=hier", {0, 0, 1, 1}, DP_ERR_CONFIG},
+    };
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    dp_log_mute(1);
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        if (on_local_nodes(4, refusals[i].node_of, opens_and_fails, &refusals[i]) != 0) {
+            fail_msg("%s", refusals[i].text);
+        }
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_mute(0);
+}
+
+static void levels_keep_the_order_where_nodes_are_equal_blocks(void **state)
+{
+    static const struct {
+        const char *text;
+        int size, nodes, node_of[8];
+        bool ordered;
+    } cases[] = {
+        {"hier", 4, 2, {0, 0, 1, 1}, false}, /* over a ring */
+        {"hier", 4, 1, {0, 0, 0, 0}, true},  /* which one node does not need */
+        {"hier:outer=direct", 4, 2, {0, 0, 1, 1}, true},
+        {"hier:outer=direct", 6, 3, {0, 0, 1, 1, 2, 2}, true},
+        {"hier:outer=rhd", 6, 3, {0, 0, 1, 1, 2, 2}, false},
+        {"hier:outer=rhd,rails=1", 8, 4, {0, 0, 1, 1, 2, 2, 3, 3}, true},
+        {"hier:outer=direct", 4, 2, {0, 1, 0, 1}, false},
+        {"hier:outer=direct", 6, 2, {0, 0, 0, 1, 1, 1}, false},
+        {"hier:outer=direct", 3, 2, {0, 0, 1}, false},
+        {"hier:inner=ring,outer=direct", 4, 2, {0, 0, 1, 1}, false},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int local = 0;
+        for (int r = 0; r < cases[i].size; r++) {
+            local += cases[i].node_of[r] == 0;
+        }
+        const struct dp_group group = {.size = cases[i].size,
+                                       .nodes = cases[i].nodes,
+                                       .local_size = local,
+                                       .node_of = cases[i].node_of};
+        if (dp_strategy_ordered(cases[i].text, &group) != cases[i].ordered) {
+            fail_msg("%s, case %zu", cases[i].text, i);
+        }
+    }
+}
+
+/* Which strategies may be used where the same bits are wanted on any number of ranks. */
+static void the_order_is_kept_where_it_is_promised(void **state)
+{
+    static const struct {
+        const char *text;
+        int ranks;
+        bool ordered;
+    } cases[] = {
+        {"shm", 5, true},   {"auto", 5, true},     {"none", 5, false},
+        {"ring", 4, false}, {"mpi", 4, false},     {"direct", 7, true},
+        {"rhd", 1, true},   {"rhd", 4, true},      {"rhd:segment_kb=4", 8, true},
+        {"rhd", 6, false},  {"doubling", 2, true}, {"doubling", 3, false},
+        {"rnig", 1, false},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const int node_of[8] = {0};
+        const struct dp_group group = {
+            .size = cases[i].ranks, .nodes = 1, .local_size = cases[i].ranks, .node_of = node_of};
+        if (dp_strategy_ordered(cases[i].text, &group) != cases[i].ordered) {
+            fail_msg("%s on %d ranks", cases[i].text, cases[i].ranks);
         }
     }
 }
@@ -179,15 +345,16 @@ static size_t opens_without_memory(struct dp_group *group, const void *name)
 
 static void no_memory_on_one_rank_hangs_nobody(void **state)
 {
+    static const char *const names[] = {"shm", "ring", "direct", "rhd", "hier"};
     const size_t live = dp_mem_live();
     (void)state;
 
     dp_log_mute(1);
-    for (int s = 0; s < 2; s++) {
+    for (size_t s = 0; s < sizeof(names) / sizeof(names[0]); s++) {
         size_t wrong = 1;
         for (int nth = 1; wrong > 0; nth++) {
             dp_mem_fail_nth(nth);
-            wrong = on_local_ranks(2, opens_without_memory, s == 0 ? "shm" : "ring");
+            wrong = on_local_ranks(2, opens_without_memory, names[s]);
             dp_mem_fail_nth(0);
             assert_int_equal(dp_mem_live(), live);
             assert_in_range(nth, 1, 100);
@@ -222,6 +389,11 @@ int main(void)
         cmocka_unit_test(the_reference_tree_adds_neighbours_first),
         cmocka_unit_test(chunks_cover_a_slice_and_are_cut_at_blocks),
         cmocka_unit_test(every_strategy_keeps_its_promises_on_one_to_eight_ranks),
+        cmocka_unit_test(segments_of_any_length_give_the_same),
+        cmocka_unit_test(every_strategy_keeps_its_promises_on_several_nodes),
+        cmocka_unit_test(levels_that_do_not_fit_are_refused_by_all_ranks),
+        cmocka_unit_test(levels_keep_the_order_where_nodes_are_equal_blocks),
+        cmocka_unit_test(the_order_is_kept_where_it_is_promised),
         cmocka_unit_test(a_strategy_that_cannot_run_names_those_that_can),
         cmocka_unit_test(an_unknown_strategy_is_a_configuration_error),
         cmocka_unit_test(a_failing_rank_wakes_those_that_wait_in_a_sum),

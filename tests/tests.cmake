@@ -4,8 +4,8 @@
 
 # Every tests/test_<noun>.c is a program of cmocka tests: no MPI, no GPU, seconds.
 file(GLOB dp_test_sources CONFIGURE_DEPENDS tests/test_*.c)
-file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/local_world.c tests/checks.c tests/compressor_lab.c tests/golden_file.c
-     tests/small_model.c tests/small_run.c)
+file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/local_world.c tests/checks.c tests/compressor_lab.c
+     tests/golden_file.c tests/small_model.c tests/small_run.c tests/strategy_checks.c)
 add_library(dp_test_helpers STATIC ${dp_test_helpers})
 target_link_libraries(dp_test_helpers PUBLIC dp_bench dp_runtime dp_ext_cmocka)
 target_compile_definitions(dp_test_helpers PUBLIC DP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

@@ -42,8 +42,11 @@ static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_ben
         .trained = count,
         .total = dp_round_up(count, DP_BLOCK) + DP_BLOCK,
     };
+    const struct dp_knobs knobs = {.per_sample = 1.0f, .loss_scale = 1.0f, .factor = 1.0f};
     struct dp_exchange_config config = {
         .strategy = row->strategy,
+        .compressor = row->compressor,
+        .knobs = &knobs,
         .bucket_bytes = count * sizeof(float),
         .first_bucket_bytes = count * sizeof(float),
         .run = DP_RUN_AT_WAIT,

@@ -55,6 +55,9 @@ def case_a_killed_rank_ends_the_job_within_seconds():
                 path.unlink()
             folder.rmdir()
             same(result.code, 137, f"the exit code of\n{result}\n")
+            same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+            check(re.search(rf"rank {1 - victim} \(\S+\): rank {victim}, of this host, has died",
+                            result.err.splitlines()[-1]), f"who died is not told:\n{result}")
             check(seconds < 15, f"{strategy} took {seconds:.1f} s:\n{result}")
             same(left, [], f"left in shared memory by {strategy}, rank {victim} killed")
             check(metrics(out, "step"), "metrics.jsonl cannot be read")
@@ -167,7 +170,30 @@ def case_without_room_for_shared_memory_ranks_send_messages():
         else:
             same(len(result.errors), 1, f"the number of errors in\n{result}\n")
             check("shm cannot run here" in result.errors[0], f"{result}")
-            check("these can: ring, mpi" in result.errors[0], f"{result}")
+            check(re.search(r"these can: ring, .*mpi", result.errors[0]), f"{result}")
+
+
+def case_ranks_that_disagree_are_told_before_they_train():
+    cfg, other = small_cfg(), harness.scratch / "other.cfg"
+    shutil.copy(cfg, other)
+    cases = (
+        ((cfg, "--set", "comm.strategy=ring"), (cfg, "--set", "comm.strategy=direct"),
+         "--set 'comm.strategy=direct'", "'comm.strategy=ring'"),
+        ((cfg,), (other,), f"model.cfg '{other}'", f"'{cfg}'"),
+        ((cfg, "--steps", "5"), (cfg, "--steps", "6"), "--steps '6'", "'5'"),
+        ((cfg,), (cfg, "--cached-input"), "flags '--cached-input'", "''"),
+    )
+    for first, second, has, rank_0_has in cases:
+        out = harness.scratch / "out"
+        both = (*first, "--out", out, ":", "-np", 1, harness.build / "ddp_train", *second,
+                "--out", out)
+        result = Started([*both], 1).finish()
+        same(result.code, 70, f"the exit code of\n{result}\n")
+        same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+        check(re.search(rf"rank 1 \(\S+\) has {re.escape(has)}, rank 0 \(\S+\) has "
+                        rf"{re.escape(rank_0_has)}", result.errors[0]), f"{result}")
+        same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
+        check(not out.exists(), "a refused run left a folder")
 
 
 def case_quiet_runs_print_nothing():

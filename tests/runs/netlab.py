@@ -242,6 +242,20 @@ def case_runs_over_hosts_give_the_result_of_one_node():
             close(hosts["final"][loss], node["final"][loss], 1e-3, f"{loss} on {ranks} ranks")
 
 
+def case_strategies_of_two_levels_sum_over_hosts():
+    """The checks of tests/mpi_collectives.c: two ranks on each of two hosts, and unequal hosts."""
+    need_lab()
+    for ranks, placing, texts in (
+        (4, "ppr:2:node", ("hier:outer=direct", "hier:rails=1", "hier:rails=1,outer=mpi")),
+        (3, "node", ("hier", "direct")),
+    ):
+        words = (harness.ROOT / "launch/mpirun", "-np", ranks, "--map-by", placing, "--bind-to",
+                 "none", harness.build / "mpi_collectives", *texts)
+        result = lab(2, *words, timeout=120)
+        for text in texts:
+            check(f"{text}: right on {ranks} ranks" in result.out, f"{text}:\n{result}")
+
+
 def case_the_bytes_a_run_reports_are_those_on_the_wire():
     """Bytes the interface sent for 40 steps more, against the gradient's: headers, acknowledgements
     of the other direction and the launcher's messages come on top."""

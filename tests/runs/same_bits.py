@@ -58,7 +58,7 @@ def case_with_lanes_any_number_of_ranks_gives_the_same_bits():
         for ranks, more in (
             (1, {}),
             (2, {"comm__strategy": "shm", "comm__overlap": "on", "comm__bucket_mb": 0.5}),
-            (4, {"comm__overlap": "off"}),
+            (4, {"comm__strategy": "direct", "comm__overlap": "off"}),
             (8, {"comm__strategy": "zero1:over=shm", "comm__overlap": "on"}),
         ):
             name = f"{model}-{ranks}"

@@ -1,0 +1,257 @@
+/*
+ * strategy_hier.c - in two levels: one strategy inside each node, another one between nodes, so that
+ * as little as possible goes over the network.
+ *
+ *      leaders (rails=0)                      rails (rails=1)
+ *      node 0        node 1                   node 0        node 1
+ *      0 <- 1        2 <- 3   inner sum       0 <-> 1       2 <-> 3   inner reduce-scatter
+ *      0 <-----------> 2      outer sum       0 <-----------> 2       outer sum of the first half,
+ *                                             1 <-----------> 3       and of the second half
+ *      0 -> 1        2 -> 3   copy            0 <-> 1       2 <-> 3   inner gather
+ *
+ * With rails every rank of a node carries its part between nodes, over connections of its own; they
+ * need equally many ranks on all nodes. Either way a node sends what one rank of a flat strategy
+ * would.
+ *
+ * The order of the one tree is kept where nodes hold equal blocks of consecutive ranks, a power of
+ * two of them, and both levels keep it: a node's sum is then a whole subtree.
+ *
+ * Source: Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section 4 (leaders); Jia
+ * et al., "Highly scalable deep learning training system with mixed-precision", arXiv:1807.11205,
+ * section 4 (parts between nodes).
+ */
+#include <string.h>
+
+#include "collectives/comm.h"
+#include "collectives/transport.h"
+
+struct hier {
+    const char *inner, *outer;
+    int rails;
+    struct dp_group *group;  /* borrowed */
+    struct dp_group *local;  /* owned; the ranks of this node */
+    struct dp_group *across; /* owned; leaders, or this rank's rail; NULL: not in it */
+    struct dp_comm *in, *out;
+};
+
+static bool hier_supports(const struct dp_group *group, const char **why_not)
+{
+    if (group->apart) {
+        *why_not = "a node has no room for shared memory (is /dev/shm full?)";
+        return false;
+    }
+    return true;
+}
+
+static void hier_close(void *state)
+{
+    struct hier *hier = state;
+
+    dp_comm_destroy(hier->out);
+    dp_comm_destroy(hier->in);
+    dp_group_destroy(hier->across);
+    dp_group_destroy(hier->local);
+}
+
+/* Rank number `index` on node `node`, or -1. */
+static int rank_at(const struct dp_group *group, int node, int index)
+{
+    for (int i = 0; i < group->size; i++) {
+        if (group->node_of[i] == node && index-- == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Whether all nodes hold as many ranks as this one. */
+static bool nodes_equal(const struct dp_group *group)
+{
+    return group->local_size * group->nodes == group->size &&
+           rank_at(group, group->nodes - 1, group->local_size - 1) >= 0;
+}
+
+/* The ranks of this node, and those that this one meets between nodes. */
+static dp_status make_groups(struct hier *hier)
+{
+    struct dp_group *group = hier->group;
+    const int node = group->node_of[group->rank];
+    int *ranks = dp_zalloc((size_t)group->size, sizeof(*ranks)), index = 0;
+    dp_status status;
+
+    if (ranks == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "hier: %d ranks", group->size);
+    }
+    for (int i = 0; i < group->local_size; i++) {
+        ranks[i] = rank_at(group, node, i);
+        index = ranks[i] == group->rank ? i : index;
+    }
+    DP_TRY_GOTO(dp_group_sub_create(group, ranks, group->local_size, &hier->local), status, done);
+    for (int i = 0; i < group->nodes; i++) {
+        ranks[i] = rank_at(group, i, hier->rails ? index : 0);
+    }
+    if (hier->rails || index == 0) {
+        DP_TRY_GOTO(dp_group_sub_create(group, ranks, group->nodes, &hier->across), status, done);
+    }
+
+done:
+    dp_free(ranks);
+    return status;
+}
+
+/* Opens the strategy of one level. */
+static dp_status level_open(const char *option, const char *text, struct dp_group *group,
+                            size_t max_count, struct dp_comm **out)
+{
+    if (strncmp(text, "hier", 4) == 0 || strcmp(text, "none") == 0) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy hier: %s cannot be %s", option, text);
+    }
+    return dp_comm_create(group, text, max_count, 0, out);
+}
+
+static dp_status open_levels(struct hier *hier, size_t max_count)
+{
+    const struct dp_group *group = hier->group;
+
+    if (hier->rails && !nodes_equal(group)) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE, "comm.strategy hier: rails need equally many ranks on "
+                                           "all nodes; use rails=0");
+    }
+    DP_TRY(make_groups(hier));
+    DP_TRY(level_open("inner", hier->inner, hier->local, max_count, &hier->in));
+    if (hier->across != NULL) {
+        const int parts = hier->rails ? hier->local->size : 1;
+        DP_TRY(level_open("outer", hier->outer, hier->across, dp_chunk_longest(max_count, parts),
+                          &hier->out));
+    }
+    return DP_OK;
+}
+
+static dp_status hier_open(void *state, struct dp_group *group, size_t max_count)
+{
+    struct hier *hier = state;
+    dp_status status;
+
+    hier->group = group;
+    status = open_levels(hier, max_count);
+    dp_group_leave(group, status);
+    /* Only leaders know what is wrong with the outer strategy. */
+    const dp_status worst = dp_group_agree(group, status);
+    if (status == DP_OK && worst == DP_OK) {
+        return DP_OK;
+    }
+    hier_close(hier);
+    return status != DP_OK ? status : worst;
+}
+
+/* The leader's `data` to all ranks of the node, or to each only the chunk that it keeps. */
+static dp_status copy_down(const struct hier *hier, struct dp_slice data, enum dp_keep keep)
+{
+    struct dp_group *local = hier->local, *group = hier->group;
+    const struct dp_slice wanted =
+        keep == DP_KEEP_ALL ? data : dp_slice_chunk(data, group->size, group->rank);
+    const void *theirs;
+
+    if (local->size == 1 || data.count == 0) {
+        return DP_OK;
+    }
+    if (dp_group_peer(local, data.data, (local->rank + 1) % local->size) == NULL) {
+        return dp_group_broadcast(local, data.data, dp_slice_bytes(data), 0);
+    }
+    DP_TRY(dp_comm_barrier(hier->in));
+    theirs = dp_group_peer(local, wanted.data, 0);
+    if (local->rank != 0 && wanted.count > 0) {
+        DP_TRY(
+            group->stream->ops->copy(group->stream, wanted.data, theirs, dp_slice_bytes(wanted)));
+        local->wire_bytes += dp_slice_bytes(wanted);
+    }
+    return dp_comm_barrier(hier->in);
+}
+
+static dp_status sum_levels(const struct hier *hier, struct dp_slice data, enum dp_keep keep)
+{
+    const struct dp_group *local = hier->local;
+
+    if (hier->group->nodes == 1) {
+        return dp_comm_sum(hier->in, data, keep);
+    }
+    if (hier->rails) {
+        DP_TRY(dp_comm_sum(hier->in, data, DP_KEEP_CHUNK));
+        DP_TRY(dp_comm_sum(hier->out, dp_slice_chunk(data, local->size, local->rank), DP_KEEP_ALL));
+        return dp_comm_gather(hier->in, data);
+    }
+    DP_TRY(dp_comm_sum(hier->in, data, DP_KEEP_ALL));
+    if (hier->out != NULL) {
+        DP_TRY(dp_comm_sum(hier->out, data, DP_KEEP_ALL));
+    }
+    return copy_down(hier, data, keep);
+}
+
+static void settle(const struct hier *hier)
+{
+    dp_group_sub_settle(hier->local);
+    if (hier->across != NULL) {
+        dp_group_sub_settle(hier->across);
+    }
+}
+
+static dp_status hier_sum(void *state, struct dp_slice data, enum dp_keep keep)
+{
+    const struct hier *hier = state;
+    dp_status status;
+
+    settle(hier);
+    status = sum_levels(hier, data, keep);
+    settle(hier);
+    return status;
+}
+
+/* Both levels are asked about a group of their size: which ranks are in it does not matter. */
+static bool level_ordered(const char *text, int size, int nodes, const struct dp_group *group)
+{
+    const struct dp_group level = {
+        .size = size, .nodes = nodes, .local_size = size / nodes, .node_of = group->node_of};
+
+    return dp_strategy_ordered(text, &level);
+}
+
+static bool hier_keeps_order(const void *state, const struct dp_group *group)
+{
+    const struct hier *hier = state;
+    const int local = group->local_size;
+
+    if ((local & (local - 1)) != 0 || local * group->nodes != group->size) {
+        return false;
+    }
+    for (int i = 0; i < group->size; i++) {
+        if (group->node_of[i] != i / local) {
+            return false;
+        }
+    }
+    return level_ordered(hier->inner, local, 1, group) &&
+           (group->nodes == 1 || level_ordered(hier->outer, group->nodes, group->nodes, group));
+}
+
+#define HIER struct hier
+
+/* clang-format off */
+static const struct dp_option hier_options[] = {
+    DP_STRING(HIER, inner, "shm",  "the strategy inside a node"),
+    DP_STRING(HIER, outer, "ring", "the strategy between nodes"),
+    DP_INT(HIER,    rails, "0", 0, 1, "1: every rank of a node carries its part between nodes"),
+    {0},
+};
+/* clang-format on */
+
+const struct dp_strategy dp_strategy_hier = {
+    .plugin = {.name = "hier",
+               .help = "two levels: inner=STRATEGY inside a node, outer=STRATEGY between nodes",
+               .options = hier_options,
+               .state_bytes = sizeof(struct hier)},
+    .ordered = true,
+    .keeps_order = hier_keeps_order,
+    .supports = hier_supports,
+    .open = hier_open,
+    .sum = hier_sum,
+    .close = hier_close,
+};

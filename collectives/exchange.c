@@ -16,16 +16,20 @@ static dp_status publish_job(void *arg, int b)
 {
     struct dp_exchange *e = arg;
 
-    return e->sharing->publish(e->sharing_state, b);
+    return e->sharing->gather(e->sharing_state, b, e->weights);
 }
 
-/* What `auto` means: ranks that can share one copy of the weights do (measured: less of the caches,
+/* What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less of the caches,
  * half of the optimizer's work for two ranks); others are replicated, over what suits them. */
-static const char *choose(const struct dp_group *group, const char *text, bool whole)
+static const char *choose(const struct dp_group *group, const struct dp_exchange_config *config)
 {
-    const bool share = group->size > 1 && dp_group_one_node(group) && !group->apart && !whole;
+    const bool share =
+        group->size > 1 && dp_group_one_node(group) && !group->apart && !config->whole;
 
-    return strcmp(text, "auto") == 0 && share ? "zero1" : text;
+    if (strcmp(config->strategy, "auto") != 0) {
+        return config->strategy;
+    }
+    return config->servers > 0 ? "ps" : share ? "zero1" : config->strategy;
 }
 
 /* "zero1:over=ring" or "ring": makes the state of the sharing, which the caller releases, and finds
@@ -143,10 +147,11 @@ static dp_status weights_memory(struct dp_exchange *e, struct dp_flat *flat)
 {
     const size_t bytes = flat->trained * sizeof(float);
 
-    if (e->sharing->publish == NULL) {
+    if (e->sharing->gather == NULL) {
         return DP_OK;
     }
-    if (e->comm->strategy->shared && e->group->size > 1) {
+    /* A server may write while another one, which brings nothing to its sums, still reads. */
+    if (e->comm->strategy->shared && e->group->size > 1 && e->servers == 0) {
         DP_TRY(dp_group_node_memory(e->group, DP_MEM_WEIGHTS, bytes, &e->one_copy));
         e->weights = e->one_copy.data;
     } else {
@@ -177,8 +182,8 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
                                  config->bucket_bytes / sizeof(float), &e->plan));
     DP_TRY(dp_exchange_compare(e, config, flat));
     DP_TRY(exchange_memory(e, config, flat));
-    status = find_sharing(choose(e->group, config->strategy, config->whole), &e->sharing,
-                          &e->sharing_state, &strategy, problem, sizeof(problem));
+    status = find_sharing(choose(e->group, config), &e->sharing, &e->sharing_state, &strategy,
+                          problem, sizeof(problem));
     if (status != DP_OK) {
         return DP_FAIL(status, "comm.strategy: %s", problem);
     }
@@ -217,6 +222,7 @@ dp_status dp_exchange_create(struct dp_group *group, const struct dp_exchange_co
     }
     e->group = group;
     e->threads = config->threads;
+    e->servers = config->servers;
     status = exchange_open(e, config, flat);
     if (status != DP_OK) {
         dp_group_leave(group, status);
@@ -332,12 +338,12 @@ bool dp_exchange_writes(const struct dp_exchange *e)
 
 bool dp_exchange_parts(const struct dp_exchange *e)
 {
-    return e->sharing->publish != NULL && e->group->size > 1;
+    return e->sharing->gather != NULL && e->group->size > 1;
 }
 
 dp_status dp_exchange_publish(struct dp_exchange *e, int b)
 {
-    if (e->sharing->publish == NULL || e->one_copy.data != NULL) {
+    if (e->sharing->gather == NULL || e->one_copy.data != NULL) {
         return DP_OK;
     }
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order + 1);
@@ -355,7 +361,7 @@ dp_status dp_exchange_end(struct dp_exchange *e)
     if (e->one_copy.data != NULL) {
         return dp_engine_call(e->engine, settle_job, e);
     }
-    for (int b = 0; e->sharing->publish != NULL && b < e->plan->count; b++) {
+    for (int b = 0; e->sharing->gather != NULL && b < e->plan->count; b++) {
         const struct dp_job *job = &e->publishing[b];
         if (!e->plan->buckets[b].exact) {
             DP_TRY(dp_engine_wait(e->engine, &e->publishing[b]));

@@ -24,6 +24,7 @@ struct dp_exchange_config {
     size_t bucket_bytes, first_bucket_bytes;
     enum dp_run run;
     size_t scratch_count; /* the largest dp_exchange_sum, in elements */
+    int servers;          /* the last ranks, which bring no gradients; 0: none */
     bool whole;           /* every rank updates all weights: local steps */
     bool ordered;         /* sums must keep the order of the tree over ranks: lanes */
     const struct dp_device *device;
@@ -36,6 +37,7 @@ enum { DP_EXCHANGE_CLAIMS = 8 };
 
 struct dp_exchange {
     struct dp_group *group;   /* borrowed */
+    int servers;              /* the last ranks of it */
     struct dp_stream *stream; /* owned; sums run here */
     struct dp_comm *comm;
     struct dp_bucket_plan *plan;

@@ -89,9 +89,8 @@ static dp_status collect_job(void *arg, int index)
         }
         memcpy(e->grad + mine.begin, (const float *)r->mine + bucket->owned_at,
                mine.count * sizeof(float));
-        if (e->sharing->publish != NULL) {
-            DP_TRY(dp_comm_gather(e->comm, (struct dp_slice){e->grad + bucket->range.begin,
-                                                             bucket->range.count, sizeof(float)}));
+        if (e->sharing->gather != NULL) {
+            DP_TRY(e->sharing->gather(e->sharing_state, b, e->grad));
         }
     }
     if (r->all != NULL) {

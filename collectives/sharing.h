@@ -18,6 +18,7 @@ struct dp_exchange;
 struct dp_sharing {
     struct dp_plugin plugin;
     bool steady; /* queues the same work every step: may be captured in a graph */
+    bool sums;   /* buckets itself, in tree order: the strategy is for the tail and small sums */
     /* The strategy in the options. */
     const char *(*over)(const void *state);
     dp_status (*open)(void *state, struct dp_exchange *exchange);
@@ -25,8 +26,9 @@ struct dp_sharing {
     struct dp_range (*mine)(const void *state, const struct dp_bucket *bucket);
     /* Job, when this rank's gradient of bucket b is final: its sum reaches those who need it. */
     dp_status (*reduce)(void *state, int b);
-    /* Job, after the update: new weights of bucket b reach this rank. NULL: they are here. */
-    dp_status (*publish)(void *state, int b);
+    /* Job: of an array [trained] in flat order every rank has its part of bucket b; afterwards all
+     * have the whole bucket. For new weights, and to save. NULL: mine() is all of it. */
+    dp_status (*gather)(void *state, int b, float *array);
     void (*close)(void *state);
 };
 

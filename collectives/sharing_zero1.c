@@ -57,13 +57,13 @@ static dp_status zero1_reduce(void *state, int b)
     return dp_exchange_reduce(z->exchange, b, DP_KEEP_CHUNK);
 }
 
-static dp_status zero1_publish(void *state, int b)
+static dp_status zero1_gather(void *state, int b, float *array)
 {
     const struct zero1 *z = state;
     const struct dp_range *range = &z->exchange->plan->buckets[b].range;
 
-    return dp_comm_gather(z->exchange->comm, (struct dp_slice){z->exchange->weights + range->begin,
-                                                               range->count, sizeof(float)});
+    return dp_comm_gather(z->exchange->comm,
+                          (struct dp_slice){array + range->begin, range->count, sizeof(float)});
 }
 
 static void zero1_close(void *state)
@@ -90,6 +90,6 @@ const struct dp_sharing dp_sharing_zero1 = {
     .open = zero1_open,
     .mine = zero1_mine,
     .reduce = zero1_reduce,
-    .publish = zero1_publish,
+    .gather = zero1_gather,
     .close = zero1_close,
 };

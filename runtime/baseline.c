@@ -37,7 +37,7 @@ static dp_status bench_step(struct bench *b)
 /* A trainer of this rank alone, with a copy of all state, and its first steps. */
 static dp_status bench_open(struct bench *b, struct dp_trainer *trainer, int threads)
 {
-    const size_t ranks = (size_t)trainer->group->size;
+    const size_t ranks = (size_t)trainer->trainers;
 
     DP_TRY(dp_local_alone(&b->group));
     const struct dp_trainer_config config = {

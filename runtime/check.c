@@ -200,7 +200,7 @@ static void describe_compressor(struct dp_training *run)
     if (e->parcels == NULL) {
         return;
     }
-    dp_parcels_wire(e->parcels, e->sharing->publish == NULL ? DP_KEEP_ALL : DP_KEEP_CHUNK, &with,
+    dp_parcels_wire(e->parcels, e->sharing->gather == NULL ? DP_KEEP_ALL : DP_KEEP_CHUNK, &with,
                     &without);
     dp_progress_line(
         &run->progress,
@@ -232,7 +232,11 @@ void dp_run_describe(struct dp_training *run)
     if (c->train.lanes > 0) {
         dp_progress_line(&run->progress,
                          "%d lanes, %d a rank: the same bits on any power of two ranks up to %d",
-                         c->train.lanes, c->train.lanes / group->size, c->train.lanes);
+                         c->train.lanes, c->train.lanes / run->trainer->trainers, c->train.lanes);
+    }
+    if (c->comm.servers > 0) {
+        dp_progress_line(&run->progress, "the last %d of the ranks serve%s: %d train",
+                         c->comm.servers, c->comm.servers == 1 ? "s" : "", run->trainer->trainers);
     }
     if (c->train.local_steps > 1 && group->size > 1) {
         dp_progress_line(&run->progress,

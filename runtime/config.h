@@ -67,6 +67,7 @@ struct dp_optimizer_config {
 
 struct dp_comm_config {
     const char *strategy, *compressor;
+    int servers; /* the last ranks, which only sum and update */
     double bucket_mb, first_bucket_mb;
     int overlap; /* DP_OVERLAP_... */
 };

@@ -88,7 +88,7 @@ static void put_micro_batch(const struct dp_training *run, char *text)
 
 static void put_ranks(const struct dp_training *run, char *text)
 {
-    put_number(text, run->world->train->size);
+    put_number(text, run->trainer->trainers);
 }
 
 static void put_strategy(const struct dp_training *run, char *text)

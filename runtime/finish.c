@@ -108,7 +108,7 @@ static struct dp_run_summary summarize(const struct dp_training *run,
     const double seconds = dp_ledger_seconds(&run->ledger);
     const double rate = seconds > 0.0 ? (double)run->ledger.samples / seconds : (double)NAN;
     const double single = single_rate(run, rate);
-    const int size = run->world->train->size;
+    const int size = run->trainer->trainers;
     struct dp_run_summary s = {
         .name = run->config->name,
         .version = DP_VERSION,
@@ -188,7 +188,7 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_rank 
 dp_status dp_run_finish(struct dp_training *run)
 {
     struct dp_exchange *exchange = run->trainer->exchange;
-    const size_t size = (size_t)run->world->train->size;
+    const size_t size = (size_t)run->world->train->size; /* servers send bytes, too */
     struct {
         struct dp_run_rank rank;
         int64_t wire;

@@ -137,6 +137,36 @@ static bool is_local_unshared(const struct dp_config *config)
     return is_local(config) && strcmp(config->comm.strategy, "none") == 0;
 }
 
+static bool is_named(const char *text, const char *name)
+{
+    const size_t length = strlen(name);
+
+    return strncmp(text, name, length) == 0 && (text[length] == '\0' || text[length] == ':');
+}
+
+static bool has_idle_servers(const struct dp_config *config)
+{
+    const char *strategy = config->comm.strategy;
+
+    return config->comm.servers > 0 && !is_named(strategy, "auto") && !is_named(strategy, "ps");
+}
+
+static bool is_sync_with_servers(const struct dp_config *config)
+{
+    return config->comm.servers > 0 && any_sync(config->model.layers, config->model.layer_count);
+}
+
+static bool is_coded_with_servers(const struct dp_config *config)
+{
+    return (config->comm.servers > 0 || is_named(config->comm.strategy, "ps")) &&
+           strcmp(config->comm.compressor, "none") != 0;
+}
+
+static bool is_local_with_servers(const struct dp_config *config)
+{
+    return is_local(config) && (config->comm.servers > 0 || is_named(config->comm.strategy, "ps"));
+}
+
 static bool is_local_coded(const struct dp_config *config)
 {
     return is_local(config) && strcmp(config->comm.compressor, "none") != 0;
@@ -170,6 +200,13 @@ static const struct dp_refusal refusals[] = {
      "cannot go with train.lanes: what a rank learns alone depends on how many ranks there are"},
     {"train.local_steps", is_local_in_parts,
      "cannot go with comm.strategy zero1, where no rank updates all weights"},
+    {"train.local_steps", is_local_with_servers,
+     "cannot go with servers: every rank updates all weights"},
+    {"comm.servers", has_idle_servers, "needs comm.strategy ps, or auto"},
+    {"comm.compressor", is_coded_with_servers,
+     "cannot go with servers, which get gradients as they are"},
+    {"comm.servers", is_sync_with_servers,
+     "cannot go with batchnorm {sync: true}, where all ranks meet inside of a layer"},
     {"train.local_steps", is_local_unshared, "averages nothing with comm.strategy none"},
     {"train.local_steps", is_local_coded,
      "cannot go with a comm.compressor: weights are averaged, not gradients"},

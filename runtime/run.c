@@ -219,7 +219,7 @@ static dp_status note_start(struct dp_training *run)
         .precision = "fp32",
         .strategy = run->trainer->exchange->label,
         .compressor = c->comm.compressor,
-        .world_size = run->world->train->size,
+        .world_size = run->trainer->trainers,
         .global_batch = c->train.global_batch,
         .first_step = (int64_t)run->trainer->step,
         .steps = (int64_t)run->total_steps,

@@ -117,7 +117,7 @@ static dp_status next_batch(struct dp_trainer *t)
 {
     DP_SPAN(DP_PHASE_INPUT, (int64_t)t->step);
 
-    return dp_loader_next(t->loader, &t->batch);
+    return dp_trainer_batch(t);
 }
 
 static void set_knobs(struct dp_trainer *t)

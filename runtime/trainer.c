@@ -89,6 +89,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
     };
     const struct dp_exchange_config config = {
         .strategy = t->lent ? "none" : c->strategy,
+        .servers = t->group->size - t->trainers,
         .whole = t->config->train.local_steps > 1,
         .ordered = t->config->train.lanes > 0 && !t->lent,
         .compressor = t->lent ? NULL : c->compressor,
@@ -117,24 +118,19 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
     return DP_OK;
 }
 
-static struct dp_lanes_share share_of(const struct dp_trainer *t)
-{
-    return (struct dp_lanes_share){t->group->rank, t->group->size};
-}
-
 /* Prepares for this rank's part of a batch (or test set) of so many rows. */
 static dp_status prepare(const struct dp_trainer *t, size_t rows, bool training)
 {
-    const size_t mine = dp_row_range(rows, t->group->rank, t->group->size).count;
+    const size_t mine = dp_trainer_rows(t, rows).count;
 
-    return t->lanes != NULL ? dp_lanes_prepare(t->lanes, share_of(t), rows, training)
+    return t->lanes != NULL ? dp_lanes_prepare(t->lanes, dp_trainer_share(t), rows, training)
                             : dp_parts_prepare(&t->parts, mine, training);
 }
 
 static dp_status make_lanes(struct dp_trainer *t, int threads)
 {
     const struct dp_train_config *c = &t->config->train;
-    const int ranks = t->group->size;
+    const int ranks = t->trainers;
     const struct dp_lanes_config config = {
         .model = t->model,
         .device = t->device,
@@ -159,9 +155,12 @@ static dp_status make_lanes(struct dp_trainer *t, int threads)
 static dp_status make_passes(struct dp_trainer *t, int threads)
 {
     const struct dp_train_config *c = &t->config->train;
-    const size_t most = dp_most_rows(t->global_batch, t->group->size);
+    const size_t most = dp_most_rows(t->global_batch, t->trainers);
 
     DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
+    if (dp_trainer_serves(t)) {
+        return DP_OK;
+    }
     if (c->lanes > 0) {
         return make_lanes(t, threads);
     }
@@ -174,11 +173,14 @@ static dp_status make_passes(struct dp_trainer *t, int threads)
 static dp_status make_parts(struct dp_trainer *t, int threads)
 {
     const struct dp_train_config *c = &t->config->train;
-    const size_t most = dp_most_rows(t->global_batch, t->group->size);
+    const size_t most = dp_most_rows(t->global_batch, t->trainers);
     const size_t count = t->data->train_count, rest = count % t->global_batch;
 
     if (!t->lent) {
         DP_TRY(make_passes(t, threads));
+    }
+    if (dp_trainer_serves(t)) {
+        return DP_OK;
     }
     t->parts = (struct dp_parts){t->model, t->pass, (size_t)c->micro_batch, &t->normalize};
     if (count >= t->global_batch) {
@@ -215,7 +217,7 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
         .sample_bytes = t->data->sample_bytes,
         .global_batch = t->global_batch,
         .rank = t->group->rank,
-        .ranks = t->group->size,
+        .ranks = t->trainers,
         .seed = (uint64_t)t->config->train.seed,
         .shuffle = t->config->data.shuffle != DP_SHUFFLE_OFF,
         .drop_last = t->config->data.drop_last,
@@ -224,7 +226,7 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
         .total_steps = c->total_steps,
     };
 
-    return dp_loader_create(&config, &t->loader);
+    return dp_trainer_serves(t) ? DP_OK : dp_loader_create(&config, &t->loader);
 }
 
 static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_config *c)
@@ -232,6 +234,10 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     const struct dp_data_config *data = &t->config->data;
     const size_t channels = t->model->values[0].shape.dim[t->model->values[0].shape.dims - 1];
 
+    if (t->trainers < 1) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.servers: of %d ranks, %d servers leave none to train",
+                       t->group->size, t->config->comm.servers);
+    }
     if (t->group->size > DP_VOTES_RANKS_MAX) {
         return DP_FAIL(DP_ERR_UNAVAILABLE, "more than %d ranks", DP_VOTES_RANKS_MAX);
     }
@@ -264,6 +270,8 @@ dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_tr
     t->data = config->data;
     t->group = config->group;
     t->global_batch = config->global_batch;
+    t->trainers = t->group->size - (config->lender == NULL ? t->config->comm.servers : 0);
+    t->cached_input = config->cached_input;
     t->schedule_steps = config->schedule_steps;
     if (config->lender != NULL) {
         t->lent = true;
@@ -331,6 +339,7 @@ void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
 void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
 {
     const struct dp_flat *f = &t->flat;
+    struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
 
     dp_kept_add_array(list, "weights", f->weights, f->trained, DP_KEPT_WEIGHTS, DP_SPREAD_SAME);
     dp_kept_add_array(list, "running", f->running, t->model->statistics, DP_KEPT_RUNNING,
@@ -338,6 +347,12 @@ void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
     for (int i = 0; i < 2 && f->slots[i] != NULL; i++) {
         dp_kept_add_array(list, t->optimizer->slots[i], f->slots[i], f->owned, DP_KEPT_SLOT,
                           DP_SPREAD_OWNED);
+    }
+    for (int i = dp_parcels_arrays(t->exchange->parcels, arrays) - 1; i >= 0; i--) {
+        if (!arrays[i].same) {
+            dp_kept_add_array(list, arrays[i].name, arrays[i].data, arrays[i].count, DP_KEPT_SLOT,
+                              DP_SPREAD_RANK);
+        }
     }
     dp_kept_add_i64(list, "batches_tracked", &t->batches_tracked);
     dp_kept_add_u32(list, "applied", &t->knobs->applied);
@@ -357,6 +372,40 @@ dp_status dp_trainer_meet(struct dp_trainer *t)
     return DP_OK;
 }
 
+/* Servers need none of the data, only to know how many rows the batch has. */
+static struct dp_batch batch_of_server(const struct dp_trainer *t)
+{
+    const size_t count = t->data->train_count;
+    const uint64_t epoch_steps =
+        dp_steps_per_epoch(count, t->global_batch, t->config->data.drop_last);
+    const size_t rows =
+        dp_global_rows(count, t->global_batch, t->cached_input ? 0 : t->step % epoch_steps);
+
+    return (struct dp_batch){
+        .step = t->step, .epoch = t->step / epoch_steps, .global_rows = rows, .first_row = rows};
+}
+
+dp_status dp_trainer_batch(struct dp_trainer *t)
+{
+    if (dp_trainer_serves(t)) {
+        t->batch = batch_of_server(t);
+        return DP_OK;
+    }
+    return dp_loader_next(t->loader, &t->batch);
+}
+
+/* A server brings nothing but its votes. */
+static dp_status bring_nothing(struct dp_trainer *t)
+{
+    const size_t tail = t->flat.trained, count = dp_model_loss_at(t->model) + 2 - tail;
+
+    DP_TRY(t->stream->ops->zero(t->stream, t->flat.grad + tail, count * sizeof(float)));
+    for (int i = t->model->tensor_count - 1; i >= 0; i--) {
+        DP_TRY(hook_ready(t, i));
+    }
+    return DP_OK;
+}
+
 dp_status dp_trainer_compute(struct dp_trainer *t)
 {
     const struct dp_pass_call call = {
@@ -368,123 +417,9 @@ dp_status dp_trainer_compute(struct dp_trainer *t)
         .hooks = &t->hooks,
     };
 
-    return t->lanes != NULL ? dp_lanes_run(t->lanes, share_of(t), &t->batch, &call)
+    if (dp_trainer_serves(t)) {
+        return bring_nothing(t);
+    }
+    return t->lanes != NULL ? dp_lanes_run(t->lanes, dp_trainer_share(t), &t->batch, &call)
                             : dp_parts_run(&t->parts, &t->batch, &call);
-}
-
-/* Losses and correct answers of this rank's test rows, for each of its lanes, are added to
- * sums [count][2]; of their passes, those in `passes`. */
-static dp_status evaluate_mine(struct dp_trainer *t, struct dp_range passes, double (*sums)[2])
-{
-    const struct dp_dataset *data = t->data;
-    const struct dp_range rows = dp_row_range(data->test_count, t->group->rank, t->group->size);
-    const struct dp_pass_call call = {.weights = t->flat.weights,
-                                      .running = t->flat.running,
-                                      .knobs = t->knobs,
-                                      .batch_rows = rows.count,
-                                      .seed = (uint64_t)t->config->train.seed};
-
-    if (t->lanes != NULL) {
-        return dp_lanes_evaluate(t->lanes, share_of(t), data->test_images, data->test_labels,
-                                 data->test_count, passes, &call, sums);
-    }
-    return dp_parts_evaluate(&t->parts, data->test_images + rows.begin * data->sample_bytes,
-                             data->test_labels + rows.begin, rows.count, passes, &call, sums[0]);
-}
-
-/* In how many passes all of them go. */
-static size_t evaluation_passes(const struct dp_trainer *t)
-{
-    const size_t rows = t->data->test_count;
-
-    return t->lanes != NULL
-               ? dp_lanes_evaluations(t->lanes, share_of(t), rows)
-               : dp_parts_evaluations(&t->parts,
-                                      dp_row_range(rows, t->group->rank, t->group->size).count);
-}
-
-/* What a rank tells the others behind a round of an evaluation. */
-struct eval_round {
-    double seconds; /* that it took */
-    bool asked;     /* to stop */
-    bool more;      /* passes are left */
-};
-
-/* Sets *passes to those of the next round; none: all is done. How many follows from the time that
- * the slowest rank took for the last one, which all ranks know. */
-static dp_status next_round(const struct eval_round *all, int ranks, struct dp_range *passes)
-{
-    const double wanted_s = 0.25;
-    double slowest_s = 1e-9;
-    bool more = false;
-
-    for (int i = 0; i < ranks; i++) {
-        slowest_s = all[i].seconds > slowest_s ? all[i].seconds : slowest_s;
-        more = more || all[i].more;
-    }
-    for (int i = 0; more && i < ranks; i++) {
-        if (all[i].asked) {
-            return DP_STOPPED;
-        }
-    }
-    passes->begin += passes->count;
-    const double fitting = (double)passes->count * wanted_s / slowest_s;
-    const double most = 8.0 * (double)passes->count; /* a first short round may mislead */
-    passes->count = !more ? 0 : (size_t)(fitting < 1.0 ? 1.0 : fitting < most ? fitting : most);
-    return DP_OK;
-}
-
-static dp_status evaluate_rounds(struct dp_trainer *t, double (*sums)[2])
-{
-    struct eval_round mine, *all = dp_zalloc((size_t)t->group->size, sizeof(*all));
-    const size_t count = evaluation_passes(t);
-    struct dp_range passes = {0, 1};
-    dp_status status = DP_OK;
-
-    if (all == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "evaluation of %d ranks", t->group->size);
-    }
-    memset(&mine, 0, sizeof(mine));
-    while (passes.count > 0 && status == DP_OK) {
-        const uint64_t begin_ns = dp_now_ns();
-        status = evaluate_mine(t, passes, sums);
-        mine.seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
-        mine.asked = dp_stop_asked(t->stop) != DP_STOP_NONE;
-        mine.more = passes.begin + passes.count < count;
-        if (status == DP_OK) {
-            status = dp_exchange_gather(t->exchange, &mine, sizeof(mine), all);
-        }
-        if (status == DP_OK) {
-            status = next_round(all, t->group->size, &passes);
-        }
-    }
-    dp_free(all);
-    return status;
-}
-
-dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
-{
-    DP_SPAN(DP_PHASE_EVALUATE, (int64_t)t->step);
-    const size_t lanes = t->lanes != NULL ? (size_t)dp_lanes_count(t->lanes) : 1;
-    const size_t all = lanes * (size_t)t->group->size;
-    double(*sums)[2] = dp_zalloc(lanes + all, sizeof(*sums)); /* mine, then those of all ranks */
-    double sum[2] = {0.0, 0.0};
-    dp_status status;
-
-    if (sums == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "evaluation of %d ranks", t->group->size);
-    }
-    status = evaluate_rounds(t, sums);
-    if (status == DP_OK) {
-        status = dp_exchange_gather(t->exchange, sums, lanes * sizeof(*sums), sums + lanes);
-    }
-    for (size_t i = 0; i < all; i++) { /* in the order of lanes: the same bits on any ranks */
-        sum[0] += sums[lanes + i][0];
-        sum[1] += sums[lanes + i][1];
-    }
-    dp_free(sums);
-    DP_TRY(status);
-    out->loss = sum[0] / (double)t->data->test_count;
-    out->accuracy = sum[1] / (double)t->data->test_count;
-    return DP_OK;
 }

@@ -11,6 +11,7 @@
 #include "models/pass.h"
 #include "runtime/config.h"
 #include "runtime/data/loader.h"
+#include "runtime/data/rows.h"
 #include "runtime/gate.h"
 #include "runtime/kept.h"
 #include "runtime/lanes.h"
@@ -66,6 +67,8 @@ struct dp_trainer {
     struct dp_votes votes;
     struct dp_batch batch;
     size_t global_batch;
+    int trainers; /* ranks [0, trainers) have rows; those behind are servers */
+    bool cached_input;
     uint64_t step; /* done so far */
     uint64_t schedule_steps;
     bool wish[DP_WISH_COUNT];   /* of this rank, for the next step */
@@ -90,6 +93,26 @@ DP_CHECKED dp_status dp_trainer_init(struct dp_trainer *trainer);
 /* Copies weights, running statistics and optimizer state of another trainer of the same model; of
  * the state only what `from` owns, to the beginning: enough to measure with. */
 void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from);
+
+static inline bool dp_trainer_serves(const struct dp_trainer *t)
+{
+    return t->group->rank >= t->trainers;
+}
+
+/* This rank's rows of so many; servers have none. */
+static inline struct dp_range dp_trainer_rows(const struct dp_trainer *t, size_t rows)
+{
+    return dp_trainer_serves(t) ? (struct dp_range){rows, 0}
+                                : dp_row_range(rows, t->group->rank, t->trainers);
+}
+
+static inline struct dp_lanes_share dp_trainer_share(const struct dp_trainer *t)
+{
+    return (struct dp_lanes_share){t->group->rank, t->trainers};
+}
+
+/* The next batch; trainer->batch. For dp_trainer_step(). */
+DP_CHECKED dp_status dp_trainer_batch(struct dp_trainer *trainer);
 
 /* Forward and backward of this rank's rows of the batch, whose gradient is handed to the exchange
  * tensor by tensor. For dp_trainer_step(). */

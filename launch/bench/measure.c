@@ -126,13 +126,13 @@ static dp_status share(void *arg)
     const struct dp_bucket *bucket = &e->plan->buckets[m->bucket];
 
     DP_TRY(e->sharing->reduce(e->sharing_state, m->bucket));
-    if (bucket->exact || e->sharing->publish == NULL) {
+    if (bucket->exact || e->sharing->gather == NULL) {
         return DP_OK;
     }
     const struct dp_range mine = dp_exchange_mine(e, m->bucket);
     memcpy(e->weights + mine.begin, e->grad + mine.begin, mine.count * sizeof(float));
     return e->one_copy.data != NULL ? dp_comm_barrier(e->comm)
-                                    : e->sharing->publish(e->sharing_state, m->bucket);
+                                    : e->sharing->gather(e->sharing_state, m->bucket, e->weights);
 }
 
 static void count_wrong(struct measure *m, int round)
@@ -252,7 +252,7 @@ dp_status dp_bench_measure(struct dp_exchange *e, int b, const struct dp_bench_o
                            const struct dp_cost *cost, struct dp_bench_row *row)
 {
     const struct dp_bucket *bucket = &e->plan->buckets[b];
-    const bool published = e->sharing->publish != NULL && !bucket->exact;
+    const bool published = e->sharing->gather != NULL && !bucket->exact;
     struct measure m = {
         .exchange = e,
         .bucket = b,

@@ -54,6 +54,8 @@ def case_interrupted_and_resumed_equals_uninterrupted():
         (3, (*strategy("ring"), "--set", "comm.bucket_mb=0.004")),
         (2, strategy("mpi")),
         (4, (*strategy("zero1:over=shm"), "--set", "optimizer.clip_norm=0.1")),
+        (3, (*ADAMW, *strategy("ps"), "--set", "comm.servers=1")),
+        (2, ("--set", "comm.compressor=onebit")),
     )):
         whole, out = harness.scratch / f"whole-{number}", harness.scratch / f"out-{number}"
         train_well(cfg, *flags, "--steps", 30, "--out", whole, ranks=ranks)

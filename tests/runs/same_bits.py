@@ -71,6 +71,19 @@ def case_with_lanes_any_number_of_ranks_gives_the_same_bits():
             same(loss, expected[1], f"{model}: the test loss on {ranks} ranks")
 
 
+def case_servers_give_the_bits_of_ranks_that_sum_for_themselves():
+    cfg = small_cfg()
+    flags = setting(optimizer__clip_norm=0.5)
+    expected = trained(cfg, "plain", *flags, ranks=2)
+    for servers, strategy in ((0, "ps:over=direct"), (1, "auto"), (2, "ps:over=direct")):
+        name = f"servers-{servers}"
+        found = trained(cfg, name, *flags, *setting(comm__servers=servers, comm__strategy=strategy),
+                        ranks=2 + servers)
+        check(found == expected, f"other bits with {servers} servers")
+        same(run_json(harness.scratch / name)["world_size"], 2, "world_size")
+        same(len(run_json(harness.scratch / name)["ranks"]), 2, "ranks in run.json")
+
+
 def case_without_lanes_the_number_of_ranks_shows_in_the_bits():
     cfg = small_cfg()
     check(trained(cfg, "one", ranks=1) != trained(cfg, "four", ranks=4),

@@ -214,7 +214,7 @@ static void contradictions_are_refused(void **state)
          "model.cfg:1:20: comm.compressor: its momentum and optimizer.momentum would both count: set one of them to 0"},
         {"comm: {servers: 1, strategy: ring}\n" MODEL, "model.cfg:1:17: comm.servers: needs comm.strategy ps, or auto"},
         {"comm: {servers: 1, compressor: fp16}\n" MODEL,
-         "model.cfg:1:33: comm.compressor: cannot go with servers, which get gradients as they are"},
+         "model.cfg:1:32: comm.compressor: cannot go with servers, which get gradients as they are"},
         {"comm: {servers: 1}\ntrain: {local_steps: 2}\n" MODEL,
          "model.cfg:2:22: train.local_steps: cannot go with servers: every rank updates all weights"},
         {"comm: {servers: 1}\n" IMAGE "    - batchnorm: {sync: true}\n",

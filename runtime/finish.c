@@ -138,7 +138,8 @@ static struct dp_run_summary summarize(const struct dp_training *run,
 
     s.baseline.source = run->baseline_rate > 0.0 ? run->cli->baseline
                         : size == 1              ? "this run"
-                                                 : "measured";
+                        : isfinite(single)       ? "measured"
+                                                 : "not measured";
     s.baseline.before = measured(run->before.samples_per_second);
     s.baseline.after = measured(run->after.samples_per_second);
     s.baseline.spread = spread(run, single);

@@ -119,6 +119,7 @@ def case_a_request_before_the_first_step_is_heard_behind_it():
     check(steps_done(out) == 0, "it was too late")
     os.kill(started.ranks()[1], signal.SIGUSR1)
     same(check_stopped(started.finish(30), out, r"SIGUSR1 on rank 1 \(.+\)"), 1, "the last step")
+    same(run_json(out)["baseline"]["source"], "not measured", "source of the baseline")
 
 
 def case_alone_the_first_interrupt_stops_and_the_second_ends():

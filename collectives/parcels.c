@@ -151,14 +151,15 @@ void dp_parcels_wire(const struct dp_parcels *p, enum dp_keep keep, uint64_t *wi
 
 int dp_parcels_arrays(const struct dp_parcels *p, struct dp_parcels_array arrays[DP_PARCELS_ARRAYS])
 {
-    static const char *const names[] = {"residual.0", "residual.1"};
+    static const char *const names[] = {DP_PARCELS_NAME "residual.0", DP_PARCELS_NAME "residual.1"};
     int count = 0;
 
     for (int i = 0; p != NULL && i < p->residuals; i++) {
         arrays[count++] = (struct dp_parcels_array){names[i], p->residual[i], p->trained, false};
     }
     if (p != NULL && p->warm != NULL) {
-        arrays[count++] = (struct dp_parcels_array){"warm", p->warm, p->warm_count, true};
+        arrays[count++] =
+            (struct dp_parcels_array){DP_PARCELS_NAME "warm", p->warm, p->warm_count, true};
     }
     return count;
 }

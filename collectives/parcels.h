@@ -48,7 +48,9 @@ DP_CHECKED dp_status dp_parcels_sum(struct dp_parcels *parcels, int b, enum dp_k
 void dp_parcels_wire(const struct dp_parcels *parcels, enum dp_keep keep, uint64_t *with,
                      uint64_t *without);
 
-/* An array that a resumed run needs. */
+/* An array that a resumed run needs. Its name begins with DP_PARCELS_NAME. */
+#define DP_PARCELS_NAME "compressor."
+
 struct dp_parcels_array {
     const char *name;
     float *data;

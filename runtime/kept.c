@@ -59,7 +59,7 @@ const struct dp_kept *dp_kept_find(const struct dp_kept_list *list, const char *
 bool dp_kept_is_array(const struct dp_kept *row)
 {
     return row->kind == DP_KEPT_WEIGHTS || row->kind == DP_KEPT_RUNNING ||
-           row->kind == DP_KEPT_SLOT;
+           row->kind == DP_KEPT_SLOT || row->kind == DP_KEPT_ARRAY;
 }
 
 static dp_status write_scalar(const struct dp_kept *row, struct dp_json *object)

@@ -33,6 +33,7 @@ enum dp_kept_kind {
     DP_KEPT_WEIGHTS, /* of the model file: [trained] */
     DP_KEPT_RUNNING, /* of the model file: [statistics] */
     DP_KEPT_SLOT,    /* of the optimizer file: tensors "<parameter>.<name>" */
+    DP_KEPT_ARRAY,   /* of the optimizer file: one tensor "<name>" of any length; the same on all */
     DP_KEPT_U32,
     DP_KEPT_U64,
     DP_KEPT_I64,

@@ -132,7 +132,7 @@ dp_status dp_run_check_checkpoint(struct dp_training *run)
 /* Rank 0: the checkpoint into a snapshot of as many ranks as saved it. */
 static dp_status read_snapshot(struct dp_training *run, struct dp_snapshot **out)
 {
-    const struct dp_resume *r = &run->resume;
+    struct dp_resume *r = &run->resume;
     struct dp_snapshot *s = NULL;
     struct dp_weights weights;
     dp_status status;
@@ -140,7 +140,11 @@ static dp_status read_snapshot(struct dp_training *run, struct dp_snapshot **out
     DP_TRY(dp_snapshot_create(&run->kept, &run->trainer->flat, r->ranks, &s));
     dp_snapshot_fill(s, &run->kept); /* for what it lacks */
     weights = dp_run_weights(run, s);
-    status = dp_checkpoint_load(r->path, &weights, s->slots, s->slot_count);
+    /* Arrays of one compressor mean nothing to another, nor may those under other options. */
+    r->loose = (struct dp_loose){
+        .word = DP_PARCELS_NAME,
+        .skip = !dp_facts_same(run, dp_json_get(r->state, "run"), "comm.compressor")};
+    status = dp_checkpoint_load(r->path, &weights, s->slots, s->slot_count, &r->loose);
     if (status == DP_OK) {
         status = dp_kept_read(&s->rows, dp_json_get(r->state, "kept"), r->path);
     }
@@ -170,6 +174,22 @@ dp_status dp_run_restore(struct dp_training *run)
     return status;
 }
 
+/* Of the arrays of compressors: what is not as it was. */
+static void tell_loose(struct dp_training *run)
+{
+    const struct dp_resume *r = &run->resume;
+    const int ranks = run->trainer->group->size;
+
+    if (r->loose.dropped > 0) {
+        DP_WARN("what the compressor of %s remembered is dropped: it does not fit %s on %d rank%s",
+                r->path, run->config->comm.compressor, ranks, ranks == 1 ? "" : "s");
+    } else if (r->loose.taken > 0 && r->ranks != ranks) {
+        dp_progress_line(&run->progress,
+                         "the residuals of %d ranks are split evenly over %d: their sum stays",
+                         r->ranks, ranks);
+    }
+}
+
 void dp_run_tell_resume(struct dp_training *run)
 {
     const struct dp_resume *r = &run->resume;
@@ -187,4 +207,5 @@ void dp_run_tell_resume(struct dp_training *run)
                      : same             ? ": the bits stay the same"
                                         : ": the bits will differ from those of a run that was "
                                           "never interrupted");
+    tell_loose(run);
 }

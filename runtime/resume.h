@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "runtime/weights.h"
 
 struct dp_resume {
     bool on;                  /* there is one */
@@ -18,6 +19,7 @@ struct dp_resume {
     int ranks, nodes;         /* that saved it */
     char strategy[64];        /* that it was saved under; empty: not to be taken over */
     char path[DP_PATH_BYTES]; /* rank 0: its folder */
+    struct dp_loose loose;    /* rank 0: what became of the arrays of compressors */
     struct dp_json *state;    /* rank 0, owned: what state.json says */
 };
 

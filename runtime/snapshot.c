@@ -22,7 +22,7 @@ static size_t whole_bytes(const struct dp_kept *row, const struct dp_flat *flat,
 
 static int slots_of(const struct dp_kept *row, int ranks)
 {
-    if (row->kind != DP_KEPT_SLOT) {
+    if (row->kind != DP_KEPT_SLOT && row->kind != DP_KEPT_ARRAY) {
         return 0;
     }
     return row->spread == DP_SPREAD_RANK ? ranks : 1;
@@ -42,7 +42,8 @@ static void name_slots(struct dp_snapshot *s)
                 (void)snprintf(name, DP_SNAPSHOT_NAME, "%s", row->name);
             }
             s->slots[s->slot_count++] =
-                (struct dp_slot){name, (float *)row->data + (size_t)k * s->trained};
+                (struct dp_slot){name, (float *)row->data + (size_t)k * s->trained,
+                                 row->kind == DP_KEPT_ARRAY ? row->bytes / sizeof(float) : 0};
         }
     }
 }
@@ -95,7 +96,7 @@ void dp_snapshot_fill(struct dp_snapshot *s, const struct dp_kept_list *kept)
 {
     for (int i = 0; i < kept->count; i++) {
         const struct dp_kept *row = &kept->rows[i];
-        if (!dp_kept_is_array(row)) {
+        if (!dp_kept_is_array(row) || row->kind == DP_KEPT_ARRAY) {
             memcpy(s->rows.rows[i].data, row->data, row->bytes);
         }
     }

@@ -22,7 +22,8 @@ struct dp_snapshot {
     size_t trained;
     struct dp_slot *slots; /* owned; the arrays of the optimizer file */
     int slot_count;
-    char (*names)[DP_SNAPSHOT_NAME]; /* owned; of slots: "momentum", "residual.rank3" */
+    char (
+        *names)[DP_SNAPSHOT_NAME]; /* owned; of slots: "momentum", "compressor.residual.0.rank3" */
 };
 
 /* Room for `kept` of so many ranks. `flat` tells the lengths. Errors: DP_ERR_NOMEM. */
@@ -30,7 +31,8 @@ DP_CHECKED dp_status dp_snapshot_create(const struct dp_kept_list *kept, const s
                                         int ranks, struct dp_snapshot **out);
 void dp_snapshot_destroy(struct dp_snapshot *snapshot);
 
-/* Copies the scalars as this rank has them. */
+/* Copies what is not laid out as the parameters, as this rank has it: scalars, and arrays of any
+ * length. */
 void dp_snapshot_fill(struct dp_snapshot *snapshot, const struct dp_kept_list *kept);
 
 /*

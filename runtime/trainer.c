@@ -349,10 +349,9 @@ void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
                           DP_SPREAD_OWNED);
     }
     for (int i = dp_parcels_arrays(t->exchange->parcels, arrays) - 1; i >= 0; i--) {
-        if (!arrays[i].same) {
-            dp_kept_add_array(list, arrays[i].name, arrays[i].data, arrays[i].count, DP_KEPT_SLOT,
-                              DP_SPREAD_RANK);
-        }
+        dp_kept_add_array(list, arrays[i].name, arrays[i].data, arrays[i].count,
+                          arrays[i].same ? DP_KEPT_ARRAY : DP_KEPT_SLOT,
+                          arrays[i].same ? DP_SPREAD_SAME : DP_SPREAD_RANK);
     }
     dp_kept_add_i64(list, "batches_tracked", &t->batches_tracked);
     dp_kept_add_u32(list, "applied", &t->knobs->applied);

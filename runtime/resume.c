@@ -68,7 +68,7 @@ static bool may_take_strategy(const struct dp_training *run)
 static dp_status read_head(struct dp_training *run)
 {
     struct dp_resume *r = &run->resume;
-    int64_t ranks = 0, nodes = 0;
+    int64_t ranks = 0, nodes = 0, waited = 0;
     const char *strategy;
 
     DP_TRY(dp_checkpoint_open(r->path, &r->step, &r->state));
@@ -78,6 +78,9 @@ static dp_status read_head(struct dp_training *run)
         strategy == NULL || strlen(strategy) >= sizeof(r->strategy)) {
         return DP_FAIL(DP_ERR_DATA, "%s: state.json does not say who saved it", r->path);
     }
+    (void)dp_json_switch(dp_json_get(r->state, "early_stopped"), &r->early_stopped);
+    (void)dp_json_int(dp_json_get(dp_json_get(r->state, "kept"), "early_stop.waited"), &waited);
+    r->waited = (uint64_t)waited;
     r->ranks = (int)ranks;
     r->nodes = (int)nodes;
     (void)snprintf(r->strategy, sizeof(r->strategy), "%s", may_take_strategy(run) ? strategy : "");
@@ -106,6 +109,34 @@ dp_status dp_run_share_checkpoint(struct dp_training *run)
     return DP_OK;
 }
 
+/* Whether it had ended early, and would again: with more patience it goes on. */
+static bool ended_early(const struct dp_training *run)
+{
+    const struct dp_improvement improvement = {.waited = run->resume.waited};
+
+    return run->resume.early_stopped &&
+           dp_improvement_ended(&improvement, &run->config->early_stop);
+}
+
+/* Rank 0. */
+static void tell_finished(struct dp_training *run)
+{
+    const struct dp_resume *r = &run->resume;
+    const unsigned long long step = r->step, total = run->total_steps;
+
+    if (step >= total) {
+        dp_progress_line(&run->progress,
+                         "%s: %llu of %llu steps are done: nothing is left to do; more of "
+                         "train.epochs, train.steps or --steps would train on",
+                         r->path, step, total);
+    } else {
+        dp_progress_line(&run->progress,
+                         "%s: stopped early behind step %llu of %llu: nothing is left to do; more "
+                         "of early_stop.patience would train on",
+                         r->path, step, total);
+    }
+}
+
 dp_status dp_run_check_checkpoint(struct dp_training *run)
 {
     struct dp_resume *r = &run->resume;
@@ -116,13 +147,9 @@ dp_status dp_run_check_checkpoint(struct dp_training *run)
     DP_TRY(dp_group_agree(
         run->world->all,
         dp_run_leads(run) ? dp_facts_check(run, dp_json_get(r->state, "run"), r->path) : DP_OK));
-    r->finished = r->step >= run->total_steps;
+    r->finished = r->step >= run->total_steps || ended_early(run);
     if (r->finished && dp_run_leads(run)) {
-        dp_progress_line(&run->progress,
-                         "%s: %llu of %llu steps are done: nothing is left to do; more of "
-                         "train.epochs, train.steps or --steps would train on",
-                         r->path, (unsigned long long)r->step,
-                         (unsigned long long)run->total_steps);
+        tell_finished(run);
     }
     return DP_OK;
 }
@@ -170,6 +197,7 @@ dp_status dp_run_restore(struct dp_training *run)
     if (r->continues) { /* it is here already, should the run end where it began */
         run->saved = true;
         run->saved_step = run->saved_at = r->step;
+        run->saved_early = r->early_stopped;
     }
     return status;
 }

@@ -83,6 +83,7 @@ struct dp_training {
     struct dp_writer *writer;       /* rank 0 */
     bool saved, save_must;          /* a snapshot was taken; a failed write ends the run */
     uint64_t saved_step;            /* of the last snapshot */
+    bool saved_early;               /* it says that the run has stopped early */
     uint64_t saved_at;              /* rank 0: step of the newest good checkpoint; 0: none */
     uint64_t rate_ns, rate_samples; /* for the progress line: since when, how many */
 };

@@ -248,6 +248,13 @@ def case_training_that_does_not_improve_stops_early():
         same(result.errors, [], f"errors of\n{result}\n")
         check_saved(out, 36)
         same(len(metrics(out, "eval")), 3, "evaluations")
+        before = {path: path.lstat().st_mtime_ns for path in sorted(out.rglob("*"))}
+        result = train(cfg, *LONG, "--set", "early_stop.patience=2", "--out", out, "--resume",
+                       ranks=ranks)
+        same((result.code, result.errors), (0, []), f"the end of\n{result}\n")
+        check("stopped early behind step 36 of 1000000: nothing is left to do" in result.out,
+              f"not told:\n{result}")
+        same({path: path.lstat().st_mtime_ns for path in sorted(out.rglob("*"))}, before, "files")
     out = harness.scratch / "learns"
     result = train(cfg, "--steps", 36, "--set", "early_stop.patience=2", "--out", out)
     same((result.code, run_json(out)["exit"]), (0, "finished"), f"the end of\n{result}\n")

@@ -154,7 +154,8 @@ void dp_run_wish(struct dp_training *run);
 void dp_run_note_pace(struct dp_training *run);
 
 /* Some rank was asked to stop: all find out which, and why. Behind the last step the run is only
- * `hurried`, since it has finished. Collective. */
+ * `hurried`, since it has finished. Within local steps nothing ends yet, but for SIGTERM and
+ * SIGINT: the request is heard again behind the next step. Collective. */
 DP_CHECKED dp_status dp_run_asked(struct dp_training *run);
 
 /* Behind a step: wishes of all ranks, and failures. Collective. */

@@ -1,5 +1,25 @@
 #include "collectives/parcels.h"
 
+struct dp_parcels_size dp_parcels_measure(const char *compressor, const struct dp_tensor *tensors,
+                                          int tensor_count, size_t trained)
+{
+    const struct dp_bucket all = {.tensors = tensors, .tensor_count = tensor_count};
+    struct dp_parcels_size size = {0, 0};
+    const struct dp_compressor *c;
+    const struct dp_plugin *plugin;
+    char problem[256];
+    void *state = NULL;
+
+    if (dp_plugin_create(&dp_compressors, compressor, &plugin, &state, problem, sizeof(problem)) ==
+        DP_OK) {
+        c = (const struct dp_compressor *)plugin;
+        size.residuals = c->residuals == NULL ? 0 : (size_t)c->residuals(state) * trained;
+        size.warm = c->warm == NULL ? 0 : c->warm(state, &all);
+    }
+    dp_free(state);
+    return size;
+}
+
 static dp_status find_compressor(struct dp_parcels *p, const struct dp_parcels_config *config)
 {
     const struct dp_plugin *plugin;

@@ -241,6 +241,23 @@ static void check_needed(struct small_run *run, struct dp_snapshot *middle,
     dp_snapshot_destroy(again);
 }
 
+/* What --check foretells of a compressor is what the snapshot of so many ranks holds. */
+static void check_measured(const struct small_run *run, const struct dp_snapshot *s)
+{
+    const struct dp_model *m = run->model;
+    const struct dp_parcels_size size =
+        dp_parcels_measure(run->config->comm.compressor, m->tensors, m->tensor_count, m->trained);
+    size_t bytes = 0;
+
+    for (int i = 0; i < s->rows.count; i++) {
+        const struct dp_kept *row = &s->rows.rows[i];
+        if (strncmp(row->name, DP_PARCELS_NAME, strlen(DP_PARCELS_NAME)) == 0) {
+            bytes += row->bytes;
+        }
+    }
+    assert_int_equal(bytes, ((size_t)s->ranks * size.residuals + size.warm) * sizeof(float));
+}
+
 static void what_compressors_remember_is_exact_and_needed(void **state)
 {
     int arrays = 0, plain = 0;
@@ -252,6 +269,7 @@ static void what_compressors_remember_is_exact_and_needed(void **state)
         struct dp_snapshot *again = end_of(&run, middle, 2, -1);
 
         assert_same(whole, again);
+        check_measured(&run, middle);
         dp_snapshot_destroy(again);
         for (int row = 0; row < middle->rows.count; row++) {
             const struct dp_kept *kept = &middle->rows.rows[row];

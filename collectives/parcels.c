@@ -175,11 +175,12 @@ int dp_parcels_arrays(const struct dp_parcels *p, struct dp_parcels_array arrays
     int count = 0;
 
     for (int i = 0; p != NULL && i < p->residuals; i++) {
-        arrays[count++] = (struct dp_parcels_array){names[i], p->residual[i], p->trained, false};
+        arrays[count++] = (struct dp_parcels_array){names[i], p->residual[i], p->trained, false,
+                                                    i == 1 && p->compressor->owners};
     }
     if (p != NULL && p->warm != NULL) {
         arrays[count++] =
-            (struct dp_parcels_array){DP_PARCELS_NAME "warm", p->warm, p->warm_count, true};
+            (struct dp_parcels_array){DP_PARCELS_NAME "warm", p->warm, p->warm_count, true, false};
     }
     return count;
 }

@@ -64,7 +64,9 @@ struct dp_parcels_array {
     const char *name;
     float *data;
     size_t count;
-    bool same; /* on all ranks; else this rank's own */
+    bool same;   /* on all ranks; else this rank's own */
+    bool owners; /* what this rank left out of sums that it owns; the array before it is for what it
+                  * left out of its own gradient, in the same unit */
 };
 
 enum { DP_PARCELS_ARRAYS = 3 };

@@ -15,6 +15,14 @@ static const struct dp_plugin *const registry[] = {
 struct dp_plugin_family dp_devices = {
     .noun = "device", .rows = registry, .count = sizeof(registry) / sizeof(registry[0])};
 
+void dp_stream_set_type(struct dp_stream *stream, enum dp_type type)
+{
+    stream->type = type;
+    if (stream->device->set_type != NULL) {
+        stream->device->set_type(stream);
+    }
+}
+
 dp_status dp_device_find(const char *name, const struct dp_device **out)
 {
     const bool automatic = strcmp(name, "auto") == 0;

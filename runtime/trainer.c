@@ -16,12 +16,19 @@ static dp_status hook_sum(void *trainer, float *data, size_t count)
     return dp_exchange_sum(((struct dp_trainer *)trainer)->exchange, data, count);
 }
 
+/* Halves need a scaled loss, whose overflow all ranks must see. */
+static bool is_scaled(const struct dp_trainer *t)
+{
+    return t->config->train.precision == DP_PRECISION_FP16;
+}
+
 /* The widest sum over ranks within a step, in elements: of synchronised layers, and of the squares
  * of the gradient where each rank sees only a part of it. */
 static size_t widest_sum(const struct dp_trainer *t)
 {
     const struct dp_model *model = t->model;
-    size_t most = t->config->optimizer.clip_norm > 0.0 ? model->trained / DP_BLOCK : 0;
+    const bool gated = t->config->optimizer.clip_norm > 0.0 || is_scaled(t);
+    size_t most = gated ? model->trained / DP_BLOCK : 0;
 
     for (int i = 0; i < model->node_count; i++) {
         const struct dp_layer_plan *plan = &model->nodes[i].plan;
@@ -51,15 +58,18 @@ static dp_status make_flat(struct dp_trainer *t)
 {
     const struct dp_model *m = t->model;
     struct dp_flat *f = &t->flat;
-    const size_t bytes = m->trained * sizeof(float), owned = f->owned * sizeof(float);
+    const size_t bytes = m->trained * dp_type_bytes(f->type), owned = f->owned * sizeof(float);
 
     if (f->weights == NULL) {
         f->weights = t->weights = t->device->alloc(DP_MEM_WEIGHTS, bytes);
     }
     f->running = t->device->alloc(DP_MEM_WEIGHTS, m->statistics * sizeof(float));
-    f->master = f->weights;
-    if (f->weights == NULL || f->running == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
+    if (f->type != DP_TYPE_F32) {
+        t->masters = t->device->alloc(DP_MEM_WEIGHTS, owned);
+    }
+    f->master = f->type == DP_TYPE_F32 ? f->weights : t->masters;
+    if (f->weights == NULL || f->master == NULL || f->running == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", (bytes + owned) >> 20);
     }
     for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
         f->slots[i] = t->device->alloc(DP_MEM_OPTIMIZER, owned);
@@ -108,6 +118,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
     if (t->knobs == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "knobs");
     }
+    t->flat.type = dp_precision_type(t->config->train.precision);
     t->flat.tensors = t->model->tensors;
     t->flat.tensor_count = t->model->tensor_count;
     t->flat.trained = t->model->trained;
@@ -134,6 +145,7 @@ static dp_status make_lanes(struct dp_trainer *t, int threads)
     const struct dp_lanes_config config = {
         .model = t->model,
         .device = t->device,
+        .type = t->flat.type,
         .normalize = &t->normalize,
         .total = c->lanes,
         .count = c->lanes / ranks,
@@ -158,6 +170,7 @@ static dp_status make_passes(struct dp_trainer *t, int threads)
     const size_t most = dp_most_rows(t->global_batch, t->trainers);
 
     DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
+    dp_stream_set_type(t->stream, t->flat.type);
     if (dp_trainer_serves(t)) {
         return DP_OK;
     }
@@ -249,8 +262,9 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(make_flat(t));
     DP_TRY(make_replicas(t));
     DP_TRY(make_parts(t, c->threads));
-    if (t->config->optimizer.clip_norm > 0.0) {
-        DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, &t->gate));
+    dp_scaler_init(&t->scaler, is_scaled(t));
+    if (t->config->optimizer.clip_norm > 0.0 || t->scaler.on) {
+        DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, t->scaler.on, &t->gate));
     }
     return make_loader(t, c);
 }
@@ -310,38 +324,104 @@ void dp_trainer_destroy(struct dp_trainer *t)
     }
     t->device->release(t->knobs);
     t->device->release(t->flat.running);
+    t->device->release(t->masters);
     t->device->release(t->weights);
     dp_free(t->optimizer_state);
     dp_normalize_fini(&t->normalize);
     dp_free(t);
 }
 
-dp_status dp_trainer_init(struct dp_trainer *t)
+float *dp_trainer_whole(struct dp_trainer *t)
 {
-    dp_model_init(t->model, (uint64_t)t->config->train.seed,
-                  dp_exchange_writes(t->exchange) ? t->flat.weights : NULL, t->flat.running);
-    return dp_exchange_barrier(t->exchange);
+    return t->flat.type == DP_TYPE_F32 ? t->flat.weights : t->flat.grad;
 }
 
-void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
+/* weights [range] = master [own ...], rounded. */
+static dp_status round_range(struct dp_trainer *t, struct dp_range range, size_t own)
 {
-    const size_t bytes = from->flat.trained * sizeof(float);
+    return t->stream->ops->narrow(t->stream, (uint16_t *)t->flat.weights + range.begin,
+                                  t->flat.master + own, range.count, t->flat.type);
+}
 
-    memcpy(to->flat.weights, from->flat.weights, bytes);
-    memcpy(to->flat.running, from->flat.running, from->model->statistics * sizeof(float));
-    for (int i = 0; i < 2 && from->flat.slots[i] != NULL; i++) {
-        memcpy(to->flat.slots[i], from->flat.slots[i], from->flat.owned * sizeof(float));
+dp_status dp_trainer_round(struct dp_trainer *t)
+{
+    const struct dp_bucket_plan *plan = t->exchange->plan;
+
+    if (t->flat.type == DP_TYPE_F32) {
+        return DP_OK;
+    }
+    for (int b = 0; b < plan->count; b++) {
+        if (!plan->buckets[b].exact) {
+            DP_TRY(round_range(t, dp_exchange_mine(t->exchange, b), plan->buckets[b].owned_at));
+            DP_TRY(dp_exchange_publish(t->exchange, b));
+        }
+    }
+    return dp_exchange_end(t->exchange);
+}
+
+dp_status dp_trainer_take(struct dp_trainer *t)
+{
+    const struct dp_bucket_plan *plan = t->exchange->plan;
+    const float *whole = dp_trainer_whole(t);
+
+    if (t->flat.type == DP_TYPE_F32) {
+        return dp_exchange_barrier(t->exchange);
+    }
+    for (int b = 0; b < plan->count; b++) {
+        const struct dp_range mine = dp_exchange_mine(t->exchange, b);
+        if (!plan->buckets[b].exact) {
+            DP_TRY(t->stream->ops->copy(t->stream, t->flat.master + plan->buckets[b].owned_at,
+                                        whole + mine.begin, mine.count * sizeof(float)));
+        }
+    }
+    return dp_trainer_round(t);
+}
+
+dp_status dp_trainer_wide(struct dp_trainer *t, const float **out)
+{
+    *out = dp_trainer_whole(t);
+    return t->flat.type == DP_TYPE_F32
+               ? DP_OK
+               : t->stream->ops->widen(t->stream, t->flat.grad, t->flat.weights, t->flat.trained,
+                                       t->flat.type);
+}
+
+dp_status dp_trainer_init(struct dp_trainer *t)
+{
+    const bool writes = t->flat.type != DP_TYPE_F32 || dp_exchange_writes(t->exchange);
+
+    dp_model_init(t->model, (uint64_t)t->config->train.seed, writes ? dp_trainer_whole(t) : NULL,
+                  t->flat.running);
+    return dp_trainer_take(t);
+}
+
+dp_status dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
+{
+    const struct dp_flat *f = &from->flat;
+
+    memcpy(to->flat.weights, f->weights, f->trained * dp_type_bytes(f->type));
+    if (f->type != DP_TYPE_F32) {
+        DP_TRY(
+            to->stream->ops->widen(to->stream, to->flat.master, f->weights, f->trained, f->type));
+    }
+    memcpy(to->flat.running, f->running, from->model->statistics * sizeof(float));
+    for (int i = 0; i < 2 && f->slots[i] != NULL; i++) {
+        memcpy(to->flat.slots[i], f->slots[i], f->owned * sizeof(float));
     }
     *to->knobs = *from->knobs;
+    to->scaler = from->scaler;
     to->step = from->step;
+    return DP_OK;
 }
 
 void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
 {
     const struct dp_flat *f = &t->flat;
     struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
+    const bool fp32 = f->type == DP_TYPE_F32;
 
-    dp_kept_add_array(list, "weights", f->weights, f->trained, DP_KEPT_WEIGHTS, DP_SPREAD_SAME);
+    dp_kept_add_array(list, "weights", f->master, fp32 ? f->trained : f->owned, DP_KEPT_WEIGHTS,
+                      fp32 ? DP_SPREAD_SAME : DP_SPREAD_OWNED);
     dp_kept_add_array(list, "running", f->running, t->model->statistics, DP_KEPT_RUNNING,
                       DP_SPREAD_SAME);
     for (int i = 0; i < 2 && f->slots[i] != NULL; i++) {
@@ -357,6 +437,11 @@ void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
     dp_kept_add_i64(list, "batches_tracked", &t->batches_tracked);
     dp_kept_add_u32(list, "applied", &t->knobs->applied);
     dp_kept_add_u64(list, "step", &t->step);
+    if (t->scaler.on) {
+        dp_kept_add_f64(list, "loss_scale", &t->scaler.scale);
+        dp_kept_add_u64(list, "loss_scale.good", &t->scaler.good);
+        dp_kept_add_u64(list, "loss_scale.skipped", &t->scaler.skipped);
+    }
 }
 
 dp_status dp_trainer_meet(struct dp_trainer *t)
@@ -364,12 +449,12 @@ dp_status dp_trainer_meet(struct dp_trainer *t)
     if (!t->apart) {
         return DP_OK;
     }
-    DP_TRY(dp_exchange_mean(t->exchange, t->flat.weights));
+    DP_TRY(dp_exchange_mean(t->exchange, t->flat.master));
     for (int i = 0; i < 2 && t->flat.slots[i] != NULL; i++) {
         DP_TRY(dp_exchange_mean(t->exchange, t->flat.slots[i]));
     }
     t->apart = false;
-    return DP_OK;
+    return dp_trainer_round(t);
 }
 
 /* Servers need none of the data, only to know how many rows the batch has. */

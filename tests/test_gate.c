@@ -38,7 +38,7 @@ static float factor_on(float before, const char *device_name, double clip_norm, 
 
     assert_int_equal(dp_device_find(device_name, &device), DP_OK);
     assert_int_equal(device->stream_create(device, 1, &stream), DP_OK);
-    assert_int_equal(dp_gate_create(&flat, clip_norm, &gate), DP_OK);
+    assert_int_equal(dp_gate_create(&flat, clip_norm, false, &gate), DP_OK);
     for (size_t end = TRAINED; end > 0;) {
         const size_t begin = end > step * DP_BLOCK ? end - step * DP_BLOCK : 0;
         assert_int_equal(dp_gate_look(gate, stream, (struct dp_range){begin, end - begin}), DP_OK);
@@ -131,7 +131,7 @@ static void creating_survives_every_failed_allocation(void **state)
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_gate *gate = NULL;
         dp_mem_fail_nth(nth);
-        status = dp_gate_create(&flat, 1.0, &gate);
+        status = dp_gate_create(&flat, 1.0, false, &gate);
         dp_mem_fail_nth(0);
         assert_true((gate != NULL) == (status == DP_OK));
         dp_gate_destroy(gate);

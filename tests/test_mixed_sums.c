@@ -282,9 +282,9 @@ static void batch_norm_equals_the_reference_within_a_rounding(void **state)
 
 static void check_loss(const struct typed *t)
 {
-    enum { ROWS = 50, CLASSES = 10 };
-    uint16_t *x = random_halves(t, ROWS * CLASSES, 1), *dx = halves(ROWS * CLASSES);
-    uint16_t *expected = halves(ROWS * CLASSES);
+    enum { ROWS = 50, CLASSES = 10, LOGITS = ROWS * CLASSES };
+    uint16_t *x = random_halves(t, LOGITS, 1), *dx = halves(LOGITS);
+    uint16_t *expected = halves(LOGITS);
     const float scale = 65536.0f / ROWS; /* as with a scaled loss */
     float result[2][2];
     int32_t labels[ROWS];
@@ -298,7 +298,7 @@ static void check_loss(const struct typed *t)
         struct dp_stream *s = t->cpu[i];
         OK(s->ops->softmax_loss(s, dx, &result[1][0], &result[1][1], x, labels, ROWS, CLASSES,
                                 &scale, 0));
-        check_narrow(t, dx, expected, ROWS * CLASSES, 1e-3);
+        check_narrow(t, dx, expected, LOGITS, 1e-3);
         assert_near(result[1], result[0], 2, 0, 1e-6);
         OK(s->ops->softmax_loss(s, NULL, &result[1][0], &result[1][1], x, labels, ROWS, CLASSES,
                                 &scale, 0));

@@ -146,7 +146,7 @@ static size_t keeps_small_updates(struct dp_group *group, const void *arg)
         return 1;
     }
     const bool same = memcmp(weights, t->flat.weights, sizeof(weights)) == 0;
-    const bool moved = memcmp(masters, t->flat.master, sizeof(masters)) != 0;
+    const bool moved = masters[0] != t->flat.master[0] && masters[3] != t->flat.master[3];
     dp_trainer_destroy(t);
     return same && moved ? 0 : 1;
 }
@@ -248,6 +248,20 @@ static size_t skips_together(struct dp_group *group, const void *arg)
     return wrong;
 }
 
+static void check_skip(const char *const *sets)
+{
+    struct small_run run;
+
+    assert_int_equal(small_run_create(&run, small_conv, sets), 0);
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        const size_t wrong = on_local_ranks(ranks, skips_together, &run);
+        if (wrong != 0) {
+            fail_msg("%s, %d ranks: %zu things are wrong", sets[1], ranks, wrong);
+        }
+    }
+    small_run_destroy(&run);
+}
+
 static void an_overflow_on_one_rank_skips_the_step_on_all(void **state)
 {
     static const char *const sets[][5] = {
@@ -259,21 +273,13 @@ static void an_overflow_on_one_rank_skips_the_step_on_all(void **state)
         {"train.precision=fp16", "comm.strategy=none", NULL},
         {"train.precision=fp16", "train.lanes=4", "device.name=cpu", NULL},
     };
-    struct small_run run;
     (void)state;
 
+    dp_log_set_level(DP_LOG_WARN);
     for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
-        assert_int_equal(small_run_create(&run, small_conv, sets[i]), 0);
-        dp_log_set_level(DP_LOG_WARN);
-        for (int ranks = 1; ranks <= 4; ranks *= 2) {
-            const size_t wrong = on_local_ranks(ranks, skips_together, &run);
-            if (wrong != 0) {
-                fail_msg("%s, %d ranks: %zu things are wrong", sets[i][1], ranks, wrong);
-            }
-        }
-        dp_log_set_level(DP_LOG_INFO);
-        small_run_destroy(&run);
+        check_skip(sets[i]);
     }
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 /* Powers of two change no bit of a gradient that neither overflows nor underflows: weights do not

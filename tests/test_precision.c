@@ -146,7 +146,10 @@ static size_t keeps_small_updates(struct dp_group *group, const void *arg)
         return 1;
     }
     const bool same = memcmp(weights, t->flat.weights, sizeof(weights)) == 0;
-    const bool moved = masters[0] != t->flat.master[0] && masters[3] != t->flat.master[3];
+    bool moved = false;
+    for (int i = 0; i < 4; i++) {
+        moved = moved || masters[i] != t->flat.master[i];
+    }
     dp_trainer_destroy(t);
     return same && moved ? 0 : 1;
 }

@@ -249,6 +249,12 @@ void dp_run_describe(struct dp_training *run)
                          "ranks train alone, and average their weights every %d steps",
                          c->train.local_steps);
     }
+    if (run->trainer->hooks.ready == NULL) {
+        dp_progress_line(
+            &run->progress,
+            "fp16 with a compressor: ranks agree that gradients are finite before they "
+            "are sent, so nothing overlaps");
+    }
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
                      run->trainer->exchange->label, comm->why[0] == '\0' ? "" : " (", comm->why,
                      comm->why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,

@@ -26,14 +26,14 @@ DP_CHECKED dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm
                                     struct dp_gate **out);
 void dp_gate_destroy(struct dp_gate *gate);
 
-/* Looks at one range of the summed gradient. */
+/* Looks at one range of the gradient. */
 DP_CHECKED dp_status dp_gate_look(struct dp_gate *gate, struct dp_stream *stream,
                                   struct dp_range range);
 
 /* Forgets the last step's squares: before the first look, where a rank looks at a part only. */
 void dp_gate_begin(struct dp_gate *gate);
 
-/* All squares are there: sets knobs->skip, or multiplies knobs->factor, which applies to the
+/* All squares are there: sets knobs->skip (if it is not set yet), or multiplies knobs->factor, which applies to the
  * gradient already. As torch.nn.utils.clip_grad_norm_. */
 void dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs);
 

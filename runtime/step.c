@@ -82,6 +82,32 @@ static dp_status read_votes(struct dp_trainer *t, uint64_t done, struct dp_step_
     return report->split ? settle(t, done) : DP_OK;
 }
 
+/* Whether any rank skips the step. */
+static dp_status skip_together(struct dp_trainer *t)
+{
+    float skip = (float)t->knobs->skip;
+
+    DP_TRY(dp_exchange_sum(t->exchange, &skip, 1));
+    t->knobs->skip = skip > 0.0f;
+    return DP_OK;
+}
+
+/* Gradients that were held back: sent unscaled, if those of all ranks are finite. */
+static dp_status send_held(struct dp_trainer *t)
+{
+    const size_t trained = t->flat.trained;
+
+    DP_TRY(dp_gate_look(t->gate, t->stream, (struct dp_range){0, trained}));
+    t->knobs->skip = dp_gate_overflowed(t->gate) != NULL;
+    DP_TRY(skip_together(t));
+    DP_TRY(t->stream->ops->scale(t->stream, t->flat.grad, t->flat.grad, t->knobs->factor, trained));
+    t->knobs->factor = 1.0f;
+    for (int i = t->flat.tensor_count - 1; i >= 0; i--) {
+        DP_TRY(dp_exchange_ready(t->exchange, i));
+    }
+    return DP_OK;
+}
+
 /* The gate has seen all that this rank has: what the others have, and the decision of all. */
 static dp_status decide(struct dp_trainer *t)
 {
@@ -92,12 +118,7 @@ static dp_status decide(struct dp_trainer *t)
         DP_TRY(dp_exchange_sum(t->exchange, t->gate->squares, t->gate->blocks));
     }
     dp_gate_decide(t->gate, t->knobs);
-    if (apart && t->scaler.on) {
-        float skip = (float)t->knobs->skip;
-        DP_TRY(dp_exchange_sum(t->exchange, &skip, 1));
-        t->knobs->skip = skip > 0.0f;
-    }
-    return DP_OK;
+    return apart && t->scaler.on ? skip_together(t) : DP_OK;
 }
 
 /* Queues a step's work. Without a gate a bucket is updated while later ones are on the wire;
@@ -113,6 +134,7 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
     const bool early = t->replicas->whole || t->apart, waits = t->gate != NULL || early;
 
     DP_TRY(dp_trainer_compute(t));
+    DP_TRY(t->hooks.ready == NULL ? send_held(t) : DP_OK);
     DP_TRY(announce_tail(t));
     if (t->gate != NULL && dp_exchange_parts(t->exchange)) { /* others look at the other parts */
         dp_gate_begin(t->gate);

@@ -22,6 +22,13 @@ static bool is_scaled(const struct dp_trainer *t)
     return t->config->train.precision == DP_PRECISION_FP16;
 }
 
+/* What a compressor keeps for later steps must neither be of a step that is skipped nor depend on
+ * the loss scale: gradients are sent when all ranks have agreed that theirs are finite. */
+static bool holds_back(const struct dp_trainer *t)
+{
+    return is_scaled(t) && t->exchange->parcels != NULL;
+}
+
 /* The widest sum over ranks within a step, in elements: of synchronised layers, and of the squares
  * of the gradient where each rank sees only a part of it. */
 static size_t widest_sum(const struct dp_trainer *t)
@@ -125,7 +132,8 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
     t->flat.total =
         t->model->trained + dp_round_up(t->model->statistics + DP_VOTES_COUNT, DP_BLOCK);
     DP_TRY(dp_exchange_create(t->group, &config, &t->flat, &t->exchange));
-    t->hooks = (struct dp_model_hooks){t, hook_ready, t->group->size > 1 ? hook_sum : NULL};
+    t->hooks = (struct dp_model_hooks){t, holds_back(t) ? NULL : hook_ready,
+                                       t->group->size > 1 ? hook_sum : NULL};
     return DP_OK;
 }
 

@@ -65,8 +65,8 @@ struct dp_trainer {
     struct dp_scaler scaler;
     struct dp_replicas *replicas;
     struct dp_loader *loader;
-    struct dp_model_hooks hooks;
-    struct dp_knobs *knobs; /* device memory */
+    struct dp_model_hooks hooks; /* `ready` NULL: gradients are held back until backward is done */
+    struct dp_knobs *knobs;      /* device memory */
     struct dp_votes votes;
     struct dp_batch batch;
     size_t global_batch;

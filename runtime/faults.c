@@ -28,9 +28,11 @@ static dp_status flip_check(const struct dp_fault *fault, const struct dp_traine
                        fault->tensor, m->tensors[0].name);
     }
     if (t->flat.type != DP_TYPE_F32 && dp_exchange_parts(t->exchange)) {
-        return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE
-                       ": flip: with comm.strategy zero1 a rank has all weights only under "
-                       "train.precision fp32");
+        return DP_FAIL(DP_ERR_CONFIG,
+                       DP_FAULT_VARIABLE
+                       ": flip: where ranks own parts (%s) none has all master weights, but "
+                       "under train.precision fp32",
+                       t->exchange->label);
     }
     if ((size_t)fault->element >= tensor->count) {
         return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: %s has %zu elements, not %d",

@@ -51,7 +51,8 @@ struct dp_device {
      * NULL: not needed. Errors: DP_ERR_NOMEM. */
     dp_status (*reserve)(struct dp_stream *stream, size_t count);
 
-    /* How operations of a type compute here, for people: "bf16 storage, float32 arithmetic". */
+    /* How operations of a type compute here, for people: "bf16 storage, float32 arithmetic". NULL:
+     * in that type. */
     const char *(*arithmetic)(enum dp_type type);
 
     /* Waits until everything queued on the stream is done. On the CPU it is. */
@@ -59,6 +60,9 @@ struct dp_device {
 };
 
 extern struct dp_plugin_family dp_devices;
+
+/* What to tell people about computing in this type: as arithmetic(), else "bf16". */
+const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type);
 
 /* Chooses the compute type, which is float32 at creation: before anything is prepared. */
 void dp_stream_set_type(struct dp_stream *stream, enum dp_type type);

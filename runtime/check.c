@@ -229,7 +229,8 @@ void dp_run_describe(struct dp_training *run)
                      DP_VERSION, c->name, group->size, group->size == 1 ? "" : "s", group->nodes,
                      group->nodes == 1 ? "" : "s", run->threads, run->threads == 1 ? "" : "s",
                      run->device->plugin.name, run->machine->isa, tf32 ? "tf32 as " : "",
-                     run->device->arithmetic(run->trainer->flat.type), run->world->library);
+                     dp_device_arithmetic(run->device, run->trainer->flat.type),
+                     run->world->library);
     dp_progress_line(&run->progress,
                      "data %s: %s training rows, global batch %d, %llu steps an epoch, %llu steps",
                      c->data.source, dp_grouped(samples, (double)run->data.train_count),

@@ -70,14 +70,10 @@ static dp_status cpu_reserve(struct dp_stream *stream, size_t count)
 
 static const char *cpu_arithmetic(enum dp_type type)
 {
-    switch (type) {
-    case DP_TYPE_BF16:
-        return dp_cpu_has_bf16() ? "bf16 arithmetic" : "bf16 storage, float32 arithmetic";
-    case DP_TYPE_F16:
+    if (type == DP_TYPE_F16) {
         return "fp16 storage, float32 arithmetic";
-    default:
-        return "fp32";
     }
+    return dp_cpu_has_bf16() ? "bf16 arithmetic" : "bf16 storage, float32 arithmetic";
 }
 
 static dp_status cpu_synchronize(struct dp_stream *stream)

@@ -38,11 +38,8 @@ static dp_status ref_synchronize(struct dp_stream *stream)
 
 static const char *ref_arithmetic(enum dp_type type)
 {
-    static const char *const texts[] = {[DP_TYPE_F32] = "fp32",
-                                        [DP_TYPE_BF16] = "bf16 storage, float32 arithmetic",
-                                        [DP_TYPE_F16] = "fp16 storage, float32 arithmetic"};
-
-    return texts[type];
+    return type == DP_TYPE_BF16 ? "bf16 storage, float32 arithmetic"
+                                : "fp16 storage, float32 arithmetic";
 }
 
 const struct dp_device dp_device_ref = {

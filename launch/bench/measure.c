@@ -131,8 +131,9 @@ static dp_status share(void *arg)
     }
     const struct dp_range mine = dp_exchange_mine(e, m->bucket);
     memcpy((float *)e->weights + mine.begin, e->grad + mine.begin, mine.count * sizeof(float));
-    return e->one_copy.data != NULL ? dp_comm_barrier(e->comm)
-                                    : e->sharing->gather(e->sharing_state, m->bucket, e->weights, e->width);
+    return e->one_copy.data != NULL
+               ? dp_comm_barrier(e->comm)
+               : e->sharing->gather(e->sharing_state, m->bucket, e->weights, e->width);
 }
 
 static void count_wrong(struct measure *m, int round)

@@ -16,7 +16,7 @@ static dp_status publish_job(void *arg, int b)
 {
     struct dp_exchange *e = arg;
 
-    return e->sharing->gather(e->sharing_state, b, e->weights);
+    return e->sharing->gather(e->sharing_state, b, e->weights, e->width);
 }
 
 /* What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less of the caches,
@@ -145,8 +145,9 @@ static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange
  * weights are then in one place of the caches, too. */
 static dp_status weights_memory(struct dp_exchange *e, struct dp_flat *flat)
 {
-    const size_t bytes = flat->trained * sizeof(float);
+    const size_t bytes = flat->trained * dp_type_bytes(flat->type);
 
+    e->width = dp_type_bytes(flat->type);
     if (e->sharing->gather == NULL) {
         return DP_OK;
     }

@@ -47,7 +47,8 @@ struct dp_exchange {
     void *sharing_state;
     bool open;       /* the sharing is */
     char label[128]; /* "shm", "zero1:over=shm": for people, and run.json */
-    float *weights;  /* [trained]; where ranks publish weights to each other, else NULL */
+    void *weights;   /* [trained], of `width` bytes; where ranks publish weights, else NULL */
+    size_t width;
     struct dp_node_memory one_copy; /* of the weights, where all ranks live on one node: what one
                                        writes all have, and nothing is published */
     float *grad;                    /* [total]; from dp_group_memory */
@@ -74,7 +75,7 @@ DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const ch
                                           const char **why_not);
 
 /*
- * Collective. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
+ * Collective. Needs flat->type. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
  * ranks publish weights to each other, else it stays NULL.
  * Errors: DP_ERR_DISAGREE when ranks differ in strategy, plan, model or claims, which is told;
  * those of dp_comm_create, dp_bucket_plan_create, dp_parcels_create, dp_engine_create.

@@ -90,7 +90,7 @@ static dp_status collect_job(void *arg, int index)
         memcpy(e->grad + mine.begin, (const float *)r->mine + bucket->owned_at,
                mine.count * sizeof(float));
         if (e->sharing->gather != NULL) {
-            DP_TRY(e->sharing->gather(e->sharing_state, b, e->grad));
+            DP_TRY(e->sharing->gather(e->sharing_state, b, e->grad, sizeof(float)));
         }
     }
     if (r->all != NULL) {

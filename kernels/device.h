@@ -14,14 +14,16 @@
 #include "base/plugin.h"
 #include "base/status.h"
 #include "kernels/ops.h"
+#include "kernels/tensor.h"
 
 /* A queue of operations, its threads and its workspace. One thread uses a stream at a time; parts
  * that run side by side have a stream each. */
 struct dp_stream {
     const struct dp_device *device;
     const struct dp_ops *ops;
-    int threads; /* that one operation may use; 1 or more */
-    void *state; /* the device's own */
+    int threads;       /* that one operation may use; 1 or more */
+    enum dp_type type; /* the compute type: dp_stream_set_type() */
+    void *state;       /* the device's own */
 };
 
 struct dp_device {
@@ -41,11 +43,29 @@ struct dp_device {
     void *(*alloc)(enum dp_purpose purpose, size_t bytes);
     void (*release)(void *memory);
 
+    /* Chooses operations for stream->type. NULL: they are the same for all types. */
+    void (*set_type)(struct dp_stream *stream);
+
+    /* Makes room for operations that compute in float32 what they keep narrow: `count` elements of
+     * all arrays of one call together. For streams that are not float32, before the first call.
+     * NULL: not needed. Errors: DP_ERR_NOMEM. */
+    dp_status (*reserve)(struct dp_stream *stream, size_t count);
+
+    /* How operations of a type compute here, for people: "bf16 storage, float32 arithmetic". NULL:
+     * in that type. */
+    const char *(*arithmetic)(enum dp_type type);
+
     /* Waits until everything queued on the stream is done. On the CPU it is. */
     dp_status (*synchronize)(struct dp_stream *stream);
 };
 
 extern struct dp_plugin_family dp_devices;
+
+/* What to tell people about computing in this type: as arithmetic(), else "bf16". */
+const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type);
+
+/* Chooses the compute type, which is float32 at creation: before anything is prepared. */
+void dp_stream_set_type(struct dp_stream *stream, enum dp_type type);
 
 /* The device with that name; "auto" takes the first available one of devices.def.
  * Errors: DP_ERR_CONFIG (unknown), DP_ERR_UNAVAILABLE. */

@@ -4,8 +4,8 @@
  * Operations are queued on a stream and may return before they are done; on the CPU they are done
  * when they return. The status reports only bad arguments and failed launches. Arrays are
  * row-major and densely packed, live in the memory of the stream's device, and must not overlap
- * unless the comment says so. `void *` is the stream's compute type (today float32), `float *` is
- * float32. Shapes are written [rows, cols]; images are [rows, height, width, channels].
+ * unless the comment says so. `void *` is the stream's compute type (float32, bfloat or half:
+ * then results are rounded once, to the nearest, ties to even), `float *` is float32. Shapes are written [rows, cols]; images are [rows, height, width, channels].
  *
  * Every operation accepts rows or count 0: outputs are then empty, and outputs that are sums over
  * rows become 0 (with keep 0) or stay as they are (with keep 1).
@@ -80,6 +80,15 @@ struct dp_norm {
     enum dp_activation act; /* applied behind scale and shift */
 };
 
+/* Which operations a dense layer will be used for. */
+enum dp_dense_use {
+    DP_DENSE_FORWARD = 1,
+    DP_DENSE_BACKWARD_DATA = 2,
+    DP_DENSE_BACKWARD_WEIGHTS = 4,
+    DP_DENSE_BIAS = 8, /* forward is called with a bias */
+    DP_DENSE_RELU = 16 /* forward is called with DP_ACT_RELU */
+};
+
 struct dp_ops {
     /* ---- memory ---- */
 
@@ -121,6 +130,8 @@ struct dp_ops {
 
     /* ---- dense ---- */
 
+    dp_status (*dense_prepare)(struct dp_stream *s, size_t rows, size_t in, size_t out,
+                               unsigned uses);
     /* y = act(x w' + b): y [rows, out], x [rows, in], w [out, in], b [out] or NULL. */
     dp_status (*dense_forward)(struct dp_stream *s, void *y, const void *x, const void *w,
                                const void *b, size_t rows, size_t in, size_t out,

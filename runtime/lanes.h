@@ -27,6 +27,7 @@ struct dp_lanes;
 struct dp_lanes_config {
     const struct dp_model *model; /* borrowed */
     const struct dp_device *device;
+    enum dp_type type;                    /* compute type */
     const struct dp_normalize *normalize; /* borrowed */
     int total;                            /* V, over all ranks; a power of two */
     int count;                            /* of this rank; a power of two */

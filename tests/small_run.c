@@ -131,26 +131,44 @@ dp_status small_run_trainer(const struct small_run *run, struct dp_group *group,
 }
 
 /* FNV-1a. */
-static uint64_t hash_floats(uint64_t hash, const float *data, size_t count)
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t count)
 {
-    const unsigned char *bytes = (const unsigned char *)data;
+    const unsigned char *bytes = data;
 
-    for (size_t i = 0; data != NULL && i < count * sizeof(float); i++) {
+    for (size_t i = 0; data != NULL && i < count; i++) {
         hash = (hash ^ bytes[i]) * 0x100000001b3u;
     }
     return hash;
 }
 
+static uint64_t hash_floats(uint64_t hash, const float *data, size_t count)
+{
+    return hash_bytes(hash, data, count * sizeof(float));
+}
+
 uint64_t small_hash(const struct dp_trainer *t)
 {
-    uint64_t hash = hash_floats(0xcbf29ce484222325u, t->flat.weights, t->flat.trained);
+    uint64_t hash = hash_bytes(0xcbf29ce484222325u, t->flat.weights,
+                               t->flat.trained * dp_type_bytes(t->flat.type));
 
     hash = hash_floats(hash, t->flat.running, t->model->statistics);
     if (dp_exchange_parts(t->exchange)) {
         return hash; /* each rank has another part of the optimizer's state */
     }
+    hash = hash_floats(hash, t->flat.master, t->flat.trained);
     hash = hash_floats(hash, t->flat.slots[0], t->flat.trained);
     return hash_floats(hash, t->flat.slots[1], t->flat.trained);
+}
+
+dp_status small_weights(struct dp_trainer *t, float *whole)
+{
+    if (t->flat.type != DP_TYPE_F32) {
+        return dp_exchange_collect(t->exchange, t->flat.master, whole);
+    }
+    if (whole != NULL) {
+        memcpy(whole, t->flat.weights, t->flat.trained * sizeof(float));
+    }
+    return DP_OK;
 }
 
 struct training {
@@ -182,8 +200,8 @@ static size_t train_rank(struct dp_group *group, const void *arg)
 
     if (status == DP_OK) {
         status = train_steps(training, t);
-        if (status == DP_OK && group->rank == 0) {
-            memcpy(training->out->weights, t->flat.weights, t->flat.trained * sizeof(float));
+        if (status == DP_OK) {
+            status = small_weights(t, group->rank == 0 ? training->out->weights : NULL);
         }
         if (status != DP_OK) {
             dp_group_leave(group, DP_ERR_CANCELLED);

@@ -9,55 +9,13 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "runtime/run.h"
-#include "tests/scratch.h"
 #include "tests/stderr_text.h"
-
-/* Four steps an epoch, the last one short. Everything is on that has state, or that depends on the
- * number of a step. */
-static const char text[] = "data: {source: synthetic, samples: 37, test_samples: 9}\n"
-                           "train: {global_batch: 10, steps: 30, seed: 3}\n"
-                           "optimizer: {name: adamw, lr: 0.01, clip_norm: 0.5, weight_decay: 0.1,\n"
-                           "            schedule: {name: cosine, warmup_steps: 8}}\n"
-                           "checkpoint: {every_steps: 3, keep: 100}\n"
-                           "early_stop: {metric: test_loss, patience: 50, min_delta: 10}\n"
-                           "failure_stop: {spike_sigma: 1000, spike_window: 5, chance_steps: 14}\n"
-                           "device: {name: ref}\n"
-                           "model:\n  input: [4, 4, 2]\n"
-                           "  layers: [conv2d: {filters: 3, kernel: 3, padding: 1}, batchnorm: {}, "
-                           "relu: {}, flatten: {},\n"
-                           "           dropout: {rate: 0.2}, dense: {units: 3}]\n";
+#include "tests/whole_run.h"
 
 enum { EVERY = 3, INTERRUPTED = 7, END = 10 };
 
 static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json",
                                     "MANIFEST"};
-
-static struct dp_cli cli_of(const char *out, int steps, const char *resume)
-{
-    static char config[256], folder[4][256];
-    static int turn;
-    char *path = folder[turn++ % 4];
-
-    (void)snprintf(config, sizeof(config), "%s", scratch_path("small.cfg"));
-    (void)snprintf(path, sizeof(folder[0]), "%s", scratch_path(out));
-    return (struct dp_cli){
-        .config = config, .out = path, .resume = resume, .steps = steps, .quiet = true};
-}
-
-static dp_status run_cli(const struct dp_cli *cli)
-{
-    struct dp_world *world = NULL;
-    dp_status status;
-
-    scratch_write(scratch_path("small.cfg"), text, sizeof(text) - 1);
-    status = dp_world_create(&world);
-    if (status == DP_OK) {
-        status = dp_run_main(cli, world, NULL);
-        dp_world_destroy(world);
-    }
-    return status;
-}
 
 static dp_status run(const char *out, int steps, const char *resume)
 {
@@ -139,6 +97,29 @@ static void interrupted_and_resumed_equals_uninterrupted(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Master weights go on below what the narrow weights show, and so does the loss scale. */
+static void narrow_types_go_on_exactly(void **state)
+{
+    static const char *const precisions[] = {"train.precision=bf16", "train.precision=fp16"};
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        char whole[32], out[32];
+        (void)snprintf(whole, sizeof(whole), "whole-%zu", i);
+        (void)snprintf(out, sizeof(out), "out-%zu", i);
+        assert_int_equal(run_set(whole, END, NULL, precisions[i]), DP_OK);
+        assert_int_equal(run_set(out, INTERRUPTED, NULL, precisions[i]), DP_OK);
+        assert_int_equal(run_set(out, END, "auto", precisions[i]), DP_OK);
+        assert_true(same_checkpoints(whole, out, 1));
+        stderr_begin();
+        const dp_status other = run_set(out, END + 1, "auto", precisions[1 - i]);
+        stderr_end();
+        assert_int_equal(other, DP_ERR_CONFIG);
+        assert_non_null(strstr(stderr_text, "train.precision"));
+    }
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 /* Leaves out one row after the other: each time something else comes out one step later. Both steps
  * are in the middle of the third epoch: two evaluations were made, of which the second one was no
  * improvement, and steps of this epoch count. */
@@ -186,56 +167,6 @@ static void a_finished_run_is_left_as_it_is(void **state)
     assert_int_equal(after.st_size, before.st_size);
     assert_int_equal(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
     assert_int_equal(scratch_count("out"), 4);
-}
-
-/* With a learning rate of 0 nothing improves: behind two evaluations of patience it ends. */
-static void a_run_that_stopped_early_is_left_as_it_is_unless_there_is_more_patience(void **state)
-{
-    static const char *const kept[] = {"metrics.jsonl", "run.json",
-                                       "checkpoints/step-00000012/state.json"};
-    struct dp_cli cli = cli_of("out", 0, NULL);
-    struct stat before[3], after[3];
-    (void)state;
-
-    cli.sets[cli.set_count++] = "optimizer.lr=0";
-    cli.sets[cli.set_count++] = "early_stop.patience=2";
-    for (int turn = 0; turn < 2; turn++) {
-        assert_int_equal(run_cli(&cli), DP_OK);
-        cli.resume = "auto";
-        for (int i = 0; i < 3; i++) {
-            char path[128];
-            (void)snprintf(path, sizeof(path), "out/%s", kept[i]);
-            assert_int_equal(stat(scratch_path(path), turn == 0 ? &before[i] : &after[i]), 0);
-        }
-    }
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(after[i].st_ino, before[i].st_ino);
-        assert_int_equal(after[i].st_size, before[i].st_size);
-        assert_int_equal(after[i].st_mtim.tv_nsec, before[i].st_mtim.tv_nsec);
-    }
-    cli.sets[1] = "early_stop.patience=4";
-    assert_int_equal(run_cli(&cli), DP_OK);
-    assert_int_equal(access(scratch_path("out/checkpoints/step-00000020"), F_OK), 0);
-}
-
-/* One that is taken up with less patience ends where it is, and its checkpoint says so then. */
-static void a_run_that_stops_early_when_it_is_taken_up_says_so_from_then_on(void **state)
-{
-    struct dp_cli cli = cli_of("out", 15, NULL);
-    struct stat before, after;
-    (void)state;
-
-    cli.sets[cli.set_count++] = "optimizer.lr=0";
-    assert_int_equal(run_cli(&cli), DP_OK);
-    cli.steps = 0;
-    cli.resume = "auto";
-    cli.sets[cli.set_count++] = "early_stop.patience=1";
-    assert_int_equal(run_cli(&cli), DP_OK);
-    assert_int_equal(stat(scratch_path("out/metrics.jsonl"), &before), 0);
-    assert_int_equal(run_cli(&cli), DP_OK);
-    assert_int_equal(stat(scratch_path("out/metrics.jsonl"), &after), 0);
-    assert_int_equal(after.st_size, before.st_size);
-    assert_int_equal(access(scratch_path("out/checkpoints/step-00000018"), F_OK), -1);
 }
 
 static void without_a_checkpoint_auto_begins_anew(void **state)
@@ -478,10 +409,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(interrupted_and_resumed_equals_uninterrupted),
+        WITH_FOLDER(narrow_types_go_on_exactly),
         WITH_FOLDER(every_row_that_is_dropped_makes_a_difference),
         WITH_FOLDER(a_finished_run_is_left_as_it_is),
-        WITH_FOLDER(a_run_that_stopped_early_is_left_as_it_is_unless_there_is_more_patience),
-        WITH_FOLDER(a_run_that_stops_early_when_it_is_taken_up_says_so_from_then_on),
         WITH_FOLDER(without_a_checkpoint_auto_begins_anew),
         WITH_FOLDER(an_occupied_folder_is_refused_without_resume),
         WITH_FOLDER(a_path_may_lead_there_in_any_way),

@@ -36,6 +36,12 @@ static dp_status ref_synchronize(struct dp_stream *stream)
     return DP_OK;
 }
 
+static const char *ref_arithmetic(enum dp_type type)
+{
+    return type == DP_TYPE_BF16 ? "bf16 storage, float32 arithmetic"
+                                : "fp16 storage, float32 arithmetic";
+}
+
 const struct dp_device dp_device_ref = {
     .plugin = {.name = "ref", .help = "plain C, slow, for comparison"},
     .host_memory = true,
@@ -44,5 +50,6 @@ const struct dp_device dp_device_ref = {
     .stream_destroy = ref_stream_destroy,
     .alloc = dp_mem_arena,
     .release = dp_free,
+    .arithmetic = ref_arithmetic,
     .synchronize = ref_synchronize,
 };

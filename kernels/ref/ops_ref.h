@@ -16,7 +16,8 @@
 /* Every operation but those that move a window over an image. */
 #define DP_OPS_FLAT(X)                                                                 \
     X(zero) X(copy) X(add) X(scale) X(blend) X(sum_tree) X(block_squares) X(bytes_load) \
-    X(dense_forward) X(dense_backward_data) X(dense_backward_weights) X(sum_rows)      \
+    X(dense_prepare) X(dense_forward) X(dense_backward_data) X(dense_backward_weights) \
+    X(sum_rows)                                                                        \
     X(relu_forward) X(relu_backward) X(gelu_forward) X(gelu_backward)                  \
     X(add_forward) X(accumulate) X(dropout)                                            \
     X(norm_moments) X(norm_apply) X(norm_backward_sums) X(norm_backward_apply)         \

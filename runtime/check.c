@@ -244,7 +244,7 @@ static void describe_compressor(struct dp_training *run)
 void dp_run_describe(struct dp_training *run)
 {
     const struct dp_group *group = run->world->train;
-    const char *why = run->trainer->exchange->why;
+    const char *why = run->plan.why[0] != '\0' ? run->plan.why : run->trainer->exchange->why;
     const struct dp_config *c = run->config;
     static const char *const overlaps[] = {"auto (measured in the first steps)", "on", "off"};
     const bool tf32 = c->train.precision == DP_PRECISION_TF32;

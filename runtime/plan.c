@@ -223,8 +223,9 @@ static dp_status check_strategy(const struct dp_training *run, const struct dp_p
     DP_TRY(dp_exchange_supports(run->world->train, plan->strategy, &why_not));
     if (why_not != NULL) {
         return DP_FAIL(DP_ERR_UNAVAILABLE,
-                       "%s: its strategy %s, chosen on %d ranks of %d nodes, cannot run here: %s",
-                       from, plan->strategy, plan->ranks, plan->nodes, why_not);
+                       "%s: its strategy %s, taken by %d ranks on %d node%s, cannot run here: %s",
+                       from, plan->strategy, plan->ranks, plan->nodes, plan->nodes == 1 ? "" : "s",
+                       why_not);
     }
     config.comm.strategy = plan->strategy;
     refusal = dp_refusal_of_config(&config);

@@ -170,7 +170,7 @@ def case_a_plan_that_cannot_run_here_is_refused():
     train_well(cfg, "--out", out, ranks=2)  # over shared memory
     result = on_hosts(cfg, "--plan", out / "config.yaml", "--dry-run", code=69)
     same(len(result.errors), 1, f"errors of\n{result}\n")
-    check(re.search(r"config.yaml: its strategy zero1:over=shm, chosen on 2 ranks of 1 nodes, "
+    check(re.search(r"config.yaml: its strategy zero1:over=shm, taken by 2 ranks on 1 node, "
                     "cannot run here: the ranks do not live on one node", result.errors[0]), f"{result}")
 
 

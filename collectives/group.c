@@ -69,6 +69,16 @@ dp_status dp_group_finish(struct dp_group *group, struct dp_transfer *transfer)
     return DP_OK;
 }
 
+dp_status dp_group_test(struct dp_group *group, struct dp_transfer *transfer, bool *done)
+{
+    assert(!group->guarded || *dp_group_in_job());
+    DP_TRY(group->transport->test(group, transfer, done));
+    if (*done) {
+        transfer->to = transfer->from = -1;
+    }
+    return DP_OK;
+}
+
 /* Piece `i` of a long message; a short one has one piece, which may be empty. */
 static struct dp_slice message_piece(struct dp_slice slice, size_t i)
 {

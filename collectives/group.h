@@ -99,6 +99,11 @@ DP_CHECKED dp_status dp_group_start(struct dp_group *group, int to, struct dp_sl
                                     struct dp_slice in, struct dp_transfer *transfer);
 DP_CHECKED dp_status dp_group_finish(struct dp_group *group, struct dp_transfer *transfer);
 
+/* Whether both directions are done, without waiting; if so, it is finished. Whoever waits for one
+ * of several transfers tests them in turns, with dp_group_turn() between. */
+DP_CHECKED dp_status dp_group_test(struct dp_group *group, struct dp_transfer *transfer,
+                                   bool *done);
+
 /* sum += in; float32. Local. */
 DP_CHECKED dp_status dp_group_add(struct dp_group *group, struct dp_slice sum, struct dp_slice in);
 

@@ -12,11 +12,12 @@
 struct dp_transport {
     const char *name;
 
-    /* See dp_group_start, dp_group_finish. transfer->to and ->from are set; one or both may be -1;
+    /* See dp_group_start, dp_group_finish, dp_group_test. transfer->to and ->from are set; one or both may be -1;
      * both may be the same rank, not one's own. start keeps what finish needs in ->out and ->in. */
     dp_status (*start)(struct dp_group *group, struct dp_slice out, struct dp_slice in,
                        struct dp_transfer *transfer);
     dp_status (*finish)(struct dp_group *group, struct dp_transfer *transfer);
+    dp_status (*test)(struct dp_group *group, struct dp_transfer *transfer, bool *done);
 
     /* See dp_group_memory, dp_group_release, dp_group_peer. */
     void *(*memory)(struct dp_group *group, enum dp_purpose purpose, size_t bytes);

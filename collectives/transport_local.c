@@ -166,11 +166,16 @@ static dp_status box_want(struct dp_local_hub *hub, struct box *box, int from, s
     return DP_OK;
 }
 
+static bool box_copied(const struct box *box, uint64_t number)
+{
+    return box->sent > number && box->wanted > number;
+}
+
 /* Rank `self` waits, under the mutex, until message `number` has been copied. */
 static bool box_wait(struct dp_local_hub *hub, int self, const struct box *box, uint64_t number)
 {
     while (atomic_load(&hub->cancel) == 0) {
-        if (box->sent > number && box->wanted > number) {
+        if (box_copied(box, number)) {
             return true;
         }
         (void)pthread_cond_wait(&hub->changed[self], &hub->mutex);
@@ -221,6 +226,21 @@ static dp_status local_finish(struct dp_group *group, struct dp_transfer *t)
     }
     (void)pthread_mutex_unlock(&hub->mutex);
     return done ? DP_OK : DP_ERR_CANCELLED;
+}
+
+static dp_status local_test(struct dp_group *group, struct dp_transfer *t, bool *done)
+{
+    struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
+    dp_status status = DP_OK;
+
+    (void)pthread_mutex_lock(&hub->mutex);
+    if (atomic_load(&hub->cancel) != 0) {
+        status = DP_ERR_CANCELLED;
+    }
+    *done = (t->from < 0 || box_copied(box_of(hub, t->from, group->rank), t->in)) &&
+            (t->to < 0 || box_copied(box_of(hub, group->rank, t->to), t->out));
+    (void)pthread_mutex_unlock(&hub->mutex);
+    return status;
 }
 
 /* All ranks put their piece into the first region that has none of theirs: the same one, since
@@ -323,6 +343,7 @@ static const struct dp_transport local_transport = {
     .name = "local",
     .start = local_start,
     .finish = local_finish,
+    .test = local_test,
     .memory = local_memory,
     .release = local_release,
     .peer = local_peer,

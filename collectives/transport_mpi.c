@@ -90,6 +90,19 @@ static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer
     return wait_all(group, requests, 2);
 }
 
+static dp_status mpi_test(struct dp_group *group, struct dp_transfer *transfer, bool *done)
+{
+    const union kept_request receive = {transfer->in}, send = {transfer->out};
+    MPI_Request requests[2] = {transfer->from >= 0 ? receive.request : MPI_REQUEST_NULL,
+                               transfer->to >= 0 ? send.request : MPI_REQUEST_NULL};
+    int all = 0;
+
+    (void)group;
+    DP_TRY(DP_MPI(MPI_Testall(2, requests, &all, MPI_STATUSES_IGNORE)));
+    *done = all != 0; /* until then requests stay as they are */
+    return DP_OK;
+}
+
 static struct window *window_of(const struct dp_group *group, const void *place)
 {
     struct mpi_link *link = group->link;
@@ -339,6 +352,7 @@ static const struct dp_transport mpi_transport = {
     .name = "mpi",
     .start = mpi_start,
     .finish = mpi_finish,
+    .test = mpi_test,
     .memory = mpi_memory,
     .release = mpi_release,
     .peer = mpi_peer,

@@ -43,6 +43,13 @@ static dp_status sub_finish(struct dp_group *group, struct dp_transfer *transfer
     return parent->transport->finish(parent, transfer);
 }
 
+static dp_status sub_test(struct dp_group *group, struct dp_transfer *transfer, bool *done)
+{
+    struct dp_group *parent = link_of(group)->parent;
+
+    return parent->transport->test(parent, transfer, done);
+}
+
 static void *sub_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
 {
     struct sub_link *link = link_of(group);
@@ -107,6 +114,7 @@ static const struct dp_transport sub_transport = {
     .name = "sub",
     .start = sub_start,
     .finish = sub_finish,
+    .test = sub_test,
     .memory = sub_memory,
     .release = sub_release,
     .peer = sub_peer,

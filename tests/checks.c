@@ -97,6 +97,53 @@ size_t check_transfers(struct dp_group *group, const void *unused)
     return wrong;
 }
 
+/* Which of transfers [1, count] is done, the first to be. */
+static int first_done(struct dp_group *group, struct dp_transfer *transfers, int count)
+{
+    for (int i = 1;; i = i % count + 1) {
+        bool done = false;
+        if (dp_group_test(group, &transfers[i], &done) != DP_OK) {
+            return -1;
+        }
+        if (done) {
+            return i;
+        }
+    }
+}
+
+/* A test does not wait, and finishes what it finds done. Ranks send in reverse order, each when rank 0
+ * says so. */
+size_t check_tests(struct dp_group *group, const void *unused)
+{
+    enum { MOST = 64 };
+    const struct dp_slice nothing = {NULL, 0, 1};
+    const int size = group->size;
+    struct dp_transfer come[MOST];
+    int got[MOST] = {0}, mine = group->rank + 5;
+    const struct dp_slice out = {&mine, sizeof(mine), 1}, go = {NULL, 0, 1};
+    size_t wrong = size > MOST;
+    bool done = true;
+
+    (void)unused;
+    if (group->rank > 0) {
+        wrong += dp_group_exchange(group, -1, nothing, 0, go) != DP_OK;
+        return wrong + (dp_group_exchange(group, 0, out, -1, nothing) != DP_OK);
+    }
+    for (int i = 1; i < size && wrong == 0; i++) {
+        wrong += dp_group_start(group, -1, nothing, i, (struct dp_slice){&got[i], sizeof(int), 1},
+                                &come[i]) != DP_OK;
+    }
+    for (int i = size - 1; i > 0 && wrong == 0; i--) {
+        wrong += dp_group_test(group, &come[i], &done) != DP_OK || done;
+        wrong += dp_group_exchange(group, i, go, -1, nothing) != DP_OK;
+        /* Those of higher ranks are done already, and are left out. */
+        wrong += wrong == 0 && (first_done(group, come, i) != i || got[i] != i + 5);
+        wrong += dp_group_test(group, &come[i], &done) != DP_OK || !done;
+        wrong += dp_group_finish(group, &come[i]) != DP_OK;
+    }
+    return wrong;
+}
+
 /* Behind a barrier everybody sees what all others wrote in front of it. */
 size_t check_barrier(struct dp_group *group, const void *unused)
 {
@@ -254,7 +301,8 @@ size_t check_node_memory(struct dp_group *group, const void *unused)
 size_t check_group(struct dp_group *group, const void *unused)
 {
     return check_exchange(group, unused) + check_transfers(group, unused) +
-           check_barrier(group, unused) + check_broadcast(group, unused) +
-           check_allgather(group, unused) + check_agree(group, unused) +
-           check_memory(group, unused) + check_node_memory(group, unused);
+           check_tests(group, unused) + check_barrier(group, unused) +
+           check_broadcast(group, unused) + check_allgather(group, unused) +
+           check_agree(group, unused) + check_memory(group, unused) +
+           check_node_memory(group, unused);
 }

@@ -14,6 +14,7 @@
 
 size_t check_exchange(struct dp_group *group, const void *unused);
 size_t check_transfers(struct dp_group *group, const void *unused);
+size_t check_tests(struct dp_group *group, const void *unused);
 size_t check_barrier(struct dp_group *group, const void *unused);
 size_t check_broadcast(struct dp_group *group, const void *unused);
 size_t check_allgather(struct dp_group *group, const void *unused);

@@ -38,6 +38,12 @@ static void many_messages_may_be_under_way_at_once(void **state)
     on_all_sizes(check_transfers);
 }
 
+static void what_is_done_is_found_without_waiting(void **state)
+{
+    (void)state;
+    on_all_sizes(check_tests);
+}
+
 /* Rank 0 sends and comes back much later; meanwhile the others have all they wait for. */
 static size_t comes_back_late(struct dp_group *group, const void *unused)
 {
@@ -383,6 +389,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_arrive_whole_whatever_their_lengths),
         cmocka_unit_test(many_messages_may_be_under_way_at_once),
+        cmocka_unit_test(what_is_done_is_found_without_waiting),
         cmocka_unit_test(a_message_arrives_while_its_sender_does_something_else),
         cmocka_unit_test(too_many_messages_under_way_are_an_error),
         cmocka_unit_test(nobody_leaves_a_barrier_before_all_have_come),

@@ -1,0 +1,168 @@
+/*
+ * test_mail.c - parts of gradients reach their servers, in any order, and parts of weights come back.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "collectives/mail.h"
+#include "collectives/transport.h"
+#include "tests/local_world.h"
+
+enum { ROUNDS = 5, EXTRA = 3, TRAINED = 11 * DP_BLOCK, TOTAL = TRAINED + DP_BLOCK };
+
+/* Two buckets, from the end, and the tail. */
+static struct dp_bucket buckets[] = {
+    {.range = {4 * DP_BLOCK, 7 * DP_BLOCK}, .tensor_count = 1},
+    {.range = {0, 4 * DP_BLOCK}, .tensor_count = 1},
+    {.range = {TRAINED, DP_BLOCK}, .exact = true},
+};
+static const struct dp_bucket_plan plan = {.buckets = buckets, .count = 3};
+
+static dp_status mail_open(struct dp_group *group, int servers, struct dp_mail *mail)
+{
+    *mail = (struct dp_mail){
+        .group = group, .plan = &plan, .servers = servers, .head_bytes = 12, .extra = EXTRA};
+    return dp_mail_open(mail);
+}
+
+/* What a trainer sends in a round at place i of the flat order. */
+static float gradient(int trainer, int round, size_t i)
+{
+    return (float)(trainer * 100000 + round * 10000) + (float)i;
+}
+
+static size_t trains(struct dp_mail *mail, float *flat)
+{
+    const int rank = mail->group->rank;
+    size_t wrong = 0;
+
+    for (int round = 0; round < ROUNDS && wrong == 0; round++) {
+        const bool last = round + 1 == ROUNDS;
+        for (size_t i = 0; i < TOTAL; i++) {
+            flat[i] = gradient(rank, round, i);
+        }
+        for (int k = 0; k < mail->peers; k++) {
+            memcpy(dp_mail_head(mail, k), &round, sizeof(round));
+            dp_mail_pack(mail, k, flat);
+        }
+        memcpy(dp_mail_extra(mail, 0), flat + TRAINED, EXTRA * sizeof(float));
+        memset(flat, 0, TOTAL * sizeof(float));
+        wrong += dp_mail_swap(mail, !last) != DP_OK;
+        for (int k = 0; k < mail->peers && !last; k++) {
+            dp_mail_unpack(mail, k, flat);
+        }
+        for (size_t i = 0; i < TRAINED && !last; i++) { /* servers send back twice as much */
+            wrong += flat[i] != 2.0f * gradient(rank, round, i);
+        }
+    }
+    return wrong;
+}
+
+static size_t serves(struct dp_mail *mail, float *flat)
+{
+    const bool first = mail->group->rank == mail->peers;
+    int rounds[8] = {0}, round, from = 0;
+    size_t wrong = dp_mail_begin(mail) != DP_OK;
+
+    for (int n = 0; n < mail->peers * ROUNDS && wrong == 0; n++) {
+        wrong += dp_mail_next(mail, &from) != DP_OK;
+        memcpy(&round, dp_mail_head(mail, from), sizeof(round));
+        wrong += round != rounds[from]++;
+        memset(flat, 0, TOTAL * sizeof(float));
+        dp_mail_unpack(mail, from, flat);
+        for (size_t i = 0; i < TRAINED; i++) { /* 0 where it is another server's */
+            wrong += flat[i] != 0.0f && flat[i] != gradient(from, round, i);
+            flat[i] *= 2.0f;
+        }
+        for (size_t i = 0; first && i < EXTRA; i++) {
+            wrong += dp_mail_extra(mail, from)[i] != gradient(from, round, TRAINED + i);
+        }
+        if (round + 1 < ROUNDS) {
+            dp_mail_pack(mail, from, flat);
+            wrong += dp_mail_answer(mail, from) != DP_OK;
+        }
+    }
+    return wrong;
+}
+
+static size_t goes_round(struct dp_group *group, const void *arg)
+{
+    const int servers = *(const int *)arg;
+    struct dp_mail mail;
+    static _Thread_local float flat[TOTAL];
+    size_t wrong = mail_open(group, servers, &mail) != DP_OK;
+
+    if (wrong == 0) {
+        wrong = group->rank >= group->size - servers ? serves(&mail, flat) : trains(&mail, flat);
+        wrong += dp_group_barrier(group) != DP_OK; /* nothing is left under way */
+        dp_mail_close(&mail);
+    }
+    return wrong;
+}
+
+static void all_parts_arrive_and_come_back(void **state)
+{
+    (void)state;
+    for (int trainers = 1; trainers <= 4; trainers++) {
+        for (int servers = 1; servers <= 3; servers++) {
+            assert_int_equal(on_local_ranks(trainers + servers, goes_round, &servers), 0);
+        }
+    }
+}
+
+static size_t has_no_memory(struct dp_group *group, const void *nth)
+{
+    struct dp_mail mail;
+
+    dp_mem_fail_nth(*(const int *)nth);
+    const dp_status status = mail_open(group, 1, &mail);
+    dp_mem_fail_nth(0);
+    return status != DP_ERR_NOMEM;
+}
+
+static size_t is_too_long(struct dp_group *group, const void *unused)
+{
+    static struct dp_bucket huge[] = {{.range = {0, (size_t)1 << 28}, .tensor_count = 1}};
+    static const struct dp_bucket_plan long_plan = {.buckets = huge, .count = 1};
+    struct dp_mail mail = {
+        .group = group, .plan = &long_plan, .servers = 1, .head_bytes = 8, .extra = 0};
+    (void)unused;
+
+    return dp_mail_open(&mail) != DP_ERR_CONFIG;
+}
+
+static void what_cannot_be_opened_leaves_nothing(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    dp_log_mute(1);
+    for (int nth = 1; nth <= 2; nth++) {
+        struct dp_local_hub *hub = NULL;
+        struct dp_group *group = NULL;
+        assert_int_equal(dp_local_hub_create(2, &hub), DP_OK);
+        assert_int_equal(dp_local_join(hub, 0, &group), DP_OK);
+        assert_int_equal(has_no_memory(group, &nth), 0);
+        assert_int_equal(is_too_long(group, NULL), 0);
+        dp_group_destroy(group);
+        dp_local_hub_destroy(hub);
+    }
+    dp_log_mute(0);
+    assert_int_equal(dp_mem_live(), live);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_parts_arrive_and_come_back),
+        cmocka_unit_test(what_cannot_be_opened_leaves_nothing),
+    };
+
+    return cmocka_run_group_tests_name("mail", tests, NULL, NULL);
+}

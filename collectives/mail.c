@@ -45,13 +45,13 @@ static size_t head_room(const struct dp_mail *m)
     return dp_round_up(m->head_bytes, DP_MEM_ALIGN);
 }
 
-/* Of a message with a gradient, or of an answer. */
+/* A message with a gradient, or an answer. */
 static struct dp_slice letter(const struct dp_mail *m, int i, bool gradient)
 {
-    const size_t extra = gradient && server_of(m, i) == 0 ? m->extra : 0;
+    const size_t extra = server_of(m, i) == 0 ? m->extra : 0, count = m->boxes[i].count;
+    const size_t body = gradient ? (count + extra) * sizeof(float) : count * m->width;
 
-    return (struct dp_slice){m->boxes[i].memory,
-                             head_room(m) + (m->boxes[i].count + extra) * sizeof(float), 1};
+    return (struct dp_slice){m->boxes[i].memory, head_room(m) + body, 1};
 }
 
 static dp_status make_boxes(struct dp_mail *m)
@@ -113,29 +113,29 @@ float *dp_mail_extra(const struct dp_mail *m, int i)
 }
 
 /* In the order in which an exchange places what ranks own. */
-static void copy_chunks(const struct dp_mail *m, int i, float *array, bool pack)
+static void copy_chunks(const struct dp_mail *m, int i, char *array, size_t width, bool pack)
 {
-    float *part = dp_mail_part(m, i);
+    char *part = m->boxes[i].memory + head_room(m);
 
     for (int b = m->plan->count - 1; b >= 0; b--) {
         const struct dp_range range = m->plan->buckets[b].range;
-        const struct dp_slice bucket = {array + range.begin, range.count, sizeof(float)};
+        const struct dp_slice bucket = {array + range.begin * width, range.count, width};
         const struct dp_slice chunk = dp_slice_chunk(bucket, m->servers, server_of(m, i));
         if (!m->plan->buckets[b].exact) {
             memcpy(pack ? part : chunk.data, pack ? chunk.data : part, dp_slice_bytes(chunk));
-            part += chunk.count;
+            part += dp_slice_bytes(chunk);
         }
     }
 }
 
-void dp_mail_pack(const struct dp_mail *m, int i, float *array)
+void dp_mail_pack(const struct dp_mail *m, int i, void *array, size_t width)
 {
-    copy_chunks(m, i, array, true);
+    copy_chunks(m, i, array, width, true);
 }
 
-void dp_mail_unpack(const struct dp_mail *m, int i, float *array)
+void dp_mail_unpack(const struct dp_mail *m, int i, void *array, size_t width)
 {
-    copy_chunks(m, i, array, false);
+    copy_chunks(m, i, array, width, false);
 }
 
 static dp_status start(struct dp_mail *m, int i, bool out, bool gradient)

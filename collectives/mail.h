@@ -30,11 +30,12 @@ struct dp_mail {
     const struct dp_bucket_plan *plan; /* borrowed */
     int servers;                       /* the last ranks */
     size_t head_bytes, extra;          /* extra: numbers */
+    size_t width;                      /* bytes of a weight; those of gradients are float32 */
     struct dp_mail_box *boxes;         /* owned; [peers] */
     int peers, turn;                   /* turn: who is looked at first */
 };
 
-/* Members group, plan, servers, head_bytes and extra are filled in. Local.
+/* Members group, plan, servers, head_bytes, extra and width are filled in. Local.
  * Errors: DP_ERR_NOMEM; DP_ERR_CONFIG (a part is too long for one message). Nothing is left. */
 DP_CHECKED dp_status dp_mail_open(struct dp_mail *mail);
 void dp_mail_close(struct dp_mail *mail);
@@ -44,9 +45,10 @@ void *dp_mail_head(const struct dp_mail *mail, int i);
 float *dp_mail_part(const struct dp_mail *mail, int i);
 float *dp_mail_extra(const struct dp_mail *mail, int i);
 
-/* Copies the chunks between the part in box `i` and an array in flat order. Local. */
-void dp_mail_pack(const struct dp_mail *mail, int i, float *array);
-void dp_mail_unpack(const struct dp_mail *mail, int i, float *array);
+/* Copies the chunks between the part in box `i` and an array in flat order, of so many bytes a
+ * number. Local. */
+void dp_mail_pack(const struct dp_mail *mail, int i, void *array, size_t width);
+void dp_mail_unpack(const struct dp_mail *mail, int i, void *array, size_t width);
 
 /* Trainer: sends all boxes; with `answered`, then waits for the answer of each server. */
 DP_CHECKED dp_status dp_mail_swap(struct dp_mail *mail, bool answered);

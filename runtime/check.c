@@ -248,6 +248,9 @@ void dp_run_describe(struct dp_training *run)
     const struct dp_config *c = run->config;
     static const char *const overlaps[] = {"auto (measured in the first steps)", "on", "off"};
     const bool tf32 = c->train.precision == DP_PRECISION_TF32;
+    const char *overlap = group->size == 1     ? "off (one rank)"
+                          : dp_config_stale(c) ? "off (asynchronous)"
+                                               : overlaps[c->comm.overlap];
     char samples[DP_GROUPED_BYTES];
 
     dp_progress_line(&run->progress,
@@ -272,12 +275,18 @@ void dp_run_describe(struct dp_training *run)
         dp_progress_line(&run->progress, "the last %d of the ranks serve%s: %d train",
                          c->comm.servers, c->comm.servers == 1 ? "s" : "", run->trainer->trainers);
     }
+    if (dp_config_stale(c)) {
+        dp_progress_line(&run->progress,
+                         "ranks train at their own pace, at most %d step%s ahead of the slowest; "
+                         "runs do not repeat bit for bit",
+                         c->train.staleness, c->train.staleness == 1 ? "" : "s");
+    }
     if (c->train.local_steps > 1 && group->size > 1) {
         dp_progress_line(&run->progress,
                          "ranks train alone, and average their weights every %d steps",
                          c->train.local_steps);
     }
-    if (run->trainer->hooks.ready == NULL) {
+    if (run->trainer->hooks.ready == NULL && run->async == NULL) {
         dp_progress_line(
             &run->progress,
             "fp16 with a compressor: ranks agree that gradients are finite before they "
@@ -286,7 +295,7 @@ void dp_run_describe(struct dp_training *run)
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
                      run->trainer->exchange->label, why[0] == '\0' ? "" : " (", why,
                      why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
-                     group->size == 1 ? "off (one rank)" : overlaps[c->comm.overlap]);
+                     overlap);
     describe_compressor(run);
     if (run->faults != NULL) {
         DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", run->fault_text);

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "models/layer.h"
 
+enum { DP_MODE_SYNC, DP_MODE_ASYNC };
 enum { DP_SHUFFLE_ON, DP_SHUFFLE_OFF, DP_SHUFFLE_FULL, DP_SHUFFLE_WINDOW };
 enum { DP_OVERLAP_AUTO, DP_OVERLAP_ON, DP_OVERLAP_OFF };
 enum { DP_SCHEDULE_CONSTANT, DP_SCHEDULE_STEP, DP_SCHEDULE_COSINE, DP_SCHEDULE_LINEAR };
@@ -50,6 +51,8 @@ struct dp_train_config {
     int precision; /* DP_PRECISION_... */
     int micro_batch, lanes;
     int local_steps, local_after;
+    int mode;       /* DP_MODE_... */
+    int staleness;  /* of mode async, in steps */
     int eval_every; /* epochs; 0: only at the end */
     double hang_timeout_s;
     int check_every;   /* steps; 0: never */
@@ -176,6 +179,12 @@ const char *dp_config_where(const struct dp_config *config, const char *key, cha
 
 /* The value of a key outside of `model` ("train.seed"), as it is printed; empty: no such key. */
 void dp_config_value(const struct dp_config *config, const char *key, char *text, size_t size);
+
+/* Whether ranks train at their own pace: async.h. Staleness 0 is the synchronous step. */
+static inline bool dp_config_stale(const struct dp_config *config)
+{
+    return config->train.mode == DP_MODE_ASYNC && config->train.staleness > 0;
+}
 
 /* Prints every key with type, default, range and help, section by section: for --help. */
 void dp_config_help(void);

@@ -80,38 +80,48 @@ void dp_run_note_pace(struct dp_training *run)
     }
 }
 
-dp_status dp_run_judge_step(struct dp_training *run, const struct dp_step_report *report)
+void dp_run_judge_step(struct dp_training *run, uint64_t number, size_t rows,
+                       const struct dp_step_report *report)
 {
     const struct dp_trainer *t = run->trainer;
     const struct dp_failure_stop_config *config = &run->config->failure_stop;
     const size_t whole =
         t->data->train_count < t->global_batch ? t->data->train_count : t->global_batch;
-    const struct dp_halt_step step = {.step = t->step,
+    const struct dp_halt_step step = {.step = number,
                                       .loss = (double)report->loss,
                                       .correct = (double)report->correct,
-                                      .rows = (double)t->batch.global_rows,
-                                      .whole = t->batch.global_rows == whole,
+                                      .rows = (double)rows,
+                                      .whole = rows == whole,
                                       .classes = t->model->classes};
     char reason[sizeof(run->reason)];
 
-    run->save_wished = report->wish[DP_WISH_SAVE] && !t->apart;
     if (report->skipped && t->scaler.exhausted) {
         run->last_train_loss = step.loss;
         end_run(run, DP_RUN_DIVERGED,
                 "step %llu: the loss scale falls under 1, and the gradient is still not finite, "
                 "first in %s; try train.precision bf16, or a lower optimizer.lr",
                 (unsigned long long)t->step, t->scaler.where);
-        return DP_OK;
+        return;
     }
     if (!report->skipped && dp_halt_failed(&run->halt, config, &step, reason, sizeof(reason))) {
         run->last_train_loss = step.loss;
         end_run(run, DP_RUN_DIVERGED, "%s", reason);
+    }
+}
+
+dp_status dp_run_judge_wishes(struct dp_training *run, const bool *wish)
+{
+    const struct dp_trainer *t = run->trainer;
+    const struct dp_failure_stop_config *config = &run->config->failure_stop;
+
+    run->save_wished = wish[DP_WISH_SAVE] && !t->apart;
+    if (run->exit != DP_RUN_FINISHED) {
         return DP_OK;
     }
-    if (report->wish[DP_WISH_STOP]) {
+    if (wish[DP_WISH_STOP]) {
         return dp_run_asked(run);
     }
-    if (report->wish[DP_WISH_SLOW] && t->step < run->total_steps && !t->apart) {
+    if (wish[DP_WISH_SLOW] && t->step < run->total_steps && !t->apart) {
         end_run(run, DP_RUN_STOPPED,
                 "stopped behind step %llu: %.0f samples/s, under %g "
                 "(failure_stop.min_samples_per_second), on rank 0 (%s)",

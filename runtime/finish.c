@@ -135,6 +135,8 @@ static struct dp_run_summary summarize(const struct dp_training *run,
         .seconds = dp_process_age_s(),
         .ranks = ranks,
         .rank_count = size,
+        .staleness = run->staleness,
+        .staleness_count = run->staleness_count,
     };
 
     s.baseline.source = run->baseline_rate > 0.0 ? run->cli->baseline
@@ -188,6 +190,25 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_rank 
     return DP_OK;
 }
 
+/* How stale gradients were: run->staleness. */
+static dp_status gather_staleness(struct dp_training *run)
+{
+    const size_t bins = run->async == NULL ? 0 : dp_async_bins(run->async);
+    dp_status status;
+
+    if (bins == 0) {
+        return DP_OK;
+    }
+    run->staleness = dp_zalloc(bins, sizeof(*run->staleness));
+    status = run->staleness == NULL ? DP_FAIL(DP_ERR_NOMEM, "staleness of gradients") : DP_OK;
+    DP_TRY(dp_exchange_agree(run->trainer->exchange, status));
+    DP_TRY(dp_async_histogram(run->async, run->staleness));
+    for (size_t i = 0; i < bins; i++) {
+        run->staleness_count = run->staleness[i] > 0 ? i + 1 : run->staleness_count;
+    }
+    return DP_OK;
+}
+
 dp_status dp_run_finish(struct dp_training *run)
 {
     struct dp_exchange *exchange = run->trainer->exchange;
@@ -205,6 +226,7 @@ dp_status dp_run_finish(struct dp_training *run)
     } else {
         dp_run_settle_saving(run);
     }
+    DP_TRY(gather_staleness(run));
     all = dp_zalloc(size, sizeof(*all));
     ranks = dp_zalloc(size, sizeof(*ranks));
     memset(&mine, 0, sizeof(mine));

@@ -19,7 +19,7 @@ void dp_overlap_begin(struct dp_overlap *o, struct dp_trainer *t, uint64_t total
 
     memset(o, 0, sizeof(*o));
     o->first = t->step;
-    if (wanted == DP_OVERLAP_AUTO && t->group->size > 1 &&
+    if (wanted == DP_OVERLAP_AUTO && t->group->size > 1 && !dp_config_stale(t->config) &&
         t->exchange->comm->strategy->sum != NULL && total_steps - t->step > needed) {
         o->trying = true;
         return;

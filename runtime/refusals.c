@@ -169,6 +169,36 @@ static bool is_local_with_servers(const struct dp_config *config)
     return is_local(config) && (config->comm.servers > 0 || is_named(config->comm.strategy, "ps"));
 }
 
+static bool is_async_without_servers(const struct dp_config *config)
+{
+    return config->train.mode == DP_MODE_ASYNC && config->comm.servers == 0;
+}
+
+static bool is_stale_in_step(const struct dp_config *config)
+{
+    return config->train.mode == DP_MODE_SYNC && config->train.staleness > 0;
+}
+
+static bool is_stale_in_lanes(const struct dp_config *config)
+{
+    return dp_config_stale(config) && config->train.lanes > 0;
+}
+
+static bool is_stale_scaled(const struct dp_config *config)
+{
+    return dp_config_stale(config) && config->train.precision == DP_PRECISION_FP16;
+}
+
+static bool is_stale_clipped(const struct dp_config *config)
+{
+    return dp_config_stale(config) && config->optimizer.clip_norm > 0.0;
+}
+
+static bool is_stale_overlapped(const struct dp_config *config)
+{
+    return dp_config_stale(config) && config->comm.overlap == DP_OVERLAP_ON;
+}
+
 static bool is_local_coded(const struct dp_config *config)
 {
     return is_local(config) && strcmp(config->comm.compressor, "none") != 0;
@@ -211,6 +241,17 @@ static const struct dp_refusal refusals[] = {
      "cannot go with batchnorm {sync: true}, where all ranks meet inside of a layer"},
     {"train.local_steps", is_local_scaled,
      "cannot go with train.precision fp16: ranks must skip a step together"},
+    {"train.mode", is_async_without_servers,
+     "async needs comm.servers above 0, which apply gradients as they come"},
+    {"train.staleness", is_stale_in_step, "needs train.mode async"},
+    {"train.staleness", is_stale_in_lanes,
+     "cannot go with train.lanes: gradients are applied in the order in which they come"},
+    {"train.staleness", is_stale_clipped,
+     "cannot go with optimizer.clip_norm, since nobody sees the gradient of all ranks"},
+    {"train.staleness", is_stale_scaled,
+     "cannot go with train.precision fp16: ranks must skip a step together"},
+    {"train.staleness", is_stale_overlapped,
+     "cannot go with comm.overlap on: between two steps a rank gets new weights"},
     {"train.local_steps", is_local_unshared, "averages nothing with comm.strategy none"},
     {"train.local_steps", is_local_coded,
      "cannot go with a comm.compressor: weights are averaged, not gradients"},

@@ -18,8 +18,8 @@ static int epoch_of(const struct dp_training *run, uint64_t step)
     return (int)(step / run->steps_per_epoch) + 1;
 }
 
-/* Rank 0: one line in metrics.jsonl, and the line that people watch. */
-static dp_status note_step(struct dp_training *run, const struct dp_step_report *report)
+/* Rank 0: one line in metrics.jsonl, and the line that people watch. Steps are from 1. */
+static dp_status note_step(struct dp_training *run, const struct dp_step_result *result)
 {
     const struct dp_trainer *t = run->trainer;
     const double seconds = (double)run->ledger.last_ns / 1e9;
@@ -29,31 +29,31 @@ static dp_status note_step(struct dp_training *run, const struct dp_step_report 
         return DP_OK;
     }
     run->rate_ns += run->ledger.last_ns;
-    run->rate_samples += t->batch.global_rows;
+    run->rate_samples += result->rows;
     rate = (double)run->rate_samples / ((double)run->rate_ns / 1e9);
     if (run->rate_ns > 2000000000u) { /* the rate of about the last two seconds */
         run->rate_ns /= 2;
         run->rate_samples /= 2;
     }
     const struct dp_progress_step progress = {
-        .epoch = epoch_of(run, t->step - 1),
+        .epoch = epoch_of(run, result->step - 1),
         .epochs = run->config->train.epochs,
-        .step = (int64_t)t->step,
+        .step = (int64_t)result->step,
         .steps = (int64_t)run->total_steps,
-        .loss = (double)report->loss,
-        .lr = (double)t->knobs->lr,
+        .loss = (double)result->report.loss,
+        .lr = result->lr,
         .samples_per_second = rate,
-        .left_s = (double)(run->total_steps - t->step) * (double)t->global_batch / rate,
+        .left_s = (double)(run->total_steps - result->step) * (double)t->global_batch / rate,
     };
     const struct dp_metrics_step line = {
-        .step = (int64_t)t->step,
+        .step = (int64_t)result->step,
         .epoch = progress.epoch,
-        .loss = (double)report->loss,
-        .lr = (double)t->knobs->lr,
-        .samples_per_second = (double)t->batch.global_rows / seconds,
+        .loss = (double)result->report.loss,
+        .lr = result->lr,
+        .samples_per_second = (double)result->rows / seconds,
         .step_ms = seconds * 1e3,
         .loss_scale = t->scaler.on ? (double)t->knobs->loss_scale : 0.0,
-        .skipped = report->skipped,
+        .skipped = result->report.skipped,
     };
     dp_progress_step(&run->progress, &progress);
     return dp_metrics_step(&run->metrics, &line);
@@ -156,20 +156,19 @@ static dp_status save(struct dp_training *run)
     return dp_run_save(run);
 }
 
-/* Whether a checkpoint is due, other than the last. */
-static bool save_due(const struct dp_training *run, uint64_t step)
+static bool save_scheduled(const struct dp_training *run, uint64_t step)
 {
     const uint64_t steps = (uint64_t)run->config->checkpoint.every_steps;
 
-    return run->save_wished || (steps > 0 && step % steps == 0);
+    return steps > 0 && step % steps == 0;
 }
 
 /* What is due behind step number `step` (from 1). A checkpoint is what it is at that step of any
  * run, so an evaluation only because the run ends comes behind it. */
 static dp_status between_steps(struct dp_training *run, uint64_t step)
 {
-    const bool last = step == run->total_steps, saves = last || save_due(run, step);
-    const bool scheduled = evaluation_scheduled(run, step);
+    const bool last = step == run->total_steps, scheduled = evaluation_scheduled(run, step);
+    const bool saves = last || run->save_wished || save_scheduled(run, step);
 
     if (has_time(run) && saves) {
         DP_TRY(compare_ranks(run));
@@ -186,29 +185,105 @@ static dp_status between_steps(struct dp_training *run, uint64_t step)
     return has_time(run) && last && evaluation_due(run, step) ? evaluate(run) : DP_OK;
 }
 
-static dp_status one_step(struct dp_training *run)
+/* What a step came to, on every rank. */
+static dp_status take_result(struct dp_training *run, const struct dp_step_result *result)
 {
-    struct dp_trainer *t = run->trainer;
-    const uint64_t wire = t->group->wire_bytes;
-    struct dp_step_report report;
+    if (!result->report.skipped) {
+        run->train_loss_sum += (double)result->report.loss;
+        run->train_loss_steps++;
+    }
+    DP_TRY(note_step(run, result));
+    dp_run_judge_step(run, result->step, result->rows, &result->report);
+    return DP_OK;
+}
 
-    dp_run_wish(run);
-    dp_overlap_before(&run->overlap, t);
-    DP_TRY(dp_trainer_step(t, &report));
-    run->wire_bytes += t->group->wire_bytes - wire;
+static void time_step(struct dp_training *run)
+{
+    const struct dp_trainer *t = run->trainer;
+
     dp_ledger_mark(&run->ledger, t->batch.global_rows, t->batch.rows, t->exchange->comm_ns);
     if (run->first_step_s == 0.0) {
         run->first_step_s = dp_process_age_s();
     }
-    if (!report.skipped) {
-        run->train_loss_sum += (double)report.loss;
-        run->train_loss_steps++;
-    }
-    DP_TRY(note_step(run, &report));
     dp_run_note_pace(run);
-    DP_TRY(dp_run_judge_step(run, &report));
-    DP_TRY(run->faults != NULL ? dp_faults_apply(run->faults, t) : DP_OK);
+}
+
+static dp_status break_something(struct dp_training *run)
+{
+    return run->faults != NULL ? dp_faults_apply(run->faults, run->trainer) : DP_OK;
+}
+
+static dp_status one_step(struct dp_training *run)
+{
+    struct dp_trainer *t = run->trainer;
+    const uint64_t wire = t->group->wire_bytes;
+    struct dp_step_result result;
+
+    dp_run_wish(run);
+    dp_overlap_before(&run->overlap, t);
+    DP_TRY(dp_trainer_step(t, &result.report));
+    run->wire_bytes += t->group->wire_bytes - wire;
+    result.step = t->step;
+    result.rows = t->batch.global_rows;
+    result.lr = (double)t->knobs->lr;
+    time_step(run);
+    DP_TRY(take_result(run, &result));
+    DP_TRY(dp_run_judge_wishes(run, result.report.wish));
+    DP_TRY(break_something(run));
     return dp_overlap_after(&run->overlap, t, run->ledger.last_ns);
+}
+
+/* ---- steps at every rank's own pace ---- */
+
+static void async_wish(void *run)
+{
+    dp_run_wish(run);
+}
+
+static dp_status async_stepped(void *run)
+{
+    time_step(run);
+    return DP_OK;
+}
+
+static dp_status async_result(void *context, const struct dp_step_result *result, bool *enough)
+{
+    struct dp_training *run = context;
+
+    DP_TRY(take_result(run, result));
+    *enough = run->exit != DP_RUN_FINISHED;
+    return DP_OK;
+}
+
+const struct dp_async_hooks dp_run_async_hooks = {
+    .wish = async_wish, .stepped = async_stepped, .result = async_result};
+
+/* Whether all ranks have to meet behind step number `step`, as far as is known beforehand. */
+static bool meeting_due(const struct dp_training *run, uint64_t step)
+{
+    bool breaks = false;
+
+    for (const struct dp_fault *fault = run->faults; fault != NULL; fault = fault->next) {
+        breaks = breaks || (uint64_t)fault->step == step;
+    }
+    return breaks || step == run->total_steps || step == run->baseline_at ||
+           evaluation_scheduled(run, step) || save_scheduled(run, step);
+}
+
+static dp_status async_steps(struct dp_training *run)
+{
+    struct dp_trainer *t = run->trainer;
+    const uint64_t wire = t->group->wire_bytes;
+    uint64_t until = t->step + 1;
+    bool wish[DP_WISH_COUNT];
+
+    while (!meeting_due(run, until)) {
+        until++;
+    }
+    DP_TRY(dp_async_run(run->async, until, wish));
+    run->wire_bytes += t->group->wire_bytes - wire;
+    DP_TRY(dp_run_judge_wishes(run, wish));
+    return break_something(run);
 }
 
 static dp_status note_start(struct dp_training *run)
@@ -263,7 +338,7 @@ static dp_status train(struct dp_training *run)
     dp_ledger_init(&run->ledger, dp_ledger_unsteady(steps), t->exchange->comm_ns);
     DP_TRY(take_up(run));
     while (t->step < run->total_steps && run->exit == DP_RUN_FINISHED) {
-        DP_TRY(one_step(run));
+        DP_TRY(run->async != NULL ? async_steps(run) : one_step(run));
         DP_TRY(between_steps(run, t->step));
     }
     if ((run->exit == DP_RUN_FINISHED || run->exit == DP_RUN_EARLY_STOPPED) && !run->hurried) {
@@ -298,7 +373,7 @@ dp_status dp_run_data_only(struct dp_training *run)
     char text[DP_GROUPED_BYTES];
 
     for (uint64_t i = 0; i < run->total_steps; i++) {
-        DP_TRY(dp_loader_next(t->loader, &t->batch));
+        DP_TRY(dp_trainer_batch(t));
         rows += t->batch.global_rows;
     }
     if (dp_run_leads(run)) {

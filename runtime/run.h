@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/machine.h"
 #include "collectives/world.h"
+#include "runtime/async.h"
 #include "runtime/baseline.h"
 #include "runtime/cli.h"
 #include "runtime/config.h"
@@ -53,6 +54,7 @@ struct dp_training {
     struct dp_dataset data;
     struct dp_plan plan; /* pinned, or from the cache */
     struct dp_trainer *trainer;
+    struct dp_async *async; /* NULL: synchronous steps */
     struct dp_overlap overlap;
     struct dp_ledger ledger;
     struct dp_metrics metrics;
@@ -88,6 +90,8 @@ struct dp_training {
     bool saved_early;               /* it says that the run has stopped early */
     uint64_t saved_at;              /* rank 0: step of the newest good checkpoint; 0: none */
     uint64_t rate_ns, rate_samples; /* for the progress line: since when, how many */
+    uint64_t *staleness;            /* [staleness_count]: see summary.h */
+    size_t staleness_count;
 };
 
 static inline bool dp_run_leads(const struct dp_training *run)
@@ -175,9 +179,13 @@ void dp_run_note_pace(struct dp_training *run);
  * SIGINT: the request is heard again behind the next step. Collective. */
 DP_CHECKED dp_status dp_run_asked(struct dp_training *run);
 
-/* Behind a step: wishes of all ranks, and failures. Collective. */
-DP_CHECKED dp_status dp_run_judge_step(struct dp_training *run,
-                                       const struct dp_step_report *report);
+/* Behind a step: whether training has failed, by step number `step` (from 1) of a global batch of
+ * `rows`. Local, alike on all ranks. */
+void dp_run_judge_step(struct dp_training *run, uint64_t step, size_t rows,
+                       const struct dp_step_report *report);
+
+/* Behind a step: what ranks wish [DP_WISH_COUNT], unless it has failed. Collective. */
+DP_CHECKED dp_status dp_run_judge_wishes(struct dp_training *run, const bool *wish);
 
 /* Behind a recorded evaluation: early stopping. The second one notes nothing new: for a run that
  * goes on from a checkpoint. */
@@ -204,6 +212,9 @@ DP_CHECKED dp_status dp_run_data_only(struct dp_training *run);
 /* Whether every rank ends with this status by itself, since all decide it alike; otherwise this
  * rank has to end the others. */
 bool dp_run_together(dp_status status);
+
+/* What the loop over steps does in asynchronous training; the context is the run. */
+extern const struct dp_async_hooks dp_run_async_hooks;
 
 /* All of it: what main() calls. `stop`: where requests to stop arrive; or NULL. */
 DP_CHECKED dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world,

@@ -290,6 +290,22 @@ static dp_status make_trainer(struct dp_training *run)
     return dp_faults_check(run->faults, run->trainer);
 }
 
+/* Asynchronous training, if that is wanted. */
+static dp_status make_async(struct dp_training *run)
+{
+    struct dp_async_hooks hooks = dp_run_async_hooks;
+    dp_status status;
+
+    if (!dp_config_stale(run->config)) {
+        return DP_OK;
+    }
+    hooks.context = run;
+    dp_log_mute(dp_run_leads(run) ? 0 : 1);
+    status = dp_async_create(run->trainer, &hooks, &run->async);
+    dp_log_mute(0);
+    return status;
+}
+
 /* Everything that a resumed run needs: what the trainer has, and what the run itself counts. */
 static void keep_rows(struct dp_training *run)
 {
@@ -396,6 +412,7 @@ dp_status dp_run_setup(struct dp_training *run)
     if (run->cli->dry_run || run->cli->data_only) {
         return DP_OK;
     }
+    DP_TRY(dp_exchange_agree(run->trainer->exchange, make_async(run)));
     DP_TRY(dp_exchange_agree(run->trainer->exchange, dp_run_open_saving(run)));
     return dp_exchange_agree(run->trainer->exchange,
                              run->out[0] != '\0' ? begin_files(run) : DP_OK);
@@ -404,6 +421,7 @@ dp_status dp_run_setup(struct dp_training *run)
 void dp_run_teardown(struct dp_training *run)
 {
     dp_run_close_saving(run);
+    dp_async_destroy(run->async);
     dp_trainer_destroy(run->trainer);
     dp_json_destroy(run->resume.state);
     if (run->metrics_open) {
@@ -412,6 +430,7 @@ void dp_run_teardown(struct dp_training *run)
         (void)rmdir(run->out); /* nothing came of it */
     }
     dp_group_release_node(run->world->all, &run->data_memory);
+    dp_free(run->staleness);
     dp_free(run->places);
     dp_machine_destroy(run->machine);
     dp_model_destroy(run->model);

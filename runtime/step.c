@@ -17,25 +17,31 @@ static dp_status announce_tail(struct dp_trainer *t)
     return dp_exchange_ready_tail(t->exchange);
 }
 
-/* Updates this rank's part of bucket b, and sends the new weights on their way. */
-static dp_status update(struct dp_trainer *t, int b)
+struct dp_update dp_trainer_update(const struct dp_trainer *t, int b, const float *grad)
 {
-    DP_SPAN(DP_PHASE_OPTIMIZER, b);
-    const struct dp_bucket *bucket = &t->exchange->plan->buckets[b];
     const struct dp_range mine = dp_exchange_mine(t->exchange, b);
-    const size_t own = bucket->owned_at;
+    const size_t own = t->exchange->plan->buckets[b].owned_at;
     const bool fp32 = t->flat.type == DP_TYPE_F32; /* weights are their own masters */
-    const struct dp_update u = {
+
+    return (struct dp_update){
         .master = t->flat.master + (fp32 ? mine.begin : own),
         .weights = (char *)t->flat.weights + mine.begin * dp_type_bytes(t->flat.type),
-        .grad = t->flat.grad + mine.begin,
+        .grad = grad,
         .slots = {t->flat.slots[0] == NULL ? NULL : t->flat.slots[0] + own,
                   t->flat.slots[1] == NULL ? NULL : t->flat.slots[1] + own},
         .count = mine.count,
         .knobs = t->knobs,
     };
+}
 
-    if (bucket->exact) {
+/* Updates this rank's part of bucket b, and sends the new weights on their way. */
+static dp_status update(struct dp_trainer *t, int b)
+{
+    DP_SPAN(DP_PHASE_OPTIMIZER, b);
+    const struct dp_update u =
+        dp_trainer_update(t, b, t->flat.grad + dp_exchange_mine(t->exchange, b).begin);
+
+    if (t->exchange->plan->buckets[b].exact) {
         return t->knobs->skip != 0 ? DP_OK
                                    : dp_model_absorb(t->model, t->stream, t->flat.running,
                                                      t->flat.grad + t->flat.trained);

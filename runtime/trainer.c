@@ -339,17 +339,26 @@ void dp_trainer_destroy(struct dp_trainer *t)
     dp_free(t);
 }
 
+static uint64_t steps_per_epoch(const struct dp_trainer *t)
+{
+    return dp_steps_per_epoch(t->data->train_count, t->global_batch, t->config->data.drop_last);
+}
+
+size_t dp_trainer_global_rows(const struct dp_trainer *t, uint64_t step)
+{
+    return dp_global_rows(t->data->train_count, t->global_batch,
+                          t->cached_input ? 0 : step % steps_per_epoch(t));
+}
+
 /* Servers need none of the data, only to know how many rows the batch has. */
 static struct dp_batch batch_of_server(const struct dp_trainer *t)
 {
-    const size_t count = t->data->train_count;
-    const uint64_t epoch_steps =
-        dp_steps_per_epoch(count, t->global_batch, t->config->data.drop_last);
-    const size_t rows =
-        dp_global_rows(count, t->global_batch, t->cached_input ? 0 : t->step % epoch_steps);
+    const size_t rows = dp_trainer_global_rows(t, t->step);
 
-    return (struct dp_batch){
-        .step = t->step, .epoch = t->step / epoch_steps, .global_rows = rows, .first_row = rows};
+    return (struct dp_batch){.step = t->step,
+                             .epoch = t->step / steps_per_epoch(t),
+                             .global_rows = rows,
+                             .first_row = rows};
 }
 
 dp_status dp_trainer_batch(struct dp_trainer *t)

@@ -132,6 +132,12 @@ static inline struct dp_lanes_share dp_trainer_share(const struct dp_trainer *t)
     return (struct dp_lanes_share){t->group->rank, t->trainers};
 }
 
+/* Rows that the global batch of a step really has. */
+size_t dp_trainer_global_rows(const struct dp_trainer *trainer, uint64_t step);
+
+/* What the optimizer gets for this rank's part of bucket b, whose gradient lies at `grad`. */
+struct dp_update dp_trainer_update(const struct dp_trainer *trainer, int b, const float *grad);
+
 /* The next batch; trainer->batch. For dp_trainer_step(). */
 DP_CHECKED dp_status dp_trainer_batch(struct dp_trainer *trainer);
 
@@ -151,6 +157,14 @@ DP_CHECKED dp_status dp_trainer_meet(struct dp_trainer *trainer);
 
 /* Adds a row for everything that a step changes and a later one needs. */
 void dp_trainer_keep(struct dp_trainer *trainer, struct dp_kept_list *list);
+
+/* What a step came to that all trainers have done. */
+struct dp_step_result {
+    uint64_t step; /* from 1 */
+    size_t rows;   /* of the global batch */
+    double lr;
+    struct dp_step_report report;
+};
 
 /* One training step: step.c. Collective. */
 DP_CHECKED dp_status dp_trainer_step(struct dp_trainer *trainer, struct dp_step_report *report);

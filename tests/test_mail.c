@@ -26,8 +26,12 @@ static const struct dp_bucket_plan plan = {.buckets = buckets, .count = 3};
 
 static dp_status mail_open(struct dp_group *group, int servers, struct dp_mail *mail)
 {
-    *mail = (struct dp_mail){
-        .group = group, .plan = &plan, .servers = servers, .head_bytes = 12, .extra = EXTRA};
+    *mail = (struct dp_mail){.group = group,
+                             .plan = &plan,
+                             .servers = servers,
+                             .head_bytes = 12,
+                             .extra = EXTRA,
+                             .width = sizeof(float)};
     return dp_mail_open(mail);
 }
 
@@ -49,13 +53,13 @@ static size_t trains(struct dp_mail *mail, float *flat)
         }
         for (int k = 0; k < mail->peers; k++) {
             memcpy(dp_mail_head(mail, k), &round, sizeof(round));
-            dp_mail_pack(mail, k, flat);
+            dp_mail_pack(mail, k, flat, sizeof(float));
         }
         memcpy(dp_mail_extra(mail, 0), flat + TRAINED, EXTRA * sizeof(float));
         memset(flat, 0, TOTAL * sizeof(float));
         wrong += dp_mail_swap(mail, !last) != DP_OK;
         for (int k = 0; k < mail->peers && !last; k++) {
-            dp_mail_unpack(mail, k, flat);
+            dp_mail_unpack(mail, k, flat, sizeof(float));
         }
         for (size_t i = 0; i < TRAINED && !last; i++) { /* servers send back twice as much */
             wrong += flat[i] != 2.0f * gradient(rank, round, i);
@@ -75,7 +79,7 @@ static size_t serves(struct dp_mail *mail, float *flat)
         memcpy(&round, dp_mail_head(mail, from), sizeof(round));
         wrong += round != rounds[from]++;
         memset(flat, 0, TOTAL * sizeof(float));
-        dp_mail_unpack(mail, from, flat);
+        dp_mail_unpack(mail, from, flat, sizeof(float));
         for (size_t i = 0; i < TRAINED; i++) { /* 0 where it is another server's */
             wrong += flat[i] != 0.0f && flat[i] != gradient(from, round, i);
             flat[i] *= 2.0f;
@@ -84,7 +88,7 @@ static size_t serves(struct dp_mail *mail, float *flat)
             wrong += dp_mail_extra(mail, from)[i] != gradient(from, round, TRAINED + i);
         }
         if (round + 1 < ROUNDS) {
-            dp_mail_pack(mail, from, flat);
+            dp_mail_pack(mail, from, flat, sizeof(float));
             wrong += dp_mail_answer(mail, from) != DP_OK;
         }
     }

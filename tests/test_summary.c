@@ -36,6 +36,8 @@ static const struct dp_run_rank ranks[] = {
      .peak_rss_bytes = -1},
 };
 
+static const uint64_t staleness[] = {5, 0, 15};
+
 static const struct dp_run_summary whole = {
     .name = "lenet",
     .version = "0.1.0",
@@ -63,6 +65,8 @@ static const struct dp_run_summary whole = {
     .time_to_first_step_s = 0.5,
     .seconds = 93,
     .final = {.train_loss = 0.25, .test_loss = 0.28, .test_accuracy = 0.9012},
+    .staleness = staleness,
+    .staleness_count = 3,
     .verdict = "compute bound",
     .ranks = ranks,
     .rank_count = 2,
@@ -113,6 +117,7 @@ static void run_json_has_every_field(void **state)
 {
     struct dp_json *json = written(&whole);
     const struct dp_json *inner;
+    double stale = 0.0;
     (void)state;
 
     assert_text(json, "schema", "lockstep.run/1");
@@ -134,6 +139,9 @@ static void run_json_has_every_field(void **state)
     assert_real(json, "samples_per_dollar", 1e6);
     assert_real(json, "wire_bytes_per_step", 6653184);
     assert_real(json, "skipped_steps", 4);
+    assert_int_equal(dp_json_length(dp_json_get(json, "staleness")), 3);
+    assert_true(dp_json_real(dp_json_at(dp_json_get(json, "staleness"), 2), &stale) &&
+                stale == 15.0);
     assert_real(json, "restored", 2);
     assert_real(json, "time_to_first_step_s", 0.5);
     assert_text(json, "verdict", "compute bound");
@@ -256,6 +264,9 @@ static void people_get_lines_of_equal_shape(void **state)
                                  "after 1,040, spread 1.9 %)\n"));
     assert_non_null(strstr(text, "wire 6.3 MiB a step"));
     assert_non_null(strstr(text, "1,000,000 samples per dollar"));
+    assert_non_null(strstr(text,
+                           "\nstaleness: weights of 20 gradients lacked 1.50 of other ranks on "
+                           "average, 2 at most\n"));
     assert_non_null(strstr(text, "\nverdict: compute bound\n"));
 
     line = strstr(text, "\nrank ");

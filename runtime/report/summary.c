@@ -103,15 +103,19 @@ static dp_status fill_results(struct dp_json *object, const struct dp_run_summar
 
 static dp_status fill(struct dp_json *object, const struct dp_run_summary *summary)
 {
-    struct dp_json *ranks;
+    struct dp_json *staleness, *ranks;
 
     DP_TRY(fill_setup(object, summary));
     DP_TRY(fill_results(object, summary));
+    staleness = dp_json_set_array(object, "staleness");
+    for (size_t i = 0; i < summary->staleness_count; i++) {
+        DP_TRY(dp_json_push_int(staleness, (int64_t)summary->staleness[i]));
+    }
     ranks = dp_json_set_array(object, "ranks");
     for (int i = 0; i < summary->rank_count; i++) {
         DP_TRY(fill_rank(dp_json_push_object(ranks), &summary->ranks[i]));
     }
-    return ranks == NULL ? DP_ERR_NOMEM : DP_OK;
+    return staleness == NULL || ranks == NULL ? DP_ERR_NOMEM : DP_OK;
 }
 
 dp_status dp_run_summary_write(const struct dp_run_summary *summary, const char *path)
@@ -233,6 +237,26 @@ static void print_rates(const struct dp_run_summary *summary, FILE *out)
     (void)fprintf(out, "\n");
 }
 
+static void print_staleness(const struct dp_run_summary *summary, FILE *out)
+{
+    char a[CELL_BYTES];
+    double count = 0, sum = 0;
+    size_t most = 0;
+
+    for (size_t i = 0; i < summary->staleness_count; i++) {
+        count += (double)summary->staleness[i];
+        sum += (double)i * (double)summary->staleness[i];
+        most = summary->staleness[i] > 0 ? i : most;
+    }
+    if (count > 0) {
+        (void)fprintf(
+            out,
+            "staleness: weights of %.0f gradients lacked %s of other ranks on average, %zu "
+            "at most\n",
+            count, fixed(a, sum / count, 2), most);
+    }
+}
+
 /* Columns are as wide as their headings, but for the two that hold texts. */
 static const char *const part_headings[] = {
 #define X(name, key, heading) heading,
@@ -286,6 +310,7 @@ void dp_run_summary_print(const struct dp_run_summary *summary, FILE *out)
 
     print_head(summary, out);
     print_rates(summary, out);
+    print_staleness(summary, out);
     for (int i = 0; i < summary->rank_count; i++) {
         widths.host = wider(widths.host, summary->ranks[i].host, HOST_MOST);
         widths.cpus = wider(widths.cpus, summary->ranks[i].cpus, CPUS_MOST);

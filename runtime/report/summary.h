@@ -88,7 +88,11 @@ struct dp_run_summary {
     struct {
         double train_loss, test_loss, test_accuracy;
     } final;
-    const char *verdict; /* one line; NULL: none */
+    const uint64_t
+        *staleness;         /* [staleness_count]: gradients, by how many of other ranks were applied
+                                  between their weights and themselves */
+    size_t staleness_count; /* 0: synchronous */
+    const char *verdict;    /* one line; NULL: none */
     const struct dp_run_rank *ranks;
     int rank_count;
 };

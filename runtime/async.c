@@ -444,7 +444,8 @@ dp_status dp_async_histogram(struct dp_async *a, uint64_t *counts)
     dp_status status = dp_exchange_agree(e, theirs != NULL ? DP_OK : DP_ERR_NOMEM);
 
     memset(counts, 0, bytes);
-    for (int rank = a->t->trainers; rank < e->group->size && status == DP_OK; rank++) {
+    for (int rank = a->t->trainers; status == DP_OK && theirs != NULL && rank < e->group->size;
+         rank++) {
         memcpy(theirs, a->clocks.histogram, bytes);
         status = dp_exchange_broadcast(e, theirs, bytes, rank);
         for (size_t i = 0; i < a->clocks.bins; i++) {

@@ -203,7 +203,7 @@ static dp_status gather_staleness(struct dp_training *run)
     status = run->staleness == NULL ? DP_FAIL(DP_ERR_NOMEM, "staleness of gradients") : DP_OK;
     DP_TRY(dp_exchange_agree(run->trainer->exchange, status));
     DP_TRY(dp_async_histogram(run->async, run->staleness));
-    for (size_t i = 0; i < bins; i++) {
+    for (size_t i = 0; run->staleness != NULL && i < bins; i++) {
         run->staleness_count = run->staleness[i] > 0 ? i + 1 : run->staleness_count;
     }
     return DP_OK;

@@ -179,9 +179,9 @@ void dp_run_note_pace(struct dp_training *run);
  * SIGINT: the request is heard again behind the next step. Collective. */
 DP_CHECKED dp_status dp_run_asked(struct dp_training *run);
 
-/* Behind a step: whether training has failed, by step number `step` (from 1) of a global batch of
+/* Behind a step: whether training has failed, by step `number` (from 1) of a global batch of
  * `rows`. Local, alike on all ranks. */
-void dp_run_judge_step(struct dp_training *run, uint64_t step, size_t rows,
+void dp_run_judge_step(struct dp_training *run, uint64_t number, size_t rows,
                        const struct dp_step_report *report);
 
 /* Behind a step: what ranks wish [DP_WISH_COUNT], unless it has failed. Collective. */

@@ -104,11 +104,25 @@ static bool some_computes_when_all_go_that_may(struct dp_clocks *c)
     return computes;
 }
 
-/* Any order of arrivals: no trainer is further ahead than it may, none waits for ever, and what lies
- * between weights and gradients fits the histogram. */
-static void any_order_keeps_the_bound(void **state)
+/* Long runs of one trainer, so that it comes to its bound. */
+static void any_order(struct dp_clocks *c, uint32_t seed)
 {
     enum { TURNS = 4000 };
+
+    for (uint64_t turn = 0; turn < TURNS; turn++) {
+        const uint32_t bits = dp_random_u32(5, DP_RANDOM_TEST, seed, turn);
+        const int i = (int)((turn / 16 + bits % 3 / 2) % (uint64_t)c->count);
+        if (c->clocks[i].state == DP_PACE_COMPUTES) {
+            dp_clocks_apply(c, i, false);
+        }
+        assert_true(some_computes_when_all_go_that_may(c));
+    }
+}
+
+/* No trainer is further ahead than it may, none waits for ever, and what lies between weights and
+ * gradients fits the histogram. */
+static void any_order_keeps_the_bound(void **state)
+{
     (void)state;
 
     for (int count = 1; count <= 4; count++) {
@@ -116,15 +130,7 @@ static void any_order_keeps_the_bound(void **state)
             struct dp_clocks c;
             uint64_t sum = 0;
             begin(&c, count, bound, 0);
-            for (uint64_t turn = 0; turn < TURNS; turn++) {
-                const uint32_t bits = dp_random_u32(5, DP_RANDOM_TEST, bound, turn);
-                /* Long runs of one trainer: it comes to its bound. */
-                const int i = (int)((turn / 16 + bits % 3 / 2) % (uint64_t)count);
-                if (c.clocks[i].state == DP_PACE_COMPUTES) {
-                    dp_clocks_apply(&c, i, false);
-                }
-                assert_true(some_computes_when_all_go_that_may(&c));
-            }
+            any_order(&c, bound);
             for (size_t b = 0; b < c.bins; b++) {
                 sum += c.histogram[b];
             }

@@ -14,12 +14,18 @@
 #include "collectives/transport.h"
 #include "tests/local_world.h"
 
-enum { ROUNDS = 5, EXTRA = 3, TRAINED = 11 * DP_BLOCK, TOTAL = TRAINED + DP_BLOCK };
+enum {
+    ROUNDS = 5,
+    EXTRA = 3,
+    CUT = 4 * DP_BLOCK,
+    TRAINED = 11 * DP_BLOCK,
+    TOTAL = TRAINED + DP_BLOCK
+};
 
 /* Two buckets, from the end, and the tail. */
 static struct dp_bucket buckets[] = {
-    {.range = {4 * DP_BLOCK, 7 * DP_BLOCK}, .tensor_count = 1},
-    {.range = {0, 4 * DP_BLOCK}, .tensor_count = 1},
+    {.range = {CUT, TRAINED - CUT}, .tensor_count = 1},
+    {.range = {0, CUT}, .tensor_count = 1},
     {.range = {TRAINED, DP_BLOCK}, .exact = true},
 };
 static const struct dp_bucket_plan plan = {.buckets = buckets, .count = 3};

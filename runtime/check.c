@@ -294,8 +294,7 @@ void dp_run_describe(struct dp_training *run)
     }
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
                      run->trainer->exchange->label, why[0] == '\0' ? "" : " (", why,
-                     why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
-                     overlap);
+                     why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count, overlap);
     describe_compressor(run);
     if (run->faults != NULL) {
         DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", run->fault_text);

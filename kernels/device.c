@@ -41,3 +41,15 @@ dp_status dp_device_find(const char *name, const struct dp_device **out)
     return DP_FAIL(DP_ERR_CONFIG, "unknown device '%s' (did you mean '%s'?)", name,
                    nearest != NULL ? nearest : "auto");
 }
+
+dp_status dp_device_write(struct dp_stream *stream, void *device, const void *host, size_t bytes)
+{
+    DP_TRY(stream->device->upload(stream, device, host, bytes));
+    return stream->device->synchronize(stream);
+}
+
+dp_status dp_device_read(struct dp_stream *stream, void *host, const void *device, size_t bytes)
+{
+    DP_TRY(stream->device->download(stream, host, device, bytes));
+    return stream->device->synchronize(stream);
+}

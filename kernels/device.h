@@ -14,6 +14,7 @@
 #include "base/plugin.h"
 #include "base/status.h"
 #include "kernels/ops.h"
+#include "kernels/tensor.h"
 
 /* A queue of operations, its threads and its workspace. One thread uses a stream at a time; parts
  * that run side by side have a stream each. */
@@ -21,8 +22,15 @@ struct dp_stream {
     const struct dp_device *device;
     const struct dp_ops *ops;
     int threads; /* that one operation may use; 1 or more */
-    void *state; /* the device's own */
+    enum dp_type
+        type;      /* the compute type; float32 at creation, fixed before anything is prepared */
+    bool measures; /* may choose by measuring while it prepares; else the same machine always
+                          gives the same bits */
+    void *state;   /* the device's own */
 };
+
+/* A point in a stream; the device's own. */
+struct dp_event;
 
 struct dp_device {
     struct dp_plugin plugin; /* name, help */
@@ -41,6 +49,25 @@ struct dp_device {
     void *(*alloc)(enum dp_purpose purpose, size_t bytes);
     void (*release)(void *memory);
 
+    /* The same of the host, where copies reach it fastest. Operations reach it, too, slowly. */
+    void *(*alloc_host)(enum dp_purpose purpose, size_t bytes);
+    void (*release_host)(void *memory);
+
+    /* Queues a copy to or from memory of the host, which must stay as it is until that is done. */
+    dp_status (*upload)(struct dp_stream *stream, void *device, const void *host, size_t bytes);
+    dp_status (*download)(struct dp_stream *stream, void *host, const void *device, size_t bytes);
+
+    /* Whatever is queued on `later` from now on waits for all that is queued on `earlier` so far,
+     * which another thread may be using. */
+    dp_status (*order)(struct dp_stream *later, struct dp_stream *earlier);
+
+    /* An event happens when all that was queued on the stream is done; asking does not wait. One
+     * that was never recorded has happened. event_destroy: NULL is allowed. */
+    dp_status (*event_create)(struct dp_event **out);
+    void (*event_destroy)(struct dp_event *event);
+    dp_status (*event_record)(struct dp_event *event, struct dp_stream *stream);
+    dp_status (*event_query)(const struct dp_event *event, bool *done);
+
     /* Waits until everything queued on the stream is done. On the CPU it is. */
     dp_status (*synchronize)(struct dp_stream *stream);
 };
@@ -50,5 +77,11 @@ extern struct dp_plugin_family dp_devices;
 /* The device with that name; "auto" takes the first available one of devices.def.
  * Errors: DP_ERR_CONFIG (unknown), DP_ERR_UNAVAILABLE. */
 DP_CHECKED dp_status dp_device_find(const char *name, const struct dp_device **out);
+
+/* Copies to and from the host that are done when they return; `stream` does them. */
+DP_CHECKED dp_status dp_device_write(struct dp_stream *stream, void *device, const void *host,
+                                     size_t bytes);
+DP_CHECKED dp_status dp_device_read(struct dp_stream *stream, void *host, const void *device,
+                                    size_t bytes);
 
 #endif

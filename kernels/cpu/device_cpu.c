@@ -1,6 +1,6 @@
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/prepared.h"
-#include "kernels/device.h"
+#include "kernels/host_memory.h"
 
 static bool cpu_available(const char **why_not)
 {
@@ -37,20 +37,11 @@ static dp_status cpu_stream_create(const struct dp_device *device, int threads,
     return DP_OK;
 }
 
-static dp_status cpu_synchronize(struct dp_stream *stream)
-{
-    (void)stream;
-    return DP_OK;
-}
-
 const struct dp_device dp_device_cpu = {
     .plugin = {.name = "cpu", .help = "this machine's processors"},
-    .host_memory = true,
+    DP_HOST_MEMORY,
     .tile_bytes = 524288, /* half of a second-level cache: models/{lenet,resnet20}.cfg, 2 ranks */
     .available = cpu_available,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
-    .alloc = dp_mem_arena,
-    .release = dp_free,
-    .synchronize = cpu_synchronize,
 };

@@ -1,4 +1,4 @@
-#include "kernels/device.h"
+#include "kernels/host_memory.h"
 #include "kernels/ref/ops_ref.h"
 
 static bool ref_available(const char **why_not)
@@ -30,19 +30,10 @@ static dp_status ref_stream_create(const struct dp_device *device, int threads,
     return DP_OK;
 }
 
-static dp_status ref_synchronize(struct dp_stream *stream)
-{
-    (void)stream;
-    return DP_OK;
-}
-
 const struct dp_device dp_device_ref = {
     .plugin = {.name = "ref", .help = "plain C, slow, for comparison"},
-    .host_memory = true,
+    DP_HOST_MEMORY,
     .available = ref_available,
     .stream_create = ref_stream_create,
     .stream_destroy = ref_stream_destroy,
-    .alloc = dp_mem_arena,
-    .release = dp_free,
-    .synchronize = ref_synchronize,
 };

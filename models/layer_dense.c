@@ -35,6 +35,19 @@ static dp_status dense_plan(void *state, struct dp_layer_plan *plan, char *probl
     return DP_OK;
 }
 
+static dp_status dense_prepare(const void *state, struct dp_stream *stream, size_t rows,
+                               bool training, bool first, enum dp_activation act)
+{
+    const struct dense *l = state;
+    const unsigned backward =
+        DP_DENSE_BACKWARD_WEIGHTS | (first ? 0 : (unsigned)DP_DENSE_BACKWARD_DATA);
+    const unsigned uses = DP_DENSE_FORWARD | (training ? backward : 0) |
+                          (l->bias ? (unsigned)DP_DENSE_BIAS : 0) |
+                          (act == DP_ACT_RELU ? (unsigned)DP_DENSE_RELU : 0);
+
+    return stream->ops->dense_prepare(stream, rows, l->in, (size_t)l->units, uses);
+}
+
 static dp_status dense_forward(const void *state, const struct dp_layer_call *c)
 {
     const struct dense *l = state;
@@ -77,6 +90,7 @@ const struct dp_layer_type dp_layer_dense = {
                .options = dense_options,
                .state_bytes = sizeof(struct dense)},
     .plan = dense_plan,
+    .prepare = dense_prepare,
     .forward = dense_forward,
     .backward = dense_backward,
 };

@@ -9,5 +9,5 @@
 #define REF(name) .name = dp_ref_##name,
 #define CPU(name) .name = dp_cpu_##name,
 
-const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_CODE(CPU) DP_OPS_FEW(REF)
-                                      DP_OPS_CONV(CONV) DP_OPS_POOL(CPU)};
+const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_SMALL(REF) DP_OPS_CODE(CPU)
+                                      DP_OPS_FEW(REF) DP_OPS_CONV(CONV) DP_OPS_POOL(CPU)};

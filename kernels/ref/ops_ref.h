@@ -41,7 +41,7 @@
 
 /* clang-format on */
 
-#define DP_OPS_LIST(X)                                                                             \
+#define DP_OPS_LIST(X) \
     DP_OPS_FLAT(X) DP_OPS_SMALL(X) DP_OPS_CODE(X) DP_OPS_FEW(X) DP_OPS_CONV(X) DP_OPS_POOL(X)
 
 /* The type of the function in a slot of struct dp_ops. */

@@ -37,6 +37,12 @@ dp_status dp_device_find(const char *name, const struct dp_device **out)
     if (automatic) {
         return DP_FAIL(DP_ERR_UNAVAILABLE, "%s", why_not);
     }
+    if (!DP_HAVE_CUDA && strcmp(name, "cuda") == 0) {
+        return DP_FAIL(
+            DP_ERR_UNAVAILABLE,
+            "device cuda: this program was built without it; build with the CUDA toolkit "
+            "and -DDP_CUDA=on");
+    }
     nearest = dp_plugin_nearest(&dp_devices, name);
     return DP_FAIL(DP_ERR_CONFIG, "unknown device '%s' (did you mean '%s'?)", name,
                    nearest != NULL ? nearest : "auto");

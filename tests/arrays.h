@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -23,8 +24,26 @@
 
 /* The device that is tested, with one and with two threads, and the oracle. */
 struct streams {
-    struct dp_stream *ref, *cpu[2];
+    struct dp_stream *ref, *tested[2];
 };
+
+/* The name of the device that is tested: CTest runs tests of operations for each. Ends the test,
+ * skipped, where this machine has none. */
+static inline const char *tested_device(void)
+{
+    const char *name = getenv("DP_TEST_DEVICE"), *why_not = "it is not built in";
+    const struct dp_plugin *plugin;
+
+    if (name == NULL) {
+        return "cpu";
+    }
+    plugin = dp_plugin_find(&dp_devices, name, strlen(name));
+    if (plugin == NULL || !((const struct dp_device *)plugin)->available(&why_not)) {
+        printf("skipped: device %s: %s\n", name, why_not);
+        exit(77);
+    }
+    return name;
+}
 
 static inline struct dp_stream *stream_on(const char *name, int threads)
 {
@@ -41,8 +60,8 @@ static inline int streams_open(void **state)
     static struct streams streams;
 
     streams.ref = stream_on("ref", 1);
-    streams.cpu[0] = stream_on("cpu", 1);
-    streams.cpu[1] = stream_on("cpu", 2);
+    streams.tested[0] = stream_on(tested_device(), 1);
+    streams.tested[1] = stream_on(tested_device(), 2);
     *state = &streams;
     return 0;
 }
@@ -52,8 +71,8 @@ static inline int streams_close(void **state)
     struct streams *streams = *state;
 
     streams->ref->device->stream_destroy(streams->ref);
-    for (size_t i = 0; i < DP_COUNT(streams->cpu); i++) {
-        streams->cpu[i]->device->stream_destroy(streams->cpu[i]);
+    for (size_t i = 0; i < DP_COUNT(streams->tested); i++) {
+        streams->tested[i]->device->stream_destroy(streams->tested[i]);
     }
     return (int)dp_mem_live(); /* every test has released its arrays */
 }

@@ -18,6 +18,23 @@ foreach(source ${dp_test_sources})
   set_tests_properties(${noun} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
 
+# Operations on device cuda, in builds that have it: every one is done when it returns, so that the
+# tests need not wait. On the host the same tests need no GPU.
+if(NOT DP_CUDA STREQUAL "off")
+  set(dp_gpu_label gpu)
+  if(DP_CUDA STREQUAL "host")
+    set(dp_gpu_label unit)
+  endif()
+  add_custom_target(cuda_tests)
+  foreach(noun ops conv norm pool dense softmax optimizer)
+    add_dependencies(cuda_tests test_${noun})
+    add_test(NAME ${noun}_cuda COMMAND test_${noun})
+    set_tests_properties(${noun}_cuda PROPERTIES LABELS ${dp_gpu_label} TIMEOUT 120
+      SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
+      ENVIRONMENT "DP_TEST_DEVICE=cuda;CUDA_LAUNCH_BLOCKING=1")
+  endforeach()
+endif()
+
 # Every tests/fuzz_<noun>.c is fed by libFuzzer for a while, in the build of preset fuzz.
 if(DP_SANITIZE MATCHES "fuzzer")
   file(GLOB dp_fuzz_sources CONFIGURE_DEPENDS tests/fuzz_*.c)
@@ -102,5 +119,7 @@ if(NOT DP_SANITIZE)
   dp_check(asan sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize asan)
   dp_check(tsan sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize tsan)
   dp_check(fuzz sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize fuzz)
-  set_tests_properties(asan tsan fuzz PROPERTIES PROCESSORS 2 RESOURCE_LOCK sanitize)
+  dp_check(cuda_host sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize cuda-host)
+  dp_check(cuda sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize cuda)
+  set_tests_properties(asan tsan fuzz cuda_host cuda PROPERTIES PROCESSORS 2 RESOURCE_LOCK sanitize)
 endif()

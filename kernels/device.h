@@ -53,6 +53,11 @@ struct dp_device {
     void *(*alloc_host)(enum dp_purpose purpose, size_t bytes);
     void (*release_host)(void *memory);
 
+    /* Makes copies to and from this memory of the host as fast, if that can be; unpin: whether it
+     * was pinned or not. */
+    void (*pin)(void *memory, size_t bytes);
+    void (*unpin)(void *memory);
+
     /* Queues a copy to or from memory of the host, which must stay as it is until that is done. */
     dp_status (*upload)(struct dp_stream *stream, void *device, const void *host, size_t bytes);
     dp_status (*download)(struct dp_stream *stream, void *host, const void *device, size_t bytes);

@@ -16,6 +16,17 @@ dp_status dp_host_download(struct dp_stream *stream, void *host, const void *dev
     return dp_host_upload(stream, host, device, bytes);
 }
 
+void dp_host_pin(void *memory, size_t bytes)
+{
+    (void)memory;
+    (void)bytes;
+}
+
+void dp_host_unpin(void *memory)
+{
+    (void)memory;
+}
+
 dp_status dp_host_order(struct dp_stream *later, struct dp_stream *earlier)
 {
     (void)later;

@@ -121,6 +121,24 @@ static void cuda_release(void *memory)
     dp_free(block);
 }
 
+/* Memory that cannot be pinned is copied more slowly, and that is all. */
+static void cuda_pin(void *memory, size_t bytes)
+{
+    const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        DP_DEBUG("%zu bytes of the host are not pinned: %s", bytes, cudaGetErrorString(error));
+    }
+}
+
+static void cuda_unpin(void *memory)
+{
+    if (cudaHostUnregister(memory) != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+}
+
 /* ---- whether there is a GPU ---- */
 
 static bool cuda_available(const char **why_not)
@@ -301,6 +319,8 @@ const struct dp_device dp_device_cuda = {
     .release = cuda_release,
     .alloc_host = cuda_alloc_host,
     .release_host = cuda_release,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
     .upload = cuda_upload,
     .download = cuda_download,
     .order = cuda_order,

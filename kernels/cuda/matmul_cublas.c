@@ -18,7 +18,7 @@
 enum {
     PROPOSALS = 8,
     ROUNDS = 5,            /* of measuring; the fastest counts */
-    WORKSPACE = 32 << 20,  /* bytes; what cuBLAS recommends for sm_90 */
+    WORKSPACE = 32 << 20,  /* bytes at most; what cuBLAS recommends for sm_90 */
     FIRST_CAPACITY = 64,   /* shapes; grows in prepare */
     POINTER_ALIGNMENT = 16 /* what all arrays have, unless rows are narrower */
 };
@@ -33,7 +33,8 @@ struct plan {
 
 struct dp_matmuls {
     cublasLtHandle_t handle;
-    void *workspace;    /* device */
+    void *workspace; /* device; grows only in prepare */
+    size_t workspace_bytes;
     struct plan *plans; /* owned */
     int count, capacity;
 };
@@ -48,10 +49,8 @@ dp_status dp_matmuls_create(struct dp_matmuls **out)
     }
     m->plans = dp_zalloc(FIRST_CAPACITY, sizeof(*m->plans));
     m->capacity = FIRST_CAPACITY;
-    m->workspace = dp_device_cuda.alloc(DP_MEM_WORKSPACE, WORKSPACE);
-    status = m->plans == NULL || m->workspace == NULL
-                 ? DP_FAIL(DP_ERR_NOMEM, "matrix products need %d MB", WORKSPACE >> 20)
-                 : DP_CUBLAS(cublasLtCreate(&m->handle));
+    status = m->plans == NULL ? DP_FAIL(DP_ERR_NOMEM, "matrix products")
+                              : DP_CUBLAS(cublasLtCreate(&m->handle));
     if (status != DP_OK) {
         dp_matmuls_destroy(m);
         return status;
@@ -213,7 +212,8 @@ static dp_status multiply(struct dp_stream *s, const struct plan *plan,
     }
     return DP_CUBLAS(cublasLtMatmul(cuda->matmuls->handle, plan->desc, &one, b, plan->left, a,
                                     plan->right, &keep, d, plan->result, d, plan->result, algo,
-                                    cuda->matmuls->workspace, WORKSPACE, cuda->queue));
+                                    cuda->matmuls->workspace, cuda->matmuls->workspace_bytes,
+                                    cuda->queue));
 }
 
 /* ---- measuring ---- */
@@ -273,6 +273,26 @@ static dp_status measure(struct dp_stream *s, const struct plan *plan,
     return DP_OK;
 }
 
+/* Room for what an algorithm wants. */
+static dp_status make_workspace(struct dp_stream *s, size_t bytes)
+{
+    struct dp_matmuls *m = dp_cuda_of(s)->matmuls;
+    void *workspace;
+
+    if (bytes <= m->workspace_bytes) {
+        return DP_OK;
+    }
+    DP_TRY(s->device->synchronize(s));
+    workspace = s->device->alloc(DP_MEM_WORKSPACE, bytes);
+    if (workspace == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "a matrix product needs %zu KB of workspace", bytes >> 10);
+    }
+    s->device->release(m->workspace);
+    m->workspace = workspace;
+    m->workspace_bytes = bytes;
+    return DP_OK;
+}
+
 static dp_status choose(struct dp_stream *s, struct plan *plan,
                         const cublasLtMatmulHeuristicResult_t *proposals, int count)
 {
@@ -281,8 +301,11 @@ static dp_status choose(struct dp_stream *s, struct plan *plan,
     dp_status status = trial_create(&trial, &plan->shape);
 
     for (int i = 0; status == DP_OK && trial.a != NULL && i < count; i++) {
-        float ms;
-        status = measure(s, plan, &proposals[i].algo, &trial, &ms);
+        float ms = INFINITY;
+        status = make_workspace(s, proposals[i].workspaceSize);
+        if (status == DP_OK) {
+            status = measure(s, plan, &proposals[i].algo, &trial, &ms);
+        }
         if (status == DP_OK && ms < best_ms) {
             best_ms = ms;
             plan->algo = proposals[i].algo;
@@ -302,6 +325,7 @@ static dp_status plan_make(struct dp_stream *s, struct plan *plan)
     DP_TRY(plan_describe(plan));
     DP_TRY(propose(dp_cuda_of(s)->matmuls, plan, proposals, &count));
     plan->algo = proposals[0].algo;
+    DP_TRY(make_workspace(s, proposals[0].workspaceSize));
     return s->measures && count > 1 ? choose(s, plan, proposals, count) : DP_OK;
 }
 

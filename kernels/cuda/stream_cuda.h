@@ -10,7 +10,7 @@
 
 enum {
     DP_THREADS = 256,           /* of a block, unless a kernel says otherwise */
-    DP_CUDA_PARTIALS = 1 << 19, /* doubles for sums on their way: 4 MiB */
+    DP_CUDA_PARTIALS = 1 << 17, /* doubles for sums on their way: 1 MiB */
     DP_CUDA_COLUMNS = 32 << 20  /* bytes of image windows written out at a time */
 };
 

@@ -14,6 +14,7 @@
 #include "collectives/engine.h"
 #include "collectives/parcels.h"
 #include "collectives/sharing.h"
+#include "collectives/staging.h"
 #include "kernels/flat.h"
 
 struct dp_exchange_config {
@@ -27,6 +28,7 @@ struct dp_exchange_config {
     int servers;          /* the last ranks, which bring no gradients; 0: none */
     bool whole;           /* every rank updates all weights: local steps */
     bool ordered;         /* sums must keep the order of the tree over ranks: lanes */
+    size_t tail_made; /* elements of the tail, the first ones, that are computed by the device */
     const struct dp_device *device;
     int threads;                   /* of this rank: sums use them while nothing else does */
     const struct dp_claim *claims; /* what else ranks must have alike; NULL: nothing */
@@ -47,10 +49,12 @@ struct dp_exchange {
     void *sharing_state;
     bool open;       /* the sharing is */
     char label[128]; /* "shm", "zero1:over=shm": for people, and run.json */
-    float *weights;  /* [trained]; where ranks publish weights to each other, else NULL */
+    float *weights;  /* [trained]; where ranks publish weights to each other, else NULL;
+                        flat->weights, or its copy */
     struct dp_node_memory one_copy; /* of the weights, where all ranks live on one node: what one
                                        writes all have, and nothing is published */
-    float *grad;                    /* [total]; from dp_group_memory */
+    float *grad;                    /* [total]; from dp_group_memory: flat->grad, or its copy */
+    struct dp_staging *staging;     /* owned; where flat->grad is the device's alone, else NULL */
     float *scratch;                 /* [scratch_count], behind grad */
     int threads;
     struct dp_job *jobs;       /* [plan->count] */
@@ -89,6 +93,10 @@ DP_CHECKED dp_status dp_exchange_compare(struct dp_exchange *exchange,
                                          const struct dp_flat *flat);
 
 void dp_exchange_destroy(struct dp_exchange *exchange);
+
+/* Gradients are made and used on this stream, and these weights are updated; both are borrowed.
+ * Before the first step. */
+void dp_exchange_follow(struct dp_exchange *exchange, struct dp_stream *stream, float *weights);
 
 /* Switches overlap; between steps only. */
 void dp_exchange_set_run(struct dp_exchange *exchange, enum dp_run run);
@@ -131,7 +139,8 @@ bool dp_exchange_writes(const struct dp_exchange *exchange);
 DP_CHECKED dp_status dp_exchange_collect(struct dp_exchange *exchange, const float *owned,
                                          float *whole);
 
-/* Sums [count] over all ranks, in place, anywhere in a step: synchronised batch norm. */
+/* Sums [count] over all ranks, in place, anywhere in a step: synchronised batch norm. An array of
+ * the device; the same holds for dp_exchange_collect's `owned` and for dp_exchange_mean. */
 DP_CHECKED dp_status dp_exchange_sum(struct dp_exchange *exchange, float *data, size_t count);
 
 /* The mean of an array [trained] in flat order over all ranks, in place: the same bits everywhere.

@@ -133,14 +133,14 @@ DP_CHECKED dp_status dp_exchange_end(struct dp_exchange *exchange);
  * one's); when all have been filled in, every rank calls dp_exchange_barrier. */
 bool dp_exchange_writes(const struct dp_exchange *exchange);
 
-/* Optimizer state `owned` [flat->owned], of which each rank has its part, whole in flat order:
+/* Optimizer state `owned` [flat->owned], of which each rank has its part, whole in flat order, all on the host:
  * `whole` [trained], or NULL on ranks that do not want it. Between steps; uses the gradient's
  * memory. */
 DP_CHECKED dp_status dp_exchange_collect(struct dp_exchange *exchange, const float *owned,
                                          float *whole);
 
 /* Sums [count] over all ranks, in place, anywhere in a step: synchronised batch norm. An array of
- * the device; the same holds for dp_exchange_collect's `owned` and for dp_exchange_mean. */
+ * the device, as that of dp_exchange_mean. */
 DP_CHECKED dp_status dp_exchange_sum(struct dp_exchange *exchange, float *data, size_t count);
 
 /* The mean of an array [trained] in flat order over all ranks, in place: the same bits everywhere.

@@ -53,7 +53,7 @@ static dp_status bench_open(struct bench *b, struct dp_trainer *trainer, int thr
         .lender = trainer,
     };
     DP_TRY(dp_trainer_create(&config, &b->alone));
-    dp_trainer_copy_state(b->alone, trainer);
+    DP_TRY(dp_trainer_copy_state(b->alone, trainer));
     for (int i = 0; i < WARM_STEPS; i++) {
         DP_TRY(bench_step(b));
     }

@@ -139,7 +139,8 @@ dp_status dp_run_judge_weights(struct dp_training *run)
         return DP_OK;
     }
     DP_TRY(dp_trainer_meet(t)); /* from here on all ranks see the same weights */
-    if (dp_all_finite(t->flat.weights, t->flat.trained)) {
+    DP_TRY(dp_mirror_fetch(t->mirror));
+    if (dp_all_finite(t->mirror->flat.weights, t->flat.trained)) {
         return DP_OK;
     }
     run->exit = DP_RUN_FINISHED; /* whatever ended it: what would be saved is worth nothing */

@@ -14,22 +14,25 @@ struct dp_gate {
     const struct dp_flat *flat; /* borrowed */
     double clip_norm;           /* above 0 */
     size_t blocks;
-    float *squares; /* owned; [blocks] */
-    double norm;    /* of the last step, before clipping */
+    float *squares;           /* owned; device memory, [blocks] */
+    float *seen;              /* owned; the host's copy of them, or squares itself */
+    struct dp_stream *stream; /* borrowed */
+    double norm;              /* of the last step, before clipping */
 };
 
+/* The stream is the one that looks. */
 DP_CHECKED dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm,
-                                    struct dp_gate **out);
+                                    struct dp_stream *stream, struct dp_gate **out);
 void dp_gate_destroy(struct dp_gate *gate);
 
 /* Looks at one range of the summed gradient. */
-DP_CHECKED dp_status dp_gate_look(struct dp_gate *gate, struct dp_stream *stream,
-                                  struct dp_range range);
+DP_CHECKED dp_status dp_gate_look(struct dp_gate *gate, struct dp_range range);
 
 /* Forgets the last step's squares: before the first look, where a rank looks at a part only. */
-void dp_gate_begin(struct dp_gate *gate);
+DP_CHECKED dp_status dp_gate_begin(struct dp_gate *gate);
 
-/* All squares are there: multiplies knobs->factor, which applies to the gradient already. As torch.nn.utils.clip_grad_norm_. */
-void dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs);
+/* All squares are there: multiplies knobs->factor (the host's), which applies to the gradient
+ * already. As torch.nn.utils.clip_grad_norm_. Waits for the stream. */
+DP_CHECKED dp_status dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs);
 
 #endif

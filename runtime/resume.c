@@ -163,6 +163,7 @@ dp_status dp_run_restore(struct dp_training *run)
     status =
         dp_snapshot_restore(s, r->ranks, &run->kept, &t->flat, t->exchange, run->cli->forget - 1);
     dp_snapshot_destroy(s);
+    status = status == DP_OK ? dp_mirror_put(t->mirror) : status;
     if (r->continues) { /* it is here already, should the run end where it began */
         run->saved = true;
         run->saved_step = run->saved_at = r->step;

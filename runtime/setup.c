@@ -344,8 +344,8 @@ static dp_status init_weights(struct dp_training *run)
     const struct dp_model *m = run->model;
     const bool leads = dp_run_leads(run);
     int64_t ignored = 0;
-    struct dp_weights weights = {m->tensors,  m->tensor_count,  t->flat.weights,
-                                 m->buffers,  m->buffer_count,  t->flat.running,
+    struct dp_weights weights = {m->tensors,  m->tensor_count,  t->mirror->flat.weights,
+                                 m->buffers,  m->buffer_count,  t->mirror->flat.running,
                                  m->counters, m->counter_count, &ignored};
 
     DP_TRY(dp_trainer_init(t));
@@ -354,8 +354,9 @@ static dp_status init_weights(struct dp_training *run)
     }
     DP_TRY(
         dp_exchange_agree(t->exchange, leads ? dp_weights_load(run->cli->init, &weights) : DP_OK));
-    return dp_exchange_agree(t->exchange,
-                             leads ? DP_OK : dp_weights_load(run->cli->init, &weights));
+    DP_TRY(
+        dp_exchange_agree(t->exchange, leads ? DP_OK : dp_weights_load(run->cli->init, &weights)));
+    return dp_mirror_put(t->mirror);
 }
 
 /* Rank 0: the rate in the file of --baseline. */

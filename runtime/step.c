@@ -13,7 +13,7 @@ static dp_status announce_tail(struct dp_trainer *t)
     }
     t->votes.hash[DP_AGREE_PLAN] = t->exchange->plan->hash;
     t->votes.hash[DP_AGREE_ORDER] = t->exchange->order;
-    dp_votes_write(t->flat.grad + dp_model_loss_at(t->model), &t->votes);
+    dp_votes_write(t->exchange->grad + dp_model_loss_at(t->model), &t->votes);
     return dp_exchange_ready_tail(t->exchange);
 }
 
@@ -32,7 +32,7 @@ static dp_status update(struct dp_trainer *t, int b)
         .slots = {t->flat.slots[0] == NULL ? NULL : t->flat.slots[0] + own,
                   t->flat.slots[1] == NULL ? NULL : t->flat.slots[1] + own},
         .count = mine.count,
-        .knobs = t->knobs,
+        .knobs = t->there,
     };
 
     if (bucket->exact) {
@@ -48,8 +48,7 @@ static dp_status look(struct dp_trainer *t, int b)
     DP_SPAN(DP_PHASE_OPTIMIZER, b);
     const struct dp_bucket *bucket = &t->exchange->plan->buckets[b];
 
-    return bucket->exact ? DP_OK
-                         : dp_gate_look(t->gate, t->stream, dp_exchange_mine(t->exchange, b));
+    return bucket->exact ? DP_OK : dp_gate_look(t->gate, dp_exchange_mine(t->exchange, b));
 }
 
 /* The first step whose gradients stay on their rank. */
@@ -68,9 +67,14 @@ static bool is_local(const struct dp_trainer *t)
 static dp_status read_votes(struct dp_trainer *t, uint64_t done, struct dp_step_report *report)
 {
     DP_TRY(t->device->synchronize(t->stream));
-    DP_TRY(dp_votes_read(t->flat.grad + dp_model_loss_at(t->model), &t->votes, t->group->size,
+    DP_TRY(dp_votes_read(t->exchange->grad + dp_model_loss_at(t->model), &t->votes, t->group->size,
                          t->step, report));
     return report->split ? dp_replicas_settle(t->replicas, done) : DP_OK;
+}
+
+static dp_status send_knobs(const struct dp_trainer *t)
+{
+    return t->device->upload(t->stream, t->there, t->knobs, sizeof(*t->there));
 }
 
 /* Queues a step's work. Without a gate a bucket is updated while later ones are on the wire;
@@ -80,7 +84,7 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
     const int count = t->exchange->plan->count;
     const bool parts = dp_exchange_parts(t->exchange); /* others look at the other parts */
 
-    t->votes.hash[DP_AGREE_WEIGHTS] = dp_replicas_hash(t->replicas, t->step, t->apart);
+    DP_TRY(dp_replicas_hash(t->replicas, t->step, t->apart, &t->votes.hash[DP_AGREE_WEIGHTS]));
     dp_exchange_begin(t->exchange, is_local(t));
     t->apart = t->exchange->alone;
     /* Ranks that are about to part, or to publish, look at their differences before. */
@@ -89,7 +93,7 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
     DP_TRY(dp_trainer_compute(t));
     DP_TRY(announce_tail(t));
     if (t->gate != NULL && parts) {
-        dp_gate_begin(t->gate);
+        DP_TRY(dp_gate_begin(t->gate));
     }
     for (int b = 0; b < count; b++) {
         DP_TRY(dp_exchange_wait(t->exchange, b));
@@ -101,7 +105,8 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
         if (parts) {
             DP_TRY(dp_exchange_sum(t->exchange, t->gate->squares, t->gate->blocks));
         }
-        dp_gate_decide(t->gate, t->knobs);
+        DP_TRY(dp_gate_decide(t->gate, t->knobs));
+        DP_TRY(send_knobs(t));
     }
     for (int b = 0; waits && b < count; b++) {
         DP_TRY(update(t, b));
@@ -139,6 +144,7 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
 
     DP_TRY(next_batch(t));
     set_knobs(t);
+    DP_TRY(send_knobs(t));
     DP_TRY(queue_step(t, report));
     DP_TRY(t->device->synchronize(t->stream));
     t->knobs->applied++;

@@ -58,7 +58,9 @@ static dp_status make_flat(struct dp_trainer *t)
     }
     f->running = t->device->alloc(DP_MEM_WEIGHTS, m->statistics * sizeof(float));
     f->master = f->weights;
-    if (f->weights == NULL || f->running == NULL) {
+    t->there =
+        t->device->host_memory ? t->knobs : t->device->alloc(DP_MEM_OTHER, sizeof(*t->there));
+    if (f->weights == NULL || f->running == NULL || t->there == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
     }
     for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
@@ -99,6 +101,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .first_bucket_bytes = (size_t)(c->first_bucket_mb * 1048576.0),
         .run = c->overlap == DP_OVERLAP_ON ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT,
         .scratch_count = widest_sum(t),
+        .tail_made = t->model->statistics + 2,
         .device = t->device,
         .threads = threads,
         .claims = claims,
@@ -134,6 +137,7 @@ static dp_status make_lanes(struct dp_trainer *t, int threads)
     const struct dp_lanes_config config = {
         .model = t->model,
         .device = t->device,
+        .stream = t->stream,
         .normalize = &t->normalize,
         .total = c->lanes,
         .count = c->lanes / ranks,
@@ -179,6 +183,8 @@ static dp_status make_parts(struct dp_trainer *t, int threads)
     if (!t->lent) {
         DP_TRY(make_passes(t, threads));
     }
+    dp_exchange_follow(t->exchange, t->stream, t->flat.weights);
+    DP_TRY(dp_normalize_place(&t->normalize, t->stream));
     if (dp_trainer_serves(t)) {
         return DP_OK;
     }
@@ -198,7 +204,8 @@ static dp_status make_replicas(struct dp_trainer *t)
     const struct dp_train_config *c = &t->config->train;
     const struct dp_replicas_config config = {
         .exchange = t->exchange,
-        .flat = &t->flat,
+        .flat = &t->mirror->flat,
+        .mirror = t->mirror,
         .model = t->model,
         .slots = t->optimizer->slots,
         .every = (uint64_t)c->check_every,
@@ -244,13 +251,14 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(dp_normalize_init(&t->normalize, t->model->values[0].shape.dims == 3 ? channels : 1,
                              &data->normalize.mean, &data->normalize.std));
     DP_TRY(open_optimizer(t));
-    t->knobs = t->device->alloc(DP_MEM_OTHER, sizeof(*t->knobs));
+    t->knobs = t->device->alloc_host(DP_MEM_OTHER, sizeof(*t->knobs));
     DP_TRY(make_exchange(t, c->threads));
     DP_TRY(make_flat(t));
-    DP_TRY(make_replicas(t));
     DP_TRY(make_parts(t, c->threads));
+    DP_TRY(dp_mirror_create(&t->flat, t->model->statistics, t->stream, &t->mirror));
+    DP_TRY(make_replicas(t));
     if (t->config->optimizer.clip_norm > 0.0) {
-        DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, &t->gate));
+        DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, t->stream, &t->gate));
     }
     return make_loader(t, c);
 }
@@ -297,6 +305,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
     dp_loader_destroy(t->loader);
     dp_gate_destroy(t->gate);
     dp_replicas_destroy(t->replicas);
+    dp_mirror_destroy(t->mirror);
     dp_exchange_destroy(t->exchange);
     if (!t->lent) {
         dp_lanes_destroy(t->lanes);
@@ -308,7 +317,8 @@ void dp_trainer_destroy(struct dp_trainer *t)
     for (int i = 0; i < 2; i++) {
         t->device->release(t->flat.slots[i]);
     }
-    t->device->release(t->knobs);
+    t->device->release(t->there != t->knobs ? t->there : NULL);
+    t->device->release_host(t->knobs);
     t->device->release(t->flat.running);
     t->device->release(t->weights);
     dp_free(t->optimizer_state);
@@ -319,26 +329,32 @@ void dp_trainer_destroy(struct dp_trainer *t)
 dp_status dp_trainer_init(struct dp_trainer *t)
 {
     dp_model_init(t->model, (uint64_t)t->config->train.seed,
-                  dp_exchange_writes(t->exchange) ? t->flat.weights : NULL, t->flat.running);
+                  dp_exchange_writes(t->exchange) ? t->mirror->flat.weights : NULL,
+                  t->mirror->flat.running);
+    DP_TRY(dp_mirror_put(t->mirror));
     return dp_exchange_barrier(t->exchange);
 }
 
-void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
+dp_status dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
 {
+    struct dp_stream *stream = to->stream;
     const size_t bytes = from->flat.trained * sizeof(float);
 
-    memcpy(to->flat.weights, from->flat.weights, bytes);
-    memcpy(to->flat.running, from->flat.running, from->model->statistics * sizeof(float));
+    DP_TRY(stream->ops->copy(stream, to->flat.weights, from->flat.weights, bytes));
+    DP_TRY(stream->ops->copy(stream, to->flat.running, from->flat.running,
+                             from->model->statistics * sizeof(float)));
     for (int i = 0; i < 2 && from->flat.slots[i] != NULL; i++) {
-        memcpy(to->flat.slots[i], from->flat.slots[i], from->flat.owned * sizeof(float));
+        DP_TRY(stream->ops->copy(stream, to->flat.slots[i], from->flat.slots[i],
+                                 from->flat.owned * sizeof(float)));
     }
     *to->knobs = *from->knobs;
     to->step = from->step;
+    return to->device->synchronize(stream);
 }
 
 void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
 {
-    const struct dp_flat *f = &t->flat;
+    const struct dp_flat *f = &t->mirror->flat;
     struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
 
     dp_kept_add_array(list, "weights", f->weights, f->trained, DP_KEPT_WEIGHTS, DP_SPREAD_SAME);
@@ -413,7 +429,7 @@ dp_status dp_trainer_compute(struct dp_trainer *t)
         .weights = t->flat.weights,
         .running = t->flat.running,
         .grad = t->flat.grad,
-        .knobs = t->knobs,
+        .knobs = t->there,
         .hooks = &t->hooks,
     };
 

@@ -15,6 +15,7 @@
 #include "runtime/gate.h"
 #include "runtime/kept.h"
 #include "runtime/lanes.h"
+#include "runtime/mirror.h"
 #include "runtime/optimizer.h"
 #include "runtime/parts.h"
 #include "runtime/replicas.h"
@@ -63,7 +64,9 @@ struct dp_trainer {
     struct dp_replicas *replicas;
     struct dp_loader *loader;
     struct dp_model_hooks hooks;
-    struct dp_knobs *knobs; /* device memory */
+    struct dp_mirror *mirror; /* weights, statistics and optimizer state for the host */
+    struct dp_knobs *knobs;   /* the host's; sent to the device whenever they have changed */
+    struct dp_knobs *there;   /* device memory: knobs itself where that is the host's */
     struct dp_votes votes;
     struct dp_batch batch;
     size_t global_batch;
@@ -92,7 +95,7 @@ DP_CHECKED dp_status dp_trainer_init(struct dp_trainer *trainer);
 
 /* Copies weights, running statistics and optimizer state of another trainer of the same model; of
  * the state only what `from` owns, to the beginning: enough to measure with. */
-void dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from);
+DP_CHECKED dp_status dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from);
 
 static inline bool dp_trainer_serves(const struct dp_trainer *t)
 {

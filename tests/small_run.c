@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
@@ -57,6 +58,7 @@ static int make_data(struct small_run *run)
 static dp_status make_config(struct small_run *run, const char *layers, const char *const *sets)
 {
     static char *const no_environment[] = {NULL};
+    const char *device = getenv("DP_TEST_DEVICE");
     char content[2000], *text = NULL;
     dp_status status;
     int count = 0;
@@ -66,9 +68,9 @@ static dp_status make_config(struct small_run *run, const char *layers, const ch
                    "train: {global_batch: 32, steps: 40, seed: 3}\n"
                    "optimizer: {lr: 0.05, momentum: 0.9}\n"
                    "comm: {strategy: shm, overlap: off, bucket_mb: 0.004, first_bucket_mb: 0.004}\n"
-                   "device: {name: ref}\n"
+                   "device: {name: %s}\n"
                    "model:\n  input: [%d, %d, %d]\n  layers: %s\n",
-                   HEIGHT, WIDTH, CHANNELS, layers);
+                   device == NULL ? "ref" : device, HEIGHT, WIDTH, CHANNELS, layers);
     while (sets != NULL && sets[count] != NULL) {
         count++;
     }
@@ -142,14 +144,18 @@ static uint64_t hash_floats(uint64_t hash, const float *data, size_t count)
 
 uint64_t small_hash(const struct dp_trainer *t)
 {
-    uint64_t hash = hash_floats(0xcbf29ce484222325u, t->flat.weights, t->flat.trained);
+    uint64_t hash;
 
-    hash = hash_floats(hash, t->flat.running, t->model->statistics);
+    if (dp_mirror_fetch(t->mirror) != DP_OK) {
+        return 0;
+    }
+    hash = hash_floats(0xcbf29ce484222325u, t->mirror->flat.weights, t->flat.trained);
+    hash = hash_floats(hash, t->mirror->flat.running, t->model->statistics);
     if (dp_exchange_parts(t->exchange)) {
         return hash; /* each rank has another part of the optimizer's state */
     }
-    hash = hash_floats(hash, t->flat.slots[0], t->flat.trained);
-    return hash_floats(hash, t->flat.slots[1], t->flat.trained);
+    hash = hash_floats(hash, t->mirror->flat.slots[0], t->flat.trained);
+    return hash_floats(hash, t->mirror->flat.slots[1], t->flat.trained);
 }
 
 struct training {
@@ -181,8 +187,10 @@ static size_t train_rank(struct dp_group *group, const void *arg)
 
     if (status == DP_OK) {
         status = train_steps(training, t);
+        status = status == DP_OK ? dp_mirror_fetch(t->mirror) : status;
         if (status == DP_OK && group->rank == 0) {
-            memcpy(training->out->weights, t->flat.weights, t->flat.trained * sizeof(float));
+            memcpy(training->out->weights, t->mirror->flat.weights,
+                   t->flat.trained * sizeof(float));
         }
         if (status != DP_OK) {
             dp_group_leave(group, DP_ERR_CANCELLED);

@@ -18,20 +18,40 @@ foreach(source ${dp_test_sources})
   set_tests_properties(${noun} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
 
-# Operations on device cuda, in builds that have it: every one is done when it returns, so that the
-# tests need not wait. On the host the same tests need no GPU.
-if(NOT DP_CUDA STREQUAL "off")
-  set(dp_gpu_label gpu)
+# dp_cuda_test(name noun variable=value ...): a test of cmocka on device cuda. On the host it needs no
+# GPU.
+function(dp_cuda_test name noun)
+  set(label gpu)
   if(DP_CUDA STREQUAL "host")
-    set(dp_gpu_label unit)
+    set(label unit)
   endif()
+  add_test(NAME ${name} COMMAND test_${noun})
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 120 SKIP_RETURN_CODE 77
+    ENVIRONMENT "DP_TEST_DEVICE=cuda;${ARGN}")
+  if(DP_CUDA STREQUAL "on")
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)
+  endif()
+  add_dependencies(cuda_tests test_${noun})
+endfunction()
+
+if(NOT DP_CUDA STREQUAL "off")
   add_custom_target(cuda_tests)
+  # Of operations: every one is done when it returns, so that the tests need not wait.
   foreach(noun ops conv norm pool dense softmax optimizer)
-    add_dependencies(cuda_tests test_${noun})
-    add_test(NAME ${noun}_cuda COMMAND test_${noun})
-    set_tests_properties(${noun}_cuda PROPERTIES LABELS ${dp_gpu_label} TIMEOUT 120
-      SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
-      ENVIRONMENT "DP_TEST_DEVICE=cuda;CUDA_LAUNCH_BLOCKING=1")
+    dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
+  endforeach()
+  # Of whole trainings.
+  foreach(noun baseline evaluation faults lanes local_steps overlap replicas sharing trainer)
+    dp_cuda_test(${noun}_cuda ${noun})
+  endforeach()
+endif()
+if(DP_CUDA STREQUAL "host")
+  # Other orders of what is queued, and memory that the host cannot touch.
+  foreach(order 1 2 3)
+    dp_cuda_test(lanes_order_${order}_cuda lanes DP_CUDA_ORDER=${order})
+  endforeach()
+  foreach(noun faults local_steps)
+    dp_cuda_test(${noun}_guard_cuda ${noun} DP_CUDA_GUARD=1)
   endforeach()
 endif()
 

@@ -15,6 +15,11 @@ static const struct dp_plugin *const registry[] = {
 struct dp_plugin_family dp_devices = {
     .noun = "device", .rows = registry, .count = sizeof(registry) / sizeof(registry[0])};
 
+bool dp_device_left_out(const char *name)
+{
+    return !DP_HAVE_CUDA && strcmp(name, "cuda") == 0;
+}
+
 dp_status dp_device_find(const char *name, const struct dp_device **out)
 {
     const bool automatic = strcmp(name, "auto") == 0;
@@ -37,11 +42,11 @@ dp_status dp_device_find(const char *name, const struct dp_device **out)
     if (automatic) {
         return DP_FAIL(DP_ERR_UNAVAILABLE, "%s", why_not);
     }
-    if (!DP_HAVE_CUDA && strcmp(name, "cuda") == 0) {
-        return DP_FAIL(
-            DP_ERR_UNAVAILABLE,
-            "device cuda: this program was built without it; build with the CUDA toolkit "
-            "and -DDP_CUDA=on");
+    if (dp_device_left_out(name)) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE,
+                       "device %s: this program was built without it; build with the CUDA toolkit "
+                       "and -DDP_CUDA=on",
+                       name);
     }
     nearest = dp_plugin_nearest(&dp_devices, name);
     return DP_FAIL(DP_ERR_CONFIG, "unknown device '%s' (did you mean '%s'?)", name,

@@ -83,6 +83,9 @@ extern struct dp_plugin_family dp_devices;
  * Errors: DP_ERR_CONFIG (unknown), DP_ERR_UNAVAILABLE. */
 DP_CHECKED dp_status dp_device_find(const char *name, const struct dp_device **out);
 
+/* Whether there is a device of that name that this program was built without. */
+bool dp_device_left_out(const char *name);
+
 /* Copies to and from the host that are done when they return; `stream` does them. */
 DP_CHECKED dp_status dp_device_write(struct dp_stream *stream, void *device, const void *host,
                                      size_t bytes);

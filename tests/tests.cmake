@@ -37,11 +37,12 @@ endfunction()
 if(NOT DP_CUDA STREQUAL "off")
   add_custom_target(cuda_tests)
   # Of operations: every one is done when it returns, so that the tests need not wait.
-  foreach(noun ops conv norm pool dense softmax optimizer)
+  foreach(noun ops conv norm pool dense softmax optimizer layer batchnorm)
     dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
   endforeach()
-  # Of whole trainings.
-  foreach(noun baseline evaluation faults lanes local_steps overlap replicas sharing trainer)
+  # Of the device itself, and of whole trainings.
+  foreach(noun device baseline evaluation faults lanes local_steps overlap replicas sharing snapshot
+      trainer)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()

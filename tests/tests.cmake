@@ -37,7 +37,8 @@ endfunction()
 if(NOT DP_CUDA STREQUAL "off")
   add_custom_target(cuda_tests)
   # Of operations: every one is done when it returns, so that the tests need not wait.
-  foreach(noun ops conv norm pool dense softmax optimizer layer batchnorm)
+  foreach(noun ops conv norm pool dense softmax optimizer narrow layer
+      batchnorm)
     dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
   endforeach()
   # Of the device itself, and of whole trainings.

@@ -13,12 +13,12 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/random.h"
 #include "kernels/device.h"
+#include "tests/tested_device.h"
 
 #define DP_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -26,24 +26,6 @@
 struct streams {
     struct dp_stream *ref, *tested[2];
 };
-
-/* The name of the device that is tested: CTest runs tests of operations for each. Ends the test,
- * skipped, where this machine has none. */
-static inline const char *tested_device(void)
-{
-    const char *name = getenv("DP_TEST_DEVICE"), *why_not = "it is not built in";
-    const struct dp_plugin *plugin;
-
-    if (name == NULL) {
-        return "cpu";
-    }
-    plugin = dp_plugin_find(&dp_devices, name, strlen(name));
-    if (plugin == NULL || !((const struct dp_device *)plugin)->available(&why_not)) {
-        printf("skipped: device %s: %s\n", name, why_not);
-        exit(77);
-    }
-    return name;
-}
 
 static inline struct dp_stream *stream_on(const char *name, int threads)
 {

@@ -2,11 +2,11 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
 #include "tests/local_world.h"
+#include "tests/tested_device.h"
 
 enum { HEIGHT = 6, WIDTH = 6, CHANNELS = 2, PIXELS = HEIGHT * WIDTH * CHANNELS, CLASSES = 5 };
 
@@ -58,7 +58,7 @@ static int make_data(struct small_run *run)
 static dp_status make_config(struct small_run *run, const char *layers, const char *const *sets)
 {
     static char *const no_environment[] = {NULL};
-    const char *device = getenv("DP_TEST_DEVICE");
+    const char *device = tested_device_or("ref");
     char content[2000], *text = NULL;
     dp_status status;
     int count = 0;
@@ -70,7 +70,7 @@ static dp_status make_config(struct small_run *run, const char *layers, const ch
                    "comm: {strategy: shm, overlap: off, bucket_mb: 0.004, first_bucket_mb: 0.004}\n"
                    "device: {name: %s}\n"
                    "model:\n  input: [%d, %d, %d]\n  layers: %s\n",
-                   device == NULL ? "ref" : device, HEIGHT, WIDTH, CHANNELS, layers);
+                   device, HEIGHT, WIDTH, CHANNELS, layers);
     while (sets != NULL && sets[count] != NULL) {
         count++;
     }

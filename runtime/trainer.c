@@ -162,6 +162,7 @@ static dp_status make_passes(struct dp_trainer *t, int threads)
     const size_t most = dp_most_rows(t->global_batch, t->trainers);
 
     DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
+    t->stream->measures = t->config->device.tune; /* lanes never do, on their own streams */
     if (dp_trainer_serves(t)) {
         return DP_OK;
     }

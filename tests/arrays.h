@@ -22,7 +22,8 @@
 
 #define DP_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The device that is tested, with one and with two threads, and the oracle. */
+/* The device that is tested, with one and with two threads, the second one measuring what it may
+ * choose; and the oracle. */
 struct streams {
     struct dp_stream *ref, *tested[2];
 };
@@ -44,6 +45,7 @@ static inline int streams_open(void **state)
     streams.ref = stream_on("ref", 1);
     streams.tested[0] = stream_on(tested_device(), 1);
     streams.tested[1] = stream_on(tested_device(), 2);
+    streams.tested[1]->measures = true;
     *state = &streams;
     return 0;
 }

@@ -20,6 +20,7 @@
 #include "tests/golden_file.h"
 #include "tests/local_world.h"
 #include "tests/read_source.h"
+#include "tests/tested_device.h"
 
 #define DATA_DIR "/usr/share/datasets/fashion-mnist"
 
@@ -225,7 +226,7 @@ static void check_small(const char *device)
 static void small_models_step_as_pytorch_in_float64_on_cpu(void **state)
 {
     (void)state;
-    check_small("cpu");
+    check_small(tested_device());
 }
 
 static void small_models_step_as_pytorch_in_float64_on_ref(void **state)
@@ -256,7 +257,7 @@ static void check_full(const char *name, uint64_t steps)
     assert_int_equal(golden_open(name, &golden), DP_OK);
     for (int ranks = 1; ranks <= RANKS_MAX; ranks++) {
         struct run run = {.golden = &golden,
-                          .device = "cpu",
+                          .device = tested_device(),
                           .steps = steps,
                           .data = {o.images[0], o.images[1], o.labels[0], o.labels[1],
                                    o.info.train_count, o.info.test_count, 784}};
@@ -268,6 +269,14 @@ static void check_full(const char *name, uint64_t steps)
     assert_int_equal(wrong, 0);
 }
 
+/* Convolutions of this size take minutes where a GPU is simulated. */
+static void skip_if_quick(void)
+{
+    if (getenv("DP_TEST_QUICK") != NULL) {
+        skip();
+    }
+}
+
 static void mlp_makes_twenty_steps_as_pytorch(void **state)
 {
     (void)state;
@@ -277,12 +286,14 @@ static void mlp_makes_twenty_steps_as_pytorch(void **state)
 static void lenet_makes_twenty_steps_as_pytorch(void **state)
 {
     (void)state;
+    skip_if_quick();
     check_full("lenet", 20);
 }
 
 static void resnet20_makes_a_step_as_pytorch(void **state)
 {
     (void)state;
+    skip_if_quick();
     check_full("resnet20", 1);
 }
 

@@ -1,5 +1,6 @@
 /*
- * blas.cpp - cublasLt.h on the host: float32 products by CBLAS, queued on the stream.
+ * blas.cpp - cublasLt.h on the host: products by CBLAS, in double and rounded once, queued on the
+ * stream. So a result does not depend on how many rows are multiplied at a time.
  */
 #include "cublasLt.h"
 
@@ -55,32 +56,32 @@ static void put(void *array, cudaDataType type, size_t i, float value)
     }
 }
 
-/* Densely packed, as float32. */
-static std::vector<float> widened(const void *array, const cuda_host_layout &layout)
+/* Densely packed, as double. */
+static std::vector<double> widened(const void *array, const cuda_host_layout &layout)
 {
-    std::vector<float> wide(layout.rows * layout.cols);
+    std::vector<double> wide(layout.rows * layout.cols);
 
     for (size_t i = 0; i < wide.size(); i++) {
-        wide[i] = get(array, layout.type, i / layout.rows * layout.ld + i % layout.rows);
+        wide[i] = (double)get(array, layout.type, i / layout.rows * layout.ld + i % layout.rows);
     }
     return wide;
 }
 
 static void finish(const cuda_host_product &product, const cuda_host_layout &layout, void *d,
-                   const std::vector<float> &sums)
+                   const std::vector<double> &sums)
 {
     const int epilogue = product.epilogue;
 
     for (size_t i = 0; i < sums.size(); i++) {
         const size_t row = i % layout.rows;
-        float value = sums[i];
+        double value = sums[i];
         if ((epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) {
-            value += get(product.bias, layout.type, row);
+            value += (double)get(product.bias, layout.type, row);
         }
         if ((epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && value < 0) {
             value = 0;
         }
-        put(d, layout.type, i / layout.rows * layout.ld + row, value);
+        put(d, layout.type, i / layout.rows * layout.ld + row, (float)value);
     }
 }
 
@@ -88,14 +89,14 @@ static void multiply(const cuda_host_product &product, float beta, const void *a
                      const cuda_host_layout &a_layout, const void *b,
                      const cuda_host_layout &b_layout, void *d, const cuda_host_layout &d_layout)
 {
-    const std::vector<float> left = widened(a, a_layout), right = widened(b, b_layout);
-    std::vector<float> sums(d_layout.rows * d_layout.cols);
+    const std::vector<double> left = widened(a, a_layout), right = widened(b, b_layout);
+    std::vector<double> sums(d_layout.rows * d_layout.cols);
     const size_t depth = product.a == CUBLAS_OP_N ? a_layout.cols : a_layout.rows;
 
     if (beta != 0) {
         sums = widened(d, d_layout);
     }
-    cblas_sgemm(CblasColMajor, product.a == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
+    cblas_dgemm(CblasColMajor, product.a == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
                 product.b == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
                 static_cast<int>(d_layout.rows), static_cast<int>(d_layout.cols),
                 static_cast<int>(depth), 1, left.data(), static_cast<int>(a_layout.rows),

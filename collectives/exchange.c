@@ -29,7 +29,7 @@ static dp_status publish_job(void *arg, int b)
     if (e->staging != NULL) {
         DP_TRY(dp_staging_arrive(e->staging, b, e->group->cancel));
     }
-    return e->sharing->gather(e->sharing_state, b, e->weights);
+    return e->sharing->gather(e->sharing_state, b, e->weights, e->width);
 }
 
 /* What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less of the caches,
@@ -163,8 +163,9 @@ static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange
  * weights are then in one place of the caches, too. */
 static dp_status weights_memory(struct dp_exchange *e, struct dp_flat *flat)
 {
-    const size_t bytes = flat->trained * sizeof(float);
+    const size_t bytes = flat->trained * dp_type_bytes(flat->type);
 
+    e->width = dp_type_bytes(flat->type);
     if (e->sharing->gather == NULL) {
         return DP_OK;
     }
@@ -288,10 +289,10 @@ void dp_exchange_destroy(struct dp_exchange *e)
     dp_free(e);
 }
 
-void dp_exchange_follow(struct dp_exchange *e, struct dp_stream *stream, float *weights)
+void dp_exchange_follow(struct dp_exchange *e, struct dp_stream *stream, void *weights)
 {
     if (e->staging != NULL) {
-        dp_staging_follow(e->staging, stream, weights, e->weights);
+        dp_staging_follow(e->staging, stream, weights, e->weights, e->width);
     }
 }
 

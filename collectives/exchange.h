@@ -49,8 +49,9 @@ struct dp_exchange {
     void *sharing_state;
     bool open;       /* the sharing is */
     char label[128]; /* "shm", "zero1:over=shm": for people, and run.json */
-    float *weights;  /* [trained]; where ranks publish weights to each other, else NULL;
+    void *weights;   /* [trained], of `width` bytes; where ranks publish weights, else NULL;
                         flat->weights, or its copy */
+    size_t width;
     struct dp_node_memory one_copy; /* of the weights, where all ranks live on one node: what one
                                        writes all have, and nothing is published */
     float *grad;                    /* [total]; from dp_group_memory: flat->grad, or its copy */
@@ -78,7 +79,7 @@ DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const ch
                                           const char **why_not);
 
 /*
- * Collective. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
+ * Collective. Needs flat->type. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
  * ranks publish weights to each other, else it stays NULL.
  * Errors: DP_ERR_DISAGREE when ranks differ in strategy, plan, model or claims, which is told;
  * those of dp_comm_create, dp_bucket_plan_create, dp_parcels_create, dp_engine_create.
@@ -96,7 +97,7 @@ void dp_exchange_destroy(struct dp_exchange *exchange);
 
 /* Gradients are made and used on this stream, and these weights are updated; both are borrowed.
  * Before the first step. */
-void dp_exchange_follow(struct dp_exchange *exchange, struct dp_stream *stream, float *weights);
+void dp_exchange_follow(struct dp_exchange *exchange, struct dp_stream *stream, void *weights);
 
 /* Switches overlap; between steps only. */
 void dp_exchange_set_run(struct dp_exchange *exchange, enum dp_run run);
@@ -142,6 +143,9 @@ DP_CHECKED dp_status dp_exchange_collect(struct dp_exchange *exchange, const flo
 /* Sums [count] over all ranks, in place, anywhere in a step: synchronised batch norm. An array of
  * the device, as that of dp_exchange_mean. */
 DP_CHECKED dp_status dp_exchange_sum(struct dp_exchange *exchange, float *data, size_t count);
+
+/* The same of an array of the host. */
+DP_CHECKED dp_status dp_exchange_sum_host(struct dp_exchange *exchange, float *data, size_t count);
 
 /* The mean of an array [trained] in flat order over all ranks, in place: the same bits everywhere.
  * Between steps, where every rank has all of it; uses the gradient's memory. */

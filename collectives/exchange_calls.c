@@ -27,6 +27,26 @@ static dp_status sum_job(void *arg, int index)
     return dp_staging_write(e->staging, r->all, e->scratch, r->count);
 }
 
+static dp_status sum_host_job(void *arg, int index)
+{
+    const struct request *r = arg;
+    struct dp_exchange *e = r->exchange;
+
+    (void)index;
+    memcpy(e->scratch, r->mine, r->count * sizeof(float));
+    DP_TRY(dp_comm_sum_exact(e->comm, (struct dp_slice){e->scratch, r->count, sizeof(float)}));
+    memcpy(r->all, e->scratch, r->count * sizeof(float));
+    return DP_OK;
+}
+
+dp_status dp_exchange_sum_host(struct dp_exchange *e, float *data, size_t count)
+{
+    struct request r = {e, data, data, count, 0};
+
+    e->order = XXH3_64bits_withSeed(&count, sizeof(count), e->order);
+    return dp_engine_call(e->engine, sum_host_job, &r);
+}
+
 dp_status dp_exchange_sum(struct dp_exchange *e, float *data, size_t count)
 {
     struct request r = {e, data, data, count, 0};
@@ -89,7 +109,7 @@ static dp_status collect_job(void *arg, int index)
         memcpy(e->grad + mine.begin, (const float *)r->mine + bucket->owned_at,
                mine.count * sizeof(float));
         if (e->sharing->gather != NULL) {
-            DP_TRY(e->sharing->gather(e->sharing_state, b, e->grad));
+            DP_TRY(e->sharing->gather(e->sharing_state, b, e->grad, sizeof(float)));
         }
     }
     if (r->all != NULL) {

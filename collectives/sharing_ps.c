@@ -40,16 +40,18 @@ static dp_status ps_open(void *state, struct dp_exchange *exchange)
     return dp_owners_open(&ps->owners, exchange->plan->largest, 0);
 }
 
-static struct dp_slice bucket_of(const struct dp_bucket *bucket, float *array)
+static struct dp_slice bucket_of(const struct dp_bucket *bucket, void *array, size_t width)
 {
-    return (struct dp_slice){array + bucket->range.begin, bucket->range.count, sizeof(float)};
+    return (struct dp_slice){(char *)array + bucket->range.begin * width, bucket->range.count,
+                             width};
 }
 
 static struct dp_range ps_mine(const void *state, const struct dp_bucket *bucket)
 {
     const struct ps *ps = state;
     float *grad = ps->exchange->grad;
-    const struct dp_slice mine = dp_owners_mine(&ps->owners, bucket_of(bucket, grad));
+    const struct dp_slice mine =
+        dp_owners_mine(&ps->owners, bucket_of(bucket, grad, sizeof(float)));
 
     if (bucket->exact) {
         return bucket->range;
@@ -61,17 +63,17 @@ static dp_status ps_reduce(void *state, int b)
 {
     const struct ps *ps = state;
     const struct dp_bucket *bucket = &ps->exchange->plan->buckets[b];
-    const struct dp_slice grad = bucket_of(bucket, ps->exchange->grad);
+    const struct dp_slice grad = bucket_of(bucket, ps->exchange->grad, sizeof(float));
 
     return bucket->exact ? dp_comm_sum_exact(ps->exchange->comm, grad)
                          : dp_owners_run(&ps->owners, grad, DP_OWNERS_REDUCE);
 }
 
-static dp_status ps_gather(void *state, int b, float *array)
+static dp_status ps_gather(void *state, int b, void *array, size_t width)
 {
     const struct ps *ps = state;
 
-    return dp_owners_run(&ps->owners, bucket_of(&ps->exchange->plan->buckets[b], array),
+    return dp_owners_run(&ps->owners, bucket_of(&ps->exchange->plan->buckets[b], array, width),
                          DP_OWNERS_SHARE);
 }
 

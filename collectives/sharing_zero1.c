@@ -57,13 +57,14 @@ static dp_status zero1_reduce(void *state, int b)
     return dp_exchange_reduce(z->exchange, b, DP_KEEP_CHUNK);
 }
 
-static dp_status zero1_gather(void *state, int b, float *array)
+static dp_status zero1_gather(void *state, int b, void *array, size_t width)
 {
     const struct zero1 *z = state;
     const struct dp_range *range = &z->exchange->plan->buckets[b].range;
 
-    return dp_comm_gather(z->exchange->comm,
-                          (struct dp_slice){array + range->begin, range->count, sizeof(float)});
+    char *at = (char *)array + range->begin * width;
+
+    return dp_comm_gather(z->exchange->comm, (struct dp_slice){at, range->count, width});
 }
 
 static void zero1_close(void *state)

@@ -14,7 +14,8 @@ struct dp_staging {
     size_t total, tail;
     struct dp_stream *copies; /* owned; to the host */
     struct dp_stream *stream; /* borrowed; where the gradient is made and used */
-    float *weights, *shared;  /* borrowed; [trained] of the device, and of the host or NULL */
+    char *weights, *shared;   /* borrowed; [trained] of the device, and of the host or NULL */
+    size_t width;             /* of a weight, in bytes */
     struct dp_event **there;  /* owned; [plan->count] */
 };
 
@@ -77,12 +78,13 @@ float *dp_staging_gradient(const struct dp_staging *s)
     return s->gradient;
 }
 
-void dp_staging_follow(struct dp_staging *s, struct dp_stream *stream, float *weights,
-                       float *shared)
+void dp_staging_follow(struct dp_staging *s, struct dp_stream *stream, void *weights, void *shared,
+                       size_t width)
 {
     s->stream = stream;
     s->weights = weights;
     s->shared = shared;
+    s->width = width;
 }
 
 /* What of a bucket goes to and fro. */
@@ -93,33 +95,36 @@ static struct dp_range moved(const struct dp_staging *s, int b)
     return (struct dp_range){bucket->range.begin, bucket->exact ? s->tail : bucket->range.count};
 }
 
-/* Sends what is queued on the stream, and says when it is there. */
-static dp_status send(struct dp_staging *s, int b, float *host, const float *device,
-                      struct dp_range range)
+/* Sends elements of `width` bytes that are queued on the stream, and says when they are there. */
+static dp_status send(struct dp_staging *s, int b, void *host, const void *device,
+                      struct dp_range range, size_t width)
 {
+    const size_t begin = range.begin * width;
+
     assert(s->stream != NULL);
     DP_TRY(s->device->order(s->copies, s->stream));
-    DP_TRY(s->device->download(s->copies, host + range.begin, device + range.begin,
-                               range.count * sizeof(float)));
+    DP_TRY(s->device->download(s->copies, (char *)host + begin, (const char *)device + begin,
+                               range.count * width));
     return s->device->event_record(s->there[b], s->copies);
 }
 
 dp_status dp_staging_out(struct dp_staging *s, int b)
 {
-    return send(s, b, s->host, s->gradient, moved(s, b));
+    return send(s, b, s->host, s->gradient, moved(s, b), sizeof(float));
 }
 
 dp_status dp_staging_weights_out(struct dp_staging *s, int b, struct dp_range mine)
 {
-    return send(s, b, s->shared, s->weights, mine);
+    return send(s, b, s->shared, s->weights, mine, s->width);
 }
 
 dp_status dp_staging_weights_in(struct dp_staging *s, int b)
 {
     const struct dp_range range = s->plan->buckets[b].range;
+    const size_t begin = range.begin * s->width;
 
-    return s->device->upload(s->stream, s->weights + range.begin, s->shared + range.begin,
-                             range.count * sizeof(float));
+    return s->device->upload(s->stream, s->weights + begin, s->shared + begin,
+                             range.count * s->width);
 }
 
 dp_status dp_staging_arrive(const struct dp_staging *s, int b, const atomic_int *cancel)

@@ -30,9 +30,10 @@ void dp_staging_destroy(struct dp_staging *staging);
 float *dp_staging_gradient(const struct dp_staging *staging);
 
 /* On which stream gradients are made and used from now on, and what it updates; where ranks publish
- * weights to each other, `shared` is the host's array of them. All borrowed. */
-void dp_staging_follow(struct dp_staging *staging, struct dp_stream *stream, float *weights,
-                       float *shared);
+ * weights to each other, `shared` is the host's array of them; elements are of `width`
+ * bytes. All borrowed. */
+void dp_staging_follow(struct dp_staging *staging, struct dp_stream *stream, void *weights,
+                       void *shared, size_t width);
 
 /* Bucket b is queued: sends it to the host behind that. */
 DP_CHECKED dp_status dp_staging_out(struct dp_staging *staging, int b);

@@ -20,6 +20,23 @@ bool dp_device_left_out(const char *name)
     return !DP_HAVE_CUDA && strcmp(name, "cuda") == 0;
 }
 
+const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type)
+{
+    static const char *const names[] = {
+        [DP_TYPE_F32] = "fp32", [DP_TYPE_BF16] = "bf16", [DP_TYPE_F16] = "fp16"};
+
+    return device->arithmetic != NULL && type != DP_TYPE_F32 ? device->arithmetic(type)
+                                                             : names[type];
+}
+
+void dp_stream_set_type(struct dp_stream *stream, enum dp_type type)
+{
+    stream->type = type;
+    if (stream->device->set_type != NULL) {
+        stream->device->set_type(stream);
+    }
+}
+
 dp_status dp_device_find(const char *name, const struct dp_device **out)
 {
     const bool automatic = strcmp(name, "auto") == 0;

@@ -21,12 +21,11 @@
 struct dp_stream {
     const struct dp_device *device;
     const struct dp_ops *ops;
-    int threads; /* that one operation may use; 1 or more */
-    enum dp_type
-        type;      /* the compute type; float32 at creation, fixed before anything is prepared */
-    bool measures; /* may choose by measuring while it prepares; else the same machine always
+    int threads;       /* that one operation may use; 1 or more */
+    enum dp_type type; /* the compute type: dp_stream_set_type() */
+    bool measures;     /* may choose by measuring while it prepares; else the same machine always
                           gives the same bits */
-    void *state;   /* the device's own */
+    void *state;       /* the device's own */
 };
 
 /* A point in a stream; the device's own. */
@@ -72,12 +71,29 @@ struct dp_device {
     void (*event_destroy)(struct dp_event *event);
     dp_status (*event_record)(struct dp_event *event, struct dp_stream *stream);
     dp_status (*event_query)(const struct dp_event *event, bool *done);
+    /* Chooses operations for stream->type. NULL: they are the same for all types. */
+    void (*set_type)(struct dp_stream *stream);
+
+    /* Makes room for operations that compute in float32 what they keep narrow: `count` elements of
+     * all arrays of one call together. For streams that are not float32, before the first call.
+     * NULL: not needed. Errors: DP_ERR_NOMEM. */
+    dp_status (*reserve)(struct dp_stream *stream, size_t count);
+
+    /* How operations of a type compute here, for people: "bf16 storage, float32 arithmetic". NULL:
+     * in that type. */
+    const char *(*arithmetic)(enum dp_type type);
 
     /* Waits until everything queued on the stream is done. On the CPU it is. */
     dp_status (*synchronize)(struct dp_stream *stream);
 };
 
 extern struct dp_plugin_family dp_devices;
+
+/* What to tell people about computing in this type: as arithmetic(), else "bf16". */
+const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type);
+
+/* Chooses the compute type, which is float32 at creation: before anything is prepared. */
+void dp_stream_set_type(struct dp_stream *stream, enum dp_type type);
 
 /* The device with that name; "auto" takes the first available one of devices.def.
  * Errors: DP_ERR_CONFIG (unknown), DP_ERR_UNAVAILABLE. */

@@ -21,6 +21,7 @@ struct dp_flat {
     const struct dp_tensor *tensors; /* borrowed from the model */
     int tensor_count;
     size_t trained, total, owned; /* owned < trained where the optimizer is sharded */
+    enum dp_type type;            /* the compute type */
     void *weights;                /* [trained] compute type; what layers read */
     float *running;               /* [statistics] running means and variances of batch norm */
     float *grad;                  /* [total]; peers on a node can read it */

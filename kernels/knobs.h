@@ -10,13 +10,14 @@
 #include <stdint.h>
 
 struct dp_knobs {
-    float lr;         /* host */
-    float per_sample; /* host; 1 / rows of the global batch */
-    uint32_t step;    /* host; key of this step's random numbers */
-    float loss_scale; /* gate; 1 unless fp16 */
-    float factor;     /* gate; what gradients are multiplied by: clipping; 1 without a gate */
-    uint32_t skip;    /* gate; not 0: this step changes nothing */
-    uint32_t applied; /* updates really made so far, this one not counted: AdamW's t - 1 */
+    float lr;          /* host */
+    float per_sample;  /* host; 1 / rows of the global batch */
+    uint32_t step;     /* host; key of this step's random numbers */
+    float loss_scale;  /* host; 1 unless fp16 */
+    float loss_factor; /* host; per_sample * loss_scale: of the loss, and so of all gradients */
+    float factor;      /* gate; what gradients are multiplied by: 1 / loss_scale, clipping */
+    uint32_t skip;     /* gate; not 0: this step changes nothing */
+    uint32_t applied;  /* updates really made so far, this one not counted: AdamW's t - 1 */
 };
 
 #endif

@@ -4,8 +4,8 @@
  * Operations are queued on a stream and may return before they are done; on the CPU they are done
  * when they return. The status reports only bad arguments and failed launches. Arrays are
  * row-major and densely packed, live in the memory of the stream's device, and must not overlap
- * unless the comment says so. `void *` is the stream's compute type (today float32), `float *` is
- * float32. Shapes are written [rows, cols]; images are [rows, height, width, channels].
+ * unless the comment says so. `void *` is the stream's compute type (float32, bfloat or half:
+ * then results are rounded once, to the nearest, ties to even), `float *` is float32. Shapes are written [rows, cols]; images are [rows, height, width, channels].
  *
  * Every operation accepts rows or count 0: outputs are then empty, and outputs that are sums over
  * rows become 0 (with keep 0) or stay as they are (with keep 1).

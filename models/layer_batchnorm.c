@@ -47,7 +47,7 @@ static dp_status batchnorm_plan(void *state, struct dp_layer_plan *plan, char *p
     }
     plan->out = plan->in;
     plan->statistics = 2 * channels;
-    plan->local = 12 * channels; /* in floats: see struct own */
+    plan->local = 14 * channels; /* in floats: see struct own */
     plan->momentum = (float)l->momentum;
     plan->synchronised = l->sync;
     plan->passes_dy = plan->row_local = plan->fuses_relu = plan->mask_from_x = true;
@@ -61,6 +61,8 @@ struct own {
     float *mean, *var;      /* [channels] */
     float *shared;          /* [2, channels]: sums on their way over the ranks */
     double *moments, *sums; /* [2, channels] */
+    float *scales;          /* [2, channels]: narrow parameters in float32 */
+    const float *gamma, *beta;
 };
 
 static struct own own_of(const struct batchnorm *l, const struct dp_layer_call *c)
@@ -72,6 +74,9 @@ static struct own own_of(const struct batchnorm *l, const struct dp_layer_call *
     own.shared = own.var + l->channels;
     own.moments = (double *)(void *)(own.shared + 2 * l->channels);
     own.sums = own.moments + 2 * l->channels;
+    own.scales = (float *)(void *)(own.sums + 2 * l->channels);
+    own.gamma = c->stream->type == DP_TYPE_F32 ? c->weights[0] : own.scales;
+    own.beta = c->stream->type == DP_TYPE_F32 ? c->weights[1] : own.scales + l->channels;
     return own;
 }
 
@@ -165,8 +170,8 @@ static dp_status statistics_backward(const void *state, const struct dp_layer_ca
         return DP_OK;
     }
     return c->stream->ops->norm_backward_apply(c->stream, c->dx, c->dy, c->x, own.mean, own.var,
-                                               c->weights[0], c->weights[1], own.sums,
-                                               together(l, c), &norm);
+                                               own.gamma, own.beta, own.sums, together(l, c),
+                                               &norm);
 }
 
 static const struct dp_layer_type statistics = {
@@ -179,15 +184,32 @@ static const struct dp_layer_type statistics = {
 
 /* ---- the layer itself ---- */
 
+/* Operations take scale and shift in float32; backward finds them where forward has left them. */
+static dp_status widen_scales(const struct batchnorm *l, const struct dp_layer_call *c,
+                              const struct own *own)
+{
+    const struct dp_ops *ops = c->stream->ops;
+    const enum dp_type type = c->stream->type;
+
+    if (type == DP_TYPE_F32) {
+        return DP_OK;
+    }
+    DP_TRY(ops->widen(c->stream, own->scales, c->weights[0], l->channels, type));
+    return ops->widen(c->stream, own->scales + l->channels, c->weights[1], l->channels, type);
+}
+
 static dp_status batchnorm_forward(const void *state, const struct dp_layer_call *c)
 {
     const struct batchnorm *l = state;
     const struct dp_norm norm = norm_of(l, c);
     const struct own own = own_of(l, c);
 
+    if (c->rows_before == 0) {
+        DP_TRY(widen_scales(l, c, &own));
+    }
     return c->stream->ops->norm_apply(c->stream, c->y, c->x, c->training ? own.mean : c->running,
-                                      c->training ? own.var : c->running + l->channels,
-                                      c->weights[0], c->weights[1], &norm);
+                                      c->training ? own.var : c->running + l->channels, own.gamma,
+                                      own.beta, &norm);
 }
 
 static dp_status batchnorm_backward(const void *state, const struct dp_layer_call *c)
@@ -197,7 +219,7 @@ static dp_status batchnorm_backward(const void *state, const struct dp_layer_cal
     const struct own own = own_of(l, c);
 
     return c->stream->ops->norm_backward_sums(c->stream, own.sums, c->dy, c->x, own.mean, own.var,
-                                              c->weights[0], c->weights[1], &norm,
+                                              own.gamma, own.beta, &norm,
                                               c->rows_before > 0 ? 1.0f : 0.0f);
 }
 

@@ -39,12 +39,17 @@ static dp_status dense_prepare(const void *state, struct dp_stream *stream, size
                                bool training, bool first, enum dp_activation act)
 {
     const struct dense *l = state;
-    const unsigned backward =
-        DP_DENSE_BACKWARD_WEIGHTS | (first ? 0 : (unsigned)DP_DENSE_BACKWARD_DATA);
-    const unsigned uses = DP_DENSE_FORWARD | (training ? backward : 0) |
-                          (l->bias ? (unsigned)DP_DENSE_BIAS : 0) |
-                          (act == DP_ACT_RELU ? (unsigned)DP_DENSE_RELU : 0);
+    unsigned uses = DP_DENSE_FORWARD;
 
+    if (training) {
+        uses |= DP_DENSE_BACKWARD_WEIGHTS | (first ? 0u : (unsigned)DP_DENSE_BACKWARD_DATA);
+    }
+    if (l->bias) {
+        uses |= DP_DENSE_BIAS;
+    }
+    if (act == DP_ACT_RELU) {
+        uses |= DP_DENSE_RELU;
+    }
     return stream->ops->dense_prepare(stream, rows, l->in, (size_t)l->units, uses);
 }
 

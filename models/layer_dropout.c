@@ -48,7 +48,8 @@ static dp_status dropout_forward(const void *state, const struct dp_layer_call *
     }
     return c->y == c->x
                ? DP_OK
-               : c->stream->ops->copy(c->stream, c->y, c->x, c->rows * l->features * sizeof(float));
+               : c->stream->ops->copy(c->stream, c->y, c->x,
+                                      c->rows * l->features * dp_type_bytes(c->stream->type));
 }
 
 static dp_status dropout_backward(const void *state, const struct dp_layer_call *c)

@@ -42,7 +42,7 @@ static dp_status residual_backward(const void *state, const struct dp_layer_call
     return c->dx == c->dy || c->dx == NULL
                ? DP_OK
                : c->stream->ops->copy(c->stream, c->dx, c->dy,
-                                      c->rows * l->features * sizeof(float));
+                                      c->rows * l->features * dp_type_bytes(c->stream->type));
 }
 
 const struct dp_layer_type dp_layer_residual = {

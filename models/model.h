@@ -110,7 +110,7 @@ void dp_model_init(const struct dp_model *model, uint64_t seed, float *weights, 
 DP_CHECKED dp_status dp_model_absorb(const struct dp_model *model, struct dp_stream *stream,
                                      float *running, const float *statistics);
 
-/* In tiles of how many rows a segment is computed: as many as fit into tile_bytes, at least
+/* In tiles of how many rows a segment is computed: as many as fit into tile_bytes as float32, at least
  * DP_TILE_ROWS_MIN; tile_bytes 0, or a segment that is not tiled: all rows at once. */
 enum { DP_TILE_ROWS_MIN = 4 };
 size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t tile_bytes);
@@ -118,9 +118,9 @@ size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t til
 /* Elements of one memory, for so many rows. */
 size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t tile_bytes);
 
-/* Bytes of activations and of their gradients that `rows` samples need. */
-size_t dp_model_activation_bytes(const struct dp_model *model, size_t rows, size_t tile_bytes,
-                                 bool training);
+/* Bytes of activations and of their gradients, of that compute type, that `rows` samples need. */
+size_t dp_model_activation_bytes(const struct dp_model *model, enum dp_type type, size_t rows,
+                                 size_t tile_bytes, bool training);
 
 /* The second half of creating: fusion is done, values are known; gives memory to values and
  * slots to gradients. Used by dp_model_create. */

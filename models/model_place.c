@@ -351,8 +351,8 @@ size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t
     return dp_round_up(elements, DP_BLOCK);
 }
 
-size_t dp_model_activation_bytes(const struct dp_model *m, size_t rows, size_t tile_bytes,
-                                 bool training)
+size_t dp_model_activation_bytes(const struct dp_model *m, enum dp_type type, size_t rows,
+                                 size_t tile_bytes, bool training)
 {
     size_t elements = 0;
 
@@ -362,5 +362,5 @@ size_t dp_model_activation_bytes(const struct dp_model *m, size_t rows, size_t t
     for (int i = 0; training && i < m->slot_count; i++) {
         elements += dp_storage_elements(&m->slots[i], rows, tile_bytes);
     }
-    return elements * sizeof(float) + (training ? rows * m->saved_bytes : 0);
+    return elements * dp_type_bytes(type) + (training ? rows * m->saved_bytes : 0);
 }

@@ -11,9 +11,11 @@ struct dp_pass {
     size_t rows;                  /* at most */
     bool training;
     size_t tile_bytes;
-    float **storage; /* [storage_count], owned through `values` */
-    float **slots;   /* [slot_count], owned through `gradients` */
-    float *values, *gradients, *local;
+    size_t width;             /* bytes of an element in the compute type */
+    char **storage;           /* [storage_count], owned through `values` */
+    char **slots;             /* [slot_count], owned through `gradients` */
+    char *values, *gradients; /* compute type */
+    float *local;
     char *saved;
     float *one;      /* [1], device: the scale of an evaluation's loss; behind it, its results */
     char *bytes;     /* device; the input of `rows` samples; NULL: the device reads the host's */
@@ -22,22 +24,22 @@ struct dp_pass {
 
 static const struct dp_model_hooks no_hooks = {NULL, NULL, NULL};
 
-static size_t arena_floats(const struct dp_pass *p, const struct dp_storage *storage, int n)
+static size_t arena_bytes(const struct dp_pass *p, const struct dp_storage *storage, int n)
 {
     size_t total = 0;
 
     for (int i = 0; i < n; i++) {
-        total += dp_storage_elements(&storage[i], p->rows, p->tile_bytes);
+        total += dp_storage_elements(&storage[i], p->rows, p->tile_bytes) * p->width;
     }
     return total;
 }
 
-static void arena_cut(const struct dp_pass *p, float **parts, float *arena,
+static void arena_cut(const struct dp_pass *p, char **parts, char *arena,
                       const struct dp_storage *storage, int n)
 {
     for (int i = 0; i < n; i++) {
         parts[i] = arena;
-        arena += dp_storage_elements(&storage[i], p->rows, p->tile_bytes);
+        arena += dp_storage_elements(&storage[i], p->rows, p->tile_bytes) * p->width;
     }
 }
 
@@ -58,28 +60,62 @@ static dp_status pass_allocate(struct dp_pass *p)
 {
     const struct dp_model *m = p->model;
     const struct dp_device *device = p->stream->device;
-    const size_t values = arena_floats(p, m->storage, m->storage_count);
-    const size_t gradients = p->training ? arena_floats(p, m->slots, m->slot_count) : 0;
+    const size_t values = arena_bytes(p, m->storage, m->storage_count);
+    const size_t gradients = p->training ? arena_bytes(p, m->slots, m->slot_count) : 0;
     const float one = 1.0f;
 
     p->storage = dp_zalloc((size_t)m->storage_count, sizeof(*p->storage));
     p->slots = dp_zalloc((size_t)m->slot_count, sizeof(*p->slots));
-    p->values = device->alloc(DP_MEM_ACTIVATIONS, values * sizeof(float));
-    p->gradients = device->alloc(DP_MEM_ACTIVATIONS, gradients * sizeof(float));
+    p->values = device->alloc(DP_MEM_ACTIVATIONS, values);
+    p->gradients = device->alloc(DP_MEM_ACTIVATIONS, gradients);
     p->local = device->alloc(DP_MEM_ACTIVATIONS, m->local * sizeof(float));
     p->saved = device->alloc(DP_MEM_ACTIVATIONS, p->training ? m->saved_bytes * p->rows : 0);
     p->one = device->alloc(DP_MEM_ACTIVATIONS, 4 * sizeof(float));
     if (p->storage == NULL || p->slots == NULL || p->values == NULL || p->gradients == NULL ||
         p->local == NULL || p->saved == NULL || p->one == NULL || !input_allocate(p)) {
-        return DP_FAIL(DP_ERR_NOMEM,
-                       "activations of %zu rows need %zu MB; a smaller "
-                       "train.global_batch or train.micro_batch needs less",
-                       p->rows,
-                       dp_model_activation_bytes(m, p->rows, p->tile_bytes, p->training) >> 20);
+        return DP_FAIL(
+            DP_ERR_NOMEM,
+            "activations of %zu rows need %zu MB; a smaller "
+            "train.global_batch or train.micro_batch needs less",
+            p->rows,
+            dp_model_activation_bytes(m, p->stream->type, p->rows, p->tile_bytes, p->training) >>
+                20);
     }
     arena_cut(p, p->storage, p->values, m->storage, m->storage_count);
     arena_cut(p, p->slots, p->gradients, m->slots, p->training ? m->slot_count : 0);
     return dp_device_write(p->stream, p->one, &one, sizeof(one));
+}
+
+/* The elements of all arrays of one operation on a node: its inputs, its output, and gradients of
+ * both; its parameters. */
+static size_t node_elements(const struct dp_pass *p, const struct dp_node *node)
+{
+    const struct dp_model *m = p->model;
+    const struct dp_node *owner = &m->nodes[node->owner];
+    const size_t rows = dp_segment_tile(&m->segments[node->segment], p->rows, p->tile_bytes);
+    size_t elements = 2 * (dp_round_up(rows * m->values[node->x].count, DP_BLOCK) +
+                           dp_round_up(rows * m->values[node->y].count, DP_BLOCK));
+
+    for (int i = 0; i < owner->plan.param_count; i++) {
+        elements += dp_round_up(owner->plan.params[i].count, DP_BLOCK);
+    }
+    return elements;
+}
+
+/* Room for operations that compute narrow types in float32. The loss counts as the last node. */
+static dp_status reserve(const struct dp_pass *p)
+{
+    const struct dp_model *m = p->model;
+    const size_t loss = 2 * dp_round_up(p->rows * m->classes, DP_BLOCK);
+    size_t most = loss;
+
+    for (int i = 0; i < m->node_count; i++) {
+        const size_t elements = node_elements(p, &m->nodes[i]);
+        most = elements > most ? elements : most;
+    }
+    return p->stream->type == DP_TYPE_F32 || p->stream->device->reserve == NULL
+               ? DP_OK
+               : p->stream->device->reserve(p->stream, most);
 }
 
 dp_status dp_pass_create(const struct dp_model *model, struct dp_stream *stream, size_t rows,
@@ -93,10 +129,14 @@ dp_status dp_pass_create(const struct dp_model *model, struct dp_stream *stream,
     }
     p->model = model;
     p->stream = stream;
+    p->width = dp_type_bytes(stream->type);
     p->rows = rows;
     p->training = training;
     p->tile_bytes = stream->device->tile_bytes * (size_t)stream->threads;
     status = pass_allocate(p);
+    if (status == DP_OK) {
+        status = reserve(p);
+    }
     if (status != DP_OK) {
         dp_pass_destroy(p);
         return status;
@@ -210,9 +250,10 @@ struct dp_stream *dp_pass_stream(const struct dp_pass *p)
 }
 
 /* Where the rows of a tile lie: in memory of a tile's size at its begin. */
-static void *rows_in(const struct dp_storage *storage, float *memory, size_t count, size_t first)
+static void *rows_in(const struct dp_pass *p, const struct dp_storage *storage, char *memory,
+                     size_t count, size_t first)
 {
-    return storage->tile ? memory : memory + first * count;
+    return storage->tile ? memory : memory + first * count * p->width;
 }
 
 static void *value_at(const struct dp_pass *p, int value, size_t first)
@@ -223,15 +264,15 @@ static void *value_at(const struct dp_pass *p, int value, size_t first)
         return NULL;
     }
     v = &p->model->values[value];
-    return rows_in(&p->model->storage[v->storage], p->storage[v->storage], v->count, first);
+    return rows_in(p, &p->model->storage[v->storage], p->storage[v->storage], v->count, first);
 }
 
 /* The gradient of `value`, which lies in `slot`. */
 static void *slot_at(const struct dp_pass *p, int slot, int value, size_t first)
 {
     return slot < 0 ? NULL
-                    : rows_in(&p->model->slots[slot], p->slots[slot], p->model->values[value].count,
-                              first);
+                    : rows_in(p, &p->model->slots[slot], p->slots[slot],
+                              p->model->values[value].count, first);
 }
 
 /* Everything of a layer call that does not differ between forward and backward. `keep` is that of
@@ -265,7 +306,7 @@ static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pas
 
     for (int i = 0; i < owner->plan.param_count; i++) {
         const struct dp_tensor *tensor = &m->tensors[owner->first_param + i];
-        c.weights[i] = (const float *)call->weights + tensor->begin;
+        c.weights[i] = (const char *)call->weights + tensor->begin * p->width;
         c.grads[i] = call->grad == NULL ? NULL : call->grad + tensor->begin;
     }
     if (call->grad != NULL) {
@@ -328,7 +369,7 @@ dp_status dp_pass_forward(struct dp_pass *p, const struct dp_pass_call *call)
     DP_TRY(run_forward(p, call));
     return p->stream->ops->softmax_loss(p->stream, slot_at(p, last->dy_slot, last->y, 0), loss,
                                         loss + 1, value_at(p, last->y, 0), labels, call->rows,
-                                        m->classes, &call->knobs->per_sample, call->keep);
+                                        m->classes, &call->knobs->loss_factor, call->keep);
 }
 
 /* Undoes a fused relu, calls the layer, joins the branches of a residual. */

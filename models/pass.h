@@ -18,7 +18,7 @@ struct dp_pass_call {
     size_t batch_rows;     /* of the global batch */
     const int32_t *labels; /* [rows]; host memory */
     uint64_t seed;
-    const void *weights;  /* [trained] in flat order */
+    const void *weights;  /* [trained] in flat order, in the stream's compute type */
     const float *running; /* [statistics] */
     float *grad;          /* [trained], then [statistics], loss, correct; not for evaluation */
     float keep;           /* 1: add to grad; 0: replace */

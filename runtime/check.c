@@ -64,10 +64,14 @@ static struct room room_of(const struct dp_config *c, const struct dp_model *m, 
     return room;
 }
 
+/* Master weights count as weights: under zero1 a rank has only its part of them. */
 static void print_memory(const struct dp_config *c, const struct dp_model *m, size_t tile_bytes)
 {
+    const enum dp_type type = dp_precision_type(c->train.precision);
+    const size_t narrow = type == DP_TYPE_F32 ? 0 : dp_type_bytes(type);
     static const int ranks[] = {1, 2, 4, 8};
-    const double mb = 1048576.0, weights = (double)(m->trained * sizeof(float)) / mb;
+    const double mb = 1048576.0, array = (double)(m->trained * sizeof(float)) / mb;
+    const double weights = array + (double)(m->trained * narrow) / mb;
     const int slots = strcmp(c->optimizer.name, "adamw") == 0 ? 2 : 1;
 
     printf("\nmemory per rank, MB%10s%12s%12s%12s\n", "weights", "gradients", "optimizer",
@@ -78,9 +82,9 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m, si
         }
         const struct room room = room_of(c, m, ranks[i]);
         const size_t bytes =
-            room.passes * dp_model_activation_bytes(m, room.rows, tile_bytes, true);
+            room.passes * dp_model_activation_bytes(m, type, room.rows, tile_bytes, true);
         printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f   (%zu rows%s)\n", ranks[i],
-               ranks[i] == 1 ? "" : "s", weights, (double)room.gradients * weights, slots * weights,
+               ranks[i] == 1 ? "" : "s", weights, (double)room.gradients * array, slots * array,
                (double)bytes / mb, room.rows, c->train.lanes > 0 ? " a lane" : "");
     }
 }
@@ -219,14 +223,17 @@ void dp_run_describe(struct dp_training *run)
     const struct dp_comm *comm = run->trainer->exchange->comm;
     const struct dp_config *c = run->config;
     static const char *const overlaps[] = {"auto (measured in the first steps)", "on", "off"};
+    const bool tf32 = c->train.precision == DP_PRECISION_TF32;
     char samples[DP_GROUPED_BYTES];
 
     dp_progress_line(&run->progress,
                      "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s (%s); "
-                     "fp32; %s",
+                     "%s%s; %s",
                      DP_VERSION, c->name, group->size, group->size == 1 ? "" : "s", group->nodes,
                      group->nodes == 1 ? "" : "s", run->threads, run->threads == 1 ? "" : "s",
-                     run->device->plugin.name, run->machine->isa, run->world->library);
+                     run->device->plugin.name, run->machine->isa, tf32 ? "tf32 as " : "",
+                     dp_device_arithmetic(run->device, run->trainer->flat.type),
+                     run->world->library);
     dp_progress_line(&run->progress,
                      "data %s: %s training rows, global batch %d, %llu steps an epoch, %llu steps",
                      c->data.source, dp_grouped(samples, (double)run->data.train_count),
@@ -245,6 +252,12 @@ void dp_run_describe(struct dp_training *run)
         dp_progress_line(&run->progress,
                          "ranks train alone, and average their weights every %d steps",
                          c->train.local_steps);
+    }
+    if (run->trainer->hooks.ready == NULL) {
+        dp_progress_line(
+            &run->progress,
+            "fp16 with a compressor: ranks agree that gradients are finite before they "
+            "are sent, so nothing overlaps");
     }
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
                      run->trainer->exchange->label, comm->why[0] == '\0' ? "" : " (", comm->why,

@@ -36,11 +36,18 @@ struct dp_data_config {
     struct dp_normalize_config normalize;
 };
 
+/* Choices of train.precision. */
+enum dp_precision { DP_PRECISION_FP32, DP_PRECISION_TF32, DP_PRECISION_BF16, DP_PRECISION_FP16 };
+
+/* "bf16", and the compute type that it means. */
+const char *dp_precision_text(int precision);
+enum dp_type dp_precision_type(int precision);
+
 struct dp_train_config {
     int global_batch;
     int epochs, steps; /* exactly one of them is above 0 */
     int seed;
-    int precision; /* choice "fp32" */
+    int precision; /* DP_PRECISION_... */
     int micro_batch, lanes;
     int local_steps, local_after;
     int eval_every; /* epochs; 0: only at the end */

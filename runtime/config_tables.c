@@ -49,7 +49,7 @@ static const struct dp_option train_options[] = {
     DP_INT(   TRAIN, epochs,         "3",    1, 1000000, "passes over the training set; or give steps"),
     DP_INT(   TRAIN, steps,          "0",    1, INT_HIGH, "steps of training, instead of epochs"),
     DP_INT(   TRAIN, seed,           "1",    0, INT_HIGH, "of initial weights, batch order and dropout"),
-    DP_CHOICE(TRAIN, precision,      "fp32", "fp32", "arithmetic of forward and backward"),
+    DP_CHOICE(TRAIN, precision,      "fp32", "fp32|tf32|bf16|fp16", "of forward and backward; sums and master weights are float32"),
     DP_INT(   TRAIN, micro_batch,    "0",    0, BATCH_HIGH, "above 0: rows of a pass; gradients accumulate over passes"),
     DP_INT(   TRAIN, lanes,          "0",    0, 1024, "above 0: the same bits at every world size that divides it"),
     DP_INT(   TRAIN, local_steps,    "1",    1, 1000000, "above 1: ranks train alone, and average weights after so many steps"),
@@ -201,4 +201,18 @@ void dp_config_value(const struct dp_config *config, const char *key, char *text
             dp_option_print(row, (const char *)config + sections[i].offset, text, size);
         }
     }
+}
+
+const char *dp_precision_text(int precision)
+{
+    static const char *const texts[] = {"fp32", "tf32", "bf16", "fp16"};
+
+    return texts[precision];
+}
+
+enum dp_type dp_precision_type(int precision)
+{
+    return precision == DP_PRECISION_BF16   ? DP_TYPE_BF16
+           : precision == DP_PRECISION_FP16 ? DP_TYPE_F16
+                                            : DP_TYPE_F32;
 }

@@ -88,7 +88,15 @@ dp_status dp_run_judge_step(struct dp_training *run, const struct dp_step_report
     char reason[sizeof(run->reason)];
 
     run->save_wished = report->wish[DP_WISH_SAVE];
-    if (dp_halt_failed(&run->halt, config, &step, reason, sizeof(reason))) {
+    if (report->skipped && t->scaler.exhausted) {
+        run->last_train_loss = step.loss;
+        end_run(run, DP_RUN_DIVERGED,
+                "step %llu: the loss scale falls under 1, and the gradient is still not finite, "
+                "first in %s; try train.precision bf16, or a lower optimizer.lr",
+                (unsigned long long)t->step, t->scaler.where);
+        return DP_OK;
+    }
+    if (!report->skipped && dp_halt_failed(&run->halt, config, &step, reason, sizeof(reason))) {
         run->last_train_loss = step.loss;
         end_run(run, DP_RUN_DIVERGED, "%s", reason);
         return DP_OK;
@@ -133,14 +141,15 @@ void dp_run_judge_improvement(struct dp_training *run)
 dp_status dp_run_judge_weights(struct dp_training *run)
 {
     struct dp_trainer *t = run->trainer;
+    const float *weights;
 
     if (!run->config->failure_stop.nan || t->exchange->comm->strategy->sum == NULL ||
         run->exit == DP_RUN_DIVERGED) {
         return DP_OK;
     }
     DP_TRY(dp_trainer_meet(t)); /* from here on all ranks see the same weights */
-    DP_TRY(dp_mirror_fetch(t->mirror));
-    if (dp_all_finite(t->mirror->flat.weights, t->flat.trained)) {
+    DP_TRY(dp_trainer_wide(t, &weights));
+    if (dp_all_finite(weights, t->flat.trained)) {
         return DP_OK;
     }
     run->exit = DP_RUN_FINISHED; /* whatever ended it: what would be saved is worth nothing */

@@ -32,8 +32,7 @@ static void put_optimizer(const struct dp_training *run, char *text)
 
 static void put_precision(const struct dp_training *run, char *text)
 {
-    (void)run; /* there is one */
-    (void)snprintf(text, TEXT_BYTES, "fp32");
+    (void)snprintf(text, TEXT_BYTES, "%s", dp_precision_text(run->config->train.precision));
 }
 
 static void put_batch(const struct dp_training *run, char *text)

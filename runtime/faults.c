@@ -27,6 +27,13 @@ static dp_status flip_check(const struct dp_fault *fault, const struct dp_traine
                        DP_FAULT_VARIABLE ": flip: the model has no tensor '%s'; its first is %s",
                        fault->tensor, m->tensors[0].name);
     }
+    if (t->flat.type != DP_TYPE_F32 && dp_exchange_parts(t->exchange)) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       DP_FAULT_VARIABLE
+                       ": flip: where ranks own parts (%s) none has all master weights, but "
+                       "under train.precision fp32",
+                       t->exchange->label);
+    }
     if ((size_t)fault->element >= tensor->count) {
         return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: %s has %zu elements, not %d",
                        fault->tensor, tensor->count, fault->element + 1);
@@ -40,7 +47,7 @@ static void flip_apply(const struct dp_fault *fault, struct dp_trainer *t)
     const struct dp_tensor *weight = find_in(m->tensors, m->tensor_count, fault->tensor);
     const struct dp_tensor *tensor =
         weight != NULL ? weight : find_in(m->buffers, m->buffer_count, fault->tensor);
-    float *array = weight != NULL ? t->mirror->flat.weights : t->mirror->flat.running;
+    float *array = weight != NULL ? t->mirror->flat.master : t->mirror->flat.running;
     float *value = array + tensor->begin + dp_tensor_index(tensor, (size_t)fault->element);
     uint32_t bits;
 

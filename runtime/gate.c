@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm, struct dp_stream *stream,
-                         struct dp_gate **out)
+dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm, bool checks,
+                         struct dp_stream *stream, struct dp_gate **out)
 {
     const struct dp_device *device = stream->device;
     struct dp_gate *gate = dp_zalloc(1, sizeof(*gate));
@@ -13,6 +13,7 @@ dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm, struct dp
     }
     gate->flat = flat;
     gate->clip_norm = clip_norm;
+    gate->checks = checks;
     gate->blocks = flat->trained / DP_BLOCK;
     gate->stream = stream;
     gate->squares = device->alloc(DP_MEM_OPTIMIZER, gate->blocks * sizeof(float));
@@ -53,17 +54,44 @@ dp_status dp_gate_look(struct dp_gate *gate, struct dp_range range)
                                       gate->flat->grad + range.begin, range.count);
 }
 
+dp_status dp_gate_read(struct dp_gate *gate)
+{
+    return dp_device_read(gate->stream, gate->seen, gate->squares,
+                          gate->blocks * sizeof(*gate->seen));
+}
+
 dp_status dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs)
 {
     double sum = 0.0;
 
-    DP_TRY(dp_device_read(gate->stream, gate->seen, gate->squares,
-                          gate->blocks * sizeof(*gate->seen)));
+    if (knobs->skip != 0) {
+        return DP_OK;
+    }
+    DP_TRY(dp_gate_read(gate));
     for (size_t i = 0; i < gate->blocks; i++) {
         sum += (double)gate->seen[i];
     }
     gate->norm = sqrt(sum) * (double)knobs->factor;
-    const double factor = gate->clip_norm / (gate->norm + 1e-6);
+    if (gate->checks && !isfinite(gate->norm)) {
+        knobs->skip = 1;
+        return DP_OK;
+    }
+    const double factor = gate->clip_norm > 0.0 ? gate->clip_norm / (gate->norm + 1e-6) : 1.0;
     knobs->factor *= factor < 1.0 ? (float)factor : 1.0f;
     return DP_OK;
+}
+
+const struct dp_tensor *dp_gate_overflowed(const struct dp_gate *gate)
+{
+    const struct dp_flat *flat = gate->flat;
+    size_t block = gate->blocks;
+
+    for (int i = flat->tensor_count - 1; i >= 0; i--) {
+        while (block > flat->tensors[i].begin / DP_BLOCK) {
+            if (!isfinite(gate->seen[--block])) {
+                return &flat->tensors[i];
+            }
+        }
+    }
+    return NULL;
 }

@@ -6,14 +6,17 @@ struct copied {
     size_t bytes;
 };
 
-enum { ARRAYS = 4 };
+enum { ARRAYS = 5 };
 
 static void list_arrays(const struct dp_mirror *m, struct copied arrays[ARRAYS])
 {
     const struct dp_flat *there = m->there, *here = &m->flat;
 
-    arrays[0] = (struct copied){there->weights, here->weights, there->trained * sizeof(float)};
+    arrays[0] =
+        (struct copied){there->weights, here->weights, there->trained * dp_type_bytes(there->type)};
     arrays[1] = (struct copied){there->running, here->running, m->statistics * sizeof(float)};
+    arrays[4] = (struct copied){there->master, here->master,
+                                there->type == DP_TYPE_F32 ? 0 : there->owned * sizeof(float)};
     for (int i = 0; i < 2; i++) {
         arrays[2 + i] = (struct copied){there->slots[i], here->slots[i],
                                         there->slots[i] == NULL ? 0 : there->owned * sizeof(float)};
@@ -23,21 +26,23 @@ static void list_arrays(const struct dp_mirror *m, struct copied arrays[ARRAYS])
 static dp_status mirror_allocate(struct dp_mirror *m)
 {
     const struct dp_device *device = m->stream->device;
-    const size_t weights = m->there->trained * sizeof(float);
+    const size_t weights = m->there->trained * dp_type_bytes(m->there->type);
+    const size_t owned = m->there->owned * sizeof(float);
 
     m->flat.weights = device->alloc_host(DP_MEM_WEIGHTS, weights);
     m->flat.running = device->alloc_host(DP_MEM_WEIGHTS, m->statistics * sizeof(float));
-    if (m->flat.weights == NULL || m->flat.running == NULL) {
+    m->flat.master =
+        m->there->type == DP_TYPE_F32 ? m->flat.weights : device->alloc_host(DP_MEM_WEIGHTS, owned);
+    if (m->flat.weights == NULL || m->flat.running == NULL || m->flat.master == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB of the host, too", weights >> 20);
     }
     for (int i = 0; i < 2 && m->there->slots[i] != NULL; i++) {
-        m->flat.slots[i] = device->alloc_host(DP_MEM_OPTIMIZER, m->there->owned * sizeof(float));
+        m->flat.slots[i] = device->alloc_host(DP_MEM_OPTIMIZER, owned);
         if (m->flat.slots[i] == NULL) {
             return DP_FAIL(DP_ERR_NOMEM, "optimizer state needs %zu MB of the host, too",
-                           m->there->owned * sizeof(float) >> 20);
+                           owned >> 20);
         }
     }
-    m->flat.master = m->there->master == m->there->weights ? m->flat.weights : NULL;
     return DP_OK;
 }
 
@@ -57,7 +62,7 @@ dp_status dp_mirror_create(const struct dp_flat *flat, size_t statistics, struct
     m->same = stream->device->host_memory;
     if (!m->same) {
         m->flat.weights = NULL;
-        m->flat.running = m->flat.slots[0] = m->flat.slots[1] = NULL;
+        m->flat.master = m->flat.running = m->flat.slots[0] = m->flat.slots[1] = NULL;
         status = mirror_allocate(m);
         if (status != DP_OK) {
             dp_mirror_destroy(m);
@@ -77,6 +82,7 @@ void dp_mirror_destroy(struct dp_mirror *m)
         const struct dp_device *device = m->stream->device;
         device->release_host(m->flat.slots[1]);
         device->release_host(m->flat.slots[0]);
+        device->release_host(m->flat.type == DP_TYPE_F32 ? NULL : m->flat.master);
         device->release_host(m->flat.running);
         device->release_host(m->flat.weights);
     }
@@ -109,10 +115,12 @@ dp_status dp_mirror_put(struct dp_mirror *m)
 
 dp_status dp_mirror_fetch_weights(struct dp_mirror *m, struct dp_range range)
 {
+    const size_t width = dp_type_bytes(m->there->type);
+
     if (m->same) {
         return DP_OK;
     }
-    return dp_device_read(m->stream, (float *)m->flat.weights + range.begin,
-                          (const float *)m->there->weights + range.begin,
-                          range.count * sizeof(float));
+    return dp_device_read(m->stream, (char *)m->flat.weights + range.begin * width,
+                          (const char *)m->there->weights + range.begin * width,
+                          range.count * width);
 }

@@ -13,7 +13,7 @@
 #include "kernels/flat.h"
 
 struct dp_mirror {
-    struct dp_flat flat; /* weights, running and slots are the host's; else as the device's */
+    struct dp_flat flat;         /* all but grad are the host's; else as the device's */
     const struct dp_flat *there; /* borrowed; the device's */
     struct dp_stream *stream;    /* borrowed; what is queued there comes before a copy */
     size_t statistics;           /* elements of running */

@@ -13,9 +13,6 @@ struct refused_value {
 
 static const struct refused_value refused_values[] = {
     {"data.shuffle", "window", "not available in this version: only true, false and full"},
-    {"train.precision", "tf32", "not available in this version: only fp32"},
-    {"train.precision", "bf16", "not available in this version: only fp32"},
-    {"train.precision", "fp16", "not available in this version: only fp32"},
     {"train.hang_timeout_s", NULL, "the watchdog is not available in this version: only 0"},
 };
 
@@ -132,6 +129,11 @@ static bool is_local_in_parts(const struct dp_config *config)
     return is_local(config) && strncmp(config->comm.strategy, "zero1", 5) == 0;
 }
 
+static bool is_local_scaled(const struct dp_config *config)
+{
+    return is_local(config) && config->train.precision == DP_PRECISION_FP16;
+}
+
 static bool is_local_unshared(const struct dp_config *config)
 {
     return is_local(config) && strcmp(config->comm.strategy, "none") == 0;
@@ -207,6 +209,8 @@ static const struct dp_refusal refusals[] = {
      "cannot go with servers, which get gradients as they are"},
     {"comm.servers", is_sync_with_servers,
      "cannot go with batchnorm {sync: true}, where all ranks meet inside of a layer"},
+    {"train.local_steps", is_local_scaled,
+     "cannot go with train.precision fp16: ranks must skip a step together"},
     {"train.local_steps", is_local_unshared, "averages nothing with comm.strategy none"},
     {"train.local_steps", is_local_coded,
      "cannot go with a comm.compressor: weights are averaged, not gradients"},

@@ -71,12 +71,21 @@ static void add_flat(struct dp_replicas *r, float *data, const char *slot)
     }
 }
 
+/* Whether this rank has all master weights for itself. Narrow weights are rounded from them anew in
+ * every step; where ranks own parts of them they are published anew. */
+static bool has_masters(const struct dp_replicas *r)
+{
+    const struct dp_exchange *e = r->config.exchange;
+
+    return r->config.flat->type == DP_TYPE_F32 ? e->one_copy.data == NULL : !dp_exchange_parts(e);
+}
+
 static void add_pieces(struct dp_replicas *r)
 {
     const struct dp_replicas_config *c = &r->config;
 
-    if (c->exchange->one_copy.data == NULL) {
-        add_flat(r, c->flat->weights, NULL);
+    if (has_masters(r)) {
+        add_flat(r, c->flat->master, NULL);
     }
     for (int i = 0; i < 2 && c->flat->slots[i] != NULL; i++) {
         if (!dp_exchange_parts(c->exchange)) {
@@ -143,9 +152,10 @@ static dp_status hash_slice(const struct dp_replicas *r, uint64_t step, uint64_t
     const size_t slices = (f->trained + DP_SLICE - 1) / DP_SLICE;
     const size_t begin = (size_t)(step % slices) * DP_SLICE;
     const size_t left = f->trained - begin, count = left < DP_SLICE ? left : DP_SLICE;
+    const size_t width = dp_type_bytes(f->type);
 
     DP_TRY(dp_mirror_fetch_weights(r->config.mirror, (struct dp_range){begin, count}));
-    *hash = XXH3_64bits((const float *)f->weights + begin, count * sizeof(float));
+    *hash = XXH3_64bits((const char *)f->weights + begin * width, count * width);
     return DP_OK;
 }
 

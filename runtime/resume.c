@@ -164,6 +164,9 @@ dp_status dp_run_restore(struct dp_training *run)
         dp_snapshot_restore(s, r->ranks, &run->kept, &t->flat, t->exchange, run->cli->forget - 1);
     dp_snapshot_destroy(s);
     status = status == DP_OK ? dp_mirror_put(t->mirror) : status;
+    if (status == DP_OK) {
+        status = dp_trainer_round(t);
+    }
     if (r->continues) { /* it is here already, should the run end where it began */
         run->saved = true;
         run->saved_step = run->saved_at = r->step;

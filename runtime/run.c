@@ -52,6 +52,8 @@ static dp_status note_step(struct dp_training *run, const struct dp_step_report 
         .lr = (double)t->knobs->lr,
         .samples_per_second = (double)t->batch.global_rows / seconds,
         .step_ms = seconds * 1e3,
+        .loss_scale = t->scaler.on ? (double)t->knobs->loss_scale : 0.0,
+        .skipped = report->skipped,
     };
     dp_progress_step(&run->progress, &progress);
     return dp_metrics_step(&run->metrics, &line);
@@ -197,8 +199,10 @@ static dp_status one_step(struct dp_training *run)
     if (run->first_step_s == 0.0) {
         run->first_step_s = dp_process_age_s();
     }
-    run->train_loss_sum += (double)report.loss;
-    run->train_loss_steps++;
+    if (!report.skipped) {
+        run->train_loss_sum += (double)report.loss;
+        run->train_loss_steps++;
+    }
     DP_TRY(note_step(run, &report));
     dp_run_note_pace(run);
     DP_TRY(dp_run_judge_step(run, &report));
@@ -216,7 +220,7 @@ static dp_status note_start(struct dp_training *run)
     const struct dp_metrics_start start = {
         .name = c->name,
         .device = run->device->plugin.name,
-        .precision = "fp32",
+        .precision = dp_precision_text(c->train.precision),
         .strategy = run->trainer->exchange->label,
         .compressor = c->comm.compressor,
         .world_size = run->trainer->trainers,

@@ -344,7 +344,7 @@ static dp_status init_weights(struct dp_training *run)
     const struct dp_model *m = run->model;
     const bool leads = dp_run_leads(run);
     int64_t ignored = 0;
-    struct dp_weights weights = {m->tensors,  m->tensor_count,  t->mirror->flat.weights,
+    struct dp_weights weights = {m->tensors,  m->tensor_count,  dp_trainer_whole(t),
                                  m->buffers,  m->buffer_count,  t->mirror->flat.running,
                                  m->counters, m->counter_count, &ignored};
 
@@ -356,7 +356,7 @@ static dp_status init_weights(struct dp_training *run)
         dp_exchange_agree(t->exchange, leads ? dp_weights_load(run->cli->init, &weights) : DP_OK));
     DP_TRY(
         dp_exchange_agree(t->exchange, leads ? DP_OK : dp_weights_load(run->cli->init, &weights)));
-    return dp_mirror_put(t->mirror);
+    return dp_trainer_take(t);
 }
 
 /* Rank 0: the rate in the file of --baseline. */

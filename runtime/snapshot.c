@@ -209,7 +209,7 @@ static dp_status restore_ranks(const struct dp_kept *row, const float *whole, in
 static dp_status restore_row(const struct dp_kept *row, const void *whole, int ranks,
                              const struct dp_flat *flat, struct dp_exchange *e)
 {
-    if (row->kind == DP_KEPT_WEIGHTS) {
+    if (row->kind == DP_KEPT_WEIGHTS && row->spread == DP_SPREAD_SAME) {
         return restore_weights(row, whole, flat, e);
     }
     if (row->spread == DP_SPREAD_OWNED) {

@@ -24,10 +24,10 @@ static dp_status update(struct dp_trainer *t, int b)
     const struct dp_bucket *bucket = &t->exchange->plan->buckets[b];
     const struct dp_range mine = dp_exchange_mine(t->exchange, b);
     const size_t own = bucket->owned_at;
-    const bool whole = t->flat.master == t->flat.weights; /* fp32: weights are their own masters */
+    const bool fp32 = t->flat.type == DP_TYPE_F32; /* weights are their own masters */
     const struct dp_update u = {
-        .master = t->flat.master + (whole ? mine.begin : own),
-        .weights = (float *)t->flat.weights + mine.begin,
+        .master = t->flat.master + (fp32 ? mine.begin : own),
+        .weights = (char *)t->flat.weights + mine.begin * dp_type_bytes(t->flat.type),
         .grad = t->flat.grad + mine.begin,
         .slots = {t->flat.slots[0] == NULL ? NULL : t->flat.slots[0] + own,
                   t->flat.slots[1] == NULL ? NULL : t->flat.slots[1] + own},
@@ -36,8 +36,9 @@ static dp_status update(struct dp_trainer *t, int b)
     };
 
     if (bucket->exact) {
-        return dp_model_absorb(t->model, t->stream, t->flat.running,
-                               t->flat.grad + t->flat.trained);
+        return t->knobs->skip != 0 ? DP_OK
+                                   : dp_model_absorb(t->model, t->stream, t->flat.running,
+                                                     t->flat.grad + t->flat.trained);
     }
     DP_TRY(t->optimizer->update(t->optimizer_state, t->stream, &u));
     return dp_exchange_publish(t->exchange, b);
@@ -62,6 +63,13 @@ static bool is_local(const struct dp_trainer *t)
     return t->config->train.local_steps > 1 && t->group->size > 1 && t->step >= local_from(t);
 }
 
+/* Ranks whose weights differ find out where; restored master weights are rounded. */
+static dp_status settle(struct dp_trainer *t, uint64_t done)
+{
+    DP_TRY(dp_replicas_settle(t->replicas, done));
+    return dp_exchange_parts(t->exchange) ? DP_OK : dp_trainer_round(t);
+}
+
 /* Loss, wishes and hashes of all ranks, out of the tail. Ranks whose weights differ find out where.
  * `done`: steps that the weights have behind them. */
 static dp_status read_votes(struct dp_trainer *t, uint64_t done, struct dp_step_report *report)
@@ -69,7 +77,48 @@ static dp_status read_votes(struct dp_trainer *t, uint64_t done, struct dp_step_
     DP_TRY(t->device->synchronize(t->stream));
     DP_TRY(dp_votes_read(t->exchange->grad + dp_model_loss_at(t->model), &t->votes, t->group->size,
                          t->step, report));
-    return report->split ? dp_replicas_settle(t->replicas, done) : DP_OK;
+    report->loss /= t->knobs->loss_scale; /* a power of two: exact */
+    return report->split ? settle(t, done) : DP_OK;
+}
+
+/* Whether any rank skips the step. */
+static dp_status skip_together(struct dp_trainer *t)
+{
+    float skip = (float)t->knobs->skip;
+
+    DP_TRY(dp_exchange_sum_host(t->exchange, &skip, 1));
+    t->knobs->skip = skip > 0.0f;
+    return DP_OK;
+}
+
+/* Gradients that were held back: sent unscaled, if those of all ranks are finite. */
+static dp_status send_held(struct dp_trainer *t)
+{
+    const size_t trained = t->flat.trained;
+
+    DP_TRY(dp_gate_look(t->gate, (struct dp_range){0, trained}));
+    DP_TRY(dp_gate_read(t->gate));
+    t->knobs->skip = dp_gate_overflowed(t->gate) != NULL;
+    DP_TRY(skip_together(t));
+    DP_TRY(t->stream->ops->scale(t->stream, t->flat.grad, t->flat.grad, t->knobs->factor, trained));
+    t->knobs->factor = 1.0f;
+    for (int i = t->flat.tensor_count - 1; i >= 0; i--) {
+        DP_TRY(dp_exchange_ready(t->exchange, i));
+    }
+    return DP_OK;
+}
+
+/* The gate has seen all that this rank has: what the others have, and the decision of all. */
+static dp_status decide(struct dp_trainer *t)
+{
+    const bool parts = dp_exchange_parts(t->exchange);
+    const bool apart = t->exchange->comm->strategy->sum == NULL; /* each has its own gradient */
+
+    if (parts) {
+        DP_TRY(dp_exchange_sum(t->exchange, t->gate->squares, t->gate->blocks));
+    }
+    DP_TRY(dp_gate_decide(t->gate, t->knobs));
+    return apart && t->scaler.on ? skip_together(t) : DP_OK;
 }
 
 static dp_status send_knobs(const struct dp_trainer *t)
@@ -82,7 +131,6 @@ static dp_status send_knobs(const struct dp_trainer *t)
 static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
 {
     const int count = t->exchange->plan->count;
-    const bool parts = dp_exchange_parts(t->exchange); /* others look at the other parts */
 
     DP_TRY(dp_replicas_hash(t->replicas, t->step, t->apart, &t->votes.hash[DP_AGREE_WEIGHTS]));
     dp_exchange_begin(t->exchange, is_local(t));
@@ -91,8 +139,9 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
     const bool early = t->replicas->whole || t->apart, waits = t->gate != NULL || early;
 
     DP_TRY(dp_trainer_compute(t));
+    DP_TRY(t->hooks.ready == NULL ? send_held(t) : DP_OK);
     DP_TRY(announce_tail(t));
-    if (t->gate != NULL && parts) {
+    if (t->gate != NULL && dp_exchange_parts(t->exchange)) { /* others look at the other parts */
         DP_TRY(dp_gate_begin(t->gate));
     }
     for (int b = 0; b < count; b++) {
@@ -102,10 +151,7 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
     }
     DP_TRY(early ? read_votes(t, t->step, report) : DP_OK);
     if (t->gate != NULL) {
-        if (parts) {
-            DP_TRY(dp_exchange_sum(t->exchange, t->gate->squares, t->gate->blocks));
-        }
-        DP_TRY(dp_gate_decide(t->gate, t->knobs));
+        DP_TRY(decide(t));
         DP_TRY(send_knobs(t));
     }
     for (int b = 0; waits && b < count; b++) {
@@ -130,12 +176,23 @@ static void set_knobs(struct dp_trainer *t)
     t->knobs->lr = (float)dp_schedule_lr(&t->config->optimizer, t->step, t->schedule_steps);
     t->knobs->per_sample = 1.0f / (float)t->batch.global_rows;
     t->knobs->step = (uint32_t)t->step;
-    t->knobs->loss_scale = t->knobs->factor = 1.0f;
+    t->knobs->loss_scale = (float)t->scaler.scale;
+    t->knobs->loss_factor = t->knobs->per_sample * t->knobs->loss_scale;
+    t->knobs->factor = 1.0f / t->knobs->loss_scale;
     if (is_local(t)) { /* gradients are divided by the global batch: this rank's mean is wanted */
         t->knobs->factor =
             t->batch.rows == 0 ? 0.0f : (float)t->batch.global_rows / (float)t->batch.rows;
     }
     t->knobs->skip = 0;
+}
+
+/* What this step says about the scale of the next one. */
+static void settle_scale(struct dp_trainer *t, bool skipped)
+{
+    const struct dp_tensor *tensor = skipped ? dp_gate_overflowed(t->gate) : NULL;
+
+    dp_scaler_step(&t->scaler, skipped, tensor != NULL ? tensor->name : NULL, t->step,
+                   t->group->rank == 0);
 }
 
 dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
@@ -147,8 +204,10 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     DP_TRY(send_knobs(t));
     DP_TRY(queue_step(t, report));
     DP_TRY(t->device->synchronize(t->stream));
-    t->knobs->applied++;
-    t->batches_tracked++;
+    report->skipped = t->knobs->skip != 0;
+    t->knobs->applied += report->skipped ? 0 : 1;
+    t->batches_tracked += report->skipped ? 0 : 1;
     t->step++;
+    settle_scale(t, report->skipped);
     return DP_OK;
 }

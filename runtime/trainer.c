@@ -16,12 +16,26 @@ static dp_status hook_sum(void *trainer, float *data, size_t count)
     return dp_exchange_sum(((struct dp_trainer *)trainer)->exchange, data, count);
 }
 
+/* Halves need a scaled loss, whose overflow all ranks must see. */
+static bool is_scaled(const struct dp_trainer *t)
+{
+    return t->config->train.precision == DP_PRECISION_FP16;
+}
+
+/* What a compressor keeps for later steps must neither be of a step that is skipped nor depend on
+ * the loss scale: gradients are sent when all ranks have agreed that theirs are finite. */
+static bool holds_back(const struct dp_trainer *t)
+{
+    return is_scaled(t) && t->exchange->parcels != NULL;
+}
+
 /* The widest sum over ranks within a step, in elements: of synchronised layers, and of the squares
  * of the gradient where each rank sees only a part of it. */
 static size_t widest_sum(const struct dp_trainer *t)
 {
     const struct dp_model *model = t->model;
-    size_t most = t->config->optimizer.clip_norm > 0.0 ? model->trained / DP_BLOCK : 0;
+    const bool gated = t->config->optimizer.clip_norm > 0.0 || is_scaled(t);
+    size_t most = gated ? model->trained / DP_BLOCK : 0;
 
     for (int i = 0; i < model->node_count; i++) {
         const struct dp_layer_plan *plan = &model->nodes[i].plan;
@@ -51,17 +65,20 @@ static dp_status make_flat(struct dp_trainer *t)
 {
     const struct dp_model *m = t->model;
     struct dp_flat *f = &t->flat;
-    const size_t bytes = m->trained * sizeof(float), owned = f->owned * sizeof(float);
+    const size_t bytes = m->trained * dp_type_bytes(f->type), owned = f->owned * sizeof(float);
 
     if (f->weights == NULL) {
         f->weights = t->weights = t->device->alloc(DP_MEM_WEIGHTS, bytes);
     }
     f->running = t->device->alloc(DP_MEM_WEIGHTS, m->statistics * sizeof(float));
-    f->master = f->weights;
     t->there =
         t->device->host_memory ? t->knobs : t->device->alloc(DP_MEM_OTHER, sizeof(*t->there));
-    if (f->weights == NULL || f->running == NULL || t->there == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
+    if (f->type != DP_TYPE_F32) {
+        t->masters = t->device->alloc(DP_MEM_WEIGHTS, owned);
+    }
+    f->master = f->type == DP_TYPE_F32 ? f->weights : t->masters;
+    if (f->weights == NULL || f->master == NULL || f->running == NULL || t->there == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", (bytes + owned) >> 20);
     }
     for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
         f->slots[i] = t->device->alloc(DP_MEM_OPTIMIZER, owned);
@@ -111,13 +128,15 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
     if (t->knobs == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "knobs");
     }
+    t->flat.type = dp_precision_type(t->config->train.precision);
     t->flat.tensors = t->model->tensors;
     t->flat.tensor_count = t->model->tensor_count;
     t->flat.trained = t->model->trained;
     t->flat.total =
         t->model->trained + dp_round_up(t->model->statistics + DP_VOTES_COUNT, DP_BLOCK);
     DP_TRY(dp_exchange_create(t->group, &config, &t->flat, &t->exchange));
-    t->hooks = (struct dp_model_hooks){t, hook_ready, t->group->size > 1 ? hook_sum : NULL};
+    t->hooks = (struct dp_model_hooks){t, holds_back(t) ? NULL : hook_ready,
+                                       t->group->size > 1 ? hook_sum : NULL};
     return DP_OK;
 }
 
@@ -138,6 +157,7 @@ static dp_status make_lanes(struct dp_trainer *t, int threads)
         .model = t->model,
         .device = t->device,
         .stream = t->stream,
+        .type = t->flat.type,
         .normalize = &t->normalize,
         .total = c->lanes,
         .count = c->lanes / ranks,
@@ -163,6 +183,7 @@ static dp_status make_passes(struct dp_trainer *t, int threads)
 
     DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
     t->stream->measures = t->config->device.tune; /* lanes never do, on their own streams */
+    dp_stream_set_type(t->stream, t->flat.type);
     if (dp_trainer_serves(t)) {
         return DP_OK;
     }
@@ -258,8 +279,10 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(make_parts(t, c->threads));
     DP_TRY(dp_mirror_create(&t->flat, t->model->statistics, t->stream, &t->mirror));
     DP_TRY(make_replicas(t));
-    if (t->config->optimizer.clip_norm > 0.0) {
-        DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, t->stream, &t->gate));
+    dp_scaler_init(&t->scaler, is_scaled(t));
+    if (t->config->optimizer.clip_norm > 0.0 || t->scaler.on) {
+        DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, t->scaler.on, t->stream,
+                              &t->gate));
     }
     return make_loader(t, c);
 }
@@ -321,72 +344,11 @@ void dp_trainer_destroy(struct dp_trainer *t)
     t->device->release(t->there != t->knobs ? t->there : NULL);
     t->device->release_host(t->knobs);
     t->device->release(t->flat.running);
+    t->device->release(t->masters);
     t->device->release(t->weights);
     dp_free(t->optimizer_state);
     dp_normalize_fini(&t->normalize);
     dp_free(t);
-}
-
-dp_status dp_trainer_init(struct dp_trainer *t)
-{
-    dp_model_init(t->model, (uint64_t)t->config->train.seed,
-                  dp_exchange_writes(t->exchange) ? t->mirror->flat.weights : NULL,
-                  t->mirror->flat.running);
-    DP_TRY(dp_mirror_put(t->mirror));
-    return dp_exchange_barrier(t->exchange);
-}
-
-dp_status dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
-{
-    struct dp_stream *stream = to->stream;
-    const size_t bytes = from->flat.trained * sizeof(float);
-
-    DP_TRY(stream->ops->copy(stream, to->flat.weights, from->flat.weights, bytes));
-    DP_TRY(stream->ops->copy(stream, to->flat.running, from->flat.running,
-                             from->model->statistics * sizeof(float)));
-    for (int i = 0; i < 2 && from->flat.slots[i] != NULL; i++) {
-        DP_TRY(stream->ops->copy(stream, to->flat.slots[i], from->flat.slots[i],
-                                 from->flat.owned * sizeof(float)));
-    }
-    *to->knobs = *from->knobs;
-    to->step = from->step;
-    return to->device->synchronize(stream);
-}
-
-void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
-{
-    const struct dp_flat *f = &t->mirror->flat;
-    struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
-
-    dp_kept_add_array(list, "weights", f->weights, f->trained, DP_KEPT_WEIGHTS, DP_SPREAD_SAME);
-    dp_kept_add_array(list, "running", f->running, t->model->statistics, DP_KEPT_RUNNING,
-                      DP_SPREAD_SAME);
-    for (int i = 0; i < 2 && f->slots[i] != NULL; i++) {
-        dp_kept_add_array(list, t->optimizer->slots[i], f->slots[i], f->owned, DP_KEPT_SLOT,
-                          DP_SPREAD_OWNED);
-    }
-    for (int i = dp_parcels_arrays(t->exchange->parcels, arrays) - 1; i >= 0; i--) {
-        if (!arrays[i].same) {
-            dp_kept_add_array(list, arrays[i].name, arrays[i].data, arrays[i].count, DP_KEPT_SLOT,
-                              DP_SPREAD_RANK);
-        }
-    }
-    dp_kept_add_i64(list, "batches_tracked", &t->batches_tracked);
-    dp_kept_add_u32(list, "applied", &t->knobs->applied);
-    dp_kept_add_u64(list, "step", &t->step);
-}
-
-dp_status dp_trainer_meet(struct dp_trainer *t)
-{
-    if (!t->apart) {
-        return DP_OK;
-    }
-    DP_TRY(dp_exchange_mean(t->exchange, t->flat.weights));
-    for (int i = 0; i < 2 && t->flat.slots[i] != NULL; i++) {
-        DP_TRY(dp_exchange_mean(t->exchange, t->flat.slots[i]));
-    }
-    t->apart = false;
-    return DP_OK;
 }
 
 /* Servers need none of the data, only to know how many rows the batch has. */

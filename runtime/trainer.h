@@ -19,6 +19,7 @@
 #include "runtime/optimizer.h"
 #include "runtime/parts.h"
 #include "runtime/replicas.h"
+#include "runtime/scaler.h"
 #include "runtime/stop.h"
 #include "runtime/votes.h"
 
@@ -56,17 +57,19 @@ struct dp_trainer {
     struct dp_normalize normalize;
     struct dp_parts parts;
     struct dp_flat flat;
-    void *weights; /* owned: flat.weights, unless the exchange has made them */
+    void *weights;  /* owned: flat.weights, unless the exchange has made them */
+    float *masters; /* owned: flat.master, unless weights are float32 */
     struct dp_exchange *exchange;
     const struct dp_optimizer *optimizer;
     void *optimizer_state;
     struct dp_gate *gate; /* NULL: none needed */
+    struct dp_scaler scaler;
     struct dp_replicas *replicas;
     struct dp_loader *loader;
-    struct dp_model_hooks hooks;
-    struct dp_mirror *mirror; /* weights, statistics and optimizer state for the host */
-    struct dp_knobs *knobs;   /* the host's; sent to the device whenever they have changed */
-    struct dp_knobs *there;   /* device memory: knobs itself where that is the host's */
+    struct dp_model_hooks hooks; /* `ready` NULL: gradients are held back until backward is done */
+    struct dp_mirror *mirror;    /* weights, statistics and optimizer state for the host */
+    struct dp_knobs *knobs;      /* the host's; sent to the device whenever they have changed */
+    struct dp_knobs *there;      /* device memory: knobs itself where that is the host's */
     struct dp_votes votes;
     struct dp_batch batch;
     size_t global_batch;
@@ -93,8 +96,26 @@ void dp_trainer_destroy(struct dp_trainer *trainer);
 /* Initial weights from the seed: equal on all ranks. Collective. */
 DP_CHECKED dp_status dp_trainer_init(struct dp_trainer *trainer);
 
+/*
+ * Float32 weights from outside, whole, in flat order: they are written into the memory of
+ * dp_trainer_whole() [trained] (of ranks that share one copy by the one that
+ * dp_exchange_writes()), then taken over as master weights and rounded to the compute type. Between
+ * steps, since the memory may be that of the gradient. dp_trainer_take: collective.
+ */
+float *dp_trainer_whole(struct dp_trainer *trainer);
+DP_CHECKED dp_status dp_trainer_take(struct dp_trainer *trainer);
+
+/* Rounds master weights to the compute type anew, on all ranks. Nothing to do for float32.
+ * Collective. */
+DP_CHECKED dp_status dp_trainer_round(struct dp_trainer *trainer);
+
+/* The weights that layers read [trained], in float32. Between steps: may lie in the gradient's
+ * memory. */
+DP_CHECKED dp_status dp_trainer_wide(struct dp_trainer *trainer, const float **out);
+
 /* Copies weights, running statistics and optimizer state of another trainer of the same model; of
- * the state only what `from` owns, to the beginning: enough to measure with. */
+ * the state only what `from` owns, to the beginning, and rounded weights for masters: enough to
+ * measure with. */
 DP_CHECKED dp_status dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from);
 
 static inline bool dp_trainer_serves(const struct dp_trainer *t)

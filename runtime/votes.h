@@ -44,6 +44,7 @@ struct dp_step_report {
     float loss;               /* mean over the global batch */
     float correct;            /* rows whose largest logit is the label */
     bool wish[DP_WISH_COUNT]; /* some rank wishes so */
+    bool skipped;             /* the gradient was not finite: nothing was changed */
     bool split;               /* ranks do not agree on the weights: see replicas.h */
 };
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 enum { SAMPLE_BYTES = 784 };
@@ -117,7 +118,7 @@ static int groups_of(const struct dp_trainer *t, struct group out[GOLDEN_GROUPS]
     int count = 0;
 
     out[count++] =
-        (struct group){"params", "", m->tensors, m->tensor_count, t->mirror->flat.weights};
+        (struct group){"params", "", m->tensors, m->tensor_count, t->mirror->flat.master};
     if (m->buffer_count > 0) {
         out[count++] =
             (struct group){"running", "", m->buffers, m->buffer_count, t->mirror->flat.running};
@@ -268,4 +269,38 @@ size_t golden_measure(const struct golden *g, const struct dp_trainer *t, const 
         used++;
     }
     return wrong + (used == 0) + (found != count_results(g, result));
+}
+
+/* ---- narrow types ---- */
+
+dp_status golden_autocast_open(struct dp_json **out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    dp_status status;
+
+    DP_TRY(dp_file_read(DP_SOURCE_DIR "/tests/golden/autocast.json", 1 << 20, &text, &bytes));
+    status = dp_json_parse(text, bytes, "autocast.json", out);
+    dp_free(text);
+    return status;
+}
+
+const struct dp_json *golden_autocast(const struct dp_json *all, const char *name,
+                                      const char *result, const char *precision)
+{
+    const struct dp_json *of_name = dp_json_get(all, name);
+    const struct dp_json *of_result = of_name == NULL ? NULL : dp_json_get(of_name, result);
+
+    return of_result == NULL ? NULL : dp_json_get(of_result, precision);
+}
+
+size_t golden_narrow(const struct dp_json *autocast, struct golden_distance *found)
+{
+    size_t wrong = 0;
+
+    for (int i = 0; i < GOLDEN_GROUPS && found[i].group != NULL; i++) {
+        wrong += !dp_json_real(dp_json_get(autocast, found[i].group), &found[i].own);
+        (void)snprintf(found[i].own_worst, sizeof(found[i].own_worst), "not known");
+    }
+    return wrong;
 }

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/json.h"
 #include "runtime/safetensors.h"
 #include "runtime/trainer.h"
 
@@ -50,5 +51,15 @@ size_t golden_load(const struct golden *golden, struct dp_trainer *trainer);
  */
 size_t golden_measure(const struct golden *golden, const struct dp_trainer *trainer,
                       const char *result, struct golden_distance *out);
+
+/* What autocast.json says: how far PyTorch's own steps in narrow types are from the goldens. */
+DP_CHECKED dp_status golden_autocast_open(struct dp_json **out);
+
+/* Of a result ("p1") of a golden in "bf16" or "fp16"; NULL: nothing. */
+const struct dp_json *golden_autocast(const struct dp_json *all, const char *name,
+                                      const char *result, const char *precision);
+
+/* Puts autocast's distances in place of float32's. Returns how many are missing. */
+size_t golden_narrow(const struct dp_json *autocast, struct golden_distance *found);
 
 #endif

@@ -76,7 +76,8 @@ static inline void lab_open(struct lab *lab, const struct layer_case *test,
         DP_OK);
     lab->type = (const struct dp_layer_type *)plugin;
     lab->stream = stream;
-    lab->knobs = (struct dp_knobs){.per_sample = 1.0f / ROWS, .step = 7, .factor = 1};
+    lab->knobs = (struct dp_knobs){
+        .per_sample = 1.0f / ROWS, .loss_factor = 1.0f / ROWS, .step = 7, .factor = 1};
     lab->plan.in = test->in;
     lab->plan.spatial = 1;
     OK(lab->type->plan(lab->state, &lab->plan, problem, sizeof(problem)));

@@ -52,7 +52,10 @@ struct small_batch small_batch_create(const struct dp_model *model, size_t rows)
     for (size_t i = 0; i < rows; i++) {
         b.labels[i] = (int32_t)(i % model->classes);
     }
-    b.knobs = (struct dp_knobs){.per_sample = 1.0f / (float)rows, .step = 4, .factor = 1};
+    b.knobs = (struct dp_knobs){.per_sample = 1.0f / (float)rows,
+                                .loss_factor = 1.0f / (float)rows,
+                                .step = 4,
+                                .factor = 1};
     return b;
 }
 
@@ -299,7 +302,7 @@ void plain_step(const struct small_model *small, const struct small_batch *batch
     p.gradients[last] = held(call->rows * m->classes, 0, 0);
     OK(stream->ops->softmax_loss(stream, p.gradients[last], loss, loss + 1, p.values[last],
                                  call->labels, call->rows, m->classes,
-                                 result != NULL ? &one : &call->knobs->per_sample, call->keep));
+                                 result != NULL ? &one : &call->knobs->loss_factor, call->keep));
     for (int i = p.layer_count - 1; result == NULL && i >= 0; i--) {
         plain_backward(&p, &p.layers[i]);
     }

@@ -132,30 +132,49 @@ dp_status small_run_trainer(const struct small_run *run, struct dp_group *group,
 }
 
 /* FNV-1a. */
-static uint64_t hash_floats(uint64_t hash, const float *data, size_t count)
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t count)
 {
-    const unsigned char *bytes = (const unsigned char *)data;
+    const unsigned char *bytes = data;
 
-    for (size_t i = 0; data != NULL && i < count * sizeof(float); i++) {
+    for (size_t i = 0; data != NULL && i < count; i++) {
         hash = (hash ^ bytes[i]) * 0x100000001b3u;
     }
     return hash;
 }
 
+static uint64_t hash_floats(uint64_t hash, const float *data, size_t count)
+{
+    return hash_bytes(hash, data, count * sizeof(float));
+}
+
 uint64_t small_hash(const struct dp_trainer *t)
 {
+    const struct dp_flat *f = &t->mirror->flat;
     uint64_t hash;
 
     if (dp_mirror_fetch(t->mirror) != DP_OK) {
         return 0;
     }
-    hash = hash_floats(0xcbf29ce484222325u, t->mirror->flat.weights, t->flat.trained);
-    hash = hash_floats(hash, t->mirror->flat.running, t->model->statistics);
+    hash = hash_bytes(0xcbf29ce484222325u, f->weights, f->trained * dp_type_bytes(f->type));
+    hash = hash_floats(hash, f->running, t->model->statistics);
     if (dp_exchange_parts(t->exchange)) {
         return hash; /* each rank has another part of the optimizer's state */
     }
-    hash = hash_floats(hash, t->mirror->flat.slots[0], t->flat.trained);
-    return hash_floats(hash, t->mirror->flat.slots[1], t->flat.trained);
+    hash = hash_floats(hash, f->master, t->flat.trained);
+    hash = hash_floats(hash, f->slots[0], t->flat.trained);
+    return hash_floats(hash, f->slots[1], t->flat.trained);
+}
+
+dp_status small_weights(struct dp_trainer *t, float *whole)
+{
+    DP_TRY(dp_mirror_fetch(t->mirror));
+    if (t->flat.type != DP_TYPE_F32) {
+        return dp_exchange_collect(t->exchange, t->mirror->flat.master, whole);
+    }
+    if (whole != NULL) {
+        memcpy(whole, t->mirror->flat.weights, t->flat.trained * sizeof(float));
+    }
+    return DP_OK;
 }
 
 struct training {
@@ -187,10 +206,8 @@ static size_t train_rank(struct dp_group *group, const void *arg)
 
     if (status == DP_OK) {
         status = train_steps(training, t);
-        status = status == DP_OK ? dp_mirror_fetch(t->mirror) : status;
-        if (status == DP_OK && group->rank == 0) {
-            memcpy(training->out->weights, t->mirror->flat.weights,
-                   t->flat.trained * sizeof(float));
+        if (status == DP_OK) {
+            status = small_weights(t, group->rank == 0 ? training->out->weights : NULL);
         }
         if (status != DP_OK) {
             dp_group_leave(group, DP_ERR_CANCELLED);

@@ -37,11 +37,14 @@ DP_CHECKED dp_status small_run_trainer(const struct small_run *run, struct dp_gr
 /* A hash of everything that must be equal on all ranks: weights, statistics, optimizer state. */
 uint64_t small_hash(const struct dp_trainer *trainer);
 
+/* All master weights [trained], for those who want them (NULL: does not). Collective. */
+DP_CHECKED dp_status small_weights(struct dp_trainer *trainer, float *whole);
+
 struct outcome {
     uint64_t hash[SMALL_STEPS][SMALL_RANKS];
     float loss[SMALL_STEPS][SMALL_RANKS];
     struct dp_evaluation evaluation[SMALL_RANKS];
-    float *weights; /* owned; of rank 0 at the end */
+    float *weights; /* owned; master weights of rank 0 at the end */
     size_t trained;
 };
 

@@ -235,6 +235,22 @@ static void neither_clipping_nor_adamw_nor_passes_nor_convolutions_allocate(void
     check_steps(small_conv, norm);
 }
 
+static void narrow_types_allocate_nothing(void **state)
+{
+    static const char *const bf16[] = {"device.name=cpu", "train.precision=bf16",
+                                       "comm.strategy=zero1:over=ring", NULL};
+    static const char *const fp16[] = {"device.name=cpu", "train.precision=fp16",
+                                       "train.micro_batch=5", NULL};
+    static const char *const lanes[] = {"train.lanes=4", "device.name=cpu", "train.precision=fp16",
+                                        NULL};
+    (void)state;
+
+    check_steps(small_conv, bf16);
+    check_steps(small_dropout, bf16);
+    check_steps(small_own_norm, fp16);
+    check_on(2, small_own_norm, lanes);
+}
+
 static void lanes_allocate_nothing(void **state)
 {
     static const char *const lanes[] = {"train.lanes=4", "device.name=cpu", "comm.overlap=on",
@@ -254,6 +270,7 @@ int main(void)
         cmocka_unit_test(no_compressor_allocates),
         cmocka_unit_test(neither_clipping_nor_adamw_nor_passes_nor_convolutions_allocate),
         cmocka_unit_test(lanes_allocate_nothing),
+        cmocka_unit_test(narrow_types_allocate_nothing),
     };
     return cmocka_run_group_tests_name("allocation", tests, find_libraries, NULL);
 }

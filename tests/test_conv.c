@@ -187,16 +187,15 @@ static void ref_gives_results_known_by_hand(void **state)
     const float two[] = {1, 2}, matrix[] = {1, 2, 3, 4, 5, 6}, bias[] = {10, -20, 30};
     const struct dp_window wide = {2, 3, 1, 2, 2, 1, 1, 2, 1, 0};
     const float pair[] = {1, 10};
+    struct dp_stream s = {.ops = &dp_ref_ops, .threads = 1};
     float y[4];
     (void)state;
 
-    assert_int_equal(dp_ref_conv_forward(NULL, y, image, k, NULL, &diagonal, 1, DP_ACT_NONE),
-                     DP_OK);
+    assert_int_equal(dp_ref_conv_forward(&s, y, image, k, NULL, &diagonal, 1, DP_ACT_NONE), DP_OK);
     assert_memory_equal(y, ((const float[]){-1, -3, -7, -4}), sizeof(y));
-    assert_int_equal(dp_ref_conv_forward(NULL, y, two, matrix, bias, &pixel, 1, DP_ACT_RELU),
-                     DP_OK);
+    assert_int_equal(dp_ref_conv_forward(&s, y, two, matrix, bias, &pixel, 1, DP_ACT_RELU), DP_OK);
     assert_memory_equal(y, ((const float[]){15, 0, 47}), 3 * sizeof(*y));
-    assert_int_equal(dp_ref_conv_forward(NULL, y, image, pair, NULL, &wide, 1, DP_ACT_NONE), DP_OK);
+    assert_int_equal(dp_ref_conv_forward(&s, y, image, pair, NULL, &wide, 1, DP_ACT_NONE), DP_OK);
     assert_memory_equal(y, ((const float[]){21, 32, 54, 65}), sizeof(y));
 }
 

@@ -38,7 +38,7 @@ static float factor_on(float before, const char *device_name, double clip_norm, 
 
     assert_int_equal(dp_device_find(device_name, &device), DP_OK);
     assert_int_equal(device->stream_create(device, 1, &stream), DP_OK);
-    assert_int_equal(dp_gate_create(&flat, clip_norm, stream, &gate), DP_OK);
+    assert_int_equal(dp_gate_create(&flat, clip_norm, false, stream, &gate), DP_OK);
     for (size_t end = TRAINED; end > 0;) {
         const size_t begin = end > step * DP_BLOCK ? end - step * DP_BLOCK : 0;
         assert_int_equal(dp_gate_look(gate, (struct dp_range){begin, end - begin}), DP_OK);
@@ -135,13 +135,59 @@ static void creating_survives_every_failed_allocation(void **state)
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_gate *gate = NULL;
         dp_mem_fail_nth(nth);
-        status = dp_gate_create(&flat, 1.0, stream, &gate);
+        status = dp_gate_create(&flat, 1.0, false, stream, &gate);
         dp_mem_fail_nth(0);
         assert_true((gate != NULL) == (status == DP_OK));
         dp_gate_destroy(gate);
         assert_int_equal(dp_mem_live(), live);
     }
     dp_log_mute(0);
+    device->stream_destroy(stream);
+}
+
+static void the_first_tensor_that_overflows_is_named(void **state)
+{
+    const struct dp_tensor tensors[] = {
+        {.name = "0.weight", .count = 100, .begin = 0},
+        {.name = "0.bias", .count = 10, .begin = 2 * DP_BLOCK},
+        {.name = "2.weight", .count = 12000, .begin = 3 * DP_BLOCK}};
+    const struct dp_flat flat = {.tensors = tensors,
+                                 .tensor_count = 3,
+                                 .trained = TRAINED,
+                                 .total = TRAINED + DP_BLOCK,
+                                 .grad = grad};
+    static const struct {
+        size_t at;
+        float value;
+        const char *name; /* among those planted so far */
+    } plants[] = {{99, INFINITY, "0.weight"},
+                  {2 * DP_BLOCK + 9, NAN, "0.bias"},
+                  {TRAINED - 100, -INFINITY, "2.weight"}};
+    struct dp_stream *stream;
+    struct dp_gate *gate;
+    const struct dp_device *device;
+    (void)state;
+
+    assert_int_equal(dp_device_find("cpu", &device), DP_OK);
+    assert_int_equal(device->stream_create(device, 1, &stream), DP_OK);
+    for (int clips = 0; clips < 2; clips++) {
+        struct dp_knobs knobs = {.factor = 1.0f / 1024, .loss_scale = 1024};
+        fill_grad(1.0f);
+        assert_int_equal(dp_gate_create(&flat, clips, true, stream, &gate), DP_OK);
+        assert_int_equal(dp_gate_look(gate, (struct dp_range){0, TRAINED}), DP_OK);
+        assert_int_equal(dp_gate_decide(gate, &knobs), DP_OK);
+        assert_int_equal(knobs.skip, 0);
+        assert_null(dp_gate_overflowed(gate));
+        for (size_t i = 0; i < 3; i++) {
+            grad[plants[i].at] = plants[i].value;
+            knobs.skip = 0;
+            assert_int_equal(dp_gate_look(gate, (struct dp_range){0, TRAINED}), DP_OK);
+            assert_int_equal(dp_gate_decide(gate, &knobs), DP_OK);
+            assert_int_equal(knobs.skip, 1);
+            assert_string_equal(dp_gate_overflowed(gate)->name, plants[i].name);
+        }
+        dp_gate_destroy(gate);
+    }
     device->stream_destroy(stream);
 }
 
@@ -153,6 +199,7 @@ int main(void)
         cmocka_unit_test(a_small_or_empty_gradient_is_left_alone),
         cmocka_unit_test(the_cut_into_buckets_does_not_change_a_bit),
         cmocka_unit_test(creating_survives_every_failed_allocation),
+        cmocka_unit_test(the_first_tensor_that_overflows_is_named),
     };
     return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
 }

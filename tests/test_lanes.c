@@ -37,6 +37,10 @@ static const struct subject subjects[] = {
     {small_own_norm, {"train.micro_batch=2", "optimizer.nesterov=true"}},
     {small_conv, {"device.name=cpu", "optimizer.name=adamw"}},
     {small_own_norm, {"device.name=cpu"}},
+    {small_conv, {"device.name=cpu", "train.precision=bf16", "optimizer.name=adamw"}},
+    {small_dropout,
+     {"device.name=cpu", "train.precision=fp16", "optimizer.name=adamw", "optimizer.lr=0.01"}},
+    {small_own_norm, {"train.precision=bf16", "train.micro_batch=2"}},
 };
 
 /* Ways that must not matter. */

@@ -139,6 +139,29 @@ static void interrupted_and_resumed_equals_uninterrupted(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Master weights go on below what the narrow weights show, and so does the loss scale. */
+static void narrow_types_go_on_exactly(void **state)
+{
+    static const char *const precisions[] = {"train.precision=bf16", "train.precision=fp16"};
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        char whole[32], out[32];
+        (void)snprintf(whole, sizeof(whole), "whole-%zu", i);
+        (void)snprintf(out, sizeof(out), "out-%zu", i);
+        assert_int_equal(run_set(whole, END, NULL, precisions[i]), DP_OK);
+        assert_int_equal(run_set(out, INTERRUPTED, NULL, precisions[i]), DP_OK);
+        assert_int_equal(run_set(out, END, "auto", precisions[i]), DP_OK);
+        assert_true(same_checkpoints(whole, out, 1));
+        stderr_begin();
+        const dp_status other = run_set(out, END + 1, "auto", precisions[1 - i]);
+        stderr_end();
+        assert_int_equal(other, DP_ERR_CONFIG);
+        assert_non_null(strstr(stderr_text, "train.precision"));
+    }
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 /* Leaves out one row after the other: each time something else comes out one step later. Both steps
  * are in the middle of the third epoch: two evaluations were made, of which the second one was no
  * improvement, and steps of this epoch count. */
@@ -428,6 +451,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(interrupted_and_resumed_equals_uninterrupted),
+        WITH_FOLDER(narrow_types_go_on_exactly),
         WITH_FOLDER(every_row_that_is_dropped_makes_a_difference),
         WITH_FOLDER(a_finished_run_is_left_as_it_is),
         WITH_FOLDER(without_a_checkpoint_auto_begins_anew),

@@ -51,6 +51,10 @@ static dp_status work_steps(const struct work *w, struct dp_trainer *t)
         dp_kept_add_array(&kept, "residual", w->residuals[rank], t->flat.trained, DP_KEPT_SLOT,
                           DP_SPREAD_RANK);
     }
+    if (w->from == NULL && t->scaler.on) { /* not as at the beginning */
+        t->scaler.scale = 1024;
+        t->scaler.skipped = 3;
+    }
     if (w->from != NULL) {
         DP_TRY(dp_snapshot_restore(rank == 0 ? w->from : NULL, w->from->ranks, &kept, &t->flat,
                                    t->exchange, w->forget));
@@ -95,23 +99,21 @@ static const char *const strategies[] = {"comm.strategy=shm", "comm.strategy=zer
                                          "comm.strategy=ring", "comm.strategy=zero1:over=ring"};
 enum { STRATEGY_COUNT = sizeof(strategies) / sizeof(strategies[0]) };
 
-static struct small_run run_with(const char *strategy)
+static struct small_run run_with(const char *strategy, const char *precision)
 {
-    const char *const sets[] = {strategy, "optimizer.name=adamw", NULL};
+    const char *const sets[] = {strategy, "optimizer.name=adamw", precision, NULL};
     struct small_run run;
 
     assert_int_equal(small_run_create(&run, small_conv, sets), 0);
     return run;
 }
 
-/* Whole arrays do not depend on the sharing that they come from or go to. */
-static void every_sharing_gives_and_takes_the_same_state(void **state)
+static void check_sharings(const char *precision)
 {
     static const int sizes[] = {1, 2, 3};
-    struct small_run first = run_with(strategies[1]);
+    struct small_run first = run_with(strategies[1], precision);
     struct dp_snapshot *original = NULL;
     struct work work = {.run = &first, .steps = STEPS, .to = &original, .forget = -1};
-    (void)state;
 
     assert_int_equal(on_local_ranks(2, work_rank, &work), 0);
     if (original == NULL) {
@@ -122,7 +124,7 @@ static void every_sharing_gives_and_takes_the_same_state(void **state)
     assert_string_equal(original->slots[1].name, "exp_avg_sq");
     for (int i = 0; i < STRATEGY_COUNT; i++) {
         for (int n = 0; n < 3; n++) {
-            struct small_run run = run_with(strategies[i]);
+            struct small_run run = run_with(strategies[i], precision);
             struct dp_snapshot *again = NULL;
             struct work back = {&run, original, STEPS, &again, NULL, -1};
 
@@ -137,10 +139,20 @@ static void every_sharing_gives_and_takes_the_same_state(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Whole arrays do not depend on the sharing that they come from or go to. Those of narrow types are
+ * the master weights. */
+static void every_sharing_gives_and_takes_the_same_state(void **state)
+{
+    (void)state;
+    check_sharings("train.precision=fp32");
+    check_sharings("train.precision=bf16");
+    check_sharings("train.precision=fp16");
+}
+
 static void arrays_of_ranks_return_to_as_many_ranks_or_are_split(void **state)
 {
     static const int sizes[] = {3, 2, 1, 4};
-    struct small_run run = run_with(strategies[1]);
+    struct small_run run = run_with(strategies[1], NULL);
     struct dp_snapshot *original = NULL, *again = NULL;
     float *residuals[4];
     struct work work = {&run, NULL, 1, &original, residuals, -1};

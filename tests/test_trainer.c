@@ -338,12 +338,11 @@ static size_t creates(struct dp_group *group, const void *run)
 }
 
 /* On one rank and on two: the rank that has no memory leaves, the other does not wait for it. */
-static void creating_survives_every_failed_allocation(void **state)
+static void check_creating(const char *const *sets)
 {
     struct small_run run;
-    (void)state;
 
-    assert_int_equal(small_run_create(&run, small_conv, NULL), 0);
+    assert_int_equal(small_run_create(&run, small_conv, sets), 0);
     const size_t live = dp_mem_live();
     dp_log_mute(1);
     for (int ranks = 1; ranks <= 2; ranks++) {
@@ -359,6 +358,16 @@ static void creating_survives_every_failed_allocation(void **state)
     }
     dp_log_mute(0);
     small_run_destroy(&run);
+}
+
+static void creating_survives_every_failed_allocation(void **state)
+{
+    static const char *const narrow[] = {"train.precision=fp16", "device.name=cpu",
+                                         "comm.strategy=zero1:over=ring", NULL};
+    (void)state;
+
+    check_creating(NULL);
+    check_creating(narrow);
 }
 
 int main(void)

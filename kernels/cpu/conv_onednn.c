@@ -1,16 +1,18 @@
+#include "kernels/cpu/conv_onednn.h"
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/prepared_onednn.h"
 #include "kernels/ref/window.h"
 
-dp_status dp_cpu_conv_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,
-                              unsigned uses)
+dp_status dp_conv_prepare(struct dp_stream *s, enum dp_type type, const struct dp_window *w,
+                          size_t rows, unsigned uses)
 {
     static const unsigned single[] = {DP_CONV_FORWARD, DP_CONV_BACKWARD_DATA,
                                       DP_CONV_BACKWARD_WEIGHTS};
 
     DP_TRY(dp_window_check(w));
     for (size_t i = 0; rows > 0 && i < sizeof(single) / sizeof(single[0]); i++) {
-        struct dp_prepared_key key = {.window = *w, .rows = rows, .use = uses & single[i]};
+        struct dp_prepared_key key = {
+            .window = *w, .rows = rows, .use = uses & single[i], .type = type};
         if (key.use == 0) {
             continue;
         }
@@ -36,16 +38,12 @@ static dp_status weights_in(struct dp_stream *s, struct dp_prepared_conv *conv, 
     return dp_prepared_reorder(s, conv);
 }
 
-/* The maximum that oneDNN could append to the convolution turns a NaN into 0, which would hide a
- * training that has diverged; relu_forward keeps it. */
-dp_status dp_cpu_conv_forward(struct dp_stream *s, void *y, const void *x, const void *weights,
-                              const void *bias, const struct dp_window *w, size_t rows,
-                              enum dp_activation act)
+dp_status dp_conv_forward(struct dp_stream *s, enum dp_type type, void *y, const void *x,
+                          const void *weights, const void *bias, const struct dp_window *w,
+                          size_t rows)
 {
-    const struct dp_prepared_key key = {.window = *w,
-                                        .rows = rows,
-                                        .use = DP_CONV_FORWARD |
-                                               (bias != NULL ? (unsigned)DP_CONV_BIAS : 0u)};
+    const unsigned use = DP_CONV_FORWARD | (bias != NULL ? (unsigned)DP_CONV_BIAS : 0u);
+    const struct dp_prepared_key key = {.window = *w, .rows = rows, .use = use, .type = type};
     struct dp_prepared_conv *conv;
 
     if (rows == 0) {
@@ -58,17 +56,14 @@ dp_status dp_cpu_conv_forward(struct dp_stream *s, void *y, const void *x, const
     if (bias != NULL) {
         DP_TRY(dp_prepared_point(conv->bias, bias));
     }
-    DP_TRY(dp_prepared_execute(s, conv));
-    if (act == DP_ACT_RELU) {
-        DP_TRY(dp_cpu_relu_forward(s, y, y, rows * dp_window_out(w)));
-    }
-    return DP_OK;
+    return dp_prepared_execute(s, conv);
 }
 
-dp_status dp_cpu_conv_backward_data(struct dp_stream *s, void *dx, const void *dy,
-                                    const void *weights, const struct dp_window *w, size_t rows)
+dp_status dp_conv_backward_data(struct dp_stream *s, enum dp_type type, void *dx, const void *dy,
+                                const void *weights, const struct dp_window *w, size_t rows)
 {
-    const struct dp_prepared_key key = {.window = *w, .rows = rows, .use = DP_CONV_BACKWARD_DATA};
+    const struct dp_prepared_key key = {
+        .window = *w, .rows = rows, .use = DP_CONV_BACKWARD_DATA, .type = type};
     struct dp_prepared_conv *conv;
 
     if (rows == 0) {
@@ -96,14 +91,12 @@ static dp_status no_rows(struct dp_stream *s, float *dw, float *db, const struct
 }
 
 /* Primitives overwrite: where there is something to keep, they write to scratch, which is added. */
-dp_status dp_cpu_conv_backward_weights(struct dp_stream *s, float *dw, float *db, const void *dy,
-                                       const void *x, const struct dp_window *w, size_t rows,
-                                       float keep)
+dp_status dp_conv_backward_weights(struct dp_stream *s, enum dp_type type, float *dw, float *db,
+                                   const void *dy, const void *x, const struct dp_window *w,
+                                   size_t rows, float keep)
 {
-    const struct dp_prepared_key key = {.window = *w,
-                                        .rows = rows,
-                                        .use = DP_CONV_BACKWARD_WEIGHTS |
-                                               (db != NULL ? (unsigned)DP_CONV_BIAS : 0u)};
+    const unsigned use = DP_CONV_BACKWARD_WEIGHTS | (db != NULL ? (unsigned)DP_CONV_BIAS : 0u);
+    const struct dp_prepared_key key = {.window = *w, .rows = rows, .use = use, .type = type};
     const struct dp_prepared_onednn *all = s->state;
     struct dp_prepared_conv *conv;
     float *plain, *bias;
@@ -133,4 +126,33 @@ dp_status dp_cpu_conv_backward_weights(struct dp_stream *s, float *dw, float *db
         }
     }
     return DP_OK;
+}
+
+/* ---- float32 ---- */
+
+dp_status dp_cpu_conv_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,
+                              unsigned uses)
+{
+    return dp_conv_prepare(s, DP_TYPE_F32, w, rows, uses);
+}
+
+dp_status dp_cpu_conv_forward(struct dp_stream *s, void *y, const void *x, const void *weights,
+                              const void *bias, const struct dp_window *w, size_t rows,
+                              enum dp_activation act)
+{
+    DP_TRY(dp_conv_forward(s, DP_TYPE_F32, y, x, weights, bias, w, rows));
+    return act == DP_ACT_RELU ? dp_cpu_relu_forward(s, y, y, rows * dp_window_out(w)) : DP_OK;
+}
+
+dp_status dp_cpu_conv_backward_data(struct dp_stream *s, void *dx, const void *dy,
+                                    const void *weights, const struct dp_window *w, size_t rows)
+{
+    return dp_conv_backward_data(s, DP_TYPE_F32, dx, dy, weights, w, rows);
+}
+
+dp_status dp_cpu_conv_backward_weights(struct dp_stream *s, float *dw, float *db, const void *dy,
+                                       const void *x, const struct dp_window *w, size_t rows,
+                                       float keep)
+{
+    return dp_conv_backward_weights(s, DP_TYPE_F32, dw, db, dy, x, w, rows, keep);
 }

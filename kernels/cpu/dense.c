@@ -93,6 +93,13 @@ static void finish_part(void *arg, size_t begin, size_t end)
     }
 }
 
+/* Products of float32 need no preparation. */
+dp_status dp_cpu_dense_prepare(struct dp_stream *s, size_t rows, size_t in, size_t out,
+                               unsigned uses)
+{
+    return dp_ref_dense_prepare(s, rows, in, out, uses);
+}
+
 dp_status dp_cpu_dense_forward(struct dp_stream *s, void *y, const void *x, const void *w,
                                const void *b, size_t rows, size_t in, size_t out,
                                enum dp_activation act)

@@ -1,5 +1,6 @@
-#include "kernels/cpu/ops_cpu.h"
+#include "kernels/cpu/mixed.h"
 #include "kernels/cpu/prepared.h"
+#include "kernels/cpu/stream_cpu.h"
 #include "kernels/host_memory.h"
 
 static bool cpu_available(const char **why_not)
@@ -17,24 +18,63 @@ static void cpu_stream_destroy(struct dp_stream *stream)
         struct dp_prepared *prepared = stream->state;
         prepared->destroy(prepared);
     }
+    dp_free(dp_cpu_stream_of(stream)->scratch);
     dp_free(stream);
 }
 
 static dp_status cpu_stream_create(const struct dp_device *device, int threads,
                                    struct dp_stream **out)
 {
-    struct dp_stream *stream;
+    struct dp_cpu_stream *own;
 
     if (threads < 1) {
         return DP_FAIL(DP_ERR_ARG, "a stream with %d threads", threads);
     }
-    stream = dp_zalloc(1, sizeof(*stream));
-    if (stream == NULL) {
+    own = dp_zalloc(1, sizeof(*own));
+    if (own == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "stream of device cpu");
     }
-    *stream = (struct dp_stream){.device = device, .ops = &dp_cpu_ops, .threads = threads};
-    *out = stream;
+    own->stream = (struct dp_stream){.device = device, .ops = &dp_cpu_ops, .threads = threads};
+    *out = &own->stream;
     return DP_OK;
+}
+
+static void cpu_set_type(struct dp_stream *stream)
+{
+    struct dp_cpu_stream *own = dp_cpu_stream_of(stream);
+
+    own->ops = dp_cpu_ops;
+    if (stream->type != DP_TYPE_F32) {
+        dp_mixed_ops(&own->ops, stream->type);
+    }
+    stream->ops = &own->ops;
+}
+
+static dp_status cpu_reserve(struct dp_stream *stream, size_t count)
+{
+    struct dp_cpu_stream *own = dp_cpu_stream_of(stream);
+    float *scratch;
+
+    if (count <= own->scratch_count) {
+        return DP_OK;
+    }
+    scratch = dp_mem_arena(DP_MEM_WORKSPACE, count * sizeof(*scratch));
+    if (scratch == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%zu MB of scratch for narrow types",
+                       count * sizeof(*scratch) >> 20);
+    }
+    dp_free(own->scratch);
+    own->scratch = scratch;
+    own->scratch_count = count;
+    return DP_OK;
+}
+
+static const char *cpu_arithmetic(enum dp_type type)
+{
+    if (type == DP_TYPE_F16) {
+        return "fp16 storage, float32 arithmetic";
+    }
+    return dp_cpu_has_bf16() ? "bf16 arithmetic" : "bf16 storage, float32 arithmetic";
 }
 
 const struct dp_device dp_device_cpu = {
@@ -44,4 +84,7 @@ const struct dp_device dp_device_cpu = {
     .available = cpu_available,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
+    .set_type = cpu_set_type,
+    .reserve = cpu_reserve,
+    .arithmetic = cpu_arithmetic,
 };

@@ -1,6 +1,6 @@
-#include "kernels/cpu/ops_cpu.h"
+#include "kernels/cpu/mixed.h"
 
-/* Without oneDNN convolutions are the plain loops of `ref`: right, and slow. */
+/* Without oneDNN convolutions are the plain loops of `ref`: right for all types, and slow. */
 #if DP_HAVE_ONEDNN
 #define CONV(name) .name = dp_cpu_##name,
 #else
@@ -11,3 +11,33 @@
 
 const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_SMALL(REF) DP_OPS_CODE(CPU)
                                       DP_OPS_FEW(REF) DP_OPS_CONV(CONV) DP_OPS_POOL(CPU)};
+
+#define MIXED(name) ops->name = dp_cpu_mixed_##name;
+#define BF16(name) ops->name = dp_cpu_bf16_##name;
+
+#if DP_HAVE_ONEDNN
+static void onednn_ops(struct dp_ops *ops, enum dp_type type)
+{
+    DP_OPS_MIXED_CONV(MIXED)
+    if (type == DP_TYPE_BF16 && dp_cpu_has_bf16()) {
+        DP_OPS_BF16(BF16)
+    }
+}
+#else
+bool dp_cpu_has_bf16(void)
+{
+    return false;
+}
+
+static void onednn_ops(struct dp_ops *ops, enum dp_type type)
+{
+    (void)ops;
+    (void)type;
+}
+#endif
+
+void dp_mixed_ops(struct dp_ops *ops, enum dp_type type)
+{
+    DP_OPS_MIXED(MIXED)
+    onednn_ops(ops, type);
+}

@@ -9,9 +9,7 @@
 #include "base/log.h"
 #include "kernels/cpu/desc_onednn.h"
 
-/* oneDNN asks OpenMP how many threads there are, when a primitive is made and when it runs; the
- * answer belongs to the calling thread. Returns what it was before. */
-static int threads_set(int threads)
+int dp_prepared_threads(int threads)
 {
 #if DP_HAVE_OPENMP
     const int before = omp_get_max_threads();
@@ -67,6 +65,7 @@ static void prepared_destroy(struct dp_prepared *base)
             conv_destroy(first);
         }
     }
+    dp_products_destroy(all->products);
     if (all->stream != NULL) {
         (void)dnnl_stream_destroy(all->stream);
     }
@@ -109,7 +108,7 @@ fail:
 /* Windows have no padding bytes, but the end of a key may: so members are compared. */
 static bool key_equal(const struct dp_prepared_key *a, const struct dp_prepared_key *b)
 {
-    return a->rows == b->rows && a->use == b->use &&
+    return a->rows == b->rows && a->use == b->use && a->type == b->type &&
            memcmp(&a->window, &b->window, sizeof(a->window)) == 0;
 }
 
@@ -134,7 +133,7 @@ static struct dp_prepared_conv *find(const struct dp_prepared_onednn *all,
     return conv;
 }
 
-static size_t memory_bytes(dnnl_memory_t memory)
+size_t dp_prepared_bytes(dnnl_memory_t memory)
 {
     DP_ONEDNN_MD desc;
 
@@ -187,7 +186,10 @@ static dp_status arguments_open(struct dp_prepared_conv *conv, dnnl_engine_t eng
     DP_TRY(dp_onednn_argument(engine, desc, names->y_desc, &conv->y));
     DP_TRY(dp_onednn_argument(engine, desc, names->weights_desc, &conv->weights));
     DP_TRY(dp_onednn_argument(engine, desc, dnnl_query_scratchpad_md, &conv->scratchpad));
-    DP_TRY(dp_onednn_weights(engine, &conv->key.window, &conv->plain));
+    DP_TRY(dp_onednn_weights(engine, &conv->key.window,
+                             (conv->key.use & DP_CONV_BACKWARD_WEIGHTS) != 0 ? DP_TYPE_F32
+                                                                             : conv->key.type,
+                             &conv->plain));
     add_arg(conv, names->x, conv->x);
     add_arg(conv, names->y, conv->y);
     add_arg(conv, names->weights, conv->weights);
@@ -246,16 +248,16 @@ static dp_status reorder_open(struct dp_prepared_conv *conv, dnnl_engine_t engin
  * since one runs behind the other. */
 static void conv_place(struct dp_prepared_conv *conv)
 {
-    const size_t pad = memory_bytes(conv->scratchpad);
-    const size_t reorder_pad = memory_bytes(conv->reorder_scratchpad);
+    const size_t pad = dp_prepared_bytes(conv->scratchpad);
+    const size_t reorder_pad = dp_prepared_bytes(conv->reorder_scratchpad);
     size_t at = 0;
 
     conv->weights_at = at;
-    at += dp_round_up(memory_bytes(conv->weights), DP_MEM_ALIGN);
+    at += dp_round_up(dp_prepared_bytes(conv->weights), DP_MEM_ALIGN);
     conv->plain_at = at;
-    at += dp_round_up(memory_bytes(conv->plain), DP_MEM_ALIGN);
+    at += dp_round_up(dp_prepared_bytes(conv->plain), DP_MEM_ALIGN);
     conv->bias_at = at;
-    at += dp_round_up(memory_bytes(conv->bias), DP_MEM_ALIGN);
+    at += dp_round_up(dp_prepared_bytes(conv->bias), DP_MEM_ALIGN);
     conv->scratchpad_at = at;
     conv->arena_bytes = at + (pad > reorder_pad ? pad : reorder_pad);
 }
@@ -265,7 +267,8 @@ static dp_status conv_open(struct dp_prepared_conv *conv, dnnl_engine_t engine)
     dnnl_primitive_desc_t desc = NULL;
     dp_status status;
 
-    DP_TRY(dp_onednn_conv_desc(engine, &conv->key.window, conv->key.rows, conv->key.use, &desc));
+    DP_TRY(dp_onednn_conv_desc(engine, &conv->key.window, conv->key.rows, conv->key.use,
+                               conv->key.type, &desc));
     status = primitive_open(conv, engine, desc);
     (void)dnnl_primitive_desc_destroy(desc);
     DP_TRY(status);
@@ -274,7 +277,7 @@ static dp_status conv_open(struct dp_prepared_conv *conv, dnnl_engine_t engine)
     return DP_OK;
 }
 
-static dp_status arena_grow(struct dp_prepared_onednn *all, size_t bytes)
+dp_status dp_prepared_grow(struct dp_prepared_onednn *all, size_t bytes)
 {
     char *arena;
 
@@ -283,7 +286,7 @@ static dp_status arena_grow(struct dp_prepared_onednn *all, size_t bytes)
     }
     arena = dp_mem_arena(DP_MEM_WORKSPACE, bytes);
     if (arena == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%zu bytes of scratch for a convolution", bytes);
+        return DP_FAIL(DP_ERR_NOMEM, "%zu bytes of scratch for oneDNN", bytes);
     }
     dp_free(all->arena);
     all->arena = arena;
@@ -307,11 +310,11 @@ dp_status dp_prepared_add(struct dp_stream *s, const struct dp_prepared_key *key
         return DP_FAIL(DP_ERR_NOMEM, "prepared convolution");
     }
     conv->key = *key;
-    before = threads_set(s->threads);
+    before = dp_prepared_threads(s->threads);
     status = conv_open(conv, all->engine);
-    (void)threads_set(before);
+    (void)dp_prepared_threads(before);
     if (status == DP_OK) {
-        status = arena_grow(all, conv->arena_bytes);
+        status = dp_prepared_grow(all, conv->arena_bytes);
     }
     if (status != DP_OK) {
         conv_destroy(conv);
@@ -359,9 +362,9 @@ dp_status dp_prepared_execute(struct dp_stream *s, struct dp_prepared_conv *conv
     int before;
 
     DP_TRY(dp_prepared_point(conv->scratchpad, all->arena + conv->scratchpad_at));
-    before = threads_set(s->threads);
+    before = dp_prepared_threads(s->threads);
     status = dnnl_primitive_execute(conv->primitive, all->stream, conv->arg_count, conv->args);
-    (void)threads_set(before);
+    (void)dp_prepared_threads(before);
     DP_TRY_ONEDNN(status);
     return DP_OK;
 }
@@ -379,9 +382,9 @@ dp_status dp_prepared_reorder(struct dp_stream *s, struct dp_prepared_conv *conv
     int before;
 
     DP_TRY(dp_prepared_point(conv->reorder_scratchpad, all->arena + conv->scratchpad_at));
-    before = threads_set(s->threads);
+    before = dp_prepared_threads(s->threads);
     status = dnnl_primitive_execute(conv->reorder, all->stream, 3, args);
-    (void)threads_set(before);
+    (void)dp_prepared_threads(before);
     DP_TRY_ONEDNN(status);
     return DP_OK;
 }

@@ -1,5 +1,6 @@
 /*
- * prepared_onednn.h - a stream's prepared convolutions: primitives of oneDNN with their memory.
+ * prepared_onednn.h - a stream's prepared convolutions and products: primitives of oneDNN with their
+ * memory.
  *
  * Everything is made by prepare and belongs to one stream, so several streams can compute side by
  * side. A call only points the memory objects at its arrays and executes.
@@ -20,6 +21,7 @@ struct dp_prepared_key {
     struct dp_window window;
     size_t rows;
     unsigned use;
+    enum dp_type type; /* of all but the gradients of weights and bias */
 };
 
 /* One convolution. x, y, weights and bias stand for the values or for their gradients, as the use
@@ -46,6 +48,7 @@ struct dp_prepared_onednn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct dp_prepared_conv *lists[DP_PREPARED_LISTS]; /* by hash of the key */
+    struct dp_prepared_product *products;              /* product_onednn.c */
     char *arena; /* one call's scratch; grows in prepare alone */
     size_t arena_bytes;
 };
@@ -60,6 +63,19 @@ DP_CHECKED dp_status dp_prepared_add(struct dp_stream *s, const struct dp_prepar
 /* What was prepared. Errors: DP_ERR_INTERNAL: it was not. */
 DP_CHECKED dp_status dp_prepared_find(struct dp_stream *s, const struct dp_prepared_key *key,
                                       struct dp_prepared_conv **out);
+
+/* Makes the arena at least so large. In prepare alone. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_prepared_grow(struct dp_prepared_onednn *all, size_t bytes);
+
+/* Sets the threads that oneDNN asks OpenMP for, when a primitive is made and when it runs, on the
+ * calling thread. Returns how many they were. */
+int dp_prepared_threads(int threads);
+
+/* Bytes of what a memory object stands for; 0 for NULL. */
+size_t dp_prepared_bytes(dnnl_memory_t memory);
+
+/* The products of a stream that is destroyed. */
+void dp_products_destroy(struct dp_prepared_product *products);
 
 /* Points `memory` at `data`. */
 DP_CHECKED dp_status dp_prepared_point(dnnl_memory_t memory, const void *data);

@@ -209,6 +209,39 @@ extern "C" dp_status dp_cuda_dropout(struct dp_stream *s, void *y, const void *x
                      dropped{*dropout, first, knobs, 1.0f / (1.0f - dropout->rate)});
 }
 
+/* ---- from float32 to narrow types and back: 6 bytes an element ---- */
+
+template <typename Y, typename X> static __global__ void cast_kernel(Y *y, const X *x, size_t count)
+{
+    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
+        dp_narrow(&y[i], dp_wide(x[i]));
+    }
+}
+
+template <typename Y, typename X>
+static dp_status cast(struct dp_stream *s, Y *y, const X *x, size_t count)
+{
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_LAUNCH((cast_kernel<Y, X>), dp_blocks(s, count), DP_THREADS, 0, s, y, x, count);
+    return DP_CUDA(cudaGetLastError());
+}
+
+extern "C" dp_status dp_cuda_narrow(struct dp_stream *s, uint16_t *y, const float *x, size_t count,
+                                    enum dp_type type)
+{
+    return type == DP_TYPE_BF16 ? cast(s, (__nv_bfloat16 *)(void *)y, x, count)
+                                : cast(s, (__half *)(void *)y, x, count);
+}
+
+extern "C" dp_status dp_cuda_widen(struct dp_stream *s, float *y, const uint16_t *x, size_t count,
+                                   enum dp_type type)
+{
+    return type == DP_TYPE_BF16 ? cast(s, y, (const __nv_bfloat16 *)(const void *)x, count)
+                                : cast(s, y, (const __half *)(const void *)x, count);
+}
+
 /* ---- bytes to numbers ---- */
 
 template <typename T>

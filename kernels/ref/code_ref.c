@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
 
 /* A 16-bit format: numbers are q 2^e with |q| < 2^digits and e >= lowest; `infinity` is its bits. */
@@ -59,6 +60,16 @@ static float value_of(const struct format *f, uint16_t bits)
     q = exponent == 0 ? q : q + step;
     q = ldexp(q, f->lowest + (exponent == 0 ? 0 : exponent - 1));
     return (float)(bits & 0x8000 ? -q : q);
+}
+
+float dp_ref_value(enum dp_type type, uint16_t bits)
+{
+    return value_of(format_of(type), bits);
+}
+
+uint16_t dp_ref_round(enum dp_type type, float x)
+{
+    return round_to(format_of(type), x);
 }
 
 dp_status dp_ref_narrow(struct dp_stream *s, uint16_t *y, const float *x, size_t count,

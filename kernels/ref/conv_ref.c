@@ -1,3 +1,4 @@
+#include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
 #include "kernels/ref/window.h"
 
@@ -12,8 +13,8 @@ dp_status dp_ref_conv_prepare(struct dp_stream *s, const struct dp_window *w, si
 
 /* One output: the window at (oy, ox) of image x [in_h, in_w, in_c] times weights k [kernel_h,
  * kernel_w, in_c]. */
-static double window_dot(const struct dp_window *w, const float *x, const float *k, size_t oy,
-                         size_t ox)
+static double window_dot(const struct dp_stream *s, const struct dp_window *w, const void *x,
+                         const void *k, size_t oy, size_t ox)
 {
     size_t y0, y1, x0, x1;
     double sum = 0;
@@ -24,10 +25,10 @@ static double window_dot(const struct dp_window *w, const float *x, const float 
         for (size_t kx = x0; kx < x1; kx++) {
             const size_t iy = oy * w->stride + ky - w->padding;
             const size_t ix = ox * w->stride + kx - w->padding;
-            const float *pixel = x + (iy * w->in_w + ix) * w->in_c;
-            const float *weight = k + (ky * w->kernel_w + kx) * w->in_c;
+            const void *pixel = dp_ref_at(s, x, (iy * w->in_w + ix) * w->in_c);
+            const void *weight = dp_ref_at(s, k, (ky * w->kernel_w + kx) * w->in_c);
             for (size_t c = 0; c < w->in_c; c++) {
-                sum += (double)pixel[c] * (double)weight[c];
+                sum += (double)dp_ref_get(s, pixel, c) * (double)dp_ref_get(s, weight, c);
             }
         }
     }
@@ -39,37 +40,36 @@ dp_status dp_ref_conv_forward(struct dp_stream *s, void *y, const void *x, const
                               enum dp_activation act)
 {
     const size_t kernel = w->kernel_h * w->kernel_w * w->in_c;
-    const float *b = bias, *k = weights, *in = x;
-    float *out = y;
 
-    (void)s;
     for (size_t i = 0; i < rows * dp_window_out(w); i++) {
         const size_t channel = i % w->out_c, pixel = i / w->out_c;
         const size_t ox = pixel % w->out_w, oy = pixel / w->out_w % w->out_h;
         const size_t row = pixel / w->out_w / w->out_h;
-        const double sum = window_dot(w, in + row * dp_window_in(w), k + channel * kernel, oy, ox) +
-                           (b != NULL ? (double)b[channel] : 0.0);
-        out[i] = act == DP_ACT_RELU && sum < 0 ? 0.0f : (float)sum;
+        const double sum = window_dot(s, w, dp_ref_at(s, x, row * dp_window_in(w)),
+                                      dp_ref_at(s, weights, channel * kernel), oy, ox) +
+                           (bias != NULL ? (double)dp_ref_get(s, bias, channel) : 0.0);
+        dp_ref_put(s, y, i, act == DP_ACT_RELU && sum < 0 ? 0.0f : (float)sum);
     }
     return DP_OK;
 }
 
 /* The gradient of input (iy, ix, channel): every output whose window reads it. */
-static double input_gradient(const struct dp_window *w, const float *dy, const float *weights,
-                             size_t iy, size_t ix, size_t channel)
+static double input_gradient(const struct dp_stream *s, const struct dp_window *w, const void *dy,
+                             const void *weights, size_t iy, size_t ix, size_t channel)
 {
     const size_t kernel = w->kernel_h * w->kernel_w * w->in_c;
     double sum = 0;
     size_t oy, ox;
 
     for (size_t k = 0; k < w->kernel_h * w->kernel_w; k++) {
-        const float *weight = weights + k * w->in_c + channel;
+        const void *weight = dp_ref_at(s, weights, k * w->in_c + channel);
         if (!dp_window_source(w, iy, k / w->kernel_w, w->out_h, &oy) ||
             !dp_window_source(w, ix, k % w->kernel_w, w->out_w, &ox)) {
             continue;
         }
         for (size_t c = 0; c < w->out_c; c++) {
-            sum += (double)dy[(oy * w->out_w + ox) * w->out_c + c] * (double)weight[c * kernel];
+            sum += (double)dp_ref_get(s, dy, (oy * w->out_w + ox) * w->out_c + c) *
+                   (double)dp_ref_get(s, weight, c * kernel);
         }
     }
     return sum;
@@ -78,22 +78,19 @@ static double input_gradient(const struct dp_window *w, const float *dy, const f
 dp_status dp_ref_conv_backward_data(struct dp_stream *s, void *dx, const void *dy,
                                     const void *weights, const struct dp_window *w, size_t rows)
 {
-    const float *grad = dy;
-    float *out = dx;
-
-    (void)s;
     for (size_t i = 0; i < rows * dp_window_in(w); i++) {
         const size_t channel = i % w->in_c, pixel = i / w->in_c;
         const size_t ix = pixel % w->in_w, iy = pixel / w->in_w % w->in_h;
         const size_t row = pixel / w->in_w / w->in_h;
-        out[i] = (float)input_gradient(w, grad + row * dp_window_out(w), weights, iy, ix, channel);
+        const void *image = dp_ref_at(s, dy, row * dp_window_out(w));
+        dp_ref_put(s, dx, i, (float)input_gradient(s, w, image, weights, iy, ix, channel));
     }
     return DP_OK;
 }
 
 /* The gradient of weight (ky, kx, ic) of output channel oc over one image. */
-static double weight_gradient(const struct dp_window *w, const float *dy, const float *x, size_t oc,
-                              size_t ky, size_t kx, size_t ic)
+static double weight_gradient(const struct dp_stream *s, const struct dp_window *w, const void *dy,
+                              const void *x, size_t oc, size_t ky, size_t kx, size_t ic)
 {
     size_t begin, end;
     double sum = 0;
@@ -108,7 +105,8 @@ static double weight_gradient(const struct dp_window *w, const float *dy, const 
         if (kx >= begin && kx < end) {
             const size_t iy = oy * w->stride + ky - w->padding;
             const size_t ix = ox * w->stride + kx - w->padding;
-            sum += (double)dy[i * w->out_c + oc] * (double)x[(iy * w->in_w + ix) * w->in_c + ic];
+            sum += (double)dp_ref_get(s, dy, i * w->out_c + oc) *
+                   (double)dp_ref_get(s, x, (iy * w->in_w + ix) * w->in_c + ic);
         }
     }
     return sum;
@@ -119,22 +117,21 @@ dp_status dp_ref_conv_backward_weights(struct dp_stream *s, float *dw, float *db
                                        float keep)
 {
     const size_t kernel = w->kernel_h * w->kernel_w * w->in_c;
-    const float *grad = dy, *in = x;
 
-    (void)s;
     for (size_t i = 0; i < w->out_c * kernel; i++) {
         const size_t ic = i % w->in_c, k = i % kernel / w->in_c;
         double sum = keep != 0 ? (double)dw[i] : 0.0;
         for (size_t row = 0; row < rows; row++) {
-            sum += weight_gradient(w, grad + row * dp_window_out(w), in + row * dp_window_in(w),
-                                   i / kernel, k / w->kernel_w, k % w->kernel_w, ic);
+            sum += weight_gradient(s, w, dp_ref_at(s, dy, row * dp_window_out(w)),
+                                   dp_ref_at(s, x, row * dp_window_in(w)), i / kernel,
+                                   k / w->kernel_w, k % w->kernel_w, ic);
         }
         dw[i] = (float)sum;
     }
     for (size_t c = 0; db != NULL && c < w->out_c; c++) {
         double sum = keep != 0 ? (double)db[c] : 0.0;
         for (size_t i = c; i < rows * dp_window_out(w); i += w->out_c) {
-            sum += (double)grad[i];
+            sum += (double)dp_ref_get(s, dy, i);
         }
         db[c] = (float)sum;
     }

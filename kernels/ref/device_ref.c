@@ -30,10 +30,17 @@ static dp_status ref_stream_create(const struct dp_device *device, int threads,
     return DP_OK;
 }
 
+static const char *ref_arithmetic(enum dp_type type)
+{
+    return type == DP_TYPE_BF16 ? "bf16 storage, float32 arithmetic"
+                                : "fp16 storage, float32 arithmetic";
+}
+
 const struct dp_device dp_device_ref = {
     .plugin = {.name = "ref", .help = "plain C, slow, for comparison"},
     DP_HOST_MEMORY,
     .available = ref_available,
     .stream_create = ref_stream_create,
     .stream_destroy = ref_stream_destroy,
+    .arithmetic = ref_arithmetic,
 };

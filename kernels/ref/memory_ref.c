@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
 
 dp_status dp_ref_zero(struct dp_stream *s, void *y, size_t bytes)
@@ -95,11 +96,8 @@ dp_status dp_ref_block_squares(struct dp_stream *s, float *out, const float *x, 
 dp_status dp_ref_bytes_load(struct dp_stream *s, void *y, const uint8_t *x, const float *scale,
                             const float *shift, size_t channels, size_t count)
 {
-    float *values = y;
-    (void)s;
-
     for (size_t i = 0; i < count; i++) {
-        values[i] = (float)x[i] * scale[i % channels] + shift[i % channels];
+        dp_ref_put(s, y, i, (float)x[i] * scale[i % channels] + shift[i % channels]);
     }
     return DP_OK;
 }

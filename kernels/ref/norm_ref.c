@@ -6,6 +6,7 @@
  */
 #include <math.h>
 
+#include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
 
 /* One channel of a normalisation. */
@@ -50,18 +51,16 @@ dp_status dp_ref_norm_moments(struct dp_stream *s, double *moments, size_t befor
                               const struct dp_norm *norm)
 {
     const double old = (double)before, fresh = (double)norm->count;
-    const float *xs = x;
-    (void)s;
-
     for (size_t c = 0; c < norm->channels; c++) {
         double *mean = &moments[c], *squares = &moments[norm->channels + c];
         double sum = 0, center, delta, own = 0;
         for (size_t i = c; i < norm->count * norm->channels; i += norm->channels) {
-            sum += (double)xs[i];
+            sum += (double)dp_ref_get(s, x, i);
         }
         center = norm->count > 0 ? sum / fresh : 0;
         for (size_t i = c; i < norm->count * norm->channels; i += norm->channels) {
-            own += ((double)xs[i] - center) * ((double)xs[i] - center);
+            const double off = (double)dp_ref_get(s, x, i) - center;
+            own += off * off;
         }
         if (before == 0) {
             *mean = center;
@@ -133,38 +132,38 @@ dp_status dp_ref_norm_apply(struct dp_stream *s, void *y, const void *x, const f
                             const float *var, const float *gamma, const float *beta,
                             const struct dp_norm *norm)
 {
-    const float *xs = x;
-    float *ys = y;
-    (void)s;
-
     for (size_t k = 0; k < norm->channels; k++) {
         const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
         for (size_t i = c.begin; i < c.end; i += c.step) {
-            const float v = normalised(&c, xs[i]);
-            ys[i] = c.relu && v < 0 ? 0 : v;
+            const float v = normalised(&c, dp_ref_get(s, x, i));
+            dp_ref_put(s, y, i, c.relu && v < 0 ? 0 : v);
         }
     }
     return DP_OK;
 }
 
 /* Sums over dy and dy * (x - mean) / sqrt(var + eps), dy masked. */
-static void gradient_sums(double sums[2], const struct channel *c, const float *dy, const float *x)
+static void gradient_sums(const struct dp_stream *s, double sums[2], const struct channel *c,
+                          const void *dy, const void *x)
 {
     sums[0] = sums[1] = 0;
     for (size_t i = c->begin; i < c->end; i += c->step) {
-        const double g = masked(c, dy[i], x[i]);
+        const float xi = dp_ref_get(s, x, i);
+        const double g = masked(c, dp_ref_get(s, dy, i), xi);
         sums[0] += g;
-        sums[1] += g * hat(c, x[i]);
+        sums[1] += g * hat(c, xi);
     }
 }
 
 /* dx, given those sums over `total` elements; dx may be dy. */
-static void gradient_apply(float *dx, const struct channel *c, const float *dy, const float *x,
-                           const double sums[2], double total)
+static void gradient_apply(const struct dp_stream *s, void *dx, const struct channel *c,
+                           const void *dy, const void *x, const double sums[2], double total)
 {
     for (size_t i = c->begin; i < c->end; i += c->step) {
-        const double centered = masked(c, dy[i], x[i]) - sums[0] / total;
-        dx[i] = (float)(c->gamma / c->deviation * (centered - hat(c, x[i]) * sums[1] / total));
+        const float xi = dp_ref_get(s, x, i);
+        const double centered = masked(c, dp_ref_get(s, dy, i), xi) - sums[0] / total;
+        const double slope = centered - hat(c, xi) * sums[1] / total;
+        dp_ref_put(s, dx, i, (float)(c->gamma / c->deviation * slope));
     }
 }
 
@@ -173,11 +172,10 @@ dp_status dp_ref_norm_backward_sums(struct dp_stream *s, double *sums, const voi
                                     const float *gamma, const float *beta,
                                     const struct dp_norm *norm, float keep)
 {
-    (void)s;
     for (size_t k = 0; k < norm->channels; k++) {
         const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
         double both[2];
-        gradient_sums(both, &c, dy, x);
+        gradient_sums(s, both, &c, dy, x);
         sums[k] = both[0] + (keep != 0 ? sums[k] : 0);
         sums[norm->channels + k] = both[1] + (keep != 0 ? sums[norm->channels + k] : 0);
     }
@@ -190,11 +188,10 @@ dp_status dp_ref_norm_backward_apply(struct dp_stream *s, void *dx, const void *
                                      const float *beta, const double *sums, double total,
                                      const struct dp_norm *norm)
 {
-    (void)s;
     for (size_t k = 0; k < norm->channels; k++) {
         const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
         const double both[2] = {sums[k], sums[norm->channels + k]};
-        gradient_apply(dx, &c, dy, x, both, total);
+        gradient_apply(s, dx, &c, dy, x, both, total);
     }
     return DP_OK;
 }

@@ -16,7 +16,8 @@
 /* Every operation but those below. */
 #define DP_OPS_FLAT(X)                                                                 \
     X(zero) X(copy) X(add) X(scale) X(blend) X(sum_tree) X(block_squares) X(bytes_load) \
-    X(dense_forward) X(dense_backward_data) X(dense_backward_weights) X(sum_rows)      \
+    X(dense_prepare) X(dense_forward) X(dense_backward_data) X(dense_backward_weights) \
+    X(sum_rows)                                                                        \
     X(relu_forward) X(relu_backward) X(gelu_forward) X(gelu_backward)                  \
     X(add_forward) X(accumulate) X(dropout)                                            \
     X(norm_moments) X(norm_apply) X(norm_backward_sums) X(norm_backward_apply)         \
@@ -32,7 +33,7 @@
 
 /* Some hundred numbers, or nothing: every device of the host takes the plain loop. */
 #define DP_OPS_SMALL(X) \
-    X(dense_prepare) X(norm_mean) X(norm_variance) X(norm_share) X(norm_grads) X(norm_widen)
+    X(norm_mean) X(norm_variance) X(norm_share) X(norm_grads) X(norm_widen)
 
 #define DP_OPS_CONV(X) \
     X(conv_prepare) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)

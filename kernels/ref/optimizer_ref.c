@@ -3,19 +3,19 @@
  */
 #include <math.h>
 
+#include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
 
-static void store(const struct dp_update *u, size_t i, double w)
+static void store(const struct dp_stream *s, const struct dp_update *u, size_t i, double w)
 {
     u->master[i] = (float)w;
-    ((float *)u->weights)[i] = (float)w;
+    dp_ref_put(s, u->weights, i, (float)w);
 }
 
 dp_status dp_ref_sgd(struct dp_stream *s, const struct dp_update *u, float momentum, bool nesterov,
                      float decay)
 {
     const double lr = (double)u->knobs->lr, factor = (double)u->knobs->factor;
-    (void)s;
 
     for (size_t i = 0; i < u->count && u->knobs->skip == 0; i++) {
         const double w = (double)u->master[i];
@@ -26,7 +26,7 @@ dp_status dp_ref_sgd(struct dp_stream *s, const struct dp_update *u, float momen
             u->slots[0][i] = (float)v;
             v = nesterov ? g + (double)momentum * v : v;
         }
-        store(u, i, w - lr * v);
+        store(s, u, i, w - lr * v);
     }
     return DP_OK;
 }
@@ -36,7 +36,6 @@ dp_status dp_ref_adamw(struct dp_stream *s, const struct dp_update *u, double be
 {
     const double lr = (double)u->knobs->lr, factor = (double)u->knobs->factor;
     const double t = (double)u->knobs->applied + 1, b1 = beta1, b2 = beta2;
-    (void)s;
 
     for (size_t i = 0; i < u->count && u->knobs->skip == 0; i++) {
         const double g = (double)u->grad[i] * factor;
@@ -46,7 +45,7 @@ dp_status dp_ref_adamw(struct dp_stream *s, const struct dp_update *u, double be
         const double mhat = m / (1 - pow(b1, t)), vhat = v / (1 - pow(b2, t));
         u->slots[0][i] = (float)m;
         u->slots[1][i] = (float)v;
-        store(u, i, w - lr * mhat / (sqrt(vhat) + (double)eps));
+        store(s, u, i, w - lr * mhat / (sqrt(vhat) + (double)eps));
     }
     return DP_OK;
 }

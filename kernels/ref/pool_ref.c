@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
 #include "kernels/ref/window.h"
 
@@ -14,8 +15,8 @@ dp_status dp_ref_pool_prepare(struct dp_stream *s, const struct dp_window *w, si
 
 /* The window at (oy, ox) of one channel of an image. *which is the number of the kernel position
  * that holds the first maximum; a NaN counts as larger than any number, so it is not lost. */
-static float window_max(const struct dp_window *w, const float *x, size_t oy, size_t ox,
-                        uint8_t *which)
+static float window_max(const struct dp_stream *s, const struct dp_window *w, const void *x,
+                        size_t oy, size_t ox, uint8_t *which)
 {
     size_t y0, y1, x0, x1;
     float best = -INFINITY;
@@ -27,7 +28,7 @@ static float window_max(const struct dp_window *w, const float *x, size_t oy, si
         for (size_t kx = x0; kx < x1; kx++) {
             const size_t iy = oy * w->stride + ky - w->padding;
             const size_t ix = ox * w->stride + kx - w->padding;
-            const float value = x[(iy * w->in_w + ix) * w->in_c];
+            const float value = dp_ref_get(s, x, (iy * w->in_w + ix) * w->in_c);
             if (value > best || isnan(value)) {
                 best = value;
                 *which = (uint8_t)(ky * w->kernel_w + kx);
@@ -37,7 +38,8 @@ static float window_max(const struct dp_window *w, const float *x, size_t oy, si
     return best;
 }
 
-static float window_mean(const struct dp_window *w, const float *x, size_t oy, size_t ox)
+static float window_mean(const struct dp_stream *s, const struct dp_window *w, const void *x,
+                         size_t oy, size_t ox)
 {
     size_t y0, y1, x0, x1;
     double sum = 0;
@@ -48,7 +50,7 @@ static float window_mean(const struct dp_window *w, const float *x, size_t oy, s
         for (size_t kx = x0; kx < x1; kx++) {
             const size_t iy = oy * w->stride + ky - w->padding;
             const size_t ix = ox * w->stride + kx - w->padding;
-            sum += (double)x[(iy * w->in_w + ix) * w->in_c];
+            sum += (double)dp_ref_get(s, x, (iy * w->in_w + ix) * w->in_c);
         }
     }
     return (float)(sum / (double)(w->kernel_h * w->kernel_w));
@@ -57,27 +59,26 @@ static float window_mean(const struct dp_window *w, const float *x, size_t oy, s
 dp_status dp_ref_pool_forward(struct dp_stream *s, void *y, uint8_t *which, const void *x,
                               const struct dp_window *w, size_t rows, enum dp_pool_kind kind)
 {
-    const float *in = x;
-    float *out = y;
     uint8_t unused;
 
-    (void)s;
     for (size_t i = 0; i < rows * dp_window_out(w); i++) {
         const size_t channel = i % w->in_c, pixel = i / w->in_c;
         const size_t ox = pixel % w->out_w, oy = pixel / w->out_w % w->out_h;
-        const float *image = in + pixel / w->out_w / w->out_h * dp_window_in(w) + channel;
+        const void *image =
+            dp_ref_at(s, x, pixel / w->out_w / w->out_h * dp_window_in(w) + channel);
         if (kind == DP_POOL_MAX) {
-            out[i] = window_max(w, image, oy, ox, which != NULL ? &which[i] : &unused);
+            dp_ref_put(s, y, i,
+                       window_max(s, w, image, oy, ox, which != NULL ? &which[i] : &unused));
         } else {
-            out[i] = window_mean(w, image, oy, ox);
+            dp_ref_put(s, y, i, window_mean(s, w, image, oy, ox));
         }
     }
     return DP_OK;
 }
 
 /* The gradient of input (iy, ix) of one channel; `which` is NULL for an average. */
-static double pool_gradient(const struct dp_window *w, const float *dy, const uint8_t *which,
-                            size_t iy, size_t ix)
+static double pool_gradient(const struct dp_stream *s, const struct dp_window *w, const void *dy,
+                            const uint8_t *which, size_t iy, size_t ix)
 {
     const size_t kernel = w->kernel_h * w->kernel_w;
     double sum = 0;
@@ -90,9 +91,9 @@ static double pool_gradient(const struct dp_window *w, const float *dy, const ui
         }
         const size_t i = (oy * w->out_w + ox) * w->out_c;
         if (which == NULL) {
-            sum += (double)dy[i] / (double)kernel;
+            sum += (double)dp_ref_get(s, dy, i) / (double)kernel;
         } else if (which[i] == k) {
-            sum += (double)dy[i];
+            sum += (double)dp_ref_get(s, dy, i);
         }
     }
     return sum;
@@ -101,10 +102,6 @@ static double pool_gradient(const struct dp_window *w, const float *dy, const ui
 dp_status dp_ref_pool_backward(struct dp_stream *s, void *dx, const void *dy, const uint8_t *which,
                                const struct dp_window *w, size_t rows, enum dp_pool_kind kind)
 {
-    const float *grad = dy;
-    float *out = dx;
-
-    (void)s;
     if (kind == DP_POOL_MAX && which == NULL && rows > 0) {
         return DP_FAIL(DP_ERR_ARG, "gradient of a maximum without what forward kept");
     }
@@ -112,8 +109,9 @@ dp_status dp_ref_pool_backward(struct dp_stream *s, void *dx, const void *dy, co
         const size_t channel = i % w->in_c, pixel = i / w->in_c;
         const size_t ix = pixel % w->in_w, iy = pixel / w->in_w % w->in_h;
         const size_t image = pixel / w->in_w / w->in_h * dp_window_out(w) + channel;
-        out[i] = (float)pool_gradient(w, grad + image, kind == DP_POOL_MAX ? which + image : NULL,
-                                      iy, ix);
+        dp_ref_put(s, dx, i,
+                   (float)pool_gradient(s, w, dp_ref_at(s, dy, image),
+                                        kind == DP_POOL_MAX ? which + image : NULL, iy, ix));
     }
     return DP_OK;
 }

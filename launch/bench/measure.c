@@ -130,9 +130,10 @@ static dp_status share(void *arg)
         return DP_OK;
     }
     const struct dp_range mine = dp_exchange_mine(e, m->bucket);
-    memcpy(e->weights + mine.begin, e->grad + mine.begin, mine.count * sizeof(float));
-    return e->one_copy.data != NULL ? dp_comm_barrier(e->comm)
-                                    : e->sharing->gather(e->sharing_state, m->bucket, e->weights);
+    memcpy((float *)e->weights + mine.begin, e->grad + mine.begin, mine.count * sizeof(float));
+    return e->one_copy.data != NULL
+               ? dp_comm_barrier(e->comm)
+               : e->sharing->gather(e->sharing_state, m->bucket, e->weights, e->width);
 }
 
 static void count_wrong(struct measure *m, int round)
@@ -258,7 +259,7 @@ dp_status dp_bench_measure(struct dp_exchange *e, int b, const struct dp_bench_o
         .bucket = b,
         .options = options,
         .grad = e->grad + bucket->range.begin,
-        .result = (published ? e->weights : e->grad) + bucket->range.begin,
+        .result = (published ? (float *)e->weights : e->grad) + bucket->range.begin,
         .count = bucket->range.count,
         .timing = {.group = e->group, .comm = e->comm, .prepare = prepare_call, .call = share},
     };

@@ -137,13 +137,19 @@ static const char *number(char text[NUMBER_BYTES], double value, int digits)
 dp_status dp_metrics_step(struct dp_metrics *metrics, const struct dp_metrics_step *step)
 {
     char line[LINE_BYTES], loss[NUMBER_BYTES], lr[NUMBER_BYTES], rate[NUMBER_BYTES],
-        time_ms[NUMBER_BYTES];
-    const int length = snprintf(
+        time_ms[NUMBER_BYTES], scaling[64] = "";
+    int length;
+
+    if (step->loss_scale > 0.0) {
+        (void)snprintf(scaling, sizeof(scaling), ",\"loss_scale\":%.0f,\"skipped\":%s",
+                       step->loss_scale, step->skipped ? "true" : "false");
+    }
+    length = snprintf(
         line, sizeof(line),
         "{\"type\":\"step\",\"time\":%.3f,\"step\":%" PRId64 ",\"epoch\":%d,\"loss\":%s,"
-        "\"lr\":%s,\"samples_per_second\":%s,\"step_ms\":%s}\n",
+        "\"lr\":%s,\"samples_per_second\":%s,\"step_ms\":%s%s}\n",
         now_s(), step->step, step->epoch, number(loss, step->loss, 9), number(lr, step->lr, 9),
-        number(rate, step->samples_per_second, 7), number(time_ms, step->step_ms, 6));
+        number(rate, step->samples_per_second, 7), number(time_ms, step->step_ms, 6), scaling);
 
     return write_line(metrics, line, (size_t)length);
 }

@@ -34,6 +34,8 @@ struct dp_metrics_step {
     double lr;
     double samples_per_second; /* over all ranks, since the line before */
     double step_ms;
+    double loss_scale; /* of fp16; 0: there is none */
+    bool skipped;      /* the gradient was not finite */
 };
 
 struct dp_metrics_eval {

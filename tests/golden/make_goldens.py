@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the goldens of this folder with PyTorch in float64. README.md says what they hold.
+"""Makes the goldens of this folder with PyTorch in float64, and with --autocast the file
+autocast.json: how far PyTorch itself is from them in bf16 and fp16. README.md says what they hold.
 
 Needs torch and numpy, and Fashion-MNIST (package dataset-fashion-mnist). The same machine and the
 same PyTorch give the same bytes again; elsewhere the last bits differ.
@@ -21,6 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
 MEAN, STD = 0.2860, 0.3530
 SEED = 1
+LOSS_SCALE = 65536.0  # that of fp16 at the beginning of training
 RANDOM_WEIGHTS = 1 << 24  # base/random.h: DP_RANDOM_WEIGHTS
 
 # Small models: the whole state, after SMALL_BEFORE steps: (name, layers, optimizer, ranks, batch,
@@ -113,7 +115,9 @@ SLOTS = {"sgd": {"momentum": "momentum_buffer"}, "adamw": {k: k for k in ("exp_a
 class Training:
     """A model and its optimizer in one element type and memory format."""
 
-    def __init__(self, layers, options, dtype, memory_format):
+    def __init__(self, layers, options, dtype, memory_format, autocast=None):
+        self.autocast = autocast  # the type of torch.autocast; None: without
+        self.scale = 1.0  # of the loss
         self.model = torch_models.build(layers).to(dtype)
         self.model = self.model.to(memory_format=memory_format)
         self.options, self.dtype, self.memory_format = options, dtype, memory_format
@@ -179,16 +183,19 @@ class Training:
         for rank in range(ranks):
             begin, end = rank * total // ranks, (rank + 1) * total // ranks
             rows = begin + order(end - begin)
-            output = self.model(x[rows])
-            loss = nn.functional.cross_entropy(output, y[rows], reduction="sum") / total
-            loss.backward()
+            with torch.autocast("cpu", self.autocast, enabled=self.autocast is not None):
+                output = self.model(x[rows])
+                loss = nn.functional.cross_entropy(output, y[rows], reduction="sum") / total
+            (loss * self.scale).backward()
             loss_sum += loss.item()
             self.add_statistics(shares, (end - begin) / total)
         self.set_running(before, shares)
+        for param in self.model.parameters():
+            param.grad /= self.scale
         clip = self.options.get("clip_norm", 0.0)
         if clip > 0:
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip)
-            assert norm > 1.5 * clip, "this case shall clip"
+            assert not norm <= 1.5 * clip, "this case shall clip"
         self.optimizer.step()
         self.steps += 1
         return loss_sum
@@ -253,6 +260,93 @@ def own_distances(before, after, others, name):
     spread = " ".join(f"{value:.1e}" for value in values["params"])
     print(f"    {name}: {spread}", flush=True)
     return metadata
+
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast_states(layers, options, start, images, labels, ranks, precision, scale):
+    """The same with autocast, one step with this loss scale, and the losses; None: it overflows."""
+    states, losses = [], []
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        for order in orders():
+            run = Training(layers, options, torch.float32, memory_format, AUTOCAST[precision])
+            run.scale = scale
+            run.load(*start)
+            losses.append(run.step(images, labels, ranks, order))
+            states.append(run.state())
+    finite = all(v.isfinite().all() for state in states for v in state["params"].values())
+    return (states, losses) if finite else None
+
+
+def autocast_distances(layers, options, start, images, labels, ranks, loss, chosen=None):
+    """For each narrow type and group how far one step of PyTorch's autocast is: the largest of six
+    ways; with the first loss scale that does not overflow. `chosen`: of these elements alone."""
+    exact = float64_training(layers, options)
+    exact.load(*start)
+    exact.step(images, labels, ranks, torch.arange)
+    before, after = start[0], exact.state()
+    if chosen is not None:
+        before, after = pick(before, chosen), pick(after, chosen)
+    found = {}
+    for precision in AUTOCAST:
+        scale, result = 1.0 if precision == "bf16" else LOSS_SCALE, None
+        while result is None:
+            result = autocast_states(
+                layers, options, start, images, labels, ranks, precision, scale
+            )
+            scale /= 2
+        others, losses = result
+        if chosen is not None:
+            others = [pick(other, chosen) for other in others]
+        notes = own_distances(before, after, others, f"{precision}.p{ranks}")
+        found[precision] = {
+            name.split(".")[-1]: float(value)
+            for name, value in notes.items()
+            if not name.endswith(".worst")
+        }
+        found[precision]["scale"] = 2 * scale
+        found[precision]["loss"] = float(f"{max(abs(other - loss) for other in losses):.6e}")
+    return found
+
+
+def autocast_small(name, layers, options, all_ranks, size, seed):
+    before, images, labels = walk_before(layers, options, size, seed)
+    print(name)
+    found = {}
+    for ranks in all_ranks:
+        run, start = float64_training(layers, options), (before, SMALL_BEFORE)
+        run.load(*start)
+        loss = run.step(images, labels, ranks, torch.arange)
+        found[f"p{ranks}"] = autocast_distances(layers, options, start, images, labels, ranks, loss)
+    return found
+
+
+def autocast_full(name, layers, options, all_ranks, free_steps, limit):
+    images, labels = read_rows(FULL_BATCH)
+    model = torch_models.build(layers)
+    running = {k: v.double() for k, v in model.named_buffers() if "running" in k}
+    params = {k: v.double() for k, v in initial_weights(model, SEED).items()}
+    state = {"params": params, "running": running} if running else {"params": params}
+    chosen = choose_elements(params, running, limit)
+    print(name)
+    found = {}
+    for ranks in all_ranks:
+        run = float64_training(layers, options)
+        run.load(state, 0)
+        loss = run.step(images, labels, ranks, torch.arange)
+        found[f"p{ranks}"] = autocast_distances(
+            layers, options, (state, 0), images, labels, ranks, loss, chosen
+        )
+    return found
+
+
+def make_autocast():
+    found = {case[0]: autocast_small(*case) for case in SMALL}
+    found.update({case[0]: autocast_full(*case) for case in FULL})
+    lines = ",\n".join(f'  "{name}": {json.dumps(value)}' for name, value in found.items())
+    text = f'{{\n  "torch": "{torch.__version__}",\n{lines}\n}}\n'
+    (HERE / "autocast.json").write_text(text)
 
 
 def flat_names(prefix, state):
@@ -414,9 +508,14 @@ def make_full(name, layers, options, all_ranks, free_steps, limit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="goldens to make; none: all of them")
-    names = parser.parse_args().names
+    parser.add_argument("--autocast", action="store_true", help="make autocast.json instead")
+    args = parser.parse_args()
+    names = args.names
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    if args.autocast:
+        make_autocast()
+        return
     known = {case[0] for case in SMALL + FULL}
     for name in set(names) - known:
         parser.error(f"no golden is called {name}: there are {', '.join(sorted(known))}")

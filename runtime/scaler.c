@@ -1,0 +1,39 @@
+#include "runtime/scaler.h"
+
+#include <stddef.h>
+
+#include "base/log.h"
+
+enum { FIRST_SCALE = 65536, GROW_AFTER = 2000, TOLD_EVERY = 100 };
+
+void dp_scaler_init(struct dp_scaler *s, bool on)
+{
+    *s = (struct dp_scaler){.on = on, .scale = on ? FIRST_SCALE : 1, .grow_after = GROW_AFTER};
+}
+
+static void back_off(struct dp_scaler *s, const char *tensor, uint64_t step, bool speaks)
+{
+    const double next = s->scale / 2;
+
+    s->where = tensor != NULL ? tensor : "a tensor of another rank";
+    s->exhausted = next < 1;
+    if (speaks && !s->exhausted && s->skipped % TOLD_EVERY == 0) {
+        DP_INFO("step %llu skipped: the gradient is not finite at loss scale %.0f, first in %s; "
+                "now %.0f",
+                (unsigned long long)step, s->scale, s->where, next);
+    }
+    s->scale = s->exhausted ? s->scale : next;
+    s->good = 0;
+    s->skipped++;
+}
+
+void dp_scaler_step(struct dp_scaler *s, bool overflowed, const char *tensor, uint64_t step,
+                    bool speaks)
+{
+    if (s->on && overflowed) {
+        back_off(s, tensor, step, speaks);
+    } else if (s->on && ++s->good >= s->grow_after) {
+        s->scale *= 2;
+        s->good = 0;
+    }
+}

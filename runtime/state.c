@@ -1,0 +1,139 @@
+/*
+ * state.c - what a trainer has learned: master weights and their rounding, copies of all of it, what
+ * a checkpoint keeps, and means over ranks that trained alone.
+ */
+#include <string.h>
+
+#include "runtime/trainer.h"
+
+float *dp_trainer_whole(struct dp_trainer *t)
+{
+    return t->flat.type == DP_TYPE_F32 ? t->mirror->flat.weights : t->exchange->grad;
+}
+
+/* weights [range] = master [own ...], rounded. */
+static dp_status round_range(struct dp_trainer *t, struct dp_range range, size_t own)
+{
+    return t->stream->ops->narrow(t->stream, (uint16_t *)t->flat.weights + range.begin,
+                                  t->flat.master + own, range.count, t->flat.type);
+}
+
+dp_status dp_trainer_round(struct dp_trainer *t)
+{
+    const struct dp_bucket_plan *plan = t->exchange->plan;
+
+    if (t->flat.type == DP_TYPE_F32) {
+        return DP_OK;
+    }
+    for (int b = 0; b < plan->count; b++) {
+        if (!plan->buckets[b].exact) {
+            DP_TRY(round_range(t, dp_exchange_mine(t->exchange, b), plan->buckets[b].owned_at));
+            DP_TRY(dp_exchange_publish(t->exchange, b));
+        }
+    }
+    return dp_exchange_end(t->exchange);
+}
+
+dp_status dp_trainer_take(struct dp_trainer *t)
+{
+    const struct dp_bucket_plan *plan = t->exchange->plan;
+    const float *whole = dp_trainer_whole(t);
+
+    if (t->flat.type == DP_TYPE_F32) {
+        DP_TRY(dp_mirror_put(t->mirror));
+        return dp_exchange_barrier(t->exchange);
+    }
+    for (int b = 0; b < plan->count; b++) {
+        const struct dp_range mine = dp_exchange_mine(t->exchange, b);
+        if (!plan->buckets[b].exact) {
+            memcpy(t->mirror->flat.master + plan->buckets[b].owned_at, whole + mine.begin,
+                   mine.count * sizeof(float));
+        }
+    }
+    DP_TRY(dp_mirror_put(t->mirror));
+    return dp_trainer_round(t);
+}
+
+dp_status dp_trainer_wide(struct dp_trainer *t, const float **out)
+{
+    const size_t trained = t->flat.trained;
+    float *host = t->exchange->grad;
+
+    *out = dp_trainer_whole(t);
+    if (t->flat.type == DP_TYPE_F32) {
+        return dp_mirror_fetch_weights(t->mirror, (struct dp_range){0, trained});
+    }
+    DP_TRY(t->stream->ops->widen(t->stream, t->flat.grad, t->flat.weights, trained, t->flat.type));
+    return dp_device_read(t->stream, host, t->flat.grad, trained * sizeof(float));
+}
+
+dp_status dp_trainer_init(struct dp_trainer *t)
+{
+    const bool writes = t->flat.type != DP_TYPE_F32 || dp_exchange_writes(t->exchange);
+
+    dp_model_init(t->model, (uint64_t)t->config->train.seed, writes ? dp_trainer_whole(t) : NULL,
+                  t->mirror->flat.running);
+    return dp_trainer_take(t);
+}
+
+dp_status dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
+{
+    const struct dp_flat *f = &from->flat;
+    struct dp_stream *s = to->stream;
+
+    DP_TRY(s->ops->copy(s, to->flat.weights, f->weights, f->trained * dp_type_bytes(f->type)));
+    if (f->type != DP_TYPE_F32) {
+        DP_TRY(s->ops->widen(s, to->flat.master, f->weights, f->trained, f->type));
+    }
+    DP_TRY(s->ops->copy(s, to->flat.running, f->running, from->model->statistics * sizeof(float)));
+    for (int i = 0; i < 2 && f->slots[i] != NULL; i++) {
+        DP_TRY(s->ops->copy(s, to->flat.slots[i], f->slots[i], f->owned * sizeof(float)));
+    }
+    *to->knobs = *from->knobs;
+    to->scaler = from->scaler;
+    to->step = from->step;
+    return to->device->synchronize(s);
+}
+
+void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
+{
+    const struct dp_flat *f = &t->mirror->flat;
+    struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
+    const bool fp32 = f->type == DP_TYPE_F32;
+
+    dp_kept_add_array(list, "weights", f->master, fp32 ? f->trained : f->owned, DP_KEPT_WEIGHTS,
+                      fp32 ? DP_SPREAD_SAME : DP_SPREAD_OWNED);
+    dp_kept_add_array(list, "running", f->running, t->model->statistics, DP_KEPT_RUNNING,
+                      DP_SPREAD_SAME);
+    for (int i = 0; i < 2 && f->slots[i] != NULL; i++) {
+        dp_kept_add_array(list, t->optimizer->slots[i], f->slots[i], f->owned, DP_KEPT_SLOT,
+                          DP_SPREAD_OWNED);
+    }
+    for (int i = dp_parcels_arrays(t->exchange->parcels, arrays) - 1; i >= 0; i--) {
+        if (!arrays[i].same) {
+            dp_kept_add_array(list, arrays[i].name, arrays[i].data, arrays[i].count, DP_KEPT_SLOT,
+                              DP_SPREAD_RANK);
+        }
+    }
+    dp_kept_add_i64(list, "batches_tracked", &t->batches_tracked);
+    dp_kept_add_u32(list, "applied", &t->knobs->applied);
+    dp_kept_add_u64(list, "step", &t->step);
+    if (t->scaler.on) {
+        dp_kept_add_f64(list, "loss_scale", &t->scaler.scale);
+        dp_kept_add_u64(list, "loss_scale.good", &t->scaler.good);
+        dp_kept_add_u64(list, "loss_scale.skipped", &t->scaler.skipped);
+    }
+}
+
+dp_status dp_trainer_meet(struct dp_trainer *t)
+{
+    if (!t->apart) {
+        return DP_OK;
+    }
+    DP_TRY(dp_exchange_mean(t->exchange, t->flat.master));
+    for (int i = 0; i < 2 && t->flat.slots[i] != NULL; i++) {
+        DP_TRY(dp_exchange_mean(t->exchange, t->flat.slots[i]));
+    }
+    t->apart = false;
+    return dp_trainer_round(t);
+}

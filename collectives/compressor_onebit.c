@@ -78,6 +78,7 @@ const struct dp_compressor dp_compressor_onebit = {
                .help = "signs and a scale per 64, what is left out is sent later",
                .state_bytes = sizeof(struct dp_coded)},
     .residuals = onebit_residuals,
+    .owners = true,
     .open = onebit_open,
     .wire = dp_coded_wire,
     .sum = onebit_sum,

@@ -113,8 +113,8 @@ static dp_status topk_sum(void *state, const struct dp_parcel *p, enum dp_keep k
     struct dp_group *group = t->comm->group;
     struct dp_stream *s = group->stream;
     const size_t k = pairs_of(ratio_in(t, p->knobs->step), p->grad.count);
-    uint32_t *index = (uint32_t *)t->mine;
-    float *value = (float *)t->mine + k;
+    uint32_t *index = (uint32_t *)(void *)t->mine;
+    float *value = (float *)(void *)t->mine + k;
 
     (void)keep; /* every rank adds up all pairs anyway */
     DP_TRY(accumulate(t, s, p));
@@ -125,9 +125,8 @@ static dp_status topk_sum(void *state, const struct dp_parcel *p, enum dp_keep k
     DP_TRY(dp_group_allgather(group, t->mine, k * PAIR, t->all));
     DP_TRY(s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float)));
     for (int rank = 0; rank < group->size; rank++) {
-        const char *pairs = t->all + (size_t)rank * k * PAIR;
-        DP_TRY(
-            s->ops->add_at(s, p->grad.data, (const uint32_t *)pairs, (const float *)pairs + k, k));
+        const void *pairs = t->all + (size_t)rank * k * PAIR;
+        DP_TRY(s->ops->add_at(s, p->grad.data, pairs, (const float *)pairs + k, k));
     }
     return DP_OK;
 }

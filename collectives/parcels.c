@@ -1,5 +1,25 @@
 #include "collectives/parcels.h"
 
+struct dp_parcels_size dp_parcels_measure(const char *compressor, const struct dp_tensor *tensors,
+                                          int tensor_count, size_t trained)
+{
+    const struct dp_bucket all = {.tensors = tensors, .tensor_count = tensor_count};
+    struct dp_parcels_size size = {0, 0};
+    const struct dp_compressor *c;
+    const struct dp_plugin *plugin;
+    char problem[256];
+    void *state = NULL;
+
+    if (dp_plugin_create(&dp_compressors, compressor, &plugin, &state, problem, sizeof(problem)) ==
+        DP_OK) {
+        c = (const struct dp_compressor *)plugin;
+        size.residuals = c->residuals == NULL ? 0 : (size_t)c->residuals(state) * trained;
+        size.warm = c->warm == NULL ? 0 : c->warm(state, &all);
+    }
+    dp_free(state);
+    return size;
+}
+
 static dp_status find_compressor(struct dp_parcels *p, const struct dp_parcels_config *config)
 {
     const struct dp_plugin *plugin;
@@ -151,14 +171,16 @@ void dp_parcels_wire(const struct dp_parcels *p, enum dp_keep keep, uint64_t *wi
 
 int dp_parcels_arrays(const struct dp_parcels *p, struct dp_parcels_array arrays[DP_PARCELS_ARRAYS])
 {
-    static const char *const names[] = {"residual.0", "residual.1"};
+    static const char *const names[] = {DP_PARCELS_NAME "residual.0", DP_PARCELS_NAME "residual.1"};
     int count = 0;
 
     for (int i = 0; p != NULL && i < p->residuals; i++) {
-        arrays[count++] = (struct dp_parcels_array){names[i], p->residual[i], p->trained, false};
+        arrays[count++] = (struct dp_parcels_array){names[i], p->residual[i], p->trained, false,
+                                                    i == 1 && p->compressor->owners};
     }
     if (p != NULL && p->warm != NULL) {
-        arrays[count++] = (struct dp_parcels_array){"warm", p->warm, p->warm_count, true};
+        arrays[count++] =
+            (struct dp_parcels_array){DP_PARCELS_NAME "warm", p->warm, p->warm_count, true, false};
     }
     return count;
 }

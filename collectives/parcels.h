@@ -48,12 +48,25 @@ DP_CHECKED dp_status dp_parcels_sum(struct dp_parcels *parcels, int b, enum dp_k
 void dp_parcels_wire(const struct dp_parcels *parcels, enum dp_keep keep, uint64_t *with,
                      uint64_t *without);
 
-/* An array that a resumed run needs. */
+/* Elements that the compressor of a valid name would remember on each of several ranks, of a model
+ * with these tensors: residuals, each rank's own, and start vectors. Without any ranks. */
+struct dp_parcels_size {
+    size_t residuals, warm;
+};
+
+struct dp_parcels_size dp_parcels_measure(const char *compressor, const struct dp_tensor *tensors,
+                                          int tensor_count, size_t trained);
+
+/* An array that a resumed run needs. Its name begins with DP_PARCELS_NAME. */
+#define DP_PARCELS_NAME "compressor."
+
 struct dp_parcels_array {
     const char *name;
     float *data;
     size_t count;
-    bool same; /* on all ranks; else this rank's own */
+    bool same;   /* on all ranks; else this rank's own */
+    bool owners; /* what this rank left out of sums that it owns; the array before it is for what it
+                  * left out of its own gradient, in the same unit */
 };
 
 enum { DP_PARCELS_ARRAYS = 3 };

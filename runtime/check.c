@@ -64,6 +64,27 @@ static struct room room_of(const struct dp_config *c, const struct dp_model *m, 
     return room;
 }
 
+/* Bytes that the compressor remembers on a rank, and of the snapshot on rank 0: whole arrays, but
+ * the residuals of each rank. */
+struct kept {
+    size_t residuals, snapshot;
+};
+
+static struct kept kept_of(const struct dp_model *m, int slots, struct dp_parcels_size size,
+                           int ranks)
+{
+    struct kept kept;
+
+    if (ranks == 1) { /* which has nothing to send */
+        size = (struct dp_parcels_size){0, 0};
+    }
+    kept.residuals = (size.residuals + size.warm) * sizeof(float);
+    kept.snapshot = ((size_t)(1 + slots) * m->trained + m->statistics +
+                     (size_t)ranks * size.residuals + size.warm) *
+                    sizeof(float);
+    return kept;
+}
+
 /* Master weights count as weights: under zero1 a rank has only its part of them. */
 static void print_memory(const struct dp_config *c, const struct dp_model *m, size_t tile_bytes)
 {
@@ -74,8 +95,11 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m, si
     const double weights = array + (double)(m->trained * narrow) / mb;
     const int slots = strcmp(c->optimizer.name, "adamw") == 0 ? 2 : 1;
 
-    printf("\nmemory per rank, MB%10s%12s%12s%12s\n", "weights", "gradients", "optimizer",
-           "activations");
+    const struct dp_parcels_size size =
+        dp_parcels_measure(c->comm.compressor, m->tensors, m->tensor_count, m->trained);
+
+    printf("\nmemory per rank, MB%10s%12s%12s%12s%12s%12s\n", "weights", "gradients", "optimizer",
+           "activations", "residuals", "snapshot");
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
         if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {
             break;
@@ -83,10 +107,13 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m, si
         const struct room room = room_of(c, m, ranks[i]);
         const size_t bytes =
             room.passes * dp_model_activation_bytes(m, type, room.rows, tile_bytes, true);
-        printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f   (%zu rows%s)\n", ranks[i],
+        const struct kept kept = kept_of(m, slots, size, ranks[i]);
+        printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f%12.1f%12.1f   (%zu rows%s)\n", ranks[i],
                ranks[i] == 1 ? "" : "s", weights, (double)room.gradients * array, slots * array,
-               (double)bytes / mb, room.rows, c->train.lanes > 0 ? " a lane" : "");
+               (double)bytes / mb, (double)kept.residuals / mb, (double)kept.snapshot / mb,
+               room.rows, c->train.lanes > 0 ? " a lane" : "");
     }
+    printf("snapshot: of a checkpoint, on rank 0 alone\n");
 }
 
 static void print_check(const struct dp_config *c, const struct dp_model *m,

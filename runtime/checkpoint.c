@@ -172,12 +172,12 @@ dp_status dp_checkpoint_open(const char *path, uint64_t *step, struct dp_json **
 }
 
 dp_status dp_checkpoint_load(const char *path, struct dp_weights *weights,
-                             const struct dp_slot *slots, int slot_count)
+                             const struct dp_slot *slots, int slot_count, struct dp_loose *loose)
 {
     char file[DP_PATH_BYTES];
 
     DP_TRY(dp_file_join(file, path, content[0]));
     DP_TRY(dp_weights_load(file, weights));
     DP_TRY(dp_file_join(file, path, content[1]));
-    return dp_slots_load(file, weights->params, weights->param_count, slots, slot_count);
+    return dp_slots_load(file, weights->params, weights->param_count, slots, slot_count, loose);
 }

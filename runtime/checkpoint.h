@@ -59,6 +59,7 @@ DP_CHECKED dp_status dp_checkpoint_open(const char *path, uint64_t *step, struct
 /* Reads its arrays. Errors: as dp_weights_load() and dp_slots_load(); the arrays may be written in
  * part then. */
 DP_CHECKED dp_status dp_checkpoint_load(const char *path, struct dp_weights *weights,
-                                        const struct dp_slot *slots, int slot_count);
+                                        const struct dp_slot *slots, int slot_count,
+                                        struct dp_loose *loose);
 
 #endif

@@ -27,6 +27,13 @@ static void end_run(struct dp_training *run, enum dp_run_exit exit, const char *
     va_end(args);
 }
 
+/* Within local steps, an average that comes early makes another training: the end waits for the one
+ * that is due, unless a kill is likely to follow the request. */
+static bool can_wait(const struct dp_training *run, enum dp_stop_cause cause)
+{
+    return run->trainer->apart && cause != DP_STOP_TERM && cause != DP_STOP_INT;
+}
+
 dp_status dp_run_asked(struct dp_training *run)
 {
     const int ranks = run->world->train->size, mine = (int)dp_stop_asked(run->stop);
@@ -45,7 +52,7 @@ dp_status dp_run_asked(struct dp_training *run)
     while (rank + 1 < ranks && all[rank] == DP_STOP_NONE) {
         rank++;
     }
-    if (status == DP_OK) {
+    if (status == DP_OK && !can_wait(run, (enum dp_stop_cause)all[rank])) {
         end_run(run, DP_RUN_STOPPED, "stopped behind step %llu: %s on rank %d (%s)",
                 (unsigned long long)run->trainer->step, dp_stop_text((enum dp_stop_cause)all[rank]),
                 rank, run->places[rank].host);
@@ -67,7 +74,7 @@ void dp_run_note_pace(struct dp_training *run)
 {
     const double floor = run->config->failure_stop.min_samples_per_second;
 
-    if (dp_run_leads(run) && run->ledger.steps > 0) {
+    if (dp_run_leads(run) && run->ledger.steps > 0 && !run->slow) {
         run->slow =
             dp_pace_add(&run->pace, floor, run->ledger.last_ns, run->trainer->batch.global_rows);
     }
@@ -87,7 +94,7 @@ dp_status dp_run_judge_step(struct dp_training *run, const struct dp_step_report
                                       .classes = t->model->classes};
     char reason[sizeof(run->reason)];
 
-    run->save_wished = report->wish[DP_WISH_SAVE];
+    run->save_wished = report->wish[DP_WISH_SAVE] && !t->apart;
     if (report->skipped && t->scaler.exhausted) {
         run->last_train_loss = step.loss;
         end_run(run, DP_RUN_DIVERGED,
@@ -104,7 +111,7 @@ dp_status dp_run_judge_step(struct dp_training *run, const struct dp_step_report
     if (report->wish[DP_WISH_STOP]) {
         return dp_run_asked(run);
     }
-    if (report->wish[DP_WISH_SLOW] && t->step < run->total_steps) {
+    if (report->wish[DP_WISH_SLOW] && t->step < run->total_steps && !t->apart) {
         end_run(run, DP_RUN_STOPPED,
                 "stopped behind step %llu: %.0f samples/s, under %g "
                 "(failure_stop.min_samples_per_second), on rank 0 (%s)",

@@ -85,6 +85,11 @@ static void put_micro_batch(const struct dp_training *run, char *text)
     put_number(text, run->config->train.micro_batch);
 }
 
+static void put_compressor(const struct dp_training *run, char *text)
+{
+    (void)snprintf(text, TEXT_BYTES, "%.80s", run->config->comm.compressor);
+}
+
 static void put_ranks(const struct dp_training *run, char *text)
 {
     put_number(text, run->trainer->trainers);
@@ -118,6 +123,7 @@ static const struct {
     {"train.local_after", ROUNDS, put_local_after},
     {"train.lanes", ROUNDS, put_lanes},
     {"train.micro_batch", ROUNDS, put_micro_batch},
+    {"comm.compressor", ROUNDS, put_compressor},
     {"ranks", LAYOUT, put_ranks},
     {"comm.strategy", LAYOUT, put_strategy},
     {"buckets", LAYOUT, put_plan},

@@ -56,10 +56,15 @@ const struct dp_kept *dp_kept_find(const struct dp_kept_list *list, const char *
     return NULL;
 }
 
+bool dp_kept_is_own(const struct dp_kept *row)
+{
+    return row->spread == DP_SPREAD_RANK || row->spread == DP_SPREAD_OWNER;
+}
+
 bool dp_kept_is_array(const struct dp_kept *row)
 {
     return row->kind == DP_KEPT_WEIGHTS || row->kind == DP_KEPT_RUNNING ||
-           row->kind == DP_KEPT_SLOT;
+           row->kind == DP_KEPT_SLOT || row->kind == DP_KEPT_ARRAY;
 }
 
 static dp_status write_scalar(const struct dp_kept *row, struct dp_json *object)

@@ -24,7 +24,8 @@
 enum dp_spread {
     DP_SPREAD_SAME,  /* equal on all ranks */
     DP_SPREAD_OWNED, /* [owned]: each rank has the parts that it updates */
-    DP_SPREAD_RANK   /* [trained]: each rank has its own */
+    DP_SPREAD_RANK,  /* [trained]: each rank has its own */
+    DP_SPREAD_OWNER  /* the same; on other ranks its sum goes to the next row, which is RANK */
 };
 
 /* What a thing is, and so where it is written. Arrays are float32 in host memory; a slot is laid
@@ -33,6 +34,7 @@ enum dp_kept_kind {
     DP_KEPT_WEIGHTS, /* of the model file: [trained] */
     DP_KEPT_RUNNING, /* of the model file: [statistics] */
     DP_KEPT_SLOT,    /* of the optimizer file: tensors "<parameter>.<name>" */
+    DP_KEPT_ARRAY,   /* of the optimizer file: one tensor "<name>" of any length; the same on all */
     DP_KEPT_U32,
     DP_KEPT_U64,
     DP_KEPT_I64,
@@ -66,6 +68,9 @@ void dp_kept_add_flag(struct dp_kept_list *list, const char *name, bool *value);
 
 /* The row of that name, or NULL. */
 const struct dp_kept *dp_kept_find(const struct dp_kept_list *list, const char *name);
+
+/* Whether each rank has its own: DP_SPREAD_RANK and DP_SPREAD_OWNER. */
+bool dp_kept_is_own(const struct dp_kept *row);
 
 /* Whether a row is an array: not in state.json. */
 bool dp_kept_is_array(const struct dp_kept *row);

@@ -68,7 +68,7 @@ static bool may_take_strategy(const struct dp_training *run)
 static dp_status read_head(struct dp_training *run)
 {
     struct dp_resume *r = &run->resume;
-    int64_t ranks = 0, nodes = 0;
+    int64_t ranks = 0, nodes = 0, waited = 0;
     const char *strategy;
 
     DP_TRY(dp_checkpoint_open(r->path, &r->step, &r->state));
@@ -78,6 +78,9 @@ static dp_status read_head(struct dp_training *run)
         strategy == NULL || strlen(strategy) >= sizeof(r->strategy)) {
         return DP_FAIL(DP_ERR_DATA, "%s: state.json does not say who saved it", r->path);
     }
+    (void)dp_json_switch(dp_json_get(r->state, "early_stopped"), &r->early_stopped);
+    (void)dp_json_int(dp_json_get(dp_json_get(r->state, "kept"), "early_stop.waited"), &waited);
+    r->waited = (uint64_t)waited;
     r->ranks = (int)ranks;
     r->nodes = (int)nodes;
     (void)snprintf(r->strategy, sizeof(r->strategy), "%s", may_take_strategy(run) ? strategy : "");
@@ -106,6 +109,34 @@ dp_status dp_run_share_checkpoint(struct dp_training *run)
     return DP_OK;
 }
 
+/* Whether it had ended early, and would again: with more patience it goes on. */
+static bool ended_early(const struct dp_training *run)
+{
+    const struct dp_improvement improvement = {.waited = run->resume.waited};
+
+    return run->resume.early_stopped &&
+           dp_improvement_ended(&improvement, &run->config->early_stop);
+}
+
+/* Rank 0. */
+static void tell_finished(struct dp_training *run)
+{
+    const struct dp_resume *r = &run->resume;
+    const unsigned long long step = r->step, total = run->total_steps;
+
+    if (step >= total) {
+        dp_progress_line(&run->progress,
+                         "%s: %llu of %llu steps are done: nothing is left to do; more of "
+                         "train.epochs, train.steps or --steps would train on",
+                         r->path, step, total);
+    } else {
+        dp_progress_line(&run->progress,
+                         "%s: stopped early behind step %llu of %llu: nothing is left to do; more "
+                         "of early_stop.patience would train on",
+                         r->path, step, total);
+    }
+}
+
 dp_status dp_run_check_checkpoint(struct dp_training *run)
 {
     struct dp_resume *r = &run->resume;
@@ -116,13 +147,9 @@ dp_status dp_run_check_checkpoint(struct dp_training *run)
     DP_TRY(dp_group_agree(
         run->world->all,
         dp_run_leads(run) ? dp_facts_check(run, dp_json_get(r->state, "run"), r->path) : DP_OK));
-    r->finished = r->step >= run->total_steps;
+    r->finished = r->step >= run->total_steps || ended_early(run);
     if (r->finished && dp_run_leads(run)) {
-        dp_progress_line(&run->progress,
-                         "%s: %llu of %llu steps are done: nothing is left to do; more of "
-                         "train.epochs, train.steps or --steps would train on",
-                         r->path, (unsigned long long)r->step,
-                         (unsigned long long)run->total_steps);
+        tell_finished(run);
     }
     return DP_OK;
 }
@@ -132,7 +159,7 @@ dp_status dp_run_check_checkpoint(struct dp_training *run)
 /* Rank 0: the checkpoint into a snapshot of as many ranks as saved it. */
 static dp_status read_snapshot(struct dp_training *run, struct dp_snapshot **out)
 {
-    const struct dp_resume *r = &run->resume;
+    struct dp_resume *r = &run->resume;
     struct dp_snapshot *s = NULL;
     struct dp_weights weights;
     dp_status status;
@@ -140,7 +167,11 @@ static dp_status read_snapshot(struct dp_training *run, struct dp_snapshot **out
     DP_TRY(dp_snapshot_create(&run->kept, &run->trainer->flat, r->ranks, &s));
     dp_snapshot_fill(s, &run->kept); /* for what it lacks */
     weights = dp_run_weights(run, s);
-    status = dp_checkpoint_load(r->path, &weights, s->slots, s->slot_count);
+    /* Arrays of one compressor mean nothing to another, nor may those under other options. */
+    r->loose = (struct dp_loose){
+        .word = DP_PARCELS_NAME,
+        .skip = !dp_facts_same(run, dp_json_get(r->state, "run"), "comm.compressor")};
+    status = dp_checkpoint_load(r->path, &weights, s->slots, s->slot_count, &r->loose);
     if (status == DP_OK) {
         status = dp_kept_read(&s->rows, dp_json_get(r->state, "kept"), r->path);
     }
@@ -170,8 +201,25 @@ dp_status dp_run_restore(struct dp_training *run)
     if (r->continues) { /* it is here already, should the run end where it began */
         run->saved = true;
         run->saved_step = run->saved_at = r->step;
+        run->saved_early = r->early_stopped;
     }
     return status;
+}
+
+/* Of the arrays of compressors: what is not as it was. */
+static void tell_loose(struct dp_training *run)
+{
+    const struct dp_resume *r = &run->resume;
+    const int ranks = run->trainer->group->size;
+
+    if (r->loose.dropped > 0) {
+        DP_WARN("what the compressor of %s remembered is dropped: it does not fit %s on %d rank%s",
+                r->path, run->config->comm.compressor, ranks, ranks == 1 ? "" : "s");
+    } else if (r->loose.taken > 0 && r->ranks != ranks) {
+        dp_progress_line(&run->progress,
+                         "the residuals of %d ranks are split evenly over %d: their sum stays",
+                         r->ranks, ranks);
+    }
 }
 
 void dp_run_tell_resume(struct dp_training *run)
@@ -191,4 +239,5 @@ void dp_run_tell_resume(struct dp_training *run)
                      : same             ? ": the bits stay the same"
                                         : ": the bits will differ from those of a run that was "
                                           "never interrupted");
+    tell_loose(run);
 }

@@ -111,7 +111,7 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
     status = dp_baseline_measure(run->trainer, run->threads,
                                  run->total_steps - run->resume.step < 40, out);
     if (status == DP_STOPPED) {
-        return dp_run_asked(run);
+        status = dp_run_asked(run);
     }
     dp_ledger_restart(&run->ledger, run->trainer->exchange->comm_ns);
     return status;

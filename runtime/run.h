@@ -83,6 +83,7 @@ struct dp_training {
     struct dp_writer *writer;       /* rank 0 */
     bool saved, save_must;          /* a snapshot was taken; a failed write ends the run */
     uint64_t saved_step;            /* of the last snapshot */
+    bool saved_early;               /* it says that the run has stopped early */
     uint64_t saved_at;              /* rank 0: step of the newest good checkpoint; 0: none */
     uint64_t rate_ns, rate_samples; /* for the progress line: since when, how many */
 };
@@ -153,7 +154,8 @@ void dp_run_wish(struct dp_training *run);
 void dp_run_note_pace(struct dp_training *run);
 
 /* Some rank was asked to stop: all find out which, and why. Behind the last step the run is only
- * `hurried`, since it has finished. Collective. */
+ * `hurried`, since it has finished. Within local steps nothing ends yet, but for SIGTERM and
+ * SIGINT: the request is heard again behind the next step. Collective. */
 DP_CHECKED dp_status dp_run_asked(struct dp_training *run);
 
 /* Behind a step: wishes of all ranks, and failures. Collective. */

@@ -17,6 +17,7 @@ static dp_status fill_state(const struct dp_training *run, struct dp_json *state
     DP_TRY(dp_json_set_int(state, "ranks", e->group->size));
     DP_TRY(dp_json_set_int(state, "nodes", e->group->nodes));
     DP_TRY(dp_json_set_text(state, "strategy", e->label));
+    DP_TRY(dp_json_set_bool(state, "early_stopped", run->saved_early));
     object = dp_json_set_object(state, "run");
     DP_TRY(dp_facts_write(run, object));
     object = dp_json_set_object(state, "kept");
@@ -95,14 +96,16 @@ dp_status dp_run_save(struct dp_training *run)
 {
     DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)run->trainer->step);
     struct dp_trainer *t = run->trainer;
+    const bool early = run->exit == DP_RUN_EARLY_STOPPED;
     dp_status status;
 
-    if (!run->saves || (run->saved && run->saved_step == t->step)) {
+    if (!run->saves || (run->saved && run->saved_step == t->step && run->saved_early == early)) {
         return DP_OK;
     }
     DP_TRY(dp_trainer_meet(t));
     dp_run_settle_saving(run); /* if it failed, that has been told */
     run->saved_step = t->step;
+    run->saved_early = early;
     run->save_must = t->step >= run->total_steps;
     DP_TRY(dp_mirror_fetch(t->mirror));
     status = dp_snapshot_take(run->snapshot, &run->kept, &t->flat, t->exchange);

@@ -14,6 +14,7 @@ static size_t whole_bytes(const struct dp_kept *row, const struct dp_flat *flat,
     case DP_SPREAD_OWNED:
         return trained;
     case DP_SPREAD_RANK:
+    case DP_SPREAD_OWNER:
         return (size_t)ranks * trained;
     default:
         return row->bytes;
@@ -22,10 +23,10 @@ static size_t whole_bytes(const struct dp_kept *row, const struct dp_flat *flat,
 
 static int slots_of(const struct dp_kept *row, int ranks)
 {
-    if (row->kind != DP_KEPT_SLOT) {
+    if (row->kind != DP_KEPT_SLOT && row->kind != DP_KEPT_ARRAY) {
         return 0;
     }
-    return row->spread == DP_SPREAD_RANK ? ranks : 1;
+    return dp_kept_is_own(row) ? ranks : 1;
 }
 
 static void name_slots(struct dp_snapshot *s)
@@ -36,13 +37,14 @@ static void name_slots(struct dp_snapshot *s)
 
         for (int k = 0; k < count; k++) {
             char *name = s->names[s->slot_count];
-            if (row->spread == DP_SPREAD_RANK) {
+            if (dp_kept_is_own(row)) {
                 (void)snprintf(name, DP_SNAPSHOT_NAME, "%s.rank%d", row->name, k);
             } else {
                 (void)snprintf(name, DP_SNAPSHOT_NAME, "%s", row->name);
             }
             s->slots[s->slot_count++] =
-                (struct dp_slot){name, (float *)row->data + (size_t)k * s->trained};
+                (struct dp_slot){name, (float *)row->data + (size_t)k * s->trained,
+                                 row->kind == DP_KEPT_ARRAY ? row->bytes / sizeof(float) : 0};
         }
     }
 }
@@ -95,7 +97,7 @@ void dp_snapshot_fill(struct dp_snapshot *s, const struct dp_kept_list *kept)
 {
     for (int i = 0; i < kept->count; i++) {
         const struct dp_kept *row = &kept->rows[i];
-        if (!dp_kept_is_array(row)) {
+        if (!dp_kept_is_array(row) || row->kind == DP_KEPT_ARRAY) {
             memcpy(s->rows.rows[i].data, row->data, row->bytes);
         }
     }
@@ -128,7 +130,7 @@ dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_kept_list *kep
 
         if (row->spread == DP_SPREAD_OWNED && dp_exchange_parts(e)) {
             DP_TRY(dp_exchange_collect(e, row->data, whole));
-        } else if (row->spread == DP_SPREAD_RANK) {
+        } else if (dp_kept_is_own(row)) {
             DP_TRY(take_ranks(whole, row, flat, e));
         } else if (s != NULL) {
             memcpy(whole, row->data, row->bytes);
@@ -176,24 +178,36 @@ static dp_status restore_owned(const struct dp_kept *row, const float *whole,
     return DP_OK;
 }
 
-/* Sums the arrays of all ranks in their order, and divides. */
-static void split_evenly(float *part, const float *whole, size_t count, int from, int to)
+static float sum_over(const float *whole, size_t count, int ranks, size_t i)
+{
+    float sum = whole[i];
+
+    for (int rank = 1; rank < ranks; rank++) {
+        sum += whole[(size_t)rank * count + i];
+    }
+    return sum;
+}
+
+/* Sums the arrays of all ranks in their order, and divides. `more`: what owners had, or NULL. */
+static void split_evenly(float *part, const float *whole, const float *more, size_t count, int from,
+                         int to)
 {
     for (size_t i = 0; i < count; i++) {
-        float sum = whole[i];
-        for (int rank = 1; rank < from; rank++) {
-            sum += whole[(size_t)rank * count + i];
-        }
-        part[i] = sum / (float)to;
+        const float owners = more != NULL ? sum_over(more, count, from, i) : 0.0f;
+        part[i] = (sum_over(whole, count, from, i) + owners) / (float)to;
     }
 }
 
-static dp_status restore_ranks(const struct dp_kept *row, const float *whole, int ranks,
-                               const struct dp_flat *flat, struct dp_exchange *e)
+static dp_status restore_ranks(const struct dp_kept *row, const float *whole, const float *more,
+                               int ranks, const struct dp_flat *flat, struct dp_exchange *e)
 {
+    if (ranks != e->group->size && row->spread == DP_SPREAD_OWNER) {
+        memset(row->data, 0, row->bytes); /* others own other places now */
+        return DP_OK;
+    }
     if (ranks != e->group->size) {
         if (whole != NULL) {
-            split_evenly(row->data, whole, flat->trained, ranks, e->group->size);
+            split_evenly(row->data, whole, more, flat->trained, ranks, e->group->size);
         }
         return dp_exchange_broadcast(e, row->data, row->bytes, 0);
     }
@@ -206,8 +220,8 @@ static dp_status restore_ranks(const struct dp_kept *row, const float *whole, in
     return DP_OK;
 }
 
-static dp_status restore_row(const struct dp_kept *row, const void *whole, int ranks,
-                             const struct dp_flat *flat, struct dp_exchange *e)
+static dp_status restore_row(const struct dp_kept *row, const void *whole, const void *more,
+                             int ranks, const struct dp_flat *flat, struct dp_exchange *e)
 {
     if (row->kind == DP_KEPT_WEIGHTS && row->spread == DP_SPREAD_SAME) {
         return restore_weights(row, whole, flat, e);
@@ -215,8 +229,8 @@ static dp_status restore_row(const struct dp_kept *row, const void *whole, int r
     if (row->spread == DP_SPREAD_OWNED) {
         return restore_owned(row, whole, flat, e);
     }
-    if (row->spread == DP_SPREAD_RANK) {
-        return restore_ranks(row, whole, ranks, flat, e);
+    if (dp_kept_is_own(row)) {
+        return restore_ranks(row, whole, more, ranks, flat, e);
     }
     if (whole != NULL) {
         memcpy(row->data, whole, row->bytes);
@@ -229,9 +243,12 @@ dp_status dp_snapshot_restore(const struct dp_snapshot *s, int ranks,
                               struct dp_exchange *e, int forget)
 {
     for (int i = 0; i < kept->count; i++) {
+        const struct dp_kept *saved = s != NULL ? &s->rows.rows[i] : NULL;
+        const bool owners = saved != NULL && i > 0 && saved[-1].spread == DP_SPREAD_OWNER;
+
         if (i != forget) {
-            DP_TRY(restore_row(&kept->rows[i], s != NULL ? s->rows.rows[i].data : NULL, ranks, flat,
-                               e));
+            DP_TRY(restore_row(&kept->rows[i], saved != NULL ? saved->data : NULL,
+                               owners ? saved[-1].data : NULL, ranks, flat, e));
         }
     }
     return DP_OK;

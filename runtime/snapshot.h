@@ -22,7 +22,8 @@ struct dp_snapshot {
     size_t trained;
     struct dp_slot *slots; /* owned; the arrays of the optimizer file */
     int slot_count;
-    char (*names)[DP_SNAPSHOT_NAME]; /* owned; of slots: "momentum", "residual.rank3" */
+    char (
+        *names)[DP_SNAPSHOT_NAME]; /* owned; of slots: "momentum", "compressor.residual.0.rank3" */
 };
 
 /* Room for `kept` of so many ranks. `flat` tells the lengths. Errors: DP_ERR_NOMEM. */
@@ -30,7 +31,8 @@ DP_CHECKED dp_status dp_snapshot_create(const struct dp_kept_list *kept, const s
                                         int ranks, struct dp_snapshot **out);
 void dp_snapshot_destroy(struct dp_snapshot *snapshot);
 
-/* Copies the scalars as this rank has them. */
+/* Copies what is not laid out as the parameters, as this rank has it: scalars, and arrays of any
+ * length. */
 void dp_snapshot_fill(struct dp_snapshot *snapshot, const struct dp_kept_list *kept);
 
 /*
@@ -43,7 +45,7 @@ DP_CHECKED dp_status dp_snapshot_take(struct dp_snapshot *snapshot, const struct
 /*
  * The other way: rank 0's snapshot, which may be of another number of ranks, reaches the rows of
  * all. Arrays of ranks are given back exactly to as many ranks; otherwise each gets an equal part of
- * their sum. Collective; every rank but 0 gives NULL, and all know `ranks`, those of the snapshot.
+ * their sum, to which that of the row of owners before it is added. Collective; every rank but 0 gives NULL, and all know `ranks`, those of the snapshot.
  *
  *   forget  the number of a row that keeps its value, for the test that every row matters; -1: none
  */

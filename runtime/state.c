@@ -109,11 +109,13 @@ void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
         dp_kept_add_array(list, t->optimizer->slots[i], f->slots[i], f->owned, DP_KEPT_SLOT,
                           DP_SPREAD_OWNED);
     }
+    /* Backwards: what owners left out comes before the residuals that it may be added to. */
     for (int i = dp_parcels_arrays(t->exchange->parcels, arrays) - 1; i >= 0; i--) {
-        if (!arrays[i].same) {
-            dp_kept_add_array(list, arrays[i].name, arrays[i].data, arrays[i].count, DP_KEPT_SLOT,
-                              DP_SPREAD_RANK);
-        }
+        dp_kept_add_array(list, arrays[i].name, arrays[i].data, arrays[i].count,
+                          arrays[i].same ? DP_KEPT_ARRAY : DP_KEPT_SLOT,
+                          arrays[i].same     ? DP_SPREAD_SAME
+                          : arrays[i].owners ? DP_SPREAD_OWNER
+                                             : DP_SPREAD_RANK);
     }
     dp_kept_add_i64(list, "batches_tracked", &t->batches_tracked);
     dp_kept_add_u32(list, "applied", &t->knobs->applied);

@@ -12,80 +12,13 @@
 
 enum { BLOCK = 4096, PROBLEMS_SHOWN = 3 };
 
-/* ---- layouts ---- */
-
-/* Walks PyTorch's order [outer, channels, spatial] and follows the place in ours, [outer, spatial,
- * channels], without a division for each element. */
-struct walk {
-    size_t spatial, channels; /* of the tensor */
-    size_t row;               /* where this `outer` begins */
-    size_t s, c;
-};
-
-static struct walk walk_from(const struct dp_tensor *tensor, size_t begin)
-{
-    const size_t inner = tensor->spatial * tensor->channels;
-
-    return (struct walk){.spatial = tensor->spatial,
-                         .channels = tensor->channels,
-                         .row = begin / inner * inner,
-                         .s = begin % tensor->spatial,
-                         .c = begin % inner / tensor->spatial};
-}
-
-static size_t walk_place(const struct walk *walk)
-{
-    return walk->row + walk->s * walk->channels + walk->c;
-}
-
-static void walk_on(struct walk *walk)
-{
-    if (++walk->s < walk->spatial) {
-        return;
-    }
-    walk->s = 0;
-    if (++walk->c == walk->channels) {
-        walk->c = 0;
-        walk->row += walk->spatial * walk->channels;
-    }
-}
-
-void dp_tensor_export(const struct dp_tensor *tensor, const float *ours, size_t begin, size_t count,
-                      float *theirs)
-{
-    struct walk walk;
-
-    if (tensor->spatial <= 1) {
-        memcpy(theirs, ours + begin, count * sizeof(float));
-        return;
-    }
-    walk = walk_from(tensor, begin);
-    for (size_t i = 0; i < count; i++, walk_on(&walk)) {
-        theirs[i] = ours[walk_place(&walk)];
-    }
-}
-
-void dp_tensor_import(const struct dp_tensor *tensor, float *ours, size_t begin, size_t count,
-                      const float *theirs)
-{
-    struct walk walk;
-
-    if (tensor->spatial <= 1) {
-        memcpy(ours + begin, theirs, count * sizeof(float));
-        return;
-    }
-    walk = walk_from(tensor, begin);
-    for (size_t i = 0; i < count; i++, walk_on(&walk)) {
-        ours[walk_place(&walk)] = theirs[i];
-    }
-}
-
 /* ---- the list of what a file holds ---- */
 
 /* One tensor of a model file, and where its numbers are. */
 struct item {
-    char name[DP_TENSOR_NAME + 32];
+    char name[DP_TENSOR_NAME + 48];
     const struct dp_tensor *tensor; /* NULL: a counter */
+    struct dp_tensor own;           /* what `tensor` is of an array that is no parameter's */
     float *values;                  /* the tensor's first element in our layout */
     int64_t *counter;
 };
@@ -231,20 +164,36 @@ dp_status dp_weights_save(const char *path, const struct dp_weights *weights)
     return status;
 }
 
+static void add_own(struct item *item, const struct dp_slot *slot)
+{
+    (void)snprintf(item->name, sizeof(item->name), "%s", slot->name);
+    item->own = (struct dp_tensor){
+        .dims = 1, .shape = {slot->count}, .count = slot->count, .spatial = 1, .channels = 1};
+    item->tensor = &item->own;
+    item->values = slot->values;
+}
+
 /* The items of optimizer state; owned by the caller (dp_free). NULL: no memory. */
 static struct item *list_slots(const struct dp_tensor *params, int param_count,
-                               const struct dp_slot *slots, int slot_count)
+                               const struct dp_slot *slots, int slot_count, int *count)
 {
-    const int count = param_count * slot_count;
-    struct item *items = dp_zalloc((size_t)count, sizeof(*items));
+    struct item *items = dp_zalloc((size_t)param_count * (size_t)slot_count, sizeof(*items));
 
-    for (int i = 0; items != NULL && i < count; i++) {
+    *count = 0;
+    for (int i = 0; items != NULL && i < param_count * slot_count; i++) {
         const struct dp_tensor *param = &params[i / slot_count];
         const struct dp_slot *slot = &slots[i % slot_count];
+        struct item *item = &items[*count];
 
-        (void)snprintf(items[i].name, sizeof(items[i].name), "%s.%s", param->name, slot->name);
-        items[i].tensor = param;
-        items[i].values = slot->values + param->begin;
+        if (slot->count == 0) {
+            (void)snprintf(item->name, sizeof(item->name), "%s.%s", param->name, slot->name);
+            item->tensor = param;
+            item->values = slot->values + param->begin;
+            ++*count;
+        } else if (i < slot_count) { /* with the first parameter */
+            add_own(item, slot);
+            ++*count;
+        }
     }
     return items;
 }
@@ -252,13 +201,14 @@ static struct item *list_slots(const struct dp_tensor *params, int param_count,
 dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int param_count,
                         const struct dp_slot *slots, int slot_count)
 {
-    struct item *items = list_slots(params, param_count, slots, slot_count);
+    int count = 0;
+    struct item *items = list_slots(params, param_count, slots, slot_count, &count);
     dp_status status;
 
     if (items == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
     }
-    status = save_items(path, items, param_count * slot_count);
+    status = save_items(path, items, count);
     dp_free(items);
     return status;
 }
@@ -351,13 +301,19 @@ static void compare(struct differences *differences, const struct item *item,
     }
 }
 
+/* Whether it may be missing, or left alone. `loose` NULL: nothing may. */
+static bool is_loose(const struct dp_loose *loose, const char *name)
+{
+    return loose != NULL && strstr(name, loose->word) != NULL;
+}
+
 /* Names of the file that are no item's. */
 static void find_unknown(struct differences *differences, const struct item *items, int count,
-                         const struct dp_safetensors *file)
+                         const struct dp_safetensors *file, const struct dp_loose *loose)
 {
     for (int i = 0; i < dp_safetensors_count(file); i++) {
         const char *name = dp_safetensors_at(file, i)->name;
-        bool known = false;
+        bool known = is_loose(loose, name);
 
         for (int k = 0; k < count && !known; k++) {
             known = strcmp(items[k].name, name) == 0;
@@ -369,15 +325,18 @@ static void find_unknown(struct differences *differences, const struct item *ite
 }
 
 static dp_status check_items(const char *path, const struct item *items, int count,
-                             const struct dp_safetensors *file, const char *what)
+                             const struct dp_safetensors *file, const char *what,
+                             const struct dp_loose *loose)
 {
     struct differences differences = {0};
     char more[40] = "";
 
     for (int i = 0; i < count; i++) {
-        compare(&differences, &items[i], dp_safetensors_find(file, items[i].name));
+        if (!is_loose(loose, items[i].name)) {
+            compare(&differences, &items[i], dp_safetensors_find(file, items[i].name));
+        }
     }
-    find_unknown(&differences, items, count, file);
+    find_unknown(&differences, items, count, file, loose);
     if (differences.count > PROBLEMS_SHOWN) {
         (void)snprintf(more, sizeof(more), "; and %d more", differences.count - PROBLEMS_SHOWN);
     }
@@ -402,31 +361,60 @@ static void take(const struct item *item, const struct dp_stored *found)
     }
 }
 
-static dp_status load_items(const char *path, const struct item *items, int count,
-                            const struct dp_safetensors *file, const char *what)
+/* Whether a tensor that may be missing or different is to be taken; counts it. */
+static bool take_loose(struct dp_loose *loose, const struct item *item,
+                       const struct dp_stored *found)
 {
-    DP_TRY(check_items(path, items, count, file, what));
+    const struct dp_stored wanted = describe(item);
+    const bool fits = found != NULL && !loose->skip && same_shape(found, &wanted) &&
+                      strcmp(found->type, wanted.type) == 0;
+
+    loose->taken += fits;
+    loose->anew += !fits;
+    return fits;
+}
+
+static void count_dropped(struct dp_loose *loose, const struct dp_safetensors *file)
+{
+    loose->dropped = -loose->taken;
+    for (int i = 0; i < dp_safetensors_count(file); i++) {
+        loose->dropped += is_loose(loose, dp_safetensors_at(file, i)->name);
+    }
+}
+
+static dp_status load_items(const char *path, const struct item *items, int count,
+                            const struct dp_safetensors *file, const char *what,
+                            struct dp_loose *loose)
+{
+    DP_TRY(check_items(path, items, count, file, what, loose));
     for (int i = 0; i < count; i++) {
         const struct dp_stored *found = dp_safetensors_find(file, items[i].name);
 
+        if (is_loose(loose, items[i].name) && !take_loose(loose, &items[i], found)) {
+            continue;
+        }
         if (items[i].tensor != NULL) {
             take(&items[i], found);
         } else if (found != NULL) {
             memcpy(items[i].counter, found->data, sizeof(int64_t));
         }
     }
+    if (loose != NULL) {
+        count_dropped(loose, file);
+    }
     return DP_OK;
 }
 
 /* Releases the items, which may be NULL: no memory. */
-static dp_status load_file(const char *path, struct item *items, int count, const char *what)
+static dp_status load_file(const char *path, struct item *items, int count, const char *what,
+                           struct dp_loose *loose)
 {
     struct dp_safetensors *file = NULL;
     dp_status status = items != NULL ? dp_safetensors_open(path, &file)
                                      : DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
 
     if (status == DP_OK) {
-        status = load_items(path, items, count, file, what);
+        status = load_items(path, items, count, file, what, loose);
     }
     dp_safetensors_close(file);
     dp_free(items);
@@ -438,13 +426,14 @@ dp_status dp_weights_load(const char *path, struct dp_weights *weights)
     int count = 0;
     struct item *items = list_items(weights, &count);
 
-    return load_file(path, items, count, "model");
+    return load_file(path, items, count, "model", NULL);
 }
 
 dp_status dp_slots_load(const char *path, const struct dp_tensor *params, int param_count,
-                        const struct dp_slot *slots, int slot_count)
+                        const struct dp_slot *slots, int slot_count, struct dp_loose *loose)
 {
-    struct item *items = list_slots(params, param_count, slots, slot_count);
+    int count = 0;
+    struct item *items = list_slots(params, param_count, slots, slot_count, &count);
 
-    return load_file(path, items, param_count * slot_count, "optimizer");
+    return load_file(path, items, count, "optimizer", loose);
 }

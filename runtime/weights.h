@@ -8,6 +8,7 @@
 #ifndef DP_RUNTIME_WEIGHTS_H
 #define DP_RUNTIME_WEIGHTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -26,10 +27,19 @@ struct dp_weights {
     int64_t *batches_tracked; /* the value of all counters */
 };
 
-/* One array of optimizer state, laid out as the parameters. */
+/* One array of optimizer state. */
 struct dp_slot {
     const char *name; /* PyTorch's: "momentum", "exp_avg" ... */
     float *values;
+    size_t count; /* 0: laid out as the parameters; else so many values on their own */
+};
+
+/* Tensors that a file may have or lack, by a word in their names: they are read where file and
+ * slots have them alike. */
+struct dp_loose {
+    const char *word;
+    bool skip;                /* none of them is to be read */
+    int taken, dropped, anew; /* out: read; in the file alone; in the slots alone, untouched */
 };
 
 /* Writes the model, sorted by layer; on error a part of the file may be left.
@@ -45,15 +55,16 @@ DP_CHECKED dp_status dp_weights_save(const char *path, const struct dp_weights *
  */
 DP_CHECKED dp_status dp_weights_load(const char *path, struct dp_weights *weights);
 
-/* The same for optimizer state: tensors "<parameter>.<slot>", such as "0.weight.momentum". With
- * no slots the file has no tensors. */
+/* The same for optimizer state: tensors "<parameter>.<slot>", such as "0.weight.momentum", and
+ * "<slot>" of shape [count] for what lies on its own. With no slots the file has no tensors. */
 DP_CHECKED dp_status dp_slots_save(const char *path, const struct dp_tensor *params,
                                    int param_count, const struct dp_slot *slots, int slot_count);
 
-/* Reads what dp_slots_save() wrote: the file has these tensors and no other. On error nothing has
- * changed. Errors: as dp_weights_load(), DP_ERR_CONFIG when it is of another optimizer. */
+/* Reads what dp_slots_save() wrote: the file has these tensors and no other, but for those that are
+ * `loose`. On error nothing has changed. Errors: as dp_weights_load(), DP_ERR_CONFIG when it is of another optimizer. */
 DP_CHECKED dp_status dp_slots_load(const char *path, const struct dp_tensor *params,
-                                   int param_count, const struct dp_slot *slots, int slot_count);
+                                   int param_count, const struct dp_slot *slots, int slot_count,
+                                   struct dp_loose *loose);
 
 /* The name of the first tensor, of parameters and running statistics, that has a number which is
  * not finite; NULL: there is none. */

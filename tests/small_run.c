@@ -115,6 +115,7 @@ dp_status small_run_trainer(const struct small_run *run, struct dp_group *group,
         .data = &run->data,
         .threads = run->threads,
         .global_batch = (size_t)run->config->train.global_batch,
+        .first_step = run->first_step,
         .total_steps = steps,
         .schedule_steps = steps,
     };

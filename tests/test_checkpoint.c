@@ -26,7 +26,7 @@ static const struct dp_tensor param = {.name = "0.weight",
                                        .channels = 100};
 static float values[COUNT], momentum[COUNT];
 static struct dp_weights weights = {.params = &param, .param_count = 1, .values = values};
-static const struct dp_slot slot = {"momentum", momentum};
+static const struct dp_slot slot = {"momentum", momentum, 0};
 
 static dp_status save_every(uint64_t step, int keep, uint64_t keep_every)
 {

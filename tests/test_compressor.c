@@ -167,7 +167,7 @@ static void sent_and_kept_together_are_what_came_in(void **state)
 static size_t does_nothing_when_skipped(struct dp_group *group, const void *setup)
 {
     struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
-    uint64_t before[DP_PARCELS_ARRAYS], behind[DP_PARCELS_ARRAYS], all[2];
+    uint64_t before[DP_PARCELS_ARRAYS] = {0}, behind[DP_PARCELS_ARRAYS] = {0}, all[2];
     struct lab lab;
     size_t wrong = 0;
 

@@ -1,5 +1,7 @@
 /* test_snapshot.c - the state of all ranks in one place and back, whatever their number and who
  * owns what of it. */
+#include <float.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/snapshot.h"
+#include "tests/arrays.h"
 #include "tests/local_world.h"
 #include "tests/small_run.h"
 
@@ -194,6 +197,171 @@ static void arrays_of_ranks_return_to_as_many_ranks_or_are_split(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* ---- what compressors remember ---- */
+
+static const char *const compressors[] = {
+    "comm.compressor=topk:ratio=0.1", "comm.compressor=powersgd:rank=2", "comm.compressor=onebit"};
+
+static struct small_run run_compressed(const char *compressor)
+{
+    const char *const sets[] = {compressor, "comm.strategy=ring", NULL};
+    struct small_run run;
+
+    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+    return run;
+}
+
+/* The state behind the last planned step, of a run that goes on from `from` or begins anew. */
+static struct dp_snapshot *end_of(struct small_run *run, struct dp_snapshot *from, int ranks,
+                                  int forget)
+{
+    struct dp_snapshot *end = NULL;
+    struct work work = {run, from, PLANNED, &end, NULL, forget};
+
+    run->first_step = from != NULL ? STEPS : 0;
+    assert_int_equal(on_local_ranks(ranks, work_rank, &work), 0);
+    run->first_step = 0;
+    assert_non_null(end);
+    return end;
+}
+
+static struct dp_snapshot *middle_of(struct small_run *run, int ranks)
+{
+    struct dp_snapshot *middle = NULL;
+    struct work work = {run, NULL, STEPS, &middle, NULL, -1};
+
+    assert_int_equal(on_local_ranks(ranks, work_rank, &work), 0);
+    assert_non_null(middle);
+    return middle;
+}
+
+static bool same_weights(const struct dp_snapshot *a, const struct dp_snapshot *b)
+{
+    const struct dp_kept *x = dp_kept_find(&a->rows, "weights");
+
+    return memcmp(x->data, dp_kept_find(&b->rows, "weights")->data, x->bytes) == 0;
+}
+
+/* An array of a compressor that is left out leads to other weights. */
+static void check_needed(struct small_run *run, struct dp_snapshot *middle,
+                         const struct dp_snapshot *whole, int row)
+{
+    struct dp_snapshot *again = end_of(run, middle, 2, row);
+
+    if (same_weights(whole, again)) {
+        fail_msg("%s: %s can be dropped", run->config->comm.compressor,
+                 middle->rows.rows[row].name);
+    }
+    dp_snapshot_destroy(again);
+}
+
+/* What --check foretells of a compressor is what the snapshot of so many ranks holds. */
+static void check_measured(const struct small_run *run, const struct dp_snapshot *s)
+{
+    const struct dp_model *m = run->model;
+    const struct dp_parcels_size size =
+        dp_parcels_measure(run->config->comm.compressor, m->tensors, m->tensor_count, m->trained);
+    size_t bytes = 0;
+
+    for (int i = 0; i < s->rows.count; i++) {
+        const struct dp_kept *row = &s->rows.rows[i];
+        if (strncmp(row->name, DP_PARCELS_NAME, strlen(DP_PARCELS_NAME)) == 0) {
+            bytes += row->bytes;
+        }
+    }
+    assert_int_equal(bytes, ((size_t)s->ranks * size.residuals + size.warm) * sizeof(float));
+}
+
+static void what_compressors_remember_is_exact_and_needed(void **state)
+{
+    int arrays = 0, plain = 0;
+    (void)state;
+
+    for (size_t k = 0; k < DP_COUNT(compressors); k++) {
+        struct small_run run = run_compressed(compressors[k]);
+        struct dp_snapshot *middle = middle_of(&run, 2), *whole = end_of(&run, NULL, 2, -1);
+        struct dp_snapshot *again = end_of(&run, middle, 2, -1);
+
+        assert_same(whole, again);
+        check_measured(&run, middle);
+        dp_snapshot_destroy(again);
+        for (int row = 0; row < middle->rows.count; row++) {
+            const struct dp_kept *kept = &middle->rows.rows[row];
+            if (strncmp(kept->name, DP_PARCELS_NAME, strlen(DP_PARCELS_NAME)) == 0) {
+                check_needed(&run, middle, whole, row);
+                arrays++;
+                plain += kept->kind == DP_KEPT_ARRAY;
+            }
+        }
+        dp_snapshot_destroy(whole);
+        dp_snapshot_destroy(middle);
+        small_run_destroy(&run);
+    }
+    assert_true(arrays >= 4); /* a residual of each, and one start vector */
+    assert_int_equal(plain, 1);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* The sum of element k of all residuals of all ranks; adds their magnitudes to *size. */
+static double residual_sum(const struct dp_snapshot *s, size_t k, double *size)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < s->rows.count; i++) {
+        const struct dp_kept *row = &s->rows.rows[i];
+        for (int rank = 0; dp_kept_is_own(row) && rank < s->ranks; rank++) {
+            const double value = (double)((float *)row->data)[(size_t)rank * s->trained + k];
+            sum += value;
+            *size += fabs(value);
+        }
+    }
+    return sum;
+}
+
+static void assert_same_sums(const struct dp_snapshot *a, const struct dp_snapshot *b)
+{
+    int compared = 0;
+
+    for (size_t k = 0; k < a->trained; k++) {
+        double size = 0.0, ignored = 0.0;
+        const double before = residual_sum(a, k, &size), behind = residual_sum(b, k, &ignored);
+        assert_true(fabs(before - behind) <= 4 * (double)FLT_EPSILON * size);
+        compared += before != 0.0;
+    }
+    assert_true(compared > 100);
+}
+
+/* What owners of sums left out is nobody's any more. */
+static void assert_no_owners(const struct dp_snapshot *s)
+{
+    for (int i = 0; i < s->rows.count; i++) {
+        const struct dp_kept *row = &s->rows.rows[i];
+        for (size_t k = 0; row->spread == DP_SPREAD_OWNER && k < row->bytes / sizeof(float); k++) {
+            assert_true(((float *)row->data)[k] == 0.0f);
+        }
+    }
+}
+
+static void the_sum_of_residuals_stays_on_another_number_of_ranks(void **state)
+{
+    (void)state;
+
+    for (size_t k = 0; k < DP_COUNT(compressors); k++) {
+        struct small_run run = run_compressed(compressors[k]);
+        struct dp_snapshot *four = middle_of(&run, 4), *two = NULL;
+        struct work work = {&run, four, STEPS, &two, NULL, -1};
+
+        assert_int_equal(on_local_ranks(2, work_rank, &work), 0);
+        assert_non_null(two);
+        assert_same_sums(four, two);
+        assert_no_owners(two);
+        dp_snapshot_destroy(two);
+        dp_snapshot_destroy(four);
+        small_run_destroy(&run);
+    }
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 static void survives_every_failed_allocation(void **state)
 {
     float weights[64] = {0}, slot[64] = {0};
@@ -223,6 +391,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sharing_gives_and_takes_the_same_state),
         cmocka_unit_test(arrays_of_ranks_return_to_as_many_ranks_or_are_split),
+        cmocka_unit_test(what_compressors_remember_is_exact_and_needed),
+        cmocka_unit_test(the_sum_of_residuals_stays_on_another_number_of_ranks),
         cmocka_unit_test(survives_every_failed_allocation),
     };
 

@@ -283,7 +283,7 @@ static void the_message_names_the_first_differences(void **state)
 static void optimizer_state_has_pytorchs_layout_too(void **state)
 {
     static float exp_avg[TOTAL], exp_avg_sq[TOTAL];
-    const struct dp_slot slots[] = {{"exp_avg", exp_avg}, {"exp_avg_sq", exp_avg_sq}};
+    const struct dp_slot slots[] = {{"exp_avg", exp_avg, 0}, {"exp_avg_sq", exp_avg_sq, 0}};
     struct dp_safetensors *file = NULL;
     const struct dp_stored *tensor;
     float value;
@@ -307,6 +307,46 @@ static void optimizer_state_has_pytorchs_layout_too(void **state)
     assert_int_equal(dp_safetensors_open(scratch_path("o"), &file), DP_OK);
     assert_int_equal(dp_safetensors_count(file), 0);
     dp_safetensors_close(file);
+}
+
+/* What is loose is read where file and slots have it alike; the rest must be there as ever. */
+static void what_is_loose_may_be_missing_or_different(void **state)
+{
+    static float momentum[TOTAL], other[TOTAL], extra[TOTAL];
+    float own[5] = {1, 2, 3, 4, 5}, back[6] = {0};
+    const struct dp_slot saved_slots[] = {{"momentum", momentum, 0}, {"x.own", own, 5}};
+    const struct dp_slot same[] = {{"momentum", other, 0}, {"x.own", back, 5}};
+    const struct dp_slot longer[] = {{"x.own", back, 6}, {"momentum", other, 0}};
+    const struct dp_slot more[] = {{"momentum", other, 0}, {"x.more", extra, 0}};
+    struct dp_loose loose = {.word = "x."};
+    (void)state;
+
+    momentum[3] = 7;
+    extra[3] = 9;
+    assert_int_equal(dp_slots_save(scratch_path("o"), params, PARAMS, saved_slots, 2), DP_OK);
+    assert_int_equal(dp_slots_load(scratch_path("o"), params, PARAMS, same, 2, &loose), DP_OK);
+    assert_memory_equal(back, own, sizeof(own));
+    assert_memory_equal(other, momentum, sizeof(momentum));
+    assert_true(loose.taken == 1 && loose.dropped == 0 && loose.anew == 0);
+
+    memset(back, 0, sizeof(back));
+    loose = (struct dp_loose){.word = "x."};
+    assert_int_equal(dp_slots_load(scratch_path("o"), params, PARAMS, longer, 2, &loose), DP_OK);
+    assert_true(back[0] == 0 && loose.taken == 0 && loose.dropped == 1 && loose.anew == 1);
+    loose = (struct dp_loose){.word = "x."};
+    assert_int_equal(dp_slots_load(scratch_path("o"), params, PARAMS, more, 2, &loose), DP_OK);
+    assert_true(extra[3] == 9 && loose.taken == 0 && loose.dropped == 1 && loose.anew == PARAMS);
+    loose = (struct dp_loose){.word = "x.", .skip = true};
+    assert_int_equal(dp_slots_load(scratch_path("o"), params, PARAMS, same, 2, &loose), DP_OK);
+    assert_true(back[0] == 0 && loose.taken == 0 && loose.dropped == 1 && loose.anew == 1);
+
+    loose = (struct dp_loose){.word = "y."};
+    dp_log_mute(1);
+    assert_int_equal(dp_slots_load(scratch_path("o"), params, PARAMS, longer, 2, &loose),
+                     DP_ERR_CONFIG);
+    assert_int_equal(dp_slots_load(scratch_path("o"), params, PARAMS, same, 1, &loose),
+                     DP_ERR_CONFIG);
+    dp_log_mute(0);
 }
 
 static void pieces_of_any_length_make_the_whole(void **state)
@@ -379,6 +419,7 @@ int main(void)
         WITH_FOLDER(a_missing_file_and_a_damaged_one_are_told_apart),
         WITH_FOLDER(the_message_names_the_first_differences),
         WITH_FOLDER(optimizer_state_has_pytorchs_layout_too),
+        WITH_FOLDER(what_is_loose_may_be_missing_or_different),
         cmocka_unit_test(pieces_of_any_length_make_the_whole),
         cmocka_unit_test(a_full_disk_is_reported),
         WITH_FOLDER(survives_every_failed_allocation),

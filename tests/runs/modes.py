@@ -43,6 +43,12 @@ def case_check_tells_parameters_of_every_shipped_model():
         close(shown, parameters, 1e-3, f"the parameters of {name}")
         for ranks in (1, 2, 4, 8):
             check(re.search(rf"^ {ranks} ranks? +[\d.]+ +[\d.]+", text, re.M), f"no {ranks}:\n{text}")
+    for compressor, residuals, snapshot in (("none", 0, 2), ("topk", 1, 6), ("onebit", 2, 10)):
+        text = train_well(harness.ROOT / "models/mlp.cfg", "--check", "--set",
+                          f"comm.compressor={compressor}").out
+        row = [float(word) for word in re.search(r"^ 4 ranks +(.*?) *\(", text, re.M)[1].split()]
+        close(row[4], residuals * row[0], 0.02, f"residuals of {compressor}")
+        close(row[5], snapshot * row[0], 0.02, f"the snapshot with {compressor}")
     same(train(small_cfg(), "--check", "--set", "comm.strategy=rign").code, 78, "a bad strategy")
     text = train_well(small_cfg(), "--check", ranks=2).out
     same(len(re.findall("^total", text, re.M)), 1, "tables of 2 ranks")

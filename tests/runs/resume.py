@@ -56,6 +56,8 @@ def case_interrupted_and_resumed_equals_uninterrupted():
         (4, (*strategy("zero1:over=shm"), "--set", "optimizer.clip_norm=0.1")),
         (3, (*ADAMW, *strategy("ps"), "--set", "comm.servers=1")),
         (2, ("--set", "comm.compressor=onebit")),
+        (2, ("--set", "comm.compressor=powersgd")),
+        (3, ("--set", "comm.compressor=topk:ratio=0.05", *strategy("ring"))),
     )):
         whole, out = harness.scratch / f"whole-{number}", harness.scratch / f"out-{number}"
         train_well(cfg, *flags, "--steps", 30, "--out", whole, ranks=ranks)
@@ -166,6 +168,30 @@ def case_the_number_of_ranks_and_the_strategy_may_change():
         harness.close(metrics(out, "step")[-1]["loss"], metrics(whole, "step")[-1]["loss"], 1e-3,
                       f"the loss on {ranks} ranks")
         check(told is not None or weights(out) == weights(whole), "other bits on as many ranks")
+
+
+def case_what_a_compressor_remembers_is_split_or_dropped():
+    cfg = small_cfg()
+    for name in ("topk:ratio=0.05", "onebit", "powersgd"):
+        flags = ("--set", f"comm.compressor={name}")
+        saved = harness.scratch / f"saved-{name[:4]}"
+        train_well(cfg, *flags, "--steps", 7, "--out", saved, ranks=4)
+        arrays = harness.safetensors(saved / "checkpoints/latest/optimizer.safetensors")
+        own = [key for key in arrays if "compressor." in key and ".rank" not in key]
+        same(own, ["compressor.warm"] if name == "powersgd" else [], f"arrays of {name}")
+        changes = [(4, name, ""), (2, name, "split"), (2, "none", "dropped")]
+        if name == "powersgd":
+            changes += [(4, "powersgd:rank=2", "dropped"), (1, name, "dropped")]
+        for ranks, set_to, told in changes:
+            out = harness.scratch / f"out-{name[:4]}-{ranks}-{len(set_to)}"
+            result = train(cfg, "--set", f"comm.compressor={set_to}", "--steps", 9, "--out", out,
+                           f"--resume={saved}", ranks=ranks)
+            same(result.code, 0, f"the exit code of\n{result}\n")
+            text = result.out + result.err
+            same(text.count("residuals of 4 ranks are split evenly over 2"), int(told == "split"),
+                 f"how often it is told that they are split:\n{result}")
+            same(text.count("remembered is dropped"), int(told == "dropped"),
+                 f"how often it is told that they are dropped:\n{result}")
 
 
 def case_with_lanes_another_number_of_ranks_gives_the_same_bits():

@@ -103,6 +103,30 @@ def case_a_signal_to_one_rank_stops_all_behind_the_same_step():
         check_stopped(started.finish(30), out, rf"{name} on rank {rank} \(.+\)")
 
 
+def case_within_local_steps_the_end_waits_for_the_next_average():
+    cfg = small_cfg()
+    local = ("--set", "train.local_steps=40", *NO_EVALUATION)
+    for number, ranks, waits in ((signal.SIGUSR1, 2, True), (signal.SIGUSR2, 3, True),
+                                 (signal.SIGTERM, 2, False)):
+        name = signal.Signals(number).name
+        flags = local if waits else ("--set", "train.local_steps=1000000", *NO_EVALUATION)
+        started, out = begin(cfg, *flags, ranks=ranks, name=name)
+        if number == signal.SIGUSR2:
+            os.kill(started.ranks()[1], number)
+            wait_for(started, "a checkpoint", (out / "checkpoints/latest").is_symlink)
+            same(int(os.readlink(out / "checkpoints/latest")[5:]) % 40, 0, "the step that was saved")
+            number = signal.SIGUSR1
+        os.kill(started.ranks()[0], number)
+        step = check_stopped(started.finish(30), out, rf"{number.name} on rank 0 \(.+\)")
+        if waits:
+            same(step % 40, 0, f"behind step {step}: steps since the last average")
+            whole = harness.scratch / f"{name}-whole"
+            more = ("--set", "train.steps=1000000", "--steps", step + 25, *flags)
+            for folder, resume in ((out, ["--resume"]), (whole, [])):
+                harness.train_well(cfg, *more, "--out", folder, *resume, ranks=ranks)
+            check(harness.weights(out) == harness.weights(whole), "other weights than without a stop")
+
+
 def case_every_rank_ends_behind_the_step_that_is_saved():
     started, out = begin(small_cfg(), *NO_EVALUATION, "--log-level", "debug", ranks=4)
     os.kill(started.ranks()[3], signal.SIGUSR1)
@@ -248,6 +272,13 @@ def case_training_that_does_not_improve_stops_early():
         same(result.errors, [], f"errors of\n{result}\n")
         check_saved(out, 36)
         same(len(metrics(out, "eval")), 3, "evaluations")
+        before = {path: path.lstat().st_mtime_ns for path in sorted(out.rglob("*"))}
+        result = train(cfg, *LONG, "--set", "early_stop.patience=2", "--out", out, "--resume",
+                       ranks=ranks)
+        same((result.code, result.errors), (0, []), f"the end of\n{result}\n")
+        check("stopped early behind step 36 of 1000000: nothing is left to do" in result.out,
+              f"not told:\n{result}")
+        same({path: path.lstat().st_mtime_ns for path in sorted(out.rglob("*"))}, before, "files")
     out = harness.scratch / "learns"
     result = train(cfg, "--steps", 36, "--set", "early_stop.patience=2", "--out", out)
     same((result.code, run_json(out)["exit"]), (0, "finished"), f"the end of\n{result}\n")

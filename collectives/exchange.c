@@ -32,17 +32,38 @@ static dp_status publish_job(void *arg, int b)
     return e->sharing->gather(e->sharing_state, b, e->weights, e->width);
 }
 
-/* What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less of the caches,
- * half of the optimizer's work for two ranks); others are replicated, over what suits them. */
-static const char *choose(const struct dp_group *group, const struct dp_exchange_config *config)
+/*
+ * What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less of
+ * the caches, half of the optimizer's work for two ranks); others are replicated, over what is
+ * measured to sum fastest. `room` keeps the name of that.
+ */
+static dp_status choose(struct dp_exchange *e, const struct dp_exchange_config *config,
+                        struct dp_contest_result *room, const char **text)
 {
-    const bool share = group->size > 1 && dp_group_one_node(group) && !group->apart &&
-                       !config->whole && config->device->host_memory;
+    struct dp_group *group = e->group;
+    const bool shared = dp_group_one_node(group) && !group->apart;
+    const bool whole = config->whole || !config->device->host_memory;
+    const char *compressor = config->compressor;
 
-    if (strcmp(config->strategy, "auto") != 0) {
-        return config->strategy;
+    *text = config->strategy;
+    if (strcmp(config->strategy, "auto") != 0 || group->size == 1) {
+        return DP_OK;
     }
-    return config->servers > 0 ? "ps" : share ? "zero1" : config->strategy;
+    if (config->servers > 0 || shared) {
+        *text = config->servers > 0 ? "ps" : whole ? "auto" : "zero1";
+        return DP_OK;
+    }
+    const struct dp_contest_config contest = {
+        .plan = e->plan,
+        .ordered = config->ordered,
+        .tail_alone = compressor != NULL && strcmp(compressor, "none") != 0,
+        .budget_s = DP_EXCHANGE_CONTEST_S,
+    };
+    DP_TRY(dp_contest_run(group, &contest, room));
+    (void)snprintf(e->why, sizeof(e->why), "%s", room->why);
+    e->measured = true;
+    *text = room->strategy;
+    return DP_OK;
 }
 
 /* "zero1:over=ring" or "ring": makes the state of the sharing, which the caller releases, and finds
@@ -188,7 +209,8 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
 {
     struct dp_parcels_config parcels = {config->compressor, config->device, config->knobs,
                                         config->seed};
-    const char *strategy;
+    struct dp_contest_result room;
+    const char *text, *strategy;
     char problem[256];
     size_t largest;
     dp_status status;
@@ -204,8 +226,9 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
                                  config->bucket_bytes / sizeof(float), &e->plan));
     DP_TRY(dp_exchange_compare(e, config, flat));
     DP_TRY(exchange_memory(e, config, flat));
-    status = find_sharing(choose(e->group, config), &e->sharing, &e->sharing_state, &strategy,
-                          problem, sizeof(problem));
+    DP_TRY(choose(e, config, &room, &text));
+    status =
+        find_sharing(text, &e->sharing, &e->sharing_state, &strategy, problem, sizeof(problem));
     if (status != DP_OK) {
         return DP_FAIL(status, "comm.strategy: %s", problem);
     }
@@ -227,6 +250,9 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     plain = &e->sharing->plugin == dp_plugin_at(&dp_sharings, 0);
     (void)snprintf(e->label, sizeof(e->label), "%s%s%s", plain ? "" : e->sharing->plugin.name,
                    plain ? "" : ":over=", e->comm->text);
+    if (!e->measured) {
+        (void)snprintf(e->why, sizeof(e->why), "%s", e->comm->why);
+    }
     DP_TRY(dp_engine_create(e->group, config->run, &e->engine));
     dp_exchange_set_run(e, config->run);
     return DP_OK;

@@ -11,6 +11,7 @@
 #include "collectives/bucket.h"
 #include "collectives/claim.h"
 #include "collectives/comm.h"
+#include "collectives/contest.h"
 #include "collectives/engine.h"
 #include "collectives/parcels.h"
 #include "collectives/sharing.h"
@@ -37,6 +38,8 @@ struct dp_exchange_config {
 
 enum { DP_EXCHANGE_CLAIMS = 8 };
 
+#define DP_EXCHANGE_CONTEST_S 1.2
+
 struct dp_exchange {
     struct dp_group *group;   /* borrowed */
     int servers;              /* the last ranks of it */
@@ -47,10 +50,12 @@ struct dp_exchange {
     struct dp_parcels *parcels; /* the compressor; NULL: the strategy sums everything itself */
     const struct dp_sharing *sharing;
     void *sharing_state;
-    bool open;       /* the sharing is */
-    char label[128]; /* "shm", "zero1:over=shm": for people, and run.json */
-    void *weights;   /* [trained], of `width` bytes; where ranks publish weights, else NULL;
-                        flat->weights, or its copy */
+    bool open;                /* the sharing is */
+    char label[128];          /* "shm", "zero1:over=shm": for people, and run.json */
+    char why[DP_CONTEST_WHY]; /* why `auto` took it; empty when the user chose */
+    bool measured;            /* `auto` timed strategies to find it */
+    void *weights; /* [trained], of `width` bytes; where ranks publish weights, else NULL;
+                                 flat->weights, or its copy */
     size_t width;
     struct dp_node_memory one_copy; /* of the weights, where all ranks live on one node: what one
                                        writes all have, and nothing is published */
@@ -79,10 +84,13 @@ DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const ch
                                           const char **why_not);
 
 /*
+ * Strategy `auto` becomes: ps with servers; zero1 over shm where all ranks share a node's memory (shm
+ * under local steps); else what dp_contest_run finds within DP_EXCHANGE_CONTEST_S.
+ *
  * Collective. Needs flat->type. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
  * ranks publish weights to each other, else it stays NULL.
  * Errors: DP_ERR_DISAGREE when ranks differ in strategy, plan, model or claims, which is told;
- * those of dp_comm_create, dp_bucket_plan_create, dp_parcels_create, dp_engine_create.
+ * those of dp_comm_create, dp_contest_run, dp_bucket_plan_create, dp_parcels_create, dp_engine_create.
  */
 DP_CHECKED dp_status dp_exchange_create(struct dp_group *group,
                                         const struct dp_exchange_config *config,

@@ -13,9 +13,10 @@
 
 struct dp_strategy {
     struct dp_plugin plugin; /* name, help, options, state_bytes */
-    bool queues;  /* verbs only queue on group->stream (nccl, ipc); else they return when done */
-    bool ordered; /* adds in the fixed binary tree over ranks, so lanes may use it; see below */
-    bool shared;  /* data must lie in memory from dp_group_memory() */
+    bool queues;   /* verbs only queue on group->stream (nccl, ipc); else they return when done */
+    bool ordered;  /* adds in the fixed binary tree over ranks, so lanes may use it; see below */
+    bool shared;   /* data must lie in memory from dp_group_memory() */
+    bool compares; /* for comparison alone: `auto` does not take it */
 
     /* Where it depends on the group, whether `ordered` holds in this one; of `state` only options are
      * looked at, so it need not be open. Local. NULL: in every group. */

@@ -121,6 +121,7 @@ const struct dp_strategy dp_strategy_mpi = {
                .help = "MPI_Allreduce of the MPI library, out of place",
                .options = mpi_options,
                .state_bytes = sizeof(struct mpi)},
+    .compares = true, /* its waits look at no cancel flag, and name no rank that died */
     .supports = mpi_supports,
     .open = mpi_open,
     .sum = mpi_sum,

@@ -247,7 +247,7 @@ static void describe_compressor(struct dp_training *run)
 void dp_run_describe(struct dp_training *run)
 {
     const struct dp_group *group = run->world->train;
-    const struct dp_comm *comm = run->trainer->exchange->comm;
+    const char *why = run->plan.why[0] != '\0' ? run->plan.why : run->trainer->exchange->why;
     const struct dp_config *c = run->config;
     static const char *const overlaps[] = {"auto (measured in the first steps)", "on", "off"};
     const bool tf32 = c->train.precision == DP_PRECISION_TF32;
@@ -287,8 +287,8 @@ void dp_run_describe(struct dp_training *run)
             "are sent, so nothing overlaps");
     }
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
-                     run->trainer->exchange->label, comm->why[0] == '\0' ? "" : " (", comm->why,
-                     comm->why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
+                     run->trainer->exchange->label, why[0] == '\0' ? "" : " (", why,
+                     why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
                      group->size == 1 ? "off (one rank)" : overlaps[c->comm.overlap]);
     describe_compressor(run);
     if (run->faults != NULL) {

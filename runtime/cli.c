@@ -35,6 +35,7 @@ enum flag {
     FLAG_DEVICE,
     FLAG_MAX_TIME,
     FLAG_BASELINE,
+    FLAG_PLAN,
     FLAG_LOG_LEVEL,
     FLAG_QUIET,
     FLAG_VERSION,
@@ -62,6 +63,7 @@ static const struct {
     [FLAG_DEVICE] = {"--device", "NAME", "cpu|cuda|auto; see --list devices"},
     [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
+    [FLAG_PLAN] = {"--plan", "FILE", "shares gradients as the run with that config.yaml did"},
     [FLAG_LOG_LEVEL] = {"--log-level", "LEVEL", "error|warn|info|debug"},
     [FLAG_QUIET] = {"--quiet", NULL, "prints errors and warnings only"},
     [FLAG_VERSION] = {"--version", NULL, "prints the version"},
@@ -202,6 +204,9 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
         return read_max_time(cli, value);
     case FLAG_BASELINE:
         cli->baseline = value;
+        return DP_OK;
+    case FLAG_PLAN:
+        cli->plan = value;
         return DP_OK;
     default:
         return read_level(cli, value);

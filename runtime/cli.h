@@ -17,7 +17,7 @@ struct dp_cli {
     const char *sets[DP_CLI_SETS];
     int set_count;
     char seed_set[64], device_set[160]; /* --seed and --device, as settings */
-    const char *out, *init, *baseline, *list;
+    const char *out, *init, *baseline, *list, *plan;
     const char *resume; /* NULL: no; "auto", or a path */
     int forget;         /* for tests, no flag sets it: above 0, the kept row, counted from 1, that a
                            resumed run does not take over */

@@ -76,7 +76,8 @@ struct dp_comm_config {
     const char *strategy, *compressor;
     int servers; /* the last ranks, which only sum and update */
     double bucket_mb, first_bucket_mb;
-    int overlap; /* DP_OVERLAP_... */
+    int overlap;     /* DP_OVERLAP_... */
+    bool plan_cache; /* see plan.h */
 };
 
 struct dp_early_stop_config {

@@ -89,6 +89,7 @@ static const struct dp_option comm_options[] = {
     DP_DOUBLE(COMM, bucket_mb,       "25",   0.004, 4096, "size of a gradient bucket, in MiB"),
     DP_DOUBLE(COMM, first_bucket_mb, "1",    0.004, 4096, "size of the first bucket, in MiB"),
     DP_CHOICE(COMM, overlap,         "auto", "auto|on|off", "sum buckets while backward runs"),
+    DP_SWITCH(COMM, plan_cache,      "true", "strategy auto: use what was measured earlier on the same hosts"),
     {0},
 };
 

@@ -175,6 +175,7 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_rank 
     DP_TRY(dp_metrics_end(&run->metrics, &end));
     DP_TRY(dp_file_join(path, run->out, "run.json"));
     DP_TRY(dp_run_summary_write(&s, path));
+    DP_TRY(dp_run_write_config(run)); /* the plan, all of it decided */
     if (!run->cli->quiet) {
         dp_progress_end(&run->progress);
         dp_run_summary_print(&s, stdout);

@@ -107,6 +107,7 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
     }
     if (dp_run_leads(run)) {
         dp_progress_line(&run->progress, "measuring one rank alone (the others sleep)");
+        DP_TRY(dp_run_write_config(run)); /* by now overlap is decided */
     }
     status = dp_baseline_measure(run->trainer, run->threads,
                                  run->total_steps - run->resume.step < 40, out);

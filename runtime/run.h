@@ -18,6 +18,7 @@
 #include "runtime/halt.h"
 #include "runtime/kept.h"
 #include "runtime/overlap.h"
+#include "runtime/plan.h"
 #include "runtime/report/ledger.h"
 #include "runtime/report/metrics.h"
 #include "runtime/report/progress.h"
@@ -50,6 +51,7 @@ struct dp_training {
     struct dp_model *model;
     struct dp_node_memory data_memory;
     struct dp_dataset data;
+    struct dp_plan plan; /* pinned, or from the cache */
     struct dp_trainer *trainer;
     struct dp_overlap overlap;
     struct dp_ledger ledger;
@@ -143,6 +145,21 @@ DP_CHECKED dp_status dp_run_share_checkpoint(struct dp_training *run);
 DP_CHECKED dp_status dp_run_check_checkpoint(struct dp_training *run);
 DP_CHECKED dp_status dp_run_restore(struct dp_training *run);
 void dp_run_tell_resume(struct dp_training *run); /* rank 0: one line for people */
+
+/*
+ * The communication plan: plan.c. Rank 0 reads the file of --plan, and checks that it can be used
+ * here; all ranks take it over. Else, where `auto` has to choose, the cache is asked. With the
+ * trainer made, a plan for another model is refused, and what was measured goes into the cache.
+ *
+ * Errors: DP_ERR_NOINPUT, DP_ERR_DATA, DP_ERR_CONFIG, DP_ERR_UNAVAILABLE, DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_run_find_plan(struct dp_training *run); /* rank 0 */
+DP_CHECKED dp_status dp_run_share_plan(struct dp_training *run);
+DP_CHECKED dp_status dp_run_recall_plan(struct dp_training *run);
+DP_CHECKED dp_status dp_run_note_plan(struct dp_training *run);
+
+/* Rank 0: config.yaml, with the plan as far as it is decided. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_run_write_config(struct dp_training *run);
 
 /* How it ends before its last step: ending.c. These set run->exit and run->reason, alike on all
  * ranks. */

@@ -240,43 +240,12 @@ static dp_status make_out(struct dp_training *run)
     return DP_OK;
 }
 
-/* The communication plan, as comments behind the configuration. */
-static dp_status write_config(struct dp_training *run)
-{
-    const struct dp_exchange *e = run->trainer->exchange;
-    const size_t length = dp_config_text_length(run->config_text);
-    char path[DP_PATH_BYTES], line[256];
-    struct dp_file file;
-    dp_status status;
-
-    DP_TRY(dp_file_join(path, run->out, "config.yaml"));
-    DP_TRY(dp_file_create(&file, path));
-    status = dp_file_append(&file, run->config_text, length);
-    for (int b = -1; b < e->plan->count && status == DP_OK; b++) {
-        if (b < 0) {
-            (void)snprintf(line, sizeof(line), "\n# plan: %d ranks, strategy %s, %d buckets\n",
-                           e->group->size, e->label, e->plan->count);
-        } else {
-            (void)snprintf(line, sizeof(line), "# bucket %d: elements %zu-%zu%s\n", b,
-                           e->plan->buckets[b].range.begin,
-                           e->plan->buckets[b].range.begin + e->plan->buckets[b].range.count,
-                           e->plan->buckets[b].exact ? ", tail" : "");
-        }
-        status = dp_file_append(&file, line, strlen(line));
-    }
-    if (status != DP_OK) {
-        dp_file_discard(&file);
-        return status;
-    }
-    return dp_file_finish(&file);
-}
-
 /* Rank 0: what the folder holds before the first step. */
 static dp_status begin_files(struct dp_training *run)
 {
     char path[DP_PATH_BYTES];
 
-    DP_TRY(write_config(run));
+    DP_TRY(dp_run_write_config(run));
     DP_TRY(dp_file_join(path, run->out, "run.json"));
     if (!run->resume.continues) {
         (void)unlink(path); /* of a run that left no checkpoint */
@@ -385,6 +354,7 @@ static dp_status read_baseline(struct dp_training *run)
 static dp_status setup_files(struct dp_training *run)
 {
     DP_TRY(run->cli->baseline != NULL ? read_baseline(run) : DP_OK);
+    DP_TRY(dp_run_find_plan(run));
     if (run->cli->dry_run || run->cli->data_only) {
         return DP_OK;
     }
@@ -399,8 +369,10 @@ dp_status dp_run_setup(struct dp_training *run)
 
     DP_TRY(dp_group_agree(group, dp_run_leads(run) ? setup_files(run) : DP_OK));
     DP_TRY(dp_group_broadcast(group, &run->baseline_rate, sizeof(run->baseline_rate), 0));
+    DP_TRY(dp_run_share_plan(run));
     DP_TRY(dp_run_share_checkpoint(run));
     DP_TRY(dp_group_agree(group, dp_run_place(run)));
+    DP_TRY(dp_run_recall_plan(run));
     DP_TRY(dp_run_load_data(run));
     count_steps(run);
     DP_TRY(dp_run_check_checkpoint(run));
@@ -410,6 +382,7 @@ dp_status dp_run_setup(struct dp_training *run)
     /* What all ranks refuse alike is told by one; what befell one rank alone is told by it. */
     dp_log_mute(dp_run_leads(run) ? 0 : 1);
     status = make_trainer(run);
+    status = status == DP_OK ? dp_run_note_plan(run) : status;
     dp_log_mute(0);
     if (status != DP_OK) {
         return dp_run_together(status) || dp_run_leads(run) ? status

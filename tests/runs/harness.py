@@ -77,6 +77,7 @@ def environment(mark, extra=None):
     kept[MARK] = mark
     # When a rank fails, mpirun waits twice this long, even if no process is left.
     kept["OMPI_MCA_odls_base_sigkill_timeout"] = "1"
+    kept["XDG_CACHE_HOME"] = str(scratch / "cache")  # nothing is left with the user
     kept["ASAN_OPTIONS"] = "detect_leaks=0"
     kept.update(extra or {})
     return kept

@@ -1,0 +1,429 @@
+/*
+ * plan.c - reading and writing plans, and their cache. Only rank 0 looks at files; the others get
+ * what it found.
+ */
+#include "runtime/plan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "base/log.h"
+#include "runtime/refusals.h"
+#include "runtime/run.h"
+
+#define SCHEMA "lockstep.plan/1"
+
+static const char mark[] = "# plan: ";
+
+static const char *const overlaps[] = {
+    [DP_OVERLAP_AUTO] = "auto", [DP_OVERLAP_ON] = "on", [DP_OVERLAP_OFF] = "off"};
+
+/* ---- reading ---- */
+
+static bool take_text(const struct dp_json *object, const char *key, char *text, size_t size)
+{
+    const char *value = dp_json_text(dp_json_get(object, key));
+
+    return value != NULL && (size_t)snprintf(text, size, "%s", value) < size;
+}
+
+static dp_status take(const struct dp_json *object, const char *path, struct dp_plan *plan)
+{
+    char schema[32] = "", overlap[8] = "";
+    int64_t ranks = 0, nodes = 0;
+
+    plan->overlap = -1;
+    plan->key[0] = '\0';
+    (void)take_text(object, "overlap", overlap, sizeof(overlap));
+    for (int i = 0; i < (int)(sizeof(overlaps) / sizeof(overlaps[0])); i++) {
+        plan->overlap = strcmp(overlap, overlaps[i]) == 0 ? i : plan->overlap;
+    }
+    if (!take_text(object, "schema", schema, sizeof(schema)) || strcmp(schema, SCHEMA) != 0 ||
+        !take_text(object, "strategy", plan->strategy, sizeof(plan->strategy)) ||
+        !take_text(object, "buckets", plan->buckets, sizeof(plan->buckets)) ||
+        !take_text(object, "reason", plan->reason, sizeof(plan->reason)) || plan->overlap < 0 ||
+        !dp_json_int(dp_json_get(object, "ranks"), &ranks) || ranks < 1 || ranks > INT32_MAX ||
+        !dp_json_int(dp_json_get(object, "nodes"), &nodes) || nodes < 1 || nodes > ranks) {
+        return DP_FAIL(DP_ERR_DATA, "%s: its plan is not one of schema " SCHEMA, path);
+    }
+    plan->ranks = (int)ranks;
+    plan->nodes = (int)nodes;
+    (void)take_text(object, "key", plan->key, sizeof(plan->key));
+    return DP_OK;
+}
+
+/* The object in a file: all of it, or what stands behind the last mark. */
+static const char *find_object(const char *text, size_t *length)
+{
+    const char *found = NULL;
+
+    *length = strlen(text);
+    if (text[strspn(text, " \t\r\n")] == '{') {
+        return text;
+    }
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, mark, sizeof(mark) - 1) == 0) {
+            found = line + sizeof(mark) - 1;
+        }
+    }
+    if (found != NULL) {
+        *length = strcspn(found, "\n");
+    }
+    return found;
+}
+
+dp_status dp_plan_read(const char *path, struct dp_plan *plan)
+{
+    struct dp_json *json = NULL;
+    const char *object;
+    char *text = NULL;
+    size_t bytes = 0;
+    dp_status status;
+
+    DP_TRY(dp_file_read(path, 1 << 24, &text, &bytes));
+    object = find_object(text, &bytes);
+    status = object != NULL
+                 ? dp_json_parse(object, bytes, path, &json)
+                 : DP_FAIL(DP_ERR_DATA, "%s holds no plan: give the config.yaml of a run", path);
+    if (status == DP_OK) {
+        status = take(json, path, plan);
+    }
+    dp_json_destroy(json);
+    dp_free(text);
+    return status;
+}
+
+/* ---- writing ---- */
+
+/* What this run does; overlap: as decided by now. */
+static void describe(const struct dp_training *run, struct dp_plan *plan)
+{
+    const struct dp_exchange *e = run->trainer->exchange;
+    const struct dp_overlap *o = &run->overlap;
+    const int wanted = run->config->comm.overlap;
+
+    memset(plan, 0, sizeof(*plan));
+    (void)snprintf(plan->strategy, sizeof(plan->strategy), "%s", e->label);
+    (void)snprintf(plan->buckets, sizeof(plan->buckets), "%016" PRIx64, e->plan->hash);
+    (void)snprintf(plan->reason, sizeof(plan->reason), "%s",
+                   run->plan.on ? run->plan.reason : e->why);
+    plan->overlap = wanted;
+    if (wanted == DP_OVERLAP_AUTO && o->median_ms[0] > 0.0) {
+        plan->overlap = o->on ? DP_OVERLAP_ON : DP_OVERLAP_OFF;
+    }
+    plan->ranks = e->group->size;
+    plan->nodes = e->group->nodes;
+}
+
+static dp_status put(struct dp_json *object, const struct dp_plan *plan)
+{
+    DP_TRY(dp_json_set_text(object, "schema", SCHEMA));
+    DP_TRY(dp_json_set_text(object, "strategy", plan->strategy));
+    DP_TRY(dp_json_set_text(object, "overlap", overlaps[plan->overlap]));
+    DP_TRY(dp_json_set_int(object, "ranks", plan->ranks));
+    DP_TRY(dp_json_set_int(object, "nodes", plan->nodes));
+    DP_TRY(dp_json_set_text(object, "buckets", plan->buckets));
+    DP_TRY(dp_json_set_text(object, "reason", plan->reason));
+    return plan->key[0] != '\0' ? dp_json_set_text(object, "key", plan->key) : DP_OK;
+}
+
+/* In one line; *text is owned by the caller. */
+static dp_status text_of(const struct dp_plan *plan, char **text)
+{
+    struct dp_json *object = dp_json_create();
+    dp_status status = put(object, plan);
+
+    if (status == DP_OK) {
+        status = dp_json_dump(object, 0, DP_JSON_READABLE, text);
+    }
+    dp_json_destroy(object);
+    return status;
+}
+
+static dp_status append_plan(const struct dp_training *run, struct dp_file *file)
+{
+    const struct dp_bucket_plan *buckets = run->trainer->exchange->plan;
+    struct dp_plan plan;
+    char *text = NULL, line[160];
+    dp_status status;
+
+    describe(run, &plan);
+    DP_TRY(text_of(&plan, &text));
+    status = dp_file_append(file, "\n", 1);
+    status = status == DP_OK ? dp_file_append(file, mark, sizeof(mark) - 1) : status;
+    status = status == DP_OK ? dp_file_append(file, text, strlen(text)) : status;
+    dp_free(text);
+    status = status == DP_OK ? dp_file_append(file, "\n", 1) : status;
+    for (int b = 0; b < buckets->count && status == DP_OK; b++) {
+        const struct dp_bucket *bucket = &buckets->buckets[b];
+        (void)snprintf(line, sizeof(line), "# bucket %d: elements %zu-%zu%s\n", b,
+                       bucket->range.begin, bucket->range.begin + bucket->range.count,
+                       bucket->exact ? ", tail" : "");
+        status = dp_file_append(file, line, strlen(line));
+    }
+    return status;
+}
+
+dp_status dp_run_write_config(struct dp_training *run)
+{
+    const size_t length = dp_config_text_length(run->config_text);
+    char path[DP_PATH_BYTES], temporary[DP_PATH_BYTES];
+    struct dp_file file;
+    dp_status status;
+
+    DP_TRY(dp_file_join(path, run->out, "config.yaml"));
+    DP_TRY(dp_file_join(temporary, run->out, "config.yaml.tmp"));
+    DP_TRY(dp_file_create(&file, temporary));
+    status = dp_file_append(&file, run->config_text, length);
+    status = status == DP_OK ? append_plan(run, &file) : status;
+    if (status != DP_OK) {
+        dp_file_discard(&file);
+        return status;
+    }
+    DP_TRY(dp_file_finish(&file));
+    return rename(temporary, path) == 0 ? DP_OK
+                                        : DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
+}
+
+/* ---- --plan ---- */
+
+/* A key that the plan pins may be left to it, or say the same. */
+static dp_status may_pin(const struct dp_training *run, const char *key, const char *pinned)
+{
+    char value[DP_OPTION_PRINTED], where[256];
+
+    dp_config_value(run->config, key, value, sizeof(value));
+    return strcmp(value, "auto") == 0 || strcmp(value, pinned) == 0 || strcmp(pinned, "auto") == 0
+               ? DP_OK
+               : DP_FAIL(DP_ERR_CONFIG, "%s: is %s, but the plan in %s pins %s: leave it at auto",
+                         dp_config_where(run->config, key, where, sizeof(where)), value,
+                         run->plan.from, pinned);
+}
+
+/* Whether the strategy of a plan can run here, with the options of this run. */
+static dp_status check_strategy(const struct dp_training *run, const struct dp_plan *plan,
+                                const char *from)
+{
+    struct dp_config config = *run->config;
+    const struct dp_refusal *refusal;
+    const char *why_not = NULL;
+    char problem[256];
+    const dp_status status =
+        dp_exchange_check(plan->strategy, config.train.lanes > 0, problem, sizeof(problem));
+
+    if (status != DP_OK) {
+        return DP_FAIL(status, "%s: comm.strategy: %s", from, problem);
+    }
+    DP_TRY(dp_exchange_supports(run->world->train, plan->strategy, &why_not));
+    if (why_not != NULL) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE,
+                       "%s: its strategy %s, taken by %d ranks on %d node%s, cannot run here: %s",
+                       from, plan->strategy, plan->ranks, plan->nodes, plan->nodes == 1 ? "" : "s",
+                       why_not);
+    }
+    config.comm.strategy = plan->strategy;
+    refusal = dp_refusal_of_config(&config);
+    return refusal == NULL ? DP_OK
+                           : DP_FAIL(DP_ERR_CONFIG, "%s: with its strategy %s: %s: %s", from,
+                                     plan->strategy, refusal->key, refusal->reason);
+}
+
+dp_status dp_run_find_plan(struct dp_training *run)
+{
+    struct dp_plan *plan = &run->plan;
+
+    if (run->cli->plan == NULL) {
+        return DP_OK;
+    }
+    DP_TRY(dp_plan_read(run->cli->plan, plan));
+    (void)snprintf(plan->from, sizeof(plan->from), "%s", run->cli->plan);
+    DP_TRY(may_pin(run, "comm.strategy", plan->strategy));
+    DP_TRY(may_pin(run, "comm.overlap", overlaps[plan->overlap]));
+    DP_TRY(check_strategy(run, plan, plan->from));
+    (void)snprintf(plan->why, sizeof(plan->why), "pinned by --plan");
+    plan->on = true;
+    return DP_OK;
+}
+
+dp_status dp_run_share_plan(struct dp_training *run)
+{
+    struct dp_comm_config *comm = &run->config->comm;
+
+    DP_TRY(dp_group_broadcast(run->world->all, &run->plan, sizeof(run->plan), 0));
+    if (run->plan.on) {
+        comm->strategy = run->plan.strategy;
+        comm->overlap = run->plan.overlap != DP_OVERLAP_AUTO ? run->plan.overlap : comm->overlap;
+    }
+    return DP_OK;
+}
+
+/* ---- the cache ---- */
+
+static uint64_t hash_text(const char *text, uint64_t hash)
+{
+    return XXH3_64bits_withSeed(text, strlen(text) + 1, hash);
+}
+
+/* The program itself; its version where it cannot be read. */
+static uint64_t hash_program(void)
+{
+    uint64_t hash = hash_text(DP_VERSION, 0);
+    char *text = NULL;
+    size_t bytes = 0;
+
+    dp_log_mute(1);
+    if (dp_file_read("/proc/self/exe", (size_t)1 << 30, &text, &bytes) == DP_OK) {
+        hash = XXH3_64bits_withSeed(text, bytes, hash);
+    }
+    dp_log_mute(0);
+    dp_free(text);
+    return hash;
+}
+
+static uint64_t hash_key(const struct dp_training *run)
+{
+    static const char *const keys[] = {
+        "comm.servers", "comm.compressor",   "comm.bucket_mb",  "comm.first_bucket_mb",
+        "train.lanes",  "train.local_steps", "train.precision", "device.name"};
+    uint64_t hash = hash_text(run->world->library, hash_program());
+    char value[DP_OPTION_PRINTED];
+
+    for (int i = 0; i < run->world->all->size; i++) {
+        hash = hash_text(run->places[i].host, hash + (uint64_t)run->world->all->node_of[i]);
+    }
+    for (int i = 0; i < run->model->tensor_count; i++) {
+        const size_t count = run->model->tensors[i].count;
+        hash = XXH3_64bits_withSeed(&count, sizeof(count), hash);
+    }
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        dp_config_value(run->config, keys[i], value, sizeof(value));
+        hash = hash_text(value, hash);
+    }
+    return hash;
+}
+
+/* "/home/a/.cache"; false: there is none. */
+static bool find_cache(char *path)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+    if (cache != NULL && cache[0] == '/') {
+        return (size_t)snprintf(path, DP_PATH_BYTES, "%s", cache) < DP_PATH_BYTES;
+    }
+    dp_log_mute(1);
+    const bool found =
+        home != NULL && home[0] == '/' && dp_file_join(path, home, ".cache") == DP_OK;
+    dp_log_mute(0);
+    return found;
+}
+
+/* Reads what an earlier run has left; what is not as it should be is a warning, and measured anew. */
+static void look_up(struct dp_training *run)
+{
+    struct dp_plan found;
+    struct stat info;
+    dp_status status;
+
+    if (stat(run->plan.cache, &info) != 0) {
+        DP_DEBUG("no plan in %s", run->plan.cache);
+        return;
+    }
+    found = run->plan;
+    dp_log_soften(true);
+    status = dp_plan_read(run->plan.cache, &found);
+    if (status == DP_OK && strcmp(found.key, run->plan.key) != 0) {
+        status = DP_FAIL(DP_ERR_DATA, "%s is a plan for something else", run->plan.cache);
+    }
+    if (status == DP_OK) {
+        status = check_strategy(run, &found, run->plan.cache);
+    }
+    dp_log_soften(false);
+    if (status == DP_OK) {
+        (void)snprintf(found.why, sizeof(found.why), "%s; by an earlier run here", found.reason);
+        found.on = true;
+        found.overlap = DP_OVERLAP_AUTO;
+        run->plan = found;
+    }
+}
+
+/* Rank 0: from the cache, or where in it what is measured goes. */
+static void ask_cache(struct dp_training *run)
+{
+    char folder[DP_PATH_BYTES];
+    int length;
+
+    if (!find_cache(folder)) {
+        return;
+    }
+    (void)snprintf(run->plan.key, sizeof(run->plan.key), "%016" PRIx64, hash_key(run));
+    length = snprintf(run->plan.cache, sizeof(run->plan.cache), "%s/lockstep/plan-%s.json", folder,
+                      run->plan.key);
+    if (length < 0 || (size_t)length >= sizeof(run->plan.cache)) {
+        run->plan.cache[0] = '\0';
+        return;
+    }
+    look_up(run);
+}
+
+dp_status dp_run_recall_plan(struct dp_training *run)
+{
+    if (run->plan.on || !run->config->comm.plan_cache || dp_group_one_node(run->world->train) ||
+        strcmp(run->config->comm.strategy, "auto") != 0) {
+        return DP_OK;
+    }
+    if (dp_run_leads(run)) {
+        ask_cache(run);
+    }
+    return dp_run_share_plan(run);
+}
+
+/* Rank 0: keeps what was measured. That it cannot be written is nobody's problem. */
+static void keep(const struct dp_training *run)
+{
+    char above[DP_PATH_BYTES], place[DP_PATH_BYTES], *text = NULL;
+    struct dp_plan plan;
+    dp_status status;
+
+    describe(run, &plan);
+    plan.overlap = DP_OVERLAP_AUTO;
+    memcpy(plan.key, run->plan.key, sizeof(plan.key));
+    dp_log_mute(1);
+    status = find_cache(above) ? dp_file_join(place, above, "lockstep") : DP_ERR_NOINPUT;
+    if (status == DP_OK) {
+        (void)mkdir(above, 0700);
+        (void)mkdir(place, 0700);
+        status = text_of(&plan, &text);
+    }
+    if (status == DP_OK) {
+        status = dp_file_replace(run->plan.cache, text, strlen(text));
+    }
+    dp_log_mute(0);
+    if (status != DP_OK) {
+        DP_DEBUG("the plan cannot be kept in %s", run->plan.cache);
+    }
+    dp_free(text);
+}
+
+dp_status dp_run_note_plan(struct dp_training *run)
+{
+    const struct dp_exchange *e = run->trainer->exchange;
+    char buckets[17];
+
+    (void)snprintf(buckets, sizeof(buckets), "%016" PRIx64, e->plan->hash);
+    if (run->cli->plan != NULL && strcmp(buckets, run->plan.buckets) != 0) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "%s: its plan is for another model, or other bucket sizes: it cuts the "
+                       "gradient elsewhere",
+                       run->plan.from);
+    }
+    if (dp_run_leads(run) && e->measured && run->plan.cache[0] != '\0') {
+        keep(run);
+    }
+    return DP_OK;
+}

@@ -12,6 +12,13 @@
 
 #include <stdint.h>
 
+/* In front of what kernels call, too. */
+#ifdef __CUDACC__
+#define DP_ANYWHERE __host__ __device__
+#else
+#define DP_ANYWHERE
+#endif
+
 /* What a number is for: numbers of different purposes are independent. */
 enum dp_random_what {
     DP_RANDOM_WEIGHTS = 1 << 24, /* + number of the tensor */
@@ -25,8 +32,8 @@ enum dp_random_what {
 
 /* Four independent 32-bit numbers: block `block` of the sequence (seed, what, step). Element i of
  * a sequence is word i % 4 of block i / 4. */
-static inline void dp_random_block(uint64_t seed, uint32_t what, uint32_t step, uint64_t block,
-                                   uint32_t out[4])
+DP_ANYWHERE static inline void dp_random_block(uint64_t seed, uint32_t what, uint32_t step,
+                                               uint64_t block, uint32_t out[4])
 {
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = step, c3 = what;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -48,7 +55,8 @@ static inline void dp_random_block(uint64_t seed, uint32_t what, uint32_t step, 
 }
 
 /* Element `index` of the sequence (seed, what, step). */
-static inline uint32_t dp_random_u32(uint64_t seed, uint32_t what, uint32_t step, uint64_t index)
+DP_ANYWHERE static inline uint32_t dp_random_u32(uint64_t seed, uint32_t what, uint32_t step,
+                                                 uint64_t index)
 {
     uint32_t out[4];
 
@@ -57,7 +65,7 @@ static inline uint32_t dp_random_u32(uint64_t seed, uint32_t what, uint32_t step
 }
 
 /* The upper 24 bits as a float in [0, 1): exact, so equal on every device. */
-static inline float dp_random_unit(uint32_t bits)
+DP_ANYWHERE static inline float dp_random_unit(uint32_t bits)
 {
     return (float)(bits >> 8) * (1.0f / 16777216.0f);
 }

@@ -21,6 +21,7 @@
     X(ERR_ARG, 70, "invalid argument")                    \
     X(ERR_NOMEM, 69, "out of memory")                     \
     X(ERR_MPI, 70, "MPI call failed")                     \
+    X(ERR_CUDA, 70, "CUDA call failed")                   \
     X(ERR_DISAGREE, 70, "ranks disagree")                 \
     X(ERR_CANCELLED, 70, "given up: another part failed") \
     X(ERR_WRITE, 74, "cannot write")                      \

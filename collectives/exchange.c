@@ -5,10 +5,20 @@
 #include <string.h>
 #include <xxhash.h>
 
+/* Whether bucket b of this step travels: then it has to be where the ranks can reach it. */
+static bool travels(const struct dp_exchange *e, int b)
+{
+    return e->plan->buckets[b].exact || (e->group->size > 1 && !e->alone &&
+                                         (e->comm->strategy->sum != NULL || e->sharing->sums));
+}
+
 static dp_status bucket_job(void *arg, int b)
 {
     struct dp_exchange *e = arg;
 
+    if (e->staging != NULL && travels(e, b)) {
+        DP_TRY(dp_staging_arrive(e->staging, b, e->group->cancel));
+    }
     return e->sharing->reduce(e->sharing_state, b);
 }
 
@@ -16,6 +26,9 @@ static dp_status publish_job(void *arg, int b)
 {
     struct dp_exchange *e = arg;
 
+    if (e->staging != NULL) {
+        DP_TRY(dp_staging_arrive(e->staging, b, e->group->cancel));
+    }
     return e->sharing->gather(e->sharing_state, b, e->weights, e->width);
 }
 
@@ -29,6 +42,7 @@ static dp_status choose(struct dp_exchange *e, const struct dp_exchange_config *
 {
     struct dp_group *group = e->group;
     const bool shared = dp_group_one_node(group) && !group->apart;
+    const bool whole = config->whole || !config->device->host_memory;
     const char *compressor = config->compressor;
 
     *text = config->strategy;
@@ -36,7 +50,7 @@ static dp_status choose(struct dp_exchange *e, const struct dp_exchange_config *
         return DP_OK;
     }
     if (config->servers > 0 || shared) {
-        *text = config->servers > 0 ? "ps" : config->whole ? "auto" : "zero1";
+        *text = config->servers > 0 ? "ps" : whole ? "auto" : "zero1";
         return DP_OK;
     }
     const struct dp_contest_config contest = {
@@ -158,6 +172,11 @@ static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange
     }
     e->scratch = e->grad + flat->total;
     flat->grad = e->grad;
+    if (!config->device->host_memory) {
+        DP_TRY(dp_staging_create(config->device, e->plan, e->grad, flat->total, config->tail_made,
+                                 &e->staging));
+        flat->grad = dp_staging_gradient(e->staging);
+    }
     return find_apart(e);
 }
 
@@ -172,7 +191,7 @@ static dp_status weights_memory(struct dp_exchange *e, struct dp_flat *flat)
         return DP_OK;
     }
     /* A server may write while another one, which brings nothing to its sums, still reads. */
-    if (e->comm->strategy->shared && e->group->size > 1 && e->servers == 0) {
+    if (e->comm->strategy->shared && e->group->size > 1 && e->servers == 0 && e->staging == NULL) {
         DP_TRY(dp_group_node_memory(e->group, DP_MEM_WEIGHTS, bytes, &e->one_copy));
         e->weights = e->one_copy.data;
     } else {
@@ -181,15 +200,15 @@ static dp_status weights_memory(struct dp_exchange *e, struct dp_flat *flat)
     if (e->weights == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
     }
-    flat->weights = e->weights;
+    flat->weights = e->staging == NULL ? e->weights : NULL; /* or the device's own */
     return DP_OK;
 }
 
 static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_config *config,
                                struct dp_flat *flat)
 {
-    const struct dp_parcels_config parcels = {config->compressor, config->device, config->knobs,
-                                              config->seed};
+    struct dp_parcels_config parcels = {config->compressor, config->device, config->knobs,
+                                        config->seed};
     struct dp_contest_result room;
     const char *text, *strategy;
     char problem[256];
@@ -197,7 +216,10 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     dp_status status;
     bool plain;
 
-    DP_TRY(config->device->stream_create(config->device, config->threads, &e->stream));
+    if (!config->device->host_memory) { /* what is shared is summed, and coded, on the host */
+        DP_TRY(dp_device_find("cpu", &parcels.device));
+    }
+    DP_TRY(parcels.device->stream_create(parcels.device, config->threads, &e->stream));
     e->group->stream = e->stream;
     DP_TRY(dp_bucket_plan_create(flat->tensors, flat->tensor_count, flat->trained, flat->total,
                                  config->first_bucket_bytes / sizeof(float),
@@ -280,6 +302,7 @@ void dp_exchange_destroy(struct dp_exchange *e)
     } else {
         dp_group_release(e->group, e->weights);
     }
+    dp_staging_destroy(e->staging);
     dp_group_release(e->group, e->grad);
     dp_free(e->publishing);
     dp_free(e->pending);
@@ -290,6 +313,13 @@ void dp_exchange_destroy(struct dp_exchange *e)
         e->group->stream = NULL;
     }
     dp_free(e);
+}
+
+void dp_exchange_follow(struct dp_exchange *e, struct dp_stream *stream, void *weights)
+{
+    if (e->staging != NULL) {
+        dp_staging_follow(e->staging, stream, weights, e->weights, e->width);
+    }
 }
 
 void dp_exchange_set_run(struct dp_exchange *e, enum dp_run run)
@@ -312,6 +342,9 @@ static dp_status submit(struct dp_exchange *e, int b)
     assert(b == e->submitted);
     e->submitted++;
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order);
+    if (e->staging != NULL && travels(e, b)) {
+        DP_TRY(dp_staging_out(e->staging, b));
+    }
     return dp_engine_submit(e->engine, &e->jobs[b]);
 }
 
@@ -349,7 +382,8 @@ dp_status dp_exchange_wait(struct dp_exchange *e, int b)
 
     DP_TRY(dp_engine_wait(e->engine, &e->jobs[b]));
     e->comm_ns += job->end_ns - job->begin_ns;
-    return DP_OK;
+    return e->staging != NULL && travels(e, b) && e->group->size > 1 ? dp_staging_in(e->staging, b)
+                                                                     : DP_OK;
 }
 
 struct dp_range dp_exchange_mine(const struct dp_exchange *e, int b)
@@ -373,6 +407,9 @@ dp_status dp_exchange_publish(struct dp_exchange *e, int b)
         return DP_OK;
     }
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order + 1);
+    if (e->staging != NULL) {
+        DP_TRY(dp_staging_weights_out(e->staging, b, dp_exchange_mine(e, b)));
+    }
     return dp_engine_submit(e->engine, &e->publishing[b]);
 }
 
@@ -392,6 +429,7 @@ dp_status dp_exchange_end(struct dp_exchange *e)
         if (!e->plan->buckets[b].exact) {
             DP_TRY(dp_engine_wait(e->engine, &e->publishing[b]));
             e->comm_ns += job->end_ns - job->begin_ns;
+            DP_TRY(e->staging != NULL ? dp_staging_weights_in(e->staging, b) : DP_OK);
         }
     }
     return DP_OK;

@@ -15,6 +15,7 @@
 #include "collectives/engine.h"
 #include "collectives/parcels.h"
 #include "collectives/sharing.h"
+#include "collectives/staging.h"
 #include "kernels/flat.h"
 
 struct dp_exchange_config {
@@ -28,6 +29,7 @@ struct dp_exchange_config {
     int servers;          /* the last ranks, which bring no gradients; 0: none */
     bool whole;           /* every rank updates all weights: local steps */
     bool ordered;         /* sums must keep the order of the tree over ranks: lanes */
+    size_t tail_made; /* elements of the tail, the first ones, that are computed by the device */
     const struct dp_device *device;
     int threads;                   /* of this rank: sums use them while nothing else does */
     const struct dp_claim *claims; /* what else ranks must have alike; NULL: nothing */
@@ -52,11 +54,13 @@ struct dp_exchange {
     char label[128];          /* "shm", "zero1:over=shm": for people, and run.json */
     char why[DP_CONTEST_WHY]; /* why `auto` took it; empty when the user chose */
     bool measured;            /* `auto` timed strategies to find it */
-    void *weights; /* [trained], of `width` bytes; where ranks publish weights, else NULL */
+    void *weights; /* [trained], of `width` bytes; where ranks publish weights, else NULL;
+                                 flat->weights, or its copy */
     size_t width;
     struct dp_node_memory one_copy; /* of the weights, where all ranks live on one node: what one
                                        writes all have, and nothing is published */
-    float *grad;                    /* [total]; from dp_group_memory */
+    float *grad;                    /* [total]; from dp_group_memory: flat->grad, or its copy */
+    struct dp_staging *staging;     /* owned; where flat->grad is the device's alone, else NULL */
     float *scratch;                 /* [scratch_count], behind grad */
     int threads;
     struct dp_job *jobs;       /* [plan->count] */
@@ -99,6 +103,10 @@ DP_CHECKED dp_status dp_exchange_compare(struct dp_exchange *exchange,
 
 void dp_exchange_destroy(struct dp_exchange *exchange);
 
+/* Gradients are made and used on this stream, and these weights are updated; both are borrowed.
+ * Before the first step. */
+void dp_exchange_follow(struct dp_exchange *exchange, struct dp_stream *stream, void *weights);
+
 /* Switches overlap; between steps only. */
 void dp_exchange_set_run(struct dp_exchange *exchange, enum dp_run run);
 
@@ -134,14 +142,18 @@ DP_CHECKED dp_status dp_exchange_end(struct dp_exchange *exchange);
  * one's); when all have been filled in, every rank calls dp_exchange_barrier. */
 bool dp_exchange_writes(const struct dp_exchange *exchange);
 
-/* Optimizer state `owned` [flat->owned], of which each rank has its part, whole in flat order:
+/* Optimizer state `owned` [flat->owned], of which each rank has its part, whole in flat order, all on the host:
  * `whole` [trained], or NULL on ranks that do not want it. Between steps; uses the gradient's
  * memory. */
 DP_CHECKED dp_status dp_exchange_collect(struct dp_exchange *exchange, const float *owned,
                                          float *whole);
 
-/* Sums [count] over all ranks, in place, anywhere in a step: synchronised batch norm. */
+/* Sums [count] over all ranks, in place, anywhere in a step: synchronised batch norm. An array of
+ * the device, as that of dp_exchange_mean. */
 DP_CHECKED dp_status dp_exchange_sum(struct dp_exchange *exchange, float *data, size_t count);
+
+/* The same of an array of the host. */
+DP_CHECKED dp_status dp_exchange_sum_host(struct dp_exchange *exchange, float *data, size_t count);
 
 /* The mean of an array [trained] in flat order over all ranks, in place: the same bits everywhere.
  * Between steps, where every rank has all of it; uses the gradient's memory. */

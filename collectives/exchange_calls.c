@@ -22,10 +22,29 @@ static dp_status sum_job(void *arg, int index)
     struct dp_exchange *e = r->exchange;
 
     (void)index;
+    DP_TRY(dp_staging_read(e->staging, e->scratch, r->mine, r->count));
+    DP_TRY(dp_comm_sum_exact(e->comm, (struct dp_slice){e->scratch, r->count, sizeof(float)}));
+    return dp_staging_write(e->staging, r->all, e->scratch, r->count);
+}
+
+static dp_status sum_host_job(void *arg, int index)
+{
+    const struct request *r = arg;
+    struct dp_exchange *e = r->exchange;
+
+    (void)index;
     memcpy(e->scratch, r->mine, r->count * sizeof(float));
     DP_TRY(dp_comm_sum_exact(e->comm, (struct dp_slice){e->scratch, r->count, sizeof(float)}));
     memcpy(r->all, e->scratch, r->count * sizeof(float));
     return DP_OK;
+}
+
+dp_status dp_exchange_sum_host(struct dp_exchange *e, float *data, size_t count)
+{
+    struct request r = {e, data, data, count, 0};
+
+    e->order = XXH3_64bits_withSeed(&count, sizeof(count), e->order);
+    return dp_engine_call(e->engine, sum_host_job, &r);
 }
 
 dp_status dp_exchange_sum(struct dp_exchange *e, float *data, size_t count)
@@ -119,11 +138,11 @@ static dp_status mean_job(void *arg, int index)
         const struct dp_range range = e->plan->buckets[b].range;
         float *grad = e->grad + range.begin;
         if (!e->plan->buckets[b].exact) {
-            DP_TRY(ops->copy(e->stream, grad, data + range.begin, range.count * sizeof(float)));
+            DP_TRY(dp_staging_read(e->staging, grad, data + range.begin, range.count));
             DP_TRY(dp_comm_sum(e->comm, (struct dp_slice){grad, range.count, sizeof(float)},
                                DP_KEEP_ALL));
-            DP_TRY(ops->scale(e->stream, data + range.begin, grad, 1.0f / (float)e->group->size,
-                              range.count));
+            DP_TRY(ops->scale(e->stream, grad, grad, 1.0f / (float)e->group->size, range.count));
+            DP_TRY(dp_staging_write(e->staging, data + range.begin, grad, range.count));
         }
     }
     return DP_OK;

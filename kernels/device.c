@@ -15,6 +15,11 @@ static const struct dp_plugin *const registry[] = {
 struct dp_plugin_family dp_devices = {
     .noun = "device", .rows = registry, .count = sizeof(registry) / sizeof(registry[0])};
 
+bool dp_device_left_out(const char *name)
+{
+    return !DP_HAVE_CUDA && strcmp(name, "cuda") == 0;
+}
+
 const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type)
 {
     static const char *const names[] = {
@@ -54,7 +59,25 @@ dp_status dp_device_find(const char *name, const struct dp_device **out)
     if (automatic) {
         return DP_FAIL(DP_ERR_UNAVAILABLE, "%s", why_not);
     }
+    if (dp_device_left_out(name)) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE,
+                       "device %s: this program was built without it; build with the CUDA toolkit "
+                       "and -DDP_CUDA=on",
+                       name);
+    }
     nearest = dp_plugin_nearest(&dp_devices, name);
     return DP_FAIL(DP_ERR_CONFIG, "unknown device '%s' (did you mean '%s'?)", name,
                    nearest != NULL ? nearest : "auto");
+}
+
+dp_status dp_device_write(struct dp_stream *stream, void *device, const void *host, size_t bytes)
+{
+    DP_TRY(stream->device->upload(stream, device, host, bytes));
+    return stream->device->synchronize(stream);
+}
+
+dp_status dp_device_read(struct dp_stream *stream, void *host, const void *device, size_t bytes)
+{
+    DP_TRY(stream->device->download(stream, host, device, bytes));
+    return stream->device->synchronize(stream);
 }

@@ -23,8 +23,13 @@ struct dp_stream {
     const struct dp_ops *ops;
     int threads;       /* that one operation may use; 1 or more */
     enum dp_type type; /* the compute type: dp_stream_set_type() */
+    bool measures;     /* may choose by measuring while it prepares; else the same machine always
+                          gives the same bits */
     void *state;       /* the device's own */
 };
+
+/* A point in a stream; the device's own. */
+struct dp_event;
 
 struct dp_device {
     struct dp_plugin plugin; /* name, help */
@@ -43,6 +48,29 @@ struct dp_device {
     void *(*alloc)(enum dp_purpose purpose, size_t bytes);
     void (*release)(void *memory);
 
+    /* The same of the host, where copies reach it fastest. Operations reach it, too, slowly. */
+    void *(*alloc_host)(enum dp_purpose purpose, size_t bytes);
+    void (*release_host)(void *memory);
+
+    /* Makes copies to and from this memory of the host as fast, if that can be; unpin: whether it
+     * was pinned or not. */
+    void (*pin)(void *memory, size_t bytes);
+    void (*unpin)(void *memory);
+
+    /* Queues a copy to or from memory of the host, which must stay as it is until that is done. */
+    dp_status (*upload)(struct dp_stream *stream, void *device, const void *host, size_t bytes);
+    dp_status (*download)(struct dp_stream *stream, void *host, const void *device, size_t bytes);
+
+    /* Whatever is queued on `later` from now on waits for all that is queued on `earlier` so far,
+     * which another thread may be using. */
+    dp_status (*order)(struct dp_stream *later, struct dp_stream *earlier);
+
+    /* An event happens when all that was queued on the stream is done; asking does not wait. One
+     * that was never recorded has happened. event_destroy: NULL is allowed. */
+    dp_status (*event_create)(struct dp_event **out);
+    void (*event_destroy)(struct dp_event *event);
+    dp_status (*event_record)(struct dp_event *event, struct dp_stream *stream);
+    dp_status (*event_query)(const struct dp_event *event, bool *done);
     /* Chooses operations for stream->type. NULL: they are the same for all types. */
     void (*set_type)(struct dp_stream *stream);
 
@@ -70,5 +98,14 @@ void dp_stream_set_type(struct dp_stream *stream, enum dp_type type);
 /* The device with that name; "auto" takes the first available one of devices.def.
  * Errors: DP_ERR_CONFIG (unknown), DP_ERR_UNAVAILABLE. */
 DP_CHECKED dp_status dp_device_find(const char *name, const struct dp_device **out);
+
+/* Whether there is a device of that name that this program was built without. */
+bool dp_device_left_out(const char *name);
+
+/* Copies to and from the host that are done when they return; `stream` does them. */
+DP_CHECKED dp_status dp_device_write(struct dp_stream *stream, void *device, const void *host,
+                                     size_t bytes);
+DP_CHECKED dp_status dp_device_read(struct dp_stream *stream, void *host, const void *device,
+                                    size_t bytes);
 
 #endif

@@ -124,7 +124,7 @@ struct dp_ops {
     dp_status (*block_squares)(struct dp_stream *s, float *out, const float *x, size_t count);
 
     /* Bytes of images to the compute type: y[i] = x[i] * scale[i % channels] + shift[...].
-     * y, x [count]; scale, shift [channels], host memory; count is a multiple of channels. */
+     * y, x [count]; scale, shift [channels]; count is a multiple of channels. */
     dp_status (*bytes_load)(struct dp_stream *s, void *y, const uint8_t *x, const float *scale,
                             const float *shift, size_t channels, size_t count);
 
@@ -208,6 +208,24 @@ struct dp_ops {
      * moments held is not read). moments [2, channels] double: mean, sum of (x - mean)^2. */
     dp_status (*norm_moments)(struct dp_stream *s, double *moments, size_t before, const void *x,
                               const struct dp_norm *norm);
+    /* mean = weight * the means in moments: this pass's share of the mean of all that is normalised
+     * together. mean [channels]. */
+    dp_status (*norm_mean)(struct dp_stream *s, float *mean, const double *moments, double weight,
+                           size_t channels);
+    /* var = each * (sum of squares about `mean`): those of this pass's n elements a channel, divided
+     * by all. var [channels]. */
+    dp_status (*norm_variance)(struct dp_stream *s, float *var, const double *moments,
+                               const float *mean, double n, double each, size_t channels);
+    /* y = keep y + rows per_sample (factor x): this pass's share of the batch's statistics. */
+    dp_status (*norm_share)(struct dp_stream *s, float *y, const float *x, size_t rows,
+                            float factor, const struct dp_knobs *knobs, size_t count, float keep);
+    /* From the sums below: shared [2, channels] = sums; dbeta = keep dbeta + the first half, dgamma
+     * = keep dgamma + the second. */
+    dp_status (*norm_grads)(struct dp_stream *s, float *dgamma, float *dbeta, float *shared,
+                            const double *sums, size_t channels, float keep);
+    /* y = x; [count]: sums that have been shared become double again. */
+    dp_status (*norm_widen)(struct dp_stream *s, double *y, const float *x, size_t count);
+
     /* y, with statistics that are given; y may be x. */
     dp_status (*norm_apply)(struct dp_stream *s, void *y, const void *x, const float *mean,
                             const float *var, const float *gamma, const float *beta,

@@ -127,18 +127,17 @@ static dp_status statistics_forward(const void *state, const struct dp_layer_cal
 
 /* Adds this pass's share of the batch statistics to the tail: statistics weighted by rows. The
  * running variance is unbiased, over as many elements as were normalised together. */
-static void add_share(const struct batchnorm *l, const struct dp_layer_call *c,
-                      const struct own *own)
+static dp_status add_share(const struct batchnorm *l, const struct dp_layer_call *c,
+                           const struct own *own)
 {
     const double n = together(l, c);
-    const float share = (float)c->rows * c->knobs->per_sample;
     const float unbiased = n > 1.0 ? (float)(n / (n - 1.0)) : 1.0f;
-    float *mean = c->statistics, *var = c->statistics + l->channels;
+    const struct dp_ops *ops = c->stream->ops;
 
-    for (size_t i = 0; i < l->channels; i++) {
-        mean[i] = (c->keep != 0.0f ? mean[i] : 0.0f) + share * own->mean[i];
-        var[i] = (c->keep != 0.0f ? var[i] : 0.0f) + share * (unbiased * own->var[i]);
-    }
+    DP_TRY(ops->norm_share(c->stream, c->statistics, own->mean, c->rows, 1.0f, c->knobs,
+                           l->channels, c->keep));
+    return ops->norm_share(c->stream, c->statistics + l->channels, own->var, c->rows, unbiased,
+                           c->knobs, l->channels, c->keep);
 }
 
 /* From the moments of this pass's rows to the statistics of all that is normalised together: two
@@ -149,21 +148,16 @@ static dp_status statistics_forward_end(const void *state, const struct dp_layer
     const struct own own = own_of(l, c);
     const double n = (double)c->rows * (double)l->places, all = together(l, c);
     const double each = all > 0.0 ? 1.0 / all : 0.0;
+    const struct dp_ops *ops = c->stream->ops;
 
     if (!c->training) {
         return DP_OK;
     }
-    for (size_t i = 0; i < l->channels; i++) {
-        own.mean[i] = (float)(n * each * own.moments[i]);
-    }
+    DP_TRY(ops->norm_mean(c->stream, own.mean, own.moments, n * each, l->channels));
     DP_TRY(sum_over_ranks(l, c, own.mean, l->channels));
-    for (size_t i = 0; i < l->channels; i++) {
-        const double off = own.moments[i] - (double)own.mean[i];
-        own.var[i] = (float)(each * (own.moments[l->channels + i] + n * off * off));
-    }
+    DP_TRY(ops->norm_variance(c->stream, own.var, own.moments, own.mean, n, each, l->channels));
     DP_TRY(sum_over_ranks(l, c, own.var, l->channels));
-    add_share(l, c, &own);
-    return DP_OK;
+    return add_share(l, c, &own);
 }
 
 static dp_status statistics_backward(const void *state, const struct dp_layer_call *c)
@@ -236,19 +230,13 @@ static dp_status batchnorm_backward_end(const void *state, const struct dp_layer
     const struct batchnorm *l = state;
     const struct own own = own_of(l, c);
 
-    for (size_t i = 0; i < 2 * l->channels; i++) {
-        float *grad = i < l->channels ? &c->grads[1][i] : &c->grads[0][i - l->channels];
-        own.shared[i] = (float)own.sums[i];
-        *grad = (c->keep != 0.0f ? *grad : 0.0f) + own.shared[i];
-    }
+    DP_TRY(c->stream->ops->norm_grads(c->stream, c->grads[0], c->grads[1], own.shared, own.sums,
+                                      l->channels, c->keep));
     if (!l->sync || c->hooks->sum == NULL) {
         return DP_OK;
     }
     DP_TRY(sum_over_ranks(l, c, own.shared, 2 * l->channels));
-    for (size_t i = 0; i < 2 * l->channels; i++) {
-        own.sums[i] = (double)own.shared[i];
-    }
-    return DP_OK;
+    return c->stream->ops->norm_widen(c->stream, own.sums, own.shared, 2 * l->channels);
 }
 
 #define BATCHNORM struct batchnorm

@@ -17,7 +17,9 @@ struct dp_pass {
     char *values, *gradients; /* compute type */
     float *local;
     char *saved;
-    float *one; /* [1], device: the scale of an evaluation's loss */
+    float *one;      /* [1], device: the scale of an evaluation's loss; behind it, its results */
+    char *bytes;     /* device; the input of `rows` samples; NULL: the device reads the host's */
+    int32_t *labels; /* device; [rows]; likewise */
 };
 
 static const struct dp_model_hooks no_hooks = {NULL, NULL, NULL};
@@ -41,12 +43,26 @@ static void arena_cut(const struct dp_pass *p, char **parts, char *arena,
     }
 }
 
+/* Where the host's bytes and labels go, unless operations read them where they are. */
+static bool input_allocate(struct dp_pass *p)
+{
+    const struct dp_device *device = p->stream->device;
+
+    if (device->host_memory) {
+        return true;
+    }
+    p->bytes = device->alloc(DP_MEM_ACTIVATIONS, p->rows * p->model->values[0].count);
+    p->labels = device->alloc(DP_MEM_ACTIVATIONS, p->rows * sizeof(*p->labels));
+    return p->bytes != NULL && p->labels != NULL;
+}
+
 static dp_status pass_allocate(struct dp_pass *p)
 {
     const struct dp_model *m = p->model;
     const struct dp_device *device = p->stream->device;
     const size_t values = arena_bytes(p, m->storage, m->storage_count);
     const size_t gradients = p->training ? arena_bytes(p, m->slots, m->slot_count) : 0;
+    const float one = 1.0f;
 
     p->storage = dp_zalloc((size_t)m->storage_count, sizeof(*p->storage));
     p->slots = dp_zalloc((size_t)m->slot_count, sizeof(*p->slots));
@@ -56,7 +72,7 @@ static dp_status pass_allocate(struct dp_pass *p)
     p->saved = device->alloc(DP_MEM_ACTIVATIONS, p->training ? m->saved_bytes * p->rows : 0);
     p->one = device->alloc(DP_MEM_ACTIVATIONS, 4 * sizeof(float));
     if (p->storage == NULL || p->slots == NULL || p->values == NULL || p->gradients == NULL ||
-        p->local == NULL || p->saved == NULL || p->one == NULL) {
+        p->local == NULL || p->saved == NULL || p->one == NULL || !input_allocate(p)) {
         return DP_FAIL(
             DP_ERR_NOMEM,
             "activations of %zu rows need %zu MB; a smaller "
@@ -65,10 +81,9 @@ static dp_status pass_allocate(struct dp_pass *p)
             dp_model_activation_bytes(m, p->stream->type, p->rows, p->tile_bytes, p->training) >>
                 20);
     }
-    p->one[0] = 1.0f;
     arena_cut(p, p->storage, p->values, m->storage, m->storage_count);
     arena_cut(p, p->slots, p->gradients, m->slots, p->training ? m->slot_count : 0);
-    return DP_OK;
+    return dp_device_write(p->stream, p->one, &one, sizeof(one));
 }
 
 /* The elements of all arrays of one operation on a node: its inputs, its output, and gradients of
@@ -138,6 +153,8 @@ void dp_pass_destroy(struct dp_pass *p)
         return;
     }
     device = p->stream->device;
+    device->release(p->labels);
+    device->release(p->bytes);
     device->release(p->one);
     device->release(p->saved);
     device->release(p->local);
@@ -198,6 +215,33 @@ size_t dp_pass_rows(const struct dp_pass *p)
 void *dp_pass_input(const struct dp_pass *p)
 {
     return p->storage[p->model->values[0].storage];
+}
+
+dp_status dp_pass_load(struct dp_pass *p, const uint8_t *images, const float *scale,
+                       const float *shift, size_t channels, size_t rows)
+{
+    const size_t count = rows * p->model->values[0].count;
+    const uint8_t *bytes = images;
+
+    if (p->bytes != NULL) {
+        DP_TRY(p->stream->device->upload(p->stream, p->bytes, images, count));
+        bytes = (const uint8_t *)p->bytes;
+    }
+    return p->stream->ops->bytes_load(p->stream, dp_pass_input(p), bytes, scale, shift, channels,
+                                      count);
+}
+
+/* The labels of a call, where operations can read them. */
+static dp_status labels_of(struct dp_pass *p, const struct dp_pass_call *call,
+                           const int32_t **labels)
+{
+    *labels = call->labels;
+    if (p->labels == NULL) {
+        return DP_OK;
+    }
+    *labels = p->labels;
+    return p->stream->device->upload(p->stream, p->labels, call->labels,
+                                     call->rows * sizeof(*p->labels));
 }
 
 struct dp_stream *dp_pass_stream(const struct dp_pass *p)
@@ -319,10 +363,12 @@ dp_status dp_pass_forward(struct dp_pass *p, const struct dp_pass_call *call)
     const struct dp_model *m = p->model;
     const struct dp_node *last = &m->nodes[m->node_count - 1];
     float *loss = call->grad + dp_model_loss_at(m);
+    const int32_t *labels;
 
+    DP_TRY(labels_of(p, call, &labels));
     DP_TRY(run_forward(p, call));
     return p->stream->ops->softmax_loss(p->stream, slot_at(p, last->dy_slot, last->y, 0), loss,
-                                        loss + 1, value_at(p, last->y, 0), call->labels, call->rows,
+                                        loss + 1, value_at(p, last->y, 0), labels, call->rows,
                                         m->classes, &call->knobs->loss_factor, call->keep);
 }
 
@@ -404,13 +450,12 @@ dp_status dp_pass_evaluate(struct dp_pass *p, const struct dp_pass_call *call, f
     const struct dp_node *last = &m->nodes[m->node_count - 1];
     struct dp_pass_call forward = *call;
     float *out = p->one + 1;
+    const int32_t *labels;
 
     forward.grad = NULL;
+    DP_TRY(labels_of(p, call, &labels));
     DP_TRY(run_forward(p, &forward));
     DP_TRY(p->stream->ops->softmax_loss(p->stream, NULL, out, out + 1, value_at(p, last->y, 0),
-                                        call->labels, call->rows, m->classes, p->one, 0.0f));
-    DP_TRY(p->stream->device->synchronize(p->stream));
-    result[0] = out[0];
-    result[1] = out[1];
-    return DP_OK;
+                                        labels, call->rows, m->classes, p->one, 0.0f));
+    return dp_device_read(p->stream, result, out, 2 * sizeof(*result));
 }

@@ -158,6 +158,9 @@ dp_status dp_run_check_names(const struct dp_config *config)
         if (names[i].may_be_auto && strcmp(names[i].text, "auto") == 0) {
             continue;
         }
+        if (names[i].family == &dp_devices && dp_device_left_out(names[i].text)) {
+            continue; /* no mistake in the configuration: finding it tells what to do */
+        }
         status = names[i].family == NULL ? dp_exchange_check(names[i].text, config->train.lanes > 0,
                                                              problem, sizeof(problem))
                                          : dp_plugin_create(names[i].family, names[i].text, &plugin,

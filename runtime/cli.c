@@ -60,7 +60,7 @@ static const struct {
     [FLAG_PRINT_CONFIG] = {"--print-config", NULL, "prints the resolved configuration"},
     [FLAG_LIST] = {"--list", "FAMILY",
                    "strategies|compressors|layers|optimizers|sources|devices|faults"},
-    [FLAG_DEVICE] = {"--device", "NAME", "cpu|auto; see --list devices"},
+    [FLAG_DEVICE] = {"--device", "NAME", "cpu|cuda|auto; see --list devices"},
     [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
     [FLAG_PLAN] = {"--plan", "FILE", "shares gradients as the run with that config.yaml did"},
@@ -325,6 +325,18 @@ void dp_cli_help(void)
     dp_config_help();
 }
 
+/* One line. Devices also say why they cannot be used here. */
+static void list_plugin(const struct dp_plugin_family *family, const struct dp_plugin *plugin)
+{
+    const char *why_not = NULL;
+
+    if (family == &dp_devices && !((const struct dp_device *)plugin)->available(&why_not)) {
+        printf("%-15s %s; not here: %s\n", plugin->name, plugin->help, why_not);
+    } else {
+        printf("%-15s %s\n", plugin->name, plugin->help);
+    }
+}
+
 dp_status dp_cli_list(const char *family)
 {
     static const struct {
@@ -344,7 +356,7 @@ dp_status dp_cli_list(const char *family)
             continue;
         }
         for (int k = 0; (plugin = dp_plugin_at(families[i].family, k)) != NULL; k++) {
-            printf("%-15s %s\n", plugin->name, plugin->help);
+            list_plugin(families[i].family, plugin);
         }
         found = true;
     }

@@ -128,7 +128,8 @@ static const struct dp_option report_options[] = {
 
 static const struct dp_option device_options[] = {
     DP_STRING(DEVICE, name,  "auto", "what computes; see --list devices"),
-    DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "record a step once and replay it; without effect on the CPU"),
+    DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "record a step once and replay it; without effect in this version"),
+    DP_SWITCH(DEVICE, tune,  "false", "a GPU chooses matrix products by measuring: faster, but runs may differ in the last bits"),
     {0},
 };
 

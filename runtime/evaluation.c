@@ -15,7 +15,7 @@ static dp_status evaluate_mine(struct dp_trainer *t, struct dp_range passes, dou
     const struct dp_range rows = dp_trainer_rows(t, data->test_count);
     const struct dp_pass_call call = {.weights = t->flat.weights,
                                       .running = t->flat.running,
-                                      .knobs = t->knobs,
+                                      .knobs = t->there,
                                       .batch_rows = rows.count,
                                       .seed = (uint64_t)t->config->train.seed};
 

@@ -47,7 +47,7 @@ static void flip_apply(const struct dp_fault *fault, struct dp_trainer *t)
     const struct dp_tensor *weight = find_in(m->tensors, m->tensor_count, fault->tensor);
     const struct dp_tensor *tensor =
         weight != NULL ? weight : find_in(m->buffers, m->buffer_count, fault->tensor);
-    float *array = weight != NULL ? t->flat.master : t->flat.running;
+    float *array = weight != NULL ? t->mirror->flat.master : t->mirror->flat.running;
     float *value = array + tensor->begin + dp_tensor_index(tensor, (size_t)fault->element);
     uint32_t bits;
 
@@ -104,7 +104,9 @@ dp_status dp_faults_apply(const struct dp_fault *first, struct dp_trainer *t)
         }
         due = true;
         if (fault->rank == t->group->rank) {
+            DP_TRY(dp_mirror_fetch(t->mirror));
             happening_of(fault)->apply(fault, t);
+            DP_TRY(dp_mirror_put(t->mirror));
         }
     }
     return due ? dp_exchange_barrier(t->exchange) : DP_OK;

@@ -18,26 +18,32 @@ struct dp_gate {
     double clip_norm;           /* 0: no clipping */
     bool checks;                /* a gradient that is not finite skips the step */
     size_t blocks;
-    float *squares; /* owned; [blocks] */
-    double norm;    /* of the last step, before clipping */
+    float *squares;           /* owned; device memory, [blocks] */
+    float *seen;              /* owned; the host's copy of them, or squares itself */
+    struct dp_stream *stream; /* borrowed */
+    double norm;              /* of the last step, before clipping */
 };
 
+/* The stream is the one that looks. */
 DP_CHECKED dp_status dp_gate_create(const struct dp_flat *flat, double clip_norm, bool checks,
-                                    struct dp_gate **out);
+                                    struct dp_stream *stream, struct dp_gate **out);
 void dp_gate_destroy(struct dp_gate *gate);
 
 /* Looks at one range of the gradient. */
-DP_CHECKED dp_status dp_gate_look(struct dp_gate *gate, struct dp_stream *stream,
-                                  struct dp_range range);
+DP_CHECKED dp_status dp_gate_look(struct dp_gate *gate, struct dp_range range);
 
 /* Forgets the last step's squares: before the first look, where a rank looks at a part only. */
-void dp_gate_begin(struct dp_gate *gate);
+DP_CHECKED dp_status dp_gate_begin(struct dp_gate *gate);
 
-/* All squares are there: sets knobs->skip (if it is not set yet), or multiplies knobs->factor, which applies to the
- * gradient already. As torch.nn.utils.clip_grad_norm_. */
-void dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs);
+/* Brings what it has seen to the host. Waits for the stream. */
+DP_CHECKED dp_status dp_gate_read(struct dp_gate *gate);
 
-/* The tensor, in order of backward, whose gradient is the first that is not finite; NULL: none. */
+/* All squares are there: reads them, and sets knobs->skip (the host's; if it is not set yet), or
+ * multiplies knobs->factor, which applies to the gradient already. As
+ * torch.nn.utils.clip_grad_norm_. */
+DP_CHECKED dp_status dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs);
+
+/* Of what was read: the tensor, in order of backward, whose gradient is the first that is not finite; NULL: none. */
 const struct dp_tensor *dp_gate_overflowed(const struct dp_gate *gate);
 
 #endif

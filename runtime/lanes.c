@@ -54,37 +54,6 @@ struct dp_lanes {
     int announce; /* the tensor that is announced next; below 0: none is left */
 };
 
-static bool is_synchronised(const struct dp_model *model)
-{
-    bool any = false;
-
-    for (int i = 0; i < model->node_count; i++) {
-        any = any || model->nodes[i].plan.synchronised;
-    }
-    return any;
-}
-
-int dp_lanes_workers(const struct dp_model *model, int count, int threads)
-{
-    const bool all = is_synchronised(model);
-    int workers = 1;
-
-    while (workers < count && (all || 2 * workers <= threads)) {
-        workers *= 2;
-    }
-    return workers;
-}
-
-int dp_lanes_extra_gradients(int count, int workers)
-{
-    int levels = 1;
-
-    for (int block = count / workers; block > 1; block /= 2) {
-        levels++;
-    }
-    return workers * levels - 1;
-}
-
 int dp_lanes_count(const struct dp_lanes *lanes)
 {
     return lanes->config.count;
@@ -101,6 +70,32 @@ static size_t summed(const struct dp_lanes *l)
     return dp_model_loss_at(l->config.model) + 2;
 }
 
+/* ---- order between streams: nothing on the CPU, whose operations are done when they return ---- */
+
+/* The first worker's stream comes behind what all workers have queued. */
+static dp_status gather_streams(const struct dp_lanes *l)
+{
+    for (int i = 1; i < l->workers; i++) {
+        DP_TRY(l->config.device->order(l->worker[0].stream, l->worker[i].stream));
+    }
+    return DP_OK;
+}
+
+/* All workers' streams come behind `stream`. */
+static dp_status spread_stream(const struct dp_lanes *l, struct dp_stream *stream)
+{
+    for (int i = 0; i < l->workers; i++) {
+        DP_TRY(l->config.device->order(l->worker[i].stream, stream));
+    }
+    return DP_OK;
+}
+
+/* What others do with the gradient comes behind the first worker's stream. */
+static dp_status hand_over(const struct dp_lanes *l)
+{
+    return l->config.device->order(l->config.stream, l->worker[0].stream);
+}
+
 /* ---- meeting inside of a layer ---- */
 
 /* The tree over all lanes, then over the ranks; every lane gets the result. */
@@ -110,18 +105,21 @@ static dp_status sum_parts(void *context, float *const *parts, size_t count)
     struct dp_stream *stream = l->worker[0].stream;
     const struct dp_model_hooks *outer = l->orders.call->hooks;
 
+    DP_TRY(gather_streams(l));
     for (int step = 1; step < l->workers; step *= 2) {
         for (int i = 0; i < l->workers; i += 2 * step) {
             DP_TRY(stream->ops->add(stream, parts[i], parts[i + step], count));
         }
     }
     if (outer->sum != NULL) {
+        DP_TRY(hand_over(l));
         DP_TRY(outer->sum(outer->context, parts[0], count));
+        DP_TRY(l->config.device->order(stream, l->config.stream));
     }
     for (int i = 1; i < l->workers; i++) {
         DP_TRY(stream->ops->copy(stream, parts[i], parts[0], count * sizeof(float)));
     }
-    return DP_OK;
+    return spread_stream(l, stream);
 }
 
 static dp_status sum(void *context, float *data, size_t count)
@@ -133,34 +131,12 @@ static dp_status sum(void *context, float *data, size_t count)
 
 /* ---- partial sums ---- */
 
-/* Lane j is computed into the stack at the number of bits set in j, and then closes as many levels
- * as j has ones at its end. */
-static int depth_of(int lane)
-{
-    int depth = 0;
-
-    for (; lane > 0; lane &= lane - 1) {
-        depth++;
-    }
-    return depth;
-}
-
-static int merges_of(int lane)
-{
-    int merges = 0;
-
-    for (; (lane & 1) != 0; lane >>= 1) {
-        merges++;
-    }
-    return merges;
-}
-
 /* This lane's elements are final: adds them to the sums that end here. */
 static dp_status close_levels(const struct worker *w, size_t begin, size_t count)
 {
-    int top = depth_of(w->lane);
+    int top = dp_lane_depth(w->lane);
 
-    for (int i = merges_of(w->lane); i > 0; i--, top--) {
+    for (int i = dp_lane_merges(w->lane); i > 0; i--, top--) {
         DP_TRY(w->stream->ops->add(w->stream, w->stack[top - 1] + begin, w->stack[top] + begin,
                                    count));
     }
@@ -170,6 +146,7 @@ static dp_status close_levels(const struct worker *w, size_t begin, size_t count
 /* Adds the workers' sums of these elements to the first one's. */
 static dp_status join(const struct dp_lanes *l, size_t begin, size_t count)
 {
+    DP_TRY(gather_streams(l));
     for (int step = 1; step < l->workers; step *= 2) {
         for (int i = 0; i < l->workers; i += 2 * step) {
             struct dp_stream *stream = l->worker[0].stream;
@@ -194,6 +171,7 @@ static dp_status announce(struct dp_lanes *l)
         const struct dp_tensor *tensor = &l->config.model->tensors[l->announce];
         DP_TRY(join(l, tensor->begin, tensor->count));
         if (outer->ready != NULL) {
+            DP_TRY(hand_over(l));
             DP_TRY(outer->ready(outer->context, l->announce));
         }
     }
@@ -240,7 +218,7 @@ static dp_status run_lane(struct worker *w, const struct orders *o, int lane)
     batch.rows = rows.count;
     batch.images += at * l->config.model->values[0].count;
     batch.labels += at;
-    call.grad = w->stack[depth_of(w->lane)];
+    call.grad = w->stack[dp_lane_depth(w->lane)];
     call.hooks = &w->hooks;
     DP_TRY(dp_parts_run(&w->parts, &batch, &call));
     return close_levels(w, tail, summed(l) - tail);
@@ -332,9 +310,11 @@ dp_status dp_lanes_run(struct dp_lanes *l, struct dp_lanes_share share,
         atomic_store_explicit(&l->worker[i].through, l->config.model->tensor_count,
                               memory_order_relaxed);
     }
+    DP_TRY(spread_stream(l, l->config.stream));
     DP_TRY(give_orders(l, &orders));
     DP_TRY(announce(l));
-    return join(l, tail, summed(l) - tail);
+    DP_TRY(join(l, tail, summed(l) - tail));
+    return hand_over(l);
 }
 
 size_t dp_lanes_evaluations(const struct dp_lanes *l, struct dp_lanes_share share, size_t rows)
@@ -362,6 +342,7 @@ dp_status dp_lanes_evaluate(struct dp_lanes *l, struct dp_lanes_share share, con
                                   .passes = passes,
                                   .sums = sums};
 
+    DP_TRY(spread_stream(l, l->config.stream));
     return give_orders(l, &orders);
 }
 
@@ -445,7 +426,7 @@ dp_status dp_lanes_create(const struct dp_lanes_config *config, struct dp_lanes 
         return DP_FAIL(DP_ERR_NOMEM, "lanes");
     }
     l->config = *config;
-    l->synchronised = is_synchronised(config->model);
+    l->synchronised = dp_lanes_synchronised(config->model);
     l->workers = dp_lanes_workers(config->model, config->count, config->threads);
     l->block = config->count / l->workers;
     (void)pthread_mutex_init(&l->mutex, NULL);

@@ -20,6 +20,7 @@
 #ifndef DP_RUNTIME_LANES_H
 #define DP_RUNTIME_LANES_H
 
+#include "runtime/lane_plan.h"
 #include "runtime/parts.h"
 
 struct dp_lanes;
@@ -27,6 +28,8 @@ struct dp_lanes;
 struct dp_lanes_config {
     const struct dp_model *model; /* borrowed */
     const struct dp_device *device;
+    struct dp_stream *stream;             /* borrowed; lanes come behind what is queued there, and
+                                             before what is queued there when they have returned */
     enum dp_type type;                    /* compute type */
     const struct dp_normalize *normalize; /* borrowed */
     int total;                            /* V, over all ranks; a power of two */
@@ -41,11 +44,6 @@ DP_CHECKED dp_status dp_lanes_create(const struct dp_lanes_config *config, struc
 void dp_lanes_destroy(struct dp_lanes *lanes);
 
 int dp_lanes_count(const struct dp_lanes *lanes);
-
-/* How many workers compute `count` lanes on `threads` threads, and how many gradients they need
- * besides the rank's own. */
-int dp_lanes_workers(const struct dp_model *model, int count, int threads);
-int dp_lanes_extra_gradients(int count, int workers);
 
 /* Whose lanes: those of rank `rank` of `ranks`, which have `count` each. */
 struct dp_lanes_share {

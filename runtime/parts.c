@@ -43,11 +43,9 @@ dp_status dp_parts_prepare(const struct dp_parts *parts, size_t rows, bool train
 static dp_status load_rows(const struct dp_parts *parts, const uint8_t *images, size_t rows)
 {
     DP_SPAN(DP_PHASE_COPY, (int64_t)rows);
-    struct dp_stream *stream = dp_pass_stream(parts->pass);
     const struct dp_normalize *n = parts->normalize;
 
-    return stream->ops->bytes_load(stream, dp_pass_input(parts->pass), images, n->scale, n->shift,
-                                   n->channels, rows * parts->model->values[0].count);
+    return dp_pass_load(parts->pass, images, n->scale, n->shift, n->channels, rows);
 }
 
 dp_status dp_parts_run(const struct dp_parts *parts, const struct dp_batch *batch,
@@ -112,7 +110,7 @@ static double channel_value(const struct dp_numbers *numbers, size_t channel, do
 dp_status dp_normalize_init(struct dp_normalize *n, size_t channels, const struct dp_numbers *mean,
                             const struct dp_numbers *std)
 {
-    *n = (struct dp_normalize){NULL, NULL, channels};
+    *n = (struct dp_normalize){NULL, NULL, channels, NULL, NULL};
     n->scale = dp_zalloc(channels, sizeof(float));
     n->shift = dp_zalloc(channels, sizeof(float));
     if (n->scale == NULL || n->shift == NULL) {
@@ -127,9 +125,36 @@ dp_status dp_normalize_init(struct dp_normalize *n, size_t channels, const struc
     return DP_OK;
 }
 
-void dp_normalize_fini(struct dp_normalize *n)
+dp_status dp_normalize_place(struct dp_normalize *n, struct dp_stream *stream)
 {
+    const struct dp_device *device = stream->device;
+    const size_t bytes = n->channels * sizeof(float);
+
+    if (device->host_memory) {
+        return DP_OK;
+    }
+    n->placed = device->alloc(DP_MEM_OTHER, 2 * bytes);
+    if (n->placed == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "normalisation of %zu channels", n->channels);
+    }
+    n->device = device;
+    DP_TRY(dp_device_write(stream, n->placed, n->scale, bytes));
+    DP_TRY(dp_device_write(stream, n->placed + n->channels, n->shift, bytes));
     dp_free(n->scale);
     dp_free(n->shift);
-    n->scale = n->shift = NULL;
+    n->scale = n->placed;
+    n->shift = n->placed + n->channels;
+    return DP_OK;
+}
+
+void dp_normalize_fini(struct dp_normalize *n)
+{
+    if (n->device != NULL) {
+        n->device->release(n->placed);
+    }
+    if (n->placed == NULL || n->scale != n->placed) { /* they were not moved there */
+        dp_free(n->scale);
+        dp_free(n->shift);
+    }
+    n->scale = n->shift = n->placed = NULL;
 }

@@ -20,8 +20,10 @@ struct dp_part {
 
 /* How bytes of the input become numbers: y = x * scale + shift, for each channel. */
 struct dp_normalize {
-    float *scale, *shift; /* owned; [channels] */
+    float *scale, *shift; /* owned; [channels]; device memory once placed */
     size_t channels;
+    float *placed; /* owned; device memory of both, or NULL */
+    const struct dp_device *device;
 };
 
 struct dp_parts {
@@ -59,6 +61,8 @@ DP_CHECKED dp_status dp_parts_evaluate(const struct dp_parts *parts, const uint8
  * one for each, or none. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_normalize_init(struct dp_normalize *normalize, size_t channels,
                                        const struct dp_numbers *mean, const struct dp_numbers *std);
+/* Moves it to the memory of the stream's device, where operations read it. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_normalize_place(struct dp_normalize *normalize, struct dp_stream *stream);
 void dp_normalize_fini(struct dp_normalize *normalize);
 
 #endif

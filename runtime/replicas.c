@@ -146,17 +146,17 @@ void dp_replicas_destroy(struct dp_replicas *r)
 
 /* ---- hashes ---- */
 
-static uint64_t hash_slice(const struct dp_replicas *r, uint64_t step)
+static dp_status hash_slice(const struct dp_replicas *r, uint64_t step, uint64_t *hash)
 {
     const struct dp_flat *f = r->config.flat;
     const size_t slices = (f->trained + DP_SLICE - 1) / DP_SLICE;
     const size_t begin = (size_t)(step % slices) * DP_SLICE;
-    const size_t left = f->trained - begin;
-
+    const size_t left = f->trained - begin, count = left < DP_SLICE ? left : DP_SLICE;
     const size_t width = dp_type_bytes(f->type);
 
-    return XXH3_64bits((const char *)f->weights + begin * width,
-                       (left < DP_SLICE ? left : DP_SLICE) * width);
+    DP_TRY(dp_mirror_fetch_weights(r->config.mirror, (struct dp_range){begin, count}));
+    *hash = XXH3_64bits((const char *)f->weights + begin * width, count * width);
+    return DP_OK;
 }
 
 static void hash_pieces(struct dp_replicas *r)
@@ -180,6 +180,7 @@ static uint64_t bucket_hash(const struct dp_replicas *r, int b)
     return hash;
 }
 
+/* Of what the mirror holds now. */
 static uint64_t hash_all(struct dp_replicas *r)
 {
     uint64_t hash = 0;
@@ -192,7 +193,7 @@ static uint64_t hash_all(struct dp_replicas *r)
     return hash;
 }
 
-uint64_t dp_replicas_hash(struct dp_replicas *r, uint64_t step, bool apart)
+dp_status dp_replicas_hash(struct dp_replicas *r, uint64_t step, bool apart, uint64_t *hash)
 {
     const uint64_t every = r->config.every;
 
@@ -200,11 +201,18 @@ uint64_t dp_replicas_hash(struct dp_replicas *r, uint64_t step, bool apart)
     if (r->whole) {
         r->next = (step / every + 1) * every;
     }
+    *hash = 0;
     if (!is_shared(r) || apart) {
-        return 0;
+        return DP_OK;
     }
-    r->hash = r->whole ? hash_all(r) : hash_slice(r, step);
-    return r->hash;
+    if (r->whole) {
+        DP_TRY(dp_mirror_fetch(r->config.mirror));
+        r->hash = hash_all(r);
+    } else {
+        DP_TRY(hash_slice(r, step, &r->hash));
+    }
+    *hash = r->hash;
+    return DP_OK;
 }
 
 /* ---- who is right ---- */
@@ -318,6 +326,7 @@ static dp_status search(struct dp_replicas *r, struct finding *found)
     struct verdict verdict;
 
     if (!r->whole) { /* a slice was compared before this step's update: these are as they are now */
+        DP_TRY(dp_mirror_fetch(r->config.mirror));
         hash_pieces(r);
     }
     for (int b = 0; b < r->config.exchange->plan->count; b++) {
@@ -447,6 +456,7 @@ dp_status dp_replicas_settle(struct dp_replicas *r, uint64_t step)
                            : "that host, or set train.on_divergence=restore");
         return refuse(r, step, who, where);
     }
+    DP_TRY(dp_mirror_put(r->config.mirror));
     DP_TRY(compare(r, hash_all(r), &verdict));
     if (verdict.split) {
         return refuse(r, step, who, "restored, and they differ again");
@@ -466,6 +476,7 @@ dp_status dp_replicas_check(struct dp_replicas *r, uint64_t step)
         return DP_OK;
     }
     r->whole = true;
+    DP_TRY(dp_mirror_fetch(r->config.mirror));
     r->hash = hash_all(r);
     DP_TRY(compare(r, r->hash, &verdict));
     return verdict.split ? dp_replicas_settle(r, step) : DP_OK;

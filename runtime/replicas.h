@@ -30,6 +30,7 @@
 
 #include "collectives/exchange.h"
 #include "models/model.h"
+#include "runtime/mirror.h"
 
 /* Elements of the weights that are hashed in each step: a multiple of DP_BLOCK. */
 enum { DP_SLICE = 32768 };
@@ -37,7 +38,8 @@ enum { DP_SLICE = 32768 };
 /* All borrowed. */
 struct dp_replicas_config {
     struct dp_exchange *exchange;
-    const struct dp_flat *flat; /* complete */
+    const struct dp_flat *flat; /* complete; the host's: mirror->flat */
+    struct dp_mirror *mirror;
     const struct dp_model *model;
     const char *const *slots; /* [2] names of the optimizer's state; NULL behind the last */
     uint64_t every;           /* steps; 0: only slices */
@@ -73,7 +75,8 @@ void dp_replicas_destroy(struct dp_replicas *replicas);
  * so differences are found as they are, before weights are published over them. Nor may it where
  * ranks part in this step.
  */
-uint64_t dp_replicas_hash(struct dp_replicas *replicas, uint64_t step, bool apart);
+DP_CHECKED dp_status dp_replicas_hash(struct dp_replicas *replicas, uint64_t step, bool apart,
+                                      uint64_t *hash);
 
 /*
  * The hashes of the ranks differ: finds out where, tells it in one line (rank 0), and restores it

@@ -330,7 +330,7 @@ static dp_status init_weights(struct dp_training *run)
     const bool leads = dp_run_leads(run);
     int64_t ignored = 0;
     struct dp_weights weights = {m->tensors,  m->tensor_count,  dp_trainer_whole(t),
-                                 m->buffers,  m->buffer_count,  t->flat.running,
+                                 m->buffers,  m->buffer_count,  t->mirror->flat.running,
                                  m->counters, m->counter_count, &ignored};
 
     DP_TRY(dp_trainer_init(t));

@@ -111,11 +111,11 @@ static dp_status take_ranks(float *whole, const struct dp_kept *row, const struc
 {
     for (int rank = 0; rank < e->group->size; rank++) {
         if (rank == e->group->rank) {
-            memcpy(flat->grad, row->data, row->bytes);
+            memcpy(e->grad, row->data, row->bytes);
         }
-        DP_TRY(dp_exchange_broadcast(e, flat->grad, row->bytes, rank));
+        DP_TRY(dp_exchange_broadcast(e, e->grad, row->bytes, rank));
         if (whole != NULL) {
-            memcpy(whole + (size_t)rank * flat->trained, flat->grad, row->bytes);
+            memcpy(whole + (size_t)rank * flat->trained, e->grad, row->bytes);
         }
     }
     return DP_OK;
@@ -147,9 +147,9 @@ static dp_status spread(const float *whole, const struct dp_flat *flat, struct d
     const size_t bytes = flat->trained * sizeof(float);
 
     if (whole != NULL) {
-        memcpy(flat->grad, whole, bytes);
+        memcpy(e->grad, whole, bytes);
     }
-    return dp_exchange_broadcast(e, flat->grad, bytes, 0);
+    return dp_exchange_broadcast(e, e->grad, bytes, 0);
 }
 
 /* One rank of those that share a copy writes it, before anybody reads. */
@@ -158,7 +158,7 @@ static dp_status restore_weights(const struct dp_kept *row, const float *whole,
 {
     DP_TRY(spread(whole, flat, e));
     if (dp_exchange_writes(e)) {
-        memcpy(row->data, flat->grad, row->bytes);
+        memcpy(row->data, e->grad, row->bytes);
     }
     return dp_exchange_barrier(e);
 }
@@ -171,7 +171,7 @@ static dp_status restore_owned(const struct dp_kept *row, const float *whole,
         const struct dp_bucket *bucket = &e->plan->buckets[b];
         const struct dp_range mine = dp_exchange_mine(e, b);
         if (!bucket->exact) {
-            memcpy((float *)row->data + bucket->owned_at, flat->grad + mine.begin,
+            memcpy((float *)row->data + bucket->owned_at, e->grad + mine.begin,
                    mine.count * sizeof(float));
         }
     }
@@ -214,7 +214,7 @@ static dp_status restore_ranks(const struct dp_kept *row, const float *whole, co
     for (int rank = 0; rank < ranks; rank++) {
         DP_TRY(spread(whole != NULL ? whole + (size_t)rank * flat->trained : NULL, flat, e));
         if (rank == e->group->rank) {
-            memcpy(row->data, flat->grad, row->bytes);
+            memcpy(row->data, e->grad, row->bytes);
         }
     }
     return DP_OK;

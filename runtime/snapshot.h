@@ -36,7 +36,7 @@ void dp_snapshot_destroy(struct dp_snapshot *snapshot);
 void dp_snapshot_fill(struct dp_snapshot *snapshot, const struct dp_kept_list *kept);
 
 /*
- * Copies all rows, between steps. Collective; every rank but 0 gives NULL. The gradient's memory is
+ * Copies all rows, between steps. Collective; every rank but 0 gives NULL. The exchange's memory is
  * used. Rank 0 returns when it has copied what others may change.
  */
 DP_CHECKED dp_status dp_snapshot_take(struct dp_snapshot *snapshot, const struct dp_kept_list *kept,

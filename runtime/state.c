@@ -8,7 +8,7 @@
 
 float *dp_trainer_whole(struct dp_trainer *t)
 {
-    return t->flat.type == DP_TYPE_F32 ? t->flat.weights : t->flat.grad;
+    return t->flat.type == DP_TYPE_F32 ? t->mirror->flat.weights : t->exchange->grad;
 }
 
 /* weights [range] = master [own ...], rounded. */
@@ -40,25 +40,31 @@ dp_status dp_trainer_take(struct dp_trainer *t)
     const float *whole = dp_trainer_whole(t);
 
     if (t->flat.type == DP_TYPE_F32) {
+        DP_TRY(dp_mirror_put(t->mirror));
         return dp_exchange_barrier(t->exchange);
     }
     for (int b = 0; b < plan->count; b++) {
         const struct dp_range mine = dp_exchange_mine(t->exchange, b);
         if (!plan->buckets[b].exact) {
-            DP_TRY(t->stream->ops->copy(t->stream, t->flat.master + plan->buckets[b].owned_at,
-                                        whole + mine.begin, mine.count * sizeof(float)));
+            memcpy(t->mirror->flat.master + plan->buckets[b].owned_at, whole + mine.begin,
+                   mine.count * sizeof(float));
         }
     }
+    DP_TRY(dp_mirror_put(t->mirror));
     return dp_trainer_round(t);
 }
 
 dp_status dp_trainer_wide(struct dp_trainer *t, const float **out)
 {
+    const size_t trained = t->flat.trained;
+    float *host = t->exchange->grad;
+
     *out = dp_trainer_whole(t);
-    return t->flat.type == DP_TYPE_F32
-               ? DP_OK
-               : t->stream->ops->widen(t->stream, t->flat.grad, t->flat.weights, t->flat.trained,
-                                       t->flat.type);
+    if (t->flat.type == DP_TYPE_F32) {
+        return dp_mirror_fetch_weights(t->mirror, (struct dp_range){0, trained});
+    }
+    DP_TRY(t->stream->ops->widen(t->stream, t->flat.grad, t->flat.weights, trained, t->flat.type));
+    return dp_device_read(t->stream, host, t->flat.grad, trained * sizeof(float));
 }
 
 dp_status dp_trainer_init(struct dp_trainer *t)
@@ -66,32 +72,32 @@ dp_status dp_trainer_init(struct dp_trainer *t)
     const bool writes = t->flat.type != DP_TYPE_F32 || dp_exchange_writes(t->exchange);
 
     dp_model_init(t->model, (uint64_t)t->config->train.seed, writes ? dp_trainer_whole(t) : NULL,
-                  t->flat.running);
+                  t->mirror->flat.running);
     return dp_trainer_take(t);
 }
 
 dp_status dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *from)
 {
     const struct dp_flat *f = &from->flat;
+    struct dp_stream *s = to->stream;
 
-    memcpy(to->flat.weights, f->weights, f->trained * dp_type_bytes(f->type));
+    DP_TRY(s->ops->copy(s, to->flat.weights, f->weights, f->trained * dp_type_bytes(f->type)));
     if (f->type != DP_TYPE_F32) {
-        DP_TRY(
-            to->stream->ops->widen(to->stream, to->flat.master, f->weights, f->trained, f->type));
+        DP_TRY(s->ops->widen(s, to->flat.master, f->weights, f->trained, f->type));
     }
-    memcpy(to->flat.running, f->running, from->model->statistics * sizeof(float));
+    DP_TRY(s->ops->copy(s, to->flat.running, f->running, from->model->statistics * sizeof(float)));
     for (int i = 0; i < 2 && f->slots[i] != NULL; i++) {
-        memcpy(to->flat.slots[i], f->slots[i], f->owned * sizeof(float));
+        DP_TRY(s->ops->copy(s, to->flat.slots[i], f->slots[i], f->owned * sizeof(float)));
     }
     *to->knobs = *from->knobs;
     to->scaler = from->scaler;
     to->step = from->step;
-    return DP_OK;
+    return to->device->synchronize(s);
 }
 
 void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
 {
-    const struct dp_flat *f = &t->flat;
+    const struct dp_flat *f = &t->mirror->flat;
     struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
     const bool fp32 = f->type == DP_TYPE_F32;
 

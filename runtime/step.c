@@ -13,7 +13,7 @@ static dp_status announce_tail(struct dp_trainer *t)
     }
     t->votes.hash[DP_AGREE_PLAN] = t->exchange->plan->hash;
     t->votes.hash[DP_AGREE_ORDER] = t->exchange->order;
-    dp_votes_write(t->flat.grad + dp_model_loss_at(t->model), &t->votes);
+    dp_votes_write(t->exchange->grad + dp_model_loss_at(t->model), &t->votes);
     return dp_exchange_ready_tail(t->exchange);
 }
 
@@ -30,7 +30,7 @@ struct dp_update dp_trainer_update(const struct dp_trainer *t, int b, const floa
         .slots = {t->flat.slots[0] == NULL ? NULL : t->flat.slots[0] + own,
                   t->flat.slots[1] == NULL ? NULL : t->flat.slots[1] + own},
         .count = mine.count,
-        .knobs = t->knobs,
+        .knobs = t->there,
     };
 }
 
@@ -55,8 +55,7 @@ static dp_status look(struct dp_trainer *t, int b)
     DP_SPAN(DP_PHASE_OPTIMIZER, b);
     const struct dp_bucket *bucket = &t->exchange->plan->buckets[b];
 
-    return bucket->exact ? DP_OK
-                         : dp_gate_look(t->gate, t->stream, dp_exchange_mine(t->exchange, b));
+    return bucket->exact ? DP_OK : dp_gate_look(t->gate, dp_exchange_mine(t->exchange, b));
 }
 
 /* The first step whose gradients stay on their rank. */
@@ -82,7 +81,7 @@ static dp_status settle(struct dp_trainer *t, uint64_t done)
 static dp_status read_votes(struct dp_trainer *t, uint64_t done, struct dp_step_report *report)
 {
     DP_TRY(t->device->synchronize(t->stream));
-    DP_TRY(dp_votes_read(t->flat.grad + dp_model_loss_at(t->model), &t->votes, t->group->size,
+    DP_TRY(dp_votes_read(t->exchange->grad + dp_model_loss_at(t->model), &t->votes, t->group->size,
                          t->step, report));
     report->loss /= t->knobs->loss_scale; /* a power of two: exact */
     return report->split ? settle(t, done) : DP_OK;
@@ -93,7 +92,7 @@ static dp_status skip_together(struct dp_trainer *t)
 {
     float skip = (float)t->knobs->skip;
 
-    DP_TRY(dp_exchange_sum(t->exchange, &skip, 1));
+    DP_TRY(dp_exchange_sum_host(t->exchange, &skip, 1));
     t->knobs->skip = skip > 0.0f;
     return DP_OK;
 }
@@ -103,7 +102,8 @@ static dp_status send_held(struct dp_trainer *t)
 {
     const size_t trained = t->flat.trained;
 
-    DP_TRY(dp_gate_look(t->gate, t->stream, (struct dp_range){0, trained}));
+    DP_TRY(dp_gate_look(t->gate, (struct dp_range){0, trained}));
+    DP_TRY(dp_gate_read(t->gate));
     t->knobs->skip = dp_gate_overflowed(t->gate) != NULL;
     DP_TRY(skip_together(t));
     DP_TRY(t->stream->ops->scale(t->stream, t->flat.grad, t->flat.grad, t->knobs->factor, trained));
@@ -123,8 +123,13 @@ static dp_status decide(struct dp_trainer *t)
     if (parts) {
         DP_TRY(dp_exchange_sum(t->exchange, t->gate->squares, t->gate->blocks));
     }
-    dp_gate_decide(t->gate, t->knobs);
+    DP_TRY(dp_gate_decide(t->gate, t->knobs));
     return apart && t->scaler.on ? skip_together(t) : DP_OK;
+}
+
+static dp_status send_knobs(const struct dp_trainer *t)
+{
+    return t->device->upload(t->stream, t->there, t->knobs, sizeof(*t->there));
 }
 
 /* Queues a step's work. Without a gate a bucket is updated while later ones are on the wire;
@@ -133,7 +138,7 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
 {
     const int count = t->exchange->plan->count;
 
-    t->votes.hash[DP_AGREE_WEIGHTS] = dp_replicas_hash(t->replicas, t->step, t->apart);
+    DP_TRY(dp_replicas_hash(t->replicas, t->step, t->apart, &t->votes.hash[DP_AGREE_WEIGHTS]));
     dp_exchange_begin(t->exchange, is_local(t));
     t->apart = t->exchange->alone;
     /* Ranks that are about to part, or to publish, look at their differences before. */
@@ -143,7 +148,7 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
     DP_TRY(t->hooks.ready == NULL ? send_held(t) : DP_OK);
     DP_TRY(announce_tail(t));
     if (t->gate != NULL && dp_exchange_parts(t->exchange)) { /* others look at the other parts */
-        dp_gate_begin(t->gate);
+        DP_TRY(dp_gate_begin(t->gate));
     }
     for (int b = 0; b < count; b++) {
         DP_TRY(dp_exchange_wait(t->exchange, b));
@@ -151,7 +156,10 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
         DP_TRY(waits ? DP_OK : update(t, b));
     }
     DP_TRY(early ? read_votes(t, t->step, report) : DP_OK);
-    DP_TRY(t->gate != NULL ? decide(t) : DP_OK);
+    if (t->gate != NULL) {
+        DP_TRY(decide(t));
+        DP_TRY(send_knobs(t));
+    }
     for (int b = 0; waits && b < count; b++) {
         DP_TRY(update(t, b));
     }
@@ -199,6 +207,7 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
 
     DP_TRY(next_batch(t));
     set_knobs(t);
+    DP_TRY(send_knobs(t));
     DP_TRY(queue_step(t, report));
     DP_TRY(t->device->synchronize(t->stream));
     report->skipped = t->knobs->skip != 0;

@@ -71,11 +71,13 @@ static dp_status make_flat(struct dp_trainer *t)
         f->weights = t->weights = t->device->alloc(DP_MEM_WEIGHTS, bytes);
     }
     f->running = t->device->alloc(DP_MEM_WEIGHTS, m->statistics * sizeof(float));
+    t->there =
+        t->device->host_memory ? t->knobs : t->device->alloc(DP_MEM_OTHER, sizeof(*t->there));
     if (f->type != DP_TYPE_F32) {
         t->masters = t->device->alloc(DP_MEM_WEIGHTS, owned);
     }
     f->master = f->type == DP_TYPE_F32 ? f->weights : t->masters;
-    if (f->weights == NULL || f->master == NULL || f->running == NULL) {
+    if (f->weights == NULL || f->master == NULL || f->running == NULL || t->there == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", (bytes + owned) >> 20);
     }
     for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
@@ -116,6 +118,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .first_bucket_bytes = (size_t)(c->first_bucket_mb * 1048576.0),
         .run = c->overlap == DP_OVERLAP_ON ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT,
         .scratch_count = widest_sum(t),
+        .tail_made = t->model->statistics + 2,
         .device = t->device,
         .threads = threads,
         .claims = claims,
@@ -153,6 +156,7 @@ static dp_status make_lanes(struct dp_trainer *t, int threads)
     const struct dp_lanes_config config = {
         .model = t->model,
         .device = t->device,
+        .stream = t->stream,
         .type = t->flat.type,
         .normalize = &t->normalize,
         .total = c->lanes,
@@ -178,6 +182,7 @@ static dp_status make_passes(struct dp_trainer *t, int threads)
     const size_t most = dp_most_rows(t->global_batch, t->trainers);
 
     DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
+    t->stream->measures = t->config->device.tune; /* lanes never do, on their own streams */
     dp_stream_set_type(t->stream, t->flat.type);
     if (dp_trainer_serves(t)) {
         return DP_OK;
@@ -200,6 +205,8 @@ static dp_status make_parts(struct dp_trainer *t, int threads)
     if (!t->lent) {
         DP_TRY(make_passes(t, threads));
     }
+    dp_exchange_follow(t->exchange, t->stream, t->flat.weights);
+    DP_TRY(dp_normalize_place(&t->normalize, t->stream));
     if (dp_trainer_serves(t)) {
         return DP_OK;
     }
@@ -219,7 +226,8 @@ static dp_status make_replicas(struct dp_trainer *t)
     const struct dp_train_config *c = &t->config->train;
     const struct dp_replicas_config config = {
         .exchange = t->exchange,
-        .flat = &t->flat,
+        .flat = &t->mirror->flat,
+        .mirror = t->mirror,
         .model = t->model,
         .slots = t->optimizer->slots,
         .every = (uint64_t)c->check_every,
@@ -265,14 +273,16 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(dp_normalize_init(&t->normalize, t->model->values[0].shape.dims == 3 ? channels : 1,
                              &data->normalize.mean, &data->normalize.std));
     DP_TRY(open_optimizer(t));
-    t->knobs = t->device->alloc(DP_MEM_OTHER, sizeof(*t->knobs));
+    t->knobs = t->device->alloc_host(DP_MEM_OTHER, sizeof(*t->knobs));
     DP_TRY(make_exchange(t, c->threads));
     DP_TRY(make_flat(t));
-    DP_TRY(make_replicas(t));
     DP_TRY(make_parts(t, c->threads));
+    DP_TRY(dp_mirror_create(&t->flat, t->model->statistics, t->stream, &t->mirror));
+    DP_TRY(make_replicas(t));
     dp_scaler_init(&t->scaler, is_scaled(t));
     if (t->config->optimizer.clip_norm > 0.0 || t->scaler.on) {
-        DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, t->scaler.on, &t->gate));
+        DP_TRY(dp_gate_create(&t->flat, t->config->optimizer.clip_norm, t->scaler.on, t->stream,
+                              &t->gate));
     }
     return make_loader(t, c);
 }
@@ -319,6 +329,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
     dp_loader_destroy(t->loader);
     dp_gate_destroy(t->gate);
     dp_replicas_destroy(t->replicas);
+    dp_mirror_destroy(t->mirror);
     dp_exchange_destroy(t->exchange);
     if (!t->lent) {
         dp_lanes_destroy(t->lanes);
@@ -330,7 +341,8 @@ void dp_trainer_destroy(struct dp_trainer *t)
     for (int i = 0; i < 2; i++) {
         t->device->release(t->flat.slots[i]);
     }
-    t->device->release(t->knobs);
+    t->device->release(t->there != t->knobs ? t->there : NULL);
+    t->device->release_host(t->knobs);
     t->device->release(t->flat.running);
     t->device->release(t->masters);
     t->device->release(t->weights);
@@ -389,7 +401,7 @@ dp_status dp_trainer_compute(struct dp_trainer *t)
         .weights = t->flat.weights,
         .running = t->flat.running,
         .grad = t->flat.grad,
-        .knobs = t->knobs,
+        .knobs = t->there,
         .hooks = &t->hooks,
     };
 

@@ -15,6 +15,7 @@
 #include "runtime/gate.h"
 #include "runtime/kept.h"
 #include "runtime/lanes.h"
+#include "runtime/mirror.h"
 #include "runtime/optimizer.h"
 #include "runtime/parts.h"
 #include "runtime/replicas.h"
@@ -66,7 +67,9 @@ struct dp_trainer {
     struct dp_replicas *replicas;
     struct dp_loader *loader;
     struct dp_model_hooks hooks; /* `ready` NULL: gradients are held back until backward is done */
-    struct dp_knobs *knobs;      /* device memory */
+    struct dp_mirror *mirror;    /* weights, statistics and optimizer state for the host */
+    struct dp_knobs *knobs;      /* the host's; sent to the device whenever they have changed */
+    struct dp_knobs *there;      /* device memory: knobs itself where that is the host's */
     struct dp_votes votes;
     struct dp_batch batch;
     size_t global_batch;

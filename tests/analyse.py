@@ -45,7 +45,7 @@ def format_code():
     tool = clang_tool("clang-format")
     if tool is None:
         return SKIPPED
-    files = [str(path) for path in sources(".c", ".h")]
+    files = [str(path) for path in sources(".c", ".h", ".cu", ".cuh", ".cpp")]
     return subprocess.run([tool, "--dry-run", "-Werror", *files], cwd=ROOT, check=False).returncode
 
 

@@ -18,12 +18,14 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "kernels/device.h"
+#include "tests/tested_device.h"
 
 #define DP_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The device that is tested, with one and with two threads, and the oracle. */
+/* The device that is tested, with one and with two threads, the second one measuring what it may
+ * choose; and the oracle. */
 struct streams {
-    struct dp_stream *ref, *cpu[2];
+    struct dp_stream *ref, *tested[2];
 };
 
 static inline struct dp_stream *stream_on(const char *name, int threads)
@@ -41,8 +43,9 @@ static inline int streams_open(void **state)
     static struct streams streams;
 
     streams.ref = stream_on("ref", 1);
-    streams.cpu[0] = stream_on("cpu", 1);
-    streams.cpu[1] = stream_on("cpu", 2);
+    streams.tested[0] = stream_on(tested_device(), 1);
+    streams.tested[1] = stream_on(tested_device(), 2);
+    streams.tested[1]->measures = true;
     *state = &streams;
     return 0;
 }
@@ -52,8 +55,8 @@ static inline int streams_close(void **state)
     struct streams *streams = *state;
 
     streams->ref->device->stream_destroy(streams->ref);
-    for (size_t i = 0; i < DP_COUNT(streams->cpu); i++) {
-        streams->cpu[i]->device->stream_destroy(streams->cpu[i]);
+    for (size_t i = 0; i < DP_COUNT(streams->tested); i++) {
+        streams->tested[i]->device->stream_destroy(streams->tested[i]);
     }
     return (int)dp_mem_live(); /* every test has released its arrays */
 }

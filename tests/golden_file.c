@@ -117,13 +117,16 @@ static int groups_of(const struct dp_trainer *t, struct group out[GOLDEN_GROUPS]
     const struct dp_model *m = t->model;
     int count = 0;
 
-    out[count++] = (struct group){"params", "", m->tensors, m->tensor_count, t->flat.master};
+    out[count++] =
+        (struct group){"params", "", m->tensors, m->tensor_count, t->mirror->flat.master};
     if (m->buffer_count > 0) {
-        out[count++] = (struct group){"running", "", m->buffers, m->buffer_count, t->flat.running};
+        out[count++] =
+            (struct group){"running", "", m->buffers, m->buffer_count, t->mirror->flat.running};
     }
     for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
         const char *slot = t->optimizer->slots[i];
-        out[count++] = (struct group){slot, slot, m->tensors, m->tensor_count, t->flat.slots[i]};
+        out[count++] =
+            (struct group){slot, slot, m->tensors, m->tensor_count, t->mirror->flat.slots[i]};
     }
     return count;
 }
@@ -142,7 +145,7 @@ size_t golden_load(const struct golden *g, struct dp_trainer *t)
 {
     struct group groups[GOLDEN_GROUPS];
     const int count = groups_of(t, groups);
-    size_t wrong = 0;
+    size_t wrong = dp_mirror_fetch(t->mirror) != DP_OK;
 
     for (int k = 0; k < count; k++) {
         const struct group *group = &groups[k];
@@ -162,6 +165,7 @@ size_t golden_load(const struct golden *g, struct dp_trainer *t)
     }
     t->knobs->applied = (uint32_t)g->before;
     t->batches_tracked = g->before;
+    wrong += dp_mirror_put(t->mirror) != DP_OK;
     return wrong;
 }
 
@@ -240,7 +244,7 @@ size_t golden_measure(const struct golden *g, const struct dp_trainer *t, const 
 {
     struct group groups[GOLDEN_GROUPS];
     const int count = groups_of(t, groups);
-    size_t found = 0, wrong = 0;
+    size_t found = 0, wrong = dp_mirror_fetch(t->mirror) != DP_OK;
     int used = 0;
 
     memset(out, 0, GOLDEN_GROUPS * sizeof(*out));

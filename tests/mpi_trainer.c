@@ -94,7 +94,8 @@ static size_t check_mpi(struct dp_group *group)
     for (int step = 0; step < STEPS && wrong == 0; step++) {
         wrong += dp_trainer_step(t, &report) != DP_OK;
     }
-    mine.weights = t->flat.weights;
+    wrong += dp_mirror_fetch(t->mirror) != DP_OK;
+    mine.weights = t->mirror->flat.weights;
     mine.trained = t->flat.trained;
     wrong += !(small_distance(&run, &mine, &threads) <= 1e-5); /* see test_trainer.c */
     dp_trainer_destroy(t);

@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "tests/local_world.h"
+#include "tests/tested_device.h"
 
 enum { HEIGHT = 6, WIDTH = 6, CHANNELS = 2, PIXELS = HEIGHT * WIDTH * CHANNELS, CLASSES = 5 };
 
@@ -57,6 +58,7 @@ static int make_data(struct small_run *run)
 static dp_status make_config(struct small_run *run, const char *layers, const char *const *sets)
 {
     static char *const no_environment[] = {NULL};
+    const char *device = tested_device_or("ref");
     char content[2000], *text = NULL;
     dp_status status;
     int count = 0;
@@ -66,9 +68,9 @@ static dp_status make_config(struct small_run *run, const char *layers, const ch
                    "train: {global_batch: 32, steps: 40, seed: 3}\n"
                    "optimizer: {lr: 0.05, momentum: 0.9}\n"
                    "comm: {strategy: shm, overlap: off, bucket_mb: 0.004, first_bucket_mb: 0.004}\n"
-                   "device: {name: ref}\n"
+                   "device: {name: %s}\n"
                    "model:\n  input: [%d, %d, %d]\n  layers: %s\n",
-                   HEIGHT, WIDTH, CHANNELS, layers);
+                   device, HEIGHT, WIDTH, CHANNELS, layers);
     while (sets != NULL && sets[count] != NULL) {
         count++;
     }
@@ -148,25 +150,30 @@ static uint64_t hash_floats(uint64_t hash, const float *data, size_t count)
 
 uint64_t small_hash(const struct dp_trainer *t)
 {
-    uint64_t hash = hash_bytes(0xcbf29ce484222325u, t->flat.weights,
-                               t->flat.trained * dp_type_bytes(t->flat.type));
+    const struct dp_flat *f = &t->mirror->flat;
+    uint64_t hash;
 
-    hash = hash_floats(hash, t->flat.running, t->model->statistics);
+    if (dp_mirror_fetch(t->mirror) != DP_OK) {
+        return 0;
+    }
+    hash = hash_bytes(0xcbf29ce484222325u, f->weights, f->trained * dp_type_bytes(f->type));
+    hash = hash_floats(hash, f->running, t->model->statistics);
     if (dp_exchange_parts(t->exchange)) {
         return hash; /* each rank has another part of the optimizer's state */
     }
-    hash = hash_floats(hash, t->flat.master, t->flat.trained);
-    hash = hash_floats(hash, t->flat.slots[0], t->flat.trained);
-    return hash_floats(hash, t->flat.slots[1], t->flat.trained);
+    hash = hash_floats(hash, f->master, t->flat.trained);
+    hash = hash_floats(hash, f->slots[0], t->flat.trained);
+    return hash_floats(hash, f->slots[1], t->flat.trained);
 }
 
 dp_status small_weights(struct dp_trainer *t, float *whole)
 {
+    DP_TRY(dp_mirror_fetch(t->mirror));
     if (t->flat.type != DP_TYPE_F32) {
-        return dp_exchange_collect(t->exchange, t->flat.master, whole);
+        return dp_exchange_collect(t->exchange, t->mirror->flat.master, whole);
     }
     if (whole != NULL) {
-        memcpy(whole, t->flat.weights, t->flat.trained * sizeof(float));
+        memcpy(whole, t->mirror->flat.weights, t->flat.trained * sizeof(float));
     }
     return DP_OK;
 }

@@ -8,9 +8,9 @@ static const size_t sizes[] = {0, 1, 3, 15, 16, 17, 63, 64, 65, 1000, 70000};
 
 static const enum dp_type types[] = {DP_TYPE_F16, DP_TYPE_BF16};
 
-#define EACH_STREAM(s, streams)                                                                 \
-    for (size_t nth = 0; nth < DP_COUNT((streams)->cpu) && ((s) = (streams)->cpu[nth]) != NULL; \
-         nth++)
+#define EACH_STREAM(s, streams) \
+    for (size_t nth = 0;        \
+         nth < DP_COUNT((streams)->tested) && ((s) = (streams)->tested[nth]) != NULL; nth++)
 
 static float float_of(uint32_t bits)
 {
@@ -96,7 +96,7 @@ static void narrow_rounds_to_the_nearest_even(void **state)
                                       0,      1,      0x03ff, 0x8000, 0x7c00, 0x7c00};
     static const float wide[] = {1.00390625f, 1.01171875f, 3.3961775e38f, INFINITY};
     static const uint16_t bfloats[] = {0x3f80, 0x3f82, 0x7f80, 0x7f80};
-    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
     uint16_t y[DP_COUNT(x)];
 
     for (size_t k = 0; k < DP_COUNT(both); k++) {
@@ -201,7 +201,7 @@ static void a_block_with_a_nan_becomes_nan_and_no_other(void **state)
 {
     const struct streams *streams = *state;
     const struct dp_key key = {.seed = 1};
-    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
     int8_t y[192];
     float scales[3], back[192];
 
@@ -224,7 +224,7 @@ static void quantize_is_right_in_the_mean(void **state)
 {
     enum { TURNS = 4000, COUNT = 64 };
     const struct streams *streams = *state;
-    struct dp_stream *s = streams->cpu[0];
+    struct dp_stream *s = streams->tested[0];
     float *x = uniform(COUNT, 1, -1, 1), scale;
     double mean[COUNT] = {0};
     int8_t y[COUNT];
@@ -304,7 +304,7 @@ static void signs_and_the_rest_make_the_number(void **state)
 static void a_nan_makes_the_scale_of_its_block_nan(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
     struct dp_signs signs[2];
 
     for (size_t k = 0; k < DP_COUNT(both); k++) {
@@ -380,7 +380,7 @@ static void a_nan_comes_first_and_of_equal_ones_the_first(void **state)
     static const float x[] = {1, -3, 2, NAN, 3, -INFINITY, 3, 0};
     static const uint32_t three[] = {1, 3, 5}, four[] = {1, 3, 4, 5};
     const struct streams *streams = *state;
-    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
 
     for (size_t k = 0; k < DP_COUNT(both); k++) {
         uint32_t index[4];
@@ -402,7 +402,7 @@ static void sample_takes_every_place_equally_often(void **state)
 {
     enum { COUNT = 35, K = 7, TURNS = 4000 };
     const struct streams *streams = *state;
-    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
 
     for (size_t d = 0; d < DP_COUNT(both); d++) {
         size_t found[COUNT] = {0};

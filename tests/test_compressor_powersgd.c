@@ -60,7 +60,7 @@ static void columns_become_orthonormal_in_their_own_space(void **state)
     for (size_t n = 0; n < DP_COUNT(shapes); n++) {
         const size_t rows = shapes[n][0], cols = shapes[n][1];
         float *x = uniform(rows * cols, 1, -1, 1), *y = copy_of(x, rows * cols);
-        OK(streams->cpu[1]->ops->orthogonalize(streams->cpu[1], y, rows, cols));
+        OK(streams->tested[1]->ops->orthogonalize(streams->tested[1], y, rows, cols));
         /* Numbers below 1 are rounded to 6e-8, sums of them in double. */
         assert_true(skew(y, rows, cols) < 1e-6);
         for (size_t k = 0; k < cols; k++) {
@@ -93,7 +93,7 @@ static void columns_without_a_direction_of_their_own_become_random(void **state)
     memcpy(again, y, sizeof(y));
     OK(streams->ref->ops->orthogonalize(streams->ref, y, ROWS, COLS));
     assert_true(skew(y, ROWS, COLS) < 1e-6);
-    OK(streams->cpu[0]->ops->orthogonalize(streams->cpu[0], again, ROWS, COLS));
+    OK(streams->tested[0]->ops->orthogonalize(streams->tested[0], again, ROWS, COLS));
     assert_same_bits(again, y, (size_t)ROWS * COLS);
 }
 
@@ -108,8 +108,8 @@ static void a_split_equals_the_reference(void **state)
         float *mine = uniform(rank * cols, 3, -1, 1), *old = uniform(rows * cols, 4, -1, 1);
         float *sum = held(rows * cols, 5, 0), *kept = copy_of(old, rows * cols);
         OK(streams->ref->ops->lowrank_split(streams->ref, sum, kept, p, q, mine, rows, cols, rank));
-        for (size_t t = 0; t < DP_COUNT(streams->cpu); t++) {
-            struct dp_stream *s = streams->cpu[t];
+        for (size_t t = 0; t < DP_COUNT(streams->tested); t++) {
+            struct dp_stream *s = streams->tested[t];
             float *y = held(rows * cols, 6, 0), *left = copy_of(old, rows * cols);
             OK(s->ops->lowrank_split(s, y, left, p, q, mine, rows, cols, rank));
             assert_same_bits(y, sum, rows * cols);

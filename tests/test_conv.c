@@ -158,7 +158,7 @@ static void cpu_computes_what_ref_computes(void **state)
     (void)state;
 
     for (int threads = 1; threads <= 2; threads++) {
-        struct dp_stream *cpu = stream_on("cpu", threads);
+        struct dp_stream *cpu = stream_on(tested_device(), threads);
         size_t n = (size_t)threads;
         for (size_t i = 0; i < (size_t)4 * 2 * 4; i++, n++) {
             const size_t kernel = 1 + 2 * (i % 4);
@@ -275,7 +275,7 @@ static const struct dp_window usual = {.in_h = 14,
 static void *compute_often(void *arg)
 {
     struct work *k = arg;
-    struct dp_stream *s = stream_on("cpu", 1);
+    struct dp_stream *s = stream_on(tested_device(), 1);
 
     assert_int_equal(prepare(s, k), DP_OK);
     for (int i = 0; i < 5; i++) {
@@ -318,7 +318,7 @@ static void streams_side_by_side_give_the_same_bits(void **state)
 static void prepared_row_counts_are_used_in_any_order(void **state)
 {
     static const size_t counts[] = {3, 8, 1, 8, 3};
-    struct dp_stream *cpu = stream_on("cpu", 1), *ref = stream_on("ref", 1);
+    struct dp_stream *cpu = stream_on(tested_device(), 1), *ref = stream_on("ref", 1);
     struct dp_window big = usual;
     (void)state;
 
@@ -334,7 +334,7 @@ static void prepared_row_counts_are_used_in_any_order(void **state)
 
 static void preparing_twice_costs_nothing(void **state)
 {
-    struct dp_stream *s = stream_on("cpu", 1);
+    struct dp_stream *s = stream_on(tested_device(), 1);
     struct work k = work_open(&usual, 2);
     size_t live;
     (void)state;
@@ -349,7 +349,7 @@ static void preparing_twice_costs_nothing(void **state)
 
 static void an_unprepared_row_count_is_an_error(void **state)
 {
-    struct dp_stream *s = stream_on("cpu", 1);
+    struct dp_stream *s = stream_on(tested_device(), 1);
     struct work k = work_open(&usual, 3);
     (void)state;
 
@@ -372,7 +372,7 @@ static void an_unprepared_row_count_is_an_error(void **state)
 
 static void a_nan_survives_relu(void **state)
 {
-    static const char *const devices[] = {"ref", "cpu"};
+    const char *const devices[] = {"ref", tested_device()};
     (void)state;
 
     for (int i = 0; i < 2; i++) {
@@ -391,7 +391,7 @@ static void a_nan_survives_relu(void **state)
 
 static void windows_that_do_not_fit_are_refused(void **state)
 {
-    static const char *const devices[] = {"ref", "cpu"};
+    const char *const devices[] = {"ref", tested_device()};
     (void)state;
 
     dp_log_mute(1);
@@ -421,7 +421,7 @@ static void preparing_survives_every_failed_allocation(void **state)
 
     dp_log_mute(1);
     for (int nth = 1; status != DP_OK; nth++) {
-        struct dp_stream *s = stream_on("cpu", 1);
+        struct dp_stream *s = stream_on(tested_device(), 1);
         dp_mem_fail_nth(nth);
         status = prepare(s, &k);
         dp_mem_fail_nth(0);
@@ -437,7 +437,7 @@ static void preparing_survives_every_failed_allocation(void **state)
 
 static void a_stream_needs_a_thread_and_memory(void **state)
 {
-    static const char *const devices[] = {"ref", "cpu"};
+    const char *const devices[] = {"ref", tested_device()};
     const struct dp_device *device = NULL;
     struct dp_stream *s = NULL;
     (void)state;

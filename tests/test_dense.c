@@ -23,6 +23,17 @@ static double near_sum(size_t terms)
     return 1e-7 * ((double)terms + 4);
 }
 
+/* For every operation on arrays of this shape. */
+static dp_status prepare(struct dp_stream *s, size_t rows, size_t in, size_t out, bool bias,
+                         enum dp_activation act)
+{
+    const unsigned uses = DP_DENSE_FORWARD | DP_DENSE_BACKWARD_DATA | DP_DENSE_BACKWARD_WEIGHTS |
+                          (bias ? (unsigned)DP_DENSE_BIAS : 0) |
+                          (act == DP_ACT_RELU ? (unsigned)DP_DENSE_RELU : 0);
+
+    return s->ops->dense_prepare(s, rows, in, out, uses);
+}
+
 static void check_forward(const struct streams *streams, const struct shape *n,
                           enum dp_activation act, bool bias)
 {
@@ -32,8 +43,9 @@ static void check_forward(const struct streams *streams, const struct shape *n,
     OK(streams->ref->ops->dense_forward(streams->ref, expected, x, w, bias ? b : NULL, n->rows,
                                         n->in, n->out, act));
     for (int i = 0; i < 2; i++) {
-        struct dp_stream *s = streams->cpu[i];
+        struct dp_stream *s = streams->tested[i];
         float *y = held(n->rows * n->out, 4, 0);
+        OK(prepare(s, n->rows, n->in, n->out, bias, act));
         OK(s->ops->dense_forward(s, y, x, w, bias ? b : NULL, n->rows, n->in, n->out, act));
         assert_near(y, expected, n->rows * n->out, near_sum(n->in), 0);
         dp_free(y);
@@ -66,9 +78,10 @@ static void check_backward(const struct streams *streams, const struct shape *n,
     OK(ref->dense_backward_weights(streams->ref, dw0, dy, x, n->rows, n->in, n->out, keep));
     OK(ref->sum_rows(streams->ref, db0, dy, n->rows, n->out, keep));
     for (int i = 0; i < 2; i++) {
-        struct dp_stream *s = streams->cpu[i];
+        struct dp_stream *s = streams->tested[i];
         float *dw = held(n->in * n->out, 5, keep), *dx = held(n->rows * n->in, 6, 0);
         float *db = held(n->out, 7, keep);
+        OK(prepare(s, n->rows, n->in, n->out, false, DP_ACT_NONE));
         OK(s->ops->dense_backward_data(s, dx, dy, w, n->rows, n->in, n->out));
         OK(s->ops->dense_backward_weights(s, dw, dy, x, n->rows, n->in, n->out, keep));
         OK(s->ops->sum_rows(s, db, dy, n->rows, n->out, keep));
@@ -111,7 +124,7 @@ static void column_sums_of_every_shape_equal_the_reference(void **state)
         OK(streams->ref->ops->sum_rows(streams->ref, expected, dy, rows, cols, 1));
         for (int k = 0; k < 2; k++) {
             float *db = held(cols, 2, 1);
-            OK(streams->cpu[k]->ops->sum_rows(streams->cpu[k], db, dy, rows, cols, 1));
+            OK(streams->tested[k]->ops->sum_rows(streams->tested[k], db, dy, rows, cols, 1));
             /* Sums in blocks, in double over blocks: far better than near_sum(). */
             assert_near(db, expected, cols, 1e-6 + 1e-7 * sqrt((double)rows), 1e-7);
             dp_free(db);
@@ -184,9 +197,12 @@ static void *lane_run(void *arg)
     const struct dp_device *device = NULL;
     struct dp_stream *s = NULL;
 
-    lane->status = dp_device_find("cpu", &device);
+    lane->status = dp_device_find(tested_device(), &device);
     if (lane->status == DP_OK) {
         lane->status = device->stream_create(device, 1, &s);
+    }
+    if (lane->status == DP_OK) {
+        lane->status = prepare(s, SIDE, SIDE, SIDE, false, DP_ACT_NONE);
     }
     for (int i = 0; i < TIMES && lane->status == DP_OK; i++) {
         lane->status = s->ops->dense_forward(s, lane->y, lane->x, lane->w, NULL, SIDE, SIDE, SIDE,
@@ -201,7 +217,7 @@ static void *lane_run(void *arg)
 static void lanes_side_by_side_give_the_bits_of_one_alone(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *s = streams->cpu[0];
+    struct dp_stream *s = streams->tested[0];
     struct lane lanes[LANES];
     float *alone = zeros(CELLS);
 
@@ -215,6 +231,7 @@ static void lanes_side_by_side_give_the_bits_of_one_alone(void **state)
         assert_int_equal(pthread_join(lanes[i].thread, NULL), 0);
         OK(lanes[i].status);
     }
+    OK(prepare(s, SIDE, SIDE, SIDE, false, DP_ACT_NONE));
     for (int i = 0; i < LANES; i++) {
         OK(s->ops->dense_forward(s, alone, lanes[i].x, lanes[i].w, NULL, SIDE, SIDE, SIDE,
                                  DP_ACT_NONE));

@@ -19,7 +19,7 @@ static dp_status sum_in(struct dp_trainer *t, size_t passes, double sums[2])
     const struct dp_range rows = dp_row_range(t->data->test_count, t->group->rank, t->group->size);
     const struct dp_pass_call call = {.weights = t->flat.weights,
                                       .running = t->flat.running,
-                                      .knobs = t->knobs,
+                                      .knobs = t->there,
                                       .batch_rows = rows.count};
 
     sums[0] = sums[1] = 0.0;

@@ -72,7 +72,7 @@ static size_t flip_one(struct dp_group *group, const void *arg)
 
     if (small_run_trainer(&trial->run, group, 1, &t) == DP_OK &&
         dp_faults_create(trial->text, &fault) == DP_OK) {
-        const float *weights = t->flat.weights;
+        const float *weights = t->mirror->flat.weights;
         memcpy(before, weights, sizeof(before));
         t->step = 2;
         wrong = dp_faults_apply(fault, t) != DP_OK;

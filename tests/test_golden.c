@@ -21,6 +21,7 @@
 #include "tests/golden_file.h"
 #include "tests/local_world.h"
 #include "tests/read_source.h"
+#include "tests/tested_device.h"
 
 #define DATA_DIR "/usr/share/datasets/fashion-mnist"
 
@@ -275,7 +276,7 @@ static void check_small(const char *device, const char *precision)
 static void small_models_step_as_pytorch_in_float64_on_cpu(void **state)
 {
     (void)state;
-    check_small("cpu", NULL);
+    check_small(tested_device(), NULL);
     assert_int_equal(dp_mem_live(), 0);
 }
 
@@ -308,7 +309,7 @@ static void check_full(const char *name, uint64_t steps, const char *precision)
     assert_int_equal(golden_open(name, &golden), DP_OK);
     for (int ranks = 1; ranks <= (precision == NULL ? RANKS_MAX : 1); ranks++) {
         struct run run = {.golden = &golden,
-                          .device = "cpu",
+                          .device = precision == NULL ? tested_device() : "cpu",
                           .precision = precision,
                           .steps = steps,
                           .data = {o.images[0], o.images[1], o.labels[0], o.labels[1],
@@ -322,6 +323,14 @@ static void check_full(const char *name, uint64_t steps, const char *precision)
     assert_int_equal(wrong, 0);
 }
 
+/* Convolutions of this size take minutes where a GPU is simulated. */
+static void skip_if_quick(void)
+{
+    if (getenv("DP_TEST_QUICK") != NULL) {
+        skip();
+    }
+}
+
 static void mlp_makes_twenty_steps_as_pytorch(void **state)
 {
     (void)state;
@@ -331,17 +340,20 @@ static void mlp_makes_twenty_steps_as_pytorch(void **state)
 static void lenet_makes_twenty_steps_as_pytorch(void **state)
 {
     (void)state;
+    skip_if_quick();
     check_full("lenet", 20, NULL);
 }
 
 static void resnet20_makes_a_step_as_pytorch(void **state)
 {
     (void)state;
+    skip_if_quick();
     check_full("resnet20", 1, NULL);
 }
 
 static void check_narrow(const char *precision)
 {
+    skip_if_quick();
     assert_int_equal(golden_autocast_open(&autocast), DP_OK);
     check_small("cpu", precision);
     check_small("ref", precision);

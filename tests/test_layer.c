@@ -139,11 +139,11 @@ static void cpu_computes_what_ref_does(void **state)
 {
     const struct streams *streams = *state;
 
-    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(streams->cpu); i++) {
+    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(streams->tested); i++) {
         struct lab ref, cpu;
-        lab_open(&ref, &cases[i / DP_COUNT(streams->cpu)], streams->ref);
-        lab_open(&cpu, &cases[i / DP_COUNT(streams->cpu)],
-                 streams->cpu[i % DP_COUNT(streams->cpu)]);
+        lab_open(&ref, &cases[i / DP_COUNT(streams->tested)], streams->ref);
+        lab_open(&cpu, &cases[i / DP_COUNT(streams->tested)],
+                 streams->tested[i % DP_COUNT(streams->tested)]);
         lab_run_all(&ref);
         lab_run_all(&cpu);
         assert_labs_near(&cpu, &ref, 1e-5);
@@ -159,8 +159,8 @@ static void two_halves_of_the_rows_add_up_to_one_pass(void **state)
 
     for (size_t i = 0; i < DP_COUNT(cases); i++) {
         struct lab whole, halves;
-        lab_open(&whole, &cases[i], streams->cpu[0]);
-        lab_open(&halves, &cases[i], streams->cpu[0]);
+        lab_open(&whole, &cases[i], streams->tested[0]);
+        lab_open(&halves, &cases[i], streams->tested[0]);
         if (whole.plan.statistics == 0) {
             const struct dp_layer_call first = lab_call(&halves, 0, HALF, 0);
             const struct dp_layer_call second = lab_call(&halves, HALF, ROWS - HALF, 1);
@@ -189,7 +189,7 @@ static void assert_added(const float *now, const float *before, const float *res
 static void with_keep_gradients_and_statistics_are_added(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
     for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
         struct lab plain, kept;
@@ -221,7 +221,7 @@ static void with_keep_gradients_and_statistics_are_added(void **state)
 static void no_rows_give_gradients_and_statistics_of_zero(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
     for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
         struct lab lab;
@@ -247,7 +247,7 @@ static void no_rows_give_gradients_and_statistics_of_zero(void **state)
 static void without_a_wanted_dx_gradients_are_the_same(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
     for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
         struct lab with, without;
@@ -268,7 +268,7 @@ static void without_a_wanted_dx_gradients_are_the_same(void **state)
 static void writing_in_place_changes_no_bit_where_the_plan_allows_it(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0], streams->cpu[1]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
 
     for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
         struct lab apart, over;
@@ -297,7 +297,7 @@ static void two_dropout_layers_of_a_model_drop_different_elements(void **state)
     float *first;
     size_t same = 0;
 
-    lab_open(&lab, &drop, streams->cpu[0]);
+    lab_open(&lab, &drop, streams->tested[0]);
     struct dp_layer_call call = lab_call(&lab, 0, ROWS, 0);
     OK(layer_forward(lab.type, lab.state, &call));
     first = copy_of(lab.y, ROWS * lab.out);
@@ -316,7 +316,7 @@ static void two_dropout_layers_of_a_model_drop_different_elements(void **state)
 static void evaluation_normalises_with_running_statistics_and_drops_nothing(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
     const struct layer_case norm = {"batchnorm:eps=0.5", {3, {2, 2, 3}}, PLAIN};
     const struct layer_case drop = {"dropout:rate=0.9", {1, {6}}, PLAIN};
 

@@ -120,8 +120,9 @@ static float *alone(const struct small_run *run, int rank)
     own.data.train_images += (size_t)rank * OWN_ROWS * own.data.sample_bytes;
     own.data.train_labels += (size_t)rank * OWN_ROWS;
     own.data.train_count = OWN_ROWS;
-    if (weights != NULL && dp_local_alone(&group) == DP_OK && step_once(&own, group, &t) == DP_OK) {
-        memcpy(weights, t->flat.weights, t->flat.trained * sizeof(float));
+    if (weights != NULL && dp_local_alone(&group) == DP_OK && step_once(&own, group, &t) == DP_OK &&
+        dp_mirror_fetch(t->mirror) == DP_OK) {
+        memcpy(weights, t->mirror->flat.weights, t->flat.trained * sizeof(float));
     }
     dp_trainer_destroy(t);
     dp_group_destroy(group);
@@ -141,14 +142,15 @@ static size_t step_and_meet(struct dp_group *group, const void *arg)
     struct dp_trainer *t = NULL;
     size_t wrong = 1;
 
-    if (step_once(e->run, group, &t) == DP_OK) {
+    if (step_once(e->run, group, &t) == DP_OK && dp_mirror_fetch(t->mirror) == DP_OK) {
         const float *a = e->weights[0], *b = e->weights[1];
-        wrong =
-            memcmp(t->flat.weights, e->weights[group->rank], t->flat.trained * sizeof(float)) != 0;
+        wrong = memcmp(t->mirror->flat.weights, e->weights[group->rank],
+                       t->flat.trained * sizeof(float)) != 0;
         wrong += !t->apart;
         wrong += dp_trainer_meet(t) != DP_OK;
+        wrong += dp_mirror_fetch(t->mirror) != DP_OK;
         for (size_t i = 0; i < t->flat.trained; i++) {
-            wrong += ((const float *)t->flat.weights)[i] != 0.5f * (a[i] + b[i]);
+            wrong += ((const float *)t->mirror->flat.weights)[i] != 0.5f * (a[i] + b[i]);
         }
         wrong += t->apart;
     }

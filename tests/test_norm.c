@@ -110,7 +110,7 @@ static void check_forward(const struct streams *streams, struct size size, enum 
     OK(streams->ref->ops->norm_apply(streams->ref, apply0, d.x, d.mean, d.var, d.gamma, d.beta,
                                      &d.norm));
     for (int i = 0; i < 2; i++) {
-        struct dp_stream *s = streams->cpu[i];
+        struct dp_stream *s = streams->tested[i];
         float *y = held(d.total, 7, 0), *mean = held(size.channels, 8, 0);
         float *var = held(size.channels, 9, 0);
         norm_forward(s, y, mean, var, &d);
@@ -153,7 +153,7 @@ static void statistics_survive_a_large_mean(void **state)
         float *mean0 = zeros(big[i].channels), *var0 = zeros(big[i].channels);
         norm_forward(streams->ref, y0, mean0, var0, &d);
         for (int k = 0; k < 2; k++) {
-            struct dp_stream *s = streams->cpu[k];
+            struct dp_stream *s = streams->tested[k];
             norm_forward(s, y, d.mean, d.var, &d);
             assert_near(d.mean, mean0, big[i].channels, 0, 1.2e-7); /* one rounding */
             assert_near(d.var, var0, big[i].channels, 0, 1e-6);
@@ -184,7 +184,7 @@ static void statistics_survive_drift_and_outliers(void **state)
         }
         norm_forward(streams->ref, y, &mean0, &var0, &d);
         for (int k = 0; k < 2; k++) {
-            struct dp_stream *s = streams->cpu[k];
+            struct dp_stream *s = streams->tested[k];
             norm_forward(s, y, d.mean, d.var, &d);
             assert_near(d.mean, &mean0, 1, 0, 1e-6);
             assert_near(d.var, &var0, 1, 0, 2e-6);
@@ -205,7 +205,7 @@ static void check_backward(const struct streams *streams, struct size size, enum
 
     norm_backward(streams->ref, dx0, sums0, d.dy, &d, keep);
     for (int i = 0; i < 2; i++) {
-        struct dp_stream *s = streams->cpu[i];
+        struct dp_stream *s = streams->tested[i];
         float *dx = held(d.total, 7, 0), *in_place = copy_of(d.dy, d.total);
         double *found = held_sums(c, 0.25, keep);
         norm_backward(s, dx, found, d.dy, &d, keep);
@@ -250,7 +250,7 @@ static void the_mask_is_what_forward_wrote(void **state)
         d.x[i] = (float)(zero + ((double)i - COUNT / 2.0) * 1e-11);
     }
     for (int k = 0; k < 2; k++) {
-        struct dp_stream *s = streams->cpu[k];
+        struct dp_stream *s = streams->tested[k];
         size_t open = 0;
         OK(s->ops->norm_apply(s, y, d.x, d.mean, d.var, d.gamma, d.beta, &d.norm));
         expected = 0;
@@ -271,7 +271,7 @@ static void the_mask_is_what_forward_wrote(void **state)
 static void without_rows_sums_are_zero_or_kept(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0], streams->cpu[1]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
 
     for (size_t k = 0; k < DP_COUNT(all); k++) {
         struct dp_stream *s = all[k];
@@ -329,9 +329,9 @@ static void rows_may_come_a_few_at_a_time(void **state)
 
     for (size_t i = 0; i < DP_COUNT(some); i++) {
         check_parts(streams->ref, some[i], DP_ACT_RELU);
-        check_parts(streams->cpu[0], some[i], DP_ACT_NONE);
-        check_parts(streams->cpu[0], some[i], DP_ACT_RELU);
-        check_parts(streams->cpu[1], some[i], DP_ACT_RELU);
+        check_parts(streams->tested[0], some[i], DP_ACT_NONE);
+        check_parts(streams->tested[0], some[i], DP_ACT_RELU);
+        check_parts(streams->tested[1], some[i], DP_ACT_RELU);
     }
 }
 

@@ -11,9 +11,9 @@
 static const size_t sizes[] = {0, 1, 3, 15, 16, 17, 63, 64, 65, 1000, 70000};
 
 /* Sets `s` to each stream of the device under test. */
-#define EACH_STREAM(s, streams)                                                                 \
-    for (size_t nth = 0; nth < DP_COUNT((streams)->cpu) && ((s) = (streams)->cpu[nth]) != NULL; \
-         nth++)
+#define EACH_STREAM(s, streams) \
+    for (size_t nth = 0;        \
+         nth < DP_COUNT((streams)->tested) && ((s) = (streams)->tested[nth]) != NULL; nth++)
 
 /* ---- memory ---- */
 
@@ -66,7 +66,7 @@ static void add_adds_in_place(void **state)
 static void scale_multiplies_also_in_place(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0], streams->cpu[1]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
 
     for (size_t k = 0; k < DP_COUNT(all); k++) {
         for (size_t n = 0; n < DP_COUNT(sizes); n++) {
@@ -89,7 +89,7 @@ static void scale_multiplies_also_in_place(void **state)
 static void blend_moves_towards_the_new_value(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0], streams->cpu[1]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
 
     for (size_t k = 0; k < DP_COUNT(all); k++) {
         for (size_t n = 0; n < DP_COUNT(sizes); n++) {
@@ -164,7 +164,7 @@ static void sum_tree_is_the_documented_tree(void **state)
 
     OK(streams->ref->ops->sum_tree(streams->ref, &ys, 1, xs, 5, 1));
     assert_true(y == expected);
-    OK(streams->cpu[0]->ops->sum_tree(streams->cpu[0], &ys, 1, xs, 5, 1));
+    OK(streams->tested[0]->ops->sum_tree(streams->tested[0], &ys, 1, xs, 5, 1));
     assert_true(y == expected);
 }
 
@@ -348,7 +348,7 @@ static void accumulate_is_add(void **state)
 static void a_nan_stays_a_nan(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
     elementwise *const ops[] = {relu, gelu, add, add_relu};
     float x[20], y[20], one[20];
 
@@ -377,7 +377,7 @@ static void dropout_keeps_its_share_and_the_mean(void **state)
     for (size_t i = 0; i < count; i++) {
         x[i] = 1;
     }
-    OK(dropout(streams->cpu[0], y, x, NULL, count));
+    OK(dropout(streams->tested[0], y, x, NULL, count));
     for (size_t i = 0; i < count; i++) {
         dropped += y[i] == 0;
         mean += (double)y[i] / (double)count;

@@ -130,8 +130,8 @@ static void several_steps_follow_the_formulas(void **state)
         check_rule(streams->ref, &rules[r], 1000, true);
         check_rule(streams->ref, &rules[r], 17, false);
         for (size_t n = 0; n < DP_COUNT(sizes); n++) {
-            check_rule(streams->cpu[0], &rules[r], sizes[n], n % 2 == 0);
-            check_rule(streams->cpu[1], &rules[r], sizes[n], n % 2 == 1);
+            check_rule(streams->tested[0], &rules[r], sizes[n], n % 2 == 0);
+            check_rule(streams->tested[1], &rules[r], sizes[n], n % 2 == 1);
         }
     }
 }
@@ -147,8 +147,8 @@ static void the_number_of_threads_changes_no_bit(void **state)
         state_init(&two, count, false);
         next_gradient(&one, 0);
         next_gradient(&two, 0);
-        apply(streams->cpu[0], &rules[r], &one);
-        apply(streams->cpu[1], &rules[r], &two);
+        apply(streams->tested[0], &rules[r], &one);
+        apply(streams->tested[1], &rules[r], &two);
         assert_same_bits(two.update.master, one.update.master, count);
         assert_same_bits(two.update.slots[0], one.update.slots[0], count);
         assert_same_bits(two.update.slots[1], one.update.slots[1], count);
@@ -161,7 +161,7 @@ static void the_number_of_threads_changes_no_bit(void **state)
 static void a_skipped_step_changes_nothing(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0], streams->cpu[1]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
     const size_t count = 1000;
 
     for (size_t k = 0; k < DP_COUNT(all); k++) {
@@ -186,7 +186,7 @@ static void a_skipped_step_changes_nothing(void **state)
 static void sgd_without_momentum_needs_no_state(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
     for (size_t k = 0; k < DP_COUNT(all); k++) {
         float w = 1, g = 0.5f;
@@ -202,7 +202,7 @@ static void sgd_without_momentum_needs_no_state(void **state)
 static void the_first_step_of_adamw_has_the_size_of_the_learning_rate(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
     for (size_t k = 0; k < DP_COUNT(all); k++) {
         float w[3] = {1, 1, 1}, m[3] = {0}, v[3] = {0};

@@ -182,7 +182,7 @@ static void a_model_gives_the_bits_of_its_layers_one_by_one(void **state)
 static void tiles_of_rows_give_what_all_rows_at_once_do(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0], streams->cpu[1]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
 
     for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
         const struct shape_case *c = &cases[i / 3];
@@ -207,7 +207,7 @@ static void tiles_of_rows_give_what_all_rows_at_once_do(void **state)
 static void a_pass_remembers_nothing(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
     for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
         struct small_model small = small_model_create(cases[i / 2].input, cases[i / 2].layers);
@@ -241,7 +241,7 @@ static void cpu_computes_what_ref_does(void **state)
 {
     const struct streams *streams = *state;
 
-    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(streams->cpu); i++) {
+    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(streams->tested); i++) {
         const struct shape_case *c = &cases[i / 2];
         struct small_model small = small_model_create(c->input, c->layers);
         struct small_batch batch = small_batch_create(small.model, ROWS);
@@ -250,7 +250,7 @@ static void cpu_computes_what_ref_does(void **state)
 
         step_alone(&batch, streams->ref, ROWS, &call);
         call.grad = grad;
-        step_alone(&batch, streams->cpu[i % 2], ROWS, &call);
+        step_alone(&batch, streams->tested[i % 2], ROWS, &call);
         /* Batch norm over few rows divides by small deviations: some hundred roundings. */
         assert_gradients_near(small.model, grad, expected, c->splits ? 2e-6 : 2e-5);
         dp_free(expected);
@@ -266,7 +266,7 @@ static void cpu_computes_what_ref_does(void **state)
 static void passes_over_parts_of_the_rows_add_up_to_one_over_all(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
     for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
         const struct shape_case *c = &cases[i / 2];
@@ -299,7 +299,7 @@ static void passes_over_parts_of_the_rows_add_up_to_one_over_all(void **state)
 static void a_pass_over_no_rows_writes_zeros(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
     for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
         struct small_model small = small_model_create(cases[i / 2].input, cases[i / 2].layers);
@@ -332,7 +332,7 @@ static void dropout_drops_others_in_another_step_or_with_another_seed(void **sta
         call = batch_call(&batch, 0, 1, grads[k], 0);
         call.seed += k == 1;
         batch.knobs.step += k == 2;
-        step_alone(&batch, streams->cpu[0], 1, &call);
+        step_alone(&batch, streams->tested[0], 1, &call);
     }
     for (int k = 1; k < 3; k++) {
         int changed = 0;
@@ -353,7 +353,7 @@ static void dropout_drops_others_in_another_step_or_with_another_seed(void **sta
 static void evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *all[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
     for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
         struct small_model small = small_model_create(cases[i / 2].input, cases[i / 2].layers);
@@ -417,7 +417,7 @@ static void each_tensor_is_announced_once_in_reverse_order_when_it_is_final(void
         const struct dp_model_hooks hooks = {&witness, witness_ready, NULL};
 
         call.hooks = &hooks;
-        step_alone(&batch, streams->cpu[0], ROWS, &call);
+        step_alone(&batch, streams->tested[0], ROWS, &call);
         assert_int_equal(witness.next, -1);
         assert_same_bits(seen, grad, small.model->trained);
         dp_free(seen);
@@ -460,7 +460,7 @@ static void creation_survives_every_failed_allocation(void **state)
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_pass *pass = NULL;
         dp_mem_fail_nth(nth);
-        status = dp_pass_create(small.model, streams->cpu[0], ROWS, true, &pass);
+        status = dp_pass_create(small.model, streams->tested[0], ROWS, true, &pass);
         dp_mem_fail_nth(0);
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         assert_true((pass != NULL) == (status == DP_OK));

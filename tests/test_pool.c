@@ -104,7 +104,7 @@ static void cpu_computes_what_ref_computes(void **state)
     (void)state;
 
     for (int threads = 1; threads <= 2; threads++) {
-        struct dp_stream *cpu = stream_on("cpu", threads);
+        struct dp_stream *cpu = stream_on(tested_device(), threads);
         for (size_t n = 0; n < 120; n++) {
             struct dp_window w = {.in_h = 6 + n % 3,
                                   .in_w = 7 + n % 5,
@@ -138,7 +138,7 @@ static void cpu_computes_what_ref_computes(void **state)
 /* Runs `check` on each device. */
 static void on_each_device(void (*check)(struct dp_stream *s))
 {
-    static const char *const devices[] = {"ref", "cpu"};
+    const char *const devices[] = {"ref", tested_device()};
 
     for (int i = 0; i < 2; i++) {
         struct dp_stream *s = stream_on(devices[i], 1);

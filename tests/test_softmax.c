@@ -53,15 +53,15 @@ static void check(const struct streams *streams, size_t rows, size_t classes, fl
     for (int i = 0; i < 2; i++) {
         struct result own = {.dx = held(rows * classes, 3, 0)}, none = {0}, in_place;
         float *x = b.x;
-        run(streams->cpu[i], &b, &own, keep);
+        run(streams->tested[i], &b, &own, keep);
         assert_near(&own.loss, &expected.loss, 1, 1e-6, 1e-6);
         assert_near(own.dx, expected.dx, rows * classes, 3e-6 * (double)b.scale, 0);
         assert_true(own.correct == expected.correct);
-        run(streams->cpu[i], &b, &none, keep); /* no gradient wanted */
+        run(streams->tested[i], &b, &none, keep); /* no gradient wanted */
         assert_true(none.loss == own.loss && none.correct == own.correct);
         b.x = copy_of(x, rows * classes);
         in_place.dx = b.x;
-        run(streams->cpu[i], &b, &in_place, keep);
+        run(streams->tested[i], &b, &in_place, keep);
         assert_same_bits(in_place.dx, own.dx, rows * classes);
         assert_true(in_place.loss == own.loss && in_place.correct == own.correct);
         dp_free(b.x);
@@ -87,7 +87,7 @@ static void loss_and_gradient_equal_the_reference(void **state)
 static void the_first_of_equal_logits_is_the_answer(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
     float x[4] = {1, 5, 5, 2}, scale = 1;
 
     for (size_t k = 0; k < DP_COUNT(both); k++) {
@@ -103,7 +103,7 @@ static void the_first_of_equal_logits_is_the_answer(void **state)
 static void large_logits_neither_overflow_nor_vanish(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
     float x[3] = {3e38f, -3e38f, 1000}, scale = 1, dx[3], loss, correct;
     const int32_t right = 0, wrong = 2;
 
@@ -118,7 +118,7 @@ static void large_logits_neither_overflow_nor_vanish(void **state)
 static void a_nan_reaches_the_loss(void **state)
 {
     const struct streams *streams = *state;
-    struct dp_stream *both[] = {streams->ref, streams->cpu[0]};
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
     const int32_t label = 2;
 
     for (size_t k = 0; k < DP_COUNT(both); k++) {

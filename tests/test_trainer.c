@@ -228,10 +228,12 @@ static dp_status flip_one_bit(struct dp_trainer *t)
 {
     if (t->step == 4 && t->group->rank == t->group->size - 1) {
         uint32_t bits;
-        char *weight = (char *)t->flat.weights + 100 * sizeof(float);
+        DP_TRY(dp_mirror_fetch(t->mirror));
+        char *weight = (char *)t->mirror->flat.weights + 100 * sizeof(float);
         memcpy(&bits, weight, sizeof(bits));
         bits ^= 1;
         memcpy(weight, &bits, sizeof(bits));
+        return dp_mirror_put(t->mirror);
     }
     return DP_OK;
 }

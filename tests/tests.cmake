@@ -18,6 +18,48 @@ foreach(source ${dp_test_sources})
   set_tests_properties(${noun} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
 
+# dp_cuda_test(name noun variable=value ...): a test of cmocka on device cuda. On the host it needs no
+# GPU.
+function(dp_cuda_test name noun)
+  set(label gpu)
+  if(DP_CUDA STREQUAL "host")
+    set(label unit)
+  endif()
+  add_test(NAME ${name} COMMAND test_${noun})
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 120 SKIP_RETURN_CODE 77
+    ENVIRONMENT "DP_TEST_DEVICE=cuda;${ARGN}")
+  if(DP_CUDA STREQUAL "on")
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)
+  endif()
+  add_dependencies(cuda_tests test_${noun})
+endfunction()
+
+if(NOT DP_CUDA STREQUAL "off")
+  add_custom_target(cuda_tests)
+  # Of operations: every one is done when it returns, so that the tests need not wait.
+  foreach(noun ops conv norm pool dense softmax optimizer narrow layer
+      batchnorm)
+    dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
+  endforeach()
+  # Of the device itself, and of whole trainings.
+  foreach(noun device baseline evaluation faults lanes local_steps overlap replicas sharing snapshot
+      trainer)
+    dp_cuda_test(${noun}_cuda ${noun})
+  endforeach()
+endif()
+if(DP_CUDA STREQUAL "on")
+  dp_cuda_test(golden_cuda golden)
+elseif(DP_CUDA STREQUAL "host")
+  dp_cuda_test(golden_cuda golden DP_TEST_QUICK=1)
+  # Other orders of what is queued, and memory that the host cannot touch.
+  foreach(order 1 2 3)
+    dp_cuda_test(lanes_order_${order}_cuda lanes DP_CUDA_ORDER=${order})
+  endforeach()
+  foreach(noun faults local_steps)
+    dp_cuda_test(${noun}_guard_cuda ${noun} DP_CUDA_GUARD=1)
+  endforeach()
+endif()
+
 # Every tests/fuzz_<noun>.c is fed by libFuzzer for a while, in the build of preset fuzz.
 if(DP_SANITIZE MATCHES "fuzzer")
   file(GLOB dp_fuzz_sources CONFIGURE_DEPENDS tests/fuzz_*.c)
@@ -102,5 +144,7 @@ if(NOT DP_SANITIZE)
   dp_check(asan sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize asan)
   dp_check(tsan sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize tsan)
   dp_check(fuzz sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize fuzz)
-  set_tests_properties(asan tsan fuzz PROPERTIES PROCESSORS 2 RESOURCE_LOCK sanitize)
+  dp_check(cuda_host sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize cuda-host)
+  dp_check(cuda sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize cuda)
+  set_tests_properties(asan tsan fuzz cuda_host cuda PROPERTIES PROCESSORS 2 RESOURCE_LOCK sanitize)
 endif()

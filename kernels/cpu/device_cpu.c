@@ -1,6 +1,7 @@
 #include "kernels/cpu/mixed.h"
 #include "kernels/cpu/prepared.h"
 #include "kernels/cpu/stream_cpu.h"
+#include "kernels/host_memory.h"
 
 static bool cpu_available(const char **why_not)
 {
@@ -76,23 +77,14 @@ static const char *cpu_arithmetic(enum dp_type type)
     return dp_cpu_has_bf16() ? "bf16 arithmetic" : "bf16 storage, float32 arithmetic";
 }
 
-static dp_status cpu_synchronize(struct dp_stream *stream)
-{
-    (void)stream;
-    return DP_OK;
-}
-
 const struct dp_device dp_device_cpu = {
     .plugin = {.name = "cpu", .help = "this machine's processors"},
-    .host_memory = true,
+    DP_HOST_MEMORY,
     .tile_bytes = 524288, /* half of a second-level cache: models/{lenet,resnet20}.cfg, 2 ranks */
     .available = cpu_available,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
-    .alloc = dp_mem_arena,
-    .release = dp_free,
     .set_type = cpu_set_type,
     .reserve = cpu_reserve,
     .arithmetic = cpu_arithmetic,
-    .synchronize = cpu_synchronize,
 };

@@ -9,8 +9,8 @@
 #define REF(name) .name = dp_ref_##name,
 #define CPU(name) .name = dp_cpu_##name,
 
-const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_CODE(CPU) DP_OPS_FEW(REF)
-                                      DP_OPS_CONV(CONV) DP_OPS_POOL(CPU)};
+const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_SMALL(REF) DP_OPS_CODE(CPU)
+                                      DP_OPS_FEW(REF) DP_OPS_CONV(CONV) DP_OPS_POOL(CPU)};
 
 #define MIXED(name) ops->name = dp_cpu_mixed_##name;
 #define BF16(name) ops->name = dp_cpu_bf16_##name;

@@ -1,4 +1,4 @@
-#include "kernels/device.h"
+#include "kernels/host_memory.h"
 #include "kernels/ref/ops_ref.h"
 
 static bool ref_available(const char **why_not)
@@ -30,12 +30,6 @@ static dp_status ref_stream_create(const struct dp_device *device, int threads,
     return DP_OK;
 }
 
-static dp_status ref_synchronize(struct dp_stream *stream)
-{
-    (void)stream;
-    return DP_OK;
-}
-
 static const char *ref_arithmetic(enum dp_type type)
 {
     return type == DP_TYPE_BF16 ? "bf16 storage, float32 arithmetic"
@@ -44,12 +38,9 @@ static const char *ref_arithmetic(enum dp_type type)
 
 const struct dp_device dp_device_ref = {
     .plugin = {.name = "ref", .help = "plain C, slow, for comparison"},
-    .host_memory = true,
+    DP_HOST_MEMORY,
     .available = ref_available,
     .stream_create = ref_stream_create,
     .stream_destroy = ref_stream_destroy,
-    .alloc = dp_mem_arena,
-    .release = dp_free,
     .arithmetic = ref_arithmetic,
-    .synchronize = ref_synchronize,
 };

@@ -74,6 +74,60 @@ dp_status dp_ref_norm_moments(struct dp_stream *s, double *moments, size_t befor
     return DP_OK;
 }
 
+dp_status dp_ref_norm_mean(struct dp_stream *s, float *mean, const double *moments, double weight,
+                           size_t channels)
+{
+    (void)s;
+    for (size_t i = 0; i < channels; i++) {
+        mean[i] = (float)(weight * moments[i]);
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_norm_variance(struct dp_stream *s, float *var, const double *moments,
+                               const float *mean, double n, double each, size_t channels)
+{
+    (void)s;
+    for (size_t i = 0; i < channels; i++) {
+        const double off = moments[i] - (double)mean[i];
+        var[i] = (float)(each * (moments[channels + i] + n * off * off));
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_norm_share(struct dp_stream *s, float *y, const float *x, size_t rows,
+                            float factor, const struct dp_knobs *knobs, size_t count, float keep)
+{
+    const float share = (float)rows * knobs->per_sample;
+
+    (void)s;
+    for (size_t i = 0; i < count; i++) {
+        y[i] = (keep != 0.0f ? y[i] : 0.0f) + share * (factor * x[i]);
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_norm_grads(struct dp_stream *s, float *dgamma, float *dbeta, float *shared,
+                            const double *sums, size_t channels, float keep)
+{
+    (void)s;
+    for (size_t i = 0; i < 2 * channels; i++) {
+        float *grad = i < channels ? &dbeta[i] : &dgamma[i - channels];
+        shared[i] = (float)sums[i];
+        *grad = (keep != 0.0f ? *grad : 0.0f) + shared[i];
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_norm_widen(struct dp_stream *s, double *y, const float *x, size_t count)
+{
+    (void)s;
+    for (size_t i = 0; i < count; i++) {
+        y[i] = (double)x[i];
+    }
+    return DP_OK;
+}
+
 dp_status dp_ref_norm_apply(struct dp_stream *s, void *y, const void *x, const float *mean,
                             const float *var, const float *gamma, const float *beta,
                             const struct dp_norm *norm)

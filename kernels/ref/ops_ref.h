@@ -13,7 +13,7 @@
 
 /* clang-format off */
 
-/* Every operation but those that move a window over an image. */
+/* Every operation but those below. */
 #define DP_OPS_FLAT(X)                                                                 \
     X(zero) X(copy) X(add) X(scale) X(blend) X(sum_tree) X(block_squares) X(bytes_load) \
     X(dense_prepare) X(dense_forward) X(dense_backward_data) X(dense_backward_weights) \
@@ -31,6 +31,10 @@
 /* Those for which the plain loop of ref is all there is to do on a CPU: they touch few numbers. */
 #define DP_OPS_FEW(X) X(sample) X(take_at) X(add_at) X(orthogonalize)
 
+/* Some hundred numbers, or nothing: every device of the host takes the plain loop. */
+#define DP_OPS_SMALL(X) \
+    X(norm_mean) X(norm_variance) X(norm_share) X(norm_grads) X(norm_widen)
+
 #define DP_OPS_CONV(X) \
     X(conv_prepare) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)
 
@@ -38,7 +42,8 @@
 
 /* clang-format on */
 
-#define DP_OPS_LIST(X) DP_OPS_FLAT(X) DP_OPS_CODE(X) DP_OPS_FEW(X) DP_OPS_CONV(X) DP_OPS_POOL(X)
+#define DP_OPS_LIST(X) \
+    DP_OPS_FLAT(X) DP_OPS_SMALL(X) DP_OPS_CODE(X) DP_OPS_FEW(X) DP_OPS_CONV(X) DP_OPS_POOL(X)
 
 /* The type of the function in a slot of struct dp_ops. */
 #define DP_OP_TYPE(name) __typeof__(*((struct dp_ops *)0)->name)

@@ -237,6 +237,14 @@ def case_bad_values_of_set_and_environment_are_configuration():
           f"no warning:\n{mistyped}")
 
 
+def case_a_device_that_is_not_here_says_why():
+    listed = train("--list", "devices").out.splitlines()
+    if any(line.startswith("cuda ") and "not here" not in line for line in listed):
+        return  # it is
+    refuse(69, r"device cuda: .*(built without it|driver|GPU)", small_cfg(), "--device", "cuda")
+    refuse(69, r"device cuda: ", small_cfg(), "--device", "cuda", "--check", ranks=(0,))
+
+
 def case_wrong_usage_is_told_once():
     cfg = small_cfg()
     refuse_all([

@@ -1,0 +1,39 @@
+# Adds kernels/cuda to dp_kernels.
+#   DP_CUDA=on    by nvcc, for the GPUs below; runs where there is one
+#   DP_CUDA=host  by the C++ compiler, against tests/cuda_on_host: runs everywhere, slowly
+file(GLOB dp_cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.c)
+file(GLOB dp_cuda_kernels CONFIGURE_DEPENDS kernels/cuda/*.cu)
+target_sources(dp_kernels PRIVATE ${dp_cuda_sources} ${dp_cuda_kernels})
+
+if(DP_CUDA STREQUAL "host")
+  enable_language(CXX)
+  set(CMAKE_CXX_STANDARD 17)
+  set(CMAKE_CXX_STANDARD_REQUIRED ON)
+  set(CMAKE_CXX_EXTENSIONS OFF)
+  set_source_files_properties(${dp_cuda_kernels} PROPERTIES LANGUAGE CXX
+    COMPILE_OPTIONS "-ffp-contract=off;-Wall;-Wextra;-Wno-unknown-pragmas;$<$<BOOL:${DP_WERROR}>:-Werror>")
+  file(GLOB dp_on_host CONFIGURE_DEPENDS tests/cuda_on_host/*.cpp)
+  add_library(dp_cuda_on_host STATIC ${dp_on_host})
+  target_compile_options(dp_cuda_on_host PRIVATE -Wall -Wextra $<$<BOOL:${DP_WERROR}>:-Werror>)
+  target_link_libraries(dp_cuda_on_host PUBLIC dp_flags dp_ext_blas)
+  target_include_directories(dp_cuda_on_host SYSTEM PUBLIC tests/cuda_on_host)
+  target_link_libraries(dp_kernels PUBLIC dp_cuda_on_host)
+elseif(DP_CUDA STREQUAL "on")
+  find_package(CUDAToolkit 12.0 QUIET)
+  if(NOT CUDAToolkit_FOUND)
+    message(FATAL_ERROR "DP_CUDA=on: no CUDA toolkit of version 12 or newer was found; is nvcc in "
+                        "the PATH?")
+  endif()
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+  endif()
+  # Machine code for A100 and H100/H200; newer ones make theirs from the last.
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
+  enable_language(CUDA)
+  set_target_properties(dp_kernels PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
+  set_source_files_properties(${dp_cuda_kernels} PROPERTIES COMPILE_OPTIONS
+    "-std=c++17;--fmad=false;-lineinfo;-Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas;--Werror=all-warnings")
+  target_link_libraries(dp_kernels PUBLIC CUDA::cudart_static CUDA::cublasLt)
+else()
+  message(FATAL_ERROR "DP_CUDA is '${DP_CUDA}': it can be off, on or host")
+endif()

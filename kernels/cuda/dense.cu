@@ -1,0 +1,70 @@
+/*
+ * dense.cu - column sums: the gradient of a bias. The products are in matmul_cublas.c.
+ *
+ * Reads every element once: e bytes an element of type size e.
+ */
+#include "kernels/cuda/columns.cuh"
+
+template <typename T, int P> struct row_adder : dp_plain_fold {
+    struct state {
+    };
+    const T *dy;
+    size_t stride;
+    row_adder(const T *first, size_t cols) : dy(first), stride(cols)
+    {
+    }
+    __device__ state load(size_t col) const
+    {
+        (void)col;
+        return state{};
+    }
+    __device__ void begin(const state &unused, size_t row, size_t col) const
+    {
+        (void)unused;
+        (void)row;
+        (void)col;
+    }
+    __device__ void add(float (&sums)[1][P], const state &unused, size_t row, size_t col) const
+    {
+        (void)unused;
+        float values[P];
+        dp_read<P>(values, dy + row * stride + col);
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            sums[0][p] += values[p];
+        }
+    }
+};
+
+struct bias_gradient {
+    float *db;
+    float keep;
+    __device__ void done(size_t col, const double *sums) const
+    {
+        db[col] = (float)(keep != 0 ? (double)db[col] + sums[0] : sums[0]);
+    }
+};
+
+/* As many columns at a time as there is room for. */
+template <typename T, int P>
+static dp_status sum_rows(struct dp_stream *s, float *db, const T *dy, size_t rows, size_t cols,
+                          float keep)
+{
+    for (size_t at = 0; at < cols; at += DP_CUDA_PARTIALS) {
+        const size_t count = dp_least(cols - at, DP_CUDA_PARTIALS);
+        DP_TRY((dp_columns_sum<1, P>(s, rows, count, row_adder<T, P>(dy + at, cols),
+                                     bias_gradient{db + at, keep})));
+    }
+    return DP_OK;
+}
+
+extern "C" dp_status dp_cuda_sum_rows(struct dp_stream *s, float *db, const void *dy, size_t rows,
+                                      size_t cols, float keep)
+{
+    DP_BY_TYPE(s->type, T, {
+        constexpr int P = dp_pack_of<T>();
+        const T *typed = (const T *)dy;
+        return cols % P == 0 && dp_aligned(dy) ? sum_rows<T, P>(s, db, typed, rows, cols, keep)
+                                               : sum_rows<T, 1>(s, db, typed, rows, cols, keep);
+    });
+}

@@ -1,0 +1,332 @@
+/*
+ * device_cuda.c - the device `cuda`: memory, streams, events, copies.
+ *
+ * Every stream is a CUDA stream that does not wait for the default one. Memory is counted by purpose
+ * in a list on the host, since the host cannot write in front of what it gives.
+ */
+#include <cuda_runtime.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/matmul_cublas.h"
+#include "kernels/cuda/ops_cuda.h"
+#include "kernels/cuda/stream_cuda.h"
+
+enum { BLOCKS_PER_PROCESSOR = 8 }; /* of DP_THREADS: the 2048 threads that one can hold */
+
+/* ---- memory ---- */
+
+struct block {
+    struct block *next;
+    void *memory;
+    size_t bytes;
+    enum dp_purpose purpose;
+    bool on_host;
+};
+
+static pthread_mutex_t blocks_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct block *blocks; /* owned; all that is allocated */
+
+/* The caller says what it is for and what to do; here is what there was. */
+static void tell_left(enum dp_purpose purpose, size_t bytes)
+{
+    size_t left = 0, total = 0;
+
+    if (cudaMemGetInfo(&left, &total) == cudaSuccess) {
+        DP_WARN("GPU memory: %zu MB for %s, but %zu of %zu MB are free", bytes >> 20,
+                dp_purpose_text(purpose), left >> 20, total >> 20);
+    }
+}
+
+/* A size of 0 gives a valid pointer, too. */
+static cudaError_t take(struct block *block)
+{
+    const size_t bytes = block->bytes > 0 ? block->bytes : 1;
+    cudaError_t error = block->on_host ? cudaHostAlloc(&block->memory, bytes, cudaHostAllocPortable)
+                                       : cudaMalloc(&block->memory, bytes);
+
+    if (error == cudaSuccess && block->on_host) {
+        memset(block->memory, 0, bytes);
+    } else if (error == cudaSuccess) {
+        error = cudaMemset(block->memory, 0, bytes);
+        error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
+    }
+    return error;
+}
+
+static void *allocate(enum dp_purpose purpose, size_t bytes, bool on_host)
+{
+    struct block *block = dp_zalloc(1, sizeof(*block));
+
+    if (block == NULL) {
+        return NULL;
+    }
+    *block = (struct block){.bytes = bytes, .purpose = purpose, .on_host = on_host};
+    if (take(block) != cudaSuccess) {
+        (void)cudaGetLastError(); /* or the next launch would find it */
+        tell_left(purpose, bytes);
+        dp_free(block);
+        return NULL;
+    }
+    dp_mem_count(purpose, (long long)bytes);
+    (void)pthread_mutex_lock(&blocks_mutex);
+    block->next = blocks;
+    blocks = block;
+    (void)pthread_mutex_unlock(&blocks_mutex);
+    return block->memory;
+}
+
+static void *cuda_alloc(enum dp_purpose purpose, size_t bytes)
+{
+    return allocate(purpose, bytes, false);
+}
+
+static void *cuda_alloc_host(enum dp_purpose purpose, size_t bytes)
+{
+    return allocate(purpose, bytes, true);
+}
+
+static struct block *forget(const void *memory)
+{
+    struct block **link = &blocks, *block;
+
+    (void)pthread_mutex_lock(&blocks_mutex);
+    while (*link != NULL && (*link)->memory != memory) {
+        link = &(*link)->next;
+    }
+    block = *link;
+    if (block != NULL) {
+        *link = block->next;
+    }
+    (void)pthread_mutex_unlock(&blocks_mutex);
+    return block;
+}
+
+static void cuda_release(void *memory)
+{
+    struct block *block = memory != NULL ? forget(memory) : NULL;
+    cudaError_t error;
+
+    if (block == NULL) {
+        return;
+    }
+    error = block->on_host ? cudaFreeHost(memory) : cudaFree(memory);
+    if (error != cudaSuccess) {
+        DP_WARN("releasing GPU memory: %s", cudaGetErrorString(error));
+    }
+    dp_mem_count(block->purpose, -(long long)block->bytes);
+    dp_free(block);
+}
+
+/* Memory that cannot be pinned is copied more slowly, and that is all. */
+static void cuda_pin(void *memory, size_t bytes)
+{
+    const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        DP_DEBUG("%zu bytes of the host are not pinned: %s", bytes, cudaGetErrorString(error));
+    }
+}
+
+static void cuda_unpin(void *memory)
+{
+    if (cudaHostUnregister(memory) != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+}
+
+/* ---- whether there is a GPU ---- */
+
+static bool cuda_available(const char **why_not)
+{
+    static _Thread_local char text[160];
+    int count = 0, driver = 0, runtime = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+
+    if (error == cudaSuccess && count > 0) {
+        return true;
+    }
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)cudaGetLastError();
+    if (driver == 0) {
+        (void)snprintf(text, sizeof(text), "no NVIDIA driver is installed here");
+    } else if (driver < runtime) {
+        (void)snprintf(text, sizeof(text),
+                       "the NVIDIA driver is too old: it serves CUDA %d.%d, this program needs "
+                       "%d.%d",
+                       driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    } else {
+        (void)snprintf(text, sizeof(text), "no GPU is visible (%s; is CUDA_VISIBLE_DEVICES set?)",
+                       error == cudaSuccess ? "none found" : cudaGetErrorString(error));
+    }
+    *why_not = text;
+    return false;
+}
+
+/* ---- streams ---- */
+
+static void cuda_stream_destroy(struct dp_stream *stream)
+{
+    struct dp_cuda *cuda;
+
+    if (stream == NULL) {
+        return;
+    }
+    cuda = stream->state;
+    if (cuda->queue != NULL) {
+        (void)cudaStreamSynchronize(cuda->queue);
+    }
+    dp_matmuls_destroy(cuda->matmuls);
+    cuda_release(cuda->columns);
+    cuda_release(cuda->partials);
+    if (cuda->mark != NULL) {
+        (void)cudaEventDestroy(cuda->mark);
+    }
+    if (cuda->queue != NULL) {
+        (void)cudaStreamDestroy(cuda->queue);
+    }
+    dp_free(cuda);
+    dp_free(stream);
+}
+
+static dp_status stream_open(struct dp_cuda *cuda)
+{
+    int processors = 0;
+
+    DP_TRY(DP_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0)));
+    cuda->blocks = processors * BLOCKS_PER_PROCESSOR;
+    DP_TRY(DP_CUDA(cudaStreamCreateWithFlags(&cuda->queue, cudaStreamNonBlocking)));
+    DP_TRY(DP_CUDA(cudaEventCreateWithFlags(&cuda->mark, cudaEventDisableTiming)));
+    cuda->partials = cuda_alloc(DP_MEM_WORKSPACE, DP_CUDA_PARTIALS * sizeof(double));
+    if (cuda->partials == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "stream of device cuda");
+    }
+    return dp_matmuls_create(&cuda->matmuls);
+}
+
+static dp_status cuda_stream_create(const struct dp_device *device, int threads,
+                                    struct dp_stream **out)
+{
+    struct dp_stream *stream;
+    dp_status status;
+
+    if (threads < 1) {
+        return DP_FAIL(DP_ERR_ARG, "a stream with %d threads", threads);
+    }
+    stream = dp_zalloc(1, sizeof(*stream));
+    if (stream != NULL) {
+        *stream = (struct dp_stream){.device = device, .ops = &dp_cuda_ops, .threads = threads};
+        stream->state = dp_zalloc(1, sizeof(struct dp_cuda));
+    }
+    if (stream == NULL || stream->state == NULL) {
+        dp_free(stream);
+        return DP_FAIL(DP_ERR_NOMEM, "stream of device cuda");
+    }
+    status = stream_open(stream->state);
+    if (status != DP_OK) {
+        cuda_stream_destroy(stream);
+        return status;
+    }
+    *out = stream;
+    return DP_OK;
+}
+
+static dp_status cuda_synchronize(struct dp_stream *stream)
+{
+    return DP_CUDA(cudaStreamSynchronize(dp_cuda_of(stream)->queue));
+}
+
+static dp_status cuda_order(struct dp_stream *later, struct dp_stream *earlier)
+{
+    if (later == earlier) {
+        return DP_OK;
+    }
+    DP_TRY(DP_CUDA(cudaEventRecord(dp_cuda_of(earlier)->mark, dp_cuda_of(earlier)->queue)));
+    return DP_CUDA(cudaStreamWaitEvent(dp_cuda_of(later)->queue, dp_cuda_of(earlier)->mark, 0));
+}
+
+static dp_status cuda_upload(struct dp_stream *stream, void *device, const void *host, size_t bytes)
+{
+    return bytes == 0 ? DP_OK
+                      : DP_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
+                                                dp_cuda_of(stream)->queue));
+}
+
+static dp_status cuda_download(struct dp_stream *stream, void *host, const void *device,
+                               size_t bytes)
+{
+    return bytes == 0 ? DP_OK
+                      : DP_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
+                                                dp_cuda_of(stream)->queue));
+}
+
+/* ---- events ---- */
+
+struct dp_event {
+    cudaEvent_t event;
+};
+
+static dp_status cuda_event_create(struct dp_event **out)
+{
+    struct dp_event *event = dp_zalloc(1, sizeof(*event));
+    dp_status status;
+
+    if (event == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "event");
+    }
+    status = DP_CUDA(cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming));
+    if (status != DP_OK) {
+        dp_free(event);
+        return status;
+    }
+    *out = event;
+    return DP_OK;
+}
+
+static void cuda_event_destroy(struct dp_event *event)
+{
+    if (event != NULL) {
+        (void)cudaEventDestroy(event->event);
+        dp_free(event);
+    }
+}
+
+static dp_status cuda_event_record(struct dp_event *event, struct dp_stream *stream)
+{
+    return DP_CUDA(cudaEventRecord(event->event, dp_cuda_of(stream)->queue));
+}
+
+static dp_status cuda_event_query(const struct dp_event *event, bool *done)
+{
+    const cudaError_t error = cudaEventQuery(event->event);
+
+    *done = error == cudaSuccess;
+    return error == cudaErrorNotReady ? DP_OK : DP_CUDA(error);
+}
+
+const struct dp_device dp_device_cuda = {
+    .plugin = {.name = "cuda", .help = "an NVIDIA GPU"},
+    .host_memory = false,
+    .available = cuda_available,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .alloc = cuda_alloc,
+    .release = cuda_release,
+    .alloc_host = cuda_alloc_host,
+    .release_host = cuda_release,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .order = cuda_order,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_query = cuda_event_query,
+    .synchronize = cuda_synchronize,
+};

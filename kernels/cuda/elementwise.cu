@@ -1,0 +1,269 @@
+/*
+ * elementwise.cu - operations on each element alone: see kernels/ops.h for the contracts.
+ *
+ * One pass over memory, 16 bytes a thread and access. Bytes moved per element of e bytes (4, or 2 in
+ * narrow types): relu, gelu, dropout and scale 2 e, everything with two inputs 3 e, bytes_load
+ * 1 + e. Bound by memory: time should be count * bytes / bandwidth; gelu's erfc costs as much again
+ * in float32 arithmetic where e is 2.
+ */
+#include "base/random.h"
+#include "kernels/cuda/launch.h"
+
+/* y[i] = f(a[i], b[i], i); b is NULL where f has one operand. y may be a or b. */
+template <typename T, int P, typename F>
+static __global__ void map_kernel(T *y, const T *a, const T *b, size_t count, F f)
+{
+    const size_t packs = count / P;
+
+    for (size_t i = dp_thread(); i < packs; i += dp_threads()) {
+        float x[P], z[P] = {};
+        dp_read<P>(x, a + i * P);
+        if (b != nullptr) {
+            dp_read<P>(z, b + i * P);
+        }
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            x[p] = f(x[p], z[p], i * P + (size_t)p);
+        }
+        dp_write<P>(y + i * P, x);
+    }
+    for (size_t i = packs * P + dp_thread(); i < count; i += dp_threads()) {
+        dp_narrow(&y[i], f(dp_wide(a[i]), b != nullptr ? dp_wide(b[i]) : 0.0f, i));
+    }
+}
+
+template <typename T, typename F>
+static dp_status map(struct dp_stream *s, T *y, const T *a, const T *b, size_t count, F f)
+{
+    constexpr int P = dp_pack_of<T>();
+
+    if (count == 0) {
+        return DP_OK; /* a grid of zero blocks is a launch error */
+    }
+    if (dp_aligned(y) && dp_aligned(a) && dp_aligned(b)) {
+        DP_LAUNCH((map_kernel<T, P, F>), dp_blocks(s, (count + P - 1) / P), DP_THREADS, 0, s, y, a,
+                  b, count, f);
+    } else {
+        DP_LAUNCH((map_kernel<T, 1, F>), dp_blocks(s, count), DP_THREADS, 0, s, y, a, b, count, f);
+    }
+    return DP_CUDA(cudaGetLastError());
+}
+
+/* The same in the stream's compute type. */
+template <typename F>
+static dp_status map_typed(struct dp_stream *s, void *y, const void *a, const void *b, size_t count,
+                           F f)
+{
+    DP_BY_TYPE(s->type, T, { return map(s, (T *)y, (const T *)a, (const T *)b, count, f); });
+}
+
+/* ---- float32 ---- */
+
+struct sum {
+    __device__ float operator()(float a, float b, size_t i) const
+    {
+        (void)i;
+        return a + b;
+    }
+};
+
+struct scaled {
+    float factor;
+    __device__ float operator()(float a, float b, size_t i) const
+    {
+        (void)b;
+        (void)i;
+        return factor * a;
+    }
+};
+
+struct blended {
+    float weight;
+    __device__ float operator()(float a, float b, size_t i) const
+    {
+        (void)i;
+        return (1.0f - weight) * a + weight * b;
+    }
+};
+
+extern "C" dp_status dp_cuda_add(struct dp_stream *s, float *y, const float *x, size_t count)
+{
+    return map(s, y, (const float *)y, x, count, sum{});
+}
+
+extern "C" dp_status dp_cuda_scale(struct dp_stream *s, float *y, const float *x, float factor,
+                                   size_t count)
+{
+    return map(s, y, x, (const float *)nullptr, count, scaled{factor});
+}
+
+extern "C" dp_status dp_cuda_blend(struct dp_stream *s, float *y, const float *x, float weight,
+                                   size_t count)
+{
+    return map(s, y, (const float *)y, x, count, blended{weight});
+}
+
+/* ---- compute type; the rectifier is written so that a NaN stays a NaN ---- */
+
+struct rectified {
+    __device__ float operator()(float x, float b, size_t i) const
+    {
+        (void)b;
+        (void)i;
+        return x < 0 ? 0 : x;
+    }
+};
+
+struct rectified_sum {
+    __device__ float operator()(float a, float b, size_t i) const
+    {
+        (void)i;
+        return a + b < 0 ? 0 : a + b;
+    }
+};
+
+struct rectifier_slope {
+    __device__ float operator()(float dy, float y, size_t i) const
+    {
+        (void)i;
+        return y > 0 ? dy : 0;
+    }
+};
+
+/* The normal distribution's function; erfc keeps its precision where 1 + erf would cancel. */
+static __device__ __forceinline__ float below(float x)
+{
+    return 0.5f * erfcf(x * -0.70710678118654752440f);
+}
+
+struct gelu {
+    __device__ float operator()(float x, float b, size_t i) const
+    {
+        (void)b;
+        (void)i;
+        return x * below(x);
+    }
+};
+
+struct gelu_slope {
+    __device__ float operator()(float dy, float x, size_t i) const
+    {
+        const float density = 0.39894228040143267794f * expf(-0.5f * x * x);
+        (void)i;
+        return dy * (below(x) + x * density);
+    }
+};
+
+extern "C" dp_status dp_cuda_relu_forward(struct dp_stream *s, void *y, const void *x, size_t count)
+{
+    return map_typed(s, y, x, nullptr, count, rectified{});
+}
+
+extern "C" dp_status dp_cuda_relu_backward(struct dp_stream *s, void *dx, const void *dy,
+                                           const void *y, size_t count)
+{
+    return map_typed(s, dx, dy, y, count, rectifier_slope{});
+}
+
+extern "C" dp_status dp_cuda_gelu_forward(struct dp_stream *s, void *y, const void *x, size_t count)
+{
+    return map_typed(s, y, x, nullptr, count, gelu{});
+}
+
+extern "C" dp_status dp_cuda_gelu_backward(struct dp_stream *s, void *dx, const void *dy,
+                                           const void *x, size_t count)
+{
+    return map_typed(s, dx, dy, x, count, gelu_slope{});
+}
+
+extern "C" dp_status dp_cuda_add_forward(struct dp_stream *s, void *y, const void *a, const void *b,
+                                         size_t count, enum dp_activation act)
+{
+    return act == DP_ACT_RELU ? map_typed(s, y, a, b, count, rectified_sum{})
+                              : map_typed(s, y, a, b, count, sum{});
+}
+
+extern "C" dp_status dp_cuda_accumulate(struct dp_stream *s, void *dx, const void *dy, size_t count)
+{
+    return map_typed(s, dx, dx, dy, count, sum{});
+}
+
+struct dropped {
+    struct dp_dropout drop;
+    uint64_t first;
+    const struct dp_knobs *knobs;
+    float scale;
+    __device__ float operator()(float x, float b, size_t i) const
+    {
+        const uint32_t bits = dp_random_u32(drop.seed, drop.what, knobs->step, first + i);
+        (void)b;
+        return dp_random_unit(bits) >= drop.rate ? x * scale : 0;
+    }
+};
+
+extern "C" dp_status dp_cuda_dropout(struct dp_stream *s, void *y, const void *x, size_t count,
+                                     const struct dp_dropout *dropout, uint64_t first,
+                                     const struct dp_knobs *knobs)
+{
+    return map_typed(s, y, x, nullptr, count,
+                     dropped{*dropout, first, knobs, 1.0f / (1.0f - dropout->rate)});
+}
+
+/* ---- from float32 to narrow types and back: 6 bytes an element ---- */
+
+template <typename Y, typename X> static __global__ void cast_kernel(Y *y, const X *x, size_t count)
+{
+    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
+        dp_narrow(&y[i], dp_wide(x[i]));
+    }
+}
+
+template <typename Y, typename X>
+static dp_status cast(struct dp_stream *s, Y *y, const X *x, size_t count)
+{
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_LAUNCH((cast_kernel<Y, X>), dp_blocks(s, count), DP_THREADS, 0, s, y, x, count);
+    return DP_CUDA(cudaGetLastError());
+}
+
+extern "C" dp_status dp_cuda_narrow(struct dp_stream *s, uint16_t *y, const float *x, size_t count,
+                                    enum dp_type type)
+{
+    return type == DP_TYPE_BF16 ? cast(s, (__nv_bfloat16 *)(void *)y, x, count)
+                                : cast(s, (__half *)(void *)y, x, count);
+}
+
+extern "C" dp_status dp_cuda_widen(struct dp_stream *s, float *y, const uint16_t *x, size_t count,
+                                   enum dp_type type)
+{
+    return type == DP_TYPE_BF16 ? cast(s, y, (const __nv_bfloat16 *)(const void *)x, count)
+                                : cast(s, y, (const __half *)(const void *)x, count);
+}
+
+/* ---- bytes to numbers ---- */
+
+template <typename T>
+static __global__ void bytes_kernel(T *y, const uint8_t *x, const float *scale, const float *shift,
+                                    size_t channels, size_t count)
+{
+    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
+        const size_t channel = channels == 1 ? 0 : i % channels;
+        dp_narrow(&y[i], (float)x[i] * scale[channel] + shift[channel]);
+    }
+}
+
+extern "C" dp_status dp_cuda_bytes_load(struct dp_stream *s, void *y, const uint8_t *x,
+                                        const float *scale, const float *shift, size_t channels,
+                                        size_t count)
+{
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_BY_TYPE(s->type, T, {
+        DP_LAUNCH(bytes_kernel<T>, dp_blocks(s, count), DP_THREADS, 0, s, (T *)y, x, scale, shift,
+                  channels, count);
+    });
+    return DP_CUDA(cudaGetLastError());
+}

@@ -1,0 +1,109 @@
+/*
+ * im2col.cu - image windows as rows of a matrix, so that a convolution is a product of matrices.
+ *
+ *   x [rows, in_h, in_w, in_c] -> columns [rows out_h out_w, kernel_h kernel_w in_c]
+ *
+ * im2col writes e bytes an element of the columns and reads x kernel_h kernel_w / stride^2 times,
+ * mostly from the cache; col2im reads the columns once and writes dx. conv_cublas.c calls them for
+ * a few images at a time, so that columns stay in the second-level cache of a large GPU.
+ */
+extern "C" {
+#include "kernels/ref/window.h"
+}
+#include "kernels/cuda/launch.h"
+
+/* P neighbouring channels a thread; `count` packs of the columns. */
+template <typename T, int P>
+static __global__ void im2col_kernel(T *columns, const T *x, struct dp_window w, size_t count)
+{
+    const uint32_t packs = (uint32_t)(w.in_c / P);
+    const uint32_t kernel_w = (uint32_t)w.kernel_w, taps = (uint32_t)w.kernel_h * kernel_w;
+    const uint32_t out_w = (uint32_t)w.out_w, out_h = (uint32_t)w.out_h;
+
+    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
+        const size_t tap_at = i / packs, pixel = tap_at / taps, image = pixel / out_w / out_h;
+        const uint32_t tap = (uint32_t)(tap_at % taps), place = (uint32_t)(pixel % (out_w * out_h));
+        const size_t iy = place / out_w * w.stride + tap / kernel_w - w.padding;
+        const size_t ix = place % out_w * w.stride + tap % kernel_w - w.padding;
+        float values[P] = {};
+        if (iy < w.in_h && ix < w.in_w) { /* outside above or left wraps to very large */
+            dp_read<P>(values, x + ((image * w.in_h + iy) * w.in_w + ix) * w.in_c + i % packs * P);
+        }
+        dp_write<P>(columns + i * P, values);
+    }
+}
+
+template <typename T, int P>
+static __global__ void col2im_kernel(T *dx, const T *columns, struct dp_window w, size_t count)
+{
+    const uint32_t packs = (uint32_t)(w.in_c / P);
+    const uint32_t in_w = (uint32_t)w.in_w, in_h = (uint32_t)w.in_h;
+    const size_t taps = w.kernel_h * w.kernel_w;
+
+    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
+        const size_t pixel = i / packs, image = pixel / in_w / in_h;
+        const uint32_t place = (uint32_t)(pixel % (in_w * in_h));
+        const size_t padded_y = place / in_w + w.padding, padded_x = place % in_w + w.padding;
+        float sums[P] = {};
+        for (size_t ky = padded_y % w.stride; ky < w.kernel_h && ky <= padded_y; ky += w.stride) {
+            const size_t oy = (padded_y - ky) / w.stride;
+            for (size_t kx = padded_x % w.stride; oy < w.out_h && kx < w.kernel_w && kx <= padded_x;
+                 kx += w.stride) {
+                const size_t ox = (padded_x - kx) / w.stride;
+                const size_t at = (image * w.out_h + oy) * w.out_w + ox;
+                float values[P] = {};
+                if (ox < w.out_w) {
+                    dp_read<P>(values, columns + (at * taps + ky * w.kernel_w + kx) * w.in_c +
+                                           i % packs * P);
+                }
+#pragma unroll
+                for (int p = 0; p < P; p++) {
+                    sums[p] += values[p];
+                }
+            }
+        }
+        dp_write<P>(dx + i * P, sums);
+    }
+}
+
+extern "C" dp_status dp_cuda_im2col(struct dp_stream *s, void *columns, const void *x,
+                                    const struct dp_window *w, size_t rows)
+{
+    const size_t count = rows * w->out_h * w->out_w * w->kernel_h * w->kernel_w * w->in_c;
+
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_BY_TYPE(s->type, T, {
+        constexpr int P = dp_pack_of<T>();
+        if (w->in_c % P == 0 && dp_aligned(x) && dp_aligned(columns)) {
+            DP_LAUNCH((im2col_kernel<T, P>), dp_blocks(s, count / P), DP_THREADS, 0, s,
+                      (T *)columns, (const T *)x, *w, count / P);
+        } else {
+            DP_LAUNCH((im2col_kernel<T, 1>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)columns,
+                      (const T *)x, *w, count);
+        }
+    });
+    return DP_CUDA(cudaGetLastError());
+}
+
+extern "C" dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const void *columns,
+                                    const struct dp_window *w, size_t rows)
+{
+    const size_t count = rows * dp_window_in(w);
+
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_BY_TYPE(s->type, T, {
+        constexpr int P = dp_pack_of<T>();
+        if (w->in_c % P == 0 && dp_aligned(dx) && dp_aligned(columns)) {
+            DP_LAUNCH((col2im_kernel<T, P>), dp_blocks(s, count / P), DP_THREADS, 0, s, (T *)dx,
+                      (const T *)columns, *w, count / P);
+        } else {
+            DP_LAUNCH((col2im_kernel<T, 1>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)dx,
+                      (const T *)columns, *w, count);
+        }
+    });
+    return DP_CUDA(cudaGetLastError());
+}

@@ -1,0 +1,180 @@
+/*
+ * launch.h - all that a .cu file needs: launching, element types, and sums within warps and blocks.
+ *
+ * Kernels are right for any grid and any block whose threads are a multiple of the warp: they loop
+ * by the grid's size, and never assume what these numbers are. So they also compile with the C++
+ * compiler and run on the host, one block after another with one thread a block and a warp
+ * (tests/cuda_on_host). Everything that would make a difference comes from this header alone.
+ *
+ * Files are compiled without contraction: a * b + c rounds twice, as in `ref`, and __fmaf_rn once.
+ */
+#ifndef DP_KERNELS_CUDA_LAUNCH_H
+#define DP_KERNELS_CUDA_LAUNCH_H
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/ops_cuda.h"
+#include "kernels/cuda/stream_cuda.h"
+}
+
+/* DP_LAUNCH(kernel, blocks, threads, shared bytes, stream, arguments ...). Put a kernel whose name
+ * has commas into parentheses. Launch errors are found by cudaGetLastError(). */
+#ifdef __CUDACC__
+#define DP_LAUNCH(kernel, blocks, threads, shared, stream, ...) \
+    (kernel)<<<(unsigned)(blocks), (threads), (shared), dp_cuda_of(stream)->queue>>>(__VA_ARGS__)
+#define DP_SHARED(type, name)                                  \
+    extern __shared__ __align__(16) unsigned char dp_shared[]; \
+    type *name = reinterpret_cast<type *>(dp_shared)
+#else
+#define DP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                             \
+    cuda_on_host_launch((kernel), (blocks), (threads), (shared), dp_cuda_of(stream)->queue, \
+                        __VA_ARGS__)
+#define DP_SHARED(type, name) type *name = static_cast<type *>(cuda_on_host_shared())
+#endif
+
+/* Runs the statements with T as the C++ type of an enum dp_type. */
+#define DP_BY_TYPE(type, T, ...)             \
+    do {                                     \
+        if ((type) == DP_TYPE_F32) {         \
+            typedef float T;                 \
+            __VA_ARGS__                      \
+        } else if ((type) == DP_TYPE_BF16) { \
+            typedef __nv_bfloat16 T;         \
+            __VA_ARGS__                      \
+        } else {                             \
+            typedef __half T;                \
+            __VA_ARGS__                      \
+        }                                    \
+    } while (0)
+
+/* ---- element types; arithmetic is float32 ---- */
+
+static __device__ __forceinline__ float dp_wide(float value)
+{
+    return value;
+}
+
+static __device__ __forceinline__ float dp_wide(__nv_bfloat16 value)
+{
+    return __bfloat162float(value);
+}
+
+static __device__ __forceinline__ float dp_wide(__half value)
+{
+    return __half2float(value);
+}
+
+static __device__ __forceinline__ void dp_narrow(float *y, float value)
+{
+    *y = value;
+}
+
+static __device__ __forceinline__ void dp_narrow(__nv_bfloat16 *y, float value)
+{
+    *y = __float2bfloat16_rn(value);
+}
+
+static __device__ __forceinline__ void dp_narrow(__half *y, float value)
+{
+    *y = __float2half_rn(value);
+}
+
+/* P elements that are read and written at once: 16 bytes where addresses allow, else one. */
+template <typename T, int P> struct alignas(sizeof(T) * P) dp_pack {
+    T at[P];
+};
+
+template <typename T> constexpr int dp_pack_of()
+{
+    return 16 / (int)sizeof(T);
+}
+
+static inline bool dp_aligned(const void *a)
+{
+    return (uintptr_t)a % 16 == 0;
+}
+
+template <int P, typename T>
+static __device__ __forceinline__ void dp_read(float *to, const T *from)
+{
+    const dp_pack<T, P> pack = *reinterpret_cast<const dp_pack<T, P> *>(from);
+
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        to[p] = dp_wide(pack.at[p]);
+    }
+}
+
+template <int P, typename T>
+static __device__ __forceinline__ void dp_write(T *to, const float *from)
+{
+    dp_pack<T, P> pack;
+
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        dp_narrow(&pack.at[p], from[p]);
+    }
+    *reinterpret_cast<dp_pack<T, P> *>(to) = pack;
+}
+
+/* ---- this thread's place ---- */
+
+static __device__ __forceinline__ size_t dp_thread()
+{
+    return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+static __device__ __forceinline__ size_t dp_threads()
+{
+    return (size_t)gridDim.x * blockDim.x;
+}
+
+static inline size_t dp_least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Blocks for `count` threads' work: no more than the GPU runs at a time, and at least one. */
+static inline size_t dp_blocks(const struct dp_stream *s, size_t count)
+{
+    const size_t wanted = (count + DP_THREADS - 1) / DP_THREADS;
+
+    return wanted == 0 ? 1 : dp_least(wanted, (size_t)dp_cuda_of(s)->blocks);
+}
+
+/* ---- sums and maxima over threads, in an order that depends on the block's size alone ---- */
+
+template <typename V> static __device__ __forceinline__ V dp_warp_sum(V value)
+{
+    for (int lanes = warpSize / 2; lanes > 0; lanes /= 2) {
+        value += __shfl_xor_sync(~0u, value, lanes);
+    }
+    return value;
+}
+
+/* On every thread of the block. `shared` has room for a value of each warp. */
+template <typename V> static __device__ V dp_block_sum(V value, V *shared)
+{
+    const int warps = ((int)blockDim.x + warpSize - 1) / warpSize;
+    V sum = 0;
+
+    value = dp_warp_sum(value);
+    if ((int)threadIdx.x % warpSize == 0) {
+        shared[(int)threadIdx.x / warpSize] = value;
+    }
+    __syncthreads();
+    for (int i = 0; i < warps; i++) {
+        sum += shared[i];
+    }
+    __syncthreads();
+    return sum;
+}
+
+#endif

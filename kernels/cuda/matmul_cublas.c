@@ -1,0 +1,383 @@
+/*
+ * matmul_cublas.c - dense layers, and the products of convolutions, by cuBLASLt.
+ *
+ * 2 m n k FLOPs on tensor cores; bias and rectifier are applied on the way out, so they cost no pass
+ * over memory. cuBLASLt's matrices are column-major: a row-major product d = a b is computed as
+ * d' = b' a', where transposing costs nothing.
+ */
+#include "kernels/cuda/matmul_cublas.h"
+
+#include <cublasLt.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/ops_cuda.h"
+#include "kernels/cuda/stream_cuda.h"
+
+enum {
+    PROPOSALS = 8,
+    ROUNDS = 5,            /* of measuring; the fastest counts */
+    WORKSPACE = 32 << 20,  /* bytes at most; what cuBLAS recommends for sm_90 */
+    FIRST_CAPACITY = 64,   /* shapes; grows in prepare */
+    POINTER_ALIGNMENT = 16 /* what all arrays have, unless rows are narrower */
+};
+
+/* One shape, ready to run. */
+struct plan {
+    struct dp_matmul shape;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t left, right, result; /* of cuBLASLt: left is b, right is a */
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct dp_matmuls {
+    cublasLtHandle_t handle;
+    void *workspace; /* device; grows only in prepare */
+    size_t workspace_bytes;
+    struct plan *plans; /* owned */
+    int count, capacity;
+};
+
+dp_status dp_matmuls_create(struct dp_matmuls **out)
+{
+    struct dp_matmuls *m = dp_zalloc(1, sizeof(*m));
+    dp_status status;
+
+    if (m == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "matrix products");
+    }
+    m->plans = dp_zalloc(FIRST_CAPACITY, sizeof(*m->plans));
+    m->capacity = FIRST_CAPACITY;
+    status = m->plans == NULL ? DP_FAIL(DP_ERR_NOMEM, "matrix products")
+                              : DP_CUBLAS(cublasLtCreate(&m->handle));
+    if (status != DP_OK) {
+        dp_matmuls_destroy(m);
+        return status;
+    }
+    *out = m;
+    return DP_OK;
+}
+
+static void plan_destroy(struct plan *plan)
+{
+    if (plan->result != NULL) {
+        (void)cublasLtMatrixLayoutDestroy(plan->result);
+    }
+    if (plan->right != NULL) {
+        (void)cublasLtMatrixLayoutDestroy(plan->right);
+    }
+    if (plan->left != NULL) {
+        (void)cublasLtMatrixLayoutDestroy(plan->left);
+    }
+    if (plan->desc != NULL) {
+        (void)cublasLtMatmulDescDestroy(plan->desc);
+    }
+}
+
+void dp_matmuls_destroy(struct dp_matmuls *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    for (int i = 0; m->plans != NULL && i < m->count; i++) {
+        plan_destroy(&m->plans[i]);
+    }
+    if (m->handle != NULL) {
+        (void)cublasLtDestroy(m->handle);
+    }
+    dp_device_cuda.release(m->workspace);
+    dp_free(m->plans);
+    dp_free(m);
+}
+
+static const struct plan *plan_find(const struct dp_matmuls *m, const struct dp_matmul *shape)
+{
+    for (int i = 0; i < m->count; i++) {
+        if (memcmp(&m->plans[i].shape, shape, sizeof(*shape)) == 0) {
+            return &m->plans[i];
+        }
+    }
+    return NULL;
+}
+
+static cudaDataType data_type(uint32_t type)
+{
+    switch ((enum dp_type)type) {
+    case DP_TYPE_BF16:
+        return CUDA_R_16BF;
+    case DP_TYPE_F16:
+        return CUDA_R_16F;
+    default:
+        return CUDA_R_32F;
+    }
+}
+
+static cublasLtEpilogue_t epilogue_of(const struct dp_matmul *shape)
+{
+    if (shape->act == DP_ACT_RELU) {
+        return shape->bias != 0 ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    }
+    return shape->bias != 0 ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/* A row-major [height, width] is a column-major [width, height]. */
+static dp_status layout_create(cublasLtMatrixLayout_t *layout, cudaDataType type, size_t height,
+                               size_t width)
+{
+    return DP_CUBLAS(cublasLtMatrixLayoutCreate(layout, type, width, height, (int64_t)width));
+}
+
+static dp_status plan_describe(struct plan *plan)
+{
+    const struct dp_matmul *p = &plan->shape;
+    const cudaDataType type = data_type(p->type), out = p->wide != 0 ? CUDA_R_32F : type;
+    const cublasOperation_t left = p->b_order == DP_PLAIN ? CUBLAS_OP_N : CUBLAS_OP_T;
+    const cublasOperation_t right = p->a_order == DP_PLAIN ? CUBLAS_OP_N : CUBLAS_OP_T;
+    const cublasLtEpilogue_t epilogue = epilogue_of(p);
+    const bool a_plain = p->a_order == DP_PLAIN, b_plain = p->b_order == DP_PLAIN;
+
+    DP_TRY(DP_CUBLAS(cublasLtMatmulDescCreate(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &left,
+                                                    sizeof(left))));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &right,
+                                                    sizeof(right))));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                    &epilogue, sizeof(epilogue))));
+    DP_TRY(layout_create(&plan->left, type, b_plain ? p->k : p->n, b_plain ? p->n : p->k));
+    DP_TRY(layout_create(&plan->right, type, a_plain ? p->m : p->k, a_plain ? p->k : p->m));
+    return layout_create(&plan->result, out, p->m, p->n);
+}
+
+/* Arrays begin at POINTER_ALIGNMENT, or whole rows behind that: then at what rows are multiples of. */
+static uint32_t alignment_of(size_t cols, size_t element)
+{
+    const size_t row = cols * element;
+
+    return (uint32_t)(row % POINTER_ALIGNMENT == 0 ? POINTER_ALIGNMENT : row & (~row + 1));
+}
+
+static dp_status set_preference(cublasLtMatmulPreference_t wishes, const struct dp_matmul *p)
+{
+    const size_t narrow = dp_type_bytes((enum dp_type)p->type), workspace = WORKSPACE;
+    const uint32_t left = alignment_of(p->b_order == DP_PLAIN ? p->n : p->k, narrow);
+    const uint32_t right = alignment_of(p->a_order == DP_PLAIN ? p->k : p->m, narrow);
+    const uint32_t result = alignment_of(p->n, p->wide != 0 ? sizeof(float) : narrow);
+
+    DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+        wishes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace))));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+        wishes, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &left, sizeof(left))));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+        wishes, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &right, sizeof(right))));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+        wishes, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &result, sizeof(result))));
+    return DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+        wishes, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &result, sizeof(result)));
+}
+
+/* cuBLASLt's proposals, best first by its own judgement; at least one. */
+static dp_status propose(const struct dp_matmuls *m, const struct plan *plan,
+                         cublasLtMatmulHeuristicResult_t *proposals, int *count)
+{
+    const struct dp_matmul *p = &plan->shape;
+    cublasLtMatmulPreference_t wishes;
+    dp_status status;
+
+    DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceCreate(&wishes)));
+    status = set_preference(wishes, p);
+    if (status == DP_OK) {
+        status = DP_CUBLAS(cublasLtMatmulAlgoGetHeuristic(m->handle, plan->desc, plan->left,
+                                                          plan->right, plan->result, plan->result,
+                                                          wishes, PROPOSALS, proposals, count));
+    }
+    (void)cublasLtMatmulPreferenceDestroy(wishes);
+    if (status == DP_OK && *count == 0) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE, "cuBLAS has no product of %zux%zux%zu", p->m, p->n,
+                       p->k);
+    }
+    return status;
+}
+
+static dp_status multiply(struct dp_stream *s, const struct plan *plan,
+                          const cublasLtMatmulAlgo_t *algo, void *d, const void *a, const void *b,
+                          const void *bias, float keep)
+{
+    const struct dp_cuda *cuda = dp_cuda_of(s);
+    const float one = 1.0f;
+
+    if (plan->shape.bias != 0) {
+        DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(
+            plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias))));
+    }
+    return DP_CUBLAS(cublasLtMatmul(cuda->matmuls->handle, plan->desc, &one, b, plan->left, a,
+                                    plan->right, &keep, d, plan->result, d, plan->result, algo,
+                                    cuda->matmuls->workspace, cuda->matmuls->workspace_bytes,
+                                    cuda->queue));
+}
+
+/* ---- measuring ---- */
+
+/* Scratch to measure on: its numbers do not matter, but all are zero, so none is a NaN. */
+struct trial {
+    char *a, *b, *d, *bias;
+    cudaEvent_t begin, end;
+};
+
+static void trial_destroy(struct trial *trial)
+{
+    if (trial->end != NULL) {
+        (void)cudaEventDestroy(trial->end);
+    }
+    if (trial->begin != NULL) {
+        (void)cudaEventDestroy(trial->begin);
+    }
+    dp_device_cuda.release(trial->a);
+}
+
+/* Arrays at multiples of 256 bytes in one piece; without memory there is no trial, no error. */
+static dp_status trial_create(struct trial *trial, const struct dp_matmul *p)
+{
+    const size_t narrow = dp_type_bytes((enum dp_type)p->type);
+    const size_t a = dp_round_up(p->m * p->k * narrow, 256),
+                 b = dp_round_up(p->k * p->n * narrow, 256);
+    const size_t d = dp_round_up(p->m * p->n * sizeof(float), 256);
+
+    memset(trial, 0, sizeof(*trial));
+    trial->a = dp_device_cuda.alloc(DP_MEM_WORKSPACE, a + b + d + p->n * narrow);
+    if (trial->a == NULL) {
+        return DP_OK;
+    }
+    trial->b = trial->a + a;
+    trial->d = trial->b + b;
+    trial->bias = trial->d + d;
+    DP_TRY(DP_CUDA(cudaEventCreate(&trial->begin)));
+    return DP_CUDA(cudaEventCreate(&trial->end));
+}
+
+/* The fastest of some rounds; the first one warms up. */
+static dp_status measure(struct dp_stream *s, const struct plan *plan,
+                         const cublasLtMatmulAlgo_t *algo, const struct trial *trial,
+                         float *best_ms)
+{
+    *best_ms = INFINITY;
+    for (int i = 0; i < 1 + ROUNDS; i++) {
+        float ms;
+        DP_TRY(DP_CUDA(cudaEventRecord(trial->begin, dp_cuda_of(s)->queue)));
+        DP_TRY(multiply(s, plan, algo, trial->d, trial->a, trial->b, trial->bias, 0.0f));
+        DP_TRY(DP_CUDA(cudaEventRecord(trial->end, dp_cuda_of(s)->queue)));
+        DP_TRY(DP_CUDA(cudaEventSynchronize(trial->end)));
+        DP_TRY(DP_CUDA(cudaEventElapsedTime(&ms, trial->begin, trial->end)));
+        *best_ms = i > 0 && ms < *best_ms ? ms : *best_ms;
+    }
+    return DP_OK;
+}
+
+/* Room for what an algorithm wants. */
+static dp_status make_workspace(struct dp_stream *s, size_t bytes)
+{
+    struct dp_matmuls *m = dp_cuda_of(s)->matmuls;
+    void *workspace;
+
+    if (bytes <= m->workspace_bytes) {
+        return DP_OK;
+    }
+    DP_TRY(s->device->synchronize(s));
+    workspace = s->device->alloc(DP_MEM_WORKSPACE, bytes);
+    if (workspace == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "a matrix product needs %zu KB of workspace", bytes >> 10);
+    }
+    s->device->release(m->workspace);
+    m->workspace = workspace;
+    m->workspace_bytes = bytes;
+    return DP_OK;
+}
+
+static dp_status choose(struct dp_stream *s, struct plan *plan,
+                        const cublasLtMatmulHeuristicResult_t *proposals, int count)
+{
+    struct trial trial;
+    float best_ms = INFINITY;
+    dp_status status = trial_create(&trial, &plan->shape);
+
+    for (int i = 0; status == DP_OK && trial.a != NULL && i < count; i++) {
+        float ms = INFINITY;
+        status = make_workspace(s, proposals[i].workspaceSize);
+        if (status == DP_OK) {
+            status = measure(s, plan, &proposals[i].algo, &trial, &ms);
+        }
+        if (status == DP_OK && ms < best_ms) {
+            best_ms = ms;
+            plan->algo = proposals[i].algo;
+        }
+    }
+    trial_destroy(&trial);
+    return status;
+}
+
+/* ---- preparing and running ---- */
+
+static dp_status plan_make(struct dp_stream *s, struct plan *plan)
+{
+    cublasLtMatmulHeuristicResult_t proposals[PROPOSALS];
+    int count = 0;
+
+    DP_TRY(plan_describe(plan));
+    DP_TRY(propose(dp_cuda_of(s)->matmuls, plan, proposals, &count));
+    plan->algo = proposals[0].algo;
+    DP_TRY(make_workspace(s, proposals[0].workspaceSize));
+    return s->measures && count > 1 ? choose(s, plan, proposals, count) : DP_OK;
+}
+
+static dp_status make_room(struct dp_matmuls *m)
+{
+    struct plan *plans;
+
+    if (m->count < m->capacity) {
+        return DP_OK;
+    }
+    plans = dp_zalloc(2 * (size_t)m->capacity, sizeof(*plans));
+    if (plans == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%d matrix products", 2 * m->capacity);
+    }
+    memcpy(plans, m->plans, (size_t)m->count * sizeof(*plans));
+    dp_free(m->plans);
+    m->plans = plans;
+    m->capacity *= 2;
+    return DP_OK;
+}
+
+dp_status dp_matmul_prepare(struct dp_stream *s, const struct dp_matmul *shape)
+{
+    struct dp_matmuls *m = dp_cuda_of(s)->matmuls;
+    struct plan plan = {.shape = *shape};
+    dp_status status;
+
+    plan.shape.type = (uint32_t)s->type;
+    if (plan_find(m, &plan.shape) != NULL) {
+        return DP_OK;
+    }
+    DP_TRY(make_room(m));
+    status = plan_make(s, &plan);
+    if (status != DP_OK) {
+        plan_destroy(&plan);
+        return status;
+    }
+    m->plans[m->count++] = plan;
+    return DP_OK;
+}
+
+dp_status dp_matmul_run(struct dp_stream *s, const struct dp_matmul *shape, void *d, const void *a,
+                        const void *b, const void *bias, float keep)
+{
+    struct dp_matmul wanted = *shape;
+    const struct plan *plan;
+
+    wanted.type = (uint32_t)s->type;
+    plan = plan_find(dp_cuda_of(s)->matmuls, &wanted);
+    if (plan == NULL) {
+        return DP_FAIL(DP_ERR_INTERNAL, "a product of %zux%zux%zu was not prepared", shape->m,
+                       shape->n, shape->k);
+    }
+    return multiply(s, plan, &plan->algo, d, a, b, bias, keep);
+}

@@ -1,0 +1,34 @@
+/*
+ * ops_cuda.h - the operations of the device `cuda`: cuBLAS, and kernels of our own.
+ *
+ * What each one means is in kernels/ops.h; prototypes are made from the slots of struct dp_ops.
+ * Each queues its work and returns; none synchronises or allocates, but for *_prepare.
+ */
+#ifndef DP_KERNELS_CUDA_OPS_CUDA_H
+#define DP_KERNELS_CUDA_OPS_CUDA_H
+
+#include "base/status.h"
+#include "kernels/ops.h"
+#include "kernels/ref/ops_ref.h"
+
+/* Codes of compressors are left out: what is compressed has come to the host (collectives/staging.h).
+ */
+#define DP_OPS_CUDA(X) \
+    DP_OPS_FLAT(X) DP_OPS_SMALL(X) DP_OPS_CONV(X) DP_OPS_POOL(X) X(narrow) X(widen)
+
+#define X(name) DP_CHECKED DP_OP_TYPE(name) dp_cuda_##name;
+DP_OPS_CUDA(X)
+#undef X
+
+extern const struct dp_ops dp_cuda_ops;
+
+/* Image windows as rows of a matrix: columns [pixels, kernel_h, kernel_w, in_c] of `rows` images
+ * x, pixels = rows out_h out_w. Both in the stream's compute type. */
+DP_CHECKED dp_status dp_cuda_im2col(struct dp_stream *s, void *columns, const void *x,
+                                    const struct dp_window *w, size_t rows);
+
+/* The other way round: dx[i] = the sum of all columns that im2col made from x[i]. */
+DP_CHECKED dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const void *columns,
+                                    const struct dp_window *w, size_t rows);
+
+#endif

@@ -1,0 +1,250 @@
+/*
+ * blas.cpp - cublasLt.h on the host: products by CBLAS, in double and rounded once, queued on the
+ * stream. So a result does not depend on how many rows are multiplied at a time.
+ */
+#include "cublasLt.h"
+
+#include <cblas.h>
+#include <string.h>
+#include <vector>
+
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
+
+struct cuda_host_blas {
+    int unused;
+};
+
+struct cuda_host_product {
+    cublasOperation_t a, b;
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+};
+
+struct cuda_host_layout {
+    cudaDataType type;
+    size_t rows, cols, ld;
+};
+
+struct cuda_host_wishes {
+    int unused;
+};
+
+static float get(const void *array, cudaDataType type, size_t i)
+{
+    switch (type) {
+    case CUDA_R_16BF:
+        return __bfloat162float(static_cast<const __nv_bfloat16 *>(array)[i]);
+    case CUDA_R_16F:
+        return __half2float(static_cast<const __half *>(array)[i]);
+    default:
+        return static_cast<const float *>(array)[i];
+    }
+}
+
+static void put(void *array, cudaDataType type, size_t i, float value)
+{
+    switch (type) {
+    case CUDA_R_16BF:
+        static_cast<__nv_bfloat16 *>(array)[i] = __float2bfloat16_rn(value);
+        break;
+    case CUDA_R_16F:
+        static_cast<__half *>(array)[i] = __float2half_rn(value);
+        break;
+    default:
+        static_cast<float *>(array)[i] = value;
+    }
+}
+
+/* Densely packed, as double. */
+static std::vector<double> widened(const void *array, const cuda_host_layout &layout)
+{
+    std::vector<double> wide(layout.rows * layout.cols);
+
+    for (size_t i = 0; i < wide.size(); i++) {
+        wide[i] = (double)get(array, layout.type, i / layout.rows * layout.ld + i % layout.rows);
+    }
+    return wide;
+}
+
+static void finish(const cuda_host_product &product, const cuda_host_layout &layout, void *d,
+                   const std::vector<double> &sums)
+{
+    const int epilogue = product.epilogue;
+
+    for (size_t i = 0; i < sums.size(); i++) {
+        const size_t row = i % layout.rows;
+        double value = sums[i];
+        if ((epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) {
+            value += (double)get(product.bias, layout.type, row);
+        }
+        if ((epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && value < 0) {
+            value = 0;
+        }
+        put(d, layout.type, i / layout.rows * layout.ld + row, (float)value);
+    }
+}
+
+static void multiply(const cuda_host_product &product, float beta, const void *a,
+                     const cuda_host_layout &a_layout, const void *b,
+                     const cuda_host_layout &b_layout, void *d, const cuda_host_layout &d_layout)
+{
+    const std::vector<double> left = widened(a, a_layout), right = widened(b, b_layout);
+    std::vector<double> sums(d_layout.rows * d_layout.cols);
+    const size_t depth = product.a == CUBLAS_OP_N ? a_layout.cols : a_layout.rows;
+
+    if (beta != 0) {
+        sums = widened(d, d_layout);
+    }
+    cblas_dgemm(CblasColMajor, product.a == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
+                product.b == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
+                static_cast<int>(d_layout.rows), static_cast<int>(d_layout.cols),
+                static_cast<int>(depth), 1, left.data(), static_cast<int>(a_layout.rows),
+                right.data(), static_cast<int>(b_layout.rows), beta, sums.data(),
+                static_cast<int>(d_layout.rows));
+    finish(product, d_layout, d, sums);
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    const cuda_host_product product = *desc;
+    const cuda_host_layout left = *a_layout, right = *b_layout, result = *d_layout;
+    const float factor = *static_cast<const float *>(beta);
+
+    (void)handle;
+    (void)c_layout;
+    (void)workspace;
+    (void)workspace_bytes;
+    if (*static_cast<const float *>(alpha) != 1.0f || c != d || algo->number == 0) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    cuda_on_host_queue(stream, 1, 0, [product, left, right, result, factor, a, b, d]() {
+        multiply(product, factor, a, left, b, right, d, result);
+    });
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static bool fits(const cuda_host_product *p, const cuda_host_layout *a, const cuda_host_layout *b,
+                 const cuda_host_layout *d)
+{
+    const size_t m = p->a == CUBLAS_OP_N ? a->rows : a->cols;
+    const size_t k = p->a == CUBLAS_OP_N ? a->cols : a->rows;
+    const size_t k2 = p->b == CUBLAS_OP_N ? b->rows : b->cols;
+    const size_t n = p->b == CUBLAS_OP_N ? b->cols : b->rows;
+
+    return m == d->rows && n == d->cols && k == k2;
+}
+
+/* Two algorithms, so that there is something to choose from. */
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *results, int *found)
+{
+    (void)handle;
+    (void)c;
+    (void)preference;
+    if (!fits(desc, a, b, d)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    *found = wanted < 2 ? wanted : 2;
+    for (int i = 0; i < *found; i++) {
+        results[i] = {{static_cast<uint64_t>(i) + 1}, 0, CUBLAS_STATUS_SUCCESS};
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t bytes)
+{
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        memcpy(&desc->a, value, bytes);
+        break;
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        memcpy(&desc->b, value, bytes);
+        break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        memcpy(&desc->epilogue, value, bytes);
+        break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        memcpy(&desc->bias, value, bytes);
+        break;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ? "not supported" : "error";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    *handle = new cuda_host_blas{0};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                        cudaDataType scale)
+{
+    (void)compute;
+    (void)scale;
+    *desc = new cuda_host_product{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    delete desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
+{
+    *layout = new cuda_host_layout{type, rows, cols, static_cast<size_t>(ld)};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+    *preference = new cuda_host_wishes{0};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    delete preference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t bytes)
+{
+    (void)preference;
+    (void)attribute;
+    (void)value;
+    (void)bytes;
+    return CUBLAS_STATUS_SUCCESS;
+}

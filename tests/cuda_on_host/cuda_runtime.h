@@ -1,0 +1,144 @@
+/*
+ * cuda_runtime.h - as much of the CUDA runtime as kernels/cuda uses, on the host.
+ *
+ * Kernels run one block after another with one thread a block, so warps have one lane. Streams have
+ * real order: what is queued runs when somebody waits for it, or now and then before, in a random
+ * one of the orders that streams and events allow (runtime.cpp). Memory of the "device" can be
+ * touched only while something that was queued runs: the host gets a segmentation fault.
+ *
+ * Names and meanings are NVIDIA's: CUDA Runtime API 13.0.
+ */
+#ifndef DP_TESTS_CUDA_ON_HOST_CUDA_RUNTIME_H
+#define DP_TESTS_CUDA_ON_HOST_CUDA_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum cudaError {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
+    cudaErrorNotReady = 600
+};
+typedef enum cudaError cudaError_t;
+
+enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3
+};
+
+enum {
+    cudaStreamNonBlocking = 1,
+    cudaEventDisableTiming = 2,
+    cudaHostAllocPortable = 1,
+    cudaHostRegisterPortable = 1
+};
+
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+
+typedef struct cuda_host_stream *cudaStream_t;
+typedef struct cuda_host_event *cudaEvent_t;
+
+const char *cudaGetErrorName(cudaError_t error);
+const char *cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError(void);
+
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
+cudaError_t cudaMemGetInfo(size_t *left, size_t *total);
+
+cudaError_t cudaMalloc(void **memory, size_t bytes);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *memory);
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void *memory);
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemset(void *memory, int value, size_t bytes);
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+
+cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
+
+#ifdef __cplusplus
+}
+
+#include <functional>
+#include <math.h>
+#include <tuple>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+    unsigned x, y, z;
+};
+
+/* Of the block and the thread that run now. */
+extern thread_local dim3 gridDim, blockIdx;
+static const dim3 blockDim = {1, 1, 1}, threadIdx = {0, 0, 0};
+static const int warpSize = 1;
+
+/* The shared memory of the block that runs now. */
+void *cuda_on_host_shared();
+
+/* Queues `blocks` calls of body(). */
+void cuda_on_host_queue(cudaStream_t stream, unsigned blocks, size_t shared,
+                        std::function<void()> body);
+
+/* What <<<blocks, threads, shared, stream>>> is elsewhere. Arguments are copied, as by CUDA. The
+ * number of blocks is another one than asked for: a kernel must be right for any. */
+template <typename... P, typename... A>
+void cuda_on_host_launch(void (*kernel)(P...), size_t blocks, unsigned threads, size_t shared,
+                         cudaStream_t stream, A... arguments)
+{
+    std::tuple<P...> kept(static_cast<P>(arguments)...);
+
+    (void)threads;
+    cuda_on_host_queue(stream, blocks < 3 ? static_cast<unsigned>(blocks) : 3, shared,
+                       [kernel, kept]() { std::apply(kernel, kept); });
+}
+
+static inline void __syncthreads()
+{
+}
+
+template <typename V> static inline V __shfl_xor_sync(unsigned mask, V value, int lanes)
+{
+    (void)mask;
+    (void)lanes;
+    return value;
+}
+
+static inline float __fmaf_rn(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+#endif
+
+#endif

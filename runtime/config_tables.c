@@ -55,7 +55,7 @@ static const struct dp_option train_options[] = {
     DP_INT(   TRAIN, local_steps,    "1",    1, 1000000, "above 1: ranks train alone, and average weights after so many steps"),
     DP_INT(   TRAIN, local_after,    "0",    0, INT_HIGH, "steps in which gradients are shared before local steps begin"),
     DP_CHOICE(TRAIN, mode,           "sync", "sync|async", "async: servers (comm.servers) apply each rank's gradient as it comes"),
-    DP_INT(   TRAIN, staleness,      "0",    0, 1024, "of mode async: steps that a rank may be ahead of the slowest; 0: as mode sync"),
+    DP_INT(   TRAIN, staleness,      "0",    0, 1024, "of mode async: steps ahead of the slowest rank; 0: as mode sync"),
     DP_INT(   TRAIN, eval_every,     "1",    0, 1000000, "epochs between evaluations; 0: only at the end"),
     DP_DOUBLE(TRAIN, hang_timeout_s, "0",    0, 86400, "seconds until a silent rank counts as hung; 0: by the slowest step"),
     DP_INT(   TRAIN, check_every,    "100",  0, INT_HIGH, "steps between comparisons of all weights over ranks; 0: only slices of them"),
@@ -129,7 +129,7 @@ static const struct dp_option report_options[] = {
 static const struct dp_option device_options[] = {
     DP_STRING(DEVICE, name,  "auto", "what computes; see --list devices"),
     DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "record a step once and replay it; without effect in this version"),
-    DP_SWITCH(DEVICE, tune,  "false", "a GPU chooses matrix products by measuring: faster, but runs may differ in the last bits"),
+    DP_SWITCH(DEVICE, tune,  "false", "a GPU measures which matrix products are fastest: bits may differ"),
     {0},
 };
 

@@ -244,6 +244,40 @@ static void describe_compressor(struct dp_training *run)
         run->config->comm.compressor, (double)with / mib, (double)without / mib);
 }
 
+/* What is not ordinary about the way in which the ranks train together. */
+static void describe_kind(struct dp_training *run)
+{
+    const struct dp_config *c = run->config;
+    const bool several = run->world->train->size > 1;
+
+    if (c->train.lanes > 0) {
+        dp_progress_line(&run->progress,
+                         "%d lanes, %d a rank: the same bits on any power of two ranks up to %d",
+                         c->train.lanes, c->train.lanes / run->trainer->trainers, c->train.lanes);
+    }
+    if (c->comm.servers > 0) {
+        dp_progress_line(&run->progress, "the last %d of the ranks serve%s: %d train",
+                         c->comm.servers, c->comm.servers == 1 ? "s" : "", run->trainer->trainers);
+    }
+    if (dp_config_stale(c)) {
+        dp_progress_line(&run->progress,
+                         "ranks train at their own pace, at most %d step%s ahead of the slowest; "
+                         "runs do not repeat bit for bit",
+                         c->train.staleness, c->train.staleness == 1 ? "" : "s");
+    }
+    if (c->train.local_steps > 1 && several) {
+        dp_progress_line(&run->progress,
+                         "ranks train alone, and average their weights every %d steps",
+                         c->train.local_steps);
+    }
+    if (run->trainer->hooks.ready == NULL && run->async == NULL) {
+        dp_progress_line(
+            &run->progress,
+            "fp16 with a compressor: ranks agree that gradients are finite before they "
+            "are sent, so nothing overlaps");
+    }
+}
+
 void dp_run_describe(struct dp_training *run)
 {
     const struct dp_group *group = run->world->train;
@@ -269,32 +303,7 @@ void dp_run_describe(struct dp_training *run)
                      c->data.source, dp_grouped(samples, (double)run->data.train_count),
                      c->train.global_batch, (unsigned long long)run->steps_per_epoch,
                      (unsigned long long)run->total_steps);
-    if (c->train.lanes > 0) {
-        dp_progress_line(&run->progress,
-                         "%d lanes, %d a rank: the same bits on any power of two ranks up to %d",
-                         c->train.lanes, c->train.lanes / run->trainer->trainers, c->train.lanes);
-    }
-    if (c->comm.servers > 0) {
-        dp_progress_line(&run->progress, "the last %d of the ranks serve%s: %d train",
-                         c->comm.servers, c->comm.servers == 1 ? "s" : "", run->trainer->trainers);
-    }
-    if (dp_config_stale(c)) {
-        dp_progress_line(&run->progress,
-                         "ranks train at their own pace, at most %d step%s ahead of the slowest; "
-                         "runs do not repeat bit for bit",
-                         c->train.staleness, c->train.staleness == 1 ? "" : "s");
-    }
-    if (c->train.local_steps > 1 && group->size > 1) {
-        dp_progress_line(&run->progress,
-                         "ranks train alone, and average their weights every %d steps",
-                         c->train.local_steps);
-    }
-    if (run->trainer->hooks.ready == NULL && run->async == NULL) {
-        dp_progress_line(
-            &run->progress,
-            "fp16 with a compressor: ranks agree that gradients are finite before they "
-            "are sent, so nothing overlaps");
-    }
+    describe_kind(run);
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
                      run->trainer->exchange->label, why[0] == '\0' ? "" : " (", why,
                      why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count, overlap);

@@ -202,6 +202,26 @@ static void contradictions_are_refused(void **state)
          "model.cfg:1:22: train.micro_batch: cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
         {"train: {lanes: 6}\n" MODEL, "model.cfg:1:16: train.lanes: expected a power of two, or 0"},
         {"train: {lanes: 8, global_batch: 4}\n" MODEL, "model.cfg:1:16: train.lanes: more lanes than train.global_batch has rows"},
+        {"train: {hang_timeout_s: 0.5}\n" MODEL,
+         "model.cfg:1:25: train.hang_timeout_s: the watchdog is not available in this version: only 0"},
+        {"train: {precision: fp8}\n" MODEL,
+         "model.cfg:1:20: train.precision: expected one of fp32, tf32, bf16, fp16, found 'fp8'"},
+        {"train: {precision: fp16, local_steps: 4}\n" MODEL,
+         "model.cfg:1:39: train.local_steps: cannot go with train.precision fp16: ranks must skip a step together"},
+        {"failure_stop: {spike_window: 1}\n" MODEL,
+         "model.cfg:1:30: failure_stop.spike_window: expected an integer from 2 to 1000000, found '1'"},
+        {"data: {shuffle: window}\n" MODEL,
+         "model.cfg:1:17: data.shuffle: not available in this version: only true, false and full"},
+    };
+    (void)state;
+
+    REFUSE_ALL(cases);
+}
+
+/* Ways to train together that exclude each other. */
+static void ways_that_do_not_go_together_are_refused(void **state)
+{
+    static const struct error_case cases[] = {
         {"train: {local_steps: 4, lanes: 8}\n" MODEL,
          "model.cfg:1:22: train.local_steps: cannot go with train.lanes: what a rank learns alone depends on how many ranks there are"},
         {"train: {local_steps: 4}\ncomm: {strategy: zero1}\n" MODEL,
@@ -233,16 +253,6 @@ static void contradictions_are_refused(void **state)
          "model.cfg:2:22: train.local_steps: cannot go with servers: every rank updates all weights"},
         {"comm: {servers: 1}\n" IMAGE "    - batchnorm: {sync: true}\n",
          "model.cfg:1:17: comm.servers: cannot go with batchnorm {sync: true}, where all ranks meet inside of a layer"},
-        {"train: {hang_timeout_s: 0.5}\n" MODEL,
-         "model.cfg:1:25: train.hang_timeout_s: the watchdog is not available in this version: only 0"},
-        {"train: {precision: fp8}\n" MODEL,
-         "model.cfg:1:20: train.precision: expected one of fp32, tf32, bf16, fp16, found 'fp8'"},
-        {"train: {precision: fp16, local_steps: 4}\n" MODEL,
-         "model.cfg:1:39: train.local_steps: cannot go with train.precision fp16: ranks must skip a step together"},
-        {"failure_stop: {spike_window: 1}\n" MODEL,
-         "model.cfg:1:30: failure_stop.spike_window: expected an integer from 2 to 1000000, found '1'"},
-        {"data: {shuffle: window}\n" MODEL,
-         "model.cfg:1:17: data.shuffle: not available in this version: only true, false and full"},
     };
     (void)state;
 
@@ -416,6 +426,7 @@ int main(void)
         cmocka_unit_test(wrong_types_and_ranges_are_refused),
         cmocka_unit_test(layers_that_make_no_sense_are_refused),
         cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(ways_that_do_not_go_together_are_refused),
         cmocka_unit_test(what_is_not_plain_yaml_is_refused),
         cmocka_unit_test(huge_and_deep_files_are_refused),
         cmocka_unit_test(bad_sets_are_refused_by_name),

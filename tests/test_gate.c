@@ -149,8 +149,8 @@ static void the_first_tensor_that_overflows_is_named(void **state)
 {
     const struct dp_tensor tensors[] = {
         {.name = "0.weight", .count = 100, .begin = 0},
-        {.name = "0.bias", .count = 10, .begin = 2 * DP_BLOCK},
-        {.name = "2.weight", .count = 12000, .begin = 3 * DP_BLOCK}};
+        {.name = "0.bias", .count = 10, .begin = (size_t)2 * DP_BLOCK},
+        {.name = "2.weight", .count = 12000, .begin = (size_t)3 * DP_BLOCK}};
     const struct dp_flat flat = {.tensors = tensors,
                                  .tensor_count = 3,
                                  .trained = TRAINED,

@@ -19,13 +19,17 @@ static size_t tensor_end(const struct dp_tensor *tensors, int count, size_t trai
     return i + 1 < count ? tensors[i + 1].begin : trained;
 }
 
-/* Takes tensors from `last` downwards until the bucket is full. Returns the first one inside. */
+/* Takes tensors from `last` downwards until the bucket is full, or holds a large one, which is sent
+ * while backward goes on to the tensors before it. Returns the first one inside. */
 static int bucket_fill(struct dp_bucket *bucket, const struct dp_tensor *tensors, int last,
-                       size_t end, size_t max_count)
+                       size_t end, size_t max_count, size_t large)
 {
     int first = last;
+    size_t first_end = end;
 
-    while (first > 0 && end - tensors[first - 1].begin <= max_count) {
+    while (first > 0 && first_end - tensors[first].begin < large &&
+           end - tensors[first - 1].begin <= max_count) {
+        first_end = tensors[first].begin;
         first--;
     }
     bucket->range = (struct dp_range){tensors[first].begin, end - tensors[first].begin};
@@ -38,11 +42,14 @@ static int bucket_fill(struct dp_bucket *bucket, const struct dp_tensor *tensors
 static void plan_fill(struct dp_bucket_plan *plan, const struct dp_tensor *tensors, int count,
                       size_t trained, size_t total, size_t first_count, size_t max_count)
 {
+    const size_t eighth = trained / 8;
+    const size_t large = eighth > first_count ? eighth : first_count;
+
     for (int last = count - 1; last >= 0;) {
         struct dp_bucket *bucket = &plan->buckets[plan->count];
         const int first =
             bucket_fill(bucket, tensors, last, tensor_end(tensors, count, trained, last),
-                        plan->count == 0 ? first_count : max_count);
+                        plan->count == 0 ? first_count : max_count, large);
         for (int i = first; i <= last; i++) {
             plan->bucket_of[i] = plan->count;
         }

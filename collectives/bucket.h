@@ -32,7 +32,9 @@ struct dp_bucket_plan {
 
 /*
  * Cuts [0, trained) into buckets of at most max_count elements (the first: first_count); a tensor
- * that is larger gets a bucket of its own. [trained, total) becomes the last, exact bucket.
+ * that is larger gets a bucket of its own, and one of at least first_count and an eighth of all is
+ * the last of its bucket, so that it is shared while backward computes the rest.
+ * [trained, total) becomes the last, exact bucket.
  *
  *   tensors  borrowed; must live as long as the plan
  *   out      out  the new plan: the caller owns it. Set only on success.

@@ -29,15 +29,16 @@ enum dp_keep {
 
 struct dp_transport;
 
-/* Messages under way, one in each direction at most; see dp_group_start(). */
-struct dp_transfer {
-    int to, from;     /* -1: nobody */
-    uint64_t out, in; /* the transport's own */
-};
-
 enum {
     DP_MESSAGE_MAX = 1 << 30, /* bytes of one message */
-    DP_TRANSFERS_MAX = 32     /* messages that may be under way from one rank to another */
+    DP_TRANSFERS_MAX = 32,    /* messages that may be under way from one rank to another */
+    DP_PIECES = 16            /* that a transport may cut a message into */
+};
+
+/* Messages under way, one in each direction at most; see dp_group_start(). */
+struct dp_transfer {
+    int to, from;                           /* -1: nobody */
+    uint64_t out[DP_PIECES], in[DP_PIECES]; /* the transport's own */
 };
 
 /* See dp_group_node_memory(). */

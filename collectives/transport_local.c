@@ -200,12 +200,12 @@ static dp_status local_start(struct dp_group *group, struct dp_slice out, struct
     }
     if (status == DP_OK && t->from >= 0) {
         struct box *box = box_of(hub, t->from, group->rank);
-        t->in = box->wanted;
+        t->in[0] = box->wanted;
         status = box_want(hub, box, t->from, in);
     }
     if (status == DP_OK && t->to >= 0) {
         struct box *box = box_of(hub, group->rank, t->to);
-        t->out = box->sent;
+        t->out[0] = box->sent;
         status = box_send(hub, box, t->to, out);
     }
     (void)pthread_mutex_unlock(&hub->mutex);
@@ -219,10 +219,10 @@ static dp_status local_finish(struct dp_group *group, struct dp_transfer *t)
 
     (void)pthread_mutex_lock(&hub->mutex);
     if (t->from >= 0) {
-        done = box_wait(hub, group->rank, box_of(hub, t->from, group->rank), t->in);
+        done = box_wait(hub, group->rank, box_of(hub, t->from, group->rank), t->in[0]);
     }
     if (done && t->to >= 0) {
-        done = box_wait(hub, group->rank, box_of(hub, group->rank, t->to), t->out);
+        done = box_wait(hub, group->rank, box_of(hub, group->rank, t->to), t->out[0]);
     }
     (void)pthread_mutex_unlock(&hub->mutex);
     return done ? DP_OK : DP_ERR_CANCELLED;
@@ -237,8 +237,8 @@ static dp_status local_test(struct dp_group *group, struct dp_transfer *t, bool 
     if (atomic_load(&hub->cancel) != 0) {
         status = DP_ERR_CANCELLED;
     }
-    *done = (t->from < 0 || box_copied(box_of(hub, t->from, group->rank), t->in)) &&
-            (t->to < 0 || box_copied(box_of(hub, group->rank, t->to), t->out));
+    *done = (t->from < 0 || box_copied(box_of(hub, t->from, group->rank), t->in[0])) &&
+            (t->to < 0 || box_copied(box_of(hub, group->rank, t->to), t->out[0]));
     (void)pthread_mutex_unlock(&hub->mutex);
     return status;
 }

@@ -25,6 +25,10 @@ dp_default OMPI_MCA_orte_execute_quiet 1
 dp_default OMPI_MCA_odls_base_sigkill_timeout 3
 # One TCP connection carries about half of what the wire does when both directions are busy.
 dp_default OMPI_MCA_btl_tcp_links 2
+# Messages up to this size go without being announced: collectives/world.c.
+dp_default OMPI_MCA_btl_tcp_eager_limit 1052672
+dp_default OMPI_MCA_btl_tcp_rndv_eager_limit 1052672
+dp_default OMPI_MCA_btl_tcp_max_send_size 1052672
 if ! dp_direct_copy_works; then
     dp_default OMPI_MCA_btl_vader_single_copy_mechanism none
 fi

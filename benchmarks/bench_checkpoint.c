@@ -63,16 +63,15 @@ static double median(const struct bench *b, double *values)
 /* How long the calling thread has been ready to run while its core did something else. */
 static double preempted_ms(void)
 {
+    char text[128] = "", *end = text;
     FILE *file = fopen("/proc/thread-self/schedstat", "r");
-    unsigned long long ran = 0, waited = 0;
+    const bool read = file != NULL && fgets(text, sizeof(text), file) != NULL;
 
-    if (file == NULL || fscanf(file, "%llu %llu", &ran, &waited) != 2) {
-        waited = 0;
-    }
     if (file != NULL) {
         (void)fclose(file);
     }
-    return (double)waited / 1e6;
+    (void)strtoull(text, &end, 10); /* how long it ran */
+    return read ? (double)strtoull(end, NULL, 10) / 1e6 : 0.0;
 }
 
 static dp_status train(struct dp_training *run, int steps)

@@ -19,21 +19,36 @@ enum { NAME_BYTES = 64, STATE_MOST = 1 << 24 };
 static const char *const content[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
 enum { CONTENT_COUNT = sizeof(content) / sizeof(content[0]) };
 
+static dp_status write_state(const char *path, const struct dp_checkpoint *checkpoint,
+                             char hash[DP_HASH_TEXT])
+{
+    char *text = NULL;
+    size_t bytes;
+    dp_status status;
+
+    DP_TRY(dp_json_set_text(checkpoint->state, "schema", DP_CHECKPOINT_SCHEMA));
+    DP_TRY(dp_json_set_int(checkpoint->state, "step", (int64_t)checkpoint->step));
+    DP_TRY(dp_json_dump(checkpoint->state, 2, DP_JSON_EXACT, &text));
+    bytes = strlen(text);
+    text[bytes] = '\n'; /* in place of the NUL, which a file does not need */
+    status = dp_file_save(path, text, bytes + 1, hash);
+    dp_free(text);
+    return status;
+}
+
 static dp_status write_content(const char *folder, const struct dp_checkpoint *checkpoint)
 {
     const struct dp_weights *weights = checkpoint->weights;
-    char path[DP_PATH_BYTES];
+    char path[DP_PATH_BYTES], hashes[CONTENT_COUNT][DP_HASH_TEXT];
 
     DP_TRY(dp_file_join(path, folder, content[0]));
-    DP_TRY(dp_weights_save(path, weights));
+    DP_TRY(dp_weights_save(path, weights, hashes[0]));
     DP_TRY(dp_file_join(path, folder, content[1]));
     DP_TRY(dp_slots_save(path, weights->params, weights->param_count, checkpoint->slots,
-                         checkpoint->slot_count));
-    DP_TRY(dp_json_set_text(checkpoint->state, "schema", DP_CHECKPOINT_SCHEMA));
-    DP_TRY(dp_json_set_int(checkpoint->state, "step", (int64_t)checkpoint->step));
+                         checkpoint->slot_count, hashes[1]));
     DP_TRY(dp_file_join(path, folder, content[2]));
-    DP_TRY(dp_json_save(checkpoint->state, DP_JSON_EXACT, path));
-    DP_TRY(dp_manifest_write(folder, content, CONTENT_COUNT));
+    DP_TRY(write_state(path, checkpoint, hashes[2]));
+    DP_TRY(dp_manifest_write(folder, content, hashes, CONTENT_COUNT));
     return dp_file_sync_folder(folder);
 }
 

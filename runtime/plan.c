@@ -186,7 +186,7 @@ dp_status dp_run_write_config(struct dp_training *run)
         dp_file_discard(&file);
         return status;
     }
-    DP_TRY(dp_file_finish(&file));
+    DP_TRY(dp_file_finish(&file, NULL));
     return rename(temporary, path) == 0 ? DP_OK
                                         : DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
 }

@@ -37,8 +37,8 @@ endfunction()
 if(NOT DP_CUDA STREQUAL "off")
   add_custom_target(cuda_tests)
   # Of operations: every one is done when it returns, so that the tests need not wait.
-  foreach(noun ops conv norm pool dense softmax optimizer narrow layer
-      batchnorm)
+  foreach(noun ops conv norm pool dense softmax optimizer narrow layer batchnorm
+      code_ops)
     dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
   endforeach()
   # Of the device itself, and of whole trainings.
@@ -51,6 +51,8 @@ if(DP_CUDA STREQUAL "on")
   dp_cuda_test(golden_cuda golden)
 elseif(DP_CUDA STREQUAL "host")
   dp_cuda_test(golden_cuda golden DP_TEST_QUICK=1)
+  # Sums in the order of ref, which many threads have not.
+  dp_cuda_test(compressor_powersgd_cuda compressor_powersgd CUDA_LAUNCH_BLOCKING=1)
   # Other orders of what is queued, and memory that the host cannot touch.
   foreach(order 1 2 3)
     dp_cuda_test(lanes_order_${order}_cuda lanes DP_CUDA_ORDER=${order})

@@ -87,6 +87,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 
 #include <functional>
 #include <math.h>
+#include <string.h>
 #include <tuple>
 
 #define __global__
@@ -132,6 +133,65 @@ template <typename V> static inline V __shfl_xor_sync(unsigned mask, V value, in
 {
     (void)mask;
     (void)lanes;
+    return value;
+}
+
+template <typename V> static inline V __shfl_up_sync(unsigned mask, V value, int lanes)
+{
+    (void)mask;
+    (void)lanes;
+    return value;
+}
+
+template <typename V> static inline V __shfl_sync(unsigned mask, V value, int lane)
+{
+    (void)mask;
+    (void)lane;
+    return value;
+}
+
+static inline unsigned __ballot_sync(unsigned mask, bool here)
+{
+    (void)mask;
+    return here ? 1 : 0;
+}
+
+static inline void __syncwarp()
+{
+}
+
+static inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
+}
+
+static inline int __ffs(int bits)
+{
+    return __builtin_ffs(bits);
+}
+
+/* One thread runs at a time. */
+template <typename V> static inline V atomicAdd(V *sum, V value)
+{
+    const V before = *sum;
+
+    *sum += value;
+    return before;
+}
+
+static inline unsigned __float_as_uint(float value)
+{
+    unsigned bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static inline float __uint_as_float(unsigned bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
     return value;
 }
 

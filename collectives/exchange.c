@@ -355,6 +355,13 @@ dp_status dp_exchange_ready(struct dp_exchange *e, int tensor)
     return --e->pending[b] == 0 ? submit(e, b) : DP_OK;
 }
 
+bool dp_exchange_hands_over(const struct dp_exchange *e, int tensor)
+{
+    const int *bucket_of = e->plan->bucket_of;
+
+    return e->group->size > 1 && (tensor == 0 || bucket_of[tensor - 1] != bucket_of[tensor]);
+}
+
 dp_status dp_exchange_ready_tail(struct dp_exchange *e)
 {
     return submit(e, e->plan->count - 1);

@@ -116,6 +116,9 @@ void dp_exchange_begin(struct dp_exchange *exchange, bool alone);
 /* This rank's gradient of the tensor is final; called from the last tensor to the first. */
 DP_CHECKED dp_status dp_exchange_ready(struct dp_exchange *exchange, int tensor);
 
+/* Whether a bucket is handed over to the other ranks when this tensor becomes ready, in whatever step. */
+bool dp_exchange_hands_over(const struct dp_exchange *exchange, int tensor);
+
 /* The tail is final: after all tensors. */
 DP_CHECKED dp_status dp_exchange_ready_tail(struct dp_exchange *exchange);
 

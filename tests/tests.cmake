@@ -43,7 +43,7 @@ if(NOT DP_CUDA STREQUAL "off")
   endforeach()
   # Of the device itself, and of whole trainings.
   foreach(noun device baseline evaluation faults lanes local_steps overlap replicas sharing snapshot
-      trainer)
+      tape trainer)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()

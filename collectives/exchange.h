@@ -47,6 +47,7 @@ struct dp_exchange {
     struct dp_comm *comm;
     struct dp_bucket_plan *plan;
     struct dp_engine *engine;
+    struct dp_stream *codes;    /* owned; on the gradient's device, where that is not the host */
     struct dp_parcels *parcels; /* the compressor; NULL: the strategy sums everything itself */
     const struct dp_sharing *sharing;
     void *sharing_state;

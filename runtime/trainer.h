@@ -164,7 +164,12 @@ DP_CHECKED dp_status dp_trainer_compute(struct dp_trainer *trainer);
  */
 DP_CHECKED dp_status dp_trainer_meet(struct dp_trainer *trainer);
 
-/* Adds a row for everything that a step changes and a later one needs. */
+/* All that dp_trainer_keep() lists, from the device to the host and back; done when they return.
+ * Between steps. */
+DP_CHECKED dp_status dp_trainer_fetch(struct dp_trainer *trainer);
+DP_CHECKED dp_status dp_trainer_put(struct dp_trainer *trainer);
+
+/* Adds a row for everything that a step changes and a later one needs. Arrays are the host's. */
 void dp_trainer_keep(struct dp_trainer *trainer, struct dp_kept_list *list);
 
 /* What a step came to that all trainers have done. */

@@ -47,6 +47,7 @@ struct dp_exchange {
     struct dp_comm *comm;
     struct dp_bucket_plan *plan;
     struct dp_engine *engine;
+    struct dp_stream *codes;    /* owned; on the gradient's device, where that is not the host */
     struct dp_parcels *parcels; /* the compressor; NULL: the strategy sums everything itself */
     const struct dp_sharing *sharing;
     void *sharing_state;
@@ -115,6 +116,9 @@ void dp_exchange_begin(struct dp_exchange *exchange, bool alone);
 
 /* This rank's gradient of the tensor is final; called from the last tensor to the first. */
 DP_CHECKED dp_status dp_exchange_ready(struct dp_exchange *exchange, int tensor);
+
+/* Whether a bucket is handed over to the other ranks when this tensor becomes ready, in whatever step. */
+bool dp_exchange_hands_over(const struct dp_exchange *exchange, int tensor);
 
 /* The tail is final: after all tensors. */
 DP_CHECKED dp_status dp_exchange_ready_tail(struct dp_exchange *exchange);

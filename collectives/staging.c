@@ -78,6 +78,11 @@ float *dp_staging_gradient(const struct dp_staging *s)
     return s->gradient;
 }
 
+const struct dp_device *dp_staging_device(const struct dp_staging *s)
+{
+    return s->device;
+}
+
 void dp_staging_follow(struct dp_staging *s, struct dp_stream *stream, void *weights, void *shared,
                        size_t width)
 {
@@ -111,6 +116,16 @@ static dp_status send(struct dp_staging *s, int b, void *host, const void *devic
 dp_status dp_staging_out(struct dp_staging *s, int b)
 {
     return send(s, b, s->host, s->gradient, moved(s, b), sizeof(float));
+}
+
+dp_status dp_staging_made(struct dp_staging *s, int b)
+{
+    return s->device->event_record(s->there[b], s->stream);
+}
+
+dp_status dp_staging_behind(struct dp_staging *s, struct dp_stream *codes)
+{
+    return s->device->order(s->stream, codes);
 }
 
 dp_status dp_staging_weights_out(struct dp_staging *s, int b, struct dp_range mine)

@@ -29,6 +29,8 @@ void dp_staging_destroy(struct dp_staging *staging);
 /* The gradient: [total], device memory. */
 float *dp_staging_gradient(const struct dp_staging *staging);
 
+const struct dp_device *dp_staging_device(const struct dp_staging *staging);
+
 /* On which stream gradients are made and used from now on, and what it updates; where ranks publish
  * weights to each other, `shared` is the host's array of them; elements are of `width`
  * bytes. All borrowed. */
@@ -37,6 +39,12 @@ void dp_staging_follow(struct dp_staging *staging, struct dp_stream *stream, voi
 
 /* Bucket b is queued: sends it to the host behind that. */
 DP_CHECKED dp_status dp_staging_out(struct dp_staging *staging, int b);
+
+/* Instead, where codes of a bucket are all that leaves the device: arrive() tells when it is made. */
+DP_CHECKED dp_status dp_staging_made(struct dp_staging *staging, int b);
+
+/* What is queued from now on comes behind all that is queued on `codes`: the way back of those. */
+DP_CHECKED dp_status dp_staging_behind(struct dp_staging *staging, struct dp_stream *codes);
 
 /* Waits until it is there. Errors: DP_ERR_CANCELLED. */
 DP_CHECKED dp_status dp_staging_arrive(const struct dp_staging *staging, int b,

@@ -31,6 +31,9 @@ struct dp_stream {
 /* A point in a stream; the device's own. */
 struct dp_event;
 
+/* Operations that were queued once and can be queued again at once; the device's own. */
+struct dp_recording;
+
 struct dp_device {
     struct dp_plugin plugin; /* name, help */
     bool host_memory;        /* the host can read and write what alloc() gives */
@@ -71,6 +74,22 @@ struct dp_device {
     void (*event_destroy)(struct dp_event *event);
     dp_status (*event_record)(struct dp_event *event, struct dp_stream *stream);
     dp_status (*event_query)(const struct dp_event *event, bool *done);
+
+    /*
+     * Operations between begin and end are remembered instead of done; replay queues them all. They
+     * are the same calls with the same arguments: what changes from replay to replay lies in device
+     * memory. In between nothing may wait for the stream, order it with another one, or take memory,
+     * and the same thread calls begin and end. record_end: a recording is written anew; *why_not is
+     * what the device says, and nothing is logged, where that was impossible (DP_ERR_UNAVAILABLE).
+     * All NULL: the device cannot. recording_destroy: NULL is allowed.
+     */
+    dp_status (*recording_create)(struct dp_recording **out);
+    void (*recording_destroy)(struct dp_recording *recording);
+    dp_status (*record_begin)(struct dp_stream *stream);
+    dp_status (*record_end)(struct dp_stream *stream, struct dp_recording *recording,
+                            const char **why_not);
+    dp_status (*replay)(const struct dp_recording *recording, struct dp_stream *stream);
+
     /* Chooses operations for stream->type. NULL: they are the same for all types. */
     void (*set_type)(struct dp_stream *stream);
 

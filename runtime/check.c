@@ -276,6 +276,12 @@ static void describe_kind(struct dp_training *run)
             "fp16 with a compressor: ranks agree that gradients are finite before they "
             "are sent, so nothing overlaps");
     }
+    if (run->device->replay != NULL) {
+        const char *why_not = dp_trainer_unrecorded(run->trainer);
+        dp_progress_line(&run->progress, "steps are %s%s",
+                         why_not == NULL ? "recorded once, then replayed" : "not recorded: ",
+                         why_not == NULL ? "" : why_not);
+    }
 }
 
 void dp_run_describe(struct dp_training *run)

@@ -128,7 +128,7 @@ static const struct dp_option report_options[] = {
 
 static const struct dp_option device_options[] = {
     DP_STRING(DEVICE, name,  "auto", "what computes; see --list devices"),
-    DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "record a step once and replay it; without effect in this version"),
+    DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "a GPU records a step once and replays it"),
     DP_SWITCH(DEVICE, tune,  "false", "a GPU measures which matrix products are fastest: bits may differ"),
     {0},
 };

@@ -369,7 +369,8 @@ static dp_status worker_open(struct worker *w)
 
     DP_TRY(c->device->stream_create(c->device, 1, &w->stream));
     dp_stream_set_type(w->stream, c->type);
-    w->parts = (struct dp_parts){c->model, NULL, c->micro_batch, c->normalize};
+    w->parts = (struct dp_parts){
+        .model = c->model, .micro_batch = c->micro_batch, .normalize = c->normalize};
     DP_TRY(dp_pass_create(c->model, w->stream, most, true, &w->parts.pass));
     w->arrays = c->device->alloc(DP_MEM_GRADIENTS, bytes);
     if (w->arrays == NULL) {

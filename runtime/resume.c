@@ -194,7 +194,7 @@ dp_status dp_run_restore(struct dp_training *run)
     status =
         dp_snapshot_restore(s, r->ranks, &run->kept, &t->flat, t->exchange, run->cli->forget - 1);
     dp_snapshot_destroy(s);
-    status = status == DP_OK ? dp_mirror_put(t->mirror) : status;
+    status = status == DP_OK ? dp_trainer_put(t) : status;
     if (status == DP_OK) {
         status = dp_trainer_round(t);
     }

@@ -107,7 +107,7 @@ dp_status dp_run_save(struct dp_training *run)
     run->saved_step = t->step;
     run->saved_early = early;
     run->save_must = t->step >= run->total_steps;
-    DP_TRY(dp_mirror_fetch(t->mirror));
+    DP_TRY(dp_trainer_fetch(t));
     status = dp_snapshot_take(run->snapshot, &run->kept, &t->flat, t->exchange);
     run->saved = status == DP_OK;
     if (run->saved && run->writer != NULL) {

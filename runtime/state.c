@@ -127,6 +127,18 @@ void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
     }
 }
 
+dp_status dp_trainer_fetch(struct dp_trainer *t)
+{
+    DP_TRY(dp_mirror_fetch(t->mirror));
+    return dp_parcels_fetch(t->exchange->parcels);
+}
+
+dp_status dp_trainer_put(struct dp_trainer *t)
+{
+    DP_TRY(dp_mirror_put(t->mirror));
+    return dp_parcels_put(t->exchange->parcels);
+}
+
 dp_status dp_trainer_meet(struct dp_trainer *t)
 {
     if (!t->apart) {

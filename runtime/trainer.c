@@ -194,6 +194,51 @@ static dp_status make_passes(struct dp_trainer *t, int threads)
                           &t->pass);
 }
 
+const char *dp_trainer_unrecorded(const struct dp_trainer *t)
+{
+    if (t->device->replay == NULL) {
+        return "this device queues nothing";
+    }
+    if (t->config->device.graph == DP_GRAPH_OFF) {
+        return "device.graph is off";
+    }
+    if (t->config->train.lanes > 0) {
+        return "lanes (train.lanes) are computed side by side";
+    }
+    return t->hooks.sum != NULL && dp_lanes_synchronised(t->model)
+               ? "synchronised batch norm waits for the other ranks in between"
+               : NULL;
+}
+
+static bool hands_over(const void *exchange, int tensor)
+{
+    return dp_exchange_hands_over(exchange, tensor);
+}
+
+/* Whole batches are recorded; others are rare. */
+static dp_status make_tape(struct dp_trainer *t)
+{
+    const char *why_not = dp_trainer_unrecorded(t);
+    const size_t rows = dp_trainer_rows(t, t->global_batch).count;
+    const struct dp_tape_config config = {
+        .stream = t->stream,
+        .rows = t->global_batch,
+        .passes = (int)dp_parts_count(rows, (size_t)t->config->train.micro_batch),
+        .tensors = t->model->tensor_count,
+        .buckets = t->exchange->plan->count,
+        .must = t->config->device.graph == DP_GRAPH_ON,
+        .hands_over = hands_over,
+        .context = t->exchange,
+    };
+
+    if (why_not != NULL && config.must) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "device.graph is 'on', but steps cannot be recorded: %s; set it to 'auto'",
+                       why_not);
+    }
+    return why_not != NULL ? DP_OK : dp_tape_create(&config, &t->tape);
+}
+
 /* Passes or lanes, prepared for all row counts that this rank can have: full batches, the short
  * last one of an epoch, the baseline's, and evaluation's. */
 static dp_status make_parts(struct dp_trainer *t, int threads)
@@ -210,7 +255,12 @@ static dp_status make_parts(struct dp_trainer *t, int threads)
     if (dp_trainer_serves(t)) {
         return DP_OK;
     }
-    t->parts = (struct dp_parts){t->model, t->pass, (size_t)c->micro_batch, &t->normalize};
+    DP_TRY(make_tape(t));
+    t->parts = (struct dp_parts){.model = t->model,
+                                 .pass = t->pass,
+                                 .micro_batch = (size_t)c->micro_batch,
+                                 .normalize = &t->normalize,
+                                 .tape = t->tape};
     if (count >= t->global_batch) {
         DP_TRY(prepare(t, t->global_batch, true));
         DP_TRY(t->lanes != NULL ? DP_OK : dp_parts_prepare(&t->parts, most, true));
@@ -331,6 +381,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
     dp_replicas_destroy(t->replicas);
     dp_mirror_destroy(t->mirror);
     dp_exchange_destroy(t->exchange);
+    dp_tape_destroy(t->tape);
     if (!t->lent) {
         dp_lanes_destroy(t->lanes);
         dp_pass_destroy(t->pass);

@@ -37,13 +37,13 @@ endfunction()
 if(NOT DP_CUDA STREQUAL "off")
   add_custom_target(cuda_tests)
   # Of operations: every one is done when it returns, so that the tests need not wait.
-  foreach(noun ops conv norm pool dense softmax optimizer narrow layer
-      batchnorm)
+  foreach(noun ops conv norm pool dense softmax optimizer narrow layer batchnorm
+      code_ops)
     dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
   endforeach()
   # Of the device itself, and of whole trainings.
-  foreach(noun device baseline evaluation faults lanes local_steps overlap replicas sharing snapshot
-      trainer)
+  foreach(noun device baseline compressor_training evaluation faults lanes local_steps overlap replicas sharing snapshot
+      tape trainer)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()
@@ -51,11 +51,18 @@ if(DP_CUDA STREQUAL "on")
   dp_cuda_test(golden_cuda golden)
 elseif(DP_CUDA STREQUAL "host")
   dp_cuda_test(golden_cuda golden DP_TEST_QUICK=1)
+  # Sums in the order of ref, which many threads have not.
+  dp_cuda_test(compressor_powersgd_cuda compressor_powersgd CUDA_LAUNCH_BLOCKING=1)
+  # With gradients in memory of the host.
+  foreach(noun compressor compressor_methods compressor_randomk)
+    dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
+  endforeach()
   # Other orders of what is queued, and memory that the host cannot touch.
   foreach(order 1 2 3)
     dp_cuda_test(lanes_order_${order}_cuda lanes DP_CUDA_ORDER=${order})
   endforeach()
-  foreach(noun faults local_steps)
+  dp_cuda_test(compressor_training_order_1_cuda compressor_training DP_CUDA_ORDER=1)
+  foreach(noun faults local_steps snapshot)
     dp_cuda_test(${noun}_guard_cuda ${noun} DP_CUDA_GUARD=1)
   endforeach()
 endif()

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/matmul_cublas.h"
 #include "kernels/cuda/ops_cuda.h"
+#include "kernels/cuda/record_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 
 enum { BLOCKS_PER_PROCESSOR = 8 }; /* of DP_THREADS: the 2048 threads that one can hold */
@@ -328,5 +329,10 @@ const struct dp_device dp_device_cuda = {
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
     .event_query = cuda_event_query,
+    .recording_create = dp_cuda_recording_create,
+    .recording_destroy = dp_cuda_recording_destroy,
+    .record_begin = dp_cuda_record_begin,
+    .record_end = dp_cuda_record_end,
+    .replay = dp_cuda_replay,
     .synchronize = cuda_synchronize,
 };

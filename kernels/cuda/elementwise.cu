@@ -86,6 +86,15 @@ struct blended {
     }
 };
 
+struct scaled_sum {
+    float scale;
+    __device__ float operator()(float a, float b, size_t i) const
+    {
+        (void)i;
+        return scale * a + b;
+    }
+};
+
 extern "C" dp_status dp_cuda_add(struct dp_stream *s, float *y, const float *x, size_t count)
 {
     return map(s, y, (const float *)y, x, count, sum{});
@@ -101,6 +110,12 @@ extern "C" dp_status dp_cuda_blend(struct dp_stream *s, float *y, const float *x
                                    size_t count)
 {
     return map(s, y, (const float *)y, x, count, blended{weight});
+}
+
+extern "C" dp_status dp_cuda_scale_add(struct dp_stream *s, float *y, const float *x, float scale,
+                                       size_t count)
+{
+    return map(s, y, (const float *)y, x, count, scaled_sum{scale});
 }
 
 /* ---- compute type; the rectifier is written so that a NaN stays a NaN ---- */
@@ -207,39 +222,6 @@ extern "C" dp_status dp_cuda_dropout(struct dp_stream *s, void *y, const void *x
 {
     return map_typed(s, y, x, nullptr, count,
                      dropped{*dropout, first, knobs, 1.0f / (1.0f - dropout->rate)});
-}
-
-/* ---- from float32 to narrow types and back: 6 bytes an element ---- */
-
-template <typename Y, typename X> static __global__ void cast_kernel(Y *y, const X *x, size_t count)
-{
-    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
-        dp_narrow(&y[i], dp_wide(x[i]));
-    }
-}
-
-template <typename Y, typename X>
-static dp_status cast(struct dp_stream *s, Y *y, const X *x, size_t count)
-{
-    if (count == 0) {
-        return DP_OK;
-    }
-    DP_LAUNCH((cast_kernel<Y, X>), dp_blocks(s, count), DP_THREADS, 0, s, y, x, count);
-    return DP_CUDA(cudaGetLastError());
-}
-
-extern "C" dp_status dp_cuda_narrow(struct dp_stream *s, uint16_t *y, const float *x, size_t count,
-                                    enum dp_type type)
-{
-    return type == DP_TYPE_BF16 ? cast(s, (__nv_bfloat16 *)(void *)y, x, count)
-                                : cast(s, (__half *)(void *)y, x, count);
-}
-
-extern "C" dp_status dp_cuda_widen(struct dp_stream *s, float *y, const uint16_t *x, size_t count,
-                                   enum dp_type type)
-{
-    return type == DP_TYPE_BF16 ? cast(s, y, (const __nv_bfloat16 *)(const void *)x, count)
-                                : cast(s, y, (const __half *)(const void *)x, count);
 }
 
 /* ---- bytes to numbers ---- */

@@ -25,7 +25,9 @@ enum cudaError {
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
-    cudaErrorNotReady = 600
+    cudaErrorNotReady = 600,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901
 };
 typedef enum cudaError cudaError_t;
 
@@ -46,6 +48,9 @@ enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 
 typedef struct cuda_host_stream *cudaStream_t;
 typedef struct cuda_host_event *cudaEvent_t;
+typedef struct cuda_host_graph *cudaGraph_t, *cudaGraphExec_t;
+
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
@@ -74,6 +79,17 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 
+/* A stream that captures keeps what is queued instead of doing it. What the runtime forbids then (to
+ * wait, to take memory) fails here, too, and so do events, though CUDA knows how to capture them. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+
 cudaError_t cudaEventCreate(cudaEvent_t *event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
@@ -87,6 +103,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 
 #include <functional>
 #include <math.h>
+#include <string.h>
 #include <tuple>
 
 #define __global__
@@ -132,6 +149,65 @@ template <typename V> static inline V __shfl_xor_sync(unsigned mask, V value, in
 {
     (void)mask;
     (void)lanes;
+    return value;
+}
+
+template <typename V> static inline V __shfl_up_sync(unsigned mask, V value, int lanes)
+{
+    (void)mask;
+    (void)lanes;
+    return value;
+}
+
+template <typename V> static inline V __shfl_sync(unsigned mask, V value, int lane)
+{
+    (void)mask;
+    (void)lane;
+    return value;
+}
+
+static inline unsigned __ballot_sync(unsigned mask, bool here)
+{
+    (void)mask;
+    return here ? 1 : 0;
+}
+
+static inline void __syncwarp()
+{
+}
+
+static inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
+}
+
+static inline int __ffs(int bits)
+{
+    return __builtin_ffs(bits);
+}
+
+/* One thread runs at a time. */
+template <typename V> static inline V atomicAdd(V *sum, V value)
+{
+    const V before = *sum;
+
+    *sum += value;
+    return before;
+}
+
+static inline unsigned __float_as_uint(float value)
+{
+    unsigned bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static inline float __uint_as_float(unsigned bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
     return value;
 }
 

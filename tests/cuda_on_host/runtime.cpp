@@ -14,11 +14,9 @@
  * Device memory is one region, guarded but while queued work runs. What cudaMalloc gives is filled
  * with 0xff: NaN.
  */
-#include "cuda_runtime.h"
+#include "streams.h"
 
-#include <deque>
 #include <map>
-#include <mutex>
 #include <random>
 #include <signal.h>
 #include <stdio.h>
@@ -30,24 +28,8 @@
 
 thread_local dim3 gridDim, blockIdx;
 
-struct cuda_host_event {
-    uint64_t recorded, happened;
-};
-
-enum kind { WORK, RECORD, WAIT };
-
-struct queued {
-    kind what;
-    std::function<void()> work;
-    cuda_host_event *event;
-    uint64_t count; /* of the event */
-};
-
-struct cuda_host_stream {
-    std::deque<queued> queue;
-};
-
-static std::recursive_mutex mutex;
+std::recursive_mutex cuda_host_mutex;
+static std::recursive_mutex &mutex = cuda_host_mutex;
 static std::vector<cuda_host_stream *> streams;
 
 /* ---- memory ---- */
@@ -139,6 +121,9 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     std::lock_guard<std::recursive_mutex> lock(mutex);
     const size_t whole = (bytes + 2 * page - 1) / page * page;
 
+    if (cuda_host_spoils_own()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     if (bytes == 0 || used_bytes + bytes > total_bytes() || !region_make()) {
         return bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation;
     }
@@ -256,6 +241,10 @@ static void queue(cuda_host_stream *stream, queued work)
 {
     static const bool blocking = getenv("CUDA_LAUNCH_BLOCKING") != nullptr;
 
+    if (stream->capture != nullptr) {
+        stream->capture->work.push_back(std::move(work.work));
+        return;
+    }
     stream->queue.push_back(std::move(work));
     if (blocking) {
         run_until([stream]() { return stream->queue.empty(); });
@@ -268,7 +257,7 @@ static void queue(cuda_host_stream *stream, queued work)
     }
 }
 
-static void queue_work(cudaStream_t stream, std::function<void()> work)
+void cuda_host_queue_work(cudaStream_t stream, std::function<void()> work)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
@@ -285,7 +274,7 @@ void *cuda_on_host_shared()
 void cuda_on_host_queue(cudaStream_t stream, unsigned count, size_t shared,
                         std::function<void()> body)
 {
-    queue_work(stream, [count, shared, body]() {
+    cuda_host_queue_work(stream, [count, shared, body]() {
         gridDim = {count, 1, 1};
         for (unsigned i = 0; i < count; i++) {
             blockIdx = {i, 0, 0};
@@ -299,13 +288,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
                             cudaStream_t stream)
 {
     (void)kind;
-    queue_work(stream, [to, from, bytes]() { memmove(to, from, bytes); });
+    cuda_host_queue_work(stream, [to, from, bytes]() { memmove(to, from, bytes); });
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
-    queue_work(stream, [memory, value, bytes]() { memset(memory, value, bytes); });
+    cuda_host_queue_work(stream, [memory, value, bytes]() { memset(memory, value, bytes); });
     return cudaSuccess;
 }
 
@@ -325,6 +314,9 @@ cudaError_t cudaFree(void *memory)
     std::lock_guard<std::recursive_mutex> lock(mutex);
     const auto found = blocks.find(static_cast<char *>(memory));
 
+    if (cuda_host_spoils_own()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     if (memory == nullptr) {
         return cudaSuccess;
     }
@@ -348,7 +340,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
     (void)flags;
-    *stream = new cuda_host_stream;
+    *stream = new cuda_host_stream{};
     streams.push_back(*stream);
     return cudaSuccess;
 }
@@ -357,6 +349,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
+    if (cuda_host_spoils(stream)) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     run_until([stream]() { return stream == nullptr || stream->queue.empty(); });
     return cudaSuccess;
 }
@@ -413,6 +408,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
+    if (cuda_host_spoils(stream)) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     event->recorded++;
     queue(stream, {RECORD, nullptr, event, event->recorded});
     return cudaSuccess;
@@ -422,6 +420,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
+    if (cuda_host_spoils(stream)) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     (void)flags;
     queue(stream, {WAIT, nullptr, event, event->recorded});
     return cudaSuccess;
@@ -453,48 +454,5 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
     *ms = begin->happened > 0 && end->happened > 0 ? 1.0f : 0.0f;
-    return cudaSuccess;
-}
-
-/* ---- the device ---- */
-
-const char *cudaGetErrorName(cudaError_t error)
-{
-    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaError";
-}
-
-const char *cudaGetErrorString(cudaError_t error)
-{
-    return error == cudaErrorMemoryAllocation ? "out of memory" : "error of the simulated device";
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int *count)
-{
-    *count = 1;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDriverGetVersion(int *version)
-{
-    *version = 13000;
-    return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    *version = 13000;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
-{
-    (void)attribute;
-    (void)device;
-    *value = 2;
     return cudaSuccess;
 }

@@ -23,6 +23,7 @@ struct dp_stream {
     const struct dp_ops *ops;
     int threads;       /* that one operation may use; 1 or more */
     enum dp_type type; /* the compute type: dp_stream_set_type() */
+    bool tf32;         /* of type float32: products may round their factors to tf32 */
     bool measures;     /* may choose by measuring while it prepares; else the same machine always
                           gives the same bits */
     void *state;       /* the device's own */
@@ -34,6 +35,7 @@ struct dp_event;
 struct dp_device {
     struct dp_plugin plugin; /* name, help */
     bool host_memory;        /* the host can read and write what alloc() gives */
+    bool has_tf32;           /* stream.tf32 makes a difference */
     size_t tile_bytes;       /* of cache for one thread, where it pays to compute several layers on
                                 a few rows before the next rows; 0: it does not */
 
@@ -89,11 +91,15 @@ struct dp_device {
 
 extern struct dp_plugin_family dp_devices;
 
-/* What to tell people about computing in this type: as arithmetic(), else "bf16". */
-const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type);
+/* What to tell people about computing in this type, with stream.tf32 or without: as arithmetic(),
+ * else "bf16". */
+const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type, bool tf32);
 
 /* Chooses the compute type, which is float32 at creation: before anything is prepared. */
 void dp_stream_set_type(struct dp_stream *stream, enum dp_type type);
+
+/* Chooses type and tf32 as `other` has them: before anything is prepared. */
+void dp_stream_set_like(struct dp_stream *stream, const struct dp_stream *other);
 
 /* The device with that name; "auto" takes the first available one of devices.def.
  * Errors: DP_ERR_CONFIG (unknown), DP_ERR_UNAVAILABLE. */

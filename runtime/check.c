@@ -292,11 +292,11 @@ void dp_run_describe(struct dp_training *run)
 
     dp_progress_line(&run->progress,
                      "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s (%s); "
-                     "%s%s; %s",
+                     "%s; %s",
                      DP_VERSION, c->name, group->size, group->size == 1 ? "" : "s", group->nodes,
                      group->nodes == 1 ? "" : "s", run->threads, run->threads == 1 ? "" : "s",
-                     run->device->plugin.name, run->machine->isa, tf32 ? "tf32 as " : "",
-                     dp_device_arithmetic(run->device, run->trainer->flat.type),
+                     run->device->plugin.name, run->machine->isa,
+                     dp_device_arithmetic(run->device, run->trainer->flat.type, tf32),
                      run->world->library);
     dp_progress_line(&run->progress,
                      "data %s: %s training rows, global batch %d, %llu steps an epoch, %llu steps",

@@ -157,7 +157,6 @@ static dp_status make_lanes(struct dp_trainer *t, int threads)
         .model = t->model,
         .device = t->device,
         .stream = t->stream,
-        .type = t->flat.type,
         .normalize = &t->normalize,
         .total = c->lanes,
         .count = c->lanes / ranks,
@@ -183,6 +182,7 @@ static dp_status make_passes(struct dp_trainer *t, int threads)
 
     DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
     t->stream->measures = t->config->device.tune; /* lanes never do, on their own streams */
+    t->stream->tf32 = c->precision == DP_PRECISION_TF32;
     dp_stream_set_type(t->stream, t->flat.type);
     if (dp_trainer_serves(t)) {
         return DP_OK;

@@ -181,6 +181,36 @@ static void gradients_are_the_slopes_of_forward(void **state)
     dp_free(dy);
 }
 
+/* Two factors lose at most 2^-10 each; one bit more than they keep would be lost by 2^-11. */
+static void tf32_rounds_factors_where_the_device_can(void **state)
+{
+    enum { N = 32, NUMBERS = N * N };
+    const struct streams *streams = *state;
+    struct dp_stream *plain = streams->tested[0], *s = stream_on(tested_device(), 1);
+    float *x = uniform(NUMBERS, 1, -1, 1), *w = uniform(NUMBERS, 2, -1, 1);
+    float *expected = zeros(NUMBERS), *y = zeros(NUMBERS);
+    double most = 0;
+
+    s->tf32 = true;
+    OK(prepare(plain, N, N, N, false, DP_ACT_NONE));
+    OK(prepare(s, N, N, N, false, DP_ACT_NONE));
+    OK(plain->ops->dense_forward(plain, expected, x, w, NULL, N, N, N, DP_ACT_NONE));
+    OK(s->ops->dense_forward(s, y, x, w, NULL, N, N, N, DP_ACT_NONE));
+    for (size_t i = 0; i < NUMBERS; i++) {
+        most = fmax(most, fabs((double)y[i] - (double)expected[i]));
+    }
+    if (s->device->has_tf32) {
+        assert_true(most > near_sum(N) && most < N * 2 * 0x1p-10);
+    } else {
+        assert_same_bits(y, expected, NUMBERS);
+    }
+    dp_free(x);
+    dp_free(w);
+    dp_free(expected);
+    dp_free(y);
+    s->device->stream_destroy(s);
+}
+
 /* ---- streams with one thread, side by side ---- */
 
 enum { LANES = 3, TIMES = 20, SIDE = 96, CELLS = SIDE * SIDE };
@@ -250,6 +280,7 @@ int main(void)
         cmocka_unit_test(backward_equals_the_reference),
         cmocka_unit_test(column_sums_of_every_shape_equal_the_reference),
         cmocka_unit_test(gradients_are_the_slopes_of_forward),
+        cmocka_unit_test(tf32_rounds_factors_where_the_device_can),
         cmocka_unit_test(lanes_side_by_side_give_the_bits_of_one_alone),
     };
 

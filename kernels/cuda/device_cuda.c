@@ -312,6 +312,7 @@ static dp_status cuda_event_query(const struct dp_event *event, bool *done)
 const struct dp_device dp_device_cuda = {
     .plugin = {.name = "cuda", .help = "an NVIDIA GPU"},
     .host_memory = false,
+    .has_tf32 = true,
     .available = cuda_available,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,

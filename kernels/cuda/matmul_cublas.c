@@ -128,16 +128,17 @@ static dp_status layout_create(cublasLtMatrixLayout_t *layout, cudaDataType type
     return DP_CUBLAS(cublasLtMatrixLayoutCreate(layout, type, width, height, (int64_t)width));
 }
 
-static dp_status plan_describe(struct plan *plan)
+static dp_status plan_describe(struct plan *plan, bool tf32)
 {
     const struct dp_matmul *p = &plan->shape;
     const cudaDataType type = data_type(p->type), out = p->wide != 0 ? CUDA_R_32F : type;
     const cublasOperation_t left = p->b_order == DP_PLAIN ? CUBLAS_OP_N : CUBLAS_OP_T;
     const cublasOperation_t right = p->a_order == DP_PLAIN ? CUBLAS_OP_N : CUBLAS_OP_T;
     const cublasLtEpilogue_t epilogue = epilogue_of(p);
+    const cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const bool a_plain = p->a_order == DP_PLAIN, b_plain = p->b_order == DP_PLAIN;
 
-    DP_TRY(DP_CUBLAS(cublasLtMatmulDescCreate(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulDescCreate(&plan->desc, compute, CUDA_R_32F)));
     DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &left,
                                                     sizeof(left))));
     DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &right,
@@ -322,7 +323,7 @@ static dp_status plan_make(struct dp_stream *s, struct plan *plan)
     cublasLtMatmulHeuristicResult_t proposals[PROPOSALS];
     int count = 0;
 
-    DP_TRY(plan_describe(plan));
+    DP_TRY(plan_describe(plan, s->tf32 && s->type == DP_TYPE_F32));
     DP_TRY(propose(dp_cuda_of(s)->matmuls, plan, proposals, &count));
     plan->algo = proposals[0].algo;
     DP_TRY(make_workspace(s, proposals[0].workspaceSize));

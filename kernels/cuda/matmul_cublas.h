@@ -3,7 +3,8 @@
  *
  * d [m, n] = act(op(a) op(b) + bias) + keep d, row-major and densely packed; a is [m, k], or [k, m]
  * where it is transposed, b is [k, n] or [n, k]. a, b and bias [n] are in the stream's compute type,
- * and so is d unless `wide` says float32. Sums are float32.
+ * and so is d unless `wide` says float32. Sums are float32; with dp_stream.tf32 factors are rounded
+ * to tf32.
  */
 #ifndef DP_KERNELS_CUDA_MATMUL_CUBLAS_H
 #define DP_KERNELS_CUDA_MATMUL_CUBLAS_H

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <vector>
 
-#include "cuda_bf16.h"
-#include "cuda_fp16.h"
+#include "elements.h"
 
 struct cuda_host_blas {
     int unused;
@@ -19,6 +18,7 @@ struct cuda_host_product {
     cublasOperation_t a, b;
     cublasLtEpilogue_t epilogue;
     const void *bias;
+    bool tf32;
 };
 
 struct cuda_host_layout {
@@ -30,39 +30,14 @@ struct cuda_host_wishes {
     int unused;
 };
 
-static float get(const void *array, cudaDataType type, size_t i)
-{
-    switch (type) {
-    case CUDA_R_16BF:
-        return __bfloat162float(static_cast<const __nv_bfloat16 *>(array)[i]);
-    case CUDA_R_16F:
-        return __half2float(static_cast<const __half *>(array)[i]);
-    default:
-        return static_cast<const float *>(array)[i];
-    }
-}
-
-static void put(void *array, cudaDataType type, size_t i, float value)
-{
-    switch (type) {
-    case CUDA_R_16BF:
-        static_cast<__nv_bfloat16 *>(array)[i] = __float2bfloat16_rn(value);
-        break;
-    case CUDA_R_16F:
-        static_cast<__half *>(array)[i] = __float2half_rn(value);
-        break;
-    default:
-        static_cast<float *>(array)[i] = value;
-    }
-}
-
 /* Densely packed, as double. */
-static std::vector<double> widened(const void *array, const cuda_host_layout &layout)
+static std::vector<double> widened(const void *array, const cuda_host_layout &layout, bool tf32)
 {
     std::vector<double> wide(layout.rows * layout.cols);
 
     for (size_t i = 0; i < wide.size(); i++) {
-        wide[i] = (double)get(array, layout.type, i / layout.rows * layout.ld + i % layout.rows);
+        const float value = get(array, layout.type, i / layout.rows * layout.ld + i % layout.rows);
+        wide[i] = (double)(tf32 ? to_tf32(value) : value);
     }
     return wide;
 }
@@ -89,12 +64,13 @@ static void multiply(const cuda_host_product &product, float beta, const void *a
                      const cuda_host_layout &a_layout, const void *b,
                      const cuda_host_layout &b_layout, void *d, const cuda_host_layout &d_layout)
 {
-    const std::vector<double> left = widened(a, a_layout), right = widened(b, b_layout);
+    const std::vector<double> left = widened(a, a_layout, product.tf32);
+    const std::vector<double> right = widened(b, b_layout, product.tf32);
     std::vector<double> sums(d_layout.rows * d_layout.cols);
     const size_t depth = product.a == CUBLAS_OP_N ? a_layout.cols : a_layout.rows;
 
     if (beta != 0) {
-        sums = widened(d, d_layout);
+        sums = widened(d, d_layout, false);
     }
     cblas_dgemm(CblasColMajor, product.a == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
                 product.b == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
@@ -201,9 +177,9 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType scale)
 {
-    (void)compute;
     (void)scale;
-    *desc = new cuda_host_product{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+    *desc = new cuda_host_product{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr,
+                                  compute == CUBLAS_COMPUTE_32F_FAST_TF32};
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -27,7 +27,7 @@ typedef enum cuda_host_blas_status cublasStatus_t;
 enum cuda_host_operation { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 typedef enum cuda_host_operation cublasOperation_t;
 
-enum cuda_host_compute { CUBLAS_COMPUTE_32F = 68 };
+enum cuda_host_compute { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
 typedef enum cuda_host_compute cublasComputeType_t;
 
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };

@@ -43,6 +43,7 @@ void dp_stream_set_type(struct dp_stream *stream, enum dp_type type)
 void dp_stream_set_like(struct dp_stream *stream, const struct dp_stream *other)
 {
     stream->tf32 = other->tf32;
+    stream->conv = other->conv;
     dp_stream_set_type(stream, other->type);
 }
 
@@ -77,6 +78,21 @@ dp_status dp_device_find(const char *name, const struct dp_device **out)
     nearest = dp_plugin_nearest(&dp_devices, name);
     return DP_FAIL(DP_ERR_CONFIG, "unknown device '%s' (did you mean '%s'?)", name,
                    nearest != NULL ? nearest : "auto");
+}
+
+dp_status dp_device_find_conv(const struct dp_device *device, enum dp_conv_engine wanted,
+                              const char **text)
+{
+    *text = NULL;
+    if (device->find_conv != NULL) {
+        return device->find_conv(wanted, text);
+    }
+    return wanted == DP_CONV_AUTO
+               ? DP_OK
+               : DP_FAIL(DP_ERR_UNAVAILABLE,
+                         "device %s has no engines of convolutions to choose from: leave "
+                         "device.conv at auto",
+                         device->plugin.name);
 }
 
 dp_status dp_device_write(struct dp_stream *stream, void *device, const void *host, size_t bytes)

@@ -111,6 +111,7 @@ struct dp_report_config {
 struct dp_device_config {
     const char *name; /* auto, or one of --list devices */
     int graph;        /* choice "auto|on|off" */
+    int conv;         /* enum dp_conv_engine */
     bool tune;
 };
 

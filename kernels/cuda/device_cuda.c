@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/matmul_cublas.h"
 #include "kernels/cuda/ops_cuda.h"
@@ -181,6 +182,7 @@ static void cuda_stream_destroy(struct dp_stream *stream)
     if (cuda->queue != NULL) {
         (void)cudaStreamSynchronize(cuda->queue);
     }
+    dp_convs_destroy(cuda->convs);
     dp_matmuls_destroy(cuda->matmuls);
     cuda_release(cuda->columns);
     cuda_release(cuda->partials);
@@ -324,6 +326,7 @@ const struct dp_device dp_device_cuda = {
     .unpin = cuda_unpin,
     .upload = cuda_upload,
     .download = cuda_download,
+    .find_conv = dp_cuda_find_conv,
     .order = cuda_order,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,

@@ -27,8 +27,9 @@ extern const struct dp_ops dp_cuda_ops;
 DP_CHECKED dp_status dp_cuda_im2col(struct dp_stream *s, void *columns, const void *x,
                                     const struct dp_window *w, size_t rows);
 
-/* The other way round: dx[i] = the sum of all columns that im2col made from x[i]. */
-DP_CHECKED dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const void *columns,
+/* The other way round: dx[i] = the sum of all columns that im2col made from x[i]; columns, at a
+ * multiple of 32 bytes, are float32. */
+DP_CHECKED dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const float *columns,
                                     const struct dp_window *w, size_t rows);
 
 #endif

@@ -66,6 +66,21 @@ static void forward_equals_the_reference(void **state)
     }
 }
 
+/* Whether a bias was prepared or not. */
+static void check_both(struct dp_stream *s, const struct shape *n, const float *dy, const float *x,
+                       const float *dw0, const float *db0, float keep)
+{
+    for (int bias = 0; bias < 2; bias++) {
+        float *dw = held(n->in * n->out, 5, keep), *db = held(n->out, 7, keep);
+        OK(prepare(s, n->rows, n->in, n->out, bias != 0, DP_ACT_NONE));
+        OK(s->ops->dense_backward_both(s, dw, db, dy, x, n->rows, n->in, n->out, keep));
+        assert_near(dw, dw0, n->in * n->out, near_sum(n->rows), 0);
+        assert_near(db, db0, n->out, near_sum(n->rows), 0);
+        dp_free(dw);
+        dp_free(db);
+    }
+}
+
 static void check_backward(const struct streams *streams, const struct shape *n, float keep)
 {
     float *x = uniform(n->rows * n->in, 1, -1, 1), *w = uniform(n->in * n->out, 2, -1, 1);
@@ -85,6 +100,9 @@ static void check_backward(const struct streams *streams, const struct shape *n,
         OK(s->ops->dense_backward_data(s, dx, dy, w, n->rows, n->in, n->out));
         OK(s->ops->dense_backward_weights(s, dw, dy, x, n->rows, n->in, n->out, keep));
         OK(s->ops->sum_rows(s, db, dy, n->rows, n->out, keep));
+        if (s->ops->dense_backward_both != NULL) {
+            check_both(s, n, dy, x, dw0, db0, keep);
+        }
         assert_near(dx, dx0, n->rows * n->in, near_sum(n->out), 0);
         assert_near(dw, dw0, n->in * n->out, near_sum(n->rows), 0);
         assert_near(db, db0, n->out, near_sum(n->rows), 0);

@@ -166,7 +166,7 @@ dp_status dp_cublas_conv_forward(struct dp_stream *s, void *y, const void *x, co
         const void *columns;
         DP_TRY(columns_of(s, w, x, range, &columns));
         DP_TRY(dp_matmul_run(s, &shape, to(s, y, begin * dp_window_out(w)), columns, weights, bias,
-                             0.0f));
+                             NULL, 0.0f));
     }
     return DP_OK;
 }
@@ -182,7 +182,7 @@ dp_status dp_cublas_conv_backward_data(struct dp_stream *s, void *dx, const void
         void *images = to(s, dx, begin * dp_window_in(w));
         void *columns = is_plain(w) ? images : dp_cuda_of(s)->columns;
         DP_TRY(dp_matmul_run(s, &shape, columns, at(s, dy, begin * dp_window_out(w)), weights, NULL,
-                             0.0f));
+                             NULL, 0.0f));
         if (!is_plain(w)) {
             DP_TRY(dp_cuda_col2im(s, images, columns, w, range.count));
         }
@@ -205,7 +205,7 @@ dp_status dp_cublas_conv_backward_weights(struct dp_stream *s, float *dw, float 
         const void *columns;
         DP_TRY(columns_of(s, w, x, range, &columns));
         DP_TRY(dp_matmul_run(s, &shape, dw, at(s, dy, begin * dp_window_out(w)), columns, NULL,
-                             begin > 0 ? 1.0f : keep));
+                             NULL, begin > 0 ? 1.0f : keep));
     }
     return db == NULL ? DP_OK : dp_cuda_sum_rows(s, db, dy, pixels_of(w, rows), w->out_c, keep);
 }

@@ -14,7 +14,8 @@
 /* Codes of compressors are left out: what is compressed has come to the host (collectives/staging.h).
  */
 #define DP_OPS_CUDA(X) \
-    DP_OPS_FLAT(X) DP_OPS_SMALL(X) DP_OPS_CONV(X) DP_OPS_POOL(X) X(narrow) X(widen)
+    DP_OPS_FLAT(X)     \
+    DP_OPS_SMALL(X) DP_OPS_CONV(X) DP_OPS_POOL(X) X(narrow) X(widen) X(dense_backward_both)
 
 #define X(name) DP_CHECKED DP_OP_TYPE(name) dp_cuda_##name;
 DP_OPS_CUDA(X)

@@ -60,6 +60,21 @@ static void finish(const cuda_host_product &product, const cuda_host_layout &lay
     }
 }
 
+/* The sums of b, densely packed, over the depth: one for each column of d, and of its type. */
+static void sum_columns(const cuda_host_product &product, const cuda_host_layout &d_layout,
+                        size_t depth, const std::vector<double> &b)
+{
+    const size_t cols = d_layout.cols;
+
+    for (size_t col = 0; col < cols; col++) {
+        double sum = 0;
+        for (size_t i = 0; i < depth; i++) {
+            sum += product.b == CUBLAS_OP_N ? b[col * depth + i] : b[i * cols + col];
+        }
+        put(const_cast<void *>(product.bias), d_layout.type, col, static_cast<float>(sum));
+    }
+}
+
 static void multiply(const cuda_host_product &product, float beta, const void *a,
                      const cuda_host_layout &a_layout, const void *b,
                      const cuda_host_layout &b_layout, void *d, const cuda_host_layout &d_layout)
@@ -78,6 +93,9 @@ static void multiply(const cuda_host_product &product, float beta, const void *a
                 static_cast<int>(depth), 1, left.data(), static_cast<int>(a_layout.rows),
                 right.data(), static_cast<int>(b_layout.rows), beta, sums.data(),
                 static_cast<int>(d_layout.rows));
+    if ((product.epilogue & CUBLASLT_EPILOGUE_BGRADB) != 0) {
+        sum_columns(product, d_layout, depth, right);
+    }
     finish(product, d_layout, d, sums);
 }
 
@@ -116,7 +134,8 @@ static bool fits(const cuda_host_product *p, const cuda_host_layout *a, const cu
     return m == d->rows && n == d->cols && k == k2;
 }
 
-/* Two algorithms, so that there is something to choose from. */
+/* Two algorithms, so that there is something to choose from; none with sums for odd depths, so that
+ * somebody has to do without. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -128,6 +147,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     (void)preference;
     if (!fits(desc, a, b, d)) {
         return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (desc->epilogue == CUBLASLT_EPILOGUE_BGRADB &&
+        (desc->a == CUBLAS_OP_N ? a->cols : a->rows) % 2 != 0) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     *found = wanted < 2 ? wanted : 2;
     for (int i = 0; i < *found; i++) {

@@ -37,7 +37,8 @@ enum cuda_host_epilogue {
     CUBLASLT_EPILOGUE_DEFAULT = 1,
     CUBLASLT_EPILOGUE_RELU = 2,
     CUBLASLT_EPILOGUE_BIAS = 4,
-    CUBLASLT_EPILOGUE_RELU_BIAS = 6
+    CUBLASLT_EPILOGUE_RELU_BIAS = 6,
+    CUBLASLT_EPILOGUE_BGRADB = 512
 };
 typedef enum cuda_host_epilogue cublasLtEpilogue_t;
 

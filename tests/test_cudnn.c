@@ -18,7 +18,7 @@
 
 #define X(name, value)                                                                      \
     _Static_assert((int)CUDNN_##name == (int)DP_CUDNN_##name, "CUDNN_" #name " is another " \
-                                                                             "number");
+                                                              "number");
 DP_CUDNN_NUMBERS(X)
 #undef X
 #endif
@@ -319,7 +319,7 @@ static void what_cudnn_has_no_plan_for_is_computed_by_cublas_or_refused(void **s
 static void tf32_rounds_factors_and_fp32_does_not(void **state)
 {
     struct dp_stream *ref = typed_stream("ref", DP_TYPE_F32);
-    const size_t terms = 3 * 3 * windows[0].in_c;
+    const size_t terms = (size_t)3 * 3 * windows[0].in_c;
     (void)state;
 
     if (device_of_test()->find_conv == NULL) {

@@ -16,6 +16,9 @@
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
 
+/* What computes convolutions, where a device has several engines. */
+enum dp_conv_engine { DP_CONV_AUTO, DP_CONV_CUBLAS, DP_CONV_CUDNN };
+
 /* A queue of operations, its threads and its workspace. One thread uses a stream at a time; parts
  * that run side by side have a stream each. */
 struct dp_stream {
@@ -23,9 +26,11 @@ struct dp_stream {
     const struct dp_ops *ops;
     int threads;       /* that one operation may use; 1 or more */
     enum dp_type type; /* the compute type: dp_stream_set_type() */
-    bool measures;     /* may choose by measuring while it prepares; else the same machine always
+    enum dp_conv_engine conv;
+    bool tf32;     /* of type float32: products may round their factors to tf32 */
+    bool measures; /* may choose by measuring while it prepares; else the same machine always
                           gives the same bits */
-    void *state;       /* the device's own */
+    void *state;   /* the device's own */
 };
 
 /* A point in a stream; the device's own. */
@@ -37,6 +42,7 @@ struct dp_recording;
 struct dp_device {
     struct dp_plugin plugin; /* name, help */
     bool host_memory;        /* the host can read and write what alloc() gives */
+    bool has_tf32;           /* stream.tf32 makes a difference */
     size_t tile_bytes;       /* of cache for one thread, where it pays to compute several layers on
                                 a few rows before the next rows; 0: it does not */
 
@@ -102,17 +108,26 @@ struct dp_device {
      * in that type. */
     const char *(*arithmetic)(enum dp_type type);
 
+    /* Which engine computes convolutions, and for people its version, or why not another one:
+     * "cudnn 9.19.0". Asked for by name one must be there. NULL: there is only DP_CONV_AUTO.
+     * Errors: DP_ERR_UNAVAILABLE. */
+    dp_status (*find_conv)(enum dp_conv_engine wanted, const char **text);
+
     /* Waits until everything queued on the stream is done. On the CPU it is. */
     dp_status (*synchronize)(struct dp_stream *stream);
 };
 
 extern struct dp_plugin_family dp_devices;
 
-/* What to tell people about computing in this type: as arithmetic(), else "bf16". */
-const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type);
+/* What to tell people about computing in this type, with stream.tf32 or without: as arithmetic(),
+ * else "bf16". */
+const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type, bool tf32);
 
 /* Chooses the compute type, which is float32 at creation: before anything is prepared. */
 void dp_stream_set_type(struct dp_stream *stream, enum dp_type type);
+
+/* Chooses type, tf32 and engine of convolutions as `other` has them: before anything is prepared. */
+void dp_stream_set_like(struct dp_stream *stream, const struct dp_stream *other);
 
 /* The device with that name; "auto" takes the first available one of devices.def.
  * Errors: DP_ERR_CONFIG (unknown), DP_ERR_UNAVAILABLE. */
@@ -120,6 +135,10 @@ DP_CHECKED dp_status dp_device_find(const char *name, const struct dp_device **o
 
 /* Whether there is a device of that name that this program was built without. */
 bool dp_device_left_out(const char *name);
+
+/* As device->find_conv; text is NULL where there is nothing to tell. Errors: DP_ERR_UNAVAILABLE. */
+DP_CHECKED dp_status dp_device_find_conv(const struct dp_device *device, enum dp_conv_engine wanted,
+                                         const char **text);
 
 /* Copies to and from the host that are done when they return; `stream` does them. */
 DP_CHECKED dp_status dp_device_write(struct dp_stream *stream, void *device, const void *host,

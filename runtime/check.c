@@ -244,6 +244,24 @@ static void describe_compressor(struct dp_training *run)
         run->config->comm.compressor, (double)with / mib, (double)without / mib);
 }
 
+/* Which engine computes convolutions, where there is a choice of them. */
+static void describe_convolutions(struct dp_training *run)
+{
+    const struct dp_model *model = run->trainer->model;
+    const char *text = NULL;
+    int count = 0;
+
+    for (int i = 0; i < model->node_count; i++) {
+        count += strcmp(model->nodes[i].type->plugin.name, "conv2d") == 0 ? 1 : 0;
+    }
+    if (count > 0 &&
+        dp_device_find_conv(run->device, (enum dp_conv_engine)run->config->device.conv, &text) ==
+            DP_OK &&
+        text != NULL) {
+        dp_progress_line(&run->progress, "convolutions by %s", text);
+    }
+}
+
 /* What is not ordinary about the way in which the ranks train together. */
 static void describe_kind(struct dp_training *run)
 {
@@ -298,17 +316,18 @@ void dp_run_describe(struct dp_training *run)
 
     dp_progress_line(&run->progress,
                      "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s (%s); "
-                     "%s%s; %s",
+                     "%s; %s",
                      DP_VERSION, c->name, group->size, group->size == 1 ? "" : "s", group->nodes,
                      group->nodes == 1 ? "" : "s", run->threads, run->threads == 1 ? "" : "s",
-                     run->device->plugin.name, run->machine->isa, tf32 ? "tf32 as " : "",
-                     dp_device_arithmetic(run->device, run->trainer->flat.type),
+                     run->device->plugin.name, run->machine->isa,
+                     dp_device_arithmetic(run->device, run->trainer->flat.type, tf32),
                      run->world->library);
     dp_progress_line(&run->progress,
                      "data %s: %s training rows, global batch %d, %llu steps an epoch, %llu steps",
                      c->data.source, dp_grouped(samples, (double)run->data.train_count),
                      c->train.global_batch, (unsigned long long)run->steps_per_epoch,
                      (unsigned long long)run->total_steps);
+    describe_convolutions(run);
     describe_kind(run);
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
                      run->trainer->exchange->label, why[0] == '\0' ? "" : " (", why,

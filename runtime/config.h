@@ -112,6 +112,7 @@ struct dp_report_config {
 struct dp_device_config {
     const char *name; /* auto, or one of --list devices */
     int graph;        /* DP_GRAPH_... */
+    int conv;         /* enum dp_conv_engine */
     bool tune;
 };
 

@@ -368,7 +368,7 @@ static dp_status worker_open(struct worker *w)
     const size_t bytes = (size_t)(levels - first) * count * sizeof(float);
 
     DP_TRY(c->device->stream_create(c->device, 1, &w->stream));
-    dp_stream_set_type(w->stream, c->type);
+    dp_stream_set_like(w->stream, c->stream);
     w->parts = (struct dp_parts){
         .model = c->model, .micro_batch = c->micro_batch, .normalize = c->normalize};
     DP_TRY(dp_pass_create(c->model, w->stream, most, true, &w->parts.pass));

@@ -29,8 +29,8 @@ struct dp_lanes_config {
     const struct dp_model *model; /* borrowed */
     const struct dp_device *device;
     struct dp_stream *stream;             /* borrowed; lanes come behind what is queued there, and
-                                             before what is queued there when they have returned */
-    enum dp_type type;                    /* compute type */
+                                             before what is queued there when they have returned;
+                                             they compute in its type */
     const struct dp_normalize *normalize; /* borrowed */
     int total;                            /* V, over all ranks; a power of two */
     int count;                            /* of this rank; a power of two */

@@ -157,7 +157,6 @@ static dp_status make_lanes(struct dp_trainer *t, int threads)
         .model = t->model,
         .device = t->device,
         .stream = t->stream,
-        .type = t->flat.type,
         .normalize = &t->normalize,
         .total = c->lanes,
         .count = c->lanes / ranks,
@@ -180,9 +179,13 @@ static dp_status make_passes(struct dp_trainer *t, int threads)
 {
     const struct dp_train_config *c = &t->config->train;
     const size_t most = dp_most_rows(t->global_batch, t->trainers);
+    const char *engine;
 
+    DP_TRY(dp_device_find_conv(t->device, (enum dp_conv_engine)t->config->device.conv, &engine));
     DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
     t->stream->measures = t->config->device.tune; /* lanes never do, on their own streams */
+    t->stream->conv = (enum dp_conv_engine)t->config->device.conv;
+    t->stream->tf32 = c->precision == DP_PRECISION_TF32;
     dp_stream_set_type(t->stream, t->flat.type);
     if (dp_trainer_serves(t)) {
         return DP_OK;

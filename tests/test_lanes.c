@@ -293,6 +293,7 @@ static void partial_sums_cost_the_logarithm_of_a_ranks_lanes(void **state)
 static void creating_lanes_survives_every_failed_allocation(void **state)
 {
     static const struct dp_numbers none = {0};
+    struct dp_stream like = {0};
     struct dp_normalize normalize;
     struct small_run run;
     dp_status status = DP_ERR_NOMEM;
@@ -302,6 +303,7 @@ static void creating_lanes_survives_every_failed_allocation(void **state)
     assert_int_equal(dp_normalize_init(&normalize, 2, &none, &none), DP_OK);
     const struct dp_lanes_config config = {.model = run.model,
                                            .device = run.device,
+                                           .stream = &like,
                                            .normalize = &normalize,
                                            .total = 8,
                                            .count = 4,

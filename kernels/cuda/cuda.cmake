@@ -4,6 +4,7 @@
 file(GLOB dp_cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.c)
 file(GLOB dp_cuda_kernels CONFIGURE_DEPENDS kernels/cuda/*.cu)
 target_sources(dp_kernels PRIVATE ${dp_cuda_sources} ${dp_cuda_kernels})
+target_link_libraries(dp_kernels PUBLIC ${CMAKE_DL_LIBS})
 
 if(DP_CUDA STREQUAL "host")
   enable_language(CXX)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/matmul_cublas.h"
 #include "kernels/cuda/ops_cuda.h"
@@ -182,6 +183,7 @@ static void cuda_stream_destroy(struct dp_stream *stream)
     if (cuda->queue != NULL) {
         (void)cudaStreamSynchronize(cuda->queue);
     }
+    dp_convs_destroy(cuda->convs);
     dp_matmuls_destroy(cuda->matmuls);
     cuda_release(cuda->columns);
     cuda_release(cuda->partials);
@@ -313,6 +315,7 @@ static dp_status cuda_event_query(const struct dp_event *event, bool *done)
 const struct dp_device dp_device_cuda = {
     .plugin = {.name = "cuda", .help = "an NVIDIA GPU"},
     .host_memory = false,
+    .has_tf32 = true,
     .available = cuda_available,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
@@ -324,6 +327,7 @@ const struct dp_device dp_device_cuda = {
     .unpin = cuda_unpin,
     .upload = cuda_upload,
     .download = cuda_download,
+    .find_conv = dp_cuda_find_conv,
     .order = cuda_order,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,

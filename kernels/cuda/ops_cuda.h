@@ -11,7 +11,7 @@
 #include "kernels/ops.h"
 #include "kernels/ref/ops_ref.h"
 
-#define DP_OPS_CUDA(X) DP_OPS_LIST(X)
+#define DP_OPS_CUDA(X) DP_OPS_LIST(X) X(dense_backward_both)
 
 #define X(name) DP_CHECKED DP_OP_TYPE(name) dp_cuda_##name;
 DP_OPS_CUDA(X)
@@ -24,8 +24,9 @@ extern const struct dp_ops dp_cuda_ops;
 DP_CHECKED dp_status dp_cuda_im2col(struct dp_stream *s, void *columns, const void *x,
                                     const struct dp_window *w, size_t rows);
 
-/* The other way round: dx[i] = the sum of all columns that im2col made from x[i]. */
-DP_CHECKED dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const void *columns,
+/* The other way round: dx[i] = the sum of all columns that im2col made from x[i]; columns, at a
+ * multiple of 32 bytes, are float32. */
+DP_CHECKED dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const float *columns,
                                     const struct dp_window *w, size_t rows);
 
 #endif

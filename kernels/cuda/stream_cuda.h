@@ -14,6 +14,7 @@ enum {
     DP_CUDA_COLUMNS = 32 << 20  /* bytes of image windows written out at a time */
 };
 
+struct dp_convs;
 struct dp_matmuls;
 
 struct dp_cuda {
@@ -22,7 +23,8 @@ struct dp_cuda {
     int blocks;       /* of DP_THREADS threads, as many as the GPU runs at a time */
     double *partials; /* device; [DP_CUDA_PARTIALS] */
     struct dp_matmuls *matmuls;
-    void *columns; /* device; grows only in conv_prepare */
+    struct dp_convs *convs; /* of cuDNN; NULL: none was prepared */
+    void *columns;          /* device; grows only in conv_prepare */
     size_t columns_bytes;
 };
 

@@ -61,9 +61,14 @@ static dp_status async_open(struct dp_async *a)
 dp_status dp_async_create(struct dp_trainer *t, const struct dp_async_hooks *hooks,
                           struct dp_async **out)
 {
-    struct dp_async *a = dp_zalloc(1, sizeof(*a));
+    const char *sharing = t->exchange->sharing->plugin.name;
+    struct dp_async *a;
     dp_status status;
 
+    if (strcmp(sharing, "ps") != 0) { /* trainers would own parts that nobody updates */
+        return DP_FAIL(DP_ERR_CONFIG, "train.staleness: needs comm.strategy ps, not %s", sharing);
+    }
+    a = dp_zalloc(1, sizeof(*a));
     if (a == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "asynchronous training");
     }

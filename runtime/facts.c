@@ -80,6 +80,21 @@ static void put_local_after(const struct dp_training *run, char *text)
     put_number(text, run->config->train.local_after);
 }
 
+static void put_mode(const struct dp_training *run, char *text)
+{
+    dp_config_value(run->config, "train.mode", text, TEXT_BYTES);
+}
+
+static void put_staleness(const struct dp_training *run, char *text)
+{
+    put_number(text, run->config->train.staleness);
+}
+
+static void put_servers(const struct dp_training *run, char *text)
+{
+    put_number(text, run->config->comm.servers);
+}
+
 static void put_micro_batch(const struct dp_training *run, char *text)
 {
     put_number(text, run->config->train.micro_batch);
@@ -123,6 +138,9 @@ static const struct {
     {"train.local_after", ROUNDS, put_local_after},
     {"train.lanes", ROUNDS, put_lanes},
     {"train.micro_batch", ROUNDS, put_micro_batch},
+    {"train.mode", ROUNDS, put_mode},
+    {"train.staleness", ROUNDS, put_staleness},
+    {"comm.servers", ROUNDS, put_servers},
     {"comm.compressor", ROUNDS, put_compressor},
     {"ranks", LAYOUT, put_ranks},
     {"comm.strategy", LAYOUT, put_strategy},

@@ -162,6 +162,11 @@ DP_CHECKED dp_status dp_run_share_plan(struct dp_training *run);
 DP_CHECKED dp_status dp_run_recall_plan(struct dp_training *run);
 DP_CHECKED dp_status dp_run_note_plan(struct dp_training *run);
 
+/* Whether the strategy of a plan, made for plan->ranks and nodes, can run here with the options of
+ * this run; `from` is for messages. Rank 0. */
+DP_CHECKED dp_status dp_run_check_plan(const struct dp_training *run, const struct dp_plan *plan,
+                                       const char *from);
+
 /* Rank 0: config.yaml, with the plan as far as it is decided. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_run_write_config(struct dp_training *run);
 

@@ -24,7 +24,7 @@ static dp_status run(const char *out, int steps, const char *resume)
     return run_cli(&cli);
 }
 
-/* As run(), which is to fail: what it says goes to stderr_text. */
+/* As run(), which has something to say: what it says goes to stderr_text. */
 static dp_status run_badly(const char *out, int steps, const char *resume)
 {
     dp_status status;

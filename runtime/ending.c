@@ -177,6 +177,17 @@ dp_status dp_run_judge_weights(struct dp_training *run)
     return DP_OK;
 }
 
+void dp_run_judge_saving(struct dp_training *run, dp_status written)
+{
+    const bool diverged = written == DP_ERR_DIVERGED;
+
+    run->exit = DP_RUN_FINISHED; /* what had ended it before is not what it ends with */
+    end_run(run, diverged ? DP_RUN_DIVERGED : DP_RUN_ERROR, "step %llu: %s",
+            (unsigned long long)run->trainer->step,
+            diverged ? "weights are not numbers any more, and no checkpoint of them is written"
+                     : "the last checkpoint cannot be written");
+}
+
 /* Rank 0: where the run can go on from, for the last line of a run that ended before its time. */
 static const char *way_on(const struct dp_training *run, char *text, size_t size)
 {

@@ -209,9 +209,9 @@ static dp_status gather_staleness(struct dp_training *run)
     return DP_OK;
 }
 
-dp_status dp_run_finish(struct dp_training *run)
+/* What all ranks have measured, to rank 0, and what it makes of it. */
+static dp_status report(struct dp_training *run)
 {
-    struct dp_exchange *exchange = run->trainer->exchange;
     const size_t size = (size_t)run->world->train->size; /* servers send bytes, too */
     struct {
         struct dp_run_rank rank;
@@ -221,18 +221,14 @@ dp_status dp_run_finish(struct dp_training *run)
     int64_t wire = 0;
     dp_status status;
 
-    if (run->exit != DP_RUN_DIVERGED && run->exit != DP_RUN_ERROR) {
-        DP_TRY(dp_run_saved(run));
-    } else {
-        dp_run_settle_saving(run);
-    }
     DP_TRY(gather_staleness(run));
     all = dp_zalloc(size, sizeof(*all));
     ranks = dp_zalloc(size, sizeof(*ranks));
     memset(&mine, 0, sizeof(mine));
     describe_rank(run, &mine.rank, &mine.wire);
-    status = all == NULL || ranks == NULL ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size)
-                                          : dp_exchange_gather(exchange, &mine, sizeof(mine), all);
+    status = all == NULL || ranks == NULL
+                 ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size)
+                 : dp_exchange_gather(run->trainer->exchange, &mine, sizeof(mine), all);
     for (size_t i = 0; status == DP_OK && i < size; i++) {
         ranks[i] = all[i].rank;
         wire = all[i].wire > wire ? all[i].wire : wire;
@@ -243,4 +239,32 @@ dp_status dp_run_finish(struct dp_training *run)
     dp_free(ranks);
     dp_free(all);
     return status;
+}
+
+/* The cause has been told, and is the last line on stderr. Nobody leaves, and thereby ends the
+ * others, before the report is there. */
+static dp_status report_failure(struct dp_training *run, dp_status cause)
+{
+    dp_status told;
+
+    dp_run_judge_saving(run, cause);
+    dp_log_mute(1);
+    told = report(run);
+    dp_log_mute(0);
+    if (told != DP_OK && told != DP_ERR_WRITE) {
+        return cause; /* not all ranks may have come so far */
+    }
+    return dp_exchange_barrier(run->trainer->exchange) == DP_OK ? cause : DP_ERR_CANCELLED;
+}
+
+dp_status dp_run_finish(struct dp_training *run)
+{
+    dp_status written = DP_OK;
+
+    if (run->exit != DP_RUN_DIVERGED && run->exit != DP_RUN_ERROR) {
+        DP_TRY(dp_run_saved(run, &written));
+    } else {
+        dp_run_settle_saving(run);
+    }
+    return written == DP_OK ? report(run) : report_failure(run, written);
 }

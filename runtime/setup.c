@@ -247,9 +247,7 @@ static dp_status begin_files(struct dp_training *run)
 
     DP_TRY(dp_run_write_config(run));
     DP_TRY(dp_file_join(path, run->out, "run.json"));
-    if (!run->resume.continues) {
-        (void)unlink(path); /* of a run that left no checkpoint */
-    }
+    (void)unlink(path); /* of the run before: this one has not ended yet */
     DP_TRY(dp_file_join(path, run->out, "metrics.jsonl"));
     if (run->resume.continues) {
         DP_TRY(dp_metrics_trim(path, (int64_t)run->resume.step));

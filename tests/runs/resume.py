@@ -115,8 +115,10 @@ def case_a_run_goes_on_after_a_rank_was_killed():
     flags = (*ADAMW, "--set", "checkpoint.every_steps=30", "--set", "train.eval_every=0")
     for victim in (0, 1):
         out, whole = harness.scratch / f"out-{victim}", harness.scratch / f"whole-{victim}"
+        train_well(cfg, *flags, "--steps", 5, "--out", out, ranks=2)
         for _ in range(2):
             interrupt(cfg, flags, out, 2, victim, signal.SIGKILL, 137)
+            check(not (out / "run.json").exists(), "a run that was killed looks finished")
         finish_both(cfg, flags, out, whole, 2)
         same_end(whole, out, f"rank {victim} was killed")
         same(list((out / "checkpoints").glob(".tmp*")), [], "what a killed run left")
@@ -282,9 +284,25 @@ def case_where_nothing_can_be_written_the_last_checkpoint_stays():
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(pattern, result.errors[0]), f"no cause:\n{result}")
     same(result.err.strip(), result.errors[0], "what stands on stderr")
+    report = run_json(out)
+    same((report["exit"], report["steps"]), ("error", 8), "exit and steps in run.json")
+    check("the last checkpoint cannot be written" in report["reason"], report["reason"])
+    same([line["exit"] for line in metrics(out, "end")], ["finished", "error"], "end lines")
     (out / "checkpoints").chmod(0o755)
     same({name: (out / "checkpoints/step-00000006" / name).read_bytes() for name in FILES}, good,
          "the checkpoint before")
+
+
+def case_a_run_whose_last_weights_are_not_numbers_has_diverged():
+    cfg = small_cfg()
+    out = harness.scratch / "out"
+    flags = ("--set", "optimizer.lr=1e6", "--set", "optimizer.weight_decay=1000",
+             "--set", "failure_stop.nan=false")
+    result = train(cfg, *flags, "--out", out, ranks=2)
+    same(result.code, 77, f"the exit code of\n{result}\n")
+    same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+    same((run_json(out)["exit"], run_json(out)["steps"]), ("diverged", 6), "run.json")
+    check("weights are not numbers" in run_json(out)["reason"], run_json(out)["reason"])
 
 
 if __name__ == "__main__":

@@ -95,6 +95,32 @@ static void take_strategy(struct dp_training *run, const char *strategy)
     memcpy(r->strategy, plan.strategy, sizeof(r->strategy));
 }
 
+/* Whether the run that a checkpoint is of has ended with it, as run.json says: what a run does last
+ * comes behind its last checkpoint. */
+static bool has_ended(const struct dp_resume *r)
+{
+    char path[DP_PATH_BYTES], *text = NULL;
+    struct dp_json *json = NULL;
+    const char *exit = NULL;
+    size_t bytes = 0;
+    int64_t steps = -1;
+
+    dp_log_mute(1);
+    if (dp_file_join(path, r->path, "../../run.json") == DP_OK &&
+        dp_file_read(path, 1 << 24, &text, &bytes) == DP_OK &&
+        dp_json_parse(text, bytes, path, &json) == DP_OK) {
+        exit = dp_json_text(dp_json_get(json, "exit"));
+        (void)dp_json_int(dp_json_get(json, "steps"), &steps);
+    }
+    dp_log_mute(0);
+    const bool ended = exit != NULL && steps == (int64_t)r->step &&
+                       (strcmp(exit, dp_run_exit_text(DP_RUN_FINISHED)) == 0 ||
+                        strcmp(exit, dp_run_exit_text(DP_RUN_EARLY_STOPPED)) == 0);
+    dp_json_destroy(json);
+    dp_free(text);
+    return ended;
+}
+
 static dp_status read_head(struct dp_training *run)
 {
     struct dp_resume *r = &run->resume;
@@ -114,6 +140,7 @@ static dp_status read_head(struct dp_training *run)
     r->ranks = (int)ranks;
     r->nodes = (int)nodes;
     take_strategy(run, strategy);
+    r->ended = has_ended(r);
     return DP_OK;
 }
 
@@ -176,7 +203,8 @@ dp_status dp_run_check_checkpoint(struct dp_training *run)
     DP_TRY(dp_group_agree(
         run->world->all,
         dp_run_leads(run) ? dp_facts_check(run, dp_json_get(r->state, "run"), r->path) : DP_OK));
-    r->finished = r->step >= run->total_steps || ended_early(run);
+    r->finished = r->step > run->total_steps ||
+                  (r->ended && (r->step == run->total_steps || ended_early(run)));
     if (r->finished && dp_run_leads(run)) {
         tell_finished(run);
     }

@@ -16,6 +16,7 @@ struct dp_resume {
     bool on;                          /* there is one */
     bool continues;                   /* it is of the run in --out, whose files go on */
     bool finished;                    /* nothing is left to do */
+    bool ended;                       /* a report tells that its run ended with it */
     bool early_stopped;               /* its run had ended early with it */
     uint64_t step;                    /* done by then; 0 without one */
     uint64_t waited;                  /* evaluations without improvement by then */

@@ -75,6 +75,28 @@ def case_interrupted_and_resumed_equals_uninterrupted():
         same([o["step"] for o in metrics(out, "resume")], [7, 19], "resume lines")
 
 
+def case_a_run_has_ended_only_with_its_report():
+    cfg = small_cfg(FULL)
+    out = harness.scratch / "out"
+    train_well(cfg, *ADAMW, "--steps", 15, "--out", out, ranks=2)  # evaluated only for the end
+    whole = run_json(out)
+    (out / "run.json").unlink()  # as if killed in the evaluation behind the last checkpoint
+    lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (out / "metrics.jsonl").write_text("".join(l for l in lines if '"step":15' not in l
+                                               or '"type":"step"' in l))
+    end = latest(out)
+    result = train_well(cfg, *ADAMW, "--steps", 15, "--out", out, "--resume", ranks=2)
+    check("nothing is left to do" not in result.out, f"it did nothing:\n{result}")
+    for key in ("exit", "steps", "final", "strategy"):
+        same(run_json(out)[key], whole[key], key)
+    same(run_json(out)["resumed_from"], 15, "resumed_from")
+    same([line["step"] for line in metrics(out, "eval")], [12, 15], "evaluations")
+    same(metrics(out)[-1]["type"], "end", "the last line")
+    same(latest(out), end, "the checkpoint")
+    result = train_well(cfg, *ADAMW, "--steps", 15, "--out", out, "--resume", ranks=2)
+    check("nothing is left to do" in result.out, f"not told:\n{result}")
+
+
 def steps_done(out):
     """The last step that metrics.jsonl tells of."""
     lines = out / "metrics.jsonl"

@@ -139,11 +139,16 @@ static bool evaluation_due(const struct dp_training *run, uint64_t step)
            (step == run->total_steps || evaluation_scheduled(run, step));
 }
 
-/* Before a checkpoint, and before it is evaluated: whoever resumes from it must not inherit one rank's flipped bit. */
+/* Before a checkpoint, and before it is evaluated: whoever resumes from it must not inherit one
+ * rank's flipped bit. */
 static dp_status compare_ranks(struct dp_training *run)
 {
-    DP_TRY(dp_trainer_meet(run->trainer));
-    return dp_replicas_check(run->trainer->replicas, run->trainer->step);
+    struct dp_trainer *t = run->trainer;
+    bool split = false;
+
+    DP_TRY(dp_trainer_meet(t));
+    DP_TRY(dp_replicas_check(t->replicas, &split));
+    return split ? dp_trainer_settle(t, t->step) : DP_OK;
 }
 
 static dp_status save(struct dp_training *run)

@@ -17,7 +17,7 @@ static int64_t peak_rss_bytes(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : -1;
 }
 
-/* Mean of the two measurements, before and after. NaN: not measured. */
+/* NaN: not measured. */
 static double single_rate(const struct dp_training *run, double own_rate)
 {
     if (run->baseline_rate > 0.0) {
@@ -26,18 +26,7 @@ static double single_rate(const struct dp_training *run, double own_rate)
     if (run->world->train->size == 1) {
         return own_rate;
     }
-    if (run->before.samples_per_second > 0.0 && run->after.samples_per_second > 0.0) {
-        return (run->before.samples_per_second + run->after.samples_per_second) / 2.0;
-    }
-    return run->before.samples_per_second > 0.0 ? run->before.samples_per_second : (double)NAN;
-}
-
-static double single_compute_ms(const struct dp_training *run)
-{
-    if (run->after.compute_ms > 0.0) {
-        return (run->before.compute_ms + run->after.compute_ms) / 2.0;
-    }
-    return run->before.compute_ms > 0.0 ? run->before.compute_ms : (double)NAN;
+    return dp_baseline_mean(run->before.samples_per_second, run->after.samples_per_second);
 }
 
 /* A rate of 0 stands for one that was not measured. */
@@ -74,7 +63,10 @@ static void describe_rank(const struct dp_training *run, struct dp_run_rank *ran
     rank->scaling_efficiency = rank->samples_per_second / single;
     dp_ledger_means(&run->ledger, rank->step_ms);
     rank->compute_efficiency =
-        run->world->train->size == 1 ? 1.0 : single_compute_ms(run) / dp_compute_ms(rank->step_ms);
+        run->world->train->size == 1
+            ? 1.0
+            : dp_baseline_mean(run->before.compute_ms, run->after.compute_ms) /
+                  dp_compute_ms(rank->step_ms);
     rank->hidden_comm_ms = dp_ledger_hidden_ms(&run->ledger);
     rank->peak_rss_bytes = peak_rss_bytes();
     *wire = done == 0 ? 0 : (int64_t)(run->wire_bytes / done);

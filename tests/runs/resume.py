@@ -245,6 +245,28 @@ def case_with_lanes_another_number_of_ranks_gives_the_same_bits():
         check(latest(killed)[name] == latest(whole)[name], f"{name} differs on other ranks")
 
 
+def case_what_changes_the_bits_is_named():
+    cfg = small_cfg(FULL)
+    saved = harness.scratch / "saved"
+    train_well(cfg, "--set", "train.lanes=2", "--steps", 3, "--out", saved)
+    other = harness.small_data(harness.scratch / "other", classes=9)  # other labels, as many rows
+    for number, (key, value, name) in enumerate((
+        ("optimizer.lr", 0.09, "optimizer.lr 0.1 -> 0.09"),
+        ("optimizer.clip_norm", 1, "optimizer.clip_norm 0 -> 1"),
+        ("optimizer.schedule.warmup_steps", 9, "optimizer.schedule.warmup_steps 0 -> 9"),
+        ("model.layers[5].dropout.rate", 0.3, "model.layers"),
+        ("data.normalize", "{mean: [0.5], std: [0.5]}", "data.normalize.mean [] -> [0.5]"),
+        ("data.dir", other, "training labels"),
+        ("checkpoint.every_steps", 7, None),
+        ("train.steps", 9, None),  # the learning rate is constant
+    )):
+        result = train_well(cfg, "--set", "train.lanes=2", "--set", f"{key}={value}", "--steps", 4,
+                            "--out", harness.scratch / f"out-{number}", f"--resume={saved}")
+        line = re.search("going on from .*", result.out)[0]
+        same("the bits will differ" in line, name is not None, f"in {line}")
+        check(name is None or f"; {name}" in line, f"no {name!r} in {line}")
+
+
 def case_what_cannot_go_on_is_refused():
     cfg = small_cfg(FULL)
     out = harness.scratch / "out"

@@ -16,13 +16,15 @@
 
 #define DP_STEP_FORMAT "step-%08" PRIu64
 #define DP_SHELF_TEMPORARY ".tmp-"
+#define DP_SHELF_ASIDE DP_SHELF_TEMPORARY "old-" /* before the name that a checkpoint had */
 #define DP_SHELF_LATEST "latest"
 
 /* Deletes a folder of files, but nothing behind a link; a warning when that fails. True when there
  * is none any more. */
 bool dp_shelf_remove(const char *path);
 
-/* Deletes what processes that are gone, or this one, left unfinished. */
+/* Deletes what processes that are gone, or this one, left unfinished; but a checkpoint that had
+ * stepped aside for another one of its step gets its name back if that one did not come. */
 void dp_shelf_clean(const char *folder);
 
 /*

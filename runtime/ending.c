@@ -115,6 +115,11 @@ dp_status dp_run_judge_wishes(struct dp_training *run, const bool *wish)
     const struct dp_failure_stop_config *config = &run->config->failure_stop;
 
     run->save_wished = wish[DP_WISH_SAVE] && !t->apart;
+    if (wish[DP_WISH_SAVE] && !run->saves && !run->save_refused && dp_run_leads(run)) {
+        DP_WARN("asked to save: nothing can be, since %s keeps no common weights",
+                t->exchange->label);
+        run->save_refused = true;
+    }
     if (run->exit != DP_RUN_FINISHED) {
         return DP_OK;
     }

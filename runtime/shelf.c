@@ -346,13 +346,21 @@ static dp_status find_folder(const char *path, char *folder)
     return DP_OK;
 }
 
-dp_status dp_shelf_find(const char *path, char *out, bool *found)
+dp_status dp_shelf_find(const char *given, char *out, bool *found)
 {
-    char folder[DP_PATH_BYTES];
+    char folder[DP_PATH_BYTES], path[DP_PATH_BYTES];
+    size_t length = strlen(given);
     struct listing l;
     struct stat info;
     dp_status status;
 
+    while (length > 1 && given[length - 1] == '/') {
+        length--;
+    }
+    if (length >= sizeof(path)) {
+        return DP_FAIL(DP_ERR_NOINPUT, "%.80s...: the path is too long", given);
+    }
+    (void)snprintf(path, sizeof(path), "%.*s", (int)length, given);
     DP_TRY(find_folder(path, folder));
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return DP_FAIL(DP_ERR_NOINPUT, "%s: no checkpoint is there", path);

@@ -242,6 +242,23 @@ static void a_torn_checkpoint_is_told_and_the_one_before_is_used(void **state)
     assert_true(same_checkpoints("whole", "out", 1));
 }
 
+/* `latest/` is the link, and a folder of that name a checkpoint, even without anything in it. */
+static void a_slash_behind_a_path_changes_nothing(void **state)
+{
+    char path[256];
+    (void)state;
+
+    assert_int_equal(run("out", INTERRUPTED, NULL), DP_OK);
+    tear("out/checkpoints/step-00000007/MANIFEST");
+    (void)snprintf(path, sizeof(path), "%s", scratch_path("out/checkpoints/latest/"));
+    assert_int_equal(run_badly("new", END, path), DP_OK);
+    assert_non_null(strstr(stderr_text, "step-00000007 is not whole, the one before it is tried"));
+    assert_int_equal(unlink(scratch_path("out/checkpoints/step-00000007/MANIFEST")), 0);
+    assert_int_equal(unlink(scratch_path("out/checkpoints/step-00000007/state.json")), 0);
+    (void)snprintf(path, sizeof(path), "%s", scratch_path("out/checkpoints/step-00000007//"));
+    assert_int_equal(run_badly("other", END, path), DP_ERR_DATA);
+}
+
 static void where_nothing_is_whole_nothing_begins(void **state)
 {
     char path[256];
@@ -416,6 +433,7 @@ int main(void)
         WITH_FOLDER(an_occupied_folder_is_refused_without_resume),
         WITH_FOLDER(a_path_may_lead_there_in_any_way),
         WITH_FOLDER(a_torn_checkpoint_is_told_and_the_one_before_is_used),
+        WITH_FOLDER(a_slash_behind_a_path_changes_nothing),
         WITH_FOLDER(where_nothing_is_whole_nothing_begins),
         WITH_FOLDER(without_latest_the_highest_step_is_the_newest),
         WITH_FOLDER(after_going_back_the_new_way_is_gone_on_with),

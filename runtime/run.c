@@ -169,7 +169,8 @@ static bool save_scheduled(const struct dp_training *run, uint64_t step)
 }
 
 /* What is due behind step number `step` (from 1). A checkpoint is what it is at that step of any
- * run, so an evaluation only because the run ends comes behind it. */
+ * run (that shares every step: local steps are averaged for it), so an evaluation only because the
+ * run ends comes behind it. */
 static dp_status between_steps(struct dp_training *run, uint64_t step)
 {
     const bool last = step == run->total_steps, scheduled = evaluation_scheduled(run, step);

@@ -185,6 +185,13 @@ static void set_knobs(struct dp_trainer *t)
     t->knobs->skip = 0;
 }
 
+dp_status dp_trainer_begin(struct dp_trainer *t)
+{
+    DP_TRY(next_batch(t));
+    set_knobs(t);
+    return DP_OK;
+}
+
 /* What this step says about the scale of the next one. */
 static void settle_scale(struct dp_trainer *t, bool skipped)
 {
@@ -198,8 +205,7 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
 {
     DP_SPAN(DP_PHASE_STEP, (int64_t)t->step);
 
-    DP_TRY(next_batch(t));
-    set_knobs(t);
+    DP_TRY(dp_trainer_begin(t));
     DP_TRY(send_knobs(t));
     DP_TRY(queue_step(t, report));
     DP_TRY(t->device->synchronize(t->stream));

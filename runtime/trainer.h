@@ -154,6 +154,9 @@ struct dp_update dp_trainer_update(const struct dp_trainer *trainer, int b, cons
 /* The next batch; trainer->batch. For dp_trainer_step(). */
 DP_CHECKED dp_status dp_trainer_batch(struct dp_trainer *trainer);
 
+/* That, and the knobs of the step, on the host. */
+DP_CHECKED dp_status dp_trainer_begin(struct dp_trainer *trainer);
+
 /* Forward and backward of this rank's rows of the batch, whose gradient is handed to the exchange
  * tensor by tensor. For dp_trainer_step(). */
 DP_CHECKED dp_status dp_trainer_compute(struct dp_trainer *trainer);

@@ -195,6 +195,17 @@ static void an_occupied_folder_is_refused_without_resume(void **state)
     assert_true(same_checkpoints("new", "out", 4));
 }
 
+static void what_could_not_begin_may_be_tried_again(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(scratch_path("out"), 0777), 0);
+    assert_int_equal(symlink("/nonexistent/file", scratch_path("out/metrics.jsonl")), 0);
+    assert_int_equal(run_badly("out", 2, NULL), DP_ERR_WRITE);
+    assert_int_equal(scratch_count("out"), 1);
+    assert_int_equal(unlink(scratch_path("out/metrics.jsonl")), 0);
+    assert_int_equal(run("out", 2, NULL), DP_OK);
+}
+
 /* Any of these leads to the same: a checkpoint, a link, a folder of them, a run. */
 static void a_path_may_lead_there_in_any_way(void **state)
 {
@@ -431,6 +442,7 @@ int main(void)
         WITH_FOLDER(a_finished_run_is_left_as_it_is),
         WITH_FOLDER(without_a_checkpoint_auto_begins_anew),
         WITH_FOLDER(an_occupied_folder_is_refused_without_resume),
+        WITH_FOLDER(what_could_not_begin_may_be_tried_again),
         WITH_FOLDER(a_path_may_lead_there_in_any_way),
         WITH_FOLDER(a_torn_checkpoint_is_told_and_the_one_before_is_used),
         WITH_FOLDER(a_slash_behind_a_path_changes_nothing),

@@ -38,6 +38,9 @@ struct dp_exchange_config {
 
 enum { DP_EXCHANGE_CLAIMS = 8 };
 
+/* Room for the name of a strategy with its options and its sharing. */
+enum { DP_EXCHANGE_LABEL = 128 };
+
 #define DP_EXCHANGE_CONTEST_S 1.2
 
 struct dp_exchange {
@@ -51,10 +54,10 @@ struct dp_exchange {
     struct dp_parcels *parcels; /* the compressor; NULL: the strategy sums everything itself */
     const struct dp_sharing *sharing;
     void *sharing_state;
-    bool open;                /* the sharing is */
-    char label[128];          /* "shm", "zero1:over=shm": for people, and run.json */
-    char why[DP_CONTEST_WHY]; /* why `auto` took it; empty when the user chose */
-    bool measured;            /* `auto` timed strategies to find it */
+    bool open;                     /* the sharing is */
+    char label[DP_EXCHANGE_LABEL]; /* "shm", "zero1:over=shm": for people, and run.json */
+    char why[DP_CONTEST_WHY];      /* why `auto` took it; empty when the user chose */
+    bool measured;                 /* `auto` timed strategies to find it */
     void *weights; /* [trained], of `width` bytes; where ranks publish weights, else NULL;
                                  flat->weights, or its copy */
     size_t width;

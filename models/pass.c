@@ -243,11 +243,6 @@ static const int32_t *labels_of(const struct dp_pass *p, const struct dp_pass_ca
     return p->labels != NULL ? p->labels : call->labels;
 }
 
-struct dp_stream *dp_pass_stream(const struct dp_pass *p)
-{
-    return p->stream;
-}
-
 /* Where the rows of a tile lie: in memory of a tile's size at its begin. */
 static void *rows_in(const struct dp_pass *p, const struct dp_storage *storage, char *memory,
                      size_t count, size_t first)

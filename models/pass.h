@@ -61,8 +61,6 @@ DP_CHECKED dp_status dp_pass_feed(struct dp_pass *pass, const uint8_t *images,
 DP_CHECKED dp_status dp_pass_load(struct dp_pass *pass, const uint8_t *images, const float *scale,
                                   const float *shift, size_t channels, size_t rows);
 
-struct dp_stream *dp_pass_stream(const struct dp_pass *pass);
-
 /* From the input to loss and correct answers, added to (or put in) the tail of `grad`. The
  * gradient of the loss is ready for backward. */
 DP_CHECKED dp_status dp_pass_forward(struct dp_pass *pass, const struct dp_pass_call *call);

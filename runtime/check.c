@@ -85,6 +85,15 @@ static struct kept kept_of(const struct dp_model *m, int slots, struct dp_parcel
     return kept;
 }
 
+/* State arrays of the optimizer `text`, whose name has been checked. */
+static int slots_of(const char *text)
+{
+    const struct dp_plugin *plugin = dp_plugin_find(&dp_optimizers, text, strcspn(text, ":"));
+    const char *const *slots = ((const struct dp_optimizer *)plugin)->slots;
+
+    return (slots[0] != NULL) + (slots[1] != NULL);
+}
+
 /* Master weights count as weights: under zero1 a rank has only its part of them. */
 static void print_memory(const struct dp_config *c, const struct dp_model *m, size_t tile_bytes)
 {
@@ -93,8 +102,7 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m, si
     static const int ranks[] = {1, 2, 4, 8};
     const double mb = 1048576.0, array = (double)(m->trained * sizeof(float)) / mb;
     const double weights = array + (double)(m->trained * narrow) / mb;
-    const int slots = strcmp(c->optimizer.name, "adamw") == 0 ? 2 : 1;
-
+    const int slots = slots_of(c->optimizer.name);
     const struct dp_parcels_size size =
         dp_parcels_measure(c->comm.compressor, m->tensors, m->tensor_count, m->trained);
 
@@ -111,7 +119,7 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m, si
         printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f%12.1f%12.1f   (%zu rows%s)\n", ranks[i],
                ranks[i] == 1 ? "" : "s", weights, (double)room.gradients * array, slots * array,
                (double)bytes / mb, (double)kept.residuals / mb, (double)kept.snapshot / mb,
-               room.rows, c->train.lanes > 0 ? " a lane" : "");
+               room.rows, c->train.lanes > 0 ? " a lane, one core a rank" : "");
     }
     printf("snapshot: of a checkpoint, on rank 0 alone\n");
 }

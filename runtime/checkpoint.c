@@ -110,7 +110,7 @@ static dp_status save_folder(const char *folder, const struct dp_checkpoint *che
 
     (void)snprintf(hidden, sizeof(hidden), DP_SHELF_TEMPORARY "%s-%ld", name, (long)getpid());
     DP_TRY(dp_file_join(temporary, folder, hidden));
-    (void)snprintf(hidden, sizeof(hidden), DP_SHELF_TEMPORARY "old-%s-%ld", name, (long)getpid());
+    (void)snprintf(hidden, sizeof(hidden), DP_SHELF_ASIDE "%s-%ld", name, (long)getpid());
     DP_TRY(dp_file_join(aside, folder, hidden));
     DP_TRY(dp_file_join(place, folder, name));
     if (mkdir(temporary, 0777) != 0) {
@@ -126,6 +126,18 @@ static dp_status save_folder(const char *folder, const struct dp_checkpoint *che
     return status;
 }
 
+/* Unless it is there; on disk, too. */
+static dp_status make_folder(const char *folder)
+{
+    char above[DP_PATH_BYTES];
+
+    if (mkdir(folder, 0777) != 0) {
+        return errno == EEXIST ? DP_OK : DP_FAIL(DP_ERR_WRITE, "%s: %s", folder, strerror(errno));
+    }
+    DP_TRY(dp_file_join(above, folder, ".."));
+    return dp_file_sync_folder(above);
+}
+
 dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *checkpoint, int keep,
                              uint64_t keep_every)
 {
@@ -138,12 +150,11 @@ dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *che
                        ": '%s' has numbers that are not finite: no checkpoint of them is written",
                        checkpoint->step, broken);
     }
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", folder, strerror(errno));
-    }
+    DP_TRY(make_folder(folder));
     dp_shelf_clean(folder);
     (void)snprintf(name, sizeof(name), DP_STEP_FORMAT, checkpoint->step);
     DP_TRY(save_folder(folder, checkpoint, name));
+    DP_TRY(dp_file_sync_folder(folder)); /* before anything points to it */
     DP_TRY(point_latest(folder, name));
     dp_shelf_prune(folder, checkpoint->step, keep, keep_every);
     return DP_OK;

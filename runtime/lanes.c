@@ -54,11 +54,6 @@ struct dp_lanes {
     int announce; /* the tensor that is announced next; below 0: none is left */
 };
 
-int dp_lanes_count(const struct dp_lanes *lanes)
-{
-    return lanes->config.count;
-}
-
 static int levels_of(const struct dp_lanes *l)
 {
     return dp_lanes_extra_gradients(l->block, 1) + 1;

@@ -43,8 +43,6 @@ struct dp_lanes_config {
 DP_CHECKED dp_status dp_lanes_create(const struct dp_lanes_config *config, struct dp_lanes **out);
 void dp_lanes_destroy(struct dp_lanes *lanes);
 
-int dp_lanes_count(const struct dp_lanes *lanes);
-
 /* Whose lanes: those of rank `rank` of `ranks`, which have `count` each. */
 struct dp_lanes_share {
     int rank, ranks;

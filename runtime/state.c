@@ -34,6 +34,12 @@ dp_status dp_trainer_round(struct dp_trainer *t)
     return dp_exchange_end(t->exchange);
 }
 
+dp_status dp_trainer_settle(struct dp_trainer *t, uint64_t done)
+{
+    DP_TRY(dp_replicas_settle(t->replicas, done));
+    return dp_exchange_parts(t->exchange) ? DP_OK : dp_trainer_round(t);
+}
+
 dp_status dp_trainer_take(struct dp_trainer *t)
 {
     const struct dp_bucket_plan *plan = t->exchange->plan;

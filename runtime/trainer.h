@@ -115,6 +115,10 @@ DP_CHECKED dp_status dp_trainer_take(struct dp_trainer *trainer);
  * Collective. */
 DP_CHECKED dp_status dp_trainer_round(struct dp_trainer *trainer);
 
+/* Ranks whose state differs find out where, and have the same again: dp_replicas_settle(), and the
+ * rounding of restored master weights. `done`: steps that it has behind it. Collective. */
+DP_CHECKED dp_status dp_trainer_settle(struct dp_trainer *trainer, uint64_t done);
+
 /* The weights that layers read [trained], in float32. Between steps: may lie in the gradient's
  * memory. */
 DP_CHECKED dp_status dp_trainer_wide(struct dp_trainer *trainer, const float **out);
@@ -149,6 +153,9 @@ struct dp_update dp_trainer_update(const struct dp_trainer *trainer, int b, cons
 
 /* The next batch; trainer->batch. For dp_trainer_step(). */
 DP_CHECKED dp_status dp_trainer_batch(struct dp_trainer *trainer);
+
+/* That, and the knobs of the step, on the host. */
+DP_CHECKED dp_status dp_trainer_begin(struct dp_trainer *trainer);
 
 /* Forward and backward of this rank's rows of the batch, whose gradient is handed to the exchange
  * tensor by tensor. For dp_trainer_step(). */

@@ -22,8 +22,7 @@ enum {
     MOST_CALLS = 1000,
     CHANNELS = 256,
     CLASSES = 1024,
-    PROPOSALS = 100,
-    WORKSPACE = 32 << 20 /* as kernels/cuda/matmul_cublas.c */
+    PROPOSALS = 100
 };
 
 struct bench {
@@ -34,7 +33,7 @@ struct bench {
     double *sums;    /* [2 CHANNELS] */
     uint8_t *labels; /* [count / CLASSES] int32_t, all 0 */
     struct dp_knobs *knobs;
-    void *workspace; /* of WORKSPACE bytes */
+    void *workspace; /* of DP_CUDA_WORKSPACE bytes */
     cublasLtHandle_t handle;
     double copy_rate; /* GB/s, read and written */
     double peak_rate; /* TFLOP/s, the best product */
@@ -232,7 +231,7 @@ static dp_status run_product(struct bench *b, const void *what)
 
     return DP_CUBLAS(cublasLtMatmul(b->handle, p->desc, &one, b->c, p->left, b->b, p->right, &zero,
                                     b->a, p->result, b->a, p->result, &p->found[p->chosen].algo,
-                                    b->workspace, WORKSPACE, dp_cuda_of(b->s)->queue));
+                                    b->workspace, DP_CUDA_WORKSPACE, dp_cuda_of(b->s)->queue));
 }
 
 static void product_close(const struct product *p)
@@ -279,7 +278,7 @@ static dp_status product_describe(struct product *p, const struct dense *d)
 
 static dp_status product_search(struct bench *b, struct product *p)
 {
-    const size_t workspace = WORKSPACE;
+    const size_t workspace = DP_CUDA_WORKSPACE;
     cublasLtMatmulPreference_t wishes;
     dp_status status;
 
@@ -388,7 +387,7 @@ static dp_status prepare(struct bench *b)
     b->sums = device->alloc(DP_MEM_OTHER, (size_t)2 * CHANNELS * sizeof(*b->sums));
     b->labels = device->alloc(DP_MEM_OTHER, b->count / CLASSES * sizeof(int32_t));
     b->knobs = device->alloc(DP_MEM_OTHER, sizeof(*b->knobs));
-    b->workspace = device->alloc(DP_MEM_WORKSPACE, WORKSPACE);
+    b->workspace = device->alloc(DP_MEM_WORKSPACE, DP_CUDA_WORKSPACE);
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         *arrays[i] = device->alloc(DP_MEM_OTHER, b->count * sizeof(float));
     }

@@ -10,6 +10,7 @@
  *   DP_CUDA_GUARD=1          the host cannot touch device memory: slow
  *   CUDA_LAUNCH_BLOCKING=1   everything runs when it is queued
  *   DP_CUDA_MEMORY=BYTES     of the device; 4 GiB unless set
+ *   DP_CUDA_DRIVER=12040     the driver's version; 0: there is none
  *
  * Device memory is one region, guarded but while queued work runs. What cudaMalloc gives is filled
  * with 0xff: NaN.
@@ -475,20 +476,8 @@ cudaError_t cudaGetLastError(void)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDriverGetVersion(int *version)
-{
-    *version = 13000;
-    return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    *version = 13000;
-    return cudaSuccess;
+    *count = cuda_on_host_driver_serves() ? 1 : 0;
+    return *count == 1 ? cudaSuccess : cudaErrorInsufficientDriver;
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)

@@ -39,6 +39,15 @@ struct dp_event;
 /* Operations that were queued once and can be queued again at once; the device's own. */
 struct dp_recording;
 
+/* The memory of a device that has its own, in bytes. */
+struct dp_device_room {
+    char name[96];      /* "cuda:0 (NVIDIA H200)" */
+    size_t total, left; /* of the device; others may use it, too */
+    size_t workspace;   /* that a stream's operations may want beside what alloc() gives */
+    size_t peak;        /* the most that this process ever had, by alloc() */
+    size_t used[DP_MEM_PURPOSE_COUNT];
+};
+
 struct dp_device {
     struct dp_plugin plugin; /* name, help */
     bool host_memory;        /* the host can read and write what alloc() gives */
@@ -56,6 +65,9 @@ struct dp_device {
     /* Zeroed memory, aligned to at least DP_MEM_ALIGN; NULL when there is none left. */
     void *(*alloc)(enum dp_purpose purpose, size_t bytes);
     void (*release)(void *memory);
+
+    /* How much of it there is. NULL: it is the host's. */
+    void (*room)(struct dp_device_room *room);
 
     /* The same of the host, where copies reach it fastest. Operations reach it, too, slowly. */
     void *(*alloc_host)(enum dp_purpose purpose, size_t bytes);

@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "collectives/compressor.h"
 #include "collectives/strategy.h"
-#include "runtime/data/rows.h"
 #include "runtime/data/source.h"
 #include "runtime/optimizer.h"
+#include "runtime/room.h"
 #include "runtime/run.h"
 
 extern char **environ;
@@ -42,26 +42,6 @@ static void print_layer(const struct dp_model *m, const struct dp_node *node)
     printf("%-18s %-16s %-18s %12s %12s\n", node->path, kind,
            dp_shape_text(&node->plan.out, shape, sizeof(shape)), short_count(params, (double)count),
            short_count(flops, node->plan.flops));
-}
-
-/* What one rank of `ranks` computes in: so many passes of so many rows, so many gradients. */
-struct room {
-    size_t passes, rows, gradients;
-};
-
-static struct room room_of(const struct dp_config *c, const struct dp_model *m, int ranks)
-{
-    const size_t micro_batch = (size_t)c->train.micro_batch;
-    const int total = c->train.lanes, count = total / ranks;
-    struct room room = {1, 0, 1};
-
-    room.rows = dp_parts_most(
-        dp_most_rows((size_t)c->train.global_batch, total > 0 ? total : ranks), micro_batch);
-    if (total > 0) {
-        room.passes = (size_t)dp_lanes_workers(m, count, 1);
-        room.gradients += (size_t)dp_lanes_extra_gradients(count, (int)room.passes);
-    }
-    return room;
 }
 
 /* Bytes that the compressor remembers on a rank, and of the snapshot on rank 0: whole arrays, but
@@ -112,14 +92,14 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m, si
         if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {
             break;
         }
-        const struct room room = room_of(c, m, ranks[i]);
+        const struct dp_share share = dp_share_of(c, m, ranks[i], (size_t)c->train.micro_batch);
         const size_t bytes =
-            room.passes * dp_model_activation_bytes(m, type, room.rows, tile_bytes, true);
+            share.passes * dp_model_activation_bytes(m, type, share.rows, tile_bytes, true);
         const struct kept kept = kept_of(m, slots, size, ranks[i]);
         printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f%12.1f%12.1f   (%zu rows%s)\n", ranks[i],
-               ranks[i] == 1 ? "" : "s", weights, (double)room.gradients * array, slots * array,
+               ranks[i] == 1 ? "" : "s", weights, (double)share.gradients * array, slots * array,
                (double)bytes / mb, (double)kept.residuals / mb, (double)kept.snapshot / mb,
-               room.rows, c->train.lanes > 0 ? " a lane, one core a rank" : "");
+               share.rows, c->train.lanes > 0 ? " a lane, one core a rank" : "");
     }
     printf("snapshot: of a checkpoint, on rank 0 alone\n");
 }

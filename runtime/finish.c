@@ -17,6 +17,17 @@ static int64_t peak_rss_bytes(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : -1;
 }
 
+static int64_t peak_device_bytes(const struct dp_device *device)
+{
+    struct dp_device_room room;
+
+    if (device->room == NULL) {
+        return -1;
+    }
+    device->room(&room);
+    return (int64_t)room.peak;
+}
+
 /* NaN: not measured. */
 static double single_rate(const struct dp_training *run, double own_rate)
 {
@@ -69,6 +80,7 @@ static void describe_rank(const struct dp_training *run, struct dp_run_rank *ran
                   dp_compute_ms(rank->step_ms);
     rank->hidden_comm_ms = dp_ledger_hidden_ms(&run->ledger);
     rank->peak_rss_bytes = peak_rss_bytes();
+    rank->peak_device_bytes = peak_device_bytes(run->device);
     *wire = done == 0 ? 0 : (int64_t)(run->wire_bytes / done);
 }
 

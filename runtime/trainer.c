@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "runtime/data/rows.h"
+#include "runtime/room.h"
 
 static dp_status hook_ready(void *trainer, int tensor)
 {
@@ -274,6 +275,24 @@ static dp_status make_parts(struct dp_trainer *t, int threads)
     return t->lent ? DP_OK : prepare(t, t->data->test_count, false);
 }
 
+/* Before anything is allocated, where that can be foreseen. */
+static dp_status check_room(const struct dp_trainer *t)
+{
+    const struct dp_need need = {
+        .config = t->config,
+        .model = t->model,
+        .trainers = t->trainers,
+        .slots = t->optimizer->slots[1] != NULL ? 2 : t->optimizer->slots[0] != NULL,
+    };
+    struct dp_device_room room;
+
+    if (t->device->room == NULL || t->lent || dp_trainer_serves(t)) {
+        return DP_OK;
+    }
+    t->device->room(&room);
+    return dp_need_check(&need, &room);
+}
+
 static dp_status make_replicas(struct dp_trainer *t)
 {
     const struct dp_train_config *c = &t->config->train;
@@ -326,6 +345,7 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(dp_normalize_init(&t->normalize, t->model->values[0].shape.dims == 3 ? channels : 1,
                              &data->normalize.mean, &data->normalize.std));
     DP_TRY(open_optimizer(t));
+    DP_TRY(check_room(t));
     t->knobs = t->device->alloc_host(DP_MEM_OTHER, sizeof(*t->knobs));
     DP_TRY(make_exchange(t, c->threads));
     DP_TRY(make_flat(t));

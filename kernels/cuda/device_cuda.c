@@ -30,17 +30,54 @@ struct block {
 };
 
 static pthread_mutex_t blocks_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct block *blocks; /* owned; all that is allocated */
+static struct block *blocks;                                   /* owned; all that is allocated */
+static size_t used[DP_MEM_PURPOSE_COUNT], used_now, used_most; /* bytes of GPU memory among them */
+
+/* With blocks_mutex held. */
+static void account(const struct block *block, bool more)
+{
+    if (!block->on_host) {
+        used[block->purpose] += more ? block->bytes : -block->bytes;
+        used_now += more ? block->bytes : -block->bytes;
+        used_most = used_now > used_most ? used_now : used_most;
+    }
+}
+
+static void cuda_room(struct dp_device_room *room)
+{
+    struct cudaDeviceProp properties;
+    const int gpu = 0;
+
+    memset(room, 0, sizeof(*room));
+    (void)snprintf(room->name, sizeof(room->name), "cuda");
+    if (cudaGetDeviceProperties(&properties, gpu) == cudaSuccess) {
+        (void)snprintf(room->name, sizeof(room->name), "cuda:%d (%.64s)", gpu, properties.name);
+    }
+    (void)cudaMemGetInfo(&room->left, &room->total);
+    room->workspace = DP_CUDA_PARTIALS * sizeof(double) + DP_CUDA_COLUMNS + DP_CUDA_WORKSPACE;
+    (void)pthread_mutex_lock(&blocks_mutex);
+    room->peak = used_most;
+    memcpy(room->used, used, sizeof(room->used));
+    (void)pthread_mutex_unlock(&blocks_mutex);
+}
 
 /* The caller says what it is for and what to do; here is what there was. */
 static void tell_left(enum dp_purpose purpose, size_t bytes)
 {
-    size_t left = 0, total = 0;
+    struct dp_device_room room;
+    char list[256] = "";
+    size_t length = 0;
 
-    if (cudaMemGetInfo(&left, &total) == cudaSuccess) {
-        DP_WARN("GPU memory: %zu MB for %s, but %zu of %zu MB are free", bytes >> 20,
-                dp_purpose_text(purpose), left >> 20, total >> 20);
+    cuda_room(&room);
+    for (int i = 0; i < DP_MEM_PURPOSE_COUNT && length < sizeof(list); i++) {
+        if (room.used[i] >> 20 > 0) {
+            length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s %zu",
+                                       length > 0 ? ", " : "; MiB here: ",
+                                       dp_purpose_text((enum dp_purpose)i), room.used[i] >> 20);
+        }
     }
+    DP_WARN("%s: %zu MiB for %s, but %zu of %zu MiB are free%s", room.name, bytes >> 20,
+            dp_purpose_text(purpose), room.left >> 20, room.total >> 20, list);
 }
 
 /* A size of 0 gives a valid pointer, too. */
@@ -77,6 +114,7 @@ static void *allocate(enum dp_purpose purpose, size_t bytes, bool on_host)
     (void)pthread_mutex_lock(&blocks_mutex);
     block->next = blocks;
     blocks = block;
+    account(block, true);
     (void)pthread_mutex_unlock(&blocks_mutex);
     return block->memory;
 }
@@ -102,6 +140,7 @@ static struct block *forget(const void *memory)
     block = *link;
     if (block != NULL) {
         *link = block->next;
+        account(block, false);
     }
     (void)pthread_mutex_unlock(&blocks_mutex);
     return block;
@@ -321,6 +360,7 @@ const struct dp_device dp_device_cuda = {
     .stream_destroy = cuda_stream_destroy,
     .alloc = cuda_alloc,
     .release = cuda_release,
+    .room = cuda_room,
     .alloc_host = cuda_alloc_host,
     .release_host = cuda_release,
     .pin = cuda_pin,

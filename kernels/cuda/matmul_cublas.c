@@ -18,7 +18,6 @@
 enum {
     PROPOSALS = 8,
     ROUNDS = 5,            /* of measuring; the fastest counts */
-    WORKSPACE = 32 << 20,  /* bytes at most; what cuBLAS recommends for sm_90 */
     FIRST_CAPACITY = 64,   /* shapes; grows in prepare */
     POINTER_ALIGNMENT = 16 /* what all arrays have, unless rows are narrower */
 };
@@ -164,7 +163,7 @@ static uint32_t alignment_of(size_t cols, size_t element)
 
 static dp_status set_preference(cublasLtMatmulPreference_t wishes, const struct dp_matmul *p)
 {
-    const size_t narrow = dp_type_bytes((enum dp_type)p->type), workspace = WORKSPACE;
+    const size_t narrow = dp_type_bytes((enum dp_type)p->type), workspace = DP_CUDA_WORKSPACE;
     const uint32_t left = alignment_of(p->b_order == DP_PLAIN ? p->n : p->k, narrow);
     const uint32_t right = alignment_of(p->a_order == DP_PLAIN ? p->k : p->m, narrow);
     const uint32_t result = alignment_of(p->n, p->wide != 0 ? sizeof(float) : narrow);

@@ -9,9 +9,11 @@
 #include "kernels/device.h"
 
 enum {
-    DP_THREADS = 256,           /* of a block, unless a kernel says otherwise */
-    DP_CUDA_PARTIALS = 1 << 17, /* doubles for sums on their way: 1 MiB */
-    DP_CUDA_COLUMNS = 32 << 20  /* bytes of image windows written out at a time */
+    DP_THREADS = 256,            /* of a block, unless a kernel says otherwise */
+    DP_CUDA_PARTIALS = 1 << 17,  /* doubles for sums on their way: 1 MiB */
+    DP_CUDA_COLUMNS = 32 << 20,  /* bytes of image windows written out at a time */
+    DP_CUDA_WORKSPACE = 32 << 20 /* bytes for matrix products at most; what cuBLAS recommends for
+                                    sm_90 */
 };
 
 struct dp_convs;

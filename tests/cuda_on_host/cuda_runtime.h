@@ -44,6 +44,10 @@ enum {
     cudaHostRegisterPortable = 1
 };
 
+struct cudaDeviceProp {
+    char name[256];
+};
+
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 
 typedef struct cuda_host_stream *cudaStream_t;
@@ -60,6 +64,7 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total);
 
 cudaError_t cudaMalloc(void **memory, size_t bytes);
@@ -120,6 +125,9 @@ struct dim3 {
 extern thread_local dim3 gridDim, blockIdx;
 static const dim3 blockDim = {1, 1, 1}, threadIdx = {0, 0, 0};
 static const int warpSize = 1;
+
+/* Whether the driver that is pretended is new enough (driver.cpp). */
+bool cuda_on_host_driver_serves();
 
 /* The shared memory of the block that runs now. */
 void *cuda_on_host_shared();

@@ -23,20 +23,8 @@ cudaError_t cudaGetLastError(void)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDriverGetVersion(int *version)
-{
-    *version = 13000;
-    return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    *version = 13000;
-    return cudaSuccess;
+    *count = cuda_on_host_driver_serves() ? 1 : 0;
+    return *count == 1 ? cudaSuccess : cudaErrorInsufficientDriver;
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)

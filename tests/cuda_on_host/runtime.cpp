@@ -10,6 +10,7 @@
  *   DP_CUDA_GUARD=1          the host cannot touch device memory: slow
  *   CUDA_LAUNCH_BLOCKING=1   everything runs when it is queued
  *   DP_CUDA_MEMORY=BYTES     of the device; 4 GiB unless set
+ *   DP_CUDA_DRIVER=12040     the driver's version; 0: there is none
  *
  * Device memory is one region, guarded but while queued work runs. What cudaMalloc gives is filled
  * with 0xff: NaN.

@@ -148,9 +148,13 @@ class Started:
         else:
             os.kill(self.ranks()[rank], number)
 
+    # What is on stdout and stderr so far; the place where the command writes on is left alone.
+
     def printed(self):
-        """What is on stdout so far; leaves the place alone where the command writes on."""
         return os.pread(self.out_file.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def complained(self):
+        return os.pread(self.err_file.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def finish(self, timeout=PATIENCE):
         try:
@@ -374,6 +378,7 @@ def main(names):
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} BUILD [NAME...]")
     build = pathlib.Path(sys.argv[1]).resolve()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored here, a child ignores
     cases = [value for name, value in names.items() if name.startswith("case_")]
     if sys.argv[2:]:
         cases = [case for case in cases if any(name in case.__name__ for name in sys.argv[2:])]

@@ -135,7 +135,6 @@ ENDLESS_EVALUATION = ("--synthetic", "--set", "data.samples=50", "--set",
 
 
 def case_alone_the_first_interrupt_stops_and_the_second_ends():
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, it stays so
     cfg = small_cfg()
     started, out = begin(cfg, *NO_EVALUATION, ranks=0)
     started.signal(signal.SIGINT)

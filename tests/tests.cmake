@@ -132,11 +132,11 @@ if(Python3_FOUND)
     get_filename_component(subject ${file} NAME_WE)
     if(subject STREQUAL accuracy)
       dp_check(runs_${subject} slow 900 ${Python3_EXECUTABLE} -B tests/runs/${file} ${PROJECT_BINARY_DIR})
-    else()
-      dp_check(runs_${subject} mpi 300 ${Python3_EXECUTABLE} -B tests/runs/${file} ${PROJECT_BINARY_DIR})
+      set_tests_properties(runs_${subject} PROPERTIES PROCESSORS 2)
+    else() # most of their time is waiting: for mpirun, for signals, for a wire
+      dp_check(runs_${subject} mpi 900 ${Python3_EXECUTABLE} -B tests/runs/${file} ${PROJECT_BINARY_DIR})
+      set_tests_properties(runs_${subject} PROPERTIES COST 100) # the longest begin first
     endif()
-    # Most of their time is waiting: for mpirun, for signals, for a wire. The longest begin first.
-    set_tests_properties(runs_${subject} PROPERTIES COST 100)
   endforeach()
 else()
   message(STATUS "no Python 3: the tests of whole runs, and those of labels lint and tidy, are left out")

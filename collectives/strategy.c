@@ -1,5 +1,6 @@
 #include "collectives/strategy.h"
 
+#include <math.h>
 #include <string.h>
 
 #define DP_STRATEGY(name) extern const struct dp_strategy dp_strategy_##name;
@@ -35,22 +36,49 @@ bool dp_strategy_keeps_order(const struct dp_strategy *strategy, const void *sta
            (!depends || strategy->keeps_order(state, group));
 }
 
-bool dp_strategy_ordered(const char *text, const struct dp_group *group)
+/* The strategy that a text names, with its options in a state that is not open; NULL: none. */
+static const struct dp_strategy *read_text(const char *text, const struct dp_group *group,
+                                           void **state)
 {
     const struct dp_plugin *plugin;
     const char *reason;
     char problem[256];
-    void *state;
-    bool ordered;
 
     if (strcmp(text, "auto") == 0) {
         text = dp_strategy_choose(group, &reason);
     }
-    if (dp_plugin_create(&dp_strategies, text, &plugin, &state, problem, sizeof(problem)) !=
-        DP_OK) {
+    return dp_plugin_create(&dp_strategies, text, &plugin, state, problem, sizeof(problem)) == DP_OK
+               ? (const struct dp_strategy *)plugin
+               : NULL;
+}
+
+bool dp_strategy_ordered(const char *text, const struct dp_group *group)
+{
+    void *state;
+    const struct dp_strategy *strategy = read_text(text, group, &state);
+    bool ordered;
+
+    if (strategy == NULL) {
         return false;
     }
-    ordered = dp_strategy_keeps_order((const struct dp_strategy *)plugin, state, group);
+    ordered = dp_strategy_keeps_order(strategy, state, group);
     dp_free(state);
     return ordered;
+}
+
+double dp_strategy_cost(const char *text, const struct dp_cost *cost, const struct dp_group *group,
+                        size_t bytes)
+{
+    void *state;
+    const struct dp_strategy *strategy = read_text(text, group, &state);
+    double seconds = (double)NAN;
+
+    if (strategy == NULL) {
+        return seconds;
+    }
+    if (strategy->cost != NULL) {
+        seconds = strategy->cost(state, cost, group, bytes);
+    }
+    dp_free(state);
+    return seconds;
 }

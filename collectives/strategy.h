@@ -41,7 +41,8 @@ struct dp_strategy {
     /* As dp_group_barrier. Collective. NULL: by messages. */
     dp_status (*barrier)(void *state);
 
-    /* Seconds that a sum of `bytes` should take, kept whole. Local. NULL: no prediction. */
+    /* Seconds that a sum of `bytes` should take, kept whole; of `state` only options are looked at,
+     * so it need not be open. Local. NULL, or NaN: no prediction. */
     double (*cost)(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                    size_t bytes);
 
@@ -61,5 +62,10 @@ bool dp_strategy_keeps_order(const struct dp_strategy *strategy, const void *sta
 
 /* The same of a text ("hier:outer=direct", "auto"); false for one that names no strategy. Local. */
 bool dp_strategy_ordered(const char *text, const struct dp_group *group);
+
+/* dp_strategy.cost of a text ("ring:segment_kb=64", "auto"); NaN where there is no prediction. Of the
+ * group only its sizes and who lives where are looked at. Local. */
+double dp_strategy_cost(const char *text, const struct dp_cost *cost, const struct dp_group *group,
+                        size_t bytes);
 
 #endif

@@ -232,6 +232,81 @@ static bool hier_keeps_order(const void *state, const struct dp_group *group)
            (group->nodes == 1 || level_ordered(hier->outer, group->nodes, group->nodes, group));
 }
 
+/* A barrier of a node's ranks: over flags where the inner strategy has a way of its own (shm), else by
+ * messages. */
+static double barrier_cost(const char *inner, const struct dp_cost *cost,
+                           const struct dp_group *group)
+{
+    const char *reason,
+        *name = strcmp(inner, "auto") == 0 ? dp_strategy_choose(group, &reason) : inner;
+    const struct dp_plugin *plugin = dp_plugin_find(&dp_strategies, name, strcspn(name, ":"));
+    double seconds = 0.0;
+
+    if (plugin != NULL && ((const struct dp_strategy *)plugin)->barrier != NULL) {
+        return cost->flags_s;
+    }
+    for (int distance = 1; distance < group->size; distance *= 2) {
+        seconds += dp_curve_at(&cost->exchange[DP_LINK_NODE], 1.0);
+    }
+    return seconds;
+}
+
+/* What messages between nodes cost while `rails` ranks of each node send them at once. */
+static struct dp_cost shared_wire(const struct dp_cost *cost, int rails)
+{
+    struct dp_cost shared = *cost;
+
+    for (int i = 0; i < shared.exchange[DP_LINK_WIRE].count; i++) {
+        shared.exchange[DP_LINK_WIRE].bytes[i] /= rails;
+    }
+    return shared;
+}
+
+/* The most ranks that a node has. */
+static int largest_node(const struct dp_group *group)
+{
+    int largest = 1;
+
+    for (int node = 0; node < group->nodes; node++) {
+        int ranks = 0;
+        for (int i = 0; i < group->size; i++) {
+            ranks += group->node_of[i] == node;
+        }
+        largest = ranks > largest ? ranks : largest;
+    }
+    return largest;
+}
+
+/* Two barriers come on top of the inner sum: with leaders, a copy lies between them; with rails,
+ * scattering and gathering stand apart, and parts go over one wire side by side. */
+static double hier_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
+                        size_t bytes)
+{
+    const struct hier *hier = state;
+    const int local = largest_node(group);
+    const struct dp_group in = {
+        .size = local, .nodes = 1, .local_size = local, .node_of = group->node_of};
+    const struct dp_group out = {
+        .size = group->nodes, .nodes = group->nodes, .local_size = 1, .node_of = group->node_of};
+    double seconds = 0.0;
+
+    if (local > 1) {
+        seconds = dp_strategy_cost(hier->inner, cost, &in, bytes);
+    }
+    if (group->nodes == 1) {
+        return seconds;
+    }
+    if (local > 1) {
+        seconds += 2.0 * barrier_cost(hier->inner, cost, &in);
+    }
+    if (hier->rails) {
+        const struct dp_cost shared = shared_wire(cost, local);
+        return seconds + dp_strategy_cost(hier->outer, &shared, &out, bytes / (size_t)local);
+    }
+    return seconds + dp_strategy_cost(hier->outer, cost, &out, bytes) +
+           (local > 1 ? dp_curve_at(&cost->copy, (double)bytes) : 0.0);
+}
+
 #define HIER struct hier
 
 /* clang-format off */
@@ -253,5 +328,6 @@ const struct dp_strategy dp_strategy_hier = {
     .supports = hier_supports,
     .open = hier_open,
     .sum = hier_sum,
+    .cost = hier_cost,
     .close = hier_close,
 };

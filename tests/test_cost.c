@@ -173,25 +173,86 @@ static void shared_memory_costs_barriers_and_bytes(void **state)
     assert_true(shm->cost(NULL, &cost, &one, 4000000) == 0.0);
 }
 
+static const int two_and_two[] = {0, 0, 1, 1}, three_and_one[] = {0, 0, 0, 1};
+
+/* Two hosts of two ranks, 4,000,000 bytes. Inside a node: two barriers, half of the bytes at the peer,
+ * the other half written. Leaders, around a ring of two: two halves of 2 MB of 8 ns, 2 MB added; then
+ * all is copied between two barriers. Rails: two rings of 2 MB at once, so that halves of 1 MB take as
+ * long as 2 MB; the other two barriers divide scattering from gathering. */
+static void two_levels_cost_what_they_are_made_of(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group group = {.size = 4, .nodes = 2, .local_size = 2, .node_of = two_and_two};
+    const double node = 2e-6 + 4e-4 + 1e-4, wire = 2 * (3e-5 + 16e-3);
+    (void)state;
+
+    assert_near(dp_strategy_cost("hier", &cost, &group, 4000000), node + wire + 1e-3 + 2e-6 + 4e-4);
+    assert_near(dp_strategy_cost("hier:rails=1", &cost, &group, 4000000),
+                node + wire + 5e-4 + 2e-6);
+    /* Messages inside a node: barriers are messages, too. */
+    assert_near(dp_strategy_cost("hier:rails=1,inner=ring", &cost, &group, 4000000),
+                2 * (2e-6 + 2e-3) + 1e-3 + wire + 5e-4 + 2 * (2e-6 + 64e-9));
+}
+
+/* The larger node decides; one node alone costs what its inner strategy does, and one rank a node what
+ * the outer one does. */
+static void two_levels_cost_only_the_levels_that_there_are(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group uneven = {
+        .size = 4, .nodes = 2, .local_size = 1, .node_of = three_and_one};
+    const struct dp_group flat = group_of(3, 1);
+    const struct dp_group apart = {
+        .size = 2, .nodes = 2, .local_size = 1, .node_of = (int[]){0, 1}};
+    (void)state;
+
+    assert_near(dp_strategy_cost("hier", &cost, &uneven, 3000000),
+                2e-6 + 4e-4 + 0.5e-4 + 2 * (3e-5 + 12e-3) + 0.75e-3 + 2e-6 + 3e-4);
+    assert_near(dp_strategy_cost("hier", &cost, &flat, 3000000),
+                dp_strategy_cost("shm", &cost, &flat, 3000000));
+    assert_near(dp_strategy_cost("hier:outer=direct", &cost, &apart, 3000000),
+                dp_strategy_cost("direct", &cost, &apart, 3000000));
+}
+
+static void a_level_without_prediction_leaves_the_whole_without(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group group = {.size = 4, .nodes = 2, .local_size = 2, .node_of = two_and_two};
+    (void)state;
+
+    assert_true(isnan(dp_strategy_cost("hier:outer=none", &cost, &group, 1000)));
+    assert_true(isnan(dp_strategy_cost("hier:inner=none", &cost, &group, 1000)));
+    assert_true(isnan(dp_strategy_cost("none", &cost, &group, 1000)));
+    assert_true(isnan(dp_strategy_cost("nonsense", &cost, &group, 1000)));
+}
+
+static void check_growth(const char *name, const struct dp_group *group)
+{
+    const struct dp_cost cost = planted();
+    double before = 0.0;
+
+    for (size_t bytes = 1024; bytes <= 1 << 26; bytes *= 64) {
+        const double seconds = dp_strategy_cost(name, &cost, group, bytes);
+        assert_true(seconds > before && seconds < 10.0);
+        before = seconds;
+    }
+}
+
 /* More bytes never cost less, and nothing is free, whatever the strategy. */
 static void every_prediction_grows_with_the_bytes(void **state)
 {
-    const struct dp_cost cost = planted();
+    const int node_of[8] = {0, 0, 1, 1, 2, 2, 3, 3};
     const struct dp_plugin *plugin;
     (void)state;
 
     for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
-        const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
-        for (int size = 2; size <= 8 && strategy->cost != NULL; size++) {
-            const struct dp_group group = group_of(size, 1);
-            char room[4096] = {0}; /* a state with no option given */
-            double before = 0.0;
-            assert_true(plugin->state_bytes <= sizeof(room));
-            for (size_t bytes = 1024; bytes <= 1 << 26; bytes *= 64) {
-                const double seconds = strategy->cost(room, &cost, &group, bytes);
-                assert_true(seconds > before && seconds < 10.0);
-                before = seconds;
-            }
+        for (int size = 2; size <= 8 && ((const struct dp_strategy *)plugin)->cost != NULL;
+             size++) {
+            const struct dp_group node = group_of(size, 1);
+            const struct dp_group nodes = {
+                .size = size, .nodes = (size + 1) / 2, .local_size = 2, .node_of = node_of};
+            check_growth(plugin->name, &node);
+            check_growth(plugin->name, &nodes);
         }
     }
 }
@@ -318,6 +379,9 @@ int main(void)
         cmocka_unit_test(doubling_costs_what_its_formula_says),
         cmocka_unit_test(rabenseifner_costs_what_its_formula_says),
         cmocka_unit_test(shared_memory_costs_barriers_and_bytes),
+        cmocka_unit_test(two_levels_cost_what_they_are_made_of),
+        cmocka_unit_test(two_levels_cost_only_the_levels_that_there_are),
+        cmocka_unit_test(a_level_without_prediction_leaves_the_whole_without),
         cmocka_unit_test(every_prediction_grows_with_the_bytes),
         cmocka_unit_test(all_ranks_measure_the_same_curves),
         cmocka_unit_test(links_between_nodes_have_a_curve_of_their_own),

@@ -256,14 +256,13 @@ void dp_group_leave(struct dp_group *group, dp_status status)
     }
 }
 
-/* Turns between two looks at the mates, once waiting takes long. */
+/* Turns between two looks at whether all live, once waiting takes long. */
 enum { LOOK_EVERY = 128 };
 
 bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience)
 {
     const struct dp_transport *transport = group->transport;
-    bool tells = false;
-    int lost;
+    struct dp_loss loss;
 
     if (!dp_patience_turn(patience)) {
         return false;
@@ -272,15 +271,16 @@ bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience)
         transport->lost == NULL) {
         return true;
     }
-    lost = transport->lost(group, &tells);
-    if (lost < 0) {
+    loss = transport->lost(group);
+    if (loss.rank < 0) {
         return true;
     }
-    if (atomic_exchange(group->cancel, 1) == 0 && tells) {
+    if (atomic_exchange(group->cancel, 1) == 0 && loss.tells) {
         dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
-               "rank %d, of this host, has died while others waited for it: was it killed, or out "
-               "of memory? The job ends; start it again",
-               lost);
+               "rank %d%s%s%s has died while others waited for it: was it killed, or out of "
+               "memory? The job ends; start it again",
+               loss.rank, loss.host == NULL ? ", of this host," : " (",
+               loss.host == NULL ? "" : loss.host, loss.host == NULL ? "" : ")");
     }
     return false;
 }

@@ -157,8 +157,8 @@ static inline bool dp_group_one_node(const struct dp_group *group)
  */
 void dp_group_leave(struct dp_group *group, dp_status status);
 
-/* One turn of waiting for other ranks (patience.h). false: cancelled, or a rank of this node has
- * died, which one of its mates tells. Local. */
+/* One turn of waiting for other ranks (patience.h). false: cancelled, or a rank has died, which
+ * one of its mates tells, or one of the next host if it was alone. Local. */
 struct dp_patience;
 bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience);
 

@@ -9,6 +9,12 @@
 
 #include "collectives/group.h"
 
+struct dp_loss {
+    int rank;         /* -1: nobody */
+    bool tells;       /* whether this rank is the one to tell of it */
+    const char *host; /* where it lived; NULL: here */
+};
+
 struct dp_transport {
     const char *name;
 
@@ -24,9 +30,9 @@ struct dp_transport {
     void (*release)(struct dp_group *group, void *memory);
     void *(*peer)(const struct dp_group *group, const void *mine, int peer);
 
-    /* A rank of this node that has died without a word, or -1; and whether this one is to tell of
-     * it. NULL: ranks cannot die alone. */
-    int (*lost)(const struct dp_group *group, bool *tells);
+    /* A rank that has died without a word, as far as this one can know. NULL: ranks cannot die
+     * alone. */
+    struct dp_loss (*lost)(const struct dp_group *group);
 
     /* See dp_group_leave: ends all waits of this process. */
     void (*leave)(struct dp_group *group);

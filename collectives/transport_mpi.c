@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 
 #include "base/log.h"
+#include "collectives/lifeline.h"
 #include "collectives/mates.h"
 #include "collectives/mpi_status.h"
 #include "collectives/patience.h"
@@ -33,6 +34,7 @@ struct mpi_link {
     int *node_of;        /* [size] */
     int *local_rank_of;  /* [size]: rank within its node */
     struct dp_mates mates;
+    struct dp_lifeline lifeline;
     atomic_int *left; /* from dp_group_memory: this rank ends the job by itself */
     struct window windows[MPI_REGIONS];
     bool warned;
@@ -277,15 +279,18 @@ static void mpi_leave(struct dp_group *group)
     if (link->left != NULL) {
         atomic_store(link->left, 1);
     }
+    dp_lifeline_leave(&link->lifeline);
     atomic_store(group->cancel, 1);
 }
 
-static int mpi_lost(const struct dp_group *group, bool *tells)
+static struct dp_loss mpi_lost(const struct dp_group *group)
 {
-    const struct mpi_link *link = group->link;
+    struct mpi_link *link = group->link;
+    const int mate = dp_mates_lost(&link->mates);
+    const bool far = mate < 0 && dp_lifeline_lost(&link->lifeline);
 
-    *tells = dp_mates_tells(&link->mates);
-    return dp_mates_lost(&link->mates);
+    return (struct dp_loss){far ? link->lifeline.watched : mate,
+                            far || dp_mates_tells(&link->mates), far ? link->lifeline.host : NULL};
 }
 
 /* Learns of the processes of this node's ranks. */
@@ -328,6 +333,7 @@ static void mpi_close(struct dp_group *group)
     if (link->comm != MPI_COMM_NULL && !left(group)) {
         (void)MPI_Comm_free(&link->comm);
     }
+    dp_lifeline_close(&link->lifeline);
     dp_mates_fini(&link->mates);
     dp_free(link->local_rank_of);
     dp_free(link->node_of);
@@ -386,6 +392,7 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     group->cancel = cancel;
     group->spins = DP_SPINS;
     link->comm = link->node = MPI_COMM_NULL;
+    dp_lifeline_init(&link->lifeline);
     for (int i = 0; i < MPI_REGIONS; i++) {
         link->windows[i].window = MPI_WIN_NULL;
     }
@@ -402,6 +409,7 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     group->node_of = link->node_of;
     DP_TRY_GOTO(find_nodes(group), status, failed);
     DP_TRY_GOTO(group->size > 1 ? watch_mates(group) : DP_OK, status, failed);
+    DP_TRY_GOTO(dp_lifeline_open(group, &link->lifeline), status, failed);
     *out = group;
     return DP_OK;
 

@@ -84,11 +84,12 @@ static void *sub_peer(const struct dp_group *group, const void *mine, int peer)
     return dp_group_peer(link->parent, mine, link->ranks[peer]);
 }
 
-static int sub_lost(const struct dp_group *group, bool *tells)
+static struct dp_loss sub_lost(const struct dp_group *group)
 {
     const struct dp_group *parent = link_of(group)->parent;
 
-    return parent->transport->lost == NULL ? -1 : parent->transport->lost(parent, tells);
+    return parent->transport->lost == NULL ? (struct dp_loss){-1, false, NULL}
+                                           : parent->transport->lost(parent);
 }
 
 static void sub_leave(struct dp_group *group)

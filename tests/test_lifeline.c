@@ -1,0 +1,167 @@
+/* test_lifeline.c - whether a rank that is alone on its host has died without a word. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/trace.h"
+#include "collectives/lifeline.h"
+#include "tests/local_world.h"
+
+/* Whether a loss is seen within a second; *ms: after how long. */
+static bool is_lost(struct dp_lifeline *line, double *ms)
+{
+    const uint64_t begin_ns = dp_now_ns();
+    const struct timespec nap = {0, 5000000};
+
+    do {
+        *ms = (double)(dp_now_ns() - begin_ns) / 1e6;
+        if (dp_lifeline_lost(line)) {
+            return true;
+        }
+        (void)nanosleep(&nap, NULL);
+    } while (*ms < 1000.0);
+    return false;
+}
+
+/* As the kernel does when a process is killed: no farewell. */
+static void die(struct dp_lifeline *line)
+{
+    (void)close(line->mine);
+    line->mine = -1;
+}
+
+/* Ranks 0 and 1, each alone, and two ranks that have mates. Rank 1 dies, which rank 2 finds; rank 0
+ * leaves by itself, so that rank 1 has lost nobody. */
+static size_t one_dies_and_one_leaves(struct dp_group *group, const void *arg)
+{
+    static const int watched[] = {-1, 0, 1, -1};
+    struct dp_lifeline line;
+    size_t wrong = 0;
+    double ms = 0.0;
+    (void)arg;
+
+    dp_lifeline_init(&line);
+    if (dp_lifeline_open(group, &line) != DP_OK) {
+        return 1;
+    }
+    wrong += line.watched != watched[group->rank] || (line.mine >= 0) != (group->rank < 2);
+    wrong += (line.theirs >= 0) != (line.watched >= 0) || dp_lifeline_lost(&line);
+    wrong += line.watched >= 0 && line.host[0] == '\0';
+    wrong += dp_group_barrier(group) != DP_OK;
+    if (group->rank == 1) {
+        die(&line);
+    } else {
+        dp_lifeline_leave(&line);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    wrong += is_lost(&line, &ms) != (group->rank == 2);
+    wrong += group->rank == 2 && ms < 400.0; /* ranks that are ended together are not losses */
+    dp_lifeline_close(&line);
+    return wrong + (line.watched != -1);
+}
+
+static void who_dies_is_lost_and_who_leaves_is_not(void **state)
+{
+    const int node_of[] = {0, 1, 2, 2};
+    (void)state;
+
+    assert_int_equal(on_local_nodes(4, node_of, one_dies_and_one_leaves, NULL), 0);
+}
+
+static size_t both_close(struct dp_group *group, const void *arg)
+{
+    struct dp_lifeline line;
+    size_t wrong = 0;
+    double ms;
+    (void)arg;
+
+    dp_lifeline_init(&line);
+    wrong += dp_lifeline_open(group, &line) != DP_OK || line.watched != 1 - group->rank;
+    if (group->rank == 0) {
+        dp_lifeline_close(&line);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    wrong += is_lost(&line, &ms);
+    dp_lifeline_close(&line);
+    return wrong;
+}
+
+static void two_hosts_watch_each_other_and_closing_is_no_loss(void **state)
+{
+    const int node_of[] = {0, 1};
+    (void)state;
+
+    assert_int_equal(on_local_nodes(2, node_of, both_close, NULL), 0);
+}
+
+static size_t watches_nobody(struct dp_group *group, const void *arg)
+{
+    struct dp_lifeline line;
+    size_t wrong = 0;
+    (void)arg;
+
+    dp_lifeline_init(&line);
+    wrong += dp_lifeline_open(group, &line) != DP_OK;
+    wrong += line.watched != -1 || line.theirs != -1 || line.mine != -1 || dp_lifeline_lost(&line);
+    dp_lifeline_leave(&line);
+    dp_lifeline_close(&line);
+    return wrong;
+}
+
+static void ranks_that_have_mates_need_no_connection(void **state)
+{
+    const int node_of[] = {0, 0, 1, 1};
+    (void)state;
+
+    assert_int_equal(on_local_nodes(4, node_of, watches_nobody, NULL), 0);
+    assert_int_equal(on_local_ranks(2, watches_nobody, NULL), 0);
+}
+
+static size_t opens(struct dp_group *group, const void *arg)
+{
+    struct dp_lifeline line;
+    size_t wrong;
+    (void)arg;
+
+    dp_lifeline_init(&line);
+    const dp_status status = dp_lifeline_open(group, &line);
+    wrong = status != DP_OK && status != DP_ERR_NOMEM && status != DP_ERR_CANCELLED;
+    wrong += status != DP_OK && (line.theirs != -1 || line.mine != -1);
+    dp_lifeline_close(&line);
+    return wrong;
+}
+
+static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
+{
+    const size_t live = dp_mem_live();
+    const int node_of[] = {0, 1};
+    (void)state;
+
+    dp_log_mute(1);
+    for (int nth = 1; nth < 40; nth++) {
+        dp_mem_fail_nth(nth);
+        (void)on_local_nodes(2, node_of, opens, NULL);
+        dp_mem_fail_nth(0);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_mute(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_dies_is_lost_and_who_leaves_is_not),
+        cmocka_unit_test(two_hosts_watch_each_other_and_closing_is_no_loss),
+        cmocka_unit_test(ranks_that_have_mates_need_no_connection),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_hangs_nobody),
+    };
+    return cmocka_run_group_tests_name("lifeline", tests, NULL, NULL);
+}

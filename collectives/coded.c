@@ -13,10 +13,7 @@ static dp_status coded_memory(struct dp_coded *c, size_t max_count)
 
     c->room = dp_round_up(c->codec.bytes(c->codec.context, chunk), DP_MEM_ALIGN);
     DP_TRY(dp_ferry_open(&c->mine, c->comm, 2 * size * c->room, true));
-    c->shared = dp_group_one_node(group) && !group->apart;
-    for (int i = 0; i < group->size && c->shared; i++) {
-        c->shared = i == group->rank || dp_group_peer(group, c->mine.host, i) != NULL;
-    }
+    c->shared = dp_group_reaches(group, c->mine.host);
     c->pieces = c->shared ? NULL : dp_mem_arena(DP_MEM_COMM, size * c->room);
     c->landed = apart ? dp_codes_alloc(c->comm, size * c->room) : NULL;
     c->tiles = dp_codes_alloc(c->comm, size * DP_CODED_TILE * sizeof(float));

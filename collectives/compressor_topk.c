@@ -3,7 +3,8 @@
  *
  * Each rank sends ratio * count pairs (index, value) to all others; all add up the pairs of all
  * ranks, in the order of ranks. What is not sent is added to the next gradient. A NaN counts as the
- * largest number, so it is sent at once.
+ * largest number, so it is sent at once. Where ranks reach each other's memory they fetch pairs from
+ * there: in turns from one of two slots, so that one barrier is enough.
  *
  * With `momentum` above 0 it is not gradients that are kept but velocities, u = momentum u + g, which
  * stop where they have been sent; the optimizer's own momentum is then to be 0. During
@@ -13,6 +14,8 @@
  * Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, sections 3.2 (momentum
  * correction) and 3.3 (momentum factor masking, warm-up).
  */
+#include <string.h>
+
 #include "collectives/compressor.h"
 #include "collectives/ferry.h"
 
@@ -20,8 +23,11 @@ struct topk {
     double ratio, momentum;
     int warmup_steps;
     struct dp_comm *comm; /* borrowed */
-    struct dp_ferry mine; /* indices, then values of the largest bucket */
-    struct dp_ferry all;  /* the same of all ranks */
+    struct dp_ferry mine; /* [2] slots: indices, then values of the largest bucket */
+    struct dp_ferry all;  /* [size] slots: those of all ranks */
+    size_t room;          /* bytes of a slot */
+    uint64_t turn;        /* its lowest bit is the slot that is written next */
+    bool shared;          /* ranks read each other's slots */
     float *stopped;       /* owned; device memory; velocities that end; NULL without momentum */
 };
 
@@ -77,15 +83,18 @@ static dp_status topk_open(void *state, struct dp_comm *comm, const struct dp_bu
                        plan->largest);
     }
     t->comm = comm;
-    status = dp_ferry_open(&t->mine, comm, pairs * PAIR, false);
+    t->room = dp_round_up(pairs * PAIR, DP_MEM_ALIGN);
+    status = dp_ferry_open(&t->mine, comm, 2 * t->room, true);
     if (status == DP_OK) {
-        status = dp_ferry_open(&t->all, comm, (size_t)comm->group->size * pairs * PAIR, false);
+        t->shared = dp_group_reaches(comm->group, t->mine.host);
+        status = dp_ferry_open(&t->all, comm, (size_t)comm->group->size * t->room, false);
     }
     if (status == DP_OK && t->momentum > 0.0) {
         t->stopped = dp_codes_alloc(comm, pairs * sizeof(float));
         status = t->stopped != NULL ? DP_OK : DP_ERR_NOMEM;
     }
     if (status != DP_OK) {
+        dp_group_leave(comm->group, status);
         topk_close(t);
         return DP_FAIL(status, "topk: %zu pairs of %d ranks", pairs, comm->group->size);
     }
@@ -114,14 +123,34 @@ static dp_status accumulate(const struct topk *t, struct dp_stream *s, const str
     return s->ops->add(s, p->residual[0], come, p->grad.count);
 }
 
+/* all->host = what each rank has written into this slot, `bytes` of each. */
+static dp_status swap_pairs(struct topk *t, size_t slot, size_t bytes)
+{
+    struct dp_group *group = t->comm->group;
+    char *mine = t->mine.host + slot, *all = t->all.host;
+
+    if (!t->shared) {
+        return dp_group_allgather(group, mine, bytes, all);
+    }
+    t->turn++;
+    DP_TRY(dp_comm_barrier(t->comm));
+    for (int i = 0; i < group->size; i++) {
+        memcpy(all + (size_t)i * bytes, i == group->rank ? mine : dp_group_peer(group, mine, i),
+               bytes);
+    }
+    group->wire_bytes += (uint64_t)(group->size - 1) * bytes;
+    return DP_OK;
+}
+
 static dp_status topk_sum(void *state, const struct dp_parcel *p, enum dp_keep keep)
 {
     struct topk *t = state;
     struct dp_group *group = t->comm->group;
     struct dp_stream *s = t->comm->codes;
     const size_t k = pairs_of(ratio_in(t, p->knobs->step), p->grad.count);
-    uint32_t *index = (uint32_t *)(void *)t->mine.there;
-    float *value = (float *)(void *)t->mine.there + k;
+    const size_t slot = (t->turn & 1) * t->room;
+    uint32_t *index = (uint32_t *)(void *)(t->mine.there + slot);
+    float *value = (float *)(void *)index + k;
 
     (void)keep; /* every rank adds up all pairs anyway */
     DP_TRY(accumulate(t, s, p));
@@ -129,9 +158,9 @@ static dp_status topk_sum(void *state, const struct dp_parcel *p, enum dp_keep k
     if (t->momentum > 0.0) {
         DP_TRY(s->ops->take_at(s, t->stopped, p->residual[1], index, k));
     }
-    DP_TRY(dp_ferry_out(&t->mine, 0, k * PAIR));
+    DP_TRY(dp_ferry_out(&t->mine, slot, k * PAIR));
     DP_TRY(dp_ferry_wait(&t->mine));
-    DP_TRY(dp_group_allgather(group, t->mine.host, k * PAIR, t->all.host));
+    DP_TRY(swap_pairs(t, slot, k * PAIR));
     DP_TRY(dp_ferry_in(&t->all, 0, (size_t)group->size * k * PAIR));
     DP_TRY(s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float)));
     for (int rank = 0; rank < group->size; rank++) {

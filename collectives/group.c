@@ -185,6 +185,16 @@ void *dp_group_peer(const struct dp_group *group, const void *mine, int peer)
     return group->transport->peer(group, mine, peer);
 }
 
+bool dp_group_reaches(const struct dp_group *group, const void *mine)
+{
+    bool reaches = dp_group_one_node(group) && !group->apart;
+
+    for (int i = 0; i < group->size && reaches; i++) {
+        reaches = i == group->rank || dp_group_peer(group, mine, i) != NULL;
+    }
+    return reaches;
+}
+
 static int node_leader(const struct dp_group *group)
 {
     int leader = 0;

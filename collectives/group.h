@@ -130,6 +130,10 @@ void dp_group_release(struct dp_group *group, void *memory);
  * dp_group_memory() gave; NULL when it cannot be reached from here. Local. */
 void *dp_group_peer(const struct dp_group *group, const void *mine, int peer);
 
+/* Whether all ranks live on this node and reach each other's places in `mine`, of dp_group_memory();
+ * the same on all of them. Local. */
+bool dp_group_reaches(const struct dp_group *group, const void *mine);
+
 /*
  * One piece of zeroed memory for all ranks of this node. memory->writer says whether this rank is
  * the one to fill it in: one rank of each node, or every rank where there is no shared memory.

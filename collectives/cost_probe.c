@@ -279,6 +279,7 @@ dp_status dp_cost_measure(struct dp_group *group, size_t max_bytes, double secon
         p.y = (void *)(memory + most);
         p.flag = (void *)(memory + 2 * most);
         status = measure_all(&p, most, seconds, &cost);
+        dp_group_leave(group, status); /* its memory is not waited for */
     }
     dp_group_release(group, memory);
     dp_free(p.all);

@@ -1,8 +1,10 @@
 #include "launch/bench/bench.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "collectives/claim.h"
 #include "collectives/compressor.h"
 #include "collectives/exchange.h"
 
@@ -122,6 +124,32 @@ static dp_status read_names(struct dp_bench *bench)
     return check_names(bench);
 }
 
+/* Ranks that measured different things would wait for each other, or compare nonsense. */
+static dp_status compare_options(const struct dp_bench *bench)
+{
+    const struct dp_bench_options *o = bench->options;
+    char turns[DP_CLAIM_TEXT], sets[8192] = "";
+    size_t used = 0;
+
+    (void)snprintf(turns, sizeof(turns), "-b %zu -e %zu -f %d -n %d -w %d -c %d --train %d%s",
+                   o->min_bytes, o->max_bytes, o->factor, o->iterations, o->warmups, o->checks,
+                   o->train_steps, o->bound ? " --bound" : "");
+    for (int i = 0; i < o->set_count && used < sizeof(sets); i++) {
+        used += (size_t)snprintf(sets + used, sizeof(sets) - used, "%s%s", i == 0 ? "" : " ",
+                                 o->sets[i]);
+    }
+    const struct dp_claim claims[] = {
+        dp_claim_text("version", DP_VERSION),
+        dp_claim_text("options", turns),
+        dp_claim_text("--strategies", o->strategies),
+        dp_claim_text("--compressors", o->compressors),
+        dp_claim_text("--buckets", o->buckets == NULL ? "" : o->buckets),
+        dp_claim_text("--set", sets),
+    };
+
+    return dp_claims_compare(bench->world->all, claims, sizeof(claims) / sizeof(claims[0]));
+}
+
 static dp_status run_bench(struct dp_bench *bench)
 {
     const struct dp_group *group = bench->world->all;
@@ -131,6 +159,7 @@ static dp_status run_bench(struct dp_bench *bench)
 
     dp_bench_rows_begin(&bench->rows, bench->options, leads ? stdout : NULL);
     bench->run->world = bench->world;
+    DP_TRY(compare_options(bench));
     dp_log_mute(leads ? 0 : 1); /* all read the same command line */
     status = read_names(bench);
     dp_log_mute(0);

@@ -212,6 +212,23 @@ def refused(code, words, *arguments, ranks=2):
     same(result.out.count("{"), 0, "rows")
 
 
+def case_ranks_that_disagree_are_told():
+    """Of mpirun's two commands the second differs."""
+    sizes = ["-b", "64K", "-e", "64K", "--strategies", "ring"]
+    for first, second, text in (
+        ([], ["-e", "128K"], "options '131072 .*', rank 0 .* has '65536 "),
+        ([], ["--strategies", "direct"], "--strategies 'direct', rank 0 .* has 'ring'"),
+        (["--compressors", "fp16"], ["--compressors", "bf16"], "--compressors 'bf16', rank 0 .* 'fp16'"),
+        ([], ["--buckets", "other.cfg"], "--buckets 'other.cfg', rank 0 .* ''"),
+    ):
+        both = [*sizes, *first, ":", "-np", 1, harness.build / harness.program, *sizes, *second]
+        result = train(*both, ranks=1)
+        same(result.code, 70, f"the exit code of\n{result}\n")
+        same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+        check(re.search(rf"rank 1 \(\S+\) has {text}", result.errors[0]), f"{result}")
+        same(result.err.strip(), result.errors[0], "all of stderr")
+
+
 def case_bad_input_is_one_line_and_its_code():
     cfg = small_cfg()
     broken = harness.scratch / "broken.cfg"

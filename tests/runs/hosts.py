@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Runs over several hosts that cannot go on: who or what is the cause is told in one line, and all
+ranks end. The hosts are those of launch/netlab.
+"""
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import time
+
+import harness
+import netlab
+from harness import Started, check, same, small_cfg
+
+LONG = ("--steps", 1000000, "--set", "train.eval_every=0", "--set", "checkpoint.every_steps=0")
+
+
+def start(hosts, ranks, *arguments):
+    netlab.need_lab()
+    return Started(arguments, ranks, wrapper=[str(netlab.NETLAB), str(hosts), "--"])
+
+
+def ranks_in(started):
+    """Rank -> process id, on all hosts of the lab that a command runs in."""
+    todo, spaces = [started.process.pid], set()
+    while todo:
+        pid = todo.pop()
+        todo += netlab.children(pid) if pathlib.Path(f"/proc/{pid}").exists() else []
+        spaces |= set(netlab.namespaces("pid", [pid]).values())
+    spaces.discard(os.readlink("/proc/self/ns/pid"))
+    found = {}
+    for pid in netlab.processes_in("pid", spaces):
+        with contextlib.suppress(OSError):
+            words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "ddp_train":
+                found |= {int(word.split(b"=")[1]): pid for word in words
+                          if word.startswith(b"OMPI_COMM_WORLD_RANK=")}
+    return found
+
+
+def started_well(started, out, steps=5):
+    end = time.monotonic() + 60
+    lines = out / "metrics.jsonl"
+    while started.process.poll() is None and time.monotonic() < end:
+        if lines.exists() and lines.read_bytes().count(b"\n") > steps:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"it did not start:\n{started.finish(0)}")
+
+
+def case_a_rank_that_dies_alone_on_its_host_is_named():
+    cfg = small_cfg()
+    for hosts, victim, teller in ((2, 1, 0), (2, 0, 1), (3, 1, 2)):
+        out = harness.scratch / f"out-{hosts}-{victim}"
+        started = start(hosts, hosts, cfg, *LONG, "--set", "comm.strategy=ring", "--out", out)
+        started_well(started, out)
+        pids = ranks_in(started)
+        same(sorted(pids), list(range(hosts)), "the ranks that run")
+        begin = time.monotonic()
+        os.kill(pids[victim], signal.SIGKILL)
+        result = started.finish(30)
+        seconds = time.monotonic() - begin
+        same(result.code, 137, f"the exit code of\n{result}\n")
+        same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+        check(re.search(rf"rank {teller} \(h{teller + 1}\): rank {victim} \(h{victim + 1}\) has died",
+                        result.err.splitlines()[-1]), f"who died is not told:\n{result}")
+        check(seconds < 10, f"it took {seconds:.1f} s:\n{result}")  # 4.2 where nothing else runs
+
+
+def case_a_strategy_for_one_node_is_refused_with_those_that_can():
+    cfg = small_cfg()
+    for strategy in ("shm", "zero1:over=shm", "hier:outer=shm"):
+        out = harness.scratch / "out"
+        result = start(2, 2, cfg, "--set", f"comm.strategy={strategy}", "--out", out).finish()
+        same(result.code, 69, f"the exit code of\n{result}\n")
+        same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+        check(re.search(r"shm cannot run here: the ranks do not live on one node; these can: (hier, )?ring",
+                        result.errors[0]), f"{result}")
+        same(result.err.strip(), result.errors[0], "all of stderr")
+        check(not out.exists(), "a refused run left a folder")
+
+
+def case_ranks_on_two_hosts_that_disagree_are_told():
+    cfg = small_cfg()
+    program = harness.build / "ddp_train"
+    for first, second, text in (
+        ("comm.strategy=ring", "comm.strategy=direct", "--set 'comm.strategy=direct'"),
+        ("train.precision=fp32", "train.precision=bf16", "--set 'train.precision=bf16'"),
+    ):
+        out = harness.scratch / "out"
+        started = start(2, 1, cfg, "--set", first, "--out", out, ":", "-np", 1, program, cfg,
+                        "--set", second, "--out", out)
+        result = started.finish()
+        same(result.code, 70, f"the exit code of\n{result}\n")
+        same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+        check(re.search(rf"rank 1 \(h2\) has {text}, rank 0 \(h1\) has '{first}'",
+                        result.errors[0]), f"{result}")
+        check(not out.exists(), "a refused run left a folder")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -249,13 +249,16 @@ static void the_verdict_of_a_model_looks_at_exposed_time(void **state)
     const struct dp_bench_options options = {.buckets = "model.cfg", .train_steps = 5};
     struct dp_bench_row rows[] = {
         make_row("ring", "none", 4096.0, 1.0), /* a bucket alone */
-        make_row("ring", "none", 8192.0, 300.0), make_row("ring", "half", 8192.0, 200.0),
-        make_row("shm", "none", 8192.0, 400.0),  make_row("", "", 0.0, 0.0),
+        make_row("ring", "none", 8192.0, 300.0),
+        make_row("ring", "half", 8192.0, 200.0),
+        make_row("shm", "none", 8192.0, 400.0),
+        make_row("shm", "half", 8192.0, 400.0),
+        make_row("", "", 0.0, 0.0),
     };
     (void)state;
 
     (void)snprintf(rows[0].bucket, sizeof(rows[0].bucket), "0");
-    for (int i = 1; i < 4; i++) {
+    for (int i = 1; i < 5; i++) {
         (void)snprintf(rows[i].bucket, sizeof(rows[i].bucket), "sum");
     }
     rows[1].exposed_us = 2000.0;
@@ -263,6 +266,9 @@ static void the_verdict_of_a_model_looks_at_exposed_time(void **state)
     rows[3].exposed_us = 900.0;
     rows[1].accuracy = 0.9;
     rows[2].accuracy = 0.892;
+    rows[3].accuracy = 0.9;
+    rows[4].accuracy = 0.893; /* told once, the most */
+    rows[4].exposed_us = 950.0;
     check_verdict(
         &options, rows,
         "shm makes a step least longer, by 0.90 ms, ring by 2.00 ms; half over ring makes "

@@ -277,23 +277,49 @@ static void say_compression(struct text *text, const struct dp_bench_rows *rows)
     }
 }
 
-/* Points of accuracy that compressors cost. */
+/* The row without compressor of the same strategy, before row i; NULL: none. */
+static const struct dp_bench_row *plain_before(const struct dp_bench_rows *rows, size_t i)
+{
+    const struct dp_bench_row *plain = NULL;
+
+    for (size_t k = 0; k < i; k++) {
+        const struct dp_bench_row *row = &rows->row[k];
+        if (!isnan(row->accuracy) && dp_bench_plain(row->compressor) &&
+            strcmp(row->strategy, rows->row[i].strategy) == 0) {
+            plain = row;
+        }
+    }
+    return plain;
+}
+
+/* Points of accuracy that the compressor of row i loses; NaN: not known. */
+static double points_lost(const struct dp_bench_rows *rows, size_t i)
+{
+    const struct dp_bench_row *row = &rows->row[i], *plain = plain_before(rows, i);
+
+    return plain == NULL || dp_bench_plain(row->compressor)
+               ? (double)NAN
+               : 100.0 * (plain->accuracy - row->accuracy);
+}
+
+/* Points of accuracy that compressors cost: of each the most over strategies, which add in other
+ * orders, but send the same. */
 static void say_accuracy(struct text *text, const struct dp_bench_rows *rows)
 {
-    const struct dp_bench_row *off = NULL;
-
     for (size_t i = 0; i < rows->count; i++) {
-        const struct dp_bench_row *row = &rows->row[i];
-        if (isnan(row->accuracy)) {
-            continue;
+        double most = points_lost(rows, i);
+        bool told = isnan(most);
+        for (size_t k = 0; k < rows->count && !told; k++) {
+            const double points = points_lost(rows, k);
+            if (!isnan(points) && strcmp(rows->row[k].compressor, rows->row[i].compressor) == 0) {
+                told = k < i;
+                most = points > most ? points : most;
+            }
         }
-        if (dp_bench_plain(row->compressor)) {
-            off = row;
-        } else if (off != NULL && strcmp(off->strategy, row->strategy) == 0) {
-            const double points = 100.0 * (off->accuracy - row->accuracy);
+        if (!told) {
             begin_clause(text);
-            say(text, "%s %s %.1f points of accuracy", row->compressor,
-                points >= 0.0 ? "loses" : "gains", fabs(points));
+            say(text, "%s %s %.1f points of accuracy", rows->row[i].compressor,
+                most >= 0.0 ? "loses" : "gains", fabs(most));
         }
     }
 }

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
+#include "kernels/units.h"
 
 /* A queue of operations, its threads and its workspace. One thread uses a stream at a time; parts
  * that run side by side have a stream each. */
@@ -71,6 +72,10 @@ struct dp_device {
     void (*event_destroy)(struct dp_event *event);
     dp_status (*event_record)(struct dp_event *event, struct dp_stream *stream);
     dp_status (*event_query)(const struct dp_event *event, bool *done);
+
+    /* Whatever is queued on the stream from now on waits for the event, as it was recorded last. */
+    dp_status (*event_wait)(struct dp_stream *stream, const struct dp_event *event);
+
     /* Chooses operations for stream->type. NULL: they are the same for all types. */
     void (*set_type)(struct dp_stream *stream);
 
@@ -85,6 +90,9 @@ struct dp_device {
 
     /* Waits until everything queued on the stream is done. On the CPU it is. */
     dp_status (*synchronize)(struct dp_stream *stream);
+
+    /* Several of them in a machine, and memory that processes share. NULL: there is one. */
+    const struct dp_units *units;
 };
 
 extern struct dp_plugin_family dp_devices;

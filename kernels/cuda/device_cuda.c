@@ -65,6 +65,7 @@ static void *allocate(enum dp_purpose purpose, size_t bytes, bool on_host)
         return NULL;
     }
     *block = (struct block){.bytes = bytes, .purpose = purpose, .on_host = on_host};
+    dp_cuda_enter(dp_cuda_unit());
     if (take(block) != cudaSuccess) {
         (void)cudaGetLastError(); /* or the next launch would find it */
         tell_left(purpose, bytes);
@@ -198,7 +199,10 @@ static dp_status stream_open(struct dp_cuda *cuda)
 {
     int processors = 0;
 
-    DP_TRY(DP_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0)));
+    cuda->unit = dp_cuda_unit();
+    dp_cuda_enter(cuda->unit);
+    DP_TRY(
+        DP_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, cuda->unit)));
     cuda->blocks = processors * BLOCKS_PER_PROCESSOR;
     DP_TRY(DP_CUDA(cudaStreamCreateWithFlags(&cuda->queue, cudaStreamNonBlocking)));
     DP_TRY(DP_CUDA(cudaEventCreateWithFlags(&cuda->mark, cudaEventDisableTiming)));
@@ -279,6 +283,7 @@ static dp_status cuda_event_create(struct dp_event **out)
     if (event == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "event");
     }
+    dp_cuda_enter(dp_cuda_unit());
     status = DP_CUDA(cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming));
     if (status != DP_OK) {
         dp_free(event);
@@ -309,6 +314,11 @@ static dp_status cuda_event_query(const struct dp_event *event, bool *done)
     return error == cudaErrorNotReady ? DP_OK : DP_CUDA(error);
 }
 
+static dp_status cuda_event_wait(struct dp_stream *stream, const struct dp_event *event)
+{
+    return DP_CUDA(cudaStreamWaitEvent(dp_cuda_of(stream)->queue, event->event, 0));
+}
+
 const struct dp_device dp_device_cuda = {
     .plugin = {.name = "cuda", .help = "an NVIDIA GPU"},
     .host_memory = false,
@@ -328,5 +338,7 @@ const struct dp_device dp_device_cuda = {
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
     .event_query = cuda_event_query,
+    .event_wait = cuda_event_wait,
     .synchronize = cuda_synchronize,
+    .units = &dp_cuda_units,
 };

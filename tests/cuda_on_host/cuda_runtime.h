@@ -25,6 +25,11 @@ enum cudaError {
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorMapBufferObjectFailed = 205,
+    cudaErrorPeerAccessUnsupported = 217,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorNotReady = 600
 };
 typedef enum cudaError cudaError_t;
@@ -39,7 +44,8 @@ enum {
     cudaStreamNonBlocking = 1,
     cudaEventDisableTiming = 2,
     cudaHostAllocPortable = 1,
-    cudaHostRegisterPortable = 1
+    cudaHostRegisterPortable = 1,
+    cudaIpcMemLazyEnablePeerAccess = 1
 };
 
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
@@ -47,11 +53,23 @@ enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 typedef struct cuda_host_stream *cudaStream_t;
 typedef struct cuda_host_event *cudaEvent_t;
 
+typedef struct {
+    char reserved[64];
+} cudaIpcMemHandle_t;
+
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError(void);
 
+/* devices.cpp */
 cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device);
+cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory);
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *memory);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
@@ -103,6 +121,14 @@ struct dim3 {
 extern thread_local dim3 gridDim, blockIdx;
 static const dim3 blockDim = {1, 1, 1}, threadIdx = {0, 0, 0};
 static const int warpSize = 1;
+
+/* devices.cpp: the file behind the memory of the devices, and where in it a block lies. */
+int cuda_on_host_file();
+bool cuda_on_host_block(void *memory, size_t *offset, size_t *bytes);
+
+/* Queues something that can run once `ready` says so, which other processes may decide. */
+void cuda_on_host_queue_when(cudaStream_t stream, std::function<bool()> ready,
+                             std::function<void()> work);
 
 /* The shared memory of the block that runs now. */
 void *cuda_on_host_shared();

@@ -1,0 +1,21 @@
+/*
+ * inside.h - what the files of this folder share.
+ */
+#ifndef DP_TESTS_CUDA_ON_HOST_INSIDE_H
+#define DP_TESTS_CUDA_ON_HOST_INSIDE_H
+
+#include "cuda_runtime.h"
+
+#include <mutex>
+
+/* Guards streams, events and memory. */
+extern std::recursive_mutex cuda_on_host_mutex;
+
+/* While queued work runs the region of device memory is open. */
+void region_open();
+void region_close();
+
+/* Runs everything that is queued. */
+void cuda_on_host_run_all();
+
+#endif

@@ -42,7 +42,7 @@ if(NOT DP_CUDA STREQUAL "off")
     dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
   endforeach()
   # Of the device itself, and of whole trainings.
-  foreach(noun device baseline evaluation faults lanes local_steps overlap replicas sharing snapshot
+  foreach(noun device strategy baseline evaluation faults lanes local_steps overlap replicas sharing snapshot
       trainer)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
@@ -51,6 +51,8 @@ if(DP_CUDA STREQUAL "on")
   dp_cuda_test(golden_cuda golden)
 elseif(DP_CUDA STREQUAL "host")
   dp_cuda_test(golden_cuda golden DP_TEST_QUICK=1)
+  # One rank a GPU, which is what NCCL wants; without it ranks share one.
+  dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8)
   # Other orders of what is queued, and memory that the host cannot touch.
   foreach(order 1 2 3)
     dp_cuda_test(lanes_order_${order}_cuda lanes DP_CUDA_ORDER=${order})

@@ -57,6 +57,13 @@ static dp_status choose_gpus(struct dp_exchange *e, const struct dp_exchange_con
     return DP_OK;
 }
 
+static dp_status stage_over(struct dp_contest_result *room, const char *over, const char **text)
+{
+    (void)snprintf(room->strategy, sizeof(room->strategy), "staged:over=%.50s", over);
+    *text = room->strategy;
+    return DP_OK;
+}
+
 /*
  * What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less of
  * the caches, half of the optimizer's work for two ranks); others are replicated, over what is
@@ -80,9 +87,12 @@ dp_status dp_exchange_choose(struct dp_exchange *e, const struct dp_exchange_con
             return DP_OK;
         }
     }
-    if (config->servers > 0 || shared) {
-        *text = config->servers > 0 ? "ps" : !here ? "staged" : config->whole ? "auto" : "zero1";
+    if (config->servers > 0 || (shared && here)) {
+        *text = config->servers > 0 ? "ps" : config->whole ? "auto" : "zero1";
         return DP_OK;
+    }
+    if (shared) {
+        return stage_over(room, "shm", text);
     }
     const struct dp_contest_config contest = {
         .plan = e->plan,
@@ -91,12 +101,18 @@ dp_status dp_exchange_choose(struct dp_exchange *e, const struct dp_exchange_con
         .budget_s = DP_EXCHANGE_CONTEST_S,
     };
     DP_TRY(dp_contest_run(group, &contest, room));
-    (void)snprintf(e->why, sizeof(e->why), "%s", room->why);
+    if (e->why[0] == '\0') {
+        (void)snprintf(e->why, sizeof(e->why), "%s", room->why);
+    } else { /* why not on GPUs, and the winner */
+        char why_not[DP_CONTEST_WHY];
+        memcpy(why_not, e->why, sizeof(why_not));
+        (void)snprintf(e->why, sizeof(e->why), "%.110s; %.70s", why_not, room->why);
+    }
     e->measured = true;
     if (!here) {
         char over[DP_CONTEST_TEXT];
         (void)snprintf(over, sizeof(over), "%s", room->strategy);
-        (void)snprintf(room->strategy, sizeof(room->strategy), "staged:over=%.40s", over);
+        return stage_over(room, over, text);
     }
     *text = room->strategy;
     return DP_OK;

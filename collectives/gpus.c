@@ -92,7 +92,10 @@ static dp_status link_open(struct dp_group *group, struct link *link, const char
     } else {
         status = gpus->device->units->share(link->base, &mine.handle);
     }
-    DP_TRY(dp_group_agree(group, status));
+    status = dp_group_agree(group, status);
+    if (status != DP_OK || link->pieces == NULL || link->attached == NULL) {
+        return status;
+    }
     DP_TRY(dp_group_allgather(group, &mine, sizeof(mine), gpus->links->offers));
     for (int i = 0; i < group->size; i++) {
         if (!attach(group, link, i, why_not)) {
@@ -112,7 +115,7 @@ dp_status dp_gpus_object(struct dp_group *group, const char *mine, char why_not[
     }
     status = status == DP_OK ? dp_group_allgather(group, text, sizeof(text), all) : status;
     why_not[0] = '\0';
-    for (int i = 0; status == DP_OK && i < group->size && why_not[0] == '\0'; i++) {
+    for (int i = 0; status == DP_OK && all != NULL && i < group->size && why_not[0] == '\0'; i++) {
         const char *theirs = all + (size_t)i * DP_GPUS_WHY;
         if (theirs[0] != '\0') {
             (void)snprintf(why_not, DP_GPUS_WHY, "%.130s%s", theirs,

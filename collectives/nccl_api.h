@@ -71,6 +71,7 @@ struct dp_nccl_comm; /* NCCL's own */
        void *stream))
 
 struct dp_nccl {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a type, and a list of parameters */
 #define X(result, name, parameters) result(*name) parameters;
     DP_NCCL_FUNCTIONS(X)
 #undef X

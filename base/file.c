@@ -1,16 +1,24 @@
+#define _GNU_SOURCE /* O_DIRECT */
+
 #include "base/file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { BUFFER_BYTES = 256 * 1024 };
+/* Past the page cache, addresses and lengths are multiples of ALIGN, and a write waits for the disk:
+ * so it is a larger one. */
+enum { BUFFER_BYTES = 256 * 1024, LARGE_BYTES = 1024 * 1024, ALIGN = 4096 };
 
 dp_status dp_file_write_all(int fd, const char *path, const void *data, size_t bytes)
 {
@@ -40,50 +48,133 @@ static dp_status sync_file(int fd, const char *path)
     return DP_OK;
 }
 
-dp_status dp_file_create(struct dp_file *file, const char *path)
+static dp_status create(struct dp_file *file, const char *path, size_t room, int flags)
 {
-    unsigned char *buffer = dp_zalloc(1, BUFFER_BYTES);
-    int fd;
+    struct dp_file made = {.path = path, .room = room};
 
-    if (buffer == NULL) {
+    made.memory = dp_zalloc(1, room + ALIGN);
+    made.hash = XXH3_createState();
+    if (made.memory == NULL || made.hash == NULL) {
+        made.fd = -1;
+        dp_file_discard(&made);
         return DP_FAIL(DP_ERR_NOMEM, "%s: no buffer to write through", path);
     }
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        dp_free(buffer);
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
+    made.buffer = made.memory + (ALIGN - (uintptr_t)made.memory % ALIGN);
+    (void)XXH3_128bits_reset(made.hash);
+    made.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | flags, 0666);
+    if (made.fd < 0 && errno == EINVAL && flags != 0) {
+        flags = 0; /* this file system knows no other way */
+        made.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     }
-    *file = (struct dp_file){.fd = fd, .path = path, .buffer = buffer};
+    if (made.fd < 0) {
+        const int reason = errno;
+
+        dp_file_discard(&made);
+        return DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(reason));
+    }
+    made.direct = flags != 0;
+    *file = made;
     return DP_OK;
+}
+
+dp_status dp_file_create(struct dp_file *file, const char *path)
+{
+    return create(file, path, BUFFER_BYTES, 0);
+}
+
+dp_status dp_file_create_large(struct dp_file *file, const char *path)
+{
+    return create(file, path, LARGE_BYTES, O_DIRECT);
+}
+
+/* From here on through the page cache. */
+static void leave_direct(struct dp_file *file)
+{
+    const int flags = fcntl(file->fd, F_GETFL);
+
+    (void)fcntl(file->fd, F_SETFL, flags & ~O_DIRECT);
+    file->direct = false;
+}
+
+/* Writes whole pages past the page cache, and moves the rest to the front. A file system that
+ * refuses, or writes less than it was given, gets the rest in the common way. */
+static void flush_direct(struct dp_file *file)
+{
+    const size_t whole = file->used - file->used % ALIGN;
+    const ssize_t done = whole > 0 ? write(file->fd, file->buffer, whole) : 0;
+
+    if (done < 0 || (size_t)done < whole) {
+        leave_direct(file);
+    }
+    if (done > 0) {
+        file->used -= (size_t)done;
+        memmove(file->buffer, file->buffer + done, file->used);
+    }
 }
 
 static dp_status flush(struct dp_file *file)
 {
-    const size_t used = file->used;
-
-    file->used = 0;
-    return dp_file_write_all(file->fd, file->path, file->buffer, used);
-}
-
-dp_status dp_file_append(struct dp_file *file, const void *data, size_t bytes)
-{
-    if (bytes > BUFFER_BYTES - file->used) {
-        DP_TRY(flush(file));
+    if (file->direct) {
+        flush_direct(file);
     }
-    if (bytes >= BUFFER_BYTES) {
-        return dp_file_write_all(file->fd, file->path, data, bytes);
-    }
-    if (bytes > 0) {
-        memcpy(file->buffer + file->used, data, bytes);
-        file->used += bytes;
+    if (!file->direct) {
+        const size_t used = file->used;
+
+        file->used = 0;
+        return dp_file_write_all(file->fd, file->path, file->buffer, used);
     }
     return DP_OK;
 }
 
-dp_status dp_file_finish(struct dp_file *file)
+dp_status dp_file_place(struct dp_file *file, size_t bytes, void **place)
+{
+    assert(bytes <= DP_FILE_PIECE);
+    if (bytes > file->room - file->used) {
+        DP_TRY(flush(file));
+    }
+    *place = file->buffer + file->used;
+    return DP_OK;
+}
+
+void dp_file_placed(struct dp_file *file, size_t bytes)
+{
+    (void)XXH3_128bits_update(file->hash, file->buffer + file->used, bytes);
+    file->used += bytes;
+}
+
+dp_status dp_file_append(struct dp_file *file, const void *data, size_t bytes)
+{
+    const unsigned char *rest = data;
+
+    while (bytes > 0) {
+        const size_t now = bytes < DP_FILE_PIECE ? bytes : DP_FILE_PIECE;
+        void *place;
+
+        DP_TRY(dp_file_place(file, now, &place));
+        memcpy(place, rest, now);
+        dp_file_placed(file, now);
+        rest += now;
+        bytes -= now;
+    }
+    return DP_OK;
+}
+
+static void print_hash(const struct dp_file *file, char hash[DP_HASH_TEXT])
+{
+    const XXH128_hash_t value = XXH3_128bits_digest(file->hash);
+
+    (void)snprintf(hash, DP_HASH_TEXT, "%016" PRIx64 "%016" PRIx64, (uint64_t)value.high64,
+                   (uint64_t)value.low64);
+}
+
+dp_status dp_file_finish(struct dp_file *file, char hash[DP_HASH_TEXT])
 {
     dp_status status = flush(file);
 
+    if (status == DP_OK && file->direct) {
+        leave_direct(file); /* less than a page is left */
+        status = flush(file);
+    }
     if (status == DP_OK) {
         status = sync_file(file->fd, file->path);
     }
@@ -91,8 +182,11 @@ dp_status dp_file_finish(struct dp_file *file)
     if (close(file->fd) != 0 && status == DP_OK) {
         status = DP_FAIL(DP_ERR_WRITE, "%s: %s", file->path, strerror(errno));
     }
-    dp_free(file->buffer);
-    *file = (struct dp_file){.fd = -1};
+    if (hash != NULL) {
+        print_hash(file, hash);
+    }
+    file->fd = -1;
+    dp_file_discard(file);
     return status;
 }
 
@@ -101,11 +195,12 @@ void dp_file_discard(struct dp_file *file)
     if (file->fd >= 0) {
         (void)close(file->fd);
     }
-    dp_free(file->buffer);
+    (void)XXH3_freeState(file->hash);
+    dp_free(file->memory);
     *file = (struct dp_file){.fd = -1};
 }
 
-dp_status dp_file_save(const char *path, const void *data, size_t bytes)
+dp_status dp_file_save(const char *path, const void *data, size_t bytes, char hash[DP_HASH_TEXT])
 {
     struct dp_file file;
     dp_status status;
@@ -116,7 +211,7 @@ dp_status dp_file_save(const char *path, const void *data, size_t bytes)
         dp_file_discard(&file);
         return status;
     }
-    return dp_file_finish(&file);
+    return dp_file_finish(&file, hash);
 }
 
 dp_status dp_file_sync_folder(const char *path)
@@ -154,7 +249,7 @@ dp_status dp_file_replace(const char *path, const void *data, size_t bytes)
     if (length < 0 || length >= (int)sizeof(temporary)) {
         return DP_FAIL(DP_ERR_ARG, "%.80s...: the path is too long", path);
     }
-    status = dp_file_save(temporary, data, bytes);
+    status = dp_file_save(temporary, data, bytes, NULL);
     if (status == DP_OK && rename(temporary, path) != 0) {
         status = DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
     }

@@ -6,28 +6,49 @@
 #ifndef DP_BASE_FILE_H
 #define DP_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
 
 enum { DP_PATH_BYTES = 4096 };
 
+enum { DP_HASH_TEXT = 33 }; /* 32 hexadecimal digits, as xxhsum prints them, and a NUL */
+
 /* A file being written, through a buffer. */
 struct dp_file {
     int fd;
-    const char *path; /* borrowed, for messages */
+    const char *path;      /* borrowed, for messages */
+    unsigned char *memory; /* owned: of the buffer */
     unsigned char *buffer;
-    size_t used;
+    size_t used, room;         /* bytes of the buffer */
+    bool direct;               /* the kernel takes it from the buffer, past the page cache */
+    struct XXH3_state_s *hash; /* owned: of all that was appended */
 };
 
 /* Creates or empties `path`. After success dp_file_finish() or dp_file_discard() must be called.
  * Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_file_create(struct dp_file *file, const char *path);
 
+/* The same for a large file that nobody reads soon: where the file system can, it is written past
+ * the page cache, which spares most of the processor's work (the pages, a copy, giving them back
+ * when the file is deleted). Elsewhere it is written as any other. */
+DP_CHECKED dp_status dp_file_create_large(struct dp_file *file, const char *path);
+
 DP_CHECKED dp_status dp_file_append(struct dp_file *file, const void *data, size_t bytes);
 
-/* Writes what is buffered, waits until the disk has it, and closes the file, also on error. */
-DP_CHECKED dp_status dp_file_finish(struct dp_file *file);
+/* Instead of appending, twice: `*place` is room for `bytes`, at most DP_FILE_PIECE, in the buffer, where the caller
+ * puts what dp_file_placed() then appends. */
+enum { DP_FILE_PIECE = 64 * 1024 };
+DP_CHECKED dp_status dp_file_place(struct dp_file *file, size_t bytes, void **place);
+void dp_file_placed(struct dp_file *file, size_t bytes);
+
+/*
+ * Writes what is buffered, waits until the disk has it, and closes the file, also on error.
+ *
+ *   hash  out  the XXH3-128 hash of the content; NULL: not wanted
+ */
+DP_CHECKED dp_status dp_file_finish(struct dp_file *file, char hash[DP_HASH_TEXT]);
 
 /* Closes an unfinished file and leaves on disk what was written of it. */
 void dp_file_discard(struct dp_file *file);
@@ -36,7 +57,8 @@ void dp_file_discard(struct dp_file *file);
 DP_CHECKED dp_status dp_file_write_all(int fd, const char *path, const void *data, size_t bytes);
 
 /* Writes `path` whole: create, append, finish. */
-DP_CHECKED dp_status dp_file_save(const char *path, const void *data, size_t bytes);
+DP_CHECKED dp_status dp_file_save(const char *path, const void *data, size_t bytes,
+                                  char hash[DP_HASH_TEXT]);
 
 /* Replaces `path` in one step: a reader sees the old content or the new, never a part. On error
  * the old content stays and nothing else is left behind. */

@@ -4,11 +4,17 @@
  *   bench_checkpoint MODEL.CFG [flags of ddp_train]
  *
  * Alone or under mpirun. Pieces of training that begin with a checkpoint and pieces without one, of
- * as many steps, follow each other in turns; a piece is so long that the write ends within it, or is
- * waited for. One JSON line with medians in milliseconds: `snapshot`, for which training stands
- * still; `delay`, how much longer a piece takes with a checkpoint: the snapshot, and the time that
- * writing takes from cores and memory; `write`, the write beside training; `write_alone`, with
- * nothing beside it. Ratios are of `delay` and of `snapshot` to `write_alone`.
+ * as many steps, follow each other in pairs, of which every other one is turned round, so that a
+ * machine that grows slower or faster favours neither; a piece is so long that the write nearly
+ * always ends within it, and is waited for otherwise. One JSON line with medians over pairs, in milliseconds:
+ *
+ *   snapshot     for which training stands still
+ *   delay        how much longer a piece takes with a checkpoint, and the quartiles of that
+ *   preempted    what of the delay rank 0's training thread spent waiting for its own core
+ *   write        the write beside training
+ *   write_alone  with nothing beside it; what it then has of a core is write_core
+ *
+ * Ratios are of `delay` and of `snapshot` to `write_alone`.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +22,18 @@
 #include "base/trace.h"
 #include "runtime/run.h"
 
-enum { ROUNDS = 15, WARM_STEPS = 5, STEPS_MOST = 100000 };
+enum { ROUNDS = 200, WARM_STEPS = 5, TRIES = 5, STEPS_MOST = 1000 };
+static const double measure_ms = 35e3; /* or until ROUNDS */
 
 struct bench {
-    double snapshot[ROUNDS], with[ROUNDS], without[ROUNDS], delay[ROUNDS], write[ROUNDS];
-    double alone[ROUNDS];
+    double snapshot[ROUNDS], with[ROUNDS], without[ROUNDS], delay[ROUNDS], preempted[ROUNDS];
+    double write[ROUNDS], alone[ROUNDS], core[ROUNDS];
+    int rounds, steps;
+};
+
+/* One piece of training. */
+struct piece {
+    double ms, preempted, snapshot;
 };
 
 static double ms_since(uint64_t begin_ns)
@@ -35,10 +48,30 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *values)
+/* The value below which `share` of them lie. Sorts. */
+static double quantile(double *values, int count, double share)
 {
-    qsort(values, ROUNDS, sizeof(*values), compare);
-    return values[ROUNDS / 2];
+    qsort(values, (size_t)count, sizeof(*values), compare);
+    return values[(int)(share * (count - 1))];
+}
+
+static double median(const struct bench *b, double *values)
+{
+    return quantile(values, b->rounds, 0.5);
+}
+
+/* How long the calling thread has been ready to run while its core did something else. */
+static double preempted_ms(void)
+{
+    char text[128] = "", *end = text;
+    FILE *file = fopen("/proc/thread-self/schedstat", "r");
+    const bool read = file != NULL && fgets(text, sizeof(text), file) != NULL;
+
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    (void)strtoull(text, &end, 10); /* how long it ran */
+    return read ? (double)strtoull(end, NULL, 10) / 1e6 : 0.0;
 }
 
 static dp_status train(struct dp_training *run, int steps)
@@ -64,75 +97,110 @@ static double write_ms(const struct dp_training *run)
     return run->writer != NULL ? (double)dp_writer_ns(run->writer) / 1e6 : 0.0;
 }
 
-/* A piece of training; with a checkpoint it ends when that is on disk. */
-static dp_status piece(struct dp_training *run, int steps, bool saves, double *ms, double *snapshot)
+/* With a checkpoint it ends when that is on disk. */
+static dp_status train_piece(struct dp_training *run, int steps, bool saves, struct piece *piece)
 {
     const uint64_t begin_ns = dp_now_ns();
+    const double preempted = preempted_ms();
 
     if (saves) {
         DP_TRY(dp_run_save(run));
-        *snapshot = ms_since(begin_ns);
+        piece->snapshot = ms_since(begin_ns);
     }
     DP_TRY(train(run, steps));
     DP_TRY(wait_for_write(run));
-    *ms = ms_since(begin_ns);
+    piece->ms = ms_since(begin_ns);
+    piece->preempted = preempted_ms() - preempted;
     return DP_OK;
 }
 
-/* How many steps take a little longer than twice the write; equal on all ranks. */
-static dp_status piece_length(struct dp_training *run, int *steps)
+/* How many steps it takes until a checkpoint is on disk, and some more; equal on all ranks. */
+static dp_status find_length(struct dp_training *run, int *steps)
 {
-    uint64_t begin_ns;
-    double longest;
+    struct piece piece;
 
     DP_TRY(train(run, WARM_STEPS));
-    DP_TRY(dp_run_save(run));
-    DP_TRY(wait_for_write(run));
-    begin_ns = dp_now_ns();
-    DP_TRY(train(run, WARM_STEPS));
-    longest = 2.0 * write_ms(run) / (ms_since(begin_ns) / WARM_STEPS) + 2.0;
-    *steps = longest < STEPS_MOST ? (int)longest : STEPS_MOST;
-    return dp_exchange_broadcast(run->trainer->exchange, steps, sizeof(*steps), 0);
-}
+    for (*steps = WARM_STEPS; *steps < STEPS_MOST; *steps *= 2) {
+        double ms[TRIES], write[TRIES];
+        int ended;
 
-static dp_status measure(struct dp_training *run, struct bench *b, int *steps)
-{
-    DP_TRY(piece_length(run, steps));
-    for (int i = 0; i < ROUNDS; i++) {
-        DP_TRY(piece(run, *steps, true, &b->with[i], &b->snapshot[i]));
-        b->write[i] = write_ms(run);
-        DP_TRY(piece(run, *steps, false, &b->without[i], NULL));
-        b->delay[i] = b->with[i] - b->without[i];
-        DP_TRY(dp_run_save(run));
-        DP_TRY(wait_for_write(run));
-        b->alone[i] = write_ms(run);
-        DP_TRY(train(run, 1));
+        for (int i = 0; i < TRIES; i++) {
+            DP_TRY(train_piece(run, *steps, true, &piece));
+            ms[i] = piece.ms;
+            write[i] = write_ms(run);
+        }
+        ended = quantile(write, TRIES, 1.0) < 0.9 * quantile(ms, TRIES, 0.0);
+        DP_TRY(dp_exchange_broadcast(run->trainer->exchange, &ended, sizeof(ended), 0));
+        if (ended != 0) {
+            return DP_OK;
+        }
     }
     return DP_OK;
 }
 
-static void print(const struct dp_training *run, struct bench *b, int steps)
+static dp_status measure_pair(struct dp_training *run, struct bench *b, int i)
 {
-    const double alone = median(b->alone), delay = median(b->delay), snapshot = median(b->snapshot);
+    struct piece pieces[2];
+
+    for (int k = 0; k < 2; k++) {
+        const bool saves = (k + i) % 2 == 0;
+
+        DP_TRY(train_piece(run, b->steps, saves, &pieces[saves]));
+        b->write[i] = saves ? write_ms(run) : b->write[i];
+    }
+    b->snapshot[i] = pieces[1].snapshot;
+    b->with[i] = pieces[1].ms;
+    b->without[i] = pieces[0].ms;
+    b->delay[i] = pieces[1].ms - pieces[0].ms;
+    b->preempted[i] = pieces[1].preempted - pieces[0].preempted;
+    DP_TRY(dp_run_save(run));
+    DP_TRY(wait_for_write(run));
+    b->alone[i] = write_ms(run);
+    b->core[i] = run->writer != NULL ? (double)dp_writer_core_ns(run->writer) / 1e6 : 0.0;
+    return train(run, 1);
+}
+
+static dp_status measure(struct dp_training *run, struct bench *b)
+{
+    uint64_t begin_ns;
+    int more = 1;
+
+    DP_TRY(find_length(run, &b->steps));
+    begin_ns = dp_now_ns();
+    for (b->rounds = 0; b->rounds < ROUNDS && more != 0; b->rounds++) {
+        DP_TRY(measure_pair(run, b, b->rounds));
+        more = ms_since(begin_ns) < measure_ms;
+        DP_TRY(dp_exchange_broadcast(run->trainer->exchange, &more, sizeof(more), 0));
+    }
+    return DP_OK;
+}
+
+static void print(const struct dp_training *run, struct bench *b)
+{
+    const double alone = median(b, b->alone), delay = median(b, b->delay);
+    const double snapshot = median(b, b->snapshot);
 
     printf("{\"model\":\"%s\",\"ranks\":%d,\"strategy\":\"%s\",\"parameters\":%zu,\"rounds\":%d,"
            "\"steps\":%d,\"piece\":%.2f,\"piece_without\":%.2f,\"snapshot\":%.3f,\"delay\":%.3f,"
-           "\"write\":%.2f,\"write_alone\":%.2f,\"delay_ratio\":%.4f,\"snapshot_ratio\":%.4f}\n",
+           "\"delay_quartiles\":[%.3f,%.3f],\"preempted\":%.3f,\"write\":%.2f,"
+           "\"write_alone\":%.2f,\"write_core\":%.2f,\"delay_ratio\":%.4f,"
+           "\"snapshot_ratio\":%.4f}\n",
            run->config->name, run->world->train->size, run->trainer->exchange->label,
-           run->model->parameters, ROUNDS, steps, median(b->with), median(b->without), snapshot,
-           delay, median(b->write), alone, delay / alone, snapshot / alone);
+           run->model->parameters, b->rounds, b->steps, median(b, b->with), median(b, b->without),
+           snapshot, delay, quantile(b->delay, b->rounds, 0.25),
+           quantile(b->delay, b->rounds, 0.75), median(b, b->preempted), median(b, b->write), alone,
+           median(b, b->core), delay / alone, snapshot / alone);
 }
 
 static dp_status bench(struct dp_training *run)
 {
-    struct bench b;
-    int steps = 0;
+    static struct bench b;
 
     DP_TRY(dp_run_configure(run));
     DP_TRY(dp_run_setup(run));
-    DP_TRY(measure(run, &b, &steps));
+    DP_TRY(measure(run, &b));
     if (dp_run_leads(run)) {
-        print(run, &b, steps);
+        print(run, &b);
     }
     return DP_OK;
 }

@@ -137,18 +137,20 @@ def wait_for_all(ranks):
 
 
 def lockstep_summary(start, train, case, settings=()):
-    """One run of ours, begun by the words of `start`: what run.json says."""
+    """One run of ours, begun by the words of `start`: what run.json says. A case may have a `config`
+    of its own, a `precision`, and more `words`."""
     env = clean_environment()
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
     env.setdefault("OMPI_MCA_orte_execute_quiet", "1")  # else its banner hides the cause
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         out = pathlib.Path(folder, "run")
-        command = [*start, train, ROOT / "models" / f"{case['model']}.cfg"]
+        command = [*start, train, case.get("config", ROOT / "models" / f"{case['model']}.cfg")]
         command += ["--steps", case["steps"] + LEFT_OUT, "--out", out, "--quiet"]
+        command += case.get("words", [])
         for setting in (
             f"train.global_batch={case['batch']}",
-            "train.precision=fp32",
+            f"train.precision={case.get('precision', 'fp32')}",
             "optimizer.name=sgd",
             "optimizer.lr=0.01",
             "optimizer.momentum=0.9",
@@ -178,6 +180,8 @@ def describe_machine():
 
 
 def git_hash():
+    if (ROOT / "COMMIT").exists():  # tests/gpu_bundle packs no history
+        return (ROOT / "COMMIT").read_text().strip()
     try:
         return run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]).strip()
     except Failure:

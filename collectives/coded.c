@@ -9,32 +9,36 @@ static dp_status coded_memory(struct dp_coded *c, size_t max_count)
     struct dp_group *group = c->comm->group;
     const size_t size = (size_t)group->size;
     const size_t chunk = dp_round_up(dp_round_up(max_count, DP_BLOCK) / size + 1, DP_BLOCK);
+    const bool apart = !c->comm->codes->device->host_memory;
 
     c->room = dp_round_up(c->codec.bytes(c->codec.context, chunk), DP_MEM_ALIGN);
-    c->mine = dp_group_memory(group, DP_MEM_COMM, 2 * size * c->room);
-    if (c->mine == NULL) {
-        return DP_ERR_NOMEM;
-    }
+    DP_TRY(dp_ferry_open(&c->mine, c->comm, 2 * size * c->room, true));
     c->shared = dp_group_one_node(group) && !group->apart;
     for (int i = 0; i < group->size && c->shared; i++) {
-        c->shared = i == group->rank || dp_group_peer(group, c->mine, i) != NULL;
+        c->shared = i == group->rank || dp_group_peer(group, c->mine.host, i) != NULL;
     }
     c->pieces = c->shared ? NULL : dp_mem_arena(DP_MEM_COMM, size * c->room);
-    c->tiles = dp_mem_arena(DP_MEM_COMM, size * DP_CODED_TILE * sizeof(float));
+    c->landed = apart ? dp_codes_alloc(c->comm, size * c->room) : NULL;
+    c->tiles = dp_codes_alloc(c->comm, size * DP_CODED_TILE * sizeof(float));
     c->tile = dp_zalloc(size, sizeof(*c->tile));
-    return (c->shared || c->pieces != NULL) && c->tiles != NULL && c->tile != NULL ? DP_OK
-                                                                                   : DP_ERR_NOMEM;
+    c->piece = dp_zalloc(size, sizeof(*c->piece));
+    return (c->shared || c->pieces != NULL) && (!apart || c->landed != NULL) && c->tiles != NULL &&
+                   c->tile != NULL && c->piece != NULL
+               ? DP_OK
+               : DP_ERR_NOMEM;
 }
 
 dp_status dp_coded_open(struct dp_coded *c, struct dp_comm *comm, const struct dp_codec *codec,
                         size_t max_count)
 {
+    dp_status status;
+
     *c = (struct dp_coded){.comm = comm, .codec = *codec};
-    if (coded_memory(c, max_count) != DP_OK) {
-        dp_group_leave(comm->group, DP_ERR_NOMEM);
+    status = coded_memory(c, max_count);
+    if (status != DP_OK) {
+        dp_group_leave(comm->group, status);
         dp_coded_close(c);
-        return DP_FAIL(DP_ERR_NOMEM, "codes of %zu elements of %d ranks", max_count,
-                       comm->group->size);
+        return DP_FAIL(status, "codes of %zu elements of %d ranks", max_count, comm->group->size);
     }
     for (int i = 0; i < comm->group->size; i++) {
         c->tile[i] = c->tiles + (size_t)i * DP_CODED_TILE;
@@ -46,11 +50,12 @@ void dp_coded_close(void *coded)
 {
     struct dp_coded *c = coded;
 
-    dp_group_release(c->comm->group, c->mine);
+    dp_ferry_close(&c->mine);
     dp_free(c->pieces);
-    dp_free(c->tiles);
+    dp_codes_release(c->comm, c->landed);
+    dp_codes_release(c->comm, c->tiles);
     dp_free(c->tile);
-    c->mine = NULL;
+    dp_free(c->piece);
 }
 
 /* The code of chunk i of `data`, in slot `slot` of codes that begin at `codes`. */
@@ -66,7 +71,19 @@ static struct dp_slice code_at(const struct dp_coded *c, char *codes, int slot,
 /* Codes of the sums: behind those of this rank's chunks. */
 static char *sums_of(const struct dp_coded *c)
 {
-    return c->mine + (size_t)c->comm->group->size * c->room;
+    return c->mine.host + (size_t)c->comm->group->size * c->room;
+}
+
+/* The same code of this rank's where it is made, and the host's where it is sent from. */
+static struct dp_slice made_at(const struct dp_coded *c, struct dp_slice code)
+{
+    code.data = c->mine.there + ((char *)code.data - c->mine.host);
+    return code;
+}
+
+static dp_status send(struct dp_coded *c, struct dp_slice code)
+{
+    return dp_ferry_out(&c->mine, (size_t)((char *)code.data - c->mine.host), code.count);
 }
 
 /* The place in rank i's memory that corresponds to `mine`. */
@@ -77,8 +94,8 @@ static void *place_at(const struct dp_coded *c, void *mine, int i)
     return i == group->rank ? mine : dp_group_peer(group, mine, i);
 }
 
-/* A code of x, which is chunk i of the parcel, or what is to be sent instead of it. */
-static dp_status encode(const struct dp_coded *c, struct dp_slice code, struct dp_slice x, int i,
+/* Makes a code of x, which is chunk i of the parcel, or what is to be sent instead of it. */
+static dp_status encode(struct dp_coded *c, struct dp_slice code, struct dp_slice x, int i,
                         const struct dp_parcel *p, uint32_t what)
 {
     const struct dp_slice chunk = dp_slice_chunk(p->grad, c->comm->group->size, i);
@@ -89,9 +106,12 @@ static dp_status encode(const struct dp_coded *c, struct dp_slice code, struct d
                                .step = p->knobs->step};
 
     assert(code.count <= c->room && x.count == chunk.count);
-    return x.count == 0 ? DP_OK
-                        : c->codec.encode(c->codec.context, c->comm->group->stream, code.data,
-                                          x.data, x.count, &key);
+    if (x.count == 0) {
+        return DP_OK;
+    }
+    DP_TRY(c->codec.encode(c->codec.context, c->comm->codes, made_at(c, code).data, x.data, x.count,
+                           &key));
+    return send(c, code);
 }
 
 /* y = this parcel's elements plus those that earlier codes left out; these are kept in `residual`
@@ -99,7 +119,7 @@ static dp_status encode(const struct dp_coded *c, struct dp_slice code, struct d
 static dp_status with_residual(const struct dp_coded *c, struct dp_slice x, float *residual,
                                struct dp_slice *y)
 {
-    struct dp_stream *stream = c->comm->group->stream;
+    struct dp_stream *stream = c->comm->codes;
 
     *y = x;
     if (residual == NULL) {
@@ -116,10 +136,10 @@ static dp_status encode_chunks(struct dp_coded *c, const struct dp_parcel *p)
 
     DP_TRY(with_residual(c, p->grad, p->residual[0], &x));
     for (int i = 0; i < group->size; i++) {
-        DP_TRY(encode(c, code_at(c, c->mine, i, p->grad, i), dp_slice_chunk(x, group->size, i), i,
-                      p, (uint32_t)group->rank));
+        DP_TRY(encode(c, code_at(c, c->mine.host, i, p->grad, i), dp_slice_chunk(x, group->size, i),
+                      i, p, (uint32_t)group->rank));
     }
-    return DP_OK;
+    return dp_ferry_wait(&c->mine);
 }
 
 /* Codes of this rank's chunk come from all others: pairwise, so that nobody gets two at a time. */
@@ -129,39 +149,56 @@ static dp_status swap(struct dp_coded *c, struct dp_slice data)
     const int size = group->size, rank = group->rank;
 
     if (c->shared) {
-        group->wire_bytes += (uint64_t)(size - 1) * code_at(c, c->mine, rank, data, rank).count;
+        group->wire_bytes +=
+            (uint64_t)(size - 1) * code_at(c, c->mine.host, rank, data, rank).count;
         return dp_comm_barrier(c->comm);
     }
     for (int distance = 1; distance < size; distance++) {
         const int to = (rank + distance) % size, from = (rank + size - distance) % size;
-        DP_TRY(dp_group_exchange(group, to, code_at(c, c->mine, to, data, to), from,
+        DP_TRY(dp_group_exchange(group, to, code_at(c, c->mine.host, to, data, to), from,
                                  code_at(c, c->pieces, from, data, rank)));
     }
     return DP_OK;
 }
 
 /* What rank i sent of this rank's chunk. */
-static const void *piece_of(const struct dp_coded *c, struct dp_slice data, int i)
+static struct dp_slice piece_of(const struct dp_coded *c, struct dp_slice data, int i)
 {
     const int rank = c->comm->group->rank;
+    struct dp_slice code = code_at(c, c->shared || i == rank ? c->mine.host : c->pieces,
+                                   c->shared ? rank : i, data, rank);
 
-    return c->shared || i == rank ? place_at(c, code_at(c, c->mine, rank, data, rank).data, i)
-                                  : code_at(c, c->pieces, i, data, rank).data;
+    code.data = c->shared ? place_at(c, code.data, i) : code.data;
+    return code;
+}
+
+/* A code of rank i that has come to the host, where it can be decoded. */
+static dp_status land(const struct dp_coded *c, int i, struct dp_slice code, const void **out)
+{
+    char *slot = c->landed == NULL ? NULL : c->landed + (size_t)i * c->room;
+
+    *out = slot == NULL ? code.data : slot;
+    return slot == NULL
+               ? DP_OK
+               : c->comm->codes->device->upload(c->comm->codes, slot, code.data, code.count);
 }
 
 /* chunk = the sum of what all ranks sent of it. */
 static dp_status add_pieces(struct dp_coded *c, struct dp_slice data, struct dp_slice chunk)
 {
-    struct dp_stream *stream = c->comm->group->stream;
+    struct dp_stream *stream = c->comm->codes;
     const int size = c->comm->group->size;
 
+    for (int i = 0; i < size && chunk.count > 0; i++) {
+        DP_TRY(land(c, i, piece_of(c, data, i), &c->piece[i]));
+    }
     for (size_t at = 0; at < chunk.count; at += DP_CODED_TILE) {
         const size_t left = chunk.count - at;
         const struct dp_range part = {at, left < DP_CODED_TILE ? left : DP_CODED_TILE};
         float *sum = (float *)chunk.data + at;
         for (int i = 0; i < size; i++) {
             DP_TRY(c->codec.decode(c->codec.context, stream, c->tiles + (size_t)i * DP_CODED_TILE,
-                                   piece_of(c, data, i), chunk.count, part));
+                                   c->piece[i], chunk.count, part));
         }
         DP_TRY(stream->ops->sum_tree(stream, &sum, 1, c->tile, size, part.count));
     }
@@ -178,7 +215,7 @@ static dp_status gather(struct dp_coded *c, struct dp_slice data)
     for (int turn = 0; turn < size - 1; turn++) {
         const int out = (rank - turn + size) % size, in = (out + size - 1) % size;
         if (c->shared) {
-            group->wire_bytes += code_at(c, c->mine, in, data, in).count;
+            group->wire_bytes += code_at(c, c->mine.host, in, data, in).count;
         } else {
             DP_TRY(dp_group_exchange(group, next, code_at(c, sums_of(c), out, data, out), prev,
                                      code_at(c, sums_of(c), in, data, in)));
@@ -193,11 +230,13 @@ static dp_status decode_sums(struct dp_coded *c, struct dp_slice data)
 
     for (int i = 0; i < group->size; i++) {
         const struct dp_slice chunk = dp_slice_chunk(data, group->size, i);
-        void *code = code_at(c, sums_of(c), i, data, i).data;
+        struct dp_slice code = code_at(c, sums_of(c), i, data, i);
+        const void *landed;
         if (chunk.count > 0) {
-            DP_TRY(c->codec.decode(c->codec.context, group->stream, chunk.data,
-                                   c->shared ? place_at(c, code, i) : code, chunk.count,
-                                   (struct dp_range){0, chunk.count}));
+            code.data = c->shared ? place_at(c, code.data, i) : code.data;
+            DP_TRY(land(c, i, code, &landed));
+            DP_TRY(c->codec.decode(c->codec.context, c->comm->codes, chunk.data, landed,
+                                   chunk.count, (struct dp_range){0, chunk.count}));
         }
     }
     return DP_OK;
@@ -221,10 +260,12 @@ dp_status dp_comm_sum_coded(void *coded, const struct dp_parcel *p, enum dp_keep
     DP_TRY(swap(c, p->grad));
     DP_TRY(add_pieces(c, p->grad, chunk));
     if (keep == DP_KEEP_CHUNK) {
+        DP_TRY(dp_ferry_wait(&c->mine)); /* until they were read */
         return c->shared ? dp_comm_barrier(c->comm) : DP_OK;
     }
     DP_TRY(with_residual(c, chunk, p->residual[1] == NULL ? NULL : p->residual[1] + begin, &x));
     DP_TRY(encode(c, code_at(c, sums_of(c), rank, p->grad, rank), x, rank, p, 0xffffff));
+    DP_TRY(dp_ferry_wait(&c->mine));
     DP_TRY(gather(c, p->grad));
     return decode_sums(c, p->grad);
 }
@@ -233,18 +274,18 @@ uint64_t dp_coded_wire(const void *coded, const struct dp_bucket *bucket, enum d
 {
     const struct dp_coded *c = coded;
     const struct dp_group *group = c->comm->group;
-    const struct dp_slice data = {c->mine, bucket->range.count, 0}; /* lengths alone matter */
+    const struct dp_slice data = {c->mine.host, bucket->range.count, 0}; /* lengths alone matter */
     const int size = group->size, rank = group->rank;
     uint64_t others = 0, sums = 0;
 
     for (int i = 0; i < size; i++) {
-        const uint64_t bytes = code_at(c, c->mine, 0, data, i).count;
+        const uint64_t bytes = code_at(c, c->mine.host, 0, data, i).count;
         others += i == rank ? 0 : bytes;
         sums += i == (rank + 1) % size ? 0 : bytes; /* the last to come is not passed on */
     }
     if (c->shared) {
         sums = others;
-        others = (uint64_t)(size - 1) * code_at(c, c->mine, 0, data, rank).count;
+        others = (uint64_t)(size - 1) * code_at(c, c->mine.host, 0, data, rank).count;
     }
     return others + (keep == DP_KEEP_ALL ? sums : 0);
 }

@@ -17,6 +17,7 @@
 #define DP_COLLECTIVES_CODED_H
 
 #include "collectives/compressor.h"
+#include "collectives/ferry.h"
 
 /* How elements become codes. `context` is the codec's own. */
 struct dp_codec {
@@ -42,12 +43,14 @@ enum { DP_CODED_TILE = 16384 };
 struct dp_coded {
     struct dp_comm *comm; /* borrowed */
     struct dp_codec codec;
-    size_t room;  /* bytes of one slot */
-    char *mine;   /* from dp_group_memory; [2, size] slots: codes of this rank's chunks, and of
-                           the sums of all */
-    char *pieces; /* owned; [size] slots: codes of this rank's chunk; NULL where shared */
-    float *tiles; /* owned; [size, DP_CODED_TILE] */
+    size_t room;          /* bytes of one slot */
+    struct dp_ferry mine; /* [2, size] slots: codes of this rank's chunks, and of the sums of all */
+    char *pieces;         /* owned; [size] slots: codes of this rank's chunk; NULL where shared */
+    char *landed; /* owned; [size] slots: codes of others, where they are decoded; NULL where that
+                     can read the host's */
+    float *tiles; /* owned; [size, DP_CODED_TILE]; likewise device memory */
     const float **tile; /* owned; [size]: their rows */
+    const void **piece; /* owned; [size]: codes of this rank's chunk, where they are decoded */
     bool shared;        /* peers' codes are read in place */
 };
 

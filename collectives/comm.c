@@ -103,6 +103,7 @@ dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_co
         return DP_FAIL(DP_ERR_NOMEM, "comm");
     }
     comm->group = group;
+    comm->codes = group->stream;
     status = comm_open(comm, text, max_count);
     if (status == DP_OK && comm->strategy->sum == NULL) {
         comm->gather_count = small_count;

@@ -9,9 +9,11 @@
 struct dp_comm {
     struct dp_group *group; /* borrowed */
     const struct dp_strategy *strategy;
-    void *state;   /* the strategy's; owned */
-    float *gather; /* owned; [size * gather_count]: for strategies without a sum */
-    float **parts; /* owned; [size]: each rank's place in it */
+    struct dp_stream *codes; /* borrowed; where compressors compute: group->stream, unless gradients
+                                lie in a memory of their own (collectives/ferry.h) */
+    void *state;             /* the strategy's; owned */
+    float *gather;           /* owned; [size * gather_count]: for strategies without a sum */
+    float **parts;           /* owned; [size]: each rank's place in it */
     size_t gather_count;
     char text[96]; /* what was opened, with its options */
     char why[96];  /* why `auto` took it; empty when the user chose */

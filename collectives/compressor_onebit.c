@@ -65,7 +65,7 @@ static dp_status clear_gaps(struct dp_stream *stream, const struct dp_bucket *bu
 
 static dp_status onebit_sum(void *state, const struct dp_parcel *p, enum dp_keep keep)
 {
-    struct dp_stream *stream = ((struct dp_coded *)state)->comm->group->stream;
+    struct dp_stream *stream = ((struct dp_coded *)state)->comm->codes;
 
     DP_TRY(dp_comm_sum_coded(state, p, keep));
     DP_TRY(clear_gaps(stream, p->bucket, p->grad.data));

@@ -15,12 +15,14 @@
  * distributed optimization", NeurIPS 2019, algorithms 1 and 2.
  */
 #include "collectives/compressor.h"
+#include "collectives/ferry.h"
 
 struct powersgd {
     int rank;
     struct dp_comm *comm; /* borrowed */
-    float *p, *q;         /* p from dp_group_memory, q behind it: of the bucket that needs most */
-    float *mine;          /* owned; as long as q: what this rank adds to it */
+    struct dp_ferry both; /* p, and q behind it: of the bucket that needs most */
+    size_t q_at;          /* elements of it in front of q */
+    float *mine;          /* owned; device memory; as long as q: what this rank adds to it */
 };
 
 /* A tensor as a matrix; rank 0: it is sent as it is. */
@@ -41,6 +43,17 @@ static struct matrix matrix_of(const struct powersgd *s, const struct dp_tensor 
     return m;
 }
 
+/* Elements of a tensor's part of P, and of Q: begin where a product can read four at once. */
+static size_t p_count(const struct matrix *m, const struct dp_tensor *tensor)
+{
+    return dp_round_up(m->rank > 0 ? m->rows * m->rank : tensor->count, 4);
+}
+
+static size_t q_count(const struct matrix *m)
+{
+    return dp_round_up(m->rank * m->cols, 4);
+}
+
 /* What is summed in the first round, with P, and in the second, with Q; in elements. */
 static void count_rounds(const struct powersgd *s, const struct dp_bucket *bucket, size_t *first,
                          size_t *second)
@@ -48,8 +61,8 @@ static void count_rounds(const struct powersgd *s, const struct dp_bucket *bucke
     *first = *second = 0;
     for (int i = 0; i < bucket->tensor_count; i++) {
         const struct matrix m = matrix_of(s, &bucket->tensors[i]);
-        *first += m.rank > 0 ? m.rows * m.rank : bucket->tensors[i].count;
-        *second += m.rank * m.cols;
+        *first += p_count(&m, &bucket->tensors[i]);
+        *second += q_count(&m);
     }
 }
 
@@ -71,14 +84,33 @@ static void powersgd_close(void *state)
 {
     struct powersgd *s = state;
 
-    dp_group_release(s->comm->group, s->p);
-    dp_free(s->mine);
+    dp_ferry_close(&s->both);
+    dp_codes_release(s->comm, s->mine);
+}
+
+/* All products that will be made. */
+static dp_status prepare(const struct powersgd *s, const struct dp_bucket_plan *plan)
+{
+    struct dp_stream *stream = s->comm->codes;
+
+    for (int b = 0; b < plan->count; b++) {
+        const struct dp_bucket *bucket = &plan->buckets[b];
+        for (int i = 0; i < bucket->tensor_count && !bucket->exact; i++) {
+            const struct matrix m = matrix_of(s, &bucket->tensors[i]);
+            if (m.rank > 0) {
+                DP_TRY(stream->ops->dense_prepare(stream, m.rows, m.cols, m.rank,
+                                                  DP_DENSE_FORWARD | DP_DENSE_BACKWARD_WEIGHTS));
+            }
+        }
+    }
+    return DP_OK;
 }
 
 static dp_status powersgd_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
 {
     struct powersgd *s = state;
     size_t most_p = 0, most_q = 0;
+    dp_status status;
 
     for (int b = 0; b < plan->count; b++) {
         size_t first = 0, second = 0;
@@ -90,14 +122,17 @@ static dp_status powersgd_open(void *state, struct dp_comm *comm, const struct d
     }
     most_p = dp_round_up(most_p, DP_BLOCK);
     s->comm = comm;
-    s->p = dp_group_memory(comm->group, DP_MEM_COMM, (most_p + most_q) * sizeof(float));
-    s->mine = dp_mem_arena(DP_MEM_COMM, most_q * sizeof(float));
-    if (s->p == NULL || s->mine == NULL) {
-        dp_group_leave(comm->group, DP_ERR_NOMEM);
-        powersgd_close(s);
-        return DP_FAIL(DP_ERR_NOMEM, "powersgd: matrices of rank %d", s->rank);
+    s->q_at = most_p;
+    status = dp_ferry_open(&s->both, comm, (most_p + most_q) * sizeof(float), true);
+    if (status == DP_OK) {
+        s->mine = dp_codes_alloc(comm, most_q * sizeof(float));
+        status = s->mine != NULL ? prepare(s, plan) : DP_ERR_NOMEM;
     }
-    s->q = s->p + most_p;
+    if (status != DP_OK) {
+        dp_group_leave(comm->group, status);
+        powersgd_close(s);
+        return DP_FAIL(status, "powersgd: matrices of rank %d", s->rank);
+    }
     return DP_OK;
 }
 
@@ -127,7 +162,7 @@ typedef dp_status visit(struct dp_stream *stream, const struct place *place);
 static dp_status each(const struct powersgd *s, const struct dp_parcel *parcel, visit *visitor)
 {
     const struct dp_bucket *bucket = parcel->bucket;
-    struct dp_stream *stream = s->comm->group->stream;
+    float *both = (float *)(void *)s->both.there;
     size_t p_at = 0, q_at = 0;
 
     for (int i = 0; i < bucket->tensor_count; i++) {
@@ -137,13 +172,13 @@ static dp_status each(const struct powersgd *s, const struct dp_parcel *parcel, 
                                     .count = tensor->count,
                                     .grad = (float *)parcel->grad.data + at,
                                     .kept = parcel->residual[0] + at,
-                                    .p = s->p + p_at,
-                                    .q = s->q + q_at,
+                                    .p = both + p_at,
+                                    .q = both + s->q_at + q_at,
                                     .mine = s->mine + q_at,
                                     .warm = parcel->warm + q_at};
-        DP_TRY(visitor(stream, &place));
-        p_at += place.m.rank > 0 ? place.m.rows * place.m.rank : place.count;
-        q_at += place.m.rank * place.m.cols;
+        DP_TRY(visitor(s->comm->codes, &place));
+        p_at += p_count(&place.m, tensor);
+        q_at += q_count(&place.m);
     }
     return DP_OK;
 }
@@ -185,18 +220,29 @@ static dp_status split(struct dp_stream *s, const struct place *t)
                                  m->rank);
 }
 
+/* The sum over ranks of `count` elements, which begin at `at`. */
+static dp_status sum_part(struct powersgd *s, size_t at, size_t count)
+{
+    const struct dp_slice part = {(float *)(void *)s->both.host + at, count, sizeof(float)};
+
+    DP_TRY(dp_ferry_out(&s->both, at * sizeof(float), count * sizeof(float)));
+    DP_TRY(dp_ferry_wait(&s->both));
+    DP_TRY(dp_comm_sum(s->comm, part, DP_KEEP_ALL));
+    return dp_ferry_in(&s->both, at * sizeof(float), count * sizeof(float));
+}
+
 static dp_status powersgd_sum(void *state, const struct dp_parcel *parcel, enum dp_keep keep)
 {
-    const struct powersgd *s = state;
+    struct powersgd *s = state;
     size_t first, second;
 
     (void)keep;
     count_rounds(s, parcel->bucket, &first, &second);
     DP_TRY(each(s, parcel, make_p));
-    DP_TRY(dp_comm_sum(s->comm, (struct dp_slice){s->p, first, sizeof(float)}, DP_KEEP_ALL));
+    DP_TRY(sum_part(s, 0, first));
     DP_TRY(each(s, parcel, make_q));
     if (second > 0) {
-        DP_TRY(dp_comm_sum(s->comm, (struct dp_slice){s->q, second, sizeof(float)}, DP_KEEP_ALL));
+        DP_TRY(sum_part(s, s->q_at, second));
     }
     return each(s, parcel, split);
 }

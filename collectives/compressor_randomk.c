@@ -11,12 +11,13 @@
  */
 #include "base/random.h"
 #include "collectives/compressor.h"
+#include "collectives/ferry.h"
 
 struct randomk {
     double ratio;
-    struct dp_comm *comm; /* borrowed */
-    float *value;         /* from dp_group_memory; of the largest bucket */
-    uint32_t *index;      /* owned */
+    struct dp_comm *comm;  /* borrowed */
+    struct dp_ferry value; /* of the largest bucket */
+    uint32_t *index;       /* owned; device memory */
 };
 
 /* At least one, if there is one at all; at most all, since the ratio is at most 1. */
@@ -37,14 +38,15 @@ static void randomk_close(void *state)
 {
     struct randomk *r = state;
 
-    dp_group_release(r->comm->group, r->value);
-    dp_free(r->index);
+    dp_ferry_close(&r->value);
+    dp_codes_release(r->comm, r->index);
 }
 
 static dp_status randomk_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
 {
     struct randomk *r = state;
     const size_t places = places_of(r, plan->largest);
+    dp_status status;
 
     if (plan->largest > UINT32_MAX) {
         return DP_FAIL(DP_ERR_CONFIG,
@@ -52,12 +54,15 @@ static dp_status randomk_open(void *state, struct dp_comm *comm, const struct dp
                        plan->largest);
     }
     r->comm = comm;
-    r->value = dp_group_memory(comm->group, DP_MEM_COMM, places * sizeof(*r->value));
-    r->index = dp_mem_arena(DP_MEM_COMM, places * sizeof(*r->index));
-    if (r->value == NULL || r->index == NULL) {
-        dp_group_leave(comm->group, DP_ERR_NOMEM);
+    status = dp_ferry_open(&r->value, comm, places * sizeof(float), true);
+    if (status == DP_OK) {
+        r->index = dp_codes_alloc(comm, places * sizeof(*r->index));
+        status = r->index != NULL ? DP_OK : DP_ERR_NOMEM;
+    }
+    if (status != DP_OK) {
+        dp_group_leave(comm->group, status);
         randomk_close(r);
-        return DP_FAIL(DP_ERR_NOMEM, "randomk: %zu places", places);
+        return DP_FAIL(status, "randomk: %zu places", places);
     }
     return DP_OK;
 }
@@ -73,7 +78,8 @@ static uint64_t randomk_wire(const void *state, const struct dp_bucket *bucket, 
 static dp_status randomk_sum(void *state, const struct dp_parcel *p, enum dp_keep keep)
 {
     struct randomk *r = state;
-    struct dp_stream *s = r->comm->group->stream;
+    struct dp_stream *s = r->comm->codes;
+    float *value = (float *)(void *)r->value.there;
     const size_t k = places_of(r, p->grad.count);
     const struct dp_key key = {.seed = p->seed,
                                .first = p->bucket->range.begin,
@@ -83,10 +89,13 @@ static dp_status randomk_sum(void *state, const struct dp_parcel *p, enum dp_kee
     (void)keep; /* chunks of the numbers are not those of the gradient: everybody takes all */
     DP_TRY(s->ops->add(s, p->residual[0], p->grad.data, p->grad.count));
     DP_TRY(s->ops->sample(s, r->index, k, p->grad.count, &key));
-    DP_TRY(s->ops->take_at(s, r->value, p->residual[0], r->index, k));
-    DP_TRY(dp_comm_sum(r->comm, (struct dp_slice){r->value, k, sizeof(float)}, DP_KEEP_ALL));
+    DP_TRY(s->ops->take_at(s, value, p->residual[0], r->index, k));
+    DP_TRY(dp_ferry_out(&r->value, 0, k * sizeof(float)));
+    DP_TRY(dp_ferry_wait(&r->value));
+    DP_TRY(dp_comm_sum(r->comm, (struct dp_slice){r->value.host, k, sizeof(float)}, DP_KEEP_ALL));
+    DP_TRY(dp_ferry_in(&r->value, 0, k * sizeof(float)));
     DP_TRY(s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float)));
-    return s->ops->add_at(s, p->grad.data, r->index, r->value, k);
+    return s->ops->add_at(s, p->grad.data, r->index, value, k);
 }
 
 #define RANDOMK struct randomk

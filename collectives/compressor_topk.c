@@ -14,14 +14,15 @@
  * correction) and 3.3 (momentum factor masking, warm-up).
  */
 #include "collectives/compressor.h"
+#include "collectives/ferry.h"
 
 struct topk {
     double ratio, momentum;
     int warmup_steps;
     struct dp_comm *comm; /* borrowed */
-    char *mine;           /* owned; indices, then values of the largest bucket */
-    char *all;            /* owned; the same of all ranks */
-    float *stopped;       /* owned; velocities that end; NULL without momentum */
+    struct dp_ferry mine; /* indices, then values of the largest bucket */
+    struct dp_ferry all;  /* the same of all ranks */
+    float *stopped;       /* owned; device memory; velocities that end; NULL without momentum */
 };
 
 enum { PAIR = sizeof(uint32_t) + sizeof(float) };
@@ -58,15 +59,16 @@ static void topk_close(void *state)
 {
     struct topk *t = state;
 
-    dp_free(t->mine);
-    dp_free(t->all);
-    dp_free(t->stopped);
+    dp_ferry_close(&t->mine);
+    dp_ferry_close(&t->all);
+    dp_codes_release(t->comm, t->stopped);
 }
 
 static dp_status topk_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
 {
     struct topk *t = state;
     const size_t pairs = pairs_of(ratio_in(t, 0), plan->largest);
+    dp_status status;
 
     if (plan->largest > UINT32_MAX) {
         return DP_FAIL(DP_ERR_CONFIG,
@@ -75,12 +77,17 @@ static dp_status topk_open(void *state, struct dp_comm *comm, const struct dp_bu
                        plan->largest);
     }
     t->comm = comm;
-    t->mine = dp_mem_arena(DP_MEM_COMM, pairs * PAIR);
-    t->all = dp_mem_arena(DP_MEM_COMM, (size_t)comm->group->size * pairs * PAIR);
-    t->stopped = t->momentum > 0.0 ? dp_mem_arena(DP_MEM_COMM, pairs * sizeof(float)) : NULL;
-    if (t->mine == NULL || t->all == NULL || (t->momentum > 0.0 && t->stopped == NULL)) {
+    status = dp_ferry_open(&t->mine, comm, pairs * PAIR, false);
+    if (status == DP_OK) {
+        status = dp_ferry_open(&t->all, comm, (size_t)comm->group->size * pairs * PAIR, false);
+    }
+    if (status == DP_OK && t->momentum > 0.0) {
+        t->stopped = dp_codes_alloc(comm, pairs * sizeof(float));
+        status = t->stopped != NULL ? DP_OK : DP_ERR_NOMEM;
+    }
+    if (status != DP_OK) {
         topk_close(t);
-        return DP_FAIL(DP_ERR_NOMEM, "topk: %zu pairs of %d ranks", pairs, comm->group->size);
+        return DP_FAIL(status, "topk: %zu pairs of %d ranks", pairs, comm->group->size);
     }
     return DP_OK;
 }
@@ -111,10 +118,10 @@ static dp_status topk_sum(void *state, const struct dp_parcel *p, enum dp_keep k
 {
     struct topk *t = state;
     struct dp_group *group = t->comm->group;
-    struct dp_stream *s = group->stream;
+    struct dp_stream *s = t->comm->codes;
     const size_t k = pairs_of(ratio_in(t, p->knobs->step), p->grad.count);
-    uint32_t *index = (uint32_t *)(void *)t->mine;
-    float *value = (float *)(void *)t->mine + k;
+    uint32_t *index = (uint32_t *)(void *)t->mine.there;
+    float *value = (float *)(void *)t->mine.there + k;
 
     (void)keep; /* every rank adds up all pairs anyway */
     DP_TRY(accumulate(t, s, p));
@@ -122,10 +129,13 @@ static dp_status topk_sum(void *state, const struct dp_parcel *p, enum dp_keep k
     if (t->momentum > 0.0) {
         DP_TRY(s->ops->take_at(s, t->stopped, p->residual[1], index, k));
     }
-    DP_TRY(dp_group_allgather(group, t->mine, k * PAIR, t->all));
+    DP_TRY(dp_ferry_out(&t->mine, 0, k * PAIR));
+    DP_TRY(dp_ferry_wait(&t->mine));
+    DP_TRY(dp_group_allgather(group, t->mine.host, k * PAIR, t->all.host));
+    DP_TRY(dp_ferry_in(&t->all, 0, (size_t)group->size * k * PAIR));
     DP_TRY(s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float)));
     for (int rank = 0; rank < group->size; rank++) {
-        const void *pairs = t->all + (size_t)rank * k * PAIR;
+        const void *pairs = t->all.there + (size_t)rank * k * PAIR;
         DP_TRY(s->ops->add_at(s, p->grad.data, pairs, (const float *)pairs + k, k));
     }
     return DP_OK;

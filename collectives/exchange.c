@@ -14,6 +14,12 @@ static bool travels(const struct dp_exchange *e, int b)
                                          (e->comm->strategy->sum != NULL || e->sharing->sums));
 }
 
+/* Whether codes of bucket b leave the device, and not its numbers. */
+static bool coded(const struct dp_exchange *e, int b)
+{
+    return e->parcels != NULL && !e->plan->buckets[b].exact && !e->sharing->sums;
+}
+
 /* Whether it is summed on GPUs, where it is. */
 static bool stays(const struct dp_exchange *e, int b)
 {
@@ -36,6 +42,13 @@ static dp_status job_on_gpus(struct dp_exchange *e, int b)
     return dp_staging_end(e->staging, b, stream);
 }
 
+static dp_status job_of_codes(struct dp_exchange *e, int b)
+{
+    DP_TRY(dp_staging_arrive(e->staging, b, 0, e->group->cancel));
+    DP_TRY(e->sharing->reduce(e->sharing_state, b));
+    return dp_staging_end(e->staging, b, e->codes);
+}
+
 static dp_status bucket_job(void *arg, int b)
 {
     struct dp_exchange *e = arg;
@@ -44,6 +57,9 @@ static dp_status bucket_job(void *arg, int b)
 
     if (stays(e, b)) {
         return job_on_gpus(e, b);
+    }
+    if (through && coded(e, b)) {
+        return job_of_codes(e, b);
     }
     if (through && !flows(e, b)) {
         DP_TRY(dp_staging_arrive(e->staging, b, pieces - 1, e->group->cancel));
@@ -163,11 +179,23 @@ static dp_status weights_memory(struct dp_exchange *e, struct dp_flat *flat)
     return DP_OK;
 }
 
+/* A compressor makes its codes where the gradient is made. */
+static dp_status parcels_create(struct dp_exchange *e, const struct dp_parcels_config *config,
+                                const struct dp_flat *flat)
+{
+    if (e->staging != NULL && config->compressor != NULL) {
+        const struct dp_device *device = dp_staging_device(e->staging);
+        DP_TRY(device->stream_create(device, 1, &e->codes));
+        e->comm->codes = e->codes;
+    }
+    return dp_parcels_create(e->comm, e->plan, flat->grad, flat->trained, config, &e->parcels);
+}
+
 static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_config *config,
                                struct dp_flat *flat)
 {
-    struct dp_parcels_config parcels = {config->compressor, config->device, config->knobs,
-                                        config->seed};
+    const struct dp_parcels_config parcels = {config->compressor, config->knobs, config->seed};
+    const struct dp_device *host = config->device;
     struct dp_contest_result room;
     const char *text, *strategy;
     char problem[256];
@@ -175,11 +203,11 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     dp_status status;
     bool plain;
 
-    if (!config->device->host_memory) { /* what is shared is summed, and coded, on the host */
-        DP_TRY(dp_device_find("cpu", &parcels.device));
+    if (!config->device->host_memory) { /* what is shared is summed on the host, or on GPUs */
+        DP_TRY(dp_device_find("cpu", &host));
         DP_TRY(dp_gpus_create(e->group, config->device));
     }
-    DP_TRY(parcels.device->stream_create(parcels.device, config->threads, &e->stream));
+    DP_TRY(host->stream_create(host, config->threads, &e->stream));
     e->group->stream = e->stream;
     DP_TRY(dp_bucket_plan_create(flat->tensors, flat->tensor_count, flat->trained, flat->total,
                                  config->first_bucket_bytes / sizeof(float),
@@ -204,7 +232,7 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
         return DP_FAIL(status, "comm.strategy: %s", problem);
     }
     DP_TRY(weights_memory(e, flat));
-    DP_TRY(dp_parcels_create(e->comm, e->plan, e->grad, flat->trained, &parcels, &e->parcels));
+    DP_TRY(parcels_create(e, &parcels, flat));
     DP_TRY(e->sharing->open(e->sharing_state, e));
     e->open = true;
     place_owned(e, flat);
@@ -259,6 +287,9 @@ void dp_exchange_destroy(struct dp_exchange *e)
     dp_parcels_destroy(e->parcels);
     dp_comm_destroy(e->gpus);
     dp_comm_destroy(e->comm);
+    if (e->codes != NULL) {
+        e->codes->device->stream_destroy(e->codes);
+    }
     if (e->one_copy.data != NULL) {
         dp_group_release_node(e->group, &e->one_copy);
     } else {
@@ -304,7 +335,7 @@ static dp_status submit(struct dp_exchange *e, int b)
     assert(b == e->submitted);
     e->submitted++;
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order);
-    if (stays(e, b)) {
+    if (stays(e, b) || (e->staging != NULL && coded(e, b) && travels(e, b))) {
         DP_TRY(dp_staging_ready(e->staging, b));
     } else if (e->staging != NULL && travels(e, b)) {
         DP_TRY(dp_staging_out(e->staging, b));
@@ -317,6 +348,13 @@ dp_status dp_exchange_ready(struct dp_exchange *e, int tensor)
     const int b = e->plan->bucket_of[tensor];
 
     return --e->pending[b] == 0 ? submit(e, b) : DP_OK;
+}
+
+bool dp_exchange_hands_over(const struct dp_exchange *e, int tensor)
+{
+    const int *bucket_of = e->plan->bucket_of;
+
+    return e->group->size > 1 && (tensor == 0 || bucket_of[tensor - 1] != bucket_of[tensor]);
 }
 
 dp_status dp_exchange_ready_tail(struct dp_exchange *e)

@@ -38,6 +38,9 @@ struct dp_exchange_config {
 
 enum { DP_EXCHANGE_CLAIMS = 8 };
 
+/* Room for the name of a strategy with its options and its sharing. */
+enum { DP_EXCHANGE_LABEL = 128 };
+
 #define DP_EXCHANGE_CONTEST_S 1.2
 
 struct dp_exchange {
@@ -49,13 +52,14 @@ struct dp_exchange {
     struct dp_comm *gpus; /* owned; a strategy that sums buckets on GPUs (nccl, ipc), or NULL */
     struct dp_bucket_plan *plan;
     struct dp_engine *engine;
+    struct dp_stream *codes;    /* owned; on the gradient's device, where that is not the host */
     struct dp_parcels *parcels; /* the compressor; NULL: the strategy sums everything itself */
     const struct dp_sharing *sharing;
     void *sharing_state;
-    bool open;                /* the sharing is */
-    char label[128];          /* "shm", "zero1:over=shm": for people, and run.json */
-    char why[DP_CONTEST_WHY]; /* why `auto` took it; empty when the user chose */
-    bool measured;            /* `auto` timed strategies to find it */
+    bool open;                     /* the sharing is */
+    char label[DP_EXCHANGE_LABEL]; /* "shm", "zero1:over=shm": for people, and run.json */
+    char why[DP_CONTEST_WHY];      /* why `auto` took it; empty when the user chose */
+    bool measured;                 /* `auto` timed strategies to find it */
     void *weights; /* [trained], of `width` bytes; where ranks publish weights, else NULL;
                                  flat->weights, or its copy */
     size_t width;
@@ -141,6 +145,9 @@ void dp_exchange_begin(struct dp_exchange *exchange, bool alone);
 
 /* This rank's gradient of the tensor is final; called from the last tensor to the first. */
 DP_CHECKED dp_status dp_exchange_ready(struct dp_exchange *exchange, int tensor);
+
+/* Whether a bucket is handed over to the other ranks when this tensor becomes ready, in whatever step. */
+bool dp_exchange_hands_over(const struct dp_exchange *exchange, int tensor);
 
 /* The tail is final: after all tensors. */
 DP_CHECKED dp_status dp_exchange_ready_tail(struct dp_exchange *exchange);

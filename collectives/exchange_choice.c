@@ -39,7 +39,7 @@ static dp_status choose_gpus(struct dp_exchange *e, const struct dp_exchange_con
 
     *text = NULL;
     if (coded) {
-        (void)snprintf(e->why, sizeof(e->why), "compressors work on the host");
+        (void)snprintf(e->why, sizeof(e->why), "codes of compressors cross over the host");
         return DP_OK;
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -44,8 +44,8 @@ dp_status dp_exchange_open_gpus(struct dp_exchange *e, const struct dp_exchange_
     }
     if (config->compressor != NULL && strcmp(config->compressor, "none") != 0) {
         return DP_FAIL(DP_ERR_CONFIG,
-                       "comm.compressor %s works on the host: it cannot go with comm.strategy %s; "
-                       "staged can",
+                       "codes of comm.compressor %s cross over the host: it cannot go with "
+                       "comm.strategy %s; staged can",
                        config->compressor, named);
     }
     DP_TRY(check_all(e, found));

@@ -66,6 +66,22 @@ static dp_status parcels_memory(struct dp_parcels *p)
                            compressor->plugin.name, bytes >> 20);
 }
 
+/* Copies of what was taken, for those who save it. */
+static dp_status host_memory(struct dp_parcels *p)
+{
+    struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
+    const int count = p->device->host_memory ? 0 : dp_parcels_arrays(p, arrays);
+
+    for (int i = 0; i < count; i++) {
+        p->host[i] = p->device->alloc_host(DP_MEM_RESIDUALS, arrays[i].count * sizeof(float));
+        if (p->host[i] == NULL) {
+            return DP_FAIL(DP_ERR_NOMEM, "residuals of compressor %s need %zu MB of the host, too",
+                           p->compressor->plugin.name, arrays[i].count * sizeof(float) >> 20);
+        }
+    }
+    return DP_OK;
+}
+
 static void fill_parcels(struct dp_parcels *p, float *grad, const struct dp_parcels_config *config)
 {
     size_t warm_at = 0;
@@ -99,6 +115,7 @@ static dp_status parcels_open(struct dp_parcels *p, float *grad,
         return DP_OK;
     }
     DP_TRY(parcels_memory(p));
+    DP_TRY(host_memory(p));
     fill_parcels(p, grad, config);
     DP_TRY(p->compressor->open(p->state, p->comm, p->plan));
     p->open = true;
@@ -121,7 +138,7 @@ dp_status dp_parcels_create(struct dp_comm *comm, const struct dp_bucket_plan *p
     }
     p->comm = comm;
     p->plan = plan;
-    p->device = config->device;
+    p->device = comm->codes->device;
     p->trained = trained;
     status = parcels_open(p, grad, config);
     if (status != DP_OK || !p->open) {
@@ -140,6 +157,9 @@ void dp_parcels_destroy(struct dp_parcels *p)
     }
     if (p->open) {
         p->compressor->close(p->state);
+    }
+    for (int i = 0; i < DP_PARCELS_ARRAYS; i++) {
+        p->device->release_host(p->host[i]);
     }
     p->device->release(p->warm);
     p->device->release(p->residual[1]);
@@ -169,18 +189,50 @@ void dp_parcels_wire(const struct dp_parcels *p, enum dp_keep keep, uint64_t *wi
     }
 }
 
+static struct dp_parcels_array array_of(const struct dp_parcels *p, const char *name, float *there,
+                                        size_t count, int i)
+{
+    float *data = p->device->host_memory ? there : p->host[i];
+
+    return (struct dp_parcels_array){.name = name, .data = data, .there = there, .count = count};
+}
+
 int dp_parcels_arrays(const struct dp_parcels *p, struct dp_parcels_array arrays[DP_PARCELS_ARRAYS])
 {
     static const char *const names[] = {DP_PARCELS_NAME "residual.0", DP_PARCELS_NAME "residual.1"};
     int count = 0;
 
-    for (int i = 0; p != NULL && i < p->residuals; i++) {
-        arrays[count++] = (struct dp_parcels_array){names[i], p->residual[i], p->trained, false,
-                                                    i == 1 && p->compressor->owners};
+    for (int i = 0; p != NULL && i < p->residuals && i < 2; i++, count++) {
+        arrays[count] = array_of(p, names[i], p->residual[i], p->trained, count);
+        arrays[count].owners = i == 1 && p->compressor->owners;
     }
     if (p != NULL && p->warm != NULL) {
-        arrays[count++] =
-            (struct dp_parcels_array){DP_PARCELS_NAME "warm", p->warm, p->warm_count, true, false};
+        arrays[count] = array_of(p, DP_PARCELS_NAME "warm", p->warm, p->warm_count, count);
+        arrays[count++].same = true;
     }
     return count;
+}
+
+dp_status dp_parcels_fetch(const struct dp_parcels *p)
+{
+    struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
+    const int count = dp_parcels_arrays(p, arrays);
+
+    for (int i = 0; i < count; i++) {
+        DP_TRY(dp_device_read(p->comm->codes, arrays[i].data, arrays[i].there,
+                              arrays[i].count * sizeof(float)));
+    }
+    return DP_OK;
+}
+
+dp_status dp_parcels_put(const struct dp_parcels *p)
+{
+    struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
+    const int count = dp_parcels_arrays(p, arrays);
+
+    for (int i = 0; i < count; i++) {
+        DP_TRY(dp_device_write(p->comm->codes, arrays[i].there, arrays[i].data,
+                               arrays[i].count * sizeof(float)));
+    }
+    return DP_OK;
 }

@@ -7,29 +7,31 @@
 #include "collectives/compressor.h"
 
 struct dp_parcels_config {
-    const char *compressor; /* "topk:ratio=0.01"; NULL: none */
-    const struct dp_device *device;
+    const char *compressor;       /* "topk:ratio=0.01"; NULL: none */
     const struct dp_knobs *knobs; /* borrowed; those of each step */
     uint64_t seed;
 };
+
+enum { DP_PARCELS_ARRAYS = 3 };
 
 struct dp_parcels {
     const struct dp_compressor *compressor;
     void *state;                       /* owned; the compressor's */
     bool open;                         /* it is; not on one rank, which has nothing to send */
     struct dp_comm *comm;              /* borrowed */
-    const struct dp_device *device;    /* borrowed */
+    const struct dp_device *device;    /* borrowed; that of comm->codes */
     const struct dp_bucket_plan *plan; /* borrowed */
     struct dp_parcel *parcel;          /* owned; [plan->count] */
-    float *residual[2];                /* owned; [trained] */
+    float *residual[2];                /* owned; [trained]; device memory */
     int residuals;                     /* of them */
-    float *warm;                       /* owned; [warm_count] */
+    float *warm;                       /* owned; [warm_count]; device memory */
+    float *host[DP_PARCELS_ARRAYS]; /* owned; copies of all arrays where the host cannot use them */
     size_t trained, warm_count;
 };
 
 /*
  * Opens the compressor over the strategy of `comm`, whose gradient is `grad` [trained] in the
- * buckets of `plan`. *out stays NULL where nothing is compressed ("none"). Collective.
+ * buckets of `plan`, in the memory of the device of comm->codes. *out stays NULL where nothing is compressed ("none"). Collective.
  *
  * Errors: DP_ERR_CONFIG (unknown, or a strategy that shares nothing), DP_ERR_NOMEM.
  */
@@ -62,17 +64,21 @@ struct dp_parcels_size dp_parcels_measure(const char *compressor, const struct d
 
 struct dp_parcels_array {
     const char *name;
-    float *data;
+    float *data;  /* the host's: fetched from the device before, put back behind */
+    float *there; /* the device's; often the same */
     size_t count;
     bool same;   /* on all ranks; else this rank's own */
     bool owners; /* what this rank left out of sums that it owns; the array before it is for what it
                   * left out of its own gradient, in the same unit */
 };
 
-enum { DP_PARCELS_ARRAYS = 3 };
-
 /* Writes them, and returns how many there are. NULL has none. Local. */
 int dp_parcels_arrays(const struct dp_parcels *parcels,
                       struct dp_parcels_array arrays[DP_PARCELS_ARRAYS]);
+
+/* All of them, from the device and to it; between steps, done when they return. NULL has none.
+ * Local. */
+DP_CHECKED dp_status dp_parcels_fetch(const struct dp_parcels *parcels);
+DP_CHECKED dp_status dp_parcels_put(const struct dp_parcels *parcels);
 
 #endif

@@ -135,6 +135,11 @@ float *dp_staging_gradient(const struct dp_staging *s)
     return s->gradient;
 }
 
+const struct dp_device *dp_staging_device(const struct dp_staging *s)
+{
+    return s->device;
+}
+
 void dp_staging_follow(struct dp_staging *s, struct dp_stream *stream, void *weights, void *shared,
                        size_t width)
 {

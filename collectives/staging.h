@@ -43,6 +43,8 @@ void dp_staging_destroy(struct dp_staging *staging);
 /* The gradient: [total], from dp_gpus_memory(). */
 float *dp_staging_gradient(const struct dp_staging *staging);
 
+const struct dp_device *dp_staging_device(const struct dp_staging *staging);
+
 /* On which stream gradients are made and used from now on, and what it updates; where ranks publish
  * weights to each other, `shared` is the host's array of them; elements are of `width`
  * bytes. All borrowed. */

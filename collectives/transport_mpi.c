@@ -14,9 +14,10 @@
 #include "collectives/mates.h"
 #include "collectives/mpi_status.h"
 #include "collectives/patience.h"
+#include "collectives/pieces_mpi.h"
 #include "collectives/transport.h"
 
-enum { TAG = 7, MPI_REGIONS = 64, PIECE = 1 << 20 };
+enum { TAG = 7, MPI_REGIONS = 64 };
 
 /* Memory that the ranks of a node took together, or private memory (window null). */
 struct window {
@@ -53,93 +54,34 @@ static dp_status wait_all(const struct dp_group *group, MPI_Request *requests, i
     }
 }
 
-/* A transfer keeps its requests as numbers, so that group.h needs no mpi.h. */
-union kept_request {
-    uint64_t number;
-    MPI_Request request;
-};
-_Static_assert(sizeof(union kept_request) == sizeof(uint64_t), "an MPI_Request fits a transfer");
-
-/* Bytes of the pieces of a message, equal on both sides. A larger message than Open MPI sends at once
- * (world.c, settings) is announced first, and the answer to that waits behind what is queued in the
- * other direction; on one node there is no such queue. */
-static size_t piece_bytes(const struct mpi_link *link, int rank, int peer, size_t bytes)
-{
-    const size_t least = dp_round_up((bytes + DP_PIECES - 1) / DP_PIECES, DP_MEM_ALIGN);
-
-    if (link->node_of[rank] == link->node_of[peer]) {
-        return bytes;
-    }
-    return least > PIECE ? least : PIECE;
-}
-
-/* Starts one direction of a transfer: all pieces, at least one. */
-static dp_status start_pieces(const struct dp_group *group, struct dp_slice slice, int peer,
-                              bool out, uint64_t kept[DP_PIECES])
+static dp_status start_one(const struct dp_group *group, struct dp_slice slice, int peer,
+                           enum dp_direction direction, uint64_t kept[DP_PIECES])
 {
     const struct mpi_link *link = group->link;
-    const size_t bytes = dp_slice_bytes(slice);
-    const size_t piece = piece_bytes(link, group->rank, peer, bytes);
-    size_t begin = 0;
 
-    for (int i = 0; i == 0 || begin < bytes; i++) {
-        const size_t length = bytes - begin < piece ? bytes - begin : piece;
-        char *data = (char *)slice.data + begin;
-        union kept_request kept_request = {0};
-
-        /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): mpi_finish() is the wait that it misses. */
-        DP_TRY(DP_MPI(out ? MPI_Isend(data, (int)length, MPI_BYTE, peer, TAG, link->comm,
-                                      &kept_request.request)
-                          : MPI_Irecv(data, (int)length, MPI_BYTE, peer, TAG, link->comm,
-                                      &kept_request.request)));
-        /* NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker) */
-        kept[i] = kept_request.number;
-        begin += length;
-    }
-    return DP_OK;
+    return dp_pieces_start(link->comm, slice, peer,
+                           link->node_of[group->rank] != link->node_of[peer], direction, kept);
 }
 
 static dp_status mpi_start(struct dp_group *group, struct dp_slice out, struct dp_slice in,
                            struct dp_transfer *transfer)
 {
-    const union kept_request none = {.request = MPI_REQUEST_NULL};
-
-    for (int i = 0; i < DP_PIECES; i++) {
-        transfer->in[i] = transfer->out[i] = none.number;
-    }
     if (transfer->from >= 0) {
-        DP_TRY(start_pieces(group, in, transfer->from, false, transfer->in));
+        DP_TRY(start_one(group, in, transfer->from, DP_RECEIVE, transfer->in));
     }
-    return transfer->to >= 0 ? start_pieces(group, out, transfer->to, true, transfer->out) : DP_OK;
-}
-
-struct requests {
-    MPI_Request all[2 * DP_PIECES];
-};
-
-/* None of a direction that is not used, or finished. */
-static struct requests requests_of(const struct dp_transfer *transfer)
-{
-    struct requests requests;
-
-    for (int i = 0; i < DP_PIECES; i++) {
-        const union kept_request in = {transfer->in[i]}, out = {transfer->out[i]};
-        requests.all[i] = transfer->from >= 0 ? in.request : MPI_REQUEST_NULL;
-        requests.all[DP_PIECES + i] = transfer->to >= 0 ? out.request : MPI_REQUEST_NULL;
-    }
-    return requests;
+    return transfer->to >= 0 ? start_one(group, out, transfer->to, DP_SEND, transfer->out) : DP_OK;
 }
 
 static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer)
 {
-    struct requests requests = requests_of(transfer);
+    struct dp_requests requests = dp_pieces_requests(transfer);
 
     return wait_all(group, requests.all, 2 * DP_PIECES);
 }
 
 static dp_status mpi_test(struct dp_group *group, struct dp_transfer *transfer, bool *done)
 {
-    struct requests requests = requests_of(transfer);
+    struct dp_requests requests = dp_pieces_requests(transfer);
     int all = 0;
 
     (void)group;

@@ -20,11 +20,14 @@ bool dp_device_left_out(const char *name)
     return !DP_HAVE_CUDA && strcmp(name, "cuda") == 0;
 }
 
-const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type)
+const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type, bool tf32)
 {
     static const char *const names[] = {
         [DP_TYPE_F32] = "fp32", [DP_TYPE_BF16] = "bf16", [DP_TYPE_F16] = "fp16"};
 
+    if (tf32) {
+        return device->has_tf32 ? "tf32" : "tf32 as fp32";
+    }
     return device->arithmetic != NULL && type != DP_TYPE_F32 ? device->arithmetic(type)
                                                              : names[type];
 }
@@ -35,6 +38,13 @@ void dp_stream_set_type(struct dp_stream *stream, enum dp_type type)
     if (stream->device->set_type != NULL) {
         stream->device->set_type(stream);
     }
+}
+
+void dp_stream_set_like(struct dp_stream *stream, const struct dp_stream *other)
+{
+    stream->tf32 = other->tf32;
+    stream->conv = other->conv;
+    dp_stream_set_type(stream, other->type);
 }
 
 dp_status dp_device_find(const char *name, const struct dp_device **out)
@@ -68,6 +78,21 @@ dp_status dp_device_find(const char *name, const struct dp_device **out)
     nearest = dp_plugin_nearest(&dp_devices, name);
     return DP_FAIL(DP_ERR_CONFIG, "unknown device '%s' (did you mean '%s'?)", name,
                    nearest != NULL ? nearest : "auto");
+}
+
+dp_status dp_device_find_conv(const struct dp_device *device, enum dp_conv_engine wanted,
+                              const char **text)
+{
+    *text = NULL;
+    if (device->find_conv != NULL) {
+        return device->find_conv(wanted, text);
+    }
+    return wanted == DP_CONV_AUTO
+               ? DP_OK
+               : DP_FAIL(DP_ERR_UNAVAILABLE,
+                         "device %s has no engines of convolutions to choose from: leave "
+                         "device.conv at auto",
+                         device->plugin.name);
 }
 
 dp_status dp_device_write(struct dp_stream *stream, void *device, const void *host, size_t bytes)

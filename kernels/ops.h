@@ -146,6 +146,11 @@ struct dp_ops {
                                         const void *x, size_t rows, size_t in, size_t out,
                                         float keep);
 
+    /* The same, and sum_rows() of dy [rows, out] to db, in one pass over dy. NULL: not on this device,
+     * so call both. */
+    dp_status (*dense_backward_both)(struct dp_stream *s, float *dw, float *db, const void *dy,
+                                     const void *x, size_t rows, size_t in, size_t out, float keep);
+
     /* Column sums, the gradient of a bias: db = keep db + sum over rows of dy [rows, cols]. */
     dp_status (*sum_rows)(struct dp_stream *s, float *db, const void *dy, size_t rows, size_t cols,
                           float keep);

@@ -68,11 +68,15 @@ static dp_status dense_backward(const void *state, const struct dp_layer_call *c
     const struct dp_ops *ops = c->stream->ops;
     const size_t in = l->in, out = (size_t)l->units;
 
-    if (l->bias) {
-        DP_TRY(ops->sum_rows(c->stream, c->grads[1], c->dy, c->rows, out, c->keep));
+    if (l->bias && ops->dense_backward_both != NULL) {
+        DP_TRY(ops->dense_backward_both(c->stream, c->grads[0], c->grads[1], c->dy, c->x, c->rows,
+                                        in, out, c->keep));
+    } else {
+        DP_TRY(l->bias ? ops->sum_rows(c->stream, c->grads[1], c->dy, c->rows, out, c->keep)
+                       : DP_OK);
+        DP_TRY(ops->dense_backward_weights(c->stream, c->grads[0], c->dy, c->x, c->rows, in, out,
+                                           c->keep));
     }
-    DP_TRY(ops->dense_backward_weights(c->stream, c->grads[0], c->dy, c->x, c->rows, in, out,
-                                       c->keep));
     if (c->dx == NULL) {
         return DP_OK;
     }

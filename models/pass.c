@@ -217,36 +217,30 @@ void *dp_pass_input(const struct dp_pass *p)
     return p->storage[p->model->values[0].storage];
 }
 
+dp_status dp_pass_feed(struct dp_pass *p, const uint8_t *images, const int32_t *labels, size_t rows)
+{
+    const struct dp_device *device = p->stream->device;
+
+    if (p->bytes == NULL) {
+        return DP_OK;
+    }
+    DP_TRY(device->upload(p->stream, p->bytes, images, rows * p->model->values[0].count));
+    return device->upload(p->stream, p->labels, labels, rows * sizeof(*p->labels));
+}
+
 dp_status dp_pass_load(struct dp_pass *p, const uint8_t *images, const float *scale,
                        const float *shift, size_t channels, size_t rows)
 {
-    const size_t count = rows * p->model->values[0].count;
-    const uint8_t *bytes = images;
+    const uint8_t *bytes = p->bytes != NULL ? (const uint8_t *)p->bytes : images;
 
-    if (p->bytes != NULL) {
-        DP_TRY(p->stream->device->upload(p->stream, p->bytes, images, count));
-        bytes = (const uint8_t *)p->bytes;
-    }
     return p->stream->ops->bytes_load(p->stream, dp_pass_input(p), bytes, scale, shift, channels,
-                                      count);
+                                      rows * p->model->values[0].count);
 }
 
 /* The labels of a call, where operations can read them. */
-static dp_status labels_of(struct dp_pass *p, const struct dp_pass_call *call,
-                           const int32_t **labels)
+static const int32_t *labels_of(const struct dp_pass *p, const struct dp_pass_call *call)
 {
-    *labels = call->labels;
-    if (p->labels == NULL) {
-        return DP_OK;
-    }
-    *labels = p->labels;
-    return p->stream->device->upload(p->stream, p->labels, call->labels,
-                                     call->rows * sizeof(*p->labels));
-}
-
-struct dp_stream *dp_pass_stream(const struct dp_pass *p)
-{
-    return p->stream;
+    return p->labels != NULL ? p->labels : call->labels;
 }
 
 /* Where the rows of a tile lie: in memory of a tile's size at its begin. */
@@ -363,13 +357,11 @@ dp_status dp_pass_forward(struct dp_pass *p, const struct dp_pass_call *call)
     const struct dp_model *m = p->model;
     const struct dp_node *last = &m->nodes[m->node_count - 1];
     float *loss = call->grad + dp_model_loss_at(m);
-    const int32_t *labels;
 
-    DP_TRY(labels_of(p, call, &labels));
     DP_TRY(run_forward(p, call));
-    return p->stream->ops->softmax_loss(p->stream, slot_at(p, last->dy_slot, last->y, 0), loss,
-                                        loss + 1, value_at(p, last->y, 0), labels, call->rows,
-                                        m->classes, &call->knobs->loss_factor, call->keep);
+    return p->stream->ops->softmax_loss(
+        p->stream, slot_at(p, last->dy_slot, last->y, 0), loss, loss + 1, value_at(p, last->y, 0),
+        labels_of(p, call), call->rows, m->classes, &call->knobs->loss_factor, call->keep);
 }
 
 /* Undoes a fused relu, calls the layer, joins the branches of a residual. */
@@ -450,12 +442,10 @@ dp_status dp_pass_evaluate(struct dp_pass *p, const struct dp_pass_call *call, f
     const struct dp_node *last = &m->nodes[m->node_count - 1];
     struct dp_pass_call forward = *call;
     float *out = p->one + 1;
-    const int32_t *labels;
 
     forward.grad = NULL;
-    DP_TRY(labels_of(p, call, &labels));
     DP_TRY(run_forward(p, &forward));
     DP_TRY(p->stream->ops->softmax_loss(p->stream, NULL, out, out + 1, value_at(p, last->y, 0),
-                                        labels, call->rows, m->classes, p->one, 0.0f));
+                                        labels_of(p, call), call->rows, m->classes, p->one, 0.0f));
     return dp_device_read(p->stream, result, out, 2 * sizeof(*result));
 }

@@ -16,7 +16,7 @@ struct dp_pass_call {
     size_t rows;           /* samples; may be 0 */
     size_t first_row;      /* of them, in the global batch */
     size_t batch_rows;     /* of the global batch */
-    const int32_t *labels; /* [rows]; host memory */
+    const int32_t *labels; /* [rows]; host memory: those that were fed */
     uint64_t seed;
     const void *weights;  /* [trained] in flat order, in the stream's compute type */
     const float *running; /* [statistics] */
@@ -51,13 +51,15 @@ size_t dp_pass_rows(const struct dp_pass *pass);
 /* Where the input batch belongs, [rows, input] in the compute type: load it before a call. */
 void *dp_pass_input(const struct dp_pass *pass);
 
-/* Puts the input there from the host's bytes of `rows` samples [rows, input], which must stay until
- * the stream is through with them: as bytes_load in kernels/ops.h. scale, shift [channels] are
+/* Sends the host's bytes of `rows` samples [rows, input], and their labels, to where operations read
+ * them; both must stay until the stream is through with them. Before load and a call. */
+DP_CHECKED dp_status dp_pass_feed(struct dp_pass *pass, const uint8_t *images,
+                                  const int32_t *labels, size_t rows);
+
+/* Puts the input there from those bytes: as bytes_load in kernels/ops.h. scale, shift [channels] are
  * device memory. */
 DP_CHECKED dp_status dp_pass_load(struct dp_pass *pass, const uint8_t *images, const float *scale,
                                   const float *shift, size_t channels, size_t rows);
-
-struct dp_stream *dp_pass_stream(const struct dp_pass *pass);
 
 /* From the input to loss and correct answers, added to (or put in) the tail of `grad`. The
  * gradient of the loss is ready for backward. */

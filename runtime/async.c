@@ -61,9 +61,14 @@ static dp_status async_open(struct dp_async *a)
 dp_status dp_async_create(struct dp_trainer *t, const struct dp_async_hooks *hooks,
                           struct dp_async **out)
 {
-    struct dp_async *a = dp_zalloc(1, sizeof(*a));
+    const char *sharing = t->exchange->sharing->plugin.name;
+    struct dp_async *a;
     dp_status status;
 
+    if (strcmp(sharing, "ps") != 0) { /* trainers would own parts that nobody updates */
+        return DP_FAIL(DP_ERR_CONFIG, "train.staleness: needs comm.strategy ps, not %s", sharing);
+    }
+    a = dp_zalloc(1, sizeof(*a));
     if (a == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "asynchronous training");
     }
@@ -131,23 +136,6 @@ static void wish(struct dp_async *a)
 
 /* ---- a trainer ---- */
 
-static dp_status next_batch(struct dp_trainer *t)
-{
-    DP_SPAN(DP_PHASE_INPUT, (int64_t)t->step);
-
-    return dp_trainer_batch(t);
-}
-
-static void set_knobs(struct dp_trainer *t)
-{
-    t->knobs->lr = (float)dp_schedule_lr(&t->config->optimizer, t->step, t->schedule_steps);
-    t->knobs->per_sample = 1.0f / (float)t->batch.global_rows;
-    t->knobs->step = (uint32_t)t->step;
-    t->knobs->loss_factor = t->knobs->per_sample;
-    t->knobs->loss_scale = t->knobs->factor = 1.0f;
-    t->knobs->skip = 0;
-}
-
 static dp_status swap_job(void *arg, int answered)
 {
     return dp_mail_swap(&((struct dp_async *)arg)->mail, answered != 0);
@@ -193,8 +181,7 @@ static dp_status train_step(struct dp_async *a)
     const bool last = t->step + 1 == a->end;
     struct dp_job job = {.run = swap_job, .arg = a, .index = !last};
 
-    DP_TRY(next_batch(t));
-    set_knobs(t);
+    DP_TRY(dp_trainer_begin(t));
     wish(a);
     DP_TRY(dp_trainer_compute(t));
     DP_TRY(t->device->synchronize(t->stream));

@@ -1,5 +1,6 @@
 #include "runtime/baseline.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -151,4 +152,11 @@ dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quic
     bench_close(&bench);
     dp_free(all);
     return status;
+}
+
+double dp_baseline_mean(double before, double after)
+{
+    const int made = (before > 0.0) + (after > 0.0);
+
+    return made > 0 ? (fmax(before, 0.0) + fmax(after, 0.0)) / made : (double)NAN;
 }

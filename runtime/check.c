@@ -9,9 +9,9 @@
 #include "collectives/compressor.h"
 #include "collectives/gpus.h"
 #include "collectives/strategy.h"
-#include "runtime/data/rows.h"
 #include "runtime/data/source.h"
 #include "runtime/optimizer.h"
+#include "runtime/room.h"
 #include "runtime/run.h"
 
 extern char **environ;
@@ -45,26 +45,6 @@ static void print_layer(const struct dp_model *m, const struct dp_node *node)
            short_count(flops, node->plan.flops));
 }
 
-/* What one rank of `ranks` computes in: so many passes of so many rows, so many gradients. */
-struct room {
-    size_t passes, rows, gradients;
-};
-
-static struct room room_of(const struct dp_config *c, const struct dp_model *m, int ranks)
-{
-    const size_t micro_batch = (size_t)c->train.micro_batch;
-    const int total = c->train.lanes, count = total / ranks;
-    struct room room = {1, 0, 1};
-
-    room.rows = dp_parts_most(
-        dp_most_rows((size_t)c->train.global_batch, total > 0 ? total : ranks), micro_batch);
-    if (total > 0) {
-        room.passes = (size_t)dp_lanes_workers(m, count, 1);
-        room.gradients += (size_t)dp_lanes_extra_gradients(count, (int)room.passes);
-    }
-    return room;
-}
-
 /* Bytes that the compressor remembers on a rank, and of the snapshot on rank 0: whole arrays, but
  * the residuals of each rank. */
 struct kept {
@@ -86,6 +66,15 @@ static struct kept kept_of(const struct dp_model *m, int slots, struct dp_parcel
     return kept;
 }
 
+/* State arrays of the optimizer `text`, whose name has been checked. */
+static int slots_of(const char *text)
+{
+    const struct dp_plugin *plugin = dp_plugin_find(&dp_optimizers, text, strcspn(text, ":"));
+    const char *const *slots = ((const struct dp_optimizer *)plugin)->slots;
+
+    return (slots[0] != NULL) + (slots[1] != NULL);
+}
+
 /* Master weights count as weights: under zero1 a rank has only its part of them. */
 static void print_memory(const struct dp_config *c, const struct dp_model *m, size_t tile_bytes)
 {
@@ -94,8 +83,7 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m, si
     static const int ranks[] = {1, 2, 4, 8};
     const double mb = 1048576.0, array = (double)(m->trained * sizeof(float)) / mb;
     const double weights = array + (double)(m->trained * narrow) / mb;
-    const int slots = strcmp(c->optimizer.name, "adamw") == 0 ? 2 : 1;
-
+    const int slots = slots_of(c->optimizer.name);
     const struct dp_parcels_size size =
         dp_parcels_measure(c->comm.compressor, m->tensors, m->tensor_count, m->trained);
 
@@ -105,14 +93,14 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m, si
         if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {
             break;
         }
-        const struct room room = room_of(c, m, ranks[i]);
+        const struct dp_share share = dp_share_of(c, m, ranks[i], (size_t)c->train.micro_batch);
         const size_t bytes =
-            room.passes * dp_model_activation_bytes(m, type, room.rows, tile_bytes, true);
+            share.passes * dp_model_activation_bytes(m, type, share.rows, tile_bytes, true);
         const struct kept kept = kept_of(m, slots, size, ranks[i]);
         printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f%12.1f%12.1f   (%zu rows%s)\n", ranks[i],
-               ranks[i] == 1 ? "" : "s", weights, (double)room.gradients * array, slots * array,
+               ranks[i] == 1 ? "" : "s", weights, (double)share.gradients * array, slots * array,
                (double)bytes / mb, (double)kept.residuals / mb, (double)kept.snapshot / mb,
-               room.rows, c->train.lanes > 0 ? " a lane" : "");
+               share.rows, c->train.lanes > 0 ? " a lane, one core a rank" : "");
     }
     printf("snapshot: of a checkpoint, on rank 0 alone\n");
 }
@@ -245,6 +233,24 @@ static void describe_compressor(struct dp_training *run)
         run->config->comm.compressor, (double)with / mib, (double)without / mib);
 }
 
+/* Which engine computes convolutions, where there is a choice of them. */
+static void describe_convolutions(struct dp_training *run)
+{
+    const struct dp_model *model = run->trainer->model;
+    const char *text = NULL;
+    int count = 0;
+
+    for (int i = 0; i < model->node_count; i++) {
+        count += strcmp(model->nodes[i].type->plugin.name, "conv2d") == 0 ? 1 : 0;
+    }
+    if (count > 0 &&
+        dp_device_find_conv(run->device, (enum dp_conv_engine)run->config->device.conv, &text) ==
+            DP_OK &&
+        text != NULL) {
+        dp_progress_line(&run->progress, "convolutions by %s", text);
+    }
+}
+
 /* What is not ordinary about the way in which the ranks train together. */
 static void describe_kind(struct dp_training *run)
 {
@@ -277,6 +283,12 @@ static void describe_kind(struct dp_training *run)
             "fp16 with a compressor: ranks agree that gradients are finite before they "
             "are sent, so nothing overlaps");
     }
+    if (run->device->replay != NULL) {
+        const char *why_not = dp_trainer_unrecorded(run->trainer);
+        dp_progress_line(&run->progress, "steps are %s%s",
+                         why_not == NULL ? "recorded once, then replayed" : "not recorded: ",
+                         why_not == NULL ? "" : why_not);
+    }
 }
 
 void dp_run_describe(struct dp_training *run)
@@ -293,11 +305,11 @@ void dp_run_describe(struct dp_training *run)
 
     dp_progress_line(&run->progress,
                      "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s (%s); "
-                     "%s%s; %s",
+                     "%s; %s",
                      DP_VERSION, c->name, group->size, group->size == 1 ? "" : "s", group->nodes,
                      group->nodes == 1 ? "" : "s", run->threads, run->threads == 1 ? "" : "s",
-                     run->device->plugin.name, run->machine->isa, tf32 ? "tf32 as " : "",
-                     dp_device_arithmetic(run->device, run->trainer->flat.type),
+                     run->device->plugin.name, run->machine->isa,
+                     dp_device_arithmetic(run->device, run->trainer->flat.type, tf32),
                      run->world->library);
     dp_progress_line(&run->progress,
                      "data %s: %s training rows, global batch %d, %llu steps an epoch, %llu steps",
@@ -308,6 +320,7 @@ void dp_run_describe(struct dp_training *run)
     if (gpus[0] != '\0') {
         dp_progress_line(&run->progress, "%s: they take turns, and share its memory", gpus);
     }
+    describe_convolutions(run);
     describe_kind(run);
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
                      run->trainer->exchange->label, why[0] == '\0' ? "" : " (", why,

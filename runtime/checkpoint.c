@@ -19,21 +19,36 @@ enum { NAME_BYTES = 64, STATE_MOST = 1 << 24 };
 static const char *const content[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
 enum { CONTENT_COUNT = sizeof(content) / sizeof(content[0]) };
 
+static dp_status write_state(const char *path, const struct dp_checkpoint *checkpoint,
+                             char hash[DP_HASH_TEXT])
+{
+    char *text = NULL;
+    size_t bytes;
+    dp_status status;
+
+    DP_TRY(dp_json_set_text(checkpoint->state, "schema", DP_CHECKPOINT_SCHEMA));
+    DP_TRY(dp_json_set_int(checkpoint->state, "step", (int64_t)checkpoint->step));
+    DP_TRY(dp_json_dump(checkpoint->state, 2, DP_JSON_EXACT, &text));
+    bytes = strlen(text);
+    text[bytes] = '\n'; /* in place of the NUL, which a file does not need */
+    status = dp_file_save(path, text, bytes + 1, hash);
+    dp_free(text);
+    return status;
+}
+
 static dp_status write_content(const char *folder, const struct dp_checkpoint *checkpoint)
 {
     const struct dp_weights *weights = checkpoint->weights;
-    char path[DP_PATH_BYTES];
+    char path[DP_PATH_BYTES], hashes[CONTENT_COUNT][DP_HASH_TEXT];
 
     DP_TRY(dp_file_join(path, folder, content[0]));
-    DP_TRY(dp_weights_save(path, weights));
+    DP_TRY(dp_weights_save(path, weights, hashes[0]));
     DP_TRY(dp_file_join(path, folder, content[1]));
     DP_TRY(dp_slots_save(path, weights->params, weights->param_count, checkpoint->slots,
-                         checkpoint->slot_count));
-    DP_TRY(dp_json_set_text(checkpoint->state, "schema", DP_CHECKPOINT_SCHEMA));
-    DP_TRY(dp_json_set_int(checkpoint->state, "step", (int64_t)checkpoint->step));
+                         checkpoint->slot_count, hashes[1]));
     DP_TRY(dp_file_join(path, folder, content[2]));
-    DP_TRY(dp_json_save(checkpoint->state, DP_JSON_EXACT, path));
-    DP_TRY(dp_manifest_write(folder, content, CONTENT_COUNT));
+    DP_TRY(write_state(path, checkpoint, hashes[2]));
+    DP_TRY(dp_manifest_write(folder, content, hashes, CONTENT_COUNT));
     return dp_file_sync_folder(folder);
 }
 
@@ -95,7 +110,7 @@ static dp_status save_folder(const char *folder, const struct dp_checkpoint *che
 
     (void)snprintf(hidden, sizeof(hidden), DP_SHELF_TEMPORARY "%s-%ld", name, (long)getpid());
     DP_TRY(dp_file_join(temporary, folder, hidden));
-    (void)snprintf(hidden, sizeof(hidden), DP_SHELF_TEMPORARY "old-%s-%ld", name, (long)getpid());
+    (void)snprintf(hidden, sizeof(hidden), DP_SHELF_ASIDE "%s-%ld", name, (long)getpid());
     DP_TRY(dp_file_join(aside, folder, hidden));
     DP_TRY(dp_file_join(place, folder, name));
     if (mkdir(temporary, 0777) != 0) {
@@ -111,6 +126,18 @@ static dp_status save_folder(const char *folder, const struct dp_checkpoint *che
     return status;
 }
 
+/* Unless it is there; on disk, too. */
+static dp_status make_folder(const char *folder)
+{
+    char above[DP_PATH_BYTES];
+
+    if (mkdir(folder, 0777) != 0) {
+        return errno == EEXIST ? DP_OK : DP_FAIL(DP_ERR_WRITE, "%s: %s", folder, strerror(errno));
+    }
+    DP_TRY(dp_file_join(above, folder, ".."));
+    return dp_file_sync_folder(above);
+}
+
 dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *checkpoint, int keep,
                              uint64_t keep_every)
 {
@@ -123,12 +150,11 @@ dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *che
                        ": '%s' has numbers that are not finite: no checkpoint of them is written",
                        checkpoint->step, broken);
     }
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", folder, strerror(errno));
-    }
+    DP_TRY(make_folder(folder));
     dp_shelf_clean(folder);
     (void)snprintf(name, sizeof(name), DP_STEP_FORMAT, checkpoint->step);
     DP_TRY(save_folder(folder, checkpoint, name));
+    DP_TRY(dp_file_sync_folder(folder)); /* before anything points to it */
     DP_TRY(point_latest(folder, name));
     dp_shelf_prune(folder, checkpoint->step, keep, keep_every);
     return DP_OK;

@@ -128,8 +128,9 @@ static const struct dp_option report_options[] = {
 
 static const struct dp_option device_options[] = {
     DP_STRING(DEVICE, name,  "auto", "what computes; see --list devices"),
-    DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "record a step once and replay it; without effect in this version"),
-    DP_SWITCH(DEVICE, tune,  "false", "a GPU measures which matrix products are fastest: bits may differ"),
+    DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "a GPU records a step once and replays it"),
+    DP_CHOICE(DEVICE, conv,  "auto", "auto|cublas|cudnn", "what computes convolutions on a GPU; auto: cudnn where it is found"),
+    DP_SWITCH(DEVICE, tune,  "false", "a GPU measures products and convolutions: bits may differ"),
     {0},
 };
 

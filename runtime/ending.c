@@ -115,6 +115,11 @@ dp_status dp_run_judge_wishes(struct dp_training *run, const bool *wish)
     const struct dp_failure_stop_config *config = &run->config->failure_stop;
 
     run->save_wished = wish[DP_WISH_SAVE] && !t->apart;
+    if (wish[DP_WISH_SAVE] && !run->saves && !run->save_refused && dp_run_leads(run)) {
+        DP_WARN("asked to save: nothing can be, since %s keeps no common weights",
+                t->exchange->label);
+        run->save_refused = true;
+    }
     if (run->exit != DP_RUN_FINISHED) {
         return DP_OK;
     }
@@ -175,6 +180,17 @@ dp_status dp_run_judge_weights(struct dp_training *run)
             "optimizer.clip_norm",
             (unsigned long long)t->step);
     return DP_OK;
+}
+
+void dp_run_judge_saving(struct dp_training *run, dp_status written)
+{
+    const bool diverged = written == DP_ERR_DIVERGED;
+
+    run->exit = DP_RUN_FINISHED; /* what had ended it before is not what it ends with */
+    end_run(run, diverged ? DP_RUN_DIVERGED : DP_RUN_ERROR, "step %llu: %s",
+            (unsigned long long)run->trainer->step,
+            diverged ? "weights are not numbers any more, and no checkpoint of them is written"
+                     : "the last checkpoint cannot be written");
 }
 
 /* Rank 0: where the run can go on from, for the last line of a run that ended before its time. */

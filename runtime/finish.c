@@ -17,7 +17,18 @@ static int64_t peak_rss_bytes(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : -1;
 }
 
-/* Mean of the two measurements, before and after. NaN: not measured. */
+static int64_t peak_device_bytes(const struct dp_device *device)
+{
+    struct dp_device_room room;
+
+    if (device->room == NULL) {
+        return -1;
+    }
+    device->room(&room);
+    return (int64_t)room.peak;
+}
+
+/* NaN: not measured. */
 static double single_rate(const struct dp_training *run, double own_rate)
 {
     if (run->baseline_rate > 0.0) {
@@ -26,18 +37,7 @@ static double single_rate(const struct dp_training *run, double own_rate)
     if (run->world->train->size == 1) {
         return own_rate;
     }
-    if (run->before.samples_per_second > 0.0 && run->after.samples_per_second > 0.0) {
-        return (run->before.samples_per_second + run->after.samples_per_second) / 2.0;
-    }
-    return run->before.samples_per_second > 0.0 ? run->before.samples_per_second : (double)NAN;
-}
-
-static double single_compute_ms(const struct dp_training *run)
-{
-    if (run->after.compute_ms > 0.0) {
-        return (run->before.compute_ms + run->after.compute_ms) / 2.0;
-    }
-    return run->before.compute_ms > 0.0 ? run->before.compute_ms : (double)NAN;
+    return dp_baseline_mean(run->before.samples_per_second, run->after.samples_per_second);
 }
 
 /* A rate of 0 stands for one that was not measured. */
@@ -74,9 +74,13 @@ static void describe_rank(const struct dp_training *run, struct dp_run_rank *ran
     rank->scaling_efficiency = rank->samples_per_second / single;
     dp_ledger_means(&run->ledger, rank->step_ms);
     rank->compute_efficiency =
-        run->world->train->size == 1 ? 1.0 : single_compute_ms(run) / dp_compute_ms(rank->step_ms);
+        run->world->train->size == 1
+            ? 1.0
+            : dp_baseline_mean(run->before.compute_ms, run->after.compute_ms) /
+                  dp_compute_ms(rank->step_ms);
     rank->hidden_comm_ms = dp_ledger_hidden_ms(&run->ledger);
     rank->peak_rss_bytes = peak_rss_bytes();
+    rank->peak_device_bytes = peak_device_bytes(run->device);
     *wire = done == 0 ? 0 : (int64_t)(run->wire_bytes / done);
 }
 
@@ -209,9 +213,9 @@ static dp_status gather_staleness(struct dp_training *run)
     return DP_OK;
 }
 
-dp_status dp_run_finish(struct dp_training *run)
+/* What all ranks have measured, to rank 0, and what it makes of it. */
+static dp_status report(struct dp_training *run)
 {
-    struct dp_exchange *exchange = run->trainer->exchange;
     const size_t size = (size_t)run->world->train->size; /* servers send bytes, too */
     struct {
         struct dp_run_rank rank;
@@ -221,18 +225,14 @@ dp_status dp_run_finish(struct dp_training *run)
     int64_t wire = 0;
     dp_status status;
 
-    if (run->exit != DP_RUN_DIVERGED && run->exit != DP_RUN_ERROR) {
-        DP_TRY(dp_run_saved(run));
-    } else {
-        dp_run_settle_saving(run);
-    }
     DP_TRY(gather_staleness(run));
     all = dp_zalloc(size, sizeof(*all));
     ranks = dp_zalloc(size, sizeof(*ranks));
     memset(&mine, 0, sizeof(mine));
     describe_rank(run, &mine.rank, &mine.wire);
-    status = all == NULL || ranks == NULL ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size)
-                                          : dp_exchange_gather(exchange, &mine, sizeof(mine), all);
+    status = all == NULL || ranks == NULL
+                 ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size)
+                 : dp_exchange_gather(run->trainer->exchange, &mine, sizeof(mine), all);
     for (size_t i = 0; status == DP_OK && i < size; i++) {
         ranks[i] = all[i].rank;
         wire = all[i].wire > wire ? all[i].wire : wire;
@@ -243,4 +243,32 @@ dp_status dp_run_finish(struct dp_training *run)
     dp_free(ranks);
     dp_free(all);
     return status;
+}
+
+/* The cause has been told, and is the last line on stderr. Nobody leaves, and thereby ends the
+ * others, before the report is there. */
+static dp_status report_failure(struct dp_training *run, dp_status cause)
+{
+    dp_status told;
+
+    dp_run_judge_saving(run, cause);
+    dp_log_mute(1);
+    told = report(run);
+    dp_log_mute(0);
+    if (told != DP_OK && told != DP_ERR_WRITE) {
+        return cause; /* not all ranks may have come so far */
+    }
+    return dp_exchange_barrier(run->trainer->exchange) == DP_OK ? cause : DP_ERR_CANCELLED;
+}
+
+dp_status dp_run_finish(struct dp_training *run)
+{
+    dp_status written = DP_OK;
+
+    if (run->exit != DP_RUN_DIVERGED && run->exit != DP_RUN_ERROR) {
+        DP_TRY(dp_run_saved(run, &written));
+    } else {
+        dp_run_settle_saving(run);
+    }
+    return written == DP_OK ? report(run) : report_failure(run, written);
 }

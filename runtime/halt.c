@@ -60,15 +60,25 @@ bool dp_is_chance(double correct, double rows, size_t classes)
     return rows > 0.0 && correct / rows <= p + 2.0 * sqrt(p * (1.0 - p) / rows);
 }
 
-/* Adds the step's answers; whether they have turned out to be guesses. */
+/* Adds the step's answers; whether they have turned out to be guesses. Judged once, behind the step
+ * `last`, or, since that may be skipped, behind the next one. */
 static bool is_stuck(struct dp_chance *chance, uint64_t last, const struct dp_halt_step *step)
 {
-    if (step->step > last || step->step <= last / 2) {
+    if (step->step <= last / 2) {
         return false;
     }
-    chance->correct += step->correct;
-    chance->rows += step->rows;
-    return step->step == last && dp_is_chance(chance->correct, chance->rows, step->classes);
+    if (step->step <= last) {
+        chance->correct += step->correct;
+        chance->rows += step->rows;
+    }
+    if (step->step < last) {
+        return false;
+    }
+    if (dp_is_chance(chance->correct, chance->rows, step->classes)) {
+        return true;
+    }
+    *chance = (struct dp_chance){0.0, 0.0};
+    return false;
 }
 
 bool dp_halt_failed(struct dp_halt *halt, const struct dp_failure_stop_config *config,

@@ -54,11 +54,6 @@ struct dp_lanes {
     int announce; /* the tensor that is announced next; below 0: none is left */
 };
 
-int dp_lanes_count(const struct dp_lanes *lanes)
-{
-    return lanes->config.count;
-}
-
 static int levels_of(const struct dp_lanes *l)
 {
     return dp_lanes_extra_gradients(l->block, 1) + 1;
@@ -368,8 +363,9 @@ static dp_status worker_open(struct worker *w)
     const size_t bytes = (size_t)(levels - first) * count * sizeof(float);
 
     DP_TRY(c->device->stream_create(c->device, 1, &w->stream));
-    dp_stream_set_type(w->stream, c->type);
-    w->parts = (struct dp_parts){c->model, NULL, c->micro_batch, c->normalize};
+    dp_stream_set_like(w->stream, c->stream);
+    w->parts = (struct dp_parts){
+        .model = c->model, .micro_batch = c->micro_batch, .normalize = c->normalize};
     DP_TRY(dp_pass_create(c->model, w->stream, most, true, &w->parts.pass));
     w->arrays = c->device->alloc(DP_MEM_GRADIENTS, bytes);
     if (w->arrays == NULL) {

@@ -29,8 +29,8 @@ struct dp_lanes_config {
     const struct dp_model *model; /* borrowed */
     const struct dp_device *device;
     struct dp_stream *stream;             /* borrowed; lanes come behind what is queued there, and
-                                             before what is queued there when they have returned */
-    enum dp_type type;                    /* compute type */
+                                             before what is queued there when they have returned;
+                                             they compute in its type */
     const struct dp_normalize *normalize; /* borrowed */
     int total;                            /* V, over all ranks; a power of two */
     int count;                            /* of this rank; a power of two */
@@ -42,8 +42,6 @@ struct dp_lanes_config {
 /* Errors: DP_ERR_NOMEM, DP_ERR_INTERNAL (no thread to be had). */
 DP_CHECKED dp_status dp_lanes_create(const struct dp_lanes_config *config, struct dp_lanes **out);
 void dp_lanes_destroy(struct dp_lanes *lanes);
-
-int dp_lanes_count(const struct dp_lanes *lanes);
 
 /* Whose lanes: those of rank `rank` of `ranks`, which have `count` each. */
 struct dp_lanes_share {

@@ -9,7 +9,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { NAME_BYTES = 64, HASH_CHARS = 32, READ_BYTES = 256 * 1024, MANIFEST_MOST = 64 * 1024 };
+enum {
+    NAME_BYTES = 64,
+    HASH_CHARS = DP_HASH_TEXT - 1,
+    READ_BYTES = 256 * 1024,
+    MANIFEST_MOST = 64 * 1024
+};
 
 /* Feeds a file to `state`. */
 static dp_status hash_stream(FILE *file, const char *path, XXH3_state_t *state)
@@ -32,7 +37,7 @@ static dp_status hash_stream(FILE *file, const char *path, XXH3_state_t *state)
 }
 
 /* The XXH3-128 hash of a file, as xxhsum prints it. */
-static dp_status hash_file(const char *path, char hex[HASH_CHARS + 1])
+static dp_status hash_file(const char *path, char hex[DP_HASH_TEXT])
 {
     XXH3_state_t *state = XXH3_createState();
     FILE *file = fopen(path, "rb");
@@ -49,7 +54,7 @@ static dp_status hash_file(const char *path, char hex[HASH_CHARS + 1])
     if (status == DP_OK) {
         const XXH128_hash_t hash = XXH3_128bits_digest(state);
 
-        (void)snprintf(hex, HASH_CHARS + 1, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64,
+        (void)snprintf(hex, DP_HASH_TEXT, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64,
                        (uint64_t)hash.low64);
     }
     if (file != NULL) {
@@ -59,35 +64,30 @@ static dp_status hash_file(const char *path, char hex[HASH_CHARS + 1])
     return status;
 }
 
-dp_status dp_manifest_write(const char *folder, const char *const *names, int count)
+dp_status dp_manifest_write(const char *folder, const char *const *names,
+                            char (*hashes)[DP_HASH_TEXT], int count)
 {
-    const size_t room = (size_t)count * (HASH_CHARS + NAME_BYTES);
-    char path[DP_PATH_BYTES], *text = dp_zalloc(1, room);
-    dp_status status = text != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "%s: " DP_MANIFEST, folder);
+    const size_t room = (size_t)count * (DP_HASH_TEXT + NAME_BYTES);
+    char path[DP_PATH_BYTES], *text = NULL;
+    dp_status status;
     size_t used = 0;
 
-    for (int i = 0; i < count && status == DP_OK; i++) {
-        char hex[HASH_CHARS + 1] = "";
-
-        status = dp_file_join(path, folder, names[i]);
-        if (status == DP_OK) {
-            status = hash_file(path, hex);
-        }
-        used += (size_t)snprintf(text + used, room - used, "%s  %s\n", hex, names[i]);
+    DP_TRY(dp_file_join(path, folder, DP_MANIFEST));
+    text = dp_zalloc(1, room);
+    if (text == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s", path);
     }
-    if (status == DP_OK) {
-        status = dp_file_join(path, folder, DP_MANIFEST);
+    for (int i = 0; i < count; i++) {
+        used += (size_t)snprintf(text + used, room - used, "%s  %s\n", hashes[i], names[i]);
     }
-    if (status == DP_OK) {
-        status = dp_file_save(path, text, used);
-    }
+    status = dp_file_save(path, text, used, NULL);
     dp_free(text);
     return status;
 }
 
 static dp_status verify_file(const char *folder, const char *name, const char *expected)
 {
-    char path[DP_PATH_BYTES], hex[HASH_CHARS + 1] = "";
+    char path[DP_PATH_BYTES], hex[DP_HASH_TEXT] = "";
 
     DP_TRY(dp_file_join(path, folder, name));
     DP_TRY(hash_file(path, hex));

@@ -5,13 +5,15 @@
 #ifndef DP_RUNTIME_MANIFEST_H
 #define DP_RUNTIME_MANIFEST_H
 
+#include "base/file.h"
 #include "base/status.h"
 
 #define DP_MANIFEST "MANIFEST" /* its name */
 
-/* Writes folder/MANIFEST with the hashes of folder/names[0..count), and waits until the disk has
- * it. Errors: DP_ERR_WRITE, DP_ERR_DATA (a file cannot be read back), DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_manifest_write(const char *folder, const char *const *names, int count);
+/* Writes folder/MANIFEST: hashes[i], which writing gave, is that of names[i]. Waits until the disk
+ * has it. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_manifest_write(const char *folder, const char *const *names,
+                                       char (*hashes)[DP_HASH_TEXT], int count);
 
 /* Checks that each file is there and has the hash that folder/MANIFEST says.
  * Errors: DP_ERR_DATA (torn or altered: one line names the file), DP_ERR_NOMEM. */

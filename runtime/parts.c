@@ -40,12 +40,37 @@ dp_status dp_parts_prepare(const struct dp_parts *parts, size_t rows, bool train
     return DP_OK;
 }
 
+static dp_status feed(const struct dp_parts *parts, const uint8_t *images,
+                      const struct dp_pass_call *call)
+{
+    DP_SPAN(DP_PHASE_COPY, (int64_t)call->rows);
+
+    return dp_pass_feed(parts->pass, images, call->labels, call->rows);
+}
+
 static dp_status load_rows(const struct dp_parts *parts, const uint8_t *images, size_t rows)
 {
     DP_SPAN(DP_PHASE_COPY, (int64_t)rows);
     const struct dp_normalize *n = parts->normalize;
 
     return dp_pass_load(parts->pass, images, n->scale, n->shift, n->channels, rows);
+}
+
+/* What a pass needs to be queued, or recorded. */
+struct pass {
+    const struct dp_parts *parts;
+    const uint8_t *images;
+    struct dp_pass_call call;
+};
+
+static dp_status run_pass(void *context, const struct dp_model_hooks *hooks)
+{
+    struct pass *pass = context;
+
+    pass->call.hooks = hooks;
+    DP_TRY(load_rows(pass->parts, pass->images, pass->call.rows));
+    DP_TRY(dp_pass_forward(pass->parts->pass, &pass->call));
+    return dp_pass_backward(pass->parts->pass, &pass->call);
 }
 
 dp_status dp_parts_run(const struct dp_parts *parts, const struct dp_batch *batch,
@@ -57,17 +82,16 @@ dp_status dp_parts_run(const struct dp_parts *parts, const struct dp_batch *batc
     quiet.ready = NULL;
     for (size_t i = 0; i < dp_parts_count(batch->rows, parts->micro_batch); i++) {
         const struct dp_part part = dp_parts_at(batch->rows, parts->micro_batch, i);
-        struct dp_pass_call c = *call;
+        struct pass pass = {parts, batch->images + part.rows.begin * sample, *call};
 
-        c.rows = part.rows.count;
-        c.first_row = batch->first_row + part.rows.begin;
-        c.batch_rows = batch->global_rows;
-        c.labels = batch->labels + part.rows.begin;
-        c.keep = part.adds ? 1.0f : 0.0f;
-        c.hooks = part.last ? call->hooks : &quiet;
-        DP_TRY(load_rows(parts, batch->images + part.rows.begin * sample, c.rows));
-        DP_TRY(dp_pass_forward(parts->pass, &c));
-        DP_TRY(dp_pass_backward(parts->pass, &c));
+        pass.call.rows = part.rows.count;
+        pass.call.first_row = batch->first_row + part.rows.begin;
+        pass.call.batch_rows = batch->global_rows;
+        pass.call.labels = batch->labels + part.rows.begin;
+        pass.call.keep = part.adds ? 1.0f : 0.0f;
+        DP_TRY(feed(parts, pass.images, &pass.call));
+        DP_TRY(dp_tape_run(parts->tape, (int)i, batch->global_rows, run_pass, &pass,
+                           part.last ? call->hooks : &quiet));
     }
     return DP_OK;
 }
@@ -91,6 +115,7 @@ dp_status dp_parts_evaluate(const struct dp_parts *parts, const uint8_t *images,
 
         c.rows = range.count;
         c.labels = labels + range.begin;
+        DP_TRY(feed(parts, images + range.begin * sample, &c));
         DP_TRY(load_rows(parts, images + range.begin * sample, range.count));
         DP_TRY(dp_pass_evaluate(parts->pass, &c, result));
         sums[0] += (double)result[0];

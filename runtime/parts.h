@@ -10,6 +10,7 @@
 
 #include "models/pass.h"
 #include "runtime/data/loader.h"
+#include "runtime/tape.h"
 
 /* One forward and backward. */
 struct dp_part {
@@ -31,6 +32,7 @@ struct dp_parts {
     struct dp_pass *pass;                 /* borrowed */
     size_t micro_batch;                   /* 0: all rows at once */
     const struct dp_normalize *normalize; /* borrowed */
+    struct dp_tape *tape;                 /* borrowed; NULL: every operation is queued anew */
 };
 
 /* In how many passes `rows` rows go, and pass `i` of them. */

@@ -186,7 +186,7 @@ dp_status dp_run_write_config(struct dp_training *run)
         dp_file_discard(&file);
         return status;
     }
-    DP_TRY(dp_file_finish(&file));
+    DP_TRY(dp_file_finish(&file, NULL));
     return rename(temporary, path) == 0 ? DP_OK
                                         : DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
 }
@@ -206,9 +206,8 @@ static dp_status may_pin(const struct dp_training *run, const char *key, const c
                          run->plan.from, pinned);
 }
 
-/* Whether the strategy of a plan can run here, with the options of this run. */
-static dp_status check_strategy(const struct dp_training *run, const struct dp_plan *plan,
-                                const char *from)
+dp_status dp_run_check_plan(const struct dp_training *run, const struct dp_plan *plan,
+                            const char *from)
 {
     struct dp_config config = *run->config;
     const struct dp_refusal *refusal;
@@ -245,7 +244,7 @@ dp_status dp_run_find_plan(struct dp_training *run)
     (void)snprintf(plan->from, sizeof(plan->from), "%s", run->cli->plan);
     DP_TRY(may_pin(run, "comm.strategy", plan->strategy));
     DP_TRY(may_pin(run, "comm.overlap", overlaps[plan->overlap]));
-    DP_TRY(check_strategy(run, plan, plan->from));
+    DP_TRY(dp_run_check_plan(run, plan, plan->from));
     (void)snprintf(plan->why, sizeof(plan->why), "pinned by --plan");
     plan->on = true;
     return DP_OK;
@@ -341,7 +340,7 @@ static void look_up(struct dp_training *run)
         status = DP_FAIL(DP_ERR_DATA, "%s is a plan for something else", run->plan.cache);
     }
     if (status == DP_OK) {
-        status = check_strategy(run, &found, run->plan.cache);
+        status = dp_run_check_plan(run, &found, run->plan.cache);
     }
     dp_log_soften(false);
     if (status == DP_OK) {

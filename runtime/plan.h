@@ -20,13 +20,14 @@
 #include <stdbool.h>
 
 #include "base/file.h"
+#include "collectives/exchange.h"
 
 struct dp_plan {
-    bool on;            /* it was read, and counts */
-    char strategy[128]; /* with the sharing: "zero1:over=shm" */
-    int overlap;        /* DP_OVERLAP_...; auto: was not decided yet */
-    int ranks, nodes;   /* it was made for */
-    char buckets[17];   /* 16 hexadecimal digits */
+    bool on;                          /* it was read, and counts */
+    char strategy[DP_EXCHANGE_LABEL]; /* with the sharing: "zero1:over=shm" */
+    int overlap;                      /* DP_OVERLAP_...; auto: was not decided yet */
+    int ranks, nodes;                 /* it was made for */
+    char buckets[17];                 /* 16 hexadecimal digits */
     char reason[192];
     char why[256];             /* for the banner: where it comes from, and the reason */
     char from[DP_PATH_BYTES];  /* rank 0: the file */

@@ -468,10 +468,11 @@ dp_status dp_replicas_settle(struct dp_replicas *r, uint64_t step)
     return DP_OK;
 }
 
-dp_status dp_replicas_check(struct dp_replicas *r, uint64_t step)
+dp_status dp_replicas_check(struct dp_replicas *r, bool *split)
 {
     struct verdict verdict;
 
+    *split = false;
     if (!is_shared(r) || r->config.every == 0) {
         return DP_OK;
     }
@@ -479,5 +480,6 @@ dp_status dp_replicas_check(struct dp_replicas *r, uint64_t step)
     DP_TRY(dp_mirror_fetch(r->config.mirror));
     r->hash = hash_all(r);
     DP_TRY(compare(r, r->hash, &verdict));
-    return verdict.split ? dp_replicas_settle(r, step) : DP_OK;
+    *split = verdict.split;
+    return DP_OK;
 }

@@ -87,8 +87,8 @@ DP_CHECKED dp_status dp_replicas_hash(struct dp_replicas *replicas, uint64_t ste
  */
 DP_CHECKED dp_status dp_replicas_settle(struct dp_replicas *replicas, uint64_t step);
 
-/* Compares all state now, between steps, unless config.every is 0: before it is saved. Otherwise as
- * dp_replicas_settle(). Collective. */
-DP_CHECKED dp_status dp_replicas_check(struct dp_replicas *replicas, uint64_t step);
+/* Compares all state now, between steps, unless config.every is 0: before it is saved. *split: it
+ * differs, and is to be settled. Collective. */
+DP_CHECKED dp_status dp_replicas_check(struct dp_replicas *replicas, bool *split);
 
 #endif

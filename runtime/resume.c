@@ -56,13 +56,69 @@ static dp_status find_given(struct dp_training *run)
     return DP_OK;
 }
 
-/* What `auto` chose then need not go with other options now. */
-static bool may_take_strategy(const struct dp_training *run)
+/* Whether the options that `auto` looks at are those of then. */
+static bool same_options(const struct dp_training *run)
 {
+    static const char *const names[] = {"train.lanes", "train.local_steps", "train.mode",
+                                        "train.staleness", "comm.servers"};
     const struct dp_json *facts = dp_json_get(run->resume.state, "run");
+    bool same = true;
 
-    return dp_facts_same(run, facts, "train.lanes") &&
-           dp_facts_same(run, facts, "train.local_steps");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        same = same && dp_facts_same(run, facts, names[i]);
+    }
+    return same;
+}
+
+/* What `auto` chose then is what it takes again, on as many ranks and where it can run. */
+static void take_strategy(struct dp_training *run, const char *strategy)
+{
+    struct dp_resume *r = &run->resume;
+    struct dp_plan plan = {.ranks = r->ranks, .nodes = r->nodes};
+    dp_status status = DP_ERR_CONFIG;
+
+    if (run->plan.on || strcmp(run->config->comm.strategy, "auto") != 0 || !same_options(run) ||
+        r->ranks != run->world->train->size || r->nodes != run->world->train->nodes) {
+        return;
+    }
+    dp_log_soften(true);
+    if ((size_t)snprintf(plan.strategy, sizeof(plan.strategy), "%s", strategy) <
+        sizeof(plan.strategy)) {
+        status = dp_run_check_plan(run, &plan, r->path);
+    }
+    dp_log_soften(false);
+    if (status != DP_OK) {
+        DP_WARN("comm.strategy auto chooses anew: that of %s, %.80s, cannot be taken over", r->path,
+                strategy);
+        return;
+    }
+    memcpy(r->strategy, plan.strategy, sizeof(r->strategy));
+}
+
+/* Whether the run that a checkpoint is of has ended with it, as run.json says: what a run does last
+ * comes behind its last checkpoint. */
+static bool has_ended(const struct dp_resume *r)
+{
+    char path[DP_PATH_BYTES], *text = NULL;
+    struct dp_json *json = NULL;
+    const char *exit = NULL;
+    size_t bytes = 0;
+    int64_t steps = -1;
+
+    dp_log_mute(1);
+    if (dp_file_join(path, r->path, "../../run.json") == DP_OK &&
+        dp_file_read(path, 1 << 24, &text, &bytes) == DP_OK &&
+        dp_json_parse(text, bytes, path, &json) == DP_OK) {
+        exit = dp_json_text(dp_json_get(json, "exit"));
+        (void)dp_json_int(dp_json_get(json, "steps"), &steps);
+    }
+    dp_log_mute(0);
+    const bool ended = exit != NULL && steps == (int64_t)r->step &&
+                       (strcmp(exit, dp_run_exit_text(DP_RUN_FINISHED)) == 0 ||
+                        strcmp(exit, dp_run_exit_text(DP_RUN_EARLY_STOPPED)) == 0);
+    dp_json_destroy(json);
+    dp_free(text);
+    return ended;
 }
 
 static dp_status read_head(struct dp_training *run)
@@ -75,7 +131,7 @@ static dp_status read_head(struct dp_training *run)
     strategy = dp_json_text(dp_json_get(r->state, "strategy"));
     if (!dp_json_int(dp_json_get(r->state, "ranks"), &ranks) || ranks < 1 ||
         ranks > DP_VOTES_RANKS_MAX || !dp_json_int(dp_json_get(r->state, "nodes"), &nodes) ||
-        strategy == NULL || strlen(strategy) >= sizeof(r->strategy)) {
+        strategy == NULL) {
         return DP_FAIL(DP_ERR_DATA, "%s: state.json does not say who saved it", r->path);
     }
     (void)dp_json_switch(dp_json_get(r->state, "early_stopped"), &r->early_stopped);
@@ -83,7 +139,8 @@ static dp_status read_head(struct dp_training *run)
     r->waited = (uint64_t)waited;
     r->ranks = (int)ranks;
     r->nodes = (int)nodes;
-    (void)snprintf(r->strategy, sizeof(r->strategy), "%s", may_take_strategy(run) ? strategy : "");
+    take_strategy(run, strategy);
+    r->ended = has_ended(r);
     return DP_OK;
 }
 
@@ -102,9 +159,8 @@ dp_status dp_run_share_checkpoint(struct dp_training *run)
 
     DP_TRY(dp_group_broadcast(run->world->all, r, sizeof(*r), 0));
     r->state = mine.state;
-    if (r->on && r->strategy[0] != '\0' && strcmp(run->config->comm.strategy, "auto") == 0 &&
-        r->ranks == run->world->train->size && r->nodes == run->world->train->nodes) {
-        run->config->comm.strategy = r->strategy; /* the plan that `auto` chose then */
+    if (r->strategy[0] != '\0') {
+        run->config->comm.strategy = r->strategy;
     }
     return DP_OK;
 }
@@ -147,7 +203,8 @@ dp_status dp_run_check_checkpoint(struct dp_training *run)
     DP_TRY(dp_group_agree(
         run->world->all,
         dp_run_leads(run) ? dp_facts_check(run, dp_json_get(r->state, "run"), r->path) : DP_OK));
-    r->finished = r->step >= run->total_steps || ended_early(run);
+    r->finished = r->step > run->total_steps ||
+                  (r->ended && (r->step == run->total_steps || ended_early(run)));
     if (r->finished && dp_run_leads(run)) {
         tell_finished(run);
     }
@@ -194,7 +251,7 @@ dp_status dp_run_restore(struct dp_training *run)
     status =
         dp_snapshot_restore(s, r->ranks, &run->kept, &t->flat, t->exchange, run->cli->forget - 1);
     dp_snapshot_destroy(s);
-    status = status == DP_OK ? dp_mirror_put(t->mirror) : status;
+    status = status == DP_OK ? dp_trainer_put(t) : status;
     if (status == DP_OK) {
         status = dp_trainer_round(t);
     }

@@ -9,20 +9,22 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "collectives/exchange.h"
 #include "runtime/weights.h"
 
 struct dp_resume {
-    bool on;                  /* there is one */
-    bool continues;           /* it is of the run in --out, whose files go on */
-    bool finished;            /* nothing is left to do */
-    bool early_stopped;       /* its run had ended early with it */
-    uint64_t step;            /* done by then; 0 without one */
-    uint64_t waited;          /* evaluations without improvement by then */
-    int ranks, nodes;         /* that saved it */
-    char strategy[64];        /* that it was saved under; empty: not to be taken over */
-    char path[DP_PATH_BYTES]; /* rank 0: its folder */
-    struct dp_loose loose;    /* rank 0: what became of the arrays of compressors */
-    struct dp_json *state;    /* rank 0, owned: what state.json says */
+    bool on;                          /* there is one */
+    bool continues;                   /* it is of the run in --out, whose files go on */
+    bool finished;                    /* nothing is left to do */
+    bool ended;                       /* a report tells that its run ended with it */
+    bool early_stopped;               /* its run had ended early with it */
+    uint64_t step;                    /* done by then; 0 without one */
+    uint64_t waited;                  /* evaluations without improvement by then */
+    int ranks, nodes;                 /* that saved it */
+    char strategy[DP_EXCHANGE_LABEL]; /* that `auto` takes over from it; empty: none */
+    char path[DP_PATH_BYTES];         /* rank 0: its folder */
+    struct dp_loose loose;            /* rank 0: what became of the arrays of compressors */
+    struct dp_json *state;            /* rank 0, owned: what state.json says */
 };
 
 #endif

@@ -139,11 +139,16 @@ static bool evaluation_due(const struct dp_training *run, uint64_t step)
            (step == run->total_steps || evaluation_scheduled(run, step));
 }
 
-/* Before a checkpoint, and before it is evaluated: whoever resumes from it must not inherit one rank's flipped bit. */
+/* Before a checkpoint, and before it is evaluated: whoever resumes from it must not inherit one
+ * rank's flipped bit. */
 static dp_status compare_ranks(struct dp_training *run)
 {
-    DP_TRY(dp_trainer_meet(run->trainer));
-    return dp_replicas_check(run->trainer->replicas, run->trainer->step);
+    struct dp_trainer *t = run->trainer;
+    bool split = false;
+
+    DP_TRY(dp_trainer_meet(t));
+    DP_TRY(dp_replicas_check(t->replicas, &split));
+    return split ? dp_trainer_settle(t, t->step) : DP_OK;
 }
 
 static dp_status save(struct dp_training *run)
@@ -164,7 +169,8 @@ static bool save_scheduled(const struct dp_training *run, uint64_t step)
 }
 
 /* What is due behind step number `step` (from 1). A checkpoint is what it is at that step of any
- * run, so an evaluation only because the run ends comes behind it. */
+ * run (that shares every step: local steps are averaged for it), so an evaluation only because the
+ * run ends comes behind it. */
 static dp_status between_steps(struct dp_training *run, uint64_t step)
 {
     const bool last = step == run->total_steps, scheduled = evaluation_scheduled(run, step);

@@ -83,6 +83,7 @@ struct dp_training {
     struct dp_kept_list kept;       /* everything that a resumed run needs */
     struct dp_resume resume;        /* what this one goes on from */
     bool saves;                     /* there is one state of all ranks */
+    bool save_refused;              /* rank 0: that it cannot be has been told */
     struct dp_snapshot *snapshot;   /* rank 0; what the writer reads */
     struct dp_writer *writer;       /* rank 0 */
     bool saved, save_must;          /* a snapshot was taken; a failed write ends the run */
@@ -121,15 +122,15 @@ DP_CHECKED dp_status dp_run_train(struct dp_training *run);
  * checkpoint while training goes on; it first waits for the one before. Does nothing when the last
  * one is of this step. A write that fails is told as a warning.
  *
- * dp_run_saved() does the same, and returns when the checkpoint of this step is on disk: at the end
- * of a run, and when it is to stop. Errors, on all ranks: DP_ERR_WRITE, DP_ERR_NOMEM,
- * DP_ERR_DIVERGED (weights that are not finite are not saved).
+ * dp_run_saved() does the same, and returns when the checkpoint of this step is on disk, or cannot
+ * be: at the end of a run, and when it is to stop. *written, on all ranks alike: DP_OK, DP_ERR_WRITE,
+ * DP_ERR_NOMEM, DP_ERR_DIVERGED (weights that are not finite are not saved).
  *
  * All are collective but the last two.
  */
 DP_CHECKED dp_status dp_run_open_saving(struct dp_training *run);
 DP_CHECKED dp_status dp_run_save(struct dp_training *run);
-DP_CHECKED dp_status dp_run_saved(struct dp_training *run);
+DP_CHECKED dp_status dp_run_saved(struct dp_training *run, dp_status *written);
 void dp_run_settle_saving(struct dp_training *run); /* waits for what is being written; local */
 void dp_run_close_saving(struct dp_training *run);
 
@@ -162,6 +163,11 @@ DP_CHECKED dp_status dp_run_share_plan(struct dp_training *run);
 DP_CHECKED dp_status dp_run_recall_plan(struct dp_training *run);
 DP_CHECKED dp_status dp_run_note_plan(struct dp_training *run);
 
+/* Whether the strategy of a plan, made for plan->ranks and nodes, can run here with the options of
+ * this run; `from` is for messages. Rank 0. */
+DP_CHECKED dp_status dp_run_check_plan(const struct dp_training *run, const struct dp_plan *plan,
+                                       const char *from);
+
 /* Rank 0: config.yaml, with the plan as far as it is decided. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_run_write_config(struct dp_training *run);
 
@@ -192,13 +198,17 @@ DP_CHECKED dp_status dp_run_judge_wishes(struct dp_training *run, const bool *wi
 void dp_run_judge_evaluation(struct dp_training *run);
 void dp_run_judge_improvement(struct dp_training *run);
 
+/* The last checkpoint was not written, for that reason. Local, alike on all ranks. */
+void dp_run_judge_saving(struct dp_training *run, dp_status written);
+
 /* Before a checkpoint: with weights that are not numbers the run has diverged. Collective. */
 DP_CHECKED dp_status dp_run_judge_weights(struct dp_training *run);
 
 /* The status that the run ends with; rank 0 says why, and how to go on: the last line on stderr. */
 DP_CHECKED dp_status dp_run_last_word(struct dp_training *run);
 
-/* The last checkpoint, run.json and the table, after the last step. Collective. */
+/* The last checkpoint, run.json and the table, after the last step. Where the checkpoint cannot be
+ * written the report still is, if possible, and says so. Collective. */
 DP_CHECKED dp_status dp_run_finish(struct dp_training *run);
 
 /* Refuses, with its place, a name that no plug-in has: before any data is read. */

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/file.h"
 #include "base/status.h"
 
 #define DP_STORED_METADATA "__metadata__" /* the member that is no tensor */
@@ -33,7 +34,7 @@ struct dp_stored {
     const void *data;
 
     /* Writing only, instead of `data`: called for consecutive pieces, writes elements
-     * [begin, begin + count) to `out`. Cannot fail. */
+     * [begin, begin + count) to `out`, which is aligned for them. Cannot fail. */
     void (*fill)(const void *context, size_t begin, size_t count, void *out);
     const void *context;
 };
@@ -49,12 +50,14 @@ struct dp_stored_note {
  * Tensors of wide elements come first, so that each begins at a multiple of its element's width;
  * otherwise they keep their order.
  *
+ *   hash  out  the file's XXH3-128; NULL: not wanted
+ *
  * Errors: DP_ERR_WRITE, DP_ERR_ARG (unknown type, too many dimensions, a name given twice),
  * DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_safetensors_write(const char *path, const struct dp_stored *tensors,
                                           int count, const struct dp_stored_note *notes,
-                                          int note_count);
+                                          int note_count, char hash[DP_HASH_TEXT]);
 
 struct dp_safetensors; /* a file being read */
 

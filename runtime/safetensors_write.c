@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-enum { LENGTH_BYTES = 8, WIDEST = 8, BLOCK_BYTES = 64 * 1024 };
+enum { LENGTH_BYTES = 8, WIDEST = 8 };
 
 static dp_status check_stored(const struct dp_stored *tensor, size_t *bytes)
 {
@@ -83,10 +83,9 @@ static dp_status write_header(struct dp_file *file, const struct dp_json *header
     return status;
 }
 
-/* `block` is room for BLOCK_BYTES. */
-static dp_status write_tensor(struct dp_file *file, const struct dp_stored *tensor, void *block)
+static dp_status write_tensor(struct dp_file *file, const struct dp_stored *tensor)
 {
-    const size_t width = dp_stored_width(tensor->type), piece = BLOCK_BYTES / width;
+    const size_t width = dp_stored_width(tensor->type), piece = DP_FILE_PIECE / width;
     size_t bytes = 0;
 
     DP_TRY(check_stored(tensor, &bytes));
@@ -95,48 +94,43 @@ static dp_status write_tensor(struct dp_file *file, const struct dp_stored *tens
     }
     for (size_t begin = 0, count = bytes / width; begin < count; begin += piece) {
         const size_t now = count - begin < piece ? count - begin : piece;
+        void *place;
 
-        tensor->fill(tensor->context, begin, now, block);
-        DP_TRY(dp_file_append(file, block, now * width));
+        DP_TRY(dp_file_place(file, now * width, &place));
+        tensor->fill(tensor->context, begin, now, place);
+        dp_file_placed(file, now * width);
     }
     return DP_OK;
 }
 
 static dp_status write_all(struct dp_file *file, const struct dp_json *header,
-                           const struct dp_stored *tensors, int count, void *block)
+                           const struct dp_stored *tensors, int count)
 {
     DP_TRY(write_header(file, header));
     for (int i = 0; i < count; i++) {
-        DP_TRY(write_tensor(file, &tensors[i], block));
+        DP_TRY(write_tensor(file, &tensors[i]));
     }
     return DP_OK;
 }
 
 static dp_status write_file(const char *path, const struct dp_json *header,
-                            const struct dp_stored *tensors, int count)
+                            const struct dp_stored *tensors, int count, char hash[DP_HASH_TEXT])
 {
-    void *block = dp_zalloc(1, BLOCK_BYTES);
     struct dp_file file;
     dp_status status;
 
-    if (block == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%s: no room for a block", path);
+    DP_TRY(dp_file_create_large(&file, path));
+    status = write_all(&file, header, tensors, count);
+    if (status != DP_OK) {
+        dp_file_discard(&file);
+        return status;
     }
-    status = dp_file_create(&file, path);
-    if (status == DP_OK) {
-        status = write_all(&file, header, tensors, count, block);
-        if (status == DP_OK) {
-            status = dp_file_finish(&file);
-        } else {
-            dp_file_discard(&file);
-        }
-    }
-    dp_free(block);
-    return status;
+    return dp_file_finish(&file, hash);
 }
 
 dp_status dp_safetensors_write(const char *path, const struct dp_stored *tensors, int count,
-                               const struct dp_stored_note *notes, int note_count)
+                               const struct dp_stored_note *notes, int note_count,
+                               char hash[DP_HASH_TEXT])
 {
     struct dp_stored *ordered = dp_zalloc((size_t)count, sizeof(*ordered));
     struct dp_json *header = dp_json_create();
@@ -159,7 +153,7 @@ dp_status dp_safetensors_write(const char *path, const struct dp_stored *tensors
         goto done;
     }
     DP_TRY_GOTO(build_header(header, ordered, count, notes, note_count), status, done);
-    status = write_file(path, header, ordered, count);
+    status = write_file(path, header, ordered, count, hash);
 done:
     dp_json_destroy(header);
     dp_free(ordered);

@@ -107,7 +107,7 @@ dp_status dp_run_save(struct dp_training *run)
     run->saved_step = t->step;
     run->saved_early = early;
     run->save_must = t->step >= run->total_steps;
-    DP_TRY(dp_mirror_fetch(t->mirror));
+    DP_TRY(dp_trainer_fetch(t));
     status = dp_snapshot_take(run->snapshot, &run->kept, &t->flat, t->exchange);
     run->saved = status == DP_OK;
     if (run->saved && run->writer != NULL) {
@@ -116,7 +116,7 @@ dp_status dp_run_save(struct dp_training *run)
     return status;
 }
 
-dp_status dp_run_saved(struct dp_training *run)
+dp_status dp_run_saved(struct dp_training *run, dp_status *written)
 {
     DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)run->trainer->step);
     dp_status status = DP_OK;
@@ -131,7 +131,6 @@ dp_status dp_run_saved(struct dp_training *run)
         status = dp_writer_wait(run->writer);
     }
     dp_run_settle_saving(run);
-    return dp_exchange_broadcast(run->trainer->exchange, &status, sizeof(status), 0) == DP_OK
-               ? status
-               : DP_ERR_CANCELLED;
+    *written = status;
+    return dp_exchange_broadcast(run->trainer->exchange, written, sizeof(*written), 0);
 }

@@ -256,16 +256,13 @@ static dp_status make_out(struct dp_training *run)
     return DP_OK;
 }
 
-/* Rank 0: what the folder holds before the first step. */
-static dp_status begin_files(struct dp_training *run)
+static dp_status open_files(struct dp_training *run)
 {
     char path[DP_PATH_BYTES];
 
     DP_TRY(dp_run_write_config(run));
     DP_TRY(dp_file_join(path, run->out, "run.json"));
-    if (!run->resume.continues) {
-        (void)unlink(path); /* of a run that left no checkpoint */
-    }
+    (void)unlink(path); /* of the run before: this one has not ended yet */
     DP_TRY(dp_file_join(path, run->out, "metrics.jsonl"));
     if (run->resume.continues) {
         DP_TRY(dp_metrics_trim(path, (int64_t)run->resume.step));
@@ -273,6 +270,20 @@ static dp_status begin_files(struct dp_training *run)
     DP_TRY(dp_metrics_open(&run->metrics, path, run->resume.continues));
     run->metrics_open = true;
     return DP_OK;
+}
+
+/* Rank 0: what the folder holds before the first step. What cannot begin leaves no config.yaml, for
+ * which the next try would be refused. */
+static dp_status begin_files(struct dp_training *run)
+{
+    const dp_status status = open_files(run);
+    char path[DP_PATH_BYTES];
+
+    if (status != DP_OK && !run->resume.continues &&
+        dp_file_join(path, run->out, "config.yaml") == DP_OK) {
+        (void)unlink(path);
+    }
+    return status;
 }
 
 static void count_steps(struct dp_training *run)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,21 +74,54 @@ static bool is_leftover(const char *name)
     return pid <= 0 || pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
 }
 
-void dp_shelf_clean(const char *folder)
+static void each_leftover(const char *folder, void (*visit)(const char *folder, const char *name))
 {
     DIR *entries = opendir(folder);
     const struct dirent *entry;
-    char path[DP_PATH_BYTES];
 
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
-        if (is_leftover(entry->d_name) && dp_file_join(path, folder, entry->d_name) == DP_OK &&
-            unlink(path) != 0) {
-            (void)dp_shelf_remove(path);
+        if (is_leftover(entry->d_name)) {
+            visit(folder, entry->d_name);
         }
     }
     if (entries != NULL) {
         (void)closedir(entries);
     }
+}
+
+/* A checkpoint that stepped aside for one of the same step, which never took its place. */
+static void put_back(const char *folder, const char *aside)
+{
+    const size_t length = strlen(DP_SHELF_ASIDE);
+    const char *process = strrchr(aside, '-');
+    char name[NAME_BYTES], from[DP_PATH_BYTES], to[DP_PATH_BYTES];
+    struct stat info;
+    uint64_t step;
+
+    if (strncmp(aside, DP_SHELF_ASIDE, length) != 0 || process < aside + length) {
+        return;
+    }
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(process - aside - (ptrdiff_t)length),
+                   aside + length);
+    if (step_of(name, &step) && dp_file_join(from, folder, aside) == DP_OK &&
+        dp_file_join(to, folder, name) == DP_OK && lstat(to, &info) != 0 && rename(from, to) == 0) {
+        DP_WARN("%s is back: it had stepped aside for another one of its step", to);
+    }
+}
+
+static void delete (const char *folder, const char *name)
+{
+    char path[DP_PATH_BYTES];
+
+    if (dp_file_join(path, folder, name) == DP_OK && unlink(path) != 0) {
+        (void)dp_shelf_remove(path);
+    }
+}
+
+void dp_shelf_clean(const char *folder)
+{
+    each_leftover(folder, put_back);
+    each_leftover(folder, delete);
 }
 
 /* ---- what is there ---- */
@@ -312,13 +346,21 @@ static dp_status find_folder(const char *path, char *folder)
     return DP_OK;
 }
 
-dp_status dp_shelf_find(const char *path, char *out, bool *found)
+dp_status dp_shelf_find(const char *given, char *out, bool *found)
 {
-    char folder[DP_PATH_BYTES];
+    char folder[DP_PATH_BYTES], path[DP_PATH_BYTES];
+    size_t length = strlen(given);
     struct listing l;
     struct stat info;
     dp_status status;
 
+    while (length > 1 && given[length - 1] == '/') {
+        length--;
+    }
+    if (length >= sizeof(path)) {
+        return DP_FAIL(DP_ERR_NOINPUT, "%.80s...: the path is too long", given);
+    }
+    (void)snprintf(path, sizeof(path), "%.*s", (int)length, given);
     DP_TRY(find_folder(path, folder));
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return DP_FAIL(DP_ERR_NOINPUT, "%s: no checkpoint is there", path);
@@ -327,6 +369,7 @@ dp_status dp_shelf_find(const char *path, char *out, bool *found)
         (void)snprintf(out, DP_PATH_BYTES, "%s", path);
         return dp_checkpoint_verify(path);
     }
+    each_leftover(folder, put_back);
     DP_TRY(list_checkpoints(folder, &l));
     status = l.count > 0 ? first_whole(&l, out) : DP_OK;
     if (found != NULL) {

@@ -16,13 +16,15 @@
 
 #define DP_STEP_FORMAT "step-%08" PRIu64
 #define DP_SHELF_TEMPORARY ".tmp-"
+#define DP_SHELF_ASIDE DP_SHELF_TEMPORARY "old-" /* before the name that a checkpoint had */
 #define DP_SHELF_LATEST "latest"
 
 /* Deletes a folder of files, but nothing behind a link; a warning when that fails. True when there
  * is none any more. */
 bool dp_shelf_remove(const char *path);
 
-/* Deletes what processes that are gone, or this one, left unfinished. */
+/* Deletes what processes that are gone, or this one, left unfinished; but a checkpoint that had
+ * stepped aside for another one of its step gets its name back if that one did not come. */
 void dp_shelf_clean(const char *folder);
 
 /*
@@ -33,15 +35,15 @@ void dp_shelf_clean(const char *folder);
 void dp_shelf_prune(const char *folder, uint64_t current, int keep, uint64_t keep_every);
 
 /*
- * The newest whole checkpoint that `path` leads to: a checkpoint itself or a link to one, a folder
+ * The newest whole checkpoint that the path `given` leads to: a checkpoint itself or a link to one, a folder
  * of checkpoints, or the folder of a run. In a folder, torn ones are told (a warning each) and the
  * one before is taken; without `latest`, the highest step is the newest.
  *
  *   out    out  [DP_PATH_BYTES]; the checkpoint's folder
  *   found  out  false: there is no checkpoint, whole or torn; NULL: that is an error
  *
- * Errors: DP_ERR_NOINPUT (nothing at `path`), DP_ERR_DATA (none is whole), DP_ERR_NOMEM.
+ * Errors: DP_ERR_NOINPUT (nothing is there), DP_ERR_DATA (none is whole), DP_ERR_NOMEM.
  */
-DP_CHECKED dp_status dp_shelf_find(const char *path, char *out, bool *found);
+DP_CHECKED dp_status dp_shelf_find(const char *given, char *out, bool *found);
 
 #endif

@@ -34,6 +34,12 @@ dp_status dp_trainer_round(struct dp_trainer *t)
     return dp_exchange_end(t->exchange);
 }
 
+dp_status dp_trainer_settle(struct dp_trainer *t, uint64_t done)
+{
+    DP_TRY(dp_replicas_settle(t->replicas, done));
+    return dp_exchange_parts(t->exchange) ? DP_OK : dp_trainer_round(t);
+}
+
 dp_status dp_trainer_take(struct dp_trainer *t)
 {
     const struct dp_bucket_plan *plan = t->exchange->plan;
@@ -125,6 +131,18 @@ void dp_trainer_keep(struct dp_trainer *t, struct dp_kept_list *list)
         dp_kept_add_u64(list, "loss_scale.good", &t->scaler.good);
         dp_kept_add_u64(list, "loss_scale.skipped", &t->scaler.skipped);
     }
+}
+
+dp_status dp_trainer_fetch(struct dp_trainer *t)
+{
+    DP_TRY(dp_mirror_fetch(t->mirror));
+    return dp_parcels_fetch(t->exchange->parcels);
+}
+
+dp_status dp_trainer_put(struct dp_trainer *t)
+{
+    DP_TRY(dp_mirror_put(t->mirror));
+    return dp_parcels_put(t->exchange->parcels);
 }
 
 dp_status dp_trainer_meet(struct dp_trainer *t)

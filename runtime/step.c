@@ -69,13 +69,6 @@ static bool is_local(const struct dp_trainer *t)
     return t->config->train.local_steps > 1 && t->group->size > 1 && t->step >= local_from(t);
 }
 
-/* Ranks whose weights differ find out where; restored master weights are rounded. */
-static dp_status settle(struct dp_trainer *t, uint64_t done)
-{
-    DP_TRY(dp_replicas_settle(t->replicas, done));
-    return dp_exchange_parts(t->exchange) ? DP_OK : dp_trainer_round(t);
-}
-
 /* Loss, wishes and hashes of all ranks, out of the tail. Ranks whose weights differ find out where.
  * `done`: steps that the weights have behind them. */
 static dp_status read_votes(struct dp_trainer *t, uint64_t done, struct dp_step_report *report)
@@ -84,7 +77,7 @@ static dp_status read_votes(struct dp_trainer *t, uint64_t done, struct dp_step_
     DP_TRY(dp_votes_read(t->exchange->grad + dp_model_loss_at(t->model), &t->votes, t->group->size,
                          t->step, report));
     report->loss /= t->knobs->loss_scale; /* a power of two: exact */
-    return report->split ? settle(t, done) : DP_OK;
+    return report->split ? dp_trainer_settle(t, done) : DP_OK;
 }
 
 /* Whether any rank skips the step. */
@@ -192,6 +185,13 @@ static void set_knobs(struct dp_trainer *t)
     t->knobs->skip = 0;
 }
 
+dp_status dp_trainer_begin(struct dp_trainer *t)
+{
+    DP_TRY(next_batch(t));
+    set_knobs(t);
+    return DP_OK;
+}
+
 /* What this step says about the scale of the next one. */
 static void settle_scale(struct dp_trainer *t, bool skipped)
 {
@@ -205,8 +205,7 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
 {
     DP_SPAN(DP_PHASE_STEP, (int64_t)t->step);
 
-    DP_TRY(next_batch(t));
-    set_knobs(t);
+    DP_TRY(dp_trainer_begin(t));
     DP_TRY(send_knobs(t));
     DP_TRY(queue_step(t, report));
     DP_TRY(t->device->synchronize(t->stream));

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "runtime/data/rows.h"
+#include "runtime/room.h"
 
 static dp_status hook_ready(void *trainer, int tensor)
 {
@@ -157,7 +158,6 @@ static dp_status make_lanes(struct dp_trainer *t, int threads)
         .model = t->model,
         .device = t->device,
         .stream = t->stream,
-        .type = t->flat.type,
         .normalize = &t->normalize,
         .total = c->lanes,
         .count = c->lanes / ranks,
@@ -180,9 +180,13 @@ static dp_status make_passes(struct dp_trainer *t, int threads)
 {
     const struct dp_train_config *c = &t->config->train;
     const size_t most = dp_most_rows(t->global_batch, t->trainers);
+    const char *engine;
 
+    DP_TRY(dp_device_find_conv(t->device, (enum dp_conv_engine)t->config->device.conv, &engine));
     DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
     t->stream->measures = t->config->device.tune; /* lanes never do, on their own streams */
+    t->stream->conv = (enum dp_conv_engine)t->config->device.conv;
+    t->stream->tf32 = c->precision == DP_PRECISION_TF32;
     dp_stream_set_type(t->stream, t->flat.type);
     if (dp_trainer_serves(t)) {
         return DP_OK;
@@ -192,6 +196,51 @@ static dp_status make_passes(struct dp_trainer *t, int threads)
     }
     return dp_pass_create(t->model, t->stream, dp_parts_most(most, (size_t)c->micro_batch), true,
                           &t->pass);
+}
+
+const char *dp_trainer_unrecorded(const struct dp_trainer *t)
+{
+    if (t->device->replay == NULL) {
+        return "this device queues nothing";
+    }
+    if (t->config->device.graph == DP_GRAPH_OFF) {
+        return "device.graph is off";
+    }
+    if (t->config->train.lanes > 0) {
+        return "lanes (train.lanes) are computed side by side";
+    }
+    return t->hooks.sum != NULL && dp_lanes_synchronised(t->model)
+               ? "synchronised batch norm waits for the other ranks in between"
+               : NULL;
+}
+
+static bool hands_over(const void *exchange, int tensor)
+{
+    return dp_exchange_hands_over(exchange, tensor);
+}
+
+/* Whole batches are recorded; others are rare. */
+static dp_status make_tape(struct dp_trainer *t)
+{
+    const char *why_not = dp_trainer_unrecorded(t);
+    const size_t rows = dp_trainer_rows(t, t->global_batch).count;
+    const struct dp_tape_config config = {
+        .stream = t->stream,
+        .rows = t->global_batch,
+        .passes = (int)dp_parts_count(rows, (size_t)t->config->train.micro_batch),
+        .tensors = t->model->tensor_count,
+        .buckets = t->exchange->plan->count,
+        .must = t->config->device.graph == DP_GRAPH_ON,
+        .hands_over = hands_over,
+        .context = t->exchange,
+    };
+
+    if (why_not != NULL && config.must) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "device.graph is 'on', but steps cannot be recorded: %s; set it to 'auto'",
+                       why_not);
+    }
+    return why_not != NULL ? DP_OK : dp_tape_create(&config, &t->tape);
 }
 
 /* Passes or lanes, prepared for all row counts that this rank can have: full batches, the short
@@ -210,7 +259,12 @@ static dp_status make_parts(struct dp_trainer *t, int threads)
     if (dp_trainer_serves(t)) {
         return DP_OK;
     }
-    t->parts = (struct dp_parts){t->model, t->pass, (size_t)c->micro_batch, &t->normalize};
+    DP_TRY(make_tape(t));
+    t->parts = (struct dp_parts){.model = t->model,
+                                 .pass = t->pass,
+                                 .micro_batch = (size_t)c->micro_batch,
+                                 .normalize = &t->normalize,
+                                 .tape = t->tape};
     if (count >= t->global_batch) {
         DP_TRY(prepare(t, t->global_batch, true));
         DP_TRY(t->lanes != NULL ? DP_OK : dp_parts_prepare(&t->parts, most, true));
@@ -219,6 +273,24 @@ static dp_status make_parts(struct dp_trainer *t, int threads)
         DP_TRY(prepare(t, rest, true));
     }
     return t->lent ? DP_OK : prepare(t, t->data->test_count, false);
+}
+
+/* Before anything is allocated, where that can be foreseen. */
+static dp_status check_room(const struct dp_trainer *t)
+{
+    const struct dp_need need = {
+        .config = t->config,
+        .model = t->model,
+        .trainers = t->trainers,
+        .slots = t->optimizer->slots[1] != NULL ? 2 : t->optimizer->slots[0] != NULL,
+    };
+    struct dp_device_room room;
+
+    if (t->device->room == NULL || t->lent || dp_trainer_serves(t)) {
+        return DP_OK;
+    }
+    t->device->room(&room);
+    return dp_need_check(&need, &room);
 }
 
 static dp_status make_replicas(struct dp_trainer *t)
@@ -273,6 +345,7 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(dp_normalize_init(&t->normalize, t->model->values[0].shape.dims == 3 ? channels : 1,
                              &data->normalize.mean, &data->normalize.std));
     DP_TRY(open_optimizer(t));
+    DP_TRY(check_room(t));
     t->knobs = t->device->alloc_host(DP_MEM_OTHER, sizeof(*t->knobs));
     DP_TRY(make_exchange(t, c->threads));
     DP_TRY(make_flat(t));
@@ -331,6 +404,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
     dp_replicas_destroy(t->replicas);
     dp_mirror_destroy(t->mirror);
     dp_exchange_destroy(t->exchange);
+    dp_tape_destroy(t->tape);
     if (!t->lent) {
         dp_lanes_destroy(t->lanes);
         dp_pass_destroy(t->pass);

@@ -21,6 +21,7 @@
 #include "runtime/replicas.h"
 #include "runtime/scaler.h"
 #include "runtime/stop.h"
+#include "runtime/tape.h"
 #include "runtime/votes.h"
 
 /* The data set in memory: bytes, one copy on each node. */
@@ -56,6 +57,7 @@ struct dp_trainer {
     bool lent;
     struct dp_normalize normalize;
     struct dp_parts parts;
+    struct dp_tape *tape; /* owned; NULL: steps are not recorded */
     struct dp_flat flat;
     void *weights;  /* owned: flat.weights, unless the exchange has made them */
     float *masters; /* owned: flat.master, unless weights are float32 */
@@ -93,6 +95,10 @@ DP_CHECKED dp_status dp_trainer_create(const struct dp_trainer_config *config,
                                        struct dp_trainer **out);
 void dp_trainer_destroy(struct dp_trainer *trainer);
 
+/* Why steps of this configuration are not recorded, in words that follow "steps are not recorded: ";
+ * NULL: they are. Local. */
+const char *dp_trainer_unrecorded(const struct dp_trainer *trainer);
+
 /* Initial weights from the seed: equal on all ranks. Collective. */
 DP_CHECKED dp_status dp_trainer_init(struct dp_trainer *trainer);
 
@@ -108,6 +114,10 @@ DP_CHECKED dp_status dp_trainer_take(struct dp_trainer *trainer);
 /* Rounds master weights to the compute type anew, on all ranks. Nothing to do for float32.
  * Collective. */
 DP_CHECKED dp_status dp_trainer_round(struct dp_trainer *trainer);
+
+/* Ranks whose state differs find out where, and have the same again: dp_replicas_settle(), and the
+ * rounding of restored master weights. `done`: steps that it has behind it. Collective. */
+DP_CHECKED dp_status dp_trainer_settle(struct dp_trainer *trainer, uint64_t done);
 
 /* The weights that layers read [trained], in float32. Between steps: may lie in the gradient's
  * memory. */
@@ -144,6 +154,9 @@ struct dp_update dp_trainer_update(const struct dp_trainer *trainer, int b, cons
 /* The next batch; trainer->batch. For dp_trainer_step(). */
 DP_CHECKED dp_status dp_trainer_batch(struct dp_trainer *trainer);
 
+/* That, and the knobs of the step, on the host. */
+DP_CHECKED dp_status dp_trainer_begin(struct dp_trainer *trainer);
+
 /* Forward and backward of this rank's rows of the batch, whose gradient is handed to the exchange
  * tensor by tensor. For dp_trainer_step(). */
 DP_CHECKED dp_status dp_trainer_compute(struct dp_trainer *trainer);
@@ -158,7 +171,12 @@ DP_CHECKED dp_status dp_trainer_compute(struct dp_trainer *trainer);
  */
 DP_CHECKED dp_status dp_trainer_meet(struct dp_trainer *trainer);
 
-/* Adds a row for everything that a step changes and a later one needs. */
+/* All that dp_trainer_keep() lists, from the device to the host and back; done when they return.
+ * Between steps. */
+DP_CHECKED dp_status dp_trainer_fetch(struct dp_trainer *trainer);
+DP_CHECKED dp_status dp_trainer_put(struct dp_trainer *trainer);
+
+/* Adds a row for everything that a step changes and a later one needs. Arrays are the host's. */
 void dp_trainer_keep(struct dp_trainer *trainer, struct dp_kept_list *list);
 
 /* What a step came to that all trainers have done. */

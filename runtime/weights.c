@@ -1,6 +1,5 @@
 #include "runtime/weights.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/cpu/parallel.h"
 #include "runtime/safetensors.h"
 
 enum { BLOCK = 4096, PROBLEMS_SHOWN = 3 };
@@ -128,7 +128,8 @@ static void fill(const void *context, size_t begin, size_t count, void *out)
     dp_tensor_export(item->tensor, item->values, begin, count, out);
 }
 
-static dp_status save_items(const char *path, const struct item *items, int count)
+static dp_status save_items(const char *path, const struct item *items, int count,
+                            char hash[DP_HASH_TEXT])
 {
     static const struct dp_stored_note notes[] = {{"format", "pt"},
                                                   {"producer", "lockstep " DP_VERSION}};
@@ -144,13 +145,14 @@ static dp_status save_items(const char *path, const struct item *items, int coun
         stored[i].fill = items[i].tensor != NULL ? fill : NULL;
         stored[i].context = &items[i];
     }
-    status =
-        dp_safetensors_write(path, stored, count, notes, (int)(sizeof(notes) / sizeof(notes[0])));
+    status = dp_safetensors_write(path, stored, count, notes,
+                                  (int)(sizeof(notes) / sizeof(notes[0])), hash);
     dp_free(stored);
     return status;
 }
 
-dp_status dp_weights_save(const char *path, const struct dp_weights *weights)
+dp_status dp_weights_save(const char *path, const struct dp_weights *weights,
+                          char hash[DP_HASH_TEXT])
 {
     int count = 0;
     struct item *items = list_items(weights, &count);
@@ -159,7 +161,7 @@ dp_status dp_weights_save(const char *path, const struct dp_weights *weights)
     if (items == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
     }
-    status = save_items(path, items, count);
+    status = save_items(path, items, count, hash);
     dp_free(items);
     return status;
 }
@@ -199,7 +201,7 @@ static struct item *list_slots(const struct dp_tensor *params, int param_count,
 }
 
 dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int param_count,
-                        const struct dp_slot *slots, int slot_count)
+                        const struct dp_slot *slots, int slot_count, char hash[DP_HASH_TEXT])
 {
     int count = 0;
     struct item *items = list_slots(params, param_count, slots, slot_count, &count);
@@ -208,20 +210,23 @@ dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int pa
     if (items == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
     }
-    status = save_items(path, items, count);
+    status = save_items(path, items, count, hash);
     dp_free(items);
     return status;
 }
 
-/* One sum for each tensor: a number that is not finite makes it NaN. */
-static bool is_broken(const float *values, size_t count)
+/* Infinities and NaNs are the floats with all bits of the exponent set. */
+DP_HOT static bool is_broken(const float *values, size_t count)
 {
-    float sum = 0.0f;
+    uint32_t broken = 0;
 
     for (size_t i = 0; i < count; i++) {
-        sum += values[i] * 0.0f;
+        uint32_t bits;
+
+        memcpy(&bits, &values[i], sizeof(bits));
+        broken |= (bits & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
     }
-    return isnan(sum);
+    return broken != 0;
 }
 
 static const char *find_broken(const struct dp_tensor *tensors, int count, const float *values)

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "kernels/tensor.h"
 
@@ -42,9 +43,10 @@ struct dp_loose {
     int taken, dropped, anew; /* out: read; in the file alone; in the slots alone, untouched */
 };
 
-/* Writes the model, sorted by layer; on error a part of the file may be left.
- * Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_weights_save(const char *path, const struct dp_weights *weights);
+/* Writes the model, sorted by layer; on error a part of the file may be left. `hash` (out) is the
+ * file's XXH3-128; NULL: not wanted. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_weights_save(const char *path, const struct dp_weights *weights,
+                                     char hash[DP_HASH_TEXT]);
 
 /*
  * Reads the model: every tensor must be there with its shape and type, and no other. Counters may
@@ -58,7 +60,8 @@ DP_CHECKED dp_status dp_weights_load(const char *path, struct dp_weights *weight
 /* The same for optimizer state: tensors "<parameter>.<slot>", such as "0.weight.momentum", and
  * "<slot>" of shape [count] for what lies on its own. With no slots the file has no tensors. */
 DP_CHECKED dp_status dp_slots_save(const char *path, const struct dp_tensor *params,
-                                   int param_count, const struct dp_slot *slots, int slot_count);
+                                   int param_count, const struct dp_slot *slots, int slot_count,
+                                   char hash[DP_HASH_TEXT]);
 
 /* Reads what dp_slots_save() wrote: the file has these tensors and no other, but for those that are
  * `loose`. On error nothing has changed. Errors: as dp_weights_load(), DP_ERR_CONFIG when it is of another optimizer. */

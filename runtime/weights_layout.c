@@ -3,68 +3,57 @@
 
 #include "runtime/weights.h"
 
-/* Walks PyTorch's order [outer, channels, spatial] and follows the place in ours, [outer, spatial,
- * channels], without a division for each element. */
-struct walk {
-    size_t spatial, channels; /* of the tensor */
-    size_t row;               /* where this `outer` begins */
-    size_t s, c;
+/* Whether the two differ at all. */
+static bool is_moved(const struct dp_tensor *tensor)
+{
+    return tensor->spatial > 1 && tensor->channels > 1;
+}
+
+/* A run of PyTorch's order [outer, channels, spatial], inside one channel: its elements lie
+ * `channels` apart in our order, [outer, spatial, channels]. */
+struct run {
+    size_t place, length;
 };
 
-static struct walk walk_from(const struct dp_tensor *tensor, size_t begin)
+static struct run run_from(const struct dp_tensor *tensor, size_t at, size_t most)
 {
-    const size_t inner = tensor->spatial * tensor->channels;
+    const size_t spatial = tensor->spatial, channels = tensor->channels;
+    const size_t inner = spatial * channels, s = at % spatial, rest = spatial - s;
 
-    return (struct walk){.spatial = tensor->spatial,
-                         .channels = tensor->channels,
-                         .row = begin / inner * inner,
-                         .s = begin % tensor->spatial,
-                         .c = begin % inner / tensor->spatial};
-}
-
-static size_t walk_place(const struct walk *walk)
-{
-    return walk->row + walk->s * walk->channels + walk->c;
-}
-
-static void walk_on(struct walk *walk)
-{
-    if (++walk->s < walk->spatial) {
-        return;
-    }
-    walk->s = 0;
-    if (++walk->c == walk->channels) {
-        walk->c = 0;
-        walk->row += walk->spatial * walk->channels;
-    }
+    return (struct run){at / inner * inner + s * channels + at % inner / spatial,
+                        rest < most ? rest : most};
 }
 
 void dp_tensor_export(const struct dp_tensor *tensor, const float *ours, size_t begin, size_t count,
                       float *theirs)
 {
-    struct walk walk;
-
-    if (tensor->spatial <= 1) {
+    if (!is_moved(tensor)) {
         memcpy(theirs, ours + begin, count * sizeof(float));
         return;
     }
-    walk = walk_from(tensor, begin);
-    for (size_t i = 0; i < count; i++, walk_on(&walk)) {
-        theirs[i] = ours[walk_place(&walk)];
+    for (size_t done = 0; done < count;) {
+        const struct run run = run_from(tensor, begin + done, count - done);
+
+        for (size_t i = 0; i < run.length; i++) {
+            theirs[done + i] = ours[run.place + i * tensor->channels];
+        }
+        done += run.length;
     }
 }
 
 void dp_tensor_import(const struct dp_tensor *tensor, float *ours, size_t begin, size_t count,
                       const float *theirs)
 {
-    struct walk walk;
-
-    if (tensor->spatial <= 1) {
+    if (!is_moved(tensor)) {
         memcpy(ours + begin, theirs, count * sizeof(float));
         return;
     }
-    walk = walk_from(tensor, begin);
-    for (size_t i = 0; i < count; i++, walk_on(&walk)) {
-        ours[walk_place(&walk)] = theirs[i];
+    for (size_t done = 0; done < count;) {
+        const struct run run = run_from(tensor, begin + done, count - done);
+
+        for (size_t i = 0; i < run.length; i++) {
+            ours[run.place + i * tensor->channels] = theirs[done + i];
+        }
+        done += run.length;
     }
 }

@@ -1,7 +1,9 @@
 /*
  * writer.h - a thread that writes one thing at a time, while others go on.
  *
- * It runs at the lowest priority: where training fills all cores, it takes what is left of them.
+ * It runs when nothing else wants its core (SCHED_IDLE): where training fills all cores, while that
+ * waits for other ranks. A starved write ends late, but it ends: Linux gives an idle thread a few
+ * thousandths of a core that is always wanted, and who waits for the write leaves a core to it.
  */
 #ifndef DP_RUNTIME_WRITER_H
 #define DP_RUNTIME_WRITER_H
@@ -24,8 +26,9 @@ void dp_writer_start(struct dp_writer *writer);
 /* Waits until nothing is being written. The status of what was written last; DP_OK before that. */
 DP_CHECKED dp_status dp_writer_wait(struct dp_writer *writer);
 
-/* How long the last write took; after dp_writer_wait(). */
+/* How long the last write took, and what it had of a core; after dp_writer_wait(). */
 uint64_t dp_writer_ns(const struct dp_writer *writer);
+uint64_t dp_writer_core_ns(const struct dp_writer *writer);
 
 /* Waits for what is being written, and ends the thread. NULL is allowed. */
 void dp_writer_destroy(struct dp_writer *writer);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -35,6 +36,10 @@ static inline struct dp_stream *stream_on(const char *name, int threads)
 
     assert_int_equal(dp_device_find(name, &device), DP_OK);
     assert_int_equal(device->stream_create(device, threads, &stream), DP_OK);
+    if (getenv("DP_TEST_CONV") != NULL) {
+        assert_string_equal(getenv("DP_TEST_CONV"), "cublas"); /* not the one that auto takes */
+        stream->conv = DP_CONV_CUBLAS;
+    }
     return stream;
 }
 

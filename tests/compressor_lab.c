@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "tests/tested_device.h"
 
 const struct dp_tensor lab_tensors[LAB_TENSORS] = {
     {.dims = 2, .shape = {50, 60}, .count = 3000, .begin = 0},
@@ -16,7 +17,8 @@ const struct dp_tensor lab_tensors[LAB_TENSORS] = {
 static dp_status lab_create(struct lab *lab)
 {
     const struct lab_setup *s = lab->setup;
-    struct dp_parcels_config config = {s->compressor, NULL, &lab->knobs, 5};
+    const struct dp_device *device = NULL;
+    const struct dp_parcels_config config = {s->compressor, &lab->knobs, 5};
 
     lab->grad = dp_group_memory(lab->group, DP_MEM_GRADIENTS, LAB_TOTAL * sizeof(float));
     if (lab->grad == NULL) {
@@ -26,7 +28,9 @@ static dp_status lab_create(struct lab *lab)
     DP_TRY(dp_bucket_plan_create(lab_tensors, LAB_TENSORS, LAB_TRAINED, LAB_TOTAL, 192, 768,
                                  &lab->plan));
     DP_TRY(dp_comm_create(lab->group, s->strategy, lab->plan->largest, DP_BLOCK, &lab->comm));
-    DP_TRY(dp_device_find("ref", &config.device));
+    DP_TRY(dp_device_find(tested_device_or("ref"), &device));
+    DP_TRY(device->stream_create(device, 1, &lab->codes));
+    lab->comm->codes = lab->codes;
     return dp_parcels_create(lab->comm, lab->plan, lab->grad, LAB_TRAINED, &config, &lab->parcels);
 }
 
@@ -47,6 +51,9 @@ void lab_close(struct lab *lab)
 {
     dp_parcels_destroy(lab->parcels);
     dp_comm_destroy(lab->comm);
+    if (lab->codes != NULL) {
+        lab->codes->device->stream_destroy(lab->codes);
+    }
     dp_bucket_plan_destroy(lab->plan);
     dp_group_release(lab->group, lab->grad);
     lab->parcels = NULL;

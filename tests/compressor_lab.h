@@ -2,7 +2,8 @@
  * compressor_lab.h - for tests: a compressor over a group, with gradients of its own.
  *
  * The flat gradient has tensors of two and of one dimension in three buckets, the smallest of which
- * has fewer blocks than there are ranks.
+ * has fewer blocks than there are ranks. It lies in memory of the host, which the tested device must
+ * be able to use.
  */
 #ifndef DP_TESTS_COMPRESSOR_LAB_H
 #define DP_TESTS_COMPRESSOR_LAB_H
@@ -24,6 +25,7 @@ struct lab {
     const struct lab_setup *setup;
     struct dp_group *group; /* borrowed */
     struct dp_comm *comm;
+    struct dp_stream *codes; /* owned; of the device that is tested */
     struct dp_bucket_plan *plan;
     struct dp_parcels *parcels; /* NULL on one rank */
     struct dp_knobs knobs;

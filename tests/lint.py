@@ -33,7 +33,7 @@ MAY_INCLUDE = {
 
 # A third-party header, and the only files that may include it (tests and benchmarks may, too).
 DOORS = {
-    r"mpi(-ext)?\.h": r"collectives/(mpi_status|transport_mpi|strategy_mpi|world)\.[ch]",
+    r"mpi(-ext)?\.h": r"collectives/(mpi_status|pieces_mpi|transport_mpi|strategy_mpi|world)\.[ch]",
     r"nccl\.h": r"collectives/(nccl_status\.[ch]|strategy_nccl\.c)",
     r"(cuda(_\w+)?|cublas\w*|cudnn\w*)\.h": r"kernels/cuda/.*|collectives/strategy_nccl\.c",
     r"(oneapi/dnnl/)?dnnl.*\.h": r"kernels/cpu/\w+_onednn\.[ch]",
@@ -42,7 +42,7 @@ DOORS = {
     r"yaml\.h": r"runtime/config_yaml\.[ch]",
     r"jansson\.h": r"base/json\.[ch]",
     r"zlib\.h": r"runtime/data/idx\.c",
-    r"(xxhash|xxh3)\.h": r"(base|collectives)/\w+\.[ch]|runtime/(manifest|plan|replicas)\.c",
+    r"(xxhash|xxh3)\.h": r"(base|collectives)/\w+\.[ch]|runtime/(facts|manifest|plan|replicas)\.c",
     r"cmocka\.h": r"tests/.*",
 }
 

@@ -3,26 +3,24 @@
  * what ranks do together they do behind the same step.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/async.h"
 #include "tests/local_world.h"
 #include "tests/small_run.h"
+#include "tests/stderr_text.h"
 
 enum { SETS = 8, STRETCHES = 5 };
 
 static const char *const no_sets[] = {NULL};
+static const char *const served[] = {"train.mode=async", "comm.strategy=ps", "comm.servers=1",
+                                     "train.staleness=2", NULL};
 
 /* One training on ranks as threads; what they do, and what is seen. */
 struct world {
@@ -448,13 +446,11 @@ static size_t creates(struct dp_group *group, const void *arg)
 
 static void creating_survives_every_failed_allocation(void **state)
 {
-    static const char *const sets[] = {"train.mode=async", "comm.strategy=ps", "comm.servers=1",
-                                       "train.staleness=2", NULL};
     struct small_run run;
     size_t wrong = 1;
     (void)state;
 
-    assert_int_equal(small_run_create(&run, small_own_norm, sets), 0);
+    assert_int_equal(small_run_create(&run, small_own_norm, served), 0);
     const size_t live = dp_mem_live();
     dp_log_mute(1);
     for (int nth = 1; wrong > 0; nth++) {
@@ -469,6 +465,21 @@ static void creating_survives_every_failed_allocation(void **state)
     small_run_destroy(&run);
 }
 
+/* Of other sharings trainers own parts, too, which nobody would update. */
+static void only_servers_can_apply_stale_gradients(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, served), 0);
+    run.config->comm.strategy = "zero1:over=shm"; /* behind the check of the configuration */
+    stderr_begin();
+    assert_int_equal(on_local_ranks(2, creates, &run), 2);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "train.staleness: needs comm.strategy ps, not zero1"));
+    small_run_destroy(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -480,6 +491,7 @@ int main(void)
         cmocka_unit_test(a_wish_of_any_rank_ends_all_behind_the_same_step),
         cmocka_unit_test(a_result_that_is_enough_ends_all),
         cmocka_unit_test(stale_gradients_train_nearly_as_well),
+        cmocka_unit_test(only_servers_can_apply_stale_gradients),
         cmocka_unit_test(creating_survives_every_failed_allocation),
     };
 

@@ -1,4 +1,5 @@
 /* test_baseline.c - one rank measured alone: it gives the same numbers to all and changes none. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -151,9 +152,19 @@ static void a_request_on_any_rank_breaks_the_measurement_off_on_all(void **state
     small_run_destroy(&run);
 }
 
+static void the_mean_is_over_what_was_measured(void **state)
+{
+    (void)state;
+    assert_true(dp_baseline_mean(2.0, 4.0) == 3.0);
+    assert_true(dp_baseline_mean(2.0, 0.0) == 2.0);
+    assert_true(dp_baseline_mean(0.0, 4.0) == 4.0); /* an early end: only the second one */
+    assert_true(isnan(dp_baseline_mean(0.0, 0.0)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_mean_is_over_what_was_measured),
         cmocka_unit_test(measuring_changes_no_bit_of_the_training),
         cmocka_unit_test(a_failing_measurement_is_known_to_all_ranks),
         cmocka_unit_test(a_request_on_any_rank_breaks_the_measurement_off_on_all),

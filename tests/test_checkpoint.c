@@ -10,10 +10,12 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/checkpoint.h"
+#include "runtime/shelf.h"
 #include "tests/scratch.h"
 
 enum { COUNT = 5000 };
@@ -304,6 +306,32 @@ static void leftovers_of_dead_processes_are_deleted(void **state)
     assert_int_equal(access(scratch_path(alive), F_OK), 0);
 }
 
+/* As killed between the two renames that replace a checkpoint. */
+static void one_that_stepped_aside_comes_back(void **state)
+{
+    char aside[128], found[DP_PATH_BYTES];
+    bool any = false;
+    (void)state;
+
+    (void)snprintf(aside, sizeof(aside), "checkpoints/.tmp-old-step-00000002-%ld", (long)getpid());
+    assert_int_equal(save(1, 5), DP_OK);
+    assert_int_equal(save(2, 5), DP_OK);
+    dp_log_mute(1);
+    for (int turn = 0; turn < 2; turn++) {
+        assert_int_equal(rename(scratch_path("checkpoints/step-00000002"), scratch_path(aside)), 0);
+        if (turn == 0) {
+            assert_int_equal(dp_shelf_find(scratch_path("checkpoints"), found, &any), DP_OK);
+            assert_string_equal(strrchr(found, '/'), "/step-00000002");
+        } else {
+            assert_int_equal(save(3, 5), DP_OK);
+        }
+        assert_true(exists(2));
+        assert_int_equal(access(scratch_path(aside), F_OK), -1);
+    }
+    dp_log_mute(0);
+    assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/step-00000002")), DP_OK);
+}
+
 static void other_entries_of_the_folder_are_left_alone(void **state)
 {
     (void)state;
@@ -367,6 +395,8 @@ int main(void)
         WITH_FOLDER(a_read_only_folder_is_reported),
         WITH_FOLDER(a_link_that_cannot_be_replaced_is_reported),
         WITH_FOLDER(leftovers_of_dead_processes_are_deleted),
+        WITH_FOLDER(one_that_stepped_aside_comes_back),
+        WITH_FOLDER(one_that_stepped_aside_comes_back),
         WITH_FOLDER(other_entries_of_the_folder_are_left_alone),
         WITH_FOLDER(survives_every_failed_allocation),
     };

@@ -382,7 +382,7 @@ static size_t counts_arrays(struct dp_group *group, const void *setup)
     for (int i = 0; i < count; i++) {
         wrong += arrays[i].data == NULL || arrays[i].name == NULL;
         wrong += !arrays[i].same && arrays[i].count != LAB_TRAINED;
-        bytes += arrays[i].count * sizeof(float);
+        bytes += arrays[i].count * sizeof(float) * (arrays[i].data != arrays[i].there ? 2 : 1);
     }
     wrong += dp_group_barrier(group) != DP_OK; /* all have taken theirs, and nobody has left */
     wrong += dp_mem_bytes(DP_MEM_RESIDUALS) != bytes * (size_t)group->size;

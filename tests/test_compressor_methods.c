@@ -390,7 +390,7 @@ static size_t sums_long_ones(struct dp_group *group, const void *compressor)
 {
     static const struct dp_tensor tensor = {.dims = 1, .shape = {LONG}, .count = LONG};
     const struct dp_knobs knobs = {.step = 1};
-    struct dp_parcels_config config = {compressor, group->stream->device, &knobs, 1};
+    const struct dp_parcels_config config = {compressor, &knobs, 1};
     float *grad = dp_group_memory(group, DP_MEM_GRADIENTS, (LONG + DP_BLOCK) * sizeof(float));
     struct dp_bucket_plan *plan = NULL;
     struct dp_comm *comm = NULL;

@@ -1,6 +1,7 @@
 /*
  * test_compressor_training.c - training with each compressor learns about as well as without: on
- * ranks as threads, with weights that are equal on all of them after every step.
+ * ranks as threads, with weights that are equal on all of them after every step. Runs again on device
+ * cuda, where codes are made by the device.
  */
 #include "tests/arrays.h"
 
@@ -71,11 +72,12 @@ static void every_compressor_learns(void **state)
 
 static void train_some(const char *compressor, const char *overlap, struct outcome *out)
 {
-    char set[96];
-    const char *const sets[] = {set, overlap, "comm.strategy=ring", "device.name=cpu", NULL};
+    char set[96], device[32];
+    const char *const sets[] = {set, overlap, "comm.strategy=ring", device, NULL};
     struct small_run run;
 
     (void)snprintf(set, sizeof(set), "comm.compressor=%s", compressor);
+    (void)snprintf(device, sizeof(device), "device.name=%s", tested_device());
     assert_int_equal(small_run_create(&run, small_conv, sets), 0);
     assert_int_equal(small_train(&run, RANKS, LAST, NULL, out), 0);
     assert_int_equal(outcome_split(out, RANKS, LAST), 0);

@@ -66,6 +66,21 @@ static void forward_equals_the_reference(void **state)
     }
 }
 
+/* Whether a bias was prepared or not. */
+static void check_both(struct dp_stream *s, const struct shape *n, const float *dy, const float *x,
+                       const float *dw0, const float *db0, float keep)
+{
+    for (int bias = 0; bias < 2; bias++) {
+        float *dw = held(n->in * n->out, 5, keep), *db = held(n->out, 7, keep);
+        OK(prepare(s, n->rows, n->in, n->out, bias != 0, DP_ACT_NONE));
+        OK(s->ops->dense_backward_both(s, dw, db, dy, x, n->rows, n->in, n->out, keep));
+        assert_near(dw, dw0, n->in * n->out, near_sum(n->rows), 0);
+        assert_near(db, db0, n->out, near_sum(n->rows), 0);
+        dp_free(dw);
+        dp_free(db);
+    }
+}
+
 static void check_backward(const struct streams *streams, const struct shape *n, float keep)
 {
     float *x = uniform(n->rows * n->in, 1, -1, 1), *w = uniform(n->in * n->out, 2, -1, 1);
@@ -85,6 +100,9 @@ static void check_backward(const struct streams *streams, const struct shape *n,
         OK(s->ops->dense_backward_data(s, dx, dy, w, n->rows, n->in, n->out));
         OK(s->ops->dense_backward_weights(s, dw, dy, x, n->rows, n->in, n->out, keep));
         OK(s->ops->sum_rows(s, db, dy, n->rows, n->out, keep));
+        if (s->ops->dense_backward_both != NULL) {
+            check_both(s, n, dy, x, dw0, db0, keep);
+        }
         assert_near(dx, dx0, n->rows * n->in, near_sum(n->out), 0);
         assert_near(dw, dw0, n->in * n->out, near_sum(n->rows), 0);
         assert_near(db, db0, n->out, near_sum(n->rows), 0);
@@ -181,6 +199,36 @@ static void gradients_are_the_slopes_of_forward(void **state)
     dp_free(dy);
 }
 
+/* Two factors lose at most 2^-10 each; one bit more than they keep would be lost by 2^-11. */
+static void tf32_rounds_factors_where_the_device_can(void **state)
+{
+    enum { N = 32, NUMBERS = N * N };
+    const struct streams *streams = *state;
+    struct dp_stream *plain = streams->tested[0], *s = stream_on(tested_device(), 1);
+    float *x = uniform(NUMBERS, 1, -1, 1), *w = uniform(NUMBERS, 2, -1, 1);
+    float *expected = zeros(NUMBERS), *y = zeros(NUMBERS);
+    double most = 0;
+
+    s->tf32 = true;
+    OK(prepare(plain, N, N, N, false, DP_ACT_NONE));
+    OK(prepare(s, N, N, N, false, DP_ACT_NONE));
+    OK(plain->ops->dense_forward(plain, expected, x, w, NULL, N, N, N, DP_ACT_NONE));
+    OK(s->ops->dense_forward(s, y, x, w, NULL, N, N, N, DP_ACT_NONE));
+    for (size_t i = 0; i < NUMBERS; i++) {
+        most = fmax(most, fabs((double)y[i] - (double)expected[i]));
+    }
+    if (s->device->has_tf32) {
+        assert_true(most > near_sum(N) && most < N * 2 * 0x1p-10);
+    } else {
+        assert_same_bits(y, expected, NUMBERS);
+    }
+    dp_free(x);
+    dp_free(w);
+    dp_free(expected);
+    dp_free(y);
+    s->device->stream_destroy(s);
+}
+
 /* ---- streams with one thread, side by side ---- */
 
 enum { LANES = 3, TIMES = 20, SIDE = 96, CELLS = SIDE * SIDE };
@@ -250,6 +298,7 @@ int main(void)
         cmocka_unit_test(backward_equals_the_reference),
         cmocka_unit_test(column_sums_of_every_shape_equal_the_reference),
         cmocka_unit_test(gradients_are_the_slopes_of_forward),
+        cmocka_unit_test(tf32_rounds_factors_where_the_device_can),
         cmocka_unit_test(lanes_side_by_side_give_the_bits_of_one_alone),
     };
 

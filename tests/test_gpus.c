@@ -224,7 +224,7 @@ static void auto_says_which_way_and_why(void **state)
          {0},
          "staged",
          "staged",
-         "compressors work on the host"},
+         "codes of compressors cross over the host"},
         {{"comm.strategy=auto", "comm.servers=1", NULL}, 3, {0}, "ps", "ps", ""},
         {{"comm.strategy=ring", NULL}, 2, {0}, "ring", "ring", ""},
     };

@@ -204,6 +204,24 @@ static void no_progress_is_judged_once_over_the_second_half(void **state)
     assert_int_equal(stuck_at(40, 30, 30, reason, sizeof(reason)), 0); /* the run was shorter */
 }
 
+/* In fp16 a step may be skipped, and a loss that is no number need not stop: neither is counted. */
+static void what_is_to_be_judged_is_not_forgotten_with_a_skipped_step(void **state)
+{
+    const struct dp_failure_stop_config config = {.chance_steps = 20};
+    struct dp_halt_step step = {.correct = 10, .rows = 100, .whole = true, .classes = 10};
+    struct dp_halt halt = {0};
+    char reason[512];
+    (void)state;
+
+    for (step.step = 1; step.step < 23; step.step++) {
+        step.loss = step.step == 20 ? (double)NAN : 2.3;
+        assert_false(step.step != 21 && step.step != 22 &&
+                     dp_halt_failed(&halt, &config, &step, reason, sizeof(reason)));
+    }
+    assert_true(dp_halt_failed(&halt, &config, &step, reason, sizeof(reason)));
+    assert_non_null(strstr(reason, "step 23: no progress: 10.00 % of 900 training answers"));
+}
+
 static void a_loss_that_is_no_number_fails_unless_told_otherwise(void **state)
 {
     struct dp_failure_stop_config config = all_on;
@@ -397,6 +415,7 @@ int main(void)
         cmocka_unit_test(a_loss_that_stands_still_may_change_in_its_last_digits),
         cmocka_unit_test(guesses_are_told_from_learning_by_two_standard_errors),
         cmocka_unit_test(no_progress_is_judged_once_over_the_second_half),
+        cmocka_unit_test(what_is_to_be_judged_is_not_forgotten_with_a_skipped_step),
         cmocka_unit_test(a_loss_that_is_no_number_fails_unless_told_otherwise),
         cmocka_unit_test(spikes_name_loss_and_mean_and_short_batches_do_not_count),
         cmocka_unit_test(one_number_that_is_none_is_found_among_many),

@@ -172,15 +172,15 @@ static void a_full_disk_is_noticed_through_the_buffer(void **state)
     (void)state;
 
     dp_log_mute(1);
-    assert_int_equal(dp_file_save("/dev/full", "x", 1), DP_ERR_WRITE);
-    assert_int_equal(dp_file_save("/dev/full", large, sizeof(large)), DP_ERR_WRITE);
+    assert_int_equal(dp_file_save("/dev/full", "x", 1, NULL), DP_ERR_WRITE);
+    assert_int_equal(dp_file_save("/dev/full", large, sizeof(large), NULL), DP_ERR_WRITE);
     dp_log_mute(0);
     assert_int_equal(dp_file_create(&file, scratch_path("f")), DP_OK);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(dp_file_append(&file, large, 200000), DP_OK);
         assert_int_equal(dp_file_append(&file, large, sizeof(large)), DP_OK);
     }
-    assert_int_equal(dp_file_finish(&file), DP_OK);
+    assert_int_equal(dp_file_finish(&file, NULL), DP_OK);
     assert_int_equal(dp_mem_live(), 0);
 }
 

@@ -277,7 +277,9 @@ static dp_status dropout(struct dp_stream *s, float *y, const float *a, const fl
     (void)b;
 
     /* Not a multiple of four, and beyond 32 bits within a long array. */
-    return s->ops->dropout(s, y, a, count, &drop, UINT64_C(4294967289), &knobs);
+    /* Also from the middle of four elements that share a block of random numbers. */
+    return s->ops->dropout(s, y, a, count, &drop, UINT64_C(4294967288) + (count % 4 == 1 ? 1 : 0),
+                           &knobs);
 }
 
 static void check_elementwise(const struct streams *streams, elementwise *op, size_t count,

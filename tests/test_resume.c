@@ -24,7 +24,7 @@ static dp_status run(const char *out, int steps, const char *resume)
     return run_cli(&cli);
 }
 
-/* As run(), which is to fail: what it says goes to stderr_text. */
+/* As run(), which has something to say: what it says goes to stderr_text. */
 static dp_status run_badly(const char *out, int steps, const char *resume)
 {
     dp_status status;
@@ -195,6 +195,17 @@ static void an_occupied_folder_is_refused_without_resume(void **state)
     assert_true(same_checkpoints("new", "out", 4));
 }
 
+static void what_could_not_begin_may_be_tried_again(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(scratch_path("out"), 0777), 0);
+    assert_int_equal(symlink("/nonexistent/file", scratch_path("out/metrics.jsonl")), 0);
+    assert_int_equal(run_badly("out", 2, NULL), DP_ERR_WRITE);
+    assert_int_equal(scratch_count("out"), 1);
+    assert_int_equal(unlink(scratch_path("out/metrics.jsonl")), 0);
+    assert_int_equal(run("out", 2, NULL), DP_OK);
+}
+
 /* Any of these leads to the same: a checkpoint, a link, a folder of them, a run. */
 static void a_path_may_lead_there_in_any_way(void **state)
 {
@@ -240,6 +251,23 @@ static void a_torn_checkpoint_is_told_and_the_one_before_is_used(void **state)
     assert_non_null(strstr(stderr_text, "step-00000007: model.safetensors does not match"));
     assert_non_null(strstr(stderr_text, "step-00000006 is not whole, the one before it is tried"));
     assert_true(same_checkpoints("whole", "out", 1));
+}
+
+/* `latest/` is the link, and a folder of that name a checkpoint, even without anything in it. */
+static void a_slash_behind_a_path_changes_nothing(void **state)
+{
+    char path[256];
+    (void)state;
+
+    assert_int_equal(run("out", INTERRUPTED, NULL), DP_OK);
+    tear("out/checkpoints/step-00000007/MANIFEST");
+    (void)snprintf(path, sizeof(path), "%s", scratch_path("out/checkpoints/latest/"));
+    assert_int_equal(run_badly("new", END, path), DP_OK);
+    assert_non_null(strstr(stderr_text, "step-00000007 is not whole, the one before it is tried"));
+    assert_int_equal(unlink(scratch_path("out/checkpoints/step-00000007/MANIFEST")), 0);
+    assert_int_equal(unlink(scratch_path("out/checkpoints/step-00000007/state.json")), 0);
+    (void)snprintf(path, sizeof(path), "%s", scratch_path("out/checkpoints/step-00000007//"));
+    assert_int_equal(run_badly("other", END, path), DP_ERR_DATA);
 }
 
 static void where_nothing_is_whole_nothing_begins(void **state)
@@ -414,8 +442,10 @@ int main(void)
         WITH_FOLDER(a_finished_run_is_left_as_it_is),
         WITH_FOLDER(without_a_checkpoint_auto_begins_anew),
         WITH_FOLDER(an_occupied_folder_is_refused_without_resume),
+        WITH_FOLDER(what_could_not_begin_may_be_tried_again),
         WITH_FOLDER(a_path_may_lead_there_in_any_way),
         WITH_FOLDER(a_torn_checkpoint_is_told_and_the_one_before_is_used),
+        WITH_FOLDER(a_slash_behind_a_path_changes_nothing),
         WITH_FOLDER(where_nothing_is_whole_nothing_begins),
         WITH_FOLDER(without_latest_the_highest_step_is_the_newest),
         WITH_FOLDER(after_going_back_the_new_way_is_gone_on_with),

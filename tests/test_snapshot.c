@@ -39,7 +39,7 @@ static dp_status take(const struct work *w, struct dp_trainer *t, const struct d
         *w->to = s;
     }
     DP_TRY(dp_exchange_agree(t->exchange, status));
-    DP_TRY(dp_mirror_fetch(t->mirror));
+    DP_TRY(dp_trainer_fetch(t));
     return dp_snapshot_take(s, kept, &t->flat, t->exchange);
 }
 
@@ -61,7 +61,7 @@ static dp_status work_steps(const struct work *w, struct dp_trainer *t)
     if (w->from != NULL) {
         DP_TRY(dp_snapshot_restore(rank == 0 ? w->from : NULL, w->from->ranks, &kept, &t->flat,
                                    t->exchange, w->forget));
-        DP_TRY(dp_mirror_put(t->mirror));
+        DP_TRY(dp_trainer_put(t));
     }
     while (t->step < w->steps) {
         DP_TRY(dp_trainer_step(t, &report));

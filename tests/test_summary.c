@@ -24,7 +24,8 @@ static const struct dp_run_rank ranks[] = {
      .compute_efficiency = 0.971,
      .step_ms = {0.5, 0.25, 30, 60, 2, 1, 0, 0.125},
      .hidden_comm_ms = 10.5,
-     .peak_rss_bytes = 327155712},
+     .peak_rss_bytes = 327155712,
+     .peak_device_bytes = 65536},
     {.rank = 1,
      .threads = 1,
      .host = "a-host-with-a-name-longer-than-the-table",
@@ -33,7 +34,8 @@ static const struct dp_run_rank ranks[] = {
      .compute_efficiency = (double)NAN,
      .step_ms = {(double)NAN},
      .hidden_comm_ms = (double)NAN,
-     .peak_rss_bytes = -1},
+     .peak_rss_bytes = -1,
+     .peak_device_bytes = -1},
 };
 
 static const uint64_t staleness[] = {5, 0, 15};
@@ -176,6 +178,7 @@ static void every_rank_has_every_field(void **state)
     assert_real(rank, "compute_efficiency", 0.971);
     assert_real(rank, "hidden_comm_ms", 10.5);
     assert_real(rank, "peak_rss_bytes", 327155712);
+    assert_real(rank, "peak_device_bytes", 65536);
     assert_int_equal(dp_json_length(dp_json_get(rank, "step_ms")), 8);
     for (int i = 0; i < 8; i++) {
         assert_real(dp_json_get(rank, "step_ms"), parts[i], ranks[0].step_ms[i]);
@@ -183,6 +186,7 @@ static void every_rank_has_every_field(void **state)
     rank = dp_json_at(dp_json_get(json, "ranks"), 1);
     assert_null_member(rank, "samples_per_second");
     assert_null_member(rank, "peak_rss_bytes");
+    assert_null_member(rank, "peak_device_bytes");
     assert_null_member(dp_json_get(rank, "step_ms"), "input");
     dp_json_destroy(json);
 }

@@ -37,15 +37,20 @@ endfunction()
 if(NOT DP_CUDA STREQUAL "off")
   add_custom_target(cuda_tests)
   # Of operations: every one is done when it returns, so that the tests need not wait.
-  foreach(noun ops conv norm pool dense softmax optimizer narrow layer
-      batchnorm)
+  foreach(noun ops conv norm pool dense softmax optimizer narrow layer batchnorm
+      code_ops)
     dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
   endforeach()
   # Of the device itself, and of whole trainings.
-  foreach(noun device gpus strategy baseline evaluation faults lanes local_steps overlap replicas sharing snapshot
-      trainer)
+  foreach(noun device gpus strategy baseline compressor_training evaluation faults lanes local_steps overlap replicas
+      sharing snapshot tape trainer)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
+endif()
+if(NOT DP_CUDA STREQUAL "off")
+  dp_cuda_test(cudnn_cuda cudnn CUDA_LAUNCH_BLOCKING=1)
+  dp_cuda_test(conv_cublas_cuda conv CUDA_LAUNCH_BLOCKING=1 DP_TEST_CONV=cublas)
+  dp_cuda_test(room_cuda room)
 endif()
 if(DP_CUDA STREQUAL "on")
   dp_cuda_test(golden_cuda golden)
@@ -54,11 +59,26 @@ elseif(DP_CUDA STREQUAL "host")
   # One rank a GPU, which is what NCCL wants; without it ranks share one.
   dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8)
   dp_cuda_test(gpus_apart_cuda gpus DP_CUDA_GPUS=8)
+  # Sums in the order of ref, which many threads have not.
+  dp_cuda_test(compressor_powersgd_cuda compressor_powersgd CUDA_LAUNCH_BLOCKING=1)
+  # With gradients in memory of the host.
+  foreach(noun compressor compressor_methods compressor_randomk)
+    dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
+  endforeach()
+  # Found or not, the library of tests/cuda_on_host.
+  set_tests_properties(cudnn_cuda PROPERTIES ENVIRONMENT
+    "DP_TEST_DEVICE=cuda;CUDA_LAUNCH_BLOCKING=1;DP_HOST_CUDNN=9")
+  foreach(cudnn off broken 8)
+    dp_cuda_test(cudnn_${cudnn}_cuda cudnn CUDA_LAUNCH_BLOCKING=1 DP_HOST_CUDNN=${cudnn})
+  endforeach()
+  dp_cuda_test(golden_cublas_cuda golden DP_TEST_QUICK=1 DP_HOST_CUDNN=off)
+  dp_cuda_test(lanes_cublas_cuda lanes DP_HOST_CUDNN=off)
   # Other orders of what is queued, and memory that the host cannot touch.
   foreach(order 1 2 3)
     dp_cuda_test(lanes_order_${order}_cuda lanes DP_CUDA_ORDER=${order})
   endforeach()
-  foreach(noun faults local_steps)
+  dp_cuda_test(compressor_training_order_1_cuda compressor_training DP_CUDA_ORDER=1)
+  foreach(noun faults local_steps snapshot)
     dp_cuda_test(${noun}_guard_cuda ${noun} DP_CUDA_GUARD=1)
   endforeach()
 endif()
@@ -136,6 +156,12 @@ if(Python3_FOUND)
   # Every tests/runs/<subject>.py starts whole runs of a program, as its user does.
   file(GLOB runs CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/runs tests/runs/*.py)
   list(REMOVE_ITEM runs harness.py)
+  if(DP_CUDA STREQUAL "host")
+    dp_check(runs_gpu_memory_cuda unit 120 ${Python3_EXECUTABLE} -B tests/runs/gpu_memory.py
+             ${PROJECT_BINARY_DIR})
+    add_dependencies(cuda_tests ddp_train)
+  endif()
+  list(REMOVE_ITEM runs gpu_memory.py) # elsewhere nothing in it can run
   foreach(file ${runs})
     get_filename_component(subject ${file} NAME_WE)
     if(subject STREQUAL gpus)

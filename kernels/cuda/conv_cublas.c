@@ -8,8 +8,10 @@
  *
  *   forward            y  [pixels, out_c]  = columns weights' + bias
  *   backward, weights  dw [out_c, taps]    = dy' columns, tile after tile
- *   backward, data     columns             = dy weights, then gathered into dx
+ *   backward, data     columns             = dy weights, then gathered into dx: in float32, so that
+ *                                            dx is rounded once
  */
+#include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/matmul_cublas.h"
 #include "kernels/cuda/ops_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
@@ -30,15 +32,16 @@ static size_t pixels_of(const struct dp_window *w, size_t rows)
     return rows * w->out_h * w->out_w;
 }
 
-static size_t columns_bytes(const struct dp_stream *s, const struct dp_window *w, size_t rows)
+/* Room for columns of either direction. */
+static size_t columns_bytes(const struct dp_window *w, size_t rows)
 {
-    return pixels_of(w, rows) * taps_of(w) * dp_type_bytes(s->type);
+    return pixels_of(w, rows) * taps_of(w) * sizeof(float);
 }
 
 /* Images whose columns are written out at a time. */
-static size_t tile_rows(const struct dp_stream *s, const struct dp_window *w, size_t rows)
+static size_t tile_rows(const struct dp_window *w, size_t rows)
 {
-    const size_t tile = is_plain(w) ? rows : DP_CUDA_COLUMNS / columns_bytes(s, w, 1);
+    const size_t tile = is_plain(w) ? rows : DP_CUDA_COLUMNS / columns_bytes(w, 1);
 
     return tile == 0 ? 1 : tile < rows ? tile : rows;
 }
@@ -56,7 +59,8 @@ static struct dp_matmul forward_shape(const struct dp_window *w, size_t rows, bo
 
 static struct dp_matmul data_shape(const struct dp_window *w, size_t rows)
 {
-    return (struct dp_matmul){.m = pixels_of(w, rows), .n = taps_of(w), .k = w->out_c};
+    return (struct dp_matmul){
+        .m = pixels_of(w, rows), .n = taps_of(w), .k = w->out_c, .wide = is_plain(w) ? 0 : 1};
 }
 
 static struct dp_matmul weights_shape(const struct dp_window *w, size_t rows)
@@ -87,7 +91,7 @@ static dp_status prepare_products(struct dp_stream *s, const struct dp_window *w
 static dp_status prepare_columns(struct dp_stream *s, const struct dp_window *w, size_t rows)
 {
     struct dp_cuda *cuda = dp_cuda_of(s);
-    const size_t bytes = columns_bytes(s, w, rows);
+    const size_t bytes = columns_bytes(w, rows);
     void *columns;
 
     if (is_plain(w) || bytes <= cuda->columns_bytes) {
@@ -104,14 +108,14 @@ static dp_status prepare_columns(struct dp_stream *s, const struct dp_window *w,
     return DP_OK;
 }
 
-dp_status dp_cuda_conv_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,
-                               unsigned uses)
+dp_status dp_cublas_conv_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,
+                                 unsigned uses)
 {
     DP_TRY(dp_window_check(w));
     if (rows == 0) {
         return DP_OK;
     }
-    const size_t tile = tile_rows(s, w, rows);
+    const size_t tile = tile_rows(w, rows);
     DP_TRY(prepare_columns(s, w, tile));
     DP_TRY(prepare_products(s, w, tile, uses));
     return rows % tile == 0 ? DP_OK : prepare_products(s, w, rows % tile, uses);
@@ -144,17 +148,17 @@ static dp_status columns_of(struct dp_stream *s, const struct dp_window *w, cons
     if (is_plain(w)) {
         return DP_OK;
     }
-    if (columns_bytes(s, w, rows.count) > cuda->columns_bytes) {
+    if (columns_bytes(w, rows.count) > cuda->columns_bytes) {
         return DP_FAIL(DP_ERR_INTERNAL, "a convolution of %zu rows was not prepared", rows.count);
     }
     return dp_cuda_im2col(s, cuda->columns, images, w, rows.count);
 }
 
-dp_status dp_cuda_conv_forward(struct dp_stream *s, void *y, const void *x, const void *weights,
-                               const void *bias, const struct dp_window *w, size_t rows,
-                               enum dp_activation act)
+dp_status dp_cublas_conv_forward(struct dp_stream *s, void *y, const void *x, const void *weights,
+                                 const void *bias, const struct dp_window *w, size_t rows,
+                                 enum dp_activation act)
 {
-    const size_t tile = tile_rows(s, w, rows);
+    const size_t tile = tile_rows(w, rows);
 
     for (size_t begin = 0; begin < rows; begin += tile) {
         const struct dp_range range = tile_at(rows, tile, begin);
@@ -162,15 +166,15 @@ dp_status dp_cuda_conv_forward(struct dp_stream *s, void *y, const void *x, cons
         const void *columns;
         DP_TRY(columns_of(s, w, x, range, &columns));
         DP_TRY(dp_matmul_run(s, &shape, to(s, y, begin * dp_window_out(w)), columns, weights, bias,
-                             0.0f));
+                             NULL, 0.0f));
     }
     return DP_OK;
 }
 
-dp_status dp_cuda_conv_backward_data(struct dp_stream *s, void *dx, const void *dy,
-                                     const void *weights, const struct dp_window *w, size_t rows)
+dp_status dp_cublas_conv_backward_data(struct dp_stream *s, void *dx, const void *dy,
+                                       const void *weights, const struct dp_window *w, size_t rows)
 {
-    const size_t tile = tile_rows(s, w, rows);
+    const size_t tile = tile_rows(w, rows);
 
     for (size_t begin = 0; begin < rows; begin += tile) {
         const struct dp_range range = tile_at(rows, tile, begin);
@@ -178,7 +182,7 @@ dp_status dp_cuda_conv_backward_data(struct dp_stream *s, void *dx, const void *
         void *images = to(s, dx, begin * dp_window_in(w));
         void *columns = is_plain(w) ? images : dp_cuda_of(s)->columns;
         DP_TRY(dp_matmul_run(s, &shape, columns, at(s, dy, begin * dp_window_out(w)), weights, NULL,
-                             0.0f));
+                             NULL, 0.0f));
         if (!is_plain(w)) {
             DP_TRY(dp_cuda_col2im(s, images, columns, w, range.count));
         }
@@ -186,11 +190,11 @@ dp_status dp_cuda_conv_backward_data(struct dp_stream *s, void *dx, const void *
     return DP_OK;
 }
 
-dp_status dp_cuda_conv_backward_weights(struct dp_stream *s, float *dw, float *db, const void *dy,
-                                        const void *x, const struct dp_window *w, size_t rows,
-                                        float keep)
+dp_status dp_cublas_conv_backward_weights(struct dp_stream *s, float *dw, float *db, const void *dy,
+                                          const void *x, const struct dp_window *w, size_t rows,
+                                          float keep)
 {
-    const size_t tile = tile_rows(s, w, rows);
+    const size_t tile = tile_rows(w, rows);
 
     if (rows == 0 && keep == 0.0f) {
         DP_TRY(dp_cuda_zero(s, dw, w->out_c * taps_of(w) * sizeof(float)));
@@ -201,7 +205,7 @@ dp_status dp_cuda_conv_backward_weights(struct dp_stream *s, float *dw, float *d
         const void *columns;
         DP_TRY(columns_of(s, w, x, range, &columns));
         DP_TRY(dp_matmul_run(s, &shape, dw, at(s, dy, begin * dp_window_out(w)), columns, NULL,
-                             begin > 0 ? 1.0f : keep));
+                             NULL, begin > 0 ? 1.0f : keep));
     }
     return db == NULL ? DP_OK : dp_cuda_sum_rows(s, db, dy, pixels_of(w, rows), w->out_c, keep);
 }

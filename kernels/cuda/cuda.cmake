@@ -4,6 +4,7 @@
 file(GLOB dp_cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.c)
 file(GLOB dp_cuda_kernels CONFIGURE_DEPENDS kernels/cuda/*.cu)
 target_sources(dp_kernels PRIVATE ${dp_cuda_sources} ${dp_cuda_kernels})
+target_link_libraries(dp_kernels PUBLIC ${CMAKE_DL_LIBS})
 
 if(DP_CUDA STREQUAL "host")
   enable_language(CXX)
@@ -37,6 +38,10 @@ elseif(DP_CUDA STREQUAL "on")
   set_source_files_properties(${dp_cuda_kernels} PROPERTIES COMPILE_OPTIONS
     "-std=c++17;--fmad=false;-lineinfo;-Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas;--Werror=all-warnings")
   target_link_libraries(dp_kernels PUBLIC CUDA::cudart_static CUDA::cublasLt)
+  # CMake takes it for granted that the toolkit's libraries are found when a program starts.
+  get_target_property(dp_cublas CUDA::cublasLt IMPORTED_LOCATION)
+  get_filename_component(dp_cublas ${dp_cublas} DIRECTORY)
+  target_link_options(dp_kernels PUBLIC "LINKER:-rpath,${dp_cublas}")
 else()
   message(FATAL_ERROR "DP_CUDA is '${DP_CUDA}': it can be off, on or host")
 endif()

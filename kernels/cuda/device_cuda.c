@@ -10,9 +10,11 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/matmul_cublas.h"
 #include "kernels/cuda/ops_cuda.h"
+#include "kernels/cuda/record_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 
 enum { BLOCKS_PER_PROCESSOR = 8 }; /* of DP_THREADS: the 2048 threads that one can hold */
@@ -28,17 +30,55 @@ struct block {
 };
 
 static pthread_mutex_t blocks_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct block *blocks; /* owned; all that is allocated */
+static struct block *blocks;                                   /* owned; all that is allocated */
+static size_t used[DP_MEM_PURPOSE_COUNT], used_now, used_most; /* bytes of GPU memory among them */
+
+/* With blocks_mutex held. */
+static void account(const struct block *block, bool more)
+{
+    if (!block->on_host) {
+        used[block->purpose] += more ? block->bytes : -block->bytes;
+        used_now += more ? block->bytes : -block->bytes;
+        used_most = used_now > used_most ? used_now : used_most;
+    }
+}
+
+static void cuda_room(struct dp_device_room *room)
+{
+    struct cudaDeviceProp properties;
+    const int gpu = dp_cuda_unit();
+
+    dp_cuda_enter(gpu);
+    memset(room, 0, sizeof(*room));
+    (void)snprintf(room->name, sizeof(room->name), "cuda");
+    if (cudaGetDeviceProperties(&properties, gpu) == cudaSuccess) {
+        (void)snprintf(room->name, sizeof(room->name), "cuda:%d (%.64s)", gpu, properties.name);
+    }
+    (void)cudaMemGetInfo(&room->left, &room->total);
+    room->workspace = DP_CUDA_PARTIALS * sizeof(double) + DP_CUDA_COLUMNS + DP_CUDA_WORKSPACE;
+    (void)pthread_mutex_lock(&blocks_mutex);
+    room->peak = used_most;
+    memcpy(room->used, used, sizeof(room->used));
+    (void)pthread_mutex_unlock(&blocks_mutex);
+}
 
 /* The caller says what it is for and what to do; here is what there was. */
 static void tell_left(enum dp_purpose purpose, size_t bytes)
 {
-    size_t left = 0, total = 0;
+    struct dp_device_room room;
+    char list[256] = "";
+    size_t length = 0;
 
-    if (cudaMemGetInfo(&left, &total) == cudaSuccess) {
-        DP_WARN("GPU memory: %zu MB for %s, but %zu of %zu MB are free", bytes >> 20,
-                dp_purpose_text(purpose), left >> 20, total >> 20);
+    cuda_room(&room);
+    for (int i = 0; i < DP_MEM_PURPOSE_COUNT && length < sizeof(list); i++) {
+        if (room.used[i] >> 20 > 0) {
+            length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s %zu",
+                                       length > 0 ? ", " : "; MiB here: ",
+                                       dp_purpose_text((enum dp_purpose)i), room.used[i] >> 20);
+        }
     }
+    DP_WARN("%s: %zu MiB for %s, but %zu of %zu MiB are free%s", room.name, bytes >> 20,
+            dp_purpose_text(purpose), room.left >> 20, room.total >> 20, list);
 }
 
 /* A size of 0 gives a valid pointer, too. */
@@ -76,6 +116,7 @@ static void *allocate(enum dp_purpose purpose, size_t bytes, bool on_host)
     (void)pthread_mutex_lock(&blocks_mutex);
     block->next = blocks;
     blocks = block;
+    account(block, true);
     (void)pthread_mutex_unlock(&blocks_mutex);
     return block->memory;
 }
@@ -101,6 +142,7 @@ static struct block *forget(const void *memory)
     block = *link;
     if (block != NULL) {
         *link = block->next;
+        account(block, false);
     }
     (void)pthread_mutex_unlock(&blocks_mutex);
     return block;
@@ -182,6 +224,7 @@ static void cuda_stream_destroy(struct dp_stream *stream)
     if (cuda->queue != NULL) {
         (void)cudaStreamSynchronize(cuda->queue);
     }
+    dp_convs_destroy(cuda->convs);
     dp_matmuls_destroy(cuda->matmuls);
     cuda_release(cuda->columns);
     cuda_release(cuda->partials);
@@ -322,23 +365,31 @@ static dp_status cuda_event_wait(struct dp_stream *stream, const struct dp_event
 const struct dp_device dp_device_cuda = {
     .plugin = {.name = "cuda", .help = "an NVIDIA GPU"},
     .host_memory = false,
+    .has_tf32 = true,
     .available = cuda_available,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
     .alloc = cuda_alloc,
     .release = cuda_release,
+    .room = cuda_room,
     .alloc_host = cuda_alloc_host,
     .release_host = cuda_release,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .upload = cuda_upload,
     .download = cuda_download,
+    .find_conv = dp_cuda_find_conv,
     .order = cuda_order,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
     .event_query = cuda_event_query,
     .event_wait = cuda_event_wait,
+    .recording_create = dp_cuda_recording_create,
+    .recording_destroy = dp_cuda_recording_destroy,
+    .record_begin = dp_cuda_record_begin,
+    .record_end = dp_cuda_record_end,
+    .replay = dp_cuda_replay,
     .synchronize = cuda_synchronize,
     .units = &dp_cuda_units,
 };

@@ -4,7 +4,7 @@
  * One pass over memory, 16 bytes a thread and access. Bytes moved per element of e bytes (4, or 2 in
  * narrow types): relu, gelu, dropout and scale 2 e, everything with two inputs 3 e, bytes_load
  * 1 + e. Bound by memory: time should be count * bytes / bandwidth; gelu's erfc costs as much again
- * in float32 arithmetic where e is 2.
+ * in float32 arithmetic where e is 2, and dropout's random numbers, 5 32-bit products an element.
  */
 #include "base/random.h"
 #include "kernels/cuda/launch.h"
@@ -86,6 +86,15 @@ struct blended {
     }
 };
 
+struct scaled_sum {
+    float scale;
+    __device__ float operator()(float a, float b, size_t i) const
+    {
+        (void)i;
+        return scale * a + b;
+    }
+};
+
 extern "C" dp_status dp_cuda_add(struct dp_stream *s, float *y, const float *x, size_t count)
 {
     return map(s, y, (const float *)y, x, count, sum{});
@@ -101,6 +110,12 @@ extern "C" dp_status dp_cuda_blend(struct dp_stream *s, float *y, const float *x
                                    size_t count)
 {
     return map(s, y, (const float *)y, x, count, blended{weight});
+}
+
+extern "C" dp_status dp_cuda_scale_add(struct dp_stream *s, float *y, const float *x, float scale,
+                                       size_t count)
+{
+    return map(s, y, (const float *)y, x, count, scaled_sum{scale});
 }
 
 /* ---- compute type; the rectifier is written so that a NaN stays a NaN ---- */
@@ -193,64 +208,79 @@ struct dropped {
     uint64_t first;
     const struct dp_knobs *knobs;
     float scale;
-    __device__ float operator()(float x, float b, size_t i) const
+    __device__ float kept(float x, uint32_t bits) const
     {
-        const uint32_t bits = dp_random_u32(drop.seed, drop.what, knobs->step, first + i);
-        (void)b;
         return dp_random_unit(bits) >= drop.rate ? x * scale : 0;
     }
+    __device__ float operator()(float x, float b, size_t i) const
+    {
+        (void)b;
+        return kept(x, dp_random_u32(drop.seed, drop.what, knobs->step, first + i));
+    }
 };
+
+/* Four neighbours share a block of random numbers, which takes longer to make than memory takes to
+ * bring them. `first` is a multiple of 4. */
+template <typename T, int P>
+static __global__ void dropout_kernel(T *y, const T *x, size_t count, dropped f)
+{
+    const size_t packs = count / P;
+    const uint32_t step = f.knobs->step;
+
+    for (size_t i = dp_thread(); i < packs; i += dp_threads()) {
+        float values[P];
+        uint32_t bits[P];
+        dp_read<P>(values, x + i * P);
+#pragma unroll
+        for (int p = 0; p < P; p += 4) {
+            dp_random_block(f.drop.seed, f.drop.what, step, (f.first + i * P + (size_t)p) / 4,
+                            bits + p);
+        }
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            values[p] = f.kept(values[p], bits[p]);
+        }
+        dp_write<P>(y + i * P, values);
+    }
+    for (size_t i = packs * P + dp_thread(); i < count; i += dp_threads()) {
+        dp_narrow(&y[i], f(dp_wide(x[i]), 0, i));
+    }
+}
 
 extern "C" dp_status dp_cuda_dropout(struct dp_stream *s, void *y, const void *x, size_t count,
                                      const struct dp_dropout *dropout, uint64_t first,
                                      const struct dp_knobs *knobs)
 {
-    return map_typed(s, y, x, nullptr, count,
-                     dropped{*dropout, first, knobs, 1.0f / (1.0f - dropout->rate)});
-}
+    const dropped f = {*dropout, first, knobs, 1.0f / (1.0f - dropout->rate)};
 
-/* ---- from float32 to narrow types and back: 6 bytes an element ---- */
-
-template <typename Y, typename X> static __global__ void cast_kernel(Y *y, const X *x, size_t count)
-{
-    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
-        dp_narrow(&y[i], dp_wide(x[i]));
+    if (first % 4 != 0 || !dp_aligned(y) || !dp_aligned(x) || count == 0) {
+        return map_typed(s, y, x, nullptr, count, f);
     }
-}
-
-template <typename Y, typename X>
-static dp_status cast(struct dp_stream *s, Y *y, const X *x, size_t count)
-{
-    if (count == 0) {
-        return DP_OK;
-    }
-    DP_LAUNCH((cast_kernel<Y, X>), dp_blocks(s, count), DP_THREADS, 0, s, y, x, count);
+    DP_BY_TYPE(s->type, T, {
+        constexpr int P = dp_pack_of<T>();
+        DP_LAUNCH((dropout_kernel<T, P>), dp_blocks(s, (count + P - 1) / P), DP_THREADS, 0, s,
+                  (T *)y, (const T *)x, count, f);
+    });
     return DP_CUDA(cudaGetLastError());
-}
-
-extern "C" dp_status dp_cuda_narrow(struct dp_stream *s, uint16_t *y, const float *x, size_t count,
-                                    enum dp_type type)
-{
-    return type == DP_TYPE_BF16 ? cast(s, (__nv_bfloat16 *)(void *)y, x, count)
-                                : cast(s, (__half *)(void *)y, x, count);
-}
-
-extern "C" dp_status dp_cuda_widen(struct dp_stream *s, float *y, const uint16_t *x, size_t count,
-                                   enum dp_type type)
-{
-    return type == DP_TYPE_BF16 ? cast(s, y, (const __nv_bfloat16 *)(const void *)x, count)
-                                : cast(s, y, (const __half *)(const void *)x, count);
 }
 
 /* ---- bytes to numbers ---- */
 
-template <typename T>
+/* P neighbours a thread; `count` is a multiple of P. */
+template <typename T, int P>
 static __global__ void bytes_kernel(T *y, const uint8_t *x, const float *scale, const float *shift,
                                     size_t channels, size_t count)
 {
-    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
-        const size_t channel = channels == 1 ? 0 : i % channels;
-        dp_narrow(&y[i], (float)x[i] * scale[channel] + shift[channel]);
+    for (size_t i = dp_thread(); i < count / P; i += dp_threads()) {
+        const dp_pack<uint8_t, P> bytes = *reinterpret_cast<const dp_pack<uint8_t, P> *>(x + i * P);
+        size_t channel = channels == 1 ? 0 : i * P % channels;
+        float values[P];
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            values[p] = (float)bytes.at[p] * scale[channel] + shift[channel];
+            channel = channel + 1 < channels ? channel + 1 : 0;
+        }
+        dp_write<P>(y + i * P, values);
     }
 }
 
@@ -262,8 +292,14 @@ extern "C" dp_status dp_cuda_bytes_load(struct dp_stream *s, void *y, const uint
         return DP_OK;
     }
     DP_BY_TYPE(s->type, T, {
-        DP_LAUNCH(bytes_kernel<T>, dp_blocks(s, count), DP_THREADS, 0, s, (T *)y, x, scale, shift,
-                  channels, count);
+        constexpr int P = dp_pack_of<T>();
+        if (count % P == 0 && dp_aligned(y) && dp_aligned(x)) {
+            DP_LAUNCH((bytes_kernel<T, P>), dp_blocks(s, count / P), DP_THREADS, 0, s, (T *)y, x,
+                      scale, shift, channels, count);
+        } else {
+            DP_LAUNCH((bytes_kernel<T, 1>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)y, x, scale,
+                      shift, channels, count);
+        }
     });
     return DP_CUDA(cudaGetLastError());
 }

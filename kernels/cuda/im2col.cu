@@ -4,8 +4,9 @@
  *   x [rows, in_h, in_w, in_c] -> columns [rows out_h out_w, kernel_h kernel_w in_c]
  *
  * im2col writes e bytes an element of the columns and reads x kernel_h kernel_w / stride^2 times,
- * mostly from the cache; col2im reads the columns once and writes dx. conv_cublas.c calls them for
- * a few images at a time, so that columns stay in the second-level cache of a large GPU.
+ * mostly from the cache; col2im reads the columns once, 4 bytes an element, and writes dx.
+ * conv_cublas.c calls them for a few images at a time, so that columns stay in the second-level cache
+ * of a large GPU.
  */
 extern "C" {
 #include "kernels/ref/window.h"
@@ -34,7 +35,7 @@ static __global__ void im2col_kernel(T *columns, const T *x, struct dp_window w,
 }
 
 template <typename T, int P>
-static __global__ void col2im_kernel(T *dx, const T *columns, struct dp_window w, size_t count)
+static __global__ void col2im_kernel(T *dx, const float *columns, struct dp_window w, size_t count)
 {
     const uint32_t packs = (uint32_t)(w.in_c / P);
     const uint32_t in_w = (uint32_t)w.in_w, in_h = (uint32_t)w.in_h;
@@ -87,7 +88,7 @@ extern "C" dp_status dp_cuda_im2col(struct dp_stream *s, void *columns, const vo
     return DP_CUDA(cudaGetLastError());
 }
 
-extern "C" dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const void *columns,
+extern "C" dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const float *columns,
                                     const struct dp_window *w, size_t rows)
 {
     const size_t count = rows * dp_window_in(w);
@@ -99,10 +100,10 @@ extern "C" dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const void *c
         constexpr int P = dp_pack_of<T>();
         if (w->in_c % P == 0 && dp_aligned(dx) && dp_aligned(columns)) {
             DP_LAUNCH((col2im_kernel<T, P>), dp_blocks(s, count / P), DP_THREADS, 0, s, (T *)dx,
-                      (const T *)columns, *w, count / P);
+                      columns, *w, count / P);
         } else {
             DP_LAUNCH((col2im_kernel<T, 1>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)dx,
-                      (const T *)columns, *w, count);
+                      columns, *w, count);
         }
     });
     return DP_CUDA(cudaGetLastError());

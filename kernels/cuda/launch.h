@@ -136,7 +136,7 @@ static __device__ __forceinline__ size_t dp_threads()
     return (size_t)gridDim.x * blockDim.x;
 }
 
-static inline size_t dp_least(size_t a, size_t b)
+static __host__ __device__ inline size_t dp_least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
@@ -149,7 +149,7 @@ static inline size_t dp_blocks(const struct dp_stream *s, size_t count)
     return wanted == 0 ? 1 : dp_least(wanted, (size_t)dp_cuda_of(s)->blocks);
 }
 
-/* ---- sums and maxima over threads, in an order that depends on the block's size alone ---- */
+/* ---- sums over threads, in an order that depends on the block's size alone ---- */
 
 template <typename V> static __device__ __forceinline__ V dp_warp_sum(V value)
 {
@@ -157,6 +157,24 @@ template <typename V> static __device__ __forceinline__ V dp_warp_sum(V value)
         value += __shfl_xor_sync(~0u, value, lanes);
     }
     return value;
+}
+
+/* The sum of the values of this lane and all before it. */
+template <typename V> static __device__ __forceinline__ V dp_warp_scan(V value)
+{
+    const int lane = (int)threadIdx.x % warpSize;
+
+    for (int lanes = 1; lanes < warpSize; lanes *= 2) {
+        const V before = __shfl_up_sync(~0u, value, lanes);
+        value += lane >= lanes ? before : 0;
+    }
+    return value;
+}
+
+/* The lanes that come before this one, as bits. */
+static __device__ __forceinline__ unsigned dp_lanes_before()
+{
+    return (1u << (threadIdx.x % (unsigned)warpSize)) - 1;
 }
 
 /* On every thread of the block. `shared` has room for a value of each warp. */

@@ -18,7 +18,6 @@
 enum {
     PROPOSALS = 8,
     ROUNDS = 5,            /* of measuring; the fastest counts */
-    WORKSPACE = 32 << 20,  /* bytes at most; what cuBLAS recommends for sm_90 */
     FIRST_CAPACITY = 64,   /* shapes; grows in prepare */
     POINTER_ALIGNMENT = 16 /* what all arrays have, unless rows are narrower */
 };
@@ -29,6 +28,7 @@ struct plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t left, right, result; /* of cuBLASLt: left is b, right is a */
     cublasLtMatmulAlgo_t algo;
+    bool missing; /* cuBLASLt has no algorithm */
 };
 
 struct dp_matmuls {
@@ -115,6 +115,9 @@ static cudaDataType data_type(uint32_t type)
 
 static cublasLtEpilogue_t epilogue_of(const struct dp_matmul *shape)
 {
+    if (shape->sums != 0) {
+        return CUBLASLT_EPILOGUE_BGRADB; /* cuBLASLt's b is our a */
+    }
     if (shape->act == DP_ACT_RELU) {
         return shape->bias != 0 ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     }
@@ -128,16 +131,17 @@ static dp_status layout_create(cublasLtMatrixLayout_t *layout, cudaDataType type
     return DP_CUBLAS(cublasLtMatrixLayoutCreate(layout, type, width, height, (int64_t)width));
 }
 
-static dp_status plan_describe(struct plan *plan)
+static dp_status plan_describe(struct plan *plan, bool tf32)
 {
     const struct dp_matmul *p = &plan->shape;
     const cudaDataType type = data_type(p->type), out = p->wide != 0 ? CUDA_R_32F : type;
     const cublasOperation_t left = p->b_order == DP_PLAIN ? CUBLAS_OP_N : CUBLAS_OP_T;
     const cublasOperation_t right = p->a_order == DP_PLAIN ? CUBLAS_OP_N : CUBLAS_OP_T;
     const cublasLtEpilogue_t epilogue = epilogue_of(p);
+    const cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const bool a_plain = p->a_order == DP_PLAIN, b_plain = p->b_order == DP_PLAIN;
 
-    DP_TRY(DP_CUBLAS(cublasLtMatmulDescCreate(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulDescCreate(&plan->desc, compute, CUDA_R_32F)));
     DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &left,
                                                     sizeof(left))));
     DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &right,
@@ -159,7 +163,7 @@ static uint32_t alignment_of(size_t cols, size_t element)
 
 static dp_status set_preference(cublasLtMatmulPreference_t wishes, const struct dp_matmul *p)
 {
-    const size_t narrow = dp_type_bytes((enum dp_type)p->type), workspace = WORKSPACE;
+    const size_t narrow = dp_type_bytes((enum dp_type)p->type), workspace = DP_CUDA_WORKSPACE;
     const uint32_t left = alignment_of(p->b_order == DP_PLAIN ? p->n : p->k, narrow);
     const uint32_t right = alignment_of(p->a_order == DP_PLAIN ? p->k : p->m, narrow);
     const uint32_t result = alignment_of(p->n, p->wide != 0 ? sizeof(float) : narrow);
@@ -187,28 +191,34 @@ static dp_status propose(const struct dp_matmuls *m, const struct plan *plan,
     DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceCreate(&wishes)));
     status = set_preference(wishes, p);
     if (status == DP_OK) {
-        status = DP_CUBLAS(cublasLtMatmulAlgoGetHeuristic(m->handle, plan->desc, plan->left,
-                                                          plan->right, plan->result, plan->result,
-                                                          wishes, PROPOSALS, proposals, count));
+        const cublasStatus_t result = cublasLtMatmulAlgoGetHeuristic(
+            m->handle, plan->desc, plan->left, plan->right, plan->result, plan->result, wishes,
+            PROPOSALS, proposals, count);
+        if (p->sums != 0 && result == CUBLAS_STATUS_NOT_SUPPORTED) {
+            *count = 0;
+        } else {
+            status = DP_CUBLAS(result);
+        }
     }
     (void)cublasLtMatmulPreferenceDestroy(wishes);
-    if (status == DP_OK && *count == 0) {
+    if (status == DP_OK && *count == 0 && p->sums == 0) {
         return DP_FAIL(DP_ERR_UNAVAILABLE, "cuBLAS has no product of %zux%zux%zu", p->m, p->n,
                        p->k);
     }
     return status;
 }
 
+/* beside: the bias that is read, or the sums that are written. */
 static dp_status multiply(struct dp_stream *s, const struct plan *plan,
                           const cublasLtMatmulAlgo_t *algo, void *d, const void *a, const void *b,
-                          const void *bias, float keep)
+                          const void *beside, float keep)
 {
     const struct dp_cuda *cuda = dp_cuda_of(s);
     const float one = 1.0f;
 
-    if (plan->shape.bias != 0) {
+    if (plan->shape.bias != 0 || plan->shape.sums != 0) {
         DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(
-            plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias))));
+            plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &beside, sizeof(beside))));
     }
     return DP_CUBLAS(cublasLtMatmul(cuda->matmuls->handle, plan->desc, &one, b, plan->left, a,
                                     plan->right, &keep, d, plan->result, d, plan->result, algo,
@@ -220,7 +230,7 @@ static dp_status multiply(struct dp_stream *s, const struct plan *plan,
 
 /* Scratch to measure on: its numbers do not matter, but all are zero, so none is a NaN. */
 struct trial {
-    char *a, *b, *d, *bias;
+    char *a, *b, *d, *beside;
     cudaEvent_t begin, end;
 };
 
@@ -244,13 +254,14 @@ static dp_status trial_create(struct trial *trial, const struct dp_matmul *p)
     const size_t d = dp_round_up(p->m * p->n * sizeof(float), 256);
 
     memset(trial, 0, sizeof(*trial));
-    trial->a = dp_device_cuda.alloc(DP_MEM_WORKSPACE, a + b + d + p->n * narrow);
+    trial->a = dp_device_cuda.alloc(DP_MEM_WORKSPACE,
+                                    a + b + d + (p->n > p->m ? p->n : p->m) * sizeof(float));
     if (trial->a == NULL) {
         return DP_OK;
     }
     trial->b = trial->a + a;
     trial->d = trial->b + b;
-    trial->bias = trial->d + d;
+    trial->beside = trial->d + d;
     DP_TRY(DP_CUDA(cudaEventCreate(&trial->begin)));
     return DP_CUDA(cudaEventCreate(&trial->end));
 }
@@ -264,7 +275,7 @@ static dp_status measure(struct dp_stream *s, const struct plan *plan,
     for (int i = 0; i < 1 + ROUNDS; i++) {
         float ms;
         DP_TRY(DP_CUDA(cudaEventRecord(trial->begin, dp_cuda_of(s)->queue)));
-        DP_TRY(multiply(s, plan, algo, trial->d, trial->a, trial->b, trial->bias, 0.0f));
+        DP_TRY(multiply(s, plan, algo, trial->d, trial->a, trial->b, trial->beside, 0.0f));
         DP_TRY(DP_CUDA(cudaEventRecord(trial->end, dp_cuda_of(s)->queue)));
         DP_TRY(DP_CUDA(cudaEventSynchronize(trial->end)));
         DP_TRY(DP_CUDA(cudaEventElapsedTime(&ms, trial->begin, trial->end)));
@@ -322,8 +333,12 @@ static dp_status plan_make(struct dp_stream *s, struct plan *plan)
     cublasLtMatmulHeuristicResult_t proposals[PROPOSALS];
     int count = 0;
 
-    DP_TRY(plan_describe(plan));
+    DP_TRY(plan_describe(plan, s->tf32 && s->type == DP_TYPE_F32));
     DP_TRY(propose(dp_cuda_of(s)->matmuls, plan, proposals, &count));
+    plan->missing = count == 0;
+    if (plan->missing) {
+        return DP_OK;
+    }
     plan->algo = proposals[0].algo;
     DP_TRY(make_workspace(s, proposals[0].workspaceSize));
     return s->measures && count > 1 ? choose(s, plan, proposals, count) : DP_OK;
@@ -367,17 +382,29 @@ dp_status dp_matmul_prepare(struct dp_stream *s, const struct dp_matmul *shape)
     return DP_OK;
 }
 
-dp_status dp_matmul_run(struct dp_stream *s, const struct dp_matmul *shape, void *d, const void *a,
-                        const void *b, const void *bias, float keep)
+static const struct plan *plan_of(const struct dp_stream *s, const struct dp_matmul *shape)
 {
     struct dp_matmul wanted = *shape;
     const struct plan *plan;
 
     wanted.type = (uint32_t)s->type;
     plan = plan_find(dp_cuda_of(s)->matmuls, &wanted);
+    return plan != NULL && !plan->missing ? plan : NULL;
+}
+
+bool dp_matmul_has(const struct dp_stream *s, const struct dp_matmul *shape)
+{
+    return plan_of(s, shape) != NULL;
+}
+
+dp_status dp_matmul_run(struct dp_stream *s, const struct dp_matmul *shape, void *d, const void *a,
+                        const void *b, const void *bias, float *sums, float keep)
+{
+    const struct plan *plan = plan_of(s, shape);
+
     if (plan == NULL) {
         return DP_FAIL(DP_ERR_INTERNAL, "a product of %zux%zux%zu was not prepared", shape->m,
                        shape->n, shape->k);
     }
-    return multiply(s, plan, &plan->algo, d, a, b, bias, keep);
+    return multiply(s, plan, &plan->algo, d, a, b, shape->sums != 0 ? sums : bias, keep);
 }

@@ -26,33 +26,42 @@ struct arrays {
     int outs, n;
 };
 
+template <int P> static __device__ __forceinline__ void add_to(float (&y)[P], const float (&x)[P])
+{
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        y[p] += x[p];
+    }
+}
+
 /* The tree is that of a binary counter: sums of 1, 2, 4 ... arrays are closed as soon as they are
  * complete, and what is left is added from the right. */
-static __device__ float tree(const struct arrays &arrays, size_t i)
+template <int P>
+static __device__ void tree(float (&sums)[LEVELS][P], const struct arrays &arrays, size_t i)
 {
-    float sums[LEVELS];
     int depth = 0;
 
     for (int k = 0; k < arrays.n; k++) {
-        sums[depth++] = arrays.xs[k][i];
+        dp_read<P>(sums[depth++], arrays.xs[k] + i);
         for (int bits = k; (bits & 1) != 0; bits >>= 1) {
             depth--;
-            sums[depth - 1] += sums[depth];
+            add_to(sums[depth - 1], sums[depth]);
         }
     }
     while (depth > 1) {
         depth--;
-        sums[depth - 1] += sums[depth];
+        add_to(sums[depth - 1], sums[depth]);
     }
-    return sums[0];
 }
 
-static __global__ void tree_kernel(const struct arrays arrays, size_t count)
+/* `count` is a multiple of P. */
+template <int P> static __global__ void tree_kernel(const struct arrays arrays, size_t count)
 {
-    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
-        const float sum = tree(arrays, i); /* before any of ys, which may be one of xs */
+    for (size_t i = dp_thread() * P; i < count; i += dp_threads() * P) {
+        float sums[LEVELS][P];
+        tree<P>(sums, arrays, i); /* before any of ys, which may be one of xs */
         for (int out = 0; out < arrays.outs; out++) {
-            arrays.ys[out][i] = sum;
+            dp_write<P>(arrays.ys[out] + i, sums[0]);
         }
     }
 }
@@ -61,6 +70,7 @@ extern "C" dp_status dp_cuda_sum_tree(struct dp_stream *s, float *const *ys, int
                                       const float *const *xs, int n, size_t count)
 {
     struct arrays arrays = {};
+    bool wide = count % 4 == 0;
 
     if (n > ARRAYS || outs > ARRAYS) {
         return DP_FAIL(DP_ERR_UNAVAILABLE, "a sum of %d arrays on a GPU: at most %d", n, ARRAYS);
@@ -72,28 +82,62 @@ extern "C" dp_status dp_cuda_sum_tree(struct dp_stream *s, float *const *ys, int
     arrays.n = n;
     for (int i = 0; i < outs; i++) {
         arrays.ys[i] = ys[i];
+        wide = wide && dp_aligned(ys[i]);
     }
     for (int i = 0; i < n; i++) {
         arrays.xs[i] = xs[i];
+        wide = wide && dp_aligned(xs[i]);
     }
-    DP_LAUNCH(tree_kernel, dp_blocks(s, count), DP_THREADS, 0, s, arrays, count);
+    if (wide) {
+        DP_LAUNCH(tree_kernel<4>, dp_blocks(s, count / 4), DP_THREADS, 0, s, arrays, count);
+    } else {
+        DP_LAUNCH(tree_kernel<1>, dp_blocks(s, count), DP_THREADS, 0, s, arrays, count);
+    }
     return DP_CUDA(cudaGetLastError());
 }
 
-/* One warp a block of DP_BLOCK elements: the order does not depend on where the range was cut. */
-static __global__ void squares_kernel(float *out, const float *x, size_t count)
+/* Squares of elements at .. at + 3 of a block, of which `left` are there. */
+static __device__ __forceinline__ float squares(const float *x, size_t at, size_t left, bool wide,
+                                                float sum)
 {
-    const size_t lane = dp_thread() % (size_t)warpSize, warps = dp_threads() / (size_t)warpSize;
+    float values[4] = {};
 
-    for (size_t b = dp_thread() / (size_t)warpSize; b * DP_BLOCK < count; b += warps) {
-        const size_t left = count - b * DP_BLOCK;
-        float sum = 0;
-        for (size_t i = lane; i < left && i < DP_BLOCK; i += (size_t)warpSize) {
-            sum = __fmaf_rn(x[b * DP_BLOCK + i], x[b * DP_BLOCK + i], sum);
+    if (wide && at + 4 <= left) {
+        dp_read<4>(values, x + at);
+    } else {
+        for (size_t i = 0; i < 4 && at + i < left; i++) {
+            values[i] = x[at + i];
         }
-        sum = dp_warp_sum(sum);
-        if (lane == 0) {
-            out[b] = sum;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        sum = __fmaf_rn(values[i], values[i], sum);
+    }
+    return sum;
+}
+
+/* So many threads of a warp a block of DP_BLOCK elements, 16 bytes each; all threads of a warp go
+ * round equally often, since they add up together. The order of additions depends neither on where
+ * the range was cut nor on its address. */
+static __global__ void squares_kernel(float *out, const float *x, size_t count, bool wide)
+{
+    const int threads = warpSize < DP_BLOCK / 4 ? warpSize : DP_BLOCK / 4;
+    const size_t lane = dp_thread() % (size_t)threads, groups = (size_t)(warpSize / threads);
+    const size_t warp = dp_thread() / (size_t)warpSize, warps = dp_threads() / (size_t)warpSize;
+    const size_t group = dp_thread() % (size_t)warpSize / (size_t)threads;
+
+    for (size_t first = warp * groups; first * DP_BLOCK < count; first += warps * groups) {
+        const size_t begin = (first + group) * DP_BLOCK, left = begin < count ? count - begin : 0;
+        const size_t most = left < DP_BLOCK ? left : (size_t)DP_BLOCK;
+        float sum = 0;
+        for (size_t at = lane * 4; at < DP_BLOCK; at += (size_t)threads * 4) {
+            sum = squares(x + begin, at, most, wide, sum);
+        }
+        for (int lanes = threads / 2; lanes > 0; lanes /= 2) {
+            sum += __shfl_xor_sync(~0u, sum, lanes);
+        }
+        if (lane == 0 && left > 0) {
+            out[first + group] = sum;
         }
     }
 }
@@ -104,7 +148,7 @@ extern "C" dp_status dp_cuda_block_squares(struct dp_stream *s, float *out, cons
     if (count == 0) {
         return DP_OK;
     }
-    DP_LAUNCH(squares_kernel, dp_blocks(s, (count + DP_BLOCK - 1) / DP_BLOCK * 32), DP_THREADS, 0,
-              s, out, x, count);
+    DP_LAUNCH(squares_kernel, dp_blocks(s, (count + 3) / 4), DP_THREADS, 0, s, out, x, count,
+              dp_aligned(x));
     return DP_CUDA(cudaGetLastError());
 }

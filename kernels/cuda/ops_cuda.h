@@ -11,10 +11,7 @@
 #include "kernels/ops.h"
 #include "kernels/ref/ops_ref.h"
 
-/* Codes of compressors are left out: what is compressed has come to the host (collectives/staging.h).
- */
-#define DP_OPS_CUDA(X) \
-    DP_OPS_FLAT(X) DP_OPS_SMALL(X) DP_OPS_CONV(X) DP_OPS_POOL(X) X(narrow) X(widen)
+#define DP_OPS_CUDA(X) DP_OPS_LIST(X) X(dense_backward_both)
 
 #define X(name) DP_CHECKED DP_OP_TYPE(name) dp_cuda_##name;
 DP_OPS_CUDA(X)
@@ -27,8 +24,9 @@ extern const struct dp_ops dp_cuda_ops;
 DP_CHECKED dp_status dp_cuda_im2col(struct dp_stream *s, void *columns, const void *x,
                                     const struct dp_window *w, size_t rows);
 
-/* The other way round: dx[i] = the sum of all columns that im2col made from x[i]. */
-DP_CHECKED dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const void *columns,
+/* The other way round: dx[i] = the sum of all columns that im2col made from x[i]; columns, at a
+ * multiple of 32 bytes, are float32. */
+DP_CHECKED dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const float *columns,
                                     const struct dp_window *w, size_t rows);
 
 #endif

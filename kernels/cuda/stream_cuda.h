@@ -9,11 +9,14 @@
 #include "kernels/device.h"
 
 enum {
-    DP_THREADS = 256,           /* of a block, unless a kernel says otherwise */
-    DP_CUDA_PARTIALS = 1 << 17, /* doubles for sums on their way: 1 MiB */
-    DP_CUDA_COLUMNS = 32 << 20  /* bytes of image windows written out at a time */
+    DP_THREADS = 256,            /* of a block, unless a kernel says otherwise */
+    DP_CUDA_PARTIALS = 1 << 17,  /* doubles for sums on their way: 1 MiB */
+    DP_CUDA_COLUMNS = 32 << 20,  /* bytes of image windows written out at a time */
+    DP_CUDA_WORKSPACE = 32 << 20 /* bytes for matrix products at most; what cuBLAS recommends for
+                                    sm_90 */
 };
 
+struct dp_convs;
 struct dp_matmuls;
 
 struct dp_cuda {
@@ -23,7 +26,8 @@ struct dp_cuda {
     int blocks;       /* of DP_THREADS threads, as many as the GPU runs at a time */
     double *partials; /* device; [DP_CUDA_PARTIALS] */
     struct dp_matmuls *matmuls;
-    void *columns; /* device; grows only in conv_prepare */
+    struct dp_convs *convs; /* of cuDNN; NULL: none was prepared */
+    void *columns;          /* device; grows only in conv_prepare */
     size_t columns_bytes;
 };
 

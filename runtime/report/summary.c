@@ -50,7 +50,8 @@ static dp_status fill_rank(struct dp_json *object, const struct dp_run_rank *ran
         DP_TRY(dp_json_set_real(parts, part_keys[i], rank->step_ms[i]));
     }
     DP_TRY(dp_json_set_real(object, "hidden_comm_ms", rank->hidden_comm_ms));
-    return set_count(object, "peak_rss_bytes", rank->peak_rss_bytes);
+    DP_TRY(set_count(object, "peak_rss_bytes", rank->peak_rss_bytes));
+    return set_count(object, "peak_device_bytes", rank->peak_device_bytes);
 }
 
 /* What was run. */

@@ -59,6 +59,9 @@ struct dp_run_rank {
     double step_ms[DP_STEP_PART_COUNT]; /* means over the steady steps; they sum to its mean */
     double hidden_comm_ms;
     int64_t peak_rss_bytes; /* below 0: unknown */
+    int64_t
+        peak_device_bytes; /* that were allocated on the device; below 0: it has no memory of its
+                                  own */
 };
 
 struct dp_run_summary {

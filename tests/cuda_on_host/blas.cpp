@@ -8,8 +8,7 @@
 #include <string.h>
 #include <vector>
 
-#include "cuda_bf16.h"
-#include "cuda_fp16.h"
+#include "elements.h"
 
 struct cuda_host_blas {
     int unused;
@@ -19,6 +18,7 @@ struct cuda_host_product {
     cublasOperation_t a, b;
     cublasLtEpilogue_t epilogue;
     const void *bias;
+    bool tf32;
 };
 
 struct cuda_host_layout {
@@ -30,39 +30,14 @@ struct cuda_host_wishes {
     int unused;
 };
 
-static float get(const void *array, cudaDataType type, size_t i)
-{
-    switch (type) {
-    case CUDA_R_16BF:
-        return __bfloat162float(static_cast<const __nv_bfloat16 *>(array)[i]);
-    case CUDA_R_16F:
-        return __half2float(static_cast<const __half *>(array)[i]);
-    default:
-        return static_cast<const float *>(array)[i];
-    }
-}
-
-static void put(void *array, cudaDataType type, size_t i, float value)
-{
-    switch (type) {
-    case CUDA_R_16BF:
-        static_cast<__nv_bfloat16 *>(array)[i] = __float2bfloat16_rn(value);
-        break;
-    case CUDA_R_16F:
-        static_cast<__half *>(array)[i] = __float2half_rn(value);
-        break;
-    default:
-        static_cast<float *>(array)[i] = value;
-    }
-}
-
 /* Densely packed, as double. */
-static std::vector<double> widened(const void *array, const cuda_host_layout &layout)
+static std::vector<double> widened(const void *array, const cuda_host_layout &layout, bool tf32)
 {
     std::vector<double> wide(layout.rows * layout.cols);
 
     for (size_t i = 0; i < wide.size(); i++) {
-        wide[i] = (double)get(array, layout.type, i / layout.rows * layout.ld + i % layout.rows);
+        const float value = get(array, layout.type, i / layout.rows * layout.ld + i % layout.rows);
+        wide[i] = (double)(tf32 ? to_tf32(value) : value);
     }
     return wide;
 }
@@ -85,16 +60,32 @@ static void finish(const cuda_host_product &product, const cuda_host_layout &lay
     }
 }
 
+/* The sums of b, densely packed, over the depth: one for each column of d, and of its type. */
+static void sum_columns(const cuda_host_product &product, const cuda_host_layout &d_layout,
+                        size_t depth, const std::vector<double> &b)
+{
+    const size_t cols = d_layout.cols;
+
+    for (size_t col = 0; col < cols; col++) {
+        double sum = 0;
+        for (size_t i = 0; i < depth; i++) {
+            sum += product.b == CUBLAS_OP_N ? b[col * depth + i] : b[i * cols + col];
+        }
+        put(const_cast<void *>(product.bias), d_layout.type, col, static_cast<float>(sum));
+    }
+}
+
 static void multiply(const cuda_host_product &product, float beta, const void *a,
                      const cuda_host_layout &a_layout, const void *b,
                      const cuda_host_layout &b_layout, void *d, const cuda_host_layout &d_layout)
 {
-    const std::vector<double> left = widened(a, a_layout), right = widened(b, b_layout);
+    const std::vector<double> left = widened(a, a_layout, product.tf32);
+    const std::vector<double> right = widened(b, b_layout, product.tf32);
     std::vector<double> sums(d_layout.rows * d_layout.cols);
     const size_t depth = product.a == CUBLAS_OP_N ? a_layout.cols : a_layout.rows;
 
     if (beta != 0) {
-        sums = widened(d, d_layout);
+        sums = widened(d, d_layout, false);
     }
     cblas_dgemm(CblasColMajor, product.a == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
                 product.b == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
@@ -102,6 +93,9 @@ static void multiply(const cuda_host_product &product, float beta, const void *a
                 static_cast<int>(depth), 1, left.data(), static_cast<int>(a_layout.rows),
                 right.data(), static_cast<int>(b_layout.rows), beta, sums.data(),
                 static_cast<int>(d_layout.rows));
+    if ((product.epilogue & CUBLASLT_EPILOGUE_BGRADB) != 0) {
+        sum_columns(product, d_layout, depth, right);
+    }
     finish(product, d_layout, d, sums);
 }
 
@@ -140,7 +134,8 @@ static bool fits(const cuda_host_product *p, const cuda_host_layout *a, const cu
     return m == d->rows && n == d->cols && k == k2;
 }
 
-/* Two algorithms, so that there is something to choose from. */
+/* Two algorithms, so that there is something to choose from; none with sums for odd depths, so that
+ * somebody has to do without. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -152,6 +147,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     (void)preference;
     if (!fits(desc, a, b, d)) {
         return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (desc->epilogue == CUBLASLT_EPILOGUE_BGRADB &&
+        (desc->a == CUBLAS_OP_N ? a->cols : a->rows) % 2 != 0) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     *found = wanted < 2 ? wanted : 2;
     for (int i = 0; i < *found; i++) {
@@ -201,9 +200,9 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType scale)
 {
-    (void)compute;
     (void)scale;
-    *desc = new cuda_host_product{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+    *desc = new cuda_host_product{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr,
+                                  compute == CUBLAS_COMPUTE_32F_FAST_TF32};
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -27,7 +27,7 @@ typedef enum cuda_host_blas_status cublasStatus_t;
 enum cuda_host_operation { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 typedef enum cuda_host_operation cublasOperation_t;
 
-enum cuda_host_compute { CUBLAS_COMPUTE_32F = 68 };
+enum cuda_host_compute { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
 typedef enum cuda_host_compute cublasComputeType_t;
 
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
@@ -37,7 +37,8 @@ enum cuda_host_epilogue {
     CUBLASLT_EPILOGUE_DEFAULT = 1,
     CUBLASLT_EPILOGUE_RELU = 2,
     CUBLASLT_EPILOGUE_BIAS = 4,
-    CUBLASLT_EPILOGUE_RELU_BIAS = 6
+    CUBLASLT_EPILOGUE_RELU_BIAS = 6,
+    CUBLASLT_EPILOGUE_BGRADB = 512
 };
 typedef enum cuda_host_epilogue cublasLtEpilogue_t;
 

@@ -32,4 +32,14 @@ static inline __nv_bfloat16 __float2bfloat16_rn(float value)
     return __nv_bfloat16{static_cast<uint16_t>(bits >> 16)};
 }
 
+static inline uint16_t __bfloat16_as_ushort(__nv_bfloat16 value)
+{
+    return value.bits;
+}
+
+static inline __nv_bfloat16 __ushort_as_bfloat16(uint16_t bits)
+{
+    return __nv_bfloat16{bits};
+}
+
 #endif

@@ -43,4 +43,14 @@ static inline __half __float2half_rn(float value)
     return __half{static_cast<uint16_t>(sign | bits)};
 }
 
+static inline uint16_t __half_as_ushort(__half value)
+{
+    return value.bits;
+}
+
+static inline __half __ushort_as_half(uint16_t bits)
+{
+    return __half{bits};
+}
+
 #endif

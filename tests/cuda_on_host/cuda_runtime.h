@@ -29,8 +29,10 @@ enum cudaError {
     cudaErrorMapBufferObjectFailed = 205,
     cudaErrorPeerAccessUnsupported = 217,
     cudaErrorInvalidResourceHandle = 400,
+    cudaErrorNotReady = 600,
     cudaErrorPeerAccessAlreadyEnabled = 704,
-    cudaErrorNotReady = 600
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901
 };
 typedef enum cudaError cudaError_t;
 
@@ -48,10 +50,17 @@ enum {
     cudaIpcMemLazyEnablePeerAccess = 1
 };
 
+struct cudaDeviceProp {
+    char name[256];
+};
+
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 
 typedef struct cuda_host_stream *cudaStream_t;
 typedef struct cuda_host_event *cudaEvent_t;
+typedef struct cuda_host_graph *cudaGraph_t, *cudaGraphExec_t;
+
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
 typedef struct {
     char reserved[64];
@@ -73,6 +82,7 @@ cudaError_t cudaIpcCloseMemHandle(void *memory);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total);
 
 cudaError_t cudaMalloc(void **memory, size_t bytes);
@@ -92,6 +102,17 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 
+/* A stream that captures keeps what is queued instead of doing it. What the runtime forbids then (to
+ * wait, to take memory) fails here, too, and so do events, though CUDA knows how to capture them. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+
 cudaError_t cudaEventCreate(cudaEvent_t *event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
@@ -105,6 +126,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 
 #include <functional>
 #include <math.h>
+#include <string.h>
 #include <tuple>
 
 #define __global__
@@ -121,6 +143,9 @@ struct dim3 {
 extern thread_local dim3 gridDim, blockIdx;
 static const dim3 blockDim = {1, 1, 1}, threadIdx = {0, 0, 0};
 static const int warpSize = 1;
+
+/* Whether the driver that is pretended is new enough (driver.cpp). */
+bool cuda_on_host_driver_serves();
 
 /* devices.cpp: the file behind the memory of the devices, and where in it a block lies. */
 int cuda_on_host_file();
@@ -158,6 +183,65 @@ template <typename V> static inline V __shfl_xor_sync(unsigned mask, V value, in
 {
     (void)mask;
     (void)lanes;
+    return value;
+}
+
+template <typename V> static inline V __shfl_up_sync(unsigned mask, V value, int lanes)
+{
+    (void)mask;
+    (void)lanes;
+    return value;
+}
+
+template <typename V> static inline V __shfl_sync(unsigned mask, V value, int lane)
+{
+    (void)mask;
+    (void)lane;
+    return value;
+}
+
+static inline unsigned __ballot_sync(unsigned mask, bool here)
+{
+    (void)mask;
+    return here ? 1 : 0;
+}
+
+static inline void __syncwarp()
+{
+}
+
+static inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
+}
+
+static inline int __ffs(int bits)
+{
+    return __builtin_ffs(bits);
+}
+
+/* One thread runs at a time. */
+template <typename V> static inline V atomicAdd(V *sum, V value)
+{
+    const V before = *sum;
+
+    *sum += value;
+    return before;
+}
+
+static inline unsigned __float_as_uint(float value)
+{
+    unsigned bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static inline float __uint_as_float(unsigned bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
     return value;
 }
 

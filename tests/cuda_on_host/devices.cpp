@@ -62,6 +62,10 @@ static thread_local int current;
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
+    *count = 0;
+    if (!cuda_on_host_driver_serves()) {
+        return cudaErrorInsufficientDriver;
+    }
     *count = static_cast<int>(visible().size());
     return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
@@ -88,18 +92,6 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device)
     }
     (void)snprintf(id, static_cast<size_t>(length), "0000:%02x:00.0",
                    static_cast<unsigned>(visible()[static_cast<size_t>(device)] + 1));
-    return cudaSuccess;
-}
-
-cudaError_t cudaDriverGetVersion(int *version)
-{
-    *version = 13000;
-    return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    *version = 13000;
     return cudaSuccess;
 }
 

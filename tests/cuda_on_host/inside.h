@@ -15,6 +15,10 @@ extern std::recursive_mutex cuda_on_host_mutex;
 void region_open();
 void region_close();
 
+/* Whether the stream captures (or this thread's does): then what it is asked for cannot be done. */
+bool cuda_host_spoils(cudaStream_t stream);
+bool cuda_host_spoils_own();
+
 /* Runs everything that is queued. */
 void cuda_on_host_run_all();
 

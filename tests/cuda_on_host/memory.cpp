@@ -2,7 +2,7 @@
  * memory.cpp - memory of cuda_runtime.h.
  *
  *   DP_CUDA_GUARD=1          the host cannot touch device memory: slow
- *   DP_CUDA_MEMORY=BYTES     of the device; 4 GiB unless set
+ *   DP_CUDA_MEMORY=BYTES     of each device; 4 GiB unless set
  *
  * Device memory, of all devices, is one region, guarded but while queued work runs. What cudaMalloc
  * gives is filled with 0xff: NaN.
@@ -21,10 +21,15 @@ static std::recursive_mutex &mutex = cuda_on_host_mutex;
 
 static const size_t page = 4096, region_bytes = size_t(64) << 30;
 static char *region;
-static int region_file;                 /* its memory: other processes can map it */
-static std::map<char *, size_t> blocks; /* those in use, by address */
-static size_t used_bytes;
-static size_t reach; /* of the region, ever used */
+static int region_file; /* its memory: other processes can map it */
+struct block {
+    size_t bytes;
+    int device;
+};
+
+static std::map<char *, block> blocks;   /* those in use, by address */
+static std::map<int, size_t> used_bytes; /* of each device */
+static size_t reach;                     /* of the region, ever used */
 static int open_count;
 
 static void host_touched(int number, siginfo_t *info, void *context)
@@ -96,11 +101,11 @@ static char *find_gap(size_t bytes)
 {
     char *at = region;
 
-    for (const auto &block : blocks) {
-        if (static_cast<size_t>(block.first - at) >= bytes) {
+    for (const auto &taken : blocks) {
+        if (static_cast<size_t>(taken.first - at) >= bytes) {
             return at;
         }
-        at = block.first + block.second;
+        at = taken.first + taken.second.bytes;
     }
     return at + bytes <= region + region_bytes ? at : nullptr;
 }
@@ -109,16 +114,21 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
     const size_t whole = (bytes + 2 * page - 1) / page * page;
+    int device = 0;
 
-    if (bytes == 0 || used_bytes + bytes > total_bytes() || !region_make()) {
+    if (cuda_host_spoils_own()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    cudaGetDevice(&device);
+    if (bytes == 0 || used_bytes[device] + bytes > total_bytes() || !region_make()) {
         return bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation;
     }
     char *at = find_gap(whole);
     if (at == nullptr) {
         return cudaErrorMemoryAllocation;
     }
-    blocks[at] = whole;
-    used_bytes += whole;
+    blocks[at] = {whole, device};
+    used_bytes[device] += whole;
     region_open();
     if (at + whole > region + reach) {
         reach = static_cast<size_t>(at + whole - region);
@@ -144,7 +154,7 @@ bool cuda_on_host_block(void *memory, size_t *offset, size_t *bytes)
         return false;
     }
     *offset = static_cast<size_t>(found->first - region);
-    *bytes = found->second;
+    *bytes = found->second.bytes;
     return true;
 }
 
@@ -177,8 +187,12 @@ cudaError_t cudaHostUnregister(void *memory)
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 {
+    std::lock_guard<std::recursive_mutex> lock(mutex);
+    int device = 0;
+
+    cudaGetDevice(&device);
     *total = total_bytes();
-    *left = *total > used_bytes ? *total - used_bytes : 0;
+    *left = *total > used_bytes[device] ? *total - used_bytes[device] : 0;
     return cudaSuccess;
 }
 
@@ -198,6 +212,9 @@ cudaError_t cudaFree(void *memory)
     std::lock_guard<std::recursive_mutex> lock(mutex);
     const auto found = blocks.find(static_cast<char *>(memory));
 
+    if (cuda_host_spoils_own()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     if (memory == nullptr) {
         return cudaSuccess;
     }
@@ -205,8 +222,8 @@ cudaError_t cudaFree(void *memory)
         return cudaErrorInvalidValue;
     }
     cuda_on_host_run_all();
-    used_bytes -= found->second;
-    (void)madvise(found->first, found->second, MADV_REMOVE);
+    used_bytes[found->second.device] -= found->second.bytes;
+    (void)madvise(found->first, found->second.bytes, MADV_REMOVE);
     blocks.erase(found);
     return cudaSuccess;
 }

@@ -9,9 +9,8 @@
  *   DP_CUDA_ORDER=N          another sequence of random choices
  *   CUDA_LAUNCH_BLOCKING=1   everything runs when it is queued
  */
-#include "inside.h"
+#include "streams.h"
 
-#include <deque>
 #include <random>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,25 +19,6 @@
 #include <vector>
 
 thread_local dim3 gridDim, blockIdx;
-
-struct cuda_host_event {
-    uint64_t recorded, happened;
-};
-
-enum kind { WORK, RECORD, WAIT, GATE };
-
-struct queued {
-    kind what;
-    std::function<void()> work;
-    cuda_host_event *event;
-    uint64_t count;              /* of the event */
-    std::function<bool()> ready; /* of a gate */
-};
-
-struct cuda_host_stream {
-    std::deque<queued> queue;
-    int device;
-};
 
 static std::recursive_mutex &mutex = cuda_on_host_mutex;
 static std::vector<cuda_host_stream *> streams;
@@ -127,6 +107,10 @@ static void queue(cuda_host_stream *stream, queued work)
 {
     static const bool blocking = getenv("CUDA_LAUNCH_BLOCKING") != nullptr;
 
+    if (stream->capture != nullptr) {
+        stream->capture->work.push_back(std::move(work.work));
+        return;
+    }
     stream->queue.push_back(std::move(work));
     if (blocking) {
         run_until([stream]() { return stream->queue.empty(); });
@@ -139,7 +123,7 @@ static void queue(cuda_host_stream *stream, queued work)
     }
 }
 
-static void queue_work(cudaStream_t stream, std::function<void()> work)
+void cuda_host_queue_work(cudaStream_t stream, std::function<void()> work)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
@@ -151,6 +135,9 @@ void cuda_on_host_queue_when(cudaStream_t stream, std::function<bool()> ready,
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
+    if (cuda_host_spoils(stream)) {
+        return;
+    }
     queue(stream, {GATE, std::move(work), nullptr, 0, std::move(ready)});
 }
 
@@ -178,7 +165,7 @@ void cuda_on_host_queue(cudaStream_t stream, unsigned count, size_t shared,
                         std::function<void()> body)
 {
     check_device(stream);
-    queue_work(stream, [count, shared, body]() {
+    cuda_host_queue_work(stream, [count, shared, body]() {
         gridDim = {count, 1, 1};
         for (unsigned i = 0; i < count; i++) {
             blockIdx = {i, 0, 0};
@@ -192,13 +179,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
                             cudaStream_t stream)
 {
     (void)kind;
-    queue_work(stream, [to, from, bytes]() { memmove(to, from, bytes); });
+    cuda_host_queue_work(stream, [to, from, bytes]() { memmove(to, from, bytes); });
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
-    queue_work(stream, [memory, value, bytes]() { memset(memory, value, bytes); });
+    cuda_host_queue_work(stream, [memory, value, bytes]() { memset(memory, value, bytes); });
     return cudaSuccess;
 }
 
@@ -221,7 +208,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
     (void)flags;
-    *stream = new cuda_host_stream;
+    *stream = new cuda_host_stream{};
     cudaGetDevice(&(*stream)->device);
     streams.push_back(*stream);
     return cudaSuccess;
@@ -231,6 +218,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
+    if (cuda_host_spoils(stream)) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     run_until([stream]() { return stream == nullptr || stream->queue.empty(); });
     return cudaSuccess;
 }
@@ -287,6 +277,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
+    if (cuda_host_spoils(stream)) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     event->recorded++;
     queue(stream, {RECORD, nullptr, event, event->recorded, nullptr});
     return cudaSuccess;
@@ -296,6 +289,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
+    if (cuda_host_spoils(stream)) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     (void)flags;
     queue(stream, {WAIT, nullptr, event, event->recorded, nullptr});
     return cudaSuccess;
@@ -327,22 +323,5 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
     *ms = begin->happened > 0 && end->happened > 0 ? 1.0f : 0.0f;
-    return cudaSuccess;
-}
-
-/* ---- the device ---- */
-
-const char *cudaGetErrorName(cudaError_t error)
-{
-    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaError";
-}
-
-const char *cudaGetErrorString(cudaError_t error)
-{
-    return error == cudaErrorMemoryAllocation ? "out of memory" : "error of the simulated device";
-}
-
-cudaError_t cudaGetLastError(void)
-{
     return cudaSuccess;
 }

@@ -65,6 +65,22 @@ def resnet20(channels=(16, 32, 64)):
     return layers + [("global_avgpool", {}), ("flatten", {}), ("dense", {"units": 10})]
 
 
+def resnet50():
+    """ResNet-50 v1.5: He et al., 2015, table 1, with the stride of a block in its 3x3 convolution."""
+    stem = {"filters": 64, "kernel": 7, "stride": 2, "padding": 3, "bias": False}
+    layers = [("conv2d", stem), ("batchnorm", {}), ("relu", {})]
+    layers += [("maxpool", {"size": 3, "stride": 2, "padding": 1})]
+    for filters, times in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(times):
+            stride = 2 if filters > 64 and block == 0 else 1
+            body = convolution(filters, 1, 1) + [("relu", {})]
+            body += convolution(filters, 3, stride) + [("relu", {})]
+            body += convolution(4 * filters, 1, 1)
+            shortcut = convolution(4 * filters, 1, stride) if block == 0 else []
+            layers += [("residual", {"body": body, "shortcut": shortcut}), ("relu", {})]
+    return layers + [("global_avgpool", {}), ("flatten", {}), ("dense", {"units": 1000})]
+
+
 MODELS = {"mlp": mlp, "lenet": lenet, "resnet20": resnet20}
 
 
@@ -104,8 +120,10 @@ def build_layer(kind, options, shape):
     if kind == "relu":
         return nn.ReLU(), shape
     if kind == "maxpool":
-        size = options["size"]
-        return nn.MaxPool2d(size), (shape[0] // size, shape[1] // size, shape[2])
+        size, padding = options["size"], options.get("padding", 0)
+        window_of = {"kernel": size, "stride": options.get("stride", size), "padding": padding}
+        module = nn.MaxPool2d(size, window_of["stride"], padding)
+        return module, (window(shape[0], window_of), window(shape[1], window_of), shape[2])
     if kind == "global_avgpool":
         return nn.AdaptiveAvgPool2d(1), (1, 1, shape[-1])
     if kind == "flatten":

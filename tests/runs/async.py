@@ -67,6 +67,19 @@ def case_an_interrupted_run_goes_on():
     same(run_json(out)["steps"], 70, "steps")
 
 
+def case_a_synchronous_run_goes_on_at_every_ranks_own_pace():
+    cfg = small_cfg()
+    saved = harness.scratch / "saved"
+    train_well(cfg, "--steps", 12, "--out", saved, ranks=3)  # by what auto takes without servers
+    same(run_json(saved)["strategy"], "zero1:over=shm", "strategy")
+    out = harness.scratch / "out"
+    result = train_well(cfg, *stale(2, 1), "--set", "train.epochs=5", "--out", out,
+                        f"--resume={saved}", ranks=3)
+    check("comm.servers 0 -> 1" in result.out, f"not told:\n{result}")
+    check(run_json(out)["strategy"].startswith("ps"), run_json(out)["strategy"])
+    check(run_json(out)["final"]["test_accuracy"] > 0.9, f"it learns nothing:\n{result}")
+
+
 def case_one_trainer_has_the_bits_of_synchronous_steps():
     cfg = small_cfg()
     flags = ("--set", "train.steps=20", "--set", "checkpoint.every_steps=6")

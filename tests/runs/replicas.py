@@ -87,6 +87,17 @@ def case_nothing_is_saved_that_differs():
         same(weights(out) == weights(plain), True, "equal to the weights without a fault")
 
 
+def case_what_is_restored_before_a_save_is_what_training_goes_on_with():
+    cfg = small_cfg()
+    flags = ("--set", "train.precision=bf16", "--set", "checkpoint.every_steps=5")
+    result = broken(cfg, "out", "shm", 3, FLIP, *flags, "--set", "train.on_divergence=restore")
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    check_line(announced(result), r"behind step 5 .*; restored from rank 0$")
+    plain = harness.scratch / "plain"
+    train_well(cfg, *flags, "--out", plain, "--steps", 9, "--set", "comm.strategy=shm", ranks=3)
+    check(weights(plain) == weights(harness.scratch / "out"), "not the weights without a fault")
+
+
 def case_two_ranks_cannot_restore():
     result = broken(small_cfg(), "out", "ring", 2, FLIP, "--set", "train.on_divergence=restore")
     same(result.code, 70, f"the exit code of\n{result}\n")

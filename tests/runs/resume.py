@@ -75,6 +75,28 @@ def case_interrupted_and_resumed_equals_uninterrupted():
         same([o["step"] for o in metrics(out, "resume")], [7, 19], "resume lines")
 
 
+def case_a_run_has_ended_only_with_its_report():
+    cfg = small_cfg(FULL)
+    out = harness.scratch / "out"
+    train_well(cfg, *ADAMW, "--steps", 15, "--out", out, ranks=2)  # evaluated only for the end
+    whole = run_json(out)
+    (out / "run.json").unlink()  # as if killed in the evaluation behind the last checkpoint
+    lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (out / "metrics.jsonl").write_text("".join(l for l in lines if '"step":15' not in l
+                                               or '"type":"step"' in l))
+    end = latest(out)
+    result = train_well(cfg, *ADAMW, "--steps", 15, "--out", out, "--resume", ranks=2)
+    check("nothing is left to do" not in result.out, f"it did nothing:\n{result}")
+    for key in ("exit", "steps", "final", "strategy"):
+        same(run_json(out)[key], whole[key], key)
+    same(run_json(out)["resumed_from"], 15, "resumed_from")
+    same([line["step"] for line in metrics(out, "eval")], [12, 15], "evaluations")
+    same(metrics(out)[-1]["type"], "end", "the last line")
+    same(latest(out), end, "the checkpoint")
+    result = train_well(cfg, *ADAMW, "--steps", 15, "--out", out, "--resume", ranks=2)
+    check("nothing is left to do" in result.out, f"not told:\n{result}")
+
+
 def steps_done(out):
     """The last step that metrics.jsonl tells of."""
     lines = out / "metrics.jsonl"
@@ -115,8 +137,10 @@ def case_a_run_goes_on_after_a_rank_was_killed():
     flags = (*ADAMW, "--set", "checkpoint.every_steps=30", "--set", "train.eval_every=0")
     for victim in (0, 1):
         out, whole = harness.scratch / f"out-{victim}", harness.scratch / f"whole-{victim}"
+        train_well(cfg, *flags, "--steps", 5, "--out", out, ranks=2)
         for _ in range(2):
             interrupt(cfg, flags, out, 2, victim, signal.SIGKILL, 137)
+            check(not (out / "run.json").exists(), "a run that was killed looks finished")
         finish_both(cfg, flags, out, whole, 2)
         same_end(whole, out, f"rank {victim} was killed")
         same(list((out / "checkpoints").glob(".tmp*")), [], "what a killed run left")
@@ -221,6 +245,28 @@ def case_with_lanes_another_number_of_ranks_gives_the_same_bits():
         check(latest(killed)[name] == latest(whole)[name], f"{name} differs on other ranks")
 
 
+def case_what_changes_the_bits_is_named():
+    cfg = small_cfg(FULL)
+    saved = harness.scratch / "saved"
+    train_well(cfg, "--set", "train.lanes=2", "--steps", 3, "--out", saved)
+    other = harness.small_data(harness.scratch / "other", classes=9)  # other labels, as many rows
+    for number, (key, value, name) in enumerate((
+        ("optimizer.lr", 0.09, "optimizer.lr 0.1 -> 0.09"),
+        ("optimizer.clip_norm", 1, "optimizer.clip_norm 0 -> 1"),
+        ("optimizer.schedule.warmup_steps", 9, "optimizer.schedule.warmup_steps 0 -> 9"),
+        ("model.layers[5].dropout.rate", 0.3, "model.layers"),
+        ("data.normalize", "{mean: [0.5], std: [0.5]}", "data.normalize.mean [] -> [0.5]"),
+        ("data.dir", other, "training labels"),
+        ("checkpoint.every_steps", 7, None),
+        ("train.steps", 9, None),  # the learning rate is constant
+    )):
+        result = train_well(cfg, "--set", "train.lanes=2", "--set", f"{key}={value}", "--steps", 4,
+                            "--out", harness.scratch / f"out-{number}", f"--resume={saved}")
+        line = re.search("going on from .*", result.out)[0]
+        same("the bits will differ" in line, name is not None, f"in {line}")
+        check(name is None or f"; {name}" in line, f"no {name!r} in {line}")
+
+
 def case_what_cannot_go_on_is_refused():
     cfg = small_cfg(FULL)
     out = harness.scratch / "out"
@@ -282,9 +328,25 @@ def case_where_nothing_can_be_written_the_last_checkpoint_stays():
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(pattern, result.errors[0]), f"no cause:\n{result}")
     same(result.err.strip(), result.errors[0], "what stands on stderr")
+    report = run_json(out)
+    same((report["exit"], report["steps"]), ("error", 8), "exit and steps in run.json")
+    check("the last checkpoint cannot be written" in report["reason"], report["reason"])
+    same([line["exit"] for line in metrics(out, "end")], ["finished", "error"], "end lines")
     (out / "checkpoints").chmod(0o755)
     same({name: (out / "checkpoints/step-00000006" / name).read_bytes() for name in FILES}, good,
          "the checkpoint before")
+
+
+def case_a_run_whose_last_weights_are_not_numbers_has_diverged():
+    cfg = small_cfg()
+    out = harness.scratch / "out"
+    flags = ("--set", "optimizer.lr=1e6", "--set", "optimizer.weight_decay=1000",
+             "--set", "failure_stop.nan=false")
+    result = train(cfg, *flags, "--out", out, ranks=2)
+    same(result.code, 77, f"the exit code of\n{result}\n")
+    same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+    same((run_json(out)["exit"], run_json(out)["steps"]), ("diverged", 6), "run.json")
+    check("weights are not numbers" in run_json(out)["reason"], run_json(out)["reason"])
 
 
 if __name__ == "__main__":

@@ -190,6 +190,18 @@ def case_a_request_to_save_is_carried_out_and_the_run_goes_on():
         same((run_json(out)["exit"], run_json(out)["reason"]), ("finished", None), "the end")
 
 
+def case_a_request_to_save_what_cannot_be_saved_is_answered_once():
+    out = harness.scratch / "out"
+    started = Started([small_cfg(), "--steps", 1000, *LONG, *NO_EVALUATION, "--out", out,
+                       "--set", "comm.strategy=none"], 2)
+    for steps in (5, 100):
+        wait_for(started, "a step", lambda: steps_done(out) >= steps)
+        os.kill(started.ranks()[1], signal.SIGUSR2)
+    result = started.finish(60)
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    same(sum("asked to save: nothing can be" in line for line in result.warnings), 1, "warnings")
+
+
 def case_the_time_allowed_counts_from_the_start():
     cfg = small_cfg()
     for ranks in (0, 2):

@@ -1,0 +1,451 @@
+/*
+ * bench_gpu.c - how much of what a GPU can do the operations of device `cuda` reach, one JSON line
+ * each: of its copy bandwidth, passes over memory; of cuBLASLt's best algorithm, dense layers.
+ *
+ *   bench_gpu [small]         small: a hundredth of the work, to try the program itself
+ *
+ * Operations are queued many at a time, so what is timed is the GPU and not the launch. Whatever is
+ * compared is measured in turns, on random numbers: a GPU multiplies zeros faster.
+ */
+#include <cublasLt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/trace.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/stream_cuda.h"
+
+enum {
+    ROUNDS = 7,         /* the median counts */
+    ROUND_NS = 5000000, /* at least, so that launching and waiting do not matter */
+    MOST_CALLS = 1000,
+    CHANNELS = 256,
+    CLASSES = 1024,
+    PROPOSALS = 100
+};
+
+struct bench {
+    struct dp_stream *s;
+    size_t count; /* elements of each array */
+    float *a, *b, *c, *d, *e;
+    float *ones;     /* [CLASSES]: statistics, scales */
+    double *sums;    /* [2 CHANNELS] */
+    uint8_t *labels; /* [count / CLASSES] int32_t, all 0 */
+    struct dp_knobs *knobs;
+    void *workspace; /* of DP_CUDA_WORKSPACE bytes */
+    cublasLtHandle_t handle;
+    double copy_rate; /* GB/s, read and written */
+    double peak_rate; /* TFLOP/s, the best product */
+};
+
+/* Something to time: run(bench, what). */
+typedef dp_status measured(struct bench *b, const void *what);
+
+/* ---- timing ---- */
+
+static dp_status time_round(struct bench *b, measured *run, const void *what, int calls, double *us)
+{
+    const uint64_t begin = dp_now_ns();
+
+    for (int i = 0; i < calls; i++) {
+        DP_TRY(run(b, what));
+    }
+    DP_TRY(b->s->device->synchronize(b->s));
+    *us = (double)(dp_now_ns() - begin) / 1e3 / calls;
+    return DP_OK;
+}
+
+/* So many calls that a round is long enough; they warm up, too. */
+static dp_status count_calls(struct bench *b, measured *run, const void *what, int *calls)
+{
+    double us = 0.0;
+
+    DP_TRY(time_round(b, run, what, 1, &us));
+    for (*calls = 1; *calls < MOST_CALLS && us * *calls < ROUND_NS / 1e3; *calls *= 2) {
+        DP_TRY(time_round(b, run, what, *calls, &us));
+    }
+    return DP_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Medians of one or, in turns, two things. */
+static dp_status compare(struct bench *b, measured *const runs[2], const void *const whats[2],
+                         double us[2])
+{
+    double rounds[2][ROUNDS];
+    int calls[2] = {0, 0};
+    const int n = runs[1] != NULL ? 2 : 1;
+
+    for (int i = 0; i < n; i++) {
+        DP_TRY(count_calls(b, runs[i], whats[i], &calls[i]));
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < n; i++) {
+            DP_TRY(time_round(b, runs[i], whats[i], calls[i], &rounds[i][round]));
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        qsort(rounds[i], ROUNDS, sizeof(rounds[i][0]), by_value);
+        us[i] = rounds[i][ROUNDS / 2];
+    }
+    return DP_OK;
+}
+
+/* ---- passes over memory; float32 where the name says so, else bf16 ---- */
+
+struct pass {
+    const char *name;
+    measured *run;
+    double bytes; /* of an element */
+};
+
+static struct dp_norm norm_of(const struct bench *b)
+{
+    return (struct dp_norm){b->count / CHANNELS, CHANNELS, 1e-5f, DP_ACT_RELU};
+}
+
+static struct dp_update update_of(const struct bench *b)
+{
+    return (struct dp_update){b->a, b->b, b->c, {b->d, b->e}, b->count, b->knobs};
+}
+
+#define PASS(name, ...)                                           \
+    static dp_status name(struct bench *b, const void *what)      \
+    {                                                             \
+        const struct dp_ops *ops = b->s->ops;                     \
+        const struct dp_norm norm = norm_of(b);                   \
+        const struct dp_update u = update_of(b);                  \
+        const struct dp_dropout drop = {.seed = 1, .rate = 0.5f}; \
+        (void)what;                                               \
+        (void)norm;                                               \
+        (void)u;                                                  \
+        (void)drop;                                               \
+        return ops->__VA_ARGS__;                                  \
+    }
+
+/* clang-format off */
+PASS(copy, copy(b->s, b->a, b->b, b->count * sizeof(float)))
+PASS(add, add(b->s, b->a, b->b, b->count))
+PASS(squares, block_squares(b->s, b->e, b->b, b->count))
+PASS(narrow, narrow(b->s, (uint16_t *)b->a, b->b, b->count, DP_TYPE_BF16))
+PASS(sgd, sgd(b->s, &u, 0.9f, false, 1e-4f))
+PASS(adamw, adamw(b->s, &u, 0.9, 0.999, 1e-8f, 1e-2f))
+PASS(relu, relu_forward(b->s, b->a, b->b, b->count))
+PASS(relu_backward, relu_backward(b->s, b->a, b->b, b->c, b->count))
+PASS(gelu, gelu_forward(b->s, b->a, b->b, b->count))
+PASS(gelu_backward, gelu_backward(b->s, b->a, b->b, b->c, b->count))
+PASS(add_relu, add_forward(b->s, b->a, b->b, b->c, b->count, DP_ACT_RELU))
+PASS(accumulate, accumulate(b->s, b->a, b->b, b->count))
+PASS(dropout, dropout(b->s, b->a, b->b, b->count, &drop, 0, b->knobs))
+PASS(sum_rows, sum_rows(b->s, b->e, b->b, b->count / CHANNELS, CHANNELS, 0.0f))
+PASS(norm_moments, norm_moments(b->s, b->sums, 0, b->b, &norm))
+PASS(norm_apply, norm_apply(b->s, b->a, b->b, b->ones, b->ones, b->ones, b->ones, &norm))
+PASS(norm_sums, norm_backward_sums(b->s, b->sums, b->b, b->c, b->ones, b->ones, b->ones, b->ones,
+                                   &norm, 0.0f))
+PASS(norm_backward, norm_backward_apply(b->s, b->a, b->b, b->c, b->ones, b->ones, b->ones, b->ones,
+                                        b->sums, (double)norm.count, &norm))
+PASS(softmax, softmax_loss(b->s, b->a, b->e, b->e + 1, b->b, (const int32_t *)b->labels,
+                           b->count / CLASSES, CLASSES, b->ones, 0.0f))
+
+static const struct pass passes[] = {
+    {"copy fp32", copy, 8}, {"add fp32", add, 12}, {"block_squares fp32", squares, 4},
+    {"narrow fp32 to bf16", narrow, 6},
+    {"sgd, momentum, bf16 weights", sgd, 22}, {"adamw, bf16 weights", adamw, 30},
+    {"relu", relu, 4}, {"relu backward", relu_backward, 6},
+    {"gelu", gelu, 4}, {"gelu backward", gelu_backward, 6},
+    {"add + relu", add_relu, 6}, {"accumulate", accumulate, 6}, {"dropout", dropout, 4},
+    {"sum_rows", sum_rows, 2}, {"batch norm: statistics", norm_moments, 2},
+    {"batch norm + relu", norm_apply, 4}, {"batch norm: backward sums", norm_sums, 4},
+    {"batch norm: backward", norm_backward, 6}, {"softmax cross-entropy", softmax, 4},
+};
+/* clang-format on */
+
+/* The first one is what the others are compared with. */
+static dp_status measure_passes(struct bench *b)
+{
+    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]); i++) {
+        measured *const runs[2] = {passes[i].run, copy};
+        const void *const whats[2] = {NULL, NULL};
+        double us[2], rate, copied;
+        DP_TRY(compare(b, runs, whats, us));
+        rate = passes[i].bytes * (double)b->count / us[0] / 1e3;
+        copied = 8.0 * (double)b->count / us[1] / 1e3;
+        printf(
+            "{\"kind\": \"pass\", \"op\": \"%s\", \"bytes\": %.0f, \"us\": %.2f, \"gbps\": %.1f, "
+            "\"of_copy\": %.4f}\n",
+            passes[i].name, passes[i].bytes * (double)b->count, us[0], rate, rate / copied);
+        (void)fflush(stdout);
+        b->copy_rate = copied > b->copy_rate ? copied : b->copy_rate;
+    }
+    return DP_OK;
+}
+
+/* ---- dense layers ---- */
+
+enum dense_kind { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS, DENSE_KINDS };
+
+static const char *const dense_names[] = {"forward", "backward data", "backward weights"};
+
+/* x [rows, width], weights [width, width]: all products have 2 rows width^2 FLOPs. */
+struct dense {
+    enum dense_kind kind;
+    size_t rows, width;
+};
+
+static dp_status run_dense(struct bench *b, const void *what)
+{
+    const struct dense *d = (const struct dense *)what;
+    const struct dp_ops *ops = b->s->ops;
+
+    switch (d->kind) {
+    case FORWARD:
+        return ops->dense_forward(b->s, b->a, b->b, b->c, NULL, d->rows, d->width, d->width,
+                                  DP_ACT_NONE);
+    case BACKWARD_DATA:
+        return ops->dense_backward_data(b->s, b->a, b->b, b->c, d->rows, d->width, d->width);
+    default:
+        return ops->dense_backward_weights(b->s, b->a, b->b, b->c, d->rows, d->width, d->width,
+                                           0.0f);
+    }
+}
+
+/* The same product, by an algorithm of cuBLASLt's: column-major, so the factors change places. */
+struct product {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t left, right, result;
+    cublasLtMatmulHeuristicResult_t found[PROPOSALS];
+    int count, chosen;
+};
+
+static dp_status run_product(struct bench *b, const void *what)
+{
+    const struct product *p = (const struct product *)what;
+    const float one = 1.0f, zero = 0.0f;
+
+    return DP_CUBLAS(cublasLtMatmul(b->handle, p->desc, &one, b->c, p->left, b->b, p->right, &zero,
+                                    b->a, p->result, b->a, p->result, &p->found[p->chosen].algo,
+                                    b->workspace, DP_CUDA_WORKSPACE, dp_cuda_of(b->s)->queue));
+}
+
+static void product_close(const struct product *p)
+{
+    if (p->result != NULL) {
+        (void)cublasLtMatrixLayoutDestroy(p->result);
+    }
+    if (p->right != NULL) {
+        (void)cublasLtMatrixLayoutDestroy(p->right);
+    }
+    if (p->left != NULL) {
+        (void)cublasLtMatrixLayoutDestroy(p->left);
+    }
+    if (p->desc != NULL) {
+        (void)cublasLtMatmulDescDestroy(p->desc);
+    }
+}
+
+/* A row-major [height, width] is a column-major [width, height]. */
+static dp_status layout_create(cublasLtMatrixLayout_t *layout, cudaDataType type, size_t height,
+                               size_t width)
+{
+    return DP_CUBLAS(cublasLtMatrixLayoutCreate(layout, type, width, height, (int64_t)width));
+}
+
+/* y = x w'; dx = dy w; dw = dy' x, which is float32. */
+static dp_status product_describe(struct product *p, const struct dense *d)
+{
+    const cublasOperation_t left = d->kind == FORWARD ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t right = d->kind == BACKWARD_WEIGHTS ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const size_t width = d->width, left_rows = d->kind == BACKWARD_WEIGHTS ? d->rows : width;
+    const size_t rows = d->kind == BACKWARD_WEIGHTS ? width : d->rows;
+    const cudaDataType out = d->kind == BACKWARD_WEIGHTS ? CUDA_R_32F : CUDA_R_16BF;
+
+    DP_TRY(DP_CUBLAS(cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+    DP_TRY(DP_CUBLAS(
+        cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof(left))));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &right,
+                                                    sizeof(right))));
+    DP_TRY(layout_create(&p->left, CUDA_R_16BF, left_rows, width));
+    DP_TRY(layout_create(&p->right, CUDA_R_16BF, d->rows, width));
+    return layout_create(&p->result, out, rows, width);
+}
+
+static dp_status product_search(struct bench *b, struct product *p)
+{
+    const size_t workspace = DP_CUDA_WORKSPACE;
+    cublasLtMatmulPreference_t wishes;
+    dp_status status;
+
+    DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceCreate(&wishes)));
+    status = DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+        wishes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)));
+    if (status == DP_OK) {
+        status = DP_CUBLAS(cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->left, p->right,
+                                                          p->result, p->result, wishes, PROPOSALS,
+                                                          p->found, &p->count));
+    }
+    (void)cublasLtMatmulPreferenceDestroy(wishes);
+    return status == DP_OK && p->count == 0 ? DP_FAIL(DP_ERR_UNAVAILABLE, "cuBLAS has no product")
+                                            : status;
+}
+
+/* The fastest of all proposals, by the better of two short rounds. */
+static dp_status product_choose(struct bench *b, struct product *p)
+{
+    double best = 0.0;
+    int fastest = 0;
+
+    for (p->chosen = 0; p->chosen < p->count; p->chosen++) {
+        double us[3];
+        for (int i = 0; i < 3; i++) { /* the first one warms up */
+            DP_TRY(time_round(b, run_product, p, 3, &us[i]));
+        }
+        us[1] = us[1] < us[2] ? us[1] : us[2];
+        if (p->chosen == 0 || us[1] < best) {
+            best = us[1];
+            fastest = p->chosen;
+        }
+    }
+    p->chosen = fastest;
+    return DP_OK;
+}
+
+static dp_status measure_dense(struct bench *b, const struct dense *d, struct product *p)
+{
+    measured *const runs[2] = {run_dense, run_product};
+    const void *const whats[2] = {d, p};
+    const double flops = 2.0 * (double)d->rows * (double)d->width * (double)d->width;
+    double us[2];
+
+    DP_TRY(product_describe(p, d));
+    DP_TRY(product_search(b, p));
+    DP_TRY(product_choose(b, p));
+    DP_TRY(compare(b, runs, whats, us));
+    printf("{\"kind\": \"dense\", \"op\": \"%s\", \"rows\": %zu, \"width\": %zu, \"us\": %.2f, "
+           "\"tflops\": %.2f, \"best_us\": %.2f, \"best_tflops\": %.2f, \"of_best\": %.4f, "
+           "\"algorithms\": %d}\n",
+           dense_names[d->kind], d->rows, d->width, us[0], flops / us[0] / 1e6, us[1],
+           flops / us[1] / 1e6, us[1] / us[0], p->count);
+    (void)fflush(stdout);
+    b->peak_rate = flops / us[1] / 1e6 > b->peak_rate ? flops / us[1] / 1e6 : b->peak_rate;
+    return DP_OK;
+}
+
+static dp_status measure_dense_layers(struct bench *b, size_t rows, size_t narrowest, size_t widest)
+{
+    for (size_t width = narrowest; width <= widest; width *= 2) {
+        DP_TRY(b->s->ops->dense_prepare(b->s, rows, width, width,
+                                        DP_DENSE_FORWARD | DP_DENSE_BACKWARD_DATA |
+                                            DP_DENSE_BACKWARD_WEIGHTS));
+        for (int kind = 0; kind < DENSE_KINDS; kind++) {
+            const struct dense d = {(enum dense_kind)kind, rows, width};
+            struct product p = {0};
+            const dp_status status = measure_dense(b, &d, &p);
+            product_close(&p);
+            DP_TRY(status);
+        }
+    }
+    return DP_OK;
+}
+
+/* ---- arrays ---- */
+
+/* Numbers between -1 and 1: the upper halves of these floats are bfloats of the same range, and so
+ * are the lower ones. */
+static dp_status fill(struct bench *b, float *array, uint32_t seed)
+{
+    uint32_t *host = dp_zalloc(b->count, sizeof(*host));
+    dp_status status;
+
+    if (host == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "arrays of bench_gpu");
+    }
+    for (size_t i = 0; i < b->count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        /* Signs and fractions at random, exponents of [0.25, 1). */
+        host[i] = (seed & 0x80ff80ffu) | 0x3e803e80u;
+    }
+    status = dp_device_write(b->s, array, host, b->count * sizeof(*host));
+    dp_free(host);
+    return status;
+}
+
+static dp_status prepare(struct bench *b)
+{
+    const struct dp_device *device = b->s->device;
+    float **const arrays[] = {&b->a, &b->b, &b->c, &b->d, &b->e};
+    const struct dp_knobs knobs = {.lr = 1e-6f, .factor = 1.0f, .per_sample = 1.0f};
+    float ones[CLASSES];
+
+    b->ones = device->alloc(DP_MEM_OTHER, sizeof(ones));
+    b->sums = device->alloc(DP_MEM_OTHER, (size_t)2 * CHANNELS * sizeof(*b->sums));
+    b->labels = device->alloc(DP_MEM_OTHER, b->count / CLASSES * sizeof(int32_t));
+    b->knobs = device->alloc(DP_MEM_OTHER, sizeof(*b->knobs));
+    b->workspace = device->alloc(DP_MEM_WORKSPACE, DP_CUDA_WORKSPACE);
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
+        *arrays[i] = device->alloc(DP_MEM_OTHER, b->count * sizeof(float));
+    }
+    if (b->ones == NULL || b->sums == NULL || b->labels == NULL || b->knobs == NULL ||
+        b->workspace == NULL || b->a == NULL || b->b == NULL || b->c == NULL || b->d == NULL ||
+        b->e == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "arrays of bench_gpu");
+    }
+    for (uint32_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
+        DP_TRY(fill(b, *arrays[i], i + 1));
+    }
+    for (int i = 0; i < CLASSES; i++) {
+        ones[i] = 1.0f;
+    }
+    DP_TRY(dp_device_write(b->s, b->ones, ones, sizeof(ones)));
+    DP_TRY(dp_device_write(b->s, b->knobs, &knobs, sizeof(knobs)));
+    return DP_CUBLAS(cublasLtCreate(&b->handle));
+}
+
+static void release(struct bench *b)
+{
+    void *const all[] = {b->a,    b->b,    b->c,      b->d,     b->e,
+                         b->ones, b->sums, b->labels, b->knobs, b->workspace};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        b->s->device->release(all[i]);
+    }
+    if (b->handle != NULL) {
+        (void)cublasLtDestroy(b->handle);
+    }
+    b->s->device->stream_destroy(b->s);
+}
+
+static dp_status bench(bool small)
+{
+    const struct dp_device *device = NULL;
+    struct bench b = {.count = small ? (size_t)1 << 16 : (size_t)1 << 27};
+    dp_status status;
+
+    DP_TRY(dp_device_find("cuda", &device));
+    DP_TRY(device->stream_create(device, 1, &b.s));
+    b.s->measures = true;
+    dp_stream_set_type(b.s, DP_TYPE_BF16);
+    DP_TRY_GOTO(prepare(&b), status, done);
+    DP_TRY_GOTO(small ? measure_dense_layers(&b, 64, 32, 64)
+                      : measure_dense_layers(&b, 8192, 1024, 8192),
+                status, done);
+    DP_TRY_GOTO(measure_passes(&b), status, done);
+    printf("{\"kind\": \"limits\", \"version\": \"%s\", \"copy_gbps\": %.1f, \"peak_tflops\": "
+           "%.2f}\n",
+           DP_VERSION, b.copy_rate, b.peak_rate);
+
+done:
+    release(&b);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    return dp_status_exit(bench(argc > 1 && strcmp(argv[1], "small") == 0));
+}

@@ -1,0 +1,277 @@
+/*
+ * codes.cu - smaller forms of a gradient: see kernels/ops.h for the contracts.
+ *
+ * Bytes moved per element: narrow and widen 6; quantize reads 4 (the second time from the cache) and
+ * writes 1, dequantize 5; take_signs 8, put_signs 4. quantize also makes a random number for each,
+ * of which four cost as much as one. All give the bits of `ref`, but for scales of signs, whose sums
+ * are added in another order.
+ */
+#include <float.h>
+
+#include "base/random.h"
+#include "kernels/cuda/launch.h"
+
+/* ---- 16 bits; a NaN becomes the one of `ref`, whatever the hardware would make of it ---- */
+
+enum { SIGN_16 = 0x8000, HALF_NAN = 0x7e00, BFLOAT_NAN = 0x7fc0 };
+
+struct half_code {
+    __device__ uint16_t round(float x) const
+    {
+        const unsigned sign = __float_as_uint(x) >> 16 & SIGN_16;
+        return x != x ? (uint16_t)(sign | HALF_NAN) : __half_as_ushort(__float2half_rn(x));
+    }
+    __device__ float value(uint16_t bits) const
+    {
+        return __half2float(__ushort_as_half(bits));
+    }
+};
+
+struct bfloat_code {
+    __device__ uint16_t round(float x) const
+    {
+        const unsigned sign = __float_as_uint(x) >> 16 & SIGN_16;
+        return x != x ? (uint16_t)(sign | BFLOAT_NAN)
+                      : __bfloat16_as_ushort(__float2bfloat16_rn(x));
+    }
+    __device__ float value(uint16_t bits) const
+    {
+        return __bfloat162float(__ushort_as_bfloat16(bits));
+    }
+};
+
+template <typename C>
+static __global__ void narrow_kernel(uint16_t *y, const float *x, size_t count, C code)
+{
+    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
+        y[i] = code.round(x[i]);
+    }
+}
+
+template <typename C>
+static __global__ void widen_kernel(float *y, const uint16_t *x, size_t count, C code)
+{
+    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
+        const float value = code.value(x[i]);
+        const unsigned sign = (unsigned)(x[i] & SIGN_16) << 16;
+        y[i] = value != value ? __uint_as_float(sign | 0x7fc00000u) : value;
+    }
+}
+
+extern "C" dp_status dp_cuda_narrow(struct dp_stream *s, uint16_t *y, const float *x, size_t count,
+                                    enum dp_type type)
+{
+    if (count == 0) {
+        return DP_OK;
+    }
+    if (type == DP_TYPE_BF16) {
+        DP_LAUNCH(narrow_kernel<bfloat_code>, dp_blocks(s, count), DP_THREADS, 0, s, y, x, count,
+                  bfloat_code{});
+    } else {
+        DP_LAUNCH(narrow_kernel<half_code>, dp_blocks(s, count), DP_THREADS, 0, s, y, x, count,
+                  half_code{});
+    }
+    return DP_CUDA(cudaGetLastError());
+}
+
+extern "C" dp_status dp_cuda_widen(struct dp_stream *s, float *y, const uint16_t *x, size_t count,
+                                   enum dp_type type)
+{
+    if (count == 0) {
+        return DP_OK;
+    }
+    if (type == DP_TYPE_BF16) {
+        DP_LAUNCH(widen_kernel<bfloat_code>, dp_blocks(s, count), DP_THREADS, 0, s, y, x, count,
+                  bfloat_code{});
+    } else {
+        DP_LAUNCH(widen_kernel<half_code>, dp_blocks(s, count), DP_THREADS, 0, s, y, x, count,
+                  half_code{});
+    }
+    return DP_CUDA(cudaGetLastError());
+}
+
+/* ---- 8 bits: a warp a block of numbers ---- */
+
+static __device__ __forceinline__ unsigned magnitude_bits(float x)
+{
+    return __float_as_uint(x) & 0x7fffffffu;
+}
+
+/* Bits of magnitudes compare as magnitudes do, and those of infinity and NaN are above all others. */
+static __device__ float scale_of(const float *x, size_t n)
+{
+    unsigned most = 0;
+
+    for (size_t i = threadIdx.x % (unsigned)warpSize; i < n; i += (size_t)warpSize) {
+        const unsigned bits = magnitude_bits(x[i]);
+        most = bits > most ? bits : most;
+    }
+    for (int lanes = warpSize / 2; lanes > 0; lanes /= 2) {
+        const unsigned other = __shfl_xor_sync(~0u, most, lanes);
+        most = other > most ? other : most;
+    }
+    if (most >= 0x7f800000u) {
+        return __uint_as_float(0x7fc00000u);
+    }
+    return __uint_as_float(most) / 127.0f < FLT_MIN ? 0 : __uint_as_float(most) / 127.0f;
+}
+
+static __device__ __forceinline__ int8_t rounded(float x, float inverse, uint32_t bits)
+{
+    const float q = floorf(x * inverse + dp_random_unit(bits));
+
+    return (int8_t)(q < -127.0f ? -127.0f : q > 127.0f ? 127.0f : q);
+}
+
+/* The numbers of a block; a thread takes those that one block of random numbers is for. */
+static __device__ void round_block(int8_t *y, const float *x, size_t n, float scale,
+                                   const struct dp_key &key, uint64_t first)
+{
+    const size_t lead = (size_t)(first % 4), lane = threadIdx.x % (unsigned)warpSize;
+    const float inverse = 1.0f / scale;
+
+    for (size_t four = lane; four * 4 < n + lead; four += (size_t)warpSize) {
+        uint32_t random[4];
+        dp_random_block(key.seed, key.what, key.step, first / 4 + four, random);
+#pragma unroll
+        for (size_t p = 0; p < 4; p++) {
+            const size_t i = four * 4 + p - lead; /* wraps to above n in front of the block */
+            if (i < n) {
+                y[i] = scale > 0 ? rounded(x[i], inverse, random[p]) : (int8_t)0;
+            }
+        }
+    }
+}
+
+static __global__ void quantize_kernel(int8_t *y, float *scales, const float *x, size_t block,
+                                       size_t count, const struct dp_key key)
+{
+    const size_t warps = dp_threads() / (size_t)warpSize;
+
+    for (size_t b = dp_thread() / (size_t)warpSize; b * block < count; b += warps) {
+        const size_t at = b * block, n = count - at < block ? count - at : block;
+        const float scale = scale_of(x + at, n);
+        if (threadIdx.x % (unsigned)warpSize == 0) {
+            scales[b] = scale;
+        }
+        round_block(y + at, x + at, n, scale, key, key.first + at);
+    }
+}
+
+extern "C" dp_status dp_cuda_quantize(struct dp_stream *s, int8_t *y, float *scales, const float *x,
+                                      size_t block, size_t count, const struct dp_key *key)
+{
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_LAUNCH(quantize_kernel, dp_blocks(s, (count + block - 1) / block * 32), DP_THREADS, 0, s, y,
+              scales, x, block, count, *key);
+    return DP_CUDA(cudaGetLastError());
+}
+
+static __global__ void dequantize_kernel(float *y, const int8_t *x, const float *scales,
+                                         size_t block, size_t count)
+{
+    const size_t lane = dp_thread() % (size_t)warpSize, warps = dp_threads() / (size_t)warpSize;
+
+    for (size_t b = dp_thread() / (size_t)warpSize; b * block < count; b += warps) {
+        const size_t end = count - b * block < block ? count : (b + 1) * block;
+        const float scale = scales[b];
+        for (size_t i = b * block + lane; i < end; i += (size_t)warpSize) {
+            y[i] = (float)x[i] * scale;
+        }
+    }
+}
+
+extern "C" dp_status dp_cuda_dequantize(struct dp_stream *s, float *y, const int8_t *x,
+                                        const float *scales, size_t block, size_t count)
+{
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_LAUNCH(dequantize_kernel, dp_blocks(s, (count + block - 1) / block * 32), DP_THREADS, 0, s,
+              y, x, scales, block, count);
+    return DP_CUDA(cudaGetLastError());
+}
+
+/* ---- one bit: a warp takes DP_SIGNS numbers, a lane those of a word ---- */
+
+enum { WORDS = DP_SIGNS / 32 };
+
+static __device__ __forceinline__ float with_sign(float scale, unsigned negative)
+{
+    return __uint_as_float(__float_as_uint(scale) ^ negative << 31);
+}
+
+static __device__ void sign_scales(struct dp_signs *y, const float *x, size_t n)
+{
+    const size_t lane = threadIdx.x % (unsigned)warpSize;
+
+    for (size_t b = 0; b < DP_SIGN_SCALES; b++) {
+        const size_t end = (b + 1) * DP_BLOCK < n ? (b + 1) * DP_BLOCK : n;
+        double sum = 0;
+        for (size_t i = b * DP_BLOCK + lane; i < end; i += (size_t)warpSize) {
+            sum += fabs((double)x[i]);
+        }
+        sum = dp_warp_sum(sum);
+        if (lane == 0) {
+            y->scale[b] = b * DP_BLOCK < n ? (float)(sum / (double)(end - b * DP_BLOCK)) : 0;
+        }
+    }
+}
+
+static __device__ void sign_words(struct dp_signs *y, float *x, size_t n)
+{
+    for (size_t j = threadIdx.x % (unsigned)warpSize; j < WORDS; j += (size_t)warpSize) {
+        uint32_t word = 0;
+        for (size_t k = 0; k < 32 && 32 * k + j < n; k++) {
+            const size_t i = 32 * k + j;
+            const unsigned negative = __float_as_uint(x[i]) >> 31;
+            word |= negative << k;
+            x[i] -= with_sign(y->scale[i / DP_BLOCK], negative);
+        }
+        y->words[j] = word;
+    }
+}
+
+static __global__ void take_signs_kernel(struct dp_signs *y, float *x, size_t count)
+{
+    const size_t warps = dp_threads() / (size_t)warpSize;
+
+    for (size_t c = dp_thread() / (size_t)warpSize; c * DP_SIGNS < count; c += warps) {
+        const size_t at = c * DP_SIGNS, n = dp_least(count - at, DP_SIGNS);
+        sign_scales(&y[c], x + at, n);
+        __syncwarp(); /* all lanes read the scales that the first one has written */
+        sign_words(&y[c], x + at, n);
+    }
+}
+
+extern "C" dp_status dp_cuda_take_signs(struct dp_stream *s, struct dp_signs *y, float *x,
+                                        size_t count)
+{
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_LAUNCH(take_signs_kernel, dp_blocks(s, (count + DP_SIGNS - 1) / DP_SIGNS * 32), DP_THREADS,
+              0, s, y, x, count);
+    return DP_CUDA(cudaGetLastError());
+}
+
+static __global__ void put_signs_kernel(float *y, const struct dp_signs *x, size_t count)
+{
+    for (size_t at = dp_thread(); at < count; at += dp_threads()) {
+        const struct dp_signs *signs = &x[at / DP_SIGNS];
+        const size_t i = at % DP_SIGNS;
+        y[at] = with_sign(signs->scale[i / DP_BLOCK], signs->words[i % 32] >> (i / 32) & 1);
+    }
+}
+
+extern "C" dp_status dp_cuda_put_signs(struct dp_stream *s, float *y, const struct dp_signs *x,
+                                       size_t count)
+{
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_LAUNCH(put_signs_kernel, dp_blocks(s, count), DP_THREADS, 0, s, y, x, count);
+    return DP_CUDA(cudaGetLastError());
+}

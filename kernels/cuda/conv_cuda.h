@@ -1,0 +1,60 @@
+/*
+ * conv_cuda.h - the two engines behind the convolutions of device `cuda`.
+ *
+ * `cublas` (conv_cublas.c) is always there. `cudnn` (conv_cudnn.c) is used where its library is
+ * found, unless the stream says otherwise, for every convolution that it has a plan for.
+ */
+#ifndef DP_KERNELS_CUDA_CONV_CUDA_H
+#define DP_KERNELS_CUDA_CONV_CUDA_H
+
+#include "kernels/cuda/ops_cuda.h"
+#include "kernels/device.h"
+
+/* struct dp_device.find_conv. */
+DP_CHECKED dp_status dp_cuda_find_conv(enum dp_conv_engine wanted, const char **text);
+
+/* ---- cublas: the contracts of kernels/ops.h ---- */
+
+DP_CHECKED DP_OP_TYPE(conv_prepare) dp_cublas_conv_prepare;
+DP_CHECKED DP_OP_TYPE(conv_forward) dp_cublas_conv_forward;
+DP_CHECKED DP_OP_TYPE(conv_backward_data) dp_cublas_conv_backward_data;
+DP_CHECKED DP_OP_TYPE(conv_backward_weights) dp_cublas_conv_backward_weights;
+
+/* ---- cudnn ---- */
+
+struct dp_conv;  /* prepared; belongs to the stream */
+struct dp_convs; /* all of a stream */
+
+/* One use of a convolution: of `uses` one of forward and the two backwards, with what belongs to
+ * it; rows above 0. found: whether there is a plan for it. Preparing again costs nothing.
+ * Errors: DP_ERR_UNAVAILABLE (no library), DP_ERR_NOMEM, DP_ERR_CUDA. */
+DP_CHECKED dp_status dp_cudnn_conv_prepare(struct dp_stream *s, const struct dp_window *w,
+                                           size_t rows, unsigned uses, bool *found);
+
+/* What was prepared, or NULL. */
+const struct dp_conv *dp_cudnn_conv_find(const struct dp_stream *s, const struct dp_window *w,
+                                         size_t rows, unsigned uses);
+
+/* As the operations; weights and biases at multiples of 16 bytes, images as many samples behind
+ * one. Errors: DP_ERR_ARG, DP_ERR_CUDA. */
+DP_CHECKED dp_status dp_cudnn_conv_forward(struct dp_stream *s, const struct dp_conv *conv, void *y,
+                                           const void *x, const void *weights, const void *bias);
+DP_CHECKED dp_status dp_cudnn_conv_backward_data(struct dp_stream *s, const struct dp_conv *conv,
+                                                 void *dx, const void *dy, const void *weights);
+DP_CHECKED dp_status dp_cudnn_conv_backward_weights(struct dp_stream *s, const struct dp_conv *conv,
+                                                    float *dw, const void *dy, const void *x,
+                                                    float keep);
+
+void dp_convs_destroy(struct dp_convs *convs); /* NULL is allowed */
+
+/* ---- what is left to do behind a plan: conv.cu ---- */
+
+/* y = act(y + bias): y [pixels, channels], bias [channels] or NULL; both in the compute type. */
+DP_CHECKED dp_status dp_cuda_bias_act(struct dp_stream *s, void *y, const void *bias, size_t pixels,
+                                      size_t channels, enum dp_activation act);
+
+/* dw = keep dw + x; x of `type`; [count]. */
+DP_CHECKED dp_status dp_cuda_keep_grad(struct dp_stream *s, float *dw, const void *x,
+                                       enum dp_type type, size_t count, float keep);
+
+#endif

@@ -1,0 +1,371 @@
+/*
+ * conv_cudnn.c - convolutions by cuDNN, planned once for each shape, in NHWC.
+ *
+ * 2 pixels kernel_h kernel_w in_c out_c FLOPs each, where pixels = rows out_h out_w. Bias and
+ * rectifier are part of a plan where cuDNN has one for all of it; else they are a pass of their own
+ * over y, 2 e bytes an element of type size e. Gradients of weights come in float32 where cuDNN has
+ * a plan for that, else rounded once to the compute type; what is kept is added behind, 12 or 10
+ * bytes a weight.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cuda/conv_cuda.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/plan_cudnn.h"
+#include "kernels/cuda/stream_cuda.h"
+#include "kernels/ref/window.h"
+
+enum {
+    FIRST_CAPACITY = 32,      /* cases; grows in prepare */
+    WORKSPACE_MOST = 1 << 30, /* bytes of a plan */
+    PIECE = 256,              /* what arrays of a trial are rounded up to */
+    ROUNDS = 3                /* of measuring; the fastest counts */
+};
+
+struct dp_conv {
+    struct dp_conv_case key;
+    struct dp_cudnn_plan plan; /* execution NULL: there is none */
+    enum dp_type weights;      /* of their gradient */
+    bool fused;
+};
+
+struct dp_convs {
+    const struct dp_cudnn *library;
+    void *handle;
+    void *workspace; /* device; grows only in prepare, as the next one */
+    size_t workspace_bytes;
+    void *gradient; /* device; of weights, where it cannot be written in place */
+    size_t gradient_bytes;
+    struct dp_conv *list; /* owned */
+    int count, capacity;
+};
+
+/* ---- making and releasing ---- */
+
+void dp_convs_destroy(struct dp_convs *convs)
+{
+    if (convs == NULL) {
+        return;
+    }
+    for (int i = 0; i < convs->count; i++) {
+        dp_cudnn_plan_destroy(convs->library, &convs->list[i].plan);
+    }
+    if (convs->handle != NULL) {
+        (void)convs->library->destroy(convs->handle);
+    }
+    dp_device_cuda.release(convs->gradient);
+    dp_device_cuda.release(convs->workspace);
+    dp_free(convs->list);
+    dp_free(convs);
+}
+
+static dp_status convs_open(struct dp_convs *convs, const struct dp_cuda *cuda)
+{
+    const char *why_not;
+
+    convs->library = dp_cudnn_library(&why_not);
+    if (convs->library == NULL) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE, "convolutions by cudnn: %s", why_not);
+    }
+    convs->list = dp_zalloc(FIRST_CAPACITY, sizeof(*convs->list));
+    convs->capacity = FIRST_CAPACITY;
+    if (convs->list == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "convolutions");
+    }
+    DP_TRY(DP_CUDNN(convs->library->create(&convs->handle)));
+    return DP_CUDNN(convs->library->set_stream(convs->handle, cuda->queue));
+}
+
+/* With the first convolution, since a handle costs device memory. */
+static dp_status convs_of(struct dp_cuda *cuda, struct dp_convs **out)
+{
+    dp_status status;
+
+    if (cuda->convs == NULL) {
+        struct dp_convs *convs = dp_zalloc(1, sizeof(*convs));
+        if (convs == NULL) {
+            return DP_FAIL(DP_ERR_NOMEM, "convolutions");
+        }
+        status = convs_open(convs, cuda);
+        if (status != DP_OK) {
+            dp_convs_destroy(convs);
+            return status;
+        }
+        cuda->convs = convs;
+    }
+    *out = cuda->convs;
+    return DP_OK;
+}
+
+static struct dp_conv *list_find(const struct dp_convs *convs, const struct dp_conv_case *key)
+{
+    for (int i = 0; i < convs->count; i++) {
+        if (memcmp(&convs->list[i].key, key, sizeof(*key)) == 0) {
+            return &convs->list[i];
+        }
+    }
+    return NULL;
+}
+
+static dp_status list_make_room(struct dp_convs *convs)
+{
+    struct dp_conv *list;
+
+    if (convs->count < convs->capacity) {
+        return DP_OK;
+    }
+    list = dp_zalloc(2 * (size_t)convs->capacity, sizeof(*list));
+    if (list == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%d convolutions", 2 * convs->capacity);
+    }
+    memcpy(list, convs->list, (size_t)convs->count * sizeof(*list));
+    dp_free(convs->list);
+    convs->list = list;
+    convs->capacity *= 2;
+    return DP_OK;
+}
+
+static dp_status grow(struct dp_stream *s, void **memory, size_t *held, size_t bytes)
+{
+    void *more;
+
+    if (bytes <= *held) {
+        return DP_OK;
+    }
+    DP_TRY(s->device->synchronize(s));
+    more = s->device->alloc(DP_MEM_WORKSPACE, bytes);
+    if (more == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "a convolution needs %zu KB of workspace", bytes >> 10);
+    }
+    s->device->release(*memory);
+    *memory = more;
+    *held = bytes;
+    return DP_OK;
+}
+
+/* ---- measuring ---- */
+
+/* Scratch to measure on, in one piece: its numbers do not matter, but none is a NaN. */
+struct trial {
+    struct dp_stream *stream;
+    struct dp_cudnn_arrays arrays;
+    cudaEvent_t begin, end;
+};
+
+static void trial_destroy(struct trial *trial)
+{
+    if (trial->end != NULL) {
+        (void)cudaEventDestroy(trial->end);
+    }
+    if (trial->begin != NULL) {
+        (void)cudaEventDestroy(trial->begin);
+    }
+    dp_device_cuda.release(trial->arrays.x);
+}
+
+static size_t weights_of(const struct dp_window *w)
+{
+    return w->out_c * w->kernel_h * w->kernel_w * w->in_c;
+}
+
+/* Without memory there is no trial, and no error. */
+static dp_status trial_create(struct trial *trial, struct dp_stream *s,
+                              const struct dp_conv_case *key)
+{
+    const size_t element = dp_type_bytes(s->type);
+    const size_t x = dp_round_up(key->rows * dp_window_in(&key->window) * element, PIECE);
+    const size_t y = dp_round_up(key->rows * dp_window_out(&key->window) * element, PIECE);
+    const size_t w = dp_round_up(weights_of(&key->window) * sizeof(float), PIECE);
+    char *memory = s->device->alloc(DP_MEM_WORKSPACE, x + y + w + key->window.out_c * element);
+
+    *trial = (struct trial){.stream = s};
+    if (memory == NULL) {
+        return DP_OK;
+    }
+    trial->arrays =
+        (struct dp_cudnn_arrays){memory, memory + x, memory + x + w, memory + x + w + y, NULL};
+    DP_TRY(DP_CUDA(cudaEventCreate(&trial->begin)));
+    return DP_CUDA(cudaEventCreate(&trial->end));
+}
+
+/* The fastest of some rounds; the first one warms up. */
+static dp_status trial_measure(void *context, const struct dp_cudnn_plan *plan, float *best_ms)
+{
+    struct trial *trial = context;
+    struct dp_cuda *cuda = dp_cuda_of(trial->stream);
+    struct dp_convs *convs = cuda->convs;
+
+    DP_TRY(grow(trial->stream, &convs->workspace, &convs->workspace_bytes, plan->workspace_bytes));
+    trial->arrays.workspace = convs->workspace;
+    *best_ms = INFINITY;
+    for (int i = 0; i < 1 + ROUNDS; i++) {
+        float ms;
+        DP_TRY(DP_CUDA(cudaEventRecord(trial->begin, cuda->queue)));
+        DP_TRY(dp_cudnn_plan_run(convs->library, convs->handle, plan, &trial->arrays));
+        DP_TRY(DP_CUDA(cudaEventRecord(trial->end, cuda->queue)));
+        DP_TRY(DP_CUDA(cudaEventSynchronize(trial->end)));
+        DP_TRY(DP_CUDA(cudaEventElapsedTime(&ms, trial->begin, trial->end)));
+        *best_ms = i > 0 && ms < *best_ms ? ms : *best_ms;
+    }
+    return DP_OK;
+}
+
+/* ---- preparing ---- */
+
+static struct dp_conv_case key_of(const struct dp_window *w, size_t rows, unsigned uses)
+{
+    return (struct dp_conv_case){
+        .window = *w,
+        .rows = rows,
+        .use = uses & (DP_CONV_FORWARD | DP_CONV_BACKWARD_DATA | DP_CONV_BACKWARD_WEIGHTS),
+        .bias = (uses & DP_CONV_BIAS) != 0,
+        .act = (uses & DP_CONV_RELU) != 0 ? DP_ACT_RELU : DP_ACT_NONE};
+}
+
+static dp_status try_plan(struct dp_stream *s, struct dp_conv *conv,
+                          const struct dp_cudnn_clock *clock)
+{
+    const struct dp_convs *convs = dp_cuda_of(s)->convs;
+    const struct dp_cudnn_wish wish = {.type = s->type,
+                                       .weights = conv->weights,
+                                       .tf32 = s->tf32,
+                                       .fuses = conv->fused,
+                                       .workspace_bytes = WORKSPACE_MOST};
+    dp_status status = DP_OK;
+
+    if (conv->plan.execution == NULL) {
+        dp_cudnn_plan_destroy(convs->library, &conv->plan);
+        status = dp_cudnn_plan_create(convs->library, convs->handle, &conv->key, &wish, clock,
+                                      &conv->plan);
+    }
+    return status;
+}
+
+/* The best form that cuDNN has. */
+static dp_status plan(struct dp_stream *s, struct dp_conv *conv, const struct dp_cudnn_clock *clock)
+{
+    const bool weights = conv->key.use == DP_CONV_BACKWARD_WEIGHTS;
+
+    conv->fused = conv->key.bias != 0 || conv->key.act != DP_ACT_NONE;
+    conv->weights = weights ? DP_TYPE_F32 : s->type;
+    DP_TRY(try_plan(s, conv, clock));
+    if (conv->plan.execution == NULL && conv->fused) {
+        conv->fused = false;
+        DP_TRY(try_plan(s, conv, clock));
+    }
+    if (conv->plan.execution == NULL && conv->weights != s->type) {
+        conv->weights = s->type;
+        DP_TRY(try_plan(s, conv, clock));
+    }
+    return DP_OK;
+}
+
+static dp_status conv_make(struct dp_stream *s, struct dp_conv *conv)
+{
+    struct dp_convs *convs = dp_cuda_of(s)->convs;
+    struct trial trial = {.stream = s};
+    const struct dp_cudnn_clock clock = {&trial, trial_measure};
+    dp_status status = s->measures ? trial_create(&trial, s, &conv->key) : DP_OK;
+
+    if (status == DP_OK) {
+        status = plan(s, conv, trial.arrays.x != NULL ? &clock : NULL);
+    }
+    trial_destroy(&trial);
+    DP_TRY(status);
+    if (conv->key.use == DP_CONV_BACKWARD_WEIGHTS && conv->plan.execution != NULL) {
+        DP_TRY(grow(s, &convs->gradient, &convs->gradient_bytes,
+                    weights_of(&conv->key.window) * dp_type_bytes(conv->weights)));
+    }
+    return grow(s, &convs->workspace, &convs->workspace_bytes, conv->plan.workspace_bytes);
+}
+
+dp_status dp_cudnn_conv_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,
+                                unsigned uses, bool *found)
+{
+    struct dp_conv conv = {.key = key_of(w, rows, uses)};
+    const struct dp_conv *known;
+    struct dp_convs *convs;
+    dp_status status;
+
+    DP_TRY(convs_of(dp_cuda_of(s), &convs));
+    known = list_find(convs, &conv.key);
+    if (known == NULL) {
+        DP_TRY(list_make_room(convs));
+        status = conv_make(s, &conv);
+        if (status != DP_OK) {
+            dp_cudnn_plan_destroy(convs->library, &conv.plan);
+            return status;
+        }
+        known = &convs->list[convs->count++];
+        convs->list[convs->count - 1] = conv;
+    }
+    *found = known->plan.execution != NULL;
+    return DP_OK;
+}
+
+const struct dp_conv *dp_cudnn_conv_find(const struct dp_stream *s, const struct dp_window *w,
+                                         size_t rows, unsigned uses)
+{
+    const struct dp_conv_case key = key_of(w, rows, uses);
+    const struct dp_convs *convs = dp_cuda_of(s)->convs;
+    const struct dp_conv *conv = convs == NULL ? NULL : list_find(convs, &key);
+
+    return conv != NULL && conv->plan.execution != NULL ? conv : NULL;
+}
+
+/* ---- running ---- */
+
+static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, const void *x,
+                     const void *w, const void *y, const void *bias)
+{
+    const struct dp_convs *convs = dp_cuda_of(s)->convs;
+    const struct dp_window *window = &conv->key.window;
+    const void *const given[] = {x, w, y, bias, convs->workspace};
+    const size_t multiples[] = {
+        dp_cudnn_alignment(s->type, dp_window_in(window)), DP_CUDNN_ALIGNMENT,
+        dp_cudnn_alignment(s->type, dp_window_out(window)), DP_CUDNN_ALIGNMENT};
+    struct dp_cudnn_arrays arrays;
+
+    /* cuDNN takes what it only reads without const, too. */
+    memcpy(&arrays, given, sizeof(arrays));
+    for (int i = 0; i < 4; i++) {
+        if ((uintptr_t)given[i] % multiples[i] != 0) {
+            return DP_FAIL(DP_ERR_ARG, "a convolution on an array at %p: not a multiple of %zu",
+                           given[i], multiples[i]);
+        }
+    }
+    return dp_cudnn_plan_run(convs->library, convs->handle, &conv->plan, &arrays);
+}
+
+dp_status dp_cudnn_conv_forward(struct dp_stream *s, const struct dp_conv *conv, void *y,
+                                const void *x, const void *weights, const void *bias)
+{
+    const struct dp_window *w = &conv->key.window;
+
+    DP_TRY(run(s, conv, x, weights, y, bias));
+    if (conv->fused || (bias == NULL && conv->key.act == DP_ACT_NONE)) {
+        return DP_OK;
+    }
+    return dp_cuda_bias_act(s, y, bias, conv->key.rows * w->out_h * w->out_w, w->out_c,
+                            (enum dp_activation)conv->key.act);
+}
+
+dp_status dp_cudnn_conv_backward_data(struct dp_stream *s, const struct dp_conv *conv, void *dx,
+                                      const void *dy, const void *weights)
+{
+    return run(s, conv, dx, weights, dy, NULL);
+}
+
+dp_status dp_cudnn_conv_backward_weights(struct dp_stream *s, const struct dp_conv *conv, float *dw,
+                                         const void *dy, const void *x, float keep)
+{
+    const bool in_place =
+        conv->weights == DP_TYPE_F32 && keep == 0.0f && (uintptr_t)dw % DP_CUDNN_ALIGNMENT == 0;
+    void *gradient = in_place ? dw : dp_cuda_of(s)->convs->gradient;
+
+    DP_TRY(run(s, conv, x, gradient, dy, NULL));
+    return in_place ? DP_OK
+                    : dp_cuda_keep_grad(s, dw, gradient, conv->weights,
+                                        weights_of(&conv->key.window), keep);
+}

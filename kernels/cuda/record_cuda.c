@@ -1,0 +1,81 @@
+/*
+ * record_cuda.c - a part of a step as one CUDA graph: one launch instead of some hundred.
+ *
+ * Other threads may use the GPU meanwhile, as the one that communicates does: so what is forbidden
+ * while a stream is captured is forbidden for the thread that captures alone.
+ *
+ * Source: CUDA C++ programming guide 13.0, section "CUDA graphs", "stream capture".
+ */
+#include "kernels/cuda/record_cuda.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/stream_cuda.h"
+
+struct dp_recording {
+    cudaGraphExec_t graph; /* owned; NULL until something was recorded */
+};
+
+dp_status dp_cuda_recording_create(struct dp_recording **out)
+{
+    struct dp_recording *recording = dp_zalloc(1, sizeof(*recording));
+
+    if (recording == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "recording");
+    }
+    *out = recording;
+    return DP_OK;
+}
+
+static void forget(struct dp_recording *recording)
+{
+    if (recording->graph != NULL) {
+        (void)cudaGraphExecDestroy(recording->graph);
+    }
+    recording->graph = NULL;
+}
+
+void dp_cuda_recording_destroy(struct dp_recording *recording)
+{
+    if (recording != NULL) {
+        forget(recording);
+        dp_free(recording);
+    }
+}
+
+dp_status dp_cuda_record_begin(struct dp_stream *stream)
+{
+    return DP_CUDA(
+        cudaStreamBeginCapture(dp_cuda_of(stream)->queue, cudaStreamCaptureModeThreadLocal));
+}
+
+/* Sent to the GPU at once, so that the first replay is as fast as the others. */
+dp_status dp_cuda_record_end(struct dp_stream *stream, struct dp_recording *recording,
+                             const char **why_not)
+{
+    cudaGraph_t graph = NULL;
+    cudaError_t error = cudaStreamEndCapture(dp_cuda_of(stream)->queue, &graph);
+
+    forget(recording);
+    if (error == cudaSuccess) {
+        error = cudaGraphInstantiate(&recording->graph, graph, 0);
+    }
+    if (error == cudaSuccess) {
+        error = cudaGraphUpload(recording->graph, dp_cuda_of(stream)->queue);
+    }
+    if (graph != NULL) {
+        (void)cudaGraphDestroy(graph);
+    }
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError(); /* or the next launch would find it */
+        *why_not = cudaGetErrorString(error);
+        return DP_ERR_UNAVAILABLE;
+    }
+    return DP_OK;
+}
+
+dp_status dp_cuda_replay(const struct dp_recording *recording, struct dp_stream *stream)
+{
+    return DP_CUDA(cudaGraphLaunch(recording->graph, dp_cuda_of(stream)->queue));
+}

@@ -1,0 +1,58 @@
+/*
+ * tape.h - forward and backward of a whole batch, recorded once and replayed.
+ *
+ * On a GPU a small model's step is bound by the time that launching its operations takes. What a rank
+ * queues for one pass of a whole batch is the same in every step: it is recorded, and from then on
+ * queued in one go. What does change lies in device memory: weights, input, labels, knobs.
+ *
+ *      plain     the first steps, while libraries still load what they need
+ *      recorded  once; nothing of it is done
+ *      replayed  input -> [ segment ] ready, ready -> [ segment ] ready ... -> [ segment ]
+ *
+ * A pass is cut into segments where a bucket is handed over, so that it is on its way to the other
+ * ranks while the rest is computed, as without a recording. Batches that are not whole, and
+ * evaluation, are queued operation by operation. Either way the same operations run in the same
+ * order: the same bits.
+ */
+#ifndef DP_RUNTIME_TAPE_H
+#define DP_RUNTIME_TAPE_H
+
+#include "kernels/device.h"
+#include "models/layer.h"
+
+struct dp_tape;
+
+struct dp_tape_config {
+    struct dp_stream *stream; /* borrowed */
+    size_t rows;              /* of a whole global batch */
+    int passes;               /* of this rank for it; the last one announces tensors */
+    int tensors, buckets;
+    bool must; /* a step that cannot be recorded is an error; else a warning, and it stays plain */
+
+    /* Whether a bucket is handed over behind this tensor, of which more follow. */
+    bool (*hands_over)(const void *context, int tensor);
+    const void *context; /* borrowed */
+};
+
+enum { DP_TAPE_PLAIN = 2 }; /* steps before the one that is recorded */
+
+/* Takes all memory that recording needs, but for the device's own. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_tape_create(const struct dp_tape_config *config, struct dp_tape **out);
+void dp_tape_destroy(struct dp_tape *tape);
+
+/* Queues one pass and calls hooks->ready where that is wanted. */
+typedef dp_status dp_tape_pass(void *context, const struct dp_model_hooks *hooks);
+
+/*
+ * Does what pass(context, hooks) does, the pass number `number` of this rank's of a global batch of
+ * `rows`: by calling it, or by a replay, which calls hooks->ready alone. tape NULL: calls it.
+ *
+ * Errors: those of `pass` and the hooks; DP_ERR_UNAVAILABLE (must be recorded, and cannot).
+ */
+DP_CHECKED dp_status dp_tape_run(struct dp_tape *tape, int number, size_t rows, dp_tape_pass *pass,
+                                 void *context, const struct dp_model_hooks *hooks);
+
+/* Passes replayed so far. NULL: 0. */
+uint64_t dp_tape_replays(const struct dp_tape *tape);
+
+#endif

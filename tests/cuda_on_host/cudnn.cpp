@@ -1,0 +1,260 @@
+/*
+ * cudnn.cpp - as much of cuDNN as kernels/cuda uses, on the host: plain loops, in double and rounded
+ * once, queued on the stream. Engines that must not be taken give NaN.
+ *
+ *   DP_HOST_CUDNN=off       no library is found
+ *   DP_HOST_CUDNN=broken    it is found, but does not start
+ *   DP_HOST_CUDNN=8         version 8 is found, not 9
+ */
+#include <dlfcn.h>
+#undef dlopen
+#undef dlsym
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "cudnn_graph.h"
+#include "elements.h"
+
+enum { SUCCESS = 0, NOT_INITIALIZED = 1001, BAD = 2000 };
+
+struct context {
+    cudaStream_t stream;
+};
+
+/* ---- computing ---- */
+
+static cudaDataType type_of(int type)
+{
+    return type == DP_CUDNN_DATA_BFLOAT16 ? CUDA_R_16BF
+           : type == DP_CUDNN_DATA_HALF   ? CUDA_R_16F
+                                          : CUDA_R_32F;
+}
+
+static size_t count_of(const int64_t dims[4])
+{
+    return static_cast<size_t>(dims[0] * dims[1] * dims[2] * dims[3]);
+}
+
+static std::vector<double> widened(const void *array, int type, size_t count, bool tf32)
+{
+    std::vector<double> wide(count);
+
+    for (size_t i = 0; i < count; i++) {
+        const float value = get(array, type_of(type), i);
+        wide[i] = static_cast<double>(tf32 ? to_tf32(value) : value);
+    }
+    return wide;
+}
+
+/* One position of the kernel at one of the window: channels of x, and of w, against one of y. */
+static void meet(int kind, double *x, double *w, double *y, int64_t channels)
+{
+    if (kind == DP_CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR) {
+        for (int64_t c = 0; c < channels; c++) {
+            *y += x[c] * w[c];
+        }
+    } else if (kind == DP_CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR) {
+        for (int64_t c = 0; c < channels; c++) {
+            x[c] += *y * w[c];
+        }
+    } else {
+        for (int64_t c = 0; c < channels; c++) {
+            w[c] += *y * x[c];
+        }
+    }
+}
+
+/* One row of windows of one image; all arrays have channels last. */
+static void convolve_row(const cudnn_geometry &g, int64_t image, int64_t oy, double *x, double *w,
+                         double *y)
+{
+    const int64_t channels = g.x[1], filters = g.y[1];
+
+    for (int64_t i = 0; i < g.w[2] * g.w[3] * g.y[3]; i++) {
+        const int64_t ox = i / (g.w[2] * g.w[3]), tap = i % (g.w[2] * g.w[3]);
+        const int64_t iy = oy * g.stride + tap / g.w[3] - g.padding;
+        const int64_t ix = ox * g.stride + tap % g.w[3] - g.padding;
+        if (iy < 0 || iy >= g.x[2] || ix < 0 || ix >= g.x[3]) {
+            continue;
+        }
+        double *pixel = x + ((image * g.x[2] + iy) * g.x[3] + ix) * channels;
+        double *result = y + ((image * g.y[2] + oy) * g.y[3] + ox) * filters;
+        for (int64_t k = 0; k < filters; k++) {
+            meet(g.kind, pixel, w + (k * g.w[2] * g.w[3] + tap) * channels, result + k, channels);
+        }
+    }
+}
+
+static void store(void *array, int type, const std::vector<double> &values, bool good)
+{
+    for (size_t i = 0; i < values.size(); i++) {
+        put(array, type_of(type), i, good ? static_cast<float>(values[i]) : NAN);
+    }
+}
+
+struct arrays {
+    void *x, *w, *y, *bias, *workspace;
+};
+
+/* What is computed starts from 0, so it is not read. */
+static void compute(const cudnn_geometry &g, int engine, const arrays &a)
+{
+    const bool forward = g.kind == DP_CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR;
+    const bool data = g.kind == DP_CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
+    const bool tf32 = engine == TENSOR && g.x_type == DP_CUDNN_DATA_FLOAT, good = engine >= TENSOR;
+    std::vector<double> x(count_of(g.x)), w(count_of(g.w)), y(count_of(g.y));
+
+    memset(a.workspace, 0xff, CUDNN_WORKSPACE);
+    if (!data) {
+        x = widened(a.x, g.x_type, x.size(), tf32);
+    }
+    if (forward || data) {
+        w = widened(a.w, g.w_type, w.size(), tf32);
+    }
+    if (!forward) {
+        y = widened(a.y, g.y_type, y.size(), tf32);
+    }
+    for (int64_t row = 0; row < g.y[0] * g.y[2]; row++) {
+        convolve_row(g, row / g.y[2], row % g.y[2], x.data(), w.data(), y.data());
+    }
+    for (size_t i = 0; forward && i < y.size(); i++) {
+        const size_t channel = i % static_cast<size_t>(g.y[1]);
+        y[i] +=
+            a.bias != nullptr ? static_cast<double>(get(a.bias, type_of(g.x_type), channel)) : 0;
+        y[i] = g.relu && y[i] < 0 ? 0 : y[i];
+    }
+    if (forward) {
+        store(a.y, g.y_type, y, good);
+    } else if (data) {
+        store(a.x, g.x_type, x, good);
+    } else {
+        store(a.w, g.w_type, w, good);
+    }
+}
+
+/* The pointer of that tensor; NULL: there is none, or it is not where it may be. */
+static void *find(const cudnn_descriptor *pack, int64_t uid, int64_t alignment)
+{
+    const int64_t count = pack->attributes.at(DP_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS).count;
+    const int64_t *uids =
+        values<int64_t>(pack, DP_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DP_CUDNN_TYPE_INT64, count);
+    void *const *pointers = values<void *>(pack, DP_CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                                           DP_CUDNN_TYPE_VOID_PTR, count);
+
+    for (int64_t i = 0; i < count; i++) {
+        if (uids[i] == uid) {
+            return reinterpret_cast<uintptr_t>(pointers[i]) % static_cast<uintptr_t>(alignment) == 0
+                       ? pointers[i]
+                       : nullptr;
+        }
+    }
+    return nullptr;
+}
+
+static int execute(void *handle, void *made_plan, void *made_pack)
+{
+    const cudnn_descriptor *plan = static_cast<cudnn_descriptor *>(made_plan);
+    const cudnn_descriptor *pack = static_cast<cudnn_descriptor *>(made_pack);
+    const cudnn_geometry g = plan->graph;
+    const int engine = plan->engine;
+
+    if (!plan->final || !pack->final || engine == GREEDY) {
+        return BAD;
+    }
+    void *const *workspace =
+        values<void *>(pack, DP_CUDNN_ATTR_VARIANT_PACK_WORKSPACE, DP_CUDNN_TYPE_VOID_PTR, 1);
+    const arrays a = {find(pack, g.x_uid, g.x_alignment), find(pack, g.w_uid, g.w_alignment),
+                      find(pack, g.y_uid, g.y_alignment),
+                      g.bias_uid != 0 ? find(pack, g.bias_uid, 16) : nullptr,
+                      workspace != nullptr ? *workspace : nullptr};
+    if (a.x == nullptr || a.w == nullptr || a.y == nullptr || a.workspace == nullptr ||
+        (g.bias_uid != 0 && a.bias == nullptr)) {
+        return BAD;
+    }
+    cuda_on_host_queue(static_cast<context *>(handle)->stream, 1, 0,
+                       [g, engine, a]() { compute(g, engine, a); });
+    return SUCCESS;
+}
+
+/* ---- the library ---- */
+
+static bool is_set_to(const char *value)
+{
+    const char *text = getenv("DP_HOST_CUDNN");
+
+    return text != nullptr && strcmp(text, value) == 0;
+}
+
+static size_t version()
+{
+    return is_set_to("8") ? 8907 : 91900;
+}
+
+static const char *error_text(int result)
+{
+    return result == NOT_INITIALIZED ? "CUDNN_STATUS_NOT_INITIALIZED" : "CUDNN_STATUS_BAD_PARAM";
+}
+
+static int create(void **handle)
+{
+    if (is_set_to("broken")) {
+        return NOT_INITIALIZED;
+    }
+    *handle = new context{nullptr};
+    return SUCCESS;
+}
+
+static int destroy(void *handle)
+{
+    delete static_cast<context *>(handle);
+    return SUCCESS;
+}
+
+static int set_stream(void *handle, cudaStream_t stream)
+{
+    static_cast<context *>(handle)->stream = stream;
+    return SUCCESS;
+}
+
+static char opened; /* its address stands for the library */
+
+void *cuda_on_host_open(const char *name, int flags)
+{
+    const bool wanted = strcmp(name, is_set_to("8") ? "libcudnn.so.8" : "libcudnn.so.9") == 0;
+
+    if (strncmp(name, "libcudnn", 8) != 0) {
+        return dlopen(name, flags);
+    }
+    return wanted && !is_set_to("off") ? &opened : nullptr;
+}
+
+void *cuda_on_host_symbol(void *library, const char *name)
+{
+    static const struct {
+        const char *name;
+        void *function;
+    } symbols[] = {
+        {"cudnnGetVersion", reinterpret_cast<void *>(version)},
+        {"cudnnGetErrorString", reinterpret_cast<void *>(error_text)},
+        {"cudnnCreate", reinterpret_cast<void *>(create)},
+        {"cudnnDestroy", reinterpret_cast<void *>(destroy)},
+        {"cudnnSetStream", reinterpret_cast<void *>(set_stream)},
+        {"cudnnBackendCreateDescriptor", reinterpret_cast<void *>(cudnn_host_create)},
+        {"cudnnBackendDestroyDescriptor", reinterpret_cast<void *>(cudnn_host_destroy)},
+        {"cudnnBackendSetAttribute", reinterpret_cast<void *>(cudnn_host_set)},
+        {"cudnnBackendGetAttribute", reinterpret_cast<void *>(cudnn_host_get)},
+        {"cudnnBackendFinalize", reinterpret_cast<void *>(cudnn_host_finalize)},
+        {"cudnnBackendExecute", reinterpret_cast<void *>(execute)},
+    };
+
+    if (library != &opened) {
+        return dlsym(library, name);
+    }
+    for (const auto &symbol : symbols) {
+        if (strcmp(symbol.name, name) == 0) {
+            return symbol.function;
+        }
+    }
+    return nullptr;
+}

@@ -1,0 +1,86 @@
+/*
+ * graph.cpp - capture and graphs of cuda_runtime.h: closures that are kept, and queued again.
+ */
+#include "streams.h"
+
+static thread_local cudaStream_t capturing; /* by this thread */
+
+bool cuda_host_spoils(cudaStream_t stream)
+{
+    if (stream == nullptr || stream->capture == nullptr) {
+        return false;
+    }
+    stream->capture->spoilt = true;
+    return true;
+}
+
+bool cuda_host_spoils_own()
+{
+    return cuda_host_spoils(capturing);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    std::lock_guard<std::recursive_mutex> lock(cuda_on_host_mutex);
+
+    (void)mode;
+    if (cuda_host_spoils(stream) || capturing != nullptr) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    stream->capture = new cuda_host_graph{};
+    capturing = stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    std::lock_guard<std::recursive_mutex> lock(cuda_on_host_mutex);
+    const cudaGraph_t captured = stream->capture;
+
+    *graph = nullptr;
+    if (captured == nullptr || capturing != stream) {
+        return cudaErrorInvalidValue;
+    }
+    stream->capture = nullptr;
+    capturing = nullptr;
+    if (captured->spoilt) {
+        delete captured;
+        return cudaErrorStreamCaptureInvalidated;
+    }
+    *graph = captured;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
+{
+    (void)flags;
+    *exec = new cuda_host_graph{*graph};
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    (void)exec;
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    for (const std::function<void()> &work : exec->work) {
+        cuda_host_queue_work(stream, work);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete exec;
+    return cudaSuccess;
+}

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""What a run says where a GPU has too little memory, an old driver, or none: in builds of DP_CUDA=host,
+which pretend."""
+import re
+
+import harness
+from harness import Skipped, check, run_json, same, train, train_well
+
+LAYERS = """\
+    - conv2d: {filters: 64, kernel: 3, padding: 1}
+    - batchnorm: {}
+    - relu: {}
+    - maxpool: {size: 2}
+    - flatten: {}
+    - dense: {units: 10}
+"""
+MIB = 2**20
+MEMORY = 96 * MIB
+SAYS = re.compile(r"cuda:0 \(the host\), 96\.0 MiB, (?:[\d.]+) MiB free: activations of 8000 rows need "
+                  r"[\d.]+ MiB, weights .*, gradients .*, optimizer state .*; train\.micro_batch (\d+) "
+                  r"would fit \(now 8000\): out of memory$")
+
+
+def flags():
+    if "DP_CUDA:STRING=host" not in (harness.build / "CMakeCache.txt").read_text():
+        raise Skipped("only builds with DP_CUDA=host pretend to have less memory")
+    return ["--device", "cuda", "--steps", "1", "--set", "train.global_batch=8000"]
+
+
+def config():
+    data = harness.small_data(harness.scratch / "data", train=8000, test=10)
+    return harness.small_cfg(LAYERS, data=data)
+
+
+def case_too_little_memory_is_one_line_with_advice_that_works():
+    cfg, words = config(), flags()
+    env = {"DP_CUDA_MEMORY": str(MEMORY)}
+    result = train(cfg, *words, "--out", harness.scratch / "refused", env=env)
+    same(result.code, 69, f"exit code without memory\n{result}")
+    same((len(result.errors), result.warnings), (1, []), f"lines\n{result}")
+    match = SAYS.search(result.errors[0])
+    check(match, f"what needs how much\n{result}")
+    advised = ["--set", f"train.micro_batch={match[1]}"]
+    out = harness.scratch / "advised"
+    train_well(cfg, *words, *advised, "--out", out, env=env)
+    peak = run_json(out)["ranks"][0]["peak_device_bytes"]
+    check(MEMORY / 4 < peak < MEMORY, f"{peak} bytes at most, of {MEMORY}")
+
+
+def case_a_driver_that_is_too_old_or_missing_is_one_line():
+    words = flags()
+    for driver, text in (
+        ("12040", "device cuda: the NVIDIA driver is too old: it serves CUDA 12.4, this program needs"),
+        ("0", "device cuda: no NVIDIA driver is installed here"),
+    ):
+        result = train(config(), *words, "--out", harness.scratch / f"driver-{driver}",
+                       env={"DP_CUDA_DRIVER": driver})
+        same(result.code, 69, f"exit code with driver {driver}\n{result}")
+        same(len(result.errors), 1, f"lines\n{result}")
+        check(text in result.errors[0], f"{text!r} in\n{result}")
+
+
+harness.main(globals())

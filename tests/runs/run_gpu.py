@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""tests/gpu_bundle and tests/run_gpu, as far as they can be tried without a network and a GPU."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import harness
+from harness import ROOT, Skipped, check, same
+
+OPERATIONS = (
+    {"kind": "dense", "op": "forward", "width": 1024, "us": 30.0, "tflops": 570.0,
+     "best_tflops": 600.0, "of_best": 0.95},
+    {"kind": "pass", "op": "relu", "us": 50.0, "gbps": 4000.0, "of_copy": 0.93},
+    {"kind": "limits", "copy_gbps": 4300.0, "peak_tflops": 790.0},
+)
+
+
+def call(script, *words, path=None):
+    env = dict(os.environ)
+    if path is not None:
+        env["PATH"] = str(path)
+    command = [shutil.which("python3"), str(ROOT / script), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
+
+
+def tools(*names):
+    """A folder with these programs and no others."""
+    folder = harness.scratch / "tools"
+    folder.mkdir()
+    for name in names:
+        (folder / name).symlink_to(shutil.which(name))
+    return folder
+
+
+def case_the_bundle_takes_what_we_need_and_leaves_what_any_machine_has():
+    if shutil.which("apt-cache") is None:
+        raise Skipped("there is no apt-cache")
+    known = subprocess.run(["apt-cache", "show", "libopenmpi-dev"], capture_output=True, check=False)
+    if known.returncode != 0:
+        raise Skipped("apt knows no libopenmpi-dev: apt-get update was never run")
+    done = call("tests/gpu_bundle", "--list")
+    same(done.returncode, 0, f"exit code of gpu_bundle --list:\n{done.stderr}")
+    words = done.stdout.split()
+    for name in ("libopenmpi-dev", "openmpi-bin", "libhwloc-dev", "libdnnl-dev", "libcmocka-dev"):
+        check(name in words, f"{name} in {done.stdout}")
+    check(any(word.startswith("libopenmpi3") for word in words), f"its library in {done.stdout}")
+    for name in ("libc6", "libc6-dev", "gcc", "libstdc++6", "perl", "openssh-client"):
+        check(name not in words, f"no {name} in {done.stdout}")
+
+
+def case_a_bundle_that_cannot_be_made_is_one_line():
+    done = call("tests/gpu_bundle", path=tools("bash", "git", "dirname", "readlink", "id"))
+    same(done.returncode, 69, "exit code without apt")
+    same(done.stderr, "tests/gpu_bundle: apt-cache is missing: this needs Debian or Ubuntu, and git\n",
+         "what is said without apt")
+    same(done.stdout, "", "standard output without apt")
+
+
+def case_stages_are_listed_and_shown():
+    done = call("tests/run_gpu", "--list")
+    same([line.split()[0] for line in done.stdout.splitlines()],
+         ["build", "test", "memcheck", "racecheck", "bench", "report"], "stages")
+    done = call("tests/run_gpu", "--dry-run", "--build", harness.scratch / "b", "test", "build",
+                "racecheck")
+    if done.returncode == 69:
+        check("there is no nvcc" in done.stdout, done.stdout)
+    else:
+        same(done.returncode, 0, f"exit code of --dry-run\n{done.stdout}{done.stderr}")
+    commands = [line for line in done.stdout.splitlines() if line.startswith("  $ ")]
+    check(any("ctest" in line and "-L gpu" in line for line in commands), done.stdout)
+    check(any("--tool racecheck" in line for line in commands), done.stdout)
+    check(not (harness.scratch / "b").exists(), "a dry run leaves nothing")
+    done = call("tests/run_gpu", "tests")
+    same(done.returncode, 2, "exit code of an unknown stage")
+    check("there is no stage tests: there are build, test," in done.stderr, done.stderr)
+
+
+def case_a_stage_says_what_this_machine_lacks():
+    done = call("tests/run_gpu", "test", "memcheck", "--build", harness.scratch / "b")
+    same(done.returncode, 69, f"exit code without a build\n{done.stdout}{done.stderr}")
+    check("test: lacking" in done.stdout, done.stdout)
+    check("ddp_train is missing: run the stage build first" in done.stdout, done.stdout)
+    left = json.loads((harness.scratch / "b/gpu/memcheck.json").read_text())
+    same(left["status"], "lacking", "what memcheck left")
+
+
+def report_of(documents):
+    """The report on what stages left."""
+    folder = harness.scratch / "b/gpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, document in documents.items():
+        (folder / f"{name}.json").write_text(json.dumps({"stage": name, "seconds": 1.0, **document}))
+    done = call("tests/run_gpu", "report", "--name", "x", "--build", harness.scratch / "b",
+                "--results", harness.scratch / "results")
+    same(done.returncode, 0, f"exit code of report\n{done.stdout}{done.stderr}")
+    return pathlib.Path(harness.scratch / "results/gpu-x.md").read_text()
+
+
+def case_what_was_not_measured_is_called_so():
+    text = report_of({})
+    for stage in ("build", "test", "memcheck", "racecheck", "bench"):
+        check(f"| {stage} | not yet measured |" in text, f"{stage} in\n{text}")
+    check("best matrix product: not yet measured TFLOP/s" in text, text)
+    same(text.count("\nnot yet measured\n"), 3, f"tables that are not there in\n{text}")
+    check("met |" not in text and "MISSED" not in text, f"no verdict in\n{text}")
+
+
+def case_the_report_judges_what_was_measured():
+    row = {"model": "mlp", "measure": "samples/s", "pytorch": 100.0, "lockstep": 320.0, "ratio": 3.2,
+           "target_text": ">= 3x", "verdict": "met"}
+    case = {"model": "mlp", "pytorch": {"torch": "2.11", "cudnn": 91900}, "problems": ["no time was left"]}
+    test = {"name": "ops_cuda", "result": "Passed", "seconds": 1.0}
+    text = report_of({
+        "test": {"status": "failed", "failure": "ctest failed: ops_cuda", "tests": [test]},
+        "memcheck": {"status": "passed", "checked": {"ops": "ERROR SUMMARY: 0 errors"}},
+        "bench": {"status": "passed", "operations": OPERATIONS,
+                  "compare": {"cases": [case], "summary": [row]}},
+    })
+    for line in (
+        "| test | failed | 1 | ctest failed: ops_cuda |",
+        "| memcheck | passed | 1 | ops: ERROR SUMMARY: 0 errors |",
+        "| mlp | samples/s | 100 | 320 | 3.20x | >= 3x | met |",
+        "- mlp: no time was left",
+        "| forward | 1024 | 30 | 570 | 600 | 0.950 | MISSED |",
+        "| relu | 50 | 4,000 | 0.93 | met |",
+        "- best matrix product: 790 TFLOP/s; copy: 4,300 GB/s, read and written",
+    ):
+        check(line in text, f"{line!r} in\n{text}")
+
+
+harness.main(globals())

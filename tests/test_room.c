@@ -1,0 +1,188 @@
+/*
+ * test_room.c - what a rank will need is foreseen, and whoever has less is told what would do.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "collectives/gpus.h"
+#include "runtime/room.h"
+#include "tests/local_world.h"
+#include "tests/small_run.h"
+#include "tests/stderr_text.h"
+
+enum { ROWS = 32 }; /* the global batch of a small run */
+
+static struct dp_need need_of(const struct small_run *run)
+{
+    return (struct dp_need){.config = run->config, .model = run->model, .trainers = 1, .slots = 1};
+}
+
+static size_t sum_of(const struct dp_need *need, size_t micro_batch)
+{
+    size_t bytes[DP_MEM_PURPOSE_COUNT], sum = 0;
+
+    dp_need_bytes(need, micro_batch, bytes);
+    for (int i = 0; i < DP_MEM_PURPOSE_COUNT; i++) {
+        sum += bytes[i];
+    }
+    return sum;
+}
+
+static dp_status check(const struct dp_need *need, size_t left)
+{
+    const struct dp_device_room room = {.name = "gpu", .total = (size_t)1 << 30, .left = left};
+    dp_status status;
+
+    stderr_begin();
+    status = dp_need_check(need, &room);
+    stderr_end();
+    return status;
+}
+
+/* The number behind `word` in the line; 0: it is not there. */
+static size_t number_behind(const char *word)
+{
+    const char *at = strstr(stderr_text, word);
+
+    return at == NULL ? 0 : strtoul(at + strlen(word), NULL, 10);
+}
+
+static void what_fits_passes_and_a_byte_less_is_refused(void **state)
+{
+    struct small_run run;
+    struct dp_need need;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_own_norm, NULL), 0);
+    need = need_of(&run);
+    assert_int_equal(check(&need, sum_of(&need, 0)), DP_OK);
+    assert_string_equal(stderr_text, "");
+    assert_int_equal(check(&need, sum_of(&need, 0) - 1), DP_ERR_NOMEM);
+    assert_non_null(strstr(stderr_text, "gpu, 1.0 GiB, "));
+    assert_non_null(strstr(stderr_text, "activations of 32 rows need "));
+    assert_non_null(strstr(stderr_text, ", weights "));
+    assert_non_null(strstr(stderr_text, ", gradients "));
+    assert_non_null(strstr(stderr_text, ", optimizer state "));
+    assert_non_null(strstr(stderr_text, " (now 32): out of memory\n"));
+    assert_null(strchr(strchr(stderr_text, '\n') + 1, '\n')); /* one line */
+    small_run_destroy(&run);
+}
+
+/* The advice fits, with a thirty-second kept back, and fewer passes would not. */
+static void the_advice_is_the_fewest_passes_that_fit(void **state)
+{
+    struct small_run run;
+    struct dp_need need;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_own_norm, NULL), 0);
+    need = need_of(&run);
+    for (size_t left = sum_of(&need, 0) - 1; left > sum_of(&need, 1); left -= left / 16) {
+        const size_t kept = left - left / 32;
+        size_t advice, passes;
+        assert_int_equal(check(&need, left), DP_ERR_NOMEM);
+        advice = number_behind("train.micro_batch ");
+        if (advice == 0) {
+            assert_non_null(strstr(stderr_text, "not even one row at a time would fit"));
+            assert_true(sum_of(&need, 1) > kept);
+            continue;
+        }
+        passes = (ROWS + advice - 1) / advice;
+        assert_true(sum_of(&need, advice) <= kept);
+        assert_true(passes > 1);
+        assert_true(sum_of(&need, (ROWS + passes - 2) / (passes - 1)) > kept);
+    }
+    assert_int_equal(check(&need, sum_of(&need, 1) / 2), DP_ERR_NOMEM);
+    assert_non_null(strstr(stderr_text, "not even one row at a time would fit"));
+    small_run_destroy(&run);
+}
+
+/* Micro-batches are refused where batch norm is over the whole batch. */
+static void a_synchronised_model_is_told_a_smaller_batch(void **state)
+{
+    struct small_run run;
+    struct dp_need need;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_conv, NULL), 0);
+    need = need_of(&run);
+    assert_int_equal(check(&need, sum_of(&need, 20)), DP_ERR_NOMEM);
+    assert_null(strstr(stderr_text, "micro_batch"));
+    assert_in_range(number_behind("train.global_batch "), 1, 20);
+    small_run_destroy(&run);
+}
+
+/* ---- a real trainer ---- */
+
+static const enum dp_purpose foreseen[] = {DP_MEM_WEIGHTS, DP_MEM_GRADIENTS, DP_MEM_OPTIMIZER,
+                                           DP_MEM_ACTIVATIONS};
+
+static size_t take(struct dp_group *group, const void *arg)
+{
+    const struct small_run *run = arg;
+    const struct dp_need need = need_of(run);
+    struct dp_device_room before, after;
+    size_t bytes[DP_MEM_PURPOSE_COUNT], wrong = 0;
+    struct dp_trainer *trainer = NULL;
+
+    if (dp_gpus_create(group, run->device) != DP_OK) { /* the group keeps it */
+        return 1;
+    }
+    run->device->room(&before);
+    if (small_run_trainer(run, group, 1, &trainer) != DP_OK) {
+        return 1;
+    }
+    run->device->room(&after);
+    dp_need_bytes(&need, (size_t)run->config->train.micro_batch, bytes);
+    for (size_t i = 0; i < sizeof(foreseen) / sizeof(foreseen[0]); i++) {
+        const size_t taken = after.used[foreseen[i]] - before.used[foreseen[i]];
+        /* Beside it there are a tail, running statistics, labels: a few KiB. */
+        if (taken < bytes[foreseen[i]] || taken > bytes[foreseen[i]] + 16384) {
+            DP_WARN("%s: %zu bytes, foreseen %zu", dp_purpose_text(foreseen[i]), taken,
+                    bytes[foreseen[i]]);
+            wrong++;
+        }
+    }
+    wrong += after.peak < before.peak;
+    dp_trainer_destroy(trainer);
+    run->device->room(&after);
+    return wrong + (memcmp(after.used, before.used, sizeof(after.used)) != 0);
+}
+
+static void a_trainer_takes_what_was_foreseen(void **state)
+{
+    static const char *const sets[][3] = {{"train.precision=fp32", NULL},
+                                          {"train.precision=bf16", NULL},
+                                          {"train.micro_batch=8", "train.precision=fp16", NULL}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+        struct small_run run;
+        assert_int_equal(small_run_create(&run, small_own_norm, sets[i]), 0);
+        if (run.device->room == NULL) {
+            small_run_destroy(&run);
+            skip(); /* the host's memory: nothing is foreseen */
+        }
+        assert_int_equal(on_local_ranks(1, take, &run), 0);
+        small_run_destroy(&run);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_fits_passes_and_a_byte_less_is_refused),
+        cmocka_unit_test(the_advice_is_the_fewest_passes_that_fit),
+        cmocka_unit_test(a_synchronised_model_is_told_a_smaller_batch),
+        cmocka_unit_test(a_trainer_takes_what_was_foreseen),
+    };
+
+    return cmocka_run_group_tests_name("room", tests, NULL, NULL);
+}

@@ -70,7 +70,7 @@ static void dawdle(struct member *m, int step)
     const struct timespec nap = {0, 200000};
     const int most = step + w->staleness + 1 < m->until ? step + w->staleness + 1 : m->until;
 
-    for (int turn = 0, left = 5; turn < 25000 && left > 0; turn++) {
+    for (int turn = 0, left = 5; turn < 300000 && left > 0; turn++) {
         bool come = true;
         for (int i = 0; i < w->trainers; i++) {
             come = come && (i == w->slow || atomic_load(&w->begun[i]) >= most);

@@ -6,7 +6,6 @@ Needs torch and numpy, and Fashion-MNIST (package dataset-fashion-mnist). The sa
 same PyTorch give the same bytes again; elsewhere the last bits differ.
 """
 import argparse
-import gzip
 import json
 import math
 import pathlib
@@ -17,13 +16,12 @@ import torch
 from torch import nn
 
 import torch_models
+from torch_training import (MEAN, RANDOM_WEIGHTS, STD, Training, float64_training, initial_weights,
+                            orders, philox, read_rows)
 
 HERE = pathlib.Path(__file__).resolve().parent
-DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
-MEAN, STD = 0.2860, 0.3530
 SEED = 1
 LOSS_SCALE = 65536.0  # that of fp16 at the beginning of training
-RANDOM_WEIGHTS = 1 << 24  # base/random.h: DP_RANDOM_WEIGHTS
 
 # Small models: the whole state, after SMALL_BEFORE steps: (name, layers, optimizer, ranks, batch,
 # seed). One step of a small residual net jumps wherever rounding moves the input of a relu across
@@ -58,172 +56,6 @@ FULL = [
     ("resnet20", torch_models.resnet20(), SLOW_SGD, (1, 2, 3), 1, 192),
 ]
 FULL_BATCH = 64
-
-
-def read_rows(count):
-    """The first `count` training images, [count, 28, 28] bytes, and their labels."""
-    with gzip.open(DATA / "train-images-idx3-ubyte.gz") as file:
-        images = np.frombuffer(file.read(16 + count * 784), np.uint8, offset=16)
-    with gzip.open(DATA / "train-labels-idx1-ubyte.gz") as file:
-        labels = np.frombuffer(file.read(8 + count), np.uint8, offset=8)
-    return images.reshape(count, 28, 28), labels.astype(np.int64)
-
-
-def philox(seed, what, step, count):
-    """`count` 32-bit numbers of the sequence (seed, what, step): base/random.h, in numpy."""
-    low = np.uint64(0xFFFFFFFF)
-    half = np.uint64(32)
-    block = np.arange((count + 3) // 4, dtype=np.uint64)
-    c = [block & low, block >> half, np.full_like(block, step), np.full_like(block, what)]
-    k0, k1 = seed & 0xFFFFFFFF, seed >> 32
-    for _ in range(10):
-        p0 = np.uint64(0xD2511F53) * c[0]
-        p1 = np.uint64(0xCD9E8D57) * c[2]
-        c = [
-            (p1 >> half) ^ c[1] ^ np.uint64(k0),
-            p1 & low,
-            (p0 >> half) ^ c[3] ^ np.uint64(k1),
-            p0 & low,
-        ]
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return np.stack(c, axis=1).reshape(-1)[:count].astype(np.uint32)
-
-
-def initial_weights(model, seed):
-    """Interface: uniform in +-1/sqrt(fan_in), keyed by tensor and element. float32, by key."""
-    fan_in = {}
-    for name, module in model.named_modules():
-        if isinstance(module, (nn.Linear, nn.Conv2d)):
-            fan_in[name] = module.weight[0].numel()
-    weights = {}
-    for number, (key, param) in enumerate(model.named_parameters()):
-        owner, local = key.rsplit(".", 1)
-        if owner not in fan_in:
-            flat = np.full(param.numel(), 1 if local == "weight" else 0, np.float32)
-        else:
-            bits = philox(seed, RANDOM_WEIGHTS + number, 0, param.numel())
-            unit = (bits >> 8).astype(np.float32) * np.float32(2.0**-24)
-            bound = np.float32(1.0 / math.sqrt(fan_in[owner]))
-            flat = (np.float32(2) * unit - np.float32(1)) * bound
-        weights[key] = torch.from_numpy(flat.reshape(tuple(param.shape)))
-    return weights
-
-
-SLOTS = {"sgd": {"momentum": "momentum_buffer"}, "adamw": {k: k for k in ("exp_avg", "exp_avg_sq")}}
-
-
-class Training:
-    """A model and its optimizer in one element type and memory format."""
-
-    def __init__(self, layers, options, dtype, memory_format, autocast=None):
-        self.autocast = autocast  # the type of torch.autocast; None: without
-        self.scale = 1.0  # of the loss
-        self.model = torch_models.build(layers).to(dtype)
-        self.model = self.model.to(memory_format=memory_format)
-        self.options, self.dtype, self.memory_format = options, dtype, memory_format
-        self.norms = [m for m in self.model.modules() if isinstance(m, nn.BatchNorm2d)]
-        common = {"lr": options["lr"], "weight_decay": options.get("weight_decay", 0.0)}
-        if options["name"] == "sgd":
-            nesterov = options.get("nesterov", False)
-            self.optimizer = torch.optim.SGD(
-                self.model.parameters(), momentum=options["momentum"], nesterov=nesterov, **common
-            )
-        else:
-            self.optimizer = torch.optim.AdamW(
-                self.model.parameters(), betas=options["betas"], eps=options["eps"], **common
-            )
-        self.steps = 0
-
-    def load(self, state, steps):
-        """Takes over a state; groups that it leaves out begin at zero."""
-        named = dict(self.model.named_parameters())
-        buffers = dict(self.model.named_buffers())
-        with torch.no_grad():
-            for key, value in state["params"].items():
-                named[key].copy_(value)
-            for key, value in state.get("running", {}).items():
-                buffers[key].copy_(value)
-            for norm in self.norms:
-                norm.num_batches_tracked.fill_(steps)
-        for group, slot in SLOTS[self.options["name"]].items():
-            for key, value in state.get(group, {}).items():
-                own = self.optimizer.state[named[key]]
-                own[slot] = value.to(self.dtype).clone(memory_format=torch.preserve_format)
-                own.setdefault("step", torch.tensor(float(steps)))
-        self.steps = steps
-
-    def state(self):
-        """A copy in float64: {group: {key: tensor}}."""
-        named = list(self.model.named_parameters())
-        groups = {"params": {key: value for key, value in named}}
-        for group, slot in SLOTS[self.options["name"]].items():
-            groups[group] = {key: self.optimizer.state[value][slot] for key, value in named}
-        if self.norms:
-            groups["running"] = {
-                key: value for key, value in self.model.named_buffers() if "running" in key
-            }
-        return {
-            group: {key: v.detach().double().contiguous().clone() for key, v in tensors.items()}
-            for group, tensors in groups.items()
-        }
-
-    def input(self, images):
-        x = torch.from_numpy(images.copy()).to(self.dtype).unsqueeze(1)
-        return ((x / 255 - MEAN) / STD).contiguous(memory_format=self.memory_format)
-
-    def step(self, images, labels, ranks, order):
-        """One step as `ranks` ranks make it; `order` gives the order of n rows. The loss."""
-        x, y = self.input(images), torch.from_numpy(labels.copy())
-        total, loss_sum = len(labels), 0.0
-        before = [(n.running_mean.clone(), n.running_var.clone()) for n in self.norms]
-        shares = [[torch.zeros_like(part) for part in pair] for pair in before]
-        for norm in self.norms:
-            norm.momentum = 1.0  # the buffers then hold this rank's statistics alone
-        self.optimizer.zero_grad()
-        for rank in range(ranks):
-            begin, end = rank * total // ranks, (rank + 1) * total // ranks
-            rows = begin + order(end - begin)
-            with torch.autocast("cpu", self.autocast, enabled=self.autocast is not None):
-                output = self.model(x[rows])
-                loss = nn.functional.cross_entropy(output, y[rows], reduction="sum") / total
-            (loss * self.scale).backward()
-            loss_sum += loss.item()
-            self.add_statistics(shares, (end - begin) / total)
-        self.set_running(before, shares)
-        for param in self.model.parameters():
-            param.grad /= self.scale
-        clip = self.options.get("clip_norm", 0.0)
-        if clip > 0:
-            norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip)
-            assert not norm <= 1.5 * clip, "this case shall clip"
-        self.optimizer.step()
-        self.steps += 1
-        return loss_sum
-
-    def add_statistics(self, shares, weight):
-        for norm, (mean, variance) in zip(self.norms, shares):
-            mean += weight * norm.running_mean
-            variance += weight * norm.running_var
-
-    def set_running(self, before, shares):
-        """running = 0.9 running + 0.1 (statistics over all ranks, by rows)."""
-        for norm, old, new in zip(self.norms, before, shares):
-            norm.running_mean.copy_(0.9 * old[0] + 0.1 * new[0])
-            norm.running_var.copy_(0.9 * old[1] + 0.1 * new[1])
-            norm.num_batches_tracked.fill_(self.steps + 1)
-
-
-def float64_training(layers, options):
-    return Training(layers, options, torch.float64, torch.contiguous_format)
-
-
-def orders():
-    """Three orders of a batch's rows: as they are, backwards, shuffled."""
-
-    def shuffled(n):
-        return torch.randperm(n, generator=torch.Generator().manual_seed(5))
-
-    return [torch.arange, lambda n: torch.arange(n).flip(0), shuffled]
 
 
 def float32_states(layers, options, start, steps, images, labels, ranks):

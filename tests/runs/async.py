@@ -6,10 +6,12 @@ import math
 import os
 import re
 import signal
-import time
 
 import harness
-from harness import Started, check, metrics, run_json, same, small_cfg, train, train_well
+from harness import (begin, check, endless, metrics, run_json, same, small_cfg, steps_done, train,
+                     train_well)
+
+NO_EVALUATION = ("--set", "train.eval_every=0")
 
 
 def stale(staleness=2, servers=1, mode="async"):
@@ -89,29 +91,17 @@ def case_one_trainer_has_the_bits_of_synchronous_steps():
           "other bits")
 
 
-def begin(cfg, name, *flags):
-    """A long run of two trainers and two servers, once it has done some steps."""
-    out = harness.scratch / name
-    started = Started([cfg, *stale(2, 2), "--set", "train.steps=1000000", "--set",
-                       "checkpoint.every_steps=0", "--set", "train.eval_every=0", *flags, "--out",
-                       out], 4)
-    lines, end = out / "metrics.jsonl", time.monotonic() + 60
-    while started.process.poll() is None and time.monotonic() < end:
-        if lines.exists() and lines.read_bytes().count(b'"type":"step"') >= 30:
-            break
-        time.sleep(0.01)
-    return started, out
+def begin_stale(cfg, name, *flags):
+    """A run without end of two trainers and two servers, once it has done some steps."""
+    return begin(cfg, *stale(2, 2), *NO_EVALUATION, *flags, ranks=4, steps=30, name=name)
 
 
 def case_a_request_to_any_rank_stops_all_behind_the_same_step():
     cfg = small_cfg()
     for rank in (None, 0, 1, 2, 3):
-        started, out = begin(cfg, f"out-{rank}", "--log-level", "debug")
-        if rank is None:
-            started.process.send_signal(signal.SIGUSR1)
-        else:
-            os.kill(started.ranks()[rank], signal.SIGUSR1)
-        result = started.finish(30)
+        started, out = begin_stale(cfg, f"out-{rank}", "--log-level", "debug")
+        started.signal(signal.SIGUSR1, rank)
+        result = started.finish()
         same(result.code, 75, f"the exit code of\n{result}\n")
         summary = check_whole(out, 2, 2, run_json(out)["steps"])
         same(summary["exit"], "stopped", "exit")
@@ -123,22 +113,26 @@ def case_a_request_to_any_rank_stops_all_behind_the_same_step():
 
 
 def case_a_request_to_save_is_carried_out_and_the_run_goes_on():
-    started, out = begin(small_cfg(), "out", "--steps", 3000)
-    os.kill(started.ranks()[3], signal.SIGUSR2)
-    result = started.finish(60)
-    same((result.code, result.errors), (0, []), f"the end of\n{result}\n")
-    check_whole(out, 2, 2, 3000)
+    started, out = begin_stale(small_cfg(), "out")
+    started.signal(signal.SIGUSR2, 3)
+    started.wait_for("a checkpoint", (out / "checkpoints/latest").is_symlink)
+    saved = os.readlink(out / "checkpoints/latest")
+    behind = steps_done(out)
+    started.wait_for("later steps", lambda: steps_done(out) > behind + 100)
+    started.signal(signal.SIGUSR1, 3)
+    same(started.finish().code, 75, "the exit code")
+    last = run_json(out)["steps"]
+    check_whole(out, 2, 2, last)
     kept = sorted(path.name for path in (out / "checkpoints").iterdir())
-    same(len(kept), 3, f"checkpoints {kept}: one for the signal, one at the end")
+    same(kept, ["latest", saved, f"step-{last:08}"], "checkpoints: for the signal, and at the end")
 
 
 def case_training_that_fails_ends_on_all_ranks():
     cfg = small_cfg("    - flatten: {}\n    - dense: {units: 10}\n")
     out = harness.scratch / "out"
-    result = train(cfg, *stale(), "--set", "train.steps=1000000", "--set", "train.eval_every=0",
-                   "--set", "checkpoint.every_steps=0", "--set", "optimizer.schedule.name=step",
-                   "--set", "optimizer.schedule.step_size=10", "--set",
-                   "optimizer.schedule.gamma=1000", "--out", out, ranks=4)
+    result = train(cfg, *endless(), *stale(), *NO_EVALUATION, "--set",
+                   "optimizer.schedule.name=step", "--set", "optimizer.schedule.step_size=10",
+                   "--set", "optimizer.schedule.gamma=1000", "--out", out, ranks=4)
     same(result.code, 77, f"the exit code of\n{result}\n")
     same(run_json(out)["exit"], "diverged", "exit")
     check(not (out / "checkpoints").exists(), "something was saved")
@@ -146,9 +140,9 @@ def case_training_that_fails_ends_on_all_ranks():
 
 def case_a_killed_rank_ends_the_others():
     for rank in (1, 2):
-        started, out = begin(small_cfg(), f"out-{rank}")
-        os.kill(started.ranks()[rank], signal.SIGKILL)
-        result = started.finish(30)
+        started, _ = begin_stale(small_cfg(), f"out-{rank}")
+        started.signal(signal.SIGKILL, rank)
+        result = started.finish()
         same(result.code, 137, f"the exit code of\n{result}\n")
 
 

@@ -9,31 +9,20 @@ import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import harness
-from harness import Started, check, metrics, run_json, same, small_cfg, train, train_well
+from harness import Started, begin, check, metrics, run_json, same, small_cfg, train, train_well
 
-LONG = ("--steps", 1000000, "--set", "train.eval_every=0", "--set", "checkpoint.every_steps=0")
+SECONDS = 60  # within which a job with a dead rank is over, also on a busy machine
 
-
-def start(cfg, *flags, ranks=2, steps=5, env=None):
-    """A long run, once it has done some steps: the command, and its folder."""
-    out = harness.scratch / "out"
-    started = Started([cfg, *LONG, *flags, "--out", out], ranks, env)
-    end = time.monotonic() + 60
-    while started.process.poll() is None and time.monotonic() < end:
-        lines = out / "metrics.jsonl"
-        if lines.exists() and lines.read_bytes().count(b"\n") > steps:
-            return started, out
-        time.sleep(0.02)
-    raise AssertionError(f"it did not start:\n{started.finish(0)}")
+NO_EVALUATION = ("--set", "train.eval_every=0")
 
 
 def shared_memory():
-    """Where Open MPI and we keep segments: a folder of this case alone."""
-    folder = pathlib.Path("/dev/shm") / f"lockstep-test-{os.getpid()}"
-    folder.mkdir(exist_ok=True)
+    """Where Open MPI and we keep segments: a folder of this run alone."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
     env = {f"OMPI_MCA_{name}_backing_directory": str(folder)
            for name in ("btl_vader", "osc_sm", "osc_rdma")}
     return folder, env
@@ -41,34 +30,35 @@ def shared_memory():
 
 def case_a_killed_rank_ends_the_job_within_seconds():
     cfg = small_cfg()
-    for strategy in ("shm", "ring", "mpi"):
+    # Whoever is inside MPI's own blocking sum cannot look after others.
+    for strategy, tells in (("shm", True), ("ring", True), ("mpi:nonblocking=1", True), ("mpi", False)):
         for victim in (0, 1):
             folder, env = shared_memory()
-            started, out = start(cfg, "--set", f"comm.strategy={strategy}", env=env)
-            check(any(folder.iterdir()), f"no segments in {folder}: nothing is watched")
-            begin = time.monotonic()
-            os.kill(started.ranks()[victim], signal.SIGKILL)
-            result = started.finish(30)
-            seconds = time.monotonic() - begin
+            started, out = begin(cfg, *NO_EVALUATION, "--set", f"comm.strategy={strategy}", env=env,
+                                 name=f"{strategy}-{victim}")
+            segments = any(folder.iterdir())
+            killed = time.monotonic()
+            started.signal(signal.SIGKILL, victim)
+            result = started.finish()
+            seconds = time.monotonic() - killed
             left = [path.name for path in folder.iterdir()]
-            for path in folder.iterdir():
-                path.unlink()
-            folder.rmdir()
+            shutil.rmtree(folder)
+            check(segments, f"no segments were in {folder}: nothing was watched")
             same(result.code, 137, f"the exit code of\n{result}\n")
-            same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-            check(re.search(rf"rank {1 - victim} \(\S+\): rank {victim}, of this host, has died",
-                            result.err.splitlines()[-1]), f"who died is not told:\n{result}")
-            check(seconds < 15, f"{strategy} took {seconds:.1f} s:\n{result}")
+            if tells:
+                same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+                check(re.search(rf"rank {1 - victim} \(\S+\): rank {victim}, of this host, has died",
+                                result.err.splitlines()[-1]), f"who died is not told:\n{result}")
+            check(seconds < SECONDS, f"{strategy} took {seconds:.1f} s:\n{result}")
             same(left, [], f"left in shared memory by {strategy}, rank {victim} killed")
             check(metrics(out, "step"), "metrics.jsonl cannot be read")
-            shutil.rmtree(out)
 
 
 def case_signals_to_mpirun_end_everything():
     cfg = small_cfg()
-    started, _ = start(cfg)
-    started.process.send_signal(signal.SIGTERM)
-    result = started.finish(30)
+    started, _ = begin(cfg, *NO_EVALUATION)
+    started.signal(signal.SIGTERM)
+    result = started.finish()
     check(result.code not in (0, None), f"the exit code of\n{result}\n")
 
 
@@ -81,36 +71,36 @@ def limit_files(started, ranks, size):
 def case_a_full_disk_is_told_and_ends_all_ranks():
     cfg = small_cfg()
     for ranks in (0, 2):
-        started, out = start(cfg, ranks=ranks, steps=2)
+        started, out = begin(cfg, *NO_EVALUATION, ranks=ranks, name=f"{ranks}/out")
         limit_files(started, ranks, (out / "metrics.jsonl").stat().st_size + 2000)
-        result = started.finish(30)
+        result = started.finish()
         same(result.code, 74, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
         check(re.search(r"out/metrics.jsonl.*File too large", result.errors[0]),
               f"no cause:\n{result}")
         check(result.err.strip() == result.errors[0], f"more than that on stderr:\n{result}")
-        shutil.rmtree(out)
 
 
 def case_a_disk_too_full_for_checkpoints_ends_the_run_at_its_end():
-    # Weights that take 134 kB; metrics.jsonl never gets that long.
+    # Weights of 2 MB, and less room than that: metrics.jsonl fills it in some 10,000 slow steps.
     cfg = small_cfg()
-    flags = ("--set", "model.layers[4].dense.units=256", "--set", "checkpoint.every_steps=200",
-             "--steps", 450)
+    flags = (*NO_EVALUATION, "--set", "model.layers[4].dense.units=4096", "--set",
+             "checkpoint.every_steps=20")
     for ranks in (0, 2):
-        started, out = start(cfg, *flags, ranks=ranks, steps=2)
-        limit_files(started, ranks, 120000)
-        result = started.finish(30)
+        started, out = begin(cfg, *flags, ranks=ranks, name=f"{ranks}/out")
+        limit_files(started, ranks, 2000000)
+        told = r"warning: .*there is no checkpoint of step (\d+); training goes on"
+        started.wait_for("two warnings", lambda: len(re.findall(told, started.complained())) >= 2)
+        started.signal(signal.SIGUSR1, 0 if ranks else None)
+        result = started.finish()
         same(result.code, 74, f"the exit code of\n{result}\n")
-        for step in (200, 400):
-            check(re.search(f"warning: .*there is no checkpoint of step {step}; training goes on",
-                            result.err), f"step {step} is not told:\n{result}")
+        steps = [int(step) for step in re.findall(told, result.err)]
+        same(steps[:-1], list(range(steps[0], steps[-1], 20)), "the checkpoints that are missing")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
         check(re.search(r"out/checkpoints.*File too large", result.errors[0]),
               f"no cause:\n{result}")
         same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
-        same(len(metrics(out, "step")), 450, "the steps done")
-        shutil.rmtree(out)
+        same(len(metrics(out, "step")), steps[-1], "the last of them, behind the last step")
 
 
 LINEAR = """\

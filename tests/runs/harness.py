@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import struct
@@ -20,6 +21,8 @@ import uuid
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 MARK = "LOCKSTEP_TEST_MARK"  # in the environment of every process that a test starts
+PATIENCE = 120  # seconds until what must come counts as a hang, also on a busy machine
+ENDLESS = 10**9  # steps that no machine gets through while a test runs
 IDX_FILES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
@@ -125,19 +128,40 @@ class Started:
         found = {}
         for pid in marked(self.mark):
             with contextlib.suppress(OSError):
-                if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != "ddp_train":
-                    continue
                 for item in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                     if item.startswith(b"OMPI_COMM_WORLD_RANK="):
                         found[int(item.split(b"=")[1])] = pid
         return found
 
-    def finish(self, timeout=90):
+    def wait_for(self, what, truth):
+        """Returns once truth() holds; fails if the command ends before."""
+        end = time.monotonic() + PATIENCE
+        while not truth():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"{what} did not come:\n{self.finish(0.1)}")
+            time.sleep(0.01)
+
+    def signal(self, number, rank=None):
+        """Sends a signal to a rank, or to what was started."""
+        if rank is None:
+            self.process.send_signal(number)
+        else:
+            os.kill(self.ranks()[rank], number)
+
+    # What is on stdout and stderr so far; the place where the command writes on is left alone.
+
+    def printed(self):
+        return os.pread(self.out_file.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def complained(self):
+        return os.pread(self.err_file.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def finish(self, timeout=PATIENCE):
         try:
             code = self.process.wait(timeout)
             seconds = time.monotonic() - self.begin
             code = 128 - code if code < 0 else code
-            left = not all_gone(self.mark, 3)
+            left = not all_gone(self.mark, 10)
         except subprocess.TimeoutExpired:
             seconds, code, left = time.monotonic() - self.begin, None, False
         finally:
@@ -167,7 +191,7 @@ def all_gone(mark, seconds):
     return True
 
 
-def train(*arguments, ranks=0, env=None, cwd=None, timeout=90):
+def train(*arguments, ranks=0, env=None, cwd=None, timeout=PATIENCE):
     """Runs ddp_train to its end, whatever that is."""
     return Started(arguments, ranks, env, cwd).finish(timeout)
 
@@ -177,6 +201,33 @@ def train_well(*arguments, **how):
     result = train(*arguments, **how)
     check(result.code == 0 and not result.errors, f"it failed:\n{result}")
     return result
+
+
+def endless():
+    """Flags of a run that goes on until something ends it; it measures no baseline."""
+    baseline = scratch / "baseline.json"
+    baseline.write_text('{"schema": "lockstep.run/1", "single_rank_samples_per_second": 1000}')
+    return ("--set", f"train.steps={ENDLESS}", "--set", "checkpoint.every_steps=0",
+            "--baseline", baseline)
+
+
+def steps_done(out):
+    """The last step that metrics.jsonl tells of."""
+    path = pathlib.Path(out) / "metrics.jsonl"
+    if not path.exists():
+        return 0
+    with open(path, "rb") as lines:
+        lines.seek(max(0, path.stat().st_size - 8192))
+        found = re.findall(rb'"type":"step",.*?"step":(\d+),', lines.read())
+    return int(found[-1]) if found else 0
+
+
+def begin(cfg, *flags, ranks=2, steps=5, name="out", env=None):
+    """A run without end that has done some steps: the command, and its folder."""
+    out = scratch / name
+    started = Started([cfg, *endless(), *flags, "--out", out], ranks, env)
+    started.wait_for(f"step {steps}", lambda: steps_done(out) >= steps)
+    return started, out
 
 
 # ---- checks ----
@@ -327,6 +378,7 @@ def main(names):
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} BUILD [NAME...]")
     build = pathlib.Path(sys.argv[1]).resolve()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored here, a child ignores
     cases = [value for name, value in names.items() if name.startswith("case_")]
     if sys.argv[2:]:
         cases = [case for case in cases if any(name in case.__name__ for name in sys.argv[2:])]

@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 import signal
-import time
 
 import harness
-from harness import Started, check, metrics, run_json, same, small_cfg, train, train_well, weights
+from harness import (ENDLESS, Started, check, endless, metrics, run_json, same, small_cfg, steps_done, train,
+                     train_well, weights)
 from refusals import refuse
 
 # All that has a state of its own, or depends on the number of a step.
@@ -97,29 +97,14 @@ def case_a_run_has_ended_only_with_its_report():
     check("nothing is left to do" in result.out, f"not told:\n{result}")
 
 
-def steps_done(out):
-    """The last step that metrics.jsonl tells of."""
-    lines = out / "metrics.jsonl"
-    found = re.findall(rb'"type":"step".*?"step":(\d+)', lines.read_bytes() if lines.exists() else b"")
-    return int(found[-1]) if found else 0
-
-
-def wait_for(started, out, steps):
-    end = time.monotonic() + 60
-    while started.process.poll() is None and time.monotonic() < end:
-        if steps_done(out) >= steps:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"it did not come that far:\n{started.finish(0)}")
-
-
 def interrupt(cfg, flags, out, ranks, victim, number, code):
     """Sends a signal to one rank of a run without end, 100 steps further than it has come."""
     begun = steps_done(out)
-    started = Started([cfg, *flags, "--steps", 1000000, "--out", out, "--resume=auto"], ranks)
-    wait_for(started, out, begun + 100)
-    os.kill(started.ranks()[victim], number)
-    result = started.finish(30)
+    words = (cfg, *endless()[2:], "--steps", ENDLESS)  # schedules keep the length of the configuration
+    started = Started([*words, *flags, "--out", out, "--resume=auto"], ranks)
+    started.wait_for("100 steps", lambda: steps_done(out) >= begun + 100)
+    started.signal(number, victim)
+    result = started.finish()
     same(result.code, code, f"the exit code of\n{result}\n")
 
 

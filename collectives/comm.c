@@ -30,9 +30,11 @@ static void list_ordered(const struct dp_group *group, char *text, size_t size)
     text[0] = '\0';
     for (int i = 0; (plugin = dp_plugin_at(&dp_strategies, i)) != NULL; i++) {
         const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
-        const bool ordered = group == NULL ? dp_strategy_keeps_order(strategy, NULL, NULL)
-                                           : strategy->supports(group, &why_not) &&
-                                                 dp_strategy_ordered(plugin->name, group);
+        const bool hopeless = strategy->gpus && dp_device_left_out("cuda");
+        const bool ordered =
+            group == NULL
+                ? !hopeless && dp_strategy_keeps_order(strategy, NULL, NULL)
+                : strategy->supports(group, &why_not) && dp_strategy_ordered(plugin->name, group);
         if (ordered && used < size) {
             used += (size_t)snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ",
                                      plugin->name);

@@ -65,7 +65,7 @@ static dp_status enter(struct contest *c, const char *text)
             return DP_OK;
         }
     }
-    if (c->count == ENTRANTS_MAX || strategy->sum == NULL || strategy->compares ||
+    if (c->count == ENTRANTS_MAX || strategy->sum == NULL || strategy->compares || strategy->gpus ||
         !strategy->supports(c->group, &why_not) ||
         (c->config->ordered && !dp_strategy_ordered(text, c->group))) {
         return DP_OK;

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "collectives/gpus.h"
+
 /* Whether bucket b of this step travels: then it has to be where the ranks can reach it. */
 static bool travels(const struct dp_exchange *e, int b)
 {
@@ -18,14 +20,71 @@ static bool coded(const struct dp_exchange *e, int b)
     return e->parcels != NULL && !e->plan->buckets[b].exact && !e->sharing->sums;
 }
 
+/* Whether it is summed on GPUs, where it is. */
+static bool stays(const struct dp_exchange *e, int b)
+{
+    return e->gpus != NULL && travels(e, b) && !e->plan->buckets[b].exact;
+}
+
+/* Whether pieces of it may be summed as they come: all of each is wanted by everybody. */
+static bool flows(const struct dp_exchange *e, int b)
+{
+    return e->staging != NULL && e->sharing->gather == NULL && !e->sharing->sums &&
+           e->parcels == NULL && !e->plan->buckets[b].exact;
+}
+
+static dp_status job_on_gpus(struct dp_exchange *e, int b)
+{
+    struct dp_stream *stream = e->group->gpus->stream;
+
+    DP_TRY(dp_staging_begin(e->staging, b, stream));
+    DP_TRY(e->sharing->reduce(e->sharing_state, b));
+    return dp_staging_end(e->staging, b, stream);
+}
+
+static dp_status job_of_codes(struct dp_exchange *e, int b)
+{
+    DP_TRY(dp_staging_arrive(e->staging, b, 0, e->group->cancel));
+    DP_TRY(e->sharing->reduce(e->sharing_state, b));
+    return dp_staging_end(e->staging, b, e->codes);
+}
+
 static dp_status bucket_job(void *arg, int b)
 {
     struct dp_exchange *e = arg;
+    const bool through = e->staging != NULL && travels(e, b);
+    const int pieces = through ? dp_staging_pieces(e->staging, b) : 0;
 
-    if (e->staging != NULL && travels(e, b)) {
-        DP_TRY(dp_staging_arrive(e->staging, b, e->group->cancel));
+    if (stays(e, b)) {
+        return job_on_gpus(e, b);
     }
-    return e->sharing->reduce(e->sharing_state, b);
+    if (through && coded(e, b)) {
+        return job_of_codes(e, b);
+    }
+    if (through && !flows(e, b)) {
+        DP_TRY(dp_staging_arrive(e->staging, b, pieces - 1, e->group->cancel));
+    }
+    DP_TRY(e->sharing->reduce(e->sharing_state, b));
+    if (through && !flows(e, b) && e->group->size > 1) {
+        const struct dp_range made = dp_staging_piece(e->staging, b, 0);
+        struct dp_range mine = e->sharing->mine(e->sharing_state, &e->plan->buckets[b]);
+        mine.count = e->plan->buckets[b].exact ? made.count : mine.count;
+        return dp_staging_in(e->staging, b, mine);
+    }
+    return DP_OK;
+}
+
+/* The sum of each piece goes back while the next one is summed. */
+static dp_status sum_pieces(struct dp_exchange *e, int b)
+{
+    for (int i = 0; i < dp_staging_pieces(e->staging, b); i++) {
+        const struct dp_range piece = dp_staging_piece(e->staging, b, i);
+        const struct dp_slice data = {e->grad + piece.begin, piece.count, sizeof(float)};
+        DP_TRY(dp_staging_arrive(e->staging, b, i, e->group->cancel));
+        DP_TRY(dp_comm_sum(e->comm, data, DP_KEEP_ALL));
+        DP_TRY(dp_staging_in(e->staging, b, piece));
+    }
+    return DP_OK;
 }
 
 static dp_status publish_job(void *arg, int b)
@@ -33,105 +92,9 @@ static dp_status publish_job(void *arg, int b)
     struct dp_exchange *e = arg;
 
     if (e->staging != NULL) {
-        DP_TRY(dp_staging_arrive(e->staging, b, e->group->cancel));
+        DP_TRY(dp_staging_arrive(e->staging, b, 0, e->group->cancel));
     }
     return e->sharing->gather(e->sharing_state, b, e->weights, e->width);
-}
-
-/*
- * What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less of
- * the caches, half of the optimizer's work for two ranks); others are replicated, over what is
- * measured to sum fastest. `room` keeps the name of that.
- */
-static dp_status choose(struct dp_exchange *e, const struct dp_exchange_config *config,
-                        struct dp_contest_result *room, const char **text)
-{
-    struct dp_group *group = e->group;
-    const bool shared = dp_group_one_node(group) && !group->apart;
-    const bool whole = config->whole || !config->device->host_memory;
-    const char *compressor = config->compressor;
-
-    *text = config->strategy;
-    if (strcmp(config->strategy, "auto") != 0 || group->size == 1) {
-        return DP_OK;
-    }
-    if (config->servers > 0 || shared) {
-        *text = config->servers > 0 ? "ps" : whole ? "auto" : "zero1";
-        return DP_OK;
-    }
-    const struct dp_contest_config contest = {
-        .plan = e->plan,
-        .ordered = config->ordered,
-        .tail_alone = compressor != NULL && strcmp(compressor, "none") != 0,
-        .budget_s = DP_EXCHANGE_CONTEST_S,
-    };
-    DP_TRY(dp_contest_run(group, &contest, room));
-    (void)snprintf(e->why, sizeof(e->why), "%s", room->why);
-    e->measured = true;
-    *text = room->strategy;
-    return DP_OK;
-}
-
-/* "zero1:over=ring" or "ring": makes the state of the sharing, which the caller releases, and finds
- * the strategy over which it works. */
-static dp_status find_sharing(const char *text, const struct dp_sharing **sharing, void **state,
-                              const char **strategy, char *problem, size_t problem_size)
-{
-    const bool named = dp_plugin_find(&dp_sharings, text, strcspn(text, ":")) != NULL;
-    const struct dp_plugin *plugin;
-
-    DP_TRY(dp_plugin_create(&dp_sharings, named ? text : dp_plugin_at(&dp_sharings, 0)->name,
-                            &plugin, state, problem, problem_size));
-    *sharing = (const struct dp_sharing *)plugin;
-    *strategy = named ? (*sharing)->over(*state) : text;
-    return DP_OK;
-}
-
-dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_t problem_size)
-{
-    const struct dp_sharing *sharing;
-    const struct dp_plugin *plugin;
-    const char *strategy;
-    void *sharing_state, *state = NULL;
-    dp_status status = DP_OK;
-
-    DP_TRY(find_sharing(text, &sharing, &sharing_state, &strategy, problem, problem_size));
-    if (strcmp(strategy, "auto") != 0) {
-        status = dp_plugin_create(&dp_strategies, strategy, &plugin, &state, problem, problem_size);
-        if (status == DP_OK && ordered) {
-            status = dp_comm_check_order((const struct dp_strategy *)plugin, state, NULL, problem,
-                                         problem_size);
-        }
-        dp_free(state);
-    }
-    dp_free(sharing_state);
-    return status;
-}
-
-dp_status dp_exchange_supports(const struct dp_group *group, const char *text, const char **why_not)
-{
-    const struct dp_sharing *sharing;
-    const struct dp_plugin *plugin;
-    const char *strategy, *reason;
-    char problem[256];
-    void *state;
-    const dp_status status =
-        find_sharing(text, &sharing, &state, &strategy, problem, sizeof(problem));
-
-    if (status != DP_OK) {
-        return DP_FAIL(status, "comm.strategy: %s", problem);
-    }
-    strategy = strcmp(strategy, "auto") == 0 ? dp_strategy_choose(group, &reason) : strategy;
-    plugin = dp_plugin_find(&dp_strategies, strategy, strcspn(strategy, ":"));
-    dp_free(state);
-    if (plugin == NULL) {
-        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy: unknown strategy in '%s'", text);
-    }
-    *why_not = NULL;
-    if (!((const struct dp_strategy *)plugin)->supports(group, &reason)) {
-        *why_not = reason;
-    }
-    return DP_OK;
 }
 
 /* Each rank's parts of all buckets, one behind the other. */
@@ -179,8 +142,14 @@ static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange
     e->scratch = e->grad + flat->total;
     flat->grad = e->grad;
     if (!config->device->host_memory) {
-        DP_TRY(dp_staging_create(config->device, e->plan, e->grad, flat->total, config->tail_made,
-                                 &e->staging));
+        const struct dp_staging_config staging = {
+            .device = config->device,
+            .plan = e->plan,
+            .host = e->grad,
+            .total = flat->total,
+            .tail = config->tail_made,
+        };
+        DP_TRY(dp_staging_create(e->group, &staging, &e->staging));
         flat->grad = dp_staging_gradient(e->staging);
     }
     return find_apart(e);
@@ -234,8 +203,9 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     dp_status status;
     bool plain;
 
-    if (!config->device->host_memory) { /* what is shared is summed on the host */
+    if (!config->device->host_memory) { /* what is shared is summed on the host, or on GPUs */
         DP_TRY(dp_device_find("cpu", &host));
+        DP_TRY(dp_gpus_create(e->group, config->device));
     }
     DP_TRY(host->stream_create(host, config->threads, &e->stream));
     e->group->stream = e->stream;
@@ -244,13 +214,14 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
                                  config->bucket_bytes / sizeof(float), &e->plan));
     DP_TRY(dp_exchange_compare(e, config, flat));
     DP_TRY(exchange_memory(e, config, flat));
-    DP_TRY(choose(e, config, &room, &text));
-    status =
-        find_sharing(text, &e->sharing, &e->sharing_state, &strategy, problem, sizeof(problem));
+    DP_TRY(dp_exchange_choose(e, config, &room, &text));
+    status = dp_exchange_find_sharing(text, &e->sharing, &e->sharing_state, &strategy, problem,
+                                      sizeof(problem));
     if (status != DP_OK) {
         return DP_FAIL(status, "comm.strategy: %s", problem);
     }
     largest = e->plan->largest > config->scratch_count ? e->plan->largest : config->scratch_count;
+    DP_TRY(dp_exchange_open_gpus(e, config, largest, &strategy));
     DP_TRY(dp_comm_create(e->group, strategy, largest,
                           flat->total - flat->trained + config->scratch_count, &e->comm));
     if (config->ordered) {
@@ -267,8 +238,8 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     place_owned(e, flat);
     plain = &e->sharing->plugin == dp_plugin_at(&dp_sharings, 0);
     (void)snprintf(e->label, sizeof(e->label), "%s%s%s", plain ? "" : e->sharing->plugin.name,
-                   plain ? "" : ":over=", e->comm->text);
-    if (!e->measured) {
+                   plain ? "" : ":over=", e->gpus != NULL ? e->gpus->text : e->comm->text);
+    if (e->why[0] == '\0' && e->gpus == NULL) {
         (void)snprintf(e->why, sizeof(e->why), "%s", e->comm->why);
     }
     DP_TRY(dp_engine_create(e->group, config->run, &e->engine));
@@ -314,6 +285,7 @@ void dp_exchange_destroy(struct dp_exchange *e)
     }
     dp_free(e->sharing_state);
     dp_parcels_destroy(e->parcels);
+    dp_comm_destroy(e->gpus);
     dp_comm_destroy(e->comm);
     if (e->codes != NULL) {
         e->codes->device->stream_destroy(e->codes);
@@ -363,8 +335,10 @@ static dp_status submit(struct dp_exchange *e, int b)
     assert(b == e->submitted);
     e->submitted++;
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order);
-    if (e->staging != NULL && travels(e, b)) {
-        DP_TRY(coded(e, b) ? dp_staging_made(e->staging, b) : dp_staging_out(e->staging, b));
+    if (stays(e, b) || (e->staging != NULL && coded(e, b) && travels(e, b))) {
+        DP_TRY(dp_staging_ready(e->staging, b));
+    } else if (e->staging != NULL && travels(e, b)) {
+        DP_TRY(dp_staging_out(e->staging, b));
     }
     return dp_engine_submit(e->engine, &e->jobs[b]);
 }
@@ -391,14 +365,20 @@ dp_status dp_exchange_ready_tail(struct dp_exchange *e)
 dp_status dp_exchange_reduce(struct dp_exchange *e, int b, enum dp_keep keep)
 {
     const struct dp_bucket *bucket = &e->plan->buckets[b];
-    const struct dp_slice grad = {e->grad + bucket->range.begin, bucket->range.count,
-                                  sizeof(float)};
+    float *array = stays(e, b) ? dp_staging_gradient(e->staging) : e->grad;
+    const struct dp_slice grad = {array + bucket->range.begin, bucket->range.count, sizeof(float)};
 
     if (bucket->exact) {
         return dp_comm_sum_exact(e->comm, grad);
     }
     if (e->alone) {
         return DP_OK;
+    }
+    if (stays(e, b)) {
+        return dp_comm_sum(e->gpus, grad, keep);
+    }
+    if (travels(e, b) && flows(e, b)) {
+        return sum_pieces(e, b);
     }
     return e->parcels != NULL ? dp_parcels_sum(e->parcels, b, keep)
                               : dp_comm_sum(e->comm, grad, keep);
@@ -410,10 +390,9 @@ dp_status dp_exchange_wait(struct dp_exchange *e, int b)
 
     DP_TRY(dp_engine_wait(e->engine, &e->jobs[b]));
     e->comm_ns += job->end_ns - job->begin_ns;
-    if (e->staging == NULL || !travels(e, b) || e->group->size == 1) {
-        return DP_OK;
-    }
-    return coded(e, b) ? dp_staging_behind(e->staging, e->codes) : dp_staging_in(e->staging, b);
+    return e->staging != NULL && travels(e, b) && e->group->size > 1
+               ? dp_staging_take(e->staging, b)
+               : DP_OK;
 }
 
 struct dp_range dp_exchange_mine(const struct dp_exchange *e, int b)
@@ -462,5 +441,5 @@ dp_status dp_exchange_end(struct dp_exchange *e)
             DP_TRY(e->staging != NULL ? dp_staging_weights_in(e->staging, b) : DP_OK);
         }
     }
-    return DP_OK;
+    return e->gpus != NULL ? dp_exchange_settle_gpus(e) : DP_OK;
 }

@@ -47,7 +47,9 @@ struct dp_exchange {
     struct dp_group *group;   /* borrowed */
     int servers;              /* the last ranks of it */
     struct dp_stream *stream; /* owned; sums run here */
-    struct dp_comm *comm;
+    struct dp_comm
+        *comm; /* sums on the host: where `gpus` is set the tail and small sums, else all */
+    struct dp_comm *gpus; /* owned; a strategy that sums buckets on GPUs (nccl, ipc), or NULL */
     struct dp_bucket_plan *plan;
     struct dp_engine *engine;
     struct dp_stream *codes;    /* owned; on the gradient's device, where that is not the host */
@@ -88,8 +90,10 @@ DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const ch
                                           const char **why_not);
 
 /*
- * Strategy `auto` becomes: ps with servers; zero1 over shm where all ranks share a node's memory (shm
- * under local steps); else what dp_contest_run finds within DP_EXCHANGE_CONTEST_S.
+ * Strategy `auto` becomes: ps with servers; on GPUs nccl where each rank has one (and lanes do not want
+ * the order of the tree), else ipc where ranks reach each other's, else staged over what follows;
+ * zero1 over shm where all ranks share a node's memory (shm under local steps); else what
+ * dp_contest_run finds within DP_EXCHANGE_CONTEST_S.
  *
  * Collective. Needs flat->type. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
  * ranks publish weights to each other, else it stays NULL.
@@ -99,6 +103,28 @@ DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const ch
 DP_CHECKED dp_status dp_exchange_create(struct dp_group *group,
                                         const struct dp_exchange_config *config,
                                         struct dp_flat *flat, struct dp_exchange **out);
+/* Part of creating: what comm.strategy is, or becomes where it is `auto`: e->why says why, then, and
+ * `room` may keep the text. Collective. Errors: those of dp_contest_run. */
+DP_CHECKED dp_status dp_exchange_choose(struct dp_exchange *exchange,
+                                        const struct dp_exchange_config *config,
+                                        struct dp_contest_result *room, const char **text);
+
+/* Part of creating: "zero1:over=ring" or "ring": makes the state of the sharing, which the caller
+ * releases, and finds the strategy over which it works. Local. Errors: those of dp_plugin_create. */
+DP_CHECKED dp_status dp_exchange_find_sharing(const char *text, const struct dp_sharing **sharing,
+                                              void **state, const char **strategy, char *problem,
+                                              size_t problem_size);
+
+/* Part of creating: where `strategy` sums on GPUs, opens it, and makes *strategy what sums the rest
+ * on the host. Collective. Errors: those of dp_comm_create; DP_ERR_CONFIG where something wants the
+ * gradients on the host. */
+DP_CHECKED dp_status dp_exchange_open_gpus(struct dp_exchange *exchange,
+                                           const struct dp_exchange_config *config, size_t largest,
+                                           const char **strategy);
+
+/* Returns when the last sum of the step is there: what fails on a GPU is found out meanwhile. */
+DP_CHECKED dp_status dp_exchange_settle_gpus(struct dp_exchange *exchange);
+
 /* Part of creating: compares strategy, model, plan and claims with those of the other ranks.
  * Collective. Errors: those of dp_claims_compare. */
 DP_CHECKED dp_status dp_exchange_compare(struct dp_exchange *exchange,

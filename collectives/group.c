@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "collectives/gpus.h"
 #include "collectives/patience.h"
 #include "collectives/transport.h"
 
@@ -298,6 +299,7 @@ bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience)
 void dp_group_destroy(struct dp_group *group)
 {
     if (group != NULL) {
+        dp_gpus_destroy(group);
         group->transport->close(group);
     }
 }

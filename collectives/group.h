@@ -53,6 +53,7 @@ struct dp_group {
     const struct dp_transport *transport;
     void *link;               /* the transport's own */
     struct dp_stream *stream; /* borrowed; sums run here. Set before a strategy is opened */
+    struct dp_gpus *gpus;     /* owned; where ranks compute on GPUs: gpus.h. Else NULL */
     const int *node_of;       /* [size]: number of the node each rank lives on */
     int nodes, local_size;    /* nodes of the group; ranks on this node */
     atomic_int *cancel;       /* not 0: every wait of this process gives up */

@@ -13,7 +13,9 @@
 
 struct dp_strategy {
     struct dp_plugin plugin; /* name, help, options, state_bytes */
-    bool queues;   /* verbs only queue on group->stream (nccl, ipc); else they return when done */
+    bool gpus;               /* is for gradients on GPUs alone, and refuses others */
+    bool on_gpus;  /* data is what dp_gpus_memory() gave; verbs take their turn on the stream of
+                      group->gpus, and may return before they are done. Else data is the host's */
     bool ordered;  /* adds in the fixed binary tree over ranks, so lanes may use it; see below */
     bool shared;   /* data must lie in memory from dp_group_memory() */
     bool compares; /* for comparison alone: `auto` does not take it */
@@ -45,6 +47,9 @@ struct dp_strategy {
      * so it need not be open. Local. NULL, or NaN: no prediction. */
     double (*cost)(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                    size_t bytes);
+
+    /* Between sums: whether what was queued has failed since. Local. NULL: sum() tells. */
+    dp_status (*poll)(void *state);
 
     /* Releases what open() took. */
     void (*close)(void *state);

@@ -9,27 +9,14 @@
  *
  * Chunk r is read and written by rank r alone, so one barrier before (all gradients are there) and
  * one behind (all sums are there) are enough. Each rank moves n (read) + n (write) elements.
- *
- * The barrier is a counter per rank in shared memory: a rank raises its own and waits for all.
  */
+#include "collectives/flags.h"
 #include "collectives/strategy.h"
 
-#include <stdatomic.h>
-#include <string.h>
-
-#include "collectives/patience.h"
-
-struct shm_flag {
-    _Atomic uint64_t arrived; /* barriers this rank has reached */
-    char pad[DP_MEM_ALIGN - sizeof(_Atomic uint64_t)];
-};
-
 struct shm {
-    struct dp_group *group;  /* borrowed */
-    struct shm_flag *mine;   /* from dp_group_memory */
-    struct shm_flag **flags; /* [size]; owned array: everybody's flag */
-    float **ys;              /* [size]; owned: where sums go */
-    uint64_t barriers;
+    struct dp_group *group; /* borrowed */
+    struct dp_flags flags;
+    float **ys; /* [size]; owned: where sums go */
 };
 
 static bool shm_supports(const struct dp_group *group, const char **why_not)
@@ -49,51 +36,32 @@ static void shm_close(void *state)
 {
     struct shm *shm = state;
 
-    dp_group_release(shm->group, shm->mine);
-    dp_free(shm->flags);
+    dp_flags_close(&shm->flags);
     dp_free(shm->ys);
 }
 
 static dp_status shm_open(void *state, struct dp_group *group, size_t max_count)
 {
     struct shm *shm = state;
+    dp_status status;
 
     (void)max_count;
     shm->group = group;
-    shm->flags = dp_zalloc((size_t)group->size, sizeof(struct shm_flag *)); /* NOLINT: pointers */
     shm->ys = dp_zalloc((size_t)group->size, sizeof(*shm->ys));
-    shm->mine = dp_group_memory(group, DP_MEM_COMM, sizeof(struct shm_flag));
-    if (shm->flags == NULL || shm->ys == NULL || shm->mine == NULL) {
+    if (shm->ys == NULL) {
         dp_group_leave(group, DP_ERR_NOMEM);
-        shm_close(shm);
-        return DP_FAIL(DP_ERR_NOMEM, "shm: flags of %d ranks", group->size);
+        return DP_FAIL(DP_ERR_NOMEM, "shm: places of %d ranks", group->size);
     }
-    for (int i = 0; i < group->size; i++) {
-        shm->flags[i] = i == group->rank ? shm->mine : dp_group_peer(group, shm->mine, i);
-        if (shm->flags[i] == NULL) {
-            shm_close(shm);
-            return DP_FAIL(DP_ERR_UNAVAILABLE, "strategy shm: no shared memory on this node; use "
-                                               "comm.strategy ring or mpi, or free /dev/shm");
-        }
+    status = dp_flags_open(&shm->flags, group, "shm");
+    if (status != DP_OK) {
+        dp_free(shm->ys);
     }
-    return DP_OK;
+    return status;
 }
 
 static dp_status shm_barrier(void *state)
 {
-    struct shm *shm = state;
-    const uint64_t turn = ++shm->barriers;
-
-    atomic_store_explicit(&shm->mine->arrived, turn, memory_order_release);
-    for (int i = 0; i < shm->group->size; i++) {
-        struct dp_patience patience = {shm->group->cancel, shm->group->spins, 0};
-        while (atomic_load_explicit(&shm->flags[i]->arrived, memory_order_acquire) < turn) {
-            if (!dp_group_turn(shm->group, &patience)) {
-                return DP_ERR_CANCELLED;
-            }
-        }
-    }
-    return DP_OK;
+    return dp_flags_barrier(&((struct shm *)state)->flags);
 }
 
 static dp_status shm_sum(void *state, struct dp_slice data, enum dp_keep keep)

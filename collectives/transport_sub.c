@@ -155,6 +155,7 @@ dp_status dp_group_sub_create(struct dp_group *parent, const int *ranks, int siz
     *group = *parent;
     group->transport = &sub_transport;
     group->link = link;
+    group->gpus = NULL;
     group->size = size;
     group->wire_bytes = 0;
     link->parent = parent;

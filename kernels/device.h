@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
+#include "kernels/units.h"
 
 /* What computes convolutions, where a device has several engines. */
 enum dp_conv_engine { DP_CONV_AUTO, DP_CONV_CUBLAS, DP_CONV_CUDNN };
@@ -93,6 +94,9 @@ struct dp_device {
     dp_status (*event_record)(struct dp_event *event, struct dp_stream *stream);
     dp_status (*event_query)(const struct dp_event *event, bool *done);
 
+    /* Whatever is queued on the stream from now on waits for the event, as it was recorded last. */
+    dp_status (*event_wait)(struct dp_stream *stream, const struct dp_event *event);
+
     /*
      * Operations between begin and end are remembered instead of done; replay queues them all. They
      * are the same calls with the same arguments: what changes from replay to replay lies in device
@@ -127,6 +131,9 @@ struct dp_device {
 
     /* Waits until everything queued on the stream is done. On the CPU it is. */
     dp_status (*synchronize)(struct dp_stream *stream);
+
+    /* Several of them in a machine, and memory that processes share. NULL: there is one. */
+    const struct dp_units *units;
 };
 
 extern struct dp_plugin_family dp_devices;

@@ -59,6 +59,13 @@ dp_status dp_host_event_query(const struct dp_event *event, bool *done)
     return DP_OK;
 }
 
+dp_status dp_host_event_wait(struct dp_stream *stream, const struct dp_event *event)
+{
+    (void)stream;
+    (void)event;
+    return DP_OK;
+}
+
 dp_status dp_host_synchronize(struct dp_stream *stream)
 {
     (void)stream;

@@ -19,6 +19,7 @@ DP_CHECKED dp_status dp_host_event_create(struct dp_event **out); /* gives NULL 
 void dp_host_event_destroy(struct dp_event *event);
 DP_CHECKED dp_status dp_host_event_record(struct dp_event *event, struct dp_stream *stream);
 DP_CHECKED dp_status dp_host_event_query(const struct dp_event *event, bool *done);
+DP_CHECKED dp_status dp_host_event_wait(struct dp_stream *stream, const struct dp_event *event);
 DP_CHECKED dp_status dp_host_synchronize(struct dp_stream *stream);
 
 /* For the table of such a device. */
@@ -27,6 +28,7 @@ DP_CHECKED dp_status dp_host_synchronize(struct dp_stream *stream);
     .release_host = dp_free, .pin = dp_host_pin, .unpin = dp_host_unpin, .upload = dp_host_upload, \
     .download = dp_host_download, .order = dp_host_order, .event_create = dp_host_event_create,    \
     .event_destroy = dp_host_event_destroy, .event_record = dp_host_event_record,                  \
-    .event_query = dp_host_event_query, .synchronize = dp_host_synchronize
+    .event_query = dp_host_event_query, .event_wait = dp_host_event_wait,                          \
+    .synchronize = dp_host_synchronize
 
 #endif

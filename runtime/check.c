@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "collectives/compressor.h"
+#include "collectives/gpus.h"
 #include "collectives/strategy.h"
 #include "runtime/data/source.h"
 #include "runtime/optimizer.h"
@@ -300,7 +301,7 @@ void dp_run_describe(struct dp_training *run)
     const char *overlap = group->size == 1     ? "off (one rank)"
                           : dp_config_stale(c) ? "off (asynchronous)"
                                                : overlaps[c->comm.overlap];
-    char samples[DP_GROUPED_BYTES];
+    char samples[DP_GROUPED_BYTES], gpus[80];
 
     dp_progress_line(&run->progress,
                      "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s (%s); "
@@ -315,6 +316,10 @@ void dp_run_describe(struct dp_training *run)
                      c->data.source, dp_grouped(samples, (double)run->data.train_count),
                      c->train.global_batch, (unsigned long long)run->steps_per_epoch,
                      (unsigned long long)run->total_steps);
+    dp_gpus_tell(run->world->all, gpus, sizeof(gpus));
+    if (gpus[0] != '\0') {
+        dp_progress_line(&run->progress, "%s: they take turns, and share its memory", gpus);
+    }
     describe_convolutions(run);
     describe_kind(run);
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",

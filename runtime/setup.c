@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "collectives/claim.h"
+#include "collectives/gpus.h"
 #include "runtime/data/rows.h"
 #include "runtime/data/source.h"
 #include "runtime/run.h"
@@ -88,6 +89,21 @@ static dp_status compare_arguments(const struct dp_training *run)
     return dp_claims_compare(run->world->all, claims, sizeof(claims) / sizeof(claims[0]));
 }
 
+/* Each rank takes one of its node's GPUs; a node may have none where rank 0's has. */
+static dp_status take_devices(struct dp_training *run, dp_status status)
+{
+    struct dp_group *group = run->world->all;
+    const dp_status worst = dp_group_agree(group, status);
+    int first = status != DP_OK ? 0 : 1;
+
+    DP_TRY(dp_group_broadcast(group, &first, sizeof(first), 0));
+    if (status != DP_OK && first == 1) { /* rank 0 found a device, and told nobody */
+        return dp_device_find(run->config->device.name, &run->device);
+    }
+    DP_TRY(status != DP_OK ? status : worst);
+    return group->size > 1 ? dp_gpus_create(group, run->device) : DP_OK;
+}
+
 dp_status dp_run_configure(struct dp_training *run)
 {
     const struct dp_cli *cli = run->cli;
@@ -118,7 +134,7 @@ dp_status dp_run_configure(struct dp_training *run)
         status = dp_device_find(run->config->device.name, &run->device);
     }
     dp_log_mute(0);
-    return status;
+    return take_devices(run, status);
 }
 
 dp_status dp_run_place(struct dp_training *run)

@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "collectives/comm.h"
+#include "collectives/gpus.h"
+#include "tests/tested_device.h"
 
 enum { RANKS_MAX = 64, CAPACITY = 12000 };
 
@@ -43,6 +45,7 @@ struct sums {
     const char *text; /* the strategy's */
     struct dp_comm *comm;
     float *memory; /* [CAPACITY] from dp_group_memory */
+    float *there;  /* [CAPACITY] from dp_gpus_memory, for strategies on GPUs; else NULL */
     struct dp_slice slice;
     enum dp_keep keep;
     float (*value)(int rank, size_t i);
@@ -65,6 +68,29 @@ static size_t begin_of(const struct sums *s, size_t *end)
     return begin;
 }
 
+static dp_status move(const struct sums *s, bool there)
+{
+    const struct dp_gpus *gpus = s->comm->group->gpus;
+    const size_t bytes = CAPACITY * sizeof(float);
+
+    if (s->there == NULL) {
+        return DP_OK;
+    }
+    return there ? dp_device_write(gpus->stream, s->there, s->memory, bytes)
+                 : dp_device_read(gpus->stream, s->memory, s->there, bytes);
+}
+
+/* The slice, where the strategy wants it. */
+static struct dp_slice placed(const struct sums *s)
+{
+    struct dp_slice slice = s->slice;
+
+    if (s->there != NULL) {
+        slice.data = s->there + ((float *)slice.data - s->memory);
+    }
+    return slice;
+}
+
 static dp_status sum_once(struct sums *s)
 {
     const int rank = s->comm->group->rank;
@@ -75,8 +101,10 @@ static dp_status sum_once(struct sums *s)
         const bool inside = i >= begin && i < begin + s->slice.count;
         s->memory[i] = inside ? s->value(rank, i) : untouched(rank, i);
     }
-    return s->exact ? dp_comm_sum_exact(s->comm, s->slice)
-                    : dp_comm_sum(s->comm, s->slice, s->keep);
+    DP_TRY(move(s, true));
+    DP_TRY(s->exact ? dp_comm_sum_exact(s->comm, placed(s))
+                    : dp_comm_sum(s->comm, placed(s), s->keep));
+    return move(s, false);
 }
 
 /* Wrong elements behind sum_once: of the part that this rank keeps, and of what lies outside. */
@@ -190,7 +218,8 @@ static size_t check_gather(struct sums *s)
             const bool own = i >= from && i < from + mine.count;
             s->memory[i] = own ? random_value(99, i) : untouched(group->rank, i);
         }
-        wrong += dp_comm_gather(s->comm, s->slice) != DP_OK;
+        wrong += move(s, true) != DP_OK || dp_comm_gather(s->comm, placed(s)) != DP_OK ||
+                 move(s, false) != DP_OK;
         for (size_t i = 0; i < end; i++) {
             const bool inside = i >= begin && i < begin + counts[n];
             wrong += s->memory[i] != (inside ? random_value(99, i) : untouched(group->rank, i));
@@ -250,6 +279,11 @@ struct volume {
 
 /* clang-format off */
 static const struct volume volumes[] = {
+    {"nccl", volume_least, 2},
+    {"ipc", volume_shm, 1},
+    {"staged:over=shm", volume_shm, 1},
+    {"staged:over=", NULL, 0},
+    {"staged", volume_shm, 1},
     {"shm", volume_shm, 1},
     {"hier:inner=", NULL, 0}, /* as many as the inner one, its barriers included */
     {"hier:rails=1,inner=", NULL, 0},
@@ -340,6 +374,14 @@ static size_t check_refused(struct dp_group *group, const char *name)
     return status != DP_ERR_UNAVAILABLE || comm != NULL || dp_log_errors() <= errors;
 }
 
+dp_status find_gpus(struct dp_group *group)
+{
+    const struct dp_device *device;
+
+    DP_TRY(dp_device_find(tested_device(), &device));
+    return dp_gpus_create(group, device);
+}
+
 size_t check_strategy(struct dp_group *group, const void *name)
 {
     const struct dp_strategy *strategy =
@@ -348,19 +390,26 @@ size_t check_strategy(struct dp_group *group, const void *name)
     const char *why_not = NULL;
     size_t wrong;
 
-    if (strategy == NULL) {
+    if (strategy == NULL || find_gpus(group) != DP_OK) {
         return 1;
     }
     if (!strategy->supports(group, &why_not)) {
         return check_refused(group, name) + (why_not == NULL);
     }
     s.memory = dp_group_memory(group, DP_MEM_GRADIENTS, CAPACITY * sizeof(float));
-    if (s.memory == NULL || dp_comm_create(group, name, CAPACITY, CAPACITY, &s.comm) != DP_OK) {
-        dp_group_release(group, s.memory);
-        return 1;
+    if (strategy->on_gpus) {
+        s.there =
+            dp_gpus_memory(group, group->gpus->device, DP_MEM_GRADIENTS, CAPACITY * sizeof(float));
     }
-    wrong = strategy->sum == NULL ? check_none(&s) : check_sums(&s);
+    wrong = s.memory == NULL || (strategy->on_gpus && s.there == NULL) ||
+            dp_comm_create(group, name, CAPACITY, CAPACITY, &s.comm) != DP_OK;
+    if (wrong == 0) {
+        wrong = strategy->sum == NULL ? check_none(&s) : check_sums(&s);
+    }
     dp_comm_destroy(s.comm);
+    if (s.there != NULL) {
+        dp_gpus_release(group, group->gpus->device, s.there);
+    }
     dp_group_release(group, s.memory);
     return wrong;
 }

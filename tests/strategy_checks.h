@@ -14,6 +14,9 @@
  * must name a reason and those that can run; nothing else is then checked. */
 size_t check_strategy(struct dp_group *group, const void *name);
 
+/* Where the test is about GPUs, this rank takes one. Collective. */
+DP_CHECKED dp_status find_gpus(struct dp_group *group);
+
 /* One element of the sum over ranks [first, first + count) in the order of the one binary tree. */
 float tree_sum(int first, int count, size_t i, float (*value)(int rank, size_t i));
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "collectives/gpus.h"
 #include "runtime/room.h"
 #include "tests/local_world.h"
 #include "tests/small_run.h"
@@ -131,6 +132,9 @@ static size_t take(struct dp_group *group, const void *arg)
     size_t bytes[DP_MEM_PURPOSE_COUNT], wrong = 0;
     struct dp_trainer *trainer = NULL;
 
+    if (dp_gpus_create(group, run->device) != DP_OK) { /* the group keeps it */
+        return 1;
+    }
     run->device->room(&before);
     if (small_run_trainer(run, group, 1, &trainer) != DP_OK) {
         return 1;

@@ -42,8 +42,8 @@ if(NOT DP_CUDA STREQUAL "off")
     dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
   endforeach()
   # Of the device itself, and of whole trainings.
-  foreach(noun device baseline compressor_training evaluation faults lanes local_steps overlap replicas sharing snapshot
-      tape trainer)
+  foreach(noun device gpus strategy baseline compressor_training evaluation faults lanes local_steps overlap replicas
+      sharing snapshot tape trainer)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()
@@ -56,6 +56,9 @@ if(DP_CUDA STREQUAL "on")
   dp_cuda_test(golden_cuda golden)
 elseif(DP_CUDA STREQUAL "host")
   dp_cuda_test(golden_cuda golden DP_TEST_QUICK=1)
+  # One rank a GPU, which is what NCCL wants; without it ranks share one.
+  dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8)
+  dp_cuda_test(gpus_apart_cuda gpus DP_CUDA_GPUS=8)
   # Sums in the order of ref, which many threads have not.
   dp_cuda_test(compressor_powersgd_cuda compressor_powersgd CUDA_LAUNCH_BLOCKING=1)
   # With gradients in memory of the host.
@@ -114,6 +117,18 @@ endforeach()
 foreach(ranks 1 2 3 4 8)
   dp_mpi_test(mpi_collectives_${ranks} ${ranks} $<TARGET_FILE:mpi_collectives>)
 endforeach()
+if(DP_CUDA STREQUAL "host")
+  # Memory of GPUs between processes, on one of them and on one each.
+  foreach(gpus 1 3)
+    dp_mpi_test(mpi_gpus_${gpus}_cuda 3 $<TARGET_FILE:mpi_collectives> ipc staged
+      staged:over=ring shm)
+    set_property(TEST mpi_gpus_${gpus}_cuda APPEND PROPERTY ENVIRONMENT
+      DP_TEST_DEVICE=cuda DP_CUDA_GPUS=${gpus})
+  endforeach()
+  dp_mpi_test(mpi_nccl_cuda 3 $<TARGET_FILE:mpi_collectives> nccl)
+  set_property(TEST mpi_nccl_cuda APPEND PROPERTY ENVIRONMENT DP_TEST_DEVICE=cuda DP_CUDA_GPUS=3)
+  add_dependencies(cuda_tests mpi_collectives ddp_train)
+endif()
 foreach(ranks 2 3 4)
   dp_mpi_test(mpi_trainer_${ranks} ${ranks} $<TARGET_FILE:mpi_trainer>)
 endforeach()
@@ -149,6 +164,13 @@ if(Python3_FOUND)
   list(REMOVE_ITEM runs gpu_memory.py) # elsewhere nothing in it can run
   foreach(file ${runs})
     get_filename_component(subject ${file} NAME_WE)
+    if(subject STREQUAL gpus)
+      if(DP_CUDA STREQUAL "host") # elsewhere nothing in it can run
+        dp_check(runs_gpus_cuda mpi 300 ${Python3_EXECUTABLE} -B tests/runs/${file} ${PROJECT_BINARY_DIR})
+        set_tests_properties(runs_gpus_cuda PROPERTIES PROCESSORS 2)
+      endif()
+      continue()
+    endif()
     if(subject STREQUAL accuracy)
       dp_check(runs_${subject} slow 900 ${Python3_EXECUTABLE} -B tests/runs/${file} ${PROJECT_BINARY_DIR})
       set_tests_properties(runs_${subject} PROPERTIES PROCESSORS 2)

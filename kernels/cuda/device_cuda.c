@@ -46,8 +46,9 @@ static void account(const struct block *block, bool more)
 static void cuda_room(struct dp_device_room *room)
 {
     struct cudaDeviceProp properties;
-    const int gpu = 0;
+    const int gpu = dp_cuda_unit();
 
+    dp_cuda_enter(gpu);
     memset(room, 0, sizeof(*room));
     (void)snprintf(room->name, sizeof(room->name), "cuda");
     if (cudaGetDeviceProperties(&properties, gpu) == cudaSuccess) {
@@ -104,6 +105,7 @@ static void *allocate(enum dp_purpose purpose, size_t bytes, bool on_host)
         return NULL;
     }
     *block = (struct block){.bytes = bytes, .purpose = purpose, .on_host = on_host};
+    dp_cuda_enter(dp_cuda_unit());
     if (take(block) != cudaSuccess) {
         (void)cudaGetLastError(); /* or the next launch would find it */
         tell_left(purpose, bytes);
@@ -240,7 +242,10 @@ static dp_status stream_open(struct dp_cuda *cuda)
 {
     int processors = 0;
 
-    DP_TRY(DP_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0)));
+    cuda->unit = dp_cuda_unit();
+    dp_cuda_enter(cuda->unit);
+    DP_TRY(
+        DP_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, cuda->unit)));
     cuda->blocks = processors * BLOCKS_PER_PROCESSOR;
     DP_TRY(DP_CUDA(cudaStreamCreateWithFlags(&cuda->queue, cudaStreamNonBlocking)));
     DP_TRY(DP_CUDA(cudaEventCreateWithFlags(&cuda->mark, cudaEventDisableTiming)));
@@ -321,6 +326,7 @@ static dp_status cuda_event_create(struct dp_event **out)
     if (event == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "event");
     }
+    dp_cuda_enter(dp_cuda_unit());
     status = DP_CUDA(cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming));
     if (status != DP_OK) {
         dp_free(event);
@@ -351,6 +357,11 @@ static dp_status cuda_event_query(const struct dp_event *event, bool *done)
     return error == cudaErrorNotReady ? DP_OK : DP_CUDA(error);
 }
 
+static dp_status cuda_event_wait(struct dp_stream *stream, const struct dp_event *event)
+{
+    return DP_CUDA(cudaStreamWaitEvent(dp_cuda_of(stream)->queue, event->event, 0));
+}
+
 const struct dp_device dp_device_cuda = {
     .plugin = {.name = "cuda", .help = "an NVIDIA GPU"},
     .host_memory = false,
@@ -373,10 +384,12 @@ const struct dp_device dp_device_cuda = {
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
     .event_query = cuda_event_query,
+    .event_wait = cuda_event_wait,
     .recording_create = dp_cuda_recording_create,
     .recording_destroy = dp_cuda_recording_destroy,
     .record_begin = dp_cuda_record_begin,
     .record_end = dp_cuda_record_end,
     .replay = dp_cuda_replay,
     .synchronize = cuda_synchronize,
+    .units = &dp_cuda_units,
 };

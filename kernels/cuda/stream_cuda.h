@@ -20,6 +20,7 @@ struct dp_convs;
 struct dp_matmuls;
 
 struct dp_cuda {
+    int unit; /* which GPU */
     cudaStream_t queue;
     cudaEvent_t mark; /* for order() */
     int blocks;       /* of DP_THREADS threads, as many as the GPU runs at a time */
@@ -32,9 +33,21 @@ struct dp_cuda {
 
 extern const struct dp_device dp_device_cuda;
 
+/* units_cuda.c: the GPU that this thread makes things on, and that on which its calls work now. */
+extern __thread int dp_cuda_current;
+int dp_cuda_unit(void);
+void dp_cuda_enter(int unit);
+extern const struct dp_units dp_cuda_units;
+
+/* CUDA knows a current GPU of each thread, and a stream takes work on its own GPU alone. */
 static inline struct dp_cuda *dp_cuda_of(const struct dp_stream *s)
 {
-    return (struct dp_cuda *)s->state;
+    struct dp_cuda *cuda = (struct dp_cuda *)s->state;
+
+    if (dp_cuda_current != cuda->unit) {
+        dp_cuda_enter(cuda->unit);
+    }
+    return cuda;
 }
 
 #endif

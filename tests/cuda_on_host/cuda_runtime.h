@@ -25,7 +25,12 @@ enum cudaError {
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorMapBufferObjectFailed = 205,
+    cudaErrorPeerAccessUnsupported = 217,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
+    cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901
 };
@@ -41,7 +46,8 @@ enum {
     cudaStreamNonBlocking = 1,
     cudaEventDisableTiming = 2,
     cudaHostAllocPortable = 1,
-    cudaHostRegisterPortable = 1
+    cudaHostRegisterPortable = 1,
+    cudaIpcMemLazyEnablePeerAccess = 1
 };
 
 struct cudaDeviceProp {
@@ -56,11 +62,23 @@ typedef struct cuda_host_graph *cudaGraph_t, *cudaGraphExec_t;
 
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
+typedef struct {
+    char reserved[64];
+} cudaIpcMemHandle_t;
+
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError(void);
 
+/* devices.cpp */
 cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device);
+cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory);
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *memory);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
@@ -128,6 +146,14 @@ static const int warpSize = 1;
 
 /* Whether the driver that is pretended is new enough (driver.cpp). */
 bool cuda_on_host_driver_serves();
+
+/* devices.cpp: the file behind the memory of the devices, and where in it a block lies. */
+int cuda_on_host_file();
+bool cuda_on_host_block(void *memory, size_t *offset, size_t *bytes);
+
+/* Queues something that can run once `ready` says so, which other processes may decide. */
+void cuda_on_host_queue_when(cudaStream_t stream, std::function<bool()> ready,
+                             std::function<void()> work);
 
 /* The shared memory of the block that runs now. */
 void *cuda_on_host_shared();

@@ -21,7 +21,7 @@ bool cuda_host_spoils_own()
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    std::lock_guard<std::recursive_mutex> lock(cuda_host_mutex);
+    std::lock_guard<std::recursive_mutex> lock(cuda_on_host_mutex);
 
     (void)mode;
     if (cuda_host_spoils(stream) || capturing != nullptr) {
@@ -34,7 +34,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
-    std::lock_guard<std::recursive_mutex> lock(cuda_host_mutex);
+    std::lock_guard<std::recursive_mutex> lock(cuda_on_host_mutex);
     const cudaGraph_t captured = stream->capture;
 
     *graph = nullptr;

@@ -1,5 +1,5 @@
 /*
- * runtime.cpp - streams, events and memory of cuda_runtime.h.
+ * runtime.cpp - streams and events of cuda_runtime.h.
  *
  * A stream is a queue; an event is a count of how often it has happened. Whoever waits runs heads of
  * queues, chosen at random among those that wait for nothing, until what it waits for has happened;
@@ -7,177 +7,21 @@
  * later. Now and then queueing runs something at once, since a GPU does not wait to be asked either.
  *
  *   DP_CUDA_ORDER=N          another sequence of random choices
- *   DP_CUDA_GUARD=1          the host cannot touch device memory: slow
  *   CUDA_LAUNCH_BLOCKING=1   everything runs when it is queued
- *   DP_CUDA_MEMORY=BYTES     of the device; 4 GiB unless set
- *   DP_CUDA_DRIVER=12040     the driver's version; 0: there is none
- *
- * Device memory is one region, guarded but while queued work runs. What cudaMalloc gives is filled
- * with 0xff: NaN.
  */
 #include "streams.h"
 
-#include <map>
 #include <random>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
 
 thread_local dim3 gridDim, blockIdx;
 
-std::recursive_mutex cuda_host_mutex;
-static std::recursive_mutex &mutex = cuda_host_mutex;
+static std::recursive_mutex &mutex = cuda_on_host_mutex;
 static std::vector<cuda_host_stream *> streams;
-
-/* ---- memory ---- */
-
-static const size_t page = 4096, region_bytes = size_t(64) << 30;
-static char *region;
-static std::map<char *, size_t> blocks; /* those in use, by address */
-static size_t used_bytes;
-static size_t reach; /* of the region, ever used */
-static int open_count;
-
-static void host_touched(int number, siginfo_t *info, void *context)
-{
-    static const char text[] = "the host touched device memory\n";
-    char *address = static_cast<char *>(info->si_addr);
-
-    (void)context;
-    if (region != nullptr && address >= region && address < region + region_bytes) {
-        (void)!write(STDERR_FILENO, text, sizeof(text) - 1);
-    }
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
-/* Opening and closing costs system calls and a fault for each page touched, hence the switch. */
-static bool is_guarded()
-{
-    static const bool guarded = getenv("DP_CUDA_GUARD") != nullptr;
-
-    return guarded;
-}
-
-static void region_open()
-{
-    if (open_count++ == 0 && reach > 0 && is_guarded()) {
-        (void)mprotect(region, reach, PROT_READ | PROT_WRITE);
-    }
-}
-
-static void region_close()
-{
-    if (--open_count == 0 && reach > 0 && is_guarded()) {
-        (void)mprotect(region, reach, PROT_NONE);
-    }
-}
-
-static bool region_make()
-{
-    struct sigaction action = {};
-
-    if (region != nullptr) {
-        return true;
-    }
-    void *memory =
-        mmap(nullptr, region_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
-        return false;
-    }
-    region = static_cast<char *>(memory);
-    action.sa_sigaction = host_touched;
-    action.sa_flags = SA_SIGINFO;
-    sigaction(SIGSEGV, &action, nullptr);
-    return true;
-}
-
-static size_t total_bytes()
-{
-    const char *text = getenv("DP_CUDA_MEMORY");
-
-    return text != nullptr ? strtoull(text, nullptr, 10) : size_t(4) << 30;
-}
-
-/* The first gap that is large enough, with a page free behind it. */
-static char *find_gap(size_t bytes)
-{
-    char *at = region;
-
-    for (const auto &block : blocks) {
-        if (static_cast<size_t>(block.first - at) >= bytes) {
-            return at;
-        }
-        at = block.first + block.second;
-    }
-    return at + bytes <= region + region_bytes ? at : nullptr;
-}
-
-cudaError_t cudaMalloc(void **memory, size_t bytes)
-{
-    std::lock_guard<std::recursive_mutex> lock(mutex);
-    const size_t whole = (bytes + 2 * page - 1) / page * page;
-
-    if (cuda_host_spoils_own()) {
-        return cudaErrorStreamCaptureUnsupported;
-    }
-    if (bytes == 0 || used_bytes + bytes > total_bytes() || !region_make()) {
-        return bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation;
-    }
-    char *at = find_gap(whole);
-    if (at == nullptr) {
-        return cudaErrorMemoryAllocation;
-    }
-    blocks[at] = whole;
-    used_bytes += whole;
-    region_open();
-    if (at + whole > region + reach) {
-        reach = static_cast<size_t>(at + whole - region);
-        (void)mprotect(region, reach, PROT_READ | PROT_WRITE);
-    }
-    memset(at, 0xff, bytes);
-    region_close();
-    *memory = at;
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
-{
-    (void)flags;
-    *memory = aligned_alloc(page, (bytes + page - 1) / page * page);
-    return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-
-cudaError_t cudaFreeHost(void *memory)
-{
-    free(memory);
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
-{
-    (void)memory;
-    (void)bytes;
-    (void)flags;
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostUnregister(void *memory)
-{
-    (void)memory;
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
-{
-    *total = total_bytes();
-    *left = *total > used_bytes ? *total - used_bytes : 0;
-    return cudaSuccess;
-}
 
 /* ---- running what is queued ---- */
 
@@ -194,9 +38,13 @@ static size_t random_below(size_t n)
 
 static bool can_run(const cuda_host_stream *stream)
 {
-    return !stream->queue.empty() &&
-           (stream->queue.front().what != WAIT ||
-            stream->queue.front().event->happened >= stream->queue.front().count);
+    if (stream->queue.empty()) {
+        return false;
+    }
+    const queued &head = stream->queue.front();
+    return head.what == WAIT   ? head.event->happened >= head.count
+           : head.what == GATE ? head.ready()
+                               : true;
 }
 
 static void run_head(cuda_host_stream *stream)
@@ -204,7 +52,7 @@ static void run_head(cuda_host_stream *stream)
     const queued head = std::move(stream->queue.front());
 
     stream->queue.pop_front();
-    if (head.what == WORK) {
+    if (head.what == WORK || head.what == GATE) {
         head.work();
     } else if (head.what == RECORD && head.event->happened < head.count) {
         head.event->happened = head.count;
@@ -226,14 +74,31 @@ static bool run_one()
     return false;
 }
 
+/* Whether some stream waits for other ranks: of this process, which need the mutex, or others. */
+static bool some_gate()
+{
+    for (const cuda_host_stream *stream : streams) {
+        if (!stream->queue.empty() && stream->queue.front().what == GATE) {
+            return true;
+        }
+    }
+    return false;
+}
+
 template <typename Done> static void run_until(Done done)
 {
     region_open();
     while (!done()) {
-        if (!run_one()) {
+        if (run_one()) {
+            continue;
+        }
+        if (!some_gate()) {
             fprintf(stderr, "streams wait for events that nobody records\n");
             abort();
         }
+        mutex.unlock();
+        usleep(20);
+        mutex.lock();
     }
     region_close();
 }
@@ -262,7 +127,31 @@ void cuda_host_queue_work(cudaStream_t stream, std::function<void()> work)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
-    queue(stream, {WORK, std::move(work), nullptr, 0});
+    queue(stream, {WORK, std::move(work), nullptr, 0, nullptr});
+}
+
+void cuda_on_host_queue_when(cudaStream_t stream, std::function<bool()> ready,
+                             std::function<void()> work)
+{
+    std::lock_guard<std::recursive_mutex> lock(mutex);
+
+    if (cuda_host_spoils(stream)) {
+        return;
+    }
+    queue(stream, {GATE, std::move(work), nullptr, 0, std::move(ready)});
+}
+
+/* A stream takes kernels only while its own device is the current one. */
+static void check_device(const cuda_host_stream *stream)
+{
+    int device = 0;
+
+    cudaGetDevice(&device);
+    if (device != stream->device) {
+        fprintf(stderr, "a kernel for device %d while %d is the current one\n", stream->device,
+                device);
+        abort();
+    }
 }
 
 static thread_local std::vector<double> shared_memory;
@@ -275,6 +164,7 @@ void *cuda_on_host_shared()
 void cuda_on_host_queue(cudaStream_t stream, unsigned count, size_t shared,
                         std::function<void()> body)
 {
+    check_device(stream);
     cuda_host_queue_work(stream, [count, shared, body]() {
         gridDim = {count, 1, 1};
         for (unsigned i = 0; i < count; i++) {
@@ -299,39 +189,16 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
     return cudaSuccess;
 }
 
-cudaError_t cudaMemset(void *memory, int value, size_t bytes)
+void cuda_on_host_run_all()
 {
-    std::lock_guard<std::recursive_mutex> lock(mutex);
-
-    region_open();
-    memset(memory, value, bytes);
-    region_close();
-    return cudaSuccess;
-}
-
-/* As on a GPU, freeing waits for everything. */
-cudaError_t cudaFree(void *memory)
-{
-    std::lock_guard<std::recursive_mutex> lock(mutex);
-    const auto found = blocks.find(static_cast<char *>(memory));
-
-    if (cuda_host_spoils_own()) {
-        return cudaErrorStreamCaptureUnsupported;
-    }
-    if (memory == nullptr) {
-        return cudaSuccess;
-    }
-    if (found == blocks.end()) {
-        return cudaErrorInvalidValue;
-    }
-    region_open();
-    while (run_one()) {
-    }
-    region_close();
-    used_bytes -= found->second;
-    (void)madvise(found->first, found->second, MADV_DONTNEED);
-    blocks.erase(found);
-    return cudaSuccess;
+    run_until([]() {
+        for (const cuda_host_stream *stream : streams) {
+            if (!stream->queue.empty()) {
+                return false;
+            }
+        }
+        return true;
+    });
 }
 
 /* ---- streams and events ---- */
@@ -342,6 +209,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 
     (void)flags;
     *stream = new cuda_host_stream{};
+    cudaGetDevice(&(*stream)->device);
     streams.push_back(*stream);
     return cudaSuccess;
 }
@@ -413,7 +281,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         return cudaErrorStreamCaptureUnsupported;
     }
     event->recorded++;
-    queue(stream, {RECORD, nullptr, event, event->recorded});
+    queue(stream, {RECORD, nullptr, event, event->recorded, nullptr});
     return cudaSuccess;
 }
 
@@ -425,7 +293,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         return cudaErrorStreamCaptureUnsupported;
     }
     (void)flags;
-    queue(stream, {WAIT, nullptr, event, event->recorded});
+    queue(stream, {WAIT, nullptr, event, event->recorded, nullptr});
     return cudaSuccess;
 }
 

@@ -1,26 +1,26 @@
 /*
- * streams.h - what runtime.cpp and graph.cpp share: queues, and what they hold.
+ * streams.h - queues, and what they hold.
  */
 #ifndef DP_TESTS_CUDA_ON_HOST_STREAMS_H
 #define DP_TESTS_CUDA_ON_HOST_STREAMS_H
 
-#include <deque>
-#include <mutex>
-#include <vector>
+#include "inside.h"
 
-#include "cuda_runtime.h"
+#include <deque>
+#include <vector>
 
 struct cuda_host_event {
     uint64_t recorded, happened;
 };
 
-enum kind { WORK, RECORD, WAIT };
+enum kind { WORK, RECORD, WAIT, GATE };
 
 struct queued {
     kind what;
     std::function<void()> work;
     cuda_host_event *event;
-    uint64_t count; /* of the event */
+    uint64_t count;              /* of the event */
+    std::function<bool()> ready; /* of a gate */
 };
 
 /* What was queued while a stream captured. */
@@ -32,14 +32,9 @@ struct cuda_host_graph {
 struct cuda_host_stream {
     std::deque<queued> queue;
     cuda_host_graph *capture; /* owned; NULL: what is queued will be done */
+    int device;
 };
 
-extern std::recursive_mutex cuda_host_mutex;
-
 void cuda_host_queue_work(cudaStream_t stream, std::function<void()> work);
-
-/* Whether the stream captures (or this thread's does): then what it is asked for cannot be done. */
-bool cuda_host_spoils(cudaStream_t stream);
-bool cuda_host_spoils_own();
 
 #endif

@@ -1,0 +1,183 @@
+/*
+ * exchange_choice.c - what the text of comm.strategy means: which sharing, over which strategy, and
+ * what `auto` takes.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/exchange.h"
+#include "collectives/gpus.h"
+
+static const struct dp_strategy *find(const char *text)
+{
+    return (const struct dp_strategy *)dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
+}
+
+/* Why the strategy will not do; NULL: it will. */
+static const char *objection(const struct dp_exchange *e, const struct dp_exchange_config *config,
+                             const char *name)
+{
+    const struct dp_strategy *strategy = find(name);
+    const char *why_not = "it is not built in";
+
+    if (strategy == NULL || !strategy->supports(e->group, &why_not)) {
+        return why_not;
+    }
+    return config->ordered && !strategy->ordered ? "it keeps no order of sums" : NULL;
+}
+
+/* *text becomes "nccl" (one rank a GPU, any order of sums), else "ipc", else NULL: by way of the
+ * host. */
+static dp_status choose_gpus(struct dp_exchange *e, const struct dp_exchange_config *config,
+                             const char **text)
+{
+    static const char *const names[] = {"nccl", "ipc"};
+    static const char *const reasons[] = {"one rank a GPU", "ranks reach each other's GPU memory"};
+    const bool coded = config->compressor != NULL && strcmp(config->compressor, "none") != 0;
+    char why_not[DP_GPUS_WHY];
+    size_t used = 0;
+
+    *text = NULL;
+    if (coded) {
+        (void)snprintf(e->why, sizeof(e->why), "codes of compressors cross over the host");
+        return DP_OK;
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        DP_TRY(dp_gpus_object(e->group, objection(e, config, names[i]), why_not));
+        if (why_not[0] == '\0') {
+            (void)snprintf(e->why + used, sizeof(e->why) - used, "%s%s", used > 0 ? "; " : "",
+                           reasons[i]);
+            *text = names[i];
+            return DP_OK;
+        }
+        used += (size_t)snprintf(e->why + used, sizeof(e->why) - used, "%snot %s: %.70s",
+                                 used > 0 ? "; " : "", names[i], why_not);
+        used = used < sizeof(e->why) ? used : sizeof(e->why) - 1;
+    }
+    return DP_OK;
+}
+
+static dp_status stage_over(struct dp_contest_result *room, const char *over, const char **text)
+{
+    (void)snprintf(room->strategy, sizeof(room->strategy), "staged:over=%.50s", over);
+    *text = room->strategy;
+    return DP_OK;
+}
+
+/*
+ * What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less of
+ * the caches, half of the optimizer's work for two ranks); others are replicated, over what is
+ * measured to sum fastest. `room` keeps the name of that.
+ */
+dp_status dp_exchange_choose(struct dp_exchange *e, const struct dp_exchange_config *config,
+                             struct dp_contest_result *room, const char **text)
+{
+    struct dp_group *group = e->group;
+    const bool shared = dp_group_one_node(group) && !group->apart;
+    const bool here = config->device->host_memory;
+    const char *compressor = config->compressor;
+
+    *text = config->strategy;
+    if (strcmp(config->strategy, "auto") != 0 || group->size == 1) {
+        return DP_OK;
+    }
+    if (config->servers == 0 && group->gpus != NULL) {
+        DP_TRY(choose_gpus(e, config, text));
+        if (*text != NULL) {
+            return DP_OK;
+        }
+    }
+    if (config->servers > 0 || (shared && here)) {
+        *text = config->servers > 0 ? "ps" : config->whole ? "auto" : "zero1";
+        return DP_OK;
+    }
+    if (shared) {
+        return stage_over(room, "shm", text);
+    }
+    const struct dp_contest_config contest = {
+        .plan = e->plan,
+        .ordered = config->ordered,
+        .tail_alone = compressor != NULL && strcmp(compressor, "none") != 0,
+        .budget_s = DP_EXCHANGE_CONTEST_S,
+    };
+    DP_TRY(dp_contest_run(group, &contest, room));
+    if (e->why[0] == '\0') {
+        (void)snprintf(e->why, sizeof(e->why), "%s", room->why);
+    } else { /* why not on GPUs, and the winner */
+        char why_not[DP_CONTEST_WHY];
+        memcpy(why_not, e->why, sizeof(why_not));
+        (void)snprintf(e->why, sizeof(e->why), "%.110s; %.70s", why_not, room->why);
+    }
+    e->measured = true;
+    if (!here) {
+        char over[DP_CONTEST_TEXT];
+        (void)snprintf(over, sizeof(over), "%s", room->strategy);
+        return stage_over(room, over, text);
+    }
+    *text = room->strategy;
+    return DP_OK;
+}
+
+/* "zero1:over=ring" or "ring": makes the state of the sharing, which the caller releases, and finds
+ * the strategy over which it works. */
+dp_status dp_exchange_find_sharing(const char *text, const struct dp_sharing **sharing,
+                                   void **state, const char **strategy, char *problem,
+                                   size_t problem_size)
+{
+    const bool named = dp_plugin_find(&dp_sharings, text, strcspn(text, ":")) != NULL;
+    const struct dp_plugin *plugin;
+
+    DP_TRY(dp_plugin_create(&dp_sharings, named ? text : dp_plugin_at(&dp_sharings, 0)->name,
+                            &plugin, state, problem, problem_size));
+    *sharing = (const struct dp_sharing *)plugin;
+    *strategy = named ? (*sharing)->over(*state) : text;
+    return DP_OK;
+}
+
+dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_t problem_size)
+{
+    const struct dp_sharing *sharing;
+    const struct dp_plugin *plugin;
+    const char *strategy;
+    void *sharing_state, *state = NULL;
+    dp_status status = DP_OK;
+
+    DP_TRY(
+        dp_exchange_find_sharing(text, &sharing, &sharing_state, &strategy, problem, problem_size));
+    if (strcmp(strategy, "auto") != 0) {
+        status = dp_plugin_create(&dp_strategies, strategy, &plugin, &state, problem, problem_size);
+        if (status == DP_OK && ordered) {
+            status = dp_comm_check_order((const struct dp_strategy *)plugin, state, NULL, problem,
+                                         problem_size);
+        }
+        dp_free(state);
+    }
+    dp_free(sharing_state);
+    return status;
+}
+
+dp_status dp_exchange_supports(const struct dp_group *group, const char *text, const char **why_not)
+{
+    const struct dp_sharing *sharing;
+    const struct dp_plugin *plugin;
+    const char *strategy, *reason;
+    char problem[256];
+    void *state;
+    const dp_status status =
+        dp_exchange_find_sharing(text, &sharing, &state, &strategy, problem, sizeof(problem));
+
+    if (status != DP_OK) {
+        return DP_FAIL(status, "comm.strategy: %s", problem);
+    }
+    strategy = strcmp(strategy, "auto") == 0 ? dp_strategy_choose(group, &reason) : strategy;
+    plugin = dp_plugin_find(&dp_strategies, strategy, strcspn(strategy, ":"));
+    dp_free(state);
+    if (plugin == NULL) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy: unknown strategy in '%s'", text);
+    }
+    *why_not = NULL;
+    if (!((const struct dp_strategy *)plugin)->supports(group, &reason)) {
+        *why_not = reason;
+    }
+    return DP_OK;
+}

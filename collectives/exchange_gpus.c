@@ -1,0 +1,79 @@
+/*
+ * exchange_gpus.c - the strategy that sums buckets on GPUs, in an exchange. The tail, and small sums
+ * of which the host has the numbers, always go by way of the host.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/exchange.h"
+#include "collectives/gpus.h"
+#include "collectives/patience.h"
+
+static const struct dp_strategy *find(const char *text)
+{
+    return (const struct dp_strategy *)dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
+}
+
+/* What rank 0 refuses dp_comm_create() tells; what another one does is told here, by all. */
+static dp_status check_all(struct dp_exchange *e, const struct dp_strategy *strategy)
+{
+    const char *mine = NULL;
+    const bool fine = strategy->supports(e->group, &mine);
+    char why_not[DP_GPUS_WHY];
+
+    DP_TRY(dp_gpus_object(e->group, fine ? NULL : mine, why_not));
+    return fine && why_not[0] != '\0'
+               ? DP_FAIL(DP_ERR_UNAVAILABLE, "comm.strategy %s cannot run here: %s",
+                         strategy->plugin.name, why_not)
+               : DP_OK;
+}
+
+dp_status dp_exchange_open_gpus(struct dp_exchange *e, const struct dp_exchange_config *config,
+                                size_t largest, const char **strategy)
+{
+    const struct dp_strategy *found = find(*strategy);
+    const char *reason, *named = *strategy;
+    char problem[256];
+
+    if (found == NULL || !found->on_gpus) {
+        return DP_OK;
+    }
+    if (e->sharing->sums) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy %s sums on the host: it cannot go over %s",
+                       e->sharing->plugin.name, named);
+    }
+    if (config->compressor != NULL && strcmp(config->compressor, "none") != 0) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "codes of comm.compressor %s cross over the host: it cannot go with "
+                       "comm.strategy %s; staged can",
+                       config->compressor, named);
+    }
+    DP_TRY(check_all(e, found));
+    DP_TRY(dp_comm_create(e->group, named, largest, 0, &e->gpus));
+    if (config->ordered && dp_comm_check_order(e->gpus->strategy, e->gpus->state, e->group, problem,
+                                               sizeof(problem)) != DP_OK) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy: %s", problem);
+    }
+    *strategy = dp_strategy_choose(e->group, &reason);
+    if (config->ordered && !dp_strategy_ordered(*strategy, e->group)) {
+        *strategy = "direct";
+    }
+    return DP_OK;
+}
+
+dp_status dp_exchange_settle_gpus(struct dp_exchange *e)
+{
+    struct dp_patience patience = {e->group->cancel, e->group->spins, 0};
+    const struct dp_strategy *strategy = e->gpus->strategy;
+
+    for (int b = 0; b < e->plan->count - 1; b++) {
+        for (bool done = false; !done;) {
+            DP_TRY(dp_staging_done(e->staging, b, &done));
+            DP_TRY(strategy->poll != NULL ? strategy->poll(e->gpus->state) : DP_OK);
+            if (!done && !dp_group_turn(e->group, &patience)) {
+                return DP_ERR_CANCELLED;
+            }
+        }
+    }
+    return DP_OK;
+}

@@ -1,0 +1,83 @@
+/*
+ * strategy_staged.c - gradients of GPUs summed on the host by another strategy. What is this
+ * strategy's own is the way there and back, in pieces: staging.h. Any strategy of the host means the
+ * same where gradients lie on GPUs; this one says so, and is what `auto` names.
+ */
+#include <string.h>
+
+#include "collectives/comm.h"
+
+struct staged {
+    const char *over;
+    struct dp_comm *inner; /* owned */
+};
+
+static bool staged_supports(const struct dp_group *group, const char **why_not)
+{
+    *why_not = "the gradients are not on GPUs";
+    return group->gpus != NULL;
+}
+
+static dp_status staged_open(void *state, struct dp_group *group, size_t max_count)
+{
+    struct staged *staged = state;
+    const struct dp_plugin *plugin =
+        dp_plugin_find(&dp_strategies, staged->over, strcspn(staged->over, ":"));
+    const struct dp_strategy *over = (const struct dp_strategy *)plugin;
+
+    if (over != NULL &&
+        (over->on_gpus || over->sum == NULL || strcmp(plugin->name, "staged") == 0)) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy staged: over cannot be %s", staged->over);
+    }
+    return dp_comm_create(group, staged->over, max_count, 0, &staged->inner);
+}
+
+static dp_status staged_sum(void *state, struct dp_slice data, enum dp_keep keep)
+{
+    return dp_comm_sum(((struct staged *)state)->inner, data, keep);
+}
+
+static dp_status staged_gather(void *state, struct dp_slice data)
+{
+    return dp_comm_gather(((struct staged *)state)->inner, data);
+}
+
+static dp_status staged_barrier(void *state)
+{
+    return dp_comm_barrier(((struct staged *)state)->inner);
+}
+
+static void staged_close(void *state)
+{
+    dp_comm_destroy(((struct staged *)state)->inner);
+}
+
+static bool staged_keeps_order(const void *state, const struct dp_group *group)
+{
+    return dp_strategy_ordered(((const struct staged *)state)->over, group);
+}
+
+#define STAGED struct staged
+
+/* clang-format off */
+static const struct dp_option staged_options[] = {
+    DP_STRING(STAGED, over, "auto", "the strategy that sums on the host"),
+    {0},
+};
+/* clang-format on */
+
+const struct dp_strategy dp_strategy_staged = {
+    .plugin = {.name = "staged",
+               .help = "from GPUs to the host and back, in pieces; over=STRATEGY sums there",
+               .options = staged_options,
+               .state_bytes = sizeof(struct staged)},
+    .ordered = true,
+    .keeps_order = staged_keeps_order,
+    .gpus = true,
+    .supports = staged_supports,
+    .open = staged_open,
+    .sum = staged_sum,
+    .gather = staged_gather,
+    .barrier = staged_barrier,
+    .close = staged_close,
+};

@@ -1,0 +1,189 @@
+/*
+ * devices.cpp - how many devices there are, and memory that processes share.
+ *
+ *   DP_CUDA_GPUS=N          so many; 1 unless set
+ *   CUDA_VISIBLE_DEVICES    some of them, by number, as on a real machine
+ *   DP_CUDA_PEERS=off       devices do not reach each other's memory
+ *   DP_CUDA_IPC=off         processes do not, either
+ *
+ * A handle names the file behind the memory of a process, which the other process maps.
+ */
+#include "cuda_runtime.h"
+
+#include <fcntl.h>
+#include <map>
+#include <mutex>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+static std::vector<int> visible_devices()
+{
+    const char *gpus = getenv("DP_CUDA_GPUS"), *text = getenv("CUDA_VISIBLE_DEVICES");
+    const int count = gpus != nullptr ? static_cast<int>(strtol(gpus, nullptr, 10)) : 1;
+    std::vector<int> devices;
+
+    if (text == nullptr) {
+        for (int i = 0; i < count; i++) {
+            devices.push_back(i);
+        }
+        return devices;
+    }
+    while (*text != '\0') { /* the first number that is none of theirs ends the list */
+        char *end = nullptr;
+        const long number = strtol(text, &end, 10);
+        if (end == text || number < 0 || number >= count) {
+            break;
+        }
+        devices.push_back(static_cast<int>(number));
+        text = *end == ',' ? end + 1 : end;
+    }
+    return devices;
+}
+
+static const std::vector<int> &visible()
+{
+    static const std::vector<int> devices = visible_devices();
+
+    return devices;
+}
+
+static bool is_off(const char *variable)
+{
+    const char *text = getenv(variable);
+
+    return text != nullptr && strcmp(text, "off") == 0;
+}
+
+static thread_local int current;
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 0;
+    if (!cuda_on_host_driver_serves()) {
+        return cudaErrorInsufficientDriver;
+    }
+    *count = static_cast<int>(visible().size());
+    return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    if (device < 0 || device >= static_cast<int>(visible().size())) {
+        return cudaErrorInvalidDevice;
+    }
+    current = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = current;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device)
+{
+    if (device < 0 || device >= static_cast<int>(visible().size())) {
+        return cudaErrorInvalidDevice;
+    }
+    (void)snprintf(id, static_cast<size_t>(length), "0000:%02x:00.0",
+                   static_cast<unsigned>(visible()[static_cast<size_t>(device)] + 1));
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    (void)attribute;
+    (void)device;
+    *value = 2;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
+{
+    static thread_local std::map<int, bool> enabled;
+
+    (void)flags;
+    if (device == current || device >= static_cast<int>(visible().size())) {
+        return cudaErrorInvalidDevice;
+    }
+    if (is_off("DP_CUDA_PEERS")) {
+        return cudaErrorPeerAccessUnsupported;
+    }
+    const bool before = enabled[device];
+    enabled[device] = true;
+    return before ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
+}
+
+/* ---- memory of other processes ---- */
+
+struct shared_block {
+    int process, file;
+    size_t offset, bytes;
+    int physical; /* device */
+};
+static_assert(sizeof(shared_block) <= sizeof(cudaIpcMemHandle_t), "a handle holds it");
+
+static std::mutex mutex;
+static std::map<void *, size_t> opened;
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory)
+{
+    shared_block block = {getpid(), cuda_on_host_file(), 0, 0,
+                          visible()[static_cast<size_t>(current)]};
+
+    if (!cuda_on_host_block(memory, &block.offset, &block.bytes)) {
+        return cudaErrorInvalidValue;
+    }
+    memset(handle, 0, sizeof(*handle));
+    memcpy(handle, &block, sizeof(block));
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned flags)
+{
+    std::lock_guard<std::mutex> lock(mutex);
+    shared_block block;
+    char path[64];
+
+    (void)flags;
+    memcpy(&block, &handle, sizeof(block));
+    if (block.process == getpid()) { /* CUDA refuses its own handles, too */
+        return cudaErrorInvalidResourceHandle;
+    }
+    if (is_off("DP_CUDA_IPC") ||
+        (is_off("DP_CUDA_PEERS") && block.physical != visible()[static_cast<size_t>(current)])) {
+        return cudaErrorPeerAccessUnsupported;
+    }
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", block.process, block.file);
+    const int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0) {
+        return cudaErrorMapBufferObjectFailed;
+    }
+    void *place = mmap(nullptr, block.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                       static_cast<off_t>(block.offset));
+    close(file);
+    if (place == MAP_FAILED) {
+        return cudaErrorMapBufferObjectFailed;
+    }
+    opened[place] = block.bytes;
+    *memory = place;
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *memory)
+{
+    std::lock_guard<std::mutex> lock(mutex);
+    const auto found = opened.find(memory);
+
+    if (found == opened.end()) {
+        return cudaErrorInvalidValue;
+    }
+    (void)munmap(found->first, found->second);
+    opened.erase(found);
+    return cudaSuccess;
+}

@@ -1,0 +1,25 @@
+/*
+ * inside.h - what the files of this folder share.
+ */
+#ifndef DP_TESTS_CUDA_ON_HOST_INSIDE_H
+#define DP_TESTS_CUDA_ON_HOST_INSIDE_H
+
+#include "cuda_runtime.h"
+
+#include <mutex>
+
+/* Guards streams, events and memory. */
+extern std::recursive_mutex cuda_on_host_mutex;
+
+/* While queued work runs the region of device memory is open. */
+void region_open();
+void region_close();
+
+/* Whether the stream captures (or this thread's does): then what it is asked for cannot be done. */
+bool cuda_host_spoils(cudaStream_t stream);
+bool cuda_host_spoils_own();
+
+/* Runs everything that is queued. */
+void cuda_on_host_run_all();
+
+#endif

@@ -1,0 +1,229 @@
+/*
+ * memory.cpp - memory of cuda_runtime.h.
+ *
+ *   DP_CUDA_GUARD=1          the host cannot touch device memory: slow
+ *   DP_CUDA_MEMORY=BYTES     of each device; 4 GiB unless set
+ *
+ * Device memory, of all devices, is one region, guarded but while queued work runs. What cudaMalloc
+ * gives is filled with 0xff: NaN.
+ */
+#include "inside.h"
+
+#include <map>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+std::recursive_mutex cuda_on_host_mutex;
+static std::recursive_mutex &mutex = cuda_on_host_mutex;
+
+static const size_t page = 4096, region_bytes = size_t(64) << 30;
+static char *region;
+static int region_file; /* its memory: other processes can map it */
+struct block {
+    size_t bytes;
+    int device;
+};
+
+static std::map<char *, block> blocks;   /* those in use, by address */
+static std::map<int, size_t> used_bytes; /* of each device */
+static size_t reach;                     /* of the region, ever used */
+static int open_count;
+
+static void host_touched(int number, siginfo_t *info, void *context)
+{
+    static const char text[] = "the host touched device memory\n";
+    char *address = static_cast<char *>(info->si_addr);
+
+    (void)context;
+    if (region != nullptr && address >= region && address < region + region_bytes) {
+        (void)!write(STDERR_FILENO, text, sizeof(text) - 1);
+    }
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* Opening and closing costs system calls and a fault for each page touched, hence the switch. */
+static bool is_guarded()
+{
+    static const bool guarded = getenv("DP_CUDA_GUARD") != nullptr;
+
+    return guarded;
+}
+
+void region_open()
+{
+    if (open_count++ == 0 && reach > 0 && is_guarded()) {
+        (void)mprotect(region, reach, PROT_READ | PROT_WRITE);
+    }
+}
+
+void region_close()
+{
+    if (--open_count == 0 && reach > 0 && is_guarded()) {
+        (void)mprotect(region, reach, PROT_NONE);
+    }
+}
+
+static bool region_make()
+{
+    struct sigaction action = {};
+
+    if (region != nullptr) {
+        return true;
+    }
+    region_file = memfd_create("cuda_on_host", MFD_CLOEXEC);
+    if (region_file < 0 || ftruncate(region_file, off_t(region_bytes)) != 0) {
+        return false;
+    }
+    void *memory = mmap(nullptr, region_bytes, PROT_NONE, MAP_SHARED, region_file, 0);
+    if (memory == MAP_FAILED) {
+        return false;
+    }
+    region = static_cast<char *>(memory);
+    action.sa_sigaction = host_touched;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, nullptr);
+    return true;
+}
+
+static size_t total_bytes()
+{
+    const char *text = getenv("DP_CUDA_MEMORY");
+
+    return text != nullptr ? strtoull(text, nullptr, 10) : size_t(4) << 30;
+}
+
+/* The first gap that is large enough, with a page free behind it. */
+static char *find_gap(size_t bytes)
+{
+    char *at = region;
+
+    for (const auto &taken : blocks) {
+        if (static_cast<size_t>(taken.first - at) >= bytes) {
+            return at;
+        }
+        at = taken.first + taken.second.bytes;
+    }
+    return at + bytes <= region + region_bytes ? at : nullptr;
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    std::lock_guard<std::recursive_mutex> lock(mutex);
+    const size_t whole = (bytes + 2 * page - 1) / page * page;
+    int device = 0;
+
+    if (cuda_host_spoils_own()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    cudaGetDevice(&device);
+    if (bytes == 0 || used_bytes[device] + bytes > total_bytes() || !region_make()) {
+        return bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation;
+    }
+    char *at = find_gap(whole);
+    if (at == nullptr) {
+        return cudaErrorMemoryAllocation;
+    }
+    blocks[at] = {whole, device};
+    used_bytes[device] += whole;
+    region_open();
+    if (at + whole > region + reach) {
+        reach = static_cast<size_t>(at + whole - region);
+        (void)mprotect(region, reach, PROT_READ | PROT_WRITE);
+    }
+    memset(at, 0xff, bytes);
+    region_close();
+    *memory = at;
+    return cudaSuccess;
+}
+
+int cuda_on_host_file()
+{
+    return region_file;
+}
+
+bool cuda_on_host_block(void *memory, size_t *offset, size_t *bytes)
+{
+    std::lock_guard<std::recursive_mutex> lock(mutex);
+    const auto found = blocks.find(static_cast<char *>(memory));
+
+    if (found == blocks.end()) {
+        return false;
+    }
+    *offset = static_cast<size_t>(found->first - region);
+    *bytes = found->second.bytes;
+    return true;
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *memory = aligned_alloc(page, (bytes + page - 1) / page * page);
+    return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
+{
+    (void)memory;
+    (void)bytes;
+    (void)flags;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *memory)
+{
+    (void)memory;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
+{
+    std::lock_guard<std::recursive_mutex> lock(mutex);
+    int device = 0;
+
+    cudaGetDevice(&device);
+    *total = total_bytes();
+    *left = *total > used_bytes[device] ? *total - used_bytes[device] : 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *memory, int value, size_t bytes)
+{
+    std::lock_guard<std::recursive_mutex> lock(mutex);
+
+    region_open();
+    memset(memory, value, bytes);
+    region_close();
+    return cudaSuccess;
+}
+
+/* As on a GPU, freeing waits for everything. */
+cudaError_t cudaFree(void *memory)
+{
+    std::lock_guard<std::recursive_mutex> lock(mutex);
+    const auto found = blocks.find(static_cast<char *>(memory));
+
+    if (cuda_host_spoils_own()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    if (memory == nullptr) {
+        return cudaSuccess;
+    }
+    if (found == blocks.end()) {
+        return cudaErrorInvalidValue;
+    }
+    cuda_on_host_run_all();
+    used_bytes[found->second.device] -= found->second.bytes;
+    (void)madvise(found->first, found->second.bytes, MADV_REMOVE);
+    blocks.erase(found);
+    return cudaSuccess;
+}

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Whole runs on GPUs, with ranks as processes: who takes which, every way to share gradients there,
+and how it ends when there is none, or something fails. In a build of DP_CUDA=host GPUs are
+simulated; without device cuda all of it is skipped.
+"""
+import re
+import signal
+import subprocess
+import time
+
+import harness
+from harness import Skipped, Started, check, run_json, same, small_cfg, train, train_well, weights
+
+# Of its 5.2 MiB more than one piece is on its way (collectives/staging.h).
+WIDE = """\
+    - flatten: {}
+    - dense: {units: 1000}
+    - relu: {}
+    - dense: {units: 1300}
+    - relu: {}
+    - dense: {units: 10}
+"""
+
+
+def gpus(count, **more):
+    """The environment of a machine with so many of them."""
+    listed = subprocess.run([harness.build / "ddp_train", "--list", "devices"], check=True,
+                            capture_output=True, text=True).stdout
+    line = [line for line in listed.splitlines() if line.startswith("cuda ")]
+    if not line:
+        raise Skipped("this build has no device cuda")
+    if "DP_CUDA:STRING=host" not in (harness.build / "CMakeCache.txt").read_text():
+        raise Skipped("the number of GPUs can be chosen with DP_CUDA=host only")
+    return {"DP_CUDA_GPUS": str(count), **more}
+
+
+def flags(strategy, *more):
+    return ["--device", "cuda", "--set", f"comm.strategy={strategy}", *more]
+
+
+def case_every_way_to_share_on_gpus_gives_the_same_bits():
+    cfg = small_cfg(WIDE)
+    lanes = ("--set", "train.lanes=4", "--steps", "3")
+    expected = None
+    for ranks, count, strategy in ((1, 1, "auto"), (2, 1, "ipc"), (2, 1, "staged:over=shm"),
+                                   (4, 2, "auto"), (2, 2, "zero1:over=ipc")):
+        out = harness.scratch / f"{ranks}-{count}-{strategy.split(':')[0]}"
+        result = train_well(cfg, *flags(strategy, *lanes), "--out", out, ranks=ranks,
+                            env=gpus(count))
+        expected = expected or weights(out)
+        check(weights(out) == expected, f"other bits: {strategy} on {ranks} ranks, {count} GPUs")
+        shares = re.search(r"(\d) ranks share (\d) GPUs?, up to (\d) on each", result.out)
+        same(shares and shares.groups(), None if ranks <= count else
+             (str(ranks), str(count), str(ranks // count)), f"who shares, with {strategy}")
+        if strategy == "auto" and ranks > 1:
+            same(run_json(out)["strategy"], "ipc", "what auto takes")
+
+
+def case_nccl_is_taken_where_each_rank_has_a_gpu():
+    out = harness.scratch / "out"
+    result = train_well(small_cfg(), *flags("auto"), "--out", out, ranks=3, env=gpus(3))
+    same(run_json(out)["strategy"], "nccl", "what auto takes")
+    check("nccl (one rank a GPU)" in result.out, result)
+    check("share" not in result.out.replace("sharing by", ""), result)
+
+
+def case_where_ranks_do_not_reach_each_other_gradients_are_staged():
+    for more, why in (({"DP_CUDA_IPC": "off"}, "not ipc"), ({"DP_CUDA_PEERS": "off"}, "")):
+        out = harness.scratch / f"out{len(why)}"
+        count = 1 if why else 3
+        result = train_well(small_cfg(), *flags("auto"), "--out", out, "--set", "train.lanes=2",
+                            ranks=2, env=gpus(count, **more))
+        same(run_json(out)["strategy"], "staged:over=shm", "what auto takes")
+        check(re.search(r"not nccl: .*; not ipc: ", result.out), result)
+
+
+def refused(result, code, text):
+    check(result.code == code, f"exit code {code} expected:\n{result}")
+    check(len(result.errors) == 1, f"one line expected:\n{result}")
+    check(re.search(text, result.errors[0]), f"{text} expected:\n{result}")
+
+
+def case_what_a_machine_lacks_is_one_line_and_exit_code_69():
+    cfg = small_cfg()
+    hidden = gpus(2, CUDA_VISIBLE_DEVICES="")
+    for ranks in (0, 2):
+        refused(train(cfg, "--device", "cuda", ranks=ranks, env=hidden), 69, "device cuda: .*GPU")
+    refused(train(cfg, *flags("nccl"), ranks=2, env=gpus(1)), 69,
+            "nccl cannot run here: ranks share a GPU.*these can: ipc")
+    refused(train(cfg, *flags("nccl"), ranks=2, env=gpus(2, CUDA_VISIBLE_DEVICES="1")), 69,
+            "nccl cannot run here: ranks share a GPU")
+
+
+def case_an_operation_that_fails_ends_the_job_with_a_reason():
+    result = train(small_cfg(), *flags("nccl"), ranks=2, env=gpus(2, DP_CUDA_NCCL="fail:3"))
+    check(result.code == 70, result)
+    check(any("nccl" in line and "error" in line for line in result.errors), result)
+
+
+def case_a_rank_that_dies_ends_the_job_whatever_shares_gradients():
+    for strategy, count in (("nccl", 2), ("ipc", 1), ("staged", 1)):
+        run = Started([small_cfg(), *flags(strategy), "--steps", "100000", "--out",
+                       harness.scratch / strategy], ranks=2, env=gpus(count))
+        metrics = harness.scratch / strategy / "metrics.jsonl"
+        end = time.monotonic() + 30
+        while not (metrics.exists() and '"step"' in metrics.read_text()):
+            check(time.monotonic() < end, "no step was made")
+            time.sleep(0.05)
+        harness.os.kill(run.ranks()[1], signal.SIGKILL)
+        begin = time.monotonic()
+        result = run.finish(20)
+        check(result.code != 0 and time.monotonic() - begin < 10, f"{strategy}:\n{result}")
+
+
+harness.main(globals())

@@ -88,19 +88,20 @@ static void powersgd_close(void *state)
     dp_codes_release(s->comm, s->mine);
 }
 
+static dp_status prepare_product(struct dp_stream *stream, struct matrix m)
+{
+    return m.rank == 0 ? DP_OK
+                       : stream->ops->dense_prepare(stream, m.rows, m.cols, m.rank,
+                                                    DP_DENSE_FORWARD | DP_DENSE_BACKWARD_WEIGHTS);
+}
+
 /* All products that will be made. */
 static dp_status prepare(const struct powersgd *s, const struct dp_bucket_plan *plan)
 {
-    struct dp_stream *stream = s->comm->codes;
-
     for (int b = 0; b < plan->count; b++) {
         const struct dp_bucket *bucket = &plan->buckets[b];
         for (int i = 0; i < bucket->tensor_count && !bucket->exact; i++) {
-            const struct matrix m = matrix_of(s, &bucket->tensors[i]);
-            if (m.rank > 0) {
-                DP_TRY(stream->ops->dense_prepare(stream, m.rows, m.cols, m.rank,
-                                                  DP_DENSE_FORWARD | DP_DENSE_BACKWARD_WEIGHTS));
-            }
+            DP_TRY(prepare_product(s->comm->codes, matrix_of(s, &bucket->tensors[i])));
         }
     }
     return DP_OK;

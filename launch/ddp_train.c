@@ -2,7 +2,10 @@
  * ddp_train.c - the training program: mpirun -np N ddp_train model.cfg
  */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "collectives/world.h"
@@ -32,15 +35,65 @@ static void on_stop_signal(int number)
     errno = saved;
 }
 
-/* What the caller ignores, as nohup does, stays ignored. */
-static void handle(int number, void (*handler)(int))
-{
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;
+static const struct {
+    int number;
+    void (*handler)(int);
+} handled[] = {{SIGUSR1, on_stop_signal},
+               {SIGTERM, on_stop_signal},
+               {SIGINT, on_stop_signal},
+               {SIGUSR2, on_save_signal}};
+enum { HANDLED_COUNT = sizeof(handled) / sizeof(handled[0]) };
 
-    (void)sigemptyset(&action.sa_mask);
-    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
-        (void)sigaction(number, &action, NULL);
+static void *take_signals(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        (void)pause();
     }
+    return NULL;
+}
+
+/*
+ * Handlers run on a thread that does nothing else, since threads that compute may have no stack to
+ * run them on: while the sgemm of oneDNN (2.6.3; its issue 4845) computes, the stack pointer points
+ * into a block of the heap, and a signal overwrites what lies below that block. Mostly the process
+ * then ends in a free(): "corrupted size vs. prev_size while consolidating".
+ *
+ * To be called before other threads begin, since they inherit what is blocked here.
+ */
+static dp_status block_signals_but_on_a_thread(void)
+{
+    pthread_t taker;
+    sigset_t numbers;
+    const int problem = pthread_create(&taker, NULL, take_signals, NULL);
+
+    if (problem != 0) {
+        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the thread that takes signals: %s",
+                       strerror(problem));
+    }
+    (void)pthread_detach(taker); /* until the process ends */
+    (void)sigemptyset(&numbers);
+    for (int i = 0; i < HANDLED_COUNT; i++) {
+        (void)sigaddset(&numbers, handled[i].number);
+    }
+    (void)pthread_sigmask(SIG_BLOCK, &numbers, NULL);
+    return DP_OK;
+}
+
+/* What the caller ignores, as nohup does, stays ignored. */
+static dp_status handle_signals(void)
+{
+    DP_TRY(block_signals_but_on_a_thread());
+    for (int i = 0; i < HANDLED_COUNT; i++) {
+        struct sigaction action = {.sa_handler = handled[i].handler, .sa_flags = SA_RESTART},
+                         before;
+
+        (void)sigemptyset(&action.sa_mask);
+        if (sigaction(handled[i].number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+            (void)sigaction(handled[i].number, &action, NULL);
+        }
+    }
+    return DP_OK;
 }
 
 static dp_status train(const struct dp_cli *cli)
@@ -50,10 +103,7 @@ static dp_status train(const struct dp_cli *cli)
     dp_status status;
 
     if (trains) { /* before ranks start: a request that comes early is heard behind the first step */
-        handle(SIGUSR1, on_stop_signal);
-        handle(SIGTERM, on_stop_signal);
-        handle(SIGINT, on_stop_signal);
-        handle(SIGUSR2, on_save_signal);
+        DP_TRY(handle_signals());
     }
     DP_TRY(dp_world_create(&world));
     status = dp_run_main(cli, world, &stop);

@@ -24,6 +24,16 @@ def catches(pid, number):
     return bool(int(re.search(r"^SigCgt:\s*(\w+)", status, re.M)[1], 16) >> (number - 1) & 1)
 
 
+HANDLED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
+
+
+def threads_that_take(pid, number):
+    """The ids of the threads of a process on which a handler of the signal may run."""
+    return [task.name for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+            if not int(re.search(r"^SigBlk:\s*(\w+)", (task / "status").read_text(), re.M)[1], 16)
+            >> (number - 1) & 1]
+
+
 def saved_step(out):
     return int(os.readlink(out / "checkpoints/latest").removeprefix("step-"))
 
@@ -107,6 +117,32 @@ def case_every_rank_ends_behind_the_step_that_is_saved():
     same(result.code, 75, f"the exit code of\n{result}\n")
     ends = sorted(re.findall(r"rank (\d) ends behind step (\d+)", result.err))
     same(ends, [(str(rank), str(run_json(out)["steps"])) for rank in range(4)], "ends of ranks")
+
+
+def case_signals_are_taken_on_a_thread_that_does_not_compute():
+    for ranks in (0, 2):
+        started, out = begin(small_cfg(), *NO_EVALUATION, ranks=ranks, name=f"out-{ranks}")
+        for pid in started.ranks().values() if ranks else [started.process.pid]:
+            takers = {tuple(threads_that_take(pid, number)) for number in HANDLED}
+            same([len(taker) for taker in takers], [1], f"threads of {pid} that take signals: {takers}")
+            check(str(pid) not in takers.pop(), "the main thread takes signals")
+        started.signal(signal.SIGUSR1)
+        check_stopped(started.finish(), out, r"SIGUSR1 on rank \d \(.+\)")
+
+
+def case_many_signals_in_products_of_matrices_change_no_bit():
+    cfg = small_cfg("    - flatten: {}\n    - dense: {units: 2048}\n    - dense: {units: 10}\n")
+    flags = ("--synthetic", "--set", "data.samples=10000", "--set", "train.global_batch=10000",
+             "--set", "train.micro_batch=250", *NO_EVALUATION)  # steps are long, saves few
+    started, out = begin(cfg, *flags, ranks=0, steps=1)
+    for _ in range(400):
+        started.signal(signal.SIGUSR2)
+        time.sleep(0.003)
+    started.signal(signal.SIGUSR1)
+    step = check_stopped(started.finish(), out, r"SIGUSR1 on rank 0 \(.+\)")
+    whole = harness.scratch / "whole"
+    harness.train_well(cfg, *endless(), "--steps", step, *flags, "--out", whole)
+    check(harness.weights(out) == harness.weights(whole), "other weights than without signals")
 
 
 # Rank 0 begins when it is told to: until then no other rank comes to a step.

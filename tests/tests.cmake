@@ -92,7 +92,7 @@ if(DP_SANITIZE MATCHES "fuzzer")
     add_executable(${program} EXCLUDE_FROM_ALL ${source})
     target_link_libraries(${program} PRIVATE dp_runtime -fsanitize=fuzzer)
     add_dependencies(fuzzers ${program})
-    add_test(NAME ${program} COMMAND ${program} -seed=1 -max_total_time=20 -max_len=65536
+    add_test(NAME ${program} COMMAND ${program} -seed=1 -max_total_time=15 -max_len=65536
              -use_value_profile=1 -timeout=10)
     set_tests_properties(${program} PROPERTIES LABELS sanitize TIMEOUT 120)
   endforeach()

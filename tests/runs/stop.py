@@ -197,8 +197,10 @@ def case_a_request_to_save_is_carried_out_and_the_run_goes_on():
         started.signal(signal.SIGUSR1, rank)
         last = check_stopped(started.finish(), out, r"SIGUSR1 on rank \d \(.+\)")
         kept = sorted(path.name for path in (out / "checkpoints").iterdir())
-        same(kept, ["latest", f"step-{saved:08}", f"step-{last:08}"],
-             "checkpoints: one for the signal, one at the end")
+        check({"latest", f"step-{saved:08}", f"step-{last:08}"} <= set(kept), f"checkpoints: {kept}")
+        # mpirun passes a signal on to each rank, and they need not get it in the same step.
+        heard = ranks if ranks > 0 and rank is None else 1
+        check(len(kept) <= 2 + heard, f"{heard} ranks got the signal, checkpoints: {kept}")
 
 
 def case_a_request_to_save_what_cannot_be_saved_is_answered_once():

@@ -90,7 +90,7 @@ dp_status dp_cuda_dense_backward_both(struct dp_stream *s, float *dw, float *db,
                                       const void *x, size_t rows, size_t in, size_t out, float keep)
 {
     struct dp_matmul shape = weights_shape(rows, in, out);
-    float *sums = keep != 0.0f ? (float *)dp_cuda_of(s)->partials : db;
+    float *sums = keep != 0.0f ? (float *)(void *)dp_cuda_of(s)->partials : db;
 
     shape.sums = 1;
     if (rows == 0 || out > DP_CUDA_PARTIALS || !dp_matmul_has(s, &shape)) {

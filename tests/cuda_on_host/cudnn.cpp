@@ -221,11 +221,10 @@ static char opened; /* its address stands for the library */
 
 void *cuda_on_host_open(const char *name, int flags)
 {
-    const bool wanted = strcmp(name, is_set_to("8") ? "libcudnn.so.8" : "libcudnn.so.9") == 0;
-
-    if (strncmp(name, "libcudnn", 8) != 0) {
+    if (name == nullptr || strncmp(name, "libcudnn", 8) != 0) { /* none: the program itself */
         return dlopen(name, flags);
     }
+    const bool wanted = strcmp(name, is_set_to("8") ? "libcudnn.so.8" : "libcudnn.so.9") == 0;
     return wanted && !is_set_to("off") ? &opened : nullptr;
 }
 

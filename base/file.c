@@ -16,8 +16,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* Past the page cache, addresses and lengths are multiples of ALIGN, and a write waits for the disk:
- * so it is a larger one. */
+/* Past the page cache, addresses and lengths are multiples of ALIGN, and a write waits for the
+ * disk: so it is a larger one. */
 enum { BUFFER_BYTES = 256 * 1024, LARGE_BYTES = 1024 * 1024, ALIGN = 4096 };
 
 dp_status dp_file_write_all(int fd, const char *path, const void *data, size_t bytes)

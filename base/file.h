@@ -37,8 +37,8 @@ DP_CHECKED dp_status dp_file_create_large(struct dp_file *file, const char *path
 
 DP_CHECKED dp_status dp_file_append(struct dp_file *file, const void *data, size_t bytes);
 
-/* Instead of appending, twice: `*place` is room for `bytes`, at most DP_FILE_PIECE, in the buffer, where the caller
- * puts what dp_file_placed() then appends. */
+/* Instead of appending, twice: `*place` is room for `bytes`, at most DP_FILE_PIECE, in the buffer,
+ * where the caller puts what dp_file_placed() then appends. */
 enum { DP_FILE_PIECE = 64 * 1024 };
 DP_CHECKED dp_status dp_file_place(struct dp_file *file, size_t bytes, void **place);
 void dp_file_placed(struct dp_file *file, size_t bytes);

@@ -109,7 +109,8 @@ static bool choice_at(const char *choices, int i, char *word, size_t size)
     return true;
 }
 
-/* The index of a choice, or -1. Words of a switch stand for each other: yes, where on is offered. */
+/* The index of a choice, or -1. Words of a switch stand for each other: yes, where on is
+ * offered. */
 static int read_choice(const char *choices, const char *text)
 {
     const int wanted = read_switch(text);

@@ -6,7 +6,8 @@
  * Alone or under mpirun. Pieces of training that begin with a checkpoint and pieces without one, of
  * as many steps, follow each other in pairs, of which every other one is turned round, so that a
  * machine that grows slower or faster favours neither; a piece is so long that the write nearly
- * always ends within it, and is waited for otherwise. One JSON line with medians over pairs, in milliseconds:
+ * always ends within it, and is waited for otherwise. One JSON line with medians over pairs, in
+ * milliseconds:
  *
  *   snapshot     for which training stands still
  *   delay        how much longer a piece takes with a checkpoint, and the quartiles of that

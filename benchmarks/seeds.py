@@ -1,8 +1,8 @@
 """What the benchmarks of final losses share: training in several ways with several seeds, and
 whether a way ends where the first one does.
 
-A way is {"name": ..., "settings": [KEY=VALUE ...]}. It passes when each of its figures, the mean over
-the seeds, is no worse than the worst that the seeds give in the first way.
+A way is {"name": ..., "settings": [KEY=VALUE ...]}. It passes when each of its figures, the mean
+over the seeds, is no worse than the worst that the seeds give in the first way.
 """
 import datetime
 import json

@@ -137,8 +137,8 @@ def wait_for_all(ranks):
 
 
 def lockstep_summary(start, train, case, settings=()):
-    """One run of ours, begun by the words of `start`: what run.json says. A case may have a `config`
-    of its own, a `precision`, and more `words`."""
+    """One run of ours, begun by the words of `start`: what run.json says. A case may have a
+    `config` of its own, a `precision`, and more `words`."""
     env = clean_environment()
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")

@@ -1,10 +1,10 @@
 /*
  * clocks.h - how far trainers are that go at their own pace, and which of them has to wait.
  *
- * A trainer's clock is how many of its gradients a server has applied. None may be more than `bound`
- * ahead of the slowest one: who is gets no weights until the others have come after it. So the
- * weights that step s is computed with hold all gradients of steps before s - bound, and perhaps
- * later ones.
+ * A trainer's clock is how many of its gradients a server has applied. None may be more than
+ * `bound` ahead of the slowest one: who is gets no weights until the others have come after it. So
+ * the weights that step s is computed with hold all gradients of steps before s - bound, and
+ * perhaps later ones.
  *
  * Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter
  * server", NIPS 2013, section 3.

@@ -32,8 +32,8 @@ struct dp_compressor {
     /* How many of parcel.residual it uses: 0, 1 or 2. NULL: none. Local. */
     int (*residuals)(const void *state);
 
-    /* Whether residual[1] is what the owner of a sum left out of it, not a rank of its own gradient:
-     * it belongs to places of this number of ranks. */
+    /* Whether residual[1] is what the owner of a sum left out of it, not a rank of its own
+     * gradient: it belongs to places of this number of ranks. */
     bool owners;
 
     /* Elements of parcel.warm. NULL: none. Local. */

@@ -1,5 +1,6 @@
 /*
- * compressor_bf16.c - half as many bytes: every number as a bfloat16 (8 digits, the range of float32).
+ * compressor_bf16.c - half as many bytes: every number as a bfloat16 (8 digits, the range of
+ * float32).
  *
  * Summed in float32 at the owner, and rounded once more for the way back. Numbers that float32 can
  * hold neither overflow nor vanish; NaN and infinity go through. What is rounded away is not kept:

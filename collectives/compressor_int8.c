@@ -7,8 +7,8 @@
  * back. A NaN or an infinity makes its whole block NaN; a block without a number above 1.5e-36 is
  * 0.
  *
- * Source: Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: communication-efficient SGD via gradient
- * quantization and encoding", NIPS 2017, sections 3.1 and 4.
+ * Source: Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: communication-efficient SGD via
+ * gradient quantization and encoding", NIPS 2017, sections 3.1 and 4.
  */
 #include "collectives/coded.h"
 

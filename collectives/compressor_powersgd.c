@@ -6,10 +6,10 @@
  *      Q = sum of P' M_r                   Q [rank, m], kept for the next step (warm start)
  *      the sum of M_r is about P Q;        rank r keeps M_r - P (P' M_r)
  *
- * Two sums of rank (n + m) numbers by the strategy, instead of one of n m. A tensor is the matrix of
- * its first dimension and all others; biases and whatever has no fewer numbers that way are sent as
- * they are, together with P. The first Q is 0, so the first P is random. A NaN or an infinity spreads
- * over its tensor.
+ * Two sums of rank (n + m) numbers by the strategy, instead of one of n m. A tensor is the matrix
+ * of its first dimension and all others; biases and whatever has no fewer numbers that way are sent
+ * as they are, together with P. The first Q is 0, so the first P is random. A NaN or an infinity
+ * spreads over its tensor.
  *
  * Source: Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for
  * distributed optimization", NeurIPS 2019, algorithms 1 and 2.

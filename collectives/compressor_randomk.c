@@ -6,8 +6,8 @@
  * gradient; a NaN stays there until its place comes up. Places are stratified: one in each of k
  * equal stretches of a bucket.
  *
- * Source: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", arXiv:1809.07599, definition 2.1
- * (rand_k) and algorithm 1.
+ * Source: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", arXiv:1809.07599, definition
+ * 2.1 (rand_k) and algorithm 1.
  */
 #include "base/random.h"
 #include "collectives/compressor.h"

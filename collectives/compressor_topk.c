@@ -3,15 +3,15 @@
  *
  * Each rank sends ratio * count pairs (index, value) to all others; all add up the pairs of all
  * ranks, in the order of ranks. What is not sent is added to the next gradient. A NaN counts as the
- * largest number, so it is sent at once. Where ranks reach each other's memory they fetch pairs from
- * there: in turns from one of two slots, so that one barrier is enough.
+ * largest number, so it is sent at once. Where ranks reach each other's memory they fetch pairs
+ * from there: in turns from one of two slots, so that one barrier is enough.
  *
- * With `momentum` above 0 it is not gradients that are kept but velocities, u = momentum u + g, which
- * stop where they have been sent; the optimizer's own momentum is then to be 0. During
+ * With `momentum` above 0 it is not gradients that are kept but velocities, u = momentum u + g,
+ * which stop where they have been sent; the optimizer's own momentum is then to be 0. During
  * `warmup_steps` more is sent: a quarter, then a quarter of that, in four stages.
  *
- * Sources: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", arXiv:1809.07599, algorithm 1;
- * Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, sections 3.2 (momentum
+ * Sources: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", arXiv:1809.07599, algorithm
+ * 1; Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, sections 3.2 (momentum
  * correction) and 3.3 (momentum factor masking, warm-up).
  */
 #include <string.h>
@@ -175,7 +175,8 @@ static dp_status topk_sum(void *state, const struct dp_parcel *p, enum dp_keep k
 /* clang-format off */
 static const struct dp_option topk_options[] = {
     DP_DOUBLE(TOPK, ratio,        "0.01", 1e-6, 1, "part of the numbers that is sent"),
-    DP_DOUBLE(TOPK, momentum,     "0",    0, 0.9999, "of what is kept; then optimizer.momentum is 0"),
+    DP_DOUBLE(TOPK, momentum,     "0",    0, 0.9999,
+              "of what is kept; then optimizer.momentum is 0"),
     DP_INT(   TOPK, warmup_steps, "0",    0, 1000000000, "steps that send more, in four stages"),
     {0},
 };

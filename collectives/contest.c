@@ -141,8 +141,8 @@ static void drop(struct entrant *e)
     e->comm = NULL;
 }
 
-/* Those that cannot become faster than the leader is at worst; twice that, since larger messages may
- * go other ways than small ones. Only those whose last turns took longer than `least`. */
+/* Those that cannot become faster than the leader is at worst; twice that, since larger messages
+ * may go other ways than small ones. Only those whose last turns took longer than `least`. */
 static void drop_hopeless(struct contest *c, double least)
 {
     const double bar = 2.0 * step_seconds(c, leader(c), false);

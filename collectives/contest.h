@@ -1,20 +1,20 @@
 /*
  * contest.h - which strategy sums the buckets of a plan fastest here: measured, for `auto`.
  *
- * Every strategy that can run in the group sums scratch buffers, in turns with the others, of rising
- * sizes: from 64 KiB on those of the plan's buckets, and between them steps of eight times. A turn takes as
- * long as its slowest rank; the median of a strategy's turns is one point of its curve, and the
- * curve says how long it needs for all buckets of a step. One that cannot become the fastest any
- * more, whatever it does with larger sizes, drops out; when the time is gone, sizes that were not
- * reached are taken to cost their bytes. So a slow network is measured with small buckets, a fast one
- * with those of the model.
+ * Every strategy that can run in the group sums scratch buffers, in turns with the others, of
+ * rising sizes: from 64 KiB on those of the plan's buckets, and between them steps of eight times.
+ * A turn takes as long as its slowest rank; the median of a strategy's turns is one point of its
+ * curve, and the curve says how long it needs for all buckets of a step. One that cannot become the
+ * fastest any more, whatever it does with larger sizes, drops out; when the time is gone, sizes
+ * that were not reached are taken to cost their bytes. So a slow network is measured with small
+ * buckets, a fast one with those of the model.
  *
  * One strategy is chosen for all buckets. Small ones (the tail, mostly) are one or two a step, so
  * what a second strategy could save is a few latencies; one strategy keeps one name for the banner,
  * --plan and checkpoints, and one answer to whether lanes may use it.
  *
- * Not in it: where ranks of one node share memory. There `auto` means zero1 over shm with one copy of
- * the weights, which saves optimizer time, too, that timing of sums cannot see.
+ * Not in it: where ranks of one node share memory. There `auto` means zero1 over shm with one copy
+ * of the weights, which saves optimizer time, too, that timing of sums cannot see.
  */
 #ifndef DP_COLLECTIVES_CONTEST_H
 #define DP_COLLECTIVES_CONTEST_H

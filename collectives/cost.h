@@ -45,8 +45,8 @@ struct dp_cost {
  * its time a byte. 0 without points. */
 double dp_curve_at(const struct dp_curve *curve, double bytes);
 
-/* The alpha and beta, at least 0, that fit the curve best, in squares of relative errors. Both are 0
- * without points; alpha is 0 with one. */
+/* The alpha and beta, at least 0, that fit the curve best, in squares of relative errors. Both are
+ * 0 without points; alpha is 0 with one. */
 void dp_curve_fit(const struct dp_curve *curve, double *alpha, double *beta);
 
 /* Fills in alpha, beta and gamma from the curves. */

@@ -84,33 +84,35 @@ struct dp_exchange {
 DP_CHECKED dp_status dp_exchange_check(const char *text, bool ordered, char *problem,
                                        size_t problem_size);
 
-/* Whether what `text` names, and dp_exchange_check accepts, can run in this group: *why_not is NULL, or
- * the reason. Local. Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
+/* Whether what `text` names, and dp_exchange_check accepts, can run in this group: *why_not is
+ * NULL, or the reason. Local. Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const char *text,
                                           const char **why_not);
 
 /*
- * Strategy `auto` becomes: ps with servers; on GPUs nccl where each rank has one (and lanes do not want
- * the order of the tree), else ipc where ranks reach each other's, else staged over what follows;
- * zero1 over shm where all ranks share a node's memory (shm under local steps); else what
+ * Strategy `auto` becomes: ps with servers; on GPUs nccl where each rank has one (and lanes do not
+ * want the order of the tree), else ipc where ranks reach each other's, else staged over what
+ * follows; zero1 over shm where all ranks share a node's memory (shm under local steps); else what
  * dp_contest_run finds within DP_EXCHANGE_CONTEST_S.
  *
- * Collective. Needs flat->type. Fills in flat->grad, flat->owned, and owned_at of the buckets; and flat->weights where
- * ranks publish weights to each other, else it stays NULL.
+ * Collective. Needs flat->type. Fills in flat->grad, flat->owned, and owned_at of the buckets; and
+ * flat->weights where ranks publish weights to each other, else it stays NULL.
  * Errors: DP_ERR_DISAGREE when ranks differ in strategy, plan, model or claims, which is told;
- * those of dp_comm_create, dp_contest_run, dp_bucket_plan_create, dp_parcels_create, dp_engine_create.
+ * those of dp_comm_create, dp_contest_run, dp_bucket_plan_create, dp_parcels_create,
+ * dp_engine_create.
  */
 DP_CHECKED dp_status dp_exchange_create(struct dp_group *group,
                                         const struct dp_exchange_config *config,
                                         struct dp_flat *flat, struct dp_exchange **out);
-/* Part of creating: what comm.strategy is, or becomes where it is `auto`: e->why says why, then, and
- * `room` may keep the text. Collective. Errors: those of dp_contest_run. */
+/* Part of creating: what comm.strategy is, or becomes where it is `auto`: e->why says why, then,
+ * and `room` may keep the text. Collective. Errors: those of dp_contest_run. */
 DP_CHECKED dp_status dp_exchange_choose(struct dp_exchange *exchange,
                                         const struct dp_exchange_config *config,
                                         struct dp_contest_result *room, const char **text);
 
 /* Part of creating: "zero1:over=ring" or "ring": makes the state of the sharing, which the caller
- * releases, and finds the strategy over which it works. Local. Errors: those of dp_plugin_create. */
+ * releases, and finds the strategy over which it works. Local. Errors: those of
+ * dp_plugin_create. */
 DP_CHECKED dp_status dp_exchange_find_sharing(const char *text, const struct dp_sharing **sharing,
                                               void **state, const char **strategy, char *problem,
                                               size_t problem_size);
@@ -146,14 +148,15 @@ void dp_exchange_begin(struct dp_exchange *exchange, bool alone);
 /* This rank's gradient of the tensor is final; called from the last tensor to the first. */
 DP_CHECKED dp_status dp_exchange_ready(struct dp_exchange *exchange, int tensor);
 
-/* Whether a bucket is handed over to the other ranks when this tensor becomes ready, in whatever step. */
+/* Whether a bucket is handed over to the other ranks when this tensor becomes ready, in whatever
+ * step. */
 bool dp_exchange_hands_over(const struct dp_exchange *exchange, int tensor);
 
 /* The tail is final: after all tensors. */
 DP_CHECKED dp_status dp_exchange_ready_tail(struct dp_exchange *exchange);
 
-/* For sharings, inside a job: replaces this rank's gradient of bucket b by its sum; the tail exactly,
- * others through the compressor if there is one. */
+/* For sharings, inside a job: replaces this rank's gradient of bucket b by its sum; the tail
+ * exactly, others through the compressor if there is one. */
 DP_CHECKED dp_status dp_exchange_reduce(struct dp_exchange *exchange, int b, enum dp_keep keep);
 
 /* Bucket b is summed when it returns. */
@@ -175,9 +178,9 @@ DP_CHECKED dp_status dp_exchange_end(struct dp_exchange *exchange);
  * one's); when all have been filled in, every rank calls dp_exchange_barrier. */
 bool dp_exchange_writes(const struct dp_exchange *exchange);
 
-/* Optimizer state `owned` [flat->owned], of which each rank has its part, whole in flat order, all on the host:
- * `whole` [trained], or NULL on ranks that do not want it. Between steps; uses the gradient's
- * memory. */
+/* Optimizer state `owned` [flat->owned], of which each rank has its part, whole in flat order, all
+ * on the host: `whole` [trained], or NULL on ranks that do not want it. Between steps; uses the
+ * gradient's memory. */
 DP_CHECKED dp_status dp_exchange_collect(struct dp_exchange *exchange, const float *owned,
                                          float *whole);
 

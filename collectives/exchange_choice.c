@@ -65,8 +65,8 @@ static dp_status stage_over(struct dp_contest_result *room, const char *over, co
 }
 
 /*
- * What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less of
- * the caches, half of the optimizer's work for two ranks); others are replicated, over what is
+ * What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less
+ * of the caches, half of the optimizer's work for two ranks); others are replicated, over what is
  * measured to sum fastest. `room` keeps the name of that.
  */
 dp_status dp_exchange_choose(struct dp_exchange *e, const struct dp_exchange_config *config,

@@ -1,6 +1,6 @@
 /*
- * exchange_gpus.c - the strategy that sums buckets on GPUs, in an exchange. The tail, and small sums
- * of which the host has the numbers, always go by way of the host.
+ * exchange_gpus.c - the strategy that sums buckets on GPUs, in an exchange. The tail, and small
+ * sums of which the host has the numbers, always go by way of the host.
  */
 #include <stdio.h>
 #include <string.h>

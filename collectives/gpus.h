@@ -33,8 +33,8 @@ void dp_gpus_destroy(struct dp_group *group);
 /* "4 ranks share 2 GPUs, 2 on each at most"; "" where nobody shares. */
 void dp_gpus_tell(const struct dp_group *group, char *text, size_t size);
 
-/* Ranks may see different machines: what the first rank has against something (`mine` of each: NULL,
- * or a reason) is why_not on all; "" where none has anything. Collective. */
+/* Ranks may see different machines: what the first rank has against something (`mine` of each:
+ * NULL, or a reason) is why_not on all; "" where none has anything. Collective. */
 DP_CHECKED dp_status dp_gpus_object(struct dp_group *group, const char *mine,
                                     char why_not[DP_GPUS_WHY]);
 

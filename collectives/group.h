@@ -131,8 +131,8 @@ void dp_group_release(struct dp_group *group, void *memory);
  * dp_group_memory() gave; NULL when it cannot be reached from here. Local. */
 void *dp_group_peer(const struct dp_group *group, const void *mine, int peer);
 
-/* Whether all ranks live on this node and reach each other's places in `mine`, of dp_group_memory();
- * the same on all of them. Local. */
+/* Whether all ranks live on this node and reach each other's places in `mine`, of
+ * dp_group_memory(); the same on all of them. Local. */
 bool dp_group_reaches(const struct dp_group *group, const void *mine);
 
 /*

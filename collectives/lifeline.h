@@ -27,8 +27,8 @@ struct dp_lifeline {
 /* Watches nobody. */
 void dp_lifeline_init(struct dp_lifeline *line);
 
-/* Connects the ranks of a group of several nodes, after dp_lifeline_init(); at most a second or two.
- * Collective. Errors: DP_ERR_NOMEM, those of the transport. */
+/* Connects the ranks of a group of several nodes, after dp_lifeline_init(); at most a second or
+ * two. Collective. Errors: DP_ERR_NOMEM, those of the transport. */
 DP_CHECKED dp_status dp_lifeline_open(struct dp_group *group, struct dp_lifeline *line);
 
 /* Whether the watched rank has died without a farewell; true only some time after it is so, since

@@ -5,9 +5,9 @@
  *      message   | head | part: chunks of all buckets, one behind the other | extra |
  *
  * The chunks are those that sharing `ps` gives to the server, in the order of its optimizer state
- * (dp_bucket.owned_at). Each rank has one box for each rank it writes to: a trainer for each server,
- * a server for each trainer. What goes into the head, and into the extra numbers that the first
- * server gets with every gradient, is up to the caller.
+ * (dp_bucket.owned_at). Each rank has one box for each rank it writes to: a trainer for each
+ * server, a server for each trainer. What goes into the head, and into the extra numbers that the
+ * first server gets with every gradient, is up to the caller.
  *
  * Functions that send or receive are for jobs. The group must carry no other messages between
  * dp_mail_begin() and the last message.
@@ -56,8 +56,8 @@ DP_CHECKED dp_status dp_mail_swap(struct dp_mail *mail, bool answered);
 /* Server: begins to receive from all trainers. */
 DP_CHECKED dp_status dp_mail_begin(struct dp_mail *mail);
 
-/* Server: *i: a trainer whose message has come, whichever is first; sleeps until there is one. Its box
- * is the caller's until the answer; without one, nothing is received from it any more. */
+/* Server: *i: a trainer whose message has come, whichever is first; sleeps until there is one. Its
+ * box is the caller's until the answer; without one, nothing is received from it any more. */
 DP_CHECKED dp_status dp_mail_next(struct dp_mail *mail, int *i);
 
 /* Server: sends head and part of box `i`; its next message is received when this one is gone. */

@@ -1,7 +1,7 @@
 /*
- * nccl_api.h - as much of NCCL as strategy_nccl.c uses, by names and values of its binary interface, so
- * that neither building nor starting this program needs NCCL: the library is looked for when
- * it is wanted.
+ * nccl_api.h - as much of NCCL as strategy_nccl.c uses, by names and values of its binary
+ * interface, so that neither building nor starting this program needs NCCL: the library is looked
+ * for when it is wanted.
  *
  * Source: NVIDIA NCCL user guide, "API", versions 2.18 to 2.30. The struct of settings is that of
  * 2.18: its size and version, which it holds, tell newer libraries so.
@@ -44,8 +44,8 @@ struct dp_nccl_settings {
 
 struct dp_nccl_comm; /* NCCL's own */
 
-/* X(result, name, parameters): the functions, whose names in the library begin with "nccl". Those that
- * give an int give one of the results above; the last argument of sums is a cudaStream_t. */
+/* X(result, name, parameters): the functions, whose names in the library begin with "nccl". Those
+ * that give an int give one of the results above; the last argument of sums is a cudaStream_t. */
 #define DP_NCCL_FUNCTIONS(X)                                                                    \
     X(int, GetVersion, (int *version))                                                          \
     X(int, GetUniqueId, (struct dp_nccl_id * id))                                               \
@@ -79,8 +79,8 @@ struct dp_nccl {
 };
 
 /*
- * The library, loaded once and kept: `file` is its name, NULL the usual one. NULL where there is none
- * that will do, and why not. For one thread at a time.
+ * The library, loaded once and kept: `file` is its name, NULL the usual one. NULL where there is
+ * none that will do, and why not. For one thread at a time.
  */
 const struct dp_nccl *dp_nccl_find(const char *file, const char **why_not);
 

@@ -38,8 +38,8 @@ void dp_owners_close(struct dp_owners *owners);
 /* The chunk of `data` that this rank owns; empty for others. Local. */
 struct dp_slice dp_owners_mine(const struct dp_owners *owners, struct dp_slice data);
 
-/* ways: DP_OWNERS_REDUCE, DP_OWNERS_SHARE, or both, one after the other for each segment. To reduce,
- * data is float32; to share, bytes of any width. Collective. */
+/* ways: DP_OWNERS_REDUCE, DP_OWNERS_SHARE, or both, one after the other for each segment. To
+ * reduce, data is float32; to share, bytes of any width. Collective. */
 DP_CHECKED dp_status dp_owners_run(const struct dp_owners *owners, struct dp_slice data,
                                    unsigned ways);
 

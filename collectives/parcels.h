@@ -31,7 +31,8 @@ struct dp_parcels {
 
 /*
  * Opens the compressor over the strategy of `comm`, whose gradient is `grad` [trained] in the
- * buckets of `plan`, in the memory of the device of comm->codes. *out stays NULL where nothing is compressed ("none"). Collective.
+ * buckets of `plan`, in the memory of the device of comm->codes. *out stays NULL where nothing is
+ * compressed ("none"). Collective.
  *
  * Errors: DP_ERR_CONFIG (unknown, or a strategy that shares nothing), DP_ERR_NOMEM.
  */

@@ -1,9 +1,9 @@
 /*
  * pieces_mpi.h - a message between nodes goes in pieces that Open MPI sends at once.
  *
- * A larger message than its eager limit (world.c, settings) is announced first, and the answer to that
- * waits behind all that is queued in the other direction: a third of the bandwidth of a slow wire that
- * is busy both ways. On one node there is no such queue, and no piece.
+ * A larger message than its eager limit (world.c, settings) is announced first, and the answer to
+ * that waits behind all that is queued in the other direction: a third of the bandwidth of a slow
+ * wire that is busy both ways. On one node there is no such queue, and no piece.
  */
 #ifndef DP_COLLECTIVES_PIECES_MPI_H
 #define DP_COLLECTIVES_PIECES_MPI_H

@@ -1,7 +1,7 @@
 /*
- * pipe.h - what strategies that exchange with one rank at a time are made of: sending an array while
- * adding what comes in, in segments, so that adding hides behind the wire; and a fold for numbers of
- * ranks that are no power of two.
+ * pipe.h - what strategies that exchange with one rank at a time are made of: sending an array
+ * while adding what comes in, in segments, so that adding hides behind the wire; and a fold for
+ * numbers of ranks that are no power of two.
  */
 #ifndef DP_COLLECTIVES_PIPE_H
 #define DP_COLLECTIVES_PIPE_H

@@ -26,8 +26,9 @@ struct dp_sharing {
     struct dp_range (*mine)(const void *state, const struct dp_bucket *bucket);
     /* Job, when this rank's gradient of bucket b is final: its sum reaches those who need it. */
     dp_status (*reduce)(void *state, int b);
-    /* Job: of an array [trained] in flat order, of `width` bytes an element, every rank has its part
-     * of bucket b; afterwards all have the whole bucket. For new weights, and to save. NULL: mine() is all of it. */
+    /* Job: of an array [trained] in flat order, of `width` bytes an element, every rank has its
+     * part of bucket b; afterwards all have the whole bucket. For new weights, and to save. NULL:
+     * mine() is all of it. */
     dp_status (*gather)(void *state, int b, void *array, size_t width);
     void (*close)(void *state);
 };

@@ -9,8 +9,8 @@
  * rank can be compared with all others.
  *
  * Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014;
- * balanced fusion buffers: Thangakrishnan et al., "Herring: rethinking the parameter server at scale
- * for the cloud", SC 2020, section IV-B.
+ * balanced fusion buffers: Thangakrishnan et al., "Herring: rethinking the parameter server at
+ * scale for the cloud", SC 2020, section IV-B.
  */
 #include "collectives/exchange.h"
 #include "collectives/owners.h"

@@ -4,9 +4,9 @@
  *
  * It is made on one stream, bucket by bucket. Either the strategy sums it where it is, on a stream
  * of its own, ordered by events; or what is to be shared is copied to the host, in pieces, on
- * a stream of its own, while backward goes on; when an event tells that a piece is there, the bucket's
- * job sums it, and sends the sum back on a third stream while it sums the next piece. The first
- * stream waits for it where it is used.
+ * a stream of its own, while backward goes on; when an event tells that a piece is there, the
+ * bucket's job sums it, and sends the sum back on a third stream while it sums the next piece. The
+ * first stream waits for it where it is used.
  *
  *   device   [ bucket 2 | bucket 1 | bucket 0 ]     out: ordered behind what made it
  *                |  ^        |  ^
@@ -21,7 +21,8 @@
 #include "collectives/group.h"
 #include "kernels/device.h"
 
-/* Elements of a piece, 4 MiB: long enough to be copied at full speed, and short against a bucket. */
+/* Elements of a piece, 4 MiB: long enough to be copied at full speed, and short against a
+ * bucket. */
 enum { DP_STAGING_PIECE = 1 << 20 };
 
 struct dp_staging;

@@ -20,8 +20,8 @@ struct dp_strategy {
     bool shared;   /* data must lie in memory from dp_group_memory() */
     bool compares; /* for comparison alone: `auto` does not take it */
 
-    /* Where it depends on the group, whether `ordered` holds in this one; of `state` only options are
-     * looked at, so it need not be open. Local. NULL: in every group. */
+    /* Where it depends on the group, whether `ordered` holds in this one; of `state` only options
+     * are looked at, so it need not be open. Local. NULL: in every group. */
     bool (*keeps_order)(const void *state, const struct dp_group *group);
 
     /* Says whether this group will do, or why not. Local: no communication. */
@@ -68,8 +68,8 @@ bool dp_strategy_keeps_order(const struct dp_strategy *strategy, const void *sta
 /* The same of a text ("hier:outer=direct", "auto"); false for one that names no strategy. Local. */
 bool dp_strategy_ordered(const char *text, const struct dp_group *group);
 
-/* dp_strategy.cost of a text ("ring:segment_kb=64", "auto"); NaN where there is no prediction. Of the
- * group only its sizes and who lives where are looked at. Local. */
+/* dp_strategy.cost of a text ("ring:segment_kb=64", "auto"); NaN where there is no prediction. Of
+ * the group only its sizes and who lives where are looked at. Local. */
 double dp_strategy_cost(const char *text, const struct dp_cost *cost, const struct dp_group *group,
                         size_t bytes);
 

@@ -51,7 +51,8 @@ static void direct_close(void *state)
     dp_owners_close(&((struct direct *)state)->owners);
 }
 
-/* Both ways: chunks of this node's other ranks, and what all ranks of the node send over its wire. */
+/* Both ways: chunks of this node's other ranks, and what all ranks of the node send over its
+ * wire. */
 static double direct_cost(const void *state, const struct dp_cost *cost,
                           const struct dp_group *group, size_t bytes)
 {
@@ -74,7 +75,8 @@ static double direct_cost(const void *state, const struct dp_cost *cost,
 
 /* clang-format off */
 static const struct dp_option direct_options[] = {
-    DP_INT(DIRECT, segment_kb, "0", 0, 65536, "KiB that travel as one; 0: 512/p inside a node, 2048/p between nodes"),
+    DP_INT(DIRECT, segment_kb, "0", 0, 65536,
+           "KiB that travel as one; 0: 512/p inside a node, 2048/p between nodes"),
     {0},
 };
 /* clang-format on */

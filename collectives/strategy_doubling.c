@@ -1,6 +1,6 @@
 /*
- * strategy_doubling.c - recursive doubling: in lg p steps ranks exchange all they have with ranks at
- * distance 1, 2, 4 ..., and add.
+ * strategy_doubling.c - recursive doubling: in lg p steps ranks exchange all they have with ranks
+ * at distance 1, 2, 4 ..., and add.
  *
  * The fewest steps there are, at lg p times the volume: best for small buckets. Distances grow, so
  * that at a power of two sums are added in the order of the one tree; ranks beyond a power of two
@@ -64,7 +64,8 @@ static void doubling_close(void *state)
 
 /* clang-format off */
 static const struct dp_option doubling_options[] = {
-    DP_INT(DOUBLING, segment_kb, "0", 0, 65536, "KiB that travel as one; 0: 256 inside a node, 1024 between nodes"),
+    DP_INT(DOUBLING, segment_kb, "0", 0, 65536,
+           "KiB that travel as one; 0: 256 inside a node, 1024 between nodes"),
     {0},
 };
 /* clang-format on */

@@ -1,6 +1,6 @@
 /*
- * strategy_hier.c - in two levels: one strategy inside each node, another one between nodes, so that
- * as little as possible goes over the network.
+ * strategy_hier.c - in two levels: one strategy inside each node, another one between nodes, so
+ * that as little as possible goes over the network.
  *
  *      leaders (rails=0)                      rails (rails=1)
  *      node 0        node 1                   node 0        node 1
@@ -232,8 +232,8 @@ static bool hier_keeps_order(const void *state, const struct dp_group *group)
            (group->nodes == 1 || level_ordered(hier->outer, group->nodes, group->nodes, group));
 }
 
-/* A barrier of a node's ranks: over flags where the inner strategy has a way of its own (shm), else by
- * messages. */
+/* A barrier of a node's ranks: over flags where the inner strategy has a way of its own (shm), else
+ * by messages. */
 static double barrier_cost(const char *inner, const struct dp_cost *cost,
                            const struct dp_group *group)
 {

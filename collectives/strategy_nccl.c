@@ -1,12 +1,12 @@
 /*
  * strategy_nccl.c - sum by NVIDIA's library: it knows the wires between GPUs and between nodes, and
- * adds on the GPUs. One rank a GPU: two ranks on one would hang or be refused by the library, so they
- * are refused here.
+ * adds on the GPUs. One rank a GPU: two ranks on one would hang or be refused by the library, so
+ * they are refused here.
  *
- * A sum is queued on the stream of group->gpus and nothing waits for it on the host. The communicator
- * does not block: what a call leaves unfinished, and what fails later, is asked for. When something
- * has failed, here or on another rank, the communicator is aborted, which ends kernels that wait
- * for ranks that do not come.
+ * A sum is queued on the stream of group->gpus and nothing waits for it on the host. The
+ * communicator does not block: what a call leaves unfinished, and what fails later, is asked for.
+ * When something has failed, here or on another rank, the communicator is aborted, which ends
+ * kernels that wait for ranks that do not come.
  *
  * The order of adding is the library's, and no tree of ours; it gives the same bits to all ranks.
  *

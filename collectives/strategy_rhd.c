@@ -1,10 +1,10 @@
 /*
- * strategy_rhd.c - Rabenseifner's allreduce: a reduce-scatter by recursive halving, then an allgather
- * by recursive doubling.
+ * strategy_rhd.c - Rabenseifner's allreduce: a reduce-scatter by recursive halving, then an
+ * allgather by recursive doubling.
  *
- * Moves as little as a ring, in 2 lg p steps instead of 2 (p-1): best for buckets of middle size, at
- * a power of two. In the reduce-scatter partners are at distance 1, 2, 4 ..., so that sums are added
- * in the order of the one tree; with 4 ranks and chunks A B C D:
+ * Moves as little as a ring, in 2 lg p steps instead of 2 (p-1): best for buckets of middle size,
+ * at a power of two. In the reduce-scatter partners are at distance 1, 2, 4 ..., so that sums are
+ * added in the order of the one tree; with 4 ranks and chunks A B C D:
  *
  *      distance 1   0 <-> 1, 2 <-> 3   ranks 0, 2 keep A B, ranks 1, 3 keep C D
  *      distance 2   0 <-> 2, 1 <-> 3   rank 0 keeps A, rank 2 B, rank 1 C, rank 3 D
@@ -119,7 +119,8 @@ static void rhd_close(void *state)
 
 /* clang-format off */
 static const struct dp_option rhd_options[] = {
-    DP_INT(RHD, segment_kb, "0", 0, 65536, "KiB that travel as one; 0: 256 inside a node, 1024 between nodes"),
+    DP_INT(RHD, segment_kb, "0", 0, 65536,
+           "KiB that travel as one; 0: 256 inside a node, 1024 between nodes"),
     {0},
 };
 /* clang-format on */

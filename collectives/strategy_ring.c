@@ -1,5 +1,6 @@
 /*
- * strategy_ring.c - ring allreduce: a reduce-scatter, then an allgather, around a ring, in segments.
+ * strategy_ring.c - ring allreduce: a reduce-scatter, then an allgather, around a ring, in
+ * segments.
  *
  * Each rank sends 2 (p-1)/p of the buffer to its right neighbour in 2 (p-1) steps: the least
  * possible volume, at a latency that grows with p. Best for large buckets.
@@ -9,8 +10,8 @@
  *      step p-1..2p-3  the same chunks go round once more; what is received is final
  *
  * Chunks travel in segments, of which a few are under way at a time: while one is being added, the
- * next ones are on the wire. A segment is sent on when it was added in the step before, so the steps
- * follow each other without a pause.
+ * next ones are on the wire. A segment is sent on when it was added in the step before, so the
+ * steps follow each other without a pause.
  *
  * Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
  * workstations", J. Parallel Distrib. Comput. 69 (2009), section 4.
@@ -161,7 +162,8 @@ static void ring_close(void *state)
 
 /* clang-format off */
 static const struct dp_option ring_options[] = {
-    DP_INT(RING, segment_kb, "0", 0, 65536, "KiB that travel as one; 0: 256 inside a node, 1024 between nodes"),
+    DP_INT(RING, segment_kb, "0", 0, 65536,
+           "KiB that travel as one; 0: 256 inside a node, 1024 between nodes"),
     {0},
 };
 /* clang-format on */

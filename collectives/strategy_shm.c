@@ -114,8 +114,8 @@ static dp_status shm_gather(void *state, struct dp_slice data)
     return shm_barrier(shm);
 }
 
-/* Of n bytes, (p-1)/p are read from peers and written back to them, beside this rank's own part, which
- * is written as well: half of what a copy moves. */
+/* Of n bytes, (p-1)/p are read from peers and written back to them, beside this rank's own part,
+ * which is written as well: half of what a copy moves. */
 static double shm_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                        size_t bytes)
 {

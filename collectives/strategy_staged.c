@@ -1,7 +1,7 @@
 /*
  * strategy_staged.c - gradients of GPUs summed on the host by another strategy. What is this
- * strategy's own is the way there and back, in pieces: staging.h. Any strategy of the host means the
- * same where gradients lie on GPUs; this one says so, and is what `auto` names.
+ * strategy's own is the way there and back, in pieces: staging.h. Any strategy of the host means
+ * the same where gradients lie on GPUs; this one says so, and is what `auto` names.
  */
 #include <string.h>
 

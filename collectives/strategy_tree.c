@@ -1,6 +1,6 @@
 /*
- * strategy_tree.c - two binary trees at once, in segments: one reduces and broadcasts the first half
- * of the data, the other one the second half.
+ * strategy_tree.c - two binary trees at once, in segments: one reduces and broadcasts the first
+ * half of the data, the other one the second half.
  *
  * In one tree inner ranks receive twice and send twice what leaves do; so a second tree has the
  * leaves of the first as its inner ranks, and all have about the same to do: full bandwidth at a
@@ -17,8 +17,8 @@
  * to its parent in round u + H - h, and to its children in round u + H + h. What is sent in one
  * round is received in the next; while one tree's segment is added, the other one's are under way.
  *
- * Source: Sanders, Speck and Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and
- * scan", Parallel Computing 35 (2009), sections 2 and 3.
+ * Source: Sanders, Speck and Traff, "Two-tree algorithms for full bandwidth broadcast, reduction
+ * and scan", Parallel Computing 35 (2009), sections 2 and 3.
  */
 #include "collectives/strategy.h"
 
@@ -246,8 +246,9 @@ static dp_status tree_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return DP_OK;
 }
 
-/* Inner ranks of one tree send and receive three halves, and as leaves of the other one a fourth (of
- * two ranks each is inner in one); besides, a segment takes the height of the trees, up and down. */
+/* Inner ranks of one tree send and receive three halves, and as leaves of the other one a fourth
+ * (of two ranks each is inner in one); besides, a segment takes the height of the trees, up and
+ * down. */
 static double tree_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                         size_t bytes)
 {
@@ -274,7 +275,8 @@ static void tree_close(void *state)
 
 /* clang-format off */
 static const struct dp_option tree_options[] = {
-    DP_INT(TREE, segment_kb, "0", 0, 65536, "KiB that travel as one; 0: 128 inside a node, 512 between nodes"),
+    DP_INT(TREE, segment_kb, "0", 0, 65536,
+           "KiB that travel as one; 0: 128 inside a node, 512 between nodes"),
     {0},
 };
 /* clang-format on */

@@ -18,8 +18,9 @@ struct dp_loss {
 struct dp_transport {
     const char *name;
 
-    /* See dp_group_start, dp_group_finish, dp_group_test. transfer->to and ->from are set; one or both may be -1;
-     * both may be the same rank, not one's own. start keeps what finish needs in ->out and ->in. */
+    /* See dp_group_start, dp_group_finish, dp_group_test. transfer->to and ->from are set; one or
+     * both may be -1; both may be the same rank, not one's own. start keeps what finish needs in
+     * ->out and ->in. */
     dp_status (*start)(struct dp_group *group, struct dp_slice out, struct dp_slice in,
                        struct dp_transfer *transfer);
     dp_status (*finish)(struct dp_group *group, struct dp_transfer *transfer);
@@ -48,8 +49,8 @@ struct dp_transport {
 struct dp_local_hub;
 DP_CHECKED dp_status dp_local_hub_create(int size, struct dp_local_hub **out);
 void dp_local_hub_destroy(struct dp_local_hub *hub);
-/* Pretends that rank i lives on node node_of[i], numbered from 0 by their first ranks: memory is then
- * shared inside a node only. Before anybody joins; without it all live on one node. */
+/* Pretends that rank i lives on node node_of[i], numbered from 0 by their first ranks: memory is
+ * then shared inside a node only. Before anybody joins; without it all live on one node. */
 void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of);
 DP_CHECKED dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp_group **out);
 /* Ends all waits of all ranks with DP_ERR_CANCELLED. */

@@ -16,8 +16,9 @@
 static const char *const settings[][2] = {
     /* One TCP connection carries about half of a 1 Gb/s wire when both directions are busy. */
     {"OMPI_MCA_btl_tcp_links", "2"},
-    /* Messages up to this size (PIECE of pieces_mpi.c, and a header) go at once. Larger ones are announced, and the
-     * answer waits behind all that is queued in the other direction: a third of the bandwidth. */
+    /* Messages up to this size (PIECE of pieces_mpi.c, and a header) go at once. Larger ones are
+     * announced, and the answer waits behind all that is queued in the other direction: a third of
+     * the bandwidth. */
     {"OMPI_MCA_btl_tcp_eager_limit", "1052672"},
     {"OMPI_MCA_btl_tcp_rndv_eager_limit", "1052672"},
     {"OMPI_MCA_btl_tcp_max_send_size", "1052672"},

@@ -100,10 +100,10 @@ struct dp_device {
     /*
      * Operations between begin and end are remembered instead of done; replay queues them all. They
      * are the same calls with the same arguments: what changes from replay to replay lies in device
-     * memory. In between nothing may wait for the stream, order it with another one, or take memory,
-     * and the same thread calls begin and end. record_end: a recording is written anew; *why_not is
-     * what the device says, and nothing is logged, where that was impossible (DP_ERR_UNAVAILABLE).
-     * All NULL: the device cannot. recording_destroy: NULL is allowed.
+     * memory. In between nothing may wait for the stream, order it with another one, or take
+     * memory, and the same thread calls begin and end. record_end: a recording is written anew;
+     * *why_not is what the device says, and nothing is logged, where that was impossible
+     * (DP_ERR_UNAVAILABLE). All NULL: the device cannot. recording_destroy: NULL is allowed.
      */
     dp_status (*recording_create)(struct dp_recording **out);
     void (*recording_destroy)(struct dp_recording *recording);
@@ -145,7 +145,8 @@ const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type ty
 /* Chooses the compute type, which is float32 at creation: before anything is prepared. */
 void dp_stream_set_type(struct dp_stream *stream, enum dp_type type);
 
-/* Chooses type, tf32 and engine of convolutions as `other` has them: before anything is prepared. */
+/* Chooses type, tf32 and engine of convolutions as `other` has them: before anything is
+ * prepared. */
 void dp_stream_set_like(struct dp_stream *stream, const struct dp_stream *other);
 
 /* The device with that name; "auto" takes the first available one of devices.def.

@@ -5,7 +5,8 @@
  * when they return. The status reports only bad arguments and failed launches. Arrays are
  * row-major and densely packed, live in the memory of the stream's device, and must not overlap
  * unless the comment says so. `void *` is the stream's compute type (float32, bfloat or half:
- * then results are rounded once, to the nearest, ties to even), `float *` is float32. Shapes are written [rows, cols]; images are [rows, height, width, channels].
+ * then results are rounded once, to the nearest, ties to even), `float *` is float32. Shapes are
+ * written [rows, cols]; images are [rows, height, width, channels].
  *
  * Every operation accepts rows or count 0: outputs are then empty, and outputs that are sums over
  * rows become 0 (with keep 0) or stay as they are (with keep 1).
@@ -146,8 +147,8 @@ struct dp_ops {
                                         const void *x, size_t rows, size_t in, size_t out,
                                         float keep);
 
-    /* The same, and sum_rows() of dy [rows, out] to db, in one pass over dy. NULL: not on this device,
-     * so call both. */
+    /* The same, and sum_rows() of dy [rows, out] to db, in one pass over dy. NULL: not on this
+     * device, so call both. */
     dp_status (*dense_backward_both)(struct dp_stream *s, float *dw, float *db, const void *dy,
                                      const void *x, size_t rows, size_t in, size_t out, float keep);
 
@@ -217,8 +218,8 @@ struct dp_ops {
      * together. mean [channels]. */
     dp_status (*norm_mean)(struct dp_stream *s, float *mean, const double *moments, double weight,
                            size_t channels);
-    /* var = each * (sum of squares about `mean`): those of this pass's n elements a channel, divided
-     * by all. var [channels]. */
+    /* var = each * (sum of squares about `mean`): those of this pass's n elements a channel,
+     * divided by all. var [channels]. */
     dp_status (*norm_variance)(struct dp_stream *s, float *var, const double *moments,
                                const float *mean, double n, double each, size_t channels);
     /* y = keep y + rows per_sample (factor x): this pass's share of the batch's statistics. */
@@ -336,16 +337,17 @@ struct dp_ops {
     dp_status (*take_largest)(struct dp_stream *s, uint32_t *index, float *value, float *x,
                               size_t k, size_t count);
     /* sample - k places of [0, count), ascending: place i at random in [i count / k, (i+1) count /
-     * k), both rounded down; 1 <= k <= count < 2^32. The number of place i is element i of `key`. */
+     * k), both rounded down; 1 <= k <= count < 2^32. The number of place i is element i of
+     * `key`. */
     dp_status (*sample)(struct dp_stream *s, uint32_t *index, size_t k, size_t count,
                         const struct dp_key *key);
     /* Moves the numbers at index [k], ascending, out of x into value [k]; leaves 0. */
     dp_status (*take_at)(struct dp_stream *s, float *value, float *x, const uint32_t *index,
                          size_t k);
     /*
-     * orthogonalize - makes the columns of y [rows, cols] orthonormal, each in the space of those up
-     * to it: Gram and Schmidt, twice. A column that lies in the space of those before it, or is not
-     * finite, becomes a fixed random one. cols is at most rows. Equal on all ranks for equal y.
+     * orthogonalize - makes the columns of y [rows, cols] orthonormal, each in the space of those
+     * up to it: Gram and Schmidt, twice. A column that lies in the space of those before it, or is
+     * not finite, becomes a fixed random one. cols is at most rows. Equal on all ranks for equal y.
      */
     dp_status (*orthogonalize)(struct dp_stream *s, float *y, size_t rows, size_t cols);
     /*

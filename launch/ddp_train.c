@@ -102,7 +102,8 @@ static dp_status train(const struct dp_cli *cli)
     struct dp_world *world = NULL;
     dp_status status;
 
-    if (trains) { /* before ranks start: a request that comes early is heard behind the first step */
+    if (trains) {
+        /* before ranks start: a request that comes early is heard behind the first step */
         DP_TRY(handle_signals());
     }
     DP_TRY(dp_world_create(&world));

@@ -110,8 +110,8 @@ void dp_model_init(const struct dp_model *model, uint64_t seed, float *weights, 
 DP_CHECKED dp_status dp_model_absorb(const struct dp_model *model, struct dp_stream *stream,
                                      float *running, const float *statistics);
 
-/* In tiles of how many rows a segment is computed: as many as fit into tile_bytes as float32, at least
- * DP_TILE_ROWS_MIN; tile_bytes 0, or a segment that is not tiled: all rows at once. */
+/* In tiles of how many rows a segment is computed: as many as fit into tile_bytes as float32, at
+ * least DP_TILE_ROWS_MIN; tile_bytes 0, or a segment that is not tiled: all rows at once. */
 enum { DP_TILE_ROWS_MIN = 4 };
 size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t tile_bytes);
 

@@ -51,13 +51,13 @@ size_t dp_pass_rows(const struct dp_pass *pass);
 /* Where the input batch belongs, [rows, input] in the compute type: load it before a call. */
 void *dp_pass_input(const struct dp_pass *pass);
 
-/* Sends the host's bytes of `rows` samples [rows, input], and their labels, to where operations read
- * them; both must stay until the stream is through with them. Before load and a call. */
+/* Sends the host's bytes of `rows` samples [rows, input], and their labels, to where operations
+ * read them; both must stay until the stream is through with them. Before load and a call. */
 DP_CHECKED dp_status dp_pass_feed(struct dp_pass *pass, const uint8_t *images,
                                   const int32_t *labels, size_t rows);
 
-/* Puts the input there from those bytes: as bytes_load in kernels/ops.h. scale, shift [channels] are
- * device memory. */
+/* Puts the input there from those bytes: as bytes_load in kernels/ops.h. scale, shift [channels]
+ * are device memory. */
 DP_CHECKED dp_status dp_pass_load(struct dp_pass *pass, const uint8_t *images, const float *scale,
                                   const float *shift, size_t channels, size_t rows);
 

@@ -254,8 +254,8 @@ static dp_status add_result(struct dp_async *a, int i, const struct head *head)
                     : DP_OK;
 }
 
-/* Results of steps that all trainers have done now: added in the order of ranks, so that all servers
- * come to the same. */
+/* Results of steps that all trainers have done now: added in the order of ranks, so that all
+ * servers come to the same. */
 static dp_status complete(struct dp_async *a, bool *enough)
 {
     struct dp_trainer *t = a->t;

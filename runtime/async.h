@@ -2,10 +2,10 @@
  * async.h - training in which ranks do not wait for each other at every step: train.mode async with
  * train.staleness above 0.
  *
- * Trainers go on by themselves: a trainer computes the gradient of its rows of the next global batch,
- * sends each server (comm.servers) that server's part, and goes on with the weights that it gets
- * back. A server applies each gradient as it comes, and holds back the answer to a trainer that is
- * more than `staleness` steps ahead of the slowest one (collectives/clocks.h).
+ * Trainers go on by themselves: a trainer computes the gradient of its rows of the next global
+ * batch, sends each server (comm.servers) that server's part, and goes on with the weights that it
+ * gets back. A server applies each gradient as it comes, and holds back the answer to a trainer
+ * that is more than `staleness` steps ahead of the slowest one (collectives/clocks.h).
  *
  *      trainer 0   |step 0|step 1|step 2|..waits..|step 3|        staleness 2
  *      trainer 1   |   step 0    |   step 1   |   step 2   |
@@ -37,8 +37,8 @@ struct dp_async_hooks {
     void (*wish)(void *context);
     /* A trainer has done a step of its own. NULL: nobody cares. */
     dp_status (*stepped)(void *context);
-    /* Once for each step, in order, on every rank. *enough: training shall end soon, which counts on
-     * the first server; all ranks decide it from the same numbers. */
+    /* Once for each step, in order, on every rank. *enough: training shall end soon, which counts
+     * on the first server; all ranks decide it from the same numbers. */
     dp_status (*result)(void *context, const struct dp_step_result *result, bool *enough);
 };
 
@@ -51,8 +51,8 @@ DP_CHECKED dp_status dp_async_create(struct dp_trainer *trainer, const struct dp
 void dp_async_destroy(struct dp_async *async);
 
 /*
- * Trains up to step `until` (which trainer->step is then), or less far when a rank wishes something or
- * a result was enough: behind how many steps is the same on all ranks. Then they hold the same
+ * Trains up to step `until` (which trainer->step is then), or less far when a rank wishes something
+ * or a result was enough: behind how many steps is the same on all ranks. Then they hold the same
  * weights and running statistics, and servers the optimizer state of their parts. Collective.
  *
  *   wish  out  [DP_WISH_COUNT]: what some rank wishes; equal on all

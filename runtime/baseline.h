@@ -16,8 +16,8 @@ struct dp_baseline {
     double fastest, slowest; /* samples/s of the fastest and slowest of its pieces */
 };
 
-/* Mean of what two measurements came to, of those that were made: 0 stands for one that was not. NaN:
- * neither was. */
+/* Mean of what two measurements came to, of those that were made: 0 stands for one that was not.
+ * NaN: neither was. */
 double dp_baseline_mean(double before, double after);
 
 /* Collective; equal results on all ranks. Takes a second or two; `quick`, for short runs, only as

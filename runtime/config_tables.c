@@ -30,36 +30,54 @@ static const struct dp_option top_options[] = {
 static const struct dp_option data_options[] = {
     DP_STRING(DATA, source,       "fashion-mnist", "where samples come from; see --list sources"),
     DP_STRING(DATA, dir,          "/usr/share/datasets/fashion-mnist", "folder of the data set"),
-    DP_CHOICE(DATA, shuffle,      "true", "true|false|full", "order of an epoch: permuted, or as in the file"),
+    DP_CHOICE(DATA, shuffle,      "true", "true|false|full",
+              "order of an epoch: permuted, or as in the file"),
     DP_SWITCH(DATA, drop_last,    "false", "leave out the short last batch of an epoch"),
-    DP_INT(   DATA, samples,      "0", 0, INT_HIGH, "training samples of source synthetic; 0: its own number"),
-    DP_INT(   DATA, test_samples, "0", 0, INT_HIGH, "test samples of source synthetic; 0: its own number"),
+    DP_INT(   DATA, samples,      "0", 0, INT_HIGH,
+              "training samples of source synthetic; 0: its own number"),
+    DP_INT(   DATA, test_samples, "0", 0, INT_HIGH,
+              "test samples of source synthetic; 0: its own number"),
     {0},
 };
 
 static const struct dp_option normalize_options[] = {
-    DP_NUMBERS(NORMALIZE, mean, "", -1e6, 1e6, "taken off each channel, after scaling bytes to 0..1"),
+    DP_NUMBERS(NORMALIZE, mean, "", -1e6, 1e6,
+               "taken off each channel, after scaling bytes to 0..1"),
     DP_NUMBERS(NORMALIZE, std,  "", 1e-6, 1e6, "then divides each channel"),
     {0},
 };
 
 /* epochs and steps: the one that is not given is 0, which is below its range and not printed. */
 static const struct dp_option train_options[] = {
-    DP_INT(   TRAIN, global_batch,   "256",  1, BATCH_HIGH, "samples of a step, over all training ranks"),
-    DP_INT(   TRAIN, epochs,         "3",    1, 1000000, "passes over the training set; or give steps"),
+    DP_INT(   TRAIN, global_batch,   "256",  1, BATCH_HIGH,
+              "samples of a step, over all training ranks"),
+    DP_INT(   TRAIN, epochs,         "3",    1, 1000000,
+              "passes over the training set; or give steps"),
     DP_INT(   TRAIN, steps,          "0",    1, INT_HIGH, "steps of training, instead of epochs"),
-    DP_INT(   TRAIN, seed,           "1",    0, INT_HIGH, "of initial weights, batch order and dropout"),
-    DP_CHOICE(TRAIN, precision,      "fp32", "fp32|tf32|bf16|fp16", "of forward and backward; sums and master weights are float32"),
-    DP_INT(   TRAIN, micro_batch,    "0",    0, BATCH_HIGH, "above 0: rows of a pass; gradients accumulate over passes"),
-    DP_INT(   TRAIN, lanes,          "0",    0, 1024, "above 0: the same bits at every world size that divides it"),
-    DP_INT(   TRAIN, local_steps,    "1",    1, 1000000, "above 1: ranks train alone, and average weights after so many steps"),
-    DP_INT(   TRAIN, local_after,    "0",    0, INT_HIGH, "steps in which gradients are shared before local steps begin"),
-    DP_CHOICE(TRAIN, mode,           "sync", "sync|async", "async: servers (comm.servers) apply each rank's gradient as it comes"),
-    DP_INT(   TRAIN, staleness,      "0",    0, 1024, "of mode async: steps ahead of the slowest rank; 0: as mode sync"),
-    DP_INT(   TRAIN, eval_every,     "1",    0, 1000000, "epochs between evaluations; 0: only at the end"),
-    DP_DOUBLE(TRAIN, hang_timeout_s, "0",    0, 86400, "seconds until a silent rank counts as hung; 0: by the slowest step"),
-    DP_INT(   TRAIN, check_every,    "100",  0, INT_HIGH, "steps between comparisons of all weights over ranks; 0: only slices of them"),
-    DP_CHOICE(TRAIN, on_divergence,  "stop", "stop|restore", "when ranks hold different weights: end, or copy the majority's"),
+    DP_INT(   TRAIN, seed,           "1",    0, INT_HIGH,
+              "of initial weights, batch order and dropout"),
+    DP_CHOICE(TRAIN, precision,      "fp32", "fp32|tf32|bf16|fp16",
+              "of forward and backward; sums and master weights are float32"),
+    DP_INT(   TRAIN, micro_batch,    "0",    0, BATCH_HIGH,
+              "above 0: rows of a pass; gradients accumulate over passes"),
+    DP_INT(   TRAIN, lanes,          "0",    0, 1024,
+              "above 0: the same bits at every world size that divides it"),
+    DP_INT(   TRAIN, local_steps,    "1",    1, 1000000,
+              "above 1: ranks train alone, and average weights after so many steps"),
+    DP_INT(   TRAIN, local_after,    "0",    0, INT_HIGH,
+              "steps in which gradients are shared before local steps begin"),
+    DP_CHOICE(TRAIN, mode,           "sync", "sync|async",
+              "async: servers (comm.servers) apply each rank's gradient as it comes"),
+    DP_INT(   TRAIN, staleness,      "0",    0, 1024,
+              "of mode async: steps ahead of the slowest rank; 0: as mode sync"),
+    DP_INT(   TRAIN, eval_every,     "1",    0, 1000000,
+              "epochs between evaluations; 0: only at the end"),
+    DP_DOUBLE(TRAIN, hang_timeout_s, "0",    0, 86400,
+              "seconds until a silent rank counts as hung; 0: by the slowest step"),
+    DP_INT(   TRAIN, check_every,    "100",  0, INT_HIGH,
+              "steps between comparisons of all weights over ranks; 0: only slices of them"),
+    DP_CHOICE(TRAIN, on_divergence,  "stop", "stop|restore",
+              "when ranks hold different weights: end, or copy the majority's"),
     {0},
 };
 
@@ -68,17 +86,21 @@ static const struct dp_option optimizer_options[] = {
     DP_DOUBLE( OPTIMIZER, lr,           "0.05",      0, 1e6, "learning rate"),
     DP_DOUBLE( OPTIMIZER, momentum,     "0.9",       0, 1, "of sgd"),
     DP_SWITCH( OPTIMIZER, nesterov,     "false",     "Nesterov's momentum, as PyTorch's sgd"),
-    DP_NUMBERS(OPTIMIZER, betas,        "0.9,0.999", 0, 0.999999999, "decay rates of the two averages of adamw"),
+    DP_NUMBERS(OPTIMIZER, betas,        "0.9,0.999", 0, 0.999999999,
+               "decay rates of the two averages of adamw"),
     DP_DOUBLE( OPTIMIZER, eps,          "1e-8",      0, 1, "added to the denominator of adamw"),
     DP_DOUBLE( OPTIMIZER, weight_decay, "0",         0, 1000, "on all parameters"),
-    DP_DOUBLE( OPTIMIZER, clip_norm,    "0",         0, 1e30, "largest norm of the gradient; 0: no clipping"),
+    DP_DOUBLE( OPTIMIZER, clip_norm,    "0",         0, 1e30,
+               "largest norm of the gradient; 0: no clipping"),
     {0},
 };
 
 static const struct dp_option schedule_options[] = {
-    DP_CHOICE(SCHEDULE, name,         "constant", "constant|step|cosine|linear", "how the learning rate changes after warm-up"),
+    DP_CHOICE(SCHEDULE, name,         "constant", "constant|step|cosine|linear",
+              "how the learning rate changes after warm-up"),
     DP_INT(   SCHEDULE, warmup_steps, "0",   0, INT_HIGH, "steps of linear warm-up"),
-    DP_INT(   SCHEDULE, step_size,    "0",   0, INT_HIGH, "of schedule step: steps between two cuts"),
+    DP_INT(   SCHEDULE, step_size,    "0",   0, INT_HIGH,
+              "of schedule step: steps between two cuts"),
     DP_DOUBLE(SCHEDULE, gamma,        "0.1", 0, 1000, "of schedule step: factor of a cut"),
     DP_DOUBLE(SCHEDULE, eta_min,      "0",   0, 1e6, "where cosine and linear end"),
     {0},
@@ -86,35 +108,45 @@ static const struct dp_option schedule_options[] = {
 
 static const struct dp_option comm_options[] = {
     DP_STRING(COMM, strategy,        "auto", "how gradients are summed; see --list strategies"),
-    DP_INT(   COMM, servers,         "0",    0, 4096, "last ranks that do not train, but sum and update: comm.strategy ps"),
+    DP_INT(   COMM, servers,         "0",    0, 4096,
+              "last ranks that do not train, but sum and update: comm.strategy ps"),
     DP_STRING(COMM, compressor,      "none", "gradient compression; see --list compressors"),
     DP_DOUBLE(COMM, bucket_mb,       "25",   0.004, 4096, "size of a gradient bucket, in MiB"),
     DP_DOUBLE(COMM, first_bucket_mb, "1",    0.004, 4096, "size of the first bucket, in MiB"),
     DP_CHOICE(COMM, overlap,         "auto", "auto|on|off", "sum buckets while backward runs"),
-    DP_SWITCH(COMM, plan_cache,      "true", "strategy auto: use what was measured earlier on the same hosts"),
+    DP_SWITCH(COMM, plan_cache,      "true",
+              "strategy auto: use what was measured earlier on the same hosts"),
     {0},
 };
 
 static const struct dp_option early_stop_options[] = {
-    DP_CHOICE(EARLY_STOP, metric,    "test_accuracy", "test_accuracy|test_loss|train_loss", "what must improve"),
-    DP_INT(   EARLY_STOP, patience,  "0", 0, 1000000, "evaluations without improvement until training stops; 0: never"),
+    DP_CHOICE(EARLY_STOP, metric,    "test_accuracy", "test_accuracy|test_loss|train_loss",
+              "what must improve"),
+    DP_INT(   EARLY_STOP, patience,  "0", 0, 1000000,
+              "evaluations without improvement until training stops; 0: never"),
     DP_DOUBLE(EARLY_STOP, min_delta, "0", 0, 1e30, "smaller changes are no improvement"),
     {0},
 };
 
 static const struct dp_option failure_stop_options[] = {
     DP_SWITCH(FAILURE_STOP, nan,                    "true", "stop when the loss is not a number"),
-    DP_DOUBLE(FAILURE_STOP, spike_sigma,            "0", 0, 1e6, "stop when the loss lies so many deviations above its mean; 0: never"),
-    DP_INT(   FAILURE_STOP, spike_window,           "100", 2, 1000000, "steps that this mean is over, and that pass before it is used"),
-    DP_INT(   FAILURE_STOP, chance_steps,           "0", 0, INT_HIGH, "stop when answers are still guesses behind this step; 0: never"),
-    DP_DOUBLE(FAILURE_STOP, min_samples_per_second, "0", 0, 1e15, "save and stop when training is slower; 0: never"),
+    DP_DOUBLE(FAILURE_STOP, spike_sigma,            "0", 0, 1e6,
+              "stop when the loss lies so many deviations above its mean; 0: never"),
+    DP_INT(   FAILURE_STOP, spike_window,           "100", 2, 1000000,
+              "steps that this mean is over, and that pass before it is used"),
+    DP_INT(   FAILURE_STOP, chance_steps,           "0", 0, INT_HIGH,
+              "stop when answers are still guesses behind this step; 0: never"),
+    DP_DOUBLE(FAILURE_STOP, min_samples_per_second, "0", 0, 1e15,
+              "save and stop when training is slower; 0: never"),
     {0},
 };
 
 static const struct dp_option checkpoint_options[] = {
-    DP_INT(CHECKPOINT, every_steps, "500", 0, INT_HIGH, "steps between checkpoints; 0: only at the end"),
+    DP_INT(CHECKPOINT, every_steps, "500", 0, INT_HIGH,
+           "steps between checkpoints; 0: only at the end"),
     DP_INT(CHECKPOINT, keep,        "3",   1, 1000000, "newest checkpoints that are kept"),
-    DP_INT(CHECKPOINT, keep_every,  "0",   0, INT_HIGH, "above 0: those of every so many steps are kept, too"),
+    DP_INT(CHECKPOINT, keep_every,  "0",   0, INT_HIGH,
+           "above 0: those of every so many steps are kept, too"),
     {0},
 };
 
@@ -129,7 +161,8 @@ static const struct dp_option report_options[] = {
 static const struct dp_option device_options[] = {
     DP_STRING(DEVICE, name,  "auto", "what computes; see --list devices"),
     DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "a GPU records a step once and replays it"),
-    DP_CHOICE(DEVICE, conv,  "auto", "auto|cublas|cudnn", "what computes convolutions on a GPU; auto: cudnn where it is found"),
+    DP_CHOICE(DEVICE, conv,  "auto", "auto|cublas|cudnn",
+              "what computes convolutions on a GPU; auto: cudnn where it is found"),
     DP_SWITCH(DEVICE, tune,  "false", "a GPU measures products and convolutions: bits may differ"),
     {0},
 };
@@ -140,24 +173,36 @@ const struct dp_option dp_config_repeat_options[] = {
 };
 
 const struct dp_option dp_config_input_options[] = {
-    DP_NUMBERS(struct dp_config_input, input, NULL, 1, BATCH_HIGH, "[features], or [height, width, channels]"),
+    DP_NUMBERS(struct dp_config_input, input, NULL, 1, BATCH_HIGH,
+               "[features], or [height, width, channels]"),
     {0},
 };
 
 /* Sections in the order of the printed configuration. */
 static const struct dp_config_section sections[] = {
     {"",                   top_options,        0,                                  ""},
-    {"data",               data_options,       offsetof(TOP, data),                "samples and their order"},
-    {"data.normalize",     normalize_options,  offsetof(TOP, data.normalize),      "numbers for all channels, or one for each"},
-    {"train",              train_options,      offsetof(TOP, train),               "length and shape of training"},
-    {"optimizer",          optimizer_options,  offsetof(TOP, optimizer),           "how gradients become new weights"},
-    {"optimizer.schedule", schedule_options,   offsetof(TOP, optimizer.schedule),  "learning rate over steps"},
-    {"comm",               comm_options,       offsetof(TOP, comm),                "how gradients become sums"},
-    {"early_stop",         early_stop_options, offsetof(TOP, early_stop),          "stopping when nothing improves"},
-    {"failure_stop",       failure_stop_options, offsetof(TOP, failure_stop),      "stopping when it goes wrong"},
-    {"checkpoint",         checkpoint_options, offsetof(TOP, checkpoint),          "saving"},
-    {"report",             report_options,     offsetof(TOP, report),              "what is written about the run"},
-    {"device",             device_options,     offsetof(TOP, device),              "what computes"},
+    {"data",               data_options,       offsetof(TOP, data),
+     "samples and their order"},
+    {"data.normalize",     normalize_options,  offsetof(TOP, data.normalize),
+     "numbers for all channels, or one for each"},
+    {"train",              train_options,      offsetof(TOP, train),
+     "length and shape of training"},
+    {"optimizer",          optimizer_options,  offsetof(TOP, optimizer),
+     "how gradients become new weights"},
+    {"optimizer.schedule", schedule_options,   offsetof(TOP, optimizer.schedule),
+     "learning rate over steps"},
+    {"comm",               comm_options,       offsetof(TOP, comm),
+     "how gradients become sums"},
+    {"early_stop",         early_stop_options, offsetof(TOP, early_stop),
+     "stopping when nothing improves"},
+    {"failure_stop",       failure_stop_options, offsetof(TOP, failure_stop),
+     "stopping when it goes wrong"},
+    {"checkpoint",         checkpoint_options, offsetof(TOP, checkpoint),
+     "saving"},
+    {"report",             report_options,     offsetof(TOP, report),
+     "what is written about the run"},
+    {"device",             device_options,     offsetof(TOP, device),
+     "what computes"},
 };
 /* clang-format on */
 

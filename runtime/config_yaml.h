@@ -51,7 +51,8 @@ DP_CHECKED dp_status dp_yaml_parse(struct dp_pool *pool, const char *text, size_
                                    const char *origin, bool lines, const char *key,
                                    struct dp_yaml_node **root);
 
-/* Writes "model.cfg:12:5", or the origin alone where there are no lines, or "default". Returns `text`. */
+/* Writes "model.cfg:12:5", or the origin alone where there are no lines, or "default". Returns
+ * `text`. */
 const char *dp_place_text(const struct dp_place *place, char *text, size_t size);
 
 /* Logs "model.cfg:12:5: key: message" as this run's error; `place` and `key` may be NULL.

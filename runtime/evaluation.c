@@ -1,5 +1,6 @@
 /*
- * evaluation.c - loss and accuracy over the test rows, in rounds that a request to stop can break off.
+ * evaluation.c - loss and accuracy over the test rows, in rounds that a request to stop can break
+ * off.
  */
 #include <string.h>
 

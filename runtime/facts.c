@@ -100,7 +100,8 @@ static void put_schedule_steps(const struct dp_training *run, char *text)
                          : 0);
 }
 
-/* Kinds and options of layers, `repeat` unrolled: also what no tensor shows, as a dropout's rate. */
+/* Kinds and options of layers, `repeat` unrolled: also what no tensor shows, as a dropout's
+ * rate. */
 static uint64_t hash_layers(const struct dp_layer_spec *layers, int count, uint64_t hash)
 {
     char value[DP_OPTION_PRINTED];

@@ -17,8 +17,9 @@ struct dp_training;
 DP_CHECKED dp_status dp_facts_write(const struct dp_training *run, struct dp_json *object);
 
 /*
- * Refuses what makes the place in the data, or the state, meaningless: another optimizer, precision,
- * batch, seed, order or number of rows. `source` is the checkpoint. Before the trainer is made.
+ * Refuses what makes the place in the data, or the state, meaningless: another optimizer,
+ * precision, batch, seed, order or number of rows. `source` is the checkpoint. Before the trainer
+ * is made.
  *
  * Errors: DP_ERR_CONFIG (one line names all that differs).
  */
@@ -29,8 +30,8 @@ DP_CHECKED dp_status dp_facts_check(const struct dp_training *run, const struct 
 bool dp_facts_same(const struct dp_training *run, const struct dp_json *object, const char *name);
 
 /*
- * Lists the other differences that can change a bit of the weights, by the keys of the configuration:
- * "optimizer.lr 0.1 -> 0.2, ranks 2 -> 4"; empty: there is none.
+ * Lists the other differences that can change a bit of the weights, by the keys of the
+ * configuration: "optimizer.lr 0.1 -> 0.2, ranks 2 -> 4"; empty: there is none.
  * Returns whether the bits stay those of a run that was never interrupted.
  */
 bool dp_facts_compare(const struct dp_training *run, const struct dp_json *object, char *text,

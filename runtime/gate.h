@@ -43,7 +43,8 @@ DP_CHECKED dp_status dp_gate_read(struct dp_gate *gate);
  * torch.nn.utils.clip_grad_norm_. */
 DP_CHECKED dp_status dp_gate_decide(struct dp_gate *gate, struct dp_knobs *knobs);
 
-/* Of what was read: the tensor, in order of backward, whose gradient is the first that is not finite; NULL: none. */
+/* Of what was read: the tensor, in order of backward, whose gradient is the first that is not
+ * finite; NULL: none. */
 const struct dp_tensor *dp_gate_overflowed(const struct dp_gate *gate);
 
 #endif

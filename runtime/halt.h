@@ -103,7 +103,8 @@ struct dp_pace {
 enum { DP_PACE_STEPS = 10 };
 #define DP_PACE_NS 2000000000u
 
-/* Notes a steady step; returns whether it filled a window whose rate lies under `floor`; 0: never. */
+/* Notes a steady step; returns whether it filled a window whose rate lies under `floor`; 0:
+ * never. */
 bool dp_pace_add(struct dp_pace *pace, double floor, uint64_t step_ns, uint64_t samples);
 
 #endif

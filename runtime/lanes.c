@@ -65,7 +65,8 @@ static size_t summed(const struct dp_lanes *l)
     return dp_model_loss_at(l->config.model) + 2;
 }
 
-/* ---- order between streams: nothing on the CPU, whose operations are done when they return ---- */
+/* ---- order between streams: nothing on the CPU,
+ *      whose operations are done when they return ---- */
 
 /* The first worker's stream comes behind what all workers have queued. */
 static dp_status gather_streams(const struct dp_lanes *l)

@@ -322,7 +322,8 @@ static bool find_cache(char *path)
     return found;
 }
 
-/* Reads what an earlier run has left; what is not as it should be is a warning, and measured anew. */
+/* Reads what an earlier run has left; what is not as it should be is a warning, and measured
+ * anew. */
 static void look_up(struct dp_training *run)
 {
     struct dp_plan found;

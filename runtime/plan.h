@@ -1,8 +1,10 @@
 /*
- * plan.h - how the gradients of a run are shared: what `auto` chose, kept where it can be used again.
+ * plan.h - how the gradients of a run are shared: what `auto` chose, kept where it can be used
+ * again.
  *
- * A plan is one JSON object of schema lockstep.plan/1. It stands in config.yaml, as a comment behind
- * the configuration, and in a cache, so that a second run on the same hosts need not measure:
+ * A plan is one JSON object of schema lockstep.plan/1. It stands in config.yaml, as a comment
+ * behind the configuration, and in a cache, so that a second run on the same hosts need not
+ * measure:
  *
  *   # plan: {"schema": "lockstep.plan/1", "strategy": "direct", "overlap": "off", "ranks": 4,
  *            "nodes": 2, "buckets": "5e0c...", "reason": "measured: ..."}      (one line)
@@ -10,9 +12,10 @@
  * `--plan FILE` reads either and pins strategy and overlap. `buckets` is the hash of where the
  * gradient is cut; a model or a bucket size that cuts it elsewhere is refused.
  *
- * The cache is ${XDG_CACHE_HOME:-~/.cache}/lockstep/plan-KEY.json on rank 0's host. KEY is a hash of
- * the program, the MPI library, the hosts of all ranks, in order, the model's tensors, and the options
- * that `auto` looks at. What lies between the hosts is not in it: comm.plan_cache: off measures anew.
+ * The cache is ${XDG_CACHE_HOME:-~/.cache}/lockstep/plan-KEY.json on rank 0's host. KEY is a hash
+ * of the program, the MPI library, the hosts of all ranks, in order, the model's tensors, and the
+ * options that `auto` looks at. What lies between the hosts is not in it: comm.plan_cache: off
+ * measures anew.
  */
 #ifndef DP_RUNTIME_PLAN_H
 #define DP_RUNTIME_PLAN_H
@@ -35,8 +38,8 @@ struct dp_plan {
     char key[17];
 };
 
-/* Reads a plan: the last one in a file with "# plan: {...}" lines, or a file that is one; fills in what
- * the object has. Errors: DP_ERR_NOINPUT, DP_ERR_DATA, DP_ERR_NOMEM. */
+/* Reads a plan: the last one in a file with "# plan: {...}" lines, or a file that is one; fills in
+ * what the object has. Errors: DP_ERR_NOINPUT, DP_ERR_DATA, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_plan_read(const char *path, struct dp_plan *plan);
 
 #endif

@@ -8,8 +8,8 @@
 #include "models/model.h"
 #include "runtime/config.h"
 
-/* What one of `trainers` ranks computes in: so many passes side by side of so many rows, and so many
- * gradients. */
+/* What one of `trainers` ranks computes in: so many passes side by side of so many rows, and so
+ * many gradients. */
 struct dp_share {
     size_t passes, rows, gradients;
 };

@@ -1,9 +1,9 @@
 /*
  * run.h - one training run from its command line to its report.
  *
- * setup.c makes everything, resume.c goes on from a checkpoint, run.c is the loop over steps, save.c
- * writes checkpoints, ending.c is how it ends before its time, finish.c writes what came of it,
- * check.c answers --check and --dry-run.
+ * setup.c makes everything, resume.c goes on from a checkpoint, run.c is the loop over steps,
+ * save.c writes checkpoints, ending.c is how it ends before its time, finish.c writes what came of
+ * it, check.c answers --check and --dry-run.
  */
 #ifndef DP_RUNTIME_RUN_H
 #define DP_RUNTIME_RUN_H
@@ -118,13 +118,13 @@ DP_CHECKED dp_status dp_run_load_data(struct dp_training *run);
 DP_CHECKED dp_status dp_run_train(struct dp_training *run);
 
 /*
- * Checkpoints. dp_run_save() takes a snapshot between two steps, of which a thread of rank 0 makes a
- * checkpoint while training goes on; it first waits for the one before. Does nothing when the last
- * one is of this step. A write that fails is told as a warning.
+ * Checkpoints. dp_run_save() takes a snapshot between two steps, of which a thread of rank 0 makes
+ * a checkpoint while training goes on; it first waits for the one before. Does nothing when the
+ * last one is of this step. A write that fails is told as a warning.
  *
  * dp_run_saved() does the same, and returns when the checkpoint of this step is on disk, or cannot
- * be: at the end of a run, and when it is to stop. *written, on all ranks alike: DP_OK, DP_ERR_WRITE,
- * DP_ERR_NOMEM, DP_ERR_DIVERGED (weights that are not finite are not saved).
+ * be: at the end of a run, and when it is to stop. *written, on all ranks alike: DP_OK,
+ * DP_ERR_WRITE, DP_ERR_NOMEM, DP_ERR_DIVERGED (weights that are not finite are not saved).
  *
  * All are collective but the last two.
  */
@@ -168,7 +168,8 @@ DP_CHECKED dp_status dp_run_note_plan(struct dp_training *run);
 DP_CHECKED dp_status dp_run_check_plan(const struct dp_training *run, const struct dp_plan *plan,
                                        const char *from);
 
-/* Rank 0: config.yaml, with the plan as far as it is decided. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
+/* Rank 0: config.yaml, with the plan as far as it is decided. Errors: DP_ERR_WRITE,
+ * DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_run_write_config(struct dp_training *run);
 
 /* How it ends before its last step: ending.c. These set run->exit and run->reason, alike on all

@@ -35,9 +35,9 @@ void dp_shelf_clean(const char *folder);
 void dp_shelf_prune(const char *folder, uint64_t current, int keep, uint64_t keep_every);
 
 /*
- * The newest whole checkpoint that the path `given` leads to: a checkpoint itself or a link to one, a folder
- * of checkpoints, or the folder of a run. In a folder, torn ones are told (a warning each) and the
- * one before is taken; without `latest`, the highest step is the newest.
+ * The newest whole checkpoint that the path `given` leads to: a checkpoint itself or a link to one,
+ * a folder of checkpoints, or the folder of a run. In a folder, torn ones are told (a warning each)
+ * and the one before is taken; without `latest`, the highest step is the newest.
  *
  *   out    out  [DP_PATH_BYTES]; the checkpoint's folder
  *   found  out  false: there is no checkpoint, whole or torn; NULL: that is an error

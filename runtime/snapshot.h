@@ -44,8 +44,9 @@ DP_CHECKED dp_status dp_snapshot_take(struct dp_snapshot *snapshot, const struct
 
 /*
  * The other way: rank 0's snapshot, which may be of another number of ranks, reaches the rows of
- * all. Arrays of ranks are given back exactly to as many ranks; otherwise each gets an equal part of
- * their sum, to which that of the row of owners before it is added. Collective; every rank but 0 gives NULL, and all know `ranks`, those of the snapshot.
+ * all. Arrays of ranks are given back exactly to as many ranks; otherwise each gets an equal part
+ * of their sum, to which that of the row of owners before it is added. Collective; every rank but 0
+ * gives NULL, and all know `ranks`, those of the snapshot.
  *
  *   forget  the number of a row that keeps its value, for the test that every row matters; -1: none
  */

@@ -1,6 +1,6 @@
 /*
- * state.c - what a trainer has learned: master weights and their rounding, copies of all of it, what
- * a checkpoint keeps, and means over ranks that trained alone.
+ * state.c - what a trainer has learned: master weights and their rounding, copies of all of it,
+ * what a checkpoint keeps, and means over ranks that trained alone.
  */
 #include <string.h>
 

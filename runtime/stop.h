@@ -36,8 +36,8 @@ struct dp_stop {
     uint64_t deadline_ns; /* by dp_now_ns(); 0: none. Not for signal handlers */
 };
 
-/* Both may be called from a signal handler, on any thread; but handlers must not run on threads that
- * compute (launch/ddp_train.c says why). The first cause stays. */
+/* Both may be called from a signal handler, on any thread; but handlers must not run on threads
+ * that compute (launch/ddp_train.c says why). The first cause stays. */
 void dp_stop_request(struct dp_stop *stop, enum dp_stop_cause cause);
 void dp_stop_request_save(struct dp_stop *stop);
 

@@ -1,9 +1,9 @@
 /*
  * tape.h - forward and backward of a whole batch, recorded once and replayed.
  *
- * On a GPU a small model's step is bound by the time that launching its operations takes. What a rank
- * queues for one pass of a whole batch is the same in every step: it is recorded, and from then on
- * queued in one go. What does change lies in device memory: weights, input, labels, knobs.
+ * On a GPU a small model's step is bound by the time that launching its operations takes. What a
+ * rank queues for one pass of a whole batch is the same in every step: it is recorded, and from
+ * then on queued in one go. What does change lies in device memory: weights, input, labels, knobs.
  *
  *      plain     the first steps, while libraries still load what they need
  *      recorded  once; nothing of it is done

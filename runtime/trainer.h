@@ -95,8 +95,8 @@ DP_CHECKED dp_status dp_trainer_create(const struct dp_trainer_config *config,
                                        struct dp_trainer **out);
 void dp_trainer_destroy(struct dp_trainer *trainer);
 
-/* Why steps of this configuration are not recorded, in words that follow "steps are not recorded: ";
- * NULL: they are. Local. */
+/* Why steps of this configuration are not recorded, in words that follow
+ * "steps are not recorded: "; NULL: they are. Local. */
 const char *dp_trainer_unrecorded(const struct dp_trainer *trainer);
 
 /* Initial weights from the seed: equal on all ranks. Collective. */

@@ -64,7 +64,8 @@ DP_CHECKED dp_status dp_slots_save(const char *path, const struct dp_tensor *par
                                    char hash[DP_HASH_TEXT]);
 
 /* Reads what dp_slots_save() wrote: the file has these tensors and no other, but for those that are
- * `loose`. On error nothing has changed. Errors: as dp_weights_load(), DP_ERR_CONFIG when it is of another optimizer. */
+ * `loose`. On error nothing has changed. Errors: as dp_weights_load(), DP_ERR_CONFIG when it is of
+ * another optimizer. */
 DP_CHECKED dp_status dp_slots_load(const char *path, const struct dp_tensor *params,
                                    int param_count, const struct dp_slot *slots, int slot_count,
                                    struct dp_loose *loose);

@@ -62,8 +62,8 @@ size_t check_exchange(struct dp_group *group, const void *unused)
     return wrong;
 }
 
-/* Many messages under way at once, of all lengths, in both directions; a barrier overtakes them, and
- * they are finished in any order. */
+/* Many messages under way at once, of all lengths, in both directions; a barrier overtakes them,
+ * and they are finished in any order. */
 size_t check_transfers(struct dp_group *group, const void *unused)
 {
     enum { MANY = DP_TRANSFERS_MAX - 8, BYTES = 5000 };
@@ -111,8 +111,8 @@ static int first_done(struct dp_group *group, struct dp_transfer *transfers, int
     }
 }
 
-/* A test does not wait, and finishes what it finds done. Ranks send in reverse order, each when rank 0
- * says so. */
+/* A test does not wait, and finishes what it finds done. Ranks send in reverse order, each when
+ * rank 0 says so. */
 size_t check_tests(struct dp_group *group, const void *unused)
 {
     enum { MOST = 64 };

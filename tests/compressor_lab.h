@@ -2,8 +2,8 @@
  * compressor_lab.h - for tests: a compressor over a group, with gradients of its own.
  *
  * The flat gradient has tensors of two and of one dimension in three buckets, the smallest of which
- * has fewer blocks than there are ranks. It lies in memory of the host, which the tested device must
- * be able to use.
+ * has fewer blocks than there are ranks. It lies in memory of the host, which the tested device
+ * must be able to use.
  */
 #ifndef DP_TESTS_COMPRESSOR_LAB_H
 #define DP_TESTS_COMPRESSOR_LAB_H

@@ -1,5 +1,5 @@
-"""The report of tests/run_gpu: Markdown out of what its stages left. Whatever is not there was "not yet
-measured"."""
+"""The report of tests/run_gpu: Markdown out of what its stages left. Whatever is not there was "not
+yet measured"."""
 import datetime
 import json
 import os
@@ -12,7 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOT_MEASURED = "not yet measured"
 LEAST_OF_BEST = 0.97  # of cuBLASLt's fastest algorithm
 LEAST_OF_COPY = 0.85  # of the copy bandwidth
-BENT = ("sgd", "adamw", "relu", "gelu", "add", "accumulate", "dropout", "copy")  # what that is asked of
+# What that is asked of.
+BENT = ("sgd", "adamw", "relu", "gelu", "add", "accumulate", "dropout", "copy")
 
 
 def query(*fields):
@@ -92,8 +93,8 @@ def compare_lines(compared):
         return [*lines, NOT_MEASURED, ""]
     peers = [case["pytorch"] for case in compared["cases"] if case["pytorch"]]
     if peers:
-        lines += [f"PyTorch {peers[0]['torch']}, cuDNN {peers[0]['cudnn']}, median of five windows of one "
-                  "run; Lockstep: median of runs before and behind it."]
+        lines += [f"PyTorch {peers[0]['torch']}, cuDNN {peers[0]['cudnn']}, median of five windows "
+                  "of one run; Lockstep: median of runs before and behind it."]
     head = ("model", "measure", "PyTorch", "Lockstep", "ratio", "target", "verdict")
     rows = [(row["model"], row["measure"], number(row["pytorch"]), number(row["lockstep"]),
              "" if row["ratio"] is None else f"{row['ratio']:.2f}x", row["target_text"],

@@ -10,8 +10,8 @@
 
 #include "collectives/group.h"
 
-/* Everything that a strategy promises: `name` is its text, a const char *. A strategy that refuses this group
- * must name a reason and those that can run; nothing else is then checked. */
+/* Everything that a strategy promises: `name` is its text, a const char *. A strategy that refuses
+ * this group must name a reason and those that can run; nothing else is then checked. */
 size_t check_strategy(struct dp_group *group, const void *name);
 
 /* Where the test is about GPUs, this rank takes one. Collective. */

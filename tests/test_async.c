@@ -1,6 +1,6 @@
 /*
- * test_async.c - training in which ranks go at their own pace: the bound is kept, nothing is lost, and
- * what ranks do together they do behind the same step.
+ * test_async.c - training in which ranks go at their own pace: the bound is kept, nothing is lost,
+ * and what ranks do together they do behind the same step.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -315,8 +315,8 @@ static void nobody_is_further_ahead_of_a_slow_trainer_than_it_may(void **state)
     }
 }
 
-/* At this learning rate the gradient hardly changes on the way, so that its parts move the weights as
- * far in any order: a lost or doubled part would leave a gap of about 1 / (3 * 20). */
+/* At this learning rate the gradient hardly changes on the way, so that its parts move the weights
+ * as far in any order: a lost or doubled part would leave a gap of about 1 / (3 * 20). */
 static void every_gradient_is_applied_once(void **state)
 {
     static const char *const sync[] = {

@@ -49,7 +49,8 @@ static void a_quantile_is_the_nearest_rank(void **state)
     assert_near(dp_stats_quantile(values, 1, 0.99), 1.0);
 }
 
-/* 1 GB in 0.5 s is 2 GB/s; of 4 ranks a ring link carries 1.5 times that, of 2 as much, of 1 none. */
+/* 1 GB in 0.5 s is 2 GB/s; of 4 ranks a ring link carries 1.5 times that, of 2 as much, of 1
+ * none. */
 static void bandwidths_are_those_of_nccl_tests(void **state)
 {
     (void)state;

@@ -83,7 +83,8 @@ static void check_plan(const struct dp_bucket_plan *plan, int count, size_t trai
         for (int i = last; i < last + bucket->tensor_count; i++) {
             assert_int_equal(plan->bucket_of[i], b);
         }
-        /* Only its first tensor may be large; without one it is full: one more would be too much. */
+        /* Only its first tensor may be large; without one it is full: one more would be too
+         * much. */
         for (int i = last + 1; i < last + bucket->tensor_count; i++) {
             assert_true(dp_round_up(tensors[i].count, DP_BLOCK) < large);
         }

@@ -343,8 +343,8 @@ static void topk_sends_the_largest_of_what_is_unsent(void **state)
     assert_int_equal(on_local_ranks(RANKS, sends_the_largest, over(corrected, DP_KEEP_CHUNK)), 0);
 }
 
-/* 3008 numbers in the largest bucket, the last one before the tail: four stages of two steps, then the
- * ratio. */
+/* 3008 numbers in the largest bucket, the last one before the tail: four stages of two steps, then
+ * the ratio. */
 static size_t warms_up(struct dp_group *group, const void *setup)
 {
     static const size_t pairs[] = {752, 752, 188, 188, 47, 47, 30, 30, 30, 30};

@@ -1,7 +1,7 @@
 /*
  * test_compressor_training.c - training with each compressor learns about as well as without: on
- * ranks as threads, with weights that are equal on all of them after every step. Runs again on device
- * cuda, where codes are made by the device.
+ * ranks as threads, with weights that are equal on all of them after every step. Runs again on
+ * device cuda, where codes are made by the device.
  */
 #include "tests/arrays.h"
 

@@ -189,7 +189,8 @@ static void the_fastest_strategy_is_chosen(void **state)
     assert_string_equal(r.strategy, "planted");
 }
 
-/* On nodes that are not equal, direct alone keeps the order, and this one is direct but for that. */
+/* On nodes that are not equal, direct alone keeps the order, and this one is direct but for
+ * that. */
 static void what_is_slow_with_large_buckets_alone_is_not_chosen(void **state)
 {
     const struct arena arena = {.ordered = true};

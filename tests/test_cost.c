@@ -159,8 +159,8 @@ static void rabenseifner_costs_what_its_formula_says(void **state)
                 2 * (2e-6 + 2e-3) + 1e-3 + (2e-6 + 4e-3) + 2 * (2e-6 + 2e-3) + 1e-3);
 }
 
-/* Two barriers; half of 4,000,000 bytes at a peer, 0.2 ns each; the other half here, written: half of
- * the 0.1 ns of a copy. */
+/* Two barriers; half of 4,000,000 bytes at a peer, 0.2 ns each; the other half here, written: half
+ * of the 0.1 ns of a copy. */
 static void shared_memory_costs_barriers_and_bytes(void **state)
 {
     const struct dp_cost cost = planted();
@@ -175,10 +175,10 @@ static void shared_memory_costs_barriers_and_bytes(void **state)
 
 static const int two_and_two[] = {0, 0, 1, 1}, three_and_one[] = {0, 0, 0, 1};
 
-/* Two hosts of two ranks, 4,000,000 bytes. Inside a node: two barriers, half of the bytes at the peer,
- * the other half written. Leaders, around a ring of two: two halves of 2 MB of 8 ns, 2 MB added; then
- * all is copied between two barriers. Rails: two rings of 2 MB at once, so that halves of 1 MB take as
- * long as 2 MB; the other two barriers divide scattering from gathering. */
+/* Two hosts of two ranks, 4,000,000 bytes. Inside a node: two barriers, half of the bytes at the
+ * peer, the other half written. Leaders, around a ring of two: two halves of 2 MB of 8 ns, 2 MB
+ * added; then all is copied between two barriers. Rails: two rings of 2 MB at once, so that halves
+ * of 1 MB take as long as 2 MB; the other two barriers divide scattering from gathering. */
 static void two_levels_cost_what_they_are_made_of(void **state)
 {
     const struct dp_cost cost = planted();
@@ -194,8 +194,8 @@ static void two_levels_cost_what_they_are_made_of(void **state)
                 2 * (2e-6 + 2e-3) + 1e-3 + wire + 5e-4 + 2 * (2e-6 + 64e-9));
 }
 
-/* The larger node decides; one node alone costs what its inner strategy does, and one rank a node what
- * the outer one does. */
+/* The larger node decides; one node alone costs what its inner strategy does, and one rank a node
+ * what the outer one does. */
 static void two_levels_cost_only_the_levels_that_there_are(void **state)
 {
     const struct dp_cost cost = planted();

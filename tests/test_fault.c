@@ -1,4 +1,5 @@
-/* test_fault.c - faults that are to happen on purpose: how they are written, and what is refused. */
+/* test_fault.c - faults that are to happen on purpose: how they are written, and what is
+ * refused. */
 #include "tests/arrays.h"
 
 #include "base/fault.h"

@@ -117,8 +117,9 @@ static size_t run_rank(struct dp_group *group, const void *arg)
 /* The largest ratio of a whole program, for people. */
 static double largest;
 
-/* A step of a residual net jumps at every relu that rounding turns over. The goldens lie where float32
- * turns over none; narrow types do, and how far off weights are is luck, in PyTorch, too. */
+/* A step of a residual net jumps at every relu that rounding turns over. The goldens lie where
+ * float32 turns over none; narrow types do, and how far off weights are is luck, in PyTorch,
+ * too. */
 static bool is_luck(const struct run *run, const char *group)
 {
     return run->precision != NULL && run->model->buffer_count > 0 && strcmp(group, "running") != 0;
@@ -146,8 +147,9 @@ static int judge(const struct run *run, const char *title, const struct golden_d
     return missed;
 }
 
-/* How far the loss may be off. Logits and their softmax are off by some 1e-6 in float32. In a narrow
- * type they are rounded, and PyTorch's own mean over the rows may be nearer than that by luck. */
+/* How far the loss may be off. Logits and their softmax are off by some 1e-6 in float32. In a
+ * narrow type they are rounded, and PyTorch's own mean over the rows may be nearer than that by
+ * luck. */
 static double loss_bound(const struct run *run)
 {
     double own = 0;

@@ -1,6 +1,7 @@
 /*
- * test_gpus.c - gradients shared on GPUs: who takes which, memory that ranks share, which way `auto`
- * goes and why, that every way gives the bits it promises, and how it ends when something fails.
+ * test_gpus.c - gradients shared on GPUs: who takes which, memory that ranks share, which way
+ * `auto` goes and why, that every way gives the bits it promises, and how it ends when something
+ * fails.
  *
  * What needs GPUs is skipped without device cuda; in a build of DP_CUDA=host they are simulated.
  */

@@ -1,5 +1,6 @@
 /*
- * test_mail.c - parts of gradients reach their servers, in any order, and parts of weights come back.
+ * test_mail.c - parts of gradients reach their servers, in any order, and parts of weights come
+ * back.
  */
 #include <setjmp.h>
 #include <stdarg.h>

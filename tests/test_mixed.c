@@ -1,6 +1,6 @@
 /*
- * test_mixed.c - operations on bfloats and halves, element by element: `cpu` against `ref`, with one
- * and two threads; what is refused, and what must not get lost.
+ * test_mixed.c - operations on bfloats and halves, element by element: `cpu` against `ref`, with
+ * one and two threads; what is refused, and what must not get lost.
  */
 #include "tests/typed.h"
 

@@ -2,9 +2,9 @@
  * test_narrow.c - operations in bf16 and fp16 against `ref` in float32, on inputs that both types
  * hold exactly.
  *
- * Arithmetic is float32 in either, so a narrow output is the reference's, rounded once: it is off by
- * half a unit in its last place, 2^-8 or 2^-11 of its size, and by what the order of additions in
- * float32 makes, 1e-6 for sums of some hundred terms below 1. Outputs in float32 have only that.
+ * Arithmetic is float32 in either, so a narrow output is the reference's, rounded once: it is off
+ * by half a unit in its last place, 2^-8 or 2^-11 of its size, and by what the order of additions
+ * in float32 makes, 1e-6 for sums of some hundred terms below 1. Outputs in float32 have only that.
  */
 #include "tests/arrays.h"
 

@@ -67,7 +67,8 @@ static void norm_forward(struct dp_stream *s, float *y, float *mean, float *var,
     OK(s->ops->norm_apply(s, y, d->x, mean, var, d->gamma, d->beta, &d->norm));
 }
 
-/* Backward of one pass: sums of the gradient, which are the gradients of beta and gamma, then dx. */
+/* Backward of one pass: sums of the gradient, which are the gradients of beta and gamma, then
+ * dx. */
 static void norm_backward(struct dp_stream *s, float *dx, double *sums, const float *dy,
                           const struct data *d, float keep)
 {

@@ -177,8 +177,8 @@ static void a_model_gives_the_bits_of_its_layers_one_by_one(void **state)
     }
 }
 
-/* Tiles are as small as they can be; the rows make three of them. Gradients are summed tile by tile,
- * so they are equal within rounding. */
+/* Tiles are as small as they can be; the rows make three of them. Gradients are summed tile by
+ * tile, so they are equal within rounding. */
 static void tiles_of_rows_give_what_all_rows_at_once_do(void **state)
 {
     const struct streams *streams = *state;

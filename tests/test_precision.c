@@ -45,8 +45,8 @@ static void train(const char *layers, const char *const *sets, const char *more,
 /* ---- the same training, rounded ---- */
 
 /*
- * A bfloat is rounded by up to 2^-9 of it, a half by 2^-12. Roundings are independent noise, so each
- * of the ten steps is off by about that part of its length: at most ten of them are allowed.
+ * A bfloat is rounded by up to 2^-9 of it, a half by 2^-12. Roundings are independent noise, so
+ * each of the ten steps is off by about that part of its length: at most ten of them are allowed.
  */
 static void check_near_float32(const char *layers, const char *precision, const char *device,
                                double bound)
@@ -235,7 +235,8 @@ static uint64_t state_hash(const struct dp_trainer *t)
     return hash;
 }
 
-/* The last rank alone sees a gradient that overflows; every rank leaves the step out, and nothing moves. */
+/* The last rank alone sees a gradient that overflows; every rank leaves the step out, and nothing
+ * moves. */
 static size_t skips_together(struct dp_group *group, const void *arg)
 {
     struct dp_trainer *t = NULL;

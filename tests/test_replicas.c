@@ -76,7 +76,8 @@ static dp_status plant(struct dp_trainer *t)
     return DP_OK;
 }
 
-/* Trains with these faults and keeps what was told in stderr_text; returns how many ranks failed. */
+/* Trains with these faults and keeps what was told in stderr_text; returns how many ranks
+ * failed. */
 static size_t train_with(const char *faults, const char *layers, const char *const *sets, int ranks,
                          struct outcome *out)
 {

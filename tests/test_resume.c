@@ -1,5 +1,5 @@
-/* test_resume.c - an interrupted run that goes on ends with the bytes of one that never stopped, and
- * every row of what is kept is needed for that. */
+/* test_resume.c - an interrupted run that goes on ends with the bytes of one that never stopped,
+ * and every row of what is kept is needed for that. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

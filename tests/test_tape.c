@@ -1,6 +1,6 @@
 /*
- * test_tape.c - steps that are recorded and replayed: the same bits as steps that are not, on a device
- * that can; and what is refused. Runs a second time on device cuda.
+ * test_tape.c - steps that are recorded and replayed: the same bits as steps that are not, on a
+ * device that can; and what is refused. Runs a second time on device cuda.
  */
 #include "tests/arrays.h"
 
@@ -51,7 +51,8 @@ static void train(const char *layers, const char *const *sets, const char *graph
     small_run_destroy(&run);
 }
 
-/* Trains with recordings and without: on 1, 2 and 3 ranks. `passes`: of all ranks, for a whole batch. */
+/* Trains with recordings and without: on 1, 2 and 3 ranks. `passes`: of all ranks, for a whole
+ * batch. */
 static void check_same(const char *layers, const char *const *sets, const int passes[3])
 {
     for (int ranks = 1; ranks <= 3; ranks++) {

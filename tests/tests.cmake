@@ -4,8 +4,9 @@
 
 # Every tests/test_<noun>.c is a program of cmocka tests: no MPI, no GPU, seconds.
 file(GLOB dp_test_sources CONFIGURE_DEPENDS tests/test_*.c)
-file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/local_world.c tests/checks.c tests/compressor_lab.c
-     tests/golden_file.c tests/small_model.c tests/small_run.c tests/strategy_checks.c)
+file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/local_world.c tests/checks.c
+     tests/compressor_lab.c tests/golden_file.c tests/small_model.c tests/small_run.c
+     tests/strategy_checks.c)
 add_library(dp_test_helpers STATIC ${dp_test_helpers})
 target_link_libraries(dp_test_helpers PUBLIC dp_bench dp_runtime dp_ext_cmocka)
 target_compile_definitions(dp_test_helpers PUBLIC DP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
@@ -18,8 +19,8 @@ foreach(source ${dp_test_sources})
   set_tests_properties(${noun} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
 
-# dp_cuda_test(name noun variable=value ...): a test of cmocka on device cuda. On the host it needs no
-# GPU.
+# dp_cuda_test(name noun variable=value ...): a test of cmocka on device cuda. On the host it needs
+# no GPU.
 function(dp_cuda_test name noun)
   set(label gpu)
   if(DP_CUDA STREQUAL "host")
@@ -42,8 +43,8 @@ if(NOT DP_CUDA STREQUAL "off")
     dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
   endforeach()
   # Of the device itself, and of whole trainings.
-  foreach(noun device gpus strategy baseline compressor_training evaluation faults lanes local_steps overlap replicas
-      sharing snapshot tape trainer)
+  foreach(noun device gpus strategy baseline compressor_training evaluation faults lanes
+      local_steps overlap replicas sharing snapshot tape trainer)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()
@@ -166,21 +167,25 @@ if(Python3_FOUND)
     get_filename_component(subject ${file} NAME_WE)
     if(subject STREQUAL gpus)
       if(DP_CUDA STREQUAL "host") # elsewhere nothing in it can run
-        dp_check(runs_gpus_cuda mpi 300 ${Python3_EXECUTABLE} -B tests/runs/${file} ${PROJECT_BINARY_DIR})
+        dp_check(runs_gpus_cuda mpi 300 ${Python3_EXECUTABLE} -B tests/runs/${file}
+                 ${PROJECT_BINARY_DIR})
         set_tests_properties(runs_gpus_cuda PROPERTIES PROCESSORS 2)
       endif()
       continue()
     endif()
     if(subject STREQUAL accuracy)
-      dp_check(runs_${subject} slow 900 ${Python3_EXECUTABLE} -B tests/runs/${file} ${PROJECT_BINARY_DIR})
+      dp_check(runs_${subject} slow 900 ${Python3_EXECUTABLE} -B tests/runs/${file}
+               ${PROJECT_BINARY_DIR})
       set_tests_properties(runs_${subject} PROPERTIES PROCESSORS 2)
     else() # most of their time is waiting: for mpirun, for signals, for a wire
-      dp_check(runs_${subject} mpi 900 ${Python3_EXECUTABLE} -B tests/runs/${file} ${PROJECT_BINARY_DIR})
+      dp_check(runs_${subject} mpi 900 ${Python3_EXECUTABLE} -B tests/runs/${file}
+               ${PROJECT_BINARY_DIR})
       set_tests_properties(runs_${subject} PROPERTIES COST 100) # the longest begin first
     endif()
   endforeach()
 else()
-  message(STATUS "no Python 3: the tests of whole runs, and those of labels lint and tidy, are left out")
+  message(STATUS
+          "no Python 3: the tests of whole runs, and those of labels lint and tidy, are left out")
 endif()
 
 # Only the plain build analyses sources and looks after the sanitized ones.

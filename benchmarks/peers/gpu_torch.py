@@ -2,9 +2,9 @@
 """Trains one model with PyTorch on one GPU and prints its rate as one line of JSON.
 
 Started by compare_gpu. PyTorch gets what makes it fast: channels_last for images, autocast, a fused
-optimizer, with --mode compile or graphs torch.compile, without or with CUDA graphs; and the batch lies
-on the GPU, as bytes that each step turns into numbers, while Lockstep brings its own from the host.
-Rates are of windows of --steps steps, after warm-up, which compiles.
+optimizer, with --mode compile or graphs torch.compile, without or with CUDA graphs; and the batch
+lies on the GPU, as bytes that each step turns into numbers, while Lockstep brings its own from the
+host. Rates are of windows of --steps steps, after warm-up, which compiles.
 """
 import argparse
 import json

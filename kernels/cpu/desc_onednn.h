@@ -1,8 +1,9 @@
 /*
  * desc_onednn.h - descriptors of oneDNN: the one place where its versions 2 and 3 differ.
  *
- * Data is float32 or, where a type says so, narrow. Activations are [rows, height, width, channels], weights of ours [out_c,
- * kernel_h, kernel_w, in_c]; how a primitive wants its weights is its own choice.
+ * Data is float32 or, where a type says so, narrow. Activations are [rows, height, width,
+ * channels], weights of ours [out_c, kernel_h, kernel_w, in_c]; how a primitive wants its weights
+ * is its own choice.
  */
 #ifndef DP_KERNELS_CPU_DESC_ONEDNN_H
 #define DP_KERNELS_CPU_DESC_ONEDNN_H

@@ -3,7 +3,8 @@
  * of this device for float32, and rounded once when written.
  *
  * Here is what works on each element alone: it goes piece by piece through the first-level cache,
- * and 2 bytes are read or written where float32 moves 4. No result depends on the number of threads.
+ * and 2 bytes are read or written where float32 moves 4. No result depends on the number of
+ * threads.
  */
 #include <assert.h>
 

@@ -1,9 +1,10 @@
 /*
- * narrow.c - float32 to 16 bits and back, in integer arithmetic that every instruction set does alike.
+ * narrow.c - float32 to 16 bits and back, in integer arithmetic that every instruction set does
+ * alike.
  *
  * 6 bytes move per element. A float32 has 23 digits behind the point, a half 10 and a bfloat 7: the
- * others are rounded away by adding just under half of the last digit that stays, and one more where
- * that digit is odd; a carry runs into the exponent, up to infinity, as it should.
+ * others are rounded away by adding just under half of the last digit that stays, and one more
+ * where that digit is odd; a carry runs into the exponent, up to infinity, as it should.
  */
 #include <assert.h>
 

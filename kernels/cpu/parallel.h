@@ -40,8 +40,8 @@ static inline void dp_part(size_t count, size_t multiple, int i, int threads, si
     *end = e < count ? e : count;
 }
 
-/* Runs body(arg, i, parts) for each i below parts, side by side. Returns when all are done. One part
- * is a plain call. */
+/* Runs body(arg, i, parts) for each i below parts, side by side. Returns when all are done. One
+ * part is a plain call. */
 void dp_parallel_parts(int parts, void (*body)(void *arg, int part, int parts), void *arg);
 
 /* Runs body(arg, begin, end) over [0, count) on at most `threads` threads; parts begin at multiples

@@ -1,6 +1,6 @@
 /*
- * prepared_onednn.h - a stream's prepared convolutions and products: primitives of oneDNN with their
- * memory.
+ * prepared_onednn.h - a stream's prepared convolutions and products: primitives of oneDNN with
+ * their memory.
  *
  * Everything is made by prepare and belongs to one stream, so several streams can compute side by
  * side. A call only points the memory objects at its arrays and executes.

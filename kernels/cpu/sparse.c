@@ -4,8 +4,8 @@
  * The k-th largest magnitude is found digit by digit: bits of a magnitude compare as the number
  * does, so a histogram of their upper 11 bits says which upper 11 bits it has, another one of the
  * next 11 among those that share them, and a third of the last 9. Then all above it are taken, and
- * the first of those equal to it. Four passes over the array, five with several threads; all but the
- * first look at 16 numbers at once and pass over most of them.
+ * the first of those equal to it. Four passes over the array, five with several threads; all but
+ * the first look at 16 numbers at once and pass over most of them.
  */
 #include <assert.h>
 

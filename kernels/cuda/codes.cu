@@ -1,10 +1,10 @@
 /*
  * codes.cu - smaller forms of a gradient: see kernels/ops.h for the contracts.
  *
- * Bytes moved per element: narrow and widen 6; quantize reads 4 (the second time from the cache) and
- * writes 1, dequantize 5; take_signs 8, put_signs 4. quantize also makes a random number for each,
- * of which four cost as much as one. All give the bits of `ref`, but for scales of signs, whose sums
- * are added in another order.
+ * Bytes moved per element: narrow and widen 6; quantize reads 4 (the second time from the cache)
+ * and writes 1, dequantize 5; take_signs 8, put_signs 4. quantize also makes a random number for
+ * each, of which four cost as much as one. All give the bits of `ref`, but for scales of signs,
+ * whose sums are added in another order.
  */
 #include <float.h>
 
@@ -97,7 +97,8 @@ static __device__ __forceinline__ unsigned magnitude_bits(float x)
     return __float_as_uint(x) & 0x7fffffffu;
 }
 
-/* Bits of magnitudes compare as magnitudes do, and those of infinity and NaN are above all others. */
+/* Bits of magnitudes compare as magnitudes do, and those of infinity and NaN are above all
+ * others. */
 static __device__ float scale_of(const float *x, size_t n)
 {
     unsigned most = 0;

@@ -12,7 +12,8 @@ if(DP_CUDA STREQUAL "host")
   set(CMAKE_CXX_STANDARD_REQUIRED ON)
   set(CMAKE_CXX_EXTENSIONS OFF)
   set_source_files_properties(${dp_cuda_kernels} PROPERTIES LANGUAGE CXX
-    COMPILE_OPTIONS "-ffp-contract=off;-Wall;-Wextra;-Wno-unknown-pragmas;$<$<BOOL:${DP_WERROR}>:-Werror>")
+    COMPILE_OPTIONS
+    "-ffp-contract=off;-Wall;-Wextra;-Wno-unknown-pragmas;$<$<BOOL:${DP_WERROR}>:-Werror>")
   file(GLOB dp_on_host CONFIGURE_DEPENDS tests/cuda_on_host/*.cpp)
   add_library(dp_cuda_on_host STATIC ${dp_on_host})
   target_compile_options(dp_cuda_on_host PRIVATE -Wall -Wextra $<$<BOOL:${DP_WERROR}>:-Werror>)
@@ -35,8 +36,9 @@ elseif(DP_CUDA STREQUAL "on")
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
   enable_language(CUDA)
   set_target_properties(dp_kernels PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
-  set_source_files_properties(${dp_cuda_kernels} PROPERTIES COMPILE_OPTIONS
-    "-std=c++17;--fmad=false;-lineinfo;-Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas;--Werror=all-warnings")
+  set(dp_nvcc_options -std=c++17 --fmad=false -lineinfo
+      -Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas --Werror=all-warnings)
+  set_source_files_properties(${dp_cuda_kernels} PROPERTIES COMPILE_OPTIONS "${dp_nvcc_options}")
   target_link_libraries(dp_kernels PUBLIC CUDA::cudart_static CUDA::cublasLt)
   # CMake takes it for granted that the toolkit's libraries are found when a program starts.
   get_target_property(dp_cublas CUDA::cublasLt IMPORTED_LOCATION)

@@ -1,8 +1,8 @@
 /*
  * device_cuda.c - the device `cuda`: memory, streams, events, copies.
  *
- * Every stream is a CUDA stream that does not wait for the default one. Memory is counted by purpose
- * in a list on the host, since the host cannot write in front of what it gives.
+ * Every stream is a CUDA stream that does not wait for the default one. Memory is counted by
+ * purpose in a list on the host, since the host cannot write in front of what it gives.
  */
 #include <cuda_runtime.h>
 #include <pthread.h>

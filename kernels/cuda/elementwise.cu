@@ -1,8 +1,8 @@
 /*
  * elementwise.cu - operations on each element alone: see kernels/ops.h for the contracts.
  *
- * One pass over memory, 16 bytes a thread and access. Bytes moved per element of e bytes (4, or 2 in
- * narrow types): relu, gelu, dropout and scale 2 e, everything with two inputs 3 e, bytes_load
+ * One pass over memory, 16 bytes a thread and access. Bytes moved per element of e bytes (4, or 2
+ * in narrow types): relu, gelu, dropout and scale 2 e, everything with two inputs 3 e, bytes_load
  * 1 + e. Bound by memory: time should be count * bytes / bandwidth; gelu's erfc costs as much again
  * in float32 arithmetic where e is 2, and dropout's random numbers, 5 32-bit products an element.
  */

@@ -5,8 +5,8 @@
  *
  * im2col writes e bytes an element of the columns and reads x kernel_h kernel_w / stride^2 times,
  * mostly from the cache; col2im reads the columns once, 4 bytes an element, and writes dx.
- * conv_cublas.c calls them for a few images at a time, so that columns stay in the second-level cache
- * of a large GPU.
+ * conv_cublas.c calls them for a few images at a time, so that columns stay in the second-level
+ * cache of a large GPU.
  */
 extern "C" {
 #include "kernels/ref/window.h"

@@ -1,9 +1,9 @@
 /*
  * lowrank.cu - thin matrices: see kernels/ops.h for the contracts.
  *
- * lowrank_split moves 12 bytes per element, and reads the thin matrices from the cache; 4 rank FLOPs
- * per element. orthogonalize is one block, since its columns are short and each waits for the last:
- * 4 rows cols^2 FLOPs in double.
+ * lowrank_split moves 12 bytes per element, and reads the thin matrices from the cache; 4 rank
+ * FLOPs per element. orthogonalize is one block, since its columns are short and each waits for the
+ * last: 4 rows cols^2 FLOPs in double.
  */
 #include "base/random.h"
 #include "kernels/cuda/launch.h"

@@ -1,9 +1,9 @@
 /*
  * matmul_cublas.c - dense layers, and the products of convolutions, by cuBLASLt.
  *
- * 2 m n k FLOPs on tensor cores; bias and rectifier are applied on the way out, so they cost no pass
- * over memory. cuBLASLt's matrices are column-major: a row-major product d = a b is computed as
- * d' = b' a', where transposing costs nothing.
+ * 2 m n k FLOPs on tensor cores; bias and rectifier are applied on the way out, so they cost no
+ * pass over memory. cuBLASLt's matrices are column-major: a row-major product d = a b is computed
+ * as d' = b' a', where transposing costs nothing.
  */
 #include "kernels/cuda/matmul_cublas.h"
 
@@ -153,7 +153,8 @@ static dp_status plan_describe(struct plan *plan, bool tf32)
     return layout_create(&plan->result, out, p->m, p->n);
 }
 
-/* Arrays begin at POINTER_ALIGNMENT, or whole rows behind that: then at what rows are multiples of. */
+/* Arrays begin at POINTER_ALIGNMENT, or whole rows behind that: then at what rows are multiples
+ * of. */
 static uint32_t alignment_of(size_t cols, size_t element)
 {
     const size_t row = cols * element;

@@ -2,9 +2,9 @@
  * matmul_cublas.h - products of matrices by cuBLASLt, prepared once for each shape.
  *
  * d [m, n] = act(op(a) op(b) + bias) + keep d, row-major and densely packed; a is [m, k], or [k, m]
- * where it is transposed, b is [k, n] or [n, k]. a, b and bias [n] are in the stream's compute type,
- * and so is d unless `wide` says float32. Sums are float32; with dp_stream.tf32 factors are rounded
- * to tf32. With `sums` the sums of a over k [m] are made on the way, in the type of d.
+ * where it is transposed, b is [k, n] or [n, k]. a, b and bias [n] are in the stream's compute
+ * type, and so is d unless `wide` says float32. Sums are float32; with dp_stream.tf32 factors are
+ * rounded to tf32. With `sums` the sums of a over k [m] are made on the way, in the type of d.
  */
 #ifndef DP_KERNELS_CUDA_MATMUL_CUBLAS_H
 #define DP_KERNELS_CUDA_MATMUL_CUBLAS_H

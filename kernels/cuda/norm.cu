@@ -3,7 +3,8 @@
  *
  * Bytes moved per element of type size e: moments e, apply 2 e, backward_sums 2 e, backward_apply
  * 3 e; so forward 3 e and backward 5 e. All are bound by memory. What has a value for each channel
- * is small, and read once by every thread, whose channels stay the same while it goes down the rows.
+ * is small, and read once by every thread, whose channels stay the same while it goes down the
+ * rows.
  */
 #include "kernels/cuda/columns.cuh"
 

@@ -27,8 +27,8 @@ struct dp_cudnn_wish {
 
 enum { DP_CUDNN_KEPT = 16, DP_CUDNN_ALIGNMENT = 16 };
 
-/* What addresses of images are multiples of: they may begin any number of samples of `count` elements
- * behind the begin of an array. */
+/* What addresses of images are multiples of: they may begin any number of samples of `count`
+ * elements behind the begin of an array. */
 static inline size_t dp_cudnn_alignment(enum dp_type type, size_t count)
 {
     const size_t bytes = count * dp_type_bytes(type);
@@ -58,9 +58,9 @@ struct dp_cudnn_clock {
 
 /*
  * Takes the first engine that cuDNN proposes, or with a clock the fastest of those, among engines
- * that give the same bits on every run, sum in float32, and compute with the factors they are given.
- * `plan` becomes one that dp_cudnn_plan_destroy() must get, with execution NULL where there is none.
- * Errors: those of the clock.
+ * that give the same bits on every run, sum in float32, and compute with the factors they are
+ * given. `plan` becomes one that dp_cudnn_plan_destroy() must get, with execution NULL where there
+ * is none. Errors: those of the clock.
  */
 DP_CHECKED dp_status dp_cudnn_plan_create(const struct dp_cudnn *c, void *handle,
                                           const struct dp_conv_case *conv,

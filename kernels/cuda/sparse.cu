@@ -1,13 +1,13 @@
 /*
  * sparse.cu - a few numbers out of many: see kernels/ops.h for the contracts.
  *
- * The k-th largest magnitude is found digit by digit, as in kernels/cpu/sparse.c: a histogram of the
- * upper 11 bits, of the next 11 among those that share them, of the last 9. Then warps count what
- * they will take of their chunks of the array, one warp adds that up, and all take. So places come
- * out in order, and it does not matter which block comes first: counts are whole numbers.
+ * The k-th largest magnitude is found digit by digit, as in kernels/cpu/sparse.c: a histogram of
+ * the upper 11 bits, of the next 11 among those that share them, of the last 9. Then warps count
+ * what they will take of their chunks of the array, one warp adds that up, and all take. So places
+ * come out in order, and it does not matter which block comes first: counts are whole numbers.
  *
- * take_largest reads the array five times, 20 bytes an element, and writes what it takes; the others
- * move some 16 bytes for each place.
+ * take_largest reads the array five times, 20 bytes an element, and writes what it takes; the
+ * others move some 16 bytes for each place.
  */
 #include "base/random.h"
 #include "kernels/cuda/launch.h"

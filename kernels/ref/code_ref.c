@@ -10,7 +10,8 @@
 #include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
 
-/* A 16-bit format: numbers are q 2^e with |q| < 2^digits and e >= lowest; `infinity` is its bits. */
+/* A 16-bit format: numbers are q 2^e with |q| < 2^digits and e >= lowest; `infinity` is its
+ * bits. */
 struct format {
     int digits, lowest;
     uint16_t infinity;
@@ -24,7 +25,8 @@ static const struct format *format_of(enum dp_type type)
     return type == DP_TYPE_F16 ? &half : &bfloat;
 }
 
-/* Bits grow with the number, and by one from each number to the next: so they count steps of 2^e. */
+/* Bits grow with the number, and by one from each number to the next: so they count steps of
+ * 2^e. */
 static uint16_t round_to(const struct format *f, float x)
 {
     const unsigned sign = signbit(x) ? 0x8000 : 0;

@@ -26,8 +26,8 @@ DP_CHECKED dp_status dp_bench_measure(struct dp_exchange *exchange, int b,
                                       const struct dp_cost *cost, struct dp_bench_row *row);
 
 /* The least time of an allreduce of `bytes` among ranks of one node: n (1 + 1/p + 2 (p-1)/p) bytes,
- * which the busiest rank must read and write, over the bandwidth of a copy of n bytes (which reads n
- * and writes n) that all ranks do at once, measured now. Collective; no engine may own the group.
+ * which the busiest rank must read and write, over the bandwidth of a copy of n bytes (which reads
+ * n and writes n) that all ranks do at once, measured now. Collective; no engine may own the group.
  * Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_bench_bound(struct dp_group *group, size_t bytes,
                                     const struct dp_bench_options *options, double *us);

@@ -12,7 +12,8 @@ void dp_bench_names_destroy(struct dp_bench_names *names)
     *names = (struct dp_bench_names){NULL, NULL, 0};
 }
 
-/* Whether the piece is an option of the plug-in before it: "outer=ring", but not "zero1:over=ring". */
+/* Whether the piece is an option of the plug-in before it: "outer=ring", but not
+ * "zero1:over=ring". */
 static bool is_option(const char *piece)
 {
     return piece[strcspn(piece, ":=,")] == '=';

@@ -28,8 +28,8 @@ struct dp_bench_options {
     bool bound, list, version, help;
 };
 
-/* Reads a size as nccl-tests does: "65536", "64K", "1.5M", "2G" (powers of 1024), at least one float
- * and at most 1T. False: it is none. */
+/* Reads a size as nccl-tests does: "65536", "64K", "1.5M", "2G" (powers of 1024), at least one
+ * float and at most 1T. False: it is none. */
 bool dp_bench_size(const char *text, size_t *bytes);
 
 /* Reads argv. Logs nothing when `silent` (other ranks tell). Errors: DP_ERR_USAGE. */

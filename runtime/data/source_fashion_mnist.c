@@ -10,7 +10,8 @@
 
 enum { SIDE = 28 };
 
-/* Whether both files of images hold what the name promises; rows may be fewer, in a cut-down set. */
+/* Whether both files of images hold what the name promises; rows may be fewer, in a cut-down
+ * set. */
 static dp_status check_side(const struct dp_idx_set *set)
 {
     static const int images[] = {DP_IDX_TRAIN_IMAGES, DP_IDX_TEST_IMAGES};

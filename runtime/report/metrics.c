@@ -77,8 +77,8 @@ static int64_t number_in(const char *line, const char *key)
                                                        : strtoll(found + strlen(key), NULL, 10);
 }
 
-/* Of a line that belongs to a step, which one; of others -1. Quotes inside of texts have a backslash
- * before them, so no text can look like a key. */
+/* Of a line that belongs to a step, which one; of others -1. Quotes inside of texts have a
+ * backslash before them, so no text can look like a key. */
 static int64_t step_of_line(const char *line)
 {
     static const char end[] = "{\"type\":\"end\"";

@@ -24,8 +24,9 @@ struct dp_progress_step {
     double left_s; /* to the end of the run; NaN: unknown */
 };
 
-/* Whether people read this process's stdout on a terminal. `launched`: by mpirun, which may give its
- * ranks a terminal of its own making whatever its own output is; then the launcher's decides. */
+/* Whether people read this process's stdout on a terminal. `launched`: by mpirun, which may give
+ * its ranks a terminal of its own making whatever its own output is; then the launcher's
+ * decides. */
 bool dp_progress_on_terminal(bool launched);
 
 /* terminal: out is one, so the line may be rewritten. quiet: nothing is printed at all. */

@@ -102,8 +102,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 
-/* A stream that captures keeps what is queued instead of doing it. What the runtime forbids then (to
- * wait, to take memory) fails here, too, and so do events, though CUDA knows how to capture them. */
+/* A stream that captures keeps what is queued instead of doing it. What the runtime forbids then
+ * (to wait, to take memory) fails here, too, and so do events, though CUDA knows how to capture
+ * them. */
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,

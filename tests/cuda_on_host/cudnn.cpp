@@ -1,6 +1,6 @@
 /*
- * cudnn.cpp - as much of cuDNN as kernels/cuda uses, on the host: plain loops, in double and rounded
- * once, queued on the stream. Engines that must not be taken give NaN.
+ * cudnn.cpp - as much of cuDNN as kernels/cuda uses, on the host: plain loops, in double and
+ * rounded once, queued on the stream. Engines that must not be taken give NaN.
  *
  *   DP_HOST_CUDNN=off       no library is found
  *   DP_HOST_CUDNN=broken    it is found, but does not start

@@ -2,9 +2,9 @@
  * nccl.cpp - as much of NCCL as collectives/nccl_api.h names, between threads and between processes
  * of one host, by a file in memory that all ranks map.
  *
- * What is queued waits in its stream until all ranks have come so far, as kernels of NCCL do. Nothing
- * blocks: calls give "in progress" whenever NCCL may. Sums are made in order of ranks, not in that of
- * the tree, so that a test which relies on the order finds out.
+ * What is queued waits in its stream until all ranks have come so far, as kernels of NCCL do.
+ * Nothing blocks: calls give "in progress" whenever NCCL may. Sums are made in order of ranks, not
+ * in that of the tree, so that a test which relies on the order finds out.
  *
  *   DP_CUDA_NCCL=fail:N     the N-th operation of rank 0 fails, some time after it was queued
  */

@@ -1,10 +1,11 @@
 /*
  * runtime.cpp - streams and events of cuda_runtime.h.
  *
- * A stream is a queue; an event is a count of how often it has happened. Whoever waits runs heads of
- * queues, chosen at random among those that wait for nothing, until what it waits for has happened;
- * a program that forgets to order two streams therefore computes with unfinished numbers, sooner or
- * later. Now and then queueing runs something at once, since a GPU does not wait to be asked either.
+ * A stream is a queue; an event is a count of how often it has happened. Whoever waits runs heads
+ * of queues, chosen at random among those that wait for nothing, until what it waits for has
+ * happened; a program that forgets to order two streams therefore computes with unfinished numbers,
+ * sooner or later. Now and then queueing runs something at once, since a GPU does not wait to be
+ * asked either.
  *
  *   DP_CUDA_ORDER=N          another sequence of random choices
  *   CUDA_LAUNCH_BLOCKING=1   everything runs when it is queued

@@ -66,7 +66,8 @@ def resnet20(channels=(16, 32, 64)):
 
 
 def resnet50():
-    """ResNet-50 v1.5: He et al., 2015, table 1, with the stride of a block in its 3x3 convolution."""
+    """ResNet-50 v1.5: He et al., 2015, table 1, with the stride of a block in its 3x3
+    convolution."""
     stem = {"filters": 64, "kernel": 7, "stride": 2, "padding": 3, "bias": False}
     layers = [("conv2d", stem), ("batchnorm", {}), ("relu", {})]
     layers += [("maxpool", {"size": 3, "stride": 2, "padding": 1})]
@@ -85,7 +86,8 @@ MODELS = {"mlp": mlp, "lenet": lenet, "resnet20": resnet20}
 
 
 def window(size, options):
-    return (size + 2 * options.get("padding", 0) - options["kernel"]) // options.get("stride", 1) + 1
+    free = size + 2 * options.get("padding", 0) - options["kernel"]
+    return free // options.get("stride", 1) + 1
 
 
 def build_conv2d(options, shape):

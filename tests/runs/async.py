@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ranks that train at their own pace, over MPI: train.mode async with a staleness. They learn, meet where
-something is due, end together, and go on from a checkpoint.
+"""Ranks that train at their own pace, over MPI: train.mode async with a staleness. They learn, meet
+where something is due, end together, and go on from a checkpoint.
 """
 import math
 import os
@@ -106,8 +106,8 @@ def case_a_request_to_any_rank_stops_all_behind_the_same_step():
         summary = check_whole(out, 2, 2, run_json(out)["steps"])
         same(summary["exit"], "stopped", "exit")
         where = r"[0-3]" if rank is None else rank
-        check(re.fullmatch(rf"stopped behind step {summary['steps']}: SIGUSR1 on rank {where} \(.+\)",
-                           summary["reason"]), f"reason {summary['reason']!r}")
+        check(re.fullmatch(rf"stopped behind step {summary['steps']}: SIGUSR1 on rank {where} "
+                           r"\(.+\)", summary["reason"]), f"reason {summary['reason']!r}")
         ends = sorted(re.findall(r"rank (\d) ends behind step (\d+)", result.err))
         same(ends, [(str(rank), str(summary["steps"])) for rank in range(4)], "ends of ranks")
 

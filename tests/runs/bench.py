@@ -218,7 +218,8 @@ def case_ranks_that_disagree_are_told():
     for first, second, text in (
         ([], ["-e", "128K"], "options '131072 .*', rank 0 .* has '65536 "),
         ([], ["--strategies", "direct"], "--strategies 'direct', rank 0 .* has 'ring'"),
-        (["--compressors", "fp16"], ["--compressors", "bf16"], "--compressors 'bf16', rank 0 .* 'fp16'"),
+        (["--compressors", "fp16"], ["--compressors", "bf16"],
+         "--compressors 'bf16', rank 0 .* 'fp16'"),
         ([], ["--buckets", "other.cfg"], "--buckets 'other.cfg', rank 0 .* ''"),
     ):
         both = [*sizes, *first, ":", "-np", 1, harness.build / harness.program, *sizes, *second]

@@ -31,7 +31,8 @@ def shared_memory():
 def case_a_killed_rank_ends_the_job_within_seconds():
     cfg = small_cfg()
     # Whoever is inside MPI's own blocking sum cannot look after others.
-    for strategy, tells in (("shm", True), ("ring", True), ("mpi:nonblocking=1", True), ("mpi", False)):
+    for strategy, tells in (("shm", True), ("ring", True), ("mpi:nonblocking=1", True),
+                            ("mpi", False)):
         for victim in (0, 1):
             folder, env = shared_memory()
             started, out = begin(cfg, *NO_EVALUATION, "--set", f"comm.strategy={strategy}", env=env,
@@ -47,8 +48,9 @@ def case_a_killed_rank_ends_the_job_within_seconds():
             same(result.code, 137, f"the exit code of\n{result}\n")
             if tells:
                 same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-                check(re.search(rf"rank {1 - victim} \(\S+\): rank {victim}, of this host, has died",
-                                result.err.splitlines()[-1]), f"who died is not told:\n{result}")
+                check(re.search(rf"rank {1 - victim} \(\S+\): rank {victim}, of this host, "
+                                "has died", result.err.splitlines()[-1]),
+                      f"who died is not told:\n{result}")
             check(seconds < SECONDS, f"{strategy} took {seconds:.1f} s:\n{result}")
             same(left, [], f"left in shared memory by {strategy}, rank {victim} killed")
             check(metrics(out, "step"), "metrics.jsonl cannot be read")
@@ -115,7 +117,8 @@ def case_a_loss_that_is_no_number_is_divergence():
     for ranks in (0, 2):
         for flags in ((), ("--quiet",)):
             out = harness.scratch / f"out-{ranks}-{len(flags)}"
-            result = train(cfg, "--set", "optimizer.lr=1e4", "--steps", 400, "--out", out, *flags, ranks=ranks)
+            result = train(cfg, "--set", "optimizer.lr=1e4", "--steps", 400, "--out", out, *flags,
+                           ranks=ranks)
             same(result.code, 77, f"the exit code of\n{result}\n")
             same(len(result.errors), 1, f"the number of errors in\n{result}\n")
             check(re.search(r"step \d+: the loss is not a number; try a lower optimizer\.lr",

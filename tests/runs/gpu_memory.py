@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a run says where a GPU has too little memory, an old driver, or none: in builds of DP_CUDA=host,
-which pretend."""
+"""What a run says where a GPU has too little memory, an old driver, or none: in builds of
+DP_CUDA=host, which pretend."""
 import re
 
 import harness
@@ -16,9 +16,9 @@ LAYERS = """\
 """
 MIB = 2**20
 MEMORY = 96 * MIB
-SAYS = re.compile(r"cuda:0 \(the host\), 96\.0 MiB, (?:[\d.]+) MiB free: activations of 8000 rows need "
-                  r"[\d.]+ MiB, weights .*, gradients .*, optimizer state .*; train\.micro_batch (\d+) "
-                  r"would fit \(now 8000\): out of memory$")
+SAYS = re.compile(r"cuda:0 \(the host\), 96\.0 MiB, (?:[\d.]+) MiB free: activations of 8000 rows "
+                  r"need [\d.]+ MiB, weights .*, gradients .*, optimizer state .*; "
+                  r"train\.micro_batch (\d+) would fit \(now 8000\): out of memory$")
 
 
 def flags():
@@ -50,7 +50,8 @@ def case_too_little_memory_is_one_line_with_advice_that_works():
 def case_a_driver_that_is_too_old_or_missing_is_one_line():
     words = flags()
     for driver, text in (
-        ("12040", "device cuda: the NVIDIA driver is too old: it serves CUDA 12.4, this program needs"),
+        ("12040",
+         "device cuda: the NVIDIA driver is too old: it serves CUDA 12.4, this program needs"),
         ("0", "device cuda: no NVIDIA driver is installed here"),
     ):
         result = train(config(), *words, "--out", harness.scratch / f"driver-{driver}",

@@ -378,7 +378,8 @@ def main(names):
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} BUILD [NAME...]")
     build = pathlib.Path(sys.argv[1]).resolve()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored here, a child ignores
+    # What is ignored here, a child ignores.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     cases = [value for name, value in names.items() if name.startswith("case_")]
     if sys.argv[2:]:
         cases = [case for case in cases if any(name in case.__name__ for name in sys.argv[2:])]

@@ -63,8 +63,9 @@ def case_a_rank_that_dies_alone_on_its_host_is_named():
         seconds = time.monotonic() - begin
         same(result.code, 137, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-        check(re.search(rf"rank {teller} \(h{teller + 1}\): rank {victim} \(h{victim + 1}\) has died",
-                        result.err.splitlines()[-1]), f"who died is not told:\n{result}")
+        check(re.search(rf"rank {teller} \(h{teller + 1}\): rank {victim} \(h{victim + 1}\) "
+                        "has died", result.err.splitlines()[-1]),
+              f"who died is not told:\n{result}")
         check(seconds < 10, f"it took {seconds:.1f} s:\n{result}")  # 4.2 where nothing else runs
 
 
@@ -75,8 +76,8 @@ def case_a_strategy_for_one_node_is_refused_with_those_that_can():
         result = start(2, 2, cfg, "--set", f"comm.strategy={strategy}", "--out", out).finish()
         same(result.code, 69, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-        check(re.search(r"shm cannot run here: the ranks do not live on one node; these can: (hier, )?ring",
-                        result.errors[0]), f"{result}")
+        check(re.search(r"shm cannot run here: the ranks do not live on one node; these can: "
+                        "(hier, )?ring", result.errors[0]), f"{result}")
         same(result.err.strip(), result.errors[0], "all of stderr")
         check(not out.exists(), "a refused run left a folder")
 

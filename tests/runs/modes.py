@@ -42,7 +42,8 @@ def case_check_tells_parameters_of_every_shipped_model():
         shown = float(total[1]) * {"k": 1e3, "M": 1e6}[total[2]]
         close(shown, parameters, 1e-3, f"the parameters of {name}")
         for ranks in (1, 2, 4, 8):
-            check(re.search(rf"^ {ranks} ranks? +[\d.]+ +[\d.]+", text, re.M), f"no {ranks}:\n{text}")
+            check(re.search(rf"^ {ranks} ranks? +[\d.]+ +[\d.]+", text, re.M),
+                  f"no {ranks}:\n{text}")
     for compressor, residuals, snapshot in (("none", 0, 2), ("topk", 1, 6), ("onebit", 2, 10)):
         text = train_well(harness.ROOT / "models/mlp.cfg", "--check", "--set",
                           f"comm.compressor={compressor}").out
@@ -83,7 +84,8 @@ def case_print_config_is_its_own_model_cfg():
 def case_precedence_is_file_environment_flags():
     cfg = small_cfg()
     env = {"DP_OPTIMIZER_LR": "0.02", "DP_TRAIN_SEED": "9"}
-    for extra, lr, seed in (((), 0.02, 9), (("--set", "optimizer.lr=0.03", "--seed", "4"), 0.03, 4)):
+    for extra, lr, seed in (((), 0.02, 9),
+                            (("--set", "optimizer.lr=0.03", "--seed", "4"), 0.03, 4)):
         text = train_well(cfg, "--print-config", *extra, env=env).out
         check(f"lr: {lr}\n" in text and f"seed: {seed}\n" in text, text)
 
@@ -150,7 +152,8 @@ def case_every_compressor_trains_and_tells_what_it_sends():
             text = train_well(cfg, "--set", f"comm.strategy={strategy}", "--set",
                               f"comm.compressor={compressor}", "--out", out, ranks=ranks).out
             same(run_json(out)["compressor"], compressor, "compressor")
-            check((f"compressor {compressor}: rank 0 sends" in text) == (compressor != "none"), text)
+            check((f"compressor {compressor}: rank 0 sends" in text) == (compressor != "none"),
+                  text)
     train_well(cfg, "--set", "comm.compressor=topk", "--out", harness.scratch / "alone")
     text = train_well(cfg, "--set", "comm.compressor=topk:ratio=0.9", "--out",
                       harness.scratch / "more", ranks=2).out

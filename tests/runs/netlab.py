@@ -222,7 +222,8 @@ def case_a_run_sees_nodes():
     for hosts, ranks in ((2, 2), (2, 4), (3, 3)):
         text = train_in_lab(hosts, ranks, cfg, "--dry-run").out
         check(f" on {ranks} ranks, {hosts} nodes, " in text, f"not {hosts} nodes:\n{text}")
-        check(re.search(r"sharing by \S+ \(measured: ", text), f"no reason for the strategy:\n{text}")
+        check(re.search(r"sharing by \S+ \(measured: ", text),
+              f"no reason for the strategy:\n{text}")
         found = re.findall(r"rank (\d+): host (\w+)", text)
         each = ranks // hosts
         same(found, [(str(r), f"h{r // each + 1}") for r in range(ranks)], "hosts of ranks")
@@ -455,10 +456,12 @@ def case_a_command_that_does_not_listen_is_killed_at_the_second_signal():
     for number in (signal.SIGTERM, signal.SIGINT):
         with Running(Running.SCRIPT.replace("'exit 5'", "'echo heard'")) as running:
             running.process.send_signal(number)
-            same(running.process.stdout.readline(), "heard\n", f"what the command makes of {number.name}")
+            same(running.process.stdout.readline(), "heard\n",
+                 f"what the command makes of {number.name}")
             same(running.process.poll(), None, f"the end after one {number.name}")
             running.process.send_signal(number)
-            same(running.process.wait(harness.PATIENCE), 128 + number, f"the exit code after two {number.name}")
+            same(running.process.wait(harness.PATIENCE), 128 + number,
+                 f"the exit code after two {number.name}")
             running.check_gone(f"after two {number.name}")
 
 

@@ -171,7 +171,8 @@ def case_a_plan_that_cannot_run_here_is_refused():
     result = on_hosts(cfg, "--plan", out / "config.yaml", "--dry-run", code=69)
     same(len(result.errors), 1, f"errors of\n{result}\n")
     check(re.search(r"config.yaml: its strategy zero1:over=shm, taken by 2 ranks on 1 node, "
-                    "cannot run here: the ranks do not live on one node", result.errors[0]), f"{result}")
+                    "cannot run here: the ranks do not live on one node", result.errors[0]),
+          f"{result}")
 
 
 if __name__ == "__main__":

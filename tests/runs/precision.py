@@ -4,7 +4,8 @@ import re
 import struct
 
 import harness
-from harness import check, metrics, run_json, safetensors, same, small_cfg, train, train_well, weights
+from harness import (check, metrics, run_json, safetensors, same, small_cfg, train, train_well,
+                     weights)
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 SAYS = {
@@ -34,7 +35,8 @@ def case_every_precision_learns_and_says_how_it_computes():
     for precision in PRECISIONS:
         out = harness.scratch / precision
         text = train_well(cfg, "--out", out, *setting(train__precision=precision), ranks=2).out
-        check(re.search(SAYS[precision], text.splitlines()[0]), f"the banner of {precision}:\n{text}")
+        check(re.search(SAYS[precision], text.splitlines()[0]),
+              f"the banner of {precision}:\n{text}")
         report = run_json(out)
         same(report["precision"], precision, "run.json precision")
         same(metrics(out, "start")[0]["precision"], precision, "precision in metrics.jsonl")
@@ -76,7 +78,8 @@ def case_lanes_give_the_same_bits_in_narrow_types():
     cfg = small_cfg(NORMED)
     for precision in ("bf16", "fp16"):
         expected = None
-        for ranks, more in ((1, {}), (2, {"comm__strategy": "shm"}), (4, {"comm__strategy": "zero1"})):
+        for ranks, more in ((1, {}), (2, {"comm__strategy": "shm"}),
+                            (4, {"comm__strategy": "zero1"})):
             out = harness.scratch / f"{precision}-{ranks}"
             train_well(cfg, "--out", out, ranks=ranks,
                        *setting(train__precision=precision, train__lanes=4, **more))
@@ -94,7 +97,8 @@ def case_a_loss_scale_under_one_ends_the_run():
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
         check(re.search(r"the loss scale falls under 1, .* first in 6\.bias", result.errors[0]),
               f"the error of\n{result}")
-        told = re.findall(r"step \d+ skipped: .* first in 6\.bias; now 32768", result.err + result.out)
+        told = re.findall(r"step \d+ skipped: .* first in 6\.bias; now 32768",
+                          result.err + result.out)
         same(len(told), 1, f"skips that are told in\n{result}\n")
         report = run_json(out)
         same(report["exit"], "diverged", "run.json exit")

@@ -198,7 +198,8 @@ def case_huge_and_deep_files_are_refused_quickly():
     repeats = "{repeat: {times: 1000, layers: [" * 4 + "{relu: {}}" + "]}}" * 4
     frame = "model: {{input: [8], layers: [{}, {{dense: {{units: 2}}}}]}}\n"
     bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-        f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi"))
+        f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n"
+        for old, new in zip("abcdefgh", "bcdefghi"))
     rows = [
         (r"deep\.cfg:1:\d+: .*(deep|nest)", written(deep, "deep.cfg")),
         (r"nested\.cfg:1:\d+: .*(deep|nest)", written(frame.format(nested), "nested.cfg")),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ranks whose weights differ, by faults on purpose (DP_FAULT): found, named, stopped or restored; and
-what is said about faults that cannot be.
+"""Ranks whose weights differ, by faults on purpose (DP_FAULT): found, named, stopped or restored;
+and what is said about faults that cannot be.
 """
 import re
 
@@ -8,7 +8,8 @@ import harness
 from harness import check, metrics, run_json, same, small_cfg, train, train_well, weights
 
 FLIP = "flip:step=4,rank=1,tensor=0.weight,element=7,bit=22"
-WHERE = r"bucket \d+, tensor 0\.weight, element 7 is -?\d[\d.e-]* {} -?\d[\d.e-]* \(1 of 72 elements"
+WHERE = (r"bucket \d+, tensor 0\.weight, element 7 is -?\d[\d.e-]* {} -?\d[\d.e-]* "
+         r"\(1 of 72 elements")
 
 
 def broken(cfg, out, strategy, ranks, fault, *flags):
@@ -48,7 +49,8 @@ def case_a_flipped_bit_stops_all_ranks_and_is_named():
             same(report["exit"], "error", "exit in run.json")
             same(report["restored"], 0, "restored in run.json")
             same(len(metrics(harness.scratch / name, "step")), 4, "steps")
-            same(metrics(harness.scratch / name, "end")[0]["exit"], "error", "exit in metrics.jsonl")
+            same(metrics(harness.scratch / name, "end")[0]["exit"], "error",
+                 "exit in metrics.jsonl")
 
 
 def case_a_majority_restores_and_training_goes_on():
@@ -59,7 +61,8 @@ def case_a_majority_restores_and_training_goes_on():
                         "--set", "train.on_divergence=restore")
         same(result.code, 0, f"the exit code of\n{result}\n")
         same(result.errors, [], "errors")
-        check_line(announced(result), r"behind step 4 rank 1 \(\S+\) differs from the other 2 ranks",
+        check_line(announced(result),
+                   r"behind step 4 rank 1 \(\S+\) differs from the other 2 ranks",
                    WHERE.format("instead of"), "; restored from rank 0$")
         report = run_json(harness.scratch / name)
         same(report["exit"], "finished", "exit in run.json")
@@ -134,7 +137,8 @@ def case_faults_that_cannot_be_are_one_line():
         (0, "flip:setp=1", "flip: unknown option 'setp'"),
         (0, "flip:step=0", "flip: step: expected an integer from 1 to 2147483647, found '0'"),
         (0, "flip:step", "flip: expected key=value, found 'step'"),
-        (0, "flip:tensor=0.wieght", "flip: the model has no tensor '0.wieght'; its first is 0.weight"),
+        (0, "flip:tensor=0.wieght",
+         "flip: the model has no tensor '0.wieght'; its first is 0.weight"),
         (0, "flip:tensor=0.bias,element=8", "flip: 0.bias has 8 elements, not 9"),
         (2, "flip:tensor=0.bias,rank=2", "flip: there is no rank 2: this run has 2"),
     ):

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 
 import harness
-from harness import check, close, metrics, run_json, safetensors, same, small_cfg, train_well, weights
+from harness import (check, close, metrics, run_json, safetensors, same, small_cfg, train_well,
+                     weights)
 
 PARTS = ("input", "copy", "forward", "backward", "exposed_comm", "optimizer", "checkpoint", "other")
 

@@ -8,8 +8,8 @@ import shutil
 import signal
 
 import harness
-from harness import (ENDLESS, Started, check, endless, metrics, run_json, same, small_cfg, steps_done, train,
-                     train_well, weights)
+from harness import (ENDLESS, Started, check, endless, metrics, run_json, same, small_cfg,
+                     steps_done, train, train_well, weights)
 from refusals import refuse
 
 # All that has a state of its own, or depends on the number of a step.
@@ -100,7 +100,8 @@ def case_a_run_has_ended_only_with_its_report():
 def interrupt(cfg, flags, out, ranks, victim, number, code):
     """Sends a signal to one rank of a run without end, 100 steps further than it has come."""
     begun = steps_done(out)
-    words = (cfg, *endless()[2:], "--steps", ENDLESS)  # schedules keep the length of the configuration
+    # Schedules keep the length of the configuration.
+    words = (cfg, *endless()[2:], "--steps", ENDLESS)
     started = Started([*words, *flags, "--out", out, "--resume=auto"], ranks)
     started.wait_for("100 steps", lambda: steps_done(out) >= begun + 100)
     started.signal(number, victim)

@@ -37,7 +37,8 @@ def tools(*names):
 def case_the_bundle_takes_what_we_need_and_leaves_what_any_machine_has():
     if shutil.which("apt-cache") is None:
         raise Skipped("there is no apt-cache")
-    known = subprocess.run(["apt-cache", "show", "libopenmpi-dev"], capture_output=True, check=False)
+    known = subprocess.run(["apt-cache", "show", "libopenmpi-dev"], capture_output=True,
+                           check=False)
     if known.returncode != 0:
         raise Skipped("apt knows no libopenmpi-dev: apt-get update was never run")
     done = call("tests/gpu_bundle", "--list")
@@ -53,7 +54,8 @@ def case_the_bundle_takes_what_we_need_and_leaves_what_any_machine_has():
 def case_a_bundle_that_cannot_be_made_is_one_line():
     done = call("tests/gpu_bundle", path=tools("bash", "git", "dirname", "readlink", "id"))
     same(done.returncode, 69, "exit code without apt")
-    same(done.stderr, "tests/gpu_bundle: apt-cache is missing: this needs Debian or Ubuntu, and git\n",
+    same(done.stderr,
+         "tests/gpu_bundle: apt-cache is missing: this needs Debian or Ubuntu, and git\n",
          "what is said without apt")
     same(done.stdout, "", "standard output without apt")
 
@@ -91,7 +93,8 @@ def report_of(documents):
     folder = harness.scratch / "b/gpu"
     folder.mkdir(parents=True, exist_ok=True)
     for name, document in documents.items():
-        (folder / f"{name}.json").write_text(json.dumps({"stage": name, "seconds": 1.0, **document}))
+        whole = {"stage": name, "seconds": 1.0, **document}
+        (folder / f"{name}.json").write_text(json.dumps(whole))
     done = call("tests/run_gpu", "report", "--name", "x", "--build", harness.scratch / "b",
                 "--results", harness.scratch / "results")
     same(done.returncode, 0, f"exit code of report\n{done.stdout}{done.stderr}")
@@ -108,9 +111,10 @@ def case_what_was_not_measured_is_called_so():
 
 
 def case_the_report_judges_what_was_measured():
-    row = {"model": "mlp", "measure": "samples/s", "pytorch": 100.0, "lockstep": 320.0, "ratio": 3.2,
-           "target_text": ">= 3x", "verdict": "met"}
-    case = {"model": "mlp", "pytorch": {"torch": "2.11", "cudnn": 91900}, "problems": ["no time was left"]}
+    row = {"model": "mlp", "measure": "samples/s", "pytorch": 100.0, "lockstep": 320.0,
+           "ratio": 3.2, "target_text": ">= 3x", "verdict": "met"}
+    case = {"model": "mlp", "pytorch": {"torch": "2.11", "cudnn": 91900},
+            "problems": ["no time was left"]}
     test = {"name": "ops_cuda", "result": "Passed", "seconds": 1.0}
     text = report_of({
         "test": {"status": "failed", "failure": "ctest failed: ops_cuda", "tests": [test]},

@@ -5,7 +5,8 @@ other ones where something else was asked for.
 import struct
 
 import harness
-from harness import check, close, metrics, run_json, safetensors, same, small_cfg, train_well, weights
+from harness import (check, close, metrics, run_json, safetensors, same, small_cfg, train_well,
+                     weights)
 
 NORMED = """\
     - conv2d: {filters: 8, kernel: 3, padding: 1, bias: false}

@@ -107,7 +107,8 @@ def case_within_local_steps_the_end_waits_for_the_next_average():
             more = (*endless(), "--steps", step + 25, *flags)
             for folder, resume in ((out, ["--resume"]), (whole, [])):
                 harness.train_well(cfg, *more, "--out", folder, *resume, ranks=ranks)
-            check(harness.weights(out) == harness.weights(whole), "other weights than without a stop")
+            check(harness.weights(out) == harness.weights(whole),
+                  "other weights than without a stop")
 
 
 def case_every_rank_ends_behind_the_step_that_is_saved():
@@ -124,7 +125,8 @@ def case_signals_are_taken_on_a_thread_that_does_not_compute():
         started, out = begin(small_cfg(), *NO_EVALUATION, ranks=ranks, name=f"out-{ranks}")
         for pid in started.ranks().values() if ranks else [started.process.pid]:
             takers = {tuple(threads_that_take(pid, number)) for number in HANDLED}
-            same([len(taker) for taker in takers], [1], f"threads of {pid} that take signals: {takers}")
+            same([len(taker) for taker in takers], [1],
+                 f"threads of {pid} that take signals: {takers}")
             check(str(pid) not in takers.pop(), "the main thread takes signals")
         started.signal(signal.SIGUSR1)
         check_stopped(started.finish(), out, r"SIGUSR1 on rank \d \(.+\)")
@@ -197,7 +199,8 @@ def case_a_request_to_save_is_carried_out_and_the_run_goes_on():
         started.signal(signal.SIGUSR1, rank)
         last = check_stopped(started.finish(), out, r"SIGUSR1 on rank \d \(.+\)")
         kept = sorted(path.name for path in (out / "checkpoints").iterdir())
-        check({"latest", f"step-{saved:08}", f"step-{last:08}"} <= set(kept), f"checkpoints: {kept}")
+        check({"latest", f"step-{saved:08}", f"step-{last:08}"} <= set(kept),
+              f"checkpoints: {kept}")
         # mpirun passes a signal on to each rank, and they need not get it in the same step.
         heard = ranks if ranks > 0 and rank is None else 1
         check(len(kept) <= 2 + heard, f"{heard} ranks got the signal, checkpoints: {kept}")
@@ -232,7 +235,8 @@ def case_an_evaluation_is_broken_off_on_all_ranks():
     for ranks, rank in ((0, None), (2, 0), (2, 1)):
         started, out = begin(cfg, *ENDLESS_EVALUATION, ranks=ranks, steps=1,
                              name=f"out-{ranks}-{rank}")
-        time.sleep(0.3)  # until it evaluates; a request that is heard before ends it in the same way
+        # Until it evaluates; a request that is heard before ends it in the same way.
+        time.sleep(0.3)
         started.signal(signal.SIGUSR1, rank)
         result = started.finish()
         same(check_stopped(result, out, rf"SIGUSR1 on rank {rank or 0} \(.+\)"), 1, "the last step")
@@ -243,8 +247,8 @@ def case_an_evaluation_is_broken_off_on_all_ranks():
 
 
 def while_measuring(number, rank, nth):
-    """Two slow steps: a signal to a rank during the nth measurement, which comes behind a step. Once
-    more with slower steps, where that was measured to its end before the signal was heard."""
+    """Two slow steps: a signal to a rank during the nth measurement, which comes behind a step.
+    Once more with slower steps, where that was measured to its end before the signal was heard."""
     for rows in (20000, 100000, 500000):
         out = harness.scratch / f"out-{rank}-{rows}"
         started = Started([small_cfg(), "--synthetic", "--set", f"data.samples={rows}", "--set",
@@ -331,7 +335,8 @@ def case_weights_that_are_no_numbers_are_not_saved():
         check(step - every <= latest < step, f"saved at {latest}, diverged at {step}")
         for name, (_, _, data) in harness.safetensors(
                 out / "checkpoints/latest/model.safetensors").items():
-            exponents = {data[i + 3] & 0x7F == 0x7F and data[i + 2] & 0x80 for i in range(0, len(data), 4)}
+            exponents = {data[i + 3] & 0x7F == 0x7F and data[i + 2] & 0x80
+                         for i in range(0, len(data), 4)}
             check(not any(exponents), f"{name} of step {latest} has values that are no numbers")
 
 
@@ -342,8 +347,8 @@ def case_a_loss_that_shoots_up_is_divergence():
              "--set", "checkpoint.every_steps=50", *NO_EVALUATION)
     for ranks in (0, 2):
         out = harness.scratch / f"out-{ranks}"
-        result = train(cfg, *endless()[:2], *flags, "--set", "failure_stop.spike_sigma=6", "--out", out,
-                       ranks=ranks)
+        result = train(cfg, *endless()[:2], *flags, "--set", "failure_stop.spike_sigma=6", "--out",
+                       out, ranks=ranks)
         reason = (r"step \d+: the loss of \S+ lies more than 6 deviations of \S+ above its mean of "
                   r"\S+ \(failure_stop\.spike_sigma\); try a lower .*")
         check(60 < check_diverged(result, out, reason, 50) < 100, f"{result}")
@@ -356,8 +361,8 @@ def case_training_that_only_guesses_is_divergence():
         out = harness.scratch / f"out-{ranks}"
         result = train(cfg, *endless(), *flags, "--synthetic", "--set", "data.samples=600", "--set",
                        "optimizer.lr=0", "--out", out, ranks=ranks)
-        reason = (r"step 24: no progress: \S+ % of 600 training answers were right, by chance alone "
-                  r"it is 10\.00 % \(failure_stop\.chance_steps\); .*")
+        reason = (r"step 24: no progress: \S+ % of 600 training answers were right, by chance "
+                  r"alone it is 10\.00 % \(failure_stop\.chance_steps\); .*")
         same(check_diverged(result, out, reason), 24, "the last step")
     out = harness.scratch / "learns"
     result = train(cfg, "--steps", 30, *flags, "--out", out)

@@ -14,7 +14,8 @@ import uuid
 import harness
 from harness import Started, check, same, small_cfg, train_well
 
-PROGRESS = r"epoch \d+/\d+ step \d+/\d+ loss \d+\.\d{4} [\d,.]+ samples/s lr \S+ eta (?:\d+:)?\d+:\d\d"
+PROGRESS = (r"epoch \d+/\d+ step \d+/\d+ loss \d+\.\d{4} [\d,.]+ samples/s lr \S+ "
+            r"eta (?:\d+:)?\d+:\d\d")
 STEPS = re.compile(r"^(epoch \d+/\d+ )?step \d+/\d+ loss ")
 
 

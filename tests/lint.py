@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOPS = ("base", "kernels", "collectives", "models", "runtime", "launch", "tests", "benchmarks")
 LABELS = {"unit", "mpi", "gpu", "slow", "lint", "tidy", "sanitize"}
 MAX_LINES = 500
+MAX_COLUMNS = 100
 
 # A layer, and the layers whose headers it may include beside its own. An arrow only points down.
 MAY_INCLUDE = {
@@ -64,6 +65,8 @@ BANNED = (
 
 # Put together here, so that this file does not contain what it looks for.
 UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX")) + r")\b")
+# A long address alone on its line, in a comment or not: it cannot be broken.
+ADDRESS = re.compile(r"\W*https?://\S+\W*")
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 
 
@@ -143,6 +146,8 @@ def text_problems(path, text):
     for number, line in enumerate(text.split("\n"), 1):
         if line != line.rstrip():
             yield f"{path}:{number}: white space at the end of the line"
+        if len(line) > MAX_COLUMNS and not ADDRESS.fullmatch(line):
+            yield f"{path}:{number}: {len(line)} columns, more than {MAX_COLUMNS}"
         if not line.isascii():
             yield f"{path}:{number}: not ASCII"
         if UNFINISHED.search(line):
@@ -156,8 +161,11 @@ def is_source(path):
 
 
 def is_text(path):
-    names = ("CMakeLists.txt", "run", "quickstart")
-    return is_source(path) or path.suffix in (".py", ".sh", ".cmake", ".cfg") or path.name in names
+    if path.suffix == "":  # a script, whatever runs it
+        with path.open("rb") as file:
+            return file.read(2) == b"#!"
+    return (is_source(path) or path.suffix in (".py", ".sh", ".cmake", ".cfg")
+            or path.name == "CMakeLists.txt")
 
 
 def repository_problems():
@@ -227,6 +235,12 @@ CASES = (
     ("base/x.c", 'const char *a = "http://b";\n', None),
     ("base/x.c", "typedef struct a b;\n", "no typedef"),
     ("base/x.c", "int a; \n", "white space"),
+    ("base/x.c", f"int {'a' * (MAX_COLUMNS - 5)};\n", None),
+    ("base/x.c", f"int {'a' * (MAX_COLUMNS - 4)};\n", "x.c:1: 101 columns, more than 100"),
+    ("base/x.c", f"/* {'a ' * 49}*/\n", "columns"),
+    ("base/x.c", f"/*\n * https://{'a' * MAX_COLUMNS}\n */\n", None),
+    ("base/x.c", f"/* https://{'a' * MAX_COLUMNS} */\n", None),
+    ("base/x.c", f"/* As in https://{'a' * MAX_COLUMNS} */\n", "columns"),
     ("base/x.c", "/* \u00e4 */\n", "not ASCII"),
     ("base/x.c", "/* " + "TO" + "DO */\n", "unfinished"),
     ("base/x.c", "int a;", "no newline"),

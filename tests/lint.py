@@ -156,6 +156,14 @@ def text_problems(path, text):
         yield f"{path}: no newline at the end"
 
 
+def settings_problems(document, script):
+    """Open MPI's settings have the values in a document that env.sh gives them."""
+    given = dict(re.findall(r"^\s*dp_default (?:OMPI_MCA_)?(\w+) (\S+)$", script, re.M))
+    for name, value in re.findall(r"`(?:OMPI_MCA_)?(\w+)=(\w+)`", document):
+        if given.get(name, value) != value:
+            yield f"{name} is {given[name]} in launch/env.sh, not {value}"
+
+
 def is_source(path):
     return path.suffix in (".c", ".h", ".cu", ".cuh", ".cpp", ".def")
 
@@ -181,6 +189,10 @@ def repository_problems():
         yield from text_problems(name, text)
         if is_source(path):
             yield from source_problems(name, text)
+    for path in ROOT.glob("*.md"):
+        script = (ROOT / "launch/env.sh").read_text()
+        for problem in settings_problems(path.read_text(), script):
+            yield f"{path.name}: {problem}"
     if seen < 10:
         yield f"only {seen} files found under {ROOT}: the check itself is broken"
 
@@ -252,7 +264,20 @@ CASES = (
 )
 
 
+# Also for --self: a document, and what must be said about it beside this env.sh.
+SCRIPT = "dp_default OMPI_MCA_some_time 3\nif a; then\n    dp_default OMPI_MCA_btl_way none\nfi\n"
+DOCUMENTS = (
+    ("`OMPI_MCA_some_time=3`, `btl_way=none`, `btl_other=1`, `some_time`", []),
+    ("`OMPI_MCA_some_time=2`", ["some_time is 3 in launch/env.sh, not 2"]),
+    ("`btl_way=all`", ["btl_way is none in launch/env.sh, not all"]),
+)
+
+
 def self_problems():
+    for document, expected in DOCUMENTS:
+        said = list(settings_problems(document, SCRIPT))
+        if said != expected:
+            yield f"{document}: expected {expected}, found {said}"
     for path, text, part in CASES:
         said = list(text_problems(path, text)) + list(source_problems(path, text))
         if (part is None and said) or (part and not any(part in line for line in said)):

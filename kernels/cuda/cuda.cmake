@@ -6,6 +6,14 @@ file(GLOB dp_cuda_kernels CONFIGURE_DEPENDS kernels/cuda/*.cu)
 target_sources(dp_kernels PRIVATE ${dp_cuda_sources} ${dp_cuda_kernels})
 target_link_libraries(dp_kernels PUBLIC ${CMAKE_DL_LIBS})
 
+# nvcc compiles with it, too.
+include(CheckLanguage)
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+  message(FATAL_ERROR "missing: a C++ compiler, for DP_CUDA=${DP_CUDA} - on Debian or Ubuntu: "
+                      "apt-get install g++")
+endif()
+
 if(DP_CUDA STREQUAL "host")
   enable_language(CXX)
   set(CMAKE_CXX_STANDARD 17)

@@ -33,6 +33,7 @@ IDX_FILES = (
 build = pathlib.Path()  # the build folder; set by main()
 scratch = pathlib.Path()  # a fresh folder for each case; set by main()
 program = "ddp_train"  # what is started
+CROWDED = re.compile(r"\d+ ranks share \d+ cores? of this node")  # a warning on small machines
 
 
 class Skipped(Exception):
@@ -62,7 +63,19 @@ class Result:
 
     @property
     def warnings(self):
-        return [line for line in self.err.splitlines() if line.startswith("lockstep: warning:")]
+        """All but what `crowded` has."""
+        told = [line for line in self.err.splitlines() if line.startswith("lockstep: warning:")]
+        return [line for line in told if not CROWDED.search(line)]
+
+    @property
+    def crowded(self):
+        """The warnings that there are fewer cores than ranks, which depends on the machine."""
+        return [line for line in self.err.splitlines() if CROWDED.search(line)]
+
+    @property
+    def complaints(self):
+        """The lines on stderr, but for what `crowded` has."""
+        return [line for line in self.err.splitlines() if not CROWDED.search(line)]
 
 
 def command_of(arguments, ranks):
@@ -228,6 +241,16 @@ def begin(cfg, *flags, ranks=2, steps=5, name="out", env=None):
     started = Started([cfg, *endless(), *flags, "--out", out], ranks, env)
     started.wait_for(f"step {steps}", lambda: steps_done(out) >= steps)
     return started, out
+
+
+def cores():
+    """How many cores the CPUs belong to that we may use, as the program counts: where the system
+    does not tell, each hardware thread is one."""
+    found = set()
+    for cpu in os.sched_getaffinity(0):
+        siblings = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        found.add(siblings.read_text() if siblings.exists() else cpu)
+    return len(found)
 
 
 # ---- checks ----

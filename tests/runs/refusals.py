@@ -35,7 +35,7 @@ def check_refusal(result, code, pattern):
     same(result.code, code, f"the exit code of\n{result}\n")
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(pattern, result.errors[0]), f"no {pattern!r} in the error of\n{result}")
-    lines = [line for line in result.err.splitlines() if line.strip()]
+    lines = [line for line in result.complaints if line.strip()]
     same(lines[-1], result.errors[0], f"the last line on stderr of\n{result}\n")
     same(len(lines), 1 + len(result.warnings), f"the number of lines on stderr of\n{result}\n")
     check(result.seconds < SECONDS, f"too slow:\n{result}")

@@ -28,8 +28,7 @@ def announced(result):
     lines = result.warnings
     told = [line for line in lines if "this run breaks something on purpose: DP_FAULT=" in line]
     same(len(told), 1, f"announcements of the fault in\n{result}\n")
-    # More ranks than cores is worth a warning of its own.
-    return [line for line in lines if line not in told and "take turns" not in line]
+    return [line for line in lines if line not in told]
 
 
 def case_a_flipped_bit_stops_all_ranks_and_is_named():

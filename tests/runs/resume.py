@@ -313,7 +313,7 @@ def case_where_nothing_can_be_written_the_last_checkpoint_stays():
     same(result.code, 74, f"the exit code of\n{result}\n")
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(pattern, result.errors[0]), f"no cause:\n{result}")
-    same(result.err.strip(), result.errors[0], "what stands on stderr")
+    same(result.complaints, result.errors, "what stands on stderr")
     report = run_json(out)
     same((report["exit"], report["steps"]), ("error", 8), "exit and steps in run.json")
     check("the last checkpoint cannot be written" in report["reason"], report["reason"])

@@ -99,7 +99,7 @@ def case_the_lines_of_a_run_can_be_read():
     cfg = small_cfg()
     for ranks in (0, 2):
         result = train_well(cfg, "--out", harness.scratch / f"out-{ranks}", ranks=ranks)
-        same(result.err, "", "stderr of a good run")
+        same(result.complaints, [], "stderr of a good run")
         for line in result.out.splitlines():
             check(line.strip() and line == line.rstrip() and "nan" not in line, f"a line {line!r}")
             check(len(line) <= 200, f"a long line: {line}")

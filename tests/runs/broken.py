@@ -57,10 +57,24 @@ def case_a_killed_rank_ends_the_job_within_seconds():
 
 def case_signals_to_mpirun_end_everything():
     cfg = small_cfg()
-    started, _ = begin(cfg, *NO_EVALUATION)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        started, _ = begin(cfg, *NO_EVALUATION, name=number.name)
+        started.signal(number)
+        result = started.finish()
+        same(result.code, 1, f"the exit code of\n{result}\n")
+
+
+def case_ranks_save_where_mpirun_gives_them_time():
+    # It waits twice that long, whatever the ranks do.
+    started, out = begin(small_cfg(), *NO_EVALUATION,
+                         env={"OMPI_MCA_odls_base_sigkill_timeout": "4"})
     started.signal(signal.SIGTERM)
     result = started.finish()
-    check(result.code not in (0, None), f"the exit code of\n{result}\n")
+    same(result.code, 1, f"the exit code of\n{result}\n")
+    summary = run_json(out)
+    same(summary["exit"], "stopped", f"exit of\n{result}\n")
+    same((out / "checkpoints/latest").readlink().name, f"step-{summary['steps']:08}",
+         "the last checkpoint")
 
 
 def limit_files(started, ranks, size):

@@ -11,8 +11,9 @@ import time
 
 import harness
 import netlab
-from harness import Started, check, same, small_cfg
+from harness import Started, check, same, small_cfg, steps_done
 
+SECONDS = 60  # within which a job with a dead rank is over, also on a busy machine
 LONG = ("--steps", 1000000, "--set", "train.eval_every=0", "--set", "checkpoint.every_steps=0")
 
 
@@ -39,34 +40,25 @@ def ranks_in(started):
     return found
 
 
-def started_well(started, out, steps=5):
-    end = time.monotonic() + 60
-    lines = out / "metrics.jsonl"
-    while started.process.poll() is None and time.monotonic() < end:
-        if lines.exists() and lines.read_bytes().count(b"\n") > steps:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"it did not start:\n{started.finish(0)}")
-
-
 def case_a_rank_that_dies_alone_on_its_host_is_named():
     cfg = small_cfg()
     for hosts, victim, teller in ((2, 1, 0), (2, 0, 1), (3, 1, 2)):
         out = harness.scratch / f"out-{hosts}-{victim}"
         started = start(hosts, hosts, cfg, *LONG, "--set", "comm.strategy=ring", "--out", out)
-        started_well(started, out)
+        started.wait_for("step 5", lambda: steps_done(out) >= 5)
         pids = ranks_in(started)
         same(sorted(pids), list(range(hosts)), "the ranks that run")
         begin = time.monotonic()
         os.kill(pids[victim], signal.SIGKILL)
-        result = started.finish(30)
+        result = started.finish()
         seconds = time.monotonic() - begin
         same(result.code, 137, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
         check(re.search(rf"rank {teller} \(h{teller + 1}\): rank {victim} \(h{victim + 1}\) "
                         "has died", result.err.splitlines()[-1]),
               f"who died is not told:\n{result}")
-        check(seconds < 10, f"it took {seconds:.1f} s:\n{result}")  # 4.2 where nothing else runs
+        # 4.2 where nothing else runs.
+        check(seconds < SECONDS, f"it took {seconds:.1f} s:\n{result}")
 
 
 def case_a_strategy_for_one_node_is_refused_with_those_that_can():

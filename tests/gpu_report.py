@@ -37,8 +37,11 @@ def commit():
     """Of the checkout, or as tests/gpu_bundle noted it."""
     if (ROOT / "COMMIT").exists():
         return (ROOT / "COMMIT").read_text().strip()
-    done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"],
-                          capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"],
+                              capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
     return done.stdout.strip() or "unknown"
 
 

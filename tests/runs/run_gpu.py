@@ -26,11 +26,12 @@ def call(script, *words, path=None):
 
 
 def tools(*names):
-    """A folder with these programs and no others."""
+    """A folder with those of these programs that are here, and no others."""
     folder = harness.scratch / "tools"
     folder.mkdir()
     for name in names:
-        (folder / name).symlink_to(shutil.which(name))
+        if shutil.which(name) is not None:
+            (folder / name).symlink_to(shutil.which(name))
     return folder
 
 

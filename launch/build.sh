@@ -30,6 +30,17 @@ dp_apt() {
         -o DPkg::Lock::Timeout=300 "$@"
 }
 
+dp_may_install() {
+    [ "$(id -u)" = 0 ] || command -v sudo >/dev/null
+}
+
+# Fetches the lists of packages, once; images of containers often have none.
+dp_update_lists() {
+    [ -z "${dp_lists_updated:-}" ] || return 0
+    dp_apt update >/dev/null || dp_say "apt-get update failed: trying with the old lists" >&2
+    dp_lists_updated=1
+}
+
 # dp_install PACKAGE...: installs those that are missing. 69 when that is impossible.
 dp_install() {
     local missing log
@@ -41,15 +52,12 @@ dp_install() {
     if [ ${#missing[@]} -eq 0 ]; then
         return 0
     fi
-    if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+    if ! dp_may_install; then
         dp_say "neither root nor sudo: ask for: apt-get install ${missing[*]}" >&2
         return 69
     fi
     dp_say "installing ${missing[*]}"
-    if [ -z "${dp_lists_updated:-}" ]; then
-        dp_apt update >/dev/null || dp_say "apt-get update failed: trying with the old lists" >&2
-        dp_lists_updated=1
-    fi
+    dp_update_lists
     log=$(mktemp)
     if ! dp_apt install --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
         tail -n 20 "$log" >&2
@@ -58,6 +66,26 @@ dp_install() {
         return 69
     fi
     rm -f "$log"
+}
+
+# dp_install_tools PACKAGE...: the same for what tests can do without.
+dp_install_tools() {
+    local tool missing known=()
+    command -v apt-cache >/dev/null || return 0
+    mapfile -t missing < <(dp_missing_packages "$@")
+    if [ ${#missing[@]} -gt 0 ] && dp_may_install; then
+        dp_update_lists
+    fi
+    for tool in "${missing[@]}"; do
+        if apt-cache policy "$tool" 2>/dev/null | grep -q '^ *Candidate: [^(]'; then
+            known+=("$tool")
+        else
+            dp_say "this distribution has no $tool: its tests are skipped"
+        fi
+    done
+    if [ ${#known[@]} -gt 0 ] && ! dp_install "${known[@]}"; then
+        dp_say "going on without ${known[*]}: their tests are skipped"
+    fi
 }
 
 # dp_configure FOLDER OPTION...: configures; a folder of another checkout, or one left broken, is

@@ -88,7 +88,7 @@ def environment(mark, extra=None):
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("DP_", "OMPI_COMM_", "PMIX_", "PMI_"))
+        if not name.startswith(("DP_", "DDP_", "OMPI_COMM_", "PMIX_", "PMI_"))
     }
     kept[MARK] = mark
     # When a rank fails, mpirun waits twice this long, even if no process is left.

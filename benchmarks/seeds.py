@@ -4,17 +4,14 @@ whether a way ends where the first one does.
 A way is {"name": ..., "settings": [KEY=VALUE ...]}. It passes when each of its figures, the mean
 over the seeds, is no worse than the worst that the seeds give in the first way.
 """
-import datetime
 import json
-import os
 import pathlib
-import platform
 import statistics
-import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from sides import ROOT, Failure, describe_machine, git_hash, heading, say, write_results
+import sides
+
 FIGURES = {"test_loss": min, "test_accuracy": max}  # and which of two is the better one
 COUNTS = ("skipped_steps", "samples_per_second", "wire_bytes_per_step")
 TIMEOUT_S = 7200
@@ -32,10 +29,6 @@ def add_arguments(parser, model):
                         help="results; what an earlier call left there is not trained again")
 
 
-def say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
 def run(args, way, seed):
     """run.json of one training; None when it diverged."""
     with tempfile.TemporaryDirectory(prefix="seeds-") as folder:
@@ -44,17 +37,16 @@ def run(args, way, seed):
         for setting in (f"train.epochs={args.epochs}", "train.eval_every=0",
                         "checkpoint.every_steps=0", *args.sets, *way["settings"]):
             command += ["--set", setting]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True,
-                              timeout=TIMEOUT_S, check=False)
-        if done.returncode == DIVERGED:
-            return None
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or ["no message"]
-            sys.exit(f"{way['name']}, seed {seed}: exit {done.returncode}: {lines[-1]}")
+        try:
+            sides.run(command, timeout=TIMEOUT_S)
+        except Failure as failure:
+            if failure.code == DIVERGED:
+                return None
+            raise
         return json.loads(pathlib.Path(folder, "run/run.json").read_text())
 
 
-def heading(args):
+def training_of(args):
     return {"model": args.model.stem, "ranks": args.ranks, "epochs": args.epochs, "set": args.sets}
 
 
@@ -63,8 +55,8 @@ def earlier(args):
     if args.json is None or not args.json.exists():
         return {}
     content = json.loads(args.json.read_text())
-    if any(content.get(key) != value for key, value in heading(args).items()):
-        sys.exit(f"{args.json}: of another training; remove it, or name another file")
+    if any(content.get(key) != value for key, value in training_of(args).items()):
+        raise Failure(f"{args.json}: of another training; remove it, or name another file", 64)
     return {row["name"]: row["seeds"] for row in content["rows"]
             if "settings" in row and "seeds" in row}
 
@@ -81,15 +73,16 @@ def cell(value):
 
 
 def train_all(args, ways):
-    """Rows, one for each way: figures by seed, in turns, so that a slow hour hits all."""
-    known = earlier(args)
+    """Rows, one for each way: figures by seed, in turns, so that a slow hour hits all. Each with
+    its commit, since an earlier call may have made some."""
+    known, commit = earlier(args), git_hash()
     rows = [{**way, "seeds": known.get(way["name"], {})} for way in ways]
     for seed in map(str, range(1, args.seeds + 1)):
         for row in rows:
             if seed in row["seeds"]:
                 continue
             report = run(args, row, seed)
-            row["seeds"][seed] = found = figures_of(report)
+            row["seeds"][seed] = found = {**figures_of(report), "git": commit}
             say(f"seed {seed}, {row['name']}: loss {cell(found['test_loss'])}, "
                 f"accuracy {cell(found['test_accuracy'])}")
             write(args, rows)
@@ -144,17 +137,14 @@ def print_table(rows, title):
 def write(args, rows):
     if args.json is None:
         return
-    machine = {"processor": platform.processor() or platform.machine(),
-               "cores": len(os.sched_getaffinity(0)), "system": platform.platform()}
-    content = {"date": datetime.date.today().isoformat(), "machine": machine, **heading(args),
-               "rows": rows}
-    args.json.write_text(json.dumps(content, indent=1) + "\n")
+    write_results(args.json, {**heading(args.machine), **training_of(args), "rows": rows})
 
 
 def main(args, ways, title):
-    """Trains, tells and writes; the exit code is 1 when a way lost."""
+    """Trains, tells and writes; the exit code: 1 when a way lost."""
+    args.machine = describe_machine()
     rows = train_all(args, ways)
     judge(rows)
     print_table(rows, title)
     write(args, rows)
-    sys.exit(1 if any(row["verdict"].startswith("LOST") for row in rows) else 0)
+    return 1 if any(row["verdict"].startswith("LOST") for row in rows) else 0

@@ -1,4 +1,5 @@
-"""What the comparisons with PyTorch share: starting both sides, the machine, the table."""
+"""What the benchmarks share: starting programs, also PyTorch's, the machine, tables, results."""
+import datetime
 import json
 import os
 import pathlib
@@ -32,19 +33,32 @@ def last_line(text):
     return lines[-1] if lines else "no message"
 
 
-def run(command, env=None):
-    """Runs a command; its standard output, or a Failure that quotes its last line."""
-    command = [str(word) for word in command]
+def run(command, env=None, timeout=None):
+    """Runs a command; its standard output, or a Failure with its exit code that quotes its last
+    line."""
+    command, timeout = [str(word) for word in command], timeout or TIMEOUT_S
     try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)
     except FileNotFoundError as error:
         raise Failure(f"{command[0]} is missing", 69) from error
     except subprocess.TimeoutExpired as error:
-        raise Failure(f"no end after {TIMEOUT_S} s: {' '.join(command)}") from error
+        raise Failure(f"no end after {timeout} s: {' '.join(command)}") from error
     if done.returncode != 0:
         cause = last_line(done.stderr or done.stdout)
-        raise Failure(f"{' '.join(command)}: exit {done.returncode}: {cause}")
+        text = f"{' '.join(command)}: exit {done.returncode}: {cause}"
+        raise Failure(text, done.returncode if done.returncode > 0 else 70)
     return done.stdout
+
+
+def run_main(main):
+    """Runs a benchmark, whose main() returns its exit code; a Failure is one line."""
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        say(f"{pathlib.Path(sys.argv[0]).name}: {failure}")
+        sys.exit(failure.code)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def has_torch(python):
@@ -186,6 +200,21 @@ def git_hash():
         return run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]).strip()
     except Failure:
         return None
+
+
+def heading(machine):
+    """With what every document of results begins: which benchmark, when, of what, and where."""
+    return {
+        "schema": f"lockstep.{pathlib.Path(sys.argv[0]).name}/1",
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "git": git_hash(),
+        "machine": machine,
+    }
+
+
+def write_results(path, document):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def number(value):

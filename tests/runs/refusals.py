@@ -3,7 +3,6 @@
 ranks gone within seconds, and nothing left behind that stands in the way of the next try.
 """
 import concurrent.futures
-import gzip
 import os
 import pathlib
 import re

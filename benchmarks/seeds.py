@@ -98,13 +98,13 @@ def verdict(row, first):
     if row is first:
         return ""
     if any(found["test_loss"] is None for found in row["seeds"].values()):
-        return "LOST: diverged"
+        return "MISSED: diverged"
     word = "inside"
     for figure, better in FIGURES.items():
         mean = row[f"mean_{figure}"]
         low, high = min(values(first, figure)), max(values(first, figure))
         if better(mean, high if better is min else low) != mean:
-            return "LOST"
+            return "MISSED"
         if not low <= mean <= high:
             word = "better"
     return word
@@ -141,10 +141,10 @@ def write(args, rows):
 
 
 def main(args, ways, title):
-    """Trains, tells and writes; the exit code: 1 when a way lost."""
+    """Trains, tells and writes; the exit code: 1 when a way missed."""
     args.machine = describe_machine()
     rows = train_all(args, ways)
     judge(rows)
     print_table(rows, title)
     write(args, rows)
-    return 1 if any(row["verdict"].startswith("LOST") for row in rows) else 0
+    return 1 if any(row["verdict"].startswith("MISSED") for row in rows) else 0

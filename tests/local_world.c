@@ -1,11 +1,18 @@
 #include "tests/local_world.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
 #include <pthread.h>
 
+#include "base/log.h"
+#include "base/mem.h"
 #include "collectives/transport.h"
 #include "kernels/device.h"
 
-enum { RANKS_MAX = 64 };
+enum { RANKS_MAX = 64, ALLOCATIONS_MOST = 1000 };
 
 struct rank_thread {
     struct dp_local_hub *hub;
@@ -72,4 +79,20 @@ size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void 
     }
     dp_local_hub_destroy(hub);
     return wrong;
+}
+
+void check_failing_allocations(int size, const int *node_of, rank_body *body, const void *arg)
+{
+    const size_t live = dp_mem_live();
+    size_t wrong = 1;
+
+    dp_log_mute(1);
+    for (int nth = 1; wrong > 0; nth++) {
+        dp_mem_fail_nth(nth);
+        wrong = on_local_nodes(size, node_of, body, arg);
+        dp_mem_fail_nth(0);
+        assert_int_equal(dp_mem_live(), live);
+        assert_in_range(nth, 1, ALLOCATIONS_MOST);
+    }
+    dp_log_mute(0);
 }

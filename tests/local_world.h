@@ -21,4 +21,9 @@ size_t on_local_ranks(int size, rank_body *body, const void *arg);
 /* The same with rank i on node node_of[i], numbered from 0 by their first ranks. */
 size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void *arg);
 
+/* For the test itself, since it asserts: runs `body` while the first allocation fails, then while
+ * the second one does, and so on, until no rank finds anything wrong. Each time all ranks end, and
+ * nothing stays allocated. node_of: NULL: one node. */
+void check_failing_allocations(int size, const int *node_of, rank_body *body, const void *arg);
+
 #endif

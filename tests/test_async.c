@@ -447,21 +447,10 @@ static size_t creates(struct dp_group *group, const void *arg)
 static void creating_survives_every_failed_allocation(void **state)
 {
     struct small_run run;
-    size_t wrong = 1;
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_own_norm, served), 0);
-    const size_t live = dp_mem_live();
-    dp_log_mute(1);
-    for (int nth = 1; wrong > 0; nth++) {
-        dp_mem_fail_nth(nth);
-        wrong = on_local_ranks(2, creates, &run);
-        dp_mem_fail_nth(0);
-        assert_true(wrong <= 2);
-        assert_int_equal(dp_mem_live(), live);
-        assert_in_range(nth, 1, 1000);
-    }
-    dp_log_mute(0);
+    check_failing_allocations(2, NULL, creates, &run);
     small_run_destroy(&run);
 }
 

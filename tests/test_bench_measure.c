@@ -217,19 +217,9 @@ static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
 {
     struct dp_bench_row row;
     const struct request r = request_of("ring", &row);
-    const size_t live = dp_mem_live();
-    size_t wrong = 1;
     (void)state;
 
-    dp_log_mute(1);
-    for (int nth = 1; wrong > 0; nth++) {
-        dp_mem_fail_nth(nth);
-        wrong = on_local_ranks(2, measures_without_memory, &r);
-        dp_mem_fail_nth(0);
-        assert_int_equal(dp_mem_live(), live);
-        assert_in_range(nth, 1, 200);
-    }
-    dp_log_mute(0);
+    check_failing_allocations(2, NULL, measures_without_memory, &r);
 }
 
 int main(void)

@@ -348,25 +348,15 @@ static size_t opens_and_steps(struct dp_group *group, const void *setup)
 
 static void opening_survives_every_failed_allocation_on_one_rank_or_two(void **state)
 {
-    const size_t live = dp_mem_live();
     const char *text;
     (void)state;
 
-    dp_log_mute(1);
     for (size_t i = 0; (text = text_at(i)) != NULL; i++) {
         for (int ranks = 1; ranks <= 2; ranks++) {
             const struct lab_setup setup = {text, "ring", DP_KEEP_ALL, true};
-            size_t wrong = 1;
-            for (int nth = 1; wrong > 0; nth++) {
-                dp_mem_fail_nth(nth);
-                wrong = on_local_ranks(ranks, opens_and_steps, &setup);
-                dp_mem_fail_nth(0);
-                assert_int_equal(dp_mem_live(), live);
-                assert_in_range(nth, 1, 100);
-            }
+            check_failing_allocations(ranks, NULL, opens_and_steps, &setup);
         }
     }
-    dp_log_mute(0);
 }
 
 static size_t counts_arrays(struct dp_group *group, const void *setup)

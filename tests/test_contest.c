@@ -258,19 +258,9 @@ static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
 {
     static struct dp_contest_result results[RANKS_MAX];
     const struct arena arena = {.budget_s = 1e-9, .results = results};
-    const size_t live = dp_mem_live();
-    size_t wrong = 1;
 
     (void)state;
-    dp_log_mute(1);
-    for (int nth = 1; wrong > 0; nth++) {
-        dp_mem_fail_nth(nth);
-        wrong = on_local_nodes(2, four_nodes, contends, &arena);
-        dp_mem_fail_nth(0);
-        assert_int_equal(dp_mem_live(), live);
-        assert_in_range(nth, 1, 500);
-    }
-    dp_log_mute(0);
+    check_failing_allocations(2, four_nodes, contends, &arena);
 }
 
 /* ---- in an exchange ---- */

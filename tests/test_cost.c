@@ -353,19 +353,8 @@ static size_t measures_without_memory(struct dp_group *group, const void *arg)
 
 static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
 {
-    const size_t live = dp_mem_live();
-    size_t wrong = 1;
     (void)state;
-
-    dp_log_mute(1);
-    for (int nth = 1; wrong > 0; nth++) {
-        dp_mem_fail_nth(nth);
-        wrong = on_local_ranks(2, measures_without_memory, NULL);
-        dp_mem_fail_nth(0);
-        assert_int_equal(dp_mem_live(), live);
-        assert_in_range(nth, 1, 100);
-    }
-    dp_log_mute(0);
+    check_failing_allocations(2, NULL, measures_without_memory, NULL);
 }
 
 int main(void)

@@ -159,20 +159,9 @@ static size_t shares_without_memory(struct dp_group *group, const void *arg)
 
 static void no_memory_on_one_rank_hangs_nobody(void **state)
 {
-    const size_t live = dp_mem_live();
-    size_t wrong = 1;
     (void)state;
-
     needs_gpus(1);
-    dp_log_mute(1);
-    for (int nth = 1; wrong > 0; nth++) {
-        dp_mem_fail_nth(nth);
-        wrong = on_local_ranks(2, shares_without_memory, NULL);
-        dp_mem_fail_nth(0);
-        assert_int_equal(dp_mem_live(), live);
-        assert_in_range(nth, 1, 100);
-    }
-    dp_log_mute(0);
+    check_failing_allocations(2, NULL, shares_without_memory, NULL);
 }
 
 /* ---- which way `auto` goes ---- */

@@ -343,20 +343,9 @@ static void check_creating(const char *const *sets)
     struct small_run run;
 
     assert_int_equal(small_run_create(&run, small_conv, sets), 0);
-    const size_t live = dp_mem_live();
-    dp_log_mute(1);
     for (int ranks = 1; ranks <= 2; ranks++) {
-        size_t wrong = 1;
-        for (int nth = 1; wrong > 0; nth++) {
-            dp_mem_fail_nth(nth);
-            wrong = on_local_ranks(ranks, creates, &run);
-            dp_mem_fail_nth(0);
-            assert_true(wrong <= (size_t)ranks);
-            assert_int_equal(dp_mem_live(), live);
-            assert_in_range(nth, 1, 1000);
-        }
+        check_failing_allocations(ranks, NULL, creates, &run);
     }
-    dp_log_mute(0);
     small_run_destroy(&run);
 }
 

@@ -87,7 +87,7 @@ static dp_status turn_flags(struct probe *p, size_t bytes)
     (void)bytes;
     atomic_store_explicit(p->flag, turn, memory_order_release);
     for (int i = 0; i < group->size; i++) {
-        struct dp_patience patience = {group->cancel, group->spins, 0};
+        struct dp_patience patience = {.cancel = group->cancel, .spin_ns = group->spin_ns};
         const atomic_uint_least64_t *theirs =
             i == group->rank ? p->flag : dp_group_peer(group, p->flag, i);
         while (theirs != NULL && atomic_load_explicit(theirs, memory_order_acquire) < turn) {

@@ -71,7 +71,7 @@ static void *engine_main(void *arg)
 static void set_run(struct dp_engine *engine, enum dp_run run)
 {
     engine->run = run;
-    engine->group->spins = run == DP_RUN_ON_THREAD ? 0 : DP_SPINS;
+    engine->group->spin_ns = run == DP_RUN_ON_THREAD ? 0 : DP_SPIN_NS;
 }
 
 dp_status dp_engine_create(struct dp_group *group, enum dp_run run, struct dp_engine **out)
@@ -106,7 +106,7 @@ void dp_engine_destroy(struct dp_engine *engine)
     (void)pthread_mutex_unlock(&engine->mutex);
     (void)pthread_join(engine->thread, NULL);
     engine->group->guarded = false;
-    engine->group->spins = DP_SPINS;
+    engine->group->spin_ns = DP_SPIN_NS;
     (void)pthread_cond_destroy(&engine->issued);
     (void)pthread_cond_destroy(&engine->submitted);
     (void)pthread_mutex_destroy(&engine->mutex);

@@ -63,7 +63,7 @@ dp_status dp_exchange_open_gpus(struct dp_exchange *e, const struct dp_exchange_
 
 dp_status dp_exchange_settle_gpus(struct dp_exchange *e)
 {
-    struct dp_patience patience = {e->group->cancel, e->group->spins, 0};
+    struct dp_patience patience = {.cancel = e->group->cancel, .spin_ns = e->group->spin_ns};
     const struct dp_strategy *strategy = e->gpus->strategy;
 
     for (int b = 0; b < e->plan->count - 1; b++) {

@@ -88,7 +88,8 @@ dp_status dp_ferry_in(struct dp_ferry *f, size_t at, size_t bytes)
 dp_status dp_ferry_wait(struct dp_ferry *f)
 {
     const struct dp_device *device = device_of(f->comm);
-    struct dp_patience patience = {f->comm->group->cancel, DP_SPINS, 0};
+    struct dp_patience patience = {.cancel = f->comm->group->cancel,
+                                   .spin_ns = f->comm->group->spin_ns};
 
     if (f->there == f->host) {
         return DP_OK;

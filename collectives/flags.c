@@ -45,7 +45,8 @@ dp_status dp_flags_barrier(struct dp_flags *flags)
 
     atomic_store_explicit(&flags->mine->arrived, turn, memory_order_release);
     for (int i = 0; i < flags->group->size; i++) {
-        struct dp_patience patience = {flags->group->cancel, flags->group->spins, 0};
+        struct dp_patience patience = {.cancel = flags->group->cancel,
+                                       .spin_ns = flags->group->spin_ns};
         while (atomic_load_explicit(&flags->all[i]->arrived, memory_order_acquire) < turn) {
             if (!dp_group_turn(flags->group, &patience)) {
                 return DP_ERR_CANCELLED;

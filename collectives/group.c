@@ -267,8 +267,8 @@ void dp_group_leave(struct dp_group *group, dp_status status)
     }
 }
 
-/* Turns between two looks at whether all live, once waiting takes long. */
-enum { LOOK_EVERY = 128 };
+/* Of waiting, between two looks at whether all live. */
+enum { LOOK_EVERY_NS = 100000000 };
 
 bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience)
 {
@@ -278,10 +278,10 @@ bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience)
     if (!dp_patience_turn(patience)) {
         return false;
     }
-    if (patience->turns < patience->spins + 1000 || patience->turns % LOOK_EVERY != 0 ||
-        transport->lost == NULL) {
+    if (patience->waited_ns < patience->looked_ns + LOOK_EVERY_NS || transport->lost == NULL) {
         return true;
     }
+    patience->looked_ns = patience->waited_ns;
     loss = transport->lost(group);
     if (loss.rank < 0) {
         return true;

@@ -38,6 +38,7 @@ enum {
 /* Messages under way, one in each direction at most; see dp_group_start(). */
 struct dp_transfer {
     int to, from;                           /* -1: nobody */
+    size_t far_bytes;                       /* the most of a direction, if between nodes; else 0 */
     uint64_t out[DP_PIECES], in[DP_PIECES]; /* the transport's own */
 };
 
@@ -57,7 +58,7 @@ struct dp_group {
     const int *node_of;       /* [size]: number of the node each rank lives on */
     int nodes, local_size;    /* nodes of the group; ranks on this node */
     atomic_int *cancel;       /* not 0: every wait of this process gives up */
-    unsigned spins;           /* for waits: see patience.h */
+    uint64_t spin_ns;         /* of waits: see patience.h */
     bool apart;               /* ranks of a node cannot reach each other's gradients. As stream */
     bool guarded;             /* an engine owns it: calls come from jobs only */
     uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far */

@@ -204,7 +204,7 @@ static dp_status look(struct dp_mail *m, int i, bool *come)
 /* Between the messages lies a trainer's step: spinning would take a core from it. */
 dp_status dp_mail_next(struct dp_mail *m, int *i)
 {
-    struct dp_patience patience = {m->group->cancel, 0, 0};
+    struct dp_patience patience = {.cancel = m->group->cancel};
     bool come = false;
 
     for (;;) {

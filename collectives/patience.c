@@ -1,6 +1,16 @@
 #include "collectives/patience.h"
 
+#include <sched.h>
 #include <time.h>
+
+#include "base/trace.h"
+
+enum {
+    SHORT_BYTES = 65536, /* a message of less is over before anybody could sleep */
+    PAUSE_NS = 10000,    /* of spinning, before others are let have the core */
+    MICROSECOND = 1000,
+    MILLISECOND = 1000000
+};
 
 static void pause_core(void)
 {
@@ -11,24 +21,61 @@ static void pause_core(void)
 #endif
 }
 
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
+{
+    value = value < least ? least : value;
+    return value > most ? most : value;
+}
+
+uint64_t dp_patience_nap(const struct dp_patience *p)
+{
+    const uint64_t waited = p->waited_ns;
+
+    if (p->expect_ns > 0) {
+        /* Overdue by as much again as was expected: an eighth of it. */
+        const uint64_t left =
+            p->expect_ns > waited ? (p->expect_ns - waited) / 2 : (waited - p->expect_ns) / 8;
+        return clamp(left, 50 * MICROSECOND, MILLISECOND);
+    }
+    if (waited < p->spin_ns + 35 * MILLISECOND) {
+        return 20 * MICROSECOND;
+    }
+    return waited < p->spin_ns + 150 * MILLISECOND ? 100 * MICROSECOND : MILLISECOND;
+}
+
 bool dp_patience_turn(struct dp_patience *p)
 {
-    struct timespec nap = {0, 20000};
+    const uint64_t now = dp_now_ns();
 
     if (p->cancel != NULL && atomic_load_explicit(p->cancel, memory_order_relaxed) != 0) {
         return false;
     }
-    p->turns++;
-    if (p->turns <= p->spins) {
+    p->begin_ns = p->begin_ns == 0 ? now : p->begin_ns;
+    p->waited_ns = now - p->begin_ns;
+    if (p->waited_ns >= p->spin_ns) {
+        const struct timespec nap = {0, (long)dp_patience_nap(p)};
+        (void)nanosleep(&nap, NULL);
+    } else if (p->waited_ns < PAUSE_NS) {
         pause_core();
-        return true;
+    } else {
+        (void)sched_yield();
     }
-    /* 20 us for the first milliseconds, then 100 us, then 1 ms. */
-    if (p->turns > p->spins + 1500) {
-        nap.tv_nsec = 1000000;
-    } else if (p->turns > p->spins + 500) {
-        nap.tv_nsec = 100000;
-    }
-    (void)nanosleep(&nap, NULL);
     return true;
+}
+
+uint64_t dp_pace_expect(const struct dp_pace *pace, uint64_t bytes)
+{
+    return bytes < SHORT_BYTES ? 0 : (uint64_t)(pace->ns_per_byte * (double)bytes);
+}
+
+void dp_pace_note(struct dp_pace *pace, uint64_t bytes, uint64_t begin_ns)
+{
+    const uint64_t now = dp_now_ns();
+    const uint64_t since = begin_ns > pace->last_ns ? begin_ns : pace->last_ns;
+
+    if (begin_ns > 0 && bytes >= SHORT_BYTES) {
+        const double taken = (double)(now - since) / (double)bytes;
+        pace->ns_per_byte += pace->ns_per_byte > 0.0 ? (taken - pace->ns_per_byte) / 8.0 : taken;
+    }
+    pace->last_ns = now;
 }

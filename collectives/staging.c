@@ -188,7 +188,7 @@ dp_status dp_staging_weights_in(struct dp_staging *s, int b)
 
 dp_status dp_staging_arrive(const struct dp_staging *s, int b, int i, const atomic_int *cancel)
 {
-    struct dp_patience patience = {cancel, DP_SPINS, 0};
+    struct dp_patience patience = {.cancel = cancel, .spin_ns = DP_SPIN_NS};
 
     for (bool done = false;;) {
         DP_TRY(s->device->event_query(s->there[s->first[b] + i], &done));

@@ -82,7 +82,7 @@ static dp_status ipc_barrier(void *state)
 {
     struct ipc *ipc = state;
     const struct dp_gpus *gpus = ipc->group->gpus;
-    struct dp_patience patience = {ipc->group->cancel, ipc->group->spins, 0};
+    struct dp_patience patience = {.cancel = ipc->group->cancel, .spin_ns = ipc->group->spin_ns};
     bool done = false;
 
     DP_TRY(gpus->device->event_record(ipc->there, gpus->stream));

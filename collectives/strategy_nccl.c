@@ -53,7 +53,7 @@ static dp_status fail(struct nccl *nccl, const char *call, int result)
 /* Waits, on the host, until the communicator has taken what it was told. */
 static dp_status settle(struct nccl *nccl, const char *call, int result)
 {
-    struct dp_patience patience = {nccl->group->cancel, nccl->group->spins, 0};
+    struct dp_patience patience = {.cancel = nccl->group->cancel, .spin_ns = nccl->group->spin_ns};
 
     while (result == DP_NCCL_IN_PROGRESS) {
         const int asked = nccl->api->CommGetAsyncError(nccl->comm, &result);

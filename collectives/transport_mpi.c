@@ -38,11 +38,12 @@ struct mpi_link {
     atomic_int *left; /* from dp_group_memory: this rank ends the job by itself */
     struct window windows[MPI_REGIONS];
     bool warned;
+    struct dp_pace pace; /* of the wire */
 };
 
-static dp_status wait_all(const struct dp_group *group, MPI_Request *requests, int count)
+static dp_status wait_all(const struct dp_group *group, struct dp_patience *patience,
+                          MPI_Request *requests, int count)
 {
-    struct dp_patience patience = {group->cancel, group->spins, 0};
     int done = 0;
 
     for (;;) {
@@ -50,7 +51,7 @@ static dp_status wait_all(const struct dp_group *group, MPI_Request *requests, i
         if (done) {
             return DP_OK;
         }
-        if (!dp_group_turn(group, &patience)) {
+        if (!dp_group_turn(group, patience)) {
             return DP_ERR_CANCELLED;
         }
     }
@@ -65,9 +66,20 @@ static dp_status start_one(const struct dp_group *group, struct dp_slice slice, 
                            link->node_of[group->rank] != link->node_of[peer], direction, kept);
 }
 
+/* Bytes of a message to or from a rank on another node, else 0. */
+static size_t far_bytes(const struct dp_group *group, struct dp_slice slice, int peer)
+{
+    return peer >= 0 && group->node_of[peer] != group->node_of[group->rank] ? dp_slice_bytes(slice)
+                                                                            : 0;
+}
+
 static dp_status mpi_start(struct dp_group *group, struct dp_slice out, struct dp_slice in,
                            struct dp_transfer *transfer)
 {
+    const size_t out_bytes = far_bytes(group, out, transfer->to);
+    const size_t in_bytes = far_bytes(group, in, transfer->from);
+
+    transfer->far_bytes = out_bytes > in_bytes ? out_bytes : in_bytes;
     if (transfer->from >= 0) {
         DP_TRY(start_one(group, in, transfer->from, DP_RECEIVE, transfer->in));
     }
@@ -76,9 +88,19 @@ static dp_status mpi_start(struct dp_group *group, struct dp_slice out, struct d
 
 static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer)
 {
+    struct mpi_link *link = group->link;
     struct dp_requests requests = dp_pieces_requests(transfer);
+    struct dp_patience patience = {
+        .cancel = group->cancel,
+        .spin_ns = group->spin_ns,
+        .expect_ns = dp_pace_expect(&link->pace, transfer->far_bytes),
+    };
 
-    return wait_all(group, requests.all, 2 * DP_PIECES);
+    DP_TRY(wait_all(group, &patience, requests.all, 2 * DP_PIECES));
+    if (transfer->far_bytes > 0) {
+        dp_pace_note(&link->pace, transfer->far_bytes, patience.begin_ns);
+    }
+    return DP_OK;
 }
 
 static dp_status mpi_test(struct dp_group *group, struct dp_transfer *transfer, bool *done)
@@ -390,7 +412,7 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     group->transport = &mpi_transport;
     group->link = link;
     group->cancel = cancel;
-    group->spins = DP_SPINS;
+    group->spin_ns = DP_SPIN_NS;
     link->comm = link->node = MPI_COMM_NULL;
     dp_lifeline_init(&link->lifeline);
     for (int i = 0; i < MPI_REGIONS; i++) {
@@ -481,5 +503,7 @@ void dp_mpi_comm_close(const struct dp_group *group, MPI_Comm comm)
 
 dp_status dp_mpi_wait(const struct dp_group *group, MPI_Request *request)
 {
-    return wait_all(group, request, 1);
+    struct dp_patience patience = {.cancel = group->cancel, .spin_ns = group->spin_ns};
+
+    return wait_all(group, &patience, request, 1);
 }

@@ -192,6 +192,6 @@ void dp_group_sub_settle(struct dp_group *group)
 
     parent->wire_bytes += group->wire_bytes;
     group->wire_bytes = 0;
-    group->spins = parent->spins;
+    group->spin_ns = parent->spin_ns;
     group->guarded = parent->guarded;
 }

@@ -136,7 +136,7 @@ static void a_job_can_be_used_again_and_the_run_mode_changed_between(void **stat
         dp_engine_set_run(w.engine, runs[round % 2]);
         assert_int_equal(dp_engine_run(w.engine), runs[round % 2]);
         /* Waiting on the engine's thread must not spin: computing wants the core. */
-        assert_int_equal(w.group->spins, round % 2 == 0 ? 0 : DP_SPINS);
+        assert_int_equal(w.group->spin_ns, round % 2 == 0 ? 0 : DP_SPIN_NS);
         for (int i = 0; i < 4; i++) {
             assert_int_equal(dp_engine_submit(w.engine, &jobs[i]), DP_OK);
         }

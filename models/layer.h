@@ -66,6 +66,9 @@ struct dp_model_hooks {
     dp_status (*ready)(void *context, int tensor);
     /* Sums [count] over all ranks (and lanes), in place: synchronised batch norm. NULL: alone. */
     dp_status (*sum)(void *context, float *data, size_t count);
+    /* A tensor may be announced while its layer still reads its weights, for the gradient of its
+     * input. False where whoever hears of it may let others change these weights. */
+    bool early;
 };
 
 /* What a layer may touch during one call. Every pointer is borrowed from the model's arenas.
@@ -115,6 +118,11 @@ struct dp_layer_type {
     /* Called for a tile of rows at a time: see struct dp_segment (model.h). */
     dp_status (*forward)(const void *state, const struct dp_layer_call *call);
     dp_status (*backward)(const void *state, const struct dp_layer_call *call);
+
+    /* The rest of backward, by those that can say first what their parameters' gradients are: dx,
+     * which is not NULL. A large gradient is then on its way while dx is computed. NULL: backward
+     * computes everything. */
+    dp_status (*backward_data)(const void *state, const struct dp_layer_call *call);
 
     /* Behind the last tile of a pass, with all its rows; x, y, dx and dy are not set. NULL: nothing
      * is left to do. Gradients of parameters are final after backward_end. */

@@ -64,14 +64,18 @@ static dp_status conv2d_forward(const void *state, const struct dp_layer_call *c
 static dp_status conv2d_backward(const void *state, const struct dp_layer_call *c)
 {
     const struct conv2d *l = state;
-    const struct dp_ops *ops = c->stream->ops;
 
-    DP_TRY(ops->conv_backward_weights(c->stream, c->grads[0], l->bias ? c->grads[1] : NULL, c->dy,
-                                      c->x, &l->window, c->rows, c->keep));
-    if (c->dx == NULL) {
-        return DP_OK;
-    }
-    return ops->conv_backward_data(c->stream, c->dx, c->dy, c->weights[0], &l->window, c->rows);
+    return c->stream->ops->conv_backward_weights(c->stream, c->grads[0],
+                                                 l->bias ? c->grads[1] : NULL, c->dy, c->x,
+                                                 &l->window, c->rows, c->keep);
+}
+
+static dp_status conv2d_backward_data(const void *state, const struct dp_layer_call *c)
+{
+    const struct conv2d *l = state;
+
+    return c->stream->ops->conv_backward_data(c->stream, c->dx, c->dy, c->weights[0], &l->window,
+                                              c->rows);
 }
 
 #define CONV2D struct conv2d
@@ -96,4 +100,5 @@ const struct dp_layer_type dp_layer_conv2d = {
     .prepare = conv2d_prepare,
     .forward = conv2d_forward,
     .backward = conv2d_backward,
+    .backward_data = conv2d_backward_data,
 };

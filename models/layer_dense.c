@@ -77,10 +77,15 @@ static dp_status dense_backward(const void *state, const struct dp_layer_call *c
         DP_TRY(ops->dense_backward_weights(c->stream, c->grads[0], c->dy, c->x, c->rows, in, out,
                                            c->keep));
     }
-    if (c->dx == NULL) {
-        return DP_OK;
-    }
-    return ops->dense_backward_data(c->stream, c->dx, c->dy, c->weights[0], c->rows, in, out);
+    return DP_OK;
+}
+
+static dp_status dense_backward_data(const void *state, const struct dp_layer_call *c)
+{
+    const struct dense *l = state;
+
+    return c->stream->ops->dense_backward_data(c->stream, c->dx, c->dy, c->weights[0], c->rows,
+                                               l->in, (size_t)l->units);
 }
 
 #define DENSE struct dense
@@ -102,4 +107,5 @@ const struct dp_layer_type dp_layer_dense = {
     .prepare = dense_prepare,
     .forward = dense_forward,
     .backward = dense_backward,
+    .backward_data = dense_backward_data,
 };

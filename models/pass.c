@@ -22,7 +22,12 @@ struct dp_pass {
     int32_t *labels; /* device; [rows]; likewise */
 };
 
-static const struct dp_model_hooks no_hooks = {NULL, NULL, NULL};
+static const struct dp_model_hooks no_hooks = {0};
+
+static const struct dp_model_hooks *hooks_of(const struct dp_pass_call *call)
+{
+    return call->hooks != NULL ? call->hooks : &no_hooks;
+}
 
 static size_t arena_bytes(const struct dp_pass *p, const struct dp_storage *storage, int n)
 {
@@ -294,7 +299,7 @@ static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pas
         .seed = call->seed,
         .index = (int)(node - m->nodes),
         .knobs = call->knobs,
-        .hooks = call->hooks != NULL ? call->hooks : &no_hooks,
+        .hooks = hooks_of(call),
         .running = call->running == NULL ? NULL : call->running + owner->statistics,
     };
 
@@ -364,9 +369,28 @@ dp_status dp_pass_forward(struct dp_pass *p, const struct dp_pass_call *call)
         labels_of(p, call), call->rows, m->classes, &call->knobs->loss_factor, call->keep);
 }
 
+static dp_status announce(const struct dp_model_hooks *hooks, const struct dp_node *node)
+{
+    for (int k = node->plan.param_count - 1; hooks->ready != NULL && k >= 0; k--) {
+        DP_TRY(hooks->ready(hooks->context, node->first_param + k));
+    }
+    return DP_OK;
+}
+
+/* Whether the tensors of the only node of a segment are announced before its dx is computed. */
+static bool announces_early(const struct dp_pass *p, const struct dp_pass_call *call,
+                            const struct dp_segment *segment)
+{
+    const struct dp_node *node = &p->model->nodes[segment->first];
+
+    return hooks_of(call)->early && segment->first == segment->last && node->dy_slot >= 0 &&
+           node->type->backward_data != NULL && node->type->backward_end == NULL &&
+           tile_count(p, segment, call->rows) == 1;
+}
+
 /* Undoes a fused relu, calls the layer, joins the branches of a residual. */
 static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *call,
-                               const struct dp_node *node, struct dp_range rows)
+                               const struct dp_node *node, struct dp_range rows, bool early)
 {
     const struct dp_ops *ops = p->stream->ops;
     struct dp_layer_call c = call_of(p, call, node, rows);
@@ -383,6 +407,10 @@ static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *cal
         c.dy = masked;
     }
     DP_TRY(node->type->backward(node->state, &c));
+    DP_TRY(early ? announce(hooks_of(call), node) : DP_OK);
+    if (node->type->backward_data != NULL && c.dx != NULL) {
+        DP_TRY(node->type->backward_data(node->state, &c));
+    }
     if (node->add_y >= 0) {
         const int v = node->x2 >= 0 ? node->x2 : node->x;
         DP_TRY(ops->add_forward(p->stream, slot_at(p, node->add_y, v, rows.begin),
@@ -397,11 +425,12 @@ static dp_status backward_segment(struct dp_pass *p, const struct dp_pass_call *
                                   const struct dp_segment *segment)
 {
     const size_t tiles = tile_count(p, segment, call->rows);
+    const bool early = announces_early(p, call, segment);
 
     for (size_t i = 0; i < tiles; i++) {
         const struct dp_range rows = tile_at(call->rows, tiles, i);
         for (int n = segment->last; n >= segment->first; n--) {
-            DP_TRY(backward_node(p, call, &p->model->nodes[n], rows));
+            DP_TRY(backward_node(p, call, &p->model->nodes[n], rows, early));
         }
     }
     return DP_OK;
@@ -409,17 +438,18 @@ static dp_status backward_segment(struct dp_pass *p, const struct dp_pass_call *
 
 /* All tiles are through: the gradients of the segment's tensors become final. */
 static dp_status end_backward(const struct dp_pass *p, const struct dp_pass_call *call,
-                              const struct dp_model_hooks *hooks, const struct dp_segment *segment)
+                              const struct dp_segment *segment)
 {
+    if (announces_early(p, call, segment)) {
+        return DP_OK;
+    }
     for (int n = segment->last; n >= segment->first; n--) {
         const struct dp_node *node = &p->model->nodes[n];
         if (node->type->backward_end != NULL) {
             const struct dp_layer_call c = end_call(p, call, node);
             DP_TRY(node->type->backward_end(node->state, &c));
         }
-        for (int k = node->plan.param_count - 1; hooks->ready != NULL && k >= 0; k--) {
-            DP_TRY(hooks->ready(hooks->context, node->first_param + k));
-        }
+        DP_TRY(announce(hooks_of(call), node));
     }
     return DP_OK;
 }
@@ -427,11 +457,10 @@ static dp_status end_backward(const struct dp_pass *p, const struct dp_pass_call
 dp_status dp_pass_backward(struct dp_pass *p, const struct dp_pass_call *call)
 {
     DP_SPAN(DP_PHASE_BACKWARD, (int64_t)call->first_row);
-    const struct dp_model_hooks *hooks = call->hooks != NULL ? call->hooks : &no_hooks;
 
     for (int i = p->model->segment_count - 1; i >= 0; i--) {
         DP_TRY(backward_segment(p, call, &p->model->segments[i]));
-        DP_TRY(end_backward(p, call, hooks, &p->model->segments[i]));
+        DP_TRY(end_backward(p, call, &p->model->segments[i]));
     }
     return DP_OK;
 }

@@ -215,6 +215,7 @@ static dp_status run_lane(struct worker *w, const struct orders *o, int lane)
     batch.images += at * l->config.model->values[0].count;
     batch.labels += at;
     call.grad = w->stack[dp_lane_depth(w->lane)];
+    w->hooks.early = o->call->hooks->early;
     call.hooks = &w->hooks;
     DP_TRY(dp_parts_run(&w->parts, &batch, &call));
     return close_levels(w, tail, summed(l) - tail);
@@ -408,7 +409,7 @@ static dp_status workers_open(struct dp_lanes *l)
         struct worker *w = &l->worker[i];
         w->lanes = l;
         w->index = i;
-        w->hooks = (struct dp_model_hooks){w, ready, sum};
+        w->hooks = (struct dp_model_hooks){.context = w, .ready = ready, .sum = sum};
         DP_TRY(worker_open(w));
     }
     return DP_OK;

@@ -130,8 +130,12 @@ static dp_status pass_sum(void *context, float *data, size_t count)
 static dp_status record(struct dp_tape *t, struct track *track, dp_tape_pass *pass, void *context,
                         const struct dp_model_hooks *hooks)
 {
-    const struct dp_model_hooks noting = {t, hooks->ready != NULL ? note_ready : NULL,
-                                          hooks->sum != NULL ? pass_sum : NULL};
+    const struct dp_model_hooks noting = {
+        .context = t,
+        .ready = hooks->ready != NULL ? note_ready : NULL,
+        .sum = hooks->sum != NULL ? pass_sum : NULL,
+        .early = hooks->early,
+    };
     const char *ignored;
     dp_status status;
 

@@ -136,8 +136,13 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
     t->flat.total =
         t->model->trained + dp_round_up(t->model->statistics + DP_VOTES_COUNT, DP_BLOCK);
     DP_TRY(dp_exchange_create(t->group, &config, &t->flat, &t->exchange));
-    t->hooks = (struct dp_model_hooks){t, holds_back(t) ? NULL : hook_ready,
-                                       t->group->size > 1 ? hook_sum : NULL};
+    t->hooks = (struct dp_model_hooks){
+        .context = t,
+        .ready = holds_back(t) ? NULL : hook_ready,
+        .sum = t->group->size > 1 ? hook_sum : NULL,
+        /* Of one copy a rank that is ahead writes its part as soon as the sum is there. */
+        .early = t->exchange->one_copy.data == NULL,
+    };
     return DP_OK;
 }
 

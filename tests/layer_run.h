@@ -36,6 +36,9 @@ static inline dp_status layer_backward(const struct dp_layer_type *type, const v
                                        const struct dp_layer_call *call)
 {
     DP_TRY(type->backward(state, call));
+    if (type->backward_data != NULL && call->dx != NULL) {
+        DP_TRY(type->backward_data(state, call));
+    }
     DP_TRY(layer_finish(type->backward_end, state, call));
     if (type->before == NULL) {
         return DP_OK;

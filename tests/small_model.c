@@ -174,7 +174,7 @@ static int plain_value(struct plain *p, const struct dp_shape *shape, size_t spa
 
 static struct dp_layer_call plain_call(const struct plain *p, const struct plain_layer *l)
 {
-    static const struct dp_model_hooks alone = {NULL, NULL, NULL};
+    static const struct dp_model_hooks alone = {0};
     const struct dp_pass_call *call = p->call;
     struct dp_layer_call c = {
         .stream = p->stream,

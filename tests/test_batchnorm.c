@@ -35,7 +35,7 @@ static size_t norm_rank(struct dp_group *group, const void *arg)
     const struct shared_norm *s = arg;
     const size_t rows = s->batch->rows, begin = (size_t)group->rank * rows / (size_t)group->size;
     const size_t end = ((size_t)group->rank + 1) * rows / (size_t)group->size;
-    const struct dp_model_hooks hooks = {group, NULL, sum_over_ranks};
+    const struct dp_model_hooks hooks = {.context = group, .sum = sum_over_ranks};
     struct dp_pass_call call = batch_call(s->batch, begin, end - begin, s->grads[group->rank], 0);
     struct dp_pass *pass = NULL;
     dp_status status;

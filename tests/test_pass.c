@@ -407,14 +407,16 @@ static void each_tensor_is_announced_once_in_reverse_order_when_it_is_final(void
 {
     const struct streams *streams = *state;
 
-    for (size_t i = 0; i < DP_COUNT(cases); i++) {
-        struct small_model small = small_model_create(cases[i].input, cases[i].layers);
+    for (size_t i = 0; i < 2 * DP_COUNT(cases); i++) {
+        const struct shape_case *c = &cases[i / 2];
+        struct small_model small = small_model_create(c->input, c->layers);
         struct small_batch batch = small_batch_create(small.model, ROWS);
         const size_t count = grad_count(small.model);
         float *grad = zeros(count), *seen = zeros(count);
         struct dp_pass_call call = batch_call(&batch, 0, ROWS, grad, 0);
         struct witness witness = {small.model, grad, seen, small.model->tensor_count - 1};
-        const struct dp_model_hooks hooks = {&witness, witness_ready, NULL};
+        const struct dp_model_hooks hooks = {
+            .context = &witness, .ready = witness_ready, .early = i % 2 != 0};
 
         call.hooks = &hooks;
         step_alone(&batch, streams->tested[0], ROWS, &call);
@@ -427,6 +429,44 @@ static void each_tensor_is_announced_once_in_reverse_order_when_it_is_final(void
     }
 }
 
+/* Takes the weights away from a layer as soon as its gradient is there. */
+static dp_status spoil_weights(void *context, int tensor)
+{
+    struct small_batch *b = context;
+    const struct dp_tensor *t = &b->model->tensors[tensor];
+
+    memset(b->weights + t->begin, 0, t->count * sizeof(float));
+    return DP_OK;
+}
+
+static void only_if_told_early_may_weights_still_be_read_behind_ready(void **state)
+{
+    const struct streams *streams = *state;
+    struct small_model small = small_model_create("[6]", "[dense: {units: 5}, dense: {units: 3}]");
+    const size_t count = grad_count(small.model);
+
+    for (int early = 0; early < 2; early++) {
+        struct small_batch batch = small_batch_create(small.model, ROWS);
+        float *expected = zeros(count), *grad = zeros(count);
+        struct dp_pass_call call = batch_call(&batch, 0, ROWS, expected, 0);
+        const struct dp_model_hooks hooks = {
+            .context = &batch, .ready = spoil_weights, .early = early != 0};
+
+        step_alone(&batch, streams->ref, ROWS, &call);
+        call.grad = grad;
+        call.hooks = &hooks;
+        step_alone(&batch, streams->ref, ROWS, &call);
+        if (early) { /* the second layer's dx, computed last, is zero, and so is the first's dw */
+            memset(expected, 0, small.model->tensors[2].begin * sizeof(float));
+        }
+        assert_same_bits(grad, expected, count);
+        dp_free(grad);
+        dp_free(expected);
+        small_batch_destroy(&batch);
+    }
+    small_model_destroy(&small);
+}
+
 static void a_failing_hook_ends_the_step_with_its_status(void **state)
 {
     const struct streams *streams = *state;
@@ -435,7 +475,7 @@ static void a_failing_hook_ends_the_step_with_its_status(void **state)
     float *grad = zeros(2 * grad_count(small.model));
     struct dp_pass_call call = batch_call(&batch, 0, ROWS, grad, 0);
     struct witness witness = {small.model, grad, grad, 0}; /* waits for the wrong tensor */
-    const struct dp_model_hooks hooks = {&witness, witness_ready, NULL};
+    const struct dp_model_hooks hooks = {.context = &witness, .ready = witness_ready};
     struct dp_pass *pass = NULL;
 
     call.hooks = &hooks;
@@ -484,6 +524,7 @@ int main(void)
         cmocka_unit_test(dropout_drops_others_in_another_step_or_with_another_seed),
         cmocka_unit_test(evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one),
         cmocka_unit_test(each_tensor_is_announced_once_in_reverse_order_when_it_is_final),
+        cmocka_unit_test(only_if_told_early_may_weights_still_be_read_behind_ready),
         cmocka_unit_test(a_failing_hook_ends_the_step_with_its_status),
         cmocka_unit_test(creation_survives_every_failed_allocation),
     };

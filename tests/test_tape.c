@@ -256,7 +256,7 @@ static void a_replay_announces_what_is_done_by_then(void **state)
     }
     work_open(&w);
     const struct dp_tape_config config = config_of(&w, true);
-    const struct dp_model_hooks hooks = {&w, look, NULL};
+    const struct dp_model_hooks hooks = {.context = &w, .ready = look};
     OK(dp_tape_create(&config, &tape));
     for (int turn = 0; turn < 6; turn++) {
         const size_t rows = turn == 3 ? 7 : 32; /* a short batch */
@@ -280,7 +280,7 @@ static void a_step_that_waits_is_not_recorded(void **state)
     for (int must = 0; records() && must < 2; must++) {
         work_open(&w);
         const struct dp_tape_config config = config_of(&w, must == 1);
-        const struct dp_model_hooks hooks = {&w, look, NULL};
+        const struct dp_model_hooks hooks = {.context = &w, .ready = look};
         w.waits = true;
         OK(dp_tape_create(&config, &tape));
         for (int turn = 0; turn < 4; turn++) {

@@ -297,6 +297,12 @@ def case_the_rate_is_kept():
         same((found["hosts"], found["rate"]), (["h1", "h2"], f"{mbit}mbit"), "the lab in the line")
 
 
+def case_hosts_send_as_those_of_clusters_do():
+    """The machine's own choice may be bbr, whose timers take the cores that compute."""
+    chosen = lab(1, "cat", "/proc/sys/net/ipv4/tcp_congestion_control").out.split()[-1]
+    check(chosen in ("cubic", "reno"), chosen)
+
+
 def case_every_interface_is_limited_at_both_ends():
     script = """
         for port in 1 2 3; do
@@ -306,7 +312,7 @@ def case_every_interface_is_limited_at_both_ends():
     lines = sh(3, script, flags=("--rate", "80mbit")).splitlines()
     same(len(lines), 6, f"queues in {lines}")
     for line in lines:
-        check(re.match(r"qdisc tbf \w+: root .*rate 80Mbit burst 6\d+(b|Kb) lat 50", line), line)
+        check(re.match(r"qdisc tbf \w+: root .*rate 80Mbit burst 1[23]\d+(b|Kb) lat 50", line), line)
 
 
 def case_a_host_receives_from_all_others_together_at_most_its_rate():

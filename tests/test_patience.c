@@ -1,0 +1,117 @@
+/*
+ * test_patience.c - how long a wait spins, how long it sleeps, and what it learns of the wire.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/trace.h"
+#include "collectives/patience.h"
+
+enum { US = 1000, MS = 1000000 };
+
+static uint64_t nap_after(uint64_t spin_ns, uint64_t expect_ns, uint64_t waited_ns)
+{
+    const struct dp_patience p = {
+        .spin_ns = spin_ns, .expect_ns = expect_ns, .waited_ns = waited_ns};
+
+    return dp_patience_nap(&p);
+}
+
+static void a_wait_that_nobody_foresees_sleeps_longer_and_longer(void **state)
+{
+    (void)state;
+    assert_int_equal(nap_after(0, 0, 0), 20 * US);
+    assert_int_equal(nap_after(0, 0, 34 * MS), 20 * US);
+    assert_int_equal(nap_after(0, 0, 36 * MS), 100 * US);
+    assert_int_equal(nap_after(0, 0, 151 * MS), MS);
+    assert_int_equal(nap_after(5 * MS, 0, 39 * MS), 20 * US);
+}
+
+static void a_wait_that_is_foreseen_sleeps_for_half_of_what_is_left(void **state)
+{
+    (void)state;
+    assert_int_equal(nap_after(0, 8 * MS, 0), MS);
+    assert_int_equal(nap_after(0, 8 * MS, 7 * MS), 500 * US);
+    assert_int_equal(nap_after(0, 8 * MS, 8 * MS - US), 50 * US);
+    assert_int_equal(nap_after(0, 8 * MS, 8 * MS + 4000 * US), 500 * US);
+    assert_int_equal(nap_after(0, 8 * MS, 100 * MS), MS);
+}
+
+static uint64_t core_ns(void)
+{
+    struct timespec used;
+
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
+    return (uint64_t)used.tv_sec * 1000000000U + (uint64_t)used.tv_nsec;
+}
+
+/* What a look at MPI costs, which is more than a turn. */
+static void look_for(uint64_t ns)
+{
+    const uint64_t begin = core_ns();
+
+    while (core_ns() - begin < ns) {
+    }
+}
+
+static void spinning_ends_by_the_clock_however_long_a_look_takes(void **state)
+{
+    struct dp_patience p = {.spin_ns = DP_SPIN_NS};
+    const uint64_t begin = core_ns();
+    (void)state;
+
+    while (p.waited_ns < 60 * MS) {
+        look_for(2 * US);
+        assert_true(dp_patience_turn(&p));
+    }
+    /* 1 ms of spinning; then at most 3000 turns of 2 us and of going to sleep. */
+    assert_in_range(core_ns() - begin, 0, 45 * MS);
+}
+
+static void a_wait_ends_when_it_is_cancelled(void **state)
+{
+    atomic_int cancel = 0;
+    struct dp_patience p = {.cancel = &cancel};
+    (void)state;
+
+    assert_true(dp_patience_turn(&p));
+    atomic_store(&cancel, 1);
+    assert_false(dp_patience_turn(&p));
+}
+
+static void the_pace_of_a_wire_is_learnt_from_long_messages_that_were_waited_for(void **state)
+{
+    struct dp_pace pace = {0};
+    (void)state;
+
+    assert_int_equal(dp_pace_expect(&pace, 1 << 20), 0);
+    dp_pace_note(&pace, 1 << 20, 0);           /* was there already */
+    dp_pace_note(&pace, 1 << 10, dp_now_ns()); /* latency */
+    assert_int_equal(dp_pace_expect(&pace, 1 << 20), 0);
+
+    dp_pace_note(&pace, 1 << 20, dp_now_ns() - 8 * MS); /* others came just now: since then */
+    assert_in_range(dp_pace_expect(&pace, 1 << 20), 1, 7 * MS);
+    pace = (struct dp_pace){0};
+    dp_pace_note(&pace, 1 << 20, dp_now_ns() - 8 * MS);
+    assert_in_range(dp_pace_expect(&pace, 1 << 20), 8 * MS - US, 16 * MS);
+    assert_in_range(dp_pace_expect(&pace, 1 << 19), 4 * MS - US, 8 * MS);
+    assert_int_equal(dp_pace_expect(&pace, 1 << 10), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wait_that_nobody_foresees_sleeps_longer_and_longer),
+        cmocka_unit_test(a_wait_that_is_foreseen_sleeps_for_half_of_what_is_left),
+        cmocka_unit_test(spinning_ends_by_the_clock_however_long_a_look_takes),
+        cmocka_unit_test(a_wait_ends_when_it_is_cancelled),
+        cmocka_unit_test(the_pace_of_a_wire_is_learnt_from_long_messages_that_were_waited_for),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

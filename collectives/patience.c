@@ -5,12 +5,11 @@
 
 #include "base/trace.h"
 
-enum {
-    SHORT_BYTES = 65536, /* a message of less is over before anybody could sleep */
-    PAUSE_NS = 10000,    /* of spinning, before others are let have the core */
-    MICROSECOND = 1000,
-    MILLISECOND = 1000000
-};
+/* A message of less is over before anybody could sleep. */
+static const uint64_t short_bytes = 65536;
+/* Of spinning, before others are let have the core. */
+static const uint64_t pause_ns = 10000;
+static const uint64_t us = 1000, ms = 1000000;
 
 static void pause_core(void)
 {
@@ -35,12 +34,12 @@ uint64_t dp_patience_nap(const struct dp_patience *p)
         /* Overdue by as much again as was expected: an eighth of it. */
         const uint64_t left =
             p->expect_ns > waited ? (p->expect_ns - waited) / 2 : (waited - p->expect_ns) / 8;
-        return clamp(left, 50 * MICROSECOND, MILLISECOND);
+        return clamp(left, 50 * us, ms);
     }
-    if (waited < p->spin_ns + 35 * MILLISECOND) {
-        return 20 * MICROSECOND;
+    if (waited < p->spin_ns + 35 * ms) {
+        return 20 * us;
     }
-    return waited < p->spin_ns + 150 * MILLISECOND ? 100 * MICROSECOND : MILLISECOND;
+    return waited < p->spin_ns + 150 * ms ? 100 * us : ms;
 }
 
 bool dp_patience_turn(struct dp_patience *p)
@@ -55,7 +54,7 @@ bool dp_patience_turn(struct dp_patience *p)
     if (p->waited_ns >= p->spin_ns) {
         const struct timespec nap = {0, (long)dp_patience_nap(p)};
         (void)nanosleep(&nap, NULL);
-    } else if (p->waited_ns < PAUSE_NS) {
+    } else if (p->waited_ns < pause_ns) {
         pause_core();
     } else {
         (void)sched_yield();
@@ -65,7 +64,7 @@ bool dp_patience_turn(struct dp_patience *p)
 
 uint64_t dp_pace_expect(const struct dp_pace *pace, uint64_t bytes)
 {
-    return bytes < SHORT_BYTES ? 0 : (uint64_t)(pace->ns_per_byte * (double)bytes);
+    return bytes < short_bytes ? 0 : (uint64_t)(pace->ns_per_byte * (double)bytes);
 }
 
 void dp_pace_note(struct dp_pace *pace, uint64_t bytes, uint64_t begin_ns)
@@ -73,7 +72,7 @@ void dp_pace_note(struct dp_pace *pace, uint64_t bytes, uint64_t begin_ns)
     const uint64_t now = dp_now_ns();
     const uint64_t since = begin_ns > pace->last_ns ? begin_ns : pace->last_ns;
 
-    if (begin_ns > 0 && bytes >= SHORT_BYTES) {
+    if (begin_ns > 0 && bytes >= short_bytes) {
         const double taken = (double)(now - since) / (double)bytes;
         pace->ns_per_byte += pace->ns_per_byte > 0.0 ? (taken - pace->ns_per_byte) / 8.0 : taken;
     }

@@ -1,6 +1,7 @@
 #include "collectives/pieces_mpi.h"
 
 #include "collectives/mpi_status.h"
+#include "collectives/patience.h"
 
 enum { TAG = 7, PIECE = 1 << 20 };
 
@@ -57,4 +58,20 @@ struct dp_requests dp_pieces_requests(const struct dp_transfer *transfer)
         requests.all[DP_PIECES + i] = transfer->to >= 0 ? out.request : MPI_REQUEST_NULL;
     }
     return requests;
+}
+
+dp_status dp_pieces_wait(const struct dp_group *group, struct dp_patience *patience,
+                         MPI_Request *requests, int count)
+{
+    int done = 0;
+
+    for (;;) {
+        DP_TRY(DP_MPI(MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE)));
+        if (done) {
+            return DP_OK;
+        }
+        if (!dp_group_turn(group, patience)) {
+            return DP_ERR_CANCELLED;
+        }
+    }
 }

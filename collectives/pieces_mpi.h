@@ -11,6 +11,7 @@
 #include <mpi.h>
 
 #include "collectives/group.h"
+#include "collectives/patience.h"
 
 enum dp_direction { DP_SEND, DP_RECEIVE };
 
@@ -31,5 +32,10 @@ struct dp_requests {
 
 /* All requests of a transfer; null for a direction that is not used, or finished. */
 struct dp_requests dp_pieces_requests(const struct dp_transfer *transfer);
+
+/* Returns when all of these are done. A blocking MPI call would spin. Errors: DP_ERR_MPI;
+ * DP_ERR_CANCELLED, too, where a rank has died. */
+DP_CHECKED dp_status dp_pieces_wait(const struct dp_group *group, struct dp_patience *patience,
+                                    MPI_Request *requests, int count);
 
 #endif

@@ -41,22 +41,6 @@ struct mpi_link {
     struct dp_pace pace; /* of the wire */
 };
 
-static dp_status wait_all(const struct dp_group *group, struct dp_patience *patience,
-                          MPI_Request *requests, int count)
-{
-    int done = 0;
-
-    for (;;) {
-        DP_TRY(DP_MPI(MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE)));
-        if (done) {
-            return DP_OK;
-        }
-        if (!dp_group_turn(group, patience)) {
-            return DP_ERR_CANCELLED;
-        }
-    }
-}
-
 static dp_status start_one(const struct dp_group *group, struct dp_slice slice, int peer,
                            enum dp_direction direction, uint64_t kept[DP_PIECES])
 {
@@ -96,7 +80,7 @@ static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer
         .expect_ns = dp_pace_expect(&link->pace, transfer->far_bytes),
     };
 
-    DP_TRY(wait_all(group, &patience, requests.all, 2 * DP_PIECES));
+    DP_TRY(dp_pieces_wait(group, &patience, requests.all, 2 * DP_PIECES));
     if (transfer->far_bytes > 0) {
         dp_pace_note(&link->pace, transfer->far_bytes, patience.begin_ns);
     }
@@ -505,5 +489,5 @@ dp_status dp_mpi_wait(const struct dp_group *group, MPI_Request *request)
 {
     struct dp_patience patience = {.cancel = group->cancel, .spin_ns = group->spin_ns};
 
-    return wait_all(group, &patience, request, 1);
+    return dp_pieces_wait(group, &patience, request, 1);
 }

@@ -429,64 +429,6 @@ static void each_tensor_is_announced_once_in_reverse_order_when_it_is_final(void
     }
 }
 
-/* Takes the weights away from a layer as soon as its gradient is there. */
-static dp_status spoil_weights(void *context, int tensor)
-{
-    struct small_batch *b = context;
-    const struct dp_tensor *t = &b->model->tensors[tensor];
-
-    memset(b->weights + t->begin, 0, t->count * sizeof(float));
-    return DP_OK;
-}
-
-static void only_if_told_early_may_weights_still_be_read_behind_ready(void **state)
-{
-    const struct streams *streams = *state;
-    struct small_model small = small_model_create("[6]", "[dense: {units: 5}, dense: {units: 3}]");
-    const size_t count = grad_count(small.model);
-
-    for (int early = 0; early < 2; early++) {
-        struct small_batch batch = small_batch_create(small.model, ROWS);
-        float *expected = zeros(count), *grad = zeros(count);
-        struct dp_pass_call call = batch_call(&batch, 0, ROWS, expected, 0);
-        const struct dp_model_hooks hooks = {
-            .context = &batch, .ready = spoil_weights, .early = early != 0};
-
-        step_alone(&batch, streams->ref, ROWS, &call);
-        call.grad = grad;
-        call.hooks = &hooks;
-        step_alone(&batch, streams->ref, ROWS, &call);
-        if (early) { /* the second layer's dx, computed last, is zero, and so is the first's dw */
-            memset(expected, 0, small.model->tensors[2].begin * sizeof(float));
-        }
-        assert_same_bits(grad, expected, count);
-        dp_free(grad);
-        dp_free(expected);
-        small_batch_destroy(&batch);
-    }
-    small_model_destroy(&small);
-}
-
-static void a_failing_hook_ends_the_step_with_its_status(void **state)
-{
-    const struct streams *streams = *state;
-    struct small_model small = small_model_create(cases[0].input, cases[0].layers);
-    struct small_batch batch = small_batch_create(small.model, ROWS);
-    float *grad = zeros(2 * grad_count(small.model));
-    struct dp_pass_call call = batch_call(&batch, 0, ROWS, grad, 0);
-    struct witness witness = {small.model, grad, grad, 0}; /* waits for the wrong tensor */
-    const struct dp_model_hooks hooks = {.context = &witness, .ready = witness_ready};
-    struct dp_pass *pass = NULL;
-
-    call.hooks = &hooks;
-    OK(dp_pass_create(small.model, streams->ref, ROWS, true, &pass));
-    assert_int_equal(batch_step(&batch, pass, &call), DP_ERR_INTERNAL);
-    dp_pass_destroy(pass);
-    dp_free(grad);
-    small_batch_destroy(&batch);
-    small_model_destroy(&small);
-}
-
 /* ---- creation ---- */
 
 static void creation_survives_every_failed_allocation(void **state)
@@ -524,8 +466,6 @@ int main(void)
         cmocka_unit_test(dropout_drops_others_in_another_step_or_with_another_seed),
         cmocka_unit_test(evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one),
         cmocka_unit_test(each_tensor_is_announced_once_in_reverse_order_when_it_is_final),
-        cmocka_unit_test(only_if_told_early_may_weights_still_be_read_behind_ready),
-        cmocka_unit_test(a_failing_hook_ends_the_step_with_its_status),
         cmocka_unit_test(creation_survives_every_failed_allocation),
     };
 

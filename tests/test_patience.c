@@ -12,7 +12,7 @@
 #include "base/trace.h"
 #include "collectives/patience.h"
 
-enum { US = 1000, MS = 1000000 };
+static const uint64_t us = 1000, ms = 1000000;
 
 static uint64_t nap_after(uint64_t spin_ns, uint64_t expect_ns, uint64_t waited_ns)
 {
@@ -25,21 +25,21 @@ static uint64_t nap_after(uint64_t spin_ns, uint64_t expect_ns, uint64_t waited_
 static void a_wait_that_nobody_foresees_sleeps_longer_and_longer(void **state)
 {
     (void)state;
-    assert_int_equal(nap_after(0, 0, 0), 20 * US);
-    assert_int_equal(nap_after(0, 0, 34 * MS), 20 * US);
-    assert_int_equal(nap_after(0, 0, 36 * MS), 100 * US);
-    assert_int_equal(nap_after(0, 0, 151 * MS), MS);
-    assert_int_equal(nap_after(5 * MS, 0, 39 * MS), 20 * US);
+    assert_int_equal(nap_after(0, 0, 0), 20 * us);
+    assert_int_equal(nap_after(0, 0, 34 * ms), 20 * us);
+    assert_int_equal(nap_after(0, 0, 36 * ms), 100 * us);
+    assert_int_equal(nap_after(0, 0, 151 * ms), ms);
+    assert_int_equal(nap_after(5 * ms, 0, 39 * ms), 20 * us);
 }
 
 static void a_wait_that_is_foreseen_sleeps_for_half_of_what_is_left(void **state)
 {
     (void)state;
-    assert_int_equal(nap_after(0, 8 * MS, 0), MS);
-    assert_int_equal(nap_after(0, 8 * MS, 7 * MS), 500 * US);
-    assert_int_equal(nap_after(0, 8 * MS, 8 * MS - US), 50 * US);
-    assert_int_equal(nap_after(0, 8 * MS, 8 * MS + 4000 * US), 500 * US);
-    assert_int_equal(nap_after(0, 8 * MS, 100 * MS), MS);
+    assert_int_equal(nap_after(0, 8 * ms, 0), ms);
+    assert_int_equal(nap_after(0, 8 * ms, 7 * ms), 500 * us);
+    assert_int_equal(nap_after(0, 8 * ms, 8 * ms - us), 50 * us);
+    assert_int_equal(nap_after(0, 8 * ms, 8 * ms + 4000 * us), 500 * us);
+    assert_int_equal(nap_after(0, 8 * ms, 100 * ms), ms);
 }
 
 static uint64_t core_ns(void)
@@ -65,12 +65,12 @@ static void spinning_ends_by_the_clock_however_long_a_look_takes(void **state)
     const uint64_t begin = core_ns();
     (void)state;
 
-    while (p.waited_ns < 60 * MS) {
-        look_for(2 * US);
+    while (p.waited_ns < 60 * ms) {
+        look_for(2 * us);
         assert_true(dp_patience_turn(&p));
     }
     /* 1 ms of spinning; then at most 3000 turns of 2 us and of going to sleep. */
-    assert_in_range(core_ns() - begin, 0, 45 * MS);
+    assert_in_range(core_ns() - begin, 0, 45 * ms);
 }
 
 static void a_wait_ends_when_it_is_cancelled(void **state)
@@ -94,12 +94,12 @@ static void the_pace_of_a_wire_is_learnt_from_long_messages_that_were_waited_for
     dp_pace_note(&pace, 1 << 10, dp_now_ns()); /* latency */
     assert_int_equal(dp_pace_expect(&pace, 1 << 20), 0);
 
-    dp_pace_note(&pace, 1 << 20, dp_now_ns() - 8 * MS); /* others came just now: since then */
-    assert_in_range(dp_pace_expect(&pace, 1 << 20), 1, 7 * MS);
+    dp_pace_note(&pace, 1 << 20, dp_now_ns() - 8 * ms); /* others came just now: since then */
+    assert_in_range(dp_pace_expect(&pace, 1 << 20), 1, 7 * ms);
     pace = (struct dp_pace){0};
-    dp_pace_note(&pace, 1 << 20, dp_now_ns() - 8 * MS);
-    assert_in_range(dp_pace_expect(&pace, 1 << 20), 8 * MS - US, 16 * MS);
-    assert_in_range(dp_pace_expect(&pace, 1 << 19), 4 * MS - US, 8 * MS);
+    dp_pace_note(&pace, 1 << 20, dp_now_ns() - 8 * ms);
+    assert_in_range(dp_pace_expect(&pace, 1 << 20), 8 * ms - us, 16 * ms);
+    assert_in_range(dp_pace_expect(&pace, 1 << 19), 4 * ms - us, 8 * ms);
     assert_int_equal(dp_pace_expect(&pace, 1 << 10), 0);
 }
 

@@ -312,7 +312,8 @@ def case_every_interface_is_limited_at_both_ends():
     lines = sh(3, script, flags=("--rate", "80mbit")).splitlines()
     same(len(lines), 6, f"queues in {lines}")
     for line in lines:
-        check(re.match(r"qdisc tbf \w+: root .*rate 80Mbit burst 1[23]\d+(b|Kb) lat 50", line), line)
+        shape = r"qdisc tbf \w+: root .*rate 80Mbit burst 1[23]\d+(b|Kb) lat 50"
+        check(re.match(shape, line), line)
 
 
 def case_a_host_receives_from_all_others_together_at_most_its_rate():

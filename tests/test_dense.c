@@ -226,7 +226,7 @@ static void tf32_rounds_factors_where_the_device_can(void **state)
     dp_free(w);
     dp_free(expected);
     dp_free(y);
-    s->device->stream_destroy(s);
+    stream_close(s);
 }
 
 /* ---- streams with one thread, side by side ---- */
@@ -302,5 +302,5 @@ int main(void)
         cmocka_unit_test(lanes_side_by_side_give_the_bits_of_one_alone),
     };
 
-    return cmocka_run_group_tests(tests, streams_open, streams_close);
+    return run_reached_tests(tests, streams_open, streams_close);
 }

@@ -117,6 +117,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (*static_cast<const float *>(alpha) != 1.0f || c != d || algo->number == 0) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
+    for (const void *memory : {a, b, static_cast<const void *>(d), product.bias}) {
+        cuda_on_host_must_reach(memory);
+    }
     cuda_on_host_queue(stream, 1, 0, [product, left, right, result, factor, a, b, d]() {
         multiply(product, factor, a, left, b, right, d, result);
     });

@@ -172,6 +172,7 @@ static int execute(void *handle, void *made_plan, void *made_pack)
         (g.bias_uid != 0 && a.bias == nullptr)) {
         return BAD;
     }
+    cuda_on_host_check_words(&a, sizeof(a));
     cuda_on_host_queue(static_cast<context *>(handle)->stream, 1, 0,
                        [g, engine, a]() { compute(g, engine, a); });
     return SUCCESS;

@@ -158,31 +158,11 @@ bool cuda_on_host_block(void *memory, size_t *offset, size_t *bytes)
     return true;
 }
 
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
+bool cuda_host_owns(uint64_t address)
 {
-    (void)flags;
-    *memory = aligned_alloc(page, (bytes + page - 1) / page * page);
-    return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
-}
+    const uint64_t begin = reinterpret_cast<uintptr_t>(region);
 
-cudaError_t cudaFreeHost(void *memory)
-{
-    free(memory);
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
-{
-    (void)memory;
-    (void)bytes;
-    (void)flags;
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostUnregister(void *memory)
-{
-    (void)memory;
-    return cudaSuccess;
+    return region != nullptr && address - begin < region_bytes;
 }
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total)

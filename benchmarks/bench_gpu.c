@@ -276,15 +276,22 @@ static dp_status product_describe(struct product *p, const struct dense *d)
     return layout_create(&p->result, out, rows, width);
 }
 
-static dp_status product_search(struct bench *b, struct product *p)
+static dp_status product_search(struct bench *b, const struct dense *d, struct product *p)
 {
     const size_t workspace = DP_CUDA_WORKSPACE;
+    const uint32_t schemes = d->kind == BACKWARD_WEIGHTS /* what training may take */
+                                 ? CUBLASLT_REDUCTION_SCHEME_MASK
+                                 : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasLtMatmulPreference_t wishes;
     dp_status status;
 
     DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceCreate(&wishes)));
     status = DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
         wishes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)));
+    if (status == DP_OK) {
+        status = DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+            wishes, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
+    }
     if (status == DP_OK) {
         status = DP_CUBLAS(cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->left, p->right,
                                                           p->result, p->result, wishes, PROPOSALS,
@@ -324,7 +331,7 @@ static dp_status measure_dense(struct bench *b, const struct dense *d, struct pr
     double us[2];
 
     DP_TRY(product_describe(p, d));
-    DP_TRY(product_search(b, p));
+    DP_TRY(product_search(b, d, p));
     DP_TRY(product_choose(b, p));
     DP_TRY(compare(b, runs, whats, us));
     printf("{\"kind\": \"dense\", \"op\": \"%s\", \"rows\": %zu, \"width\": %zu, \"us\": %.2f, "

@@ -168,7 +168,13 @@ static dp_status set_preference(cublasLtMatmulPreference_t wishes, const struct 
     const uint32_t left = alignment_of(p->b_order == DP_PLAIN ? p->n : p->k, narrow);
     const uint32_t right = alignment_of(p->a_order == DP_PLAIN ? p->k : p->m, narrow);
     const uint32_t result = alignment_of(p->n, p->wide != 0 ? sizeof(float) : narrow);
+    const bool rounds = p->wide == 0 && p->type != DP_TYPE_F32;
+    /* Where k is cut, parts of a sum are added in float32 as well, and not as rounded ones. */
+    const uint32_t schemes =
+        rounds ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK;
 
+    DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+        wishes, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes))));
     DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
         wishes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace))));
     DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(

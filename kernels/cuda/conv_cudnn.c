@@ -7,12 +7,12 @@
  * a plan for that, else rounded once to the compute type; what is kept is added behind, 12 or 10
  * bytes a weight.
  */
-#include <math.h>
 #include <string.h>
 
 #include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/plan_cudnn.h"
+#include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 #include "kernels/ref/window.h"
 
@@ -33,11 +33,9 @@ struct dp_conv {
 struct dp_convs {
     const struct dp_cudnn *library;
     void *handle;
-    void *workspace; /* device; grows only in prepare, as the next one */
-    size_t workspace_bytes;
-    void *gradient; /* device; of weights, where it cannot be written in place */
-    size_t gradient_bytes;
-    struct dp_conv *list; /* owned */
+    struct dp_cuda_scratch workspace; /* grows only in prepare, as the next one */
+    struct dp_cuda_scratch gradient;  /* of weights, where it cannot be written in place */
+    struct dp_conv *list;             /* owned */
     int count, capacity;
 };
 
@@ -54,8 +52,8 @@ void dp_convs_destroy(struct dp_convs *convs)
     if (convs->handle != NULL) {
         (void)convs->library->destroy(convs->handle);
     }
-    dp_device_cuda.release(convs->gradient);
-    dp_device_cuda.release(convs->workspace);
+    dp_cuda_scratch_release(&convs->gradient);
+    dp_cuda_scratch_release(&convs->workspace);
     dp_free(convs->list);
     dp_free(convs);
 }
@@ -110,38 +108,19 @@ static struct dp_conv *list_find(const struct dp_convs *convs, const struct dp_c
 
 static dp_status list_make_room(struct dp_convs *convs)
 {
-    struct dp_conv *list;
+    struct dp_conv *list =
+        dp_cuda_list_room(convs->list, convs->count, &convs->capacity, sizeof(*list));
 
-    if (convs->count < convs->capacity) {
-        return DP_OK;
-    }
-    list = dp_zalloc(2 * (size_t)convs->capacity, sizeof(*list));
     if (list == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%d convolutions", 2 * convs->capacity);
+        return DP_FAIL(DP_ERR_NOMEM, "%d convolutions", convs->count + 1);
     }
-    memcpy(list, convs->list, (size_t)convs->count * sizeof(*list));
-    dp_free(convs->list);
     convs->list = list;
-    convs->capacity *= 2;
     return DP_OK;
 }
 
-static dp_status grow(struct dp_stream *s, void **memory, size_t *held, size_t bytes)
+static dp_status grow(struct dp_stream *s, struct dp_cuda_scratch *scratch, size_t bytes)
 {
-    void *more;
-
-    if (bytes <= *held) {
-        return DP_OK;
-    }
-    DP_TRY(s->device->synchronize(s));
-    more = s->device->alloc(DP_MEM_WORKSPACE, bytes);
-    if (more == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "a convolution needs %zu KB of workspace", bytes >> 10);
-    }
-    s->device->release(*memory);
-    *memory = more;
-    *held = bytes;
-    return DP_OK;
+    return dp_cuda_scratch_grow(s, scratch, bytes, "a convolution");
 }
 
 /* ---- measuring ---- */
@@ -149,18 +128,14 @@ static dp_status grow(struct dp_stream *s, void **memory, size_t *held, size_t b
 /* Scratch to measure on, in one piece: its numbers do not matter, but none is a NaN. */
 struct trial {
     struct dp_stream *stream;
+    const struct dp_cudnn_plan *plan; /* that is measured now */
     struct dp_cudnn_arrays arrays;
-    cudaEvent_t begin, end;
+    struct dp_cuda_clock clock;
 };
 
 static void trial_destroy(struct trial *trial)
 {
-    if (trial->end != NULL) {
-        (void)cudaEventDestroy(trial->end);
-    }
-    if (trial->begin != NULL) {
-        (void)cudaEventDestroy(trial->begin);
-    }
+    dp_cuda_clock_close(&trial->clock);
     dp_device_cuda.release(trial->arrays.x);
 }
 
@@ -185,30 +160,26 @@ static dp_status trial_create(struct trial *trial, struct dp_stream *s,
     }
     trial->arrays =
         (struct dp_cudnn_arrays){memory, memory + x, memory + x + w, memory + x + w + y, NULL};
-    DP_TRY(DP_CUDA(cudaEventCreate(&trial->begin)));
-    return DP_CUDA(cudaEventCreate(&trial->end));
+    return dp_cuda_clock_open(&trial->clock);
 }
 
-/* The fastest of some rounds; the first one warms up. */
+static dp_status trial_run(void *context)
+{
+    const struct trial *t = context;
+    const struct dp_convs *convs = dp_cuda_of(t->stream)->convs;
+
+    return dp_cudnn_plan_run(convs->library, convs->handle, t->plan, &t->arrays);
+}
+
 static dp_status trial_measure(void *context, const struct dp_cudnn_plan *plan, float *best_ms)
 {
     struct trial *trial = context;
-    struct dp_cuda *cuda = dp_cuda_of(trial->stream);
-    struct dp_convs *convs = cuda->convs;
+    struct dp_convs *convs = dp_cuda_of(trial->stream)->convs;
 
-    DP_TRY(grow(trial->stream, &convs->workspace, &convs->workspace_bytes, plan->workspace_bytes));
-    trial->arrays.workspace = convs->workspace;
-    *best_ms = INFINITY;
-    for (int i = 0; i < 1 + ROUNDS; i++) {
-        float ms;
-        DP_TRY(DP_CUDA(cudaEventRecord(trial->begin, cuda->queue)));
-        DP_TRY(dp_cudnn_plan_run(convs->library, convs->handle, plan, &trial->arrays));
-        DP_TRY(DP_CUDA(cudaEventRecord(trial->end, cuda->queue)));
-        DP_TRY(DP_CUDA(cudaEventSynchronize(trial->end)));
-        DP_TRY(DP_CUDA(cudaEventElapsedTime(&ms, trial->begin, trial->end)));
-        *best_ms = i > 0 && ms < *best_ms ? ms : *best_ms;
-    }
-    return DP_OK;
+    DP_TRY(grow(trial->stream, &convs->workspace, plan->workspace_bytes));
+    trial->arrays.workspace = convs->workspace.memory;
+    trial->plan = plan;
+    return dp_cuda_clock_time(&trial->clock, trial->stream, trial_run, trial, ROUNDS, best_ms);
 }
 
 /* ---- preparing ---- */
@@ -274,10 +245,10 @@ static dp_status conv_make(struct dp_stream *s, struct dp_conv *conv)
     trial_destroy(&trial);
     DP_TRY(status);
     if (conv->key.use == DP_CONV_BACKWARD_WEIGHTS && conv->plan.execution != NULL) {
-        DP_TRY(grow(s, &convs->gradient, &convs->gradient_bytes,
+        DP_TRY(grow(s, &convs->gradient,
                     weights_of(&conv->key.window) * dp_type_bytes(conv->weights)));
     }
-    return grow(s, &convs->workspace, &convs->workspace_bytes, conv->plan.workspace_bytes);
+    return grow(s, &convs->workspace, conv->plan.workspace_bytes);
 }
 
 dp_status dp_cudnn_conv_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,
@@ -321,7 +292,7 @@ static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, cons
 {
     const struct dp_convs *convs = dp_cuda_of(s)->convs;
     const struct dp_window *window = &conv->key.window;
-    const void *const given[] = {x, w, y, bias, convs->workspace};
+    const void *const given[] = {x, w, y, bias, convs->workspace.memory};
     const size_t multiples[] = {
         dp_cudnn_alignment(s->type, dp_window_in(window)), DP_CUDNN_ALIGNMENT,
         dp_cudnn_alignment(s->type, dp_window_out(window)), DP_CUDNN_ALIGNMENT};
@@ -362,7 +333,7 @@ dp_status dp_cudnn_conv_backward_weights(struct dp_stream *s, const struct dp_co
 {
     const bool in_place =
         conv->weights == DP_TYPE_F32 && keep == 0.0f && (uintptr_t)dw % DP_CUDNN_ALIGNMENT == 0;
-    void *gradient = in_place ? dw : dp_cuda_of(s)->convs->gradient;
+    void *gradient = in_place ? dw : dp_cuda_of(s)->convs->gradient.memory;
 
     DP_TRY(run(s, conv, x, gradient, dy, NULL));
     return in_place ? DP_OK

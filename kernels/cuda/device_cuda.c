@@ -226,7 +226,7 @@ static void cuda_stream_destroy(struct dp_stream *stream)
     }
     dp_convs_destroy(cuda->convs);
     dp_matmuls_destroy(cuda->matmuls);
-    cuda_release(cuda->columns);
+    dp_cuda_scratch_release(&cuda->columns);
     cuda_release(cuda->partials);
     if (cuda->mark != NULL) {
         (void)cudaEventDestroy(cuda->mark);

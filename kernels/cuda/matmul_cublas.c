@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/ops_cuda.h"
+#include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 
 enum {
@@ -33,9 +33,8 @@ struct plan {
 
 struct dp_matmuls {
     cublasLtHandle_t handle;
-    void *workspace; /* device; grows only in prepare */
-    size_t workspace_bytes;
-    struct plan *plans; /* owned */
+    struct dp_cuda_scratch workspace; /* grows only in prepare */
+    struct plan *plans;               /* owned */
     int count, capacity;
 };
 
@@ -86,7 +85,7 @@ void dp_matmuls_destroy(struct dp_matmuls *m)
     if (m->handle != NULL) {
         (void)cublasLtDestroy(m->handle);
     }
-    dp_device_cuda.release(m->workspace);
+    dp_cuda_scratch_release(&m->workspace);
     dp_free(m->plans);
     dp_free(m);
 }
@@ -229,7 +228,7 @@ static dp_status multiply(struct dp_stream *s, const struct plan *plan,
     }
     return DP_CUBLAS(cublasLtMatmul(cuda->matmuls->handle, plan->desc, &one, b, plan->left, a,
                                     plan->right, &keep, d, plan->result, d, plan->result, algo,
-                                    cuda->matmuls->workspace, cuda->matmuls->workspace_bytes,
+                                    cuda->matmuls->workspace.memory, cuda->matmuls->workspace.bytes,
                                     cuda->queue));
 }
 
@@ -237,30 +236,29 @@ static dp_status multiply(struct dp_stream *s, const struct plan *plan,
 
 /* Scratch to measure on: its numbers do not matter, but all are zero, so none is a NaN. */
 struct trial {
+    struct dp_stream *stream;
+    const struct plan *plan;
+    const cublasLtMatmulAlgo_t *algo;
     char *a, *b, *d, *beside;
-    cudaEvent_t begin, end;
+    struct dp_cuda_clock clock;
 };
 
 static void trial_destroy(struct trial *trial)
 {
-    if (trial->end != NULL) {
-        (void)cudaEventDestroy(trial->end);
-    }
-    if (trial->begin != NULL) {
-        (void)cudaEventDestroy(trial->begin);
-    }
+    dp_cuda_clock_close(&trial->clock);
     dp_device_cuda.release(trial->a);
 }
 
 /* Arrays at multiples of 256 bytes in one piece; without memory there is no trial, no error. */
-static dp_status trial_create(struct trial *trial, const struct dp_matmul *p)
+static dp_status trial_create(struct trial *trial, struct dp_stream *s, const struct plan *plan)
 {
+    const struct dp_matmul *p = &plan->shape;
     const size_t narrow = dp_type_bytes((enum dp_type)p->type);
     const size_t a = dp_round_up(p->m * p->k * narrow, 256),
                  b = dp_round_up(p->k * p->n * narrow, 256);
     const size_t d = dp_round_up(p->m * p->n * sizeof(float), 256);
 
-    memset(trial, 0, sizeof(*trial));
+    *trial = (struct trial){.stream = s, .plan = plan};
     trial->a = dp_device_cuda.alloc(DP_MEM_WORKSPACE,
                                     a + b + d + (p->n > p->m ? p->n : p->m) * sizeof(float));
     if (trial->a == NULL) {
@@ -269,46 +267,20 @@ static dp_status trial_create(struct trial *trial, const struct dp_matmul *p)
     trial->b = trial->a + a;
     trial->d = trial->b + b;
     trial->beside = trial->d + d;
-    DP_TRY(DP_CUDA(cudaEventCreate(&trial->begin)));
-    return DP_CUDA(cudaEventCreate(&trial->end));
+    return dp_cuda_clock_open(&trial->clock);
 }
 
-/* The fastest of some rounds; the first one warms up. */
-static dp_status measure(struct dp_stream *s, const struct plan *plan,
-                         const cublasLtMatmulAlgo_t *algo, const struct trial *trial,
-                         float *best_ms)
+static dp_status trial_run(void *context)
 {
-    *best_ms = INFINITY;
-    for (int i = 0; i < 1 + ROUNDS; i++) {
-        float ms;
-        DP_TRY(DP_CUDA(cudaEventRecord(trial->begin, dp_cuda_of(s)->queue)));
-        DP_TRY(multiply(s, plan, algo, trial->d, trial->a, trial->b, trial->beside, 0.0f));
-        DP_TRY(DP_CUDA(cudaEventRecord(trial->end, dp_cuda_of(s)->queue)));
-        DP_TRY(DP_CUDA(cudaEventSynchronize(trial->end)));
-        DP_TRY(DP_CUDA(cudaEventElapsedTime(&ms, trial->begin, trial->end)));
-        *best_ms = i > 0 && ms < *best_ms ? ms : *best_ms;
-    }
-    return DP_OK;
+    const struct trial *t = context;
+
+    return multiply(t->stream, t->plan, t->algo, t->d, t->a, t->b, t->beside, 0.0f);
 }
 
 /* Room for what an algorithm wants. */
 static dp_status make_workspace(struct dp_stream *s, size_t bytes)
 {
-    struct dp_matmuls *m = dp_cuda_of(s)->matmuls;
-    void *workspace;
-
-    if (bytes <= m->workspace_bytes) {
-        return DP_OK;
-    }
-    DP_TRY(s->device->synchronize(s));
-    workspace = s->device->alloc(DP_MEM_WORKSPACE, bytes);
-    if (workspace == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "a matrix product needs %zu KB of workspace", bytes >> 10);
-    }
-    s->device->release(m->workspace);
-    m->workspace = workspace;
-    m->workspace_bytes = bytes;
-    return DP_OK;
+    return dp_cuda_scratch_grow(s, &dp_cuda_of(s)->matmuls->workspace, bytes, "a matrix product");
 }
 
 static dp_status choose(struct dp_stream *s, struct plan *plan,
@@ -316,13 +288,14 @@ static dp_status choose(struct dp_stream *s, struct plan *plan,
 {
     struct trial trial;
     float best_ms = INFINITY;
-    dp_status status = trial_create(&trial, &plan->shape);
+    dp_status status = trial_create(&trial, s, plan);
 
     for (int i = 0; status == DP_OK && trial.a != NULL && i < count; i++) {
         float ms = INFINITY;
         status = make_workspace(s, proposals[i].workspaceSize);
         if (status == DP_OK) {
-            status = measure(s, plan, &proposals[i].algo, &trial, &ms);
+            trial.algo = &proposals[i].algo;
+            status = dp_cuda_clock_time(&trial.clock, s, trial_run, &trial, ROUNDS, &ms);
         }
         if (status == DP_OK && ms < best_ms) {
             best_ms = ms;
@@ -351,35 +324,21 @@ static dp_status plan_make(struct dp_stream *s, struct plan *plan)
     return s->measures && count > 1 ? choose(s, plan, proposals, count) : DP_OK;
 }
 
-static dp_status make_room(struct dp_matmuls *m)
-{
-    struct plan *plans;
-
-    if (m->count < m->capacity) {
-        return DP_OK;
-    }
-    plans = dp_zalloc(2 * (size_t)m->capacity, sizeof(*plans));
-    if (plans == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%d matrix products", 2 * m->capacity);
-    }
-    memcpy(plans, m->plans, (size_t)m->count * sizeof(*plans));
-    dp_free(m->plans);
-    m->plans = plans;
-    m->capacity *= 2;
-    return DP_OK;
-}
-
 dp_status dp_matmul_prepare(struct dp_stream *s, const struct dp_matmul *shape)
 {
     struct dp_matmuls *m = dp_cuda_of(s)->matmuls;
-    struct plan plan = {.shape = *shape};
+    struct plan plan = {.shape = *shape}, *plans;
     dp_status status;
 
     plan.shape.type = (uint32_t)s->type;
     if (plan_find(m, &plan.shape) != NULL) {
         return DP_OK;
     }
-    DP_TRY(make_room(m));
+    plans = dp_cuda_list_room(m->plans, m->count, &m->capacity, sizeof(*plans));
+    if (plans == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%d matrix products", m->count + 1);
+    }
+    m->plans = plans;
     status = plan_make(s, &plan);
     if (status != DP_OK) {
         plan_destroy(&plan);

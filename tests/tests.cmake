@@ -69,6 +69,7 @@ elseif(DP_CUDA STREQUAL "host")
   foreach(cudnn off broken 8)
     dp_cuda_test(cudnn_${cudnn}_cuda cudnn DP_HOST_CUDNN=${cudnn})
   endforeach()
+  dp_cuda_test(cudnn_hungry_cuda cudnn DP_HOST_CUDNN=hungry DP_CUDA_MEMORY=268435456)
   dp_cuda_test(golden_cublas_cuda golden DP_TEST_QUICK=1 DP_HOST_CUDNN=off)
   dp_cuda_test(lanes_cublas_cuda lanes DP_HOST_CUDNN=off)
   # Other orders of what is queued, and memory that the host cannot touch.

@@ -7,8 +7,10 @@
  * a plan for that, else rounded once to the compute type; what is kept is added behind, 12 or 10
  * bytes a weight.
  */
+#include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/plan_cudnn.h"
@@ -19,6 +21,7 @@
 enum {
     FIRST_CAPACITY = 32,      /* cases; grows in prepare */
     WORKSPACE_MOST = 1 << 30, /* bytes of a plan */
+    WORKSPACE_PART = 4,       /* nor may it have more than one of so many parts of what is free */
     PIECE = 256,              /* what arrays of a trial are rounded up to */
     ROUNDS = 3                /* of measuring; the fastest counts */
 };
@@ -118,17 +121,13 @@ static dp_status list_make_room(struct dp_convs *convs)
     return DP_OK;
 }
 
-static dp_status grow(struct dp_stream *s, struct dp_cuda_scratch *scratch, size_t bytes)
-{
-    return dp_cuda_scratch_grow(s, scratch, bytes, "a convolution");
-}
-
 /* ---- measuring ---- */
 
-/* Scratch to measure on, in one piece: its numbers do not matter, but none is a NaN. */
+/* Scratch to measure on; all arrays are one piece. */
 struct trial {
     struct dp_stream *stream;
     const struct dp_cudnn_plan *plan; /* that is measured now */
+    struct dp_cuda_scratch workspace;
     struct dp_cudnn_arrays arrays;
     struct dp_cuda_clock clock;
 };
@@ -136,6 +135,7 @@ struct trial {
 static void trial_destroy(struct trial *trial)
 {
     dp_cuda_clock_close(&trial->clock);
+    dp_device_cuda.release(trial->workspace.memory);
     dp_device_cuda.release(trial->arrays.x);
 }
 
@@ -152,7 +152,8 @@ static dp_status trial_create(struct trial *trial, struct dp_stream *s,
     const size_t x = dp_round_up(key->rows * dp_window_in(&key->window) * element, PIECE);
     const size_t y = dp_round_up(key->rows * dp_window_out(&key->window) * element, PIECE);
     const size_t w = dp_round_up(weights_of(&key->window) * sizeof(float), PIECE);
-    char *memory = s->device->alloc(DP_MEM_WORKSPACE, x + y + w + key->window.out_c * element);
+    const size_t all = x + y + w + dp_round_up(key->window.out_c * element, PIECE);
+    char *memory = s->device->alloc(DP_MEM_TRIAL, all);
 
     *trial = (struct trial){.stream = s};
     if (memory == NULL) {
@@ -160,6 +161,7 @@ static dp_status trial_create(struct trial *trial, struct dp_stream *s,
     }
     trial->arrays =
         (struct dp_cudnn_arrays){memory, memory + x, memory + x + w, memory + x + w + y, NULL};
+    DP_TRY(dp_cuda_fill(s, memory, s->type, all / element, 1));
     return dp_cuda_clock_open(&trial->clock);
 }
 
@@ -167,17 +169,32 @@ static dp_status trial_run(void *context)
 {
     const struct trial *t = context;
     const struct dp_convs *convs = dp_cuda_of(t->stream)->convs;
+    const int result = dp_cudnn_plan_try(convs->library, convs->handle, t->plan, &t->arrays);
 
-    return dp_cudnn_plan_run(convs->library, convs->handle, t->plan, &t->arrays);
+    if (result != 0) {
+        DP_DEBUG("an engine of cuDNN does not run: %s", convs->library->error_text(result));
+        return DP_ERR_UNAVAILABLE;
+    }
+    return DP_OK;
 }
 
+/* Workspace of its own, which ends with the trial: the stream's is that of plans that are taken. */
 static dp_status trial_measure(void *context, const struct dp_cudnn_plan *plan, float *best_ms)
 {
     struct trial *trial = context;
-    struct dp_convs *convs = dp_cuda_of(trial->stream)->convs;
+    const struct dp_device *device = trial->stream->device;
+    const size_t bytes = plan->workspace_bytes;
 
-    DP_TRY(grow(trial->stream, &convs->workspace, plan->workspace_bytes));
-    trial->arrays.workspace = convs->workspace.memory;
+    *best_ms = INFINITY;
+    if (bytes > trial->workspace.bytes) {
+        device->release(trial->workspace.memory);
+        trial->workspace.memory = device->alloc(DP_MEM_TRIAL, bytes);
+        trial->workspace.bytes = trial->workspace.memory != NULL ? bytes : 0;
+    }
+    if (bytes > trial->workspace.bytes) {
+        return DP_OK;
+    }
+    trial->arrays.workspace = trial->workspace.memory;
     trial->plan = plan;
     return dp_cuda_clock_time(&trial->clock, trial->stream, trial_run, trial, ROUNDS, best_ms);
 }
@@ -194,6 +211,15 @@ static struct dp_conv_case key_of(const struct dp_window *w, size_t rows, unsign
         .act = (uses & DP_CONV_RELU) != 0 ? DP_ACT_RELU : DP_ACT_NONE};
 }
 
+/* Bytes that a plan may want: no more than a part of what is free. */
+static size_t workspace_most(void)
+{
+    size_t left = 0, total = 0;
+
+    (void)cudaMemGetInfo(&left, &total);
+    return left / WORKSPACE_PART < WORKSPACE_MOST ? left / WORKSPACE_PART : WORKSPACE_MOST;
+}
+
 static dp_status try_plan(struct dp_stream *s, struct dp_conv *conv,
                           const struct dp_cudnn_clock *clock)
 {
@@ -202,7 +228,7 @@ static dp_status try_plan(struct dp_stream *s, struct dp_conv *conv,
                                        .weights = conv->weights,
                                        .tf32 = s->tf32,
                                        .fuses = conv->fused,
-                                       .workspace_bytes = WORKSPACE_MOST};
+                                       .workspace_bytes = workspace_most()};
     dp_status status = DP_OK;
 
     if (conv->plan.execution == NULL) {
@@ -232,9 +258,30 @@ static dp_status plan(struct dp_stream *s, struct dp_conv *conv, const struct dp
     return DP_OK;
 }
 
-static dp_status conv_make(struct dp_stream *s, struct dp_conv *conv)
+/* What the plan needs. Without memory there is no plan, and no error: cublas takes less. */
+static dp_status make_room(struct dp_stream *s, struct dp_conv *conv)
 {
     struct dp_convs *convs = dp_cuda_of(s)->convs;
+    const bool weights = conv->key.use == DP_CONV_BACKWARD_WEIGHTS;
+    const size_t gradient = weights_of(&conv->key.window) * dp_type_bytes(conv->weights);
+    dp_status status;
+
+    if (conv->plan.execution == NULL) {
+        return DP_OK;
+    }
+    status = dp_cuda_scratch_grow(s, &convs->workspace, conv->plan.workspace_bytes, NULL);
+    if (status == DP_OK && weights) {
+        status = dp_cuda_scratch_grow(s, &convs->gradient, gradient, NULL);
+    }
+    if (status == DP_ERR_NOMEM) {
+        dp_cudnn_plan_destroy(convs->library, &conv->plan);
+        return DP_OK;
+    }
+    return status;
+}
+
+static dp_status conv_make(struct dp_stream *s, struct dp_conv *conv)
+{
     struct trial trial = {.stream = s};
     const struct dp_cudnn_clock clock = {&trial, trial_measure};
     dp_status status = s->measures ? trial_create(&trial, s, &conv->key) : DP_OK;
@@ -244,11 +291,7 @@ static dp_status conv_make(struct dp_stream *s, struct dp_conv *conv)
     }
     trial_destroy(&trial);
     DP_TRY(status);
-    if (conv->key.use == DP_CONV_BACKWARD_WEIGHTS && conv->plan.execution != NULL) {
-        DP_TRY(grow(s, &convs->gradient,
-                    weights_of(&conv->key.window) * dp_type_bytes(conv->weights)));
-    }
-    return grow(s, &convs->workspace, conv->plan.workspace_bytes);
+    return make_room(s, conv);
 }
 
 dp_status dp_cudnn_conv_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,

@@ -33,11 +33,15 @@ static pthread_mutex_t blocks_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct block *blocks;                                   /* owned; all that is allocated */
 static size_t used[DP_MEM_PURPOSE_COUNT], used_now, used_most; /* bytes of GPU memory among them */
 
-/* With blocks_mutex held. */
+/* With blocks_mutex held. What a trial takes is gone before anything is computed, and no part of the
+ * peak. */
 static void account(const struct block *block, bool more)
 {
-    if (!block->on_host) {
-        used[block->purpose] += more ? block->bytes : -block->bytes;
+    if (block->on_host) {
+        return;
+    }
+    used[block->purpose] += more ? block->bytes : -block->bytes;
+    if (block->purpose != DP_MEM_TRIAL) {
         used_now += more ? block->bytes : -block->bytes;
         used_most = used_now > used_most ? used_now : used_most;
     }

@@ -17,7 +17,8 @@ dp_status dp_cuda_scratch_grow(struct dp_stream *s, struct dp_cuda_scratch *scra
     DP_TRY(s->device->synchronize(s));
     more = s->device->alloc(DP_MEM_WORKSPACE, bytes);
     if (more == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%s: %zu KB of workspace", what, bytes >> 10);
+        return what == NULL ? DP_ERR_NOMEM
+                            : DP_FAIL(DP_ERR_NOMEM, "%s: %zu KB of workspace", what, bytes >> 10);
     }
     s->device->release(scratch->memory);
     *scratch = (struct dp_cuda_scratch){more, bytes};
@@ -71,9 +72,16 @@ dp_status dp_cuda_clock_time(const struct dp_cuda_clock *clock, struct dp_stream
 
     *best_ms = INFINITY;
     for (int i = 0; i < 1 + rounds; i++) {
+        dp_status status;
         float ms;
         DP_TRY(DP_CUDA(cudaEventRecord(clock->begin, queue)));
-        DP_TRY(run(context));
+        status = run(context);
+        if (status == DP_ERR_UNAVAILABLE) {
+            *best_ms = INFINITY;
+            (void)cudaGetLastError(); /* one that lasts comes again */
+            return DP_CUDA(cudaStreamSynchronize(queue));
+        }
+        DP_TRY(status);
         DP_TRY(DP_CUDA(cudaEventRecord(clock->end, queue)));
         DP_TRY(DP_CUDA(cudaEventSynchronize(clock->end)));
         DP_TRY(DP_CUDA(cudaEventElapsedTime(&ms, clock->begin, clock->end)));

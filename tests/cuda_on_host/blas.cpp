@@ -31,8 +31,9 @@ struct cuda_host_wishes {
     uint32_t schemes; /* of reduction, that algorithms may use */
 };
 
-/* Numbers of algorithms, and the least k that is cut. */
-enum { PLAIN = 1, OTHER = 2, IN_PARTS = 3, PARTS = 256, LONG = 4096 };
+/* Numbers of algorithms, and the least k that is cut. BROKEN is proposed as one that has failed,
+ * with nothing to rely on; FAILING fails when it is run. */
+enum { BROKEN, PLAIN, OTHER, IN_PARTS, FAILING, PARTS = 256, LONG = 4096 };
 
 /* Densely packed, as double. */
 static std::vector<double> widened(const void *array, const cuda_host_layout &layout, bool tf32)
@@ -146,7 +147,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     (void)c_layout;
     (void)workspace;
     (void)workspace_bytes;
-    if (*static_cast<const float *>(alpha) != 1.0f || c != d || algo->number == 0) {
+    if (*static_cast<const float *>(alpha) != 1.0f || c != d || algo->number == BROKEN ||
+        algo->number == FAILING) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     for (const void *memory : {a, b, static_cast<const void *>(d), product.bias}) {
@@ -170,8 +172,8 @@ static bool fits(const cuda_host_product *p, const cuda_host_layout *a, const cu
     return m == d->rows && n == d->cols && k == k2;
 }
 
-/* Two algorithms, so that there is something to choose from, behind the one in parts where it may be;
- * none with sums for odd depths, so that somebody has to do without. */
+/* Two good algorithms, so that there is something to choose from, behind a broken one and the one
+ * in parts where it may be; none with sums for odd depths, so that somebody has to do without. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -187,12 +189,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         (desc->a == CUBLAS_OP_N ? a->cols : a->rows) % 2 != 0) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    std::vector<int> numbers = {PLAIN, OTHER};
+    std::vector<int> numbers = {PLAIN, OTHER, FAILING};
     if ((preference->schemes & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE) != 0 &&
         (desc->a == CUBLAS_OP_N ? a->cols : a->rows) >= LONG) {
         numbers.insert(numbers.begin(), IN_PARTS);
     }
-    *found = 0;
+    *found = 1;
+    results[0] = {{BROKEN}, size_t(1) << 50, CUBLAS_STATUS_NOT_SUPPORTED};
     for (int number : numbers) {
         if (*found < wanted) {
             results[(*found)++] = {{static_cast<uint64_t>(number)}, 0, CUBLAS_STATUS_SUCCESS};

@@ -159,7 +159,7 @@ static int execute(void *handle, void *made_plan, void *made_pack)
     const cudnn_geometry g = plan->graph;
     const int engine = plan->engine;
 
-    if (!plan->final || !pack->final || engine == GREEDY) {
+    if (!plan->final || !pack->final || engine == GREEDY || engine == FAILING) {
         return BAD;
     }
     void *const *workspace =

@@ -33,8 +33,8 @@ static pthread_mutex_t blocks_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct block *blocks;                                   /* owned; all that is allocated */
 static size_t used[DP_MEM_PURPOSE_COUNT], used_now, used_most; /* bytes of GPU memory among them */
 
-/* With blocks_mutex held. What a trial takes is gone before anything is computed, and no part of the
- * peak. */
+/* With blocks_mutex held. What a trial takes is gone before anything is computed, and no part of
+ * the peak. */
 static void account(const struct block *block, bool more)
 {
     if (block->on_host) {
@@ -97,6 +97,9 @@ static cudaError_t take(struct block *block)
     } else if (error == cudaSuccess) {
         error = cudaMemset(block->memory, 0, bytes);
         error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
+        if (error != cudaSuccess) {
+            (void)cudaFree(block->memory);
+        }
     }
     return error;
 }

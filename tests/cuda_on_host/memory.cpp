@@ -3,6 +3,7 @@
  *
  *   DP_CUDA_GUARD=1          the host cannot touch device memory: slow
  *   DP_CUDA_MEMORY=BYTES     of each device; 4 GiB unless set
+ *   DP_CUDA_MEMSET=BYTES     setting so many bytes at once fails
  *
  * Device memory, of all devices, is one region, guarded but while queued work runs. What cudaMalloc
  * gives is filled with 0xff: NaN.
@@ -179,7 +180,11 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
+    const char *bad = getenv("DP_CUDA_MEMSET");
 
+    if (bad != nullptr && strtoull(bad, nullptr, 10) == bytes) {
+        return cudaErrorInvalidValue;
+    }
     region_open();
     memset(memory, value, bytes);
     region_close();

@@ -147,20 +147,26 @@ static float *of_many_sizes(size_t count, uint32_t seed)
     return x;
 }
 
-static void check_quantize(const struct streams *streams, float *x, size_t block, size_t count)
+/* Where `shift` is not 0, codes and numbers begin beside addresses and places that go together. */
+static void check_quantize(const struct streams *streams, const float *x, size_t block,
+                           size_t count, size_t shift)
 {
-    const struct dp_key key = {.seed = 7, .first = 4294967000u, .what = DP_RANDOM_CODE, .step = 3};
+    const struct dp_key key = {
+        .seed = 7, .first = 4294967000u + shift, .what = DP_RANDOM_CODE, .step = 3};
     const size_t blocks = (count + block - 1) / block;
-    int8_t *expected = dp_zalloc(count, 1), *y = dp_zalloc(count, 1);
-    float *scales = zeros(blocks), *found = zeros(blocks), *back = zeros(count);
-    float *wanted = zeros(count);
+    int8_t *expected = dp_zalloc(count, 1), *codes = dp_zalloc(count + shift + 1, 1);
+    int8_t *y = codes + shift;
+    float *scales = zeros(blocks), *found = zeros(blocks), *numbers = zeros(count + shift);
+    float *back = numbers + shift, *wanted = zeros(count);
     struct dp_stream *s;
 
     OK(streams->ref->ops->quantize(streams->ref, expected, scales, x, block, count, &key));
     OK(streams->ref->ops->dequantize(streams->ref, wanted, expected, scales, block, count));
     EACH_STREAM(s, streams)
     {
+        y[count] = 99;
         OK(s->ops->quantize(s, y, found, x, block, count, &key));
+        assert_int_equal(y[count], 99);
         assert_memory_equal(y, expected, count);
         assert_same_bits(found, scales, blocks);
         OK(s->ops->dequantize(s, back, y, found, block, count));
@@ -172,10 +178,10 @@ static void check_quantize(const struct streams *streams, float *x, size_t block
         }
     }
     dp_free(wanted);
-    dp_free(back);
+    dp_free(numbers);
     dp_free(found);
     dp_free(scales);
-    dp_free(y);
+    dp_free(codes);
     dp_free(expected);
 }
 
@@ -186,12 +192,16 @@ static void quantize_equals_the_reference(void **state)
     for (size_t n = 0; n < DP_COUNT(sizes); n++) {
         for (size_t b = 0; b < DP_COUNT(blocks); b++) {
             float *x = of_many_sizes(sizes[n], 1);
-            check_quantize(*state, x, blocks[b], sizes[n]);
+            check_quantize(*state, x, blocks[b], sizes[n], 0);
+            if (sizes[n] > 0) {
+                check_quantize(*state, x + 1, blocks[b], sizes[n] - 1, 1);
+                check_quantize(*state, x, blocks[b], sizes[n], 2);
+            }
             for (size_t i = 50; i < sizes[n]; i += 500) { /* in some blocks */
                 static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, 1e-42f, -0.0f};
                 x[i] = odd[i / 500 % DP_COUNT(odd)];
             }
-            check_quantize(*state, x, blocks[b], sizes[n]);
+            check_quantize(*state, x, blocks[b], sizes[n], 0);
             dp_free(x);
         }
     }

@@ -1,6 +1,7 @@
 #include "base/mem.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@ union header {
     struct {
         size_t bytes;
         enum dp_purpose purpose;
+        void (*give)(void *memory); /* to whom it goes back; NULL: the C library */
     } block;
     char pad[DP_MEM_ALIGN];
 };
@@ -17,6 +19,8 @@ union header {
 static atomic_llong bytes_by_purpose[DP_MEM_PURPOSE_COUNT];
 static atomic_llong live_blocks;
 static atomic_int fail_countdown;
+static void *(*take_elsewhere)(size_t bytes);
+static void (*give_back)(void *memory);
 
 static int should_fail(void)
 {
@@ -30,15 +34,21 @@ void *dp_mem_arena(enum dp_purpose purpose, size_t bytes)
 {
     const size_t whole = (bytes + 2 * sizeof(union header) - 1) & ~(sizeof(union header) - 1);
     union header *header;
+    bool elsewhere;
 
     if (should_fail() || whole < bytes) {
         return NULL;
     }
-    header = aligned_alloc(DP_MEM_ALIGN, whole);
+    header = take_elsewhere != NULL ? take_elsewhere(whole) : NULL;
+    elsewhere = header != NULL;
+    if (!elsewhere) {
+        header = aligned_alloc(DP_MEM_ALIGN, whole);
+    }
     if (header == NULL) {
         return NULL;
     }
     memset(header, 0, whole);
+    header->block.give = elsewhere ? give_back : NULL;
     header->block.bytes = bytes;
     header->block.purpose = purpose;
     atomic_fetch_add(&bytes_by_purpose[purpose], (long long)bytes);
@@ -75,7 +85,11 @@ void dp_free(void *memory)
     header--;
     atomic_fetch_sub(&bytes_by_purpose[header->block.purpose], (long long)header->block.bytes);
     atomic_fetch_sub(&live_blocks, 1);
-    free(header);
+    if (header->block.give != NULL) {
+        header->block.give(header);
+    } else {
+        free(header);
+    }
 }
 
 const char *dp_purpose_text(enum dp_purpose purpose)
@@ -106,4 +120,10 @@ void dp_mem_count(enum dp_purpose purpose, long long bytes)
 void dp_mem_fail_nth(int nth)
 {
     atomic_store(&fail_countdown, nth);
+}
+
+void dp_mem_take_from(void *(*take)(size_t bytes), void (*give)(void *memory))
+{
+    take_elsewhere = take;
+    give_back = give;
 }

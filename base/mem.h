@@ -17,6 +17,7 @@
     X(RESIDUALS, "residuals")       \
     X(ACTIVATIONS, "activations")   \
     X(WORKSPACE, "workspace")       \
+    X(TRIAL, "trials")              \
     X(DATA, "data")                 \
     X(COMM, "communication")        \
     X(CHECKPOINT, "checkpoint")
@@ -54,5 +55,10 @@ void dp_mem_count(enum dp_purpose purpose, long long bytes);
 
 /* Tests: the nth allocation from now fails (1: the next); 0 switches this off. */
 void dp_mem_fail_nth(int nth);
+
+/* Tests: from now on memory comes from `take`, aligned to DP_MEM_ALIGN, and goes back to `give`,
+ * also when this has changed since; where `take` gives NULL, and when it is NULL, the C library has
+ * it. */
+void dp_mem_take_from(void *(*take)(size_t bytes), void (*give)(void *memory));
 
 #endif

@@ -130,6 +130,14 @@ static struct dp_update update_of(const struct bench *b)
         return ops->__VA_ARGS__;                                  \
     }
 
+static dp_status sum_of_4(struct bench *b, const void *what)
+{
+    const float *const xs[] = {b->b, b->c, b->d, b->e};
+
+    (void)what;
+    return b->s->ops->sum_tree(b->s, &b->a, 1, xs, 4, b->count);
+}
+
 /* clang-format off */
 PASS(copy, copy(b->s, b->a, b->b, b->count * sizeof(float)))
 PASS(add, add(b->s, b->a, b->b, b->count))
@@ -155,8 +163,8 @@ PASS(softmax, softmax_loss(b->s, b->a, b->e, b->e + 1, b->b, (const int32_t *)b-
                            b->count / CLASSES, CLASSES, b->ones, 0.0f))
 
 static const struct pass passes[] = {
-    {"copy fp32", copy, 8}, {"add fp32", add, 12}, {"block_squares fp32", squares, 4},
-    {"narrow fp32 to bf16", narrow, 6},
+    {"copy fp32", copy, 8}, {"add fp32", add, 12}, {"sum of 4 fp32", sum_of_4, 20},
+    {"block_squares fp32", squares, 4}, {"narrow fp32 to bf16", narrow, 6},
     {"sgd, momentum, bf16 weights", sgd, 22}, {"adamw, bf16 weights", adamw, 30},
     {"relu", relu, 4}, {"relu backward", relu_backward, 6},
     {"gelu", gelu, 4}, {"gelu backward", gelu_backward, 6},
@@ -189,9 +197,28 @@ static dp_status measure_passes(struct bench *b)
 
 /* ---- dense layers ---- */
 
-enum dense_kind { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS, DENSE_KINDS };
+enum dense_kind {
+    FORWARD,
+    FORWARD_BIAS_RELU,
+    BACKWARD_DATA,
+    BACKWARD_WEIGHTS,
+    BACKWARD_BOTH,
+    DENSE_KINDS
+};
 
-static const char *const dense_names[] = {"forward", "backward data", "backward weights"};
+/* clang-format off */
+static const struct {
+    const char *name;
+    bool forward, of_weights;
+    cublasLtEpilogue_t epilogue; /* with b->d */
+} kinds[] = {
+    {"forward", true, false, CUBLASLT_EPILOGUE_DEFAULT},
+    {"forward, bias, relu", true, false, CUBLASLT_EPILOGUE_RELU_BIAS},
+    {"backward data", false, false, CUBLASLT_EPILOGUE_DEFAULT},
+    {"backward weights", false, true, CUBLASLT_EPILOGUE_DEFAULT},
+    {"backward weights and bias", false, true, CUBLASLT_EPILOGUE_BGRADB},
+};
+/* clang-format on */
 
 /* x [rows, width], weights [width, width]: all products have 2 rows width^2 FLOPs. */
 struct dense {
@@ -208,6 +235,12 @@ static dp_status run_dense(struct bench *b, const void *what)
     case FORWARD:
         return ops->dense_forward(b->s, b->a, b->b, b->c, NULL, d->rows, d->width, d->width,
                                   DP_ACT_NONE);
+    case FORWARD_BIAS_RELU:
+        return ops->dense_forward(b->s, b->a, b->b, b->c, b->d, d->rows, d->width, d->width,
+                                  DP_ACT_RELU);
+    case BACKWARD_BOTH:
+        return ops->dense_backward_both(b->s, b->a, b->d, b->b, b->c, d->rows, d->width, d->width,
+                                        0.0f);
     case BACKWARD_DATA:
         return ops->dense_backward_data(b->s, b->a, b->b, b->c, d->rows, d->width, d->width);
     default:
@@ -224,14 +257,18 @@ struct product {
     int count, chosen;
 };
 
-static dp_status run_product(struct bench *b, const void *what)
+static cublasStatus_t try_product(const struct bench *b, const struct product *p)
 {
-    const struct product *p = (const struct product *)what;
     const float one = 1.0f, zero = 0.0f;
 
-    return DP_CUBLAS(cublasLtMatmul(b->handle, p->desc, &one, b->c, p->left, b->b, p->right, &zero,
-                                    b->a, p->result, b->a, p->result, &p->found[p->chosen].algo,
-                                    b->workspace, DP_CUDA_WORKSPACE, dp_cuda_of(b->s)->queue));
+    return cublasLtMatmul(b->handle, p->desc, &one, b->c, p->left, b->b, p->right, &zero, b->a,
+                          p->result, b->a, p->result, &p->found[p->chosen].algo, b->workspace,
+                          DP_CUDA_WORKSPACE, dp_cuda_of(b->s)->queue);
+}
+
+static dp_status run_product(struct bench *b, const void *what)
+{
+    return DP_CUBLAS(try_product(b, (const struct product *)what));
 }
 
 static void product_close(const struct product *p)
@@ -258,27 +295,35 @@ static dp_status layout_create(cublasLtMatrixLayout_t *layout, cudaDataType type
 }
 
 /* y = x w'; dx = dy w; dw = dy' x, which is float32. */
-static dp_status product_describe(struct product *p, const struct dense *d)
+static dp_status product_describe(const struct bench *b, struct product *p, const struct dense *d)
 {
-    const cublasOperation_t left = d->kind == FORWARD ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t right = d->kind == BACKWARD_WEIGHTS ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const size_t width = d->width, left_rows = d->kind == BACKWARD_WEIGHTS ? d->rows : width;
-    const size_t rows = d->kind == BACKWARD_WEIGHTS ? width : d->rows;
-    const cudaDataType out = d->kind == BACKWARD_WEIGHTS ? CUDA_R_32F : CUDA_R_16BF;
+    const cublasOperation_t left = kinds[d->kind].forward ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t right = kinds[d->kind].of_weights ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const size_t width = d->width, left_rows = kinds[d->kind].of_weights ? d->rows : width;
+    const size_t rows = kinds[d->kind].of_weights ? width : d->rows;
+    const cudaDataType out = kinds[d->kind].of_weights ? CUDA_R_32F : CUDA_R_16BF;
 
     DP_TRY(DP_CUBLAS(cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
     DP_TRY(DP_CUBLAS(
         cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof(left))));
     DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &right,
                                                     sizeof(right))));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                    &kinds[d->kind].epilogue,
+                                                    sizeof(kinds[d->kind].epilogue))));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                    &b->d, sizeof(b->d))));
     DP_TRY(layout_create(&p->left, CUDA_R_16BF, left_rows, width));
     DP_TRY(layout_create(&p->right, CUDA_R_16BF, d->rows, width));
     return layout_create(&p->result, out, rows, width);
 }
 
-static dp_status product_search(struct bench *b, struct product *p)
+static dp_status product_search(struct bench *b, const struct dense *d, struct product *p)
 {
     const size_t workspace = DP_CUDA_WORKSPACE;
+    const uint32_t schemes = kinds[d->kind].of_weights /* what training may take */
+                                 ? CUBLASLT_REDUCTION_SCHEME_MASK
+                                 : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasLtMatmulPreference_t wishes;
     dp_status status;
 
@@ -286,28 +331,36 @@ static dp_status product_search(struct bench *b, struct product *p)
     status = DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
         wishes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)));
     if (status == DP_OK) {
-        status = DP_CUBLAS(cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->left, p->right,
-                                                          p->result, p->result, wishes, PROPOSALS,
-                                                          p->found, &p->count));
+        status = DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+            wishes, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
+    }
+    if (status == DP_OK &&
+        cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->left, p->right, p->result, p->result,
+                                       wishes, PROPOSALS, p->found, &p->count) != 0) {
+        p->count = 0;
     }
     (void)cublasLtMatmulPreferenceDestroy(wishes);
-    return status == DP_OK && p->count == 0 ? DP_FAIL(DP_ERR_UNAVAILABLE, "cuBLAS has no product")
-                                            : status;
+    return status;
 }
 
-/* The fastest of all proposals, by the better of two short rounds. */
+/* The fastest of all proposals that run, by the better of two short rounds; -1: there is none. */
 static dp_status product_choose(struct bench *b, struct product *p)
 {
     double best = 0.0;
-    int fastest = 0;
+    int fastest = -1;
 
     for (p->chosen = 0; p->chosen < p->count; p->chosen++) {
         double us[3];
+        if (p->found[p->chosen].state != CUBLAS_STATUS_SUCCESS ||
+            try_product(b, p) != CUBLAS_STATUS_SUCCESS) {
+            (void)cudaGetLastError();
+            continue;
+        }
         for (int i = 0; i < 3; i++) { /* the first one warms up */
             DP_TRY(time_round(b, run_product, p, 3, &us[i]));
         }
         us[1] = us[1] < us[2] ? us[1] : us[2];
-        if (p->chosen == 0 || us[1] < best) {
+        if (fastest < 0 || us[1] < best) {
             best = us[1];
             fastest = p->chosen;
         }
@@ -323,14 +376,19 @@ static dp_status measure_dense(struct bench *b, const struct dense *d, struct pr
     const double flops = 2.0 * (double)d->rows * (double)d->width * (double)d->width;
     double us[2];
 
-    DP_TRY(product_describe(p, d));
-    DP_TRY(product_search(b, p));
+    DP_TRY(product_describe(b, p, d));
+    DP_TRY(product_search(b, d, p));
     DP_TRY(product_choose(b, p));
+    if (p->chosen < 0) {
+        return d->kind == BACKWARD_BOTH /* which no library has to have */
+                   ? DP_OK
+                   : DP_FAIL(DP_ERR_UNAVAILABLE, "cuBLAS has no product");
+    }
     DP_TRY(compare(b, runs, whats, us));
     printf("{\"kind\": \"dense\", \"op\": \"%s\", \"rows\": %zu, \"width\": %zu, \"us\": %.2f, "
            "\"tflops\": %.2f, \"best_us\": %.2f, \"best_tflops\": %.2f, \"of_best\": %.4f, "
            "\"algorithms\": %d}\n",
-           dense_names[d->kind], d->rows, d->width, us[0], flops / us[0] / 1e6, us[1],
+           kinds[d->kind].name, d->rows, d->width, us[0], flops / us[0] / 1e6, us[1],
            flops / us[1] / 1e6, us[1] / us[0], p->count);
     (void)fflush(stdout);
     b->peak_rate = flops / us[1] / 1e6 > b->peak_rate ? flops / us[1] / 1e6 : b->peak_rate;
@@ -340,9 +398,10 @@ static dp_status measure_dense(struct bench *b, const struct dense *d, struct pr
 static dp_status measure_dense_layers(struct bench *b, size_t rows, size_t narrowest, size_t widest)
 {
     for (size_t width = narrowest; width <= widest; width *= 2) {
+        const unsigned uses = DP_DENSE_FORWARD | DP_DENSE_BACKWARD_DATA | DP_DENSE_BACKWARD_WEIGHTS;
+        DP_TRY(b->s->ops->dense_prepare(b->s, rows, width, width, uses));
         DP_TRY(b->s->ops->dense_prepare(b->s, rows, width, width,
-                                        DP_DENSE_FORWARD | DP_DENSE_BACKWARD_DATA |
-                                            DP_DENSE_BACKWARD_WEIGHTS));
+                                        uses | DP_DENSE_BIAS | DP_DENSE_RELU));
         for (int kind = 0; kind < DENSE_KINDS; kind++) {
             const struct dense d = {(enum dense_kind)kind, rows, width};
             struct product p = {0};
@@ -355,26 +414,6 @@ static dp_status measure_dense_layers(struct bench *b, size_t rows, size_t narro
 }
 
 /* ---- arrays ---- */
-
-/* Numbers between -1 and 1: the upper halves of these floats are bfloats of the same range, and so
- * are the lower ones. */
-static dp_status fill(struct bench *b, float *array, uint32_t seed)
-{
-    uint32_t *host = dp_zalloc(b->count, sizeof(*host));
-    dp_status status;
-
-    if (host == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "arrays of bench_gpu");
-    }
-    for (size_t i = 0; i < b->count; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        /* Signs and fractions at random, exponents of [0.25, 1). */
-        host[i] = (seed & 0x80ff80ffu) | 0x3e803e80u;
-    }
-    status = dp_device_write(b->s, array, host, b->count * sizeof(*host));
-    dp_free(host);
-    return status;
-}
 
 static dp_status prepare(struct bench *b)
 {
@@ -396,8 +435,10 @@ static dp_status prepare(struct bench *b)
         b->e == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "arrays of bench_gpu");
     }
-    for (uint32_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
-        DP_TRY(fill(b, *arrays[i], i + 1));
+    /* Two bfloats in [-1, 1) are a float of that range. The last array stays zero: AdamW takes
+     * roots of it. */
+    for (uint32_t i = 0; i + 1 < sizeof(arrays) / sizeof(arrays[0]); i++) {
+        DP_TRY(dp_cuda_fill(b->s, *arrays[i], DP_TYPE_BF16, 2 * b->count, i));
     }
     for (int i = 0; i < CLASSES; i++) {
         ones[i] = 1.0f;

@@ -45,7 +45,7 @@ struct dp_device_room {
     char name[96];      /* "cuda:0 (NVIDIA H200)" */
     size_t total, left; /* of the device; others may use it, too */
     size_t workspace;   /* that a stream's operations may want beside what alloc() gives */
-    size_t peak;        /* the most that this process ever had, by alloc() */
+    size_t peak;        /* the most that this process ever had, by alloc(), but for trials */
     size_t used[DP_MEM_PURPOSE_COUNT];
 };
 

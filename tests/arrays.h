@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "kernels/device.h"
+#include "tests/reach.h"
 #include "tests/tested_device.h"
 
 #define DP_COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -40,7 +41,14 @@ static inline struct dp_stream *stream_on(const char *name, int threads)
         assert_string_equal(getenv("DP_TEST_CONV"), "cublas"); /* not the one that auto takes */
         stream->conv = DP_CONV_CUBLAS;
     }
+    stream_watch(stream);
     return stream;
+}
+
+static inline void stream_close(struct dp_stream *stream)
+{
+    stream_forget(stream);
+    stream->device->stream_destroy(stream);
 }
 
 static inline int streams_open(void **state)
@@ -59,11 +67,11 @@ static inline int streams_close(void **state)
 {
     struct streams *streams = *state;
 
-    streams->ref->device->stream_destroy(streams->ref);
+    stream_close(streams->ref);
     for (size_t i = 0; i < DP_COUNT(streams->tested); i++) {
-        streams->tested[i]->device->stream_destroy(streams->tested[i]);
+        stream_close(streams->tested[i]);
     }
-    return (int)dp_mem_live(); /* every test has released its arrays */
+    return (int)blocks_left(); /* every test has released its arrays */
 }
 
 /* Zeroed; released with dp_free(). */
@@ -139,6 +147,11 @@ static inline void same_bits_at(const float *a, const float *b, size_t count, co
     }
 }
 
-#define OK(call) assert_int_equal((call), DP_OK)
+/* The call succeeds, and what it queued is done. */
+#define OK(call)                         \
+    do {                                 \
+        assert_int_equal((call), DP_OK); \
+        wait_for_streams();              \
+    } while (0)
 
 #endif

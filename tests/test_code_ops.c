@@ -89,12 +89,12 @@ static void widen_then_narrow_gives_all_16_bits_back(void **state)
 static void narrow_rounds_to_the_nearest_even(void **state)
 {
     const struct streams *streams = *state;
-    static const float x[] = {1,     1.00048828125f, 1.00049f,       1.00146484375f, -65519,
-                              65520, 1e-8f,          2.98023224e-8f, 3e-8f,          6.1e-5f,
-                              -0.0f, 1e38f,          INFINITY};
+    const float x[] = {1,     1.00048828125f, 1.00049f,       1.00146484375f, -65519,
+                       65520, 1e-8f,          2.98023224e-8f, 3e-8f,          6.1e-5f,
+                       -0.0f, 1e38f,          INFINITY};
     static const uint16_t halves[] = {0x3c00, 0x3c00, 0x3c01, 0x3c02, 0xfbff, 0x7c00, 0,
                                       0,      1,      0x03ff, 0x8000, 0x7c00, 0x7c00};
-    static const float wide[] = {1.00390625f, 1.01171875f, 3.3961775e38f, INFINITY};
+    const float wide[] = {1.00390625f, 1.01171875f, 3.3961775e38f, INFINITY};
     static const uint16_t bfloats[] = {0x3f80, 0x3f82, 0x7f80, 0x7f80};
     struct dp_stream *both[] = {streams->ref, streams->tested[0]};
     uint16_t y[DP_COUNT(x)];
@@ -147,20 +147,26 @@ static float *of_many_sizes(size_t count, uint32_t seed)
     return x;
 }
 
-static void check_quantize(const struct streams *streams, float *x, size_t block, size_t count)
+/* Where `shift` is not 0, codes and numbers begin beside addresses and places that go together. */
+static void check_quantize(const struct streams *streams, const float *x, size_t block,
+                           size_t count, size_t shift)
 {
-    const struct dp_key key = {.seed = 7, .first = 4294967000u, .what = DP_RANDOM_CODE, .step = 3};
+    const struct dp_key key = {
+        .seed = 7, .first = 4294967000u + shift, .what = DP_RANDOM_CODE, .step = 3};
     const size_t blocks = (count + block - 1) / block;
-    int8_t *expected = dp_zalloc(count, 1), *y = dp_zalloc(count, 1);
-    float *scales = zeros(blocks), *found = zeros(blocks), *back = zeros(count);
-    float *wanted = zeros(count);
+    int8_t *expected = dp_zalloc(count, 1), *codes = dp_zalloc(count + shift + 1, 1);
+    int8_t *y = codes + shift;
+    float *scales = zeros(blocks), *found = zeros(blocks), *numbers = zeros(count + shift);
+    float *back = numbers + shift, *wanted = zeros(count);
     struct dp_stream *s;
 
     OK(streams->ref->ops->quantize(streams->ref, expected, scales, x, block, count, &key));
     OK(streams->ref->ops->dequantize(streams->ref, wanted, expected, scales, block, count));
     EACH_STREAM(s, streams)
     {
+        y[count] = 99;
         OK(s->ops->quantize(s, y, found, x, block, count, &key));
+        assert_int_equal(y[count], 99);
         assert_memory_equal(y, expected, count);
         assert_same_bits(found, scales, blocks);
         OK(s->ops->dequantize(s, back, y, found, block, count));
@@ -172,10 +178,10 @@ static void check_quantize(const struct streams *streams, float *x, size_t block
         }
     }
     dp_free(wanted);
-    dp_free(back);
+    dp_free(numbers);
     dp_free(found);
     dp_free(scales);
-    dp_free(y);
+    dp_free(codes);
     dp_free(expected);
 }
 
@@ -186,12 +192,16 @@ static void quantize_equals_the_reference(void **state)
     for (size_t n = 0; n < DP_COUNT(sizes); n++) {
         for (size_t b = 0; b < DP_COUNT(blocks); b++) {
             float *x = of_many_sizes(sizes[n], 1);
-            check_quantize(*state, x, blocks[b], sizes[n]);
+            check_quantize(*state, x, blocks[b], sizes[n], 0);
+            if (sizes[n] > 0) {
+                check_quantize(*state, x + 1, blocks[b], sizes[n] - 1, 1);
+                check_quantize(*state, x, blocks[b], sizes[n], 2);
+            }
             for (size_t i = 50; i < sizes[n]; i += 500) { /* in some blocks */
                 static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, 1e-42f, -0.0f};
                 x[i] = odd[i / 500 % DP_COUNT(odd)];
             }
-            check_quantize(*state, x, blocks[b], sizes[n]);
+            check_quantize(*state, x, blocks[b], sizes[n], 0);
             dp_free(x);
         }
     }
@@ -459,5 +469,5 @@ int main(void)
         cmocka_unit_test(scale_add_is_momentum),
     };
 
-    return cmocka_run_group_tests_name("code_ops", tests, streams_open, streams_close);
+    return run_reached_tests(tests, streams_open, streams_close);
 }

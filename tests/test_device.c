@@ -188,6 +188,34 @@ static void creating_survives_every_failed_allocation(void **state)
     on_each(check_failed_allocations);
 }
 
+/* The device on the host refuses to zero this many bytes. */
+static void check_failed_zeroing(const struct dp_device *device, struct dp_stream *streams[2])
+{
+    struct dp_device_room before, after;
+
+    (void)streams;
+    if (device->room == NULL) {
+        return;
+    }
+    device->room(&before);
+    if (strstr(before.name, "(the host)") == NULL) {
+        return; /* a GPU does as it is told */
+    }
+    assert_int_equal(setenv("DP_CUDA_MEMSET", "4242", 1), 0);
+    dp_log_mute(1);
+    assert_null(device->alloc(DP_MEM_OTHER, 4242));
+    dp_log_mute(0);
+    assert_int_equal(unsetenv("DP_CUDA_MEMSET"), 0);
+    device->room(&after);
+    assert_int_equal(after.left, before.left);
+}
+
+static void memory_that_cannot_be_zeroed_is_given_back(void **state)
+{
+    (void)state;
+    on_each(check_failed_zeroing);
+}
+
 static void a_device_that_is_not_here_says_why(void **state)
 {
     const struct dp_plugin *plugin = dp_plugin_find(&dp_devices, "cuda", 4);
@@ -218,6 +246,7 @@ int main(void)
         cmocka_unit_test(a_stream_waits_for_what_another_one_has_queued),
         cmocka_unit_test(an_event_happens_when_all_before_it_is_done),
         cmocka_unit_test(creating_survives_every_failed_allocation),
+        cmocka_unit_test(memory_that_cannot_be_zeroed_is_given_back),
         cmocka_unit_test(a_device_that_is_not_here_says_why),
     };
 

@@ -111,6 +111,40 @@ static void every_purpose_has_a_text_of_its_own(void **state)
     assert_string_equal(dp_purpose_text(DP_MEM_PURPOSE_COUNT), "unknown");
 }
 
+static _Alignas(DP_MEM_ALIGN) char elsewhere[4 * DP_MEM_ALIGN];
+static int taken, given;
+
+/* The first time; then there is no more. */
+static void *take_once(size_t bytes)
+{
+    return bytes <= sizeof(elsewhere) && taken++ == 0 ? elsewhere : NULL;
+}
+
+static void give_once(void *memory)
+{
+    given++;
+    assert_ptr_equal(memory, elsewhere);
+}
+
+static void memory_from_elsewhere_goes_back_there(void **state)
+{
+    char *first, *second;
+    (void)state;
+
+    memset(elsewhere, 'x', sizeof(elsewhere));
+    dp_mem_take_from(take_once, give_once);
+    first = dp_zalloc(1, 10);
+    second = dp_zalloc(1, 10);
+    dp_mem_take_from(NULL, NULL);
+    assert_in_range(first - elsewhere, 0, sizeof(elsewhere) - 10);
+    assert_int_equal(first[0] + first[9], 0);
+    assert_int_equal(taken, 2);
+    dp_free(second);
+    assert_int_equal(given, 0);
+    dp_free(first);
+    assert_int_equal(given, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +155,7 @@ int main(void)
         cmocka_unit_test(a_copied_text_is_equal_and_separate),
         cmocka_unit_test(the_allocation_that_is_asked_to_fail_fails_alone),
         cmocka_unit_test(every_purpose_has_a_text_of_its_own),
+        cmocka_unit_test(memory_from_elsewhere_goes_back_there),
     };
     return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
 }

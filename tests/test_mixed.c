@@ -182,7 +182,7 @@ static void check_update(const struct typed *t, struct dp_stream *s, bool adamw)
     assert_same_bits(slots[1][0], slots[0][0], COUNT);
     OK(t->ref->ops->narrow(t->ref, expected, master[1], COUNT, t->type));
     check_bits(weights, expected, COUNT);
-    f32->device->stream_destroy(f32);
+    stream_close(f32);
     for (int i = 0; i < 2; i++) {
         dp_free(master[i]);
         dp_free(slots[i][0]);
@@ -259,7 +259,7 @@ static void check_refusals(const struct typed *t)
     OK(s->ops->sum_rows(s, sums, x, 80, 10, 0)); /* what was there is still there */
     OK(s->device->reserve(s, 2000));
     OK(s->ops->sum_rows(s, sums, x, 100, 10, 0));
-    s->device->stream_destroy(s);
+    stream_close(s);
     dp_free(x);
 }
 
@@ -282,7 +282,7 @@ static void check_prepare(const struct typed *t)
         status = s->ops->dense_prepare(s, 8, 16, 16, uses);
         dp_mem_fail_nth(0);
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
-        s->device->stream_destroy(s);
+        stream_close(s);
     }
     dp_log_mute(0);
 }

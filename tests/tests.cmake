@@ -5,7 +5,7 @@
 # Every tests/test_<noun>.c is a program of cmocka tests: no MPI, no GPU, seconds.
 file(GLOB dp_test_sources CONFIGURE_DEPENDS tests/test_*.c)
 file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/local_world.c tests/checks.c
-     tests/compressor_lab.c tests/golden_file.c tests/small_model.c tests/small_run.c
+     tests/compressor_lab.c tests/golden_file.c tests/reach.c tests/small_model.c tests/small_run.c
      tests/strategy_checks.c)
 add_library(dp_test_helpers STATIC ${dp_test_helpers})
 target_link_libraries(dp_test_helpers PUBLIC dp_bench dp_runtime dp_ext_cmocka)
@@ -37,21 +37,17 @@ endfunction()
 
 if(NOT DP_CUDA STREQUAL "off")
   add_custom_target(cuda_tests)
-  # Of operations: every one is done when it returns, so that the tests need not wait.
+  # Of operations, on memory of the tests (tests/reach.h).
   foreach(noun ops conv norm pool dense softmax optimizer narrow layer batchnorm
-      code_ops)
-    dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
-  endforeach()
-  # Of the device itself, and of whole trainings.
-  foreach(noun device gpus strategy baseline compressor_training evaluation faults lanes
-      local_steps overlap replicas sharing snapshot tape trainer)
+      code_ops cudnn)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
-endif()
-if(NOT DP_CUDA STREQUAL "off")
-  dp_cuda_test(cudnn_cuda cudnn CUDA_LAUNCH_BLOCKING=1)
-  dp_cuda_test(conv_cublas_cuda conv CUDA_LAUNCH_BLOCKING=1 DP_TEST_CONV=cublas)
-  dp_cuda_test(room_cuda room)
+  dp_cuda_test(conv_cublas_cuda conv DP_TEST_CONV=cublas)
+  # Of the device itself, and of whole trainings.
+  foreach(noun device gpus strategy baseline compressor_training evaluation faults lanes
+      local_steps overlap replicas room sharing snapshot tape trainer)
+    dp_cuda_test(${noun}_cuda ${noun})
+  endforeach()
 endif()
 if(DP_CUDA STREQUAL "on")
   dp_cuda_test(golden_cuda golden)
@@ -60,18 +56,20 @@ elseif(DP_CUDA STREQUAL "host")
   # One rank a GPU, which is what NCCL wants; without it ranks share one.
   dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8)
   dp_cuda_test(gpus_apart_cuda gpus DP_CUDA_GPUS=8)
-  # Sums in the order of ref, which many threads have not.
-  dp_cuda_test(compressor_powersgd_cuda compressor_powersgd CUDA_LAUNCH_BLOCKING=1)
-  # With gradients in memory of the host.
-  foreach(noun compressor compressor_methods compressor_randomk)
-    dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
+  # With gradients in memory of the host; powersgd has sums in the order of ref, which many threads
+  # have not.
+  foreach(noun compressor compressor_methods compressor_powersgd compressor_randomk)
+    dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1 DP_CUDA_PAGEABLE=1)
   endforeach()
+  # Arrays as allocations of their own, as for a memory checker.
+  dp_cuda_test(ops_apart_cuda ops DP_TEST_APART=1)
   # Found or not, the library of tests/cuda_on_host.
   set_tests_properties(cudnn_cuda PROPERTIES ENVIRONMENT
-    "DP_TEST_DEVICE=cuda;CUDA_LAUNCH_BLOCKING=1;DP_HOST_CUDNN=9")
-  foreach(cudnn off broken 8)
-    dp_cuda_test(cudnn_${cudnn}_cuda cudnn CUDA_LAUNCH_BLOCKING=1 DP_HOST_CUDNN=${cudnn})
+    "DP_TEST_DEVICE=cuda;DP_HOST_CUDNN=9")
+  foreach(cudnn off lacking broken 8)
+    dp_cuda_test(cudnn_${cudnn}_cuda cudnn DP_HOST_CUDNN=${cudnn})
   endforeach()
+  dp_cuda_test(cudnn_hungry_cuda cudnn DP_HOST_CUDNN=hungry DP_CUDA_MEMORY=268435456)
   dp_cuda_test(golden_cublas_cuda golden DP_TEST_QUICK=1 DP_HOST_CUDNN=off)
   dp_cuda_test(lanes_cublas_cuda lanes DP_HOST_CUDNN=off)
   # Other orders of what is queued, and memory that the host cannot touch.

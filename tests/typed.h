@@ -47,9 +47,9 @@ static inline void use_float32(struct typed *t)
 
 static inline void close_typed(struct typed *t)
 {
-    t->ref->device->stream_destroy(t->ref);
+    stream_close(t->ref);
     for (int i = 0; i < STREAMS; i++) {
-        t->cpu[i]->device->stream_destroy(t->cpu[i]);
+        stream_close(t->cpu[i]);
     }
 }
 

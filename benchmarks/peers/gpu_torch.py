@@ -23,7 +23,7 @@ MODELS = {  # layers, input (height, width, channels), classes
     "resnet50": (torch_models.resnet50, (224, 224, 3), 1000),
     "mlp8192": (lambda: torch_models.mlp((8192,) * 4), (64, 128, 1), 10),
 }
-TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+TYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 MODES = {"eager": None, "compile": "default", "graphs": "reduce-overhead"}
 
 
@@ -79,12 +79,17 @@ def main():
     on_gpu = args.device == "cuda"
     wait = torch.cuda.synchronize if on_gpu else lambda: None
     torch.backends.cudnn.benchmark = True
+    # fp32 rounds no factor on either side; by default PyTorch does, in convolutions.
+    torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = args.precision == "tf32"
     step = make_step(args)
     begin = time.perf_counter()
     for _ in range(args.warm_up):
         step()
     wait()
     warm_up_s = time.perf_counter() - begin
+    if on_gpu:  # what cuDNN was tried with is no part of a step; nor does ours count
+        torch.cuda.reset_peak_memory_stats()
     rates = []
     for _ in range(args.windows):
         begin = time.perf_counter()

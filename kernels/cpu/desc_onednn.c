@@ -442,3 +442,10 @@ dp_status dp_onednn_product_desc(dnnl_engine_t engine, const struct dp_onednn_pr
     DP_TRY_ONEDNN(dp_onednn_try_product(engine, product, out));
     return DP_OK;
 }
+
+void dp_onednn_memory_destroy(dnnl_memory_t memory)
+{
+    if (memory != NULL) {
+        (void)dnnl_memory_destroy(memory);
+    }
+}

@@ -62,6 +62,9 @@ DP_CHECKED dp_status dp_onednn_weights(dnnl_engine_t engine, const struct dp_win
 DP_CHECKED dp_status dp_onednn_argument(dnnl_engine_t engine, const_dnnl_primitive_desc_t desc,
                                         dnnl_query_t what, dnnl_memory_t *out);
 
+/* NULL is allowed. */
+void dp_onednn_memory_destroy(dnnl_memory_t memory);
+
 /* c = a b + bias, or c += a b: op(a) is [m, k] and op(b) [k, n], bfloats, as is the bias [n]; c
  * [m, n] is float32 (wide) or bfloats. */
 struct dp_onednn_product {

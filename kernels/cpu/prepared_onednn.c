@@ -23,13 +23,6 @@ int dp_prepared_threads(int threads)
 #endif
 }
 
-static void memory_destroy(dnnl_memory_t memory)
-{
-    if (memory != NULL) {
-        (void)dnnl_memory_destroy(memory);
-    }
-}
-
 static void primitive_destroy(dnnl_primitive_t primitive)
 {
     if (primitive != NULL) {
@@ -44,13 +37,13 @@ static void conv_destroy(struct dp_prepared_conv *conv)
     }
     primitive_destroy(conv->primitive);
     primitive_destroy(conv->reorder);
-    memory_destroy(conv->x);
-    memory_destroy(conv->y);
-    memory_destroy(conv->weights);
-    memory_destroy(conv->bias);
-    memory_destroy(conv->scratchpad);
-    memory_destroy(conv->plain);
-    memory_destroy(conv->reorder_scratchpad);
+    dp_onednn_memory_destroy(conv->x);
+    dp_onednn_memory_destroy(conv->y);
+    dp_onednn_memory_destroy(conv->weights);
+    dp_onednn_memory_destroy(conv->bias);
+    dp_onednn_memory_destroy(conv->scratchpad);
+    dp_onednn_memory_destroy(conv->plain);
+    dp_onednn_memory_destroy(conv->reorder_scratchpad);
     dp_free(conv);
 }
 

@@ -16,23 +16,16 @@ struct dp_prepared_product {
     dnnl_memory_t a, b, c, bias, scratchpad; /* bias: NULL where there is none */
 };
 
-static void memory_destroy(dnnl_memory_t memory)
-{
-    if (memory != NULL) {
-        (void)dnnl_memory_destroy(memory);
-    }
-}
-
 static void product_destroy(struct dp_prepared_product *p)
 {
     if (p->primitive != NULL) {
         (void)dnnl_primitive_destroy(p->primitive);
     }
-    memory_destroy(p->a);
-    memory_destroy(p->b);
-    memory_destroy(p->c);
-    memory_destroy(p->bias);
-    memory_destroy(p->scratchpad);
+    dp_onednn_memory_destroy(p->a);
+    dp_onednn_memory_destroy(p->b);
+    dp_onednn_memory_destroy(p->c);
+    dp_onednn_memory_destroy(p->bias);
+    dp_onednn_memory_destroy(p->scratchpad);
     dp_free(p);
 }
 

@@ -124,6 +124,37 @@ static __device__ __forceinline__ int8_t rounded(float x, float inverse, uint32_
     return (int8_t)(q < -127.0f ? -127.0f : q > 127.0f ? 127.0f : q);
 }
 
+/* Numbers i .. i + 3, of which those below n are there. */
+static __device__ __forceinline__ void read_four(float *values, const float *x, size_t i, size_t n)
+{
+    if (i < n && i + 4 <= n && (uintptr_t)(x + i) % 16 == 0) {
+        dp_read<4>(values, x + i);
+        return;
+    }
+#pragma unroll
+    for (size_t p = 0; p < 4; p++) {
+        values[p] = i + p < n ? x[i + p] : 0.0f; /* i may have wrapped to in front of x */
+    }
+}
+
+typedef dp_pack<int8_t, 4> four_codes;
+
+/* The other way round. */
+static __device__ __forceinline__ void write_four(int8_t *y, const four_codes &codes, size_t i,
+                                                  size_t n)
+{
+    if (i < n && i + 4 <= n && (uintptr_t)(y + i) % 4 == 0) {
+        *reinterpret_cast<four_codes *>(y + i) = codes;
+        return;
+    }
+#pragma unroll
+    for (size_t p = 0; p < 4; p++) {
+        if (i + p < n) {
+            y[i + p] = codes.at[p];
+        }
+    }
+}
+
 /* The numbers of a block; a thread takes those that one block of random numbers is for. */
 static __device__ void round_block(int8_t *y, const float *x, size_t n, float scale,
                                    const struct dp_key &key, uint64_t first)
@@ -132,15 +163,17 @@ static __device__ void round_block(int8_t *y, const float *x, size_t n, float sc
     const float inverse = 1.0f / scale;
 
     for (size_t four = lane; four * 4 < n + lead; four += (size_t)warpSize) {
+        const size_t i = four * 4 - lead; /* wraps to above n in front of the block */
         uint32_t random[4];
+        float values[4];
+        four_codes codes;
         dp_random_block(key.seed, key.what, key.step, first / 4 + four, random);
+        read_four(values, x, i, n);
 #pragma unroll
-        for (size_t p = 0; p < 4; p++) {
-            const size_t i = four * 4 + p - lead; /* wraps to above n in front of the block */
-            if (i < n) {
-                y[i] = scale > 0 ? rounded(x[i], inverse, random[p]) : (int8_t)0;
-            }
+        for (int p = 0; p < 4; p++) {
+            codes.at[p] = scale > 0 ? rounded(values[p], inverse, random[p]) : (int8_t)0;
         }
+        write_four(y, codes, i, n);
     }
 }
 
@@ -170,6 +203,8 @@ extern "C" dp_status dp_cuda_quantize(struct dp_stream *s, int8_t *y, float *sca
     return DP_CUDA(cudaGetLastError());
 }
 
+/* P neighbours a thread; block and count are multiples of P. */
+template <int P>
 static __global__ void dequantize_kernel(float *y, const int8_t *x, const float *scales,
                                          size_t block, size_t count)
 {
@@ -178,8 +213,14 @@ static __global__ void dequantize_kernel(float *y, const int8_t *x, const float 
     for (size_t b = dp_thread() / (size_t)warpSize; b * block < count; b += warps) {
         const size_t end = count - b * block < block ? count : (b + 1) * block;
         const float scale = scales[b];
-        for (size_t i = b * block + lane; i < end; i += (size_t)warpSize) {
-            y[i] = (float)x[i] * scale;
+        for (size_t i = b * block + lane * P; i < end; i += (size_t)warpSize * P) {
+            const dp_pack<int8_t, P> codes = *reinterpret_cast<const dp_pack<int8_t, P> *>(x + i);
+            float values[P];
+#pragma unroll
+            for (int p = 0; p < P; p++) {
+                values[p] = (float)codes.at[p] * scale;
+            }
+            dp_write<P>(y + i, values);
         }
     }
 }
@@ -190,8 +231,13 @@ extern "C" dp_status dp_cuda_dequantize(struct dp_stream *s, float *y, const int
     if (count == 0) {
         return DP_OK;
     }
-    DP_LAUNCH(dequantize_kernel, dp_blocks(s, (count + block - 1) / block * 32), DP_THREADS, 0, s,
-              y, x, scales, block, count);
+    if (block % 4 == 0 && count % 4 == 0 && dp_aligned(y) && (uintptr_t)x % 4 == 0) {
+        DP_LAUNCH(dequantize_kernel<4>, dp_blocks(s, (count + block - 1) / block * 32), DP_THREADS,
+                  0, s, y, x, scales, block, count);
+    } else {
+        DP_LAUNCH(dequantize_kernel<1>, dp_blocks(s, (count + block - 1) / block * 32), DP_THREADS,
+                  0, s, y, x, scales, block, count);
+    }
     return DP_CUDA(cudaGetLastError());
 }
 

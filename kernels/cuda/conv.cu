@@ -9,22 +9,36 @@ extern "C" {
 }
 #include "kernels/cuda/launch.h"
 
-/* P neighbouring channels a thread; `count` packs. A NaN stays a NaN. */
-template <typename T, int P>
-static __global__ void bias_act_kernel(T *y, const T *bias, uint32_t packs, bool relu, size_t count)
+/* P neighbouring channels a thread; `count` packs, counted by an I. A NaN stays a NaN. */
+template <typename T, int P, typename I>
+static __global__ void bias_act_kernel(T *y, const T *bias, uint32_t packs, bool relu, I count)
 {
-    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
+    for (I i = (I)dp_thread(); i < count; i += (I)dp_threads()) {
         float values[P], biases[P] = {};
-        dp_read<P>(values, y + i * P);
+        dp_read<P>(values, y + (size_t)i * P);
         if (bias != nullptr) {
-            dp_read<P>(biases, bias + i % packs * P);
+            dp_read<P>(biases, bias + (size_t)(i % packs) * P);
         }
 #pragma unroll
         for (int p = 0; p < P; p++) {
             values[p] += biases[p];
             values[p] = relu && values[p] < 0 ? 0 : values[p];
         }
-        dp_write<P>(y + i * P, values);
+        dp_write<P>(y + (size_t)i * P, values);
+    }
+}
+
+/* `count` packs of P, of which `packs` make a pixel. */
+template <typename T, int P>
+static void bias_act(struct dp_stream *s, T *y, const T *bias, size_t packs, bool relu,
+                     size_t count)
+{
+    if (dp_is_small(count, 0)) {
+        DP_LAUNCH((bias_act_kernel<T, P, uint32_t>), dp_blocks(s, count), DP_THREADS, 0, s, y, bias,
+                  (uint32_t)packs, relu, (uint32_t)count);
+    } else {
+        DP_LAUNCH((bias_act_kernel<T, P, uint64_t>), dp_blocks(s, count), DP_THREADS, 0, s, y, bias,
+                  (uint32_t)packs, relu, (uint64_t)count);
     }
 }
 
@@ -40,11 +54,9 @@ extern "C" dp_status dp_cuda_bias_act(struct dp_stream *s, void *y, const void *
     DP_BY_TYPE(s->type, T, {
         constexpr int P = dp_pack_of<T>();
         if (channels % P == 0 && dp_aligned(y) && dp_aligned(bias)) {
-            DP_LAUNCH((bias_act_kernel<T, P>), dp_blocks(s, count / P), DP_THREADS, 0, s, (T *)y,
-                      (const T *)bias, (uint32_t)(channels / P), relu, count / P);
+            bias_act<T, P>(s, (T *)y, (const T *)bias, channels / P, relu, count / P);
         } else {
-            DP_LAUNCH((bias_act_kernel<T, 1>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)y,
-                      (const T *)bias, (uint32_t)channels, relu, count);
+            bias_act<T, 1>(s, (T *)y, (const T *)bias, channels, relu, count);
         }
     });
     return DP_CUDA(cudaGetLastError());

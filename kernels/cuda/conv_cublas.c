@@ -88,26 +88,6 @@ static dp_status prepare_products(struct dp_stream *s, const struct dp_window *w
     return (uses & DP_CONV_BACKWARD_WEIGHTS) != 0 ? dp_matmul_prepare(s, &weights) : DP_OK;
 }
 
-static dp_status prepare_columns(struct dp_stream *s, const struct dp_window *w, size_t rows)
-{
-    struct dp_cuda *cuda = dp_cuda_of(s);
-    const size_t bytes = columns_bytes(w, rows);
-    void *columns;
-
-    if (is_plain(w) || bytes <= cuda->columns_bytes) {
-        return DP_OK;
-    }
-    DP_TRY(s->device->synchronize(s));
-    columns = s->device->alloc(DP_MEM_WORKSPACE, bytes);
-    if (columns == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "windows of a convolution need %zu MB", bytes >> 20);
-    }
-    s->device->release(cuda->columns);
-    cuda->columns = columns;
-    cuda->columns_bytes = bytes;
-    return DP_OK;
-}
-
 dp_status dp_cublas_conv_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,
                                  unsigned uses)
 {
@@ -116,7 +96,10 @@ dp_status dp_cublas_conv_prepare(struct dp_stream *s, const struct dp_window *w,
         return DP_OK;
     }
     const size_t tile = tile_rows(w, rows);
-    DP_TRY(prepare_columns(s, w, tile));
+    if (!is_plain(w)) {
+        DP_TRY(dp_cuda_scratch_grow(s, &dp_cuda_of(s)->columns, columns_bytes(w, tile),
+                                    "windows of a convolution"));
+    }
     DP_TRY(prepare_products(s, w, tile, uses));
     return rows % tile == 0 ? DP_OK : prepare_products(s, w, rows % tile, uses);
 }
@@ -144,14 +127,14 @@ static dp_status columns_of(struct dp_stream *s, const struct dp_window *w, cons
     const struct dp_cuda *cuda = dp_cuda_of(s);
     const void *images = at(s, x, rows.begin * dp_window_in(w));
 
-    *columns = is_plain(w) ? images : cuda->columns;
+    *columns = is_plain(w) ? images : cuda->columns.memory;
     if (is_plain(w)) {
         return DP_OK;
     }
-    if (columns_bytes(w, rows.count) > cuda->columns_bytes) {
+    if (columns_bytes(w, rows.count) > cuda->columns.bytes) {
         return DP_FAIL(DP_ERR_INTERNAL, "a convolution of %zu rows was not prepared", rows.count);
     }
-    return dp_cuda_im2col(s, cuda->columns, images, w, rows.count);
+    return dp_cuda_im2col(s, cuda->columns.memory, images, w, rows.count);
 }
 
 dp_status dp_cublas_conv_forward(struct dp_stream *s, void *y, const void *x, const void *weights,
@@ -180,7 +163,7 @@ dp_status dp_cublas_conv_backward_data(struct dp_stream *s, void *dx, const void
         const struct dp_range range = tile_at(rows, tile, begin);
         const struct dp_matmul shape = data_shape(w, range.count);
         void *images = to(s, dx, begin * dp_window_in(w));
-        void *columns = is_plain(w) ? images : dp_cuda_of(s)->columns;
+        void *columns = is_plain(w) ? images : dp_cuda_of(s)->columns.memory;
         DP_TRY(dp_matmul_run(s, &shape, columns, at(s, dy, begin * dp_window_out(w)), weights, NULL,
                              NULL, 0.0f));
         if (!is_plain(w)) {

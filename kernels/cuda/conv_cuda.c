@@ -19,7 +19,7 @@ static void write_version(char *text, size_t size, size_t version)
 
 dp_status dp_cuda_find_conv(enum dp_conv_engine wanted, const char **text)
 {
-    static _Thread_local char found[200];
+    static _Thread_local char found[400];
     const char *why_not = NULL;
     const struct dp_cudnn *library = wanted == DP_CONV_CUBLAS ? NULL : dp_cudnn_library(&why_not);
 

@@ -10,15 +10,18 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/plan_cudnn.h"
+#include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 #include "kernels/ref/window.h"
 
 enum {
     FIRST_CAPACITY = 32,      /* cases; grows in prepare */
     WORKSPACE_MOST = 1 << 30, /* bytes of a plan */
+    WORKSPACE_PART = 4,       /* nor may it have more than one of so many parts of what is free */
     PIECE = 256,              /* what arrays of a trial are rounded up to */
     ROUNDS = 3                /* of measuring; the fastest counts */
 };
@@ -33,11 +36,9 @@ struct dp_conv {
 struct dp_convs {
     const struct dp_cudnn *library;
     void *handle;
-    void *workspace; /* device; grows only in prepare, as the next one */
-    size_t workspace_bytes;
-    void *gradient; /* device; of weights, where it cannot be written in place */
-    size_t gradient_bytes;
-    struct dp_conv *list; /* owned */
+    struct dp_cuda_scratch workspace; /* grows only in prepare, as the next one */
+    struct dp_cuda_scratch gradient;  /* of weights, where it cannot be written in place */
+    struct dp_conv *list;             /* owned */
     int count, capacity;
 };
 
@@ -54,8 +55,8 @@ void dp_convs_destroy(struct dp_convs *convs)
     if (convs->handle != NULL) {
         (void)convs->library->destroy(convs->handle);
     }
-    dp_device_cuda.release(convs->gradient);
-    dp_device_cuda.release(convs->workspace);
+    dp_cuda_scratch_release(&convs->gradient);
+    dp_cuda_scratch_release(&convs->workspace);
     dp_free(convs->list);
     dp_free(convs);
 }
@@ -110,57 +111,31 @@ static struct dp_conv *list_find(const struct dp_convs *convs, const struct dp_c
 
 static dp_status list_make_room(struct dp_convs *convs)
 {
-    struct dp_conv *list;
+    struct dp_conv *list =
+        dp_cuda_list_room(convs->list, convs->count, &convs->capacity, sizeof(*list));
 
-    if (convs->count < convs->capacity) {
-        return DP_OK;
-    }
-    list = dp_zalloc(2 * (size_t)convs->capacity, sizeof(*list));
     if (list == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%d convolutions", 2 * convs->capacity);
+        return DP_FAIL(DP_ERR_NOMEM, "%d convolutions", convs->count + 1);
     }
-    memcpy(list, convs->list, (size_t)convs->count * sizeof(*list));
-    dp_free(convs->list);
     convs->list = list;
-    convs->capacity *= 2;
-    return DP_OK;
-}
-
-static dp_status grow(struct dp_stream *s, void **memory, size_t *held, size_t bytes)
-{
-    void *more;
-
-    if (bytes <= *held) {
-        return DP_OK;
-    }
-    DP_TRY(s->device->synchronize(s));
-    more = s->device->alloc(DP_MEM_WORKSPACE, bytes);
-    if (more == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "a convolution needs %zu KB of workspace", bytes >> 10);
-    }
-    s->device->release(*memory);
-    *memory = more;
-    *held = bytes;
     return DP_OK;
 }
 
 /* ---- measuring ---- */
 
-/* Scratch to measure on, in one piece: its numbers do not matter, but none is a NaN. */
+/* Scratch to measure on; all arrays are one piece. */
 struct trial {
     struct dp_stream *stream;
+    const struct dp_cudnn_plan *plan; /* that is measured now */
+    struct dp_cuda_scratch workspace;
     struct dp_cudnn_arrays arrays;
-    cudaEvent_t begin, end;
+    struct dp_cuda_clock clock;
 };
 
 static void trial_destroy(struct trial *trial)
 {
-    if (trial->end != NULL) {
-        (void)cudaEventDestroy(trial->end);
-    }
-    if (trial->begin != NULL) {
-        (void)cudaEventDestroy(trial->begin);
-    }
+    dp_cuda_clock_close(&trial->clock);
+    dp_device_cuda.release(trial->workspace.memory);
     dp_device_cuda.release(trial->arrays.x);
 }
 
@@ -177,7 +152,8 @@ static dp_status trial_create(struct trial *trial, struct dp_stream *s,
     const size_t x = dp_round_up(key->rows * dp_window_in(&key->window) * element, PIECE);
     const size_t y = dp_round_up(key->rows * dp_window_out(&key->window) * element, PIECE);
     const size_t w = dp_round_up(weights_of(&key->window) * sizeof(float), PIECE);
-    char *memory = s->device->alloc(DP_MEM_WORKSPACE, x + y + w + key->window.out_c * element);
+    const size_t all = x + y + w + dp_round_up(key->window.out_c * element, PIECE);
+    char *memory = s->device->alloc(DP_MEM_TRIAL, all);
 
     *trial = (struct trial){.stream = s};
     if (memory == NULL) {
@@ -185,30 +161,42 @@ static dp_status trial_create(struct trial *trial, struct dp_stream *s,
     }
     trial->arrays =
         (struct dp_cudnn_arrays){memory, memory + x, memory + x + w, memory + x + w + y, NULL};
-    DP_TRY(DP_CUDA(cudaEventCreate(&trial->begin)));
-    return DP_CUDA(cudaEventCreate(&trial->end));
+    DP_TRY(dp_cuda_fill(s, memory, s->type, all / element, 1));
+    return dp_cuda_clock_open(&trial->clock);
 }
 
-/* The fastest of some rounds; the first one warms up. */
+static dp_status trial_run(void *context)
+{
+    const struct trial *t = context;
+    const struct dp_convs *convs = dp_cuda_of(t->stream)->convs;
+    const int result = dp_cudnn_plan_try(convs->library, convs->handle, t->plan, &t->arrays);
+
+    if (result != 0) {
+        DP_DEBUG("an engine of cuDNN does not run: %s", convs->library->error_text(result));
+        return DP_ERR_UNAVAILABLE;
+    }
+    return DP_OK;
+}
+
+/* Workspace of its own, which ends with the trial: the stream's is that of plans that are taken. */
 static dp_status trial_measure(void *context, const struct dp_cudnn_plan *plan, float *best_ms)
 {
     struct trial *trial = context;
-    struct dp_cuda *cuda = dp_cuda_of(trial->stream);
-    struct dp_convs *convs = cuda->convs;
+    const struct dp_device *device = trial->stream->device;
+    const size_t bytes = plan->workspace_bytes;
 
-    DP_TRY(grow(trial->stream, &convs->workspace, &convs->workspace_bytes, plan->workspace_bytes));
-    trial->arrays.workspace = convs->workspace;
     *best_ms = INFINITY;
-    for (int i = 0; i < 1 + ROUNDS; i++) {
-        float ms;
-        DP_TRY(DP_CUDA(cudaEventRecord(trial->begin, cuda->queue)));
-        DP_TRY(dp_cudnn_plan_run(convs->library, convs->handle, plan, &trial->arrays));
-        DP_TRY(DP_CUDA(cudaEventRecord(trial->end, cuda->queue)));
-        DP_TRY(DP_CUDA(cudaEventSynchronize(trial->end)));
-        DP_TRY(DP_CUDA(cudaEventElapsedTime(&ms, trial->begin, trial->end)));
-        *best_ms = i > 0 && ms < *best_ms ? ms : *best_ms;
+    if (bytes > trial->workspace.bytes) {
+        device->release(trial->workspace.memory);
+        trial->workspace.memory = device->alloc(DP_MEM_TRIAL, bytes);
+        trial->workspace.bytes = trial->workspace.memory != NULL ? bytes : 0;
     }
-    return DP_OK;
+    if (bytes > trial->workspace.bytes) {
+        return DP_OK;
+    }
+    trial->arrays.workspace = trial->workspace.memory;
+    trial->plan = plan;
+    return dp_cuda_clock_time(&trial->clock, trial->stream, trial_run, trial, ROUNDS, best_ms);
 }
 
 /* ---- preparing ---- */
@@ -223,6 +211,15 @@ static struct dp_conv_case key_of(const struct dp_window *w, size_t rows, unsign
         .act = (uses & DP_CONV_RELU) != 0 ? DP_ACT_RELU : DP_ACT_NONE};
 }
 
+/* Bytes that a plan may want: no more than a part of what is free. */
+static size_t workspace_most(void)
+{
+    size_t left = 0, total = 0;
+
+    (void)cudaMemGetInfo(&left, &total);
+    return left / WORKSPACE_PART < WORKSPACE_MOST ? left / WORKSPACE_PART : WORKSPACE_MOST;
+}
+
 static dp_status try_plan(struct dp_stream *s, struct dp_conv *conv,
                           const struct dp_cudnn_clock *clock)
 {
@@ -231,7 +228,7 @@ static dp_status try_plan(struct dp_stream *s, struct dp_conv *conv,
                                        .weights = conv->weights,
                                        .tf32 = s->tf32,
                                        .fuses = conv->fused,
-                                       .workspace_bytes = WORKSPACE_MOST};
+                                       .workspace_bytes = workspace_most()};
     dp_status status = DP_OK;
 
     if (conv->plan.execution == NULL) {
@@ -261,9 +258,30 @@ static dp_status plan(struct dp_stream *s, struct dp_conv *conv, const struct dp
     return DP_OK;
 }
 
-static dp_status conv_make(struct dp_stream *s, struct dp_conv *conv)
+/* What the plan needs. Without memory there is no plan, and no error: cublas takes less. */
+static dp_status make_room(struct dp_stream *s, struct dp_conv *conv)
 {
     struct dp_convs *convs = dp_cuda_of(s)->convs;
+    const bool weights = conv->key.use == DP_CONV_BACKWARD_WEIGHTS;
+    const size_t gradient = weights_of(&conv->key.window) * dp_type_bytes(conv->weights);
+    dp_status status;
+
+    if (conv->plan.execution == NULL) {
+        return DP_OK;
+    }
+    status = dp_cuda_scratch_grow(s, &convs->workspace, conv->plan.workspace_bytes, NULL);
+    if (status == DP_OK && weights) {
+        status = dp_cuda_scratch_grow(s, &convs->gradient, gradient, NULL);
+    }
+    if (status == DP_ERR_NOMEM) {
+        dp_cudnn_plan_destroy(convs->library, &conv->plan);
+        return DP_OK;
+    }
+    return status;
+}
+
+static dp_status conv_make(struct dp_stream *s, struct dp_conv *conv)
+{
     struct trial trial = {.stream = s};
     const struct dp_cudnn_clock clock = {&trial, trial_measure};
     dp_status status = s->measures ? trial_create(&trial, s, &conv->key) : DP_OK;
@@ -273,11 +291,7 @@ static dp_status conv_make(struct dp_stream *s, struct dp_conv *conv)
     }
     trial_destroy(&trial);
     DP_TRY(status);
-    if (conv->key.use == DP_CONV_BACKWARD_WEIGHTS && conv->plan.execution != NULL) {
-        DP_TRY(grow(s, &convs->gradient, &convs->gradient_bytes,
-                    weights_of(&conv->key.window) * dp_type_bytes(conv->weights)));
-    }
-    return grow(s, &convs->workspace, &convs->workspace_bytes, conv->plan.workspace_bytes);
+    return make_room(s, conv);
 }
 
 dp_status dp_cudnn_conv_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,
@@ -321,7 +335,7 @@ static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, cons
 {
     const struct dp_convs *convs = dp_cuda_of(s)->convs;
     const struct dp_window *window = &conv->key.window;
-    const void *const given[] = {x, w, y, bias, convs->workspace};
+    const void *const given[] = {x, w, y, bias, convs->workspace.memory};
     const size_t multiples[] = {
         dp_cudnn_alignment(s->type, dp_window_in(window)), DP_CUDNN_ALIGNMENT,
         dp_cudnn_alignment(s->type, dp_window_out(window)), DP_CUDNN_ALIGNMENT};
@@ -362,7 +376,7 @@ dp_status dp_cudnn_conv_backward_weights(struct dp_stream *s, const struct dp_co
 {
     const bool in_place =
         conv->weights == DP_TYPE_F32 && keep == 0.0f && (uintptr_t)dw % DP_CUDNN_ALIGNMENT == 0;
-    void *gradient = in_place ? dw : dp_cuda_of(s)->convs->gradient;
+    void *gradient = in_place ? dw : dp_cuda_of(s)->convs->gradient.memory;
 
     DP_TRY(run(s, conv, x, gradient, dy, NULL));
     return in_place ? DP_OK

@@ -30,7 +30,7 @@ static const struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct dp_cudnn library;
 static bool works;
-static char reason[160];
+static char reason[320];
 
 static bool take_symbols(void *opened, const char *name)
 {
@@ -58,7 +58,18 @@ static bool makes_handles(void)
                        library.error_text(result));
         return false;
     }
-    return library.destroy(handle) == 0;
+    (void)library.destroy(handle);
+    return true;
+}
+
+/* The loader begins with what it misses: that library itself, or one that it needs. */
+static void keep_reason(const char *name)
+{
+    const char *text = dlerror();
+
+    if (text != NULL && strncmp(text, name, strlen(name)) != 0) {
+        (void)snprintf(reason, sizeof(reason), "%s does not open: %s", name, text);
+    }
 }
 
 /* It stays open: what it has loaded cannot be unloaded safely. */
@@ -70,9 +81,14 @@ static void open_library(void)
 
     for (i = 0; i < sizeof(names) / sizeof(names[0]) && opened == NULL; i++) {
         opened = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (opened == NULL) {
+            keep_reason(names[i]);
+        }
     }
     if (opened == NULL) {
-        (void)snprintf(reason, sizeof(reason), "no libcudnn.so.9 or .8 in LD_LIBRARY_PATH");
+        if (reason[0] == '\0') {
+            (void)snprintf(reason, sizeof(reason), "no libcudnn.so.9 or .8 in LD_LIBRARY_PATH");
+        }
         return;
     }
     works = take_symbols(opened, names[i - 1]) && makes_handles();

@@ -33,11 +33,15 @@ static pthread_mutex_t blocks_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct block *blocks;                                   /* owned; all that is allocated */
 static size_t used[DP_MEM_PURPOSE_COUNT], used_now, used_most; /* bytes of GPU memory among them */
 
-/* With blocks_mutex held. */
+/* With blocks_mutex held. What a trial takes is gone before anything is computed, and no part of
+ * the peak. */
 static void account(const struct block *block, bool more)
 {
-    if (!block->on_host) {
-        used[block->purpose] += more ? block->bytes : -block->bytes;
+    if (block->on_host) {
+        return;
+    }
+    used[block->purpose] += more ? block->bytes : -block->bytes;
+    if (block->purpose != DP_MEM_TRIAL) {
         used_now += more ? block->bytes : -block->bytes;
         used_most = used_now > used_most ? used_now : used_most;
     }
@@ -93,6 +97,9 @@ static cudaError_t take(struct block *block)
     } else if (error == cudaSuccess) {
         error = cudaMemset(block->memory, 0, bytes);
         error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
+        if (error != cudaSuccess) {
+            (void)cudaFree(block->memory);
+        }
     }
     return error;
 }
@@ -226,7 +233,7 @@ static void cuda_stream_destroy(struct dp_stream *stream)
     }
     dp_convs_destroy(cuda->convs);
     dp_matmuls_destroy(cuda->matmuls);
-    cuda_release(cuda->columns);
+    dp_cuda_scratch_release(&cuda->columns);
     cuda_release(cuda->partials);
     if (cuda->mark != NULL) {
         (void)cudaEventDestroy(cuda->mark);

@@ -273,7 +273,10 @@ static __global__ void bytes_kernel(T *y, const uint8_t *x, const float *scale, 
 {
     for (size_t i = dp_thread(); i < count / P; i += dp_threads()) {
         const dp_pack<uint8_t, P> bytes = *reinterpret_cast<const dp_pack<uint8_t, P> *>(x + i * P);
-        size_t channel = channels == 1 ? 0 : i * P % channels;
+        /* Counts of bytes are small as a rule, and 64-bit divisions take longer than the memory. */
+        size_t channel = channels == 1             ? 0
+                         : count < (size_t)1 << 32 ? (uint32_t)(i * P) % (uint32_t)channels
+                                                   : i * P % channels;
         float values[P];
 #pragma unroll
         for (int p = 0; p < P; p++) {

@@ -13,49 +13,55 @@ extern "C" {
 }
 #include "kernels/cuda/launch.h"
 
-/* P neighbouring channels a thread; `count` packs of the columns. */
-template <typename T, int P>
-static __global__ void im2col_kernel(T *columns, const T *x, struct dp_window w, size_t count)
+/* P neighbouring channels a thread; `count` packs of the columns, counted by an I. */
+template <typename T, int P, typename I>
+static __global__ void im2col_kernel(T *columns, const T *x, struct dp_window w, I count)
 {
     const uint32_t packs = (uint32_t)(w.in_c / P);
     const uint32_t kernel_w = (uint32_t)w.kernel_w, taps = (uint32_t)w.kernel_h * kernel_w;
     const uint32_t out_w = (uint32_t)w.out_w, out_h = (uint32_t)w.out_h;
 
-    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
-        const size_t tap_at = i / packs, pixel = tap_at / taps, image = pixel / out_w / out_h;
+    for (I i = (I)dp_thread(); i < count; i += (I)dp_threads()) {
+        const I tap_at = i / packs, pixel = tap_at / taps, image = pixel / (out_w * out_h);
         const uint32_t tap = (uint32_t)(tap_at % taps), place = (uint32_t)(pixel % (out_w * out_h));
         const size_t iy = place / out_w * w.stride + tap / kernel_w - w.padding;
         const size_t ix = place % out_w * w.stride + tap % kernel_w - w.padding;
         float values[P] = {};
         if (iy < w.in_h && ix < w.in_w) { /* outside above or left wraps to very large */
-            dp_read<P>(values, x + ((image * w.in_h + iy) * w.in_w + ix) * w.in_c + i % packs * P);
+            const size_t channel = (size_t)(i % packs) * P;
+            dp_read<P>(values,
+                       x + (((size_t)image * w.in_h + iy) * w.in_w + ix) * w.in_c + channel);
         }
-        dp_write<P>(columns + i * P, values);
+        dp_write<P>(columns + (size_t)i * P, values);
     }
 }
 
-template <typename T, int P>
-static __global__ void col2im_kernel(T *dx, const float *columns, struct dp_window w, size_t count)
+template <typename T, int P, typename I>
+static __global__ void col2im_kernel(T *dx, const float *columns, struct dp_window w, I count)
 {
     const uint32_t packs = (uint32_t)(w.in_c / P);
     const uint32_t in_w = (uint32_t)w.in_w, in_h = (uint32_t)w.in_h;
+    const uint32_t out_w = (uint32_t)w.out_w, out_h = (uint32_t)w.out_h;
+    const uint32_t kernel_w = (uint32_t)w.kernel_w, kernel_h = (uint32_t)w.kernel_h;
+    const uint32_t stride = (uint32_t)w.stride, padding = (uint32_t)w.padding;
     const size_t taps = w.kernel_h * w.kernel_w;
 
-    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
-        const size_t pixel = i / packs, image = pixel / in_w / in_h;
+    for (I i = (I)dp_thread(); i < count; i += (I)dp_threads()) {
+        const I pixel = i / packs, image = pixel / (in_w * in_h);
         const uint32_t place = (uint32_t)(pixel % (in_w * in_h));
-        const size_t padded_y = place / in_w + w.padding, padded_x = place % in_w + w.padding;
+        const uint32_t padded_y = place / in_w + padding, padded_x = place % in_w + padding;
+        const size_t channel = (size_t)(i % packs) * P;
         float sums[P] = {};
-        for (size_t ky = padded_y % w.stride; ky < w.kernel_h && ky <= padded_y; ky += w.stride) {
-            const size_t oy = (padded_y - ky) / w.stride;
-            for (size_t kx = padded_x % w.stride; oy < w.out_h && kx < w.kernel_w && kx <= padded_x;
-                 kx += w.stride) {
-                const size_t ox = (padded_x - kx) / w.stride;
-                const size_t at = (image * w.out_h + oy) * w.out_w + ox;
+        for (uint32_t ky = padded_y % stride; ky < kernel_h && ky <= padded_y; ky += stride) {
+            const uint32_t oy = (padded_y - ky) / stride;
+            for (uint32_t kx = padded_x % stride; oy < out_h && kx < kernel_w && kx <= padded_x;
+                 kx += stride) {
+                const uint32_t ox = (padded_x - kx) / stride;
+                const size_t at = ((size_t)image * out_h + oy) * out_w + ox;
                 float values[P] = {};
-                if (ox < w.out_w) {
-                    dp_read<P>(values, columns + (at * taps + ky * w.kernel_w + kx) * w.in_c +
-                                           i % packs * P);
+                if (ox < out_w) {
+                    dp_read<P>(values,
+                               columns + (at * taps + ky * kernel_w + kx) * w.in_c + channel);
                 }
 #pragma unroll
                 for (int p = 0; p < P; p++) {
@@ -63,7 +69,33 @@ static __global__ void col2im_kernel(T *dx, const float *columns, struct dp_wind
                 }
             }
         }
-        dp_write<P>(dx + i * P, sums);
+        dp_write<P>(dx + (size_t)i * P, sums);
+    }
+}
+
+template <typename T, int P>
+static void im2col(struct dp_stream *s, T *columns, const T *x, const struct dp_window *w,
+                   size_t count)
+{
+    if (dp_is_small(count, 0)) {
+        DP_LAUNCH((im2col_kernel<T, P, uint32_t>), dp_blocks(s, count), DP_THREADS, 0, s, columns,
+                  x, *w, (uint32_t)count);
+    } else {
+        DP_LAUNCH((im2col_kernel<T, P, uint64_t>), dp_blocks(s, count), DP_THREADS, 0, s, columns,
+                  x, *w, (uint64_t)count);
+    }
+}
+
+template <typename T, int P>
+static void col2im(struct dp_stream *s, T *dx, const float *columns, const struct dp_window *w,
+                   size_t count)
+{
+    if (dp_is_small(count, 0)) {
+        DP_LAUNCH((col2im_kernel<T, P, uint32_t>), dp_blocks(s, count), DP_THREADS, 0, s, dx,
+                  columns, *w, (uint32_t)count);
+    } else {
+        DP_LAUNCH((col2im_kernel<T, P, uint64_t>), dp_blocks(s, count), DP_THREADS, 0, s, dx,
+                  columns, *w, (uint64_t)count);
     }
 }
 
@@ -78,11 +110,9 @@ extern "C" dp_status dp_cuda_im2col(struct dp_stream *s, void *columns, const vo
     DP_BY_TYPE(s->type, T, {
         constexpr int P = dp_pack_of<T>();
         if (w->in_c % P == 0 && dp_aligned(x) && dp_aligned(columns)) {
-            DP_LAUNCH((im2col_kernel<T, P>), dp_blocks(s, count / P), DP_THREADS, 0, s,
-                      (T *)columns, (const T *)x, *w, count / P);
+            im2col<T, P>(s, (T *)columns, (const T *)x, w, count / P);
         } else {
-            DP_LAUNCH((im2col_kernel<T, 1>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)columns,
-                      (const T *)x, *w, count);
+            im2col<T, 1>(s, (T *)columns, (const T *)x, w, count);
         }
     });
     return DP_CUDA(cudaGetLastError());
@@ -99,11 +129,9 @@ extern "C" dp_status dp_cuda_col2im(struct dp_stream *s, void *dx, const float *
     DP_BY_TYPE(s->type, T, {
         constexpr int P = dp_pack_of<T>();
         if (w->in_c % P == 0 && dp_aligned(dx) && dp_aligned(columns)) {
-            DP_LAUNCH((col2im_kernel<T, P>), dp_blocks(s, count / P), DP_THREADS, 0, s, (T *)dx,
-                      columns, *w, count / P);
+            col2im<T, P>(s, (T *)dx, columns, w, count / P);
         } else {
-            DP_LAUNCH((col2im_kernel<T, 1>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)dx,
-                      columns, *w, count);
+            col2im<T, 1>(s, (T *)dx, columns, w, count);
         }
     });
     return DP_CUDA(cudaGetLastError());

@@ -149,6 +149,13 @@ static inline size_t dp_blocks(const struct dp_stream *s, size_t count)
     return wanted == 0 ? 1 : dp_least(wanted, (size_t)dp_cuda_of(s)->blocks);
 }
 
+/* Whether all indices of a loop over so many elements fit into 32 bits, also the one behind the
+ * last round: dividing 64-bit ones takes longer than the memory. */
+static inline bool dp_is_small(size_t a, size_t b)
+{
+    return a < (size_t)1 << 30 && b < (size_t)1 << 30;
+}
+
 /* ---- sums over threads, in an order that depends on the block's size alone ---- */
 
 template <typename V> static __device__ __forceinline__ V dp_warp_sum(V value)

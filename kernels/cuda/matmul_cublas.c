@@ -11,8 +11,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/ops_cuda.h"
+#include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 
 enum {
@@ -33,9 +34,8 @@ struct plan {
 
 struct dp_matmuls {
     cublasLtHandle_t handle;
-    void *workspace; /* device; grows only in prepare */
-    size_t workspace_bytes;
-    struct plan *plans; /* owned */
+    struct dp_cuda_scratch workspace; /* grows only in prepare */
+    struct plan *plans;               /* owned */
     int count, capacity;
 };
 
@@ -86,7 +86,7 @@ void dp_matmuls_destroy(struct dp_matmuls *m)
     if (m->handle != NULL) {
         (void)cublasLtDestroy(m->handle);
     }
-    dp_device_cuda.release(m->workspace);
+    dp_cuda_scratch_release(&m->workspace);
     dp_free(m->plans);
     dp_free(m);
 }
@@ -168,7 +168,13 @@ static dp_status set_preference(cublasLtMatmulPreference_t wishes, const struct 
     const uint32_t left = alignment_of(p->b_order == DP_PLAIN ? p->n : p->k, narrow);
     const uint32_t right = alignment_of(p->a_order == DP_PLAIN ? p->k : p->m, narrow);
     const uint32_t result = alignment_of(p->n, p->wide != 0 ? sizeof(float) : narrow);
+    const bool rounds = p->wide == 0 && p->type != DP_TYPE_F32;
+    /* Where k is cut, parts of a sum are added in float32 as well, and not as rounded ones. */
+    const uint32_t schemes =
+        rounds ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK;
 
+    DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+        wishes, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes))));
     DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
         wishes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace))));
     DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
@@ -179,6 +185,19 @@ static dp_status set_preference(cublasLtMatmulPreference_t wishes, const struct 
         wishes, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &result, sizeof(result))));
     return DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
         wishes, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &result, sizeof(result)));
+}
+
+/* Those that cuBLASLt says can be run. */
+static int drop_broken(cublasLtMatmulHeuristicResult_t *proposals, int count)
+{
+    int good = 0;
+
+    for (int i = 0; i < count; i++) {
+        if (proposals[i].state == CUBLAS_STATUS_SUCCESS) {
+            proposals[good++] = proposals[i];
+        }
+    }
+    return good;
 }
 
 /* cuBLASLt's proposals, best first by its own judgement; at least one. */
@@ -199,6 +218,7 @@ static dp_status propose(const struct dp_matmuls *m, const struct plan *plan,
             *count = 0;
         } else {
             status = DP_CUBLAS(result);
+            *count = status == DP_OK ? drop_broken(proposals, *count) : 0;
         }
     }
     (void)cublasLtMatmulPreferenceDestroy(wishes);
@@ -210,119 +230,114 @@ static dp_status propose(const struct dp_matmuls *m, const struct plan *plan,
 }
 
 /* beside: the bias that is read, or the sums that are written. */
-static dp_status multiply(struct dp_stream *s, const struct plan *plan,
-                          const cublasLtMatmulAlgo_t *algo, void *d, const void *a, const void *b,
-                          const void *beside, float keep)
+static cublasStatus_t try_multiply(struct dp_stream *s, const struct plan *plan,
+                                   const cublasLtMatmulAlgo_t *algo,
+                                   const struct dp_cuda_scratch *workspace, void *d, const void *a,
+                                   const void *b, const void *beside, float keep)
 {
     const struct dp_cuda *cuda = dp_cuda_of(s);
     const float one = 1.0f;
+    cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
 
     if (plan->shape.bias != 0 || plan->shape.sums != 0) {
-        DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(
-            plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &beside, sizeof(beside))));
+        result = cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &beside, sizeof(beside));
     }
-    return DP_CUBLAS(cublasLtMatmul(cuda->matmuls->handle, plan->desc, &one, b, plan->left, a,
-                                    plan->right, &keep, d, plan->result, d, plan->result, algo,
-                                    cuda->matmuls->workspace, cuda->matmuls->workspace_bytes,
-                                    cuda->queue));
+    return result != CUBLAS_STATUS_SUCCESS
+               ? result
+               : cublasLtMatmul(cuda->matmuls->handle, plan->desc, &one, b, plan->left, a,
+                                plan->right, &keep, d, plan->result, d, plan->result, algo,
+                                workspace->memory, workspace->bytes, cuda->queue);
 }
 
 /* ---- measuring ---- */
 
-/* Scratch to measure on: its numbers do not matter, but all are zero, so none is a NaN. */
+/* Scratch to measure on. */
 struct trial {
+    struct dp_stream *stream;
+    const struct plan *plan;
+    const cublasLtMatmulAlgo_t *algo;
+    struct dp_cuda_scratch workspace;
     char *a, *b, *d, *beside;
-    cudaEvent_t begin, end;
+    struct dp_cuda_clock clock;
 };
 
 static void trial_destroy(struct trial *trial)
 {
-    if (trial->end != NULL) {
-        (void)cudaEventDestroy(trial->end);
-    }
-    if (trial->begin != NULL) {
-        (void)cudaEventDestroy(trial->begin);
-    }
+    dp_cuda_clock_close(&trial->clock);
+    dp_cuda_scratch_release(&trial->workspace);
     dp_device_cuda.release(trial->a);
 }
 
-/* Arrays at multiples of 256 bytes in one piece; without memory there is no trial, no error. */
-static dp_status trial_create(struct trial *trial, const struct dp_matmul *p)
+/* Arrays at multiples of 256 bytes in one piece, with what any algorithm may want as workspace;
+ * without memory there is no trial, no error. */
+static dp_status trial_create(struct trial *trial, struct dp_stream *s, const struct plan *plan,
+                              size_t workspace)
 {
-    const size_t narrow = dp_type_bytes((enum dp_type)p->type);
+    const struct dp_matmul *p = &plan->shape;
+    const enum dp_type type = (enum dp_type)p->type;
+    const size_t narrow = dp_type_bytes(type), wide = p->wide != 0 ? sizeof(float) : narrow;
     const size_t a = dp_round_up(p->m * p->k * narrow, 256),
                  b = dp_round_up(p->k * p->n * narrow, 256);
-    const size_t d = dp_round_up(p->m * p->n * sizeof(float), 256);
+    const size_t d = dp_round_up(p->m * p->n * wide, 256);
+    const size_t all = a + b + d + dp_round_up((p->n > p->m ? p->n : p->m) * sizeof(float), 256);
 
-    memset(trial, 0, sizeof(*trial));
-    trial->a = dp_device_cuda.alloc(DP_MEM_WORKSPACE,
-                                    a + b + d + (p->n > p->m ? p->n : p->m) * sizeof(float));
+    *trial = (struct trial){.stream = s, .plan = plan};
+    trial->workspace.memory = workspace > 0 ? dp_device_cuda.alloc(DP_MEM_TRIAL, workspace) : NULL;
+    trial->workspace.bytes = trial->workspace.memory != NULL ? workspace : 0;
+    trial->a = dp_device_cuda.alloc(DP_MEM_TRIAL, all);
     if (trial->a == NULL) {
         return DP_OK;
     }
     trial->b = trial->a + a;
     trial->d = trial->b + b;
     trial->beside = trial->d + d;
-    DP_TRY(DP_CUDA(cudaEventCreate(&trial->begin)));
-    return DP_CUDA(cudaEventCreate(&trial->end));
+    DP_TRY(dp_cuda_fill(s, trial->a, type, all / narrow, 1));
+    return dp_cuda_clock_open(&trial->clock);
 }
 
-/* The fastest of some rounds; the first one warms up. */
-static dp_status measure(struct dp_stream *s, const struct plan *plan,
-                         const cublasLtMatmulAlgo_t *algo, const struct trial *trial,
-                         float *best_ms)
+static dp_status trial_run(void *context)
 {
-    *best_ms = INFINITY;
-    for (int i = 0; i < 1 + ROUNDS; i++) {
-        float ms;
-        DP_TRY(DP_CUDA(cudaEventRecord(trial->begin, dp_cuda_of(s)->queue)));
-        DP_TRY(multiply(s, plan, algo, trial->d, trial->a, trial->b, trial->beside, 0.0f));
-        DP_TRY(DP_CUDA(cudaEventRecord(trial->end, dp_cuda_of(s)->queue)));
-        DP_TRY(DP_CUDA(cudaEventSynchronize(trial->end)));
-        DP_TRY(DP_CUDA(cudaEventElapsedTime(&ms, trial->begin, trial->end)));
-        *best_ms = i > 0 && ms < *best_ms ? ms : *best_ms;
+    const struct trial *t = context;
+    const cublasStatus_t result =
+        try_multiply(t->stream, t->plan, t->algo, &t->workspace, t->d, t->a, t->b, t->beside, 0.0f);
+
+    if (result != CUBLAS_STATUS_SUCCESS) {
+        DP_DEBUG("an algorithm of cuBLAS does not run: %s", cublasLtGetStatusString(result));
+        return DP_ERR_UNAVAILABLE;
     }
     return DP_OK;
 }
 
-/* Room for what an algorithm wants. */
-static dp_status make_workspace(struct dp_stream *s, size_t bytes)
-{
-    struct dp_matmuls *m = dp_cuda_of(s)->matmuls;
-    void *workspace;
-
-    if (bytes <= m->workspace_bytes) {
-        return DP_OK;
-    }
-    DP_TRY(s->device->synchronize(s));
-    workspace = s->device->alloc(DP_MEM_WORKSPACE, bytes);
-    if (workspace == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "a matrix product needs %zu KB of workspace", bytes >> 10);
-    }
-    s->device->release(m->workspace);
-    m->workspace = workspace;
-    m->workspace_bytes = bytes;
-    return DP_OK;
-}
-
-static dp_status choose(struct dp_stream *s, struct plan *plan,
-                        const cublasLtMatmulHeuristicResult_t *proposals, int count)
+/* The fastest proposal; the first one, if nothing can be measured; -1: none of them runs. */
+static dp_status choose(struct dp_stream *s, const struct plan *plan,
+                        const cublasLtMatmulHeuristicResult_t *proposals, int count, int *best)
 {
     struct trial trial;
     float best_ms = INFINITY;
-    dp_status status = trial_create(&trial, &plan->shape);
+    size_t workspace = 0;
+    dp_status status;
+    int tried = 0;
 
+    for (int i = 0; i < count; i++) {
+        workspace = proposals[i].workspaceSize > workspace ? proposals[i].workspaceSize : workspace;
+    }
+    status = trial_create(&trial, s, plan, workspace);
+    *best = -1;
     for (int i = 0; status == DP_OK && trial.a != NULL && i < count; i++) {
         float ms = INFINITY;
-        status = make_workspace(s, proposals[i].workspaceSize);
-        if (status == DP_OK) {
-            status = measure(s, plan, &proposals[i].algo, &trial, &ms);
+        if (proposals[i].workspaceSize > trial.workspace.bytes) {
+            continue;
         }
+        tried++;
+        trial.algo = &proposals[i].algo;
+        status = dp_cuda_clock_time(&trial.clock, s, trial_run, &trial, ROUNDS, &ms);
         if (status == DP_OK && ms < best_ms) {
             best_ms = ms;
-            plan->algo = proposals[i].algo;
+            *best = i;
         }
     }
+    *best = tried == 0 ? 0 : *best;
     trial_destroy(&trial);
     return status;
 }
@@ -331,49 +346,45 @@ static dp_status choose(struct dp_stream *s, struct plan *plan,
 
 static dp_status plan_make(struct dp_stream *s, struct plan *plan)
 {
+    struct dp_matmuls *m = dp_cuda_of(s)->matmuls;
     cublasLtMatmulHeuristicResult_t proposals[PROPOSALS];
-    int count = 0;
+    int count = 0, best = 0;
 
     DP_TRY(plan_describe(plan, s->tf32 && s->type == DP_TYPE_F32));
-    DP_TRY(propose(dp_cuda_of(s)->matmuls, plan, proposals, &count));
-    plan->missing = count == 0;
+    DP_TRY(propose(m, plan, proposals, &count));
+    if (s->measures && count > 1) {
+        DP_TRY(choose(s, plan, proposals, count, &best));
+    }
+    plan->missing = count == 0 || (best < 0 && plan->shape.sums != 0);
     if (plan->missing) {
         return DP_OK;
     }
-    plan->algo = proposals[0].algo;
-    DP_TRY(make_workspace(s, proposals[0].workspaceSize));
-    return s->measures && count > 1 ? choose(s, plan, proposals, count) : DP_OK;
-}
-
-static dp_status make_room(struct dp_matmuls *m)
-{
-    struct plan *plans;
-
-    if (m->count < m->capacity) {
-        return DP_OK;
+    if (best < 0) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE,
+                       "a product of %zux%zux%zu: of %d algorithms of cuBLAS "
+                       "none runs here",
+                       plan->shape.m, plan->shape.n, plan->shape.k, count);
     }
-    plans = dp_zalloc(2 * (size_t)m->capacity, sizeof(*plans));
-    if (plans == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%d matrix products", 2 * m->capacity);
-    }
-    memcpy(plans, m->plans, (size_t)m->count * sizeof(*plans));
-    dp_free(m->plans);
-    m->plans = plans;
-    m->capacity *= 2;
-    return DP_OK;
+    plan->algo = proposals[best].algo;
+    return dp_cuda_scratch_grow(s, &m->workspace, proposals[best].workspaceSize,
+                                "a matrix product");
 }
 
 dp_status dp_matmul_prepare(struct dp_stream *s, const struct dp_matmul *shape)
 {
     struct dp_matmuls *m = dp_cuda_of(s)->matmuls;
-    struct plan plan = {.shape = *shape};
+    struct plan plan = {.shape = *shape}, *plans;
     dp_status status;
 
     plan.shape.type = (uint32_t)s->type;
     if (plan_find(m, &plan.shape) != NULL) {
         return DP_OK;
     }
-    DP_TRY(make_room(m));
+    plans = dp_cuda_list_room(m->plans, m->count, &m->capacity, sizeof(*plans));
+    if (plans == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%d matrix products", m->count + 1);
+    }
+    m->plans = plans;
     status = plan_make(s, &plan);
     if (status != DP_OK) {
         plan_destroy(&plan);
@@ -407,5 +418,6 @@ dp_status dp_matmul_run(struct dp_stream *s, const struct dp_matmul *shape, void
         return DP_FAIL(DP_ERR_INTERNAL, "a product of %zux%zux%zu was not prepared", shape->m,
                        shape->n, shape->k);
     }
-    return multiply(s, plan, &plan->algo, d, a, b, shape->sums != 0 ? sums : bias, keep);
+    return DP_CUBLAS(try_multiply(s, plan, &plan->algo, &dp_cuda_of(s)->matmuls->workspace, d, a, b,
+                                  shape->sums != 0 ? sums : bias, keep));
 }

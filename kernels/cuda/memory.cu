@@ -35,35 +35,54 @@ template <int P> static __device__ __forceinline__ void add_to(float (&y)[P], co
 }
 
 /* The tree is that of a binary counter: sums of 1, 2, 4 ... arrays are closed as soon as they are
- * complete, and what is left is added from the right. */
-template <int P>
-static __device__ void tree(float (&sums)[LEVELS][P], const struct arrays &arrays, size_t i)
+ * complete, and what is left is added from the right. With N known all of it is unrolled, and the
+ * sums are registers. */
+template <int P, int N>
+static __device__ __forceinline__ void tree(float (&sums)[LEVELS][P], const struct arrays &arrays,
+                                            size_t i)
 {
+    const int n = N > 0 ? N : arrays.n;
     int depth = 0;
 
-    for (int k = 0; k < arrays.n; k++) {
+#pragma unroll
+    for (int k = 0; k < n; k++) {
         dp_read<P>(sums[depth++], arrays.xs[k] + i);
+#pragma unroll
         for (int bits = k; (bits & 1) != 0; bits >>= 1) {
             depth--;
             add_to(sums[depth - 1], sums[depth]);
         }
     }
+#pragma unroll
     while (depth > 1) {
         depth--;
         add_to(sums[depth - 1], sums[depth]);
     }
 }
 
-/* `count` is a multiple of P. */
-template <int P> static __global__ void tree_kernel(const struct arrays arrays, size_t count)
+/* Of N arrays, or, 0, of arrays.n; `count` is a multiple of P. */
+template <int P, int N> static __global__ void tree_kernel(const struct arrays arrays, size_t count)
 {
     for (size_t i = dp_thread() * P; i < count; i += dp_threads() * P) {
         float sums[LEVELS][P];
-        tree<P>(sums, arrays, i); /* before any of ys, which may be one of xs */
+        tree<P, N>(sums, arrays, i); /* before any of ys, which may be one of xs */
         for (int out = 0; out < arrays.outs; out++) {
             dp_write<P>(arrays.ys[out] + i, sums[0]);
         }
     }
+}
+
+typedef void kernel_of_trees(const struct arrays arrays, size_t count);
+
+/* As many ranks as a node has GPUs, lanes as a rule, and their halves. */
+template <int P> static kernel_of_trees *tree_kernel_of(int n)
+{
+    static kernel_of_trees *const kernels[] = {
+        tree_kernel<P, 0>, tree_kernel<P, 1>, tree_kernel<P, 2>,
+        tree_kernel<P, 3>, tree_kernel<P, 4>, tree_kernel<P, 5>,
+        tree_kernel<P, 6>, tree_kernel<P, 7>, tree_kernel<P, 8>};
+
+    return kernels[n < 9 ? n : 0];
 }
 
 extern "C" dp_status dp_cuda_sum_tree(struct dp_stream *s, float *const *ys, int outs,
@@ -73,7 +92,8 @@ extern "C" dp_status dp_cuda_sum_tree(struct dp_stream *s, float *const *ys, int
     bool wide = count % 4 == 0;
 
     if (n > ARRAYS || outs > ARRAYS) {
-        return DP_FAIL(DP_ERR_UNAVAILABLE, "a sum of %d arrays on a GPU: at most %d", n, ARRAYS);
+        return DP_FAIL(DP_ERR_UNAVAILABLE, "a sum of %d arrays for %d on a GPU: at most %d", n,
+                       outs, ARRAYS);
     }
     if (count == 0) {
         return DP_OK;
@@ -89,9 +109,9 @@ extern "C" dp_status dp_cuda_sum_tree(struct dp_stream *s, float *const *ys, int
         wide = wide && dp_aligned(xs[i]);
     }
     if (wide) {
-        DP_LAUNCH(tree_kernel<4>, dp_blocks(s, count / 4), DP_THREADS, 0, s, arrays, count);
+        DP_LAUNCH(tree_kernel_of<4>(n), dp_blocks(s, count / 4), DP_THREADS, 0, s, arrays, count);
     } else {
-        DP_LAUNCH(tree_kernel<1>, dp_blocks(s, count), DP_THREADS, 0, s, arrays, count);
+        DP_LAUNCH(tree_kernel_of<1>(n), dp_blocks(s, count), DP_THREADS, 0, s, arrays, count);
     }
     return DP_CUDA(cudaGetLastError());
 }

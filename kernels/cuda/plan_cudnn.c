@@ -348,7 +348,7 @@ static dp_status consider(const struct build *b, int i, const struct dp_cudnn_wi
     if (clock != NULL) {
         status = clock->measure(clock->context, &trial, &ms);
     }
-    if (status != DP_OK || (choice->best >= 0 && ms >= choice->ms)) {
+    if (status != DP_OK || !(ms < INFINITY) || (choice->best >= 0 && ms >= choice->ms)) {
         (void)b->c->descriptor_destroy(trial.execution);
         return status;
     }
@@ -419,34 +419,46 @@ void dp_cudnn_plan_destroy(const struct dp_cudnn *c, struct dp_cudnn_plan *plan)
 
 /* ---- running ---- */
 
-static dp_status fill_pack(const struct dp_cudnn *c, void *pack, const struct dp_cudnn_plan *plan,
-                           const struct dp_cudnn_arrays *arrays)
+static int fill_pack(const struct dp_cudnn *c, void *pack, const struct dp_cudnn_plan *plan,
+                     const struct dp_cudnn_arrays *arrays)
 {
     static const int64_t uids[] = {X_UID, W_UID, Y_UID, BIAS_UID};
     void *pointers[] = {arrays->x, arrays->w, arrays->y, arrays->bias};
     const int64_t count = plan->has_bias ? 4 : 3;
+    int result;
 
-    DP_TRY(DP_CUDNN(
-        c->set(pack, DP_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DP_CUDNN_TYPE_INT64, count, uids)));
-    DP_TRY(DP_CUDNN(c->set(pack, DP_CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, DP_CUDNN_TYPE_VOID_PTR,
-                           count, pointers)));
-    DP_TRY(DP_CUDNN(c->set(pack, DP_CUDNN_ATTR_VARIANT_PACK_WORKSPACE, DP_CUDNN_TYPE_VOID_PTR, 1,
-                           &arrays->workspace)));
-    return DP_CUDNN(c->finalize(pack));
+    result = c->set(pack, DP_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DP_CUDNN_TYPE_INT64, count, uids);
+    if (result == 0) {
+        result = c->set(pack, DP_CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, DP_CUDNN_TYPE_VOID_PTR,
+                        count, pointers);
+    }
+    if (result == 0) {
+        result = c->set(pack, DP_CUDNN_ATTR_VARIANT_PACK_WORKSPACE, DP_CUDNN_TYPE_VOID_PTR, 1,
+                        &arrays->workspace);
+    }
+    return result != 0 ? result : c->finalize(pack);
 }
 
 /* A pack cannot be changed once it is finalized, so each run has its own. */
+int dp_cudnn_plan_try(const struct dp_cudnn *c, void *handle, const struct dp_cudnn_plan *plan,
+                      const struct dp_cudnn_arrays *arrays)
+{
+    void *pack = NULL;
+    int result = c->descriptor_create(DP_CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+
+    if (result != 0) {
+        return result;
+    }
+    result = fill_pack(c, pack, plan, arrays);
+    if (result == 0) {
+        result = c->execute(handle, plan->execution, pack);
+    }
+    (void)c->descriptor_destroy(pack);
+    return result;
+}
+
 dp_status dp_cudnn_plan_run(const struct dp_cudnn *c, void *handle,
                             const struct dp_cudnn_plan *plan, const struct dp_cudnn_arrays *arrays)
 {
-    void *pack = NULL;
-    dp_status status;
-
-    DP_TRY(DP_CUDNN(c->descriptor_create(DP_CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack)));
-    status = fill_pack(c, pack, plan, arrays);
-    if (status == DP_OK) {
-        status = DP_CUDNN(c->execute(handle, plan->execution, pack));
-    }
-    (void)c->descriptor_destroy(pack);
-    return status;
+    return DP_CUDNN(dp_cudnn_plan_try(c, handle, plan, arrays));
 }

@@ -50,7 +50,7 @@ struct dp_cudnn_arrays {
     void *x, *w, *y, *bias, *workspace;
 };
 
-/* Finds out how long a plan takes, in ms. */
+/* Finds out how long a plan takes, in ms; INFINITY: it cannot be run here. */
 struct dp_cudnn_clock {
     void *context;
     dp_status (*measure)(void *context, const struct dp_cudnn_plan *plan, float *ms);
@@ -70,6 +70,10 @@ DP_CHECKED dp_status dp_cudnn_plan_create(const struct dp_cudnn *c, void *handle
 
 /* A zeroed plan is allowed. */
 void dp_cudnn_plan_destroy(const struct dp_cudnn *c, struct dp_cudnn_plan *plan);
+
+/* Queues it on the handle's stream; 0, or what cuDNN says, which is not logged. */
+int dp_cudnn_plan_try(const struct dp_cudnn *c, void *handle, const struct dp_cudnn_plan *plan,
+                      const struct dp_cudnn_arrays *arrays);
 
 /* Queues it on the handle's stream. Errors: DP_ERR_CUDA. */
 DP_CHECKED dp_status dp_cudnn_plan_run(const struct dp_cudnn *c, void *handle,

@@ -148,18 +148,12 @@ static dp_status forward(struct dp_stream *s, T *y, uint8_t *which, const T *x,
     return DP_CUDA(cudaGetLastError());
 }
 
-/* Whether all indices of a loop over so many elements fit, also the one behind the last round. */
-static bool is_small(size_t a, size_t b)
-{
-    return a < (size_t)1 << 30 && b < (size_t)1 << 30;
-}
-
 extern "C" dp_status dp_cuda_pool_forward(struct dp_stream *s, void *y, uint8_t *which,
                                           const void *x, const struct dp_window *w, size_t rows,
                                           enum dp_pool_kind kind)
 {
     const size_t count = rows * dp_window_out(w);
-    const bool small = is_small(count, rows * dp_window_in(w));
+    const bool small = dp_is_small(count, rows * dp_window_in(w));
 
     if (count == 0) {
         return DP_OK;
@@ -184,7 +178,7 @@ extern "C" dp_status dp_cuda_pool_backward(struct dp_stream *s, void *dx, const 
         return DP_OK;
     }
     DP_BY_TYPE(s->type, T, {
-        if (is_small(count, rows * dp_window_out(w))) {
+        if (dp_is_small(count, rows * dp_window_out(w))) {
             DP_LAUNCH((gradient_kernel<T, uint32_t>), blocks, DP_THREADS, 0, s, (T *)dx,
                       (const T *)dy, places, pool_of<uint32_t>(w), (uint32_t)count);
         } else {

@@ -53,7 +53,7 @@ static __device__ float row_loss(T *dx, const T *x, int label, int classes, floa
         mine = better(mine, best{dp_wide(x[c]), c});
     }
     const best top = block_best(mine, static_cast<best *>(shared));
-    const float largest = top.at == INT32_MAX ? dp_wide(x[0]) : top.value; /* all NaN or -inf */
+    const float largest = top.at == INT32_MAX ? dp_wide(x[0]) : top.value; /* all NaN */
     for (int c = (int)threadIdx.x; c < classes; c += (int)blockDim.x) {
         sum += c != top.at ? expf(dp_wide(x[c]) - largest) : 0.0f;
     }

@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/scratch_cuda.h"
 #include "kernels/device.h"
 
 enum {
@@ -26,9 +27,8 @@ struct dp_cuda {
     int blocks;       /* of DP_THREADS threads, as many as the GPU runs at a time */
     double *partials; /* device; [DP_CUDA_PARTIALS] */
     struct dp_matmuls *matmuls;
-    struct dp_convs *convs; /* of cuDNN; NULL: none was prepared */
-    void *columns;          /* device; grows only in conv_prepare */
-    size_t columns_bytes;
+    struct dp_convs *convs;         /* of cuDNN; NULL: none was prepared */
+    struct dp_cuda_scratch columns; /* grows only in conv_prepare */
 };
 
 extern const struct dp_device dp_device_cuda;

@@ -1,6 +1,7 @@
 /*
  * blas.cpp - cublasLt.h on the host: products by CBLAS, in double and rounded once, queued on the
- * stream. So a result does not depend on how many rows are multiplied at a time.
+ * stream. So a result does not depend on how many rows are multiplied at a time. Only the algorithm
+ * that cuts a long k into parts, and adds them in the type of d, rounds more often.
  */
 #include "cublasLt.h"
 
@@ -27,8 +28,12 @@ struct cuda_host_layout {
 };
 
 struct cuda_host_wishes {
-    int unused;
+    uint32_t schemes; /* of reduction, that algorithms may use */
 };
+
+/* Numbers of algorithms, and the least k that is cut. BROKEN is proposed as one that has failed,
+ * with nothing to rely on; FAILING fails when it is run. */
+enum { BROKEN, PLAIN, OTHER, IN_PARTS, FAILING, PARTS = 256, LONG = 4096 };
 
 /* Densely packed, as double. */
 static std::vector<double> widened(const void *array, const cuda_host_layout &layout, bool tf32)
@@ -75,7 +80,32 @@ static void sum_columns(const cuda_host_product &product, const cuda_host_layout
     }
 }
 
-static void multiply(const cuda_host_product &product, float beta, const void *a,
+/* sums = beta sums + the product over k of one part of several. */
+static void multiply_part(const cuda_host_product &product, const std::vector<double> &left,
+                          size_t left_rows, const std::vector<double> &right, size_t right_rows,
+                          const cuda_host_layout &d_layout, const size_t k[2], double beta,
+                          std::vector<double> &sums)
+{
+    const bool a_plain = product.a == CUBLAS_OP_N, b_plain = product.b == CUBLAS_OP_N;
+
+    cblas_dgemm(CblasColMajor, a_plain ? CblasNoTrans : CblasTrans,
+                b_plain ? CblasNoTrans : CblasTrans, static_cast<int>(d_layout.rows),
+                static_cast<int>(d_layout.cols), static_cast<int>(k[1] - k[0]), 1,
+                left.data() + k[0] * (a_plain ? left_rows : 1), static_cast<int>(left_rows),
+                right.data() + k[0] * (b_plain ? 1 : right_rows), static_cast<int>(right_rows),
+                beta, sums.data(), static_cast<int>(d_layout.rows));
+}
+
+static void round_all(std::vector<double> &sums, cudaDataType type)
+{
+    for (double &sum : sums) {
+        float cell;
+        put(&cell, type, 0, static_cast<float>(sum));
+        sum = static_cast<double>(get(&cell, type, 0));
+    }
+}
+
+static void multiply(const cuda_host_product &product, int parts, float beta, const void *a,
                      const cuda_host_layout &a_layout, const void *b,
                      const cuda_host_layout &b_layout, void *d, const cuda_host_layout &d_layout)
 {
@@ -87,12 +117,15 @@ static void multiply(const cuda_host_product &product, float beta, const void *a
     if (beta != 0) {
         sums = widened(d, d_layout, false);
     }
-    cblas_dgemm(CblasColMajor, product.a == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
-                product.b == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
-                static_cast<int>(d_layout.rows), static_cast<int>(d_layout.cols),
-                static_cast<int>(depth), 1, left.data(), static_cast<int>(a_layout.rows),
-                right.data(), static_cast<int>(b_layout.rows), beta, sums.data(),
-                static_cast<int>(d_layout.rows));
+    for (int i = 0; i < parts; i++) {
+        const size_t count = static_cast<size_t>(parts), part = static_cast<size_t>(i);
+        const size_t k[2] = {depth * part / count, depth * (part + 1) / count};
+        multiply_part(product, left, a_layout.rows, right, b_layout.rows, d_layout, k,
+                      i == 0 ? static_cast<double>(beta) : 1.0, sums);
+        if (parts > 1) {
+            round_all(sums, d_layout.type);
+        }
+    }
     if ((product.epilogue & CUBLASLT_EPILOGUE_BGRADB) != 0) {
         sum_columns(product, d_layout, depth, right);
     }
@@ -114,11 +147,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     (void)c_layout;
     (void)workspace;
     (void)workspace_bytes;
-    if (*static_cast<const float *>(alpha) != 1.0f || c != d || algo->number == 0) {
+    if (*static_cast<const float *>(alpha) != 1.0f || c != d || algo->number == BROKEN ||
+        algo->number == FAILING) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    cuda_on_host_queue(stream, 1, 0, [product, left, right, result, factor, a, b, d]() {
-        multiply(product, factor, a, left, b, right, d, result);
+    for (const void *memory : {a, b, static_cast<const void *>(d), product.bias}) {
+        cuda_on_host_must_reach(memory);
+    }
+    const int parts = algo->number == IN_PARTS ? PARTS : 1;
+    cuda_on_host_queue(stream, 1, 0, [product, parts, left, right, result, factor, a, b, d]() {
+        multiply(product, parts, factor, a, left, b, right, d, result);
     });
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -134,8 +172,8 @@ static bool fits(const cuda_host_product *p, const cuda_host_layout *a, const cu
     return m == d->rows && n == d->cols && k == k2;
 }
 
-/* Two algorithms, so that there is something to choose from; none with sums for odd depths, so that
- * somebody has to do without. */
+/* Two good algorithms, so that there is something to choose from, behind a broken one and the one
+ * in parts where it may be; none with sums for odd depths, so that somebody has to do without. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -144,7 +182,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 {
     (void)handle;
     (void)c;
-    (void)preference;
     if (!fits(desc, a, b, d)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
@@ -152,9 +189,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         (desc->a == CUBLAS_OP_N ? a->cols : a->rows) % 2 != 0) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    *found = wanted < 2 ? wanted : 2;
-    for (int i = 0; i < *found; i++) {
-        results[i] = {{static_cast<uint64_t>(i) + 1}, 0, CUBLAS_STATUS_SUCCESS};
+    std::vector<int> numbers = {PLAIN, OTHER, FAILING};
+    if ((preference->schemes & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE) != 0 &&
+        (desc->a == CUBLAS_OP_N ? a->cols : a->rows) >= LONG) {
+        numbers.insert(numbers.begin(), IN_PARTS);
+    }
+    *found = 1;
+    results[0] = {{BROKEN}, size_t(1) << 50, CUBLAS_STATUS_NOT_SUPPORTED};
+    for (int number : numbers) {
+        if (*found < wanted) {
+            results[(*found)++] = {{static_cast<uint64_t>(number)}, 0, CUBLAS_STATUS_SUCCESS};
+        }
     }
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -227,7 +272,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
-    *preference = new cuda_host_wishes{0};
+    *preference = new cuda_host_wishes{CUBLASLT_REDUCTION_SCHEME_MASK};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -241,9 +286,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void *value, size_t bytes)
 {
-    (void)preference;
-    (void)attribute;
-    (void)value;
-    (void)bytes;
+    if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+        memcpy(&preference->schemes, value, bytes);
+    }
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -4,7 +4,8 @@
  * Kernels run one block after another with one thread a block, so warps have one lane. Streams have
  * real order: what is queued runs when somebody waits for it, or now and then before, in a random
  * one of the orders that streams and events allow (runtime.cpp). Memory of the "device" can be
- * touched only while something that was queued runs: the host gets a segmentation fault.
+ * touched only while something that was queued runs: the host gets a segmentation fault. Memory of
+ * the host that is not pinned is none of a kernel's: the program ends (reach.cpp).
  *
  * Names and meanings are NVIDIA's: CUDA Runtime API 13.0.
  */
@@ -129,6 +130,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 #include <math.h>
 #include <string.h>
 #include <tuple>
+#include <type_traits>
 
 #define __global__
 #define __device__
@@ -163,6 +165,25 @@ void *cuda_on_host_shared();
 void cuda_on_host_queue(cudaStream_t stream, unsigned blocks, size_t shared,
                         std::function<void()> body);
 
+/* reach.cpp: ends the program where a device does not reach the memory, or one that an argument of
+ * a kernel names: all that looks like a pointer is taken for one. */
+void cuda_on_host_must_reach(const void *memory);
+void cuda_on_host_check_words(const void *argument, size_t bytes);
+
+/* Bytes between members hold what was there before, old pointers as well: they are cleared, or what
+ * is no pointer itself is not looked at. */
+template <typename V> static inline void cuda_on_host_check(V argument)
+{
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&argument);
+    cuda_on_host_check_words(&argument, sizeof(argument));
+#else
+    if constexpr (std::is_pointer_v<V>) {
+        cuda_on_host_must_reach(argument);
+    }
+#endif
+}
+
 /* What <<<blocks, threads, shared, stream>>> is elsewhere. Arguments are copied, as by CUDA. The
  * number of blocks is another one than asked for: a kernel must be right for any. */
 template <typename... P, typename... A>
@@ -172,6 +193,7 @@ void cuda_on_host_launch(void (*kernel)(P...), size_t blocks, unsigned threads, 
     std::tuple<P...> kept(static_cast<P>(arguments)...);
 
     (void)threads;
+    std::apply([](const P &...each) { (cuda_on_host_check(each), ...); }, kept);
     cuda_on_host_queue(stream, blocks < 3 ? static_cast<unsigned>(blocks) : 3, shared,
                        [kernel, kept]() { std::apply(kernel, kept); });
 }

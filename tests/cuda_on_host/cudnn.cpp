@@ -5,12 +5,16 @@
  *   DP_HOST_CUDNN=off       no library is found
  *   DP_HOST_CUDNN=broken    it is found, but does not start
  *   DP_HOST_CUDNN=8         version 8 is found, not 9
+ *   DP_HOST_CUDNN=lacking   version 9 is found, but not a library that it needs
+ *   DP_HOST_CUDNN=hungry    its first good engine wants a lot of memory
  */
 #include <dlfcn.h>
 #undef dlopen
+#undef dlerror
 #undef dlsym
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "cudnn_graph.h"
@@ -159,7 +163,7 @@ static int execute(void *handle, void *made_plan, void *made_pack)
     const cudnn_geometry g = plan->graph;
     const int engine = plan->engine;
 
-    if (!plan->final || !pack->final || engine == GREEDY) {
+    if (!plan->final || !pack->final || engine == GREEDY || engine == FAILING) {
         return BAD;
     }
     void *const *workspace =
@@ -172,6 +176,7 @@ static int execute(void *handle, void *made_plan, void *made_pack)
         (g.bias_uid != 0 && a.bias == nullptr)) {
         return BAD;
     }
+    cuda_on_host_check_words(&a, sizeof(a));
     cuda_on_host_queue(static_cast<context *>(handle)->stream, 1, 0,
                        [g, engine, a]() { compute(g, engine, a); });
     return SUCCESS;
@@ -217,15 +222,25 @@ static int set_stream(void *handle, cudaStream_t stream)
     return SUCCESS;
 }
 
+static char open_error[200];
 static char opened; /* its address stands for the library */
 
 void *cuda_on_host_open(const char *name, int flags)
 {
     if (name == nullptr || strncmp(name, "libcudnn", 8) != 0) { /* none: the program itself */
+        open_error[0] = '\0';
         return dlopen(name, flags);
     }
     const bool wanted = strcmp(name, is_set_to("8") ? "libcudnn.so.8" : "libcudnn.so.9") == 0;
-    return wanted && !is_set_to("off") ? &opened : nullptr;
+    const bool missing = is_set_to("off") || is_set_to("lacking");
+    (void)snprintf(open_error, sizeof(open_error), "%s: cannot open shared object file",
+                   is_set_to("lacking") && wanted ? "libneeded.so.1" : name);
+    return wanted && !missing ? &opened : nullptr;
+}
+
+char *cuda_on_host_open_error(void)
+{
+    return open_error[0] != '\0' ? open_error : dlerror();
 }
 
 void *cuda_on_host_symbol(void *library, const char *name)

@@ -14,12 +14,24 @@ extern "C" {
 #include "kernels/cuda/cudnn_api.h"
 }
 
-/* Bytes that every plan wants, but for those of GREEDY. */
-enum { CUDNN_WORKSPACE = 4096 };
+/* Bytes that plans want, but for those of GREEDY. */
+enum { CUDNN_WORKSPACE = 4096, CUDNN_MUCH = 8 << 20, CUDNN_MORE = 512 << 20 };
 
 /* Engines, in the order in which they are proposed. GREEDY wants more memory than there is. TENSOR
- * rounds factors of float32; PLAIN knows float32 alone. Those before must not be taken. */
-enum engine { NONDETERMINISTIC, REDUCED, DOWN_CONVERTING, BROKEN, GREEDY, TENSOR, PLAIN, ENGINES };
+ * rounds factors of float32; PLAIN knows float32 alone. Those before must not be taken. HUNGRY is
+ * there on request, and wants CUDNN_MORE; FAILING wants CUDNN_MUCH, and fails when it is run. */
+enum engine {
+    NONDETERMINISTIC,
+    REDUCED,
+    DOWN_CONVERTING,
+    BROKEN,
+    GREEDY,
+    HUNGRY,
+    TENSOR,
+    PLAIN,
+    FAILING,
+    ENGINES
+};
 
 /* What a graph computes. */
 struct cudnn_geometry {

@@ -8,7 +8,7 @@
  *
  * A handle names the file behind the memory of a process, which the other process maps.
  */
-#include "cuda_runtime.h"
+#include "inside.h"
 
 #include <fcntl.h>
 #include <map>
@@ -171,6 +171,7 @@ cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsig
         return cudaErrorMapBufferObjectFailed;
     }
     opened[place] = block.bytes;
+    cuda_host_reach(place, block.bytes);
     *memory = place;
     return cudaSuccess;
 }
@@ -183,6 +184,7 @@ cudaError_t cudaIpcCloseMemHandle(void *memory)
     if (found == opened.end()) {
         return cudaErrorInvalidValue;
     }
+    (void)cuda_host_unreach(found->first);
     (void)munmap(found->first, found->second);
     opened.erase(found);
     return cudaSuccess;

@@ -11,6 +11,7 @@ extern "C" {
 #endif
 
 void *cuda_on_host_open(const char *name, int flags);
+char *cuda_on_host_open_error(void);
 void *cuda_on_host_symbol(void *library, const char *name);
 
 #ifdef __cplusplus
@@ -18,6 +19,7 @@ void *cuda_on_host_symbol(void *library, const char *name);
 #endif
 
 #define dlopen cuda_on_host_open
+#define dlerror cuda_on_host_open_error
 #define dlsym cuda_on_host_symbol
 
 #endif

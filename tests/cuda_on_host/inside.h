@@ -19,6 +19,13 @@ void region_close();
 bool cuda_host_spoils(cudaStream_t stream);
 bool cuda_host_spoils_own();
 
+/* reach.cpp: memory that devices reach from now on, and no more: false: they did not. */
+void cuda_host_reach(const void *memory, size_t bytes);
+bool cuda_host_unreach(const void *memory);
+
+/* memory.cpp: whether it is an address of device memory. */
+bool cuda_host_owns(uint64_t address);
+
 /* Runs everything that is queued. */
 void cuda_on_host_run_all();
 

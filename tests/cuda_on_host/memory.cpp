@@ -3,6 +3,7 @@
  *
  *   DP_CUDA_GUARD=1          the host cannot touch device memory: slow
  *   DP_CUDA_MEMORY=BYTES     of each device; 4 GiB unless set
+ *   DP_CUDA_MEMSET=BYTES     setting so many bytes at once fails
  *
  * Device memory, of all devices, is one region, guarded but while queued work runs. What cudaMalloc
  * gives is filled with 0xff: NaN.
@@ -158,31 +159,11 @@ bool cuda_on_host_block(void *memory, size_t *offset, size_t *bytes)
     return true;
 }
 
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
+bool cuda_host_owns(uint64_t address)
 {
-    (void)flags;
-    *memory = aligned_alloc(page, (bytes + page - 1) / page * page);
-    return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
-}
+    const uint64_t begin = reinterpret_cast<uintptr_t>(region);
 
-cudaError_t cudaFreeHost(void *memory)
-{
-    free(memory);
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
-{
-    (void)memory;
-    (void)bytes;
-    (void)flags;
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostUnregister(void *memory)
-{
-    (void)memory;
-    return cudaSuccess;
+    return region != nullptr && address - begin < region_bytes;
 }
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
@@ -199,7 +180,11 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
+    const char *bad = getenv("DP_CUDA_MEMSET");
 
+    if (bad != nullptr && strtoull(bad, nullptr, 10) == bytes) {
+        return cudaErrorInvalidValue;
+    }
     region_open();
     memset(memory, value, bytes);
     region_close();

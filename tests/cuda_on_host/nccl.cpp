@@ -160,6 +160,8 @@ static int add_task(operation what, const void *from, void *to, size_t count, in
     const task t = {what, static_cast<const char *>(from),  static_cast<char *>(to), bytes, root,
                     comm, static_cast<cudaStream_t>(stream)};
 
+    cuda_on_host_must_reach(from);
+    cuda_on_host_must_reach(to);
     if (grouping) {
         group.push_back(t);
         return DP_NCCL_SUCCESS;

@@ -179,13 +179,19 @@ void cuda_on_host_queue(cudaStream_t stream, unsigned count, size_t shared,
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    (void)kind;
+    if (kind != cudaMemcpyHostToDevice) {
+        cuda_on_host_must_reach(from);
+    }
+    if (kind != cudaMemcpyDeviceToHost) {
+        cuda_on_host_must_reach(to);
+    }
     cuda_host_queue_work(stream, [to, from, bytes]() { memmove(to, from, bytes); });
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
+    cuda_on_host_must_reach(memory);
     cuda_host_queue_work(stream, [memory, value, bytes]() { memset(memory, value, bytes); });
     return cudaSuccess;
 }

@@ -89,6 +89,36 @@ def case_a_stage_says_what_this_machine_lacks():
     same(left["status"], "lacking", "what memcheck left")
 
 
+def sanitized(script):
+    """What the stage memcheck makes of a compute-sanitizer that does this: exit code, output."""
+    build = harness.scratch / "sanitized"
+    build.mkdir(exist_ok=True)
+    for name, text in (("ddp_train", "echo 'cuda  an NVIDIA GPU'"), ("compute-sanitizer", script)):
+        (build / name).write_text(f"#!/bin/sh\n{text}\n")
+        (build / name).chmod(0o755)
+    done = call("tests/run_gpu", "memcheck", "--seconds", 8, "--build", build,
+                path=f"{build}:{os.environ['PATH']}")
+    return done.returncode, done.stdout + done.stderr
+
+
+def case_a_stage_that_checked_nothing_has_not_passed():
+    code, text = sanitized("echo '========= ERROR SUMMARY: 0 errors'")
+    same(code, 0, f"exit code where all is well\n{text}")
+    code, text = sanitized("echo '========= Error: Device not supported'; exit 1")
+    same(code, 69, f"exit code of a tool that does not know the device\n{text}")
+    check("memcheck: lacking" in text, text)
+    code, text = sanitized("sleep 60")
+    same(code, 70, f"exit code of a tool that never ends\n{text}")
+    check("no time was left for ops, norm" in text, text)
+    code, text = sanitized("echo 'skipped: no GPU is visible'; exit 77")
+    same(code, 70, f"exit code of tests that skip\n{text}")
+    check("ops: exit code 77: skipped: no GPU is visible" in text, text)
+    code, text = sanitized("case $5 in *pool) echo ended early;; "
+                           "*) echo ERROR SUMMARY: 0 errors;; esac")
+    same(code, 70, f"exit code where one of them says nothing\n{text}")
+    check("memcheck found: pool: exit code 0: ended early" in text, text)
+
+
 def report_of(documents):
     """The report on what stages left."""
     folder = harness.scratch / "b/gpu"

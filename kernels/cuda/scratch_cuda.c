@@ -1,0 +1,91 @@
+#include "kernels/cuda/scratch_cuda.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/stream_cuda.h"
+
+dp_status dp_cuda_scratch_grow(struct dp_stream *s, struct dp_cuda_scratch *scratch, size_t bytes,
+                               const char *what)
+{
+    void *more;
+
+    if (bytes <= scratch->bytes) {
+        return DP_OK;
+    }
+    DP_TRY(s->device->synchronize(s));
+    more = s->device->alloc(DP_MEM_WORKSPACE, bytes);
+    if (more == NULL) {
+        return what == NULL ? DP_ERR_NOMEM
+                            : DP_FAIL(DP_ERR_NOMEM, "%s: %zu KB of workspace", what, bytes >> 10);
+    }
+    s->device->release(scratch->memory);
+    *scratch = (struct dp_cuda_scratch){more, bytes};
+    return DP_OK;
+}
+
+void dp_cuda_scratch_release(struct dp_cuda_scratch *scratch)
+{
+    dp_device_cuda.release(scratch->memory);
+    *scratch = (struct dp_cuda_scratch){NULL, 0};
+}
+
+void *dp_cuda_list_room(void *list, int count, int *capacity, size_t size)
+{
+    void *longer;
+
+    if (count < *capacity) {
+        return list;
+    }
+    longer = dp_zalloc(2 * (size_t)*capacity, size);
+    if (longer != NULL) {
+        memcpy(longer, list, (size_t)count * size);
+        dp_free(list);
+        *capacity *= 2;
+    }
+    return longer;
+}
+
+dp_status dp_cuda_clock_open(struct dp_cuda_clock *clock)
+{
+    DP_TRY(DP_CUDA(cudaEventCreate(&clock->begin)));
+    return DP_CUDA(cudaEventCreate(&clock->end));
+}
+
+void dp_cuda_clock_close(struct dp_cuda_clock *clock)
+{
+    if (clock->end != NULL) {
+        (void)cudaEventDestroy(clock->end);
+    }
+    if (clock->begin != NULL) {
+        (void)cudaEventDestroy(clock->begin);
+    }
+    *clock = (struct dp_cuda_clock){NULL, NULL};
+}
+
+dp_status dp_cuda_clock_time(const struct dp_cuda_clock *clock, struct dp_stream *s,
+                             dp_status (*run)(void *context), void *context, int rounds,
+                             float *best_ms)
+{
+    const cudaStream_t queue = dp_cuda_of(s)->queue;
+
+    *best_ms = INFINITY;
+    for (int i = 0; i < 1 + rounds; i++) {
+        dp_status status;
+        float ms;
+        DP_TRY(DP_CUDA(cudaEventRecord(clock->begin, queue)));
+        status = run(context);
+        if (status == DP_ERR_UNAVAILABLE) {
+            *best_ms = INFINITY;
+            (void)cudaGetLastError(); /* one that lasts comes again */
+            return DP_CUDA(cudaStreamSynchronize(queue));
+        }
+        DP_TRY(status);
+        DP_TRY(DP_CUDA(cudaEventRecord(clock->end, queue)));
+        DP_TRY(DP_CUDA(cudaEventSynchronize(clock->end)));
+        DP_TRY(DP_CUDA(cudaEventElapsedTime(&ms, clock->begin, clock->end)));
+        *best_ms = i > 0 && ms < *best_ms ? ms : *best_ms;
+    }
+    return DP_OK;
+}

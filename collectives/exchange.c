@@ -330,16 +330,22 @@ void dp_exchange_begin(struct dp_exchange *e, bool alone)
     e->submitted = 0;
 }
 
+/* What makes bucket b is queued: it goes to where it is summed, behind that. */
+static dp_status hand_over(struct dp_exchange *e, int b)
+{
+    if (e->staging == NULL || !travels(e, b)) {
+        return DP_OK;
+    }
+    return stays(e, b) || coded(e, b) ? dp_staging_ready(e->staging, b)
+                                      : dp_staging_out(e->staging, b);
+}
+
 static dp_status submit(struct dp_exchange *e, int b)
 {
     assert(b == e->submitted);
     e->submitted++;
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order);
-    if (stays(e, b) || (e->staging != NULL && coded(e, b) && travels(e, b))) {
-        DP_TRY(dp_staging_ready(e->staging, b));
-    } else if (e->staging != NULL && travels(e, b)) {
-        DP_TRY(dp_staging_out(e->staging, b));
-    }
+    DP_TRY(hand_over(e, b));
     return dp_engine_submit(e->engine, &e->jobs[b]);
 }
 
@@ -422,6 +428,26 @@ dp_status dp_exchange_publish(struct dp_exchange *e, int b)
     return dp_engine_submit(e->engine, &e->publishing[b]);
 }
 
+dp_status dp_exchange_share_now(struct dp_exchange *e, int b)
+{
+    DP_TRY(hand_over(e, b));
+    DP_TRY(bucket_job(e, b));
+    return e->staging != NULL ? dp_exchange_settle(e, b) : DP_OK;
+}
+
+dp_status dp_exchange_publish_now(struct dp_exchange *e, int b)
+{
+    if (e->one_copy.data != NULL) {
+        return dp_comm_barrier(e->comm);
+    }
+    if (e->staging == NULL) {
+        return publish_job(e, b);
+    }
+    DP_TRY(dp_staging_weights_out(e->staging, b, dp_exchange_mine(e, b)));
+    DP_TRY(publish_job(e, b));
+    return dp_staging_weights_in(e->staging, b);
+}
+
 static dp_status settle_job(void *arg, int index)
 {
     (void)index;
@@ -441,5 +467,8 @@ dp_status dp_exchange_end(struct dp_exchange *e)
             DP_TRY(e->staging != NULL ? dp_staging_weights_in(e->staging, b) : DP_OK);
         }
     }
-    return e->gpus != NULL ? dp_exchange_settle_gpus(e) : DP_OK;
+    for (int b = 0; e->gpus != NULL && b < e->plan->count - 1; b++) {
+        DP_TRY(dp_exchange_settle(e, b)); /* what fails on a GPU is found out meanwhile */
+    }
+    return DP_OK;
 }

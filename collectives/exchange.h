@@ -124,8 +124,9 @@ DP_CHECKED dp_status dp_exchange_open_gpus(struct dp_exchange *exchange,
                                            const struct dp_exchange_config *config, size_t largest,
                                            const char **strategy);
 
-/* Returns when the last sum of the step is there: what fails on a GPU is found out meanwhile. */
-DP_CHECKED dp_status dp_exchange_settle_gpus(struct dp_exchange *exchange);
+/* Part of ending a step, where gradients are the device's alone: returns when the sum of bucket b
+ * is there; what fails on a GPU is found out meanwhile. */
+DP_CHECKED dp_status dp_exchange_settle(struct dp_exchange *exchange, int b);
 
 /* Part of creating: compares strategy, model, plan and claims with those of the other ranks.
  * Collective. Errors: those of dp_claims_compare. */
@@ -173,6 +174,14 @@ DP_CHECKED dp_status dp_exchange_publish(struct dp_exchange *exchange, int b);
 
 /* All weights are here, on every rank: every bucket but the tail must have been published. */
 DP_CHECKED dp_status dp_exchange_end(struct dp_exchange *exchange);
+
+/* Inside a job of the engine, for those who time it: all that dp_exchange_ready and
+ * dp_exchange_wait do with bucket b; its sum is there when it returns. */
+DP_CHECKED dp_status dp_exchange_share_now(struct dp_exchange *exchange, int b);
+
+/* The same of dp_exchange_publish and dp_exchange_end, of a bucket but the tail, where weights are
+ * published; those of a device are on their way on the stream that dp_exchange_follow told. */
+DP_CHECKED dp_status dp_exchange_publish_now(struct dp_exchange *exchange, int b);
 
 /* Whether this rank is the one to fill in initial weights (true but for ranks that share another
  * one's); when all have been filled in, every rank calls dp_exchange_barrier. */

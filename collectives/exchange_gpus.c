@@ -61,18 +61,17 @@ dp_status dp_exchange_open_gpus(struct dp_exchange *e, const struct dp_exchange_
     return DP_OK;
 }
 
-dp_status dp_exchange_settle_gpus(struct dp_exchange *e)
+dp_status dp_exchange_settle(struct dp_exchange *e, int b)
 {
     struct dp_patience patience = {.cancel = e->group->cancel, .spin_ns = e->group->spin_ns};
-    const struct dp_strategy *strategy = e->gpus->strategy;
+    const struct dp_comm *gpus = e->gpus;
 
-    for (int b = 0; b < e->plan->count - 1; b++) {
-        for (bool done = false; !done;) {
-            DP_TRY(dp_staging_done(e->staging, b, &done));
-            DP_TRY(strategy->poll != NULL ? strategy->poll(e->gpus->state) : DP_OK);
-            if (!done && !dp_group_turn(e->group, &patience)) {
-                return DP_ERR_CANCELLED;
-            }
+    for (bool done = false; !done;) {
+        DP_TRY(dp_staging_done(e->staging, b, &done));
+        DP_TRY(gpus != NULL && gpus->strategy->poll != NULL ? gpus->strategy->poll(gpus->state)
+                                                            : DP_OK);
+        if (!done && !dp_group_turn(e->group, &patience)) {
+            return DP_ERR_CANCELLED;
         }
     }
     return DP_OK;

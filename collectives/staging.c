@@ -140,6 +140,16 @@ const struct dp_device *dp_staging_device(const struct dp_staging *s)
     return s->device;
 }
 
+struct dp_stream *dp_staging_stream(const struct dp_staging *s)
+{
+    return s->stream;
+}
+
+void *dp_staging_weights(const struct dp_staging *s)
+{
+    return s->weights;
+}
+
 void dp_staging_follow(struct dp_staging *s, struct dp_stream *stream, void *weights, void *shared,
                        size_t width)
 {

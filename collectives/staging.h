@@ -46,6 +46,10 @@ float *dp_staging_gradient(const struct dp_staging *staging);
 
 const struct dp_device *dp_staging_device(const struct dp_staging *staging);
 
+/* What dp_staging_follow() told; NULL before. */
+struct dp_stream *dp_staging_stream(const struct dp_staging *staging);
+void *dp_staging_weights(const struct dp_staging *staging);
+
 /* On which stream gradients are made and used from now on, and what it updates; where ranks publish
  * weights to each other, `shared` is the host's array of them; elements are of `width`
  * bytes. All borrowed. */

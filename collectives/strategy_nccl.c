@@ -69,9 +69,11 @@ static dp_status settle(struct nccl *nccl, const char *call, int result)
 static dp_status nccl_poll(void *state)
 {
     struct nccl *nccl = state;
-    int result = DP_NCCL_SUCCESS;
-    const int asked = nccl->api->CommGetAsyncError(nccl->comm, &result);
+    int result = DP_NCCL_SUCCESS, asked = DP_NCCL_SUCCESS;
 
+    if (nccl->comm != NULL) { /* one rank has none */
+        asked = nccl->api->CommGetAsyncError(nccl->comm, &result);
+    }
     result = asked != DP_NCCL_SUCCESS ? asked : result;
     return result == DP_NCCL_SUCCESS || result == DP_NCCL_IN_PROGRESS
                ? DP_OK

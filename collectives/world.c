@@ -95,6 +95,16 @@ dp_status dp_world_group(struct dp_world *world, struct dp_group **out)
                       : dp_local_alone(out);
 }
 
+dp_status dp_world_meet(struct dp_world *world, dp_status mine, bool *tell)
+{
+    int first = (int)mine;
+
+    *tell = false;
+    DP_TRY(dp_group_broadcast(world->all, &first, sizeof(first), 0));
+    *tell = mine != DP_OK && first == (int)DP_OK;
+    return dp_group_agree(world->all, mine);
+}
+
 void dp_world_destroy(struct dp_world *world)
 {
     if (world == NULL) {

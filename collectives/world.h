@@ -37,6 +37,14 @@ DP_CHECKED dp_status dp_world_create(struct dp_world **out);
  * dp_group_destroy() before the world is. Errors: DP_ERR_MPI, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_world_group(struct dp_world *world, struct dp_group **out);
 
+/*
+ * The worst of what ranks found out alone before they met, on all of them. mpirun ends all ranks as
+ * soon as one fails: so what is wrong with a command line ends the job behind this, not before.
+ * *tell: it is this rank that has to say what is wrong, since rank 0, which speaks for all, found
+ * nothing. Collective.
+ */
+DP_CHECKED dp_status dp_world_meet(struct dp_world *world, dp_status mine, bool *tell);
+
 /* Leaves the job: collective, and ends MPI. */
 void dp_world_destroy(struct dp_world *world);
 

@@ -4,27 +4,22 @@
 #include "collectives/world.h"
 #include "launch/bench/bench.h"
 
-static dp_status compare(const struct dp_bench_options *options)
+/* parsed: what came of the command line so far. */
+static dp_status compare(int argc, char **argv, struct dp_bench_options *options, dp_status parsed)
 {
     struct dp_world *world = NULL;
     dp_status status;
+    bool tell;
 
     DP_TRY(dp_world_create(&world));
-    status = dp_bench_main(options, world);
+    status = dp_world_meet(world, parsed, &tell);
+    if (tell) {
+        status = dp_bench_parse(argc, argv, false, options);
+    } else if (status == DP_OK) {
+        status = dp_bench_main(options, world);
+    }
     dp_world_destroy(world);
     return status;
-}
-
-/* mpirun ends the others as soon as one rank fails: here all meet first, so that the one that tells
- * has told. */
-static int leave_together(dp_status status)
-{
-    struct dp_world *world = NULL;
-
-    if (dp_world_launch_rank() >= 0 && dp_world_create(&world) == DP_OK) {
-        dp_world_destroy(world);
-    }
-    return dp_status_exit(status);
 }
 
 int main(int argc, char **argv)
@@ -33,11 +28,8 @@ int main(int argc, char **argv)
     struct dp_bench_options options;
     const dp_status status = dp_bench_parse(argc, argv, rank > 0, &options);
 
-    if (status != DP_OK) {
-        return leave_together(status);
-    }
-    if (!options.help && !options.version && !options.list) {
-        return dp_status_exit(compare(&options));
+    if (status != DP_OK || !(options.help || options.version || options.list)) {
+        return dp_status_exit(compare(argc, argv, &options, status));
     }
     if (rank > 0) {
         return 0; /* one rank answers */

@@ -96,18 +96,25 @@ static dp_status handle_signals(void)
     return DP_OK;
 }
 
-static dp_status train(const struct dp_cli *cli)
+/* parsed: what came of the command line so far. */
+static dp_status train(int argc, char **argv, struct dp_cli *cli, dp_status parsed)
 {
     const bool trains = !cli->print_config && !cli->dry_run && !cli->data_only;
     struct dp_world *world = NULL;
     dp_status status;
+    bool tell;
 
-    if (trains) {
+    if (trains && parsed == DP_OK) {
         /* before ranks start: a request that comes early is heard behind the first step */
         DP_TRY(handle_signals());
     }
     DP_TRY(dp_world_create(&world));
-    status = dp_run_main(cli, world, &stop);
+    status = dp_world_meet(world, parsed, &tell);
+    if (tell) {
+        status = dp_cli_parse(argc, argv, false, cli);
+    } else if (status == DP_OK) {
+        status = dp_run_main(cli, world, &stop);
+    }
     dp_world_destroy(world);
     return status;
 }
@@ -120,7 +127,7 @@ int main(int argc, char **argv)
 
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error, as a full disk is */
     if (status != DP_OK) {
-        return dp_status_exit(status);
+        return dp_status_exit(train(argc, argv, &cli, status));
     }
     dp_log_set_level(cli.log_level);
     if (cli.help || cli.version || cli.list != NULL || cli.check) {
@@ -136,5 +143,5 @@ int main(int argc, char **argv)
         }
         return dp_status_exit(status);
     }
-    return dp_status_exit(train(&cli));
+    return dp_status_exit(train(argc, argv, &cli, status));
 }

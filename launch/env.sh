@@ -8,13 +8,6 @@ dp_default() {
     fi
 }
 
-# Whether a process may read a sibling's memory directly: a seccomp filter (containers) or Yama may
-# forbid it, and Open MPI then prints an error a message instead of looking for another way.
-dp_direct_copy_works() {
-    grep -q '^Seccomp:[[:space:]]*0' /proc/self/status 2>/dev/null || return 1
-    [ "$(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo 0)" = 0 ]
-}
-
 # Containers run as root, and tests run more ranks than there are cores.
 dp_default OMPI_ALLOW_RUN_AS_ROOT 1
 dp_default OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
@@ -29,9 +22,9 @@ dp_default OMPI_MCA_btl_tcp_links 2
 dp_default OMPI_MCA_btl_tcp_eager_limit 1052672
 dp_default OMPI_MCA_btl_tcp_rndv_eager_limit 1052672
 dp_default OMPI_MCA_btl_tcp_max_send_size 1052672
-if ! dp_direct_copy_works; then
-    dp_default OMPI_MCA_btl_vader_single_copy_mechanism none
-fi
+# A seccomp filter (containers) or Yama may forbid to read a sibling's memory directly, and Open MPI
+# then prints an error a message instead of looking for another way: collectives/world.c.
+dp_default OMPI_MCA_btl_vader_single_copy_mechanism none
 # The same for Open MPI 5, whose launcher is PRRTE.
 dp_default PRTE_ALLOW_RUN_AS_ROOT 1
 dp_default PRTE_ALLOW_RUN_AS_ROOT_CONFIRM 1

@@ -18,6 +18,10 @@ static const struct refused_value refused_values[] = {
 
 enum { VALUE_COUNT = sizeof(refused_values) / sizeof(refused_values[0]) };
 
+/* Taken in any value, since files that name them are to work: nothing comes of it yet. */
+static const char *const idle_keys[] = {"report.html", "report.tensorboard"};
+enum { IDLE_COUNT = sizeof(idle_keys) / sizeof(idle_keys[0]) };
+
 const char *dp_refusal_of_value(const char *key, const char *text)
 {
     for (int i = 0; i < VALUE_COUNT; i++) {
@@ -34,6 +38,11 @@ bool dp_refusal_hides(const char *key)
 {
     for (int i = 0; i < VALUE_COUNT; i++) {
         if (refused_values[i].value == NULL && strcmp(refused_values[i].key, key) == 0) {
+            return true;
+        }
+    }
+    for (int i = 0; i < IDLE_COUNT; i++) {
+        if (strcmp(idle_keys[i], key) == 0) {
             return true;
         }
     }

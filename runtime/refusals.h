@@ -1,6 +1,7 @@
 /*
  * refusals.h - what the configuration may not ask for: values that this version does not offer,
- * and options that cannot go together. Two tables; to add a refusal, add a row.
+ * and options that cannot go together. Two tables; to add a refusal, add a row. A third one names
+ * keys without effect.
  */
 #ifndef DP_RUNTIME_REFUSALS_H
 #define DP_RUNTIME_REFUSALS_H
@@ -12,7 +13,8 @@
 /* Why this version refuses the value `text` of `key`, or NULL. */
 const char *dp_refusal_of_value(const char *key, const char *text);
 
-/* Whether nothing but the default of `key` is offered, so that --help leaves it out. */
+/* Whether nothing but the default of `key` is offered, or no value of it has an effect in this
+ * version, so that --help leaves it out. */
 bool dp_refusal_hides(const char *key);
 
 /* Options that contradict each other. */

@@ -63,11 +63,11 @@ static void append(char *text, size_t size, const char *word)
     (void)snprintf(text + used, size - used, "%s%s", used > 0 && *word != '\0' ? " " : "", word);
 }
 
-/* Only the arguments of rank 0 count; of mpirun's several commands one may differ by mistake, and
- * would be without effect. */
+/* Of mpirun's several commands one may differ by mistake. Other arguments count on rank 0 alone. */
 static dp_status compare_arguments(const struct dp_training *run)
 {
     const struct dp_cli *cli = run->cli;
+    const char *init = cli->init == NULL ? "" : cli->init;
     char sets[8192] = "", steps[32] = "", flags[64] = "";
 
     for (int i = 0; i < cli->set_count; i++) {
@@ -83,7 +83,7 @@ static dp_status compare_arguments(const struct dp_training *run)
     const struct dp_claim claims[] = {
         dp_claim_text("version", DP_VERSION), dp_claim_text("model.cfg", cli->config),
         dp_claim_text("--set", sets),         dp_claim_text("--steps", steps),
-        dp_claim_text("flags", flags),
+        dp_claim_text("flags", flags),        dp_claim_text("--init", init),
     };
 
     return dp_claims_compare(run->world->all, claims, sizeof(claims) / sizeof(claims[0]));

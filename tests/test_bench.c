@@ -22,6 +22,10 @@ static const char model[] = "data: {source: synthetic, samples: 16, test_samples
                             "model: {input: [4], layers: [dense: {units: 3}]}\n";
 
 /* A strategy whose sums are wrong, also of one rank. */
+struct liar {
+    double by;
+};
+
 static bool liar_supports(const struct dp_group *group, const char **why_not)
 {
     (void)group;
@@ -39,9 +43,8 @@ static dp_status liar_open(void *state, struct dp_group *group, size_t max_count
 
 static dp_status liar_sum(void *state, struct dp_slice data, enum dp_keep keep)
 {
-    (void)state;
     (void)keep;
-    *(float *)data.data += 1.0f;
+    *(float *)data.data += (float)((const struct liar *)state)->by;
     return DP_OK;
 }
 
@@ -50,8 +53,18 @@ static void liar_close(void *state)
     (void)state;
 }
 
+#define LIAR struct liar
+
+static const struct dp_option liar_options[] = {
+    DP_DOUBLE(LIAR, by, "1", 0, 1, "what is added to a sum"),
+    {0},
+};
+
 static const struct dp_strategy liar = {
-    .plugin = {.name = "liar", .help = "for tests"},
+    .plugin = {.name = "liar",
+               .help = "for tests",
+               .options = liar_options,
+               .state_bytes = sizeof(struct liar)},
     .supports = liar_supports,
     .open = liar_open,
     .sum = liar_sum,
@@ -86,6 +99,8 @@ static dp_status run_bench(const struct dp_bench_options *options, char *text, s
     (void)fclose(file);
     return status;
 }
+
+static bool here; /* gradients are the host's */
 
 static struct dp_bench_options quick(void)
 {
@@ -130,6 +145,9 @@ static void wrong_sums_fail_the_program_behind_all_rows(void **state)
     char text[4096];
     (void)state;
 
+    if (!here) {
+        skip(); /* of one rank nothing goes to where it would be summed */
+    }
     options.strategies = "liar,ring";
     options.format = DP_BENCH_TABLE;
     assert_int_equal(run_bench(&options, text, sizeof(text)), DP_ERR_INTERNAL);
@@ -137,6 +155,25 @@ static void wrong_sums_fail_the_program_behind_all_rows(void **state)
     assert_non_null(strstr(text, "# verdict: liar is WRONG"));
     options.checks = 0; /* then nobody knows */
     assert_int_equal(run_bench(&options, text, sizeof(text)), DP_OK);
+}
+
+static void a_name_of_any_length_is_taken_and_printed_whole(void **state)
+{
+    static char strategy[200] = "liar:by=0.", compressor[200] = "fp16,topk:ratio=0.5";
+    struct dp_bench_options options = quick();
+    char text[8192];
+    (void)state;
+
+    memset(strategy + strlen(strategy), '0', sizeof(strategy) - 1 - strlen(strategy));
+    memset(compressor + strlen(compressor), '0', sizeof(compressor) - 1 - strlen(compressor));
+    options.strategies = strategy;
+    options.compressors = compressor;
+    for (int format = DP_BENCH_TABLE; format <= DP_BENCH_JSON; format++) {
+        options.format = format;
+        assert_int_equal(run_bench(&options, text, sizeof(text)), DP_OK);
+        assert_non_null(strstr(text, strategy));
+        assert_non_null(strstr(text, strchr(compressor, ',') + 1));
+    }
 }
 
 static void a_model_prints_a_row_for_each_bucket_and_their_sum(void **state)
@@ -191,6 +228,9 @@ static void a_model_survives_every_failed_allocation(void **state)
     struct dp_bench_options options = quick();
     (void)state;
 
+    if (!here) {
+        skip(); /* a trainer's allocations are those of test_trainer.c */
+    }
     options.buckets = scratch_path("model.cfg");
     scratch_write(options.buckets, model, strlen(model));
     options.train_steps = 1;
@@ -203,10 +243,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sweep_prints_a_row_for_each_size_and_strategy),
         cmocka_unit_test(wrong_sums_fail_the_program_behind_all_rows),
+        cmocka_unit_test(a_name_of_any_length_is_taken_and_printed_whole),
         cmocka_unit_test(a_model_prints_a_row_for_each_bucket_and_their_sum),
         cmocka_unit_test(a_sweep_survives_every_failed_allocation),
         cmocka_unit_test(a_model_survives_every_failed_allocation),
     };
+    const struct dp_device *device;
+
+    if (dp_device_find("auto", &device) != DP_OK) {
+        return 1;
+    }
+    here = device->host_memory;
     return dp_plugin_add(&dp_strategies, &liar.plugin) != DP_OK ||
            cmocka_run_group_tests_name("bench", tests, scratch_create, scratch_destroy);
 }

@@ -13,10 +13,14 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "collectives/gpus.h"
 #include "launch/bench/measure.h"
 #include "tests/local_world.h"
+#include "tests/tested_device.h"
 
 enum { COUNT = 1000 };
+
+static const struct dp_device *device; /* where gradients are made */
 
 /* A strategy that gets some elements wrong, as asked for. */
 struct liar {
@@ -71,17 +75,47 @@ static const struct dp_strategy liar = {
 };
 
 struct request {
-    const char *strategy;
+    const char *strategy, *compressor;
+    enum dp_type type; /* of weights */
+    int bucket;        /* 1: the tail */
     struct dp_bench_options options;
     struct dp_bench_row *row; /* out: rank 0's */
 };
 
+/* On a device that has its own memory the exchange follows a stream, and weights. */
+static dp_status measure_there(struct dp_exchange *exchange, const struct request *r,
+                               const struct dp_cost *cost, struct dp_bench_row *row)
+{
+    void *weights = device->alloc(DP_MEM_WEIGHTS, COUNT * sizeof(float));
+    struct dp_stream *stream = NULL;
+    dp_status status = weights == NULL ? DP_ERR_NOMEM : device->stream_create(device, 1, &stream);
+
+    if (status == DP_OK) {
+        dp_exchange_follow(exchange, stream, weights);
+        status = dp_bench_measure(exchange, r->bucket, &r->options, cost, row);
+    } else {
+        dp_group_leave(exchange->group, status);
+    }
+    device->stream_destroy(stream);
+    device->release(weights);
+    return status;
+}
+
 static dp_status measure(struct dp_group *group, const struct request *r, struct dp_bench_row *row)
 {
-    const struct dp_tensor tensor = {.dims = 1, .shape = {COUNT}, .count = COUNT};
-    struct dp_flat flat = {
-        .tensors = &tensor, .tensor_count = 1, .trained = COUNT, .total = COUNT + 64};
+    const struct dp_tensor tensor = {
+        .dims = 2, .shape = {COUNT / 10, 10}, .count = COUNT, .channels = 10, .spatial = 1};
+    const struct dp_knobs knobs = {.per_sample = 1.0f, .loss_scale = 1.0f, .factor = 1.0f};
+    struct dp_flat flat = {.tensors = &tensor,
+                           .tensor_count = 1,
+                           .trained = COUNT,
+                           .total = COUNT + 64,
+                           .type = r->type};
     struct dp_exchange_config config = {.strategy = r->strategy,
+                                        .compressor = r->compressor,
+                                        .knobs = &knobs,
+                                        .tail_made = 10,
+                                        .device = device,
                                         .bucket_bytes = COUNT * sizeof(float),
                                         .first_bucket_bytes = COUNT * sizeof(float),
                                         .run = DP_RUN_AT_WAIT,
@@ -91,10 +125,9 @@ static dp_status measure(struct dp_group *group, const struct request *r, struct
     dp_status status;
 
     memset(&cost, 0, sizeof(cost));
-    DP_TRY(dp_device_find("ref", &config.device));
     DP_TRY(dp_exchange_create(group, &config, &flat, &exchange));
     dp_bench_row_init(row);
-    status = dp_bench_measure(exchange, 0, &r->options, &cost, row);
+    status = measure_there(exchange, r, &cost, row);
     dp_exchange_destroy(exchange);
     return status;
 }
@@ -126,6 +159,22 @@ static struct request request_of(const char *strategy, struct dp_bench_row *row)
         .strategy = strategy, .options = {.iterations = 3, .warmups = 1, .checks = 2}, .row = row};
 }
 
+static void check_right_sums(const char *way, enum dp_type type, int size)
+{
+    struct dp_bench_row row;
+    struct request r = request_of(way, &row);
+
+    r.type = type;
+    assert_int_equal(on_local_ranks(size, measures, &r), 0);
+    assert_true(row.count == COUNT && row.size == 4.0 * COUNT);
+    assert_true(row.ranks == size && row.wrong == 0.0);
+    assert_true(row.min_us <= row.median_us && row.median_us <= row.p99_us);
+    /* Adding p numbers rounds p - 1 times, by half a unit at most. */
+    assert_true(row.max_ulp <= (size - 1) / 2.0 && row.rel_l2 < 1e-6);
+    assert_true((row.rel_l2 > 0.0) == (size > 1));
+    assert_true((row.wire_bytes > 0.0) == (size > 1));
+}
+
 static void right_sums_are_found_right(void **state)
 {
     static const char *const ways[] = {"shm", "ring", "zero1:over=ring", "zero1:over=shm", "auto"};
@@ -134,19 +183,61 @@ static void right_sums_are_found_right(void **state)
 
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         for (int size = 1; size <= 4; size++) {
-            struct dp_bench_row row;
-            const struct request r = request_of(ways[i], &row);
-            assert_int_equal(on_local_ranks(size, measures, &r), 0);
-            assert_true(row.count == COUNT && row.size == 4.0 * COUNT);
-            assert_true(row.ranks == size && row.wrong == 0.0);
-            assert_true(row.min_us <= row.median_us && row.median_us <= row.p99_us);
-            /* Adding p numbers rounds p - 1 times, by half a unit at most. */
-            assert_true(row.max_ulp <= (size - 1) / 2.0 && row.rel_l2 < 1e-6);
-            assert_true((row.rel_l2 > 0.0) == (size > 1));
-            assert_true((row.wire_bytes > 0.0) == (size > 1));
+            check_right_sums(ways[i], DP_TYPE_F32, size);
+            check_right_sums(ways[i], DP_TYPE_BF16, size);
         }
     }
     assert_int_equal(dp_mem_live(), live);
+}
+
+static size_t has_a_gpu_each(struct dp_group *group, const void *arg)
+{
+    (void)arg;
+    return dp_gpus_create(group, device) != DP_OK || group->gpus->most > 1;
+}
+
+static void right_sums_on_gpus_are_found_right(void **state)
+{
+    static const char *const ways[] = {"ipc", "staged", "staged:over=ring", "zero1:over=ipc"};
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    if (device->host_memory) {
+        skip();
+    }
+    for (int size = 1; size <= 4; size++) {
+        for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+            check_right_sums(ways[i], DP_TYPE_F32, size);
+        }
+        if (on_local_ranks(size, has_a_gpu_each, NULL) == 0) {
+            check_right_sums("nccl", DP_TYPE_F32, size);
+        }
+    }
+    assert_int_equal(dp_mem_live(), live);
+}
+
+/* Of random numbers: half of what 11 bits leave of each, and nothing of small whole ones. */
+static void codes_lose_what_they_round_away(void **state)
+{
+    struct dp_bench_row row;
+    struct request r = request_of("shm", &row);
+    (void)state;
+
+    r.compressor = "fp16";
+    assert_int_equal(on_local_ranks(3, measures, &r), 0);
+    assert_true(row.rel_l2 > 1e-5 && row.rel_l2 < 1e-3 && row.wrong == 0.0);
+}
+
+static void the_tail_is_measured_like_a_bucket(void **state)
+{
+    struct dp_bench_row row;
+    struct request r = request_of("auto", &row);
+    (void)state;
+
+    r.bucket = 1;
+    assert_int_equal(on_local_ranks(3, measures, &r), 0);
+    assert_true(row.count == 64.0 && row.wrong == 0.0);
+    assert_true(row.rel_l2 > 0.0 && row.rel_l2 < 1e-6);
 }
 
 /* A ring of 4 sends 2 x 3 chunks: of 1000 elements in blocks of 64, at most 6 x 256. */
@@ -226,12 +317,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_sums_are_found_right),
+        cmocka_unit_test(right_sums_on_gpus_are_found_right),
+        cmocka_unit_test(codes_lose_what_they_round_away),
+        cmocka_unit_test(the_tail_is_measured_like_a_bucket),
         cmocka_unit_test(the_wire_is_that_of_the_busiest_rank),
         cmocka_unit_test(wrong_sums_are_counted_on_all_ranks),
         cmocka_unit_test(without_checks_nothing_is_said_about_results),
         cmocka_unit_test(the_copy_bound_is_a_time),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_hangs_nobody),
     };
-    return dp_plugin_add(&dp_strategies, &liar.plugin) != DP_OK ||
+    return dp_device_find(tested_device_or("ref"), &device) != DP_OK ||
+           dp_plugin_add(&dp_strategies, &liar.plugin) != DP_OK ||
            cmocka_run_group_tests_name("bench_measure", tests, NULL, NULL);
 }

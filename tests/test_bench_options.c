@@ -33,8 +33,9 @@ static void sizes_are_read_as_nccl_tests_does(void **state)
         {"1M", 1048576},
         {"128m", (size_t)128 << 20},
     };
-    static const char *const bad[] = {"",    "K",   "3",  "0",   "-8", "8B",  "8KB",  "1e6", "0x40",
-                                      "inf", "nan", " 8", "1 K", "2T", "8K ", "1.M.", "+8"};
+    static const char *const bad[] = {"",    "K",   "3",    "0",    "-8",  "8B",  "8KB",
+                                      "1e6", "1E6", "0x40", "0X40", "inf", "nan", " 8",
+                                      "1 K", "2T",  "8K ",  "1.M.", "+8"};
     size_t bytes = 0;
     (void)state;
 

@@ -27,8 +27,8 @@ static struct dp_bench_row make_row(const char *strategy, const char *compressor
     struct dp_bench_row row;
 
     dp_bench_row_init(&row);
-    (void)snprintf(row.strategy, sizeof(row.strategy), "%s", strategy);
-    (void)snprintf(row.compressor, sizeof(row.compressor), "%s", compressor);
+    row.strategy = strategy;
+    row.compressor = compressor;
     row.size = size;
     row.count = size / 4.0;
     row.ranks = 2.0;

@@ -61,7 +61,7 @@ dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *group, size_t 
     struct dp_stream *stream;
     dp_status status;
 
-    DP_TRY(dp_device_find("auto", &device));
+    DP_TRY(dp_device_find("cpu", &device));
     DP_TRY(device->stream_create(device, bench->run->threads, &stream));
     group->stream = stream;
     status = dp_cost_measure(group, max_bytes, probe_s, &bench->cost);
@@ -145,6 +145,7 @@ static dp_status compare_options(const struct dp_bench *bench)
         dp_claim_text("--compressors", o->compressors),
         dp_claim_text("--buckets", o->buckets == NULL ? "" : o->buckets),
         dp_claim_text("--set", sets),
+        dp_claim_text("device", o->buckets == NULL ? bench->device->plugin.name : ""),
     };
 
     return dp_claims_compare(bench->world->all, claims, sizeof(claims) / sizeof(claims[0]));
@@ -159,6 +160,7 @@ static dp_status run_bench(struct dp_bench *bench)
 
     dp_bench_rows_begin(&bench->rows, bench->options, leads ? stdout : NULL);
     bench->run->world = bench->world;
+    DP_TRY(dp_group_agree(bench->world->all, dp_device_find("auto", &bench->device)));
     DP_TRY(compare_options(bench));
     dp_log_mute(leads ? 0 : 1); /* all read the same command line */
     status = read_names(bench);

@@ -17,14 +17,15 @@
 struct dp_bench {
     const struct dp_bench_options *options; /* borrowed */
     struct dp_world *world;                 /* borrowed */
+    const struct dp_device *device;         /* of a sweep's gradients */
     struct dp_training *run;                /* owned; this rank's cores, with --buckets the model */
     struct dp_bench_names strategies, compressors;
     struct dp_cost cost;
     struct dp_bench_rows rows;
 };
 
-/* Measures links and memory for predictions, and says what was found. The group's stream is set for
- * that time. Collective. */
+/* Measures links and memory of the host for predictions, and says what was found. The group's
+ * stream is set for that time. Collective. */
 DP_CHECKED dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *group,
                                     size_t max_bytes);
 

@@ -15,7 +15,7 @@ struct timing {
     struct dp_group *group;
     struct dp_comm *comm; /* whose barrier is used; NULL: the group's */
     int warmups, iterations;
-    void (*prepare)(void *arg, int call);
+    dp_status (*prepare)(void *arg, int call);
     dp_status (*call)(void *arg);
     void *arg;
     double *mine, *all; /* [iterations], [ranks * iterations]; owned: us */
@@ -48,7 +48,7 @@ static dp_status timing_run(struct timing *t)
     const size_t count = (size_t)t->iterations;
 
     for (int i = -t->warmups; i < t->iterations; i++) {
-        t->prepare(t->arg, i);
+        DP_TRY(t->prepare(t->arg, i));
         DP_TRY(t->comm != NULL ? dp_comm_barrier(t->comm) : dp_group_barrier(t->group));
         const uint64_t begin_ns = dp_now_ns();
         DP_TRY(t->call(t->arg));
@@ -78,21 +78,68 @@ struct measure {
     const struct dp_bench_options *options;
     struct timing timing;
     struct findings mine;
-    struct findings *all; /* [ranks]; owned */
-    float *grad;          /* the bucket's */
-    const float *result;  /* where the sum is afterwards */
-    size_t count;
+    struct findings *all;  /* [ranks]; owned */
+    struct dp_range range; /* the bucket's */
+    bool published;        /* ranks update parts of it */
+    float *values;         /* [range.count]; what is written; the bucket's gradient itself, */
+    float *copy;           /* or where that is the device's alone, this; owned, else NULL */
+    const float *result;   /* where the sum can be read afterwards, and */
+    struct dp_range seen;  /* which of its elements */
 };
 
+/* Whether the bucket's sum is made of what a device has; the host has that of the tail. */
+static bool on_device(const struct measure *m)
+{
+    return m->copy != NULL && !m->exchange->plan->buckets[m->bucket].exact;
+}
+
+/* What was written goes to where gradients are made; of the tail the host makes a part. */
+static dp_status put(struct measure *m)
+{
+    const struct dp_exchange *e = m->exchange;
+
+    if (m->copy == NULL) {
+        return DP_OK;
+    }
+    if (!on_device(m)) {
+        memcpy(e->grad + m->range.begin, m->copy, m->range.count * sizeof(float));
+    }
+    return dp_staging_write(e->staging, dp_staging_gradient(e->staging) + m->range.begin, m->copy,
+                            m->range.count);
+}
+
+/* Elements of weights, whose width may be less than that of a gradient's. */
+static char *weights_at(const struct dp_exchange *e, size_t at)
+{
+    return (char *)(e->staging != NULL ? dp_staging_weights(e->staging) : e->weights) +
+           at * e->width;
+}
+
+/* Brings the sum to where it is read. */
+static dp_status get(struct measure *m)
+{
+    const struct dp_exchange *e = m->exchange;
+    const bool weights = m->published && e->width == sizeof(float);
+    const float *there;
+
+    if (!on_device(m)) {
+        return DP_OK;
+    }
+    there = weights ? (const float *)(const void *)weights_at(e, m->range.begin)
+                    : dp_staging_gradient(e->staging) + m->range.begin;
+    return dp_staging_read(e->staging, m->copy, there, m->range.count);
+}
+
 /* Rank r adds (i + 3 r + round) mod PERIOD to element i. */
-static void write_exact(struct measure *m, int round)
+static dp_status write_exact(struct measure *m, int round)
 {
     int value = (3 * m->exchange->group->rank + round) % PERIOD;
 
-    for (size_t i = 0; i < m->count; i++) {
-        m->grad[i] = (float)value;
+    for (size_t i = 0; i < m->range.count; i++) {
+        m->values[i] = (float)value;
         value = value + 1 == PERIOD ? 0 : value + 1;
     }
+    return put(m);
 }
 
 /* In [-1, 1], equal whoever asks; cubes, since gradients crowd around zero, and their mantissas are
@@ -108,32 +155,46 @@ static void random_values(int rank, int round, uint64_t block, float out[4])
     }
 }
 
-static void write_random(struct measure *m, int round)
+static dp_status write_random(struct measure *m, int round)
 {
-    for (size_t i = 0; i < m->count; i += 4) {
-        const size_t rest = m->count - i < 4 ? m->count - i : 4;
+    for (size_t i = 0; i < m->range.count; i += 4) {
+        const size_t rest = m->range.count - i < 4 ? m->range.count - i : 4;
         float values[4];
         random_values(m->exchange->group->rank, round, i / 4, values);
-        memcpy(m->grad + i, values, rest * sizeof(float));
+        memcpy(m->values + i, values, rest * sizeof(float));
     }
+    return put(m);
 }
 
-/* What a step does with a bucket; the update is a copy. */
+/* A copy: where weights are narrower than gradients, of as many bytes. */
+static dp_status update(struct dp_exchange *e, struct dp_range mine)
+{
+    char *weights = weights_at(e, mine.begin);
+    struct dp_stream *stream;
+
+    if (e->staging == NULL) {
+        memcpy(weights, e->grad + mine.begin, mine.count * e->width);
+        return DP_OK;
+    }
+    stream = dp_staging_stream(e->staging);
+    return stream->ops->copy(stream, weights, dp_staging_gradient(e->staging) + mine.begin,
+                             mine.count * e->width);
+}
+
+/* What a step does with a bucket. */
 static dp_status share(void *arg)
 {
     const struct measure *m = arg;
     struct dp_exchange *e = m->exchange;
-    const struct dp_bucket *bucket = &e->plan->buckets[m->bucket];
+    struct dp_stream *stream = e->staging != NULL ? dp_staging_stream(e->staging) : NULL;
 
-    DP_TRY(e->sharing->reduce(e->sharing_state, m->bucket));
-    if (bucket->exact || e->sharing->gather == NULL) {
+    DP_TRY(dp_exchange_share_now(e, m->bucket));
+    if (!m->published) {
         return DP_OK;
     }
-    const struct dp_range mine = dp_exchange_mine(e, m->bucket);
-    memcpy((float *)e->weights + mine.begin, e->grad + mine.begin, mine.count * sizeof(float));
-    return e->one_copy.data != NULL
-               ? dp_comm_barrier(e->comm)
-               : e->sharing->gather(e->sharing_state, m->bucket, e->weights, e->width);
+    DP_TRY(update(e, dp_exchange_mine(e, m->bucket)));
+    DP_TRY(dp_exchange_publish_now(e, m->bucket));
+    return stream != NULL ? stream->device->synchronize(stream) : DP_OK;
 }
 
 static void count_wrong(struct measure *m, int round)
@@ -146,16 +207,18 @@ static void count_wrong(struct measure *m, int round)
             sums[i] += (float)((i + 3 * r + round) % PERIOD);
         }
     }
-    for (size_t i = 0; i < m->count; i++) {
+    for (size_t i = m->seen.begin; i < m->seen.begin + m->seen.count; i++) {
         m->mine.wrong += m->result[i] != sums[i % PERIOD];
     }
 }
 
 static void measure_errors(struct measure *m, int round)
 {
+    const size_t end = m->seen.begin + m->seen.count;
     double error2 = 0.0, exact2 = 0.0;
 
-    for (size_t i = 0; i < m->count; i += 4) {
+    for (size_t i = m->seen.begin; i < end;
+         i += 4) { /* which a chunk's beginning is a multiple of */
         double sum[4] = {0.0}, magnitude[4] = {0.0};
         for (int r = 0; r < m->exchange->group->size; r++) {
             float values[4];
@@ -165,7 +228,7 @@ static void measure_errors(struct measure *m, int round)
                 magnitude[k] += fabs((double)values[k]);
             }
         }
-        for (size_t k = 0; k < 4 && i + k < m->count; k++) {
+        for (size_t k = 0; k < 4 && i + k < end; k++) {
             const float found = m->result[i + k];
             const double error = (double)found - sum[k];
             error2 += error * error;
@@ -180,21 +243,23 @@ static void measure_errors(struct measure *m, int round)
 static dp_status check_results(struct measure *m)
 {
     for (int round = 0; round < m->options->checks; round++) {
-        write_random(m, round);
+        DP_TRY(write_random(m, round));
         DP_TRY(share(m));
+        DP_TRY(get(m));
         measure_errors(m, round);
         DP_TRY(dp_comm_barrier(m->exchange->comm));
-        write_exact(m, round);
+        DP_TRY(write_exact(m, round));
         DP_TRY(share(m));
+        DP_TRY(get(m));
         count_wrong(m, round);
         DP_TRY(dp_comm_barrier(m->exchange->comm));
     }
     return DP_OK;
 }
 
-static void prepare_call(void *arg, int call)
+static dp_status prepare_call(void *arg, int call)
 {
-    write_exact(arg, call < 0 ? 0 : call);
+    return write_exact(arg, call < 0 ? 0 : call);
 }
 
 static void fill_row(const struct measure *m, const struct findings *worst,
@@ -204,7 +269,7 @@ static void fill_row(const struct measure *m, const struct findings *worst,
     const double *us = m->timing.mine;
     const size_t calls = (size_t)m->timing.iterations;
 
-    row->count = (double)m->count;
+    row->count = (double)m->range.count;
     row->size = row->count * sizeof(float);
     row->ranks = ranks;
     row->min_us = us[0];
@@ -249,28 +314,74 @@ static struct findings worst_of(const struct measure *m)
     return worst;
 }
 
+/* Arrays on the host, and who reads what. */
+static dp_status measure_init(struct measure *m)
+{
+    struct dp_exchange *e = m->exchange;
+    const struct dp_bucket *bucket = &e->plan->buckets[m->bucket];
+    dp_status status = DP_OK;
+
+    m->range = bucket->range;
+    m->seen.count = m->range.count;
+    m->published = e->sharing->gather != NULL && !bucket->exact;
+    m->values = e->grad + m->range.begin;
+    m->result = m->values;
+    m->all = dp_zalloc((size_t)e->group->size, sizeof(*m->all));
+    if (e->staging != NULL) {
+        m->copy = m->values = dp_zalloc(m->range.count, sizeof(float));
+    }
+    if (m->all == NULL || m->values == NULL) {
+        dp_group_leave(e->group, DP_ERR_NOMEM);
+        status = DP_FAIL(DP_ERR_NOMEM, "findings of %d ranks", e->group->size);
+    }
+    if (on_device(m)) {
+        m->result = m->copy;
+    } else if (m->published && e->width == sizeof(float)) {
+        m->result = (const float *)(const void *)weights_at(e, m->range.begin);
+    }
+    if (m->published && e->width != sizeof(float)) { /* its own part, where it is still exact */
+        m->seen = dp_exchange_mine(e, m->bucket);
+        m->seen.begin -= m->range.begin;
+    }
+    return status;
+}
+
+static void measure_fini(struct measure *m)
+{
+    dp_free(m->copy);
+    dp_free(m->all);
+}
+
+/* Of gradients on a device the curves say nothing: copies to the host and back are not in them. */
+static void predict(const struct measure *m, const struct dp_cost *cost, struct dp_bench_row *row)
+{
+    const struct dp_comm *comm = m->exchange->comm;
+
+    if (cost == NULL || m->published || on_device(m) || comm->strategy->cost == NULL) {
+        return;
+    }
+    row->predicted_us = 1e6 * comm->strategy->cost(comm->state, cost, m->exchange->group,
+                                                   m->range.count * sizeof(float));
+    if (row->predicted_us > 0.0) {
+        row->ratio = row->median_us / row->predicted_us;
+    }
+}
+
 dp_status dp_bench_measure(struct dp_exchange *e, int b, const struct dp_bench_options *options,
                            const struct dp_cost *cost, struct dp_bench_row *row)
 {
-    const struct dp_bucket *bucket = &e->plan->buckets[b];
-    const bool published = e->sharing->gather != NULL && !bucket->exact;
     struct measure m = {
         .exchange = e,
         .bucket = b,
         .options = options,
-        .grad = e->grad + bucket->range.begin,
-        .result = (published ? (float *)e->weights : e->grad) + bucket->range.begin,
-        .count = bucket->range.count,
         .timing = {.group = e->group, .comm = e->comm, .prepare = prepare_call, .call = share},
     };
     dp_status status;
 
     m.timing.arg = &m;
-    m.all = dp_zalloc((size_t)e->group->size, sizeof(*m.all));
-    status = timing_init(&m.timing, options);
-    if (status == DP_OK && m.all == NULL) {
-        dp_group_leave(e->group, DP_ERR_NOMEM);
-        status = DP_FAIL(DP_ERR_NOMEM, "findings of %d ranks", e->group->size);
+    status = measure_init(&m);
+    if (status == DP_OK) {
+        status = timing_init(&m.timing, options);
     }
     if (status == DP_OK) {
         status = dp_engine_call(e->engine, measure_job, &m);
@@ -278,17 +389,10 @@ dp_status dp_bench_measure(struct dp_exchange *e, int b, const struct dp_bench_o
     if (status == DP_OK) {
         const struct findings worst = worst_of(&m);
         fill_row(&m, &worst, row);
-        if (cost != NULL && !published && e->comm->strategy->cost != NULL) {
-            const struct dp_comm *comm = e->comm;
-            row->predicted_us =
-                1e6 * comm->strategy->cost(comm->state, cost, e->group, m.count * sizeof(float));
-            if (row->predicted_us > 0.0) {
-                row->ratio = row->median_us / row->predicted_us;
-            }
-        }
+        predict(&m, cost, row);
     }
     timing_fini(&m.timing);
-    dp_free(m.all);
+    measure_fini(&m);
     return status;
 }
 
@@ -298,13 +402,14 @@ struct copying {
     struct dp_stream *stream;
 };
 
-static void prepare_copy(void *arg, int call)
+static dp_status prepare_copy(void *arg, int call)
 {
     const struct copying *c = arg;
 
     for (size_t i = 0; i < c->count; i++) {
         c->from[i] = (float)call;
     }
+    return DP_OK;
 }
 
 static dp_status copy_once(void *arg)

@@ -15,7 +15,9 @@
  * A call is what a step does with a bucket: the sharing's reduce, and where ranks publish weights,
  * an update (here a copy of the sum) and publish. The gradient is written anew before every call,
  * then all ranks meet in a barrier; the call takes as long as its slowest rank. The bucket's
- * gradient, and weights that are published, are overwritten. Collective.
+ * gradient, and weights that are published, are overwritten. Where gradients are a device's alone
+ * the exchange must follow a stream (dp_exchange_follow); a call is over when that has the sum.
+ * Collective.
  *
  *   cost  NULL: no prediction
  *

@@ -139,8 +139,8 @@ static dp_status paired_steps(struct way *w)
 static void start_row(const struct way *w, struct dp_bench_row *row)
 {
     dp_bench_row_init(row);
-    (void)snprintf(row->strategy, sizeof(row->strategy), "%s", w->strategy);
-    (void)snprintf(row->compressor, sizeof(row->compressor), "%s", w->compressor);
+    row->strategy = w->strategy;
+    row->compressor = w->compressor;
 }
 
 /* Adds a bucket's numbers to those of all buckets; what one has not, the sum has not. */

@@ -78,11 +78,14 @@ bool dp_bench_size(const char *text, size_t *bytes)
     char *end;
     double value;
 
-    if (*text < '0' || *text > '9' || text[strspn(text, "0123456789.")] == 'e' || text[1] == 'x') {
+    if (*text < '0' || *text > '9') {
         return false;
     }
     errno = 0;
     value = strtod(text, &end);
+    if ((size_t)(end - text) > strspn(text, "0123456789.")) { /* 1e6, 0x40 */
+        return false;
+    }
     for (int i = 0; units[i] != '\0' && end[0] != '\0' && end[1] == '\0'; i++) {
         if ((end[0] & ~0x20) == units[i]) {
             value *= (double)((size_t)1 << (10 * (i + 1)));

@@ -26,8 +26,8 @@ static const struct column {
     {"size",         WHOLE, ALWAYS,  offsetof(ROW, size),        11, 0},
     {"count",        WHOLE, ALWAYS,  offsetof(ROW, count),       11, 0},
     {"type",         TEXT,  ALWAYS,  offsetof(ROW, type),         6, 0},
-    {"strategy",     NAME,  ALWAYS,  offsetof(ROW, strategy),    15, 0},
-    {"compressor",   NAME,  ALWAYS,  offsetof(ROW, compressor),  11, 0},
+    {"strategy",     TEXT,  ALWAYS,  offsetof(ROW, strategy),    15, 0},
+    {"compressor",   TEXT,  ALWAYS,  offsetof(ROW, compressor),  11, 0},
     {"ranks",        WHOLE, ALWAYS,  offsetof(ROW, ranks),        5, 0},
     {"min_us",       REAL,  ALWAYS,  offsetof(ROW, min_us),      10, 1},
     {"median_us",    REAL,  ALWAYS,  offsetof(ROW, median_us),   10, 1},
@@ -95,15 +95,12 @@ static bool is_text(const struct column *column)
     return column->kind == TEXT || column->kind == NAME;
 }
 
-static void print_cell(const struct dp_bench_rows *rows, const struct column *column,
-                       const struct dp_bench_row *row)
+static void print_number(const struct dp_bench_rows *rows, const struct column *column,
+                         double value)
 {
     char cell[CELL];
-    const double value = is_text(column) ? 0.0 : number_of(column, row);
 
-    if (is_text(column)) {
-        (void)snprintf(cell, sizeof(cell), "%s", text_of(column, row));
-    } else if (isnan(value)) {
+    if (isnan(value)) {
         (void)snprintf(cell, sizeof(cell), "-");
     } else if (column->decimals < 0) {
         (void)snprintf(cell, sizeof(cell), "%.2g", value);
@@ -111,6 +108,16 @@ static void print_cell(const struct dp_bench_rows *rows, const struct column *co
         (void)snprintf(cell, sizeof(cell), "%.*f", column->decimals, value);
     }
     (void)fprintf(rows->file, " %*s", column->width, cell);
+}
+
+static void print_cell(const struct dp_bench_rows *rows, const struct column *column,
+                       const struct dp_bench_row *row)
+{
+    if (is_text(column)) {
+        (void)fprintf(rows->file, " %*s", column->width, text_of(column, row));
+    } else {
+        print_number(rows, column, number_of(column, row));
+    }
 }
 
 static void print_csv(const struct dp_bench_rows *rows, const struct column *column,

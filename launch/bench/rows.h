@@ -12,7 +12,7 @@
 
 /* Numbers that were not measured are NaN: null in JSON, empty in CSV, - in the table. */
 struct dp_bench_row {
-    char strategy[96], compressor[64];
+    const char *strategy, *compressor; /* borrowed */
     const char *type;
     char bucket[16]; /* --buckets: its number, "tail", or "sum" */
     double size, count, ranks;

@@ -2,13 +2,14 @@
  * sweep.c - sizes from small to large, each shared in every way.
  *
  * A gradient of one tensor and one bucket is made for each row, so that memory, sharing and
- * compressor are those of a training.
+ * compressor are those of a training on the device that `auto` takes.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "collectives/exchange.h"
+#include "collectives/gpus.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/measure.h"
 
@@ -31,6 +32,33 @@ static struct dp_tensor make_tensor(size_t count)
     return tensor;
 }
 
+/* Measures where a device makes gradients: on a stream of its own, and with weights if ranks
+ * publish those. */
+static dp_status measure_there(struct dp_bench *bench, const struct dp_device *device,
+                               struct dp_exchange *exchange, size_t count, struct dp_bench_row *row)
+{
+    const bool published = exchange->sharing->gather != NULL;
+    struct dp_stream *stream = NULL;
+    void *weights = NULL;
+    dp_status status = device->stream_create(device, 1, &stream);
+
+    if (status == DP_OK && published) {
+        weights = device->alloc(DP_MEM_WEIGHTS, count * sizeof(float));
+        status = weights != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "weights of %zu elements", count);
+    }
+    if (status == DP_OK) {
+        dp_exchange_follow(exchange, stream, weights);
+        status = dp_bench_measure(exchange, 0, bench->options, NULL, row);
+    } else {
+        dp_group_leave(exchange->group, status);
+    }
+    if (stream != NULL) {
+        device->stream_destroy(stream);
+    }
+    device->release(weights);
+    return status;
+}
+
 /* One row. */
 static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_bench_row *row)
 {
@@ -46,6 +74,7 @@ static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_ben
     struct dp_exchange_config config = {
         .strategy = row->strategy,
         .compressor = row->compressor,
+        .device = bench->device,
         .knobs = &knobs,
         .bucket_bytes = count * sizeof(float),
         .first_bucket_bytes = count * sizeof(float),
@@ -55,13 +84,14 @@ static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_ben
     struct dp_exchange *exchange = NULL;
     dp_status status;
 
-    DP_TRY(dp_device_find("auto", &config.device));
     dp_log_mute(group->rank == 0 ? 0 : 1); /* what all refuse alike is told once */
     status = dp_exchange_create(group, &config, &flat, &exchange);
     dp_log_mute(0);
     DP_TRY(status);
-    status = dp_bench_measure(exchange, 0, bench->options,
-                              dp_bench_plain(row->compressor) ? &bench->cost : NULL, row);
+    status = bench->device->host_memory
+                 ? dp_bench_measure(exchange, 0, bench->options,
+                                    dp_bench_plain(row->compressor) ? &bench->cost : NULL, row)
+                 : measure_there(bench, bench->device, exchange, count, row);
     dp_exchange_destroy(exchange);
     return status;
 }
@@ -72,10 +102,10 @@ static dp_status measure_bound(struct dp_bench *bench, size_t bytes, double *us)
     const struct dp_device *device;
     dp_status status;
 
-    if (!dp_group_one_node(group)) {
+    if (!dp_group_one_node(group) || !bench->device->host_memory) {
         return DP_OK;
     }
-    DP_TRY(dp_device_find("auto", &device));
+    DP_TRY(dp_device_find("cpu", &device));
     DP_TRY(device->stream_create(device, bench->run->threads, &group->stream));
     status = dp_bench_bound(group, bytes, bench->options, us);
     device->stream_destroy(group->stream);
@@ -91,8 +121,8 @@ static dp_status sweep_strategy(struct dp_bench *bench, const char *strategy, si
         const char *compressor = bench->compressors.at[c];
         struct dp_bench_row row;
         dp_bench_row_init(&row);
-        (void)snprintf(row.strategy, sizeof(row.strategy), "%s", strategy);
-        (void)snprintf(row.compressor, sizeof(row.compressor), "%s", compressor);
+        row.strategy = strategy;
+        row.compressor = compressor;
         row.bound_us = bound_us;
         const dp_status status = measure_way(bench, count, &row);
         if (status == DP_OK) {
@@ -138,6 +168,15 @@ dp_status dp_bench_sweep(struct dp_bench *bench)
     dp_status status;
 
     DP_TRY(dp_group_agree(bench->world->all, dp_run_place(bench->run)));
+    if (!bench->device->host_memory) {
+        DP_TRY(dp_gpus_create(bench->world->train, bench->device));
+    }
+    if (o->bound && !bench->device->host_memory) {
+        dp_bench_rows_note(&bench->rows,
+                           "no bound: device %s has the gradients, and no copy of the "
+                           "host bounds that",
+                           bench->device->plugin.name);
+    }
     usable = dp_zalloc((size_t)bench->strategies.count, sizeof(*usable));
     if (usable == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%d strategies", bench->strategies.count);

@@ -193,6 +193,8 @@ def case_ranks_that_disagree_are_told_before_they_train():
         ((cfg,), (other,), f"model.cfg '{other}'", f"'{cfg}'"),
         ((cfg, "--steps", "5"), (cfg, "--steps", "6"), "--steps '6'", "'5'"),
         ((cfg,), (cfg, "--cached-input"), "flags '--cached-input'", "''"),
+        ((cfg, "--init", "a.safetensors"), (cfg,), "--init ''", "'a.safetensors'"),
+        ((cfg,), (cfg, "--init", "a.safetensors"), "--init 'a.safetensors'", "''"),
     )
     for first, second, has, rank_0_has in cases:
         out = harness.scratch / "out"

@@ -3,6 +3,7 @@
 and how it ends when there is none, or something fails. In a build of DP_CUDA=host GPUs are
 simulated; without device cuda all of it is skipped.
 """
+import json
 import re
 import signal
 import subprocess
@@ -95,6 +96,31 @@ def case_an_operation_that_fails_ends_the_job_with_a_reason():
     result = train(small_cfg(), *flags("nccl"), ranks=2, env=gpus(2, DP_CUDA_NCCL="fail:3"))
     check(result.code == 70, result)
     check(any("nccl" in line and "error" in line for line in result.errors), result)
+
+
+def case_ddp_bench_measures_every_way_that_can_run():
+    harness.program = "ddp_bench"
+    quick = ["-n", 2, "-w", 1, "--format", "json", "--strategies"]
+    ways = ["nccl", "ipc", "staged", "shm", "zero1:over=ipc"]
+    try:
+        sizes = train_well("-b", "1K", "-e", "5M", "-f", 5000, *quick, ",".join(ways), ranks=2,
+                           env=gpus(2))
+        shared = train_well("-b", "1K", "-e", "1K", *quick, "nccl,ipc", "--bound", ranks=2,
+                            env=gpus(1))
+        buckets = train_well("--buckets", small_cfg(WIDE), *quick, ",".join(ways), ranks=2,
+                             env=gpus(2))
+    finally:
+        harness.program = "ddp_train"
+    for result, parts in ((sizes, 2), (buckets, None)):
+        rows = json.loads(result.out)
+        same([row["strategy"] for row in rows if row.get("bucket", "sum") == "sum"],
+             ways * (parts or 1), f"strategies of\n{result}\n")
+        same([row["wrong"] for row in rows], [0] * len(rows), f"wrong sums of\n{result}\n")
+        check(all(row["predicted_us"] is None for row in rows if row.get("bucket") != "tail"),
+              f"a prediction:\n{result}")
+    same([(row["strategy"], row["bound_us"]) for row in json.loads(shared.out)], [("ipc", None)],
+         f"what runs on one GPU:\n{shared}\n")
+    check("skipped nccl: ranks share a GPU" in shared.err, f"{shared}")
 
 
 def case_a_rank_that_dies_ends_the_job_whatever_shares_gradients():

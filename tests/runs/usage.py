@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Command lines that are wrong, on all ranks or on one: one line says what, however late the rank
+that says it comes, and the job ends with its code. And the environment that launch/env.sh sets.
+"""
+import os
+import re
+import subprocess
+
+import harness
+from harness import Started, check, same, small_cfg
+
+PROGRAMS = ("ddp_train", "ddp_bench")
+LATE_RANK_0 = [str(harness.ROOT / "launch/mpirun"), "-np", "2", "sh", "-c",
+               'test "$OMPI_COMM_WORLD_RANK" != 0 || sleep 3; exec "$@"', "sh"]
+
+
+def told_once(result, text):
+    same(result.code, 64, f"the exit code of\n{result}\n")
+    same(len(result.errors), 1, f"lines that say why\n{result}\n")
+    check(text in result.errors[0], f"no {text!r} in\n{result}")
+    same(result.err.strip(), result.errors[0], "all of stderr")
+
+
+def case_a_mistake_is_told_however_late_rank_0_is():
+    for program in PROGRAMS:
+        harness.program = program
+        told_once(Started(["--bogus"], wrapper=LATE_RANK_0).finish(), "--bogus")
+
+
+def case_a_mistake_of_one_rank_alone_is_told_by_that_one():
+    for program in PROGRAMS:
+        harness.program = program
+        good = [small_cfg(), "--steps", 2] if program == "ddp_train" else ["-b", 64, "-e", 64]
+        for first, second in ((good, ["--bogus"]), (["--bogus"], good)):
+            both = [*first, ":", "-np", 1, harness.build / program, *second]
+            result = Started(both, 1).finish()
+            told_once(result, "--bogus")
+            same("rank 1" in result.errors[0], second == ["--bogus"], f"who tells\n{result}\n")
+        check(not (harness.scratch / "runs").exists(), "a refused run left a folder")
+
+
+def case_scripts_set_what_programs_set_for_themselves():
+    text = (harness.ROOT / "collectives/world.c").read_text()
+    wanted = dict(re.findall(r'\{"(OMPI_MCA_\w+)", "(\w+)"\}', text))
+    check(len(wanted) > 3, f"settings of collectives/world.c: {wanted}")
+    script = f". {harness.ROOT}/launch/env.sh && env"
+    for own in ({}, {name: "7" for name in wanted}):
+        out = subprocess.run(["sh", "-c", script], env={"PATH": os.environ["PATH"], **own},
+                             check=True, capture_output=True, text=True).stdout
+        found = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+        for name, value in wanted.items():
+            same(found.get(name), own.get(name, value), name)
+
+
+if __name__ == "__main__":
+    harness.main(globals())

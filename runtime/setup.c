@@ -297,7 +297,7 @@ static void count_steps(struct dp_training *run)
     run->total_steps = run->cli->steps > 0 ? (uint64_t)run->cli->steps : run->config_steps;
 }
 
-static dp_status make_trainer(struct dp_training *run)
+static dp_status open_trainer(struct dp_training *run)
 {
     const struct dp_trainer_config config = {
         .config = run->config,
@@ -314,7 +314,30 @@ static dp_status make_trainer(struct dp_training *run)
     };
 
     DP_TRY(dp_trainer_create(&config, &run->trainer));
-    return dp_faults_check(run->faults, run->trainer);
+    DP_TRY(dp_faults_check(run->faults, run->trainer));
+    return dp_run_note_plan(run);
+}
+
+/* What all ranks refuse alike is told by the first; what befell others alone is told by them. */
+static dp_status make_trainer(struct dp_training *run)
+{
+    const int errors = dp_log_errors();
+    dp_status status;
+    bool told;
+
+    dp_log_mute(dp_run_leads(run) ? 0 : 1);
+    status = open_trainer(run);
+    dp_log_mute(0);
+    if (status == DP_OK) {
+        return DP_OK;
+    }
+    told = dp_log_errors() > errors;
+    if (run->trainer != NULL || /* all have come to the same */
+        (dp_group_broadcast(run->world->all, &told, sizeof(told), 0) == DP_OK && told)) {
+        return status;
+    }
+    dp_log_tell();
+    return status;
 }
 
 /* Asynchronous training, if that is wanted. */
@@ -408,7 +431,6 @@ static dp_status setup_files(struct dp_training *run)
 dp_status dp_run_setup(struct dp_training *run)
 {
     struct dp_group *group = run->world->all;
-    dp_status status;
 
     DP_TRY(dp_group_agree(group, dp_run_leads(run) ? setup_files(run) : DP_OK));
     DP_TRY(dp_group_broadcast(group, &run->baseline_rate, sizeof(run->baseline_rate), 0));
@@ -422,15 +444,7 @@ dp_status dp_run_setup(struct dp_training *run)
     if (run->resume.finished) {
         return DP_OK;
     }
-    /* What all ranks refuse alike is told by one; what befell one rank alone is told by it. */
-    dp_log_mute(dp_run_leads(run) ? 0 : 1);
-    status = make_trainer(run);
-    status = status == DP_OK ? dp_run_note_plan(run) : status;
-    dp_log_mute(0);
-    if (status != DP_OK) {
-        return dp_run_together(status) || dp_run_leads(run) ? status
-                                                            : DP_FAIL(status, "cannot start");
-    }
+    DP_TRY(make_trainer(run));
     keep_rows(run);
     if (run->cli->forget > run->kept.count) {
         return DP_FAIL(DP_ERR_USAGE, "there is no row %d", run->cli->forget);

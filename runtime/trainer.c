@@ -360,6 +360,15 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     return make_loader(t, c);
 }
 
+/* Behind the exchange each rank goes on by itself, and what befalls one there all learn, so that
+ * none waits for it: status, or another rank's. */
+static dp_status agree(const struct dp_trainer *t, dp_status status)
+{
+    const dp_status worst = t->exchange != NULL ? dp_exchange_agree(t->exchange, status) : status;
+
+    return status != DP_OK ? status : worst;
+}
+
 dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_trainer **out)
 {
     struct dp_trainer *t = dp_zalloc(1, sizeof(*t));
@@ -384,7 +393,7 @@ dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_tr
         t->lanes = config->lender->lanes;
         t->stream = config->lender->stream;
     }
-    status = trainer_open(t, config);
+    status = agree(t, trainer_open(t, config));
     if (status != DP_OK) {
         dp_group_leave(t->group, status);
         dp_trainer_destroy(t);

@@ -74,6 +74,20 @@ def case_where_ranks_do_not_reach_each_other_gradients_are_staged():
         check(re.search(r"not nccl: .*; not ipc: ", result.out), result)
 
 
+def train_with_one_that_differs(rank, variables, *arguments, **how):
+    """As train(), with variables that one rank alone has."""
+    script, plain = harness.scratch / "started", harness.program
+    settings = " ".join(f"{name}={value}" for name, value in variables.items())
+    script.write_text(f'#!/bin/sh\ntest "$OMPI_COMM_WORLD_RANK" = {rank} && export {settings}\n'
+                      f'exec {harness.build / plain} "$@"\n')
+    script.chmod(0o755)
+    harness.program = script
+    try:
+        return train(*arguments, **how)
+    finally:
+        harness.program = plain
+
+
 def refused(result, code, text):
     check(result.code == code, f"exit code {code} expected:\n{result}")
     check(len(result.errors) == 1, f"one line expected:\n{result}")
@@ -89,6 +103,22 @@ def case_what_a_machine_lacks_is_one_line_and_exit_code_69():
             "nccl cannot run here: ranks share a GPU.*these can: ipc")
     refused(train(cfg, *flags("nccl"), ranks=2, env=gpus(2, CUDA_VISIBLE_DEVICES="1")), 69,
             "nccl cannot run here: ranks share a GPU")
+
+
+def case_what_one_rank_alone_cannot_do_ends_the_job():
+    wanted = flags("staged", "--set", "device.graph=on")
+    for state in ("off", "busy"):
+        result = train_with_one_that_differs(1, {"DP_CUDA_GRAPHS": state}, small_cfg(), *wanted,
+                                             ranks=2, env=gpus(1), timeout=20)
+        same(result.code, 69, f"exit code\n{result}")
+        said = [line for line in result.errors if "rank 1" in line and
+                "device.graph is 'on', but a step cannot be recorded: " in line]
+        check(len(said) == 1 and "(null)" not in said[0], result)
+    for rank in 0, 1:
+        cudnn = flags("staged", "--set", "device.conv=cudnn")
+        result = train_with_one_that_differs(rank, {"DP_HOST_CUDNN": "off"}, small_cfg(), *cudnn,
+                                             ranks=2, env=gpus(1), timeout=20)
+        refused(result, 69, rf"rank {rank} .*device\.conv: cudnn: ")
 
 
 def case_an_operation_that_fails_ends_the_job_with_a_reason():

@@ -43,8 +43,8 @@ if(NOT DP_CUDA STREQUAL "off")
     dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1)
   endforeach()
   # Of the device itself, and of whole trainings.
-  foreach(noun device gpus strategy baseline compressor_training evaluation faults lanes
-      local_steps overlap replicas sharing snapshot tape trainer)
+  foreach(noun device gpus strategy async_devices baseline compressor_training evaluation
+      faults lanes local_steps overlap precision replicas resume sharing snapshot tape trainer)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()

@@ -102,7 +102,7 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
 {
     dp_status status;
 
-    if (run->world->train->size == 1 || run->baseline_rate > 0.0) {
+    if (run->world->train->size == 1 || run->baseline_rate > 0.0 || run->before.no_memory) {
         return DP_OK;
     }
     if (dp_run_leads(run)) {

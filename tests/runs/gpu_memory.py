@@ -47,6 +47,21 @@ def case_too_little_memory_is_one_line_with_advice_that_works():
     check(MEMORY / 4 < peak < MEMORY, f"{peak} bytes at most, of {MEMORY}")
 
 
+def case_without_memory_for_a_second_state_one_rank_alone_is_not_measured():
+    cfg = harness.small_cfg("    - flatten: {}\n    - dense: {units: 20000}\n    - dense: {units: 10}\n")
+    words = [*flags()[:2], "--set", "comm.strategy=staged"]
+    train_well(cfg, *words, "--out", harness.scratch / "free", ranks=2)
+    peaks = [rank["peak_device_bytes"] for rank in run_json(harness.scratch / "free")["ranks"]]
+    check(peaks[0] > peaks[1] + 10 * MIB, f"{peaks}: the second trainer of rank 0 needs more")
+    out = harness.scratch / "tight"
+    result = train_well(cfg, *words, "--out", out, ranks=2,
+                        env={"DP_CUDA_MEMORY": str(sum(peaks) // 2)})
+    found = run_json(out)
+    same((found["exit"], found["baseline"]["source"]), ("finished", "not measured"), result)
+    check("no memory to measure one rank alone" in result.err, result)
+    same(result.err.count("no memory to measure"), 1, result)
+
+
 def case_a_driver_that_is_too_old_or_missing_is_one_line():
     words = flags()
     for driver, text in (

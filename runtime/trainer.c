@@ -284,13 +284,10 @@ static dp_status check_room(const struct dp_trainer *t)
         .trainers = t->trainers,
         .slots = t->optimizer->slots[1] != NULL ? 2 : t->optimizer->slots[0] != NULL,
     };
-    struct dp_device_room room;
 
-    if (t->device->room == NULL || t->lent || dp_trainer_serves(t)) {
-        return DP_OK;
-    }
-    t->device->room(&room);
-    return dp_need_check(&need, &room);
+    return t->device->room == NULL || t->lent
+               ? DP_OK
+               : dp_need_check_ranks(&need, t->group, t->device, !dp_trainer_serves(t));
 }
 
 static dp_status make_replicas(struct dp_trainer *t)

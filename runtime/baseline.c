@@ -10,9 +10,9 @@
 #include "runtime/report/ledger.h"
 
 enum {
-    WARM_STEPS = 2,
-    PIECES = 3,      /* measured one after another: their spread tells the noise */
-    PIECE_STEPS = 2, /* at least */
+    WARM_STEPS = DP_TAPE_PLAIN + 1, /* none is measured that is recorded */
+    PIECES = 3,                     /* measured one after another: their spread tells the noise */
+    PIECE_STEPS = 2,                /* at least */
     MAX_STEPS = 4096
 };
 

@@ -105,7 +105,7 @@ static inline bool dp_run_leads(const struct dp_training *run)
 DP_CHECKED dp_status dp_run_configure(struct dp_training *run);
 
 /* This rank's cores, and how many threads the ranks that share them leave to it: run->machine,
- * places, threads. Collective. */
+ * places, threads. Where one rank cannot, none can. Collective. */
 DP_CHECKED dp_status dp_run_place(struct dp_training *run);
 
 /* Everything before the first step. Collective. */

@@ -97,8 +97,8 @@ static dp_status take_devices(struct dp_training *run, dp_status status)
     int first = status != DP_OK ? 0 : 1;
 
     DP_TRY(dp_group_broadcast(group, &first, sizeof(first), 0));
-    if (status != DP_OK && first == 1) { /* rank 0 found a device, and told nobody */
-        return dp_device_find(run->config->device.name, &run->device);
+    if (status != DP_OK && first == 1) { /* what befell this rank alone, it tells itself */
+        dp_log_tell();
     }
     DP_TRY(status != DP_OK ? status : worst);
     return group->size > 1 ? dp_gpus_create(group, run->device) : DP_OK;
@@ -143,17 +143,21 @@ dp_status dp_run_place(struct dp_training *run)
     unsigned char *cpusets;
     struct dp_place mine;
     int local = 0, self = 0, sharing, part;
+    dp_status status = dp_machine_create(&run->machine);
 
     memset(&mine, 0, sizeof(mine));
-    DP_TRY(dp_machine_create(&run->machine));
     run->places = dp_zalloc((size_t)group->size, sizeof(*run->places));
     cpusets = dp_zalloc((size_t)group->size, DP_CPUSET_BYTES);
-    if (run->places == NULL || cpusets == NULL) {
+    if (status == DP_OK && (run->places == NULL || cpusets == NULL)) {
+        status = DP_FAIL(DP_ERR_NOMEM, "places of %d ranks", group->size);
+    }
+    status = dp_group_agree(group, status); /* before any gathers: all, or none */
+    if (status != DP_OK || run->places == NULL || cpusets == NULL) {
         dp_free(cpusets);
-        return DP_FAIL(DP_ERR_NOMEM, "places of %d ranks", group->size);
+        return status;
     }
     dp_machine_cpuset_bytes(run->machine, mine.cpuset);
-    dp_status status = dp_group_allgather(group, &mine, sizeof(mine), run->places);
+    status = dp_group_allgather(group, &mine, sizeof(mine), run->places);
     for (int i = 0; i < group->size; i++) {
         if (group->node_of[i] == group->node_of[group->rank]) {
             self = i == group->rank ? local : self;
@@ -436,7 +440,7 @@ dp_status dp_run_setup(struct dp_training *run)
     DP_TRY(dp_group_broadcast(group, &run->baseline_rate, sizeof(run->baseline_rate), 0));
     DP_TRY(dp_run_share_plan(run));
     DP_TRY(dp_run_share_checkpoint(run));
-    DP_TRY(dp_group_agree(group, dp_run_place(run)));
+    DP_TRY(dp_run_place(run));
     DP_TRY(dp_run_recall_plan(run));
     DP_TRY(dp_run_load_data(run));
     count_steps(run);

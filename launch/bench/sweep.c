@@ -137,7 +137,7 @@ dp_status dp_bench_sweep(struct dp_bench *bench)
     bool *usable, any = false;
     dp_status status;
 
-    DP_TRY(dp_group_agree(bench->world->all, dp_run_place(bench->run)));
+    DP_TRY(dp_run_place(bench->run));
     usable = dp_zalloc((size_t)bench->strategies.count, sizeof(*usable));
     if (usable == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%d strategies", bench->strategies.count);

@@ -64,6 +64,18 @@ def case_nccl_is_taken_where_each_rank_has_a_gpu():
     check("share" not in result.out.replace("sharing by", ""), result)
 
 
+def case_another_engine_of_convolutions_is_told_when_a_run_goes_on():
+    cfg, env = small_cfg(), gpus(1)
+    for index, (then, now) in enumerate((("cublas", "cudnn"), ("cudnn", "cudnn"))):
+        out = harness.scratch / f"out-{index}"
+        train_well(cfg, *flags("auto"), "--steps", 2, "--set", f"device.conv={then}", "--out", out, env=env)
+        result = train_well(cfg, *flags("auto"), "--steps", 3, "--set", f"device.conv={now}", "--out", out,
+                            "--resume", env=env)
+        line = re.search("going on from .*", result.out)[0]
+        same("device.conv cublas -> cudnn 9" in line and "the bits will differ" in line, then != now,
+             f"another engine in {line}")
+
+
 def case_where_ranks_do_not_reach_each_other_gradients_are_staged():
     for more, why in (({"DP_CUDA_IPC": "off"}, "not ipc"), ({"DP_CUDA_PEERS": "off"}, "")):
         out = harness.scratch / f"out{len(why)}"

@@ -111,7 +111,7 @@ static const struct dp_option comm_options[] = {
     DP_INT(   COMM, servers,         "0",    0, 4096,
               "last ranks that do not train, but sum and update: comm.strategy ps"),
     DP_STRING(COMM, compressor,      "none", "gradient compression; see --list compressors"),
-    DP_DOUBLE(COMM, bucket_mb,       "25",   0.004, 4096, "size of a gradient bucket, in MiB; a large tensor ends its own"),
+    DP_DOUBLE(COMM, bucket_mb,       "25",   0.004, 4096, "size of a gradient bucket, in MiB"),
     DP_DOUBLE(COMM, first_bucket_mb, "1",    0.004, 4096, "size of the first bucket, in MiB"),
     DP_CHOICE(COMM, overlap,         "auto", "auto|on|off", "sum buckets while backward runs"),
     DP_SWITCH(COMM, plan_cache,      "true",

@@ -235,7 +235,7 @@ static dp_status report(struct dp_training *run)
         all == NULL || ranks == NULL ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size) : DP_OK;
     status = dp_exchange_agree(e, status);
     status = status == DP_OK ? dp_exchange_gather(e, &mine, sizeof(mine), all) : status;
-    for (size_t i = 0; status == DP_OK && i < size; i++) {
+    for (size_t i = 0; status == DP_OK && ranks != NULL && all != NULL && i < size; i++) {
         ranks[i] = all[i].rank;
         wire = all[i].wire > wire ? all[i].wire : wire;
     }

@@ -33,16 +33,16 @@ void dp_need_bytes(const struct dp_need *need, size_t micro_batch,
                    size_t bytes[DP_MEM_PURPOSE_COUNT]);
 
 /*
- * Refuses what cannot fit with the workspace, before anything is allocated: one line says what needs how much, and
- * which train.micro_batch would fit (the largest that cuts the rows evenly; global_batch where
- * micro-batches are not allowed).
+ * Refuses what cannot fit with the workspace, before anything is allocated: one line says what
+ * needs how much, and which train.micro_batch would fit (the largest that cuts the rows evenly;
+ * global_batch where micro-batches are not allowed).
  *
  * Errors: DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_need_check(const struct dp_need *need, const struct dp_device_room *room);
 
 /*
- * The same for all ranks of a group on a device that has a room(): fills in need->sharing, and where
+ * The same for all ranks of a group on a device that has a room(): finds need->sharing, and where
  * one rank's need cannot fit all are refused, so that they leave together. `wants`: this rank
  * computes. Collective, before any rank takes memory.
  *

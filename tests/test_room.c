@@ -171,7 +171,7 @@ static size_t take(struct dp_group *group, const void *arg)
     dp_need_bytes(&need, (size_t)run->config->train.micro_batch, bytes);
     for (size_t i = 0; i < sizeof(foreseen) / sizeof(foreseen[0]); i++) {
         const size_t taken = (after.used[foreseen[i]] - before.used[foreseen[i]]) / ranks;
-        /* Beside it there are a tail and running statistics: a few KiB; shared memory is rounded. */
+        /* Beside it there are a tail and running statistics; shared memory is rounded. */
         if (taken + 64 < bytes[foreseen[i]] || taken > bytes[foreseen[i]] + more) {
             DP_WARN("%s: %zu bytes, foreseen %zu", dp_purpose_text(foreseen[i]), taken,
                     bytes[foreseen[i]]);

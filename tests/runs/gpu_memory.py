@@ -21,7 +21,8 @@ SAYS = re.compile(r"cuda:0 \(the host\), 96\.0 MiB, (?:[\d.]+) MiB free: activat
                   r"train\.micro_batch (\d+) would fit \(now 8000\): out of memory$")
 
 
-TWO = re.compile(r"cuda:0 \(the host\), 192\.0 MiB, [\d.]+ MiB free for 2 ranks: activations of 4000 rows need .*; "
+TWO = re.compile(r"cuda:0 \(the host\), 192\.0 MiB, [\d.]+ MiB free for 2 ranks: "
+                 r"activations of 4000 rows need .*; "
                  r"train\.micro_batch (\d+) would fit \(now 4000\): out of memory$")
 
 
@@ -61,7 +62,8 @@ def case_ranks_that_share_a_gpu_share_its_memory():
     match = TWO.search(result.errors[0])
     check(match, f"what needs how much\n{result}")
     out = harness.scratch / "advised"
-    train_well(cfg, *words, "--set", f"train.micro_batch={match[1]}", "--out", out, ranks=2, env=env)
+    train_well(cfg, *words, "--set", f"train.micro_batch={match[1]}", "--out", out, ranks=2,
+               env=env)
     for rank in run_json(out)["ranks"]:
         peak = rank["peak_device_bytes"]
         check(peak < MEMORY, f"{peak} bytes at most, of {MEMORY}")
@@ -69,13 +71,13 @@ def case_ranks_that_share_a_gpu_share_its_memory():
 
 def case_without_memory_for_a_second_state_one_rank_alone_is_not_measured():
     data = harness.small_data(harness.scratch / "data", train=8, test=2)
-    cfg = harness.small_cfg("    - flatten: {}\n    - dense: {units: 110000}\n    - dense: {units: 10}\n",
-                            data=data)
+    layers = ("flatten: {}", "dense: {units: 110000}", "dense: {units: 10}")
+    cfg = harness.small_cfg("".join(f"    - {layer}\n" for layer in layers), data=data)
     state = 3 * 4 * (64 + 1 + 10) * 110000  # 94 MiB
     out = harness.scratch / "out"
     result = train_well(cfg, *flags()[:2], "--set", "comm.strategy=staged", "--steps", "2", "--set",
-                        "train.global_batch=2", "--set", "checkpoint.every_steps=0", "--out", out, ranks=2,
-                        env={"DP_CUDA_GPUS": "2", "DP_CUDA_MEMORY": str(state + 75 * MIB)})
+                        "train.global_batch=2", "--set", "checkpoint.every_steps=0", "--out", out,
+                        ranks=2, env={"DP_CUDA_GPUS": "2", "DP_CUDA_MEMORY": str(state + 75 * MIB)})
     found = run_json(out)
     same((found["exit"], found["baseline"]["source"]), ("finished", "not measured"), result)
     same(result.err.count("no memory to measure one rank alone"), 1, result)

@@ -68,12 +68,13 @@ def case_another_engine_of_convolutions_is_told_when_a_run_goes_on():
     cfg, env = small_cfg(), gpus(1)
     for index, (then, now) in enumerate((("cublas", "cudnn"), ("cudnn", "cudnn"))):
         out = harness.scratch / f"out-{index}"
-        train_well(cfg, *flags("auto"), "--steps", 2, "--set", f"device.conv={then}", "--out", out, env=env)
-        result = train_well(cfg, *flags("auto"), "--steps", 3, "--set", f"device.conv={now}", "--out", out,
-                            "--resume", env=env)
+        words = [cfg, *flags("auto"), "--out", out]
+        train_well(*words, "--steps", 2, "--set", f"device.conv={then}", env=env)
+        result = train_well(*words, "--steps", 3, "--set", f"device.conv={now}", "--resume",
+                            env=env)
         line = re.search("going on from .*", result.out)[0]
-        same("device.conv cublas -> cudnn 9" in line and "the bits will differ" in line, then != now,
-             f"another engine in {line}")
+        told = "device.conv cublas -> cudnn 9" in line and "the bits will differ" in line
+        same(told, then != now, f"another engine in {line}")
 
 
 def case_where_ranks_do_not_reach_each_other_gradients_are_staged():

@@ -159,9 +159,9 @@ dp_status dp_file_append(struct dp_file *file, const void *data, size_t bytes)
     return DP_OK;
 }
 
-static void print_hash(const struct dp_file *file, char hash[DP_HASH_TEXT])
+void dp_hash_print(const struct XXH3_state_s *state, char hash[DP_HASH_TEXT])
 {
-    const XXH128_hash_t value = XXH3_128bits_digest(file->hash);
+    const XXH128_hash_t value = XXH3_128bits_digest(state);
 
     (void)snprintf(hash, DP_HASH_TEXT, "%016" PRIx64 "%016" PRIx64, (uint64_t)value.high64,
                    (uint64_t)value.low64);
@@ -183,7 +183,7 @@ dp_status dp_file_finish(struct dp_file *file, char hash[DP_HASH_TEXT])
         status = DP_FAIL(DP_ERR_WRITE, "%s: %s", file->path, strerror(errno));
     }
     if (hash != NULL) {
-        print_hash(file, hash);
+        dp_hash_print(file->hash, hash);
     }
     file->fd = -1;
     dp_file_discard(file);

@@ -50,6 +50,9 @@ void dp_file_placed(struct dp_file *file, size_t bytes);
  */
 DP_CHECKED dp_status dp_file_finish(struct dp_file *file, char hash[DP_HASH_TEXT]);
 
+/* The same of what an XXH3 state has seen so far. */
+void dp_hash_print(const struct XXH3_state_s *state, char hash[DP_HASH_TEXT]);
+
 /* Closes an unfinished file and leaves on disk what was written of it. */
 void dp_file_discard(struct dp_file *file);
 

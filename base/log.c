@@ -10,6 +10,7 @@ static atomic_int log_level = DP_LOG_INFO;
 static atomic_int log_errors;
 static atomic_int log_muted;
 static _Thread_local bool log_softened;
+static _Thread_local char log_kept[1024]; /* the last error that was muted */
 static int log_rank = 0, log_ranks = 1;
 static char log_host[64] = "";
 
@@ -43,6 +44,17 @@ int dp_log_errors(void)
 void dp_log_mute(int quiet)
 {
     atomic_store(&log_muted, quiet);
+    if (quiet > 0) {
+        log_kept[0] = '\0';
+    }
+}
+
+void dp_log_tell(void)
+{
+    if (log_kept[0] != '\0') {
+        dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", log_kept);
+    }
+    log_kept[0] = '\0';
 }
 
 void dp_log_soften(bool soft)
@@ -72,6 +84,12 @@ void dp_log(enum dp_log_level level, const char *file, int line, const char *for
     }
     if (level == DP_LOG_ERROR) {
         atomic_fetch_add(&log_errors, 1);
+    }
+    if (level == DP_LOG_ERROR && atomic_load(&log_muted) > 0) {
+        va_start(args, format);
+        (void)vsnprintf(log_kept, sizeof(log_kept), format, args);
+        va_end(args);
+        return;
     }
     if ((int)level > atomic_load(&log_level) || atomic_load(&log_muted) > 0 ||
         (level == DP_LOG_INFO && log_rank != 0)) {

@@ -27,8 +27,11 @@ const char *dp_log_host(void);
  * failing status was already told. */
 int dp_log_errors(void);
 
-/* While `quiet` is above 0 errors are counted and not printed: tests provoke many. */
+/* While `quiet` is above 0 errors are counted and not printed: tests provoke many. Of
+ * the calling thread the last one since then is kept; dp_log_tell prints it, when all can be heard
+ * again. */
 void dp_log_mute(int quiet);
+void dp_log_tell(void);
 
 /* While true, errors of the calling thread are logged as warnings and not counted: what fails on it
  * does not end the run. */

@@ -268,6 +268,7 @@ static void count_seats(struct dp_group *group)
         }
         gpus->count += before == 0;
         gpus->most = all > gpus->most ? all : gpus->most;
+        gpus->here = i == group->rank ? all : gpus->here;
     }
 }
 

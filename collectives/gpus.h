@@ -15,6 +15,7 @@ struct dp_gpus {
     struct dp_stream *stream;    /* owned; strategies on GPUs queue here */
     int count;                   /* GPUs that are used, on all nodes */
     int most;                    /* ranks on the one with most of them */
+    int here;                    /* ranks on this rank's */
     bool reach;                  /* every rank can use memory of every other one's GPU */
     char why_apart[DP_GPUS_WHY]; /* if not: why */
     struct dp_gpus_links *links; /* owned; memory of other ranks */

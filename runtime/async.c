@@ -68,6 +68,10 @@ dp_status dp_async_create(struct dp_trainer *t, const struct dp_async_hooks *hoo
     if (strcmp(sharing, "ps") != 0) { /* trainers would own parts that nobody updates */
         return DP_FAIL(DP_ERR_CONFIG, "train.staleness: needs comm.strategy ps, not %s", sharing);
     }
+    if (!t->device->host_memory) { /* mails are packed by the host */
+        return DP_FAIL(DP_ERR_CONFIG, "train.staleness: needs device cpu, not %s",
+                       t->device->plugin.name);
+    }
     a = dp_zalloc(1, sizeof(*a));
     if (a == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "asynchronous training");

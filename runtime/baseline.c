@@ -3,15 +3,16 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
 #include "collectives/transport.h"
 #include "runtime/report/ledger.h"
 
 enum {
-    WARM_STEPS = 2,
-    PIECES = 3,      /* measured one after another: their spread tells the noise */
-    PIECE_STEPS = 2, /* at least */
+    WARM_STEPS = DP_TAPE_PLAIN + 1, /* none is measured that is recorded */
+    PIECES = 3,                     /* measured one after another: their spread tells the noise */
+    PIECE_STEPS = 2,                /* at least */
     MAX_STEPS = 4096
 };
 
@@ -96,6 +97,27 @@ static void bench_close(struct bench *b)
     dp_group_destroy(b->group);
 }
 
+/* A GPU that has room for the state may have none for it twice: training goes on, unmeasured. */
+static dp_status bench_try(struct bench *b, struct dp_trainer *trainer, int threads,
+                           struct dp_baseline *out)
+{
+    dp_status status;
+
+    dp_log_soften(true);
+    status = bench_open(b, trainer, threads);
+    dp_log_soften(false);
+    if (status == DP_ERR_NOMEM) {
+        DP_WARN(
+            "there is no memory to measure one rank alone beside the training, so efficiency is "
+            "not known; --baseline FILE takes it from another run");
+        out->no_memory = true;
+        return DP_OK;
+    }
+    return status == DP_OK || status == DP_STOPPED
+               ? status
+               : DP_FAIL(status, "one rank alone cannot be measured");
+}
+
 /* What a rank tells the others behind a piece. */
 struct piece {
     dp_status status;
@@ -121,10 +143,10 @@ static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *
     struct piece mine;
 
     memset(&mine, 0, sizeof(mine));
-    for (int i = -1; i < PIECES; i++) {
+    for (int i = -1; i < PIECES && !all[0].baseline.no_memory; i++) {
         if (trainer->group->rank == 0) {
-            mine.status =
-                i < 0 ? bench_open(bench, trainer, threads) : bench_piece(bench, &mine.baseline);
+            mine.status = i < 0 ? bench_try(bench, trainer, threads, &mine.baseline)
+                                : bench_piece(bench, &mine.baseline);
         }
         mine.asked = dp_stop_asked(trainer->stop) != DP_STOP_NONE;
         DP_TRY(dp_exchange_gather(trainer->exchange, &mine, sizeof(mine), all));

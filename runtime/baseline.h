@@ -14,6 +14,7 @@ struct dp_baseline {
     double samples_per_second;
     double compute_ms;       /* copy, forward, backward and optimizer of one step */
     double fastest, slowest; /* samples/s of the fastest and slowest of its pieces */
+    bool no_memory;          /* for a second trainer: nothing was measured, all else is 0 */
 };
 
 /* Mean of what two measurements came to, of those that were made: 0 stands for one that was not.
@@ -22,7 +23,8 @@ double dp_baseline_mean(double before, double after);
 
 /* Collective; equal results on all ranks. Takes a second or two; `quick`, for short runs, only as
  * long as a few steps. The measuring rank looks for requests to stop between steps, the others
- * between the pieces that a measurement consists of. Errors: also DP_STOPPED (a rank was asked to
+ * between the pieces that a measurement consists of. Where rank 0 has no memory for it there is a
+ * warning. Errors: also DP_STOPPED (a rank was asked to
  * stop, so it was broken off; not logged). */
 DP_CHECKED dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quick,
                                          struct dp_baseline *out);

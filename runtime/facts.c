@@ -59,6 +59,19 @@ static void put_device(const struct dp_training *run, char *text)
     (void)snprintf(text, TEXT_BYTES, "%s", run->device->plugin.name);
 }
 
+/* What computes convolutions, and its version: "cudnn 9.19.0"; empty where there is no choice. */
+static void put_conv(const struct dp_training *run, char *text)
+{
+    const char *engine = NULL;
+
+    text[0] = '\0';
+    if (dp_device_find_conv(run->device, (enum dp_conv_engine)run->config->device.conv, &engine) ==
+            DP_OK &&
+        engine != NULL) {
+        (void)snprintf(text, TEXT_BYTES, "%.*s", (int)strcspn(engine, "("), engine);
+    }
+}
+
 static void put_isa(const struct dp_training *run, char *text)
 {
     (void)snprintf(text, TEXT_BYTES, "%s", run->machine->isa);
@@ -161,6 +174,7 @@ static const struct fact {
     {"optimizer.schedule.eta_min", ROUNDS, NULL},
     {"steps of the schedule", ROUNDS, put_schedule_steps},
     {"device", ROUNDS, put_device},
+    {"device.conv", ROUNDS, put_conv},
     {"device.tune", ROUNDS, NULL},
     {"instructions", ROUNDS, put_isa},
     {"train.local_steps", ROUNDS, NULL},
@@ -218,6 +232,22 @@ static bool differs(const struct dp_training *run, const struct dp_json *object,
     return true;
 }
 
+/* The same of a fact that the checkpoint, of an older version, does not tell. */
+static bool is_unknown(const struct dp_training *run, const struct dp_json *object, int i,
+                       char *list, size_t size)
+{
+    const size_t used = strlen(list);
+    char now[TEXT_BYTES];
+
+    put_fact(run, &facts[i], now);
+    if (now[0] == '\0' || dp_json_text(dp_json_get(object, facts[i].name)) != NULL) {
+        return false;
+    }
+    (void)snprintf(list + used, size - used, "%s%s not known -> %s", used == 0 ? "" : ", ",
+                   facts[i].name, now);
+    return true;
+}
+
 bool dp_facts_same(const struct dp_training *run, const struct dp_json *object, const char *name)
 {
     char ignored[LIST_BYTES] = "";
@@ -258,7 +288,7 @@ bool dp_facts_compare(const struct dp_training *run, const struct dp_json *objec
     for (int i = 0; i < FACT_COUNT; i++) {
         const enum weight weight = facts[i].weight;
         if (weight != BINDING && (weight != AVERAGES || alone) &&
-            differs(run, object, i, text, size)) {
+            (differs(run, object, i, text, size) || is_unknown(run, object, i, text, size))) {
             same = same && weight == LAYOUT && lanes;
         }
     }

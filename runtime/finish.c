@@ -213,10 +213,11 @@ static dp_status gather_staleness(struct dp_training *run)
     return DP_OK;
 }
 
-/* What all ranks have measured, to rank 0, and what it makes of it. */
+/* What all ranks have measured, to rank 0, and what it makes of it: all know what came of that. */
 static dp_status report(struct dp_training *run)
 {
     const size_t size = (size_t)run->world->train->size; /* servers send bytes, too */
+    struct dp_exchange *e = run->trainer->exchange;
     struct {
         struct dp_run_rank rank;
         int64_t wire;
@@ -230,15 +231,16 @@ static dp_status report(struct dp_training *run)
     ranks = dp_zalloc(size, sizeof(*ranks));
     memset(&mine, 0, sizeof(mine));
     describe_rank(run, &mine.rank, &mine.wire);
-    status = all == NULL || ranks == NULL
-                 ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size)
-                 : dp_exchange_gather(run->trainer->exchange, &mine, sizeof(mine), all);
-    for (size_t i = 0; status == DP_OK && i < size; i++) {
+    status =
+        all == NULL || ranks == NULL ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size) : DP_OK;
+    status = dp_exchange_agree(e, status);
+    status = status == DP_OK ? dp_exchange_gather(e, &mine, sizeof(mine), all) : status;
+    for (size_t i = 0; status == DP_OK && ranks != NULL && all != NULL && i < size; i++) {
         ranks[i] = all[i].rank;
         wire = all[i].wire > wire ? all[i].wire : wire;
     }
-    if (status == DP_OK && dp_run_leads(run)) {
-        status = write_report(run, ranks, wire);
+    if (status == DP_OK) {
+        status = dp_exchange_agree(e, dp_run_leads(run) ? write_report(run, ranks, wire) : DP_OK);
     }
     dp_free(ranks);
     dp_free(all);
@@ -255,10 +257,7 @@ static dp_status report_failure(struct dp_training *run, dp_status cause)
     dp_log_mute(1);
     told = report(run);
     dp_log_mute(0);
-    if (told != DP_OK && told != DP_ERR_WRITE) {
-        return cause; /* not all ranks may have come so far */
-    }
-    return dp_exchange_barrier(run->trainer->exchange) == DP_OK ? cause : DP_ERR_CANCELLED;
+    return told == DP_ERR_MPI || told == DP_ERR_CANCELLED ? told : cause;
 }
 
 dp_status dp_run_finish(struct dp_training *run)

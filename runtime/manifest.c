@@ -1,7 +1,6 @@
 #include "runtime/manifest.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -52,10 +51,7 @@ static dp_status hash_file(const char *path, char hex[DP_HASH_TEXT])
         status = hash_stream(file, path, state);
     }
     if (status == DP_OK) {
-        const XXH128_hash_t hash = XXH3_128bits_digest(state);
-
-        (void)snprintf(hex, DP_HASH_TEXT, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64,
-                       (uint64_t)hash.low64);
+        dp_hash_print(state, hex);
     }
     if (file != NULL) {
         (void)fclose(file);

@@ -10,7 +10,11 @@
 
 #include "runtime/trainer.h"
 
-enum { DP_OVERLAP_SKIP = 2, DP_OVERLAP_TRIALS = 8 /* of each way */ };
+enum {
+    DP_OVERLAP_SKIP =
+        DP_TAPE_PLAIN + 1, /* steps before the first trial: the last one is recorded */
+    DP_OVERLAP_TRIALS = 8  /* of each way */
+};
 
 struct dp_overlap {
     bool trying;

@@ -146,49 +146,48 @@ static dp_status text_of(const struct dp_plan *plan, char **text)
     return status;
 }
 
-static dp_status append_plan(const struct dp_training *run, struct dp_file *file)
+/* The resolved configuration, the plan in one comment, and a comment for each bucket; *out is owned
+ * by the caller. */
+static dp_status config_with_plan(const struct dp_training *run, char **out)
 {
+    enum { LINE = 120 };
     const struct dp_bucket_plan *buckets = run->trainer->exchange->plan;
+    const size_t length = dp_config_text_length(run->config_text);
+    char *plan_text = NULL, *text;
     struct dp_plan plan;
-    char *text = NULL, line[160];
-    dp_status status;
+    size_t size, used;
 
     describe(run, &plan);
-    DP_TRY(text_of(&plan, &text));
-    status = dp_file_append(file, "\n", 1);
-    status = status == DP_OK ? dp_file_append(file, mark, sizeof(mark) - 1) : status;
-    status = status == DP_OK ? dp_file_append(file, text, strlen(text)) : status;
-    dp_free(text);
-    status = status == DP_OK ? dp_file_append(file, "\n", 1) : status;
-    for (int b = 0; b < buckets->count && status == DP_OK; b++) {
-        const struct dp_bucket *bucket = &buckets->buckets[b];
-        (void)snprintf(line, sizeof(line), "# bucket %d: elements %zu-%zu%s\n", b,
-                       bucket->range.begin, bucket->range.begin + bucket->range.count,
-                       bucket->exact ? ", tail" : "");
-        status = dp_file_append(file, line, strlen(line));
+    DP_TRY(text_of(&plan, &plan_text));
+    size = length + strlen(plan_text) + sizeof(mark) + 3 + (size_t)buckets->count * LINE;
+    text = dp_zalloc(1, size);
+    if (text == NULL) {
+        dp_free(plan_text);
+        return DP_FAIL(DP_ERR_NOMEM, "config.yaml of %zu bytes", size);
     }
-    return status;
+    used = (size_t)snprintf(text, size, "%.*s\n%s%s\n", (int)length, run->config_text, mark,
+                            plan_text);
+    dp_free(plan_text);
+    for (int b = 0; b < buckets->count; b++) {
+        const struct dp_bucket *bucket = &buckets->buckets[b];
+        used += (size_t)snprintf(text + used, size - used, "# bucket %d: elements %zu-%zu%s\n", b,
+                                 bucket->range.begin, bucket->range.begin + bucket->range.count,
+                                 bucket->exact ? ", tail" : "");
+    }
+    *out = text;
+    return DP_OK;
 }
 
 dp_status dp_run_write_config(struct dp_training *run)
 {
-    const size_t length = dp_config_text_length(run->config_text);
-    char path[DP_PATH_BYTES], temporary[DP_PATH_BYTES];
-    struct dp_file file;
+    char path[DP_PATH_BYTES], *text = NULL;
     dp_status status;
 
     DP_TRY(dp_file_join(path, run->out, "config.yaml"));
-    DP_TRY(dp_file_join(temporary, run->out, "config.yaml.tmp"));
-    DP_TRY(dp_file_create(&file, temporary));
-    status = dp_file_append(&file, run->config_text, length);
-    status = status == DP_OK ? append_plan(run, &file) : status;
-    if (status != DP_OK) {
-        dp_file_discard(&file);
-        return status;
-    }
-    DP_TRY(dp_file_finish(&file, NULL));
-    return rename(temporary, path) == 0 ? DP_OK
-                                        : DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
+    DP_TRY(config_with_plan(run, &text));
+    status = dp_file_replace(path, text, strlen(text));
+    dp_free(text);
+    return status;
 }
 
 /* ---- --plan ---- */

@@ -146,6 +146,8 @@ void dp_replicas_destroy(struct dp_replicas *r)
 
 /* ---- hashes ---- */
 
+/* On a GPU the host waits here for the slice, once a step: behind the last step's votes, when
+ * nothing is queued. */
 static dp_status hash_slice(const struct dp_replicas *r, uint64_t step, uint64_t *hash)
 {
     const struct dp_flat *f = r->config.flat;

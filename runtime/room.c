@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "collectives/gpus.h"
+#include "collectives/parcels.h"
 #include "runtime/data/rows.h"
 #include "runtime/lane_plan.h"
 #include "runtime/parts.h"
@@ -23,6 +25,30 @@ struct dp_share dp_share_of(const struct dp_config *c, const struct dp_model *m,
     return share;
 }
 
+/* Elements of an array that owners share out among them, on one rank. Of what `auto` becomes where
+ * the host cannot use the device's memory, only servers own parts. */
+static size_t owned(const struct dp_need *need)
+{
+    const struct dp_comm_config *c = &need->config->comm;
+    const bool serves = strncmp(c->strategy, "ps", 2) == 0;
+    const bool parts = serves || strncmp(c->strategy, "zero1", 5) == 0;
+
+    if (c->servers > 0) {
+        return 0;
+    }
+    return need->model->trained / (size_t)(parts ? need->trainers : 1);
+}
+
+/* What a compressor remembers; a rank alone has nothing to send. */
+static size_t remembered(const struct dp_need *need)
+{
+    const struct dp_model *m = need->model;
+    const struct dp_parcels_size size =
+        dp_parcels_measure(need->config->comm.compressor, m->tensors, m->tensor_count, m->trained);
+
+    return need->trainers + need->config->comm.servers > 1 ? size.residuals + size.warm : 0;
+}
+
 void dp_need_bytes(const struct dp_need *need, size_t micro_batch,
                    size_t bytes[DP_MEM_PURPOSE_COUNT])
 {
@@ -30,14 +56,17 @@ void dp_need_bytes(const struct dp_need *need, size_t micro_batch,
     const enum dp_type type = dp_precision_type(need->config->train.precision);
     const struct dp_share share = dp_share_of(need->config, m, need->trainers, micro_batch);
     const size_t array = m->trained * sizeof(float);
-    const size_t part = need->config->comm.servers > 0 ? 0 : array / (size_t)need->trainers;
+    const size_t part = owned(need) * sizeof(float);
+    const size_t input = share.rows * (m->values[0].count + sizeof(int32_t)); /* and labels */
 
     memset(bytes, 0, DP_MEM_PURPOSE_COUNT * sizeof(*bytes));
     bytes[DP_MEM_WEIGHTS] = m->trained * dp_type_bytes(type) + (type == DP_TYPE_F32 ? 0 : part);
     bytes[DP_MEM_GRADIENTS] = share.gradients * array;
     bytes[DP_MEM_OPTIMIZER] = (size_t)need->slots * part;
+    bytes[DP_MEM_RESIDUALS] = remembered(need) * sizeof(float);
     bytes[DP_MEM_ACTIVATIONS] =
-        share.passes * dp_model_activation_bytes(m, type, share.rows, 0, true);
+        share.passes * (dp_model_activation_bytes(m, type, share.rows, 0, true) + input +
+                        m->local * sizeof(float));
 }
 
 static size_t sum(const struct dp_need *need, size_t micro_batch)
@@ -111,17 +140,21 @@ dp_status dp_need_check(const struct dp_need *need, const struct dp_device_room 
     const struct dp_train_config *c = &need->config->train;
     const size_t micro_batch = (size_t)c->micro_batch;
     const struct dp_share now = dp_share_of(need->config, need->model, need->trainers, micro_batch);
-    const size_t workspace =
-        room->workspace + room->left / 32; /* and what is lost between blocks */
+    const size_t ranks = (size_t)need->sharing, all = room->left / ranks;
+    const size_t here = all > room->workspace ? all - room->workspace : 0;
+    const size_t lost = room->left / ranks / 32; /* between blocks */
     const bool whole = dp_lanes_synchronised(need->model);
     const int parts = c->lanes > 0 ? c->lanes : need->trainers;
-    char needs[256] = "", left[32], total[32], advice[96];
+    char needs[256] = "", left[32], total[32], advice[96], shared[48] = "";
     size_t fits;
 
-    if (sum(need, micro_batch) <= room->left) {
+    if (sum(need, micro_batch) <= here) {
         return DP_OK;
     }
-    fits = workspace < room->left ? rows_that_fit(need, now.rows, room->left - workspace) : 0;
+    fits = lost < here ? rows_that_fit(need, now.rows, here - lost) : 0;
+    if (ranks > 1) {
+        (void)snprintf(shared, sizeof(shared), " for %zu ranks", ranks);
+    }
     if (fits == 0) {
         (void)snprintf(advice, sizeof(advice), "not even one row at a time would fit");
     } else if (whole) {
@@ -132,6 +165,22 @@ dp_status dp_need_check(const struct dp_need *need, const struct dp_device_room 
                        now.rows);
     }
     list_needs(need, micro_batch, now.rows, needs, sizeof(needs));
-    return DP_FAIL(DP_ERR_NOMEM, "%s, %s, %s free: %s; %s", room->name,
-                   size_text(total, room->total), size_text(left, room->left), needs, advice);
+    return DP_FAIL(DP_ERR_NOMEM, "%s, %s, %s free%s: %s; %s", room->name,
+                   size_text(total, room->total), size_text(left, room->left), shared, needs,
+                   advice);
+}
+
+/* Ranks that share a GPU look at it before one of them takes something. */
+dp_status dp_need_check_ranks(const struct dp_need *need, struct dp_group *group,
+                              const struct dp_device *device, bool wants)
+{
+    struct dp_need mine = *need;
+    struct dp_device_room room;
+    dp_status status;
+
+    DP_TRY(dp_gpus_create(group, device));
+    mine.sharing = group->gpus != NULL ? group->gpus->here : 1;
+    device->room(&room);
+    status = dp_group_agree(group, wants ? dp_need_check(&mine, &room) : DP_OK);
+    return status == DP_ERR_NOMEM ? DP_ERR_UNAVAILABLE : status;
 }

@@ -102,7 +102,7 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
 {
     dp_status status;
 
-    if (run->world->train->size == 1 || run->baseline_rate > 0.0) {
+    if (run->world->train->size == 1 || run->baseline_rate > 0.0 || run->before.no_memory) {
         return DP_OK;
     }
     if (dp_run_leads(run)) {
@@ -411,6 +411,7 @@ static dp_status run_all(struct dp_training *run)
     if (run->cli->dry_run) {
         return DP_OK;
     }
+    run->begun = true;
     return run->cli->data_only ? dp_run_data_only(run) : dp_run_train(run);
 }
 
@@ -420,6 +421,14 @@ bool dp_run_together(dp_status status)
            status == DP_ERR_DATA || status == DP_ERR_UNAVAILABLE || status == DP_ERR_DIVERGED ||
            status == DP_ERR_DISAGREE || status == DP_STOPPED ||
            status == DP_OK; /* not DP_ERR_WRITE: only rank 0 writes */
+}
+
+/* The same of a whole run. What fails in a step is one rank's, until all have found out. */
+static bool ends_together(const struct dp_training *run, dp_status status)
+{
+    return run->begun ? status == DP_OK || status == DP_STOPPED || status == DP_ERR_DIVERGED ||
+                            status == DP_ERR_DISAGREE
+                      : dp_run_together(status);
 }
 
 dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world, struct dp_stop *stop)
@@ -440,9 +449,7 @@ dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world, struct d
                      cli->quiet);
     status = run_all(run);
     dp_progress_end(&run->progress);
-    /* Ranks that disagree before the first step have all found out. */
-    const bool early = status == DP_ERR_DISAGREE && run->trainer == NULL;
-    if (!dp_run_together(status) && !early) {
+    if (!ends_together(run, status)) {
         dp_world_abort(world, dp_status_exit(status));
     }
     dp_run_teardown(run);

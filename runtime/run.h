@@ -63,6 +63,7 @@ struct dp_training {
     char out[DP_PATH_BYTES]; /* rank 0 only writes there; elsewhere, or without a run: empty */
     bool made_out;           /* out was not there before */
     char started[32];
+    bool begun; /* set up on all ranks: from now on they do not fail alike */
     uint64_t total_steps, config_steps, steps_per_epoch;
     uint64_t baseline_at; /* step behind which the first one is measured */
     struct dp_baseline before, after;
@@ -104,7 +105,7 @@ static inline bool dp_run_leads(const struct dp_training *run)
 DP_CHECKED dp_status dp_run_configure(struct dp_training *run);
 
 /* This rank's cores, and how many threads the ranks that share them leave to it: run->machine,
- * places, threads. Collective. */
+ * places, threads. Where one rank cannot, none can. Collective. */
 DP_CHECKED dp_status dp_run_place(struct dp_training *run);
 
 /* Everything before the first step. Collective. */
@@ -220,8 +221,8 @@ DP_CHECKED dp_status dp_run_check(const struct dp_cli *cli);
 void dp_run_describe(struct dp_training *run);
 DP_CHECKED dp_status dp_run_data_only(struct dp_training *run);
 
-/* Whether every rank ends with this status by itself, since all decide it alike; otherwise this
- * rank has to end the others. */
+/* Whether every rank ends with this status by itself, since all decide it alike as long as nothing
+ * has begun; otherwise this rank has to end the others. */
 bool dp_run_together(dp_status status);
 
 /* What the loop over steps does in asynchronous training; the context is the run. */

@@ -97,8 +97,8 @@ static dp_status take_devices(struct dp_training *run, dp_status status)
     int first = status != DP_OK ? 0 : 1;
 
     DP_TRY(dp_group_broadcast(group, &first, sizeof(first), 0));
-    if (status != DP_OK && first == 1) { /* rank 0 found a device, and told nobody */
-        return dp_device_find(run->config->device.name, &run->device);
+    if (status != DP_OK && first == 1) { /* what befell this rank alone, it tells itself */
+        dp_log_tell();
     }
     DP_TRY(status != DP_OK ? status : worst);
     return group->size > 1 ? dp_gpus_create(group, run->device) : DP_OK;
@@ -143,17 +143,21 @@ dp_status dp_run_place(struct dp_training *run)
     unsigned char *cpusets;
     struct dp_place mine;
     int local = 0, self = 0, sharing, part;
+    dp_status status = dp_machine_create(&run->machine);
 
     memset(&mine, 0, sizeof(mine));
-    DP_TRY(dp_machine_create(&run->machine));
     run->places = dp_zalloc((size_t)group->size, sizeof(*run->places));
     cpusets = dp_zalloc((size_t)group->size, DP_CPUSET_BYTES);
-    if (run->places == NULL || cpusets == NULL) {
+    if (status == DP_OK && (run->places == NULL || cpusets == NULL)) {
+        status = DP_FAIL(DP_ERR_NOMEM, "places of %d ranks", group->size);
+    }
+    status = dp_group_agree(group, status); /* before any gathers: all, or none */
+    if (status != DP_OK || run->places == NULL || cpusets == NULL) {
         dp_free(cpusets);
-        return DP_FAIL(DP_ERR_NOMEM, "places of %d ranks", group->size);
+        return status;
     }
     dp_machine_cpuset_bytes(run->machine, mine.cpuset);
-    dp_status status = dp_group_allgather(group, &mine, sizeof(mine), run->places);
+    status = dp_group_allgather(group, &mine, sizeof(mine), run->places);
     for (int i = 0; i < group->size; i++) {
         if (group->node_of[i] == group->node_of[group->rank]) {
             self = i == group->rank ? local : self;
@@ -297,7 +301,7 @@ static void count_steps(struct dp_training *run)
     run->total_steps = run->cli->steps > 0 ? (uint64_t)run->cli->steps : run->config_steps;
 }
 
-static dp_status make_trainer(struct dp_training *run)
+static dp_status open_trainer(struct dp_training *run)
 {
     const struct dp_trainer_config config = {
         .config = run->config,
@@ -314,7 +318,30 @@ static dp_status make_trainer(struct dp_training *run)
     };
 
     DP_TRY(dp_trainer_create(&config, &run->trainer));
-    return dp_faults_check(run->faults, run->trainer);
+    DP_TRY(dp_faults_check(run->faults, run->trainer));
+    return dp_run_note_plan(run);
+}
+
+/* What all ranks refuse alike is told by the first; what befell others alone is told by them. */
+static dp_status make_trainer(struct dp_training *run)
+{
+    const int errors = dp_log_errors();
+    dp_status status;
+    bool told;
+
+    dp_log_mute(dp_run_leads(run) ? 0 : 1);
+    status = open_trainer(run);
+    dp_log_mute(0);
+    if (status == DP_OK) {
+        return DP_OK;
+    }
+    told = dp_log_errors() > errors;
+    if (run->trainer != NULL || /* all have come to the same */
+        (dp_group_broadcast(run->world->all, &told, sizeof(told), 0) == DP_OK && told)) {
+        return status;
+    }
+    dp_log_tell();
+    return status;
 }
 
 /* Asynchronous training, if that is wanted. */
@@ -408,13 +435,12 @@ static dp_status setup_files(struct dp_training *run)
 dp_status dp_run_setup(struct dp_training *run)
 {
     struct dp_group *group = run->world->all;
-    dp_status status;
 
     DP_TRY(dp_group_agree(group, dp_run_leads(run) ? setup_files(run) : DP_OK));
     DP_TRY(dp_group_broadcast(group, &run->baseline_rate, sizeof(run->baseline_rate), 0));
     DP_TRY(dp_run_share_plan(run));
     DP_TRY(dp_run_share_checkpoint(run));
-    DP_TRY(dp_group_agree(group, dp_run_place(run)));
+    DP_TRY(dp_run_place(run));
     DP_TRY(dp_run_recall_plan(run));
     DP_TRY(dp_run_load_data(run));
     count_steps(run);
@@ -422,15 +448,7 @@ dp_status dp_run_setup(struct dp_training *run)
     if (run->resume.finished) {
         return DP_OK;
     }
-    /* What all ranks refuse alike is told by one; what befell one rank alone is told by it. */
-    dp_log_mute(dp_run_leads(run) ? 0 : 1);
-    status = make_trainer(run);
-    status = status == DP_OK ? dp_run_note_plan(run) : status;
-    dp_log_mute(0);
-    if (status != DP_OK) {
-        return dp_run_together(status) || dp_run_leads(run) ? status
-                                                            : DP_FAIL(status, "cannot start");
-    }
+    DP_TRY(make_trainer(run));
     keep_rows(run);
     if (run->cli->forget > run->kept.count) {
         return DP_FAIL(DP_ERR_USAGE, "there is no row %d", run->cli->forget);

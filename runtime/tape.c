@@ -143,7 +143,11 @@ static dp_status record(struct dp_tape *t, struct track *track, dp_tape_pass *pa
     t->hooks = hooks;
     t->ready_count = 0;
     t->why_not = NULL;
-    DP_TRY(t->device->record_begin(t->config.stream));
+    status = t->device->record_begin(t->config.stream);
+    if (status != DP_OK) { /* it has said why */
+        t->why_not = "recording cannot begin";
+        return status;
+    }
     status = pass(context, &noting);
     if (status == DP_OK) {
         status = end_segment(t);

@@ -289,13 +289,10 @@ static dp_status check_room(const struct dp_trainer *t)
         .trainers = t->trainers,
         .slots = t->optimizer->slots[1] != NULL ? 2 : t->optimizer->slots[0] != NULL,
     };
-    struct dp_device_room room;
 
-    if (t->device->room == NULL || t->lent || dp_trainer_serves(t)) {
-        return DP_OK;
-    }
-    t->device->room(&room);
-    return dp_need_check(&need, &room);
+    return t->device->room == NULL || t->lent
+               ? DP_OK
+               : dp_need_check_ranks(&need, t->group, t->device, !dp_trainer_serves(t));
 }
 
 static dp_status make_replicas(struct dp_trainer *t)
@@ -365,6 +362,15 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     return make_loader(t, c);
 }
 
+/* Behind the exchange each rank goes on by itself, and what befalls one there all learn, so that
+ * none waits for it: status, or another rank's. */
+static dp_status agree(const struct dp_trainer *t, dp_status status)
+{
+    const dp_status worst = t->exchange != NULL ? dp_exchange_agree(t->exchange, status) : status;
+
+    return status != DP_OK ? status : worst;
+}
+
 dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_trainer **out)
 {
     struct dp_trainer *t = dp_zalloc(1, sizeof(*t));
@@ -389,7 +395,7 @@ dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_tr
         t->lanes = config->lender->lanes;
         t->stream = config->lender->stream;
     }
-    status = trainer_open(t, config);
+    status = agree(t, trainer_open(t, config));
     if (status != DP_OK) {
         dp_group_leave(t->group, status);
         dp_trainer_destroy(t);

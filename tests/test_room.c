@@ -21,7 +21,8 @@ enum { ROWS = 32 }; /* the global batch of a small run */
 
 static struct dp_need need_of(const struct small_run *run)
 {
-    return (struct dp_need){.config = run->config, .model = run->model, .trainers = 1, .slots = 1};
+    return (struct dp_need){
+        .config = run->config, .model = run->model, .trainers = 1, .slots = 1, .sharing = 1};
 }
 
 static size_t sum_of(const struct dp_need *need, size_t micro_batch)
@@ -119,58 +120,97 @@ static void a_synchronised_model_is_told_a_smaller_batch(void **state)
     small_run_destroy(&run);
 }
 
+static void ranks_on_one_device_share_it_and_leave_the_workspace(void **state)
+{
+    enum { RANKS = 4, WORKSPACE = 1 << 20 };
+    struct dp_device_room room = {.name = "gpu", .total = (size_t)1 << 30, .workspace = WORKSPACE};
+    struct small_run run;
+    struct dp_need need;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_own_norm, NULL), 0);
+    need = need_of(&run);
+    need.trainers = need.sharing = RANKS;
+    room.left = RANKS * (sum_of(&need, 0) + WORKSPACE);
+    assert_int_equal(dp_need_check(&need, &room), DP_OK);
+    room.left--;
+    stderr_begin();
+    assert_int_equal(dp_need_check(&need, &room), DP_ERR_NOMEM);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, " free for 4 ranks: activations of 8 rows need "));
+    small_run_destroy(&run);
+}
+
 /* ---- a real trainer ---- */
 
 static const enum dp_purpose foreseen[] = {DP_MEM_WEIGHTS, DP_MEM_GRADIENTS, DP_MEM_OPTIMIZER,
-                                           DP_MEM_ACTIVATIONS};
+                                           DP_MEM_RESIDUALS, DP_MEM_ACTIVATIONS};
 
+/* What all ranks, threads of one process, have taken together. */
 static size_t take(struct dp_group *group, const void *arg)
 {
     const struct small_run *run = arg;
-    const struct dp_need need = need_of(run);
+    const size_t ranks = (size_t)group->size, more = ranks > 1 ? DP_UNIT_PIECE : 16384;
+    struct dp_need need = need_of(run);
     struct dp_device_room before, after;
     size_t bytes[DP_MEM_PURPOSE_COUNT], wrong = 0;
     struct dp_trainer *trainer = NULL;
 
-    if (dp_gpus_create(group, run->device) != DP_OK) { /* the group keeps it */
+    need.trainers = group->size;
+    if (dp_gpus_create(group, run->device) != DP_OK || /* the group keeps it */
+        dp_group_barrier(group) != DP_OK) {
         return 1;
     }
     run->device->room(&before);
-    if (small_run_trainer(run, group, 1, &trainer) != DP_OK) {
+    if (dp_group_barrier(group) != DP_OK || small_run_trainer(run, group, 1, &trainer) != DP_OK ||
+        dp_exchange_barrier(trainer->exchange) != DP_OK) {
         return 1;
     }
     run->device->room(&after);
+    wrong += dp_exchange_barrier(trainer->exchange) != DP_OK;
     dp_need_bytes(&need, (size_t)run->config->train.micro_batch, bytes);
     for (size_t i = 0; i < sizeof(foreseen) / sizeof(foreseen[0]); i++) {
-        const size_t taken = after.used[foreseen[i]] - before.used[foreseen[i]];
-        /* Beside it there are a tail, running statistics, labels: a few KiB. */
-        if (taken < bytes[foreseen[i]] || taken > bytes[foreseen[i]] + 16384) {
+        const size_t taken = (after.used[foreseen[i]] - before.used[foreseen[i]]) / ranks;
+        /* Beside it there are a tail and running statistics; shared memory is rounded. */
+        if (taken + 64 < bytes[foreseen[i]] || taken > bytes[foreseen[i]] + more) {
             DP_WARN("%s: %zu bytes, foreseen %zu", dp_purpose_text(foreseen[i]), taken,
                     bytes[foreseen[i]]);
             wrong++;
         }
     }
-    wrong += after.peak < before.peak;
+    wrong += group->gpus->here != group->size || after.peak < before.peak;
     dp_trainer_destroy(trainer);
+    wrong += dp_group_barrier(group) != DP_OK;
     run->device->room(&after);
+    wrong += dp_group_barrier(group) != DP_OK;
     return wrong + (memcmp(after.used, before.used, sizeof(after.used)) != 0);
 }
 
 static void a_trainer_takes_what_was_foreseen(void **state)
 {
-    static const char *const sets[][3] = {{"train.precision=fp32", NULL},
-                                          {"train.precision=bf16", NULL},
-                                          {"train.micro_batch=8", "train.precision=fp16", NULL}};
+    static const struct {
+        int ranks;
+        const char *sets[4];
+    } ways[] = {
+        {1, {"train.precision=fp32", NULL}},
+        {1, {"train.precision=bf16", NULL}},
+        {1, {"train.micro_batch=8", "train.precision=fp16", NULL}},
+        {2, {"train.precision=bf16", "comm.strategy=staged", "comm.compressor=topk", NULL}},
+        {2, {"train.precision=bf16", "comm.strategy=zero1:over=shm", NULL}},
+        {2, {"comm.strategy=auto", NULL}},
+    };
     (void)state;
 
-    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         struct small_run run;
-        assert_int_equal(small_run_create(&run, small_own_norm, sets[i]), 0);
+        assert_int_equal(small_run_create(&run, small_own_norm, ways[i].sets), 0);
         if (run.device->room == NULL) {
             small_run_destroy(&run);
             skip(); /* the host's memory: nothing is foreseen */
         }
-        assert_int_equal(on_local_ranks(1, take, &run), 0);
+        if (on_local_ranks(ways[i].ranks, take, &run) != 0) {
+            fail_msg("%d ranks, %s", ways[i].ranks, ways[i].sets[0]);
+        }
         small_run_destroy(&run);
     }
 }
@@ -181,6 +221,7 @@ int main(void)
         cmocka_unit_test(what_fits_passes_and_a_byte_less_is_refused),
         cmocka_unit_test(the_advice_is_the_fewest_passes_that_fit),
         cmocka_unit_test(a_synchronised_model_is_told_a_smaller_batch),
+        cmocka_unit_test(ranks_on_one_device_share_it_and_leave_the_workspace),
         cmocka_unit_test(a_trainer_takes_what_was_foreseen),
     };
 

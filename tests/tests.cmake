@@ -44,8 +44,9 @@ if(NOT DP_CUDA STREQUAL "off")
   endforeach()
   dp_cuda_test(conv_cublas_cuda conv DP_TEST_CONV=cublas)
   # Of the device itself, and of whole trainings.
-  foreach(noun device gpus strategy baseline bench bench_measure compressor_training evaluation
-      faults lanes local_steps overlap replicas room sharing snapshot tape trainer)
+  foreach(noun device gpus strategy async_devices baseline bench bench_measure
+      compressor_training evaluation faults lanes local_steps overlap precision replicas resume
+      room sharing snapshot tape trainer)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()

@@ -167,7 +167,7 @@ dp_status dp_bench_sweep(struct dp_bench *bench)
     bool *usable, any = false;
     dp_status status;
 
-    DP_TRY(dp_group_agree(bench->world->all, dp_run_place(bench->run)));
+    DP_TRY(dp_run_place(bench->run));
     if (!bench->device->host_memory) {
         DP_TRY(dp_gpus_create(bench->world->train, bench->device));
     }

@@ -1,9 +1,22 @@
 /*
  * graph.cpp - capture and graphs of cuda_runtime.h: closures that are kept, and queued again.
+ *
+ *   DP_CUDA_GRAPHS=off       there is no memory for any
+ *   DP_CUDA_GRAPHS=busy      no stream can be captured
  */
 #include "streams.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static thread_local cudaStream_t capturing; /* by this thread */
+
+static bool graphs_are(const char *state)
+{
+    const char *text = getenv("DP_CUDA_GRAPHS");
+
+    return text != nullptr && strcmp(text, state) == 0;
+}
 
 bool cuda_host_spoils(cudaStream_t stream)
 {
@@ -24,7 +37,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     std::lock_guard<std::recursive_mutex> lock(cuda_on_host_mutex);
 
     (void)mode;
-    if (cuda_host_spoils(stream) || capturing != nullptr) {
+    if (cuda_host_spoils(stream) || capturing != nullptr || graphs_are("busy")) {
         return cudaErrorStreamCaptureUnsupported;
     }
     stream->capture = new cuda_host_graph{};
@@ -54,6 +67,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
 {
     (void)flags;
+    if (graphs_are("off")) {
+        *exec = nullptr;
+        return cudaErrorMemoryAllocation;
+    }
     *exec = new cuda_host_graph{*graph};
     return cudaSuccess;
 }

@@ -21,6 +21,11 @@ SAYS = re.compile(r"cuda:0 \(the host\), 96\.0 MiB, (?:[\d.]+) MiB free: activat
                   r"train\.micro_batch (\d+) would fit \(now 8000\): out of memory$")
 
 
+TWO = re.compile(r"cuda:0 \(the host\), 192\.0 MiB, [\d.]+ MiB free for 2 ranks: "
+                 r"activations of 4000 rows need .*; "
+                 r"train\.micro_batch (\d+) would fit \(now 4000\): out of memory$")
+
+
 def flags():
     if "DP_CUDA:STRING=host" not in (harness.build / "CMakeCache.txt").read_text():
         raise Skipped("only builds with DP_CUDA=host pretend to have less memory")
@@ -45,6 +50,37 @@ def case_too_little_memory_is_one_line_with_advice_that_works():
     train_well(cfg, *words, *advised, "--out", out, env=env)
     peak = run_json(out)["ranks"][0]["peak_device_bytes"]
     check(MEMORY / 4 < peak < MEMORY, f"{peak} bytes at most, of {MEMORY}")
+
+
+def case_ranks_that_share_a_gpu_share_its_memory():
+    baseline = harness.scratch / "baseline.json"
+    baseline.write_text('{"single_rank_samples_per_second": 1000}')
+    cfg, words = config(), [*flags(), "--set", "comm.strategy=staged", "--baseline", baseline]
+    env = {"DP_CUDA_MEMORY": str(2 * MEMORY), "DP_CUDA_GPUS": "1"}
+    result = train(cfg, *words, "--out", harness.scratch / "refused", ranks=2, env=env)
+    same((result.code, len(result.errors)), (69, 1), f"exit code and lines\n{result}")
+    match = TWO.search(result.errors[0])
+    check(match, f"what needs how much\n{result}")
+    out = harness.scratch / "advised"
+    train_well(cfg, *words, "--set", f"train.micro_batch={match[1]}", "--out", out, ranks=2,
+               env=env)
+    for rank in run_json(out)["ranks"]:
+        peak = rank["peak_device_bytes"]
+        check(peak < MEMORY, f"{peak} bytes at most, of {MEMORY}")
+
+
+def case_without_memory_for_a_second_state_one_rank_alone_is_not_measured():
+    data = harness.small_data(harness.scratch / "data", train=8, test=2)
+    layers = ("flatten: {}", "dense: {units: 110000}", "dense: {units: 10}")
+    cfg = harness.small_cfg("".join(f"    - {layer}\n" for layer in layers), data=data)
+    state = 3 * 4 * (64 + 1 + 10) * 110000  # 94 MiB
+    out = harness.scratch / "out"
+    result = train_well(cfg, *flags()[:2], "--set", "comm.strategy=staged", "--steps", "2", "--set",
+                        "train.global_batch=2", "--set", "checkpoint.every_steps=0", "--out", out,
+                        ranks=2, env={"DP_CUDA_GPUS": "2", "DP_CUDA_MEMORY": str(state + 75 * MIB)})
+    found = run_json(out)
+    same((found["exit"], found["baseline"]["source"]), ("finished", "not measured"), result)
+    same(result.err.count("no memory to measure one rank alone"), 1, result)
 
 
 def case_a_driver_that_is_too_old_or_missing_is_one_line():

@@ -65,6 +65,19 @@ def case_nccl_is_taken_where_each_rank_has_a_gpu():
     check("share" not in result.out.replace("sharing by", ""), result)
 
 
+def case_another_engine_of_convolutions_is_told_when_a_run_goes_on():
+    cfg, env = small_cfg(), gpus(1)
+    for index, (then, now) in enumerate((("cublas", "cudnn"), ("cudnn", "cudnn"))):
+        out = harness.scratch / f"out-{index}"
+        words = [cfg, *flags("auto"), "--out", out]
+        train_well(*words, "--steps", 2, "--set", f"device.conv={then}", env=env)
+        result = train_well(*words, "--steps", 3, "--set", f"device.conv={now}", "--resume",
+                            env=env)
+        line = re.search("going on from .*", result.out)[0]
+        told = "device.conv cublas -> cudnn 9" in line and "the bits will differ" in line
+        same(told, then != now, f"another engine in {line}")
+
+
 def case_where_ranks_do_not_reach_each_other_gradients_are_staged():
     for more, why in (({"DP_CUDA_IPC": "off"}, "not ipc"), ({"DP_CUDA_PEERS": "off"}, "")):
         out = harness.scratch / f"out{len(why)}"
@@ -73,6 +86,20 @@ def case_where_ranks_do_not_reach_each_other_gradients_are_staged():
                             ranks=2, env=gpus(count, **more))
         same(run_json(out)["strategy"], "staged:over=shm", "what auto takes")
         check(re.search(r"not nccl: .*; not ipc: ", result.out), result)
+
+
+def train_with_one_that_differs(rank, variables, *arguments, **how):
+    """As train(), with variables that one rank alone has."""
+    script, plain = harness.scratch / "started", harness.program
+    settings = " ".join(f"{name}={value}" for name, value in variables.items())
+    script.write_text(f'#!/bin/sh\ntest "$OMPI_COMM_WORLD_RANK" = {rank} && export {settings}\n'
+                      f'exec {harness.build / plain} "$@"\n')
+    script.chmod(0o755)
+    harness.program = script
+    try:
+        return train(*arguments, **how)
+    finally:
+        harness.program = plain
 
 
 def refused(result, code, text):
@@ -90,6 +117,22 @@ def case_what_a_machine_lacks_is_one_line_and_exit_code_69():
             "nccl cannot run here: ranks share a GPU.*these can: ipc")
     refused(train(cfg, *flags("nccl"), ranks=2, env=gpus(2, CUDA_VISIBLE_DEVICES="1")), 69,
             "nccl cannot run here: ranks share a GPU")
+
+
+def case_what_one_rank_alone_cannot_do_ends_the_job():
+    wanted = flags("staged", "--set", "device.graph=on")
+    for state in ("off", "busy"):
+        result = train_with_one_that_differs(1, {"DP_CUDA_GRAPHS": state}, small_cfg(), *wanted,
+                                             ranks=2, env=gpus(1), timeout=20)
+        same(result.code, 69, f"exit code\n{result}")
+        said = [line for line in result.errors if "rank 1" in line and
+                "device.graph is 'on', but a step cannot be recorded: " in line]
+        check(len(said) == 1 and "(null)" not in said[0], result)
+    for rank in 0, 1:
+        cudnn = flags("staged", "--set", "device.conv=cudnn")
+        result = train_with_one_that_differs(rank, {"DP_HOST_CUDNN": "off"}, small_cfg(), *cudnn,
+                                             ranks=2, env=gpus(1), timeout=20)
+        refused(result, 69, rf"rank {rank} .*device\.conv: cudnn: ")
 
 
 def case_an_operation_that_fails_ends_the_job_with_a_reason():

@@ -11,7 +11,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef DP_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h> /* the same functions, for the processor that there is */
+#else
 #include <xxhash.h>
+#endif
 
 #include "base/log.h"
 #include "base/mem.h"

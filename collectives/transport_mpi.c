@@ -183,6 +183,9 @@ static void window_private(struct dp_group *group, struct window *w, size_t byte
     for (int i = 0; w->pieces != NULL && i < group->size; i++) {
         w->pieces[i] = i == group->rank ? w->base : NULL;
     }
+    if (w->purpose == DP_MEM_CHECKPOINT) {
+        return; /* rank 0 copies for all, then: nothing to tell */
+    }
     if (!link->warned && group->rank == 0) {
         DP_WARN(
             "no room for shared memory of %zu MB a rank (is /dev/shm full?): ranks of this node "

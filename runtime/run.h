@@ -85,7 +85,7 @@ struct dp_training {
     struct dp_resume resume;        /* what this one goes on from */
     bool saves;                     /* there is one state of all ranks */
     bool save_refused;              /* rank 0: that it cannot be has been told */
-    struct dp_snapshot *snapshot;   /* rank 0; what the writer reads */
+    struct dp_snapshot *snapshot;   /* what the writer reads */
     struct dp_writer *writer;       /* rank 0 */
     bool saved, save_must;          /* a snapshot was taken; a failed write ends the run */
     uint64_t saved_step;            /* of the last snapshot */

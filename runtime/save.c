@@ -53,9 +53,11 @@ static dp_status write_state(const struct dp_training *run, struct dp_json *stat
 static dp_status write_snapshot(void *context)
 {
     const struct dp_training *run = context;
-    struct dp_json *state = dp_json_create();
+    struct dp_json *state;
     dp_status status;
 
+    DP_TRY(dp_snapshot_wait(run->snapshot));
+    state = dp_json_create();
     dp_log_soften(!run->save_must);
     status = state == NULL ? DP_FAIL(DP_ERR_NOMEM, "checkpoint") : write_state(run, state);
     if (status != DP_OK && !run->save_must) {
@@ -72,11 +74,13 @@ dp_status dp_run_open_saving(struct dp_training *run)
 
     /* Without sharing ranks differ: there is no one state to save. */
     run->saves = t->exchange->comm->strategy->sum != NULL;
-    if (!run->saves || !dp_run_leads(run)) {
+    if (!run->saves) {
         return DP_OK;
     }
-    DP_TRY(dp_snapshot_create(&run->kept, &t->flat, t->group->size, &run->snapshot));
-    return dp_writer_create(write_snapshot, run, &run->writer);
+    DP_TRY(dp_snapshot_share(&run->kept, &t->flat, t->exchange, &run->snapshot));
+    return dp_exchange_agree(t->exchange, dp_run_leads(run)
+                                              ? dp_writer_create(write_snapshot, run, &run->writer)
+                                              : DP_OK);
 }
 
 void dp_run_close_saving(struct dp_training *run)
@@ -90,6 +94,18 @@ void dp_run_settle_saving(struct dp_training *run)
     if (run->writer != NULL && run->saved && dp_writer_wait(run->writer) == DP_OK) {
         run->saved_at = run->saved_step;
     }
+}
+
+/* All ranks' part of it. Where a step does not wait for the gradients of all, none of them begins
+ * before all have copied. */
+static dp_status take_snapshot(struct dp_training *run)
+{
+    const struct dp_trainer *t = run->trainer;
+    const bool loose = run->async != NULL || t->exchange->servers > 0;
+
+    DP_TRY(dp_trainer_fetch(run->trainer));
+    DP_TRY(dp_snapshot_take(run->snapshot, &run->kept, t->exchange));
+    return loose ? dp_exchange_barrier(t->exchange) : DP_OK;
 }
 
 dp_status dp_run_save(struct dp_training *run)
@@ -107,8 +123,7 @@ dp_status dp_run_save(struct dp_training *run)
     run->saved_step = t->step;
     run->saved_early = early;
     run->save_must = t->step >= run->total_steps;
-    DP_TRY(dp_trainer_fetch(t));
-    status = dp_snapshot_take(run->snapshot, &run->kept, &t->flat, t->exchange);
+    status = take_snapshot(run);
     run->saved = status == DP_OK;
     if (run->saved && run->writer != NULL) {
         dp_writer_start(run->writer);

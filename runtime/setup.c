@@ -458,7 +458,7 @@ dp_status dp_run_setup(struct dp_training *run)
         return DP_OK;
     }
     DP_TRY(dp_exchange_agree(run->trainer->exchange, make_async(run)));
-    DP_TRY(dp_exchange_agree(run->trainer->exchange, dp_run_open_saving(run)));
+    DP_TRY(dp_run_open_saving(run));
     return dp_exchange_agree(run->trainer->exchange,
                              run->out[0] != '\0' ? begin_files(run) : DP_OK);
 }

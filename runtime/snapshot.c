@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "collectives/patience.h"
 
 /* Bytes of a row in the snapshot. */
 static size_t whole_bytes(const struct dp_kept *row, const struct dp_flat *flat, int ranks)
@@ -49,36 +50,129 @@ static void name_slots(struct dp_snapshot *s)
     }
 }
 
-dp_status dp_snapshot_create(const struct dp_kept_list *kept, const struct dp_flat *flat, int ranks,
-                             struct dp_snapshot **out)
+/* All but the rows' memory, of which it takes *bytes. */
+static struct dp_snapshot *create(const struct dp_kept_list *kept, const struct dp_flat *flat,
+                                  int ranks, size_t *bytes)
 {
     struct dp_snapshot *s = dp_zalloc(1, sizeof(*s));
-    size_t bytes = 0, slots = 0, at = 0;
+    size_t slots = 0;
 
+    *bytes = 0;
     for (int i = 0; i < kept->count; i++) {
-        bytes += dp_round_up(whole_bytes(&kept->rows[i], flat, ranks), DP_MEM_ALIGN);
+        *bytes += dp_round_up(whole_bytes(&kept->rows[i], flat, ranks), DP_MEM_ALIGN);
         slots += (size_t)slots_of(&kept->rows[i], ranks);
     }
-    if (s != NULL) {
-        s->memory = dp_mem_arena(DP_MEM_CHECKPOINT, bytes);
-        s->slots = dp_zalloc(slots, sizeof(*s->slots));
-        s->names = dp_zalloc(slots, sizeof(*s->names));
+    if (s == NULL) {
+        return NULL;
     }
-    if (s == NULL || s->memory == NULL || s->slots == NULL || s->names == NULL) {
+    s->slots = dp_zalloc(slots, sizeof(*s->slots));
+    s->names = dp_zalloc(slots, sizeof(*s->names));
+    if (s->slots == NULL || s->names == NULL) {
         dp_snapshot_destroy(s);
-        return DP_FAIL(DP_ERR_NOMEM, "checkpoints need %zu MB", bytes >> 20);
+        return NULL;
     }
     s->rows = *kept;
     s->ranks = ranks;
     s->trained = flat->trained;
     for (int i = 0; i < kept->count; i++) {
-        struct dp_kept *row = &s->rows.rows[i];
-        row->bytes = whole_bytes(row, flat, ranks);
-        row->data = (char *)s->memory + at;
-        at += dp_round_up(row->bytes, DP_MEM_ALIGN);
+        s->rows.rows[i].bytes = whole_bytes(&kept->rows[i], flat, ranks);
+        s->rows.rows[i].data = NULL;
+    }
+    return s;
+}
+
+static void place_rows(struct dp_snapshot *s, char *memory)
+{
+    for (int i = 0; i < s->rows.count; i++) {
+        s->rows.rows[i].data = memory;
+        memory += dp_round_up(s->rows.rows[i].bytes, DP_MEM_ALIGN);
     }
     name_slots(s);
+}
+
+static dp_status no_memory(size_t bytes)
+{
+    return DP_FAIL(DP_ERR_NOMEM, "checkpoints need %zu MB", bytes >> 20);
+}
+
+dp_status dp_snapshot_create(const struct dp_kept_list *kept, const struct dp_flat *flat, int ranks,
+                             struct dp_snapshot **out)
+{
+    size_t bytes;
+    struct dp_snapshot *s = create(kept, flat, ranks, &bytes);
+
+    if (s != NULL) {
+        s->memory = dp_mem_arena(DP_MEM_CHECKPOINT, bytes);
+    }
+    if (s == NULL || s->memory == NULL) {
+        dp_snapshot_destroy(s);
+        return no_memory(bytes);
+    }
+    s->mates = 1;
+    place_rows(s, s->memory);
     *out = s;
+    return DP_OK;
+}
+
+/* What a job works on that takes memory for all ranks. */
+struct sharing {
+    struct dp_snapshot *snapshot;
+    size_t bytes;
+};
+
+/* Who copies: ranks of rank 0's node, in their order. It knows how many reach its memory. */
+static dp_status find_mates(struct dp_snapshot *s, bool reaches)
+{
+    struct dp_group *group = s->group;
+
+    s->place = reaches ? 0 : -1;
+    for (int i = 0; i < group->size; i++) {
+        s->mates += dp_group_peer(group, s->window, i) != NULL;
+        s->place += reaches && i < group->rank && group->node_of[i] == group->node_of[0];
+    }
+    return dp_group_broadcast(group, &s->mates, sizeof(s->mates), 0);
+}
+
+/* Rank 0's piece has the rows, behind the number of copies; the others have next to nothing. */
+static dp_status share_job(void *arg, int index)
+{
+    const struct sharing *r = arg;
+    struct dp_snapshot *s = r->snapshot;
+    struct dp_group *group = s->group;
+    char *memory;
+
+    (void)index;
+    s->window =
+        dp_group_memory(group, DP_MEM_CHECKPOINT, DP_MEM_ALIGN + (group->rank == 0 ? r->bytes : 0));
+    if (s->window == NULL) {
+        return DP_OK; /* on all ranks alike; a job that fails would be the engine's last */
+    }
+    memory = group->rank == 0 ? s->window : dp_group_peer(group, s->window, 0);
+    if (memory != NULL) {
+        s->copied = (atomic_ullong *)memory;
+        place_rows(s, memory + DP_MEM_ALIGN);
+    }
+    return find_mates(s, memory != NULL);
+}
+
+dp_status dp_snapshot_share(const struct dp_kept_list *kept, const struct dp_flat *flat,
+                            struct dp_exchange *exchange, struct dp_snapshot **out)
+{
+    struct sharing r;
+    dp_status status;
+
+    r.snapshot = create(kept, flat, exchange->group->size, &r.bytes);
+    status = dp_exchange_agree(exchange, r.snapshot != NULL ? DP_OK : DP_ERR_NOMEM);
+    if (r.snapshot != NULL && status == DP_OK) {
+        r.snapshot->group = exchange->group;
+        status = dp_engine_call(exchange->engine, share_job, &r);
+        status = status == DP_OK && r.snapshot->window == NULL ? DP_ERR_NOMEM : status;
+    }
+    if (r.snapshot == NULL || status != DP_OK) {
+        dp_snapshot_destroy(r.snapshot);
+        return status == DP_ERR_NOMEM ? no_memory(r.bytes) : status;
+    }
+    *out = r.snapshot;
     return DP_OK;
 }
 
@@ -86,6 +180,9 @@ void dp_snapshot_destroy(struct dp_snapshot *s)
 {
     if (s == NULL) {
         return;
+    }
+    if (s->group != NULL) {
+        dp_group_release(s->group, s->window);
     }
     dp_free(s->names);
     dp_free(s->slots);
@@ -106,34 +203,97 @@ void dp_snapshot_fill(struct dp_snapshot *s, const struct dp_kept_list *kept)
 /* ---- from all ranks ---- */
 
 /* Every rank's array in turn reaches rank 0, by way of the gradient's memory. */
-static dp_status take_ranks(float *whole, const struct dp_kept *row, const struct dp_flat *flat,
-                            struct dp_exchange *e)
+static dp_status take_ranks(float *whole, const struct dp_kept *row, struct dp_exchange *e)
 {
+    const size_t trained = row->bytes / sizeof(float);
+
     for (int rank = 0; rank < e->group->size; rank++) {
         if (rank == e->group->rank) {
             memcpy(e->grad, row->data, row->bytes);
         }
         DP_TRY(dp_exchange_broadcast(e, e->grad, row->bytes, rank));
         if (whole != NULL) {
-            memcpy(whole + (size_t)rank * flat->trained, e->grad, row->bytes);
+            memcpy(whole + (size_t)rank * trained, e->grad, row->bytes);
         }
     }
     return DP_OK;
 }
 
-dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_kept_list *kept,
-                           const struct dp_flat *flat, struct dp_exchange *e)
+/* This rank's parts of all buckets, straight to where they belong. */
+static void copy_owned(float *whole, const float *owned, const struct dp_exchange *e)
 {
-    for (int i = 0; i < kept->count; i++) {
-        const struct dp_kept *row = &kept->rows[i];
-        void *whole = s != NULL ? s->rows.rows[i].data : NULL;
+    for (int b = 0; b < e->plan->count; b++) {
+        const struct dp_bucket *bucket = &e->plan->buckets[b];
+        const struct dp_range mine = dp_exchange_mine(e, b);
+        if (!bucket->exact) {
+            memcpy(whole + mine.begin, owned + bucket->owned_at, mine.count * sizeof(float));
+        }
+    }
+}
 
-        if (row->spread == DP_SPREAD_OWNED && dp_exchange_parts(e)) {
-            DP_TRY(dp_exchange_collect(e, row->data, whole));
-        } else if (dp_kept_is_own(row)) {
-            DP_TRY(take_ranks(whole, row, flat, e));
-        } else if (s != NULL) {
-            memcpy(whole, row->data, row->bytes);
+/* What all have alike: of an array each mate copies its share. */
+static void copy_same(const struct dp_snapshot *s, void *whole, const struct dp_kept *row)
+{
+    const struct dp_slice all = {whole, row->bytes / sizeof(float), sizeof(float)};
+
+    if (dp_kept_is_array(row)) {
+        const struct dp_slice part = dp_slice_chunk(all, s->mates, s->place);
+        const size_t at = (size_t)((char *)part.data - (char *)whole);
+        memcpy(part.data, (const char *)row->data + at, dp_slice_bytes(part));
+    } else if (s->place == 0) {
+        memcpy(whole, row->data, row->bytes);
+    }
+}
+
+/* `whole` is NULL on ranks that do not reach it; `direct`: none is such. */
+static dp_status take_row(const struct dp_snapshot *s, float *whole, const struct dp_kept *row,
+                          struct dp_exchange *e, bool direct)
+{
+    const size_t trained = row->bytes / sizeof(float), rank = (size_t)e->group->rank;
+
+    if (row->spread == DP_SPREAD_OWNED && dp_exchange_parts(e)) {
+        if (!direct) {
+            return dp_exchange_collect(e, row->data, rank == 0 ? whole : NULL);
+        }
+        copy_owned(whole, row->data, e);
+    } else if (dp_kept_is_own(row)) {
+        if (!direct) {
+            return take_ranks(rank == 0 ? whole : NULL, row, e);
+        }
+        memcpy(whole + rank * trained, row->data, row->bytes);
+    } else if (whole != NULL) {
+        copy_same(s, whole, row);
+    }
+    return DP_OK;
+}
+
+dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_kept_list *kept,
+                           struct dp_exchange *e)
+{
+    const bool direct = s != NULL && s->mates == e->group->size;
+
+    if (s != NULL && s->mates > 1) { /* who reads it on rank 0 has ended */
+        DP_TRY(dp_exchange_barrier(e));
+    }
+    for (int i = 0; i < kept->count; i++) {
+        float *whole = s != NULL ? s->rows.rows[i].data : NULL;
+        DP_TRY(take_row(s, whole, &kept->rows[i], e, direct));
+    }
+    if (s != NULL && s->copied != NULL) {
+        s->takes++;
+        (void)atomic_fetch_add_explicit(s->copied, 1, memory_order_release);
+    }
+    return DP_OK;
+}
+
+dp_status dp_snapshot_wait(const struct dp_snapshot *s)
+{
+    struct dp_patience patience = {s->group != NULL ? s->group->cancel : NULL, 0, 0};
+
+    while (s->copied != NULL && atomic_load_explicit(s->copied, memory_order_acquire) <
+                                    s->takes * (unsigned long long)s->mates) {
+        if (!dp_patience_turn(&patience)) {
+            return DP_ERR_CANCELLED;
         }
     }
     return DP_OK;

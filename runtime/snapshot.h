@@ -1,11 +1,13 @@
 /*
- * snapshot.h - a copy of everything that a resumed run needs, whole, on one rank.
+ * snapshot.h - a copy of everything that a resumed run needs, whole, on one rank or node.
  *
  * Taken between two steps from all ranks, and written at leisure while training goes on; or read
  * from a checkpoint, and given to all ranks, of whatever number and sharing.
  */
 #ifndef DP_RUNTIME_SNAPSHOT_H
 #define DP_RUNTIME_SNAPSHOT_H
+
+#include <stdatomic.h>
 
 #include "collectives/exchange.h"
 #include "runtime/kept.h"
@@ -16,11 +18,16 @@ enum { DP_SNAPSHOT_NAME = 48 };
 /* Its rows are those of the list it was made for, with memory of their own: scalars as they are,
  * arrays whole, of DP_SPREAD_RANK one for each rank, behind each other. */
 struct dp_snapshot {
-    struct dp_kept_list rows;
-    void *memory; /* owned: all of the rows' */
+    struct dp_kept_list rows; /* their data is NULL on ranks that cannot reach the memory */
+    void *memory;             /* owned: all of the rows'; NULL where `window` is it */
     int ranks;
     size_t trained;
-    struct dp_slot *slots; /* owned; the arrays of the optimizer file */
+    struct dp_group *group; /* borrowed; whose ranks have it together. NULL: rank 0's alone */
+    void *window;           /* owned; this rank's piece of the node's memory, or NULL */
+    atomic_ullong *copied;  /* in rank 0's piece: how many copies mates have ended; or NULL */
+    int mates, place;       /* ranks that copy, and which of them this one is; -1: none */
+    uint64_t takes;         /* begun so far */
+    struct dp_slot *slots;  /* owned; the arrays of the optimizer file */
     int slot_count;
     char (
         *names)[DP_SNAPSHOT_NAME]; /* owned; of slots: "momentum", "compressor.residual.0.rank3" */
@@ -29,6 +36,14 @@ struct dp_snapshot {
 /* Room for `kept` of so many ranks. `flat` tells the lengths. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_snapshot_create(const struct dp_kept_list *kept, const struct dp_flat *flat,
                                         int ranks, struct dp_snapshot **out);
+
+/*
+ * The same for all ranks of an exchange, in memory of rank 0's node, so that its ranks copy what
+ * they have themselves, side by side. Where there is no such memory rank 0 copies everything.
+ * Collective, and so is destroying it.
+ */
+DP_CHECKED dp_status dp_snapshot_share(const struct dp_kept_list *kept, const struct dp_flat *flat,
+                                       struct dp_exchange *exchange, struct dp_snapshot **out);
 void dp_snapshot_destroy(struct dp_snapshot *snapshot);
 
 /* Copies what is not laid out as the parameters, as this rank has it: scalars, and arrays of any
@@ -36,11 +51,19 @@ void dp_snapshot_destroy(struct dp_snapshot *snapshot);
 void dp_snapshot_fill(struct dp_snapshot *snapshot, const struct dp_kept_list *kept);
 
 /*
- * Copies all rows, between steps. Collective; every rank but 0 gives NULL. The exchange's memory is
- * used. Rank 0 returns when it has copied what others may change.
+ * Copies all rows, between steps. Collective; of one that is rank 0's alone every other rank gives
+ * NULL. The exchange's memory is used. Nobody may be reading it on rank 0.
+ *
+ * A rank returns when it has copied its part: it may change what it has, but not what others have
+ * as well, before they are known to have returned; the sums of the next step tell that. Whoever
+ * reads the snapshot waits for all parts first.
  */
 DP_CHECKED dp_status dp_snapshot_take(struct dp_snapshot *snapshot, const struct dp_kept_list *kept,
-                                      const struct dp_flat *flat, struct dp_exchange *exchange);
+                                      struct dp_exchange *exchange);
+
+/* Returns when all ranks have copied their parts; on rank 0, on any thread. Errors:
+ * DP_ERR_CANCELLED (the job ends). */
+DP_CHECKED dp_status dp_snapshot_wait(const struct dp_snapshot *snapshot);
 
 /*
  * The other way: rank 0's snapshot, which may be of another number of ranks, reaches the rows of

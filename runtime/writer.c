@@ -46,6 +46,7 @@ static void *writer_run(void *arg)
 {
     struct dp_writer *w = arg;
 
+    (void)pthread_setname_np(pthread_self(), "dp-writer");
     (void)pthread_mutex_lock(&w->mutex);
     while (!w->ending || w->busy) {
         if (!w->busy) {

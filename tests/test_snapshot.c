@@ -40,7 +40,7 @@ static dp_status take(const struct work *w, struct dp_trainer *t, const struct d
     }
     DP_TRY(dp_exchange_agree(t->exchange, status));
     DP_TRY(dp_trainer_fetch(t));
-    return dp_snapshot_take(s, kept, &t->flat, t->exchange);
+    return dp_snapshot_take(s, kept, t->exchange);
 }
 
 static dp_status work_steps(const struct work *w, struct dp_trainer *t)

@@ -1,0 +1,167 @@
+/* test_snapshot_share.c - a snapshot in memory that the ranks of a node fill together. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "runtime/snapshot.h"
+#include "tests/local_world.h"
+#include "tests/small_run.h"
+
+enum { STEPS = 4, PLANNED = 8 };
+
+/* Whether the rows of both are the same bytes, as far as this rank reaches them. */
+static size_t differing_rows(const struct dp_snapshot *a, const struct dp_snapshot *b)
+{
+    size_t wrong = a->rows.count != b->rows.count;
+
+    for (int i = 0; i < a->rows.count; i++) {
+        const struct dp_kept *x = &a->rows.rows[i], *y = &b->rows.rows[i];
+        wrong += x->bytes != y->bytes || memcmp(x->data, y->data, x->bytes) != 0;
+    }
+    return wrong;
+}
+
+/* The state behind each of some steps, once by rank 0 alone and once by all. */
+static dp_status compare_takes(struct dp_trainer *t, const struct dp_kept_list *kept,
+                               struct dp_snapshot *alone, struct dp_snapshot *shared, size_t *wrong)
+{
+    struct dp_step_report report;
+
+    for (int step = 0; step < STEPS; step++) {
+        DP_TRY(dp_trainer_step(t, &report));
+        DP_TRY(dp_trainer_fetch(t));
+        DP_TRY(dp_snapshot_take(alone, kept, t->exchange));
+        DP_TRY(dp_snapshot_take(shared, kept, t->exchange));
+        if (alone != NULL) {
+            DP_TRY(dp_snapshot_wait(shared));
+            *wrong += differing_rows(alone, shared);
+            *wrong += strcmp(alone->names[alone->slot_count - 1],
+                             shared->names[shared->slot_count - 1]) != 0;
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status take_both_ways(struct dp_trainer *t, size_t *wrong)
+{
+    const struct dp_group *group = t->group;
+    struct dp_kept_list kept = {.count = 0};
+    struct dp_snapshot *alone = NULL, *shared = NULL;
+    dp_status status;
+
+    dp_trainer_keep(t, &kept);
+    DP_TRY(dp_snapshot_share(&kept, &t->flat, t->exchange, &shared));
+    *wrong += shared->mates != (group->nodes == 1 ? group->size : 2);
+    *wrong += (shared->place >= 0) != (group->node_of[group->rank] == 0);
+    status = group->rank == 0 ? dp_snapshot_create(&kept, &t->flat, group->size, &alone) : DP_OK;
+    if (status == DP_OK) {
+        status = compare_takes(t, &kept, alone, shared, wrong);
+    }
+    dp_snapshot_destroy(alone);
+    dp_snapshot_destroy(shared);
+    return status;
+}
+
+static size_t share_rank(struct dp_group *group, const void *arg)
+{
+    struct dp_trainer *t = NULL;
+    dp_status status = small_run_trainer(arg, group, PLANNED, &t);
+    size_t wrong = 0;
+
+    if (status == DP_OK) {
+        status = take_both_ways(t, &wrong);
+    }
+    if (status != DP_OK) {
+        dp_group_leave(group, DP_ERR_CANCELLED);
+    }
+    dp_trainer_destroy(t);
+    return wrong + (status != DP_OK);
+}
+
+static void check_shared(const char *strategy, const char *more)
+{
+    static const int node_of[] = {0, 1, 0, 1};
+    const char *const sets[] = {strategy, "optimizer.name=adamw", "comm.bucket_mb=0.01", more,
+                                NULL};
+    struct small_run run;
+
+    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        assert_int_equal(on_local_ranks(ranks, share_rank, &run), 0);
+    }
+    if (strstr(strategy, "shm") == NULL) {
+        assert_int_equal(on_local_nodes(4, node_of, share_rank, &run), 0);
+    }
+    small_run_destroy(&run);
+}
+
+static void ranks_that_copy_their_parts_make_what_one_rank_gathers(void **state)
+{
+    (void)state;
+    check_shared("comm.strategy=ring", NULL);
+    check_shared("comm.strategy=shm", NULL);
+    check_shared("comm.strategy=zero1:over=shm", NULL);
+    check_shared("comm.strategy=zero1:over=ring", NULL);
+    check_shared("comm.strategy=zero1:over=ring", "train.precision=bf16");
+    check_shared("comm.strategy=ring", "comm.compressor=onebit");
+    check_shared("comm.strategy=ring", "comm.compressor=powersgd:rank=2");
+    check_shared("comm.strategy=ps", NULL);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* Of one rank, so that others need not be waited for. */
+static size_t share_badly(struct dp_group *group, const void *arg)
+{
+    struct dp_trainer *t = NULL;
+    struct dp_kept_list kept = {.count = 0};
+    struct dp_snapshot *s = NULL;
+    size_t live, wrong = 0;
+
+    if (small_run_trainer(arg, group, PLANNED, &t) != DP_OK) {
+        return 1;
+    }
+    dp_trainer_keep(t, &kept);
+    live = dp_mem_live();
+    dp_mem_fail_nth(4); /* the memory itself: the engine lives on */
+    wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, &s) != DP_ERR_NOMEM;
+    dp_mem_fail_nth(0);
+    wrong += s != NULL || dp_mem_live() != live;
+    wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, &s) != DP_OK;
+    dp_snapshot_destroy(s);
+    s = NULL;
+    dp_mem_fail_nth(2);
+    wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, &s) != DP_ERR_NOMEM;
+    dp_mem_fail_nth(0);
+    wrong += s != NULL || dp_mem_live() != live;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void survives_failed_allocations(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
+    dp_log_mute(1);
+    assert_int_equal(on_local_ranks(1, share_badly, &run), 0);
+    dp_log_mute(0);
+    small_run_destroy(&run);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_copy_their_parts_make_what_one_rank_gathers),
+        cmocka_unit_test(survives_failed_allocations),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

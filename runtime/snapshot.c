@@ -288,7 +288,7 @@ dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_kept_list *kep
 
 dp_status dp_snapshot_wait(const struct dp_snapshot *s)
 {
-    struct dp_patience patience = {s->group != NULL ? s->group->cancel : NULL, 0, 0};
+    struct dp_patience patience = {.cancel = s->group != NULL ? s->group->cancel : NULL};
 
     while (s->copied != NULL && atomic_load_explicit(s->copied, memory_order_acquire) <
                                     s->takes * (unsigned long long)s->mates) {

@@ -12,6 +12,9 @@ static dp_status coded_memory(struct dp_coded *c, size_t max_count)
     const bool apart = !c->comm->codes->device->host_memory;
 
     c->room = dp_round_up(c->codec.bytes(c->codec.context, chunk), DP_MEM_ALIGN);
+    if (c->room > DP_MESSAGE_MAX) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.compressor: a layer is too large for %zu ranks", size);
+    }
     DP_TRY(dp_ferry_open(&c->mine, c->comm, 2 * size * c->room, true));
     c->shared = dp_group_reaches(group, c->mine.host);
     c->pieces = c->shared ? NULL : dp_mem_arena(DP_MEM_COMM, size * c->room);
@@ -126,34 +129,51 @@ static dp_status with_residual(const struct dp_coded *c, struct dp_slice x, floa
     return stream->ops->add(stream, residual, x.data, x.count);
 }
 
-static dp_status encode_chunks(struct dp_coded *c, const struct dp_parcel *p)
+/* Makes the code of chunk i of x, which is the parcel's gradient with what was left out. */
+static dp_status encode_chunk(struct dp_coded *c, const struct dp_parcel *p, struct dp_slice x,
+                              int i)
 {
     const struct dp_group *group = c->comm->group;
-    struct dp_slice x;
 
-    DP_TRY(with_residual(c, p->grad, p->residual[0], &x));
-    for (int i = 0; i < group->size; i++) {
-        DP_TRY(encode(c, code_at(c, c->mine.host, i, p->grad, i), dp_slice_chunk(x, group->size, i),
-                      i, p, (uint32_t)group->rank));
-    }
-    return dp_ferry_wait(&c->mine);
+    return encode(c, code_at(c, c->mine.host, i, p->grad, i), dp_slice_chunk(x, group->size, i), i,
+                  p, (uint32_t)group->rank);
 }
 
-/* Codes of this rank's chunk come from all others: pairwise, so that nobody gets two at a time. */
-static dp_status swap(struct dp_coded *c, struct dp_slice data)
+static dp_status swap_shared(struct dp_coded *c, const struct dp_parcel *p, struct dp_slice x)
 {
     struct dp_group *group = c->comm->group;
     const int size = group->size, rank = group->rank;
 
-    if (c->shared) {
-        group->wire_bytes +=
-            (uint64_t)(size - 1) * code_at(c, c->mine.host, rank, data, rank).count;
-        return dp_comm_barrier(c->comm);
+    for (int i = 0; i < size; i++) {
+        DP_TRY(encode_chunk(c, p, x, i));
     }
-    for (int distance = 1; distance < size; distance++) {
+    DP_TRY(dp_ferry_wait(&c->mine));
+    group->wire_bytes += (uint64_t)(size - 1) * code_at(c, c->mine.host, rank, p->grad, rank).count;
+    return dp_comm_barrier(c->comm);
+}
+
+/* Codes of this rank's chunk come from all others: pairwise, so that nobody gets two at a time.
+ * While one is on its way the next is made, this rank's own, which stays here, last. */
+static dp_status swap(struct dp_coded *c, const struct dp_parcel *p)
+{
+    struct dp_group *group = c->comm->group;
+    const int size = group->size, rank = group->rank;
+    struct dp_transfer transfer = {.to = -1, .from = -1};
+    struct dp_slice x;
+
+    DP_TRY(with_residual(c, p->grad, p->residual[0], &x));
+    if (c->shared) {
+        return swap_shared(c, p, x);
+    }
+    for (int distance = 1; distance <= size; distance++) {
         const int to = (rank + distance) % size, from = (rank + size - distance) % size;
-        DP_TRY(dp_group_exchange(group, to, code_at(c, c->mine.host, to, data, to), from,
-                                 code_at(c, c->pieces, from, data, rank)));
+        DP_TRY(encode_chunk(c, p, x, to));
+        DP_TRY(dp_ferry_wait(&c->mine));
+        DP_TRY(dp_group_finish(group, &transfer));
+        if (to != rank) {
+            DP_TRY(dp_group_start(group, to, code_at(c, c->mine.host, to, p->grad, to), from,
+                                  code_at(c, c->pieces, from, p->grad, rank), &transfer));
+        }
     }
     return DP_OK;
 }
@@ -202,39 +222,44 @@ static dp_status add_pieces(struct dp_coded *c, struct dp_slice data, struct dp_
     return DP_OK;
 }
 
-/* Codes of the sums go to all ranks, around a ring. */
+/* The sum of chunk i, from its code. */
+static dp_status decode_sum(struct dp_coded *c, struct dp_slice data, int i)
+{
+    const struct dp_slice chunk = dp_slice_chunk(data, c->comm->group->size, i);
+    struct dp_slice code = code_at(c, sums_of(c), i, data, i);
+    const void *landed;
+
+    if (chunk.count == 0) {
+        return DP_OK;
+    }
+    code.data = c->shared ? place_at(c, code.data, i) : code.data;
+    DP_TRY(land(c, i, code, &landed));
+    return c->codec.decode(c->codec.context, c->comm->codes, chunk.data, landed, chunk.count,
+                           (struct dp_range){0, chunk.count});
+}
+
+/* Codes of the sums go to all ranks, around a ring; while one comes the one before is decoded. */
 static dp_status gather(struct dp_coded *c, struct dp_slice data)
 {
     struct dp_group *group = c->comm->group;
     const int size = group->size, rank = group->rank;
     const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
 
-    for (int turn = 0; turn < size - 1; turn++) {
-        const int out = (rank - turn + size) % size, in = (out + size - 1) % size;
-        if (c->shared) {
-            group->wire_bytes += code_at(c, c->mine.host, in, data, in).count;
-        } else {
-            DP_TRY(dp_group_exchange(group, next, code_at(c, sums_of(c), out, data, out), prev,
-                                     code_at(c, sums_of(c), in, data, in)));
+    if (c->shared) {
+        for (int i = 0; i < size; i++) {
+            group->wire_bytes += i == rank ? 0 : code_at(c, c->mine.host, i, data, i).count;
         }
+        DP_TRY(dp_comm_barrier(c->comm));
     }
-    return c->shared ? dp_comm_barrier(c->comm) : DP_OK;
-}
-
-static dp_status decode_sums(struct dp_coded *c, struct dp_slice data)
-{
-    const struct dp_group *group = c->comm->group;
-
-    for (int i = 0; i < group->size; i++) {
-        const struct dp_slice chunk = dp_slice_chunk(data, group->size, i);
-        struct dp_slice code = code_at(c, sums_of(c), i, data, i);
-        const void *landed;
-        if (chunk.count > 0) {
-            code.data = c->shared ? place_at(c, code.data, i) : code.data;
-            DP_TRY(land(c, i, code, &landed));
-            DP_TRY(c->codec.decode(c->codec.context, c->comm->codes, chunk.data, landed,
-                                   chunk.count, (struct dp_range){0, chunk.count}));
+    for (int turn = 0; turn < size; turn++) {
+        const int out = (rank - turn + size) % size, in = (out + size - 1) % size;
+        struct dp_transfer transfer = {.to = -1, .from = -1};
+        if (!c->shared && turn < size - 1) {
+            DP_TRY(dp_group_start(group, next, code_at(c, sums_of(c), out, data, out), prev,
+                                  code_at(c, sums_of(c), in, data, in), &transfer));
         }
+        DP_TRY(decode_sum(c, data, out));
+        DP_TRY(dp_group_finish(group, &transfer));
     }
     return DP_OK;
 }
@@ -253,8 +278,7 @@ dp_status dp_comm_sum_coded(void *coded, const struct dp_parcel *p, enum dp_keep
     if (p->grad.count == 0) {
         return DP_OK;
     }
-    DP_TRY(encode_chunks(c, p));
-    DP_TRY(swap(c, p->grad));
+    DP_TRY(swap(c, p));
     DP_TRY(add_pieces(c, p->grad, chunk));
     if (keep == DP_KEEP_CHUNK) {
         DP_TRY(dp_ferry_wait(&c->mine)); /* until they were read */
@@ -263,8 +287,7 @@ dp_status dp_comm_sum_coded(void *coded, const struct dp_parcel *p, enum dp_keep
     DP_TRY(with_residual(c, chunk, p->residual[1] == NULL ? NULL : p->residual[1] + begin, &x));
     DP_TRY(encode(c, code_at(c, sums_of(c), rank, p->grad, rank), x, rank, p, 0xffffff));
     DP_TRY(dp_ferry_wait(&c->mine));
-    DP_TRY(gather(c, p->grad));
-    return decode_sums(c, p->grad);
+    return gather(c, p->grad);
 }
 
 uint64_t dp_coded_wire(const void *coded, const struct dp_bucket *bucket, enum dp_keep keep)

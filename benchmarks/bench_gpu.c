@@ -154,7 +154,8 @@ PASS(accumulate, accumulate(b->s, b->a, b->b, b->count))
 PASS(dropout, dropout(b->s, b->a, b->b, b->count, &drop, 0, b->knobs))
 PASS(sum_rows, sum_rows(b->s, b->e, b->b, b->count / CHANNELS, CHANNELS, 0.0f))
 PASS(norm_moments, norm_moments(b->s, b->sums, 0, b->b, &norm))
-PASS(norm_apply, norm_apply(b->s, b->a, b->b, b->ones, b->ones, b->ones, b->ones, &norm))
+PASS(norm_apply, norm_apply(b->s, b->a, b->b, NULL, b->ones, b->ones, b->ones, b->ones, &norm))
+PASS(norm_add, norm_apply(b->s, b->a, b->b, b->c, b->ones, b->ones, b->ones, b->ones, &norm))
 PASS(norm_sums, norm_backward_sums(b->s, b->sums, b->b, b->c, b->ones, b->ones, b->ones, b->ones,
                                    &norm, 0.0f))
 PASS(norm_backward, norm_backward_apply(b->s, b->a, b->b, b->c, b->ones, b->ones, b->ones, b->ones,
@@ -170,7 +171,8 @@ static const struct pass passes[] = {
     {"gelu", gelu, 4}, {"gelu backward", gelu_backward, 6},
     {"add + relu", add_relu, 6}, {"accumulate", accumulate, 6}, {"dropout", dropout, 4},
     {"sum_rows", sum_rows, 2}, {"batch norm: statistics", norm_moments, 2},
-    {"batch norm + relu", norm_apply, 4}, {"batch norm: backward sums", norm_sums, 4},
+    {"batch norm + relu", norm_apply, 4}, {"batch norm + residual + relu", norm_add, 6},
+    {"batch norm: backward sums", norm_sums, 4},
     {"batch norm: backward", norm_backward, 6}, {"softmax cross-entropy", softmax, 4},
 };
 /* clang-format on */

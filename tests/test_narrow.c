@@ -231,14 +231,17 @@ static void check_norm(const struct lab *lab, size_t channels)
     const size_t count = 50 * channels;
     struct both x = both_of(lab, count, 1, -1, 1), dy = both_of(lab, count, 2, -1, 1);
     struct both y = both_of(lab, count, 3, -1, 1), dx = both_of(lab, count, 4, -1, 1);
+    struct both sum = both_of(lab, count, 9, -1, 1);
     float *mean = uniform(channels, 5, -0.1f, 0.1f), *var = uniform(channels, 6, 0.2f, 0.5f);
     float *gamma = uniform(channels, 7, 0.5f, 1), *beta = uniform(channels, 8, -1, 1);
     double found[2][2 * WIDE], sums[2][2 * WIDE];
 
     OK(ref->norm_moments(lab->ref, found[0], 0, x.wide, &norm));
     OK(ops->norm_moments(lab->s, found[1], 0, x.narrow, &norm));
-    OK(ref->norm_apply(lab->ref, y.wide, x.wide, mean, var, gamma, beta, &norm));
-    OK(ops->norm_apply(lab->s, y.narrow, x.narrow, mean, var, gamma, beta, &norm));
+    OK(ref->norm_apply(lab->ref, y.wide, x.wide, NULL, mean, var, gamma, beta, &norm));
+    OK(ops->norm_apply(lab->s, y.narrow, x.narrow, NULL, mean, var, gamma, beta, &norm));
+    OK(ref->norm_apply(lab->ref, sum.wide, x.wide, dy.wide, mean, var, gamma, beta, &norm));
+    OK(ops->norm_apply(lab->s, sum.narrow, x.narrow, dy.narrow, mean, var, gamma, beta, &norm));
     OK(ref->norm_backward_sums(lab->ref, sums[0], dy.wide, x.wide, mean, var, gamma, beta, &norm,
                                0));
     OK(ops->norm_backward_sums(lab->s, sums[1], dy.narrow, x.narrow, mean, var, gamma, beta, &norm,
@@ -252,6 +255,7 @@ static void check_norm(const struct lab *lab, size_t channels)
         assert_true(fabs(sums[1][i] - sums[0][i]) <= 2e-5);
     }
     check(lab, &y);
+    check(lab, &sum);
     check(lab, &dx);
     both_free(&x);
     both_free(&dy);

@@ -51,6 +51,7 @@ static __device__ __forceinline__ float normalised(float x, float mean, float sc
  * summed in float32 about the first of them, so that nothing cancels there when x drifts away from
  * the pivot; folding moves them to the pivot, in double. */
 template <typename T, int P> struct moment_adder {
+    enum { AHEAD = DP_FEW_ROWS };
     struct state {
         float pivot[P], near[P];
     };
@@ -120,7 +121,7 @@ extern "C" dp_status dp_cuda_norm_moments(struct dp_stream *s, double *moments, 
     const size_t channels = norm->channels;
 
     DP_BY_TYPE(s->type, T, {
-        constexpr int P = dp_pack_of<T>();
+        constexpr int P = DP_COLUMN_PACK;
         const T *typed = (const T *)x;
         const moments_done<T> done = {moments, typed, channels, (double)before,
                                       (double)norm->count};
@@ -283,6 +284,7 @@ extern "C" dp_status dp_cuda_norm_apply(struct dp_stream *s, void *y, const void
 /* ---- backward ---- */
 
 template <typename T, int P> struct gradient_adder : dp_plain_fold {
+    enum { AHEAD = sizeof(T) == 2 ? DP_FEW_ROWS : 2 };
     typedef channels_of<P> state;
     const T *x, *dy;
     size_t channels;
@@ -342,7 +344,7 @@ extern "C" dp_status dp_cuda_norm_backward_sums(struct dp_stream *s, double *sum
     const gradients_done done = {sums, var, norm->channels, norm->eps, keep};
 
     DP_BY_TYPE(s->type, T, {
-        constexpr int P = dp_pack_of<T>();
+        constexpr int P = DP_COLUMN_PACK;
         const T *xs = (const T *)x;
         const T *dys = (const T *)dy;
         if (norm->channels % P == 0 && dp_aligned(x) && dp_aligned(dy)) {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/trace.h"
+#include "benchmarks/gpu_passes.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/stream_cuda.h"
 
@@ -20,27 +21,8 @@ enum {
     ROUNDS = 7,         /* the median counts */
     ROUND_NS = 5000000, /* at least, so that launching and waiting do not matter */
     MOST_CALLS = 1000,
-    CHANNELS = 256,
-    CLASSES = 1024,
     PROPOSALS = 100
 };
-
-struct bench {
-    struct dp_stream *s;
-    size_t count; /* elements of each array */
-    float *a, *b, *c, *d, *e;
-    float *ones;     /* [CLASSES]: statistics, scales */
-    double *sums;    /* [2 CHANNELS] */
-    uint8_t *labels; /* [count / CLASSES] int32_t, all 0 */
-    struct dp_knobs *knobs;
-    void *workspace; /* of DP_CUDA_WORKSPACE bytes */
-    cublasLtHandle_t handle;
-    double copy_rate; /* GB/s, read and written */
-    double peak_rate; /* TFLOP/s, the best product */
-};
-
-/* Something to time: run(bench, what). */
-typedef dp_status measured(struct bench *b, const void *what);
 
 /* ---- timing ---- */
 
@@ -98,82 +80,7 @@ static dp_status compare(struct bench *b, measured *const runs[2], const void *c
     return DP_OK;
 }
 
-/* ---- passes over memory; float32 where the name says so, else bf16 ---- */
-
-struct pass {
-    const char *name;
-    measured *run;
-    double bytes; /* of an element */
-};
-
-static struct dp_norm norm_of(const struct bench *b)
-{
-    return (struct dp_norm){b->count / CHANNELS, CHANNELS, 1e-5f, DP_ACT_RELU};
-}
-
-static struct dp_update update_of(const struct bench *b)
-{
-    return (struct dp_update){b->a, b->b, b->c, {b->d, b->e}, b->count, b->knobs};
-}
-
-#define PASS(name, ...)                                           \
-    static dp_status name(struct bench *b, const void *what)      \
-    {                                                             \
-        const struct dp_ops *ops = b->s->ops;                     \
-        const struct dp_norm norm = norm_of(b);                   \
-        const struct dp_update u = update_of(b);                  \
-        const struct dp_dropout drop = {.seed = 1, .rate = 0.5f}; \
-        (void)what;                                               \
-        (void)norm;                                               \
-        (void)u;                                                  \
-        (void)drop;                                               \
-        return ops->__VA_ARGS__;                                  \
-    }
-
-static dp_status sum_of_4(struct bench *b, const void *what)
-{
-    const float *const xs[] = {b->b, b->c, b->d, b->e};
-
-    (void)what;
-    return b->s->ops->sum_tree(b->s, &b->a, 1, xs, 4, b->count);
-}
-
-/* clang-format off */
-PASS(copy, copy(b->s, b->a, b->b, b->count * sizeof(float)))
-PASS(add, add(b->s, b->a, b->b, b->count))
-PASS(squares, block_squares(b->s, b->e, b->b, b->count))
-PASS(narrow, narrow(b->s, (uint16_t *)(void *)b->a, b->b, b->count, DP_TYPE_BF16))
-PASS(sgd, sgd(b->s, &u, 0.9f, false, 1e-4f))
-PASS(adamw, adamw(b->s, &u, 0.9, 0.999, 1e-8f, 1e-2f))
-PASS(relu, relu_forward(b->s, b->a, b->b, b->count))
-PASS(relu_backward, relu_backward(b->s, b->a, b->b, b->c, b->count))
-PASS(gelu, gelu_forward(b->s, b->a, b->b, b->count))
-PASS(gelu_backward, gelu_backward(b->s, b->a, b->b, b->c, b->count))
-PASS(add_relu, add_forward(b->s, b->a, b->b, b->c, b->count, DP_ACT_RELU))
-PASS(accumulate, accumulate(b->s, b->a, b->b, b->count))
-PASS(dropout, dropout(b->s, b->a, b->b, b->count, &drop, 0, b->knobs))
-PASS(sum_rows, sum_rows(b->s, b->e, b->b, b->count / CHANNELS, CHANNELS, 0.0f))
-PASS(norm_moments, norm_moments(b->s, b->sums, 0, b->b, &norm))
-PASS(norm_apply, norm_apply(b->s, b->a, b->b, b->ones, b->ones, b->ones, b->ones, &norm))
-PASS(norm_sums, norm_backward_sums(b->s, b->sums, b->b, b->c, b->ones, b->ones, b->ones, b->ones,
-                                   &norm, 0.0f))
-PASS(norm_backward, norm_backward_apply(b->s, b->a, b->b, b->c, b->ones, b->ones, b->ones, b->ones,
-                                        b->sums, (double)norm.count, &norm))
-PASS(softmax, softmax_loss(b->s, b->a, b->e, b->e + 1, b->b, (const int32_t *)b->labels,
-                           b->count / CLASSES, CLASSES, b->ones, 0.0f))
-
-static const struct pass passes[] = {
-    {"copy fp32", copy, 8}, {"add fp32", add, 12}, {"sum of 4 fp32", sum_of_4, 20},
-    {"block_squares fp32", squares, 4}, {"narrow fp32 to bf16", narrow, 6},
-    {"sgd, momentum, bf16 weights", sgd, 22}, {"adamw, bf16 weights", adamw, 30},
-    {"relu", relu, 4}, {"relu backward", relu_backward, 6},
-    {"gelu", gelu, 4}, {"gelu backward", gelu_backward, 6},
-    {"add + relu", add_relu, 6}, {"accumulate", accumulate, 6}, {"dropout", dropout, 4},
-    {"sum_rows", sum_rows, 2}, {"batch norm: statistics", norm_moments, 2},
-    {"batch norm + relu", norm_apply, 4}, {"batch norm: backward sums", norm_sums, 4},
-    {"batch norm: backward", norm_backward, 6}, {"softmax cross-entropy", softmax, 4},
-};
-/* clang-format on */
+/* ---- passes over memory ---- */
 
 /* The first one is what the others are compared with. */
 static dp_status measure_passes(struct bench *b)

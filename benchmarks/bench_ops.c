@@ -137,7 +137,7 @@ static dp_status norm_apply(struct bench *b, const struct shape *n)
 {
     const struct dp_norm norm = {n->n[0], n->n[1], 1e-5f, DP_ACT_RELU};
 
-    return b->s->ops->norm_apply(b->s, b->a, b->b, b->small[2], b->small[2], b->small[2],
+    return b->s->ops->norm_apply(b->s, b->a, b->b, NULL, b->small[2], b->small[2], b->small[2],
                                  b->small[3], &norm);
 }
 

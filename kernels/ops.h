@@ -232,10 +232,12 @@ struct dp_ops {
     /* y = x; [count]: sums that have been shared become double again. */
     dp_status (*norm_widen)(struct dp_stream *s, double *y, const float *x, size_t count);
 
-    /* y, with statistics that are given; y may be x. */
-    dp_status (*norm_apply)(struct dp_stream *s, void *y, const void *x, const float *mean,
-                            const float *var, const float *gamma, const float *beta,
-                            const struct dp_norm *norm);
+    /* y, with statistics that are given; `add`, if not NULL, is added in front of act: where a
+     * residual's branches meet. In float32 the bits of add_forward behind norm_apply. y may be x or
+     * add. */
+    dp_status (*norm_apply)(struct dp_stream *s, void *y, const void *x, const void *add,
+                            const float *mean, const float *var, const float *gamma,
+                            const float *beta, const struct dp_norm *norm);
     /* sums [2, channels] double: keep sums + the sum of dy, and of dy (x - mean) / sqrt(var + eps),
      * with dy masked where DP_ACT_RELU: by y > 0, recomputed from x in the same operations that
      * made y, so equal to the bit. They are the gradients of beta and gamma. */

@@ -41,6 +41,14 @@ const char *dp_shape_text(const struct dp_shape *shape, char *text, size_t size)
     return text;
 }
 
+dp_status dp_layer_hand_on(const struct dp_layer_call *c, size_t features)
+{
+    return c->dx == c->dy || c->dx == NULL
+               ? DP_OK
+               : c->stream->ops->copy(c->stream, c->dx, c->dy,
+                                      c->rows * features * dp_type_bytes(c->stream->type));
+}
+
 dp_status dp_layer_wants_image(const struct dp_layer_plan *plan, char *problem, size_t size)
 {
     char text[96];

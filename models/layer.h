@@ -132,6 +132,11 @@ struct dp_layer_type {
     /* A layer type that goes before this one, with the same state, parameters and `local`: what has
      * to see all rows of a pass first (batch norm's statistics). NULL: nothing has to. */
     const struct dp_layer_type *before;
+
+    /* What this layer and the join become where it ends the body of a residual: `deferred` takes
+     * its own place and writes nothing (y is x), and `joined`, with its state, parameters and
+     * `local`, takes the join's, to do both in one pass over memory. NULL: it cannot. */
+    const struct dp_layer_type *deferred, *joined;
 };
 
 extern struct dp_plugin_family dp_layers;
@@ -142,6 +147,10 @@ dp_status dp_layer_refuse(char *problem, size_t size, const char *format, ...)
 
 /* "[28, 28, 1]". */
 const char *dp_shape_text(const struct dp_shape *shape, char *text, size_t size);
+
+/* Backward of a join of so many features per sample: hands dy on as dx. The model has undone a
+ * fused relu already. */
+DP_CHECKED dp_status dp_layer_hand_on(const struct dp_layer_call *call, size_t features);
 
 /* DP_OK, or the problem that the input is not an image [height, width, channels]. */
 DP_CHECKED dp_status dp_layer_wants_image(const struct dp_layer_plan *plan, char *problem,

@@ -8,7 +8,8 @@
  * The layer is two nodes of the model, since rows meet twice: `statistics` takes the moments of x
  * while it is still in the cache; when all rows are through, the layer itself scales and shifts.
  * Backward runs the other way round: the layer itself sums the gradient, and when all rows are
- * through, `statistics` computes dx.
+ * through, `statistics` computes dx. At the end of a residual's body the join scales and shifts, in
+ * one pass over memory with adding the shortcut, and the layer itself only sums the gradient.
  *
  * Each pass adds its share of the batch's mean and unbiased variance, by rows, to the tail of the
  * gradient; summed over ranks there, they update the running statistics, which evaluation uses.
@@ -198,18 +199,31 @@ static dp_status widen_scales(const struct batchnorm *l, const struct dp_layer_c
     return ops->widen(c->stream, own->scales + l->channels, c->weights[1], l->channels, type);
 }
 
-static dp_status batchnorm_forward(const void *state, const struct dp_layer_call *c)
+/* Scales and shifts x, and adds x2, of the join of a residual. */
+static dp_status joined_forward(const void *state, const struct dp_layer_call *c)
 {
     const struct batchnorm *l = state;
     const struct dp_norm norm = norm_of(l, c);
     const struct own own = own_of(l, c);
 
-    if (c->rows_before == 0) {
-        DP_TRY(widen_scales(l, c, &own));
-    }
-    return c->stream->ops->norm_apply(c->stream, c->y, c->x, c->training ? own.mean : c->running,
-                                      c->training ? own.var : c->running + l->channels, own.gamma,
-                                      own.beta, &norm);
+    return c->stream->ops->norm_apply(
+        c->stream, c->y, c->x, c->x2, c->training ? own.mean : c->running,
+        c->training ? own.var : c->running + l->channels, own.gamma, own.beta, &norm);
+}
+
+/* What goes before that, once a pass. */
+static dp_status deferred_forward(const void *state, const struct dp_layer_call *c)
+{
+    const struct batchnorm *l = state;
+    const struct own own = own_of(l, c);
+
+    return c->rows_before > 0 ? DP_OK : widen_scales(l, c, &own);
+}
+
+static dp_status batchnorm_forward(const void *state, const struct dp_layer_call *c)
+{
+    DP_TRY(deferred_forward(state, c));
+    return joined_forward(state, c);
 }
 
 static dp_status batchnorm_backward(const void *state, const struct dp_layer_call *c)
@@ -239,6 +253,30 @@ static dp_status batchnorm_backward_end(const void *state, const struct dp_layer
     return c->stream->ops->norm_widen(c->stream, own.sums, own.shared, 2 * l->channels);
 }
 
+/* ---- where a residual's body ends in it ---- */
+
+static const struct dp_layer_type deferred = {
+    .plugin = {.name = "batchnorm", .help = "whose scaling the join does"},
+    .plan = batchnorm_plan,
+    .forward = deferred_forward,
+    .backward = batchnorm_backward,
+    .backward_end = batchnorm_backward_end,
+};
+
+static dp_status joined_backward(const void *state, const struct dp_layer_call *c)
+{
+    const struct batchnorm *l = state;
+
+    return dp_layer_hand_on(c, l->channels * l->places);
+}
+
+static const struct dp_layer_type joined = {
+    .plugin = {.name = "residual", .help = "y = batchnorm(x) + shortcut"},
+    .plan = batchnorm_plan,
+    .forward = joined_forward,
+    .backward = joined_backward,
+};
+
 #define BATCHNORM struct batchnorm
 
 /* clang-format off */
@@ -260,4 +298,6 @@ const struct dp_layer_type dp_layer_batchnorm = {
     .backward = batchnorm_backward,
     .backward_end = batchnorm_backward_end,
     .before = &statistics,
+    .deferred = &deferred,
+    .joined = &joined,
 };

@@ -2,7 +2,8 @@
  * layer_residual.c - where a residual's two branches meet: y = body + shortcut.
  *
  * The model lays out body and shortcut as layers of their own; this is the join behind them: x
- * comes from the body, x2 from the shortcut. Both get dy back, as one array.
+ * comes from the body, x2 from the shortcut. Both get dy back, as one array. Behind a body that
+ * ends in batch norm a type of that layer takes this one's place: see dp_layer_type.joined.
  *
  * Source: He, Zhang, Ren and Sun, "Deep residual learning", arXiv:1512.03385, section 3.2.
  */
@@ -34,15 +35,11 @@ static dp_status residual_forward(const void *state, const struct dp_layer_call 
     return c->stream->ops->add_forward(c->stream, c->y, c->x, c->x2, c->rows * l->features, c->act);
 }
 
-/* The model has undone a fused relu already; what is left is to hand dy on. */
 static dp_status residual_backward(const void *state, const struct dp_layer_call *c)
 {
     const struct residual *l = state;
 
-    return c->dx == c->dy || c->dx == NULL
-               ? DP_OK
-               : c->stream->ops->copy(c->stream, c->dx, c->dy,
-                                      c->rows * l->features * dp_type_bytes(c->stream->type));
+    return dp_layer_hand_on(c, l->features);
 }
 
 const struct dp_layer_type dp_layer_residual = {

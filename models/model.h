@@ -3,8 +3,9 @@
  *
  * A model is made once from the configuration and holds no numbers: weights live in a struct
  * dp_flat, activations in a struct dp_pass (pass.h). Creating one fuses a relu into the layer
- * before it where that layer can, and moves a relu behind a maxpool (the same function, and the
- * same bits, on fewer elements).
+ * before it where that layer can, moves a relu behind a maxpool (the same function, and the same
+ * bits, on fewer elements), and lets the join of a residual scale and shift for a batch norm that
+ * ends its body (the same bits in float32, a rounding less in narrow types).
  */
 #ifndef DP_MODELS_MODEL_H
 #define DP_MODELS_MODEL_H
@@ -38,8 +39,9 @@ struct dp_node {
     struct dp_layer_plan plan;
     int first_param; /* number of its first tensor */
     int segment;
-    int owner; /* the node whose parameters, statistics, `local` and activation it uses: itself, or
-                  the one behind it, whose type has it as `before` */
+    int owner; /* the node whose parameters, statistics and `local` it uses: itself; the one behind
+                  it, whose type has it as `before`, and whose activation it uses, too; or the one
+                  in front of it, for which it is `joined` */
     size_t statistics;         /* where its own lie among all statistics */
     enum dp_activation act;    /* a fused relu */
     size_t saved_at, local_at; /* bytes per row, and floats, before this node's */

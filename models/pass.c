@@ -293,7 +293,7 @@ static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pas
         .rows_before = rows.begin,
         .pass_rows = call->rows,
         .training = p->training && call->grad != NULL,
-        .act = owner->act,
+        .act = node->act != DP_ACT_NONE ? node->act : owner->act,
         .first_row = call->first_row + rows.begin,
         .batch_rows = call->batch_rows,
         .seed = call->seed,

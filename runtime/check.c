@@ -115,7 +115,7 @@ static void print_check(const struct dp_config *c, const struct dp_model *m,
     printf("%-18s %-16s %-18s %12s %12s\n", "layer", "kind", "output of a sample", "parameters",
            "FLOPs");
     for (int i = 0; i < m->node_count; i++) {
-        if (m->nodes[i].owner == i) {
+        if (m->nodes[i].owner <= i) { /* the others are part of the one behind them */
             print_layer(m, &m->nodes[i]);
         }
     }

@@ -13,7 +13,8 @@ NOT_MEASURED = "not yet measured"
 LEAST_OF_BEST = 0.97  # of cuBLASLt's fastest algorithm
 LEAST_OF_COPY = 0.85  # of the copy bandwidth
 # What that is asked of.
-BENT = ("sgd", "adamw", "relu", "gelu", "add", "accumulate", "dropout", "copy")
+BENT = ("sgd", "adamw", "relu", "gelu", "add", "accumulate", "dropout", "copy", "narrow", "widen",
+        "max pool", "average pool")
 
 
 def query(*fields):

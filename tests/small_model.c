@@ -156,7 +156,8 @@ static const struct dp_node *node_of(const struct dp_model *m, const struct dp_l
 {
     for (int i = 0; i < m->node_count; i++) {
         const struct dp_node *node = &m->nodes[i];
-        if (node->type == spec->type && strcmp(node->where, spec->where) == 0) {
+        if (strcmp(node->type->plugin.name, spec->type->plugin.name) == 0 &&
+            strcmp(node->where, spec->where) == 0) {
             return node;
         }
     }

@@ -229,10 +229,16 @@ static void check_norm_stream(const struct typed *t, const struct norm_case *k, 
     for (int i = 0; i < 2; i++) {
         const struct dp_ops *ops = pair[i]->ops;
         OK(ops->norm_moments(pair[i], sums[i], 0, k->x, &k->norm));
-        OK(ops->norm_apply(pair[i], both[i], k->x, k->mean, k->var, k->gamma, k->beta, &k->norm));
+        OK(ops->norm_apply(pair[i], both[i], k->x, NULL, k->mean, k->var, k->gamma, k->beta,
+                           &k->norm));
     }
     for (size_t c = 0; c < 2 * channels; c++) {
         assert_true(fabs(sums[0][c] - sums[1][c]) < 1e-5 * (double)k->norm.count);
+    }
+    check_narrow(t, both[1], both[0], k->count, 2e-6);
+    for (int i = 0; i < 2; i++) { /* rounded once, behind adding */
+        OK(pair[i]->ops->norm_apply(pair[i], both[i], k->x, k->dy, k->mean, k->var, k->gamma,
+                                    k->beta, &k->norm));
     }
     check_narrow(t, both[1], both[0], k->count, 2e-6);
     for (int i = 0; i < 2; i++) {

@@ -380,6 +380,58 @@ static void each_layer_takes_statistics_in_with_its_own_momentum(void **state)
     small_model_destroy(&small);
 }
 
+/* ---- fusing ---- */
+
+/* Joins that scale and shift for a batch norm. */
+static int joined_count(const struct dp_model *m)
+{
+    int count = 0;
+
+    for (int i = 0; i < m->node_count; i++) {
+        const struct dp_node *node = &m->nodes[i];
+        if (node->owner < i) {
+            assert_true(node->x2 >= 0 && m->values[node->x].writer == node->owner);
+            assert_int_equal(m->values[node->x].readers, 1);
+            assert_int_not_equal(m->values[node->y].storage, m->values[node->x].storage);
+            count++;
+        }
+    }
+    return count;
+}
+
+static void a_join_scales_for_the_batch_norm_that_ends_its_body_and_for_no_other(void **state)
+{
+    static const struct {
+        const char *body, *shortcut;
+        int joined;
+    } cases[] = {
+        {"batchnorm: {}", "", 1},
+        {"batchnorm: {}", "batchnorm: {}", 1},
+        {"relu: {}", "batchnorm: {}", 0},
+        {"batchnorm: {}, relu: {}", "", 0},
+        {"batchnorm: {}, dropout: {}", "", 0},
+        {"residual: {body: [batchnorm: {}], shortcut: []}", "", 1}, /* the inner one */
+        {"residual: {body: [relu: {}], shortcut: []}, batchnorm: {}", "", 1},
+    };
+    struct small_model resnet = shipped("resnet20");
+    (void)state;
+
+    assert_int_equal(joined_count(resnet.model), 9); /* all of them */
+    small_model_destroy(&resnet);
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        struct small_model small;
+        char layers[256];
+        (void)snprintf(
+            layers, sizeof(layers),
+            "[dense: {units: 3}, residual: {body: [%s], shortcut: [%s]}, relu: {}, dense:"
+            " {units: 2}]",
+            cases[i].body, cases[i].shortcut);
+        small = small_model_create("[4]", layers);
+        assert_int_equal(joined_count(small.model), cases[i].joined);
+        small_model_destroy(&small);
+    }
+}
+
 /* ---- creation ---- */
 
 static void creation_survives_every_failed_allocation(void **state)
@@ -422,6 +474,7 @@ int main(void)
         cmocka_unit_test(initial_weights_are_pytorchs_bounds_and_the_generators_numbers),
         cmocka_unit_test(batch_norm_starts_as_the_identity),
         cmocka_unit_test(each_layer_takes_statistics_in_with_its_own_momentum),
+        cmocka_unit_test(a_join_scales_for_the_batch_norm_that_ends_its_body_and_for_no_other),
         cmocka_unit_test(creation_survives_every_failed_allocation),
     };
 

@@ -203,21 +203,23 @@ static void check_conv(const struct lab *lab, size_t kernel, size_t padding)
     }
 }
 
-static void check_pool(const struct lab *lab, enum dp_pool_kind kind)
+/* `shift` elements lie before x and dy. */
+static void check_pool(const struct lab *lab, enum dp_pool_kind kind, size_t channels, size_t shift)
 {
     const struct dp_ops *ref = lab->ref->ops, *ops = lab->s->ops;
-    const struct dp_window w = {5, 5, 8, 3, 3, 8, 3, 3, 2, 1};
-    struct both x = both_of(lab, (size_t)ROWS * 200, 1, -1, 1),
-                dy = both_of(lab, (size_t)ROWS * 72, 2, -1, 1);
-    struct both y = both_of(lab, (size_t)ROWS * 72, 3, -1, 1),
-                dx = both_of(lab, (size_t)ROWS * 200, 4, -1, 1);
-    uint8_t which[2][ROWS * 72];
+    const struct dp_window w = {5, 5, channels, 3, 3, channels, 3, 3, 2, 1};
+    const size_t xs = (size_t)ROWS * 25 * channels, ys = (size_t)ROWS * 9 * channels;
+    struct both x = both_of(lab, xs, 1, -1, 1), dy = both_of(lab, ys, 2, -1, 1);
+    struct both y = both_of(lab, ys, 3, -1, 1), dx = both_of(lab, xs, 4, -1, 1);
+    uint8_t which[2][ROWS * 9 * WIDE];
 
     OK(ops->pool_prepare(lab->s, &w, ROWS, kind, true));
     OK(ref->pool_forward(lab->ref, y.wide, which[0], x.wide, &w, ROWS, kind));
-    OK(ops->pool_forward(lab->s, y.narrow, which[1], x.narrow, &w, ROWS, kind));
+    memmove(x.narrow + shift, x.narrow, xs * sizeof(*x.narrow)); /* there is room for one more */
+    memmove(dy.narrow + shift, dy.narrow, ys * sizeof(*dy.narrow));
+    OK(ops->pool_forward(lab->s, y.narrow, which[1], x.narrow + shift, &w, ROWS, kind));
     OK(ref->pool_backward(lab->ref, dx.wide, dy.wide, which[0], &w, ROWS, kind));
-    OK(ops->pool_backward(lab->s, dx.narrow, dy.narrow, which[1], &w, ROWS, kind));
+    OK(ops->pool_backward(lab->s, dx.narrow, dy.narrow + shift, which[1], &w, ROWS, kind));
     check(lab, &y);
     check(lab, &dx);
     both_free(&x);
@@ -231,14 +233,17 @@ static void check_norm(const struct lab *lab, size_t channels)
     const size_t count = 50 * channels;
     struct both x = both_of(lab, count, 1, -1, 1), dy = both_of(lab, count, 2, -1, 1);
     struct both y = both_of(lab, count, 3, -1, 1), dx = both_of(lab, count, 4, -1, 1);
+    struct both sum = both_of(lab, count, 9, -1, 1);
     float *mean = uniform(channels, 5, -0.1f, 0.1f), *var = uniform(channels, 6, 0.2f, 0.5f);
     float *gamma = uniform(channels, 7, 0.5f, 1), *beta = uniform(channels, 8, -1, 1);
     double found[2][2 * WIDE], sums[2][2 * WIDE];
 
     OK(ref->norm_moments(lab->ref, found[0], 0, x.wide, &norm));
     OK(ops->norm_moments(lab->s, found[1], 0, x.narrow, &norm));
-    OK(ref->norm_apply(lab->ref, y.wide, x.wide, mean, var, gamma, beta, &norm));
-    OK(ops->norm_apply(lab->s, y.narrow, x.narrow, mean, var, gamma, beta, &norm));
+    OK(ref->norm_apply(lab->ref, y.wide, x.wide, NULL, mean, var, gamma, beta, &norm));
+    OK(ops->norm_apply(lab->s, y.narrow, x.narrow, NULL, mean, var, gamma, beta, &norm));
+    OK(ref->norm_apply(lab->ref, sum.wide, x.wide, dy.wide, mean, var, gamma, beta, &norm));
+    OK(ops->norm_apply(lab->s, sum.narrow, x.narrow, dy.narrow, mean, var, gamma, beta, &norm));
     OK(ref->norm_backward_sums(lab->ref, sums[0], dy.wide, x.wide, mean, var, gamma, beta, &norm,
                                0));
     OK(ops->norm_backward_sums(lab->s, sums[1], dy.narrow, x.narrow, mean, var, gamma, beta, &norm,
@@ -252,6 +257,7 @@ static void check_norm(const struct lab *lab, size_t channels)
         assert_true(fabs(sums[1][i] - sums[0][i]) <= 2e-5);
     }
     check(lab, &y);
+    check(lab, &sum);
     check(lab, &dx);
     both_free(&x);
     both_free(&dy);
@@ -315,8 +321,33 @@ static void on_types(void (*test)(const struct lab *lab))
     }
 }
 
+/* Packs of elements and what is left of them, at addresses for packs and at others. */
+static void check_casts(const struct lab *lab, size_t count, size_t at)
+{
+    const struct dp_ops *ref = lab->ref->ops, *ops = lab->s->ops;
+    const size_t all = count + 4;
+    float *x = uniform(all, 1, -1, 1), *wide[2] = {zeros(all), zeros(all)};
+    uint16_t *narrow[2] = {dp_zalloc(all, 2), dp_zalloc(all, 2)};
+
+    assert_true(narrow[0] != NULL && narrow[1] != NULL);
+    OK(ref->narrow(lab->ref, narrow[0] + at, x + at, count, lab->type));
+    OK(ops->narrow(lab->s, narrow[1] + at, x + at, count, lab->type));
+    assert_memory_equal(narrow[1], narrow[0], all * 2); /* nothing is written around it */
+    OK(ref->widen(lab->ref, wide[0] + at, narrow[0] + at, count, lab->type));
+    OK(ops->widen(lab->s, wide[1] + at, narrow[0] + at, count, lab->type));
+    assert_same_bits(wide[1], wide[0], all);
+    for (int i = 0; i < 2; i++) {
+        dp_free(wide[i]);
+        dp_free(narrow[i]);
+    }
+    dp_free(x);
+}
+
 static void test_elements(const struct lab *lab)
 {
+    for (size_t i = 0; i < 30; i++) {
+        check_casts(lab, i < 27 ? i / 3 : 4099, i % 3);
+    }
     check_elementwise(lab, COUNT);
     check_elementwise(lab, 0);
     check_elementwise(lab, 64);
@@ -331,8 +362,11 @@ static void test_layers(const struct lab *lab)
     check_long_dense(lab);
     check_conv(lab, 1, 0);
     check_conv(lab, 3, 1);
-    check_pool(lab, DP_POOL_MAX);
-    check_pool(lab, DP_POOL_AVERAGE);
+    for (size_t i = 0; i < 4; i++) { /* whole packs of 16 bytes, or not */
+        const size_t channels = i == 0 ? 8 : i == 1 ? 12 : WIDE;
+        check_pool(lab, DP_POOL_MAX, channels, i == 3);
+        check_pool(lab, DP_POOL_AVERAGE, channels, i == 3);
+    }
     check_norm(lab, WIDE);
     check_norm(lab, 3);
     check_softmax(lab);

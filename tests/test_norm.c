@@ -64,7 +64,7 @@ static void norm_forward(struct dp_stream *s, float *y, float *mean, float *var,
         var[i] = d->norm.count > 0 ? (float)(moments[c + i] / (double)d->norm.count) : 0;
     }
     dp_free(moments);
-    OK(s->ops->norm_apply(s, y, d->x, mean, var, d->gamma, d->beta, &d->norm));
+    OK(s->ops->norm_apply(s, y, d->x, NULL, mean, var, d->gamma, d->beta, &d->norm));
 }
 
 /* Backward of one pass: sums of the gradient, which are the gradients of beta and gamma, then
@@ -108,8 +108,8 @@ static void check_forward(const struct streams *streams, struct size size, enum 
     float *mean0 = held(size.channels, 8, 0), *var0 = held(size.channels, 9, 0);
 
     norm_forward(streams->ref, y0, mean0, var0, &d);
-    OK(streams->ref->ops->norm_apply(streams->ref, apply0, d.x, d.mean, d.var, d.gamma, d.beta,
-                                     &d.norm));
+    OK(streams->ref->ops->norm_apply(streams->ref, apply0, d.x, NULL, d.mean, d.var, d.gamma,
+                                     d.beta, &d.norm));
     for (int i = 0; i < 2; i++) {
         struct dp_stream *s = streams->tested[i];
         float *y = held(d.total, 7, 0), *mean = held(size.channels, 8, 0);
@@ -119,7 +119,7 @@ static void check_forward(const struct streams *streams, struct size size, enum 
         assert_near(var, var0, size.channels, 1e-7, 1e-6);
         /* With two rows 1 / sqrt(var) multiplies roundings of x by up to 300 (eps bounds it). */
         assert_near(y, y0, d.total, size.count < 5 ? 1e-4 : 4e-6, 1e-6);
-        OK(s->ops->norm_apply(s, y, d.x, d.mean, d.var, d.gamma, d.beta, &d.norm));
+        OK(s->ops->norm_apply(s, y, d.x, NULL, d.mean, d.var, d.gamma, d.beta, &d.norm));
         assert_near(y, apply0, d.total, 1e-6, 0);
         dp_free(y);
         dp_free(mean);
@@ -140,6 +140,41 @@ static void forward_equals_the_reference(void **state)
     }
 }
 
+/* The bits of both one after the other, also where y is x or what is added. */
+static void check_adding(struct dp_stream *s, struct size size, enum dp_activation act)
+{
+    struct data d = data_create(size, DP_ACT_NONE, 0.5f);
+    const struct dp_norm both = {size.count, size.channels, d.norm.eps, act};
+    float *expected = held(d.total, 7, 0), *y = held(d.total, 7, 0);
+    float *x = copy_of(d.x, d.total), *add = copy_of(d.dy, d.total);
+
+    OK(s->ops->norm_apply(s, y, d.x, NULL, d.mean, d.var, d.gamma, d.beta, &d.norm));
+    OK(s->ops->add_forward(s, expected, y, d.dy, d.total, act));
+    OK(s->ops->norm_apply(s, y, d.x, d.dy, d.mean, d.var, d.gamma, d.beta, &both));
+    assert_same_bits(y, expected, d.total);
+    OK(s->ops->norm_apply(s, x, x, d.dy, d.mean, d.var, d.gamma, d.beta, &both));
+    assert_same_bits(x, expected, d.total);
+    OK(s->ops->norm_apply(s, add, d.x, add, d.mean, d.var, d.gamma, d.beta, &both));
+    assert_same_bits(add, expected, d.total);
+    dp_free(expected);
+    dp_free(y);
+    dp_free(x);
+    dp_free(add);
+    data_destroy(&d);
+}
+
+static void adding_on_the_way_gives_the_bits_of_adding_behind(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
+
+    for (size_t i = 0; i < DP_COUNT(sizes) * DP_COUNT(all); i++) {
+        check_adding(all[i % 3], sizes[i / 3], DP_ACT_NONE);
+        check_adding(all[i % 3], sizes[i / 3], DP_ACT_RELU);
+    }
+    check_adding(streams->tested[0], (struct size){0, 3}, DP_ACT_RELU);
+}
+
 /* 1000 +- 1: a sum of squares in one pass would lose the variance altogether (1e6 in float32 is
  * good to 0.06); a pass that knows the mean does not. x itself is rounded to 3e-5. Given the same
  * mean, x - mean is exact, and so is what follows but for roundings of numbers below 4. */
@@ -158,7 +193,7 @@ static void statistics_survive_a_large_mean(void **state)
             norm_forward(s, y, d.mean, d.var, &d);
             assert_near(d.mean, mean0, big[i].channels, 0, 1.2e-7); /* one rounding */
             assert_near(d.var, var0, big[i].channels, 0, 1e-6);
-            OK(s->ops->norm_apply(s, y, d.x, mean0, var0, d.gamma, d.beta, &d.norm));
+            OK(s->ops->norm_apply(s, y, d.x, NULL, mean0, var0, d.gamma, d.beta, &d.norm));
             assert_near(y, y0, d.total, 2e-6, 0);
         }
         dp_free(y);
@@ -253,7 +288,7 @@ static void the_mask_is_what_forward_wrote(void **state)
     for (int k = 0; k < 2; k++) {
         struct dp_stream *s = streams->tested[k];
         size_t open = 0;
-        OK(s->ops->norm_apply(s, y, d.x, d.mean, d.var, d.gamma, d.beta, &d.norm));
+        OK(s->ops->norm_apply(s, y, d.x, NULL, d.mean, d.var, d.gamma, d.beta, &d.norm));
         expected = 0;
         for (size_t i = 0; i < COUNT; i++) {
             d.dy[i] = (float)(i % 8); /* small integers: their sum is exact */
@@ -389,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_equals_the_reference),
+        cmocka_unit_test(adding_on_the_way_gives_the_bits_of_adding_behind),
         cmocka_unit_test(statistics_survive_a_large_mean),
         cmocka_unit_test(statistics_survive_drift_and_outliers),
         cmocka_unit_test(backward_equals_the_reference),

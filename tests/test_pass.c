@@ -118,6 +118,13 @@ static const struct shape_case cases[] = {
      "[conv2d: {filters: 2, kernel: 2}, batchnorm: {sync: true}, relu: {}, flatten: {}, dense:"
      " {units: 4}, batchnorm: {sync: true, eps: 0.01}, dense: {units: 3}]",
      false},
+    /* bodies that end in batch norm, in such a residual, and in batch norm with its own relu */
+    {"[3, 3, 2]",
+     "[conv2d: {filters: 2, kernel: 1}, residual: {body: [batchnorm: {}, residual: {body: "
+     "[batchnorm:"
+     " {}], shortcut: [relu: {}, batchnorm: {}]}], shortcut: []}, residual: {body: [batchnorm: {},"
+     " relu: {}], shortcut: []}, dropout: {}, global_avgpool: {}, dense: {units: 3}]",
+     false},
 };
 
 /* ---- helpers ---- */

@@ -129,16 +129,17 @@ dp_status dp_cpu_mixed_norm_moments(struct dp_stream *s, double *moments, size_t
     return dp_cpu_norm_moments(s, moments, before, xs, norm);
 }
 
-dp_status dp_cpu_mixed_norm_apply(struct dp_stream *s, void *y, const void *x, const float *mean,
-                                  const float *var, const float *gamma, const float *beta,
-                                  const struct dp_norm *norm)
+dp_status dp_cpu_mixed_norm_apply(struct dp_stream *s, void *y, const void *x, const void *add,
+                                  const float *mean, const float *var, const float *gamma,
+                                  const float *beta, const struct dp_norm *norm)
 {
     const size_t count = norm->count * norm->channels;
     struct dp_room room = dp_room_of(s);
-    float *xs;
+    float *xs, *adds;
 
     DP_TRY(dp_room_widen(&room, x, count, &xs));
-    DP_TRY(dp_cpu_norm_apply(s, xs, xs, mean, var, gamma, beta, norm));
+    DP_TRY(dp_room_widen(&room, add, count, &adds));
+    DP_TRY(dp_cpu_norm_apply(s, xs, xs, adds, mean, var, gamma, beta, norm));
     return dp_room_narrow(&room, y, xs, count);
 }
 

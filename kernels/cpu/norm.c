@@ -1,10 +1,11 @@
 /*
  * norm.c - batch normalisation in loops of our own: see kernels/ops.h for the contract.
  *
- * Forward reads x for the statistics, then reads x and writes y: 12 bytes an element; backward
- * reads dy and x twice and writes dx: 20 bytes an element. oneDNN moves the same bytes; these loops
- * can be called for a few rows at a time, while those are in the cache, know the sums of
- * synchronised norm, and need no workspace for the rectifier's mask, which is recomputed.
+ * Forward reads x for the statistics, then reads x and writes y: 12 bytes an element, and 4 more
+ * where it adds a residual's other branch; backward reads dy and x twice and writes dx: 20 bytes an
+ * element. oneDNN moves the same bytes; these loops can be called for a few rows at a time, while
+ * those are in the cache, know the sums of synchronised norm, and need no workspace for the
+ * rectifier's mask, which is recomputed.
  */
 #include <math.h>
 #include <string.h>
@@ -25,8 +26,8 @@ struct factors {
 struct job {
     const struct dp_tile *tile;
     struct factors *factors;
-    const float *x, *dy;
-    float *y; /* dx in backward, which may be dy */
+    const float *x, *dy, *add; /* add: forward only; NULL: nothing */
+    float *y;                  /* dx in backward, which may be dy */
     bool relu;
 };
 
@@ -96,52 +97,70 @@ static void for_rows(const struct job *job, size_t begin, size_t end,
 
 /* ---- forward ---- */
 
-DP_HOT static void forward_plain(const struct job *job, size_t first, size_t rows, size_t width)
+/* y may be x or add. */
+static inline void forward_rows(const struct job *job, size_t first, size_t rows, size_t width,
+                                bool adds, bool relu)
 {
-    const float *restrict mean = job->factors->mean, *restrict scale = job->factors->scale;
-    const float *restrict beta = job->factors->beta;
+    const struct factors *f = job->factors;
 
     for (size_t r = 0; r < rows; r++) {
-        const float *restrict x = job->x + first + r * job->tile->stride;
-        float *restrict y = job->y + first + r * job->tile->stride;
+        const size_t at = first + r * job->tile->stride;
+        const float *x = job->x + at, *add = adds ? job->add + at : NULL;
+        float *y = job->y + at;
+        DP_INDEPENDENT
         for (size_t j = 0; j < width; j++) {
-            y[j] = normalised(x[j], mean[j], scale[j], beta[j]);
+            const float own = normalised(x[j], f->mean[j], f->scale[j], f->beta[j]);
+            const float v = adds ? own + add[j] : own;
+            y[j] = relu && v < 0 ? 0 : v; /* a NaN stays a NaN */
         }
     }
 }
 
+DP_HOT static void forward_plain(const struct job *job, size_t first, size_t rows, size_t width)
+{
+    forward_rows(job, first, rows, width, false, false);
+}
+
 DP_HOT static void forward_relu(const struct job *job, size_t first, size_t rows, size_t width)
 {
-    const float *restrict mean = job->factors->mean, *restrict scale = job->factors->scale;
-    const float *restrict beta = job->factors->beta;
+    forward_rows(job, first, rows, width, false, true);
+}
 
-    for (size_t r = 0; r < rows; r++) {
-        const float *restrict x = job->x + first + r * job->tile->stride;
-        float *restrict y = job->y + first + r * job->tile->stride;
-        for (size_t j = 0; j < width; j++) {
-            const float v = normalised(x[j], mean[j], scale[j], beta[j]);
-            y[j] = v < 0 ? 0 : v; /* a NaN stays a NaN */
-        }
-    }
+DP_HOT static void forward_add(const struct job *job, size_t first, size_t rows, size_t width)
+{
+    forward_rows(job, first, rows, width, true, false);
+}
+
+DP_HOT static void forward_add_relu(const struct job *job, size_t first, size_t rows, size_t width)
+{
+    forward_rows(job, first, rows, width, true, true);
 }
 
 static void forward_part(void *arg, size_t begin, size_t end)
 {
     const struct job *job = arg;
 
-    for_rows(job, begin, end, job->relu ? forward_relu : forward_plain);
+    if (job->add != NULL) {
+        for_rows(job, begin, end, job->relu ? forward_add_relu : forward_add);
+    } else {
+        for_rows(job, begin, end, job->relu ? forward_relu : forward_plain);
+    }
 }
 
-dp_status dp_cpu_norm_apply(struct dp_stream *s, void *y, const void *x, const float *mean,
-                            const float *var, const float *gamma, const float *beta,
-                            const struct dp_norm *norm)
+dp_status dp_cpu_norm_apply(struct dp_stream *s, void *y, const void *x, const void *add,
+                            const float *mean, const float *var, const float *gamma,
+                            const float *beta, const struct dp_norm *norm)
 {
     struct factors f;
 
     for (size_t begin = 0; begin < norm->channels;) {
         const struct dp_tile tile = dp_tile_at(begin, norm->channels);
-        struct job job = {
-            .tile = &tile, .factors = &f, .x = x, .y = y, .relu = norm->act == DP_ACT_RELU};
+        struct job job = {.tile = &tile,
+                          .factors = &f,
+                          .x = x,
+                          .add = add,
+                          .y = y,
+                          .relu = norm->act == DP_ACT_RELU};
         factors_fill(&f, &tile, mean, var, gamma, beta, norm);
         dp_parallel_rows(s->threads, norm->count, tile.columns, tile.fold, forward_part, &job);
         begin += tile.columns;
@@ -273,7 +292,7 @@ dp_status dp_cpu_norm_backward_sums(struct dp_stream *s, double *sums, const voi
 
     for (size_t begin = 0; begin < norm->channels;) {
         const struct dp_tile tile = dp_tile_at(begin, norm->channels);
-        const struct job job = {&tile, &f, x, dy, NULL, norm->act == DP_ACT_RELU};
+        const struct job job = {&tile, &f, x, dy, NULL, NULL, norm->act == DP_ACT_RELU};
         factors_fill(&f, &tile, mean, var, gamma, beta, norm);
         gradient_sums(s, &job, var, norm, totals);
         for (size_t c = 0; c < tile.columns; c++) {
@@ -296,7 +315,7 @@ dp_status dp_cpu_norm_backward_apply(struct dp_stream *s, void *dx, const void *
 
     for (size_t begin = 0; begin < norm->channels;) {
         const struct dp_tile tile = dp_tile_at(begin, norm->channels);
-        struct job job = {&tile, &f, x, dy, dx, norm->act == DP_ACT_RELU};
+        struct job job = {&tile, &f, x, dy, NULL, dx, norm->act == DP_ACT_RELU};
         factors_fill(&f, &tile, mean, var, gamma, beta, norm);
         factors_add_sums(&f, &tile, var, sums + begin, sums + norm->channels + begin, total, norm);
         dp_parallel_rows(s->threads, norm->count, tile.columns, tile.fold, backward_part, &job);

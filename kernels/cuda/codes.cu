@@ -40,54 +40,76 @@ struct bfloat_code {
     }
 };
 
-template <typename C>
-static __global__ void narrow_kernel(uint16_t *y, const float *x, size_t count, C code)
+/* Elements of a thread: 16 bytes of the wide array, and 8 of the narrow one. */
+enum { CAST_PACK = 4 };
+
+template <typename C> struct narrowing {
+    C code;
+    __device__ uint16_t operator()(float x) const
+    {
+        return code.round(x);
+    }
+};
+
+template <typename C> struct widening {
+    C code;
+    __device__ float operator()(uint16_t bits) const
+    {
+        const float value = code.value(bits);
+        const unsigned sign = (unsigned)(bits & SIGN_16) << 16;
+        return value != value ? __uint_as_float(sign | 0x7fc00000u) : value;
+    }
+};
+
+template <typename Y, typename X, int P, typename F>
+static __global__ void cast_kernel(Y *y, const X *x, size_t count, F f)
 {
-    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
-        y[i] = code.round(x[i]);
+    const size_t packs = count / P;
+
+    for (size_t i = dp_thread(); i < packs; i += dp_threads()) {
+        const dp_pack<X, P> from = reinterpret_cast<const dp_pack<X, P> *>(x)[i];
+        dp_pack<Y, P> to;
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            to.at[p] = f(from.at[p]);
+        }
+        reinterpret_cast<dp_pack<Y, P> *>(y)[i] = to;
+    }
+    for (size_t i = packs * P + dp_thread(); i < count; i += dp_threads()) {
+        y[i] = f(x[i]);
     }
 }
 
-template <typename C>
-static __global__ void widen_kernel(float *y, const uint16_t *x, size_t count, C code)
+template <typename Y, typename X, typename F>
+static dp_status cast(struct dp_stream *s, Y *y, const X *x, size_t count, F f)
 {
-    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
-        const float value = code.value(x[i]);
-        const unsigned sign = (unsigned)(x[i] & SIGN_16) << 16;
-        y[i] = value != value ? __uint_as_float(sign | 0x7fc00000u) : value;
+    const size_t threads = (count + CAST_PACK - 1) / CAST_PACK;
+
+    if (count == 0) {
+        return DP_OK;
     }
+    if ((uintptr_t)x % (CAST_PACK * sizeof(X)) == 0 &&
+        (uintptr_t)y % (CAST_PACK * sizeof(Y)) == 0) {
+        DP_LAUNCH((cast_kernel<Y, X, CAST_PACK, F>), dp_blocks(s, threads), DP_THREADS, 0, s, y, x,
+                  count, f);
+    } else {
+        DP_LAUNCH((cast_kernel<Y, X, 1, F>), dp_blocks(s, count), DP_THREADS, 0, s, y, x, count, f);
+    }
+    return DP_CUDA(cudaGetLastError());
 }
 
 extern "C" dp_status dp_cuda_narrow(struct dp_stream *s, uint16_t *y, const float *x, size_t count,
                                     enum dp_type type)
 {
-    if (count == 0) {
-        return DP_OK;
-    }
-    if (type == DP_TYPE_BF16) {
-        DP_LAUNCH(narrow_kernel<bfloat_code>, dp_blocks(s, count), DP_THREADS, 0, s, y, x, count,
-                  bfloat_code{});
-    } else {
-        DP_LAUNCH(narrow_kernel<half_code>, dp_blocks(s, count), DP_THREADS, 0, s, y, x, count,
-                  half_code{});
-    }
-    return DP_CUDA(cudaGetLastError());
+    return type == DP_TYPE_BF16 ? cast(s, y, x, count, narrowing<bfloat_code>{})
+                                : cast(s, y, x, count, narrowing<half_code>{});
 }
 
 extern "C" dp_status dp_cuda_widen(struct dp_stream *s, float *y, const uint16_t *x, size_t count,
                                    enum dp_type type)
 {
-    if (count == 0) {
-        return DP_OK;
-    }
-    if (type == DP_TYPE_BF16) {
-        DP_LAUNCH(widen_kernel<bfloat_code>, dp_blocks(s, count), DP_THREADS, 0, s, y, x, count,
-                  bfloat_code{});
-    } else {
-        DP_LAUNCH(widen_kernel<half_code>, dp_blocks(s, count), DP_THREADS, 0, s, y, x, count,
-                  half_code{});
-    }
-    return DP_CUDA(cudaGetLastError());
+    return type == DP_TYPE_BF16 ? cast(s, y, x, count, widening<bfloat_code>{})
+                                : cast(s, y, x, count, widening<half_code>{});
 }
 
 /* ---- 8 bits: a warp a block of numbers ---- */

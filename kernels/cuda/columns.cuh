@@ -19,7 +19,11 @@
 
 #include "kernels/cuda/launch.h"
 
-enum { DP_FEW_ROWS = 8 };
+enum {
+    DP_FEW_ROWS = 8,
+    DP_COLUMN_BLOCKS = 3, /* at least, on a processor at a time: so 80 registers a thread */
+    DP_COLUMN_PACK = 4    /* columns of a thread that takes two sums of each: what fits into them */
+};
 
 /* How most sums of few rows are added to those of all. */
 struct dp_plain_fold {
@@ -38,7 +42,8 @@ struct dp_plain_fold {
 
 /* Adds rows begin, begin + step ... of P columns: F::load(col) gives what is needed of them,
  * F::begin(state, row, col) starts few rows, F::add(few[N][P], state, row, col) adds one of them,
- * and F::fold(sums, few, state, rows) adds them to the sums. */
+ * and F::fold(sums, few, state, rows) adds them to the sums. F::AHEAD: rows whose reads are under
+ * way at a time, as many as there are registers for. */
 template <int N, int P, typename F>
 static __device__ void dp_column_chunk(double (&sums)[N][P], const F &f, size_t col, size_t begin,
                                        size_t end, size_t step)
@@ -53,16 +58,24 @@ static __device__ void dp_column_chunk(double (&sums)[N][P], const F &f, size_t 
         float few[N][P] = {};
         int i = 0;
         f.begin(state, row, col);
-        for (; i < DP_FEW_ROWS && row < end; i++, row += step) {
-            f.add(few, state, row, col);
+        if (end - row > (DP_FEW_ROWS - 1) * step) { /* without asking, reads need not wait */
+#pragma unroll F::AHEAD
+            for (; i < DP_FEW_ROWS; i++, row += step) {
+                f.add(few, state, row, col);
+            }
+        } else {
+#pragma unroll 1
+            for (; row < end; i++, row += step) {
+                f.add(few, state, row, col);
+            }
         }
         f.fold(sums, few, state, i);
     }
 }
 
 template <int N, int P, typename F>
-static __global__ void dp_columns_kernel(double *partials, F f, size_t rows, size_t cols,
-                                         size_t chunks)
+static __global__ void __launch_bounds__(DP_THREADS, DP_COLUMN_BLOCKS)
+    dp_columns_kernel(double *partials, F f, size_t rows, size_t cols, size_t chunks)
 {
     DP_SHARED(double, shared); /* [N, P, threads] */
     const size_t packs = cols / P;

@@ -1,10 +1,10 @@
 /*
  * norm.cu - batch normalisation, with its rectifier: see kernels/ops.h for the contracts.
  *
- * Bytes moved per element of type size e: moments e, apply 2 e, backward_sums 2 e, backward_apply
- * 3 e; so forward 3 e and backward 5 e. All are bound by memory. What has a value for each channel
- * is small, and read once by every thread, whose channels stay the same while it goes down the
- * rows.
+ * Bytes moved per element of type size e: moments e, apply 2 e (3 e where it adds a residual's
+ * other branch), backward_sums 2 e, backward_apply 3 e; so forward 3 e and backward 5 e. All are
+ * bound by memory. What has a value for each channel is small, and read once by every thread, whose
+ * channels stay the same while it goes down the rows.
  */
 #include "kernels/cuda/columns.cuh"
 
@@ -51,6 +51,7 @@ static __device__ __forceinline__ float normalised(float x, float mean, float sc
  * summed in float32 about the first of them, so that nothing cancels there when x drifts away from
  * the pivot; folding moves them to the pivot, in double. */
 template <typename T, int P> struct moment_adder {
+    enum { AHEAD = DP_FEW_ROWS };
     struct state {
         float pivot[P], near[P];
     };
@@ -120,7 +121,7 @@ extern "C" dp_status dp_cuda_norm_moments(struct dp_stream *s, double *moments, 
     const size_t channels = norm->channels;
 
     DP_BY_TYPE(s->type, T, {
-        constexpr int P = dp_pack_of<T>();
+        constexpr int P = DP_COLUMN_PACK;
         const T *typed = (const T *)x;
         const moments_done<T> done = {moments, typed, channels, (double)before,
                                       (double)norm->count};
@@ -187,11 +188,11 @@ extern "C" dp_status dp_cuda_norm_share(struct dp_stream *s, float *y, const flo
 
 /* ---- the layer itself ---- */
 
-/* y = f(x, dy) of P channels at a time: blocks go over tiles of channels and chunks of rows as in
- * columns.cuh. */
+/* y = f(x, other) of P channels at a time; other is dy, or what is added, or null. Blocks go over
+ * tiles of channels and chunks of rows as in columns.cuh. */
 template <typename T, int P, typename F>
-static __global__ void rows_kernel(T *y, const T *x, const T *dy, F f, size_t rows, size_t channels,
-                                   size_t chunks)
+static __global__ void rows_kernel(T *y, const T *x, const T *other, F f, size_t rows,
+                                   size_t channels, size_t chunks)
 {
     const size_t packs = channels / P;
     const unsigned width = packs < blockDim.x ? (unsigned)packs : blockDim.x;
@@ -208,14 +209,14 @@ static __global__ void rows_kernel(T *y, const T *x, const T *dy, F f, size_t ro
         const typename F::template state<P> state = f.template load<P>(pack * P);
         for (; row < end; row += depth) {
             const size_t at = row * channels + pack * P;
-            float values[P], gradients[P] = {};
+            float values[P], others[P] = {};
             dp_read<P>(values, x + at);
-            if (dy != nullptr) {
-                dp_read<P>(gradients, dy + at);
+            if (other != nullptr) {
+                dp_read<P>(others, other + at);
             }
 #pragma unroll
             for (int p = 0; p < P; p++) {
-                values[p] = f.template value<P>(state, p, values[p], gradients[p]);
+                values[p] = f.template value<P>(state, p, values[p], others[p]);
             }
             dp_write<P>(y + at, values);
         }
@@ -223,7 +224,7 @@ static __global__ void rows_kernel(T *y, const T *x, const T *dy, F f, size_t ro
 }
 
 template <typename T, int P, typename F>
-static dp_status launch_rows(struct dp_stream *s, T *y, const T *x, const T *dy, F f,
+static dp_status launch_rows(struct dp_stream *s, T *y, const T *x, const T *other, F f,
                              const struct dp_norm *norm)
 {
     const size_t packs = norm->channels / P, width = dp_least(packs, DP_THREADS);
@@ -235,52 +236,55 @@ static dp_status launch_rows(struct dp_stream *s, T *y, const T *x, const T *dy,
         return DP_OK;
     }
     DP_LAUNCH((rows_kernel<T, P, F>), dp_blocks(s, tiles * chunks * DP_THREADS), DP_THREADS, 0, s,
-              y, x, dy, f, norm->count, norm->channels, chunks);
+              y, x, other, f, norm->count, norm->channels, chunks);
     return DP_CUDA(cudaGetLastError());
 }
 
 template <typename F>
-static dp_status apply(struct dp_stream *s, void *y, const void *x, const void *dy, F f,
+static dp_status apply(struct dp_stream *s, void *y, const void *x, const void *other, F f,
                        const struct dp_norm *norm)
 {
     DP_BY_TYPE(s->type, T, {
         constexpr int P = dp_pack_of<T>();
-        if (norm->channels % P == 0 && dp_aligned(x) && dp_aligned(y) && dp_aligned(dy)) {
-            return launch_rows<T, P>(s, (T *)y, (const T *)x, (const T *)dy, f, norm);
+        if (norm->channels % P == 0 && dp_aligned(x) && dp_aligned(y) && dp_aligned(other)) {
+            return launch_rows<T, P>(s, (T *)y, (const T *)x, (const T *)other, f, norm);
         }
-        return launch_rows<T, 1>(s, (T *)y, (const T *)x, (const T *)dy, f, norm);
+        return launch_rows<T, 1>(s, (T *)y, (const T *)x, (const T *)other, f, norm);
     });
 }
 
 struct forward {
     template <int P> using state = channels_of<P>;
     struct statistics statistics;
-    bool relu;
+    bool adds, relu;
     template <int P> __device__ channels_of<P> load(size_t channel) const
     {
         return load_channels<P>(statistics, channel);
     }
     template <int P>
-    __device__ float value(const channels_of<P> &c, int p, float x, float unused) const
+    __device__ float value(const channels_of<P> &c, int p, float x, float other) const
     {
-        const float y = normalised(x, c.mean[p], c.scale[p], c.beta[p]);
-        (void)unused;
+        const float own = normalised(x, c.mean[p], c.scale[p], c.beta[p]);
+        const float y = adds ? own + other : own;
         return relu && y < 0 ? 0 : y; /* a NaN stays a NaN */
     }
 };
 
 extern "C" dp_status dp_cuda_norm_apply(struct dp_stream *s, void *y, const void *x,
-                                        const float *mean, const float *var, const float *gamma,
-                                        const float *beta, const struct dp_norm *norm)
+                                        const void *add, const float *mean, const float *var,
+                                        const float *gamma, const float *beta,
+                                        const struct dp_norm *norm)
 {
-    const forward f = {{mean, var, gamma, beta, norm->eps}, norm->act == DP_ACT_RELU};
+    const forward f = {
+        {mean, var, gamma, beta, norm->eps}, add != nullptr, norm->act == DP_ACT_RELU};
 
-    return apply(s, y, x, nullptr, f, norm);
+    return apply(s, y, x, add, f, norm);
 }
 
 /* ---- backward ---- */
 
 template <typename T, int P> struct gradient_adder : dp_plain_fold {
+    enum { AHEAD = sizeof(T) == 2 ? DP_FEW_ROWS : 2 };
     typedef channels_of<P> state;
     const T *x, *dy;
     size_t channels;
@@ -340,7 +344,7 @@ extern "C" dp_status dp_cuda_norm_backward_sums(struct dp_stream *s, double *sum
     const gradients_done done = {sums, var, norm->channels, norm->eps, keep};
 
     DP_BY_TYPE(s->type, T, {
-        constexpr int P = dp_pack_of<T>();
+        constexpr int P = DP_COLUMN_PACK;
         const T *xs = (const T *)x;
         const T *dys = (const T *)dy;
         if (norm->channels % P == 0 && dp_aligned(x) && dp_aligned(dy)) {

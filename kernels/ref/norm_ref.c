@@ -128,14 +128,15 @@ dp_status dp_ref_norm_widen(struct dp_stream *s, double *y, const float *x, size
     return DP_OK;
 }
 
-dp_status dp_ref_norm_apply(struct dp_stream *s, void *y, const void *x, const float *mean,
-                            const float *var, const float *gamma, const float *beta,
-                            const struct dp_norm *norm)
+dp_status dp_ref_norm_apply(struct dp_stream *s, void *y, const void *x, const void *add,
+                            const float *mean, const float *var, const float *gamma,
+                            const float *beta, const struct dp_norm *norm)
 {
     for (size_t k = 0; k < norm->channels; k++) {
         const struct channel c = channel_at(k, mean, var, gamma, beta, norm);
         for (size_t i = c.begin; i < c.end; i += c.step) {
-            const float v = normalised(&c, dp_ref_get(s, x, i));
+            const float own = normalised(&c, dp_ref_get(s, x, i));
+            const float v = add != NULL ? own + dp_ref_get(s, add, i) : own;
             dp_ref_put(s, y, i, c.relu && v < 0 ? 0 : v);
         }
     }

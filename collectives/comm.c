@@ -194,9 +194,13 @@ static dp_status gather_ring(struct dp_group *group, struct dp_slice data)
 
 dp_status dp_comm_gather(struct dp_comm *comm, struct dp_slice data)
 {
+    const struct dp_strategy *strategy = comm->strategy;
+    const bool own =
+        strategy->gather != NULL && (!strategy->shared || dp_group_reaches(comm->group, data.data));
+
     assert(!comm->group->guarded || *dp_group_in_job());
-    return finished(comm, comm->strategy->gather != NULL ? comm->strategy->gather(comm->state, data)
-                                                         : gather_ring(comm->group, data));
+    return finished(comm,
+                    own ? strategy->gather(comm->state, data) : gather_ring(comm->group, data));
 }
 
 dp_status dp_comm_barrier(struct dp_comm *comm)

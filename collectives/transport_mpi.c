@@ -179,6 +179,7 @@ static void window_private(struct dp_group *group, struct window *w, size_t byte
 {
     struct mpi_link *link = group->link;
 
+    group->apart = true;
     w->base = dp_mem_arena(w->purpose, bytes);
     for (int i = 0; w->pieces != NULL && i < group->size; i++) {
         w->pieces[i] = i == group->rank ? w->base : NULL;

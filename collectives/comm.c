@@ -137,6 +137,17 @@ void dp_comm_destroy(struct dp_comm *comm)
     dp_free(comm);
 }
 
+dp_status dp_comm_check_room(const struct dp_comm *comm, const char *who)
+{
+    const char *why_not;
+
+    return comm->strategy->supports(comm->group, &why_not)
+               ? DP_OK
+               : DP_FAIL(DP_ERR_UNAVAILABLE,
+                         "%s cannot sum by %s here: %s; use comm.strategy direct", who,
+                         comm->strategy->plugin.name, why_not);
+}
+
 /* What failed half-way may have left messages under way, whose memory must not be waited for. */
 static dp_status finished(struct dp_comm *comm, dp_status status)
 {

@@ -83,10 +83,34 @@ static void weights_that_find_no_room_are_gathered_by_messages(void **state)
     assert_int_equal(check_all(any, false), 1);
 }
 
+/* Those that sum memory of their own cannot, and say so once; others send messages. */
+static void compressors_train_or_are_refused_whatever_room_there_is(void **state)
+{
+    static const struct {
+        const char *compressor, *strategy;
+        int refused;
+    } cases[] = {
+        {"comm.compressor=randomk:ratio=0.1", "comm.strategy=shm", 3},
+        {"comm.compressor=powersgd:rank=2", "comm.strategy=shm", 3},
+        {"comm.compressor=randomk:ratio=0.1", "comm.strategy=zero1:over=shm", 4},
+        {"comm.compressor=randomk:ratio=0.1", "comm.strategy=direct", 0},
+        {"comm.compressor=topk:ratio=0.1", "comm.strategy=shm", 2},
+        {"comm.compressor=int8", "comm.strategy=shm", 2},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        const char *const sets[] = {cases[i].compressor, cases[i].strategy, NULL};
+        assert_int_equal(check_all(sets, true), cases[i].refused);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(weights_that_find_no_room_are_gathered_by_messages, all_room),
+        cmocka_unit_test_teardown(compressors_train_or_are_refused_whatever_room_there_is,
+                                  all_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

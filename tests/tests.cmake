@@ -44,7 +44,7 @@ if(NOT DP_CUDA STREQUAL "off")
   endforeach()
   dp_cuda_test(conv_cublas_cuda conv DP_TEST_CONV=cublas)
   # Of the device itself, and of whole trainings.
-  foreach(noun device gpus strategy async_devices baseline bench bench_measure
+  foreach(noun device gpus gpus_start strategy async_devices baseline bench bench_measure
       compressor_training evaluation faults lanes local_steps overlap precision replicas resume
       room sharing snapshot snapshot_share tape trainer)
     dp_cuda_test(${noun}_cuda ${noun})
@@ -57,6 +57,7 @@ elseif(DP_CUDA STREQUAL "host")
   # One rank a GPU, which is what NCCL wants; without it ranks share one.
   dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8)
   dp_cuda_test(gpus_apart_cuda gpus DP_CUDA_GPUS=8)
+  dp_cuda_test(gpus_start_apart_cuda gpus_start DP_CUDA_GPUS=8)
   dp_cuda_test(bench_measure_gpus_cuda bench_measure DP_CUDA_GPUS=8)
   # With gradients in memory of the host; powersgd has sums in the order of ref, which many threads
   # have not.

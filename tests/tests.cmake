@@ -119,6 +119,15 @@ endforeach()
 foreach(ranks 1 2 3 4 8)
   dp_mpi_test(mpi_collectives_${ranks} ${ranks} $<TARGET_FILE:mpi_collectives>)
 endforeach()
+dp_mpi_test(mpi_torn 3 $<TARGET_FILE:mpi_collectives> torn)
+# One rank has no memory for a group: before, while and after it shares its first memory.
+foreach(nth 1 3 5 6 7)
+  add_test(NAME mpi_group_nomem_${nth} COMMAND sh -c
+    "\"$1\" -np 3 \"$2\" nomem ${nth}; code=$?; test $code -eq 69 -o $code -eq 70" sh
+    ${PROJECT_SOURCE_DIR}/launch/mpirun $<TARGET_FILE:mpi_collectives>)
+  set_tests_properties(mpi_group_nomem_${nth} PROPERTIES LABELS mpi PROCESSORS 2 TIMEOUT 60
+    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_odls_base_sigkill_timeout=1")
+endforeach()
 if(DP_CUDA STREQUAL "host")
   # Memory of GPUs between processes, on one of them and on one each.
   foreach(gpus 1 3)

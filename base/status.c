@@ -26,6 +26,14 @@ int dp_status_exit(dp_status status)
     return (unsigned)status < STATUS_COUNT ? status_rows[status].code : 70;
 }
 
+bool dp_status_together(dp_status status)
+{
+    return status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_NOINPUT ||
+           status == DP_ERR_DATA || status == DP_ERR_UNAVAILABLE || status == DP_ERR_DIVERGED ||
+           status == DP_ERR_DISAGREE || status == DP_STOPPED ||
+           status == DP_OK; /* not DP_ERR_WRITE: only rank 0 writes */
+}
+
 dp_status dp_fail(const char *file, int line, dp_status status, const char *format, ...)
 {
     char message[1024];

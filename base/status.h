@@ -7,6 +7,8 @@
 #ifndef DP_BASE_STATUS_H
 #define DP_BASE_STATUS_H
 
+#include <stdbool.h>
+
 #define DP_CHECKED __attribute__((warn_unused_result)) /* on every prototype that can fail */
 
 /* Every status with its exit code and text, once: the enum, dp_status_text() and dp_status_exit()
@@ -41,6 +43,11 @@ const char *dp_status_text(dp_status status);
 
 /* The exit code of a process that ends with `status`. */
 int dp_status_exit(dp_status status);
+
+/* Whether every rank comes to this status by itself, since all decide it alike: success, what the
+ * user asks for, and what training came to. Otherwise it may have befallen one rank alone, which
+ * has to end the others. */
+bool dp_status_together(dp_status status);
 
 /* Logs "message: text of status" as an error (with file and line at debug level); mistakes of the
  * user, usage and configuration, without the text. Returns `status`, which must not be DP_OK. */

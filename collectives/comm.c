@@ -137,6 +137,17 @@ void dp_comm_destroy(struct dp_comm *comm)
     dp_free(comm);
 }
 
+dp_status dp_comm_check_room(const struct dp_comm *comm, const char *who)
+{
+    const char *why_not;
+
+    return comm->strategy->supports(comm->group, &why_not)
+               ? DP_OK
+               : DP_FAIL(DP_ERR_UNAVAILABLE,
+                         "%s cannot sum by %s here: %s; use comm.strategy direct", who,
+                         comm->strategy->plugin.name, why_not);
+}
+
 /* What failed half-way may have left messages under way, whose memory must not be waited for. */
 static dp_status finished(struct dp_comm *comm, dp_status status)
 {
@@ -194,9 +205,13 @@ static dp_status gather_ring(struct dp_group *group, struct dp_slice data)
 
 dp_status dp_comm_gather(struct dp_comm *comm, struct dp_slice data)
 {
+    const struct dp_strategy *strategy = comm->strategy;
+    const bool own =
+        strategy->gather != NULL && (!strategy->shared || dp_group_reaches(comm->group, data.data));
+
     assert(!comm->group->guarded || *dp_group_in_job());
-    return finished(comm, comm->strategy->gather != NULL ? comm->strategy->gather(comm->state, data)
-                                                         : gather_ring(comm->group, data));
+    return finished(comm,
+                    own ? strategy->gather(comm->state, data) : gather_ring(comm->group, data));
 }
 
 dp_status dp_comm_barrier(struct dp_comm *comm)

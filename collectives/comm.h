@@ -36,6 +36,11 @@ DP_CHECKED dp_status dp_comm_create(struct dp_group *group, const char *text, si
                                     size_t small_count, struct dp_comm **out);
 void dp_comm_destroy(struct dp_comm *comm);
 
+/* Whether memory that was taken since can be summed, too: not where it found no room to be shared,
+ * and the strategy wants that. Says so for `who`. The same on all ranks.
+ * Errors: DP_ERR_UNAVAILABLE. */
+DP_CHECKED dp_status dp_comm_check_room(const struct dp_comm *comm, const char *who);
+
 /* As dp_strategy.sum; without one, `data` stays as it is. */
 DP_CHECKED dp_status dp_comm_sum(struct dp_comm *comm, struct dp_slice data, enum dp_keep keep);
 

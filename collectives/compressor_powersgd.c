@@ -125,6 +125,7 @@ static dp_status powersgd_open(void *state, struct dp_comm *comm, const struct d
     s->comm = comm;
     s->q_at = most_p;
     status = dp_ferry_open(&s->both, comm, (most_p + most_q) * sizeof(float), true);
+    status = status == DP_OK ? dp_comm_check_room(comm, "comm.compressor powersgd") : status;
     if (status == DP_OK) {
         s->mine = dp_codes_alloc(comm, most_q * sizeof(float));
         status = s->mine != NULL ? prepare(s, plan) : DP_ERR_NOMEM;
@@ -132,7 +133,9 @@ static dp_status powersgd_open(void *state, struct dp_comm *comm, const struct d
     if (status != DP_OK) {
         dp_group_leave(comm->group, status);
         powersgd_close(s);
-        return DP_FAIL(status, "powersgd: matrices of rank %d", s->rank);
+        return status == DP_ERR_UNAVAILABLE
+                   ? status
+                   : DP_FAIL(status, "powersgd: matrices of rank %d", s->rank);
     }
     return DP_OK;
 }

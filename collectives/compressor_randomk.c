@@ -55,6 +55,7 @@ static dp_status randomk_open(void *state, struct dp_comm *comm, const struct dp
     }
     r->comm = comm;
     status = dp_ferry_open(&r->value, comm, places * sizeof(float), true);
+    status = status == DP_OK ? dp_comm_check_room(comm, "comm.compressor randomk") : status;
     if (status == DP_OK) {
         r->index = dp_codes_alloc(comm, places * sizeof(*r->index));
         status = r->index != NULL ? DP_OK : DP_ERR_NOMEM;
@@ -62,7 +63,8 @@ static dp_status randomk_open(void *state, struct dp_comm *comm, const struct dp
     if (status != DP_OK) {
         dp_group_leave(comm->group, status);
         randomk_close(r);
-        return DP_FAIL(status, "randomk: %zu places", places);
+        return status == DP_ERR_UNAVAILABLE ? status
+                                            : DP_FAIL(status, "randomk: %zu places", places);
     }
     return DP_OK;
 }

@@ -105,7 +105,7 @@ static size_t bucket_bytes(const struct contest *c, int b)
 }
 
 /* Seconds for all buckets. At sizes beyond the curve: the longest it can take is in proportion to
- * the bytes, the shortest is as long as the last one. */
+ * the bytes (dp_curve_at), the shortest is as long as the last one. */
 static double step_seconds(const struct contest *c, const struct entrant *e, bool shortest)
 {
     const double last = e->curve.bytes[e->curve.count - 1];

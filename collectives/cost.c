@@ -11,8 +11,10 @@ double dp_curve_at(const struct dp_curve *curve, double bytes)
     if (bytes <= curve->bytes[0]) {
         return curve->seconds[0];
     }
-    if (bytes >= curve->bytes[last]) {
-        return curve->seconds[last] * (bytes / curve->bytes[last]);
+    if (bytes >= curve->bytes[last]) { /* what the shortest takes is there once, however long */
+        const double start = last > 0 ? curve->seconds[0] : 0.0;
+        const double rest = curve->seconds[last] > start ? curve->seconds[last] - start : 0.0;
+        return curve->seconds[last] + rest * (bytes / curve->bytes[last] - 1.0);
     }
     while (curve->bytes[i] < bytes) {
         i++;

@@ -41,8 +41,9 @@ struct dp_cost {
     double gamma;                                     /* s/byte; fitted through sum */
 };
 
-/* Seconds for `bytes`: on the lines between points; below the first point its time, behind the last
- * its time a byte. 0 without points. */
+/* Seconds for `bytes`: on the lines between points; below the first point its time; behind the last
+ * one its time a byte, but for the time of the first point, which does not grow. 0 without
+ * points. */
 double dp_curve_at(const struct dp_curve *curve, double bytes);
 
 /* The alpha and beta, at least 0, that fit the curve best, in squares of relative errors. Both are

@@ -91,7 +91,7 @@ static dp_status turn_flags(struct probe *p, size_t bytes)
         const atomic_uint_least64_t *theirs =
             i == group->rank ? p->flag : dp_group_peer(group, p->flag, i);
         while (theirs != NULL && atomic_load_explicit(theirs, memory_order_acquire) < turn) {
-            if (!dp_patience_turn(&patience)) {
+            if (!dp_group_turn(group, &patience)) {
                 return DP_ERR_CANCELLED;
             }
         }
@@ -198,13 +198,18 @@ static int leader_of(const struct dp_group *group, int node)
 static dp_status measure_wire(struct probe *p, size_t max_bytes, double budget_s,
                               struct dp_cost *cost)
 {
-    const struct dp_group *group = p->group;
+    struct dp_group *group = p->group;
     const int node = group->node_of[group->rank];
     const bool leads = leader_of(group, node) == group->rank;
+    const uint64_t spin_ns = group->spin_ns;
+    dp_status status;
 
     p->to = leads ? leader_of(group, (node + 1) % group->nodes) : -1;
     p->from = leads ? leader_of(group, (node + group->nodes - 1) % group->nodes) : -1;
-    return measure_curve(p, turn_exchange, max_bytes, budget_s, &cost->exchange[DP_LINK_WIRE]);
+    group->spin_ns = leads ? spin_ns : 0; /* the others sleep until the leaders are through */
+    status = measure_curve(p, turn_exchange, max_bytes, budget_s, &cost->exchange[DP_LINK_WIRE]);
+    group->spin_ns = spin_ns;
+    return status;
 }
 
 /* Whether every rank can reach all other ranks of its node, on some node with several. */

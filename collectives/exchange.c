@@ -110,28 +110,12 @@ static void place_owned(struct dp_exchange *e, struct dp_flat *flat)
     }
 }
 
-/* Whether ranks of one node, on any node, got private memory only. */
-static dp_status find_apart(struct dp_exchange *e)
-{
-    struct dp_group *group = e->group;
-    dp_status status = DP_OK;
-
-    for (int i = 0; i < group->size; i++) {
-        const bool here = group->node_of[i] == group->node_of[group->rank] && i != group->rank;
-        if (here && dp_group_peer(group, e->grad, i) == NULL) {
-            status = DP_ERR_UNAVAILABLE;
-        }
-    }
-    status = dp_group_agree(group, status);
-    group->apart = status == DP_ERR_UNAVAILABLE;
-    return group->apart ? DP_OK : status;
-}
-
 static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange_config *config,
                                  struct dp_flat *flat)
 {
     const size_t count = flat->total + dp_round_up(config->scratch_count, DP_BLOCK);
 
+    e->group->apart = false; /* what had no room before is no matter of sums */
     e->grad = dp_group_memory(e->group, DP_MEM_GRADIENTS, count * sizeof(float));
     e->jobs = dp_zalloc((size_t)e->plan->count, sizeof(*e->jobs));
     e->publishing = dp_zalloc((size_t)e->plan->count, sizeof(*e->publishing));
@@ -152,7 +136,18 @@ static dp_status exchange_memory(struct dp_exchange *e, const struct dp_exchange
         DP_TRY(dp_staging_create(e->group, &staging, &e->staging));
         flat->grad = dp_staging_gradient(e->staging);
     }
-    return find_apart(e);
+    return DP_OK;
+}
+
+/* One copy of the weights for all ranks, unless there is no room for it: then none. */
+static dp_status one_copy(struct dp_exchange *e, size_t bytes)
+{
+    DP_TRY(dp_group_node_memory(e->group, DP_MEM_WEIGHTS, bytes, &e->one_copy));
+    if (!dp_group_reaches(e->group, e->one_copy.handle)) {
+        dp_group_release_node(e->group, &e->one_copy);
+    }
+    e->weights = e->one_copy.data;
+    return DP_OK;
 }
 
 /* Where ranks update parts of the weights for each other, one copy on the node does for all: the
@@ -167,9 +162,9 @@ static dp_status weights_memory(struct dp_exchange *e, struct dp_flat *flat)
     }
     /* A server may write while another one, which brings nothing to its sums, still reads. */
     if (e->comm->strategy->shared && e->group->size > 1 && e->servers == 0 && e->staging == NULL) {
-        DP_TRY(dp_group_node_memory(e->group, DP_MEM_WEIGHTS, bytes, &e->one_copy));
-        e->weights = e->one_copy.data;
-    } else {
+        DP_TRY(one_copy(e, bytes));
+    }
+    if (e->weights == NULL) {
         e->weights = dp_group_memory(e->group, DP_MEM_WEIGHTS, bytes);
     }
     if (e->weights == NULL) {

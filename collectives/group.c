@@ -261,9 +261,7 @@ dp_status dp_group_agree(struct dp_group *group, dp_status mine)
 
 void dp_group_leave(struct dp_group *group, dp_status status)
 {
-    if (group->size > 1 &&
-        (status == DP_ERR_NOMEM || status == DP_ERR_INTERNAL || status == DP_ERR_MPI ||
-         status == DP_ERR_CUDA || status == DP_ERR_CANCELLED)) {
+    if (group->size > 1 && !dp_status_together(status)) {
         group->transport->leave(group);
     }
 }

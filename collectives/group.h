@@ -59,7 +59,7 @@ struct dp_group {
     int nodes, local_size;    /* nodes of the group; ranks on this node */
     atomic_int *cancel;       /* not 0: every wait of this process gives up */
     uint64_t spin_ns;         /* of waits: see patience.h */
-    bool apart;               /* ranks of a node cannot reach each other's gradients. As stream */
+    bool apart;               /* some memory, the gradients or later, found no room to be shared */
     bool guarded;             /* an engine owns it: calls come from jobs only */
     uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far */
 };
@@ -122,8 +122,9 @@ DP_CHECKED dp_status dp_group_allgather(struct dp_group *group, const void *mine
 
 /*
  * Zeroed memory, aligned to DP_MEM_ALIGN, that the other ranks of this node can read and write;
- * private memory, with one warning, where that is not to be had. Counted under `purpose`.
- * Collective. NULL on all ranks when one of them can have none.
+ * private memory, with one warning, where that is not to be had on some node: group->apart is then
+ * set, on all ranks. Counted under `purpose`. Collective. NULL on all ranks when one of them can
+ * have none.
  */
 void *dp_group_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes);
 void dp_group_release(struct dp_group *group, void *memory);
@@ -138,7 +139,8 @@ bool dp_group_reaches(const struct dp_group *group, const void *mine);
 
 /*
  * One piece of zeroed memory for all ranks of this node. memory->writer says whether this rank is
- * the one to fill it in: one rank of each node, or every rank where there is no shared memory.
+ * the one to fill it in: one rank of each node, or every rank where there is no shared memory: each
+ * has a copy of its own then, and dp_group_reaches() of the handle is false.
  *
  * Collective. Released by dp_group_release_node(), collective too. Errors: DP_ERR_NOMEM.
  */

@@ -61,6 +61,9 @@ static double direct_cost(const void *state, const struct dp_cost *cost,
     double seconds = dp_curve_at(&cost->sum, (group->size - 1) * chunk);
 
     (void)state;
+    if (group->size == 1) {
+        return 0.0;
+    }
     if (near > 0) {
         seconds += 2.0 * dp_curve_at(&cost->exchange[DP_LINK_NODE], near * chunk);
     }

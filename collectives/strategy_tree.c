@@ -256,6 +256,9 @@ static double tree_cost(const void *state, const struct dp_cost *cost, const str
     const double sent = group->size < 3 ? 2.0 * half : 4.0 * half;
     int height = 1;
 
+    if (group->size == 1) {
+        return 0.0;
+    }
     while (2 << height <= group->size) {
         height++;
     }

@@ -52,6 +52,9 @@ void dp_local_hub_destroy(struct dp_local_hub *hub);
 /* Pretends that rank i lives on node node_of[i], numbered from 0 by their first ranks: memory is
  * then shared inside a node only. Before anybody joins; without it all live on one node. */
 void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of);
+/* Pretends that there is room to share the memory of the first `requests` that each rank makes:
+ * that of later ones is private. -1: for all. Before anybody joins. */
+void dp_local_hub_crowd(struct dp_local_hub *hub, int requests);
 DP_CHECKED dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp_group **out);
 /* Ends all waits of all ranks with DP_ERR_CANCELLED. */
 void dp_local_cancel(struct dp_local_hub *hub);

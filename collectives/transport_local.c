@@ -29,6 +29,7 @@ struct box {
 struct piece {
     char *base; /* owned by its rank; by the hub when that left before the others */
     size_t bytes;
+    bool apart; /* its rank alone reaches it */
 };
 
 struct region {
@@ -43,12 +44,14 @@ struct dp_local_hub {
     struct piece *pieces;    /* owned; [LOCAL_REGIONS * size] */
     struct region regions[LOCAL_REGIONS];
     int *nodes; /* [size] */
+    int room;   /* requests for memory that are shared; later ones are private. -1: all */
     atomic_int cancel;
 };
 
 struct local_link {
     struct dp_local_hub *hub; /* borrowed, or owned when alone */
     bool alone;
+    int asked; /* requests for memory so far */
 };
 
 dp_status dp_local_hub_create(int size, struct dp_local_hub **out)
@@ -59,6 +62,7 @@ dp_status dp_local_hub_create(int size, struct dp_local_hub **out)
         return DP_FAIL(DP_ERR_NOMEM, "%d local ranks", size);
     }
     hub->size = size;
+    hub->room = -1;
     hub->boxes = dp_zalloc((size_t)size * (size_t)size, sizeof(*hub->boxes));
     hub->nodes = dp_zalloc((size_t)size, sizeof(*hub->nodes));
     hub->pieces = dp_zalloc((size_t)size * LOCAL_REGIONS, sizeof(*hub->pieces));
@@ -100,6 +104,11 @@ void dp_local_hub_destroy(struct dp_local_hub *hub)
 void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of)
 {
     memcpy(hub->nodes, node_of, (size_t)hub->size * sizeof(*node_of));
+}
+
+void dp_local_hub_crowd(struct dp_local_hub *hub, int requests)
+{
+    hub->room = requests;
 }
 
 static void cancel_all(struct dp_local_hub *hub)
@@ -247,8 +256,10 @@ static dp_status local_test(struct dp_group *group, struct dp_transfer *t, bool 
  * they call in the same order. */
 static void *local_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
 {
-    struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
+    struct local_link *link = group->link;
+    struct dp_local_hub *hub = link->hub;
     char *piece = dp_mem_arena(purpose, bytes);
+    const bool apart = hub->room >= 0 && link->asked++ >= hub->room;
     struct region *region = NULL;
 
     if (dp_group_agree(group, piece == NULL ? DP_ERR_NOMEM : DP_OK) != DP_OK) {
@@ -261,9 +272,10 @@ static void *local_memory(struct dp_group *group, enum dp_purpose purpose, size_
         region = r->pieces[group->rank].base == NULL ? r : NULL;
     }
     if (region != NULL) {
-        region->pieces[group->rank] = (struct piece){piece, bytes};
+        region->pieces[group->rank] = (struct piece){piece, bytes, apart};
     }
     (void)pthread_mutex_unlock(&hub->mutex);
+    group->apart = group->apart || apart;
     if (region == NULL) {
         dp_free(piece);
         piece = NULL;
@@ -316,7 +328,8 @@ static void *local_peer(const struct dp_group *group, const void *mine, int peer
 
     (void)pthread_mutex_lock(&hub->mutex);
     region = region_of(hub, group->rank, mine, &offset);
-    if (region != NULL && hub->nodes[peer] == hub->nodes[group->rank]) {
+    if (region != NULL && hub->nodes[peer] == hub->nodes[group->rank] &&
+        !region->pieces[group->rank].apart) {
         base = region->pieces[peer].base;
     }
     (void)pthread_mutex_unlock(&hub->mutex);

@@ -179,6 +179,7 @@ static void window_private(struct dp_group *group, struct window *w, size_t byte
 {
     struct mpi_link *link = group->link;
 
+    group->apart = true;
     w->base = dp_mem_arena(w->purpose, bytes);
     for (int i = 0; w->pieces != NULL && i < group->size; i++) {
         w->pieces[i] = i == group->rank ? w->base : NULL;
@@ -216,14 +217,12 @@ static void window_close(const struct dp_group *group, struct window *w)
     *w = (struct window){.window = MPI_WIN_NULL};
 }
 
-/* Whether all ranks of the group say true. */
-static bool all_agree(struct dp_group *group, bool mine)
+/* Whether all ranks say true. */
+static bool all_agree(MPI_Comm comm, bool mine)
 {
     int in = mine, out = 0;
 
-    return MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_LAND, ((struct mpi_link *)group->link)->comm) ==
-               MPI_SUCCESS &&
-           out != 0;
+    return MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_LAND, comm) == MPI_SUCCESS && out != 0;
 }
 
 static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
@@ -240,22 +239,23 @@ static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t 
     }
     *w = (struct window){.window = MPI_WIN_NULL, .bytes = bytes, .purpose = purpose};
     w->pieces = dp_zalloc((size_t)group->size, sizeof(*w->pieces));
-    if (!all_agree(group, w->pieces != NULL)) {
+    if (!all_agree(link->comm, w->pieces != NULL)) {
         window_close(group, w);
         return NULL;
     }
-    shared = all_agree(group, window_fits(link, bytes)) &&
-             all_agree(group, window_open(group, w, bytes) == DP_OK);
+    shared = all_agree(link->comm, window_fits(link, bytes)) &&
+             all_agree(link->comm, window_open(group, w, bytes) == DP_OK);
     if (shared) {
         dp_mem_count(purpose, (long long)bytes);
     } else {
-        if (w->window != MPI_WIN_NULL) {
+        /* Freeing a window that not all of the node have would wait for the others: it is kept. */
+        if (all_agree(link->node, w->window != MPI_WIN_NULL)) {
             (void)MPI_Win_free(&w->window);
-            w->window = MPI_WIN_NULL;
         }
+        w->window = MPI_WIN_NULL;
         window_private(group, w, bytes);
     }
-    if (!all_agree(group, w->base != NULL)) {
+    if (!all_agree(link->comm, w->base != NULL)) {
         window_close(group, w);
         return NULL;
     }
@@ -394,6 +394,7 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     if (group == NULL || link == NULL) {
         dp_free(group);
         dp_free(link);
+        atomic_store(cancel, 1);
         return DP_FAIL(DP_ERR_NOMEM, "group");
     }
     group->transport = &mpi_transport;
@@ -411,8 +412,8 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     DP_TRY_GOTO(DP_MPI(MPI_Comm_size(link->comm, &group->size)), status, failed);
     link->node_of = dp_zalloc((size_t)group->size, sizeof(int));
     link->local_rank_of = dp_zalloc((size_t)group->size, sizeof(int));
-    status = DP_ERR_NOMEM;
     if (link->node_of == NULL || link->local_rank_of == NULL) {
+        status = DP_FAIL(DP_ERR_NOMEM, "group of %d ranks", group->size);
         goto failed;
     }
     group->node_of = link->node_of;
@@ -423,6 +424,7 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     return DP_OK;
 
 failed:
+    atomic_store(cancel, 1); /* the others may be in another collective: nothing waits for them */
     mpi_close(group);
     return status;
 }

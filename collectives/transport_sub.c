@@ -56,7 +56,9 @@ static void *sub_memory(struct dp_group *group, enum dp_purpose purpose, size_t 
     void *memory;
 
     if (link->shares) {
-        return dp_group_memory(link->parent, purpose, bytes);
+        memory = dp_group_memory(link->parent, purpose, bytes);
+        group->apart = group->apart || link->parent->apart;
+        return memory;
     }
     memory = dp_mem_arena(purpose, bytes);
     if (dp_group_agree(group, memory != NULL ? DP_OK : DP_ERR_NOMEM) != DP_OK) {

@@ -415,20 +415,13 @@ static dp_status run_all(struct dp_training *run)
     return run->cli->data_only ? dp_run_data_only(run) : dp_run_train(run);
 }
 
-bool dp_run_together(dp_status status)
-{
-    return status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_NOINPUT ||
-           status == DP_ERR_DATA || status == DP_ERR_UNAVAILABLE || status == DP_ERR_DIVERGED ||
-           status == DP_ERR_DISAGREE || status == DP_STOPPED ||
-           status == DP_OK; /* not DP_ERR_WRITE: only rank 0 writes */
-}
-
-/* The same of a whole run. What fails in a step is one rank's, until all have found out. */
+/* dp_status_together() of a whole run: what fails in a step is one rank's, until all have found
+ * out. */
 static bool ends_together(const struct dp_training *run, dp_status status)
 {
     return run->begun ? status == DP_OK || status == DP_STOPPED || status == DP_ERR_DIVERGED ||
                             status == DP_ERR_DISAGREE
-                      : dp_run_together(status);
+                      : dp_status_together(status);
 }
 
 dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world, struct dp_stop *stop)

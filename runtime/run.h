@@ -221,10 +221,6 @@ DP_CHECKED dp_status dp_run_check(const struct dp_cli *cli);
 void dp_run_describe(struct dp_training *run);
 DP_CHECKED dp_status dp_run_data_only(struct dp_training *run);
 
-/* Whether every rank ends with this status by itself, since all decide it alike as long as nothing
- * has begun; otherwise this rank has to end the others. */
-bool dp_run_together(dp_status status);
-
 /* What the loop over steps does in asynchronous training; the context is the run. */
 extern const struct dp_async_hooks dp_run_async_hooks;
 

@@ -14,6 +14,8 @@
 
 enum { RANKS_MAX = 64, ALLOCATIONS_MOST = 1000 };
 
+static int room = -1;
+
 struct rank_thread {
     struct dp_local_hub *hub;
     int rank;
@@ -46,6 +48,11 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
+void local_world_room(int requests)
+{
+    room = requests;
+}
+
 size_t on_local_ranks(int size, rank_body *body, const void *arg)
 {
     return on_local_nodes(size, NULL, body, arg);
@@ -65,6 +72,7 @@ size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void 
     if (node_of != NULL) {
         dp_local_hub_place(hub, node_of);
     }
+    dp_local_hub_crowd(hub, room);
     for (; started < size; started++) {
         threads[started] = (struct rank_thread){hub, started, body, arg, 0};
         if (pthread_create(&ids[started], NULL, rank_main, &threads[started]) != 0) {

@@ -26,4 +26,8 @@ size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void 
  * nothing stays allocated. node_of: NULL: one node. */
 void check_failing_allocations(int size, const int *node_of, rank_body *body, const void *arg);
 
+/* From now on memory is shared for the first `requests` of each rank only (dp_local_hub_crowd); -1:
+ * for all, as at the start. */
+void local_world_room(int requests);
+
 #endif

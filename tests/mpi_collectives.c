@@ -1,9 +1,17 @@
 /*
  * mpi_collectives.c - what every group and every strategy must do, over MPI: run by mpirun with
  * any number of ranks. The same checks as test_group.c and test_strategy.c; with arguments, those
- * of the strategies named alone.
+ * of the strategies named alone, or
+ *
+ *     mpi_collectives torn      MPI gives the last rank no shared memory, but the others: all keep
+ *                               private memory, and nobody waits for a rank that has none
+ *     mpi_collectives nomem N   the N-th allocation of a further group fails on the last rank: the
+ *                               job must end with the exit code for that
  */
+#include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "collectives/strategy.h"
@@ -52,6 +60,61 @@ static int check_all(struct dp_group *group)
     return failed + check_texts(group, texts, sizeof(texts) / sizeof(texts[0]));
 }
 
+static int torn_rank = -1;
+
+/* In place of MPI's. */
+int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
+                            MPI_Win *window)
+{
+    int rank;
+    const int result = PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
+
+    (void)MPI_Comm_rank(comm, &rank);
+    return rank == torn_rank ? MPI_ERR_NO_MEM : result;
+}
+
+static int check_torn(struct dp_group *group)
+{
+    char *memory;
+    size_t wrong;
+
+    torn_rank = group->size - 1;
+    memory = dp_group_memory(group, DP_MEM_COMM, 5000);
+    torn_rank = -1;
+    wrong = memory == NULL || !group->apart || dp_group_reaches(group, memory);
+    dp_group_release(group, memory);
+    return report(group, "torn memory", wrong);
+}
+
+/* Does not return on a rank that fails. */
+static int run_out_of_memory(struct dp_world *world, int nth)
+{
+    struct dp_group *group = NULL;
+    dp_status status;
+
+    dp_mem_fail_nth(world->all->rank == world->all->size - 1 ? nth : 0);
+    status = dp_world_group(world, &group);
+    dp_mem_fail_nth(0);
+    status = dp_group_agree(world->all, status);
+    if (status != DP_OK) {
+        dp_world_abort(world, dp_status_exit(status));
+    }
+    dp_group_destroy(group);
+    dp_world_destroy(world);
+    return 1;
+}
+
+static int check_some(struct dp_world *world, int argc, char **argv)
+{
+    if (argc == 1) {
+        return check_all(world->all);
+    }
+    if (strcmp(argv[1], "torn") == 0) {
+        return check_torn(world->all);
+    }
+    return check_texts(world->all, (const char *const *)&argv[1], argc - 1);
+}
+
 int main(int argc, char **argv)
 {
     const struct dp_device *device;
@@ -63,9 +126,11 @@ int main(int argc, char **argv)
         device->stream_create(device, 1, &stream) != DP_OK) {
         return 1;
     }
+    if (argc == 3 && strcmp(argv[1], "nomem") == 0) {
+        return run_out_of_memory(world, (int)strtol(argv[2], NULL, 10));
+    }
     world->all->stream = stream;
-    failed = argc == 1 ? check_all(world->all)
-                       : check_texts(world->all, (const char *const *)&argv[1], argc - 1);
+    failed = check_some(world, argc, argv);
     device->stream_destroy(stream);
     dp_world_destroy(world);
     return failed > 0;

@@ -143,6 +143,21 @@ static struct dp_contest_result hold(int ranks, const int *node_of, struct arena
     return results[0];
 }
 
+/* Where sums of several nodes find no memory to share, what needs it takes no part. */
+static void without_room_for_shared_memory_hier_takes_no_part(void **state)
+{
+    struct dp_contest_result result;
+    (void)state;
+
+    local_world_room(0);
+    result = hold(4, two_nodes, (struct arena){.budget_s = 0.0});
+    local_world_room(-1);
+    assert_true(strlen(result.strategy) > 0);
+    assert_null(strstr(result.why, "hier"));
+    result = hold(4, two_nodes, (struct arena){.budget_s = 0.0});
+    assert_non_null(strstr(result.why, "hier"));
+}
+
 static int reset(void **state)
 {
     (void)state;
@@ -330,6 +345,7 @@ int main(void)
         cmocka_unit_test_setup(what_is_slow_with_large_buckets_alone_is_not_chosen, reset),
         cmocka_unit_test_setup(behind_a_compressor_the_tail_alone_counts, reset),
         cmocka_unit_test_setup(for_lanes_only_strategies_that_keep_the_order_take_part, reset),
+        cmocka_unit_test_setup(without_room_for_shared_memory_hier_takes_no_part, reset),
         cmocka_unit_test_setup(the_time_is_kept, reset),
         cmocka_unit_test_setup(a_contest_without_any_time_still_chooses, reset),
         cmocka_unit_test_setup(a_failed_allocation_leaves_nothing_and_hangs_nobody, reset),

@@ -44,7 +44,7 @@ if(NOT DP_CUDA STREQUAL "off")
   endforeach()
   dp_cuda_test(conv_cublas_cuda conv DP_TEST_CONV=cublas)
   # Of the device itself, and of whole trainings.
-  foreach(noun device gpus strategy async_devices baseline bench bench_measure
+  foreach(noun device gpus gpus_start strategy async_devices baseline bench bench_measure
       compressor_training evaluation faults lanes local_steps overlap precision replicas resume
       room sharing snapshot snapshot_share tape trainer)
     dp_cuda_test(${noun}_cuda ${noun})
@@ -57,6 +57,7 @@ elseif(DP_CUDA STREQUAL "host")
   # One rank a GPU, which is what NCCL wants; without it ranks share one.
   dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8)
   dp_cuda_test(gpus_apart_cuda gpus DP_CUDA_GPUS=8)
+  dp_cuda_test(gpus_start_apart_cuda gpus_start DP_CUDA_GPUS=8)
   dp_cuda_test(bench_measure_gpus_cuda bench_measure DP_CUDA_GPUS=8)
   # With gradients in memory of the host; powersgd has sums in the order of ref, which many threads
   # have not.
@@ -117,6 +118,15 @@ foreach(program mpi_collectives mpi_trainer)
 endforeach()
 foreach(ranks 1 2 3 4 8)
   dp_mpi_test(mpi_collectives_${ranks} ${ranks} $<TARGET_FILE:mpi_collectives>)
+endforeach()
+dp_mpi_test(mpi_torn 3 $<TARGET_FILE:mpi_collectives> torn)
+# One rank has no memory for a group: before, while and after it shares its first memory.
+foreach(nth 1 3 5 6 7)
+  add_test(NAME mpi_group_nomem_${nth} COMMAND sh -c
+    "\"$1\" -np 3 \"$2\" nomem ${nth}; code=$?; test $code -eq 69 -o $code -eq 70" sh
+    ${PROJECT_SOURCE_DIR}/launch/mpirun $<TARGET_FILE:mpi_collectives>)
+  set_tests_properties(mpi_group_nomem_${nth} PROPERTIES LABELS mpi PROCESSORS 2 TIMEOUT 60
+    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_odls_base_sigkill_timeout=1")
 endforeach()
 if(DP_CUDA STREQUAL "host")
   # Memory of GPUs between processes, on one of them and on one each.

@@ -203,7 +203,7 @@ dp_status dp_bench_main(const struct dp_bench_options *options, struct dp_world 
 
     bench.run = dp_zalloc(1, sizeof(*bench.run));
     status = bench.run != NULL ? run_bench(&bench) : DP_FAIL(DP_ERR_NOMEM, "bench");
-    if (status != DP_OK && !dp_run_together(status)) {
+    if (status != DP_OK && !dp_status_together(status)) {
         dp_world_abort(world, dp_status_exit(status));
     }
     if (status == DP_OK) {

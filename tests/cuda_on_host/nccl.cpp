@@ -7,6 +7,7 @@
  * in that of the tree, so that a test which relies on the order finds out.
  *
  *   DP_CUDA_NCCL=fail:N     the N-th operation of rank 0 fails, some time after it was queued
+ *   DP_CUDA_NCCL=init:R     rank R cannot join
  */
 #include "collectives/nccl_api.h"
 #include "cuda_runtime.h"
@@ -244,6 +245,11 @@ int ncclCommInitRankConfig(struct dp_nccl_comm **comm, int ranks, struct dp_nccl
     int device = 0;
 
     memcpy(&given, &id, sizeof(given));
+    const char *text = getenv("DP_CUDA_NCCL");
+    if (text != nullptr && strncmp(text, "init:", 5) == 0 &&
+        strtol(text + 5, nullptr, 10) == rank) {
+        return SYSTEM_ERROR;
+    }
     if (ranks > RANKS || settings->magic != DP_NCCL_MAGIC || settings->blocking != 0) {
         return INVALID_USAGE;
     }

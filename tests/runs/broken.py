@@ -12,7 +12,8 @@ import tempfile
 import time
 
 import harness
-from harness import Started, begin, check, metrics, run_json, same, small_cfg, train, train_well
+from harness import (Started, begin, check, metrics, run_json, same, small_cfg, train, train_well,
+                     weights)
 
 SECONDS = 60  # within which a job with a dead rank is over, also on a busy machine
 
@@ -156,15 +157,20 @@ def case_more_ranks_than_cores_is_one_warning():
     check(re.search(rf"{ranks} ranks share {cores} core", result.crowded[0]), f"{result}")
 
 
-def case_without_room_for_shared_memory_ranks_send_messages():
-    cfg = small_cfg()
+def little_memory(kilobytes):
+    """What to start a program with, and its environment, so that it has no more to share."""
     folder = harness.scratch / "tiny"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     wrapper = ["unshare", "-m", "sh", "-c",
-               'mount -t tmpfs -o size=16k tmpfs "$0" && exec "$@"', str(folder)]
+               f'mount -t tmpfs -o size={kilobytes}k tmpfs "$0" && exec "$@"', str(folder)]
     if subprocess.run([*wrapper, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
         raise harness.Skipped("no right to mount a small file system")
-    env = {"OMPI_MCA_osc_sm_backing_directory": str(folder)}
+    return wrapper, {"OMPI_MCA_osc_sm_backing_directory": str(folder)}
+
+
+def case_without_room_for_shared_memory_ranks_send_messages():
+    cfg = small_cfg()
+    wrapper, env = little_memory(16)
     for strategy, code in (("auto", 0), ("mpi", 0), ("shm", 69)):
         out = harness.scratch / strategy
         arguments = [cfg, "--set", f"comm.strategy={strategy}", "--out", out]
@@ -182,6 +188,27 @@ def case_without_room_for_shared_memory_ranks_send_messages():
             same(len(result.errors), 1, f"the number of errors in\n{result}\n")
             check("shm cannot run here" in result.errors[0], f"{result}")
             check(re.search(r"these can: ring, .*mpi", result.errors[0]), f"{result}")
+
+
+WIDE = """\
+    - flatten: {}
+    - dense: {units: 4096}
+    - dense: {units: 10}
+"""
+
+
+def case_with_room_for_gradients_alone_weights_are_the_same():
+    cfg = small_cfg(WIDE)
+    arguments = [cfg, *NO_EVALUATION, "--steps", 5, "--set", "comm.strategy=zero1:over=shm"]
+    train_well(*arguments, "--out", harness.scratch / "out", ranks=2)
+    right = weights(harness.scratch / "out")
+    for times, warned in ((2.5, 1), (5, 0)):
+        out = harness.scratch / f"out-{times}"
+        wrapper, env = little_memory(round(times * len(right) / 1024) + 300)
+        result = Started([*arguments, "--out", out], 2, env, wrapper=wrapper).finish()
+        same(result.code, 0, f"the exit code of\n{result}\n")
+        same(len(result.warnings), warned, f"warnings in\n{result}\n")
+        check(weights(out) == right, f"other weights with {times} times their size to share")
 
 
 def case_ranks_that_disagree_are_told_before_they_train():

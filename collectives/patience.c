@@ -31,7 +31,7 @@ uint64_t dp_patience_nap(const struct dp_patience *p)
     const uint64_t waited = p->waited_ns;
 
     if (p->expect_ns > 0) {
-        /* Overdue by as much again as was expected: an eighth of it. */
+        /* Overdue: an eighth of what it is by. */
         const uint64_t left =
             p->expect_ns > waited ? (p->expect_ns - waited) / 2 : (waited - p->expect_ns) / 8;
         return clamp(left, 50 * us, ms);

@@ -1,5 +1,7 @@
 #include "collectives/cost.h"
 
+#include "collectives/pipe.h"
+
 double dp_curve_at(const struct dp_curve *curve, double bytes)
 {
     const int last = curve->count - 1;
@@ -83,20 +85,9 @@ double dp_cost_ring(const struct dp_cost *cost, const struct dp_group *group, do
            (2.0 * dp_cost_neighbour(cost, group, chunk) + dp_curve_at(&cost->sum, chunk));
 }
 
-/* The largest power of two up to `size`. */
-static int power_below(int size)
-{
-    int power = 1;
-
-    while (power * 2 <= size) {
-        power *= 2;
-    }
-    return power;
-}
-
 double dp_cost_doubling(const struct dp_cost *cost, const struct dp_group *group, double bytes)
 {
-    const int power = power_below(group->size);
+    const int power = dp_pipe_core(group->size);
     double seconds = 0.0;
 
     for (int distance = 1; distance < power; distance *= 2) {
@@ -110,7 +101,7 @@ double dp_cost_doubling(const struct dp_cost *cost, const struct dp_group *group
 
 double dp_cost_rabenseifner(const struct dp_cost *cost, const struct dp_group *group, double bytes)
 {
-    const int power = power_below(group->size);
+    const int power = dp_pipe_core(group->size);
     double seconds = 0.0, part = bytes / 2.0;
 
     if (power < group->size) { /* halves there, halves back, the whole behind */

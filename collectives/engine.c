@@ -74,6 +74,15 @@ static void set_run(struct dp_engine *engine, enum dp_run run)
     engine->group->spin_ns = run == DP_RUN_ON_THREAD ? 0 : DP_SPIN_NS;
 }
 
+static void release(struct dp_engine *engine)
+{
+    engine->group->spin_ns = DP_SPIN_NS;
+    (void)pthread_cond_destroy(&engine->issued);
+    (void)pthread_cond_destroy(&engine->submitted);
+    (void)pthread_mutex_destroy(&engine->mutex);
+    dp_free(engine);
+}
+
 dp_status dp_engine_create(struct dp_group *group, enum dp_run run, struct dp_engine **out)
 {
     struct dp_engine *engine = dp_zalloc(1, sizeof(*engine));
@@ -87,7 +96,7 @@ dp_status dp_engine_create(struct dp_group *group, enum dp_run run, struct dp_en
     (void)pthread_cond_init(&engine->submitted, NULL);
     (void)pthread_cond_init(&engine->issued, NULL);
     if (pthread_create(&engine->thread, NULL, engine_main, engine) != 0) {
-        dp_free(engine);
+        release(engine);
         return DP_FAIL(DP_ERR_INTERNAL, "cannot start the communication thread");
     }
     group->guarded = true;
@@ -106,11 +115,7 @@ void dp_engine_destroy(struct dp_engine *engine)
     (void)pthread_mutex_unlock(&engine->mutex);
     (void)pthread_join(engine->thread, NULL);
     engine->group->guarded = false;
-    engine->group->spin_ns = DP_SPIN_NS;
-    (void)pthread_cond_destroy(&engine->issued);
-    (void)pthread_cond_destroy(&engine->submitted);
-    (void)pthread_mutex_destroy(&engine->mutex);
-    dp_free(engine);
+    release(engine);
 }
 
 void dp_engine_set_run(struct dp_engine *engine, enum dp_run run)

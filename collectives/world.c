@@ -72,7 +72,6 @@ dp_status dp_world_create(struct dp_world **out)
         return DP_FAIL(DP_ERR_NOMEM, "world");
     }
     (void)gethostname(world->host, sizeof(world->host) - 1);
-    world->role = DP_TRAINER;
     if (dp_world_launch_rank() >= 0) {
         status = world_over_mpi(world);
     } else {

@@ -1,18 +1,13 @@
 /*
- * world.h - this process among all: its role, its groups, and the end of all of them.
+ * world.h - this process among all: its groups, and the end of all of them.
  */
 #ifndef DP_COLLECTIVES_WORLD_H
 #define DP_COLLECTIVES_WORLD_H
 
 #include "collectives/group.h"
 
-/* Roles follow world rank. Today every rank trains; servers, feeders and an evaluator come behind
- * the trainers. */
-enum dp_role { DP_TRAINER };
-
 /* A group is NULL where this rank is no member. */
 struct dp_world {
-    enum dp_role role;
     struct dp_group *all;   /* start checks, end */
     struct dp_group *train; /* trainers: gradients and weights */
     bool mpi;               /* started by mpirun or srun */

@@ -165,6 +165,7 @@ dp_status dp_snapshot_share(const struct dp_kept_list *kept, const struct dp_fla
     status = dp_exchange_agree(exchange, r.snapshot != NULL ? DP_OK : DP_ERR_NOMEM);
     if (r.snapshot != NULL && status == DP_OK) {
         r.snapshot->group = exchange->group;
+        r.snapshot->engine = exchange->engine;
         status = dp_engine_call(exchange->engine, share_job, &r);
         status = status == DP_OK && r.snapshot->window == NULL ? DP_ERR_NOMEM : status;
     }
@@ -176,13 +177,22 @@ dp_status dp_snapshot_share(const struct dp_kept_list *kept, const struct dp_fla
     return DP_OK;
 }
 
+static dp_status release_job(void *arg, int index)
+{
+    const struct dp_snapshot *s = arg;
+
+    (void)index;
+    dp_group_release(s->group, s->window);
+    return DP_OK;
+}
+
 void dp_snapshot_destroy(struct dp_snapshot *s)
 {
     if (s == NULL) {
         return;
     }
-    if (s->group != NULL) {
-        dp_group_release(s->group, s->window);
+    if (s->window != NULL) { /* where the engine has failed the group gives it back at its end */
+        (void)!dp_engine_call(s->engine, release_job, s);
     }
     dp_free(s->names);
     dp_free(s->slots);

@@ -22,12 +22,13 @@ struct dp_snapshot {
     void *memory;             /* owned: all of the rows'; NULL where `window` is it */
     int ranks;
     size_t trained;
-    struct dp_group *group; /* borrowed; whose ranks have it together. NULL: rank 0's alone */
-    void *window;           /* owned; this rank's piece of the node's memory, or NULL */
-    atomic_ullong *copied;  /* in rank 0's piece: how many copies mates have ended; or NULL */
-    int mates, place;       /* ranks that copy, and which of them this one is; -1: none */
-    uint64_t takes;         /* begun so far */
-    struct dp_slot *slots;  /* owned; the arrays of the optimizer file */
+    struct dp_group *group;   /* borrowed; whose ranks have it together. NULL: rank 0's alone */
+    struct dp_engine *engine; /* borrowed; owns the group */
+    void *window;             /* owned; this rank's piece of the node's memory, or NULL */
+    atomic_ullong *copied;    /* in rank 0's piece: how many copies mates have ended; or NULL */
+    int mates, place;         /* ranks that copy, and which of them this one is; -1: none */
+    uint64_t takes;           /* begun so far */
+    struct dp_slot *slots;    /* owned; the arrays of the optimizer file */
     int slot_count;
     char (
         *names)[DP_SNAPSHOT_NAME]; /* owned; of slots: "momentum", "compressor.residual.0.rank3" */

@@ -168,6 +168,15 @@ static void sum_tree_is_the_documented_tree(void **state)
     assert_true(y == expected);
 }
 
+static void squares_of_each_block(struct dp_stream *s, float *parts, float *x, size_t count)
+{
+    for (size_t b = 0; b * DP_BLOCK < count; b++) {
+        const size_t left = count - b * DP_BLOCK;
+        OK(s->ops->block_squares(s, parts + b, x + b * DP_BLOCK,
+                                 left < DP_BLOCK ? left : DP_BLOCK));
+    }
+}
+
 static void block_squares_do_not_depend_on_how_an_array_is_cut(void **state)
 {
     const struct streams *streams = *state;
@@ -181,11 +190,7 @@ static void block_squares_do_not_depend_on_how_an_array_is_cut(void **state)
         {
             float *whole = held(blocks, 3, 0);
             OK(s->ops->block_squares(s, whole, x, count));
-            for (size_t b = 0; b < blocks; b++) {
-                const size_t left = count - b * DP_BLOCK;
-                OK(s->ops->block_squares(s, parts + b, x + b * DP_BLOCK,
-                                         left < DP_BLOCK ? left : DP_BLOCK));
-            }
+            squares_of_each_block(s, parts, x, count);
             assert_same_bits(whole, parts, blocks);
             /* 64 positive terms in a tree of 16 lanes: at most 8 roundings deep. */
             assert_near(whole, expected, blocks, 0, 8 * 6e-8);
@@ -197,34 +202,36 @@ static void block_squares_do_not_depend_on_how_an_array_is_cut(void **state)
     }
 }
 
+static void load_bytes(const struct streams *streams, size_t count, size_t channels)
+{
+    struct dp_stream *s;
+    uint8_t *x = dp_zalloc(count, 1);
+    float *scale = uniform(channels, 1, 0, 0.01f);
+    float *shift = uniform(channels, 2, -1, 1), *expected = zeros(count);
+    for (size_t i = 0; i < count; i++) {
+        x[i] = (uint8_t)dp_random_u32(4, DP_RANDOM_TEST, 0, i);
+    }
+    OK(streams->ref->ops->bytes_load(streams->ref, expected, x, scale, shift, channels, count));
+    EACH_STREAM(s, streams)
+    {
+        float *y = held(count, 3, 0);
+        OK(s->ops->bytes_load(s, y, x, scale, shift, channels, count));
+        assert_same_bits(y, expected, count);
+        dp_free(y);
+    }
+    dp_free(x);
+    dp_free(scale);
+    dp_free(shift);
+    dp_free(expected);
+}
+
 static void bytes_load_scales_each_channel(void **state)
 {
     static const size_t channels[] = {1, 3, 4, 200, 300};
-    const struct streams *streams = *state;
-    struct dp_stream *s;
 
     for (size_t c = 0; c < DP_COUNT(channels); c++) {
         for (size_t n = 0; n < DP_COUNT(sizes); n++) {
-            const size_t count = sizes[n] / channels[c] * channels[c];
-            uint8_t *x = dp_zalloc(count, 1);
-            float *scale = uniform(channels[c], 1, 0, 0.01f);
-            float *shift = uniform(channels[c], 2, -1, 1), *expected = zeros(count);
-            for (size_t i = 0; i < count; i++) {
-                x[i] = (uint8_t)dp_random_u32(4, DP_RANDOM_TEST, 0, i);
-            }
-            OK(streams->ref->ops->bytes_load(streams->ref, expected, x, scale, shift, channels[c],
-                                             count));
-            EACH_STREAM(s, streams)
-            {
-                float *y = held(count, 3, 0);
-                OK(s->ops->bytes_load(s, y, x, scale, shift, channels[c], count));
-                assert_same_bits(y, expected, count);
-                dp_free(y);
-            }
-            dp_free(x);
-            dp_free(scale);
-            dp_free(shift);
-            dp_free(expected);
+            load_bytes(*state, sizes[n] / channels[c] * channels[c], channels[c]);
         }
     }
 }

@@ -55,7 +55,7 @@ def case_a_rank_that_dies_alone_on_its_host_is_named():
         same(result.code, 137, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
         check(re.search(rf"rank {teller} \(h{teller + 1}\): rank {victim} \(h{victim + 1}\) "
-                        "has died", result.err.splitlines()[-1]),
+                        "has died", result.errors[-1]),
               f"who died is not told:\n{result}")
         # 4.2 where nothing else runs.
         check(seconds < SECONDS, f"it took {seconds:.1f} s:\n{result}")

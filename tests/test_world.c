@@ -33,7 +33,6 @@ static void a_process_on_its_own_is_a_world_of_one(void **state)
         assert_int_equal(dp_world_create(&world), DP_OK);
         assert_false(world->mpi);
         assert_string_equal(world->library, "no MPI");
-        assert_int_equal(world->role, DP_TRAINER);
         assert_int_equal(world->all->rank, 0);
         assert_int_equal(world->all->size, 1);
         assert_ptr_equal(world->train, world->all);

@@ -83,7 +83,7 @@ static void other_seeds_and_steps_choose_other_places(void **state)
             assert_memory_not_equal(index[i], index[k], sizeof(index[i]));
         }
     }
-    s->device->stream_destroy(s);
+    stream_close(s);
 }
 
 int main(void)

@@ -285,8 +285,10 @@ static dp_status dropout(struct dp_stream *s, float *y, const float *a, const fl
 
     /* Not a multiple of four, and beyond 32 bits within a long array. */
     /* Also from the middle of four elements that share a block of random numbers. */
-    return s->ops->dropout(s, y, a, count, &drop, UINT64_C(4294967288) + (count % 4 == 1 ? 1 : 0),
-                           &knobs);
+    DP_TRY(s->ops->dropout(s, y, a, count, &drop, UINT64_C(4294967288) + (count % 4 == 1 ? 1 : 0),
+                           &knobs));
+    wait_for_streams(); /* which read the knobs */
+    return DP_OK;
 }
 
 static void check_elementwise(const struct streams *streams, elementwise *op, size_t count,

@@ -230,7 +230,7 @@ static void work_close(struct work *w)
 
     device->release(w->y);
     device->release(w->x);
-    device->stream_destroy(w->stream);
+    stream_close(w->stream);
     dp_free(w->host);
 }
 

@@ -8,8 +8,8 @@ import re
 import signal
 
 import harness
-from harness import (begin, check, endless, metrics, run_json, same, small_cfg, steps_done, train,
-                     train_well)
+from harness import (begin, check, endless, metrics, mlp_layers, run_json, same, small_cfg,
+                     steps_done, train, train_well)
 
 NO_EVALUATION = ("--set", "train.eval_every=0")
 
@@ -128,7 +128,7 @@ def case_a_request_to_save_is_carried_out_and_the_run_goes_on():
 
 
 def case_training_that_fails_ends_on_all_ranks():
-    cfg = small_cfg("    - flatten: {}\n    - dense: {units: 10}\n")
+    cfg = small_cfg(mlp_layers())
     out = harness.scratch / "out"
     result = train(cfg, *endless(), *stale(), *NO_EVALUATION, "--set",
                    "optimizer.schedule.name=step", "--set", "optimizer.schedule.step_size=10",

@@ -12,8 +12,8 @@ import tempfile
 import time
 
 import harness
-from harness import (Started, begin, check, metrics, run_json, same, small_cfg, train, train_well,
-                     weights)
+from harness import (Started, begin, check, metrics, mlp_layers, run_json, same, small_cfg, train,
+                     train_well, weights)
 
 SECONDS = 60  # within which a job with a dead rank is over, also on a busy machine
 
@@ -190,15 +190,8 @@ def case_without_room_for_shared_memory_ranks_send_messages():
             check(re.search(r"these can: ring, .*mpi", result.errors[0]), f"{result}")
 
 
-WIDE = """\
-    - flatten: {}
-    - dense: {units: 4096}
-    - dense: {units: 10}
-"""
-
-
 def case_with_room_for_gradients_alone_weights_are_the_same():
-    cfg = small_cfg(WIDE)
+    cfg = small_cfg(mlp_layers(4096))
     arguments = [cfg, *NO_EVALUATION, "--steps", 5, "--set", "comm.strategy=zero1:over=shm"]
     train_well(*arguments, "--out", harness.scratch / "out", ranks=2)
     right = weights(harness.scratch / "out")

@@ -10,17 +10,11 @@ import subprocess
 import time
 
 import harness
-from harness import Skipped, Started, check, run_json, same, small_cfg, train, train_well, weights
+from harness import (Skipped, Started, check, mlp_layers, run_json, same, small_cfg, train,
+                     train_well, weights)
 
 # Of its 5.2 MiB more than one piece is on its way (collectives/staging.h).
-WIDE = """\
-    - flatten: {}
-    - dense: {units: 1000}
-    - relu: {}
-    - dense: {units: 1300}
-    - relu: {}
-    - dense: {units: 10}
-"""
+WIDE = mlp_layers(1000, 1300)
 
 
 def gpus(count, **more):

@@ -354,6 +354,12 @@ CONV_LAYERS = """\
 """
 
 
+def mlp_layers(*hidden):
+    """The layers of a model of so many units each, relu between them, and 10 classes."""
+    wide = "".join(f"    - dense: {{units: {units}}}\n    - relu: {{}}\n" for units in hidden)
+    return f"    - flatten: {{}}\n{wide}    - dense: {{units: 10}}\n"
+
+
 def small_cfg(layers=CONV_LAYERS, name="small.cfg", data=None):
     """Writes a configuration of a small model on small data, both in the case's own folder."""
     folder = data or scratch / "data"

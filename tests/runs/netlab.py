@@ -15,22 +15,14 @@ import time
 import uuid
 
 import harness
-from harness import Result, Started, check, close, run_json, same, small_cfg, train_well
+from harness import (Result, Started, check, close, mlp_layers, run_json, same, small_cfg,
+                     train_well)
 
 NETLAB = harness.ROOT / "launch/netlab"
 GOODPUT = harness.ROOT / "benchmarks/goodput"
 MBIT = 125000  # bytes a second
 RUN = pathlib.Path("/run")
 TRIES = 10  # a busy machine fills no wire, so that one good measurement out of so many will do
-
-WIDE_LAYERS = """\
-    - flatten: {}
-    - dense: {units: 2048}
-    - relu: {}
-    - dense: {units: 256}
-    - relu: {}
-    - dense: {units: 10}
-"""
 
 
 def call(*words, timeout=60, **how):
@@ -262,7 +254,7 @@ def case_the_bytes_a_run_reports_are_those_on_the_wire():
     """Bytes the interface sent for 40 steps more, against the gradient's: headers, acknowledgements
     of the other direction and the launcher's messages come on top."""
     need_lab()
-    cfg = small_cfg(WIDE_LAYERS)
+    cfg = small_cfg(mlp_layers(2048, 256))
     count = "cat /sys/class/net/eth0/statistics/tx_bytes"
     train = f'{harness.ROOT}/launch/mpirun -np 2 {harness.build}/ddp_train "$@" >log 2>&1'
     sent, wire = [], 0
@@ -297,19 +289,14 @@ def case_the_rate_is_kept():
         same((found["hosts"], found["rate"]), (["h1", "h2"], f"{mbit}mbit"), "the lab in the line")
 
 
-def case_hosts_send_as_those_of_clusters_do():
-    """The machine's own choice may be bbr, whose timers take the cores that compute."""
-    chosen = lab(1, "cat", "/proc/sys/net/ipv4/tcp_congestion_control").out.split()[-1]
-    check(chosen in ("cubic", "reno"), chosen)
-
-
 def case_every_interface_is_limited_at_both_ends():
     script = """
         for port in 1 2 3; do
             "$NETLAB_AGENT" h$port tc qdisc show dev eth0
             nsenter --target 1 --net tc qdisc show dev h$port
-        done"""
-    lines = sh(3, script, flags=("--rate", "80mbit")).splitlines()
+        done; cat /proc/sys/net/ipv4/tcp_congestion_control"""
+    *lines, control = sh(3, script, flags=("--rate", "80mbit")).splitlines()
+    check(control in ("cubic", "reno"), f"the machine's own {control}")
     same(len(lines), 6, f"queues in {lines}")
     for line in lines:
         shape = r"qdisc tbf \w+: root .*rate 80Mbit burst 1[23]\d+(b|Kb) lat 50"

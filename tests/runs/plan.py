@@ -4,14 +4,9 @@ import json
 import re
 
 import harness
-from harness import Started, check, same, small_cfg, train, train_well, weights
+from harness import Started, check, mlp_layers, same, small_cfg, train, train_well, weights
 from netlab import NETLAB, need_lab
 from refusals import check_refusal, contents
-
-DENSE = """\
-    - flatten: {}
-    - dense: {units: 10}
-"""
 
 
 def plan_of(out):
@@ -56,7 +51,7 @@ def case_auto_measures_once_between_hosts_and_remembers():
     same(plan_of(again)["strategy"], planted, "strategy in config.yaml")
 
     # Neither for another model, nor when it is switched off.
-    other = on_hosts(small_cfg(DENSE, "other.cfg"), "--dry-run")
+    other = on_hosts(small_cfg(mlp_layers(), "other.cfg"), "--dry-run")
     check("earlier" not in banner(other)[1], f"{other}")
     same(len(cached()), 2, "files in the cache")
     off = on_hosts(cfg, "--out", fresh, "--set", "comm.plan_cache=off")
@@ -144,7 +139,7 @@ def case_a_plan_that_does_not_fit_is_refused():
         (65, "not one of schema", (cfg, "--plan", written("odd", overlap="perhaps"))),
         (78, "unknown strategy 'rnig'", (cfg, "--plan", written("rnig", strategy="rnig"))),
         (78, "fits: its plan is for another model, or other bucket sizes",
-         (small_cfg(DENSE, "other.cfg"), "--plan", fits)),
+         (small_cfg(mlp_layers(), "other.cfg"), "--plan", fits)),
         (78, "another model", (cfg, "--plan", fits, "--set", "comm.first_bucket_mb=0.004")),
         (78, r"--set comm.strategy=shm: comm.strategy: is shm, but the plan in \S+fits pins ring",
          (cfg, "--plan", fits, "--set", "comm.strategy=shm")),

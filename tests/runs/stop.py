@@ -9,8 +9,8 @@ import signal
 import time
 
 import harness
-from harness import (ENDLESS, Started, begin, check, endless, metrics, run_json, same, small_cfg,
-                     steps_done, train)
+from harness import (ENDLESS, Started, begin, check, endless, metrics, mlp_layers, run_json, same,
+                     small_cfg, steps_done, train)
 
 NO_EVALUATION = ("--set", "train.eval_every=0")
 
@@ -133,7 +133,7 @@ def case_signals_are_taken_on_a_thread_that_does_not_compute():
 
 
 def case_many_signals_in_products_of_matrices_change_no_bit():
-    cfg = small_cfg("    - flatten: {}\n    - dense: {units: 2048}\n    - dense: {units: 10}\n")
+    cfg = small_cfg(mlp_layers(2048))
     flags = ("--synthetic", "--set", "data.samples=10000", "--set", "train.global_batch=10000",
              "--set", "train.micro_batch=250", *NO_EVALUATION)  # steps are long, saves few
     started, out = begin(cfg, *flags, ranks=0, steps=1)
@@ -321,7 +321,7 @@ def check_diverged(result, out, reason, good=None):
 
 
 def case_weights_that_are_no_numbers_are_not_saved():
-    cfg = small_cfg("    - flatten: {}\n    - dense: {units: 10}\n")
+    cfg = small_cfg(mlp_layers())
     # The schedule multiplies the rate by 1000 behind steps 10, 20 ..., until numbers overflow.
     flags = ("--set", "optimizer.schedule.name=step", "--set", "optimizer.schedule.step_size=10",
              "--set", "optimizer.schedule.gamma=1000", *NO_EVALUATION)

@@ -45,6 +45,53 @@ static void only_if_told_early_may_weights_still_be_read_behind_ready(void **sta
     small_model_destroy(&small);
 }
 
+struct lender {
+    struct small_batch *batch; /* whose weights are not there yet */
+    const float *weights;      /* the truth */
+    int asked;
+};
+
+/* Brings the weights that forward is about to read, and none behind them. */
+static dp_status bring_weights(void *context, int tensor)
+{
+    struct lender *l = context;
+    const struct dp_tensor *t = &l->batch->model->tensors[tensor];
+
+    memcpy(l->batch->weights, l->weights, (t->begin + t->count) * sizeof(float));
+    l->asked++;
+    return DP_OK;
+}
+
+static void forward_asks_for_weights_before_it_reads_them(void **state)
+{
+    const struct streams *streams = *state;
+    struct small_model small = small_model_create(
+        "[6, 6, 2]", "[conv2d: {filters: 4, kernel: 3, padding: 1}, batchnorm: {}, relu: {}, "
+                     "residual: {body: [conv2d: {filters: 4, kernel: 1}, batchnorm: {}], "
+                     "shortcut: [conv2d: {filters: 4, kernel: 1}]}, maxpool: {size: 2}, "
+                     "flatten: {}, dense: {units: 5}, relu: {}, dense: {units: 3}]");
+    const size_t count = grad_count(small.model), bytes = small.model->trained * sizeof(float);
+    struct small_batch batch = small_batch_create(small.model, ROWS);
+    float *weights = zeros(small.model->trained), *expected = zeros(count), *grad = zeros(count);
+    struct dp_pass_call call = batch_call(&batch, 0, ROWS, expected, 0);
+    struct lender lender = {&batch, weights, 0};
+    const struct dp_model_hooks hooks = {.context = &lender, .needs = bring_weights};
+
+    step_alone(&batch, streams->ref, ROWS, &call);
+    memcpy(weights, batch.weights, bytes);
+    memset(batch.weights, 0xff, bytes); /* not a number */
+    call.grad = grad;
+    call.hooks = &hooks;
+    step_alone(&batch, streams->ref, ROWS, &call);
+    assert_same_bits(grad, expected, count);
+    assert_true(lender.asked >= 7); /* layers with weights */
+    dp_free(grad);
+    dp_free(expected);
+    dp_free(weights);
+    small_batch_destroy(&batch);
+    small_model_destroy(&small);
+}
+
 static dp_status refuse(void *context, int tensor)
 {
     (void)tensor;
@@ -75,6 +122,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_if_told_early_may_weights_still_be_read_behind_ready),
+        cmocka_unit_test(forward_asks_for_weights_before_it_reads_them),
         cmocka_unit_test(a_failing_hook_ends_the_step_with_its_status),
     };
 

@@ -39,21 +39,49 @@ static int bucket_fill(struct dp_bucket *bucket, const struct dp_tensor *tensors
     return first;
 }
 
+/* What is shared in the time of forward, of all that is shared between the tensor's own backward
+ * and its next forward: backward of the layers before it takes about twice as long as forward. */
+enum { LATE_PART = 3 };
+
+/* Takes the end of the bucket's first tensor, if it is large and others are before it, out of the
+ * bucket, and makes a late one of it. */
+static void cut_late(struct dp_bucket *bucket, struct dp_bucket *late, size_t tensor_count,
+                     size_t large)
+{
+    const size_t rest = tensor_count / LATE_PART / DP_BLOCK * DP_BLOCK;
+
+    if (bucket->range.begin == 0 || tensor_count < large || rest == 0) {
+        return;
+    }
+    *late = (struct dp_bucket){.range = {bucket->range.begin, rest},
+                               .tensors = bucket->tensors,
+                               .owned_at = bucket->range.begin,
+                               .late = true};
+    bucket->range.begin += rest;
+    bucket->range.count -= rest;
+    bucket->owned_at += rest;
+}
+
 static void plan_fill(struct dp_bucket_plan *plan, const struct dp_tensor *tensors, int count,
-                      size_t trained, size_t total, size_t first_count, size_t max_count)
+                      size_t trained, size_t total, const struct dp_bucket_sizes *sizes)
 {
     const size_t eighth = trained / 8;
-    const size_t large = eighth > first_count ? eighth : first_count;
+    const size_t large = eighth > sizes->first_count ? eighth : sizes->first_count;
 
     for (int last = count - 1; last >= 0;) {
         struct dp_bucket *bucket = &plan->buckets[plan->count];
         const int first =
             bucket_fill(bucket, tensors, last, tensor_end(tensors, count, trained, last),
-                        plan->count == 0 ? first_count : max_count, large);
+                        plan->count == 0 ? sizes->first_count : sizes->max_count, large);
         for (int i = first; i <= last; i++) {
             plan->bucket_of[i] = plan->count;
         }
         plan->count++;
+        if (sizes->late) {
+            cut_late(bucket, bucket + 1,
+                     tensor_end(tensors, count, trained, first) - tensors[first].begin, large);
+            plan->count += bucket[1].late;
+        }
         last = first - 1;
     }
     plan->buckets[plan->count++] = (struct dp_bucket){
@@ -66,26 +94,26 @@ static void plan_fill(struct dp_bucket_plan *plan, const struct dp_tensor *tenso
 }
 
 dp_status dp_bucket_plan_create(const struct dp_tensor *tensors, int tensor_count, size_t trained,
-                                size_t total, size_t first_count, size_t max_count,
+                                size_t total, const struct dp_bucket_sizes *sizes,
                                 struct dp_bucket_plan **out)
 {
     struct dp_bucket_plan *plan;
 
-    if (tensor_count < 1 || total <= trained || max_count == 0) {
+    if (tensor_count < 1 || total <= trained || sizes->max_count == 0) {
         return DP_FAIL(DP_ERR_ARG, "bucket plan: %d tensors, tail of %zu, buckets of %zu",
-                       tensor_count, total - trained, max_count);
+                       tensor_count, total - trained, sizes->max_count);
     }
     plan = dp_zalloc(1, sizeof(*plan));
     if (plan == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "bucket plan");
     }
-    plan->buckets = dp_zalloc((size_t)tensor_count + 1, sizeof(*plan->buckets));
+    plan->buckets = dp_zalloc(2 * (size_t)tensor_count + 1, sizeof(*plan->buckets));
     plan->bucket_of = dp_zalloc((size_t)tensor_count, sizeof(*plan->bucket_of));
     if (plan->buckets == NULL || plan->bucket_of == NULL) {
         dp_bucket_plan_destroy(plan);
         return DP_FAIL(DP_ERR_NOMEM, "bucket plan of %d tensors", tensor_count);
     }
-    plan_fill(plan, tensors, tensor_count, trained, total, first_count, max_count);
+    plan_fill(plan, tensors, tensor_count, trained, total, sizes);
     *out = plan;
     return DP_OK;
 }

@@ -4,6 +4,11 @@
  * Tensors are taken from the last to the first, as backward finishes them. The first bucket is
  * small, so that sharing starts early; the last bucket is the tail. Source: Li et al., "PyTorch
  * distributed", VLDB 13 (2020), section 3.2.3.
+ *
+ * A late bucket is a part of a large tensor that may be shared behind the tail, while the next step
+ * computes the layers before it: the wire is then busy in forward, too. Source: Jayarajan et al.,
+ * "Priority-based parameter propagation for distributed DNN training", MLSys 2019, sections 3 and
+ * 4.1 (tensors are sliced, and sent in the order in which forward needs them).
  */
 #ifndef DP_COLLECTIVES_BUCKET_H
 #define DP_COLLECTIVES_BUCKET_H
@@ -20,6 +25,12 @@ struct dp_bucket {
     int tensor_count;
     size_t owned_at; /* where this rank's part lies in master and slots */
     bool exact;      /* the tail: never compressed, whole on every rank */
+    bool late;       /* the rest of the tensor that ends the bucket before it; has no tensors */
+};
+
+struct dp_bucket_sizes {
+    size_t first_count, max_count; /* elements; see below */
+    bool late;                     /* whether there are late buckets */
 };
 
 struct dp_bucket_plan {
@@ -33,8 +44,9 @@ struct dp_bucket_plan {
 /*
  * Cuts [0, trained) into buckets of at most max_count elements (the first: first_count); a tensor
  * that is larger gets a bucket of its own, and one of at least first_count and an eighth of all is
- * the last of its bucket, so that it is shared while backward computes the rest.
- * [trained, total) becomes the last, exact bucket.
+ * the last of its bucket, so that it is shared while backward computes the rest; of
+ * such a one, unless it is the first tensor, a third is late. [trained, total) becomes the last,
+ * exact bucket.
  *
  *   tensors  borrowed; must live as long as the plan
  *   out      out  the new plan: the caller owns it. Set only on success.
@@ -42,8 +54,9 @@ struct dp_bucket_plan {
  * Errors: DP_ERR_ARG if there are no tensors or no tail; DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_bucket_plan_create(const struct dp_tensor *tensors, int tensor_count,
-                                           size_t trained, size_t total, size_t first_count,
-                                           size_t max_count, struct dp_bucket_plan **out);
+                                           size_t trained, size_t total,
+                                           const struct dp_bucket_sizes *sizes,
+                                           struct dp_bucket_plan **out);
 void dp_bucket_plan_destroy(struct dp_bucket_plan *plan);
 
 #endif

@@ -190,6 +190,8 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
                                struct dp_flat *flat)
 {
     const struct dp_parcels_config parcels = {config->compressor, config->knobs, config->seed};
+    struct dp_bucket_sizes sizes = {config->first_bucket_bytes / sizeof(float),
+                                    config->bucket_bytes / sizeof(float), false};
     const struct dp_device *host = config->device;
     struct dp_contest_result room;
     const char *text, *strategy;
@@ -204,9 +206,9 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     }
     DP_TRY(host->stream_create(host, config->threads, &e->stream));
     e->group->stream = e->stream;
+    DP_TRY(dp_exchange_may_put_off(e, config, &sizes.late));
     DP_TRY(dp_bucket_plan_create(flat->tensors, flat->tensor_count, flat->trained, flat->total,
-                                 config->first_bucket_bytes / sizeof(float),
-                                 config->bucket_bytes / sizeof(float), &e->plan));
+                                 &sizes, &e->plan));
     DP_TRY(dp_exchange_compare(e, config, flat));
     DP_TRY(exchange_memory(e, config, flat));
     DP_TRY(dp_exchange_choose(e, config, &room, &text));
@@ -316,6 +318,16 @@ void dp_exchange_set_run(struct dp_exchange *e, enum dp_run run)
     e->stream->threads = run == DP_RUN_AT_WAIT ? e->threads : 1;
 }
 
+void dp_exchange_put_off(struct dp_exchange *e, bool on)
+{
+    e->puts_off = on;
+}
+
+uint64_t dp_exchange_wire(const struct dp_exchange *e)
+{
+    return dp_engine_wire(e->engine);
+}
+
 void dp_exchange_begin(struct dp_exchange *e, bool alone)
 {
     e->alone = alone;
@@ -337,8 +349,6 @@ static dp_status hand_over(struct dp_exchange *e, int b)
 
 static dp_status submit(struct dp_exchange *e, int b)
 {
-    assert(b == e->submitted);
-    e->submitted++;
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order);
     DP_TRY(hand_over(e, b));
     return dp_engine_submit(e->engine, &e->jobs[b]);
@@ -348,7 +358,17 @@ dp_status dp_exchange_ready(struct dp_exchange *e, int tensor)
 {
     const int b = e->plan->bucket_of[tensor];
 
-    return --e->pending[b] == 0 ? submit(e, b) : DP_OK;
+    if (--e->pending[b] > 0) {
+        return DP_OK;
+    }
+    assert(b == e->submitted);
+    e->submitted++;
+    DP_TRY(submit(e, b));
+    if (!e->plan->buckets[b + 1].late) {
+        return DP_OK;
+    }
+    e->submitted++;
+    return e->puts_off ? DP_OK : submit(e, b + 1);
 }
 
 bool dp_exchange_hands_over(const struct dp_exchange *e, int tensor)
@@ -360,7 +380,13 @@ bool dp_exchange_hands_over(const struct dp_exchange *e, int tensor)
 
 dp_status dp_exchange_ready_tail(struct dp_exchange *e)
 {
-    return submit(e, e->plan->count - 1);
+    assert(e->submitted == e->plan->count - 1);
+    e->submitted++;
+    DP_TRY(submit(e, e->plan->count - 1));
+    for (int b = e->plan->count - 1; b >= 0; b--) {
+        DP_TRY(dp_exchange_is_late(e, b) ? submit(e, b) : DP_OK);
+    }
+    return DP_OK;
 }
 
 dp_status dp_exchange_reduce(struct dp_exchange *e, int b, enum dp_keep keep)

@@ -4,6 +4,9 @@
  * In a step: begin; `ready` for each tensor as backward finishes it, and for the tail; then wait
  * for each bucket in order, update what is mine, and publish it; end. A bucket whose last tensor
  * is ready is submitted at once, so that it is shared while backward goes on.
+ *
+ * While late buckets (bucket.h) are put off, they are submitted behind the tail, the first that
+ * forward needs first: they are waited for after `end`, and before the next `begin`'s backward.
  */
 #ifndef DP_COLLECTIVES_EXCHANGE_H
 #define DP_COLLECTIVES_EXCHANGE_H
@@ -28,6 +31,7 @@ struct dp_exchange_config {
     size_t scratch_count; /* the largest dp_exchange_sum, in elements */
     int servers;          /* the last ranks, which bring no gradients; 0: none */
     bool whole;           /* every rank updates all weights: local steps */
+    bool late;            /* late buckets may be put off, which the caller can deal with */
     bool ordered;         /* sums must keep the order of the tree over ranks: lanes */
     size_t tail_made; /* elements of the tail, the first ones, that are computed by the device */
     const struct dp_device *device;
@@ -72,11 +76,18 @@ struct dp_exchange {
     struct dp_job *jobs;       /* [plan->count] */
     struct dp_job *publishing; /* [plan->count] */
     int *pending;              /* [plan->count]: tensors not yet ready */
-    int submitted;             /* buckets, this step */
+    int submitted;             /* buckets, this step, in the order of the plan */
+    bool puts_off;             /* late buckets; else they are shared like others */
     uint64_t order;            /* hash of the jobs submitted so far */
     uint64_t comm_ns;          /* that jobs of buckets took, since the start */
     bool alone;                /* gradients of this step are not shared, but for the tail */
 };
+
+/* Part of creating: whether late buckets can be: replicated on several nodes' hosts, so that
+ * nothing but this rank's own updates changes its weights, and without a compressor. Local. Errors:
+ * those of dp_exchange_find_sharing. */
+DP_CHECKED dp_status dp_exchange_may_put_off(const struct dp_exchange *exchange,
+                                             const struct dp_exchange_config *config, bool *may);
 
 /* Whether `text` ("ring", "zero1:over=ring", "auto") names a strategy, or a sharing over one, which
  * keeps the order of sums if that is wanted; says in `problem` what is wrong. Local.
@@ -142,6 +153,18 @@ void dp_exchange_follow(struct dp_exchange *exchange, struct dp_stream *stream, 
 
 /* Switches overlap; between steps only. */
 void dp_exchange_set_run(struct dp_exchange *exchange, enum dp_run run);
+
+/* Whether late buckets are put off in the steps that begin from now on; the same on all ranks. */
+void dp_exchange_put_off(struct dp_exchange *exchange, bool on);
+
+/* Whether bucket b is shared behind the tail, and not yet there when dp_exchange_end() returns. */
+static inline bool dp_exchange_is_late(const struct dp_exchange *exchange, int b)
+{
+    return exchange->puts_off && exchange->plan->buckets[b].late;
+}
+
+/* Bytes that this rank sent in jobs that are done. May be called while others run. */
+uint64_t dp_exchange_wire(const struct dp_exchange *exchange);
 
 /* alone: of this step's gradient only the tail is shared (train.local_steps). */
 void dp_exchange_begin(struct dp_exchange *exchange, bool alone);

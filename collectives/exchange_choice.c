@@ -134,6 +134,31 @@ dp_status dp_exchange_find_sharing(const char *text, const struct dp_sharing **s
     return DP_OK;
 }
 
+dp_status dp_exchange_may_put_off(const struct dp_exchange *e,
+                                  const struct dp_exchange_config *config, bool *may)
+{
+    const bool coded = config->compressor != NULL && strcmp(config->compressor, "none") != 0;
+    const struct dp_sharing *sharing;
+    const char *strategy;
+    char problem[256];
+    void *state;
+    dp_status status;
+
+    *may = config->late && e->group->nodes > 1 && config->servers == 0 && !config->whole &&
+           !coded && config->device->host_memory;
+    if (!*may || strcmp(config->strategy, "auto") == 0) { /* which will be replicated */
+        return DP_OK;
+    }
+    status = dp_exchange_find_sharing(config->strategy, &sharing, &state, &strategy, problem,
+                                      sizeof(problem));
+    if (status != DP_OK) {
+        return DP_FAIL(status, "comm.strategy: %s", problem);
+    }
+    *may = &sharing->plugin == dp_plugin_at(&dp_sharings, 0) && strcmp(strategy, "none") != 0;
+    dp_free(state);
+    return DP_OK;
+}
+
 dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_t problem_size)
 {
     const struct dp_sharing *sharing;

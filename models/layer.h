@@ -61,6 +61,9 @@ struct dp_layer_plan {
 /* What a model asks of whoever runs it; the trainer fills it. */
 struct dp_model_hooks {
     void *context;
+    /* Forward is about to read the weights of this tensor, and no more of those behind it. Called
+     * for the last tensor of a layer; again for each part of a batch. NULL: they are all there. */
+    dp_status (*needs)(void *context, int tensor);
     /* Backward is through with this tensor: its gradient is final. Called from the last tensor of
      * the flat order to the first, each once a step. NULL: nobody wants to know. */
     dp_status (*ready)(void *context, int tensor);

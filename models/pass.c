@@ -325,11 +325,25 @@ static struct dp_layer_call end_call(const struct dp_pass *p, const struct dp_pa
     return c;
 }
 
+static dp_status need_weights(const struct dp_pass *p, const struct dp_pass_call *call,
+                              const struct dp_segment *segment)
+{
+    const struct dp_model_hooks *hooks = hooks_of(call);
+
+    for (int n = segment->first; hooks->needs != NULL && n <= segment->last; n++) {
+        const struct dp_node *node = &p->model->nodes[n];
+        const int count = node->plan.param_count;
+        DP_TRY(count > 0 ? hooks->needs(hooks->context, node->first_param + count - 1) : DP_OK);
+    }
+    return DP_OK;
+}
+
 static dp_status forward_segment(struct dp_pass *p, const struct dp_pass_call *call,
                                  const struct dp_segment *segment)
 {
     const size_t tiles = tile_count(p, segment, call->rows);
 
+    DP_TRY(need_weights(p, call, segment));
     for (size_t i = 0; i < tiles; i++) {
         const struct dp_range rows = tile_at(call->rows, tiles, i);
         for (int n = segment->first; n <= segment->last; n++) {

@@ -167,11 +167,14 @@ dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quic
     if (all == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "baseline");
     }
+    DP_TRY_GOTO(dp_late_finish(trainer), status, done);
     memset(&bench, 0, sizeof(bench));
     bench.stop = trainer->stop;
     bench.piece_s = piece_lengths_s[quick];
     status = measure(trainer, threads, &bench, all, out);
     bench_close(&bench);
+
+done:
     dp_free(all);
     return status;
 }

@@ -103,6 +103,7 @@ dp_status dp_faults_apply(const struct dp_fault *first, struct dp_trainer *t)
             continue;
         }
         due = true;
+        DP_TRY(dp_late_finish(t));
         if (fault->rank == t->group->rank) {
             DP_TRY(dp_mirror_fetch(t->mirror));
             happening_of(fault)->apply(fault, t);

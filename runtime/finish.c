@@ -81,7 +81,7 @@ static void describe_rank(const struct dp_training *run, struct dp_run_rank *ran
     rank->hidden_comm_ms = dp_ledger_hidden_ms(&run->ledger);
     rank->peak_rss_bytes = peak_rss_bytes();
     rank->peak_device_bytes = peak_device_bytes(run->device);
-    *wire = done == 0 ? 0 : (int64_t)(run->wire_bytes / done);
+    *wire = done == 0 ? 0 : (int64_t)(run->trainer->wire_bytes / done);
 }
 
 static double samples_per_dollar(const struct dp_training *run, double rate)

@@ -18,6 +18,7 @@ void dp_overlap_begin(struct dp_overlap *o, struct dp_trainer *t, uint64_t total
     const uint64_t needed = DP_OVERLAP_SKIP + TRIALS;
 
     memset(o, 0, sizeof(*o));
+    t->late.on = false;
     o->first = t->step;
     if (wanted == DP_OVERLAP_AUTO && t->group->size > 1 && !dp_config_stale(t->config) &&
         t->exchange->comm->strategy->sum != NULL && total_steps - t->step > needed) {
@@ -26,6 +27,7 @@ void dp_overlap_begin(struct dp_overlap *o, struct dp_trainer *t, uint64_t total
     }
     o->on = wanted == DP_OVERLAP_ON && t->group->size > 1;
     set_run(t, o->on);
+    t->late.on = o->on;
 }
 
 /* Off, on, on, off ...: a drift of the machine's speed touches both ways alike. */
@@ -73,6 +75,7 @@ static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
     o->on = o->median_ms[1] < o->median_ms[0];
     o->trying = false;
     set_run(t, o->on);
+    t->late.on = o->on; /* while steps were timed, each ended with all that it began */
     return DP_OK;
 }
 

@@ -195,11 +195,16 @@ static uint64_t hash_all(struct dp_replicas *r)
     return hash;
 }
 
+bool dp_replicas_due(const struct dp_replicas *r, uint64_t step, bool apart)
+{
+    return is_shared(r) && !apart && r->config.every > 0 && step >= r->next;
+}
+
 dp_status dp_replicas_hash(struct dp_replicas *r, uint64_t step, bool apart, uint64_t *hash)
 {
     const uint64_t every = r->config.every;
 
-    r->whole = is_shared(r) && !apart && every > 0 && step >= r->next;
+    r->whole = dp_replicas_due(r, step, apart);
     if (r->whole) {
         r->next = (step / every + 1) * every;
     }

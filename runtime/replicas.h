@@ -66,8 +66,8 @@ DP_CHECKED dp_status dp_replicas_create(const struct dp_replicas_config *config,
 void dp_replicas_destroy(struct dp_replicas *replicas);
 
 /*
- * The hash for the tail of a step, before any bucket of it is submitted: ranks that share one copy
- * of the weights may write to a bucket as soon as all have submitted it. 0 for one rank, where
+ * The hash for the tail of a step, before any bucket of it is submitted where ranks share one copy
+ * of the weights: they may write to a bucket as soon as all have submitted it. 0 for one rank, where
  * gradients are not shared, and for ranks that are `apart` within local steps: nothing is to be
  * equal. `step`: how many were done.
  *
@@ -77,6 +77,9 @@ void dp_replicas_destroy(struct dp_replicas *replicas);
  */
 DP_CHECKED dp_status dp_replicas_hash(struct dp_replicas *replicas, uint64_t step, bool apart,
                                       uint64_t *hash);
+
+/* Whether dp_replicas_hash() of this step will set replicas->whole. Local. */
+bool dp_replicas_due(const struct dp_replicas *replicas, uint64_t step, bool apart);
 
 /*
  * The hashes of the ranks differ: finds out where, tells it in one line (rank 0), and restores it

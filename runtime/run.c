@@ -222,13 +222,11 @@ static dp_status break_something(struct dp_training *run)
 static dp_status one_step(struct dp_training *run)
 {
     struct dp_trainer *t = run->trainer;
-    const uint64_t wire = t->group->wire_bytes;
     struct dp_step_result result;
 
     dp_run_wish(run);
     dp_overlap_before(&run->overlap, t);
     DP_TRY(dp_trainer_step(t, &result.report));
-    run->wire_bytes += t->group->wire_bytes - wire;
     result.step = t->step;
     result.rows = t->batch.global_rows;
     result.lr = (double)t->knobs->lr;
@@ -287,7 +285,7 @@ static dp_status async_steps(struct dp_training *run)
         until++;
     }
     DP_TRY(dp_async_run(run->async, until, wish));
-    run->wire_bytes += t->group->wire_bytes - wire;
+    t->wire_bytes += t->group->wire_bytes - wire;
     DP_TRY(dp_run_judge_wishes(run, wish));
     return break_something(run);
 }

@@ -67,7 +67,6 @@ struct dp_training {
     uint64_t total_steps, config_steps, steps_per_epoch;
     uint64_t baseline_at; /* step behind which the first one is measured */
     struct dp_baseline before, after;
-    uint64_t wire_bytes;  /* of this rank, in steps */
     double baseline_rate; /* from --baseline; 0: measure */
     double first_step_s;
     double train_loss_sum; /* since the last evaluation */

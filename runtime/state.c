@@ -36,6 +36,7 @@ dp_status dp_trainer_round(struct dp_trainer *t)
 
 dp_status dp_trainer_settle(struct dp_trainer *t, uint64_t done)
 {
+    DP_TRY(dp_late_finish(t));
     DP_TRY(dp_replicas_settle(t->replicas, done));
     return dp_exchange_parts(t->exchange) ? DP_OK : dp_trainer_round(t);
 }
@@ -147,6 +148,7 @@ dp_status dp_trainer_put(struct dp_trainer *t)
 
 dp_status dp_trainer_meet(struct dp_trainer *t)
 {
+    DP_TRY(dp_late_finish(t));
     if (!t->apart) {
         return DP_OK;
     }

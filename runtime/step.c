@@ -125,25 +125,44 @@ static dp_status send_knobs(const struct dp_trainer *t)
     return t->device->upload(t->stream, t->there, t->knobs, sizeof(*t->there));
 }
 
+static dp_status hash_weights(struct dp_trainer *t)
+{
+    return dp_replicas_hash(t->replicas, t->step, t->apart, &t->votes.hash[DP_AGREE_WEIGHTS]);
+}
+
+/* Forward and backward. Weights are hashed as they are for both: before, since ranks that share
+ * them may write soon; but behind forward where some of them come only then. */
+static dp_status compute(struct dp_trainer *t)
+{
+    const bool pending = t->late.end > 0, due = dp_replicas_due(t->replicas, t->step, t->apart);
+
+    DP_TRY(pending ? DP_OK : hash_weights(t));
+    dp_exchange_put_off(t->exchange, t->late.on && !due); /* all is compared before it is updated */
+    dp_exchange_begin(t->exchange, is_local(t));
+    t->apart = t->exchange->alone;
+    DP_TRY(dp_trainer_compute(t));
+    return pending ? hash_weights(t) : DP_OK;
+}
+
 /* Queues a step's work. Without a gate a bucket is updated while later ones are on the wire;
  * clipping must see all of them first, and so must a comparison of all state. */
 static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
 {
     const int count = t->exchange->plan->count;
 
-    DP_TRY(dp_replicas_hash(t->replicas, t->step, t->apart, &t->votes.hash[DP_AGREE_WEIGHTS]));
-    dp_exchange_begin(t->exchange, is_local(t));
-    t->apart = t->exchange->alone;
+    DP_TRY(compute(t));
     /* Ranks that are about to part, or to publish, look at their differences before. */
     const bool early = t->replicas->whole || t->apart, waits = t->gate != NULL || early;
 
-    DP_TRY(dp_trainer_compute(t));
     DP_TRY(t->hooks.ready == NULL ? send_held(t) : DP_OK);
     DP_TRY(announce_tail(t));
     if (t->gate != NULL && dp_exchange_parts(t->exchange)) { /* others look at the other parts */
         DP_TRY(dp_gate_begin(t->gate));
     }
     for (int b = 0; b < count; b++) {
+        if (dp_exchange_is_late(t->exchange, b)) {
+            continue;
+        }
         DP_TRY(dp_exchange_wait(t->exchange, b));
         DP_TRY(t->gate != NULL ? look(t, b) : DP_OK);
         DP_TRY(waits ? DP_OK : update(t, b));
@@ -157,8 +176,11 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
         DP_TRY(update(t, b));
     }
     DP_TRY(dp_exchange_end(t->exchange));
+    if (t->exchange->puts_off) {
+        dp_late_begin(t);
+    }
     DP_TRY(early ? DP_OK : read_votes(t, t->step + 1, report));
-    return (t->step + 1 - local_from(t)) % (uint64_t)t->config->train.local_steps == 0
+    return t->apart && (t->step + 1 - local_from(t)) % (uint64_t)t->config->train.local_steps == 0
                ? dp_trainer_meet(t)
                : DP_OK;
 }
@@ -205,6 +227,9 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
 {
     DP_SPAN(DP_PHASE_STEP, (int64_t)t->step);
 
+    if (t->late.end == 0) {
+        t->wire_mark = dp_exchange_wire(t->exchange);
+    }
     DP_TRY(dp_trainer_begin(t));
     DP_TRY(send_knobs(t));
     DP_TRY(queue_step(t, report));
@@ -213,6 +238,7 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     t->knobs->applied += report->skipped ? 0 : 1;
     t->batches_tracked += report->skipped ? 0 : 1;
     t->step++;
+    dp_trainer_note_wire(t);
     settle_scale(t, report->skipped);
     return DP_OK;
 }

@@ -111,6 +111,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .strategy = t->lent ? "none" : c->strategy,
         .servers = t->group->size - t->trainers,
         .whole = t->config->train.local_steps > 1,
+        .late = dp_late_possible(t),
         .ordered = t->config->train.lanes > 0 && !t->lent,
         .compressor = t->lent ? NULL : c->compressor,
         .knobs = t->knobs,
@@ -140,6 +141,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .context = t,
         .ready = holds_back(t) ? NULL : hook_ready,
         .sum = t->group->size > 1 ? hook_sum : NULL,
+        .needs = dp_late_need,
         /* Of one copy a rank that is ahead writes its part as soon as the sum is there. */
         .early = t->exchange->one_copy.data == NULL,
     };

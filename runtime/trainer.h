@@ -15,6 +15,7 @@
 #include "runtime/gate.h"
 #include "runtime/kept.h"
 #include "runtime/lanes.h"
+#include "runtime/late.h"
 #include "runtime/mirror.h"
 #include "runtime/optimizer.h"
 #include "runtime/parts.h"
@@ -82,6 +83,9 @@ struct dp_trainer {
     bool wish[DP_WISH_COUNT];   /* of this rank, for the next step */
     const struct dp_stop *stop; /* borrowed, or NULL; looked at in long evaluations */
     bool apart;                 /* weights differ between ranks: within local steps */
+    struct dp_late late;        /* buckets that the next step's forward waits for */
+    uint64_t wire_bytes;        /* that this rank sent in its steps */
+    uint64_t wire_mark;         /* dp_exchange_wire() when that was last counted */
     int64_t batches_tracked;    /* running statistics were updated so often */
 };
 
@@ -162,9 +166,9 @@ DP_CHECKED dp_status dp_trainer_begin(struct dp_trainer *trainer);
 DP_CHECKED dp_status dp_trainer_compute(struct dp_trainer *trainer);
 
 /*
- * Ends local steps (train.local_steps): weights and optimizer state become their means over the
- * ranks, so that all have the same again. Nothing to do where they do. Collective; before whatever
- * looks at the weights of all ranks.
+ * Ends what steps have left open: late updates, and local steps (train.local_steps), whose weights
+ * and optimizer state become their means over the ranks, so that all have the same again. Nothing
+ * to do where they do. Collective; before whatever looks at the weights of all ranks.
  *
  * Source: Lin, Stich, Patel and Jaggi, "Don't use large mini-batches, use local SGD", ICLR 2020;
  * that the momentum is averaged too: Yu, Jin and Yang, ICML 2019, algorithm 1.
@@ -178,6 +182,15 @@ DP_CHECKED dp_status dp_trainer_put(struct dp_trainer *trainer);
 
 /* Adds a row for everything that a step changes and a later one needs. Arrays are the host's. */
 void dp_trainer_keep(struct dp_trainer *trainer, struct dp_kept_list *list);
+
+/* Counts what was sent since the last call, or since a step began. Local. */
+static inline void dp_trainer_note_wire(struct dp_trainer *t)
+{
+    const uint64_t now = dp_exchange_wire(t->exchange);
+
+    t->wire_bytes += now - t->wire_mark;
+    t->wire_mark = now;
+}
 
 /* What a step came to that all trainers have done. */
 struct dp_step_result {

@@ -25,8 +25,8 @@ static dp_status lab_create(struct lab *lab)
         return DP_ERR_NOMEM;
     }
     lab->group->apart = s->messages;
-    DP_TRY(dp_bucket_plan_create(lab_tensors, LAB_TENSORS, LAB_TRAINED, LAB_TOTAL, 192, 768,
-                                 &lab->plan));
+    DP_TRY(dp_bucket_plan_create(lab_tensors, LAB_TENSORS, LAB_TRAINED, LAB_TOTAL,
+                                 &(struct dp_bucket_sizes){192, 768, false}, &lab->plan));
     DP_TRY(dp_comm_create(lab->group, s->strategy, lab->plan->largest, DP_BLOCK, &lab->comm));
     DP_TRY(dp_device_find(tested_device_or("ref"), &device));
     DP_TRY(device->stream_create(device, 1, &lab->codes));

@@ -30,6 +30,13 @@ static size_t lay_out(const size_t *counts, int count)
     return at;
 }
 
+static dp_status plan_of(int count, size_t trained, size_t total, size_t first, size_t most,
+                         struct dp_bucket_plan **plan)
+{
+    return dp_bucket_plan_create(tensors, count, trained, total,
+                                 &(struct dp_bucket_sizes){first, most, false}, plan);
+}
+
 static void a_small_model_is_cut_as_worked_out_by_hand(void **state)
 {
     static const size_t counts[] = {1000, 10, 640, 64, 100};
@@ -38,7 +45,7 @@ static void a_small_model_is_cut_as_worked_out_by_hand(void **state)
 
     /* Begins: 0, 1024, 1088, 1728, 1792; trained 1920. */
     assert_int_equal(lay_out(counts, 5), 1920);
-    assert_int_equal(dp_bucket_plan_create(tensors, 5, 1920, 1984, 192, 768, &plan), DP_OK);
+    assert_int_equal(plan_of(5, 1920, 1984, 192, 768, &plan), DP_OK);
     assert_int_equal(plan->count, 5);
     /* First: at most 192 elements, so the last two tensors. */
     assert_int_equal(plan->buckets[0].range.begin, 1728);
@@ -115,12 +122,46 @@ static void every_plan_covers_everything_once_from_the_back(void **state)
         const size_t first = dp_random_u32(5, DP_RANDOM_TEST, round, 1) % 1000;
         const size_t most = 1 + dp_random_u32(5, DP_RANDOM_TEST, round, 2) % 5000;
         const size_t trained = lay_out(counts, count);
-        assert_int_equal(
-            dp_bucket_plan_create(tensors, count, trained, trained + TAIL, first, most, &plan),
-            DP_OK);
+        assert_int_equal(plan_of(count, trained, trained + TAIL, first, most, &plan), DP_OK);
         check_plan(plan, count, trained, first, most);
         dp_bucket_plan_destroy(plan);
     }
+}
+
+static void check_range(const struct dp_bucket *bucket, size_t begin, size_t count, bool late)
+{
+    assert_int_equal(bucket->range.begin, begin);
+    assert_int_equal(bucket->range.count, count);
+    assert_int_equal(bucket->owned_at, begin);
+    assert_int_equal(bucket->late, late);
+}
+
+/* Of the same model: 640 of 1920 elements are many, and others are before them; 1000 come first. */
+static void a_third_of_a_large_tensor_is_late_unless_forward_begins_with_it(void **state)
+{
+    static const size_t counts[] = {1000, 10, 640, 64, 100};
+    struct dp_bucket_plan *plan = NULL, *other = NULL;
+    (void)state;
+
+    (void)lay_out(counts, 5);
+    assert_int_equal(dp_bucket_plan_create(tensors, 5, 1920, 1984,
+                                           &(struct dp_bucket_sizes){192, 768, true}, &plan),
+                     DP_OK);
+    assert_int_equal(plan_of(5, 1920, 1984, 192, 768, &other), DP_OK);
+    assert_int_equal(plan->count, 6);
+    check_range(&plan->buckets[0], 1728, 192, false);
+    check_range(&plan->buckets[1], 1280, 448, false);
+    check_range(&plan->buckets[2], 1088, 192, true); /* 640 / 3, in whole blocks */
+    check_range(&plan->buckets[3], 1024, 64, false);
+    check_range(&plan->buckets[4], 0, 1024, false);
+    assert_true(plan->buckets[5].exact);
+    assert_int_equal(plan->buckets[1].tensor_count, 1);
+    assert_int_equal(plan->buckets[2].tensor_count, 0);
+    assert_int_equal(plan->bucket_of[2], 1);
+    assert_int_equal(plan->bucket_of[1], 3);
+    assert_true(plan->hash != other->hash);
+    dp_bucket_plan_destroy(other);
+    dp_bucket_plan_destroy(plan);
 }
 
 static uint64_t hash_of(size_t first, size_t most)
@@ -129,8 +170,7 @@ static uint64_t hash_of(size_t first, size_t most)
     struct dp_bucket_plan *plan = NULL;
     const size_t trained = lay_out(counts, 4);
 
-    assert_int_equal(dp_bucket_plan_create(tensors, 4, trained, trained + TAIL, first, most, &plan),
-                     DP_OK);
+    assert_int_equal(plan_of(4, trained, trained + TAIL, first, most, &plan), DP_OK);
     const uint64_t hash = plan->hash;
     dp_bucket_plan_destroy(plan);
     return hash;
@@ -153,9 +193,9 @@ static void impossible_plans_are_refused(void **state)
     (void)state;
 
     dp_log_mute(1);
-    assert_int_equal(dp_bucket_plan_create(tensors, 0, trained, 192, 1, 1, &plan), DP_ERR_ARG);
-    assert_int_equal(dp_bucket_plan_create(tensors, 1, trained, trained, 1, 1, &plan), DP_ERR_ARG);
-    assert_int_equal(dp_bucket_plan_create(tensors, 1, trained, 192, 1, 0, &plan), DP_ERR_ARG);
+    assert_int_equal(plan_of(0, trained, 192, 1, 1, &plan), DP_ERR_ARG);
+    assert_int_equal(plan_of(1, trained, trained, 1, 1, &plan), DP_ERR_ARG);
+    assert_int_equal(plan_of(1, trained, 192, 1, 0, &plan), DP_ERR_ARG);
     dp_log_mute(0);
     assert_null(plan);
     dp_bucket_plan_destroy(NULL);
@@ -172,7 +212,7 @@ static void survives_every_failed_allocation(void **state)
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_bucket_plan *plan = NULL;
         dp_mem_fail_nth(nth);
-        status = dp_bucket_plan_create(tensors, 3, trained, trained + TAIL, 64, 64, &plan);
+        status = plan_of(3, trained, trained + TAIL, 64, 64, &plan);
         dp_mem_fail_nth(0);
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         assert_true((plan != NULL) == (status == DP_OK));
@@ -187,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_model_is_cut_as_worked_out_by_hand),
         cmocka_unit_test(every_plan_covers_everything_once_from_the_back),
+        cmocka_unit_test(a_third_of_a_large_tensor_is_late_unless_forward_begins_with_it),
         cmocka_unit_test(equal_plans_have_equal_hashes_and_others_do_not),
         cmocka_unit_test(impossible_plans_are_refused),
         cmocka_unit_test(survives_every_failed_allocation),

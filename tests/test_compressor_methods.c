@@ -392,6 +392,7 @@ static size_t sums_long_ones(struct dp_group *group, const void *compressor)
     static const struct dp_tensor tensor = {.dims = 1, .shape = {LONG}, .count = LONG};
     const struct dp_knobs knobs = {.step = 1};
     const struct dp_parcels_config config = {compressor, &knobs, 1};
+    const struct dp_bucket_sizes sizes = {LONG, LONG, false};
     float *grad = dp_group_memory(group, DP_MEM_GRADIENTS, (LONG + DP_BLOCK) * sizeof(float));
     struct dp_bucket_plan *plan = NULL;
     struct dp_comm *comm = NULL;
@@ -399,7 +400,7 @@ static size_t sums_long_ones(struct dp_group *group, const void *compressor)
     size_t wrong = 1;
 
     if (grad != NULL &&
-        dp_bucket_plan_create(&tensor, 1, LONG, LONG + DP_BLOCK, LONG, LONG, &plan) == DP_OK &&
+        dp_bucket_plan_create(&tensor, 1, LONG, LONG + DP_BLOCK, &sizes, &plan) == DP_OK &&
         dp_comm_create(group, "ring", LONG, DP_BLOCK, &comm) == DP_OK &&
         dp_parcels_create(comm, plan, grad, LONG, &config, &parcels) == DP_OK) {
         for (size_t i = 0; i < LONG; i++) {

@@ -117,7 +117,8 @@ static size_t contends(struct dp_group *group, const void *arg)
     struct dp_bucket_plan *plan = NULL;
     size_t wrong;
 
-    if (dp_bucket_plan_create(tensors, TENSORS, TRAINED, TOTAL, 64, 64, &plan) != DP_OK) {
+    if (dp_bucket_plan_create(tensors, TENSORS, TRAINED, TOTAL,
+                              &(struct dp_bucket_sizes){64, 64, false}, &plan) != DP_OK) {
         return 1;
     }
     config.plan = plan;

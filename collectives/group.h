@@ -157,6 +157,12 @@ static inline bool dp_group_one_node(const struct dp_group *group)
     return group->nodes == 1;
 }
 
+/* The first rank of a node. Local. */
+int dp_group_leader(const struct dp_group *group, int node);
+
+/* Whether all nodes have equally many ranks. Local, and the same on all ranks. */
+bool dp_group_even(const struct dp_group *group);
+
 /*
  * Creating something collective failed on this rank with `status`. If that may have befallen it
  * alone, the others may wait for it in the next collective, so nothing here waits for them any

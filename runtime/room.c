@@ -126,8 +126,8 @@ static void list_needs(const struct dp_need *need, size_t micro_batch, size_t ro
         if (bytes[most] == 0) {
             return;
         }
-        (void)snprintf(what, sizeof(what), most == DP_MEM_ACTIVATIONS ? "%s of %zu rows" : "%s",
-                       dp_purpose_text((enum dp_purpose)most), rows);
+        (void)snprintf(what, sizeof(what), most == DP_MEM_ACTIVATIONS ? "%s of %zu row%s" : "%s",
+                       dp_purpose_text((enum dp_purpose)most), rows, dp_plural(rows));
         length +=
             (size_t)snprintf(text + length, size - length, "%s%s %s%s", length > 0 ? ", " : "",
                              what, length > 0 ? "" : "need ", size_text(number, bytes[most]));

@@ -276,7 +276,7 @@ def case_what_cannot_go_on_is_refused():
         (out / "checkpoints/latest" / name).write_bytes(b"")
     result = train(cfg, "--steps", 20, "--out", out, "--resume", ranks=2)
     same(result.code, 65, f"the exit code of\n{result}\n")
-    check(re.search("none of 1 checkpoints is whole", result.errors[0]), f"{result}")
+    check(re.search("none of 1 checkpoint is whole", result.errors[0]), f"{result}")
     same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
     refuse(65, r"step-00000006/MANIFEST: no line for model", cfg, "--steps", 20,
            f"--resume={out}/checkpoints/step-00000006", out=fresh, ranks=(2,))

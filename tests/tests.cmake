@@ -69,7 +69,7 @@ elseif(DP_CUDA STREQUAL "host")
   # Found or not, the library of tests/cuda_on_host.
   set_tests_properties(cudnn_cuda PROPERTIES ENVIRONMENT
     "DP_TEST_DEVICE=cuda;DP_HOST_CUDNN=9")
-  foreach(cudnn off lacking broken 8)
+  foreach(cudnn off lacking broken 8 failing)
     dp_cuda_test(cudnn_${cudnn}_cuda cudnn DP_HOST_CUDNN=${cudnn})
   endforeach()
   dp_cuda_test(cudnn_hungry_cuda cudnn DP_HOST_CUDNN=hungry DP_CUDA_MEMORY=268435456)

@@ -3,7 +3,8 @@
  *
  * A group is made by a transport (transport.h). All functions but those marked local are
  * collective: every rank of the group calls them in the same order. Once an engine owns the group
- * they may be called from its jobs only (checked in debug builds).
+ * they may be called from its jobs only (debug builds check it of beginning a message, testing one,
+ * and memory).
  */
 #ifndef DP_COLLECTIVES_GROUP_H
 #define DP_COLLECTIVES_GROUP_H

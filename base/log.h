@@ -9,6 +9,7 @@
 #define DP_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum dp_log_level { DP_LOG_ERROR, DP_LOG_WARN, DP_LOG_INFO, DP_LOG_DEBUG };
 
@@ -39,6 +40,12 @@ void dp_log_soften(bool soft);
 
 void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* What a noun ends with behind a number: "%d rank%s". */
+static inline const char *dp_plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
 
 #define DP_WARN(...) dp_log(DP_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)
 #define DP_INFO(...) dp_log(DP_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/log.h"
+
 enum { WORD_MAX = 64 /* of a choice */ };
 
 /* ---- reading one text ---- */
@@ -370,7 +372,8 @@ dp_status dp_option_apply(const struct dp_option *row, void *base, const char *c
 
     if (row->kind == DP_OPTION_NUMBERS ? count > DP_NUMBERS_MAX : count != 1) {
         dp_option_describe(row, expected, sizeof(expected));
-        (void)snprintf(problem, problem_size, "expected %s, found %d values", expected, count);
+        (void)snprintf(problem, problem_size, "expected %s, found %d value%s", expected, count,
+                       dp_plural(count));
         return DP_ERR_CONFIG;
     }
     for (int i = 0; i < count; i++) {

@@ -4,14 +4,28 @@
 
 #include "base/random.h"
 
+/* Bytes of a slot. */
+static size_t room_of(const struct dp_codec *codec, size_t max_count, size_t ranks)
+{
+    const size_t chunk = dp_round_up(dp_round_up(max_count, DP_BLOCK) / ranks + 1, DP_BLOCK);
+
+    return dp_round_up(codec->bytes(codec->context, chunk), DP_MEM_ALIGN);
+}
+
+size_t dp_coded_bytes(const struct dp_codec *codec, size_t max_count, int ranks)
+{
+    const size_t size = (size_t)ranks, room = room_of(codec, max_count, size);
+
+    return size * (3 * room + DP_CODED_TILE * sizeof(float)); /* mine, landed, and tiles */
+}
+
 static dp_status coded_memory(struct dp_coded *c, size_t max_count)
 {
     struct dp_group *group = c->comm->group;
     const size_t size = (size_t)group->size;
-    const size_t chunk = dp_round_up(dp_round_up(max_count, DP_BLOCK) / size + 1, DP_BLOCK);
     const bool apart = !c->comm->codes->device->host_memory;
 
-    c->room = dp_round_up(c->codec.bytes(c->codec.context, chunk), DP_MEM_ALIGN);
+    c->room = room_of(&c->codec, max_count, size);
     if (c->room > DP_MESSAGE_MAX) {
         return DP_FAIL(DP_ERR_CONFIG, "comm.compressor: a layer is too large for %zu ranks", size);
     }

@@ -54,6 +54,9 @@ struct dp_coded {
     bool shared;        /* peers' codes are read in place */
 };
 
+/* Bytes of memory of a device, where that is not the host's, that dp_coded_open takes. */
+size_t dp_coded_bytes(const struct dp_codec *codec, size_t max_count, int ranks);
+
 /* Prepares for slices of up to max_count elements. Collective. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_coded_open(struct dp_coded *coded, struct dp_comm *comm,
                                    const struct dp_codec *codec, size_t max_count);

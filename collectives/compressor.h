@@ -39,6 +39,10 @@ struct dp_compressor {
     /* Elements of parcel.warm. NULL: none. Local. */
     size_t (*warm)(const void *state, const struct dp_bucket *bucket);
 
+    /* Bytes of memory of a device, where that is not the host's, that open() takes for what `ranks`
+     * ranks send. NULL: none. Local. */
+    size_t (*codes)(const void *state, const struct dp_bucket_plan *plan, int ranks);
+
     /* Prepares for the buckets of `plan`, of at least two ranks. Collective.
      * On error everything taken so far is released and close() must not be called. */
     dp_status (*open)(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan);

@@ -34,10 +34,16 @@ static dp_status bf16_decode(const void *context, struct dp_stream *stream, floa
                               DP_TYPE_BF16);
 }
 
+static const struct dp_codec codec = {NULL, bf16_bytes, bf16_encode, bf16_decode};
+
+static size_t bf16_codes(const void *state, const struct dp_bucket_plan *plan, int ranks)
+{
+    (void)state;
+    return dp_coded_bytes(&codec, plan->largest, ranks);
+}
+
 static dp_status bf16_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
 {
-    static const struct dp_codec codec = {NULL, bf16_bytes, bf16_encode, bf16_decode};
-
     return dp_coded_open(state, comm, &codec, plan->largest);
 }
 
@@ -45,6 +51,7 @@ const struct dp_compressor dp_compressor_bf16 = {
     .plugin = {.name = "bf16",
                .help = "8 digits and the range of float32 on the wire, summed in float32",
                .state_bytes = sizeof(struct dp_coded)},
+    .codes = bf16_codes,
     .open = bf16_open,
     .wire = dp_coded_wire,
     .sum = dp_comm_sum_coded,

@@ -33,10 +33,16 @@ static dp_status fp16_decode(const void *context, struct dp_stream *stream, floa
                               DP_TYPE_F16);
 }
 
+static const struct dp_codec codec = {NULL, fp16_bytes, fp16_encode, fp16_decode};
+
+static size_t fp16_codes(const void *state, const struct dp_bucket_plan *plan, int ranks)
+{
+    (void)state;
+    return dp_coded_bytes(&codec, plan->largest, ranks);
+}
+
 static dp_status fp16_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
 {
-    static const struct dp_codec codec = {NULL, fp16_bytes, fp16_encode, fp16_decode};
-
     return dp_coded_open(state, comm, &codec, plan->largest);
 }
 
@@ -44,6 +50,7 @@ const struct dp_compressor dp_compressor_fp16 = {
     .plugin = {.name = "fp16",
                .help = "half precision on the wire, summed in float32; overflows beyond 65504",
                .state_bytes = sizeof(struct dp_coded)},
+    .codes = fp16_codes,
     .open = fp16_open,
     .wire = dp_coded_wire,
     .sum = dp_comm_sum_coded,

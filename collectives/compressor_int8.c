@@ -51,9 +51,21 @@ static dp_status int8_decode(const void *context, struct dp_stream *stream, floa
                                    block, part.count);
 }
 
+static struct dp_codec codec_of(const void *state)
+{
+    return (struct dp_codec){state, int8_bytes, int8_encode, int8_decode};
+}
+
+static size_t int8_codes(const void *state, const struct dp_bucket_plan *plan, int ranks)
+{
+    const struct dp_codec codec = codec_of(state);
+
+    return dp_coded_bytes(&codec, plan->largest, ranks);
+}
+
 static dp_status int8_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
 {
-    const struct dp_codec codec = {state, int8_bytes, int8_encode, int8_decode};
+    const struct dp_codec codec = codec_of(state);
 
     return dp_coded_open(state, comm, &codec, plan->largest);
 }
@@ -73,6 +85,7 @@ const struct dp_compressor dp_compressor_int8 = {
                    "8 bits and a scale per block, rounded at random, summed in float32; block=256",
                .options = int8_options,
                .state_bytes = sizeof(struct int8)},
+    .codes = int8_codes,
     .open = int8_open,
     .wire = dp_coded_wire,
     .sum = dp_comm_sum_coded,

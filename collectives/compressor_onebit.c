@@ -43,10 +43,16 @@ static int onebit_residuals(const void *state)
     return 2;
 }
 
+static const struct dp_codec codec = {NULL, onebit_bytes, onebit_encode, onebit_decode};
+
+static size_t onebit_codes(const void *state, const struct dp_bucket_plan *plan, int ranks)
+{
+    (void)state;
+    return dp_coded_bytes(&codec, plan->largest, ranks);
+}
+
 static dp_status onebit_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
 {
-    static const struct dp_codec codec = {NULL, onebit_bytes, onebit_encode, onebit_decode};
-
     return dp_coded_open(state, comm, &codec, plan->largest);
 }
 
@@ -80,6 +86,7 @@ const struct dp_compressor dp_compressor_onebit = {
                .state_bytes = sizeof(struct dp_coded)},
     .residuals = onebit_residuals,
     .owners = true,
+    .codes = onebit_codes,
     .open = onebit_open,
     .wire = dp_coded_wire,
     .sum = onebit_sum,

@@ -42,6 +42,12 @@ static void randomk_close(void *state)
     dp_codes_release(r->comm, r->index);
 }
 
+static size_t randomk_codes(const void *state, const struct dp_bucket_plan *plan, int ranks)
+{
+    (void)ranks;
+    return places_of(state, plan->largest) * (sizeof(float) + sizeof(uint32_t));
+}
+
 static dp_status randomk_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
 {
     struct randomk *r = state;
@@ -115,6 +121,7 @@ const struct dp_compressor dp_compressor_randomk = {
                .options = randomk_options,
                .state_bytes = sizeof(struct randomk)},
     .residuals = randomk_residuals,
+    .codes = randomk_codes,
     .open = randomk_open,
     .wire = randomk_wire,
     .sum = randomk_sum,

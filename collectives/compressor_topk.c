@@ -70,6 +70,20 @@ static void topk_close(void *state)
     dp_codes_release(t->comm, t->stopped);
 }
 
+/* Bytes of a slot. */
+static size_t room_of(size_t pairs)
+{
+    return dp_round_up(pairs * PAIR, DP_MEM_ALIGN);
+}
+
+static size_t topk_codes(const void *state, const struct dp_bucket_plan *plan, int ranks)
+{
+    const struct topk *t = state;
+    const size_t pairs = pairs_of(ratio_in(t, 0), plan->largest);
+
+    return (2 + (size_t)ranks) * room_of(pairs) + (t->momentum > 0.0 ? pairs * sizeof(float) : 0);
+}
+
 static dp_status topk_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
 {
     struct topk *t = state;
@@ -83,7 +97,7 @@ static dp_status topk_open(void *state, struct dp_comm *comm, const struct dp_bu
                        plan->largest);
     }
     t->comm = comm;
-    t->room = dp_round_up(pairs * PAIR, DP_MEM_ALIGN);
+    t->room = room_of(pairs);
     status = dp_ferry_open(&t->mine, comm, 2 * t->room, true);
     if (status == DP_OK) {
         t->shared = dp_group_reaches(comm->group, t->mine.host);
@@ -188,6 +202,7 @@ const struct dp_compressor dp_compressor_topk = {
                .options = topk_options,
                .state_bytes = sizeof(struct topk)},
     .residuals = topk_residuals,
+    .codes = topk_codes,
     .open = topk_open,
     .wire = topk_wire,
     .sum = topk_sum,

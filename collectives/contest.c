@@ -24,8 +24,11 @@ enum {
 /* Faster than an earlier one by so much, or the earlier one stays. */
 static const double margin = 0.97;
 
-/* Beyond the names in strategies.def: where nodes have several ranks. */
-static const char *const variants[] = {"hier:outer=direct"};
+/* Beyond the names in strategies.def: where nodes have several ranks, and equally many. */
+static const struct {
+    const char *text;
+    bool even;
+} variants[] = {{"hier:outer=direct", false}, {"hier:rails=1", true}};
 
 struct entrant {
     char text[DP_CONTEST_TEXT];
@@ -78,6 +81,8 @@ static dp_status enter(struct contest *c, const char *text)
 /* What would be taken unmeasured comes first: others have to beat it. */
 static dp_status enter_all(struct contest *c)
 {
+    const bool several = c->group->nodes > 1 && c->group->nodes < c->group->size;
+    const bool even = dp_group_even(c->group);
     const struct dp_plugin *plugin;
     const char *reason;
 
@@ -86,8 +91,8 @@ static dp_status enter_all(struct contest *c)
         DP_TRY(enter(c, plugin->name));
     }
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        if (c->group->nodes > 1 && c->group->nodes < c->group->size) {
-            DP_TRY(enter(c, variants[i]));
+        if (several && (even || !variants[i].even)) {
+            DP_TRY(enter(c, variants[i].text));
         }
     }
     return c->count > 0 ? DP_OK

@@ -183,29 +183,18 @@ static dp_status measure_curve(struct probe *p, probe_turn *turn, size_t max_byt
     return DP_OK;
 }
 
-/* The first rank of a node. */
-static int leader_of(const struct dp_group *group, int node)
-{
-    int rank = 0;
-
-    while (group->node_of[rank] != node) {
-        rank++;
-    }
-    return rank;
-}
-
 /* One rank of each node, around a ring of nodes. */
 static dp_status measure_wire(struct probe *p, size_t max_bytes, double budget_s,
                               struct dp_cost *cost)
 {
     struct dp_group *group = p->group;
     const int node = group->node_of[group->rank];
-    const bool leads = leader_of(group, node) == group->rank;
+    const bool leads = dp_group_leader(group, node) == group->rank;
     const uint64_t spin_ns = group->spin_ns;
     dp_status status;
 
-    p->to = leads ? leader_of(group, (node + 1) % group->nodes) : -1;
-    p->from = leads ? leader_of(group, (node + group->nodes - 1) % group->nodes) : -1;
+    p->to = leads ? dp_group_leader(group, (node + 1) % group->nodes) : -1;
+    p->from = leads ? dp_group_leader(group, (node + group->nodes - 1) % group->nodes) : -1;
     group->spin_ns = leads ? spin_ns : 0; /* the others sleep until the leaders are through */
     status = measure_curve(p, turn_exchange, max_bytes, budget_s, &cost->exchange[DP_LINK_WIRE]);
     group->spin_ns = spin_ns;

@@ -346,6 +346,6 @@ void dp_gpus_tell(const struct dp_group *group, char *text, size_t size)
     text[0] = '\0';
     if (gpus != NULL && gpus->most > 1) {
         (void)snprintf(text, size, "%d ranks share %d GPU%s, up to %d on each", group->size,
-                       gpus->count, gpus->count == 1 ? "" : "s", gpus->most);
+                       gpus->count, dp_plural(gpus->count), gpus->most);
     }
 }

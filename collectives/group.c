@@ -196,20 +196,34 @@ bool dp_group_reaches(const struct dp_group *group, const void *mine)
     return reaches;
 }
 
-static int node_leader(const struct dp_group *group)
+int dp_group_leader(const struct dp_group *group, int node)
 {
     int leader = 0;
 
-    while (group->node_of[leader] != group->node_of[group->rank]) {
+    while (group->node_of[leader] != node) {
         leader++;
     }
     return leader;
 }
 
+bool dp_group_even(const struct dp_group *group)
+{
+    for (int node = 0; node < group->nodes; node++) {
+        int ranks = 0;
+        for (int i = 0; i < group->size; i++) {
+            ranks += group->node_of[i] == node;
+        }
+        if (ranks * group->nodes != group->size) {
+            return false;
+        }
+    }
+    return true;
+}
+
 dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes,
                                struct dp_node_memory *memory)
 {
-    const int leader = node_leader(group);
+    const int leader = dp_group_leader(group, group->node_of[group->rank]);
     const bool first = leader == group->rank;
     struct dp_node_memory made = {NULL, NULL, first};
 

@@ -3,7 +3,8 @@
  *
  * A group is made by a transport (transport.h). All functions but those marked local are
  * collective: every rank of the group calls them in the same order. Once an engine owns the group
- * they may be called from its jobs only (checked in debug builds).
+ * they may be called from its jobs only (debug builds check it of beginning a message, testing one,
+ * and memory).
  */
 #ifndef DP_COLLECTIVES_GROUP_H
 #define DP_COLLECTIVES_GROUP_H
@@ -156,6 +157,12 @@ static inline bool dp_group_one_node(const struct dp_group *group)
 {
     return group->nodes == 1;
 }
+
+/* The first rank of a node. Local. */
+int dp_group_leader(const struct dp_group *group, int node);
+
+/* Whether all nodes have equally many ranks. Local, and the same on all ranks. */
+bool dp_group_even(const struct dp_group *group);
 
 /*
  * Creating something collective failed on this rank with `status`. If that may have befallen it

@@ -187,16 +187,6 @@ static void probe(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof(most));
 }
 
-static int first_of(const struct dp_group *group, int node)
-{
-    int rank = 0;
-
-    while (group->node_of[rank] != node) {
-        rank++;
-    }
-    return rank;
-}
-
 /* Whether a rank is alone on its node. */
 static bool alone(const struct dp_group *group, int rank)
 {
@@ -213,10 +203,10 @@ static dp_status connect_all(struct dp_group *group, const struct call *calls, i
                              struct dp_lifeline *line)
 {
     const int node = group->node_of[group->rank], nodes = group->nodes;
-    const int before = first_of(group, (node + nodes - 1) % nodes);
-    const bool watches = first_of(group, node) == group->rank && alone(group, before);
+    const int before = dp_group_leader(group, (node + nodes - 1) % nodes);
+    const bool watches = dp_group_leader(group, node) == group->rank && alone(group, before);
     const int to = watches ? before : -1;
-    const int from = alone(group, group->rank) ? first_of(group, (node + 1) % nodes) : -1;
+    const int from = alone(group, group->rank) ? dp_group_leader(group, (node + 1) % nodes) : -1;
     bool made = false, taken = false, heard = false;
 
     if (watches) {

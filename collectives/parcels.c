@@ -1,23 +1,42 @@
 #include "collectives/parcels.h"
 
+/* The compressor of that name, and a state to ask it with, owned; NULL: there is none. */
+static const struct dp_compressor *compressor_of(const char *text, void **state)
+{
+    const struct dp_plugin *plugin;
+    char problem[256];
+
+    *state = NULL;
+    return dp_plugin_create(&dp_compressors, text, &plugin, state, problem, sizeof(problem)) ==
+                   DP_OK
+               ? (const struct dp_compressor *)plugin
+               : NULL;
+}
+
 struct dp_parcels_size dp_parcels_measure(const char *compressor, const struct dp_tensor *tensors,
                                           int tensor_count, size_t trained)
 {
     const struct dp_bucket all = {.tensors = tensors, .tensor_count = tensor_count};
     struct dp_parcels_size size = {0, 0};
-    const struct dp_compressor *c;
-    const struct dp_plugin *plugin;
-    char problem[256];
-    void *state = NULL;
+    void *state;
+    const struct dp_compressor *c = compressor_of(compressor, &state);
 
-    if (dp_plugin_create(&dp_compressors, compressor, &plugin, &state, problem, sizeof(problem)) ==
-        DP_OK) {
-        c = (const struct dp_compressor *)plugin;
+    if (c != NULL) {
         size.residuals = c->residuals == NULL ? 0 : (size_t)c->residuals(state) * trained;
         size.warm = c->warm == NULL ? 0 : c->warm(state, &all);
     }
     dp_free(state);
     return size;
+}
+
+size_t dp_parcels_codes(const char *compressor, const struct dp_bucket_plan *plan, int ranks)
+{
+    void *state;
+    const struct dp_compressor *c = compressor_of(compressor, &state);
+    const size_t bytes = c == NULL || c->codes == NULL ? 0 : c->codes(state, plan, ranks);
+
+    dp_free(state);
+    return bytes;
 }
 
 static dp_status find_compressor(struct dp_parcels *p, const struct dp_parcels_config *config)

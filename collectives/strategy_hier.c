@@ -64,13 +64,6 @@ static int rank_at(const struct dp_group *group, int node, int index)
     return -1;
 }
 
-/* Whether all nodes hold as many ranks as this one. */
-static bool nodes_equal(const struct dp_group *group)
-{
-    return group->local_size * group->nodes == group->size &&
-           rank_at(group, group->nodes - 1, group->local_size - 1) >= 0;
-}
-
 /* The ranks of this node, and those that this one meets between nodes. */
 static dp_status make_groups(struct hier *hier)
 {
@@ -113,7 +106,7 @@ static dp_status open_levels(struct hier *hier, size_t max_count)
 {
     const struct dp_group *group = hier->group;
 
-    if (hier->rails && !nodes_equal(group)) {
+    if (hier->rails && !dp_group_even(group)) {
         return DP_FAIL(DP_ERR_UNAVAILABLE, "comm.strategy hier: rails need equally many ranks on "
                                            "all nodes; use rails=0");
     }

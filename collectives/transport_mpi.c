@@ -174,8 +174,8 @@ static dp_status window_open(const struct dp_group *group, struct window *w, siz
     return DP_OK;
 }
 
-/* Private memory behind the same interface: no peer can be reached. */
-static void window_private(struct dp_group *group, struct window *w, size_t bytes)
+/* Private memory behind the same interface: no peer can be reached. A node without room says so. */
+static void window_private(struct dp_group *group, struct window *w, size_t bytes, bool room)
 {
     struct mpi_link *link = group->link;
 
@@ -187,7 +187,7 @@ static void window_private(struct dp_group *group, struct window *w, size_t byte
     if (w->purpose == DP_MEM_CHECKPOINT) {
         return; /* rank 0 copies for all, then: nothing to tell */
     }
-    if (!link->warned && group->rank == 0) {
+    if (!link->warned && !room && link->local_rank_of[group->rank] == 0) {
         DP_WARN(
             "no room for shared memory of %zu MB a rank (is /dev/shm full?): ranks of this node "
             "keep copies, and cannot share it by strategy shm; in a container, raise --shm-size",
@@ -229,7 +229,7 @@ static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t 
 {
     struct mpi_link *link = group->link;
     struct window *w = NULL;
-    bool shared;
+    bool room;
 
     for (int i = 0; i < MPI_REGIONS && w == NULL; i++) {
         w = link->windows[i].base == NULL ? &link->windows[i] : NULL;
@@ -243,9 +243,11 @@ static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t 
         window_close(group, w);
         return NULL;
     }
-    shared = all_agree(link->comm, window_fits(link, bytes)) &&
-             all_agree(link->comm, window_open(group, w, bytes) == DP_OK);
-    if (shared) {
+    room = all_agree(link->node, window_fits(link, bytes));
+    if (all_agree(link->comm, room)) {
+        room = all_agree(link->node, window_open(group, w, bytes) == DP_OK);
+    }
+    if (all_agree(link->comm, room)) {
         dp_mem_count(purpose, (long long)bytes);
     } else {
         /* Freeing a window that not all of the node have would wait for the others: it is kept. */
@@ -253,7 +255,7 @@ static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t 
             (void)MPI_Win_free(&w->window);
         }
         w->window = MPI_WIN_NULL;
-        window_private(group, w, bytes);
+        window_private(group, w, bytes, room);
     }
     if (!all_agree(link->comm, w->base != NULL)) {
         window_close(group, w);

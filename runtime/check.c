@@ -97,10 +97,11 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m, si
         const size_t bytes =
             share.passes * dp_model_activation_bytes(m, type, share.rows, tile_bytes, true);
         const struct kept kept = kept_of(m, slots, size, ranks[i]);
-        printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f%12.1f%12.1f   (%zu rows%s)\n", ranks[i],
-               ranks[i] == 1 ? "" : "s", weights, (double)share.gradients * array, slots * array,
+        printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f%12.1f%12.1f   (%zu row%s%s)\n", ranks[i],
+               dp_plural(ranks[i]), weights, (double)share.gradients * array, slots * array,
                (double)bytes / mb, (double)kept.residuals / mb, (double)kept.snapshot / mb,
-               share.rows, c->train.lanes > 0 ? " a lane, one core a rank" : "");
+               share.rows, dp_plural(share.rows),
+               c->train.lanes > 0 ? " a lane, one core a rank" : "");
     }
     printf("snapshot: of a checkpoint, on rank 0 alone\n");
 }
@@ -195,7 +196,7 @@ static void describe_ranks(struct dp_training *run)
     for (int i = 0; i < group->size; i++) {
         const struct dp_place *p = &run->places[i];
         dp_progress_line(&run->progress, "  rank %d: host %s, cpus %s, %d thread%s", i, p->host,
-                         p->cpus, p->threads, p->threads == 1 ? "" : "s");
+                         p->cpus, p->threads, dp_plural(p->threads));
     }
 }
 
@@ -259,8 +260,9 @@ static void describe_kind(struct dp_training *run)
 
     if (c->train.lanes > 0) {
         dp_progress_line(&run->progress,
-                         "%d lanes, %d a rank: the same bits on any power of two ranks up to %d",
-                         c->train.lanes, c->train.lanes / run->trainer->trainers, c->train.lanes);
+                         "%d lane%s, %d a rank: the same bits on any power of two ranks up to %d",
+                         c->train.lanes, dp_plural(c->train.lanes),
+                         c->train.lanes / run->trainer->trainers, c->train.lanes);
     }
     if (c->comm.servers > 0) {
         dp_progress_line(&run->progress, "the last %d of the ranks serve%s: %d train",
@@ -270,7 +272,7 @@ static void describe_kind(struct dp_training *run)
         dp_progress_line(&run->progress,
                          "ranks train at their own pace, at most %d step%s ahead of the slowest; "
                          "runs do not repeat bit for bit",
-                         c->train.staleness, c->train.staleness == 1 ? "" : "s");
+                         c->train.staleness, dp_plural(c->train.staleness));
     }
     if (c->train.local_steps > 1 && several) {
         dp_progress_line(&run->progress,
@@ -306,25 +308,27 @@ void dp_run_describe(struct dp_training *run)
     dp_progress_line(&run->progress,
                      "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s (%s); "
                      "%s; %s",
-                     DP_VERSION, c->name, group->size, group->size == 1 ? "" : "s", group->nodes,
-                     group->nodes == 1 ? "" : "s", run->threads, run->threads == 1 ? "" : "s",
+                     DP_VERSION, c->name, group->size, dp_plural(group->size), group->nodes,
+                     dp_plural(group->nodes), run->threads, dp_plural(run->threads),
                      run->device->plugin.name, run->machine->isa,
                      dp_device_arithmetic(run->device, run->trainer->flat.type, tf32),
                      run->world->library);
-    dp_progress_line(&run->progress,
-                     "data %s: %s training rows, global batch %d, %llu steps an epoch, %llu steps",
-                     c->data.source, dp_grouped(samples, (double)run->data.train_count),
-                     c->train.global_batch, (unsigned long long)run->steps_per_epoch,
-                     (unsigned long long)run->total_steps);
+    dp_progress_line(
+        &run->progress,
+        "data %s: %s training rows, global batch %d, %llu step%s an epoch, %llu step%s",
+        c->data.source, dp_grouped(samples, (double)run->data.train_count), c->train.global_batch,
+        (unsigned long long)run->steps_per_epoch, dp_plural(run->steps_per_epoch),
+        (unsigned long long)run->total_steps, dp_plural(run->total_steps));
     dp_gpus_tell(run->world->all, gpus, sizeof(gpus));
     if (gpus[0] != '\0') {
         dp_progress_line(&run->progress, "%s: they take turns, and share its memory", gpus);
     }
     describe_convolutions(run);
     describe_kind(run);
-    dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d buckets, overlap %s",
+    dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d bucket%s, overlap %s",
                      run->trainer->exchange->label, why[0] == '\0' ? "" : " (", why,
-                     why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count, overlap);
+                     why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
+                     dp_plural(run->trainer->exchange->plan->count), overlap);
     describe_compressor(run);
     if (run->faults != NULL) {
         DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", run->fault_text);

@@ -154,9 +154,9 @@ void dp_run_judge_improvement(struct dp_training *run)
 
     if (dp_improvement_ended(i, config) && run->trainer->step < run->total_steps) {
         end_run(run, DP_RUN_EARLY_STOPPED,
-                "stopped early behind step %llu: %llu evaluations without a better %s than %.6g",
+                "stopped early behind step %llu: %llu evaluation%s without a better %s than %.6g",
                 (unsigned long long)run->trainer->step, (unsigned long long)i->waited,
-                dp_improvement_metric(config), i->best);
+                dp_plural(i->waited), dp_improvement_metric(config), i->best);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/log.h"
 #include "base/trace.h"
 #include "runtime/report/verdict.h"
 #include "runtime/run.h"
@@ -97,7 +98,8 @@ static const char *plan_text(const struct dp_training *run, char *text, size_t s
 {
     const struct dp_exchange *e = run->trainer->exchange;
     const struct dp_overlap *o = &run->overlap;
-    int used = snprintf(text, size, "%d buckets, overlap %s", e->plan->count, o->on ? "on" : "off");
+    int used = snprintf(text, size, "%d bucket%s, overlap %s", e->plan->count,
+                        dp_plural(e->plan->count), o->on ? "on" : "off");
 
     if (o->median_ms[0] > 0.0 && used > 0 && (size_t)used < size) {
         (void)snprintf(text + used, size - (size_t)used, " (measured: on %.2f ms, off %.2f ms)",

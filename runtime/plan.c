@@ -221,9 +221,9 @@ dp_status dp_run_check_plan(const struct dp_training *run, const struct dp_plan 
     DP_TRY(dp_exchange_supports(run->world->train, plan->strategy, &why_not));
     if (why_not != NULL) {
         return DP_FAIL(DP_ERR_UNAVAILABLE,
-                       "%s: its strategy %s, taken by %d ranks on %d node%s, cannot run here: %s",
-                       from, plan->strategy, plan->ranks, plan->nodes, plan->nodes == 1 ? "" : "s",
-                       why_not);
+                       "%s: its strategy %s, taken by %d rank%s on %d node%s, cannot run here: %s",
+                       from, plan->strategy, plan->ranks, dp_plural(plan->ranks), plan->nodes,
+                       dp_plural(plan->nodes), why_not);
     }
     config.comm.strategy = plan->strategy;
     refusal = dp_refusal_of_config(&config);

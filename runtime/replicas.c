@@ -361,8 +361,9 @@ static void say_who(const struct dp_replicas *r, const struct verdict *v, char *
     if (v->others > 0) {
         (void)snprintf(more, sizeof(more), " and %d more", v->others);
     }
-    (void)snprintf(text, size, "rank %d (%s)%s %s from the other %d ranks", v->bad,
-                   r->hosts[v->bad], more, v->others > 0 ? "differ" : "differs", v->agreeing);
+    (void)snprintf(text, size, "rank %d (%s)%s %s from the other %d rank%s", v->bad,
+                   r->hosts[v->bad], more, v->others > 0 ? "differ" : "differs", v->agreeing,
+                   dp_plural(v->agreeing));
 }
 
 /* An element as model.safetensors counts it; one in the gap behind a tensor as it lies. */

@@ -271,11 +271,11 @@ static void tell_loose(struct dp_training *run)
 
     if (r->loose.dropped > 0) {
         DP_WARN("what the compressor of %s remembered is dropped: it does not fit %s on %d rank%s",
-                r->path, run->config->comm.compressor, ranks, ranks == 1 ? "" : "s");
+                r->path, run->config->comm.compressor, ranks, dp_plural(ranks));
     } else if (r->loose.taken > 0 && r->ranks != ranks) {
         dp_progress_line(&run->progress,
-                         "the residuals of %d ranks are split evenly over %d: their sum stays",
-                         r->ranks, ranks);
+                         "the residuals of %d rank%s are split evenly over %d: their sum stays",
+                         r->ranks, dp_plural(r->ranks), ranks);
     }
 }
 

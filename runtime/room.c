@@ -9,6 +9,7 @@
 #include "runtime/data/rows.h"
 #include "runtime/lane_plan.h"
 #include "runtime/parts.h"
+#include "runtime/votes.h"
 
 struct dp_share dp_share_of(const struct dp_config *c, const struct dp_model *m, int trainers,
                             size_t micro_batch)
@@ -49,6 +50,28 @@ static size_t remembered(const struct dp_need *need)
     return need->trainers + need->config->comm.servers > 1 ? size.residuals + size.warm : 0;
 }
 
+/* Bytes for what a compressor sends. */
+static size_t sent(const struct dp_need *need)
+{
+    const struct dp_comm_config *c = &need->config->comm;
+    const struct dp_model *m = need->model;
+    const size_t tail = dp_round_up(m->statistics + DP_VOTES_COUNT, DP_BLOCK);
+    const int ranks = need->trainers + c->servers;
+    const struct dp_bucket_sizes sizes = {
+        .first_count = (size_t)(c->first_bucket_mb * 1048576.0) / sizeof(float),
+        .max_count = (size_t)(c->bucket_mb * 1048576.0) / sizeof(float)};
+    struct dp_bucket_plan *plan = NULL;
+    size_t bytes = 0;
+
+    /* Cut as the trainer's (trainer.c). */
+    if (ranks > 1 && dp_bucket_plan_create(m->tensors, m->tensor_count, m->trained,
+                                           m->trained + tail, &sizes, &plan) == DP_OK) {
+        bytes = dp_parcels_codes(c->compressor, plan, ranks);
+    }
+    dp_bucket_plan_destroy(plan);
+    return bytes;
+}
+
 void dp_need_bytes(const struct dp_need *need, size_t micro_batch,
                    size_t bytes[DP_MEM_PURPOSE_COUNT])
 {
@@ -64,6 +87,7 @@ void dp_need_bytes(const struct dp_need *need, size_t micro_batch,
     bytes[DP_MEM_GRADIENTS] = share.gradients * array;
     bytes[DP_MEM_OPTIMIZER] = (size_t)need->slots * part;
     bytes[DP_MEM_RESIDUALS] = remembered(need) * sizeof(float);
+    bytes[DP_MEM_COMM] = sent(need);
     bytes[DP_MEM_ACTIVATIONS] =
         share.passes * (dp_model_activation_bytes(m, type, share.rows, 0, true) + input +
                         m->local * sizeof(float));
@@ -126,8 +150,8 @@ static void list_needs(const struct dp_need *need, size_t micro_batch, size_t ro
         if (bytes[most] == 0) {
             return;
         }
-        (void)snprintf(what, sizeof(what), most == DP_MEM_ACTIVATIONS ? "%s of %zu rows" : "%s",
-                       dp_purpose_text((enum dp_purpose)most), rows);
+        (void)snprintf(what, sizeof(what), most == DP_MEM_ACTIVATIONS ? "%s of %zu row%s" : "%s",
+                       dp_purpose_text((enum dp_purpose)most), rows, dp_plural(rows));
         length +=
             (size_t)snprintf(text + length, size - length, "%s%s %s%s", length > 0 ? ", " : "",
                              what, length > 0 ? "" : "need ", size_text(number, bytes[most]));

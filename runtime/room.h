@@ -26,8 +26,8 @@ struct dp_need {
     int sharing;         /* ranks that share the device's memory; 1 or more */
 };
 
-/* Bytes of a device, whose memory the host cannot use, that a rank cannot do without; workspace and
- * what compressors send come on top. Of master weights and optimizer state it has its part alone
+/* Bytes of a device, whose memory the host cannot use, that a rank cannot do without; workspace
+ * comes on top. Of master weights and optimizer state it has its part alone
  * under zero1 and ps, and none where there are servers of their own. */
 void dp_need_bytes(const struct dp_need *need, size_t micro_batch,
                    size_t bytes[DP_MEM_PURPOSE_COUNT]);

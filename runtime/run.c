@@ -382,8 +382,8 @@ dp_status dp_run_data_only(struct dp_training *run)
     }
     if (dp_run_leads(run)) {
         const double seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
-        dp_progress_line(&run->progress, "input alone: %llu batches, %s samples/s over all ranks",
-                         (unsigned long long)run->total_steps,
+        dp_progress_line(&run->progress, "input alone: %llu batch%s, %s samples/s over all ranks",
+                         (unsigned long long)run->total_steps, run->total_steps == 1 ? "" : "es",
                          dp_grouped(text, (double)rows / seconds));
     }
     return DP_OK;

@@ -178,8 +178,8 @@ dp_status dp_run_place(struct dp_training *run)
     (void)snprintf(mine.cpus, sizeof(mine.cpus), "%s", run->machine->cpus);
     (void)snprintf(mine.isa, sizeof(mine.isa), "%s", run->machine->isa);
     if (sharing > run->machine->cores && self == 0) {
-        DP_WARN("%d ranks share %d cores of this node: they take turns, and run slower", sharing,
-                run->machine->cores);
+        DP_WARN("%d ranks share %d core%s of this node: they take turns, and run slower", sharing,
+                run->machine->cores, dp_plural(run->machine->cores));
     }
     return dp_group_allgather(group, &mine, sizeof(mine), run->places);
 }

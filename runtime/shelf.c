@@ -305,7 +305,8 @@ static dp_status first_whole(const struct listing *l, char *out)
         }
         DP_WARN("%s is not whole, the one before it is tried", out);
     }
-    return DP_FAIL(DP_ERR_DATA, "%s: none of %d checkpoints is whole", l->folder, l->count);
+    return DP_FAIL(DP_ERR_DATA, "%s: none of %d checkpoint%s is whole", l->folder, l->count,
+                   dp_plural(l->count));
 }
 
 static bool has_entry(const char *folder, const char *name)

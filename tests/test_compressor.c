@@ -12,7 +12,7 @@ enum { STEPS = 3 };
 
 /* Beside every compressor with its defaults. */
 static const char *const with_options[] = {"int8:block=64", "topk:ratio=0.2", "randomk:ratio=0.3",
-                                           "powersgd:rank=5"};
+                                           "powersgd:rank=2", "powersgd:rank=5"};
 
 static const struct {
     const char *strategy;

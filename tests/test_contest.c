@@ -185,6 +185,16 @@ static void every_rank_gets_one_measured_strategy_and_why(void **state)
     }
 }
 
+/* Rails need equally many ranks on all nodes, and several. */
+static void rails_take_part_where_nodes_are_even(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(hold(4, two_nodes, (struct arena){0}).why, "hier:rails=1 "));
+    assert_null(strstr(hold(3, odd_nodes, (struct arena){0}).why, "rails"));
+    assert_null(strstr(hold(4, four_nodes, (struct arena){0}).why, "rails"));
+    assert_null(strstr(hold(4, two_nodes, (struct arena){.ordered = true}).why, "rails"));
+}
+
 static void a_slow_strategy_is_not_chosen_and_drops_out(void **state)
 {
     (void)state;
@@ -341,6 +351,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_rank_gets_one_measured_strategy_and_why, reset),
+        cmocka_unit_test_setup(rails_take_part_where_nodes_are_even, reset),
         cmocka_unit_test_setup(a_slow_strategy_is_not_chosen_and_drops_out, reset),
         cmocka_unit_test_setup(the_fastest_strategy_is_chosen, reset),
         cmocka_unit_test_setup(what_is_slow_with_large_buckets_alone_is_not_chosen, reset),

@@ -67,7 +67,7 @@ static void auto_takes_cudnn_where_it_works_and_says_why_not(void **state)
                             "cublas (cuDNN 91900 does not start: CUDNN_STATUS_NOT_INITIALIZED)");
     } else if (is_host("8")) {
         assert_string_equal(text, "cudnn 8.9.7");
-    } else if (is_host("9") || is_host("hungry")) {
+    } else if (is_host("9") || is_host("hungry") || is_host("failing")) {
         assert_string_equal(text, "cudnn 9.19.0");
     } else {
         assert_true(strncmp(text, "cudnn ", 6) == 0 || strncmp(text, "cublas (", 8) == 0);
@@ -314,6 +314,39 @@ static void what_cudnn_has_no_plan_for_is_computed_by_cublas_or_refused(void **s
     stream_close(ref);
 }
 
+/* One warning, however many fail. */
+static void what_cudnn_fails_at_is_computed_by_cublas_or_refused(void **state)
+{
+    struct dp_stream *ref = typed_stream("ref", DP_TYPE_F32), *s;
+    struct work k = work_open(ref, &windows[0], 1);
+    (void)state;
+
+    if (!is_host("failing")) {
+        work_close(&k);
+        stream_close(ref);
+        skip();
+    }
+    stderr_begin();
+    check_engine(DP_CONV_AUTO, DP_TYPE_F32, &windows[0], 0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "warning: cuDNN fails at a convolution 6x5x8 -> 6x5x16 by "
+                                        "3x3 of 1 row: CUDNN_STATUS_BAD_PARAM; it is computed by "
+                                        "cublas from here on\n"));
+    assert_ptr_equal(strchr(stderr_text, '\n'), strrchr(stderr_text, '\n'));
+    s = typed_stream(tested_device(), DP_TYPE_F32);
+    s->conv = DP_CONV_CUDNN;
+    OK(prepare(s, &k));
+    stderr_begin();
+    assert_int_equal(s->ops->conv_backward_data(s, k.dx, k.dy, k.weights, &k.w, k.rows),
+                     DP_ERR_UNAVAILABLE);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "device.conv: cudnn fails at a convolution 6x5x8 -> "));
+    assert_ptr_equal(strchr(stderr_text, '\n'), strrchr(stderr_text, '\n'));
+    stream_close(s);
+    work_close(&k);
+    stream_close(ref);
+}
+
 /* Two factors lose at most 2^-10 each, of products below 1. */
 static void tf32_rounds_factors_and_fp32_does_not(void **state)
 {
@@ -433,6 +466,7 @@ int main(void)
         cmocka_unit_test(an_engine_that_is_asked_for_is_taken_or_missed_in_one_line),
         cmocka_unit_test(narrow_types_equal_the_reference_on_every_engine),
         cmocka_unit_test(what_cudnn_has_no_plan_for_is_computed_by_cublas_or_refused),
+        cmocka_unit_test(what_cudnn_fails_at_is_computed_by_cublas_or_refused),
         cmocka_unit_test(tf32_rounds_factors_and_fp32_does_not),
         cmocka_unit_test(a_rectifier_does_not_lose_a_nan),
         cmocka_unit_test(trials_leave_the_workspace_of_the_chosen_engine),

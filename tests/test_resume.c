@@ -1,5 +1,4 @@
-/* test_resume.c - an interrupted run that goes on ends with the bytes of one that never stopped,
- * and every row of what is kept is needed for that. */
+/* test_resume.c - an interrupted run that goes on ends with the bytes of one that never stopped. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -59,13 +58,13 @@ static bool same_file(const char *a, const char *b)
     return same;
 }
 
-/* Whether the checkpoints of two runs of steps [first, end] are the same, in all files. */
-static bool same_up_to(const char *a, const char *b, int first, int end)
+/* Whether the checkpoints of two runs are the same from step `first` on, in all files. */
+static bool same_checkpoints(const char *a, const char *b, int first)
 {
     bool same = true;
 
-    for (int step = first; step <= end; step++) {
-        for (int i = 0; i < 4 && (step % EVERY == 0 || step == end); i++) {
+    for (int step = first; step <= END; step++) {
+        for (int i = 0; i < 4 && (step % EVERY == 0 || step == END); i++) {
             char x[128], y[128];
             (void)snprintf(x, sizeof(x), "%s/checkpoints/step-%08d/%s", a, step, files[i]);
             (void)snprintf(y, sizeof(y), "%s/checkpoints/step-%08d/%s", b, step, files[i]);
@@ -73,11 +72,6 @@ static bool same_up_to(const char *a, const char *b, int first, int end)
         }
     }
     return same;
-}
-
-static bool same_checkpoints(const char *a, const char *b, int first)
-{
-    return same_up_to(a, b, first, END);
 }
 
 static void interrupted_and_resumed_equals_uninterrupted(void **state)
@@ -117,40 +111,6 @@ static void narrow_types_go_on_exactly(void **state)
         assert_int_equal(other, DP_ERR_CONFIG);
         assert_non_null(strstr(stderr_text, "train.precision"));
     }
-    assert_int_equal(dp_mem_live(), 0);
-}
-
-/* Leaves out one row after the other: each time something else comes out one step later. Both steps
- * are in the middle of the third epoch: two evaluations were made, of which the second one was no
- * improvement, and steps of this epoch count. */
-static void every_row_that_is_dropped_makes_a_difference(void **state)
-{
-    enum { THEN = 10, NEXT = 11 };
-    dp_status status = DP_OK;
-    char path[256];
-    int row = 0;
-    (void)state;
-
-    assert_int_equal(run("whole", NEXT, NULL), DP_OK);
-    assert_int_equal(run("first", THEN, NULL), DP_OK);
-    (void)snprintf(path, sizeof(path), "%s", scratch_path("first"));
-    for (; status != DP_ERR_USAGE; row++) {
-        char out[32];
-        (void)snprintf(out, sizeof(out), "out-%d", row);
-        struct dp_cli cli = cli_of(out, NEXT, path);
-        cli.forget = row;
-        stderr_begin();
-        status = run_cli(&cli);
-        stderr_end();
-        if (row == 0) {
-            assert_int_equal(status, DP_OK); /* nothing is dropped */
-            assert_true(same_up_to("whole", out, NEXT, NEXT));
-        } else if (status == DP_OK && same_up_to("whole", out, NEXT, NEXT)) {
-            fail_msg("row %d of what is kept can be dropped, and nothing is different", row);
-        }
-    }
-    assert_non_null(strstr(stderr_text, "there is no row"));
-    assert_true(row > 20);
     assert_int_equal(dp_mem_live(), 0);
 }
 
@@ -438,7 +398,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(interrupted_and_resumed_equals_uninterrupted),
         WITH_FOLDER(narrow_types_go_on_exactly),
-        WITH_FOLDER(every_row_that_is_dropped_makes_a_difference),
         WITH_FOLDER(a_finished_run_is_left_as_it_is),
         WITH_FOLDER(without_a_checkpoint_auto_begins_anew),
         WITH_FOLDER(an_occupied_folder_is_refused_without_resume),

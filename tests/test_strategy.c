@@ -113,7 +113,7 @@ static void every_strategy_keeps_its_promises_on_several_nodes(void **state)
 
 struct refusal {
     const char *text;
-    int node_of[4];
+    int size, node_of[6];
     dp_status status;
 };
 
@@ -129,20 +129,22 @@ static size_t opens_and_fails(struct dp_group *group, const void *arg)
 static void levels_that_do_not_fit_are_refused_by_all_ranks(void **state)
 {
     static const struct refusal refusals[] = {
-        {"hier:rails=1", {0, 0, 0, 1}, DP_ERR_UNAVAILABLE},
-        {"hier:outer=shm", {0, 0, 1, 1}, DP_ERR_UNAVAILABLE},
-        {"hier:outer=mpi", {0, 0, 1, 1}, DP_ERR_UNAVAILABLE},
-        {"hier:outer=rnig", {0, 0, 1, 1}, DP_ERR_CONFIG},
-        {"hier:inner=rnig", {0, 0, 1, 1}, DP_ERR_CONFIG},
-        {"hier:outer=none", {0, 0, 1, 1}, DP_ERR_CONFIG},
-        {"hier:outer=hier", {0, 0, 1, 1}, DP_ERR_CONFIG},
+        {"hier:rails=1", 4, {0, 0, 0, 1}, DP_ERR_UNAVAILABLE},
+        {"hier:rails=1", 6, {0, 0, 1, 2, 2, 2}, DP_ERR_UNAVAILABLE}, /* as many on the mean */
+        {"hier:outer=shm", 4, {0, 0, 1, 1}, DP_ERR_UNAVAILABLE},
+        {"hier:outer=mpi", 4, {0, 0, 1, 1}, DP_ERR_UNAVAILABLE},
+        {"hier:outer=rnig", 4, {0, 0, 1, 1}, DP_ERR_CONFIG},
+        {"hier:inner=rnig", 4, {0, 0, 1, 1}, DP_ERR_CONFIG},
+        {"hier:outer=none", 4, {0, 0, 1, 1}, DP_ERR_CONFIG},
+        {"hier:outer=hier", 4, {0, 0, 1, 1}, DP_ERR_CONFIG},
     };
     const size_t live = dp_mem_live();
     (void)state;
 
     dp_log_mute(1);
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
-        if (on_local_nodes(4, refusals[i].node_of, opens_and_fails, &refusals[i]) != 0) {
+        if (on_local_nodes(refusals[i].size, refusals[i].node_of, opens_and_fails, &refusals[i]) !=
+            0) {
             fail_msg("%s", refusals[i].text);
         }
         assert_int_equal(dp_mem_live(), live);

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "base/log.h"
 #include "kernels/cuda/cudnn_api.h"
 #include "kernels/ref/window.h"
 
@@ -37,6 +38,13 @@ dp_status dp_cuda_find_conv(enum dp_conv_engine wanted, const char **text)
     return DP_OK;
 }
 
+void dp_cuda_conv_text(char text[DP_CONV_TEXT], const struct dp_window *w, size_t rows)
+{
+    (void)snprintf(text, DP_CONV_TEXT, "%zux%zux%zu -> %zux%zux%zu by %zux%zu of %zu row%s",
+                   w->in_h, w->in_w, w->in_c, w->out_h, w->out_w, w->out_c, w->kernel_h,
+                   w->kernel_w, rows, dp_plural(rows));
+}
+
 /* Whether the stream's engine may be cudnn. */
 static bool may_use_cudnn(const struct dp_stream *s)
 {
@@ -49,18 +57,18 @@ static bool may_use_cudnn(const struct dp_stream *s)
 static dp_status prepare_use(struct dp_stream *s, const struct dp_window *w, size_t rows,
                              unsigned uses)
 {
+    char text[DP_CONV_TEXT];
     bool found = false;
 
     if (may_use_cudnn(s)) {
         DP_TRY(dp_cudnn_conv_prepare(s, w, rows, uses, &found));
     }
     if (!found && s->conv == DP_CONV_CUDNN) {
-        return DP_FAIL(
-            DP_ERR_UNAVAILABLE,
-            "device.conv: cudnn has no convolution %zux%zux%zu -> %zux%zux%zu by %zux%zu "
-            "of %zu rows in this precision; auto takes cublas for it",
-            w->in_h, w->in_w, w->in_c, w->out_h, w->out_w, w->out_c, w->kernel_h, w->kernel_w,
-            rows);
+        dp_cuda_conv_text(text, w, rows);
+        return DP_FAIL(DP_ERR_UNAVAILABLE,
+                       "device.conv: cudnn has no convolution %s in this precision; auto takes "
+                       "cublas for it",
+                       text);
     }
     return found ? DP_OK : dp_cublas_conv_prepare(s, w, rows, uses);
 }
@@ -85,6 +93,12 @@ dp_status dp_cuda_conv_prepare(struct dp_stream *s, const struct dp_window *w, s
     return DP_OK;
 }
 
+/* Whether cublas takes over what cuDNN, with this status, has not computed. */
+static bool falls_back(const struct dp_stream *s, dp_status status)
+{
+    return status == DP_ERR_UNAVAILABLE && s->conv == DP_CONV_AUTO;
+}
+
 dp_status dp_cuda_conv_forward(struct dp_stream *s, void *y, const void *x, const void *weights,
                                const void *bias, const struct dp_window *w, size_t rows,
                                enum dp_activation act)
@@ -92,18 +106,32 @@ dp_status dp_cuda_conv_forward(struct dp_stream *s, void *y, const void *x, cons
     const unsigned uses = DP_CONV_FORWARD | (bias != NULL ? (unsigned)DP_CONV_BIAS : 0u) |
                           (act == DP_ACT_RELU ? (unsigned)DP_CONV_RELU : 0u);
     const struct dp_conv *conv = dp_cudnn_conv_find(s, w, rows, uses);
+    dp_status status;
 
-    return conv != NULL ? dp_cudnn_conv_forward(s, conv, y, x, weights, bias)
-                        : dp_cublas_conv_forward(s, y, x, weights, bias, w, rows, act);
+    if (conv != NULL) {
+        status = dp_cudnn_conv_forward(s, conv, y, x, weights, bias);
+        if (!falls_back(s, status)) {
+            return status;
+        }
+        DP_TRY(dp_cublas_conv_prepare(s, w, rows, uses));
+    }
+    return dp_cublas_conv_forward(s, y, x, weights, bias, w, rows, act);
 }
 
 dp_status dp_cuda_conv_backward_data(struct dp_stream *s, void *dx, const void *dy,
                                      const void *weights, const struct dp_window *w, size_t rows)
 {
     const struct dp_conv *conv = dp_cudnn_conv_find(s, w, rows, DP_CONV_BACKWARD_DATA);
+    dp_status status;
 
-    return conv != NULL ? dp_cudnn_conv_backward_data(s, conv, dx, dy, weights)
-                        : dp_cublas_conv_backward_data(s, dx, dy, weights, w, rows);
+    if (conv != NULL) {
+        status = dp_cudnn_conv_backward_data(s, conv, dx, dy, weights);
+        if (!falls_back(s, status)) {
+            return status;
+        }
+        DP_TRY(dp_cublas_conv_prepare(s, w, rows, DP_CONV_BACKWARD_DATA));
+    }
+    return dp_cublas_conv_backward_data(s, dx, dy, weights, w, rows);
 }
 
 dp_status dp_cuda_conv_backward_weights(struct dp_stream *s, float *dw, float *db, const void *dy,
@@ -111,11 +139,17 @@ dp_status dp_cuda_conv_backward_weights(struct dp_stream *s, float *dw, float *d
                                         float keep)
 {
     const struct dp_conv *conv = dp_cudnn_conv_find(s, w, rows, DP_CONV_BACKWARD_WEIGHTS);
+    dp_status status;
 
-    if (conv == NULL) {
-        return dp_cublas_conv_backward_weights(s, dw, db, dy, x, w, rows, keep);
+    if (conv != NULL) {
+        status = dp_cudnn_conv_backward_weights(s, conv, dw, dy, x, keep);
+        if (!falls_back(s, status)) {
+            DP_TRY(status);
+            return db == NULL
+                       ? DP_OK
+                       : dp_cuda_sum_rows(s, db, dy, rows * w->out_h * w->out_w, w->out_c, keep);
+        }
+        DP_TRY(dp_cublas_conv_prepare(s, w, rows, DP_CONV_BACKWARD_WEIGHTS));
     }
-    DP_TRY(dp_cudnn_conv_backward_weights(s, conv, dw, dy, x, keep));
-    return db == NULL ? DP_OK
-                      : dp_cuda_sum_rows(s, db, dy, rows * w->out_h * w->out_w, w->out_c, keep);
+    return dp_cublas_conv_backward_weights(s, dw, db, dy, x, w, rows, keep);
 }

@@ -3,6 +3,11 @@
  *
  * `cublas` (conv_cublas.c) is always there. `cudnn` (conv_cudnn.c) is used where its library is
  * found, unless the stream says otherwise, for every convolution that it has a plan for.
+ *
+ * A plan may also fail when it is run. Unless cudnn was asked for, cublas then computes that
+ * convolution from there on. Each rank decides that for itself: to ask the others would be a
+ * message in every step, and they may differ, since what ranks share are sums of gradients, which
+ * are the same on all of them whoever made the parts.
  */
 #ifndef DP_KERNELS_CUDA_CONV_CUDA_H
 #define DP_KERNELS_CUDA_CONV_CUDA_H
@@ -12,6 +17,10 @@
 
 /* struct dp_device.find_conv. */
 DP_CHECKED dp_status dp_cuda_find_conv(enum dp_conv_engine wanted, const char **text);
+
+/* For messages: "4x4x17 -> 4x4x8 by 3x3 of 2 rows". */
+enum { DP_CONV_TEXT = 160 };
+void dp_cuda_conv_text(char text[DP_CONV_TEXT], const struct dp_window *w, size_t rows);
 
 /* ---- cublas: the contracts of kernels/ops.h ---- */
 
@@ -36,7 +45,11 @@ const struct dp_conv *dp_cudnn_conv_find(const struct dp_stream *s, const struct
                                          size_t rows, unsigned uses);
 
 /* As the operations; weights and biases at multiples of 16 bytes, images as many samples behind
- * one. Errors: DP_ERR_ARG, DP_ERR_CUDA. */
+ * one.
+ *
+ * Errors: DP_ERR_UNAVAILABLE (cuDNN does not run it; nothing was written, and it is not found any
+ * more. Logged as an error where the stream asks for cudnn, else the first is a warning);
+ * DP_ERR_ARG; DP_ERR_CUDA. */
 DP_CHECKED dp_status dp_cudnn_conv_forward(struct dp_stream *s, const struct dp_conv *conv, void *y,
                                            const void *x, const void *weights, const void *bias);
 DP_CHECKED dp_status dp_cudnn_conv_backward_data(struct dp_stream *s, const struct dp_conv *conv,

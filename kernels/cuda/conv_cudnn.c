@@ -31,6 +31,7 @@ struct dp_conv {
     struct dp_cudnn_plan plan; /* execution NULL: there is none */
     enum dp_type weights;      /* of their gradient */
     bool fused;
+    bool failed; /* when it was run; kernels of the plan may still be queued, so it is kept */
 };
 
 struct dp_convs {
@@ -40,6 +41,7 @@ struct dp_convs {
     struct dp_cuda_scratch gradient;  /* of weights, where it cannot be written in place */
     struct dp_conv *list;             /* owned */
     int count, capacity;
+    bool told; /* that one has failed */
 };
 
 /* ---- making and releasing ---- */
@@ -97,6 +99,11 @@ static dp_status convs_of(struct dp_cuda *cuda, struct dp_convs **out)
     }
     *out = cuda->convs;
     return DP_OK;
+}
+
+static bool works(const struct dp_conv *conv)
+{
+    return conv->plan.execution != NULL && !conv->failed;
 }
 
 static struct dp_conv *list_find(const struct dp_convs *convs, const struct dp_conv_case *key)
@@ -314,7 +321,7 @@ dp_status dp_cudnn_conv_prepare(struct dp_stream *s, const struct dp_window *w, 
         known = &convs->list[convs->count++];
         convs->list[convs->count - 1] = conv;
     }
-    *found = known->plan.execution != NULL;
+    *found = works(known);
     return DP_OK;
 }
 
@@ -325,10 +332,35 @@ const struct dp_conv *dp_cudnn_conv_find(const struct dp_stream *s, const struct
     const struct dp_convs *convs = dp_cuda_of(s)->convs;
     const struct dp_conv *conv = convs == NULL ? NULL : list_find(convs, &key);
 
-    return conv != NULL && conv->plan.execution != NULL ? conv : NULL;
+    return conv != NULL && works(conv) ? conv : NULL;
 }
 
 /* ---- running ---- */
+
+/* What cuDNN does not run. While a stream records, that may be due to the recording, which ends
+ * then, and the step is queued. */
+static dp_status run_failed(const struct dp_stream *s, const struct dp_conv *conv, int result)
+{
+    struct dp_convs *convs = dp_cuda_of(s)->convs;
+    const char *why = convs->library->error_text(result);
+    char text[DP_CONV_TEXT];
+
+    (void)cudaGetLastError(); /* or the next launch would find it */
+    dp_cuda_conv_text(text, &conv->key.window, conv->key.rows);
+    if (dp_cuda_of(s)->records) {
+        return DP_FAIL(DP_ERR_CUDA, "cuDNN fails at a convolution %s: %s", text, why);
+    }
+    list_find(convs, &conv->key)->failed = true;
+    if (s->conv == DP_CONV_CUDNN) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE,
+                       "device.conv: cudnn fails at a convolution %s: %s; auto takes cublas for it",
+                       text, why);
+    }
+    dp_log(convs->told ? DP_LOG_DEBUG : DP_LOG_WARN, __FILE__, __LINE__,
+           "cuDNN fails at a convolution %s: %s; it is computed by cublas from here on", text, why);
+    convs->told = true;
+    return DP_ERR_UNAVAILABLE;
+}
 
 static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, const void *x,
                      const void *w, const void *y, const void *bias)
@@ -349,7 +381,8 @@ static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, cons
                            given[i], multiples[i]);
         }
     }
-    return dp_cudnn_plan_run(convs->library, convs->handle, &conv->plan, &arrays);
+    const int result = dp_cudnn_plan_try(convs->library, convs->handle, &conv->plan, &arrays);
+    return result == 0 ? DP_OK : run_failed(s, conv, result);
 }
 
 dp_status dp_cudnn_conv_forward(struct dp_stream *s, const struct dp_conv *conv, void *y,

@@ -456,9 +456,3 @@ int dp_cudnn_plan_try(const struct dp_cudnn *c, void *handle, const struct dp_cu
     (void)c->descriptor_destroy(pack);
     return result;
 }
-
-dp_status dp_cudnn_plan_run(const struct dp_cudnn *c, void *handle,
-                            const struct dp_cudnn_plan *plan, const struct dp_cudnn_arrays *arrays)
-{
-    return DP_CUDNN(dp_cudnn_plan_try(c, handle, plan, arrays));
-}

@@ -75,9 +75,4 @@ void dp_cudnn_plan_destroy(const struct dp_cudnn *c, struct dp_cudnn_plan *plan)
 int dp_cudnn_plan_try(const struct dp_cudnn *c, void *handle, const struct dp_cudnn_plan *plan,
                       const struct dp_cudnn_arrays *arrays);
 
-/* Queues it on the handle's stream. Errors: DP_ERR_CUDA. */
-DP_CHECKED dp_status dp_cudnn_plan_run(const struct dp_cudnn *c, void *handle,
-                                       const struct dp_cudnn_plan *plan,
-                                       const struct dp_cudnn_arrays *arrays);
-
 #endif

@@ -46,8 +46,11 @@ void dp_cuda_recording_destroy(struct dp_recording *recording)
 
 dp_status dp_cuda_record_begin(struct dp_stream *stream)
 {
-    return DP_CUDA(
-        cudaStreamBeginCapture(dp_cuda_of(stream)->queue, cudaStreamCaptureModeThreadLocal));
+    struct dp_cuda *cuda = dp_cuda_of(stream);
+
+    DP_TRY(DP_CUDA(cudaStreamBeginCapture(cuda->queue, cudaStreamCaptureModeThreadLocal)));
+    cuda->records = true;
+    return DP_OK;
 }
 
 /* Sent to the GPU at once, so that the first replay is as fast as the others. */
@@ -57,6 +60,7 @@ dp_status dp_cuda_record_end(struct dp_stream *stream, struct dp_recording *reco
     cudaGraph_t graph = NULL;
     cudaError_t error = cudaStreamEndCapture(dp_cuda_of(stream)->queue, &graph);
 
+    dp_cuda_of(stream)->records = false;
     forget(recording);
     if (error == cudaSuccess) {
         error = cudaGraphInstantiate(&recording->graph, graph, 0);

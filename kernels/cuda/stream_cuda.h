@@ -28,7 +28,8 @@ struct dp_cuda {
     double *partials; /* device; [DP_CUDA_PARTIALS] */
     struct dp_matmuls *matmuls;
     struct dp_convs *convs;         /* of cuDNN; NULL: none was prepared */
-    struct dp_cuda_scratch columns; /* grows only in conv_prepare */
+    struct dp_cuda_scratch columns; /* grows only in conv_prepare, and where cuDNN fails */
+    bool records;                   /* what is queued: record_cuda.h */
 };
 
 extern const struct dp_device dp_device_cuda;

@@ -167,8 +167,8 @@ static dp_status run_bench(struct dp_bench *bench)
     dp_log_mute(0);
     DP_TRY(status);
     dp_bench_rows_note(&bench->rows, "lockstep %s: %d rank%s on %d node%s, %s", DP_VERSION,
-                       group->size, group->size == 1 ? "" : "s", group->nodes,
-                       group->nodes == 1 ? "" : "s", bench->world->library);
+                       group->size, dp_plural(group->size), group->nodes, dp_plural(group->nodes),
+                       bench->world->library);
     DP_TRY(bench->options->buckets != NULL ? dp_bench_model(bench) : dp_bench_sweep(bench));
     if (bench->rows.count == 0) {
         return leads ? DP_FAIL(DP_ERR_UNAVAILABLE, "no strategy of '%s' can run here",

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
 #include "runtime/data/permute.h"
@@ -108,10 +109,10 @@ static dp_status check(const struct dp_loader_config *c)
     }
     if (dp_steps_per_epoch(c->count, c->global_batch, c->drop_last) == 0) {
         return DP_FAIL(DP_ERR_CONFIG,
-                       "train.global_batch is %zu, but there are only %zu rows to train on, and "
+                       "train.global_batch is %zu, but there are only %zu row%s to train on, and "
                        "data.drop_last leaves out batches that are not full: lower the one or "
                        "switch off the other",
-                       c->global_batch, c->count);
+                       c->global_batch, c->count, dp_plural(c->count));
     }
     return DP_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "runtime/report/progress.h"
 
 enum { CELL_BYTES = DP_GROUPED_BYTES };
@@ -195,10 +196,11 @@ static void print_head(const struct dp_run_summary *summary, FILE *out)
 {
     char a[CELL_BYTES], b[CELL_BYTES], c[CELL_BYTES];
 
-    (void)fprintf(out, "%s: %s after %" PRId64 " steps, %s epochs, on %d rank%s\n",
+    (void)fprintf(out, "%s: %s after %" PRId64 " step%s, %s epochs, on %d rank%s\n",
                   or_dash(summary->name), dp_run_exit_text(summary->exit), summary->steps,
+                  dp_plural((uint64_t)summary->steps),
                   fixed(a, summary->epochs, summary->epochs < 1 ? 2 : 1), summary->world_size,
-                  summary->world_size == 1 ? "" : "s");
+                  dp_plural(summary->world_size));
     if (summary->reason != NULL) {
         (void)fprintf(out, "reason: %s\n", summary->reason);
     }

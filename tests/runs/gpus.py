@@ -72,6 +72,20 @@ def case_another_engine_of_convolutions_is_told_when_a_run_goes_on():
         same(told, then != now, f"another engine in {line}")
 
 
+def case_a_convolution_that_cudnn_fails_at_is_computed_by_cublas():
+    bits = []
+    for state in "failing", "off":
+        out = harness.scratch / state
+        result = train_well(small_cfg(), *flags("ipc"), "--steps", 6, "--out", out, ranks=2,
+                            env=gpus(1, DP_HOST_CUDNN=state))
+        bits.append(weights(out))
+        for rank in range(2):
+            told = [line for line in result.err.splitlines()
+                    if "cuDNN fails at a convolution" in line and f"rank {rank}" in line]
+            same(len(told), int(state == "failing"), f"warnings of rank {rank}\n{result}\n")
+    same(bits[0] == bits[1], True, "the bits are those of cublas")
+
+
 def case_where_ranks_do_not_reach_each_other_gradients_are_staged():
     for more, why in (({"DP_CUDA_IPC": "off"}, "not ipc"), ({"DP_CUDA_PEERS": "off"}, "")):
         out = harness.scratch / f"out{len(why)}"
@@ -127,6 +141,9 @@ def case_what_one_rank_alone_cannot_do_ends_the_job():
         result = train_with_one_that_differs(rank, {"DP_HOST_CUDNN": "off"}, small_cfg(), *cudnn,
                                              ranks=2, env=gpus(1), timeout=20)
         refused(result, 69, rf"rank {rank} .*device\.conv: cudnn: ")
+        result = train_with_one_that_differs(rank, {"DP_HOST_CUDNN": "failing"}, small_cfg(),
+                                             *cudnn, ranks=2, env=gpus(1), timeout=20)
+        refused(result, 69, rf"rank {rank} .*device\.conv: cudnn fails at a convolution ")
 
 
 def case_an_operation_that_fails_ends_the_job_with_a_reason():

@@ -56,7 +56,7 @@ def case_interrupted_and_resumed_equals_uninterrupted():
         (4, (*strategy("zero1:over=shm"), "--set", "optimizer.clip_norm=0.1")),
         (3, (*ADAMW, *strategy("ps"), "--set", "comm.servers=1")),
         (2, ("--set", "comm.compressor=onebit")),
-        (2, ("--set", "comm.compressor=powersgd")),
+        (2, ("--set", "comm.compressor=powersgd:rank=2")),
         (3, ("--set", "comm.compressor=topk:ratio=0.05", *strategy("ring"))),
     )):
         whole, out = harness.scratch / f"whole-{number}", harness.scratch / f"out-{number}"
@@ -182,18 +182,19 @@ def case_the_number_of_ranks_and_the_strategy_may_change():
 
 def case_what_a_compressor_remembers_is_split_or_dropped():
     cfg = small_cfg()
-    for name in ("topk:ratio=0.05", "onebit", "powersgd"):
+    for name in ("topk:ratio=0.05", "onebit", "powersgd:rank=2"):
         flags = ("--set", f"comm.compressor={name}")
         saved = harness.scratch / f"saved-{name[:4]}"
         train_well(cfg, *flags, "--steps", 7, "--out", saved, ranks=4)
         arrays = harness.safetensors(saved / "checkpoints/latest/optimizer.safetensors")
         own = [key for key in arrays if "compressor." in key and ".rank" not in key]
-        same(own, ["compressor.warm"] if name == "powersgd" else [], f"arrays of {name}")
+        warm = name.startswith("powersgd")
+        same(own, ["compressor.warm"] if warm else [], f"arrays of {name}")
         changes = [(4, name, ""), (2, name, "split"), (2, "none", "dropped")]
-        if name == "powersgd":
-            changes += [(4, "powersgd:rank=2", "dropped"), (1, name, "dropped")]
+        if warm:
+            changes += [(4, "powersgd:rank=3", "dropped"), (1, name, "dropped")]
         for ranks, set_to, told in changes:
-            out = harness.scratch / f"out-{name[:4]}-{ranks}-{len(set_to)}"
+            out = harness.scratch / f"out-{name[:4]}-{ranks}-{set_to[-1]}"
             result = train(cfg, "--set", f"comm.compressor={set_to}", "--steps", 9, "--out", out,
                            f"--resume={saved}", ranks=ranks)
             same(result.code, 0, f"the exit code of\n{result}\n")
@@ -275,7 +276,7 @@ def case_what_cannot_go_on_is_refused():
         (out / "checkpoints/latest" / name).write_bytes(b"")
     result = train(cfg, "--steps", 20, "--out", out, "--resume", ranks=2)
     same(result.code, 65, f"the exit code of\n{result}\n")
-    check(re.search("none of 1 checkpoints is whole", result.errors[0]), f"{result}")
+    check(re.search("none of 1 checkpoint is whole", result.errors[0]), f"{result}")
     same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
     refuse(65, r"step-00000006/MANIFEST: no line for model", cfg, "--steps", 20,
            f"--resume={out}/checkpoints/step-00000006", out=fresh, ranks=(2,))

@@ -23,11 +23,16 @@ struct dp_parcel {
     float *residual[2];           /* error feedback, as long as grad; this rank's own */
     float *warm;                  /* what warm() asked for; equal on all ranks */
     const struct dp_knobs *knobs; /* the step is a key of random numbers */
+    struct dp_knobs kept;         /* they point here for a late bucket, which outlasts its step */
     uint64_t seed;                /* so is this */
 };
 
 struct dp_compressor {
     struct dp_plugin plugin;
+
+    /* What an element becomes depends on nothing but that element of all ranks, so that buckets may
+     * be cut anywhere. */
+    bool elementwise;
 
     /* How many of parcel.residual it uses: 0, 1 or 2. NULL: none. Local. */
     int (*residuals)(const void *state);

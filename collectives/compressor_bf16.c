@@ -51,6 +51,7 @@ const struct dp_compressor dp_compressor_bf16 = {
     .plugin = {.name = "bf16",
                .help = "8 digits and the range of float32 on the wire, summed in float32",
                .state_bytes = sizeof(struct dp_coded)},
+    .elementwise = true,
     .codes = bf16_codes,
     .open = bf16_open,
     .wire = dp_coded_wire,

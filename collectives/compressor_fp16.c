@@ -50,6 +50,7 @@ const struct dp_compressor dp_compressor_fp16 = {
     .plugin = {.name = "fp16",
                .help = "half precision on the wire, summed in float32; overflows beyond 65504",
                .state_bytes = sizeof(struct dp_coded)},
+    .elementwise = true,
     .codes = fp16_codes,
     .open = fp16_open,
     .wire = dp_coded_wire,

@@ -352,6 +352,7 @@ static dp_status hand_over(struct dp_exchange *e, int b)
 
 static dp_status submit(struct dp_exchange *e, int b)
 {
+    dp_parcels_ready(e->parcels, b);
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order);
     DP_TRY(hand_over(e, b));
     return dp_engine_submit(e->engine, &e->jobs[b]);

@@ -85,8 +85,8 @@ struct dp_exchange {
 };
 
 /* Part of creating: whether late buckets can be: replicated on several nodes' hosts, so that
- * nothing but this rank's own updates changes its weights, and without a compressor. Local. Errors:
- * those of dp_exchange_find_sharing. */
+ * nothing but this rank's own updates changes its weights, and without a compressor to which it
+ * matters where buckets are cut. Local. Errors: those of dp_exchange_find_sharing. */
 DP_CHECKED dp_status dp_exchange_may_put_off(const struct dp_exchange *exchange,
                                              const struct dp_exchange_config *config, bool *may);
 

@@ -137,7 +137,6 @@ dp_status dp_exchange_find_sharing(const char *text, const struct dp_sharing **s
 dp_status dp_exchange_may_put_off(const struct dp_exchange *e,
                                   const struct dp_exchange_config *config, bool *may)
 {
-    const bool coded = config->compressor != NULL && strcmp(config->compressor, "none") != 0;
     const struct dp_sharing *sharing;
     const char *strategy;
     char problem[256];
@@ -145,7 +144,8 @@ dp_status dp_exchange_may_put_off(const struct dp_exchange *e,
     dp_status status;
 
     *may = config->late && e->group->nodes > 1 && config->servers == 0 && !config->whole &&
-           !coded && config->device->host_memory;
+           config->device->host_memory &&
+           (config->compressor == NULL || dp_parcels_elementwise(config->compressor));
     if (!*may || strcmp(config->strategy, "auto") == 0) { /* which will be replicated */
         return DP_OK;
     }

@@ -29,6 +29,15 @@ struct dp_parcels_size dp_parcels_measure(const char *compressor, const struct d
     return size;
 }
 
+bool dp_parcels_elementwise(const char *compressor)
+{
+    void *state;
+    const struct dp_compressor *c = compressor_of(compressor, &state);
+
+    dp_free(state);
+    return c != NULL && (c->sum == NULL || c->elementwise);
+}
+
 size_t dp_parcels_codes(const char *compressor, const struct dp_bucket_plan *plan, int ranks)
 {
     void *state;
@@ -114,7 +123,7 @@ static void fill_parcels(struct dp_parcels *p, float *grad, const struct dp_parc
             .bucket = bucket,
             .grad = {grad + bucket->range.begin, bucket->range.count, sizeof(float)},
             .warm = p->warm == NULL ? NULL : p->warm + warm_at,
-            .knobs = config->knobs,
+            .knobs = bucket->late ? &p->parcel[b].kept : config->knobs,
             .seed = config->seed,
         };
         for (int i = 0; i < p->residuals; i++) {
@@ -157,6 +166,7 @@ dp_status dp_parcels_create(struct dp_comm *comm, const struct dp_bucket_plan *p
     }
     p->comm = comm;
     p->plan = plan;
+    p->knobs = config->knobs;
     p->device = comm->codes->device;
     p->trained = trained;
     status = parcels_open(p, grad, config);
@@ -186,6 +196,13 @@ void dp_parcels_destroy(struct dp_parcels *p)
     dp_free(p->parcel);
     dp_free(p->state);
     dp_free(p);
+}
+
+void dp_parcels_ready(struct dp_parcels *p, int b)
+{
+    if (p != NULL && p->plan->buckets[b].late) {
+        p->parcel[b].kept = *p->knobs;
+    }
 }
 
 dp_status dp_parcels_sum(struct dp_parcels *p, int b, enum dp_keep keep)

@@ -22,6 +22,7 @@ struct dp_parcels {
     const struct dp_device *device;    /* borrowed; that of comm->codes */
     const struct dp_bucket_plan *plan; /* borrowed */
     struct dp_parcel *parcel;          /* owned; [plan->count] */
+    const struct dp_knobs *knobs;      /* borrowed; those of each step */
     float *residual[2];                /* owned; [trained]; device memory */
     int residuals;                     /* of them */
     float *warm;                       /* owned; [warm_count]; device memory */
@@ -42,6 +43,10 @@ DP_CHECKED dp_status dp_parcels_create(struct dp_comm *comm, const struct dp_buc
                                        struct dp_parcels **out);
 void dp_parcels_destroy(struct dp_parcels *parcels);
 
+/* Before bucket b is submitted, while the knobs are those of its step: which a late bucket will
+ * outlast. Nothing to do for NULL. Local. */
+void dp_parcels_ready(struct dp_parcels *parcels, int b);
+
 /* Replaces this rank's gradient of bucket b by its sum. A step that is skipped (knobs->skip, equal
  * on all ranks) sends nothing and changes nothing. Collective. */
 DP_CHECKED dp_status dp_parcels_sum(struct dp_parcels *parcels, int b, enum dp_keep keep);
@@ -59,6 +64,9 @@ struct dp_parcels_size {
 
 struct dp_parcels_size dp_parcels_measure(const char *compressor, const struct dp_tensor *tensors,
                                           int tensor_count, size_t trained);
+
+/* Whether that compressor works on each element by itself; true of "none". Local. */
+bool dp_parcels_elementwise(const char *compressor);
 
 /* Bytes that it would take of the memory of a device, where that is not the host's, for what so
  * many ranks send (ferry.h). */

@@ -133,6 +133,7 @@ static void late_updates_give_the_same_bits(void **state)
         {"comm.strategy=hier", "train.precision=bf16", "train.check_every=2"},
         {"comm.strategy=replicated:over=tree", "train.micro_batch=3", "train.check_every=4"},
         {"comm.strategy=auto", "optimizer.name=adamw", "train.check_every=0"},
+        {"comm.strategy=direct", "comm.compressor=bf16", "train.check_every=3"},
     };
     (void)state;
 
@@ -236,7 +237,7 @@ static void nothing_is_late_where_updates_need_more_than_their_bucket(void **sta
     static const char *const never[] = {
         "optimizer.clip_norm=1", "train.precision=fp16",
         "train.lanes=2",         "train.local_steps=2",
-        "comm.overlap=off",      "comm.compressor=bf16",
+        "comm.overlap=off",      "comm.compressor=int8",
         "comm.strategy=none",    "comm.strategy=zero1:over=ring",
     };
     static const int together[] = {0, 0};

@@ -92,7 +92,7 @@ dp_status dp_run_open_saving(struct dp_training *run)
     if (!run->saves) {
         return DP_OK;
     }
-    DP_TRY(dp_snapshot_share(&run->kept, &t->flat, t->exchange, &run->snapshot));
+    DP_TRY(dp_snapshot_share(&run->kept, &t->flat, t->exchange, run->threads, &run->snapshot));
     return dp_exchange_agree(t->exchange, dp_run_leads(run) ? make_writer(run) : DP_OK);
 }
 

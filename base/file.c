@@ -52,18 +52,22 @@ static dp_status sync_file(int fd, const char *path)
     return DP_OK;
 }
 
-static dp_status create(struct dp_file *file, const char *path, size_t room, int flags)
+/* Through `memory`, borrowed, of `bytes`; NULL: it takes that itself. */
+static dp_status create(struct dp_file *file, const char *path, unsigned char *memory, size_t bytes,
+                        int flags)
 {
-    struct dp_file made = {.path = path, .room = room};
+    struct dp_file made = {.path = path};
 
-    made.memory = dp_zalloc(1, room + ALIGN);
+    made.memory = memory == NULL ? dp_zalloc(1, bytes) : NULL;
+    memory = memory == NULL ? made.memory : memory;
     made.hash = XXH3_createState();
-    if (made.memory == NULL || made.hash == NULL) {
+    if (memory == NULL || made.hash == NULL) {
         made.fd = -1;
         dp_file_discard(&made);
         return DP_FAIL(DP_ERR_NOMEM, "%s: no buffer to write through", path);
     }
-    made.buffer = made.memory + (ALIGN - (uintptr_t)made.memory % ALIGN);
+    made.buffer = memory + (ALIGN - (uintptr_t)memory % ALIGN);
+    made.room = (bytes - (size_t)(made.buffer - memory)) / ALIGN * ALIGN;
     (void)XXH3_128bits_reset(made.hash);
     made.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | flags, 0666);
     if (made.fd < 0 && errno == EINVAL && flags != 0) {
@@ -83,12 +87,12 @@ static dp_status create(struct dp_file *file, const char *path, size_t room, int
 
 dp_status dp_file_create(struct dp_file *file, const char *path)
 {
-    return create(file, path, BUFFER_BYTES, 0);
+    return create(file, path, NULL, BUFFER_BYTES + ALIGN, 0);
 }
 
-dp_status dp_file_create_large(struct dp_file *file, const char *path)
+dp_status dp_file_create_large(struct dp_file *file, const char *path, void *room)
 {
-    return create(file, path, LARGE_BYTES, O_DIRECT);
+    return create(file, path, room, room != NULL ? DP_FILE_ROOM : LARGE_BYTES + ALIGN, O_DIRECT);
 }
 
 /* From here on through the page cache. */

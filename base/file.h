@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/mem.h"
 #include "base/status.h"
 
 enum { DP_PATH_BYTES = 4096 };
@@ -19,7 +20,7 @@ enum { DP_HASH_TEXT = 33 }; /* 32 hexadecimal digits, as xxhsum prints them, and
 struct dp_file {
     int fd;
     const char *path;      /* borrowed, for messages */
-    unsigned char *memory; /* owned: of the buffer */
+    unsigned char *memory; /* owned: of the buffer; NULL: it is borrowed */
     unsigned char *buffer;
     size_t used, room;         /* bytes of the buffer */
     bool direct;               /* the kernel takes it from the buffer, past the page cache */
@@ -32,8 +33,13 @@ DP_CHECKED dp_status dp_file_create(struct dp_file *file, const char *path);
 
 /* The same for a large file that nobody reads soon: where the file system can, it is written past
  * the page cache, which spares most of the processor's work (the pages, a copy, giving them back
- * when the file is deleted). Elsewhere it is written as any other. */
-DP_CHECKED dp_status dp_file_create_large(struct dp_file *file, const char *path);
+ * when the file is deleted). Elsewhere it is written as any other.
+ *
+ *   room  in  DP_FILE_ROOM bytes of dp_mem_huge(), borrowed until the file is closed; NULL: it
+ *             takes memory of its own, less and of small pages, which costs more
+ */
+enum { DP_FILE_ROOM = 2 * 1024 * 1024 - DP_MEM_ALIGN };
+DP_CHECKED dp_status dp_file_create_large(struct dp_file *file, const char *path, void *room);
 
 DP_CHECKED dp_status dp_file_append(struct dp_file *file, const void *data, size_t bytes);
 

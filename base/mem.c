@@ -1,3 +1,5 @@
+#define _GNU_SOURCE /* madvise */
+
 #include "base/mem.h"
 
 #include <stdatomic.h>
@@ -5,6 +7,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 * 1024 * 1024 };
 
 /* In front of every block; as long as the alignment, so that what follows is aligned too. */
 union header {
@@ -30,9 +35,20 @@ static int should_fail(void)
     return atomic_fetch_sub(&fail_countdown, 1) == 1;
 }
 
-void *dp_mem_arena(enum dp_purpose purpose, size_t bytes)
+/* From the C library, before anything is written to it. */
+static void *allocate(size_t bytes, size_t align)
 {
-    const size_t whole = (bytes + 2 * sizeof(union header) - 1) & ~(sizeof(union header) - 1);
+    void *memory = aligned_alloc(align, bytes);
+
+    if (memory != NULL && align == HUGE_PAGE) {
+        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* refused: they are small ones */
+    }
+    return memory;
+}
+
+static void *take_block(enum dp_purpose purpose, size_t bytes, size_t align)
+{
+    const size_t whole = (bytes + sizeof(union header) + align - 1) & ~(align - 1);
     union header *header;
     bool elsewhere;
 
@@ -42,7 +58,7 @@ void *dp_mem_arena(enum dp_purpose purpose, size_t bytes)
     header = take_elsewhere != NULL ? take_elsewhere(whole) : NULL;
     elsewhere = header != NULL;
     if (!elsewhere) {
-        header = aligned_alloc(DP_MEM_ALIGN, whole);
+        header = allocate(whole, align);
     }
     if (header == NULL) {
         return NULL;
@@ -54,6 +70,16 @@ void *dp_mem_arena(enum dp_purpose purpose, size_t bytes)
     atomic_fetch_add(&bytes_by_purpose[purpose], (long long)bytes);
     atomic_fetch_add(&live_blocks, 1);
     return header + 1;
+}
+
+void *dp_mem_arena(enum dp_purpose purpose, size_t bytes)
+{
+    return take_block(purpose, bytes, DP_MEM_ALIGN);
+}
+
+void *dp_mem_huge(enum dp_purpose purpose, size_t bytes)
+{
+    return take_block(purpose, bytes, HUGE_PAGE);
 }
 
 void *dp_zalloc(size_t count, size_t size)

@@ -6,35 +6,49 @@
  * Alone or under mpirun. Pieces of training that begin with a checkpoint and pieces without one, of
  * as many steps, follow each other in pairs, of which every other one is turned round, so that a
  * machine that grows slower or faster favours neither; a piece is so long that the write nearly
- * always ends within it, and is waited for otherwise. One JSON line with medians over pairs, in
- * milliseconds:
+ * always ends within it, and is waited for otherwise.
+ *
+ * The machine stops everything for tens of milliseconds now and then, which is more than what is
+ * looked for: a step counts as at most CUT times the median step, in both kinds of pieces. That is
+ * far above what a step beside a write takes; `cut` says how many steps it met, and `delay_raw` is
+ * the delay without it. One JSON line with medians over pairs, in milliseconds:
  *
  *   snapshot     for which training stands still
- *   delay        how much longer a piece takes with a checkpoint, and the quartiles of that
- *   preempted    what of the delay rank 0's training thread spent waiting for its own core
- *   write        the write beside training
+ *   delay        how much longer a piece takes with a checkpoint, snapshot included; its quartiles,
+ *                its mean, and the standard error of that
+ *   preempted    what of it training threads spent waiting for their own cores, added over ranks
+ *   write        the write beside training; what it then has of a core is core_beside
  *   write_alone  with nothing beside it; what it then has of a core is write_core
  *
- * Ratios are of `delay` and of `snapshot` to `write_alone`.
+ * What a delay of a few milliseconds is beside training that varies by more is seldom resolved. Its
+ * bounds are: it is no less than `snapshot` and, but for caches, no more than that and core_beside.
+ *
+ * Ratios are of `delay`, its mean, `snapshot` and the upper bound (most) to `write_alone`.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/mem.h"
 #include "base/trace.h"
 #include "runtime/run.h"
 
-enum { ROUNDS = 200, WARM_STEPS = 5, TRIES = 5, STEPS_MOST = 1000 };
-static const double measure_ms = 35e3; /* or until ROUNDS */
-
-struct bench {
-    double snapshot[ROUNDS], with[ROUNDS], without[ROUNDS], delay[ROUNDS], preempted[ROUNDS];
-    double write[ROUNDS], alone[ROUNDS], core[ROUNDS];
-    int rounds, steps;
-};
+enum { ROUNDS = 400, WARM_STEPS = 5, TRIES = 5, STEPS_MOST = 640 };
+static const double measure_ms = 25e3; /* or until ROUNDS */
+static const double cut = 1.5;
 
 /* One piece of training. */
 struct piece {
     double ms, preempted, snapshot;
+    double *steps; /* borrowed; of each step, or NULL */
+};
+
+struct bench {
+    double snapshot[ROUNDS], with[ROUNDS], without[ROUNDS], raw[ROUNDS], delay[ROUNDS];
+    double preempted[ROUNDS], write[ROUNDS], alone[ROUNDS], core[ROUNDS], core_beside[ROUNDS];
+    double *times; /* owned; [rounds][2][steps]: without a checkpoint, and with one */
+    int rounds, steps, cuts[2];
 };
 
 static double ms_since(uint64_t begin_ns)
@@ -75,13 +89,35 @@ static double preempted_ms(void)
     return read ? (double)strtoull(end, NULL, 10) / 1e6 : 0.0;
 }
 
-static dp_status train(struct dp_training *run, int steps)
+/* `ms` of each step, or NULL. */
+static dp_status train(struct dp_training *run, int steps, double *ms)
 {
     struct dp_step_report report;
 
     for (int i = 0; i < steps; i++) {
+        const uint64_t begin_ns = dp_now_ns();
+
         DP_TRY(dp_trainer_step(run->trainer, &report));
+        if (ms != NULL) {
+            ms[i] = ms_since(begin_ns);
+        }
     }
+    return DP_OK;
+}
+
+/* Of all ranks. */
+static dp_status add_up(struct dp_training *run, double *value)
+{
+    struct dp_exchange *e = run->trainer->exchange;
+    double sum = 0.0;
+
+    for (int rank = 0; rank < e->group->size; rank++) {
+        double of_rank = *value;
+
+        DP_TRY(dp_exchange_broadcast(e, &of_rank, sizeof(of_rank), rank));
+        sum += of_rank;
+    }
+    *value = sum;
     return DP_OK;
 }
 
@@ -91,6 +127,11 @@ static dp_status wait_for_write(struct dp_training *run)
     const dp_status status = run->writer != NULL ? dp_writer_wait(run->writer) : DP_OK;
 
     return dp_exchange_agree(run->trainer->exchange, status);
+}
+
+static double core_ms(const struct dp_training *run)
+{
+    return run->writer != NULL ? (double)dp_writer_core_ns(run->writer) / 1e6 : 0.0;
 }
 
 static double write_ms(const struct dp_training *run)
@@ -108,30 +149,27 @@ static dp_status train_piece(struct dp_training *run, int steps, bool saves, str
         DP_TRY(dp_run_save(run));
         piece->snapshot = ms_since(begin_ns);
     }
-    DP_TRY(train(run, steps));
+    DP_TRY(train(run, steps, piece->steps));
     DP_TRY(wait_for_write(run));
     piece->ms = ms_since(begin_ns);
     piece->preempted = preempted_ms() - preempted;
-    return DP_OK;
+    return add_up(run, &piece->preempted);
 }
 
 /* How many steps it takes until a checkpoint is on disk, and some more; equal on all ranks. */
 static dp_status find_length(struct dp_training *run, int *steps)
 {
-    struct piece piece;
-
-    DP_TRY(train(run, WARM_STEPS));
+    DP_TRY(train(run, WARM_STEPS, NULL));
     for (*steps = WARM_STEPS; *steps < STEPS_MOST; *steps *= 2) {
-        double ms[TRIES], write[TRIES];
-        int ended;
+        int ended = 1;
 
-        for (int i = 0; i < TRIES; i++) {
+        for (int i = 0; i < TRIES && ended != 0; i++) {
+            struct piece piece = {.steps = NULL};
+
             DP_TRY(train_piece(run, *steps, true, &piece));
-            ms[i] = piece.ms;
-            write[i] = write_ms(run);
+            ended = write_ms(run) < 0.9 * piece.ms;
+            DP_TRY(dp_exchange_broadcast(run->trainer->exchange, &ended, sizeof(ended), 0));
         }
-        ended = quantile(write, TRIES, 1.0) < 0.9 * quantile(ms, TRIES, 0.0);
-        DP_TRY(dp_exchange_broadcast(run->trainer->exchange, &ended, sizeof(ended), 0));
         if (ended != 0) {
             return DP_OK;
         }
@@ -141,24 +179,28 @@ static dp_status find_length(struct dp_training *run, int *steps)
 
 static dp_status measure_pair(struct dp_training *run, struct bench *b, int i)
 {
-    struct piece pieces[2];
+    struct piece pieces[2] = {{.steps = b->times + (size_t)(2 * i) * (size_t)b->steps},
+                              {.steps = b->times + (size_t)(2 * i + 1) * (size_t)b->steps}};
 
     for (int k = 0; k < 2; k++) {
         const bool saves = (k + i) % 2 == 0;
 
         DP_TRY(train_piece(run, b->steps, saves, &pieces[saves]));
-        b->write[i] = saves ? write_ms(run) : b->write[i];
+        if (saves) {
+            b->write[i] = write_ms(run);
+            b->core_beside[i] = core_ms(run);
+        }
     }
     b->snapshot[i] = pieces[1].snapshot;
     b->with[i] = pieces[1].ms;
     b->without[i] = pieces[0].ms;
-    b->delay[i] = pieces[1].ms - pieces[0].ms;
+    b->raw[i] = pieces[1].ms - pieces[0].ms;
     b->preempted[i] = pieces[1].preempted - pieces[0].preempted;
     DP_TRY(dp_run_save(run));
     DP_TRY(wait_for_write(run));
     b->alone[i] = write_ms(run);
-    b->core[i] = run->writer != NULL ? (double)dp_writer_core_ns(run->writer) / 1e6 : 0.0;
-    return train(run, 1);
+    b->core[i] = core_ms(run);
+    return train(run, 1, NULL);
 }
 
 static dp_status measure(struct dp_training *run, struct bench *b)
@@ -167,6 +209,8 @@ static dp_status measure(struct dp_training *run, struct bench *b)
     int more = 1;
 
     DP_TRY(find_length(run, &b->steps));
+    b->times = dp_zalloc((size_t)(2 * ROUNDS) * (size_t)b->steps, sizeof(*b->times));
+    DP_TRY(dp_exchange_agree(run->trainer->exchange, b->times != NULL ? DP_OK : DP_ERR_NOMEM));
     begin_ns = dp_now_ns();
     for (b->rounds = 0; b->rounds < ROUNDS && more != 0; b->rounds++) {
         DP_TRY(measure_pair(run, b, b->rounds));
@@ -176,21 +220,77 @@ static dp_status measure(struct dp_training *run, struct bench *b)
     return DP_OK;
 }
 
+/* The delays, of steps that count as at most `most`. */
+static void compare_pieces(struct bench *b, double most)
+{
+    for (int i = 0; i < b->rounds; i++) {
+        double sums[2] = {0.0, b->snapshot[i]};
+
+        for (int k = 0; k < 2; k++) {
+            const double *ms = b->times + (size_t)(2 * i + k) * (size_t)b->steps;
+
+            for (int n = 0; n < b->steps; n++) {
+                sums[k] += fmin(ms[n], most);
+                b->cuts[k] += ms[n] > most;
+            }
+        }
+        b->delay[i] = sums[1] - sums[0];
+    }
+}
+
+static double median_step(const struct bench *b)
+{
+    const int count = 2 * b->rounds * b->steps;
+    double *sorted = dp_zalloc((size_t)count, sizeof(*sorted)), value = INFINITY;
+
+    if (sorted != NULL) {
+        memcpy(sorted, b->times, (size_t)count * sizeof(*sorted));
+        value = quantile(sorted, count, 0.5);
+    }
+    dp_free(sorted);
+    return value;
+}
+
+/* Of the mean. */
+static double mean_error(const double *values, int count, double *mean)
+{
+    double squares = 0.0;
+
+    *mean = 0.0;
+    for (int i = 0; i < count; i++) {
+        *mean += values[i] / count;
+    }
+    for (int i = 0; i < count; i++) {
+        squares += (values[i] - *mean) * (values[i] - *mean);
+    }
+    return sqrt(squares / fmax(count - 1, 1) / count);
+}
+
 static void print(const struct dp_training *run, struct bench *b)
 {
-    const double alone = median(b, b->alone), delay = median(b, b->delay);
-    const double snapshot = median(b, b->snapshot);
+    const double alone = median(b, b->alone), snapshot = median(b, b->snapshot);
+    const double beside = median(b, b->core_beside), step = median_step(b);
+    double mean, error, delay;
 
-    printf("{\"model\":\"%s\",\"ranks\":%d,\"strategy\":\"%s\",\"parameters\":%zu,\"rounds\":%d,"
-           "\"steps\":%d,\"piece\":%.2f,\"piece_without\":%.2f,\"snapshot\":%.3f,\"delay\":%.3f,"
-           "\"delay_quartiles\":[%.3f,%.3f],\"preempted\":%.3f,\"write\":%.2f,"
-           "\"write_alone\":%.2f,\"write_core\":%.2f,\"delay_ratio\":%.4f,"
-           "\"snapshot_ratio\":%.4f}\n",
-           run->config->name, run->world->train->size, run->trainer->exchange->label,
-           run->model->parameters, b->rounds, b->steps, median(b, b->with), median(b, b->without),
+    compare_pieces(b, cut * step);
+    error = mean_error(b->delay, b->rounds, &mean);
+    delay = median(b, b->delay);
+    printf("{\"model\":\"%s\",\"ranks\":%d,\"threads\":%d,\"strategy\":\"%s\",\"parameters\":%zu,"
+           "\"rounds\":%d,\"steps\":%d,\"step\":%.3f,\"cut\":[%d,%d],\"piece\":%.2f,"
+           "\"piece_without\":%.2f,",
+           run->config->name, run->world->train->size, run->threads, run->trainer->exchange->label,
+           run->model->parameters, b->rounds, b->steps, step, b->cuts[0], b->cuts[1],
+           median(b, b->with), median(b, b->without));
+    printf("\"snapshot\":%.3f,\"delay\":%.3f,\"delay_quartiles\":[%.3f,%.3f],\"delay_mean\":%.3f,"
+           "\"delay_error\":%.3f,\"delay_raw\":%.3f,\"preempted\":%.3f,",
            snapshot, delay, quantile(b->delay, b->rounds, 0.25),
-           quantile(b->delay, b->rounds, 0.75), median(b, b->preempted), median(b, b->write), alone,
-           median(b, b->core), delay / alone, snapshot / alone);
+           quantile(b->delay, b->rounds, 0.75), mean, error, median(b, b->raw),
+           median(b, b->preempted));
+    printf("\"write\":%.2f,\"core_beside\":%.3f,\"write_alone\":%.2f,\"write_core\":%.3f,"
+           "\"delay_ratio\":%.4f,\"delay_mean_ratio\":%.4f,\"snapshot_ratio\":%.4f,"
+           "\"most_ratio\":%.4f}\n",
+           median(b, b->write), beside, alone, median(b, b->core), delay / alone, mean / alone,
+           snapshot / alone, (snapshot + beside) / alone);
 }
 
 static dp_status bench(struct dp_training *run)
@@ -203,6 +303,7 @@ static dp_status bench(struct dp_training *run)
     if (dp_run_leads(run)) {
         print(run, &b);
     }
+    dp_free(b.times);
     return DP_OK;
 }
 

@@ -36,16 +36,32 @@ static dp_status write_state(const char *path, const struct dp_checkpoint *check
     return status;
 }
 
+/* The model, unless training has diverged. */
+static dp_status write_model(const char *path, const struct dp_checkpoint *checkpoint,
+                             char hash[DP_HASH_TEXT])
+{
+    const char *broken;
+
+    DP_TRY(dp_weights_save(path, checkpoint->weights, checkpoint->room, &broken, hash));
+    if (broken != NULL) {
+        return DP_FAIL(DP_ERR_DIVERGED,
+                       "step %" PRIu64
+                       ": '%s' has numbers that are not finite: no checkpoint of them is written",
+                       checkpoint->step, broken);
+    }
+    return DP_OK;
+}
+
 static dp_status write_content(const char *folder, const struct dp_checkpoint *checkpoint)
 {
     const struct dp_weights *weights = checkpoint->weights;
     char path[DP_PATH_BYTES], hashes[CONTENT_COUNT][DP_HASH_TEXT];
 
     DP_TRY(dp_file_join(path, folder, content[0]));
-    DP_TRY(dp_weights_save(path, weights, hashes[0]));
+    DP_TRY(write_model(path, checkpoint, hashes[0]));
     DP_TRY(dp_file_join(path, folder, content[1]));
     DP_TRY(dp_slots_save(path, weights->params, weights->param_count, checkpoint->slots,
-                         checkpoint->slot_count, hashes[1]));
+                         checkpoint->slot_count, checkpoint->room, hashes[1]));
     DP_TRY(dp_file_join(path, folder, content[2]));
     DP_TRY(write_state(path, checkpoint, hashes[2]));
     DP_TRY(dp_manifest_write(folder, content, hashes, CONTENT_COUNT));
@@ -141,15 +157,8 @@ static dp_status make_folder(const char *folder)
 dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *checkpoint, int keep,
                              uint64_t keep_every)
 {
-    const char *broken = dp_weights_broken(checkpoint->weights);
     char name[NAME_BYTES];
 
-    if (broken != NULL) {
-        return DP_FAIL(DP_ERR_DIVERGED,
-                       "step %" PRIu64
-                       ": '%s' has numbers that are not finite: no checkpoint of them is written",
-                       checkpoint->step, broken);
-    }
     DP_TRY(make_folder(folder));
     dp_shelf_clean(folder);
     (void)snprintf(name, sizeof(name), DP_STEP_FORMAT, checkpoint->step);

@@ -25,6 +25,7 @@ struct dp_checkpoint {
     const struct dp_slot *slots;
     int slot_count;
     struct dp_json *state; /* an object; `schema` and `step` are set in it */
+    void *room;            /* as dp_file_create_large()'s, or NULL */
 };
 
 /*

@@ -86,6 +86,7 @@ struct dp_training {
     bool save_refused;              /* rank 0: that it cannot be has been told */
     struct dp_snapshot *snapshot;   /* what the writer reads */
     struct dp_writer *writer;       /* rank 0 */
+    void *save_room;                /* rank 0; through which it writes */
     bool saved, save_must;          /* a snapshot was taken; a failed write ends the run */
     uint64_t saved_step;            /* of the last snapshot */
     bool saved_early;               /* it says that the run has stopped early */

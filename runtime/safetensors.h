@@ -50,6 +50,7 @@ struct dp_stored_note {
  * Tensors of wide elements come first, so that each begins at a multiple of its element's width;
  * otherwise they keep their order.
  *
+ *   room  in   as dp_file_create_large()'s, or NULL
  *   hash  out  the file's XXH3-128; NULL: not wanted
  *
  * Errors: DP_ERR_WRITE, DP_ERR_ARG (unknown type, too many dimensions, a name given twice),
@@ -57,7 +58,7 @@ struct dp_stored_note {
  */
 DP_CHECKED dp_status dp_safetensors_write(const char *path, const struct dp_stored *tensors,
                                           int count, const struct dp_stored_note *notes,
-                                          int note_count, char hash[DP_HASH_TEXT]);
+                                          int note_count, void *room, char hash[DP_HASH_TEXT]);
 
 struct dp_safetensors; /* a file being read */
 

@@ -114,12 +114,13 @@ static dp_status write_all(struct dp_file *file, const struct dp_json *header,
 }
 
 static dp_status write_file(const char *path, const struct dp_json *header,
-                            const struct dp_stored *tensors, int count, char hash[DP_HASH_TEXT])
+                            const struct dp_stored *tensors, int count, void *room,
+                            char hash[DP_HASH_TEXT])
 {
     struct dp_file file;
     dp_status status;
 
-    DP_TRY(dp_file_create_large(&file, path));
+    DP_TRY(dp_file_create_large(&file, path, room));
     status = write_all(&file, header, tensors, count);
     if (status != DP_OK) {
         dp_file_discard(&file);
@@ -129,7 +130,7 @@ static dp_status write_file(const char *path, const struct dp_json *header,
 }
 
 dp_status dp_safetensors_write(const char *path, const struct dp_stored *tensors, int count,
-                               const struct dp_stored_note *notes, int note_count,
+                               const struct dp_stored_note *notes, int note_count, void *room,
                                char hash[DP_HASH_TEXT])
 {
     struct dp_stored *ordered = dp_zalloc((size_t)count, sizeof(*ordered));
@@ -153,7 +154,7 @@ dp_status dp_safetensors_write(const char *path, const struct dp_stored *tensors
         goto done;
     }
     DP_TRY_GOTO(build_header(header, ordered, count, notes, note_count), status, done);
-    status = write_file(path, header, ordered, count, hash);
+    status = write_file(path, header, ordered, count, room, hash);
 done:
     dp_json_destroy(header);
     dp_free(ordered);

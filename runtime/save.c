@@ -2,6 +2,7 @@
  * save.c - checkpoints of a run: a snapshot between two steps, which a thread then writes.
  */
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/trace.h"
 #include "runtime/checkpoint.h"
 #include "runtime/facts.h"
@@ -40,8 +41,12 @@ static dp_status write_state(const struct dp_training *run, struct dp_json *stat
     const struct dp_checkpoint_config *c = &run->config->checkpoint;
     const struct dp_snapshot *s = run->snapshot;
     const struct dp_weights weights = dp_run_weights(run, s);
-    const struct dp_checkpoint checkpoint = {run->saved_step, &weights, s->slots, s->slot_count,
-                                             state};
+    const struct dp_checkpoint checkpoint = {.step = run->saved_step,
+                                             .weights = &weights,
+                                             .slots = s->slots,
+                                             .slot_count = s->slot_count,
+                                             .state = state,
+                                             .room = run->save_room};
     char folder[DP_PATH_BYTES];
 
     DP_TRY(fill_state(run, state));
@@ -68,6 +73,16 @@ static dp_status write_snapshot(void *context)
     return status;
 }
 
+/* What rank 0 alone has. */
+static dp_status make_writer(struct dp_training *run)
+{
+    run->save_room = dp_mem_huge(DP_MEM_CHECKPOINT, DP_FILE_ROOM);
+    if (run->save_room == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "checkpoint");
+    }
+    return dp_writer_create(write_snapshot, run, &run->writer);
+}
+
 dp_status dp_run_open_saving(struct dp_training *run)
 {
     const struct dp_trainer *t = run->trainer;
@@ -77,15 +92,14 @@ dp_status dp_run_open_saving(struct dp_training *run)
     if (!run->saves) {
         return DP_OK;
     }
-    DP_TRY(dp_snapshot_share(&run->kept, &t->flat, t->exchange, &run->snapshot));
-    return dp_exchange_agree(t->exchange, dp_run_leads(run)
-                                              ? dp_writer_create(write_snapshot, run, &run->writer)
-                                              : DP_OK);
+    DP_TRY(dp_snapshot_share(&run->kept, &t->flat, t->exchange, run->threads, &run->snapshot));
+    return dp_exchange_agree(t->exchange, dp_run_leads(run) ? make_writer(run) : DP_OK);
 }
 
 void dp_run_close_saving(struct dp_training *run)
 {
     dp_writer_destroy(run->writer);
+    dp_free(run->save_room);
     dp_snapshot_destroy(run->snapshot);
 }
 

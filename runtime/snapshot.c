@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "collectives/patience.h"
+#include "kernels/cpu/parallel.h"
 
 /* Bytes of a row in the snapshot. */
 static size_t whole_bytes(const struct dp_kept *row, const struct dp_flat *flat, int ranks)
@@ -73,6 +74,7 @@ static struct dp_snapshot *create(const struct dp_kept_list *kept, const struct 
     }
     s->rows = *kept;
     s->ranks = ranks;
+    s->threads = 1;
     s->trained = flat->trained;
     for (int i = 0; i < kept->count; i++) {
         s->rows.rows[i].bytes = whole_bytes(&kept->rows[i], flat, ranks);
@@ -156,7 +158,7 @@ static dp_status share_job(void *arg, int index)
 }
 
 dp_status dp_snapshot_share(const struct dp_kept_list *kept, const struct dp_flat *flat,
-                            struct dp_exchange *exchange, struct dp_snapshot **out)
+                            struct dp_exchange *exchange, int threads, struct dp_snapshot **out)
 {
     struct sharing r;
     dp_status status;
@@ -166,6 +168,7 @@ dp_status dp_snapshot_share(const struct dp_kept_list *kept, const struct dp_fla
     if (r.snapshot != NULL && status == DP_OK) {
         r.snapshot->group = exchange->group;
         r.snapshot->engine = exchange->engine;
+        r.snapshot->threads = threads;
         status = dp_engine_call(exchange->engine, share_job, &r);
         status = status == DP_OK && r.snapshot->window == NULL ? DP_ERR_NOMEM : status;
     }
@@ -229,14 +232,34 @@ static dp_status take_ranks(float *whole, const struct dp_kept *row, struct dp_e
     return DP_OK;
 }
 
+struct copying {
+    float *to;
+    const float *from;
+};
+
+static void copy_range(void *arg, size_t begin, size_t end)
+{
+    const struct copying *c = arg;
+
+    memcpy(c->to + begin, c->from + begin, (end - begin) * sizeof(float));
+}
+
+static void copy(const struct dp_snapshot *s, float *to, const float *from, size_t count)
+{
+    struct copying c = {to, from};
+
+    dp_parallel(s->threads, count, DP_MEM_ALIGN / sizeof(float), copy_range, &c);
+}
+
 /* This rank's parts of all buckets, straight to where they belong. */
-static void copy_owned(float *whole, const float *owned, const struct dp_exchange *e)
+static void copy_owned(const struct dp_snapshot *s, float *whole, const float *owned,
+                       const struct dp_exchange *e)
 {
     for (int b = 0; b < e->plan->count; b++) {
         const struct dp_bucket *bucket = &e->plan->buckets[b];
         const struct dp_range mine = dp_exchange_mine(e, b);
         if (!bucket->exact) {
-            memcpy(whole + mine.begin, owned + bucket->owned_at, mine.count * sizeof(float));
+            copy(s, whole + mine.begin, owned + bucket->owned_at, mine.count);
         }
     }
 }
@@ -248,8 +271,8 @@ static void copy_same(const struct dp_snapshot *s, void *whole, const struct dp_
 
     if (dp_kept_is_array(row)) {
         const struct dp_slice part = dp_slice_chunk(all, s->mates, s->place);
-        const size_t at = (size_t)((char *)part.data - (char *)whole);
-        memcpy(part.data, (const char *)row->data + at, dp_slice_bytes(part));
+        const size_t at = (size_t)((float *)part.data - (float *)whole);
+        copy(s, part.data, (const float *)row->data + at, part.count);
     } else if (s->place == 0) {
         memcpy(whole, row->data, row->bytes);
     }
@@ -265,12 +288,12 @@ static dp_status take_row(const struct dp_snapshot *s, float *whole, const struc
         if (!direct) {
             return dp_exchange_collect(e, row->data, rank == 0 ? whole : NULL);
         }
-        copy_owned(whole, row->data, e);
+        copy_owned(s, whole, row->data, e);
     } else if (dp_kept_is_own(row)) {
         if (!direct) {
             return take_ranks(rank == 0 ? whole : NULL, row, e);
         }
-        memcpy(whole + rank * trained, row->data, row->bytes);
+        copy(s, whole + rank * trained, row->data, trained);
     } else if (whole != NULL) {
         copy_same(s, whole, row);
     }

@@ -27,6 +27,7 @@ struct dp_snapshot {
     void *window;             /* owned; this rank's piece of the node's memory, or NULL */
     atomic_ullong *copied;    /* in rank 0's piece: how many copies mates have ended; or NULL */
     int mates, place;         /* ranks that copy, and which of them this one is; -1: none */
+    int threads;              /* with which each copies */
     uint64_t takes;           /* begun so far */
     struct dp_slot *slots;    /* owned; the arrays of the optimizer file */
     int slot_count;
@@ -34,17 +35,19 @@ struct dp_snapshot {
         *names)[DP_SNAPSHOT_NAME]; /* owned; of slots: "momentum", "compressor.residual.0.rank3" */
 };
 
-/* Room for `kept` of so many ranks. `flat` tells the lengths. Errors: DP_ERR_NOMEM. */
+/* Room for `kept` of so many ranks; one thread copies. `flat` tells the lengths. Errors:
+ * DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_snapshot_create(const struct dp_kept_list *kept, const struct dp_flat *flat,
                                         int ranks, struct dp_snapshot **out);
 
 /*
  * The same for all ranks of an exchange, in memory of rank 0's node, so that its ranks copy what
- * they have themselves, side by side. Where there is no such memory rank 0 copies everything.
- * Collective, and so is destroying it.
+ * they have themselves, side by side, each on `threads` threads. Where there is no such memory
+ * rank 0 copies everything. Collective, and so is destroying it.
  */
 DP_CHECKED dp_status dp_snapshot_share(const struct dp_kept_list *kept, const struct dp_flat *flat,
-                                       struct dp_exchange *exchange, struct dp_snapshot **out);
+                                       struct dp_exchange *exchange, int threads,
+                                       struct dp_snapshot **out);
 void dp_snapshot_destroy(struct dp_snapshot *snapshot);
 
 /* Copies what is not laid out as the parameters, as this rank has it: scalars, and arrays of any

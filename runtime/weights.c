@@ -21,6 +21,7 @@ struct item {
     struct dp_tensor own;           /* what `tensor` is of an array that is no parameter's */
     float *values;                  /* the tensor's first element in our layout */
     int64_t *counter;
+    const char **broken; /* gets the tensor's name if numbers are not finite; NULL: not asked */
 };
 
 /* Order inside a layer, as PyTorch writes it. */
@@ -121,14 +122,31 @@ static struct dp_stored describe(const struct item *item)
 
 /* ---- saving ---- */
 
+/* Infinities and NaNs are the floats with all bits of the exponent set. */
+DP_HOT static bool is_broken(const float *values, size_t count)
+{
+    uint32_t broken = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &values[i], sizeof(bits));
+        broken |= (bits & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+    }
+    return broken != 0;
+}
+
 static void fill(const void *context, size_t begin, size_t count, void *out)
 {
     const struct item *item = context;
 
     dp_tensor_export(item->tensor, item->values, begin, count, out);
+    if (item->broken != NULL && is_broken(out, count)) { /* while it is in the cache */
+        *item->broken = item->tensor->name;
+    }
 }
 
-static dp_status save_items(const char *path, const struct item *items, int count,
+static dp_status save_items(const char *path, const struct item *items, int count, void *room,
                             char hash[DP_HASH_TEXT])
 {
     static const struct dp_stored_note notes[] = {{"format", "pt"},
@@ -146,22 +164,26 @@ static dp_status save_items(const char *path, const struct item *items, int coun
         stored[i].context = &items[i];
     }
     status = dp_safetensors_write(path, stored, count, notes,
-                                  (int)(sizeof(notes) / sizeof(notes[0])), hash);
+                                  (int)(sizeof(notes) / sizeof(notes[0])), room, hash);
     dp_free(stored);
     return status;
 }
 
-dp_status dp_weights_save(const char *path, const struct dp_weights *weights,
-                          char hash[DP_HASH_TEXT])
+dp_status dp_weights_save(const char *path, const struct dp_weights *weights, void *room,
+                          const char **broken, char hash[DP_HASH_TEXT])
 {
     int count = 0;
     struct item *items = list_items(weights, &count);
     dp_status status;
 
+    *broken = NULL;
     if (items == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
     }
-    status = save_items(path, items, count, hash);
+    for (int i = 0; i < count; i++) {
+        items[i].broken = broken;
+    }
+    status = save_items(path, items, count, room, hash);
     dp_free(items);
     return status;
 }
@@ -201,7 +223,8 @@ static struct item *list_slots(const struct dp_tensor *params, int param_count,
 }
 
 dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int param_count,
-                        const struct dp_slot *slots, int slot_count, char hash[DP_HASH_TEXT])
+                        const struct dp_slot *slots, int slot_count, void *room,
+                        char hash[DP_HASH_TEXT])
 {
     int count = 0;
     struct item *items = list_slots(params, param_count, slots, slot_count, &count);
@@ -210,41 +233,9 @@ dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int pa
     if (items == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
     }
-    status = save_items(path, items, count, hash);
+    status = save_items(path, items, count, room, hash);
     dp_free(items);
     return status;
-}
-
-/* Infinities and NaNs are the floats with all bits of the exponent set. */
-DP_HOT static bool is_broken(const float *values, size_t count)
-{
-    uint32_t broken = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, &values[i], sizeof(bits));
-        broken |= (bits & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
-    }
-    return broken != 0;
-}
-
-static const char *find_broken(const struct dp_tensor *tensors, int count, const float *values)
-{
-    for (int i = 0; i < count; i++) {
-        if (is_broken(values + tensors[i].begin, tensors[i].count)) {
-            return tensors[i].name;
-        }
-    }
-    return NULL;
-}
-
-const char *dp_weights_broken(const struct dp_weights *weights)
-{
-    const char *name = find_broken(weights->params, weights->param_count, weights->values);
-
-    return name != NULL ? name
-                        : find_broken(weights->buffers, weights->buffer_count, weights->running);
 }
 
 /* ---- loading ---- */

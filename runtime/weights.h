@@ -43,10 +43,18 @@ struct dp_loose {
     int taken, dropped, anew; /* out: read; in the file alone; in the slots alone, untouched */
 };
 
-/* Writes the model, sorted by layer; on error a part of the file may be left. `hash` (out) is the
- * file's XXH3-128; NULL: not wanted. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_weights_save(const char *path, const struct dp_weights *weights,
-                                     char hash[DP_HASH_TEXT]);
+/*
+ * Writes the model, sorted by layer; on error a part of the file may be left.
+ *
+ *   room    in   as dp_file_create_large()'s, or NULL
+ *   broken  out  the name of a tensor, of parameters and running statistics, that has a number
+ *                which is not finite, seen on the way; NULL: there is none
+ *   hash    out  the file's XXH3-128; NULL: not wanted
+ *
+ * Errors: DP_ERR_WRITE, DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_weights_save(const char *path, const struct dp_weights *weights, void *room,
+                                     const char **broken, char hash[DP_HASH_TEXT]);
 
 /*
  * Reads the model: every tensor must be there with its shape and type, and no other. Counters may
@@ -61,7 +69,7 @@ DP_CHECKED dp_status dp_weights_load(const char *path, struct dp_weights *weight
  * "<slot>" of shape [count] for what lies on its own. With no slots the file has no tensors. */
 DP_CHECKED dp_status dp_slots_save(const char *path, const struct dp_tensor *params,
                                    int param_count, const struct dp_slot *slots, int slot_count,
-                                   char hash[DP_HASH_TEXT]);
+                                   void *room, char hash[DP_HASH_TEXT]);
 
 /* Reads what dp_slots_save() wrote: the file has these tensors and no other, but for those that are
  * `loose`. On error nothing has changed. Errors: as dp_weights_load(), DP_ERR_CONFIG when it is of
@@ -69,10 +77,6 @@ DP_CHECKED dp_status dp_slots_save(const char *path, const struct dp_tensor *par
 DP_CHECKED dp_status dp_slots_load(const char *path, const struct dp_tensor *params,
                                    int param_count, const struct dp_slot *slots, int slot_count,
                                    struct dp_loose *loose);
-
-/* The name of the first tensor, of parameters and running statistics, that has a number which is
- * not finite; NULL: there is none. */
-const char *dp_weights_broken(const struct dp_weights *weights);
 
 /* Copies elements [begin, begin + count) of PyTorch's layout. `ours` is the tensor's first
  * element in our layout, `theirs` has room for `count`. */

@@ -184,6 +184,38 @@ static void a_full_disk_is_noticed_through_the_buffer(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Also where pieces end in the middle of a page, and what is left is less than one. */
+static void a_large_file_has_the_same_bytes_with_and_without_room(void **state)
+{
+    static const size_t sizes[] = {0, 1, 4096, 100001, 3 * 1024 * 1024 + 5};
+    unsigned char *data = dp_zalloc(1, sizes[4]), *room = dp_mem_huge(DP_MEM_OTHER, DP_FILE_ROOM);
+    (void)state;
+
+    for (size_t i = 0; i < sizes[4]; i++) {
+        data[i] = (unsigned char)(i % 251);
+    }
+    for (size_t i = 0; i < 2 * sizeof(sizes) / sizeof(sizes[0]); i++) {
+        const size_t size = sizes[i / 2];
+        char *text = NULL, hash[DP_HASH_TEXT], expected[DP_HASH_TEXT];
+        struct dp_file file;
+        size_t bytes = 0;
+
+        assert_int_equal(dp_file_create_large(&file, scratch_path("f"), i % 2 == 0 ? room : NULL),
+                         DP_OK);
+        assert_int_equal(dp_file_append(&file, data, size), DP_OK);
+        assert_int_equal(dp_file_finish(&file, hash), DP_OK);
+        assert_int_equal(dp_file_save(scratch_path("g"), data, size, expected), DP_OK);
+        assert_string_equal(hash, expected);
+        assert_int_equal(dp_file_read(scratch_path("f"), sizes[4], &text, &bytes), DP_OK);
+        assert_int_equal(bytes, size);
+        assert_memory_equal(text, data, size);
+        dp_free(text);
+    }
+    dp_free(room); /* still the caller's */
+    dp_free(data);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 static void a_file_is_read_whole_or_refused(void **state)
 {
     char *text = NULL;
@@ -219,6 +251,8 @@ int main(void)
                                         scratch_destroy),
         cmocka_unit_test_setup_teardown(a_full_disk_is_noticed_through_the_buffer, scratch_create,
                                         scratch_destroy),
+        cmocka_unit_test_setup_teardown(a_large_file_has_the_same_bytes_with_and_without_room,
+                                        scratch_create, scratch_destroy),
         cmocka_unit_test_setup_teardown(a_file_is_read_whole_or_refused, scratch_create,
                                         scratch_destroy),
     };

@@ -31,6 +31,31 @@ static void arenas_are_zeroed_and_aligned_and_counted_by_purpose(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
+static void huge_pages_are_asked_for_as_any_other_memory(void **state)
+{
+    static const size_t huge = 2097152, sizes[] = {1, 2000000, 2097152 - DP_MEM_ALIGN, 5000000};
+    const size_t live = dp_mem_live(), bytes = dp_mem_bytes(DP_MEM_CHECKPOINT);
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        unsigned char *memory = dp_mem_huge(DP_MEM_CHECKPOINT, sizes[i]);
+        assert_non_null(memory);
+        assert_int_equal((uintptr_t)memory % huge, DP_MEM_ALIGN);
+        for (size_t k = 0; k < sizes[i]; k += 997) {
+            assert_int_equal(memory[k], 0);
+        }
+        memset(memory, 0xff, sizes[i]);
+        assert_int_equal(dp_mem_bytes(DP_MEM_CHECKPOINT), bytes + sizes[i]);
+        dp_free(memory);
+    }
+    assert_null(dp_mem_huge(DP_MEM_CHECKPOINT, SIZE_MAX - DP_MEM_ALIGN));
+    dp_mem_fail_nth(1);
+    assert_null(dp_mem_huge(DP_MEM_CHECKPOINT, 1));
+    dp_mem_fail_nth(0);
+    assert_int_equal(dp_mem_bytes(DP_MEM_CHECKPOINT), bytes);
+    assert_int_equal(dp_mem_live(), live);
+}
+
 static void purposes_do_not_mix(void **state)
 {
     void *data = dp_mem_arena(DP_MEM_DATA, 1000);
@@ -149,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arenas_are_zeroed_and_aligned_and_counted_by_purpose),
+        cmocka_unit_test(huge_pages_are_asked_for_as_any_other_memory),
         cmocka_unit_test(purposes_do_not_mix),
         cmocka_unit_test(a_product_that_overflows_is_no_memory),
         cmocka_unit_test(no_elements_are_a_valid_block),

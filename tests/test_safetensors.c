@@ -51,8 +51,8 @@ static void what_is_written_is_read_back(void **state)
     const struct dp_stored *tensor;
     (void)state;
 
-    assert_int_equal(dp_safetensors_write(scratch_path("f"), sample, SAMPLE_COUNT, notes, 1, NULL),
-                     DP_OK);
+    assert_int_equal(
+        dp_safetensors_write(scratch_path("f"), sample, SAMPLE_COUNT, notes, 1, NULL, NULL), DP_OK);
     assert_int_equal(dp_safetensors_open(scratch_path("f"), &file), DP_OK);
     assert_int_equal(dp_safetensors_count(file), SAMPLE_COUNT);
     assert_string_equal(dp_safetensors_note(file, "format"), "pt");
@@ -93,8 +93,8 @@ static void every_tensor_is_aligned_to_its_elements(void **state)
     uint64_t length = 0;
     (void)state;
 
-    assert_int_equal(dp_safetensors_write(scratch_path("f"), sample, SAMPLE_COUNT, notes, 1, NULL),
-                     DP_OK);
+    assert_int_equal(
+        dp_safetensors_write(scratch_path("f"), sample, SAMPLE_COUNT, notes, 1, NULL, NULL), DP_OK);
     assert_true(scratch_read(scratch_path("f"), text, sizeof(text)) > 8);
     memcpy(&length, text, sizeof(length));
     assert_int_equal(length % 8, 0);
@@ -113,7 +113,7 @@ static void a_file_may_hold_no_tensor(void **state)
     struct dp_safetensors *file = NULL;
     (void)state;
 
-    assert_int_equal(dp_safetensors_write(scratch_path("f"), NULL, 0, NULL, 0, NULL), DP_OK);
+    assert_int_equal(dp_safetensors_write(scratch_path("f"), NULL, 0, NULL, 0, NULL, NULL), DP_OK);
     assert_int_equal(dp_safetensors_open(scratch_path("f"), &file), DP_OK);
     assert_int_equal(dp_safetensors_count(file), 0);
     assert_null(dp_safetensors_note(file, "format"));
@@ -129,12 +129,14 @@ static void the_writer_refuses_what_no_reader_would_take(void **state)
     (void)state;
 
     dp_log_mute(1);
-    assert_int_equal(dp_safetensors_write(scratch_path("f"), &unknown, 1, NULL, 0, NULL),
+    assert_int_equal(dp_safetensors_write(scratch_path("f"), &unknown, 1, NULL, 0, NULL, NULL),
                      DP_ERR_ARG);
-    assert_int_equal(dp_safetensors_write(scratch_path("f"), twice, 2, NULL, 0, NULL), DP_ERR_ARG);
-    assert_int_equal(dp_safetensors_write(scratch_path("f"), reserved, 1, notes, 1, NULL),
+    assert_int_equal(dp_safetensors_write(scratch_path("f"), twice, 2, NULL, 0, NULL, NULL),
                      DP_ERR_ARG);
-    assert_int_equal(dp_safetensors_write(scratch_path("f"), &dims, 1, NULL, 0, NULL), DP_ERR_ARG);
+    assert_int_equal(dp_safetensors_write(scratch_path("f"), reserved, 1, notes, 1, NULL, NULL),
+                     DP_ERR_ARG);
+    assert_int_equal(dp_safetensors_write(scratch_path("f"), &dims, 1, NULL, 0, NULL, NULL),
+                     DP_ERR_ARG);
     dp_log_mute(0);
     assert_int_equal(scratch_count("."), 0);
 }
@@ -143,16 +145,18 @@ static void a_full_disk_is_reported(void **state)
 {
     (void)state;
     dp_log_mute(1);
-    assert_int_equal(dp_safetensors_write("/dev/full", sample, SAMPLE_COUNT, notes, 1, NULL),
+    assert_int_equal(dp_safetensors_write("/dev/full", sample, SAMPLE_COUNT, notes, 1, NULL, NULL),
                      DP_ERR_WRITE);
     assert_int_equal(
-        dp_safetensors_write(scratch_path("no/f"), sample, SAMPLE_COUNT, notes, 1, NULL),
+        dp_safetensors_write(scratch_path("no/f"), sample, SAMPLE_COUNT, notes, 1, NULL, NULL),
         DP_ERR_WRITE);
-    assert_int_equal(dp_safetensors_write(scratch_folder, sample, SAMPLE_COUNT, notes, 1, NULL),
-                     DP_ERR_WRITE);
+    assert_int_equal(
+        dp_safetensors_write(scratch_folder, sample, SAMPLE_COUNT, notes, 1, NULL, NULL),
+        DP_ERR_WRITE);
     scratch_limit(200000); /* in the middle of the ramp */
-    assert_int_equal(dp_safetensors_write(scratch_path("f"), sample, SAMPLE_COUNT, notes, 1, NULL),
-                     DP_ERR_WRITE);
+    assert_int_equal(
+        dp_safetensors_write(scratch_path("f"), sample, SAMPLE_COUNT, notes, 1, NULL, NULL),
+        DP_ERR_WRITE);
     scratch_limit(-1);
     dp_log_mute(0);
     assert_int_equal(dp_mem_live(), 0);
@@ -253,7 +257,8 @@ static void files_that_are_cut_off_anywhere_are_refused(void **state)
     long size;
     (void)state;
 
-    assert_int_equal(dp_safetensors_write(scratch_path("f"), sample, 3, notes, 1, NULL), DP_OK);
+    assert_int_equal(dp_safetensors_write(scratch_path("f"), sample, 3, notes, 1, NULL, NULL),
+                     DP_OK);
     size = scratch_read(scratch_path("f"), (char *)bytes, sizeof(bytes));
     assert_int_equal(dp_safetensors_parse(bytes, (size_t)size, "whole", &file), DP_OK);
     dp_safetensors_close(file);
@@ -291,7 +296,8 @@ static void survives_every_failed_allocation(void **state)
     dp_log_mute(1);
     for (int nth = 1; status != DP_OK; nth++) {
         dp_mem_fail_nth(nth);
-        status = dp_safetensors_write(scratch_path("f"), sample, SAMPLE_COUNT, notes, 1, NULL);
+        status =
+            dp_safetensors_write(scratch_path("f"), sample, SAMPLE_COUNT, notes, 1, NULL, NULL);
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         assert_int_equal(dp_mem_live(), 0);
     }

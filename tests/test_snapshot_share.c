@@ -56,7 +56,7 @@ static dp_status take_both_ways(struct dp_trainer *t, size_t *wrong)
     dp_status status;
 
     dp_trainer_keep(t, &kept);
-    DP_TRY(dp_snapshot_share(&kept, &t->flat, t->exchange, &shared));
+    DP_TRY(dp_snapshot_share(&kept, &t->flat, t->exchange, 3, &shared));
     *wrong += shared->mates != (group->nodes == 1 ? group->size : 2);
     *wrong += (shared->place >= 0) != (group->node_of[group->rank] == 0);
     status = group->rank == 0 ? dp_snapshot_create(&kept, &t->flat, group->size, &alone) : DP_OK;
@@ -129,14 +129,14 @@ static size_t share_badly(struct dp_group *group, const void *arg)
     dp_trainer_keep(t, &kept);
     live = dp_mem_live();
     dp_mem_fail_nth(4); /* the memory itself: the engine lives on */
-    wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, &s) != DP_ERR_NOMEM;
+    wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, 1, &s) != DP_ERR_NOMEM;
     dp_mem_fail_nth(0);
     wrong += s != NULL || dp_mem_live() != live;
-    wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, &s) != DP_OK;
+    wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, 1, &s) != DP_OK;
     dp_snapshot_destroy(s);
     s = NULL;
     dp_mem_fail_nth(2);
-    wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, &s) != DP_ERR_NOMEM;
+    wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, 1, &s) != DP_ERR_NOMEM;
     dp_mem_fail_nth(0);
     wrong += s != NULL || dp_mem_live() != live;
     dp_trainer_destroy(t);

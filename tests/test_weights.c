@@ -1,4 +1,6 @@
 /* test_weights.c - weights leave and enter in PyTorch's names, shapes and layouts. */
+#include <float.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -96,6 +98,41 @@ static void net_init(struct net *net, float scale)
 
 static struct net saved, loaded;
 
+static dp_status save(const char *path)
+{
+    const char *broken = "";
+    const dp_status status = dp_weights_save(path, &saved.weights, NULL, &broken, NULL);
+
+    assert_null(broken);
+    return status;
+}
+
+/* Parameters and running statistics, first and last elements, also those that are moved. */
+static void numbers_that_are_not_finite_are_named_as_they_are_written(void **state)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    const char *broken = NULL;
+    (void)state;
+
+    net_init(&saved, 1);
+    saved.values[0] = FLT_MAX;
+    assert_int_equal(save(scratch_path("m")), DP_OK);
+    for (int i = 0; i < 3 * (PARAMS + BUFFERS) * 2; i++) {
+        const int k = i / 6;
+        const struct dp_tensor *tensor = k < PARAMS ? &params[k] : &buffers[k - PARAMS];
+        float *of = (k < PARAMS ? saved.values : saved.running) + tensor->begin;
+        float *one = i / 3 % 2 == 0 ? of : of + tensor->count - 1;
+        const float before = *one;
+
+        *one = bad[i % 3];
+        assert_int_equal(dp_weights_save(scratch_path("m"), &saved.weights, NULL, &broken, NULL),
+                         DP_OK);
+        *one = before;
+        assert_non_null(broken);
+        assert_string_equal(broken, tensor->name);
+    }
+}
+
 static void the_file_has_pytorchs_layout(void **state)
 {
     struct dp_safetensors *file = NULL;
@@ -103,7 +140,7 @@ static void the_file_has_pytorchs_layout(void **state)
     (void)state;
 
     net_init(&saved, 1);
-    assert_int_equal(dp_weights_save(scratch_path("m"), &saved.weights, NULL), DP_OK);
+    assert_int_equal(save(scratch_path("m")), DP_OK);
     assert_int_equal(dp_safetensors_open(scratch_path("m"), &file), DP_OK);
     assert_int_equal(dp_safetensors_count(file), PARAMS + BUFFERS + 1);
     assert_string_equal(dp_safetensors_note(file, "format"), "pt");
@@ -140,7 +177,7 @@ static void layers_are_sorted_as_numbers_and_as_pytorch_does(void **state)
     (void)state;
 
     net_init(&saved, 1);
-    assert_int_equal(dp_weights_save(scratch_path("m"), &saved.weights, NULL), DP_OK);
+    assert_int_equal(save(scratch_path("m")), DP_OK);
     assert_int_equal(dp_safetensors_open(scratch_path("m"), &file), DP_OK);
     for (int i = 0; i < PARAMS + BUFFERS + 1; i++) {
         assert_string_equal(dp_safetensors_at(file, i)->name, order[i]);
@@ -153,7 +190,7 @@ static void what_is_saved_is_loaded_to_the_bit(void **state)
     (void)state;
     net_init(&saved, 1);
     net_init(&loaded, 3);
-    assert_int_equal(dp_weights_save(scratch_path("m"), &saved.weights, NULL), DP_OK);
+    assert_int_equal(save(scratch_path("m")), DP_OK);
     assert_int_equal(dp_weights_load(scratch_path("m"), &loaded.weights), DP_OK);
     for (int i = 0; i < PARAMS; i++) {
         assert_memory_equal(loaded.values + params[i].begin, saved.values + params[i].begin,
@@ -191,24 +228,24 @@ static void another_model_is_refused_and_changes_nothing(void **state)
     saved.weights.params = other;
 
     saved.weights.param_count = PARAMS - 1; /* a tensor is missing */
-    assert_int_equal(dp_weights_save(scratch_path("m"), &saved.weights, NULL), DP_OK);
+    assert_int_equal(save(scratch_path("m")), DP_OK);
     refused(scratch_path("m"), DP_ERR_CONFIG);
 
     saved.weights.param_count = PARAMS;
     (void)snprintf(other[3].name, sizeof(other[3].name), "2.body.1.gain"); /* one is unknown */
-    assert_int_equal(dp_weights_save(scratch_path("m"), &saved.weights, NULL), DP_OK);
+    assert_int_equal(save(scratch_path("m")), DP_OK);
     refused(scratch_path("m"), DP_ERR_CONFIG);
 
     memcpy(other, params, sizeof(params));
     other[2].shape[0] = 2; /* the same number of dimensions, another size */
     other[2].shape[1] = 3;
-    assert_int_equal(dp_weights_save(scratch_path("m"), &saved.weights, NULL), DP_OK);
+    assert_int_equal(save(scratch_path("m")), DP_OK);
     refused(scratch_path("m"), DP_ERR_CONFIG);
 
     memcpy(other, params, sizeof(params));
     other[1].dims = 2; /* as many elements, another number of dimensions */
     other[1].shape[1] = 1;
-    assert_int_equal(dp_weights_save(scratch_path("m"), &saved.weights, NULL), DP_OK);
+    assert_int_equal(save(scratch_path("m")), DP_OK);
     refused(scratch_path("m"), DP_ERR_CONFIG);
 }
 
@@ -228,11 +265,13 @@ static void another_element_type_is_refused(void **state)
         memcpy(stored[i].shape, tensor->shape, sizeof(tensor->shape));
     }
     assert_int_equal(
-        dp_safetensors_write(scratch_path("m"), stored, PARAMS + BUFFERS, NULL, 0, NULL), DP_OK);
+        dp_safetensors_write(scratch_path("m"), stored, PARAMS + BUFFERS, NULL, 0, NULL, NULL),
+        DP_OK);
     refused(scratch_path("m"), DP_ERR_CONFIG);
     stored[1].type = "F32";
     assert_int_equal(
-        dp_safetensors_write(scratch_path("m"), stored, PARAMS + BUFFERS, NULL, 0, NULL), DP_OK);
+        dp_safetensors_write(scratch_path("m"), stored, PARAMS + BUFFERS, NULL, 0, NULL, NULL),
+        DP_OK);
     net_init(&loaded, 3); /* and without counters the rest is taken, the counter stays */
     assert_int_equal(dp_weights_load(scratch_path("m"), &loaded.weights), DP_OK);
     assert_true(loaded.values[5] == 0);
@@ -244,7 +283,7 @@ static void a_missing_file_and_a_damaged_one_are_told_apart(void **state)
     (void)state;
     refused(scratch_path("none"), DP_ERR_NOINPUT);
     net_init(&saved, 1);
-    assert_int_equal(dp_weights_save(scratch_path("m"), &saved.weights, NULL), DP_OK);
+    assert_int_equal(save(scratch_path("m")), DP_OK);
     assert_int_equal(truncate(scratch_path("m"), 70000), 0);
     refused(scratch_path("m"), DP_ERR_DATA);
 }
@@ -273,7 +312,7 @@ static void the_message_names_the_first_differences(void **state)
     net_init(&loaded, 3);
     saved.weights.param_count = 1; /* 10.weight only; three tensors and two buffers are missing */
     saved.weights.buffer_count = 0;
-    assert_int_equal(dp_weights_save(scratch_path("m"), &saved.weights, NULL), DP_OK);
+    assert_int_equal(save(scratch_path("m")), DP_OK);
     load_message(scratch_path("m"), text, sizeof(text));
     assert_non_null(strstr(text, "another model: '2.body.0.weight' is missing; "
                                  "'2.body.1.weight' is missing; "
@@ -293,7 +332,7 @@ static void optimizer_state_has_pytorchs_layout_too(void **state)
         exp_avg[i] = (float)i;
         exp_avg_sq[i] = (float)-i;
     }
-    assert_int_equal(dp_slots_save(scratch_path("o"), params, PARAMS, slots, 2, NULL), DP_OK);
+    assert_int_equal(dp_slots_save(scratch_path("o"), params, PARAMS, slots, 2, NULL, NULL), DP_OK);
     assert_int_equal(dp_safetensors_open(scratch_path("o"), &file), DP_OK);
     assert_int_equal(dp_safetensors_count(file), 2 * PARAMS);
     tensor = dp_safetensors_find(file, "2.body.0.weight.exp_avg_sq");
@@ -303,7 +342,7 @@ static void optimizer_state_has_pytorchs_layout_too(void **state)
     assert_true(value == -(float)(19264 + dp_tensor_index(&params[2], 5)));
     dp_safetensors_close(file);
 
-    assert_int_equal(dp_slots_save(scratch_path("o"), params, PARAMS, NULL, 0, NULL), DP_OK);
+    assert_int_equal(dp_slots_save(scratch_path("o"), params, PARAMS, NULL, 0, NULL, NULL), DP_OK);
     assert_int_equal(dp_safetensors_open(scratch_path("o"), &file), DP_OK);
     assert_int_equal(dp_safetensors_count(file), 0);
     dp_safetensors_close(file);
@@ -323,7 +362,8 @@ static void what_is_loose_may_be_missing_or_different(void **state)
 
     momentum[3] = 7;
     extra[3] = 9;
-    assert_int_equal(dp_slots_save(scratch_path("o"), params, PARAMS, saved_slots, 2, NULL), DP_OK);
+    assert_int_equal(dp_slots_save(scratch_path("o"), params, PARAMS, saved_slots, 2, NULL, NULL),
+                     DP_OK);
     assert_int_equal(dp_slots_load(scratch_path("o"), params, PARAMS, same, 2, &loose), DP_OK);
     assert_memory_equal(back, own, sizeof(own));
     assert_memory_equal(other, momentum, sizeof(momentum));
@@ -375,7 +415,7 @@ static void a_full_disk_is_reported(void **state)
     (void)state;
     net_init(&saved, 1);
     dp_log_mute(1);
-    assert_int_equal(dp_weights_save("/dev/full", &saved.weights, NULL), DP_ERR_WRITE);
+    assert_int_equal(save("/dev/full"), DP_ERR_WRITE);
     dp_log_mute(0);
     assert_int_equal(dp_mem_live(), 0);
 }
@@ -389,7 +429,7 @@ static void survives_every_failed_allocation(void **state)
     dp_log_mute(1);
     for (int nth = 1; status != DP_OK; nth++) {
         dp_mem_fail_nth(nth);
-        status = dp_weights_save(scratch_path("m"), &saved.weights, NULL);
+        status = save(scratch_path("m"));
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         assert_int_equal(dp_mem_live(), 0);
     }
@@ -411,6 +451,7 @@ static void survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        WITH_FOLDER(numbers_that_are_not_finite_are_named_as_they_are_written),
         WITH_FOLDER(the_file_has_pytorchs_layout),
         WITH_FOLDER(layers_are_sorted_as_numbers_and_as_pytorch_does),
         WITH_FOLDER(what_is_saved_is_loaded_to_the_bit),

@@ -9,7 +9,11 @@ enum { TRIALS = 2 * DP_OVERLAP_TRIALS };
 
 static void set_run(struct dp_trainer *t, bool on)
 {
-    dp_exchange_set_run(t->exchange, on ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT);
+    const enum dp_run run = on ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT;
+
+    if (run != dp_engine_run(t->exchange->engine)) { /* else a late bucket may be on its way */
+        dp_exchange_set_run(t->exchange, run);
+    }
 }
 
 void dp_overlap_begin(struct dp_overlap *o, struct dp_trainer *t, uint64_t total_steps)
@@ -41,7 +45,8 @@ static int way_of(const struct dp_overlap *o, uint64_t step)
 void dp_overlap_before(struct dp_overlap *o, struct dp_trainer *t)
 {
     if (o->trying && t->step >= o->first + DP_OVERLAP_SKIP) {
-        set_run(t, way_of(o, t->step) == 1);
+        t->late.on = way_of(o, t->step) == 1;
+        set_run(t, t->late.on);
     }
 }
 
@@ -55,7 +60,6 @@ static int compare_ns(const void *a, const void *b)
 static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
 {
     const int ranks = t->group->size;
-    const size_t middle = DP_OVERLAP_TRIALS / 2;
     double mine[2], *all = dp_zalloc((size_t)ranks, sizeof(mine));
     dp_status status;
 
@@ -63,8 +67,8 @@ static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
         return DP_FAIL(DP_ERR_NOMEM, "overlap of %d ranks", ranks);
     }
     for (int way = 0; way < 2; way++) {
-        qsort(o->step_ns[way], DP_OVERLAP_TRIALS, sizeof(uint64_t), compare_ns);
-        mine[way] = (double)o->step_ns[way][middle] / 1e6;
+        qsort(o->step_ns[way], o->tried[way], sizeof(uint64_t), compare_ns);
+        mine[way] = (double)o->step_ns[way][o->tried[way] / 2] / 1e6;
     }
     status = dp_exchange_gather(t->exchange, mine, sizeof(mine), all);
     for (int i = 0; i < 2 * ranks; i++) {
@@ -75,7 +79,7 @@ static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
     o->on = o->median_ms[1] < o->median_ms[0];
     o->trying = false;
     set_run(t, o->on);
-    t->late.on = o->on; /* while steps were timed, each ended with all that it began */
+    t->late.on = o->on;
     return DP_OK;
 }
 
@@ -86,7 +90,12 @@ dp_status dp_overlap_after(struct dp_overlap *o, struct dp_trainer *t, uint64_t 
     if (!o->trying || done < o->first + DP_OVERLAP_SKIP) {
         return DP_OK;
     }
+    const uint64_t i = done - o->first - DP_OVERLAP_SKIP;
     const int way = way_of(o, done);
-    o->step_ns[way][o->tried[way]++] = step_ns;
-    return o->tried[0] + o->tried[1] == TRIALS ? decide(o, t) : DP_OK;
+    /* One that puts work off for the next, but has none of the one before, would look too fast. */
+    if (!(t->exchange->may_put_off && (i & 3) == 1)) {
+        o->step_ns[way][o->tried[way]++] = step_ns;
+    }
+    DP_TRY((i & 3) == 2 ? dp_late_finish(t) : DP_OK);
+    return i + 1 == TRIALS ? decide(o, t) : DP_OK;
 }

@@ -19,7 +19,7 @@ enum {
 struct dp_overlap {
     bool trying;
     uint64_t first;    /* step at which it began */
-    uint64_t tried[2]; /* trials so far: off, on */
+    uint64_t tried[2]; /* trials so far that count: off, on */
     uint64_t step_ns[2][DP_OVERLAP_TRIALS];
     double median_ms[2]; /* the slowest rank's; 0: not measured */
     bool on;
@@ -29,8 +29,9 @@ struct dp_overlap {
  * communication, too few steps. */
 void dp_overlap_begin(struct dp_overlap *overlap, struct dp_trainer *trainer, uint64_t total_steps);
 
-/* Before a step: sets how the exchange runs it. Behind it, with its time: takes note, and decides
- * when all trials are done (collective). */
+/* Before a step: sets how the exchange runs it. Behind it, with its time: takes note, ends what a
+ * trial has put off, and decides when all trials are done (collective). While it tries, the time
+ * that this takes belongs to no step. */
 void dp_overlap_before(struct dp_overlap *overlap, struct dp_trainer *trainer);
 DP_CHECKED dp_status dp_overlap_after(struct dp_overlap *overlap, struct dp_trainer *trainer,
                                       uint64_t step_ns);

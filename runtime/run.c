@@ -234,7 +234,11 @@ static dp_status one_step(struct dp_training *run)
     DP_TRY(take_result(run, &result));
     DP_TRY(dp_run_judge_wishes(run, result.report.wish));
     DP_TRY(break_something(run));
-    return dp_overlap_after(&run->overlap, t, run->ledger.last_ns);
+    if (run->overlap.trying) {
+        DP_TRY(dp_overlap_after(&run->overlap, t, run->ledger.last_ns));
+        dp_ledger_restart(&run->ledger, t->exchange->comm_ns);
+    }
+    return DP_OK;
 }
 
 /* ---- steps at every rank's own pace ---- */

@@ -4,6 +4,7 @@
  */
 #include "tests/arrays.h"
 
+#include "runtime/overlap.h"
 #include "tests/local_world.h"
 #include "tests/small_run.h"
 #include "tests/stderr_text.h"
@@ -221,6 +222,44 @@ static size_t count_late(struct dp_group *group, const void *arg)
     return wrong;
 }
 
+/* Trials put off, too; each pair of them ends with all updates made, and of a pair only the step
+ * that has late buckets of the one before counts. */
+static size_t try_overlap(struct dp_group *group, const void *arg)
+{
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    struct dp_overlap o;
+    size_t wrong = 0, late = 0;
+    dp_status status = small_run_trainer(arg, group, SMALL_STEPS, &t);
+
+    if (status == DP_OK) {
+        dp_overlap_begin(&o, t, SMALL_STEPS);
+    }
+    for (int i = 0; status == DP_OK && o.trying; i++) {
+        dp_overlap_before(&o, t);
+        wrong += !t->late.on && t->late.end != 0;
+        status = dp_trainer_step(t, &report);
+        late += t->late.end != 0;
+        status =
+            status == DP_OK ? dp_overlap_after(&o, t, t->late.on ? 1 + (uint64_t)i : 1000) : status;
+    }
+    wrong += late != DP_OVERLAP_TRIALS || o.tried[1] != DP_OVERLAP_TRIALS / 2 || !o.on;
+    status = status == DP_OK ? dp_trainer_meet(t) : status;
+    dp_trainer_destroy(t);
+    return wrong + (status != DP_OK);
+}
+
+static void overlap_is_tried_with_what_it_puts_off(void **state)
+{
+    static const char *const sets[] = {SETS, "comm.overlap=auto", "comm.strategy=direct", NULL};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, layers, sets), 0);
+    assert_int_equal(on_local_nodes(2, apart, try_overlap, &run), 0);
+    small_run_destroy(&run);
+}
+
 static void check_plan(const char *set, const int *nodes, size_t expected)
 {
     const char *const sets[] = {SETS, "comm.strategy=direct", set, NULL};
@@ -256,6 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_updates_give_the_same_bits),
         cmocka_unit_test(a_rank_that_differs_is_restored_while_updates_are_pending),
+        cmocka_unit_test(overlap_is_tried_with_what_it_puts_off),
         cmocka_unit_test(nothing_is_late_where_updates_need_more_than_their_bucket),
     };
 

@@ -49,6 +49,18 @@ static void a_quantile_is_the_nearest_rank(void **state)
     assert_near(dp_stats_quantile(values, 1, 0.99), 1.0);
 }
 
+/* A machine of two speeds, 45 and 50: medians of both sides would be 5 apart. */
+static void differences_are_those_of_pairs(void **state)
+{
+    const double less[] = {45.0, 50.0, 45.0, 50.0, 45.0}, more[] = {46.0, 50.5, 45.25, 50.0, 50.0};
+    double out[5];
+    (void)state;
+
+    dp_stats_differences(less, more, 5, out);
+    assert_true(out[0] == 0.0 && out[1] == 0.25 && out[2] == 0.5 && out[3] == 1.0 && out[4] == 5.0);
+    assert_near(dp_stats_median(out, 5), 0.5);
+}
+
 /* 1 GB in 0.5 s is 2 GB/s; of 4 ranks a ring link carries 1.5 times that, of 2 as much, of 1
  * none. */
 static void bandwidths_are_those_of_nccl_tests(void **state)
@@ -91,6 +103,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_median_is_the_middle_or_the_mean_of_two),
         cmocka_unit_test(a_quantile_is_the_nearest_rank),
+        cmocka_unit_test(differences_are_those_of_pairs),
         cmocka_unit_test(bandwidths_are_those_of_nccl_tests),
         cmocka_unit_test(ulps_are_units_of_the_magnitude),
         cmocka_unit_test(the_relative_error_is_a_ratio_of_lengths),

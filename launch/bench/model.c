@@ -28,6 +28,8 @@ struct way {
     struct dp_trainer *trainer, *alone;
     double *mine, *all; /* [2 * iterations], [ranks * 2 * iterations]: us of steps, without sharing
                            first */
+    double *added;      /* [iterations]: us by which sharing made a step longer than the other one
+                           of its pair */
 };
 
 static void way_fini(struct way *w)
@@ -35,9 +37,10 @@ static void way_fini(struct way *w)
     dp_trainer_destroy(w->alone);
     dp_trainer_destroy(w->trainer);
     w->alone = w->trainer = NULL;
+    dp_free(w->added);
     dp_free(w->all);
     dp_free(w->mine);
-    w->all = w->mine = NULL;
+    w->added = w->all = w->mine = NULL;
 }
 
 /* A trainer with initial weights; one that borrows another's memory shares nothing. */
@@ -108,7 +111,9 @@ static dp_status settle_overlap(struct way *w)
     return DP_OK;
 }
 
-/* Steps without and with sharing, in turns; the slowest rank's times. */
+/* Steps without and with sharing, in turns, each pair in the other order than the one before; the
+ * slowest rank's times. The machine may change its speed by more than sharing takes, for seconds:
+ * the two steps of a pair have it in common, the medians of all steps with and without do not. */
 static dp_status paired_steps(struct way *w)
 {
     const struct dp_bench_options *o = w->bench->options;
@@ -116,9 +121,11 @@ static dp_status paired_steps(struct way *w)
     const int ranks = w->group->size;
 
     for (int i = -o->warmups; i < o->iterations; i++) {
+        struct dp_trainer *const pair[2] = {w->alone, w->trainer};
+        const int first = i & 1;
         double us[2];
-        DP_TRY(timed_step(w->alone, &us[0]));
-        DP_TRY(timed_step(w->trainer, &us[1]));
+        DP_TRY(timed_step(pair[first], &us[first]));
+        DP_TRY(timed_step(pair[1 - first], &us[1 - first]));
         if (i >= 0) {
             w->mine[i] = us[0];
             w->mine[count + (size_t)i] = us[1];
@@ -131,6 +138,7 @@ static dp_status paired_steps(struct way *w)
             w->mine[i] = fmax(w->mine[i], w->all[(size_t)r * 2 * count + i]);
         }
     }
+    dp_stats_differences(w->mine, w->mine + count, count, w->added);
     dp_stats_sort(w->mine, count);
     dp_stats_sort(w->mine + count, count);
     return DP_OK;
@@ -191,11 +199,11 @@ static dp_status measure_way(struct way *w, struct dp_bench_row *sum)
     DP_TRY(way_alone(w));
     DP_TRY(settle_overlap(w));
     DP_TRY(paired_steps(w));
-    const double without_us = dp_stats_median(w->mine, count);
-    sum->exposed_us = dp_stats_median(w->mine + count, count) - without_us;
+    sum->exposed_us = dp_stats_median(w->added, count);
     dp_bench_rows_note(&w->bench->rows,
                        "%s, compressor %s: a step of %.3f ms, %.3f ms without sharing", w->strategy,
-                       w->compressor, (without_us + sum->exposed_us) / 1e3, without_us / 1e3);
+                       w->compressor, dp_stats_median(w->mine + count, count) / 1e3,
+                       dp_stats_median(w->mine, count) / 1e3);
     /* Behind the steps, since it writes over gradient and weights. */
     dp_exchange_set_run(w->trainer->exchange, DP_RUN_AT_WAIT);
     return measure_buckets(w, sum);
@@ -227,7 +235,8 @@ static dp_status way_memory(struct way *w)
 
     w->mine = dp_zalloc(count, sizeof(double));
     w->all = dp_zalloc(count * (size_t)w->group->size, sizeof(double));
-    if (w->mine == NULL || w->all == NULL) {
+    w->added = dp_zalloc(count / 2, sizeof(double));
+    if (w->mine == NULL || w->all == NULL || w->added == NULL) {
         dp_group_leave(w->group, DP_ERR_NOMEM);
         return DP_FAIL(DP_ERR_NOMEM, "times of %zu steps", count);
     }

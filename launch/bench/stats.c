@@ -29,6 +29,14 @@ double dp_stats_quantile(const double *sorted, size_t count, double part)
     return sorted[i < count ? i : count - 1];
 }
 
+void dp_stats_differences(const double *less, const double *more, size_t count, double *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        out[i] = more[i] - less[i];
+    }
+    dp_stats_sort(out, count);
+}
+
 double dp_stats_algbw(double bytes, double us)
 {
     return us > 0.0 ? bytes / us / 1e3 : 0.0;

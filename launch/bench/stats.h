@@ -16,6 +16,10 @@ double dp_stats_median(const double *sorted, size_t count);
  * ("nearest rank"). With fewer than 100 values the 99th percentile is the largest. */
 double dp_stats_quantile(const double *sorted, size_t count, double part);
 
+/* more[i] - less[i], sorted, into `out`: what two things measured in turns differ by. The machine's
+ * speed, which both of a pair have in common, may change by more between pairs. */
+void dp_stats_differences(const double *less, const double *more, size_t count, double *out);
+
 /* GB/s (1e9) of an allreduce of `bytes` in `us`: bytes over time, and times 2 (p-1)/p, which can be
  * compared with what a link carries whatever the number of ranks (nccl-tests, PERFORMANCE.md). */
 double dp_stats_algbw(double bytes, double us);

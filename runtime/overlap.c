@@ -68,7 +68,8 @@ static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
     }
     for (int way = 0; way < 2; way++) {
         qsort(o->step_ns[way], o->tried[way], sizeof(uint64_t), compare_ns);
-        mine[way] = (double)o->step_ns[way][o->tried[way] / 2] / 1e6;
+        const uint64_t middle = o->tried[way] / 2;
+        mine[way] = (double)o->step_ns[way][middle] / 1e6;
     }
     status = dp_exchange_gather(t->exchange, mine, sizeof(mine), all);
     for (int i = 0; i < 2 * ranks; i++) {

@@ -228,7 +228,7 @@ static size_t try_overlap(struct dp_group *group, const void *arg)
 {
     struct dp_trainer *t = NULL;
     struct dp_step_report report;
-    struct dp_overlap o;
+    struct dp_overlap o = {.trying = false};
     size_t wrong = 0, late = 0;
     dp_status status = small_run_trainer(arg, group, SMALL_STEPS, &t);
 

@@ -158,7 +158,9 @@ static dp_status spoil(const struct late_case *c, struct dp_trainer *t)
         if (i == MEETING && t->group->rank == 1) {
             DP_TRY(dp_late_finish(t));
             for (int b = 0; b < plan->count; b++) {
-                t->flat.master[plan->buckets[b].range.begin] += plan->buckets[b].late ? 1.0f : 0.0f;
+                if (plan->buckets[b].late) {
+                    t->flat.master[plan->buckets[b].range.begin] += 1.0f;
+                }
             }
         }
     }

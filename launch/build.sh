@@ -77,7 +77,8 @@ dp_install_tools() {
         dp_update_lists
     fi
     for tool in "${missing[@]}"; do
-        if apt-cache policy "$tool" 2>/dev/null | grep -q '^ *Candidate: [^(]'; then
+        # Not through a pipe: `grep -q` leaves at the first match, and apt-cache may die of that.
+        if grep -q '^ *Candidate: [^(]' <<<"$(apt-cache policy "$tool" 2>/dev/null)"; then
             known+=("$tool")
         else
             dp_say "this distribution has no $tool: its tests are skipped"

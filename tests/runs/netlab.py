@@ -112,8 +112,9 @@ def case_what_is_missing_is_one_line_and_69():
             (folder / tool).symlink_to(os.path.realpath(shutil.which(tool)))
     too_many = len(os.sched_getaffinity(0)) + 1
     nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+    can_see = subprocess.run(["test", "-x", NETLAB], check=False, **nobody).returncode == 0
     for words, how, text in (
-        ((), nobody, "only root"),
+        *([((), nobody, "only root")] if can_see else []),  # not in a folder of root's own
         ((), {"env": {"PATH": str(folder)}}, "is missing: apt-get install iproute2"),
         (("--cores", too_many), {}, f"hosts need {2 * too_many} cores"),
     ):

@@ -145,11 +145,21 @@ static void late_updates_give_the_same_bits(void **state)
     }
 }
 
-/* One weight of a late bucket, on one rank of three: the others outvote it, in a step whose own
+static void spoil_late_weights(struct dp_trainer *t)
+{
+    const struct dp_bucket_plan *plan = t->exchange->plan;
+
+    for (int b = 0; b < plan->count; b++) {
+        if (plan->buckets[b].late) {
+            t->flat.master[plan->buckets[b].range.begin] += 1.0f;
+        }
+    }
+}
+
+/* One weight of each late bucket, on one rank of three: the others outvote it, in a step whose own
  * late updates are pending. */
 static dp_status spoil(const struct late_case *c, struct dp_trainer *t)
 {
-    const struct dp_bucket_plan *plan = t->exchange->plan;
     struct dp_step_report report;
 
     t->late.on = true;
@@ -157,11 +167,7 @@ static dp_status spoil(const struct late_case *c, struct dp_trainer *t)
         DP_TRY(dp_trainer_step(t, &report));
         if (i == MEETING && t->group->rank == 1) {
             DP_TRY(dp_late_finish(t));
-            for (int b = 0; b < plan->count; b++) {
-                if (plan->buckets[b].late) {
-                    t->flat.master[plan->buckets[b].range.begin] += 1.0f;
-                }
-            }
+            spoil_late_weights(t);
         }
     }
     DP_TRY(dp_trainer_meet(t));

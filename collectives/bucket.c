@@ -81,6 +81,7 @@ static void plan_fill(struct dp_bucket_plan *plan, const struct dp_tensor *tenso
             cut_late(bucket, bucket + 1,
                      tensor_end(tensors, count, trained, first) - tensors[first].begin, large);
             plan->count += bucket[1].late;
+            plan->late += bucket[1].late;
         }
         last = first - 1;
     }

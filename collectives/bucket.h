@@ -36,6 +36,7 @@ struct dp_bucket_sizes {
 struct dp_bucket_plan {
     struct dp_bucket *buckets; /* in the order of backward; the last is the tail */
     int count;
+    int late;       /* of them: late buckets */
     int *bucket_of; /* [tensor_count] */
     size_t largest; /* elements of the largest bucket */
     uint64_t hash;  /* equal plans, equal hashes */
@@ -44,9 +45,8 @@ struct dp_bucket_plan {
 /*
  * Cuts [0, trained) into buckets of at most max_count elements (the first: first_count); a tensor
  * that is larger gets a bucket of its own, and one of at least first_count and an eighth of all is
- * the last of its bucket, so that it is shared while backward computes the rest; of
- * such a one, unless it is the first tensor, a third is late. [trained, total) becomes the last,
- * exact bucket.
+ * the last of its bucket, so that it is shared while backward computes the rest; a third of such a
+ * one is late, unless it is the first of all. [trained, total) becomes the last, exact bucket.
  *
  *   tensors  borrowed; must live as long as the plan
  *   out      out  the new plan: the caller owns it. Set only on success.

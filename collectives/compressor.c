@@ -1,5 +1,7 @@
 #include "collectives/compressor.h"
 
+#include <string.h>
+
 #define DP_COMPRESSOR(name) extern const struct dp_compressor dp_compressor_##name;
 #include "collectives/compressors.def"
 #undef DP_COMPRESSOR
@@ -33,4 +35,13 @@ uint64_t dp_compressor_plain_wire(const struct dp_comm *comm, size_t count, enum
         elements += count - last;
     }
     return size == 1 ? 0 : elements * sizeof(float);
+}
+
+bool dp_compressor_is_elementwise(const char *text)
+{
+    const struct dp_compressor *c = text == NULL ? NULL
+                                                 : (const struct dp_compressor *)dp_plugin_find(
+                                                       &dp_compressors, text, strcspn(text, ":"));
+
+    return text == NULL || (c != NULL && (c->sum == NULL || c->elementwise));
 }

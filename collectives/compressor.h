@@ -66,6 +66,9 @@ struct dp_compressor {
 
 extern struct dp_plugin_family dp_compressors;
 
+/* Whether what `text` names ("topk:ratio=0.1") is elementwise; so is "none", and NULL. Local. */
+bool dp_compressor_is_elementwise(const char *text);
+
 /* About how many bytes this rank sends (or reads from its peers) when the strategy alone sums
  * `count` elements: exactly for `shm` and `ring`. Local. */
 uint64_t dp_compressor_plain_wire(const struct dp_comm *comm, size_t count, enum dp_keep keep);

@@ -190,8 +190,9 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
                                struct dp_flat *flat)
 {
     const struct dp_parcels_config parcels = {config->compressor, config->knobs, config->seed};
-    struct dp_bucket_sizes sizes = {config->first_bucket_bytes / sizeof(float),
-                                    config->bucket_bytes / sizeof(float), false};
+    const struct dp_bucket_sizes sizes = {config->first_bucket_bytes / sizeof(float),
+                                          config->bucket_bytes / sizeof(float),
+                                          dp_exchange_may_put_off(e, config)};
     const struct dp_device *host = config->device;
     struct dp_contest_result room;
     const char *text, *strategy;
@@ -206,8 +207,6 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     }
     DP_TRY(host->stream_create(host, config->threads, &e->stream));
     e->group->stream = e->stream;
-    DP_TRY(dp_exchange_may_put_off(e, config, &e->may_put_off));
-    sizes.late = e->may_put_off;
     DP_TRY(dp_bucket_plan_create(flat->tensors, flat->tensor_count, flat->trained, flat->total,
                                  &sizes, &e->plan));
     DP_TRY(dp_exchange_compare(e, config, flat));
@@ -321,7 +320,7 @@ void dp_exchange_set_run(struct dp_exchange *e, enum dp_run run)
 
 void dp_exchange_put_off(struct dp_exchange *e, bool on)
 {
-    e->puts_off = on && e->may_put_off;
+    e->puts_off = on && e->plan->late > 0;
 }
 
 uint64_t dp_exchange_wire(const struct dp_exchange *e)

@@ -77,8 +77,7 @@ struct dp_exchange {
     struct dp_job *publishing; /* [plan->count] */
     int *pending;              /* [plan->count]: tensors not yet ready */
     int submitted;             /* buckets, this step, in the order of the plan */
-    bool may_put_off;          /* late buckets, of which there are some, if tensors are large */
-    bool puts_off;             /* them, now; else they are shared like others */
+    bool puts_off;             /* late buckets; else they are shared like others */
     uint64_t order;            /* hash of the jobs submitted so far */
     uint64_t comm_ns;          /* that jobs of buckets took, since the start */
     bool alone;                /* gradients of this step are not shared, but for the tail */
@@ -86,9 +85,9 @@ struct dp_exchange {
 
 /* Part of creating: whether late buckets can be: replicated on several nodes' hosts, so that
  * nothing but this rank's own updates changes its weights, and without a compressor to which it
- * matters where buckets are cut. Local. Errors: those of dp_exchange_find_sharing. */
-DP_CHECKED dp_status dp_exchange_may_put_off(const struct dp_exchange *exchange,
-                                             const struct dp_exchange_config *config, bool *may);
+ * matters where buckets are cut. Local. */
+bool dp_exchange_may_put_off(const struct dp_exchange *exchange,
+                             const struct dp_exchange_config *config);
 
 /* Whether `text` ("ring", "zero1:over=ring", "auto") names a strategy, or a sharing over one, which
  * keeps the order of sums if that is wanted; says in `problem` what is wrong. Local.
@@ -155,7 +154,7 @@ void dp_exchange_follow(struct dp_exchange *exchange, struct dp_stream *stream, 
 /* Switches overlap; between steps only. */
 void dp_exchange_set_run(struct dp_exchange *exchange, enum dp_run run);
 
-/* Whether late buckets are put off, where they can be, in the steps that begin from now on; the
+/* Whether late buckets, where there are any, are put off in the steps that begin from now on; the
  * same on all ranks. */
 void dp_exchange_put_off(struct dp_exchange *exchange, bool on);
 

@@ -134,29 +134,16 @@ dp_status dp_exchange_find_sharing(const char *text, const struct dp_sharing **s
     return DP_OK;
 }
 
-dp_status dp_exchange_may_put_off(const struct dp_exchange *e,
-                                  const struct dp_exchange_config *config, bool *may)
+bool dp_exchange_may_put_off(const struct dp_exchange *e, const struct dp_exchange_config *config)
 {
-    const struct dp_sharing *sharing;
-    const char *strategy;
-    char problem[256];
-    void *state;
-    dp_status status;
+    const char *text = config->strategy;
+    const struct dp_plugin *sharing = dp_plugin_find(&dp_sharings, text, strcspn(text, ":"));
+    /* One that is not named is the first; `auto` takes that, too, on several nodes. */
+    const bool replicated = sharing == NULL || sharing == dp_plugin_at(&dp_sharings, 0);
 
-    *may = config->late && e->group->nodes > 1 && config->servers == 0 && !config->whole &&
-           config->device->host_memory &&
-           (config->compressor == NULL || dp_parcels_elementwise(config->compressor));
-    if (!*may || strcmp(config->strategy, "auto") == 0) { /* which will be replicated */
-        return DP_OK;
-    }
-    status = dp_exchange_find_sharing(config->strategy, &sharing, &state, &strategy, problem,
-                                      sizeof(problem));
-    if (status != DP_OK) {
-        return DP_FAIL(status, "comm.strategy: %s", problem);
-    }
-    *may = &sharing->plugin == dp_plugin_at(&dp_sharings, 0) && strcmp(strategy, "none") != 0;
-    dp_free(state);
-    return DP_OK;
+    return config->late && e->group->nodes > 1 && config->servers == 0 && !config->whole &&
+           config->device->host_memory && replicated && strcmp(text, "none") != 0 &&
+           dp_compressor_is_elementwise(config->compressor);
 }
 
 dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_t problem_size)

@@ -29,15 +29,6 @@ struct dp_parcels_size dp_parcels_measure(const char *compressor, const struct d
     return size;
 }
 
-bool dp_parcels_elementwise(const char *compressor)
-{
-    void *state;
-    const struct dp_compressor *c = compressor_of(compressor, &state);
-
-    dp_free(state);
-    return c != NULL && (c->sum == NULL || c->elementwise);
-}
-
 size_t dp_parcels_codes(const char *compressor, const struct dp_bucket_plan *plan, int ranks)
 {
     void *state;

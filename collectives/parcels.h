@@ -65,9 +65,6 @@ struct dp_parcels_size {
 struct dp_parcels_size dp_parcels_measure(const char *compressor, const struct dp_tensor *tensors,
                                           int tensor_count, size_t trained);
 
-/* Whether that compressor works on each element by itself; true of "none". Local. */
-bool dp_parcels_elementwise(const char *compressor);
-
 /* Bytes that it would take of the memory of a device, where that is not the host's, for what so
  * many ranks send (ferry.h). */
 size_t dp_parcels_codes(const char *compressor, const struct dp_bucket_plan *plan, int ranks);

@@ -94,7 +94,7 @@ dp_status dp_overlap_after(struct dp_overlap *o, struct dp_trainer *t, uint64_t 
     const uint64_t i = done - o->first - DP_OVERLAP_SKIP;
     const int way = way_of(o, done);
     /* One that puts work off for the next, but has none of the one before, would look too fast. */
-    if (!(t->exchange->may_put_off && (i & 3) == 1)) {
+    if (!(t->exchange->plan->late > 0 && (i & 3) == 1)) {
         o->step_ns[way][o->tried[way]++] = step_ns;
     }
     DP_TRY((i & 3) == 2 ? dp_late_finish(t) : DP_OK);

@@ -13,7 +13,8 @@
  * far above what a step beside a write takes; `cut` says how many steps it met, and `delay_raw` is
  * the delay without it. One JSON line with medians over pairs, in milliseconds:
  *
- *   snapshot     for which training stands still
+ *   snapshot     for which training stands still: what is copied at once, and what the step behind
+ *                it still finds to copy
  *   delay        how much longer a piece takes with a checkpoint, snapshot included; its quartiles,
  *                its mean, and the standard error of that
  *   preempted    what of it training threads spent waiting for their own cores, added over ranks
@@ -40,12 +41,14 @@ static const double cut = 1.5;
 
 /* One piece of training. */
 struct piece {
-    double ms, preempted, snapshot;
-    double *steps; /* borrowed; of each step, or NULL */
+    double ms, preempted;
+    double save, copy; /* what began the checkpoint, and what was left to copy in the first step */
+    double *steps;     /* borrowed; of each step, or NULL */
 };
 
 struct bench {
-    double snapshot[ROUNDS], with[ROUNDS], without[ROUNDS], raw[ROUNDS], delay[ROUNDS];
+    double snapshot[ROUNDS], save[ROUNDS], with[ROUNDS], without[ROUNDS], raw[ROUNDS],
+        delay[ROUNDS];
     double preempted[ROUNDS], write[ROUNDS], alone[ROUNDS], core[ROUNDS], core_beside[ROUNDS];
     double *times; /* owned; [rounds][2][steps]: without a checkpoint, and with one */
     int rounds, steps, cuts[2];
@@ -139,6 +142,11 @@ static double write_ms(const struct dp_training *run)
     return run->writer != NULL ? (double)dp_writer_ns(run->writer) / 1e6 : 0.0;
 }
 
+static double copy_ms(const struct dp_training *run)
+{
+    return (double)dp_copier_finish_ns(run->snapshot->copier) / 1e6;
+}
+
 /* With a checkpoint it ends when that is on disk. */
 static dp_status train_piece(struct dp_training *run, int steps, bool saves, struct piece *piece)
 {
@@ -147,11 +155,12 @@ static dp_status train_piece(struct dp_training *run, int steps, bool saves, str
 
     if (saves) {
         DP_TRY(dp_run_save(run));
-        piece->snapshot = ms_since(begin_ns);
+        piece->save = ms_since(begin_ns);
     }
     DP_TRY(train(run, steps, piece->steps));
     DP_TRY(wait_for_write(run));
     piece->ms = ms_since(begin_ns);
+    piece->copy = saves ? copy_ms(run) : 0.0;
     piece->preempted = preempted_ms() - preempted;
     return add_up(run, &piece->preempted);
 }
@@ -191,14 +200,16 @@ static dp_status measure_pair(struct dp_training *run, struct bench *b, int i)
             b->core_beside[i] = core_ms(run);
         }
     }
-    b->snapshot[i] = pieces[1].snapshot;
+    b->save[i] = pieces[1].save;
+    b->snapshot[i] = pieces[1].save + pieces[1].copy;
     b->with[i] = pieces[1].ms;
     b->without[i] = pieces[0].ms;
     b->raw[i] = pieces[1].ms - pieces[0].ms;
     b->preempted[i] = pieces[1].preempted - pieces[0].preempted;
     DP_TRY(dp_run_save(run));
+    dp_copier_finish(run->snapshot->copier);
     DP_TRY(wait_for_write(run));
-    b->alone[i] = write_ms(run);
+    b->alone[i] = write_ms(run) - copy_ms(run); /* it waits for the copy */
     b->core[i] = core_ms(run);
     return train(run, 1, NULL);
 }
@@ -224,7 +235,7 @@ static dp_status measure(struct dp_training *run, struct bench *b)
 static void compare_pieces(struct bench *b, double most)
 {
     for (int i = 0; i < b->rounds; i++) {
-        double sums[2] = {0.0, b->snapshot[i]};
+        double sums[2] = {0.0, b->save[i]}; /* what was left to copy is a part of a step */
 
         for (int k = 0; k < 2; k++) {
             const double *ms = b->times + (size_t)(2 * i + k) * (size_t)b->steps;

@@ -104,6 +104,8 @@ dp_status dp_faults_apply(const struct dp_fault *first, struct dp_trainer *t)
         }
         due = true;
         DP_TRY(dp_late_finish(t));
+        dp_copier_finish(t->copier); /* on all ranks, who may share the weights */
+        DP_TRY(dp_exchange_barrier(t->exchange));
         if (fault->rank == t->group->rank) {
             DP_TRY(dp_mirror_fetch(t->mirror));
             happening_of(fault)->apply(fault, t);

@@ -85,7 +85,7 @@ static dp_status make_writer(struct dp_training *run)
 
 dp_status dp_run_open_saving(struct dp_training *run)
 {
-    const struct dp_trainer *t = run->trainer;
+    struct dp_trainer *t = run->trainer;
 
     /* Without sharing ranks differ: there is no one state to save. */
     run->saves = t->exchange->comm->strategy->sum != NULL;
@@ -93,11 +93,15 @@ dp_status dp_run_open_saving(struct dp_training *run)
         return DP_OK;
     }
     DP_TRY(dp_snapshot_share(&run->kept, &t->flat, t->exchange, run->threads, &run->snapshot));
+    t->copier = run->snapshot->copier;
     return dp_exchange_agree(t->exchange, dp_run_leads(run) ? make_writer(run) : DP_OK);
 }
 
 void dp_run_close_saving(struct dp_training *run)
 {
+    if (run->snapshot != NULL) { /* which may be what the writer waits for */
+        dp_copier_finish(run->snapshot->copier);
+    }
     dp_writer_destroy(run->writer);
     dp_free(run->save_room);
     dp_snapshot_destroy(run->snapshot);
@@ -119,7 +123,11 @@ static dp_status take_snapshot(struct dp_training *run)
 
     DP_TRY(dp_trainer_fetch(run->trainer));
     DP_TRY(dp_snapshot_take(run->snapshot, &run->kept, t->exchange));
-    return loose ? dp_exchange_barrier(t->exchange) : DP_OK;
+    if (!loose) {
+        return DP_OK;
+    }
+    dp_copier_finish(t->copier);
+    return dp_exchange_barrier(t->exchange);
 }
 
 dp_status dp_run_save(struct dp_training *run)
@@ -151,6 +159,7 @@ dp_status dp_run_saved(struct dp_training *run, dp_status *written)
     dp_status status = DP_OK;
 
     DP_TRY(dp_run_save(run));
+    dp_copier_finish(run->trainer->copier);
     if (run->writer != NULL) {
         status = dp_writer_wait(run->writer);
     }

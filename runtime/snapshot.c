@@ -5,7 +5,6 @@
 
 #include "base/mem.h"
 #include "collectives/patience.h"
-#include "kernels/cpu/parallel.h"
 
 /* Bytes of a row in the snapshot. */
 static size_t whole_bytes(const struct dp_kept *row, const struct dp_flat *flat, int ranks)
@@ -74,7 +73,6 @@ static struct dp_snapshot *create(const struct dp_kept_list *kept, const struct 
     }
     s->rows = *kept;
     s->ranks = ranks;
-    s->threads = 1;
     s->trained = flat->trained;
     for (int i = 0; i < kept->count; i++) {
         s->rows.rows[i].bytes = whole_bytes(&kept->rows[i], flat, ranks);
@@ -164,11 +162,13 @@ dp_status dp_snapshot_share(const struct dp_kept_list *kept, const struct dp_fla
     dp_status status;
 
     r.snapshot = create(kept, flat, exchange->group->size, &r.bytes);
-    status = dp_exchange_agree(exchange, r.snapshot != NULL ? DP_OK : DP_ERR_NOMEM);
+    status = r.snapshot == NULL ? DP_ERR_NOMEM
+                                : dp_copier_create(kept->count * exchange->plan->count, threads,
+                                                   &r.snapshot->copier);
+    status = dp_exchange_agree(exchange, status);
     if (r.snapshot != NULL && status == DP_OK) {
         r.snapshot->group = exchange->group;
         r.snapshot->engine = exchange->engine;
-        r.snapshot->threads = threads;
         status = dp_engine_call(exchange->engine, share_job, &r);
         status = status == DP_OK && r.snapshot->window == NULL ? DP_ERR_NOMEM : status;
     }
@@ -194,6 +194,7 @@ void dp_snapshot_destroy(struct dp_snapshot *s)
     if (s == NULL) {
         return;
     }
+    dp_copier_destroy(s->copier);
     if (s->window != NULL) { /* where the engine has failed the group gives it back at its end */
         (void)!dp_engine_call(s->engine, release_job, s);
     }
@@ -232,44 +233,36 @@ static dp_status take_ranks(float *whole, const struct dp_kept *row, struct dp_e
     return DP_OK;
 }
 
-struct copying {
-    float *to;
-    const float *from;
-};
-
-static void copy_range(void *arg, size_t begin, size_t end)
-{
-    const struct copying *c = arg;
-
-    memcpy(c->to + begin, c->from + begin, (end - begin) * sizeof(float));
-}
-
 static void copy(const struct dp_snapshot *s, float *to, const float *from, size_t count)
 {
-    struct copying c = {to, from};
-
-    dp_parallel(s->threads, count, DP_MEM_ALIGN / sizeof(float), copy_range, &c);
+    if (s->copier != NULL) {
+        dp_copier_add(s->copier, to, from, count * sizeof(float));
+    } else {
+        memcpy(to, from, count * sizeof(float));
+    }
 }
 
-/* This rank's parts of all buckets, straight to where they belong. */
-static void copy_owned(const struct dp_snapshot *s, float *whole, const float *owned,
-                       const struct dp_exchange *e)
+/* This rank's parts of all buckets, straight to where they belong. `whole_too`: the array they come
+ * from is whole as well, not [owned]. */
+static void copy_owned(const struct dp_snapshot *s, float *whole, const float *array,
+                       bool whole_too, const struct dp_exchange *e)
 {
     for (int b = 0; b < e->plan->count; b++) {
         const struct dp_bucket *bucket = &e->plan->buckets[b];
         const struct dp_range mine = dp_exchange_mine(e, b);
         if (!bucket->exact) {
-            copy(s, whole + mine.begin, owned + bucket->owned_at, mine.count);
+            copy(s, whole + mine.begin, array + (whole_too ? mine.begin : bucket->owned_at),
+                 mine.count);
         }
     }
 }
 
-/* What all have alike: of an array each mate copies its share. */
+/* What all have alike: of an array that steps update each mate copies its share. */
 static void copy_same(const struct dp_snapshot *s, void *whole, const struct dp_kept *row)
 {
     const struct dp_slice all = {whole, row->bytes / sizeof(float), sizeof(float)};
 
-    if (dp_kept_is_array(row)) {
+    if (row->kind == DP_KEPT_WEIGHTS || row->kind == DP_KEPT_SLOT) {
         const struct dp_slice part = dp_slice_chunk(all, s->mates, s->place);
         const size_t at = (size_t)((float *)part.data - (float *)whole);
         copy(s, part.data, (const float *)row->data + at, part.count);
@@ -288,12 +281,14 @@ static dp_status take_row(const struct dp_snapshot *s, float *whole, const struc
         if (!direct) {
             return dp_exchange_collect(e, row->data, rank == 0 ? whole : NULL);
         }
-        copy_owned(s, whole, row->data, e);
-    } else if (dp_kept_is_own(row)) {
+        copy_owned(s, whole, row->data, false, e);
+    } else if (dp_kept_is_own(row)) { /* compressors': sums change them, not updates */
         if (!direct) {
             return take_ranks(rank == 0 ? whole : NULL, row, e);
         }
-        copy(s, whole + rank * trained, row->data, trained);
+        memcpy(whole + rank * trained, row->data, row->bytes);
+    } else if (row->kind == DP_KEPT_WEIGHTS && dp_exchange_parts(e) && direct) {
+        copy_owned(s, whole, row->data, true, e);
     } else if (whole != NULL) {
         copy_same(s, whole, row);
     }
@@ -305,6 +300,9 @@ dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_kept_list *kep
 {
     const bool direct = s != NULL && s->mates == e->group->size;
 
+    if (s != NULL) {
+        dp_copier_finish(s->copier);
+    }
     if (s != NULL && s->mates > 1) { /* who reads it on rank 0 has ended */
         DP_TRY(dp_exchange_barrier(e));
     }
@@ -314,7 +312,7 @@ dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_kept_list *kep
     }
     if (s != NULL && s->copied != NULL) {
         s->takes++;
-        (void)atomic_fetch_add_explicit(s->copied, 1, memory_order_release);
+        dp_copier_start(s->copier, s->copied);
     }
     return DP_OK;
 }

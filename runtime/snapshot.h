@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "collectives/exchange.h"
+#include "runtime/copier.h"
 #include "runtime/kept.h"
 #include "runtime/weights.h"
 
@@ -27,23 +28,22 @@ struct dp_snapshot {
     void *window;             /* owned; this rank's piece of the node's memory, or NULL */
     atomic_ullong *copied;    /* in rank 0's piece: how many copies mates have ended; or NULL */
     int mates, place;         /* ranks that copy, and which of them this one is; -1: none */
-    int threads;              /* with which each copies */
     uint64_t takes;           /* begun so far */
+    struct dp_copier *copier; /* owned; NULL: what is copied is copied at once */
     struct dp_slot *slots;    /* owned; the arrays of the optimizer file */
     int slot_count;
     char (
         *names)[DP_SNAPSHOT_NAME]; /* owned; of slots: "momentum", "compressor.residual.0.rank3" */
 };
 
-/* Room for `kept` of so many ranks; one thread copies. `flat` tells the lengths. Errors:
- * DP_ERR_NOMEM. */
+/* Room for `kept` of so many ranks. `flat` tells the lengths. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_snapshot_create(const struct dp_kept_list *kept, const struct dp_flat *flat,
                                         int ranks, struct dp_snapshot **out);
 
 /*
  * The same for all ranks of an exchange, in memory of rank 0's node, so that its ranks copy what
- * they have themselves, side by side, each on `threads` threads. Where there is no such memory
- * rank 0 copies everything. Collective, and so is destroying it.
+ * they have themselves, side by side, with a copier whose owner helps on `threads` threads. Where
+ * there is no such memory rank 0 copies everything. Collective, and so is destroying it.
  */
 DP_CHECKED dp_status dp_snapshot_share(const struct dp_kept_list *kept, const struct dp_flat *flat,
                                        struct dp_exchange *exchange, int threads,
@@ -58,9 +58,9 @@ void dp_snapshot_fill(struct dp_snapshot *snapshot, const struct dp_kept_list *k
  * Copies all rows, between steps. Collective; of one that is rank 0's alone every other rank gives
  * NULL. The exchange's memory is used. Nobody may be reading it on rank 0.
  *
- * A rank returns when it has copied its part: it may change what it has, but not what others have
- * as well, before they are known to have returned; the sums of the next step tell that. Whoever
- * reads the snapshot waits for all parts first.
+ * With a copier, weights and optimizer state are only begun to be copied, each part by the rank
+ * that updates it, which calls dp_copier_finish() before it does. Who else may change anything
+ * knows that all ranks have finished. Whoever reads the snapshot waits for all parts first.
  */
 DP_CHECKED dp_status dp_snapshot_take(struct dp_snapshot *snapshot, const struct dp_kept_list *kept,
                                       struct dp_exchange *exchange);

@@ -149,6 +149,7 @@ dp_status dp_trainer_put(struct dp_trainer *t)
 dp_status dp_trainer_meet(struct dp_trainer *t)
 {
     DP_TRY(dp_late_finish(t));
+    dp_copier_finish(t->copier);
     if (!t->apart) {
         return DP_OK;
     }

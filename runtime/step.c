@@ -151,6 +151,7 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
     const int count = t->exchange->plan->count;
 
     DP_TRY(compute(t));
+    dp_copier_finish(t->copier);
     /* Ranks that are about to part, or to publish, look at their differences before. */
     const bool early = t->replicas->whole || t->apart, waits = t->gate != NULL || early;
 

@@ -15,6 +15,7 @@
 #include "runtime/gate.h"
 #include "runtime/kept.h"
 #include "runtime/lanes.h"
+#include "runtime/copier.h"
 #include "runtime/late.h"
 #include "runtime/mirror.h"
 #include "runtime/optimizer.h"
@@ -84,6 +85,7 @@ struct dp_trainer {
     const struct dp_stop *stop; /* borrowed, or NULL; looked at in long evaluations */
     bool apart;                 /* weights differ between ranks: within local steps */
     struct dp_late late;        /* buckets that the next step's forward waits for */
+    struct dp_copier *copier;   /* borrowed, or NULL; finished before weights change */
     uint64_t wire_bytes;        /* that this rank sent in its steps */
     uint64_t wire_mark;         /* dp_exchange_wire() when that was last counted */
     int64_t batches_tracked;    /* running statistics were updated so often */
@@ -166,9 +168,10 @@ DP_CHECKED dp_status dp_trainer_begin(struct dp_trainer *trainer);
 DP_CHECKED dp_status dp_trainer_compute(struct dp_trainer *trainer);
 
 /*
- * Ends what steps have left open: late updates, and local steps (train.local_steps), whose weights
- * and optimizer state become their means over the ranks, so that all have the same again. Nothing
- * to do where they do. Collective; before whatever looks at the weights of all ranks.
+ * Ends what is left open: late updates, a snapshot that is being copied, and local steps
+ * (train.local_steps), whose weights and optimizer state become their means over the ranks, so that
+ * all have the same again. Nothing to do where they do. Collective; before whatever looks at the
+ * weights of all ranks.
  *
  * Source: Lin, Stich, Patel and Jaggi, "Don't use large mini-batches, use local SGD", ICLR 2020;
  * that the momentum is averaged too: Yu, Jin and Yang, ICML 2019, algorithm 1.

@@ -65,6 +65,24 @@ static void say_unknown(const struct dp_plugin_family *family, const char *name,
     }
 }
 
+/* Writes "ring: unknown option 'segments'; known are: segment_kb". */
+static void say_unknown_option(const struct dp_plugin *plugin, const char *name, char *problem,
+                               size_t size)
+{
+    const struct dp_option *row = plugin->options;
+    const char *before = "; known are: ";
+
+    (void)snprintf(problem, size, "%s: unknown option '%s'", plugin->name, name);
+    for (; row != NULL && row->kind != DP_OPTION_END; row++, before = ", ") {
+        const size_t used = strlen(problem);
+        (void)snprintf(problem + used, size - used, "%s%s", before, row->name);
+    }
+    if (plugin->options == NULL || plugin->options->kind == DP_OPTION_END) {
+        const size_t used = strlen(problem);
+        (void)snprintf(problem + used, size - used, ", it has none");
+    }
+}
+
 /* Reads one "key=value" into `state`. */
 static dp_status apply_pair(const struct dp_plugin *plugin, void *state, char *pair, char *problem,
                             size_t size)
@@ -82,7 +100,7 @@ static dp_status apply_pair(const struct dp_plugin *plugin, void *state, char *p
     value = equals + 1;
     row = dp_option_find(plugin->options, pair);
     if (row == NULL) {
-        (void)snprintf(problem, size, "%s: unknown option '%s'", plugin->name, pair);
+        say_unknown_option(plugin, pair, problem, size);
         return DP_ERR_CONFIG;
     }
     if (dp_option_apply(row, state, &value, 1, detail, sizeof(detail)) != DP_OK) {

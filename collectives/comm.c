@@ -77,6 +77,13 @@ static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_co
         return DP_FAIL(status, "comm.strategy: %s", problem);
     }
     comm->strategy = (const struct dp_strategy *)plugin;
+    if (comm->strategy->check != NULL) {
+        status = comm->strategy->check(state, problem, sizeof(problem));
+        if (status != DP_OK) {
+            dp_free(state);
+            return DP_FAIL(status, "comm.strategy: %s", problem);
+        }
+    }
     if (!comm->strategy->supports(comm->group, &why_not)) {
         list_supported(comm->group, problem, sizeof(problem));
         dp_free(state);

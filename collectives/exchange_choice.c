@@ -146,6 +146,21 @@ bool dp_exchange_may_put_off(const struct dp_exchange *e, const struct dp_exchan
            dp_compressor_is_elementwise(config->compressor);
 }
 
+static dp_status check_strategy(const struct dp_sharing *sharing,
+                                const struct dp_strategy *strategy, const void *state, bool ordered,
+                                char *problem, size_t problem_size)
+{
+    if (strategy->check != NULL) {
+        DP_TRY(strategy->check(state, problem, problem_size));
+    }
+    if (strategy->sum == NULL && &sharing->plugin != dp_plugin_at(&dp_sharings, 0)) {
+        (void)snprintf(problem, problem_size, "%s needs a strategy that shares gradients, not %s",
+                       sharing->plugin.name, strategy->plugin.name);
+        return DP_ERR_CONFIG;
+    }
+    return ordered ? dp_comm_check_order(strategy, state, NULL, problem, problem_size) : DP_OK;
+}
+
 dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_t problem_size)
 {
     const struct dp_sharing *sharing;
@@ -158,9 +173,9 @@ dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_
         dp_exchange_find_sharing(text, &sharing, &sharing_state, &strategy, problem, problem_size));
     if (strcmp(strategy, "auto") != 0) {
         status = dp_plugin_create(&dp_strategies, strategy, &plugin, &state, problem, problem_size);
-        if (status == DP_OK && ordered) {
-            status = dp_comm_check_order((const struct dp_strategy *)plugin, state, NULL, problem,
-                                         problem_size);
+        if (status == DP_OK) {
+            status = check_strategy(sharing, (const struct dp_strategy *)plugin, state, ordered,
+                                    problem, problem_size);
         }
         dp_free(state);
     }

@@ -1,6 +1,7 @@
 #include "collectives/strategy.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DP_STRATEGY(name) extern const struct dp_strategy dp_strategy_##name;
@@ -25,6 +26,34 @@ const char *dp_strategy_choose(const struct dp_group *group, const char **reason
     *reason =
         dp_group_one_node(group) ? "no room for shared memory" : "ranks live on several nodes";
     return "ring";
+}
+
+dp_status dp_strategy_check_option(const char *owner, const char *option, const char *text,
+                                   char *problem, size_t problem_size)
+{
+    const struct dp_plugin *plugin;
+    const struct dp_strategy *strategy;
+    char detail[256];
+    dp_status status;
+    void *state;
+
+    if (strcmp(text, "auto") == 0) {
+        return DP_OK;
+    }
+    status = dp_plugin_create(&dp_strategies, text, &plugin, &state, detail, sizeof(detail));
+    if (status != DP_OK) {
+        (void)snprintf(problem, problem_size, "%s: %s: %s", owner, option, detail);
+        return status;
+    }
+    strategy = (const struct dp_strategy *)plugin;
+    if (strategy->gpus || strategy->sum == NULL || strcmp(plugin->name, owner) == 0) {
+        (void)snprintf(problem, problem_size, "%s: %s cannot be %s", owner, option, text);
+        status = DP_ERR_CONFIG;
+    } else if (strategy->check != NULL) {
+        status = strategy->check(state, problem, problem_size);
+    }
+    dp_free(state);
+    return status;
 }
 
 bool dp_strategy_keeps_order(const struct dp_strategy *strategy, const void *state,

@@ -24,6 +24,10 @@ struct dp_strategy {
      * are looked at, so it need not be open. Local. NULL: in every group. */
     bool (*keeps_order)(const void *state, const struct dp_group *group);
 
+    /* Of options that name other strategies: whether those will do; `problem` says what is wrong.
+     * `state` need not be open. Local. Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. NULL: no such ones. */
+    dp_status (*check)(const void *state, char *problem, size_t problem_size);
+
     /* Says whether this group will do, or why not. Local: no communication. */
     bool (*supports)(const struct dp_group *group, const char **why_not);
 
@@ -59,6 +63,12 @@ extern struct dp_plugin_family dp_strategies;
 
 /* What `auto` takes for this group: the name of a strategy, and why, for the banner. Local. */
 const char *dp_strategy_choose(const struct dp_group *group, const char **reason);
+
+/* Whether `text` is "auto" or names a strategy of the host that shares gradients, as `option` of
+ * strategy `owner` has to; `problem` says what is wrong. Local.
+ * Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_strategy_check_option(const char *owner, const char *option,
+                                              const char *text, char *problem, size_t problem_size);
 
 /* Whether a strategy with these options adds in the fixed binary tree over the ranks of a group; of
  * the group only who lives where is looked at. group NULL: whether it does in some group. Local. */

@@ -43,6 +43,14 @@ static bool hier_supports(const struct dp_group *group, const char **why_not)
     return true;
 }
 
+static dp_status hier_check(const void *state, char *problem, size_t problem_size)
+{
+    const struct hier *hier = state;
+
+    DP_TRY(dp_strategy_check_option("hier", "inner", hier->inner, problem, problem_size));
+    return dp_strategy_check_option("hier", "outer", hier->outer, problem, problem_size);
+}
+
 static void hier_close(void *state)
 {
     struct hier *hier = state;
@@ -92,16 +100,6 @@ done:
     return status;
 }
 
-/* Opens the strategy of one level. */
-static dp_status level_open(const char *option, const char *text, struct dp_group *group,
-                            size_t max_count, struct dp_comm **out)
-{
-    if (strncmp(text, "hier", 4) == 0 || strcmp(text, "none") == 0) {
-        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy hier: %s cannot be %s", option, text);
-    }
-    return dp_comm_create(group, text, max_count, 0, out);
-}
-
 static dp_status open_levels(struct hier *hier, size_t max_count)
 {
     const struct dp_group *group = hier->group;
@@ -111,11 +109,11 @@ static dp_status open_levels(struct hier *hier, size_t max_count)
                                            "all nodes; use rails=0");
     }
     DP_TRY(make_groups(hier));
-    DP_TRY(level_open("inner", hier->inner, hier->local, max_count, &hier->in));
+    DP_TRY(dp_comm_create(hier->local, hier->inner, max_count, 0, &hier->in));
     if (hier->across != NULL) {
         const int parts = hier->rails ? hier->local->size : 1;
-        DP_TRY(level_open("outer", hier->outer, hier->across, dp_chunk_longest(max_count, parts),
-                          &hier->out));
+        DP_TRY(dp_comm_create(hier->across, hier->outer, dp_chunk_longest(max_count, parts), 0,
+                              &hier->out));
     }
     return DP_OK;
 }
@@ -318,6 +316,7 @@ const struct dp_strategy dp_strategy_hier = {
                .state_bytes = sizeof(struct hier)},
     .ordered = true,
     .keeps_order = hier_keeps_order,
+    .check = hier_check,
     .supports = hier_supports,
     .open = hier_open,
     .sum = hier_sum,

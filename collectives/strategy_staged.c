@@ -3,8 +3,6 @@
  * strategy's own is the way there and back, in pieces: staging.h. Any strategy of the host means
  * the same where gradients lie on GPUs; this one says so, and is what `auto` names.
  */
-#include <string.h>
-
 #include "collectives/comm.h"
 
 struct staged {
@@ -18,17 +16,16 @@ static bool staged_supports(const struct dp_group *group, const char **why_not)
     return group->gpus != NULL;
 }
 
+static dp_status staged_check(const void *state, char *problem, size_t problem_size)
+{
+    return dp_strategy_check_option("staged", "over", ((const struct staged *)state)->over, problem,
+                                    problem_size);
+}
+
 static dp_status staged_open(void *state, struct dp_group *group, size_t max_count)
 {
     struct staged *staged = state;
-    const struct dp_plugin *plugin =
-        dp_plugin_find(&dp_strategies, staged->over, strcspn(staged->over, ":"));
-    const struct dp_strategy *over = (const struct dp_strategy *)plugin;
 
-    if (over != NULL &&
-        (over->on_gpus || over->sum == NULL || strcmp(plugin->name, "staged") == 0)) {
-        return DP_FAIL(DP_ERR_CONFIG, "comm.strategy staged: over cannot be %s", staged->over);
-    }
     return dp_comm_create(group, staged->over, max_count, 0, &staged->inner);
 }
 
@@ -74,6 +71,7 @@ const struct dp_strategy dp_strategy_staged = {
     .ordered = true,
     .keeps_order = staged_keeps_order,
     .gpus = true,
+    .check = staged_check,
     .supports = staged_supports,
     .open = staged_open,
     .sum = staged_sum,

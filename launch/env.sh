@@ -14,8 +14,9 @@ dp_default OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
 dp_default OMPI_MCA_rmaps_base_oversubscribe 1
 # The last line on the terminal is ours, which names the cause, not mpirun's banner.
 dp_default OMPI_MCA_orte_execute_quiet 1
-# Seconds that ranks have to save after a SIGTERM. mpirun waits twice as long when a rank fails.
-dp_default OMPI_MCA_odls_base_sigkill_timeout 3
+# Seconds that ranks have to save after a SIGTERM. mpirun waits twice as long when a rank fails, and
+# a job that lost one is to end within five.
+dp_default OMPI_MCA_odls_base_sigkill_timeout 2
 # One TCP connection carries about half of what the wire does when both directions are busy.
 dp_default OMPI_MCA_btl_tcp_links 2
 # Messages up to this size go without being announced: collectives/world.c.

@@ -278,6 +278,18 @@ static dp_status read_flag(struct dp_cli *cli, int argc, char **argv, int *i)
     return apply_value(cli, (enum flag)flag, value);
 }
 
+/* "--resume PATH", where a model stands already: PATH is taken for another one. */
+static dp_status refuse_second(const struct dp_cli *cli, int argc, char **argv, const char *second)
+{
+    for (int i = 1; i + 1 < argc; i++) {
+        if (strcmp(argv[i], flags[FLAG_RESUME].name) == 0 && argv[i + 1][0] != '-') {
+            return DP_FAIL(DP_ERR_USAGE, "--resume %s: a path goes behind '=': --resume=%s",
+                           argv[i + 1], argv[i + 1]);
+        }
+    }
+    return DP_FAIL(DP_ERR_USAGE, "two configurations: %s and %s", cli->config, second);
+}
+
 static dp_status read_all(int argc, char **argv, struct dp_cli *cli)
 {
     for (int i = 1; i < argc; i++) {
@@ -286,7 +298,7 @@ static dp_status read_all(int argc, char **argv, struct dp_cli *cli)
         } else if (cli->config == NULL) {
             cli->config = argv[i];
         } else {
-            return DP_FAIL(DP_ERR_USAGE, "two configurations: %s and %s", cli->config, argv[i]);
+            return refuse_second(cli, argc, argv, argv[i]);
         }
     }
     if (cli->config == NULL && !cli->help && !cli->version && cli->list == NULL) {

@@ -177,6 +177,15 @@ static const char *variable(char *const *environment, char *name)
     return value;
 }
 
+/* Sections whose keys have variables: those of the tables, then what `model` has besides layers. */
+static const struct dp_config_section *section_at(int i)
+{
+    static const struct dp_config_section model = {"model", dp_config_input_options, 0, ""};
+    const struct dp_config_section *section = dp_config_section_at(i);
+
+    return section == NULL && i > 0 && dp_config_section_at(i - 1) != NULL ? &model : section;
+}
+
 static dp_status override_from(struct dp_draft *draft, const struct dp_config_section *section,
                                char *const *environment)
 {
@@ -219,8 +228,8 @@ static void warn_if_misspelled(const char *entry)
         return;
     }
     (void)snprintf(name, sizeof(name), "%.*s", (int)length, entry);
-    for (int i = 0; dp_config_section_at(i) != NULL; i++) {
-        const struct dp_config_section *section = dp_config_section_at(i);
+    for (int i = 0; section_at(i) != NULL; i++) {
+        const struct dp_config_section *section = section_at(i);
         for (const struct dp_option *row = section->options; row->kind != DP_OPTION_END; row++) {
             int distance;
             variable_name(section, row, known);
@@ -262,8 +271,8 @@ dp_status dp_config_override(struct dp_draft *draft, char *const *environment,
                              const char *const *sets, int set_count)
 {
     if (environment != NULL) {
-        for (int i = 0; dp_config_section_at(i) != NULL; i++) {
-            DP_TRY(override_from(draft, dp_config_section_at(i), environment));
+        for (int i = 0; section_at(i) != NULL; i++) {
+            DP_TRY(override_from(draft, section_at(i), environment));
         }
         for (char *const *entry = environment; *entry != NULL; entry++) {
             warn_if_misspelled(*entry);

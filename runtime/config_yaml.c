@@ -223,7 +223,10 @@ static dp_status read_stream(struct reader *r, struct dp_yaml_node **root)
 dp_status dp_yaml_parse(struct dp_pool *pool, const char *text, size_t length, const char *origin,
                         bool lines, const char *key, struct dp_yaml_node **root)
 {
-    struct reader r = {.pool = pool, .text = text, .length = length, .origin = origin};
+    /* A mark of the byte order, as some editors write, is a column to libyaml. */
+    const size_t mark = lines && length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    struct reader r = {
+        .pool = pool, .text = text + mark, .length = length - mark, .origin = origin};
     struct dp_yaml_node *found = dp_pool_take(pool, sizeof(*found));
     dp_status status;
 
@@ -234,7 +237,7 @@ dp_status dp_yaml_parse(struct dp_pool *pool, const char *text, size_t length, c
     r.key = key;
     r.lines = lines;
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, length);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)r.text, r.length);
     status = read_stream(&r, &found);
     yaml_parser_delete(&r.parser);
     if (status == DP_OK) {

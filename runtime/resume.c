@@ -193,6 +193,22 @@ static void tell_finished(struct dp_training *run)
     }
 }
 
+/* Rank 0: a run that goes on finds out as it reads weights; one that has finished reads none. */
+static dp_status check_model(const struct dp_training *run)
+{
+    const struct dp_model *m = run->model;
+    const struct dp_weights weights = {.params = m->tensors,
+                                       .param_count = m->tensor_count,
+                                       .buffers = m->buffers,
+                                       .buffer_count = m->buffer_count,
+                                       .counters = m->counters,
+                                       .counter_count = m->counter_count};
+    char path[DP_PATH_BYTES];
+
+    DP_TRY(dp_file_join(path, run->resume.path, "model.safetensors"));
+    return dp_weights_check(path, &weights);
+}
+
 dp_status dp_run_check_checkpoint(struct dp_training *run)
 {
     struct dp_resume *r = &run->resume;
@@ -205,7 +221,11 @@ dp_status dp_run_check_checkpoint(struct dp_training *run)
         dp_run_leads(run) ? dp_facts_check(run, dp_json_get(r->state, "run"), r->path) : DP_OK));
     r->finished = r->step > run->total_steps ||
                   (r->ended && (r->step == run->total_steps || ended_early(run)));
-    if (r->finished && dp_run_leads(run)) {
+    if (!r->finished) {
+        return DP_OK;
+    }
+    DP_TRY(dp_group_agree(run->world->all, dp_run_leads(run) ? check_model(run) : DP_OK));
+    if (dp_run_leads(run)) {
         tell_finished(run);
     }
     return DP_OK;

@@ -219,8 +219,8 @@ static dp_status make_folders(const char *path, bool *made)
 /* Whether --out may hold a run: the one that is to go on. */
 static bool may_continue(const struct dp_training *run)
 {
-    return run->resume.continues ||
-           (run->cli->resume != NULL && strcmp(run->cli->resume, "auto") == 0);
+    return run->resume.continues || (run->cli->out != NULL && run->cli->resume != NULL &&
+                                     strcmp(run->cli->resume, "auto") == 0);
 }
 
 /* Rank 0: the folder of this run, which must not hold one already. Nothing is written into it

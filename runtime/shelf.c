@@ -335,7 +335,7 @@ static dp_status find_folder(const char *path, char *folder)
     struct stat info;
 
     if (strcmp(name, DP_SHELF_LATEST) == 0 && lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
-        const int length = slash == NULL ? 1 : (int)(slash - path) + 1;
+        const int length = slash == NULL || slash == path ? 1 : (int)(slash - path);
 
         (void)snprintf(folder, DP_PATH_BYTES, "%.*s", length, slash == NULL ? "." : path);
         return DP_OK;

@@ -79,7 +79,7 @@ static void add_items(struct item *items, const struct dp_tensor *tensors, int c
     for (int i = 0; i < count; i++) {
         (void)snprintf(items[i].name, sizeof(items[i].name), "%s", tensors[i].name);
         items[i].tensor = &tensors[i];
-        items[i].values = values + tensors[i].begin;
+        items[i].values = values != NULL ? values + tensors[i].begin : NULL;
     }
 }
 
@@ -411,6 +411,22 @@ static dp_status load_file(const char *path, struct item *items, int count, cons
 
     if (status == DP_OK) {
         status = load_items(path, items, count, file, what, loose);
+    }
+    dp_safetensors_close(file);
+    dp_free(items);
+    return status;
+}
+
+dp_status dp_weights_check(const char *path, const struct dp_weights *weights)
+{
+    struct dp_safetensors *file = NULL;
+    int count = 0;
+    struct item *items = list_items(weights, &count);
+    dp_status status = items != NULL ? dp_safetensors_open(path, &file)
+                                     : DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
+
+    if (status == DP_OK) {
+        status = check_items(path, items, count, file, "model", NULL);
     }
     dp_safetensors_close(file);
     dp_free(items);

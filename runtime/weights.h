@@ -65,6 +65,9 @@ DP_CHECKED dp_status dp_weights_save(const char *path, const struct dp_weights *
  */
 DP_CHECKED dp_status dp_weights_load(const char *path, struct dp_weights *weights);
 
+/* Whether dp_weights_load() would read the file; the arrays may be NULL. Errors: the same. */
+DP_CHECKED dp_status dp_weights_check(const char *path, const struct dp_weights *weights);
+
 /* The same for optimizer state: tensors "<parameter>.<slot>", such as "0.weight.momentum", and
  * "<slot>" of shape [count] for what lies on its own. With no slots the file has no tensors. */
 DP_CHECKED dp_status dp_slots_save(const char *path, const struct dp_tensor *params,

@@ -242,6 +242,9 @@ static void the_verdict_says_whether_compression_pays(void **state)
     check_verdict(&options, rows,
                   "ring is fastest at 1M; half over ring is 2.0x over ring without (relative error "
                   "0.0004)");
+    check_verdict(&options, rows + 1,
+                  "half over ring is fastest at 1M (relative error 0.0004); whether compressing "
+                  "pays is not known: put none among --compressors");
 }
 
 static void the_verdict_of_a_model_looks_at_exposed_time(void **state)

@@ -121,13 +121,25 @@ static void scalars_are_typed_by_the_table(void **state)
     dp_config_destroy(c);
 }
 
+/* As some editors put one in front. */
+static void a_mark_of_the_byte_order_is_no_text(void **state)
+{
+    struct dp_config *c = load("\xef\xbb\xbfname: it\ntrain: {seed: 2}\n", NULL, 0);
+    (void)state;
+
+    assert_string_equal(c->name, "it");
+    assert_int_equal(c->train.seed, 2);
+    dp_config_destroy(c);
+}
+
 static void sets_win_over_environment_over_file_over_defaults(void **state)
 {
     static char seed[] = "DP_TRAIN_SEED=5", batch[] = "DP_TRAIN_GLOBAL_BATCH=64",
                 gamma[] = "DP_OPTIMIZER_SCHEDULE_GAMMA=0.25",
                 mean[] = "DP_DATA_NORMALIZE_MEAN=[0.5]", deviation[] = "DP_DATA_NORMALIZE_STD=2",
-                other[] = "OTHER=1", metric[] = "DP_NAME=it";
-    static char *const environment[] = {seed, batch, gamma, mean, deviation, other, metric, NULL};
+                other[] = "OTHER=1", metric[] = "DP_NAME=it", input[] = "DP_MODEL_INPUT=[2, 2, 3]";
+    static char *const environment[] = {seed,  batch,  gamma, mean, deviation,
+                                        other, metric, input, NULL};
     static const char *const sets[] = {"train.seed=6", "train.seed=7"};
     char *text =
         resolve("train: {seed: 2, global_batch: 32, eval_every: 4}\n", environment, sets, 2);
@@ -140,6 +152,8 @@ static void sets_win_over_environment_over_file_over_defaults(void **state)
     assert_true(c->optimizer.schedule.gamma == 0.25);
     assert_true(c->data.normalize.mean.value[0] == 0.5 && c->data.normalize.std.value[0] == 2.0);
     assert_string_equal(c->name, "it");
+    assert_int_equal(c->model.input.dims, 3);
+    assert_int_equal(c->model.input.dim[2], 3);
     dp_config_destroy(c);
     dp_free(text);
 }
@@ -397,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_model_is_required),
         cmocka_unit_test(scalars_are_typed_by_the_table),
+        cmocka_unit_test(a_mark_of_the_byte_order_is_no_text),
         cmocka_unit_test(sets_win_over_environment_over_file_over_defaults),
         cmocka_unit_test(steps_replace_epochs_and_epochs_steps),
         cmocka_unit_test(sets_reach_into_layers_as_written),

@@ -62,7 +62,8 @@ static void what_cannot_be_read_is_one_line_and_leaves_nothing(void **state)
         {"flop:step=1", "lockstep: error: DP_FAULT: unknown fault 'flop' (did you mean 'flip'?)\n"},
         {"earthquake", "lockstep: error: DP_FAULT: unknown fault 'earthquake'; known are: flip\n"},
         {"flip:step=1;", "lockstep: error: DP_FAULT: unknown fault ''; known are: flip\n"},
-        {"flip:steps=1", "lockstep: error: DP_FAULT: flip: unknown option 'steps'\n"},
+        {"flip:steps=1", "lockstep: error: DP_FAULT: flip: unknown option 'steps'; known are: "
+                         "step, rank, tensor, element, bit\n"},
         {"flip:step", "lockstep: error: DP_FAULT: flip: expected key=value, found 'step'\n"},
         {"flip:rank=1;flip:bit=32",
          "lockstep: error: DP_FAULT: flip: bit: expected an integer from 0 to 31, found '32'\n"},

@@ -144,11 +144,11 @@ static void what_is_wrong_is_said_in_one_line(void **state)
         {"nothing-like-it", "unknown strategy 'nothing-like-it'; known are: ring, direct"},
         {"", "unknown strategy ''"},
         {"ring:segments", "expected key=value, found 'segments'"},
-        {"ring:pieces=3", "unknown option 'pieces'"},
+        {"ring:pieces=3", "ring: unknown option 'pieces'; known are: segments"},
         {"ring:segments=0", "ring: segments: "},
         {"ring:segments=65", "ring: segments: "},
         {"ring:segments=many", "'many'"},
-        {"direct:segments=4", "unknown option 'segments'"},
+        {"direct:segments=4", "direct: unknown option 'segments', it has none"},
     };
     const struct dp_plugin_family family = family_of_two();
     const size_t live = dp_mem_live();

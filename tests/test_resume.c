@@ -303,6 +303,11 @@ static void what_makes_the_state_meaningless_is_refused(void **state)
         assert_ptr_equal(strchr(stderr_text, '\n'), strrchr(stderr_text, '\n')); /* one line */
     }
     assert_int_equal(run_set("out", END, "auto", "optimizer.lr=0.5"), DP_OK); /* may change */
+
+    /* It has finished now: that nothing is left to do is no reason to accept what does not fit. */
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(run_set("out", END, "auto", rows[i].set), DP_ERR_CONFIG);
+    }
 }
 
 static void metrics_go_on_at_the_checkpoint(void **state)

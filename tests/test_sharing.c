@@ -182,8 +182,18 @@ static void auto_shares_one_copy_of_the_weights_on_a_node(void **state)
 
 static void a_sharing_over_what_does_not_share_is_refused(void **state)
 {
-    static const char *const texts[] = {"zero1:over=rnig", "zero1:under=shm", "zero2",
-                                        "zero1:over"};
+    static const char *const texts[] = {"zero1:over=rnig",
+                                        "zero1:under=shm",
+                                        "zero2",
+                                        "zero1:over",
+                                        "zero1:over=none",
+                                        "hier:outer=rnig",
+                                        "hier:inner=none",
+                                        "hier:outer=hier",
+                                        "hier:inner=nccl",
+                                        "staged:over=ipc",
+                                        "staged:over=hier:outer=rnig",
+                                        "zero1:over=hier:inner=x"};
     char problem[256];
     (void)state;
 

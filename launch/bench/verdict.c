@@ -232,6 +232,13 @@ static void say_exposed(struct text *text, const struct dp_bench_rows *rows)
     }
 }
 
+static void say_error(struct text *text, const struct dp_bench_row *row)
+{
+    if (!isnan(row->rel_l2)) {
+        say(text, " (relative error %.1g)", row->rel_l2);
+    }
+}
+
 /* What the best compressed way gains over the best way without. */
 static void say_gain(struct text *text, const struct dp_bench_row *on,
                      const struct dp_bench_row *off)
@@ -255,9 +262,7 @@ static void say_gain(struct text *text, const struct dp_bench_row *on,
         say_times(text, time_of(on) / time_of(off));
         say(text, " the time of %s", off->strategy);
     }
-    if (!isnan(on->rel_l2)) {
-        say(text, " (relative error %.1g)", on->rel_l2);
-    }
+    say_error(text, on);
 }
 
 /* Whether compression pays at the largest size, and what it costs. */
@@ -275,6 +280,36 @@ static void say_compression(struct text *text, const struct dp_bench_rows *rows)
         begin_clause(text);
         say_gain(text, on, off);
     }
+}
+
+/* Where nothing was measured without a compressor: the fastest at the largest size, or of the
+ * model. */
+static void say_compressed(struct text *text, const struct dp_bench_rows *rows)
+{
+    const struct dp_bench_row *best = NULL;
+    double size = 0.0;
+
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct dp_bench_row *row = &rows->row[i];
+        if (dp_bench_plain(row->compressor)) {
+            return;
+        }
+        size = counts(row, false) && row->size > size ? row->size : size;
+    }
+    best = fastest(rows, (size_t)size, false);
+    if (best == NULL) {
+        return;
+    }
+    begin_clause(text);
+    if (best->bucket[0] != '\0') {
+        say(text, "%s over %s makes a step least longer, by %.2f ms", best->compressor,
+            best->strategy, best->exposed_us / 1e3);
+    } else {
+        say(text, "%s over %s is fastest at ", best->compressor, best->strategy);
+        say_size(text, size);
+    }
+    say_error(text, best);
+    say(text, "; whether compressing pays is not known: put none among --compressors");
 }
 
 /* The row without compressor of the same strategy, before row i; NULL: none. */
@@ -375,6 +410,7 @@ void dp_bench_verdict(const struct dp_bench_rows *rows, char verdict[DP_BENCH_VE
         say_winners(&text, rows);
     }
     say_compression(&text, rows);
+    say_compressed(&text, rows);
     say_accuracy(&text, rows);
     say_prediction(&text, rows);
 }

@@ -56,6 +56,14 @@ def case_a_killed_rank_ends_the_job_within_seconds():
             check(metrics(out, "step"), "metrics.jsonl cannot be read")
 
 
+def case_mpirun_of_launch_waits_less_than_five_seconds_for_the_ranks_left():
+    name = "OMPI_MCA_odls_base_sigkill_timeout"
+    told = subprocess.run(["env", "-i", "sh", "-c", f'. "$0"; echo ${name}',
+                           harness.ROOT / "launch/env.sh"],
+                          check=True, capture_output=True, text=True)
+    check(0 < 2 * int(told.stdout) < 5, f"it waits twice {told.stdout.strip()} s")
+
+
 def case_signals_to_mpirun_end_everything():
     cfg = small_cfg()
     for number in (signal.SIGTERM, signal.SIGINT):

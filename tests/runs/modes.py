@@ -2,6 +2,7 @@
 """Every flag and every kind of run, as --help describes it."""
 import json
 import re
+import time
 
 import harness
 from harness import check, close, metrics, run_json, same, small_cfg, train, train_well
@@ -199,6 +200,18 @@ def case_the_shipped_resnet_takes_a_few_steps():
                "--set", "data.test_samples=64", "--set", "train.global_batch=32", "--steps", 4,
                "--out", out, ranks=2)
     same(run_json(out)["steps"], 4, "the steps")
+
+
+def case_a_resume_without_out_leaves_a_run_of_the_same_second_alone():
+    cfg = small_cfg()
+    for second in range(30):
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() + second))
+        folder = harness.scratch / "runs" / f"small-{stamp}"
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text("{}")
+    result = train(cfg, "--resume", cwd=harness.scratch)
+    same(result.code, 64, f"the exit code of\n{result}")
+    check("holds a run already" in result.errors[-1], f"{result}")
 
 
 def case_without_out_a_run_gets_a_folder_of_its_own():

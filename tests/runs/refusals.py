@@ -254,6 +254,7 @@ def case_wrong_usage_is_told_once():
         (64, r"--steps wants a number above 0, not '12q'", cfg, "--steps=12q"),
         (64, r"--quiet takes no value", cfg, "--quiet=yes"),
         (64, r"two configurations", cfg, cfg),
+        (64, r"--resume there: a path goes behind '=': --resume=there", cfg, "--resume", "there"),
         (64, r"--log-level wants error\|warn\|info\|debug, not 'loud'", cfg, "--log-level=loud"),
     ], ranks=(0,))
     refuse(64, r"unknown flag --step ", cfg, "--step", "3", ranks=(2,))

@@ -99,7 +99,8 @@ static void columns_without_a_direction_of_their_own_become_random(void **state)
 
 static void a_split_equals_the_reference(void **state)
 {
-    static const size_t shapes[][3] = {{1, 1, 1}, {3, 17, 2}, {200, 300, 4}, {16, 5, 3}};
+    static const size_t shapes[][3] = {{1, 1, 1},  {3, 17, 2},    {200, 300, 4},
+                                       {16, 5, 3}, {33, 128, 32}, {40, 130, 33}};
     const struct streams *streams = *state;
 
     for (size_t n = 0; n < DP_COUNT(shapes); n++) {

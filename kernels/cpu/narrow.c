@@ -9,7 +9,7 @@
  */
 #include <assert.h>
 #include <stdbool.h>
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #include <immintrin.h>
 #endif
 
@@ -93,7 +93,7 @@ DP_HOT static void from_half(void *arg, size_t begin, size_t end)
     }
 }
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define HAS_HALVES (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0)
 #define WITH_HALVES __attribute__((target("avx2,f16c")))
 enum { LANES = 8 };

@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <stdbool.h>
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HALVES_BY_PROCESSOR
 #include <immintrin.h>
 #endif
 
@@ -71,7 +72,7 @@ struct casts {
     const uint16_t *y;
 };
 
-DP_HOT static void to_half(void *arg, size_t begin, size_t end)
+DP_HOT static void to_half_plain(void *arg, size_t begin, size_t end)
 {
     const struct casts *c = arg;
     uint16_t *restrict y = c->narrow;
@@ -82,7 +83,7 @@ DP_HOT static void to_half(void *arg, size_t begin, size_t end)
     }
 }
 
-DP_HOT static void from_half(void *arg, size_t begin, size_t end)
+DP_HOT static void from_half_plain(void *arg, size_t begin, size_t end)
 {
     const struct casts *c = arg;
     float *restrict y = c->wide;
@@ -93,10 +94,14 @@ DP_HOT static void from_half(void *arg, size_t begin, size_t end)
     }
 }
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define HAS_HALVES (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0)
+#ifdef HALVES_BY_PROCESSOR
 #define WITH_HALVES __attribute__((target("avx2,f16c")))
 enum { LANES = 8 };
+
+static bool has_halves(void)
+{
+    return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+}
 
 WITH_HALVES static inline bool has_nan(__m256 x)
 {
@@ -111,13 +116,13 @@ WITH_HALVES static void to_half_fast(void *arg, size_t begin, size_t end)
     for (; i + LANES <= end; i += LANES) {
         const __m256 x = _mm256_loadu_ps(c->x + i);
         if (has_nan(x)) {
-            to_half(arg, i, i + LANES);
+            to_half_plain(arg, i, i + LANES);
         } else {
             _mm_storeu_si128((__m128i *)(c->narrow + i),
                              _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
         }
     }
-    to_half(arg, i, end);
+    to_half_plain(arg, i, end);
 }
 
 WITH_HALVES static void from_half_fast(void *arg, size_t begin, size_t end)
@@ -128,18 +133,36 @@ WITH_HALVES static void from_half_fast(void *arg, size_t begin, size_t end)
     for (; i + LANES <= end; i += LANES) {
         const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(c->y + i)));
         if (has_nan(x)) {
-            from_half(arg, i, i + LANES);
+            from_half_plain(arg, i, i + LANES);
         } else {
             _mm256_storeu_ps(c->wide + i, x);
         }
     }
-    from_half(arg, i, end);
+    from_half_plain(arg, i, end);
 }
-#else
-#define HAS_HALVES false
-#define to_half_fast to_half
-#define from_half_fast from_half
 #endif
+
+static void to_half(void *arg, size_t begin, size_t end)
+{
+#ifdef HALVES_BY_PROCESSOR
+    if (has_halves()) {
+        to_half_fast(arg, begin, end);
+        return;
+    }
+#endif
+    to_half_plain(arg, begin, end);
+}
+
+static void from_half(void *arg, size_t begin, size_t end)
+{
+#ifdef HALVES_BY_PROCESSOR
+    if (has_halves()) {
+        from_half_fast(arg, begin, end);
+        return;
+    }
+#endif
+    from_half_plain(arg, begin, end);
+}
 
 DP_HOT static void to_bfloat(void *arg, size_t begin, size_t end)
 {
@@ -169,11 +192,7 @@ dp_status dp_cpu_narrow(struct dp_stream *s, uint16_t *y, const float *x, size_t
     struct casts c = {.narrow = y, .x = x};
 
     assert(type != DP_TYPE_F32);
-    dp_parallel(s->threads, count, DP_BLOCK,
-                type == DP_TYPE_BF16 ? to_bfloat
-                : HAS_HALVES         ? to_half_fast
-                                     : to_half,
-                &c);
+    dp_parallel(s->threads, count, DP_BLOCK, type == DP_TYPE_F16 ? to_half : to_bfloat, &c);
     return DP_OK;
 }
 
@@ -183,10 +202,6 @@ dp_status dp_cpu_widen(struct dp_stream *s, float *y, const uint16_t *x, size_t 
     struct casts c = {.wide = y, .y = x};
 
     assert(type != DP_TYPE_F32);
-    dp_parallel(s->threads, count, DP_BLOCK,
-                type == DP_TYPE_BF16 ? from_bfloat
-                : HAS_HALVES         ? from_half_fast
-                                     : from_half,
-                &c);
+    dp_parallel(s->threads, count, DP_BLOCK, type == DP_TYPE_F16 ? from_half : from_bfloat, &c);
     return DP_OK;
 }

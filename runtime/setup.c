@@ -254,8 +254,8 @@ static dp_status make_out(struct dp_training *run)
     }
     DP_TRY(make_folders(run->out, &run->made_out));
     if (access(run->out, W_OK) != 0) {
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s; choose another folder with --out", run->out,
-                       strerror(errno));
+        return DP_FAIL(DP_ERR_WRITE, "cannot write into %s: %s; choose another folder with --out",
+                       run->out, strerror(errno));
     }
     return DP_OK;
 }

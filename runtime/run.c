@@ -347,6 +347,7 @@ static dp_status train(struct dp_training *run)
     DP_TRY(take_up(run));
     while (t->step < run->total_steps && run->exit == DP_RUN_FINISHED) {
         DP_TRY(run->async != NULL ? async_steps(run) : one_step(run));
+        dp_run_note_saving(run);
         DP_TRY(between_steps(run, t->step));
     }
     if ((run->exit == DP_RUN_FINISHED || run->exit == DP_RUN_EARLY_STOPPED) && !run->hurried) {

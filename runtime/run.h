@@ -88,6 +88,8 @@ struct dp_training {
     struct dp_writer *writer;       /* rank 0 */
     void *save_room;                /* rank 0; through which it writes */
     bool saved, save_must;          /* a snapshot was taken; a failed write ends the run */
+    bool save_open;                 /* rank 0: what comes of the last write is not known yet */
+    char save_problem[1024];        /* what the writer says of a failed write */
     uint64_t saved_step;            /* of the last snapshot */
     bool saved_early;               /* it says that the run has stopped early */
     uint64_t saved_at;              /* rank 0: step of the newest good checkpoint; 0: none */
@@ -121,17 +123,19 @@ DP_CHECKED dp_status dp_run_train(struct dp_training *run);
 /*
  * Checkpoints. dp_run_save() takes a snapshot between two steps, of which a thread of rank 0 makes
  * a checkpoint while training goes on; it first waits for the one before. Does nothing when the
- * last one is of this step. A write that fails is told as a warning.
+ * last one is of this step. A write that fails is told as a warning, behind the step during which
+ * that is found out; dp_run_note_saving() looks.
  *
  * dp_run_saved() does the same, and returns when the checkpoint of this step is on disk, or cannot
  * be: at the end of a run, and when it is to stop. *written, on all ranks alike: DP_OK,
  * DP_ERR_WRITE, DP_ERR_NOMEM, DP_ERR_DIVERGED (weights that are not finite are not saved).
  *
- * All are collective but the last two.
+ * All are collective but the last three.
  */
 DP_CHECKED dp_status dp_run_open_saving(struct dp_training *run);
 DP_CHECKED dp_status dp_run_save(struct dp_training *run);
 DP_CHECKED dp_status dp_run_saved(struct dp_training *run, dp_status *written);
+void dp_run_note_saving(struct dp_training *run);
 void dp_run_settle_saving(struct dp_training *run); /* waits for what is being written; local */
 void dp_run_close_saving(struct dp_training *run);
 

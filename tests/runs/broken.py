@@ -12,8 +12,8 @@ import tempfile
 import time
 
 import harness
-from harness import (Started, begin, check, metrics, mlp_layers, run_json, same, small_cfg, train,
-                     train_well, weights)
+from harness import (Started, begin, check, little_memory, metrics, mlp_layers, run_json, same,
+                     small_cfg, train, train_well, weights)
 
 SECONDS = 60  # within which a job with a dead rank is over, also on a busy machine
 
@@ -178,17 +178,6 @@ def case_more_ranks_than_cores_is_one_warning():
     result = train_well(cfg, "--out", harness.scratch / "out", ranks=ranks)
     same((len(result.crowded), result.warnings), (1, []), f"warnings in\n{result}\n")
     check(re.search(rf"{ranks} ranks share {cores} core", result.crowded[0]), f"{result}")
-
-
-def little_memory(kilobytes):
-    """What to start a program with, and its environment, so that it has no more to share."""
-    folder = harness.scratch / "tiny"
-    folder.mkdir(exist_ok=True)
-    wrapper = ["unshare", "-m", "sh", "-c",
-               f'mount -t tmpfs -o size={kilobytes}k tmpfs "$0" && exec "$@"', str(folder)]
-    if subprocess.run([*wrapper, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
-        raise harness.Skipped("no right to mount a small file system")
-    return wrapper, {"OMPI_MCA_osc_sm_backing_directory": str(folder)}
 
 
 def case_without_room_for_shared_memory_ranks_send_messages():

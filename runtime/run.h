@@ -1,9 +1,9 @@
 /*
  * run.h - one training run from its command line to its report.
  *
- * setup.c makes everything, resume.c goes on from a checkpoint, run.c is the loop over steps,
- * save.c writes checkpoints, ending.c is how it ends before its time, finish.c writes what came of
- * it, check.c answers --check and --dry-run.
+ * setup.c makes everything, out.c the folder, resume.c goes on from a checkpoint, run.c is the loop
+ * over steps, save.c writes checkpoints, ending.c is how it ends before its time, finish.c writes
+ * what came of it, check.c answers --check and --dry-run.
  */
 #ifndef DP_RUNTIME_RUN_H
 #define DP_RUNTIME_RUN_H
@@ -109,6 +109,11 @@ DP_CHECKED dp_status dp_run_configure(struct dp_training *run);
 /* This rank's cores, and how many threads the ranks that share them leave to it: run->machine,
  * places, threads. Where one rank cannot, none can. Collective. */
 DP_CHECKED dp_status dp_run_place(struct dp_training *run);
+
+/* Rank 0: run->out, which is made here unless it is there. Nothing is written into it before the
+ * first step is certain, so that a refused run can be tried again. Errors: DP_ERR_USAGE (it holds a
+ * run that is not to go on), DP_ERR_WRITE. */
+DP_CHECKED dp_status dp_run_make_out(struct dp_training *run);
 
 /* Everything before the first step. Collective. */
 DP_CHECKED dp_status dp_run_setup(struct dp_training *run);

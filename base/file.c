@@ -24,6 +24,14 @@
  * disk: so it is a larger one. */
 enum { BUFFER_BYTES = 256 * 1024, LARGE_BYTES = 1024 * 1024, ALIGN = 4096 };
 
+dp_status dp_file_fail(const char *path, int reason)
+{
+    const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
+
+    return DP_FAIL(DP_ERR_WRITE, "cannot write %s: %s; %schoose another folder", path,
+                   strerror(reason), full ? "make room there, or " : "");
+}
+
 dp_status dp_file_write_all(int fd, const char *path, const void *data, size_t bytes)
 {
     const unsigned char *rest = data;
@@ -35,7 +43,7 @@ dp_status dp_file_write_all(int fd, const char *path, const void *data, size_t b
             continue;
         }
         if (done < 0) {
-            return DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
+            return dp_file_fail(path, errno);
         }
         rest += done;
         bytes -= (size_t)done;
@@ -47,7 +55,7 @@ dp_status dp_file_write_all(int fd, const char *path, const void *data, size_t b
 static dp_status sync_file(int fd, const char *path)
 {
     if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP && errno != ENOSYS) {
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
+        return dp_file_fail(path, errno);
     }
     return DP_OK;
 }
@@ -78,7 +86,7 @@ static dp_status create(struct dp_file *file, const char *path, unsigned char *m
         const int reason = errno;
 
         dp_file_discard(&made);
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(reason));
+        return dp_file_fail(path, reason);
     }
     made.direct = flags != 0;
     *file = made;
@@ -188,7 +196,7 @@ dp_status dp_file_finish(struct dp_file *file, char hash[DP_HASH_TEXT])
     }
     /* Network file systems report a full disk only here. */
     if (close(file->fd) != 0 && status == DP_OK) {
-        status = DP_FAIL(DP_ERR_WRITE, "%s: %s", file->path, strerror(errno));
+        status = dp_file_fail(file->path, errno);
     }
     if (hash != NULL) {
         dp_hash_print(file->hash, hash);
@@ -228,7 +236,7 @@ dp_status dp_file_sync_folder(const char *path)
     dp_status status;
 
     if (fd < 0) {
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
+        return dp_file_fail(path, errno);
     }
     status = sync_file(fd, path);
     (void)close(fd);
@@ -259,7 +267,7 @@ dp_status dp_file_replace(const char *path, const void *data, size_t bytes)
     }
     status = dp_file_save(temporary, data, bytes, NULL);
     if (status == DP_OK && rename(temporary, path) != 0) {
-        status = DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
+        status = dp_file_fail(path, errno);
     }
     if (status != DP_OK) {
         (void)unlink(temporary);

@@ -1,7 +1,7 @@
 /*
  * file.h - files written so that a full disk is noticed, and small ones read whole.
  *
- * Every failed write is DP_ERR_WRITE and names the path and the system's reason.
+ * Every failed write is DP_ERR_WRITE and names the path, the system's reason and what to do.
  */
 #ifndef DP_BASE_FILE_H
 #define DP_BASE_FILE_H
@@ -26,6 +26,10 @@ struct dp_file {
     bool direct;               /* the kernel takes it from the buffer, past the page cache */
     struct XXH3_state_s *hash; /* owned: of all that was appended */
 };
+
+/* Says that `path` cannot be written, for a reason of errno.h, and what to do. Returns
+ * DP_ERR_WRITE. */
+DP_CHECKED dp_status dp_file_fail(const char *path, int reason);
 
 /* Creates or empties `path`. After success dp_file_finish() or dp_file_discard() must be called.
  * Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */

@@ -9,8 +9,8 @@
 static atomic_int log_level = DP_LOG_INFO;
 static atomic_int log_errors;
 static atomic_int log_muted;
-static _Thread_local bool log_softened;
-static _Thread_local char log_kept[1024]; /* the last error that was muted */
+static _Thread_local bool log_softened, log_holding;
+static _Thread_local char log_kept[1024]; /* the last error that was muted, or held */
 static int log_rank = 0, log_ranks = 1;
 static char log_host[64] = "";
 
@@ -62,6 +62,19 @@ void dp_log_soften(bool soft)
     log_softened = soft;
 }
 
+void dp_log_hold(bool hold)
+{
+    log_holding = hold;
+    if (hold) {
+        log_kept[0] = '\0';
+    }
+}
+
+const char *dp_log_held(void)
+{
+    return log_kept;
+}
+
 /* "lockstep: error: " or, with several ranks, "lockstep: error: rank 3 (node7): ". */
 static int log_prefix(char *text, size_t size, enum dp_log_level level)
 {
@@ -82,10 +95,10 @@ void dp_log(enum dp_log_level level, const char *file, int line, const char *for
     if (level == DP_LOG_ERROR && log_softened) {
         level = DP_LOG_WARN;
     }
-    if (level == DP_LOG_ERROR) {
+    if (level == DP_LOG_ERROR && !log_holding) {
         atomic_fetch_add(&log_errors, 1);
     }
-    if (level == DP_LOG_ERROR && atomic_load(&log_muted) > 0) {
+    if (level == DP_LOG_ERROR && (log_holding || atomic_load(&log_muted) > 0)) {
         va_start(args, format);
         (void)vsnprintf(log_kept, sizeof(log_kept), format, args);
         va_end(args);

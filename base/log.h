@@ -38,6 +38,12 @@ void dp_log_tell(void);
  * does not end the run. */
 void dp_log_soften(bool soft);
 
+/* While true, errors of the calling thread are neither printed nor counted; dp_log_held() is the
+ * last one since then, or empty. For a thread beside the one that runs: whoever waits for it knows
+ * what its failure means, and when that may be said. */
+void dp_log_hold(bool hold);
+const char *dp_log_held(void);
+
 void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

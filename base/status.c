@@ -42,7 +42,7 @@ dp_status dp_fail(const char *file, int line, dp_status status, const char *form
     va_start(args, format);
     (void)vsnprintf(message, sizeof(message), format, args);
     va_end(args);
-    if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE) {
+    if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_WRITE) {
         dp_log(DP_LOG_ERROR, file, line, "%s", message); /* the message says it all */
     } else {
         dp_log(DP_LOG_ERROR, file, line, "%s: %s", message, dp_status_text(status));

@@ -50,7 +50,8 @@ int dp_status_exit(dp_status status);
 bool dp_status_together(dp_status status);
 
 /* Logs "message: text of status" as an error (with file and line at debug level); mistakes of the
- * user, usage and configuration, without the text. Returns `status`, which must not be DP_OK. */
+ * user, usage and configuration, and what cannot be written, without the text. Returns `status`,
+ * which must not be DP_OK. */
 dp_status dp_fail(const char *file, int line, dp_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -2,6 +2,7 @@
  * exchange_choice.c - what the text of comm.strategy means: which sharing, over which strategy, and
  * what `auto` takes.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -161,6 +162,59 @@ static dp_status check_strategy(const struct dp_sharing *sharing,
     return ordered ? dp_comm_check_order(strategy, state, NULL, problem, problem_size) : DP_OK;
 }
 
+/* What may stand first in a text: `auto`, then strategies, then, if `sharings`, those. NULL behind
+ * the last. */
+static const char *name_at(int i, bool sharings)
+{
+    const int strategies = i - 1;
+    int others = strategies;
+    const struct dp_plugin *plugin = dp_plugin_at(&dp_strategies, strategies);
+
+    for (int k = 0; dp_plugin_at(&dp_strategies, k) != NULL; k++) {
+        others--;
+    }
+    plugin = plugin == NULL && sharings ? dp_plugin_at(&dp_sharings, others) : plugin;
+    return i == 0 ? "auto" : plugin != NULL ? plugin->name : NULL;
+}
+
+/* Whether that stands first, and what else might be meant. */
+static dp_status check_name(const char *text, bool sharings, char *problem, size_t size)
+{
+    const int length = (int)strcspn(text, ":");
+    const char *name, *nearest = NULL;
+    int best = INT_MAX;
+    char word[64];
+
+    (void)snprintf(word, sizeof(word), "%.*s", length, text);
+    for (int i = 0; (name = name_at(i, sharings)) != NULL; i++) {
+        const int distance = dp_edit_distance(word, name);
+        if (distance == 0) {
+            break;
+        }
+        if (distance < best && dp_looks_like(word, name)) {
+            best = distance;
+            nearest = name;
+        }
+    }
+    if (name != NULL && strcmp(name, "auto") == 0 && text[length] == ':') {
+        (void)snprintf(problem, size, "auto: it has no options: '%s'", text);
+        return DP_ERR_CONFIG;
+    }
+    if (name != NULL) {
+        return DP_OK;
+    }
+    (void)snprintf(problem, size, "unknown strategy '%s'", word);
+    if (nearest != NULL) {
+        (void)snprintf(problem, size, "unknown strategy '%s' (did you mean '%s'?)", word, nearest);
+        return DP_ERR_CONFIG;
+    }
+    for (int i = 0; (name = name_at(i, sharings)) != NULL; i++) {
+        const size_t used = strlen(problem);
+        (void)snprintf(problem + used, size - used, "%s%s", i == 0 ? "; known are: " : ", ", name);
+    }
+    return DP_ERR_CONFIG;
+}
+
 dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_t problem_size)
 {
     const struct dp_sharing *sharing;
@@ -169,9 +223,13 @@ dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_
     void *sharing_state, *state = NULL;
     dp_status status = DP_OK;
 
+    DP_TRY(check_name(text, true, problem, problem_size));
     DP_TRY(
         dp_exchange_find_sharing(text, &sharing, &sharing_state, &strategy, problem, problem_size));
-    if (strcmp(strategy, "auto") != 0) {
+    if (strategy != text) {
+        status = check_name(strategy, false, problem, problem_size);
+    }
+    if (status == DP_OK && strcmp(strategy, "auto") != 0) {
         status = dp_plugin_create(&dp_strategies, strategy, &plugin, &state, problem, problem_size);
         if (status == DP_OK) {
             status = check_strategy(sharing, (const struct dp_strategy *)plugin, state, ordered,

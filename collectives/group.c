@@ -196,6 +196,22 @@ bool dp_group_reaches(const struct dp_group *group, const void *mine)
     return reaches;
 }
 
+const char *dp_group_why_apart(const struct dp_group *group)
+{
+    int rank;
+
+    for (; group != NULL; group = dp_group_parent(group, 0, &rank)) {
+        const struct dp_group *parent = dp_group_parent(group, 0, &rank);
+
+        if (parent != NULL && !parent->apart) {
+            return "only some ranks of this node take part (as between leaders of hier), and "
+                   "memory is "
+                   "shared by all of them";
+        }
+    }
+    return "a node has no room for shared memory (is /dev/shm full?)";
+}
+
 int dp_group_leader(const struct dp_group *group, int node)
 {
     int leader = 0;

@@ -60,7 +60,8 @@ struct dp_group {
     int nodes, local_size;    /* nodes of the group; ranks on this node */
     atomic_int *cancel;       /* not 0: every wait of this process gives up */
     uint64_t spin_ns;         /* of waits: see patience.h */
-    bool apart;               /* some memory, the gradients or later, found no room to be shared */
+    bool apart;               /* some memory, the gradients or later, is not shared: no room, or a
+                                 group of some ranks of a node */
     bool guarded;             /* an engine owns it: calls come from jobs only */
     uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far */
 };
@@ -133,6 +134,9 @@ void dp_group_release(struct dp_group *group, void *memory);
 /* The place in rank `peer`'s memory that corresponds to `mine`, which points into something that
  * dp_group_memory() gave; NULL when it cannot be reached from here. Local. */
 void *dp_group_peer(const struct dp_group *group, const void *mine, int peer);
+
+/* Why group->apart is set, for people. A static text. Local. */
+const char *dp_group_why_apart(const struct dp_group *group);
 
 /* Whether all ranks live on this node and reach each other's places in `mine`, of
  * dp_group_memory(); the same on all of them. Local. */

@@ -37,7 +37,7 @@ struct hier {
 static bool hier_supports(const struct dp_group *group, const char **why_not)
 {
     if (group->apart) {
-        *why_not = "a node has no room for shared memory (is /dev/shm full?)";
+        *why_not = dp_group_why_apart(group);
         return false;
     }
     return true;

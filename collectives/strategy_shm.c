@@ -26,7 +26,7 @@ static bool shm_supports(const struct dp_group *group, const char **why_not)
         return false;
     }
     if (group->apart) {
-        *why_not = "this node has no room for shared memory (is /dev/shm full?)";
+        *why_not = dp_group_why_apart(group);
         return false;
     }
     return true;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "collectives/claim.h"
 #include "collectives/mpi_status.h"
 #include "collectives/transport.h"
 #include "collectives/transport_mpi.h"
@@ -94,14 +95,16 @@ dp_status dp_world_group(struct dp_world *world, struct dp_group **out)
                       : dp_local_alone(out);
 }
 
-dp_status dp_world_meet(struct dp_world *world, dp_status mine, bool *tell)
+dp_status dp_world_meet(struct dp_world *world, const char *asked, dp_status mine, bool *tell)
 {
+    const struct dp_claim claim = dp_claim_text("to do", asked);
     int first = (int)mine;
 
     *tell = false;
     DP_TRY(dp_group_broadcast(world->all, &first, sizeof(first), 0));
     *tell = mine != DP_OK && first == (int)DP_OK;
-    return dp_group_agree(world->all, mine);
+    DP_TRY(dp_group_agree(world->all, mine));
+    return dp_claims_compare(world->all, &claim, 1);
 }
 
 void dp_world_destroy(struct dp_world *world)

@@ -34,11 +34,18 @@ DP_CHECKED dp_status dp_world_group(struct dp_world *world, struct dp_group **ou
 
 /*
  * The worst of what ranks found out alone before they met, on all of them. mpirun ends all ranks as
- * soon as one fails: so what is wrong with a command line ends the job behind this, not before.
- * *tell: it is this rank that has to say what is wrong, since rank 0, which speaks for all, found
- * nothing. Collective.
+ * soon as one fails: so what is wrong with a command line ends the job behind this, not before. And
+ * of mpirun's several commands each may be another program: the first thing that any does is this.
+ *
+ *   asked  in   what this rank is about to do: "ddp_train", "ddp_train --check"
+ *   tell   out  it is this rank that has to say what is wrong, since rank 0, which speaks for all,
+ *               found nothing
+ *
+ * Collective. Errors: the worst one; DP_ERR_DISAGREE (ranks are about to do different things, which
+ * rank 0 has told), DP_ERR_NOMEM.
  */
-DP_CHECKED dp_status dp_world_meet(struct dp_world *world, dp_status mine, bool *tell);
+DP_CHECKED dp_status dp_world_meet(struct dp_world *world, const char *asked, dp_status mine,
+                                   bool *tell);
 
 /* Leaves the job: collective, and ends MPI. */
 void dp_world_destroy(struct dp_world *world);

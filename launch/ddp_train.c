@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -96,11 +97,35 @@ static dp_status handle_signals(void)
     return DP_OK;
 }
 
+static dp_status answer(const struct dp_cli *cli)
+{
+    if (cli->help) {
+        dp_cli_help();
+    } else if (cli->version) {
+        dp_cli_version();
+    } else {
+        return cli->list != NULL ? dp_cli_list(cli->list) : dp_run_check(cli);
+    }
+    return DP_OK;
+}
+
+/* The question of a command line that asks one, as answer() decides, or nothing. */
+static const char *question(const struct dp_cli *cli)
+{
+    return cli->help           ? " --help"
+           : cli->version      ? " --version"
+           : cli->list != NULL ? " --list"
+           : cli->check        ? " --check"
+                               : "";
+}
+
 /* parsed: what came of the command line so far. */
 static dp_status train(int argc, char **argv, struct dp_cli *cli, dp_status parsed)
 {
-    const bool trains = !cli->print_config && !cli->dry_run && !cli->data_only;
+    const bool asks = *question(cli) != '\0';
+    const bool trains = !asks && !cli->print_config && !cli->dry_run && !cli->data_only;
     struct dp_world *world = NULL;
+    char asked[32];
     dp_status status;
     bool tell;
 
@@ -109,10 +134,13 @@ static dp_status train(int argc, char **argv, struct dp_cli *cli, dp_status pars
         DP_TRY(handle_signals());
     }
     DP_TRY(dp_world_create(&world));
-    status = dp_world_meet(world, parsed, &tell);
+    (void)snprintf(asked, sizeof(asked), "ddp_train%s", question(cli));
+    status = dp_world_meet(world, asked, parsed, &tell);
     if (tell) {
         status = dp_cli_parse(argc, argv, false, cli);
-    } else if (status == DP_OK) {
+    } else if (status == DP_OK && asks && world->all->rank == 0) {
+        status = answer(cli); /* one rank does */
+    } else if (status == DP_OK && !asks) {
         status = dp_run_main(cli, world, &stop);
     }
     dp_world_destroy(world);
@@ -123,25 +151,11 @@ int main(int argc, char **argv)
 {
     const int rank = dp_world_launch_rank();
     struct dp_cli cli;
-    dp_status status = dp_cli_parse(argc, argv, rank > 0, &cli);
+    const dp_status status = dp_cli_parse(argc, argv, rank > 0, &cli);
 
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error, as a full disk is */
-    if (status != DP_OK) {
-        return dp_status_exit(train(argc, argv, &cli, status));
-    }
-    dp_log_set_level(cli.log_level);
-    if (cli.help || cli.version || cli.list != NULL || cli.check) {
-        if (rank > 0) {
-            return 0; /* one rank answers */
-        }
-        if (cli.help) {
-            dp_cli_help();
-        } else if (cli.version) {
-            dp_cli_version();
-        } else {
-            status = cli.list != NULL ? dp_cli_list(cli.list) : dp_run_check(&cli);
-        }
-        return dp_status_exit(status);
+    if (status == DP_OK) {
+        dp_log_set_level(cli.log_level);
     }
     return dp_status_exit(train(argc, argv, &cli, status));
 }

@@ -71,7 +71,7 @@ static dp_status write_content(const char *folder, const struct dp_checkpoint *c
 static dp_status move(const char *from, const char *to)
 {
     if (rename(from, to) != 0) {
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", to, strerror(errno));
+        return dp_file_fail(to, errno);
     }
     return DP_OK;
 }
@@ -105,13 +105,13 @@ static dp_status point_latest(const char *folder, const char *name)
     DP_TRY(dp_file_join(temporary, folder, hidden));
     DP_TRY(dp_file_join(link, folder, DP_SHELF_LATEST));
     if (symlink(name, temporary) != 0) {
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", temporary, strerror(errno));
+        return dp_file_fail(temporary, errno);
     }
     if (rename(temporary, link) != 0) {
         const int reason = errno;
 
         (void)unlink(temporary);
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", link, strerror(reason));
+        return dp_file_fail(link, reason);
     }
     return dp_file_sync_folder(folder);
 }
@@ -130,7 +130,7 @@ static dp_status save_folder(const char *folder, const struct dp_checkpoint *che
     DP_TRY(dp_file_join(aside, folder, hidden));
     DP_TRY(dp_file_join(place, folder, name));
     if (mkdir(temporary, 0777) != 0) {
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", temporary, strerror(errno));
+        return dp_file_fail(temporary, errno);
     }
     status = write_content(temporary, checkpoint);
     if (status == DP_OK) {
@@ -148,7 +148,7 @@ static dp_status make_folder(const char *folder)
     char above[DP_PATH_BYTES];
 
     if (mkdir(folder, 0777) != 0) {
-        return errno == EEXIST ? DP_OK : DP_FAIL(DP_ERR_WRITE, "%s: %s", folder, strerror(errno));
+        return errno == EEXIST ? DP_OK : dp_file_fail(folder, errno);
     }
     DP_TRY(dp_file_join(above, folder, ".."));
     return dp_file_sync_folder(above);

@@ -67,13 +67,16 @@ static const struct {
     [FLAG_LOG_LEVEL] = {"--log-level", "LEVEL", "error|warn|info|debug"},
     [FLAG_QUIET] = {"--quiet", NULL, "prints errors and warnings only"},
     [FLAG_VERSION] = {"--version", NULL, "prints the version"},
-    [FLAG_HELP] = {"--help", NULL, "prints this, and every key of model.cfg"},
+    [FLAG_HELP] = {"--help", NULL, "or -h: prints this, and every key of model.cfg"},
 };
 
 enum { FLAG_COUNT = sizeof(flags) / sizeof(flags[0]) };
 
 static int find_flag(const char *name, size_t length)
 {
+    if (length == 2 && memcmp(name, "-h", 2) == 0) {
+        return FLAG_HELP;
+    }
     for (int i = 0; i < FLAG_COUNT; i++) {
         if (strlen(flags[i].name) == length && memcmp(flags[i].name, name, length) == 0) {
             return i;

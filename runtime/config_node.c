@@ -112,6 +112,12 @@ const char *dp_yaml_found(const struct dp_yaml_node *node, char *text, size_t si
     if (node->kind == DP_YAML_LIST) {
         return "a list";
     }
+    if (node->kind == DP_YAML_MAP && node->first != NULL && node->first->next == NULL &&
+        dp_yaml_is_null(node->first)) { /* most likely a text with a colon too many */
+        (void)snprintf(text, size, "'%.*s:', a section with nothing in it", FOUND_SHOWN,
+                       node->first->key);
+        return text;
+    }
     if (node->kind == DP_YAML_MAP) {
         return "a section";
     }

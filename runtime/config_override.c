@@ -215,6 +215,7 @@ static dp_status override_from(struct dp_draft *draft, const struct dp_config_se
 /* Names close to one of ours are most likely misspelled; others belong to somebody else. */
 static void warn_if_misspelled(const char *entry)
 {
+    static const char layers[] = "MODEL_LAYERS";
     const size_t length = strcspn(entry, "=");
     char name[VARIABLE_MAX], known[VARIABLE_MAX], nearest[VARIABLE_MAX] = "";
     int best = VARIABLE_MAX;
@@ -228,6 +229,12 @@ static void warn_if_misspelled(const char *entry)
         return;
     }
     (void)snprintf(name, sizeof(name), "%.*s", (int)length, entry);
+    if (strncmp(name + skip, layers, sizeof(layers) - 1) == 0) {
+        DP_WARN("%s is ignored: the list of layers has no variable; use the file, or --set "
+                "model.layers[0].dense.units=64",
+                name);
+        return;
+    }
     for (int i = 0; section_at(i) != NULL; i++) {
         const struct dp_config_section *section = section_at(i);
         for (const struct dp_option *row = section->options; row->kind != DP_OPTION_END; row++) {

@@ -83,8 +83,10 @@ bool dp_replicas_due(const struct dp_replicas *replicas, uint64_t step, bool apa
 
 /*
  * The hashes of the ranks differ: finds out where, tells it in one line (rank 0), and restores it
- * if so configured and possible; then all ranks are equal again. `step`: how many the state that
- * is here now has behind it. Collective, while no bucket is on its way.
+ * if so configured and possible; then all ranks are equal again. `step`: behind which the state was
+ * hashed, as in dp_replicas_hash(); slices are hashed before a step's update and settled behind it,
+ * but it is the step that the run has come to, and whose checkpoint may hold the difference.
+ * Collective, while no bucket is on its way.
  *
  * Errors: DP_ERR_DISAGREE, on all ranks.
  */

@@ -148,7 +148,7 @@ static dp_status compare_ranks(struct dp_training *run)
 
     DP_TRY(dp_trainer_meet(t));
     DP_TRY(dp_replicas_check(t->replicas, &split));
-    return split ? dp_trainer_settle(t, t->step) : DP_OK;
+    return split ? dp_trainer_settle(t) : DP_OK;
 }
 
 static dp_status save(struct dp_training *run)
@@ -347,6 +347,7 @@ static dp_status train(struct dp_training *run)
     DP_TRY(take_up(run));
     while (t->step < run->total_steps && run->exit == DP_RUN_FINISHED) {
         DP_TRY(run->async != NULL ? async_steps(run) : one_step(run));
+        dp_run_note_saving(run);
         DP_TRY(between_steps(run, t->step));
     }
     if ((run->exit == DP_RUN_FINISHED || run->exit == DP_RUN_EARLY_STOPPED) && !run->hurried) {
@@ -364,7 +365,7 @@ dp_status dp_run_train(struct dp_training *run)
 
     if (status == DP_ERR_DISAGREE) {
         run->exit = DP_RUN_ERROR;
-        (void)snprintf(run->reason, sizeof(run->reason), "step %llu: ranks disagree",
+        (void)snprintf(run->reason, sizeof(run->reason), "behind step %llu: ranks disagree",
                        (unsigned long long)run->trainer->step);
     } else if (status != DP_OK) {
         return status;

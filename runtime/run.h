@@ -1,9 +1,9 @@
 /*
  * run.h - one training run from its command line to its report.
  *
- * setup.c makes everything, resume.c goes on from a checkpoint, run.c is the loop over steps,
- * save.c writes checkpoints, ending.c is how it ends before its time, finish.c writes what came of
- * it, check.c answers --check and --dry-run.
+ * setup.c makes everything, out.c the folder, resume.c goes on from a checkpoint, run.c is the loop
+ * over steps, save.c writes checkpoints, ending.c is how it ends before its time, finish.c writes
+ * what came of it, check.c answers --check and --dry-run.
  */
 #ifndef DP_RUNTIME_RUN_H
 #define DP_RUNTIME_RUN_H
@@ -88,6 +88,8 @@ struct dp_training {
     struct dp_writer *writer;       /* rank 0 */
     void *save_room;                /* rank 0; through which it writes */
     bool saved, save_must;          /* a snapshot was taken; a failed write ends the run */
+    bool save_open;                 /* rank 0: what comes of the last write is not known yet */
+    char save_problem[1024];        /* what the writer says of a failed write */
     uint64_t saved_step;            /* of the last snapshot */
     bool saved_early;               /* it says that the run has stopped early */
     uint64_t saved_at;              /* rank 0: step of the newest good checkpoint; 0: none */
@@ -108,6 +110,11 @@ DP_CHECKED dp_status dp_run_configure(struct dp_training *run);
  * places, threads. Where one rank cannot, none can. Collective. */
 DP_CHECKED dp_status dp_run_place(struct dp_training *run);
 
+/* Rank 0: run->out, which is made here unless it is there. Nothing is written into it before the
+ * first step is certain, so that a refused run can be tried again. Errors: DP_ERR_USAGE (it holds a
+ * run that is not to go on), DP_ERR_WRITE. */
+DP_CHECKED dp_status dp_run_make_out(struct dp_training *run);
+
 /* Everything before the first step. Collective. */
 DP_CHECKED dp_status dp_run_setup(struct dp_training *run);
 void dp_run_teardown(struct dp_training *run);
@@ -121,17 +128,19 @@ DP_CHECKED dp_status dp_run_train(struct dp_training *run);
 /*
  * Checkpoints. dp_run_save() takes a snapshot between two steps, of which a thread of rank 0 makes
  * a checkpoint while training goes on; it first waits for the one before. Does nothing when the
- * last one is of this step. A write that fails is told as a warning.
+ * last one is of this step. A write that fails is told as a warning, behind the step during which
+ * that is found out; dp_run_note_saving() looks.
  *
  * dp_run_saved() does the same, and returns when the checkpoint of this step is on disk, or cannot
  * be: at the end of a run, and when it is to stop. *written, on all ranks alike: DP_OK,
  * DP_ERR_WRITE, DP_ERR_NOMEM, DP_ERR_DIVERGED (weights that are not finite are not saved).
  *
- * All are collective but the last two.
+ * All are collective but the last three.
  */
 DP_CHECKED dp_status dp_run_open_saving(struct dp_training *run);
 DP_CHECKED dp_status dp_run_save(struct dp_training *run);
 DP_CHECKED dp_status dp_run_saved(struct dp_training *run, dp_status *written);
+void dp_run_note_saving(struct dp_training *run);
 void dp_run_settle_saving(struct dp_training *run); /* waits for what is being written; local */
 void dp_run_close_saving(struct dp_training *run);
 

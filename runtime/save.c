@@ -1,6 +1,8 @@
 /*
  * save.c - checkpoints of a run: a snapshot between two steps, which a thread then writes.
  */
+#include <stdio.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
@@ -54,21 +56,20 @@ static dp_status write_state(const struct dp_training *run, struct dp_json *stat
     return dp_checkpoint_save(folder, &checkpoint, c->keep, (uint64_t)c->keep_every);
 }
 
-/* On the writer's thread. */
+/* On the writer's thread, which only notes why it failed: the run may have ended by then, and its
+ * last word must stay the last. */
 static dp_status write_snapshot(void *context)
 {
-    const struct dp_training *run = context;
+    struct dp_training *run = context;
     struct dp_json *state;
     dp_status status;
 
     DP_TRY(dp_snapshot_wait(run->snapshot));
     state = dp_json_create();
-    dp_log_soften(!run->save_must);
+    dp_log_hold(true);
     status = state == NULL ? DP_FAIL(DP_ERR_NOMEM, "checkpoint") : write_state(run, state);
-    if (status != DP_OK && !run->save_must) {
-        DP_WARN("there is no checkpoint of step %llu; training goes on, earlier ones stay",
-                (unsigned long long)run->saved_step);
-    }
+    (void)snprintf(run->save_problem, sizeof(run->save_problem), "%s", dp_log_held());
+    dp_log_hold(false);
     dp_json_destroy(state);
     return status;
 }
@@ -107,10 +108,33 @@ void dp_run_close_saving(struct dp_training *run)
     dp_snapshot_destroy(run->snapshot);
 }
 
+/* Begins to write the snapshot that there is. */
+static void start_writing(struct dp_training *run)
+{
+    run->save_problem[0] = '\0';
+    run->save_open = true;
+    dp_writer_start(run->writer);
+}
+
 void dp_run_settle_saving(struct dp_training *run)
 {
-    if (run->writer != NULL && run->saved && dp_writer_wait(run->writer) == DP_OK) {
+    if (run->writer == NULL || !run->save_open) {
+        return;
+    }
+    run->save_open = false;
+    if (dp_writer_wait(run->writer) == DP_OK) {
         run->saved_at = run->saved_step;
+    } else if (run->save_problem[0] != '\0') {
+        DP_WARN("%s; there is no checkpoint of step %llu%s", run->save_problem,
+                (unsigned long long)run->saved_step,
+                run->exit == DP_RUN_FINISHED ? "; training goes on, earlier ones stay" : "");
+    }
+}
+
+void dp_run_note_saving(struct dp_training *run)
+{
+    if (run->save_open && !run->save_must && !dp_writer_busy(run->writer)) {
+        dp_run_settle_saving(run);
     }
 }
 
@@ -141,14 +165,33 @@ dp_status dp_run_save(struct dp_training *run)
         return DP_OK;
     }
     DP_TRY(dp_trainer_meet(t));
-    dp_run_settle_saving(run); /* if it failed, that has been told */
+    dp_run_settle_saving(run);
     run->saved_step = t->step;
     run->saved_early = early;
     run->save_must = t->step >= run->total_steps;
     status = take_snapshot(run);
     run->saved = status == DP_OK;
     if (run->saved && run->writer != NULL) {
-        dp_writer_start(run->writer);
+        start_writing(run);
+    }
+    return status;
+}
+
+/* Rank 0: the snapshot on disk, and why not. */
+static dp_status finish_writing(struct dp_training *run)
+{
+    dp_status status = dp_writer_wait(run->writer);
+
+    if (status != DP_OK && !run->save_must) { /* there may be room by now */
+        run->save_must = true;
+        start_writing(run);
+        status = dp_writer_wait(run->writer);
+    }
+    run->save_open = false;
+    if (status == DP_OK) {
+        run->saved_at = run->saved_step;
+    } else if (run->save_problem[0] != '\0') {
+        dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", run->save_problem);
     }
     return status;
 }
@@ -160,15 +203,9 @@ dp_status dp_run_saved(struct dp_training *run, dp_status *written)
 
     DP_TRY(dp_run_save(run));
     dp_copier_finish(run->trainer->copier);
-    if (run->writer != NULL) {
-        status = dp_writer_wait(run->writer);
+    if (run->writer != NULL && run->saved) {
+        status = finish_writing(run);
     }
-    if (status != DP_OK && !run->save_must) {
-        run->save_must = true; /* once more: there may be room by now, and the cause is an error */
-        dp_writer_start(run->writer);
-        status = dp_writer_wait(run->writer);
-    }
-    dp_run_settle_saving(run);
     *written = status;
     return dp_exchange_broadcast(run->trainer->exchange, written, sizeof(*written), 0);
 }

@@ -184,82 +184,6 @@ dp_status dp_run_place(struct dp_training *run)
     return dp_group_allgather(group, &mine, sizeof(mine), run->places);
 }
 
-static bool exists_in(const char *folder, const char *name)
-{
-    char path[DP_PATH_BYTES];
-    struct stat info;
-
-    return dp_file_join(path, folder, name) == DP_OK && stat(path, &info) == 0;
-}
-
-/* Makes the folder and those above it. *made: it was not there before. */
-static dp_status make_folders(const char *path, bool *made)
-{
-    char part[DP_PATH_BYTES];
-    struct stat info;
-
-    for (size_t i = 1; i <= strlen(path); i++) {
-        if (path[i] != '/' && path[i] != '\0') {
-            continue;
-        }
-        (void)snprintf(part, sizeof(part), "%.*s", (int)i, path);
-        *made = mkdir(part, 0777) == 0;
-        if (!*made && errno == EEXIST && stat(part, &info) == 0 && !S_ISDIR(info.st_mode)) {
-            errno = ENOTDIR;
-        }
-        if (!*made && errno != EEXIST) {
-            return DP_FAIL(DP_ERR_WRITE,
-                           "cannot make the folder %s: %s; choose another one with --out", part,
-                           strerror(errno));
-        }
-    }
-    return DP_OK;
-}
-
-/* Whether --out may hold a run: the one that is to go on. */
-static bool may_continue(const struct dp_training *run)
-{
-    return run->resume.continues || (run->cli->out != NULL && run->cli->resume != NULL &&
-                                     strcmp(run->cli->resume, "auto") == 0);
-}
-
-/* Rank 0: the folder of this run, which must not hold one already. Nothing is written into it
- * before the first step is certain, so that a refused run can be tried again. */
-static dp_status make_out(struct dp_training *run)
-{
-    const time_t now = time(NULL);
-    struct tm fields;
-    int length;
-
-    (void)gmtime_r(&now, &fields);
-    (void)strftime(run->started, sizeof(run->started), "%Y-%m-%dT%H:%M:%SZ", &fields);
-    (void)localtime_r(&now, &fields);
-    if (run->cli->out != NULL) {
-        length = snprintf(run->out, sizeof(run->out), "%s", run->cli->out);
-    } else {
-        char stamp[32];
-        (void)strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", &fields);
-        length = snprintf(run->out, sizeof(run->out), "runs/%s-%s", run->config->name, stamp);
-    }
-    if (length < 0 || (size_t)length >= sizeof(run->out)) {
-        return DP_FAIL(DP_ERR_USAGE, "%.80s...: the path is too long: choose another --out",
-                       run->out);
-    }
-    if (!may_continue(run) &&
-        (exists_in(run->out, "config.yaml") || exists_in(run->out, "metrics.jsonl") ||
-         exists_in(run->out, "run.json"))) {
-        return DP_FAIL(DP_ERR_USAGE,
-                       "%s holds a run already: choose another --out, or go on with --resume",
-                       run->out);
-    }
-    DP_TRY(make_folders(run->out, &run->made_out));
-    if (access(run->out, W_OK) != 0) {
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s; choose another folder with --out", run->out,
-                       strerror(errno));
-    }
-    return DP_OK;
-}
-
 static dp_status open_files(struct dp_training *run)
 {
     char path[DP_PATH_BYTES];
@@ -429,7 +353,7 @@ static dp_status setup_files(struct dp_training *run)
         return DP_OK;
     }
     DP_TRY(dp_run_find_checkpoint(run));
-    return make_out(run);
+    return dp_run_make_out(run);
 }
 
 dp_status dp_run_setup(struct dp_training *run)

@@ -34,10 +34,10 @@ dp_status dp_trainer_round(struct dp_trainer *t)
     return dp_exchange_end(t->exchange);
 }
 
-dp_status dp_trainer_settle(struct dp_trainer *t, uint64_t done)
+dp_status dp_trainer_settle(struct dp_trainer *t)
 {
     DP_TRY(dp_late_finish(t));
-    DP_TRY(dp_replicas_settle(t->replicas, done));
+    DP_TRY(dp_replicas_settle(t->replicas, t->step));
     return dp_exchange_parts(t->exchange) ? DP_OK : dp_trainer_round(t);
 }
 

@@ -69,15 +69,15 @@ static bool is_local(const struct dp_trainer *t)
     return t->config->train.local_steps > 1 && t->group->size > 1 && t->step >= local_from(t);
 }
 
-/* Loss, wishes and hashes of all ranks, out of the tail. Ranks whose weights differ find out where.
- * `done`: steps that the weights have behind them. */
-static dp_status read_votes(struct dp_trainer *t, uint64_t done, struct dp_step_report *report)
+/* Loss, wishes and hashes of all ranks, out of the tail. Ranks whose weights differ find out
+ * where. */
+static dp_status read_votes(struct dp_trainer *t, struct dp_step_report *report)
 {
     DP_TRY(t->device->synchronize(t->stream));
     DP_TRY(dp_votes_read(t->exchange->grad + dp_model_loss_at(t->model), &t->votes, t->group->size,
                          t->step, report));
     report->loss /= t->knobs->loss_scale; /* a power of two: exact */
-    return report->split ? dp_trainer_settle(t, done) : DP_OK;
+    return report->split ? dp_trainer_settle(t) : DP_OK;
 }
 
 /* Whether any rank skips the step. */
@@ -168,7 +168,7 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
         DP_TRY(t->gate != NULL ? look(t, b) : DP_OK);
         DP_TRY(waits ? DP_OK : update(t, b));
     }
-    DP_TRY(early ? read_votes(t, t->step, report) : DP_OK);
+    DP_TRY(early ? read_votes(t, report) : DP_OK);
     if (t->gate != NULL) {
         DP_TRY(decide(t));
         DP_TRY(send_knobs(t));
@@ -180,7 +180,7 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
     if (t->exchange->puts_off) {
         dp_late_begin(t);
     }
-    DP_TRY(early ? DP_OK : read_votes(t, t->step + 1, report));
+    DP_TRY(early ? DP_OK : read_votes(t, report));
     return t->apart && (t->step + 1 - local_from(t)) % (uint64_t)t->config->train.local_steps == 0
                ? dp_trainer_meet(t)
                : DP_OK;

@@ -10,12 +10,12 @@
 #include "collectives/exchange.h"
 #include "models/pass.h"
 #include "runtime/config.h"
+#include "runtime/copier.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/rows.h"
 #include "runtime/gate.h"
 #include "runtime/kept.h"
 #include "runtime/lanes.h"
-#include "runtime/copier.h"
 #include "runtime/late.h"
 #include "runtime/mirror.h"
 #include "runtime/optimizer.h"
@@ -122,8 +122,8 @@ DP_CHECKED dp_status dp_trainer_take(struct dp_trainer *trainer);
 DP_CHECKED dp_status dp_trainer_round(struct dp_trainer *trainer);
 
 /* Ranks whose state differs find out where, and have the same again: dp_replicas_settle(), and the
- * rounding of restored master weights. `done`: steps that it has behind it. Collective. */
-DP_CHECKED dp_status dp_trainer_settle(struct dp_trainer *trainer, uint64_t done);
+ * rounding of restored master weights. Collective. */
+DP_CHECKED dp_status dp_trainer_settle(struct dp_trainer *trainer);
 
 /* The weights that layers read [trained], in float32. Between steps: may lie in the gradient's
  * memory. */

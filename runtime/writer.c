@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
@@ -100,6 +99,16 @@ void dp_writer_start(struct dp_writer *w)
     set_policy(w->thread, SCHED_IDLE);
     (void)pthread_cond_signal(&w->changed);
     (void)pthread_mutex_unlock(&w->mutex);
+}
+
+bool dp_writer_busy(struct dp_writer *w)
+{
+    bool busy;
+
+    (void)pthread_mutex_lock(&w->mutex);
+    busy = w->busy;
+    (void)pthread_mutex_unlock(&w->mutex);
+    return busy;
 }
 
 dp_status dp_writer_wait(struct dp_writer *w)

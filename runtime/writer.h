@@ -8,6 +8,7 @@
 #ifndef DP_RUNTIME_WRITER_H
 #define DP_RUNTIME_WRITER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -22,6 +23,9 @@ DP_CHECKED dp_status dp_writer_create(dp_status (*write)(void *context), void *c
 /* Begins to write; nothing may be being written: dp_writer_wait() first. What it reads must stay as
  * it is until then. One thread calls this and the next. */
 void dp_writer_start(struct dp_writer *writer);
+
+/* Whether something is being written. */
+bool dp_writer_busy(struct dp_writer *writer);
 
 /* Waits until nothing is being written. The status of what was written last; DP_OK before that. */
 DP_CHECKED dp_status dp_writer_wait(struct dp_writer *writer);

@@ -99,9 +99,28 @@ static void flags_have_letters_names_and_defaults(void **state)
 static void wrong_usage_is_refused(void **state)
 {
     static const char *const cases[] = {
-        "--byts 8",  "-b 8x",     "-b",         "-b 16M -e 1M", "-f 1",      "-n 0",
-        "-w -1",     "-c x",      "--format x", "--bound=1",    "model.cfg", "--train 3",
-        "--set a=1", "--format=", "-n 2000000", "--iters 1.5",
+        "--byts 8",
+        "-b 8x",
+        "-b",
+        "-b 16M -e 1M",
+        "-f 1",
+        "-n 0",
+        "-w -1",
+        "-c x",
+        "--format x",
+        "--bound=1",
+        "model.cfg",
+        "--train 3",
+        "--set a=1",
+        "--format=",
+        "-n 2000000",
+        "--iters 1.5",
+        "--buckets m.cfg -b 1K",
+        "--maxbytes 1M --buckets m.cfg",
+        "--buckets m.cfg -f 2",
+        "--buckets m.cfg --bound",
+        "--buckets m.cfg --set comm.strategy=ring",
+        "--buckets m.cfg --set comm.compressor=fp16",
     };
     struct dp_bench_options o;
     (void)state;
@@ -111,6 +130,17 @@ static void wrong_usage_is_refused(void **state)
             fail_msg("%s is taken", cases[i]);
         }
     }
+}
+
+static void a_model_takes_what_is_not_about_sizes(void **state)
+{
+    struct dp_bench_options o;
+    (void)state;
+
+    assert_int_equal(parse(&o, "--buckets m.cfg -n 5 --set comm.bucket_mb=2 --strategies ring"),
+                     DP_OK);
+    assert_int_equal(o.set_count, 1);
+    assert_null(o.sized);
 }
 
 static void check_names(const char *list, int count, const char *first, const char *last)
@@ -169,6 +199,7 @@ int main(void)
         cmocka_unit_test(sizes_are_read_as_nccl_tests_does),
         cmocka_unit_test(flags_have_letters_names_and_defaults),
         cmocka_unit_test(wrong_usage_is_refused),
+        cmocka_unit_test(a_model_takes_what_is_not_about_sizes),
         cmocka_unit_test(lists_are_cut_between_plug_ins_not_between_options),
         cmocka_unit_test(empty_names_are_refused),
     };

@@ -1,4 +1,4 @@
-/* test_cli.c - the command line: durations. What flags do is tested by tests/runs/modes.py. */
+/* test_cli.c - the command line: durations, -h. What flags do is tested by tests/runs/modes.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,11 +47,24 @@ static void what_is_no_duration_is_refused(void **state)
     }
 }
 
+static void help_has_a_letter(void **state)
+{
+    char name[] = "ddp_train", letter[] = "-h", other[] = "-x";
+    char *with[] = {name, letter, NULL}, *without[] = {name, other, NULL};
+    struct dp_cli cli;
+    (void)state;
+
+    assert_int_equal(dp_cli_parse(2, with, true, &cli), DP_OK);
+    assert_true(cli.help);
+    assert_int_equal(dp_cli_parse(2, without, true, &cli), DP_ERR_USAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(durations_are_seconds_or_falling_units),
         cmocka_unit_test(what_is_no_duration_is_refused),
+        cmocka_unit_test(help_has_a_letter),
     };
     return cmocka_run_group_tests_name("cli", tests, NULL, NULL);
 }

@@ -407,24 +407,6 @@ static void bad_variables_are_refused_by_name(void **state)
             "DP_TRAIN_STEPS: train.steps: DP_TRAIN_EPOCHS is set too; give one of them");
 }
 
-static void misspelled_variables_are_a_warning_and_strangers_nothing(void **state)
-{
-    static char seed[] = "DP_TRAIN_SEDE=5", cuda[] = "DP_CUDA=1", home[] = "HOME=/";
-    static char *const environment[] = {cuda, seed, home, NULL};
-    char *text = NULL;
-    dp_status status;
-    (void)state;
-
-    stderr_begin();
-    status = dp_config_resolve_text(MODEL, strlen(MODEL), "m.cfg", environment, NULL, 0, &text);
-    stderr_end();
-    assert_int_equal(status, DP_OK);
-    assert_string_equal(stderr_text,
-                        "lockstep: warning: unknown variable DP_TRAIN_SEDE is ignored (did "
-                        "you mean DP_TRAIN_SEED?)\n");
-    dp_free(text);
-}
-
 /* ---- files ---- */
 
 static void missing_files_are_missing_input(void **state)
@@ -482,7 +464,6 @@ int main(void)
         cmocka_unit_test(huge_and_deep_files_are_refused),
         cmocka_unit_test(bad_sets_are_refused_by_name),
         cmocka_unit_test(bad_variables_are_refused_by_name),
-        cmocka_unit_test(misspelled_variables_are_a_warning_and_strangers_nothing),
         cmocka_unit_test(missing_files_are_missing_input),
         cmocka_unit_test(errors_in_resolved_text_name_the_users_file),
     };

@@ -182,7 +182,7 @@ static void slices_alone_find_a_flipped_weight_too(void **state)
     assert_int_equal(train_with("flip:step=5,rank=2,tensor=3.weight,element=7,bit=20", small_dense,
                                 sets, 3, &out),
                      3);
-    assert_told("behind step 6 rank 2 (here) differs from the other 2 ranks: bucket ");
+    assert_told("behind step 5 rank 2 (here) differs from the other 2 ranks: bucket ");
     assert_told("tensor 3.weight, element 7 is ");
     assert_one_line();
     outcome_fini(&out);
@@ -243,12 +243,12 @@ static void a_difference_that_was_published_over_is_still_told(void **state)
     (void)state;
 
     assert_int_equal(train_with(fault, small_dense, stop, 3, &out), 3);
-    assert_told("lockstep: error: behind step 6 rank 1 (here) differs from the other 2 ranks: in "
+    assert_told("lockstep: error: behind step 5 rank 1 (here) differs from the other 2 ranks: in "
                 "weights that were published anew since then");
     assert_one_line();
     outcome_fini(&out);
     assert_int_equal(train_with(fault, small_dense, go_on, 3, &out), 0);
-    assert_told("lockstep: warning: behind step 6 rank 1 (here) differs from the other 2 ranks");
+    assert_told("lockstep: warning: behind step 5 rank 1 (here) differs from the other 2 ranks");
     assert_one_line();
     assert_int_equal(outcome_split(&out, 3, STEPS), 0);
     outcome_fini(&out);

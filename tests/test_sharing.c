@@ -209,6 +209,34 @@ static void a_sharing_over_what_does_not_share_is_refused(void **state)
     assert_int_equal(dp_exchange_check("auto", true, problem, sizeof(problem)), DP_OK);
 }
 
+/* Where a sharing or `auto` may stand, they are among what is known, and what is meant. */
+static void what_may_be_chosen_is_named(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"weather", "unknown strategy 'weather'; known are: auto, "},
+        {"weather", ", none, replicated, zero1"},
+        {"zreo1", "unknown strategy 'zreo1' (did you mean 'zero1'?)"},
+        {"atuo", "unknown strategy 'atuo' (did you mean 'auto'?)"},
+        {"auto:foo=1", "auto: it has no options: 'auto:foo=1'"},
+        {"zero1:over=auto:foo=1", "auto: it has no options: 'auto:foo=1'"},
+        {"zero1:over=weather", "unknown strategy 'weather'; known are: auto, "},
+        {"zero1:over=zero1", "unknown strategy 'zero1'"},
+    };
+    char problem[256];
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        assert_int_equal(dp_exchange_check(cases[i].text, false, problem, sizeof(problem)),
+                         DP_ERR_CONFIG);
+        if (strstr(problem, cases[i].says) == NULL) {
+            fail_msg("%s: %s", cases[i].text, problem);
+        }
+    }
+    assert_int_equal(dp_exchange_check("zero1:over=auto", false, problem, sizeof(problem)), DP_OK);
+}
+
 static size_t is_refused(struct dp_group *group, const void *run)
 {
     struct dp_trainer *t = NULL;
@@ -237,6 +265,7 @@ int main(void)
         cmocka_unit_test(auto_shares_one_copy_of_the_weights_on_a_node),
         cmocka_unit_test(a_sharing_over_what_does_not_share_is_refused),
         cmocka_unit_test(zero1_over_none_is_refused_on_all_ranks),
+        cmocka_unit_test(what_may_be_chosen_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

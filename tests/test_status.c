@@ -153,6 +153,28 @@ static void with_several_ranks_the_speaker_is_named_and_only_rank_0_informs(void
                                   "lockstep: warning: rank 2 (node7): w 1\n");
 }
 
+static void hold_one_and_say_another(void)
+{
+    dp_log_hold(true);
+    (void)DP_FAIL(DP_ERR_DATA, "held");
+    dp_log_hold(false);
+    (void)DP_FAIL(DP_ERR_WRITE, "said");
+}
+
+static void an_error_that_is_held_waits_for_whoever_tells_it(void **state)
+{
+    const int errors = dp_log_errors();
+    (void)state;
+
+    capture(hold_one_and_say_another);
+    assert_string_equal(captured, "lockstep: error: said\n");
+    assert_string_equal(dp_log_held(), "held: bad data");
+    assert_int_equal(dp_log_errors(), errors + 1);
+    dp_log_hold(true);
+    assert_string_equal(dp_log_held(), "");
+    dp_log_hold(false);
+}
+
 static void say_too_much(void)
 {
     static char text[6000];
@@ -194,6 +216,7 @@ int main(void)
         cmocka_unit_test(an_error_is_one_line_with_its_cause),
         cmocka_unit_test(the_debug_level_shows_the_path_of_an_error),
         cmocka_unit_test(with_several_ranks_the_speaker_is_named_and_only_rank_0_informs),
+        cmocka_unit_test(an_error_that_is_held_waits_for_whoever_tells_it),
         cmocka_unit_test(a_message_that_is_too_long_is_cut_and_stays_one_line),
         cmocka_unit_test(the_level_hides_what_is_more_detailed),
     };

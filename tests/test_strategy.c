@@ -16,6 +16,7 @@
 #include "collectives/comm.h"
 #include "collectives/transport.h"
 #include "tests/local_world.h"
+#include "tests/stderr_text.h"
 #include "tests/strategy_checks.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -125,6 +126,17 @@ static size_t opens_and_fails(struct dp_group *group, const void *arg)
     return dp_comm_create(group, r->text, 64, 64, &comm) != r->status || comm != NULL;
 }
 
+static size_t has_no_room(struct dp_group *group, const void *unused)
+{
+    const struct dp_plugin *plugin = dp_plugin_find(&dp_strategies, "shm", strlen("shm"));
+    const char *why_not = "";
+    (void)unused;
+
+    group->apart = true;
+    return ((const struct dp_strategy *)plugin)->supports(group, &why_not) ||
+           strstr(why_not, "/dev/shm") == NULL;
+}
+
 /* What only the leaders of nodes can know all ranks refuse. */
 static void levels_that_do_not_fit_are_refused_by_all_ranks(void **state)
 {
@@ -150,6 +162,22 @@ static void levels_that_do_not_fit_are_refused_by_all_ranks(void **state)
         assert_int_equal(dp_mem_live(), live);
     }
     dp_log_mute(0);
+}
+
+/* Leaders are some ranks of a node: that, and not a lack of room, is why they share no memory. */
+static void why_memory_is_not_shared_is_told(void **state)
+{
+    static const struct refusal some = {"hier:inner=ring,outer=shm", 4, {0}, DP_ERR_UNAVAILABLE},
+                                none = {"shm", 2, {0}, DP_OK};
+    (void)state;
+
+    stderr_begin();
+    assert_int_equal(on_local_nodes(some.size, some.node_of, opens_and_fails, &some), 0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "comm.strategy shm cannot run here: only some ranks "
+                                        "of this node take part"));
+    assert_null(strstr(stderr_text, "room"));
+    assert_int_equal(on_local_ranks(none.size, has_no_room, &none), 0);
 }
 
 static void levels_keep_the_order_where_nodes_are_equal_blocks(void **state)
@@ -389,6 +417,7 @@ int main(void)
         cmocka_unit_test(segments_of_any_length_give_the_same),
         cmocka_unit_test(every_strategy_keeps_its_promises_on_several_nodes),
         cmocka_unit_test(levels_that_do_not_fit_are_refused_by_all_ranks),
+        cmocka_unit_test(why_memory_is_not_shared_is_told),
         cmocka_unit_test(levels_keep_the_order_where_nodes_are_equal_blocks),
         cmocka_unit_test(the_order_is_kept_where_it_is_promised),
         cmocka_unit_test(a_strategy_that_cannot_run_names_those_that_can),

@@ -63,6 +63,20 @@ static void a_second_group_is_one_of_its_own(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
+static void a_process_on_its_own_meets_nobody_who_does_something_else(void **state)
+{
+    struct dp_world *world = NULL;
+    bool tell = true;
+    (void)state;
+
+    assert_int_equal(dp_world_create(&world), DP_OK);
+    assert_int_equal(dp_world_meet(world, "ddp_train", DP_OK, &tell), DP_OK);
+    assert_false(tell);
+    assert_int_equal(dp_world_meet(world, "ddp_train", DP_ERR_USAGE, &tell), DP_ERR_USAGE);
+    assert_false(tell);
+    dp_world_destroy(world);
+}
+
 static void the_launchers_of_mpi_and_slurm_are_recognised(void **state)
 {
     (void)state;
@@ -99,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_on_its_own_is_a_world_of_one),
         cmocka_unit_test(a_second_group_is_one_of_its_own),
+        cmocka_unit_test(a_process_on_its_own_meets_nobody_who_does_something_else),
         cmocka_unit_test(the_launchers_of_mpi_and_slurm_are_recognised),
         cmocka_unit_test(joining_survives_every_failed_allocation),
     };

@@ -63,11 +63,13 @@ static void the_caller_goes_on_while_it_writes(void **state)
         (void)pthread_cond_wait(&desk.changed, &desk.mutex);
     }
     assert_int_equal(desk.written, 0); /* it writes, and this thread is here */
+    assert_true(dp_writer_busy(writer));
     desk.may_end = true;
     (void)pthread_cond_broadcast(&desk.changed);
     (void)pthread_mutex_unlock(&desk.mutex);
     assert_int_equal(dp_writer_wait(writer), DP_OK);
     assert_int_equal(desk.written, 1);
+    assert_false(dp_writer_busy(writer));
     assert_true(dp_writer_ns(writer) > 0);
     dp_writer_destroy(writer);
     assert_int_equal(dp_mem_live(), 0);

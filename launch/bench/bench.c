@@ -33,15 +33,36 @@ dp_status dp_bench_usable(const struct dp_bench *bench, const struct dp_group *g
     return DP_OK;
 }
 
+static bool left_out(dp_status status)
+{
+    return status == DP_ERR_UNAVAILABLE || status == DP_ERR_CONFIG;
+}
+
+void dp_bench_try_begin(const struct dp_group *group)
+{
+    dp_log_mute(group->rank == 0 ? 0 : 1);
+    dp_log_hold(true);
+}
+
+void dp_bench_try_end(dp_status status)
+{
+    dp_log_hold(false);
+    if (status != DP_OK && !left_out(status)) {
+        dp_log_tell(); /* unless it is muted */
+    }
+    dp_log_mute(0);
+}
+
 bool dp_bench_skips(const struct dp_bench *bench, const char *strategy, const char *compressor,
                     dp_status status)
 {
-    if (status != DP_ERR_UNAVAILABLE && status != DP_ERR_CONFIG) {
-        return false;
+    const char *why = dp_log_held();
+
+    if (left_out(status)) {
+        dp_bench_rows_note(&bench->rows, "skipped %s with compressor %s: %s", strategy, compressor,
+                           *why != '\0' ? why : "another rank cannot take part");
     }
-    dp_bench_rows_note(&bench->rows, "skipped %s with compressor %s: stderr says why", strategy,
-                       compressor);
-    return true;
+    return left_out(status);
 }
 
 static void tell_link(const struct dp_bench *bench, const char *name, enum dp_link link)

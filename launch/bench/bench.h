@@ -37,6 +37,12 @@ bool dp_bench_plain(const char *compressor);
 DP_CHECKED dp_status dp_bench_usable(const struct dp_bench *bench, const struct dp_group *group,
                                      const char *strategy, bool *usable);
 
+/* While a way is made, what is wrong with it is not told: rank 0 holds it, and the others, which
+ * refuse the same, keep silent. It is told as what it is: behind `end` an error that ends the
+ * program, and by dp_bench_skips() why a way is left out. */
+void dp_bench_try_begin(const struct dp_group *group);
+void dp_bench_try_end(dp_status status);
+
 /* Whether a status means that something cannot run here, found by all ranks alike, so that the next
  * one can be tried; says so. */
 bool dp_bench_skips(const struct dp_bench *bench, const char *strategy, const char *compressor,

@@ -62,9 +62,9 @@ static dp_status make_trainer(const struct way *w, const struct dp_config *confi
         .lender = lender,
     };
 
-    dp_log_mute(group->rank == 0 ? 0 : 1); /* what all refuse alike is told once */
+    dp_bench_try_begin(group);
     const dp_status status = dp_trainer_create(&all, out);
-    dp_log_mute(0);
+    dp_bench_try_end(status);
     DP_TRY(status);
     return dp_trainer_init(*out);
 }

@@ -183,6 +183,13 @@ static dp_status apply(struct dp_bench_options *o, const struct flag *flag, cons
     }
 }
 
+/* Flags that say which sizes are compared, and how: a model's buckets have theirs. */
+static bool of_sizes(const struct flag *flag)
+{
+    return flag->kind == KIND_SIZE || flag->offset == offsetof(OPT, factor) ||
+           flag->offset == offsetof(OPT, bound);
+}
+
 /* "--flag", "--flag=value", or a flag followed by its value. */
 static dp_status read_flag(int argc, char **argv, int *i, struct dp_bench_options *o)
 {
@@ -197,6 +204,9 @@ static dp_status read_flag(int argc, char **argv, int *i, struct dp_bench_option
     if (flag == NULL) {
         return refuse_flag(argument, length);
     }
+    if (of_sizes(flag) && o->sized == NULL) {
+        o->sized = *flag->letter != '\0' ? flag->letter : flag->name;
+    }
     if (flag->kind == KIND_SWITCH) {
         *(bool *)(void *)((char *)o + flag->offset) = true;
         return value == NULL ? DP_OK : DP_FAIL(DP_ERR_USAGE, "%s takes no value", flag->name);
@@ -208,6 +218,31 @@ static dp_status read_flag(int argc, char **argv, int *i, struct dp_bench_option
         return DP_FAIL(DP_ERR_USAGE, "%s wants %s", flag->name, flag->value);
     }
     return apply(o, flag, value);
+}
+
+/* With the buckets of a model: what they leave no room for. */
+static dp_status check_model(const struct dp_bench_options *o)
+{
+    static const char *const ways[][2] = {{"comm.strategy", "--strategies"},
+                                          {"comm.compressor", "--compressors"}};
+
+    if (o->sized != NULL) {
+        return DP_FAIL(DP_ERR_USAGE,
+                       "%s is about sizes, and --buckets has those of a model: leave out one of "
+                       "them",
+                       o->sized);
+    }
+    for (int i = 0; i < o->set_count; i++) {
+        const size_t length = strcspn(o->sets[i], "=");
+
+        for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
+            if (strlen(ways[k][0]) == length && memcmp(o->sets[i], ways[k][0], length) == 0) {
+                return DP_FAIL(DP_ERR_USAGE, "--set %s: give %s what is to be compared", o->sets[i],
+                               ways[k][1]);
+            }
+        }
+    }
+    return DP_OK;
 }
 
 static dp_status read_all(int argc, char **argv, struct dp_bench_options *o)
@@ -222,7 +257,7 @@ static dp_status read_all(int argc, char **argv, struct dp_bench_options *o)
         return DP_FAIL(DP_ERR_USAGE, "%s needs a model: give --buckets model.cfg",
                        o->train_steps > 0 ? "--train" : "--set");
     }
-    return DP_OK;
+    return o->buckets != NULL ? check_model(o) : DP_OK;
 }
 
 dp_status dp_bench_parse(int argc, char **argv, bool silent, struct dp_bench_options *options)

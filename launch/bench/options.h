@@ -26,6 +26,7 @@ struct dp_bench_options {
     int train_steps;
     int format; /* enum dp_bench_format */
     bool bound, list, version, help;
+    const char *sized; /* the first flag that is about sizes; NULL: none was given */
 };
 
 /* Reads a size as nccl-tests does: "65536", "64K", "1.5M", "2G" (powers of 1024), at least one

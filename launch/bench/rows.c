@@ -264,7 +264,7 @@ dp_status dp_bench_rows_end(struct dp_bench_rows *rows)
         (void)fputs("\n]\n", rows->file);
     }
     if (fflush(rows->file) != 0 || ferror(rows->file) != 0) {
-        return DP_FAIL(DP_ERR_WRITE, "the output is not complete");
+        return DP_FAIL(DP_ERR_WRITE, "cannot write all of the output; look at where stdout leads");
     }
     return DP_OK;
 }

@@ -84,9 +84,9 @@ static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_ben
     struct dp_exchange *exchange = NULL;
     dp_status status;
 
-    dp_log_mute(group->rank == 0 ? 0 : 1); /* what all refuse alike is told once */
+    dp_bench_try_begin(group);
     status = dp_exchange_create(group, &config, &flat, &exchange);
-    dp_log_mute(0);
+    dp_bench_try_end(status);
     DP_TRY(status);
     status = bench->device->host_memory
                  ? dp_bench_measure(exchange, 0, bench->options,

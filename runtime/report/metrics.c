@@ -42,12 +42,12 @@ dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool app
     dp_status status = DP_OK;
 
     if (strlen(path) >= sizeof(opened.path)) {
-        return DP_FAIL(DP_ERR_WRITE, "%.80s...: the path is too long", path);
+        return DP_FAIL(DP_ERR_WRITE, "cannot write %.80s...: the path is too long", path);
     }
     (void)snprintf(opened.path, sizeof(opened.path), "%s", path);
     opened.fd = open(path, flags, 0666);
     if (opened.fd < 0) {
-        return DP_FAIL(DP_ERR_WRITE, "%s: %s", path, strerror(errno));
+        return dp_file_fail(path, errno);
     }
     if (append) {
         status = end_torn_line(opened.fd, path);

@@ -12,8 +12,8 @@ import tempfile
 import time
 
 import harness
-from harness import (Started, begin, check, metrics, mlp_layers, run_json, same, small_cfg, train,
-                     train_well, weights)
+from harness import (Started, begin, check, little_memory, metrics, mlp_layers, run_json, same,
+                     small_cfg, train, train_well, weights)
 
 SECONDS = 60  # within which a job with a dead rank is over, also on a busy machine
 
@@ -100,7 +100,7 @@ def case_a_full_disk_is_told_and_ends_all_ranks():
         result = started.finish()
         same(result.code, 74, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-        check(re.search(r"out/metrics.jsonl.*File too large", result.errors[0]),
+        check(re.search(r"out/metrics.jsonl: File too large; make room there", result.errors[0]),
               f"no cause:\n{result}")
         same(result.complaints, result.errors, f"the lines on stderr of\n{result}\n")
 
@@ -119,12 +119,27 @@ def case_a_disk_too_full_for_checkpoints_ends_the_run_at_its_end():
         result = started.finish()
         same(result.code, 74, f"the exit code of\n{result}\n")
         steps = [int(step) for step in re.findall(told, result.err)]
-        same(steps[:-1], list(range(steps[0], steps[-1], 20)), "the checkpoints that are missing")
+        same(steps, list(range(steps[0], steps[-1] + 1, 20)), "the checkpoints that are missing")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-        check(re.search(r"out/checkpoints.*File too large", result.errors[0]),
+        check(re.search(r"out/checkpoints.*File too large; make room there", result.errors[0]),
               f"no cause:\n{result}")
         same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
-        same(len(metrics(out, "step")), steps[-1], "the last of them, behind the last step")
+
+
+def case_on_a_disk_that_fills_up_the_error_is_the_last_line():
+    # The thread that writes checkpoints fails at about the same time.
+    cfg = small_cfg()
+    wrapper, _ = little_memory(64)
+    for ranks in (0, 2):
+        out = harness.scratch / "tiny/out"
+        arguments = [cfg, *harness.endless(), *NO_EVALUATION, "--set", "checkpoint.every_steps=8",
+                     "--out", out]
+        result = Started(arguments, ranks, wrapper=wrapper).finish()
+        same(result.code, 74, f"the exit code of\n{result}\n")
+        same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+        same(result.err.splitlines()[-1], result.errors[0], f"the last line of\n{result}\n")
+        check(re.search(r"cannot write \S+/out/metrics.jsonl: No space left on device; make room "
+                        "there, or choose another folder", result.errors[0]), f"{result}")
 
 
 LINEAR = """\
@@ -163,17 +178,6 @@ def case_more_ranks_than_cores_is_one_warning():
     result = train_well(cfg, "--out", harness.scratch / "out", ranks=ranks)
     same((len(result.crowded), result.warnings), (1, []), f"warnings in\n{result}\n")
     check(re.search(rf"{ranks} ranks share {cores} core", result.crowded[0]), f"{result}")
-
-
-def little_memory(kilobytes):
-    """What to start a program with, and its environment, so that it has no more to share."""
-    folder = harness.scratch / "tiny"
-    folder.mkdir(exist_ok=True)
-    wrapper = ["unshare", "-m", "sh", "-c",
-               f'mount -t tmpfs -o size={kilobytes}k tmpfs "$0" && exec "$@"', str(folder)]
-    if subprocess.run([*wrapper, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
-        raise harness.Skipped("no right to mount a small file system")
-    return wrapper, {"OMPI_MCA_osc_sm_backing_directory": str(folder)}
 
 
 def case_without_room_for_shared_memory_ranks_send_messages():

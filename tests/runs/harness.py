@@ -253,6 +253,17 @@ def cores():
     return len(found)
 
 
+def little_memory(kilobytes):
+    """What to start a program with, and its environment, so that it has no more to share."""
+    folder = scratch / "tiny"
+    folder.mkdir(exist_ok=True)
+    wrapper = ["unshare", "-m", "sh", "-c",
+               f'mount -t tmpfs -o size={kilobytes}k tmpfs "$0" && exec "$@"', str(folder)]
+    if subprocess.run([*wrapper, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+        raise Skipped("no right to mount a small file system")
+    return wrapper, {"OMPI_MCA_osc_sm_backing_directory": str(folder)}
+
+
 # ---- checks ----
 
 

@@ -209,9 +209,25 @@ def case_a_resume_without_out_leaves_a_run_of_the_same_second_alone():
         folder = harness.scratch / "runs" / f"small-{stamp}"
         folder.mkdir(parents=True)
         (folder / "run.json").write_text("{}")
-    result = train(cfg, "--resume", cwd=harness.scratch)
-    same(result.code, 64, f"the exit code of\n{result}")
-    check("holds a run already" in result.errors[-1], f"{result}")
+    taken = {path.name for path in (harness.scratch / "runs").iterdir()}
+    for number in (2, 3):
+        train_well(cfg, *(["--resume"] if number == 2 else []), cwd=harness.scratch)
+    made = [path for path in (harness.scratch / "runs").iterdir() if path.name not in taken]
+    check(made and all(re.fullmatch(r"small-\d{8}-\d{6}-[23]", path.name) for path in made),
+          f"made {made}")
+    same([json.loads((path / "run.json").read_text())["exit"] for path in made],
+         ["finished"] * 2, "exit")
+    for name in taken:
+        folder = harness.scratch / "runs" / name
+        same([path.name for path in folder.iterdir()], ["run.json"], f"what is in {name}")
+
+
+def case_runs_that_begin_at_once_have_folders_of_their_own():
+    cfg = small_cfg()
+    started = [harness.Started([cfg]) for _ in range(4)]
+    results = [one.finish() for one in started]
+    same([result.code for result in results], [0] * 4, f"exit codes of\n{results[-1]}")
+    same(len(list((harness.scratch / "runs").glob("*/run.json"))), 4, "folders")
 
 
 def case_without_out_a_run_gets_a_folder_of_its_own():

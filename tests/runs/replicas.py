@@ -52,6 +52,20 @@ def case_a_flipped_bit_stops_all_ranks_and_is_named():
                  "exit in metrics.jsonl")
 
 
+def case_the_line_the_summary_and_the_metrics_name_one_step():
+    # Slices are compared in every step, all state in some: found before, or behind, an update.
+    for every in (0, 4):
+        out = harness.scratch / f"every-{every}"
+        result = broken(small_cfg(), out.name, "ring", 3, FLIP, "--set",
+                        f"train.check_every={every}")
+        same(result.code, 70, f"the exit code of\n{result}\n")
+        check_line(result.errors, "behind step 4 ")
+        report = run_json(out)
+        same((report["steps"], report["reason"]), (4, "behind step 4: ranks disagree"), "run.json")
+        same(metrics(out, "step")[-1]["step"], 4, "the last step in metrics.jsonl")
+        same(metrics(out, "end")[0]["steps"], 4, "steps in metrics.jsonl")
+
+
 def case_a_majority_restores_and_training_goes_on():
     cfg = small_cfg()
     for strategy in ("ring", "shm", "zero1:over=ring"):

@@ -39,6 +39,37 @@ def case_a_mistake_of_one_rank_alone_is_told_by_that_one():
         check(not (harness.scratch / "runs").exists(), "a refused run left a folder")
 
 
+def case_ranks_that_are_to_do_different_things_leave_together():
+    cfg = small_cfg()
+    train, bench = harness.build / "ddp_train", harness.build / "ddp_bench"
+    harness.program = "ddp_train"
+    for first, second, has, rank_0_has in (
+        ([cfg], [train, cfg, "--check"], "ddp_train --check", "ddp_train"),
+        ([cfg, "--check"], [train, cfg], "ddp_train", "ddp_train --check"),
+        (["--help"], [train, "--list", "devices"], "--list", "--help"),
+        ([cfg, "--print-config"], [train, "--version"], "ddp_train --version", "ddp_train"),
+        ([cfg], [bench, "-b", 64, "-e", 64], "ddp_bench", "ddp_train"),
+        ([cfg], [bench, "--list"], "ddp_bench --list", "ddp_train"),
+    ):
+        result = Started([*first, ":", "-np", 1, *second], 1).finish()
+        same(result.code, 70, f"the exit code of\n{result}\n")
+        same(len(result.errors), 1, f"lines that say why\n{result}\n")
+        check(re.search(rf"rank 1 \(\S+\) has to do '{has}', rank 0 \(\S+\) has '{rank_0_has}'",
+                        result.errors[0]), f"{result}")
+        same((result.out, result.err.strip()), ("", result.errors[0]), f"all of\n{result}\n")
+    check(not (harness.scratch / "runs").exists(), "a refused run left a folder")
+
+
+def case_what_takes_no_ranks_is_answered_once_by_many():
+    for program, *flags in (("ddp_train", small_cfg(), "--check"), ("ddp_train", "--help"),
+                            ("ddp_train", "--list", "faults"), ("ddp_bench", "--list")):
+        harness.program = program
+        alone, both = (harness.train_well(*flags, ranks=ranks) for ranks in (0, 2))
+        same(both.out, alone.out, f"what {flags} says on 2 ranks")
+    harness.program = "ddp_train"
+    told_once(Started(["--list", "bogus"], 2).finish(), "--list wants")
+
+
 def case_scripts_set_what_programs_set_for_themselves():
     text = (harness.ROOT / "collectives/world.c").read_text()
     wanted = dict(re.findall(r'\{"(OMPI_MCA_\w+)", "(\w+)"\}', text))

@@ -80,8 +80,9 @@ static dp_status make_named(struct dp_training *run, const struct tm *now)
         DP_TRY(make_folders(run->out, &run->made_out));
     }
     return run->made_out ? DP_OK
-                         : DP_FAIL(DP_ERR_USAGE, "%s and those before it are taken: choose another "
-                                                 "folder with --out",
+                         : DP_FAIL(DP_ERR_USAGE,
+                                   "%s and those before it are taken: choose another "
+                                   "folder with --out",
                                    run->out);
 }
 

@@ -164,9 +164,8 @@ dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quic
     struct piece *all = dp_zalloc((size_t)trainer->group->size, sizeof(*all));
     dp_status status;
 
-    if (all == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "baseline");
-    }
+    status = all != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "baseline");
+    DP_TRY_GOTO(dp_exchange_agree(trainer->exchange, status), status, done);
     DP_TRY_GOTO(dp_late_finish(trainer), status, done);
     memset(&bench, 0, sizeof(bench));
     bench.stop = trainer->stop;

@@ -165,7 +165,11 @@ dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quic
     dp_status status;
 
     status = all != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "baseline");
-    DP_TRY_GOTO(dp_exchange_agree(trainer->exchange, status), status, done);
+    status = dp_exchange_agree(trainer->exchange, status);
+    if (all == NULL || status != DP_OK) {
+        dp_free(all);
+        return status;
+    }
     DP_TRY_GOTO(dp_late_finish(trainer), status, done);
     memset(&bench, 0, sizeof(bench));
     bench.stop = trainer->stop;

@@ -27,41 +27,58 @@ const struct dp_plugin *dp_plugin_find(const struct dp_plugin_family *family, co
     return NULL;
 }
 
-const char *dp_plugin_nearest(const struct dp_plugin_family *family, const char *name)
+static const char *name_at(const struct dp_plugin_names *names, int i)
 {
+    const struct dp_plugin_family *family = names->family;
     const struct dp_plugin *plugin;
-    const char *nearest = NULL;
+
+    if (names->word != NULL && i-- == 0) {
+        return names->word;
+    }
+    plugin = dp_plugin_at(family, i);
+    if (plugin == NULL && names->more != NULL) {
+        plugin = dp_plugin_at(names->more, i - family->count - family->added_count);
+    }
+    return plugin != NULL ? plugin->name : NULL;
+}
+
+static const char *nearest_of(const struct dp_plugin_names *names, const char *word)
+{
+    const char *name, *nearest = NULL;
     int best = INT_MAX;
 
-    for (int i = 0; (plugin = dp_plugin_at(family, i)) != NULL; i++) {
-        const int distance = dp_edit_distance(name, plugin->name);
-        if (distance < best && dp_looks_like(name, plugin->name)) {
+    for (int i = 0; (name = name_at(names, i)) != NULL; i++) {
+        const int distance = dp_edit_distance(word, name);
+        if (distance < best && dp_looks_like(word, name)) {
             best = distance;
-            nearest = plugin->name;
+            nearest = name;
         }
     }
     return nearest;
 }
 
-/* Writes "unknown strategy 'rnig' (did you mean 'ring'?)". */
-static void say_unknown(const struct dp_plugin_family *family, const char *name, size_t length,
-                        char *problem, size_t size)
+const char *dp_plugin_nearest(const struct dp_plugin_family *family, const char *name)
 {
+    return nearest_of(&(struct dp_plugin_names){.family = family}, name);
+}
+
+void dp_plugin_say_unknown(const struct dp_plugin_names *names, const char *name, size_t length,
+                           char *problem, size_t size)
+{
+    const char *const noun = names->family->noun;
+    const char *nearest, *known;
     char word[64];
-    const char *nearest;
 
     (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 63 ? length : 63), name);
-    nearest = dp_plugin_nearest(family, word);
+    nearest = nearest_of(names, word);
     if (nearest != NULL) {
-        (void)snprintf(problem, size, "unknown %s '%s' (did you mean '%s'?)", family->noun, word,
-                       nearest);
+        (void)snprintf(problem, size, "unknown %s '%s' (did you mean '%s'?)", noun, word, nearest);
         return;
     }
-    (void)snprintf(problem, size, "unknown %s '%s'; known are:", family->noun, word);
-    for (int i = 0; dp_plugin_at(family, i) != NULL; i++) {
+    (void)snprintf(problem, size, "unknown %s '%s'; known are:", noun, word);
+    for (int i = 0; (known = name_at(names, i)) != NULL; i++) {
         const size_t used = strlen(problem);
-        (void)snprintf(problem + used, size - used, "%s %s", i == 0 ? "" : ",",
-                       dp_plugin_at(family, i)->name);
+        (void)snprintf(problem + used, size - used, "%s %s", i == 0 ? "" : ",", known);
     }
 }
 
@@ -127,7 +144,8 @@ dp_status dp_plugin_create(const struct dp_plugin_family *family, const char *te
     char *fresh, *pairs, *next;
 
     if (found == NULL) {
-        say_unknown(family, text, length, problem, problem_size);
+        dp_plugin_say_unknown(&(struct dp_plugin_names){.family = family}, text, length, problem,
+                              problem_size);
         return DP_ERR_CONFIG;
     }
     /* The text is kept behind the state: string options point into it. */

@@ -39,6 +39,17 @@ const struct dp_plugin *dp_plugin_find(const struct dp_plugin_family *family, co
 /* The name nearest to `name`, or NULL when none is near enough to be meant. */
 const char *dp_plugin_nearest(const struct dp_plugin_family *family, const char *name);
 
+/* What may stand where a plug-in is named: those of a family, and more. */
+struct dp_plugin_names {
+    const char *word; /* that names none of them, such as "auto"; NULL: no such */
+    const struct dp_plugin_family *family, *more; /* the first says what they are; NULL: no more */
+};
+
+/* Says that `name` [length] is none of them: "unknown strategy 'rnig' (did you mean 'ring'?)", or
+ * which are known. */
+void dp_plugin_say_unknown(const struct dp_plugin_names *names, const char *name, size_t length,
+                           char *problem, size_t problem_size);
+
 /*
  * Takes "name" or "name:key=value,key=value" apart: finds the plug-in and gives a zeroed state
  * with its options filled in. A value that has options itself must stand last, and takes all that

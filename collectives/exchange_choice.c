@@ -2,7 +2,6 @@
  * exchange_choice.c - what the text of comm.strategy means: which sharing, over which strategy, and
  * what `auto` takes.
  */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -162,55 +161,22 @@ static dp_status check_strategy(const struct dp_sharing *sharing,
     return ordered ? dp_comm_check_order(strategy, state, NULL, problem, problem_size) : DP_OK;
 }
 
-/* What may stand first in a text: `auto`, then strategies, then, if `sharings`, those. NULL behind
- * the last. */
-static const char *name_at(int i, bool sharings)
-{
-    const int strategies = i - 1;
-    int others = strategies;
-    const struct dp_plugin *plugin = dp_plugin_at(&dp_strategies, strategies);
-
-    for (int k = 0; dp_plugin_at(&dp_strategies, k) != NULL; k++) {
-        others--;
-    }
-    plugin = plugin == NULL && sharings ? dp_plugin_at(&dp_sharings, others) : plugin;
-    return i == 0 ? "auto" : plugin != NULL ? plugin->name : NULL;
-}
-
-/* Whether that stands first, and what else might be meant. */
+/* Whether `auto`, a strategy, or, if `sharings`, one of those stands first. */
 static dp_status check_name(const char *text, bool sharings, char *problem, size_t size)
 {
-    const int length = (int)strcspn(text, ":");
-    const char *name, *nearest = NULL;
-    int best = INT_MAX;
-    char word[64];
+    static const char automatic[] = "auto";
+    const struct dp_plugin_names names = {automatic, &dp_strategies,
+                                          sharings ? &dp_sharings : NULL};
+    const size_t length = strcspn(text, ":");
 
-    (void)snprintf(word, sizeof(word), "%.*s", length, text);
-    for (int i = 0; (name = name_at(i, sharings)) != NULL; i++) {
-        const int distance = dp_edit_distance(word, name);
-        if (distance == 0) {
-            break;
-        }
-        if (distance < best && dp_looks_like(word, name)) {
-            best = distance;
-            nearest = name;
-        }
-    }
-    if (name != NULL && strcmp(name, "auto") == 0 && text[length] == ':') {
-        (void)snprintf(problem, size, "auto: it has no options: '%s'", text);
-        return DP_ERR_CONFIG;
-    }
-    if (name != NULL) {
+    if (strcmp(text, automatic) == 0 || dp_plugin_find(&dp_strategies, text, length) != NULL ||
+        (sharings && dp_plugin_find(&dp_sharings, text, length) != NULL)) {
         return DP_OK;
     }
-    (void)snprintf(problem, size, "unknown strategy '%s'", word);
-    if (nearest != NULL) {
-        (void)snprintf(problem, size, "unknown strategy '%s' (did you mean '%s'?)", word, nearest);
-        return DP_ERR_CONFIG;
-    }
-    for (int i = 0; (name = name_at(i, sharings)) != NULL; i++) {
-        const size_t used = strlen(problem);
-        (void)snprintf(problem + used, size - used, "%s%s", i == 0 ? "; known are: " : ", ", name);
+    if (length == sizeof(automatic) - 1 && memcmp(text, automatic, length) == 0) {
+        (void)snprintf(problem, size, "auto: it has no options: '%s'", text);
+    } else {
+        dp_plugin_say_unknown(&names, text, length, problem, size);
     }
     return DP_ERR_CONFIG;
 }

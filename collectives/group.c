@@ -205,8 +205,7 @@ const char *dp_group_why_apart(const struct dp_group *group)
 
         if (parent != NULL && !parent->apart) {
             return "only some ranks of this node take part (as between leaders of hier), and "
-                   "memory is "
-                   "shared by all of them";
+                   "memory is shared by all of them";
         }
     }
     return "a node has no room for shared memory (is /dev/shm full?)";

@@ -1,7 +1,7 @@
 /*
  * narrow.c - float32 to 16 bits and back, in integer arithmetic that every instruction set does
- * alike; halves by the processor's own instructions where it has them (F16C: 4 to 5 times as fast),
- * which differ in the bits of NaN alone.
+ * alike; halves by the processor's own instructions where it has them (F16C, about 3 times as
+ * fast), which differ in the bits of NaN alone.
  *
  * 6 bytes move per element. A float32 has 23 digits behind the point, a half 10 and a bfloat 7: the
  * others are rounded away by adding just under half of the last digit that stays, and one more

@@ -14,6 +14,7 @@
 
 #include "base/trace.h"
 #include "benchmarks/gpu_passes.h"
+#include "kernels/choices.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/stream_cuda.h"
 
@@ -366,6 +367,7 @@ static void release(struct bench *b)
     if (b->handle != NULL) {
         (void)cublasLtDestroy(b->handle);
     }
+    dp_choices_destroy(b->choices);
     b->s->device->stream_destroy(b->s);
 }
 
@@ -377,7 +379,8 @@ static dp_status bench(bool small)
 
     DP_TRY(dp_device_find("cuda", &device));
     DP_TRY(device->stream_create(device, 1, &b.s));
-    b.s->measures = true;
+    DP_TRY_GOTO(dp_choices_create("here", &b.choices), status, done);
+    b.s->choices = b.choices;
     dp_stream_set_type(b.s, DP_TYPE_BF16);
     DP_TRY_GOTO(prepare(&b), status, done);
     DP_TRY_GOTO(small ? measure_dense_layers(&b, 64, 32, 64)

@@ -14,7 +14,8 @@ enum { CHANNELS = 256, CLASSES = 1024, PLACES = 16 * 16 };
 
 struct bench {
     struct dp_stream *s;
-    size_t count; /* elements of each array */
+    struct dp_choices *choices; /* of the stream */
+    size_t count;               /* elements of each array */
     float *a, *b, *c, *d, *e;
     float *ones;     /* [CLASSES]: statistics, scales */
     double *sums;    /* [2 CHANNELS] */

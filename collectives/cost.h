@@ -30,7 +30,8 @@ enum dp_link { DP_LINK_NODE, DP_LINK_WIRE /* between nodes */, DP_LINK_COUNT };
 
 struct dp_cost {
     /* Every rank sends n bytes to one neighbour while it receives n from another: on the node, all
-     * of its ranks at once; on the wire, one rank of each node. A link without points: no such. */
+     * of its ranks at once; on the wire, one rank of each node, as part of a row of such messages.
+     * A link without points: no such. */
     struct dp_curve exchange[DP_LINK_COUNT];
     struct dp_curve sum;  /* y += x of n bytes each, on all ranks at once */
     struct dp_curve copy; /* y = x, likewise */

@@ -70,7 +70,7 @@ dp_status dp_exchange_settle(struct dp_exchange *e, int b)
         DP_TRY(dp_staging_done(e->staging, b, &done));
         DP_TRY(gpus != NULL && gpus->strategy->poll != NULL ? gpus->strategy->poll(gpus->state)
                                                             : DP_OK);
-        if (!done && !dp_group_turn(e->group, &patience)) {
+        if (!done && !dp_patience_turn(&patience)) {
             return DP_ERR_CANCELLED;
         }
     }

@@ -48,7 +48,7 @@ dp_status dp_flags_barrier(struct dp_flags *flags)
         struct dp_patience patience = {.cancel = flags->group->cancel,
                                        .spin_ns = flags->group->spin_ns};
         while (atomic_load_explicit(&flags->all[i]->arrived, memory_order_acquire) < turn) {
-            if (!dp_group_turn(flags->group, &patience)) {
+            if (!dp_patience_turn(&patience)) {
                 return DP_ERR_CANCELLED;
             }
         }

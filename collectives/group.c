@@ -295,29 +295,19 @@ void dp_group_leave(struct dp_group *group, dp_status status)
     }
 }
 
-/* Of waiting, between two looks at whether all live. */
-enum { LOOK_EVERY_NS = 100000000 };
-
-bool dp_group_turn(const struct dp_group *group, struct dp_patience *patience)
+bool dp_group_all_live(const struct dp_group *group)
 {
     const struct dp_transport *transport = group->transport;
-    struct dp_loss loss;
+    const struct dp_loss loss =
+        transport->lost != NULL ? transport->lost(group) : (struct dp_loss){-1, false, NULL};
 
-    if (!dp_patience_turn(patience)) {
-        return false;
-    }
-    if (patience->waited_ns < patience->looked_ns + LOOK_EVERY_NS || transport->lost == NULL) {
-        return true;
-    }
-    patience->looked_ns = patience->waited_ns;
-    loss = transport->lost(group);
     if (loss.rank < 0) {
         return true;
     }
     if (atomic_exchange(group->cancel, 1) == 0 && loss.tells) {
         dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
-               "rank %d%s%s%s has died while others waited for it: was it killed, or out of "
-               "memory? The job ends; start it again",
+               "rank %d%s%s%s has died: was it killed, or out of memory? The job ends; start it "
+               "again",
                loss.rank, loss.host == NULL ? ", of this host," : " (",
                loss.host == NULL ? "" : loss.host, loss.host == NULL ? "" : ")");
     }

@@ -217,7 +217,7 @@ dp_status dp_mail_next(struct dp_mail *m, int *i)
                 return DP_OK;
             }
         }
-        if (!dp_group_turn(m->group, &patience)) {
+        if (!dp_patience_turn(&patience)) {
             return DP_ERR_CANCELLED;
         }
     }

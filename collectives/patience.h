@@ -20,7 +20,6 @@ struct dp_patience {
     uint64_t expect_ns;       /* how long the wait may be expected to take; 0: nobody knows */
     uint64_t begin_ns;        /* of the wait; 0: not yet begun */
     uint64_t waited_ns;       /* so far */
-    uint64_t looked_ns;       /* waited_ns when dp_group_turn() looked whether all ranks live */
 };
 
 /* What a wait spins where nothing else wants the core. Longer than any wait of ranks that keep in

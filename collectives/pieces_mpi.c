@@ -27,12 +27,10 @@ dp_status dp_pieces_start(MPI_Comm comm, struct dp_slice slice, int peer, bool c
     const union kept_request none = {.request = MPI_REQUEST_NULL};
     const size_t bytes = dp_slice_bytes(slice), piece = piece_bytes(bytes, cut);
     size_t begin = 0;
+    int i = 0;
 
-    for (int i = 0; i < DP_PIECES; i++) {
-        kept[i] = none.number;
-    }
     /* One message at least: an empty one tells the peer to go on. */
-    for (int i = 0; i == 0 || begin < bytes; i++) {
+    for (; i == 0 || begin < bytes; i++) {
         const int length = (int)(bytes - begin < piece ? bytes - begin : piece);
         char *data = (char *)slice.data + begin;
         union kept_request started = {0};
@@ -45,23 +43,34 @@ dp_status dp_pieces_start(MPI_Comm comm, struct dp_slice slice, int peer, bool c
         kept[i] = started.number;
         begin += (size_t)length;
     }
+    if (i < DP_PIECES) {
+        kept[i] = none.number;
+    }
     return DP_OK;
+}
+
+static void collect(struct dp_requests *requests, int peer, const uint64_t kept[DP_PIECES])
+{
+    for (int i = 0; peer >= 0 && i < DP_PIECES; i++) {
+        const union kept_request one = {kept[i]};
+        if (one.request == MPI_REQUEST_NULL) {
+            return;
+        }
+        requests->all[requests->count++] = one.request;
+    }
 }
 
 struct dp_requests dp_pieces_requests(const struct dp_transfer *transfer)
 {
     struct dp_requests requests;
 
-    for (int i = 0; i < DP_PIECES; i++) {
-        const union kept_request in = {transfer->in[i]}, out = {transfer->out[i]};
-        requests.all[i] = transfer->from >= 0 ? in.request : MPI_REQUEST_NULL;
-        requests.all[DP_PIECES + i] = transfer->to >= 0 ? out.request : MPI_REQUEST_NULL;
-    }
+    requests.count = 0;
+    collect(&requests, transfer->from, transfer->in);
+    collect(&requests, transfer->to, transfer->out);
     return requests;
 }
 
-dp_status dp_pieces_wait(const struct dp_group *group, struct dp_patience *patience,
-                         MPI_Request *requests, int count)
+dp_status dp_pieces_wait(struct dp_patience *patience, MPI_Request *requests, int count)
 {
     int done = 0;
 
@@ -70,7 +79,7 @@ dp_status dp_pieces_wait(const struct dp_group *group, struct dp_patience *patie
         if (done) {
             return DP_OK;
         }
-        if (!dp_group_turn(group, patience)) {
+        if (!dp_patience_turn(patience)) {
             return DP_ERR_CANCELLED;
         }
     }

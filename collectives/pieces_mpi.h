@@ -19,7 +19,7 @@ enum dp_direction { DP_SEND, DP_RECEIVE };
  * Starts one direction of a transfer.
  *
  *   cut   in   whether it goes in pieces: equal on both sides
- *   kept  out  MPI requests as numbers, so that group.h needs no mpi.h; unused ones are null
+ *   kept  out  MPI requests as numbers, so that group.h needs no mpi.h; behind the last a null
  *
  * Errors: DP_ERR_MPI.
  */
@@ -28,14 +28,14 @@ DP_CHECKED dp_status dp_pieces_start(MPI_Comm comm, struct dp_slice slice, int p
 
 struct dp_requests {
     MPI_Request all[2 * DP_PIECES];
+    int count;
 };
 
-/* All requests of a transfer; null for a direction that is not used, or finished. */
+/* All requests of a transfer: none of a direction that is not used, or finished. */
 struct dp_requests dp_pieces_requests(const struct dp_transfer *transfer);
 
-/* Returns when all of these are done. A blocking MPI call would spin. Errors: DP_ERR_MPI;
- * DP_ERR_CANCELLED, too, where a rank has died. */
-DP_CHECKED dp_status dp_pieces_wait(const struct dp_group *group, struct dp_patience *patience,
-                                    MPI_Request *requests, int count);
+/* Returns when all of these are done. A blocking MPI call would spin. Errors: DP_ERR_MPI,
+ * DP_ERR_CANCELLED. */
+DP_CHECKED dp_status dp_pieces_wait(struct dp_patience *patience, MPI_Request *requests, int count);
 
 #endif

@@ -32,6 +32,10 @@ static dp_status ps_open(void *state, struct dp_exchange *exchange)
     struct ps *ps = state;
     const int size = exchange->group->size, servers = exchange->servers;
 
+    if (exchange->parcels != NULL) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.compressor: cannot go with comm.strategy ps, whose "
+                                      "servers get gradients as they are");
+    }
     ps->exchange = exchange;
     ps->owners = (struct dp_owners){.group = exchange->group,
                                     .contributors = size - servers,

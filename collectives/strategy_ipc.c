@@ -91,7 +91,7 @@ static dp_status ipc_barrier(void *state)
         if (done) {
             return dp_flags_barrier(&ipc->flags);
         }
-        if (!dp_group_turn(ipc->group, &patience)) {
+        if (!dp_patience_turn(&patience)) {
             return DP_ERR_CANCELLED;
         }
     }

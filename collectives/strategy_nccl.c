@@ -58,7 +58,7 @@ static dp_status settle(struct nccl *nccl, const char *call, int result)
     while (result == DP_NCCL_IN_PROGRESS) {
         const int asked = nccl->api->CommGetAsyncError(nccl->comm, &result);
         result = asked != DP_NCCL_SUCCESS ? asked : result;
-        if (result == DP_NCCL_IN_PROGRESS && !dp_group_turn(nccl->group, &patience)) {
+        if (result == DP_NCCL_IN_PROGRESS && !dp_patience_turn(&patience)) {
             nccl->failed = true;
             return DP_ERR_CANCELLED;
         }

@@ -80,7 +80,7 @@ static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer
         .expect_ns = dp_pace_expect(&link->pace, transfer->far_bytes),
     };
 
-    DP_TRY(dp_pieces_wait(group, &patience, requests.all, 2 * DP_PIECES));
+    DP_TRY(dp_pieces_wait(&patience, requests.all, requests.count));
     if (transfer->far_bytes > 0) {
         dp_pace_note(&link->pace, transfer->far_bytes, patience.begin_ns);
     }
@@ -93,7 +93,7 @@ static dp_status mpi_test(struct dp_group *group, struct dp_transfer *transfer, 
     int all = 0;
 
     (void)group;
-    DP_TRY(DP_MPI(MPI_Testall(2 * DP_PIECES, requests.all, &all, MPI_STATUSES_IGNORE)));
+    DP_TRY(DP_MPI(MPI_Testall(requests.count, requests.all, &all, MPI_STATUSES_IGNORE)));
     *done = all != 0; /* until then requests stay as they are */
     return DP_OK;
 }
@@ -496,5 +496,5 @@ dp_status dp_mpi_wait(const struct dp_group *group, MPI_Request *request)
 {
     struct dp_patience patience = {.cancel = group->cancel, .spin_ns = group->spin_ns};
 
-    return dp_pieces_wait(group, &patience, request, 1);
+    return dp_pieces_wait(&patience, request, 1);
 }

@@ -86,14 +86,6 @@ static void *sub_peer(const struct dp_group *group, const void *mine, int peer)
     return dp_group_peer(link->parent, mine, link->ranks[peer]);
 }
 
-static struct dp_loss sub_lost(const struct dp_group *group)
-{
-    const struct dp_group *parent = link_of(group)->parent;
-
-    return parent->transport->lost == NULL ? (struct dp_loss){-1, false, NULL}
-                                           : parent->transport->lost(parent);
-}
-
 static void sub_leave(struct dp_group *group)
 {
     struct dp_group *parent = link_of(group)->parent;
@@ -121,7 +113,6 @@ static const struct dp_transport sub_transport = {
     .memory = sub_memory,
     .release = sub_release,
     .peer = sub_peer,
-    .lost = sub_lost,
     .leave = sub_leave,
     .close = sub_close,
 };

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "collectives/claim.h"
+#include "collectives/lookout.h"
 #include "collectives/mpi_status.h"
 #include "collectives/transport.h"
 #include "collectives/transport_mpi.h"
@@ -23,6 +24,10 @@ static const char *const settings[][2] = {
     {"OMPI_MCA_btl_tcp_eager_limit", "1052672"},
     {"OMPI_MCA_btl_tcp_rndv_eager_limit", "1052672"},
     {"OMPI_MCA_btl_tcp_max_send_size", "1052672"},
+    /* On a node 32 KiB, and a header, go at once, and longer messages in fewer parts: 64 KiB over a
+     * ring take 4.2 us instead of 5.2, MPI_Allreduce 5.0 instead of 6.1. */
+    {"OMPI_MCA_btl_vader_eager_limit", "36864"},
+    {"OMPI_MCA_btl_vader_max_send_size", "65536"},
     /* Kernel-assisted copies are often forbidden in containers, where each attempt warns. */
     {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
 };
@@ -64,6 +69,19 @@ static dp_status world_over_mpi(struct dp_world *world)
     return dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, &world->all);
 }
 
+/* Whoever fails here fails alone. */
+static dp_status look_out(struct dp_world *world)
+{
+    const dp_status status =
+        world->all->size > 1 ? dp_lookout_create(world->all, &world->lookout) : DP_OK;
+
+    if (status != DP_OK) {
+        dp_group_leave(world->all, status);
+        dp_group_destroy(world->all);
+    }
+    return status;
+}
+
 dp_status dp_world_create(struct dp_world **out)
 {
     struct dp_world *world = dp_zalloc(1, sizeof(*world));
@@ -79,12 +97,15 @@ dp_status dp_world_create(struct dp_world **out)
         (void)snprintf(world->library, sizeof(world->library), "no MPI");
         status = dp_local_alone(&world->all);
     }
+    if (status == DP_OK) {
+        dp_log_set_identity(world->all->rank, world->all->size, world->host);
+        status = look_out(world);
+    }
     if (status != DP_OK) {
         dp_free(world);
         return status;
     }
     world->train = world->all;
-    dp_log_set_identity(world->all->rank, world->all->size, world->host);
     *out = world;
     return DP_OK;
 }
@@ -112,6 +133,7 @@ void dp_world_destroy(struct dp_world *world)
     if (world == NULL) {
         return;
     }
+    dp_lookout_destroy(world->lookout); /* others may be gone soon, and nothing is wrong then */
     dp_group_destroy(world->all);
     if (world->mpi) {
         (void)MPI_Finalize();

@@ -6,13 +6,16 @@
 
 #include "collectives/group.h"
 
+struct dp_lookout;
+
 /* A group is NULL where this rank is no member. */
 struct dp_world {
     struct dp_group *all;   /* start checks, end */
     struct dp_group *train; /* trainers: gradients and weights */
     bool mpi;               /* started by mpirun or srun */
     char host[64];
-    char library[64]; /* "Open MPI v4.1.4", or "no MPI" */
+    char library[64];           /* "Open MPI v4.1.4", or "no MPI" */
+    struct dp_lookout *lookout; /* owned; NULL: alone */
     atomic_int cancel;
 };
 

@@ -80,6 +80,14 @@ dp_status dp_device_find(const char *name, const struct dp_device **out)
                    nearest != NULL ? nearest : "auto");
 }
 
+const struct dp_device *dp_device_passed_over(const struct dp_device *taken, const char **why_not)
+{
+    const struct dp_device *first = (const struct dp_device *)dp_plugin_at(&dp_devices, 0);
+
+    *why_not = NULL;
+    return first == taken || first->available(why_not) ? NULL : first;
+}
+
 dp_status dp_device_find_conv(const struct dp_device *device, enum dp_conv_engine wanted,
                               const char **text)
 {

@@ -20,6 +20,8 @@
 /* What computes convolutions, where a device has several engines. */
 enum dp_conv_engine { DP_CONV_AUTO, DP_CONV_CUBLAS, DP_CONV_CUDNN };
 
+struct dp_choices;
+
 /* A queue of operations, its threads and its workspace. One thread uses a stream at a time; parts
  * that run side by side have a stream each. */
 struct dp_stream {
@@ -28,10 +30,11 @@ struct dp_stream {
     int threads;       /* that one operation may use; 1 or more */
     enum dp_type type; /* the compute type: dp_stream_set_type() */
     enum dp_conv_engine conv;
-    bool tf32;     /* of type float32: products may round their factors to tf32 */
-    bool measures; /* may choose by measuring while it prepares; else the same machine always
-                          gives the same bits */
-    void *state;   /* the device's own */
+    bool tf32;                  /* of type float32: products may round their factors to tf32 */
+    struct dp_choices *choices; /* borrowed; what of several algorithms is taken, and where what is
+                                   measured while it prepares goes; NULL: the library's first
+                                   proposal, and nothing is measured */
+    void *state;                /* the device's own */
 };
 
 /* A point in a stream; the device's own. */
@@ -112,6 +115,13 @@ struct dp_device {
                             const char **why_not);
     dp_status (*replay)(const struct dp_recording *recording, struct dp_stream *stream);
 
+    /* What else may be chosen by measuring depends on (choices.h), and bits with it: "NVIDIA H200
+     * (9.0), driver 13000, ...". NULL: nothing is chosen. */
+    void (*machine)(char *text, size_t size);
+
+    /* Forgets what was prepared on a stream, so that it is prepared anew. NULL: it need not be. */
+    dp_status (*forget)(struct dp_stream *stream);
+
     /* Chooses operations for stream->type. NULL: they are the same for all types. */
     void (*set_type)(struct dp_stream *stream);
 
@@ -152,6 +162,10 @@ void dp_stream_set_like(struct dp_stream *stream, const struct dp_stream *other)
 /* The device with that name; "auto" takes the first available one of devices.def.
  * Errors: DP_ERR_CONFIG (unknown), DP_ERR_UNAVAILABLE. */
 DP_CHECKED dp_status dp_device_find(const char *name, const struct dp_device **out);
+
+/* The first device of devices.def, if "auto" passed it over to take another one, and why: words
+ * that stay until the next call on this thread. NULL: it was taken. */
+const struct dp_device *dp_device_passed_over(const struct dp_device *taken, const char **why_not);
 
 /* Whether there is a device of that name that this program was built without. */
 bool dp_device_left_out(const char *name);

@@ -14,15 +14,18 @@ dp_default OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
 dp_default OMPI_MCA_rmaps_base_oversubscribe 1
 # The last line on the terminal is ours, which names the cause, not mpirun's banner.
 dp_default OMPI_MCA_orte_execute_quiet 1
-# Seconds that ranks have to save after a SIGTERM. mpirun waits twice as long when a rank fails, and
-# a job that lost one is to end within five.
-dp_default OMPI_MCA_odls_base_sigkill_timeout 2
+# Seconds that ranks have to save after a SIGTERM to mpirun. When a rank dies mpirun waits twice as
+# long, and then, where there are other hosts, as long again; the job is to end within five seconds.
+dp_default OMPI_MCA_odls_base_sigkill_timeout 1
 # One TCP connection carries about half of what the wire does when both directions are busy.
 dp_default OMPI_MCA_btl_tcp_links 2
 # Messages up to this size go without being announced: collectives/world.c.
 dp_default OMPI_MCA_btl_tcp_eager_limit 1052672
 dp_default OMPI_MCA_btl_tcp_rndv_eager_limit 1052672
 dp_default OMPI_MCA_btl_tcp_max_send_size 1052672
+# The same for messages inside a node, and longer ones in fewer parts.
+dp_default OMPI_MCA_btl_vader_eager_limit 36864
+dp_default OMPI_MCA_btl_vader_max_send_size 65536
 # A seccomp filter (containers) or Yama may forbid to read a sibling's memory directly, and Open MPI
 # then prints an error a message instead of looking for another way: collectives/world.c.
 dp_default OMPI_MCA_btl_vader_single_copy_mechanism none

@@ -1,7 +1,5 @@
 #include "models/pass.h"
 
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/trace.h"
 
@@ -264,6 +262,13 @@ static void *value_at(const struct dp_pass *p, int value, size_t first)
     }
     v = &p->model->values[value];
     return rows_in(p, &p->model->storage[v->storage], p->storage[v->storage], v->count, first);
+}
+
+const void *dp_pass_kept(const struct dp_pass *p, int value)
+{
+    const bool read = p->model->values[value].kept || p->model->values[value].last_reader < 0;
+
+    return read ? value_at(p, value, 0) : NULL;
 }
 
 /* The gradient of `value`, which lies in `slot`. */

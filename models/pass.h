@@ -68,6 +68,10 @@ DP_CHECKED dp_status dp_pass_forward(struct dp_pass *pass, const struct dp_pass_
 /* Behind forward of the same rows: gradients of all parameters. */
 DP_CHECKED dp_status dp_pass_backward(struct dp_pass *pass, const struct dp_pass_call *call);
 
+/* Behind forward: where a value of all rows lies, if backward or the loss reads it, until the next
+ * pass. Compute type, device memory. NULL: its memory may have another one. */
+const void *dp_pass_kept(const struct dp_pass *pass, int value);
+
 /* Forward with running statistics; result: sum of the rows' losses, and correct answers. Host. */
 DP_CHECKED dp_status dp_pass_evaluate(struct dp_pass *pass, const struct dp_pass_call *call,
                                       float result[2]);

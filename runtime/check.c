@@ -228,9 +228,11 @@ static void describe_compressor(struct dp_training *run)
                     &without);
     dp_progress_line(
         &run->progress,
-        with < without ? "compressor %s: rank 0 sends %.3f MiB of gradients a step, not %.3f"
-                       : "compressor %s: rank 0 sends %.3f MiB of gradients a step, MORE than the "
-                         "%.3f without it on so many ranks",
+        with < without   ? "compressor %s: rank 0 sends %.4g MiB of gradients a step, not %.4g"
+        : with > without ? "compressor %s: rank 0 sends %.4g MiB of gradients a step, MORE than "
+                           "the %.4g without it on so many ranks"
+                         : "compressor %s: rank 0 sends %.4g MiB of gradients a step, as much as "
+                           "the %.4g without it",
         run->config->comm.compressor, (double)with / mib, (double)without / mib);
 }
 
@@ -249,6 +251,17 @@ static void describe_convolutions(struct dp_training *run)
             DP_OK &&
         text != NULL) {
         dp_progress_line(&run->progress, "convolutions by %s", text);
+    }
+}
+
+/* What computes products and convolutions, where that was measured. */
+static void describe_choices(struct dp_training *run)
+{
+    if (run->choices != NULL) {
+        const struct dp_choices_count count = dp_choices_count(run->choices);
+        dp_progress_line(&run->progress,
+                         "algorithms of products and convolutions: %d measured now, %d known",
+                         count.fresh, count.used - count.fresh);
     }
 }
 
@@ -293,6 +306,19 @@ static void describe_kind(struct dp_training *run)
     }
 }
 
+/* Whoever built for GPUs and lets the device be chosen is told that none computes. */
+static void describe_fallback(struct dp_training *run)
+{
+    const bool automatic = strcmp(run->config->device.name, "auto") == 0;
+    const char *why_not;
+    const struct dp_device *other = automatic ? dp_device_passed_over(run->device, &why_not) : NULL;
+
+    if (other != NULL) {
+        dp_progress_line(&run->progress, "computing on %s, not %s: %s", run->device->plugin.name,
+                         other->plugin.name, why_not);
+    }
+}
+
 void dp_run_describe(struct dp_training *run)
 {
     const struct dp_group *group = run->world->train;
@@ -313,6 +339,7 @@ void dp_run_describe(struct dp_training *run)
                      run->device->plugin.name, run->machine->isa,
                      dp_device_arithmetic(run->device, run->trainer->flat.type, tf32),
                      run->world->library);
+    describe_fallback(run);
     dp_progress_line(
         &run->progress,
         "data %s: %s training rows, global batch %d, %llu step%s an epoch, %llu step%s",
@@ -324,6 +351,7 @@ void dp_run_describe(struct dp_training *run)
         dp_progress_line(&run->progress, "%s: they take turns, and share its memory", gpus);
     }
     describe_convolutions(run);
+    describe_choices(run);
     describe_kind(run);
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d bucket%s, overlap %s",
                      run->trainer->exchange->label, why[0] == '\0' ? "" : " (", why,

@@ -19,6 +19,7 @@ enum { DP_MODE_SYNC, DP_MODE_ASYNC };
 enum { DP_SHUFFLE_ON, DP_SHUFFLE_OFF, DP_SHUFFLE_FULL, DP_SHUFFLE_WINDOW };
 enum { DP_OVERLAP_AUTO, DP_OVERLAP_ON, DP_OVERLAP_OFF };
 enum { DP_GRAPH_AUTO, DP_GRAPH_ON, DP_GRAPH_OFF };
+enum { DP_TUNE_AUTO, DP_TUNE_ON, DP_TUNE_OFF };
 enum { DP_SCHEDULE_CONSTANT, DP_SCHEDULE_STEP, DP_SCHEDULE_COSINE, DP_SCHEDULE_LINEAR };
 enum { DP_DIVERGENCE_STOP, DP_DIVERGENCE_RESTORE };
 enum { DP_PRICE_PER_NODE, DP_PRICE_PER_RANK };
@@ -113,7 +114,7 @@ struct dp_device_config {
     const char *name; /* auto, or one of --list devices */
     int graph;        /* DP_GRAPH_... */
     int conv;         /* enum dp_conv_engine */
-    bool tune;
+    int tune;         /* DP_TUNE_... */
 };
 
 struct dp_model_config {

@@ -116,7 +116,7 @@ static const struct dp_option comm_options[] = {
     DP_DOUBLE(COMM, first_bucket_mb, "1",    0.004, 4096, "size of the first bucket, in MiB"),
     DP_CHOICE(COMM, overlap,         "auto", "auto|on|off", "sum buckets while backward runs"),
     DP_SWITCH(COMM, plan_cache,      "true",
-              "strategy auto: use what was measured earlier on the same hosts"),
+              "strategy auto, algorithms of GPUs: use what was measured earlier"),
     {0},
 };
 
@@ -164,7 +164,8 @@ static const struct dp_option device_options[] = {
     DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "a GPU records a step once and replays it"),
     DP_CHOICE(DEVICE, conv,  "auto", "auto|cublas|cudnn",
               "what computes convolutions on a GPU; auto: cudnn where it is found"),
-    DP_SWITCH(DEVICE, tune,  "false", "a GPU measures products and convolutions: bits may differ"),
+    DP_CHOICE(DEVICE, tune,  "auto", "auto|on|off",
+              "a GPU's algorithms are measured; auto: if they are kept, not with lanes"),
     {0},
 };
 

@@ -72,6 +72,21 @@ static void put_conv(const struct dp_training *run, char *text)
     }
 }
 
+/* What the algorithms of a GPU's libraries depend on; empty where none are chosen. */
+static void put_machine(const struct dp_training *run, char *text)
+{
+    text[0] = '\0';
+    if (run->device->machine != NULL) {
+        run->device->machine(text, TEXT_BYTES);
+    }
+}
+
+/* Whether they are chosen by measuring. The choices themselves go on with the run. */
+static void put_tune(const struct dp_training *run, char *text)
+{
+    put_switch(text, run->choices != NULL);
+}
+
 static void put_isa(const struct dp_training *run, char *text)
 {
     (void)snprintf(text, TEXT_BYTES, "%s", run->machine->isa);
@@ -175,7 +190,8 @@ static const struct fact {
     {"steps of the schedule", ROUNDS, put_schedule_steps},
     {"device", ROUNDS, put_device},
     {"device.conv", ROUNDS, put_conv},
-    {"device.tune", ROUNDS, NULL},
+    {"device.tune", ROUNDS, put_tune},
+    {"GPU", ROUNDS, put_machine},
     {"instructions", ROUNDS, put_isa},
     {"train.local_steps", ROUNDS, NULL},
     {"train.local_after", ROUNDS, NULL},

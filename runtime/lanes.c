@@ -353,6 +353,14 @@ dp_status dp_lanes_prepare(struct dp_lanes *l, struct dp_lanes_share share, size
     return DP_OK;
 }
 
+dp_status dp_lanes_forget(struct dp_lanes *l)
+{
+    for (int i = 0; i < l->workers; i++) {
+        DP_TRY(l->config.device->forget(l->worker[i].stream));
+    }
+    return DP_OK;
+}
+
 /* ---- making and releasing ---- */
 
 static dp_status worker_open(struct worker *w)
@@ -366,6 +374,7 @@ static dp_status worker_open(struct worker *w)
 
     DP_TRY(c->device->stream_create(c->device, 1, &w->stream));
     dp_stream_set_like(w->stream, c->stream);
+    w->stream->choices = c->stream->choices; /* the main thread prepares all lanes */
     w->parts = (struct dp_parts){
         .model = c->model, .micro_batch = c->micro_batch, .normalize = c->normalize};
     DP_TRY(dp_pass_create(c->model, w->stream, most, true, &w->parts.pass));

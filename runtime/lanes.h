@@ -53,6 +53,9 @@ struct dp_lanes_share {
 DP_CHECKED dp_status dp_lanes_prepare(struct dp_lanes *lanes, struct dp_lanes_share share,
                                       size_t rows, bool training);
 
+/* Forgets what was prepared, which is to be prepared anew: of a device that has `forget`. */
+DP_CHECKED dp_status dp_lanes_forget(struct dp_lanes *lanes);
+
 /* Forward and backward of this rank's lanes; as dp_parts_run(). call->hooks->sum is called on the
  * calling thread only, once for all lanes together. */
 DP_CHECKED dp_status dp_lanes_run(struct dp_lanes *lanes, struct dp_lanes_share share,

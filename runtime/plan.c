@@ -12,13 +12,14 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "base/cache.h"
 #include "base/log.h"
 #include "runtime/refusals.h"
 #include "runtime/run.h"
 
 #define SCHEMA "lockstep.plan/1"
 
-static const char mark[] = "# plan: ";
+static const char plan_mark[] = "# plan: ", choices_mark[] = "# choices: ";
 
 static const char *const overlaps[] = {
     [DP_OVERLAP_AUTO] = "auto", [DP_OVERLAP_ON] = "on", [DP_OVERLAP_OFF] = "off"};
@@ -57,25 +58,45 @@ static dp_status take(const struct dp_json *object, const char *path, struct dp_
     return DP_OK;
 }
 
-/* The object in a file: all of it, or what stands behind the last mark. */
-static const char *find_object(const char *text, size_t *length)
+/* What stands behind the last mark in a file, up to the end of the line. */
+static const char *find_marked(const char *text, const char *mark, size_t *length)
 {
     const char *found = NULL;
 
-    *length = strlen(text);
-    if (text[strspn(text, " \t\r\n")] == '{') {
-        return text;
-    }
     for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
         line += *line == '\n';
-        if (strncmp(line, mark, sizeof(mark) - 1) == 0) {
-            found = line + sizeof(mark) - 1;
+        if (strncmp(line, mark, strlen(mark)) == 0) {
+            found = line + strlen(mark);
         }
     }
     if (found != NULL) {
         *length = strcspn(found, "\n");
     }
     return found;
+}
+
+/* The object of a plan: all of the file, or what is marked. */
+static const char *find_object(const char *text, size_t *length)
+{
+    *length = strlen(text);
+    return text[strspn(text, " \t\r\n")] == '{' ? text : find_marked(text, plan_mark, length);
+}
+
+dp_status dp_plan_read_choices(const char *path, struct dp_json **out)
+{
+    const char *object;
+    char *text = NULL;
+    size_t bytes = 0;
+    dp_status status = DP_OK;
+
+    *out = NULL;
+    DP_TRY(dp_file_read(path, 1 << 24, &text, &bytes));
+    object = find_marked(text, choices_mark, &bytes);
+    if (object != NULL) {
+        status = dp_json_parse(object, bytes, path, out);
+    }
+    dp_free(text);
+    return status;
 }
 
 dp_status dp_plan_read(const char *path, struct dp_plan *plan)
@@ -146,28 +167,27 @@ static dp_status text_of(const struct dp_plan *plan, char **text)
     return status;
 }
 
-/* The resolved configuration, the plan in one comment, and a comment for each bucket; *out is owned
- * by the caller. */
-static dp_status config_with_plan(const struct dp_training *run, char **out)
+/* The resolved configuration, plan and choices in a comment each, and a comment for each bucket;
+ * *out is owned by the caller. */
+static dp_status config_text(const struct dp_training *run, const char *plan, const char *choices,
+                             char **out)
 {
     enum { LINE = 120 };
     const struct dp_bucket_plan *buckets = run->trainer->exchange->plan;
     const size_t length = dp_config_text_length(run->config_text);
-    char *plan_text = NULL, *text;
-    struct dp_plan plan;
-    size_t size, used;
+    const size_t size = length + strlen(plan) + (choices != NULL ? strlen(choices) : 0) +
+                        (size_t)(buckets->count + 2) * LINE;
+    char *text = dp_zalloc(1, size);
+    size_t used;
 
-    describe(run, &plan);
-    DP_TRY(text_of(&plan, &plan_text));
-    size = length + strlen(plan_text) + sizeof(mark) + 3 + (size_t)buckets->count * LINE;
-    text = dp_zalloc(1, size);
     if (text == NULL) {
-        dp_free(plan_text);
         return DP_FAIL(DP_ERR_NOMEM, "config.yaml of %zu bytes", size);
     }
-    used = (size_t)snprintf(text, size, "%.*s\n%s%s\n", (int)length, run->config_text, mark,
-                            plan_text);
-    dp_free(plan_text);
+    used = (size_t)snprintf(text, size, "%.*s\n%s%s\n", (int)length, run->config_text, plan_mark,
+                            plan);
+    if (choices != NULL) {
+        used += (size_t)snprintf(text + used, size - used, "%s%s\n", choices_mark, choices);
+    }
     for (int b = 0; b < buckets->count; b++) {
         const struct dp_bucket *bucket = &buckets->buckets[b];
         used += (size_t)snprintf(text + used, size - used, "# bucket %d: elements %zu-%zu%s\n", b,
@@ -176,6 +196,25 @@ static dp_status config_with_plan(const struct dp_training *run, char **out)
     }
     *out = text;
     return DP_OK;
+}
+
+static dp_status config_with_plan(const struct dp_training *run, char **out)
+{
+    char *plan_text = NULL, *choices = NULL;
+    struct dp_plan plan;
+    dp_status status = DP_OK;
+
+    describe(run, &plan);
+    DP_TRY(text_of(&plan, &plan_text));
+    if (run->choices != NULL) {
+        status = dp_choices_text(run->choices, false, &choices);
+    }
+    if (status == DP_OK) {
+        status = config_text(run, plan_text, choices, out);
+    }
+    dp_free(choices);
+    dp_free(plan_text);
+    return status;
 }
 
 dp_status dp_run_write_config(struct dp_training *run)
@@ -306,21 +345,6 @@ static uint64_t hash_key(const struct dp_training *run)
     return hash;
 }
 
-/* "/home/a/.cache"; false: there is none. */
-static bool find_cache(char *path)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-
-    if (cache != NULL && cache[0] == '/') {
-        return (size_t)snprintf(path, DP_PATH_BYTES, "%s", cache) < DP_PATH_BYTES;
-    }
-    dp_log_mute(1);
-    const bool found =
-        home != NULL && home[0] == '/' && dp_file_join(path, home, ".cache") == DP_OK;
-    dp_log_mute(0);
-    return found;
-}
-
 /* Reads what an earlier run has left; what is not as it should be is a warning, and measured
  * anew. */
 static void look_up(struct dp_training *run)
@@ -354,20 +378,13 @@ static void look_up(struct dp_training *run)
 /* Rank 0: from the cache, or where in it what is measured goes. */
 static void ask_cache(struct dp_training *run)
 {
-    char folder[DP_PATH_BYTES];
-    int length;
+    char name[64];
 
-    if (!find_cache(folder)) {
-        return;
-    }
     (void)snprintf(run->plan.key, sizeof(run->plan.key), "%016" PRIx64, hash_key(run));
-    length = snprintf(run->plan.cache, sizeof(run->plan.cache), "%s/lockstep/plan-%s.json", folder,
-                      run->plan.key);
-    if (length < 0 || (size_t)length >= sizeof(run->plan.cache)) {
-        run->plan.cache[0] = '\0';
-        return;
+    (void)snprintf(name, sizeof(name), "plan-%s.json", run->plan.key);
+    if (dp_cache_path(run->plan.cache, name)) {
+        look_up(run);
     }
-    look_up(run);
 }
 
 dp_status dp_run_recall_plan(struct dp_training *run)
@@ -382,29 +399,17 @@ dp_status dp_run_recall_plan(struct dp_training *run)
     return dp_run_share_plan(run);
 }
 
-/* Rank 0: keeps what was measured. That it cannot be written is nobody's problem. */
+/* Rank 0: keeps what was measured. That it cannot be kept is nobody's problem. */
 static void keep(const struct dp_training *run)
 {
-    char above[DP_PATH_BYTES], place[DP_PATH_BYTES], *text = NULL;
     struct dp_plan plan;
-    dp_status status;
+    char *text = NULL;
 
     describe(run, &plan);
     plan.overlap = DP_OVERLAP_AUTO;
     memcpy(plan.key, run->plan.key, sizeof(plan.key));
-    dp_log_mute(1);
-    status = find_cache(above) ? dp_file_join(place, above, "lockstep") : DP_ERR_NOINPUT;
-    if (status == DP_OK) {
-        (void)mkdir(above, 0700);
-        (void)mkdir(place, 0700);
-        status = text_of(&plan, &text);
-    }
-    if (status == DP_OK) {
-        status = dp_file_replace(run->plan.cache, text, strlen(text));
-    }
-    dp_log_mute(0);
-    if (status != DP_OK) {
-        DP_DEBUG("the plan cannot be kept in %s", run->plan.cache);
+    if (text_of(&plan, &text) == DP_OK) {
+        dp_cache_keep(run->plan.cache, text);
     }
     dp_free(text);
 }

@@ -12,6 +12,9 @@
  * `--plan FILE` reads either and pins strategy and overlap. `buckets` is the hash of where the
  * gradient is cut; a model or a bucket size that cuts it elsewhere is refused.
  *
+ * Choices of a GPU's algorithms (kernels/choices.h), which are part of how a run computes, stand
+ * behind it, in a line "# choices: {...}" of their own, if there are any.
+ *
  * The cache is ${XDG_CACHE_HOME:-~/.cache}/lockstep/plan-KEY.json on rank 0's host. KEY is a hash
  * of the program, the MPI library, the hosts of all ranks, in order, the model's tensors, and the
  * options that `auto` looks at. What lies between the hosts is not in it: comm.plan_cache: off
@@ -23,6 +26,7 @@
 #include <stdbool.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "collectives/exchange.h"
 
 struct dp_plan {
@@ -41,5 +45,9 @@ struct dp_plan {
 /* Reads a plan: the last one in a file with "# plan: {...}" lines, or a file that is one; fills in
  * what the object has. Errors: DP_ERR_NOINPUT, DP_ERR_DATA, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_plan_read(const char *path, struct dp_plan *plan);
+
+/* The choices in such a file: *out is owned by the caller (dp_json_destroy), NULL: it has none.
+ * Errors: as dp_plan_read(). */
+DP_CHECKED dp_status dp_plan_read_choices(const char *path, struct dp_json **out);
 
 #endif

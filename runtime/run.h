@@ -28,6 +28,7 @@
 #include "runtime/snapshot.h"
 #include "runtime/stop.h"
 #include "runtime/trainer.h"
+#include "runtime/tuning.h"
 #include "runtime/writer.h"
 
 /* What the ranks tell each other about themselves at the start. */
@@ -52,7 +53,9 @@ struct dp_training {
     struct dp_model *model;
     struct dp_node_memory data_memory;
     struct dp_dataset data;
-    struct dp_plan plan; /* pinned, or from the cache */
+    struct dp_plan plan;               /* pinned, or from the cache */
+    struct dp_choices *choices;        /* of algorithms: tuning.h; NULL: none are measured */
+    char choices_cache[DP_PATH_BYTES]; /* rank 0: where they are kept; empty: nowhere */
     struct dp_trainer *trainer;
     struct dp_async *async; /* NULL: synchronous steps */
     struct dp_overlap overlap;
@@ -115,6 +118,10 @@ DP_CHECKED dp_status dp_run_place(struct dp_training *run);
  * run that is not to go on), DP_ERR_WRITE. */
 DP_CHECKED dp_status dp_run_make_out(struct dp_training *run);
 
+/* Gives rank 0's text, or the status that kept it from having one, to all ranks. *text: on others
+ * NULL, then owned by the caller (dp_free). Collective. Errors: rank 0's; DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_run_share_text(struct dp_group *group, char **text, dp_status status);
+
 /* Everything before the first step. Collective. */
 DP_CHECKED dp_status dp_run_setup(struct dp_training *run);
 void dp_run_teardown(struct dp_training *run);
@@ -172,6 +179,15 @@ DP_CHECKED dp_status dp_run_find_plan(struct dp_training *run); /* rank 0 */
 DP_CHECKED dp_status dp_run_share_plan(struct dp_training *run);
 DP_CHECKED dp_status dp_run_recall_plan(struct dp_training *run);
 DP_CHECKED dp_status dp_run_note_plan(struct dp_training *run);
+
+/*
+ * Algorithms: tuning.c. Before there is a trainer: run->choices, with all that is known
+ * (collective). With it: what is new goes into the cache (rank 0).
+ *
+ * Errors: those of reading what was asked for (--plan, a checkpoint); DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_run_find_choices(struct dp_training *run);
+void dp_run_keep_choices(struct dp_training *run);
 
 /* Whether the strategy of a plan, made for plan->ranks and nodes, can run here with the options of
  * this run; `from` is for messages. Rank 0. */

@@ -23,6 +23,10 @@ static dp_status fill_state(const struct dp_training *run, struct dp_json *state
     DP_TRY(dp_json_set_bool(state, "early_stopped", run->saved_early));
     object = dp_json_set_object(state, "run");
     DP_TRY(dp_facts_write(run, object));
+    if (run->choices != NULL) {
+        object = dp_json_set_object(state, "choices");
+        DP_TRY(dp_choices_put(run->choices, false, object));
+    }
     object = dp_json_set_object(state, "kept");
     return dp_kept_write(&run->snapshot->rows, object);
 }

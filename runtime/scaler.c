@@ -1,6 +1,6 @@
 #include "runtime/scaler.h"
 
-#include <stddef.h>
+#include <stdio.h>
 
 #include "base/log.h"
 
@@ -11,13 +11,18 @@ void dp_scaler_init(struct dp_scaler *s, bool on)
     *s = (struct dp_scaler){.on = on, .scale = on ? FIRST_SCALE : 1, .grow_after = GROW_AFTER};
 }
 
-static void back_off(struct dp_scaler *s, const char *tensor, uint64_t step, bool speaks)
+bool dp_scaler_tells(const struct dp_scaler *s)
+{
+    return s->skipped % TOLD_EVERY == 0 || s->scale / 2 < 1;
+}
+
+static void back_off(struct dp_scaler *s, const char *where, uint64_t step, bool speaks)
 {
     const double next = s->scale / 2;
 
-    s->where = tensor != NULL ? tensor : "a tensor of another rank";
+    (void)snprintf(s->where, sizeof(s->where), "%s", where);
     s->exhausted = next < 1;
-    if (speaks && !s->exhausted && s->skipped % TOLD_EVERY == 0) {
+    if (speaks && !s->exhausted && dp_scaler_tells(s)) {
         DP_INFO("step %llu skipped: the gradient is not finite at loss scale %.0f, first in %s; "
                 "now %.0f",
                 (unsigned long long)step, s->scale, s->where, next);
@@ -27,11 +32,11 @@ static void back_off(struct dp_scaler *s, const char *tensor, uint64_t step, boo
     s->skipped++;
 }
 
-void dp_scaler_step(struct dp_scaler *s, bool overflowed, const char *tensor, uint64_t step,
+void dp_scaler_step(struct dp_scaler *s, bool overflowed, const char *where, uint64_t step,
                     bool speaks)
 {
     if (s->on && overflowed) {
-        back_off(s, tensor, step, speaks);
+        back_off(s, where, step, speaks);
     } else if (s->on && ++s->good >= s->grow_after) {
         s->scale *= 2;
         s->good = 0;

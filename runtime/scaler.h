@@ -19,14 +19,17 @@ struct dp_scaler {
     uint64_t skipped;    /* steps so far */
     uint64_t grow_after; /* good steps */
     bool exhausted;      /* a step overflowed at a scale of 1: the run cannot go on */
-    const char *where;   /* what overflowed last; NULL: nothing has */
+    char where[96];      /* what overflowed last */
 };
 
 void dp_scaler_init(struct dp_scaler *scaler, bool on);
 
-/* Step number `step` is done: it was good, or overflowed, first in the gradient of `tensor` (NULL:
- * on another rank). `speaks`: this rank tells, now and then, what overflowed. */
-void dp_scaler_step(struct dp_scaler *scaler, bool overflowed, const char *tensor, uint64_t step,
+/* Whether an overflow now would be told, or end the run: then it is worth a search. */
+bool dp_scaler_tells(const struct dp_scaler *scaler);
+
+/* Step number `step` is done: it was good, or overflowed, first in `where`. `speaks`: this rank
+ * tells, now and then, what overflowed. */
+void dp_scaler_step(struct dp_scaler *scaler, bool overflowed, const char *where, uint64_t step,
                     bool speaks);
 
 #endif

@@ -21,8 +21,7 @@
 
 extern char **environ;
 
-/* Gives rank 0's text, or the status that kept it from having one, to all ranks. */
-static dp_status share_text(struct dp_group *group, char **text, dp_status status)
+dp_status dp_run_share_text(struct dp_group *group, char **text, dp_status status)
 {
     size_t bytes = *text == NULL ? 0 : strlen(*text) + 1;
     struct {
@@ -37,7 +36,7 @@ static dp_status share_text(struct dp_group *group, char **text, dp_status statu
     if (*text == NULL) {
         *text = dp_zalloc(1, head.bytes);
         if (*text == NULL) {
-            return DP_FAIL(DP_ERR_NOMEM, "configuration of %zu bytes", head.bytes);
+            return DP_FAIL(DP_ERR_NOMEM, "a text of %zu bytes from rank 0", head.bytes);
         }
     }
     return dp_group_broadcast(group, *text, head.bytes, 0);
@@ -53,7 +52,7 @@ static dp_status share_faults(struct dp_training *run)
         run->fault_text = dp_strdup(text == NULL ? "" : text);
         status = run->fault_text == NULL ? DP_FAIL(DP_ERR_NOMEM, DP_FAULT_VARIABLE) : DP_OK;
     }
-    return share_text(run->world->all, &run->fault_text, status);
+    return dp_run_share_text(run->world->all, &run->fault_text, status);
 }
 
 static void append(char *text, size_t size, const char *word)
@@ -115,7 +114,7 @@ dp_status dp_run_configure(struct dp_training *run)
         status =
             dp_config_resolve(cli->config, environ, cli->sets, cli->set_count, &run->config_text);
     }
-    DP_TRY(share_text(run->world->all, &run->config_text, status));
+    DP_TRY(dp_run_share_text(run->world->all, &run->config_text, status));
     DP_TRY(share_faults(run));
     /* All ranks build the same thing from the same text, so they fail alike; one tells. */
     dp_log_mute(dp_run_leads(run) ? 0 : 1);
@@ -239,6 +238,7 @@ static dp_status open_trainer(struct dp_training *run)
         .first_step = run->resume.step,
         .total_steps = run->total_steps,
         .schedule_steps = run->config_steps,
+        .choices = run->choices,
     };
 
     DP_TRY(dp_trainer_create(&config, &run->trainer));
@@ -372,7 +372,11 @@ dp_status dp_run_setup(struct dp_training *run)
     if (run->resume.finished) {
         return DP_OK;
     }
+    DP_TRY(dp_run_find_choices(run));
     DP_TRY(make_trainer(run));
+    if (dp_run_leads(run)) {
+        dp_run_keep_choices(run);
+    }
     keep_rows(run);
     if (run->cli->forget > run->kept.count) {
         return DP_FAIL(DP_ERR_USAGE, "there is no row %d", run->cli->forget);
@@ -392,6 +396,7 @@ void dp_run_teardown(struct dp_training *run)
     dp_run_close_saving(run);
     dp_async_destroy(run->async);
     dp_trainer_destroy(run->trainer);
+    dp_choices_destroy(run->choices);
     dp_json_destroy(run->resume.state);
     if (run->metrics_open) {
         dp_metrics_close(&run->metrics);

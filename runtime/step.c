@@ -2,6 +2,7 @@
  * step.c - the training step: read from the bottom to the top.
  */
 #include "base/trace.h"
+#include "runtime/overflow.h"
 #include "runtime/schedule.h"
 #include "runtime/trainer.h"
 
@@ -216,12 +217,15 @@ dp_status dp_trainer_begin(struct dp_trainer *t)
 }
 
 /* What this step says about the scale of the next one. */
-static void settle_scale(struct dp_trainer *t, bool skipped)
+static dp_status settle_scale(struct dp_trainer *t, const struct dp_step_report *report)
 {
-    const struct dp_tensor *tensor = skipped ? dp_gate_overflowed(t->gate) : NULL;
+    char where[sizeof(t->scaler.where)] = "";
 
-    dp_scaler_step(&t->scaler, skipped, tensor != NULL ? tensor->name : NULL, t->step,
-                   t->group->rank == 0);
+    if (t->scaler.on && report->skipped && dp_scaler_tells(&t->scaler)) {
+        DP_TRY(dp_overflow_find(t, (double)report->loss, where, sizeof(where)));
+    }
+    dp_scaler_step(&t->scaler, report->skipped, where, t->step, t->group->rank == 0);
+    return DP_OK;
 }
 
 dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
@@ -240,6 +244,5 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     t->batches_tracked += report->skipped ? 0 : 1;
     t->step++;
     dp_trainer_note_wire(t);
-    settle_scale(t, report->skipped);
-    return DP_OK;
+    return settle_scale(t, report);
 }

@@ -44,6 +44,7 @@ struct dp_trainer_config {
     bool cached_input;
     uint64_t first_step;                  /* done before: a resumed run goes on there */
     uint64_t total_steps, schedule_steps; /* when it ends; for how many steps lr is made */
+    struct dp_choices *choices;           /* borrowed; of algorithms; NULL: none are measured */
     struct dp_trainer *lender;            /* NULL, or whose passes or lanes are used */
 };
 
@@ -53,9 +54,10 @@ struct dp_trainer {
     const struct dp_device *device;
     const struct dp_dataset *data;
     struct dp_group *group;
-    struct dp_stream *stream; /* owned unless lent */
-    struct dp_pass *pass;     /* owned unless lent; NULL with lanes */
-    struct dp_lanes *lanes;   /* owned unless lent; NULL without train.lanes */
+    struct dp_stream *stream;   /* owned unless lent */
+    struct dp_pass *pass;       /* owned unless lent; NULL with lanes */
+    struct dp_lanes *lanes;     /* owned unless lent; NULL without train.lanes */
+    struct dp_choices *choices; /* borrowed, or NULL; the stream's, and those of lanes */
     bool lent;
     struct dp_normalize normalize;
     struct dp_parts parts;
@@ -93,13 +95,18 @@ struct dp_trainer {
 
 /*
  * Makes everything a step needs; weights are zero until dp_trainer_init or a load. Collective.
- * Every row count that can occur is prepared here.
+ * Every row count that can occur is prepared here; with `choices`, which are settled then, all
+ * ranks have the same ones.
  *
  * Errors: those of model, exchange, device and loader; DP_ERR_CONFIG for what cannot go together.
  */
 DP_CHECKED dp_status dp_trainer_create(const struct dp_trainer_config *config,
                                        struct dp_trainer **out);
 void dp_trainer_destroy(struct dp_trainer *trainer);
+
+/* prepare.c, for dp_trainer_create: stream, passes or lanes, tape. Collective where there are
+ * choices. */
+DP_CHECKED dp_status dp_trainer_prepare(struct dp_trainer *trainer, int threads);
 
 /* Why steps of this configuration are not recorded, in words that follow
  * "steps are not recorded: "; NULL: they are. Local. */

@@ -18,6 +18,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "kernels/choices.h"
 #include "kernels/device.h"
 #include "tests/reach.h"
 #include "tests/tested_device.h"
@@ -58,7 +59,7 @@ static inline int streams_open(void **state)
     streams.ref = stream_on("ref", 1);
     streams.tested[0] = stream_on(tested_device(), 1);
     streams.tested[1] = stream_on(tested_device(), 2);
-    streams.tested[1]->measures = true;
+    assert_int_equal(dp_choices_create("here", &streams.tested[1]->choices), DP_OK);
     *state = &streams;
     return 0;
 }
@@ -69,7 +70,9 @@ static inline int streams_close(void **state)
 
     stream_close(streams->ref);
     for (size_t i = 0; i < DP_COUNT(streams->tested); i++) {
+        struct dp_choices *choices = streams->tested[i]->choices;
         stream_close(streams->tested[i]);
+        dp_choices_destroy(choices);
     }
     return (int)blocks_left(); /* every test has released its arrays */
 }

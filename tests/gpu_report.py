@@ -78,6 +78,8 @@ def detail(document):
         skipped = [test["name"] for test in document["tests"] if "Skipped" in test["result"]]
         text = f"{len(document['tests']) - len(skipped)} tests"
         return text + (f", skipped: {', '.join(skipped)}" if skipped else "")
+    if "shared" in document:
+        return f"{len(document['shared'])} trainings, the same bits"
     if "checked" in document:
         return "; ".join(f"{name}: {text}" for name, text in document["checked"].items())
     return ""
@@ -89,6 +91,20 @@ def stage_rows(documents):
             status = document["status"] if document else NOT_MEASURED
             seconds = f"{document['seconds']:.0f}" if document else ""
             yield stage, status, seconds, detail(document).replace("|", "/")
+
+
+def shared_lines(rows):
+    """What ranks as processes made of one training: all are to end with the first row's bits."""
+    lines = ["## Ranks that share GPUs: lenet, bf16, four lanes", ""]
+    if not rows:
+        return [*lines, NOT_MEASURED, ""]
+    cells = []
+    for row in rows:
+        bits = row.get("why") or ("equal" if row["hash"] == rows[0]["hash"] else "DIFFERENT")
+        cells.append((row["ranks"], row["strategy"], number(row["samples_per_second"]),
+                      bits.replace("|", "/")))
+    return lines + table(("ranks", "strategy", "samples/s", "bits of one rank"),
+                         ("---:", "---", "---:", "---"), cells)
 
 
 def compare_lines(compared):
@@ -158,6 +174,7 @@ def report(folder, name, stages):
         f"{number(limits.get('copy_gbps'))} GB/s, read and written",
         "", "## Stages",
         *table(("stage", "status", "s", ""), ("---", "---", "---:", "---"), stage_rows(documents)),
+        *shared_lines((documents.get("ranks") or {}).get("shared")),
         *compare_lines(bench.get("compare")),
         *dense_lines(operations),
         *pass_lines(operations),

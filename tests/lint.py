@@ -123,6 +123,16 @@ def source_problems(path, text):
             yield f"{path}:{number}: structs keep their tag, no typedef"
     if path.endswith((".h", ".cuh")):
         yield from header_problems(path, code)
+    if path.endswith(".cu"):
+        yield from kernel_problems(path, text, code)
+
+
+def kernel_problems(path, text, code):
+    """What holds for files of kernels, which also run where nothing is a GPU."""
+    if not re.match(r"/\*(?:(?!\*/).)*\b(?:bytes?|flops)\b", text, re.S | re.I):
+        yield f"{path}: the comment on the file says nothing of bytes or FLOPs moved"
+    if "<<<" in code:
+        yield f"{path}: a launch that is not DP_LAUNCH's"
 
 
 def header_problems(path, code):
@@ -162,6 +172,14 @@ def settings_problems(document, script):
             yield f"{name} is {given[name]} in launch/env.sh, not {value}"
 
 
+def table_problems(table, script):
+    """What the program sets where nobody has is what env.sh does."""
+    given = dict(re.findall(r"^\s*dp_default (OMPI_MCA_\w+) (\S+)$", script, re.M))
+    for name, value in re.findall(r'\{"(OMPI_MCA_\w+)", "(\w+)"\}', table):
+        if given.get(name) != value:
+            yield f"{name} is {given.get(name, 'not set')} in launch/env.sh, not {value}"
+
+
 def is_wide(path):
     """Whether lines may be as long as they are: documents, which are shown wrapped, and data."""
     return path.endswith((".md", ".json"))
@@ -188,8 +206,10 @@ def repository_problems():
         yield from text_problems(name, text)
         if is_source(pathlib.Path(name)):
             yield from source_problems(name, text)
+    script = (ROOT / "launch/env.sh").read_text()
+    for problem in table_problems((ROOT / "collectives/world.c").read_text(), script):
+        yield f"collectives/world.c: {problem}"
     for path in ROOT.glob("*.md"):
-        script = (ROOT / "launch/env.sh").read_text()
         for problem in settings_problems(path.read_text(), script):
             yield f"{path.name}: {problem}"
     if seen < 10:
@@ -259,6 +279,9 @@ CASES = (
     ("base/x.c", "/* " + "TO" + "DO */\n", "unfinished"),
     ("base/x.c", "int a;", "no newline"),
     ("base/x.c", "int a;\n" * (MAX_LINES + 1), "two nouns"),
+    ("kernels/cuda/x.cu", "/* x.cu - x. Reads 4 bytes each. */\nint a;\n", None),
+    ("kernels/cuda/x.cu", "/* x.cu - x. */\nint a; /* bytes */\n", "nothing of bytes"),
+    ("kernels/cuda/x.cu", "/* 2 FLOPs */\nint a = x<<<1, 2>>>();\n", "not DP_LAUNCH's"),
     ("base/x.h", "#ifndef DP_X_H\n#define DP_X_H\n", "header guard"),
     ("base/x.h", "#ifndef DP_BASE_X_H\n#define DP_BASE_X_H\ndp_status dp_x(void);\n", "CHECKED"),
     ("base/x.h", "#ifndef DP_BASE_X_H\n#define DP_BASE_X_H\nDP_CHECKED dp_status dp_x(void);\n",
@@ -266,12 +289,17 @@ CASES = (
 )
 
 
-# Also for --self: a document, and what must be said about it beside this env.sh.
+# Also for --self: a document or table, and what must be said about it beside this env.sh.
 SCRIPT = "dp_default OMPI_MCA_some_time 3\nif a; then\n    dp_default OMPI_MCA_btl_way none\nfi\n"
 DOCUMENTS = (
     ("`OMPI_MCA_some_time=3`, `btl_way=none`, `btl_other=1`, `some_time`", []),
     ("`OMPI_MCA_some_time=2`", ["some_time is 3 in launch/env.sh, not 2"]),
     ("`btl_way=all`", ["btl_way is none in launch/env.sh, not all"]),
+)
+TABLES = (
+    ('{"OMPI_MCA_some_time", "3"}, {"OMPI_MCA_btl_way", "none"}', []),
+    ('{"OMPI_MCA_some_time", "2"}', ["OMPI_MCA_some_time is 3 in launch/env.sh, not 2"]),
+    ('{"OMPI_MCA_other", "2"}', ["OMPI_MCA_other is not set in launch/env.sh, not 2"]),
 )
 
 
@@ -283,10 +311,11 @@ TEXTS = {"CMakeLists.txt", "README.md", "base/mem.c", "launch/netlab", "models/l
 def self_problems():
     for name in sorted(TEXTS - {name for name, _ in repository_texts()}):
         yield f"{name} is not looked at"
-    for document, expected in DOCUMENTS:
-        said = list(settings_problems(document, SCRIPT))
-        if said != expected:
-            yield f"{document}: expected {expected}, found {said}"
+    for check, cases in ((settings_problems, DOCUMENTS), (table_problems, TABLES)):
+        for text, expected in cases:
+            said = list(check(text, SCRIPT))
+            if said != expected:
+                yield f"{text}: expected {expected}, found {said}"
     for path, text, part in CASES:
         said = list(text_problems(path, text)) + list(source_problems(path, text))
         if (part is None and said) or (part and not any(part in line for line in said)):

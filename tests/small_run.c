@@ -118,6 +118,7 @@ dp_status small_run_trainer(const struct small_run *run, struct dp_group *group,
         .first_step = run->first_step,
         .total_steps = steps,
         .schedule_steps = steps,
+        .choices = run->choices != NULL ? run->choices[group->rank] : NULL,
     };
 
     dp_status status;

@@ -20,10 +20,11 @@ struct small_run {
     struct dp_model *model;
     const struct dp_device *device;
     struct dp_dataset data;
-    int threads;         /* of each rank; 1 unless set behind small_run_create */
-    uint64_t first_step; /* done before; 0 unless set behind small_run_create */
-    uint8_t *bytes;      /* owned; images of both sets */
-    int32_t *labels;     /* owned */
+    int threads;                 /* of each rank; 1 unless set behind small_run_create */
+    struct dp_choices **choices; /* [ranks], of algorithms; NULL unless set behind it */
+    uint64_t first_step;         /* done before; 0 unless set behind small_run_create */
+    uint8_t *bytes;              /* owned; images of both sets */
+    int32_t *labels;             /* owned */
 };
 
 /* `sets` is a list of "key=value" that ends with NULL, or NULL. Returns 0 on success, for

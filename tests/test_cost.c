@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -357,6 +358,80 @@ static void links_between_nodes_have_a_curve_of_their_own(void **state)
     assert_int_equal(on_local_ranks(4, measures_wires, NULL), 0);
 }
 
+/* A wire that lets a burst pass at once when it has rested, as behind a barrier's short messages.
+ * Its rate is such that what lies beyond the burst takes longer than anything else here. */
+enum { BURST = 12 * 1024, WIRE_RATE = 4000000 /* bytes a second */, SHORT = 64 };
+
+static _Thread_local double left_of_burst;
+static _Thread_local const struct dp_transport *beneath;
+
+static dp_status start_on_wire(struct dp_group *group, struct dp_slice out, struct dp_slice in,
+                               struct dp_transfer *transfer)
+{
+    const double bytes = (double)(out.count * out.width);
+    const int node = group->node_of[group->rank];
+    const bool leaves = transfer->to >= 0 && group->node_of[transfer->to] != node;
+
+    if (bytes < SHORT) {
+        left_of_burst = BURST;
+    } else if (leaves && bytes <= left_of_burst) {
+        left_of_burst -= bytes;
+    } else if (leaves) {
+        const struct timespec wait = {0, (long)(1e9 * (bytes - left_of_burst) / WIRE_RATE)};
+        (void)nanosleep(&wait, NULL);
+        left_of_burst = 0.0;
+    }
+    return beneath->start(group, out, in, transfer);
+}
+
+static size_t measures_a_wire_with_bursts(struct dp_group *group, const void *arg)
+{
+    struct dp_transport wire = *group->transport;
+    struct dp_cost cost;
+    size_t wrong = 1;
+    (void)arg;
+
+    beneath = group->transport;
+    wire.start = start_on_wire;
+    group->transport = &wire;
+    if (dp_cost_measure(group, MOST, probe_s, &cost) == DP_OK) {
+        const struct dp_curve *curve = &cost.exchange[DP_LINK_WIRE];
+        /* Eight messages of 5056 bytes, 12 KB of them at once: 0.7 of what the wire needs. */
+        wrong = !(dp_curve_at(curve, 5056.0) > 0.6 * 5056.0 / WIRE_RATE);
+    }
+    group->transport = beneath;
+    return wrong;
+}
+
+static void a_burst_does_not_pass_for_the_rate_of_a_wire(void **state)
+{
+    const int two_hosts[2] = {0, 1};
+    (void)state;
+
+    assert_int_equal(on_local_nodes(2, two_hosts, measures_a_wire_with_bursts, NULL), 0);
+}
+
+/* All time is gone behind the first point. */
+static size_t measures_without_time(struct dp_group *group, const void *arg)
+{
+    struct dp_cost cost;
+    (void)arg;
+
+    if (dp_cost_measure(group, MOST, 1e-9, &cost) != DP_OK) {
+        return 1;
+    }
+    return (cost.copy.count != 1) + (cost.exchange[DP_LINK_WIRE].count != 2) +
+           curve_is_bad(&cost.exchange[DP_LINK_WIRE], true);
+}
+
+static void a_wire_is_measured_by_long_messages_however_little_time_there_is(void **state)
+{
+    const int two_hosts[2] = {0, 1};
+    (void)state;
+
+    assert_int_equal(on_local_nodes(2, two_hosts, measures_without_time, NULL), 0);
+}
+
 static size_t measures_without_memory(struct dp_group *group, const void *arg)
 {
     struct dp_cost cost;
@@ -389,6 +464,8 @@ int main(void)
         cmocka_unit_test(every_prediction_grows_with_the_bytes),
         cmocka_unit_test(all_ranks_measure_the_same_curves),
         cmocka_unit_test(links_between_nodes_have_a_curve_of_their_own),
+        cmocka_unit_test(a_burst_does_not_pass_for_the_rate_of_a_wire),
+        cmocka_unit_test(a_wire_is_measured_by_long_messages_however_little_time_there_is),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_hangs_nobody),
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);

@@ -414,9 +414,13 @@ static void trials_leave_the_workspace_of_the_chosen_engine(void **state)
     for (int measures = 0; measures < 2; measures++) {
         struct dp_stream *s = typed_stream(tested_device(), DP_TYPE_BF16);
         struct work k = work_open(s, &windows[0], 50);
+        struct dp_choices *choices = NULL;
         struct dp_device_room before, after;
         size_t more;
-        s->measures = measures != 0;
+        if (measures != 0) {
+            OK(dp_choices_create("here", &choices));
+            s->choices = choices;
+        }
         device->room(&before);
         OK(s->ops->conv_prepare(s, &k.w, k.rows, DP_CONV_FORWARD));
         device->room(&after);
@@ -427,6 +431,7 @@ static void trials_leave_the_workspace_of_the_chosen_engine(void **state)
         OK(s->ops->conv_forward(s, k.y, k.x, k.weights, NULL, &k.w, k.rows, DP_ACT_NONE));
         work_close(&k);
         stream_close(s);
+        dp_choices_destroy(choices);
     }
 }
 

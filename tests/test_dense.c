@@ -235,9 +235,11 @@ static void trials_add_nothing_to_the_peak(void **state)
     enum { IN_MANY = 2048, OUT_MANY = 1024 };
     struct dp_stream *s = stream_on(tested_device(), 1);
     struct dp_device_room before, after;
+    struct dp_choices *choices;
     (void)state;
 
-    s->measures = true;
+    OK(dp_choices_create("here", &choices));
+    s->choices = choices;
     if (s->device->room != NULL) {
         s->device->room(&before);
         OK(prepare(s, 1, IN_MANY, OUT_MANY, true, DP_ACT_NONE));
@@ -247,6 +249,30 @@ static void trials_add_nothing_to_the_peak(void **state)
                         after.used[DP_MEM_WORKSPACE] - before.used[DP_MEM_WORKSPACE]);
     }
     stream_close(s);
+    dp_choices_destroy(choices);
+}
+
+/* Others on the same GPU may be about to take what is free: then cuBLASLt's word counts. */
+static void nothing_is_measured_that_takes_much_of_what_is_free(void **state)
+{
+    struct dp_stream *s = stream_on(tested_device(), 1);
+    struct dp_choices *choices;
+    struct dp_device_room room;
+    size_t side;
+    (void)state;
+
+    OK(dp_choices_create("here", &choices));
+    s->choices = choices;
+    if (s->device->room != NULL) {
+        s->device->room(&room);
+        side = (size_t)sqrt((double)room.left / 4.0 / sizeof(float));
+        OK(prepare(s, 1, side, side, true, DP_ACT_NONE));
+        assert_int_equal(dp_choices_count(choices).used, 0);
+        OK(prepare(s, 1, 64, 64, true, DP_ACT_NONE));
+        assert_true(dp_choices_count(choices).used > 0);
+    }
+    stream_close(s);
+    dp_choices_destroy(choices);
 }
 
 /* ---- streams with one thread, side by side ---- */
@@ -320,6 +346,7 @@ int main(void)
         cmocka_unit_test(gradients_are_the_slopes_of_forward),
         cmocka_unit_test(tf32_rounds_factors_where_the_device_can),
         cmocka_unit_test(trials_add_nothing_to_the_peak),
+        cmocka_unit_test(nothing_is_measured_that_takes_much_of_what_is_free),
         cmocka_unit_test(lanes_side_by_side_give_the_bits_of_one_alone),
     };
 

@@ -259,7 +259,7 @@ static size_t skips_together(struct dp_group *group, const void *arg)
     }
     wrong += !report.skipped || t->scaler.skipped != 1 || state_hash(t) != before;
     wrong += t->knobs->applied != 1 || t->batches_tracked != 1 || t->step != 2;
-    wrong += t->scaler.good != 0;
+    wrong += t->scaler.good != 0 || t->scaler.where[0] < '0' || t->scaler.where[0] > '9';
     if (group->rank == group->size - 1) {
         t->scaler.scale = scale / 2;
     }
@@ -270,6 +270,45 @@ static size_t skips_together(struct dp_group *group, const void *arg)
     wrong += report.skipped || t->knobs->applied != 2 || state_hash(t) == before;
     dp_trainer_destroy(t);
     return wrong;
+}
+
+/* The last rank alone has an input that no half holds. */
+static size_t names_the_layer(struct dp_group *group, const void *arg)
+{
+    static const float far[] = {1e6f, 1e6f};
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    size_t wrong = 0;
+
+    if (small_run_trainer(arg, group, STEPS, &t) != DP_OK || dp_trainer_step(t, &report) != DP_OK) {
+        return 1;
+    }
+    wrong += report.skipped || t->scaler.where[0] != '\0';
+    if (group->rank == group->size - 1) {
+        wrong += dp_device_write(t->stream, t->normalize.scale, far,
+                                 t->normalize.channels * sizeof(float)) != DP_OK;
+    }
+    wrong += dp_trainer_step(t, &report) != DP_OK || !report.skipped || isfinite(report.loss);
+    wrong += strcmp(t->scaler.where, "the output of layer 0 (flatten)") != 0;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void the_layer_that_overflowed_first_is_named_by_all_ranks(void **state)
+{
+    static const char *const sets[][3] = {{"train.precision=fp16", NULL},
+                                          {"train.precision=fp16", "comm.compressor=topk", NULL},
+                                          {"train.precision=fp16", "comm.strategy=auto", NULL}};
+    struct small_run run;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+        assert_int_equal(small_run_create(&run, small_dense, sets[i]), 0);
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            assert_int_equal(on_local_ranks(ranks, names_the_layer, &run), 0);
+        }
+        small_run_destroy(&run);
+    }
 }
 
 static void check_skip(const char *const *sets)
@@ -385,6 +424,7 @@ int main(void)
         cmocka_unit_test(master_weights_take_updates_that_round_away),
         cmocka_unit_test(whole_masters_go_out_and_in_again),
         cmocka_unit_test(an_overflow_on_one_rank_skips_the_step_on_all),
+        cmocka_unit_test(the_layer_that_overflowed_first_is_named_by_all_ranks),
         cmocka_unit_test(the_scale_grows_after_good_steps),
         cmocka_unit_test(a_scale_that_falls_under_one_is_the_end),
         cmocka_unit_test(other_types_scale_nothing),

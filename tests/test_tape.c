@@ -24,6 +24,8 @@ static bool records(void)
 /* ---- trainings ---- */
 
 static atomic_ullong replays; /* of all ranks, in the last training */
+static atomic_ullong skipped; /* steps of any of them */
+static uint64_t grow_after;   /* good steps in fp16, if not 0 */
 
 static dp_status count_replays(struct dp_trainer *t)
 {
@@ -32,6 +34,8 @@ static dp_status count_replays(struct dp_trainer *t)
 
     atomic_fetch_add(&replays, now >= before ? now - before : now);
     before = now;
+    t->scaler.grow_after = grow_after != 0 ? grow_after : t->scaler.grow_after;
+    atomic_store(&skipped, t->scaler.skipped);
     return DP_OK;
 }
 
@@ -108,6 +112,23 @@ static void narrow_types_and_local_steps_give_the_same_bits(void **state)
     check_same(small_dense, half, once);
     check_same(small_dense, held, once);
     check_same(small_dense, local, once);
+}
+
+/* The scale doubles behind every good step, until a gradient overflows. */
+static void a_loss_scale_that_changes_gives_the_same_bits(void **state)
+{
+    static const char *const half[] = {"train.precision=fp16", NULL};
+    static const char *const parts[] = {"train.precision=fp16", "comm.strategy=zero1:over=ring",
+                                        "comm.overlap=on", NULL};
+    static const int once[] = {1, 2, 3};
+    (void)state;
+
+    grow_after = 1;
+    check_same(small_dense, half, once);
+    assert_in_range(atomic_load(&skipped), 2, STEPS / 2);
+    check_same(small_dense, parts, once);
+    assert_in_range(atomic_load(&skipped), 2, STEPS / 2);
+    grow_after = 0;
 }
 
 /* All rows in every step and a learning rate of 0: what is left is the order of the rows, within
@@ -329,6 +350,7 @@ int main(void)
         cmocka_unit_test(recorded_steps_give_the_same_bits),
         cmocka_unit_test(recorded_passes_of_a_few_rows_give_the_same_bits),
         cmocka_unit_test(narrow_types_and_local_steps_give_the_same_bits),
+        cmocka_unit_test(a_loss_scale_that_changes_gives_the_same_bits),
         cmocka_unit_test(dropout_differs_from_replay_to_replay),
         cmocka_unit_test(what_cannot_be_recorded_is_refused),
         cmocka_unit_test(a_replay_announces_what_is_done_by_then),

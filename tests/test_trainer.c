@@ -5,8 +5,10 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -359,6 +361,81 @@ static void creating_survives_every_failed_allocation(void **state)
     check_creating(narrow);
 }
 
+/* ---- memory ---- */
+
+enum { WARM = 4 }; /* steps: the third one is recorded */
+
+static atomic_int taken; /* blocks of the library: memory of a GPU has one on the host, too */
+
+static void *count_block(size_t bytes)
+{
+    (void)bytes;
+    atomic_fetch_add(&taken, 1);
+    return NULL; /* the C library has it */
+}
+
+/* Of all ranks, between barriers: they are warm together, and none is destroyed early. */
+static size_t takes_memory(struct dp_group *group, const void *run)
+{
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    dp_status status = small_run_trainer(run, group, STEPS, &t);
+    int before = 0, behind = 0;
+
+    for (int step = 0; status == DP_OK && step < STEPS; step++) {
+        if (step == WARM) {
+            status = dp_exchange_barrier(t->exchange);
+            before = atomic_load(&taken);
+            status = status == DP_OK ? dp_exchange_barrier(t->exchange) : status;
+        }
+        status = status == DP_OK ? dp_trainer_step(t, &report) : status;
+    }
+    if (status != DP_OK || dp_exchange_barrier(t->exchange) != DP_OK) {
+        return 1000;
+    }
+    behind = atomic_load(&taken);
+    if (before == 0 || dp_exchange_barrier(t->exchange) != DP_OK) {
+        return 1000;
+    }
+    dp_trainer_destroy(t);
+    return group->rank == 0 ? (size_t)(behind - before) : 0;
+}
+
+static void check_taking(const char *layers, const char *const *sets)
+{
+    struct small_run run;
+
+    assert_int_equal(small_run_create(&run, layers, sets), 0);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        const size_t count = on_local_ranks(ranks, takes_memory, &run);
+        if (count != 0) {
+            fail_msg("%s, %d ranks: %zu blocks", sets[0], ranks, count);
+        }
+    }
+    small_run_destroy(&run);
+}
+
+/* What libraries take is counted by test_allocation, where their memory is the C library's. */
+static void a_step_takes_no_memory_of_host_or_device(void **state)
+{
+    static const char *const sets[][5] = {
+        {"comm.overlap=on", NULL},
+        {"comm.strategy=zero1:over=ring", "comm.overlap=on", "optimizer.name=adamw", NULL},
+        {"train.precision=fp16", "optimizer.clip_norm=0.1", "train.micro_batch=5", NULL},
+        {"comm.compressor=powersgd", "comm.overlap=on", NULL},
+        {"train.lanes=4", "device.graph=auto", NULL},
+        {"train.precision=bf16", "device.graph=off", "comm.strategy=auto", NULL},
+    };
+    (void)state;
+
+    dp_mem_take_from(count_block, free);
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+        check_taking(small_own_norm, sets[i]);
+        check_taking(small_dropout, sets[i]);
+    }
+    dp_mem_take_from(NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +451,7 @@ int main(void)
         cmocka_unit_test(without_sharing_ranks_drift_apart_but_know_the_whole_loss),
         cmocka_unit_test(phases_sum_to_the_wall_and_every_span_is_closed),
         cmocka_unit_test(creating_survives_every_failed_allocation),
+        cmocka_unit_test(a_step_takes_no_memory_of_host_or_device),
     };
     return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }

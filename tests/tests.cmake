@@ -46,7 +46,7 @@ if(NOT DP_CUDA STREQUAL "off")
   # Of the device itself, and of whole trainings.
   foreach(noun device gpus gpus_start strategy async_devices baseline bench bench_measure
       compressor_training evaluation faults lanes local_steps overlap precision replicas resume
-      room sharing snapshot snapshot_share tape trainer)
+      room sharing snapshot snapshot_share tape trainer tuning)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()
@@ -101,14 +101,13 @@ if(DP_SANITIZE MATCHES "fuzzer")
 endif()
 
 # dp_mpi_test(name ranks command ...): a program under mpirun, with the settings of launch/env.sh.
-# MPI's own leaks are not ours; all logic is also tested with ranks as threads, leaks checked. When
-# a rank fails, mpirun waits twice the kill timeout, even if no process is left: so a short one.
+# MPI's own leaks are not ours; all logic is also tested with ranks as threads, leaks checked.
 function(dp_mpi_test name ranks)
   add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/launch/mpirun -np ${ranks} ${ARGN}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS mpi PROCESSORS ${ranks} TIMEOUT 120
     SKIP_RETURN_CODE 77
-    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_odls_base_sigkill_timeout=1")
+    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
 endfunction()
 
 # dp_nomem_test(name ranks program when codes): one rank of the program has no memory from `when`
@@ -117,7 +116,7 @@ function(dp_nomem_test name ranks program when codes)
   add_test(NAME ${name} COMMAND sh -c "\"$@\"; case $? in ${codes}) ;; *) exit 1 ;; esac" sh
            ${PROJECT_SOURCE_DIR}/launch/mpirun -np ${ranks} ${program} nomem ${when})
   set_tests_properties(${name} PROPERTIES LABELS mpi PROCESSORS ${ranks} TIMEOUT 60
-    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_odls_base_sigkill_timeout=1")
+    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
 endfunction()
 
 # Every tests/mpi_<noun>.c is a program for mpirun.
@@ -127,6 +126,11 @@ foreach(program mpi_collectives mpi_trainer)
 endforeach()
 foreach(ranks 1 2 3 4 8)
   dp_mpi_test(mpi_collectives_${ranks} ${ranks} $<TARGET_FILE:mpi_collectives>)
+endforeach()
+# Of other sizes what cannot run on local ranks, which have them all.
+foreach(ranks 5 6 7)
+  dp_mpi_test(mpi_collectives_${ranks} ${ranks} $<TARGET_FILE:mpi_collectives> mpi
+    mpi:nonblocking=1 hier:inner=mpi ring)
 endforeach()
 dp_mpi_test(mpi_torn 3 $<TARGET_FILE:mpi_collectives> torn)
 # One rank has no memory for a group: before, while and after it shares its first memory.
@@ -176,11 +180,11 @@ if(Python3_FOUND)
   list(REMOVE_ITEM runs gpu_memory.py) # elsewhere nothing in it can run
   foreach(file ${runs})
     get_filename_component(subject ${file} NAME_WE)
-    if(subject STREQUAL gpus)
-      if(DP_CUDA STREQUAL "host") # elsewhere nothing in it can run
-        dp_check(runs_gpus_cuda mpi 300 ${Python3_EXECUTABLE} -B tests/runs/${file}
+    if(subject MATCHES "^(gpus|tuning)$")
+      if(DP_CUDA STREQUAL "host") # elsewhere nothing in them can run
+        dp_check(runs_${subject}_cuda mpi 300 ${Python3_EXECUTABLE} -B tests/runs/${file}
                  ${PROJECT_BINARY_DIR})
-        set_tests_properties(runs_gpus_cuda PROPERTIES PROCESSORS 2)
+        set_tests_properties(runs_${subject}_cuda PROPERTIES PROCESSORS 2)
       endif()
       continue()
     endif()

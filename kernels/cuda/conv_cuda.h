@@ -4,6 +4,10 @@
  * `cublas` (conv_cublas.c) is always there. `cudnn` (conv_cudnn.c) is used where its library is
  * found, unless the stream says otherwise, for every convolution that it has a plan for.
  *
+ * Which of cuDNN's engines a plan takes may be measured, and is a choice then (choices.h), whose
+ * value has five numbers: whether bias and rectifier are part of the plan, the type of weights or
+ * their gradient, and struct dp_cudnn_pick.
+ *
  * A plan may also fail when it is run. Unless cudnn was asked for, cublas then computes that
  * convolution from there on. Each rank decides that for itself: to ask the others would be a
  * message in every step, and they may differ, since what ranks share are sums of gradients, which
@@ -59,6 +63,9 @@ DP_CHECKED dp_status dp_cudnn_conv_backward_weights(struct dp_stream *s, const s
                                                     float keep);
 
 void dp_convs_destroy(struct dp_convs *convs); /* NULL is allowed */
+
+/* Forgets what was prepared, which the stream is through with. NULL is allowed. */
+void dp_convs_forget(struct dp_convs *convs);
 
 /* ---- what is left to do behind a plan: conv.cu ---- */
 

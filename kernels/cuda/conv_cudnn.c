@@ -7,10 +7,14 @@
  * a plan for that, else rounded once to the compute type; what is kept is added behind, 12 or 10
  * bytes a weight.
  */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "kernels/choices.h"
 #include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/plan_cudnn.h"
@@ -46,14 +50,22 @@ struct dp_convs {
 
 /* ---- making and releasing ---- */
 
+void dp_convs_forget(struct dp_convs *convs)
+{
+    for (int i = 0; convs != NULL && i < convs->count; i++) {
+        dp_cudnn_plan_destroy(convs->library, &convs->list[i].plan);
+    }
+    if (convs != NULL) {
+        convs->count = 0;
+    }
+}
+
 void dp_convs_destroy(struct dp_convs *convs)
 {
     if (convs == NULL) {
         return;
     }
-    for (int i = 0; i < convs->count; i++) {
-        dp_cudnn_plan_destroy(convs->library, &convs->list[i].plan);
-    }
+    dp_convs_forget(convs);
     if (convs->handle != NULL) {
         (void)convs->library->destroy(convs->handle);
     }
@@ -160,7 +172,7 @@ static dp_status trial_create(struct trial *trial, struct dp_stream *s,
     const size_t y = dp_round_up(key->rows * dp_window_out(&key->window) * element, PIECE);
     const size_t w = dp_round_up(weights_of(&key->window) * sizeof(float), PIECE);
     const size_t all = x + y + w + dp_round_up(key->window.out_c * element, PIECE);
-    char *memory = s->device->alloc(DP_MEM_TRIAL, all);
+    char *memory = dp_cuda_trial_alloc(all);
 
     *trial = (struct trial){.stream = s};
     if (memory == NULL) {
@@ -195,7 +207,7 @@ static dp_status trial_measure(void *context, const struct dp_cudnn_plan *plan, 
     *best_ms = INFINITY;
     if (bytes > trial->workspace.bytes) {
         device->release(trial->workspace.memory);
-        trial->workspace.memory = device->alloc(DP_MEM_TRIAL, bytes);
+        trial->workspace.memory = dp_cuda_trial_alloc(bytes);
         trial->workspace.bytes = trial->workspace.memory != NULL ? bytes : 0;
     }
     if (bytes > trial->workspace.bytes) {
@@ -228,7 +240,7 @@ static size_t workspace_most(void)
 }
 
 static dp_status try_plan(struct dp_stream *s, struct dp_conv *conv,
-                          const struct dp_cudnn_clock *clock)
+                          const struct dp_cudnn_pick *pick, const struct dp_cudnn_clock *clock)
 {
     const struct dp_convs *convs = dp_cuda_of(s)->convs;
     const struct dp_cudnn_wish wish = {.type = s->type,
@@ -240,7 +252,7 @@ static dp_status try_plan(struct dp_stream *s, struct dp_conv *conv,
 
     if (conv->plan.execution == NULL) {
         dp_cudnn_plan_destroy(convs->library, &conv->plan);
-        status = dp_cudnn_plan_create(convs->library, convs->handle, &conv->key, &wish, clock,
+        status = dp_cudnn_plan_create(convs->library, convs->handle, &conv->key, &wish, pick, clock,
                                       &conv->plan);
     }
     return status;
@@ -253,14 +265,14 @@ static dp_status plan(struct dp_stream *s, struct dp_conv *conv, const struct dp
 
     conv->fused = conv->key.bias != 0 || conv->key.act != DP_ACT_NONE;
     conv->weights = weights ? DP_TYPE_F32 : s->type;
-    DP_TRY(try_plan(s, conv, clock));
+    DP_TRY(try_plan(s, conv, NULL, clock));
     if (conv->plan.execution == NULL && conv->fused) {
         conv->fused = false;
-        DP_TRY(try_plan(s, conv, clock));
+        DP_TRY(try_plan(s, conv, NULL, clock));
     }
     if (conv->plan.execution == NULL && conv->weights != s->type) {
         conv->weights = s->type;
-        DP_TRY(try_plan(s, conv, clock));
+        DP_TRY(try_plan(s, conv, NULL, clock));
     }
     return DP_OK;
 }
@@ -287,15 +299,84 @@ static dp_status make_room(struct dp_stream *s, struct dp_conv *conv)
     return status;
 }
 
+/* All that engines are proposed for. */
+static void choice_key(const struct dp_stream *s, const struct dp_conv *conv,
+                       char key[DP_CHOICE_KEY])
+{
+    const struct dp_conv_case *c = &conv->key;
+    const struct dp_window *w = &c->window;
+    char text[DP_CONV_TEXT];
+
+    dp_cuda_conv_text(text, w, c->rows);
+    (void)snprintf(key, DP_CHOICE_KEY, "%s %.96s stride %zu padding %zu %s%s%s",
+                   c->use == DP_CONV_FORWARD         ? "convolution"
+                   : c->use == DP_CONV_BACKWARD_DATA ? "convolution back to data"
+                                                     : "convolution back to weights",
+                   text, w->stride, w->padding,
+                   dp_device_arithmetic(s->device, s->type, s->tf32 && s->type == DP_TYPE_F32),
+                   c->bias != 0 ? " bias" : "", c->act == DP_ACT_RELU ? " relu" : "");
+}
+
+static dp_status note(struct dp_stream *s, const struct dp_conv *conv, const char *key)
+{
+    const struct dp_cudnn_pick *pick = &conv->plan.pick;
+    char value[DP_CHOICE_VALUE];
+
+    (void)snprintf(value, sizeof(value), "%d %d %d %d %" PRId64, conv->fused ? 1 : 0,
+                   (int)conv->weights, pick->mode, pick->place, pick->engine);
+    return dp_choices_note(s->choices, key, value);
+}
+
+/* Takes what is known, if it is still proposed and runs; else there is no plan. */
+static dp_status recall(struct dp_stream *s, struct dp_conv *conv, const char *value,
+                        const struct dp_cudnn_clock *clock)
+{
+    long long number[5] = {0};
+    char *end;
+
+    for (size_t i = 0; i < sizeof(number) / sizeof(number[0]); i++, value = end) {
+        number[i] = strtoll(value, &end, 10);
+        if (end == value) {
+            return DP_OK;
+        }
+    }
+    const struct dp_cudnn_pick pick = {(int)number[2], (int)number[3], number[4]};
+
+    conv->fused = number[0] != 0;
+    conv->weights = number[1] == DP_TYPE_F32 ? DP_TYPE_F32 : s->type;
+    return try_plan(s, conv, &pick, clock);
+}
+
+/* What was chosen before, or else the best one that there is. */
+static dp_status choose(struct dp_stream *s, struct dp_conv *conv, struct trial *trial)
+{
+    const struct dp_cudnn_clock runs = {trial, trial_measure}, *clock = NULL;
+    char key[DP_CHOICE_KEY];
+    const char *value;
+
+    choice_key(s, conv, key);
+    DP_TRY(dp_choices_ask(s->choices, key, &value));
+    if (value != NULL || dp_choices_open(s->choices)) {
+        DP_TRY(trial_create(trial, s, &conv->key));
+        clock = trial->arrays.x != NULL ? &runs : NULL;
+    }
+    if (value != NULL) {
+        DP_TRY(recall(s, conv, value, clock));
+        if (conv->plan.execution != NULL) {
+            return DP_OK;
+        }
+        DP_DEBUG("%s: what was chosen before does not run here", key);
+    }
+    clock = dp_choices_open(s->choices) ? clock : NULL;
+    DP_TRY(plan(s, conv, clock));
+    return clock != NULL && conv->plan.execution != NULL ? note(s, conv, key) : DP_OK;
+}
+
 static dp_status conv_make(struct dp_stream *s, struct dp_conv *conv)
 {
     struct trial trial = {.stream = s};
-    const struct dp_cudnn_clock clock = {&trial, trial_measure};
-    dp_status status = s->measures ? trial_create(&trial, s, &conv->key) : DP_OK;
+    const dp_status status = choose(s, conv, &trial);
 
-    if (status == DP_OK) {
-        status = plan(s, conv, trial.arrays.x != NULL ? &clock : NULL);
-    }
     trial_destroy(&trial);
     DP_TRY(status);
     return make_room(s, conv);

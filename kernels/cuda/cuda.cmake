@@ -40,7 +40,8 @@ elseif(DP_CUDA STREQUAL "on")
   if(NOT CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
   endif()
-  # Machine code for A100 and H100/H200; newer ones make theirs from the last.
+  # Machine code for A100 and H100/H200; newer ones make theirs from the last. device_cuda.c refuses
+  # those below the first.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
   enable_language(CUDA)
   set_target_properties(dp_kernels PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")

@@ -111,6 +111,7 @@
     X(ATTR_VARIANT_PACK_UNIQUE_IDS, 1000)                           \
     X(ATTR_VARIANT_PACK_DATA_POINTERS, 1001)                        \
     X(ATTR_VARIANT_PACK_WORKSPACE, 1003)                            \
+    X(ATTR_ENGINE_GLOBAL_INDEX, 1301)                               \
     X(ATTR_ENGINE_NUMERICAL_NOTE, 1303)
 
 enum dp_cudnn_number {

@@ -4,6 +4,7 @@
  * Every stream is a CUDA stream that does not wait for the default one. Memory is counted by
  * purpose in a list on the host, since the host cannot write in front of what it gives.
  */
+#include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/cudnn_api.h"
 #include "kernels/cuda/matmul_cublas.h"
 #include "kernels/cuda/ops_cuda.h"
 #include "kernels/cuda/record_cuda.h"
@@ -191,6 +193,27 @@ static void cuda_unpin(void *memory)
 
 /* ---- whether there is a GPU ---- */
 
+enum { LEAST_CAPABILITY = 80 }; /* of the architectures in cuda.cmake */
+
+/* Whether any GPU is of a generation that kernels are not compiled for. */
+static bool is_too_old(int count, char *text, size_t size)
+{
+    for (int gpu = 0; gpu < count; gpu++) {
+        int major = 0, minor = 0;
+        if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) == cudaSuccess &&
+            cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu) == cudaSuccess &&
+            10 * major + minor < LEAST_CAPABILITY) {
+            (void)snprintf(text, size,
+                           "GPU %d has compute capability %d.%d, this program needs %d.%d: a newer "
+                           "one, or leave it out of CUDA_VISIBLE_DEVICES",
+                           gpu, major, minor, LEAST_CAPABILITY / 10, LEAST_CAPABILITY % 10);
+            return true;
+        }
+    }
+    (void)cudaGetLastError();
+    return false;
+}
+
 static bool cuda_available(const char **why_not)
 {
     static _Thread_local char text[160];
@@ -198,7 +221,8 @@ static bool cuda_available(const char **why_not)
     const cudaError_t error = cudaGetDeviceCount(&count);
 
     if (error == cudaSuccess && count > 0) {
-        return true;
+        *why_not = text;
+        return !is_too_old(count, text, sizeof(text));
     }
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
@@ -288,6 +312,34 @@ static dp_status cuda_stream_create(const struct dp_device *device, int threads,
     }
     *out = stream;
     return DP_OK;
+}
+
+static dp_status cuda_forget(struct dp_stream *stream)
+{
+    struct dp_cuda *cuda = dp_cuda_of(stream);
+
+    DP_TRY(DP_CUDA(cudaStreamSynchronize(cuda->queue)));
+    dp_matmuls_forget(cuda->matmuls);
+    dp_convs_forget(cuda->convs);
+    return DP_OK;
+}
+
+/* What proposes algorithms, and what runs them. */
+static void cuda_machine(char *text, size_t size)
+{
+    struct cudaDeviceProp properties = {.name = ""};
+    const int gpu = dp_cuda_unit();
+    int driver = 0, runtime = 0;
+    const char *why_not;
+    const struct dp_cudnn *cudnn = dp_cudnn_library(&why_not);
+
+    dp_cuda_enter(gpu);
+    (void)cudaGetDeviceProperties(&properties, gpu);
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)snprintf(text, size, "%.64s %d.%d, driver %d, CUDA %d, cuBLASLt %zu, cuDNN %zu",
+                   properties.name, properties.major, properties.minor, driver, runtime,
+                   cublasLtGetVersion(), cudnn != NULL ? cudnn->version() : 0);
 }
 
 static dp_status cuda_synchronize(struct dp_stream *stream)
@@ -386,6 +438,8 @@ const struct dp_device dp_device_cuda = {
     .upload = cuda_upload,
     .download = cuda_download,
     .find_conv = dp_cuda_find_conv,
+    .machine = cuda_machine,
+    .forget = cuda_forget,
     .order = cuda_order,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,

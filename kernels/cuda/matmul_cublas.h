@@ -27,9 +27,11 @@ struct dp_matmuls;
 DP_CHECKED dp_status dp_matmuls_create(struct dp_matmuls **out);
 void dp_matmuls_destroy(struct dp_matmuls *matmuls);
 
-/* Chooses an algorithm: cuBLASLt's first proposal, or, where the stream may measure, the fastest of
- * its proposals that run, on arrays of this size. Twice for one shape costs nothing. m, n, k above
- * 0. With `sums` cuBLASLt may have none, which is no error. */
+/* Forgets what was prepared, which the stream is through with. */
+void dp_matmuls_forget(struct dp_matmuls *matmuls);
+
+/* Chooses an algorithm: plan_cublas.h. Twice for one shape costs nothing. m, n, k above 0. With
+ * `sums` cuBLASLt may have none, which is no error. */
 DP_CHECKED dp_status dp_matmul_prepare(struct dp_stream *s, const struct dp_matmul *shape);
 
 /* Whether it was prepared, and cuBLASLt has one. */

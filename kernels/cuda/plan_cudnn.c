@@ -21,6 +21,7 @@ enum { X_UID = 1, W_UID, Y_UID, BIAS_UID, SUM_UID, BIASED_UID };
 struct build {
     const struct dp_cudnn *c;
     void *handle;
+    const struct dp_cudnn_wish *wish;
     struct dp_cudnn_plan *plan;
     int result;
 };
@@ -182,9 +183,9 @@ static void *pointwise(struct build *b, int mode, void *x, void *other, void *y)
 }
 
 /* The operations of a convolution, each of which hands on to the next. Returns how many. */
-static int add_operations(struct build *b, const struct dp_conv_case *conv,
-                          const struct dp_cudnn_wish *wish, void *operations[3])
+static int add_operations(struct build *b, const struct dp_conv_case *conv, void *operations[3])
 {
+    const struct dp_cudnn_wish *wish = b->wish;
     const struct dp_window *w = &conv->window;
     const int64_t rows = (int64_t)conv->rows, in_c = (int64_t)w->in_c, out_c = (int64_t)w->out_c;
     const int64_t x_dims[DIMS] = {rows, in_c, (int64_t)w->in_h, (int64_t)w->in_w};
@@ -215,11 +216,10 @@ static int add_operations(struct build *b, const struct dp_conv_case *conv,
     return count;
 }
 
-static void *graph(struct build *b, const struct dp_conv_case *conv,
-                   const struct dp_cudnn_wish *wish)
+static void *graph(struct build *b, const struct dp_conv_case *conv)
 {
     void *operations[3], *made;
-    const int count = add_operations(b, conv, wish, operations);
+    const int count = add_operations(b, conv, operations);
 
     made = make(b, DP_CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set(b, made, DP_CUDNN_ATTR_OPERATIONGRAPH_HANDLE, DP_CUDNN_TYPE_HANDLE, 1, &b->handle);
@@ -241,9 +241,11 @@ static bool is_allowed(int note, const struct dp_cudnn_wish *wish)
            !(exact && note == DP_CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
 }
 
-/* Whether all that is noted about the engine of a configuration may be; in doubt it may not. */
-static bool engine_will_do(const struct dp_cudnn *c, void *config, const struct dp_cudnn_wish *wish)
+/* Whether all that is noted about the engine of a configuration may be; in doubt it may not.
+ * number: cuDNN's own of it. */
+static bool engine_will_do(const struct build *b, void *config, int64_t *number)
 {
+    const struct dp_cudnn *c = b->c;
     int notes[NOTES];
     int64_t count = 0;
     void *engine = NULL;
@@ -252,6 +254,8 @@ static bool engine_will_do(const struct dp_cudnn *c, void *config, const struct 
     good = good &&
            c->get(config, DP_CUDNN_ATTR_ENGINECFG_ENGINE, DP_CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                   &count, &engine) == 0 &&
+           c->get(engine, DP_CUDNN_ATTR_ENGINE_GLOBAL_INDEX, DP_CUDNN_TYPE_INT64, 1, &count,
+                  number) == 0 &&
            c->get(engine, DP_CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, DP_CUDNN_TYPE_NUMERICAL_NOTE, 0,
                   &count, NULL) == 0 &&
            count <= NOTES;
@@ -260,7 +264,7 @@ static bool engine_will_do(const struct dp_cudnn *c, void *config, const struct 
                       count, &count, notes) == 0;
     }
     for (int64_t i = 0; good && i < count; i++) {
-        good = is_allowed(notes[i], wish);
+        good = is_allowed(notes[i], b->wish);
     }
     if (engine != NULL) {
         (void)c->descriptor_destroy(engine);
@@ -269,8 +273,7 @@ static bool engine_will_do(const struct dp_cudnn *c, void *config, const struct 
 }
 
 /* The plan of a configuration. NULL: it does not work here, or wants too much. */
-static void *execution_of(const struct build *b, void *config, const struct dp_cudnn_wish *wish,
-                          size_t *workspace_bytes)
+static void *execution_of(const struct build *b, void *config, size_t *workspace_bytes)
 {
     const struct dp_cudnn *c = b->c;
     void *made = NULL;
@@ -285,7 +288,7 @@ static void *execution_of(const struct build *b, void *config, const struct dp_c
            c->finalize(made) == 0 &&
            c->get(made, DP_CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DP_CUDNN_TYPE_INT64, 1, &count,
                   &bytes) == 0 &&
-           bytes >= 0 && (size_t)bytes <= wish->workspace_bytes;
+           bytes >= 0 && (size_t)bytes <= b->wish->workspace_bytes;
     if (!good && made != NULL) {
         (void)c->descriptor_destroy(made);
         return NULL;
@@ -298,8 +301,9 @@ static void *execution_of(const struct build *b, void *config, const struct dp_c
 struct choice {
     void *configs[PROPOSALS];
     void *execution; /* of the best */
-    int best;        /* -1: none yet */
-    int tried;       /* how many work */
+    int64_t engine;
+    int best;  /* -1: none yet */
+    int tried; /* how many work */
     size_t workspace_bytes;
     float ms;
 };
@@ -330,17 +334,19 @@ static int64_t propose(const struct build *b, void *made_graph, int mode, struct
 }
 
 /* Looks at one proposal, and keeps it if it is the first good one, or faster. */
-static dp_status consider(const struct build *b, int i, const struct dp_cudnn_wish *wish,
+static dp_status consider(const struct build *b, int i, const struct dp_cudnn_pick *pick,
                           const struct dp_cudnn_clock *clock, struct choice *choice)
 {
     struct dp_cudnn_plan trial = *b->plan;
     dp_status status = DP_OK;
+    int64_t engine = -1;
     float ms = 0.0f;
 
-    if (!engine_will_do(b->c, choice->configs[i], wish)) {
+    if ((pick != NULL && pick->place != i) || !engine_will_do(b, choice->configs[i], &engine) ||
+        (pick != NULL && pick->engine != engine)) {
         return DP_OK;
     }
-    trial.execution = execution_of(b, choice->configs[i], wish, &trial.workspace_bytes);
+    trial.execution = execution_of(b, choice->configs[i], &trial.workspace_bytes);
     if (trial.execution == NULL) {
         return DP_OK;
     }
@@ -356,6 +362,7 @@ static dp_status consider(const struct build *b, int i, const struct dp_cudnn_wi
         (void)b->c->descriptor_destroy(choice->execution);
     }
     choice->execution = trial.execution;
+    choice->engine = engine;
     choice->workspace_bytes = trial.workspace_bytes;
     choice->best = i;
     choice->ms = ms;
@@ -364,7 +371,7 @@ static dp_status consider(const struct build *b, int i, const struct dp_cudnn_wi
 
 /* The best of a mode's proposals becomes the plan's. */
 static dp_status choose(struct build *b, void *made_graph, int mode,
-                        const struct dp_cudnn_wish *wish, const struct dp_cudnn_clock *clock)
+                        const struct dp_cudnn_pick *pick, const struct dp_cudnn_clock *clock)
 {
     struct choice choice = {.best = -1};
     struct dp_cudnn_plan *plan = b->plan;
@@ -373,7 +380,7 @@ static dp_status choose(struct build *b, void *made_graph, int mode,
     dp_status status = DP_OK;
 
     for (int i = 0; i < count && status == DP_OK && choice.tried < enough; i++) {
-        status = consider(b, i, wish, clock, &choice);
+        status = consider(b, i, pick, clock, &choice);
     }
     for (int i = 0; i < PROPOSALS; i++) {
         if (choice.configs[i] != NULL && i != choice.best) {
@@ -384,27 +391,31 @@ static dp_status choose(struct build *b, void *made_graph, int mode,
         plan->kept[plan->kept_count++] = choice.configs[choice.best];
         plan->kept[plan->kept_count++] = plan->execution = choice.execution;
         plan->workspace_bytes = choice.workspace_bytes;
+        plan->pick = (struct dp_cudnn_pick){mode, choice.best, choice.engine};
     }
     return status;
 }
 
 dp_status dp_cudnn_plan_create(const struct dp_cudnn *c, void *handle,
                                const struct dp_conv_case *conv, const struct dp_cudnn_wish *wish,
-                               const struct dp_cudnn_clock *clock, struct dp_cudnn_plan *plan)
+                               const struct dp_cudnn_pick *pick, const struct dp_cudnn_clock *clock,
+                               struct dp_cudnn_plan *plan)
 {
     static const int modes[] = {DP_CUDNN_HEUR_MODE_INSTANT, DP_CUDNN_HEUR_MODE_FALLBACK};
-    struct build b = {.c = c, .handle = handle, .plan = plan};
+    struct build b = {.c = c, .handle = handle, .wish = wish, .plan = plan};
     dp_status status = DP_OK;
     void *made_graph;
 
     memset(plan, 0, sizeof(*plan));
-    made_graph = graph(&b, conv, wish);
+    made_graph = graph(&b, conv);
     if (b.result != 0) {
         DP_DEBUG("cuDNN takes no such graph: %s", c->error_text(b.result));
         return DP_OK;
     }
     for (int i = 0; i < 2 && status == DP_OK && plan->execution == NULL; i++) {
-        status = choose(&b, made_graph, modes[i], wish, clock);
+        if (pick == NULL || pick->mode == modes[i]) {
+            status = choose(&b, made_graph, modes[i], pick, clock);
+        }
     }
     return status;
 }

@@ -36,12 +36,20 @@ static inline size_t dp_cudnn_alignment(enum dp_type type, size_t count)
     return bytes % DP_CUDNN_ALIGNMENT == 0 ? DP_CUDNN_ALIGNMENT : bytes & (~bytes + 1);
 }
 
+/* Where an engine's configuration is found: which proposal of a mode of heuristics it is, and the
+ * number that cuDNN has for the engine. */
+struct dp_cudnn_pick {
+    int mode, place;
+    int64_t engine;
+};
+
 struct dp_cudnn_plan {
     void *kept[DP_CUDNN_KEPT]; /* owned; all that the plan was made of, in order of creation */
     int kept_count;
     void *execution; /* one of these; NULL: cuDNN has no such plan */
     bool has_bias;
     size_t workspace_bytes;
+    struct dp_cudnn_pick pick;
 };
 
 /* x is what forward reads and y what it writes, or gradients of them; w weights or their gradient.
@@ -59,12 +67,13 @@ struct dp_cudnn_clock {
 /*
  * Takes the first engine that cuDNN proposes, or with a clock the fastest of those, among engines
  * that give the same bits on every run, sum in float32, and compute with the factors they are
- * given. `plan` becomes one that dp_cudnn_plan_destroy() must get, with execution NULL where there
- * is none. Errors: those of the clock.
+ * given. pick: that one and no other; NULL: any. `plan` becomes one that dp_cudnn_plan_destroy()
+ * must get, with execution NULL where there is none. Errors: those of the clock.
  */
 DP_CHECKED dp_status dp_cudnn_plan_create(const struct dp_cudnn *c, void *handle,
                                           const struct dp_conv_case *conv,
                                           const struct dp_cudnn_wish *wish,
+                                          const struct dp_cudnn_pick *pick,
                                           const struct dp_cudnn_clock *clock,
                                           struct dp_cudnn_plan *plan);
 

@@ -1,5 +1,7 @@
 /*
  * scratch.cu - numbers for what is timed: see scratch_cuda.h.
+ *
+ * Writes e bytes an element of type size e, of which four take 20 32-bit products.
  */
 #include "base/random.h"
 #include "kernels/cuda/launch.h"

@@ -47,6 +47,17 @@ void *dp_cuda_list_room(void *list, int count, int *capacity, size_t size)
     return longer;
 }
 
+void *dp_cuda_trial_alloc(size_t bytes)
+{
+    enum { PART = 4 };
+    size_t left = 0, total = 0;
+
+    dp_cuda_enter(dp_cuda_unit());
+    return cudaMemGetInfo(&left, &total) == cudaSuccess && bytes <= left / PART
+               ? dp_device_cuda.alloc(DP_MEM_TRIAL, bytes)
+               : NULL;
+}
+
 dp_status dp_cuda_clock_open(struct dp_cuda_clock *clock)
 {
     DP_TRY(DP_CUDA(cudaEventCreate(&clock->begin)));

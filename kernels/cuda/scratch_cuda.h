@@ -30,6 +30,10 @@ void *dp_cuda_list_room(void *list, int count, int *capacity, size_t size);
 DP_CHECKED dp_status dp_cuda_fill(struct dp_stream *s, void *x, enum dp_type type, size_t count,
                                   uint32_t seed);
 
+/* Device memory to measure on, zeroed, for device->release(); NULL: that would be more than a
+ * quarter of what is free, which others may be about to need. */
+void *dp_cuda_trial_alloc(size_t bytes);
+
 /* Two events around what is timed. A zeroed one is closed. */
 struct dp_cuda_clock {
     cudaEvent_t begin, end;

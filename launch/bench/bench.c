@@ -176,7 +176,9 @@ static dp_status run_bench(struct dp_bench *bench)
 {
     const struct dp_group *group = bench->world->all;
     const bool leads = group->rank == 0;
+    const struct dp_device *other;
     char verdict[DP_BENCH_VERDICT];
+    const char *why_not;
     dp_status status;
 
     dp_bench_rows_begin(&bench->rows, bench->options, leads ? stdout : NULL);
@@ -190,6 +192,11 @@ static dp_status run_bench(struct dp_bench *bench)
     dp_bench_rows_note(&bench->rows, "lockstep %s: %d rank%s on %d node%s, %s", DP_VERSION,
                        group->size, dp_plural(group->size), group->nodes, dp_plural(group->nodes),
                        bench->world->library);
+    other = dp_device_passed_over(bench->device, &why_not);
+    if (other != NULL) {
+        dp_bench_rows_note(&bench->rows, "gradients lie where %s computes, not %s: %s",
+                           bench->device->plugin.name, other->plugin.name, why_not);
+    }
     DP_TRY(bench->options->buckets != NULL ? dp_bench_model(bench) : dp_bench_sweep(bench));
     if (bench->rows.count == 0) {
         return leads ? DP_FAIL(DP_ERR_UNAVAILABLE, "no strategy of '%s' can run here",

@@ -59,6 +59,7 @@ static dp_status make_trainer(const struct way *w, const struct dp_config *confi
         .global_batch = (size_t)config->train.global_batch,
         .total_steps = ENDLESS,
         .schedule_steps = run->config_steps,
+        .choices = lender == NULL ? run->choices : NULL,
         .lender = lender,
     };
 
@@ -199,11 +200,11 @@ static dp_status measure_way(struct way *w, struct dp_bench_row *sum)
     DP_TRY(way_alone(w));
     DP_TRY(settle_overlap(w));
     DP_TRY(paired_steps(w));
+    sum->step_us = dp_stats_median(w->mine + count, count);
     sum->exposed_us = dp_stats_median(w->added, count);
     dp_bench_rows_note(&w->bench->rows,
                        "%s, compressor %s: a step of %.3f ms, %.3f ms without sharing", w->strategy,
-                       w->compressor, dp_stats_median(w->mine + count, count) / 1e3,
-                       dp_stats_median(w->mine, count) / 1e3);
+                       w->compressor, sum->step_us / 1e3, dp_stats_median(w->mine, count) / 1e3);
     /* Behind the steps, since it writes over gradient and weights. */
     dp_exchange_set_run(w->trainer->exchange, DP_RUN_AT_WAIT);
     return measure_buckets(w, sum);

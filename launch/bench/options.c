@@ -49,7 +49,7 @@ static const struct flag {
     {"", "--train", "N", KIND_COUNT, DP_FIELD(OPT, train_steps, int), 1,
      "with --buckets: final loss and accuracy of N steps, each compressor and off"},
     {"", "--bound", NULL, KIND_SWITCH, DP_FIELD(OPT, bound, bool), 0,
-     "adds the copy bound of each size: least traffic over copy bandwidth"},
+     "adds the bound of each size: least traffic over copy bandwidth, or the wire's"},
     {"", "--format", "FORMAT", KIND_FORMAT, DP_FIELD(OPT, format, int), 0, "table, csv or json"},
     {"", "--list", NULL, KIND_SWITCH, DP_FIELD(OPT, list, bool), 0,
      "lists strategies, sharings and compressors"},

@@ -41,6 +41,7 @@ static const struct column {
     {"predicted_us", REAL,  ALWAYS,  offsetof(ROW, predicted_us),12, 1},
     {"meas/pred",    REAL,  TABLE,   offsetof(ROW, ratio),        9, 2},
     {"bound_us",     REAL,  BOUND,   offsetof(ROW, bound_us),    10, 1},
+    {"step_us",      REAL,  BUCKETS, offsetof(ROW, step_us),     10, 1},
     {"exposed_us",   REAL,  BUCKETS, offsetof(ROW, exposed_us),  10, 1},
     {"loss",         REAL,  TRAIN,   offsetof(ROW, loss),         8, 4},
     {"accuracy",     REAL,  TRAIN,   offsetof(ROW, accuracy),     8, 4},
@@ -83,6 +84,7 @@ void dp_bench_row_init(struct dp_bench_row *row)
 {
     memset(row, 0, sizeof(*row));
     row->type = "float";
+    row->bound = "copy bound";
     for (int i = 0; i < COLUMN_COUNT; i++) {
         if (columns[i].kind == WHOLE || columns[i].kind == REAL) {
             *(double *)(void *)((char *)row + columns[i].offset) = (double)NAN;

@@ -19,8 +19,10 @@ struct dp_bench_row {
     double min_us, median_us, p99_us, algbw, busbw;
     double wrong, wire_bytes, max_ulp, rel_l2, predicted_us;
     double ratio;          /* measured / predicted */
-    double bound_us;       /* --bound */
-    double exposed_us;     /* --buckets */
+    double bound_us;       /* --bound; between nodes known anyway */
+    const char *bound;     /* of what: "copy bound", "wire" */
+    double step_us;        /* --buckets: of a step that shares so */
+    double exposed_us;     /* --buckets: what sharing adds to a step */
     double loss, accuracy; /* --train; accuracy from 0 to 1 */
 };
 

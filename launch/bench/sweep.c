@@ -96,18 +96,36 @@ static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_ben
     return status;
 }
 
-static dp_status measure_bound(struct dp_bench *bench, size_t bytes, double *us)
+/* Between nodes: how long one message of as many bytes as each node must at least send, and get,
+ * takes on the wire. */
+static double wire_bound(const struct dp_bench *bench, size_t bytes)
+{
+    const double nodes = bench->world->train->nodes;
+    const double least = 2.0 * (nodes - 1.0) / nodes * (double)bytes;
+
+    return 1e6 * dp_curve_at(&bench->cost.exchange[DP_LINK_WIRE], least);
+}
+
+static dp_status find_bound(struct dp_bench *bench, size_t bytes, struct dp_bench_row *row)
 {
     struct dp_group *group = bench->world->train;
     const struct dp_device *device;
     dp_status status;
 
-    if (!dp_group_one_node(group) || !bench->device->host_memory) {
+    if (!bench->device->host_memory) {
+        return DP_OK;
+    }
+    if (group->nodes > 1) {
+        row->bound = "wire";
+        row->bound_us = wire_bound(bench, bytes);
+        return DP_OK;
+    }
+    if (!bench->options->bound) {
         return DP_OK;
     }
     DP_TRY(dp_device_find("cpu", &device));
     DP_TRY(device->stream_create(device, bench->run->threads, &group->stream));
-    status = dp_bench_bound(group, bytes, bench->options, us);
+    status = dp_bench_bound(group, bytes, bench->options, &row->bound_us);
     device->stream_destroy(group->stream);
     group->stream = NULL;
     return status;
@@ -115,7 +133,7 @@ static dp_status measure_bound(struct dp_bench *bench, size_t bytes, double *us)
 
 /* All compressors over one strategy. */
 static dp_status sweep_strategy(struct dp_bench *bench, const char *strategy, size_t count,
-                                double bound_us)
+                                const struct dp_bench_row *bounds)
 {
     for (int c = 0; c < bench->compressors.count; c++) {
         const char *compressor = bench->compressors.at[c];
@@ -123,7 +141,8 @@ static dp_status sweep_strategy(struct dp_bench *bench, const char *strategy, si
         dp_bench_row_init(&row);
         row.strategy = strategy;
         row.compressor = compressor;
-        row.bound_us = bound_us;
+        row.bound = bounds->bound;
+        row.bound_us = bounds->bound_us;
         const dp_status status = measure_way(bench, count, &row);
         if (status == DP_OK) {
             DP_TRY(dp_bench_rows_add(&bench->rows, &row));
@@ -137,15 +156,13 @@ static dp_status sweep_strategy(struct dp_bench *bench, const char *strategy, si
 static dp_status sweep_size(struct dp_bench *bench, const bool *usable, size_t bytes)
 {
     const size_t count = bytes / sizeof(float);
-    struct dp_bench_row none;
+    struct dp_bench_row bounds;
 
-    dp_bench_row_init(&none);
-    if (bench->options->bound) {
-        DP_TRY(measure_bound(bench, count * sizeof(float), &none.bound_us));
-    }
+    dp_bench_row_init(&bounds);
+    DP_TRY(find_bound(bench, count * sizeof(float), &bounds));
     for (int s = 0; s < bench->strategies.count; s++) {
         if (usable[s]) {
-            DP_TRY(sweep_strategy(bench, bench->strategies.at[s], count, none.bound_us));
+            DP_TRY(sweep_strategy(bench, bench->strategies.at[s], count, &bounds));
         }
     }
     return DP_OK;

@@ -1,7 +1,8 @@
 /*
  * blas.cpp - cublasLt.h on the host: products by CBLAS, in double and rounded once, queued on the
- * stream. So a result does not depend on how many rows are multiplied at a time. Only the algorithm
- * that cuts a long k into parts, and adds them in the type of d, rounds more often.
+ * stream. So a result does not depend on how many rows are multiplied at a time. Only algorithms
+ * that cut k into parts round more often: OTHER adds two in float32, IN_PARTS many in the type of
+ * d.
  */
 #include "cublasLt.h"
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "elements.h"
+#include "inside.h"
 
 struct cuda_host_blas {
     int unused;
@@ -105,7 +107,7 @@ static void round_all(std::vector<double> &sums, cudaDataType type)
     }
 }
 
-static void multiply(const cuda_host_product &product, int parts, float beta, const void *a,
+static void multiply(const cuda_host_product &product, uint64_t number, float beta, const void *a,
                      const cuda_host_layout &a_layout, const void *b,
                      const cuda_host_layout &b_layout, void *d, const cuda_host_layout &d_layout)
 {
@@ -113,7 +115,9 @@ static void multiply(const cuda_host_product &product, int parts, float beta, co
     const std::vector<double> right = widened(b, b_layout, product.tf32);
     std::vector<double> sums(d_layout.rows * d_layout.cols);
     const size_t depth = product.a == CUBLAS_OP_N ? a_layout.cols : a_layout.rows;
+    const int parts = number == IN_PARTS ? PARTS : number == OTHER ? 2 : 1;
 
+    cuda_on_host_spend(number != OTHER && cuda_on_host_second_is_fastest() ? 1.0 : 0.0);
     if (beta != 0) {
         sums = widened(d, d_layout, false);
     }
@@ -123,7 +127,7 @@ static void multiply(const cuda_host_product &product, int parts, float beta, co
         multiply_part(product, left, a_layout.rows, right, b_layout.rows, d_layout, k,
                       i == 0 ? static_cast<double>(beta) : 1.0, sums);
         if (parts > 1) {
-            round_all(sums, d_layout.type);
+            round_all(sums, number == OTHER ? CUDA_R_32F : d_layout.type);
         }
     }
     if ((product.epilogue & CUBLASLT_EPILOGUE_BGRADB) != 0) {
@@ -154,9 +158,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     for (const void *memory : {a, b, static_cast<const void *>(d), product.bias}) {
         cuda_on_host_must_reach(memory);
     }
-    const int parts = algo->number == IN_PARTS ? PARTS : 1;
-    cuda_on_host_queue(stream, 1, 0, [product, parts, left, right, result, factor, a, b, d]() {
-        multiply(product, parts, factor, a, left, b, right, d, result);
+    const uint64_t number = algo->number;
+    cuda_on_host_queue(stream, 1, 0, [product, number, left, right, result, factor, a, b, d]() {
+        multiply(product, number, factor, a, left, b, right, d, result);
     });
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -172,8 +176,34 @@ static bool fits(const cuda_host_product *p, const cuda_host_layout *a, const cu
     return m == d->rows && n == d->cols && k == k2;
 }
 
+/* None with sums for odd depths, so that somebody has to do without. */
+static bool has_product(const cuda_host_product *p, const cuda_host_layout *a)
+{
+    return p->epilogue != CUBLASLT_EPILOGUE_BGRADB ||
+           (p->a == CUBLAS_OP_N ? a->cols : a->rows) % 2 == 0;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    (void)handle;
+    (void)c;
+    if (!fits(desc, a, b, d)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (algo->number <= BROKEN || algo->number > FAILING || !has_product(desc, a)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    result->workspaceSize = 0;
+    result->state = CUBLAS_STATUS_SUCCESS;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 /* Two good algorithms, so that there is something to choose from, behind a broken one and the one
- * in parts where it may be; none with sums for odd depths, so that somebody has to do without. */
+ * in parts where it may be. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -185,8 +215,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (!fits(desc, a, b, d)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    if (desc->epilogue == CUBLASLT_EPILOGUE_BGRADB &&
-        (desc->a == CUBLAS_OP_N ? a->cols : a->rows) % 2 != 0) {
+    if (!has_product(desc, a)) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     std::vector<int> numbers = {PLAIN, OTHER, FAILING};
@@ -228,6 +257,11 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 const char *cublasLtGetStatusString(cublasStatus_t status)
 {
     return status == CUBLAS_STATUS_NOT_SUPPORTED ? "not supported" : "error";
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)

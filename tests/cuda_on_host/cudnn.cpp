@@ -20,6 +20,7 @@
 
 #include "cudnn_graph.h"
 #include "elements.h"
+#include "inside.h"
 
 enum { SUCCESS = 0, NOT_INITIALIZED = 1001, BAD = 2000 };
 
@@ -110,6 +111,7 @@ static void compute(const cudnn_geometry &g, int engine, const arrays &a)
     const bool tf32 = engine == TENSOR && g.x_type == DP_CUDNN_DATA_FLOAT, good = engine >= TENSOR;
     std::vector<double> x(count_of(g.x)), w(count_of(g.w)), y(count_of(g.y));
 
+    cuda_on_host_spend(engine != PLAIN && cuda_on_host_second_is_fastest() ? 1.0 : 0.0);
     memset(a.workspace, 0xff, CUDNN_WORKSPACE);
     if (!data) {
         x = widened(a.x, g.x_type, x.size(), tf32);

@@ -399,6 +399,8 @@ int cudnn_host_get(void *made, int name, int type, int64_t wanted, int64_t *coun
         cudnn_descriptor *engine = *static_cast<cudnn_descriptor **>(elements);
         engine->engine = d->engine;
         engine->final = true;
+    } else if (name == DP_CUDNN_ATTR_ENGINE_GLOBAL_INDEX && type == DP_CUDNN_TYPE_INT64) {
+        *static_cast<int64_t *>(elements) = d->engine;
     } else if (name == DP_CUDNN_ATTR_ENGINE_NUMERICAL_NOTE &&
                type == DP_CUDNN_TYPE_NUMERICAL_NOTE) {
         *count = static_cast<int64_t>(notes.size());

@@ -5,6 +5,7 @@
  *   CUDA_VISIBLE_DEVICES    some of them, by number, as on a real machine
  *   DP_CUDA_PEERS=off       devices do not reach each other's memory
  *   DP_CUDA_IPC=off         processes do not, either
+ *   DP_CUDA_CAPABILITY=70   the first one is of that generation: compute capability 7.0
  *
  * A handle names the file behind the memory of a process, which the other process maps.
  */
@@ -97,9 +98,13 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device)
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
-    (void)attribute;
-    (void)device;
-    *value = 2;
+    const char *text = getenv("DP_CUDA_CAPABILITY");
+    const int capability =
+        text != nullptr && device == 0 ? static_cast<int>(strtol(text, nullptr, 10)) : 90;
+
+    *value = attribute == cudaDevAttrComputeCapabilityMajor   ? capability / 10
+             : attribute == cudaDevAttrComputeCapabilityMinor ? capability % 10
+                                                              : 2;
     return cudaSuccess;
 }
 

@@ -26,6 +26,10 @@ bool cuda_host_unreach(const void *memory);
 /* memory.cpp: whether it is an address of device memory. */
 bool cuda_host_owns(uint64_t address);
 
+/* In queued work: it takes so long, as events see it. */
+void cuda_on_host_spend(double ms);
+bool cuda_on_host_second_is_fastest();
+
 /* Runs everything that is queued. */
 void cuda_on_host_run_all();
 

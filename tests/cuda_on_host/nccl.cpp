@@ -8,6 +8,7 @@
  *
  *   DP_CUDA_NCCL=fail:N     the N-th operation of rank 0 fails, some time after it was queued
  *   DP_CUDA_NCCL=init:R     rank R cannot join
+ *   DP_CUDA_NCCL=old        its version is 2.16
  */
 #include "collectives/nccl_api.h"
 #include "cuda_runtime.h"
@@ -210,7 +211,9 @@ int ncclGroupEnd(void)
 
 int ncclGetVersion(int *version)
 {
-    *version = 22809;
+    const char *text = getenv("DP_CUDA_NCCL");
+
+    *version = text != nullptr && strcmp(text, "old") == 0 ? 21605 : 22809;
     return DP_NCCL_SUCCESS;
 }
 

@@ -5,8 +5,9 @@
  * of queues, chosen at random among those that wait for nothing, until what it waits for has
  * happened; a program that forgets to order two streams therefore computes with unfinished numbers,
  * sooner or later. Now and then queueing runs something at once, since a GPU does not wait to be
- * asked either.
+ * asked either. Time is what algorithms say that they take, so that measuring has one outcome.
  *
+ *   DP_HOST_FASTEST=second   of good algorithms the second one takes least, not all the same
  *   DP_CUDA_ORDER=N          another sequence of random choices
  *   CUDA_LAUNCH_BLOCKING=1   everything runs when it is queued
  */
@@ -48,15 +49,31 @@ static bool can_run(const cuda_host_stream *stream)
                                : true;
 }
 
+static cuda_host_stream *running; /* whose head runs */
+
+bool cuda_on_host_second_is_fastest()
+{
+    const char *text = getenv("DP_HOST_FASTEST");
+
+    return text != nullptr && strcmp(text, "second") == 0;
+}
+
+void cuda_on_host_spend(double ms)
+{
+    running->spent_ms += ms;
+}
+
 static void run_head(cuda_host_stream *stream)
 {
     const queued head = std::move(stream->queue.front());
 
+    running = stream;
     stream->queue.pop_front();
     if (head.what == WORK || head.what == GATE) {
         head.work();
     } else if (head.what == RECORD && head.event->happened < head.count) {
         head.event->happened = head.count;
+        head.event->at_ms = stream->spent_ms;
     }
 }
 
@@ -249,7 +266,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaEventCreate(cudaEvent_t *event)
 {
-    *event = new cuda_host_event{0, 0};
+    *event = new cuda_host_event{0, 0, 0.0};
     return cudaSuccess;
 }
 
@@ -329,6 +346,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
-    *ms = begin->happened > 0 && end->happened > 0 ? 1.0f : 0.0f;
+    *ms = begin->happened > 0 && end->happened > 0
+              ? static_cast<float>(1.0 + end->at_ms - begin->at_ms)
+              : 0.0f;
     return cudaSuccess;
 }

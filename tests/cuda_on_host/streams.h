@@ -11,6 +11,7 @@
 
 struct cuda_host_event {
     uint64_t recorded, happened;
+    double at_ms; /* what its stream had spent by then */
 };
 
 enum kind { WORK, RECORD, WAIT, GATE };
@@ -33,6 +34,7 @@ struct cuda_host_stream {
     std::deque<queued> queue;
     cuda_host_graph *capture; /* owned; NULL: what is queued will be done */
     int device;
+    double spent_ms; /* cuda_on_host_spend() */
 };
 
 void cuda_host_queue_work(cudaStream_t stream, std::function<void()> work);

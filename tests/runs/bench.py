@@ -7,6 +7,7 @@ import math
 import re
 
 import harness
+import netlab
 from harness import check, little_memory, same, small_cfg, train, train_well
 
 harness.program = "ddp_bench"
@@ -144,6 +145,35 @@ def case_the_bound_is_a_column_of_its_own():
     same(list(bench("-b", 64, "-e", 64, *QUICK)[0]), KEYS, "keys without --bound")
 
 
+def case_a_compressor_that_a_sharing_does_not_take_is_left_out():
+    for where in (["-b", "1K", "-e", "1K"], ["--buckets", small_cfg()]):
+        result = train_well(*where, *QUICK, "--strategies", "ps,zero1:over=ring", "--compressors",
+                            "none,int8", ranks=2)
+        rows, comments = rows_of_table(result.out)
+        ways = {(row["strategy"], row["compressor"]) for row in rows}
+        both = "zero1:over=ring"
+        same(ways, {("ps", "none"), (both, "none"), (both, "int8")}, f"ways in\n{result}\n")
+        told = [line for line in comments if "skipped ps with compressor int8: " in line]
+        check(len(told) == 1 and "gradients as they are" in told[0], f"not told:\n{result}")
+
+
+def case_between_hosts_the_wire_bounds():
+    size = 1 << 20
+    flags = ["-b", size, "-e", size, *QUICK, "--strategies", "ring,direct", "--bound", "--format"]
+    # The first is so slow that what a busy machine adds to a message is little beside its time.
+    for format, mbit in (("json", 50), ("table", 200)):
+        command = [harness.ROOT / "launch/mpirun", "-np", 2, harness.build / "ddp_bench", *flags]
+        result = netlab.lab(2, *command, format, flags=("--rate", f"{mbit}mbit"))
+        notes = result.err if format == "json" else result.out
+        told = r"verdict: \S+ is fastest at 1M.*, (at \d+ % of|as fast as) the wire"
+        check(re.search(told, notes), f"{result}")
+        if format == "json":
+            # Two hosts send and get a whole size each; the first 128 KB go as fast as they can.
+            wire_us = size / (mbit * netlab.MBIT) * 1e6
+            bounds = {row["bound_us"] / wire_us for row in rows_of_json(result.out)}
+            check(len(bounds) == 1 and 0.8 < min(bounds) < 3, f"bounds: {bounds} of the wire")
+
+
 def case_alone_it_runs_too():
     rows = bench("-b", "1K", "-e", "4K", *QUICK, ranks=0)
     check(all(row["busbw"] == 0 and row["wrong"] == 0 for row in rows), f"rows of one rank: {rows}")
@@ -164,6 +194,7 @@ def check_buckets(rows, strategies, parameters):
         check(total["count"] - parts[-1]["count"] >= parameters, f"elements of {total}")
         check(all(row["exposed_us"] is None for row in parts), "a bucket has exposed time")
         check(math.isfinite(total["exposed_us"]), "no exposed time")
+        check(total["step_us"] > total["exposed_us"], f"a step of {total['step_us']} us")
         at = end + 1
     same(at, len(rows), "rows")
 
@@ -177,7 +208,7 @@ def case_buckets_are_those_of_the_model():
         # conv 8x1x3x3 + 8, dense 128x16 + 16, dense 16x10 + 10
         check_buckets(rows, ["ring", "shm", "zero1"], 80 + 2064 + 170)
         check(len(rows) > 3 * 4, f"{len(rows)} rows: the buckets are not cut")
-        same(list(rows[0]), ["bucket", *KEYS, "exposed_us"], "keys")
+        same(list(rows[0]), ["bucket", *KEYS, "step_us", "exposed_us"], "keys")
         same([row["wrong"] for row in rows], [0] * len(rows), "wrong")
     text = train_well(*flags, *sets, ranks=2).out
     check("makes a step least longer" in text.splitlines()[-1], f"no verdict:\n{text}")

@@ -7,15 +7,12 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 
 import harness
 from harness import (Started, begin, check, little_memory, metrics, mlp_layers, run_json, same,
                      small_cfg, train, train_well, weights)
-
-SECONDS = 60  # within which a job with a dead rank is over, also on a busy machine
 
 NO_EVALUATION = ("--set", "train.eval_every=0")
 
@@ -28,40 +25,47 @@ def shared_memory():
     return folder, env
 
 
-def case_a_killed_rank_ends_the_job_within_seconds():
+def kill_one(cfg, strategy, victim, name):
+    """Kills that rank of two; returns the seconds until mpirun has ended."""
+    folder, env = shared_memory()
+    started, out = begin(cfg, *NO_EVALUATION, "--set", f"comm.strategy={strategy}", env=env,
+                         name=name)
+    segments = any(folder.iterdir())
+    killed = time.monotonic()
+    started.signal(signal.SIGKILL, victim)
+    result = started.finish()
+    left = [path.name for path in folder.iterdir()]
+    shutil.rmtree(folder)
+    check(segments, f"no segments were in {folder}: nothing was watched")
+    same(result.code, 137, f"the exit code of\n{result}\n")
+    same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+    check(re.search(rf"rank {1 - victim} \(\S+\): rank {victim}, of this host, has died",
+                    result.errors[0]),  # mpirun may warn behind it
+          f"who died is not told:\n{result}")
+    same(left, [], f"left in shared memory by {strategy}, rank {victim} killed")
+    check(metrics(out, "step"), "metrics.jsonl cannot be read")
+    return started.begin + result.seconds - killed
+
+
+def case_a_killed_rank_ends_the_job_within_five_seconds():
     cfg = small_cfg()
-    # Whoever is inside MPI's own blocking sum cannot look after others.
-    for strategy, tells in (("shm", True), ("ring", True), ("mpi:nonblocking=1", True),
-                            ("mpi", False)):
+    for strategy in ("shm", "zero1:over=shm", "ring", "direct", "mpi:nonblocking=1", "mpi"):
         for victim in (0, 1):
-            folder, env = shared_memory()
-            started, out = begin(cfg, *NO_EVALUATION, "--set", f"comm.strategy={strategy}", env=env,
-                                 name=f"{strategy}-{victim}")
-            segments = any(folder.iterdir())
-            killed = time.monotonic()
-            started.signal(signal.SIGKILL, victim)
-            result = started.finish()
-            seconds = time.monotonic() - killed
-            left = [path.name for path in folder.iterdir()]
-            shutil.rmtree(folder)
-            check(segments, f"no segments were in {folder}: nothing was watched")
-            same(result.code, 137, f"the exit code of\n{result}\n")
-            if tells:
-                same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-                check(re.search(rf"rank {1 - victim} \(\S+\): rank {victim}, of this host, "
-                                "has died", result.errors[0]),  # mpirun may warn behind it
-                      f"who died is not told:\n{result}")
-            check(seconds < SECONDS, f"{strategy} took {seconds:.1f} s:\n{result}")
-            same(left, [], f"left in shared memory by {strategy}, rank {victim} killed")
-            check(metrics(out, "step"), "metrics.jsonl cannot be read")
+            names = iter(f"{strategy}-{victim}-{i}" for i in range(9))
+            harness.soon_over(lambda: kill_one(cfg, strategy, victim, next(names)))
 
 
-def case_mpirun_of_launch_waits_less_than_five_seconds_for_the_ranks_left():
-    name = "OMPI_MCA_odls_base_sigkill_timeout"
-    told = subprocess.run(["env", "-i", "sh", "-c", f'. "$0"; echo ${name}',
-                           harness.ROOT / "launch/env.sh"],
-                          check=True, capture_output=True, text=True)
-    check(0 < 2 * int(told.stdout) < 5, f"it waits twice {told.stdout.strip()} s")
+def case_a_rank_that_dies_while_the_other_computes_is_named():
+    # A step takes longer than mpirun's two seconds, and nobody waits for the dead rank meanwhile.
+    conv = "    - conv2d: {filters: 384, kernel: 3, padding: 1}\n    - relu: {}\n"
+    cfg = small_cfg(4 * conv + "    - flatten: {}\n    - dense: {units: 10}\n")
+    started, _ = begin(cfg, *NO_EVALUATION, "--set", "train.global_batch=600", steps=1)
+    started.signal(signal.SIGKILL, 1)
+    result = started.finish()
+    same(result.code, 137, f"the exit code of\n{result}\n")
+    same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+    check(re.search(r"rank 0 \(\S+\): rank 1, of this host, has died", result.errors[0]),
+          f"who died is not told:\n{result}")
 
 
 def case_signals_to_mpirun_end_everything():
@@ -228,17 +232,26 @@ def case_ranks_that_disagree_are_told_before_they_train():
         ((cfg, "--init", "a.safetensors"), (cfg,), "--init ''", "'a.safetensors'"),
         ((cfg,), (cfg, "--init", "a.safetensors"), "--init 'a.safetensors'", "''"),
     )
+    lived = []
     for first, second, has, rank_0_has in cases:
         out = harness.scratch / "out"
         both = (*first, "--out", out, ":", "-np", 1, harness.build / "ddp_train", *second,
                 "--out", out)
-        result = Started([*both], 1).finish()
+        started = Started([*both], 1)
+        seen = []
+        while started.process.poll() is None:
+            seen += [time.monotonic()] if started.ranks() else []
+            time.sleep(0.01)
+        lived += [seen[-1] - seen[0]] if seen else []
+        result = started.finish()
         same(result.code, 70, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
         check(re.search(rf"rank 1 \(\S+\) has {re.escape(has)}, rank 0 \(\S+\) has "
                         rf"{re.escape(rank_0_has)}", result.errors[0]), f"{result}")
         same(result.err.splitlines()[-1], result.errors[0], "the last line on stderr")
         check(not out.exists(), "a refused run left a folder")
+    # mpirun takes a second or two more; a busy machine may, too, but not each time.
+    check(min(lived, default=1) < 1, f"ranks that disagree lived for {lived} seconds")
 
 
 def case_quiet_runs_print_nothing():

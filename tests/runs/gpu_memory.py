@@ -83,18 +83,26 @@ def case_without_memory_for_a_second_state_one_rank_alone_is_not_measured():
     same(result.err.count("no memory to measure one rank alone"), 1, result)
 
 
-def case_a_driver_that_is_too_old_or_missing_is_one_line():
+def case_a_driver_or_gpu_that_is_too_old_or_missing_is_one_line():
     words = flags()
-    for driver, text in (
-        ("12040",
+    for variable, value, text in (
+        ("DRIVER", "12040",
          "device cuda: the NVIDIA driver is too old: it serves CUDA 12.4, this program needs"),
-        ("0", "device cuda: no NVIDIA driver is installed here"),
+        ("DRIVER", "0", "device cuda: no NVIDIA driver is installed here"),
+        ("CAPABILITY", "75",
+         "device cuda: GPU 0 has compute capability 7.5, this program needs 8.0"),
     ):
-        result = train(config(), *words, "--out", harness.scratch / f"driver-{driver}",
-                       env={"DP_CUDA_DRIVER": driver})
-        same(result.code, 69, f"exit code with driver {driver}\n{result}")
+        env = {f"DP_CUDA_{variable}": value}
+        result = train(config(), *words, "--out", harness.scratch / f"cuda-{value}", env=env)
+        same(result.code, 69, f"exit code with {env}\n{result}")
         same(len(result.errors), 1, f"lines\n{result}")
         check(text in result.errors[0], f"{text!r} in\n{result}")
+        plain = train_well(config(), "--steps", "1", "--out", harness.scratch / f"cpu-{value}",
+                           env=env)
+        told = f"computing on cpu, not {text.removeprefix('device ')}"
+        check(told in plain.out, f"{told!r} in\n{plain}")
+    seen = train_well(config(), "--steps", "1", "--out", harness.scratch / "cuda")
+    check("computing on" not in seen.out, f"a fallback that is none in\n{seen}")
 
 
 harness.main(globals())

@@ -15,6 +15,14 @@ from harness import (Skipped, Started, check, mlp_layers, run_json, same, small_
 
 # Of its 5.2 MiB more than one piece is on its way (collectives/staging.h).
 WIDE = mlp_layers(1000, 1300)
+DROPPED = """\
+    - conv2d: {filters: 4, kernel: 3}
+    - batchnorm: {}
+    - relu: {}
+    - dropout: {rate: 0.2}
+    - flatten: {}
+    - dense: {units: 10}
+"""
 
 
 def gpus(count, **more):
@@ -59,6 +67,15 @@ def case_nccl_is_taken_where_each_rank_has_a_gpu():
     check("share" not in result.out.replace("sharing by", ""), result)
 
 
+def case_an_nccl_that_is_too_old_is_named():
+    out, env = harness.scratch / "out", gpus(2, DP_CUDA_NCCL="old")
+    result = train_well(small_cfg(), *flags("auto"), "--out", out, ranks=2, env=env)
+    same(run_json(out)["strategy"], "ipc", "what auto takes")
+    check("not nccl: NCCL is 2.16; 2.18 or newer is needed" in result.out, result)
+    refused(train(small_cfg(), *flags("nccl"), ranks=2, env=env), 69,
+            "nccl cannot run here: NCCL is 2.16; 2.18 or newer is needed")
+
+
 def case_another_engine_of_convolutions_is_told_when_a_run_goes_on():
     cfg, env = small_cfg(), gpus(1)
     for index, (then, now) in enumerate((("cublas", "cudnn"), ("cudnn", "cudnn"))):
@@ -76,8 +93,9 @@ def case_a_convolution_that_cudnn_fails_at_is_computed_by_cublas():
     bits = []
     for state in "failing", "off":
         out = harness.scratch / state
-        result = train_well(small_cfg(), *flags("ipc"), "--steps", 6, "--out", out, ranks=2,
-                            env=gpus(1, DP_HOST_CUDNN=state))
+        # Measuring would find it out before the first step.
+        result = train_well(small_cfg(), *flags("ipc", "--set", "device.tune=off"), "--steps", 6,
+                            "--out", out, ranks=2, env=gpus(1, DP_HOST_CUDNN=state))
         bits.append(weights(out))
         for rank in range(2):
             told = [line for line in result.err.splitlines()
@@ -142,8 +160,28 @@ def case_what_one_rank_alone_cannot_do_ends_the_job():
                                              ranks=2, env=gpus(1), timeout=20)
         refused(result, 69, rf"rank {rank} .*device\.conv: cudnn: ")
         result = train_with_one_that_differs(rank, {"DP_HOST_CUDNN": "failing"}, small_cfg(),
-                                             *cudnn, ranks=2, env=gpus(1), timeout=20)
+                                             *cudnn, "--set", "device.tune=off", ranks=2,
+                                             env=gpus(1), timeout=20)
         refused(result, 69, rf"rank {rank} .*device\.conv: cudnn fails at a convolution ")
+
+
+def case_recorded_steps_change_no_bit_of_a_run_that_evaluates_saves_and_goes_on():
+    cfg, env = small_cfg(DROPPED), gpus(1)
+    schedule = ["--set", "optimizer.schedule.name=cosine", "--set", "train.precision=fp16", "--set",
+                "checkpoint.every_steps=8", "--set", "train.eval_every=1", "--set",
+                "train.steps=27", "--set", "train.global_batch=64"]  # 600 rows: short last batches
+    bits = {}
+    for graph, parts in (("off", [()]), ("on", [()]),
+                         ("auto", [("--steps", 14), ("--resume",)])):
+        for part in parts:
+            result = train_well(cfg, *flags("ipc", *schedule), *part, "--out",
+                                harness.scratch / graph, "--set", f"device.graph={graph}", ranks=2,
+                                env=env)
+            same("recorded once, then replayed" in result.out, graph != "off", f"{result}")
+            same("going on from" in result.out, "--resume" in part, f"{result}")
+        bits[graph] = weights(harness.scratch / graph)
+    check(bits["on"] == bits["off"], "other bits when steps are recorded")
+    check(bits["auto"] == bits["off"], "other bits when a recorded run goes on")
 
 
 def case_an_operation_that_fails_ends_the_job_with_a_reason():
@@ -192,4 +230,5 @@ def case_a_rank_that_dies_ends_the_job_whatever_shares_gradients():
         check(result.code != 0 and time.monotonic() - begin < 10, f"{strategy}:\n{result}")
 
 
-harness.main(globals())
+if __name__ == "__main__":
+    harness.main(globals())

@@ -22,6 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 MARK = "LOCKSTEP_TEST_MARK"  # in the environment of every process that a test starts
 PATIENCE = 120  # seconds until what must come counts as a hang, also on a busy machine
+SOON = 5  # seconds within which a job ends that has lost a rank
 ENDLESS = 10**9  # steps that no machine gets through while a test runs
 IDX_FILES = (
     "train-images-idx3-ubyte",
@@ -34,6 +35,8 @@ build = pathlib.Path()  # the build folder; set by main()
 scratch = pathlib.Path()  # a fresh folder for each case; set by main()
 program = "ddp_train"  # what is started
 CROWDED = re.compile(r"\d+ ranks share \d+ cores? of this node")  # a warning on small machines
+# mpirun's own, now and then, where the agent that it starts on a host was quicker than itself.
+RACE = re.compile(r".*plm:rsh: Warning: setpgid.*\n")
 
 
 class Skipped(Exception):
@@ -47,7 +50,8 @@ class Result:
     """What a finished command left: exit code, stdout, stderr, seconds."""
 
     def __init__(self, command, code, out, err, seconds):
-        self.command, self.code, self.out, self.err = command, code, out, err
+        self.command, self.code, self.out = command, code, out
+        self.err = RACE.sub("", err)
         self.seconds = seconds
 
     def __str__(self):
@@ -89,10 +93,9 @@ def environment(mark, extra=None):
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("DP_", "DDP_", "OMPI_COMM_", "PMIX_", "PMI_"))
+        and name != "OMPI_MCA_odls_base_sigkill_timeout"
     }
     kept[MARK] = mark
-    # When a rank fails, mpirun waits twice this long, even if no process is left.
-    kept["OMPI_MCA_odls_base_sigkill_timeout"] = "1"
     kept["XDG_CACHE_HOME"] = str(scratch / "cache")  # nothing is left with the user
     kept["ASAN_OPTIONS"] = "detect_leaks=0"
     kept.update(extra or {})
@@ -222,6 +225,15 @@ def endless():
     baseline.write_text('{"schema": "lockstep.run/1", "single_rank_samples_per_second": 1000}')
     return ("--set", f"train.steps={ENDLESS}", "--set", "checkpoint.every_steps=0",
             "--baseline", baseline)
+
+
+def soon_over(kill):
+    """kill() kills a rank, and returns how long the job went on. A busy machine may take longer, so
+    that one kill out of three will do."""
+    taken = [kill()]
+    while taken[-1] >= SOON and len(taken) < 3:
+        taken.append(kill())
+    check(taken[-1] < SOON, f"with a dead rank the job went on for {taken} seconds")
 
 
 def steps_done(out):

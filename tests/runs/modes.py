@@ -158,9 +158,22 @@ def case_every_compressor_trains_and_tells_what_it_sends():
             check((f"compressor {compressor}: rank 0 sends" in text) == (compressor != "none"),
                   text)
     train_well(cfg, "--set", "comm.compressor=topk", "--out", harness.scratch / "alone")
-    text = train_well(cfg, "--set", "comm.compressor=topk:ratio=0.9", "--out",
-                      harness.scratch / "more", ranks=2).out
-    check("MORE than the" in text, f"nobody says that it sends more:\n{text}")
+    for number, (strategy, compressor, ranks, says) in enumerate((
+        ("ring", "topk:ratio=0.9", 2, "MORE than the"),
+        ("ring", "topk:ratio=0.1", 2, "not"),
+        ("ring", "topk:ratio=0.3", 5, "MORE than the"),
+        ("ring", "randomk:ratio=1", 2, "as much as the"),
+        ("zero1:over=ring", "randomk:ratio=1", 2, "MORE than the"),
+        ("zero1:over=ring", "powersgd:rank=64", 2, "MORE than the"),
+    )):
+        text = train_well(cfg, "--steps", 2, "--set", f"comm.strategy={strategy}", "--set",
+                          f"comm.compressor={compressor}", "--out", harness.scratch / f"m{number}",
+                          ranks=ranks).out
+        told = re.search(rf"{compressor}: rank 0 sends (\S+) MiB of gradients a step, {says} "
+                         r"(\S+)", text)
+        check(told, f"not {says!r}:\n{text}")
+        sends, without = float(told[1]), float(told[2])
+        check((sends > without, sends < without) == ("MORE" in says, says == "not"), told[0])
 
 
 def case_every_kind_of_training_runs():

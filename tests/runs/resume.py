@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import time
 
 import harness
 from harness import (ENDLESS, Started, check, endless, metrics, run_json, same, small_cfg,
@@ -97,6 +98,14 @@ def case_a_run_has_ended_only_with_its_report():
     check("nothing is left to do" in result.out, f"not told:\n{result}")
 
 
+def threads_of(pid):
+    """How many threads of a process are left; 0: it is gone."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except FileNotFoundError:
+        return 0
+
+
 def interrupt(cfg, flags, out, ranks, victim, number, code):
     """Sends a signal to one rank of a run without end, 100 steps further than it has come."""
     begun = steps_done(out)
@@ -104,9 +113,16 @@ def interrupt(cfg, flags, out, ranks, victim, number, code):
     words = (cfg, *endless()[2:], "--steps", ENDLESS)
     started = Started([*words, *flags, "--out", out, "--resume=auto"], ranks)
     started.wait_for("100 steps", lambda: steps_done(out) >= begun + 100)
+    pids = started.ranks().values()
     started.signal(number, victim)
     result = started.finish()
     same(result.code, code, f"the exit code of\n{result}\n")
+    # On a busy machine a thread that writes a checkpoint ends late, since it makes way for others;
+    # what a process that is not gone has begun is not touched.
+    end = time.monotonic() + harness.PATIENCE
+    while any(threads_of(pid) > 1 for pid in pids):
+        check(time.monotonic() < end, f"not all of {pids} end")
+        time.sleep(0.02)
 
 
 def finish_both(cfg, flags, out, whole, ranks):

@@ -64,7 +64,7 @@ def case_a_bundle_that_cannot_be_made_is_one_line():
 def case_stages_are_listed_and_shown():
     done = call("tests/run_gpu", "--list")
     same([line.split()[0] for line in done.stdout.splitlines()],
-         ["build", "test", "memcheck", "racecheck", "bench", "report"], "stages")
+         ["build", "test", "ranks", "memcheck", "racecheck", "bench", "report"], "stages")
     done = call("tests/run_gpu", "--dry-run", "--build", harness.scratch / "b", "test", "build",
                 "racecheck")
     if done.returncode == 69:
@@ -87,6 +87,26 @@ def case_a_stage_says_what_this_machine_lacks():
     check("ddp_train is missing: run the stage build first" in done.stdout, done.stdout)
     left = json.loads((harness.scratch / "b/gpu/memcheck.json").read_text())
     same(left["status"], "lacking", "what memcheck left")
+
+
+def case_why_a_build_fails_is_one_line():
+    folder = harness.scratch / "bin"
+    folder.mkdir()
+    for name, text in (("nvcc", ":"), ("cmake", """cat <<'END'; exit 1
+-- The C compiler is there
+CMake Error at CMakeLists.txt:7 (message):
+  missing: a library and
+  another one
+
+-- Configuring incomplete
+END""")):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    done = call("tests/run_gpu", "build", "--build", harness.scratch / "b",
+                path=f"{folder}:{os.environ['PATH']}")
+    same(done.returncode, 70, f"exit code\n{done.stdout}{done.stderr}")
+    last = done.stdout.splitlines()[-1]
+    check(last.endswith(": cmake: exit code 1: missing: a library and another one"), last)
 
 
 def sanitized(script):
@@ -119,6 +139,41 @@ def case_a_stage_that_checked_nothing_has_not_passed():
     check("memcheck found: pool: exit code 0: ended early" in text, text)
 
 
+def shared(odd):
+    """What the stage ranks makes of a program that does something odd (a shell's cases): exit code,
+    output, report."""
+    build = harness.scratch / "shared"
+    build.mkdir(exist_ok=True)
+    (build / "ddp_train").write_text(f"""#!/bin/sh
+test "$1" = --list && echo 'cuda  an NVIDIA GPU' && exit
+all="$*" bits=same
+while test $# -gt 0; do test "$1" = --out && out=$2; shift; done
+case "$OMPI_COMM_WORLD_SIZE $all" in {odd} esac
+test "$OMPI_COMM_WORLD_RANK" = 0 || exit 0
+mkdir -p "$out/checkpoints/latest"
+echo "$bits" >"$out/checkpoints/latest/model.safetensors"
+echo '{{"samples_per_second": 12345}}' >"$out/run.json"
+""")
+    (build / "ddp_train").chmod(0o755)
+    done = call("tests/run_gpu", "ranks", "report", "--name", "shared", "--build", build,
+                "--results", build)
+    return done.returncode, done.stdout + done.stderr, (build / "gpu-shared.md").read_text()
+
+
+def case_ranks_that_share_gpus_must_end_with_the_bits_of_one():
+    code, text, report = shared("")
+    same(code, 0, f"exit code where all are equal\n{text}")
+    check("| 4 | ipc | 12,345 | equal |" in report, report)
+    check("| ranks | passed |" in report, report)
+    code, text, report = shared("4*=ipc*) bits=other;;")
+    same(code, 70, f"exit code of other bits\n{text}")
+    check("| 4 | ipc | 12,345 | DIFFERENT |" in report, report)
+    check("4 by ipc: other bits" in report and "2 by ipc" not in report, report)
+    code, text, report = shared("2*staged*) echo 'no memory'; exit 69;;")
+    same(code, 70, f"exit code where a run fails\n{text}")
+    check("| 2 | staged | not yet measured | no memory |" in report, report)
+
+
 def report_of(documents):
     """The report on what stages left."""
     folder = harness.scratch / "b/gpu"
@@ -134,10 +189,10 @@ def report_of(documents):
 
 def case_what_was_not_measured_is_called_so():
     text = report_of({})
-    for stage in ("build", "test", "memcheck", "racecheck", "bench"):
+    for stage in ("build", "test", "ranks", "memcheck", "racecheck", "bench"):
         check(f"| {stage} | not yet measured |" in text, f"{stage} in\n{text}")
     check("best matrix product: not yet measured TFLOP/s" in text, text)
-    same(text.count("\nnot yet measured\n"), 3, f"tables that are not there in\n{text}")
+    same(text.count("\nnot yet measured\n"), 4, f"tables that are not there in\n{text}")
     check("met |" not in text and "MISSED" not in text, f"no verdict in\n{text}")
 
 

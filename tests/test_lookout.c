@@ -1,0 +1,115 @@
+/* test_lookout.c - who has died is told, whatever this rank does just then. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/trace.h"
+#include "collectives/lookout.h"
+#include "collectives/transport.h"
+#include "tests/stderr_text.h"
+
+static atomic_int looks, dead;
+
+static struct dp_loss lost(const struct dp_group *group)
+{
+    (void)group;
+    atomic_fetch_add(&looks, 1);
+    return (struct dp_loss){atomic_load(&dead), true, "h7"};
+}
+
+static const struct dp_transport transport = {.name = "planted", .lost = lost};
+
+static void sleep_ms(long ms)
+{
+    (void)nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+/* Waits until somebody has looked that often, at most ten seconds. */
+static bool looked(int times)
+{
+    const uint64_t end_ns = dp_now_ns() + 10000000000ull;
+
+    while (atomic_load(&looks) < times && dp_now_ns() < end_ns) {
+        sleep_ms(5);
+    }
+    return atomic_load(&looks) >= times;
+}
+
+static void who_dies_is_told_once(void **state)
+{
+    atomic_int cancel = 0;
+    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    struct dp_lookout *lookout = NULL;
+    const size_t live = dp_mem_live();
+    const char *line;
+    (void)state;
+
+    atomic_store(&looks, 0);
+    atomic_store(&dead, -1);
+    stderr_begin();
+    assert_int_equal(dp_lookout_create(&group, &lookout), DP_OK);
+    assert_true(looked(1));
+    assert_int_equal(atomic_load(&cancel), 0);
+    atomic_store(&dead, 2);
+    assert_true(looked(4));
+    dp_lookout_destroy(lookout);
+    assert_int_equal(atomic_load(&cancel), 1);
+    stderr_end();
+    line = strstr(stderr_text, "rank 2 (h7) has died");
+    assert_non_null(line);
+    assert_null(strstr(line + 1, "rank 2 (h7)"));
+    assert_int_equal(dp_mem_live(), live);
+}
+
+static void nobody_looks_any_more_behind_the_end(void **state)
+{
+    atomic_int cancel = 0;
+    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    struct dp_lookout *lookout = NULL;
+    int before;
+    (void)state;
+
+    atomic_store(&looks, 0);
+    atomic_store(&dead, -1);
+    assert_int_equal(dp_lookout_create(&group, &lookout), DP_OK);
+    assert_true(looked(2)); /* and again */
+    dp_lookout_destroy(lookout);
+    before = atomic_load(&looks);
+    sleep_ms(250);
+    assert_int_equal(atomic_load(&looks), before);
+    assert_int_equal(atomic_load(&cancel), 0);
+    dp_lookout_destroy(NULL);
+}
+
+static void a_failed_allocation_leaves_nothing(void **state)
+{
+    struct dp_group group = {.transport = &transport, .size = 3};
+    struct dp_lookout *lookout = NULL;
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    stderr_begin();
+    dp_mem_fail_nth(1);
+    assert_int_equal(dp_lookout_create(&group, &lookout), DP_ERR_NOMEM);
+    dp_mem_fail_nth(0);
+    stderr_end();
+    assert_null(lookout);
+    assert_int_equal(dp_mem_live(), live);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_dies_is_told_once),
+        cmocka_unit_test(nobody_looks_any_more_behind_the_end),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing),
+    };
+
+    return cmocka_run_group_tests_name("lookout", tests, NULL, NULL);
+}

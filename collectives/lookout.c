@@ -1,11 +1,19 @@
 #include "collectives/lookout.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
-enum { SECOND_NS = 1000000000, LOOK_EVERY_NS = 100000000 };
+enum {
+    SECOND_NS = 1000000000,
+    LOOK_EVERY_NS = 100000000,
+    HANG_S = 6,     /* mpirun has ended all ranks before */
+    HANG_LOOKS = 45 /* less, also where looks are late */
+};
 
 struct dp_lookout {
     const struct dp_group *group; /* borrowed */
@@ -14,6 +22,44 @@ struct dp_lookout {
     pthread_cond_t stopped;
     bool stop;
 };
+
+static atomic_bool hung_up;     /* a thread wrote to somebody who is gone */
+static struct sigaction before; /* what SIGPIPE did */
+
+/* Runs on the thread that writes, inside of the write, and keeps it there. */
+static void on_broken_pipe(int number)
+{
+    const int saved = errno;
+    struct timespec left = {HANG_S, 0};
+
+    (void)number;
+    atomic_store(&hung_up, true);
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+    (void)sigaction(SIGPIPE, &before, NULL); /* what writes again meets that */
+    errno = saved;
+}
+
+/* Others go on to be ended by a broken pipe; the thread that looks out is to tell, even if nobody
+ * reads it. */
+static void ignore_broken_pipe(void)
+{
+    sigset_t signals;
+
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
+}
+
+/* A thread has hung for so many looks. */
+static void tell_of_hanging(const struct dp_lookout *lookout, int looks)
+{
+    if (looks == HANG_LOOKS && atomic_load(lookout->group->cancel) == 0) {
+        dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+               "the connection to another rank is broken: has it died? The job ends; start it "
+               "again");
+    }
+}
 
 /* Sleeps until it is time to look, or to stop. Called with the mutex held. */
 static void sleep_a_while(struct dp_lookout *lookout)
@@ -32,10 +78,14 @@ static void sleep_a_while(struct dp_lookout *lookout)
 static void *look_out(void *arg)
 {
     struct dp_lookout *lookout = arg;
+    int looks = 0; /* since a thread hung */
 
+    ignore_broken_pipe();
     (void)pthread_mutex_lock(&lookout->mutex);
     while (!lookout->stop) {
         (void)dp_group_all_live(lookout->group); /* which tells */
+        looks += atomic_load(&hung_up);
+        tell_of_hanging(lookout, looks);
         sleep_a_while(lookout);
     }
     (void)pthread_mutex_unlock(&lookout->mutex);
@@ -44,6 +94,7 @@ static void *look_out(void *arg)
 
 static void release(struct dp_lookout *lookout)
 {
+    (void)sigaction(SIGPIPE, &before, NULL);
     (void)pthread_cond_destroy(&lookout->stopped);
     (void)pthread_mutex_destroy(&lookout->mutex);
     dp_free(lookout);
@@ -51,6 +102,7 @@ static void release(struct dp_lookout *lookout)
 
 dp_status dp_lookout_create(const struct dp_group *group, struct dp_lookout **out)
 {
+    const struct sigaction hang = {.sa_handler = on_broken_pipe};
     struct dp_lookout *lookout = dp_zalloc(1, sizeof(*lookout));
     pthread_condattr_t clock;
 
@@ -58,6 +110,7 @@ dp_status dp_lookout_create(const struct dp_group *group, struct dp_lookout **ou
         return DP_FAIL(DP_ERR_NOMEM, "lookout");
     }
     lookout->group = group;
+    (void)sigaction(SIGPIPE, &hang, &before);
     (void)pthread_mutex_init(&lookout->mutex, NULL);
     (void)pthread_condattr_init(&clock);
     (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);

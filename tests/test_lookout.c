@@ -1,10 +1,13 @@
 /* test_lookout.c - who has died is told, whatever this rank does just then. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -87,6 +90,88 @@ static void nobody_looks_any_more_behind_the_end(void **state)
     dp_lookout_destroy(NULL);
 }
 
+/* A process that looks out, and writes to a pipe that nobody reads. */
+struct hung {
+    pid_t pid;
+    int err;
+};
+
+static struct hung hang(int who)
+{
+    int err[2], broken[2];
+    struct hung hung;
+
+    assert_int_equal(pipe(err), 0);
+    assert_int_equal(pipe(broken), 0);
+    hung.pid = fork();
+    assert_true(hung.pid >= 0);
+    if (hung.pid == 0) {
+        atomic_int cancel = 0;
+        struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+        struct dp_lookout *lookout;
+
+        atomic_store(&dead, who);
+        (void)dup2(err[1], STDERR_FILENO);
+        (void)close(broken[0]);
+        if (dp_lookout_create(&group, &lookout) == DP_OK) {
+            (void)!write(broken[1], "", 1);
+            (void)!write(broken[1], "", 1);
+        }
+        _exit(0);
+    }
+    (void)close(err[1]);
+    (void)close(broken[0]);
+    (void)close(broken[1]);
+    hung.err = err[0];
+    return hung;
+}
+
+/* What such a process writes before SIGPIPE ends it. */
+static void check_hung(const struct hung *hung, const char *text)
+{
+    char said[4096];
+    size_t length = 0;
+    ssize_t got;
+    int status;
+
+    while ((got = read(hung->err, said + length, sizeof(said) - 1 - length)) > 0) {
+        length += (size_t)got;
+    }
+    said[length] = '\0';
+    (void)close(hung->err);
+    assert_int_equal(waitpid(hung->pid, &status, 0), hung->pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGPIPE);
+    assert_non_null(strstr(said, text));
+    assert_ptr_equal(strchr(said, '\n'), said + length - 1); /* one line */
+}
+
+static void who_writes_to_a_dead_rank_ends_when_it_has_told(void **state)
+{
+    const struct hung known = hang(2), unknown = hang(-1);
+    (void)state;
+
+    check_hung(&known, "rank 2 (h7) has died");
+    check_hung(&unknown, "the connection to another rank is broken");
+}
+
+static void a_broken_pipe_does_what_it_did_behind_the_end(void **state)
+{
+    atomic_int cancel = 0;
+    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    struct dp_lookout *lookout = NULL;
+    struct sigaction now;
+    (void)state;
+
+    atomic_store(&dead, -1);
+    assert_int_equal(dp_lookout_create(&group, &lookout), DP_OK);
+    assert_int_equal(sigaction(SIGPIPE, NULL, &now), 0);
+    assert_true(now.sa_handler != SIG_DFL);
+    dp_lookout_destroy(lookout);
+    assert_int_equal(sigaction(SIGPIPE, NULL, &now), 0);
+    assert_true(now.sa_handler == SIG_DFL);
+}
+
 static void a_failed_allocation_leaves_nothing(void **state)
 {
     struct dp_group group = {.transport = &transport, .size = 3};
@@ -108,6 +193,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_dies_is_told_once),
         cmocka_unit_test(nobody_looks_any_more_behind_the_end),
+        cmocka_unit_test(who_writes_to_a_dead_rank_ends_when_it_has_told),
+        cmocka_unit_test(a_broken_pipe_does_what_it_did_behind_the_end),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
 

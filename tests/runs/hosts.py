@@ -37,6 +37,12 @@ def ranks_in(started):
     return found
 
 
+def catches(pid, number):
+    """Whether the process has a handler for that signal."""
+    mask = re.search(r"^SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)
+    return int(mask.group(1), 16) >> (number - 1) & 1 == 1
+
+
 def kill_one(cfg, hosts, victim, teller, strategy, out):
     """Kills that rank, one of a host each; returns the seconds until mpirun has ended. With `ring`
     nobody waits for it just then.
@@ -49,6 +55,8 @@ def kill_one(cfg, hosts, victim, teller, strategy, out):
         "measuring one rank alone" in started.printed() if alone else steps_done(out) >= 5))
     pids = ranks_in(started)
     same(sorted(pids), list(range(hosts)), "the ranks that run")
+    for pid in pids.values():
+        check(catches(pid, signal.SIGPIPE), "writing to a dead rank ends a rank before it has told")
     killed = time.monotonic()
     os.kill(pids[victim], signal.SIGKILL)
     result = started.finish()

@@ -103,6 +103,7 @@ static struct hung hang(int who)
 
     assert_int_equal(pipe(err), 0);
     assert_int_equal(pipe(broken), 0);
+    (void)close(broken[0]);
     hung.pid = fork();
     assert_true(hung.pid >= 0);
     if (hung.pid == 0) {
@@ -112,7 +113,6 @@ static struct hung hang(int who)
 
         atomic_store(&dead, who);
         (void)dup2(err[1], STDERR_FILENO);
-        (void)close(broken[0]);
         if (dp_lookout_create(&group, &lookout) == DP_OK) {
             (void)!write(broken[1], "", 1);
             (void)!write(broken[1], "", 1);
@@ -120,7 +120,6 @@ static struct hung hang(int who)
         _exit(0);
     }
     (void)close(err[1]);
-    (void)close(broken[0]);
     (void)close(broken[1]);
     hung.err = err[0];
     return hung;

@@ -182,9 +182,9 @@ if(Python3_FOUND)
     get_filename_component(subject ${file} NAME_WE)
     if(subject MATCHES "^(gpus|tuning)$")
       if(DP_CUDA STREQUAL "host") # elsewhere nothing in them can run
-        dp_check(runs_${subject}_cuda mpi 300 ${Python3_EXECUTABLE} -B tests/runs/${file}
+        dp_check(runs_${subject}_cuda mpi 600 ${Python3_EXECUTABLE} -B tests/runs/${file}
                  ${PROJECT_BINARY_DIR})
-        set_tests_properties(runs_${subject}_cuda PROPERTIES PROCESSORS 2)
+        set_tests_properties(runs_${subject}_cuda PROPERTIES COST 100) # the longest begin first
       endif()
       continue()
     endif()

@@ -40,8 +40,7 @@ static void on_broken_pipe(int number)
     errno = saved;
 }
 
-/* Others go on to be ended by a broken pipe; the thread that looks out is to tell, even if nobody
- * reads it. */
+/* The thread that looks out must not stand still, even if nobody reads what it tells. */
 static void ignore_broken_pipe(void)
 {
     sigset_t signals;

@@ -283,16 +283,13 @@ static dp_status choose(struct dp_stream *s, const struct dp_cublas_plan *plan,
 /* ---- choosing ---- */
 
 /* "128x1024x784 nt fp32 bias relu": all that algorithms are proposed for. */
-static void key_of(const struct dp_matmul *p, bool tf32, char key[DP_CHOICE_KEY])
+static void key_of(const struct dp_stream *s, const struct dp_matmul *p, char key[DP_CHOICE_KEY])
 {
-    static const char *const types[] = {
-        [DP_TYPE_F32] = "fp32", [DP_TYPE_BF16] = "bf16", [DP_TYPE_F16] = "fp16"};
-
     (void)snprintf(key, DP_CHOICE_KEY, "product %zux%zux%zu %c%c %s%s%s%s%s", p->m, p->n, p->k,
                    p->a_order == DP_PLAIN ? 'n' : 't', p->b_order == DP_PLAIN ? 'n' : 't',
-                   tf32 ? "tf32" : types[p->type], p->wide != 0 ? " wide" : "",
-                   p->bias != 0 ? " bias" : "", p->act == DP_ACT_RELU ? " relu" : "",
-                   p->sums != 0 ? " sums" : "");
+                   dp_device_arithmetic(s->device, s->type, rounds_to_tf32(s)),
+                   p->wide != 0 ? " wide" : "", p->bias != 0 ? " bias" : "",
+                   p->act == DP_ACT_RELU ? " relu" : "", p->sums != 0 ? " sums" : "");
 }
 
 /* cuBLASLt lets an algorithm be kept as its bytes, for the same version of it. */
@@ -382,7 +379,7 @@ static dp_status find(struct dp_stream *s, const struct dp_cublas_plan *plan,
     char key[DP_CHOICE_KEY];
     const char *value;
 
-    key_of(&plan->shape, rounds_to_tf32(s), key);
+    key_of(s, &plan->shape, key);
     DP_TRY(dp_choices_ask(s->choices, key, &value));
     *found = false;
     if (value != NULL) {

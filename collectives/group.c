@@ -295,25 +295,6 @@ void dp_group_leave(struct dp_group *group, dp_status status)
     }
 }
 
-bool dp_group_all_live(const struct dp_group *group)
-{
-    const struct dp_transport *transport = group->transport;
-    const struct dp_loss loss =
-        transport->lost != NULL ? transport->lost(group) : (struct dp_loss){-1, false, NULL};
-
-    if (loss.rank < 0) {
-        return true;
-    }
-    if (atomic_exchange(group->cancel, 1) == 0 && loss.tells) {
-        dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
-               "rank %d%s%s%s has died: was it killed, or out of memory? The job ends; start it "
-               "again",
-               loss.rank, loss.host == NULL ? ", of this host," : " (",
-               loss.host == NULL ? "" : loss.host, loss.host == NULL ? "" : ")");
-    }
-    return false;
-}
-
 void dp_group_destroy(struct dp_group *group)
 {
     if (group != NULL) {

@@ -176,11 +176,6 @@ bool dp_group_even(const struct dp_group *group);
  */
 void dp_group_leave(struct dp_group *group, dp_status status);
 
-/* Whether no rank has died, as far as this one can know. Else all waits of this process end, and
- * the first time a mate of the dead one tells, or one of the next host if it was alone. Local; not
- * on two threads at once: the lookout asks it (lookout.h). */
-bool dp_group_all_live(const struct dp_group *group);
-
 void dp_group_destroy(struct dp_group *group);
 
 /* True on a thread that runs a job or a post just now; set by the engine alone. */

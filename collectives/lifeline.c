@@ -26,9 +26,6 @@ enum {
     UNANSWERED_MS = 4000
 };
 
-/* Ranks that mpirun ends together end within less. */
-static const uint64_t grace_ns = 500000000;
-
 /* How to call a rank: what each tells all others. */
 struct call {
     char host[64];
@@ -275,15 +272,15 @@ bool dp_lifeline_lost(struct dp_lifeline *line)
     if (line->theirs < 0) {
         return false;
     }
-    if (line->gone_ns == 0) {
+    if (!line->gone) {
         const ssize_t got = recv(line->theirs, &farewell, 1, MSG_DONTWAIT);
         if (got > 0) {
             shut(&line->theirs);
         } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
-            line->gone_ns = dp_now_ns();
+            line->gone = true;
         }
     }
-    return line->gone_ns != 0 && dp_now_ns() - line->gone_ns > grace_ns;
+    return line->gone;
 }
 
 void dp_lifeline_leave(const struct dp_lifeline *line)

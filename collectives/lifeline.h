@@ -17,11 +17,11 @@
 #include "collectives/group.h"
 
 struct dp_lifeline {
-    int watched;      /* the rank at the other end of `theirs`; -1: nobody */
-    char host[64];    /* where it lives */
-    int theirs;       /* socket; -1: none */
-    int mine;         /* socket to the rank that watches this one; -1: none */
-    uint64_t gone_ns; /* when the watched rank was first seen to be gone; 0: it is there */
+    int watched;   /* the rank at the other end of `theirs`; -1: nobody */
+    char host[64]; /* where it lives */
+    int theirs;    /* socket; -1: none */
+    int mine;      /* socket to the rank that watches this one; -1: none */
+    bool gone;     /* the watched rank, without a farewell */
 };
 
 /* Watches nobody. */
@@ -31,8 +31,7 @@ void dp_lifeline_init(struct dp_lifeline *line);
  * two. Collective. Errors: DP_ERR_NOMEM, those of the transport. */
 DP_CHECKED dp_status dp_lifeline_open(struct dp_group *group, struct dp_lifeline *line);
 
-/* Whether the watched rank has died without a farewell; true only some time after it is so, since
- * ranks that mpirun ends together do not end at one time. Local. */
+/* Whether the watched rank has died without a farewell. Local. */
 bool dp_lifeline_lost(struct dp_lifeline *line);
 
 /* This rank ends by itself: a farewell to the one that watches it. Local. */

@@ -7,13 +7,20 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/trace.h"
+#include "collectives/transport.h"
 
 enum {
     SECOND_NS = 1000000000,
     LOOK_EVERY_NS = 100000000,
-    HANG_S = 6,     /* mpirun has ended all ranks before */
-    HANG_LOOKS = 45 /* less, also where looks are late */
+    HANG_S = 6,      /* mpirun has ended all ranks before */
+    HANG_LOOKS = 45, /* less, also where looks are late */
+    GRACE_NS = 500000000
 };
+
+/* So long behind a death a launcher may take; jobs that it does not end then end within five
+ * seconds. */
+static const uint64_t stand_by_ns = 4500000000;
 
 struct dp_lookout {
     const struct dp_group *group; /* borrowed */
@@ -21,6 +28,7 @@ struct dp_lookout {
     pthread_mutex_t mutex; /* of stop */
     pthread_cond_t stopped;
     bool stop;
+    atomic_uint_fast64_t lost_ns; /* when somebody was first seen to be dead; 0: nobody was */
 };
 
 static atomic_bool hung_up;     /* a thread wrote to somebody who is gone */
@@ -48,6 +56,33 @@ static void ignore_broken_pipe(void)
     (void)sigemptyset(&signals);
     (void)sigaddset(&signals, SIGPIPE);
     (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
+}
+
+/* Looks once. */
+static void look(struct dp_lookout *lookout)
+{
+    const struct dp_group *group = lookout->group;
+    const struct dp_transport *transport = group->transport;
+    const struct dp_loss loss =
+        transport->lost != NULL ? transport->lost(group) : (struct dp_loss){.rank = -1};
+    const uint64_t now_ns = dp_now_ns();
+
+    if (loss.rank < 0) {
+        return;
+    }
+    if (atomic_load(&lookout->lost_ns) == 0) {
+        atomic_store(&lookout->lost_ns, now_ns);
+    }
+    if (now_ns - atomic_load(&lookout->lost_ns) < GRACE_NS) {
+        return;
+    }
+    if (atomic_exchange(group->cancel, 1) == 0 && loss.tells) {
+        dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+               "rank %d%s%s%s has died: was it killed, or out of memory? The job ends; start it "
+               "again",
+               loss.rank, loss.host == NULL ? ", of this host," : " (",
+               loss.host == NULL ? "" : loss.host, loss.host == NULL ? "" : ")");
+    }
 }
 
 /* A thread has hung for so many looks. */
@@ -82,7 +117,7 @@ static void *look_out(void *arg)
     ignore_broken_pipe();
     (void)pthread_mutex_lock(&lookout->mutex);
     while (!lookout->stop) {
-        (void)dp_group_all_live(lookout->group); /* which tells */
+        look(lookout);
         looks += atomic_load(&hung_up);
         tell_of_hanging(lookout, looks);
         sleep_a_while(lookout);
@@ -121,6 +156,16 @@ dp_status dp_lookout_create(const struct dp_group *group, struct dp_lookout **ou
     }
     *out = lookout;
     return DP_OK;
+}
+
+void dp_lookout_stand_by(const struct dp_lookout *lookout)
+{
+    const uint64_t lost_ns = lookout != NULL ? atomic_load(&lookout->lost_ns) : 0;
+    const struct timespec nap = {0, LOOK_EVERY_NS / 10};
+
+    while (lost_ns != 0 && dp_now_ns() - lost_ns < stand_by_ns) {
+        (void)nanosleep(&nap, NULL);
+    }
 }
 
 void dp_lookout_destroy(struct dp_lookout *lookout)

@@ -3,6 +3,10 @@
  * died also while this rank computes, or is inside of a call that does not look (MPI_Allreduce):
  * mpirun, which ends the job, names nobody, and leaves ranks a second.
  *
+ * A rank of its node tells who died, or one of the next host if it was alone, and all waits of a
+ * process that knows of it end. That comes half a second after it was first seen, since ranks that
+ * mpirun ends together do not end at one time.
+ *
  * Where Open MPI writes to a rank that has died, SIGPIPE would end this process before it could
  * tell; ignored, Open MPI (4.1, TCP) prints lines of its own and then tries for ever. So while
  * there is a lookout the thread that writes stands still for six seconds, within which the lookout
@@ -15,9 +19,16 @@
 
 struct dp_lookout;
 
-/* group: borrowed; from here on the lookout alone asks dp_group_all_live() of it. At most one in
- * a process, since it handles SIGPIPE. Errors: DP_ERR_NOMEM, DP_ERR_INTERNAL (no thread). */
+/* group: borrowed. At most one in a process, since it handles SIGPIPE, and a transport is asked by
+ * one thread alone who is lost. Errors: DP_ERR_NOMEM, DP_ERR_INTERNAL (no thread). */
 DP_CHECKED dp_status dp_lookout_create(const struct dp_group *group, struct dp_lookout **out);
+
+/* For a rank that is about to end the job because another one has died, as the lookout has found:
+ * does not return before whoever started the ranks had time to end this one. So the job's exit code
+ * says how the dead rank ended: on a busy machine its mates know of it before mpirun does, whose
+ * wait() may take seconds, and mpirun returns the first code that it hears of. Returns at once where
+ * nobody has died, and for NULL. */
+void dp_lookout_stand_by(const struct dp_lookout *lookout);
 
 /* NULL is ignored. SIGPIPE does what it did before. */
 void dp_lookout_destroy(struct dp_lookout *lookout);

@@ -32,7 +32,7 @@ struct dp_transport {
     void *(*peer)(const struct dp_group *group, const void *mine, int peer);
 
     /* A rank that has died without a word, as far as this one can know. NULL: ranks cannot die
-     * alone. */
+     * alone. Not on two threads at once: the lookout asks it (lookout.h). */
     struct dp_loss (*lost)(const struct dp_group *group);
 
     /* See dp_group_leave: ends all waits of this process. */

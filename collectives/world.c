@@ -144,6 +144,7 @@ void dp_world_destroy(struct dp_world *world)
 void dp_world_abort(struct dp_world *world, int code)
 {
     if (world != NULL && world->mpi && world->all->size > 1) {
+        dp_lookout_stand_by(world->lookout);
         dp_group_leave(world->all, DP_ERR_INTERNAL); /* those that wait know that it is told */
         (void)MPI_Abort(MPI_COMM_WORLD, code);
     }

@@ -53,7 +53,8 @@ DP_CHECKED dp_status dp_world_meet(struct dp_world *world, const char *asked, dp
 /* Leaves the job: collective, and ends MPI. */
 void dp_world_destroy(struct dp_world *world);
 
-/* Ends all ranks with this exit code, when this rank alone knows that the job has failed. Does not
+/* Ends all ranks with this exit code, when this rank alone knows that the job has failed; where the
+ * cause is that a rank has died, mpirun is left some seconds to end them with its code. Does not
  * return under MPI; alone it does nothing. */
 void dp_world_abort(struct dp_world *world, int code);
 

@@ -51,6 +51,7 @@ static void who_dies_is_told_once(void **state)
     struct dp_lookout *lookout = NULL;
     const size_t live = dp_mem_live();
     const char *line;
+    uint64_t begin_ns;
     (void)state;
 
     atomic_store(&looks, 0);
@@ -59,8 +60,14 @@ static void who_dies_is_told_once(void **state)
     assert_int_equal(dp_lookout_create(&group, &lookout), DP_OK);
     assert_true(looked(1));
     assert_int_equal(atomic_load(&cancel), 0);
+    begin_ns = dp_now_ns();
     atomic_store(&dead, 2);
-    assert_true(looked(4));
+    while (atomic_load(&cancel) == 0 && dp_now_ns() - begin_ns < 10000000000ull) {
+        sleep_ms(5);
+    }
+    /* Ranks that are ended together are no losses. */
+    assert_in_range(dp_now_ns() - begin_ns, 500000000, 10000000000ull);
+    assert_true(looked(atomic_load(&looks) + 2));
     dp_lookout_destroy(lookout);
     assert_int_equal(atomic_load(&cancel), 1);
     stderr_end();
@@ -68,6 +75,38 @@ static void who_dies_is_told_once(void **state)
     assert_non_null(line);
     assert_null(strstr(line + 1, "rank 2 (h7)"));
     assert_int_equal(dp_mem_live(), live);
+}
+
+/* What dp_lookout_stand_by() takes behind the first look, in seconds. */
+static double stands_by(int who)
+{
+    atomic_int cancel = 0;
+    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    struct dp_lookout *lookout = NULL;
+    uint64_t begin_ns;
+    double taken_s;
+
+    atomic_store(&looks, 0);
+    atomic_store(&dead, who);
+    stderr_begin();
+    assert_int_equal(dp_lookout_create(&group, &lookout), DP_OK);
+    assert_true(looked(2));
+    begin_ns = dp_now_ns();
+    dp_lookout_stand_by(lookout);
+    taken_s = (double)(dp_now_ns() - begin_ns) / 1e9;
+    dp_lookout_destroy(lookout);
+    stderr_end();
+    assert_int_equal(strstr(stderr_text, "rank 2 (h7) has died") != NULL, who == 2);
+    return taken_s;
+}
+
+static void a_launcher_has_time_to_end_ranks_behind_a_death_alone(void **state)
+{
+    (void)state;
+
+    assert_true(stands_by(-1) < 1.0);
+    assert_true(stands_by(2) > 3.0);
+    dp_lookout_stand_by(NULL);
 }
 
 static void nobody_looks_any_more_behind_the_end(void **state)
@@ -191,6 +230,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_dies_is_told_once),
+        cmocka_unit_test(a_launcher_has_time_to_end_ranks_behind_a_death_alone),
         cmocka_unit_test(nobody_looks_any_more_behind_the_end),
         cmocka_unit_test(who_writes_to_a_dead_rank_ends_when_it_has_told),
         cmocka_unit_test(a_broken_pipe_does_what_it_did_behind_the_end),

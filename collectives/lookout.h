@@ -26,8 +26,8 @@ DP_CHECKED dp_status dp_lookout_create(const struct dp_group *group, struct dp_l
 /* For a rank that is about to end the job because another one has died, as the lookout has found:
  * does not return before whoever started the ranks had time to end this one. So the job's exit code
  * says how the dead rank ended: on a busy machine its mates know of it before mpirun does, whose
- * wait() may take seconds, and mpirun returns the first code that it hears of. Returns at once where
- * nobody has died, and for NULL. */
+ * wait() may take seconds, and mpirun returns the first code that it hears of. Returns at once
+ * where nobody has died, and for NULL. */
 void dp_lookout_stand_by(const struct dp_lookout *lookout);
 
 /* NULL is ignored. SIGPIPE does what it did before. */

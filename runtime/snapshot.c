@@ -295,6 +295,13 @@ static dp_status take_row(const struct dp_snapshot *s, float *whole, const struc
     return DP_OK;
 }
 
+/* The one copy of a node's weights that rank 0 copies alone: ranks that do not would update it
+ * meanwhile. */
+static bool others_change_it(const struct dp_snapshot *s, const struct dp_exchange *e)
+{
+    return s != NULL && s->copier != NULL && e->one_copy.data != NULL && s->mates < e->group->size;
+}
+
 dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_kept_list *kept,
                            struct dp_exchange *e)
 {
@@ -313,6 +320,10 @@ dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_kept_list *kep
     if (s != NULL && s->copied != NULL) {
         s->takes++;
         dp_copier_start(s->copier, s->copied);
+    }
+    if (others_change_it(s, e)) {
+        dp_copier_finish(s->copier);
+        return dp_exchange_barrier(e);
     }
     return DP_OK;
 }

@@ -59,8 +59,9 @@ void dp_snapshot_fill(struct dp_snapshot *snapshot, const struct dp_kept_list *k
  * NULL. The exchange's memory is used. Nobody may be reading it on rank 0.
  *
  * With a copier, weights and optimizer state are only begun to be copied, each part by the rank
- * that updates it, which calls dp_copier_finish() before it does. Who else may change anything
- * knows that all ranks have finished. Whoever reads the snapshot waits for all parts first.
+ * that updates it, which calls dp_copier_finish() before it does; where ranks share weights but
+ * not the snapshot they are copied at once. Who else may change anything knows that all ranks have
+ * finished. Whoever reads the snapshot waits for all parts first.
  */
 DP_CHECKED dp_status dp_snapshot_take(struct dp_snapshot *snapshot, const struct dp_kept_list *kept,
                                       struct dp_exchange *exchange);

@@ -118,6 +118,77 @@ static void ranks_that_copy_their_parts_make_what_one_rank_gathers(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* As where memory has room for the ranks' weights but not for a snapshot: rank 0 has it alone. */
+static void keep_apart(struct dp_snapshot *s)
+{
+    const bool first = s->group->rank == 0;
+
+    s->mates = 1;
+    s->place = first ? 0 : -1;
+    s->copied = first ? s->copied : NULL;
+    for (int i = 0; i < s->rows.count && !first; i++) {
+        s->rows.rows[i].data = NULL;
+    }
+}
+
+/* How often a copy was still under way when training might go on. */
+static dp_status take_apart(struct dp_trainer *t, size_t *wrong)
+{
+    struct dp_kept_list kept = {.count = 0};
+    struct dp_step_report report;
+    struct dp_snapshot *s = NULL;
+    dp_status status;
+
+    dp_trainer_keep(t, &kept);
+    DP_TRY(dp_snapshot_share(&kept, &t->flat, t->exchange, 1, &s));
+    keep_apart(s);
+    t->copier = s->copier;
+    *wrong += t->exchange->one_copy.data == NULL;
+    status = dp_trainer_fetch(t);
+    for (int step = 0; step < STEPS && status == DP_OK; step++) {
+        status = dp_snapshot_take(s, &kept, t->exchange);
+        *wrong += s->copied != NULL && atomic_load(s->copied) != s->takes;
+        if (status == DP_OK) {
+            status = dp_trainer_step(t, &report);
+        }
+    }
+    dp_snapshot_destroy(s);
+    return status;
+}
+
+static size_t take_apart_rank(struct dp_group *group, const void *arg)
+{
+    struct dp_trainer *t = NULL;
+    dp_status status = small_run_trainer(arg, group, PLANNED, &t);
+    size_t wrong = 0;
+
+    if (status == DP_OK) {
+        status = take_apart(t, &wrong);
+    }
+    if (status != DP_OK) {
+        dp_group_leave(group, DP_ERR_CANCELLED);
+    }
+    dp_trainer_destroy(t);
+    return wrong + (status != DP_OK);
+}
+
+static void weights_that_others_update_are_copied_at_once(void **state)
+{
+    static const char *const strategies[] = {"comm.strategy=zero1:over=shm", "comm.strategy=ps"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(strategies) / sizeof(strategies[0]); i++) {
+        const char *const sets[] = {strategies[i], NULL};
+        struct small_run run;
+        assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            assert_int_equal(on_local_ranks(ranks, take_apart_rank, &run), 0);
+        }
+        small_run_destroy(&run);
+    }
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 struct bad_share {
     const struct small_run *run;
     int nth; /* allocation, which fails */
@@ -170,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_copy_their_parts_make_what_one_rank_gathers),
+        cmocka_unit_test(weights_that_others_update_are_copied_at_once),
         cmocka_unit_test(survives_failed_allocations),
     };
 

@@ -35,9 +35,10 @@ struct dp_cost {
     struct dp_curve exchange[DP_LINK_COUNT];
     struct dp_curve sum;  /* y += x of n bytes each, on all ranks at once */
     struct dp_curve copy; /* y = x, likewise */
-    struct dp_curve peer; /* y += x where y lies with another rank of the node, likewise; without
-                             points where memory is not shared */
-    double flags_s;       /* a barrier of the node's ranks over flags in shared memory */
+    struct dp_curve peer; /* y += x where y lies with another rank of the node, likewise; up to what
+                             there was room to share, without points where there was none */
+    double flags_s;       /* a barrier of the node's ranks over flags in shared memory; only where
+                             peer has points */
     double alpha[DP_LINK_COUNT], beta[DP_LINK_COUNT]; /* s, s/byte; fitted through exchange */
     double gamma;                                     /* s/byte; fitted through sum */
 };

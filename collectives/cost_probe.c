@@ -17,17 +17,19 @@ enum {
     FEWEST_TURNS = 3,
     MOST_TURNS = 64,
     FIRST_BYTES = 64,
-    STEP = 4,              /* each point has so many times the bytes of the one before */
-    POINT_SHARE = 32,      /* of a curve's time, one point of many turns takes so small a part */
-    LEAST_BYTES = 1 << 20, /* up to here a curve goes on until twice its time is gone */
-    ROW_BYTES = 2 << 20,   /* of a row of messages on a wire: many times what passes at once */
-    ROW_MOST = 8           /* messages of a row */
+    STEP = 4,               /* each point has so many times the bytes of the one before */
+    POINT_SHARE = 32,       /* of a curve's time, one point of many turns takes so small a part */
+    LEAST_BYTES = 1 << 20,  /* up to here a curve goes on until twice its time is gone */
+    LEAST_SHARED = 1 << 16, /* shorter pieces of a peer's memory say nothing of longer ones */
+    ROW_BYTES = 2 << 20,    /* of a row of messages on a wire: many times what passes at once */
+    ROW_MOST = 8            /* messages of a row */
 };
 
 /* What one point is measured with. */
 struct probe {
     struct dp_group *group;
-    float *x, *y;                /* [max_bytes]; from dp_group_memory */
+    char *memory;                /* owned; from dp_group_memory: */
+    float *x, *y;                /* [max_bytes] */
     atomic_uint_least64_t *flag; /* of this rank, for barriers */
     uint64_t barriers;
     double *mine, *all; /* [MOST_TURNS], [size * MOST_TURNS]: seconds of turns */
@@ -254,6 +256,41 @@ static dp_status reach(struct probe *p, bool *several, bool *shared)
     return status;
 }
 
+/* Two arrays of so many bytes, and a flag; ranks of a node share them if there is room.
+ * Collective. */
+static dp_status take_memory(struct probe *p, size_t bytes)
+{
+    p->memory = dp_group_memory(p->group, DP_MEM_COMM, 2 * bytes + DP_MEM_ALIGN);
+    if (p->memory == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "probing the links needs %zu MB", 2 * bytes >> 20);
+    }
+    p->x = (void *)p->memory;
+    p->y = (void *)(p->memory + bytes);
+    p->flag = (void *)(p->memory + 2 * bytes);
+    return DP_OK;
+}
+
+/* The memory of peers, and flags in it. What strategies share may have room where the longest of
+ * the probe's messages have not: less is asked for until it is shared, instead of p->memory.
+ * Nothing is measured where that never happens. */
+static dp_status measure_shared(struct probe *p, size_t max_bytes, double budget_s, bool shared,
+                                struct dp_cost *cost)
+{
+    bool several = true;
+
+    while (!shared && max_bytes > LEAST_SHARED) {
+        max_bytes = dp_round_up(max_bytes / 2, DP_BLOCK);
+        dp_group_release(p->group, p->memory);
+        DP_TRY(take_memory(p, max_bytes));
+        DP_TRY(reach(p, &several, &shared));
+    }
+    if (!shared) {
+        return DP_OK;
+    }
+    DP_TRY(measure_curve(p, turn_peer, max_bytes, budget_s, &cost->peer));
+    return measure_point(p, turn_flags, 0, MOST_TURNS, &cost->flags_s);
+}
+
 /* A wire takes most of the time: there, long messages do. */
 static dp_status measure_all(struct probe *p, size_t max_bytes, double seconds,
                              struct dp_cost *cost)
@@ -271,12 +308,11 @@ static dp_status measure_all(struct probe *p, size_t max_bytes, double seconds,
         p->from = next != p->group->rank ? local_neighbour(p->group, -1) : -1;
         DP_TRY(measure_curve(p, turn_exchange, max_bytes, part_s, &cost->exchange[DP_LINK_NODE]));
     }
-    if (shared) {
-        DP_TRY(measure_curve(p, turn_peer, max_bytes, part_s, &cost->peer));
-        DP_TRY(measure_point(p, turn_flags, 0, MOST_TURNS, &cost->flags_s));
-    }
     if (wire) {
         DP_TRY(measure_wire(p, max_bytes, seconds / 2.0, cost));
+    }
+    if (several) {
+        DP_TRY(measure_shared(p, max_bytes, part_s, shared, cost));
     }
     dp_cost_fit(cost);
     return DP_OK;
@@ -289,23 +325,19 @@ dp_status dp_cost_measure(struct dp_group *group, size_t max_bytes, double secon
     struct probe p = {.group = group, .to = -1, .from = -1};
     struct dp_cost cost;
     dp_status status;
-    char *memory;
 
     memset(&cost, 0, sizeof(cost));
     p.mine = dp_zalloc(MOST_TURNS, sizeof(double));
     p.all = dp_zalloc((size_t)group->size * MOST_TURNS, sizeof(double));
-    memory = dp_group_memory(group, DP_MEM_COMM, 2 * most + DP_MEM_ALIGN);
-    if (p.mine == NULL || p.all == NULL || memory == NULL) {
-        status = DP_FAIL(DP_ERR_NOMEM, "probing the links needs %zu MB", 2 * most >> 20);
-        dp_group_leave(group, status);
-    } else {
-        p.x = (void *)memory;
-        p.y = (void *)(memory + most);
-        p.flag = (void *)(memory + 2 * most);
-        status = measure_all(&p, most, seconds, &cost);
-        dp_group_leave(group, status); /* its memory is not waited for */
+    status = take_memory(&p, most);
+    if (status == DP_OK && (p.mine == NULL || p.all == NULL)) {
+        status = DP_FAIL(DP_ERR_NOMEM, "probing the links of %d ranks", group->size);
     }
-    dp_group_release(group, memory);
+    if (status == DP_OK) {
+        status = measure_all(&p, most, seconds, &cost);
+    }
+    dp_group_leave(group, status); /* its memory is not waited for */
+    dp_group_release(group, p.memory);
     dp_free(p.all);
     dp_free(p.mine);
     DP_TRY(status);

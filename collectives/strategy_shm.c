@@ -10,6 +10,8 @@
  * Chunk r is read and written by rank r alone, so one barrier before (all gradients are there) and
  * one behind (all sums are there) are enough. Each rank moves n (read) + n (write) elements.
  */
+#include <math.h>
+
 #include "collectives/flags.h"
 #include "collectives/strategy.h"
 
@@ -115,7 +117,8 @@ static dp_status shm_gather(void *state, struct dp_slice data)
 }
 
 /* Of n bytes, (p-1)/p are read from peers and written back to them, beside this rank's own part,
- * which is written as well: half of what a copy moves. */
+ * which is written as well: half of what a copy moves. Not known where no memory of a peer was
+ * measured. */
 static double shm_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                        size_t bytes)
 {
@@ -124,6 +127,9 @@ static double shm_cost(const void *state, const struct dp_cost *cost, const stru
     (void)state;
     if (group->size == 1) {
         return 0.0;
+    }
+    if (cost->peer.count == 0) {
+        return (double)NAN;
     }
     return 2.0 * cost->flags_s + dp_curve_at(&cost->peer, (double)bytes - own) +
            dp_curve_at(&cost->copy, own) / 2.0;

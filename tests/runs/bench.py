@@ -127,6 +127,16 @@ def case_what_has_no_room_for_shared_memory_is_left_out():
     check("no strategy of 'shm' can run here" in result.errors[0], f"{result}")
 
 
+def case_predictions_hold_where_there_is_little_shared_memory():
+    """Two ranks' messages of 16 MB do not go in, all that the strategies share does."""
+    wrapper, env = little_memory(40 << 10)
+    flags = ["-b", "64K", "-e", "16M", "-f", 256, *QUICK, "--strategies", "shm,hier"]
+    result = harness.Started([*flags, "--format", "json"], 2, env, wrapper=wrapper).finish()
+    same((result.code, result.errors), (0, []), f"exit code and errors of\n{result}\n")
+    for row in rows_of_json(result.out):
+        check(row["median_us"] < 50 * row["predicted_us"], f"the prediction of {row}")
+
+
 def case_strategies_are_chosen_by_name():
     ways = ["zero1:over=ring", "ring", "auto"]
     rows = bench("-b", "1K", "-e", "1K", *QUICK, "--strategies", ",".join(ways))

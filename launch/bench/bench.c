@@ -11,6 +11,10 @@
 /* For all curves together. */
 static const double probe_s = 2.0;
 
+/* Of the longest messages, where there are any, at least: bandwidth does not show in shorter
+ * ones. */
+enum { PROBE_LEAST = 1 << 20 };
+
 bool dp_bench_plain(const char *compressor)
 {
     return strcmp(compressor, dp_plugin_at(&dp_compressors, 0)->name) == 0;
@@ -65,19 +69,31 @@ bool dp_bench_skips(const struct dp_bench *bench, const char *strategy, const ch
     return left_out(status);
 }
 
+/* The line through a link's points, where there is one: noise, or a time that was gone behind the
+ * first point, may leave none. */
 static void tell_link(const struct dp_bench *bench, const char *name, enum dp_link link)
 {
-    const struct dp_cost *cost = &bench->cost;
+    const struct dp_curve *curve = &bench->cost.exchange[link];
+    const double alpha = bench->cost.alpha[link], beta = bench->cost.beta[link];
 
-    if (cost->exchange[link].count > 0) {
+    if (curve->count == 0) {
+        return;
+    }
+    if (alpha > 0.0 && beta > 0.0) {
         dp_bench_rows_note(&bench->rows, "%s: alpha %.1f us, beta %.3f ns/B (%.2f GB/s each way)",
-                           name, 1e6 * cost->alpha[link], 1e9 * cost->beta[link],
-                           1e-9 / cost->beta[link]);
+                           name, 1e6 * alpha, 1e9 * beta, 1e-9 / beta);
+    } else {
+        dp_bench_rows_note(&bench->rows,
+                           "%s: %.1f us for %.0f bytes, %.1f us for %.0f; no line "
+                           "of alpha and beta fits",
+                           name, 1e6 * curve->seconds[0], curve->bytes[0],
+                           1e6 * curve->seconds[curve->count - 1], curve->bytes[curve->count - 1]);
     }
 }
 
 dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *group, size_t max_bytes)
 {
+    const size_t least = group->size > 1 ? PROBE_LEAST : 0;
     const struct dp_device *device;
     struct dp_stream *stream;
     dp_status status;
@@ -85,7 +101,7 @@ dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *group, size_t 
     DP_TRY(dp_device_find("cpu", &device));
     DP_TRY(device->stream_create(device, bench->run->threads, &stream));
     group->stream = stream;
-    status = dp_cost_measure(group, max_bytes, probe_s, &bench->cost);
+    status = dp_cost_measure(group, max_bytes > least ? max_bytes : least, probe_s, &bench->cost);
     group->stream = NULL;
     device->stream_destroy(stream);
     DP_TRY(status);

@@ -24,8 +24,8 @@ struct dp_bench {
     struct dp_bench_rows rows;
 };
 
-/* Measures links and memory of the host for predictions, and says what was found. The group's
- * stream is set for that time. Collective. */
+/* Measures links and memory of the host for predictions, with up to max_bytes, or more where those
+ * are few, and says what was found. The group's stream is set for that time. Collective. */
 DP_CHECKED dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *group,
                                     size_t max_bytes);
 

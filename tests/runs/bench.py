@@ -137,6 +137,14 @@ def case_predictions_hold_where_there_is_little_shared_memory():
         check(row["median_us"] < 50 * row["predicted_us"], f"the prediction of {row}")
 
 
+def case_links_are_told_whatever_the_sizes():
+    for size in (4, "4K"):
+        text = train_well("-b", size, "-e", size, *QUICK, "--strategies", "ring", ranks=3).out
+        line = re.search(r"^# messages on a node: .*", text, re.M)[0]
+        found = re.search(r"alpha (\S+) us, beta (\S+) ns/B \((\S+) GB/s", line)
+        check(found and all(0 < float(value) < 1e4 for value in found.groups()), line)
+
+
 def case_strategies_are_chosen_by_name():
     ways = ["zero1:over=ring", "ring", "auto"]
     rows = bench("-b", "1K", "-e", "1K", *QUICK, "--strategies", ",".join(ways))

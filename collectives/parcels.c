@@ -1,5 +1,7 @@
 #include "collectives/parcels.h"
 
+#include <string.h>
+
 /* The compressor of that name, and a state to ask it with, owned; NULL: there is none. */
 static const struct dp_compressor *compressor_of(const char *text, void **state)
 {
@@ -262,4 +264,15 @@ dp_status dp_parcels_put(const struct dp_parcels *p)
                                arrays[i].count * sizeof(float)));
     }
     return DP_OK;
+}
+
+dp_status dp_parcels_forget(const struct dp_parcels *p)
+{
+    struct dp_parcels_array arrays[DP_PARCELS_ARRAYS];
+    const int count = dp_parcels_arrays(p, arrays);
+
+    for (int i = 0; i < count; i++) {
+        memset(arrays[i].data, 0, arrays[i].count * sizeof(float));
+    }
+    return count > 0 ? dp_parcels_put(p) : DP_OK;
 }

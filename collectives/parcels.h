@@ -91,4 +91,7 @@ int dp_parcels_arrays(const struct dp_parcels *parcels,
 DP_CHECKED dp_status dp_parcels_fetch(const struct dp_parcels *parcels);
 DP_CHECKED dp_status dp_parcels_put(const struct dp_parcels *parcels);
 
+/* Begins anew: nothing is remembered of any bucket. Between steps; NULL has nothing. Local. */
+DP_CHECKED dp_status dp_parcels_forget(const struct dp_parcels *parcels);
+
 #endif

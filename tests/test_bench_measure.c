@@ -251,6 +251,28 @@ static void the_wire_is_that_of_the_busiest_rank(void **state)
     assert_in_range((size_t)row.wire_bytes, 6 * 4 * 1000 / 4, 6 * 4 * 256);
 }
 
+/* An error that was fed back would add to those of later rounds, which differ by their values
+ * alone. */
+static void each_round_of_checks_begins_without_residuals(void **state)
+{
+    static const char *const compressors[] = {"onebit", "topk", "powersgd:rank=1"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(compressors) / sizeof(compressors[0]); i++) {
+        struct dp_bench_row once, often;
+        struct request r = request_of("ring", &once);
+        r.compressor = compressors[i];
+        r.options.checks = 1;
+        assert_int_equal(on_local_ranks(2, measures, &r), 0);
+        r.row = &often;
+        r.options.checks = 5;
+        assert_int_equal(on_local_ranks(2, measures, &r), 0);
+        assert_true(once.rel_l2 > 0.1 && often.rel_l2 >= once.rel_l2);
+        assert_true(often.rel_l2 < 1.2 * once.rel_l2);
+        assert_true(often.wrong >= once.wrong && often.wrong <= 2.0 * COUNT);
+    }
+}
+
 static void wrong_sums_are_counted_on_all_ranks(void **state)
 {
     struct dp_bench_row row;
@@ -258,7 +280,7 @@ static void wrong_sums_are_counted_on_all_ranks(void **state)
     (void)state;
 
     assert_int_equal(on_local_ranks(3, measures, &r), 0);
-    assert_true(row.wrong == 5.0 * 3.0 * 2.0); /* elements, ranks, rounds */
+    assert_true(row.wrong == 5.0 * 3.0); /* elements, ranks; in each of two rounds */
     assert_true(row.max_ulp > 1e5 && row.rel_l2 > 1e-3);
     r = request_of("liar:wrong=0", &row);
     assert_int_equal(on_local_ranks(3, measures, &r), 0);
@@ -321,6 +343,7 @@ int main(void)
         cmocka_unit_test(codes_lose_what_they_round_away),
         cmocka_unit_test(the_tail_is_measured_like_a_bucket),
         cmocka_unit_test(the_wire_is_that_of_the_busiest_rank),
+        cmocka_unit_test(each_round_of_checks_begins_without_residuals),
         cmocka_unit_test(wrong_sums_are_counted_on_all_ranks),
         cmocka_unit_test(without_checks_nothing_is_said_about_results),
         cmocka_unit_test(the_copy_bound_is_a_time),

@@ -234,7 +234,7 @@ static dp_status check_wrong(const struct dp_bench *bench)
             return bench->rows.file == NULL
                        ? DP_ERR_INTERNAL
                        : DP_FAIL(DP_ERR_INTERNAL, "%s: %.0f wrong elements of %.0f", row->strategy,
-                                 row->wrong, row->count);
+                                 row->wrong, row->ranks * row->count);
         }
     }
     return DP_OK;

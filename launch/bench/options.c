@@ -65,11 +65,13 @@ static const char *const columns_help =
     "slowest\n"
     "rank's; least, median, 99th percentile by nearest rank); algbw = bytes/time and busbw = "
     "algbw\n"
-    "2(p-1)/p in GB/s (1e9); wrong elements where sums are exact; bytes on the wire of the "
-    "busiest\n"
-    "rank; largest error in units in the last place of the sum of magnitudes, and relative L2 "
-    "error,\n"
-    "against a float64 sum of random inputs; the time that the cost model predicts. Buffers are\n"
+    "2(p-1)/p in GB/s (1e9); wrong elements, on all ranks together, where sums are exact, in the "
+    "worst\n"
+    "round; bytes on the wire of the busiest rank; largest error in units in the last place of the "
+    "sum\n"
+    "of magnitudes, and relative L2 error, against a float64 sum of random inputs, the worst of "
+    "rounds\n"
+    "that begin without residuals; the time that the cost model predicts. Buffers are\n"
     "written anew before every call, outside of its time.\n";
 
 bool dp_bench_size(const char *text, size_t *bytes)

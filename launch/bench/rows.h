@@ -17,7 +17,8 @@ struct dp_bench_row {
     char bucket[16]; /* --buckets: its number, "tail", or "sum" */
     double size, count, ranks;
     double min_us, median_us, p99_us, algbw, busbw;
-    double wrong, wire_bytes, max_ulp, rel_l2, predicted_us;
+    double wrong; /* elements of all ranks: at most ranks x count; of several rounds the most */
+    double wire_bytes, max_ulp, rel_l2, predicted_us;
     double ratio;          /* measured / predicted */
     double bound_us;       /* --bound; between nodes known anyway */
     const char *bound;     /* of what: "copy bound", "wire" */

@@ -63,7 +63,8 @@ struct dp_group {
     bool apart;               /* some memory, the gradients or later, is not shared: no room, or a
                                  group of some ranks of a node */
     bool guarded;             /* an engine owns it: calls come from jobs only */
-    uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far */
+    uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far; what MPI
+                                 and NCCL send by themselves is estimated (dp_slice_passes) */
 };
 
 /* Part `i` of `parts`, cut at multiples of DP_BLOCK elements. Parts of one slice cover it, in
@@ -79,6 +80,15 @@ struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i);
 static inline size_t dp_slice_bytes(struct dp_slice slice)
 {
     return slice.count * slice.width;
+}
+
+/* What a library sends that does not say so: an estimate, of `times` a bandwidth-optimal pass of
+ * (p-1)/p of the slice, in whole elements. Local. */
+static inline uint64_t dp_slice_passes(struct dp_slice slice, int ranks, int times)
+{
+    const size_t parts = (size_t)times * ((size_t)ranks - 1) * slice.count;
+
+    return (parts + (size_t)ranks - 1) / (size_t)ranks * slice.width;
 }
 
 /* Bytes of the segments in which strategies send: segment_kb KiB, or where that is 0 what was

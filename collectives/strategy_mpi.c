@@ -70,8 +70,7 @@ static dp_status mpi_sum(void *state, struct dp_slice data, enum dp_keep keep)
     }
     DP_TRY(dp_mpi_count(data.count, &count));
     DP_TRY(allreduce(mpi, data.data, count));
-    /* What a bandwidth-optimal algorithm sends: MPI does not say what it really sent. */
-    mpi->group->wire_bytes += (uint64_t)(2.0 * (size - 1) / size * (double)dp_slice_bytes(data));
+    mpi->group->wire_bytes += dp_slice_passes(data, size, 2);
     if (keep == DP_KEEP_CHUNK) {
         kept = dp_slice_chunk(kept, size, mpi->group->rank);
     }

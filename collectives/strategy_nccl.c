@@ -203,14 +203,6 @@ static dp_status grouped(struct nccl *nccl, struct dp_slice data,
     return settle(nccl, "GroupEnd", result);
 }
 
-/* What the library sends is not ours to count; its ring would send this. */
-static void count_bytes(const struct nccl *nccl, struct dp_slice data, uint64_t times)
-{
-    const uint64_t ranks = (uint64_t)nccl->group->size;
-
-    nccl->group->wire_bytes += times * (ranks - 1) * dp_slice_bytes(data) / ranks;
-}
-
 static dp_status nccl_sum(void *state, struct dp_slice data, enum dp_keep keep)
 {
     struct nccl *nccl = state;
@@ -220,10 +212,10 @@ static dp_status nccl_sum(void *state, struct dp_slice data, enum dp_keep keep)
         return DP_OK;
     }
     if (keep == DP_KEEP_CHUNK) {
-        count_bytes(nccl, data, 1);
+        nccl->group->wire_bytes += dp_slice_passes(data, nccl->group->size, 1);
         return grouped(nccl, data, reduce_chunks);
     }
-    count_bytes(nccl, data, 2);
+    nccl->group->wire_bytes += dp_slice_passes(data, nccl->group->size, 2);
     return settle(nccl, "AllReduce",
                   nccl->api->AllReduce(data.data, data.data, data.count, DP_NCCL_FLOAT32,
                                        DP_NCCL_SUM, nccl->comm,
@@ -237,7 +229,7 @@ static dp_status nccl_gather(void *state, struct dp_slice data)
     if (nccl->group->size == 1 || data.count == 0) {
         return DP_OK;
     }
-    count_bytes(nccl, data, 1);
+    nccl->group->wire_bytes += dp_slice_passes(data, nccl->group->size, 1);
     return grouped(nccl, data, share_chunks);
 }
 

@@ -287,6 +287,7 @@ static void fill_row(const struct measure *m, const struct findings *worst,
     row->algbw = dp_stats_algbw(row->size, row->median_us);
     row->busbw = dp_stats_busbw(row->size, row->median_us, ranks);
     row->wire_bytes = worst->wire_bytes;
+    row->sent = m->mine.wire_bytes;
     if (m->options->checks > 0) {
         row->wrong = worst->wrong;
         row->max_ulp = worst->max_ulp;

@@ -10,7 +10,8 @@
 #include "launch/bench/rows.h"
 
 /*
- * Measures bucket b of an open exchange and fills in the row's numbers, the same on every rank.
+ * Measures bucket b of an open exchange and fills in the row's numbers, but for `sent` the same on
+ * every rank.
  *
  * A call is what a step does with a bucket: the sharing's reduce, and where ranks publish weights,
  * an update (here a copy of the sum) and publish. The gradient is written anew before every call,

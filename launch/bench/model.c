@@ -155,10 +155,10 @@ static void start_row(const struct way *w, struct dp_bench_row *row)
 /* Adds a bucket's numbers to those of all buckets; what one has not, the sum has not. */
 static void add_row(struct dp_bench_row *sum, const struct dp_bench_row *row, bool first)
 {
-    double *const to[] = {&sum->size,   &sum->count, &sum->min_us,     &sum->median_us,
-                          &sum->p99_us, &sum->wrong, &sum->wire_bytes, &sum->predicted_us};
-    const double from[] = {row->size,   row->count, row->min_us,     row->median_us,
-                           row->p99_us, row->wrong, row->wire_bytes, row->predicted_us};
+    double *const to[] = {&sum->size,   &sum->count, &sum->min_us, &sum->median_us,
+                          &sum->p99_us, &sum->wrong, &sum->sent,   &sum->predicted_us};
+    const double from[] = {row->size,   row->count, row->min_us, row->median_us,
+                           row->p99_us, row->wrong, row->sent,   row->predicted_us};
 
     for (size_t i = 0; i < sizeof(from) / sizeof(from[0]); i++) {
         *to[i] = first ? from[i] : *to[i] + from[i];
@@ -169,6 +169,17 @@ static void add_row(struct dp_bench_row *sum, const struct dp_bench_row *row, bo
     sum->algbw = dp_stats_algbw(sum->size, sum->median_us);
     sum->busbw = dp_stats_busbw(sum->size, sum->median_us, (int)sum->ranks);
     sum->ratio = sum->predicted_us > 0.0 ? sum->median_us / sum->predicted_us : (double)NAN;
+}
+
+/* What the rank sends that is busiest over all buckets: not always the one that is in each. */
+static dp_status find_busiest(const struct way *w, struct dp_bench_row *sum)
+{
+    DP_TRY(dp_exchange_gather(w->trainer->exchange, &sum->sent, sizeof(sum->sent), w->all));
+    sum->wire_bytes = 0.0;
+    for (int r = 0; r < w->group->size; r++) {
+        sum->wire_bytes = fmax(sum->wire_bytes, w->all[r]);
+    }
+    return DP_OK;
 }
 
 /* The bucket's traffic; bound_us of all buckets is not known. */
@@ -190,7 +201,7 @@ static dp_status measure_buckets(struct way *w, struct dp_bench_row *sum)
         DP_TRY(dp_bench_rows_add(&w->bench->rows, &row));
         add_row(sum, &row, b == 0);
     }
-    return DP_OK;
+    return find_busiest(w, sum);
 }
 
 static dp_status measure_way(struct way *w, struct dp_bench_row *sum)

@@ -67,12 +67,13 @@ static const char *const columns_help =
     "algbw\n"
     "2(p-1)/p in GB/s (1e9); wrong elements, on all ranks together, where sums are exact, in the "
     "worst\n"
-    "round; bytes on the wire of the busiest rank; largest error in units in the last place of the "
-    "sum\n"
-    "of magnitudes, and relative L2 error, against a float64 sum of random inputs, the worst of "
-    "rounds\n"
-    "that begin without residuals; the time that the cost model predicts. Buffers are\n"
-    "written anew before every call, outside of its time.\n";
+    "round; bytes on the wire of the busiest rank, an estimate for mpi and nccl; largest error in "
+    "units\n"
+    "in the last place of the sum of magnitudes, and relative L2 error, against a float64 sum of "
+    "random\n"
+    "inputs, the worst of rounds that begin without residuals; the time that the cost model "
+    "predicts.\n"
+    "Buffers are written anew before every call, outside of its time.\n";
 
 bool dp_bench_size(const char *text, size_t *bytes)
 {

@@ -18,7 +18,9 @@ struct dp_bench_row {
     double size, count, ranks;
     double min_us, median_us, p99_us, algbw, busbw;
     double wrong; /* elements of all ranks: at most ranks x count; of several rounds the most */
-    double wire_bytes, max_ulp, rel_l2, predicted_us;
+    double wire_bytes; /* of the busiest rank; what MPI and NCCL send themselves is estimated */
+    double sent;       /* by this rank alone: no column, and not equal on all of them */
+    double max_ulp, rel_l2, predicted_us;
     double ratio;          /* measured / predicted */
     double bound_us;       /* --bound; between nodes known anyway */
     const char *bound;     /* of what: "copy bound", "wire" */

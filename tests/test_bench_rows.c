@@ -179,15 +179,16 @@ static void rows_survive_a_failed_allocation(void **state)
 static void check_verdict(const struct dp_bench_options *options, const struct dp_bench_row *row,
                           const char *expected)
 {
-    char verdict[DP_BENCH_VERDICT];
+    char *verdict = NULL;
     struct dp_bench_rows rows;
 
     dp_bench_rows_begin(&rows, options, NULL);
     for (; row->size > 0.0; row++) {
         assert_int_equal(dp_bench_rows_add(&rows, row), DP_OK);
     }
-    dp_bench_verdict(&rows, verdict);
+    assert_int_equal(dp_bench_verdict(&rows, &verdict), DP_OK);
     assert_string_equal(verdict, expected);
+    dp_free(verdict);
     dp_bench_rows_destroy(&rows);
 }
 
@@ -289,6 +290,39 @@ static void the_verdict_of_a_model_looks_at_exposed_time(void **state)
         "a step 0.40 ms shorter; half loses 0.8 points of accuracy");
 }
 
+/* A winner at each size: as many clauses as sizes, and the last one is there. */
+static void a_verdict_of_any_length_is_told_whole(void **state)
+{
+    const struct dp_bench_options options = {.format = DP_BENCH_TABLE};
+    const size_t live = dp_mem_live();
+    struct dp_bench_rows rows;
+    char *verdict = NULL;
+    int clauses = 1;
+    (void)state;
+
+    dp_bench_rows_begin(&rows, &options, NULL);
+    for (int i = 0; i < 40; i++) {
+        const struct dp_bench_row ring = make_row("ring", "none", 1024.0 * (i + 1), 1.0 + i % 2);
+        const struct dp_bench_row shm = make_row("shm", "none", 1024.0 * (i + 1), 1.5);
+        assert_int_equal(dp_bench_rows_add(&rows, &ring), DP_OK);
+        assert_int_equal(dp_bench_rows_add(&rows, &shm), DP_OK);
+    }
+    dp_log_mute(1);
+    dp_mem_fail_nth(2);
+    assert_int_equal(dp_bench_verdict(&rows, &verdict), DP_ERR_NOMEM);
+    dp_mem_fail_nth(0);
+    dp_log_mute(0);
+    assert_int_equal(dp_bench_verdict(&rows, &verdict), DP_OK);
+    for (const char *at = verdict; (at = strchr(at, ';')) != NULL; at++) {
+        clauses++;
+    }
+    assert_int_equal(clauses, 40);
+    assert_non_null(strstr(verdict, "; shm is fastest at 40K: 1.3x over ring"));
+    dp_free(verdict);
+    dp_bench_rows_destroy(&rows);
+    assert_int_equal(dp_mem_live(), live);
+}
+
 static void one_rank_has_nothing_to_compare(void **state)
 {
     const struct dp_bench_options options = {.format = DP_BENCH_TABLE};
@@ -311,6 +345,7 @@ int main(void)
         cmocka_unit_test(the_verdict_names_a_winner_for_each_stretch_of_sizes),
         cmocka_unit_test(the_verdict_says_whether_compression_pays),
         cmocka_unit_test(the_verdict_of_a_model_looks_at_exposed_time),
+        cmocka_unit_test(a_verdict_of_any_length_is_told_whole),
         cmocka_unit_test(one_rank_has_nothing_to_compare),
     };
     return cmocka_run_group_tests_name("bench_rows", tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "collectives/claim.h"
 #include "collectives/compressor.h"
 #include "collectives/exchange.h"
@@ -193,7 +194,7 @@ static dp_status run_bench(struct dp_bench *bench)
     const struct dp_group *group = bench->world->all;
     const bool leads = group->rank == 0;
     const struct dp_device *other;
-    char verdict[DP_BENCH_VERDICT];
+    char *verdict = NULL;
     const char *why_not;
     dp_status status;
 
@@ -220,8 +221,9 @@ static dp_status run_bench(struct dp_bench *bench)
                      : DP_ERR_UNAVAILABLE;
     }
     DP_TRY(dp_bench_rows_end(&bench->rows));
-    dp_bench_verdict(&bench->rows, verdict);
+    DP_TRY(dp_bench_verdict(&bench->rows, &verdict));
     dp_bench_rows_note(&bench->rows, "verdict: %s", verdict);
+    dp_free(verdict);
     return DP_OK;
 }
 

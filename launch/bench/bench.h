@@ -52,9 +52,9 @@ bool dp_bench_skips(const struct dp_bench *bench, const char *strategy, const ch
 DP_CHECKED dp_status dp_bench_sweep(struct dp_bench *bench);
 DP_CHECKED dp_status dp_bench_model(struct dp_bench *bench);
 
-/* One line from the rows: which to use and why. */
-enum { DP_BENCH_VERDICT = 1024 };
-void dp_bench_verdict(const struct dp_bench_rows *rows, char verdict[DP_BENCH_VERDICT]);
+/* One line from the rows: which to use and why. *verdict: set on success, whole whatever its
+ * length, and owned. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_bench_verdict(const struct dp_bench_rows *rows, char **verdict);
 
 /* All of it: what main() calls. Collective. */
 DP_CHECKED dp_status dp_bench_main(const struct dp_bench_options *options, struct dp_world *world);

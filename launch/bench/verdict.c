@@ -2,12 +2,12 @@
  * verdict.c - which way to share gradients, and why: made from the rows alone.
  */
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/stats.h"
+#include "launch/bench/text.h"
 
 /* Below the last latencies, and what queues of a wire let pass at once, count for more than any
  * bound. */
@@ -15,48 +15,6 @@ enum { RIVALS = 3, PREDICTED_FROM = 65536, BOUND_FROM = 1 << 20 };
 
 /* Closer than this is called equal. */
 static const double alike = 1.03;
-
-struct text {
-    char *at;
-    size_t used;
-};
-
-static void say(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void say(struct text *text, const char *format, ...)
-{
-    const size_t room = DP_BENCH_VERDICT - text->used;
-    va_list arguments;
-    int length;
-
-    va_start(arguments, format);
-    length = vsnprintf(text->at + text->used, room, format, arguments);
-    va_end(arguments);
-    text->used += length < 0 ? 0 : (size_t)length < room ? (size_t)length : room - 1;
-}
-
-/* Clauses are set apart by semicolons. */
-static void begin_clause(struct text *text)
-{
-    say(text, "%s", text->used > 0 ? "; " : "");
-}
-
-static void say_times(struct text *text, double times)
-{
-    say(text, times < 9.95 ? "%.1fx" : "%.0fx", times);
-}
-
-static void say_size(struct text *text, double bytes)
-{
-    static const char *const units[] = {"B", "K", "M", "G", "T"};
-    int unit = 0;
-
-    while (unit < 4 && bytes >= 1024.0) {
-        bytes /= 1024.0;
-        unit++;
-    }
-    say(text, "%.3g%s", bytes, units[unit]);
-}
 
 /* Rows that are compared with each other: one size, or the sums of all buckets. */
 static bool counts(const struct dp_bench_row *row, bool plain)
@@ -139,7 +97,7 @@ static double advantage(const struct dp_bench_rows *rows, const struct dp_bench_
 }
 
 /* The ways that `best` left behind, the nearest ones first. */
-static void say_rivals(struct text *text, const struct dp_bench_rows *rows,
+static void say_rivals(struct dp_bench_text *text, const struct dp_bench_rows *rows,
                        const struct dp_bench_row *best, size_t first, size_t last)
 {
     double said = 0.0; /* the advantage over the rival said last */
@@ -161,19 +119,19 @@ static void say_rivals(struct text *text, const struct dp_bench_rows *rows,
             return;
         }
         said = least;
-        say(text, i == 0 ? ": " : ", ");
+        dp_bench_say(text, i == 0 ? ": " : ", ");
         if (least < alike) {
-            say(text, "about as fast as");
+            dp_bench_say(text, "about as fast as");
         } else {
-            say_times(text, least);
-            say(text, " over");
+            dp_bench_say_times(text, least);
+            dp_bench_say(text, " over");
         }
-        say(text, " %s", nearest->strategy);
+        dp_bench_say(text, " %s", nearest->strategy);
     }
 }
 
 /* What was measured of a wire in one go may be a little less than what it can carry. */
-static void say_bound(struct text *text, const struct dp_bench_row *row)
+static void say_bound(struct dp_bench_text *text, const struct dp_bench_row *row)
 {
     const double percent = 100.0 * row->bound_us / row->median_us;
 
@@ -181,9 +139,9 @@ static void say_bound(struct text *text, const struct dp_bench_row *row)
         return;
     }
     if (percent >= 99.5) {
-        say(text, ", as fast as the %s", row->bound);
+        dp_bench_say(text, ", as fast as the %s", row->bound);
     } else {
-        say(text, ", at %.0f %% of the %s", percent, row->bound);
+        dp_bench_say(text, ", at %.0f %% of the %s", percent, row->bound);
     }
 }
 
@@ -205,7 +163,7 @@ static const struct dp_bench_row *end_of_stretch(const struct dp_bench_rows *row
 
 /* "ring is fastest from 64K to 16M: 2.5x over mpi, at 94 % of the wire"; one clause for each
  * stretch of sizes with the same winner. */
-static void say_winners(struct text *text, const struct dp_bench_rows *rows)
+static void say_winners(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
     size_t size = next_size(rows, 0), last;
 
@@ -216,12 +174,12 @@ static void say_winners(struct text *text, const struct dp_bench_rows *rows)
         }
         end = end_of_stretch(rows, best, size);
         last = (size_t)end->size;
-        begin_clause(text);
-        say(text, "%s is fastest %s ", best->strategy, last > size ? "from" : "at");
-        say_size(text, (double)size);
+        dp_bench_say_clause(text);
+        dp_bench_say(text, "%s is fastest %s ", best->strategy, last > size ? "from" : "at");
+        dp_bench_say_size(text, (double)size);
         if (last > size) {
-            say(text, " to ");
-            say_size(text, (double)last);
+            dp_bench_say(text, " to ");
+            dp_bench_say_size(text, (double)last);
         }
         say_rivals(text, rows, end, size, last);
         say_bound(text, end);
@@ -229,7 +187,7 @@ static void say_winners(struct text *text, const struct dp_bench_rows *rows)
 }
 
 /* Of a model: what is exposed of a step, the least first. */
-static void say_exposed(struct text *text, const struct dp_bench_rows *rows)
+static void say_exposed(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
     const size_t size = next_size(rows, 0);
     const struct dp_bench_row *best = size > 0 ? fastest(rows, size, true) : NULL;
@@ -237,51 +195,52 @@ static void say_exposed(struct text *text, const struct dp_bench_rows *rows)
     if (best == NULL) {
         return;
     }
-    begin_clause(text);
-    say(text, "%s makes a step least longer, by %.2f ms", best->strategy, best->exposed_us / 1e3);
+    dp_bench_say_clause(text);
+    dp_bench_say(text, "%s makes a step least longer, by %.2f ms", best->strategy,
+                 best->exposed_us / 1e3);
     for (size_t i = 0; i < rows->count; i++) {
         const struct dp_bench_row *row = &rows->row[i];
         if (row != best && counts(row, true)) {
-            say(text, ", %s by %.2f ms", row->strategy, row->exposed_us / 1e3);
+            dp_bench_say(text, ", %s by %.2f ms", row->strategy, row->exposed_us / 1e3);
         }
     }
 }
 
-static void say_error(struct text *text, const struct dp_bench_row *row)
+static void say_error(struct dp_bench_text *text, const struct dp_bench_row *row)
 {
     if (!isnan(row->rel_l2)) {
-        say(text, " (relative error %.1g)", row->rel_l2);
+        dp_bench_say(text, " (relative error %.1g)", row->rel_l2);
     }
 }
 
 /* What the best compressed way gains over the best way without. */
-static void say_gain(struct text *text, const struct dp_bench_row *on,
+static void say_gain(struct dp_bench_text *text, const struct dp_bench_row *on,
                      const struct dp_bench_row *off)
 {
     const bool model = on->bucket[0] != '\0';
     const bool pays = model ? time_of(on) < time_of(off) : time_of(on) * alike < time_of(off);
 
     if (!pays) {
-        say(text, "off is faster here: the best compressor, ");
+        dp_bench_say(text, "off is faster here: the best compressor, ");
     }
-    say(text, "%s over %s%s ", on->compressor, on->strategy, pays ? "" : ",");
+    dp_bench_say(text, "%s over %s%s ", on->compressor, on->strategy, pays ? "" : ",");
     if (model) {
-        say(text, "makes a step %.2f ms %s", fabs(time_of(on) - time_of(off)) / 1e3,
-            pays ? "shorter" : "longer");
+        dp_bench_say(text, "makes a step %.2f ms %s", fabs(time_of(on) - time_of(off)) / 1e3,
+                     pays ? "shorter" : "longer");
     } else if (pays) {
-        say(text, "is ");
-        say_times(text, time_of(off) / time_of(on));
-        say(text, " over %s without", off->strategy);
+        dp_bench_say(text, "is ");
+        dp_bench_say_times(text, time_of(off) / time_of(on));
+        dp_bench_say(text, " over %s without", off->strategy);
     } else {
-        say(text, "takes ");
-        say_times(text, time_of(on) / time_of(off));
-        say(text, " the time of %s", off->strategy);
+        dp_bench_say(text, "takes ");
+        dp_bench_say_times(text, time_of(on) / time_of(off));
+        dp_bench_say(text, " the time of %s", off->strategy);
     }
     say_error(text, on);
 }
 
 /* Whether compression pays at the largest size, and what it costs. */
-static void say_compression(struct text *text, const struct dp_bench_rows *rows)
+static void say_compression(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
     const struct dp_bench_row *off, *on;
     size_t size = 0;
@@ -292,14 +251,14 @@ static void say_compression(struct text *text, const struct dp_bench_rows *rows)
     off = fastest(rows, size, true);
     on = fastest(rows, size, false);
     if (off != NULL && on != NULL) {
-        begin_clause(text);
+        dp_bench_say_clause(text);
         say_gain(text, on, off);
     }
 }
 
 /* Where nothing was measured without a compressor: the fastest at the largest size, or of the
  * model. */
-static void say_compressed(struct text *text, const struct dp_bench_rows *rows)
+static void say_compressed(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
     const struct dp_bench_row *best = NULL;
     double size = 0.0;
@@ -315,16 +274,16 @@ static void say_compressed(struct text *text, const struct dp_bench_rows *rows)
     if (best == NULL) {
         return;
     }
-    begin_clause(text);
+    dp_bench_say_clause(text);
     if (best->bucket[0] != '\0') {
-        say(text, "%s over %s makes a step least longer, by %.2f ms", best->compressor,
-            best->strategy, best->exposed_us / 1e3);
+        dp_bench_say(text, "%s over %s makes a step least longer, by %.2f ms", best->compressor,
+                     best->strategy, best->exposed_us / 1e3);
     } else {
-        say(text, "%s over %s is fastest at ", best->compressor, best->strategy);
-        say_size(text, size);
+        dp_bench_say(text, "%s over %s is fastest at ", best->compressor, best->strategy);
+        dp_bench_say_size(text, size);
     }
     say_error(text, best);
-    say(text, "; whether compressing pays is not known: put none among --compressors");
+    dp_bench_say(text, "; whether compressing pays is not known: put none among --compressors");
 }
 
 /* The row without compressor of the same strategy, before row i; NULL: none. */
@@ -354,7 +313,7 @@ static double points_lost(const struct dp_bench_rows *rows, size_t i)
 
 /* Points of accuracy that compressors cost: of each the most over strategies, which add in other
  * orders, but send the same. */
-static void say_accuracy(struct text *text, const struct dp_bench_rows *rows)
+static void say_accuracy(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
     for (size_t i = 0; i < rows->count; i++) {
         double most = points_lost(rows, i);
@@ -367,18 +326,19 @@ static void say_accuracy(struct text *text, const struct dp_bench_rows *rows)
             }
         }
         if (!told) {
-            begin_clause(text);
-            say(text, "%s %s %.1f points of accuracy", rows->row[i].compressor,
-                most >= 0.0 ? "loses" : "gains", fabs(most));
+            dp_bench_say_clause(text);
+            dp_bench_say(text, "%s %s %.1f points of accuracy", rows->row[i].compressor,
+                         most >= 0.0 ? "loses" : "gains", fabs(most));
         }
     }
 }
 
-static void say_prediction(struct text *text, const struct dp_bench_rows *rows)
+static void say_prediction(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
     double *errors = dp_zalloc(rows->count, sizeof(*errors));
     size_t count = 0;
 
+    text->failed = text->failed || errors == NULL;
     for (size_t i = 0; i < rows->count && errors != NULL; i++) {
         const struct dp_bench_row *row = &rows->row[i];
         if (row->size >= PREDICTED_FROM && row->predicted_us > 0.0 &&
@@ -388,44 +348,54 @@ static void say_prediction(struct text *text, const struct dp_bench_rows *rows)
     }
     if (count > 0) {
         dp_stats_sort(errors, count);
-        begin_clause(text);
-        say(text, "predictions from 64K up are off by %.0f %% (median of %zu)",
-            100.0 * dp_stats_median(errors, count), count);
+        dp_bench_say_clause(text);
+        dp_bench_say(text, "predictions from 64K up are off by %.0f %% (median of %zu)",
+                     100.0 * dp_stats_median(errors, count), count);
     }
     dp_free(errors);
 }
 
-static void say_wrong(struct text *text, const struct dp_bench_rows *rows)
+static void say_wrong(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
     for (size_t i = 0; i < rows->count; i++) {
         const struct dp_bench_row *row = &rows->row[i];
         if (dp_bench_plain(row->compressor) && row->wrong > 0.0) {
-            begin_clause(text);
-            say(text, "%s is WRONG", row->strategy);
+            dp_bench_say_clause(text);
+            dp_bench_say(text, "%s is WRONG", row->strategy);
             return;
         }
     }
 }
 
-void dp_bench_verdict(const struct dp_bench_rows *rows, char verdict[DP_BENCH_VERDICT])
+static void say_all(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
-    struct text text = {verdict, 0};
-    const bool alone = rows->count > 0 && rows->row[0].ranks == 1.0;
-
-    verdict[0] = '\0';
-    say_wrong(&text, rows);
-    if (alone) {
-        begin_clause(&text);
-        say(&text, "one rank shares nothing: run under mpirun");
+    say_wrong(text, rows);
+    if (rows->count > 0 && rows->row[0].ranks == 1.0) {
+        dp_bench_say_clause(text);
+        dp_bench_say(text, "one rank shares nothing: run under mpirun");
         return;
     }
     if (rows->options->buckets != NULL) {
-        say_exposed(&text, rows);
+        say_exposed(text, rows);
     } else {
-        say_winners(&text, rows);
+        say_winners(text, rows);
     }
-    say_compression(&text, rows);
-    say_compressed(&text, rows);
-    say_accuracy(&text, rows);
-    say_prediction(&text, rows);
+    say_compression(text, rows);
+    say_compressed(text, rows);
+    say_accuracy(text, rows);
+    say_prediction(text, rows);
+}
+
+dp_status dp_bench_verdict(const struct dp_bench_rows *rows, char **verdict)
+{
+    struct dp_bench_text text = {.used = 0};
+
+    dp_bench_say(&text, "%s", ""); /* a text, even if there is nothing to say */
+    say_all(&text, rows);
+    if (text.failed) {
+        dp_free(text.at);
+        return DP_FAIL(DP_ERR_NOMEM, "a verdict on %zu rows", rows->count);
+    }
+    *verdict = text.at;
+    return DP_OK;
 }

@@ -261,7 +261,8 @@ static void the_verdict_says_whether_compression_pays(void **state)
 
 static void the_verdict_of_a_model_looks_at_exposed_time(void **state)
 {
-    const struct dp_bench_options options = {.buckets = "model.cfg", .train_steps = 5};
+    const struct dp_bench_options options = {
+        .buckets = "model.cfg", .train_steps = 5, .iterations = 3};
     struct dp_bench_row rows[] = {
         make_row("ring", "none", 4096.0, 1.0), /* a bucket alone */
         make_row("ring", "none", 8192.0, 300.0),
@@ -275,6 +276,7 @@ static void the_verdict_of_a_model_looks_at_exposed_time(void **state)
     (void)snprintf(rows[0].bucket, sizeof(rows[0].bucket), "0");
     for (int i = 1; i < 5; i++) {
         (void)snprintf(rows[i].bucket, sizeof(rows[i].bucket), "sum");
+        rows[i].loss = 0.5;
     }
     rows[1].exposed_us = 2000.0;
     rows[2].exposed_us = 500.0;
@@ -323,6 +325,118 @@ static void a_verdict_of_any_length_is_told_whole(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
+static void expose(struct dp_bench_row *row, double low, double us, double high)
+{
+    (void)snprintf(row->bucket, sizeof(row->bucket), "sum");
+    row->exposed_us = us;
+    row->exposed_range = (struct dp_stats_range){low, high};
+}
+
+static void what_scatters_is_no_difference_between_ways(void **state)
+{
+    struct dp_bench_options options = {.buckets = "model.cfg", .iterations = 9};
+    struct dp_bench_row rows[] = {
+        make_row("zero1", "none", 8192.0, 400.0),
+        make_row("ring", "none", 8192.0, 300.0),
+        make_row("shm", "none", 8192.0, 300.0),
+        make_row("zero1", "half", 8192.0, 300.0),
+        make_row("", "", 0.0, 0.0),
+    };
+    (void)state;
+
+    expose(&rows[0], 800.0, 900.0, 1000.0);
+    expose(&rows[1], 900.0, 1100.0, 1200.0);
+    expose(&rows[2], 1500.0, 1600.0, 1700.0);
+    expose(&rows[3], 700.0, 890.0, 1000.0);
+    check_verdict(&options, rows,
+                  "zero1 makes a step least longer, by 0.90 ms, ring by 1.10 ms (no difference "
+                  "that could be measured), shm by 1.60 ms; compressing makes no difference that "
+                  "could be measured: the best is half over zero1");
+    /* Below zero is no gain: neither that of sharing, nor what compressing loses of it. */
+    expose(&rows[0], -40000.0, -38460.0, -37000.0);
+    expose(&rows[1], -10.0, 100.0, 250.0);
+    expose(&rows[3], -20.0, 270.0, 300.0);
+    check_verdict(&options, rows,
+                  "zero1 is hidden: it makes a step no longer that could be measured, ring is "
+                  "hidden, too, shm makes it 1.60 ms longer; compressing makes no difference that "
+                  "could be measured: the best is half over zero1");
+    expose(&rows[3], 400.0, 500.0, 600.0);
+    check_verdict(&options, rows,
+                  "zero1 is hidden: it makes a step no longer that could be measured, ring is "
+                  "hidden, too, shm makes it 1.60 ms longer; off is faster here: the best "
+                  "compressor, half over zero1, makes a step 0.50 ms longer");
+    options.iterations = 2;
+    check_verdict(&options, rows,
+                  "what sharing adds to a step cannot be told from so few: give -n 3 or more");
+}
+
+static void a_training_that_diverged_loses_no_points(void **state)
+{
+    const struct dp_bench_options options = {.buckets = "model.cfg", .iterations = 2};
+    struct dp_bench_row rows[] = {
+        make_row("ring", "none", 8192.0, 300.0),
+        make_row("ring", "half", 8192.0, 300.0),
+        make_row("shm", "none", 8192.0, 300.0),
+        make_row("shm", "half", 8192.0, 300.0),
+        make_row("", "", 0.0, 0.0),
+    };
+    static const char few[] =
+        "what sharing adds to a step cannot be told from so few: give -n 3 or more";
+    char expected[512];
+    (void)state;
+
+    for (int i = 0; i < 4; i++) {
+        expose(&rows[i], 1.0, 2.0, 3.0);
+        rows[i].accuracy = i % 2 == 0 ? 0.9 : 0.1;
+        rows[i].loss = i % 2 == 0 ? 0.5 : (double)NAN;
+    }
+    (void)snprintf(expected, sizeof(expected),
+                   "%s; half diverged over ring, shm: its loss is no number", few);
+    check_verdict(&options, rows, expected);
+    rows[3].loss = 0.6;
+    rows[3].accuracy = 0.85;
+    rows[0].loss = (double)INFINITY;
+    (void)snprintf(expected, sizeof(expected),
+                   "%s; training without compressor diverged over ring: its loss is no number; "
+                   "half diverged over ring: its loss is no number; half loses 5.0 points of "
+                   "accuracy",
+                   few);
+    check_verdict(&options, rows, expected);
+}
+
+static void scatter(struct dp_bench_row *row, double part)
+{
+    row->median_range =
+        (struct dp_stats_range){row->median_us * (1.0 - part), row->median_us * (1.0 + part)};
+}
+
+/* Of ways that take turns at being fastest within what they scatter, one has all sizes. */
+static void what_scatters_cuts_no_stretch(void **state)
+{
+    const struct dp_bench_options options = {.format = DP_BENCH_TABLE};
+    struct dp_bench_row rows[] = {
+        make_row("ring", "none", 1024.0, 10.0),  make_row("mpi", "none", 1024.0, 12.0),
+        make_row("ring", "none", 4096.0, 24.0),  make_row("mpi", "none", 4096.0, 20.0),
+        make_row("ring", "none", 16384.0, 40.0), make_row("mpi", "none", 16384.0, 44.0),
+        make_row("ring", "half", 16384.0, 36.0), make_row("", "", 0.0, 0.0),
+    };
+    (void)state;
+
+    for (int i = 0; i < 7; i++) {
+        scatter(&rows[i], 0.15);
+    }
+    check_verdict(&options, rows,
+                  "ring is fastest from 1K to 16K: about as fast as mpi; compressing makes no "
+                  "difference that could be measured: the best is half over ring");
+    for (int i = 0; i < 7; i++) {
+        scatter(&rows[i], 0.04);
+    }
+    check_verdict(&options, rows,
+                  "ring is fastest at 1K: 1.2x over mpi; mpi is fastest at 4K: 1.2x over ring; "
+                  "ring is fastest at 16K: 1.1x over mpi; half over ring is 1.1x over ring "
+                  "without");
+}
+
 static void one_rank_has_nothing_to_compare(void **state)
 {
     const struct dp_bench_options options = {.format = DP_BENCH_TABLE};
@@ -346,6 +460,9 @@ int main(void)
         cmocka_unit_test(the_verdict_says_whether_compression_pays),
         cmocka_unit_test(the_verdict_of_a_model_looks_at_exposed_time),
         cmocka_unit_test(a_verdict_of_any_length_is_told_whole),
+        cmocka_unit_test(what_scatters_is_no_difference_between_ways),
+        cmocka_unit_test(a_training_that_diverged_loses_no_points),
+        cmocka_unit_test(what_scatters_cuts_no_stretch),
         cmocka_unit_test(one_rank_has_nothing_to_compare),
     };
     return cmocka_run_group_tests_name("bench_rows", tests, NULL, NULL);

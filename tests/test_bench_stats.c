@@ -32,6 +32,26 @@ static void the_median_is_the_middle_or_the_mean_of_two(void **state)
     assert_near(dp_stats_median(one, 1), 7.0);
 }
 
+/* Of 20 values the 6th and the 15th; of few the least and the largest; of two nothing is known. */
+static void a_median_has_a_range_that_more_values_narrow(void **state)
+{
+    struct dp_stats_range range;
+    double values[20];
+    (void)state;
+
+    for (int i = 0; i < 20; i++) {
+        values[i] = i + 1.0;
+    }
+    range = dp_stats_median_range(values, 20);
+    assert_true(range.low == 6.0 && range.high == 15.0);
+    range = dp_stats_median_range(values, 9);
+    assert_true(range.low == 2.0 && range.high == 8.0);
+    range = dp_stats_median_range(values, DP_STATS_FEWEST);
+    assert_true(range.low == 1.0 && range.high == 3.0);
+    range = dp_stats_median_range(values, DP_STATS_FEWEST - 1);
+    assert_true(isnan(range.low) && isnan(range.high));
+}
+
 static void a_quantile_is_the_nearest_rank(void **state)
 {
     double values[200];
@@ -102,6 +122,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_median_is_the_middle_or_the_mean_of_two),
+        cmocka_unit_test(a_median_has_a_range_that_more_values_narrow),
         cmocka_unit_test(a_quantile_is_the_nearest_rank),
         cmocka_unit_test(differences_are_those_of_pairs),
         cmocka_unit_test(bandwidths_are_those_of_nccl_tests),

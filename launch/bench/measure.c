@@ -283,6 +283,7 @@ static void fill_row(const struct measure *m, const struct findings *worst,
     row->ranks = ranks;
     row->min_us = us[0];
     row->median_us = dp_stats_median(us, calls);
+    row->median_range = dp_stats_median_range(us, calls);
     row->p99_us = dp_stats_quantile(us, calls, 0.99);
     row->algbw = dp_stats_algbw(row->size, row->median_us);
     row->busbw = dp_stats_busbw(row->size, row->median_us, ranks);

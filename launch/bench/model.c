@@ -213,6 +213,7 @@ static dp_status measure_way(struct way *w, struct dp_bench_row *sum)
     DP_TRY(paired_steps(w));
     sum->step_us = dp_stats_median(w->mine + count, count);
     sum->exposed_us = dp_stats_median(w->added, count);
+    sum->exposed_range = dp_stats_median_range(w->added, count);
     dp_bench_rows_note(&w->bench->rows,
                        "%s, compressor %s: a step of %.3f ms, %.3f ms without sharing", w->strategy,
                        w->compressor, sum->step_us / 1e3, dp_stats_median(w->mine, count) / 1e3);

@@ -85,6 +85,7 @@ void dp_bench_row_init(struct dp_bench_row *row)
     memset(row, 0, sizeof(*row));
     row->type = "float";
     row->bound = "copy bound";
+    row->median_range = row->exposed_range = (struct dp_stats_range){(double)NAN, (double)NAN};
     for (int i = 0; i < COLUMN_COUNT; i++) {
         if (columns[i].kind == WHOLE || columns[i].kind == REAL) {
             *(double *)(void *)((char *)row + columns[i].offset) = (double)NAN;

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "launch/bench/options.h"
+#include "launch/bench/stats.h"
 
 /* Numbers that were not measured are NaN: null in JSON, empty in CSV, - in the table. */
 struct dp_bench_row {
@@ -21,12 +22,13 @@ struct dp_bench_row {
     double wire_bytes; /* of the busiest rank; what MPI and NCCL send themselves is estimated */
     double sent;       /* by this rank alone: no column, and not equal on all of them */
     double max_ulp, rel_l2, predicted_us;
-    double ratio;          /* measured / predicted */
-    double bound_us;       /* --bound; between nodes known anyway */
-    const char *bound;     /* of what: "copy bound", "wire" */
-    double step_us;        /* --buckets: of a step that shares so */
-    double exposed_us;     /* --buckets: what sharing adds to a step */
-    double loss, accuracy; /* --train; accuracy from 0 to 1 */
+    double ratio;                                      /* measured / predicted */
+    double bound_us;                                   /* --bound; between nodes known anyway */
+    const char *bound;                                 /* of what: "copy bound", "wire" */
+    double step_us;                                    /* --buckets: of a step that shares so */
+    double exposed_us;                                 /* --buckets: what sharing adds to a step */
+    struct dp_stats_range median_range, exposed_range; /* no columns: NaN: not known */
+    double loss, accuracy;                             /* --train; accuracy from 0 to 1 */
 };
 
 /* All numbers NaN. */

@@ -21,6 +21,17 @@ double dp_stats_median(const double *sorted, size_t count)
     return (sorted[count / 2] + sorted[(count - 1) / 2]) / 2.0;
 }
 
+struct dp_stats_range dp_stats_median_range(const double *sorted, size_t count)
+{
+    const double n = (double)count, rank = round((n - 1.96 * sqrt(n)) / 2.0);
+    const size_t low = rank < 1.0 ? 0 : (size_t)rank - 1;
+
+    if (count < DP_STATS_FEWEST) {
+        return (struct dp_stats_range){(double)NAN, (double)NAN};
+    }
+    return (struct dp_stats_range){sorted[low], sorted[count - 1 - low]};
+}
+
 double dp_stats_quantile(const double *sorted, size_t count, double part)
 {
     const double rank = ceil(part * (double)count);

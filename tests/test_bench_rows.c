@@ -228,6 +228,12 @@ static void the_verdict_names_a_winner_for_each_stretch_of_sizes(void **state)
         &options, rows,
         "mpi is fastest at 1K: 2.0x over ring; ring is fastest from 64K to 1M: 2.2x over "
         "mpi, as fast as the wire; predictions from 64K up are off by 20 % (median of 2)");
+    rows[4].bound_us = 140.0;
+    rows[4].bound = "copy bound";
+    check_verdict(
+        &options, rows,
+        "mpi is fastest at 1K: 2.0x over ring; ring is fastest from 64K to 1M: 2.2x over "
+        "mpi, beats the copy bound: 1.4x; predictions from 64K up are off by 20 % (median of 2)");
     rows[4].wrong = 2.0; /* no winner at 1M any more */
     check_verdict(&options, rows,
                   "ring is WRONG; mpi is fastest at 1K: 2.0x over ring; ring is fastest at 64K: "

@@ -30,7 +30,10 @@ DP_CHECKED dp_status dp_bench_measure(struct dp_exchange *exchange, int b,
 
 /* The least time of an allreduce of `bytes` among ranks of one node: n (1 + 1/p + 2 (p-1)/p) bytes,
  * which the busiest rank must read and write, over the bandwidth of a copy of n bytes (which reads
- * n and writes n) that all ranks do at once, measured now. Collective; no engine may own the group.
+ * n and writes n) that all ranks do at once, measured now. That is a bound where memory is what
+ * takes the time: a copy needs two arrays of n bytes a rank, a sum in place one, so that there are
+ * sizes at which the sum stays in the caches and the copy does not, and the sum beats the bound.
+ * Collective; no engine may own the group.
  * Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_bench_bound(struct dp_group *group, size_t bytes,
                                     const struct dp_bench_options *options, double *us);

@@ -73,7 +73,9 @@ static const char *const columns_help =
     "random\n"
     "inputs, the worst of rounds that begin without residuals; the time that the cost model "
     "predicts.\n"
-    "Buffers are written anew before every call, outside of its time.\n";
+    "Buffers are written anew before every call, outside of its time. --bound: sums in place can "
+    "beat\n"
+    "the bound of one node where they stay in caches that a copy does not fit into.\n";
 
 bool dp_bench_size(const char *text, size_t *bytes)
 {

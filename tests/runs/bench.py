@@ -295,6 +295,16 @@ def case_training_from_one_seed_ends_alike():
     harness.close(ends[1]["accuracy"], evaluation["test_accuracy"], 1e-5, "its accuracy")
 
 
+def case_a_training_that_diverges_is_said_to():
+    flags = ["--buckets", small_cfg(), *QUICK, "--strategies", "ring", "--train", 20, "--set",
+             "optimizer.lr=1e6", "--set", "optimizer.weight_decay=1"]
+    ends = [row for row in bench(*flags) if row["bucket"] == "sum"]
+    same([row["loss"] for row in ends], [None], "losses")
+    last = train_well(*flags, ranks=2).out.splitlines()[-1]
+    check("training without compressor diverged over ring" in last, last)
+    check("points of accuracy" not in last, last)
+
+
 def refused(code, words, *arguments, ranks=2):
     result = train(*arguments, ranks=ranks)
     same(result.code, code, f"the exit code of {result}\n")

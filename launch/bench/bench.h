@@ -2,7 +2,7 @@
  * bench.h - ddp_bench behind its command line: what all kinds of runs share.
  *
  * sweep.c goes through sizes; model.c through the buckets of a model (--buckets, --train);
- * verdict.c says what came of it.
+ * verdict.c says what came of it, by compare.c: what is better, and what only scatters.
  */
 #ifndef DP_LAUNCH_BENCH_BENCH_H
 #define DP_LAUNCH_BENCH_BENCH_H

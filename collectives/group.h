@@ -176,6 +176,10 @@ bool dp_group_even(const struct dp_group *group);
  */
 void dp_group_leave(struct dp_group *group, dp_status status);
 
+/* This rank is about to end, and nobody need tell that it has died (lookout.h). Local, on any
+ * thread, while the group lives. */
+void dp_group_farewell(struct dp_group *group);
+
 void dp_group_destroy(struct dp_group *group);
 
 /* True on a thread that runs a job or a post just now; set by the engine alone. */

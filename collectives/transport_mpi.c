@@ -283,7 +283,7 @@ static void *mpi_peer(const struct dp_group *group, const void *mine, int peer)
     return w->pieces[peer] + ((const char *)mine - w->base);
 }
 
-static void mpi_leave(struct dp_group *group)
+static void mpi_farewell(struct dp_group *group)
 {
     struct mpi_link *link = group->link;
 
@@ -291,7 +291,6 @@ static void mpi_leave(struct dp_group *group)
         atomic_store(link->left, 1);
     }
     dp_lifeline_leave(&link->lifeline);
-    atomic_store(group->cancel, 1);
 }
 
 static struct dp_loss mpi_lost(const struct dp_group *group)
@@ -361,7 +360,7 @@ static const struct dp_transport mpi_transport = {
     .release = mpi_release,
     .peer = mpi_peer,
     .lost = mpi_lost,
-    .leave = mpi_leave,
+    .farewell = mpi_farewell,
     .close = mpi_close,
 };
 

@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Writes "shm, ring, none": the strategies that can run in this group. */
-static void list_supported(const struct dp_group *group, char *text, size_t size)
+void dp_comm_list_supported(const struct dp_group *group, bool all, char *text, size_t size)
 {
     const struct dp_plugin *plugin;
     const char *why_not = "";
@@ -13,7 +12,9 @@ static void list_supported(const struct dp_group *group, char *text, size_t size
 
     text[0] = '\0';
     for (int i = 0; (plugin = dp_plugin_at(&dp_strategies, i)) != NULL; i++) {
-        if (((const struct dp_strategy *)plugin)->supports(group, &why_not) && used < size) {
+        const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
+        const bool listed = all || strategy->sum != NULL;
+        if (listed && used < size && strategy->supports(group, &why_not)) {
             used += (size_t)snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ",
                                      plugin->name);
         }
@@ -85,7 +86,7 @@ static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_co
         }
     }
     if (!comm->strategy->supports(comm->group, &why_not)) {
-        list_supported(comm->group, problem, sizeof(problem));
+        dp_comm_list_supported(comm->group, true, problem, sizeof(problem));
         dp_free(state);
         return DP_FAIL(DP_ERR_UNAVAILABLE, "comm.strategy %s cannot run here: %s; these can: %s",
                        text, why_not, problem);

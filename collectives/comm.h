@@ -19,6 +19,10 @@ struct dp_comm {
     char why[96];  /* why `auto` took it; empty when the user chose */
 };
 
+/* Writes "shm, ring": the strategies that can run in this group; `all`: also the one that shares
+ * nothing. Local. */
+void dp_comm_list_supported(const struct dp_group *group, bool all, char *text, size_t size);
+
 /* Whether sums of the strategy keep the order of the tree over the ranks of a group (NULL: of some
  * group); if not, `problem` names those that do. Local. Errors: DP_ERR_CONFIG. */
 DP_CHECKED dp_status dp_comm_check_order(const struct dp_strategy *strategy, const void *state,

@@ -280,6 +280,28 @@ def case_ranks_that_disagree_are_told():
         same(result.err.strip(), result.errors[0], "all of stderr")
 
 
+def case_where_nothing_can_run_the_others_are_named():
+    result = train("--strategies", "nccl", ranks=2)
+    same((result.code, len(result.errors)), (69, 1), f"exit code and errors of\n{result}\n")
+    why = re.search(r"# skipped nccl: (.*)", result.out)[1]
+    can = re.search(rf"\(nccl: {re.escape(why)}\); these can: ([a-z, ]+): ", result.errors[0])
+    check(can, f"{result}")
+    same(can[1].split(", "), usable(2), f"those that can, in\n{result}\n")
+
+
+def case_what_cannot_run_is_told_once():
+    way = "hier:inner=shm,outer=shm"
+    flags = ["-b", "1K", "-e", "64K", *QUICK, "--strategies"]
+    command = [harness.ROOT / "launch/mpirun", "-np", 4, harness.build / "ddp_bench", *flags]
+    result = netlab.lab(2, *command, f"{way},ring", "--format", "csv")
+    same(result.err.count(f"skipped {way} with compressor none: "), 1, f"notes in\n{result}\n")
+    same(len(rows_of_csv(result.out)), 4, "rows")
+    result = netlab.lab(2, *command, way, code=69)
+    same(result.out.count("skipped"), 1, f"notes in\n{result}\n")
+    same(len(result.errors), 1, f"errors in\n{result}\n")
+    check(f"'{way}'" in result.errors[0] and "these can: " in result.errors[0], f"{result}")
+
+
 def case_bad_input_is_one_line_and_its_code():
     cfg = small_cfg()
     broken = harness.scratch / "broken.cfg"

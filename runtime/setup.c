@@ -175,6 +175,7 @@ dp_status dp_run_place(struct dp_training *run)
     run->threads = dp_machine_threads(run->machine, sharing);
     mine.threads = run->threads;
     mine.cores = run->machine->cores;
+    mine.memory = dp_machine_memory();
     (void)snprintf(mine.host, sizeof(mine.host), "%s", run->machine->host);
     (void)snprintf(mine.cpus, sizeof(mine.cpus), "%s", run->machine->cpus);
     (void)snprintf(mine.isa, sizeof(mine.isa), "%s", run->machine->isa);

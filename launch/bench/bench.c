@@ -148,11 +148,15 @@ static dp_status run_bench(struct dp_bench *bench)
         dp_bench_rows_note(&bench->rows, "gradients lie where %s computes, not %s: %s",
                            bench->device->plugin.name, other->plugin.name, why_not);
     }
-    DP_TRY(bench->options->buckets != NULL ? dp_bench_model(bench) : dp_bench_sweep(bench));
+    status = bench->options->buckets != NULL ? dp_bench_model(bench) : dp_bench_sweep(bench);
+    if (bench->rows.count > 0) { /* also what was found before something failed is printed whole */
+        const dp_status printed = dp_bench_rows_end(&bench->rows);
+        status = status != DP_OK ? status : printed;
+    }
+    DP_TRY(status);
     if (bench->rows.count == 0) {
         return dp_bench_none_left(bench);
     }
-    DP_TRY(dp_bench_rows_end(&bench->rows));
     dp_bench_verdict(&bench->rows, verdict);
     dp_bench_rows_note(&bench->rows, "verdict: %s", verdict);
     return DP_OK;

@@ -159,12 +159,46 @@ static dp_status sweep_strategy(struct dp_bench *bench, const char *strategy, bo
     return DP_OK;
 }
 
+static int ranks_beside(const struct dp_group *group, int rank)
+{
+    int count = 0;
+
+    for (int i = 0; i < group->size; i++) {
+        count += group->node_of[i] == group->node_of[rank];
+    }
+    return count;
+}
+
+/* Gradients of all ranks of a host, the least that a size takes, must have room in its memory.
+ * Every rank knows that of all hosts, so all come to the same before one takes any. */
+static dp_status check_room(const struct dp_bench *bench, size_t bytes)
+{
+    const struct dp_group *group = bench->world->all;
+
+    for (int i = 0; bench->device->host_memory && i < group->size; i++) {
+        const struct dp_place *place = &bench->run->places[i];
+        const int ranks = ranks_beside(group, i);
+        if (place->memory == 0 || bytes <= place->memory / (size_t)ranks) {
+            continue;
+        }
+        return group->rank != 0
+                   ? DP_ERR_UNAVAILABLE
+                   : DP_FAIL(DP_ERR_UNAVAILABLE,
+                             "a size of %zu MB has no room on %s, whose memory of %zu MB %d rank%s "
+                             "would have to share; end at a smaller one with -e",
+                             bytes >> 20, place->host, place->memory >> 20, ranks,
+                             dp_plural((uint64_t)ranks));
+    }
+    return DP_OK;
+}
+
 static dp_status sweep_size(struct dp_bench *bench, bool *usable, size_t bytes)
 {
     const size_t count = bytes / sizeof(float);
     struct dp_bench_row bounds;
 
     dp_bench_row_init(&bounds);
+    DP_TRY(check_room(bench, count * sizeof(float)));
     DP_TRY(find_bound(bench, count * sizeof(float), &bounds));
     for (int s = 0; s < bench->strategies.count; s++) {
         DP_TRY(sweep_strategy(bench, bench->strategies.at[s],

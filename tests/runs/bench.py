@@ -280,6 +280,15 @@ def case_ranks_that_disagree_are_told():
         same(result.err.strip(), result.errors[0], "all of stderr")
 
 
+def case_a_size_without_room_leaves_what_was_measured():
+    for format, rows_of in (("json", rows_of_json), ("csv", rows_of_csv)):
+        result = train("-b", "1K", "-e", "1T", "-f", 32768, "-n", 3, "--strategies", "shm",
+                       "--format", format, ranks=2)
+        same((result.code, len(result.errors)), (69, 1), f"exit code and errors of\n{result}\n")
+        check("1048576 MB has no room" in result.errors[0], f"{result}")
+        same([row["size"] for row in rows_of(result.out)], [1024, 1 << 25], "sizes")
+
+
 def case_where_nothing_can_run_the_others_are_named():
     result = train("--strategies", "nccl", ranks=2)
     same((result.code, len(result.errors)), (69, 1), f"exit code and errors of\n{result}\n")

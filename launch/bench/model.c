@@ -14,9 +14,12 @@
 #include "launch/bench/bench.h"
 #include "launch/bench/measure.h"
 #include "launch/bench/stats.h"
+#include "runtime/refusals.h"
 
 /* More steps than any comparison takes: schedules end where the configuration says. */
 enum { ENDLESS = 1 << 30 };
+
+enum { WHY = 512 };
 
 /* One way to share, while it is measured. */
 struct way {
@@ -70,11 +73,26 @@ static dp_status make_trainer(const struct way *w, const struct dp_config *confi
     return dp_trainer_init(*out);
 }
 
-static dp_status way_trainer(struct way *w)
+/* The model's options, which setup has found sound, and this way; false: they cannot go together,
+ * which is told. */
+static bool configure_way(struct way *w)
 {
+    const struct dp_refusal *refusal;
+    char why[WHY];
+
     w->config = *w->bench->run->config;
     w->config.comm.strategy = w->strategy;
     w->config.comm.compressor = w->compressor;
+    refusal = dp_refusal_of_config(&w->config);
+    if (refusal != NULL) {
+        (void)snprintf(why, sizeof(why), "%s: %s", refusal->key, refusal->reason);
+        dp_bench_leave_out(w->bench, w->strategy, w->compressor, DP_ERR_CONFIG, why);
+    }
+    return refusal == NULL;
+}
+
+static dp_status way_trainer(struct way *w)
+{
     return make_trainer(w, &w->config, w->group, NULL, &w->trainer);
 }
 
@@ -282,7 +300,7 @@ static dp_status compare_ways(struct dp_bench *bench, struct dp_group *elsewhere
                             .compressor = bench->compressors.at[c],
                             .group = group,
                             .elsewhere = elsewhere};
-            DP_TRY(try_way(&w));
+            DP_TRY(configure_way(&w) ? try_way(&w) : DP_OK);
         }
     }
     return DP_OK;

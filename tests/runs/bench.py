@@ -280,6 +280,32 @@ def case_ranks_that_disagree_are_told():
         same(result.err.strip(), result.errors[0], "all of stderr")
 
 
+def case_a_way_that_the_model_does_not_allow_is_left_out():
+    cfg = small_cfg()
+    local, lanes = ["--set", "train.local_steps=4"], ["--set", "train.lanes=4"]
+    twice = "topk:momentum=0.9"
+    for flags, measured, left_out in (
+        ([*local, "--strategies", "zero1:over=ring,ring"], {("ring", "none")},
+         {("zero1:over=ring", "none"): "train.local_steps"}),
+        ([*local, "--strategies", "ring", "--compressors", "none,topk"], {("ring", "none")},
+         {("ring", "topk"): "train.local_steps"}),
+        ([*lanes, "--strategies", "shm", "--compressors", "none,topk,fp16"], {("shm", "none")},
+         {("shm", "topk"): "train.lanes", ("shm", "fp16"): "train.lanes"}),
+        (["--train", 2, "--strategies", "ring", "--compressors", twice], {("ring", "none")},
+         {("ring", twice): "optimizer.momentum"}),
+    ):
+        result = train_well("--buckets", cfg, *QUICK, *flags, ranks=2)
+        rows, comments = rows_of_table(result.out)
+        same({(row["strategy"], row["compressor"]) for row in rows}, measured, f"ways in\n{result}")
+        told = [line for line in comments if line.startswith("# skipped ")]
+        same(len(told), len(left_out), f"lines about them in\n{result}\n")
+        for (strategy, compressor), why in left_out.items():
+            start = f"# skipped {strategy} with compressor {compressor}: "
+            check(any(line.startswith(start) and why in line for line in told), f"{result}")
+    refused(78, ["'zero1:over=ring'", "train.local_steps", "no rank updates all weights"],
+            "--buckets", cfg, *QUICK, *local, "--strategies", "zero1:over=ring")
+
+
 def case_a_size_without_room_leaves_what_was_measured():
     for format, rows_of in (("json", rows_of_json), ("csv", rows_of_csv)):
         result = train("-b", "1K", "-e", "1T", "-f", 32768, "-n", 3, "--strategies", "shm",

@@ -19,7 +19,7 @@
 /* More steps than any comparison takes: schedules end where the configuration says. */
 enum { ENDLESS = 1 << 30 };
 
-enum { WHY = 512 };
+enum { WHY = 512, WHERE = 256 };
 
 /* One way to share, while it is measured. */
 struct way {
@@ -306,6 +306,25 @@ static dp_status compare_ways(struct dp_bench *bench, struct dp_group *elsewhere
     return DP_OK;
 }
 
+/* What is measured is a step in which all ranks train, and meet. */
+static dp_status check_ranks(const struct dp_training *run)
+{
+    const struct dp_config *config = run->config;
+    const char *key = config->train.mode == DP_MODE_ASYNC ? "train.mode" : "comm.servers";
+    char where[WHERE];
+
+    if (config->train.mode == DP_MODE_SYNC && config->comm.servers == 0) {
+        return DP_OK;
+    }
+    return !dp_run_leads(run)
+               ? DP_ERR_CONFIG
+               : DP_FAIL(
+                     DP_ERR_CONFIG,
+                     "%s: ddp_bench compares steps in which all ranks train together: leave "
+                     "out train.mode async and comm.servers; ddp_train measures a run with them",
+                     dp_config_where(config, key, where, sizeof(where)));
+}
+
 /* The model, its data and this rank's threads. The trainer that setup makes shows that the
  * configuration is sound, and how long messages get; then it is not needed any more. */
 static dp_status setup(struct dp_bench *bench, struct dp_cli *cli, size_t *largest)
@@ -321,6 +340,7 @@ static dp_status setup(struct dp_bench *bench, struct dp_cli *cli, size_t *large
     cli->sets[cli->set_count++] = "comm.compressor=none";
     run->cli = cli;
     DP_TRY(dp_run_configure(run));
+    DP_TRY(check_ranks(run));
     DP_TRY(dp_run_setup(run));
     *largest = run->trainer->exchange->plan->largest * sizeof(float);
     dp_trainer_destroy(run->trainer);

@@ -280,6 +280,22 @@ def case_ranks_that_disagree_are_told():
         same(result.err.strip(), result.errors[0], "all of stderr")
 
 
+def case_only_steps_in_which_all_ranks_train_are_compared():
+    cfg = small_cfg()
+    served = harness.scratch / "served.cfg"
+    served.write_text("comm: {servers: 1}\n" + cfg.read_text())
+    for ranks in (2, 3):
+        for strategy in ("ps:over=direct", "ring"):
+            flags = [*QUICK, "--strategies", strategy]
+            refused(78, ["--set comm.servers=1", "ddp_train"], "--buckets", cfg, "--set",
+                    "comm.servers=1", *flags, ranks=ranks)
+        refused(78, ["served.cfg:1", "comm.servers"], "--buckets", served, *flags, ranks=ranks)
+        refused(78, ["train.mode", "async"], "--buckets", served, "--set", "train.mode=async",
+                *flags, ranks=ranks)
+        refused(78, ["train.mode", "async"], "--buckets", cfg, "--set", "train.mode=async",
+                *flags, ranks=ranks)
+
+
 def case_a_way_that_the_model_does_not_allow_is_left_out():
     cfg = small_cfg()
     local, lanes = ["--set", "train.local_steps=4"], ["--set", "train.lanes=4"]

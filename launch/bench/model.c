@@ -211,10 +211,22 @@ static dp_status measure_buckets(struct way *w, struct dp_bench_row *sum)
     return DP_OK;
 }
 
+/* What `auto` took, as ddp_train says it. */
+static void tell_choice(const struct way *w)
+{
+    const struct dp_exchange *e = w->trainer->exchange;
+
+    if (e->why[0] != '\0') {
+        dp_bench_rows_note(&w->bench->rows, "%s, compressor %s: sharing by %s (%s)", w->strategy,
+                           w->compressor, e->label, e->why);
+    }
+}
+
 static dp_status measure_way(struct way *w, struct dp_bench_row *sum)
 {
     const size_t count = (size_t)w->bench->options->iterations;
 
+    tell_choice(w);
     DP_TRY(way_alone(w));
     DP_TRY(settle_overlap(w));
     DP_TRY(paired_steps(w));

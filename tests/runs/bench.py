@@ -353,6 +353,20 @@ def case_what_cannot_run_is_told_once():
     check(f"'{way}'" in result.errors[0] and "these can: " in result.errors[0], f"{result}")
 
 
+def case_auto_says_what_it_took():
+    for format in ("table", "json"):
+        result = train_well("--buckets", small_cfg(), *QUICK, "--strategies", "auto,ring",
+                            "--format", format, ranks=2)
+        told = r"^# (\S+), compressor none: sharing by (\S+) \((.+)\)$"
+        found = re.findall(told, result.out if format == "table" else result.err, re.M)
+        same(len(found), 1, f"notes in\n{result}\n")
+        same(found[0][0], "auto", "whose choice it is")
+    harness.program = "ddp_train"
+    banner = train_well(small_cfg(), "--dry-run", ranks=2)
+    harness.program = "ddp_bench"
+    check(f"sharing by {found[0][1]} ({found[0][2]})" in banner.out + banner.err, f"{banner}")
+
+
 def case_bad_input_is_one_line_and_its_code():
     cfg = small_cfg()
     broken = harness.scratch / "broken.cfg"

@@ -24,11 +24,12 @@ enum {
 /* Faster than an earlier one by so much, or the earlier one stays. */
 static const double margin = 0.97;
 
-/* Beyond the names in strategies.def: where nodes have several ranks, and equally many. */
+/* Beyond the names in strategies.def, where nodes have several ranks: some where these are equally
+ * many, some where no order is wanted, since hier does the same itself where one is. */
 static const struct {
     const char *text;
-    bool even;
-} variants[] = {{"hier:outer=direct", false}, {"hier:rails=1", true}};
+    bool even, free;
+} variants[] = {{"hier:outer=direct", false, true}, {"hier:rails=1", true, false}};
 
 struct entrant {
     char text[DP_CONTEST_TEXT];
@@ -70,7 +71,7 @@ static dp_status enter(struct contest *c, const char *text)
     }
     if (c->count == ENTRANTS_MAX || strategy->sum == NULL || strategy->compares || strategy->gpus ||
         !strategy->supports(c->group, &why_not) ||
-        (c->config->ordered && !dp_strategy_ordered(text, c->group))) {
+        (c->group->ordered && !dp_strategy_ordered(text, c->group))) {
         return DP_OK;
     }
     (void)snprintf(e->text, sizeof(e->text), "%s", text);
@@ -91,7 +92,7 @@ static dp_status enter_all(struct contest *c)
         DP_TRY(enter(c, plugin->name));
     }
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        if (several && (even || !variants[i].even)) {
+        if (several && (even || !variants[i].even) && !(c->group->ordered && variants[i].free)) {
             DP_TRY(enter(c, variants[i].text));
         }
     }
@@ -392,7 +393,7 @@ static dp_status choose(struct contest *c, struct dp_contest_result *out)
     if (winner == NULL) { /* alone, it needed no turn */
         (void)snprintf(out->strategy, sizeof(out->strategy), "%s", c->entrants[0].text);
         (void)snprintf(out->why, sizeof(out->why), "the only one here%s",
-                       c->config->ordered ? " that keeps the order of sums" : "");
+                       c->group->ordered ? " that keeps the order of sums" : "");
     } else {
         (void)snprintf(out->strategy, sizeof(out->strategy), "%s", winner->text);
         tell(c, winner, out->why, sizeof(out->why));

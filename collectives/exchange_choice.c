@@ -96,7 +96,6 @@ dp_status dp_exchange_choose(struct dp_exchange *e, const struct dp_exchange_con
     }
     const struct dp_contest_config contest = {
         .plan = e->plan,
-        .ordered = config->ordered,
         .tail_alone = compressor != NULL && strcmp(compressor, "none") != 0,
         .budget_s = DP_EXCHANGE_CONTEST_S,
     };

@@ -62,6 +62,7 @@ struct dp_group {
     uint64_t spin_ns;         /* of waits: see patience.h */
     bool apart;               /* some memory, the gradients or later, is not shared: no room, or a
                                  group of some ranks of a node */
+    bool ordered;             /* its sums must keep the order of the tree over ranks: lanes */
     bool guarded;             /* an engine owns it: calls come from jobs only */
     uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far */
 };

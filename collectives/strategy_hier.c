@@ -197,11 +197,19 @@ static dp_status hier_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return status;
 }
 
-/* Both levels are asked about a group of their size: which ranks are in it does not matter. */
+/* A group of the size of a level, to ask about: which ranks are in it does not matter. */
+static struct dp_group level_of(const struct dp_group *group, int size, int nodes)
+{
+    return (struct dp_group){.size = size,
+                             .nodes = nodes,
+                             .local_size = size / nodes,
+                             .node_of = group->node_of,
+                             .ordered = group->ordered};
+}
+
 static bool level_ordered(const char *text, int size, int nodes, const struct dp_group *group)
 {
-    const struct dp_group level = {
-        .size = size, .nodes = nodes, .local_size = size / nodes, .node_of = group->node_of};
+    const struct dp_group level = level_of(group, size, nodes);
 
     return dp_strategy_ordered(text, &level);
 }
@@ -275,10 +283,8 @@ static double hier_cost(const void *state, const struct dp_cost *cost, const str
 {
     const struct hier *hier = state;
     const int local = largest_node(group);
-    const struct dp_group in = {
-        .size = local, .nodes = 1, .local_size = local, .node_of = group->node_of};
-    const struct dp_group out = {
-        .size = group->nodes, .nodes = group->nodes, .local_size = 1, .node_of = group->node_of};
+    const struct dp_group in = level_of(group, local, 1);
+    const struct dp_group out = level_of(group, group->nodes, group->nodes);
     double seconds = 0.0;
 
     if (local > 1) {
@@ -303,7 +309,7 @@ static double hier_cost(const void *state, const struct dp_cost *cost, const str
 /* clang-format off */
 static const struct dp_option hier_options[] = {
     DP_STRING(HIER, inner, "shm",  "the strategy inside a node"),
-    DP_STRING(HIER, outer, "ring", "the strategy between nodes"),
+    DP_STRING(HIER, outer, "auto", "the strategy between nodes"),
     DP_INT(HIER,    rails, "0", 0, 1, "1: every rank of a node carries its part between nodes"),
     {0},
 };

@@ -109,11 +109,11 @@ static dp_status open_levels(struct hier *hier, size_t max_count)
                                            "all nodes; use rails=0");
     }
     DP_TRY(make_groups(hier));
-    DP_TRY(dp_comm_create(hier->local, hier->inner, max_count, 0, &hier->in));
+    DP_TRY(dp_comm_create_for("hier", "inner", hier->local, hier->inner, max_count, &hier->in));
     if (hier->across != NULL) {
         const int parts = hier->rails ? hier->local->size : 1;
-        DP_TRY(dp_comm_create(hier->across, hier->outer, dp_chunk_longest(max_count, parts), 0,
-                              &hier->out));
+        DP_TRY(dp_comm_create_for("hier", "outer", hier->across, hier->outer,
+                                  dp_chunk_longest(max_count, parts), &hier->out));
     }
     return DP_OK;
 }

@@ -174,8 +174,9 @@ static void why_memory_is_not_shared_is_told(void **state)
     stderr_begin();
     assert_int_equal(on_local_nodes(some.size, some.node_of, opens_and_fails, &some), 0);
     stderr_end();
-    assert_non_null(strstr(stderr_text, "comm.strategy shm cannot run here: only some ranks "
-                                        "of this node take part"));
+    assert_non_null(strstr(stderr_text,
+                           "comm.strategy hier: outer=shm cannot run here: only some ranks "
+                           "of this node take part"));
     assert_null(strstr(stderr_text, "room"));
     assert_int_equal(on_local_ranks(none.size, has_no_room, &none), 0);
 }

@@ -92,7 +92,7 @@ dp_status dp_bench_none_left(const struct dp_bench *bench)
         return skipped->status; /* rank 0 tells */
     }
     if (!skipped->tried) {
-        dp_comm_list_supported(bench->world->train, false, names, sizeof(names));
+        dp_comm_list_sharing(bench->world->train, names, sizeof(names));
     }
     return DP_FAIL(skipped->status, "no strategy of '%s' can run here (%s)%s%s",
                    bench->options->strategies, skipped->first,

@@ -110,13 +110,18 @@ def case_a_job_that_is_asked_to_end_has_no_dead():
 
 def case_a_strategy_for_one_node_is_refused_with_those_that_can():
     cfg = small_cfg()
-    for strategy in ("shm", "zero1:over=shm", "hier:outer=shm"):
+    for strategy, names, others in (
+        ("shm", "comm.strategy shm", "hier, ring, .*, mpi, none: "),
+        ("zero1:over=shm", "comm.strategy shm", "hier, ring, .*, mpi, none: "),
+        ("hier:outer=shm", "comm.strategy hier: outer=shm", "ring, .*, mpi: "),
+        ("hier:inner=direct,outer=shm,rails=1", "comm.strategy hier: outer=shm", "ring, .*, mpi: "),
+    ):
         out = harness.scratch / "out"
         result = start(2, 2, cfg, "--set", f"comm.strategy={strategy}", "--out", out).finish()
         same(result.code, 69, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-        check(re.search(r"shm cannot run here: the ranks do not live on one node; these can: "
-                        "(hier, )?ring", result.errors[0]), f"{result}")
+        check(re.search(rf"{names} cannot run here: the ranks do not live on one node; "
+                        f"these can: {others}", result.errors[0]), f"{result}")
         same(result.err.strip(), result.errors[0], "all of stderr")
         check(not out.exists(), "a refused run left a folder")
 

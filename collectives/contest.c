@@ -57,21 +57,41 @@ struct contest {
 
 /* ---- who takes part ---- */
 
-static dp_status enter(struct contest *c, const char *text)
+/* Whether `text` stands among what takes part anywhere, and with what nodes this group has. */
+static bool is_listed(const struct dp_group *group, const char *text)
+{
+    const bool several = group->nodes > 1 && group->nodes < group->size;
+
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+        if (strcmp(text, variants[i].text) == 0) {
+            return several && (dp_group_even(group) || !variants[i].even) &&
+                   !(group->ordered && variants[i].free);
+        }
+    }
+    return dp_plugin_find(&dp_strategies, text, strlen(text)) != NULL;
+}
+
+bool dp_contest_admits(const struct dp_group *group, const char *text)
 {
     const struct dp_plugin *plugin = dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
     const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
-    struct entrant *e = &c->entrants[c->count];
     const char *why_not;
+
+    return is_listed(group, text) && strategy->sum != NULL && !strategy->compares &&
+           !strategy->gpus && strategy->supports(group, &why_not) &&
+           (!group->ordered || dp_strategy_ordered(text, group));
+}
+
+static dp_status enter(struct contest *c, const char *text)
+{
+    struct entrant *e = &c->entrants[c->count];
 
     for (int i = 0; i < c->count; i++) {
         if (strcmp(c->entrants[i].text, text) == 0) {
             return DP_OK;
         }
     }
-    if (c->count == ENTRANTS_MAX || strategy->sum == NULL || strategy->compares || strategy->gpus ||
-        !strategy->supports(c->group, &why_not) ||
-        (c->group->ordered && !dp_strategy_ordered(text, c->group))) {
+    if (c->count == ENTRANTS_MAX || !dp_contest_admits(c->group, text)) {
         return DP_OK;
     }
     (void)snprintf(e->text, sizeof(e->text), "%s", text);
@@ -82,8 +102,6 @@ static dp_status enter(struct contest *c, const char *text)
 /* What would be taken unmeasured comes first: others have to beat it. */
 static dp_status enter_all(struct contest *c)
 {
-    const bool several = c->group->nodes > 1 && c->group->nodes < c->group->size;
-    const bool even = dp_group_even(c->group);
     const struct dp_plugin *plugin;
     const char *reason;
 
@@ -92,9 +110,7 @@ static dp_status enter_all(struct contest *c)
         DP_TRY(enter(c, plugin->name));
     }
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        if (several && (even || !variants[i].even) && !(c->group->ordered && variants[i].free)) {
-            DP_TRY(enter(c, variants[i].text));
-        }
+        DP_TRY(enter(c, variants[i].text));
     }
     return c->count > 0 ? DP_OK
                         : DP_FAIL(DP_ERR_CONFIG, "comm.strategy auto: none that can run here keeps "

@@ -37,6 +37,9 @@ struct dp_contest_result {
     char why[DP_CONTEST_WHY]; /* "measured: direct 3.12 ms a step, ring 13.9, rhd 144" */
 };
 
+/* Whether `text` takes part in a contest of this group. Local. */
+bool dp_contest_admits(const struct dp_group *group, const char *text);
+
 /*
  * Chooses; the same on every rank. group->stream must be set. Collective; no engine may own the
  * group. Memory is released when it returns.

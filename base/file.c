@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #ifdef DP_XXHASH_DISPATCH
 #include <xxh_x86dispatch.h> /* the same functions, for the processor that there is */
@@ -23,6 +25,14 @@
 /* Past the page cache, addresses and lengths are multiples of ALIGN, and a write waits for the
  * disk: so it is a larger one. */
 enum { BUFFER_BYTES = 256 * 1024, LARGE_BYTES = 1024 * 1024, ALIGN = 4096 };
+
+unsigned long long dp_file_free(const char *folder)
+{
+    struct statvfs info;
+
+    return statvfs(folder, &info) == 0 ? (unsigned long long)info.f_bavail * info.f_frsize
+                                       : ULLONG_MAX;
+}
 
 dp_status dp_file_fail(const char *path, int reason)
 {

@@ -27,6 +27,9 @@ struct dp_file {
     struct XXH3_state_s *hash; /* owned: of all that was appended */
 };
 
+/* Bytes that may still be written where `folder` lies; ULLONG_MAX where that is not known. */
+unsigned long long dp_file_free(const char *folder);
+
 /* Says that `path` cannot be written, for a reason of errno.h, and what to do. Returns
  * DP_ERR_WRITE. */
 DP_CHECKED dp_status dp_file_fail(const char *path, int reason);

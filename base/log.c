@@ -9,7 +9,7 @@
 static atomic_int log_level = DP_LOG_INFO;
 static atomic_int log_errors;
 static atomic_int log_muted;
-static _Thread_local bool log_softened, log_holding;
+static _Thread_local bool log_softened, log_holding, log_aloud;
 static _Thread_local char log_kept[1024]; /* the last error that was muted, or held */
 static int log_rank = 0, log_ranks = 1;
 static char log_host[64] = "";
@@ -57,6 +57,16 @@ void dp_log_tell(void)
     log_kept[0] = '\0';
 }
 
+void dp_log_aloud(bool aloud)
+{
+    log_aloud = aloud;
+}
+
+static bool muted(void)
+{
+    return atomic_load(&log_muted) > 0 && !log_aloud;
+}
+
 void dp_log_soften(bool soft)
 {
     log_softened = soft;
@@ -98,13 +108,13 @@ void dp_log(enum dp_log_level level, const char *file, int line, const char *for
     if (level == DP_LOG_ERROR && !log_holding) {
         atomic_fetch_add(&log_errors, 1);
     }
-    if (level == DP_LOG_ERROR && (log_holding || atomic_load(&log_muted) > 0)) {
+    if (level == DP_LOG_ERROR && (log_holding || muted())) {
         va_start(args, format);
         (void)vsnprintf(log_kept, sizeof(log_kept), format, args);
         va_end(args);
         return;
     }
-    if ((int)level > atomic_load(&log_level) || atomic_load(&log_muted) > 0 ||
+    if ((int)level > atomic_load(&log_level) || muted() ||
         (level == DP_LOG_INFO && log_rank != 0)) {
         return;
     }

@@ -34,6 +34,10 @@ int dp_log_errors(void);
 void dp_log_mute(int quiet);
 void dp_log_tell(void);
 
+/* While true, what the calling thread logs is printed though others are muted: for a thread that
+ * tells what no other rank finds alike. */
+void dp_log_aloud(bool aloud);
+
 /* While true, errors of the calling thread are logged as warnings and not counted: what fails on it
  * does not end the run. */
 void dp_log_soften(bool soft);

@@ -253,6 +253,13 @@ dp_status dp_machine_create(struct dp_machine **machine)
     return dp_machine_create_from(&this_system, machine);
 }
 
+size_t dp_machine_memory(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && bytes > 0 ? (size_t)pages * (size_t)bytes : 0;
+}
+
 void dp_machine_destroy(struct dp_machine *machine)
 {
     if (machine == NULL) {

@@ -52,6 +52,9 @@ struct dp_machine_text {
 DP_CHECKED dp_status dp_machine_create_from(const struct dp_machine_text *text,
                                             struct dp_machine **machine);
 
+/* Bytes of memory that this host has; 0 where the system does not say. */
+size_t dp_machine_memory(void);
+
 /* NULL is allowed. */
 void dp_machine_destroy(struct dp_machine *machine);
 

@@ -2,12 +2,13 @@
 
 #include "base/mem.h"
 
+#include <errno.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { HUGE_PAGE = 2 * 1024 * 1024 };
 
@@ -70,6 +71,31 @@ static void *take_block(enum dp_purpose purpose, size_t bytes, size_t align)
     atomic_fetch_add(&bytes_by_purpose[purpose], (long long)bytes);
     atomic_fetch_add(&live_blocks, 1);
     return header + 1;
+}
+
+/* Takes the pages; false where they are not to be had. EINVAL: this system cannot tell. */
+static bool populate(void *memory, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    /* madvise wants whole pages. */
+    const size_t before = (uintptr_t)memory % (size_t)sysconf(_SC_PAGESIZE);
+
+    return madvise((char *)memory - before, bytes + before, MADV_POPULATE_WRITE) == 0 ||
+           errno == EINVAL;
+#else
+    (void)memory;
+    (void)bytes;
+    return true;
+#endif
+}
+
+bool dp_mem_clear(void *memory, size_t bytes)
+{
+    if (!populate(memory, bytes)) {
+        return false;
+    }
+    memset(memory, 0, bytes);
+    return true;
 }
 
 void *dp_mem_arena(enum dp_purpose purpose, size_t bytes)

@@ -7,6 +7,7 @@
 #ifndef DP_BASE_MEM_H
 #define DP_BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define DP_MEM_PURPOSES(X)          \
@@ -53,6 +54,10 @@ const char *dp_purpose_text(enum dp_purpose purpose);
 /* Bytes and number of blocks that live now. */
 size_t dp_mem_bytes(enum dp_purpose purpose);
 size_t dp_mem_live(void);
+
+/* Zeroes memory that is part of a file. False where its file system has no room for that, and
+ * touching it would end the process by SIGBUS, as it still does on Linux before 5.14. */
+bool dp_mem_clear(void *memory, size_t bytes);
 
 /* Adds (or, negative, takes away) bytes that someone else allocated, such as shared windows. */
 void dp_mem_count(enum dp_purpose purpose, long long bytes);

@@ -175,6 +175,28 @@ dp_status dp_plugin_create(const struct dp_plugin_family *family, const char *te
     return DP_OK;
 }
 
+void dp_plugin_spell(const struct dp_plugin_family *family, const char *text, char *spelt,
+                     size_t size)
+{
+    const struct dp_plugin *plugin;
+    char ignored[256], value[DP_OPTION_PRINTED];
+    size_t used;
+    void *state;
+
+    if (dp_plugin_create(family, text, &plugin, &state, ignored, sizeof(ignored)) != DP_OK) {
+        (void)snprintf(spelt, size, "%s", text);
+        return;
+    }
+    (void)snprintf(spelt, size, "%s", plugin->name);
+    for (const struct dp_option *row = plugin->options;
+         row != NULL && row->kind != DP_OPTION_END && (used = strlen(spelt)) < size; row++) {
+        dp_option_print(row, state, value, sizeof(value));
+        (void)snprintf(spelt + used, size - used, "%c%s=%s", row == plugin->options ? ':' : ',',
+                       row->name, value);
+    }
+    dp_free(state);
+}
+
 dp_status dp_plugin_add(struct dp_plugin_family *family, const struct dp_plugin *plugin)
 {
     if (dp_plugin_find(family, plugin->name, strlen(plugin->name)) != NULL) {

@@ -64,6 +64,13 @@ DP_CHECKED dp_status dp_plugin_create(const struct dp_plugin_family *family, con
                                       const struct dp_plugin **plugin, void **state, char *problem,
                                       size_t problem_size);
 
+/*
+ * The same for every text that means the same: the name, and all options with their values, those
+ * that `text` leaves out, too. What cannot be taken apart stays as it is.
+ */
+void dp_plugin_spell(const struct dp_plugin_family *family, const char *text, char *spelt,
+                     size_t size);
+
 /* Adds a plug-in of an embedding program. Call before the family is used; the vtable must live as
  * long as the program. Errors: DP_ERR_ARG if the name is taken or the table is full. */
 DP_CHECKED dp_status dp_plugin_add(struct dp_plugin_family *family, const struct dp_plugin *plugin);

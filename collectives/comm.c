@@ -4,20 +4,44 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Writes "shm, ring, none": the strategies that can run in this group. */
-static void list_supported(const struct dp_group *group, char *text, size_t size)
+/* Who asks for a strategy: an option of another one; of the user, none. */
+struct asker {
+    const char *owner, *option; /* NULL: the user */
+};
+
+/* Whether whoever asks may have this one, and it can run in the group. */
+static bool will_do(const struct dp_group *group, struct asker asker,
+                    const struct dp_plugin *plugin)
+{
+    char problem[256];
+    const char *why_not;
+
+    return (asker.owner == NULL || dp_strategy_check_option(asker.owner, asker.option, plugin->name,
+                                                            problem, sizeof(problem)) == DP_OK) &&
+           ((const struct dp_strategy *)plugin)->supports(group, &why_not);
+}
+
+/* Writes "shm, ring, none": the strategies that will do; `sharing`: but for the one that shares
+ * nothing. */
+static void list_supported(const struct dp_group *group, struct asker asker, bool sharing,
+                           char *text, size_t size)
 {
     const struct dp_plugin *plugin;
-    const char *why_not = "";
     size_t used = 0;
 
     text[0] = '\0';
     for (int i = 0; (plugin = dp_plugin_at(&dp_strategies, i)) != NULL; i++) {
-        if (((const struct dp_strategy *)plugin)->supports(group, &why_not) && used < size) {
+        const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
+        if ((!sharing || strategy->sum != NULL) && used < size && will_do(group, asker, plugin)) {
             used += (size_t)snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ",
                                      plugin->name);
         }
     }
+}
+
+void dp_comm_list_sharing(const struct dp_group *group, char *text, size_t size)
+{
+    list_supported(group, (struct asker){NULL, NULL}, true, text, size);
 }
 
 /* Those that keep the order in this group, with their default options. */
@@ -58,7 +82,21 @@ dp_status dp_comm_check_order(const struct dp_strategy *strategy, const void *st
     return DP_ERR_CONFIG;
 }
 
-static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_count)
+static dp_status refuse(const struct dp_group *group, struct asker asker, const char *text,
+                        const char *why_not)
+{
+    const bool nested = asker.owner != NULL;
+    char names[256];
+
+    list_supported(group, asker, false, names, sizeof(names));
+    return DP_FAIL(DP_ERR_UNAVAILABLE,
+                   "comm.strategy %s%s%s%s%s cannot run here: %s; these can: %s",
+                   nested ? asker.owner : "", nested ? ": " : "", nested ? asker.option : "",
+                   nested ? "=" : "", text, why_not, names);
+}
+
+static dp_status comm_open(struct dp_comm *comm, struct asker asker, const char *text,
+                           size_t max_count)
 {
     const struct dp_plugin *plugin;
     const char *why_not = "";
@@ -85,10 +123,8 @@ static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_co
         }
     }
     if (!comm->strategy->supports(comm->group, &why_not)) {
-        list_supported(comm->group, problem, sizeof(problem));
         dp_free(state);
-        return DP_FAIL(DP_ERR_UNAVAILABLE, "comm.strategy %s cannot run here: %s; these can: %s",
-                       text, why_not, problem);
+        return refuse(comm->group, asker, text, why_not);
     }
     status = comm->strategy->open(state, comm->group, max_count);
     if (status != DP_OK) {
@@ -99,8 +135,8 @@ static dp_status comm_open(struct dp_comm *comm, const char *text, size_t max_co
     return DP_OK;
 }
 
-dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_count,
-                         size_t small_count, struct dp_comm **out)
+static dp_status comm_create(struct dp_group *group, struct asker asker, const char *text,
+                             size_t max_count, size_t small_count, struct dp_comm **out)
 {
     struct dp_comm *comm = dp_zalloc(1, sizeof(*comm));
     dp_status status;
@@ -111,7 +147,7 @@ dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_co
     }
     comm->group = group;
     comm->codes = group->stream;
-    status = comm_open(comm, text, max_count);
+    status = comm_open(comm, asker, text, max_count);
     if (status == DP_OK && comm->strategy->sum == NULL) {
         comm->gather_count = small_count;
         comm->gather = dp_mem_arena(DP_MEM_COMM, (size_t)group->size * small_count * sizeof(float));
@@ -128,6 +164,22 @@ dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_co
     }
     *out = comm;
     return DP_OK;
+}
+
+dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_count,
+                         size_t small_count, struct dp_comm **out)
+{
+    const struct asker user = {0};
+
+    return comm_create(group, user, text, max_count, small_count, out);
+}
+
+dp_status dp_comm_create_for(const char *owner, const char *option, struct dp_group *group,
+                             const char *text, size_t max_count, struct dp_comm **out)
+{
+    const struct asker strategy = {owner, option};
+
+    return comm_create(group, strategy, text, max_count, 0, out);
 }
 
 void dp_comm_destroy(struct dp_comm *comm)

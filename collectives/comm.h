@@ -19,6 +19,9 @@ struct dp_comm {
     char why[96];  /* why `auto` took it; empty when the user chose */
 };
 
+/* Writes "shm, ring": the strategies that share gradients and can run in this group. Local. */
+void dp_comm_list_sharing(const struct dp_group *group, char *text, size_t size);
+
 /* Whether sums of the strategy keep the order of the tree over the ranks of a group (NULL: of some
  * group); if not, `problem` names those that do. Local. Errors: DP_ERR_CONFIG. */
 DP_CHECKED dp_status dp_comm_check_order(const struct dp_strategy *strategy, const void *state,
@@ -34,6 +37,12 @@ DP_CHECKED dp_status dp_comm_check_order(const struct dp_strategy *strategy, con
  */
 DP_CHECKED dp_status dp_comm_create(struct dp_group *group, const char *text, size_t max_count,
                                     size_t small_count, struct dp_comm **out);
+
+/* The same for a strategy that works over others: `option` of `owner` names this one, and what is
+ * refused is told so. Shares nothing where the strategy does not. */
+DP_CHECKED dp_status dp_comm_create_for(const char *owner, const char *option,
+                                        struct dp_group *group, const char *text, size_t max_count,
+                                        struct dp_comm **out);
 void dp_comm_destroy(struct dp_comm *comm);
 
 /* Whether memory that was taken since can be summed, too: not where it found no room to be shared,

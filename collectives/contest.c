@@ -24,11 +24,12 @@ enum {
 /* Faster than an earlier one by so much, or the earlier one stays. */
 static const double margin = 0.97;
 
-/* Beyond the names in strategies.def: where nodes have several ranks, and equally many. */
+/* Beyond the names in strategies.def, where nodes have several ranks: some where these are equally
+ * many, some where no order is wanted, since hier does the same itself where one is. */
 static const struct {
     const char *text;
-    bool even;
-} variants[] = {{"hier:outer=direct", false}, {"hier:rails=1", true}};
+    bool even, free;
+} variants[] = {{"hier:outer=direct", false, true}, {"hier:rails=1", true, false}};
 
 struct entrant {
     char text[DP_CONTEST_TEXT];
@@ -56,21 +57,41 @@ struct contest {
 
 /* ---- who takes part ---- */
 
-static dp_status enter(struct contest *c, const char *text)
+/* Whether `text` stands among what takes part anywhere, and with what nodes this group has. */
+static bool is_listed(const struct dp_group *group, const char *text)
+{
+    const bool several = group->nodes > 1 && group->nodes < group->size;
+
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+        if (strcmp(text, variants[i].text) == 0) {
+            return several && (dp_group_even(group) || !variants[i].even) &&
+                   !(group->ordered && variants[i].free);
+        }
+    }
+    return dp_plugin_find(&dp_strategies, text, strlen(text)) != NULL;
+}
+
+bool dp_contest_admits(const struct dp_group *group, const char *text)
 {
     const struct dp_plugin *plugin = dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
     const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
-    struct entrant *e = &c->entrants[c->count];
     const char *why_not;
+
+    return is_listed(group, text) && strategy->sum != NULL && !strategy->compares &&
+           !strategy->gpus && strategy->supports(group, &why_not) &&
+           (!group->ordered || dp_strategy_ordered(text, group));
+}
+
+static dp_status enter(struct contest *c, const char *text)
+{
+    struct entrant *e = &c->entrants[c->count];
 
     for (int i = 0; i < c->count; i++) {
         if (strcmp(c->entrants[i].text, text) == 0) {
             return DP_OK;
         }
     }
-    if (c->count == ENTRANTS_MAX || strategy->sum == NULL || strategy->compares || strategy->gpus ||
-        !strategy->supports(c->group, &why_not) ||
-        (c->config->ordered && !dp_strategy_ordered(text, c->group))) {
+    if (c->count == ENTRANTS_MAX || !dp_contest_admits(c->group, text)) {
         return DP_OK;
     }
     (void)snprintf(e->text, sizeof(e->text), "%s", text);
@@ -81,8 +102,6 @@ static dp_status enter(struct contest *c, const char *text)
 /* What would be taken unmeasured comes first: others have to beat it. */
 static dp_status enter_all(struct contest *c)
 {
-    const bool several = c->group->nodes > 1 && c->group->nodes < c->group->size;
-    const bool even = dp_group_even(c->group);
     const struct dp_plugin *plugin;
     const char *reason;
 
@@ -91,9 +110,7 @@ static dp_status enter_all(struct contest *c)
         DP_TRY(enter(c, plugin->name));
     }
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        if (several && (even || !variants[i].even)) {
-            DP_TRY(enter(c, variants[i].text));
-        }
+        DP_TRY(enter(c, variants[i].text));
     }
     return c->count > 0 ? DP_OK
                         : DP_FAIL(DP_ERR_CONFIG, "comm.strategy auto: none that can run here keeps "
@@ -392,7 +409,7 @@ static dp_status choose(struct contest *c, struct dp_contest_result *out)
     if (winner == NULL) { /* alone, it needed no turn */
         (void)snprintf(out->strategy, sizeof(out->strategy), "%s", c->entrants[0].text);
         (void)snprintf(out->why, sizeof(out->why), "the only one here%s",
-                       c->config->ordered ? " that keeps the order of sums" : "");
+                       c->group->ordered ? " that keeps the order of sums" : "");
     } else {
         (void)snprintf(out->strategy, sizeof(out->strategy), "%s", winner->text);
         tell(c, winner, out->why, sizeof(out->why));

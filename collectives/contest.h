@@ -13,6 +13,8 @@
  * what a second strategy could save is a few latencies; one strategy keeps one name for the banner,
  * --plan and checkpoints, and one answer to whether lanes may use it.
  *
+ * Where group->ordered, only strategies take part that keep the order of the tree over ranks.
+ *
  * Not in it: where ranks of one node share memory. There `auto` means zero1 over shm with one copy
  * of the weights, which saves optimizer time, too, that timing of sums cannot see.
  */
@@ -26,7 +28,6 @@ enum { DP_CONTEST_TEXT = 64, DP_CONTEST_WHY = 192 };
 
 struct dp_contest_config {
     const struct dp_bucket_plan *plan;
-    bool ordered;    /* only strategies that keep the order of the tree over ranks: lanes */
     bool tail_alone; /* the buckets go through a compressor: only the tail counts */
     double budget_s; /* for all turns; the one under way when it is gone is finished */
 };
@@ -35,6 +36,9 @@ struct dp_contest_result {
     char strategy[DP_CONTEST_TEXT];
     char why[DP_CONTEST_WHY]; /* "measured: direct 3.12 ms a step, ring 13.9, rhd 144" */
 };
+
+/* Whether `text` takes part in a contest of this group. Local. */
+bool dp_contest_admits(const struct dp_group *group, const char *text);
 
 /*
  * Chooses; the same on every rank. group->stream must be set. Collective; no engine may own the

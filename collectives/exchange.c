@@ -255,6 +255,7 @@ dp_status dp_exchange_create(struct dp_group *group, const struct dp_exchange_co
         return DP_FAIL(DP_ERR_NOMEM, "exchange");
     }
     e->group = group;
+    group->ordered = config->ordered;
     e->threads = config->threads;
     e->servers = config->servers;
     status = exchange_open(e, config, flat);

@@ -100,6 +100,11 @@ DP_CHECKED dp_status dp_exchange_check(const char *text, bool ordered, char *pro
 DP_CHECKED dp_status dp_exchange_supports(const struct dp_group *group, const char *text,
                                           const char **why_not);
 
+/* Whether `auto` may have measured that `text` is best, in this group, for gradients of `device`
+ * and with or without lanes. Local. */
+bool dp_exchange_may_measure(const struct dp_group *group, const struct dp_device *device,
+                             bool ordered, const char *text);
+
 /*
  * Strategy `auto` becomes: ps with servers; on GPUs nccl where each rank has one (and lanes do not
  * want the order of the tree), else ipc where ranks reach each other's, else staged over what

@@ -57,11 +57,23 @@ static dp_status choose_gpus(struct dp_exchange *e, const struct dp_exchange_con
     return DP_OK;
 }
 
+static const char over_staged[] = "staged:over=";
+
 static dp_status stage_over(struct dp_contest_result *room, const char *over, const char **text)
 {
-    (void)snprintf(room->strategy, sizeof(room->strategy), "staged:over=%.50s", over);
+    (void)snprintf(room->strategy, sizeof(room->strategy), "%s%.50s", over_staged, over);
     *text = room->strategy;
     return DP_OK;
+}
+
+bool dp_exchange_may_measure(const struct dp_group *group, const struct dp_device *device,
+                             bool ordered, const char *text)
+{
+    const size_t length = device->host_memory ? 0 : strlen(over_staged);
+    struct dp_group asked = *group; /* whose own order is set when an exchange is made */
+
+    asked.ordered = ordered;
+    return strncmp(text, over_staged, length) == 0 && dp_contest_admits(&asked, text + length);
 }
 
 /*
@@ -96,7 +108,6 @@ dp_status dp_exchange_choose(struct dp_exchange *e, const struct dp_exchange_con
     }
     const struct dp_contest_config contest = {
         .plan = e->plan,
-        .ordered = config->ordered,
         .tail_alone = compressor != NULL && strcmp(compressor, "none") != 0,
         .budget_s = DP_EXCHANGE_CONTEST_S,
     };

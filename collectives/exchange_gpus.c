@@ -55,9 +55,6 @@ dp_status dp_exchange_open_gpus(struct dp_exchange *e, const struct dp_exchange_
         return DP_FAIL(DP_ERR_CONFIG, "comm.strategy: %s", problem);
     }
     *strategy = dp_strategy_choose(e->group, &reason);
-    if (config->ordered && !dp_strategy_ordered(*strategy, e->group)) {
-        *strategy = "direct";
-    }
     return DP_OK;
 }
 

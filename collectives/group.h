@@ -62,6 +62,7 @@ struct dp_group {
     uint64_t spin_ns;         /* of waits: see patience.h */
     bool apart;               /* some memory, the gradients or later, is not shared: no room, or a
                                  group of some ranks of a node */
+    bool ordered;             /* its sums must keep the order of the tree over ranks: lanes */
     bool guarded;             /* an engine owns it: calls come from jobs only */
     uint64_t wire_bytes;      /* sent by this rank, and read from peers' memory, so far; what MPI
                                  and NCCL send by themselves is estimated (dp_slice_passes) */
@@ -185,6 +186,10 @@ bool dp_group_even(const struct dp_group *group);
  * job. What all ranks refuse alike changes nothing. Local.
  */
 void dp_group_leave(struct dp_group *group, dp_status status);
+
+/* This rank is about to end, and nobody need tell that it has died (lookout.h). Local, on any
+ * thread, while the group lives. */
+void dp_group_farewell(struct dp_group *group);
 
 void dp_group_destroy(struct dp_group *group);
 

@@ -115,6 +115,7 @@ static void *look_out(void *arg)
     int looks = 0; /* since a thread hung */
 
     ignore_broken_pipe();
+    dp_log_aloud(true);
     (void)pthread_mutex_lock(&lookout->mutex);
     while (!lookout->stop) {
         look(lookout);

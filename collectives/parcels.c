@@ -103,10 +103,23 @@ static dp_status host_memory(struct dp_parcels *p)
     return DP_OK;
 }
 
+/* Where a bucket's start vectors begin: in the order of tensors, which stays where gradients are
+ * cut otherwise. */
+static size_t warm_at(const struct dp_parcels *p, const struct dp_bucket *bucket)
+{
+    size_t at = 0;
+
+    for (int b = 0; b < p->plan->count && p->compressor->warm != NULL; b++) {
+        const struct dp_bucket *other = &p->plan->buckets[b];
+        if (!other->exact && other->range.begin < bucket->range.begin) {
+            at += p->compressor->warm(p->state, other);
+        }
+    }
+    return at;
+}
+
 static void fill_parcels(struct dp_parcels *p, float *grad, const struct dp_parcels_config *config)
 {
-    size_t warm_at = 0;
-
     for (int b = 0; b < p->plan->count; b++) {
         const struct dp_bucket *bucket = &p->plan->buckets[b];
         if (bucket->exact) {
@@ -115,15 +128,12 @@ static void fill_parcels(struct dp_parcels *p, float *grad, const struct dp_parc
         p->parcel[b] = (struct dp_parcel){
             .bucket = bucket,
             .grad = {grad + bucket->range.begin, bucket->range.count, sizeof(float)},
-            .warm = p->warm == NULL ? NULL : p->warm + warm_at,
+            .warm = p->warm == NULL ? NULL : p->warm + warm_at(p, bucket),
             .knobs = bucket->late ? &p->parcel[b].kept : config->knobs,
             .seed = config->seed,
         };
         for (int i = 0; i < p->residuals; i++) {
             p->parcel[b].residual[i] = p->residual[i] + bucket->range.begin;
-        }
-        if (p->compressor->warm != NULL) {
-            warm_at += p->compressor->warm(p->state, bucket);
         }
     }
 }

@@ -25,7 +25,7 @@ const char *dp_strategy_choose(const struct dp_group *group, const char **reason
     }
     *reason =
         dp_group_one_node(group) ? "no room for shared memory" : "ranks live on several nodes";
-    return "ring";
+    return group->ordered ? "direct" : "ring";
 }
 
 dp_status dp_strategy_check_option(const char *owner, const char *option, const char *text,

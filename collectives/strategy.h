@@ -61,7 +61,8 @@ struct dp_strategy {
 
 extern struct dp_plugin_family dp_strategies;
 
-/* What `auto` takes for this group: the name of a strategy, and why, for the banner. Local. */
+/* What `auto` takes for this group: the name of a strategy, which keeps the order of sums where
+ * group->ordered wants that, and why, for the banner. Local. */
 const char *dp_strategy_choose(const struct dp_group *group, const char **reason);
 
 /* Whether `text` is "auto" or names a strategy of the host that shares gradients, as `option` of

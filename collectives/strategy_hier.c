@@ -109,11 +109,11 @@ static dp_status open_levels(struct hier *hier, size_t max_count)
                                            "all nodes; use rails=0");
     }
     DP_TRY(make_groups(hier));
-    DP_TRY(dp_comm_create(hier->local, hier->inner, max_count, 0, &hier->in));
+    DP_TRY(dp_comm_create_for("hier", "inner", hier->local, hier->inner, max_count, &hier->in));
     if (hier->across != NULL) {
         const int parts = hier->rails ? hier->local->size : 1;
-        DP_TRY(dp_comm_create(hier->across, hier->outer, dp_chunk_longest(max_count, parts), 0,
-                              &hier->out));
+        DP_TRY(dp_comm_create_for("hier", "outer", hier->across, hier->outer,
+                                  dp_chunk_longest(max_count, parts), &hier->out));
     }
     return DP_OK;
 }
@@ -197,11 +197,19 @@ static dp_status hier_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return status;
 }
 
-/* Both levels are asked about a group of their size: which ranks are in it does not matter. */
+/* A group of the size of a level, to ask about: which ranks are in it does not matter. */
+static struct dp_group level_of(const struct dp_group *group, int size, int nodes)
+{
+    return (struct dp_group){.size = size,
+                             .nodes = nodes,
+                             .local_size = size / nodes,
+                             .node_of = group->node_of,
+                             .ordered = group->ordered};
+}
+
 static bool level_ordered(const char *text, int size, int nodes, const struct dp_group *group)
 {
-    const struct dp_group level = {
-        .size = size, .nodes = nodes, .local_size = size / nodes, .node_of = group->node_of};
+    const struct dp_group level = level_of(group, size, nodes);
 
     return dp_strategy_ordered(text, &level);
 }
@@ -275,10 +283,8 @@ static double hier_cost(const void *state, const struct dp_cost *cost, const str
 {
     const struct hier *hier = state;
     const int local = largest_node(group);
-    const struct dp_group in = {
-        .size = local, .nodes = 1, .local_size = local, .node_of = group->node_of};
-    const struct dp_group out = {
-        .size = group->nodes, .nodes = group->nodes, .local_size = 1, .node_of = group->node_of};
+    const struct dp_group in = level_of(group, local, 1);
+    const struct dp_group out = level_of(group, group->nodes, group->nodes);
     double seconds = 0.0;
 
     if (local > 1) {
@@ -303,7 +309,7 @@ static double hier_cost(const void *state, const struct dp_cost *cost, const str
 /* clang-format off */
 static const struct dp_option hier_options[] = {
     DP_STRING(HIER, inner, "shm",  "the strategy inside a node"),
-    DP_STRING(HIER, outer, "ring", "the strategy between nodes"),
+    DP_STRING(HIER, outer, "auto", "the strategy between nodes"),
     DP_INT(HIER,    rails, "0", 0, 1, "1: every rank of a node carries its part between nodes"),
     {0},
 };

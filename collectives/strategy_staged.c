@@ -26,7 +26,7 @@ static dp_status staged_open(void *state, struct dp_group *group, size_t max_cou
 {
     struct staged *staged = state;
 
-    return dp_comm_create(group, staged->over, max_count, 0, &staged->inner);
+    return dp_comm_create_for("staged", "over", group, staged->over, max_count, &staged->inner);
 }
 
 static dp_status staged_sum(void *state, struct dp_slice data, enum dp_keep keep)

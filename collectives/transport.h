@@ -35,7 +35,10 @@ struct dp_transport {
      * alone. Not on two threads at once: the lookout asks it (lookout.h). */
     struct dp_loss (*lost)(const struct dp_group *group);
 
-    /* See dp_group_leave: ends all waits of this process. */
+    /* See dp_group_farewell. NULL: nobody looks after ranks. */
+    void (*farewell)(struct dp_group *group);
+
+    /* See dp_group_leave: ends all waits of this process. NULL: group->cancel is all it takes. */
     void (*leave)(struct dp_group *group);
 
     /* Releases link and group. */

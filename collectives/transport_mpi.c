@@ -7,9 +7,8 @@
 #include "collectives/transport_mpi.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <sys/statvfs.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "collectives/lifeline.h"
 #include "collectives/mates.h"
@@ -132,14 +131,12 @@ static bool window_fits(const struct mpi_link *link, size_t bytes)
     const char *chosen = getenv("OMPI_MCA_osc_sm_backing_directory");
     const unsigned long long mine = piece_length(bytes);
     unsigned long long all = 0;
-    struct statvfs info;
 
     if (MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, link->node) != MPI_SUCCESS) {
         return false;
     }
     all += all / 8 + ((unsigned long long)1 << 16); /* MPI's own, and the next little piece */
-    return statvfs(chosen != NULL ? chosen : "/dev/shm", &info) != 0 ||
-           (unsigned long long)info.f_bavail * info.f_frsize > all;
+    return dp_file_free(chosen != NULL ? chosen : "/dev/shm") > all;
 }
 
 /* Maps the pieces of all ranks of this node; every rank touches its own first, so that it lies in
@@ -163,7 +160,9 @@ static dp_status window_open(const struct dp_group *group, struct window *w, siz
         return DP_ERR_NOMEM;
     }
     w->base = align_piece(w->base);
-    memset(w->base, 0, bytes);
+    if (!dp_mem_clear(w->base, bytes)) {
+        return DP_ERR_NOMEM; /* other jobs have taken the room meanwhile */
+    }
     for (int i = 0; i < group->size; i++) {
         if (link->node_of[i] == link->node_of[group->rank]) {
             DP_TRY(DP_MPI(MPI_Win_shared_query(w->window, link->local_rank_of[i], &length, &unit,
@@ -283,7 +282,7 @@ static void *mpi_peer(const struct dp_group *group, const void *mine, int peer)
     return w->pieces[peer] + ((const char *)mine - w->base);
 }
 
-static void mpi_leave(struct dp_group *group)
+static void mpi_farewell(struct dp_group *group)
 {
     struct mpi_link *link = group->link;
 
@@ -291,7 +290,6 @@ static void mpi_leave(struct dp_group *group)
         atomic_store(link->left, 1);
     }
     dp_lifeline_leave(&link->lifeline);
-    atomic_store(group->cancel, 1);
 }
 
 static struct dp_loss mpi_lost(const struct dp_group *group)
@@ -361,7 +359,7 @@ static const struct dp_transport mpi_transport = {
     .release = mpi_release,
     .peer = mpi_peer,
     .lost = mpi_lost,
-    .leave = mpi_leave,
+    .farewell = mpi_farewell,
     .close = mpi_close,
 };
 

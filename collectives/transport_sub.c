@@ -88,9 +88,7 @@ static void *sub_peer(const struct dp_group *group, const void *mine, int peer)
 
 static void sub_leave(struct dp_group *group)
 {
-    struct dp_group *parent = link_of(group)->parent;
-
-    parent->transport->leave(parent);
+    dp_group_leave(link_of(group)->parent, DP_ERR_INTERNAL);
 }
 
 static void sub_close(struct dp_group *group)

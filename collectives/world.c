@@ -1,6 +1,7 @@
 #include "collectives/world.h"
 
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,11 @@ static const char *const settings[][2] = {
     /* Kernel-assisted copies are often forbidden in containers, where each attempt warns. */
     {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
 };
+
+/* Of dp_world_part(). */
+static pthread_mutex_t parting = PTHREAD_MUTEX_INITIALIZER;
+static struct dp_world *here;
+static bool parts;
 
 int dp_world_launch_rank(void)
 {
@@ -82,6 +88,27 @@ static dp_status look_out(struct dp_world *world)
     return status;
 }
 
+/* NULL: it ends now. */
+static void set_here(struct dp_world *world)
+{
+    (void)pthread_mutex_lock(&parting);
+    here = world;
+    if (world != NULL && parts) {
+        dp_group_farewell(world->all);
+    }
+    (void)pthread_mutex_unlock(&parting);
+}
+
+void dp_world_part(void)
+{
+    (void)pthread_mutex_lock(&parting);
+    parts = true;
+    if (here != NULL) {
+        dp_group_farewell(here->all);
+    }
+    (void)pthread_mutex_unlock(&parting);
+}
+
 dp_status dp_world_create(struct dp_world **out)
 {
     struct dp_world *world = dp_zalloc(1, sizeof(*world));
@@ -106,6 +133,7 @@ dp_status dp_world_create(struct dp_world **out)
         return status;
     }
     world->train = world->all;
+    set_here(world);
     *out = world;
     return DP_OK;
 }
@@ -133,6 +161,7 @@ void dp_world_destroy(struct dp_world *world)
     if (world == NULL) {
         return;
     }
+    set_here(NULL);
     dp_lookout_destroy(world->lookout); /* others may be gone soon, and nothing is wrong then */
     dp_group_destroy(world->all);
     if (world->mpi) {

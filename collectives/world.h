@@ -53,6 +53,13 @@ DP_CHECKED dp_status dp_world_meet(struct dp_world *world, const char *asked, dp
 /* Leaves the job: collective, and ends MPI. */
 void dp_world_destroy(struct dp_world *world);
 
+/*
+ * This process was asked from outside to end, and will: those that look after it need not tell that
+ * it has died. mpirun ends ranks of its own host two kill timeouts before those of others. Counts
+ * for the world that there is or will be, one at a time; on any thread, not in a signal handler.
+ */
+void dp_world_part(void);
+
 /* Ends all ranks with this exit code, when this rank alone knows that the job has failed; where the
  * cause is that a rank has died, mpirun is left some seconds to end them with its code. Does not
  * return under MPI; alone it does nothing. */

@@ -1,7 +1,10 @@
 /*
  * ddp_bench.c - compares ways to share gradients: mpirun -np N ddp_bench
  */
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "collectives/world.h"
 #include "launch/bench/bench.h"
@@ -26,6 +29,41 @@ static void answer(const struct dp_bench_options *options)
     }
 }
 
+/* Ends this process as the signal would, but not before others know that it was asked to end. */
+static void *take_signals(void *arg)
+{
+    const sigset_t *numbers = arg;
+    int number;
+
+    if (sigwait(numbers, &number) == 0) {
+        dp_world_part();
+        (void)signal(number, SIG_DFL);
+        (void)pthread_sigmask(SIG_UNBLOCK, numbers, NULL);
+        (void)raise(number);
+    }
+    return NULL;
+}
+
+/* To be called before other threads begin, since they inherit what is blocked here. */
+static dp_status handle_signals(void)
+{
+    static sigset_t numbers;
+    pthread_t taker;
+    int problem;
+
+    (void)sigemptyset(&numbers);
+    (void)sigaddset(&numbers, SIGTERM);
+    (void)sigaddset(&numbers, SIGINT);
+    (void)pthread_sigmask(SIG_BLOCK, &numbers, NULL);
+    problem = pthread_create(&taker, NULL, take_signals, &numbers);
+    if (problem != 0) {
+        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the thread that takes signals: %s",
+                       strerror(problem));
+    }
+    (void)pthread_detach(taker); /* until the process ends */
+    return DP_OK;
+}
+
 /* parsed: what came of the command line so far. */
 static dp_status compare(int argc, char **argv, struct dp_bench_options *options, dp_status parsed)
 {
@@ -35,6 +73,7 @@ static dp_status compare(int argc, char **argv, struct dp_bench_options *options
     dp_status status;
     bool tell;
 
+    DP_TRY(handle_signals());
     (void)snprintf(asked, sizeof(asked), "ddp_bench%s", question(options));
     DP_TRY(dp_world_create(&world));
     status = dp_world_meet(world, asked, parsed, &tell);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "runtime/stop.h"
 
 static struct dp_stop stop; /* what signal handlers note, for the run */
+static atomic_bool ends;    /* this process may be ended soon, in the middle of a step */
 
 static void on_save_signal(int number)
 {
@@ -29,6 +31,7 @@ static void on_stop_signal(int number)
     if (number != SIGUSR1) { /* whoever asks again does not want to wait */
         (void)signal(SIGTERM, SIG_DFL);
         (void)signal(SIGINT, SIG_DFL);
+        atomic_store(&ends, true);
     }
     dp_stop_request(&stop, number == SIGUSR1   ? DP_STOP_USR1
                            : number == SIGTERM ? DP_STOP_TERM
@@ -45,11 +48,27 @@ static const struct {
                {SIGUSR2, on_save_signal}};
 enum { HANDLED_COUNT = sizeof(handled) / sizeof(handled[0]) };
 
+static void all_handled(sigset_t *numbers)
+{
+    (void)sigemptyset(numbers);
+    for (int i = 0; i < HANDLED_COUNT; i++) {
+        (void)sigaddset(numbers, handled[i].number);
+    }
+}
+
 static void *take_signals(void *arg)
 {
+    sigset_t numbers, none;
+
     (void)arg;
+    (void)sigemptyset(&none);
+    all_handled(&numbers);
+    (void)pthread_sigmask(SIG_BLOCK, &numbers, NULL); /* but while it waits: none is missed */
     for (;;) {
-        (void)pause();
+        (void)sigsuspend(&none);
+        if (atomic_load(&ends)) {
+            dp_world_part();
+        }
     }
     return NULL;
 }
@@ -73,10 +92,7 @@ static dp_status block_signals_but_on_a_thread(void)
                        strerror(problem));
     }
     (void)pthread_detach(taker); /* until the process ends */
-    (void)sigemptyset(&numbers);
-    for (int i = 0; i < HANDLED_COUNT; i++) {
-        (void)sigaddset(&numbers, handled[i].number);
-    }
+    all_handled(&numbers);
     (void)pthread_sigmask(SIG_BLOCK, &numbers, NULL);
     return DP_OK;
 }

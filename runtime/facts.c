@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "collectives/compressor.h"
 #include "runtime/run.h"
 
 enum { TEXT_BYTES = 160, LIST_BYTES = 600 };
@@ -99,7 +100,7 @@ static void put_threads(const struct dp_training *run, char *text)
 
 static void put_compressor(const struct dp_training *run, char *text)
 {
-    (void)snprintf(text, TEXT_BYTES, "%.80s", run->config->comm.compressor);
+    dp_plugin_spell(&dp_compressors, run->config->comm.compressor, text, TEXT_BYTES);
 }
 
 static void put_ranks(const struct dp_training *run, char *text)

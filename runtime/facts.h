@@ -26,7 +26,8 @@ DP_CHECKED dp_status dp_facts_write(const struct dp_training *run, struct dp_jso
 DP_CHECKED dp_status dp_facts_check(const struct dp_training *run, const struct dp_json *object,
                                     const char *source);
 
-/* Whether a fact that is known before the trainer is made ("train.lanes") is what it was. */
+/* Whether a fact is what it was: of those that are known before the trainer is made ("train.lanes")
+ * at any time. */
 bool dp_facts_same(const struct dp_training *run, const struct dp_json *object, const char *name);
 
 /*

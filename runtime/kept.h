@@ -25,7 +25,7 @@ enum dp_spread {
     DP_SPREAD_SAME,  /* equal on all ranks */
     DP_SPREAD_OWNED, /* [owned]: each rank has the parts that it updates */
     DP_SPREAD_RANK,  /* [trained]: each rank has its own */
-    DP_SPREAD_OWNER  /* the same; on other ranks its sum goes to the next row, which is RANK */
+    DP_SPREAD_OWNER  /* the same; once others own its places, its sum goes to the next row (RANK) */
 };
 
 /* What a thing is, and so where it is written. Arrays are float32 in host memory; a slot is laid

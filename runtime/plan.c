@@ -363,8 +363,10 @@ static void look_up(struct dp_training *run)
     if (status == DP_OK && strcmp(found.key, run->plan.key) != 0) {
         status = DP_FAIL(DP_ERR_DATA, "%s is a plan for something else", run->plan.cache);
     }
-    if (status == DP_OK) {
-        status = dp_run_check_plan(run, &found, run->plan.cache);
+    if (status == DP_OK && !dp_exchange_may_measure(run->world->train, run->device,
+                                                    run->config->train.lanes > 0, found.strategy)) {
+        status = DP_FAIL(DP_ERR_DATA, "%s: comm.strategy auto does not measure '%s' here",
+                         run->plan.cache, found.strategy);
     }
     dp_log_soften(false);
     if (status == DP_OK) {
@@ -389,8 +391,8 @@ static void ask_cache(struct dp_training *run)
 
 dp_status dp_run_recall_plan(struct dp_training *run)
 {
-    if (run->plan.on || !run->config->comm.plan_cache || dp_group_one_node(run->world->train) ||
-        strcmp(run->config->comm.strategy, "auto") != 0) {
+    if (run->plan.on || !run->config->comm.plan_cache || run->config->comm.servers > 0 ||
+        dp_group_one_node(run->world->train) || strcmp(run->config->comm.strategy, "auto") != 0) {
         return DP_OK;
     }
     if (dp_run_leads(run)) {

@@ -233,6 +233,20 @@ dp_status dp_run_check_checkpoint(struct dp_training *run)
 
 /* ---- going on from it ---- */
 
+/* Rank 0: whether what owners of sums left out is of places that they own no more: who owns what
+ * follows from how gradients are cut and shared. */
+static bool owners_moved(const struct dp_training *run)
+{
+    const struct dp_json *then = dp_json_get(run->resume.state, "run");
+    bool owners = false;
+
+    for (int i = 0; i < run->kept.count; i++) {
+        owners = owners || run->kept.rows[i].spread == DP_SPREAD_OWNER;
+    }
+    return owners &&
+           (!dp_facts_same(run, then, "buckets") || !dp_facts_same(run, then, "comm.strategy"));
+}
+
 /* Rank 0: the checkpoint into a snapshot of as many ranks as saved it. */
 static dp_status read_snapshot(struct dp_training *run, struct dp_snapshot **out)
 {
@@ -256,6 +270,7 @@ static dp_status read_snapshot(struct dp_training *run, struct dp_snapshot **out
         dp_snapshot_destroy(s);
         return status;
     }
+    s->moved = r->moved = owners_moved(run);
     *out = s;
     return DP_OK;
 }
@@ -292,7 +307,7 @@ static void tell_loose(struct dp_training *run)
     if (r->loose.dropped > 0) {
         DP_WARN("what the compressor of %s remembered is dropped: it does not fit %s on %d rank%s",
                 r->path, run->config->comm.compressor, ranks, dp_plural(ranks));
-    } else if (r->loose.taken > 0 && r->ranks != ranks) {
+    } else if (r->loose.taken > 0 && (r->ranks != ranks || r->moved)) {
         dp_progress_line(&run->progress,
                          "the residuals of %d rank%s are split evenly over %d: their sum stays",
                          r->ranks, dp_plural(r->ranks), ranks);

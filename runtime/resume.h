@@ -24,6 +24,7 @@ struct dp_resume {
     char strategy[DP_EXCHANGE_LABEL]; /* that `auto` takes over from it; empty: none */
     char path[DP_PATH_BYTES];         /* rank 0: its folder */
     struct dp_loose loose;            /* rank 0: what became of the arrays of compressors */
+    bool moved;                       /* rank 0: what owners left out is of other places now */
     struct dp_json *state;            /* rank 0, owned: what state.json says */
 };
 

@@ -36,6 +36,7 @@ struct dp_place {
     char host[64], cpus[128], isa[16];
     unsigned char cpuset[DP_CPUSET_BYTES];
     int threads, cores;
+    size_t memory; /* of the host, in bytes; 0: not known */
 };
 
 struct dp_training {

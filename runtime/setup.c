@@ -67,6 +67,7 @@ static dp_status compare_arguments(const struct dp_training *run)
 {
     const struct dp_cli *cli = run->cli;
     const char *init = cli->init == NULL ? "" : cli->init;
+    const char *plan = cli->plan == NULL ? "" : cli->plan;
     char sets[8192] = "", steps[32] = "", flags[64] = "";
 
     for (int i = 0; i < cli->set_count; i++) {
@@ -83,6 +84,7 @@ static dp_status compare_arguments(const struct dp_training *run)
         dp_claim_text("version", DP_VERSION), dp_claim_text("model.cfg", cli->config),
         dp_claim_text("--set", sets),         dp_claim_text("--steps", steps),
         dp_claim_text("flags", flags),        dp_claim_text("--init", init),
+        dp_claim_text("--plan", plan),
     };
 
     return dp_claims_compare(run->world->all, claims, sizeof(claims) / sizeof(claims[0]));
@@ -173,6 +175,7 @@ dp_status dp_run_place(struct dp_training *run)
     run->threads = dp_machine_threads(run->machine, sharing);
     mine.threads = run->threads;
     mine.cores = run->machine->cores;
+    mine.memory = dp_machine_memory();
     (void)snprintf(mine.host, sizeof(mine.host), "%s", run->machine->host);
     (void)snprintf(mine.cpus, sizeof(mine.cpus), "%s", run->machine->cpus);
     (void)snprintf(mine.isa, sizeof(mine.isa), "%s", run->machine->isa);

@@ -400,20 +400,24 @@ static void split_evenly(float *part, const float *whole, const float *more, siz
     }
 }
 
-static dp_status restore_ranks(const struct dp_kept *row, const float *whole, const float *more,
-                               int ranks, const struct dp_flat *flat, struct dp_exchange *e)
+/* A row of ranks that are others now, or own other places. */
+static dp_status split_ranks(const struct dp_kept *row, const float *whole, const float *more,
+                             int ranks, const struct dp_flat *flat, struct dp_exchange *e)
 {
-    if (ranks != e->group->size && row->spread == DP_SPREAD_OWNER) {
-        memset(row->data, 0, row->bytes); /* others own other places now */
+    if (row->spread == DP_SPREAD_OWNER) {
+        memset(row->data, 0, row->bytes);
         return DP_OK;
     }
-    if (ranks != e->group->size) {
-        if (whole != NULL) {
-            split_evenly(row->data, whole, more, flat->trained, ranks, e->group->size);
-        }
-        return dp_exchange_broadcast(e, row->data, row->bytes, 0);
+    if (whole != NULL) {
+        split_evenly(row->data, whole, more, flat->trained, ranks, e->group->size);
     }
-    for (int rank = 0; rank < ranks; rank++) {
+    return dp_exchange_broadcast(e, row->data, row->bytes, 0);
+}
+
+static dp_status restore_ranks(const struct dp_kept *row, const float *whole,
+                               const struct dp_flat *flat, struct dp_exchange *e)
+{
+    for (int rank = 0; rank < e->group->size; rank++) {
         DP_TRY(spread(whole != NULL ? whole + (size_t)rank * flat->trained : NULL, flat, e));
         if (rank == e->group->rank) {
             memcpy(row->data, e->grad, row->bytes);
@@ -422,8 +426,8 @@ static dp_status restore_ranks(const struct dp_kept *row, const float *whole, co
     return DP_OK;
 }
 
-static dp_status restore_row(const struct dp_kept *row, const void *whole, const void *more,
-                             int ranks, const struct dp_flat *flat, struct dp_exchange *e)
+static dp_status restore_row(const struct dp_kept *row, const void *whole,
+                             const struct dp_flat *flat, struct dp_exchange *e)
 {
     if (row->kind == DP_KEPT_WEIGHTS && row->spread == DP_SPREAD_SAME) {
         return restore_weights(row, whole, flat, e);
@@ -432,7 +436,7 @@ static dp_status restore_row(const struct dp_kept *row, const void *whole, const
         return restore_owned(row, whole, flat, e);
     }
     if (dp_kept_is_own(row)) {
-        return restore_ranks(row, whole, more, ranks, flat, e);
+        return restore_ranks(row, whole, flat, e);
     }
     if (whole != NULL) {
         memcpy(row->data, whole, row->bytes);
@@ -444,13 +448,23 @@ dp_status dp_snapshot_restore(const struct dp_snapshot *s, int ranks,
                               const struct dp_kept_list *kept, const struct dp_flat *flat,
                               struct dp_exchange *e, int forget)
 {
-    for (int i = 0; i < kept->count; i++) {
-        const struct dp_kept *saved = s != NULL ? &s->rows.rows[i] : NULL;
-        const bool owners = saved != NULL && i > 0 && saved[-1].spread == DP_SPREAD_OWNER;
+    bool moved = s != NULL && s->moved;
 
-        if (i != forget) {
-            DP_TRY(restore_row(&kept->rows[i], saved != NULL ? saved->data : NULL,
-                               owners ? saved[-1].data : NULL, ranks, flat, e));
+    DP_TRY(dp_exchange_broadcast(e, &moved, sizeof(moved), 0));
+    for (int i = 0; i < kept->count; i++) {
+        const struct dp_kept *row = &kept->rows[i], *saved = s != NULL ? &s->rows.rows[i] : NULL;
+        const void *whole = saved != NULL ? saved->data : NULL;
+        const bool behind = i > 0 && row[-1].spread == DP_SPREAD_OWNER;
+        const bool owners = behind || row->spread == DP_SPREAD_OWNER;
+
+        if (i == forget) {
+            continue;
+        }
+        if (dp_kept_is_own(row) && (ranks != e->group->size || (moved && owners))) {
+            DP_TRY(split_ranks(row, whole, saved != NULL && behind ? saved[-1].data : NULL, ranks,
+                               flat, e));
+        } else {
+            DP_TRY(restore_row(row, whole, flat, e));
         }
     }
     return DP_OK;

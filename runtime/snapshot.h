@@ -22,6 +22,7 @@ struct dp_snapshot {
     struct dp_kept_list rows; /* their data is NULL on ranks that cannot reach the memory */
     void *memory;             /* owned: all of the rows'; NULL where `window` is it */
     int ranks;
+    bool moved; /* rank 0, of one to be restored: other ranks own its places now, of as many */
     size_t trained;
     struct dp_group *group;   /* borrowed; whose ranks have it together. NULL: rank 0's alone */
     struct dp_engine *engine; /* borrowed; owns the group */
@@ -73,7 +74,8 @@ DP_CHECKED dp_status dp_snapshot_wait(const struct dp_snapshot *snapshot);
 /*
  * The other way: rank 0's snapshot, which may be of another number of ranks, reaches the rows of
  * all. Arrays of ranks are given back exactly to as many ranks; otherwise each gets an equal part
- * of their sum, to which that of the row of owners before it is added. Collective; every rank but 0
+ * of their sum, to which that of the row of owners before it is added. So it is with rows of owners
+ * and those behind them, too, where `moved` is set in the snapshot. Collective; every rank but 0
  * gives NULL, and all know `ranks`, those of the snapshot.
  *
  *   forget  the number of a row that keeps its value, for the test that every row matters; -1: none

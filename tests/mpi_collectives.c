@@ -5,13 +5,19 @@
  *
  *     mpi_collectives torn      MPI gives the last rank no shared memory, but the others: all keep
  *                               private memory, and nobody waits for a rank that has none
+ *     mpi_collectives full      MPI gives memory, but where it lies there is no room for the last
+ *                               rank's: the same
  *     mpi_collectives nomem N   the N-th allocation of a further group fails on the last rank: the
  *                               job must end with the exit code for that
  */
+#define _GNU_SOURCE /* memfd_create */
 #include <mpi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "collectives/strategy.h"
@@ -60,7 +66,22 @@ static int check_all(struct dp_group *group)
     return failed + check_texts(group, texts, sizeof(texts) / sizeof(texts[0]));
 }
 
-static int torn_rank = -1;
+static int torn_rank = -1, full_rank = -1;
+
+/* In place of a rank's memory, from the first whole page on: what lies behind the end of a file,
+ * which kills whoever touches it, as on a file system that others have filled. */
+static void take_room(char *base, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = -(uintptr_t)base % page;
+    const int file = memfd_create("full", 0);
+
+    if (file < 0 || mmap(base + skip, (bytes - skip) / page * page, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+        perror("no memory without room");
+        abort();
+    }
+    (void)close(file);
+}
 
 /* In place of MPI's. */
 int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
@@ -70,20 +91,24 @@ int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm com
     const int result = PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
 
     (void)MPI_Comm_rank(comm, &rank);
+    if (rank == full_rank) {
+        take_room(*(char **)base, (size_t)size);
+    }
     return rank == torn_rank ? MPI_ERR_NO_MEM : result;
 }
 
-static int check_torn(struct dp_group *group)
+/* With what makes the last rank's memory fail. */
+static int check_private(struct dp_group *group, const char *what, int *rank)
 {
     char *memory;
     size_t wrong;
 
-    torn_rank = group->size - 1;
-    memory = dp_group_memory(group, DP_MEM_COMM, 5000);
-    torn_rank = -1;
+    *rank = group->size - 1;
+    memory = dp_group_memory(group, DP_MEM_COMM, 500000);
+    *rank = -1;
     wrong = memory == NULL || !group->apart || dp_group_reaches(group, memory);
     dp_group_release(group, memory);
-    return report(group, "torn memory", wrong);
+    return report(group, what, wrong);
 }
 
 /* Does not return on a rank that fails. */
@@ -110,7 +135,10 @@ static int check_some(struct dp_world *world, int argc, char **argv)
         return check_all(world->all);
     }
     if (strcmp(argv[1], "torn") == 0) {
-        return check_torn(world->all);
+        return check_private(world->all, "torn memory", &torn_rank);
+    }
+    if (strcmp(argv[1], "full") == 0) {
+        return check_private(world->all, "memory without room", &full_rank);
     }
     return check_texts(world->all, (const char *const *)&argv[1], argc - 1);
 }

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "launch/bench/bench.h"
@@ -192,6 +193,18 @@ static void a_model_prints_a_row_for_each_bucket_and_their_sum(void **state)
     assert_non_null(strstr(text, "\nsum,"));
 }
 
+/* Whoever reads the output of a failed run finds an array, or nothing. */
+static void check_json(const char *text)
+{
+    struct dp_json *json = NULL;
+
+    if (text[0] != '\0') {
+        assert_int_equal(dp_json_parse(text, strlen(text), "stdout", &json), DP_OK);
+        assert_true(dp_json_is_array(json));
+        dp_json_destroy(json);
+    }
+}
+
 /* Every allocation of a run fails once, in turn. */
 static void check_every_allocation(const struct dp_bench_options *options)
 {
@@ -208,6 +221,9 @@ static void check_every_allocation(const struct dp_bench_options *options)
             fail_msg("allocation %d: %s", nth, dp_status_text(status));
         }
         assert_int_equal(dp_mem_live(), live);
+        if (options->format == DP_BENCH_JSON) {
+            check_json(text);
+        }
         assert_in_range(nth, 1, 5000);
     }
     assert_true(nth > 20);
@@ -220,6 +236,8 @@ static void a_sweep_survives_every_failed_allocation(void **state)
 
     options.bound = true;
     options.max_bytes = 256;
+    check_every_allocation(&options);
+    options.format = DP_BENCH_JSON;
     check_every_allocation(&options);
 }
 

@@ -14,6 +14,7 @@
 #include "collectives/comm.h"
 #include "collectives/contest.h"
 #include "collectives/exchange.h"
+#include "collectives/transport.h"
 #include "tests/local_world.h"
 
 enum { TENSORS = 3, RANKS_MAX = 8 };
@@ -112,11 +113,12 @@ struct arena {
 static size_t contends(struct dp_group *group, const void *arg)
 {
     const struct arena *arena = arg;
-    struct dp_contest_config config = {
-        .ordered = arena->ordered, .tail_alone = arena->tail_alone, .budget_s = arena->budget_s};
+    struct dp_contest_config config = {.tail_alone = arena->tail_alone,
+                                       .budget_s = arena->budget_s};
     struct dp_bucket_plan *plan = NULL;
     size_t wrong;
 
+    group->ordered = arena->ordered;
     if (dp_bucket_plan_create(tensors, TENSORS, TRAINED, TOTAL,
                               &(struct dp_bucket_sizes){64, 64, false}, &plan) != DP_OK) {
         return 1;
@@ -192,7 +194,57 @@ static void rails_take_part_where_nodes_are_even(void **state)
     assert_non_null(strstr(hold(4, two_nodes, (struct arena){0}).why, "hier:rails=1 "));
     assert_null(strstr(hold(3, odd_nodes, (struct arena){0}).why, "rails"));
     assert_null(strstr(hold(4, four_nodes, (struct arena){0}).why, "rails"));
-    assert_null(strstr(hold(4, two_nodes, (struct arena){.ordered = true}).why, "rails"));
+    assert_non_null(strstr(hold(4, two_nodes, (struct arena){.ordered = true}).why, "rails"));
+}
+
+/* The ranks of two nodes, without and with lanes. */
+static void what_may_take_part_is_known_beforehand(void **state)
+{
+    static const struct {
+        const char *text;
+        bool plain, ordered;
+    } cases[] = {
+        {"ring", true, false},
+        {"direct", true, true},
+        {"hier", true, true},
+        {"hier:outer=direct", true, false},
+        {"hier:rails=1", true, true},
+        {"hier:outer=shm", false, false},
+        {"shm", false, false},
+        {"none", false, false},
+        {"mpi", false, false},
+        {"planted", false, false},
+        {"direct:segment_kb=1", false, false},
+        {"zero1:over=direct", false, false},
+        {"auto", false, false},
+        {"", false, false},
+    };
+    const struct dp_device *cpu = NULL;
+    struct dp_group *alone = NULL;
+    (void)state;
+
+    assert_int_equal(dp_device_find("cpu", &cpu), DP_OK);
+    assert_int_equal(dp_local_alone(&alone), DP_OK);
+    struct dp_device gpu = *cpu;
+    struct dp_group group = *alone;
+    gpu.host_memory = false;
+    group.size = 4;
+    group.nodes = group.local_size = 2;
+    group.node_of = two_nodes;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char staged[DP_CONTEST_TEXT];
+        (void)snprintf(staged, sizeof(staged), "staged:over=%s", cases[i].text);
+        for (int lanes = 0; lanes < 2; lanes++) {
+            const bool may = lanes ? cases[i].ordered : cases[i].plain;
+            if (dp_exchange_may_measure(&group, cpu, lanes, cases[i].text) != may ||
+                dp_exchange_may_measure(&group, &gpu, lanes, staged) != may ||
+                dp_exchange_may_measure(&group, cpu, lanes, staged) ||
+                dp_exchange_may_measure(&group, &gpu, lanes, cases[i].text)) {
+                fail_msg("'%s', lanes %d", cases[i].text, lanes);
+            }
+        }
+    }
+    dp_group_destroy(alone);
 }
 
 static void a_slow_strategy_is_not_chosen_and_drops_out(void **state)
@@ -352,6 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_rank_gets_one_measured_strategy_and_why, reset),
         cmocka_unit_test_setup(rails_take_part_where_nodes_are_even, reset),
+        cmocka_unit_test_setup(what_may_take_part_is_known_beforehand, reset),
         cmocka_unit_test_setup(a_slow_strategy_is_not_chosen_and_drops_out, reset),
         cmocka_unit_test_setup(the_fastest_strategy_is_chosen, reset),
         cmocka_unit_test_setup(what_is_slow_with_large_buckets_alone_is_not_chosen, reset),

@@ -1,9 +1,12 @@
 /* test_mem.c - every block is zeroed, aligned and counted, and can be made to fail. */
+#define _GNU_SOURCE /* memfd_create, madvise */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -170,6 +173,30 @@ static void memory_from_elsewhere_goes_back_there(void **state)
     assert_int_equal(given, 1);
 }
 
+/* Behind the end of a file no page can be had, as on a file system that is full. */
+static void pages_that_cannot_be_had_are_told(void **state)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const int file = memfd_create("short", 0);
+    char *memory;
+    (void)state;
+
+    assert_true(file >= 0);
+    assert_int_equal(ftruncate(file, (off_t)page), 0);
+    memory = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    assert_true(dp_mem_clear(memory + 8, 0));
+    memset(memory, 1, page);
+    assert_true(dp_mem_clear(memory + 8, page - 8));
+    assert_int_equal(memory[7] + memory[8] + memory[page - 1], 1);
+    if (madvise(memory, page, MADV_POPULATE_WRITE) == 0) {
+        assert_false(dp_mem_clear(memory + 8, page));
+        assert_false(dp_mem_clear(memory + page + 100, 1));
+    }
+    assert_int_equal(munmap(memory, 3 * page), 0);
+    assert_int_equal(close(file), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +209,7 @@ int main(void)
         cmocka_unit_test(the_allocation_that_is_asked_to_fail_fails_alone),
         cmocka_unit_test(every_purpose_has_a_text_of_its_own),
         cmocka_unit_test(memory_from_elsewhere_goes_back_there),
+        cmocka_unit_test(pages_that_cannot_be_had_are_told),
     };
     return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
 }

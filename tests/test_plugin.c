@@ -72,6 +72,27 @@ static void a_misspelled_name_is_recognised(void **state)
     assert_null(dp_plugin_nearest(&family, "hierarchical"));
 }
 
+static void what_means_the_same_is_spelt_the_same(void **state)
+{
+    static const char whole[] = "ring:segments=2,eager=false,outer=tree";
+    const struct dp_plugin_family family = family_of_two();
+    char spelt[64];
+    (void)state;
+
+    dp_plugin_spell(&family, "ring", spelt, sizeof(spelt));
+    assert_string_equal(spelt, whole);
+    dp_plugin_spell(&family, "ring:eager=off,segments=2", spelt, sizeof(spelt));
+    assert_string_equal(spelt, whole);
+    dp_plugin_spell(&family, "ring:segments=3", spelt, sizeof(spelt));
+    assert_string_not_equal(spelt, whole);
+    dp_plugin_spell(&family, "direct", spelt, sizeof(spelt));
+    assert_string_equal(spelt, "direct");
+    dp_plugin_spell(&family, "rings", spelt, sizeof(spelt));
+    assert_string_equal(spelt, "rings");
+    dp_plugin_spell(&family, "ring", spelt, 12);
+    assert_string_equal(spelt, "ring:segmen");
+}
+
 static void a_plain_name_gives_a_state_with_the_defaults(void **state)
 {
     const struct dp_plugin_family family = family_of_two();
@@ -234,6 +255,7 @@ int main(void)
         cmocka_unit_test(plugins_are_found_by_their_whole_name),
         cmocka_unit_test(a_family_is_walked_until_null),
         cmocka_unit_test(a_misspelled_name_is_recognised),
+        cmocka_unit_test(what_means_the_same_is_spelt_the_same),
         cmocka_unit_test(a_plain_name_gives_a_state_with_the_defaults),
         cmocka_unit_test(options_follow_the_name),
         cmocka_unit_test(a_value_with_options_of_its_own_takes_all_that_is_left),

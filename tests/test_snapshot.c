@@ -362,6 +362,27 @@ static void the_sum_of_residuals_stays_on_another_number_of_ranks(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static void the_sum_of_residuals_stays_where_others_own(void **state)
+{
+    (void)state;
+
+    for (size_t k = 0; k < DP_COUNT(compressors); k++) {
+        struct small_run run = run_compressed(compressors[k]);
+        struct dp_snapshot *middle = middle_of(&run, 3), *moved = NULL;
+        struct work work = {&run, middle, STEPS, &moved, NULL, -1};
+
+        middle->moved = true;
+        assert_int_equal(on_local_ranks(3, work_rank, &work), 0);
+        assert_non_null(moved);
+        assert_same_sums(middle, moved);
+        assert_no_owners(moved);
+        dp_snapshot_destroy(moved);
+        dp_snapshot_destroy(middle);
+        small_run_destroy(&run);
+    }
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 static void survives_every_failed_allocation(void **state)
 {
     float weights[64] = {0}, slot[64] = {0};
@@ -393,6 +414,7 @@ int main(void)
         cmocka_unit_test(arrays_of_ranks_return_to_as_many_ranks_or_are_split),
         cmocka_unit_test(what_compressors_remember_is_exact_and_needed),
         cmocka_unit_test(the_sum_of_residuals_stays_on_another_number_of_ranks),
+        cmocka_unit_test(the_sum_of_residuals_stays_where_others_own),
         cmocka_unit_test(survives_every_failed_allocation),
     };
 

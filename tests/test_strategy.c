@@ -174,8 +174,9 @@ static void why_memory_is_not_shared_is_told(void **state)
     stderr_begin();
     assert_int_equal(on_local_nodes(some.size, some.node_of, opens_and_fails, &some), 0);
     stderr_end();
-    assert_non_null(strstr(stderr_text, "comm.strategy shm cannot run here: only some ranks "
-                                        "of this node take part"));
+    assert_non_null(strstr(stderr_text,
+                           "comm.strategy hier: outer=shm cannot run here: only some ranks "
+                           "of this node take part"));
     assert_null(strstr(stderr_text, "room"));
     assert_int_equal(on_local_ranks(none.size, has_no_room, &none), 0);
 }
@@ -212,6 +213,26 @@ static void levels_keep_the_order_where_nodes_are_equal_blocks(void **state)
         if (dp_strategy_ordered(cases[i].text, &group) != cases[i].ordered) {
             fail_msg("%s, case %zu", cases[i].text, i);
         }
+    }
+}
+
+/* What `auto` takes keeps the order where that is wanted, also inside of another strategy. */
+static void auto_keeps_the_order_where_one_is_wanted(void **state)
+{
+    static const char *const texts[] = {"auto", "hier", "hier:outer=auto", "hier:rails=1",
+                                        "hier:inner=auto"};
+    const int node_of[] = {0, 0, 1, 1};
+    struct dp_group group = {.size = 4, .nodes = 2, .local_size = 2, .node_of = node_of};
+    (void)state;
+
+    for (int wanted = 0; wanted < 2; wanted++) {
+        group.ordered = wanted == 1;
+        for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+            if (dp_strategy_ordered(texts[i], &group) != group.ordered) {
+                fail_msg("%s, wanted %d", texts[i], wanted);
+            }
+        }
+        assert_false(dp_strategy_ordered("hier:outer=ring", &group));
     }
 }
 
@@ -277,6 +298,8 @@ static void a_strategy_that_cannot_run_names_those_that_can(void **state)
     assert_false(((const struct dp_strategy *)mpi)->supports(&two_nodes, &why_not));
     assert_non_null(strstr(why_not, "MPI"));
     assert_string_equal(dp_strategy_choose(&two_nodes, &why_not), "ring");
+    two_nodes.ordered = true;
+    assert_string_equal(dp_strategy_choose(&two_nodes, &why_not), "direct");
     assert_string_equal(dp_strategy_choose(group, &why_not), "shm");
     dp_group_destroy(group);
 }
@@ -420,6 +443,7 @@ int main(void)
         cmocka_unit_test(why_memory_is_not_shared_is_told),
         cmocka_unit_test(levels_keep_the_order_where_nodes_are_equal_blocks),
         cmocka_unit_test(the_order_is_kept_where_it_is_promised),
+        cmocka_unit_test(auto_keeps_the_order_where_one_is_wanted),
         cmocka_unit_test(a_strategy_that_cannot_run_names_those_that_can),
         cmocka_unit_test(an_unknown_strategy_is_a_configuration_error),
         cmocka_unit_test(a_failing_rank_wakes_those_that_wait_in_a_sum),

@@ -133,6 +133,7 @@ foreach(ranks 5 6 7)
     mpi:nonblocking=1 hier:inner=mpi ring)
 endforeach()
 dp_mpi_test(mpi_torn 3 $<TARGET_FILE:mpi_collectives> torn)
+dp_mpi_test(mpi_full 3 $<TARGET_FILE:mpi_collectives> full)
 # One rank has no memory for a group: before, while and after it shares its first memory.
 foreach(nth 1 3 5 6 7)
   dp_nomem_test(mpi_group_nomem_${nth} 3 $<TARGET_FILE:mpi_collectives> ${nth} "69|70")

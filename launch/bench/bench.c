@@ -21,55 +21,6 @@ bool dp_bench_plain(const char *compressor)
     return strcmp(compressor, dp_plugin_at(&dp_compressors, 0)->name) == 0;
 }
 
-dp_status dp_bench_usable(const struct dp_bench *bench, const struct dp_group *group,
-                          const char *strategy, bool *usable)
-{
-    const struct dp_plugin *plugin =
-        dp_plugin_find(&dp_strategies, strategy, strcspn(strategy, ":"));
-    const char *why_not = "it shares nothing";
-
-    if (plugin == NULL || ((const struct dp_strategy *)plugin)->sum != NULL) {
-        DP_TRY(dp_exchange_supports(group, strategy, &why_not));
-    }
-    *usable = why_not == NULL;
-    if (!*usable) {
-        dp_bench_rows_note(&bench->rows, "skipped %s: %s", strategy, why_not);
-    }
-    return DP_OK;
-}
-
-static bool left_out(dp_status status)
-{
-    return status == DP_ERR_UNAVAILABLE || status == DP_ERR_CONFIG;
-}
-
-void dp_bench_try_begin(const struct dp_group *group)
-{
-    dp_log_mute(group->rank == 0 ? 0 : 1);
-    dp_log_hold(true);
-}
-
-void dp_bench_try_end(dp_status status)
-{
-    dp_log_hold(false);
-    if (status != DP_OK && !left_out(status)) {
-        dp_log_tell(); /* unless it is muted */
-    }
-    dp_log_mute(0);
-}
-
-bool dp_bench_skips(const struct dp_bench *bench, const char *strategy, const char *compressor,
-                    dp_status status)
-{
-    const char *why = dp_log_held();
-
-    if (left_out(status)) {
-        dp_bench_rows_note(&bench->rows, "skipped %s with compressor %s: %s", strategy, compressor,
-                           *why != '\0' ? why : "another rank cannot take part");
-    }
-    return left_out(status);
-}
-
 /* The line through a link's points, where there is one: noise, or a time that was gone behind the
  * first point, may leave none. */
 static void tell_link(const struct dp_bench *bench, const char *name, enum dp_link link)
@@ -214,13 +165,15 @@ static dp_status run_bench(struct dp_bench *bench)
         dp_bench_rows_note(&bench->rows, "gradients lie where %s computes, not %s: %s",
                            bench->device->plugin.name, other->plugin.name, why_not);
     }
-    DP_TRY(bench->options->buckets != NULL ? dp_bench_model(bench) : dp_bench_sweep(bench));
-    if (bench->rows.count == 0) {
-        return leads ? DP_FAIL(DP_ERR_UNAVAILABLE, "no strategy of '%s' can run here",
-                               bench->options->strategies)
-                     : DP_ERR_UNAVAILABLE;
+    status = bench->options->buckets != NULL ? dp_bench_model(bench) : dp_bench_sweep(bench);
+    if (bench->rows.count > 0) { /* also what was found before something failed is printed whole */
+        const dp_status printed = dp_bench_rows_end(&bench->rows);
+        status = status != DP_OK ? status : printed;
     }
-    DP_TRY(dp_bench_rows_end(&bench->rows));
+    DP_TRY(status);
+    if (bench->rows.count == 0) {
+        return dp_bench_none_left(bench);
+    }
     DP_TRY(dp_bench_verdict(&bench->rows, &verdict));
     dp_bench_rows_note(&bench->rows, "verdict: %s", verdict);
     dp_free(verdict);

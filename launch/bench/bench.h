@@ -2,7 +2,8 @@
  * bench.h - ddp_bench behind its command line: what all kinds of runs share.
  *
  * sweep.c goes through sizes; model.c through the buckets of a model (--buckets, --train);
- * verdict.c says what came of it, by compare.c: what is better, and what only scatters.
+ * skips.c leaves out what cannot run; verdict.c says what came of it, by compare.c: what is better,
+ * and what only scatters.
  */
 #ifndef DP_LAUNCH_BENCH_BENCH_H
 #define DP_LAUNCH_BENCH_BENCH_H
@@ -14,6 +15,14 @@
 #include "launch/bench/rows.h"
 #include "runtime/run.h"
 
+/* What was left out so far: told where nothing else is left. */
+enum { DP_BENCH_WAY = 1024, DP_BENCH_SKIPPED = 2 * DP_BENCH_WAY };
+struct dp_bench_skipped {
+    char first[DP_BENCH_SKIPPED]; /* "nccl: the gradients are not on GPUs" */
+    dp_status status;             /* DP_ERR_CONFIG while that alone is why */
+    bool tried;                   /* some of it runs here, but not this way */
+};
+
 struct dp_bench {
     const struct dp_bench_options *options; /* borrowed */
     struct dp_world *world;                 /* borrowed */
@@ -22,6 +31,7 @@ struct dp_bench {
     struct dp_bench_names strategies, compressors;
     struct dp_cost cost;
     struct dp_bench_rows rows;
+    struct dp_bench_skipped skipped;
 };
 
 /* Measures links and memory of the host for predictions, with up to max_bytes, or more where those
@@ -34,7 +44,7 @@ DP_CHECKED dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *gro
 bool dp_bench_plain(const char *compressor);
 
 /* Whether `strategy` can be compared in this group; if not, says why. Errors: DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_bench_usable(const struct dp_bench *bench, const struct dp_group *group,
+DP_CHECKED dp_status dp_bench_usable(struct dp_bench *bench, const struct dp_group *group,
                                      const char *strategy, bool *usable);
 
 /* While a way is made, what is wrong with it is not told: rank 0 holds it, and the others, which
@@ -45,8 +55,16 @@ void dp_bench_try_end(dp_status status);
 
 /* Whether a status means that something cannot run here, found by all ranks alike, so that the next
  * one can be tried; says so. */
-bool dp_bench_skips(const struct dp_bench *bench, const char *strategy, const char *compressor,
+bool dp_bench_skips(struct dp_bench *bench, const char *strategy, const char *compressor,
                     dp_status status);
+
+/* Says that a way is left out, and why: `status` is what it would end with. */
+void dp_bench_leave_out(struct dp_bench *bench, const char *strategy, const char *compressor,
+                        dp_status status, const char *why);
+
+/* Where no way was left: the error with which all ranks end; rank 0 says what was wrong with the
+ * first one, and what can run here. */
+DP_CHECKED dp_status dp_bench_none_left(const struct dp_bench *bench);
 
 /* All sizes; all buckets of a model. Collective. */
 DP_CHECKED dp_status dp_bench_sweep(struct dp_bench *bench);

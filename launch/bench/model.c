@@ -14,9 +14,12 @@
 #include "launch/bench/bench.h"
 #include "launch/bench/measure.h"
 #include "launch/bench/stats.h"
+#include "runtime/refusals.h"
 
 /* More steps than any comparison takes: schedules end where the configuration says. */
 enum { ENDLESS = 1 << 30 };
+
+enum { WHY = 512, WHERE = 256 };
 
 /* One way to share, while it is measured. */
 struct way {
@@ -70,11 +73,26 @@ static dp_status make_trainer(const struct way *w, const struct dp_config *confi
     return dp_trainer_init(*out);
 }
 
-static dp_status way_trainer(struct way *w)
+/* The model's options, which setup has found sound, and this way; false: they cannot go together,
+ * which is told. */
+static bool configure_way(struct way *w)
 {
+    const struct dp_refusal *refusal;
+    char why[WHY];
+
     w->config = *w->bench->run->config;
     w->config.comm.strategy = w->strategy;
     w->config.comm.compressor = w->compressor;
+    refusal = dp_refusal_of_config(&w->config);
+    if (refusal != NULL) {
+        (void)snprintf(why, sizeof(why), "%s: %s", refusal->key, refusal->reason);
+        dp_bench_leave_out(w->bench, w->strategy, w->compressor, DP_ERR_CONFIG, why);
+    }
+    return refusal == NULL;
+}
+
+static dp_status way_trainer(struct way *w)
+{
     return make_trainer(w, &w->config, w->group, NULL, &w->trainer);
 }
 
@@ -204,10 +222,22 @@ static dp_status measure_buckets(struct way *w, struct dp_bench_row *sum)
     return find_busiest(w, sum);
 }
 
+/* What `auto` took, as ddp_train says it. */
+static void tell_choice(const struct way *w)
+{
+    const struct dp_exchange *e = w->trainer->exchange;
+
+    if (e->why[0] != '\0') {
+        dp_bench_rows_note(&w->bench->rows, "%s, compressor %s: sharing by %s (%s)", w->strategy,
+                           w->compressor, e->label, e->why);
+    }
+}
+
 static dp_status measure_way(struct way *w, struct dp_bench_row *sum)
 {
     const size_t count = (size_t)w->bench->options->iterations;
 
+    tell_choice(w);
     DP_TRY(way_alone(w));
     DP_TRY(settle_overlap(w));
     DP_TRY(paired_steps(w));
@@ -294,10 +324,29 @@ static dp_status compare_ways(struct dp_bench *bench, struct dp_group *elsewhere
                             .compressor = bench->compressors.at[c],
                             .group = group,
                             .elsewhere = elsewhere};
-            DP_TRY(try_way(&w));
+            DP_TRY(configure_way(&w) ? try_way(&w) : DP_OK);
         }
     }
     return DP_OK;
+}
+
+/* What is measured is a step in which all ranks train, and meet. */
+static dp_status check_ranks(const struct dp_training *run)
+{
+    const struct dp_config *config = run->config;
+    const char *key = config->train.mode == DP_MODE_ASYNC ? "train.mode" : "comm.servers";
+    char where[WHERE];
+
+    if (config->train.mode == DP_MODE_SYNC && config->comm.servers == 0) {
+        return DP_OK;
+    }
+    return !dp_run_leads(run)
+               ? DP_ERR_CONFIG
+               : DP_FAIL(
+                     DP_ERR_CONFIG,
+                     "%s: ddp_bench compares steps in which all ranks train together: leave "
+                     "out train.mode async and comm.servers; ddp_train measures a run with them",
+                     dp_config_where(config, key, where, sizeof(where)));
 }
 
 /* The model, its data and this rank's threads. The trainer that setup makes shows that the
@@ -315,6 +364,7 @@ static dp_status setup(struct dp_bench *bench, struct dp_cli *cli, size_t *large
     cli->sets[cli->set_count++] = "comm.compressor=none";
     run->cli = cli;
     DP_TRY(dp_run_configure(run));
+    DP_TRY(check_ranks(run));
     DP_TRY(dp_run_setup(run));
     *largest = run->trainer->exchange->plan->largest * sizeof(float);
     dp_trainer_destroy(run->trainer);

@@ -151,6 +151,7 @@ static dp_status set_json(struct dp_json *json, const struct column *column,
 
 static dp_status print_json(const struct dp_bench_rows *rows, const struct dp_bench_row *row)
 {
+    const bool first = row == rows->row;
     struct dp_json *json = dp_json_create();
     dp_status status = json != NULL ? DP_OK : DP_ERR_NOMEM;
     char *text = NULL;
@@ -164,11 +165,24 @@ static dp_status print_json(const struct dp_bench_rows *rows, const struct dp_be
         status = dp_json_dump(json, 0, DP_JSON_READABLE, &text);
     }
     if (status == DP_OK) {
-        (void)fprintf(rows->file, "%s\n%s", rows->count > 0 ? "," : "", text);
+        (void)fprintf(rows->file, "%s\n%s", first ? "" : ",", text);
     }
     dp_free(text);
     dp_json_destroy(json);
     return status == DP_OK ? DP_OK : DP_FAIL(status, "a row of JSON");
+}
+
+/* It is closed also where a row fails. */
+static dp_status print_array(const struct dp_bench_rows *rows)
+{
+    dp_status status = DP_OK;
+
+    (void)fputc('[', rows->file);
+    for (size_t i = 0; i < rows->count && status == DP_OK; i++) {
+        status = print_json(rows, &rows->row[i]);
+    }
+    (void)fputs("\n]\n", rows->file);
+    return status;
 }
 
 /* Once, before the first row. */
@@ -180,10 +194,6 @@ static void print_heading(struct dp_bench_rows *rows)
         return;
     }
     rows->headed = true;
-    if (rows->options->format == DP_BENCH_JSON) {
-        (void)fputc('[', rows->file);
-        return;
-    }
     for (int i = 0; i < COLUMN_COUNT; i++) {
         if (!shown(rows, &columns[i])) {
             continue;
@@ -199,13 +209,10 @@ static void print_heading(struct dp_bench_rows *rows)
     (void)fputc('\n', rows->file);
 }
 
-static dp_status print_row(const struct dp_bench_rows *rows, const struct dp_bench_row *row)
+static void print_row(const struct dp_bench_rows *rows, const struct dp_bench_row *row)
 {
     const char *between = "";
 
-    if (rows->options->format == DP_BENCH_JSON) {
-        return print_json(rows, row);
-    }
     for (int i = 0; i < COLUMN_COUNT; i++) {
         if (!shown(rows, &columns[i])) {
             continue;
@@ -220,7 +227,6 @@ static dp_status print_row(const struct dp_bench_rows *rows, const struct dp_ben
     }
     (void)fputc('\n', rows->file);
     (void)fflush(rows->file);
-    return DP_OK;
 }
 
 static dp_status keep(struct dp_bench_rows *rows, const struct dp_bench_row *row)
@@ -250,26 +256,29 @@ void dp_bench_rows_begin(struct dp_bench_rows *rows, const struct dp_bench_optio
 
 dp_status dp_bench_rows_add(struct dp_bench_rows *rows, const struct dp_bench_row *row)
 {
-    if (rows->file != NULL) {
+    if (rows->file != NULL && rows->options->format != DP_BENCH_JSON) {
         print_heading(rows);
-        DP_TRY(print_row(rows, row));
+        print_row(rows, row);
     }
     return keep(rows, row);
 }
 
 dp_status dp_bench_rows_end(struct dp_bench_rows *rows)
 {
+    dp_status status = DP_OK;
+
     if (rows->file == NULL) {
         return DP_OK;
     }
-    print_heading(rows);
     if (rows->options->format == DP_BENCH_JSON) {
-        (void)fputs("\n]\n", rows->file);
+        status = print_array(rows);
+    } else {
+        print_heading(rows);
     }
     if (fflush(rows->file) != 0 || ferror(rows->file) != 0) {
         return DP_FAIL(DP_ERR_WRITE, "cannot write all of the output; look at where stdout leads");
     }
-    return DP_OK;
+    return status;
 }
 
 void dp_bench_rows_note(const struct dp_bench_rows *rows, const char *format, ...)

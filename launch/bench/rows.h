@@ -38,17 +38,18 @@ struct dp_bench_rows {
     const struct dp_bench_options *options; /* borrowed: format and columns */
     FILE *file;                             /* borrowed; NULL: rows are kept, not printed */
     bool headed;                            /* what stands before the first row is printed */
-    struct dp_bench_row *row;               /* [count]; owned; those printed so far */
+    struct dp_bench_row *row;               /* [count]; owned */
     size_t count, room;
 };
 
 void dp_bench_rows_begin(struct dp_bench_rows *rows, const struct dp_bench_options *options,
                          FILE *file);
 
-/* Prints a row at once, and keeps it. Errors: DP_ERR_NOMEM. */
+/* Prints a row at once, and keeps it. JSON comes whole or not at all, whatever ends the program: it
+ * is printed by dp_bench_rows_end(). Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_bench_rows_add(struct dp_bench_rows *rows, const struct dp_bench_row *row);
 
-/* Prints what stands behind the last row. Errors: DP_ERR_WRITE. */
+/* Prints what is still to be printed. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_bench_rows_end(struct dp_bench_rows *rows);
 
 /* Prints a line that is no row: in the table behind "# ", beside CSV and JSON on stderr. */

@@ -131,13 +131,17 @@ static dp_status find_bound(struct dp_bench *bench, size_t bytes, struct dp_benc
     return status;
 }
 
-/* All compressors over one strategy. */
-static dp_status sweep_strategy(struct dp_bench *bench, const char *strategy, size_t count,
-                                const struct dp_bench_row *bounds)
+/* All compressors over one strategy. What cannot run here is left out from then on: what larger
+ * sizes want is no less. */
+static dp_status sweep_strategy(struct dp_bench *bench, const char *strategy, bool *usable,
+                                size_t count, const struct dp_bench_row *bounds)
 {
     for (int c = 0; c < bench->compressors.count; c++) {
         const char *compressor = bench->compressors.at[c];
         struct dp_bench_row row;
+        if (!usable[c]) {
+            continue;
+        }
         dp_bench_row_init(&row);
         row.strategy = strategy;
         row.compressor = compressor;
@@ -148,65 +152,118 @@ static dp_status sweep_strategy(struct dp_bench *bench, const char *strategy, si
             DP_TRY(dp_bench_rows_add(&bench->rows, &row));
         } else if (!dp_bench_skips(bench, strategy, compressor, status)) {
             return status;
+        } else {
+            usable[c] = false;
         }
     }
     return DP_OK;
 }
 
-static dp_status sweep_size(struct dp_bench *bench, const bool *usable, size_t bytes)
+static int ranks_beside(const struct dp_group *group, int rank)
+{
+    int count = 0;
+
+    for (int i = 0; i < group->size; i++) {
+        count += group->node_of[i] == group->node_of[rank];
+    }
+    return count;
+}
+
+/* Gradients of all ranks of a host, the least that a size takes, must have room in its memory.
+ * Every rank knows that of all hosts, so all come to the same before one takes any. */
+static dp_status check_room(const struct dp_bench *bench, size_t bytes)
+{
+    const struct dp_group *group = bench->world->all;
+
+    for (int i = 0; bench->device->host_memory && i < group->size; i++) {
+        const struct dp_place *place = &bench->run->places[i];
+        const int ranks = ranks_beside(group, i);
+        if (place->memory == 0 || bytes <= place->memory / (size_t)ranks) {
+            continue;
+        }
+        return group->rank != 0
+                   ? DP_ERR_UNAVAILABLE
+                   : DP_FAIL(DP_ERR_UNAVAILABLE,
+                             "a size of %zu MB has no room on %s, whose memory of %zu MB %d rank%s "
+                             "would have to share; end at a smaller one with -e",
+                             bytes >> 20, place->host, place->memory >> 20, ranks,
+                             dp_plural((uint64_t)ranks));
+    }
+    return DP_OK;
+}
+
+static dp_status sweep_size(struct dp_bench *bench, bool *usable, size_t bytes)
 {
     const size_t count = bytes / sizeof(float);
     struct dp_bench_row bounds;
 
     dp_bench_row_init(&bounds);
+    DP_TRY(check_room(bench, count * sizeof(float)));
     DP_TRY(find_bound(bench, count * sizeof(float), &bounds));
     for (int s = 0; s < bench->strategies.count; s++) {
-        if (usable[s]) {
-            DP_TRY(sweep_strategy(bench, bench->strategies.at[s], count, &bounds));
+        DP_TRY(sweep_strategy(bench, bench->strategies.at[s],
+                              usable + (size_t)s * (size_t)bench->compressors.count, count,
+                              &bounds));
+    }
+    return DP_OK;
+}
+
+/* usable [strategies * compressors]: which ways can be compared here, as far as is known. */
+static dp_status find_usable(struct dp_bench *bench, bool *usable)
+{
+    for (int s = 0; s < bench->strategies.count; s++) {
+        bool runs = false;
+        DP_TRY(dp_bench_usable(bench, bench->world->train, bench->strategies.at[s], &runs));
+        for (int c = 0; c < bench->compressors.count; c++) {
+            *usable++ = runs;
         }
     }
     return DP_OK;
 }
 
-/* usable [strategies]: which can be compared here. */
-static dp_status find_usable(struct dp_bench *bench, bool *usable, bool *any)
+static bool any(const bool *usable, size_t ways)
 {
-    for (int s = 0; s < bench->strategies.count; s++) {
-        DP_TRY(dp_bench_usable(bench, bench->world->train, bench->strategies.at[s], &usable[s]));
-        *any = *any || usable[s];
+    return memchr(usable, true, ways * sizeof(*usable)) != NULL;
+}
+
+static dp_status sweep_sizes(struct dp_bench *bench, bool *usable, size_t ways)
+{
+    const struct dp_bench_options *o = bench->options;
+
+    DP_TRY(find_usable(bench, usable));
+    if (!any(usable, ways)) {
+        return DP_OK;
+    }
+    DP_TRY(dp_bench_probe(bench, bench->world->train,
+                          o->max_bytes < PROBE_BYTES ? o->max_bytes : PROBE_BYTES));
+    for (size_t bytes = o->min_bytes; bytes <= o->max_bytes && any(usable, ways);
+         bytes *= (size_t)o->factor) {
+        DP_TRY(sweep_size(bench, usable, bytes));
     }
     return DP_OK;
 }
 
 dp_status dp_bench_sweep(struct dp_bench *bench)
 {
-    const struct dp_bench_options *o = bench->options;
-    bool *usable, any = false;
+    const size_t ways = (size_t)bench->strategies.count * (size_t)bench->compressors.count;
+    bool *usable;
     dp_status status;
 
     DP_TRY(dp_run_place(bench->run));
     if (!bench->device->host_memory) {
         DP_TRY(dp_gpus_create(bench->world->train, bench->device));
     }
-    if (o->bound && !bench->device->host_memory) {
+    if (bench->options->bound && !bench->device->host_memory) {
         dp_bench_rows_note(&bench->rows,
                            "no bound: device %s has the gradients, and no copy of the "
                            "host bounds that",
                            bench->device->plugin.name);
     }
-    usable = dp_zalloc((size_t)bench->strategies.count, sizeof(*usable));
+    usable = dp_zalloc(ways, sizeof(*usable));
     if (usable == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%d strategies", bench->strategies.count);
+        return DP_FAIL(DP_ERR_NOMEM, "%zu ways to share", ways);
     }
-    status = find_usable(bench, usable, &any);
-    if (status == DP_OK && any) {
-        status = dp_bench_probe(bench, bench->world->train,
-                                o->max_bytes < PROBE_BYTES ? o->max_bytes : PROBE_BYTES);
-    }
-    for (size_t bytes = o->min_bytes; any && bytes <= o->max_bytes && status == DP_OK;
-         bytes *= (size_t)o->factor) {
-        status = sweep_size(bench, usable, bytes);
-    }
+    status = sweep_sizes(bench, usable, ways);
     dp_free(usable);
     return status;
 }

@@ -332,6 +332,93 @@ def case_ranks_that_disagree_are_told():
         same(result.err.strip(), result.errors[0], "all of stderr")
 
 
+def case_only_steps_in_which_all_ranks_train_are_compared():
+    cfg = small_cfg()
+    served = harness.scratch / "served.cfg"
+    served.write_text("comm: {servers: 1}\n" + cfg.read_text())
+    for ranks in (2, 3):
+        for strategy in ("ps:over=direct", "ring"):
+            flags = [*QUICK, "--strategies", strategy]
+            refused(78, ["--set comm.servers=1", "ddp_train"], "--buckets", cfg, "--set",
+                    "comm.servers=1", *flags, ranks=ranks)
+        refused(78, ["served.cfg:1", "comm.servers"], "--buckets", served, *flags, ranks=ranks)
+        refused(78, ["train.mode", "async"], "--buckets", served, "--set", "train.mode=async",
+                *flags, ranks=ranks)
+        refused(78, ["train.mode", "async"], "--buckets", cfg, "--set", "train.mode=async",
+                *flags, ranks=ranks)
+
+
+def case_a_way_that_the_model_does_not_allow_is_left_out():
+    cfg = small_cfg()
+    local, lanes = ["--set", "train.local_steps=4"], ["--set", "train.lanes=4"]
+    twice = "topk:momentum=0.9"
+    for flags, measured, left_out in (
+        ([*local, "--strategies", "zero1:over=ring,ring"], {("ring", "none")},
+         {("zero1:over=ring", "none"): "train.local_steps"}),
+        ([*local, "--strategies", "ring", "--compressors", "none,topk"], {("ring", "none")},
+         {("ring", "topk"): "train.local_steps"}),
+        ([*lanes, "--strategies", "shm", "--compressors", "none,topk,fp16"], {("shm", "none")},
+         {("shm", "topk"): "train.lanes", ("shm", "fp16"): "train.lanes"}),
+        (["--train", 2, "--strategies", "ring", "--compressors", twice], {("ring", "none")},
+         {("ring", twice): "optimizer.momentum"}),
+    ):
+        result = train_well("--buckets", cfg, *QUICK, *flags, ranks=2)
+        rows, comments = rows_of_table(result.out)
+        same({(row["strategy"], row["compressor"]) for row in rows}, measured, f"ways in\n{result}")
+        told = [line for line in comments if line.startswith("# skipped ")]
+        same(len(told), len(left_out), f"lines about them in\n{result}\n")
+        for (strategy, compressor), why in left_out.items():
+            start = f"# skipped {strategy} with compressor {compressor}: "
+            check(any(line.startswith(start) and why in line for line in told), f"{result}")
+    refused(78, ["'zero1:over=ring'", "train.local_steps", "no rank updates all weights"],
+            "--buckets", cfg, *QUICK, *local, "--strategies", "zero1:over=ring")
+
+
+def case_a_size_without_room_leaves_what_was_measured():
+    for format, rows_of in (("json", rows_of_json), ("csv", rows_of_csv)):
+        result = train("-b", "1K", "-e", "1T", "-f", 32768, "-n", 3, "--strategies", "shm",
+                       "--format", format, ranks=2)
+        same((result.code, len(result.errors)), (69, 1), f"exit code and errors of\n{result}\n")
+        check("1048576 MB has no room" in result.errors[0], f"{result}")
+        same([row["size"] for row in rows_of(result.out)], [1024, 1 << 25], "sizes")
+
+
+def case_where_nothing_can_run_the_others_are_named():
+    result = train("--strategies", "nccl", ranks=2)
+    same((result.code, len(result.errors)), (69, 1), f"exit code and errors of\n{result}\n")
+    why = re.search(r"# skipped nccl: (.*)", result.out)[1]
+    can = re.search(rf"\(nccl: {re.escape(why)}\); these can: ([a-z, ]+): ", result.errors[0])
+    check(can, f"{result}")
+    same(can[1].split(", "), usable(2), f"those that can, in\n{result}\n")
+
+
+def case_what_cannot_run_is_told_once():
+    way = "hier:inner=shm,outer=shm"
+    flags = ["-b", "1K", "-e", "64K", *QUICK, "--strategies"]
+    command = [harness.ROOT / "launch/mpirun", "-np", 4, harness.build / "ddp_bench", *flags]
+    result = netlab.lab(2, *command, f"{way},ring", "--format", "csv")
+    same(result.err.count(f"skipped {way} with compressor none: "), 1, f"notes in\n{result}\n")
+    same(len(rows_of_csv(result.out)), 4, "rows")
+    result = netlab.lab(2, *command, way, code=69)
+    same(result.out.count("skipped"), 1, f"notes in\n{result}\n")
+    same(len(result.errors), 1, f"errors in\n{result}\n")
+    check(f"'{way}'" in result.errors[0] and "these can: " in result.errors[0], f"{result}")
+
+
+def case_auto_says_what_it_took():
+    for format in ("table", "json"):
+        result = train_well("--buckets", small_cfg(), *QUICK, "--strategies", "auto,ring",
+                            "--format", format, ranks=2)
+        told = r"^# (\S+), compressor none: sharing by (\S+) \((.+)\)$"
+        found = re.findall(told, result.out if format == "table" else result.err, re.M)
+        same(len(found), 1, f"notes in\n{result}\n")
+        same(found[0][0], "auto", "whose choice it is")
+    harness.program = "ddp_train"
+    banner = train_well(small_cfg(), "--dry-run", ranks=2)
+    harness.program = "ddp_bench"
+    check(f"sharing by {found[0][1]} ({found[0][2]})" in banner.out + banner.err, f"{banner}")
+
+
 def case_bad_input_is_one_line_and_its_code():
     cfg = small_cfg()
     broken = harness.scratch / "broken.cfg"

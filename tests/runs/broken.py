@@ -231,6 +231,8 @@ def case_ranks_that_disagree_are_told_before_they_train():
         ((cfg,), (cfg, "--cached-input"), "flags '--cached-input'", "''"),
         ((cfg, "--init", "a.safetensors"), (cfg,), "--init ''", "'a.safetensors'"),
         ((cfg,), (cfg, "--init", "a.safetensors"), "--init 'a.safetensors'", "''"),
+        ((cfg,), (cfg, "--plan", "a.yaml"), "--plan 'a.yaml'", "''"),
+        ((cfg, "--plan", "a.yaml"), (cfg,), "--plan ''", "'a.yaml'"),
     )
     lived = []
     for first, second, has, rank_0_has in cases:

@@ -11,7 +11,7 @@ import time
 
 import harness
 import netlab
-from harness import Started, check, endless, same, small_cfg, steps_done
+from harness import Started, check, endless, mlp_layers, same, small_cfg, steps_done
 
 
 def start(hosts, ranks, *arguments):
@@ -31,7 +31,7 @@ def ranks_in(started):
     for pid in netlab.processes_in("pid", spaces):
         with contextlib.suppress(OSError):
             words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "ddp_train":
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == harness.program:
                 found |= {int(word.split(b"=")[1]): pid for word in words
                           if word.startswith(b"OMPI_COMM_WORLD_RANK=")}
     return found
@@ -76,15 +76,52 @@ def case_a_rank_that_dies_alone_on_its_host_is_named_and_ends_the_job_within_fiv
         harness.soon_over(lambda: kill_one(cfg, hosts, victim, teller, strategy, next(outs)))
 
 
+def case_a_rank_that_dies_while_strategies_are_measured_is_named():
+    cfg = small_cfg(mlp_layers(1024, 1024))
+    started = start(2, 2, cfg, *endless(), "--set", "comm.strategy=auto", "--set",
+                    "comm.plan_cache=false", "--out", harness.scratch / "out")
+    started.wait_for("two ranks that look out", lambda: [
+        catches(pid, signal.SIGPIPE) for pid in ranks_in(started).values()] == [True, True])
+    time.sleep(0.2)
+    check("sharing by" not in started.printed(), f"all was measured:\n{started.printed()}")
+    os.kill(ranks_in(started)[0], signal.SIGKILL)
+    result = started.finish()
+    same(result.code, 137, f"the exit code of\n{result}\n")
+    same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+    check("rank 1 (h2): rank 0 (h1) has died" in result.errors[0], f"not told:\n{result}")
+
+
+def case_a_job_that_is_asked_to_end_has_no_dead():
+    # mpirun ends the ranks of other hosts two seconds behind its own, which are inside of a step.
+    cfg = small_cfg(mlp_layers(4096, 4096))
+    slow = (cfg, *endless(), "--set", "train.global_batch=600", "--set", "train.eval_every=0",
+            "--set", "comm.strategy=ring")
+    sizes = ("-b", "64M", "-e", "64M", "-n", "1000000", "--strategies", "ring")
+    for program, words, number in (("ddp_train", slow, signal.SIGTERM),
+                                   ("ddp_bench", sizes, signal.SIGINT)):
+        harness.program = program
+        started = start(2, 2, *words)
+        started.wait_for("two ranks", lambda: len(ranks_in(started)) == 2)
+        time.sleep(4.0)
+        started.signal(number)
+        result = started.finish()
+        same("has died" in result.err, False, f"that somebody died is told:\n{result}\n")
+
+
 def case_a_strategy_for_one_node_is_refused_with_those_that_can():
     cfg = small_cfg()
-    for strategy in ("shm", "zero1:over=shm", "hier:outer=shm"):
+    for strategy, names, others in (
+        ("shm", "comm.strategy shm", "hier, ring, .*, mpi, none: "),
+        ("zero1:over=shm", "comm.strategy shm", "hier, ring, .*, mpi, none: "),
+        ("hier:outer=shm", "comm.strategy hier: outer=shm", "ring, .*, mpi: "),
+        ("hier:inner=direct,outer=shm,rails=1", "comm.strategy hier: outer=shm", "ring, .*, mpi: "),
+    ):
         out = harness.scratch / "out"
         result = start(2, 2, cfg, "--set", f"comm.strategy={strategy}", "--out", out).finish()
         same(result.code, 69, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-        check(re.search(r"shm cannot run here: the ranks do not live on one node; these can: "
-                        "(hier, )?ring", result.errors[0]), f"{result}")
+        check(re.search(rf"{names} cannot run here: the ranks do not live on one node; "
+                        f"these can: {others}", result.errors[0]), f"{result}")
         same(result.err.strip(), result.errors[0], "all of stderr")
         check(not out.exists(), "a refused run left a folder")
 

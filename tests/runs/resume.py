@@ -9,8 +9,8 @@ import signal
 import time
 
 import harness
-from harness import (ENDLESS, Started, check, endless, metrics, run_json, same, small_cfg,
-                     steps_done, train, train_well, weights)
+from harness import (ENDLESS, Started, check, endless, metrics, mlp_layers, run_json, same,
+                     small_cfg, steps_done, train, train_well, weights)
 from refusals import refuse
 
 # All that has a state of its own, or depends on the number of a step.
@@ -206,19 +206,39 @@ def case_what_a_compressor_remembers_is_split_or_dropped():
         own = [key for key in arrays if "compressor." in key and ".rank" not in key]
         warm = name.startswith("powersgd")
         same(own, ["compressor.warm"] if warm else [], f"arrays of {name}")
-        changes = [(4, name, ""), (2, name, "split"), (2, "none", "dropped")]
+        changes = [(4, name, "", ()), (2, name, "split", ()), (2, "none", "dropped", ())]
         if warm:
-            changes += [(4, "powersgd:rank=3", "dropped"), (1, name, "dropped")]
-        for ranks, set_to, told in changes:
-            out = harness.scratch / f"out-{name[:4]}-{ranks}-{set_to[-1]}"
-            result = train(cfg, "--set", f"comm.compressor={set_to}", "--steps", 9, "--out", out,
-                           f"--resume={saved}", ranks=ranks)
+            changes += [(4, "powersgd:rank=3", "dropped", ()), (1, name, "dropped", ())]
+        if name.startswith("topk"):
+            changes.append((4, "topk:momentum=0,ratio=0.05", "", ()))
+        # Who owns a part of a sum follows from how gradients are cut and shared.
+        moved = "split" if name == "onebit" else ""
+        changes += [(4, name, moved, flags) for flags in (
+            ("--set", "comm.bucket_mb=0.004", "--set", "comm.first_bucket_mb=0.004"),
+            strategy("zero1:over=ring"))]
+        for number, (ranks, set_to, told, more) in enumerate(changes):
+            out = harness.scratch / f"out-{name[:4]}-{number}"
+            result = train(cfg, "--set", f"comm.compressor={set_to}", *more, "--steps", 9, "--out",
+                           out, f"--resume={saved}", ranks=ranks)
             same(result.code, 0, f"the exit code of\n{result}\n")
             text = result.out + result.err
-            same(text.count("residuals of 4 ranks are split evenly over 2"), int(told == "split"),
-                 f"how often it is told that they are split:\n{result}")
+            same(text.count(f"residuals of 4 ranks are split evenly over {ranks}"),
+                 int(told == "split"), f"how often it is told that they are split:\n{result}")
             same(text.count("remembered is dropped"), int(told == "dropped"),
                  f"how often it is told that they are dropped:\n{result}")
+
+
+def case_start_vectors_do_not_depend_on_how_gradients_are_cut():
+    cfg = small_cfg(mlp_layers(64))
+    vectors = []
+    for number, megabytes in enumerate((25, 0.02)):
+        out = harness.scratch / f"out-{number}"
+        train_well(cfg, "--set", "comm.compressor=powersgd:rank=2", *strategy("direct"), "--set",
+                   f"comm.bucket_mb={megabytes}", "--set", "comm.first_bucket_mb=0.004", "--steps",
+                   2, "--out", out, ranks=2)
+        vectors.append(harness.safetensors(out / "checkpoints/latest/optimizer.safetensors")
+                       ["compressor.warm"])
+    same(vectors[1], vectors[0], "compressor.warm")
 
 
 def case_with_lanes_another_number_of_ranks_gives_the_same_bits():

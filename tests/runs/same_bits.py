@@ -5,8 +5,9 @@ other ones where something else was asked for.
 import struct
 
 import harness
-from harness import (check, close, metrics, run_json, safetensors, same, small_cfg, train_well,
-                     weights)
+import netlab
+from harness import (Started, check, close, metrics, run_json, safetensors, same, small_cfg,
+                     train_well, weights)
 
 NORMED = """\
     - conv2d: {filters: 8, kernel: 3, padding: 1, bias: false}
@@ -70,6 +71,31 @@ def case_with_lanes_any_number_of_ranks_gives_the_same_bits():
                 expected = found, loss
             check(found == expected[0], f"{model}: other bits on {ranks} ranks")
             same(loss, expected[1], f"{model}: the test loss on {ranks} ranks")
+
+
+def case_what_auto_takes_for_lanes_keeps_their_bits():
+    """Also inside of a sharing or of hier, between hosts and where no memory can be shared."""
+    cfg = small_cfg()
+    lanes = setting(train__lanes=2)
+    netlab.need_lab()
+    right = trained(cfg, "one", *lanes, ranks=1)
+    wrapper, env = harness.little_memory(40)
+    hosts = [str(netlab.NETLAB), "2", "--"]
+    for number, (where, strategy, more) in enumerate((
+        (hosts, "zero1", {}),
+        (hosts, "ps", {}),
+        (hosts, "replicated", {}),
+        (hosts, "hier", {}),
+        (hosts, "hier:outer=auto", {}),
+        (hosts, "auto", {"comm__servers": 1, "train__lanes": 1}),
+        (wrapper, "zero1", {}),
+        (wrapper, "ps", {}),
+    )):
+        out = harness.scratch / f"out-{number}"
+        result = Started([cfg, *lanes, *setting(comm__strategy=strategy, **more), "--out", out], 2,
+                         env if where is wrapper else None, wrapper=where).finish()
+        same(result.code, 0, f"the exit code of\n{result}\n")
+        check(more or weights(out) == right, f"other bits than one rank's:\n{result}")
 
 
 def case_servers_give_the_bits_of_ranks_that_sum_for_themselves():

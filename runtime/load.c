@@ -1,6 +1,7 @@
 /*
- * load.c - the data set into memory: every rank opens the source, so that mistakes are found by
- * all alike; one rank of each node reads it.
+ * load.c - the data set into memory: every rank opens the source, so that mistakes are found before
+ * anything is read; one rank of each node reads it. Files lie with each host, so what is wrong may
+ * be wrong on some hosts only: that ends all ranks with one line.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +9,13 @@
 #include "base/log.h"
 #include "runtime/data/source.h"
 #include "runtime/run.h"
+
+/* A source that is open; `source` is NULL where it is not. */
+struct opened {
+    const struct dp_source *source;
+    void *state; /* owned */
+    struct dp_source_info info;
+};
 
 /* Where the four arrays lie in one piece of memory. */
 struct layout {
@@ -19,7 +27,7 @@ static struct layout lay_out(const struct dp_source_info *info)
     struct layout l;
 
     l.train_labels = 0;
-    l.test_labels = dp_round_up(info->train_count * sizeof(int32_t), DP_BLOCK);
+    l.test_labels = l.train_labels + dp_round_up(info->train_count * sizeof(int32_t), DP_BLOCK);
     l.train_images = l.test_labels + dp_round_up(info->test_count * sizeof(int32_t), DP_BLOCK);
     l.test_images = l.train_images + dp_round_up(info->train_count * info->sample_bytes, DP_BLOCK);
     l.bytes = l.test_images + info->test_count * info->sample_bytes;
@@ -45,22 +53,63 @@ static struct dp_source_config source_config(const struct dp_training *run)
     };
 }
 
-/* Memory for the open source's rows, filled in by the node's writer. */
-static dp_status load_rows(struct dp_training *run, const struct dp_source *source, void *state,
-                           const struct dp_source_info *info)
+/* What `mine` comes to on all ranks: the status of the first rank that failed. It says why; all
+ * were muted until now. Collective. */
+static dp_status settle(struct dp_group *group, dp_status mine)
 {
+    int first = DP_OK;
+
+    if (dp_group_agree(group, mine) == DP_OK) {
+        return DP_OK;
+    }
+    for (int rank = 0; rank < group->size && first == DP_OK; rank++) {
+        first = (int)mine;
+        DP_TRY(dp_group_broadcast(group, &first, sizeof(first), rank));
+        if (rank == group->rank && first != DP_OK) {
+            dp_log_tell();
+        }
+    }
+    DP_TRY(dp_group_barrier(group)); /* behind this it is told: a rank may then end the others */
+    return (dp_status)first;
+}
+
+static dp_status open_source(const struct dp_training *run, struct opened *opened)
+{
+    const struct dp_source_config config = source_config(run);
+    const struct dp_plugin *plugin = NULL;
+    const struct dp_source *source;
+    char problem[256], where[256];
+    dp_status status = dp_plugin_create(&dp_sources, run->config->data.source, &plugin,
+                                        &opened->state, problem, sizeof(problem));
+
+    if (status != DP_OK) {
+        return DP_FAIL(status, "%s: %s",
+                       dp_config_where(run->config, "data.source", where, sizeof(where)), problem);
+    }
+    source = (const struct dp_source *)plugin;
+    DP_TRY(source->open(opened->state, &config, &opened->info));
+    opened->source = source;
+    return DP_OK;
+}
+
+static void close_source(struct opened *opened)
+{
+    if (opened->source != NULL) {
+        opened->source->close(opened->state);
+    }
+    dp_free(opened->state);
+}
+
+/* Memory for the open source's rows, filled in by the node's writer. */
+static dp_status load_rows(struct dp_training *run, const struct opened *opened)
+{
+    const struct dp_source_info *info = &opened->info;
     const struct layout l = lay_out(info);
     dp_status status = DP_OK;
     char *base;
 
     DP_TRY(dp_group_node_memory(run->world->all, DP_MEM_DATA, l.bytes, &run->data_memory));
     base = run->data_memory.data;
-    if (run->data_memory.writer) {
-        status = source->load(state, (uint8_t *)base + l.train_images,
-                              (int32_t *)(base + l.train_labels), (uint8_t *)base + l.test_images,
-                              (int32_t *)(base + l.test_labels));
-    }
-    DP_TRY(dp_group_agree(run->world->all, status));
     run->data = (struct dp_dataset){
         .train_images = (const uint8_t *)base + l.train_images,
         .test_images = (const uint8_t *)base + l.test_images,
@@ -70,37 +119,26 @@ static dp_status load_rows(struct dp_training *run, const struct dp_source *sour
         .test_count = info->test_count,
         .sample_bytes = info->sample_bytes,
     };
-    return DP_OK;
+    if (run->data_memory.writer) {
+        dp_log_mute(1);
+        status = opened->source->load(
+            opened->state, (uint8_t *)base + l.train_images, (int32_t *)(base + l.train_labels),
+            (uint8_t *)base + l.test_images, (int32_t *)(base + l.test_labels));
+        dp_log_mute(0);
+    }
+    return settle(run->world->all, status);
 }
 
 dp_status dp_run_load_data(struct dp_training *run)
 {
-    const struct dp_source_config config = source_config(run);
-    const struct dp_plugin *plugin = NULL;
-    const struct dp_source *source;
-    struct dp_source_info info;
-    char problem[256], where[256];
-    void *state = NULL;
+    struct opened opened = {.source = NULL};
     dp_status status;
 
-    dp_log_mute(dp_run_leads(run) ? 0 : 1);
-    status = dp_plugin_create(&dp_sources, run->config->data.source, &plugin, &state, problem,
-                              sizeof(problem));
-    if (status != DP_OK) {
-        status =
-            DP_FAIL(status, "%s: %s",
-                    dp_config_where(run->config, "data.source", where, sizeof(where)), problem);
-        dp_log_mute(0);
-        return status;
-    }
-    source = (const struct dp_source *)plugin;
-    status = source->open(state, &config, &info);
+    dp_log_mute(1);
+    status = open_source(run, &opened);
     dp_log_mute(0);
-    status = dp_group_agree(run->world->all, status);
-    if (status == DP_OK) {
-        status = load_rows(run, source, state, &info);
-        source->close(state);
-    }
-    dp_free(state);
+    status = settle(run->world->all, status);
+    status = status == DP_OK ? load_rows(run, &opened) : status;
+    close_source(&opened);
     return status;
 }

@@ -90,6 +90,18 @@ static void ranks_without_memory_for_their_configuration_all_end(void **state)
     fail_everywhere(dp_run_configure, false);
 }
 
+static dp_status load_data(struct dp_training *run)
+{
+    DP_TRY(dp_run_configure(run));
+    return dp_run_load_data(run);
+}
+
+static void ranks_without_memory_for_their_data_all_end(void **state)
+{
+    (void)state;
+    fail_everywhere(load_data, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -97,6 +109,8 @@ int main(void)
                                         scratch_create, scratch_destroy),
         cmocka_unit_test_setup_teardown(ranks_without_memory_for_their_configuration_all_end,
                                         scratch_create, scratch_destroy),
+        cmocka_unit_test_setup_teardown(ranks_without_memory_for_their_data_all_end, scratch_create,
+                                        scratch_destroy),
     };
 
     return cmocka_run_group_tests_name("setup", tests, NULL, NULL);

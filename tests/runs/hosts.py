@@ -11,12 +11,17 @@ import time
 
 import harness
 import netlab
-from harness import Started, check, endless, mlp_layers, same, small_cfg, steps_done
+from harness import (IDX_FILES, Started, check, endless, mlp_layers, same, small_cfg, small_data,
+                     steps_done)
 
 
-def start(hosts, ranks, *arguments):
+def start(hosts, ranks, *arguments, before=":"):
+    """A run on hosts of a lab, once the shell command `before` has come to pass on the first one.
+    """
     netlab.need_lab()
-    return Started(arguments, ranks, wrapper=[str(netlab.NETLAB), str(hosts), "--"])
+    script = f'{before} && exec "$@"'
+    return Started(arguments, ranks,
+                   wrapper=[str(netlab.NETLAB), str(hosts), "--", "sh", "-c", script, "sh"])
 
 
 def ranks_in(started):
@@ -142,6 +147,55 @@ def case_ranks_on_two_hosts_that_disagree_are_told():
         check(re.search(rf"rank 1 \(h2\) has {text}, rank 0 \(h1\) has '{first}'",
                         result.errors[0]), f"{result}")
         check(not out.exists(), "a refused run left a folder")
+
+
+def on_hosts(hosts, command):
+    """A shell command that runs `command` on these hosts."""
+    return " && ".join(f'"$NETLAB_AGENT" {host} "{command}"' for host in hosts)
+
+
+def refuse(*attempts):
+    """Runs on small data must end with a code and one line. Of each: code, pattern of the line,
+    hosts, ranks, and what spoils the data before. They take their time to end, so all run at once.
+    """
+    cfg, out = small_cfg(), harness.scratch / "out"
+    runs = [start(hosts, ranks, cfg, "--steps", 2, "--out", f"{out}-{i}", before=before)
+            for i, (_, _, hosts, ranks, before) in enumerate(attempts)]
+    results = [run.finish() for run in runs]
+    for result, (code, pattern, *_) in zip(results, attempts):
+        same(result.code, code, f"the exit code of\n{result}\n")
+        same(len(result.complaints), 1, f"the number of lines on stderr in\n{result}\n")
+        check(re.search(pattern, result.err), f"no {pattern!r} in\n{result}")
+    same(list(harness.scratch.glob("out-*")), [], "folders that refused runs left")
+
+
+def spoil(folder, name, change):
+    """Other small data, of which one file is what change() makes of its bytes."""
+    path = small_data(harness.scratch / folder) / name
+    path.write_bytes(change(path.read_bytes()))
+    return path.parent
+
+
+def case_data_that_some_hosts_lack_or_have_damaged_is_told_by_the_first_of_their_ranks():
+    data = harness.scratch / "data"
+    hide, missing = f"mount -t tmpfs none {data}", r"rank 1 \(h2\): .*/data: no train-images"
+    short = spoil("short", IDX_FILES[0], lambda images: images[:-100])
+    wrong = spoil("wrong", IDX_FILES[1], lambda labels: labels[:-1] + b"\x63")
+    refuse((66, missing, 2, 2, on_hosts(["h2"], hide)),
+           (66, missing.replace("1", "2"), 3, 6, on_hosts(["h2", "h3"], hide)),
+           (65, r"rank 1 \(h2\): .*/data/train-images", 2, 2,
+            on_hosts(["h2"], f"mount --bind {short} {data}")),
+           (65, r"rank 1 \(h2\): .*/data/.*label 99 of row 599", 3, 3,
+            on_hosts(["h2", "h3"], f"mount --bind {wrong} {data}")))
+
+
+def case_data_that_all_hosts_lack_or_have_damaged_is_told_by_rank_0():
+    data = harness.scratch / "data"
+    wrong = spoil("wrong", IDX_FILES[1], lambda labels: labels[:-1] + b"\x63")
+    refuse((66, r"rank 0 \(h1\): .*/data: no train-images", 2, 2,
+            on_hosts(["h1", "h2"], f"mount -t tmpfs none {data}")),
+           (65, r"rank 0 \(h1\): .*/data/.*label 99 of row 599", 2, 4,
+            on_hosts(["h1", "h2"], f"mount --bind {wrong} {data}")))
 
 
 if __name__ == "__main__":

@@ -35,18 +35,20 @@ static void skip_equal_words(const char **a, const char **b)
     *b += word;
 }
 
-static dp_status disagree(const char *field, int rank, const struct record *theirs,
+static dp_status disagree(const struct dp_claim *claim, int rank, const struct record *theirs,
                           const struct record *first)
 {
     const char *a = theirs->value, *b = first->value;
+    const char *then = claim->remedy == NULL ? "" : "; ";
+    const char *remedy = claim->remedy == NULL ? "" : claim->remedy;
 
     if (strcmp(a, b) == 0) {
-        return DP_FAIL(DP_ERR_DISAGREE, "rank %d (%s) has another %s than rank 0 (%s)", rank,
-                       theirs->host, field, first->host);
+        return DP_FAIL(DP_ERR_DISAGREE, "rank %d (%s) has another %s than rank 0 (%s)%s%s", rank,
+                       theirs->host, claim->field, first->host, then, remedy);
     }
     skip_equal_words(&a, &b);
-    return DP_FAIL(DP_ERR_DISAGREE, "rank %d (%s) has %s '%s', rank 0 (%s) has '%s'", rank,
-                   theirs->host, field, a, first->host, b);
+    return DP_FAIL(DP_ERR_DISAGREE, "rank %d (%s) has %s '%s', rank 0 (%s) has '%s'%s%s", rank,
+                   theirs->host, claim->field, a, first->host, b, then, remedy);
 }
 
 static dp_status compare(const struct dp_group *group, const struct dp_claim *claims, int count,
@@ -56,7 +58,7 @@ static dp_status compare(const struct dp_group *group, const struct dp_claim *cl
         for (int c = 0; c < count; c++) {
             const struct record *theirs = &all[(size_t)i * (size_t)count + (size_t)c];
             if (theirs->hash != all[c].hash) {
-                return group->rank == 0 ? disagree(claims[c].field, i, theirs, &all[c])
+                return group->rank == 0 ? disagree(&claims[c], i, theirs, &all[c])
                                         : DP_ERR_DISAGREE;
             }
         }

@@ -13,6 +13,7 @@ struct dp_claim {
     const char *field;         /* "comm.strategy"; equal on all ranks */
     char value[DP_CLAIM_TEXT]; /* for people: its beginning, or what describes it */
     uint64_t hash;             /* of all of it */
+    const char *remedy;        /* what to do about a difference; NULL: its value says it */
 };
 
 /* A claim whose value is a text of any length. Local. */

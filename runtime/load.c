@@ -1,14 +1,26 @@
 /*
  * load.c - the data set into memory: every rank opens the source, so that mistakes are found before
  * anything is read; one rank of each node reads it. Files lie with each host, so what is wrong may
- * be wrong on some hosts only: that ends all ranks with one line.
+ * be wrong on some hosts only, and what they hold may differ: both end all ranks with one line.
  */
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/log.h"
+#include "collectives/claim.h"
 #include "runtime/data/source.h"
 #include "runtime/run.h"
+
+/* Of each set of images about as much is compared: all of a small set, rows spread evenly over a
+ * large one, so that it costs no time that anybody notices. */
+enum { SAMPLE_BYTES = 512 * 1024 };
+
+/* Hashes of a node's copy. Its writer, which has the rows in its cache, makes them for all: another
+ * rank would map every page first, which takes ten times as long. */
+struct prints {
+    uint64_t train_labels, test_labels, train_images, test_images;
+};
 
 /* A source that is open; `source` is NULL where it is not. */
 struct opened {
@@ -17,7 +29,7 @@ struct opened {
     struct dp_source_info info;
 };
 
-/* Where the four arrays lie in one piece of memory. */
+/* Where the four arrays lie in one piece of memory, behind the hashes. */
 struct layout {
     size_t train_images, test_images, train_labels, test_labels, bytes;
 };
@@ -26,7 +38,7 @@ static struct layout lay_out(const struct dp_source_info *info)
 {
     struct layout l;
 
-    l.train_labels = 0;
+    l.train_labels = dp_round_up(sizeof(struct prints), DP_BLOCK);
     l.test_labels = l.train_labels + dp_round_up(info->train_count * sizeof(int32_t), DP_BLOCK);
     l.train_images = l.test_labels + dp_round_up(info->test_count * sizeof(int32_t), DP_BLOCK);
     l.test_images = l.train_images + dp_round_up(info->train_count * info->sample_bytes, DP_BLOCK);
@@ -100,6 +112,67 @@ static void close_source(struct opened *opened)
     dp_free(opened->state);
 }
 
+static uint64_t hash_images(const uint8_t *images, size_t count, size_t sample_bytes)
+{
+    const size_t every = count * sample_bytes / SAMPLE_BYTES + 1;
+    uint64_t hash = 0;
+
+    for (size_t row = 0; row < count; row += every) {
+        hash = XXH3_64bits_withSeed(images + row * sample_bytes, sample_bytes, hash);
+    }
+    return hash;
+}
+
+static struct prints take_prints(const struct dp_dataset *d)
+{
+    return (struct prints){
+        .train_labels = XXH3_64bits(d->train_labels, d->train_count * sizeof(*d->train_labels)),
+        .test_labels = XXH3_64bits(d->test_labels, d->test_count * sizeof(*d->test_labels)),
+        .train_images = hash_images(d->train_images, d->train_count, d->sample_bytes),
+        .test_images = hash_images(d->test_images, d->test_count, d->sample_bytes),
+    };
+}
+
+static struct dp_claim hash_claim(const char *field, uint64_t hash)
+{
+    return (struct dp_claim){
+        .field = field, .hash = hash, .remedy = "give all hosts the same data set"};
+}
+
+static struct dp_claim count_claim(const char *field, size_t count)
+{
+    struct dp_claim claim = hash_claim(field, count);
+
+    (void)snprintf(claim.value, sizeof(claim.value), "%zu", count);
+    return claim;
+}
+
+/* Before memory is made for them, which ranks of a node share. Collective. */
+static dp_status compare_counts(const struct dp_training *run, const struct dp_source_info *info)
+{
+    const struct dp_claim claims[] = {
+        count_claim("training rows", info->train_count),
+        count_claim("test rows", info->test_count),
+    };
+
+    return dp_claims_compare(run->world->all, claims, sizeof(claims) / sizeof(claims[0]));
+}
+
+/* Every node has all rows, whatever the source, and whether its ranks train or serve. Collective.
+ */
+static dp_status compare_rows(const struct dp_training *run)
+{
+    const struct prints *prints = run->data_memory.data;
+    const struct dp_claim claims[] = {
+        hash_claim("list of training labels", prints->train_labels),
+        hash_claim("list of test labels", prints->test_labels),
+        hash_claim("set of training images", prints->train_images),
+        hash_claim("set of test images", prints->test_images),
+    };
+
+    return dp_claims_compare(run->world->all, claims, sizeof(claims) / sizeof(claims[0]));
+}
+
 /* Memory for the open source's rows, filled in by the node's writer. */
 static dp_status load_rows(struct dp_training *run, const struct opened *opened)
 {
@@ -125,6 +198,7 @@ static dp_status load_rows(struct dp_training *run, const struct opened *opened)
             opened->state, (uint8_t *)base + l.train_images, (int32_t *)(base + l.train_labels),
             (uint8_t *)base + l.test_images, (int32_t *)(base + l.test_labels));
         dp_log_mute(0);
+        *(struct prints *)base = take_prints(&run->data);
     }
     return settle(run->world->all, status);
 }
@@ -138,7 +212,8 @@ dp_status dp_run_load_data(struct dp_training *run)
     status = open_source(run, &opened);
     dp_log_mute(0);
     status = settle(run->world->all, status);
+    status = status == DP_OK ? compare_counts(run, &opened.info) : status;
     status = status == DP_OK ? load_rows(run, &opened) : status;
     close_source(&opened);
-    return status;
+    return status == DP_OK ? compare_rows(run) : status;
 }

@@ -43,7 +43,8 @@ DOORS = {
     r"yaml\.h": r"runtime/config_yaml\.[ch]",
     r"jansson\.h": r"base/json\.[ch]",
     r"zlib\.h": r"runtime/data/idx\.c",
-    r"(xxhash|xxh3)\.h": r"(base|collectives)/\w+\.[ch]|runtime/(facts|manifest|plan|replicas)\.c",
+    r"(xxhash|xxh3)\.h": r"(base|collectives)/\w+\.[ch]|"
+                         r"runtime/(facts|load|manifest|plan|replicas)\.c",
     r"cmocka\.h": r"tests/.*",
 }
 

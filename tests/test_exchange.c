@@ -414,6 +414,15 @@ static size_t compares_many_words(struct dp_group *group, const void *unused)
     return dp_claims_compare(group, &claim, 1) != DP_ERR_DISAGREE;
 }
 
+static size_t compares_with_a_remedy(struct dp_group *group, const void *unused)
+{
+    const struct dp_claim claim = {
+        .field = "map", .hash = (uint64_t)group->rank, .remedy = "take the same one"};
+    (void)unused;
+
+    return dp_claims_compare(group, &claim, 1) != DP_ERR_DISAGREE;
+}
+
 static void long_claims_are_told_from_where_they_differ(void **state)
 {
     (void)state;
@@ -429,6 +438,11 @@ static void long_claims_are_told_from_where_they_differ(void **state)
     stderr_end();
     assert_non_null(strstr(stderr_text, "has --set 'bc=3 d=4', rank 0 ("));
     assert_non_null(strstr(stderr_text, "has 'bc=2 d=4'"));
+    stderr_begin();
+    assert_int_equal(on_local_ranks(2, compares_with_a_remedy, NULL), 0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "has another map than rank 0 ("));
+    assert_non_null(strstr(stderr_text, "); take the same one: ranks disagree"));
 }
 
 int main(void)

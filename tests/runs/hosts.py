@@ -176,6 +176,13 @@ def spoil(folder, name, change):
     return path.parent
 
 
+def with_bit(place):
+    """What flips the last bit of the byte at this place."""
+    def flip(data):
+        return data[:place] + bytes([data[place] ^ 1]) + data[place + 1:]
+    return flip
+
+
 def case_data_that_some_hosts_lack_or_have_damaged_is_told_by_the_first_of_their_ranks():
     data = harness.scratch / "data"
     hide, missing = f"mount -t tmpfs none {data}", r"rank 1 \(h2\): .*/data: no train-images"
@@ -196,6 +203,26 @@ def case_data_that_all_hosts_lack_or_have_damaged_is_told_by_rank_0():
             on_hosts(["h1", "h2"], f"mount -t tmpfs none {data}")),
            (65, r"rank 0 \(h1\): .*/data/.*label 99 of row 599", 2, 4,
             on_hosts(["h1", "h2"], f"mount --bind {wrong} {data}")))
+
+
+def differing(folder, text):
+    """A run whose third host has the data of `folder`, for refuse()."""
+    return (70, rf"rank 2 \(h3\) has {text}; give all hosts the same data set", 3, 3,
+            on_hosts(["h3"], f"mount --bind {folder} {harness.scratch / 'data'}"))
+
+
+def case_data_sets_that_differ_between_hosts_are_told():
+    fewer = small_data(harness.scratch / "fewer", train=500)
+    more = small_data(harness.scratch / "more", test=201)
+    last = 16 + 600 * 64 - 1
+    refuse(differing(fewer, r"training rows '500', rank 0 \(h1\) has '600'"),
+           differing(more, r"test rows '201', rank 0 \(h1\) has '200'"))
+    refuse(*(differing(spoil(name.replace(" ", "-"), IDX_FILES[file], with_bit(place)),
+                       rf"another {name} than rank 0 \(h1\)")
+             for name, file, place in (("list of training labels", 1, 8 + 599),
+                                       ("set of training images", 0, last),
+                                       ("list of test labels", 3, 8),
+                                       ("set of test images", 2, 16))))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""launch/netlab: signals that come while it makes the hosts, when there is no command yet to pass
+them on to.
+"""
+import contextlib
+import fcntl
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import termios
+import time
+import uuid
+
+import harness
+from harness import check, same
+from netlab import NETLAB, children, links, need_lab, stamps
+
+
+def listens(pid):
+    """Whether netlab keeps its signals, SIGUSR1 and others, for when it waits for them."""
+    mask = re.search(r"^SigBlk:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)
+    return int(mask.group(1), 16) >> (signal.SIGUSR1 - 1) & 1 == 1
+
+
+def first_processes(pid):
+    return children(pid) if listens(pid) else []
+
+
+def begin_at(ready, act, script, prepare=lambda: None):
+    """Starts a lab on a terminal of its own and does act(terminal, process) as soon as
+    ready(process id): the exit code, and what the terminal shows.
+    """
+    need_lab()
+    before = links()
+    terminal, inner = pty.openpty()
+    mark = uuid.uuid4().hex
+
+    def take_terminal():
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        prepare()
+
+    process = subprocess.Popen(
+        [NETLAB, "8", "--", "sh", "-c", script], stdin=inner, stdout=inner, stderr=inner,
+        start_new_session=True, preexec_fn=take_terminal, env=harness.environment(mark))
+    os.close(inner)
+    text, end = b"", time.monotonic() + harness.PATIENCE
+    try:
+        while not ready(process.pid):
+            check(process.poll() is None and time.monotonic() < end, "no moment to act came")
+        act(terminal, process)
+        with contextlib.suppress(OSError):  # no process has the terminal open any more
+            while data := os.read(terminal, 65536):
+                text += data
+        code = process.wait(harness.PATIENCE)
+    finally:
+        harness.end_all(mark)
+        process.wait()
+        os.close(terminal)
+    same(links(), before, "interfaces and named namespaces")
+    check(process.pid not in [stamp["pid"] for _, stamp in stamps()], "the folder was left")
+    return code, text.decode()
+
+
+# Moments before there is a command.
+BEGINNING = {
+    "before the first process of the lab": listens,
+    "when the first process of the lab lives": first_processes,
+    "when the first host lives": lambda pid: any(map(children, first_processes(pid))),
+}
+
+
+def case_ctrl_c_while_the_hosts_are_made_ends_the_lab():
+    for moment, ready in BEGINNING.items():
+        began = time.monotonic()
+        code, text = begin_at(ready, lambda terminal, _: os.write(terminal, b"\3"),
+                              "sleep 15; echo done")
+        same(code, 130, f"the exit code after Ctrl-C {moment}, with {text!r},")
+        check("done" not in text and "Traceback" not in text, f"Ctrl-C {moment}: {text!r}")
+        check(time.monotonic() - began < 15, f"Ctrl-C {moment} was not heard")
+
+
+def case_a_signal_before_there_is_a_command_ends_the_lab():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        for moment, ready in BEGINNING.items():
+            code, text = begin_at(ready, lambda _, process: process.send_signal(number),
+                                  "sleep 15; echo done")
+            same((code, "done" in text), (128 + number, False), f"{number.name} {moment}: {text!r}")
+
+
+def case_under_nohup_a_lab_goes_on():
+    for moment, ready in BEGINNING.items():
+        code, text = begin_at(ready, lambda _, process: os.killpg(process.pid, signal.SIGHUP),
+                              "sleep 2; echo done",
+                              lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        same((code, "done" in text), (0, True), f"SIGHUP {moment}: {text!r}")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -201,7 +201,7 @@ static size_t measures_with_little_to_share(struct dp_group *group, const void *
     crowded.memory = take_and_note;
     crowded.peer = peer_in_room;
     group->transport = &crowded;
-    if (dp_cost_measure(group, 4 * ROOM, 0.1, &cost) == DP_OK) {
+    if (dp_cost_measure(group, (size_t)4 * ROOM, 0.1, &cost) == DP_OK) {
         wrong = !(cost.flags_s > 0.0) + (cost.peer.count < 2) + (taken > ROOM);
     }
     group->transport = beneath;

@@ -134,6 +134,7 @@ static void keep_apart(struct dp_snapshot *s)
 /* How often a copy was still under way when training might go on. */
 static dp_status take_apart(struct dp_trainer *t, size_t *wrong)
 {
+    const bool one_copy = t->exchange->one_copy.data != NULL;
     struct dp_kept_list kept = {.count = 0};
     struct dp_step_report report;
     struct dp_snapshot *s = NULL;
@@ -143,11 +144,11 @@ static dp_status take_apart(struct dp_trainer *t, size_t *wrong)
     DP_TRY(dp_snapshot_share(&kept, &t->flat, t->exchange, 1, &s));
     keep_apart(s);
     t->copier = s->copier;
-    *wrong += t->exchange->one_copy.data == NULL;
+    *wrong += !one_copy && t->device->host_memory; /* GPUs have weights of their own */
     status = dp_trainer_fetch(t);
     for (int step = 0; step < STEPS && status == DP_OK; step++) {
         status = dp_snapshot_take(s, &kept, t->exchange);
-        *wrong += s->copied != NULL && atomic_load(s->copied) != s->takes;
+        *wrong += one_copy && s->copied != NULL && atomic_load(s->copied) != s->takes;
         if (status == DP_OK) {
             status = dp_trainer_step(t, &report);
         }

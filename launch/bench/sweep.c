@@ -223,7 +223,12 @@ static dp_status find_usable(struct dp_bench *bench, bool *usable)
 
 static bool any(const bool *usable, size_t ways)
 {
-    return memchr(usable, true, ways * sizeof(*usable)) != NULL;
+    for (size_t i = 0; i < ways; i++) {
+        if (usable[i]) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static dp_status sweep_sizes(struct dp_bench *bench, bool *usable, size_t ways)

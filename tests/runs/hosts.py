@@ -110,6 +110,7 @@ def case_a_job_that_is_asked_to_end_has_no_dead():
         time.sleep(4.0)
         started.signal(number)
         result = started.finish()
+        harness.program = "ddp_train"
         same("has died" in result.err, False, f"that somebody died is told:\n{result}\n")
 
 

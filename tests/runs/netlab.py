@@ -411,8 +411,11 @@ def stamps():
 
 
 def children(pid):
-    return [int(word) for word in
-            pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Those of a process; none once it has ended."""
+    with contextlib.suppress(OSError):
+        return [int(word) for word in
+                pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
 
 
 def namespaces(kind, pids):

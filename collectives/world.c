@@ -33,10 +33,10 @@ static const char *const settings[][2] = {
     {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
 };
 
-/* Of dp_world_part(). */
-static pthread_mutex_t parting = PTHREAD_MUTEX_INITIALIZER;
-static struct dp_world *here;
-static bool parts;
+/* Of dp_world_farewell(): the world that there is, and whether this process was asked to end. */
+static pthread_mutex_t farewell_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct dp_world *the_world;
+static bool asked_to_end;
 
 int dp_world_launch_rank(void)
 {
@@ -89,24 +89,24 @@ static dp_status look_out(struct dp_world *world)
 }
 
 /* NULL: it ends now. */
-static void set_here(struct dp_world *world)
+static void set_world(struct dp_world *world)
 {
-    (void)pthread_mutex_lock(&parting);
-    here = world;
-    if (world != NULL && parts) {
+    (void)pthread_mutex_lock(&farewell_mutex);
+    the_world = world;
+    if (world != NULL && asked_to_end) {
         dp_group_farewell(world->all);
     }
-    (void)pthread_mutex_unlock(&parting);
+    (void)pthread_mutex_unlock(&farewell_mutex);
 }
 
-void dp_world_part(void)
+void dp_world_farewell(void)
 {
-    (void)pthread_mutex_lock(&parting);
-    parts = true;
-    if (here != NULL) {
-        dp_group_farewell(here->all);
+    (void)pthread_mutex_lock(&farewell_mutex);
+    asked_to_end = true;
+    if (the_world != NULL) {
+        dp_group_farewell(the_world->all);
     }
-    (void)pthread_mutex_unlock(&parting);
+    (void)pthread_mutex_unlock(&farewell_mutex);
 }
 
 dp_status dp_world_create(struct dp_world **out)
@@ -133,7 +133,7 @@ dp_status dp_world_create(struct dp_world **out)
         return status;
     }
     world->train = world->all;
-    set_here(world);
+    set_world(world);
     *out = world;
     return DP_OK;
 }
@@ -161,7 +161,7 @@ void dp_world_destroy(struct dp_world *world)
     if (world == NULL) {
         return;
     }
-    set_here(NULL);
+    set_world(NULL);
     dp_lookout_destroy(world->lookout); /* others may be gone soon, and nothing is wrong then */
     dp_group_destroy(world->all);
     if (world->mpi) {

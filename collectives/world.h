@@ -58,7 +58,7 @@ void dp_world_destroy(struct dp_world *world);
  * it has died. mpirun ends ranks of its own host two kill timeouts before those of others. Counts
  * for the world that there is or will be, one at a time; on any thread, not in a signal handler.
  */
-void dp_world_part(void);
+void dp_world_farewell(void);
 
 /* Ends all ranks with this exit code, when this rank alone knows that the job has failed; where the
  * cause is that a rank has died, mpirun is left some seconds to end them with its code. Does not

@@ -36,7 +36,7 @@ static void *take_signals(void *arg)
     int number;
 
     if (sigwait(numbers, &number) == 0) {
-        dp_world_part();
+        dp_world_farewell();
         (void)signal(number, SIG_DFL);
         (void)pthread_sigmask(SIG_UNBLOCK, numbers, NULL);
         (void)raise(number);

@@ -67,7 +67,7 @@ static void *take_signals(void *arg)
     for (;;) {
         (void)sigsuspend(&none);
         if (atomic_load(&ends)) {
-            dp_world_part();
+            dp_world_farewell();
         }
     }
     return NULL;

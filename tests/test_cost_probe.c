@@ -127,6 +127,19 @@ static dp_status start_on_wire(struct dp_group *group, struct dp_slice out, stru
     return beneath->start(group, out, in, transfer);
 }
 
+/* Measures over another transport, which has `beneath` under it. */
+static dp_status measure_over(struct dp_group *group, const struct dp_transport *transport,
+                              size_t most, double seconds, struct dp_cost *cost)
+{
+    dp_status status;
+
+    beneath = group->transport;
+    group->transport = transport;
+    status = dp_cost_measure(group, most, seconds, cost);
+    group->transport = beneath;
+    return status;
+}
+
 static size_t measures_a_wire_with_bursts(struct dp_group *group, const void *arg)
 {
     struct dp_transport wire = *group->transport;
@@ -134,15 +147,12 @@ static size_t measures_a_wire_with_bursts(struct dp_group *group, const void *ar
     size_t wrong = 1;
     (void)arg;
 
-    beneath = group->transport;
     wire.start = start_on_wire;
-    group->transport = &wire;
-    if (dp_cost_measure(group, MOST, probe_s, &cost) == DP_OK) {
+    if (measure_over(group, &wire, MOST, probe_s, &cost) == DP_OK) {
         const struct dp_curve *curve = &cost.exchange[DP_LINK_WIRE];
         /* Eight messages of 5056 bytes, 12 KB of them at once: 0.7 of what the wire needs. */
         wrong = !(dp_curve_at(curve, 5056.0) > 0.6 * 5056.0 / WIRE_RATE);
     }
-    group->transport = beneath;
     return wrong;
 }
 
@@ -197,14 +207,11 @@ static size_t measures_with_little_to_share(struct dp_group *group, const void *
     size_t wrong = 1;
     (void)arg;
 
-    beneath = group->transport;
     crowded.memory = take_and_note;
     crowded.peer = peer_in_room;
-    group->transport = &crowded;
-    if (dp_cost_measure(group, (size_t)4 * ROOM, 0.1, &cost) == DP_OK) {
+    if (measure_over(group, &crowded, (size_t)4 * ROOM, 0.1, &cost) == DP_OK) {
         wrong = !(cost.flags_s > 0.0) + (cost.peer.count < 2) + (taken > ROOM);
     }
-    group->transport = beneath;
     return wrong;
 }
 

@@ -71,14 +71,20 @@ static dp_status take_both_ways(struct dp_trainer *t, size_t *wrong)
     return status;
 }
 
-static size_t share_rank(struct dp_group *group, const void *arg)
+struct taking {
+    const struct small_run *run;
+    dp_status (*take)(struct dp_trainer *t, size_t *wrong);
+};
+
+static size_t take_rank(struct dp_group *group, const void *arg)
 {
+    const struct taking *taking = arg;
     struct dp_trainer *t = NULL;
-    dp_status status = small_run_trainer(arg, group, PLANNED, &t);
+    dp_status status = small_run_trainer(taking->run, group, PLANNED, &t);
     size_t wrong = 0;
 
     if (status == DP_OK) {
-        status = take_both_ways(t, &wrong);
+        status = taking->take(t, &wrong);
     }
     if (status != DP_OK) {
         dp_group_leave(group, DP_ERR_CANCELLED);
@@ -93,13 +99,14 @@ static void check_shared(const char *strategy, const char *more)
     const char *const sets[] = {strategy, "optimizer.name=adamw", "comm.bucket_mb=0.01", more,
                                 NULL};
     struct small_run run;
+    const struct taking taking = {&run, take_both_ways};
 
     assert_int_equal(small_run_create(&run, small_dense, sets), 0);
     for (int ranks = 1; ranks <= 4; ranks++) {
-        assert_int_equal(on_local_ranks(ranks, share_rank, &run), 0);
+        assert_int_equal(on_local_ranks(ranks, take_rank, &taking), 0);
     }
     if (strstr(strategy, "shm") == NULL) {
-        assert_int_equal(on_local_nodes(4, node_of, share_rank, &run), 0);
+        assert_int_equal(on_local_nodes(4, node_of, take_rank, &taking), 0);
     }
     small_run_destroy(&run);
 }
@@ -157,22 +164,6 @@ static dp_status take_apart(struct dp_trainer *t, size_t *wrong)
     return status;
 }
 
-static size_t take_apart_rank(struct dp_group *group, const void *arg)
-{
-    struct dp_trainer *t = NULL;
-    dp_status status = small_run_trainer(arg, group, PLANNED, &t);
-    size_t wrong = 0;
-
-    if (status == DP_OK) {
-        status = take_apart(t, &wrong);
-    }
-    if (status != DP_OK) {
-        dp_group_leave(group, DP_ERR_CANCELLED);
-    }
-    dp_trainer_destroy(t);
-    return wrong + (status != DP_OK);
-}
-
 static void weights_that_others_update_are_copied_at_once(void **state)
 {
     static const char *const strategies[] = {"comm.strategy=zero1:over=shm", "comm.strategy=ps"};
@@ -181,9 +172,10 @@ static void weights_that_others_update_are_copied_at_once(void **state)
     for (size_t i = 0; i < sizeof(strategies) / sizeof(strategies[0]); i++) {
         const char *const sets[] = {strategies[i], NULL};
         struct small_run run;
+        const struct taking taking = {&run, take_apart};
         assert_int_equal(small_run_create(&run, small_dense, sets), 0);
         for (int ranks = 2; ranks <= 4; ranks++) {
-            assert_int_equal(on_local_ranks(ranks, take_apart_rank, &run), 0);
+            assert_int_equal(on_local_ranks(ranks, take_rank, &taking), 0);
         }
         small_run_destroy(&run);
     }

@@ -65,26 +65,6 @@ static struct dp_source_config source_config(const struct dp_training *run)
     };
 }
 
-/* What `mine` comes to on all ranks: the status of the first rank that failed. It says why; all
- * were muted until now. Collective. */
-static dp_status settle(struct dp_group *group, dp_status mine)
-{
-    int first = DP_OK;
-
-    if (dp_group_agree(group, mine) == DP_OK) {
-        return DP_OK;
-    }
-    for (int rank = 0; rank < group->size && first == DP_OK; rank++) {
-        first = (int)mine;
-        DP_TRY(dp_group_broadcast(group, &first, sizeof(first), rank));
-        if (rank == group->rank && first != DP_OK) {
-            dp_log_tell();
-        }
-    }
-    DP_TRY(dp_group_barrier(group)); /* behind this it is told: a rank may then end the others */
-    return (dp_status)first;
-}
-
 static dp_status open_source(const struct dp_training *run, struct opened *opened)
 {
     const struct dp_source_config config = source_config(run);
@@ -200,7 +180,7 @@ static dp_status load_rows(struct dp_training *run, const struct opened *opened)
         dp_log_mute(0);
         *(struct prints *)base = take_prints(&run->data);
     }
-    return settle(run->world->all, status);
+    return dp_run_settle(run->world->all, status);
 }
 
 dp_status dp_run_load_data(struct dp_training *run)
@@ -211,7 +191,7 @@ dp_status dp_run_load_data(struct dp_training *run)
     dp_log_mute(1);
     status = open_source(run, &opened);
     dp_log_mute(0);
-    status = settle(run->world->all, status);
+    status = dp_run_settle(run->world->all, status);
     status = status == DP_OK ? compare_counts(run, &opened.info) : status;
     status = status == DP_OK ? load_rows(run, &opened) : status;
     close_source(&opened);

@@ -21,6 +21,24 @@
 
 extern char **environ;
 
+dp_status dp_run_settle(struct dp_group *group, dp_status mine)
+{
+    int first = DP_OK;
+
+    if (dp_group_agree(group, mine) == DP_OK) {
+        return DP_OK;
+    }
+    for (int rank = 0; rank < group->size && first == DP_OK; rank++) {
+        first = (int)mine;
+        DP_TRY(dp_group_broadcast(group, &first, sizeof(first), rank));
+        if (rank == group->rank && first != DP_OK) {
+            dp_log_tell();
+        }
+    }
+    DP_TRY(dp_group_barrier(group)); /* behind this it is told: a rank may then end the others */
+    return (dp_status)first;
+}
+
 dp_status dp_run_share_text(struct dp_group *group, char **text, dp_status status)
 {
     size_t bytes = *text == NULL ? 0 : strlen(*text) + 1;
@@ -90,21 +108,6 @@ static dp_status compare_arguments(const struct dp_training *run)
     return dp_claims_compare(run->world->all, claims, sizeof(claims) / sizeof(claims[0]));
 }
 
-/* Each rank takes one of its node's GPUs; a node may have none where rank 0's has. */
-static dp_status take_devices(struct dp_training *run, dp_status status)
-{
-    struct dp_group *group = run->world->all;
-    const dp_status worst = dp_group_agree(group, status);
-    int first = status != DP_OK ? 0 : 1;
-
-    DP_TRY(dp_group_broadcast(group, &first, sizeof(first), 0));
-    if (status != DP_OK && first == 1) { /* what befell this rank alone, it tells itself */
-        dp_log_tell();
-    }
-    DP_TRY(status != DP_OK ? status : worst);
-    return group->size > 1 ? dp_gpus_create(group, run->device) : DP_OK;
-}
-
 dp_status dp_run_configure(struct dp_training *run)
 {
     const struct dp_cli *cli = run->cli;
@@ -118,8 +121,7 @@ dp_status dp_run_configure(struct dp_training *run)
     }
     DP_TRY(dp_run_share_text(run->world->all, &run->config_text, status));
     DP_TRY(share_faults(run));
-    /* All ranks build the same thing from the same text, so they fail alike; one tells. */
-    dp_log_mute(dp_run_leads(run) ? 0 : 1);
+    dp_log_mute(1);
     status = dp_config_parse(run->config_text, cli->config, &run->config);
     if (status == DP_OK) {
         status = dp_faults_create(run->fault_text, &run->faults);
@@ -135,7 +137,8 @@ dp_status dp_run_configure(struct dp_training *run)
         status = dp_device_find(run->config->device.name, &run->device);
     }
     dp_log_mute(0);
-    return take_devices(run, status);
+    DP_TRY(dp_run_settle(run->world->all, status));
+    return run->world->all->size > 1 ? dp_gpus_create(run->world->all, run->device) : DP_OK;
 }
 
 dp_status dp_run_place(struct dp_training *run)

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/trace.h"
 #include "collectives/patience.h"
 
@@ -89,6 +90,7 @@ static void release(struct dp_engine *engine)
 dp_status dp_engine_create(struct dp_group *group, enum dp_run run, struct dp_engine **out)
 {
     struct dp_engine *engine = dp_zalloc(1, sizeof(*engine));
+    dp_status status;
 
     if (engine == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "engine");
@@ -99,9 +101,10 @@ dp_status dp_engine_create(struct dp_group *group, enum dp_run run, struct dp_en
     (void)pthread_mutex_init(&engine->mutex, NULL);
     (void)pthread_cond_init(&engine->submitted, NULL);
     (void)pthread_cond_init(&engine->issued, NULL);
-    if (pthread_create(&engine->thread, NULL, engine_main, engine) != 0) {
+    status = dp_thread_start(&engine->thread, engine_main, engine, "shares gradients");
+    if (status != DP_OK) {
         release(engine);
-        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the communication thread");
+        return status;
     }
     group->guarded = true;
     *out = engine;

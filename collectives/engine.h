@@ -32,8 +32,8 @@ struct dp_job {
 struct dp_engine;
 
 /* Takes over the communication of `group` (borrowed): from now on its functions may be called from
- * jobs only. The thread sleeps while there is nothing to do. Errors: DP_ERR_NOMEM,
- * DP_ERR_INTERNAL (no thread). */
+ * jobs only. The thread sleeps while there is nothing to do. Errors: DP_ERR_NOMEM (also: no
+ * thread). */
 DP_CHECKED dp_status dp_engine_create(struct dp_group *group, enum dp_run run,
                                       struct dp_engine **out);
 

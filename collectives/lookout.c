@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/trace.h"
 #include "collectives/transport.h"
 
@@ -140,6 +141,7 @@ dp_status dp_lookout_create(const struct dp_group *group, struct dp_lookout **ou
     const struct sigaction hang = {.sa_handler = on_broken_pipe};
     struct dp_lookout *lookout = dp_zalloc(1, sizeof(*lookout));
     pthread_condattr_t clock;
+    dp_status status;
 
     if (lookout == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "lookout");
@@ -151,9 +153,10 @@ dp_status dp_lookout_create(const struct dp_group *group, struct dp_lookout **ou
     (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&lookout->stopped, &clock);
     (void)pthread_condattr_destroy(&clock);
-    if (pthread_create(&lookout->thread, NULL, look_out, lookout) != 0) {
+    status = dp_thread_start(&lookout->thread, look_out, lookout, "looks after other ranks");
+    if (status != DP_OK) {
         release(lookout);
-        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the thread that looks after other ranks");
+        return status;
     }
     *out = lookout;
     return DP_OK;

@@ -20,7 +20,7 @@
 struct dp_lookout;
 
 /* group: borrowed. At most one in a process, since it handles SIGPIPE, and a transport is asked by
- * one thread alone who is lost. Errors: DP_ERR_NOMEM, DP_ERR_INTERNAL (no thread). */
+ * one thread alone who is lost. Errors: DP_ERR_NOMEM (also: no thread). */
 DP_CHECKED dp_status dp_lookout_create(const struct dp_group *group, struct dp_lookout **out);
 
 /* For a rank that is about to end the job because another one has died, as the lookout has found:

@@ -124,8 +124,9 @@ static size_t piece_length(size_t bytes)
     return dp_round_up(bytes + DP_MEM_ALIGN, 4096);
 }
 
-/* Whether this node has room for the pieces of all its ranks. Asked before MPI is: the one rank of
- * Open MPI that makes the file returns when there is none, and its peers wait for it for ever. */
+/* Whether this node, and this rank's address space, have room for the pieces of all its ranks.
+ * Asked before MPI is: a rank of Open MPI that cannot make the file, or map it, returns, and its
+ * peers wait for it for ever. */
 static bool window_fits(const struct mpi_link *link, size_t bytes)
 {
     const char *chosen = getenv("OMPI_MCA_osc_sm_backing_directory");
@@ -136,7 +137,7 @@ static bool window_fits(const struct mpi_link *link, size_t bytes)
         return false;
     }
     all += all / 8 + ((unsigned long long)1 << 16); /* MPI's own, and the next little piece */
-    return dp_file_free(chosen != NULL ? chosen : "/dev/shm") > all;
+    return dp_file_free(chosen != NULL ? chosen : "/dev/shm") > all && dp_mem_addressable(all);
 }
 
 /* Maps the pieces of all ranks of this node; every rank touches its own first, so that it lies in
@@ -188,8 +189,9 @@ static void window_private(struct dp_group *group, struct window *w, size_t byte
     }
     if (!link->warned && !room && link->local_rank_of[group->rank] == 0) {
         DP_WARN(
-            "no room for shared memory of %zu MB a rank (is /dev/shm full?): ranks of this node "
-            "keep copies, and cannot share it by strategy shm; in a container, raise --shm-size",
+            "no room for shared memory of %zu MB a rank (is /dev/shm full, or ulimit -v small?): "
+            "ranks of this node keep copies, and cannot share it by strategy shm; in a container, "
+            "raise --shm-size",
             bytes >> 20);
     }
     link->warned = true;

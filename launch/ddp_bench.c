@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "collectives/world.h"
 #include "launch/bench/bench.h"
 
@@ -49,17 +50,12 @@ static dp_status handle_signals(void)
 {
     static sigset_t numbers;
     pthread_t taker;
-    int problem;
 
     (void)sigemptyset(&numbers);
     (void)sigaddset(&numbers, SIGTERM);
     (void)sigaddset(&numbers, SIGINT);
     (void)pthread_sigmask(SIG_BLOCK, &numbers, NULL);
-    problem = pthread_create(&taker, NULL, take_signals, &numbers);
-    if (problem != 0) {
-        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the thread that takes signals: %s",
-                       strerror(problem));
-    }
+    DP_TRY(dp_thread_start(&taker, take_signals, &numbers, "takes signals"));
     (void)pthread_detach(taker); /* until the process ends */
     return DP_OK;
 }

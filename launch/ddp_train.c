@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "collectives/world.h"
 #include "runtime/cli.h"
 #include "runtime/run.h"
@@ -85,12 +86,8 @@ static dp_status block_signals_but_on_a_thread(void)
 {
     pthread_t taker;
     sigset_t numbers;
-    const int problem = pthread_create(&taker, NULL, take_signals, NULL);
 
-    if (problem != 0) {
-        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the thread that takes signals: %s",
-                       strerror(problem));
-    }
+    DP_TRY(dp_thread_start(&taker, take_signals, NULL, "takes signals"));
     (void)pthread_detach(taker); /* until the process ends */
     all_handled(&numbers);
     (void)pthread_sigmask(SIG_BLOCK, &numbers, NULL);

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/trace.h"
 #include "runtime/data/rows.h"
 #include "runtime/meeting.h"
@@ -389,10 +390,8 @@ static dp_status worker_open(struct worker *w)
         w->stack[i] = w->arrays + (size_t)(i - first) * count;
     }
     if (w->index > 0) {
-        w->has_thread = pthread_create(&w->thread, NULL, worker_main, w) == 0;
-        if (!w->has_thread) {
-            return DP_FAIL(DP_ERR_INTERNAL, "cannot start the thread of a lane");
-        }
+        DP_TRY(dp_thread_start(&w->thread, worker_main, w, "computes a lane"));
+        w->has_thread = true;
     }
     return DP_OK;
 }

@@ -39,7 +39,7 @@ struct dp_lanes_config {
     size_t micro_batch;                   /* 0: a lane's rows at once */
 };
 
-/* Errors: DP_ERR_NOMEM, DP_ERR_INTERNAL (no thread to be had). */
+/* Errors: DP_ERR_NOMEM (also: no thread). */
 DP_CHECKED dp_status dp_lanes_create(const struct dp_lanes_config *config, struct dp_lanes **out);
 void dp_lanes_destroy(struct dp_lanes *lanes);
 

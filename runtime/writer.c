@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/trace.h"
 
 struct dp_writer {
@@ -69,7 +70,7 @@ static void *writer_run(void *arg)
 dp_status dp_writer_create(dp_status (*write)(void *context), void *context, struct dp_writer **out)
 {
     struct dp_writer *w = dp_zalloc(1, sizeof(*w));
-    int problem;
+    dp_status status;
 
     if (w == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "writer");
@@ -79,13 +80,12 @@ dp_status dp_writer_create(dp_status (*write)(void *context), void *context, str
     /* With default attributes these only fail for want of memory, which Linux never needs. */
     (void)pthread_mutex_init(&w->mutex, NULL);
     (void)pthread_cond_init(&w->changed, NULL);
-    problem = pthread_create(&w->thread, NULL, writer_run, w);
-    if (problem != 0) {
+    status = dp_thread_start(&w->thread, writer_run, w, "writes checkpoints");
+    if (status != DP_OK) {
         (void)pthread_cond_destroy(&w->changed);
         (void)pthread_mutex_destroy(&w->mutex);
         dp_free(w);
-        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the thread that writes checkpoints: %s",
-                       strerror(problem));
+        return status;
     }
     *out = w;
     return DP_OK;

@@ -16,7 +16,7 @@
 struct dp_writer;
 
 /* Starts the thread, which sleeps until there is something to do. Each dp_writer_start() has it
- * call write(context). Errors: DP_ERR_NOMEM, DP_ERR_INTERNAL (no thread to be had). */
+ * call write(context). Errors: DP_ERR_NOMEM (also: no thread). */
 DP_CHECKED dp_status dp_writer_create(dp_status (*write)(void *context), void *context,
                                       struct dp_writer **out);
 

@@ -7,6 +7,8 @@
  *                               private memory, and nobody waits for a rank that has none
  *     mpi_collectives full      MPI gives memory, but where it lies there is no room for the last
  *                               rank's: the same
+ *     mpi_collectives narrow    the last rank may not map what all of them want to share
+ *                               (ulimit -v): the same
  *     mpi_collectives nomem N   the N-th allocation of a further group fails on the last rank: the
  *                               job must end with the exit code for that
  */
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -111,6 +114,38 @@ static int check_private(struct dp_group *group, const char *what, int *rank)
     return report(group, what, wrong);
 }
 
+/* The address space that this process has taken. */
+static size_t mapped_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    char text[64];
+    const bool read = file != NULL && fgets(text, sizeof(text), file) != NULL;
+
+    if (!read) {
+        perror("/proc/self/statm");
+        abort();
+    }
+    (void)fclose(file);
+    return strtoull(text, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The last rank has room for its own piece, not for those of all. */
+static int check_narrow(struct dp_group *group)
+{
+    const size_t bytes = (size_t)32 << 20;
+    const struct rlimit most = {mapped_bytes() + 3 * bytes / 2, RLIM_INFINITY};
+    char *memory;
+    size_t wrong = 0;
+
+    if (group->rank == group->size - 1) {
+        wrong += setrlimit(RLIMIT_AS, &most) != 0;
+    }
+    memory = dp_group_memory(group, DP_MEM_COMM, bytes);
+    wrong += memory == NULL || !group->apart || dp_group_reaches(group, memory);
+    dp_group_release(group, memory);
+    return report(group, "a narrow address space", wrong);
+}
+
 /* Does not return on a rank that fails. */
 static int run_out_of_memory(struct dp_world *world, int nth)
 {
@@ -139,6 +174,9 @@ static int check_some(struct dp_world *world, int argc, char **argv)
     }
     if (strcmp(argv[1], "full") == 0) {
         return check_private(world->all, "memory without room", &full_rank);
+    }
+    if (strcmp(argv[1], "narrow") == 0) {
+        return check_narrow(world->all);
     }
     return check_texts(world->all, (const char *const *)&argv[1], argc - 1);
 }

@@ -134,6 +134,7 @@ foreach(ranks 5 6 7)
 endforeach()
 dp_mpi_test(mpi_torn 3 $<TARGET_FILE:mpi_collectives> torn)
 dp_mpi_test(mpi_full 3 $<TARGET_FILE:mpi_collectives> full)
+dp_mpi_test(mpi_narrow 3 $<TARGET_FILE:mpi_collectives> narrow)
 # One rank has no memory for a group: before, while and after it shares its first memory.
 foreach(nth 1 3 5 6 7)
   dp_nomem_test(mpi_group_nomem_${nth} 3 $<TARGET_FILE:mpi_collectives> ${nth} "69|70")

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/trace.h"
 #include "runtime/data/permute.h"
 #include "runtime/data/rows.h"
@@ -141,11 +142,7 @@ static bool slots_alloc(struct dp_loader *loader)
 
 static dp_status thread_start(struct dp_loader *loader)
 {
-    const int problem = pthread_create(&loader->thread, NULL, loader_run, loader);
-
-    if (problem != 0) {
-        return DP_FAIL(DP_ERR_INTERNAL, "cannot start the loader's thread: %s", strerror(problem));
-    }
+    DP_TRY(dp_thread_start(&loader->thread, loader_run, loader, "loads batches"));
     loader->has_thread = true;
     return DP_OK;
 }

@@ -52,7 +52,7 @@ struct dp_loader;
  *   out  out  owned by the caller, who gives it to dp_loader_destroy(); set only on success
  *
  * Errors: DP_ERR_CONFIG (no batch: drop_last, and fewer rows than global_batch), DP_ERR_DATA (no
- * rows), DP_ERR_NOMEM, DP_ERR_INTERNAL (no thread to be had).
+ * rows), DP_ERR_NOMEM (also: no thread).
  */
 DP_CHECKED dp_status dp_loader_create(const struct dp_loader_config *config,
                                       struct dp_loader **out);

@@ -1,0 +1,17 @@
+/*
+ * thread.h - starting threads, where a system may refuse them.
+ */
+#ifndef DP_BASE_THREAD_H
+#define DP_BASE_THREAD_H
+
+#include <pthread.h>
+
+#include "base/status.h"
+
+/* Runs body(argument) on a thread of its own. `task` says in an error message what for: "cannot
+ * start the thread that ...". Errors: DP_ERR_NOMEM: the process or its user may have no more
+ * threads, or no more memory for their stacks. */
+DP_CHECKED dp_status dp_thread_start(pthread_t *thread, void *(*body)(void *), void *argument,
+                                     const char *task);
+
+#endif

@@ -1,0 +1,77 @@
+/*
+ * test_thread.c - threads run what they are given; where the system has none left, that is told.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+
+static void *write_one(void *argument)
+{
+    *(int *)argument = 1;
+    return NULL;
+}
+
+static void a_thread_runs_what_it_is_given(void **state)
+{
+    pthread_t thread;
+    int written = 0;
+    (void)state;
+
+    assert_int_equal(dp_thread_start(&thread, write_one, &written, "writes"), DP_OK);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(written, 1);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they end such a process */
+/* In a process without any address space left. */
+static int starts_without_room(void)
+{
+    const struct rlimit none = {0, 0};
+    pthread_t thread;
+    int written = 0;
+
+    if (setrlimit(RLIMIT_AS, &none) != 0) {
+        return 1;
+    }
+    dp_log_hold(true);
+    if (dp_thread_start(&thread, write_one, &written, "writes") != DP_ERR_NOMEM) {
+        return 2;
+    }
+    return strstr(dp_log_held(), "cannot start the thread that writes: ") != NULL ? 0 : 3;
+}
+
+static void a_thread_that_cannot_start_is_told(void **state)
+{
+    int ended = -1;
+    const pid_t child = fork();
+    (void)state;
+
+    if (child == 0) {
+        _exit(starts_without_room());
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        /* Before others: the C library keeps the stacks of threads that have ended. */
+        cmocka_unit_test(a_thread_that_cannot_start_is_told),
+#endif
+        cmocka_unit_test(a_thread_runs_what_it_is_given),
+    };
+    return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
+}

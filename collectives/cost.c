@@ -61,10 +61,16 @@ void dp_cost_fit(struct dp_cost *cost)
     dp_curve_fit(&cost->sum, &start, &cost->gamma);
 }
 
+/* Whether ranks so far apart lie on one node. */
+static bool near(const struct dp_group *group, int distance)
+{
+    return dp_group_one_node(group) || distance < group->local_size;
+}
+
 double dp_cost_exchange(const struct dp_cost *cost, const struct dp_group *group, int distance,
                         double bytes)
 {
-    if (dp_group_one_node(group) || distance < group->local_size) {
+    if (near(group, distance)) {
         return dp_curve_at(&cost->exchange[DP_LINK_NODE], bytes);
     }
     return dp_curve_at(&cost->exchange[DP_LINK_WIRE], bytes * group->local_size);
@@ -77,12 +83,29 @@ double dp_cost_neighbour(const struct dp_cost *cost, const struct dp_group *grou
     return dp_curve_at(&cost->exchange[link], bytes);
 }
 
+double dp_cost_exchange_add(const struct dp_cost *cost, const struct dp_group *group, int distance,
+                            double bytes)
+{
+    if (near(group, distance) && cost->add.count > 0) {
+        return dp_curve_at(&cost->add, bytes);
+    }
+    return dp_cost_exchange(cost, group, distance, bytes) + dp_curve_at(&cost->sum, bytes);
+}
+
+double dp_cost_neighbour_add(const struct dp_cost *cost, const struct dp_group *group, double bytes)
+{
+    if (dp_group_one_node(group) && cost->add.count > 0) {
+        return dp_curve_at(&cost->add, bytes);
+    }
+    return dp_cost_neighbour(cost, group, bytes) + dp_curve_at(&cost->sum, bytes);
+}
+
 double dp_cost_ring(const struct dp_cost *cost, const struct dp_group *group, double bytes)
 {
     const double chunk = bytes / group->size;
 
     return (group->size - 1) *
-           (2.0 * dp_cost_neighbour(cost, group, chunk) + dp_curve_at(&cost->sum, chunk));
+           (dp_cost_neighbour_add(cost, group, chunk) + dp_cost_neighbour(cost, group, chunk));
 }
 
 double dp_cost_doubling(const struct dp_cost *cost, const struct dp_group *group, double bytes)
@@ -91,10 +114,11 @@ double dp_cost_doubling(const struct dp_cost *cost, const struct dp_group *group
     double seconds = 0.0;
 
     for (int distance = 1; distance < power; distance *= 2) {
-        seconds += dp_cost_exchange(cost, group, distance, bytes) + dp_curve_at(&cost->sum, bytes);
+        seconds += dp_cost_exchange_add(cost, group, distance, bytes);
     }
     if (power < group->size) {
-        seconds += 2.0 * dp_cost_exchange(cost, group, 1, bytes) + dp_curve_at(&cost->sum, bytes);
+        seconds +=
+            dp_cost_exchange_add(cost, group, 1, bytes) + dp_cost_exchange(cost, group, 1, bytes);
     }
     return seconds;
 }
@@ -105,12 +129,12 @@ double dp_cost_rabenseifner(const struct dp_cost *cost, const struct dp_group *g
     double seconds = 0.0, part = bytes / 2.0;
 
     if (power < group->size) { /* halves there, halves back, the whole behind */
-        seconds = 2.0 * dp_cost_exchange(cost, group, 1, part) + dp_curve_at(&cost->sum, part) +
-                  dp_cost_exchange(cost, group, 1, bytes);
+        seconds = dp_cost_exchange_add(cost, group, 1, part) +
+                  dp_cost_exchange(cost, group, 1, part) + dp_cost_exchange(cost, group, 1, bytes);
     }
     for (int distance = 1; distance < power; distance *= 2, part /= 2.0) {
-        seconds +=
-            2.0 * dp_cost_exchange(cost, group, distance, part) + dp_curve_at(&cost->sum, part);
+        seconds += dp_cost_exchange_add(cost, group, distance, part) +
+                   dp_cost_exchange(cost, group, distance, part);
     }
     return seconds;
 }

@@ -33,8 +33,12 @@ struct dp_cost {
      * of its ranks at once; on the wire, one rank of each node, as part of a row of such messages.
      * A link without points: no such. */
     struct dp_curve exchange[DP_LINK_COUNT];
-    struct dp_curve sum;  /* y += x of n bytes each, on all ranks at once */
-    struct dp_curve copy; /* y = x, likewise */
+    struct dp_curve add;   /* on the node: the same, but what comes in is added (dp_pipe_add), which
+                              hides behind what is under way. Without points: exchange and sum */
+    struct dp_curve whole; /* on the node: as exchange, but in one message however long it is, as
+                              MPI's own algorithms send */
+    struct dp_curve sum;   /* y += x of n bytes each, on all ranks at once */
+    struct dp_curve copy;  /* y = x, likewise */
     struct dp_curve peer; /* y += x where y lies with another rank of the node, likewise; up to what
                              there was room to share, without points where there was none */
     double flags_s;       /* a barrier of the node's ranks over flags in shared memory; only where
@@ -75,6 +79,12 @@ double dp_cost_exchange(const struct dp_cost *cost, const struct dp_group *group
 
 /* Every rank sends to the next and receives from the one before: one message on each wire. */
 double dp_cost_neighbour(const struct dp_cost *cost, const struct dp_group *group, double bytes);
+
+/* The same two where what comes in is added. */
+double dp_cost_exchange_add(const struct dp_cost *cost, const struct dp_group *group, int distance,
+                            double bytes);
+double dp_cost_neighbour_add(const struct dp_cost *cost, const struct dp_group *group,
+                             double bytes);
 
 /* Reduce-scatter and allgather around a ring: Thakur et al., section 4.5. */
 double dp_cost_ring(const struct dp_cost *cost, const struct dp_group *group, double bytes);

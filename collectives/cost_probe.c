@@ -11,6 +11,7 @@
 
 #include "base/trace.h"
 #include "collectives/patience.h"
+#include "collectives/pipe.h"
 
 enum {
     WARM_TURNS = 1,
@@ -34,8 +35,9 @@ struct probe {
     uint64_t barriers;
     double *mine, *all; /* [MOST_TURNS], [size * MOST_TURNS]: seconds of turns */
     int to, from;       /* of an exchange; -1: nobody */
-    bool wire;          /* exchanges go over a wire */
-    double budget_s;    /* of the curve that is measured */
+    struct dp_pipe pipe;
+    bool wire;       /* exchanges go over a wire */
+    double budget_s; /* of the curve that is measured */
 };
 
 typedef dp_status probe_turn(struct probe *p, size_t bytes);
@@ -65,6 +67,27 @@ static dp_status turn_exchange(struct probe *p, size_t bytes)
                                  bytes_of(p->y, bytes)));
     }
     return DP_OK;
+}
+
+static dp_status turn_add(struct probe *p, size_t bytes)
+{
+    const size_t count = bytes / sizeof(float);
+
+    return p->to < 0 ? DP_OK
+                     : dp_pipe_add(&p->pipe, p->to, (struct dp_slice){p->x, count, sizeof(float)},
+                                   p->from, (struct dp_slice){p->y, count, sizeof(float)});
+}
+
+static dp_status turn_whole(struct probe *p, size_t bytes)
+{
+    struct dp_transfer transfer;
+
+    if (p->to < 0) {
+        return DP_OK;
+    }
+    DP_TRY(dp_group_start(p->group, p->to, bytes_of(p->x, bytes), p->from, bytes_of(p->y, bytes),
+                          &transfer));
+    return dp_group_finish(p->group, &transfer);
 }
 
 static dp_status turn_sum(struct probe *p, size_t bytes)
@@ -291,22 +314,37 @@ static dp_status measure_shared(struct probe *p, size_t max_bytes, double budget
     return measure_point(p, turn_flags, 0, MOST_TURNS, &cost->flags_s);
 }
 
-/* A wire takes most of the time: there, long messages do. */
+/* What ranks of a node send to their neighbours there: part_s for each of three curves. */
+static dp_status measure_node(struct probe *p, size_t max_bytes, double part_s,
+                              struct dp_cost *cost)
+{
+    const size_t longest = max_bytes < DP_MESSAGE_MAX ? max_bytes : DP_MESSAGE_MAX;
+    const int next = local_neighbour(p->group, 1);
+    dp_status status;
+
+    p->to = next != p->group->rank ? next : -1;
+    p->from = next != p->group->rank ? local_neighbour(p->group, -1) : -1;
+    DP_TRY(measure_curve(p, turn_exchange, max_bytes, part_s, &cost->exchange[DP_LINK_NODE]));
+    DP_TRY(measure_curve(p, turn_whole, longest, part_s, &cost->whole));
+    DP_TRY(dp_pipe_open(&p->pipe, p->group, max_bytes / sizeof(float), 0));
+    status = measure_curve(p, turn_add, max_bytes, part_s, &cost->add);
+    dp_pipe_close(&p->pipe);
+    return status;
+}
+
+/* A wire takes half of the time: there, long messages do. */
 static dp_status measure_all(struct probe *p, size_t max_bytes, double seconds,
                              struct dp_cost *cost)
 {
     const bool wire = p->group->nodes > 1;
-    const double part_s = seconds / (wire ? 8.0 : 4.0);
+    const double part_s = seconds / (wire ? 12.0 : 6.0);
     bool several = false, shared = false;
 
     DP_TRY(reach(p, &several, &shared));
     DP_TRY(measure_curve(p, turn_copy, max_bytes, part_s, &cost->copy));
     DP_TRY(measure_curve(p, turn_sum, max_bytes, part_s, &cost->sum));
     if (several) {
-        const int next = local_neighbour(p->group, 1);
-        p->to = next != p->group->rank ? next : -1;
-        p->from = next != p->group->rank ? local_neighbour(p->group, -1) : -1;
-        DP_TRY(measure_curve(p, turn_exchange, max_bytes, part_s, &cost->exchange[DP_LINK_NODE]));
+        DP_TRY(measure_node(p, max_bytes, part_s, cost));
     }
     if (wire) {
         DP_TRY(measure_wire(p, max_bytes, seconds / 2.0, cost));

@@ -58,18 +58,20 @@ static double direct_cost(const void *state, const struct dp_cost *cost,
 {
     const double chunk = (double)bytes / group->size;
     const int near = group->local_size - 1, far = group->size - group->local_size;
-    double seconds = dp_curve_at(&cost->sum, (group->size - 1) * chunk);
+    double seconds = 0.0;
 
     (void)state;
     if (group->size == 1) {
         return 0.0;
     }
     if (near > 0) {
-        seconds += 2.0 * dp_curve_at(&cost->exchange[DP_LINK_NODE], near * chunk);
+        seconds += dp_cost_exchange_add(cost, group, 1, near * chunk) +
+                   dp_cost_exchange(cost, group, 1, near * chunk);
     }
     if (far > 0) {
         seconds +=
-            2.0 * dp_curve_at(&cost->exchange[DP_LINK_WIRE], far * chunk * group->local_size);
+            2.0 * dp_curve_at(&cost->exchange[DP_LINK_WIRE], far * chunk * group->local_size) +
+            dp_curve_at(&cost->sum, far * chunk);
     }
     return seconds;
 }

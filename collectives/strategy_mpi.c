@@ -85,17 +85,20 @@ static double mpi_cost(const void *state, const struct dp_cost *cost, const stru
                        size_t bytes)
 {
     const bool few = group->size < 4;
+    struct dp_cost own = *cost;
     const double n = (double)bytes, copies = 2.0 * dp_curve_at(&cost->copy, n);
 
     (void)state;
     if (group->size == 1) {
         return 0.0;
     }
+    own.add.count = 0; /* it sends messages whole, and adds behind */
+    own.exchange[DP_LINK_NODE] = cost->whole;
     if (bytes < (few ? 16384u : 8192u)) {
-        return copies + dp_cost_doubling(cost, group, n);
+        return copies + dp_cost_doubling(&own, group, n);
     }
-    return copies + (few && bytes < 262144u ? dp_cost_ring(cost, group, n)
-                                            : dp_cost_rabenseifner(cost, group, n));
+    return copies + (few && bytes < 262144u ? dp_cost_ring(&own, group, n)
+                                            : dp_cost_rabenseifner(&own, group, n));
 }
 
 static void mpi_close(void *state)

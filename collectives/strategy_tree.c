@@ -109,10 +109,13 @@ static struct place find_place(int rank, int size, int tree)
     return place;
 }
 
-/* Half of what others take: as many as the trees are high must pass before all ranks work. */
+/* Between nodes half of what others take: as many as the trees are high must pass before all ranks
+ * work. */
 static size_t segment_bytes(const struct tree *tree, const struct dp_group *group)
 {
-    return dp_group_segment(group, tree->segment_kb) / (tree->segment_kb > 0 ? 1 : 2);
+    const size_t bytes = dp_group_segment(group, tree->segment_kb);
+
+    return tree->segment_kb > 0 || dp_group_one_node(group) ? bytes : bytes / 2;
 }
 
 static dp_status tree_open(void *state, struct dp_group *group, size_t max_count)
@@ -262,9 +265,9 @@ static double tree_cost(const void *state, const struct dp_cost *cost, const str
     while (2 << height <= group->size) {
         height++;
     }
-    return dp_cost_neighbour(cost, group, sent) +
-           2.0 * (height - 1) * dp_cost_neighbour(cost, group, segment < half ? segment : half) +
-           dp_curve_at(&cost->sum, sent / 2.0);
+    return dp_cost_neighbour_add(cost, group, sent / 2.0) +
+           dp_cost_neighbour(cost, group, sent / 2.0) +
+           2.0 * (height - 1) * dp_cost_neighbour(cost, group, segment < half ? segment : half);
 }
 
 static void tree_close(void *state)
@@ -279,7 +282,7 @@ static void tree_close(void *state)
 /* clang-format off */
 static const struct dp_option tree_options[] = {
     DP_INT(TREE, segment_kb, "0", 0, 65536,
-           "KiB that travel as one; 0: 128 inside a node, 512 between nodes"),
+           "KiB that travel as one; 0: 256 inside a node, 512 between nodes"),
     {0},
 };
 /* clang-format on */

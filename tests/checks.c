@@ -5,12 +5,19 @@
 
 #include "base/mem.h"
 
-enum { RANKS_MAX = 64, LONGEST = 70000 };
+/* A message of PIECES goes in more pieces than are under way at a time. */
+enum { RANKS_MAX = 64, LONGEST = 70000, PIECES = 2700001 };
+
+/* What byte i is; no two pieces of a message are alike. */
+static unsigned char byte_at(size_t i, int key)
+{
+    return (unsigned char)(i * 7 + (i >> 8) * 13 + (i >> 16) * 29 + (size_t)key * 31 + 1);
+}
 
 static void fill_bytes(unsigned char *bytes, size_t count, int key)
 {
     for (size_t i = 0; i < count; i++) {
-        bytes[i] = (unsigned char)(i * 7 + (size_t)key * 31 + 1);
+        bytes[i] = byte_at(i, key);
     }
 }
 
@@ -19,7 +26,7 @@ static size_t wrong_bytes(const unsigned char *bytes, size_t count, int key)
     size_t wrong = 0;
 
     for (size_t i = 0; i < count; i++) {
-        wrong += bytes[i] != (unsigned char)(i * 7 + (size_t)key * 31 + 1);
+        wrong += bytes[i] != byte_at(i, key);
     }
     return wrong;
 }
@@ -27,7 +34,7 @@ static size_t wrong_bytes(const unsigned char *bytes, size_t count, int key)
 /* Bytes that rank `rank` sends in round `round`: 0 for some, longer than any buffer for others. */
 static size_t message_bytes(int rank, int round)
 {
-    static const size_t bytes[] = {0, 1, 5, 4096, LONGEST};
+    static const size_t bytes[] = {0, 1, 5, 4096, LONGEST, PIECES};
 
     return bytes[(size_t)(rank + round) % (sizeof(bytes) / sizeof(bytes[0]))];
 }
@@ -36,22 +43,22 @@ size_t check_exchange(struct dp_group *group, const void *unused)
 {
     const int size = group->size, rank = group->rank;
     const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
-    unsigned char *out = dp_zalloc(1, LONGEST), *in = dp_zalloc(1, LONGEST);
+    unsigned char *out = dp_zalloc(1, PIECES), *in = dp_zalloc(1, PIECES);
     size_t wrong = out == NULL || in == NULL;
 
     (void)unused;
-    for (int round = 0; round < 5 && size > 1 && wrong == 0; round++) {
+    for (int round = 0; round < 6 && size > 1 && wrong == 0; round++) {
         const size_t sent = message_bytes(rank, round), got = message_bytes(prev, round);
         const struct dp_slice to = {out, sent, 1}, from = {in, got, 1}, nothing = {NULL, 0, 1};
         fill_bytes(out, sent, rank + round);
-        memset(in, 0, LONGEST);
+        memset(in, 0, PIECES);
         wrong += dp_group_exchange(group, next, to, prev, from) != DP_OK;
         wrong += wrong_bytes(in, got, prev + round);
         /* One way: even ranks send on, then odd ones; of an odd number the last one is left out. */
         for (int turn = 0; turn < 2; turn++) {
             const bool sends = rank % 2 == turn && (size % 2 == 0 || rank != size - 1);
             const bool gets = prev % 2 == turn && (size % 2 == 0 || prev != size - 1);
-            memset(in, 0, LONGEST);
+            memset(in, 0, PIECES);
             wrong += sends && dp_group_exchange(group, next, to, -1, nothing) != DP_OK;
             wrong += gets && dp_group_exchange(group, -1, nothing, prev, from) != DP_OK;
             wrong += gets ? wrong_bytes(in, got, prev + round) : 0;

@@ -52,6 +52,7 @@ static size_t measures(struct dp_group *group, const void *arg)
     }
     wrong += curve_is_bad(&cost.copy, true) + curve_is_bad(&cost.sum, true);
     wrong += curve_is_bad(&cost.exchange[DP_LINK_NODE], group->size > 1);
+    wrong += curve_is_bad(&cost.add, group->size > 1) + curve_is_bad(&cost.whole, group->size > 1);
     wrong += curve_is_bad(&cost.peer, group->size > 1);
     wrong += cost.exchange[DP_LINK_WIRE].count != 0;
     wrong += (cost.flags_s > 0.0) != (group->size > 1);
@@ -59,6 +60,7 @@ static size_t measures(struct dp_group *group, const void *arg)
     first = cost;
     wrong += dp_group_broadcast(group, &first, sizeof(first), 0) != DP_OK;
     wrong += curves_differ(&first.copy, &cost.copy) + curves_differ(&first.sum, &cost.sum);
+    wrong += curves_differ(&first.add, &cost.add) + curves_differ(&first.whole, &cost.whole);
     wrong += curves_differ(&first.exchange[DP_LINK_NODE], &cost.exchange[DP_LINK_NODE]);
     return wrong + curves_differ(&first.peer, &cost.peer) + (first.flags_s != cost.flags_s);
 }

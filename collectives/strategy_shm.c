@@ -116,9 +116,8 @@ static dp_status shm_gather(void *state, struct dp_slice data)
     return shm_barrier(shm);
 }
 
-/* Of n bytes, (p-1)/p are read from peers and written back to them, beside this rank's own part,
- * which is written as well: half of what a copy moves. Not known where no memory of a peer was
- * measured. */
+/* Of n bytes, (p-1)/p are read from peers and written back to them; that this rank's own part is
+ * written as well hides behind that. Not known where no memory of a peer was measured. */
 static double shm_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                        size_t bytes)
 {
@@ -131,8 +130,7 @@ static double shm_cost(const void *state, const struct dp_cost *cost, const stru
     if (cost->peer.count == 0) {
         return (double)NAN;
     }
-    return 2.0 * cost->flags_s + dp_curve_at(&cost->peer, (double)bytes - own) +
-           dp_curve_at(&cost->copy, own) / 2.0;
+    return 2.0 * cost->flags_s + dp_curve_at(&cost->peer, (double)bytes - own);
 }
 
 const struct dp_strategy dp_strategy_shm = {

@@ -44,11 +44,11 @@ struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i)
                              slice.width};
 }
 
-size_t dp_group_segment(const struct dp_group *group, int segment_kb)
+size_t dp_group_segment(const struct dp_group *group, int asked_kb, int node_kb, int wire_kb)
 {
-    const int suits = dp_group_one_node(group) ? 256 : 1024;
+    const int suits = dp_group_one_node(group) ? node_kb : wire_kb;
 
-    return (size_t)(segment_kb > 0 ? segment_kb : suits) << 10;
+    return (size_t)(asked_kb > 0 ? asked_kb : suits) << 10;
 }
 
 dp_status dp_group_start(struct dp_group *group, int to, struct dp_slice out, int from,
@@ -103,7 +103,7 @@ static size_t message_pieces(int peer, struct dp_slice slice, size_t most)
 dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
                             struct dp_slice in)
 {
-    const size_t most = dp_group_segment(group, 0);
+    const size_t most = dp_group_segment(group, 0, DP_SEGMENT_NODE_KB, DP_SEGMENT_WIRE_KB);
     const size_t sent = message_pieces(to, out, most), got = message_pieces(from, in, most);
     const size_t total = sent > got ? sent : got;
     struct dp_transfer transfers[EXCHANGE_DEPTH];

@@ -16,7 +16,7 @@ void dp_owners_close(struct dp_owners *o)
 /* All peers send at once: together as much as two ranks would otherwise. */
 static size_t segment_bytes(const struct dp_group *group, int segment_kb)
 {
-    const size_t bytes = dp_group_segment(group, segment_kb);
+    const size_t bytes = dp_group_segment(group, segment_kb, 256, DP_SEGMENT_WIRE_KB);
     const size_t part = segment_kb > 0 ? bytes : bytes * 2 / (size_t)group->size;
 
     return dp_round_up(part, DP_BLOCK * sizeof(float));

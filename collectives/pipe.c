@@ -5,7 +5,8 @@ enum { PIPE_DEPTH = 8 /* segments under way */ };
 dp_status dp_pipe_open(struct dp_pipe *pipe, struct dp_group *group, size_t max_count,
                        int segment_kb)
 {
-    const size_t segment = dp_group_segment(group, segment_kb) / sizeof(float);
+    const size_t segment =
+        dp_group_segment(group, segment_kb, DP_SEGMENT_NODE_KB, DP_SEGMENT_WIRE_KB) / sizeof(float);
 
     pipe->group = group;
     pipe->segment = segment < max_count || max_count == 0 ? segment : max_count;

@@ -65,7 +65,7 @@ static void doubling_close(void *state)
 /* clang-format off */
 static const struct dp_option doubling_options[] = {
     DP_INT(DOUBLING, segment_kb, "0", 0, 65536,
-           "KiB that travel as one; 0: 256 inside a node, 1024 between nodes"),
+           "KiB that travel as one; 0: 96 inside a node, 1024 between nodes"),
     {0},
 };
 /* clang-format on */

@@ -43,7 +43,8 @@ static dp_status ring_open(void *state, struct dp_group *group, size_t max_count
 {
     struct ring *ring = state;
     const size_t chunk = dp_chunk_longest(max_count, group->size) * sizeof(float);
-    const size_t segment = dp_group_segment(group, ring->segment_kb);
+    const size_t segment =
+        dp_group_segment(group, ring->segment_kb, DP_SEGMENT_NODE_KB, DP_SEGMENT_WIRE_KB);
 
     ring->group = group;
     ring->incoming_bytes = segment < chunk ? segment : chunk;
@@ -163,7 +164,7 @@ static void ring_close(void *state)
 /* clang-format off */
 static const struct dp_option ring_options[] = {
     DP_INT(RING, segment_kb, "0", 0, 65536,
-           "KiB that travel as one; 0: 256 inside a node, 1024 between nodes"),
+           "KiB that travel as one; 0: 96 inside a node, 1024 between nodes"),
     {0},
 };
 /* clang-format on */

@@ -109,13 +109,11 @@ static struct place find_place(int rank, int size, int tree)
     return place;
 }
 
-/* Between nodes half of what others take: as many as the trees are high must pass before all ranks
- * work. */
+/* As many as the trees are high must pass before all ranks work: between nodes half of what others
+ * take. Inside one there are fewer rounds to wait for with more than they do. */
 static size_t segment_bytes(const struct tree *tree, const struct dp_group *group)
 {
-    const size_t bytes = dp_group_segment(group, tree->segment_kb);
-
-    return tree->segment_kb > 0 || dp_group_one_node(group) ? bytes : bytes / 2;
+    return dp_group_segment(group, tree->segment_kb, 256, DP_SEGMENT_WIRE_KB / 2);
 }
 
 static dp_status tree_open(void *state, struct dp_group *group, size_t max_count)

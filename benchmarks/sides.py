@@ -178,6 +178,14 @@ def lockstep_summary(start, train, case, settings=()):
         return json.loads((out / "run.json").read_text())
 
 
+def cpu_name(fields):
+    """Of /proc/cpuinfo. With family and model: virtual machines call different ones the same."""
+    name = fields.get("model name", platform.machine())
+    if "cpu family" in fields and "model" in fields:
+        name += f" (family {fields['cpu family']}, model {fields['model']})"
+    return name
+
+
 def describe_machine():
     text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
@@ -185,7 +193,7 @@ def describe_machine():
     flags = set(fields.get("flags", fields.get("Features", "")).split())
     named = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
     return {
-        "cpu": fields.get("model name", platform.machine()),
+        "cpu": cpu_name(fields),
         "cores": len(os.sched_getaffinity(0)),
         "flags": [flag for flag in named if flag in flags],
         "kernel": platform.release(),

@@ -39,16 +39,12 @@ static int bucket_fill(struct dp_bucket *bucket, const struct dp_tensor *tensors
     return first;
 }
 
-/* What is shared in the time of forward, of all that is shared between the tensor's own backward
- * and its next forward: backward of the layers before it takes about twice as long as forward. */
-enum { LATE_PART = 3 };
-
 /* Takes the end of the bucket's first tensor, if it is large and others are before it, out of the
  * bucket, and makes a late one of it. */
 static void cut_late(struct dp_bucket *bucket, struct dp_bucket *late, size_t tensor_count,
                      size_t large)
 {
-    const size_t rest = tensor_count / LATE_PART / DP_BLOCK * DP_BLOCK;
+    const size_t rest = tensor_count / DP_LATE_PART / DP_BLOCK * DP_BLOCK;
 
     if (bucket->range.begin == 0 || tensor_count < large || rest == 0) {
         return;

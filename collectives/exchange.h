@@ -178,6 +178,17 @@ void dp_exchange_begin(struct dp_exchange *exchange, bool alone);
 /* This rank's gradient of the tensor is final; called from the last tensor to the first. */
 DP_CHECKED dp_status dp_exchange_ready(struct dp_exchange *exchange, int tensor);
 
+/* So many of the tensor's numbers, the first ones, are a late bucket's: where this step puts late
+ * buckets off. */
+static inline size_t dp_exchange_late_part(const struct dp_exchange *exchange, int tensor)
+{
+    const int *bucket_of = exchange->plan->bucket_of;
+    const struct dp_bucket *next = &exchange->plan->buckets[bucket_of[tensor] + 1];
+    const bool first = tensor == 0 || bucket_of[tensor - 1] != bucket_of[tensor];
+
+    return exchange->puts_off && next->late && first ? next->range.count : 0;
+}
+
 /* Whether a bucket is handed over to the other ranks when this tensor becomes ready, in whatever
  * step. */
 bool dp_exchange_hands_over(const struct dp_exchange *exchange, int tensor);

@@ -13,6 +13,11 @@
 #include "kernels/knobs.h"
 #include "kernels/tensor.h"
 
+/* The first 1/DP_LATE_PART of a large tensor's gradient may be shared behind the tail: what is
+ * shared in the time of forward, of all that is shared between the tensor's own backward and its
+ * next forward, since backward of the layers before it takes about twice as long as forward. */
+enum { DP_LATE_PART = 3 };
+
 struct dp_range {
     size_t begin, count;
 };

@@ -64,6 +64,10 @@ struct dp_model_hooks {
     /* Forward is about to read the weights of this tensor, and no more of those behind it. Called
      * for the last tensor of a layer; again for each part of a batch. NULL: they are all there. */
     dp_status (*needs)(void *context, int tensor);
+    /* So many of a tensor's numbers, the first ones, may be late: forward may read the others
+     * before it asks for this tensor by `needs`, once it has asked for those before it. NULL:
+     * none. */
+    size_t (*late)(void *context, int tensor);
     /* Backward is through with this tensor: its gradient is final. Called from the last tensor of
      * the flat order to the first, each once a step. NULL: nobody wants to know. */
     dp_status (*ready)(void *context, int tensor);
@@ -89,6 +93,8 @@ struct dp_layer_call {
     void *saved;                          /* [rows * saved_bytes] */
     float *local;                         /* [plan.local] */
     float keep;             /* 1: add to the gradients and statistics; 0: replace them */
+    size_t late;            /* forward, where forward_first went before it: without the first so
+                               many numbers of weights[0] */
     size_t rows_before;     /* of this pass, in earlier tiles: 0 in the first one */
     size_t pass_rows;       /* of this pass, in all tiles */
     bool training;          /* false: evaluation, with running statistics, without dropout */
@@ -120,6 +126,9 @@ struct dp_layer_type {
 
     /* Called for a tile of rows at a time: see struct dp_segment (model.h). */
     dp_status (*forward)(const void *state, const struct dp_layer_call *call);
+    /* What forward can compute without the first call->late numbers of weights[0], which is not 0;
+     * forward then computes the rest, with the same `late`. NULL: nothing. */
+    dp_status (*forward_first)(const void *state, const struct dp_layer_call *call);
     dp_status (*backward)(const void *state, const struct dp_layer_call *call);
 
     /* The rest of backward, by those that can say first what their parameters' gradients are: dx,

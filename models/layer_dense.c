@@ -53,13 +53,55 @@ static dp_status dense_prepare(const void *state, struct dp_stream *stream, size
     return stream->ops->dense_prepare(stream, rows, l->in, (size_t)l->units, uses);
 }
 
+/* Layers with 1 MB of weights or more are computed in two parts, so that the first can be while the
+ * weights of the second are on their way. Whether they are or not, the parts are the same, and so
+ * are their bits. */
+enum { IN_PARTS = 1 << 18, PART_UNITS = 16 };
+
+/* Units of the part that comes second; 0: there are no parts. */
+static size_t second_part(const struct dense *l, const struct dp_layer_call *c)
+{
+    const size_t out = (size_t)l->units;
+
+    return out * l->in < IN_PARTS || out < (size_t)4 * PART_UNITS ||
+                   c->stream->ops->dense_forward_part == NULL
+               ? 0
+               : (out / DP_LATE_PART / PART_UNITS + 1) * PART_UNITS;
+}
+
+/* Whether the first part reads no late weights. */
+static bool goes_first(const struct dense *l, const struct dp_layer_call *c)
+{
+    return c->late > 0 && c->late <= second_part(l, c) * l->in;
+}
+
+static dp_status forward_part(const struct dense *l, const struct dp_layer_call *c, size_t first,
+                              size_t count)
+{
+    return c->stream->ops->dense_forward_part(c->stream, c->y, c->x, c->weights[0],
+                                              l->bias ? c->weights[1] : NULL, c->rows, l->in,
+                                              (size_t)l->units, first, count, c->act);
+}
+static dp_status dense_forward_first(const void *state, const struct dp_layer_call *c)
+{
+    const struct dense *l = state;
+    const size_t second = second_part(l, c);
+
+    return goes_first(l, c) ? forward_part(l, c, second, (size_t)l->units - second) : DP_OK;
+}
+
 static dp_status dense_forward(const void *state, const struct dp_layer_call *c)
 {
     const struct dense *l = state;
+    const size_t second = second_part(l, c);
 
-    return c->stream->ops->dense_forward(c->stream, c->y, c->x, c->weights[0],
-                                         l->bias ? c->weights[1] : NULL, c->rows, l->in,
-                                         (size_t)l->units, c->act);
+    if (second == 0) {
+        return c->stream->ops->dense_forward(c->stream, c->y, c->x, c->weights[0],
+                                             l->bias ? c->weights[1] : NULL, c->rows, l->in,
+                                             (size_t)l->units, c->act);
+    }
+    DP_TRY(goes_first(l, c) ? DP_OK : forward_part(l, c, second, (size_t)l->units - second));
+    return forward_part(l, c, 0, second);
 }
 
 static dp_status dense_backward(const void *state, const struct dp_layer_call *c)
@@ -106,6 +148,7 @@ const struct dp_layer_type dp_layer_dense = {
     .plan = dense_plan,
     .prepare = dense_prepare,
     .forward = dense_forward,
+    .forward_first = dense_forward_first,
     .backward = dense_backward,
     .backward_data = dense_backward_data,
 };

@@ -7,6 +7,11 @@
 #include "runtime/data/rows.h"
 #include "runtime/room.h"
 
+static size_t hook_late(void *trainer, int tensor)
+{
+    return dp_exchange_late_part(((struct dp_trainer *)trainer)->exchange, tensor);
+}
+
 static dp_status hook_ready(void *trainer, int tensor)
 {
     return dp_exchange_ready(((struct dp_trainer *)trainer)->exchange, tensor);
@@ -142,6 +147,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .ready = holds_back(t) ? NULL : hook_ready,
         .sum = t->group->size > 1 ? hook_sum : NULL,
         .needs = dp_late_need,
+        .late = hook_late,
         /* Of one copy a rank that is ahead writes its part as soon as the sum is there. */
         .early = t->exchange->one_copy.data == NULL,
     };

@@ -23,6 +23,25 @@ static bool wide_vectors(void)
 }
 #endif
 
+static void multiply_any(const struct dp_stream *s, const struct dp_matmul *p)
+{
+    assert(p->m <= INT_MAX && p->n <= INT_MAX && p->k <= INT_MAX);
+    if (p->m == 0 || p->n == 0) {
+        return;
+    }
+    if (p->k == 0) {
+        for (size_t i = 0; i < p->m && p->keep == 0; i++) {
+            memset(p->c + i * p->ldc, 0, p->n * sizeof(*p->c));
+        }
+        return;
+    }
+    if (wide_vectors()) {
+        dp_matmul_onednn(s->threads, p);
+    } else {
+        dp_matmul_blas(s->threads, p);
+    }
+}
+
 /* c = op(a) op(b) + keep c, where op(a) is [m, k], op(b) is [k, n] and c is [m, n]. */
 static void multiply(const struct dp_stream *s, float *c, const float *a, enum dp_order order_a,
                      const float *b, enum dp_order order_b, size_t m, size_t n, size_t k,
@@ -38,30 +57,17 @@ static void multiply(const struct dp_stream *s, float *c, const float *a, enum d
                                       k,
                                       order_a == DP_PLAIN ? k : m,
                                       order_b == DP_PLAIN ? n : k,
+                                      n,
                                       keep};
 
-    assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX);
-    if (m == 0 || n == 0) {
-        return;
-    }
-    if (k == 0) {
-        if (keep == 0) {
-            memset(c, 0, m * n * sizeof(*c));
-        }
-        return;
-    }
-    if (wide_vectors()) {
-        dp_matmul_onednn(s->threads, &product);
-    } else {
-        dp_matmul_blas(s->threads, &product);
-    }
+    multiply_any(s, &product);
 }
 
-/* y = act(y + bias), or only one of them; y [rows, width]. */
+/* y = act(y + bias), or only one of them; of [rows, stride] the first `width` columns. */
 struct finish {
     float *y;
     const float *bias; /* NULL: none */
-    size_t width;
+    size_t width, stride;
     enum dp_activation act;
 };
 
@@ -80,12 +86,21 @@ DP_HOT static void add_bias_relu(float *restrict y, const float *restrict bias, 
     }
 }
 
+DP_HOT static void relu(float *y, size_t width)
+{
+    for (size_t i = 0; i < width; i++) {
+        y[i] = y[i] < 0 ? 0 : y[i];
+    }
+}
+
 static void finish_part(void *arg, size_t begin, size_t end)
 {
     const struct finish *f = arg;
 
-    for (size_t i = begin; i < end; i += f->width) {
-        if (f->act == DP_ACT_RELU) {
+    for (size_t i = begin; i < end; i += f->stride) {
+        if (f->bias == NULL) {
+            relu(f->y + i, f->width);
+        } else if (f->act == DP_ACT_RELU) {
             add_bias_relu(f->y + i, f->bias, f->width);
         } else {
             add_bias(f->y + i, f->bias, f->width);
@@ -104,13 +119,24 @@ dp_status dp_cpu_dense_forward(struct dp_stream *s, void *y, const void *x, cons
                                const void *b, size_t rows, size_t in, size_t out,
                                enum dp_activation act)
 {
-    struct finish f = {y, b, out, act};
+    return dp_cpu_dense_forward_part(s, y, x, w, b, rows, in, out, 0, out, act);
+}
 
-    multiply(s, y, x, DP_PLAIN, w, DP_TRANSPOSED, rows, out, in, 0.0f);
-    if (b != NULL) {
+/* Rows [first, first + count) of w, and so many columns of y where they lie. */
+dp_status dp_cpu_dense_forward_part(struct dp_stream *s, void *y, const void *x, const void *w,
+                                    const void *b, size_t rows, size_t in, size_t out, size_t first,
+                                    size_t count, enum dp_activation act)
+{
+    struct finish f = {(float *)y + first, b == NULL ? NULL : (const float *)b + first, count, out,
+                       act};
+    const struct dp_matmul product = {
+        f.y, x,   (const float *)w + first * in, DP_PLAIN, DP_TRANSPOSED, rows, count, in, in, in,
+        out, 0.0f};
+
+    assert(first + count <= out);
+    multiply_any(s, &product);
+    if (b != NULL || act == DP_ACT_RELU) {
         dp_parallel(s->threads, rows * out, out, finish_part, &f);
-    } else if (act == DP_ACT_RELU) {
-        return dp_cpu_relu_forward(s, y, y, rows * out);
     }
     return DP_OK;
 }

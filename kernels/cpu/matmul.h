@@ -12,13 +12,14 @@
 
 #include "kernels/ops.h"
 
-/* c = op(a) op(b) + keep c: op(a) is [m, k], op(b) is [k, n], c is [m, n], none of them empty; lda
- * and ldb are the columns of a and b as they lie in memory. keep is 0 (c is not read) or 1. */
+/* c = op(a) op(b) + keep c: op(a) is [m, k], op(b) is [k, n], c is [m, n], none of them empty;
+ * lda, ldb and ldc are the columns of a, b and c as they lie in memory. keep is 0 (c is not read)
+ * or 1. */
 struct dp_matmul {
     float *c;
     const float *a, *b;
     enum dp_order order_a, order_b;
-    size_t m, n, k, lda, ldb;
+    size_t m, n, k, lda, ldb, ldc;
     float keep;
 };
 

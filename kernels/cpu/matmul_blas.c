@@ -22,5 +22,5 @@ void dp_matmul_blas(int threads, const struct dp_matmul *p)
     cblas_sgemm(CblasRowMajor, p->order_a == DP_PLAIN ? CblasNoTrans : CblasTrans,
                 p->order_b == DP_PLAIN ? CblasNoTrans : CblasTrans, (int)p->m, (int)p->n, (int)p->k,
                 1.0f, p->a, (int)p->lda, p->b, (int)p->ldb, p->keep == 0 ? 0.0f : 1.0f, p->c,
-                (int)p->n);
+                (int)p->ldc);
 }

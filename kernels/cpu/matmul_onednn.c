@@ -15,7 +15,7 @@ void dp_matmul_onednn(int threads, const struct dp_matmul *p)
     status = dnnl_sgemm(p->order_a == DP_PLAIN ? 'N' : 'T', p->order_b == DP_PLAIN ? 'N' : 'T',
                         (dnnl_dim_t)p->m, (dnnl_dim_t)p->n, (dnnl_dim_t)p->k, 1.0f, p->a,
                         (dnnl_dim_t)p->lda, p->b, (dnnl_dim_t)p->ldb, p->keep == 0 ? 0.0f : 1.0f,
-                        p->c, (dnnl_dim_t)p->n);
+                        p->c, (dnnl_dim_t)p->ldc);
     if (status != dnnl_success) { /* out of memory for its packed copies: OpenBLAS needs none */
         dp_matmul_blas(threads, p);
     }

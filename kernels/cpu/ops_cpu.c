@@ -9,8 +9,8 @@
 #define REF(name) .name = dp_ref_##name,
 #define CPU(name) .name = dp_cpu_##name,
 
-const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_SMALL(REF) DP_OPS_CODE(CPU)
-                                      DP_OPS_FEW(REF) DP_OPS_CONV(CONV) DP_OPS_POOL(CPU)};
+const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_SMALL(REF) DP_OPS_CODE(CPU) DP_OPS_FEW(
+    REF) DP_OPS_CONV(CONV) DP_OPS_POOL(CPU) CPU(dense_forward_part)};
 
 #define MIXED(name) ops->name = dp_cpu_mixed_##name;
 #define BF16(name) ops->name = dp_cpu_bf16_##name;
@@ -39,5 +39,6 @@ static void onednn_ops(struct dp_ops *ops, enum dp_type type)
 void dp_mixed_ops(struct dp_ops *ops, enum dp_type type)
 {
     DP_OPS_MIXED(MIXED)
+    ops->dense_forward_part = NULL;
     onednn_ops(ops, type);
 }

@@ -12,6 +12,7 @@
 
 #define X(name) DP_CHECKED DP_OP_TYPE(name) dp_cpu_##name;
 DP_OPS_LIST(X)
+X(dense_forward_part)
 #undef X
 
 extern const struct dp_ops dp_cpu_ops;

@@ -138,11 +138,11 @@ struct dp_ops {
                                const void *b, size_t rows, size_t in, size_t out,
                                enum dp_activation act);
 
-    /* Columns [first, first + count) of y alone; y, w and b are the whole ones. NULL: not on this
-     * device, and for this type. */
+    /* Columns `part` of y alone; y, w and b are the whole ones. NULL: not on this device, and for
+     * this type. */
     dp_status (*dense_forward_part)(struct dp_stream *s, void *y, const void *x, const void *w,
-                                    const void *b, size_t rows, size_t in, size_t out, size_t first,
-                                    size_t count, enum dp_activation act);
+                                    const void *b, size_t rows, size_t in, size_t out,
+                                    struct dp_range part, enum dp_activation act);
 
     /* dx = dy w: dx [rows, in], dy [rows, out], w [out, in]. */
     dp_status (*dense_backward_data)(struct dp_stream *s, void *dx, const void *dy, const void *w,

@@ -78,10 +78,11 @@ static bool goes_first(const struct dense *l, const struct dp_layer_call *c)
 static dp_status forward_part(const struct dense *l, const struct dp_layer_call *c, size_t first,
                               size_t count)
 {
-    return c->stream->ops->dense_forward_part(c->stream, c->y, c->x, c->weights[0],
-                                              l->bias ? c->weights[1] : NULL, c->rows, l->in,
-                                              (size_t)l->units, first, count, c->act);
+    return c->stream->ops->dense_forward_part(
+        c->stream, c->y, c->x, c->weights[0], l->bias ? c->weights[1] : NULL, c->rows, l->in,
+        (size_t)l->units, (struct dp_range){first, count}, c->act);
 }
+
 static dp_status dense_forward_first(const void *state, const struct dp_layer_call *c)
 {
     const struct dense *l = state;

@@ -70,10 +70,10 @@ static void check_forward_parts(const struct streams *streams, const struct shap
         struct dp_stream *s = streams->tested[i];
         float *y = held(n->rows * n->out, 4, 0);
         if (s->ops->dense_forward_part != NULL) {
-            OK(s->ops->dense_forward_part(s, y, x, w, bias ? b : NULL, n->rows, n->in, n->out, cut,
-                                          n->out - cut, act));
-            OK(s->ops->dense_forward_part(s, y, x, w, bias ? b : NULL, n->rows, n->in, n->out, 0,
-                                          cut, act));
+            OK(s->ops->dense_forward_part(s, y, x, w, bias ? b : NULL, n->rows, n->in, n->out,
+                                          (struct dp_range){cut, n->out - cut}, act));
+            OK(s->ops->dense_forward_part(s, y, x, w, bias ? b : NULL, n->rows, n->in, n->out,
+                                          (struct dp_range){0, cut}, act));
             assert_near(y, expected, n->rows * n->out, near_sum(n->in), 0);
         }
         dp_free(y);

@@ -119,21 +119,29 @@ dp_status dp_cpu_dense_forward(struct dp_stream *s, void *y, const void *x, cons
                                const void *b, size_t rows, size_t in, size_t out,
                                enum dp_activation act)
 {
-    return dp_cpu_dense_forward_part(s, y, x, w, b, rows, in, out, 0, out, act);
+    return dp_cpu_dense_forward_part(s, y, x, w, b, rows, in, out, (struct dp_range){0, out}, act);
 }
 
-/* Rows [first, first + count) of w, and so many columns of y where they lie. */
+/* So many rows of w, and columns of y where they lie. */
 dp_status dp_cpu_dense_forward_part(struct dp_stream *s, void *y, const void *x, const void *w,
-                                    const void *b, size_t rows, size_t in, size_t out, size_t first,
-                                    size_t count, enum dp_activation act)
+                                    const void *b, size_t rows, size_t in, size_t out,
+                                    struct dp_range part, enum dp_activation act)
 {
-    struct finish f = {(float *)y + first, b == NULL ? NULL : (const float *)b + first, count, out,
-                       act};
-    const struct dp_matmul product = {
-        f.y, x,   (const float *)w + first * in, DP_PLAIN, DP_TRANSPOSED, rows, count, in, in, in,
-        out, 0.0f};
+    struct finish f = {(float *)y + part.begin, b == NULL ? NULL : (const float *)b + part.begin,
+                       part.count, out, act};
+    const struct dp_matmul product = {.c = f.y,
+                                      .a = x,
+                                      .b = (const float *)w + part.begin * in,
+                                      .order_a = DP_PLAIN,
+                                      .order_b = DP_TRANSPOSED,
+                                      .m = rows,
+                                      .n = part.count,
+                                      .k = in,
+                                      .lda = in,
+                                      .ldb = in,
+                                      .ldc = out};
 
-    assert(first + count <= out);
+    assert(part.begin + part.count <= out);
     multiply_any(s, &product);
     if (b != NULL || act == DP_ACT_RELU) {
         dp_parallel(s->threads, rows * out, out, finish_part, &f);

@@ -54,13 +54,18 @@ static double outside(const float *x, const float *y, size_t rows, size_t cols, 
 
 static void columns_become_orthonormal_in_their_own_space(void **state)
 {
-    static const size_t shapes[][2] = {{1, 1}, {2, 2}, {5, 3}, {64, 1}, {64, 7}, {40, 40}};
+    static const size_t shapes[][2] = {{1, 1},   {2, 2},   {5, 3},   {64, 1}, {64, 7},
+                                       {40, 40}, {64, 12}, {50, 16}, {8, 8},  {20, 17}};
     const struct streams *streams = *state;
 
     for (size_t n = 0; n < DP_COUNT(shapes); n++) {
         const size_t rows = shapes[n][0], cols = shapes[n][1];
         float *x = uniform(rows * cols, 1, -1, 1), *y = copy_of(x, rows * cols);
+        float *plain = copy_of(x, rows * cols);
         OK(streams->tested[1]->ops->orthogonalize(streams->tested[1], y, rows, cols));
+        OK(streams->ref->ops->orthogonalize(streams->ref, plain, rows, cols));
+        assert_same_bits(y, plain, rows * cols);
+        dp_free(plain);
         /* Numbers below 1 are rounded to 6e-8, sums of them in double. */
         assert_true(skew(y, rows, cols) < 1e-6);
         for (size_t k = 0; k < cols; k++) {
@@ -99,8 +104,8 @@ static void columns_without_a_direction_of_their_own_become_random(void **state)
 
 static void a_split_equals_the_reference(void **state)
 {
-    static const size_t shapes[][3] = {{1, 1, 1},  {3, 17, 2},    {200, 300, 4},
-                                       {16, 5, 3}, {33, 128, 32}, {40, 130, 33}};
+    static const size_t shapes[][3] = {{1, 1, 1},     {3, 17, 2},    {200, 300, 4}, {16, 5, 3},
+                                       {33, 128, 32}, {40, 130, 33}, {7, 100, 70}};
     const struct streams *streams = *state;
 
     for (size_t n = 0; n < DP_COUNT(shapes); n++) {

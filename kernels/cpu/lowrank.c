@@ -1,9 +1,10 @@
 /*
  * lowrank.c - the product of two thin matrices, and what it leaves of a third.
  *
- * 12 bytes move per element. Both results of TILE columns of a row stay in registers while the
- * `rank` products are added to them, and the columns of the thin matrices in the first-level cache
- * while rows change.
+ * 12 bytes move per element. Both results of LANES columns of ROWS rows stay in registers while the
+ * `rank` products are added to them, so that what is read of a thin matrix serves ROWS times; the
+ * columns of the thin matrices stay in the first-level cache while rows change. Products and sums
+ * are rounded one by one: where fused multiply-adds are missing the bits would differ.
  */
 #include <string.h>
 
@@ -17,73 +18,111 @@ struct split {
     size_t cols, rank;
 };
 
-enum { TILE = 64, ROWS = 32, RANKS = 32 };
+enum { LANES = 16, TILE = 64, ROWS = 4, TALL = 32, RANKS = 32 };
 
-/* TILE columns of both thin matrices, row after row: where they lie rows may be a power of two
- * apart, and few such rows fit into the cache at a time. */
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+
+/* At most TILE columns of both thin matrices, RANKS rows from row `first` on: where they lie rows
+ * may be a power of two apart, and few such rows fit into the cache at a time. */
 struct tile {
+    size_t first, rank, at, width;
     float q[RANKS * TILE], mine[RANKS * TILE];
 };
 
-/* Columns [at, at + width) of row i; q and mine begin there, and their rows are `stride` apart. */
+static void copy_tile(const struct split *t, struct tile *tile)
+{
+    for (size_t k = 0; k < tile->rank; k++) {
+        const size_t from = (tile->first + k) * t->cols + tile->at;
+        memcpy(tile->q + k * TILE, t->q + from, tile->width * sizeof(float));
+        memcpy(tile->mine + k * TILE, t->mine + from, tile->width * sizeof(float));
+    }
+}
+
+/* LANES columns, from column `at` of the tile on, of rows [i, i + rows). */
 static inline __attribute__((always_inline)) void
-split_columns(const struct split *t, size_t i, size_t at, size_t width, const float *restrict q,
-              const float *restrict mine, size_t stride)
+split_lanes(const struct split *t, const struct tile *tile, size_t i, size_t rows, size_t at)
 {
-    const float *restrict p = t->p + i * t->rank;
-    float *restrict kept = t->kept + i * t->cols + at;
-    float sum[TILE] = {0}, left[TILE];
+    const float *p = t->p + i * t->rank + tile->first;
+    const size_t place = i * t->cols + tile->at + at;
+    lanes sum[ROWS] = {{0}}, left[ROWS];
 
-    for (size_t j = 0; j < width; j++) {
-        left[j] = kept[j];
-    }
-    for (size_t k = 0; k < t->rank; k++) {
-        for (size_t j = 0; j < width; j++) {
-            sum[j] += p[k] * q[k * stride + j];
-            left[j] -= p[k] * mine[k * stride + j];
+    for (size_t r = 0; r < rows; r++) {
+        memcpy(&left[r], t->kept + place + r * t->cols, sizeof(lanes));
+        if (tile->first > 0) {
+            memcpy(&sum[r], t->sum + place + r * t->cols, sizeof(lanes));
         }
     }
-    for (size_t j = 0; j < width; j++) {
-        t->sum[i * t->cols + at + j] = sum[j];
-        kept[j] = left[j];
+    for (size_t k = 0; k < tile->rank; k++) {
+        lanes q, mine;
+        memcpy(&q, tile->q + k * TILE + at, sizeof(lanes));
+        memcpy(&mine, tile->mine + k * TILE + at, sizeof(lanes));
+        for (size_t r = 0; r < rows; r++) {
+            sum[r] += p[r * t->rank + k] * q;
+            left[r] -= p[r * t->rank + k] * mine;
+        }
+    }
+    for (size_t r = 0; r < rows; r++) {
+        memcpy(t->sum + place + r * t->cols, &sum[r], sizeof(lanes));
+        memcpy(t->kept + place + r * t->cols, &left[r], sizeof(lanes));
     }
 }
 
-static void copy_tile(const struct split *t, size_t at, struct tile *tile)
+/* The columns of a tile of rows [begin, end). */
+static inline __attribute__((always_inline)) void
+split_tile(const struct split *t, const struct tile *tile, size_t begin, size_t end)
 {
-    for (size_t k = 0; k < t->rank; k++) {
-        memcpy(tile->q + k * TILE, t->q + k * t->cols + at, TILE * sizeof(float));
-        memcpy(tile->mine + k * TILE, t->mine + k * t->cols + at, TILE * sizeof(float));
+    size_t i = begin;
+
+    for (; end - i >= ROWS; i += ROWS) {
+        for (size_t at = 0; at < tile->width; at += LANES) {
+            split_lanes(t, tile, i, ROWS, at);
+        }
+    }
+    for (; i < end; i++) {
+        for (size_t at = 0; at < tile->width; at += LANES) {
+            split_lanes(t, tile, i, 1, at);
+        }
     }
 }
 
-/* Rows [begin, end) of the columns from `at` on. */
-static inline __attribute__((always_inline)) void split_rows(const struct split *t, size_t begin,
-                                                             size_t end, size_t at, size_t width)
+/* Columns from `at` on of rows [begin, end), fewer than LANES, one number after the other. */
+static void split_rest(const struct split *t, size_t begin, size_t end, size_t at)
 {
-    struct tile tile;
-
-    if (width == TILE && t->rank <= RANKS) {
-        copy_tile(t, at, &tile);
-        for (size_t i = begin; i < end; i++) {
-            split_columns(t, i, at, TILE, tile.q, tile.mine, TILE);
-        }
-        return;
-    }
     for (size_t i = begin; i < end; i++) {
-        split_columns(t, i, at, width, t->q + at, t->mine + at, t->cols);
+        for (size_t j = at; j < t->cols; j++) {
+            float sum = 0, left = t->kept[i * t->cols + j];
+            for (size_t k = 0; k < t->rank; k++) {
+                sum += t->p[i * t->rank + k] * t->q[k * t->cols + j];
+                left -= t->p[i * t->rank + k] * t->mine[k * t->cols + j];
+            }
+            t->sum[i * t->cols + j] = sum;
+            t->kept[i * t->cols + j] = left;
+        }
     }
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
 }
 
 DP_HOT static void split_part(void *arg, size_t begin, size_t end)
 {
     const struct split *t = arg;
+    const size_t whole = t->cols - t->cols % LANES;
+    struct tile tile;
 
-    for (size_t first = begin; first < end; first += ROWS) {
-        const size_t last = end - first < ROWS ? end : first + ROWS;
-        for (size_t at = 0; at < t->cols; at += TILE) {
-            split_rows(t, first, last, at, t->cols - at < TILE ? t->cols - at : TILE);
+    for (size_t first = begin; first < end; first += TALL) {
+        const size_t last = least(first + TALL, end);
+        for (tile.at = 0; tile.at < whole; tile.at += TILE) {
+            tile.width = least(TILE, whole - tile.at);
+            for (tile.first = 0; tile.first < t->rank; tile.first += RANKS) {
+                tile.rank = least(RANKS, t->rank - tile.first);
+                copy_tile(t, &tile);
+                split_tile(t, &tile, first, last);
+            }
         }
+        split_rest(t, first, last, whole);
     }
 }
 

@@ -6,9 +6,6 @@
 #include "base/random.h"
 #include "kernels/ref/ops_ref.h"
 
-/* Below this part of its length a column is what roundings of float32 left of it. */
-static const double nothing = 1e-5;
-
 static double dot(const float *y, size_t rows, size_t cols, size_t a, size_t b)
 {
     double sum = 0;
@@ -31,8 +28,7 @@ static void take_off(float *y, size_t rows, size_t cols, size_t k)
     }
 }
 
-/* Twice, so that it is orthogonal to float32's precision. false: nothing is left of the column, or
- * it is not finite. */
+/* Twice, so that it is orthogonal to float32's precision. false: nothing is left of the column. */
 static bool settle(float *y, size_t rows, size_t cols, size_t k)
 {
     for (int turn = 0; turn < 2; turn++) {
@@ -40,7 +36,7 @@ static bool settle(float *y, size_t rows, size_t cols, size_t k)
         double length;
         take_off(y, rows, cols, k);
         length = sqrt(dot(y, rows, cols, k, k));
-        if (!(length > nothing * before) || !isfinite(before)) {
+        if (!(length > DP_ORTHO_NOTHING * before)) {
             return false;
         }
         for (size_t i = 0; i < rows; i++) {
@@ -51,15 +47,60 @@ static bool settle(float *y, size_t rows, size_t cols, size_t k)
 }
 
 /* Random columns lie in the space of fewer than `rows` others with probability 0. */
+void dp_ref_random_column(float *y, size_t rows, size_t cols, size_t k)
+{
+    uint32_t turn = 0;
+
+    do {
+        for (size_t i = 0; i < rows; i++) {
+            const uint32_t bits = dp_random_u32(k, DP_RANDOM_CODE, turn, i);
+            y[i * cols + k] = 2.0f * dp_random_unit(bits) - 1.0f;
+        }
+        turn++;
+    } while (!settle(y, rows, cols, k));
+}
+
+/* Of length 1; 0 where it has no length. */
+static void make_unit(float *y, size_t rows, size_t cols, size_t k)
+{
+    const double length = sqrt(dot(y, rows, cols, k, k));
+    const bool finite = length > 0 && isfinite(length);
+
+    for (size_t i = 0; i < rows; i++) {
+        y[i * cols + k] = finite ? (float)((double)y[i * cols + k] / length) : 0.0f;
+    }
+}
+
+/* Takes off the columns behind column k what lies along it, and makes its length 1. */
+static void settle_and_pass_on(float *y, size_t rows, size_t cols, size_t k)
+{
+    double scale;
+
+    if (!(dot(y, rows, cols, k, k) > DP_ORTHO_NOTHING * DP_ORTHO_NOTHING)) {
+        dp_ref_random_column(y, rows, cols, k);
+    }
+    scale = 1.0 / sqrt(dot(y, rows, cols, k, k));
+    for (size_t j = k + 1; j < cols; j++) {
+        const double along = dot(y, rows, cols, k, j) * scale;
+        for (size_t i = 0; i < rows; i++) {
+            const float unit = (float)((double)y[i * cols + k] * scale);
+            y[i * cols + j] = (float)((double)y[i * cols + j] - along * (double)unit);
+        }
+    }
+    for (size_t i = 0; i < rows; i++) {
+        y[i * cols + k] = (float)((double)y[i * cols + k] * scale);
+    }
+}
+
 dp_status dp_ref_orthogonalize(struct dp_stream *s, float *y, size_t rows, size_t cols)
 {
     (void)s;
     for (size_t k = 0; k < cols; k++) {
-        for (uint32_t turn = 0; !settle(y, rows, cols, k); turn++) {
-            for (size_t i = 0; i < rows; i++) {
-                const uint32_t bits = dp_random_u32(k, DP_RANDOM_CODE, turn, i);
-                y[i * cols + k] = 2.0f * dp_random_unit(bits) - 1.0f;
-            }
+        make_unit(y, rows, cols, k);
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t k = 0; k < cols; k++) {
+            settle_and_pass_on(y, rows, cols, k);
         }
     }
     return DP_OK;

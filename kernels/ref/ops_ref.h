@@ -26,10 +26,10 @@
 /* Codes of compressors. */
 #define DP_OPS_CODE(X)                                                                 \
     X(narrow) X(widen) X(quantize) X(dequantize) X(take_signs) X(put_signs)            \
-    X(scale_add) X(take_largest) X(lowrank_split)
+    X(scale_add) X(take_largest) X(lowrank_split) X(orthogonalize)
 
 /* Those for which the plain loop of ref is all there is to do on a CPU: they touch few numbers. */
-#define DP_OPS_FEW(X) X(sample) X(take_at) X(add_at) X(orthogonalize)
+#define DP_OPS_FEW(X) X(sample) X(take_at) X(add_at)
 
 /* Some hundred numbers, or nothing: every device of the host takes the plain loop. */
 #define DP_OPS_SMALL(X) \
@@ -51,6 +51,14 @@
 #define X(name) DP_CHECKED DP_OP_TYPE(name) dp_ref_##name;
 DP_OPS_LIST(X)
 #undef X
+
+/* orthogonalize: what roundings of float32 leave of a column of length 1 that lies in the space of
+ * those before it is shorter. */
+#define DP_ORTHO_NOTHING 1e-5
+
+/* Column k of y [rows, cols] becomes a fixed random one of length 1, orthogonal to the k < rows
+ * orthonormal ones before it. */
+void dp_ref_random_column(float *y, size_t rows, size_t cols, size_t k);
 
 extern const struct dp_ops dp_ref_ops;
 

@@ -1,0 +1,132 @@
+/*
+ * orthogonal.c - orthonormal columns: what kernels/ref/lowrank_ref.c says, to the bit but for the
+ * sign of zeros.
+ *
+ * A matrix of powersgd has some hundred rows and few columns. Each column is taken off TILE columns
+ * behind it at once: every lane of a vector adds one product after the other, as the plain loop
+ * does, so no sum is put together in another order and all ranks find the same bits.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/ops_cpu.h"
+#include "kernels/cpu/parallel.h"
+
+enum { TILE = 8 };
+
+typedef float narrow __attribute__((vector_size(TILE * sizeof(float))));
+typedef double wide __attribute__((vector_size(TILE * sizeof(double))));
+
+struct matrix {
+    float *y;
+    size_t rows, cols;
+};
+
+/* sum[j] = column k times column at + j. */
+DP_HOT static void multiply(const struct matrix *m, size_t k, size_t at, double *sum)
+{
+    wide all = {0};
+
+    for (size_t i = 0; i < m->rows; i++) {
+        const float *row = m->y + i * m->cols;
+        narrow x;
+        memcpy(&x, row + at, sizeof(x));
+        all += (double)row[k] * __builtin_convertvector(x, wide);
+    }
+    memcpy(sum, &all, sizeof(all));
+}
+
+/* Takes off column at + j along[j] times column k, which `scale` makes a unit. */
+DP_HOT static void take_off(const struct matrix *m, size_t k, double scale, size_t at,
+                            const double *along)
+{
+    wide part;
+
+    memcpy(&part, along, sizeof(part));
+    for (size_t i = 0; i < m->rows; i++) {
+        float *row = m->y + i * m->cols;
+        const double unit = (double)(float)((double)row[k] * scale);
+        narrow x;
+        memcpy(&x, row + at, sizeof(x));
+        x = __builtin_convertvector(__builtin_convertvector(x, wide) - part * unit, narrow);
+        memcpy(row + at, &x, sizeof(x));
+    }
+}
+
+/* Of length 1; 0 where it has no length. */
+static void make_unit(const struct matrix *m, size_t k)
+{
+    double square = 0, length;
+    bool finite;
+
+    for (size_t i = 0; i < m->rows; i++) {
+        square += (double)m->y[i * m->cols + k] * (double)m->y[i * m->cols + k];
+    }
+    length = sqrt(square);
+    finite = length > 0 && isfinite(length);
+    for (size_t i = 0; i < m->rows; i++) {
+        float *x = &m->y[i * m->cols + k];
+        *x = finite ? (float)((double)*x / length) : 0.0f;
+    }
+}
+
+/* The columns before cols that TILE can begin at, from one on: the last tile may begin earlier. */
+static size_t tile_at(const struct matrix *m, size_t from)
+{
+    return from + TILE <= m->cols ? from : m->cols - TILE;
+}
+
+/* along[j] = column k times column at + j, of which column k is one; if nothing is left of it, it
+ * becomes a random one before. */
+static void settle(const struct matrix *m, size_t k, size_t at, double *along)
+{
+    multiply(m, k, at, along);
+    if (!(along[k - at] > DP_ORTHO_NOTHING * DP_ORTHO_NOTHING)) {
+        dp_ref_random_column(m->y, m->rows, m->cols, k);
+        multiply(m, k, at, along);
+    }
+}
+
+/* Takes off the columns behind column k what lies along it, and makes its length 1. */
+static void settle_and_pass_on(const struct matrix *m, size_t k)
+{
+    size_t at = tile_at(m, k), from = k + 1; /* those before `from` are done */
+    double along[TILE], scale;
+
+    settle(m, k, at, along);
+    scale = 1.0 / sqrt(along[k - at]);
+    while (true) {
+        for (size_t j = 0; j < TILE; j++) {
+            along[j] = at + j < from ? 0 : along[j] * scale;
+        }
+        take_off(m, k, scale, at, along);
+        if (at + TILE == m->cols) {
+            break;
+        }
+        from = at + TILE;
+        at = tile_at(m, from);
+        multiply(m, k, at, along);
+    }
+    for (size_t i = 0; i < m->rows; i++) {
+        float *x = &m->y[i * m->cols + k];
+        *x = (float)((double)*x * scale);
+    }
+}
+
+dp_status dp_cpu_orthogonalize(struct dp_stream *s, float *y, size_t rows, size_t cols)
+{
+    const struct matrix m = {y, rows, cols};
+
+    if (cols < TILE) {
+        return dp_ref_orthogonalize(s, y, rows, cols);
+    }
+    for (size_t k = 0; k < cols; k++) {
+        make_unit(&m, k);
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t k = 0; k < cols; k++) {
+            settle_and_pass_on(&m, k);
+        }
+    }
+    return DP_OK;
+}

@@ -23,6 +23,8 @@
 
 struct dp_exchange_config {
     const char *strategy;
+    bool recalled;                /* `auto` took that strategy before: it becomes auto again where
+                                   * it cannot run, for want of shared memory say */
     const char *compressor;       /* NULL: none */
     const struct dp_knobs *knobs; /* for a compressor: those of each step; borrowed */
     uint64_t seed;                /* for a compressor: of its random numbers */

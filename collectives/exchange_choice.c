@@ -76,6 +76,15 @@ bool dp_exchange_may_measure(const struct dp_group *group, const struct dp_devic
     return strncmp(text, over_staged, length) == 0 && dp_contest_admits(&asked, text + length);
 }
 
+static dp_status drop_if_it_cannot_run(const struct dp_group *group, const char **text)
+{
+    const char *why_not;
+
+    DP_TRY(dp_exchange_supports(group, *text, &why_not));
+    *text = why_not != NULL ? "auto" : *text;
+    return DP_OK;
+}
+
 /*
  * What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less
  * of the caches, half of the optimizer's work for two ranks); others are replicated, over what is
@@ -90,7 +99,8 @@ dp_status dp_exchange_choose(struct dp_exchange *e, const struct dp_exchange_con
     const char *compressor = config->compressor;
 
     *text = config->strategy;
-    if (strcmp(config->strategy, "auto") != 0 || group->size == 1) {
+    DP_TRY(config->recalled ? drop_if_it_cannot_run(group, text) : DP_OK);
+    if (strcmp(*text, "auto") != 0 || group->size == 1) {
         return DP_OK;
     }
     if (config->servers == 0 && group->gpus != NULL) {

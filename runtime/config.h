@@ -83,6 +83,8 @@ struct dp_comm_config {
     double bucket_mb, first_bucket_mb;
     int overlap;     /* DP_OVERLAP_... */
     bool plan_cache; /* see plan.h */
+    bool recalled;   /* strategy is what an earlier run's auto took: where it cannot run any more,
+                      * auto takes another one */
 };
 
 struct dp_early_stop_config {

@@ -295,6 +295,7 @@ dp_status dp_run_share_plan(struct dp_training *run)
     DP_TRY(dp_group_broadcast(run->world->all, &run->plan, sizeof(run->plan), 0));
     if (run->plan.on) {
         comm->strategy = run->plan.strategy;
+        comm->recalled = run->cli->plan == NULL;
         comm->overlap = run->plan.overlap != DP_OVERLAP_AUTO ? run->plan.overlap : comm->overlap;
     }
     return DP_OK;
@@ -345,8 +346,23 @@ static uint64_t hash_key(const struct dp_training *run)
     return hash;
 }
 
+/* false: it is a strategy, but cannot run here, for want of shared memory say. */
+static bool can_run(const struct dp_training *run, const char *strategy)
+{
+    const char *why_not = NULL;
+    dp_status status;
+
+    dp_log_mute(1);
+    status = dp_exchange_supports(run->world->train, strategy, &why_not);
+    dp_log_mute(0);
+    if (status == DP_OK && why_not != NULL) {
+        DP_DEBUG("%s: %s cannot run here: %s", run->plan.cache, strategy, why_not);
+    }
+    return status != DP_OK || why_not == NULL;
+}
+
 /* Reads what an earlier run has left; what is not as it should be is a warning, and measured
- * anew. */
+ * anew. What only cannot run for now stays in the cache. */
 static void look_up(struct dp_training *run)
 {
     struct dp_plan found;
@@ -362,6 +378,11 @@ static void look_up(struct dp_training *run)
     status = dp_plan_read(run->plan.cache, &found);
     if (status == DP_OK && strcmp(found.key, run->plan.key) != 0) {
         status = DP_FAIL(DP_ERR_DATA, "%s is a plan for something else", run->plan.cache);
+    }
+    if (status == DP_OK && !can_run(run, found.strategy)) {
+        run->plan.cache[0] = '\0';
+        dp_log_soften(false);
+        return;
     }
     if (status == DP_OK && !dp_exchange_may_measure(run->world->train, run->device,
                                                     run->config->train.lanes > 0, found.strategy)) {
@@ -428,7 +449,10 @@ dp_status dp_run_note_plan(struct dp_training *run)
                        "gradient elsewhere",
                        run->plan.from);
     }
-    if (dp_run_leads(run) && e->measured && run->plan.cache[0] != '\0') {
+    if (run->plan.on && e->measured) { /* it cannot run: for now, another one does */
+        run->plan.on = false;
+        run->plan.why[0] = '\0';
+    } else if (dp_run_leads(run) && e->measured && run->plan.cache[0] != '\0') {
         keep(run);
     }
     return DP_OK;

@@ -161,6 +161,7 @@ dp_status dp_run_share_checkpoint(struct dp_training *run)
     r->state = mine.state;
     if (r->strategy[0] != '\0') {
         run->config->comm.strategy = r->strategy;
+        run->config->comm.recalled = true;
     }
     return DP_OK;
 }

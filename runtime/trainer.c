@@ -114,6 +114,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
     };
     const struct dp_exchange_config config = {
         .strategy = t->lent ? "none" : c->strategy,
+        .recalled = c->recalled && !t->lent,
         .servers = t->group->size - t->trainers,
         .whole = t->config->train.local_steps > 1,
         .late = dp_late_possible(t),

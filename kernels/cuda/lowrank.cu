@@ -10,9 +10,6 @@
 
 enum { THREADS = 1024 };
 
-/* Below this part of its length a column is what roundings of float32 left of it. */
-static constexpr double nothing = 1e-5;
-
 /* Rows go to threads in turn, so each thread reads only what it wrote itself. */
 static __device__ double dot(const float *y, size_t rows, size_t cols, size_t a, size_t b,
                              double *shared)
@@ -37,35 +34,78 @@ static __device__ void take_off(float *y, size_t rows, size_t cols, size_t k, do
     }
 }
 
+/* Divides column k by `length`; 0 instead, if that is no length. */
+static __device__ void make_unit(float *y, size_t rows, size_t cols, size_t k, double length)
+{
+    const bool finite = length > 0 && isfinite(length);
+
+    for (size_t i = threadIdx.x; i < rows; i += blockDim.x) {
+        y[i * cols + k] = finite ? (float)((double)y[i * cols + k] / length) : 0.0f;
+    }
+}
+
 /* Twice, so that it is orthogonal to float32's precision. false, on all threads: nothing is left of
- * the column, or it is not finite. */
+ * the column. */
 static __device__ bool settle(float *y, size_t rows, size_t cols, size_t k, double *shared)
 {
     for (int turn = 0; turn < 2; turn++) {
         const double before = sqrt(dot(y, rows, cols, k, k, shared));
         take_off(y, rows, cols, k, shared);
         const double length = sqrt(dot(y, rows, cols, k, k, shared));
-        if (!(length > nothing * before) || !isfinite(before)) {
+        if (!(length > DP_ORTHO_NOTHING * before)) {
             return false;
         }
-        for (size_t i = threadIdx.x; i < rows; i += blockDim.x) {
-            y[i * cols + k] = (float)((double)y[i * cols + k] / length);
-        }
+        make_unit(y, rows, cols, k, length);
     }
     return true;
 }
 
+static __device__ void random_column(float *y, size_t rows, size_t cols, size_t k, double *shared)
+{
+    uint32_t turn = 0;
+
+    do {
+        for (size_t i = threadIdx.x; i < rows; i += blockDim.x) {
+            const uint32_t bits = dp_random_u32(k, DP_RANDOM_CODE, turn, i);
+            y[i * cols + k] = 2.0f * dp_random_unit(bits) - 1.0f;
+        }
+        turn++;
+    } while (!settle(y, rows, cols, k, shared));
+}
+
+/* Takes off the columns behind column k what lies along it, and makes its length 1. */
+static __device__ void settle_and_pass_on(float *y, size_t rows, size_t cols, size_t k,
+                                          double *shared)
+{
+    double own = dot(y, rows, cols, k, k, shared);
+
+    if (!(own > DP_ORTHO_NOTHING * DP_ORTHO_NOTHING)) {
+        random_column(y, rows, cols, k, shared);
+        own = dot(y, rows, cols, k, k, shared);
+    }
+    const double scale = 1.0 / sqrt(own);
+    for (size_t j = k + 1; j < cols; j++) {
+        const double along = dot(y, rows, cols, k, j, shared) * scale;
+        for (size_t i = threadIdx.x; i < rows; i += blockDim.x) {
+            const float unit = (float)((double)y[i * cols + k] * scale);
+            y[i * cols + j] = (float)((double)y[i * cols + j] - along * (double)unit);
+        }
+    }
+    for (size_t i = threadIdx.x; i < rows; i += blockDim.x) {
+        y[i * cols + k] = (float)((double)y[i * cols + k] * scale);
+    }
+}
+
+/* The order of kernels/ref/lowrank_ref.c, but for sums. */
 static __global__ void orthogonalize_kernel(float *y, size_t rows, size_t cols)
 {
     DP_SHARED(double, shared); /* one for each warp */
 
     for (size_t k = 0; blockIdx.x == 0 && k < cols; k++) {
-        for (uint32_t turn = 0; !settle(y, rows, cols, k, shared); turn++) {
-            for (size_t i = threadIdx.x; i < rows; i += blockDim.x) {
-                const uint32_t bits = dp_random_u32(k, DP_RANDOM_CODE, turn, i);
-                y[i * cols + k] = 2.0f * dp_random_unit(bits) - 1.0f;
-            }
-        }
+        make_unit(y, rows, cols, k, sqrt(dot(y, rows, cols, k, k, shared)));
+    }
+    for (size_t at = 0; blockIdx.x == 0 && at < 2 * cols; at++) {
+        settle_and_pass_on(y, rows, cols, at % cols, shared);
     }
 }
 

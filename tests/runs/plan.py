@@ -4,8 +4,8 @@ import json
 import re
 
 import harness
-from harness import Started, check, mlp_layers, same, small_cfg, train, train_well, weights
-from netlab import NETLAB, need_lab
+import hosts
+from harness import check, mlp_layers, same, small_cfg, train, train_well, weights
 from refusals import check_refusal, contents
 
 
@@ -28,15 +28,14 @@ def cached():
     return sorted((harness.scratch / "cache").rglob("plan-*.json"))
 
 
-def on_hosts(*arguments, code=0):
-    """Runs ddp_train on two hosts of a netlab, a rank on each."""
-    result = Started(arguments, 2, wrapper=[str(NETLAB), "2", "--"]).finish()
+def on_hosts(*arguments, ranks=2, before=":", code=0):
+    """Runs ddp_train on two hosts of a netlab, once the shell command `before` has come to pass."""
+    result = hosts.start(2, ranks, *arguments, before=before).finish()
     same(result.code, code, f"the exit code of\n{result}\n")
     return result
 
 
 def case_auto_measures_once_between_hosts_and_remembers():
-    need_lab()
     cfg = small_cfg()
     first, again, fresh, torn = (harness.scratch / name for name in ("a", "b", "c", "d"))
     strategy, why = banner(on_hosts(cfg, "--out", first))
@@ -75,8 +74,27 @@ def case_auto_measures_once_between_hosts_and_remembers():
         check(json.loads(file.read_text())["reason"].startswith("measured: "), "not replaced")
 
 
+def case_what_was_measured_gives_way_where_it_cannot_run_any_more():
+    cfg, out = small_cfg(mlp_layers(1024, 1024)), harness.scratch / "out"
+    on_hosts(cfg, "--dry-run", ranks=4)
+    (file,) = cached()
+    planted = json.dumps(dict(json.loads(file.read_text()), strategy="hier"))
+    file.write_text(planted)
+    same(banner(on_hosts(cfg, "--steps", 2, "--out", out, ranks=4))[0], "hier", "with room for it")
+
+    # No room at all; room for what is asked before the gradient.
+    resumed = ("--resume", "--steps", 4, "--out", out)
+    for kilobytes, flags in ((16, ["--dry-run"]), (2048, ["--dry-run"]), (2048, resumed)):
+        full = f"mount -t tmpfs -o size={kilobytes}k tmpfs /dev/shm"
+        result = on_hosts(cfg, *flags, ranks=4, before=hosts.on_hosts(["h1", "h2"], full))
+        strategy, why = banner(result)
+        check(strategy != "hier" and why.startswith("measured: ") and "earlier" not in why,
+              f"{strategy}, {why}")
+        same([line for line in result.warnings if "/dev/shm full" not in line], [], "warnings")
+        same(file.read_text(), planted, "what the cache keeps for when there is room again")
+
+
 def case_a_cache_that_cannot_be_written_is_nobodys_problem():
-    need_lab()
     cfg = small_cfg()
     (harness.scratch / "cache").write_text("no folder")
     result = on_hosts(cfg, "--dry-run")
@@ -164,7 +182,6 @@ def case_a_plan_that_does_not_fit_is_refused():
 
 
 def case_a_plan_that_cannot_run_here_is_refused():
-    need_lab()
     cfg = small_cfg()
     out = harness.scratch / "out"
     train_well(cfg, "--out", out, ranks=2)  # over shared memory

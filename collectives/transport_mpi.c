@@ -190,8 +190,8 @@ static void window_private(struct dp_group *group, struct window *w, size_t byte
     if (!link->warned && !room && link->local_rank_of[group->rank] == 0) {
         DP_WARN(
             "no room for shared memory of %zu MB a rank (is /dev/shm full, or ulimit -v small?): "
-            "ranks of this node keep copies, and cannot share it by strategy shm; in a container, "
-            "raise --shm-size",
+            "ranks of this node keep copies, and strategies over shared memory may not run; in a "
+            "container, raise --shm-size",
             bytes >> 20);
     }
     link->warned = true;

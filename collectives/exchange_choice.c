@@ -76,12 +76,14 @@ bool dp_exchange_may_measure(const struct dp_group *group, const struct dp_devic
     return strncmp(text, over_staged, length) == 0 && dp_contest_admits(&asked, text + length);
 }
 
-static dp_status drop_if_it_cannot_run(const struct dp_group *group, const char **text)
+static dp_status drop_if_it_cannot_run(struct dp_group *group, const char **text)
 {
-    const char *why_not;
+    const char *mine;
+    char why_not[DP_GPUS_WHY];
 
-    DP_TRY(dp_exchange_supports(group, *text, &why_not));
-    *text = why_not != NULL ? "auto" : *text;
+    DP_TRY(dp_exchange_supports(group, *text, &mine));
+    DP_TRY(dp_gpus_object(group, mine, why_not));
+    *text = why_not[0] != '\0' ? "auto" : *text;
     return DP_OK;
 }
 

@@ -76,15 +76,16 @@ bool dp_exchange_may_measure(const struct dp_group *group, const struct dp_devic
     return strncmp(text, over_staged, length) == 0 && dp_contest_admits(&asked, text + length);
 }
 
+/* Ranks may see different machines: where one cannot run it, none does. */
 static dp_status drop_if_it_cannot_run(struct dp_group *group, const char **text)
 {
-    const char *mine;
-    char why_not[DP_GPUS_WHY];
+    const char *why_not;
+    dp_status worst;
 
-    DP_TRY(dp_exchange_supports(group, *text, &mine));
-    DP_TRY(dp_gpus_object(group, mine, why_not));
-    *text = why_not[0] != '\0' ? "auto" : *text;
-    return DP_OK;
+    DP_TRY(dp_exchange_supports(group, *text, &why_not));
+    worst = dp_group_agree(group, why_not != NULL ? DP_ERR_UNAVAILABLE : DP_OK);
+    *text = worst == DP_ERR_UNAVAILABLE ? "auto" : *text;
+    return worst == DP_ERR_UNAVAILABLE ? DP_OK : worst;
 }
 
 /*

@@ -364,7 +364,7 @@ struct dp_ops {
      *   sum   out     [rows, cols]  p q
      *   kept  in/out  [rows, cols]  kept - p mine
      *   p     in      [rows, rank]
-     *   q, mine  in   [rank, cols]
+     *   q, mine  in   [rank, cols], rank > 0
      */
     dp_status (*lowrank_split)(struct dp_stream *s, float *sum, float *kept, const float *p,
                                const float *q, const float *mine, size_t rows, size_t cols,

@@ -346,8 +346,8 @@ static uint64_t hash_key(const struct dp_training *run)
     return hash;
 }
 
-/* false: it is a strategy, but cannot run here, for want of shared memory say. */
-static bool can_run(const struct dp_training *run, const char *strategy)
+/* Whether it is no strategy, or one that can run here. */
+static bool may_run(const struct dp_training *run, const char *strategy)
 {
     const char *why_not = NULL;
     dp_status status;
@@ -355,14 +355,11 @@ static bool can_run(const struct dp_training *run, const char *strategy)
     dp_log_mute(1);
     status = dp_exchange_supports(run->world->train, strategy, &why_not);
     dp_log_mute(0);
-    if (status == DP_OK && why_not != NULL) {
-        DP_DEBUG("%s: %s cannot run here: %s", run->plan.cache, strategy, why_not);
-    }
     return status != DP_OK || why_not == NULL;
 }
 
 /* Reads what an earlier run has left; what is not as it should be is a warning, and measured
- * anew. What only cannot run for now stays in the cache. */
+ * anew. What only cannot run for now counts: where gradients are shared it gives way. */
 static void look_up(struct dp_training *run)
 {
     struct dp_plan found;
@@ -379,13 +376,9 @@ static void look_up(struct dp_training *run)
     if (status == DP_OK && strcmp(found.key, run->plan.key) != 0) {
         status = DP_FAIL(DP_ERR_DATA, "%s is a plan for something else", run->plan.cache);
     }
-    if (status == DP_OK && !can_run(run, found.strategy)) {
-        run->plan.cache[0] = '\0';
-        dp_log_soften(false);
-        return;
-    }
-    if (status == DP_OK && !dp_exchange_may_measure(run->world->train, run->device,
-                                                    run->config->train.lanes > 0, found.strategy)) {
+    if (status == DP_OK && may_run(run, found.strategy) &&
+        !dp_exchange_may_measure(run->world->train, run->device, run->config->train.lanes > 0,
+                                 found.strategy)) {
         status = DP_FAIL(DP_ERR_DATA, "%s: comm.strategy auto does not measure '%s' here",
                          run->plan.cache, found.strategy);
     }
@@ -449,7 +442,7 @@ dp_status dp_run_note_plan(struct dp_training *run)
                        "gradient elsewhere",
                        run->plan.from);
     }
-    if (run->plan.on && e->measured) { /* it cannot run: for now, another one does */
+    if (run->plan.on && e->measured) { /* it could not run: for now, another one does */
         run->plan.on = false;
         run->plan.why[0] = '\0';
     } else if (dp_run_leads(run) && e->measured && run->plan.cache[0] != '\0') {

@@ -18,7 +18,13 @@ struct split {
     size_t cols, rank;
 };
 
-enum { LANES = 16, TILE = 64, ROWS = 4, TALL = 32, RANKS = 32 };
+enum {
+    LANES = 16,
+    ROWS = 4,
+    TILE = 64,  /* columns whose parts of the thin matrices are in the cache, */
+    RANKS = 32, /* for so many of their rows, */
+    TALL = 32,  /* while so many rows of the results are made */
+};
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 

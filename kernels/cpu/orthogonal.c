@@ -53,32 +53,15 @@ DP_HOT static void take_off(const struct matrix *m, size_t k, double scale, size
     }
 }
 
-/* Of length 1; 0 where it has no length. */
-static void make_unit(const struct matrix *m, size_t k)
+/* Where a tile that has column k begins: there, unless fewer than TILE columns are left. */
+static size_t tile_of(const struct matrix *m, size_t k)
 {
-    double square = 0, length;
-    bool finite;
-
-    for (size_t i = 0; i < m->rows; i++) {
-        square += (double)m->y[i * m->cols + k] * (double)m->y[i * m->cols + k];
-    }
-    length = sqrt(square);
-    finite = length > 0 && isfinite(length);
-    for (size_t i = 0; i < m->rows; i++) {
-        float *x = &m->y[i * m->cols + k];
-        *x = finite ? (float)((double)*x / length) : 0.0f;
-    }
-}
-
-/* The columns before cols that TILE can begin at, from one on: the last tile may begin earlier. */
-static size_t tile_at(const struct matrix *m, size_t from)
-{
-    return from + TILE <= m->cols ? from : m->cols - TILE;
+    return k + TILE <= m->cols ? k : m->cols - TILE;
 }
 
 /* along[j] = column k times column at + j, of which column k is one; if nothing is left of it, it
  * becomes a random one before. */
-static void settle(const struct matrix *m, size_t k, size_t at, double *along)
+static void multiply_or_replace(const struct matrix *m, size_t k, size_t at, double *along)
 {
     multiply(m, k, at, along);
     if (!(along[k - at] > DP_ORTHO_NOTHING * DP_ORTHO_NOTHING)) {
@@ -90,22 +73,20 @@ static void settle(const struct matrix *m, size_t k, size_t at, double *along)
 /* Takes off the columns behind column k what lies along it, and makes its length 1. */
 static void settle_and_pass_on(const struct matrix *m, size_t k)
 {
-    size_t at = tile_at(m, k), from = k + 1; /* those before `from` are done */
+    size_t at = tile_of(m, k);
     double along[TILE], scale;
 
-    settle(m, k, at, along);
+    multiply_or_replace(m, k, at, along);
     scale = 1.0 / sqrt(along[k - at]);
-    while (true) {
+    for (size_t from = k + 1; from < m->cols; from = at + TILE) {
+        if (from == at + TILE) {
+            at = tile_of(m, from);
+            multiply(m, k, at, along);
+        }
         for (size_t j = 0; j < TILE; j++) {
             along[j] = at + j < from ? 0 : along[j] * scale;
         }
         take_off(m, k, scale, at, along);
-        if (at + TILE == m->cols) {
-            break;
-        }
-        from = at + TILE;
-        at = tile_at(m, from);
-        multiply(m, k, at, along);
     }
     for (size_t i = 0; i < m->rows; i++) {
         float *x = &m->y[i * m->cols + k];
@@ -120,9 +101,7 @@ dp_status dp_cpu_orthogonalize(struct dp_stream *s, float *y, size_t rows, size_
     if (cols < TILE) {
         return dp_ref_orthogonalize(s, y, rows, cols);
     }
-    for (size_t k = 0; k < cols; k++) {
-        make_unit(&m, k);
-    }
+    dp_ref_unit_columns(y, rows, cols);
     for (int turn = 0; turn < 2; turn++) {
         for (size_t k = 0; k < cols; k++) {
             settle_and_pass_on(&m, k);

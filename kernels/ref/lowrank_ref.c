@@ -60,14 +60,15 @@ void dp_ref_random_column(float *y, size_t rows, size_t cols, size_t k)
     } while (!settle(y, rows, cols, k));
 }
 
-/* Of length 1; 0 where it has no length. */
-static void make_unit(float *y, size_t rows, size_t cols, size_t k)
+void dp_ref_unit_columns(float *y, size_t rows, size_t cols)
 {
-    const double length = sqrt(dot(y, rows, cols, k, k));
-    const bool finite = length > 0 && isfinite(length);
+    for (size_t k = 0; k < cols; k++) {
+        const double length = sqrt(dot(y, rows, cols, k, k));
+        const bool finite = length > 0 && isfinite(length);
 
-    for (size_t i = 0; i < rows; i++) {
-        y[i * cols + k] = finite ? (float)((double)y[i * cols + k] / length) : 0.0f;
+        for (size_t i = 0; i < rows; i++) {
+            y[i * cols + k] = finite ? (float)((double)y[i * cols + k] / length) : 0.0f;
+        }
     }
 }
 
@@ -95,9 +96,7 @@ static void settle_and_pass_on(float *y, size_t rows, size_t cols, size_t k)
 dp_status dp_ref_orthogonalize(struct dp_stream *s, float *y, size_t rows, size_t cols)
 {
     (void)s;
-    for (size_t k = 0; k < cols; k++) {
-        make_unit(y, rows, cols, k);
-    }
+    dp_ref_unit_columns(y, rows, cols);
     for (int turn = 0; turn < 2; turn++) {
         for (size_t k = 0; k < cols; k++) {
             settle_and_pass_on(y, rows, cols, k);

@@ -56,6 +56,9 @@ DP_OPS_LIST(X)
  * those before it is shorter. */
 #define DP_ORTHO_NOTHING 1e-5
 
+/* Makes the length of each column of y [rows, cols] 1; one without a length becomes 0. */
+void dp_ref_unit_columns(float *y, size_t rows, size_t cols);
+
 /* Column k of y [rows, cols] becomes a fixed random one of length 1, orthogonal to the k < rows
  * orthonormal ones before it. */
 void dp_ref_random_column(float *y, size_t rows, size_t cols, size_t k);

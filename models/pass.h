@@ -41,6 +41,10 @@ DP_CHECKED dp_status dp_pass_create(const struct dp_model *model, struct dp_stre
                                     size_t rows, bool training, struct dp_pass **out);
 void dp_pass_destroy(struct dp_pass *pass);
 
+/* Elements that it reserves on a stream of a narrow type (dp_device.reserve); tile_bytes: of the
+ * device, for each of the stream's threads. */
+size_t dp_pass_reserved(const struct dp_model *model, size_t rows, size_t tile_bytes);
+
 /* Prepares for this row count, which must be at most that of creation; training false: for
  * evaluation only. Called before the first step for every row count that can occur. */
 DP_CHECKED dp_status dp_pass_prepare(struct dp_pass *pass, size_t rows, bool training);

@@ -66,11 +66,11 @@ static dp_status pass_allocate(struct dp_pass *p)
 
 /* The elements of all arrays of one operation on a node: its inputs, its output, and gradients of
  * both; its parameters. */
-static size_t node_elements(const struct dp_pass *p, const struct dp_node *node)
+static size_t node_elements(const struct dp_model *m, const struct dp_node *node, size_t most,
+                            size_t tile_bytes)
 {
-    const struct dp_model *m = p->model;
     const struct dp_node *owner = &m->nodes[node->owner];
-    const size_t rows = dp_segment_tile(&m->segments[node->segment], p->rows, p->tile_bytes);
+    const size_t rows = dp_segment_tile(&m->segments[node->segment], most, tile_bytes);
     size_t elements = 2 * (dp_round_up(rows * m->values[node->x].count, DP_BLOCK) +
                            dp_round_up(rows * m->values[node->y].count, DP_BLOCK));
 
@@ -80,20 +80,24 @@ static size_t node_elements(const struct dp_pass *p, const struct dp_node *node)
     return elements;
 }
 
-/* Room for operations that compute narrow types in float32. The loss counts as the last node. */
-static dp_status reserve(const struct dp_pass *p)
+size_t dp_pass_reserved(const struct dp_model *m, size_t rows, size_t tile_bytes)
 {
-    const struct dp_model *m = p->model;
-    const size_t loss = 2 * dp_round_up(p->rows * m->classes, DP_BLOCK);
-    size_t most = loss;
+    size_t most = 2 * dp_round_up(rows * m->classes, DP_BLOCK); /* the loss, as the last node */
 
     for (int i = 0; i < m->node_count; i++) {
-        const size_t elements = node_elements(p, &m->nodes[i]);
+        const size_t elements = node_elements(m, &m->nodes[i], rows, tile_bytes);
         most = elements > most ? elements : most;
     }
+    return most;
+}
+
+/* Room for operations that compute narrow types in float32. */
+static dp_status reserve(const struct dp_pass *p)
+{
     return p->stream->type == DP_TYPE_F32 || p->stream->device->reserve == NULL
                ? DP_OK
-               : p->stream->device->reserve(p->stream, most);
+               : p->stream->device->reserve(p->stream,
+                                            dp_pass_reserved(p->model, p->rows, p->tile_bytes));
 }
 
 dp_status dp_pass_create(const struct dp_model *model, struct dp_stream *stream, size_t rows,

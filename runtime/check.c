@@ -10,8 +10,8 @@
 #include "collectives/gpus.h"
 #include "collectives/strategy.h"
 #include "runtime/data/source.h"
+#include "runtime/memory_check.h"
 #include "runtime/optimizer.h"
-#include "runtime/room.h"
 #include "runtime/run.h"
 
 extern char **environ;
@@ -45,65 +45,95 @@ static void print_layer(const struct dp_model *m, const struct dp_node *node)
            short_count(flops, node->plan.flops));
 }
 
-/* Bytes that the compressor remembers on a rank, and of the snapshot on rank 0: whole arrays, but
- * the residuals of each rank. */
-struct kept {
-    size_t residuals, snapshot;
-};
-
-static struct kept kept_of(const struct dp_model *m, int slots, struct dp_parcels_size size,
-                           int ranks)
+/* Whether all ranks on this host would fit into every limit that it has. */
+static enum dp_memory_fit fit_here(const struct dp_memory_limits *limits,
+                                   const size_t bytes[DP_MEM_PURPOSE_COUNT])
 {
-    struct kept kept;
+    enum dp_memory_fit worst = DP_MEMORY_FITS;
 
-    if (ranks == 1) { /* which has nothing to send */
-        size = (struct dp_parcels_size){0, 0};
+    for (int i = 0; i < limits->count; i++) {
+        const enum dp_memory_fit fit = dp_memory_fit(bytes, &limits->limit[i]);
+        worst = fit > worst ? fit : worst;
     }
-    kept.residuals = (size.residuals + size.warm) * sizeof(float);
-    kept.snapshot = ((size_t)(1 + slots) * m->trained + m->statistics +
-                     (size_t)ranks * size.residuals + size.warm) *
-                    sizeof(float);
-    return kept;
+    return worst;
 }
 
-/* State arrays of the optimizer `text`, whose name has been checked. */
-static int slots_of(const char *text)
+/* A rank's own memory; behind it, what all of them take of one host. */
+static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memory_limits *limits)
 {
-    const struct dp_plugin *plugin = dp_plugin_find(&dp_optimizers, text, strcspn(text, ":"));
-    const char *const *slots = ((const struct dp_optimizer *)plugin)->slots;
+    static const char *const fits[] = {"fits here", "is tight here", "does NOT fit here"};
+    const struct dp_config *c = plan->config;
+    const struct dp_memory_ranks all = {plan->trainers, c->comm.servers, true, true};
+    const struct dp_memory_ranks one = {.trainers = 1, .first = true};
+    const size_t micro_batch = (size_t)c->train.micro_batch;
+    const struct dp_share share = dp_share_of(c, plan->model, plan->trainers, micro_batch, 1);
+    const double mb = 1048576.0;
+    size_t rank[DP_MEM_PURPOSE_COUNT], host[DP_MEM_PURPOSE_COUNT];
+    struct dp_memory_plan own = *plan;
+    double shown = 0.0;
 
-    return (slots[0] != NULL) + (slots[1] != NULL);
+    own.data_bytes = 0; /* which is the host's */
+    if (plan->device->host_memory) {
+        dp_memory_plan_host(&own, &one, micro_batch, rank);
+    } else {
+        dp_memory_plan_device(&own, micro_batch, rank);
+    }
+    dp_memory_plan_host(plan, &all, micro_batch, host);
+    const double columns[] = {
+        (double)rank[DP_MEM_WEIGHTS],   (double)rank[DP_MEM_GRADIENTS],
+        (double)rank[DP_MEM_OPTIMIZER], (double)rank[DP_MEM_ACTIVATIONS],
+        (double)rank[DP_MEM_RESIDUALS], (double)host[DP_MEM_CHECKPOINT],
+    };
+    printf("%2d rank%-11s", plan->trainers, dp_plural(plan->trainers));
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+        printf(i == 0 ? "%11.1f" : "%12.1f", columns[i] / mb);
+        shown += i == 5 ? 0.0 : columns[i];
+    }
+    printf("%12.1f%12.1f   (%zu row%s%s) %s\n", ((double)dp_memory_plan_sum(rank) - shown) / mb,
+           (double)dp_memory_plan_sum(host) / mb, share.rows, dp_plural(share.rows),
+           c->train.lanes > 0 ? " a lane, one core a rank" : "",
+           limits->count > 0 ? fits[fit_here(limits, host)] : "");
 }
 
 /* Master weights count as weights: under zero1 a rank has only its part of them. */
-static void print_memory(const struct dp_config *c, const struct dp_model *m, size_t tile_bytes)
+static void print_memory(const struct dp_config *c, const struct dp_model *m,
+                         const struct dp_device *device)
 {
-    const enum dp_type type = dp_precision_type(c->train.precision);
-    const size_t narrow = type == DP_TYPE_F32 ? 0 : dp_type_bytes(type);
     static const int ranks[] = {1, 2, 4, 8};
-    const double mb = 1048576.0, array = (double)(m->trained * sizeof(float)) / mb;
-    const double weights = array + (double)(m->trained * narrow) / mb;
-    const int slots = slots_of(c->optimizer.name);
-    const struct dp_parcels_size size =
-        dp_parcels_measure(c->comm.compressor, m->tensors, m->tensor_count, m->trained);
+    const double mb = 1048576.0;
+    struct dp_memory_limits limits;
+    struct dp_memory_plan plan = {.config = c,
+                                  .model = m,
+                                  .device = device,
+                                  .slots = dp_memory_plan_slots(c->optimizer.name),
+                                  .threads = 1,
+                                  .one_node = true,
+                                  .saves = strcmp(c->comm.strategy, "none") != 0};
 
-    printf("\nmemory per rank, MB%10s%12s%12s%12s%12s%12s\n", "weights", "gradients", "optimizer",
-           "activations", "residuals", "snapshot");
+    plan.data_bytes = dp_run_data_bytes(c, m, &plan.train_count);
+    dp_memory_limits_read("", &limits);
+    printf("\nmemory per rank, MB%10s%12s%12s%12s%12s%12s%12s%12s\n", "weights", "gradients",
+           "optimizer", "activations", "residuals", "snapshot", "other", "one host");
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
         if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {
             break;
         }
-        const struct dp_share share = dp_share_of(c, m, ranks[i], (size_t)c->train.micro_batch);
-        const size_t bytes =
-            share.passes * dp_model_activation_bytes(m, type, share.rows, tile_bytes, true);
-        const struct kept kept = kept_of(m, slots, size, ranks[i]);
-        printf("%2d rank%-11s%11.1f%12.1f%12.1f%12.1f%12.1f%12.1f   (%zu row%s%s)\n", ranks[i],
-               dp_plural(ranks[i]), weights, (double)share.gradients * array, slots * array,
-               (double)bytes / mb, (double)kept.residuals / mb, (double)kept.snapshot / mb,
-               share.rows, dp_plural(share.rows),
-               c->train.lanes > 0 ? " a lane, one core a rank" : "");
+        plan.trainers = ranks[i];
+        print_ranks(&plan, &limits);
     }
-    printf("snapshot: of a checkpoint, on rank 0 alone\n");
+    printf("snapshot: of a checkpoint, on rank 0 alone; other: batches, messages, libraries\n");
+    if (plan.data_bytes > 0) {
+        printf("one host: all ranks together, and the data set, %.1f MB, once\n",
+               (double)plan.data_bytes / mb);
+    } else {
+        printf("one host: all ranks together, without the data set, which is not found here\n");
+    }
+    for (int i = 0; i < limits.count; i++) {
+        const struct dp_memory_limit *limit = &limits.limit[i];
+        printf("%s: %.1f MB, %.1f MB available\n",
+               limit->name[0] != '\0' ? limit->name : "this host", (double)limit->total / mb,
+               (double)limit->available / mb);
+    }
 }
 
 static void print_check(const struct dp_config *c, const struct dp_model *m,
@@ -122,7 +152,7 @@ static void print_check(const struct dp_config *c, const struct dp_model *m,
     }
     printf("%-18s %-16s %-18s %12s %12s   forward, per sample\n", "total", "", "",
            short_count(params, (double)m->parameters), short_count(flops, m->flops));
-    print_memory(c, m, device->tile_bytes);
+    print_memory(c, m, device);
 }
 
 dp_status dp_run_check_names(const struct dp_config *config)

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "collectives/claim.h"
 #include "runtime/data/source.h"
+#include "runtime/memory_check.h"
 #include "runtime/run.h"
 
 /* Of each set of images about as much is compared: all of a small set, rows spread evenly over a
@@ -46,10 +47,11 @@ static struct layout lay_out(const struct dp_source_info *info)
     return l;
 }
 
-static struct dp_source_config source_config(const struct dp_training *run)
+static struct dp_source_config source_config(const struct dp_config *c,
+                                             const struct dp_model *model)
 {
-    const struct dp_data_config *data = &run->config->data;
-    const struct dp_shape *input = &run->config->model.input;
+    const struct dp_data_config *data = &c->data;
+    const struct dp_shape *input = &c->model.input;
     const bool image = input->dims == 3;
 
     return (struct dp_source_config){
@@ -58,25 +60,26 @@ static struct dp_source_config source_config(const struct dp_training *run)
         .height = image ? (int)input->dim[0] : 0,
         .width = image ? (int)input->dim[1] : 0,
         .channels = image ? (int)input->dim[2] : 0,
-        .classes = (int)run->model->classes,
-        .seed = (uint64_t)run->config->train.seed,
+        .classes = (int)model->classes,
+        .seed = (uint64_t)c->train.seed,
         .samples = (size_t)data->samples,
         .test_samples = (size_t)data->test_samples,
     };
 }
 
-static dp_status open_source(const struct dp_training *run, struct opened *opened)
+static dp_status open_source(const struct dp_config *c, const struct dp_model *model,
+                             struct opened *opened)
 {
-    const struct dp_source_config config = source_config(run);
+    const struct dp_source_config config = source_config(c, model);
     const struct dp_plugin *plugin = NULL;
     const struct dp_source *source;
     char problem[256], where[256];
-    dp_status status = dp_plugin_create(&dp_sources, run->config->data.source, &plugin,
-                                        &opened->state, problem, sizeof(problem));
+    dp_status status = dp_plugin_create(&dp_sources, c->data.source, &plugin, &opened->state,
+                                        problem, sizeof(problem));
 
     if (status != DP_OK) {
-        return DP_FAIL(status, "%s: %s",
-                       dp_config_where(run->config, "data.source", where, sizeof(where)), problem);
+        return DP_FAIL(status, "%s: %s", dp_config_where(c, "data.source", where, sizeof(where)),
+                       problem);
     }
     source = (const struct dp_source *)plugin;
     DP_TRY(source->open(opened->state, &config, &opened->info));
@@ -90,6 +93,25 @@ static void close_source(struct opened *opened)
         opened->source->close(opened->state);
     }
     dp_free(opened->state);
+}
+
+size_t dp_run_data_bytes(const struct dp_config *c, const struct dp_model *model,
+                         size_t *train_count)
+{
+    struct opened opened = {.source = NULL};
+    size_t bytes = 0;
+    dp_status status;
+
+    dp_log_mute(1);
+    status = open_source(c, model, &opened);
+    dp_log_mute(0);
+    *train_count = 0;
+    if (status == DP_OK) {
+        *train_count = opened.info.train_count;
+        bytes = lay_out(&opened.info).bytes;
+    }
+    close_source(&opened);
+    return bytes;
 }
 
 static uint64_t hash_images(const uint8_t *images, size_t count, size_t sample_bytes)
@@ -153,6 +175,31 @@ static dp_status compare_rows(const struct dp_training *run)
     return dp_claims_compare(run->world->all, claims, sizeof(claims) / sizeof(claims[0]));
 }
 
+/* Whether hosts have what the whole run will take, of which the data set is the first. Collective.
+ */
+static dp_status check_memory(const struct dp_training *run, const struct dp_source_info *info)
+{
+    const struct dp_config *c = run->config;
+    const struct dp_group *group = run->world->all;
+    const struct dp_memory_plan plan = {
+        .config = c,
+        .model = run->model,
+        .device = run->device,
+        .trainers = group->size - c->comm.servers,
+        .threads = run->threads,
+        .slots = dp_memory_plan_slots(c->optimizer.name),
+        .one_node = dp_group_one_node(group),
+        .data_bytes = lay_out(info).bytes,
+        .train_count = info->train_count,
+        .cached_input = run->cli->cached_input,
+        .saves =
+            !run->cli->dry_run && !run->cli->data_only && strcmp(c->comm.strategy, "none") != 0,
+    };
+
+    /* What leaves nobody to train is refused by the trainer. */
+    return plan.trainers < 1 ? DP_OK : dp_memory_check_hosts(&plan, run->world->all, "");
+}
+
 /* Memory for the open source's rows, filled in by the node's writer. */
 static dp_status load_rows(struct dp_training *run, const struct opened *opened)
 {
@@ -189,10 +236,11 @@ dp_status dp_run_load_data(struct dp_training *run)
     dp_status status;
 
     dp_log_mute(1);
-    status = open_source(run, &opened);
+    status = open_source(run->config, run->model, &opened);
     dp_log_mute(0);
     status = dp_run_settle(run->world->all, status);
     status = status == DP_OK ? compare_counts(run, &opened.info) : status;
+    status = status == DP_OK ? check_memory(run, &opened.info) : status;
     status = status == DP_OK ? load_rows(run, &opened) : status;
     close_source(&opened);
     return status == DP_OK ? compare_rows(run) : status;

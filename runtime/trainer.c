@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "runtime/data/rows.h"
-#include "runtime/room.h"
+#include "runtime/memory_check.h"
 
 static size_t hook_late(void *trainer, int tensor)
 {
@@ -156,18 +156,20 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
 }
 
 /* Before anything is allocated, where that can be foreseen. */
-static dp_status check_room(const struct dp_trainer *t)
+static dp_status check_device(const struct dp_trainer *t)
 {
-    const struct dp_need need = {
+    const struct dp_memory_plan plan = {
         .config = t->config,
         .model = t->model,
+        .device = t->device,
         .trainers = t->trainers,
-        .slots = t->optimizer->slots[1] != NULL ? 2 : t->optimizer->slots[0] != NULL,
+        .threads = 1,
+        .slots = dp_memory_plan_slots(t->config->optimizer.name),
     };
 
     return t->device->room == NULL || t->lent
                ? DP_OK
-               : dp_need_check_ranks(&need, t->group, t->device, !dp_trainer_serves(t));
+               : dp_memory_check_gpus(&plan, t->group, t->device, !dp_trainer_serves(t));
 }
 
 static dp_status make_replicas(struct dp_trainer *t)
@@ -222,7 +224,7 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(dp_normalize_init(&t->normalize, t->model->values[0].shape.dims == 3 ? channels : 1,
                              &data->normalize.mean, &data->normalize.std));
     DP_TRY(open_optimizer(t));
-    DP_TRY(check_room(t));
+    DP_TRY(check_device(t));
     t->knobs = t->device->alloc_host(DP_MEM_OTHER, sizeof(*t->knobs));
     DP_TRY(make_exchange(t, c->threads));
     DP_TRY(make_flat(t));

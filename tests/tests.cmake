@@ -46,7 +46,7 @@ if(NOT DP_CUDA STREQUAL "off")
   # Of the device itself, and of whole trainings.
   foreach(noun device gpus gpus_start strategy async_devices baseline bench bench_measure
       compressor_training evaluation faults lanes local_steps overlap precision replicas resume
-      room sharing snapshot snapshot_share tape trainer tuning)
+      memory_plan sharing snapshot snapshot_share tape trainer tuning)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()

@@ -5,8 +5,10 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/memory_limit.h"
 #include "base/trace.h"
 #include "collectives/transport.h"
+#include "runtime/memory_plan.h"
 #include "runtime/report/ledger.h"
 
 enum {
@@ -97,14 +99,36 @@ static void bench_close(struct bench *b)
     dp_group_destroy(b->group);
 }
 
-/* A GPU that has room for the state may have none for it twice: training goes on, unmeasured. */
+/* Whether the host has room for another copy of the state, which it kills a rank for otherwise. A
+ * GPU says so itself. */
+static dp_status bench_check(const struct dp_trainer *t)
+{
+    const struct dp_memory_plan plan = {
+        .config = t->config,
+        .model = t->model,
+        .slots = dp_memory_plan_slots(t->config->optimizer.name),
+    };
+    const size_t needed = dp_memory_plan_state(&plan);
+    struct dp_memory_limits limits;
+
+    dp_memory_limits_read("", &limits);
+    for (int i = 0; i < limits.count; i++) {
+        if (needed > limits.limit[i].available) {
+            return DP_ERR_NOMEM;
+        }
+    }
+    return DP_OK;
+}
+
+/* What has room for the state may have none for it twice: training goes on, unmeasured. */
 static dp_status bench_try(struct bench *b, struct dp_trainer *trainer, int threads,
                            struct dp_baseline *out)
 {
     dp_status status;
 
     dp_log_soften(true);
-    status = bench_open(b, trainer, threads);
+    status = bench_check(trainer);
+    status = status == DP_OK ? bench_open(b, trainer, threads) : status;
     dp_log_soften(false);
     if (status == DP_ERR_NOMEM) {
         DP_WARN(

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/stdio.h"
 #include "base/thread.h"
 #include "collectives/world.h"
 #include "launch/bench/bench.h"
@@ -88,7 +89,11 @@ int main(int argc, char **argv)
 {
     const int rank = dp_world_launch_rank();
     struct dp_bench_options options;
-    const dp_status status = dp_bench_parse(argc, argv, rank > 0, &options);
+    dp_status status = dp_stdio_open();
 
-    return dp_status_exit(compare(argc, argv, &options, status));
+    if (status == DP_OK) {
+        status = dp_bench_parse(argc, argv, rank > 0, &options);
+        status = dp_stdio_finish(compare(argc, argv, &options, status), true);
+    }
+    return dp_status_exit(status);
 }

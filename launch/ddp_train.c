@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/stdio.h"
 #include "base/thread.h"
 #include "collectives/world.h"
 #include "runtime/cli.h"
@@ -132,17 +133,22 @@ static const char *question(const struct dp_cli *cli)
                                : "";
 }
 
+/* Whether it is to train; otherwise it answers something, on stdout. */
+static bool trains(const struct dp_cli *cli)
+{
+    return *question(cli) == '\0' && !cli->print_config && !cli->dry_run && !cli->data_only;
+}
+
 /* parsed: what came of the command line so far. */
 static dp_status train(int argc, char **argv, struct dp_cli *cli, dp_status parsed)
 {
     const bool asks = *question(cli) != '\0';
-    const bool trains = !asks && !cli->print_config && !cli->dry_run && !cli->data_only;
     struct dp_world *world = NULL;
     char asked[32];
     dp_status status;
     bool tell;
 
-    if (trains && parsed == DP_OK) {
+    if (trains(cli) && parsed == DP_OK) {
         /* before ranks start: a request that comes early is heard behind the first step */
         DP_TRY(handle_signals());
     }
@@ -164,11 +170,16 @@ int main(int argc, char **argv)
 {
     const int rank = dp_world_launch_rank();
     struct dp_cli cli;
-    const dp_status status = dp_cli_parse(argc, argv, rank > 0, &cli);
+    dp_status status = dp_stdio_open();
 
+    if (status != DP_OK) {
+        return dp_status_exit(status);
+    }
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error, as a full disk is */
+    status = dp_cli_parse(argc, argv, rank > 0, &cli);
     if (status == DP_OK) {
         dp_log_set_level(cli.log_level);
     }
-    return dp_status_exit(train(argc, argv, &cli, status));
+    status = train(argc, argv, &cli, status);
+    return dp_status_exit(dp_stdio_finish(status, !trains(&cli)));
 }

@@ -133,26 +133,6 @@ static void an_empty_result_is_still_json(void **state)
     assert_string_equal(text, "[\n]\n");
 }
 
-static void a_full_disk_is_an_error(void **state)
-{
-    const struct dp_bench_options options = {.format = DP_BENCH_CSV};
-    const struct dp_bench_row row = make_row("shm", "none", 64.0, 1.0);
-    FILE *file = fopen("/dev/full", "w");
-    struct dp_bench_rows rows;
-    (void)state;
-
-    if (file == NULL) {
-        skip();
-    }
-    dp_log_mute(1);
-    dp_bench_rows_begin(&rows, &options, file);
-    assert_int_equal(dp_bench_rows_add(&rows, &row), DP_OK);
-    assert_int_equal(dp_bench_rows_end(&rows), DP_ERR_WRITE);
-    dp_log_mute(0);
-    dp_bench_rows_destroy(&rows);
-    (void)fclose(file);
-}
-
 static void rows_survive_a_failed_allocation(void **state)
 {
     const struct dp_bench_options options = {.format = DP_BENCH_TABLE};
@@ -460,7 +440,6 @@ int main(void)
         cmocka_unit_test(json_has_the_documented_keys_and_nulls),
         cmocka_unit_test(the_table_begins_with_a_comment_and_lines_up),
         cmocka_unit_test(an_empty_result_is_still_json),
-        cmocka_unit_test(a_full_disk_is_an_error),
         cmocka_unit_test(rows_survive_a_failed_allocation),
         cmocka_unit_test(the_verdict_names_a_winner_for_each_stretch_of_sizes),
         cmocka_unit_test(the_verdict_says_whether_compression_pays),

@@ -6,7 +6,6 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/option.h"
 
 /* Where a column appears: always, in the table alone, or when an option asks for it. */
 enum when { ALWAYS, TABLE, BOUND, BUCKETS, TRAIN };
@@ -275,9 +274,7 @@ dp_status dp_bench_rows_end(struct dp_bench_rows *rows)
     } else {
         print_heading(rows);
     }
-    if (fflush(rows->file) != 0 || ferror(rows->file) != 0) {
-        return DP_FAIL(DP_ERR_WRITE, "cannot write all of the output; look at where stdout leads");
-    }
+    (void)fflush(rows->file); /* that it could not be written, the program finds at its end */
     return status;
 }
 

@@ -49,7 +49,7 @@ void dp_bench_rows_begin(struct dp_bench_rows *rows, const struct dp_bench_optio
  * is printed by dp_bench_rows_end(). Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_bench_rows_add(struct dp_bench_rows *rows, const struct dp_bench_row *row);
 
-/* Prints what is still to be printed. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
+/* Prints what is still to be printed. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_bench_rows_end(struct dp_bench_rows *rows);
 
 /* Prints a line that is no row: in the table behind "# ", beside CSV and JSON on stderr. */

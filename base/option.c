@@ -356,7 +356,7 @@ static dp_status say_expected(const struct dp_option *row, const char *found, ch
     }
     if (length > SHOWN) {
         length = SHOWN;
-        while (((unsigned char)found[length] & 0xc0) == 0x80) {
+        while (length > 0 && ((unsigned char)found[length] & 0xc0) == 0x80) {
             length--; /* never half a character of UTF-8 */
         }
     }

@@ -284,6 +284,19 @@ static void values_print_as_yaml(void **state)
     prints("name", &s, "\"a:\"");
 }
 
+/* Parameters of a plug-in may be any bytes. */
+static void what_is_no_utf8_is_cut_too(void **state)
+{
+    struct sample s = {0};
+    char found[200];
+    (void)state;
+
+    memset(found, 0x80, sizeof(found) - 1);
+    found[sizeof(found) - 1] = found[0] = '\0';
+    assert_int_equal(apply(&s, "count", found + 100), DP_ERR_CONFIG);
+    assert_string_equal(problem + strlen(problem) - strlen("found '...'"), "found '...'");
+}
+
 static void edit_distance_counts_swaps_once(void **state)
 {
     char endless[100];
@@ -333,6 +346,7 @@ int main(void)
         cmocka_unit_test(a_default_outside_its_range_does_not_hold),
         cmocka_unit_test(printed_numbers_read_back_to_the_bit),
         cmocka_unit_test(values_print_as_yaml),
+        cmocka_unit_test(what_is_no_utf8_is_cut_too),
         cmocka_unit_test(edit_distance_counts_swaps_once),
         cmocka_unit_test(misspellings_look_like_what_was_meant),
     };

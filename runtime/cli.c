@@ -124,7 +124,10 @@ static dp_status read_steps(struct dp_cli *cli, const char *value)
     return DP_OK;
 }
 
-/* "1h30m", "90s", or seconds alone; units fall, each at most once. 0: it is none of these. */
+static const double TIME_MOST = 1e9; /* seconds, which is 31 years: as nanoseconds they fit */
+
+/* "1h30m", "90s", or seconds alone; units fall, each at most once. 0: it is none of these, or more
+ * than TIME_MOST. */
 static double duration_s(const char *text)
 {
     static const struct {
@@ -137,7 +140,7 @@ static double duration_s(const char *text)
     for (size_t i = 0; *text != '\0'; i++) {
         const size_t digits = strspn(text, "0123456789.");
         const double value = strtod(text, &end);
-        if (digits == 0 || end != text + digits || value > 1e9) {
+        if (digits == 0 || end != text + digits || value > TIME_MOST) {
             return 0.0;
         }
         if (*end == '\0') {
@@ -152,7 +155,7 @@ static double duration_s(const char *text)
         sum += value * units[i].seconds;
         text = end + 1;
     }
-    return sum;
+    return sum <= TIME_MOST ? sum : 0.0;
 }
 
 static dp_status read_max_time(struct dp_cli *cli, const char *value)
@@ -160,8 +163,9 @@ static dp_status read_max_time(struct dp_cli *cli, const char *value)
     cli->max_time_s = duration_s(value);
     return cli->max_time_s > 0.0
                ? DP_OK
-               : DP_FAIL(DP_ERR_USAGE, "--max-time wants 55m, 90s, 1h30m or seconds, not '%s'",
-                         value);
+               : DP_FAIL(DP_ERR_USAGE,
+                         "--max-time wants 55m, 90s, 1h30m or seconds, and %g s at most, not '%s'",
+                         TIME_MOST, value);
 }
 
 static dp_status read_level(struct dp_cli *cli, const char *value)

@@ -36,8 +36,9 @@ static void durations_are_seconds_or_falling_units(void **state)
 static void what_is_no_duration_is_refused(void **state)
 {
     static const char *const bad[] = {
-        "0",   "0s",  "-5m",  "5x",  "m",   "5m1h", "5m5m", "1h30",          "1 h", " 1h",
-        "5m ", "1e3", "0x10", "inf", "nan", "1..5", "1.5.", "9999999999999", "+5m"};
+        "0",   "0s",     "-5m", "5x",   "m",   "5m1h", "5m5m", "1h30", "1 h",
+        " 1h", "5m ",    "1e3", "0x10", "inf", "nan",  "1..5", "1.5.", "9999999999999",
+        "+5m", "300000d" /* more nanoseconds than there are numbers */};
     (void)state;
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

@@ -6,6 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
+/* As many bytes as a pipe takes in one piece (PIPE_BUF of Linux), so that lines do not mix. */
+enum { LINE_BYTES = 4096 };
+
 static atomic_int log_level = DP_LOG_INFO;
 static atomic_int log_errors;
 static atomic_int log_muted;
@@ -98,7 +103,7 @@ static int log_prefix(char *text, size_t size, enum dp_log_level level)
 
 void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
 {
-    char text[1400];
+    char text[LINE_BYTES], printed[LINE_BYTES];
     size_t length;
     va_list args;
 
@@ -110,7 +115,7 @@ void dp_log(enum dp_log_level level, const char *file, int line, const char *for
     }
     if (level == DP_LOG_ERROR && (log_holding || muted())) {
         va_start(args, format);
-        (void)vsnprintf(log_kept, sizeof(log_kept), format, args);
+        dp_text_format(log_kept, sizeof(log_kept), format, args);
         va_end(args);
         return;
     }
@@ -120,15 +125,15 @@ void dp_log(enum dp_log_level level, const char *file, int line, const char *for
     }
     length = (size_t)log_prefix(text, sizeof(text), level);
     va_start(args, format);
-    (void)vsnprintf(text + length, sizeof(text) - length - 1, format, args);
+    dp_text_format(text + length, sizeof(text) - length, format, args);
     va_end(args);
-    length = strlen(text);
     if (dp_log_level() >= DP_LOG_DEBUG) {
-        (void)snprintf(text + length, sizeof(text) - length - 1, " [%s:%d]", file, line);
         length = strlen(text);
+        (void)snprintf(text + length, sizeof(text) - length, " [%s:%d]", file, line);
     }
-    text[length++] = '\n';
-    if (write(STDERR_FILENO, text, length) < 0) {
+    length = dp_text_clean(text, printed, sizeof(printed));
+    printed[length] = '\n'; /* in place of the NUL */
+    if (write(STDERR_FILENO, printed, length + 1) < 0) {
         return; /* nobody is left to be told */
     }
 }

@@ -3,7 +3,8 @@
  *
  * error: this run ends. warn: it goes on, worse. info: a few lines a run, rank 0 only. debug: one
  * per object, and call trails. Lower case, no full stop. One message is one line and one write, so
- * that lines of several ranks do not mix.
+ * that lines of several ranks do not mix. Whatever texts from outside stand in it, it holds no
+ * control characters (base/text.h) and at most 4096 bytes; what is longer ends with "...".
  */
 #ifndef DP_BASE_LOG_H
 #define DP_BASE_LOG_H

@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "base/log.h"
+#include "base/text.h"
 
 enum { WORD_MAX = 64 /* of a choice */ };
 
@@ -434,16 +435,19 @@ static void print_text(const char *value, char *text, size_t size)
         (void)snprintf(text, size, "%s", value);
         return;
     }
-    if (size < 2 * strlen(value) + 3) {
+    if (size < 3 * strlen(value) + 3) {
         text[0] = '\0';
         return;
     }
     text[used++] = '"';
-    for (; *value != '\0'; value++) {
+    while (*value != '\0') {
+        char piece[DP_TEXT_PIECE];
         if (*value == '"' || *value == '\\') {
             text[used++] = '\\';
         }
-        text[used++] = *value;
+        value += dp_text_piece(value, piece); /* which YAML reads, since the text is UTF-8 */
+        memcpy(text + used, piece, strlen(piece));
+        used += strlen(piece);
     }
     text[used++] = '"';
     text[used] = '\0';

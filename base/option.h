@@ -26,7 +26,7 @@ enum dp_option_kind {
 enum {
     DP_NUMBERS_MAX = 16,
     DP_OPTION_TEXT = 1000,                     /* longest text of a DP_OPTION_STRING, in bytes */
-    DP_OPTION_PRINTED = 2 * DP_OPTION_TEXT + 3 /* what dp_option_print() needs at most */
+    DP_OPTION_PRINTED = 3 * DP_OPTION_TEXT + 3 /* what dp_option_print() needs at most */
 };
 
 struct dp_numbers {
@@ -98,7 +98,8 @@ DP_CHECKED dp_status dp_option_apply(const struct dp_option *row, void *base,
                                      size_t problem_size);
 
 /* Writes the field's value as it would stand in YAML flow style ("[0.286, 0.5]", "true", "sgd",
- * quoted where YAML needs it): reading it back gives the same value, to the bit. */
+ * quoted where YAML needs it, and with escapes for what changes the direction of writing): reading
+ * it back gives the same value, to the bit. */
 void dp_option_print(const struct dp_option *row, const void *base, char *text, size_t size);
 
 /* The edit distance of two words, with swaps of neighbours counted once (Damerau 1964), and

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/text.h"
 
 static const struct {
     const char *text;
@@ -40,7 +41,7 @@ dp_status dp_fail(const char *file, int line, dp_status status, const char *form
     va_list args;
 
     va_start(args, format);
-    (void)vsnprintf(message, sizeof(message), format, args);
+    dp_text_format(message, sizeof(message), format, args);
     va_end(args);
     if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_WRITE) {
         dp_log(DP_LOG_ERROR, file, line, "%s", message); /* the message says it all */

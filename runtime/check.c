@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "collectives/compressor.h"
 #include "collectives/gpus.h"
 #include "collectives/strategy.h"
@@ -141,9 +142,9 @@ static void print_check(const struct dp_config *c, const struct dp_model *m,
 {
     char text[96], params[32], flops[32];
 
-    printf("%s: input %s, %zu classes\n\n", c->name,
-           dp_shape_text(&c->model.input, text, sizeof(text)), m->classes);
-    printf("%-18s %-16s %-18s %12s %12s\n", "layer", "kind", "output of a sample", "parameters",
+    dp_text_line(stdout, "%s: input %s, %zu classes", c->name,
+                 dp_shape_text(&c->model.input, text, sizeof(text)), m->classes);
+    printf("\n%-18s %-16s %-18s %12s %12s\n", "layer", "kind", "output of a sample", "parameters",
            "FLOPs");
     for (int i = 0; i < m->node_count; i++) {
         if (m->nodes[i].owner <= i) { /* the others are part of the one behind them */

@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/option.h"
 #include "base/plugin.h"
+#include "base/text.h"
 #include "collectives/compressor.h"
 #include "collectives/sharing.h"
 #include "collectives/strategy.h"
@@ -350,7 +351,7 @@ static void list_plugin(const struct dp_plugin_family *family, const struct dp_p
     const char *why_not = NULL;
 
     if (family == &dp_devices && !((const struct dp_device *)plugin)->available(&why_not)) {
-        printf("%-15s %s; not here: %s\n", plugin->name, plugin->help, why_not);
+        dp_text_line(stdout, "%-15s %s; not here: %s", plugin->name, plugin->help, why_not);
     } else {
         printf("%-15s %s\n", plugin->name, plugin->help);
     }

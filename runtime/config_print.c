@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "runtime/config_parts.h"
 #include "runtime/refusals.h"
 
@@ -178,14 +179,15 @@ static dp_status add_places(struct text *text, const struct dp_draft *draft,
         const bool keyed = parent->kind == DP_YAML_MAP;
         const char *key = keyed ? dp_config_join(draft->pool, path, node->key)
                                 : dp_pool_format(draft->pool, "%s[%d]", path, index++);
-        char where[512];
+        char where[512], line[sizeof(where)];
         if (key == NULL) {
             return dp_config_no_memory();
         }
         /* Of layers and sections the key counts, of values the value: what errors point at. */
         (void)dp_place_text(keyed && node->kind == DP_YAML_MAP ? &node->key_at : &node->at, where,
                             sizeof(where));
-        add(text, "%s%s\t%s\n", tail_mark, key, where);
+        (void)dp_text_clean(where, line, sizeof(line)); /* names of files may hold line ends */
+        add(text, "%s%s\t%s\n", tail_mark, key, line);
         DP_TRY(add_places(text, draft, node, key));
     }
     return DP_OK;

@@ -282,6 +282,8 @@ static void values_print_as_yaml(void **state)
     prints("name", &s, "\"5\"");
     s.name = "a:";
     prints("name", &s, "\"a:\"");
+    s.name = "evil\u202efgc.\u061c\u00e9"; /* a terminal would show it from right to left */
+    prints("name", &s, "\"evil\\u202efgc.\\u061c\u00e9\"");
 }
 
 /* Parameters of a plug-in may be any bytes. */

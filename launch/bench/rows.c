@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 /* Where a column appears: always, in the table alone, or when an option asks for it. */
 enum when { ALWAYS, TABLE, BOUND, BUCKETS, TRAIN };
@@ -289,9 +290,8 @@ void dp_bench_rows_note(const struct dp_bench_rows *rows, const char *format, ..
     }
     (void)fputs("# ", file);
     va_start(arguments, format);
-    (void)vfprintf(file, format, arguments);
+    dp_text_vline(file, format, arguments);
     va_end(arguments);
-    (void)fputc('\n', file);
     (void)fflush(file);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/trace.h"
 
 static const uint64_t TERMINAL_NS = 100000000, PLAIN_NS = 5000000000;
@@ -152,9 +153,8 @@ void dp_progress_line(struct dp_progress *progress, const char *format, ...)
     }
     rewind_line(progress);
     va_start(args, format);
-    (void)vfprintf(progress->out, format, args);
+    dp_text_vline(progress->out, format, args);
     va_end(args);
-    (void)fputc('\n', progress->out);
     (void)fflush(progress->out);
 }
 

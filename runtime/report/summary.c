@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "runtime/report/progress.h"
 
 enum { CELL_BYTES = DP_GROUPED_BYTES };
@@ -196,19 +197,19 @@ static void print_head(const struct dp_run_summary *summary, FILE *out)
 {
     char a[CELL_BYTES], b[CELL_BYTES], c[CELL_BYTES];
 
-    (void)fprintf(out, "%s: %s after %" PRId64 " step%s, %s epochs, on %d rank%s\n",
-                  or_dash(summary->name), dp_run_exit_text(summary->exit), summary->steps,
-                  dp_plural((uint64_t)summary->steps),
-                  fixed(a, summary->epochs, summary->epochs < 1 ? 2 : 1), summary->world_size,
-                  dp_plural(summary->world_size));
+    dp_text_line(out, "%s: %s after %" PRId64 " step%s, %s epochs, on %d rank%s",
+                 or_dash(summary->name), dp_run_exit_text(summary->exit), summary->steps,
+                 dp_plural((uint64_t)summary->steps),
+                 fixed(a, summary->epochs, summary->epochs < 1 ? 2 : 1), summary->world_size,
+                 dp_plural(summary->world_size));
     if (summary->reason != NULL) {
-        (void)fprintf(out, "reason: %s\n", summary->reason);
+        dp_text_line(out, "reason: %s", summary->reason);
     }
-    (void)fprintf(out, "device %s, %s, strategy %s, compressor %s, global batch %d\n",
-                  or_dash(summary->device), or_dash(summary->precision), or_dash(summary->strategy),
-                  or_dash(summary->compressor), summary->global_batch);
+    dp_text_line(out, "device %s, %s, strategy %s, compressor %s, global batch %d",
+                 or_dash(summary->device), or_dash(summary->precision), or_dash(summary->strategy),
+                 or_dash(summary->compressor), summary->global_batch);
     if (summary->plan != NULL) {
-        (void)fprintf(out, "plan: %s\n", summary->plan);
+        dp_text_line(out, "plan: %s", summary->plan);
     }
     (void)fprintf(out, "train loss %s, test loss %s, test accuracy %s\n",
                   fixed(a, summary->final.train_loss, 4), fixed(b, summary->final.test_loss, 4),
@@ -217,20 +218,20 @@ static void print_head(const struct dp_run_summary *summary, FILE *out)
 
 static void print_rates(const struct dp_run_summary *summary, FILE *out)
 {
-    char a[CELL_BYTES], b[CELL_BYTES], c[CELL_BYTES], d[CELL_BYTES];
+    char a[CELL_BYTES], b[CELL_BYTES], c[CELL_BYTES], d[CELL_BYTES], spread[4 * CELL_BYTES] = "";
 
     (void)fprintf(out, "%s samples/s, scaling efficiency %s\n",
                   dp_grouped(a, summary->samples_per_second),
                   percent(b, summary->scaling_efficiency));
-    (void)fprintf(out, "one rank alone: %s samples/s (%s",
-                  dp_grouped(a, summary->single_rank_samples_per_second),
-                  or_dash(summary->baseline.source));
     if (isfinite(summary->baseline.before)) {
-        (void)fprintf(out, "; before %s, after %s, spread %s",
-                      dp_grouped(b, summary->baseline.before),
-                      dp_grouped(c, summary->baseline.after), percent(a, summary->baseline.spread));
+        (void)snprintf(spread, sizeof(spread), "; before %s, after %s, spread %s",
+                       dp_grouped(a, summary->baseline.before),
+                       dp_grouped(b, summary->baseline.after),
+                       percent(c, summary->baseline.spread));
     }
-    (void)fprintf(out, ")\n");
+    dp_text_line(out, "one rank alone: %s samples/s (%s%s)",
+                 dp_grouped(a, summary->single_rank_samples_per_second),
+                 or_dash(summary->baseline.source), spread);
     (void)fprintf(out, "wire %s a step, skipped steps %" PRId64 ", first step after %s s, all %s s",
                   bytes_text(a, summary->wire_bytes_per_step), summary->skipped_steps,
                   fixed(b, summary->time_to_first_step_s, 1), fixed(c, summary->seconds, 1));
@@ -292,13 +293,14 @@ static void print_headings(const struct widths *widths, FILE *out)
 
 static void print_rank(const struct dp_run_rank *rank, const struct widths *widths, FILE *out)
 {
-    char a[CELL_BYTES], b[CELL_BYTES], c[CELL_BYTES];
+    char a[CELL_BYTES], b[CELL_BYTES], c[CELL_BYTES], host[HOST_MOST + 1];
     double step_ms = 0;
 
-    (void)fprintf(out, "%4d  %-*.*s  %-*.*s  %7d  %9s  %7s  %7s |", rank->rank, widths->host,
-                  HOST_MOST, rank->host, widths->cpus, CPUS_MOST, or_dash(rank->cpus),
-                  rank->threads, dp_grouped(a, rank->samples_per_second),
-                  percent(b, rank->scaling_efficiency), percent(c, rank->compute_efficiency));
+    (void)dp_text_clean(rank->host, host, sizeof(host));
+    (void)fprintf(out, "%4d  %-*s  %-*.*s  %7d  %9s  %7s  %7s |", rank->rank, widths->host, host,
+                  widths->cpus, CPUS_MOST, or_dash(rank->cpus), rank->threads,
+                  dp_grouped(a, rank->samples_per_second), percent(b, rank->scaling_efficiency),
+                  percent(c, rank->compute_efficiency));
     for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
         step_ms += rank->step_ms[i];
         (void)fprintf(out, " %*s", PART_WIDTH, fixed(a, rank->step_ms[i], 2));
@@ -323,7 +325,7 @@ void dp_run_summary_print(const struct dp_run_summary *summary, FILE *out)
         print_rank(&summary->ranks[i], &widths, out);
     }
     if (summary->verdict != NULL) {
-        (void)fprintf(out, "verdict: %s\n", summary->verdict);
+        dp_text_line(out, "verdict: %s", summary->verdict);
     }
     (void)fflush(out);
 }

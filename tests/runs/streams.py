@@ -1,7 +1,14 @@
 #!/usr/bin/env python3
-"""What a program makes of the streams that its caller gives it: closed ones and full ones."""
+"""What a program makes of the streams and files that its caller gives it: closed ones, full ones,
+and texts that a terminal would obey.
+"""
+import json
+import re
+import shutil
+import struct
+
 import harness
-from harness import Started, check, same, small_cfg, train_well
+from harness import Started, check, same, small_cfg, train, train_well
 
 MPIRUN = [str(harness.ROOT / "launch/mpirun"), "-np", "2"]
 
@@ -46,6 +53,76 @@ def case_an_answer_that_cannot_be_written_is_an_error():
     same((result.code, len(result.warnings)), (0, 1), f"a run that has its files\n{result}\n")
     check("not all of the output" in result.warnings[0], f"another warning in\n{result}")
     same(harness.run_json(harness.scratch / "out")["exit"], "finished", "how it ended")
+
+
+# ---- texts that a terminal would obey ----
+
+# None of these may come out; a byte that is no UTF-8 reads as U+FFFD here.
+OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"
+                    "\ufffd]")
+FORGED = "lockstep: error: all is well"
+EVIL = f"\x1b[2K\r\n{FORGED}\n\x9b31m\udc9b\u202e"
+
+
+def check_tame(result, code):
+    same(result.code, code, f"the exit code of\n{result}\n")
+    for text in (result.out, result.err):
+        found = OBEYED.search(text)
+        check(not found, f"{found!r} in\n{result}")
+        check(not re.search(f"^{FORGED}", text, re.M), f"a forged line in\n{result}")
+
+
+def refuse_tamely(code, *arguments, env=None, ranks=0):
+    result = train(*arguments, "--out", harness.scratch / "out", env=env, ranks=ranks)
+    check_tame(result, code)
+    same((len(result.errors), len(result.complaints)), (1, 1 + len(result.warnings)),
+         f"the lines of\n{result}\n")
+
+
+def case_names_and_texts_from_outside_forge_no_line():
+    cfg = small_cfg()
+    evil_file = json.dumps({EVIL[:-2]: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})
+    weights = harness.scratch / "weights"
+    weights.write_bytes(struct.pack("<Q", len(evil_file)) + evil_file.encode())
+    keys = harness.scratch / "keys.cfg"
+    keys.write_text(cfg.read_text() + json.dumps(EVIL[:-2]) + ": 1\n")
+    report = harness.scratch / "report.json"
+    report.write_text(json.dumps({"schema": EVIL[:-2]}))
+    refuse_tamely(64, f"--{EVIL}")
+    refuse_tamely(64, cfg, "--max-time", EVIL)
+    refuse_tamely(66, harness.scratch / EVIL)
+    refuse_tamely(66, harness.scratch / EVIL, ranks=2)
+    refuse_tamely(66, cfg, "--init", EVIL)
+    refuse_tamely(66, cfg, f"--resume={EVIL}")
+    refuse_tamely(78, cfg, "--set", f"{EVIL}=1")
+    refuse_tamely(78, cfg, env={"DP_FAULT": EVIL})
+    refuse_tamely(78, cfg, env={"DP_TRAIN_STEPS": EVIL})
+    refuse_tamely(78, cfg, "--init", weights)
+    refuse_tamely(78, keys)
+    check_tame(train(cfg, "--baseline", report, "--out", harness.scratch / "out"), 65)
+
+
+def case_a_good_run_of_odd_names_forges_no_line():
+    cfg = small_cfg(name="od\x1b[2K\r\nd\udc9b\u202e.cfg")
+    train_well(cfg, "--steps", 2, "--out", harness.scratch / "like")
+    baseline = harness.scratch / EVIL
+    shutil.copy(harness.scratch / "like/run.json", baseline)
+    name = ("--set", 'name="a\\u202eb"')
+    for ranks in (0, 2):
+        out = harness.scratch / f"{EVIL}{ranks}"
+        env = {"DP_TRAIN_STEP\x1b": "1"}
+        result = train(cfg, *name, "--baseline", baseline, "--out", out, ranks=ranks, env=env)
+        check_tame(result, 0)
+        same(harness.run_json(out)["name"], "a\u202eb", "the name")
+        check(r"a\u202eb: finished" in result.out, f"the name is not shown in\n{result}")
+    check_tame(train(cfg, *name, "--check"), 0)
+    printed = train(cfg, *name, "--print-config")
+    check_tame(printed, 0)
+    again = harness.scratch / "again.cfg"
+    again.write_text(printed.out)
+    same(train_well(again, "--print-config").out, printed.out, "the configuration, read back")
+    train_well(again, "--out", harness.scratch / "back")
+    same(harness.run_json(harness.scratch / "back")["name"], "a\u202eb", "the name, read back")
 
 
 if __name__ == "__main__":

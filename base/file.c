@@ -70,47 +70,59 @@ static dp_status sync_file(int fd, const char *path)
     return DP_OK;
 }
 
-/* Through `memory`, borrowed, of `bytes`; NULL: it takes that itself. */
-static dp_status create(struct dp_file *file, const char *path, unsigned char *memory, size_t bytes,
-                        int flags)
+/* All but the descriptor. Through `memory`, borrowed, of `bytes`; NULL: it takes that itself. */
+static dp_status prepare(struct dp_file *file, const char *path, unsigned char *memory,
+                         size_t bytes)
 {
-    struct dp_file made = {.path = path};
+    struct dp_file made = {.fd = -1, .path = path};
 
     made.memory = memory == NULL ? dp_zalloc(1, bytes) : NULL;
     memory = memory == NULL ? made.memory : memory;
     made.hash = XXH3_createState();
     if (memory == NULL || made.hash == NULL) {
-        made.fd = -1;
         dp_file_discard(&made);
         return DP_FAIL(DP_ERR_NOMEM, "%s: no buffer to write through", path);
     }
     made.buffer = memory + (ALIGN - (uintptr_t)memory % ALIGN);
     made.room = (bytes - (size_t)(made.buffer - memory)) / ALIGN * ALIGN;
     (void)XXH3_128bits_reset(made.hash);
-    made.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | flags, 0666);
-    if (made.fd < 0 && errno == EINVAL && flags != 0) {
-        flags = 0; /* this file system knows no other way */
-        made.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    }
-    if (made.fd < 0) {
-        const int reason = errno;
-
-        dp_file_discard(&made);
-        return dp_file_fail(path, reason);
-    }
-    made.direct = flags != 0;
     *file = made;
     return DP_OK;
 }
 
+/* Gives a prepared file the descriptor that open() returned, or gives it up. */
+static dp_status begin(struct dp_file *file, int fd)
+{
+    const int reason = errno;
+    const char *path = file->path;
+
+    file->fd = fd;
+    if (fd < 0) {
+        dp_file_discard(file);
+        return dp_file_fail(path, reason);
+    }
+    return DP_OK;
+}
+
+enum { CREATES = O_WRONLY | O_CREAT | O_CLOEXEC };
+
 dp_status dp_file_create(struct dp_file *file, const char *path)
 {
-    return create(file, path, NULL, BUFFER_BYTES + ALIGN, 0);
+    DP_TRY(prepare(file, path, NULL, BUFFER_BYTES + ALIGN));
+    return begin(file, open(path, CREATES | O_TRUNC, 0666));
 }
 
 dp_status dp_file_create_large(struct dp_file *file, const char *path, void *room)
 {
-    return create(file, path, room, room != NULL ? DP_FILE_ROOM : LARGE_BYTES + ALIGN, O_DIRECT);
+    int fd;
+
+    DP_TRY(prepare(file, path, room, room != NULL ? DP_FILE_ROOM : LARGE_BYTES + ALIGN));
+    fd = open(path, CREATES | O_TRUNC | O_DIRECT, 0666);
+    file->direct = fd >= 0;
+    if (fd < 0 && errno == EINVAL) { /* this file system knows no such way */
+        fd = open(path, CREATES | O_TRUNC, 0666);
+    }
+    return begin(file, fd);
 }
 
 /* From here on through the page cache. */
@@ -226,18 +238,23 @@ void dp_file_discard(struct dp_file *file)
     *file = (struct dp_file){.fd = -1};
 }
 
+static dp_status fill(struct dp_file *file, const void *data, size_t bytes, char hash[DP_HASH_TEXT])
+{
+    const dp_status status = dp_file_append(file, data, bytes);
+
+    if (status != DP_OK) {
+        dp_file_discard(file);
+        return status;
+    }
+    return dp_file_finish(file, hash);
+}
+
 dp_status dp_file_save(const char *path, const void *data, size_t bytes, char hash[DP_HASH_TEXT])
 {
     struct dp_file file;
-    dp_status status;
 
     DP_TRY(dp_file_create(&file, path));
-    status = dp_file_append(&file, data, bytes);
-    if (status != DP_OK) {
-        dp_file_discard(&file);
-        return status;
-    }
-    return dp_file_finish(&file, hash);
+    return fill(&file, data, bytes, hash);
 }
 
 dp_status dp_file_sync_folder(const char *path)
@@ -266,16 +283,34 @@ static void folder_of(const char *path, char *folder)
     }
 }
 
+/* Creates a file beside `path` under a name that nothing there has: what has it may be another
+ * process's, or a link to a file that is not ours to empty. A descriptor, or -1 and errno. */
+static int open_beside(const char *path, char name[DP_PATH_BYTES])
+{
+    enum { NAMES = 100 };
+    int fd = -1, length;
+
+    errno = EEXIST;
+    for (int i = 0; i < NAMES && fd < 0 && errno == EEXIST; i++) {
+        length = snprintf(name, DP_PATH_BYTES, "%s.tmp-%ld-%d", path, (long)getpid(), i);
+        if (length >= DP_PATH_BYTES) {
+            errno = ENAMETOOLONG;
+        } else {
+            fd = open(name, CREATES | O_EXCL, 0666);
+        }
+    }
+    return fd;
+}
+
 dp_status dp_file_replace(const char *path, const void *data, size_t bytes)
 {
-    char temporary[DP_PATH_BYTES], folder[DP_PATH_BYTES];
-    const int length = snprintf(temporary, sizeof(temporary), "%s.tmp-%ld", path, (long)getpid());
+    char temporary[DP_PATH_BYTES] = "", folder[DP_PATH_BYTES];
+    struct dp_file file;
     dp_status status;
 
-    if (length < 0 || length >= (int)sizeof(temporary)) {
-        return DP_FAIL(DP_ERR_ARG, "%.80s...: the path is too long", path);
-    }
-    status = dp_file_save(temporary, data, bytes, NULL);
+    DP_TRY(prepare(&file, path, NULL, BUFFER_BYTES + ALIGN));
+    DP_TRY(begin(&file, open_beside(path, temporary)));
+    status = fill(&file, data, bytes, NULL);
     if (status == DP_OK && rename(temporary, path) != 0) {
         status = dp_file_fail(path, errno);
     }
@@ -287,37 +322,50 @@ dp_status dp_file_replace(const char *path, const void *data, size_t bytes)
     return dp_file_sync_folder(folder);
 }
 
-/* The file's length, or a reason why it has none that could be read. */
-static dp_status measure(int fd, const char *path, size_t most, size_t *bytes)
+static const char *kind_of(mode_t mode)
 {
-    struct stat info;
+    return S_ISDIR(mode)                    ? "a folder"
+           : S_ISFIFO(mode)                 ? "a pipe"
+           : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                            : "not a file";
+}
 
-    if (fstat(fd, &info) != 0) {
-        return DP_FAIL(DP_ERR_DATA, "%s: %s", path, strerror(errno));
+dp_status dp_file_open(const char *path, int *fd, size_t *bytes)
+{
+    /* Not to be blocked concerns pipes and devices: it changes nothing about files. */
+    const int file = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    struct stat info;
+    dp_status status = DP_OK;
+
+    if (file < 0) {
+        return DP_FAIL(DP_ERR_NOINPUT, "%s: %s", path, strerror(errno));
     }
-    if (!S_ISREG(info.st_mode)) {
-        return DP_FAIL(DP_ERR_DATA, "%s: not a regular file", path);
+    if (fstat(file, &info) != 0) {
+        status = DP_FAIL(DP_ERR_DATA, "%s: %s", path, strerror(errno));
+    } else if (!S_ISREG(info.st_mode)) {
+        status = DP_FAIL(DP_ERR_DATA, "%s: %s, where a regular file is wanted", path,
+                         kind_of(info.st_mode));
     }
-    if ((unsigned long long)info.st_size > most) {
-        return DP_FAIL(DP_ERR_DATA, "%s: %lld bytes, at most %zu were expected", path,
-                       (long long)info.st_size, most);
+    if (status != DP_OK) {
+        (void)close(file);
+        return status;
     }
+    *fd = file;
     *bytes = (size_t)info.st_size;
     return DP_OK;
 }
 
-/* Reads up to `bytes`; a file that shrinks meanwhile gives fewer. */
-static dp_status read_all(int fd, const char *path, char *text, size_t bytes, size_t *got)
+dp_status dp_file_take(int fd, const char *path, void *data, size_t bytes, size_t *got)
 {
     *got = 0;
     while (*got < bytes) {
-        const ssize_t done = read(fd, text + *got, bytes - *got);
+        const ssize_t done = read(fd, (char *)data + *got, bytes - *got);
 
         if (done < 0 && errno == EINTR) {
             continue;
         }
         if (done < 0) {
-            return DP_FAIL(DP_ERR_DATA, "%s: %s", path, strerror(errno));
+            return DP_FAIL(DP_ERR_DATA, "%s: cannot be read: %s", path, strerror(errno));
         }
         if (done == 0) {
             break;
@@ -329,18 +377,18 @@ static dp_status read_all(int fd, const char *path, char *text, size_t bytes, si
 
 dp_status dp_file_read(const char *path, size_t most, char **text, size_t *bytes)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
     char *content = NULL;
-    size_t length = 0, got = 0;
+    size_t length, got = 0;
     dp_status status;
+    int fd;
 
-    if (fd < 0) {
-        return DP_FAIL(DP_ERR_NOINPUT, "%s: %s", path, strerror(errno));
-    }
-    status = measure(fd, path, most, &length);
-    if (status == DP_OK) {
+    DP_TRY(dp_file_open(path, &fd, &length));
+    if (length > most) {
+        status =
+            DP_FAIL(DP_ERR_DATA, "%s: %zu bytes, at most %zu were expected", path, length, most);
+    } else {
         content = dp_zalloc(1, length + 1);
-        status = content != NULL ? read_all(fd, path, content, length, &got)
+        status = content != NULL ? dp_file_take(fd, path, content, length, &got)
                                  : DP_FAIL(DP_ERR_NOMEM, "%s: %zu bytes", path, length);
     }
     (void)close(fd);

@@ -77,11 +77,26 @@ DP_CHECKED dp_status dp_file_save(const char *path, const void *data, size_t byt
                                   char hash[DP_HASH_TEXT]);
 
 /* Replaces `path` in one step: a reader sees the old content or the new, never a part. On error
- * the old content stays and nothing else is left behind. */
+ * the old content stays and nothing else is left behind. What lies beside it is never touched. */
 DP_CHECKED dp_status dp_file_replace(const char *path, const void *data, size_t bytes);
 
 /* Waits until the entries of a folder (new names, renames) are on disk. Errors: DP_ERR_WRITE. */
 DP_CHECKED dp_status dp_file_sync_folder(const char *path);
+
+/*
+ * Opens a regular file to be read; the caller closes `*fd`. Whatever else stands in its place is
+ * refused at once: to open a pipe waits for whoever writes to it, which may be nobody, and each of
+ * several ranks would get a part of what comes.
+ *
+ *   bytes  out  the length that the file has now
+ *
+ * Errors: DP_ERR_NOINPUT (cannot be opened), DP_ERR_DATA (no regular file).
+ */
+DP_CHECKED dp_status dp_file_open(const char *path, int *fd, size_t *bytes);
+
+/* Reads up to `bytes` from an open file; fewer only where it ends. `path` is for the message.
+ * Errors: DP_ERR_DATA. */
+DP_CHECKED dp_status dp_file_take(int fd, const char *path, void *data, size_t bytes, size_t *got);
 
 /*
  * Reads a file whole.
@@ -90,7 +105,8 @@ DP_CHECKED dp_status dp_file_sync_folder(const char *path);
  *   text   out  owned by the caller (dp_free); a NUL stands behind the last byte
  *   bytes  out  without that NUL
  *
- * Errors: DP_ERR_NOINPUT (cannot be opened), DP_ERR_DATA (too long, cannot be read), DP_ERR_NOMEM.
+ * Errors: DP_ERR_NOINPUT (cannot be opened), DP_ERR_DATA (no regular file, too long, cannot be
+ * read), DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_file_read(const char *path, size_t most, char **text, size_t *bytes);
 

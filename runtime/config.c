@@ -1,11 +1,9 @@
 #include "runtime/config.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/input.h"
 #include "base/mem.h"
 #include "runtime/config_parts.h"
 #include "runtime/refusals.h"
@@ -306,40 +304,10 @@ dp_status dp_config_resolve_text(const char *content, size_t length, const char 
     return status;
 }
 
-static dp_status say_unreadable(const char *path)
-{
-    return DP_FAIL(DP_ERR_NOINPUT, "%.400s: %s", path, strerror(errno));
-}
-
-/* Reads a file up to one byte more than a configuration may have: that one is refused later. */
-static dp_status read_file(const char *path, char *content, size_t size, size_t *length)
-{
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    dp_status status = DP_OK;
-    ssize_t got = 1;
-
-    if (file < 0) {
-        return say_unreadable(path);
-    }
-    *length = 0;
-    while (got > 0 && *length < size) {
-        got = read(file, content + *length, size - *length);
-        if (got < 0 && errno == EINTR) {
-            got = 1;
-        } else if (got < 0) {
-            status = say_unreadable(path);
-        } else {
-            *length += (size_t)got;
-        }
-    }
-    (void)close(file);
-    return status;
-}
-
 dp_status dp_config_resolve(const char *path, char *const *environment, const char *const *sets,
                             int set_count, char **text)
 {
-    const size_t size = DP_YAML_BYTES + 1;
+    const size_t size = DP_YAML_BYTES + 1; /* a byte too many is refused later */
     char *content = dp_zalloc(1, size);
     size_t length = 0;
     dp_status status;
@@ -347,7 +315,7 @@ dp_status dp_config_resolve(const char *path, char *const *environment, const ch
     if (content == NULL) {
         return dp_config_no_memory();
     }
-    DP_TRY_GOTO(read_file(path, content, size, &length), status, done);
+    DP_TRY_GOTO(dp_input_read(path, content, size, &length), status, done);
     status = dp_config_resolve_text(content, length, path, environment, sets, set_count, text);
 done:
     dp_free(content);

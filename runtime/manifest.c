@@ -1,8 +1,8 @@
 #include "runtime/manifest.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/file.h"
@@ -15,49 +15,43 @@ enum {
     MANIFEST_MOST = 64 * 1024
 };
 
-/* Feeds a file to `state`. */
-static dp_status hash_stream(FILE *file, const char *path, XXH3_state_t *state)
+/* Feeds an open file to `state`. */
+static dp_status hash_content(int fd, const char *path, XXH3_state_t *state)
 {
     unsigned char *block = dp_zalloc(1, READ_BYTES);
     dp_status status = DP_OK;
-    size_t got;
+    size_t got = READ_BYTES;
 
     if (block == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: reading", path);
     }
-    while ((got = fread(block, 1, READ_BYTES, file)) > 0) {
+    while (status == DP_OK && got == READ_BYTES) {
+        status = dp_file_take(fd, path, block, READ_BYTES, &got);
         (void)XXH3_128bits_update(state, block, got); /* fails only for a NULL block */
-    }
-    if (ferror(file)) {
-        status = DP_FAIL(DP_ERR_DATA, "%s: cannot be read", path);
     }
     dp_free(block);
     return status;
 }
 
-/* The XXH3-128 hash of a file, as xxhsum prints it. */
+/* The XXH3-128 hash of a file, as xxhsum prints it. One that is not there is torn, too. */
 static dp_status hash_file(const char *path, char hex[DP_HASH_TEXT])
 {
     XXH3_state_t *state = XXH3_createState();
-    FILE *file = fopen(path, "rb");
-    dp_status status;
+    size_t bytes;
+    dp_status status = state != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "%s: hash", path);
+    int fd = -1;
 
-    if (state == NULL) {
-        status = DP_FAIL(DP_ERR_NOMEM, "%s: hash", path);
-    } else if (file == NULL) {
-        status = DP_FAIL(DP_ERR_DATA, "%s: %s", path, strerror(errno));
-    } else {
-        (void)XXH3_128bits_reset(state);
-        status = hash_stream(file, path, state);
+    if (status == DP_OK) {
+        status = dp_file_open(path, &fd, &bytes);
     }
     if (status == DP_OK) {
+        (void)XXH3_128bits_reset(state);
+        status = hash_content(fd, path, state);
+        (void)close(fd);
         dp_hash_print(state, hex);
     }
-    if (file != NULL) {
-        (void)fclose(file);
-    }
     (void)XXH3_freeState(state);
-    return status;
+    return status == DP_ERR_NOINPUT ? DP_ERR_DATA : status;
 }
 
 dp_status dp_manifest_write(const char *folder, const char *const *names,

@@ -1,14 +1,9 @@
 #include "runtime/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "base/mem.h"
@@ -24,8 +19,7 @@ enum {
 
 struct dp_safetensors {
     char *source;
-    void *map; /* NULL: the bytes are the caller's */
-    size_t map_bytes;
+    char *bytes;            /* owned; NULL: they are the caller's */
     struct dp_json *header; /* names and types point into it */
     struct dp_stored *tensors;
     int count;
@@ -240,9 +234,8 @@ static dp_status read_bytes(struct dp_safetensors *file, const unsigned char *by
     return read_header(file, bytes + length, size - LENGTH_BYTES - (size_t)length);
 }
 
-/* Takes over `map`, which may be NULL, also on error. */
-static dp_status read_source(const void *bytes, size_t size, const char *source, void *map,
-                             struct dp_safetensors **out)
+dp_status dp_safetensors_parse(const void *bytes, size_t size, const char *source,
+                               struct dp_safetensors **out)
 {
     struct dp_safetensors *file = dp_zalloc(1, sizeof(*file));
     dp_status status = DP_ERR_NOMEM;
@@ -252,14 +245,6 @@ static dp_status read_source(const void *bytes, size_t size, const char *source,
     } else {
         status = read_bytes(file, bytes, size);
     }
-    if (file == NULL) {
-        if (map != NULL) {
-            (void)munmap(map, size);
-        }
-        return status;
-    }
-    file->map = map;
-    file->map_bytes = size;
     if (status != DP_OK) {
         dp_safetensors_close(file);
         return status;
@@ -268,31 +253,21 @@ static dp_status read_source(const void *bytes, size_t size, const char *source,
     return DP_OK;
 }
 
-dp_status dp_safetensors_parse(const void *bytes, size_t size, const char *source,
-                               struct dp_safetensors **out)
-{
-    return read_source(bytes, size, source, NULL, out);
-}
-
 dp_status dp_safetensors_open(const char *path, struct dp_safetensors **out)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat info;
-    void *map = MAP_FAILED;
+    char *bytes = NULL;
     size_t size = 0;
+    dp_status status;
 
-    if (fd < 0) {
-        return DP_FAIL(DP_ERR_NOINPUT, "%s: %s", path, strerror(errno));
+    /* Not mapped: where a mapped file becomes shorter, or its disk fails, reading it is SIGBUS. */
+    DP_TRY(dp_file_read(path, SIZE_MAX - 1, &bytes, &size));
+    status = dp_safetensors_parse(bytes, size, path, out);
+    if (status != DP_OK) {
+        dp_free(bytes);
+        return status;
     }
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
-        size = (size_t)info.st_size;
-        map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    }
-    (void)close(fd);
-    if (map == MAP_FAILED) {
-        return DP_FAIL(DP_ERR_DATA, "%s: empty, or not a file that can be read", path);
-    }
-    return read_source(map, size, path, map, out);
+    (*out)->bytes = bytes;
+    return DP_OK;
 }
 
 void dp_safetensors_close(struct dp_safetensors *file)
@@ -300,9 +275,7 @@ void dp_safetensors_close(struct dp_safetensors *file)
     if (file == NULL) {
         return;
     }
-    if (file->map != NULL) {
-        (void)munmap(file->map, file->map_bytes);
-    }
+    dp_free(file->bytes);
     dp_json_destroy(file->header);
     dp_free(file->tensors);
     dp_free(file->source);

@@ -64,7 +64,7 @@ struct dp_safetensors; /* a file being read */
 
 /*
  * Opens a file and checks all of its header: bounds, types, shapes, that the tensors cover the
- * data without overlap or hole. The file is mapped, not read: it must not change meanwhile.
+ * data without overlap or hole. It is read whole: what happens to the file later changes nothing.
  *
  *   out  owned by the caller (dp_safetensors_close); set only on success
  *

@@ -287,6 +287,27 @@ static void what_cannot_be_opened_is_told_apart_from_damage(void **state)
     assert_null(file);
 }
 
+/* As somebody does who saves a new one under the same name. */
+static void a_file_that_is_cut_off_while_it_is_open_changes_nothing(void **state)
+{
+    struct dp_safetensors *file = NULL;
+    const struct dp_stored *tensor;
+    (void)state;
+
+    assert_int_equal(
+        dp_safetensors_write(scratch_path("f"), sample, SAMPLE_COUNT, notes, 1, NULL, NULL), DP_OK);
+    assert_int_equal(dp_safetensors_open(scratch_path("f"), &file), DP_OK);
+    assert_int_equal(truncate(scratch_path("f"), 0), 0);
+    for (int i = 0; i < SAMPLE_COUNT; i++) {
+        tensor = dp_safetensors_find(file, sample[i].name);
+        assert_non_null(tensor);
+        if (sample[i].data != NULL) {
+            assert_memory_equal(tensor->data, sample[i].data, tensor->bytes);
+        }
+    }
+    dp_safetensors_close(file);
+}
+
 /* Whichever allocation fails, both directions say so and leave nothing behind. */
 static void survives_every_failed_allocation(void **state)
 {
@@ -329,6 +350,7 @@ int main(void)
         cmocka_unit_test(whole_headers_are_accepted),
         cmocka_unit_test(damaged_headers_are_refused),
         WITH_FOLDER(files_that_are_cut_off_anywhere_are_refused),
+        WITH_FOLDER(a_file_that_is_cut_off_while_it_is_open_changes_nothing),
         WITH_FOLDER(what_cannot_be_opened_is_told_apart_from_damage),
         WITH_FOLDER(survives_every_failed_allocation),
     };

@@ -3,13 +3,12 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 enum {
@@ -26,7 +25,7 @@ struct dp_idx {
     const uint8_t *next;  /* raw bytes that were read and not yet used */
     size_t left;          /* of them */
     uint64_t raw_bytes;   /* read from the file so far */
-    uint64_t length;      /* of the file; 0: unknown, as with pipes */
+    uint64_t length;      /* of the file */
     uint64_t given_bytes; /* plain bytes handed out so far, header included */
     bool gzip;
     bool ended;      /* the last gzip member is complete */
@@ -263,9 +262,6 @@ static dp_status check_length(const struct dp_idx *idx)
     const bool too_short =
         idx->gzip ? idx->length < whole / INFLATE_MAX_RATIO : idx->length < whole;
 
-    if (idx->length == 0) {
-        return DP_OK;
-    }
     if (too_short) {
         return DP_FAIL(DP_ERR_DATA,
                        "%s: has %llu bytes%s, but its header speaks of %llu: it is "
@@ -300,15 +296,10 @@ static struct dp_idx *idx_new(const char *name)
 
 static dp_status open_file(struct dp_idx *idx)
 {
-    struct stat about;
+    size_t length = 0;
 
-    idx->file = open(idx->name, O_RDONLY | O_CLOEXEC);
-    if (idx->file < 0 || fstat(idx->file, &about) != 0) {
-        return DP_FAIL(DP_ERR_NOINPUT, "%s: cannot be opened: %s", idx->name, strerror(errno));
-    }
-    if (S_ISREG(about.st_mode)) {
-        idx->length = (uint64_t)about.st_size;
-    }
+    DP_TRY(dp_file_open(idx->name, &idx->file, &length));
+    idx->length = length;
     idx->buffer = dp_mem_arena(DP_MEM_DATA, BUFFER_BYTES);
     if (idx->buffer == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: buffer for reading", idx->name);

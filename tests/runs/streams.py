@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """What a program makes of the streams and files that its caller gives it: closed ones, full ones,
-and texts that a terminal would obey.
+pipes where files are wanted, and texts that a terminal would obey.
 """
 import json
+import os
 import re
 import shutil
 import struct
+import subprocess
 
 import harness
-from harness import Started, check, same, small_cfg, train, train_well
+from harness import IDX_FILES, Started, check, same, small_cfg, small_data, train, train_well
+from refusals import refuse_all
 
 MPIRUN = [str(harness.ROOT / "launch/mpirun"), "-np", "2"]
 
@@ -53,6 +56,57 @@ def case_an_answer_that_cannot_be_written_is_an_error():
     same((result.code, len(result.warnings)), (0, 1), f"a run that has its files\n{result}\n")
     check("not all of the output" in result.warnings[0], f"another warning in\n{result}")
     same(harness.run_json(harness.scratch / "out")["exit"], "finished", "how it ended")
+
+
+# ---- pipes where files are wanted ----
+
+
+def case_a_pipe_in_place_of_a_file_is_refused_at_once():
+    cfg = small_cfg()
+    pipe = harness.scratch / "pipe"
+    os.mkfifo(pipe)
+    data = small_data(harness.scratch / "piped")
+    (data / IDX_FILES[0]).unlink()
+    os.mkfifo(data / IDX_FILES[0])
+    train_well(cfg, "--out", harness.scratch / "like")
+    torn = harness.scratch / "step-00000006"
+    shutil.copytree(harness.scratch / "like/checkpoints/step-00000006", torn)
+    (torn / "model.safetensors").unlink()
+    os.mkfifo(torn / "model.safetensors")
+    refuse_all([
+        (65, "pipe: a pipe, where a regular file", cfg, "--init", pipe),
+        (65, "pipe: a pipe, where a regular file", cfg, "--baseline", pipe),
+        (65, "pipe: a pipe, where a regular file", cfg, "--plan", pipe),
+        (65, "step-00000006", cfg, f"--resume={torn}"),
+        (65, f"{IDX_FILES[0]}: a pipe, where", cfg, "--set", f"data.dir={data}"),
+        (65, "null: a device, where a regular file", cfg, "--init", "/dev/null"),
+        (66, "pipe: a pipe to which nobody writes", pipe),
+    ])
+
+
+def case_a_configuration_comes_through_a_pipe():
+    cfg = small_cfg()
+    expected = train_well(cfg, "--check").out.splitlines()[1:]  # the first has the file's name
+    script = 'exec "$0" <(cat "$1") --check'
+    found = subprocess.run(["bash", "-c", script, harness.build / "ddp_train", cfg], check=False,
+                           capture_output=True, text=True, timeout=harness.PATIENCE)
+    same((found.returncode, found.stdout.splitlines()[1:]), (0, expected), f"{found}")
+    with open(cfg, "rb") as content:
+        found = subprocess.run([harness.build / "ddp_train", "/dev/stdin", "--check"], check=False,
+                               stdin=content, capture_output=True, text=True,
+                               timeout=harness.PATIENCE)
+    same((found.returncode, found.stdout.splitlines()[1:]), (0, expected), f"{found}")
+
+
+def case_a_silent_writer_is_named():
+    pipe = harness.scratch / "pipe"
+    os.mkfifo(pipe)
+    started = Started([pipe, "--check"])
+    with open(pipe, "w", encoding="utf-8") as writer:  # which waits until it is read
+        started.wait_for("a warning", lambda: "waiting for whoever writes" in started.complained())
+        writer.write(small_cfg().read_text())
+    result = started.finish()
+    same((result.code, len(result.warnings)), (0, 1), f"the end of\n{result}\n")
 
 
 # ---- texts that a terminal would obey ----

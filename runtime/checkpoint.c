@@ -9,15 +9,19 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/manifest.h"
 #include "runtime/shelf.h"
 
-enum { NAME_BYTES = 64, STATE_MOST = 1 << 24 };
+enum { NAME_BYTES = 64, NAMES_MOST = 1000, STATE_MOST = 1 << 24 };
 
-static const char *const content[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
-enum { CONTENT_COUNT = sizeof(content) / sizeof(content[0]) };
+const char *const dp_checkpoint_files[DP_CHECKPOINT_FILES] = {
+    "model.safetensors", "optimizer.safetensors", "state.json", DP_MANIFEST};
+
+static const char *const *const content = dp_checkpoint_files;
+enum { CONTENT_COUNT = DP_CHECKPOINT_FILES - 1 }; /* what MANIFEST lists */
 
 static dp_status write_state(const char *path, const struct dp_checkpoint *checkpoint,
                              char hash[DP_HASH_TEXT])
@@ -76,20 +80,41 @@ static dp_status move(const char *from, const char *to)
     return DP_OK;
 }
 
-/* Gives the finished folder its name. One of that name steps aside and is deleted afterwards. */
+/* What has a checkpoint's name and is none, or lost its MANIFEST, gets another name. */
+static dp_status give_way(const char *place)
+{
+    char other[DP_PATH_BYTES];
+    struct stat info;
+
+    for (int i = 1; i <= NAMES_MOST; i++) {
+        const int length = snprintf(other, sizeof(other), "%s.other-%d", place, i);
+
+        if (length < (int)sizeof(other) && lstat(other, &info) != 0) {
+            DP_TRY(move(place, other));
+            DP_WARN("what lay in %s was no whole checkpoint: it is called %s now", place, other);
+            return DP_OK;
+        }
+    }
+    return DP_FAIL(DP_ERR_WRITE, "cannot write %s: what lies there is no checkpoint; move it away",
+                   place);
+}
+
+/* Gives the finished folder its name. A checkpoint of that name steps aside and is deleted
+ * afterwards. */
 static dp_status put_in_place(const char *temporary, const char *aside, const char *place)
 {
     struct stat info;
-    const bool replaces = lstat(place, &info) == 0;
+    const bool taken = lstat(place, &info) == 0, replaces = taken && dp_shelf_is_ours(place);
     dp_status status;
 
-    if (replaces) {
-        DP_TRY(move(place, aside));
+    if (taken) {
+        DP_TRY(replaces ? move(place, aside) : give_way(place));
     }
     status = move(temporary, place);
     if (status != DP_OK && replaces && rename(aside, place) != 0) {
         DP_WARN("the checkpoint %s is now called %s", place, aside);
     } else if (status == DP_OK && replaces) {
+        dp_folder_move_others(aside, place, dp_checkpoint_files, DP_CHECKPOINT_FILES);
         (void)dp_shelf_remove(aside);
     }
     return status;
@@ -98,12 +123,17 @@ static dp_status put_in_place(const char *temporary, const char *aside, const ch
 /* Replaces the link in one step, after the folder it is to point to has its name. */
 static dp_status point_latest(const char *folder, const char *name)
 {
-    char temporary[DP_PATH_BYTES], link[DP_PATH_BYTES], hidden[NAME_BYTES];
+    char temporary[DP_PATH_BYTES], link[DP_PATH_BYTES];
+    struct stat info;
 
-    (void)snprintf(hidden, sizeof(hidden), DP_SHELF_TEMPORARY DP_SHELF_LATEST "-%ld",
-                   (long)getpid());
-    DP_TRY(dp_file_join(temporary, folder, hidden));
+    DP_TRY(dp_shelf_hidden(temporary, folder, DP_SHELF_TEMPORARY, DP_SHELF_LATEST));
     DP_TRY(dp_file_join(link, folder, DP_SHELF_LATEST));
+    if (lstat(link, &info) == 0 && !S_ISLNK(info.st_mode)) {
+        DP_WARN("%s is no symbolic link, and is left alone: move it away, or the newest checkpoint "
+                "is only known by its step",
+                link);
+        return DP_OK;
+    }
     if (symlink(name, temporary) != 0) {
         return dp_file_fail(temporary, errno);
     }
@@ -121,13 +151,10 @@ static dp_status save_folder(const char *folder, const struct dp_checkpoint *che
                              const char *name)
 {
     char temporary[DP_PATH_BYTES], aside[DP_PATH_BYTES], place[DP_PATH_BYTES];
-    char hidden[2 * NAME_BYTES];
     dp_status status;
 
-    (void)snprintf(hidden, sizeof(hidden), DP_SHELF_TEMPORARY "%s-%ld", name, (long)getpid());
-    DP_TRY(dp_file_join(temporary, folder, hidden));
-    (void)snprintf(hidden, sizeof(hidden), DP_SHELF_ASIDE "%s-%ld", name, (long)getpid());
-    DP_TRY(dp_file_join(aside, folder, hidden));
+    DP_TRY(dp_shelf_hidden(temporary, folder, DP_SHELF_TEMPORARY, name));
+    DP_TRY(dp_shelf_hidden(aside, folder, DP_SHELF_ASIDE, name));
     DP_TRY(dp_file_join(place, folder, name));
     if (mkdir(temporary, 0777) != 0) {
         return dp_file_fail(temporary, errno);

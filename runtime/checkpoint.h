@@ -18,6 +18,10 @@
 
 #define DP_CHECKPOINT_SCHEMA "lockstep.checkpoint/1"
 
+/* The files of a checkpoint; MANIFEST, by which a folder is known as one, comes last. */
+enum { DP_CHECKPOINT_FILES = 4 };
+extern const char *const dp_checkpoint_files[DP_CHECKPOINT_FILES];
+
 /* What is saved. Everything is borrowed. */
 struct dp_checkpoint {
     uint64_t step; /* steps done */
@@ -30,8 +34,11 @@ struct dp_checkpoint {
 
 /*
  * Saves a checkpoint under `folder` (OUT/checkpoints, made if its parent exists), points `latest`
- * at it, and deletes old ones, as dp_shelf_prune(). A checkpoint of the same step is replaced.
- * Temporary folders that killed runs left are deleted. One thread of one rank calls this.
+ * at it, and deletes old ones, as dp_shelf_prune(). A checkpoint of the same step is replaced; what
+ * else lay in its folder moves to the new one. Temporary folders that killed runs left are deleted.
+ * Where `latest` is no link it is left alone, with a warning. One thread of one rank calls this.
+ *
+ * Something else that has the checkpoint's name gets another one, with a warning.
  *
  * Errors: DP_ERR_WRITE, DP_ERR_NOMEM, DP_ERR_DIVERGED (a weight is not finite: one line names the
  * tensor). Earlier checkpoints are untouched then, and nothing of the new one is left, unless only

@@ -1,5 +1,7 @@
 #include "runtime/manifest.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,7 +14,8 @@ enum {
     NAME_BYTES = 64,
     HASH_CHARS = DP_HASH_TEXT - 1,
     READ_BYTES = 256 * 1024,
-    MANIFEST_MOST = 64 * 1024
+    MANIFEST_MOST = 64 * 1024,
+    LIST_BYTES = 4096 /* above what dp_manifest_write() writes */
 };
 
 /* Feeds an open file to `state`. */
@@ -128,4 +131,24 @@ dp_status dp_manifest_verify(const char *folder, const char *const *names, int c
     }
     dp_free(manifest);
     return status;
+}
+
+bool dp_manifest_lists(const char *folder, const char *const *names, int count)
+{
+    const int at = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd =
+        at < 0 ? -1 : openat(at, DP_MANIFEST, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    char text[LIST_BYTES] = "";
+    bool lists = fd >= 0 && read(fd, text, sizeof(text) - 1) > 0;
+
+    for (int i = 0; i < count && lists; i++) {
+        lists = manifest_hash(text, names[i]) != NULL;
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (at >= 0) {
+        (void)close(at);
+    }
+    return lists;
 }

@@ -5,6 +5,8 @@
 #ifndef DP_RUNTIME_MANIFEST_H
 #define DP_RUNTIME_MANIFEST_H
 
+#include <stdbool.h>
+
 #include "base/file.h"
 #include "base/status.h"
 
@@ -18,5 +20,8 @@ DP_CHECKED dp_status dp_manifest_write(const char *folder, const char *const *na
 /* Checks that each file is there and has the hash that folder/MANIFEST says.
  * Errors: DP_ERR_DATA (torn or altered: one line names the file), DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_manifest_verify(const char *folder, const char *const *names, int count);
+
+/* Whether `folder` is a folder, not a link to one, with a MANIFEST that lists all names. Silent. */
+bool dp_manifest_lists(const char *folder, const char *const *names, int count);
 
 #endif

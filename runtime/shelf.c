@@ -2,22 +2,22 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/process_tag.h"
 #include "runtime/checkpoint.h"
 #include "runtime/manifest.h"
 
-enum { NAME_BYTES = 64 };
+enum { NAME_BYTES = 64, HIDDEN_BYTES = NAME_BYTES + DP_PROCESS_TAG_BYTES, OLD_S = 3600 };
 
 /* The number in "step-NNNNNNNN"; false for any other name. */
 static bool step_of(const char *name, uint64_t *step)
@@ -33,55 +33,77 @@ static bool step_of(const char *name, uint64_t *step)
     return true;
 }
 
+bool dp_shelf_is_ours(const char *path)
+{
+    return dp_manifest_lists(path, dp_checkpoint_files, DP_CHECKPOINT_FILES - 1);
+}
+
+dp_status dp_shelf_hidden(char out[DP_PATH_BYTES], const char *folder, const char *beginning,
+                          const char *name)
+{
+    char tag[DP_PROCESS_TAG_BYTES], hidden[HIDDEN_BYTES];
+
+    dp_process_tag(tag);
+    (void)snprintf(hidden, sizeof(hidden), "%s%s-%s", beginning, name, tag);
+    return dp_file_join(out, folder, hidden);
+}
+
 bool dp_shelf_remove(const char *path)
 {
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry;
-    char file[DP_PATH_BYTES];
-
-    if (fd < 0 && errno == ENOENT) {
-        return true;
-    }
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            dp_file_join(file, path, entry->d_name) == DP_OK) {
-            (void)unlink(file); /* rmdir below fails if this does */
-        }
-    }
-    if (folder != NULL) {
-        (void)closedir(folder);
-    } else if (fd >= 0) {
-        (void)close(fd);
-    }
-    if (rmdir(path) != 0) {
+    if (!dp_folder_remove(path, dp_checkpoint_files, DP_CHECKPOINT_FILES)) {
         DP_WARN("cannot delete %s: %s", path, strerror(errno));
         return false;
     }
     return true;
 }
 
-/* Temporary names end with the process that made them: another that still lives may be writing. */
-static bool is_leftover(const char *name)
-{
-    const char *dash = strrchr(name, '-');
-    long pid;
+/* A temporary name: ".tmp-", "old-" or not, a step's name or "latest", and the tag of a process. */
+struct hidden {
+    char name[NAME_BYTES]; /* between the two; empty: it is no temporary name */
+    bool aside;
+    const char *tag;
+};
 
-    if (strncmp(name, DP_SHELF_TEMPORARY, strlen(DP_SHELF_TEMPORARY)) != 0) {
-        return false;
+static struct hidden parse_hidden(const char *text)
+{
+    const size_t before = strlen(DP_SHELF_TEMPORARY), aside = strlen(DP_SHELF_ASIDE);
+    struct hidden h = {.aside = strncmp(text, DP_SHELF_ASIDE, aside) == 0};
+    const char *name = text + (h.aside ? aside : before), *dash;
+    uint64_t step;
+
+    if (!h.aside && strncmp(text, DP_SHELF_TEMPORARY, before) != 0) {
+        return h;
     }
-    pid = strtol(dash + 1, NULL, 10);
-    return pid <= 0 || pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+    dash = strchr(name, '-');
+    if (dash != NULL && strncmp(name, "step-", 5) == 0) {
+        dash = strchr(dash + 1, '-');
+    }
+    if (dash == NULL || dash - name >= NAME_BYTES) {
+        return h;
+    }
+    h.tag = dash + 1;
+    (void)snprintf(h.name, sizeof(h.name), "%.*s", (int)(dash - name), name);
+    if ((!step_of(h.name, &step) && (h.aside || strcmp(h.name, DP_SHELF_LATEST) != 0)) ||
+        dp_process_judge(h.tag) == DP_PROCESS_NO_TAG) {
+        h.name[0] = '\0';
+    }
+    return h;
 }
 
-static void each_leftover(const char *folder, void (*visit)(const char *folder, const char *name))
+/* Calls `visit` for what other processes than living ones of this host left. */
+static void each_leftover(const char *folder, void (*visit)(const char *folder, const char *path,
+                                                            const struct hidden *hidden))
 {
     DIR *entries = opendir(folder);
     const struct dirent *entry;
+    char path[DP_PATH_BYTES];
 
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
-        if (is_leftover(entry->d_name)) {
-            visit(folder, entry->d_name);
+        const struct hidden hidden = parse_hidden(entry->d_name);
+
+        if (hidden.name[0] != '\0' && dp_process_judge(hidden.tag) != DP_PROCESS_ALIVE &&
+            dp_file_join(path, folder, entry->d_name) == DP_OK) {
+            visit(folder, path, &hidden);
         }
     }
     if (entries != NULL) {
@@ -90,30 +112,39 @@ static void each_leftover(const char *folder, void (*visit)(const char *folder, 
 }
 
 /* A checkpoint that stepped aside for one of the same step, which never took its place. */
-static void put_back(const char *folder, const char *aside)
+static void put_back(const char *folder, const char *path, const struct hidden *hidden)
 {
-    const size_t length = strlen(DP_SHELF_ASIDE);
-    const char *process = strrchr(aside, '-');
-    char name[NAME_BYTES], from[DP_PATH_BYTES], to[DP_PATH_BYTES];
+    char to[DP_PATH_BYTES];
     struct stat info;
-    uint64_t step;
 
-    if (strncmp(aside, DP_SHELF_ASIDE, length) != 0 || process < aside + length) {
-        return;
-    }
-    (void)snprintf(name, sizeof(name), "%.*s", (int)(process - aside - (ptrdiff_t)length),
-                   aside + length);
-    if (step_of(name, &step) && dp_file_join(from, folder, aside) == DP_OK &&
-        dp_file_join(to, folder, name) == DP_OK && lstat(to, &info) != 0 && rename(from, to) == 0) {
+    if (hidden->aside && dp_file_join(to, folder, hidden->name) == DP_OK && lstat(to, &info) != 0 &&
+        rename(path, to) == 0) {
         DP_WARN("%s is back: it had stepped aside for another one of its step", to);
     }
 }
 
-static void delete (const char *folder, const char *name)
+static bool is_old(const char *path, const struct stat *info)
 {
-    char path[DP_PATH_BYTES];
+    const int64_t touched =
+        S_ISLNK(info->st_mode)
+            ? (int64_t)info->st_mtim.tv_sec
+            : dp_folder_touched_ns(path, dp_checkpoint_files, DP_CHECKPOINT_FILES) / 1000000000;
 
-    if (dp_file_join(path, folder, name) == DP_OK && unlink(path) != 0) {
+    return touched > 0 && touched + OLD_S < (int64_t)time(NULL);
+}
+
+static void delete (const char *folder, const char *path, const struct hidden *hidden)
+{
+    struct stat info;
+
+    (void)folder;
+    if (lstat(path, &info) != 0 ||
+        (dp_process_judge(hidden->tag) != DP_PROCESS_GONE && !is_old(path, &info))) {
+        return;
+    }
+    if (S_ISLNK(info.st_mode) && strcmp(hidden->name, DP_SHELF_LATEST) == 0) {
+        (void)unlink(path);
+    } else if (S_ISDIR(info.st_mode)) {
         (void)dp_shelf_remove(path);
     }
 }
@@ -152,18 +183,29 @@ static void each_step(const char *folder, void (*visit)(void *context, uint64_t 
 /* ---- keeping the newest ---- */
 
 struct census {
-    uint64_t current, keep_every;
-    uint64_t oldest; /* that may be deleted */
+    const char *folder;
+    uint64_t from, current, keep_every;
+    uint64_t oldest; /* from `from` on, that may be deleted */
     bool any;        /* there is such a one */
     int newer;       /* than the oldest, up to the current one */
 };
+
+static bool is_ours(const struct census *c, uint64_t step, char path[DP_PATH_BYTES])
+{
+    char name[NAME_BYTES];
+
+    (void)snprintf(name, sizeof(name), DP_STEP_FORMAT, step);
+    return dp_file_join(path, c->folder, name) == DP_OK && dp_shelf_is_ours(path);
+}
 
 static void find_oldest(void *context, uint64_t step)
 {
     struct census *c = context;
     const bool held = c->keep_every > 0 && step % c->keep_every == 0;
+    char path[DP_PATH_BYTES];
 
-    if (step < c->current && !held && (!c->any || step < c->oldest)) {
+    if (step >= c->from && step < c->current && !held && (!c->any || step < c->oldest) &&
+        is_ours(c, step, path)) {
         c->oldest = step;
         c->any = true;
     }
@@ -172,26 +214,28 @@ static void find_oldest(void *context, uint64_t step)
 static void count_newer(void *context, uint64_t step)
 {
     struct census *c = context;
+    char path[DP_PATH_BYTES];
 
-    c->newer += step > c->oldest && step <= c->current;
+    c->newer += step > c->oldest && step <= c->current && is_ours(c, step, path);
 }
 
 void dp_shelf_prune(const char *folder, uint64_t current, int keep, uint64_t keep_every)
 {
-    char name[NAME_BYTES], path[DP_PATH_BYTES];
+    struct census census = {.folder = folder, .current = current, .keep_every = keep_every};
+    char path[DP_PATH_BYTES];
 
     while (keep > 0) {
-        struct census census = {.current = current, .keep_every = keep_every};
-
+        census.any = false;
+        census.newer = 0;
         each_step(folder, find_oldest, &census);
         each_step(folder, count_newer, &census);
         if (!census.any || census.newer < keep) {
             return;
         }
-        (void)snprintf(name, sizeof(name), DP_STEP_FORMAT, census.oldest);
-        if (dp_file_join(path, folder, name) != DP_OK || !dp_shelf_remove(path)) {
-            return;
+        if (is_ours(&census, census.oldest, path)) {
+            (void)dp_shelf_remove(path);
         }
+        census.from = census.oldest + 1;
     }
 }
 

@@ -2,8 +2,9 @@
  * shelf.h - the folder of a run's checkpoints: which are there, which is the newest whole one, and
  * which are deleted.
  *
- * It holds step-NNNNNNNN/ folders, temporary ones that begin with ".tmp-" and end with the id of
- * the process that writes them, and `latest`, a symbolic link to the newest.
+ * It holds step-NNNNNNNN/ folders, temporary ones that begin with ".tmp-" and end with the tag of
+ * the process that writes them (base/process_tag.h), and `latest`, a symbolic link to the newest.
+ * Nothing else in it is ever deleted or replaced.
  */
 #ifndef DP_RUNTIME_SHELF_H
 #define DP_RUNTIME_SHELF_H
@@ -12,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/file.h"
 #include "base/status.h"
 
 #define DP_STEP_FORMAT "step-%08" PRIu64
@@ -19,18 +21,34 @@
 #define DP_SHELF_ASIDE DP_SHELF_TEMPORARY "old-" /* before the name that a checkpoint had */
 #define DP_SHELF_LATEST "latest"
 
-/* Deletes a folder of files, but nothing behind a link; a warning when that fails. True when there
- * is none any more. */
+/* Whether `path` is a folder with the MANIFEST of a checkpoint, which may be torn. */
+bool dp_shelf_is_ours(const char *path);
+
+/* The temporary name, in `folder`, that this process gives to what is, or was, called `name`; it
+ * begins with one of the two above. Errors: DP_ERR_ARG (too long). */
+DP_CHECKED dp_status dp_shelf_hidden(char out[DP_PATH_BYTES], const char *folder,
+                                     const char *beginning, const char *name);
+
+/* Deletes the files of a checkpoint, and its folder if nothing else is left in it; MANIFEST goes
+ * last, so that an interrupted deletion is carried on by the next. False, and a warning, where the
+ * folder stays. */
 bool dp_shelf_remove(const char *path);
 
-/* Deletes what processes that are gone, or this one, left unfinished; but a checkpoint that had
- * stepped aside for another one of its step gets its name back if that one did not come. */
+/*
+ * Deletes what processes that are gone, or this one, left unfinished; but a checkpoint that had
+ * stepped aside for another one of its step gets its name back if that one did not come.
+ *
+ * Whether a process of another host or container lives is not known here. It writes to its folder
+ * every few seconds, so one that was left alone for an hour is deleted, since restarts on ever
+ * other hosts would fill the disk; if it lives after all, it only has to save once more.
+ */
 void dp_shelf_clean(const char *folder);
 
 /*
  * Deletes checkpoints of steps before `current` until only the `keep` newest, `current` included,
  * are left, and those whose step is a multiple of `keep_every` (0: none is kept for that). keep 0
- * keeps all. Those of later steps, which training has yet to reach again, are left alone.
+ * keeps all. Those of later steps, which training has yet to reach again, are left alone, and
+ * folders without a checkpoint's MANIFEST. One that cannot be deleted is a warning.
  */
 void dp_shelf_prune(const char *folder, uint64_t current, int keep, uint64_t keep_every);
 

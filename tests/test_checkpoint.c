@@ -1,6 +1,4 @@
 /* test_checkpoint.c - a checkpoint is whole, or told to be torn; a failed one costs nothing. */
-#include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -17,54 +15,7 @@
 #include "runtime/checkpoint.h"
 #include "runtime/shelf.h"
 #include "tests/scratch.h"
-
-enum { COUNT = 5000 };
-
-static const struct dp_tensor param = {.name = "0.weight",
-                                       .dims = 2,
-                                       .shape = {50, 100},
-                                       .count = COUNT,
-                                       .spatial = 1,
-                                       .channels = 100};
-static float values[COUNT], momentum[COUNT];
-static struct dp_weights weights = {.params = &param, .param_count = 1, .values = values};
-static const struct dp_slot slot = {"momentum", momentum, 0};
-
-static dp_status save_every(uint64_t step, int keep, uint64_t keep_every)
-{
-    struct dp_json *fields = dp_json_create();
-    const struct dp_checkpoint checkpoint = {
-        .step = step, .weights = &weights, .slots = &slot, .slot_count = 1, .state = fields};
-    dp_status status;
-
-    values[7] = (float)step;
-    assert_int_equal(dp_json_set_real(fields, "loss_scale", 65536), DP_OK);
-    status = dp_checkpoint_save(scratch_path("checkpoints"), &checkpoint, keep, keep_every);
-    dp_json_destroy(fields);
-    assert_int_equal(dp_mem_live(), 0);
-    return status;
-}
-
-static dp_status save(uint64_t step, int keep)
-{
-    return save_every(step, keep, 0);
-}
-
-static int exists(uint64_t step)
-{
-    char name[64];
-
-    (void)snprintf(name, sizeof(name), "checkpoints/step-%08" PRIu64, step);
-    return access(scratch_path(name), F_OK) == 0;
-}
-
-static void assert_latest(const char *expected)
-{
-    char target[64] = "";
-
-    assert_true(readlink(scratch_path("checkpoints/latest"), target, sizeof(target) - 1) > 0);
-    assert_string_equal(target, expected);
-}
+#include "tests/small_checkpoint.h"
 
 static void a_saved_checkpoint_is_whole_and_the_latest(void **state)
 {
@@ -90,44 +41,6 @@ static void a_saved_checkpoint_is_whole_and_the_latest(void **state)
     assert_int_equal(
         dp_weights_load(scratch_path("checkpoints/latest/model.safetensors"), &weights), DP_OK);
     assert_true(values[7] == 12);
-}
-
-static void the_newest_are_kept_and_the_rest_deleted(void **state)
-{
-    (void)state;
-    for (uint64_t step = 1; step <= 12; step++) {
-        assert_int_equal(save(step, 3), DP_OK);
-    }
-    assert_int_equal(scratch_count("checkpoints"), 4);
-    assert_true(exists(10) && exists(11) && exists(12));
-    assert_latest("step-00000012");
-    assert_int_equal(save(13, 1), DP_OK);
-    assert_int_equal(scratch_count("checkpoints"), 2);
-    assert_int_equal(save(14, 0), DP_OK); /* 0: all */
-    assert_true(exists(13) && exists(14));
-}
-
-static void what_lies_behind_a_resumed_checkpoint_is_left_alone(void **state)
-{
-    (void)state;
-    assert_int_equal(save(500, 2), DP_OK);
-    assert_int_equal(save(600, 2), DP_OK);
-    assert_int_equal(save(100, 2), DP_OK); /* an earlier checkpoint was resumed */
-    assert_latest("step-00000100");
-    assert_int_equal(save(200, 2), DP_OK);
-    assert_true(exists(100) && exists(200) && exists(500) && exists(600));
-    assert_int_equal(save(550, 2), DP_OK); /* now 500 is one of those before it */
-    assert_true(!exists(100) && !exists(200) && exists(500) && exists(550) && exists(600));
-}
-
-static void every_so_many_steps_one_is_kept_for_good(void **state)
-{
-    (void)state;
-    for (uint64_t step = 1; step <= 12; step++) {
-        assert_int_equal(save_every(step, 2, 5), DP_OK);
-    }
-    assert_int_equal(scratch_count("checkpoints"), 5);
-    assert_true(exists(5) && exists(10) && exists(11) && exists(12));
 }
 
 static void weights_that_are_not_finite_are_never_published(void **state)
@@ -268,82 +181,6 @@ static void a_read_only_folder_is_reported(void **state)
     assert_latest("step-00000001");
 }
 
-static void a_link_that_cannot_be_replaced_is_reported(void **state)
-{
-    (void)state;
-    assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
-    assert_int_equal(mkdir(scratch_path("checkpoints/latest"), 0777), 0);
-    dp_log_mute(1);
-    assert_int_equal(save(1, 1), DP_ERR_WRITE);
-    dp_log_mute(0);
-    assert_true(exists(1)); /* whole, and found by looking for the newest */
-    assert_int_equal(scratch_count("checkpoints"), 2);
-}
-
-static void leftovers_of_dead_processes_are_deleted(void **state)
-{
-    char mine[128], dead[128], alive[128];
-    pid_t gone = 999999;
-    (void)state;
-
-    while (kill(gone, 0) == 0 || errno != ESRCH) {
-        gone--;
-    }
-    assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
-    (void)snprintf(mine, sizeof(mine), "checkpoints/.tmp-step-00000001-%ld", (long)getpid());
-    (void)snprintf(dead, sizeof(dead), "checkpoints/.tmp-step-00000001-%ld", (long)gone);
-    (void)snprintf(alive, sizeof(alive), "checkpoints/.tmp-step-00000001-%ld", (long)getppid());
-    assert_int_equal(mkdir(scratch_path(mine), 0777), 0);
-    assert_int_equal(mkdir(scratch_path(dead), 0777), 0);
-    assert_int_equal(mkdir(scratch_path(alive), 0777), 0);
-    (void)snprintf(dead, sizeof(dead), "checkpoints/.tmp-step-00000001-%ld/f", (long)gone);
-    scratch_write(scratch_path(dead), "x", 1);
-    (void)snprintf(dead, sizeof(dead), "checkpoints/.tmp-latest-%ld", (long)gone);
-    assert_int_equal(symlink("step-00000001", scratch_path(dead)), 0);
-    assert_int_equal(save(1, 1), DP_OK);
-    assert_int_equal(scratch_count("checkpoints"), 3); /* the new one, latest, and the live one */
-    assert_int_equal(access(scratch_path(alive), F_OK), 0);
-}
-
-/* As killed between the two renames that replace a checkpoint. */
-static void one_that_stepped_aside_comes_back(void **state)
-{
-    char aside[128], found[DP_PATH_BYTES];
-    bool any = false;
-    (void)state;
-
-    (void)snprintf(aside, sizeof(aside), "checkpoints/.tmp-old-step-00000002-%ld", (long)getpid());
-    assert_int_equal(save(1, 5), DP_OK);
-    assert_int_equal(save(2, 5), DP_OK);
-    dp_log_mute(1);
-    for (int turn = 0; turn < 2; turn++) {
-        assert_int_equal(rename(scratch_path("checkpoints/step-00000002"), scratch_path(aside)), 0);
-        if (turn == 0) {
-            assert_int_equal(dp_shelf_find(scratch_path("checkpoints"), found, &any), DP_OK);
-            assert_string_equal(strrchr(found, '/'), "/step-00000002");
-        } else {
-            assert_int_equal(save(3, 5), DP_OK);
-        }
-        assert_true(exists(2));
-        assert_int_equal(access(scratch_path(aside), F_OK), -1);
-    }
-    dp_log_mute(0);
-    assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/step-00000002")), DP_OK);
-}
-
-static void other_entries_of_the_folder_are_left_alone(void **state)
-{
-    (void)state;
-    assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
-    assert_int_equal(mkdir(scratch_path("checkpoints/step-best"), 0777), 0);
-    assert_int_equal(mkdir(scratch_path("checkpoints/step-1"), 0777), 0);
-    scratch_write(scratch_path("checkpoints/notes"), "x", 1);
-    assert_int_equal(save(1, 1), DP_OK);
-    assert_int_equal(save(2, 1), DP_OK);
-    assert_int_equal(scratch_count("checkpoints"), 5);
-    assert_true(!exists(1) && exists(2));
-}
-
 /* Whichever allocation fails, the earlier checkpoint stays the latest and nothing is left. */
 static void survives_every_failed_allocation(void **state)
 {
@@ -382,9 +219,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(a_saved_checkpoint_is_whole_and_the_latest),
-        WITH_FOLDER(the_newest_are_kept_and_the_rest_deleted),
-        WITH_FOLDER(what_lies_behind_a_resumed_checkpoint_is_left_alone),
-        WITH_FOLDER(every_so_many_steps_one_is_kept_for_good),
         WITH_FOLDER(weights_that_are_not_finite_are_never_published),
         WITH_FOLDER(a_checkpoint_of_the_same_step_is_replaced),
         WITH_FOLDER(one_flipped_bit_anywhere_is_detected),
@@ -392,11 +226,6 @@ int main(void)
         WITH_FOLDER(a_full_disk_leaves_earlier_checkpoints_alone),
         WITH_FOLDER(a_place_that_cannot_hold_checkpoints_is_reported),
         WITH_FOLDER(a_read_only_folder_is_reported),
-        WITH_FOLDER(a_link_that_cannot_be_replaced_is_reported),
-        WITH_FOLDER(leftovers_of_dead_processes_are_deleted),
-        WITH_FOLDER(one_that_stepped_aside_comes_back),
-        WITH_FOLDER(one_that_stepped_aside_comes_back),
-        WITH_FOLDER(other_entries_of_the_folder_are_left_alone),
         WITH_FOLDER(survives_every_failed_allocation),
     };
 

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/process_tag.h"
 #include "tests/stderr_text.h"
 #include "tests/whole_run.h"
 
@@ -347,15 +348,33 @@ static void metrics_go_on_at_the_checkpoint(void **state)
     assert_int_equal(resumes, 1);
 }
 
+/* Puts something of the user's, which is not deleted, where the checkpoint of a step is written
+ * first; or takes it away. */
+static void obstruct(int step, bool there)
+{
+    char tag[DP_PROCESS_TAG_BYTES], name[256], file[300];
+
+    dp_process_tag(tag);
+    (void)snprintf(name, sizeof(name), "out/checkpoints/.tmp-step-%08d-%s", step, tag);
+    (void)snprintf(file, sizeof(file), "%s/notes", name);
+    if (there) {
+        assert_int_equal(mkdir(scratch_path(name), 0777), 0);
+        scratch_write(scratch_path(file), "x", 1);
+    } else {
+        scratch_remove(scratch_path(name));
+    }
+}
+
 static void a_checkpoint_that_cannot_be_written_is_a_warning_until_the_end(void **state)
 {
+    static const int steps[] = {3, 5};
     dp_status status;
     (void)state;
 
     assert_int_equal(run("out", 2, NULL), DP_OK);
-    scratch_remove(scratch_path("out/checkpoints/latest"));
-    assert_int_equal(mkdir(scratch_path("out/checkpoints/latest"), 0777),
-                     0); /* cannot be renamed */
+    for (int i = 0; i < 2; i++) {
+        obstruct(steps[i], true);
+    }
     stderr_begin();
     status = run("out", 5, "auto");
     stderr_end();
@@ -364,7 +383,9 @@ static void a_checkpoint_that_cannot_be_written_is_a_warning_until_the_end(void 
     assert_non_null(strstr(stderr_text, "there is no checkpoint of step 3; training goes on"));
     assert_non_null(strstr(stderr_text, "lockstep: error: cannot write "));
     assert_non_null(strstr(stderr_text, "choose another folder\n"));
-    assert_int_equal(rmdir(scratch_path("out/checkpoints/latest")), 0);
+    for (int i = 0; i < 2; i++) {
+        obstruct(steps[i], false);
+    }
     assert_int_equal(run("out", END, "auto"), DP_OK);
     assert_int_equal(run("whole", END, NULL), DP_OK);
     assert_true(same_checkpoints("whole", "out", 6));

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 
 import harness
@@ -334,19 +335,52 @@ def case_a_finished_run_is_left_as_it_is():
         same(files(), before, "the files")
 
 
+def read_only(folder):
+    """What to start a program with that must not write there, also as root."""
+    wrapper = ["unshare", "-m", "sh", "-c",
+               'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"', str(folder)]
+    if subprocess.run([*wrapper, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+        raise harness.Skipped("no right to mount a folder read-only")
+    return wrapper
+
+
+def case_what_others_put_beside_checkpoints_stays():
+    cfg = small_cfg()
+    out = harness.scratch / "out"
+    train_well(cfg, "--out", out, ranks=2)
+    (out / "checkpoints/latest").unlink()
+    theirs = [out / "checkpoints" / name for name in
+              ("latest", "step-00000008/thesis.txt", ".tmp-notes/thesis.txt",
+               "step-00000006/thesis.txt")]
+    for path in theirs:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("thesis")
+    result = train_well(cfg, "--out", out, "--resume", "--steps", 10, "--set",
+                        "checkpoint={every_steps: 2, keep: 1}", ranks=2)
+    check("step 6 of 10" in result.out, f"it does not go on from step 6:\n{result}")
+    theirs[1] = out / "checkpoints/step-00000008.other-1/thesis.txt"
+    for path in theirs:
+        same(path.read_text(), "thesis", path)
+    text = "\n".join(result.warnings)
+    for pattern in (r"latest is no symbolic link", r"called \S+/step-00000008\.other-1 now",
+                    r"cannot delete \S+/step-00000006"):
+        check(re.search(pattern, text), f"no {pattern!r} in\n{result}")
+    check((out / "checkpoints/step-00000010/MANIFEST").exists(), "the last one is not there")
+    check(not (out / "checkpoints/step-00000008").exists(), "the one before is still there")
+
+
 def case_where_nothing_can_be_written_the_last_checkpoint_stays():
     cfg = small_cfg()
     out = harness.scratch / "out"
     train_well(cfg, "--out", out, ranks=2)
     good = latest(out)
+    wrapper, pattern = (), r"checkpoints/.*Permission denied"
     if os.geteuid() != 0:
         (out / "checkpoints").chmod(0o555)
-        pattern = r"checkpoints/.*Permission denied"
-    else:  # whom no permission stops: a folder where the temporary one has to be
-        (out / "checkpoints/latest").unlink()
-        (out / "checkpoints/latest").mkdir()
-        pattern = r"checkpoints/latest: "
-    result = train(cfg, "--out", out, "--resume", "--steps", 8, ranks=2)
+    else:  # whom no permission stops
+        wrapper, pattern = read_only(out / "checkpoints"), r"checkpoints/.*Read-only file system"
+    arguments = [cfg, "--out", out, "--resume", "--steps", 8]
+    result = Started(arguments, ranks=2, wrapper=wrapper).finish()
     same(result.code, 74, f"the exit code of\n{result}\n")
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(pattern, result.errors[0]), f"no cause:\n{result}")

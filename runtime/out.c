@@ -93,18 +93,52 @@ static bool may_continue(const struct dp_training *run)
                                      strcmp(run->cli->resume, "auto") == 0);
 }
 
-/* --out, which must not hold a run already. */
-static dp_status make_given(struct dp_training *run)
+/* Rank 0 holds it until the run has ended. What cannot be written into is told later. */
+static dp_status lock_out(struct dp_training *run)
 {
-    DP_TRY(name_out(run, "%s", run->cli->out));
-    if (!may_continue(run) &&
-        (exists_in(run->out, "config.yaml") || exists_in(run->out, "metrics.jsonl") ||
-         exists_in(run->out, "run.json"))) {
+    char path[DP_PATH_BYTES];
+
+    if (run->lock != NULL || access(run->out, W_OK) != 0) {
+        return DP_OK;
+    }
+    DP_TRY(dp_file_join(path, run->out, ".lockstep.lock"));
+    return dp_lock_take(path, run->out, "choose another --out", &run->lock);
+}
+
+/* --out, which must not hold a run already, nor checkpoints that might be mistaken for its own. */
+static dp_status check_free(const struct dp_training *run)
+{
+    const bool fresh = run->cli->out != NULL && !may_continue(run);
+
+    if (fresh && (exists_in(run->out, "config.yaml") || exists_in(run->out, "metrics.jsonl") ||
+                  exists_in(run->out, "run.json"))) {
         return DP_FAIL(DP_ERR_USAGE,
                        "%s holds a run already: choose another --out, or go on with --resume",
                        run->out);
     }
+    if (fresh && exists_in(run->out, "checkpoints")) {
+        return DP_FAIL(DP_ERR_USAGE,
+                       "%s/checkpoints is there already: choose another --out, or go on with "
+                       "--resume",
+                       run->out);
+    }
+    return DP_OK;
+}
+
+static dp_status make_given(struct dp_training *run)
+{
+    DP_TRY(name_out(run, "%s", run->cli->out));
+    DP_TRY(check_free(run));
     return make_folders(run->out, &run->made_out);
+}
+
+dp_status dp_run_lock_out(struct dp_training *run)
+{
+    if (run->cli->out == NULL) {
+        return DP_OK;
+    }
+    DP_TRY(name_out(run, "%s", run->cli->out));
+    return exists_in(run->out, ".") ? lock_out(run) : DP_OK;
 }
 
 dp_status dp_run_make_out(struct dp_training *run)
@@ -120,5 +154,6 @@ dp_status dp_run_make_out(struct dp_training *run)
         return DP_FAIL(DP_ERR_WRITE, "cannot write into %s: %s; choose another folder with --out",
                        run->out, strerror(errno));
     }
-    return DP_OK;
+    DP_TRY(lock_out(run));
+    return check_free(run); /* of what another run made until it let go of the lock */
 }

@@ -9,6 +9,7 @@
 #define DP_RUNTIME_RUN_H
 
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/machine.h"
 #include "collectives/world.h"
 #include "runtime/async.h"
@@ -66,6 +67,7 @@ struct dp_training {
     struct dp_progress progress;
     char out[DP_PATH_BYTES]; /* rank 0 only writes there; elsewhere, or without a run: empty */
     bool made_out;           /* out was not there before */
+    struct dp_lock *lock;    /* rank 0: of out; no other run writes there meanwhile */
     char started[32];
     bool begun; /* set up on all ranks: from now on they do not fail alike */
     uint64_t total_steps, config_steps, steps_per_epoch;
@@ -114,9 +116,13 @@ DP_CHECKED dp_status dp_run_configure(struct dp_training *run);
  * places, threads. Where one rank cannot, none can. Collective. */
 DP_CHECKED dp_status dp_run_place(struct dp_training *run);
 
-/* Rank 0: run->out, which is made here unless it is there. Nothing is written into it before the
- * first step is certain, so that a refused run can be tried again. Errors: DP_ERR_USAGE (it holds a
- * run that is not to go on), DP_ERR_WRITE. */
+/* Rank 0: locks --out, if it is there. Errors: DP_ERR_USAGE (another run writes there),
+ * DP_ERR_WRITE, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_run_lock_out(struct dp_training *run);
+
+/* Rank 0: run->out, which is made here unless it is there, and locked. But for the lock nothing is
+ * written into it before the first step is certain, so that a refused run can be tried again.
+ * Errors: those of the lock; DP_ERR_USAGE (it holds a run that is not to go on, or checkpoints). */
 DP_CHECKED dp_status dp_run_make_out(struct dp_training *run);
 
 /* What `mine` comes to on all ranks: the status of the first rank that failed. That one says why;

@@ -358,6 +358,7 @@ static dp_status setup_files(struct dp_training *run)
     if (run->cli->dry_run || run->cli->data_only) {
         return DP_OK;
     }
+    DP_TRY(dp_run_lock_out(run)); /* before anything in it is touched */
     DP_TRY(dp_run_find_checkpoint(run));
     return dp_run_make_out(run);
 }
@@ -406,7 +407,9 @@ void dp_run_teardown(struct dp_training *run)
     dp_json_destroy(run->resume.state);
     if (run->metrics_open) {
         dp_metrics_close(&run->metrics);
-    } else if (run->made_out) {
+    }
+    dp_lock_release(run->lock);
+    if (run->made_out && !run->metrics_open) {
         (void)rmdir(run->out); /* nothing came of it */
     }
     dp_group_release_node(run->world->all, &run->data_memory);

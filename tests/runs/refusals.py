@@ -6,6 +6,7 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import signal
 import struct
 
 import harness
@@ -275,6 +276,12 @@ def case_an_occupied_or_unwritable_folder_is_refused():
     out = harness.scratch / "out"
     train_well(cfg, "--out", out)
     refuse(64, r"holds a run already: choose another --out", cfg, out=out)
+    theirs = harness.scratch / "theirs/checkpoints/step-00000001/thesis.txt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("thesis")
+    refuse(64, r"theirs/checkpoints is there already: choose another --out", cfg,
+           out=harness.scratch / "theirs")
+    same(theirs.read_text(), "thesis", "what lay there")
     file = written("here\n", "file")
     refuse(74, r"cannot make the folder .*file: Not a directory", cfg, out=file)
     refuse(74, r"cannot make the folder .*Not a directory", cfg, out=file / "below", ranks=(0,))
@@ -284,6 +291,35 @@ def case_an_occupied_or_unwritable_folder_is_refused():
         closed = harness.scratch / "closed"
         closed.mkdir(0o555)
         refuse(74, r"closed", cfg, out=closed)
+
+
+def case_a_folder_that_another_run_writes_into_is_refused():
+    cfg = small_cfg()
+    for flags in ((), ("--resume", "--steps", 3)):
+        started, out = harness.begin(cfg, name=f"out-{len(flags)}")
+        writer = started.ranks()[0]
+        before = {path: path.stat().st_ino for path in out.rglob("*")}
+        result = train(cfg, "--out", out, *flags, ranks=2)
+        check_refusal(result, 64,
+                      rf"{out} is in use by process {writer} on host \S+: choose another --out")
+        now = {path: path.stat().st_ino for path in out.rglob("*")}
+        same({path: now.get(path) for path in before}, before, "the files of the first run")
+        started.signal(signal.SIGKILL, 0)  # whatever ends it, the folder is free
+        started.finish()
+        train_well(cfg, "--out", out, "--resume", "--set", "train.steps=6", ranks=2)
+        check(not (out / ".lockstep.lock").exists(), "the lock is left")
+
+
+def case_of_two_runs_that_begin_at_once_one_is_refused():
+    cfg = small_cfg()
+    for number in range(2):
+        out = harness.scratch / f"out-{number}"
+        both = [harness.Started([cfg, "--out", out, "--steps", 300], ranks=1) for _ in range(2)]
+        results = sorted((one.finish() for one in both), key=lambda result: result.code)
+        same([result.code for result in results], [0, 64],
+             f"the exit codes of\n{results[0]}\n{results[1]}\n")
+        check(re.search(r"is in use by |holds a run already", results[1].errors[0]), results[1])
+        same([line["step"] for line in harness.metrics(out, "step")], list(range(1, 301)), "steps")
 
 
 def case_weights_that_cannot_be_taken_over_are_refused():

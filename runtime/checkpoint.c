@@ -196,16 +196,6 @@ dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *che
     return DP_OK;
 }
 
-dp_status dp_checkpoint_verify(const char *path)
-{
-    struct stat info;
-
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
-        return DP_FAIL(DP_ERR_NOINPUT, "%s: no checkpoint is there", path);
-    }
-    return dp_manifest_verify(path, content, CONTENT_COUNT);
-}
-
 dp_status dp_checkpoint_open(const char *path, uint64_t *step, struct dp_json **state)
 {
     char file[DP_PATH_BYTES], *text = NULL;
@@ -231,6 +221,38 @@ dp_status dp_checkpoint_open(const char *path, uint64_t *step, struct dp_json **
                      schema == NULL ? "none is named" : schema);
     dp_json_destroy(read);
     return status;
+}
+
+/* Hashes do not tell that the step which a run goes on from is another one than its name says. */
+static dp_status verify_step(const char *path)
+{
+    struct dp_json *state = NULL;
+    const struct dp_json *kept;
+    uint64_t step = 0;
+    int64_t number = -1;
+    bool one;
+
+    DP_TRY(dp_checkpoint_open(path, &step, &state));
+    kept = dp_json_get(state, "kept");
+    one = kept == NULL ||
+          (dp_json_int(dp_json_get(kept, "step"), &number) && number == (int64_t)step);
+    dp_json_destroy(state);
+    return one ? DP_OK
+               : DP_FAIL(DP_ERR_DATA,
+                         "checkpoint %s: state.json is of step %" PRIu64
+                         ", but what it keeps is of step %" PRId64,
+                         path, step, number);
+}
+
+dp_status dp_checkpoint_verify(const char *path)
+{
+    struct stat info;
+
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        return DP_FAIL(DP_ERR_NOINPUT, "%s: no checkpoint is there", path);
+    }
+    DP_TRY(dp_manifest_verify(path, content, CONTENT_COUNT));
+    return verify_step(path);
 }
 
 dp_status dp_checkpoint_load(const char *path, struct dp_weights *weights,

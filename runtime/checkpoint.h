@@ -48,7 +48,8 @@ DP_CHECKED dp_status dp_checkpoint_save(const char *folder, const struct dp_chec
                                         int keep, uint64_t keep_every);
 
 /*
- * Checks that a checkpoint is whole: every file is there and has the hash that MANIFEST says.
+ * Checks that a checkpoint is whole: every file is there and has the hash that MANIFEST says, and
+ * state.json is of one step.
  *
  * Errors: DP_ERR_NOINPUT (no such folder), DP_ERR_DATA (torn or altered: one line names the file),
  * DP_ERR_NOMEM.

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/process_tag.h"
 #include "runtime/checkpoint.h"
@@ -261,6 +262,30 @@ static void one_that_stepped_aside_comes_back(void **state)
     assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/step-00000002")), DP_OK);
 }
 
+/* Its hashes are right: somebody has changed it, and MANIFEST with it. */
+static void one_of_two_steps_is_not_whole(void **state)
+{
+    struct dp_json *fields = dp_json_create();
+    const struct dp_checkpoint checkpoint = {
+        .step = 5, .weights = &weights, .slots = &slot, .slot_count = 1, .state = fields};
+    struct dp_json *kept = dp_json_set_object(fields, "kept");
+    char found[DP_PATH_BYTES];
+    (void)state;
+
+    assert_int_equal(save(4, 5), DP_OK);
+    for (int64_t step = 5; step <= 6; step++) {
+        assert_int_equal(dp_json_set_int(kept, "step", step), DP_OK);
+        assert_int_equal(dp_checkpoint_save(scratch_path("checkpoints"), &checkpoint, 5, 0), DP_OK);
+        stderr_begin();
+        assert_int_equal(dp_shelf_find(scratch_path("checkpoints"), found, NULL), DP_OK);
+        stderr_end();
+        assert_string_equal(strrchr(found, '/'), step == 5 ? "/step-00000005" : "/step-00000004");
+    }
+    assert_non_null(strstr(stderr_text, "is of step 5, but what it keeps is of step 6"));
+    assert_non_null(strstr(stderr_text, "step-00000005 is not whole, the one before it is tried"));
+    dp_json_destroy(fields);
+}
+
 static void other_entries_of_the_folder_are_left_alone(void **state)
 {
     (void)state;
@@ -290,6 +315,7 @@ int main(void)
         WITH_FOLDER(what_has_the_name_of_a_checkpoint_gives_way),
         WITH_FOLDER(an_interrupted_deletion_is_carried_on),
         WITH_FOLDER(one_that_stepped_aside_comes_back),
+        WITH_FOLDER(one_of_two_steps_is_not_whole),
         WITH_FOLDER(other_entries_of_the_folder_are_left_alone),
     };
 

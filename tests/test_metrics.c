@@ -14,6 +14,7 @@
 #include "runtime/report/metrics.h"
 #include "runtime/report/progress.h"
 #include "tests/scratch.h"
+#include "tests/stderr_text.h"
 
 static const struct dp_metrics_step step = {.step = 120,
                                             .epoch = 1,
@@ -202,6 +203,31 @@ static void a_resumed_run_continues_behind_a_torn_line(void **state)
     assert_int_equal(scratch_read(scratch_path("m"), text, sizeof(text)), 0);
 }
 
+/* What is readable stays, and what is not is told. */
+static void bytes_of_nul_cost_only_their_own_lines(void **state)
+{
+    static const char text[] = "{\"type\":\"step\",\"step\":1}\n"
+                               "{\"type\":\"st\0\0\0\0\n"
+                               "\0\0\0{\"type\":\"step\",\"step\":3}\n"
+                               "{\"type\":\"step\",\"step\":4}\n"
+                               "{\"type\":\"step\",\"step\":5}\n\0\0\0\0";
+    static const char expected[] = "{\"type\":\"step\",\"step\":1}\n"
+                                   "{\"type\":\"step\",\"step\":3}\n"
+                                   "{\"type\":\"step\",\"step\":4}\n";
+    char found[1024];
+    (void)state;
+
+    scratch_write(scratch_path("m"), text, sizeof(text) - 1);
+    stderr_begin();
+    assert_int_equal(dp_metrics_trim(scratch_path("m"), 4), DP_OK);
+    stderr_end();
+    assert_int_equal(scratch_read(scratch_path("m"), found, sizeof(found)),
+                     (long)sizeof(expected) - 1);
+    assert_string_equal(found, expected);
+    assert_non_null(strstr(stderr_text, "m: 2 lines are damaged by NUL bytes"));
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 static void a_full_disk_is_reported_once_and_returned_always(void **state)
 {
     struct dp_metrics metrics;
@@ -304,6 +330,7 @@ int main(void)
         WITH_FOLDER(a_step_takes_no_memory),
         WITH_FOLDER(a_run_that_goes_on_has_no_lines_of_later_steps),
         WITH_FOLDER(a_resumed_run_continues_behind_a_torn_line),
+        WITH_FOLDER(bytes_of_nul_cost_only_their_own_lines),
         WITH_FOLDER(a_full_disk_is_reported_once_and_returned_always),
         cmocka_unit_test(large_numbers_are_grouped),
         WITH_FOLDER(progress_is_rewritten_on_a_terminal_and_plain_elsewhere),

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 enum { NUMBER_BYTES = 32, LINE_BYTES = 512 };
@@ -86,27 +87,56 @@ static int64_t step_of_line(const char *line)
     return number_in(line, strncmp(line, end, sizeof(end) - 1) == 0 ? "\"steps\":" : "\"step\":");
 }
 
+/* Moves *line behind the NUL bytes in it, up to `end`; whether there were any. */
+static bool skip_nuls(const char **line, const char *end)
+{
+    const char *nul;
+    bool any = false;
+
+    while ((nul = memchr(*line, '\0', (size_t)(end - *line))) != NULL) {
+        *line = nul + 1;
+        any = true;
+    }
+    return any;
+}
+
+/* Closes the gaps that lines leave which do not stay. *damaged: how many had NUL bytes. Returns how
+ * many bytes stay. */
+static size_t keep_lines(char *text, size_t bytes, int64_t step, size_t *damaged)
+{
+    const char *line = text, *const all = text + bytes, *end;
+    char *to = text;
+
+    while ((end = memchr(line, '\n', (size_t)(all - line))) != NULL) {
+        const bool had_nuls = skip_nuls(&line, end);
+        const size_t length = (size_t)(end + 1 - line);
+
+        *damaged += had_nuls;
+        if ((!had_nuls || *line == '{') && step_of_line(line) <= step) {
+            memmove(to, line, length);
+            to += length;
+        }
+        line = end + 1;
+    }
+    return (size_t)(to - text);
+}
+
 dp_status dp_metrics_trim(const char *path, int64_t step)
 {
-    char *text = NULL, *to, *next;
-    size_t bytes = 0;
+    char *text = NULL;
+    size_t bytes = 0, kept, damaged = 0;
     dp_status status;
 
     if (access(path, F_OK) != 0) {
         return DP_OK;
     }
     DP_TRY(dp_file_read(path, SIZE_MAX / 2, &text, &bytes));
-    to = text;
-    for (const char *line = text; (next = strchr(line, '\n')) != NULL; line = next + 1) {
-        const size_t length = (size_t)(next + 1 - line);
-
-        if (step_of_line(line) <= step) {
-            memmove(to, line, length);
-            to += length;
-        }
+    kept = keep_lines(text, bytes, step, &damaged);
+    if (damaged > 0) {
+        DP_WARN("%s: %zu line%s damaged by NUL bytes: what cannot be read of %s is left out", path,
+                damaged, damaged == 1 ? " is" : "s are", damaged == 1 ? "it" : "them");
     }
-    status =
-        (size_t)(to - text) == bytes ? DP_OK : dp_file_replace(path, text, (size_t)(to - text));
+    status = kept == bytes ? DP_OK : dp_file_replace(path, text, kept);
     dp_free(text);
     return status;
 }

@@ -60,7 +60,8 @@ struct dp_metrics_end {
 DP_CHECKED dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool append);
 
 /* Takes out, in one step, the lines of steps behind `step` and a torn last line: a run goes on from
- * there. Without such a file it does nothing. Errors: DP_ERR_WRITE, DP_ERR_DATA, DP_ERR_NOMEM. */
+ * there; and what NUL bytes have made unreadable, with a warning. Without such a file it does
+ * nothing. Errors: DP_ERR_WRITE, DP_ERR_DATA, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_metrics_trim(const char *path, int64_t step);
 
 /* One line each. The step's line takes no memory. Errors: DP_ERR_WRITE, logged only the first

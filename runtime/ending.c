@@ -34,9 +34,15 @@ static bool can_wait(const struct dp_training *run, enum dp_stop_cause cause)
     return run->trainer->apart && cause != DP_STOP_TERM && cause != DP_STOP_INT;
 }
 
+/* What is not written does not come back: that cause goes first, on rank 0, which comes first. */
+static enum dp_stop_cause cause_of(const struct dp_training *run)
+{
+    return run->metrics.given_up ? DP_STOP_WRITE : dp_stop_asked(run->stop);
+}
+
 dp_status dp_run_asked(struct dp_training *run)
 {
-    const int ranks = run->world->train->size, mine = (int)dp_stop_asked(run->stop);
+    const int ranks = run->world->train->size, mine = (int)cause_of(run);
     int *all, rank = 0;
     dp_status status;
 
@@ -53,6 +59,7 @@ dp_status dp_run_asked(struct dp_training *run)
         rank++;
     }
     if (status == DP_OK && !can_wait(run, (enum dp_stop_cause)all[rank])) {
+        run->unwritable = all[rank] == DP_STOP_WRITE;
         end_run(run, DP_RUN_STOPPED, "stopped behind step %llu: %s on rank %d (%s)",
                 (unsigned long long)run->trainer->step, dp_stop_text((enum dp_stop_cause)all[rank]),
                 rank, run->places[rank].host);
@@ -65,7 +72,7 @@ void dp_run_wish(struct dp_training *run)
 {
     struct dp_trainer *t = run->trainer;
 
-    t->wish[DP_WISH_STOP] = dp_stop_asked(run->stop) != DP_STOP_NONE;
+    t->wish[DP_WISH_STOP] = cause_of(run) != DP_STOP_NONE;
     t->wish[DP_WISH_SAVE] = dp_stop_save_asked(run->stop);
     t->wish[DP_WISH_SLOW] = run->slow;
 }
@@ -215,7 +222,8 @@ static const char *way_on(const struct dp_training *run, char *text, size_t size
 
 dp_status dp_run_last_word(struct dp_training *run)
 {
-    const dp_status status = run->exit == DP_RUN_STOPPED    ? DP_STOPPED
+    const dp_status status = run->unwritable                ? DP_ERR_WRITE
+                             : run->exit == DP_RUN_STOPPED  ? DP_STOPPED
                              : run->exit == DP_RUN_DIVERGED ? DP_ERR_DIVERGED
                                                             : DP_OK;
     char text[DP_PATH_BYTES + 128];

@@ -177,10 +177,11 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_rank 
         .test_accuracy = s.final.test_accuracy,
         .seconds = s.seconds,
     };
+    dp_status noted;
 
     s.verdict = dp_verdict(&s, verdict, sizeof(verdict));
     s.plan = plan_text(run, plan, sizeof(plan));
-    DP_TRY(dp_metrics_end(&run->metrics, &end));
+    noted = dp_metrics_end(&run->metrics, &end);
     DP_TRY(dp_file_join(path, run->out, "run.json"));
     DP_TRY(dp_run_summary_write(&s, path));
     DP_TRY(dp_run_write_config(run)); /* the plan, all of it decided */
@@ -193,7 +194,7 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_rank 
                              ? ""
                              : ",checkpoints/latest/model.safetensors");
     }
-    return DP_OK;
+    return noted;
 }
 
 /* How stale gradients were: run->staleness. */
@@ -249,17 +250,23 @@ static dp_status report(struct dp_training *run)
     return status;
 }
 
-/* The cause has been told, and is the last line on stderr. Nobody leaves, and thereby ends the
- * others, before the report is there. */
-static dp_status report_failure(struct dp_training *run, dp_status cause)
+/* Of a run that cannot write: what fails here is not told beside the cause. Nobody leaves, and
+ * thereby ends the others, before the report is there. */
+static dp_status report_muted(struct dp_training *run, dp_status cause)
 {
     dp_status told;
 
-    dp_run_judge_saving(run, cause);
     dp_log_mute(1);
     told = report(run);
     dp_log_mute(0);
     return told == DP_ERR_MPI || told == DP_ERR_CANCELLED ? told : cause;
+}
+
+/* The cause has been told, and is the last line on stderr. */
+static dp_status report_failure(struct dp_training *run, dp_status cause)
+{
+    dp_run_judge_saving(run, cause);
+    return report_muted(run, cause);
 }
 
 dp_status dp_run_finish(struct dp_training *run)
@@ -271,5 +278,8 @@ dp_status dp_run_finish(struct dp_training *run)
     } else {
         dp_run_settle_saving(run);
     }
-    return written == DP_OK ? report(run) : report_failure(run, written);
+    if (written != DP_OK) {
+        return report_failure(run, written);
+    }
+    return run->unwritable ? report_muted(run, DP_OK) : report(run);
 }

@@ -18,6 +18,12 @@ static int epoch_of(const struct dp_training *run, uint64_t step)
     return (int)(step / run->steps_per_epoch) + 1;
 }
 
+/* A file that is given up ends the run, but behind a step and saved: dp_run_wish(). */
+static dp_status noted(dp_status status)
+{
+    return status == DP_ERR_WRITE ? DP_OK : status;
+}
+
 /* Rank 0: one line in metrics.jsonl, and the line that people watch. Steps are from 1. */
 static dp_status note_step(struct dp_training *run, const struct dp_step_result *result)
 {
@@ -56,7 +62,7 @@ static dp_status note_step(struct dp_training *run, const struct dp_step_result 
         .skipped = result->report.skipped,
     };
     dp_progress_step(&run->progress, &progress);
-    return dp_metrics_step(&run->metrics, &line);
+    return noted(dp_metrics_step(&run->metrics, &line));
 }
 
 /* One that is broken off leaves no trace: a resumed run makes up for it. */
@@ -91,11 +97,21 @@ static dp_status evaluate(struct dp_training *run)
             "epoch %d step %lld: train loss %.4f, test loss %.4f, test accuracy %.2f %%",
             line.epoch, (long long)line.step, line.train_loss, line.test_loss,
             100.0 * line.test_accuracy);
-        DP_TRY(dp_metrics_eval(&run->metrics, &line));
+        DP_TRY(noted(dp_metrics_eval(&run->metrics, &line)));
     }
     dp_run_judge_evaluation(run);
     dp_ledger_restart(&run->ledger, run->trainer->exchange->comm_ns);
     return DP_OK;
+}
+
+/* By now overlap is decided. Where that cannot be written the end of the run has another try. */
+static void note_overlap(struct dp_training *run)
+{
+    dp_log_soften(true);
+    if (dp_run_write_config(run) != DP_OK) {
+        DP_DEBUG("config.yaml does not say how overlap was decided");
+    }
+    dp_log_soften(false);
 }
 
 static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *out)
@@ -107,7 +123,7 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
     }
     if (dp_run_leads(run)) {
         dp_progress_line(&run->progress, "measuring one rank alone (the others sleep)");
-        DP_TRY(dp_run_write_config(run)); /* by now overlap is decided */
+        note_overlap(run);
     }
     status = dp_baseline_measure(run->trainer, run->threads,
                                  run->total_steps - run->resume.step < 40, out);
@@ -423,7 +439,7 @@ static dp_status run_all(struct dp_training *run)
 static bool ends_together(const struct dp_training *run, dp_status status)
 {
     return run->begun ? status == DP_OK || status == DP_STOPPED || status == DP_ERR_DIVERGED ||
-                            status == DP_ERR_DISAGREE
+                            status == DP_ERR_DISAGREE || (status == DP_ERR_WRITE && run->unwritable)
                       : dp_status_together(status);
 }
 

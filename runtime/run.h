@@ -82,6 +82,7 @@ struct dp_training {
     struct dp_halt halt;
     struct dp_pace pace;            /* rank 0 */
     bool slow;                      /* rank 0: wishes to stop for that */
+    bool unwritable;                /* it is stopped since metrics.jsonl cannot be written */
     bool save_wished;               /* by some rank, behind the last step */
     bool hurried;                   /* asked to stop behind the last step: only saves and reports */
     enum dp_run_exit exit;          /* DP_RUN_FINISHED while nothing else ends it */

@@ -129,9 +129,13 @@ void dp_run_settle_saving(struct dp_training *run)
     if (dp_writer_wait(run->writer) == DP_OK) {
         run->saved_at = run->saved_step;
     } else if (run->save_problem[0] != '\0') {
+        /* Where there is no room for metrics either, each step that is waited costs some. */
+        run->metrics.given_up = run->metrics.given_up || run->metrics.waiting_bytes > 0;
         DP_WARN("%s; there is no checkpoint of step %llu%s", run->save_problem,
                 (unsigned long long)run->saved_step,
-                run->exit == DP_RUN_FINISHED ? "; training goes on, earlier ones stay" : "");
+                run->exit == DP_RUN_FINISHED && !run->metrics.given_up
+                    ? "; training goes on, earlier ones stay"
+                    : "");
     }
 }
 

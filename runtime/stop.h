@@ -12,13 +12,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Why a rank is to stop: name, and how the reason of the run's end begins. */
-#define DP_STOP_CAUSES(X) \
-    X(NONE, "nothing")    \
-    X(USR1, "SIGUSR1")    \
-    X(TERM, "SIGTERM")    \
-    X(INT, "SIGINT")      \
-    X(TIME, "--max-time is over")
+/* Why a rank is to stop: name, and how the reason of the run's end begins. The last one comes from
+ * the run itself. */
+#define DP_STOP_CAUSES(X)         \
+    X(NONE, "nothing")            \
+    X(USR1, "SIGUSR1")            \
+    X(TERM, "SIGTERM")            \
+    X(INT, "SIGINT")              \
+    X(TIME, "--max-time is over") \
+    X(WRITE, "metrics.jsonl cannot be written")
 
 enum dp_stop_cause {
 #define X(name, text) DP_STOP_##name,

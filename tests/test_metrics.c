@@ -228,24 +228,85 @@ static void bytes_of_nul_cost_only_their_own_lines(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-static void a_full_disk_is_reported_once_and_returned_always(void **state)
+/* Lines that a step of that number writes. */
+static dp_status note(struct dp_metrics *metrics, int64_t number)
+{
+    struct dp_metrics_step numbered = step;
+
+    numbered.step = number;
+    return dp_metrics_step(metrics, &numbered);
+}
+
+static void lines_wait_until_there_is_room_again(void **state)
 {
     struct dp_metrics metrics;
-    int errors;
+    struct dp_json *line;
+    char text[8192];
+    (void)state;
+
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), false), DP_OK);
+    stderr_begin();
+    scratch_limit(500); /* in the middle of a line */
+    for (int64_t number = 1; number <= 20; number++) {
+        assert_int_equal(note(&metrics, number), DP_OK);
+    }
+    assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) <= 500);
+    scratch_limit(-1);
+    metrics.tried_ns -= DP_METRICS_RETRY_NS;
+    assert_int_equal(note(&metrics, 21), DP_OK);
+    stderr_end();
+    assert_int_equal(metrics.waiting_bytes, 0);
+    assert_non_null(strstr(stderr_text, "m: File too large; make room there"));
+    assert_ptr_equal(strchr(stderr_text, '\n'), strrchr(stderr_text, '\n')); /* told once */
+    assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) > 0);
+    for (int number = 1; number <= 21; number++) {
+        line = line_at(text, number - 1);
+        assert_non_null(line);
+        assert_true(real_of(line, "step") == number);
+        dp_json_destroy(line);
+    }
+    assert_null(line_at(text, 21));
+    assert_int_equal(dp_metrics_eval(&metrics, &eval), DP_OK);
+    assert_int_equal(dp_metrics_end(&metrics, &end), DP_OK);
+    assert_false(metrics.given_up);
+    dp_metrics_close(&metrics);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void a_disk_that_stays_full_is_given_up(void **state)
+{
+    struct dp_metrics metrics;
+    int errors, lines = 0;
     (void)state;
 
     dp_log_mute(1);
+    for (int turn = 0; turn < 2; turn++) {
+        assert_int_equal(dp_metrics_open(&metrics, "/dev/full", false), DP_OK);
+        errors = dp_log_errors();
+        assert_int_equal(note(&metrics, 1), DP_OK);
+        if (turn == 0) { /* the time is over, */
+            metrics.failing_ns -= DP_METRICS_PATIENCE_NS;
+        } else { /* or the room for lines */
+            while (note(&metrics, 1) == DP_OK) {
+                lines++;
+            }
+            assert_true(lines > DP_METRICS_ROOM / 256);
+        }
+        assert_int_equal(note(&metrics, 2), DP_ERR_WRITE);
+        assert_true(metrics.given_up);
+        assert_int_equal(dp_metrics_eval(&metrics, &eval), DP_ERR_WRITE);
+        assert_int_equal(dp_log_errors(), errors); /* warned, and no more */
+        assert_int_equal(dp_metrics_end(&metrics, &end), DP_ERR_WRITE);
+        assert_int_equal(dp_log_errors(), errors + 1);
+        dp_metrics_close(&metrics);
+    }
     assert_int_equal(dp_metrics_open(&metrics, "/dev/full", false), DP_OK);
-    errors = dp_log_errors();
-    assert_int_equal(dp_metrics_step(&metrics, &step), DP_ERR_WRITE);
-    assert_int_equal(dp_log_errors(), errors + 1);
-    assert_int_equal(dp_metrics_step(&metrics, &step), DP_ERR_WRITE);
-    assert_int_equal(dp_metrics_eval(&metrics, &eval), DP_ERR_WRITE);
-    assert_int_equal(dp_log_errors(), errors + 1);
+    assert_int_equal(dp_metrics_start(&metrics, &start), DP_ERR_WRITE); /* which does not wait */
     dp_metrics_close(&metrics);
     assert_int_equal(dp_metrics_open(&metrics, scratch_path("no/m"), false), DP_ERR_WRITE);
     assert_int_equal(dp_metrics_open(&metrics, scratch_folder, false), DP_ERR_WRITE);
     dp_log_mute(0);
+    assert_int_equal(dp_mem_live(), 0);
 }
 
 static void large_numbers_are_grouped(void **state)
@@ -331,10 +392,12 @@ int main(void)
         WITH_FOLDER(a_run_that_goes_on_has_no_lines_of_later_steps),
         WITH_FOLDER(a_resumed_run_continues_behind_a_torn_line),
         WITH_FOLDER(bytes_of_nul_cost_only_their_own_lines),
-        WITH_FOLDER(a_full_disk_is_reported_once_and_returned_always),
+        WITH_FOLDER(lines_wait_until_there_is_room_again),
+        WITH_FOLDER(a_disk_that_stays_full_is_given_up),
         cmocka_unit_test(large_numbers_are_grouped),
         WITH_FOLDER(progress_is_rewritten_on_a_terminal_and_plain_elsewhere),
     };
 
+    (void)signal(SIGXFSZ, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

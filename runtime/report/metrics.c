@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/trace.h"
 
 enum { NUMBER_BYTES = 32, LINE_BYTES = 512 };
 
@@ -50,7 +51,10 @@ dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool app
     if (opened.fd < 0) {
         return dp_file_fail(path, errno);
     }
-    if (append) {
+    opened.waiting = dp_zalloc(1, DP_METRICS_ROOM);
+    if (opened.waiting == NULL) {
+        status = DP_FAIL(DP_ERR_NOMEM, "%s", path);
+    } else if (append) {
         status = end_torn_line(opened.fd, path);
     }
     if (status != DP_OK) {
@@ -66,6 +70,8 @@ void dp_metrics_close(struct dp_metrics *metrics)
     if (metrics->fd >= 0) {
         (void)close(metrics->fd);
     }
+    dp_free(metrics->waiting);
+    metrics->waiting = NULL;
     metrics->fd = -1;
 }
 
@@ -141,16 +147,74 @@ dp_status dp_metrics_trim(const char *path, int64_t step)
     return status;
 }
 
-static dp_status write_line(struct dp_metrics *metrics, const char *line, size_t length)
-{
-    dp_status status;
+/* ---- lines that may have to wait ---- */
 
-    if (metrics->failed) {
-        return DP_ERR_WRITE;
+/* Writes as much as can be; why not more: *reason. Returns how much. */
+static size_t write_some(int fd, const char *data, size_t bytes, int *reason)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        const ssize_t now = write(fd, data + done, bytes - done);
+
+        if (now < 0 && errno != EINTR) {
+            *reason = errno;
+            break;
+        }
+        done += now > 0 ? (size_t)now : 0;
     }
-    status = dp_file_write_all(metrics->fd, metrics->path, line, length);
-    metrics->failed = status != DP_OK;
-    return status;
+    return done;
+}
+
+/* Writes what waits. What is left waits on, unless it `must` not. */
+static dp_status write_waiting(struct dp_metrics *m, bool must)
+{
+    const uint64_t now_ns = dp_now_ns();
+    int reason = 0;
+    const size_t done = write_some(m->fd, m->waiting, m->waiting_bytes, &reason);
+
+    m->waiting_bytes -= done;
+    memmove(m->waiting, m->waiting + done, m->waiting_bytes);
+    m->tried_ns = now_ns;
+    if (m->waiting_bytes == 0) {
+        m->failing_ns = 0;
+        return DP_OK;
+    }
+    if (must) {
+        return dp_file_fail(m->path, reason);
+    }
+    if (m->failing_ns == 0) {
+        m->failing_ns = now_ns;
+    }
+    if (m->warned_ns == 0 || now_ns - m->warned_ns >= DP_METRICS_WARN_NS) {
+        m->warned_ns = now_ns;
+        DP_WARN("cannot write %s: %s; make room there: lines wait in memory, and soon the run is "
+                "saved and stops",
+                m->path, strerror(reason));
+    }
+    return DP_OK;
+}
+
+/* A line is the end of what waits, mostly all of it. */
+static dp_status write_line(struct dp_metrics *m, const char *line, size_t length, bool must)
+{
+    const uint64_t now_ns = m->failing_ns == 0 ? 0 : dp_now_ns();
+    bool fits;
+
+    if (length > DP_METRICS_ROOM - m->waiting_bytes) {
+        DP_TRY(write_waiting(m, must));
+    }
+    fits = length <= DP_METRICS_ROOM - m->waiting_bytes;
+    if (fits) {
+        memcpy(m->waiting + m->waiting_bytes, line, length);
+        m->waiting_bytes += length;
+    }
+    if (must || m->failing_ns == 0 || now_ns - m->tried_ns >= DP_METRICS_RETRY_NS) {
+        DP_TRY(write_waiting(m, must));
+    }
+    m->given_up = m->given_up || !fits ||
+                  (m->failing_ns != 0 && now_ns >= m->failing_ns + DP_METRICS_PATIENCE_NS);
+    return fits && (must || !m->given_up) ? DP_OK : DP_ERR_WRITE;
 }
 
 /* `digits` significant ones, or null. */
@@ -181,11 +245,11 @@ dp_status dp_metrics_step(struct dp_metrics *metrics, const struct dp_metrics_st
         now_s(), step->step, step->epoch, number(loss, step->loss, 9), number(lr, step->lr, 9),
         number(rate, step->samples_per_second, 7), number(time_ms, step->step_ms, 6), scaling);
 
-    return write_line(metrics, line, (size_t)length);
+    return write_line(metrics, line, (size_t)length, false);
 }
 
 /* Writes an object as a line. */
-static dp_status write_object(struct dp_metrics *metrics, const struct dp_json *object)
+static dp_status write_object(struct dp_metrics *metrics, const struct dp_json *object, bool must)
 {
     char *line = NULL;
     dp_status status;
@@ -194,7 +258,7 @@ static dp_status write_object(struct dp_metrics *metrics, const struct dp_json *
     DP_TRY(dp_json_dump(object, 0, DP_JSON_READABLE + 3, &line)); /* time to the millisecond */
     length = strlen(line);
     line[length] = '\n'; /* in place of the NUL */
-    status = write_line(metrics, line, length + 1);
+    status = write_line(metrics, line, length + 1, must);
     dp_free(line);
     return status;
 }
@@ -253,7 +317,7 @@ dp_status dp_metrics_start(struct dp_metrics *metrics, const struct dp_metrics_s
     dp_status status = fill_start(object, start);
 
     if (status == DP_OK) {
-        status = write_object(metrics, object);
+        status = write_object(metrics, object, true);
     }
     dp_json_destroy(object);
     return status;
@@ -272,7 +336,7 @@ dp_status dp_metrics_resume(struct dp_metrics *metrics, const struct dp_metrics_
         status = fill_start(object, start);
     }
     if (status == DP_OK) {
-        status = write_object(metrics, object);
+        status = write_object(metrics, object, true);
     }
     dp_json_destroy(object);
     return status;
@@ -284,7 +348,7 @@ dp_status dp_metrics_eval(struct dp_metrics *metrics, const struct dp_metrics_ev
     dp_status status = fill_eval(object, eval);
 
     if (status == DP_OK) {
-        status = write_object(metrics, object);
+        status = write_object(metrics, object, false);
     }
     dp_json_destroy(object);
     return status;
@@ -296,7 +360,7 @@ dp_status dp_metrics_end(struct dp_metrics *metrics, const struct dp_metrics_end
     dp_status status = fill_end(object, end);
 
     if (status == DP_OK) {
-        status = write_object(metrics, object);
+        status = write_object(metrics, object, true);
     }
     dp_json_destroy(object);
     return status;

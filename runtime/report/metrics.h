@@ -3,6 +3,10 @@
  *
  * Each line is one write, so a killed run leaves whole lines, but for the last at most. Every line
  * has "type" and "time" (seconds since 1970). Numbers that are not finite are null.
+ *
+ * On a full disk lines wait in memory, and are written once there is room: nothing is missing then.
+ * After DP_METRICS_PATIENCE_NS, or when that memory is full, the file is given up, so that the run
+ * can be saved and stop, instead of losing what it measures.
  */
 #ifndef DP_RUNTIME_REPORT_METRICS_H
 #define DP_RUNTIME_REPORT_METRICS_H
@@ -13,10 +17,19 @@
 #include "base/file.h"
 #include "base/status.h"
 
-/* The open file. The path is copied. */
+enum { DP_METRICS_ROOM = 64 * 1024 }; /* some 300 lines */
+#define DP_METRICS_PATIENCE_NS 30000000000u
+#define DP_METRICS_RETRY_NS 1000000000u
+#define DP_METRICS_WARN_NS 60000000000u /* from one warning to the next, at least */
+
+/* The open file. The path is copied. Times are dp_now_ns(); 0: never. */
 struct dp_metrics {
     int fd;
-    bool failed; /* said once */
+    bool given_up;
+    char *waiting; /* owned, [DP_METRICS_ROOM]: what could not be written yet */
+    size_t waiting_bytes;
+    uint64_t failing_ns; /* since when; 0: nothing waits */
+    uint64_t tried_ns, warned_ns;
     char path[DP_PATH_BYTES];
 };
 
@@ -56,7 +69,7 @@ struct dp_metrics_end {
 };
 
 /* Opens `path`, emptied unless `append`; a torn last line is then closed off. After success
- * dp_metrics_close() must be called. Errors: DP_ERR_WRITE. */
+ * dp_metrics_close() must be called. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool append);
 
 /* Takes out, in one step, the lines of steps behind `step` and a torn last line: a run goes on from
@@ -64,8 +77,9 @@ DP_CHECKED dp_status dp_metrics_open(struct dp_metrics *metrics, const char *pat
  * nothing. Errors: DP_ERR_WRITE, DP_ERR_DATA, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_metrics_trim(const char *path, int64_t step);
 
-/* One line each. The step's line takes no memory. Errors: DP_ERR_WRITE, logged only the first
- * time; the others also DP_ERR_NOMEM. */
+/* One line each. The step's line takes no memory. Errors: DP_ERR_NOMEM, but for the step;
+ * DP_ERR_WRITE: the first two and the last, which do not wait, say so; a step and an evaluation
+ * return it once the file is given up, which a warning has foretold. */
 DP_CHECKED dp_status dp_metrics_start(struct dp_metrics *metrics,
                                       const struct dp_metrics_start *start);
 DP_CHECKED dp_status dp_metrics_resume(struct dp_metrics *metrics,

@@ -96,17 +96,42 @@ def limit_files(started, ranks, size):
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, size))
 
 
-def case_a_full_disk_is_told_and_ends_all_ranks():
+def case_a_disk_too_full_for_metrics_stops_a_run_that_is_saved():
     cfg = small_cfg()
     for ranks in (0, 2):
         started, out = begin(cfg, *NO_EVALUATION, ranks=ranks, name=f"{ranks}/out")
-        limit_files(started, ranks, (out / "metrics.jsonl").stat().st_size + 2000)
+        limit_files(started, ranks, (out / "metrics.jsonl").stat().st_size + 20000)
         result = started.finish()
         same(result.code, 74, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-        check(re.search(r"out/metrics.jsonl: File too large; make room there", result.errors[0]),
+        same(result.complaints[-1], result.errors[0], f"the last line of\n{result}\n")
+        end = re.search(r"stopped behind step (\d+): metrics\.jsonl cannot be written on rank 0 "
+                        r"\(\S+\); saved in \S+/step-(\d+); go on with --resume", result.errors[0])
+        check(end, f"no end:\n{result}")
+        same(len(result.warnings), 1, f"the number of warnings in\n{result}\n")
+        check(re.search(r"out/metrics.jsonl: File too large; make room there",
+                        result.warnings[0]), f"no cause:\n{result}")
+        step = int(end[1])
+        same(int(end[2]), step, "the step that is saved")
+        report = run_json(out)
+        same((report["exit"], report["steps"]), ("stopped", step), "exit and steps in run.json")
+        check((out / f"checkpoints/step-{step:08}/MANIFEST").exists(), "no checkpoint")
+        train_well(cfg, "--out", out, "--resume", "--steps", step + 2, ranks=ranks)
+        same([line["step"] for line in metrics(out, "step")][-2:], [step + 1, step + 2], "steps")
+
+
+def case_a_full_disk_is_told_and_ends_all_ranks():
+    cfg = small_cfg()
+    for ranks in (0, 2):
+        started, _ = begin(cfg, *NO_EVALUATION, ranks=ranks, name=f"{ranks}/out")
+        limit_files(started, ranks, 1000)
+        result = started.finish()
+        same(result.code, 74, f"the exit code of\n{result}\n")
+        same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+        check(re.search(r"out/checkpoints/\S+: File too large; make room there", result.errors[0]),
               f"no cause:\n{result}")
-        same(result.complaints, result.errors, f"the lines on stderr of\n{result}\n")
+        same(result.complaints[-1], result.errors[0], f"the last line of\n{result}\n")
+        same(len(result.warnings), 1, f"the number of warnings in\n{result}\n")
 
 
 def case_a_disk_too_full_for_checkpoints_ends_the_run_at_its_end():
@@ -142,8 +167,12 @@ def case_on_a_disk_that_fills_up_the_error_is_the_last_line():
         same(result.code, 74, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
         same(result.err.splitlines()[-1], result.errors[0], f"the last line of\n{result}\n")
-        check(re.search(r"cannot write \S+/out/metrics.jsonl: No space left on device; make room "
+        check(re.search(r"cannot write \S+/out/checkpoints/\S+: No space left on device; make room "
                         "there, or choose another folder", result.errors[0]), f"{result}")
+        told = [line for line in result.warnings if "out/metrics.jsonl: No space left" in line]
+        same(len(told), 1, f"the number of warnings about metrics.jsonl in\n{result}\n")
+        behind = result.warnings[result.warnings.index(told[0]) + 1 :]
+        check(len(behind) <= 3, f"it went on without room for anything:\n{result}")
 
 
 LINEAR = """\

@@ -98,17 +98,6 @@ bool dp_mem_clear(void *memory, size_t bytes)
     return true;
 }
 
-bool dp_mem_addressable(size_t bytes)
-{
-    void *place = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (place == MAP_FAILED) {
-        return false;
-    }
-    (void)munmap(place, bytes);
-    return true;
-}
-
 void *dp_mem_arena(enum dp_purpose purpose, size_t bytes)
 {
     return take_block(purpose, bytes, DP_MEM_ALIGN);

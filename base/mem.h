@@ -59,9 +59,6 @@ size_t dp_mem_live(void);
  * touching it would end the process by SIGBUS, as it still does on Linux before 5.14. */
 bool dp_mem_clear(void *memory, size_t bytes);
 
-/* Whether this process's address space (ulimit -v) has room for a mapping of `bytes` > 0. */
-bool dp_mem_addressable(size_t bytes);
-
 /* Adds (or, negative, takes away) bytes that someone else allocated, such as shared windows. */
 void dp_mem_count(enum dp_purpose purpose, long long bytes);
 

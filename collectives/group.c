@@ -218,7 +218,7 @@ const char *dp_group_why_apart(const struct dp_group *group)
                    "memory is shared by all of them";
         }
     }
-    return "a node has no room for shared memory (is /dev/shm full, or ulimit -v small?)";
+    return "a node has no room for shared memory (is /dev/shm full, or ulimit -f or -v small?)";
 }
 
 int dp_group_leader(const struct dp_group *group, int node)

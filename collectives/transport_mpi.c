@@ -6,8 +6,6 @@
  */
 #include "collectives/transport_mpi.h"
 
-#include <stdlib.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "collectives/lifeline.h"
@@ -16,6 +14,7 @@
 #include "collectives/patience.h"
 #include "collectives/pieces_mpi.h"
 #include "collectives/transport.h"
+#include "collectives/window_room_mpi.h"
 
 enum { TAG = 7, MPI_REGIONS = 64 };
 
@@ -124,22 +123,6 @@ static size_t piece_length(size_t bytes)
     return dp_round_up(bytes + DP_MEM_ALIGN, 4096);
 }
 
-/* Whether this node, and this rank's address space, have room for the pieces of all its ranks.
- * Asked before MPI is: a rank of Open MPI that cannot make the file, or map it, returns, and its
- * peers wait for it for ever. */
-static bool window_fits(const struct mpi_link *link, size_t bytes)
-{
-    const char *chosen = getenv("OMPI_MCA_osc_sm_backing_directory");
-    const unsigned long long mine = piece_length(bytes);
-    unsigned long long all = 0;
-
-    if (MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, link->node) != MPI_SUCCESS) {
-        return false;
-    }
-    all += all / 8 + ((unsigned long long)1 << 16); /* MPI's own, and the next little piece */
-    return dp_file_free(chosen != NULL ? chosen : "/dev/shm") > all && dp_mem_addressable(all);
-}
-
 /* Maps the pieces of all ranks of this node; every rank touches its own first, so that it lies in
  * its own part of the memory. */
 static dp_status window_open(const struct dp_group *group, struct window *w, size_t bytes)
@@ -178,6 +161,7 @@ static dp_status window_open(const struct dp_group *group, struct window *w, siz
 static void window_private(struct dp_group *group, struct window *w, size_t bytes, bool room)
 {
     struct mpi_link *link = group->link;
+    char folder[DP_PATH_BYTES];
 
     group->apart = true;
     w->base = dp_mem_arena(w->purpose, bytes);
@@ -188,11 +172,11 @@ static void window_private(struct dp_group *group, struct window *w, size_t byte
         return; /* rank 0 copies for all, then: nothing to tell */
     }
     if (!link->warned && !room && link->local_rank_of[group->rank] == 0) {
-        DP_WARN(
-            "no room for shared memory of %zu MB a rank (is /dev/shm full, or ulimit -v small?): "
-            "ranks of this node keep copies, and strategies over shared memory may not run; in a "
-            "container, raise --shm-size",
-            bytes >> 20);
+        dp_mpi_window_folder(folder, sizeof(folder));
+        DP_WARN("no room for shared memory of %zu KB a rank in %s (is it missing, full or "
+                "read-only, or ulimit -f, -n or -v small?): ranks of this node keep copies, and "
+                "strategies over shared memory may not run; in a container, raise --shm-size",
+                (bytes >> 10) + 1, folder);
     }
     link->warned = true;
 }
@@ -244,7 +228,7 @@ static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t 
         window_close(group, w);
         return NULL;
     }
-    room = all_agree(link->node, window_fits(link, bytes));
+    room = all_agree(link->node, dp_mpi_window_fits(link->node, piece_length(bytes)));
     if (all_agree(link->comm, room)) {
         room = all_agree(link->node, window_open(group, w, bytes) == DP_OK);
     }

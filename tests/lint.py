@@ -34,7 +34,7 @@ MAY_INCLUDE = {
 
 # A third-party header, and the only files that may include it (tests and benchmarks may, too).
 DOORS = {
-    r"mpi(-ext)?\.h": r"collectives/(mpi_status|pieces_mpi|transport_mpi|strategy_mpi|world)\.[ch]",
+    r"mpi(-ext)?\.h": r"collectives/(\w+_mpi|mpi_status|world)\.[ch]",
     r"nccl\.h": r"tests/.*",  # collectives/nccl_api.h declares what we use
     r"(cuda(_\w+)?|cublas\w*|cudnn\w*)\.h": r"kernels/cuda/.*",
     r"(oneapi/dnnl/)?dnnl.*\.h": r"kernels/cpu/\w+_onednn\.[ch]",

@@ -197,15 +197,6 @@ static void pages_that_cannot_be_had_are_told(void **state)
     assert_int_equal(close(file), 0);
 }
 
-static void an_address_space_has_an_end(void **state)
-{
-    (void)state;
-
-    assert_true(dp_mem_addressable(1));
-    assert_true(dp_mem_addressable((size_t)1 << 20));
-    assert_false(dp_mem_addressable((size_t)1 << 62));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,7 +210,6 @@ int main(void)
         cmocka_unit_test(every_purpose_has_a_text_of_its_own),
         cmocka_unit_test(memory_from_elsewhere_goes_back_there),
         cmocka_unit_test(pages_that_cannot_be_had_are_told),
-        cmocka_unit_test(an_address_space_has_an_end),
     };
     return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
 }

@@ -235,6 +235,32 @@ def case_without_room_for_shared_memory_ranks_send_messages():
             check(re.search(r"these can: ring, .*mpi", result.errors[0]), f"{result}")
 
 
+def case_where_no_shared_memory_can_be_made_ranks_send_messages():
+    # Each on its own made a rank return from MPI, and the other wait for it for ever. Gradients of
+    # two ranks take 11 MB; MPI's own segments, and each file of a checkpoint, less than 8.
+    cfg = small_cfg()
+    missing = str(harness.scratch / "missing")
+    full, tiny = little_memory(16)
+    folder = tiny["OMPI_MCA_osc_sm_backing_directory"]
+    mount = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o "$0" tmpfs {folder} && exec "$@"']
+    ways = (
+        ("missing", [], {"OMPI_MCA_osc_sm_backing_directory": missing}, missing),
+        ("read-only", [*mount, "ro"], tiny, folder),
+        ("no inodes", [*mount, "nr_inodes=1"], tiny, folder),
+        ("full", full, tiny, folder),
+        ("ulimit -f", ["bash", "-c", 'ulimit -f 8000; exec "$0" "$@"'], {}, "/dev/shm"),
+    )
+    for name, wrapper, env, place in ways:
+        out = harness.scratch / f"out {name}"
+        arguments = [cfg, "--set", "model.layers[4].dense.units=10000", "--out", out]
+        result = Started(arguments, 2, env, wrapper=wrapper).finish()
+        same(result.code, 0, f"with {name}, the exit code of\n{result}\n")
+        same(len(result.warnings), 1, f"with {name}, warnings in\n{result}\n")
+        check(re.search(rf"no room for shared memory of \d+ KB a rank in {place} ",
+                        result.warnings[0]), f"with {name}: {result}")
+        check(run_json(out)["strategy"] not in ("shm", "zero1:over=shm"), f"with {name}: {result}")
+
+
 def case_with_room_for_gradients_alone_weights_are_the_same():
     cfg = small_cfg(mlp_layers(4096))
     arguments = [cfg, *NO_EVALUATION, "--steps", 5, "--set", "comm.strategy=zero1:over=shm"]

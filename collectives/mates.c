@@ -1,7 +1,5 @@
 #include "collectives/mates.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,12 +13,6 @@ struct dp_process dp_process_self(void)
     return (struct dp_process){known ? (uint64_t)info.st_ino : 0, getpid()};
 }
 
-/* Signal 0 only asks. A process that is not ours to ask is alive, too. */
-static bool alive(int64_t id)
-{
-    return kill((pid_t)id, 0) == 0 || errno != ESRCH;
-}
-
 dp_status dp_mates_init(struct dp_mates *mates, int size, int self)
 {
     mates->self = self;
@@ -31,6 +23,9 @@ dp_status dp_mates_init(struct dp_mates *mates, int size, int self)
 
 void dp_mates_fini(struct dp_mates *mates)
 {
+    for (int i = 0; mates->mates != NULL && i < mates->size; i++) {
+        dp_process_unwatch(&mates->mates[i].watch);
+    }
     dp_free(mates->mates);
     mates->mates = NULL;
 }
@@ -38,11 +33,11 @@ void dp_mates_fini(struct dp_mates *mates)
 void dp_mates_watch(struct dp_mates *mates, int rank, struct dp_process process,
                     const atomic_int *left)
 {
-    const struct dp_process self = dp_process_self();
-    const bool seen = process.space == self.space && process.id > 0 && alive(process.id);
+    struct dp_mate *mate = &mates->mates[rank];
 
-    if (seen && rank != mates->self) {
-        mates->mates[rank] = (struct dp_mate){process.id, left};
+    if (rank != mates->self && process.space == dp_process_self().space && process.id > 0) {
+        mate->watched = dp_process_watch(&mate->watch, process.id);
+        mate->left = left;
     }
 }
 
@@ -50,7 +45,7 @@ int dp_mates_lost(const struct dp_mates *mates)
 {
     for (int i = 0; mates->mates != NULL && i < mates->size; i++) {
         const struct dp_mate *mate = &mates->mates[i];
-        const bool gone = mate->id != 0 && !alive(mate->id);
+        const bool gone = mate->watched && dp_process_ended(&mate->watch);
         if (gone && (mate->left == NULL || atomic_load(mate->left) == 0)) {
             return i;
         }
@@ -61,7 +56,7 @@ int dp_mates_lost(const struct dp_mates *mates)
 bool dp_mates_tells(const struct dp_mates *mates)
 {
     for (int i = 0; i < mates->self; i++) {
-        if (mates->mates[i].id != 0 && alive(mates->mates[i].id)) {
+        if (mates->mates[i].watched && !dp_process_ended(&mates->mates[i].watch)) {
             return false;
         }
     }

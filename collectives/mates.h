@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/process.h"
 #include "base/status.h"
 
 /* How to find a process: what each rank tells all others. */
@@ -21,8 +22,9 @@ struct dp_process {
 };
 
 struct dp_mate {
-    int64_t id;             /* of the process; 0: on another node, or not to be seen from here */
-    const atomic_int *left; /* borrowed; not 0: it has left by itself. May be NULL */
+    struct dp_process_watch watch; /* of its process */
+    bool watched;                  /* false: on another node, or not to be seen from here */
+    const atomic_int *left;        /* borrowed; not 0: it has left by itself. May be NULL */
 };
 
 struct dp_mates {

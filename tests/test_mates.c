@@ -28,9 +28,18 @@ static struct dp_process start(void)
     return (struct dp_process){self.space, id};
 }
 
+/* Ends it, whether its parent asks how or not. */
+static void end_unnoticed(struct dp_process process)
+{
+    siginfo_t info;
+
+    assert_int_equal(kill((pid_t)process.id, SIGKILL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)process.id, &info, WEXITED | WNOWAIT), 0);
+}
+
 static void end(struct dp_process process)
 {
-    assert_int_equal(kill((pid_t)process.id, SIGKILL), 0);
+    end_unnoticed(process);
     assert_int_equal(waitpid((pid_t)process.id, NULL, 0), process.id);
 }
 
@@ -53,6 +62,23 @@ static void a_killed_process_is_lost_and_the_first_that_is_left_tells(void **sta
     assert_int_equal(dp_mates_lost(&mates), 0);
     assert_true(dp_mates_tells(&mates));
     dp_mates_fini(&mates);
+    dp_mates_fini(&mates);
+}
+
+static void a_process_that_nobody_waits_for_is_lost_at_once(void **state)
+{
+    const struct dp_process process = start();
+    struct dp_mates mates;
+    (void)state;
+
+    assert_int_equal(dp_mates_init(&mates, 2, 1), DP_OK);
+    dp_mates_watch(&mates, 0, process, NULL);
+    end_unnoticed(process); /* as of a rank whose mpirun stands still */
+    assert_int_equal(dp_mates_lost(&mates), 0);
+    assert_true(dp_mates_tells(&mates));
+    dp_mates_watch(&mates, 0, process, NULL);
+    assert_int_equal(dp_mates_lost(&mates), -1); /* it was dead before */
+    assert_int_equal(waitpid((pid_t)process.id, NULL, 0), process.id);
     dp_mates_fini(&mates);
 }
 
@@ -107,6 +133,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_process_is_lost_and_the_first_that_is_left_tells),
+        cmocka_unit_test(a_process_that_nobody_waits_for_is_lost_at_once),
         cmocka_unit_test(a_process_that_left_by_itself_is_not_lost),
         cmocka_unit_test(processes_that_cannot_be_seen_are_not_watched),
         cmocka_unit_test(watching_survives_a_failed_allocation),

@@ -68,6 +68,27 @@ def case_a_rank_that_dies_while_the_other_computes_is_named():
           f"who died is not told:\n{result}")
 
 
+def case_a_killed_rank_is_named_while_mpirun_stands_still():
+    # So nobody asks how the dead rank ended, and its process stays in the table. mpirun does not
+    # pass on either what ranks write: they write to a file.
+    told = harness.scratch / "stderr"
+    out = harness.scratch / "out"
+    ranks = [harness.ROOT / "launch/mpirun", "-np", "2", "sh", "-c",
+             f'exec "$0" "$@" 2>> {told}']
+    started = Started([small_cfg(), *harness.endless(), *NO_EVALUATION, "--out", out],
+                      wrapper=list(map(str, ranks)))
+    started.wait_for("step 5", lambda: harness.steps_done(out) >= 5)
+    started.signal(signal.SIGSTOP)
+    try:
+        started.signal(signal.SIGKILL, 1)
+        started.wait_for("who has died", lambda: re.search(
+            r"rank 0 \(\S+\): rank 1, of this host, has died", told.read_text()))
+    finally:
+        started.signal(signal.SIGCONT)
+    result = started.finish()
+    same(result.code, 137, f"the exit code of\n{result}\n")
+
+
 def case_signals_to_mpirun_end_everything():
     cfg = small_cfg()
     for number in (signal.SIGTERM, signal.SIGINT):

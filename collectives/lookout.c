@@ -1,9 +1,11 @@
 #include "collectives/lookout.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -35,13 +37,36 @@ struct dp_lookout {
 static atomic_bool hung_up;     /* a thread wrote to somebody who is gone */
 static struct sigaction before; /* what SIGPIPE did */
 
+/* Whether it is our own output that nobody reads any more. */
+static bool output_broken(void)
+{
+    struct pollfd pipes[] = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}};
+
+    return poll(pipes, 2, 0) > 0 &&
+           ((pipes[0].revents | pipes[1].revents) & (POLLERR | POLLHUP)) != 0;
+}
+
+/* What would happen without a lookout. */
+static void pass_on(int number)
+{
+    if (before.sa_handler == SIG_DFL) {
+        (void)sigaction(SIGPIPE, &before, NULL); /* what writes again meets that */
+    } else if (before.sa_handler != SIG_IGN) {
+        before.sa_handler(number);
+    }
+}
+
 /* Runs on the thread that writes, inside of the write, and keeps it there. */
 static void on_broken_pipe(int number)
 {
     const int saved = errno;
     struct timespec left = {HANG_S, 0};
 
-    (void)number;
+    if (output_broken()) {
+        pass_on(number);
+        errno = saved;
+        return;
+    }
     atomic_store(&hung_up, true);
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
     }

@@ -10,7 +10,8 @@
  * Where Open MPI writes to a rank that has died, SIGPIPE would end this process before it could
  * tell; ignored, Open MPI (4.1, TCP) prints lines of its own and then tries for ever. So while
  * there is a lookout the thread that writes stands still for six seconds, within which the lookout
- * tells and mpirun ends the job; where nobody does, the next write ends this process.
+ * tells and mpirun ends the job; where nobody does, the next write ends this process. SIGPIPE that
+ * comes of stdout or stderr is none of a lookout's: it does what it would without one.
  */
 #ifndef DP_COLLECTIVES_LOOKOUT_H
 #define DP_COLLECTIVES_LOOKOUT_H

@@ -41,6 +41,16 @@ static void on_stop_signal(int number)
     errno = saved;
 }
 
+/* `ddp_train model.cfg | head`: whoever leaves asks the run to end, and it may go on later. Runs on
+ * the thread that writes, inside of the write, and so not where that thread computes. What is
+ * written afterwards fails, and goes on failing, without harm. */
+static void on_broken_pipe(int number)
+{
+    (void)number;
+    dp_stop_request(&stop, DP_STOP_PIPE);
+}
+
+/* Those that come from outside, to any thread. */
 static const struct {
     int number;
     void (*handler)(int);
@@ -96,18 +106,23 @@ static dp_status block_signals_but_on_a_thread(void)
 }
 
 /* What the caller ignores, as nohup does, stays ignored. */
+static void handle(int number, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;
+
+    (void)sigemptyset(&action.sa_mask);
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        (void)sigaction(number, &action, NULL);
+    }
+}
+
 static dp_status handle_signals(void)
 {
     DP_TRY(block_signals_but_on_a_thread());
     for (int i = 0; i < HANDLED_COUNT; i++) {
-        struct sigaction action = {.sa_handler = handled[i].handler, .sa_flags = SA_RESTART},
-                         before;
-
-        (void)sigemptyset(&action.sa_mask);
-        if (sigaction(handled[i].number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
-            (void)sigaction(handled[i].number, &action, NULL);
-        }
+        handle(handled[i].number, handled[i].handler);
     }
+    handle(SIGPIPE, on_broken_pipe);
     return DP_OK;
 }
 

@@ -14,12 +14,13 @@
 
 /* Why a rank is to stop: name, and how the reason of the run's end begins. The last one comes from
  * the run itself. */
-#define DP_STOP_CAUSES(X)         \
-    X(NONE, "nothing")            \
-    X(USR1, "SIGUSR1")            \
-    X(TERM, "SIGTERM")            \
-    X(INT, "SIGINT")              \
-    X(TIME, "--max-time is over") \
+#define DP_STOP_CAUSES(X)                                 \
+    X(NONE, "nothing")                                    \
+    X(USR1, "SIGUSR1")                                    \
+    X(TERM, "SIGTERM")                                    \
+    X(INT, "SIGINT")                                      \
+    X(PIPE, "nobody reads its output any more (SIGPIPE)") \
+    X(TIME, "--max-time is over")                         \
     X(WRITE, "metrics.jsonl cannot be written")
 
 enum dp_stop_cause {

@@ -196,6 +196,59 @@ static void who_writes_to_a_dead_rank_ends_when_it_has_told(void **state)
     check_hung(&unknown, "the connection to another rank is broken");
 }
 
+/* A process whose stderr nobody reads; `handler` is what SIGPIPE does without a lookout. Returns how
+ * it ended, if that is soon. */
+static int write_unread(void (*handler)(int))
+{
+    int broken[2], status = -1;
+    const int made = pipe(broken);
+    const pid_t pid = fork();
+
+    assert_int_equal(made, 0);
+    if (pid == 0) {
+        atomic_int cancel = 0;
+        struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+        struct dp_lookout *lookout;
+
+        (void)alarm(4); /* less than a thread hangs */
+        (void)signal(SIGPIPE, handler);
+        (void)dup2(broken[1], STDERR_FILENO);
+        (void)close(broken[0]);
+        if (dp_lookout_create(&group, &lookout) == DP_OK) {
+            (void)!write(STDERR_FILENO, "", 1);
+            (void)!write(STDERR_FILENO, "", 1);
+        }
+        _exit(4);
+    }
+    (void)close(broken[0]);
+    (void)close(broken[1]);
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static void leave(int number)
+{
+    _exit(number == SIGPIPE ? 3 : 5);
+}
+
+static void output_that_nobody_reads_is_no_dead_rank(void **state)
+{
+    int status;
+    (void)state;
+
+    atomic_store(&dead, -1);
+    status = write_unread(SIG_DFL);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGPIPE);
+    status = write_unread(leave);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 3);
+    status = write_unread(SIG_IGN);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 4);
+}
+
 static void a_broken_pipe_does_what_it_did_behind_the_end(void **state)
 {
     atomic_int cancel = 0;
@@ -236,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_launcher_has_time_to_end_ranks_behind_a_death_alone),
         cmocka_unit_test(nobody_looks_any_more_behind_the_end),
         cmocka_unit_test(who_writes_to_a_dead_rank_ends_when_it_has_told),
+        cmocka_unit_test(output_that_nobody_reads_is_no_dead_rank),
         cmocka_unit_test(a_broken_pipe_does_what_it_did_behind_the_end),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };

@@ -187,6 +187,27 @@ def case_alone_the_first_interrupt_stops_and_the_second_ends():
     same(started.finish().code, 128 + signal.SIGINT, "the exit code")
 
 
+def case_a_run_whose_output_nobody_reads_any_more_is_saved_and_stopped():
+    cfg = small_cfg()
+    for ranks in (0, 2):
+        for both in ("", " 2>&1"):
+            out = harness.scratch / f"out-{ranks}{len(both)}"
+            # Each rank has a pipe of its own; Python ignores SIGPIPE, a shell does not.
+            leaves = ["env", "--default-signal=PIPE", "bash", "-c",
+                      f'exec "$0" "$@" > >(head -n 1 > {out}.head){both}']
+            mpirun = [str(harness.ROOT / "launch/mpirun"), "-np", str(ranks)] if ranks else []
+            result = Started([cfg, *endless(), "--out", out],  # evaluations are lines
+                             wrapper=[*mpirun, *leaves]).finish()
+            cause = r"nobody reads its output any more \(SIGPIPE\) on rank 0 \(.+\)"
+            same(result.code, 75, f"the exit code of\n{result}\n")
+            if both:
+                same(run_json(out)["exit"], "stopped", f"exit of\n{result}\n")
+                check_saved(out, run_json(out)["steps"])
+            else:
+                check_stopped(result, out, cause)
+            same(len(pathlib.Path(f"{out}.head").read_text().splitlines()), 1, "lines of head")
+
+
 def case_a_request_to_save_is_carried_out_and_the_run_goes_on():
     cfg = small_cfg()
     for ranks, rank in ((0, None), (3, None), (3, 2)):

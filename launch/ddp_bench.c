@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/openmp.h"
 #include "base/stdio.h"
 #include "base/thread.h"
 #include "collectives/world.h"
@@ -92,6 +93,7 @@ int main(int argc, char **argv)
     dp_status status = dp_stdio_open();
 
     if (status == DP_OK) {
+        dp_openmp_spin_briefly(argv);
         status = dp_bench_parse(argc, argv, rank > 0, &options);
         status = dp_stdio_finish(compare(argc, argv, &options, status), true);
     }

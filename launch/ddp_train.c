@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/openmp.h"
 #include "base/stdio.h"
 #include "base/thread.h"
 #include "collectives/world.h"
@@ -190,6 +191,7 @@ int main(int argc, char **argv)
     if (status != DP_OK) {
         return dp_status_exit(status);
     }
+    dp_openmp_spin_briefly(argv);
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error, as a full disk is */
     status = dp_cli_parse(argc, argv, rank > 0, &cli);
     if (status == DP_OK) {

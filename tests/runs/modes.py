@@ -5,7 +5,8 @@ import re
 import time
 
 import harness
-from harness import check, close, metrics, run_json, same, small_cfg, train, train_well
+from harness import (Started, check, close, metrics, run_json, same, small_cfg, train,
+                     train_well)
 
 FAMILIES = {
     "strategies": {"shm", "ring", "mpi", "none"},
@@ -250,6 +251,26 @@ def case_without_out_a_run_gets_a_folder_of_its_own():
     check(re.fullmatch(r"small-\d{8}-\d{6}", folder.name), f"the name {folder.name}")
     check(f"runs/{folder.name}/" in result.out, f"the folder is not told:\n{result.out}")
     same(json.loads((folder / "run.json").read_text())["exit"], "finished", "exit")
+
+
+def spin_count(**settings):
+    """How long threads of a program spin, as their OpenMP says once it has read its settings."""
+    wanted = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+    plain = [f"-u{name}" for name in wanted]
+    result = Started(["--version"], env={"OMP_DISPLAY_ENV": "verbose"},
+                     wrapper=["env", *plain, *(f"{k}={v}" for k, v in settings.items())]).finish()
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    told = re.findall(r"GOMP_SPINCOUNT = '(\w+)'", result.err)
+    if not told:
+        raise harness.Skipped("this OpenMP has no GOMP_SPINCOUNT")
+    return told[-1]
+
+
+def case_threads_spin_briefly_unless_the_user_says_otherwise():
+    # Two runs on the same cores would otherwise wait for each other's spinning.
+    same(spin_count(), "5000", "the turns of a program started plainly")
+    same(spin_count(GOMP_SPINCOUNT="777"), "777", "the turns that a user asks for")
+    same(spin_count(OMP_WAIT_POLICY="passive"), "0", "the turns of threads that are not to spin")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@
 #include "base/file.h"
 
 /* Runs that share cores are the faster the less is spun. Of one alone, on two cores, never to spin
- * (OMP_WAIT_POLICY=passive) costs lenet a fifth and a small model two; from 5000 turns on both are as
- * fast as with the library's 300,000. */
+ * (OMP_WAIT_POLICY=passive) costs lenet a fifth and a small model two fifths; from 5000 turns on
+ * both are as fast as with the library's 300,000. */
 static const char *const turns = "5000";
 
 void dp_openmp_spin_briefly(char *const *argv)

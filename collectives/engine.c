@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 
 #include "base/mem.h"
@@ -22,6 +23,8 @@ struct dp_engine {
     uint64_t wire_bytes; /* the group's, behind the last job */
 };
 
+static atomic_int running; /* jobs, of all engines */
+
 /* Runs one job, outside the mutex. */
 static void job_run(struct dp_engine *engine, struct dp_job *job)
 {
@@ -32,7 +35,9 @@ static void job_run(struct dp_engine *engine, struct dp_job *job)
         job->status = DP_ERR_CANCELLED;
     } else {
         *in_job = true;
+        atomic_fetch_add(&running, 1);
         job->status = job->run(job->arg, job->index);
+        atomic_fetch_sub(&running, 1);
         *in_job = false;
     }
     job->end_ns = dp_now_ns();
@@ -193,6 +198,16 @@ dp_status dp_engine_wait(struct dp_engine *engine, struct dp_job *job)
     job->state = DP_JOB_IDLE;
     (void)pthread_mutex_unlock(&engine->mutex);
     return job->status;
+}
+
+bool dp_engines_rest(uint64_t most_ns)
+{
+    struct dp_patience patience = {.spin_ns = 0};
+
+    while (atomic_load(&running) > 0 && patience.waited_ns < most_ns) {
+        (void)dp_patience_turn(&patience);
+    }
+    return atomic_load(&running) == 0;
 }
 
 dp_status dp_engine_call(struct dp_engine *engine, dp_status (*run)(void *arg, int index),

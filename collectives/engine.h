@@ -7,6 +7,7 @@
 #ifndef DP_COLLECTIVES_ENGINE_H
 #define DP_COLLECTIVES_ENGINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -54,6 +55,10 @@ DP_CHECKED dp_status dp_engine_submit(struct dp_engine *engine, struct dp_job *j
 /* Returns when the job is done, with its status; the job is IDLE again. Earlier jobs may still
  * have to be waited for. When one job fails, all later ones fail with DP_ERR_CANCELLED. */
 DP_CHECKED dp_status dp_engine_wait(struct dp_engine *engine, struct dp_job *job);
+
+/* Waits until no engine of this process runs a job, at most so long; whether none does. What they
+ * wait for must have been cancelled. */
+bool dp_engines_rest(uint64_t most_ns);
 
 /* Submits a job of its own and waits for it. */
 DP_CHECKED dp_status dp_engine_call(struct dp_engine *engine,

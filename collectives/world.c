@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "collectives/claim.h"
+#include "collectives/engine.h"
 #include "collectives/lookout.h"
 #include "collectives/mpi_status.h"
 #include "collectives/transport.h"
@@ -32,6 +33,10 @@ static const char *const settings[][2] = {
     /* Kernel-assisted copies are often forbidden in containers, where each attempt warns. */
     {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
 };
+
+/* So long the engine's thread may take to leave MPI, once its waits are cancelled: they sleep for a
+ * millisecond at most. */
+static const uint64_t rest_ns = 1000000000;
 
 /* Of dp_world_farewell(): the world that there is, and whether this process was asked to end. */
 static pthread_mutex_t farewell_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -175,6 +180,9 @@ void dp_world_abort(struct dp_world *world, int code)
     if (world != NULL && world->mpi && world->all->size > 1) {
         dp_lookout_stand_by(world->lookout);
         dp_group_leave(world->all, DP_ERR_INTERNAL); /* those that wait know that it is told */
+        /* Only one thread at a time may be inside of MPI. Where the engine's does not come back
+         * (MPI_Allreduce looks at no flag) there is no other way to end all ranks. */
+        (void)dp_engines_rest(rest_ns);
         (void)MPI_Abort(MPI_COMM_WORLD, code);
     }
 }

@@ -9,11 +9,14 @@
  *                               rank's: the same
  *     mpi_collectives narrow    the last rank may not map what all of them want to share
  *                               (ulimit -v): the same
+ *     mpi_collectives abort     rank 0 ends the job while its engine is inside of MPI: MPI_Abort is
+ *                               called when that has come back; exit code 3, not 4
  *     mpi_collectives nomem N   the N-th allocation of a further group fails on the last rank: the
  *                               job must end with the exit code for that
  */
 #define _GNU_SOURCE /* memfd_create */
 #include <mpi.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "collectives/engine.h"
 #include "collectives/strategy.h"
 #include "collectives/world.h"
 #include "tests/checks.h"
@@ -98,6 +102,60 @@ int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm com
         take_room(*(char **)base, (size_t)size);
     }
     return rank == torn_rank ? MPI_ERR_NO_MEM : result;
+}
+
+static atomic_bool slow;   /* tests of messages take their time */
+static atomic_int inside;  /* of MPI, in such a test */
+static atomic_int entered; /* how often */
+
+/* In place of MPI's. */
+int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuses)
+{
+    int result;
+
+    atomic_fetch_add(&inside, 1);
+    atomic_fetch_add(&entered, 1);
+    if (atomic_load(&slow)) {
+        (void)usleep(50000);
+    }
+    result = PMPI_Testall(count, requests, done, statuses);
+    atomic_fetch_sub(&inside, 1);
+    return result;
+}
+
+int MPI_Abort(MPI_Comm comm, int code)
+{
+    return PMPI_Abort(comm, atomic_load(&inside) > 0 ? 4 : code);
+}
+
+/* A job that waits for ranks that do not come. */
+static dp_status wait_in_vain(void *arg, int index)
+{
+    (void)index;
+    return dp_group_barrier(arg);
+}
+
+/* Returns only where it fails. */
+static int abort_beside_a_job(struct dp_world *world)
+{
+    struct dp_job job = {.run = wait_in_vain, .arg = world->all};
+    struct dp_engine *engine = NULL;
+
+    if (world->all->rank == 0) {
+        atomic_store(&slow, true);
+        atomic_store(&entered, 0);
+        if (dp_engine_create(world->all, DP_RUN_ON_THREAD, &engine) != DP_OK ||
+            dp_engine_submit(engine, &job) != DP_OK) {
+            return 1;
+        }
+        while (atomic_load(&entered) == 0) {
+            (void)usleep(1000);
+        }
+        dp_world_abort(world, 3);
+    }
+    for (;;) {
+        (void)pause(); /* until rank 0 ends this one, too */
+    }
 }
 
 /* With what makes the last rank's memory fail. */
@@ -194,6 +252,9 @@ int main(int argc, char **argv)
     }
     if (argc == 3 && strcmp(argv[1], "nomem") == 0) {
         return run_out_of_memory(world, (int)strtol(argv[2], NULL, 10));
+    }
+    if (argc == 2 && strcmp(argv[1], "abort") == 0) {
+        return abort_beside_a_job(world);
     }
     world->all->stream = stream;
     failed = check_some(world, argc, argv);

@@ -1,7 +1,9 @@
 /* test_engine.c - the queue of communication jobs: order, run modes, errors. */
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -295,6 +297,41 @@ static void creating_survives_every_failed_allocation(void **state)
     dp_group_destroy(group);
 }
 
+static atomic_int begun, may_end;
+
+static dp_status wait_for_leave(void *arg, int index)
+{
+    (void)arg;
+    (void)index;
+    atomic_store(&begun, 1);
+    while (atomic_load(&may_end) == 0) {
+        (void)sched_yield();
+    }
+    return DP_OK;
+}
+
+static void engines_rest_when_their_jobs_have_come_back(void **state)
+{
+    struct dp_job job = {.run = wait_for_leave};
+    struct dp_engine *engine = NULL;
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_alone(&group), DP_OK);
+    assert_int_equal(dp_engine_create(group, DP_RUN_ON_THREAD, &engine), DP_OK);
+    assert_true(dp_engines_rest(0));
+    assert_int_equal(dp_engine_submit(engine, &job), DP_OK);
+    while (atomic_load(&begun) == 0) {
+        (void)sched_yield();
+    }
+    assert_false(dp_engines_rest(1000000)); /* no longer than it is asked to wait */
+    atomic_store(&may_end, 1);
+    assert_true(dp_engines_rest(60000000000u));
+    assert_int_equal(dp_engine_wait(engine, &job), DP_OK);
+    dp_engine_destroy(engine);
+    dp_group_destroy(group);
+}
+
 #ifndef NDEBUG
 /* In a child: talks to another rank while an engine owns the group. The group is cancelled, so a
  * call that is allowed returns at once. */
@@ -352,6 +389,7 @@ int main(void)
         cmocka_unit_test(an_engine_with_jobs_nobody_waited_for_can_be_destroyed),
         cmocka_unit_test(a_full_queue_refuses_another_job),
         cmocka_unit_test(ranks_meet_in_their_jobs_and_a_failing_rank_wakes_the_others),
+        cmocka_unit_test(engines_rest_when_their_jobs_have_come_back),
         cmocka_unit_test(creating_survives_every_failed_allocation),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

@@ -196,8 +196,8 @@ static void who_writes_to_a_dead_rank_ends_when_it_has_told(void **state)
     check_hung(&unknown, "the connection to another rank is broken");
 }
 
-/* A process whose stderr nobody reads; `handler` is what SIGPIPE does without a lookout. Returns how
- * it ended, if that is soon. */
+/* A process whose stderr nobody reads; `handler` is what SIGPIPE does without a lookout. Returns
+ * how it ended, if that is soon. */
 static int write_unread(void (*handler)(int))
 {
     int broken[2], status = -1;

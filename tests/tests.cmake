@@ -135,6 +135,10 @@ endforeach()
 dp_mpi_test(mpi_torn 3 $<TARGET_FILE:mpi_collectives> torn)
 dp_mpi_test(mpi_full 3 $<TARGET_FILE:mpi_collectives> full)
 dp_mpi_test(mpi_narrow 3 $<TARGET_FILE:mpi_collectives> narrow)
+add_test(NAME mpi_abort COMMAND sh -c "\"$@\"; test $? = 3" sh
+         ${PROJECT_SOURCE_DIR}/launch/mpirun -np 2 $<TARGET_FILE:mpi_collectives> abort)
+set_tests_properties(mpi_abort PROPERTIES LABELS mpi PROCESSORS 2 TIMEOUT 60
+  ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
 # One rank has no memory for a group: before, while and after it shares its first memory.
 foreach(nth 1 3 5 6 7)
   dp_nomem_test(mpi_group_nomem_${nth} 3 $<TARGET_FILE:mpi_collectives> ${nth} "69|70")

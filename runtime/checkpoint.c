@@ -48,10 +48,13 @@ static dp_status write_model(const char *path, const struct dp_checkpoint *check
 
     DP_TRY(dp_weights_save(path, checkpoint->weights, checkpoint->room, &broken, hash));
     if (broken != NULL) {
-        return DP_FAIL(DP_ERR_DIVERGED,
-                       "step %" PRIu64
-                       ": '%s' has numbers that are not finite: no checkpoint of them is written",
-                       checkpoint->step, broken);
+        /* Not that training has diverged: it may go on (failure_stop.nan). */
+        dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+               "step %" PRIu64
+               ": '%s' has numbers that are not finite: no checkpoint of them is written; try a "
+               "lower optimizer.lr, or optimizer.clip_norm",
+               checkpoint->step, broken);
+        return DP_ERR_DIVERGED;
     }
     return DP_OK;
 }

@@ -190,9 +190,7 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_rank 
         dp_run_summary_print(&s, stdout);
         dp_progress_line(&run->progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s}",
                          run->out,
-                         run->trainer->exchange->comm->strategy->sum == NULL
-                             ? ""
-                             : ",checkpoints/latest/model.safetensors");
+                         run->saved_at == 0 ? "" : ",checkpoints/latest/model.safetensors");
     }
     return noted;
 }

@@ -404,6 +404,27 @@ def case_a_run_whose_last_weights_are_not_numbers_has_diverged():
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     same((run_json(out)["exit"], run_json(out)["steps"]), ("diverged", 6), "run.json")
     check("weights are not numbers" in run_json(out)["reason"], run_json(out)["reason"])
+    check("files: " in result.out and "model.safetensors" not in result.out,
+          f"a file that is not there is named:\n{result}")
+
+
+def case_a_run_that_is_to_go_on_without_numbers_does_all_steps():
+    cfg = small_cfg()
+    out = harness.scratch / "out"
+    flags = ("--set", "optimizer.lr=1e6", "--set", "optimizer.weight_decay=1000",
+             "--set", "failure_stop.nan=false", "--set", "checkpoint.every_steps=10")
+    for ranks in (0, 2):
+        out = harness.scratch / f"out-{ranks}"
+        result = train(cfg, *flags, "--steps", 30, "--out", out, ranks=ranks)
+        same(result.code, 77, f"the exit code of\n{result}\n")
+        same(run_json(out)["steps"], 30, "steps")
+        same(len(result.warnings), 2, f"warnings in\n{result}\n")
+        for step, line in zip((10, 20), result.warnings):
+            check(re.search(rf"step {step}: '\S+' has numbers that are not finite: .*lower "
+                            rf"optimizer\.lr.*no checkpoint of step {step}; training goes on", line)
+                  and "training diverged" not in line, f"{result}")
+        check("step 30: '" in result.errors[0] and "training diverged" not in result.errors[0],
+              f"what was told to go on is said to have diverged:\n{result}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 #include "collectives/mpi_status.h"
 
 #include <limits.h>
+#include <pthread.h>
+
+#include "base/launcher.h"
 
 dp_status dp_from_mpi(const char *file, int line, const char *call, int code)
 {
@@ -21,4 +24,13 @@ dp_status dp_mpi_count(size_t count, int *out)
     }
     *out = (int)count;
     return DP_OK;
+}
+
+void dp_mpi_abort(int code)
+{
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+
+    (void)pthread_mutex_lock(&once);
+    dp_launcher_tell(code);
+    (void)MPI_Abort(MPI_COMM_WORLD, code);
 }

@@ -1,5 +1,5 @@
 /*
- * mpi_status.h - MPI's return codes as dp_status, and its int counts.
+ * mpi_status.h - MPI's return codes as dp_status, its int counts, and the end by MPI_Abort.
  */
 #ifndef DP_COLLECTIVES_MPI_STATUS_H
 #define DP_COLLECTIVES_MPI_STATUS_H
@@ -15,5 +15,9 @@ DP_CHECKED dp_status dp_from_mpi(const char *file, int line, const char *call, i
 
 /* A count as MPI wants it. Errors: DP_ERR_ARG when it does not fit an int. */
 DP_CHECKED dp_status dp_mpi_count(size_t count, int *out);
+
+/* Ends all ranks of the job with this exit code, of which the launcher hears, too. On any thread: a
+ * second one waits for the end. Does not return. */
+void dp_mpi_abort(int code);
 
 #endif

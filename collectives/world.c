@@ -183,6 +183,6 @@ void dp_world_abort(struct dp_world *world, int code)
         /* Only one thread at a time may be inside of MPI. Where the engine's does not come back
          * (MPI_Allreduce looks at no flag) there is no other way to end all ranks. */
         (void)dp_engines_rest(rest_ns);
-        (void)MPI_Abort(MPI_COMM_WORLD, code);
+        dp_mpi_abort(code);
     }
 }

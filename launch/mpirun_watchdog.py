@@ -1,0 +1,137 @@
+"""Runs mpirun with our arguments, and bounds how long it takes to end a job: where a host cannot be
+reached it waits for ever for word that the ranks there are gone. launch/mpirun starts this.
+
+A rank that ends the job writes its exit code into a pipe of ours (base/launcher.c); a signal may
+also tell mpirun to end all. If mpirun has not returned some time later it is killed, and the exit
+code is the rank's, or 1, as mpirun's is after a signal; in the second case not before the ranks of
+this host are gone, which may be saving. Until then we only wait: nothing polls.
+
+Signals that were sent to us go on to mpirun. Those of the terminal (Ctrl-C, Ctrl-Z) it has, too.
+"""
+import signal
+
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while the rest is read: no traceback
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import pathlib
+import sys
+import time
+
+# mpirun takes four of these timeouts to end ranks on all hosts; the rest is for a busy machine.
+KILL_TIMEOUT, KILL_TIMEOUTS, SLACK_S = "odls_base_sigkill_timeout", 4, 16
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
+# What is ignored, as by nohup, stays so.
+WATCHED = {signal.SIGCHLD, signal.SIGIO,
+           *(number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN)}
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+LOWEST_FD = 10  # of ours: where stdin is closed, mpirun's must be, too
+
+
+def grace(words):
+    """Seconds that mpirun with these arguments has to end a job."""
+    text = os.environ.get(f"OMPI_MCA_{KILL_TIMEOUT}", "1")
+    if KILL_TIMEOUT in words[:-1]:
+        text = words[words.index(KILL_TIMEOUT) + 1]
+    return SLACK_S + KILL_TIMEOUTS * (int(text) if text.isdecimal() else 1)
+
+
+def open_pipe():
+    """The end to read from, which sends SIGIO, and its name for ranks of this host."""
+    pair = os.pipe()
+    ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, LOWEST_FD) for end in pair]
+    for end in pair:
+        os.close(end)
+    fcntl.fcntl(ends[0], fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(ends[0], fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+    return ends[0], f"{os.uname().nodename}:/proc/{os.getpid()}/fd/{ends[1]}"
+
+
+def start(words, mask, name):
+    """Forks mpirun, which is killed when we are; its process id."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.environ["LOCKSTEP_LAUNCHER"] = name
+        try:
+            os.execvp("mpirun", ["mpirun", *words])
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.write(2, f"launch/mpirun: cannot run mpirun: {error.strerror}\n".encode())
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+    return pid
+
+
+def ranks_of(mpirun):
+    """The ranks of this host that still run."""
+    found = []
+    with contextlib.suppress(OSError):
+        for task in pathlib.Path(f"/proc/{mpirun}/task").iterdir():
+            for pid in map(int, (task / "children").read_text().split()):
+                with contextlib.suppress(OSError):
+                    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+                    found += [pid] if b"OMPI_COMM_WORLD_RANK=" in words else []
+    return found
+
+
+def kill(mpirun):
+    for pid in ranks_of(mpirun):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-pid if os.getpgid(pid) == pid else pid, signal.SIGKILL)
+    os.kill(mpirun, signal.SIGKILL)
+    os.waitpid(mpirun, 0)
+
+
+def pass_on(info, mpirun):
+    if info.si_code <= 0:  # of a process, not of the terminal
+        os.kill(mpirun, info.si_signo)
+    if info.si_signo == signal.SIGTSTP:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def wait_for(mpirun, pipe, grace_s):
+    """Until it ends, or has to; the exit code."""
+    code, told, deadline = 1, False, None  # told: by a rank, and not by a signal
+    while True:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        info = signal.sigwaitinfo(WATCHED) if left is None else signal.sigtimedwait(WATCHED, left)
+        if info is None:
+            if told or not ranks_of(mpirun):
+                kill(mpirun)
+                return code
+            deadline = time.monotonic() + 1
+        elif info.si_signo == signal.SIGCHLD:
+            pid, status = os.waitpid(mpirun, os.WNOHANG)
+            if pid == mpirun:
+                ended = os.waitstatus_to_exitcode(status)
+                return 128 - ended if ended < 0 else ended
+        elif info.si_signo == signal.SIGIO:
+            with contextlib.suppress(BlockingIOError):
+                codes = os.read(pipe, 4096)
+                if not told:
+                    code, told, deadline = codes[0], True, time.monotonic() + grace_s
+        else:
+            pass_on(info, mpirun)
+            if info.si_signo in ENDING and deadline is None:
+                deadline = time.monotonic() + grace_s
+
+
+def main():
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    pipe, name = open_pipe()
+    words = sys.argv[1:]
+    return wait_for(start(words, mask, name), pipe, grace(words))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""launch/mpirun is mpirun to whoever starts it: exit codes, stdin, signals, the terminal's keys,
+and its death; only it comes back where mpirun does not. Where a host is cut off: hosts.py.
+"""
+import contextlib
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import time
+
+import harness
+from harness import Started, check, same
+
+MPIRUN = harness.ROOT / "launch/mpirun"
+# In place of mpirun: what it is started with, and each signal that it gets.
+STAND_IN = """#!/usr/bin/env python3
+import os, signal, sys
+def tell(number, frame):
+    print(signal.Signals(number).name, flush=True)
+    if number == signal.SIGTSTP:
+        os.kill(os.getpid(), signal.SIGSTOP)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGTSTP, signal.SIGCONT):
+    signal.signal(number, tell)
+print("up", os.getpid(), flush=True)
+while sys.stdin.readline() != "end\\n":
+    pass
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def stand_in():
+    """The environment in which mpirun is what STAND_IN says."""
+    folder = harness.scratch / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "mpirun").write_text(STAND_IN)
+    (folder / "mpirun").chmod(0o755)
+    return dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
+
+
+class Terminal:
+    """launch/mpirun as the foreground job of a terminal, from which and to which all goes."""
+
+    def __init__(self):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(MPIRUN, ["mpirun", "9"], stand_in())
+        self.text = ""
+
+    def wait_for(self, text, times=1):
+        end = time.monotonic() + harness.PATIENCE
+        while self.text.count(text) < times and time.monotonic() < end:
+            self.text += os.read(self.fd, 4096).decode()
+        check(self.text.count(text) >= times, f"no {text} in {self.text!r}")
+
+    def press(self, key):
+        os.write(self.fd, key)
+
+    def finish(self):
+        """The exit code."""
+        self.press(b"end\n")
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        with contextlib.suppress(OSError):  # at the end of a terminal
+            while data := os.read(self.fd, 4096):
+                self.text += data.decode()
+        os.close(self.fd)
+        return code
+
+
+def case_what_goes_in_and_comes_out_is_mpiruns():
+    done = subprocess.run([MPIRUN, "-np", "2", "sh", "-c", "cat; exit 7"], input="to rank 0\n",
+                          capture_output=True, text=True, timeout=harness.PATIENCE, check=False)
+    same((done.returncode, done.stdout), (7, "to rank 0\n"), "exit code and output")
+
+
+def case_keys_of_the_terminal_reach_mpirun_once():
+    terminal = Terminal()
+    terminal.wait_for("up")
+    terminal.press(b"\x03")
+    terminal.wait_for("SIGINT")
+    os.kill(terminal.pid, signal.SIGUSR1)
+    terminal.wait_for("SIGUSR1")
+    terminal.press(b"\x03")
+    terminal.wait_for("SIGINT", 2)
+    os.kill(terminal.pid, signal.SIGINT)  # of a process, though in the foreground
+    terminal.wait_for("SIGINT", 3)
+    os.kill(terminal.pid, signal.SIGTERM)
+    terminal.wait_for("SIGTERM")
+    same(terminal.finish(), 9, "the exit code")
+    same(terminal.text.count("SIGINT"), 3, f"SIGINTs in {terminal.text!r}")
+
+
+def case_a_job_that_is_stopped_goes_on():
+    terminal = Terminal()
+    terminal.wait_for("up")
+    terminal.press(b"\x1a")
+    terminal.wait_for("SIGTSTP")
+    pid, status = os.waitpid(terminal.pid, os.WUNTRACED)
+    check(pid == terminal.pid and os.WIFSTOPPED(status), "Ctrl-Z does not stop it")
+    os.killpg(terminal.pid, signal.SIGCONT)
+    terminal.wait_for("SIGCONT")
+    same(terminal.finish(), 9, "the exit code")
+
+
+def case_mpirun_does_not_outlive_it():
+    process = subprocess.Popen([MPIRUN, "9"], env=stand_in(), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+    mpirun = int(process.stdout.readline().split()[1])
+    process.kill()
+    process.wait(harness.PATIENCE)
+    end = time.monotonic() + harness.PATIENCE
+    while pathlib.Path(f"/proc/{mpirun}").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    check(not pathlib.Path(f"/proc/{mpirun}").exists(), "mpirun goes on")
+    process.stdin.close()
+    process.stdout.close()
+
+
+def case_a_code_that_a_rank_tells_is_that_of_a_job_that_mpirun_does_not_end():
+    program = harness.scratch / "tell"
+    program.write_text('#!/bin/sh\nprintf L >"${LOCKSTEP_LAUNCHER#*:}"\nsleep 600\n')
+    program.chmod(0o755)
+    harness.program = program
+    result = Started([], 1).finish()
+    harness.program = "ddp_train"
+    same(result.code, ord("L"), f"the exit code of\n{result}\n")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -31,6 +31,7 @@ enum dp_keep {
 struct dp_transport;
 
 enum {
+    DP_OUTAGE_S = 30,         /* that another host may be silent, unless the run says more */
     DP_MESSAGE_MAX = 1 << 30, /* bytes of one message */
     DP_TRANSFERS_MAX = 32,    /* messages that may be under way from one rank to another */
     DP_PIECES = 16            /* that a transport may cut a message into */
@@ -59,6 +60,7 @@ struct dp_group {
     const int *node_of;       /* [size]: number of the node each rank lives on */
     int nodes, local_size;    /* nodes of the group; ranks on this node */
     atomic_int *cancel;       /* not 0: every wait of this process gives up */
+    atomic_int outage_s;      /* that another host may be silent, for the transport's lost() */
     uint64_t spin_ns;         /* of waits: see patience.h */
     bool apart;               /* some memory, the gradients or later, is not shared: no room, or a
                                  group of some ranks of a node */

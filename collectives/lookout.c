@@ -25,13 +25,17 @@ enum {
  * seconds. */
 static const uint64_t stand_by_ns = 4500000000;
 
+/* What a rank has to end by itself when a host is silent. */
+static const uint64_t end_ns = 3000000000;
+
 struct dp_lookout {
     const struct dp_group *group; /* borrowed */
     pthread_t thread;
     pthread_mutex_t mutex; /* of stop */
     pthread_cond_t stopped;
     bool stop;
-    atomic_uint_fast64_t lost_ns; /* when somebody was first seen to be dead; 0: nobody was */
+    atomic_uint_fast64_t lost_ns; /* when somebody was first seen to be lost; 0: nobody was */
+    atomic_bool silent;           /* it may live: its host has fallen silent */
 };
 
 static atomic_bool hung_up;     /* a thread wrote to somebody who is gone */
@@ -84,6 +88,21 @@ static void ignore_broken_pipe(void)
     (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
 }
 
+static void tell_of(const struct dp_loss *loss)
+{
+    if (loss->silent_s > 0) {
+        dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+               "no sign of life from host %s (rank %d) for %d s: is its network cut, or the host "
+               "down? The job ends; start it again (comm.outage_s: how long to wait)",
+               loss->host, loss->rank, loss->silent_s);
+        return;
+    }
+    dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+           "rank %d%s%s%s has died: was it killed, or out of memory? The job ends; start it again",
+           loss->rank, loss->host == NULL ? ", of this host," : " (",
+           loss->host == NULL ? "" : loss->host, loss->host == NULL ? "" : ")");
+}
+
 /* Looks once. */
 static void look(struct dp_lookout *lookout)
 {
@@ -102,12 +121,12 @@ static void look(struct dp_lookout *lookout)
     if (now_ns - atomic_load(&lookout->lost_ns) < GRACE_NS) {
         return;
     }
+    atomic_store(&lookout->silent, loss.silent_s > 0);
     if (atomic_exchange(group->cancel, 1) == 0 && loss.tells) {
-        dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
-               "rank %d%s%s%s has died: was it killed, or out of memory? The job ends; start it "
-               "again",
-               loss.rank, loss.host == NULL ? ", of this host," : " (",
-               loss.host == NULL ? "" : loss.host, loss.host == NULL ? "" : ")");
+        tell_of(&loss);
+    }
+    if (loss.silent_s > 0 && now_ns - atomic_load(&lookout->lost_ns) > GRACE_NS + end_ns) {
+        transport->abort(dp_status_exit(DP_ERR_HUNG));
     }
 }
 
@@ -187,9 +206,15 @@ dp_status dp_lookout_create(const struct dp_group *group, struct dp_lookout **ou
     return DP_OK;
 }
 
+bool dp_lookout_silent(const struct dp_lookout *lookout)
+{
+    return lookout != NULL && atomic_load(&lookout->silent);
+}
+
 void dp_lookout_stand_by(const struct dp_lookout *lookout)
 {
-    const uint64_t lost_ns = lookout != NULL ? atomic_load(&lookout->lost_ns) : 0;
+    const bool died = lookout != NULL && !dp_lookout_silent(lookout);
+    const uint64_t lost_ns = died ? atomic_load(&lookout->lost_ns) : 0;
     const struct timespec nap = {0, LOOK_EVERY_NS / 10};
 
     while (lost_ns != 0 && dp_now_ns() - lost_ns < stand_by_ns) {

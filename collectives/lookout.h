@@ -7,6 +7,9 @@
  * process that knows of it end. That comes half a second after it was first seen, since ranks that
  * mpirun ends together do not end at one time.
  *
+ * Where a host has fallen silent nobody has died, as far as anybody knows, and mpirun ends nothing.
+ * So the rank that found it ends the job: by itself, or after three seconds by the lookout.
+ *
  * Where Open MPI writes to a rank that has died, SIGPIPE would end this process before it could
  * tell; ignored, Open MPI (4.1, TCP) prints lines of its own and then tries for ever. So while
  * there is a lookout the thread that writes stands still for six seconds, within which the lookout
@@ -28,8 +31,12 @@ DP_CHECKED dp_status dp_lookout_create(const struct dp_group *group, struct dp_l
  * does not return before whoever started the ranks had time to end this one. So the job's exit code
  * says how the dead rank ended: on a busy machine its mates know of it before mpirun does, whose
  * wait() may take seconds, and mpirun returns the first code that it hears of. Returns at once
- * where nobody has died, and for NULL. */
+ * where nobody has died, as far as anybody knows, and for NULL. */
 void dp_lookout_stand_by(const struct dp_lookout *lookout);
+
+/* Whether a host has fallen silent, so that the job ends: nobody knows then how its ranks ended.
+ * false for NULL. */
+bool dp_lookout_silent(const struct dp_lookout *lookout);
 
 /* NULL is ignored. SIGPIPE does what it did before. */
 void dp_lookout_destroy(struct dp_lookout *lookout);

@@ -13,6 +13,8 @@ struct dp_loss {
     int rank;         /* -1: nobody */
     bool tells;       /* whether this rank is the one to tell of it */
     const char *host; /* where it lived; NULL: here */
+    int silent_s;     /* above 0: nobody knows whether it has died, since its host has given no
+                       * sign of life for so many seconds */
 };
 
 struct dp_transport {
@@ -34,6 +36,10 @@ struct dp_transport {
     /* A rank that has died without a word, as far as this one can know. NULL: ranks cannot die
      * alone. Not on two threads at once: the lookout asks it (lookout.h). */
     struct dp_loss (*lost)(const struct dp_group *group);
+
+    /* Ends all ranks of the job with this exit code; on any thread. Does not return. NULL: where
+     * lost is. */
+    void (*abort)(int code);
 
     /* See dp_group_farewell. NULL: nobody looks after ranks. */
     void (*farewell)(struct dp_group *group);

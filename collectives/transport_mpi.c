@@ -282,10 +282,9 @@ static struct dp_loss mpi_lost(const struct dp_group *group)
 {
     struct mpi_link *link = group->link;
     const int mate = dp_mates_lost(&link->mates);
-    const bool far = mate < 0 && dp_lifeline_lost(&link->lifeline);
 
-    return (struct dp_loss){far ? link->lifeline.watched : mate,
-                            far || dp_mates_tells(&link->mates), far ? link->lifeline.host : NULL};
+    return mate < 0 ? dp_lifeline_loss(&link->lifeline, atomic_load(&group->outage_s))
+                    : (struct dp_loss){.rank = mate, .tells = dp_mates_tells(&link->mates)};
 }
 
 /* Learns of the processes of this node's ranks. */
@@ -345,6 +344,7 @@ static const struct dp_transport mpi_transport = {
     .release = mpi_release,
     .peer = mpi_peer,
     .lost = mpi_lost,
+    .abort = dp_mpi_abort,
     .farewell = mpi_farewell,
     .close = mpi_close,
 };

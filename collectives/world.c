@@ -80,12 +80,20 @@ static dp_status world_over_mpi(struct dp_world *world)
     return dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, &world->all);
 }
 
+void dp_world_allow_outage(struct dp_world *world, int seconds)
+{
+    atomic_store(&world->all->outage_s, seconds);
+}
+
 /* Whoever fails here fails alone. */
 static dp_status look_out(struct dp_world *world)
 {
-    const dp_status status =
-        world->all->size > 1 ? dp_lookout_create(world->all, &world->lookout) : DP_OK;
+    dp_status status = DP_OK;
 
+    dp_world_allow_outage(world, DP_OUTAGE_S);
+    if (world->all->size > 1) {
+        status = dp_lookout_create(world->all, &world->lookout);
+    }
     if (status != DP_OK) {
         dp_group_leave(world->all, status);
         dp_group_destroy(world->all);
@@ -183,6 +191,7 @@ void dp_world_abort(struct dp_world *world, int code)
         /* Only one thread at a time may be inside of MPI. Where the engine's does not come back
          * (MPI_Allreduce looks at no flag) there is no other way to end all ranks. */
         (void)dp_engines_rest(rest_ns);
-        dp_mpi_abort(code);
+        world->all->transport->abort(dp_lookout_silent(world->lookout) ? dp_status_exit(DP_ERR_HUNG)
+                                                                       : code);
     }
 }

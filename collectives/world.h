@@ -50,6 +50,10 @@ DP_CHECKED dp_status dp_world_group(struct dp_world *world, struct dp_group **ou
 DP_CHECKED dp_status dp_world_meet(struct dp_world *world, const char *asked, dp_status mine,
                                    bool *tell);
 
+/* How long another host may give no sign of life until the job ends, in seconds, above 0; at first
+ * DP_OUTAGE_S. Local. */
+void dp_world_allow_outage(struct dp_world *world, int seconds);
+
 /* Leaves the job: collective, and ends MPI. */
 void dp_world_destroy(struct dp_world *world);
 
@@ -60,9 +64,10 @@ void dp_world_destroy(struct dp_world *world);
  */
 void dp_world_farewell(void);
 
-/* Ends all ranks with this exit code, when this rank alone knows that the job has failed; where the
- * cause is that a rank has died, mpirun is left some seconds to end them with its code. Does not
- * return under MPI; alone it does nothing. */
+/* Ends all ranks with this exit code, when this rank alone knows that the job has failed. Where the
+ * cause is that a rank has died, mpirun is left some seconds to end them with its code; where it is
+ * that a host has fallen silent, the code is that of DP_ERR_HUNG. Does not return under MPI; alone
+ * it does nothing. */
 void dp_world_abort(struct dp_world *world, int code);
 
 #endif

@@ -82,6 +82,7 @@ struct dp_comm_config {
     int servers; /* the last ranks, which only sum and update */
     double bucket_mb, first_bucket_mb;
     int overlap;     /* DP_OVERLAP_... */
+    int outage_s;    /* that a host may be silent */
     bool plan_cache; /* see plan.h */
     bool recalled;   /* strategy is what an earlier run's auto took: where it cannot run any more,
                       * auto takes another one */

@@ -115,6 +115,8 @@ static const struct dp_option comm_options[] = {
               "most of a gradient bucket, in MiB; a larger tensor has its own"),
     DP_DOUBLE(COMM, first_bucket_mb, "1",    0.004, 4096, "size of the first bucket, in MiB"),
     DP_CHOICE(COMM, overlap,         "auto", "auto|on|off", "sum buckets while backward runs"),
+    DP_INT(   COMM, outage_s,        "30",   1, 86400,
+              "seconds that a host may give no sign of life until the job ends"),
     DP_SWITCH(COMM, plan_cache,      "true",
               "strategy auto, algorithms of GPUs: use what was measured earlier"),
     {0},

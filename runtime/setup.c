@@ -138,6 +138,7 @@ dp_status dp_run_configure(struct dp_training *run)
     }
     dp_log_mute(0);
     DP_TRY(dp_run_settle(run->world->all, status));
+    dp_world_allow_outage(run->world, run->config->comm.outage_s);
     return run->world->all->size > 1 ? dp_gpus_create(run->world->all, run->device) : DP_OK;
 }
 

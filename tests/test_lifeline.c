@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "base/trace.h"
 #include "collectives/lifeline.h"
 #include "tests/local_world.h"
+#include "tests/stderr_text.h"
 
 /* Whether a loss is seen within a second. */
 static bool is_lost(struct dp_lifeline *line)
@@ -22,7 +24,7 @@ static bool is_lost(struct dp_lifeline *line)
     const struct timespec nap = {0, 5000000};
 
     do {
-        if (dp_lifeline_lost(line)) {
+        if (dp_lifeline_lost(line, DP_OUTAGE_S)) {
             return true;
         }
         (void)nanosleep(&nap, NULL);
@@ -38,10 +40,10 @@ static void die(struct dp_lifeline *line)
 }
 
 /* Ranks 0 and 1, each alone, and two ranks that have mates. Rank 1 dies, which rank 2 finds; rank 0
- * leaves by itself, so that rank 1 has lost nobody. */
+ * leaves by itself, so that rank 1 has lost nobody; rank 2 dies, of which rank 3 tells. */
 static size_t one_dies_and_one_leaves(struct dp_group *group, const void *arg)
 {
-    static const int watched[] = {-1, 0, 1, -1};
+    static const int watched[] = {2, 0, 1, -1};
     struct dp_lifeline line;
     size_t wrong = 0;
     (void)arg;
@@ -50,17 +52,17 @@ static size_t one_dies_and_one_leaves(struct dp_group *group, const void *arg)
     if (dp_lifeline_open(group, &line) != DP_OK) {
         return 1;
     }
-    wrong += line.watched != watched[group->rank] || (line.mine >= 0) != (group->rank < 2);
-    wrong += (line.theirs >= 0) != (line.watched >= 0) || dp_lifeline_lost(&line);
+    wrong += line.watched != watched[group->rank] || (line.mine >= 0) != (group->rank < 3);
+    wrong += (line.theirs >= 0) != (line.watched >= 0) || dp_lifeline_lost(&line, DP_OUTAGE_S);
     wrong += line.watched >= 0 && line.host[0] == '\0';
     wrong += dp_group_barrier(group) != DP_OK;
-    if (group->rank == 1) {
+    if (group->rank == 1 || group->rank == 2) {
         die(&line);
     } else {
         dp_lifeline_leave(&line);
     }
     wrong += dp_group_barrier(group) != DP_OK;
-    wrong += is_lost(&line) != (group->rank == 2);
+    wrong += is_lost(&line) != (group->rank == 2) || line.silent_s > 0;
     dp_lifeline_close(&line);
     return wrong + (line.watched != -1);
 }
@@ -106,18 +108,50 @@ static size_t watches_nobody(struct dp_group *group, const void *arg)
 
     dp_lifeline_init(&line);
     wrong += dp_lifeline_open(group, &line) != DP_OK;
-    wrong += line.watched != -1 || line.theirs != -1 || line.mine != -1 || dp_lifeline_lost(&line);
+    wrong += line.watched != -1 || line.theirs != -1 || line.mine != -1;
+    wrong += dp_lifeline_lost(&line, DP_OUTAGE_S);
     dp_lifeline_leave(&line);
     dp_lifeline_close(&line);
     return wrong;
 }
 
-static void ranks_that_have_mates_need_no_connection(void **state)
+/* The kernel resets a connection, as what stands between two hosts may do; both processes live. */
+static size_t one_is_reset(struct dp_group *group, const void *arg)
 {
-    const int node_of[] = {0, 0, 1, 1};
+    const struct linger at_once = {.l_onoff = 1};
+    struct dp_lifeline line;
+    size_t wrong = 0;
+    (void)arg;
+
+    dp_lifeline_init(&line);
+    wrong += dp_lifeline_open(group, &line) != DP_OK;
+    if (group->rank == 0) {
+        (void)setsockopt(line.mine, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        die(&line);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    wrong += is_lost(&line) || (line.theirs < 0) != (group->rank == 1);
+    dp_lifeline_close(&line);
+    return wrong;
+}
+
+static void a_connection_that_something_breaks_is_no_death(void **state)
+{
+    const int node_of[] = {0, 1};
+    size_t wrong;
     (void)state;
 
-    assert_int_equal(on_local_nodes(4, node_of, watches_nobody, NULL), 0);
+    stderr_begin();
+    wrong = on_local_nodes(2, node_of, one_is_reset, NULL);
+    stderr_end();
+    assert_int_equal(wrong, 0);
+    assert_non_null(strstr(stderr_text, "from now on nobody looks after that host"));
+}
+
+static void ranks_of_one_host_need_no_connection(void **state)
+{
+    (void)state;
+
     assert_int_equal(on_local_ranks(2, watches_nobody, NULL), 0);
 }
 
@@ -156,7 +190,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_dies_is_lost_and_who_leaves_is_not),
         cmocka_unit_test(two_hosts_watch_each_other_and_closing_is_no_loss),
-        cmocka_unit_test(ranks_that_have_mates_need_no_connection),
+        cmocka_unit_test(a_connection_that_something_breaks_is_no_death),
+        cmocka_unit_test(ranks_of_one_host_need_no_connection),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_hangs_nobody),
     };
     return cmocka_run_group_tests_name("lifeline", tests, NULL, NULL);

@@ -18,16 +18,21 @@
 #include "collectives/transport.h"
 #include "tests/stderr_text.h"
 
-static atomic_int looks, dead;
+static atomic_int looks, dead, silent_s, aborted;
 
 static struct dp_loss lost(const struct dp_group *group)
 {
     (void)group;
     atomic_fetch_add(&looks, 1);
-    return (struct dp_loss){atomic_load(&dead), true, "h7"};
+    return (struct dp_loss){atomic_load(&dead), true, "h7", atomic_load(&silent_s)};
 }
 
-static const struct dp_transport transport = {.name = "planted", .lost = lost};
+static void note_abort(int code)
+{
+    atomic_store(&aborted, code);
+}
+
+static const struct dp_transport transport = {.name = "planted", .lost = lost, .abort = note_abort};
 
 static void sleep_ms(long ms)
 {
@@ -110,6 +115,36 @@ static void a_launcher_has_time_to_end_ranks_behind_a_death_alone(void **state)
     assert_true(stands_by(-1) < 1.0);
     assert_true(stands_by(2) > 3.0);
     dp_lookout_stand_by(NULL);
+}
+
+static void a_host_that_falls_silent_is_no_death_and_ends_the_job(void **state)
+{
+    atomic_int cancel = 0;
+    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    struct dp_lookout *lookout = NULL;
+    uint64_t begin_ns = dp_now_ns();
+    (void)state;
+
+    atomic_store(&dead, 2);
+    atomic_store(&silent_s, 30);
+    atomic_store(&aborted, 0);
+    stderr_begin();
+    assert_int_equal(dp_lookout_create(&group, &lookout), DP_OK);
+    while (atomic_load(&aborted) == 0 && dp_now_ns() - begin_ns < 20000000000ull) {
+        sleep_ms(5);
+    }
+    assert_in_range(dp_now_ns() - begin_ns, 2000000000, 20000000000ull); /* it may end by itself */
+    assert_true(dp_lookout_silent(lookout));
+    begin_ns = dp_now_ns();
+    dp_lookout_stand_by(lookout); /* mpirun ends nobody */
+    assert_true(dp_now_ns() - begin_ns < 1000000000);
+    dp_lookout_destroy(lookout);
+    stderr_end();
+    atomic_store(&silent_s, 0);
+    assert_int_equal(atomic_load(&aborted), 76);
+    assert_int_equal(atomic_load(&cancel), 1);
+    assert_non_null(strstr(stderr_text, "no sign of life from host h7 (rank 2) for 30 s"));
+    assert_null(strstr(stderr_text, "has died"));
 }
 
 static void nobody_looks_any_more_behind_the_end(void **state)
@@ -287,6 +322,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_dies_is_told_once),
         cmocka_unit_test(a_launcher_has_time_to_end_ranks_behind_a_death_alone),
+        cmocka_unit_test(a_host_that_falls_silent_is_no_death_and_ends_the_job),
         cmocka_unit_test(nobody_looks_any_more_behind_the_end),
         cmocka_unit_test(who_writes_to_a_dead_rank_ends_when_it_has_told),
         cmocka_unit_test(output_that_nobody_reads_is_no_dead_rank),

@@ -7,12 +7,18 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import time
 
 import harness
 import netlab
 from harness import (IDX_FILES, Started, check, endless, mlp_layers, same, small_cfg, small_data,
                      steps_done)
+
+
+WAITING = re.compile(r"rank 0 \(h1\): no sign of life from host h2 \(rank 1\) for \d+ s: waiting "
+                     "up to 30 s")
+BACK = re.compile(r"rank 0 \(h1\): host h2 \(rank 1\) gives signs of life again, after \d+ s")
 
 
 def start(hosts, ranks, *arguments, before=":"):
@@ -112,6 +118,64 @@ def case_a_job_that_is_asked_to_end_has_no_dead():
         result = started.finish()
         harness.program = "ddp_train"
         same("has died" in result.err, False, f"that somebody died is told:\n{result}\n")
+
+
+def on_bridge(started, command):
+    """Runs a command where the lab's bridge is, which joins the hosts."""
+    netlab_pid = started.process.pid
+    init = next(pid for pid in netlab.children(netlab_pid))
+    subprocess.run(["nsenter", "--target", str(init), "--net", *command.split()], check=True)
+
+
+def cut(started, host):
+    on_bridge(started, f"ip link set {host} down")
+
+
+def case_an_outage_of_some_seconds_changes_no_bit():
+    flags = (small_cfg(), *endless(), "--set", "train.eval_every=0", "--set", "comm.strategy=ring")
+    outs = [harness.scratch / name for name in ("cut", "whole")]
+    started = start(2, 2, *flags, "--out", outs[0])
+    started.wait_for("step 5", lambda: steps_done(outs[0]) >= 5)
+    cut(started, "h2")
+    began = time.monotonic()
+    started.wait_for("a warning", lambda: WAITING.search(started.complained()))
+    time.sleep(max(6 - (time.monotonic() - began), 0))  # the outage itself
+    on_bridge(started, "ip link set h2 up")
+    started.wait_for("its end", lambda: BACK.search(started.complained()))
+    done = steps_done(outs[0])
+    started.wait_for("more steps", lambda: steps_done(outs[0]) > done)
+    started.signal(signal.SIGUSR1)
+    result = started.finish()
+    same(result.code, 75, f"the exit code of\n{result}\n")
+    same(len(result.errors), 1, f"errors, besides what SIGUSR1 did, in\n{result}\n")
+    steps = harness.run_json(outs[0])["steps"]
+    whole = start(2, 2, *flags, "--steps", steps, "--out", outs[1]).finish()
+    same(whole.code, 0, f"the exit code of\n{whole}\n")
+    check(harness.weights(outs[1]) == harness.weights(outs[0]), "an outage changed the weights")
+
+
+def case_a_host_that_is_cut_off_ends_the_job_with_one_line():
+    for hosts, ranks, host, watched, strategy in ((2, 2, "h2", 1, "ring"), (2, 4, "h2", 2, "mpi")):
+        out = harness.scratch / f"out-{ranks}"
+        started = start(hosts, ranks, small_cfg(), *endless(), "--set", "train.eval_every=0",
+                        "--set", f"comm.strategy={strategy}", "--set", "comm.outage_s=3",
+                        "--out", out)
+        started.wait_for("step 5", lambda: steps_done(out) >= 5)
+        cut(started, host)
+        result = started.finish()
+        same(result.code, 76, f"the exit code of\n{result}\n")
+        same(len(result.complaints), 1, f"the number of lines on stderr in\n{result}\n")
+        check(re.search(rf"rank 0 \(h1\): no sign of life from host {host} \(rank {watched}\) for "
+                        r"\d+ s: is its network cut", result.errors[0]), f"not told:\n{result}")
+
+
+def case_a_job_that_is_told_to_end_ends_though_a_host_is_cut_off():
+    out = harness.scratch / "out"
+    started = start(2, 2, small_cfg(), *endless(), "--out", out)
+    started.wait_for("step 5", lambda: steps_done(out) >= 5)
+    cut(started, "h2")
+    started.signal(signal.SIGTERM)
+    same(started.finish().code, 1, "the exit code")
 
 
 def case_a_strategy_for_one_node_is_refused_with_those_that_can():

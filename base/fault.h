@@ -3,7 +3,7 @@
  *
  * The environment variable DP_FAULT holds "name:key=value,key=value", or several of them with
  * semicolons between. A fault is only read here: what it does to weights, ranks or files is known
- * to who applies it (runtime/faults.c).
+ * to who applies it (runtime/run/fault_injection.c).
  *
  * To add one: a row in fault.c with its keys, fields for what is new, and who applies it.
  */

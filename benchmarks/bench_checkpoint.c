@@ -33,7 +33,7 @@
 
 #include "base/mem.h"
 #include "base/trace.h"
-#include "runtime/run.h"
+#include "runtime/run/run.h"
 
 enum { ROUNDS = 400, WARM_STEPS = 5, TRIES = 5, STEPS_MOST = 640 };
 static const double measure_ms = 25e3; /* or until ROUNDS */
@@ -144,7 +144,7 @@ static double write_ms(const struct dp_training *run)
 
 static double copy_ms(const struct dp_training *run)
 {
-    return (double)dp_copier_finish_ns(run->snapshot->copier) / 1e6;
+    return (double)dp_async_copy_finish_ns(run->snapshot->async_copy) / 1e6;
 }
 
 /* With a checkpoint it ends when that is on disk. */
@@ -207,7 +207,7 @@ static dp_status measure_pair(struct dp_training *run, struct bench *b, int i)
     b->raw[i] = pieces[1].ms - pieces[0].ms;
     b->preempted[i] = pieces[1].preempted - pieces[0].preempted;
     DP_TRY(dp_run_save(run));
-    dp_copier_finish(run->snapshot->copier);
+    dp_async_copy_finish(run->snapshot->async_copy);
     DP_TRY(wait_for_write(run));
     b->alone[i] = write_ms(run) - copy_ms(run); /* it waits for the copy */
     b->core[i] = core_ms(run);

@@ -14,7 +14,7 @@
 
 #include "base/trace.h"
 #include "benchmarks/gpu_passes.h"
-#include "kernels/choices.h"
+#include "kernels/algo_choices.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/stream_cuda.h"
 
@@ -232,22 +232,22 @@ static dp_status product_search(struct bench *b, const struct dense *d, struct p
     const uint32_t schemes = kinds[d->kind].of_weights /* what training may take */
                                  ? CUBLASLT_REDUCTION_SCHEME_MASK
                                  : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    cublasLtMatmulPreference_t wishes;
+    cublasLtMatmulPreference_t requests;
     dp_status status;
 
-    DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceCreate(&wishes)));
+    DP_TRY(DP_CUBLAS(cublasLtMatmulPreferenceCreate(&requests)));
     status = DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
-        wishes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)));
+        requests, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)));
     if (status == DP_OK) {
         status = DP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
-            wishes, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
+            requests, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
     }
     if (status == DP_OK &&
         cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->left, p->right, p->result, p->result,
-                                       wishes, PROPOSALS, p->found, &p->count) != 0) {
+                                       requests, PROPOSALS, p->found, &p->count) != 0) {
         p->count = 0;
     }
-    (void)cublasLtMatmulPreferenceDestroy(wishes);
+    (void)cublasLtMatmulPreferenceDestroy(requests);
     return status;
 }
 
@@ -327,18 +327,18 @@ static dp_status prepare(struct bench *b)
 {
     const struct dp_device *device = b->s->device;
     float **const arrays[] = {&b->a, &b->b, &b->c, &b->d, &b->e};
-    const struct dp_knobs knobs = {.lr = 1e-6f, .factor = 1.0f, .per_sample = 1.0f};
+    const struct dp_step_params step_params = {.lr = 1e-6f, .factor = 1.0f, .per_sample = 1.0f};
     float ones[CLASSES];
 
     b->ones = device->alloc(DP_MEM_OTHER, sizeof(ones));
     b->sums = device->alloc(DP_MEM_OTHER, (size_t)2 * CHANNELS * sizeof(*b->sums));
     b->labels = device->alloc(DP_MEM_OTHER, b->count / CLASSES * sizeof(int32_t));
-    b->knobs = device->alloc(DP_MEM_OTHER, sizeof(*b->knobs));
+    b->step_params = device->alloc(DP_MEM_OTHER, sizeof(*b->step_params));
     b->workspace = device->alloc(DP_MEM_WORKSPACE, DP_CUDA_WORKSPACE);
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         *arrays[i] = device->alloc(DP_MEM_OTHER, b->count * sizeof(float));
     }
-    if (b->ones == NULL || b->sums == NULL || b->labels == NULL || b->knobs == NULL ||
+    if (b->ones == NULL || b->sums == NULL || b->labels == NULL || b->step_params == NULL ||
         b->workspace == NULL || b->a == NULL || b->b == NULL || b->c == NULL || b->d == NULL ||
         b->e == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "arrays of bench_gpu");
@@ -352,14 +352,14 @@ static dp_status prepare(struct bench *b)
         ones[i] = 1.0f;
     }
     DP_TRY(dp_device_write(b->s, b->ones, ones, sizeof(ones)));
-    DP_TRY(dp_device_write(b->s, b->knobs, &knobs, sizeof(knobs)));
+    DP_TRY(dp_device_write(b->s, b->step_params, &step_params, sizeof(step_params)));
     return DP_CUBLAS(cublasLtCreate(&b->handle));
 }
 
 static void release(struct bench *b)
 {
-    void *const all[] = {b->a,    b->b,    b->c,      b->d,     b->e,
-                         b->ones, b->sums, b->labels, b->knobs, b->workspace};
+    void *const all[] = {b->a,    b->b,    b->c,      b->d,           b->e,
+                         b->ones, b->sums, b->labels, b->step_params, b->workspace};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         b->s->device->release(all[i]);
@@ -367,7 +367,7 @@ static void release(struct bench *b)
     if (b->handle != NULL) {
         (void)cublasLtDestroy(b->handle);
     }
-    dp_choices_destroy(b->choices);
+    dp_algo_choices_destroy(b->algo_choices);
     b->s->device->stream_destroy(b->s);
 }
 
@@ -379,8 +379,8 @@ static dp_status bench(bool small)
 
     DP_TRY(dp_device_find("cuda", &device));
     DP_TRY(device->stream_create(device, 1, &b.s));
-    DP_TRY_GOTO(dp_choices_create("here", &b.choices), status, done);
-    b.s->choices = b.choices;
+    DP_TRY_GOTO(dp_algo_choices_create("here", &b.algo_choices), status, done);
+    b.s->algo_choices = b.algo_choices;
     dp_stream_set_type(b.s, DP_TYPE_BF16);
     DP_TRY_GOTO(prepare(&b), status, done);
     DP_TRY_GOTO(small ? measure_dense_layers(&b, 64, 32, 64)

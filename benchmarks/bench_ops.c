@@ -23,7 +23,7 @@ struct bench {
     double *sums; /* of norm */
     uint8_t *bytes;
     int32_t labels[ROWS];
-    struct dp_knobs knobs;
+    struct dp_step_params step_params;
 };
 
 struct shape {
@@ -123,7 +123,7 @@ static dp_status dropout(struct bench *b, const struct shape *n)
 {
     const struct dp_dropout drop = {.seed = 1, .what = 2, .rate = 0.5f};
 
-    return b->s->ops->dropout(b->s, b->a, b->b, n->n[0], &drop, 0, &b->knobs);
+    return b->s->ops->dropout(b->s, b->a, b->b, n->n[0], &drop, 0, &b->step_params);
 }
 
 static dp_status norm_moments(struct bench *b, const struct shape *n)
@@ -163,19 +163,19 @@ static dp_status softmax(struct bench *b, const struct shape *n)
     float loss, correct;
 
     return b->s->ops->softmax_loss(b->s, b->a, &loss, &correct, b->b, b->labels, n->n[0], n->n[1],
-                                   &b->knobs.per_sample, 0);
+                                   &b->step_params.per_sample, 0);
 }
 
 static dp_status sgd(struct bench *b, const struct shape *n)
 {
-    const struct dp_update u = {b->a, b->a, b->b, {b->c, NULL}, n->n[0], &b->knobs};
+    const struct dp_update u = {b->a, b->a, b->b, {b->c, NULL}, n->n[0], &b->step_params};
 
     return b->s->ops->sgd(b->s, &u, 0.9f, false, 1e-4f);
 }
 
 static dp_status adamw(struct bench *b, const struct shape *n)
 {
-    const struct dp_update u = {b->a, b->a, b->b, {b->c, b->d}, n->n[0], &b->knobs};
+    const struct dp_update u = {b->a, b->a, b->b, {b->c, b->d}, n->n[0], &b->step_params};
 
     return b->s->ops->adamw(b->s, &u, 0.9, 0.999, 1e-8f, 1e-2f);
 }
@@ -283,7 +283,7 @@ static dp_status prepare(struct bench *b)
     }
     b->bytes = device->alloc(DP_MEM_OTHER, LARGE);
     b->sums = device->alloc(DP_MEM_OTHER, 4096 * sizeof(double));
-    b->knobs = (struct dp_knobs){.lr = 1e-6f, .factor = 1, .per_sample = 1.0f / ROWS};
+    b->step_params = (struct dp_step_params){.lr = 1e-6f, .factor = 1, .per_sample = 1.0f / ROWS};
     return b->bytes != NULL && b->sums != NULL ? DP_OK
                                                : DP_FAIL(DP_ERR_NOMEM, "arrays of bench_ops");
 }

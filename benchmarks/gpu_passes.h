@@ -14,13 +14,13 @@ enum { CHANNELS = 256, CLASSES = 1024, PLACES = 16 * 16 };
 
 struct bench {
     struct dp_stream *s;
-    struct dp_choices *choices; /* of the stream */
-    size_t count;               /* elements of each array */
+    struct dp_algo_choices *algo_choices; /* of the stream */
+    size_t count;                         /* elements of each array */
     float *a, *b, *c, *d, *e;
     float *ones;     /* [CLASSES]: statistics, scales */
     double *sums;    /* [2 CHANNELS] */
     uint8_t *labels; /* [count / CLASSES] int32_t, all 0 */
-    struct dp_knobs *knobs;
+    struct dp_step_params *step_params;
     void *workspace; /* of DP_CUDA_WORKSPACE bytes */
     cublasLtHandle_t handle;
     double copy_rate; /* GB/s, read and written */
@@ -47,7 +47,7 @@ static struct dp_norm norm_of(const struct bench *b)
 
 static struct dp_update update_of(const struct bench *b)
 {
-    return (struct dp_update){b->a, b->b, b->c, {b->d, b->e}, b->count, b->knobs};
+    return (struct dp_update){b->a, b->b, b->c, {b->d, b->e}, b->count, b->step_params};
 }
 
 #define PASS(name, ...)                                           \
@@ -88,7 +88,7 @@ PASS(gelu, gelu_forward(b->s, b->a, b->b, b->count))
 PASS(gelu_backward, gelu_backward(b->s, b->a, b->b, b->c, b->count))
 PASS(add_relu, add_forward(b->s, b->a, b->b, b->c, b->count, DP_ACT_RELU))
 PASS(accumulate, accumulate(b->s, b->a, b->b, b->count))
-PASS(dropout, dropout(b->s, b->a, b->b, b->count, &drop, 0, b->knobs))
+PASS(dropout, dropout(b->s, b->a, b->b, b->count, &drop, 0, b->step_params))
 PASS(sum_rows, sum_rows(b->s, b->e, b->b, b->count / CHANNELS, CHANNELS, 0.0f))
 PASS(norm_moments, norm_moments(b->s, b->sums, 0, b->b, &norm))
 PASS(norm_apply, norm_apply(b->s, b->a, b->b, NULL, b->ones, b->ones, b->ones, b->ones, &norm))

@@ -20,7 +20,7 @@
 /* What computes convolutions, where a device has several engines. */
 enum dp_conv_engine { DP_CONV_AUTO, DP_CONV_CUBLAS, DP_CONV_CUDNN };
 
-struct dp_choices;
+struct dp_algo_choices;
 
 /* A queue of operations, its threads and its workspace. One thread uses a stream at a time; parts
  * that run side by side have a stream each. */
@@ -30,11 +30,12 @@ struct dp_stream {
     int threads;       /* that one operation may use; 1 or more */
     enum dp_type type; /* the compute type: dp_stream_set_type() */
     enum dp_conv_engine conv;
-    bool tf32;                  /* of type float32: products may round their factors to tf32 */
-    struct dp_choices *choices; /* borrowed; what of several algorithms is taken, and where what is
+    bool tf32; /* of type float32: products may round their factors to tf32 */
+    struct dp_algo_choices
+        *algo_choices; /* borrowed; what of several algorithms is taken, and where what is
                                    measured while it prepares goes; NULL: the library's first
                                    proposal, and nothing is measured */
-    void *state;                /* the device's own */
+    void *state;       /* the device's own */
 };
 
 /* A point in a stream; the device's own. */
@@ -115,8 +116,8 @@ struct dp_device {
                             const char **why_not);
     dp_status (*replay)(const struct dp_recording *recording, struct dp_stream *stream);
 
-    /* What else may be chosen by measuring depends on (choices.h), and bits with it: "NVIDIA H200
-     * (9.0), driver 13000, ...". NULL: nothing is chosen. */
+    /* What else may be chosen by measuring depends on (algo_choices.h), and bits with it:
+     * "NVIDIA H200 (9.0), driver 13000, ...". NULL: nothing is chosen. */
     void (*machine)(char *text, size_t size);
 
     /* Forgets what was prepared on a stream, so that it is prepared anew. NULL: it need not be. */

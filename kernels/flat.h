@@ -2,7 +2,7 @@
  * flat.h - one order for weights, gradient and optimizer state.
  *
  * [0, trained) are the parameters, each tensor beginning at a multiple of DP_BLOCK (the gaps stay
- * zero). [trained, total) is the tail: batch statistics, loss, correct answers, stop wishes and
+ * zero). [trained, total) is the tail: batch statistics, loss, correct answers, stop requests and
  * agreement hashes of the step, summed over ranks together with the gradient.
  */
 #ifndef DP_KERNELS_FLAT_H
@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-#include "kernels/knobs.h"
+#include "kernels/step_params.h"
 #include "kernels/tensor.h"
 
 /* The first 1/DP_LATE_PART of a large tensor's gradient may be shared behind the tail: what is
@@ -41,7 +41,7 @@ struct dp_update {
     const float *grad;
     float *slots[2];
     size_t count;
-    const struct dp_knobs *knobs; /* device memory: lr, factor, skip, applied */
+    const struct dp_step_params *step_params; /* device memory: lr, factor, skip, applied */
 };
 
 #endif

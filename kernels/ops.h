@@ -179,11 +179,11 @@ struct dp_ops {
     dp_status (*accumulate)(struct dp_stream *s, void *dx, const void *dy, size_t count);
 
     /* Forward and backward alike: y = x / (1 - rate) where kept, else 0. Element i is kept when
-     * dp_random_unit(dp_random_u32(seed, what, knobs->step, first + i)) >= rate. Source:
+     * dp_random_unit(dp_random_u32(seed, what, step parameters->step, first + i)) >= rate. Source:
      * Srivastava et al., "Dropout", JMLR 15 (2014). */
     dp_status (*dropout)(struct dp_stream *s, void *y, const void *x, size_t count,
                          const struct dp_dropout *dropout, uint64_t first,
-                         const struct dp_knobs *knobs);
+                         const struct dp_step_params *step_params);
 
     /* ---- convolution; weights [out_c, kernel_h, kernel_w, in_c] ---- */
 
@@ -230,7 +230,8 @@ struct dp_ops {
                                const float *mean, double n, double each, size_t channels);
     /* y = keep y + rows per_sample (factor x): this pass's share of the batch's statistics. */
     dp_status (*norm_share)(struct dp_stream *s, float *y, const float *x, size_t rows,
-                            float factor, const struct dp_knobs *knobs, size_t count, float keep);
+                            float factor, const struct dp_step_params *step_params, size_t count,
+                            float keep);
     /* From the sums below: shared [2, channels] = sums; dbeta = keep dbeta + the first half, dgamma
      * = keep dgamma + the second. */
     dp_status (*norm_grads)(struct dp_stream *s, float *dgamma, float *dbeta, float *shared,
@@ -267,23 +268,24 @@ struct dp_ops {
      *   loss     out  [1]  keep loss + scale * sum of -log softmax(x)[label]
      *   correct  out  [1]  keep correct + rows whose largest logit (first of equals) is the label
      *   labels   in   [rows], each < classes
-     *   scale    in   [1], device memory: 1 / rows of the global batch (knobs->per_sample)
+     *   scale    in   [1], device memory: 1 / rows of the global batch (step_params->per_sample)
      */
     dp_status (*softmax_loss)(struct dp_stream *s, void *dx, float *loss, float *correct,
                               const void *x, const int32_t *labels, size_t rows, size_t classes,
                               const float *scale, float keep);
 
-    /* ---- optimizers: one pass; g = factor * grad; nothing happens when knobs->skip ---- */
+    /* ---- optimizers: one pass; g = factor * grad; nothing happens when step parameters->skip
+     * ---- */
 
     /* g += decay w; v = momentum v + g; w -= lr (nesterov ? g + momentum v : v). slots[0] = v, not
      * touched and possibly NULL when momentum is 0. As torch.optim.SGD (zero v is the same as its
      * first step when dampening is 0). */
     dp_status (*sgd)(struct dp_stream *s, const struct dp_update *u, float momentum, bool nesterov,
                      float decay);
-    /* w -= lr decay w; m, v = moments; t = knobs->applied + 1; w -= lr mhat / (sqrt(vhat) + eps).
-     * slots[0] = m, slots[1] = v. As torch.optim.AdamW. Source: Loshchilov and Hutter,
-     * arXiv:1711.05101, algorithm 2. The rates are double, since 1 - beta2 cancels: from 0.99f it
-     * would be off by 1e-6. */
+    /* w -= lr decay w; m, v = moments; t = step parameters->applied + 1; w -= lr mhat /
+     * (sqrt(vhat) + eps). slots[0] = m, slots[1] = v. As torch.optim.AdamW. Source: Loshchilov
+     * and Hutter, arXiv:1711.05101, algorithm 2. The rates are double, since 1 - beta2 cancels:
+     * from 0.99f it would be off by 1e-6. */
     dp_status (*adamw)(struct dp_stream *s, const struct dp_update *u, double beta1, double beta2,
                        float eps, float decay);
 

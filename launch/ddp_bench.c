@@ -9,7 +9,7 @@
 #include "base/openmp.h"
 #include "base/stdio.h"
 #include "base/thread.h"
-#include "collectives/world.h"
+#include "collectives/world/world.h"
 #include "launch/bench/bench.h"
 
 /* The question of a command line that asks one, as answer() decides, or nothing. */

@@ -13,10 +13,10 @@
 #include "base/openmp.h"
 #include "base/stdio.h"
 #include "base/thread.h"
-#include "collectives/world.h"
-#include "runtime/cli.h"
-#include "runtime/run.h"
-#include "runtime/stop.h"
+#include "collectives/world/world.h"
+#include "runtime/control/stop.h"
+#include "runtime/run/cli.h"
+#include "runtime/run/run.h"
 
 static struct dp_stop stop; /* what signal handlers note, for the run */
 static atomic_bool ends;    /* this process may be ended soon, in the middle of a step */

@@ -19,7 +19,7 @@ dp_default OMPI_MCA_orte_execute_quiet 1
 dp_default OMPI_MCA_odls_base_sigkill_timeout 1
 # One TCP connection carries about half of what the wire does when both directions are busy.
 dp_default OMPI_MCA_btl_tcp_links 2
-# Messages up to this size go without being announced: collectives/world.c.
+# Messages up to this size go without being announced: collectives/world/world.c.
 dp_default OMPI_MCA_btl_tcp_eager_limit 1052672
 dp_default OMPI_MCA_btl_tcp_rndv_eager_limit 1052672
 dp_default OMPI_MCA_btl_tcp_max_send_size 1052672
@@ -27,7 +27,7 @@ dp_default OMPI_MCA_btl_tcp_max_send_size 1052672
 dp_default OMPI_MCA_btl_vader_eager_limit 36864
 dp_default OMPI_MCA_btl_vader_max_send_size 65536
 # A seccomp filter (containers) or Yama may forbid to read a sibling's memory directly, and Open MPI
-# then prints an error a message instead of looking for another way: collectives/world.c.
+# then prints an error a message instead of looking for another way: collectives/world/world.c.
 dp_default OMPI_MCA_btl_vader_single_copy_mechanism none
 # The same for Open MPI 5, whose launcher is PRRTE.
 dp_default PRTE_ALLOW_RUN_AS_ROOT 1

@@ -67,7 +67,7 @@ struct dp_model_hooks {
     /* So many of a tensor's numbers, the first ones, may be late: forward may read the others
      * before it asks for this tensor by `needs`, once it has asked for those before it. NULL:
      * none. */
-    size_t (*late)(void *context, int tensor);
+    size_t (*deferred)(void *context, int tensor);
     /* Backward is through with this tensor: its gradient is final. Called from the last tensor of
      * the flat order to the first, each once a step. NULL: nobody wants to know. */
     dp_status (*ready)(void *context, int tensor);
@@ -93,7 +93,7 @@ struct dp_layer_call {
     void *saved;                          /* [rows * saved_bytes] */
     float *local;                         /* [plan.local] */
     float keep;             /* 1: add to the gradients and statistics; 0: replace them */
-    size_t late;            /* forward, where forward_first went before it: without the first so
+    size_t deferred;        /* forward, where forward_first went before it: without the first so
                                many numbers of weights[0] */
     size_t rows_before;     /* of this pass, in earlier tiles: 0 in the first one */
     size_t pass_rows;       /* of this pass, in all tiles */
@@ -102,10 +102,10 @@ struct dp_layer_call {
     size_t first_row;       /* of these rows, in the global batch: key of random numbers */
     size_t batch_rows;      /* of the global batch: the real ones */
     uint64_t seed;
-    int index;                          /* of the layer in the model: key of random numbers */
-    const struct dp_knobs *knobs;       /* device memory */
-    const struct dp_model_hooks *hooks; /* `sum` for synchronised batch norm; never NULL */
-    const float *running;               /* [statistics]: means, then variances */
+    int index;                                /* of the layer in the model: key of random numbers */
+    const struct dp_step_params *step_params; /* device memory */
+    const struct dp_model_hooks *hooks;       /* `sum` for synchronised batch norm; never NULL */
+    const float *running;                     /* [statistics]: means, then variances */
     float *statistics; /* [statistics], in the tail: this batch's share of them, by rows */
 };
 

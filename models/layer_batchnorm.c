@@ -135,10 +135,10 @@ static dp_status add_share(const struct batchnorm *l, const struct dp_layer_call
     const float unbiased = n > 1.0 ? (float)(n / (n - 1.0)) : 1.0f;
     const struct dp_ops *ops = c->stream->ops;
 
-    DP_TRY(ops->norm_share(c->stream, c->statistics, own->mean, c->rows, 1.0f, c->knobs,
+    DP_TRY(ops->norm_share(c->stream, c->statistics, own->mean, c->rows, 1.0f, c->step_params,
                            l->channels, c->keep));
     return ops->norm_share(c->stream, c->statistics + l->channels, own->var, c->rows, unbiased,
-                           c->knobs, l->channels, c->keep);
+                           c->step_params, l->channels, c->keep);
 }
 
 /* From the moments of this pass's rows to the statistics of all that is normalised together: two

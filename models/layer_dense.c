@@ -72,7 +72,7 @@ static size_t second_part(const struct dense *l, const struct dp_layer_call *c)
 /* Whether the first part reads no late weights. */
 static bool goes_first(const struct dense *l, const struct dp_layer_call *c)
 {
-    return c->late > 0 && c->late <= second_part(l, c) * l->in;
+    return c->deferred > 0 && c->deferred <= second_part(l, c) * l->in;
 }
 
 static dp_status forward_part(const struct dense *l, const struct dp_layer_call *c, size_t first,

@@ -36,7 +36,7 @@ static dp_status dropout_apply(const struct dropout *l, const struct dp_layer_ca
     const uint64_t first = (uint64_t)c->first_row * l->features;
 
     return c->stream->ops->dropout(c->stream, y, x, c->rows * l->features, &dropout, first,
-                                   c->knobs);
+                                   c->step_params);
 }
 
 static dp_status dropout_forward(const void *state, const struct dp_layer_call *c)

@@ -144,7 +144,7 @@ static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pas
         .batch_rows = call->batch_rows,
         .seed = call->seed,
         .index = (int)(node - m->nodes),
-        .knobs = call->knobs,
+        .step_params = call->step_params,
         .hooks = hooks_of(call),
         .running = call->running == NULL ? NULL : call->running + owner->statistics,
     };
@@ -187,25 +187,25 @@ static dp_status need_weights(const struct dp_pass *p, const struct dp_pass_call
 /* Computes the only node of a segment as far as it can without its late weights; *late: how many
  * there are. */
 static dp_status forward_first(struct dp_pass *p, const struct dp_pass_call *call,
-                               const struct dp_segment *segment, size_t *late)
+                               const struct dp_segment *segment, size_t *deferred)
 {
     const struct dp_model_hooks *hooks = hooks_of(call);
     const struct dp_node *node = &p->model->nodes[segment->first];
     struct dp_layer_call c;
 
-    *late = 0;
-    if (hooks->needs == NULL || hooks->late == NULL || segment->first != segment->last ||
+    *deferred = 0;
+    if (hooks->needs == NULL || hooks->deferred == NULL || segment->first != segment->last ||
         node->type->forward_first == NULL || node->first_param == 0 ||
         tile_count(p, segment, call->rows) != 1) {
         return DP_OK;
     }
-    *late = hooks->late(hooks->context, node->first_param);
-    if (*late == 0) {
+    *deferred = hooks->deferred(hooks->context, node->first_param);
+    if (*deferred == 0) {
         return DP_OK;
     }
     DP_TRY(hooks->needs(hooks->context, node->first_param - 1));
     c = call_of(p, call, node, (struct dp_range){0, call->rows});
-    c.late = *late;
+    c.deferred = *deferred;
     return node->type->forward_first(node->state, &c);
 }
 
@@ -213,16 +213,16 @@ static dp_status forward_segment(struct dp_pass *p, const struct dp_pass_call *c
                                  const struct dp_segment *segment)
 {
     const size_t tiles = tile_count(p, segment, call->rows);
-    size_t late;
+    size_t deferred;
 
-    DP_TRY(forward_first(p, call, segment, &late));
+    DP_TRY(forward_first(p, call, segment, &deferred));
     DP_TRY(need_weights(p, call, segment));
     for (size_t i = 0; i < tiles; i++) {
         const struct dp_range rows = tile_at(call->rows, tiles, i);
         for (int n = segment->first; n <= segment->last; n++) {
             const struct dp_node *node = &p->model->nodes[n];
             struct dp_layer_call c = call_of(p, call, node, rows);
-            c.late = late;
+            c.deferred = deferred;
             DP_TRY(node->type->forward(node->state, &c));
         }
     }
@@ -254,7 +254,7 @@ dp_status dp_pass_forward(struct dp_pass *p, const struct dp_pass_call *call)
     DP_TRY(run_forward(p, call));
     return p->stream->ops->softmax_loss(
         p->stream, slot_at(p, last->dy_slot, last->y, 0), loss, loss + 1, value_at(p, last->y, 0),
-        labels_of(p, call), call->rows, m->classes, &call->knobs->loss_factor, call->keep);
+        labels_of(p, call), call->rows, m->classes, &call->step_params->loss_factor, call->keep);
 }
 
 static dp_status announce(const struct dp_model_hooks *hooks, const struct dp_node *node)

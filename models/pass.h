@@ -22,8 +22,8 @@ struct dp_pass_call {
     const float *running; /* [statistics] */
     float *grad;          /* [trained], then [statistics], loss, correct; not for evaluation */
     float keep;           /* 1: add to grad; 0: replace */
-    const struct dp_knobs *knobs;       /* device memory, as all arrays but labels */
-    const struct dp_model_hooks *hooks; /* may be NULL: alone */
+    const struct dp_step_params *step_params; /* device memory, as all arrays but labels */
+    const struct dp_model_hooks *hooks;       /* may be NULL: alone */
 };
 
 /* Where loss and correct answers of the step lie in the flat order: behind the statistics. */

@@ -35,7 +35,7 @@ MAY_INCLUDE = {
 # A third-party header, and the only files that may include it (tests and benchmarks may, too).
 DOORS = {
     r"mpi(-ext)?\.h": r"collectives/(\w+_mpi|mpi_status|world)\.[ch]",
-    r"nccl\.h": r"tests/.*",  # collectives/nccl_api.h declares what we use
+    r"nccl\.h": r"tests/.*",  # collectives/gpu/nccl_api.h declares what we use
     r"(cuda(_\w+)?|cublas\w*|cudnn\w*)\.h": r"kernels/cuda/.*",
     r"(oneapi/dnnl/)?dnnl.*\.h": r"kernels/cpu/\w+_onednn\.[ch]",
     r"cblas.*\.h": r"kernels/cpu/matmul_blas\.c",
@@ -208,8 +208,8 @@ def repository_problems():
         if is_source(pathlib.Path(name)):
             yield from source_problems(name, text)
     script = (ROOT / "launch/env.sh").read_text()
-    for problem in table_problems((ROOT / "collectives/world.c").read_text(), script):
-        yield f"collectives/world.c: {problem}"
+    for problem in table_problems((ROOT / "collectives/world/world.c").read_text(), script):
+        yield f"collectives/world/world.c: {problem}"
     for path in ROOT.glob("*.md"):
         for problem in settings_problems(path.read_text(), script):
             yield f"{path.name}: {problem}"
@@ -239,21 +239,21 @@ def test_problems(build):
 # For --self: a path, a text, and a part of what must be said about it (None: nothing).
 CASES = (
     ("models/x.c", '#include "kernels/ops.h"\n#include "models/layer.h"\n', None),
-    ("models/x.c", '#include "collectives/group.h"\n', "models may not include"),
+    ("models/x.c", '#include "collectives/core/group.h"\n', "models may not include"),
     ("collectives/x.c", '#include "models/model.h"\n', "collectives may not include"),
     ("base/x.c", '#include "kernels/ops.h"\n', "base may not include"),
-    ("runtime/data/x.c", '#include "runtime/config.h"\n', "runtime/data may not include"),
+    ("runtime/data/x.c", '#include "runtime/config/config.h"\n', "runtime/data may not include"),
     ("runtime/report/x.c", '#include "kernels/ops.h"\n', "runtime/report may not include"),
     ("runtime/x.c", '#include "runtime/data/loader.h"\n', None),
     ("runtime/x.c", '#include "launch/x.h"\n', "runtime may not include"),
     ("runtime/x.c", "#include <mpi.h>\n", "<mpi.h> may only"),
-    ("collectives/world.c", "#include <mpi.h>\n", None),
+    ("collectives/world/world.c", "#include <mpi.h>\n", None),
     ("tests/x.c", '#include <mpi.h>\n#include "base/mem.h"\n', None),
     ("kernels/x.c", "#include <oneapi/dnnl/dnnl.h>\n", "may only"),
-    ("kernels/cpu/conv_onednn.c", "#include <dnnl.h>\n", None),
+    ("kernels/cpu/onednn/conv_onednn.c", "#include <dnnl.h>\n", None),
     ("kernels/cuda/x.c", "#include <cublasLt.h>\n", None),
-    ("collectives/strategy_nccl.c", "#include <cuda_runtime.h>\n", "may only"),
-    ("collectives/nccl_api.h", "#include <nccl.h>\n", "may only"),
+    ("collectives/strategies/strategy_nccl.c", "#include <cuda_runtime.h>\n", "may only"),
+    ("collectives/gpu/nccl_api.h", "#include <nccl.h>\n", "may only"),
     ("base/x.c", "void *p = malloc(3);\n", "malloc() is banned"),
     ("base/x.c", "void *p = dp_malloc(3); a->free(p); a.free(p); /* free(p) */\n", None),
     ("base/x.c", 'int a = printf("x");\n', "printf() is banned"),

@@ -2,11 +2,9 @@
 # commit), tidy and sanitize (every push). A test that cannot run here prints "skipped: why" and
 # exits with 77. Every test has a timeout: a hang is a failure, not a wait.
 
-# Every tests/test_<noun>.c is a program of cmocka tests: no MPI, no GPU, seconds.
-file(GLOB dp_test_sources CONFIGURE_DEPENDS tests/test_*.c)
-file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/local_world.c tests/checks.c
-     tests/compressor_lab.c tests/golden_file.c tests/reach.c tests/small_model.c tests/small_run.c
-     tests/strategy_checks.c)
+# Every tests/unit/**/test_<noun>.c is a program of cmocka tests: no MPI, no GPU, seconds.
+file(GLOB_RECURSE dp_test_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
+file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/support/*.c)
 add_library(dp_test_helpers STATIC ${dp_test_helpers})
 target_link_libraries(dp_test_helpers PUBLIC dp_bench dp_runtime dp_ext_cmocka)
 target_compile_definitions(dp_test_helpers PUBLIC DP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
@@ -37,16 +35,17 @@ endfunction()
 
 if(NOT DP_CUDA STREQUAL "off")
   add_custom_target(cuda_tests)
-  # Of operations, on memory of the tests (tests/reach.h).
+  # Of operations, on memory of the tests (tests/support/reach.h).
   foreach(noun ops conv norm pool dense softmax optimizer narrow layer batchnorm
       code_ops cudnn)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
   dp_cuda_test(conv_cublas_cuda conv DP_TEST_CONV=cublas)
   # Of the device itself, and of whole trainings.
-  foreach(noun device gpus gpus_start strategy async_devices baseline bench bench_measure
-      compressor_training evaluation faults lanes local_steps overlap precision replicas resume
-      memory_plan sharing snapshot snapshot_share tape trainer tuning)
+  foreach(noun device gpu_peers gpu_peers_start strategy async_devices baseline bench bench_measure
+      compressor_training evaluation fault_injection lanes local_steps overlap precision
+      replica_check resume memory_plan sharding snapshot snapshot_share graph_capture trainer
+      algo_tuning)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()
@@ -56,8 +55,8 @@ elseif(DP_CUDA STREQUAL "host")
   dp_cuda_test(golden_cuda golden DP_TEST_QUICK=1)
   # One rank a GPU, which is what NCCL wants; without it ranks share one.
   dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8)
-  dp_cuda_test(gpus_apart_cuda gpus DP_CUDA_GPUS=8)
-  dp_cuda_test(gpus_start_apart_cuda gpus_start DP_CUDA_GPUS=8)
+  dp_cuda_test(gpu_peers_apart_cuda gpu_peers DP_CUDA_GPUS=8)
+  dp_cuda_test(gpu_peers_start_apart_cuda gpu_peers_start DP_CUDA_GPUS=8)
   dp_cuda_test(bench_measure_gpus_cuda bench_measure DP_CUDA_GPUS=8)
   # With gradients in memory of the host; powersgd has sums in the order of ref, which many threads
   # have not.
@@ -80,14 +79,14 @@ elseif(DP_CUDA STREQUAL "host")
     dp_cuda_test(lanes_order_${order}_cuda lanes DP_CUDA_ORDER=${order})
   endforeach()
   dp_cuda_test(compressor_training_order_1_cuda compressor_training DP_CUDA_ORDER=1)
-  foreach(noun bench_measure faults local_steps snapshot)
+  foreach(noun bench_measure fault_injection local_steps snapshot)
     dp_cuda_test(${noun}_guard_cuda ${noun} DP_CUDA_GUARD=1)
   endforeach()
 endif()
 
-# Every tests/fuzz_<noun>.c is fed by libFuzzer for a while, in the build of preset fuzz.
+# Every tests/fuzz/fuzz_<noun>.c is fed by libFuzzer for a while, in the build of preset fuzz.
 if(DP_SANITIZE MATCHES "fuzzer")
-  file(GLOB dp_fuzz_sources CONFIGURE_DEPENDS tests/fuzz_*.c)
+  file(GLOB dp_fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
   add_custom_target(fuzzers)
   foreach(source ${dp_fuzz_sources})
     get_filename_component(program ${source} NAME_WE)
@@ -119,9 +118,9 @@ function(dp_nomem_test name ranks program when codes)
     ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
 endfunction()
 
-# Every tests/mpi_<noun>.c is a program for mpirun.
+# Every tests/mpi/mpi_<noun>.c is a program for mpirun.
 foreach(program mpi_collectives mpi_trainer)
-  add_executable(${program} tests/${program}.c)
+  add_executable(${program} tests/mpi/${program}.c)
   target_link_libraries(${program} PRIVATE dp_test_helpers)
 endforeach()
 foreach(ranks 1 2 3 4 8)
@@ -186,7 +185,7 @@ if(Python3_FOUND)
   list(REMOVE_ITEM runs gpu_memory.py) # elsewhere nothing in it can run
   foreach(file ${runs})
     get_filename_component(subject ${file} NAME_WE)
-    if(subject MATCHES "^(gpus|tuning)$")
+    if(subject MATCHES "^(gpus|algo_tuning)$")
       if(DP_CUDA STREQUAL "host") # elsewhere nothing in them can run
         dp_check(runs_${subject}_cuda mpi 600 ${Python3_EXECUTABLE} -B tests/runs/${file}
                  ${PROJECT_BINARY_DIR})

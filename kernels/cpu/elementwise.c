@@ -176,14 +176,14 @@ DP_HOT static void drop_part(void *arg, size_t begin, size_t end)
 
 dp_status dp_cpu_dropout(struct dp_stream *s, void *y, const void *x, size_t count,
                          const struct dp_dropout *dropout, uint64_t first,
-                         const struct dp_knobs *knobs)
+                         const struct dp_step_params *step_params)
 {
     struct drop d = {.y = y,
                      .x = x,
                      .seed = dropout->seed,
                      .first = first,
                      .what = dropout->what,
-                     .step = knobs->step,
+                     .step = step_params->step,
                      .rate = dropout->rate,
                      .scale = 1.0f / (1.0f - dropout->rate)};
 

@@ -107,7 +107,7 @@ static dp_status plus(const struct each *e, float *y, const float *b, size_t fir
 
 struct drop {
     const struct dp_dropout *dropout;
-    const struct dp_knobs *knobs;
+    const struct dp_step_params *step_params;
     uint64_t first;
 };
 
@@ -116,7 +116,7 @@ static dp_status drop(const struct each *e, float *y, const float *b, size_t fir
     const struct drop *d = e->arg;
 
     (void)b;
-    return dp_cpu_dropout(e->stream, y, y, count, d->dropout, d->first + first, d->knobs);
+    return dp_cpu_dropout(e->stream, y, y, count, d->dropout, d->first + first, d->step_params);
 }
 
 dp_status dp_cpu_mixed_relu_forward(struct dp_stream *s, void *y, const void *x, size_t count)
@@ -164,9 +164,9 @@ dp_status dp_cpu_mixed_accumulate(struct dp_stream *s, void *dx, const void *dy,
 
 dp_status dp_cpu_mixed_dropout(struct dp_stream *s, void *y, const void *x, size_t count,
                                const struct dp_dropout *dropout, uint64_t first,
-                               const struct dp_knobs *knobs)
+                               const struct dp_step_params *step_params)
 {
-    const struct drop d = {dropout, knobs, first};
+    const struct drop d = {dropout, step_params, first};
     struct each e = {s, y, x, NULL, drop, &d, DP_OK};
 
     return each(&e, count);

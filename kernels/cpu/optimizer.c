@@ -92,9 +92,9 @@ static void sgd_part(void *arg, size_t begin, size_t end)
 dp_status dp_cpu_sgd(struct dp_stream *s, const struct dp_update *u, float momentum, bool nesterov,
                      float decay)
 {
-    struct sgd o = {s, u, u->knobs->lr, u->knobs->factor, momentum, decay, nesterov};
+    struct sgd o = {s, u, u->step_params->lr, u->step_params->factor, momentum, decay, nesterov};
 
-    if (u->knobs->skip == 0) {
+    if (u->step_params->skip == 0) {
         dp_parallel(s->threads, u->count, DP_BLOCK, sgd_part, &o);
     }
     return DP_OK;
@@ -137,10 +137,10 @@ static void adamw_part(void *arg, size_t begin, size_t end)
 dp_status dp_cpu_adamw(struct dp_stream *s, const struct dp_update *u, double beta1, double beta2,
                        float eps, float decay)
 {
-    const double lr = (double)u->knobs->lr, t = (double)u->knobs->applied + 1;
+    const double lr = (double)u->step_params->lr, t = (double)u->step_params->applied + 1;
     struct adamw o = {.stream = s,
                       .update = u,
-                      .factor = u->knobs->factor,
+                      .factor = u->step_params->factor,
                       .beta1 = (float)beta1,
                       .beta2 = (float)beta2,
                       .rest1 = (float)(1 - beta1),
@@ -150,7 +150,7 @@ dp_status dp_cpu_adamw(struct dp_stream *s, const struct dp_update *u, double be
                       .root = (float)(1 / sqrt(1 - pow(beta2, t))),
                       .eps = eps};
 
-    if (u->knobs->skip == 0) {
+    if (u->step_params->skip == 0) {
         dp_parallel(s->threads, u->count, DP_BLOCK, adamw_part, &o);
     }
     return DP_OK;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "kernels/cuda/cudnn_api.h"
+#include "kernels/cuda/cudnn/cudnn_api.h"
 #include "kernels/ref/window.h"
 
 /* Version 8 counts 8.9.7 as 8907, version 9 counts 9.19.0 as 91900. */

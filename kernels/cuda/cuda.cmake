@@ -1,7 +1,7 @@
 # Adds kernels/cuda to dp_kernels.
 #   DP_CUDA=on    by nvcc, for the GPUs below; runs where there is one
 #   DP_CUDA=host  by the C++ compiler, against tests/cuda_on_host: runs everywhere, slowly
-file(GLOB dp_cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.c)
+file(GLOB_RECURSE dp_cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.c)
 file(GLOB dp_cuda_kernels CONFIGURE_DEPENDS kernels/cuda/*.cu)
 target_sources(dp_kernels PRIVATE ${dp_cuda_sources} ${dp_cuda_kernels})
 target_link_libraries(dp_kernels PUBLIC ${CMAKE_DL_LIBS})

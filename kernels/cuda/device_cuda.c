@@ -12,9 +12,9 @@
 
 #include "base/log.h"
 #include "kernels/cuda/conv_cuda.h"
+#include "kernels/cuda/cublas/matmul_cublas.h"
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/cudnn_api.h"
-#include "kernels/cuda/matmul_cublas.h"
+#include "kernels/cuda/cudnn/cudnn_api.h"
 #include "kernels/cuda/ops_cuda.h"
 #include "kernels/cuda/record_cuda.h"
 #include "kernels/cuda/stream_cuda.h"

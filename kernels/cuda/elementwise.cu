@@ -206,7 +206,7 @@ extern "C" dp_status dp_cuda_accumulate(struct dp_stream *s, void *dx, const voi
 struct dropped {
     struct dp_dropout drop;
     uint64_t first;
-    const struct dp_knobs *knobs;
+    const struct dp_step_params *step_params;
     float scale;
     __device__ float kept(float x, uint32_t bits) const
     {
@@ -215,7 +215,7 @@ struct dropped {
     __device__ float operator()(float x, float b, size_t i) const
     {
         (void)b;
-        return kept(x, dp_random_u32(drop.seed, drop.what, knobs->step, first + i));
+        return kept(x, dp_random_u32(drop.seed, drop.what, step_params->step, first + i));
     }
 };
 
@@ -225,7 +225,7 @@ template <typename T, int P>
 static __global__ void dropout_kernel(T *y, const T *x, size_t count, dropped f)
 {
     const size_t packs = count / P;
-    const uint32_t step = f.knobs->step;
+    const uint32_t step = f.step_params->step;
 
     for (size_t i = dp_thread(); i < packs; i += dp_threads()) {
         float values[P];
@@ -249,9 +249,9 @@ static __global__ void dropout_kernel(T *y, const T *x, size_t count, dropped f)
 
 extern "C" dp_status dp_cuda_dropout(struct dp_stream *s, void *y, const void *x, size_t count,
                                      const struct dp_dropout *dropout, uint64_t first,
-                                     const struct dp_knobs *knobs)
+                                     const struct dp_step_params *step_params)
 {
-    const dropped f = {*dropout, first, knobs, 1.0f / (1.0f - dropout->rate)};
+    const dropped f = {*dropout, first, step_params, 1.0f / (1.0f - dropout->rate)};
 
     if (first % 4 != 0 || !dp_aligned(y) || !dp_aligned(x) || count == 0) {
         return map_typed(s, y, x, nullptr, count, f);

@@ -168,9 +168,10 @@ extern "C" dp_status dp_cuda_norm_variance(struct dp_stream *s, float *var, cons
 }
 
 static __global__ void share_kernel(float *y, const float *x, float rows, float factor,
-                                    const struct dp_knobs *knobs, size_t count, float keep)
+                                    const struct dp_step_params *step_params, size_t count,
+                                    float keep)
 {
-    const float share = rows * knobs->per_sample;
+    const float share = rows * step_params->per_sample;
 
     for (size_t i = dp_thread(); i < count; i += dp_threads()) {
         y[i] = (keep != 0 ? y[i] : 0.0f) + share * (factor * x[i]);
@@ -178,11 +179,11 @@ static __global__ void share_kernel(float *y, const float *x, float rows, float 
 }
 
 extern "C" dp_status dp_cuda_norm_share(struct dp_stream *s, float *y, const float *x, size_t rows,
-                                        float factor, const struct dp_knobs *knobs, size_t count,
-                                        float keep)
+                                        float factor, const struct dp_step_params *step_params,
+                                        size_t count, float keep)
 {
-    DP_LAUNCH(share_kernel, dp_blocks(s, count), DP_THREADS, 0, s, y, x, (float)rows, factor, knobs,
-              count, keep);
+    DP_LAUNCH(share_kernel, dp_blocks(s, count), DP_THREADS, 0, s, y, x, (float)rows, factor,
+              step_params, count, keep);
     return DP_CUDA(cudaGetLastError());
 }
 

@@ -14,7 +14,7 @@ template <typename T> struct update {
     const float *grad;
     float *slots[2];
     size_t count;
-    const struct dp_knobs *knobs;
+    const struct dp_step_params *step_params;
 };
 
 struct sgd {
@@ -23,9 +23,9 @@ struct sgd {
     struct state {
         float lr, factor;
     };
-    __device__ state load(const struct dp_knobs *knobs) const
+    __device__ state load(const struct dp_step_params *step_params) const
     {
-        return {knobs->lr, knobs->factor};
+        return {step_params->lr, step_params->factor};
     }
     __device__ float step(const state &k, float w, float grad, float &v, float &unused) const
     {
@@ -45,13 +45,13 @@ struct adamw {
     struct state {
         float shrink, rate, factor, b1, b2, c1, c2, root; /* c = 1 - b; root = 1 / sqrt(1 - b2^t) */
     };
-    __device__ state load(const struct dp_knobs *knobs) const
+    __device__ state load(const struct dp_step_params *step_params) const
     {
-        const double t = (double)knobs->applied + 1, lr = (double)knobs->lr;
+        const double t = (double)step_params->applied + 1, lr = (double)step_params->lr;
         state k;
         k.shrink = (float)(1 - lr * (double)decay);
         k.rate = (float)(lr / (1 - pow(beta1, t)));
-        k.factor = knobs->factor;
+        k.factor = step_params->factor;
         k.b1 = (float)beta1;
         k.b2 = (float)beta2;
         k.c1 = (float)(1 - beta1);
@@ -74,11 +74,11 @@ static __global__ void update_kernel(struct update<T> u, O optimizer)
     DP_SHARED(typename O::state, shared);
     const size_t packs = u.count / P;
 
-    if (u.knobs->skip != 0) {
+    if (u.step_params->skip != 0) {
         return; /* all threads alike */
     }
     if (threadIdx.x == 0) {
-        *shared = optimizer.load(u.knobs);
+        *shared = optimizer.load(u.step_params);
     }
     __syncthreads();
     const typename O::state k = *shared;
@@ -117,7 +117,7 @@ static dp_status launch(struct dp_stream *s, const struct dp_update *given, O op
         given->master,
             (void *)given->master == given->weights ? nullptr : (T *)given->weights, given->grad,
             {slots > 0 ? given->slots[0] : nullptr, slots > 1 ? given->slots[1] : nullptr},
-            given->count, given->knobs
+            given->count, given->step_params
     };
 
     if (u.count % 4 == 0 && dp_aligned(u.master) && dp_aligned(u.weights) && dp_aligned(u.grad) &&

@@ -69,13 +69,13 @@ dp_status dp_ref_accumulate(struct dp_stream *s, void *dx, const void *dy, size_
 
 dp_status dp_ref_dropout(struct dp_stream *s, void *y, const void *x, size_t count,
                          const struct dp_dropout *dropout, uint64_t first,
-                         const struct dp_knobs *knobs)
+                         const struct dp_step_params *step_params)
 {
     const float scale = 1.0f / (1.0f - dropout->rate);
 
     for (size_t i = 0; i < count; i++) {
         const uint32_t bits =
-            dp_random_u32(dropout->seed, dropout->what, knobs->step, first + (uint64_t)i);
+            dp_random_u32(dropout->seed, dropout->what, step_params->step, first + (uint64_t)i);
         dp_ref_put(s, y, i,
                    dp_random_unit(bits) >= dropout->rate ? dp_ref_get(s, x, i) * scale : 0);
     }

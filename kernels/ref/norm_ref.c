@@ -96,9 +96,10 @@ dp_status dp_ref_norm_variance(struct dp_stream *s, float *var, const double *mo
 }
 
 dp_status dp_ref_norm_share(struct dp_stream *s, float *y, const float *x, size_t rows,
-                            float factor, const struct dp_knobs *knobs, size_t count, float keep)
+                            float factor, const struct dp_step_params *step_params, size_t count,
+                            float keep)
 {
-    const float share = (float)rows * knobs->per_sample;
+    const float share = (float)rows * step_params->per_sample;
 
     (void)s;
     for (size_t i = 0; i < count; i++) {

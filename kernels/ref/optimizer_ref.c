@@ -15,9 +15,9 @@ static void store(const struct dp_stream *s, const struct dp_update *u, size_t i
 dp_status dp_ref_sgd(struct dp_stream *s, const struct dp_update *u, float momentum, bool nesterov,
                      float decay)
 {
-    const double lr = (double)u->knobs->lr, factor = (double)u->knobs->factor;
+    const double lr = (double)u->step_params->lr, factor = (double)u->step_params->factor;
 
-    for (size_t i = 0; i < u->count && u->knobs->skip == 0; i++) {
+    for (size_t i = 0; i < u->count && u->step_params->skip == 0; i++) {
         const double w = (double)u->master[i];
         const double g = (double)u->grad[i] * factor + (double)decay * w;
         double v = g;
@@ -34,10 +34,10 @@ dp_status dp_ref_sgd(struct dp_stream *s, const struct dp_update *u, float momen
 dp_status dp_ref_adamw(struct dp_stream *s, const struct dp_update *u, double beta1, double beta2,
                        float eps, float decay)
 {
-    const double lr = (double)u->knobs->lr, factor = (double)u->knobs->factor;
-    const double t = (double)u->knobs->applied + 1, b1 = beta1, b2 = beta2;
+    const double lr = (double)u->step_params->lr, factor = (double)u->step_params->factor;
+    const double t = (double)u->step_params->applied + 1, b1 = beta1, b2 = beta2;
 
-    for (size_t i = 0; i < u->count && u->knobs->skip == 0; i++) {
+    for (size_t i = 0; i < u->count && u->step_params->skip == 0; i++) {
         const double g = (double)u->grad[i] * factor;
         const double m = b1 * (double)u->slots[0][i] + (1 - b1) * g;
         const double v = b2 * (double)u->slots[1][i] + (1 - b2) * g * g;

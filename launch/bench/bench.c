@@ -5,9 +5,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "collectives/claim.h"
-#include "collectives/compressor.h"
-#include "collectives/exchange.h"
+#include "collectives/compressors/compressor.h"
+#include "collectives/core/consistency.h"
+#include "collectives/exchange/exchange.h"
 
 /* For all curves together. */
 static const double probe_s = 2.0;
@@ -117,7 +117,7 @@ static dp_status read_names(struct dp_bench *bench)
 static dp_status compare_options(const struct dp_bench *bench)
 {
     const struct dp_bench_options *o = bench->options;
-    char turns[DP_CLAIM_TEXT], sets[8192] = "";
+    char turns[DP_CONSISTENCY_TEXT], sets[8192] = "";
     size_t used = 0;
 
     (void)snprintf(turns, sizeof(turns), "-b %zu -e %zu -f %d -n %d -w %d -c %d --train %d%s",
@@ -127,17 +127,17 @@ static dp_status compare_options(const struct dp_bench *bench)
         used += (size_t)snprintf(sets + used, sizeof(sets) - used, "%s%s", i == 0 ? "" : " ",
                                  o->sets[i]);
     }
-    const struct dp_claim claims[] = {
-        dp_claim_text("version", DP_VERSION),
-        dp_claim_text("options", turns),
-        dp_claim_text("--strategies", o->strategies),
-        dp_claim_text("--compressors", o->compressors),
-        dp_claim_text("--buckets", o->buckets == NULL ? "" : o->buckets),
-        dp_claim_text("--set", sets),
-        dp_claim_text("device", o->buckets == NULL ? bench->device->plugin.name : ""),
+    const struct dp_consistency_item items[] = {
+        dp_consistency_text("version", DP_VERSION),
+        dp_consistency_text("options", turns),
+        dp_consistency_text("--strategies", o->strategies),
+        dp_consistency_text("--compressors", o->compressors),
+        dp_consistency_text("--buckets", o->buckets == NULL ? "" : o->buckets),
+        dp_consistency_text("--set", sets),
+        dp_consistency_text("device", o->buckets == NULL ? bench->device->plugin.name : ""),
     };
 
-    return dp_claims_compare(bench->world->all, claims, sizeof(claims) / sizeof(claims[0]));
+    return dp_consistency_check(bench->world->all, items, sizeof(items) / sizeof(items[0]));
 }
 
 static dp_status run_bench(struct dp_bench *bench)

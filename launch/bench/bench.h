@@ -8,12 +8,12 @@
 #ifndef DP_LAUNCH_BENCH_BENCH_H
 #define DP_LAUNCH_BENCH_BENCH_H
 
-#include "collectives/cost.h"
-#include "collectives/world.h"
+#include "collectives/strategies/cost.h"
+#include "collectives/world/world.h"
 #include "launch/bench/names.h"
 #include "launch/bench/options.h"
 #include "launch/bench/rows.h"
-#include "runtime/run.h"
+#include "runtime/run/run.h"
 
 /* What was left out so far: told where nothing else is left. */
 enum { DP_BENCH_WAY = 1024, DP_BENCH_SKIPPED = 2 * DP_BENCH_WAY };

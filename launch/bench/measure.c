@@ -246,7 +246,7 @@ static void measure_errors(struct measure *m, int round)
  * an error of these. */
 static dp_status share_anew(struct measure *m)
 {
-    DP_TRY(dp_parcels_forget(m->exchange->parcels));
+    DP_TRY(dp_compression_forget(m->exchange->compression));
     DP_TRY(share(m));
     return get(m);
 }
@@ -263,7 +263,8 @@ static dp_status check_results(struct measure *m)
         count_wrong(m, round);
         DP_TRY(dp_comm_barrier(m->exchange->comm));
     }
-    return dp_parcels_forget(m->exchange->parcels); /* calls are timed alike, checked or not */
+    return dp_compression_forget(
+        m->exchange->compression); /* calls are timed alike, checked or not */
 }
 
 static dp_status prepare_call(void *arg, int call)
@@ -334,7 +335,7 @@ static dp_status measure_init(struct measure *m)
 
     m->range = bucket->range;
     m->seen.count = m->range.count;
-    m->published = e->sharing->gather != NULL && !bucket->exact;
+    m->published = e->sharding->gather != NULL && !bucket->exact;
     m->values = e->grad + m->range.begin;
     m->result = m->values;
     m->all = dp_zalloc((size_t)e->group->size, sizeof(*m->all));

@@ -4,8 +4,8 @@
 #ifndef DP_LAUNCH_BENCH_MEASURE_H
 #define DP_LAUNCH_BENCH_MEASURE_H
 
-#include "collectives/cost.h"
-#include "collectives/exchange.h"
+#include "collectives/exchange/exchange.h"
+#include "collectives/strategies/cost.h"
 #include "launch/bench/options.h"
 #include "launch/bench/rows.h"
 

@@ -14,7 +14,7 @@
 #include "launch/bench/bench.h"
 #include "launch/bench/measure.h"
 #include "launch/bench/stats.h"
-#include "runtime/refusals.h"
+#include "runtime/config/config_rules.h"
 
 /* More steps than any comparison takes: schedules end where the configuration says. */
 enum { ENDLESS = 1 << 30 };
@@ -62,7 +62,7 @@ static dp_status make_trainer(const struct way *w, const struct dp_config *confi
         .global_batch = (size_t)config->train.global_batch,
         .total_steps = ENDLESS,
         .schedule_steps = run->config_steps,
-        .choices = lender == NULL ? run->choices : NULL,
+        .algo_choices = lender == NULL ? run->algo_choices : NULL,
         .lender = lender,
     };
 
@@ -77,13 +77,13 @@ static dp_status make_trainer(const struct way *w, const struct dp_config *confi
  * which is told. */
 static bool configure_way(struct way *w)
 {
-    const struct dp_refusal *refusal;
+    const struct dp_config_rule *refusal;
     char why[WHY];
 
     w->config = *w->bench->run->config;
     w->config.comm.strategy = w->strategy;
     w->config.comm.compressor = w->compressor;
-    refusal = dp_refusal_of_config(&w->config);
+    refusal = dp_config_rule_of_config(&w->config);
     if (refusal != NULL) {
         (void)snprintf(why, sizeof(why), "%s: %s", refusal->key, refusal->reason);
         dp_bench_leave_out(w->bench, w->strategy, w->compressor, DP_ERR_CONFIG, why);

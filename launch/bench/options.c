@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "base/option.h"
 #include "base/plugin.h"
-#include "collectives/compressor.h"
-#include "collectives/sharing.h"
-#include "collectives/strategy.h"
+#include "collectives/compressors/compressor.h"
+#include "collectives/exchange/sharding.h"
+#include "collectives/strategies/strategy.h"
 
 enum kind { KIND_SIZE, KIND_COUNT, KIND_TEXT, KIND_SET, KIND_FORMAT, KIND_SWITCH };
 
@@ -314,6 +314,6 @@ static void list_family(const char *title, const struct dp_plugin_family *family
 void dp_bench_list(void)
 {
     list_family("strategies", &dp_strategies);
-    list_family("sharings, over a strategy", &dp_sharings);
+    list_family("sharings, over a strategy", &dp_shardings);
     list_family("compressors", &dp_compressors);
 }

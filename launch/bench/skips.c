@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "collectives/comm.h"
-#include "collectives/exchange.h"
+#include "collectives/exchange/exchange.h"
+#include "collectives/strategies/comm.h"
 #include "launch/bench/bench.h"
 
 /* `tried`: what it is made of runs here. */

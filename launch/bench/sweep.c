@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "collectives/exchange.h"
-#include "collectives/gpus.h"
+#include "collectives/exchange/exchange.h"
+#include "collectives/gpu/gpu_peers.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/measure.h"
 
@@ -37,7 +37,7 @@ static struct dp_tensor make_tensor(size_t count)
 static dp_status measure_there(struct dp_bench *bench, const struct dp_device *device,
                                struct dp_exchange *exchange, size_t count, struct dp_bench_row *row)
 {
-    const bool published = exchange->sharing->gather != NULL;
+    const bool published = exchange->sharding->gather != NULL;
     struct dp_stream *stream = NULL;
     void *weights = NULL;
     dp_status status = device->stream_create(device, 1, &stream);
@@ -70,12 +70,13 @@ static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_ben
         .trained = count,
         .total = dp_round_up(count, DP_BLOCK) + DP_BLOCK,
     };
-    const struct dp_knobs knobs = {.per_sample = 1.0f, .loss_scale = 1.0f, .factor = 1.0f};
+    const struct dp_step_params step_params = {
+        .per_sample = 1.0f, .loss_scale = 1.0f, .factor = 1.0f};
     struct dp_exchange_config config = {
         .strategy = row->strategy,
         .compressor = row->compressor,
         .device = bench->device,
-        .knobs = &knobs,
+        .step_params = &step_params,
         .bucket_bytes = count * sizeof(float),
         .first_bucket_bytes = count * sizeof(float),
         .run = DP_RUN_AT_WAIT,
@@ -256,7 +257,7 @@ dp_status dp_bench_sweep(struct dp_bench *bench)
 
     DP_TRY(dp_run_place(bench->run));
     if (!bench->device->host_memory) {
-        DP_TRY(dp_gpus_create(bench->world->train, bench->device));
+        DP_TRY(dp_gpu_peers_create(bench->world->train, bench->device));
     }
     if (bench->options->bound && !bench->device->host_memory) {
         dp_bench_rows_note(&bench->rows,

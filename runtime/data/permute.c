@@ -7,8 +7,8 @@
 /*
  * Four rounds already resist an adversary (Luby and Rackoff); two more are margin. Tiny domains mix
  * more slowly: with 6 rounds and n 5 some numbers stand at some positions measurably too often,
- * with 12 none do, and from n 16 on 6 rounds show nothing either (as tests/test_permute.c
- * measures).
+ * with 12 none do, and from n 16 on 6 rounds show nothing either (as
+ * tests/unit/runtime/data/test_permute.c measures).
  */
 enum { ROUNDS = 6, TINY_ROUNDS = 12, TINY = 64 };
 

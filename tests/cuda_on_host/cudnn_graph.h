@@ -11,7 +11,7 @@
 
 #include "cuda_runtime.h"
 extern "C" {
-#include "kernels/cuda/cudnn_api.h"
+#include "kernels/cuda/cudnn/cudnn_api.h"
 }
 
 /* Bytes that plans want, but for those of GREEDY. */

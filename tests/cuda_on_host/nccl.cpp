@@ -1,6 +1,6 @@
 /*
- * nccl.cpp - as much of NCCL as collectives/nccl_api.h names, between threads and between processes
- * of one host, by a file in memory that all ranks map.
+ * nccl.cpp - as much of NCCL as collectives/gpu/nccl_api.h names, between threads and between
+ * processes of one host, by a file in memory that all ranks map.
  *
  * What is queued waits in its stream until all ranks have come so far, as kernels of NCCL do.
  * Nothing blocks: calls give "in progress" whenever NCCL may. Sums are made in order of ranks, not
@@ -10,7 +10,7 @@
  *   DP_CUDA_NCCL=init:R     rank R cannot join
  *   DP_CUDA_NCCL=old        its version is 2.16
  */
-#include "collectives/nccl_api.h"
+#include "collectives/gpu/nccl_api.h"
 #include "cuda_runtime.h"
 
 #include <atomic>
@@ -38,7 +38,7 @@ struct place {
 };
 
 /* In the file; zeroed at first. */
-struct meeting {
+struct lane_sync {
     std::atomic<int> joined, finished, failed;
     place places[RANKS];
     char data[RANKS][PIECE];
@@ -51,7 +51,7 @@ struct ticket {
 struct dp_nccl_comm {
     int rank, size, file; /* rank 0's, or -1 */
     uint64_t turn;
-    meeting *all;
+    lane_sync *all;
     std::shared_ptr<std::atomic<bool>> aborted;
     bool finishing;
 };
@@ -232,7 +232,7 @@ int ncclGetUniqueId(struct dp_nccl_id *id)
 {
     const ticket made = {getpid(), memfd_create("nccl_on_host", MFD_CLOEXEC)};
 
-    if (made.file < 0 || ftruncate(made.file, static_cast<off_t>(sizeof(meeting))) != 0) {
+    if (made.file < 0 || ftruncate(made.file, static_cast<off_t>(sizeof(lane_sync))) != 0) {
         return SYSTEM_ERROR;
     }
     memset(id, 0, sizeof(*id));
@@ -258,7 +258,7 @@ int ncclCommInitRankConfig(struct dp_nccl_comm **comm, int ranks, struct dp_nccl
     }
     (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", given.process, given.file);
     const int file = open(path, O_RDWR | O_CLOEXEC);
-    void *memory = mmap(nullptr, sizeof(meeting), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *memory = mmap(nullptr, sizeof(lane_sync), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (memory == MAP_FAILED) {
         return SYSTEM_ERROR;
@@ -267,7 +267,7 @@ int ncclCommInitRankConfig(struct dp_nccl_comm **comm, int ranks, struct dp_nccl
                              ranks,
                              rank == 0 ? given.file : -1,
                              0,
-                             static_cast<meeting *>(memory),
+                             static_cast<lane_sync *>(memory),
                              std::make_shared<std::atomic<bool>>(false),
                              false};
     cudaGetDevice(&device);

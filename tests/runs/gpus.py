@@ -13,7 +13,7 @@ import harness
 from harness import (Skipped, Started, check, mlp_layers, run_json, same, small_cfg, train,
                      train_well, weights)
 
-# Of its 5.2 MiB more than one piece is on its way (collectives/staging.h).
+# Of its 5.2 MiB more than one piece is on its way (collectives/exchange/staging.h).
 WIDE = mlp_layers(1000, 1300)
 DROPPED = """\
     - conv2d: {filters: 4, kernel: 3}

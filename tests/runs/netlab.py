@@ -238,7 +238,7 @@ def case_runs_over_hosts_give_the_result_of_one_node():
 
 
 def case_strategies_of_two_levels_sum_over_hosts():
-    """The checks of tests/mpi_collectives.c: two ranks on each of two hosts, and unequal hosts."""
+    """Those of tests/mpi/mpi_collectives.c: two ranks on each of two hosts, and unequal hosts."""
     need_lab()
     for ranks, placing, texts in (
         (4, "ppr:2:node", ("hier:outer=direct", "hier:rails=1", "hier:rails=1,outer=mpi")),

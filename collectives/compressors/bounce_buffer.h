@@ -1,0 +1,44 @@
+/*
+ * bounce_buffer.h - what a compressor sends: an array on the device that makes it, and its copy on
+ * the host that ranks exchange. So of a gradient on a GPU only codes cross to the host.
+ *
+ *      gradient --encode--> there --out--> host --ranks--> host --in--> there --decode--> gradient
+ *
+ * Where the device's memory is the host's they are one array, and nothing is copied. Everything is
+ * queued on comm->codes, but for wait().
+ */
+#ifndef DP_COLLECTIVES_COMPRESSORS_BOUNCE_BUFFER_H
+#define DP_COLLECTIVES_COMPRESSORS_BOUNCE_BUFFER_H
+
+#include "collectives/strategies/comm.h"
+
+struct dp_bounce_buffer {
+    struct dp_comm *comm; /* borrowed */
+    char *host, *there;   /* owned; [bytes] */
+    struct dp_event *sent;
+    bool shared;
+};
+
+/*
+ * shared: `host` is from dp_group_memory(), which is then collective. Zeroed. On error nothing is
+ * left, nothing is logged, and the caller says that it leaves (dp_group_leave).
+ * Errors: DP_ERR_NOMEM, those of the device.
+ */
+DP_CHECKED dp_status dp_bounce_buffer_open(struct dp_bounce_buffer *bounce, struct dp_comm *comm,
+                                           size_t bytes, bool shared);
+/* Nothing to do for a zeroed one. */
+void dp_bounce_buffer_close(struct dp_bounce_buffer *bounce);
+
+/* [at, at + bytes) goes to the host, and comes from there. */
+DP_CHECKED dp_status dp_bounce_buffer_out(struct dp_bounce_buffer *bounce, size_t at, size_t bytes);
+DP_CHECKED dp_status dp_bounce_buffer_in(struct dp_bounce_buffer *bounce, size_t at, size_t bytes);
+
+/* Until all that is queued on comm->codes is done. Errors: DP_ERR_CANCELLED. */
+DP_CHECKED dp_status dp_bounce_buffer_wait(struct dp_bounce_buffer *bounce);
+
+/* Memory of the device on which codes are made, for what stays there; released with
+ * dp_codes_release(). Zeroed; NULL when there is none left. */
+void *dp_codes_alloc(const struct dp_comm *comm, size_t bytes);
+void dp_codes_release(const struct dp_comm *comm, void *memory); /* NULL is allowed */
+
+#endif

@@ -1,0 +1,329 @@
+#include "collectives/compressors/codec_sum.h"
+
+#include <assert.h>
+
+#include "base/random.h"
+
+/* Bytes of a slot. */
+static size_t room_of(const struct dp_codec *codec, size_t max_count, size_t ranks)
+{
+    const size_t chunk = dp_round_up(dp_round_up(max_count, DP_BLOCK) / ranks + 1, DP_BLOCK);
+
+    return dp_round_up(codec->bytes(codec->context, chunk), DP_MEM_ALIGN);
+}
+
+size_t dp_codec_sum_bytes(const struct dp_codec *codec, size_t max_count, int ranks)
+{
+    const size_t size = (size_t)ranks, room = room_of(codec, max_count, size);
+
+    return size * (3 * room + DP_CODEC_SUM_TILE * sizeof(float)); /* mine, landed, and tiles */
+}
+
+static dp_status coded_memory(struct dp_codec_sum *c, size_t max_count)
+{
+    struct dp_group *group = c->comm->group;
+    const size_t size = (size_t)group->size;
+    const bool apart = !c->comm->codes->device->host_memory;
+
+    c->room = room_of(&c->codec, max_count, size);
+    if (c->room > DP_MESSAGE_MAX) {
+        return DP_FAIL(DP_ERR_CONFIG, "comm.compressor: a layer is too large for %zu ranks", size);
+    }
+    DP_TRY(dp_bounce_buffer_open(&c->mine, c->comm, 2 * size * c->room, true));
+    c->shared = dp_group_reaches(group, c->mine.host);
+    c->pieces = c->shared ? NULL : dp_mem_arena(DP_MEM_COMM, size * c->room);
+    c->landed = apart ? dp_codes_alloc(c->comm, size * c->room) : NULL;
+    c->tiles = dp_codes_alloc(c->comm, size * DP_CODEC_SUM_TILE * sizeof(float));
+    c->tile = dp_zalloc(size, sizeof(*c->tile));
+    c->piece = dp_zalloc(size, sizeof(*c->piece));
+    return (c->shared || c->pieces != NULL) && (!apart || c->landed != NULL) && c->tiles != NULL &&
+                   c->tile != NULL && c->piece != NULL
+               ? DP_OK
+               : DP_ERR_NOMEM;
+}
+
+dp_status dp_codec_sum_open(struct dp_codec_sum *c, struct dp_comm *comm,
+                            const struct dp_codec *codec, size_t max_count)
+{
+    dp_status status;
+
+    *c = (struct dp_codec_sum){.comm = comm, .codec = *codec};
+    status = coded_memory(c, max_count);
+    if (status != DP_OK) {
+        dp_group_leave(comm->group, status);
+        dp_codec_sum_close(c);
+        return DP_FAIL(status, "codes of %zu elements of %d ranks", max_count, comm->group->size);
+    }
+    for (int i = 0; i < comm->group->size; i++) {
+        c->tile[i] = c->tiles + (size_t)i * DP_CODEC_SUM_TILE;
+    }
+    return DP_OK;
+}
+
+void dp_codec_sum_close(void *coded)
+{
+    struct dp_codec_sum *c = coded;
+
+    dp_bounce_buffer_close(&c->mine);
+    dp_free(c->pieces);
+    dp_codes_release(c->comm, c->landed);
+    dp_codes_release(c->comm, c->tiles);
+    dp_free(c->tile);
+    dp_free(c->piece);
+}
+
+/* The code of chunk i of `data`, in slot `slot` of codes that begin at `codes`. */
+static struct dp_slice code_at(const struct dp_codec_sum *c, char *codes, int slot,
+                               struct dp_slice data, int i)
+{
+    const size_t count = dp_slice_chunk(data, c->comm->group->size, i).count;
+
+    return (struct dp_slice){codes + (size_t)slot * c->room,
+                             c->codec.bytes(c->codec.context, count), 1};
+}
+
+/* Codes of the sums: behind those of this rank's chunks. */
+static char *sums_of(const struct dp_codec_sum *c)
+{
+    return c->mine.host + (size_t)c->comm->group->size * c->room;
+}
+
+/* The same code of this rank's where it is made, and the host's where it is sent from. */
+static struct dp_slice made_at(const struct dp_codec_sum *c, struct dp_slice code)
+{
+    code.data = c->mine.there + ((char *)code.data - c->mine.host);
+    return code;
+}
+
+static dp_status send(struct dp_codec_sum *c, struct dp_slice code)
+{
+    return dp_bounce_buffer_out(&c->mine, (size_t)((char *)code.data - c->mine.host), code.count);
+}
+
+/* The place in rank i's memory that corresponds to `mine`. */
+static void *place_at(const struct dp_codec_sum *c, void *mine, int i)
+{
+    struct dp_group *group = c->comm->group;
+
+    return i == group->rank ? mine : dp_group_peer(group, mine, i);
+}
+
+/* Makes a code of x, which is chunk i of the compressed bucket, or what is to be sent instead of
+ * it. */
+static dp_status encode(struct dp_codec_sum *c, struct dp_slice code, struct dp_slice x, int i,
+                        const struct dp_compressed_bucket *p, uint32_t what)
+{
+    const struct dp_slice chunk = dp_slice_chunk(p->grad, c->comm->group->size, i);
+    const size_t begin = (size_t)((float *)chunk.data - (float *)p->grad.data);
+    const struct dp_key key = {.seed = p->seed,
+                               .first = p->bucket->range.begin + begin,
+                               .what = DP_RANDOM_CODE + what,
+                               .step = p->step_params->step};
+
+    assert(code.count <= c->room && x.count == chunk.count);
+    if (x.count == 0) {
+        return DP_OK;
+    }
+    DP_TRY(c->codec.encode(c->codec.context, c->comm->codes, made_at(c, code).data, x.data, x.count,
+                           &key));
+    return send(c, code);
+}
+
+/* y = this compressed bucket's elements plus those that earlier codes left out; these are kept
+ * in `residual` (NULL: none), where y is then. */
+static dp_status with_residual(const struct dp_codec_sum *c, struct dp_slice x, float *residual,
+                               struct dp_slice *y)
+{
+    struct dp_stream *stream = c->comm->codes;
+
+    *y = x;
+    if (residual == NULL) {
+        return DP_OK;
+    }
+    y->data = residual;
+    return stream->ops->add(stream, residual, x.data, x.count);
+}
+
+/* Makes the code of chunk i of x, which is the compressed bucket's gradient with what was left
+ * out. */
+static dp_status encode_chunk(struct dp_codec_sum *c, const struct dp_compressed_bucket *p,
+                              struct dp_slice x, int i)
+{
+    const struct dp_group *group = c->comm->group;
+
+    return encode(c, code_at(c, c->mine.host, i, p->grad, i), dp_slice_chunk(x, group->size, i), i,
+                  p, (uint32_t)group->rank);
+}
+
+static dp_status swap_shared(struct dp_codec_sum *c, const struct dp_compressed_bucket *p,
+                             struct dp_slice x)
+{
+    struct dp_group *group = c->comm->group;
+    const int size = group->size, rank = group->rank;
+
+    for (int i = 0; i < size; i++) {
+        DP_TRY(encode_chunk(c, p, x, i));
+    }
+    DP_TRY(dp_bounce_buffer_wait(&c->mine));
+    group->wire_bytes += (uint64_t)(size - 1) * code_at(c, c->mine.host, rank, p->grad, rank).count;
+    return dp_comm_barrier(c->comm);
+}
+
+/* Codes of this rank's chunk come from all others: pairwise, so that nobody gets two at a time.
+ * While one is on its way the next is made, this rank's own, which stays here, last. */
+static dp_status swap(struct dp_codec_sum *c, const struct dp_compressed_bucket *p)
+{
+    struct dp_group *group = c->comm->group;
+    const int size = group->size, rank = group->rank;
+    struct dp_transfer transfer = {.to = -1, .from = -1};
+    struct dp_slice x;
+
+    DP_TRY(with_residual(c, p->grad, p->residual[0], &x));
+    if (c->shared) {
+        return swap_shared(c, p, x);
+    }
+    for (int distance = 1; distance <= size; distance++) {
+        const int to = (rank + distance) % size, from = (rank + size - distance) % size;
+        DP_TRY(encode_chunk(c, p, x, to));
+        DP_TRY(dp_bounce_buffer_wait(&c->mine));
+        DP_TRY(dp_group_finish(group, &transfer));
+        if (to != rank) {
+            DP_TRY(dp_group_start(group, to, code_at(c, c->mine.host, to, p->grad, to), from,
+                                  code_at(c, c->pieces, from, p->grad, rank), &transfer));
+        }
+    }
+    return DP_OK;
+}
+
+/* What rank i sent of this rank's chunk. */
+static struct dp_slice piece_of(const struct dp_codec_sum *c, struct dp_slice data, int i)
+{
+    const int rank = c->comm->group->rank;
+    struct dp_slice code = code_at(c, c->shared || i == rank ? c->mine.host : c->pieces,
+                                   c->shared ? rank : i, data, rank);
+
+    code.data = c->shared ? place_at(c, code.data, i) : code.data;
+    return code;
+}
+
+/* A code of rank i that has come to the host, where it can be decoded. */
+static dp_status land(const struct dp_codec_sum *c, int i, struct dp_slice code, const void **out)
+{
+    char *slot = c->landed == NULL ? NULL : c->landed + (size_t)i * c->room;
+
+    *out = slot == NULL ? code.data : slot;
+    return slot == NULL
+               ? DP_OK
+               : c->comm->codes->device->upload(c->comm->codes, slot, code.data, code.count);
+}
+
+/* chunk = the sum of what all ranks sent of it. */
+static dp_status add_pieces(struct dp_codec_sum *c, struct dp_slice data, struct dp_slice chunk)
+{
+    struct dp_stream *stream = c->comm->codes;
+    const int size = c->comm->group->size;
+
+    for (int i = 0; i < size && chunk.count > 0; i++) {
+        DP_TRY(land(c, i, piece_of(c, data, i), &c->piece[i]));
+    }
+    for (size_t at = 0; at < chunk.count; at += DP_CODEC_SUM_TILE) {
+        const size_t left = chunk.count - at;
+        const struct dp_range part = {at, left < DP_CODEC_SUM_TILE ? left : DP_CODEC_SUM_TILE};
+        float *sum = (float *)chunk.data + at;
+        for (int i = 0; i < size; i++) {
+            DP_TRY(c->codec.decode(c->codec.context, stream,
+                                   c->tiles + (size_t)i * DP_CODEC_SUM_TILE, c->piece[i],
+                                   chunk.count, part));
+        }
+        DP_TRY(stream->ops->sum_tree(stream, &sum, 1, c->tile, size, part.count));
+    }
+    return DP_OK;
+}
+
+/* The sum of chunk i, from its code. */
+static dp_status decode_sum(struct dp_codec_sum *c, struct dp_slice data, int i)
+{
+    const struct dp_slice chunk = dp_slice_chunk(data, c->comm->group->size, i);
+    struct dp_slice code = code_at(c, sums_of(c), i, data, i);
+    const void *landed;
+
+    if (chunk.count == 0) {
+        return DP_OK;
+    }
+    code.data = c->shared ? place_at(c, code.data, i) : code.data;
+    DP_TRY(land(c, i, code, &landed));
+    return c->codec.decode(c->codec.context, c->comm->codes, chunk.data, landed, chunk.count,
+                           (struct dp_range){0, chunk.count});
+}
+
+/* Codes of the sums go to all ranks, around a ring; while one comes the one before is decoded. */
+static dp_status gather(struct dp_codec_sum *c, struct dp_slice data)
+{
+    struct dp_group *group = c->comm->group;
+    const int size = group->size, rank = group->rank;
+    const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+
+    if (c->shared) {
+        for (int i = 0; i < size; i++) {
+            group->wire_bytes += i == rank ? 0 : code_at(c, c->mine.host, i, data, i).count;
+        }
+        DP_TRY(dp_comm_barrier(c->comm));
+    }
+    for (int turn = 0; turn < size; turn++) {
+        const int out = (rank - turn + size) % size, in = (out + size - 1) % size;
+        struct dp_transfer transfer = {.to = -1, .from = -1};
+        if (!c->shared && turn < size - 1) {
+            DP_TRY(dp_group_start(group, next, code_at(c, sums_of(c), out, data, out), prev,
+                                  code_at(c, sums_of(c), in, data, in), &transfer));
+        }
+        DP_TRY(decode_sum(c, data, out));
+        DP_TRY(dp_group_finish(group, &transfer));
+    }
+    return DP_OK;
+}
+
+/* Peers read this rank's codes up to the second barrier, and its sums up to the first one of the
+ * next call: neither is written to before. */
+dp_status dp_codec_sum_run(void *coded, const struct dp_compressed_bucket *p, enum dp_keep keep)
+{
+    struct dp_codec_sum *c = coded;
+    const struct dp_group *group = c->comm->group;
+    const int rank = group->rank;
+    const struct dp_slice chunk = dp_slice_chunk(p->grad, group->size, rank);
+    const size_t begin = (size_t)((float *)chunk.data - (float *)p->grad.data);
+    struct dp_slice x;
+
+    if (p->grad.count == 0) {
+        return DP_OK;
+    }
+    DP_TRY(swap(c, p));
+    DP_TRY(add_pieces(c, p->grad, chunk));
+    if (keep == DP_KEEP_CHUNK) {
+        DP_TRY(dp_bounce_buffer_wait(&c->mine)); /* until they were read */
+        return c->shared ? dp_comm_barrier(c->comm) : DP_OK;
+    }
+    DP_TRY(with_residual(c, chunk, p->residual[1] == NULL ? NULL : p->residual[1] + begin, &x));
+    DP_TRY(encode(c, code_at(c, sums_of(c), rank, p->grad, rank), x, rank, p, 0xffffff));
+    DP_TRY(dp_bounce_buffer_wait(&c->mine));
+    return gather(c, p->grad);
+}
+
+uint64_t dp_codec_sum_wire(const void *coded, const struct dp_bucket *bucket, enum dp_keep keep)
+{
+    const struct dp_codec_sum *c = coded;
+    const struct dp_group *group = c->comm->group;
+    const struct dp_slice data = {c->mine.host, bucket->range.count, 0}; /* lengths alone matter */
+    const int size = group->size, rank = group->rank;
+    uint64_t others = 0, sums = 0;
+
+    for (int i = 0; i < size; i++) {
+        const uint64_t bytes = code_at(c, c->mine.host, 0, data, i).count;
+        others += i == rank ? 0 : bytes;
+        sums += i == (rank + 1) % size ? 0 : bytes; /* the last to come is not passed on */
+    }
+    if (c->shared) {
+        sums = others;
+        others = (uint64_t)(size - 1) * code_at(c, c->mine.host, 0, data, rank).count;
+    }
+    return others + (keep == DP_KEEP_ALL ? sums : 0);
+}

@@ -1,0 +1,47 @@
+#include "collectives/compressors/compressor.h"
+
+#include <string.h>
+
+#define DP_COMPRESSOR(name) extern const struct dp_compressor dp_compressor_##name;
+#include "collectives/compressors/compressors.def"
+#undef DP_COMPRESSOR
+
+/* The strategy alone does the work. */
+const struct dp_compressor dp_compressor_none = {
+    .plugin = {.name = "none", .help = "float32, as it is"}};
+
+static const struct dp_plugin *const registry[] = {
+#define DP_COMPRESSOR(name) &dp_compressor_##name.plugin,
+#include "collectives/compressors/compressors.def"
+#undef DP_COMPRESSOR
+};
+
+struct dp_plugin_family dp_compressors = {
+    .noun = "compressor", .rows = registry, .count = sizeof(registry) / sizeof(registry[0])};
+
+uint64_t dp_compressor_plain_wire(const struct dp_comm *comm, size_t count, enum dp_keep keep)
+{
+    const struct dp_group *group = comm->group;
+    char here;
+    const struct dp_slice data = {&here, count, 0}; /* lengths alone matter */
+    const int size = group->size, rank = group->rank;
+    const size_t mine = dp_slice_chunk(data, size, rank).count;
+    const size_t last = dp_slice_chunk(data, size, (rank + 1) % size).count;
+    size_t elements = count - mine;
+
+    if (comm->strategy->shared) { /* each rank reads its chunk of all others */
+        elements = (size_t)(size - 1) * mine;
+    } else if (keep == DP_KEEP_ALL) { /* the last chunk to come is not passed on */
+        elements += count - last;
+    }
+    return size == 1 ? 0 : elements * sizeof(float);
+}
+
+bool dp_compressor_is_elementwise(const char *text)
+{
+    const struct dp_compressor *c = text == NULL ? NULL
+                                                 : (const struct dp_compressor *)dp_plugin_find(
+                                                       &dp_compressors, text, strcspn(text, ":"));
+
+    return text == NULL || (c != NULL && (c->sum == NULL || c->elementwise));
+}

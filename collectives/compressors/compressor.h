@@ -1,0 +1,76 @@
+/*
+ * compressor.h - ways to make a gradient smaller before it is shared.
+ *
+ * A compressor replaces this rank's gradient of a bucket by an approximation of its sum over ranks,
+ * equal on all ranks to the bit, and sends less for it than the strategy alone would. What it
+ * remembers from step to step (error feedback: what was not sent) lies in arrays of the exchange,
+ * which are counted and can be saved. It sees plain gradients: neither scaled nor clipped.
+ *
+ * To add one: write compressor_<name>.c defining `const struct dp_compressor dp_compressor_<name>`,
+ * and add one line to compressors.def. The conformance test then covers it.
+ */
+#ifndef DP_COLLECTIVES_COMPRESSORS_COMPRESSOR_H
+#define DP_COLLECTIVES_COMPRESSORS_COMPRESSOR_H
+
+#include "base/plugin.h"
+#include "collectives/core/bucket.h"
+#include "collectives/strategies/comm.h"
+
+/* One bucket on its way: all arrays belong to the exchange. */
+struct dp_compressed_bucket {
+    const struct dp_bucket *bucket;
+    struct dp_slice grad;                     /* in: this rank's; out: the sum */
+    float *residual[2];                       /* error feedback, as long as grad; this rank's own */
+    float *warm;                              /* what warm() asked for; equal on all ranks */
+    const struct dp_step_params *step_params; /* the step is a key of random numbers */
+    struct dp_step_params kept; /* they point here for a deferred bucket, which outlasts its step */
+    uint64_t seed;              /* so is this */
+};
+
+struct dp_compressor {
+    struct dp_plugin plugin;
+
+    /* What an element becomes depends on nothing but that element of all ranks, so that buckets may
+     * be cut anywhere. */
+    bool elementwise;
+
+    /* How many of parcel.residual it uses: 0, 1 or 2. NULL: none. Local. */
+    int (*residuals)(const void *state);
+
+    /* Whether residual[1] is what the owner of a sum left out of it, not a rank of its own
+     * gradient: it belongs to places of this number of ranks. */
+    bool owners;
+
+    /* Elements of parcel.warm. NULL: none. Local. */
+    size_t (*warm)(const void *state, const struct dp_bucket *bucket);
+
+    /* Bytes of memory of a device, where that is not the host's, that open() takes for what `ranks`
+     * ranks send. NULL: none. Local. */
+    size_t (*codes)(const void *state, const struct dp_bucket_plan *plan, int ranks);
+
+    /* Prepares for the buckets of `plan`, of at least two ranks. Collective.
+     * On error everything taken so far is released and close() must not be called. */
+    dp_status (*open)(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan);
+
+    /* Bytes that this rank sends (or reads from its peers) for the bucket, barriers left out; of a
+     * step behind any warm-up. Local. */
+    uint64_t (*wire)(const void *state, const struct dp_bucket *bucket, enum dp_keep keep);
+
+    /* Replaces the gradient by its sum. Collective. Allocates nothing. NULL: the strategy does it,
+     * exactly. */
+    dp_status (*sum)(void *state, const struct dp_compressed_bucket *compressed, enum dp_keep keep);
+
+    /* Releases what open() took. */
+    void (*close)(void *state);
+};
+
+extern struct dp_plugin_family dp_compressors;
+
+/* Whether what `text` names ("topk:ratio=0.1") is elementwise; so is "none", and NULL. Local. */
+bool dp_compressor_is_elementwise(const char *text);
+
+/* About how many bytes this rank sends (or reads from its peers) when the strategy alone sums
+ * `count` elements: exactly for `shm` and `ring`. Local. */
+uint64_t dp_compressor_plain_wire(const struct dp_comm *comm, size_t count, enum dp_keep keep);
+
+#endif

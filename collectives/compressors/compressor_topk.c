@@ -1,0 +1,211 @@
+/*
+ * compressor_topk.c - send only the largest numbers of each bucket, and keep the rest for later.
+ *
+ * Each rank sends ratio * count pairs (index, value) to all others; all add up the pairs of all
+ * ranks, in the order of ranks. What is not sent is added to the next gradient. A NaN counts as the
+ * largest number, so it is sent at once. Where ranks reach each other's memory they fetch pairs
+ * from there: in turns from one of two slots, so that one barrier is enough.
+ *
+ * With `momentum` above 0 it is not gradients that are kept but velocities, u = momentum u + g,
+ * which stop where they have been sent; the optimizer's own momentum is then to be 0. During
+ * `warmup_steps` more is sent: a quarter, then a quarter of that, in four stages.
+ *
+ * Sources: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", arXiv:1809.07599, algorithm
+ * 1; Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, sections 3.2 (momentum
+ * correction) and 3.3 (momentum factor masking, warm-up).
+ */
+#include <string.h>
+
+#include "collectives/compressors/bounce_buffer.h"
+#include "collectives/compressors/compressor.h"
+
+struct topk {
+    double ratio, momentum;
+    int warmup_steps;
+    struct dp_comm *comm;         /* borrowed */
+    struct dp_bounce_buffer mine; /* [2] slots: indices, then values of the largest bucket */
+    struct dp_bounce_buffer all;  /* [size] slots: those of all ranks */
+    size_t room;                  /* bytes of a slot */
+    uint64_t turn;                /* its lowest bit is the slot that is written next */
+    bool shared;                  /* ranks read each other's slots */
+    float *stopped; /* owned; device memory; velocities that end; NULL without momentum */
+};
+
+enum { PAIR = sizeof(uint32_t) + sizeof(float) };
+
+/* In four stages of equal length; exact, so that all ranks send alike. */
+static double ratio_in(const struct topk *t, uint64_t step)
+{
+    const uint64_t steps = (uint64_t)t->warmup_steps;
+    double ratio = 0.25;
+
+    if (step >= steps) {
+        return t->ratio;
+    }
+    for (uint64_t stage = 4 * step / steps; stage > 0; stage--) {
+        ratio /= 4.0;
+    }
+    return ratio > t->ratio ? ratio : t->ratio;
+}
+
+/* At least one, if there is one at all; at most all, since the ratio is at most 1. */
+static size_t pairs_of(double ratio, size_t count)
+{
+    const size_t pairs = (size_t)(ratio * (double)count);
+
+    return pairs == 0 && count > 0 ? 1 : pairs;
+}
+
+static int topk_residuals(const void *state)
+{
+    return ((const struct topk *)state)->momentum > 0.0 ? 2 : 1;
+}
+
+static void topk_close(void *state)
+{
+    struct topk *t = state;
+
+    dp_bounce_buffer_close(&t->mine);
+    dp_bounce_buffer_close(&t->all);
+    dp_codes_release(t->comm, t->stopped);
+}
+
+/* Bytes of a slot. */
+static size_t room_of(size_t pairs)
+{
+    return dp_round_up(pairs * PAIR, DP_MEM_ALIGN);
+}
+
+static size_t topk_codes(const void *state, const struct dp_bucket_plan *plan, int ranks)
+{
+    const struct topk *t = state;
+    const size_t pairs = pairs_of(ratio_in(t, 0), plan->largest);
+
+    return (2 + (size_t)ranks) * room_of(pairs) + (t->momentum > 0.0 ? pairs * sizeof(float) : 0);
+}
+
+static dp_status topk_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
+{
+    struct topk *t = state;
+    const size_t pairs = pairs_of(ratio_in(t, 0), plan->largest);
+    dp_status status;
+
+    if (plan->largest > UINT32_MAX) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "comm.compressor topk: a bucket of %zu numbers; the most is "
+                       "4294967295",
+                       plan->largest);
+    }
+    t->comm = comm;
+    t->room = room_of(pairs);
+    status = dp_bounce_buffer_open(&t->mine, comm, 2 * t->room, true);
+    if (status == DP_OK) {
+        t->shared = dp_group_reaches(comm->group, t->mine.host);
+        status = dp_bounce_buffer_open(&t->all, comm, (size_t)comm->group->size * t->room, false);
+    }
+    if (status == DP_OK && t->momentum > 0.0) {
+        t->stopped = dp_codes_alloc(comm, pairs * sizeof(float));
+        status = t->stopped != NULL ? DP_OK : DP_ERR_NOMEM;
+    }
+    if (status != DP_OK) {
+        dp_group_leave(comm->group, status);
+        topk_close(t);
+        return DP_FAIL(status, "topk: %zu pairs of %d ranks", pairs, comm->group->size);
+    }
+    return DP_OK;
+}
+
+/* Every message of a ring of ranks is the pairs of one of them. */
+static uint64_t topk_wire(const void *state, const struct dp_bucket *bucket, enum dp_keep keep)
+{
+    const struct topk *t = state;
+
+    (void)keep;
+    return (uint64_t)(t->comm->group->size - 1) * pairs_of(t->ratio, bucket->range.count) * PAIR;
+}
+
+/* Adds the gradient to what is unsent, by way of the velocity. */
+static dp_status accumulate(const struct topk *t, struct dp_stream *s,
+                            const struct dp_compressed_bucket *p)
+{
+    const float *come = p->grad.data;
+
+    if (t->momentum > 0.0) {
+        DP_TRY(
+            s->ops->scale_add(s, p->residual[1], p->grad.data, (float)t->momentum, p->grad.count));
+        come = p->residual[1];
+    }
+    return s->ops->add(s, p->residual[0], come, p->grad.count);
+}
+
+/* all->host = what each rank has written into this slot, `bytes` of each. */
+static dp_status swap_pairs(struct topk *t, size_t slot, size_t bytes)
+{
+    struct dp_group *group = t->comm->group;
+    char *mine = t->mine.host + slot, *all = t->all.host;
+
+    if (!t->shared) {
+        return dp_group_allgather(group, mine, bytes, all);
+    }
+    t->turn++;
+    DP_TRY(dp_comm_barrier(t->comm));
+    for (int i = 0; i < group->size; i++) {
+        memcpy(all + (size_t)i * bytes, i == group->rank ? mine : dp_group_peer(group, mine, i),
+               bytes);
+    }
+    group->wire_bytes += (uint64_t)(group->size - 1) * bytes;
+    return DP_OK;
+}
+
+static dp_status topk_sum(void *state, const struct dp_compressed_bucket *p, enum dp_keep keep)
+{
+    struct topk *t = state;
+    struct dp_group *group = t->comm->group;
+    struct dp_stream *s = t->comm->codes;
+    const size_t k = pairs_of(ratio_in(t, p->step_params->step), p->grad.count);
+    const size_t slot = (t->turn & 1) * t->room;
+    uint32_t *index = (uint32_t *)(void *)(t->mine.there + slot);
+    float *value = (float *)(void *)index + k;
+
+    (void)keep; /* every rank adds up all pairs anyway */
+    DP_TRY(accumulate(t, s, p));
+    DP_TRY(s->ops->take_largest(s, index, value, p->residual[0], k, p->grad.count));
+    if (t->momentum > 0.0) {
+        DP_TRY(s->ops->take_at(s, t->stopped, p->residual[1], index, k));
+    }
+    DP_TRY(dp_bounce_buffer_out(&t->mine, slot, k * PAIR));
+    DP_TRY(dp_bounce_buffer_wait(&t->mine));
+    DP_TRY(swap_pairs(t, slot, k * PAIR));
+    DP_TRY(dp_bounce_buffer_in(&t->all, 0, (size_t)group->size * k * PAIR));
+    DP_TRY(s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float)));
+    for (int rank = 0; rank < group->size; rank++) {
+        const void *pairs = t->all.there + (size_t)rank * k * PAIR;
+        DP_TRY(s->ops->add_at(s, p->grad.data, pairs, (const float *)pairs + k, k));
+    }
+    return DP_OK;
+}
+
+#define TOPK struct topk
+
+/* clang-format off */
+static const struct dp_option topk_options[] = {
+    DP_DOUBLE(TOPK, ratio,        "0.01", 1e-6, 1, "part of the numbers that is sent"),
+    DP_DOUBLE(TOPK, momentum,     "0",    0, 0.9999,
+              "of what is kept; then optimizer.momentum is 0"),
+    DP_INT(   TOPK, warmup_steps, "0",    0, 1000000000, "steps that send more, in four stages"),
+    {0},
+};
+/* clang-format on */
+
+const struct dp_compressor dp_compressor_topk = {
+    .plugin = {.name = "topk",
+               .help = "the largest numbers alone; ratio=0.01, momentum=0, warmup_steps=0",
+               .options = topk_options,
+               .state_bytes = sizeof(struct topk)},
+    .residuals = topk_residuals,
+    .codes = topk_codes,
+    .open = topk_open,
+    .wire = topk_wire,
+    .sum = topk_sum,
+    .close = topk_close,
+};

@@ -1,0 +1,326 @@
+#include "collectives/core/group.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "collectives/core/backoff.h"
+#include "collectives/core/transport.h"
+#include "collectives/gpu/gpu_peers.h"
+
+enum { EXCHANGE_DEPTH = 8 /* pieces of a long message under way */ };
+
+bool *dp_group_in_job(void)
+{
+    static _Thread_local bool in_job;
+
+    return &in_job;
+}
+
+struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i)
+{
+    const size_t blocks = (slice.count + DP_BLOCK - 1) / DP_BLOCK;
+    size_t begin = blocks * (size_t)i / (size_t)parts * DP_BLOCK;
+    size_t end = blocks * ((size_t)i + 1) / (size_t)parts * DP_BLOCK;
+
+    begin = begin < slice.count ? begin : slice.count;
+    end = end < slice.count ? end : slice.count;
+    return (struct dp_slice){(char *)slice.data + begin * slice.width, end - begin, slice.width};
+}
+
+size_t dp_chunk_longest(size_t count, int parts)
+{
+    const size_t blocks = (count + DP_BLOCK - 1) / DP_BLOCK;
+
+    return (blocks + (size_t)parts - 1) / (size_t)parts * DP_BLOCK;
+}
+
+struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i)
+{
+    const size_t begin = i * count < slice.count ? i * count : slice.count;
+    const size_t rest = slice.count - begin;
+
+    return (struct dp_slice){(char *)slice.data + begin * slice.width, rest < count ? rest : count,
+                             slice.width};
+}
+
+size_t dp_group_segment(const struct dp_group *group, int asked_kb, int node_kb, int wire_kb)
+{
+    const int suits = dp_group_one_node(group) ? node_kb : wire_kb;
+
+    return (size_t)(asked_kb > 0 ? asked_kb : suits) << 10;
+}
+
+dp_status dp_group_start(struct dp_group *group, int to, struct dp_slice out, int from,
+                         struct dp_slice in, struct dp_transfer *transfer)
+{
+    assert(!group->guarded || *dp_group_in_job());
+    assert(to != group->rank && from != group->rank && to < group->size && from < group->size);
+    assert(to < 0 || dp_slice_bytes(out) <= DP_MESSAGE_MAX);
+    assert(from < 0 || dp_slice_bytes(in) <= DP_MESSAGE_MAX);
+    *transfer = (struct dp_transfer){.to = to, .from = from};
+    if (to >= 0) {
+        group->wire_bytes += dp_slice_bytes(out);
+    }
+    return group->transport->start(group, out, in, transfer);
+}
+
+dp_status dp_group_finish(struct dp_group *group, struct dp_transfer *transfer)
+{
+    DP_TRY(group->transport->finish(group, transfer));
+    transfer->to = transfer->from = -1;
+    return DP_OK;
+}
+
+dp_status dp_group_test(struct dp_group *group, struct dp_transfer *transfer, bool *done)
+{
+    assert(!group->guarded || *dp_group_in_job());
+    DP_TRY(group->transport->test(group, transfer, done));
+    if (*done) {
+        transfer->to = transfer->from = -1;
+    }
+    return DP_OK;
+}
+
+/* Piece `i` of a long message; a short one has one piece, which may be empty. */
+static struct dp_slice message_piece(struct dp_slice slice, size_t most, size_t i)
+{
+    const size_t bytes = dp_slice_bytes(slice), at = i * most;
+    const size_t rest = bytes - (at < bytes ? at : bytes);
+
+    return (struct dp_slice){(char *)slice.data + (bytes - rest), rest < most ? rest : most, 1};
+}
+
+static size_t message_pieces(int peer, struct dp_slice slice, size_t most)
+{
+    const size_t bytes = dp_slice_bytes(slice);
+
+    return peer < 0 ? 0 : bytes == 0 ? 1 : (bytes + most - 1) / most;
+}
+
+/* In pieces, as strategies send: inside a node one message of 8 MB takes Open MPI up to three times
+ * as long as its segments. */
+dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
+                            struct dp_slice in)
+{
+    const size_t most = dp_group_segment(group, 0, DP_SEGMENT_NODE_KB, DP_SEGMENT_WIRE_KB);
+    const size_t sent = message_pieces(to, out, most), got = message_pieces(from, in, most);
+    const size_t total = sent > got ? sent : got;
+    struct dp_transfer transfers[EXCHANGE_DEPTH];
+
+    for (size_t i = 0; i < total + EXCHANGE_DEPTH; i++) {
+        if (i >= EXCHANGE_DEPTH && i - EXCHANGE_DEPTH < total) {
+            DP_TRY(dp_group_finish(group, &transfers[i % EXCHANGE_DEPTH]));
+        }
+        if (i < total) {
+            DP_TRY(dp_group_start(group, i < sent ? to : -1, message_piece(out, most, i),
+                                  i < got ? from : -1, message_piece(in, most, i),
+                                  &transfers[i % EXCHANGE_DEPTH]));
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_group_add(struct dp_group *group, struct dp_slice sum, struct dp_slice in)
+{
+    assert(sum.count == in.count && sum.width == sizeof(float));
+    return group->stream->ops->add(group->stream, sum.data, in.data, sum.count);
+}
+
+dp_status dp_group_barrier(struct dp_group *group)
+{
+    for (int distance = 1; distance < group->size; distance *= 2) {
+        char out = 0, in = 0;
+        const int to = (group->rank + distance) % group->size;
+        const int from = (group->rank + group->size - distance) % group->size;
+        DP_TRY(dp_group_exchange(group, to, (struct dp_slice){&out, 1, 1}, from,
+                                 (struct dp_slice){&in, 1, 1}));
+    }
+    return DP_OK;
+}
+
+/* Rank v of the tree (root is 0) gets the data from v without its lowest set bit, and hands it on
+ * to v + 1, v + 2, v + 4 ... as far as that bit reaches, the farthest first. */
+dp_status dp_group_broadcast(struct dp_group *group, void *data, size_t bytes, int root)
+{
+    const int size = group->size;
+    const int v = (group->rank - root + size) % size;
+    const struct dp_slice slice = {data, bytes, 1}, nothing = {NULL, 0, 1};
+    int bit = 1;
+
+    while (bit < size && (v & bit) == 0) {
+        bit *= 2;
+    }
+    if (v != 0) {
+        DP_TRY(dp_group_exchange(group, -1, nothing, (v - bit + root) % size, slice));
+    }
+    for (bit /= 2; bit > 0; bit /= 2) {
+        if (v + bit < size) {
+            DP_TRY(dp_group_exchange(group, (v + bit + root) % size, slice, -1, nothing));
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t bytes, void *all)
+{
+    const int size = group->size, rank = group->rank;
+    const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    char *parts = all;
+
+    memmove(parts + (size_t)rank * bytes, mine, bytes);
+    for (int step = 0; step < size - 1; step++) {
+        char *out = parts + (size_t)((rank - step + size) % size) * bytes;
+        char *in = parts + (size_t)((rank - step - 1 + size) % size) * bytes;
+        DP_TRY(dp_group_exchange(group, next, (struct dp_slice){out, bytes, 1}, prev,
+                                 (struct dp_slice){in, bytes, 1}));
+    }
+    return DP_OK;
+}
+
+void *dp_group_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
+{
+    assert(!group->guarded || *dp_group_in_job());
+    return group->transport->memory(group, purpose, bytes);
+}
+
+void dp_group_release(struct dp_group *group, void *memory)
+{
+    if (memory != NULL) {
+        group->transport->release(group, memory);
+    }
+}
+
+void *dp_group_peer(const struct dp_group *group, const void *mine, int peer)
+{
+    return group->transport->peer(group, mine, peer);
+}
+
+bool dp_group_reaches(const struct dp_group *group, const void *mine)
+{
+    bool reaches = dp_group_one_node(group) && !group->apart;
+
+    for (int i = 0; i < group->size && reaches; i++) {
+        reaches = i == group->rank || dp_group_peer(group, mine, i) != NULL;
+    }
+    return reaches;
+}
+
+const char *dp_group_why_apart(const struct dp_group *group)
+{
+    int rank;
+
+    for (; group != NULL; group = dp_group_parent(group, 0, &rank)) {
+        const struct dp_group *parent = dp_group_parent(group, 0, &rank);
+
+        if (parent != NULL && !parent->apart) {
+            return "only some ranks of this node take part (as between leaders of hier), and "
+                   "memory is shared by all of them";
+        }
+    }
+    return "a node has no room for shared memory (is /dev/shm full, or ulimit -f or -v small?)";
+}
+
+int dp_group_leader(const struct dp_group *group, int node)
+{
+    int leader = 0;
+
+    while (group->node_of[leader] != node) {
+        leader++;
+    }
+    return leader;
+}
+
+bool dp_group_even(const struct dp_group *group)
+{
+    for (int node = 0; node < group->nodes; node++) {
+        int ranks = 0;
+        for (int i = 0; i < group->size; i++) {
+            ranks += group->node_of[i] == node;
+        }
+        if (ranks * group->nodes != group->size) {
+            return false;
+        }
+    }
+    return true;
+}
+
+dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes,
+                               struct dp_node_memory *memory)
+{
+    const int leader = dp_group_leader(group, group->node_of[group->rank]);
+    const bool first = leader == group->rank;
+    struct dp_node_memory made = {NULL, NULL, first};
+
+    made.handle = dp_group_memory(group, purpose, first ? bytes : 1);
+    if (made.handle == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s need %zu MB", dp_purpose_text(purpose), bytes >> 20);
+    }
+    made.data = first ? made.handle : dp_group_peer(group, made.handle, leader);
+    if (made.data == NULL) { /* no shared memory: a copy of one's own */
+        made.data = dp_mem_arena(purpose, bytes);
+        made.writer = true;
+    }
+    const dp_status status = dp_group_agree(group, made.data != NULL ? DP_OK : DP_ERR_NOMEM);
+    if (status != DP_OK) {
+        dp_group_release_node(group, &made);
+        return DP_FAIL(status, "%s need %zu MB", dp_purpose_text(purpose), bytes >> 20);
+    }
+    *memory = made;
+    return DP_OK;
+}
+
+void dp_group_release_node(struct dp_group *group, struct dp_node_memory *memory)
+{
+    if (memory->handle == NULL) {
+        return;
+    }
+    if (memory->writer && memory->data != memory->handle) {
+        dp_free(memory->data);
+    }
+    dp_group_release(group, memory->handle);
+    *memory = (struct dp_node_memory){NULL, NULL, false};
+}
+
+dp_status dp_group_agree(struct dp_group *group, dp_status mine)
+{
+    int worst = (int)mine;
+
+    /* Dissemination of the worst that each rank has heard of. */
+    for (int distance = 1; distance < group->size; distance *= 2) {
+        int heard = DP_OK;
+        const int to = (group->rank + distance) % group->size;
+        const int from = (group->rank + group->size - distance) % group->size;
+        DP_TRY(dp_group_exchange(group, to, (struct dp_slice){&worst, sizeof(worst), 1}, from,
+                                 (struct dp_slice){&heard, sizeof(heard), 1}));
+        worst = heard > worst ? heard : worst;
+    }
+    return (dp_status)worst;
+}
+
+void dp_group_leave(struct dp_group *group, dp_status status)
+{
+    if (group->size > 1 && !dp_status_together(status)) {
+        dp_group_farewell(group);
+        if (group->transport->leave != NULL) {
+            group->transport->leave(group);
+        } else {
+            atomic_store(group->cancel, 1);
+        }
+    }
+}
+
+void dp_group_farewell(struct dp_group *group)
+{
+    if (group->transport->farewell != NULL) {
+        group->transport->farewell(group);
+    }
+}
+
+void dp_group_destroy(struct dp_group *group)
+{
+    if (group != NULL) {
+        dp_gpu_peers_destroy(group);
+        group->transport->close(group);
+    }
+}

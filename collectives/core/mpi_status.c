@@ -1,0 +1,36 @@
+#include "collectives/core/mpi_status.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+#include "base/launcher.h"
+
+dp_status dp_from_mpi(const char *file, int line, const char *call, int code)
+{
+    char text[MPI_MAX_ERROR_STRING] = "unknown error";
+    int length;
+
+    if (code == MPI_SUCCESS) {
+        return DP_OK;
+    }
+    (void)MPI_Error_string(code, text, &length);
+    return dp_fail(file, line, DP_ERR_MPI, "%s: %s", call, text);
+}
+
+dp_status dp_mpi_count(size_t count, int *out)
+{
+    if (count > INT_MAX) {
+        return DP_FAIL(DP_ERR_ARG, "%zu elements are too many for one MPI call", count);
+    }
+    *out = (int)count;
+    return DP_OK;
+}
+
+void dp_mpi_abort(int code)
+{
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+
+    (void)pthread_mutex_lock(&once);
+    dp_launcher_tell(code);
+    (void)MPI_Abort(MPI_COMM_WORLD, code);
+}

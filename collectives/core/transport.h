@@ -1,0 +1,94 @@
+/*
+ * transport.h - how bytes get from rank to rank: over MPI, or between threads of one process.
+ *
+ * The small set of verbs below is all that differs; exchange, barrier, broadcast and gather
+ * are written over start and finish once, in group.c.
+ */
+#ifndef DP_COLLECTIVES_CORE_TRANSPORT_H
+#define DP_COLLECTIVES_CORE_TRANSPORT_H
+
+#include "collectives/core/group.h"
+
+struct dp_loss {
+    int rank;         /* -1: nobody */
+    bool tells;       /* whether this rank is the one to tell of it */
+    const char *host; /* where it lived; NULL: here */
+    int silent_s;     /* above 0: nobody knows whether it has died, since its host has given no
+                       * sign of life for so many seconds */
+};
+
+struct dp_transport {
+    const char *name;
+
+    /* See dp_group_start, dp_group_finish, dp_group_test. transfer->to and ->from are set; one or
+     * both may be -1; both may be the same rank, not one's own. start keeps what finish needs in
+     * ->out and ->in. */
+    dp_status (*start)(struct dp_group *group, struct dp_slice out, struct dp_slice in,
+                       struct dp_transfer *transfer);
+    dp_status (*finish)(struct dp_group *group, struct dp_transfer *transfer);
+    dp_status (*test)(struct dp_group *group, struct dp_transfer *transfer, bool *done);
+
+    /* See dp_group_memory, dp_group_release, dp_group_peer. */
+    void *(*memory)(struct dp_group *group, enum dp_purpose purpose, size_t bytes);
+    void (*release)(struct dp_group *group, void *memory);
+    void *(*peer)(const struct dp_group *group, const void *mine, int peer);
+
+    /* A rank that has died without a word, as far as this one can know. NULL: ranks cannot die
+     * alone. Not on two threads at once: the failure detector asks it (failure_detector.h). */
+    struct dp_loss (*lost)(const struct dp_group *group);
+
+    /* Ends all ranks of the job with this exit code; on any thread. Does not return. NULL: where
+     * lost is. */
+    void (*abort)(int code);
+
+    /* See dp_group_farewell. NULL: nobody looks after ranks. */
+    void (*farewell)(struct dp_group *group);
+
+    /* See dp_group_leave: ends all waits of this process. NULL: group->cancel is all it takes. */
+    void (*leave)(struct dp_group *group);
+
+    /* Releases link and group. */
+    void (*close)(struct dp_group *group);
+};
+
+/*
+ * Ranks as threads of this process. A hub is made once and then joined by `size` threads.
+ * cancel is shared by all: one failing rank wakes the others.
+ */
+struct dp_local_hub;
+DP_CHECKED dp_status dp_local_hub_create(int size, struct dp_local_hub **out);
+void dp_local_hub_destroy(struct dp_local_hub *hub);
+/* Pretends that rank i lives on node node_of[i], numbered from 0 by their first ranks: memory is
+ * then shared inside a node only. Before anybody joins; without it all live on one node. */
+void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of);
+/* Pretends that there is room to share the memory of the first `requests` that each rank makes:
+ * that of later ones is private. -1: for all. Before anybody joins. */
+void dp_local_hub_crowd(struct dp_local_hub *hub, int requests);
+DP_CHECKED dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp_group **out);
+/* Ends all waits of all ranks with DP_ERR_CANCELLED. */
+void dp_local_cancel(struct dp_local_hub *hub);
+
+/*
+ * A group of some ranks of another one, for strategies that work in levels. Its messages are those
+ * of the parent, so the ranks of both must use them in one order; memory is asked for by the groups
+ * of all nodes at once, each of all ranks of its node, and is private in any other group.
+ *
+ *   ranks  [size]  of the parent, this one among them; equal on all of them
+ *   out    out     borrows the parent, its stream included. Set only on success
+ *
+ * Local. Errors: DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_group_sub_create(struct dp_group *parent, const int *ranks, int size,
+                                         struct dp_group **out);
+
+/* Gives the parent the bytes counted so far, and takes over what the engine has set in it: before
+ * and behind each use of the group. Local. */
+void dp_group_sub_settle(struct dp_group *group);
+
+/* The group that this one was made of, and a rank's number there; NULL when it was not. Local. */
+const struct dp_group *dp_group_parent(const struct dp_group *group, int rank, int *parent_rank);
+
+/* A group of this process alone: it owns its hub. For one rank, and for the baseline. */
+DP_CHECKED dp_status dp_local_alone(struct dp_group **out);
+
+#endif

@@ -1,0 +1,21 @@
+/*
+ * window_room_mpi.h - whether MPI can give the ranks of a node memory to share, found out without
+ * it: a rank of Open MPI that cannot make the file behind that memory, or map it, returns, and its
+ * peers wait for it for ever.
+ */
+#ifndef DP_COLLECTIVES_CORE_WINDOW_ROOM_MPI_H
+#define DP_COLLECTIVES_CORE_WINDOW_ROOM_MPI_H
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Where MPI makes that file, into text[size]: a setting of Open MPI, whose default depends on what
+ * the system offers; /dev/shm with an MPI that has no such setting. */
+void dp_mpi_window_folder(char *text, int size);
+
+/* Whether there is room for all pieces, of which `mine` bytes are this rank's. Collective on
+ * `node`; ranks may find different answers. */
+bool dp_mpi_window_fits(MPI_Comm node, size_t mine);
+
+#endif

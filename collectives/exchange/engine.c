@@ -1,0 +1,220 @@
+#include "collectives/exchange/engine.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+
+#include "base/mem.h"
+#include "base/thread.h"
+#include "base/trace.h"
+#include "collectives/core/backoff.h"
+
+struct dp_engine {
+    struct dp_group *group; /* borrowed */
+    enum dp_run run;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t submitted, issued;
+    struct dp_job *queue[DP_ENGINE_QUEUE];
+    unsigned head, tail; /* jobs [head, tail) wait to run */
+    bool stop, failed;
+    uint64_t wire_bytes; /* the group's, behind the last job */
+};
+
+static atomic_int running; /* jobs, of all engines */
+
+/* Runs one job, outside the mutex. */
+static void job_run(struct dp_engine *engine, struct dp_job *job)
+{
+    bool *in_job = dp_group_in_job();
+
+    job->begin_ns = dp_now_ns();
+    if (engine->failed) {
+        job->status = DP_ERR_CANCELLED;
+    } else {
+        *in_job = true;
+        atomic_fetch_add(&running, 1);
+        job->status = job->run(job->arg, job->index);
+        atomic_fetch_sub(&running, 1);
+        *in_job = false;
+    }
+    job->end_ns = dp_now_ns();
+}
+
+/* Takes the first job, runs it, and says so. Called and left with the mutex held. */
+static void engine_turn(struct dp_engine *engine)
+{
+    struct dp_job *job = engine->queue[engine->head % DP_ENGINE_QUEUE];
+
+    engine->head++;
+    (void)pthread_mutex_unlock(&engine->mutex);
+    job_run(engine, job);
+    (void)pthread_mutex_lock(&engine->mutex);
+    engine->failed = engine->failed || job->status != DP_OK;
+    engine->wire_bytes = engine->group->wire_bytes;
+    job->state = DP_JOB_ISSUED;
+    (void)pthread_cond_broadcast(&engine->issued);
+}
+
+static void *engine_main(void *arg)
+{
+    struct dp_engine *engine = arg;
+
+    (void)prctl(PR_SET_NAME, "dp-engine", 0, 0, 0);
+    (void)pthread_mutex_lock(&engine->mutex);
+    while (!engine->stop) {
+        if (engine->run == DP_RUN_ON_THREAD && engine->head != engine->tail) {
+            DP_SPAN(DP_PHASE_REDUCE, engine->head);
+            engine_turn(engine);
+        } else {
+            (void)pthread_cond_wait(&engine->submitted, &engine->mutex);
+        }
+    }
+    (void)pthread_mutex_unlock(&engine->mutex);
+    return NULL;
+}
+
+/* On the engine's thread waiting must not spin: computing wants the core. */
+static void set_run(struct dp_engine *engine, enum dp_run run)
+{
+    engine->run = run;
+    engine->group->spin_ns = run == DP_RUN_ON_THREAD ? 0 : DP_SPIN_NS;
+}
+
+static void release(struct dp_engine *engine)
+{
+    engine->group->spin_ns = DP_SPIN_NS;
+    (void)pthread_cond_destroy(&engine->issued);
+    (void)pthread_cond_destroy(&engine->submitted);
+    (void)pthread_mutex_destroy(&engine->mutex);
+    dp_free(engine);
+}
+
+dp_status dp_engine_create(struct dp_group *group, enum dp_run run, struct dp_engine **out)
+{
+    struct dp_engine *engine = dp_zalloc(1, sizeof(*engine));
+    dp_status status;
+
+    if (engine == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "engine");
+    }
+    engine->group = group;
+    engine->wire_bytes = group->wire_bytes;
+    set_run(engine, run);
+    (void)pthread_mutex_init(&engine->mutex, NULL);
+    (void)pthread_cond_init(&engine->submitted, NULL);
+    (void)pthread_cond_init(&engine->issued, NULL);
+    status = dp_thread_start(&engine->thread, engine_main, engine, "shares gradients");
+    if (status != DP_OK) {
+        release(engine);
+        return status;
+    }
+    group->guarded = true;
+    *out = engine;
+    return DP_OK;
+}
+
+void dp_engine_destroy(struct dp_engine *engine)
+{
+    if (engine == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&engine->mutex);
+    engine->stop = true;
+    (void)pthread_cond_broadcast(&engine->submitted);
+    (void)pthread_mutex_unlock(&engine->mutex);
+    (void)pthread_join(engine->thread, NULL);
+    engine->group->guarded = false;
+    release(engine);
+}
+
+void dp_engine_set_run(struct dp_engine *engine, enum dp_run run)
+{
+    (void)pthread_mutex_lock(&engine->mutex);
+    assert(engine->head == engine->tail);
+    set_run(engine, run);
+    (void)pthread_mutex_unlock(&engine->mutex);
+}
+
+uint64_t dp_engine_wire(struct dp_engine *engine)
+{
+    uint64_t bytes;
+
+    (void)pthread_mutex_lock(&engine->mutex);
+    bytes = engine->wire_bytes;
+    (void)pthread_mutex_unlock(&engine->mutex);
+    return bytes;
+}
+
+enum dp_run dp_engine_run(const struct dp_engine *engine)
+{
+    return engine->run;
+}
+
+/* The thread that runs the job shares a core with the one that computes. Without this it begins
+ * when the scheduler takes that one's slice as used up (measured: up to 5 ms later), and until then
+ * nothing is on the wire. On one node there is no wire to keep busy. */
+static void let_begin(const struct dp_engine *engine)
+{
+    if (engine->run == DP_RUN_ON_THREAD && engine->group->nodes > 1) {
+        (void)sched_yield();
+    }
+}
+
+dp_status dp_engine_submit(struct dp_engine *engine, struct dp_job *job)
+{
+    assert(job->state == DP_JOB_IDLE);
+    (void)pthread_mutex_lock(&engine->mutex);
+    if (engine->tail - engine->head == DP_ENGINE_QUEUE) {
+        (void)pthread_mutex_unlock(&engine->mutex);
+        return DP_FAIL(DP_ERR_INTERNAL, "more than %d communication jobs", DP_ENGINE_QUEUE);
+    }
+    job->state = DP_JOB_SUBMITTED;
+    job->ready_ns = dp_now_ns();
+    engine->queue[engine->tail++ % DP_ENGINE_QUEUE] = job;
+    if (engine->run == DP_RUN_ON_THREAD) {
+        (void)pthread_cond_signal(&engine->submitted);
+    }
+    (void)pthread_mutex_unlock(&engine->mutex);
+    let_begin(engine);
+    return DP_OK;
+}
+
+dp_status dp_engine_wait(struct dp_engine *engine, struct dp_job *job)
+{
+    DP_SPAN(DP_PHASE_WAIT, job->index);
+
+    (void)pthread_mutex_lock(&engine->mutex);
+    assert(job->state != DP_JOB_IDLE);
+    while (job->state != DP_JOB_ISSUED) {
+        if (engine->run == DP_RUN_AT_WAIT) {
+            engine_turn(engine);
+        } else {
+            (void)pthread_cond_wait(&engine->issued, &engine->mutex);
+        }
+    }
+    job->state = DP_JOB_IDLE;
+    (void)pthread_mutex_unlock(&engine->mutex);
+    return job->status;
+}
+
+bool dp_engines_rest(uint64_t most_ns)
+{
+    struct dp_backoff patience = {.spin_ns = 0};
+
+    while (atomic_load(&running) > 0 && patience.waited_ns < most_ns) {
+        (void)dp_backoff_wait(&patience);
+    }
+    return atomic_load(&running) == 0;
+}
+
+dp_status dp_engine_call(struct dp_engine *engine, dp_status (*run)(void *arg, int index),
+                         void *arg)
+{
+    struct dp_job job = {.run = run, .arg = arg};
+
+    DP_TRY(dp_engine_submit(engine, &job));
+    return dp_engine_wait(engine, &job);
+}

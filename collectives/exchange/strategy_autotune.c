@@ -1,0 +1,467 @@
+/*
+ * strategy_autotune.c - all ranks learn the same times from every turn, and so drop, go on and stop
+ * alike; rank 0's choice is what counts in the end.
+ */
+#include "collectives/exchange/strategy_autotune.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/trace.h"
+#include "collectives/strategies/comm.h"
+
+enum {
+    ENTRANTS_MAX = 32,
+    TURNS_MAX = 7,      /* of one strategy at one size */
+    STEP = 8,           /* from one size to the next, at most */
+    POINT_SHARE = 8,    /* several turns of a size may take so small a part of the time */
+    CONNECT_SHARE = 16, /* a first turn that takes less of it is repeated: it may have connected */
+    BYTES_FIRST = 64 << 10, /* smaller ones say little about a step, and their noise much */
+    BYTES_MAX = 32 << 20
+};
+
+/* Faster than an earlier one by so much, or the earlier one stays. */
+static const double margin = 0.97;
+
+/* Beyond the names in strategies.def, where nodes have several ranks: some where these are equally
+ * many, some where no order is wanted, since hier does the same itself where one is. */
+static const struct {
+    const char *text;
+    bool even, free;
+} variants[] = {{"hier:outer=direct", false, true}, {"hier:rails=1", true, false}};
+
+struct entrant {
+    char text[DP_STRATEGY_AUTOTUNE_TEXT];
+    struct dp_comm *comm; /* NULL: has dropped out */
+    struct dp_curve curve;
+    double turns[TURNS_MAX]; /* at this size */
+    int turn_count;
+};
+
+struct told {
+    double seconds, gone;
+};
+
+struct autotune {
+    struct dp_group *group;
+    const struct dp_strategy_autotune_config *config;
+    struct entrant entrants[ENTRANTS_MAX];
+    int count;
+    float *data;       /* [most bytes]; from dp_group_memory */
+    size_t most;       /* bytes of the largest size */
+    struct told *told; /* [ranks] */
+    uint64_t begin_ns;
+    double gone; /* seconds, by the slowest rank's clock */
+};
+
+/* ---- who takes part ---- */
+
+/* Whether `text` stands among what takes part anywhere, and with what nodes this group has. */
+static bool is_listed(const struct dp_group *group, const char *text)
+{
+    const bool several = group->nodes > 1 && group->nodes < group->size;
+
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+        if (strcmp(text, variants[i].text) == 0) {
+            return several && (dp_group_even(group) || !variants[i].even) &&
+                   !(group->ordered && variants[i].free);
+        }
+    }
+    return dp_plugin_find(&dp_strategies, text, strlen(text)) != NULL;
+}
+
+bool dp_strategy_autotune_admits(const struct dp_group *group, const char *text)
+{
+    const struct dp_plugin *plugin = dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
+    const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
+    const char *why_not;
+
+    return is_listed(group, text) && strategy->sum != NULL && !strategy->compares &&
+           !strategy->gpus && strategy->supports(group, &why_not) &&
+           (!group->ordered || dp_strategy_ordered(text, group));
+}
+
+static dp_status enter(struct autotune *c, const char *text)
+{
+    struct entrant *e = &c->entrants[c->count];
+
+    for (int i = 0; i < c->count; i++) {
+        if (strcmp(c->entrants[i].text, text) == 0) {
+            return DP_OK;
+        }
+    }
+    if (c->count == ENTRANTS_MAX || !dp_strategy_autotune_admits(c->group, text)) {
+        return DP_OK;
+    }
+    (void)snprintf(e->text, sizeof(e->text), "%s", text);
+    c->count++;
+    return dp_comm_create(c->group, e->text, c->most / sizeof(float), 0, &e->comm);
+}
+
+/* What would be taken unmeasured comes first: others have to beat it. */
+static dp_status enter_all(struct autotune *c)
+{
+    const struct dp_plugin *plugin;
+    const char *reason;
+
+    DP_TRY(enter(c, dp_strategy_choose(c->group, &reason)));
+    for (int i = 0; (plugin = dp_plugin_at(&dp_strategies, i)) != NULL; i++) {
+        DP_TRY(enter(c, plugin->name));
+    }
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+        DP_TRY(enter(c, variants[i].text));
+    }
+    return c->count > 0 ? DP_OK
+                        : DP_FAIL(DP_ERR_CONFIG, "comm.strategy auto: none that can run here keeps "
+                                                 "the order of sums that train.lanes needs");
+}
+
+/* ---- what a step would take ---- */
+
+static size_t bucket_bytes(const struct autotune *c, int b)
+{
+    const struct dp_bucket *bucket = &c->config->plan->buckets[b];
+
+    return c->config->tail_alone && !bucket->exact ? 0 : bucket->range.count * sizeof(float);
+}
+
+/* Seconds for all buckets. At sizes beyond the curve: the longest it can take is in proportion to
+ * the bytes (dp_curve_at), the shortest is as long as the last one. */
+static double step_seconds(const struct autotune *c, const struct entrant *e, bool shortest)
+{
+    const double last = e->curve.bytes[e->curve.count - 1];
+    double seconds = 0.0;
+
+    for (int b = 0; b < c->config->plan->count; b++) {
+        const double bytes = (double)bucket_bytes(c, b);
+        if (bytes > 0.0) {
+            seconds += dp_curve_at(&e->curve, shortest && bytes > last ? last : bytes);
+        }
+    }
+    return seconds;
+}
+
+/* The fastest so far. */
+static struct entrant *leader(struct autotune *c)
+{
+    struct entrant *best = NULL;
+
+    for (int i = 0; i < c->count; i++) {
+        struct entrant *e = &c->entrants[i];
+        if (e->comm != NULL && e->curve.count > 0 &&
+            (best == NULL || step_seconds(c, e, false) < margin * step_seconds(c, best, false))) {
+            best = e;
+        }
+    }
+    return best;
+}
+
+static void drop(struct entrant *e)
+{
+    dp_comm_destroy(e->comm);
+    e->comm = NULL;
+}
+
+/* Those that cannot become faster than the leader is at worst; twice that, since larger messages
+ * may go other ways than small ones. Only those whose last turns took longer than `least`. */
+static void drop_hopeless(struct autotune *c, double least)
+{
+    const double bar = 2.0 * step_seconds(c, leader(c), false);
+
+    for (int i = 0; i < c->count; i++) {
+        struct entrant *e = &c->entrants[i];
+        if (e->comm != NULL && e->curve.seconds[e->curve.count - 1] > least &&
+            step_seconds(c, e, true) > bar) {
+            drop(e);
+        }
+    }
+}
+
+/* ---- timing ---- */
+
+/* One sum, of data written anew as backward does: as long as on the slowest rank. */
+static dp_status take_turn(struct autotune *c, struct entrant *e, size_t bytes, double *seconds)
+{
+    const struct dp_slice data = {c->data, bytes / sizeof(float), sizeof(float)};
+    struct told mine;
+
+    for (size_t i = 0; i < data.count; i++) {
+        c->data[i] = 1.0f;
+    }
+    DP_TRY(dp_group_barrier(c->group));
+    const uint64_t begin_ns = dp_now_ns();
+    DP_TRY(dp_comm_sum(e->comm, data, DP_KEEP_ALL));
+    mine.seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
+    mine.gone = (double)(dp_now_ns() - c->begin_ns) / 1e9;
+    DP_TRY(dp_group_allgather(c->group, &mine, sizeof(mine), c->told));
+    *seconds = 0.0;
+    for (int i = 0; i < c->group->size; i++) {
+        *seconds = c->told[i].seconds > *seconds ? c->told[i].seconds : *seconds;
+        c->gone = c->told[i].gone > c->gone ? c->told[i].gone : c->gone;
+    }
+    return DP_OK;
+}
+
+/* Seconds of a turn of everybody, as the last size took. */
+static double round_seconds(const struct autotune *c)
+{
+    double seconds = 0.0;
+
+    for (int i = 0; i < c->count; i++) {
+        const struct entrant *e = &c->entrants[i];
+        if (e->comm != NULL && e->curve.count > 0) {
+            seconds += e->curve.seconds[e->curve.count - 1];
+        }
+    }
+    return seconds;
+}
+
+/* The first turn of everybody at a new size, the leader's first: by how much it takes longer, the
+ * others are expected to. *complete: there was time for all. */
+static dp_status first_round(struct autotune *c, size_t bytes, bool *complete)
+{
+    const double before = round_seconds(c);
+    const int first = before > 0.0 ? (int)(leader(c) - c->entrants) : 0;
+
+    *complete = true;
+    for (int i = 0; i < c->count && *complete; i++) {
+        struct entrant *e = &c->entrants[(first + i) % c->count];
+        if (e->comm == NULL) {
+            continue;
+        }
+        e->turn_count = 1;
+        DP_TRY(take_turn(c, e, bytes, &e->turns[0]));
+        if (before <= 0.0 && e->turns[0] < c->config->budget_s / CONNECT_SHARE) {
+            DP_TRY(take_turn(c, e, bytes, &e->turns[0]));
+        }
+        *complete = c->gone < c->config->budget_s;
+        if (i == 0 && before > 0.0) {
+            const double last = e->curve.seconds[e->curve.count - 1];
+            *complete = c->gone + (before - last) * (e->turns[0] / last) < c->config->budget_s;
+        }
+    }
+    return DP_OK;
+}
+
+/* ---- one size ---- */
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The median of the turns so far becomes the newest point of the curves. */
+static void set_points(struct autotune *c)
+{
+    for (int i = 0; i < c->count; i++) {
+        struct entrant *e = &c->entrants[i];
+        if (e->comm != NULL) {
+            double sorted[TURNS_MAX];
+            memcpy(sorted, e->turns, sizeof(sorted));
+            qsort(sorted, (size_t)e->turn_count, sizeof(double), compare);
+            e->curve.seconds[e->curve.count - 1] = sorted[(e->turn_count - 1) / 2];
+        }
+    }
+}
+
+/* Everybody has had a turn, or, at the first size, those stay that had. */
+static void add_points(struct autotune *c, size_t bytes)
+{
+    for (int i = 0; i < c->count; i++) {
+        struct entrant *e = &c->entrants[i];
+        if (e->comm != NULL && e->turn_count == 0) {
+            drop(e);
+        } else if (e->comm != NULL) {
+            e->curve.bytes[e->curve.count++] = (double)bytes;
+        }
+    }
+    set_points(c);
+    drop_hopeless(c, c->config->budget_s / POINT_SHARE); /* others may have had bad luck */
+}
+
+static dp_status one_round(struct autotune *c, size_t bytes)
+{
+    for (int i = 0; i < c->count; i++) {
+        struct entrant *e = &c->entrants[i];
+        if (e->comm != NULL) {
+            DP_TRY(take_turn(c, e, bytes, &e->turns[e->turn_count]));
+            e->turn_count++;
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status more_rounds(struct autotune *c, size_t bytes)
+{
+    const double round = round_seconds(c), share = c->config->budget_s / POINT_SHARE;
+
+    for (int k = 1; k < TURNS_MAX && c->gone + round < c->config->budget_s; k++) {
+        if (k > 1 && k * round > share) {
+            break;
+        }
+        DP_TRY(one_round(c, bytes));
+    }
+    set_points(c);
+    drop_hopeless(c, 0.0);
+    return DP_OK;
+}
+
+/* The largest bucket that is at most STEP times as large, or that large, if no larger one is. */
+static size_t next_size(const struct autotune *c, size_t bytes)
+{
+    const size_t limit = bytes * STEP < c->most ? bytes * STEP : c->most;
+    size_t next = 0;
+
+    for (int b = 0; b < c->config->plan->count; b++) {
+        const size_t size = bucket_bytes(c, b);
+        if (size > bytes && size <= limit && size > next) {
+            next = size;
+        }
+    }
+    return next > 0 ? next : limit;
+}
+
+static int left(const struct autotune *c)
+{
+    int count = 0;
+
+    for (int i = 0; i < c->count; i++) {
+        count += c->entrants[i].comm != NULL;
+    }
+    return count;
+}
+
+static dp_status measure(struct autotune *c)
+{
+    size_t bytes = c->most < BYTES_FIRST ? c->most : BYTES_FIRST;
+    bool complete;
+
+    c->begin_ns = dp_now_ns();
+    for (int k = 0; k < DP_CURVE_POINTS && left(c) > 1; k++) {
+        if (c->gone + 2.0 * round_seconds(c) > c->config->budget_s) {
+            break;
+        }
+        for (int i = 0; i < c->count; i++) {
+            c->entrants[i].turn_count = 0;
+        }
+        DP_TRY(first_round(c, bytes, &complete));
+        if (k > 0 && !complete) {
+            break;
+        }
+        add_points(c, bytes);
+        DP_TRY(more_rounds(c, bytes));
+        if (bytes == c->most) {
+            break;
+        }
+        bytes = next_size(c, bytes);
+    }
+    return DP_OK;
+}
+
+/* ---- the result ---- */
+
+/* "3.12", "31.2", "312". */
+static int digits(double ms)
+{
+    return ms < 10.0 ? 2 : ms < 100.0;
+}
+
+/* Writes "measured: direct 3.12 ms a step, ring 3.90": the winner, then the others by time. */
+static void tell(struct autotune *c, const struct entrant *winner, char *why, size_t size)
+{
+    double done = -1.0;
+    const double ms = 1e3 * step_seconds(c, winner, false);
+    size_t used =
+        (size_t)snprintf(why, size, "measured: %s %.*f ms a step", winner->text, digits(ms), ms);
+
+    for (;;) {
+        const struct entrant *next = NULL;
+        double least = 0.0;
+        for (int i = 0; i < c->count; i++) {
+            const struct entrant *e = &c->entrants[i];
+            if (e == winner || e->curve.count == 0) {
+                continue;
+            }
+            const double seconds = step_seconds(c, e, false);
+            if (seconds > done && (next == NULL || seconds < least)) {
+                next = e;
+                least = seconds;
+            }
+        }
+        if (next == NULL || used + strlen(next->text) + 24 > size) {
+            return;
+        }
+        used += (size_t)snprintf(why + used, size - used, ", %s%s %.*f", next->text,
+                                 next->curve.count < winner->curve.count ? " about" : "",
+                                 digits(1e3 * least), 1e3 * least);
+        done = least;
+    }
+}
+
+static dp_status choose(struct autotune *c, struct dp_strategy_autotune_result *out)
+{
+    const struct entrant *winner = leader(c);
+
+    memset(out, 0, sizeof(*out));
+    if (winner == NULL) { /* alone, it needed no turn */
+        (void)snprintf(out->strategy, sizeof(out->strategy), "%s", c->entrants[0].text);
+        (void)snprintf(out->why, sizeof(out->why), "the only one here%s",
+                       c->group->ordered ? " that keeps the order of sums" : "");
+    } else {
+        (void)snprintf(out->strategy, sizeof(out->strategy), "%s", winner->text);
+        tell(c, winner, out->why, sizeof(out->why));
+    }
+    return dp_group_broadcast(c->group, out, sizeof(*out), 0);
+}
+
+static size_t largest_size(const struct autotune *c)
+{
+    size_t most = 0;
+
+    for (int b = 0; b < c->config->plan->count; b++) {
+        const size_t bytes = bucket_bytes(c, b);
+        most = bytes > most ? bytes : most;
+    }
+    return most < BYTES_MAX ? most : BYTES_MAX;
+}
+
+dp_status dp_strategy_autotune_run(struct dp_group *group,
+                                   const struct dp_strategy_autotune_config *config,
+                                   struct dp_strategy_autotune_result *out)
+{
+    struct autotune *c = dp_zalloc(1, sizeof(*c));
+    dp_status status = DP_OK;
+
+    if (c == NULL) {
+        dp_group_leave(group, DP_ERR_NOMEM);
+        return DP_FAIL(DP_ERR_NOMEM, "choosing a strategy");
+    }
+    c->group = group;
+    c->config = config;
+    c->most = largest_size(c);
+    c->told = dp_zalloc((size_t)group->size, sizeof(*c->told));
+    c->data = dp_group_memory(group, DP_MEM_COMM, c->most);
+    if (c->told == NULL || c->data == NULL) {
+        status = DP_FAIL(DP_ERR_NOMEM, "choosing a strategy needs %zu MB", c->most >> 20);
+    }
+    if (status == DP_OK) {
+        status = enter_all(c);
+    }
+    if (status == DP_OK) {
+        status = measure(c);
+    }
+    if (status == DP_OK) {
+        status = choose(c, out);
+    }
+    dp_group_leave(group, status);
+    for (int i = 0; i < c->count; i++) {
+        drop(&c->entrants[i]);
+    }
+    dp_group_release(group, c->data);
+    dp_free(c->told);
+    dp_free(c);
+    return status;
+}

@@ -1,0 +1,248 @@
+/*
+ * strategy_nccl.c - sum by NVIDIA's library: it knows the wires between GPUs and between nodes, and
+ * adds on the GPUs. One rank a GPU: two ranks on one would hang or be refused by the library, so
+ * they are refused here.
+ *
+ * A sum is queued on the stream of group->gpus and nothing waits for it on the host. The
+ * communicator does not block: what a call leaves unfinished, and what fails later, is asked for.
+ * When something has failed, here or on another rank, the communicator is aborted, which ends
+ * kernels that wait for ranks that do not come.
+ *
+ * The order of adding is the library's, and no tree of ours; it gives the same bits to all ranks.
+ *
+ * Source: NVIDIA NCCL user guide, "Fault tolerance" and "Group calls".
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/core/backoff.h"
+#include "collectives/gpu/gpu_peers.h"
+#include "collectives/gpu/nccl_api.h"
+#include "collectives/strategies/strategy.h"
+
+struct nccl {
+    struct dp_group *group; /* borrowed */
+    const struct dp_nccl *api;
+    struct dp_nccl_comm *comm; /* NCCL's; owned */
+    bool failed;
+};
+
+static bool nccl_supports(const struct dp_group *group, const char **why_not)
+{
+    if (group->gpus == NULL) {
+        *why_not = "the gradients are not on GPUs";
+        return false;
+    }
+    if (group->gpus->most > 1) {
+        *why_not = "ranks share a GPU, and NCCL wants one rank a GPU";
+        return false;
+    }
+    return dp_nccl_find(NULL, why_not) != NULL;
+}
+
+static dp_status fail(struct nccl *nccl, const char *call, int result)
+{
+    const char *more = nccl->api->GetLastError(nccl->comm);
+
+    nccl->failed = true;
+    return DP_FAIL(DP_ERR_CUDA, "nccl%s: %s%s%.160s; NCCL_DEBUG=WARN tells more", call,
+                   nccl->api->GetErrorString(result), more != NULL && *more != '\0' ? ": " : "",
+                   more != NULL ? more : "");
+}
+
+/* Waits, on the host, until the communicator has taken what it was told. */
+static dp_status settle(struct nccl *nccl, const char *call, int result)
+{
+    struct dp_backoff patience = {.cancel = nccl->group->cancel, .spin_ns = nccl->group->spin_ns};
+
+    while (result == DP_NCCL_IN_PROGRESS) {
+        const int asked = nccl->api->CommGetAsyncError(nccl->comm, &result);
+        result = asked != DP_NCCL_SUCCESS ? asked : result;
+        if (result == DP_NCCL_IN_PROGRESS && !dp_backoff_wait(&patience)) {
+            nccl->failed = true;
+            return DP_ERR_CANCELLED;
+        }
+    }
+    return result == DP_NCCL_SUCCESS ? DP_OK : fail(nccl, call, result);
+}
+
+static dp_status nccl_poll(void *state)
+{
+    struct nccl *nccl = state;
+    int result = DP_NCCL_SUCCESS, asked = DP_NCCL_SUCCESS;
+
+    if (nccl->comm != NULL) { /* one rank has none */
+        asked = nccl->api->CommGetAsyncError(nccl->comm, &result);
+    }
+    result = asked != DP_NCCL_SUCCESS ? asked : result;
+    return result == DP_NCCL_SUCCESS || result == DP_NCCL_IN_PROGRESS
+               ? DP_OK
+               : fail(nccl, "CommGetAsyncError", result);
+}
+
+/* Ranks that left the others behind do not wait for them. */
+static void nccl_close(void *state)
+{
+    struct nccl *nccl = state;
+    const bool together = !nccl->failed && atomic_load(nccl->group->cancel) == 0;
+
+    if (nccl->comm == NULL) {
+        return;
+    }
+    if (together && settle(nccl, "CommFinalize", nccl->api->CommFinalize(nccl->comm)) == DP_OK) {
+        (void)nccl->api->CommDestroy(nccl->comm);
+    } else {
+        (void)nccl->api->CommAbort(nccl->comm);
+    }
+    nccl->comm = NULL;
+}
+
+static dp_status connect(struct nccl *nccl)
+{
+    struct dp_group *group = nccl->group;
+    struct dp_nccl_settings settings = {
+        .size = sizeof(settings),
+        .magic = DP_NCCL_MAGIC,
+        .version = DP_NCCL_VERSION,
+        .blocking = 0,
+        .cluster_size = DP_NCCL_UNDEFINED,
+        .least_blocks = DP_NCCL_UNDEFINED,
+        .most_blocks = DP_NCCL_UNDEFINED,
+        .share_split = DP_NCCL_UNDEFINED,
+    };
+    struct {
+        struct dp_nccl_id id;
+        int result;
+    } head;
+
+    memset(&head, 0, sizeof(head));
+    if (group->rank == 0) {
+        head.result = nccl->api->GetUniqueId(&head.id);
+    }
+    DP_TRY(dp_group_broadcast(group, &head, sizeof(head), 0));
+    if (head.result != DP_NCCL_SUCCESS) {
+        return fail(nccl, "GetUniqueId", head.result);
+    }
+    return settle(
+        nccl, "CommInitRankConfig",
+        nccl->api->CommInitRankConfig(&nccl->comm, group->size, head.id, group->rank, &settings));
+}
+
+static dp_status nccl_open(void *state, struct dp_group *group, size_t max_count)
+{
+    struct nccl *nccl = state;
+    const char *why_not;
+    dp_status status;
+
+    (void)max_count;
+    nccl->group = group;
+    nccl->api = dp_nccl_find(NULL, &why_not);
+    if (nccl->api == NULL) {
+        return DP_FAIL(DP_ERR_UNAVAILABLE, "comm.strategy nccl: %s", why_not);
+    }
+    if (group->size == 1) {
+        return DP_OK;
+    }
+    status = connect(nccl);
+    if (status != DP_OK) {
+        nccl->failed = true;
+        dp_group_leave(group, status);
+    }
+    const dp_status worst = dp_group_agree(group, status);
+    if (status == DP_OK && worst == DP_OK) {
+        return DP_OK;
+    }
+    nccl->failed = true;
+    nccl_close(nccl);
+    return status != DP_OK ? status : worst;
+}
+
+static int reduce_chunks(struct nccl *nccl, struct dp_slice data, void *queue)
+{
+    int result = DP_NCCL_SUCCESS;
+
+    for (int i = 0; i < nccl->group->size && result == DP_NCCL_SUCCESS; i++) {
+        const struct dp_slice part = dp_slice_chunk(data, nccl->group->size, i);
+        if (part.count > 0) {
+            result = nccl->api->Reduce(part.data, part.data, part.count, DP_NCCL_FLOAT32,
+                                       DP_NCCL_SUM, i, nccl->comm, queue);
+            result = result == DP_NCCL_IN_PROGRESS ? DP_NCCL_SUCCESS : result;
+        }
+    }
+    return result;
+}
+
+static int share_chunks(struct nccl *nccl, struct dp_slice data, void *queue)
+{
+    int result = DP_NCCL_SUCCESS;
+
+    for (int i = 0; i < nccl->group->size && result == DP_NCCL_SUCCESS; i++) {
+        const struct dp_slice part = dp_slice_chunk(data, nccl->group->size, i);
+        if (part.count > 0) {
+            result = nccl->api->Broadcast(part.data, part.data, dp_slice_bytes(part), DP_NCCL_INT8,
+                                          i, nccl->comm, queue);
+            result = result == DP_NCCL_IN_PROGRESS ? DP_NCCL_SUCCESS : result;
+        }
+    }
+    return result;
+}
+
+/* All chunks of a slice, each from or to the rank that it belongs to, as one call. */
+static dp_status grouped(struct nccl *nccl, struct dp_slice data,
+                         int (*run)(struct nccl *nccl, struct dp_slice data, void *queue))
+{
+    const struct dp_gpu_peers *gpus = nccl->group->gpus;
+    void *queue = gpus->device->units->queue(gpus->stream);
+    int result = nccl->api->GroupStart(), ended;
+
+    if (result == DP_NCCL_SUCCESS) {
+        result = run(nccl, data, queue);
+        ended = nccl->api->GroupEnd();
+        result = result == DP_NCCL_SUCCESS ? ended : result;
+    }
+    return settle(nccl, "GroupEnd", result);
+}
+
+static dp_status nccl_sum(void *state, struct dp_slice data, enum dp_keep keep)
+{
+    struct nccl *nccl = state;
+    const struct dp_gpu_peers *gpus = nccl->group->gpus;
+
+    if (nccl->group->size == 1 || data.count == 0) {
+        return DP_OK;
+    }
+    if (keep == DP_KEEP_CHUNK) {
+        nccl->group->wire_bytes += dp_slice_passes(data, nccl->group->size, 1);
+        return grouped(nccl, data, reduce_chunks);
+    }
+    nccl->group->wire_bytes += dp_slice_passes(data, nccl->group->size, 2);
+    return settle(nccl, "AllReduce",
+                  nccl->api->AllReduce(data.data, data.data, data.count, DP_NCCL_FLOAT32,
+                                       DP_NCCL_SUM, nccl->comm,
+                                       gpus->device->units->queue(gpus->stream)));
+}
+
+static dp_status nccl_gather(void *state, struct dp_slice data)
+{
+    struct nccl *nccl = state;
+
+    if (nccl->group->size == 1 || data.count == 0) {
+        return DP_OK;
+    }
+    nccl->group->wire_bytes += dp_slice_passes(data, nccl->group->size, 1);
+    return grouped(nccl, data, share_chunks);
+}
+
+const struct dp_strategy dp_strategy_nccl = {
+    .plugin = {.name = "nccl",
+               .help = "sum by NCCL (libnccl.so.2); one rank a GPU",
+               .state_bytes = sizeof(struct nccl)},
+    .gpus = true,
+    .on_gpus = true,
+    .supports = nccl_supports,
+    .open = nccl_open,
+    .sum = nccl_sum,
+    .gather = nccl_gather,
+    .poll = nccl_poll,
+    .close = nccl_close,
+};

@@ -1,0 +1,227 @@
+#include "collectives/world/host_link.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/tcp.h> /* netinet/tcp.h hides struct tcp_info from POSIX programs */
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "collectives/world/rendezvous.h"
+
+enum {
+    PROBE_S = 1,   /* of a silent connection */
+    PROBES = 127,  /* unanswered ones that the kernel allows, at most */
+    QUIET_S = 5,   /* of a host, until people are told */
+    ANSWERS_S = 3, /* at most between two signs of life of a host that answers */
+    MS = 1000
+};
+
+void dp_host_link_init(struct dp_host_link *line)
+{
+    *line = (struct dp_host_link){.watched = -1, .theirs = -1, .mine = -1};
+}
+
+static void shut(int *fd)
+{
+    if (*fd >= 0) {
+        (void)close(*fd);
+    }
+    *fd = -1;
+}
+
+/* Has the kernel ask for signs of life, and never give up: how long to wait is for us to say. Where
+ * it cannot, a closed connection is still seen. */
+static void probe(int fd)
+{
+    const int on = 1, idle = PROBE_S, count = PROBES, most = INT_MAX;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof(most)); /* ms */
+}
+
+/* Seconds since the other host last answered a probe; 0 where the kernel does not say. */
+static int quiet_s(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t length = sizeof(info);
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0
+               ? (int)(info.tcpi_last_ack_recv / MS)
+               : 0;
+}
+
+/* Whether a rank is alone on its node. */
+static bool alone(const struct dp_group *group, int rank)
+{
+    int ranks = 0;
+
+    for (int i = 0; i < group->size; i++) {
+        ranks += group->node_of[i] == group->node_of[rank];
+    }
+    return ranks == 1;
+}
+
+static bool leads(const struct dp_group *group)
+{
+    return dp_group_leader(group, group->node_of[group->rank]) == group->rank;
+}
+
+/* Connects and accepts; both ends must know that both have. */
+static dp_status connect_all(struct dp_group *group, const struct dp_contact *contacts,
+                             const struct dp_listener *listener, struct dp_host_link *line)
+{
+    const int node = group->node_of[group->rank], nodes = group->nodes;
+    const int before = dp_group_leader(group, (node + nodes - 1) % nodes);
+    const int to = leads(group) ? before : -1;
+    const int from = leads(group) ? dp_group_leader(group, (node + 1) % nodes) : -1;
+    bool made = false, taken = false, heard = false;
+
+    if (to >= 0) {
+        line->theirs = dp_contact_connect(&contacts[before], contacts[group->rank].host);
+        made = line->theirs >= 0;
+    }
+    DP_TRY(dp_group_exchange(group, to, (struct dp_slice){&made, sizeof(made), 1}, from,
+                             (struct dp_slice){&heard, sizeof(heard), 1}));
+    if (heard) {
+        line->mine = dp_listener_accept(listener);
+        taken = line->mine >= 0;
+    }
+    heard = false;
+    DP_TRY(dp_group_exchange(group, from, (struct dp_slice){&taken, sizeof(taken), 1}, to,
+                             (struct dp_slice){&heard, sizeof(heard), 1}));
+    if (heard) {
+        line->watched = before;
+        line->alone = alone(group, before);
+        memcpy(line->host, contacts[before].host, sizeof(line->host));
+        probe(line->theirs);
+    } else if (to >= 0) {
+        shut(&line->theirs);
+        DP_DEBUG("no connection to rank %d (%s): not watched", before, contacts[before].host);
+    }
+    if (taken) {
+        probe(line->mine);
+    }
+    return DP_OK;
+}
+
+dp_status dp_host_link_open(struct dp_group *group, struct dp_host_link *line)
+{
+    struct dp_contact *contacts, mine;
+    struct dp_listener listener;
+    dp_status status;
+
+    if (group->nodes == 1) {
+        return DP_OK;
+    }
+    contacts = dp_zalloc((size_t)group->size, sizeof(*contacts));
+    if (contacts == NULL) {
+        dp_group_leave(group, DP_ERR_NOMEM);
+        return DP_FAIL(DP_ERR_NOMEM, "hosts of %d ranks", group->size);
+    }
+    dp_contact_init(&mine);
+    dp_listener_init(&listener);
+    if (leads(group)) {
+        dp_listener_open(&listener, &mine);
+    }
+    status = dp_group_allgather(group, &mine, sizeof(mine), contacts);
+    if (status == DP_OK) {
+        status = connect_all(group, contacts, &listener, line);
+    }
+    dp_listener_close(&listener);
+    dp_free(contacts);
+    if (status != DP_OK) {
+        dp_host_link_close(line);
+    }
+    return status;
+}
+
+/* The watched process has ended. Of one with local peers they tell. */
+static void note_end(struct dp_host_link *line)
+{
+    line->died = line->alone;
+    if (!line->alone) {
+        shut(&line->theirs);
+    }
+}
+
+/* Something broke the connection, but not the end of the process. A host that was silent before has
+ * been restarted, or lost the process meanwhile. */
+static void note_break(struct dp_host_link *line, int error)
+{
+    if (line->warned) {
+        line->silent_s = line->quiet_s;
+        return;
+    }
+    shut(&line->theirs);
+    DP_WARN("the connection to host %s (rank %d) that shows whether it lives is broken (%s): from "
+            "now on nobody looks after that host",
+            line->host, line->watched, strerror(error));
+}
+
+static void note_silence(struct dp_host_link *line, int outage_s)
+{
+    const int quiet = quiet_s(line->theirs);
+
+    if (line->warned && quiet < ANSWERS_S) {
+        line->warned = false;
+        DP_WARN("host %s (rank %d) gives signs of life again, after %d s", line->host,
+                line->watched, line->quiet_s);
+    }
+    line->quiet_s = quiet;
+    if (quiet >= outage_s) {
+        line->silent_s = quiet;
+    } else if (quiet >= QUIET_S && !line->warned) {
+        line->warned = true;
+        DP_WARN("no sign of life from host %s (rank %d) for %d s: waiting up to %d s", line->host,
+                line->watched, quiet, outage_s);
+    }
+}
+
+bool dp_host_link_lost(struct dp_host_link *line, int outage_s)
+{
+    char farewell;
+    ssize_t got;
+
+    if (line->theirs < 0 || line->died || line->silent_s > 0) {
+        return line->died || line->silent_s > 0;
+    }
+    got = recv(line->theirs, &farewell, 1, MSG_DONTWAIT);
+    if (got > 0) {
+        shut(&line->theirs);
+    } else if (got == 0) {
+        note_end(line);
+    } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+        note_break(line, errno);
+    } else {
+        note_silence(line, outage_s);
+    }
+    return line->died || line->silent_s > 0;
+}
+
+struct dp_loss dp_host_link_loss(struct dp_host_link *line, int outage_s)
+{
+    return dp_host_link_lost(line, outage_s)
+               ? (struct dp_loss){line->watched, true, line->host, line->silent_s}
+               : (struct dp_loss){.rank = -1};
+}
+
+void dp_host_link_leave(const struct dp_host_link *line)
+{
+    if (line->mine >= 0) {
+        (void)send(line->mine, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+}
+
+void dp_host_link_close(struct dp_host_link *line)
+{
+    dp_host_link_leave(line);
+    shut(&line->mine);
+    shut(&line->theirs);
+    dp_host_link_init(line);
+}

@@ -1,0 +1,198 @@
+#include "collectives/world/world.h"
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "collectives/core/consistency.h"
+#include "collectives/core/mpi_status.h"
+#include "collectives/core/transport.h"
+#include "collectives/core/transport_mpi.h"
+#include "collectives/exchange/engine.h"
+#include "collectives/world/failure_detector.h"
+
+/* Open MPI settings that were measured to matter (README, "Open MPI settings"); never over the
+ * user's own. */
+static const char *const settings[][2] = {
+    /* One TCP connection carries about half of a 1 Gb/s wire when both directions are busy. */
+    {"OMPI_MCA_btl_tcp_links", "2"},
+    /* Messages up to this size (PIECE of pieces_mpi.c, and a header) go at once. Larger ones are
+     * announced, and the answer waits behind all that is queued in the other direction: a third of
+     * the bandwidth. */
+    {"OMPI_MCA_btl_tcp_eager_limit", "1052672"},
+    {"OMPI_MCA_btl_tcp_rndv_eager_limit", "1052672"},
+    {"OMPI_MCA_btl_tcp_max_send_size", "1052672"},
+    /* On a node 32 KiB, and a header, go at once, and longer messages in fewer parts: 64 KiB over a
+     * ring take 4.2 us instead of 5.2, MPI_Allreduce 5.0 instead of 6.1. */
+    {"OMPI_MCA_btl_vader_eager_limit", "36864"},
+    {"OMPI_MCA_btl_vader_max_send_size", "65536"},
+    /* Kernel-assisted copies are often forbidden in containers, where each attempt warns. */
+    {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+};
+
+/* So long the engine's thread may take to leave MPI, once its waits are cancelled: they sleep for a
+ * millisecond at most. */
+static const uint64_t rest_ns = 1000000000;
+
+/* Of dp_world_farewell(): the world that there is, and whether this process was asked to end. */
+static pthread_mutex_t farewell_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct dp_world *the_world;
+static bool asked_to_end;
+
+int dp_world_launch_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *text = getenv(names[i]);
+        if (text != NULL) {
+            return (int)strtol(text, NULL, 10);
+        }
+    }
+    return -1;
+}
+
+static dp_status world_over_mpi(struct dp_world *world)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int provided = 0, length = 0;
+
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        (void)setenv(settings[i][0], settings[i][1], 0);
+    }
+    DP_TRY(DP_MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided)));
+    world->mpi = true;
+    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (provided < MPI_THREAD_SERIALIZED) {
+        return DP_FAIL(DP_ERR_MPI,
+                       "this MPI offers thread level %d; MPI_THREAD_SERIALIZED is "
+                       "needed, since a second thread shares gradients",
+                       provided);
+    }
+    (void)MPI_Get_library_version(version, &length);
+    version[strcspn(version, ",\n")] = '\0';
+    (void)snprintf(world->library, sizeof(world->library), "%.*s", (int)sizeof(world->library) - 1,
+                   version);
+    return dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, &world->all);
+}
+
+void dp_world_allow_outage(struct dp_world *world, int seconds)
+{
+    atomic_store(&world->all->outage_s, seconds);
+}
+
+/* Whoever fails here fails alone. */
+static dp_status look_out(struct dp_world *world)
+{
+    dp_status status = DP_OK;
+
+    dp_world_allow_outage(world, DP_OUTAGE_S);
+    if (world->all->size > 1) {
+        status = dp_failure_detector_create(world->all, &world->detector);
+    }
+    if (status != DP_OK) {
+        dp_group_leave(world->all, status);
+        dp_group_destroy(world->all);
+    }
+    return status;
+}
+
+/* NULL: it ends now. */
+static void set_world(struct dp_world *world)
+{
+    (void)pthread_mutex_lock(&farewell_mutex);
+    the_world = world;
+    if (world != NULL && asked_to_end) {
+        dp_group_farewell(world->all);
+    }
+    (void)pthread_mutex_unlock(&farewell_mutex);
+}
+
+void dp_world_farewell(void)
+{
+    (void)pthread_mutex_lock(&farewell_mutex);
+    asked_to_end = true;
+    if (the_world != NULL) {
+        dp_group_farewell(the_world->all);
+    }
+    (void)pthread_mutex_unlock(&farewell_mutex);
+}
+
+dp_status dp_world_create(struct dp_world **out)
+{
+    struct dp_world *world = dp_zalloc(1, sizeof(*world));
+    dp_status status;
+
+    if (world == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "world");
+    }
+    (void)gethostname(world->host, sizeof(world->host) - 1);
+    if (dp_world_launch_rank() >= 0) {
+        status = world_over_mpi(world);
+    } else {
+        (void)snprintf(world->library, sizeof(world->library), "no MPI");
+        status = dp_local_alone(&world->all);
+    }
+    if (status == DP_OK) {
+        dp_log_set_identity(world->all->rank, world->all->size, world->host);
+        status = look_out(world);
+    }
+    if (status != DP_OK) {
+        dp_free(world);
+        return status;
+    }
+    world->train = world->all;
+    set_world(world);
+    *out = world;
+    return DP_OK;
+}
+
+dp_status dp_world_group(struct dp_world *world, struct dp_group **out)
+{
+    return world->mpi ? dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, out)
+                      : dp_local_alone(out);
+}
+
+dp_status dp_world_meet(struct dp_world *world, const char *asked, dp_status mine, bool *tell)
+{
+    const struct dp_consistency_item item = dp_consistency_text("to do", asked);
+    int first = (int)mine;
+
+    *tell = false;
+    DP_TRY(dp_group_broadcast(world->all, &first, sizeof(first), 0));
+    *tell = mine != DP_OK && first == (int)DP_OK;
+    DP_TRY(dp_group_agree(world->all, mine));
+    return dp_consistency_check(world->all, &item, 1);
+}
+
+void dp_world_destroy(struct dp_world *world)
+{
+    if (world == NULL) {
+        return;
+    }
+    set_world(NULL);
+    dp_failure_detector_destroy(
+        world->detector); /* others may be gone soon, and nothing is wrong then */
+    dp_group_destroy(world->all);
+    if (world->mpi) {
+        (void)MPI_Finalize();
+    }
+    dp_free(world);
+}
+
+void dp_world_abort(struct dp_world *world, int code)
+{
+    if (world != NULL && world->mpi && world->all->size > 1) {
+        dp_failure_detector_stand_by(world->detector);
+        dp_group_leave(world->all, DP_ERR_INTERNAL); /* those that wait know that it is told */
+        /* Only one thread at a time may be inside of MPI. Where the engine's does not come back
+         * (MPI_Allreduce looks at no flag) there is no other way to end all ranks. */
+        (void)dp_engines_rest(rest_ns);
+        world->all->transport->abort(
+            dp_failure_detector_silent(world->detector) ? dp_status_exit(DP_ERR_HUNG) : code);
+    }
+}

@@ -1,0 +1,328 @@
+#include "kernels/algo_choices.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#define SCHEMA "lockstep.choices/1"
+
+enum { FIRST_CAPACITY = 64 };
+
+struct entry {
+    char *name, *value; /* owned; value NULL: nothing is known */
+    bool asked, fresh;
+};
+
+struct dp_algo_choices {
+    char machine[DP_ALGO_CHOICE_MACHINE];
+    struct entry *list; /* owned; sorted by name */
+    size_t count, capacity;
+    bool settled;
+};
+
+dp_status dp_algo_choices_create(const char *machine, struct dp_algo_choices **out)
+{
+    struct dp_algo_choices *c = dp_zalloc(1, sizeof(*c));
+
+    if (c != NULL) {
+        (void)snprintf(c->machine, sizeof(c->machine), "%s", machine);
+        c->list = dp_zalloc(FIRST_CAPACITY, sizeof(*c->list));
+        c->capacity = FIRST_CAPACITY;
+    }
+    if (c == NULL || c->list == NULL) {
+        dp_algo_choices_destroy(c);
+        return DP_FAIL(DP_ERR_NOMEM, "choices of algorithms");
+    }
+    *out = c;
+    return DP_OK;
+}
+
+void dp_algo_choices_destroy(struct dp_algo_choices *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    for (size_t i = 0; c->list != NULL && i < c->count; i++) {
+        dp_free(c->list[i].name);
+        dp_free(c->list[i].value);
+    }
+    dp_free(c->list);
+    dp_free(c);
+}
+
+/* ---- the list ---- */
+
+/* The first entry whose name does not come before this one. */
+static size_t place_of(const struct dp_algo_choices *c, const char *name)
+{
+    size_t low = 0, high = c->count;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(c->list[middle].name, name) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static struct entry *find(const struct dp_algo_choices *c, const char *name)
+{
+    const size_t at = place_of(c, name);
+
+    return at < c->count && strcmp(c->list[at].name, name) == 0 ? &c->list[at] : NULL;
+}
+
+static dp_status make_room(struct dp_algo_choices *c)
+{
+    struct entry *longer;
+
+    if (c->count < c->capacity) {
+        return DP_OK;
+    }
+    longer = dp_zalloc(2 * c->capacity, sizeof(*longer));
+    if (longer == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%zu choices of algorithms", c->count + 1);
+    }
+    memcpy(longer, c->list, c->count * sizeof(*longer));
+    dp_free(c->list);
+    c->list = longer;
+    c->capacity *= 2;
+    return DP_OK;
+}
+
+/* The entry of that name; a new one has no value. */
+static dp_status find_or_make(struct dp_algo_choices *c, const char *name, struct entry **out)
+{
+    const size_t at = place_of(c, name);
+    char *copy;
+
+    if (at == c->count || strcmp(c->list[at].name, name) != 0) {
+        DP_TRY(make_room(c));
+        copy = dp_strdup(name);
+        if (copy == NULL) {
+            return DP_FAIL(DP_ERR_NOMEM, "a choice of an algorithm");
+        }
+        memmove(&c->list[at + 1], &c->list[at], (c->count - at) * sizeof(*c->list));
+        c->list[at] = (struct entry){.name = copy};
+        c->count++;
+    }
+    *out = &c->list[at];
+    return DP_OK;
+}
+
+static dp_status set_value(struct entry *entry, const char *value)
+{
+    char *copy = dp_strdup(value);
+
+    if (copy == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "a choice of an algorithm");
+    }
+    dp_free(entry->value);
+    entry->value = copy;
+    return DP_OK;
+}
+
+/* ---- preparing ---- */
+
+static void name_of(const char *machine, const char *key, char name[DP_ALGO_CHOICE_NAME])
+{
+    (void)snprintf(name, DP_ALGO_CHOICE_NAME, "%s\n%s", machine, key);
+}
+
+dp_status dp_algo_choices_ask(struct dp_algo_choices *c, const char *key, const char **value)
+{
+    char name[DP_ALGO_CHOICE_NAME];
+    struct entry *entry;
+
+    *value = NULL;
+    if (c == NULL) {
+        return DP_OK;
+    }
+    name_of(c->machine, key, name);
+    if (c->settled) {
+        entry = find(c, name);
+    } else {
+        DP_TRY(find_or_make(c, name, &entry));
+        entry->asked = true;
+    }
+    *value = entry != NULL ? entry->value : NULL;
+    return DP_OK;
+}
+
+bool dp_algo_choices_open(const struct dp_algo_choices *c)
+{
+    return c != NULL && !c->settled;
+}
+
+dp_status dp_algo_choices_note(struct dp_algo_choices *c, const char *key, const char *value)
+{
+    char name[DP_ALGO_CHOICE_NAME];
+    struct entry *entry;
+
+    name_of(c->machine, key, name);
+    DP_TRY(find_or_make(c, name, &entry));
+    entry->asked = entry->fresh = true;
+    return set_value(entry, value);
+}
+
+/* ---- running ---- */
+
+void dp_algo_choices_settle(struct dp_algo_choices *c)
+{
+    c->settled = true;
+}
+
+static bool is_used(const struct entry *entry)
+{
+    return entry->asked && entry->value != NULL;
+}
+
+struct dp_algo_choices_count dp_algo_choices_count(const struct dp_algo_choices *c)
+{
+    struct dp_algo_choices_count count = {0, 0};
+
+    for (size_t i = 0; i < c->count; i++) {
+        count.used += is_used(&c->list[i]) ? 1 : 0;
+        count.fresh += is_used(&c->list[i]) && c->list[i].fresh ? 1 : 0;
+    }
+    return count;
+}
+
+bool dp_algo_choices_next(const struct dp_algo_choices *c, size_t *at, const char **name,
+                          const char **value)
+{
+    while (*at < c->count && !is_used(&c->list[*at])) {
+        (*at)++;
+    }
+    if (*at == c->count) {
+        return false;
+    }
+    *name = c->list[*at].name;
+    *value = c->list[(*at)++].value;
+    return true;
+}
+
+dp_status dp_algo_choices_add(struct dp_algo_choices *c, const char *name, const char *value)
+{
+    const size_t machine = strcspn(name, "\n");
+    struct entry *entry;
+
+    if (name[machine] == '\0' || machine >= DP_ALGO_CHOICE_MACHINE ||
+        strlen(name + machine + 1) >= DP_ALGO_CHOICE_KEY || strlen(value) >= DP_ALGO_CHOICE_VALUE) {
+        return DP_FAIL(DP_ERR_DATA, "no choice of an algorithm: %.80s", name);
+    }
+    DP_TRY(find_or_make(c, name, &entry));
+    return entry->value == NULL ? set_value(entry, value) : DP_OK;
+}
+
+bool dp_algo_choices_has(const struct dp_algo_choices *c, const char *name)
+{
+    const struct entry *entry = find(c, name);
+
+    return entry != NULL && entry->value != NULL;
+}
+
+dp_status dp_algo_choices_adopt(struct dp_algo_choices *c, const struct dp_algo_choices *agreed,
+                                bool *changed)
+{
+    *changed = false;
+    for (size_t i = 0; i < agreed->count; i++) {
+        const struct entry *theirs = &agreed->list[i];
+        struct entry *mine;
+        DP_TRY(find_or_make(c, theirs->name, &mine));
+        if (mine->value == NULL || strcmp(mine->value, theirs->value) != 0) {
+            *changed = *changed || mine->asked;
+            mine->fresh = true;
+            DP_TRY(set_value(mine, theirs->value));
+        }
+        mine->asked = true;
+    }
+    return DP_OK;
+}
+
+/* ---- as JSON ---- */
+
+dp_status dp_algo_choices_put(const struct dp_algo_choices *c, bool all, struct dp_json *object)
+{
+    struct dp_json *machines, *keys = NULL;
+    const char *before = "";
+
+    DP_TRY(dp_json_set_text(object, "schema", SCHEMA));
+    DP_TRY(dp_json_set_text(object, "build", DP_VERSION));
+    machines = dp_json_set_object(object, "machines");
+    if (machines == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "choices of algorithms");
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        const struct entry *entry = &c->list[i];
+        const size_t length = strcspn(entry->name, "\n");
+        char machine[DP_ALGO_CHOICE_MACHINE];
+        if (entry->value == NULL || !(all || entry->asked)) {
+            continue;
+        }
+        if (strncmp(before, entry->name, length + 1) != 0) {
+            (void)snprintf(machine, sizeof(machine), "%.*s", (int)length, entry->name);
+            keys = dp_json_set_object(machines, machine);
+            before = entry->name;
+        }
+        DP_TRY(dp_json_set_text(keys, entry->name + length + 1, entry->value));
+    }
+    return DP_OK;
+}
+
+dp_status dp_algo_choices_text(const struct dp_algo_choices *c, bool all, char **text)
+{
+    struct dp_json *object = dp_json_create();
+    dp_status status = object != NULL ? dp_algo_choices_put(c, all, object)
+                                      : DP_FAIL(DP_ERR_NOMEM, "choices of algorithms");
+
+    if (status == DP_OK) {
+        status = dp_json_dump(object, 0, DP_JSON_READABLE, text);
+    }
+    dp_json_destroy(object);
+    return status;
+}
+
+static dp_status take_machine(struct dp_algo_choices *c, const struct dp_json_member *machine,
+                              const char *source)
+{
+    struct dp_json_member key = {0};
+    char name[DP_ALGO_CHOICE_NAME];
+
+    while (dp_json_next(machine->value, &key)) {
+        const char *value = dp_json_text(key.value);
+        if (value == NULL || strlen(machine->key) >= DP_ALGO_CHOICE_MACHINE ||
+            strlen(key.key) >= DP_ALGO_CHOICE_KEY) {
+            return DP_FAIL(DP_ERR_DATA, "%s: no choice of an algorithm: %.80s", source, key.key);
+        }
+        name_of(machine->key, key.key, name);
+        DP_TRY(dp_algo_choices_add(c, name, value));
+    }
+    return DP_OK;
+}
+
+dp_status dp_algo_choices_take(struct dp_algo_choices *c, const struct dp_json *object,
+                               const char *source)
+{
+    const char *schema = dp_json_text(dp_json_get(object, "schema"));
+    const char *build = dp_json_text(dp_json_get(object, "build"));
+    const struct dp_json *machines = dp_json_get(object, "machines");
+    struct dp_json_member machine = {0};
+
+    if (schema == NULL || build == NULL || !dp_json_is_object(machines)) {
+        return DP_FAIL(DP_ERR_DATA, "%s: no choices of algorithms", source);
+    }
+    if (strcmp(schema, SCHEMA) != 0 || strcmp(build, DP_VERSION) != 0) {
+        DP_DEBUG("%s: choices of %.40s, build %.40s, do not count", source, schema, build);
+        return DP_OK;
+    }
+    while (dp_json_next(machines, &machine)) {
+        DP_TRY(take_machine(c, &machine, source));
+    }
+    return DP_OK;
+}

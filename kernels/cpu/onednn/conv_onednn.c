@@ -1,0 +1,158 @@
+#include "kernels/cpu/onednn/conv_onednn.h"
+#include "kernels/cpu/onednn/prepared_onednn.h"
+#include "kernels/cpu/ops_cpu.h"
+#include "kernels/ref/window.h"
+
+dp_status dp_conv_prepare(struct dp_stream *s, enum dp_type type, const struct dp_window *w,
+                          size_t rows, unsigned uses)
+{
+    static const unsigned single[] = {DP_CONV_FORWARD, DP_CONV_BACKWARD_DATA,
+                                      DP_CONV_BACKWARD_WEIGHTS};
+
+    DP_TRY(dp_window_check(w));
+    for (size_t i = 0; rows > 0 && i < sizeof(single) / sizeof(single[0]); i++) {
+        struct dp_prepared_key key = {
+            .window = *w, .rows = rows, .use = uses & single[i], .type = type};
+        if (key.use == 0) {
+            continue;
+        }
+        if (key.use != DP_CONV_BACKWARD_DATA) {
+            key.use |= uses & DP_CONV_BIAS;
+        }
+        DP_TRY(dp_prepared_add(s, &key));
+    }
+    return DP_OK;
+}
+
+/* The weights of a forward or backward-data call, in the layout that the primitive wants. */
+static dp_status weights_in(struct dp_stream *s, struct dp_prepared_conv *conv, const void *weights)
+{
+    const struct dp_prepared_onednn *all = s->state;
+
+    if (conv->reorder == NULL) {
+        DP_TRY(dp_prepared_point(conv->weights, weights));
+        return DP_OK;
+    }
+    DP_TRY(dp_prepared_point(conv->plain, weights));
+    DP_TRY(dp_prepared_point(conv->weights, all->arena + conv->weights_at));
+    return dp_prepared_reorder(s, conv);
+}
+
+dp_status dp_conv_forward(struct dp_stream *s, enum dp_type type, void *y, const void *x,
+                          const void *weights, const void *bias, const struct dp_window *w,
+                          size_t rows)
+{
+    const unsigned use = DP_CONV_FORWARD | (bias != NULL ? (unsigned)DP_CONV_BIAS : 0u);
+    const struct dp_prepared_key key = {.window = *w, .rows = rows, .use = use, .type = type};
+    struct dp_prepared_conv *conv;
+
+    if (rows == 0) {
+        return DP_OK;
+    }
+    DP_TRY(dp_prepared_find(s, &key, &conv));
+    DP_TRY(weights_in(s, conv, weights));
+    DP_TRY(dp_prepared_point(conv->x, x));
+    DP_TRY(dp_prepared_point(conv->y, y));
+    if (bias != NULL) {
+        DP_TRY(dp_prepared_point(conv->bias, bias));
+    }
+    return dp_prepared_execute(s, conv);
+}
+
+dp_status dp_conv_backward_data(struct dp_stream *s, enum dp_type type, void *dx, const void *dy,
+                                const void *weights, const struct dp_window *w, size_t rows)
+{
+    const struct dp_prepared_key key = {
+        .window = *w, .rows = rows, .use = DP_CONV_BACKWARD_DATA, .type = type};
+    struct dp_prepared_conv *conv;
+
+    if (rows == 0) {
+        return DP_OK;
+    }
+    DP_TRY(dp_prepared_find(s, &key, &conv));
+    DP_TRY(weights_in(s, conv, weights));
+    DP_TRY(dp_prepared_point(conv->x, dx));
+    DP_TRY(dp_prepared_point(conv->y, dy));
+    return dp_prepared_execute(s, conv);
+}
+
+/* A batch without rows: sums are 0, or stay as they are. */
+static dp_status no_rows(struct dp_stream *s, float *dw, float *db, const struct dp_window *w,
+                         float keep)
+{
+    if (keep != 0) {
+        return DP_OK;
+    }
+    DP_TRY(dp_cpu_zero(s, dw, w->out_c * w->kernel_h * w->kernel_w * w->in_c * sizeof(*dw)));
+    if (db != NULL) {
+        DP_TRY(dp_cpu_zero(s, db, w->out_c * sizeof(*db)));
+    }
+    return DP_OK;
+}
+
+/* Primitives overwrite: where there is something to keep, they write to scratch, which is added. */
+dp_status dp_conv_backward_weights(struct dp_stream *s, enum dp_type type, float *dw, float *db,
+                                   const void *dy, const void *x, const struct dp_window *w,
+                                   size_t rows, float keep)
+{
+    const unsigned use = DP_CONV_BACKWARD_WEIGHTS | (db != NULL ? (unsigned)DP_CONV_BIAS : 0u);
+    const struct dp_prepared_key key = {.window = *w, .rows = rows, .use = use, .type = type};
+    const struct dp_prepared_onednn *all = s->state;
+    struct dp_prepared_conv *conv;
+    float *plain, *bias;
+
+    if (rows == 0) {
+        return no_rows(s, dw, db, w, keep);
+    }
+    DP_TRY(dp_prepared_find(s, &key, &conv));
+    plain = keep != 0 ? (float *)(void *)(all->arena + conv->plain_at) : dw;
+    bias = keep != 0 ? (float *)(void *)(all->arena + conv->bias_at) : db;
+    DP_TRY(dp_prepared_point(conv->weights, conv->reorder != NULL ? all->arena + conv->weights_at
+                                                                  : (char *)plain));
+    DP_TRY(dp_prepared_point(conv->x, x));
+    DP_TRY(dp_prepared_point(conv->y, dy));
+    if (db != NULL) {
+        DP_TRY(dp_prepared_point(conv->bias, bias));
+    }
+    DP_TRY(dp_prepared_execute(s, conv));
+    if (conv->reorder != NULL) {
+        DP_TRY(dp_prepared_point(conv->plain, plain));
+        DP_TRY(dp_prepared_reorder(s, conv));
+    }
+    if (keep != 0) {
+        DP_TRY(dp_cpu_add(s, dw, plain, w->out_c * w->kernel_h * w->kernel_w * w->in_c));
+        if (db != NULL) {
+            DP_TRY(dp_cpu_add(s, db, bias, w->out_c));
+        }
+    }
+    return DP_OK;
+}
+
+/* ---- float32 ---- */
+
+dp_status dp_cpu_conv_prepare(struct dp_stream *s, const struct dp_window *w, size_t rows,
+                              unsigned uses)
+{
+    return dp_conv_prepare(s, DP_TYPE_F32, w, rows, uses);
+}
+
+dp_status dp_cpu_conv_forward(struct dp_stream *s, void *y, const void *x, const void *weights,
+                              const void *bias, const struct dp_window *w, size_t rows,
+                              enum dp_activation act)
+{
+    DP_TRY(dp_conv_forward(s, DP_TYPE_F32, y, x, weights, bias, w, rows));
+    return act == DP_ACT_RELU ? dp_cpu_relu_forward(s, y, y, rows * dp_window_out(w)) : DP_OK;
+}
+
+dp_status dp_cpu_conv_backward_data(struct dp_stream *s, void *dx, const void *dy,
+                                    const void *weights, const struct dp_window *w, size_t rows)
+{
+    return dp_conv_backward_data(s, DP_TYPE_F32, dx, dy, weights, w, rows);
+}
+
+dp_status dp_cpu_conv_backward_weights(struct dp_stream *s, float *dw, float *db, const void *dy,
+                                       const void *x, const struct dp_window *w, size_t rows,
+                                       float keep)
+{
+    return dp_conv_backward_weights(s, DP_TYPE_F32, dw, db, dy, x, w, rows, keep);
+}

@@ -1,0 +1,75 @@
+/*
+ * checkpoint.h - the state of a training, written so that a torn one cannot be taken for whole.
+ *
+ * OUT/checkpoints/step-NNNNNNNN/ holds model.safetensors, optimizer.safetensors, state.json and
+ * MANIFEST, which has the XXH3-128 hash of each ("xxhsum -c MANIFEST" checks it too). A checkpoint
+ * is written to a temporary folder beside the others, brought to disk, and renamed;
+ * OUT/checkpoints/latest is a symbolic link to the newest whole one. Arrays are whole and float32,
+ * whatever number of ranks trained.
+ */
+#ifndef DP_RUNTIME_CHECKPOINT_CHECKPOINT_H
+#define DP_RUNTIME_CHECKPOINT_CHECKPOINT_H
+
+#include <stdint.h>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "runtime/checkpoint/weights.h"
+
+#define DP_CHECKPOINT_SCHEMA "lockstep.checkpoint/1"
+
+/* The files of a checkpoint; MANIFEST, by which a folder is known as one, comes last. */
+enum { DP_CHECKPOINT_FILES = 4 };
+extern const char *const dp_checkpoint_files[DP_CHECKPOINT_FILES];
+
+/* What is saved. Everything is borrowed. */
+struct dp_checkpoint {
+    uint64_t step; /* steps done */
+    const struct dp_weights *weights;
+    const struct dp_slot *slots;
+    int slot_count;
+    struct dp_json *state; /* an object; `schema` and `step` are set in it */
+    void *room;            /* as dp_file_create_large()'s, or NULL */
+};
+
+/*
+ * Saves a checkpoint under `folder` (OUT/checkpoints, made if its parent exists), points `latest`
+ * at it, and deletes old ones, as dp_checkpoint_dir_prune(). A checkpoint of the same step is
+ * replaced; what else lay in its folder moves to the new one. Temporary folders that killed runs
+ * left are deleted. Where `latest` is no link it is left alone, with a warning. One thread of one
+ * rank calls this.
+ *
+ * Something else that has the checkpoint's name gets another one, with a warning.
+ *
+ * Errors: DP_ERR_WRITE, DP_ERR_NOMEM, DP_ERR_DIVERGED (a weight is not finite: one line names the
+ * tensor). Earlier checkpoints are untouched then, and nothing of the new one is left, unless only
+ * the link failed. That an old one cannot be deleted is a warning.
+ */
+DP_CHECKED dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *checkpoint,
+                                        int keep, uint64_t keep_every);
+
+/*
+ * Checks that a checkpoint is whole: every file is there and has the hash that MANIFEST says, and
+ * state.json is of one step.
+ *
+ * Errors: DP_ERR_NOINPUT (no such folder), DP_ERR_DATA (torn or altered: one line names the file),
+ * DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_checkpoint_verify(const char *path);
+
+/*
+ * Reads state.json of a whole checkpoint.
+ *
+ *   state  out  owned by the caller (dp_json_destroy); set only on success
+ *
+ * Errors: DP_ERR_DATA (damaged, or of another schema), DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_checkpoint_open(const char *path, uint64_t *step, struct dp_json **state);
+
+/* Reads its arrays. Errors: as dp_weights_load() and dp_slots_load(); the arrays may be written in
+ * part then. */
+DP_CHECKED dp_status dp_checkpoint_load(const char *path, struct dp_weights *weights,
+                                        const struct dp_slot *slots, int slot_count,
+                                        struct dp_loose *loose);
+
+#endif

@@ -1,0 +1,474 @@
+#include "runtime/checkpoint/snapshot.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "collectives/core/backoff.h"
+
+/* Bytes of a row in the snapshot. */
+static size_t whole_bytes(const struct dp_state_entry *row, const struct dp_flat *flat, int ranks)
+{
+    const size_t trained = flat->trained * sizeof(float);
+
+    switch (row->spread) {
+    case DP_SPREAD_OWNED:
+        return trained;
+    case DP_SPREAD_RANK:
+    case DP_SPREAD_OWNER:
+        return (size_t)ranks * trained;
+    default:
+        return row->bytes;
+    }
+}
+
+static int slots_of(const struct dp_state_entry *row, int ranks)
+{
+    if (row->kind != DP_STATE_SLOT && row->kind != DP_STATE_ARRAY) {
+        return 0;
+    }
+    return dp_state_is_own(row) ? ranks : 1;
+}
+
+static void name_slots(struct dp_snapshot *s)
+{
+    for (int i = 0; i < s->rows.count; i++) {
+        const struct dp_state_entry *row = &s->rows.rows[i];
+        const int count = slots_of(row, s->ranks);
+
+        for (int k = 0; k < count; k++) {
+            char *name = s->names[s->slot_count];
+            if (dp_state_is_own(row)) {
+                (void)snprintf(name, DP_SNAPSHOT_NAME, "%s.rank%d", row->name, k);
+            } else {
+                (void)snprintf(name, DP_SNAPSHOT_NAME, "%s", row->name);
+            }
+            s->slots[s->slot_count++] =
+                (struct dp_slot){name, (float *)row->data + (size_t)k * s->trained,
+                                 row->kind == DP_STATE_ARRAY ? row->bytes / sizeof(float) : 0};
+        }
+    }
+}
+
+/* All but the rows' memory, of which it takes *bytes. */
+static struct dp_snapshot *create(const struct dp_state_dict *kept, const struct dp_flat *flat,
+                                  int ranks, size_t *bytes)
+{
+    struct dp_snapshot *s = dp_zalloc(1, sizeof(*s));
+    size_t slots = 0;
+
+    *bytes = 0;
+    for (int i = 0; i < kept->count; i++) {
+        *bytes += dp_round_up(whole_bytes(&kept->rows[i], flat, ranks), DP_MEM_ALIGN);
+        slots += (size_t)slots_of(&kept->rows[i], ranks);
+    }
+    if (s == NULL) {
+        return NULL;
+    }
+    s->slots = dp_zalloc(slots, sizeof(*s->slots));
+    s->names = dp_zalloc(slots, sizeof(*s->names));
+    if (s->slots == NULL || s->names == NULL) {
+        dp_snapshot_destroy(s);
+        return NULL;
+    }
+    s->rows = *kept;
+    s->ranks = ranks;
+    s->trained = flat->trained;
+    for (int i = 0; i < kept->count; i++) {
+        s->rows.rows[i].bytes = whole_bytes(&kept->rows[i], flat, ranks);
+        s->rows.rows[i].data = NULL;
+    }
+    return s;
+}
+
+static void place_rows(struct dp_snapshot *s, char *memory)
+{
+    for (int i = 0; i < s->rows.count; i++) {
+        s->rows.rows[i].data = memory;
+        memory += dp_round_up(s->rows.rows[i].bytes, DP_MEM_ALIGN);
+    }
+    name_slots(s);
+}
+
+static dp_status no_memory(size_t bytes)
+{
+    return DP_FAIL(DP_ERR_NOMEM, "checkpoints need %zu MB", bytes >> 20);
+}
+
+dp_status dp_snapshot_create(const struct dp_state_dict *kept, const struct dp_flat *flat,
+                             int ranks, struct dp_snapshot **out)
+{
+    size_t bytes;
+    struct dp_snapshot *s = create(kept, flat, ranks, &bytes);
+
+    if (s != NULL) {
+        s->memory = dp_mem_arena(DP_MEM_CHECKPOINT, bytes);
+    }
+    if (s == NULL || s->memory == NULL) {
+        dp_snapshot_destroy(s);
+        return no_memory(bytes);
+    }
+    s->peers = 1;
+    place_rows(s, s->memory);
+    *out = s;
+    return DP_OK;
+}
+
+/* What a job works on that takes memory for all ranks. */
+struct sharding {
+    struct dp_snapshot *snapshot;
+    size_t bytes;
+};
+
+/* Who copies: ranks of rank 0's node, in their order. It knows how many reach its memory. */
+static dp_status find_mates(struct dp_snapshot *s, bool reaches)
+{
+    struct dp_group *group = s->group;
+
+    s->place = reaches ? 0 : -1;
+    for (int i = 0; i < group->size; i++) {
+        s->peers += dp_group_peer(group, s->window, i) != NULL;
+        s->place += reaches && i < group->rank && group->node_of[i] == group->node_of[0];
+    }
+    return dp_group_broadcast(group, &s->peers, sizeof(s->peers), 0);
+}
+
+/* Rank 0's piece has the rows, behind the number of copies; the others have next to nothing. */
+static dp_status share_job(void *arg, int index)
+{
+    const struct sharding *r = arg;
+    struct dp_snapshot *s = r->snapshot;
+    struct dp_group *group = s->group;
+    char *memory;
+
+    (void)index;
+    s->window =
+        dp_group_memory(group, DP_MEM_CHECKPOINT, DP_MEM_ALIGN + (group->rank == 0 ? r->bytes : 0));
+    if (s->window == NULL) {
+        return DP_OK; /* on all ranks alike; a job that fails would be the engine's last */
+    }
+    memory = group->rank == 0 ? s->window : dp_group_peer(group, s->window, 0);
+    if (memory != NULL) {
+        s->copied = (atomic_ullong *)memory;
+        place_rows(s, memory + DP_MEM_ALIGN);
+    }
+    return find_mates(s, memory != NULL);
+}
+
+dp_status dp_snapshot_share(const struct dp_state_dict *kept, const struct dp_flat *flat,
+                            struct dp_exchange *exchange, int threads, struct dp_snapshot **out)
+{
+    struct sharding r;
+    dp_status status;
+
+    r.snapshot = create(kept, flat, exchange->group->size, &r.bytes);
+    status = r.snapshot == NULL ? DP_ERR_NOMEM
+                                : dp_async_copy_create(kept->count * exchange->plan->count, threads,
+                                                       &r.snapshot->async_copy);
+    status = dp_exchange_agree(exchange, status);
+    if (r.snapshot != NULL && status == DP_OK) {
+        r.snapshot->group = exchange->group;
+        r.snapshot->engine = exchange->engine;
+        status = dp_engine_call(exchange->engine, share_job, &r);
+        status = status == DP_OK && r.snapshot->window == NULL ? DP_ERR_NOMEM : status;
+    }
+    if (r.snapshot == NULL || status != DP_OK) {
+        dp_snapshot_destroy(r.snapshot);
+        return status == DP_ERR_NOMEM ? no_memory(r.bytes) : status;
+    }
+    *out = r.snapshot;
+    return DP_OK;
+}
+
+static dp_status release_job(void *arg, int index)
+{
+    const struct dp_snapshot *s = arg;
+
+    (void)index;
+    dp_group_release(s->group, s->window);
+    return DP_OK;
+}
+
+void dp_snapshot_destroy(struct dp_snapshot *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    dp_async_copy_destroy(s->async_copy);
+    if (s->window != NULL) { /* where the engine has failed the group gives it back at its end */
+        (void)!dp_engine_call(s->engine, release_job, s);
+    }
+    dp_free(s->names);
+    dp_free(s->slots);
+    dp_free(s->memory);
+    dp_free(s);
+}
+
+void dp_snapshot_fill(struct dp_snapshot *s, const struct dp_state_dict *kept)
+{
+    for (int i = 0; i < kept->count; i++) {
+        const struct dp_state_entry *row = &kept->rows[i];
+        if (!dp_state_is_array(row) || row->kind == DP_STATE_ARRAY) {
+            memcpy(s->rows.rows[i].data, row->data, row->bytes);
+        }
+    }
+}
+
+/* ---- from all ranks ---- */
+
+/* Every rank's array in turn reaches rank 0, by way of the gradient's memory. */
+static dp_status take_ranks(float *whole, const struct dp_state_entry *row, struct dp_exchange *e)
+{
+    const size_t trained = row->bytes / sizeof(float);
+
+    for (int rank = 0; rank < e->group->size; rank++) {
+        if (rank == e->group->rank) {
+            memcpy(e->grad, row->data, row->bytes);
+        }
+        DP_TRY(dp_exchange_broadcast(e, e->grad, row->bytes, rank));
+        if (whole != NULL) {
+            memcpy(whole + (size_t)rank * trained, e->grad, row->bytes);
+        }
+    }
+    return DP_OK;
+}
+
+static void copy(const struct dp_snapshot *s, float *to, const float *from, size_t count)
+{
+    if (s->async_copy != NULL) {
+        dp_async_copy_add(s->async_copy, to, from, count * sizeof(float));
+    } else {
+        memcpy(to, from, count * sizeof(float));
+    }
+}
+
+/* This rank's parts of all buckets, straight to where they belong. `whole_too`: the array they come
+ * from is whole as well, not [owned]. */
+static void copy_owned(const struct dp_snapshot *s, float *whole, const float *array,
+                       bool whole_too, const struct dp_exchange *e)
+{
+    for (int b = 0; b < e->plan->count; b++) {
+        const struct dp_bucket *bucket = &e->plan->buckets[b];
+        const struct dp_range mine = dp_exchange_mine(e, b);
+        if (!bucket->exact) {
+            copy(s, whole + mine.begin, array + (whole_too ? mine.begin : bucket->owned_at),
+                 mine.count);
+        }
+    }
+}
+
+/* What all have alike: of an array that steps update each local peer copies its share. */
+static void copy_same(const struct dp_snapshot *s, void *whole, const struct dp_state_entry *row)
+{
+    const struct dp_slice all = {whole, row->bytes / sizeof(float), sizeof(float)};
+
+    if (row->kind == DP_STATE_WEIGHTS || row->kind == DP_STATE_SLOT) {
+        const struct dp_slice part = dp_slice_chunk(all, s->peers, s->place);
+        const size_t at = (size_t)((float *)part.data - (float *)whole);
+        copy(s, part.data, (const float *)row->data + at, part.count);
+    } else if (s->place == 0) {
+        memcpy(whole, row->data, row->bytes);
+    }
+}
+
+/* `whole` is NULL on ranks that do not reach it; `direct`: none is such. */
+static dp_status take_row(const struct dp_snapshot *s, float *whole,
+                          const struct dp_state_entry *row, struct dp_exchange *e, bool direct)
+{
+    const size_t trained = row->bytes / sizeof(float), rank = (size_t)e->group->rank;
+
+    if (row->spread == DP_SPREAD_OWNED && dp_exchange_parts(e)) {
+        if (!direct) {
+            return dp_exchange_collect(e, row->data, rank == 0 ? whole : NULL);
+        }
+        copy_owned(s, whole, row->data, false, e);
+    } else if (dp_state_is_own(row)) { /* compressors': sums change them, not updates */
+        if (!direct) {
+            return take_ranks(rank == 0 ? whole : NULL, row, e);
+        }
+        memcpy(whole + rank * trained, row->data, row->bytes);
+    } else if (row->kind == DP_STATE_WEIGHTS && dp_exchange_parts(e) && direct) {
+        copy_owned(s, whole, row->data, true, e);
+    } else if (whole != NULL) {
+        copy_same(s, whole, row);
+    }
+    return DP_OK;
+}
+
+/* The one copy of a node's weights that rank 0 copies alone: ranks that do not would update it
+ * meanwhile. */
+static bool others_change_it(const struct dp_snapshot *s, const struct dp_exchange *e)
+{
+    return s != NULL && s->async_copy != NULL && e->one_copy.data != NULL &&
+           s->peers < e->group->size;
+}
+
+dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_state_dict *kept,
+                           struct dp_exchange *e)
+{
+    const bool direct = s != NULL && s->peers == e->group->size;
+
+    if (s != NULL) {
+        dp_async_copy_finish(s->async_copy);
+    }
+    if (s != NULL && s->peers > 1) { /* who reads it on rank 0 has ended */
+        DP_TRY(dp_exchange_barrier(e));
+    }
+    for (int i = 0; i < kept->count; i++) {
+        float *whole = s != NULL ? s->rows.rows[i].data : NULL;
+        DP_TRY(take_row(s, whole, &kept->rows[i], e, direct));
+    }
+    if (s != NULL && s->copied != NULL) {
+        s->takes++;
+        dp_async_copy_start(s->async_copy, s->copied);
+    }
+    if (others_change_it(s, e)) {
+        dp_async_copy_finish(s->async_copy);
+        return dp_exchange_barrier(e);
+    }
+    return DP_OK;
+}
+
+dp_status dp_snapshot_wait(const struct dp_snapshot *s)
+{
+    struct dp_backoff patience = {.cancel = s->group != NULL ? s->group->cancel : NULL};
+
+    while (s->copied != NULL && atomic_load_explicit(s->copied, memory_order_acquire) <
+                                    s->takes * (unsigned long long)s->peers) {
+        if (!dp_backoff_wait(&patience)) {
+            return DP_ERR_CANCELLED;
+        }
+    }
+    return DP_OK;
+}
+
+/* ---- to all ranks ---- */
+
+/* Rank 0's array [trained], NULL elsewhere, reaches the gradient's memory of all. */
+static dp_status spread(const float *whole, const struct dp_flat *flat, struct dp_exchange *e)
+{
+    const size_t bytes = flat->trained * sizeof(float);
+
+    if (whole != NULL) {
+        memcpy(e->grad, whole, bytes);
+    }
+    return dp_exchange_broadcast(e, e->grad, bytes, 0);
+}
+
+/* One rank of those that share a copy writes it, before anybody reads. */
+static dp_status restore_weights(const struct dp_state_entry *row, const float *whole,
+                                 const struct dp_flat *flat, struct dp_exchange *e)
+{
+    DP_TRY(spread(whole, flat, e));
+    if (dp_exchange_writes(e)) {
+        memcpy(row->data, e->grad, row->bytes);
+    }
+    return dp_exchange_barrier(e);
+}
+
+static dp_status restore_owned(const struct dp_state_entry *row, const float *whole,
+                               const struct dp_flat *flat, struct dp_exchange *e)
+{
+    DP_TRY(spread(whole, flat, e));
+    for (int b = 0; b < e->plan->count; b++) {
+        const struct dp_bucket *bucket = &e->plan->buckets[b];
+        const struct dp_range mine = dp_exchange_mine(e, b);
+        if (!bucket->exact) {
+            memcpy((float *)row->data + bucket->owned_at, e->grad + mine.begin,
+                   mine.count * sizeof(float));
+        }
+    }
+    return DP_OK;
+}
+
+static float sum_over(const float *whole, size_t count, int ranks, size_t i)
+{
+    float sum = whole[i];
+
+    for (int rank = 1; rank < ranks; rank++) {
+        sum += whole[(size_t)rank * count + i];
+    }
+    return sum;
+}
+
+/* Sums the arrays of all ranks in their order, and divides. `more`: what owners had, or NULL. */
+static void split_evenly(float *part, const float *whole, const float *more, size_t count, int from,
+                         int to)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float owners = more != NULL ? sum_over(more, count, from, i) : 0.0f;
+        part[i] = (sum_over(whole, count, from, i) + owners) / (float)to;
+    }
+}
+
+/* A row of ranks that are others now, or own other places. */
+static dp_status split_ranks(const struct dp_state_entry *row, const float *whole,
+                             const float *more, int ranks, const struct dp_flat *flat,
+                             struct dp_exchange *e)
+{
+    if (row->spread == DP_SPREAD_OWNER) {
+        memset(row->data, 0, row->bytes);
+        return DP_OK;
+    }
+    if (whole != NULL) {
+        split_evenly(row->data, whole, more, flat->trained, ranks, e->group->size);
+    }
+    return dp_exchange_broadcast(e, row->data, row->bytes, 0);
+}
+
+static dp_status restore_ranks(const struct dp_state_entry *row, const float *whole,
+                               const struct dp_flat *flat, struct dp_exchange *e)
+{
+    for (int rank = 0; rank < e->group->size; rank++) {
+        DP_TRY(spread(whole != NULL ? whole + (size_t)rank * flat->trained : NULL, flat, e));
+        if (rank == e->group->rank) {
+            memcpy(row->data, e->grad, row->bytes);
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status restore_row(const struct dp_state_entry *row, const void *whole,
+                             const struct dp_flat *flat, struct dp_exchange *e)
+{
+    if (row->kind == DP_STATE_WEIGHTS && row->spread == DP_SPREAD_SAME) {
+        return restore_weights(row, whole, flat, e);
+    }
+    if (row->spread == DP_SPREAD_OWNED) {
+        return restore_owned(row, whole, flat, e);
+    }
+    if (dp_state_is_own(row)) {
+        return restore_ranks(row, whole, flat, e);
+    }
+    if (whole != NULL) {
+        memcpy(row->data, whole, row->bytes);
+    }
+    return dp_exchange_broadcast(e, row->data, row->bytes, 0);
+}
+
+dp_status dp_snapshot_restore(const struct dp_snapshot *s, int ranks,
+                              const struct dp_state_dict *kept, const struct dp_flat *flat,
+                              struct dp_exchange *e, int forget)
+{
+    bool moved = s != NULL && s->moved;
+
+    DP_TRY(dp_exchange_broadcast(e, &moved, sizeof(moved), 0));
+    for (int i = 0; i < kept->count; i++) {
+        const struct dp_state_entry *row = &kept->rows[i],
+                                    *saved = s != NULL ? &s->rows.rows[i] : NULL;
+        const void *whole = saved != NULL ? saved->data : NULL;
+        const bool behind = i > 0 && row[-1].spread == DP_SPREAD_OWNER;
+        const bool owners = behind || row->spread == DP_SPREAD_OWNER;
+
+        if (i == forget) {
+            continue;
+        }
+        if (dp_state_is_own(row) && (ranks != e->group->size || (moved && owners))) {
+            DP_TRY(split_ranks(row, whole, saved != NULL && behind ? saved[-1].data : NULL, ranks,
+                               flat, e));
+        } else {
+            DP_TRY(restore_row(row, whole, flat, e));
+        }
+    }
+    return DP_OK;
+}

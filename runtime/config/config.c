@@ -1,0 +1,375 @@
+#include "runtime/config/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/input.h"
+#include "base/mem.h"
+#include "runtime/config/config_parts.h"
+#include "runtime/config/config_rules.h"
+
+enum { NAME_MAX_BYTES = 128 };
+
+/* ---- one value ---- */
+
+/* Numbers and switches are plain: "5" in quotes is a text. */
+static bool needs_plain(const struct dp_option *row)
+{
+    return row->kind != DP_OPTION_STRING && row->kind != DP_OPTION_CHOICE;
+}
+
+static dp_status refuse_kind(const struct dp_option *row, const struct dp_yaml_node *node,
+                             const char *key)
+{
+    char expected[256], found[128];
+
+    dp_option_describe(row, expected, sizeof(expected));
+    return dp_config_refuse(&node->at, key, "expected %s, found %s", expected,
+                            dp_yaml_found(node, found, sizeof(found)));
+}
+
+/* Applies each number of a list by itself first, so that an error points at it. */
+static dp_status apply_list(const struct dp_option *row, void *base,
+                            const struct dp_yaml_node *node, const char *key)
+{
+    const char *texts[DP_NUMBERS_MAX];
+    char problem[512];
+    int count = 0;
+
+    for (const struct dp_yaml_node *item = node->first; item != NULL; item = item->next) {
+        if (count == DP_NUMBERS_MAX) {
+            return dp_config_refuse(&item->at, key, "more than %d numbers", DP_NUMBERS_MAX);
+        }
+        if (item->kind != DP_YAML_SCALAR || !item->plain) {
+            return refuse_kind(row, item, key);
+        }
+        if (dp_option_apply(row, base, &item->text, 1, problem, sizeof(problem)) != DP_OK) {
+            return dp_config_refuse(&item->at, key, "%s", problem);
+        }
+        texts[count++] = item->text;
+    }
+    if (dp_option_apply(row, base, texts, count, problem, sizeof(problem)) != DP_OK) {
+        return dp_config_refuse(&node->at, key, "%s", problem);
+    }
+    return DP_OK;
+}
+
+dp_status dp_config_apply(const struct dp_option *row, void *base, const struct dp_yaml_node *node,
+                          const char *key)
+{
+    const char *reason;
+    char problem[512];
+
+    if (node->kind == DP_YAML_LIST && row->kind == DP_OPTION_NUMBERS) {
+        return apply_list(row, base, node, key);
+    }
+    if (node->kind != DP_YAML_SCALAR || (needs_plain(row) && !node->plain) ||
+        (!needs_plain(row) && dp_yaml_is_null(node))) {
+        return refuse_kind(row, node, key);
+    }
+    reason = dp_config_rule_of_value(key, node->text);
+    if (reason != NULL) {
+        return dp_config_refuse(&node->at, key, "%s", reason);
+    }
+    if (dp_option_apply(row, base, &node->text, 1, problem, sizeof(problem)) != DP_OK) {
+        return dp_config_refuse(&node->at, key, "%s", problem);
+    }
+    return DP_OK;
+}
+
+/* ---- sections ---- */
+
+char *dp_config_join(struct dp_pool *pool, const char *path, const char *key)
+{
+    return path[0] == '\0' ? dp_pool_format(pool, "%s", key)
+                           : dp_pool_format(pool, "%s.%s", path, key);
+}
+
+static const char *path_or_null(const char *path)
+{
+    return path[0] == '\0' ? NULL : path;
+}
+
+dp_status dp_config_once(const struct dp_yaml_node *map, const struct dp_yaml_node *entry,
+                         const char *path)
+{
+    const struct dp_yaml_node *first = map->first;
+
+    while (first != entry && strcmp(first->key, entry->key) != 0) {
+        first = first->next;
+    }
+    if (first == entry) {
+        return DP_OK;
+    }
+    if (first->key_at.line > 0) {
+        return dp_config_refuse(&entry->key_at, path_or_null(path),
+                                "repeated key '%s' (first in line %d)", entry->key,
+                                first->key_at.line);
+    }
+    return dp_config_refuse(&entry->key_at, path_or_null(path), "repeated key '%s'", entry->key);
+}
+
+dp_status dp_config_unknown(const struct dp_yaml_node *entry, const char *path, const char *nearest)
+{
+    if (nearest != NULL) {
+        return dp_config_refuse(&entry->key_at, path_or_null(path),
+                                "unknown key '%.100s' (did you mean '%s'?)", entry->key, nearest);
+    }
+    return dp_config_refuse(&entry->key_at, path_or_null(path), "unknown key '%.100s'", entry->key);
+}
+
+/* What an unknown key in the section at `path` may have meant: an option, or a section. */
+static const char *nearest_key(const struct dp_config_section *section, const char *key)
+{
+    const char *nearest = dp_option_nearest(section->options, key);
+    const char *name;
+
+    for (int i = 0; dp_config_section_at(i) != NULL; i++) {
+        name = dp_config_section_inside(i, section->path);
+        if (name != NULL && dp_looks_like(key, name) &&
+            (nearest == NULL || dp_edit_distance(key, name) < dp_edit_distance(key, nearest))) {
+            nearest = name;
+        }
+    }
+    if (nearest == NULL && section->path[0] == '\0' && dp_looks_like(key, "model")) {
+        return "model";
+    }
+    return nearest;
+}
+
+/* Fills a section, and the sections inside it, from its node; `model` is left for later. */
+static dp_status fill_section(struct dp_draft *draft, const struct dp_config_section *section,
+                              struct dp_yaml_node *node)
+{
+    char *base = (char *)draft->config + section->offset;
+
+    for (struct dp_yaml_node *entry = node->first; entry != NULL; entry = entry->next) {
+        const struct dp_option *row = dp_option_find(section->options, entry->key);
+        const char *path = dp_config_join(draft->pool, section->path, entry->key);
+        const struct dp_config_section *inside;
+        char found[128];
+
+        if (path == NULL) {
+            return dp_config_no_memory();
+        }
+        DP_TRY(dp_config_once(node, entry, section->path));
+        if (row != NULL) {
+            DP_TRY(dp_config_apply(row, base, entry, path));
+            continue;
+        }
+        inside = entry->key[0] != '\0' && strchr(entry->key, '.') == NULL
+                     ? dp_config_section_find(path)
+                     : NULL;
+        if (inside != NULL) {
+            dp_yaml_as_map(entry);
+            if (entry->kind != DP_YAML_MAP) {
+                return dp_config_refuse(&entry->at, path, "expected a section, found %s",
+                                        dp_yaml_found(entry, found, sizeof(found)));
+            }
+            DP_TRY(fill_section(draft, inside, entry));
+        } else if (strcmp(path, "model") != 0) {
+            return dp_config_unknown(entry, section->path, nearest_key(section, entry->key));
+        }
+    }
+    return DP_OK;
+}
+
+/* ---- the whole ---- */
+
+static dp_status check_length(struct dp_yaml_node *root)
+{
+    const struct dp_yaml_node *epochs = dp_yaml_find(root, "train.epochs");
+    const struct dp_yaml_node *steps = dp_yaml_find(root, "train.steps");
+    const struct dp_yaml_node *last = steps;
+
+    if (epochs == NULL || steps == NULL) {
+        return DP_OK;
+    }
+    for (const struct dp_yaml_node *node = steps; node != NULL; node = node->next) {
+        last = node == epochs ? epochs : last;
+    }
+    return dp_config_refuse(&last->key_at, "train", "epochs and steps cannot both be given");
+}
+
+/* The name of a run is the name of its folder. */
+static dp_status check_name(const struct dp_draft *draft)
+{
+    const char *name = draft->config->name;
+    const struct dp_yaml_node *node = dp_yaml_find(draft->root, "name");
+
+    if (strchr(name, '/') == NULL && name[0] != '.' && strlen(name) <= NAME_MAX_BYTES) {
+        return DP_OK;
+    }
+    return dp_config_refuse(node != NULL ? &node->at : NULL, "name",
+                            "expected the name of a file, of at most %d bytes, without '/' and "
+                            "without '.' in front, found '%.60s'",
+                            NAME_MAX_BYTES, name);
+}
+
+static dp_status check_refusals(const struct dp_draft *draft)
+{
+    const struct dp_config_rule *refusal = dp_config_rule_of_config(draft->config);
+    const struct dp_yaml_node *node;
+
+    if (refusal == NULL) {
+        return DP_OK;
+    }
+    node = dp_yaml_find(draft->root, refusal->key);
+    return dp_config_refuse(node != NULL ? &node->at : NULL, refusal->key, "%s", refusal->reason);
+}
+
+/* The stem of a path, with what no file should be called replaced; "run" if nothing is left. */
+static const char *stem(struct dp_pool *pool, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    const char *dot = strrchr(name, '.');
+    const size_t length = dot != NULL ? (size_t)(dot - name) : strlen(name);
+    char *copy = dp_pool_copy(pool, name, length < NAME_MAX_BYTES ? length : NAME_MAX_BYTES);
+
+    if (copy == NULL || copy[0] == '\0') {
+        return copy == NULL ? NULL : "run";
+    }
+    for (char *c = copy; *c != '\0'; c++) {
+        if (*c < 0x20 || *c > 0x7e || (c == copy && *c == '.')) {
+            *c = '_';
+        }
+    }
+    return copy;
+}
+
+/* Makes draft->config of draft->root, and checks all of it. */
+static dp_status build(struct dp_draft *draft, const char *path)
+{
+    struct dp_config *config = dp_pool_take(draft->pool, sizeof(*config));
+    struct dp_yaml_node *model;
+    char found[128];
+
+    if (config == NULL || (config->name = stem(draft->pool, path)) == NULL) {
+        return dp_config_no_memory();
+    }
+    draft->config = config;
+    draft->layer_count = 0;
+    for (int i = 1; dp_config_section_at(i) != NULL; i++) {
+        const struct dp_config_section *section = dp_config_section_at(i);
+        dp_option_defaults(section->options, (char *)config + section->offset);
+    }
+    dp_yaml_as_map(draft->root);
+    if (draft->root->kind != DP_YAML_MAP) {
+        return dp_config_refuse(&draft->root->at, NULL, "expected keys and values, found %s",
+                                dp_yaml_found(draft->root, found, sizeof(found)));
+    }
+    DP_TRY(fill_section(draft, dp_config_section_at(0), draft->root));
+    DP_TRY(check_length(draft->root));
+    if (dp_yaml_find(draft->root, "train.steps") != NULL) {
+        config->train.epochs = 0;
+    }
+    DP_TRY(check_name(draft));
+    model = dp_yaml_find(draft->root, "model");
+    if (model == NULL) {
+        return dp_config_refuse(&draft->root->at, NULL, "missing key 'model'");
+    }
+    DP_TRY(dp_config_build_model(draft, model));
+    return check_refusals(draft);
+}
+
+static dp_status resolve(struct dp_draft *draft, const char *content, size_t length,
+                         const char *path, char *const *environment, const char *const *sets,
+                         int set_count, char **text)
+{
+    DP_TRY(dp_yaml_parse(draft->pool, content, length, path, true, NULL, &draft->root));
+    DP_TRY(check_length(draft->root));
+    DP_TRY(dp_config_override(draft, environment, sets, set_count));
+    DP_TRY(build(draft, path));
+    return dp_config_print(draft, text);
+}
+
+dp_status dp_config_resolve_text(const char *content, size_t length, const char *path,
+                                 char *const *environment, const char *const *sets, int set_count,
+                                 char **text)
+{
+    struct dp_draft draft = {.pool = NULL};
+    dp_status status;
+
+    if (length > DP_YAML_BYTES) {
+        const struct dp_place place = {path, 0, 0};
+        return dp_config_refuse(&place, NULL, "larger than 1 MiB: not a configuration");
+    }
+    draft.pool = dp_pool_create();
+    if (draft.pool == NULL) {
+        return dp_config_no_memory();
+    }
+    status = resolve(&draft, content, length, path, environment, sets, set_count, text);
+    dp_pool_destroy(draft.pool);
+    return status;
+}
+
+dp_status dp_config_resolve(const char *path, char *const *environment, const char *const *sets,
+                            int set_count, char **text)
+{
+    const size_t size = DP_YAML_BYTES + 1; /* a byte too many is refused later */
+    char *content = dp_zalloc(1, size);
+    size_t length = 0;
+    dp_status status;
+
+    if (content == NULL) {
+        return dp_config_no_memory();
+    }
+    DP_TRY_GOTO(dp_input_read(path, content, size, &length), status, done);
+    status = dp_config_resolve_text(content, length, path, environment, sets, set_count, text);
+done:
+    dp_free(content);
+    return status;
+}
+
+dp_status dp_config_parse(const char *text, const char *source, struct dp_config **out)
+{
+    struct dp_draft draft = {.pool = dp_pool_create()};
+    dp_status status;
+
+    if (draft.pool == NULL) {
+        return dp_config_no_memory();
+    }
+    source = dp_pool_format(draft.pool, "%s", source);
+    if (source == NULL) {
+        status = dp_config_no_memory();
+        goto failed;
+    }
+    DP_TRY_GOTO(dp_yaml_parse(draft.pool, text, dp_config_text_length(text), source, true, NULL,
+                              &draft.root),
+                status, failed);
+    DP_TRY_GOTO(dp_config_read_tail(draft.pool, text, draft.root), status, failed);
+    DP_TRY_GOTO(build(&draft, source), status, failed);
+    draft.config->root = draft.root;
+    draft.config->texts = draft.pool;
+    *out = draft.config;
+    return DP_OK;
+
+failed:
+    dp_pool_destroy(draft.pool);
+    return status;
+}
+
+void dp_config_destroy(struct dp_config *config)
+{
+    if (config != NULL) {
+        dp_pool_destroy(config->texts); /* the configuration lies in it */
+    }
+}
+
+const char *dp_config_where(const struct dp_config *config, const char *key, char *text,
+                            size_t size)
+{
+    const struct dp_yaml_node *node = dp_yaml_find(config->root, key);
+    size_t used;
+
+    text[0] = '\0';
+    if (node != NULL && node->at.origin != NULL) {
+        (void)dp_place_text(&node->at, text, size);
+        used = strlen(text);
+        (void)snprintf(text + used, size - used, ": ");
+    }
+    used = strlen(text);
+    (void)snprintf(text + used, size - used, "%s", key);
+    return text;
+}

@@ -1,0 +1,199 @@
+/*
+ * config.h - the configuration of a run: one struct, filled from tables.
+ *
+ * Precedence: defaults < file < DP_* environment < --set and flags. Rank 0 reads all of these
+ * (dp_config_resolve) and makes one text of them, which is broadcast; every rank, also rank 0,
+ * builds its configuration from that text alone (dp_config_parse).
+ */
+#ifndef DP_RUNTIME_CONFIG_CONFIG_H
+#define DP_RUNTIME_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/option.h"
+#include "base/status.h"
+#include "models/layer.h"
+
+enum { DP_MODE_SYNC, DP_MODE_ASYNC };
+enum { DP_SHUFFLE_ON, DP_SHUFFLE_OFF, DP_SHUFFLE_FULL, DP_SHUFFLE_WINDOW };
+enum { DP_OVERLAP_AUTO, DP_OVERLAP_ON, DP_OVERLAP_OFF };
+enum { DP_GRAPH_AUTO, DP_GRAPH_ON, DP_GRAPH_OFF };
+enum { DP_TUNE_AUTO, DP_TUNE_ON, DP_TUNE_OFF };
+enum { DP_SCHEDULE_CONSTANT, DP_SCHEDULE_STEP, DP_SCHEDULE_COSINE, DP_SCHEDULE_LINEAR };
+enum { DP_DIVERGENCE_STOP, DP_DIVERGENCE_RESTORE };
+enum { DP_PRICE_PER_NODE, DP_PRICE_PER_RANK };
+enum { DP_METRIC_TEST_ACCURACY, DP_METRIC_TEST_LOSS, DP_METRIC_TRAIN_LOSS };
+
+/* Pixels become (x / 255 - mean) / std. */
+struct dp_normalize_config {
+    struct dp_numbers mean, std; /* one for all channels, or one each; count 0: none */
+};
+
+struct dp_data_config {
+    const char *source;
+    const char *dir;
+    int shuffle; /* DP_SHUFFLE_... */
+    bool drop_last;
+    int samples, test_samples; /* source synthetic */
+    struct dp_normalize_config normalize;
+};
+
+/* Choices of train.precision. */
+enum dp_precision { DP_PRECISION_FP32, DP_PRECISION_TF32, DP_PRECISION_BF16, DP_PRECISION_FP16 };
+
+/* "bf16", and the compute type that it means. */
+const char *dp_precision_text(int precision);
+enum dp_type dp_precision_type(int precision);
+
+struct dp_train_config {
+    int global_batch;
+    int epochs, steps; /* exactly one of them is above 0 */
+    int seed;
+    int precision; /* DP_PRECISION_... */
+    int micro_batch, lanes;
+    int local_steps, local_after;
+    int mode;       /* DP_MODE_... */
+    int staleness;  /* of mode async, in steps */
+    int eval_every; /* epochs; 0: only at the end */
+    double hang_timeout_s;
+    int check_every;   /* steps; 0: never */
+    int on_divergence; /* DP_DIVERGENCE_... */
+};
+
+struct dp_schedule_config {
+    int name; /* DP_SCHEDULE_... */
+    int warmup_steps;
+    int step_size;
+    double gamma;
+    double eta_min;
+};
+
+struct dp_optimizer_config {
+    const char *name; /* checked by the family of optimizers */
+    double lr, momentum, weight_decay, eps, clip_norm;
+    struct dp_numbers betas; /* two */
+    bool nesterov;
+    struct dp_schedule_config schedule;
+};
+
+struct dp_comm_config {
+    const char *strategy, *compressor;
+    int servers; /* the last ranks, which only sum and update */
+    double bucket_mb, first_bucket_mb;
+    int overlap;     /* DP_OVERLAP_... */
+    int outage_s;    /* that a host may be silent */
+    bool plan_cache; /* see plan.h */
+    bool recalled;   /* strategy is what an earlier run's auto took: where it cannot run any more,
+                      * auto takes another one */
+};
+
+struct dp_early_stop_config {
+    int metric; /* DP_METRIC_... */
+    int patience;
+    double min_delta;
+};
+
+/* See stop_criteria.h; 0: off. */
+struct dp_failure_stop_config {
+    bool nan;
+    double spike_sigma;
+    int spike_window; /* steps */
+    int chance_steps;
+    double min_samples_per_second;
+};
+
+struct dp_checkpoint_config {
+    int every_steps, keep, keep_every;
+};
+
+struct dp_report_config {
+    double price_per_hour; /* NaN: null, no price */
+    int price_per;         /* DP_PRICE_PER_... */
+    bool html, tensorboard;
+};
+
+struct dp_device_config {
+    const char *name; /* auto, or one of --list devices */
+    int graph;        /* DP_GRAPH_... */
+    int conv;         /* enum dp_conv_engine */
+    int tune;         /* DP_TUNE_... */
+};
+
+struct dp_model_config {
+    struct dp_shape input;
+    struct dp_layer_spec *layers; /* unrolled; all of it belongs to the configuration */
+    int layer_count;
+};
+
+struct dp_yaml_node;
+
+struct dp_config {
+    const char *name; /* default: the file's stem */
+    struct dp_data_config data;
+    struct dp_train_config train;
+    struct dp_optimizer_config optimizer;
+    struct dp_comm_config comm;
+    struct dp_early_stop_config early_stop;
+    struct dp_failure_stop_config failure_stop;
+    struct dp_checkpoint_config checkpoint;
+    struct dp_report_config report;
+    struct dp_device_config device;
+    struct dp_model_config model;
+    struct dp_yaml_node *root; /* what the text said, and where: for dp_config_where() */
+    void *texts;               /* owned: the memory of all of the above, this struct included */
+};
+
+/*
+ * Rank 0 only: reads `path`, then the DP_* variables of `environment` (NULL-terminated, as
+ * environ), then `sets` ("train.global_batch=512"), checks every key and value, and gives the
+ * resolved configuration as one text, owned by the caller (dp_free).
+ *
+ * The text is YAML with every key, also those at their default, `repeat` as it was written; of
+ * train.epochs and train.steps the one that counts. Behind that stands a tail of comments that say
+ * where each key came from, so that every rank can name the place in the user's file. People get
+ * the text without the tail: its first dp_config_text_length() bytes, which are a model.cfg again.
+ *
+ * Problems are logged as one line that begins with "path:line:column: key: " (or
+ * "--set key=value: key: ", "DP_TRAIN_SEED: key: ").
+ *
+ * Errors: DP_ERR_NOINPUT (no such file), DP_ERR_CONFIG, DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_config_resolve(const char *path, char *const *environment,
+                                       const char *const *sets, int set_count, char **text);
+
+/* As dp_config_resolve(), with the file's content from memory; `path` is only its name. */
+DP_CHECKED dp_status dp_config_resolve_text(const char *content, size_t length, const char *path,
+                                            char *const *environment, const char *const *sets,
+                                            int set_count, char **text);
+
+/* How much of a resolved text is for people: its length without the tail. */
+size_t dp_config_text_length(const char *text);
+
+/* Builds the configuration from resolved text; `source` stands in error messages for a file name
+ * where the text has no tail. Owned by the caller (dp_config_destroy). */
+DP_CHECKED dp_status dp_config_parse(const char *text, const char *source, struct dp_config **out);
+
+void dp_config_destroy(struct dp_config *config);
+
+/*
+ * Where a key got its value, for error messages of those who check it later:
+ * "model.cfg:14:18: comm.strategy", "--set comm.strategy=rnig: comm.strategy", or only
+ * "comm.strategy" for a default. Returns `text`.
+ */
+const char *dp_config_where(const struct dp_config *config, const char *key, char *text,
+                            size_t size);
+
+/* The value of a key outside of `model` ("train.seed"), as it is printed; empty: no such key. */
+void dp_config_value(const struct dp_config *config, const char *key, char *text, size_t size);
+
+/* Whether ranks train at their own pace: async.h. Staleness 0 is the synchronous step. */
+static inline bool dp_config_stale(const struct dp_config *config)
+{
+    return config->train.mode == DP_MODE_ASYNC && config->train.staleness > 0;
+}
+
+/* Prints every key with type, default, range and help, section by section: for --help. */
+void dp_config_help(void);
+
+#endif

@@ -1,0 +1,285 @@
+#include "runtime/config/config_rules.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- values ---- */
+
+/* `value` NULL: any number above 0. */
+struct refused_value {
+    const char *key, *value, *reason;
+};
+
+static const struct refused_value refused_values[] = {
+    {"data.shuffle", "window", "not available in this version: only true, false and full"},
+    {"train.hang_timeout_s", NULL, "the watchdog is not available in this version: only 0"},
+};
+
+enum { VALUE_COUNT = sizeof(refused_values) / sizeof(refused_values[0]) };
+
+/* Taken in any value, since files that name them are to work: nothing comes of it yet. */
+static const char *const idle_keys[] = {"report.html", "report.tensorboard"};
+enum { IDLE_COUNT = sizeof(idle_keys) / sizeof(idle_keys[0]) };
+
+const char *dp_config_rule_of_value(const char *key, const char *text)
+{
+    for (int i = 0; i < VALUE_COUNT; i++) {
+        const struct refused_value *row = &refused_values[i];
+        if (strcmp(row->key, key) == 0 &&
+            (row->value != NULL ? strcmp(row->value, text) == 0 : strtod(text, NULL) > 0.0)) {
+            return row->reason;
+        }
+    }
+    return NULL;
+}
+
+bool dp_config_rule_hides(const char *key)
+{
+    for (int i = 0; i < VALUE_COUNT; i++) {
+        if (refused_values[i].value == NULL && strcmp(refused_values[i].key, key) == 0) {
+            return true;
+        }
+    }
+    for (int i = 0; i < IDLE_COUNT; i++) {
+        if (strcmp(idle_keys[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- contradictions ---- */
+
+static bool normalizes_by_half(const struct dp_config *config)
+{
+    const struct dp_normalize_config *normalize = &config->data.normalize;
+
+    return (normalize->mean.count == 0) != (normalize->std.count == 0);
+}
+
+static bool is_for_channels(const struct dp_numbers *list, const struct dp_shape *input)
+{
+    const size_t channels = input->dims == 3 ? input->dim[2] : 1;
+
+    return list->count <= 1 || (size_t)list->count == channels;
+}
+
+static bool has_other_means(const struct dp_config *config)
+{
+    return !is_for_channels(&config->data.normalize.mean, &config->model.input);
+}
+
+static bool has_other_stds(const struct dp_config *config)
+{
+    return !is_for_channels(&config->data.normalize.std, &config->model.input);
+}
+
+static bool has_other_betas(const struct dp_config *config)
+{
+    return config->optimizer.betas.count != 2;
+}
+
+static bool is_nesterov_alone(const struct dp_config *config)
+{
+    return config->optimizer.nesterov && config->optimizer.momentum <= 0.0;
+}
+
+static bool has_no_step_size(const struct dp_config *config)
+{
+    return config->optimizer.schedule.name == DP_SCHEDULE_STEP &&
+           config->optimizer.schedule.step_size == 0;
+}
+
+/* Whether a batch norm among the layers, or inside a residual, is synchronised. */
+static bool any_sync(const struct dp_layer_spec *layers, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const struct dp_option *sync = dp_option_find(layers[i].type->plugin.options, "sync");
+        if (sync != NULL && *(const bool *)((const char *)layers[i].options + sync->offset)) {
+            return true;
+        }
+        if (any_sync(layers[i].body, layers[i].body_count) ||
+            any_sync(layers[i].shortcut, layers[i].shortcut_count)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_sync_in_passes(const struct dp_config *config)
+{
+    return config->train.micro_batch > 0 &&
+           any_sync(config->model.layers, config->model.layer_count);
+}
+
+static bool has_odd_lanes(const struct dp_config *config)
+{
+    return (config->train.lanes & (config->train.lanes - 1)) != 0;
+}
+
+static bool has_more_lanes_than_rows(const struct dp_config *config)
+{
+    return config->train.lanes > config->train.global_batch;
+}
+
+static bool is_local(const struct dp_config *config)
+{
+    return config->train.local_steps > 1;
+}
+
+static bool is_local_in_lanes(const struct dp_config *config)
+{
+    return is_local(config) && config->train.lanes > 0;
+}
+
+static bool is_local_in_parts(const struct dp_config *config)
+{
+    return is_local(config) && strncmp(config->comm.strategy, "zero1", 5) == 0;
+}
+
+static bool is_local_scaled(const struct dp_config *config)
+{
+    return is_local(config) && config->train.precision == DP_PRECISION_FP16;
+}
+
+static bool is_local_unshared(const struct dp_config *config)
+{
+    return is_local(config) && strcmp(config->comm.strategy, "none") == 0;
+}
+
+static bool is_named(const char *text, const char *name)
+{
+    const size_t length = strlen(name);
+
+    return strncmp(text, name, length) == 0 && (text[length] == '\0' || text[length] == ':');
+}
+
+static bool has_idle_servers(const struct dp_config *config)
+{
+    const char *strategy = config->comm.strategy;
+
+    return config->comm.servers > 0 && !is_named(strategy, "auto") && !is_named(strategy, "ps");
+}
+
+static bool is_sync_with_servers(const struct dp_config *config)
+{
+    return config->comm.servers > 0 && any_sync(config->model.layers, config->model.layer_count);
+}
+
+static bool is_coded_with_servers(const struct dp_config *config)
+{
+    return (config->comm.servers > 0 || is_named(config->comm.strategy, "ps")) &&
+           strcmp(config->comm.compressor, "none") != 0;
+}
+
+static bool is_local_with_servers(const struct dp_config *config)
+{
+    return is_local(config) && (config->comm.servers > 0 || is_named(config->comm.strategy, "ps"));
+}
+
+static bool is_async_without_servers(const struct dp_config *config)
+{
+    return config->train.mode == DP_MODE_ASYNC && config->comm.servers == 0;
+}
+
+static bool is_stale_in_step(const struct dp_config *config)
+{
+    return config->train.mode == DP_MODE_SYNC && config->train.staleness > 0;
+}
+
+static bool is_stale_in_lanes(const struct dp_config *config)
+{
+    return dp_config_stale(config) && config->train.lanes > 0;
+}
+
+static bool is_stale_scaled(const struct dp_config *config)
+{
+    return dp_config_stale(config) && config->train.precision == DP_PRECISION_FP16;
+}
+
+static bool is_stale_clipped(const struct dp_config *config)
+{
+    return dp_config_stale(config) && config->optimizer.clip_norm > 0.0;
+}
+
+static bool is_stale_overlapped(const struct dp_config *config)
+{
+    return dp_config_stale(config) && config->comm.overlap == DP_OVERLAP_ON;
+}
+
+static bool is_local_coded(const struct dp_config *config)
+{
+    return is_local(config) && strcmp(config->comm.compressor, "none") != 0;
+}
+
+static bool is_coded_in_lanes(const struct dp_config *config)
+{
+    return config->train.lanes > 0 && strcmp(config->comm.compressor, "none") != 0;
+}
+
+static bool has_momentum_twice(const struct dp_config *config)
+{
+    const char *momentum = strstr(config->comm.compressor, "momentum=");
+
+    return momentum != NULL && strtod(strchr(momentum, '=') + 1, NULL) > 0.0 &&
+           strcmp(config->optimizer.name, "sgd") == 0 && config->optimizer.momentum > 0.0;
+}
+
+static const struct dp_config_rule refusals[] = {
+    {"data.normalize", normalizes_by_half, "mean and std must be given together"},
+    {"data.normalize.mean", has_other_means,
+     "expected one number, or one for each channel of model.input"},
+    {"data.normalize.std", has_other_stds,
+     "expected one number, or one for each channel of model.input"},
+    {"optimizer.betas", has_other_betas, "expected two numbers"},
+    {"optimizer.nesterov", is_nesterov_alone, "nesterov needs a momentum above 0"},
+    {"optimizer.schedule", has_no_step_size, "schedule step needs a step_size above 0"},
+    {"train.lanes", has_odd_lanes, "expected a power of two, or 0"},
+    {"train.lanes", has_more_lanes_than_rows, "more lanes than train.global_batch has rows"},
+    {"train.local_steps", is_local_in_lanes,
+     "cannot go with train.lanes: what a rank learns alone depends on how many ranks there are"},
+    {"train.local_steps", is_local_in_parts,
+     "cannot go with comm.strategy zero1, where no rank updates all weights"},
+    {"train.local_steps", is_local_with_servers,
+     "cannot go with servers: every rank updates all weights"},
+    {"comm.servers", has_idle_servers, "needs comm.strategy ps, or auto"},
+    {"comm.compressor", is_coded_with_servers,
+     "cannot go with servers, which get gradients as they are"},
+    {"comm.servers", is_sync_with_servers,
+     "cannot go with batchnorm {sync: true}, where all ranks meet inside of a layer"},
+    {"train.local_steps", is_local_scaled,
+     "cannot go with train.precision fp16: ranks must skip a step together"},
+    {"train.mode", is_async_without_servers,
+     "async needs comm.servers above 0, which apply gradients as they come"},
+    {"train.staleness", is_stale_in_step, "needs train.mode async"},
+    {"train.staleness", is_stale_in_lanes,
+     "cannot go with train.lanes: gradients are applied in the order in which they come"},
+    {"train.staleness", is_stale_clipped,
+     "cannot go with optimizer.clip_norm, since nobody sees the gradient of all ranks"},
+    {"train.staleness", is_stale_scaled,
+     "cannot go with train.precision fp16: ranks must skip a step together"},
+    {"train.staleness", is_stale_overlapped,
+     "cannot go with comm.overlap on: between two steps a rank gets new weights"},
+    {"train.local_steps", is_local_unshared, "averages nothing with comm.strategy none"},
+    {"train.local_steps", is_local_coded,
+     "cannot go with a comm.compressor: weights are averaged, not gradients"},
+    {"train.micro_batch", is_sync_in_passes,
+     "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
+    {"comm.compressor", is_coded_in_lanes,
+     "cannot go with train.lanes: what is rounded or left out depends on how many ranks there are"},
+    {"comm.compressor", has_momentum_twice,
+     "its momentum and optimizer.momentum would both count: set one of them to 0"},
+};
+
+enum { REFUSAL_COUNT = sizeof(refusals) / sizeof(refusals[0]) };
+
+const struct dp_config_rule *dp_config_rule_of_config(const struct dp_config *config)
+{
+    for (int i = 0; i < REFUSAL_COUNT; i++) {
+        if (refusals[i].applies(config)) {
+            return &refusals[i];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,273 @@
+/*
+ * config_tables.c - every key of model.cfg outside of `model`: name, type, range, default, help.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "runtime/config/config_parts.h"
+
+#define TOP struct dp_config
+#define DATA struct dp_data_config
+#define NORMALIZE struct dp_normalize_config
+#define TRAIN struct dp_train_config
+#define OPTIMIZER struct dp_optimizer_config
+#define SCHEDULE struct dp_schedule_config
+#define COMM struct dp_comm_config
+#define EARLY_STOP struct dp_early_stop_config
+#define FAILURE_STOP struct dp_failure_stop_config
+#define CHECKPOINT struct dp_checkpoint_config
+#define REPORT struct dp_report_config
+#define DEVICE struct dp_device_config
+
+enum { INT_HIGH = 2147483647, BATCH_HIGH = 16777216 };
+
+/* clang-format off */
+static const struct dp_option top_options[] = {
+    DP_STRING(TOP, name, "", "name of the run; default: the file's name without its ending"),
+    {0},
+};
+
+static const struct dp_option data_options[] = {
+    DP_STRING(DATA, source,       "fashion-mnist", "where samples come from; see --list sources"),
+    DP_STRING(DATA, dir,          "/usr/share/datasets/fashion-mnist", "folder of the data set"),
+    DP_CHOICE(DATA, shuffle,      "true", "true|false|full",
+              "order of an epoch: permuted, or as in the file"),
+    DP_SWITCH(DATA, drop_last,    "false", "leave out the short last batch of an epoch"),
+    DP_INT(   DATA, samples,      "0", 0, INT_HIGH,
+              "training samples of source synthetic; 0: its own number"),
+    DP_INT(   DATA, test_samples, "0", 0, INT_HIGH,
+              "test samples of source synthetic; 0: its own number"),
+    {0},
+};
+
+static const struct dp_option normalize_options[] = {
+    DP_NUMBERS(NORMALIZE, mean, "", -1e6, 1e6,
+               "taken off each channel, after scaling bytes to 0..1"),
+    DP_NUMBERS(NORMALIZE, std,  "", 1e-6, 1e6, "then divides each channel"),
+    {0},
+};
+
+/* epochs and steps: the one that is not given is 0, which is below its range and not printed. */
+static const struct dp_option train_options[] = {
+    DP_INT(   TRAIN, global_batch,   "256",  1, BATCH_HIGH,
+              "samples of a step, over all training ranks"),
+    DP_INT(   TRAIN, epochs,         "3",    1, 1000000,
+              "passes over the training set; or give steps"),
+    DP_INT(   TRAIN, steps,          "0",    1, INT_HIGH, "steps of training, instead of epochs"),
+    DP_INT(   TRAIN, seed,           "1",    0, INT_HIGH,
+              "of initial weights, batch order and dropout"),
+    DP_CHOICE(TRAIN, precision,      "fp32", "fp32|tf32|bf16|fp16",
+              "of forward and backward; sums and master weights are float32"),
+    DP_INT(   TRAIN, micro_batch,    "0",    0, BATCH_HIGH,
+              "above 0: rows of a pass; gradients accumulate over passes"),
+    DP_INT(   TRAIN, lanes,          "0",    0, 1024,
+              "above 0: the same bits at every world size that divides it"),
+    DP_INT(   TRAIN, local_steps,    "1",    1, 1000000,
+              "above 1: ranks train alone, and average weights after so many steps"),
+    DP_INT(   TRAIN, local_after,    "0",    0, INT_HIGH,
+              "steps in which gradients are shared before local steps begin"),
+    DP_CHOICE(TRAIN, mode,           "sync", "sync|async",
+              "async: servers (comm.servers) apply each rank's gradient as it comes"),
+    DP_INT(   TRAIN, staleness,      "0",    0, 1024,
+              "of mode async: steps ahead of the slowest rank; 0: as mode sync"),
+    DP_INT(   TRAIN, eval_every,     "1",    0, 1000000,
+              "epochs between evaluations; 0: only at the end"),
+    DP_DOUBLE(TRAIN, hang_timeout_s, "0",    0, 86400,
+              "seconds until a silent rank counts as hung; 0: by the slowest step"),
+    DP_INT(   TRAIN, check_every,    "100",  0, INT_HIGH,
+              "steps between comparisons of all weights over ranks; 0: only slices of them"),
+    DP_CHOICE(TRAIN, on_divergence,  "stop", "stop|restore",
+              "when ranks hold different weights: end, or copy the majority's"),
+    {0},
+};
+
+static const struct dp_option optimizer_options[] = {
+    DP_STRING( OPTIMIZER, name,         "sgd",       "update rule; see --list optimizers"),
+    DP_DOUBLE( OPTIMIZER, lr,           "0.05",      0, 1e6, "learning rate"),
+    DP_DOUBLE( OPTIMIZER, momentum,     "0.9",       0, 1, "of sgd"),
+    DP_SWITCH( OPTIMIZER, nesterov,     "false",     "Nesterov's momentum, as PyTorch's sgd"),
+    DP_NUMBERS(OPTIMIZER, betas,        "0.9,0.999", 0, 0.999999999,
+               "decay rates of the two averages of adamw"),
+    DP_DOUBLE( OPTIMIZER, eps,          "1e-8",      0, 1, "added to the denominator of adamw"),
+    DP_DOUBLE( OPTIMIZER, weight_decay, "0",         0, 1000, "on all parameters"),
+    DP_DOUBLE( OPTIMIZER, clip_norm,    "0",         0, 1e30,
+               "largest norm of the gradient; 0: no clipping"),
+    {0},
+};
+
+static const struct dp_option schedule_options[] = {
+    DP_CHOICE(SCHEDULE, name,         "constant", "constant|step|cosine|linear",
+              "how the learning rate changes after warm-up"),
+    DP_INT(   SCHEDULE, warmup_steps, "0",   0, INT_HIGH, "steps of linear warm-up"),
+    DP_INT(   SCHEDULE, step_size,    "0",   0, INT_HIGH,
+              "of schedule step: steps between two cuts"),
+    DP_DOUBLE(SCHEDULE, gamma,        "0.1", 0, 1000, "of schedule step: factor of a cut"),
+    DP_DOUBLE(SCHEDULE, eta_min,      "0",   0, 1e6, "where cosine and linear end"),
+    {0},
+};
+
+static const struct dp_option comm_options[] = {
+    DP_STRING(COMM, strategy,        "auto", "how gradients are summed; see --list strategies"),
+    DP_INT(   COMM, servers,         "0",    0, 4096,
+              "last ranks that do not train, but sum and update: comm.strategy ps"),
+    DP_STRING(COMM, compressor,      "none", "gradient compression; see --list compressors"),
+    DP_DOUBLE(COMM, bucket_mb,       "25",   0.004, 4096,
+              "most of a gradient bucket, in MiB; a larger tensor has its own"),
+    DP_DOUBLE(COMM, first_bucket_mb, "1",    0.004, 4096, "size of the first bucket, in MiB"),
+    DP_CHOICE(COMM, overlap,         "auto", "auto|on|off", "sum buckets while backward runs"),
+    DP_INT(   COMM, outage_s,        "30",   1, 86400,
+              "seconds that a host may give no sign of life until the job ends"),
+    DP_SWITCH(COMM, plan_cache,      "true",
+              "strategy auto, algorithms of GPUs: use what was measured earlier"),
+    {0},
+};
+
+static const struct dp_option early_stop_options[] = {
+    DP_CHOICE(EARLY_STOP, metric,    "test_accuracy", "test_accuracy|test_loss|train_loss",
+              "what must improve"),
+    DP_INT(   EARLY_STOP, patience,  "0", 0, 1000000,
+              "evaluations without improvement until training stops; 0: never"),
+    DP_DOUBLE(EARLY_STOP, min_delta, "0", 0, 1e30, "smaller changes are no improvement"),
+    {0},
+};
+
+static const struct dp_option failure_stop_options[] = {
+    DP_SWITCH(FAILURE_STOP, nan,                    "true",
+              "stop when the loss is not a number; if not, all steps are done; a run whose last "
+              "weights are none has diverged, since they are not saved"),
+    DP_DOUBLE(FAILURE_STOP, spike_sigma,            "0", 0, 1e6,
+              "stop when the loss lies so many deviations above its mean; 0: never"),
+    DP_INT(   FAILURE_STOP, spike_window,           "100", 2, 1000000,
+              "steps that this mean is over, and that pass before it is used"),
+    DP_INT(   FAILURE_STOP, chance_steps,           "0", 0, INT_HIGH,
+              "stop when answers are still guesses behind this step; 0: never"),
+    DP_DOUBLE(FAILURE_STOP, min_samples_per_second, "0", 0, 1e15,
+              "save and stop when training is slower; 0: never"),
+    {0},
+};
+
+static const struct dp_option checkpoint_options[] = {
+    DP_INT(CHECKPOINT, every_steps, "500", 0, INT_HIGH,
+           "steps between checkpoints; 0: only at the end"),
+    DP_INT(CHECKPOINT, keep,        "3",   1, 1000000, "newest checkpoints that are kept"),
+    DP_INT(CHECKPOINT, keep_every,  "0",   0, INT_HIGH,
+           "above 0: those of every so many steps are kept, too"),
+    {0},
+};
+
+static const struct dp_option report_options[] = {
+    DP_DOUBLE(REPORT, price_per_hour, "null", 0, 1e6, "dollars, for samples per dollar"),
+    DP_CHOICE(REPORT, price_per,      "node", "node|rank", "what the price buys"),
+    DP_SWITCH(REPORT, html,           "true", "accepted, without effect in this version"),
+    DP_SWITCH(REPORT, tensorboard,    "true", "accepted, without effect in this version"),
+    {0},
+};
+
+static const struct dp_option device_options[] = {
+    DP_STRING(DEVICE, name,  "auto", "what computes; see --list devices"),
+    DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "a GPU records a step once and replays it"),
+    DP_CHOICE(DEVICE, conv,  "auto", "auto|cublas|cudnn",
+              "what computes convolutions on a GPU; auto: cudnn where it is found"),
+    DP_CHOICE(DEVICE, tune,  "auto", "auto|on|off",
+              "a GPU's algorithms are measured; auto: if they are kept, not with lanes"),
+    {0},
+};
+
+const struct dp_option dp_config_repeat_options[] = {
+    DP_INT(struct dp_config_repeat, times, NULL, 1, 1000, "how often the layers follow each other"),
+    {0},
+};
+
+const struct dp_option dp_config_input_options[] = {
+    DP_NUMBERS(struct dp_config_input, input, NULL, 1, BATCH_HIGH,
+               "[features], or [height, width, channels]"),
+    {0},
+};
+
+/* Sections in the order of the printed configuration. */
+static const struct dp_config_section sections[] = {
+    {"",                   top_options,        0,                                  ""},
+    {"data",               data_options,       offsetof(TOP, data),
+     "samples and their order"},
+    {"data.normalize",     normalize_options,  offsetof(TOP, data.normalize),
+     "numbers for all channels, or one for each"},
+    {"train",              train_options,      offsetof(TOP, train),
+     "length and shape of training"},
+    {"optimizer",          optimizer_options,  offsetof(TOP, optimizer),
+     "how gradients become new weights"},
+    {"optimizer.schedule", schedule_options,   offsetof(TOP, optimizer.schedule),
+     "learning rate over steps"},
+    {"comm",               comm_options,       offsetof(TOP, comm),
+     "how gradients become sums"},
+    {"early_stop",         early_stop_options, offsetof(TOP, early_stop),
+     "stopping when nothing improves"},
+    {"failure_stop",       failure_stop_options, offsetof(TOP, failure_stop),
+     "stopping when it goes wrong"},
+    {"checkpoint",         checkpoint_options, offsetof(TOP, checkpoint),
+     "saving"},
+    {"report",             report_options,     offsetof(TOP, report),
+     "what is written about the run"},
+    {"device",             device_options,     offsetof(TOP, device),
+     "what computes"},
+};
+/* clang-format on */
+
+enum { SECTION_COUNT = sizeof(sections) / sizeof(sections[0]) };
+
+const struct dp_config_section *dp_config_section_at(int i)
+{
+    return i >= 0 && i < SECTION_COUNT ? &sections[i] : NULL;
+}
+
+const struct dp_config_section *dp_config_section_find(const char *path)
+{
+    for (int i = 0; i < SECTION_COUNT; i++) {
+        if (strcmp(sections[i].path, path) == 0) {
+            return &sections[i];
+        }
+    }
+    return NULL;
+}
+
+const char *dp_config_section_inside(int i, const char *path)
+{
+    const size_t length = strlen(path);
+    const char *name = sections[i].path;
+
+    if (length > 0) {
+        if (strncmp(name, path, length) != 0 || name[length] != '.') {
+            return NULL;
+        }
+        name += length + 1;
+    }
+    return name[0] != '\0' && strchr(name, '.') == NULL ? name : NULL;
+}
+
+void dp_config_value(const struct dp_config *config, const char *key, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (int i = 0; i < SECTION_COUNT; i++) {
+        const size_t length = strlen(sections[i].path);
+        const bool inside = length > 0 && strncmp(key, sections[i].path, length) == 0;
+        const struct dp_option *row = inside && key[length] == '.'
+                                          ? dp_option_find(sections[i].options, key + length + 1)
+                                          : NULL;
+        if (row != NULL) {
+            dp_option_print(row, (const char *)config + sections[i].offset, text, size);
+        }
+    }
+}
+
+const char *dp_precision_text(int precision)
+{
+    static const char *const texts[] = {"fp32", "tf32", "bf16", "fp16"};
+
+    return texts[precision];
+}
+
+enum dp_type dp_precision_type(int precision)
+{
+    return precision == DP_PRECISION_BF16   ? DP_TYPE_BF16
+           : precision == DP_PRECISION_FP16 ? DP_TYPE_F16
+                                            : DP_TYPE_F32;
+}

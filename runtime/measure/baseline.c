@@ -1,0 +1,214 @@
+#include "runtime/measure/baseline.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/memory_limit.h"
+#include "base/trace.h"
+#include "collectives/core/transport.h"
+#include "runtime/report/ledger.h"
+#include "runtime/trainer/memory_plan.h"
+
+enum {
+    WARM_STEPS = DP_GRAPH_CAPTURE_PLAIN + 1, /* none is measured that is recorded */
+    PIECES = 3,      /* measured one after another: their spread tells the noise */
+    PIECE_STEPS = 2, /* at least */
+    MAX_STEPS = 4096
+};
+
+/* Each piece takes at least so long: long or quick. */
+static const double piece_lengths_s[2] = {0.4, 0.0};
+
+/* What the measuring rank measures with. */
+struct bench {
+    struct dp_group *group;   /* owned; of this rank alone */
+    struct dp_trainer *alone; /* owned */
+    const struct dp_stop *stop;
+    struct dp_ledger ledger;
+    double piece_s, seconds;
+    uint64_t rows;
+};
+
+static dp_status bench_step(struct bench *b)
+{
+    struct dp_step_report report;
+
+    return dp_stop_asked(b->stop) != DP_STOP_NONE ? DP_STOPPED : dp_trainer_step(b->alone, &report);
+}
+
+/* A trainer of this rank alone, with a copy of all state, and its first steps. */
+static dp_status bench_open(struct bench *b, struct dp_trainer *trainer, int threads)
+{
+    const size_t ranks = (size_t)trainer->trainers;
+
+    DP_TRY(dp_local_alone(&b->group));
+    const struct dp_trainer_config config = {
+        .config = trainer->config,
+        .model = trainer->model,
+        .device = trainer->device,
+        .group = b->group,
+        .data = trainer->data,
+        .threads = threads,
+        .global_batch = (trainer->global_batch + ranks - 1) / ranks,
+        .total_steps = MAX_STEPS,
+        .schedule_steps = trainer->schedule_steps,
+        .lender = trainer,
+    };
+    DP_TRY(dp_trainer_create(&config, &b->alone));
+    DP_TRY(dp_trainer_copy_state(b->alone, trainer));
+    for (int i = 0; i < WARM_STEPS; i++) {
+        DP_TRY(bench_step(b));
+    }
+    dp_ledger_init(&b->ledger, 0, 0);
+    return DP_OK;
+}
+
+/* One more piece; `out` is what all of them have come to. */
+static dp_status bench_piece(struct bench *b, struct dp_baseline *out)
+{
+    const uint64_t begin_ns = dp_now_ns();
+    double seconds = 0.0, rate, step_ms[DP_STEP_PART_COUNT];
+    uint64_t rows = 0;
+
+    dp_ledger_restart(&b->ledger, 0);
+    for (int i = 0; i < MAX_STEPS / PIECES - 1; i++) {
+        DP_TRY(bench_step(b));
+        rows += b->alone->batch.rows;
+        dp_ledger_mark(&b->ledger, b->alone->batch.rows, b->alone->batch.rows, 0);
+        seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
+        if (i + 1 >= PIECE_STEPS && seconds >= b->piece_s) {
+            break;
+        }
+    }
+    rate = (double)rows / seconds;
+    out->fastest = rate > out->fastest ? rate : out->fastest;
+    out->slowest = b->rows == 0 || rate < out->slowest ? rate : out->slowest;
+    b->seconds += seconds;
+    b->rows += rows;
+    dp_ledger_means(&b->ledger, step_ms);
+    out->samples_per_second = (double)b->rows / b->seconds;
+    out->compute_ms = dp_compute_ms(step_ms);
+    return DP_OK;
+}
+
+static void bench_close(struct bench *b)
+{
+    dp_trainer_destroy(b->alone);
+    dp_group_destroy(b->group);
+}
+
+/* Whether the host has room for another copy of the state, which it kills a rank for otherwise. A
+ * GPU says so itself. */
+static dp_status bench_check(const struct dp_trainer *t)
+{
+    const struct dp_memory_plan plan = {
+        .config = t->config,
+        .model = t->model,
+        .slots = dp_memory_plan_slots(t->config->optimizer.name),
+    };
+    const size_t needed = dp_memory_plan_state(&plan);
+    struct dp_memory_limits limits;
+
+    dp_memory_limits_read("", &limits);
+    for (int i = 0; i < limits.count; i++) {
+        if (needed > limits.limit[i].available) {
+            return DP_ERR_NOMEM;
+        }
+    }
+    return DP_OK;
+}
+
+/* What has room for the state may have none for it twice: training goes on, unmeasured. */
+static dp_status bench_try(struct bench *b, struct dp_trainer *trainer, int threads,
+                           struct dp_baseline *out)
+{
+    dp_status status;
+
+    dp_log_soften(true);
+    status = bench_check(trainer);
+    status = status == DP_OK ? bench_open(b, trainer, threads) : status;
+    dp_log_soften(false);
+    if (status == DP_ERR_NOMEM) {
+        DP_WARN(
+            "there is no memory to measure one rank alone beside the training, so efficiency is "
+            "not known; --baseline FILE takes it from another run");
+        out->no_memory = true;
+        return DP_OK;
+    }
+    return status == DP_OK || status == DP_STOPPED
+               ? status
+               : DP_FAIL(status, "one rank alone cannot be measured");
+}
+
+/* What a rank tells the others behind a piece. */
+struct piece {
+    dp_status status;
+    bool asked;                  /* to stop */
+    struct dp_baseline baseline; /* of rank 0 */
+};
+
+/* The measuring rank's status, or whether anyone was asked to stop while pieces are left. */
+static dp_status outcome(const struct piece *all, int ranks, bool last)
+{
+    for (int i = 0; i < ranks && all[0].status == DP_OK && !last; i++) {
+        if (all[i].asked) {
+            return DP_STOPPED;
+        }
+    }
+    return all[0].status;
+}
+
+/* Piece -1 makes what the others measure with. Ranks meet behind every piece. */
+static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *bench,
+                         struct piece *all, struct dp_baseline *out)
+{
+    struct piece mine;
+
+    memset(&mine, 0, sizeof(mine));
+    for (int i = -1; i < PIECES && !all[0].baseline.no_memory; i++) {
+        if (trainer->group->rank == 0) {
+            mine.status = i < 0 ? bench_try(bench, trainer, threads, &mine.baseline)
+                                : bench_piece(bench, &mine.baseline);
+        }
+        mine.asked = dp_stop_asked(trainer->stop) != DP_STOP_NONE;
+        DP_TRY(dp_exchange_gather(trainer->exchange, &mine, sizeof(mine), all));
+        DP_TRY(outcome(all, trainer->group->size, i + 1 == PIECES));
+    }
+    *out = all[0].baseline;
+    return DP_OK;
+}
+
+dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quick,
+                              struct dp_baseline *out)
+{
+    DP_SPAN(DP_PHASE_MEASURE, (int64_t)trainer->step);
+    struct bench bench;
+    struct piece *all = dp_zalloc((size_t)trainer->group->size, sizeof(*all));
+    dp_status status;
+
+    status = all != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "baseline");
+    status = dp_exchange_agree(trainer->exchange, status);
+    if (all == NULL || status != DP_OK) {
+        dp_free(all);
+        return status;
+    }
+    DP_TRY_GOTO(dp_deferred_update_finish(trainer), status, done);
+    memset(&bench, 0, sizeof(bench));
+    bench.stop = trainer->stop;
+    bench.piece_s = piece_lengths_s[quick];
+    status = measure(trainer, threads, &bench, all, out);
+    bench_close(&bench);
+
+done:
+    dp_free(all);
+    return status;
+}
+
+double dp_baseline_mean(double before, double after)
+{
+    const int made = (before > 0.0) + (after > 0.0);
+
+    return made > 0 ? (fmax(before, 0.0) + fmax(after, 0.0)) / made : (double)NAN;
+}

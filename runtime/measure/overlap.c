@@ -1,0 +1,102 @@
+#include "runtime/measure/overlap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { TRIALS = 2 * DP_OVERLAP_TRIALS };
+
+static void set_run(struct dp_trainer *t, bool on)
+{
+    const enum dp_run run = on ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT;
+
+    if (run != dp_engine_run(t->exchange->engine)) { /* else a deferred bucket may be on its way */
+        dp_exchange_set_run(t->exchange, run);
+    }
+}
+
+void dp_overlap_begin(struct dp_overlap *o, struct dp_trainer *t, uint64_t total_steps)
+{
+    const int wanted = t->config->comm.overlap;
+    const uint64_t needed = DP_OVERLAP_SKIP + TRIALS;
+
+    memset(o, 0, sizeof(*o));
+    t->deferred.on = false;
+    o->first = t->step;
+    if (wanted == DP_OVERLAP_AUTO && t->group->size > 1 && !dp_config_stale(t->config) &&
+        t->exchange->comm->strategy->sum != NULL && total_steps - t->step > needed) {
+        o->trying = true;
+        return;
+    }
+    o->on = wanted == DP_OVERLAP_ON && t->group->size > 1;
+    set_run(t, o->on);
+    t->deferred.on = o->on;
+}
+
+/* Off, on, on, off ...: a drift of the machine's speed touches both ways alike. */
+static int way_of(const struct dp_overlap *o, uint64_t step)
+{
+    const uint64_t i = step - o->first - DP_OVERLAP_SKIP;
+
+    return (i & 3) == 1 || (i & 3) == 2;
+}
+
+void dp_overlap_before(struct dp_overlap *o, struct dp_trainer *t)
+{
+    if (o->trying && t->step >= o->first + DP_OVERLAP_SKIP) {
+        t->deferred.on = way_of(o, t->step) == 1;
+        set_run(t, t->deferred.on);
+    }
+}
+
+static int compare_ns(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
+{
+    const int ranks = t->group->size;
+    double mine[2], *all = dp_zalloc((size_t)ranks, sizeof(mine));
+    dp_status status;
+
+    if (all == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "overlap of %d ranks", ranks);
+    }
+    for (int way = 0; way < 2; way++) {
+        qsort(o->step_ns[way], o->tried[way], sizeof(uint64_t), compare_ns);
+        const uint64_t middle = o->tried[way] / 2;
+        mine[way] = (double)o->step_ns[way][middle] / 1e6;
+    }
+    status = dp_exchange_gather(t->exchange, mine, sizeof(mine), all);
+    for (int i = 0; i < 2 * ranks; i++) {
+        o->median_ms[i % 2] = all[i] > o->median_ms[i % 2] ? all[i] : o->median_ms[i % 2];
+    }
+    dp_free(all);
+    DP_TRY(status);
+    o->on = o->median_ms[1] < o->median_ms[0];
+    o->trying = false;
+    set_run(t, o->on);
+    t->deferred.on = o->on;
+    return DP_OK;
+}
+
+dp_status dp_overlap_after(struct dp_overlap *o, struct dp_trainer *t, uint64_t step_ns)
+{
+    const uint64_t done = t->step - 1; /* the step that this time is of */
+
+    if (!o->trying || done < o->first + DP_OVERLAP_SKIP) {
+        return DP_OK;
+    }
+    const uint64_t i = done - o->first - DP_OVERLAP_SKIP;
+    const int way = way_of(o, done);
+    /* One that puts work off for the next, but has none of the one before, would look too fast. */
+    if (!(t->exchange->plan->deferred > 0 && (i & 3) == 1)) {
+        o->step_ns[way][o->tried[way]++] = step_ns;
+    }
+    DP_TRY((i & 3) == 2 ? dp_deferred_update_finish(t) : DP_OK);
+    return i + 1 == TRIALS ? decide(o, t) : DP_OK;
+}

@@ -1,0 +1,399 @@
+/*
+ * check.c - answers without training: the layer table of --check, the banner, and --dry-run.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "collectives/compressors/compressor.h"
+#include "collectives/gpu/gpu_peers.h"
+#include "collectives/strategies/strategy.h"
+#include "runtime/data/source.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/run/run.h"
+#include "runtime/trainer/memory_check.h"
+
+extern char **environ;
+
+/* "12.3 M": for counts of parameters and FLOPs. */
+static const char *short_count(char text[32], double value)
+{
+    static const char *const units[] = {"", " k", " M", " G", " T"};
+    int unit = 0;
+
+    while (value >= 9999.5 && unit < 4) {
+        value /= 1000.0;
+        unit++;
+    }
+    (void)snprintf(text, 32, value < 100.0 && unit > 0 ? "%.2f%s" : "%.0f%s", value, units[unit]);
+    return text;
+}
+
+static void print_layer(const struct dp_model *m, const struct dp_node *node)
+{
+    char shape[96], params[32], flops[32], kind[64];
+    size_t count = 0;
+
+    for (int i = 0; i < node->plan.param_count; i++) {
+        count += m->tensors[node->first_param + i].count;
+    }
+    (void)snprintf(kind, sizeof(kind), "%s%s", node->type->plugin.name,
+                   node->act == DP_ACT_RELU ? "+relu" : "");
+    printf("%-18s %-16s %-18s %12s %12s\n", node->path, kind,
+           dp_shape_text(&node->plan.out, shape, sizeof(shape)), short_count(params, (double)count),
+           short_count(flops, node->plan.flops));
+}
+
+/* Whether all ranks on this host would fit into every limit that it has. */
+static enum dp_memory_fit fit_here(const struct dp_memory_limits *limits,
+                                   const size_t bytes[DP_MEM_PURPOSE_COUNT])
+{
+    enum dp_memory_fit worst = DP_MEMORY_FITS;
+
+    for (int i = 0; i < limits->count; i++) {
+        const enum dp_memory_fit fit = dp_memory_fit(bytes, &limits->limit[i]);
+        worst = fit > worst ? fit : worst;
+    }
+    return worst;
+}
+
+/* A rank's own memory; behind it, what all of them take of one host. */
+static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memory_limits *limits)
+{
+    static const char *const fits[] = {"fits here", "is tight here", "does NOT fit here"};
+    const struct dp_config *c = plan->config;
+    const struct dp_memory_ranks all = {plan->trainers, c->comm.servers, true, true};
+    const struct dp_memory_ranks one = {.trainers = 1, .first = true};
+    const size_t micro_batch = (size_t)c->train.micro_batch;
+    const struct dp_share share = dp_share_of(c, plan->model, plan->trainers, micro_batch, 1);
+    const double mb = 1048576.0;
+    size_t rank[DP_MEM_PURPOSE_COUNT], host[DP_MEM_PURPOSE_COUNT];
+    struct dp_memory_plan own = *plan;
+    double shown = 0.0;
+
+    own.data_bytes = 0; /* which is the host's */
+    if (plan->device->host_memory) {
+        dp_memory_plan_host(&own, &one, micro_batch, rank);
+    } else {
+        dp_memory_plan_device(&own, micro_batch, rank);
+    }
+    dp_memory_plan_host(plan, &all, micro_batch, host);
+    const double columns[] = {
+        (double)rank[DP_MEM_WEIGHTS],   (double)rank[DP_MEM_GRADIENTS],
+        (double)rank[DP_MEM_OPTIMIZER], (double)rank[DP_MEM_ACTIVATIONS],
+        (double)rank[DP_MEM_RESIDUALS], (double)host[DP_MEM_CHECKPOINT],
+    };
+    printf("%2d rank%-11s", plan->trainers, dp_plural(plan->trainers));
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+        printf(i == 0 ? "%11.1f" : "%12.1f", columns[i] / mb);
+        shown += i == 5 ? 0.0 : columns[i];
+    }
+    printf("%12.1f%12.1f   (%zu row%s%s) %s\n", ((double)dp_memory_plan_sum(rank) - shown) / mb,
+           (double)dp_memory_plan_sum(host) / mb, share.rows, dp_plural(share.rows),
+           c->train.lanes > 0 ? " a lane, one core a rank" : "",
+           limits->count > 0 ? fits[fit_here(limits, host)] : "");
+}
+
+/* Master weights count as weights: under zero1 a rank has only its part of them. */
+static void print_memory(const struct dp_config *c, const struct dp_model *m,
+                         const struct dp_device *device)
+{
+    static const int ranks[] = {1, 2, 4, 8};
+    const double mb = 1048576.0;
+    struct dp_memory_limits limits;
+    struct dp_memory_plan plan = {.config = c,
+                                  .model = m,
+                                  .device = device,
+                                  .slots = dp_memory_plan_slots(c->optimizer.name),
+                                  .threads = 1,
+                                  .one_node = true,
+                                  .saves = strcmp(c->comm.strategy, "none") != 0};
+
+    plan.data_bytes = dp_run_data_bytes(c, m, &plan.train_count);
+    dp_memory_limits_read("", &limits);
+    printf("\nmemory per rank, MB%10s%12s%12s%12s%12s%12s%12s%12s\n", "weights", "gradients",
+           "optimizer", "activations", "residuals", "snapshot", "other", "one host");
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+        if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {
+            break;
+        }
+        plan.trainers = ranks[i];
+        print_ranks(&plan, &limits);
+    }
+    printf("snapshot: of a checkpoint, on rank 0 alone; other: batches, messages, libraries\n");
+    if (plan.data_bytes > 0) {
+        printf("one host: all ranks together, and the data set, %.1f MB, once\n",
+               (double)plan.data_bytes / mb);
+    } else {
+        printf("one host: all ranks together, without the data set, which is not found here\n");
+    }
+    for (int i = 0; i < limits.count; i++) {
+        const struct dp_memory_limit *limit = &limits.limit[i];
+        printf("%s: %.1f MB, %.1f MB available\n",
+               limit->name[0] != '\0' ? limit->name : "this host", (double)limit->total / mb,
+               (double)limit->available / mb);
+    }
+}
+
+static void print_check(const struct dp_config *c, const struct dp_model *m,
+                        const struct dp_device *device)
+{
+    char text[96], params[32], flops[32];
+
+    dp_text_line(stdout, "%s: input %s, %zu classes", c->name,
+                 dp_shape_text(&c->model.input, text, sizeof(text)), m->classes);
+    printf("\n%-18s %-16s %-18s %12s %12s\n", "layer", "kind", "output of a sample", "parameters",
+           "FLOPs");
+    for (int i = 0; i < m->node_count; i++) {
+        if (m->nodes[i].owner <= i) { /* the others are part of the one behind them */
+            print_layer(m, &m->nodes[i]);
+        }
+    }
+    printf("%-18s %-16s %-18s %12s %12s   forward, per sample\n", "total", "", "",
+           short_count(params, (double)m->parameters), short_count(flops, m->flops));
+    print_memory(c, m, device);
+}
+
+dp_status dp_run_check_names(const struct dp_config *config)
+{
+    const struct {
+        const char *key, *text;
+        const struct dp_plugin_family *family;
+        bool may_be_auto;
+    } names[] = {
+        {"data.source", config->data.source, &dp_sources, false},
+        {"optimizer.name", config->optimizer.name, &dp_optimizers, false},
+        {"comm.strategy", config->comm.strategy, NULL, true},
+        {"comm.compressor", config->comm.compressor, &dp_compressors, false},
+        {"device.name", config->device.name, &dp_devices, true},
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct dp_plugin *plugin;
+        char problem[256], where[256];
+        void *state = NULL;
+        dp_status status;
+
+        if (names[i].may_be_auto && strcmp(names[i].text, "auto") == 0) {
+            continue;
+        }
+        if (names[i].family == &dp_devices && dp_device_left_out(names[i].text)) {
+            continue; /* no mistake in the configuration: finding it tells what to do */
+        }
+        status = names[i].family == NULL ? dp_exchange_check(names[i].text, config->train.lanes > 0,
+                                                             problem, sizeof(problem))
+                                         : dp_plugin_create(names[i].family, names[i].text, &plugin,
+                                                            &state, problem, sizeof(problem));
+        if (status != DP_OK) {
+            return DP_FAIL(status, "%s: %s",
+                           dp_config_where(config, names[i].key, where, sizeof(where)), problem);
+        }
+        dp_free(state);
+    }
+    return DP_OK;
+}
+
+dp_status dp_run_check(const struct dp_cli *cli)
+{
+    struct dp_config *config = NULL;
+    const struct dp_device *device = NULL;
+    struct dp_model *model = NULL;
+    char *text = NULL;
+    dp_status status;
+
+    DP_TRY_GOTO(dp_config_resolve(cli->config, environ, cli->sets, cli->set_count, &text), status,
+                done);
+    DP_TRY_GOTO(dp_config_parse(text, cli->config, &config), status, done);
+    DP_TRY_GOTO(dp_run_check_names(config), status, done);
+    DP_TRY_GOTO(dp_model_create(config->model.layers, config->model.layer_count,
+                                &config->model.input, &model),
+                status, done);
+    DP_TRY_GOTO(dp_device_find(config->device.name, &device), status, done);
+    print_check(config, model, device);
+
+done:
+    dp_model_destroy(model);
+    dp_config_destroy(config);
+    dp_free(text);
+    return status;
+}
+
+static void describe_ranks(struct dp_training *run)
+{
+    const struct dp_group *group = run->world->all;
+
+    for (int i = 0; i < group->size; i++) {
+        const struct dp_place *p = &run->places[i];
+        dp_progress_line(&run->progress, "  rank %d: host %s, cpus %s, %d thread%s", i, p->host,
+                         p->cpus, p->threads, dp_plural(p->threads));
+    }
+}
+
+static void describe_plan(struct dp_training *run)
+{
+    const struct dp_bucket_plan *plan = run->trainer->exchange->plan;
+
+    for (int b = 0; b < plan->count; b++) {
+        const struct dp_bucket *bucket = &plan->buckets[b];
+        dp_progress_line(&run->progress, "  bucket %d: %.3f MB, %s%s%s", b,
+                         (double)bucket->range.count * 4.0 / 1048576.0,
+                         bucket->exact ? "the tail" : bucket->tensors[0].name,
+                         bucket->tensor_count > 1 ? " to " : "",
+                         bucket->tensor_count > 1 ? bucket->tensors[bucket->tensor_count - 1].name
+                                                  : "");
+    }
+}
+
+static void describe_compressor(struct dp_training *run)
+{
+    const struct dp_exchange *e = run->trainer->exchange;
+    const double mib = 1048576.0;
+    uint64_t with, without;
+
+    if (e->compression == NULL) {
+        return;
+    }
+    dp_compression_wire(e->compression, e->sharding->gather == NULL ? DP_KEEP_ALL : DP_KEEP_CHUNK,
+                        &with, &without);
+    dp_progress_line(
+        &run->progress,
+        with < without   ? "compressor %s: rank 0 sends %.4g MiB of gradients a step, not %.4g"
+        : with > without ? "compressor %s: rank 0 sends %.4g MiB of gradients a step, MORE than "
+                           "the %.4g without it on so many ranks"
+                         : "compressor %s: rank 0 sends %.4g MiB of gradients a step, as much as "
+                           "the %.4g without it",
+        run->config->comm.compressor, (double)with / mib, (double)without / mib);
+}
+
+/* Which engine computes convolutions, where there is a choice of them. */
+static void describe_convolutions(struct dp_training *run)
+{
+    const struct dp_model *model = run->trainer->model;
+    const char *text = NULL;
+    int count = 0;
+
+    for (int i = 0; i < model->node_count; i++) {
+        count += strcmp(model->nodes[i].type->plugin.name, "conv2d") == 0 ? 1 : 0;
+    }
+    if (count > 0 &&
+        dp_device_find_conv(run->device, (enum dp_conv_engine)run->config->device.conv, &text) ==
+            DP_OK &&
+        text != NULL) {
+        dp_progress_line(&run->progress, "convolutions by %s", text);
+    }
+}
+
+/* What computes products and convolutions, where that was measured. */
+static void describe_choices(struct dp_training *run)
+{
+    if (run->algo_choices != NULL) {
+        const struct dp_algo_choices_count count = dp_algo_choices_count(run->algo_choices);
+        dp_progress_line(&run->progress,
+                         "algorithms of products and convolutions: %d measured now, %d known",
+                         count.fresh, count.used - count.fresh);
+    }
+}
+
+/* What is not ordinary about the way in which the ranks train together. */
+static void describe_kind(struct dp_training *run)
+{
+    const struct dp_config *c = run->config;
+    const bool several = run->world->train->size > 1;
+
+    if (c->train.lanes > 0) {
+        dp_progress_line(&run->progress,
+                         "%d lane%s, %d a rank: the same bits on any power of two ranks up to %d",
+                         c->train.lanes, dp_plural(c->train.lanes),
+                         c->train.lanes / run->trainer->trainers, c->train.lanes);
+    }
+    if (c->comm.servers > 0) {
+        dp_progress_line(&run->progress, "the last %d of the ranks serve%s: %d train",
+                         c->comm.servers, c->comm.servers == 1 ? "s" : "", run->trainer->trainers);
+    }
+    if (dp_config_stale(c)) {
+        dp_progress_line(&run->progress,
+                         "ranks train at their own pace, at most %d step%s ahead of the slowest; "
+                         "runs do not repeat bit for bit",
+                         c->train.staleness, dp_plural(c->train.staleness));
+    }
+    if (c->train.local_steps > 1 && several) {
+        dp_progress_line(&run->progress,
+                         "ranks train alone, and average their weights every %d steps",
+                         c->train.local_steps);
+    }
+    if (run->trainer->hooks.ready == NULL && run->async == NULL) {
+        dp_progress_line(
+            &run->progress,
+            "fp16 with a compressor: ranks agree that gradients are finite before they "
+            "are sent, so nothing overlaps");
+    }
+    if (run->device->replay != NULL) {
+        const char *why_not = dp_trainer_unrecorded(run->trainer);
+        dp_progress_line(&run->progress, "steps are %s%s",
+                         why_not == NULL ? "recorded once, then replayed" : "not recorded: ",
+                         why_not == NULL ? "" : why_not);
+    }
+}
+
+/* Whoever built for GPUs and lets the device be chosen is told that none computes. */
+static void describe_fallback(struct dp_training *run)
+{
+    const bool automatic = strcmp(run->config->device.name, "auto") == 0;
+    const char *why_not;
+    const struct dp_device *other = automatic ? dp_device_passed_over(run->device, &why_not) : NULL;
+
+    if (other != NULL) {
+        dp_progress_line(&run->progress, "computing on %s, not %s: %s", run->device->plugin.name,
+                         other->plugin.name, why_not);
+    }
+}
+
+void dp_run_describe(struct dp_training *run)
+{
+    const struct dp_group *group = run->world->train;
+    const char *why = run->plan.why[0] != '\0' ? run->plan.why : run->trainer->exchange->why;
+    const struct dp_config *c = run->config;
+    static const char *const overlaps[] = {"auto (measured in the first steps)", "on", "off"};
+    const bool tf32 = c->train.precision == DP_PRECISION_TF32;
+    const char *overlap = group->size == 1     ? "off (one rank)"
+                          : dp_config_stale(c) ? "off (asynchronous)"
+                                               : overlaps[c->comm.overlap];
+    char samples[DP_GROUPED_BYTES], gpus[80];
+
+    dp_progress_line(&run->progress,
+                     "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s (%s); "
+                     "%s; %s",
+                     DP_VERSION, c->name, group->size, dp_plural(group->size), group->nodes,
+                     dp_plural(group->nodes), run->threads, dp_plural(run->threads),
+                     run->device->plugin.name, run->machine->isa,
+                     dp_device_arithmetic(run->device, run->trainer->flat.type, tf32),
+                     run->world->library);
+    describe_fallback(run);
+    dp_progress_line(
+        &run->progress,
+        "data %s: %s training rows, global batch %d, %llu step%s an epoch, %llu step%s",
+        c->data.source, dp_grouped(samples, (double)run->data.train_count), c->train.global_batch,
+        (unsigned long long)run->steps_per_epoch, dp_plural(run->steps_per_epoch),
+        (unsigned long long)run->total_steps, dp_plural(run->total_steps));
+    dp_gpu_peers_tell(run->world->all, gpus, sizeof(gpus));
+    if (gpus[0] != '\0') {
+        dp_progress_line(&run->progress, "%s: they take turns, and share its memory", gpus);
+    }
+    describe_convolutions(run);
+    describe_choices(run);
+    describe_kind(run);
+    dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d bucket%s, overlap %s",
+                     run->trainer->exchange->label, why[0] == '\0' ? "" : " (", why,
+                     why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
+                     dp_plural(run->trainer->exchange->plan->count), overlap);
+    describe_compressor(run);
+    if (run->faults != NULL) {
+        DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", run->fault_text);
+    }
+    if (run->cli->dry_run) {
+        describe_ranks(run);
+        describe_plan(run);
+    }
+}

@@ -1,0 +1,386 @@
+#include "runtime/run/cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/option.h"
+#include "base/plugin.h"
+#include "base/text.h"
+#include "collectives/compressors/compressor.h"
+#include "collectives/exchange/sharding.h"
+#include "collectives/strategies/strategy.h"
+#include "kernels/device.h"
+#include "models/layer.h"
+#include "runtime/config/config.h"
+#include "runtime/data/source.h"
+#include "runtime/optim/optimizer.h"
+
+enum flag {
+    FLAG_SET,
+    FLAG_OUT,
+    FLAG_STEPS,
+    FLAG_SEED,
+    FLAG_RESUME,
+    FLAG_INIT,
+    FLAG_SYNTHETIC,
+    FLAG_CACHED_INPUT,
+    FLAG_DATA_ONLY,
+    FLAG_CHECK,
+    FLAG_DRY_RUN,
+    FLAG_PRINT_CONFIG,
+    FLAG_LIST,
+    FLAG_DEVICE,
+    FLAG_MAX_TIME,
+    FLAG_BASELINE,
+    FLAG_PLAN,
+    FLAG_LOG_LEVEL,
+    FLAG_QUIET,
+    FLAG_VERSION,
+    FLAG_HELP
+};
+
+static const struct {
+    const char *name, *value, *help; /* value NULL: the flag takes none */
+} flags[] = {
+    [FLAG_SET] = {"--set", "KEY=VALUE", "overrides a key: train.global_batch=512 (repeatable)"},
+    [FLAG_OUT] = {"--out", "DIR", "folder of the run; default runs/NAME-DATE-TIME"},
+    [FLAG_STEPS] = {"--steps", "N", "stops after N steps; schedules keep the config's length"},
+    [FLAG_SEED] = {"--seed", "N", "the same as --set train.seed=N"},
+    [FLAG_RESUME] = {"--resume", "[=PATH]",
+                     "goes on from the newest whole checkpoint under --out, or PATH"},
+    [FLAG_INIT] = {"--init", "FILE", "starts from the weights in a safetensors file"},
+    [FLAG_SYNTHETIC] = {"--synthetic", NULL, "trains on generated data of the same shapes"},
+    [FLAG_CACHED_INPUT] = {"--cached-input", NULL, "the first batch again and again"},
+    [FLAG_DATA_ONLY] = {"--data-only", NULL, "iterates the input without training"},
+    [FLAG_CHECK] = {"--check", NULL, "checks the model and prints its layers, FLOPs and memory"},
+    [FLAG_DRY_RUN] = {"--dry-run", NULL, "prints ranks, binding and bucket plan, then ends"},
+    [FLAG_PRINT_CONFIG] = {"--print-config", NULL, "prints the resolved configuration"},
+    [FLAG_LIST] = {"--list", "FAMILY",
+                   "strategies|compressors|layers|optimizers|sources|devices|faults"},
+    [FLAG_DEVICE] = {"--device", "NAME", "cpu|cuda|auto; see --list devices"},
+    [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
+    [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
+    [FLAG_PLAN] = {"--plan", "FILE", "shares gradients as the run with that config.yaml did"},
+    [FLAG_LOG_LEVEL] = {"--log-level", "LEVEL", "error|warn|info|debug"},
+    [FLAG_QUIET] = {"--quiet", NULL, "prints errors and warnings only"},
+    [FLAG_VERSION] = {"--version", NULL, "prints the version"},
+    [FLAG_HELP] = {"--help", NULL, "or -h: prints this, and every key of model.cfg"},
+};
+
+enum { FLAG_COUNT = sizeof(flags) / sizeof(flags[0]) };
+
+static int find_flag(const char *name, size_t length)
+{
+    if (length == 2 && memcmp(name, "-h", 2) == 0) {
+        return FLAG_HELP;
+    }
+    for (int i = 0; i < FLAG_COUNT; i++) {
+        if (strlen(flags[i].name) == length && memcmp(flags[i].name, name, length) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* The flag that is meant, or NULL. */
+static const char *nearest_flag(const char *name)
+{
+    const char *nearest = NULL;
+    int best = INT_MAX;
+
+    for (int i = 0; i < FLAG_COUNT; i++) {
+        const int distance = dp_edit_distance(name, flags[i].name);
+        if (distance < best && dp_looks_like(name, flags[i].name)) {
+            best = distance;
+            nearest = flags[i].name;
+        }
+    }
+    return nearest;
+}
+
+static dp_status add_set(struct dp_cli *cli, const char *set)
+{
+    if (cli->set_count == DP_CLI_SETS) {
+        return DP_FAIL(DP_ERR_USAGE, "more than %d --set", DP_CLI_SETS);
+    }
+    cli->sets[cli->set_count++] = set;
+    return DP_OK;
+}
+
+static dp_status read_steps(struct dp_cli *cli, const char *value)
+{
+    char *end;
+    long long steps;
+
+    errno = 0;
+    steps = strtoll(value, &end, 10);
+    if (errno != 0 || *end != '\0' || end == value || steps < 1) {
+        return DP_FAIL(DP_ERR_USAGE, "--steps wants a number above 0, not '%s'", value);
+    }
+    cli->steps = steps;
+    return DP_OK;
+}
+
+static const double TIME_MOST = 1e9; /* seconds, which is 31 years: as nanoseconds they fit */
+
+/* "1h30m", "90s", or seconds alone; units fall, each at most once. 0: it is none of these, or more
+ * than TIME_MOST. */
+static double duration_s(const char *text)
+{
+    static const struct {
+        char name;
+        int seconds;
+    } units[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
+    double sum = 0.0;
+    char *end = NULL;
+
+    for (size_t i = 0; *text != '\0'; i++) {
+        const size_t digits = strspn(text, "0123456789.");
+        const double value = strtod(text, &end);
+        if (digits == 0 || end != text + digits || value > TIME_MOST) {
+            return 0.0;
+        }
+        if (*end == '\0') {
+            return i == 0 ? value : 0.0;
+        }
+        while (i < sizeof(units) / sizeof(units[0]) && units[i].name != *end) {
+            i++;
+        }
+        if (i == sizeof(units) / sizeof(units[0])) {
+            return 0.0;
+        }
+        sum += value * units[i].seconds;
+        text = end + 1;
+    }
+    return sum <= TIME_MOST ? sum : 0.0;
+}
+
+static dp_status read_max_time(struct dp_cli *cli, const char *value)
+{
+    cli->max_time_s = duration_s(value);
+    return cli->max_time_s > 0.0
+               ? DP_OK
+               : DP_FAIL(DP_ERR_USAGE,
+                         "--max-time wants 55m, 90s, 1h30m or seconds, and %g s at most, not '%s'",
+                         TIME_MOST, value);
+}
+
+static dp_status read_level(struct dp_cli *cli, const char *value)
+{
+    static const char *const levels[] = {"error", "warn", "info", "debug"};
+
+    for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
+        if (strcmp(value, levels[i]) == 0) {
+            cli->log_level = (enum dp_log_level)i;
+            return DP_OK;
+        }
+    }
+    return DP_FAIL(DP_ERR_USAGE, "--log-level wants %s, not '%s'", flags[FLAG_LOG_LEVEL].help,
+                   value);
+}
+
+static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *value)
+{
+    switch (flag) {
+    case FLAG_SET:
+        return add_set(cli, value);
+    case FLAG_OUT:
+        cli->out = value;
+        return DP_OK;
+    case FLAG_STEPS:
+        return read_steps(cli, value);
+    case FLAG_SEED:
+        (void)snprintf(cli->seed_set, sizeof(cli->seed_set), "train.seed=%s", value);
+        return add_set(cli, cli->seed_set);
+    case FLAG_RESUME:
+        cli->resume = value;
+        return DP_OK;
+    case FLAG_INIT:
+        cli->init = value;
+        return DP_OK;
+    case FLAG_LIST:
+        cli->list = value;
+        return DP_OK;
+    case FLAG_DEVICE:
+        (void)snprintf(cli->device_set, sizeof(cli->device_set), "device.name=%s", value);
+        return add_set(cli, cli->device_set);
+    case FLAG_MAX_TIME:
+        return read_max_time(cli, value);
+    case FLAG_BASELINE:
+        cli->baseline = value;
+        return DP_OK;
+    case FLAG_PLAN:
+        cli->plan = value;
+        return DP_OK;
+    default:
+        return read_level(cli, value);
+    }
+}
+
+static dp_status apply_plain(struct dp_cli *cli, enum flag flag)
+{
+    switch (flag) {
+    case FLAG_SYNTHETIC:
+        return add_set(cli, "data.source=synthetic");
+    case FLAG_CACHED_INPUT:
+        cli->cached_input = true;
+        break;
+    case FLAG_DATA_ONLY:
+        cli->data_only = true;
+        break;
+    case FLAG_CHECK:
+        cli->check = true;
+        break;
+    case FLAG_DRY_RUN:
+        cli->dry_run = true;
+        break;
+    case FLAG_PRINT_CONFIG:
+        cli->print_config = true;
+        break;
+    case FLAG_QUIET:
+        cli->quiet = true;
+        break;
+    case FLAG_VERSION:
+        cli->version = true;
+        break;
+    default:
+        cli->help = true;
+        break;
+    }
+    return DP_OK;
+}
+
+/* One argument, "--flag", "--flag=value" or "--flag" followed by its value. */
+static dp_status read_flag(struct dp_cli *cli, int argc, char **argv, int *i)
+{
+    const char *argument = argv[*i];
+    const size_t length = strcspn(argument, "=");
+    const int flag = find_flag(argument, length);
+    const char *value = argument[length] == '=' ? argument + length + 1 : NULL;
+
+    if (flag < 0) {
+        char name[64];
+        const char *nearest;
+        (void)snprintf(name, sizeof(name), "%.*s", (int)(length < 63 ? length : 63), argument);
+        nearest = nearest_flag(name);
+        return nearest != NULL
+                   ? DP_FAIL(DP_ERR_USAGE, "unknown flag %s (did you mean %s?)", name, nearest)
+                   : DP_FAIL(DP_ERR_USAGE, "unknown flag %s; --help lists all", name);
+    }
+    if (flags[flag].value == NULL) {
+        return value == NULL ? apply_plain(cli, (enum flag)flag)
+                             : DP_FAIL(DP_ERR_USAGE, "%s takes no value", flags[flag].name);
+    }
+    if (value == NULL && flag == FLAG_RESUME) {
+        value = "auto"; /* a path has to be behind '=' */
+    } else if (value == NULL && *i + 1 < argc) {
+        value = argv[++*i];
+    }
+    if (value == NULL || *value == '\0') {
+        return DP_FAIL(DP_ERR_USAGE, "%s wants %s", flags[flag].name, flags[flag].value);
+    }
+    return apply_value(cli, (enum flag)flag, value);
+}
+
+/* "--resume PATH", where a model stands already: PATH is taken for another one. */
+static dp_status refuse_second(const struct dp_cli *cli, int argc, char **argv, const char *second)
+{
+    for (int i = 1; i + 1 < argc; i++) {
+        if (strcmp(argv[i], flags[FLAG_RESUME].name) == 0 && argv[i + 1][0] != '-') {
+            return DP_FAIL(DP_ERR_USAGE, "--resume %s: a path goes behind '=': --resume=%s",
+                           argv[i + 1], argv[i + 1]);
+        }
+    }
+    return DP_FAIL(DP_ERR_USAGE, "two configurations: %s and %s", cli->config, second);
+}
+
+static dp_status read_all(int argc, char **argv, struct dp_cli *cli)
+{
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-') {
+            DP_TRY(read_flag(cli, argc, argv, &i));
+        } else if (cli->config == NULL) {
+            cli->config = argv[i];
+        } else {
+            return refuse_second(cli, argc, argv, argv[i]);
+        }
+    }
+    if (cli->config == NULL && !cli->help && !cli->version && cli->list == NULL) {
+        return DP_FAIL(DP_ERR_USAGE, "no model.cfg given; --help tells more");
+    }
+    return DP_OK;
+}
+
+dp_status dp_cli_parse(int argc, char **argv, bool silent, struct dp_cli *cli)
+{
+    dp_status status;
+
+    memset(cli, 0, sizeof(*cli));
+    cli->log_level = DP_LOG_INFO;
+    dp_log_mute(silent ? 1 : 0);
+    status = read_all(argc, argv, cli);
+    dp_log_mute(0);
+    return status;
+}
+
+void dp_cli_version(void)
+{
+    printf("lockstep %s\n", DP_VERSION);
+}
+
+void dp_cli_help(void)
+{
+    printf("usage: mpirun -np N ddp_train model.cfg [flags]\n\n"
+           "Trains a model on N ranks; without mpirun, on one.\n\nflags:\n");
+    for (int i = 0; i < FLAG_COUNT; i++) {
+        printf("  %-15s %-10s %s\n", flags[i].name, flags[i].value == NULL ? "" : flags[i].value,
+               flags[i].help);
+    }
+    printf("\n" DP_FAULT_VARIABLE "=FAULT:KEY=VALUE,... in the environment breaks something on "
+           "purpose; see --list faults\n\n");
+    dp_config_help();
+}
+
+/* One line. Devices also say why they cannot be used here. */
+static void list_plugin(const struct dp_plugin_family *family, const struct dp_plugin *plugin)
+{
+    const char *why_not = NULL;
+
+    if (family == &dp_devices && !((const struct dp_device *)plugin)->available(&why_not)) {
+        dp_text_line(stdout, "%-15s %s; not here: %s", plugin->name, plugin->help, why_not);
+    } else {
+        printf("%-15s %s\n", plugin->name, plugin->help);
+    }
+}
+
+dp_status dp_cli_list(const char *family)
+{
+    static const struct {
+        const char *name;
+        const struct dp_plugin_family *family;
+    } families[] = {
+        {"strategies", &dp_strategies},   {"strategies", &dp_shardings},
+        {"compressors", &dp_compressors}, {"layers", &dp_layers},
+        {"optimizers", &dp_optimizers},   {"sources", &dp_sources},
+        {"devices", &dp_devices},         {"faults", &dp_fault_kinds},
+    };
+    const struct dp_plugin *plugin;
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        if (strcmp(family, families[i].name) != 0) {
+            continue;
+        }
+        for (int k = 0; (plugin = dp_plugin_at(families[i].family, k)) != NULL; k++) {
+            list_plugin(families[i].family, plugin);
+        }
+        found = true;
+    }
+    return found
+               ? DP_OK
+               : DP_FAIL(DP_ERR_USAGE, "--list wants %s, not '%s'", flags[FLAG_LIST].help, family);
+}

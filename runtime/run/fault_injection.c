@@ -1,0 +1,116 @@
+#include "runtime/run/fault_injection.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/* ---- flip ---- */
+
+static const struct dp_tensor *find_in(const struct dp_tensor *tensors, int count, const char *name)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(tensors[i].name, name) == 0) {
+            return &tensors[i];
+        }
+    }
+    return NULL;
+}
+
+static dp_status flip_check(const struct dp_fault *fault, const struct dp_trainer *t)
+{
+    const struct dp_model *m = t->model;
+    const struct dp_tensor *weight = find_in(m->tensors, m->tensor_count, fault->tensor);
+    const struct dp_tensor *tensor =
+        weight != NULL ? weight : find_in(m->buffers, m->buffer_count, fault->tensor);
+
+    if (tensor == NULL) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       DP_FAULT_VARIABLE ": flip: the model has no tensor '%s'; its first is %s",
+                       fault->tensor, m->tensors[0].name);
+    }
+    if (t->flat.type != DP_TYPE_F32 && dp_exchange_parts(t->exchange)) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       DP_FAULT_VARIABLE
+                       ": flip: where ranks own parts (%s) none has all master weights, but "
+                       "under train.precision fp32",
+                       t->exchange->label);
+    }
+    if ((size_t)fault->element >= tensor->count) {
+        return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: %s has %zu elements, not %d",
+                       fault->tensor, tensor->count, fault->element + 1);
+    }
+    return DP_OK;
+}
+
+static void flip_apply(const struct dp_fault *fault, struct dp_trainer *t)
+{
+    const struct dp_model *m = t->model;
+    const struct dp_tensor *weight = find_in(m->tensors, m->tensor_count, fault->tensor);
+    const struct dp_tensor *tensor =
+        weight != NULL ? weight : find_in(m->buffers, m->buffer_count, fault->tensor);
+    float *array = weight != NULL ? t->host_state->flat.master : t->host_state->flat.running;
+    float *value = array + tensor->begin + dp_tensor_index(tensor, (size_t)fault->element);
+    uint32_t bits;
+
+    memcpy(&bits, value, sizeof(bits));
+    bits ^= (uint32_t)1 << fault->bit;
+    memcpy(value, &bits, sizeof(bits));
+}
+
+/* ---- all kinds ---- */
+
+static const struct happening {
+    const struct dp_plugin *kind;
+    dp_status (*check)(const struct dp_fault *fault, const struct dp_trainer *t);
+    void (*apply)(const struct dp_fault *fault, struct dp_trainer *t); /* on fault->rank */
+} happenings[] = {
+    {&dp_fault_flip, flip_check, flip_apply},
+};
+
+static const struct happening *happening_of(const struct dp_fault *fault)
+{
+    for (size_t i = 0; i < sizeof(happenings) / sizeof(happenings[0]); i++) {
+        if (happenings[i].kind == fault->kind) {
+            return &happenings[i];
+        }
+    }
+    return NULL;
+}
+
+dp_status dp_fault_injection_check(const struct dp_fault *first, const struct dp_trainer *t)
+{
+    for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
+        const struct happening *happening = happening_of(fault);
+        if (happening == NULL) {
+            return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": %s cannot happen in training",
+                           fault->kind->name);
+        }
+        if (fault->rank >= t->group->size) {
+            return DP_FAIL(DP_ERR_CONFIG,
+                           DP_FAULT_VARIABLE ": %s: there is no rank %d: this run has %d",
+                           fault->kind->name, fault->rank, t->group->size);
+        }
+        DP_TRY(happening->check(fault, t));
+    }
+    return DP_OK;
+}
+
+dp_status dp_fault_injection_apply(const struct dp_fault *first, struct dp_trainer *t)
+{
+    bool due = false;
+
+    for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
+        if ((uint64_t)fault->step != t->step) {
+            continue;
+        }
+        due = true;
+        DP_TRY(dp_deferred_update_finish(t));
+        dp_async_copy_finish(t->async_copy); /* on all ranks, who may share the weights */
+        DP_TRY(dp_exchange_barrier(t->exchange));
+        if (fault->rank == t->group->rank) {
+            DP_TRY(dp_host_state_fetch(t->host_state));
+            happening_of(fault)->apply(fault, t);
+            DP_TRY(dp_host_state_put(t->host_state));
+        }
+    }
+    return due ? dp_exchange_barrier(t->exchange) : DP_OK;
+}

@@ -1,0 +1,43 @@
+/*
+ * run_fingerprint.h - what a checkpoint says about the run that made it, and which differences
+ * matter to one that goes on from it.
+ */
+#ifndef DP_RUNTIME_RUN_RUN_FINGERPRINT_H
+#define DP_RUNTIME_RUN_RUN_FINGERPRINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/json.h"
+#include "base/status.h"
+
+struct dp_training;
+
+/* Sets a text for each fact. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_run_fingerprint_write(const struct dp_training *run,
+                                              struct dp_json *object);
+
+/*
+ * Refuses what makes the place in the data, or the state, meaningless: another optimizer,
+ * precision, batch, seed, order or number of rows. `source` is the checkpoint. Before the trainer
+ * is made.
+ *
+ * Errors: DP_ERR_CONFIG (one line names all that differs).
+ */
+DP_CHECKED dp_status dp_run_fingerprint_check(const struct dp_training *run,
+                                              const struct dp_json *object, const char *source);
+
+/* Whether a fact is what it was: of those that are known before the trainer is made ("train.lanes")
+ * at any time. */
+bool dp_run_fingerprint_same(const struct dp_training *run, const struct dp_json *object,
+                             const char *name);
+
+/*
+ * Lists the other differences that can change a bit of the weights, by the keys of the
+ * configuration: "optimizer.lr 0.1 -> 0.2, ranks 2 -> 4"; empty: there is none.
+ * Returns whether the bits stay those of a run that was never interrupted.
+ */
+bool dp_run_fingerprint_compare(const struct dp_training *run, const struct dp_json *object,
+                                char *text, size_t size);
+
+#endif

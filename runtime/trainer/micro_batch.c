@@ -1,0 +1,185 @@
+#include "runtime/trainer/micro_batch.h"
+
+#include "base/mem.h"
+#include "base/option.h"
+#include "base/trace.h"
+
+size_t dp_micro_batch_count(size_t rows, size_t micro_batch)
+{
+    if (rows == 0 || micro_batch == 0) {
+        return 1;
+    }
+    return (rows + micro_batch - 1) / micro_batch;
+}
+
+struct dp_micro_batch dp_micro_batch_at(size_t rows, size_t micro_batch, size_t i)
+{
+    const size_t k = dp_micro_batch_count(rows, micro_batch);
+    const size_t begin = i * rows / k, end = (i + 1) * rows / k;
+
+    return (struct dp_micro_batch){{begin, end - begin}, i > 0, i + 1 == k};
+}
+
+size_t dp_micro_batch_most(size_t rows, size_t micro_batch)
+{
+    return micro_batch == 0 || rows < micro_batch ? rows : micro_batch;
+}
+
+dp_status dp_micro_batch_prepare(const struct dp_micro_batches *parts, size_t rows, bool training)
+{
+    const size_t m = training ? parts->micro_batch : dp_pass_rows(parts->pass);
+    size_t before = (size_t)-1;
+
+    for (size_t i = 0; i < dp_micro_batch_count(rows, m); i++) {
+        const size_t count = dp_micro_batch_at(rows, m, i).rows.count;
+        if (count != before) { /* counts differ by one at most */
+            DP_TRY(dp_pass_prepare(parts->pass, count, training));
+        }
+        before = count;
+    }
+    return DP_OK;
+}
+
+static dp_status feed(const struct dp_micro_batches *parts, const uint8_t *images,
+                      const struct dp_pass_call *call)
+{
+    DP_SPAN(DP_PHASE_COPY, (int64_t)call->rows);
+
+    return dp_pass_feed(parts->pass, images, call->labels, call->rows);
+}
+
+static dp_status load_rows(const struct dp_micro_batches *parts, const uint8_t *images, size_t rows)
+{
+    DP_SPAN(DP_PHASE_COPY, (int64_t)rows);
+    const struct dp_normalize *n = parts->normalize;
+
+    return dp_pass_load(parts->pass, images, n->scale, n->shift, n->channels, rows);
+}
+
+/* What a pass needs to be queued, or recorded. */
+struct pass {
+    const struct dp_micro_batches *parts;
+    const uint8_t *images;
+    struct dp_pass_call call;
+};
+
+static dp_status run_pass(void *context, const struct dp_model_hooks *hooks)
+{
+    struct pass *pass = context;
+
+    pass->call.hooks = hooks;
+    DP_TRY(load_rows(pass->parts, pass->images, pass->call.rows));
+    DP_TRY(dp_pass_forward(pass->parts->pass, &pass->call));
+    return dp_pass_backward(pass->parts->pass, &pass->call);
+}
+
+dp_status dp_micro_batch_run(const struct dp_micro_batches *parts, const struct dp_batch *batch,
+                             const struct dp_pass_call *call)
+{
+    const size_t sample = parts->model->values[0].count;
+    struct dp_model_hooks quiet = *call->hooks;
+
+    quiet.ready = NULL;
+    for (size_t i = 0; i < dp_micro_batch_count(batch->rows, parts->micro_batch); i++) {
+        const struct dp_micro_batch part = dp_micro_batch_at(batch->rows, parts->micro_batch, i);
+        struct pass pass = {parts, batch->images + part.rows.begin * sample, *call};
+
+        pass.call.rows = part.rows.count;
+        pass.call.first_row = batch->first_row + part.rows.begin;
+        pass.call.batch_rows = batch->global_rows;
+        pass.call.labels = batch->labels + part.rows.begin;
+        pass.call.keep = part.adds ? 1.0f : 0.0f;
+        DP_TRY(feed(parts, pass.images, &pass.call));
+        DP_TRY(dp_graph_capture_run(parts->capture, (int)i, batch->global_rows, run_pass, &pass,
+                                    part.last ? call->hooks : &quiet));
+    }
+    return DP_OK;
+}
+
+size_t dp_micro_batch_evaluations(const struct dp_micro_batches *parts, size_t rows)
+{
+    return rows == 0 ? 0 : dp_micro_batch_count(rows, dp_pass_rows(parts->pass));
+}
+
+dp_status dp_micro_batch_evaluate(const struct dp_micro_batches *parts, const uint8_t *images,
+                                  const int32_t *labels, size_t rows, struct dp_range passes,
+                                  const struct dp_pass_call *call, double sums[2])
+{
+    const size_t most = dp_pass_rows(parts->pass), count = dp_micro_batch_evaluations(parts, rows);
+    const size_t sample = parts->model->values[0].count;
+
+    for (size_t i = passes.begin; i < count && i < passes.begin + passes.count; i++) {
+        const struct dp_range range = dp_micro_batch_at(rows, most, i).rows;
+        struct dp_pass_call c = *call;
+        float result[2];
+
+        c.rows = range.count;
+        c.labels = labels + range.begin;
+        DP_TRY(feed(parts, images + range.begin * sample, &c));
+        DP_TRY(load_rows(parts, images + range.begin * sample, range.count));
+        DP_TRY(dp_pass_evaluate(parts->pass, &c, result));
+        sums[0] += (double)result[0];
+        sums[1] += (double)result[1];
+    }
+    return DP_OK;
+}
+
+static double channel_value(const struct dp_numbers *numbers, size_t channel, double otherwise)
+{
+    if (numbers->count == 0) {
+        return otherwise;
+    }
+    return numbers->value[numbers->count == 1 ? 0 : channel];
+}
+
+dp_status dp_normalize_init(struct dp_normalize *n, size_t channels, const struct dp_numbers *mean,
+                            const struct dp_numbers *std)
+{
+    *n = (struct dp_normalize){NULL, NULL, channels, NULL, NULL};
+    n->scale = dp_zalloc(channels, sizeof(float));
+    n->shift = dp_zalloc(channels, sizeof(float));
+    if (n->scale == NULL || n->shift == NULL) {
+        dp_normalize_fini(n);
+        return DP_FAIL(DP_ERR_NOMEM, "normalisation of %zu channels", channels);
+    }
+    for (size_t i = 0; i < channels; i++) {
+        const double deviation = channel_value(std, i, 1.0);
+        n->scale[i] = (float)(1.0 / (255.0 * deviation));
+        n->shift[i] = (float)(-channel_value(mean, i, 0.0) / deviation);
+    }
+    return DP_OK;
+}
+
+dp_status dp_normalize_place(struct dp_normalize *n, struct dp_stream *stream)
+{
+    const struct dp_device *device = stream->device;
+    const size_t bytes = n->channels * sizeof(float);
+
+    if (device->host_memory) {
+        return DP_OK;
+    }
+    n->placed = device->alloc(DP_MEM_OTHER, 2 * bytes);
+    if (n->placed == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "normalisation of %zu channels", n->channels);
+    }
+    n->device = device;
+    DP_TRY(dp_device_write(stream, n->placed, n->scale, bytes));
+    DP_TRY(dp_device_write(stream, n->placed + n->channels, n->shift, bytes));
+    dp_free(n->scale);
+    dp_free(n->shift);
+    n->scale = n->placed;
+    n->shift = n->placed + n->channels;
+    return DP_OK;
+}
+
+void dp_normalize_fini(struct dp_normalize *n)
+{
+    if (n->device != NULL) {
+        n->device->release(n->placed);
+    }
+    if (n->placed == NULL || n->scale != n->placed) { /* they were not moved there */
+        dp_free(n->scale);
+        dp_free(n->shift);
+    }
+    n->scale = n->shift = n->placed = NULL;
+}

@@ -1,0 +1,60 @@
+/*
+ * step_scalars.h - the scalars that ranks share in every step: they ride in the tail of the
+ * gradient.
+ *
+ * Behind the batch statistics lie the loss and the correct answers, then requests (0 or 1 of each
+ * rank), then agreement hashes. A hash travels in pieces of 11 bits, so that the float32 sum of
+ * equal pieces over up to 8192 ranks is exact: a rank that sees sum != ranks * mine knows that not
+ * all ranks agree.
+ */
+#ifndef DP_RUNTIME_TRAINER_STEP_SCALARS_H
+#define DP_RUNTIME_TRAINER_STEP_SCALARS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum dp_request {
+    DP_REQUEST_STOP, /* was asked to: stop.h */
+    DP_REQUEST_SAVE, /* was asked to */
+    DP_REQUEST_SLOW, /* to stop, since training is too slow: stop_criteria.h */
+    DP_REQUEST_COUNT
+};
+
+/* What must be equal on all ranks. */
+enum dp_agreement {
+    DP_AGREE_PLAN,    /* how the gradient is cut into buckets */
+    DP_AGREE_ORDER,   /* communication jobs so far */
+    DP_AGREE_WEIGHTS, /* a slice of the weights, or all state: replica_check.h */
+    DP_AGREE_COUNT
+};
+
+enum { DP_HASH_PIECES = 6, DP_STEP_SCALARS_RANKS_MAX = 8192 };
+
+/* Floats behind the batch statistics. */
+enum { DP_STEP_SCALARS_COUNT = 2 + DP_REQUEST_COUNT + DP_AGREE_COUNT * DP_HASH_PIECES };
+
+struct dp_step_scalars {
+    uint64_t hash[DP_AGREE_COUNT];
+    bool request[DP_REQUEST_COUNT];
+};
+
+struct dp_step_report {
+    float loss;                     /* mean over the global batch */
+    float correct;                  /* rows whose largest logit is the label */
+    bool request[DP_REQUEST_COUNT]; /* some rank requests so */
+    bool skipped;                   /* the gradient was not finite: nothing was changed */
+    bool split;                     /* ranks do not agree on the weights: see replica_check.h */
+};
+
+/* Writes this rank's requests and hashes into the tail: `tail` points at the loss. */
+void dp_step_scalars_write(float *tail, const struct dp_step_scalars *scalars);
+
+/* Reads the sums. What to do about weights that differ is left to the caller (report->split).
+ * Errors: DP_ERR_DISAGREE (names what else the ranks do not agree on). */
+DP_CHECKED dp_status dp_step_scalars_read(const float *tail, const struct dp_step_scalars *scalars,
+                                          int ranks, uint64_t step, struct dp_step_report *report);
+
+#endif

@@ -1,0 +1,264 @@
+/*
+ * mpi_collectives.c - what every group and every strategy must do, over MPI: run by mpirun with
+ * any number of ranks. The same checks as test_group.c and test_strategy.c; with arguments, those
+ * of the strategies named alone, or
+ *
+ *     mpi_collectives torn      MPI gives the last rank no shared memory, but the others: all keep
+ *                               private memory, and nobody waits for a rank that has none
+ *     mpi_collectives full      MPI gives memory, but where it lies there is no room for the last
+ *                               rank's: the same
+ *     mpi_collectives narrow    the last rank may not map what all of them want to share
+ *                               (ulimit -v): the same
+ *     mpi_collectives abort     rank 0 ends the job while its engine is inside of MPI: MPI_Abort is
+ *                               called when that has come back; exit code 3, not 4
+ *     mpi_collectives nomem N   the N-th allocation of a further group fails on the last rank: the
+ *                               job must end with the exit code for that
+ */
+#define _GNU_SOURCE /* memfd_create */
+#include <mpi.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "collectives/exchange/engine.h"
+#include "collectives/strategies/strategy.h"
+#include "collectives/world/world.h"
+#include "tests/support/checks.h"
+#include "tests/support/strategy_checks.h"
+
+/* All ranks hear of all that is wrong, so that they end together and with the same code. */
+static int report(struct dp_group *group, const char *what, size_t wrong)
+{
+    const int failed = dp_group_agree(group, wrong == 0 ? DP_OK : DP_ERR_INTERNAL) != DP_OK;
+
+    if (wrong > 0) {
+        (void)fprintf(stderr, "rank %d of %d: %s: %zu wrong\n", group->rank, group->size, what,
+                      wrong);
+    } else if (group->rank == 0 && !failed) {
+        (void)printf("%s: right on %d ranks\n", what, group->size);
+    }
+    return failed;
+}
+
+/* Options, and what needs options to run over MPI. */
+static const char *const texts[] = {
+    "mpi:nonblocking=1", "ring:segment_kb=1", "direct:segment_kb=1",
+    "tree:segment_kb=1", "hier:inner=mpi",    "hier:inner=direct,outer=mpi",
+};
+
+static int check_texts(struct dp_group *group, const char *const *list, int count)
+{
+    int failed = 0;
+
+    for (int i = 0; i < count; i++) {
+        failed += report(group, list[i], check_strategy(group, list[i]));
+    }
+    return failed;
+}
+
+static int check_all(struct dp_group *group)
+{
+    const struct dp_plugin *plugin;
+    int failed = report(group, "group", check_group(group, NULL));
+
+    for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
+        failed += report(group, plugin->name, check_strategy(group, plugin->name));
+    }
+    return failed + check_texts(group, texts, sizeof(texts) / sizeof(texts[0]));
+}
+
+static int torn_rank = -1, full_rank = -1;
+
+/* In place of a rank's memory, from the first whole page on: what lies behind the end of a file,
+ * which kills whoever touches it, as on a file system that others have filled. */
+static void take_room(char *base, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = -(uintptr_t)base % page;
+    const int file = memfd_create("full", 0);
+
+    if (file < 0 || mmap(base + skip, (bytes - skip) / page * page, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+        perror("no memory without room");
+        abort();
+    }
+    (void)close(file);
+}
+
+/* In place of MPI's. */
+int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
+                            MPI_Win *window)
+{
+    int rank;
+    const int result = PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
+
+    (void)MPI_Comm_rank(comm, &rank);
+    if (rank == full_rank) {
+        take_room(*(char **)base, (size_t)size);
+    }
+    return rank == torn_rank ? MPI_ERR_NO_MEM : result;
+}
+
+static atomic_bool slow;   /* tests of messages take their time */
+static atomic_int inside;  /* of MPI, in such a test */
+static atomic_int entered; /* how often */
+
+/* In place of MPI's. */
+int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuses)
+{
+    int result;
+
+    atomic_fetch_add(&inside, 1);
+    atomic_fetch_add(&entered, 1);
+    if (atomic_load(&slow)) {
+        (void)usleep(50000);
+    }
+    result = PMPI_Testall(count, requests, done, statuses);
+    atomic_fetch_sub(&inside, 1);
+    return result;
+}
+
+int MPI_Abort(MPI_Comm comm, int code)
+{
+    return PMPI_Abort(comm, atomic_load(&inside) > 0 ? 4 : code);
+}
+
+/* A job that waits for ranks that do not come. */
+static dp_status wait_in_vain(void *arg, int index)
+{
+    (void)index;
+    return dp_group_barrier(arg);
+}
+
+/* Returns only where it fails. */
+static int abort_beside_a_job(struct dp_world *world)
+{
+    struct dp_job job = {.run = wait_in_vain, .arg = world->all};
+    struct dp_engine *engine = NULL;
+
+    if (world->all->rank == 0) {
+        atomic_store(&slow, true);
+        atomic_store(&entered, 0);
+        if (dp_engine_create(world->all, DP_RUN_ON_THREAD, &engine) != DP_OK ||
+            dp_engine_submit(engine, &job) != DP_OK) {
+            return 1;
+        }
+        while (atomic_load(&entered) == 0) {
+            (void)usleep(1000);
+        }
+        dp_world_abort(world, 3);
+    }
+    for (;;) {
+        (void)pause(); /* until rank 0 ends this one, too */
+    }
+}
+
+/* With what makes the last rank's memory fail. */
+static int check_private(struct dp_group *group, const char *what, int *rank)
+{
+    char *memory;
+    size_t wrong;
+
+    *rank = group->size - 1;
+    memory = dp_group_memory(group, DP_MEM_COMM, 500000);
+    *rank = -1;
+    wrong = memory == NULL || !group->apart || dp_group_reaches(group, memory);
+    dp_group_release(group, memory);
+    return report(group, what, wrong);
+}
+
+/* The address space that this process has taken. */
+static size_t mapped_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    char text[64];
+    const bool read = file != NULL && fgets(text, sizeof(text), file) != NULL;
+
+    if (!read) {
+        perror("/proc/self/statm");
+        abort();
+    }
+    (void)fclose(file);
+    return strtoull(text, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The last rank has room for its own piece, not for those of all. */
+static int check_narrow(struct dp_group *group)
+{
+    const size_t bytes = (size_t)32 << 20;
+    const struct rlimit most = {mapped_bytes() + 3 * bytes / 2, RLIM_INFINITY};
+    char *memory;
+    size_t wrong = 0;
+
+    if (group->rank == group->size - 1) {
+        wrong += setrlimit(RLIMIT_AS, &most) != 0;
+    }
+    memory = dp_group_memory(group, DP_MEM_COMM, bytes);
+    wrong += memory == NULL || !group->apart || dp_group_reaches(group, memory);
+    dp_group_release(group, memory);
+    return report(group, "a narrow address space", wrong);
+}
+
+/* Does not return on a rank that fails. */
+static int run_out_of_memory(struct dp_world *world, int nth)
+{
+    struct dp_group *group = NULL;
+    dp_status status;
+
+    dp_mem_fail_nth(world->all->rank == world->all->size - 1 ? nth : 0);
+    status = dp_world_group(world, &group);
+    dp_mem_fail_nth(0);
+    status = dp_group_agree(world->all, status);
+    if (status != DP_OK) {
+        dp_world_abort(world, dp_status_exit(status));
+    }
+    dp_group_destroy(group);
+    dp_world_destroy(world);
+    return 1;
+}
+
+static int check_some(struct dp_world *world, int argc, char **argv)
+{
+    if (argc == 1) {
+        return check_all(world->all);
+    }
+    if (strcmp(argv[1], "torn") == 0) {
+        return check_private(world->all, "torn memory", &torn_rank);
+    }
+    if (strcmp(argv[1], "full") == 0) {
+        return check_private(world->all, "memory without room", &full_rank);
+    }
+    if (strcmp(argv[1], "narrow") == 0) {
+        return check_narrow(world->all);
+    }
+    return check_texts(world->all, (const char *const *)&argv[1], argc - 1);
+}
+
+int main(int argc, char **argv)
+{
+    const struct dp_device *device;
+    struct dp_stream *stream;
+    struct dp_world *world;
+    int failed;
+
+    if (dp_world_create(&world) != DP_OK || dp_device_find("cpu", &device) != DP_OK ||
+        device->stream_create(device, 1, &stream) != DP_OK) {
+        return 1;
+    }
+    if (argc == 3 && strcmp(argv[1], "nomem") == 0) {
+        return run_out_of_memory(world, (int)strtol(argv[2], NULL, 10));
+    }
+    if (argc == 2 && strcmp(argv[1], "abort") == 0) {
+        return abort_beside_a_job(world);
+    }
+    world->all->stream = stream;
+    failed = check_some(world, argc, argv);
+    device->stream_destroy(stream);
+    dp_world_destroy(world);
+    return failed > 0;
+}

@@ -1,0 +1,315 @@
+#include "tests/support/checks.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* A message of PIECES goes in more pieces than are under way at a time. */
+enum { RANKS_MAX = 64, LONGEST = 70000, PIECES = 2700001 };
+
+/* What byte i is; no two pieces of a message are alike. */
+static unsigned char byte_at(size_t i, int key)
+{
+    return (unsigned char)(i * 7 + (i >> 8) * 13 + (i >> 16) * 29 + (size_t)key * 31 + 1);
+}
+
+static void fill_bytes(unsigned char *bytes, size_t count, int key)
+{
+    for (size_t i = 0; i < count; i++) {
+        bytes[i] = byte_at(i, key);
+    }
+}
+
+static size_t wrong_bytes(const unsigned char *bytes, size_t count, int key)
+{
+    size_t wrong = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        wrong += bytes[i] != byte_at(i, key);
+    }
+    return wrong;
+}
+
+/* Bytes that rank `rank` sends in round `round`: 0 for some, longer than any buffer for others. */
+static size_t message_bytes(int rank, int round)
+{
+    static const size_t bytes[] = {0, 1, 5, 4096, LONGEST, PIECES};
+
+    return bytes[(size_t)(rank + round) % (sizeof(bytes) / sizeof(bytes[0]))];
+}
+
+size_t check_exchange(struct dp_group *group, const void *unused)
+{
+    const int size = group->size, rank = group->rank;
+    const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    unsigned char *out = dp_zalloc(1, PIECES), *in = dp_zalloc(1, PIECES);
+    size_t wrong = out == NULL || in == NULL;
+
+    (void)unused;
+    for (int round = 0; round < 6 && size > 1 && wrong == 0; round++) {
+        const size_t sent = message_bytes(rank, round), got = message_bytes(prev, round);
+        const struct dp_slice to = {out, sent, 1}, from = {in, got, 1}, nothing = {NULL, 0, 1};
+        fill_bytes(out, sent, rank + round);
+        memset(in, 0, PIECES);
+        wrong += dp_group_exchange(group, next, to, prev, from) != DP_OK;
+        wrong += wrong_bytes(in, got, prev + round);
+        /* One way: even ranks send on, then odd ones; of an odd number the last one is left out. */
+        for (int turn = 0; turn < 2; turn++) {
+            const bool sends = rank % 2 == turn && (size % 2 == 0 || rank != size - 1);
+            const bool gets = prev % 2 == turn && (size % 2 == 0 || prev != size - 1);
+            memset(in, 0, PIECES);
+            wrong += sends && dp_group_exchange(group, next, to, -1, nothing) != DP_OK;
+            wrong += gets && dp_group_exchange(group, -1, nothing, prev, from) != DP_OK;
+            wrong += gets ? wrong_bytes(in, got, prev + round) : 0;
+        }
+    }
+    dp_free(in);
+    dp_free(out);
+    return wrong;
+}
+
+/* Many messages under way at once, of all lengths, in both directions; a barrier overtakes them,
+ * and they are finished in any order. */
+size_t check_transfers(struct dp_group *group, const void *unused)
+{
+    enum { MANY = DP_TRANSFERS_MAX - 8, BYTES = 5000 };
+    const int size = group->size, rank = group->rank;
+    const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    unsigned char *out = dp_zalloc(MANY, BYTES), *in = dp_zalloc(MANY, BYTES);
+    struct dp_transfer transfers[MANY];
+    const uint64_t wire = group->wire_bytes;
+    size_t wrong = out == NULL || in == NULL, sent = 0;
+
+    (void)unused;
+    for (int i = 0; i < MANY && size > 1 && wrong == 0; i++) {
+        const size_t bytes = (size_t)i % 3 * (BYTES / 3) + (size_t)i;
+        const struct dp_slice to = {out + (size_t)i * BYTES, bytes, 1};
+        const struct dp_slice from = {in + (size_t)i * BYTES, bytes, 1};
+        fill_bytes(to.data, bytes, rank + i);
+        wrong += dp_group_start(group, i % 5 == 4 ? -1 : next, to, i % 5 == 4 ? -1 : prev, from,
+                                &transfers[i]) != DP_OK;
+        sent += i % 5 == 4 ? 0 : bytes;
+    }
+    wrong += wrong == 0 && size > 1 && group->wire_bytes - wire != sent;
+    wrong += wrong == 0 && dp_group_barrier(group) != DP_OK;
+    for (int k = 0; k < 2 * MANY && size > 1 && wrong == 0; k++) {
+        const int i = k * 7 % MANY; /* each twice: the second finish does nothing */
+        const size_t bytes = i % 5 == 4 ? 0 : (size_t)i % 3 * (BYTES / 3) + (size_t)i;
+        wrong += dp_group_finish(group, &transfers[i]) != DP_OK;
+        wrong += wrong_bytes(in + (size_t)i * BYTES, bytes, prev + i);
+    }
+    dp_free(in);
+    dp_free(out);
+    return wrong;
+}
+
+/* Which of transfers [1, count] is done, the first to be. */
+static int first_done(struct dp_group *group, struct dp_transfer *transfers, int count)
+{
+    for (int i = 1;; i = i % count + 1) {
+        bool done = false;
+        if (dp_group_test(group, &transfers[i], &done) != DP_OK) {
+            return -1;
+        }
+        if (done) {
+            return i;
+        }
+    }
+}
+
+/* A test does not wait, and finishes what it finds done. Ranks send in reverse order, each when
+ * rank 0 says so. */
+size_t check_tests(struct dp_group *group, const void *unused)
+{
+    enum { MOST = 64 };
+    const struct dp_slice nothing = {NULL, 0, 1};
+    const int size = group->size;
+    struct dp_transfer come[MOST];
+    int got[MOST] = {0}, mine = group->rank + 5;
+    const struct dp_slice out = {&mine, sizeof(mine), 1}, go = {NULL, 0, 1};
+    size_t wrong = size > MOST;
+    bool done = true;
+
+    (void)unused;
+    if (group->rank > 0) {
+        wrong += dp_group_exchange(group, -1, nothing, 0, go) != DP_OK;
+        return wrong + (dp_group_exchange(group, 0, out, -1, nothing) != DP_OK);
+    }
+    for (int i = 1; i < size && wrong == 0; i++) {
+        wrong += dp_group_start(group, -1, nothing, i, (struct dp_slice){&got[i], sizeof(int), 1},
+                                &come[i]) != DP_OK;
+    }
+    for (int i = size - 1; i > 0 && wrong == 0; i--) {
+        wrong += dp_group_test(group, &come[i], &done) != DP_OK || done;
+        wrong += dp_group_exchange(group, i, go, -1, nothing) != DP_OK;
+        /* Those of higher ranks are done already, and are left out. */
+        wrong += wrong == 0 && (first_done(group, come, i) != i || got[i] != i + 5);
+        wrong += dp_group_test(group, &come[i], &done) != DP_OK || !done;
+        wrong += dp_group_finish(group, &come[i]) != DP_OK;
+    }
+    return wrong;
+}
+
+/* Behind a barrier everybody sees what all others wrote in front of it. */
+size_t check_barrier(struct dp_group *group, const void *unused)
+{
+    atomic_int *mine = dp_group_memory(group, DP_MEM_COMM, sizeof(*mine));
+    size_t wrong = mine == NULL;
+
+    (void)unused;
+    for (int round = 1; round <= 50 && wrong == 0; round++) {
+        atomic_store_explicit(mine, round, memory_order_relaxed);
+        wrong += dp_group_barrier(group) != DP_OK;
+        for (int i = 0; i < group->size; i++) {
+            const atomic_int *theirs = i == group->rank ? mine : dp_group_peer(group, mine, i);
+            wrong += theirs != NULL && atomic_load_explicit(theirs, memory_order_relaxed) < round;
+        }
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    dp_group_release(group, mine);
+    return wrong;
+}
+
+size_t check_broadcast(struct dp_group *group, const void *unused)
+{
+    static const size_t sizes[] = {0, 1, 1000, LONGEST};
+    unsigned char *data = dp_zalloc(1, LONGEST);
+    size_t wrong = data == NULL;
+
+    (void)unused;
+    for (int root = 0; root < group->size && wrong == 0; root++) {
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            memset(data, 0, LONGEST);
+            if (group->rank == root) {
+                fill_bytes(data, sizes[i], root);
+            }
+            wrong += dp_group_broadcast(group, data, sizes[i], root) != DP_OK;
+            wrong += wrong_bytes(data, sizes[i], root);
+            wrong += sizes[i] < LONGEST && data[sizes[i]] != 0;
+        }
+    }
+    dp_free(data);
+    return wrong;
+}
+
+size_t check_allgather(struct dp_group *group, const void *unused)
+{
+    static const size_t sizes[] = {0, 1, 5, 4096};
+    unsigned char mine[4096];
+    unsigned char *all = dp_zalloc((size_t)group->size, sizeof(mine));
+    size_t wrong = all == NULL;
+
+    (void)unused;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && wrong == 0; i++) {
+        fill_bytes(mine, sizes[i], group->rank);
+        memset(all, 0, (size_t)group->size * sizeof(mine));
+        wrong += dp_group_allgather(group, mine, sizes[i], all) != DP_OK;
+        for (int rank = 0; rank < group->size; rank++) {
+            wrong += wrong_bytes(all + (size_t)rank * sizes[i], sizes[i], rank);
+        }
+    }
+    dp_free(all);
+    return wrong;
+}
+
+/* Agrees, and returns whether all ranks came to `expected`. */
+static size_t agree_once(struct dp_group *group, dp_status mine, dp_status expected)
+{
+    return dp_group_agree(group, mine) != expected;
+}
+
+size_t check_agree(struct dp_group *group, const void *unused)
+{
+    size_t wrong = agree_once(group, DP_OK, DP_OK);
+
+    (void)unused;
+    for (int failing = 0; failing < group->size; failing++) {
+        const bool mine = group->rank == failing;
+        wrong += agree_once(group, mine ? DP_ERR_NOMEM : DP_OK, DP_ERR_NOMEM);
+        /* Two ranks with different troubles: all leave with the same one. */
+        const bool other = group->rank == (failing + 1) % group->size;
+        const dp_status worst = DP_ERR_NOMEM > DP_ERR_DATA ? DP_ERR_NOMEM : DP_ERR_DATA;
+        const dp_status trouble = mine ? DP_ERR_NOMEM : other ? DP_ERR_DATA : DP_OK;
+        wrong += agree_once(group, trouble, group->size == 1 ? DP_ERR_NOMEM : worst);
+    }
+    return wrong;
+}
+
+/* Takes memory, shows this rank's number to all, and looks at everybody's. */
+static size_t memory_once(struct dp_group *group, size_t bytes)
+{
+    const bool one_node = dp_group_one_node(group);
+    unsigned char *memory = dp_group_memory(group, DP_MEM_COMM, bytes);
+    size_t wrong = memory == NULL || (uintptr_t)memory % DP_MEM_ALIGN != 0;
+
+    if (memory == NULL) {
+        return 1;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        wrong += memory[i] != 0;
+    }
+    fill_bytes(memory, bytes, group->rank);
+    wrong += dp_group_barrier(group) != DP_OK;
+    for (int i = 0; i < group->size && bytes > 0; i++) {
+        const unsigned char *theirs = dp_group_peer(group, memory, i);
+        const unsigned char *last = dp_group_peer(group, memory + bytes - 1, i);
+        wrong += one_node && theirs == NULL;
+        wrong += theirs != NULL && (last != theirs + bytes - 1 || wrong_bytes(theirs, bytes, i));
+    }
+    wrong += dp_group_peer(group, &wrong, 0) != NULL; /* memory of nobody's */
+    wrong += dp_group_barrier(group) != DP_OK;
+    dp_group_release(group, memory);
+    return wrong;
+}
+
+size_t check_memory(struct dp_group *group, const void *unused)
+{
+    void *held = dp_group_memory(group, DP_MEM_COMM, 100);
+    size_t wrong = held == NULL;
+
+    (void)unused;
+    /* More often than there are places for memory: they are used again. */
+    for (int round = 0; round < 70 && wrong == 0; round++) {
+        wrong += memory_once(group, round == 0 ? 40000 : (size_t)round % 3 * 100);
+    }
+    dp_group_release(group, held);
+    dp_group_release(group, NULL);
+    return wrong;
+}
+
+size_t check_node_memory(struct dp_group *group, const void *unused)
+{
+    struct dp_node_memory memory = {NULL, NULL, false};
+    bool writers[RANKS_MAX];
+    size_t wrong = 0, count = 0;
+
+    (void)unused;
+    if (group->size > RANKS_MAX ||
+        dp_group_node_memory(group, DP_MEM_DATA, 5000, &memory) != DP_OK) {
+        return 1;
+    }
+    if (memory.writer) {
+        fill_bytes(memory.data, 5000, 3);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    wrong += wrong_bytes(memory.data, 5000, 3);
+    wrong += dp_group_allgather(group, &memory.writer, sizeof(bool), writers) != DP_OK;
+    for (int i = 0; i < group->size && wrong == 0; i++) {
+        count += writers[i];
+    }
+    wrong += count != (size_t)group->nodes; /* one copy on each node */
+    dp_group_release_node(group, &memory);
+    wrong += memory.data != NULL;
+    dp_group_release_node(group, &memory);
+    return wrong;
+}
+
+size_t check_group(struct dp_group *group, const void *unused)
+{
+    return check_exchange(group, unused) + check_transfers(group, unused) +
+           check_tests(group, unused) + check_barrier(group, unused) +
+           check_broadcast(group, unused) + check_allgather(group, unused) +
+           check_agree(group, unused) + check_memory(group, unused) +
+           check_node_memory(group, unused);
+}

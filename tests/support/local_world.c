@@ -1,0 +1,106 @@
+#include "tests/support/local_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "collectives/core/transport.h"
+#include "kernels/device.h"
+
+enum { RANKS_MAX = 64, ALLOCATIONS_MOST = 1000 };
+
+static int room = -1;
+
+struct rank_thread {
+    struct dp_local_hub *hub;
+    int rank;
+    rank_body *body;
+    const void *arg;
+    size_t wrong;
+};
+
+static void *rank_main(void *arg)
+{
+    struct rank_thread *t = arg;
+    const struct dp_device *device = NULL;
+    struct dp_stream *stream = NULL;
+    struct dp_group *group = NULL;
+
+    t->wrong = 1;
+    if (dp_device_find("ref", &device) == DP_OK &&
+        device->stream_create(device, 1, &stream) == DP_OK &&
+        dp_local_join(t->hub, t->rank, &group) == DP_OK) {
+        group->stream = stream;
+        t->wrong = t->body(group, t->arg);
+    }
+    if (t->wrong > 0) {
+        dp_local_cancel(t->hub);
+    }
+    dp_group_destroy(group);
+    if (stream != NULL) {
+        device->stream_destroy(stream);
+    }
+    return NULL;
+}
+
+void local_world_room(int requests)
+{
+    room = requests;
+}
+
+size_t on_local_ranks(int size, rank_body *body, const void *arg)
+{
+    return on_local_nodes(size, NULL, body, arg);
+}
+
+size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void *arg)
+{
+    struct rank_thread threads[RANKS_MAX];
+    pthread_t ids[RANKS_MAX];
+    struct dp_local_hub *hub = NULL;
+    size_t wrong = 0;
+    int started = 0;
+
+    if (size > RANKS_MAX || dp_local_hub_create(size, &hub) != DP_OK) {
+        return 1;
+    }
+    if (node_of != NULL) {
+        dp_local_hub_place(hub, node_of);
+    }
+    dp_local_hub_crowd(hub, room);
+    for (; started < size; started++) {
+        threads[started] = (struct rank_thread){hub, started, body, arg, 0};
+        if (pthread_create(&ids[started], NULL, rank_main, &threads[started]) != 0) {
+            dp_local_cancel(hub);
+            wrong++;
+            break;
+        }
+    }
+    for (int i = 0; i < started; i++) {
+        (void)pthread_join(ids[i], NULL);
+        wrong += threads[i].wrong;
+    }
+    dp_local_hub_destroy(hub);
+    return wrong;
+}
+
+void check_failing_allocations(int size, const int *node_of, rank_body *body, const void *arg)
+{
+    const size_t live = dp_mem_live();
+    size_t wrong = 1;
+
+    dp_log_mute(1);
+    for (int nth = 1; wrong > 0; nth++) {
+        dp_mem_fail_nth(nth);
+        wrong = on_local_nodes(size, node_of, body, arg);
+        dp_mem_fail_nth(0);
+        assert_int_equal(dp_mem_live(), live);
+        assert_in_range(nth, 1, ALLOCATIONS_MOST);
+    }
+    dp_log_mute(0);
+}

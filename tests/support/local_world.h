@@ -1,0 +1,33 @@
+/*
+ * local_world.h - ranks as threads of a test program.
+ *
+ * A rank's thread must not use cmocka's assertions (they jump): it returns what it found, and the
+ * test asserts on the sum.
+ */
+#ifndef DP_TESTS_SUPPORT_LOCAL_WORLD_H
+#define DP_TESTS_SUPPORT_LOCAL_WORLD_H
+
+#include <stddef.h>
+
+#include "collectives/core/group.h"
+
+/* What a rank does. Returns the number of things that were wrong. */
+typedef size_t rank_body(struct dp_group *group, const void *arg);
+
+/* Runs `body` on `size` ranks, each with a stream of device ref on its group, and returns the sum
+ * of what they returned. A rank that returns more than 0 cancels the others' waits. */
+size_t on_local_ranks(int size, rank_body *body, const void *arg);
+
+/* The same with rank i on node node_of[i], numbered from 0 by their first ranks. */
+size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void *arg);
+
+/* For the test itself, since it asserts: runs `body` while the first allocation fails, then while
+ * the second one does, and so on, until no rank finds anything wrong. Each time all ranks end, and
+ * nothing stays allocated. node_of: NULL: one node. */
+void check_failing_allocations(int size, const int *node_of, rank_body *body, const void *arg);
+
+/* From now on memory is shared for the first `requests` of each rank only (dp_local_hub_crowd); -1:
+ * for all, as at the start. */
+void local_world_room(int requests);
+
+#endif

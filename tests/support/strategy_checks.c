@@ -1,0 +1,415 @@
+#include "tests/support/strategy_checks.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "collectives/gpu/gpu_peers.h"
+#include "collectives/strategies/comm.h"
+#include "tests/support/tested_device.h"
+
+enum { RANKS_MAX = 64, CAPACITY = 12000 };
+
+float tree_sum(int first, int count, size_t i, /* NOLINT(misc-no-recursion) */
+               float (*value)(int rank, size_t i))
+{
+    int left = 1;
+
+    if (count == 1) {
+        return value(first, i);
+    }
+    while (2 * left < count) {
+        left *= 2;
+    }
+    const float a = tree_sum(first, left, i, value);
+    const float b = tree_sum(first + left, count - left, i, value);
+    return a + b;
+}
+
+/* Small integers: their sum is exact in float32 in any order, so equality is the right check. */
+static float integer_value(int rank, size_t i)
+{
+    return (float)((i + 3 * (size_t)rank) % 17);
+}
+
+/* Random numbers of very different sizes: another order of adding gives other bits. */
+static float random_value(int rank, size_t i)
+{
+    const uint32_t bits = dp_random_u32(11, DP_RANDOM_TEST, (uint32_t)rank, i);
+
+    return (dp_random_unit(bits) - 0.5f) * (float)(1u << (bits & 15));
+}
+
+struct sums {
+    const char *text; /* the strategy's */
+    struct dp_comm *comm;
+    float *memory; /* [CAPACITY] from dp_group_memory */
+    float *there;  /* [CAPACITY] from dp_gpu_peers_memory, for strategies on GPUs; else NULL */
+    struct dp_slice slice;
+    enum dp_keep keep;
+    float (*value)(int rank, size_t i);
+    bool exact; /* the path of the tail */
+};
+
+/* Outside of the slice lie numbers that nobody may touch. */
+static float untouched(int rank, size_t i)
+{
+    return -1000.0f * (float)(rank + 1) - (float)i;
+}
+
+/* Where the slice begins, and up to where memory is looked at. */
+static size_t begin_of(const struct sums *s, size_t *end)
+{
+    const size_t begin = (size_t)((float *)s->slice.data - s->memory);
+    const size_t behind = begin + s->slice.count + 4 * (size_t)DP_BLOCK;
+
+    *end = behind < CAPACITY ? behind : CAPACITY;
+    return begin;
+}
+
+static dp_status move(const struct sums *s, bool there)
+{
+    const struct dp_gpu_peers *gpus = s->comm->group->gpus;
+    const size_t bytes = CAPACITY * sizeof(float);
+
+    if (s->there == NULL) {
+        return DP_OK;
+    }
+    return there ? dp_device_write(gpus->stream, s->there, s->memory, bytes)
+                 : dp_device_read(gpus->stream, s->memory, s->there, bytes);
+}
+
+/* The slice, where the strategy wants it. */
+static struct dp_slice placed(const struct sums *s)
+{
+    struct dp_slice slice = s->slice;
+
+    if (s->there != NULL) {
+        slice.data = s->there + ((float *)slice.data - s->memory);
+    }
+    return slice;
+}
+
+static dp_status sum_once(struct sums *s)
+{
+    const int rank = s->comm->group->rank;
+    size_t end;
+    const size_t begin = begin_of(s, &end);
+
+    for (size_t i = 0; i < end; i++) {
+        const bool inside = i >= begin && i < begin + s->slice.count;
+        s->memory[i] = inside ? s->value(rank, i) : untouched(rank, i);
+    }
+    DP_TRY(move(s, true));
+    DP_TRY(s->exact ? dp_comm_sum_exact(s->comm, placed(s))
+                    : dp_comm_sum(s->comm, placed(s), s->keep));
+    return move(s, false);
+}
+
+/* Wrong elements behind sum_once: of the part that this rank keeps, and of what lies outside. */
+static size_t wrong_elements(const struct sums *s)
+{
+    const struct dp_group *group = s->comm->group;
+    const struct dp_slice kept =
+        s->keep == DP_KEEP_ALL ? s->slice : dp_slice_chunk(s->slice, group->size, group->rank);
+    const size_t from = (size_t)((float *)kept.data - s->memory);
+    size_t wrong = 0, end;
+    const size_t begin = begin_of(s, &end);
+
+    for (size_t i = 0; i < end; i++) {
+        if (i >= from && i < from + kept.count) {
+            wrong += s->memory[i] != tree_sum(0, group->size, i, s->value);
+        } else if (i < begin || i >= begin + s->slice.count) {
+            wrong += s->memory[i] != untouched(group->rank, i);
+        }
+    }
+    return wrong;
+}
+
+static size_t check_counts(struct sums *s)
+{
+    static const size_t counts[] = {0, 1, 3, 63, 64, 65, 1000, 11001};
+    static const size_t blocks[] = {0, 1, 7};
+    size_t wrong = 0;
+
+    for (size_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
+        for (size_t at = 0; at < (counts[n] > 1000 ? 2 : 6); at++) {
+            s->slice =
+                (struct dp_slice){s->memory + blocks[at / 2] * DP_BLOCK, counts[n], sizeof(float)};
+            s->keep = at % 2 == 0 ? DP_KEEP_ALL : DP_KEEP_CHUNK;
+            wrong += sum_once(s) != DP_OK;
+            wrong += wrong_elements(s);
+        }
+    }
+    return wrong;
+}
+
+/* The buffer is rewritten at once behind each sum: nobody may still be reading it. */
+static size_t check_repeated(struct sums *s)
+{
+    size_t wrong = 0;
+
+    s->keep = DP_KEEP_ALL;
+    for (size_t round = 0; round < 40; round++) {
+        s->slice = (struct dp_slice){s->memory + round % 9 * DP_BLOCK, 700 + round, sizeof(float)};
+        wrong += sum_once(s) != DP_OK;
+        wrong += wrong_elements(s);
+    }
+    return wrong;
+}
+
+/* All ranks hold the same bits, whatever the order of adding. */
+static size_t check_same_bits(struct sums *s)
+{
+    const struct dp_group *group = s->comm->group;
+    const size_t bytes = 1000 * sizeof(float);
+    char *all = dp_zalloc((size_t)group->size, bytes);
+    size_t wrong = all == NULL;
+
+    s->slice = (struct dp_slice){s->memory + DP_BLOCK, 1000, sizeof(float)};
+    s->keep = DP_KEEP_ALL;
+    s->value = random_value;
+    if (all == NULL || sum_once(s) != DP_OK ||
+        dp_group_allgather(s->comm->group, s->slice.data, bytes, all) != DP_OK) {
+        dp_free(all);
+        return 1;
+    }
+    for (int i = 1; i < group->size; i++) {
+        wrong += memcmp(all, all + (size_t)i * bytes, bytes) != 0;
+    }
+    dp_free(all);
+    return wrong;
+}
+
+/* The chunk that a rank keeps has the bits that it has in the whole sum: what zero1 builds on. */
+static size_t check_chunk_bits(struct sums *s)
+{
+    const struct dp_group *group = s->comm->group;
+    const struct dp_slice slice = {s->memory + DP_BLOCK, 1000, sizeof(float)};
+    const struct dp_slice mine = dp_slice_chunk(slice, group->size, group->rank);
+    float whole[1000];
+    size_t wrong = 0;
+
+    s->slice = slice;
+    s->value = random_value;
+    s->keep = DP_KEEP_ALL;
+    wrong += sum_once(s) != DP_OK;
+    memcpy(whole, mine.data, dp_slice_bytes(mine));
+    s->keep = DP_KEEP_CHUNK;
+    wrong += sum_once(s) != DP_OK;
+    return wrong + (memcmp(whole, mine.data, dp_slice_bytes(mine)) != 0);
+}
+
+/* Every rank has filled in its own chunk; behind a gather all have all of it, and nothing else has
+ * changed. */
+static size_t check_gather(struct sums *s)
+{
+    static const size_t counts[] = {0, 1, 65, 1000, 11001};
+    const struct dp_group *group = s->comm->group;
+    size_t wrong = 0, end;
+
+    for (size_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
+        s->slice = (struct dp_slice){s->memory + DP_BLOCK, counts[n], sizeof(float)};
+        const struct dp_slice mine = dp_slice_chunk(s->slice, group->size, group->rank);
+        const size_t from = (size_t)((float *)mine.data - s->memory);
+        const size_t begin = begin_of(s, &end);
+        for (size_t i = 0; i < end; i++) {
+            const bool own = i >= from && i < from + mine.count;
+            s->memory[i] = own ? random_value(99, i) : untouched(group->rank, i);
+        }
+        wrong += move(s, true) != DP_OK || dp_comm_gather(s->comm, placed(s)) != DP_OK ||
+                 move(s, false) != DP_OK;
+        for (size_t i = 0; i < end; i++) {
+            const bool inside = i >= begin && i < begin + counts[n];
+            wrong += s->memory[i] != (inside ? random_value(99, i) : untouched(group->rank, i));
+        }
+    }
+    return wrong;
+}
+
+static int lg(int ranks)
+{
+    int steps = 0;
+
+    while (1 << (steps + 1) <= ranks) {
+        steps++;
+    }
+    return steps;
+}
+
+/* What each strategy sends from all ranks together, in units of the slice: the volume of the
+ * formulas in the literature. Ranks beyond a power of two send all and get all once more. */
+static double volume_least(const struct dp_group *group)
+{
+    return 2.0 * (group->size - 1);
+}
+
+static double volume_shm(const struct dp_group *group)
+{
+    return group->size - 1;
+}
+
+static double volume_rhd(const struct dp_group *group)
+{
+    const int core = 1 << lg(group->size);
+
+    return 2.0 * (core - 1) + 2.0 * (group->size - core);
+}
+
+static double volume_doubling(const struct dp_group *group)
+{
+    const int core = 1 << lg(group->size);
+
+    return (double)core * lg(group->size) + 2.0 * (group->size - core);
+}
+
+/* In memory of a node, once for each rank but one, there and back; and a ring between nodes. */
+static double volume_hier(const struct dp_group *group)
+{
+    return group->nodes == 1 ? volume_shm(group) : volume_least(group);
+}
+
+/* By the beginning of the strategy's text, the longest first. */
+struct volume {
+    const char *text;
+    double (*of)(const struct dp_group *group); /* all ranks; NULL: not checked */
+    double most;                                /* the busiest one, on up to 8 ranks */
+};
+
+/* clang-format off */
+static const struct volume volumes[] = {
+    {"nccl", volume_least, 2},
+    {"ipc", volume_shm, 1},
+    {"staged:over=shm", volume_shm, 1},
+    {"staged:over=", NULL, 0},
+    {"staged", volume_shm, 1},
+    {"shm", volume_shm, 1},
+    {"hier:inner=", NULL, 0}, /* as many as the inner one, its barriers included */
+    {"hier:rails=1,inner=", NULL, 0},
+    {"hier", volume_hier, 4},
+    {"ring", volume_least, 2},
+    {"tree", volume_least, 2},
+    {"direct", volume_least, 2},
+    {"rhd", volume_rhd, 3},
+    {"doubling", volume_doubling, 4},
+    {"mpi", volume_least, 2},
+};
+/* clang-format on */
+
+static size_t check_wire(struct sums *s)
+{
+    struct dp_group *group = s->comm->group;
+    const size_t count = (size_t)lg(RANKS_MAX) * DP_BLOCK * (size_t)group->size;
+    uint64_t mine = group->wire_bytes, each[RANKS_MAX] = {0}, all = 0, busiest = 0;
+    size_t row = 0;
+
+    while (strncmp(volumes[row].text, s->text, strlen(volumes[row].text)) != 0) {
+        row++;
+        if (row == sizeof(volumes) / sizeof(volumes[0])) {
+            return 1; /* a new strategy needs a row */
+        }
+    }
+    if (volumes[row].of == NULL) {
+        return 0;
+    }
+    s->slice = (struct dp_slice){s->memory, count, sizeof(float)};
+    s->keep = DP_KEEP_ALL;
+    if (sum_once(s) != DP_OK) {
+        return 1;
+    }
+    mine = group->wire_bytes - mine;
+    if (dp_group_allgather(group, &mine, sizeof(mine), each) != DP_OK) {
+        return 1;
+    }
+    for (int i = 0; i < group->size; i++) {
+        all += each[i];
+        busiest = each[i] > busiest ? each[i] : busiest;
+    }
+    return (double)all != volumes[row].of(group) * (double)count * sizeof(float) ||
+           (double)busiest > volumes[row].most * (double)count * sizeof(float);
+}
+
+static size_t check_sums(struct sums *s)
+{
+    size_t wrong = 0;
+
+    const bool ordered = dp_strategy_keeps_order(s->comm->strategy, s->comm->state, s->comm->group);
+
+    s->value = integer_value;
+    wrong += check_counts(s) + check_repeated(s) + check_same_bits(s);
+    wrong += check_chunk_bits(s) + check_gather(s) + check_wire(s);
+    wrong += dp_strategy_ordered(s->text, s->comm->group) != ordered;
+    if (ordered) {
+        s->value = random_value;
+        wrong += check_counts(s);
+    }
+    s->exact = true;
+    s->value = ordered ? random_value : integer_value;
+    return wrong + check_repeated(s);
+}
+
+/* A strategy without a sum leaves gradients alone, and still sums the tail. */
+static size_t check_none(struct sums *s)
+{
+    size_t wrong = 0;
+
+    s->value = random_value;
+    s->slice = (struct dp_slice){s->memory + DP_BLOCK, 1000, sizeof(float)};
+    wrong += sum_once(s) != DP_OK;
+    for (size_t i = 0; i < 1000; i++) {
+        wrong += s->memory[DP_BLOCK + i] != random_value(s->comm->group->rank, DP_BLOCK + i);
+    }
+    s->exact = true;
+    return wrong + check_repeated(s);
+}
+
+/* Which strategies this group can run, and that the others are refused as documented. */
+static size_t check_refused(struct dp_group *group, const char *name)
+{
+    struct dp_comm *comm = NULL;
+    const int errors = dp_log_errors();
+    const dp_status status = dp_comm_create(group, name, CAPACITY, CAPACITY, &comm);
+
+    return status != DP_ERR_UNAVAILABLE || comm != NULL || dp_log_errors() <= errors;
+}
+
+dp_status find_gpus(struct dp_group *group)
+{
+    const struct dp_device *device;
+
+    DP_TRY(dp_device_find(tested_device(), &device));
+    return dp_gpu_peers_create(group, device);
+}
+
+size_t check_strategy(struct dp_group *group, const void *name)
+{
+    const struct dp_strategy *strategy =
+        (const struct dp_strategy *)dp_plugin_find(&dp_strategies, name, strcspn(name, ":"));
+    struct sums s = {.text = name};
+    const char *why_not = NULL;
+    size_t wrong;
+
+    if (strategy == NULL || find_gpus(group) != DP_OK) {
+        return 1;
+    }
+    if (!strategy->supports(group, &why_not)) {
+        return check_refused(group, name) + (why_not == NULL);
+    }
+    s.memory = dp_group_memory(group, DP_MEM_GRADIENTS, CAPACITY * sizeof(float));
+    if (strategy->on_gpus) {
+        s.there = dp_gpu_peers_memory(group, group->gpus->device, DP_MEM_GRADIENTS,
+                                      CAPACITY * sizeof(float));
+    }
+    wrong = s.memory == NULL || (strategy->on_gpus && s.there == NULL) ||
+            dp_comm_create(group, name, CAPACITY, CAPACITY, &s.comm) != DP_OK;
+    if (wrong == 0) {
+        wrong = strategy->sum == NULL ? check_none(&s) : check_sums(&s);
+    }
+    dp_comm_destroy(s.comm);
+    if (s.there != NULL) {
+        dp_gpu_peers_release(group, group->gpus->device, s.there);
+    }
+    dp_group_release(group, s.memory);
+    return wrong;
+}

@@ -1,0 +1,23 @@
+/*
+ * strategy_checks.h - what every strategy must do, seen from one rank.
+ *
+ * The same checks run with ranks as threads (test_strategy.c) and under mpirun (mpi_collectives.c).
+ */
+#ifndef DP_TESTS_SUPPORT_STRATEGY_CHECKS_H
+#define DP_TESTS_SUPPORT_STRATEGY_CHECKS_H
+
+#include <stddef.h>
+
+#include "collectives/core/group.h"
+
+/* Everything that a strategy promises: `name` is its text, a const char *. A strategy that refuses
+ * this group must name a reason and those that can run; nothing else is then checked. */
+size_t check_strategy(struct dp_group *group, const void *name);
+
+/* Where the test is about GPUs, this rank takes one. Collective. */
+DP_CHECKED dp_status find_gpus(struct dp_group *group);
+
+/* One element of the sum over ranks [first, first + count) in the order of the one binary tree. */
+float tree_sum(int first, int count, size_t i, float (*value)(int rank, size_t i));
+
+#endif

@@ -1,0 +1,152 @@
+/* test_input.c - what stands where a file is wanted: pipes, devices, folders, links. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/input.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "runtime/checkpoint/manifest.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/data/idx.h"
+#include "tests/support/scratch.h"
+
+/* Were one of them opened in the common way, this would never end. */
+static void no_pipe_or_device_is_taken_for_a_file(void **state)
+{
+    const char *const paths[] = {scratch_path("pipe"), scratch_folder, "/dev/null"};
+    static const char *const names[] = {"pipe"};
+    struct dp_safetensors *file = NULL;
+    struct dp_idx *idx = NULL;
+    char *text = NULL;
+    size_t bytes;
+    int fd;
+    (void)state;
+
+    assert_int_equal(mkfifo(paths[0], 0600), 0);
+    scratch_write(scratch_path("MANIFEST"), "00000000000000000000000000000000  pipe\n", 39);
+    dp_log_mute(1);
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        assert_int_equal(dp_file_open(paths[i], &fd, &bytes), DP_ERR_DATA);
+        assert_int_equal(dp_file_read(paths[i], 100, &text, &bytes), DP_ERR_DATA);
+        assert_int_equal(dp_safetensors_open(paths[i], &file), DP_ERR_DATA);
+        assert_int_equal(dp_idx_create(paths[i], &idx), DP_ERR_DATA);
+    }
+    assert_int_equal(dp_manifest_verify(scratch_folder, names, 1), DP_ERR_DATA);
+    dp_log_mute(0);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void *write_in_two_pieces(void *path)
+{
+    const int fd = open(path, O_WRONLY); /* which waits for the reader */
+    static const char text[] = "name: a\ntrain: {}\n";
+
+    if (fd < 0 || write(fd, text, 5) != 5 || write(fd, text + 5, strlen(text + 5)) < 0) {
+        return path;
+    }
+    (void)close(fd);
+    return NULL;
+}
+
+static void a_configuration_may_come_through_a_pipe(void **state)
+{
+    char path[512], text[64];
+    pthread_t writer;
+    size_t bytes = 0;
+    void *failed;
+    (void)state;
+
+    (void)snprintf(path, sizeof(path), "%s", scratch_path("pipe"));
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(pthread_create(&writer, NULL, write_in_two_pieces, path), 0);
+    assert_int_equal(dp_input_read(path, text, sizeof(text), &bytes), DP_OK);
+    assert_int_equal(pthread_join(writer, &failed), 0);
+    assert_null(failed);
+    assert_int_equal(bytes, strlen("name: a\ntrain: {}\n"));
+    assert_memory_equal(text, "name: a\ntrain: {}\n", bytes);
+}
+
+/* As the shell's <(command) is: whoever wrote has gone before it is opened. */
+static void what_an_ended_command_wrote_is_read(void **state)
+{
+    char path[64], text[4];
+    size_t bytes = 0;
+    int ends[2];
+    (void)state;
+
+    for (int written = 0; written <= 6; written += 3) {
+        assert_int_equal(pipe(ends), 0);
+        (void)snprintf(path, sizeof(path), "/dev/fd/%d", ends[0]);
+        assert_int_equal(write(ends[1], "abcdef", (size_t)written), written);
+        (void)close(ends[1]);
+        assert_int_equal(dp_input_read(path, text, sizeof(text), &bytes), DP_OK);
+        assert_int_equal(bytes, written < 4 ? written : 4);
+        assert_memory_equal(text, "abcd", bytes);
+        (void)close(ends[0]);
+    }
+    assert_int_equal(dp_input_read("/dev/null", text, sizeof(text), &bytes), DP_OK);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(dp_input_read("/dev/zero", text, sizeof(text), &bytes), DP_OK);
+    assert_int_equal(bytes, sizeof(text));
+}
+
+static void a_pipe_to_which_nobody_writes_is_refused(void **state)
+{
+    char text[4];
+    size_t bytes = 0;
+    (void)state;
+
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
+    dp_log_mute(1);
+    assert_int_equal(dp_input_read(scratch_path("pipe"), text, sizeof(text), &bytes),
+                     DP_ERR_NOINPUT);
+    assert_int_equal(dp_input_read(scratch_folder, text, sizeof(text), &bytes), DP_ERR_NOINPUT);
+    assert_int_equal(dp_input_read(scratch_path("none"), text, sizeof(text), &bytes),
+                     DP_ERR_NOINPUT);
+    dp_log_mute(0);
+}
+
+/* A link at the name that a file has while it is written leads to somebody's file. */
+static void replacing_a_file_touches_nothing_beside_it(void **state)
+{
+    char name[128], text[16];
+    (void)state;
+
+    scratch_write(scratch_path("precious"), "precious", 8);
+    for (int i = -1; i < 3; i++) {
+        (void)snprintf(name, sizeof(name), i < 0 ? "run.json.tmp-%ld" : "run.json.tmp-%ld-%d",
+                       (long)getpid(), i);
+        assert_int_equal(symlink(scratch_path("precious"), scratch_path(name)), 0);
+    }
+    assert_int_equal(dp_file_replace(scratch_path("run.json"), "new", 3), DP_OK);
+    assert_int_equal(scratch_read(scratch_path("precious"), text, sizeof(text)), 8);
+    assert_string_equal(text, "precious");
+    assert_int_equal(scratch_read(scratch_path("run.json"), text, sizeof(text)), 3);
+    assert_string_equal(text, "new");
+    assert_int_equal(scratch_count("."), 2 + 4);
+}
+
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(no_pipe_or_device_is_taken_for_a_file),
+        WITH_FOLDER(a_configuration_may_come_through_a_pipe),
+        WITH_FOLDER(what_an_ended_command_wrote_is_read),
+        WITH_FOLDER(a_pipe_to_which_nobody_writes_is_refused),
+        WITH_FOLDER(replacing_a_file_touches_nothing_beside_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,124 @@
+/* test_lock.c - a lock has one holder, who is named, and ends with it. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/process_tag.h"
+#include "tests/support/scratch.h"
+#include "tests/support/stderr_text.h"
+
+static dp_status take(struct dp_lock **lock)
+{
+    return dp_lock_take(scratch_path("lock"), "this", "take another", lock);
+}
+
+/* A child that holds the lock until it is killed. */
+static pid_t hold_elsewhere(void)
+{
+    int ready[2];
+    char byte;
+    pid_t child;
+
+    assert_int_equal(pipe(ready), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct dp_lock *lock = NULL;
+        const bool taken = take(&lock) == DP_OK;
+
+        if (!taken || write(ready[1], "x", 1) != 1) {
+            _exit(1);
+        }
+        (void)pause();
+        _exit(0);
+    }
+    (void)close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    (void)close(ready[0]);
+    return child;
+}
+
+static void who_holds_it_is_told(void **state)
+{
+    const pid_t child = hold_elsewhere();
+    struct dp_lock *lock = NULL;
+    char host[DP_HOST_BYTES], expected[256];
+    (void)state;
+
+    dp_process_host(host);
+    (void)snprintf(expected, sizeof(expected),
+                   "this is in use by process %ld on host %s: take another", (long)child, host);
+    stderr_begin();
+    assert_int_equal(take(&lock), DP_ERR_USAGE);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, expected));
+    assert_int_equal(dp_mem_live(), 0);
+
+    scratch_write(scratch_path("lock"), "7 \x1b[2J\n", 8); /* whatever the file says */
+    stderr_begin();
+    assert_int_equal(take(&lock), DP_ERR_USAGE);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "this is in use by another process: take another"));
+
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(take(&lock), DP_OK); /* though the file is still there */
+    dp_lock_release(lock);
+    assert_int_equal(scratch_count("."), 0);
+}
+
+static void it_can_be_taken_again_and_again(void **state)
+{
+    struct dp_lock *lock = NULL;
+    (void)state;
+
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(take(&lock), DP_OK);
+        dp_lock_release(lock);
+        assert_int_equal(scratch_count("."), 0);
+    }
+    dp_lock_release(NULL);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void what_is_no_file_is_not_locked(void **state)
+{
+    struct dp_lock *lock = NULL;
+    char text[16];
+    (void)state;
+
+    dp_log_mute(1);
+    scratch_write(scratch_path("theirs"), "thesis", 6);
+    assert_int_equal(symlink("theirs", scratch_path("lock")), 0);
+    assert_int_equal(take(&lock), DP_ERR_WRITE);
+    assert_int_equal(scratch_read(scratch_path("theirs"), text, sizeof(text)), 6);
+    assert_int_equal(unlink(scratch_path("lock")), 0);
+    assert_int_equal(mkfifo(scratch_path("lock"), 0666), 0);
+    assert_int_equal(take(&lock), DP_ERR_WRITE);
+    dp_mem_fail_nth(1);
+    assert_int_equal(take(&lock), DP_ERR_NOMEM);
+    dp_mem_fail_nth(0);
+    dp_log_mute(0);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(who_holds_it_is_told),
+        WITH_FOLDER(it_can_be_taken_again_and_again),
+        WITH_FOLDER(what_is_no_file_is_not_locked),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,322 @@
+/*
+ * test_cost.c - the model behind predicted times: curves, what is fitted through them, and the
+ * closed forms against values worked out by hand.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "collectives/strategies/strategy.h"
+
+static void assert_near(double found, double expected)
+{
+    if (!(fabs(found - expected) <= 1e-9 * fabs(expected))) {
+        fail_msg("%.17g, not %.17g", found, expected);
+    }
+}
+
+/* A curve without noise: seconds = alpha + beta bytes. */
+static struct dp_curve line(double alpha, double beta)
+{
+    struct dp_curve curve = {.count = 9};
+
+    for (int i = 0; i < curve.count; i++) {
+        curve.bytes[i] = 64.0 * pow(8.0, i);
+        curve.seconds[i] = alpha + beta * curve.bytes[i];
+    }
+    return curve;
+}
+
+/* 2 us and 1 ns/byte on the node, 30 us and 8 ns/byte on the wire, 0.5 ns/byte of adding. */
+static struct dp_cost planted(void)
+{
+    struct dp_cost cost;
+
+    memset(&cost, 0, sizeof(cost));
+    cost.exchange[DP_LINK_NODE] = cost.whole = line(2e-6, 1e-9);
+    cost.exchange[DP_LINK_WIRE] = line(3e-5, 8e-9);
+    cost.sum = line(0.0, 5e-10);
+    cost.copy = line(0.0, 1e-10);
+    cost.peer = line(0.0, 2e-10);
+    cost.flags_s = 1e-6;
+    dp_cost_fit(&cost);
+    return cost;
+}
+
+static struct dp_group group_of(int size, int nodes)
+{
+    static const int node_of[64];
+
+    return (struct dp_group){
+        .size = size, .nodes = nodes, .local_size = size / nodes, .node_of = node_of};
+}
+
+static void planted_parameters_are_recovered(void **state)
+{
+    const struct dp_cost cost = planted();
+    (void)state;
+
+    assert_near(cost.alpha[DP_LINK_NODE], 2e-6);
+    assert_near(cost.beta[DP_LINK_NODE], 1e-9);
+    assert_near(cost.alpha[DP_LINK_WIRE], 3e-5);
+    assert_near(cost.beta[DP_LINK_WIRE], 8e-9);
+    assert_near(cost.gamma, 5e-10);
+}
+
+/* Every other point 10 % too slow: alpha and beta lie between the truth and 10 % above it. */
+static void noise_moves_the_fit_by_no_more_than_itself(void **state)
+{
+    struct dp_curve curve = line(2e-6, 1e-9);
+    double alpha, beta;
+    (void)state;
+
+    for (int i = 0; i < curve.count; i += 2) {
+        curve.seconds[i] *= 1.1;
+    }
+    dp_curve_fit(&curve, &alpha, &beta);
+    assert_true(alpha > 1.9e-6 && alpha < 2.2e-6);
+    assert_true(beta > 1e-9 && beta < 1.1e-9);
+}
+
+static void a_curve_without_points_costs_nothing(void **state)
+{
+    const struct dp_curve none = {.count = 0};
+    struct dp_curve one = {.count = 1, .bytes = {100.0}, .seconds = {5.0}};
+    double alpha = 1.0, beta = 1.0;
+    (void)state;
+
+    assert_true(dp_curve_at(&none, 1000.0) == 0.0);
+    dp_curve_fit(&none, &alpha, &beta);
+    assert_true(alpha == 0.0 && beta == 0.0);
+    dp_curve_fit(&one, &alpha, &beta);
+    assert_true(alpha == 0.0);
+    assert_near(beta, 0.05);
+}
+
+static void a_curve_is_read_between_its_points_and_beyond(void **state)
+{
+    const struct dp_curve curve = {
+        .count = 3, .bytes = {100.0, 200.0, 400.0}, .seconds = {1.0, 2.0, 6.0}};
+    (void)state;
+
+    assert_near(dp_curve_at(&curve, 1.0), 1.0); /* a short message takes its latency */
+    assert_near(dp_curve_at(&curve, 100.0), 1.0);
+    assert_near(dp_curve_at(&curve, 150.0), 1.5);
+    assert_near(dp_curve_at(&curve, 200.0), 2.0);
+    assert_near(dp_curve_at(&curve, 300.0), 4.0);
+    assert_near(dp_curve_at(&curve, 400.0), 6.0);
+    assert_near(dp_curve_at(&curve, 800.0), 11.0); /* at the last bandwidth, but for the start */
+}
+
+/* 2 (p-1) alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, with p 4, n 4,000,000: 6 of 2 us, 6 MB of
+ * 1 ns, 3 MB of 0.5 ns. */
+static void a_ring_costs_what_its_formula_says(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group four = group_of(4, 1), two_hosts = group_of(4, 2);
+    (void)state;
+
+    assert_near(dp_cost_ring(&cost, &four, 4e6), 12e-6 + 6e-3 + 1.5e-3);
+    assert_near(dp_cost_ring(&cost, &two_hosts, 4e6), 180e-6 + 48e-3 + 1.5e-3);
+}
+
+/* lg p (alpha + n beta + n gamma), n 1,000,000; between nodes of two ranks the first round stays on
+ * the node, and in the second two ranks share a wire. Five ranks: the fifth sends before and gets
+ * the sum behind. */
+static void doubling_costs_what_its_formula_says(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group four = group_of(4, 1), two_hosts = group_of(4, 2), five = group_of(5, 1);
+    (void)state;
+
+    assert_near(dp_cost_doubling(&cost, &four, 1e6), 2 * (2e-6 + 1e-3 + 5e-4));
+    assert_near(dp_cost_doubling(&cost, &two_hosts, 1e6), 2e-6 + 1e-3 + 5e-4 + 3e-5 + 16e-3 + 5e-4);
+    assert_near(dp_cost_doubling(&cost, &five, 1e6), 4 * (2e-6 + 1e-3) + 3 * 5e-4);
+}
+
+/* 2 lg p alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, p 4, n 4,000,000; three ranks: a fold in
+ * halves, one round of two ranks, the whole behind. */
+static void rabenseifner_costs_what_its_formula_says(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group four = group_of(4, 1), two_hosts = group_of(4, 2), three = group_of(3, 1);
+    (void)state;
+
+    assert_near(dp_cost_rabenseifner(&cost, &four, 4e6), 8e-6 + 6e-3 + 1.5e-3);
+    /* Halves on the node, then quarters of two ranks at a time on the wire. */
+    assert_near(dp_cost_rabenseifner(&cost, &two_hosts, 4e6),
+                2 * (2e-6 + 2e-3) + 1e-3 + 2 * (3e-5 + 16e-3) + 5e-4);
+    assert_near(dp_cost_rabenseifner(&cost, &three, 4e6),
+                2 * (2e-6 + 2e-3) + 1e-3 + (2e-6 + 4e-3) + 2 * (2e-6 + 2e-3) + 1e-3);
+}
+
+/* Where adding on the way was measured, 1.2 ns/byte, that is what it costs: inside a node. n is
+ * 4,000,000. */
+static void adding_on_the_way_costs_what_was_measured(void **state)
+{
+    struct dp_cost cost = planted();
+    const struct dp_group four = group_of(4, 1), two_hosts = group_of(4, 2);
+    const double add = 2e-6 + 1.2e-3, pass = 2e-6 + 1e-3; /* of a chunk */
+    (void)state;
+
+    cost.add = line(2e-6, 1.2e-9);
+    assert_near(dp_cost_ring(&cost, &four, 4e6), 3 * (add + pass));
+    assert_near(dp_cost_ring(&cost, &two_hosts, 4e6), 180e-6 + 48e-3 + 1.5e-3);
+    assert_near(dp_cost_doubling(&cost, &four, 1e6), 2 * add);
+    assert_near(dp_cost_doubling(&cost, &two_hosts, 1e6), add + 3e-5 + 16e-3 + 5e-4);
+    assert_near(dp_cost_rabenseifner(&cost, &four, 4e6), 8e-6 + 3 * (1.2e-3 + 1e-3));
+    assert_near(dp_strategy_cost("direct", &cost, &four, 4000000), 2e-6 + 3.6e-3 + 2e-6 + 3e-3);
+}
+
+/* 2,000,000 bytes each way there and back in messages of 3 ns/byte, whatever segments take; as many
+ * added; and two copies of all. */
+static void mpi_costs_messages_that_are_whole(void **state)
+{
+    struct dp_cost cost = planted();
+    const struct dp_group two = group_of(2, 1);
+    (void)state;
+
+    cost.add = line(2e-6, 1.2e-9);
+    cost.whole = line(2e-6, 3e-9);
+    assert_near(dp_strategy_cost("mpi", &cost, &two, 4000000), 2 * (2e-6 + 6e-3) + 1e-3 + 2 * 4e-4);
+}
+
+/* Two barriers; half of 4,000,000 bytes at a peer, 0.2 ns each. */
+static void shared_memory_costs_barriers_and_bytes(void **state)
+{
+    struct dp_cost cost = planted();
+    const struct dp_group two = group_of(2, 1), one = group_of(1, 1);
+    const struct dp_strategy *shm =
+        (const struct dp_strategy *)dp_plugin_find(&dp_strategies, "shm", 3);
+    (void)state;
+
+    assert_near(shm->cost(NULL, &cost, &two, 4000000), 2e-6 + 4e-4);
+    assert_true(shm->cost(NULL, &cost, &one, 4000000) == 0.0);
+    cost.peer.count = 0;
+    assert_true(isnan(shm->cost(NULL, &cost, &two, 4000000))); /* not measured is not free */
+}
+
+static const int two_and_two[] = {0, 0, 1, 1}, three_and_one[] = {0, 0, 0, 1};
+
+/* Two hosts of two ranks, 4,000,000 bytes. Inside a node: two barriers, half of the bytes at the
+ * peer. Leaders, around a ring of two: two halves of 2 MB of 8 ns, 2 MB
+ * added; then all is copied between two barriers. Rails: two rings of 2 MB at once, so that halves
+ * of 1 MB take as long as 2 MB; the other two barriers divide scattering from gathering. */
+static void two_levels_cost_what_they_are_made_of(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group group = {.size = 4, .nodes = 2, .local_size = 2, .node_of = two_and_two};
+    const double node = 2e-6 + 4e-4, wire = 2 * (3e-5 + 16e-3);
+    (void)state;
+
+    assert_near(dp_strategy_cost("hier", &cost, &group, 4000000), node + wire + 1e-3 + 2e-6 + 4e-4);
+    assert_near(dp_strategy_cost("hier:rails=1", &cost, &group, 4000000),
+                node + wire + 5e-4 + 2e-6);
+    /* Messages inside a node: barriers are messages, too. */
+    assert_near(dp_strategy_cost("hier:rails=1,inner=ring", &cost, &group, 4000000),
+                2 * (2e-6 + 2e-3) + 1e-3 + wire + 5e-4 + 2 * (2e-6 + 64e-9));
+}
+
+/* The larger node decides; one node alone costs what its inner strategy does, and one rank a node
+ * what the outer one does. */
+static void two_levels_cost_only_the_levels_that_there_are(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group uneven = {
+        .size = 4, .nodes = 2, .local_size = 1, .node_of = three_and_one};
+    const struct dp_group flat = group_of(3, 1);
+    const struct dp_group apart = {
+        .size = 2, .nodes = 2, .local_size = 1, .node_of = (int[]){0, 1}};
+    (void)state;
+
+    assert_near(dp_strategy_cost("hier", &cost, &uneven, 3000000),
+                2e-6 + 4e-4 + 2 * (3e-5 + 12e-3) + 0.75e-3 + 2e-6 + 3e-4);
+    assert_near(dp_strategy_cost("hier", &cost, &flat, 3000000),
+                dp_strategy_cost("shm", &cost, &flat, 3000000));
+    assert_near(dp_strategy_cost("hier:outer=direct", &cost, &apart, 3000000),
+                dp_strategy_cost("direct", &cost, &apart, 3000000));
+}
+
+static void a_level_without_prediction_leaves_the_whole_without(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group group = {.size = 4, .nodes = 2, .local_size = 2, .node_of = two_and_two};
+    (void)state;
+
+    assert_true(isnan(dp_strategy_cost("hier:outer=none", &cost, &group, 1000)));
+    assert_true(isnan(dp_strategy_cost("hier:inner=none", &cost, &group, 1000)));
+    assert_true(isnan(dp_strategy_cost("none", &cost, &group, 1000)));
+    assert_true(isnan(dp_strategy_cost("nonsense", &cost, &group, 1000)));
+}
+
+static void check_growth(const char *name, const struct dp_group *group)
+{
+    const struct dp_cost cost = planted();
+    double before = 0.0;
+
+    for (size_t bytes = 1024; bytes <= 1 << 26; bytes *= 64) {
+        const double seconds = dp_strategy_cost(name, &cost, group, bytes);
+        assert_true(seconds > before && seconds < 10.0);
+        before = seconds;
+    }
+}
+
+static void one_rank_alone_has_nothing_to_share(void **state)
+{
+    const struct dp_group one = group_of(1, 1);
+    const struct dp_cost cost = planted();
+    const struct dp_plugin *plugin;
+    (void)state;
+
+    for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
+        if (((const struct dp_strategy *)plugin)->cost != NULL) {
+            assert_true(dp_strategy_cost(plugin->name, &cost, &one, 1 << 20) == 0.0);
+        }
+    }
+}
+
+/* More bytes never cost less, and nothing is free, whatever the strategy. */
+static void every_prediction_grows_with_the_bytes(void **state)
+{
+    const int node_of[8] = {0, 0, 1, 1, 2, 2, 3, 3};
+    const struct dp_plugin *plugin;
+    (void)state;
+
+    for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
+        for (int size = 2; size <= 8 && ((const struct dp_strategy *)plugin)->cost != NULL;
+             size++) {
+            const struct dp_group node = group_of(size, 1);
+            const struct dp_group nodes = {
+                .size = size, .nodes = (size + 1) / 2, .local_size = 2, .node_of = node_of};
+            check_growth(plugin->name, &node);
+            check_growth(plugin->name, &nodes);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planted_parameters_are_recovered),
+        cmocka_unit_test(noise_moves_the_fit_by_no_more_than_itself),
+        cmocka_unit_test(a_curve_without_points_costs_nothing),
+        cmocka_unit_test(a_curve_is_read_between_its_points_and_beyond),
+        cmocka_unit_test(a_ring_costs_what_its_formula_says),
+        cmocka_unit_test(doubling_costs_what_its_formula_says),
+        cmocka_unit_test(rabenseifner_costs_what_its_formula_says),
+        cmocka_unit_test(adding_on_the_way_costs_what_was_measured),
+        cmocka_unit_test(mpi_costs_messages_that_are_whole),
+        cmocka_unit_test(shared_memory_costs_barriers_and_bytes),
+        cmocka_unit_test(two_levels_cost_what_they_are_made_of),
+        cmocka_unit_test(two_levels_cost_only_the_levels_that_there_are),
+        cmocka_unit_test(a_level_without_prediction_leaves_the_whole_without),
+        cmocka_unit_test(one_rank_alone_has_nothing_to_share),
+        cmocka_unit_test(every_prediction_grows_with_the_bytes),
+    };
+    return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
+}

@@ -1,0 +1,461 @@
+/* test_exchange.c - gradients in, sums out: buckets, their order, and both ways to run them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "collectives/core/transport.h"
+#include "collectives/exchange/exchange.h"
+#include "tests/support/local_world.h"
+#include "tests/support/stderr_text.h"
+#include "tests/support/strategy_checks.h"
+
+enum { TENSORS = 5, TRAINED = 1920, TOTAL = TRAINED + DP_BLOCK, SCRATCH = 100 };
+
+/* Counts 1000, 10, 640, 64, 100. */
+static const struct dp_tensor tensors[TENSORS] = {
+    {.begin = 0}, {.begin = 1024}, {.begin = 1088}, {.begin = 1728}, {.begin = 1792}};
+
+struct setup {
+    const char *strategy;
+    enum dp_run run;
+    size_t bucket, first;            /* elements */
+    const struct dp_tensor *tensors; /* NULL: those above */
+    const char *item;                /* NULL: none */
+};
+
+static dp_status create(struct dp_group *group, const struct setup *s, struct dp_flat *flat,
+                        struct dp_exchange **out)
+{
+    struct dp_exchange_config config = {
+        .strategy = s->strategy,
+        .bucket_bytes = s->bucket * sizeof(float),
+        .first_bucket_bytes = s->first * sizeof(float),
+        .run = s->run,
+        .scratch_count = SCRATCH,
+        .threads = 1,
+    };
+
+    const struct dp_consistency_item item =
+        dp_consistency_text("colour", s->item == NULL ? "" : s->item);
+    config.items = &item;
+    config.item_count = s->item == NULL ? 0 : 1;
+    *flat = (struct dp_flat){.tensors = s->tensors == NULL ? tensors : s->tensors,
+                             .tensor_count = TENSORS,
+                             .trained = TRAINED,
+                             .total = TOTAL,
+                             .owned = TRAINED};
+    DP_TRY(dp_device_find("ref", &config.device));
+    return dp_exchange_create(group, &config, flat, out);
+}
+
+/* Integers, so that sums are exact in any order; other ones in every step. */
+static float value(int rank, size_t i)
+{
+    return (float)((i * 5 + 3 * (size_t)rank) % 23);
+}
+
+/* One step: tensors become ready from the last to the first. Returns what was wrong. */
+static size_t step(struct dp_exchange *e, float *grad, uint64_t number)
+{
+    const int rank = e->group->rank, count = e->plan->count;
+    const bool sums = e->comm->strategy->sum != NULL;
+    size_t wrong = 0;
+
+    dp_exchange_begin(e, false);
+    for (int t = TENSORS - 1; t >= 0; t--) {
+        const size_t end = t + 1 < TENSORS ? tensors[t + 1].begin : TRAINED;
+        for (size_t i = tensors[t].begin; i < end; i++) {
+            grad[i] = value(rank, i + number);
+        }
+        wrong += e->submitted != (e->plan->bucket_of[t] == 0 ? 0 : e->plan->bucket_of[t]);
+        wrong += dp_exchange_ready(e, t) != DP_OK;
+        /* A bucket is on its way as soon as its first tensor, the last to be ready, is. */
+        wrong +=
+            e->submitted != e->plan->bucket_of[t] +
+                                (e->plan->buckets[e->plan->bucket_of[t]].tensors == &tensors[t]);
+    }
+    for (size_t i = TRAINED; i < TOTAL; i++) {
+        grad[i] = value(rank, i + number);
+    }
+    wrong += e->submitted != count - 1;
+    wrong += dp_exchange_ready_tail(e) != DP_OK;
+    for (int b = 0; b < count; b++) {
+        const struct dp_range range = e->plan->buckets[b].range, mine = dp_exchange_mine(e, b);
+        wrong += dp_exchange_wait(e, b) != DP_OK;
+        wrong += mine.begin != range.begin || mine.count != range.count;
+        for (size_t i = range.begin; i < range.begin + range.count; i++) {
+            const bool summed = sums || e->plan->buckets[b].exact;
+            const float expected =
+                summed ? tree_sum(0, e->group->size, i + number, value) : value(rank, i + number);
+            wrong += grad[i] != expected;
+        }
+        wrong += dp_exchange_publish(e, b) != DP_OK;
+    }
+    return wrong;
+}
+
+/* Between steps: sums of batch norm, gathering, broadcasts, a barrier. */
+static size_t between(struct dp_exchange *e, uint64_t number)
+{
+    float data[SCRATCH];
+    int all[8] = {0}, rank = e->group->rank;
+    size_t wrong = 0;
+
+    for (size_t i = 0; i < SCRATCH; i++) {
+        data[i] = value(rank, i + number);
+    }
+    wrong += dp_exchange_sum(e, data, SCRATCH - 1) != DP_OK;
+    for (size_t i = 0; i < SCRATCH; i++) {
+        const float expected = i < SCRATCH - 1 ? tree_sum(0, e->group->size, i + number, value)
+                                               : value(rank, i + number);
+        wrong += data[i] != expected;
+    }
+    wrong += dp_exchange_gather(e, &rank, sizeof(rank), all) != DP_OK;
+    for (int i = 0; i < e->group->size; i++) {
+        wrong += all[i] != i;
+    }
+    for (int root = 0; root < e->group->size; root++) {
+        int told = rank;
+        wrong += dp_exchange_broadcast(e, &told, sizeof(told), root) != DP_OK || told != root;
+    }
+    return wrong + (dp_exchange_barrier(e) != DP_OK);
+}
+
+static size_t trains(struct dp_group *group, const void *arg)
+{
+    struct dp_exchange *e = NULL;
+    struct dp_flat flat;
+    uint64_t orders[8] = {0};
+    size_t wrong = 0;
+
+    if (create(group, arg, &flat, &e) != DP_OK) {
+        return 1;
+    }
+    wrong += flat.grad != e->grad || e->plan->bucket_of[TENSORS - 1] != 0;
+    for (uint64_t number = 0; number < 20; number++) {
+        if (number % 5 == 4) { /* as the overlap chooser does */
+            dp_exchange_set_run(e, number % 2 == 0 ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT);
+        }
+        const uint64_t order = e->order;
+        wrong += step(e, flat.grad, number);
+        wrong += e->order == order;
+        wrong += between(e, number);
+    }
+    wrong += dp_exchange_gather(e, &e->order, sizeof(e->order), orders) != DP_OK;
+    for (int i = 0; i < group->size; i++) {
+        wrong += orders[i] != e->order; /* equal on all ranks */
+    }
+    dp_exchange_destroy(e);
+    return wrong + group->guarded;
+}
+
+/* All run modes and some bucket sizes. */
+static void check_strategy_on(const char *strategy, int size)
+{
+    static const size_t buckets[][2] = {{768, 192}, {1, 1}, {100000, 100000}};
+    static const enum dp_run runs[] = {DP_RUN_ON_THREAD, DP_RUN_AT_WAIT};
+    const size_t live = dp_mem_live();
+
+    for (size_t n = 0; n < 6; n++) {
+        const struct setup setup = {strategy,          runs[n % 2], buckets[n / 2][0],
+                                    buckets[n / 2][1], NULL,        NULL};
+        const size_t wrong = on_local_ranks(size, trains, &setup);
+        if (wrong != 0) {
+            fail_msg("%s, %d ranks, buckets of %zu: %zu wrong", strategy, size, setup.bucket,
+                     wrong);
+        }
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+static void every_strategy_sums_every_bucket_in_both_ways_to_run(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 8};
+    const struct dp_plugin *plugin;
+    (void)state;
+
+    for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
+        for (size_t n = 0; n < sizeof(sizes) / sizeof(sizes[0]); n++) {
+            /* MPI: mpi_collectives; gradients on GPUs: exchange_gpus. */
+            const bool here = sizes[n] == 1 || strcmp(plugin->name, "mpi") != 0;
+            if (here && !((const struct dp_strategy *)plugin)->gpus) {
+                check_strategy_on(plugin->name, sizes[n]);
+            }
+        }
+    }
+}
+
+static size_t order_after(struct dp_group *group, const void *arg)
+{
+    struct dp_exchange *e = NULL;
+    struct dp_flat flat;
+    float data[4] = {0};
+    const bool sums = *(const bool *)arg;
+    const struct setup setup = {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, NULL};
+    size_t wrong;
+
+    if (create(group, &setup, &flat, &e) != DP_OK) {
+        return 1;
+    }
+    wrong = step(e, flat.grad, 0);
+    const uint64_t before = e->order;
+    wrong += sums && dp_exchange_sum(e, data, 4) != DP_OK;
+    wrong += (e->order != before) != sums;
+    wrong += dp_exchange_sum(e, data, 3) != DP_OK;
+    wrong += e->order == before;
+    dp_exchange_destroy(e);
+    return wrong;
+}
+
+static void the_hash_of_jobs_tells_one_order_from_another(void **state)
+{
+    static const bool sums[] = {false, true};
+    (void)state;
+
+    assert_int_equal(on_local_ranks(2, order_after, &sums[0]), 0);
+    assert_int_equal(on_local_ranks(2, order_after, &sums[1]), 0);
+}
+
+/* Rank 0 leaves in the middle of a step. */
+static size_t leaves_a_step(struct dp_group *group, const void *arg)
+{
+    struct dp_exchange *e = NULL;
+    struct dp_flat flat;
+    size_t wrong = 0;
+
+    if (create(group, arg, &flat, &e) != DP_OK) {
+        return 1;
+    }
+    wrong += step(e, flat.grad, 0);
+    /* Behind the barrier all have ended their step; some may still be in it when rank 0 leaves. */
+    if (dp_exchange_barrier(e) != DP_OK) {
+        dp_exchange_destroy(e);
+        return wrong + (group->rank == 0);
+    }
+    dp_exchange_begin(e, false);
+    for (int t = TENSORS - 1; t >= (group->rank == 0 ? 3 : 0); t--) {
+        wrong += dp_exchange_ready(e, t) != DP_OK;
+    }
+    if (group->rank == 0) {
+        dp_group_leave(group, DP_ERR_INTERNAL);
+    } else {
+        wrong += dp_exchange_ready_tail(e) != DP_OK;
+        for (int b = 0; b < e->plan->count; b++) {
+            const dp_status status = dp_exchange_wait(e, b);
+            wrong += status != DP_ERR_CANCELLED && (b > 0 || status != DP_OK);
+        }
+    }
+    dp_exchange_destroy(e);
+    return wrong;
+}
+
+static void a_rank_that_leaves_in_a_step_wakes_the_others(void **state)
+{
+    const size_t live = dp_mem_live();
+    static const struct setup setups[] = {{"shm", DP_RUN_ON_THREAD, 768, 192, NULL, NULL},
+                                          {"shm", DP_RUN_AT_WAIT, 768, 192, NULL, NULL},
+                                          {"ring", DP_RUN_ON_THREAD, 768, 192, NULL, NULL},
+                                          {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, NULL}};
+    (void)state;
+
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(on_local_ranks(3, leaves_a_step, &setups[i]), 0);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+static void creating_survives_every_failed_allocation(void **state)
+{
+    static const char *const strategies[] = {"shm", "ring", "none"};
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_alone(&group), DP_OK);
+    const size_t live = dp_mem_live();
+    dp_log_mute(1);
+    for (size_t s = 0; s < 3; s++) {
+        const struct setup setup = {strategies[s], DP_RUN_ON_THREAD, 768, 192, NULL, NULL};
+        dp_status status = DP_ERR_NOMEM;
+        for (int nth = 1; status != DP_OK; nth++) {
+            struct dp_exchange *e = NULL;
+            struct dp_flat flat;
+            dp_mem_fail_nth(nth);
+            status = create(group, &setup, &flat, &e);
+            dp_mem_fail_nth(0);
+            assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+            assert_true((e != NULL) == (status == DP_OK));
+            dp_exchange_destroy(e);
+            assert_int_equal(dp_mem_live(), live);
+        }
+    }
+    dp_log_mute(0);
+    dp_group_destroy(group);
+}
+
+/* Two nodes of one rank each: shared memory cannot do, whatever stands in front of it. */
+static void what_cannot_run_here_is_known_beforehand(void **state)
+{
+    static const char *const can[] = {"ring", "zero1:over=ring", "auto", "zero1", "none"};
+    static const char *const cannot[] = {"shm", "zero1:over=shm", "replicated:over=shm"};
+    const size_t live = dp_mem_live();
+    const char *why_not = "unset";
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_alone(&group), DP_OK);
+    struct dp_group two_nodes = *group;
+    two_nodes.size = two_nodes.nodes = 2;
+    for (size_t i = 0; i < sizeof(can) / sizeof(can[0]); i++) {
+        assert_int_equal(dp_exchange_supports(&two_nodes, can[i], &why_not), DP_OK);
+        assert_null(why_not);
+    }
+    for (size_t i = 0; i < sizeof(cannot) / sizeof(cannot[0]); i++) {
+        assert_int_equal(dp_exchange_supports(&two_nodes, cannot[i], &why_not), DP_OK);
+        assert_non_null(strstr(why_not, "node"));
+        assert_int_equal(dp_exchange_supports(group, cannot[i], &why_not), DP_OK);
+        assert_null(why_not);
+    }
+    dp_log_mute(1);
+    assert_int_equal(dp_exchange_supports(group, "rnig", &why_not), DP_ERR_CONFIG);
+    assert_int_equal(dp_exchange_supports(group, "zero1:over=rnig", &why_not), DP_ERR_CONFIG);
+    dp_mem_fail_nth(1);
+    assert_int_equal(dp_exchange_supports(group, "ring", &why_not), DP_ERR_NOMEM);
+    dp_mem_fail_nth(0);
+    dp_log_mute(0);
+    dp_group_destroy(group);
+    assert_int_equal(dp_mem_live(), live);
+}
+
+/* Rank 1 of three differs from the others in one thing. */
+struct difference {
+    struct setup usual, other;
+    const char *told; /* of what rank 0 says */
+};
+
+static size_t disagrees(struct dp_group *group, const void *arg)
+{
+    const struct difference *d = arg;
+    struct dp_exchange *e = NULL;
+    struct dp_flat flat;
+
+    return create(group, group->rank == 1 ? &d->other : &d->usual, &flat, &e) != DP_ERR_DISAGREE ||
+           e != NULL;
+}
+
+static void ranks_that_differ_are_told_apart_before_anything_is_shared(void **state)
+{
+    static struct dp_tensor renamed[TENSORS], reshaped[TENSORS];
+    const struct setup usual = {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, "red"};
+    const struct difference differences[] = {
+        {usual,
+         {"shm", DP_RUN_AT_WAIT, 768, 192, NULL, "red"},
+         "has comm.strategy 'shm', rank 0 ("},
+        {usual,
+         {"ring:segment_kb=4", DP_RUN_AT_WAIT, 768, 192, NULL, "red"},
+         "has comm.strategy 'ring:segment_kb=4', rank 0 ("},
+        {usual,
+         {"ring", DP_RUN_AT_WAIT, 64, 64, NULL, "red"},
+         "has bucket plan '6 buckets, largest 1024', rank 0 ("},
+        {usual,
+         {"ring", DP_RUN_AT_WAIT, 768, 192, renamed, "red"},
+         "has another model than rank 0"},
+        {usual,
+         {"ring", DP_RUN_AT_WAIT, 768, 192, reshaped, "red"},
+         "has another model than rank 0"},
+        {usual, {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, "blue"}, "has colour 'blue', rank 0 ("},
+    };
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    memcpy(renamed, tensors, sizeof(tensors));
+    memcpy(reshaped, tensors, sizeof(tensors));
+    (void)strncpy(renamed[2].name, "other", sizeof(renamed[2].name) - 1);
+    reshaped[2].dims = 1;
+    reshaped[2].shape[0] = 10;
+    for (size_t i = 0; i < sizeof(differences) / sizeof(differences[0]); i++) {
+        stderr_begin();
+        const size_t wrong = on_local_ranks(3, disagrees, &differences[i]);
+        stderr_end();
+        assert_int_equal(wrong, 0);
+        if (strncmp(stderr_text, "lockstep: error: rank 1 (", 25) != 0 ||
+            strstr(stderr_text, differences[i].told) == NULL ||
+            strchr(stderr_text, '\n') != stderr_text + strlen(stderr_text) - 1) {
+            fail_msg("case %zu: %s", i, stderr_text);
+        }
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+static size_t compares_long_texts(struct dp_group *group, const void *unused)
+{
+    char text[600] = "";
+    (void)unused;
+
+    /* Equal as far as they are told; the difference lies behind that. */
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 2] = (char)(group->rank == 2 ? 'y' : 'x');
+    const struct dp_consistency_item items[] = {dp_consistency_text("--set", "a=1 b=2"),
+                                                dp_consistency_text("name", text)};
+    return dp_consistency_check(group, items, 2) != DP_ERR_DISAGREE ||
+           dp_consistency_check(group, items, 1) != DP_OK;
+}
+
+static size_t compares_many_words(struct dp_group *group, const void *unused)
+{
+    const struct dp_consistency_item item =
+        dp_consistency_text("--set", group->rank == 1 ? "a=1 bc=3 d=4" : "a=1 bc=2 d=4");
+    (void)unused;
+
+    return dp_consistency_check(group, &item, 1) != DP_ERR_DISAGREE;
+}
+
+static size_t compares_with_a_remedy(struct dp_group *group, const void *unused)
+{
+    const struct dp_consistency_item item = {
+        .field = "map", .hash = (uint64_t)group->rank, .remedy = "take the same one"};
+    (void)unused;
+
+    return dp_consistency_check(group, &item, 1) != DP_ERR_DISAGREE;
+}
+
+static void long_claims_are_told_from_where_they_differ(void **state)
+{
+    (void)state;
+
+    stderr_begin();
+    const size_t wrong = on_local_ranks(3, compares_long_texts, NULL);
+    stderr_end();
+    assert_int_equal(wrong, 0);
+    assert_non_null(strstr(stderr_text, "rank 2 ("));
+    assert_non_null(strstr(stderr_text, "has another name than rank 0"));
+    stderr_begin();
+    assert_int_equal(on_local_ranks(2, compares_many_words, NULL), 0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "has --set 'bc=3 d=4', rank 0 ("));
+    assert_non_null(strstr(stderr_text, "has 'bc=2 d=4'"));
+    stderr_begin();
+    assert_int_equal(on_local_ranks(2, compares_with_a_remedy, NULL), 0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "has another map than rank 0 ("));
+    assert_non_null(strstr(stderr_text, "); take the same one: ranks disagree"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_strategy_sums_every_bucket_in_both_ways_to_run),
+        cmocka_unit_test(the_hash_of_jobs_tells_one_order_from_another),
+        cmocka_unit_test(a_rank_that_leaves_in_a_step_wakes_the_others),
+        cmocka_unit_test(what_cannot_run_here_is_known_beforehand),
+        cmocka_unit_test(ranks_that_differ_are_told_apart_before_anything_is_shared),
+        cmocka_unit_test(long_claims_are_told_from_where_they_differ),
+        cmocka_unit_test(creating_survives_every_failed_allocation),
+    };
+    return cmocka_run_group_tests_name("exchange", tests, NULL, NULL);
+}

@@ -1,0 +1,334 @@
+/* test_failure_detector.c - who has died is told, whatever this rank does just then. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/trace.h"
+#include "collectives/core/transport.h"
+#include "collectives/world/failure_detector.h"
+#include "tests/support/stderr_text.h"
+
+static atomic_int looks, dead, silent_s, aborted;
+
+static struct dp_loss lost(const struct dp_group *group)
+{
+    (void)group;
+    atomic_fetch_add(&looks, 1);
+    return (struct dp_loss){atomic_load(&dead), true, "h7", atomic_load(&silent_s)};
+}
+
+static void note_abort(int code)
+{
+    atomic_store(&aborted, code);
+}
+
+static const struct dp_transport transport = {.name = "planted", .lost = lost, .abort = note_abort};
+
+static void sleep_ms(long ms)
+{
+    (void)nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+/* Waits until somebody has looked that often, at most ten seconds. */
+static bool looked(int times)
+{
+    const uint64_t end_ns = dp_now_ns() + 10000000000ull;
+
+    while (atomic_load(&looks) < times && dp_now_ns() < end_ns) {
+        sleep_ms(5);
+    }
+    return atomic_load(&looks) >= times;
+}
+
+static void who_dies_is_told_once(void **state)
+{
+    atomic_int cancel = 0;
+    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    struct dp_failure_detector *detector = NULL;
+    const size_t live = dp_mem_live();
+    const char *line;
+    uint64_t begin_ns;
+    (void)state;
+
+    atomic_store(&looks, 0);
+    atomic_store(&dead, -1);
+    stderr_begin();
+    dp_log_mute(1); /* as ranks are while all find the same */
+    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_OK);
+    assert_true(looked(1));
+    assert_int_equal(atomic_load(&cancel), 0);
+    begin_ns = dp_now_ns();
+    atomic_store(&dead, 2);
+    while (atomic_load(&cancel) == 0 && dp_now_ns() - begin_ns < 10000000000ull) {
+        sleep_ms(5);
+    }
+    /* Ranks that are ended together are no losses. */
+    assert_in_range(dp_now_ns() - begin_ns, 500000000, 10000000000ull);
+    assert_true(looked(atomic_load(&looks) + 2));
+    dp_failure_detector_destroy(detector);
+    assert_int_equal(atomic_load(&cancel), 1);
+    dp_log_mute(0);
+    stderr_end();
+    line = strstr(stderr_text, "rank 2 (h7) has died");
+    assert_non_null(line);
+    assert_null(strstr(line + 1, "rank 2 (h7)"));
+    assert_int_equal(dp_mem_live(), live);
+}
+
+/* What dp_failure_detector_stand_by() takes behind the first look, in seconds. */
+static double stands_by(int who)
+{
+    atomic_int cancel = 0;
+    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    struct dp_failure_detector *detector = NULL;
+    uint64_t begin_ns;
+    double taken_s;
+
+    atomic_store(&looks, 0);
+    atomic_store(&dead, who);
+    stderr_begin();
+    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_OK);
+    assert_true(looked(2));
+    begin_ns = dp_now_ns();
+    dp_failure_detector_stand_by(detector);
+    taken_s = (double)(dp_now_ns() - begin_ns) / 1e9;
+    dp_failure_detector_destroy(detector);
+    stderr_end();
+    assert_int_equal(strstr(stderr_text, "rank 2 (h7) has died") != NULL, who == 2);
+    return taken_s;
+}
+
+static void a_launcher_has_time_to_end_ranks_behind_a_death_alone(void **state)
+{
+    (void)state;
+
+    assert_true(stands_by(-1) < 1.0);
+    assert_true(stands_by(2) > 3.0);
+    dp_failure_detector_stand_by(NULL);
+}
+
+static void a_host_that_falls_silent_is_no_death_and_ends_the_job(void **state)
+{
+    atomic_int cancel = 0;
+    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    struct dp_failure_detector *detector = NULL;
+    uint64_t begin_ns = dp_now_ns();
+    (void)state;
+
+    atomic_store(&dead, 2);
+    atomic_store(&silent_s, 30);
+    atomic_store(&aborted, 0);
+    stderr_begin();
+    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_OK);
+    while (atomic_load(&aborted) == 0 && dp_now_ns() - begin_ns < 20000000000ull) {
+        sleep_ms(5);
+    }
+    assert_in_range(dp_now_ns() - begin_ns, 2000000000, 20000000000ull); /* it may end by itself */
+    assert_true(dp_failure_detector_silent(detector));
+    begin_ns = dp_now_ns();
+    dp_failure_detector_stand_by(detector); /* mpirun ends nobody */
+    assert_true(dp_now_ns() - begin_ns < 1000000000);
+    dp_failure_detector_destroy(detector);
+    stderr_end();
+    atomic_store(&silent_s, 0);
+    assert_int_equal(atomic_load(&aborted), 76);
+    assert_int_equal(atomic_load(&cancel), 1);
+    assert_non_null(strstr(stderr_text, "no sign of life from host h7 (rank 2) for 30 s"));
+    assert_null(strstr(stderr_text, "has died"));
+}
+
+static void nobody_looks_any_more_behind_the_end(void **state)
+{
+    atomic_int cancel = 0;
+    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    struct dp_failure_detector *detector = NULL;
+    int before;
+    (void)state;
+
+    atomic_store(&looks, 0);
+    atomic_store(&dead, -1);
+    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_OK);
+    assert_true(looked(2)); /* and again */
+    dp_failure_detector_destroy(detector);
+    before = atomic_load(&looks);
+    sleep_ms(250);
+    assert_int_equal(atomic_load(&looks), before);
+    assert_int_equal(atomic_load(&cancel), 0);
+    dp_failure_detector_destroy(NULL);
+}
+
+/* A process that looks out, and writes to a pipe that nobody reads. */
+struct hung {
+    pid_t pid;
+    int err;
+};
+
+static struct hung hang(int who)
+{
+    int err[2], broken[2];
+    struct hung hung;
+
+    assert_int_equal(pipe(err), 0);
+    assert_int_equal(pipe(broken), 0);
+    (void)close(broken[0]);
+    hung.pid = fork();
+    assert_true(hung.pid >= 0);
+    if (hung.pid == 0) {
+        atomic_int cancel = 0;
+        struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+        struct dp_failure_detector *detector;
+
+        atomic_store(&dead, who);
+        (void)dup2(err[1], STDERR_FILENO);
+        if (dp_failure_detector_create(&group, &detector) == DP_OK) {
+            (void)!write(broken[1], "", 1);
+            (void)!write(broken[1], "", 1);
+        }
+        _exit(0);
+    }
+    (void)close(err[1]);
+    (void)close(broken[1]);
+    hung.err = err[0];
+    return hung;
+}
+
+/* What such a process writes before SIGPIPE ends it. */
+static void check_hung(const struct hung *hung, const char *text)
+{
+    char said[4096];
+    size_t length = 0;
+    ssize_t got;
+    int status;
+
+    while ((got = read(hung->err, said + length, sizeof(said) - 1 - length)) > 0) {
+        length += (size_t)got;
+    }
+    said[length] = '\0';
+    (void)close(hung->err);
+    assert_int_equal(waitpid(hung->pid, &status, 0), hung->pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGPIPE);
+    assert_non_null(strstr(said, text));
+    assert_ptr_equal(strchr(said, '\n'), said + length - 1); /* one line */
+}
+
+static void who_writes_to_a_dead_rank_ends_when_it_has_told(void **state)
+{
+    const struct hung known = hang(2), unknown = hang(-1);
+    (void)state;
+
+    check_hung(&known, "rank 2 (h7) has died");
+    check_hung(&unknown, "the connection to another rank is broken");
+}
+
+/* A process whose stderr nobody reads; `handler` is what SIGPIPE does without a lookout. Returns
+ * how it ended, if that is soon. */
+static int write_unread(void (*handler)(int))
+{
+    int broken[2], status = -1;
+    const int made = pipe(broken);
+    const pid_t pid = fork();
+
+    assert_int_equal(made, 0);
+    if (pid == 0) {
+        atomic_int cancel = 0;
+        struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+        struct dp_failure_detector *detector;
+
+        (void)alarm(4); /* less than a thread hangs */
+        (void)signal(SIGPIPE, handler);
+        (void)dup2(broken[1], STDERR_FILENO);
+        (void)close(broken[0]);
+        if (dp_failure_detector_create(&group, &detector) == DP_OK) {
+            (void)!write(STDERR_FILENO, "", 1);
+            (void)!write(STDERR_FILENO, "", 1);
+        }
+        _exit(4);
+    }
+    (void)close(broken[0]);
+    (void)close(broken[1]);
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static void leave(int number)
+{
+    _exit(number == SIGPIPE ? 3 : 5);
+}
+
+static void output_that_nobody_reads_is_no_dead_rank(void **state)
+{
+    int status;
+    (void)state;
+
+    atomic_store(&dead, -1);
+    status = write_unread(SIG_DFL);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGPIPE);
+    status = write_unread(leave);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 3);
+    status = write_unread(SIG_IGN);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 4);
+}
+
+static void a_broken_pipe_does_what_it_did_behind_the_end(void **state)
+{
+    atomic_int cancel = 0;
+    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    struct dp_failure_detector *detector = NULL;
+    struct sigaction now;
+    (void)state;
+
+    atomic_store(&dead, -1);
+    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_OK);
+    assert_int_equal(sigaction(SIGPIPE, NULL, &now), 0);
+    assert_true(now.sa_handler != SIG_DFL);
+    dp_failure_detector_destroy(detector);
+    assert_int_equal(sigaction(SIGPIPE, NULL, &now), 0);
+    assert_true(now.sa_handler == SIG_DFL);
+}
+
+static void a_failed_allocation_leaves_nothing(void **state)
+{
+    struct dp_group group = {.transport = &transport, .size = 3};
+    struct dp_failure_detector *detector = NULL;
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    stderr_begin();
+    dp_mem_fail_nth(1);
+    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_ERR_NOMEM);
+    dp_mem_fail_nth(0);
+    stderr_end();
+    assert_null(detector);
+    assert_int_equal(dp_mem_live(), live);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_dies_is_told_once),
+        cmocka_unit_test(a_launcher_has_time_to_end_ranks_behind_a_death_alone),
+        cmocka_unit_test(a_host_that_falls_silent_is_no_death_and_ends_the_job),
+        cmocka_unit_test(nobody_looks_any_more_behind_the_end),
+        cmocka_unit_test(who_writes_to_a_dead_rank_ends_when_it_has_told),
+        cmocka_unit_test(output_that_nobody_reads_is_no_dead_rank),
+        cmocka_unit_test(a_broken_pipe_does_what_it_did_behind_the_end),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing),
+    };
+
+    return cmocka_run_group_tests_name("lookout", tests, NULL, NULL);
+}

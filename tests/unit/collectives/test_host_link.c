@@ -1,0 +1,198 @@
+/* test_host_link.c - whether a rank that is alone on its host has died without a word. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/trace.h"
+#include "collectives/world/host_link.h"
+#include "tests/support/local_world.h"
+#include "tests/support/stderr_text.h"
+
+/* Whether a loss is seen within a second. */
+static bool is_lost(struct dp_host_link *line)
+{
+    const uint64_t end_ns = dp_now_ns() + 1000000000;
+    const struct timespec nap = {0, 5000000};
+
+    do {
+        if (dp_host_link_lost(line, DP_OUTAGE_S)) {
+            return true;
+        }
+        (void)nanosleep(&nap, NULL);
+    } while (dp_now_ns() < end_ns);
+    return false;
+}
+
+/* As the kernel does when a process is killed: no farewell. */
+static void die(struct dp_host_link *line)
+{
+    (void)close(line->mine);
+    line->mine = -1;
+}
+
+/* Ranks 0 and 1, each alone, and two ranks that have mates. Rank 1 dies, which rank 2 finds; rank 0
+ * leaves by itself, so that rank 1 has lost nobody; rank 2 dies, of which rank 3 tells. */
+static size_t one_dies_and_one_leaves(struct dp_group *group, const void *arg)
+{
+    static const int watched[] = {2, 0, 1, -1};
+    struct dp_host_link line;
+    size_t wrong = 0;
+    (void)arg;
+
+    dp_host_link_init(&line);
+    if (dp_host_link_open(group, &line) != DP_OK) {
+        return 1;
+    }
+    wrong += line.watched != watched[group->rank] || (line.mine >= 0) != (group->rank < 3);
+    wrong += (line.theirs >= 0) != (line.watched >= 0) || dp_host_link_lost(&line, DP_OUTAGE_S);
+    wrong += line.watched >= 0 && line.host[0] == '\0';
+    wrong += dp_group_barrier(group) != DP_OK;
+    if (group->rank == 1 || group->rank == 2) {
+        die(&line);
+    } else {
+        dp_host_link_leave(&line);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    wrong += is_lost(&line) != (group->rank == 2) || line.silent_s > 0;
+    dp_host_link_close(&line);
+    return wrong + (line.watched != -1);
+}
+
+static void who_dies_is_lost_and_who_leaves_is_not(void **state)
+{
+    const int node_of[] = {0, 1, 2, 2};
+    (void)state;
+
+    assert_int_equal(on_local_nodes(4, node_of, one_dies_and_one_leaves, NULL), 0);
+}
+
+static size_t both_close(struct dp_group *group, const void *arg)
+{
+    struct dp_host_link line;
+    size_t wrong = 0;
+    (void)arg;
+
+    dp_host_link_init(&line);
+    wrong += dp_host_link_open(group, &line) != DP_OK || line.watched != 1 - group->rank;
+    if (group->rank == 0) {
+        dp_host_link_close(&line);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    wrong += is_lost(&line);
+    dp_host_link_close(&line);
+    return wrong;
+}
+
+static void two_hosts_watch_each_other_and_closing_is_no_loss(void **state)
+{
+    const int node_of[] = {0, 1};
+    (void)state;
+
+    assert_int_equal(on_local_nodes(2, node_of, both_close, NULL), 0);
+}
+
+static size_t watches_nobody(struct dp_group *group, const void *arg)
+{
+    struct dp_host_link line;
+    size_t wrong = 0;
+    (void)arg;
+
+    dp_host_link_init(&line);
+    wrong += dp_host_link_open(group, &line) != DP_OK;
+    wrong += line.watched != -1 || line.theirs != -1 || line.mine != -1;
+    wrong += dp_host_link_lost(&line, DP_OUTAGE_S);
+    dp_host_link_leave(&line);
+    dp_host_link_close(&line);
+    return wrong;
+}
+
+/* The kernel resets a connection, as what stands between two hosts may do; both processes live. */
+static size_t one_is_reset(struct dp_group *group, const void *arg)
+{
+    const struct linger at_once = {.l_onoff = 1};
+    struct dp_host_link line;
+    size_t wrong = 0;
+    (void)arg;
+
+    dp_host_link_init(&line);
+    wrong += dp_host_link_open(group, &line) != DP_OK;
+    if (group->rank == 0) {
+        (void)setsockopt(line.mine, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        die(&line);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    wrong += is_lost(&line) || (line.theirs < 0) != (group->rank == 1);
+    dp_host_link_close(&line);
+    return wrong;
+}
+
+static void a_connection_that_something_breaks_is_no_death(void **state)
+{
+    const int node_of[] = {0, 1};
+    size_t wrong;
+    (void)state;
+
+    stderr_begin();
+    wrong = on_local_nodes(2, node_of, one_is_reset, NULL);
+    stderr_end();
+    assert_int_equal(wrong, 0);
+    assert_non_null(strstr(stderr_text, "from now on nobody looks after that host"));
+}
+
+static void ranks_of_one_host_need_no_connection(void **state)
+{
+    (void)state;
+
+    assert_int_equal(on_local_ranks(2, watches_nobody, NULL), 0);
+}
+
+static size_t opens(struct dp_group *group, const void *arg)
+{
+    struct dp_host_link line;
+    size_t wrong;
+    (void)arg;
+
+    dp_host_link_init(&line);
+    const dp_status status = dp_host_link_open(group, &line);
+    wrong = status != DP_OK && status != DP_ERR_NOMEM && status != DP_ERR_CANCELLED;
+    wrong += status != DP_OK && (line.theirs != -1 || line.mine != -1);
+    dp_host_link_close(&line);
+    return wrong;
+}
+
+static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
+{
+    const size_t live = dp_mem_live();
+    const int node_of[] = {0, 1};
+    (void)state;
+
+    dp_log_mute(1);
+    for (int nth = 1; nth < 40; nth++) {
+        dp_mem_fail_nth(nth);
+        (void)on_local_nodes(2, node_of, opens, NULL);
+        dp_mem_fail_nth(0);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_mute(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_dies_is_lost_and_who_leaves_is_not),
+        cmocka_unit_test(two_hosts_watch_each_other_and_closing_is_no_loss),
+        cmocka_unit_test(a_connection_that_something_breaks_is_no_death),
+        cmocka_unit_test(ranks_of_one_host_need_no_connection),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_hangs_nobody),
+    };
+    return cmocka_run_group_tests_name("lifeline", tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+/* test_rendezvous.c - only who knows a random token connects, and only at the addresses told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <netinet/in.h>
+
+#include "collectives/world/rendezvous.h"
+
+/* What the kernel's random source gives, and how many bytes of it. */
+static uint8_t drawn;
+static ssize_t drawn_length;
+
+/* The linker takes this one, and not libc's. */
+ssize_t getrandom(void *buffer, size_t length, unsigned flags)
+{
+    (void)flags;
+    memset(buffer, drawn, length);
+    return drawn_length < 0 ? drawn_length : (ssize_t)length;
+}
+
+static struct dp_contact open_one(struct dp_listener *listener, uint8_t random)
+{
+    struct dp_contact contact;
+
+    drawn = random;
+    drawn_length = 0;
+    dp_contact_init(&contact);
+    dp_listener_init(listener);
+    dp_listener_open(listener, &contact);
+    return contact;
+}
+
+static void a_token_comes_from_the_kernels_random_source_alone(void **state)
+{
+    struct dp_listener listener;
+    (void)state;
+
+    for (int random = 1; random < 256; random += 127) {
+        const struct dp_contact contact = open_one(&listener, (uint8_t)random);
+
+        for (int i = 0; i < DP_TOKEN; i++) {
+            assert_int_equal(contact.token[i], random);
+        }
+        assert_int_not_equal(contact.endpoint[0].port, 0);
+        dp_listener_close(&listener);
+    }
+}
+
+static void without_a_random_source_nobody_listens(void **state)
+{
+    struct dp_listener listener;
+    struct dp_contact contact;
+    (void)state;
+
+    drawn_length = -1;
+    dp_contact_init(&contact);
+    dp_listener_init(&listener);
+    dp_listener_open(&listener, &contact);
+    assert_int_equal(contact.endpoint[0].port, 0);
+    assert_int_equal(listener.socket[0], -1);
+    assert_int_equal(dp_contact_connect(&contact, contact.host), -1);
+    dp_listener_close(&listener);
+}
+
+static void it_listens_at_the_addresses_of_its_contact_alone(void **state)
+{
+    struct dp_listener listener;
+    const struct dp_contact contact = open_one(&listener, 3);
+    int count = 0;
+    (void)state;
+
+    for (int i = 0; i < DP_ENDPOINTS && listener.socket[i] >= 0; i++, count++) {
+        struct sockaddr_in in;
+        socklen_t length = sizeof(in);
+
+        assert_int_equal(getsockname(listener.socket[i], (struct sockaddr *)&in, &length), 0);
+        assert_int_not_equal(in.sin_addr.s_addr, htonl(INADDR_ANY));
+        assert_int_equal(in.sin_addr.s_addr, contact.endpoint[i].address);
+        assert_int_equal(in.sin_port, contact.endpoint[i].port);
+    }
+    assert_true(count > 0);
+    dp_listener_close(&listener);
+    assert_int_equal(dp_contact_connect(&contact, contact.host), -1); /* nobody listens any more */
+}
+
+static void who_does_not_know_the_token_is_no_caller(void **state)
+{
+    struct dp_listener listener;
+    const struct dp_contact contact = open_one(&listener, 5);
+    struct dp_contact guess = contact;
+    int stranger, caller, taken;
+    char byte = 0;
+    (void)state;
+
+    guess.token[DP_TOKEN - 1] ^= 1;
+    stranger = dp_contact_connect(&guess, contact.host);
+    caller = dp_contact_connect(&contact, contact.host);
+    assert_true(stranger >= 0 && caller >= 0);
+    taken = dp_listener_accept(&listener);
+    assert_true(taken >= 0);
+    assert_int_equal(send(taken, "!", 1, 0), 1);
+    while (recv(caller, &byte, 1, 0) < 0) { /* it does not block */
+    }
+    assert_int_equal(byte, '!');
+    (void)close(taken);
+    (void)close(stranger);
+    (void)close(caller);
+    dp_listener_close(&listener);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_token_comes_from_the_kernels_random_source_alone),
+        cmocka_unit_test(without_a_random_source_nobody_listens),
+        cmocka_unit_test(it_listens_at_the_addresses_of_its_contact_alone),
+        cmocka_unit_test(who_does_not_know_the_token_is_no_caller),
+    };
+
+    return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);
+}

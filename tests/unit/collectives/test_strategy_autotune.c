@@ -1,0 +1,433 @@
+/* test_strategy_autotune.c - `auto` takes what is measured to be fastest, soon, and alike on all
+ * ranks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "collectives/core/transport.h"
+#include "collectives/exchange/exchange.h"
+#include "collectives/exchange/strategy_autotune.h"
+#include "collectives/strategies/comm.h"
+#include "tests/support/local_world.h"
+
+enum { TENSORS = 3, RANKS_MAX = 8 };
+
+/* 64, 4096 and 256 K elements, in buckets of their own. */
+static const struct dp_tensor tensors[TENSORS] = {
+    {.name = "a", .begin = 0}, {.name = "b", .begin = 262144}, {.name = "c", .begin = 266240}};
+enum { TRAINED = 266304, TOTAL = TRAINED + DP_BLOCK };
+
+static const int two_nodes[] = {0, 0, 1, 1}, four_nodes[] = {0, 1, 2, 3}, odd_nodes[] = {0, 0, 1};
+
+/* ---- a strategy that can be made slow, or fast; else it is direct ---- */
+
+static struct {
+    double sleep_s;     /* before a sum */
+    double sleep_bytes; /* only from so many bytes on */
+    bool idle;          /* sums nothing: faster than any other */
+    bool ordered;
+    int opened[RANKS_MAX], turns[RANKS_MAX];
+    size_t largest;
+} plant;
+
+struct planted {
+    struct dp_group *group;
+    struct dp_comm *direct;
+};
+
+static bool plant_supports(const struct dp_group *group, const char **why_not)
+{
+    (void)group;
+    *why_not = "it is not wanted";
+    return plant.sleep_s > 0.0 || plant.idle;
+}
+
+static dp_status plant_open(void *state, struct dp_group *group, size_t max_count)
+{
+    struct planted *p = state;
+
+    p->group = group;
+    DP_TRY(dp_comm_create(group, "direct", max_count, 0, &p->direct));
+    plant.opened[group->rank]++;
+    return DP_OK;
+}
+
+static dp_status plant_sum(void *state, struct dp_slice data, enum dp_keep keep)
+{
+    const struct planted *p = state;
+    const struct dp_group *group = p->group;
+    const struct timespec time = {(time_t)plant.sleep_s, (long)(plant.sleep_s * 1e9) % 1000000000};
+
+    plant.turns[group->rank]++;
+    if (group->rank == 0) {
+        plant.largest = dp_slice_bytes(data) > plant.largest ? dp_slice_bytes(data) : plant.largest;
+    }
+    /* One rank alone is slow: the others must learn of it. */
+    if (plant.sleep_s > 0.0 && group->rank == group->size - 1 &&
+        (double)dp_slice_bytes(data) >= plant.sleep_bytes) {
+        (void)nanosleep(&time, NULL);
+    }
+    return plant.idle ? DP_OK : dp_comm_sum(p->direct, data, keep);
+}
+
+static void plant_close(void *state)
+{
+    struct planted *p = state;
+
+    dp_comm_destroy(p->direct);
+    plant.opened[p->group->rank]--;
+}
+
+static bool plant_keeps_order(const void *state, const struct dp_group *group)
+{
+    (void)state;
+    (void)group;
+    return plant.ordered;
+}
+
+static const struct dp_strategy planted = {
+    .plugin = {.name = "planted", .help = "for this test", .state_bytes = sizeof(struct planted)},
+    .ordered = true,
+    .keeps_order = plant_keeps_order,
+    .supports = plant_supports,
+    .open = plant_open,
+    .sum = plant_sum,
+    .close = plant_close,
+};
+
+/* ---- contests ---- */
+
+struct arena {
+    bool ordered, tail_alone;
+    double budget_s;
+    struct dp_strategy_autotune_result *results; /* [ranks] */
+};
+
+static size_t contends(struct dp_group *group, const void *arg)
+{
+    const struct arena *arena = arg;
+    struct dp_strategy_autotune_config config = {.tail_alone = arena->tail_alone,
+                                                 .budget_s = arena->budget_s};
+    struct dp_bucket_plan *plan = NULL;
+    size_t wrong;
+
+    group->ordered = arena->ordered;
+    if (dp_bucket_plan_create(tensors, TENSORS, TRAINED, TOTAL,
+                              &(struct dp_bucket_sizes){64, 64, false}, &plan) != DP_OK) {
+        return 1;
+    }
+    config.plan = plan;
+    wrong = dp_strategy_autotune_run(group, &config, &arena->results[group->rank]) != DP_OK;
+    dp_bucket_plan_destroy(plan);
+    return wrong;
+}
+
+/* Holds one; all ranks must say the same, and all that was opened be closed. */
+static struct dp_strategy_autotune_result hold(int ranks, const int *node_of, struct arena arena)
+{
+    static struct dp_strategy_autotune_result results[RANKS_MAX];
+
+    memset(results, 0, sizeof(results));
+    arena.results = results;
+    /* A busy machine gets through, too; an idle one needs a small part of it. */
+    arena.budget_s = arena.budget_s > 0.0 ? arena.budget_s : 2.0;
+    assert_int_equal(on_local_nodes(ranks, node_of, contends, &arena), 0);
+    for (int i = 0; i < ranks; i++) {
+        assert_memory_equal(&results[i], &results[0], sizeof(results[0]));
+        assert_int_equal(plant.opened[i], 0);
+    }
+    return results[0];
+}
+
+/* Where sums of several nodes find no memory to share, what needs it takes no part. */
+static void without_room_for_shared_memory_hier_takes_no_part(void **state)
+{
+    struct dp_strategy_autotune_result result;
+    (void)state;
+
+    local_world_room(0);
+    result = hold(4, two_nodes, (struct arena){.budget_s = 0.0});
+    local_world_room(-1);
+    assert_true(strlen(result.strategy) > 0);
+    assert_null(strstr(result.why, "hier"));
+    result = hold(4, two_nodes, (struct arena){.budget_s = 0.0});
+    assert_non_null(strstr(result.why, "hier"));
+}
+
+static int reset(void **state)
+{
+    (void)state;
+    memset(&plant, 0, sizeof(plant));
+    return 0;
+}
+
+static void every_rank_gets_one_measured_strategy_and_why(void **state)
+{
+    const struct {
+        int ranks;
+        const int *node_of;
+    } worlds[] = {{4, two_nodes}, {4, four_nodes}, {3, odd_nodes}, {2, four_nodes}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
+        const struct dp_strategy_autotune_result r =
+            hold(worlds[i].ranks, worlds[i].node_of, (struct arena){0});
+        char begin[DP_STRATEGY_AUTOTUNE_WHY];
+        (void)snprintf(begin, sizeof(begin), "measured: %s ", r.strategy);
+        assert_memory_equal(r.why, begin, strlen(begin));
+        assert_non_null(strstr(r.why, " ms a step, ")); /* and another one */
+        assert_null(strstr(r.why, "mpi"));
+    }
+}
+
+/* Rails need equally many ranks on all nodes, and several. */
+static void rails_take_part_where_nodes_are_even(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(hold(4, two_nodes, (struct arena){0}).why, "hier:rails=1 "));
+    assert_null(strstr(hold(3, odd_nodes, (struct arena){0}).why, "rails"));
+    assert_null(strstr(hold(4, four_nodes, (struct arena){0}).why, "rails"));
+    assert_non_null(strstr(hold(4, two_nodes, (struct arena){.ordered = true}).why, "rails"));
+}
+
+/* Whether `text` may be measured, of gradients of the host, and behind "staged:over=" of GPUs. */
+static bool may(const struct dp_group *group, const struct dp_device *cpu, bool lanes,
+                const char *text)
+{
+    struct dp_device gpu = *cpu;
+    char staged[DP_STRATEGY_AUTOTUNE_TEXT];
+    bool host;
+
+    gpu.host_memory = false;
+    (void)snprintf(staged, sizeof(staged), "staged:over=%s", text);
+    host = dp_exchange_may_measure(group, cpu, lanes, text);
+    assert_int_equal(dp_exchange_may_measure(group, &gpu, lanes, staged), host);
+    assert_false(dp_exchange_may_measure(group, cpu, lanes, staged));
+    assert_false(dp_exchange_may_measure(group, &gpu, lanes, text));
+    return host;
+}
+
+/* The ranks of two nodes, without and with lanes. */
+static void what_may_take_part_is_known_beforehand(void **state)
+{
+    static const struct {
+        const char *text;
+        bool plain, ordered;
+    } cases[] = {
+        {"ring", true, false},
+        {"direct", true, true},
+        {"hier", true, true},
+        {"hier:outer=direct", true, false},
+        {"hier:rails=1", true, true},
+        {"hier:outer=shm", false, false},
+        {"shm", false, false},
+        {"none", false, false},
+        {"mpi", false, false},
+        {"planted", false, false},
+        {"direct:segment_kb=1", false, false},
+        {"zero1:over=direct", false, false},
+        {"auto", false, false},
+        {"", false, false},
+    };
+    const struct dp_device *cpu = NULL;
+    struct dp_group *alone = NULL;
+    (void)state;
+
+    assert_int_equal(dp_device_find("cpu", &cpu), DP_OK);
+    assert_int_equal(dp_local_alone(&alone), DP_OK);
+    struct dp_group group = *alone;
+    group.size = 4;
+    group.nodes = group.local_size = 2;
+    group.node_of = two_nodes;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (may(&group, cpu, false, cases[i].text) != cases[i].plain ||
+            may(&group, cpu, true, cases[i].text) != cases[i].ordered) {
+            fail_msg("'%s'", cases[i].text);
+        }
+    }
+    dp_group_destroy(alone);
+}
+
+static void a_slow_strategy_is_not_chosen_and_drops_out(void **state)
+{
+    (void)state;
+    plant.sleep_s = 0.02;
+    const struct dp_strategy_autotune_result r = hold(4, four_nodes, (struct arena){0});
+
+    assert_string_not_equal(r.strategy, "planted");
+    assert_true(plant.turns[0] > 0);
+    assert_true(plant.largest < 262144 * sizeof(float)); /* never saw the largest bucket */
+}
+
+static void the_fastest_strategy_is_chosen(void **state)
+{
+    (void)state;
+    plant.idle = true;
+    const struct dp_strategy_autotune_result r = hold(4, four_nodes, (struct arena){0});
+
+    assert_string_equal(r.strategy, "planted");
+}
+
+/* On nodes that are not equal, direct alone keeps the order, and this one is direct but for
+ * that. */
+static void what_is_slow_with_large_buckets_alone_is_not_chosen(void **state)
+{
+    const struct arena arena = {.ordered = true};
+
+    (void)state;
+    plant.sleep_s = 0.1;
+    plant.sleep_bytes = 262144 * sizeof(float);
+    plant.ordered = true;
+    assert_string_equal(hold(3, odd_nodes, arena).strategy, "direct");
+    assert_int_equal(plant.largest, 262144 * sizeof(float));
+}
+
+static void behind_a_compressor_the_tail_alone_counts(void **state)
+{
+    const struct arena arena = {.tail_alone = true};
+
+    (void)state;
+    plant.idle = true;
+    plant.sleep_s = 0.05;
+    plant.sleep_bytes = 1024;
+    assert_string_equal(hold(4, four_nodes, arena).strategy, "planted");
+    assert_int_equal(plant.largest, DP_BLOCK * sizeof(float));
+}
+
+static void for_lanes_only_strategies_that_keep_the_order_take_part(void **state)
+{
+    const struct arena arena = {.ordered = true};
+
+    (void)state;
+    plant.idle = true; /* the fastest, but */
+    for (int i = 0; i < 3; i++) {
+        const int *const nodes[] = {two_nodes, four_nodes, odd_nodes};
+        const struct dp_strategy_autotune_result r = hold(i == 2 ? 3 : 4, nodes[i], arena);
+        assert_string_not_equal(r.strategy, "planted");
+        assert_null(strstr(r.why, "ring"));
+        assert_null(strstr(r.why, "tree"));
+        assert_non_null(strstr(r.why, i == 2 ? "the only one" : "direct"));
+        assert_true(i < 2 || strcmp(r.strategy, "direct") == 0);
+    }
+    assert_int_equal(plant.turns[0], 0);
+    plant.ordered = true;
+    assert_string_equal(hold(4, two_nodes, arena).strategy, "planted");
+}
+
+/* The turn under way is finished: one here takes three times the budget. */
+static void the_time_is_kept(void **state)
+{
+    const struct arena arena = {.budget_s = 0.1};
+
+    (void)state;
+    plant.sleep_s = 0.3;
+    assert_string_not_equal(hold(2, four_nodes, arena).strategy, "planted");
+    assert_true(plant.turns[0] <= 1); /* of 21; none where the others have used it up */
+}
+
+static void a_contest_without_any_time_still_chooses(void **state)
+{
+    const struct arena arena = {.budget_s = 1e-9};
+
+    (void)state;
+    assert_string_equal(hold(2, four_nodes, arena).strategy, "ring");
+}
+
+static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
+{
+    static struct dp_strategy_autotune_result results[RANKS_MAX];
+    const struct arena arena = {.budget_s = 1e-9, .results = results};
+
+    (void)state;
+    check_failing_allocations(2, four_nodes, contends, &arena);
+}
+
+/* ---- in an exchange ---- */
+
+struct choice {
+    const char *strategy, *compressor, *label, *why;
+    bool ordered, whole, measured;
+};
+
+static size_t shares(struct dp_group *group, const void *arg)
+{
+    const struct choice *c = arg;
+    struct dp_exchange_config config = {
+        .strategy = c->strategy,
+        .bucket_bytes = 4096,
+        .first_bucket_bytes = 4096,
+        .run = DP_RUN_AT_WAIT,
+        .ordered = c->ordered,
+        .whole = c->whole,
+        .threads = 1,
+    };
+    struct dp_flat flat = {.tensors = tensors,
+                           .tensor_count = TENSORS,
+                           .trained = TRAINED,
+                           .total = TOTAL,
+                           .owned = TRAINED};
+    struct dp_exchange *e = NULL;
+    size_t wrong = 0;
+
+    if (dp_device_find("ref", &config.device) != DP_OK ||
+        dp_exchange_create(group, &config, &flat, &e) != DP_OK) {
+        return 1;
+    }
+    wrong += strcmp(e->label, c->label) != 0 || e->measured != c->measured;
+    wrong += strncmp(e->why, c->why, strlen(c->why)) != 0 || (c->why[0] == '\0' && e->why[0]);
+    dp_exchange_destroy(e);
+    return wrong;
+}
+
+static void auto_measures_where_ranks_do_not_share_one_nodes_memory(void **state)
+{
+    static const int one_node[] = {0, 0, 0, 0};
+    static const struct choice over = {"auto", NULL,  "planted", "measured: planted",
+                                       false,  false, true};
+    static const struct choice lanes = {"auto", NULL,  "planted", "measured: planted",
+                                        true,   false, true};
+    static const struct choice one = {"auto", NULL, "zero1:over=shm", "all ranks share", false,
+                                      false,  false};
+    static const struct choice whole = {"auto", NULL, "shm", "all ranks share", false, true, false};
+    static const struct choice named = {"direct", NULL, "direct", "", false, false, false};
+
+    (void)state;
+    plant.idle = plant.ordered = true;
+    assert_int_equal(on_local_nodes(4, two_nodes, shares, &over), 0);
+    assert_int_equal(on_local_nodes(4, two_nodes, shares, &lanes), 0);
+    assert_int_equal(on_local_nodes(4, two_nodes, shares, &named), 0);
+    assert_int_equal(on_local_nodes(4, one_node, shares, &one), 0);
+    assert_int_equal(on_local_nodes(4, one_node, shares, &whole), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(every_rank_gets_one_measured_strategy_and_why, reset),
+        cmocka_unit_test_setup(rails_take_part_where_nodes_are_even, reset),
+        cmocka_unit_test_setup(what_may_take_part_is_known_beforehand, reset),
+        cmocka_unit_test_setup(a_slow_strategy_is_not_chosen_and_drops_out, reset),
+        cmocka_unit_test_setup(the_fastest_strategy_is_chosen, reset),
+        cmocka_unit_test_setup(what_is_slow_with_large_buckets_alone_is_not_chosen, reset),
+        cmocka_unit_test_setup(behind_a_compressor_the_tail_alone_counts, reset),
+        cmocka_unit_test_setup(for_lanes_only_strategies_that_keep_the_order_take_part, reset),
+        cmocka_unit_test_setup(without_room_for_shared_memory_hier_takes_no_part, reset),
+        cmocka_unit_test_setup(the_time_is_kept, reset),
+        cmocka_unit_test_setup(a_contest_without_any_time_still_chooses, reset),
+        cmocka_unit_test_setup(a_failed_allocation_leaves_nothing_and_hangs_nobody, reset),
+        cmocka_unit_test_setup(auto_measures_where_ranks_do_not_share_one_nodes_memory, reset),
+    };
+
+    if (dp_plugin_add(&dp_strategies, &planted.plugin) != DP_OK) {
+        return 1;
+    }
+    return cmocka_run_group_tests_name("contest", tests, NULL, NULL);
+}

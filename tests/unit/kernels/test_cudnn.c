@@ -1,0 +1,482 @@
+/*
+ * test_cudnn.c - engines of convolutions: which one is taken, and what cudnn does beyond what
+ * test_conv asks of every engine. On the host the library is the one of tests/cuda_on_host, and
+ * DP_HOST_CUDNN says whether it is found.
+ */
+#include "base/log.h"
+#include "tests/support/arrays.h"
+#include "tests/support/stderr_text.h"
+
+#if DP_HAVE_CUDA
+#include "kernels/cuda/cudnn/cudnn_api.h"
+#endif
+
+/* Checked by the compiler where NVIDIA's headers are used and cuDNN's are among them. */
+#if DP_HAVE_CUDA && !defined(DP_TESTS_CUDA_ON_HOST_CUDA_RUNTIME_H) && defined(__has_include)
+#if __has_include(<cudnn_backend.h>)
+#include <cudnn_backend.h>
+
+#define X(name, value)                                                                      \
+    _Static_assert((int)CUDNN_##name == (int)DP_CUDNN_##name, "CUDNN_" #name " is another " \
+                                                              "number");
+DP_CUDNN_NUMBERS(X)
+#undef X
+#endif
+#endif
+
+static const struct dp_device *device_of_test(void)
+{
+    const struct dp_device *device = NULL;
+
+    assert_int_equal(dp_device_find(tested_device(), &device), DP_OK);
+    return device;
+}
+
+/* What the library on the host is told to be; "" elsewhere. */
+static const char *host(void)
+{
+    const char *text = getenv("DP_HOST_CUDNN");
+
+    return text != NULL ? text : "";
+}
+
+static bool is_host(const char *value)
+{
+    return strcmp(host(), value) == 0;
+}
+
+/* ---- which engine ---- */
+
+static void auto_takes_cudnn_where_it_works_and_says_why_not(void **state)
+{
+    const struct dp_device *device = device_of_test();
+    const char *text = "?";
+    (void)state;
+
+    OK(dp_device_find_conv(device, DP_CONV_AUTO, &text));
+    if (device->find_conv == NULL) {
+        assert_null(text);
+    } else if (is_host("off")) {
+        assert_string_equal(text, "cublas (no libcudnn.so.9 or .8 in LD_LIBRARY_PATH)");
+    } else if (is_host("lacking")) {
+        assert_string_equal(text,
+                            "cublas (libcudnn.so.9 does not open: libneeded.so.1: cannot open "
+                            "shared object file)");
+    } else if (is_host("broken")) {
+        assert_string_equal(text,
+                            "cublas (cuDNN 91900 does not start: CUDNN_STATUS_NOT_INITIALIZED)");
+    } else if (is_host("8")) {
+        assert_string_equal(text, "cudnn 8.9.7");
+    } else if (is_host("9") || is_host("hungry") || is_host("failing")) {
+        assert_string_equal(text, "cudnn 9.19.0");
+    } else {
+        assert_true(strncmp(text, "cudnn ", 6) == 0 || strncmp(text, "cublas (", 8) == 0);
+    }
+}
+
+static void an_engine_that_is_asked_for_is_taken_or_missed_in_one_line(void **state)
+{
+    const struct dp_device *device = device_of_test();
+    const char *text = NULL, *found = NULL, *line = NULL;
+    dp_status status;
+    (void)state;
+
+    OK(dp_device_find_conv(device, DP_CONV_AUTO, &found));
+    stderr_begin();
+    status = dp_device_find_conv(device, DP_CONV_CUDNN, &text);
+    stderr_end();
+    if (found != NULL && strncmp(found, "cudnn", 5) == 0) {
+        assert_int_equal(status, DP_OK);
+        assert_string_equal(text, found);
+        OK(dp_device_find_conv(device, DP_CONV_CUBLAS, &text));
+        assert_string_equal(text, "cublas");
+        return;
+    }
+    assert_int_equal(status, DP_ERR_UNAVAILABLE);
+    line = device->find_conv == NULL ? "leave device.conv at auto" : "device.conv: cudnn: ";
+    assert_non_null(strstr(stderr_text, line));
+    assert_ptr_equal(strchr(stderr_text, '\n'), stderr_text + strlen(stderr_text) - 1);
+}
+
+/* ---- results ---- */
+
+/* A convolution and its arrays, in the type of a stream. */
+struct work {
+    struct dp_window w;
+    size_t rows, xs, ys, ws;
+    bool bias, relu;
+    float keep;
+    void *x, *dy, *weights, *b;
+    void *y, *dx;
+    float *dw, *db;
+};
+
+/* Numbers in -1..1 of a type; room for float32. */
+static void *numbers(struct dp_stream *ref, size_t count, uint32_t seed)
+{
+    float *wide = uniform(count, seed, -1, 1);
+    void *array = zeros(count);
+
+    if (ref->type == DP_TYPE_F32) {
+        memcpy(array, wide, count * sizeof(float));
+    } else {
+        OK(ref->ops->narrow(ref, array, wide, count, ref->type));
+    }
+    dp_free(wide);
+    return array;
+}
+
+static struct work work_open(struct dp_stream *ref, const struct dp_window *w, size_t rows)
+{
+    struct work k = {.w = *w, .rows = rows};
+
+    k.w.out_h = (w->in_h + 2 * w->padding - w->kernel_h) / w->stride + 1;
+    k.w.out_w = (w->in_w + 2 * w->padding - w->kernel_w) / w->stride + 1;
+    k.xs = rows * w->in_h * w->in_w * w->in_c;
+    k.ys = rows * k.w.out_h * k.w.out_w * w->out_c;
+    k.ws = w->out_c * w->kernel_h * w->kernel_w * w->in_c;
+    k.x = numbers(ref, k.xs, 1);
+    k.dy = numbers(ref, k.ys, 2);
+    k.weights = numbers(ref, k.ws, 3);
+    k.b = numbers(ref, w->out_c, 4);
+    k.y = zeros(k.ys);
+    k.dx = zeros(k.xs);
+    k.dw = zeros(k.ws);
+    k.db = zeros(w->out_c);
+    return k;
+}
+
+static void work_close(struct work *k)
+{
+    void *const arrays[] = {k->x, k->dy, k->weights, k->b, k->y, k->dx, k->dw, k->db};
+
+    for (size_t i = 0; i < DP_COUNT(arrays); i++) {
+        dp_free(arrays[i]);
+    }
+}
+
+static dp_status prepare(struct dp_stream *s, const struct work *k)
+{
+    return s->ops->conv_prepare(s, &k->w, k->rows,
+                                DP_CONV_FORWARD | DP_CONV_BACKWARD_DATA | DP_CONV_BACKWARD_WEIGHTS |
+                                    (k->bias ? (unsigned)DP_CONV_BIAS : 0u) |
+                                    (k->relu ? (unsigned)DP_CONV_RELU : 0u));
+}
+
+static void compute(struct dp_stream *s, struct work *k)
+{
+    memset(k->y, 0xff, k->ys * sizeof(float)); /* NaN */
+    memset(k->dx, 0xff, k->xs * sizeof(float));
+    for (size_t i = 0; i < k->ws; i++) {
+        k->dw[i] = k->keep != 0 ? (float)(i % 7) / 4 - 1 : NAN;
+    }
+    for (size_t i = 0; i < k->w.out_c; i++) {
+        k->db[i] = k->keep != 0 ? 0.5f : NAN;
+    }
+    OK(s->ops->conv_forward(s, k->y, k->x, k->weights, k->bias ? k->b : NULL, &k->w, k->rows,
+                            k->relu ? DP_ACT_RELU : DP_ACT_NONE));
+    OK(s->ops->conv_backward_data(s, k->dx, k->dy, k->weights, &k->w, k->rows));
+    OK(s->ops->conv_backward_weights(s, k->dw, k->bias ? k->db : NULL, k->dy, k->x, &k->w, k->rows,
+                                     k->keep));
+    OK(s->device->synchronize(s));
+}
+
+/* Equal but for one step of the type, and what float32 sums may be off before they are rounded. */
+static void assert_typed(struct dp_stream *ref, const void *found, const void *wanted, size_t count,
+                         double error)
+{
+    static const double steps[] = {
+        [DP_TYPE_F32] = 0, [DP_TYPE_BF16] = 1.0 / 128, [DP_TYPE_F16] = 1.0 / 1024};
+    float *a = zeros(count), *b = zeros(count);
+
+    if (ref->type == DP_TYPE_F32) {
+        memcpy(a, found, count * sizeof(float));
+        memcpy(b, wanted, count * sizeof(float));
+    } else {
+        OK(ref->ops->widen(ref, a, found, count, ref->type));
+        OK(ref->ops->widen(ref, b, wanted, count, ref->type));
+    }
+    assert_near(a, b, count, error, steps[ref->type]);
+    dp_free(a);
+    dp_free(b);
+}
+
+/* 1e-7 (n + 4) for sums of n products of numbers below 1: see test_dense.c. */
+static double near_sum(size_t terms)
+{
+    return 1e-7 * ((double)terms + 4);
+}
+
+static struct dp_stream *typed_stream(const char *name, enum dp_type type)
+{
+    struct dp_stream *s = stream_on(name, 1);
+
+    dp_stream_set_type(s, type);
+    return s;
+}
+
+/* Gradients of weights are float32; cuDNN may have made them of narrow numbers, rounded once. */
+static void check_engine(enum dp_conv_engine engine, enum dp_type type, const struct dp_window *w,
+                         size_t n)
+{
+    struct dp_stream *ref = typed_stream("ref", type), *s = typed_stream(tested_device(), type);
+    struct work wanted = work_open(ref, w, 1 + n % 3), found = work_open(ref, w, 1 + n % 3);
+    const size_t pixels = found.rows * found.w.out_h * found.w.out_w;
+    const bool rounded = engine != DP_CONV_CUBLAS && (w->in_c % 8 != 0 || w->out_c % 8 != 0);
+    const double step = !rounded ? 0 : type == DP_TYPE_BF16 ? 0x1p-8 : 0x1p-11;
+
+    s->conv = engine;
+    wanted.bias = found.bias = n % 2 == 0;
+    wanted.relu = found.relu = n % 3 != 0;
+    wanted.keep = found.keep = n / 2 % 2 == 0 ? 1.0f : 0.0f;
+    OK(prepare(s, &found));
+    compute(s, &found);
+    compute(ref, &wanted);
+    assert_typed(ref, found.y, wanted.y, found.ys, near_sum(w->kernel_h * w->kernel_w * w->in_c));
+    assert_typed(ref, found.dx, wanted.dx, found.xs,
+                 near_sum(w->kernel_h * w->kernel_w * w->out_c));
+    assert_near(found.dw, wanted.dw, found.ws, near_sum(pixels) + step, step);
+    if (found.bias) {
+        assert_near(found.db, wanted.db, w->out_c, near_sum(pixels), 0);
+    }
+    work_close(&found);
+    work_close(&wanted);
+    stream_close(s);
+    stream_close(ref);
+}
+
+static const struct dp_window windows[] = {
+    {.in_h = 6,
+     .in_w = 5,
+     .in_c = 8,
+     .out_c = 16,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 1,
+     .padding = 1},
+    {.in_h = 7, .in_w = 7, .in_c = 1, .out_c = 6, .kernel_h = 5, .kernel_w = 5, .stride = 1},
+    {.in_h = 8, .in_w = 8, .in_c = 16, .out_c = 8, .kernel_h = 1, .kernel_w = 1, .stride = 1},
+    {.in_h = 9,
+     .in_w = 6,
+     .in_c = 3,
+     .out_c = 8,
+     .kernel_h = 3,
+     .kernel_w = 2,
+     .stride = 2,
+     .padding = 1},
+    {.in_h = 4,
+     .in_w = 4,
+     .in_c = 17,
+     .out_c = 8,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 1,
+     .padding = 1},
+};
+
+static void narrow_types_equal_the_reference_on_every_engine(void **state)
+{
+    static const enum dp_type types[] = {DP_TYPE_BF16, DP_TYPE_F16};
+    static const enum dp_conv_engine engines[] = {DP_CONV_AUTO, DP_CONV_CUBLAS};
+    (void)state;
+
+    if (device_of_test()->find_conv == NULL) {
+        skip(); /* test_mixed is about processors */
+    }
+    for (size_t n = 0; n < 6 * DP_COUNT(windows); n++) {
+        for (size_t i = 0; i < 4; i++) {
+            check_engine(engines[i / 2], types[i % 2], &windows[n % DP_COUNT(windows)], n);
+        }
+    }
+}
+
+/* The library on the host has nothing for 17 channels. */
+static void what_cudnn_has_no_plan_for_is_computed_by_cublas_or_refused(void **state)
+{
+    struct dp_stream *ref = typed_stream("ref", DP_TYPE_F32), *s;
+    struct work k = work_open(ref, &windows[4], 2);
+    (void)state;
+
+    if (!is_host("9") && !is_host("8")) {
+        work_close(&k);
+        stream_close(ref);
+        skip();
+    }
+    check_engine(DP_CONV_AUTO, DP_TYPE_F32, &windows[4], 0);
+    s = typed_stream(tested_device(), DP_TYPE_F32);
+    s->conv = DP_CONV_CUDNN;
+    stderr_begin();
+    assert_int_equal(prepare(s, &k), DP_ERR_UNAVAILABLE);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "device.conv: cudnn has no convolution 4x4x17 -> 4x4x8"));
+    stream_close(s);
+    work_close(&k);
+    stream_close(ref);
+}
+
+/* One warning, however many fail. */
+static void what_cudnn_fails_at_is_computed_by_cublas_or_refused(void **state)
+{
+    struct dp_stream *ref = typed_stream("ref", DP_TYPE_F32), *s;
+    struct work k = work_open(ref, &windows[0], 1);
+    (void)state;
+
+    if (!is_host("failing")) {
+        work_close(&k);
+        stream_close(ref);
+        skip();
+    }
+    stderr_begin();
+    check_engine(DP_CONV_AUTO, DP_TYPE_F32, &windows[0], 0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "warning: cuDNN fails at a convolution 6x5x8 -> 6x5x16 by "
+                                        "3x3 of 1 row: CUDNN_STATUS_BAD_PARAM; it is computed by "
+                                        "cublas from here on\n"));
+    assert_ptr_equal(strchr(stderr_text, '\n'), strrchr(stderr_text, '\n'));
+    s = typed_stream(tested_device(), DP_TYPE_F32);
+    s->conv = DP_CONV_CUDNN;
+    OK(prepare(s, &k));
+    stderr_begin();
+    assert_int_equal(s->ops->conv_backward_data(s, k.dx, k.dy, k.weights, &k.w, k.rows),
+                     DP_ERR_UNAVAILABLE);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "device.conv: cudnn fails at a convolution 6x5x8 -> "));
+    assert_ptr_equal(strchr(stderr_text, '\n'), strrchr(stderr_text, '\n'));
+    stream_close(s);
+    work_close(&k);
+    stream_close(ref);
+}
+
+/* Two factors lose at most 2^-10 each, of products below 1. */
+static void tf32_rounds_factors_and_fp32_does_not(void **state)
+{
+    struct dp_stream *ref = typed_stream("ref", DP_TYPE_F32);
+    const size_t terms = (size_t)3 * 3 * windows[0].in_c;
+    (void)state;
+
+    if (device_of_test()->find_conv == NULL) {
+        stream_close(ref);
+        skip();
+    }
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        struct dp_stream *s = typed_stream(tested_device(), DP_TYPE_F32);
+        struct work found = work_open(ref, &windows[0], 2), wanted = work_open(ref, &windows[0], 2);
+        double most = 0;
+        s->tf32 = tf32 != 0;
+        OK(prepare(s, &found));
+        compute(s, &found);
+        compute(ref, &wanted);
+        for (size_t i = 0; i < found.ys; i++) {
+            most = fmax(most, fabs((double)((float *)found.y)[i] - (double)((float *)wanted.y)[i]));
+        }
+        assert_true(s->tf32 ? most > near_sum(terms) && most < (double)terms * 2 * 0x1p-10
+                            : most <= near_sum(terms));
+        work_close(&found);
+        work_close(&wanted);
+        stream_close(s);
+    }
+    stream_close(ref);
+}
+
+static void a_rectifier_does_not_lose_a_nan(void **state)
+{
+    struct dp_stream *ref = typed_stream("ref", DP_TYPE_BF16), *s;
+    struct work k = work_open(ref, &windows[0], 1);
+    float *y = zeros(k.ys);
+    (void)state;
+
+    if (device_of_test()->find_conv != NULL) {
+        s = typed_stream(tested_device(), DP_TYPE_BF16);
+        k.bias = k.relu = true;
+        memset(k.x, 0xff, sizeof(uint16_t));
+        OK(prepare(s, &k));
+        compute(s, &k);
+        OK(ref->ops->widen(ref, y, k.y, k.ys, DP_TYPE_BF16));
+        assert_true(isnan(y[0]) && !isnan(y[k.ys - 1]));
+        stream_close(s);
+    }
+    dp_free(y);
+    work_close(&k);
+    stream_close(ref);
+}
+
+/* Of the engines on the host that take bf16 one wants more than there is, where it is asked for,
+ * and one fails when it is run: neither is taken, neither is an error, and what trials took is
+ * given back. */
+static void trials_leave_the_workspace_of_the_chosen_engine(void **state)
+{
+    const struct dp_device *device = device_of_test();
+    (void)state;
+
+    if (!is_host("9") && !is_host("hungry")) {
+        skip();
+    }
+    for (int measures = 0; measures < 2; measures++) {
+        struct dp_stream *s = typed_stream(tested_device(), DP_TYPE_BF16);
+        struct work k = work_open(s, &windows[0], 50);
+        struct dp_algo_choices *algo_choices = NULL;
+        struct dp_device_room before, after;
+        size_t more;
+        if (measures != 0) {
+            OK(dp_algo_choices_create("here", &algo_choices));
+            s->algo_choices = algo_choices;
+        }
+        device->room(&before);
+        OK(s->ops->conv_prepare(s, &k.w, k.rows, DP_CONV_FORWARD));
+        device->room(&after);
+        more = after.used[DP_MEM_WORKSPACE] - before.used[DP_MEM_WORKSPACE];
+        assert_int_equal(more, 4096);
+        assert_int_equal(after.used[DP_MEM_TRIAL], 0);
+        assert_in_range(after.peak - before.peak, 0, more);
+        OK(s->ops->conv_forward(s, k.y, k.x, k.weights, NULL, &k.w, k.rows, DP_ACT_NONE));
+        work_close(&k);
+        stream_close(s);
+        dp_algo_choices_destroy(algo_choices);
+    }
+}
+
+static void preparing_survives_every_failed_allocation(void **state)
+{
+    struct dp_stream *ref = typed_stream("ref", DP_TYPE_F32);
+    struct dp_stream *s = typed_stream(tested_device(), DP_TYPE_F32);
+    struct work k = work_open(ref, &windows[0], 2);
+    dp_status status = DP_ERR_NOMEM;
+    (void)state;
+
+    dp_log_mute(1);
+    for (int nth = 1; status != DP_OK; nth++) {
+        dp_mem_fail_nth(nth);
+        status = prepare(s, &k);
+        dp_mem_fail_nth(0);
+        assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+        assert_in_range(nth, 1, 100);
+    }
+    dp_log_mute(0);
+    compute(s, &k);
+    stream_close(s);
+    work_close(&k);
+    stream_close(ref);
+}
+
+static int nothing_is_left(void **state)
+{
+    (void)state;
+    return (int)blocks_left();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(auto_takes_cudnn_where_it_works_and_says_why_not),
+        cmocka_unit_test(an_engine_that_is_asked_for_is_taken_or_missed_in_one_line),
+        cmocka_unit_test(narrow_types_equal_the_reference_on_every_engine),
+        cmocka_unit_test(what_cudnn_has_no_plan_for_is_computed_by_cublas_or_refused),
+        cmocka_unit_test(what_cudnn_fails_at_is_computed_by_cublas_or_refused),
+        cmocka_unit_test(tf32_rounds_factors_and_fp32_does_not),
+        cmocka_unit_test(a_rectifier_does_not_lose_a_nan),
+        cmocka_unit_test(trials_leave_the_workspace_of_the_chosen_engine),
+        cmocka_unit_test(preparing_survives_every_failed_allocation),
+    };
+
+    return run_reached_tests(tests, NULL, nothing_is_left);
+}

@@ -1,0 +1,254 @@
+/*
+ * test_device.c - what every device must do beside its operations: memory, copies to and from the
+ * host, the order of streams, events; and how a device is found, or why not.
+ */
+#include "base/log.h"
+#include "tests/support/arrays.h"
+
+enum { COUNT = 5000, ROUNDS = 40 };
+
+/* Calls the test for each device that this machine has. */
+static void on_each(void (*test)(const struct dp_device *device, struct dp_stream *streams[2]))
+{
+    const struct dp_plugin *plugin;
+    const char *why_not;
+
+    for (int i = 0; (plugin = dp_plugin_at(&dp_devices, i)) != NULL; i++) {
+        const struct dp_device *device = (const struct dp_device *)plugin;
+        const size_t live = dp_mem_live();
+        struct dp_stream *streams[2];
+        if (!device->available(&why_not)) {
+            continue;
+        }
+        OK(device->stream_create(device, 1, &streams[0]));
+        OK(device->stream_create(device, 2, &streams[1]));
+        test(device, streams);
+        device->stream_destroy(streams[1]);
+        device->stream_destroy(streams[0]);
+        device->stream_destroy(NULL);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+static void check_memory(const struct dp_device *device, struct dp_stream *streams[2])
+{
+    const size_t before = dp_mem_bytes(DP_MEM_WEIGHTS), bytes = COUNT * sizeof(float);
+    float *there = device->alloc(DP_MEM_WEIGHTS, bytes);
+    float *here = device->alloc_host(DP_MEM_WEIGHTS, bytes), *none = zeros(COUNT);
+    void *nothing = device->alloc(DP_MEM_WEIGHTS, 0);
+
+    assert_non_null(there);
+    assert_non_null(here);
+    assert_non_null(nothing);
+    assert_int_equal((uintptr_t)there % DP_MEM_ALIGN, 0);
+    assert_int_equal((uintptr_t)here % DP_MEM_ALIGN, 0);
+    assert_int_equal(dp_mem_bytes(DP_MEM_WEIGHTS), before + 2 * bytes);
+    assert_same_bits(here, none, COUNT);
+    here[7] = 1;
+    OK(dp_device_read(streams[0], here, there, bytes));
+    assert_same_bits(here, none, COUNT);
+    device->release(nothing);
+    device->release_host(here);
+    device->release(there);
+    device->release(NULL);
+    device->release_host(NULL);
+    assert_int_equal(dp_mem_bytes(DP_MEM_WEIGHTS), before);
+    dp_free(none);
+}
+
+static void memory_is_zeroed_aligned_and_counted(void **state)
+{
+    (void)state;
+    on_each(check_memory);
+}
+
+static void check_copies(const struct dp_device *device, struct dp_stream *streams[2])
+{
+    const size_t bytes = COUNT * sizeof(float);
+    float *there = device->alloc(DP_MEM_OTHER, bytes), *x = uniform(COUNT, 1, -1, 1);
+    float *pinned = device->alloc_host(DP_MEM_OTHER, bytes), *y = zeros(COUNT);
+
+    device->pin(y, bytes);
+    OK(device->upload(streams[0], there, x, bytes));
+    OK(streams[0]->ops->add(streams[0], there, there, COUNT));
+    OK(device->download(streams[0], pinned, there, bytes));
+    OK(device->download(streams[0], y, there + 1, bytes - sizeof(float)));
+    OK(device->upload(streams[0], there, x, 0));
+    OK(device->synchronize(streams[0]));
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_true(pinned[i] == 2 * x[i]);
+        assert_true(y[i] == (i + 1 < COUNT ? 2 * x[i + 1] : 0));
+    }
+    device->unpin(y);
+    device->unpin(x); /* was not pinned */
+    device->release_host(pinned);
+    device->release(there);
+    dp_free(x);
+    dp_free(y);
+}
+
+static void copies_come_in_the_order_of_their_stream(void **state)
+{
+    (void)state;
+    on_each(check_copies);
+}
+
+/* Two streams take turns: each doubles what the other one made. */
+static void check_order(const struct dp_device *device, struct dp_stream *streams[2])
+{
+    const size_t bytes = COUNT * sizeof(float);
+    float *there = device->alloc(DP_MEM_OTHER, bytes), *x = uniform(COUNT, 1, 1, 2);
+    float *y = zeros(COUNT);
+
+    OK(device->upload(streams[0], there, x, bytes));
+    for (int i = 0; i < ROUNDS; i++) {
+        struct dp_stream *earlier = streams[i % 2], *later = streams[(i + 1) % 2];
+        OK(device->order(later, earlier));
+        OK(device->order(later, later));
+        OK(later->ops->scale(later, there, there, 2.0f, COUNT));
+    }
+    OK(device->download(streams[ROUNDS % 2], y, there, bytes));
+    OK(device->synchronize(streams[ROUNDS % 2]));
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_true(y[i] == ldexpf(x[i], ROUNDS));
+    }
+    device->release(there);
+    dp_free(x);
+    dp_free(y);
+}
+
+static void a_stream_waits_for_what_another_one_has_queued(void **state)
+{
+    (void)state;
+    on_each(check_order);
+}
+
+static void check_events(const struct dp_device *device, struct dp_stream *streams[2])
+{
+    const size_t bytes = COUNT * sizeof(float);
+    float *there = device->alloc(DP_MEM_OTHER, bytes), *x = uniform(COUNT, 1, -1, 1);
+    float *y = zeros(COUNT);
+    struct dp_event *event = NULL;
+    bool done = false;
+
+    OK(device->event_create(&event));
+    OK(device->event_query(event, &done));
+    assert_true(done); /* it was never recorded */
+    for (int i = 0; i < ROUNDS; i++) {
+        x[0] = (float)i;
+        OK(device->upload(streams[0], there, x, bytes));
+        OK(device->download(streams[0], y, there, bytes));
+        OK(device->event_record(event, streams[0]));
+        for (done = false; !done;) {
+            OK(device->event_query(event, &done));
+        }
+        assert_same_bits(y, x, COUNT);
+    }
+    device->event_destroy(event);
+    device->event_destroy(NULL);
+    device->release(there);
+    dp_free(x);
+    dp_free(y);
+}
+
+static void an_event_happens_when_all_before_it_is_done(void **state)
+{
+    (void)state;
+    on_each(check_events);
+}
+
+static void check_failed_allocations(const struct dp_device *device, struct dp_stream *streams[2])
+{
+    const size_t live = dp_mem_live();
+    dp_status status = DP_ERR_NOMEM;
+
+    (void)streams;
+    dp_log_mute(1);
+    for (int nth = 1; status != DP_OK; nth++) {
+        struct dp_stream *stream = NULL;
+        dp_mem_fail_nth(nth);
+        status = device->stream_create(device, 1, &stream);
+        dp_mem_fail_nth(0);
+        assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+        assert_true((stream != NULL) == (status == DP_OK));
+        device->stream_destroy(stream);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_mem_fail_nth(1);
+    assert_null(device->alloc(DP_MEM_OTHER, 64));
+    dp_mem_fail_nth(1);
+    assert_null(device->alloc_host(DP_MEM_OTHER, 64));
+    dp_mem_fail_nth(0);
+    dp_log_mute(0);
+}
+
+static void creating_survives_every_failed_allocation(void **state)
+{
+    (void)state;
+    on_each(check_failed_allocations);
+}
+
+/* The device on the host refuses to zero this many bytes. */
+static void check_failed_zeroing(const struct dp_device *device, struct dp_stream *streams[2])
+{
+    struct dp_device_room before, after;
+
+    (void)streams;
+    if (device->room == NULL) {
+        return;
+    }
+    device->room(&before);
+    if (strstr(before.name, "(the host)") == NULL) {
+        return; /* a GPU does as it is told */
+    }
+    assert_int_equal(setenv("DP_CUDA_MEMSET", "4242", 1), 0);
+    dp_log_mute(1);
+    assert_null(device->alloc(DP_MEM_OTHER, 4242));
+    dp_log_mute(0);
+    assert_int_equal(unsetenv("DP_CUDA_MEMSET"), 0);
+    device->room(&after);
+    assert_int_equal(after.left, before.left);
+}
+
+static void memory_that_cannot_be_zeroed_is_given_back(void **state)
+{
+    (void)state;
+    on_each(check_failed_zeroing);
+}
+
+static void a_device_that_is_not_here_says_why(void **state)
+{
+    const struct dp_plugin *plugin = dp_plugin_find(&dp_devices, "cuda", 4);
+    const struct dp_device *device = NULL;
+    const char *why_not = NULL;
+    (void)state;
+
+    assert_true(dp_device_left_out("cuda") == (plugin == NULL));
+    assert_false(dp_device_left_out("cpu"));
+    dp_log_mute(1);
+    assert_int_equal(dp_device_find("cuba", &device), DP_ERR_CONFIG);
+    if (plugin == NULL) {
+        assert_int_equal(dp_device_find("cuda", &device), DP_ERR_UNAVAILABLE);
+    } else if (!((const struct dp_device *)plugin)->available(&why_not)) {
+        assert_non_null(why_not);
+        assert_int_equal(dp_device_find("cuda", &device), DP_ERR_UNAVAILABLE);
+    }
+    dp_log_mute(0);
+    assert_null(device);
+    OK(dp_device_find("auto", &device));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_zeroed_aligned_and_counted),
+        cmocka_unit_test(copies_come_in_the_order_of_their_stream),
+        cmocka_unit_test(a_stream_waits_for_what_another_one_has_queued),
+        cmocka_unit_test(an_event_happens_when_all_before_it_is_done),
+        cmocka_unit_test(creating_survives_every_failed_allocation),
+        cmocka_unit_test(memory_that_cannot_be_zeroed_is_given_back),
+        cmocka_unit_test(a_device_that_is_not_here_says_why),
+    };
+
+    return cmocka_run_group_tests_name("device", tests, NULL, NULL);
+}

@@ -1,0 +1,480 @@
+/*
+ * test_pass.c - whole small models: what is fused, moved, written in place or shared between ranks
+ * gives the same numbers as the layers one by one.
+ *
+ * On device ref the comparison is to the bit, since fusing and placing change no operation.
+ */
+#include "base/log.h"
+#include "tests/support/arrays.h"
+#include "tests/support/small_model.h"
+
+enum { ROWS = 5, MORE = 8, TILED = 3 * DP_TILE_ROWS_MIN - 1 };
+
+struct shape_case {
+    const char *input, *layers;
+    bool splits; /* rows do not depend on each other: no batch norm */
+};
+
+static const struct shape_case cases[] = {
+    {"[6]", "[dense: {units: 5}, relu: {}, dense: {units: 4}, gelu: {}, dense: {units: 3}]", true},
+    {"[2, 3, 2]", "[flatten: {}, dense: {units: 4, bias: false}, relu: {}, dense: {units: 2}]",
+     true},
+    /* a relu behind, before, around a maxpool, which it may change places with */
+    {"[6, 6, 1]",
+     "[conv2d: {filters: 3, kernel: 3, padding: 1}, relu: {}, maxpool: {size: 2}, conv2d: {filters:"
+     " 2, kernel: 2}, maxpool: {size: 2}, relu: {}, flatten: {}, dense: {units: 3}]",
+     true},
+    {"[5, 5, 2]",
+     "[relu: {}, maxpool: {size: 3, stride: 2, padding: 1}, relu: {}, gelu: {}, relu: {}, maxpool:"
+     " {size: 2}, flatten: {}, dense: {units: 3}]",
+     true},
+    {"[4, 4, 1]",
+     "[conv2d: {filters: 2, kernel: 3}, batchnorm: {}, relu: {}, maxpool: {size: 2}, flatten: {},"
+     " dense: {units: 3}]",
+     false},
+    /* what writes over its input, and what must not */
+    {"[7]",
+     "[dense: {units: 6}, dropout: {rate: 0.3}, relu: {}, dropout: {rate: 0.5}, gelu: {}, dropout:"
+     " {}, dense: {units: 3}]",
+     true},
+    {"[7]",
+     "[dropout: {rate: 0.2}, dense: {units: 5}, relu: {}, relu: {}, dropout: {rate: 0.4}, dropout:"
+     " {rate: 0.1}, relu: {}, dense: {units: 4}]",
+     true},
+    {"[4, 3, 2]",
+     "[batchnorm: {}, dropout: {}, conv2d: {filters: 3, kernel: 2}, batchnorm: {}, relu: {},"
+     " dropout: {}, batchnorm: {}, flatten: {}, dropout: {}, relu: {}, dense: {units: 3}]",
+     false},
+    /* pools */
+    {"[5, 4, 3]", "[gelu: {}, global_avgpool: {}, dense: {units: 3}]", true},
+    {"[5, 4, 3]",
+     "[conv2d: {filters: 4, kernel: 2}, relu: {}, global_avgpool: {}, flatten: {},"
+     " relu: {}, dense: {units: 3}]",
+     true},
+    {"[5, 5, 2]",
+     "[conv2d: {filters: 2, kernel: 2}, avgpool: {size: 2, stride: 1, padding: 1}, relu: {},"
+     " avgpool: {size: 2}, flatten: {}, batchnorm: {}, dense: {units: 3}]",
+     false},
+    /* residuals: identity, with a shortcut, at the input, nested, one behind the other */
+    {"[4]", "[residual: {body: [dense: {units: 4}], shortcut: []}, dense: {units: 3}]", true},
+    {"[4]",
+     "[residual: {body: [relu: {}, dense: {units: 4}, relu: {}], shortcut: []}, relu: {},"
+     " dense: {units: 3}]",
+     true},
+    {"[4, 4, 2]",
+     "[conv2d: {filters: 3, kernel: 3, padding: 1}, relu: {}, residual: {body: [conv2d: {filters:"
+     " 4, kernel: 3, padding: 1, stride: 2, bias: false}, batchnorm: {}, relu: {}, conv2d:"
+     " {filters: 4, kernel: 3, padding: 1, bias: false}, batchnorm: {}], shortcut: [conv2d:"
+     " {filters: 4, kernel: 1, stride: 2, bias: false}, batchnorm: {}]}, relu: {},"
+     " global_avgpool: {}, dense: {units: 3}]",
+     false},
+    {"[5]",
+     "[dense: {units: 4}, residual: {body: [batchnorm: {}, relu: {}, dense: {units: 4},"
+     " residual: {body: [relu: {}, dense: {units: 4}], shortcut: [dense: {units: 4}]}], shortcut:"
+     " []}, residual: {body: [dropout: {}, dense: {units: 4}], shortcut: [relu: {}]}, relu: {},"
+     " dense: {units: 3}]",
+     false},
+    {"[4]",
+     "[residual: {body: [residual: {body: [residual: {body: [dense: {units: 4}, gelu: {}],"
+     " shortcut: []}], shortcut: []}, relu: {}], shortcut: [dense: {units: 4}, relu: {}]},"
+     " residual: {body: [relu: {}], shortcut: []}, residual: {body: [gelu: {}, dropout: {}],"
+     " shortcut: []}, dropout: {}, dense: {units: 2}]",
+     true},
+    {"[2, 2, 2]",
+     "[residual: {body: [relu: {}], shortcut: [gelu: {}]}, residual: {body: [flatten: {},"
+     " dense: {units: 3}], shortcut: [flatten: {}, dense: {units: 3}, relu: {}]}, relu: {},"
+     " dense: {units: 2}]",
+     true},
+    {"[3, 2, 2]",
+     "[conv2d: {filters: 2, kernel: 1}, residual: {body: [flatten: {}, relu: {}], shortcut:"
+     " [flatten: {}, dropout: {}]}, residual: {body: [dropout: {}], shortcut: [batchnorm: {}]},"
+     " relu: {}, dense: {units: 3}]",
+     false},
+    {"[4, 4, 2]",
+     "[conv2d: {filters: 2, kernel: 3, padding: 1}, residual: {body: [relu: {}, conv2d: {filters:"
+     " 2, kernel: 3, padding: 1}, relu: {}, residual: {body: [gelu: {}, conv2d: {filters: 2,"
+     " kernel: 1}], shortcut: []}], shortcut: []}, relu: {}, residual: {body: [conv2d: {filters: 3,"
+     " kernel: 2, stride: 2}], shortcut: [avgpool: {size: 2}, conv2d: {filters: 3, kernel: 1}]},"
+     " dropout: {rate: 0.2}, global_avgpool: {}, dense: {units: 3}]",
+     true},
+    {"[6, 5, 1]",
+     "[gelu: {}, conv2d: {filters: 2, kernel: 2}, relu: {}, maxpool: {size: 2, stride: 1}, conv2d:"
+     " {filters: 3, kernel: 2, bias: false}, flatten: {}, relu: {}, dropout: {rate: 0.3}, dense:"
+     " {units: 3}]",
+     true},
+    {"[4, 4, 1]",
+     "[conv2d: {filters: 2, kernel: 1}, batchnorm: {}, residual: {body: [conv2d: {filters: 2,"
+     " kernel: 3, padding: 1}], shortcut: []}, gelu: {}, conv2d: {filters: 2, kernel: 1},"
+     " batchnorm: {}, residual: {body: [conv2d: {filters: 2, kernel: 1}, batchnorm: {}], shortcut:"
+     " [conv2d: {filters: 2, kernel: 1}]}, gelu: {}, conv2d: {filters: 3, kernel: 2},"
+     " global_avgpool: {}, dense: {units: 3}]",
+     false},
+    /* branches without parameters behind the input: nobody wants their gradients */
+    {"[3, 4, 1]",
+     "[residual: {body: [relu: {}], shortcut: [conv2d: {filters: 1, kernel: 1}]}, residual: {body:"
+     " [gelu: {}], shortcut: []}, flatten: {}, dense: {units: 3}]",
+     true},
+    {"[3, 3, 1]",
+     "[conv2d: {filters: 2, kernel: 2}, batchnorm: {sync: true}, relu: {}, flatten: {}, dense:"
+     " {units: 4}, batchnorm: {sync: true, eps: 0.01}, dense: {units: 3}]",
+     false},
+    /* bodies that end in batch norm, in such a residual, and in batch norm with its own relu */
+    {"[3, 3, 2]",
+     "[conv2d: {filters: 2, kernel: 1}, residual: {body: [batchnorm: {}, residual: {body: "
+     "[batchnorm:"
+     " {}], shortcut: [relu: {}, batchnorm: {}]}], shortcut: []}, residual: {body: [batchnorm: {},"
+     " relu: {}], shortcut: []}, dropout: {}, global_avgpool: {}, dense: {units: 3}]",
+     false},
+};
+
+/* ---- helpers ---- */
+
+/* As dp_zalloc of device ref and cpu, but the memory is full of NaN. */
+static void *poisoned_alloc(enum dp_purpose purpose, size_t bytes)
+{
+    void *memory = dp_mem_arena(purpose, bytes);
+
+    if (memory != NULL) {
+        memset(memory, 0xff, bytes);
+    }
+    return memory;
+}
+
+/* One step on a new pass whose memory is full of NaN, with that many bytes of cache for tiles. */
+static void step_poisoned(const struct small_batch *batch, struct dp_stream *stream,
+                          size_t tile_bytes, const struct dp_pass_call *call)
+{
+    const struct dp_device *own = stream->device;
+    struct dp_device device = *own;
+
+    device.alloc = poisoned_alloc;
+    device.release = dp_free;
+    device.tile_bytes = tile_bytes;
+    stream->device = &device;
+    step_alone(batch, stream, batch->rows, call);
+    stream->device = own;
+}
+
+/* ---- fusing and placing ---- */
+
+static void a_model_gives_the_bits_of_its_layers_one_by_one(void **state)
+{
+    const struct streams *streams = *state;
+
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        struct small_model small = small_model_create(cases[i].input, cases[i].layers);
+        struct small_batch batch = small_batch_create(small.model, ROWS);
+        const size_t count = grad_count(small.model);
+        float *plain = unknown(count), *grad = unknown(count);
+        struct dp_pass_call call = batch_call(&batch, 0, ROWS, plain, 0);
+
+        plain_step(&small, &batch, streams->ref, &call, NULL);
+        call.grad = grad;
+        step_poisoned(&batch, streams->ref, 0, &call);
+        for (int k = 0; k < small.model->tensor_count; k++) {
+            const struct dp_tensor *t = &small.model->tensors[k];
+            assert_same_bits(grad + t->begin, plain + t->begin, t->count);
+        }
+        assert_same_bits(grad, plain, count);
+        assert_true(isfinite(grad[count - 2]));
+        dp_free(plain);
+        dp_free(grad);
+        small_batch_destroy(&batch);
+        small_model_destroy(&small);
+    }
+}
+
+/* Tiles are as small as they can be; the rows make three of them. Gradients are summed tile by
+ * tile, so they are equal within rounding. */
+static void tiles_of_rows_give_what_all_rows_at_once_do(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
+
+    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
+        const struct shape_case *c = &cases[i / 3];
+        struct small_model small = small_model_create(c->input, c->layers);
+        struct small_batch batch = small_batch_create(small.model, TILED);
+        const size_t count = grad_count(small.model);
+        float *plain = unknown(count), *grad = unknown(count);
+        struct dp_pass_call call = batch_call(&batch, 0, TILED, plain, 0);
+
+        plain_step(&small, &batch, streams->ref, &call, NULL);
+        call.grad = grad;
+        step_poisoned(&batch, all[i % 3], 1, &call);
+        assert_gradients_near(small.model, grad, plain, c->splits ? 2e-6 : 2e-5);
+        dp_free(plain);
+        dp_free(grad);
+        small_batch_destroy(&batch);
+        small_model_destroy(&small);
+    }
+}
+
+/* What an earlier batch left behind, here nothing but NaN, and rows that are not used. */
+static void a_pass_remembers_nothing(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
+
+    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
+        struct small_model small = small_model_create(cases[i / 2].input, cases[i / 2].layers);
+        struct small_batch batch = small_batch_create(small.model, ROWS);
+        struct small_batch other = small_batch_create(small.model, MORE);
+        const size_t count = grad_count(small.model), each = small.model->values[0].count;
+        float *expected = zeros(count), *grad = zeros(count);
+        struct dp_pass_call call = batch_call(&batch, 0, ROWS, expected, 0);
+        const struct dp_pass_call before = batch_call(&other, 0, MORE, grad, 0);
+        struct dp_pass *pass = NULL;
+
+        step_alone(&batch, all[i % 2], ROWS, &call);
+        for (size_t k = 0; k < MORE * each; k++) {
+            other.input[k] = NAN;
+        }
+        OK(dp_pass_create(small.model, all[i % 2], MORE, true, &pass));
+        OK(batch_step(&other, pass, &before));
+        call.grad = grad;
+        OK(batch_step(&batch, pass, &call));
+        assert_same_bits(grad, expected, count);
+        dp_pass_destroy(pass);
+        dp_free(expected);
+        dp_free(grad);
+        small_batch_destroy(&other);
+        small_batch_destroy(&batch);
+        small_model_destroy(&small);
+    }
+}
+
+static void cpu_computes_what_ref_does(void **state)
+{
+    const struct streams *streams = *state;
+
+    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(streams->tested); i++) {
+        const struct shape_case *c = &cases[i / 2];
+        struct small_model small = small_model_create(c->input, c->layers);
+        struct small_batch batch = small_batch_create(small.model, ROWS);
+        float *expected = zeros(grad_count(small.model)), *grad = zeros(grad_count(small.model));
+        struct dp_pass_call call = batch_call(&batch, 0, ROWS, expected, 0);
+
+        step_alone(&batch, streams->ref, ROWS, &call);
+        call.grad = grad;
+        step_alone(&batch, streams->tested[i % 2], ROWS, &call);
+        /* Batch norm over few rows divides by small deviations: some hundred roundings. */
+        assert_gradients_near(small.model, grad, expected, c->splits ? 2e-6 : 2e-5);
+        dp_free(expected);
+        dp_free(grad);
+        small_batch_destroy(&batch);
+        small_model_destroy(&small);
+    }
+}
+
+/* ---- rows ---- */
+
+/* Dropout among them: the numbers are keyed by the row in the global batch. */
+static void passes_over_parts_of_the_rows_add_up_to_one_over_all(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
+
+    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
+        const struct shape_case *c = &cases[i / 2];
+        struct small_model small = small_model_create(c->input, c->layers);
+        struct small_batch batch = small_batch_create(small.model, ROWS);
+        const size_t count = grad_count(small.model);
+        float *expected = zeros(count), *grad = unknown(count);
+        const struct dp_pass_call whole = batch_call(&batch, 0, ROWS, expected, 0);
+        const struct dp_pass_call parts[] = {batch_call(&batch, 0, 2, grad, 0),
+                                             batch_call(&batch, 2, 0, grad, 1),
+                                             batch_call(&batch, 2, 3, grad, 1)};
+        struct dp_pass *pass = NULL;
+
+        OK(dp_pass_create(small.model, all[i % 2], ROWS, true, &pass));
+        for (size_t k = 0; c->splits && k < DP_COUNT(parts); k++) {
+            OK(batch_step(&batch, pass, &parts[k]));
+        }
+        OK(batch_step(&batch, pass, &whole));
+        if (c->splits) {
+            assert_gradients_near(small.model, grad, expected, 1e-6);
+        }
+        dp_pass_destroy(pass);
+        dp_free(expected);
+        dp_free(grad);
+        small_batch_destroy(&batch);
+        small_model_destroy(&small);
+    }
+}
+
+static void a_pass_over_no_rows_writes_zeros(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
+
+    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
+        struct small_model small = small_model_create(cases[i / 2].input, cases[i / 2].layers);
+        struct small_batch batch = small_batch_create(small.model, ROWS);
+        const size_t count = grad_count(small.model);
+        float *zero = zeros(count), *grad = unknown(count);
+        const struct dp_pass_call call = batch_call(&batch, 2, 0, grad, 0);
+
+        step_alone(&batch, all[i % 2], i % 2 == 0 ? 0 : ROWS, &call);
+        assert_gradients_near(small.model, grad, zero, 0);
+        dp_free(zero);
+        dp_free(grad);
+        small_batch_destroy(&batch);
+        small_model_destroy(&small);
+    }
+}
+
+static void dropout_drops_others_in_another_step_or_with_another_seed(void **state)
+{
+    const struct streams *streams = *state;
+    struct small_model small =
+        small_model_create("[30]", "[dropout: {}, dense: {units: 2, bias: false}]");
+    struct small_batch batch = small_batch_create(small.model, 1);
+    float *grads[3];
+    (void)state;
+
+    for (int k = 0; k < 3; k++) {
+        struct dp_pass_call call;
+        grads[k] = zeros(grad_count(small.model));
+        call = batch_call(&batch, 0, 1, grads[k], 0);
+        call.seed += k == 1;
+        batch.step_params.step += k == 2;
+        step_alone(&batch, streams->tested[0], 1, &call);
+    }
+    for (int k = 1; k < 3; k++) {
+        int changed = 0;
+        for (size_t i = 0; i < 30; i++) {
+            changed += (grads[0][i] == 0.0f) != (grads[k][i] == 0.0f);
+        }
+        assert_true(changed >= 5); /* of 30, half in the mean: fewer once in 6000 keys */
+    }
+    for (int k = 0; k < 3; k++) {
+        dp_free(grads[k]);
+    }
+    small_batch_destroy(&batch);
+    small_model_destroy(&small);
+}
+
+/* ---- evaluation ---- */
+
+static void evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
+
+    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
+        struct small_model small = small_model_create(cases[i / 2].input, cases[i / 2].layers);
+        struct small_batch batch = small_batch_create(small.model, ROWS);
+        const size_t each = small.model->values[0].count;
+        float *grad = zeros(grad_count(small.model));
+        const struct dp_pass_call plain = batch_call(&batch, 0, ROWS, grad, 0);
+        struct dp_pass_call call = batch_call(&batch, 0, ROWS, NULL, 0);
+
+        for (int training = 0; training < 2; training++) {
+            struct dp_pass *pass = NULL;
+            float expected[2], result[2];
+            plain_step(&small, &batch, all[i % 2], &plain, expected);
+            OK(dp_pass_create(small.model, all[i % 2], MORE, training != 0, &pass));
+            OK(dp_pass_prepare(pass, ROWS, false));
+            memcpy(dp_pass_input(pass), batch.input, ROWS * each * sizeof(float));
+            OK(dp_pass_evaluate(pass, &call, result));
+            assert_near(result, expected, 1, 0, 1e-6);
+            assert_same_bits(result + 1, expected + 1, 1);
+            dp_pass_destroy(pass);
+        }
+        dp_free(grad);
+        small_batch_destroy(&batch);
+        small_model_destroy(&small);
+    }
+}
+
+/* ---- what others are told ---- */
+
+/* The gradient as it was when each tensor was said to be ready. */
+struct witness {
+    const struct dp_model *model;
+    const float *grad;
+    float *seen;
+    int next; /* the tensor that must come next */
+};
+
+static dp_status witness_ready(void *context, int tensor)
+{
+    struct witness *w = context;
+    const struct dp_tensor *t = &w->model->tensors[tensor];
+
+    if (tensor != w->next--) {
+        return DP_ERR_INTERNAL;
+    }
+    memcpy(w->seen + t->begin, w->grad + t->begin, t->count * sizeof(float));
+    return DP_OK;
+}
+
+static void each_tensor_is_announced_once_in_reverse_order_when_it_is_final(void **state)
+{
+    const struct streams *streams = *state;
+
+    for (size_t i = 0; i < 2 * DP_COUNT(cases); i++) {
+        const struct shape_case *c = &cases[i / 2];
+        struct small_model small = small_model_create(c->input, c->layers);
+        struct small_batch batch = small_batch_create(small.model, ROWS);
+        const size_t count = grad_count(small.model);
+        float *grad = zeros(count), *seen = zeros(count);
+        struct dp_pass_call call = batch_call(&batch, 0, ROWS, grad, 0);
+        struct witness witness = {small.model, grad, seen, small.model->tensor_count - 1};
+        const struct dp_model_hooks hooks = {
+            .context = &witness, .ready = witness_ready, .early = i % 2 != 0};
+
+        call.hooks = &hooks;
+        step_alone(&batch, streams->tested[0], ROWS, &call);
+        assert_int_equal(witness.next, -1);
+        assert_same_bits(seen, grad, small.model->trained);
+        dp_free(seen);
+        dp_free(grad);
+        small_batch_destroy(&batch);
+        small_model_destroy(&small);
+    }
+}
+
+/* ---- creation ---- */
+
+static void creation_survives_every_failed_allocation(void **state)
+{
+    const struct streams *streams = *state;
+    struct small_model small = small_model_create(cases[13].input, cases[13].layers);
+    const size_t live = dp_mem_live();
+    dp_status status = DP_ERR_NOMEM;
+
+    dp_log_mute(1);
+    for (int nth = 1; status != DP_OK; nth++) {
+        struct dp_pass *pass = NULL;
+        dp_mem_fail_nth(nth);
+        status = dp_pass_create(small.model, streams->tested[0], ROWS, true, &pass);
+        dp_mem_fail_nth(0);
+        assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+        assert_true((pass != NULL) == (status == DP_OK));
+        assert_true(nth > 5 || status != DP_OK); /* the first few are really needed */
+        dp_pass_destroy(pass);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_mute(0);
+    small_model_destroy(&small);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_gives_the_bits_of_its_layers_one_by_one),
+        cmocka_unit_test(tiles_of_rows_give_what_all_rows_at_once_do),
+        cmocka_unit_test(a_pass_remembers_nothing),
+        cmocka_unit_test(cpu_computes_what_ref_does),
+        cmocka_unit_test(passes_over_parts_of_the_rows_add_up_to_one_over_all),
+        cmocka_unit_test(a_pass_over_no_rows_writes_zeros),
+        cmocka_unit_test(dropout_drops_others_in_another_step_or_with_another_seed),
+        cmocka_unit_test(evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one),
+        cmocka_unit_test(each_tensor_is_announced_once_in_reverse_order_when_it_is_final),
+        cmocka_unit_test(creation_survives_every_failed_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, streams_open, streams_close);
+}

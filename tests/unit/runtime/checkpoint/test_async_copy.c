@@ -1,0 +1,170 @@
+/* test_async_copy.c - arrays copied beside the thread that owns them, who helps. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "runtime/checkpoint/async_copy.h"
+
+enum { ARRAYS = 5, LONGEST = 1 << 20, ROUNDS = 40 };
+
+static const size_t lengths[ARRAYS] = {LONGEST, 1, 300001, 0, 131072};
+
+struct arrays {
+    unsigned char *from[ARRAYS], *to[ARRAYS];
+};
+
+static void arrays_create(struct arrays *a)
+{
+    for (int i = 0; i < ARRAYS; i++) {
+        a->from[i] = dp_zalloc(LONGEST, 1);
+        a->to[i] = dp_zalloc(LONGEST, 1);
+        assert_non_null(a->from[i]);
+        assert_non_null(a->to[i]);
+    }
+}
+
+static void arrays_destroy(const struct arrays *a)
+{
+    for (int i = 0; i < ARRAYS; i++) {
+        dp_free(a->from[i]);
+        dp_free(a->to[i]);
+    }
+}
+
+static void write_all(const struct arrays *a, int value)
+{
+    for (int i = 0; i < ARRAYS; i++) {
+        memset(a->from[i], value, lengths[i]);
+    }
+}
+
+static void begin(struct dp_async_copy *c, const struct arrays *a, atomic_ullong *copied)
+{
+    for (int i = 0; i < ARRAYS; i++) {
+        dp_async_copy_add(c, a->to[i], a->from[i], lengths[i]);
+    }
+    dp_async_copy_start(c, copied);
+}
+
+static size_t count_differing(const unsigned char *bytes, size_t count, int value)
+{
+    size_t differing = 0;
+
+    for (size_t k = 0; k < count; k++) {
+        differing += bytes[k] != value;
+    }
+    return differing;
+}
+
+static void assert_copied(const struct arrays *a, int value)
+{
+    for (int i = 0; i < ARRAYS; i++) {
+        assert_int_equal(count_differing(a->to[i], lengths[i], value), 0);
+        assert_true(lengths[i] == LONGEST || a->to[i][lengths[i]] == 0);
+    }
+}
+
+static void what_changes_behind_the_end_is_not_copied(void **state)
+{
+    struct arrays a;
+    atomic_ullong copied = 0;
+    (void)state;
+
+    arrays_create(&a);
+    for (int threads = 1; threads <= 3; threads += 2) {
+        struct dp_async_copy *c = NULL;
+        assert_int_equal(dp_async_copy_create(ARRAYS, threads, &c), DP_OK);
+        const unsigned long long before = copied;
+        for (int round = 1; round <= ROUNDS; round++) {
+            write_all(&a, round);
+            begin(c, &a, &copied);
+            dp_async_copy_finish(c);
+            assert_int_equal(copied, before + (unsigned long long)round);
+            write_all(&a, 255);
+            assert_copied(&a, round);
+            assert_true(dp_async_copy_finish_ns(c) > 0);
+        }
+        dp_async_copy_destroy(c);
+    }
+    arrays_destroy(&a);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void the_owner_need_not_help(void **state)
+{
+    static const struct timespec pause = {0, 1000000};
+    struct arrays a;
+    struct dp_async_copy *c = NULL;
+    atomic_ullong copied = 0;
+    (void)state;
+
+    arrays_create(&a);
+    write_all(&a, 7);
+    assert_int_equal(dp_async_copy_create(ARRAYS, 1, &c), DP_OK);
+    begin(c, &a, &copied);
+    while (copied == 0) {
+        (void)nanosleep(&pause, NULL);
+    }
+    assert_copied(&a, 7);
+    dp_async_copy_destroy(c); /* finishes */
+    arrays_destroy(&a);
+}
+
+static void nothing_is_copied_at_once(void **state)
+{
+    struct dp_async_copy *c = NULL;
+    atomic_ullong copied = 0;
+    (void)state;
+
+    assert_int_equal(dp_async_copy_create(ARRAYS, 2, &c), DP_OK);
+    dp_async_copy_finish(c); /* of what never began */
+    dp_async_copy_add(c, NULL, NULL, 0);
+    dp_async_copy_start(c, &copied);
+    assert_int_equal(copied, 1);
+    dp_async_copy_finish(c);
+    assert_int_equal(copied, 1);
+    dp_async_copy_destroy(c);
+    dp_async_copy_finish(NULL);
+    dp_async_copy_destroy(NULL);
+}
+
+static void survives_failed_allocations(void **state)
+{
+    struct dp_async_copy *c = NULL;
+    dp_status status = DP_ERR_NOMEM;
+    int nth = 0;
+    (void)state;
+
+    dp_log_mute(1);
+    while (status == DP_ERR_NOMEM) {
+        dp_mem_fail_nth(++nth);
+        status = dp_async_copy_create(ARRAYS, 1, &c);
+        dp_mem_fail_nth(0);
+        assert_true(status == DP_OK || dp_mem_live() == 0);
+    }
+    dp_log_mute(0);
+    assert_int_equal(status, DP_OK);
+    assert_int_equal(nth, 4);
+    dp_async_copy_destroy(c);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_changes_behind_the_end_is_not_copied),
+        cmocka_unit_test(the_owner_need_not_help),
+        cmocka_unit_test(nothing_is_copied_at_once),
+        cmocka_unit_test(survives_failed_allocations),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,324 @@
+/* test_checkpoint_dir.c - which checkpoints are kept, and that nothing else is ever deleted. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/process_tag.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_dir.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_checkpoint.h"
+#include "tests/support/stderr_text.h"
+
+static void the_newest_are_kept_and_the_rest_deleted(void **state)
+{
+    (void)state;
+    for (uint64_t step = 1; step <= 12; step++) {
+        assert_int_equal(save(step, 3), DP_OK);
+    }
+    assert_int_equal(scratch_count("checkpoints"), 4);
+    assert_true(exists(10) && exists(11) && exists(12));
+    assert_latest("step-00000012");
+    assert_int_equal(save(13, 1), DP_OK);
+    assert_int_equal(scratch_count("checkpoints"), 2);
+    assert_int_equal(save(14, 0), DP_OK); /* 0: all */
+    assert_true(exists(13) && exists(14));
+}
+
+static void what_lies_behind_a_resumed_checkpoint_is_left_alone(void **state)
+{
+    (void)state;
+    assert_int_equal(save(500, 2), DP_OK);
+    assert_int_equal(save(600, 2), DP_OK);
+    assert_int_equal(save(100, 2), DP_OK); /* an earlier checkpoint was resumed */
+    assert_latest("step-00000100");
+    assert_int_equal(save(200, 2), DP_OK);
+    assert_true(exists(100) && exists(200) && exists(500) && exists(600));
+    assert_int_equal(save(550, 2), DP_OK); /* now 500 is one of those before it */
+    assert_true(!exists(100) && !exists(200) && exists(500) && exists(550) && exists(600));
+}
+
+static void every_so_many_steps_one_is_kept_for_good(void **state)
+{
+    (void)state;
+    for (uint64_t step = 1; step <= 12; step++) {
+        assert_int_equal(save_every(step, 2, 5), DP_OK);
+    }
+    assert_int_equal(scratch_count("checkpoints"), 5);
+    assert_true(exists(5) && exists(10) && exists(11) && exists(12));
+}
+
+/* What the user put where the link goes stays; the checkpoint is found by its step. */
+static void what_is_no_link_is_not_replaced(void **state)
+{
+    char found[DP_PATH_BYTES], text[16];
+    (void)state;
+
+    assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn == 0) {
+            scratch_write(scratch_path("checkpoints/latest"), "thesis", 6);
+        } else {
+            assert_int_equal(mkdir(scratch_path("checkpoints/latest"), 0777), 0);
+        }
+        stderr_begin();
+        assert_int_equal(save(1, 1), DP_OK);
+        stderr_end();
+        assert_non_null(strstr(stderr_text, "checkpoints/latest is no symbolic link"));
+        assert_int_equal(scratch_count("checkpoints"), 2);
+        assert_int_equal(dp_checkpoint_dir_find(scratch_path("checkpoints"), found, NULL), DP_OK);
+        assert_string_equal(strrchr(found, '/'), "/step-00000001");
+        if (turn == 0) {
+            assert_int_equal(scratch_read(scratch_path("checkpoints/latest"), text, sizeof(text)),
+                             6);
+        }
+        assert_int_equal(remove(scratch_path("checkpoints/latest")), 0);
+    }
+}
+
+/* "checkpoints/NAME-TAG", of this process or of another one on this host, or on another host. */
+static const char *hidden(const char *name, const char *host, pid_t pid)
+{
+    char tag[DP_PROCESS_TAG_BYTES], path[256];
+
+    dp_process_tag(tag);
+    *strrchr(tag, '-') = '\0';
+    (void)snprintf(path, sizeof(path), "checkpoints/%s-%s%s-%ld", name, host, tag, (long)pid);
+    return scratch_path(path);
+}
+
+static pid_t dead_process(void)
+{
+    pid_t gone = 999999;
+
+    while (kill(gone, 0) == 0 || errno != ESRCH) {
+        gone--;
+    }
+    return gone;
+}
+
+static void make_leftover(const char *path)
+{
+    char file[600];
+
+    assert_int_equal(mkdir(path, 0777), 0);
+    (void)snprintf(file, sizeof(file), "%s/model.safetensors", path);
+    scratch_write(file, "x", 1);
+}
+
+static void leftovers_of_dead_processes_are_deleted(void **state)
+{
+    const pid_t gone = dead_process();
+    (void)state;
+
+    assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
+    make_leftover(hidden(".tmp-step-00000001", "", getpid()));
+    make_leftover(hidden(".tmp-step-00000001", "", gone));
+    make_leftover(hidden(".tmp-step-00000001", "", getppid()));
+    assert_int_equal(symlink("step-00000001", hidden(".tmp-latest", "", gone)), 0);
+    assert_int_equal(save(1, 1), DP_OK);
+    assert_int_equal(scratch_count("checkpoints"), 3); /* the new one, latest, and the live one */
+    assert_int_equal(access(hidden(".tmp-step-00000001", "", getppid()), F_OK), 0);
+}
+
+/* Sets when a file was written. */
+static void age(const char *path, time_t seconds)
+{
+    const struct timespec times[2] = {{.tv_sec = time(NULL) - seconds},
+                                      {.tv_sec = time(NULL) - seconds}};
+
+    assert_int_equal(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), 0);
+}
+
+/* The number of a process on another host says nothing: only that nobody touches it any more. */
+static void leftovers_of_other_hosts_are_deleted_once_they_are_old(void **state)
+{
+    static const char *const names[] = {".tmp-step-00000001", ".tmp-step-00000002"};
+    char file[600];
+    (void)state;
+
+    assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
+    for (int i = 0; i < 2; i++) {
+        make_leftover(hidden(names[i], "other-", dead_process()));
+        (void)snprintf(file, sizeof(file), "%s/model.safetensors",
+                       hidden(names[i], "other-", dead_process()));
+        age(file, i == 0 ? 7200 : 60); /* the second is still being written */
+        age(hidden(names[i], "other-", dead_process()), 7200);
+    }
+    assert_int_equal(save(3, 1), DP_OK);
+    assert_int_equal(access(hidden(names[0], "other-", dead_process()), F_OK), -1);
+    assert_int_equal(access(hidden(names[1], "other-", dead_process()), F_OK), 0);
+}
+
+/* Whatever the names: what this program has not made stays. */
+static void what_others_made_is_not_deleted(void **state)
+{
+    static const char *const folders[] = {"step-00000001", ".tmp-notes", ".tmp-step-00000001-1",
+                                          ".tmp-old-step-00000002-x-3", ".tmp-latest-a-0-b"};
+    char path[128];
+    (void)state;
+
+    assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
+    for (int i = 0; i < 5; i++) {
+        (void)snprintf(path, sizeof(path), "checkpoints/%s", folders[i]);
+        assert_int_equal(mkdir(scratch_path(path), 0777), 0);
+        (void)snprintf(path, sizeof(path), "checkpoints/%s/thesis.txt", folders[i]);
+        scratch_write(scratch_path(path), "x", 1);
+    }
+    for (uint64_t step = 2; step <= 4; step++) {
+        assert_int_equal(save(step, 1), DP_OK);
+    }
+    assert_true(!exists(2) && !exists(3) && exists(4));
+    for (int i = 0; i < 5; i++) {
+        (void)snprintf(path, sizeof(path), "checkpoints/%s/thesis.txt", folders[i]);
+        assert_int_equal(access(scratch_path(path), F_OK), 0);
+    }
+}
+
+/* It takes no checkpoint with it, and those behind it go all the same. */
+static void a_note_in_a_checkpoint_outlives_it(void **state)
+{
+    (void)state;
+    assert_int_equal(save(1, 5), DP_OK);
+    scratch_write(scratch_path("checkpoints/step-00000001/thesis.txt"), "x", 1);
+    assert_int_equal(save(2, 5), DP_OK);
+    stderr_begin();
+    assert_int_equal(save(3, 1), DP_OK);
+    assert_int_equal(save(4, 1), DP_OK); /* which says nothing any more */
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "cannot delete"));
+    assert_null(strstr(strstr(stderr_text, "cannot delete") + 1, "cannot delete"));
+    assert_int_equal(scratch_count("checkpoints/step-00000001"), 1);
+    assert_true(!exists(2) && !exists(3) && exists(4));
+
+    scratch_write(scratch_path("checkpoints/step-00000004/thesis.txt"), "x", 1);
+    assert_int_equal(save(4, 1), DP_OK); /* in its place */
+    assert_int_equal(scratch_count("checkpoints/step-00000004"), 5);
+    assert_int_equal(scratch_count("checkpoints"), 3);
+}
+
+/* The new checkpoint gets its name, and what had it another one. */
+static void what_has_the_name_of_a_checkpoint_gives_way(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
+    assert_int_equal(mkdir(scratch_path("checkpoints/step-00000002"), 0777), 0);
+    scratch_write(scratch_path("checkpoints/step-00000002/thesis.txt"), "x", 1);
+    stderr_begin();
+    assert_int_equal(save(2, 1), DP_OK);
+    assert_int_equal(save(3, 1), DP_OK);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "step-00000002.other-1 now"));
+    assert_int_equal(access(scratch_path("checkpoints/step-00000002.other-1/thesis.txt"), F_OK), 0);
+    assert_true(!exists(2) && exists(3));
+}
+
+/* As killed in the middle: MANIFEST is still there. */
+static void an_interrupted_deletion_is_carried_on(void **state)
+{
+    (void)state;
+    assert_int_equal(save(1, 5), DP_OK);
+    assert_int_equal(unlink(scratch_path("checkpoints/step-00000001/model.safetensors")), 0);
+    assert_int_equal(save(2, 1), DP_OK);
+    assert_true(!exists(1) && exists(2));
+}
+
+/* As killed between the two renames that replace a checkpoint. */
+static void one_that_stepped_aside_comes_back(void **state)
+{
+    static const char *const hosts[] = {"", "other-"};
+    char aside[512], found[DP_PATH_BYTES];
+    bool any = false;
+    (void)state;
+
+    assert_int_equal(save(1, 5), DP_OK);
+    assert_int_equal(save(2, 5), DP_OK);
+    dp_log_mute(1);
+    for (int turn = 0; turn < 2; turn++) {
+        (void)snprintf(aside, sizeof(aside), "%s",
+                       hidden(".tmp-old-step-00000002", hosts[turn], getpid()));
+        assert_int_equal(rename(scratch_path("checkpoints/step-00000002"), aside), 0);
+        if (turn == 0) {
+            assert_int_equal(dp_checkpoint_dir_find(scratch_path("checkpoints"), found, &any),
+                             DP_OK);
+            assert_string_equal(strrchr(found, '/'), "/step-00000002");
+        } else {
+            assert_int_equal(save(3, 5), DP_OK);
+        }
+        assert_true(exists(2));
+        assert_int_equal(access(aside, F_OK), -1);
+    }
+    dp_log_mute(0);
+    assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/step-00000002")), DP_OK);
+}
+
+/* Its hashes are right: somebody has changed it, and MANIFEST with it. */
+static void one_of_two_steps_is_not_whole(void **state)
+{
+    struct dp_json *fields = dp_json_create();
+    const struct dp_checkpoint checkpoint = {
+        .step = 5, .weights = &weights, .slots = &slot, .slot_count = 1, .state = fields};
+    struct dp_json *kept = dp_json_set_object(fields, "kept");
+    char found[DP_PATH_BYTES];
+    (void)state;
+
+    assert_int_equal(save(4, 5), DP_OK);
+    for (int64_t step = 5; step <= 6; step++) {
+        assert_int_equal(dp_json_set_int(kept, "step", step), DP_OK);
+        assert_int_equal(dp_checkpoint_save(scratch_path("checkpoints"), &checkpoint, 5, 0), DP_OK);
+        stderr_begin();
+        assert_int_equal(dp_checkpoint_dir_find(scratch_path("checkpoints"), found, NULL), DP_OK);
+        stderr_end();
+        assert_string_equal(strrchr(found, '/'), step == 5 ? "/step-00000005" : "/step-00000004");
+    }
+    assert_non_null(strstr(stderr_text, "is of step 5, but what it keeps is of step 6"));
+    assert_non_null(strstr(stderr_text, "step-00000005 is not whole, the one before it is tried"));
+    dp_json_destroy(fields);
+}
+
+static void other_entries_of_the_folder_are_left_alone(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
+    assert_int_equal(mkdir(scratch_path("checkpoints/step-best"), 0777), 0);
+    assert_int_equal(mkdir(scratch_path("checkpoints/step-1"), 0777), 0);
+    scratch_write(scratch_path("checkpoints/notes"), "x", 1);
+    assert_int_equal(save(1, 1), DP_OK);
+    assert_int_equal(save(2, 1), DP_OK);
+    assert_int_equal(scratch_count("checkpoints"), 5);
+    assert_true(!exists(1) && exists(2));
+}
+
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(the_newest_are_kept_and_the_rest_deleted),
+        WITH_FOLDER(what_lies_behind_a_resumed_checkpoint_is_left_alone),
+        WITH_FOLDER(every_so_many_steps_one_is_kept_for_good),
+        WITH_FOLDER(what_is_no_link_is_not_replaced),
+        WITH_FOLDER(leftovers_of_dead_processes_are_deleted),
+        WITH_FOLDER(leftovers_of_other_hosts_are_deleted_once_they_are_old),
+        WITH_FOLDER(what_others_made_is_not_deleted),
+        WITH_FOLDER(a_note_in_a_checkpoint_outlives_it),
+        WITH_FOLDER(what_has_the_name_of_a_checkpoint_gives_way),
+        WITH_FOLDER(an_interrupted_deletion_is_carried_on),
+        WITH_FOLDER(one_that_stepped_aside_comes_back),
+        WITH_FOLDER(one_of_two_steps_is_not_whole),
+        WITH_FOLDER(other_entries_of_the_folder_are_left_alone),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,206 @@
+/*
+ * test_source.c - sources of data: the registry, rows that are made up, and the installed data set.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "tests/support/read_source.h"
+
+enum { CLASSES = 10 };
+
+static void every_source_has_all_verbs_and_a_line_of_help(void **state)
+{
+    const struct dp_plugin *plugin;
+    (void)state;
+
+    for (int i = 0; (plugin = dp_plugin_at(&dp_sources, i)) != NULL; i++) {
+        const struct dp_source *source = (const struct dp_source *)plugin;
+        assert_true(plugin->help != NULL && strlen(plugin->help) > 0 && plugin->state_bytes > 0);
+        assert_true(source->open != NULL && source->load != NULL && source->close != NULL);
+    }
+    assert_non_null(dp_plugin_find(&dp_sources, "fashion-mnist", 13));
+}
+
+/* ---- synthetic ---- */
+
+static struct dp_source_config synthetic_config(size_t bytes, int height, int width, int channels)
+{
+    return (struct dp_source_config){.sample_bytes = bytes,
+                                     .height = height,
+                                     .width = width,
+                                     .channels = channels,
+                                     .classes = CLASSES,
+                                     .seed = 5,
+                                     .samples = 2000,
+                                     .test_samples = 500};
+}
+
+static void synthetic_rows_depend_on_the_seed_alone(void **state)
+{
+    struct dp_source_config config = synthetic_config(784, 28, 28, 1);
+    struct outcome a, b;
+    (void)state;
+
+    a = run_source("synthetic", &config);
+    config.samples = 1000; /* fewer rows: the same ones */
+    b = run_source("synthetic", &config);
+    assert_int_equal(a.loaded, DP_OK);
+    assert_int_equal(b.info.train_count, 1000);
+    assert_memory_equal(a.images[0], b.images[0], (size_t)1000 * 784);
+    assert_memory_equal(a.labels[0], b.labels[0], 1000 * sizeof(int32_t));
+    assert_memory_equal(a.images[1], b.images[1], (size_t)500 * 784);
+    assert_memory_not_equal(a.images[0], a.images[1], 784);
+    for (int i = 0; i < 2; i++) {
+        dp_free(b.images[i]);
+        dp_free(b.labels[i]);
+    }
+    config.seed = 6;
+    b = run_source("synthetic", &config);
+    assert_memory_not_equal(a.images[0], b.images[0], 784);
+    for (int i = 0; i < 2; i++) {
+        dp_free(b.images[i]);
+        dp_free(b.labels[i]);
+    }
+    outcome_free(&a);
+}
+
+static void synthetic_has_the_usual_counts_unless_told(void **state)
+{
+    struct dp_source_config config = synthetic_config(4, 2, 2, 1);
+    struct outcome o;
+    (void)state;
+
+    config.samples = config.test_samples = 0;
+    o = run_source("synthetic", &config);
+    assert_int_equal(o.info.train_count, 60000);
+    assert_int_equal(o.info.test_count, 10000);
+    outcome_free(&o);
+}
+
+/* Rows of the second half whose nearest mean of the training classes is their own class's. */
+static size_t right_by_nearest_mean(const struct outcome *o, size_t bytes)
+{
+    double *mean = dp_zalloc((size_t)CLASSES * bytes, sizeof(*mean));
+    size_t count[CLASSES] = {0}, right = 0;
+
+    assert_non_null(mean);
+    for (size_t row = 0; row < o->info.train_count; row++) {
+        const size_t k = (size_t)o->labels[0][row];
+        assert_true(k < CLASSES);
+        count[k]++;
+        for (size_t j = 0; j < bytes; j++) {
+            mean[k * bytes + j] += o->images[0][row * bytes + j];
+        }
+    }
+    for (size_t row = 0; row < o->info.test_count; row++) {
+        double best = 1e300;
+        size_t nearest = CLASSES;
+        for (size_t k = 0; k < CLASSES; k++) {
+            double distance = 0;
+            for (size_t j = 0; j < bytes; j++) {
+                const double off =
+                    o->images[1][row * bytes + j] - mean[k * bytes + j] / (double)count[k];
+                distance += off * off;
+            }
+            nearest = distance < best ? k : nearest;
+            best = distance < best ? distance : best;
+        }
+        right += nearest == (size_t)o->labels[1][row];
+    }
+    dp_free(mean);
+    return right;
+}
+
+/* Whatever the shape: rows of all classes, noise, and yet classes that can be told apart on rows
+ * that were not trained on (chance would be 50 of 500). */
+static void synthetic_classes_can_be_learnt(void **state)
+{
+    static const int shapes[][3] = {{28, 28, 1}, {32, 32, 3}, {0, 0, 0}, {9, 7, 2}};
+    (void)state;
+
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+        const int *shape = shapes[s];
+        const size_t bytes =
+            shape[0] == 0 ? 301 : (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2];
+        struct dp_source_config config = synthetic_config(bytes, shape[0], shape[1], shape[2]);
+        struct outcome o = run_source("synthetic", &config);
+        size_t hits[CLASSES] = {0};
+        assert_int_equal(o.loaded, DP_OK);
+        for (size_t row = 0; row < 2000; row++) {
+            hits[o.labels[0][row]]++;
+        }
+        for (int k = 0; k < CLASSES; k++) { /* 200 expected, deviation 13.4 */
+            assert_true(hits[k] > 130 && hits[k] < 270);
+        }
+        assert_true(right_by_nearest_mean(&o, bytes) > 450);
+        outcome_free(&o);
+    }
+}
+
+static void open_survives_every_failed_allocation(void **state)
+{
+    const struct dp_source_config config = synthetic_config(784, 28, 28, 1);
+    (void)state;
+
+    assert_open_survives_failed_allocations("synthetic", &config);
+}
+
+/* ---- the real thing, where it is installed ---- */
+
+static void the_installed_fashion_mnist_is_what_it_should_be(void **state)
+{
+    static const int32_t first[] = {9, 0, 0, 3, 0, 2, 7, 2, 5, 5}, test[] = {9, 2, 1, 1, 6};
+    struct dp_source_config config = synthetic_config(784, 28, 28, 1);
+    size_t per_class[CLASSES] = {0};
+    uint64_t sum = 0;
+    double mean;
+    struct outcome o;
+    (void)state;
+
+    if (access("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz", R_OK) != 0) {
+        print_message("dataset-fashion-mnist is not installed\n");
+        skip();
+    }
+    o = run_source("fashion-mnist", &config);
+    assert_int_equal(o.opened, DP_OK);
+    assert_int_equal(o.loaded, DP_OK);
+    assert_int_equal(o.info.train_count, 60000);
+    assert_int_equal(o.info.test_count, 10000);
+    assert_memory_equal(o.labels[0], first, sizeof(first));
+    assert_memory_equal(o.labels[1], test, sizeof(test));
+    for (size_t row = 0; row < 60000; row++) {
+        per_class[o.labels[0][row]]++;
+    }
+    for (int k = 0; k < CLASSES; k++) {
+        assert_int_equal(per_class[k], 6000);
+    }
+    for (size_t i = 0; i < (size_t)60000 * 784; i++) {
+        sum += o.images[0][i];
+    }
+    /* The known mean of the training images, 0.2860 of 255. */
+    mean = (double)sum / (255.0 * 60000 * 784);
+    assert_true(mean > 0.28595 && mean < 0.28605);
+    outcome_free(&o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_source_has_all_verbs_and_a_line_of_help),
+        cmocka_unit_test(synthetic_rows_depend_on_the_seed_alone),
+        cmocka_unit_test(synthetic_has_the_usual_counts_unless_told),
+        cmocka_unit_test(synthetic_classes_can_be_learnt),
+        cmocka_unit_test(open_survives_every_failed_allocation),
+        cmocka_unit_test(the_installed_fashion_mnist_is_what_it_should_be),
+    };
+
+    dp_log_mute(1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

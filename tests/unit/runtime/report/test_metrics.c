@@ -1,0 +1,403 @@
+/* test_metrics.c - what a run says while it runs: metrics.jsonl and the progress line. */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "runtime/report/metrics.h"
+#include "runtime/report/progress.h"
+#include "tests/support/scratch.h"
+#include "tests/support/stderr_text.h"
+
+static const struct dp_metrics_step step = {.step = 120,
+                                            .epoch = 1,
+                                            .loss = 0.53125,
+                                            .lr = 0.05,
+                                            .samples_per_second = 12345.6,
+                                            .step_ms = 20.7};
+static const struct dp_metrics_start start = {.name = "lenet \"x\"",
+                                              .device = "cpu",
+                                              .precision = "fp32",
+                                              .strategy = "direct",
+                                              .compressor = "none",
+                                              .world_size = 2,
+                                              .global_batch = 256,
+                                              .steps = 705};
+static const struct dp_metrics_eval eval = {
+    .step = 235, .epoch = 1, .train_loss = 0.6, .test_loss = 0.5, .test_accuracy = 0.87};
+static const struct dp_metrics_end end = {.exit = "finished",
+                                          .steps = 705,
+                                          .samples_per_second = 2000,
+                                          .scaling_efficiency = (double)NAN,
+                                          .train_loss = 0.3,
+                                          .test_loss = 0.4,
+                                          .test_accuracy = 0.89,
+                                          .seconds = 90};
+
+/* Line `i` of a text, parsed; NULL behind the last. */
+static struct dp_json *line_at(const char *text, int i)
+{
+    struct dp_json *line = NULL;
+    size_t length;
+
+    for (; i > 0; i--) {
+        text += strcspn(text, "\n") + 1;
+    }
+    length = strcspn(text, "\n");
+    if (length == 0) {
+        return NULL;
+    }
+    assert_int_equal(text[length], '\n');
+    assert_int_equal(dp_json_parse(text, length, "metrics", &line), DP_OK);
+    return line;
+}
+
+static double real_of(const struct dp_json *line, const char *key)
+{
+    double value = -1;
+
+    assert_true(dp_json_real(dp_json_get(line, key), &value));
+    return value;
+}
+
+static const char *type_of(const struct dp_json *line)
+{
+    return dp_json_text(dp_json_get(line, "type"));
+}
+
+static void a_run_is_one_object_a_line(void **state)
+{
+    struct dp_metrics metrics;
+    struct dp_json *line;
+    char text[4096];
+    (void)state;
+
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), false), DP_OK);
+    assert_int_equal(dp_metrics_start(&metrics, &start), DP_OK);
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
+    assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) > 0); /* flushed already */
+    line = line_at(text, 1);
+    assert_non_null(line);
+    assert_string_equal(type_of(line), "step");
+    assert_true(real_of(line, "step") == 120);
+    assert_true(real_of(line, "epoch") == 1);
+    assert_true(real_of(line, "loss") == 0.53125);
+    assert_true(real_of(line, "lr") == 0.05);
+    assert_true(real_of(line, "samples_per_second") == 12345.6);
+    assert_true(real_of(line, "step_ms") == 20.7);
+    assert_true(real_of(line, "time") > 1.6e9);
+    dp_json_destroy(line);
+
+    assert_int_equal(dp_metrics_eval(&metrics, &eval), DP_OK);
+    assert_int_equal(dp_metrics_end(&metrics, &end), DP_OK);
+    dp_metrics_close(&metrics);
+    assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) > 0);
+    line = line_at(text, 0);
+    assert_string_equal(type_of(line), "start");
+    assert_string_equal(dp_json_text(dp_json_get(line, "name")), "lenet \"x\"");
+    assert_true(real_of(line, "world_size") == 2);
+    dp_json_destroy(line);
+    line = line_at(text, 2);
+    assert_string_equal(type_of(line), "eval");
+    assert_true(real_of(line, "test_accuracy") == 0.87);
+    dp_json_destroy(line);
+    line = line_at(text, 3);
+    assert_string_equal(type_of(line), "end");
+    assert_string_equal(dp_json_text(dp_json_get(line, "exit")), "finished");
+    assert_non_null(dp_json_get(line, "scaling_efficiency")); /* NaN: there, and null */
+    assert_false(dp_json_real(dp_json_get(line, "scaling_efficiency"), &(double){0}));
+    dp_json_destroy(line);
+    assert_null(line_at(text, 4));
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void numbers_that_are_not_finite_are_null(void **state)
+{
+    struct dp_metrics_step odd = step;
+    struct dp_metrics metrics;
+    char text[1024];
+    (void)state;
+
+    odd.loss = (double)NAN;
+    odd.samples_per_second = (double)INFINITY;
+    odd.step = INT64_MAX;
+    odd.lr = -1.7976931348623157e308;
+    odd.step_ms = 5e-324;
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), false), DP_OK);
+    assert_int_equal(dp_metrics_step(&metrics, &odd), DP_OK);
+    dp_metrics_close(&metrics);
+    assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) > 0);
+    assert_non_null(strstr(text, "\"loss\":null,"));
+    assert_non_null(strstr(text, "\"samples_per_second\":null,"));
+    assert_non_null(strstr(text, "\"step\":9223372036854775807,"));
+}
+
+static void a_step_takes_no_memory(void **state)
+{
+    struct dp_metrics metrics;
+    (void)state;
+
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), false), DP_OK);
+    dp_mem_fail_nth(1);
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
+    dp_log_mute(1);
+    assert_int_equal(dp_metrics_end(&metrics, &end), DP_ERR_NOMEM);
+    dp_log_mute(0);
+    dp_mem_fail_nth(0);
+    dp_metrics_close(&metrics);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* What belongs to later steps, or to none since it is torn, is gone. */
+static void a_run_that_goes_on_has_no_lines_of_later_steps(void **state)
+{
+    static const char kept[] = "{\"type\":\"start\",\"first_step\":0,\"steps\":900}\n"
+                               "{\"type\":\"step\",\"step\":8}\n"
+                               "{\"type\":\"eval\",\"step\":9,\"name\":\"\\\"step\\\":10\"}\n"
+                               "{\"type\":\"end\",\"steps\":9}\n"
+                               "{\"type\":\"resume\",\"step\":9,\"steps\":900}\n";
+    static const char gone[] = "{\"type\":\"step\",\"step\":10}\n"
+                               "{\"type\":\"end\",\"steps\":10}\n"
+                               "{\"type\":\"resume\",\"step\":10,\"steps\":900}\n"
+                               "{\"type\":\"step\",\"st";
+    char text[1024];
+    (void)state;
+
+    (void)snprintf(text, sizeof(text), "%s%s", kept, gone);
+    scratch_write(scratch_path("metrics.jsonl"), text, strlen(text));
+    assert_int_equal(dp_metrics_trim(scratch_path("metrics.jsonl"), 9), DP_OK);
+    assert_int_equal(scratch_read(scratch_path("metrics.jsonl"), text, sizeof(text)),
+                     (long)strlen(kept));
+    assert_string_equal(text, kept);
+    assert_int_equal(dp_metrics_trim(scratch_path("metrics.jsonl"), 9), DP_OK);
+    assert_int_equal(dp_metrics_trim(scratch_path("nowhere"), 9), DP_OK);
+    assert_int_equal(scratch_count("."), 1);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void a_resumed_run_continues_behind_a_torn_line(void **state)
+{
+    struct dp_metrics metrics;
+    char text[1024];
+    (void)state;
+
+    scratch_write(scratch_path("m"), "{\"type\":\"start\"}\n{\"type\":\"st", 28);
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), true), DP_OK);
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
+    dp_metrics_close(&metrics);
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), true), DP_OK);
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
+    dp_metrics_close(&metrics);
+    assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) > 0);
+    assert_memory_equal(text, "{\"type\":\"start\"}\n{\"type\":\"st\n{\"type\":\"step\"", 43);
+    assert_int_equal(strstr(text, "\n\n") == NULL, 1);
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), false), DP_OK);
+    dp_metrics_close(&metrics);
+    assert_int_equal(scratch_read(scratch_path("m"), text, sizeof(text)), 0);
+}
+
+/* What is readable stays, and what is not is told. */
+static void bytes_of_nul_cost_only_their_own_lines(void **state)
+{
+    static const char text[] = "{\"type\":\"step\",\"step\":1}\n"
+                               "{\"type\":\"st\0\0\0\0\n"
+                               "\0\0\0{\"type\":\"step\",\"step\":3}\n"
+                               "{\"type\":\"step\",\"step\":4}\n"
+                               "{\"type\":\"step\",\"step\":5}\n\0\0\0\0";
+    static const char expected[] = "{\"type\":\"step\",\"step\":1}\n"
+                                   "{\"type\":\"step\",\"step\":3}\n"
+                                   "{\"type\":\"step\",\"step\":4}\n";
+    char found[1024];
+    (void)state;
+
+    scratch_write(scratch_path("m"), text, sizeof(text) - 1);
+    stderr_begin();
+    assert_int_equal(dp_metrics_trim(scratch_path("m"), 4), DP_OK);
+    stderr_end();
+    assert_int_equal(scratch_read(scratch_path("m"), found, sizeof(found)),
+                     (long)sizeof(expected) - 1);
+    assert_string_equal(found, expected);
+    assert_non_null(strstr(stderr_text, "m: 2 lines are damaged by NUL bytes"));
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* Lines that a step of that number writes. */
+static dp_status note(struct dp_metrics *metrics, int64_t number)
+{
+    struct dp_metrics_step numbered = step;
+
+    numbered.step = number;
+    return dp_metrics_step(metrics, &numbered);
+}
+
+static void lines_wait_until_there_is_room_again(void **state)
+{
+    struct dp_metrics metrics;
+    struct dp_json *line;
+    char text[8192];
+    (void)state;
+
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), false), DP_OK);
+    stderr_begin();
+    scratch_limit(500); /* in the middle of a line */
+    for (int64_t number = 1; number <= 20; number++) {
+        assert_int_equal(note(&metrics, number), DP_OK);
+    }
+    assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) <= 500);
+    scratch_limit(-1);
+    metrics.tried_ns -= DP_METRICS_RETRY_NS;
+    assert_int_equal(note(&metrics, 21), DP_OK);
+    stderr_end();
+    assert_int_equal(metrics.waiting_bytes, 0);
+    assert_non_null(strstr(stderr_text, "m: File too large; make room there"));
+    assert_ptr_equal(strchr(stderr_text, '\n'), strrchr(stderr_text, '\n')); /* told once */
+    assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) > 0);
+    for (int number = 1; number <= 21; number++) {
+        line = line_at(text, number - 1);
+        assert_non_null(line);
+        assert_true(real_of(line, "step") == number);
+        dp_json_destroy(line);
+    }
+    assert_null(line_at(text, 21));
+    assert_int_equal(dp_metrics_eval(&metrics, &eval), DP_OK);
+    assert_int_equal(dp_metrics_end(&metrics, &end), DP_OK);
+    assert_false(metrics.given_up);
+    dp_metrics_close(&metrics);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void a_disk_that_stays_full_is_given_up(void **state)
+{
+    struct dp_metrics metrics;
+    int errors, lines = 0;
+    (void)state;
+
+    dp_log_mute(1);
+    for (int turn = 0; turn < 2; turn++) {
+        assert_int_equal(dp_metrics_open(&metrics, "/dev/full", false), DP_OK);
+        errors = dp_log_errors();
+        assert_int_equal(note(&metrics, 1), DP_OK);
+        if (turn == 0) { /* the time is over, */
+            metrics.failing_ns -= DP_METRICS_PATIENCE_NS;
+        } else { /* or the room for lines */
+            while (note(&metrics, 1) == DP_OK) {
+                lines++;
+            }
+            assert_true(lines > DP_METRICS_ROOM / 256);
+        }
+        assert_int_equal(note(&metrics, 2), DP_ERR_WRITE);
+        assert_true(metrics.given_up);
+        assert_int_equal(dp_metrics_eval(&metrics, &eval), DP_ERR_WRITE);
+        assert_int_equal(dp_log_errors(), errors); /* warned, and no more */
+        assert_int_equal(dp_metrics_end(&metrics, &end), DP_ERR_WRITE);
+        assert_int_equal(dp_log_errors(), errors + 1);
+        dp_metrics_close(&metrics);
+    }
+    assert_int_equal(dp_metrics_open(&metrics, "/dev/full", false), DP_OK);
+    assert_int_equal(dp_metrics_start(&metrics, &start), DP_ERR_WRITE); /* which does not wait */
+    dp_metrics_close(&metrics);
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("no/m"), false), DP_ERR_WRITE);
+    assert_int_equal(dp_metrics_open(&metrics, scratch_folder, false), DP_ERR_WRITE);
+    dp_log_mute(0);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void large_numbers_are_grouped(void **state)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {
+        {0, "0.00"},        {9.994, "9.99"},           {9.996, "10.0"},   {99.94, "99.9"},
+        {99.96, "100"},     {999.5, "1,000"},          {12345, "12,345"}, {-1234, "-1,234"},
+        {1e6, "1,000,000"}, {123456789, "123,456,789"}};
+    char text[DP_GROUPED_BYTES];
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_string_equal(dp_grouped(text, cases[i].value), cases[i].text);
+    }
+    assert_string_equal(dp_grouped(text, (double)NAN), "-");
+    assert_string_equal(dp_grouped(text, -(double)INFINITY), "-");
+    assert_string_equal(dp_grouped(text, 1e300), "1e+300");
+}
+
+static const struct dp_progress_step here = {.epoch = 1,
+                                             .epochs = 3,
+                                             .step = 120,
+                                             .steps = 705,
+                                             .loss = 0.53121,
+                                             .lr = 0.05,
+                                             .samples_per_second = 12345,
+                                             .left_s = 21.2};
+
+/* Shows two steps, the second too early, then a line that stays, a step, and the end. */
+static void show(bool terminal, bool quiet, char *text, size_t size)
+{
+    FILE *out = fopen(scratch_path("out"), "wb");
+    struct dp_progress_step later = here;
+    struct dp_progress progress;
+
+    assert_non_null(out);
+    later.step = 121;
+    later.epochs = 0;
+    later.lr = 3.14e-6;
+    later.left_s = 3725;
+    dp_progress_init(&progress, out, terminal, quiet);
+    dp_progress_step(&progress, &later); /* not due yet */
+    progress.next_ns = 0;
+    dp_progress_step(&progress, &here);
+    dp_progress_step(&progress, &later); /* not due */
+    dp_progress_line(&progress, "test accuracy %d %%", 90);
+    progress.next_ns = 0;
+    later.step = 122;
+    dp_progress_step(&progress, &later);
+    dp_progress_end(&progress);
+    dp_progress_end(&progress);
+    assert_int_equal(fclose(out), 0);
+    assert_true(scratch_read(scratch_path("out"), text, size) >= 0);
+}
+
+#define HERE "epoch 1/3 step 120/705 loss 0.5312 12,345 samples/s lr 0.0500 eta 0:21"
+#define LATER "step 122/705 loss 0.5312 12,345 samples/s lr 3.1e-06 eta 1:02:05"
+
+static void progress_is_rewritten_on_a_terminal_and_plain_elsewhere(void **state)
+{
+    char text[1024];
+    (void)state;
+
+    show(false, false, text, sizeof(text));
+    assert_string_equal(text, HERE "\ntest accuracy 90 %\n" LATER "\n");
+    show(true, false, text, sizeof(text));
+    assert_string_equal(text, HERE "\r\033[Ktest accuracy 90 %\n" LATER "\n");
+    show(true, true, text, sizeof(text));
+    assert_string_equal(text, "");
+}
+
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(a_run_is_one_object_a_line),
+        WITH_FOLDER(numbers_that_are_not_finite_are_null),
+        WITH_FOLDER(a_step_takes_no_memory),
+        WITH_FOLDER(a_run_that_goes_on_has_no_lines_of_later_steps),
+        WITH_FOLDER(a_resumed_run_continues_behind_a_torn_line),
+        WITH_FOLDER(bytes_of_nul_cost_only_their_own_lines),
+        WITH_FOLDER(lines_wait_until_there_is_room_again),
+        WITH_FOLDER(a_disk_that_stays_full_is_given_up),
+        cmocka_unit_test(large_numbers_are_grouped),
+        WITH_FOLDER(progress_is_rewritten_on_a_terminal_and_plain_elsewhere),
+    };
+
+    (void)signal(SIGXFSZ, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,71 @@
+/* test_cli.c - the command line: durations, -h. What flags do is tested by tests/runs/modes.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "runtime/run/cli.h"
+
+/* Seconds of --max-time, or below 0: refused. */
+static double max_time(const char *text)
+{
+    char name[] = "ddp_train", config[] = "model.cfg", flag[] = "--max-time", value[32];
+    char *arguments[] = {name, config, flag, value, NULL};
+    struct dp_cli cli;
+
+    (void)snprintf(value, sizeof(value), "%s", text);
+    return dp_cli_parse(4, arguments, true, &cli) == DP_OK ? cli.max_time_s : -1.0;
+}
+
+static void durations_are_seconds_or_falling_units(void **state)
+{
+    (void)state;
+    assert_true(max_time("55m") == 3300.0);
+    assert_true(max_time("90s") == 90.0);
+    assert_true(max_time("1h30m") == 5400.0);
+    assert_true(max_time("3600") == 3600.0);
+    assert_true(max_time("1d2h3m4s") == 93784.0);
+    assert_true(max_time("1.5h") == 5400.0);
+    assert_true(max_time("0.5") == 0.5);
+    assert_true(max_time("100m") == 6000.0);
+}
+
+static void what_is_no_duration_is_refused(void **state)
+{
+    static const char *const bad[] = {
+        "0",   "0s",     "-5m", "5x",   "m",   "5m1h", "5m5m", "1h30", "1 h",
+        " 1h", "5m ",    "1e3", "0x10", "inf", "nan",  "1..5", "1.5.", "9999999999999",
+        "+5m", "300000d" /* more nanoseconds than there are numbers */};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        if (max_time(bad[i]) >= 0.0) {
+            fail_msg("'%s' is taken for %g s", bad[i], max_time(bad[i]));
+        }
+    }
+}
+
+static void help_has_a_letter(void **state)
+{
+    char name[] = "ddp_train", letter[] = "-h", other[] = "-x";
+    char *with[] = {name, letter, NULL}, *without[] = {name, other, NULL};
+    struct dp_cli cli;
+    (void)state;
+
+    assert_int_equal(dp_cli_parse(2, with, true, &cli), DP_OK);
+    assert_true(cli.help);
+    assert_int_equal(dp_cli_parse(2, without, true, &cli), DP_ERR_USAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(durations_are_seconds_or_falling_units),
+        cmocka_unit_test(what_is_no_duration_is_refused),
+        cmocka_unit_test(help_has_a_letter),
+    };
+    return cmocka_run_group_tests_name("cli", tests, NULL, NULL);
+}

@@ -1,0 +1,148 @@
+/* test_fault_injection.c - which faults a training takes, and what they do; test_replicas shows
+ * the rest. */
+#include "tests/support/arrays.h"
+
+#include "base/log.h"
+#include "runtime/run/fault_injection.h"
+#include "tests/support/local_world.h"
+#include "tests/support/small_run.h"
+#include "tests/support/stderr_text.h"
+
+struct trial {
+    struct small_run run;
+    const char *text;
+    dp_status expected;
+};
+
+static size_t check_fault(struct dp_group *group, const void *arg)
+{
+    const struct trial *trial = arg;
+    struct dp_fault *fault = NULL;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 1;
+
+    if (small_run_trainer(&trial->run, group, 1, &t) == DP_OK &&
+        dp_faults_create(trial->text, &fault) == DP_OK) {
+        wrong = dp_fault_injection_check(fault, t) != trial->expected;
+    }
+    dp_faults_destroy(fault);
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void what_cannot_happen_here_is_refused_in_one_line(void **state)
+{
+    static const struct {
+        const char *text, *line;
+    } cases[] = {
+        {"flip:tensor=1.wieght",
+         "lockstep: error: DP_FAULT: flip: the model has no tensor '1.wieght'; its first is "
+         "0.weight\n"},
+        {"flip", "lockstep: error: DP_FAULT: flip: the model has no tensor ''; its first is "
+                 "0.weight\n"},
+        {"flip:tensor=0.weight,element=72",
+         "lockstep: error: DP_FAULT: flip: 0.weight has 72 elements, not 73\n"},
+        {"flip:tensor=0.weight;flip:tensor=0.weight,rank=1",
+         "lockstep: error: DP_FAULT: flip: there is no rank 1: this run has 1\n"},
+        {"flip:tensor=0.weight,element=71;flip:tensor=1.running_var,element=3", ""},
+    };
+    struct trial trial;
+    (void)state;
+
+    assert_int_equal(small_run_create(&trial.run, small_own_norm, NULL), 0);
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        trial.text = cases[i].text;
+        trial.expected = cases[i].line[0] == '\0' ? DP_OK : DP_ERR_CONFIG;
+        stderr_begin();
+        const size_t wrong = on_local_ranks(1, check_fault, &trial);
+        stderr_end();
+        assert_int_equal(wrong, 0);
+        assert_string_equal(stderr_text, cases[i].line);
+    }
+    small_run_destroy(&trial.run);
+}
+
+/* Element 10 of [4, 2, 3, 3]: filter 0, channel 1, row 0, column 1; here channels are last. */
+static size_t flip_one(struct dp_group *group, const void *arg)
+{
+    const struct trial *trial = arg;
+    struct dp_fault *fault = NULL;
+    struct dp_trainer *t = NULL;
+    float before[72];
+    size_t wrong = 1;
+
+    if (small_run_trainer(&trial->run, group, 1, &t) == DP_OK &&
+        dp_faults_create(trial->text, &fault) == DP_OK) {
+        const float *weights = t->host_state->flat.weights;
+        memcpy(before, weights, sizeof(before));
+        t->step = 2;
+        wrong = dp_fault_injection_apply(fault, t) != DP_OK;
+        for (size_t i = 0; i < 72; i++) {
+            wrong += weights[i] != before[i]; /* not behind this step */
+        }
+        t->step = 3;
+        wrong += dp_fault_injection_apply(fault, t) != DP_OK;
+        for (size_t i = 0; i < 72; i++) {
+            const bool flipped = group->rank == 1 && i == 3;
+            wrong += (weights[i] == -before[i]) != flipped; /* bit 31 is the sign */
+        }
+    }
+    dp_faults_destroy(fault);
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void a_flip_changes_one_bit_of_one_element_of_one_rank_behind_one_step(void **state)
+{
+    struct trial trial = {.text = "flip:step=3,rank=1,tensor=0.weight,element=10,bit=31"};
+    (void)state;
+
+    assert_int_equal(small_run_create(&trial.run, small_own_norm, NULL), 0);
+    assert_int_equal(on_local_ranks(3, flip_one, &trial), 0);
+    small_run_destroy(&trial.run);
+}
+
+/* Whatever base can read, a training can suffer. */
+static size_t every_kind_is_known(struct dp_group *group, const void *arg)
+{
+    const struct trial *trial = arg;
+    const struct dp_plugin *kind;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+
+    if (small_run_trainer(&trial->run, group, 1, &t) != DP_OK) {
+        return 1;
+    }
+    for (int i = 0; (kind = dp_plugin_at(&dp_fault_kinds, i)) != NULL; i++) {
+        const struct dp_fault fault = {.kind = kind, .step = 1, .tensor = "0.weight"};
+        wrong += dp_fault_injection_check(&fault, t) != DP_OK;
+    }
+    const struct dp_plugin other = {.name = "other"};
+    const struct dp_fault unknown = {.kind = &other, .step = 1, .tensor = "0.weight"};
+    wrong += dp_fault_injection_check(&unknown, t) != DP_ERR_CONFIG;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void every_kind_of_fault_can_happen_in_training(void **state)
+{
+    struct trial trial = {.text = NULL};
+    (void)state;
+
+    assert_int_equal(small_run_create(&trial.run, small_own_norm, NULL), 0);
+    dp_log_mute(1);
+    assert_int_equal(on_local_ranks(1, every_kind_is_known, &trial), 0);
+    dp_log_mute(0);
+    small_run_destroy(&trial.run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_cannot_happen_here_is_refused_in_one_line),
+        cmocka_unit_test(a_flip_changes_one_bit_of_one_element_of_one_rank_behind_one_step),
+        cmocka_unit_test(every_kind_of_fault_can_happen_in_training),
+    };
+
+    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/* test_evaluation.c - evaluation in rounds: the same sums, and broken off by all ranks together. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/data/rows.h"
+#include "tests/support/local_world.h"
+#include "tests/support/small_run.h"
+
+/* One row a pass: the rounds have 1, 8 and 14 of 23 passes on one rank. */
+static const char *const row_by_row[] = {"train.micro_batch=1", NULL};
+
+/* The sums of this rank's rows, with its passes in one call, or in several. */
+static dp_status sum_in(struct dp_trainer *t, size_t passes, double sums[2])
+{
+    const struct dp_range rows = dp_row_range(t->data->test_count, t->group->rank, t->group->size);
+    const struct dp_pass_call call = {.weights = t->flat.weights,
+                                      .running = t->flat.running,
+                                      .step_params = t->there,
+                                      .batch_rows = rows.count};
+
+    sums[0] = sums[1] = 0.0;
+    for (size_t at = 0; at < dp_micro_batch_evaluations(&t->parts, rows.count); at += passes) {
+        DP_TRY(dp_micro_batch_evaluate(&t->parts,
+                                       t->data->test_images + rows.begin * t->data->sample_bytes,
+                                       t->data->test_labels + rows.begin, rows.count,
+                                       (struct dp_range){at, passes}, &call, sums));
+    }
+    return DP_OK;
+}
+
+static size_t compare_rounds(struct dp_group *group, const void *run)
+{
+    struct dp_trainer *t = NULL;
+    struct dp_evaluation found;
+    double whole[2], pieces[2], all[2 * SMALL_RANKS], loss = 0.0, right = 0.0;
+    size_t wrong = 0;
+
+    if (small_run_trainer(run, group, 1, &t) != DP_OK) {
+        return 1;
+    }
+    wrong += sum_in(t, SMALL_TEST, whole) != DP_OK;
+    for (size_t passes = 1; passes < 6; passes++) {
+        wrong += sum_in(t, passes, pieces) != DP_OK;
+        wrong += pieces[0] != whole[0] || pieces[1] != whole[1];
+    }
+    wrong += dp_trainer_evaluate(t, &found) != DP_OK;
+    wrong += dp_exchange_gather(t->exchange, whole, sizeof(whole), all) != DP_OK;
+    for (int rank = 0; rank < group->size; rank++) {
+        loss += all[2 * (size_t)rank];
+        right += all[2 * (size_t)rank + 1];
+    }
+    wrong += found.loss != loss / SMALL_TEST || found.accuracy != right / SMALL_TEST;
+    wrong += !(whole[0] > 0.0);
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void rounds_give_the_sums_of_one_go(void **state)
+{
+    static const int ranks[] = {1, 2, 3, 5, 8};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_own_norm, row_by_row), 0);
+    for (size_t n = 0; n < sizeof(ranks) / sizeof(ranks[0]); n++) {
+        assert_int_equal(on_local_ranks(ranks[n], compare_rounds, &run), 0);
+    }
+    small_run_destroy(&run);
+}
+
+/* Four lanes of 5 or 6 rows, which go one row a pass. */
+static const char *const lanes_by_row[] = {"train.micro_batch=1", "train.lanes=4", NULL};
+
+static size_t keep_evaluation(struct dp_group *group, const void *arg)
+{
+    static struct dp_evaluation first; /* of one rank, which comes before the others */
+    struct dp_evaluation found;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+
+    if (small_run_trainer(arg, group, 1, &t) != DP_OK) {
+        return 1;
+    }
+    wrong += dp_trainer_evaluate(t, &found) != DP_OK || !(found.loss > 0.0);
+    if (group->size == 1) {
+        first = found;
+    }
+    wrong += found.loss != first.loss || found.accuracy != first.accuracy;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void rounds_of_lanes_give_the_same_bits_on_any_ranks(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_own_norm, lanes_by_row), 0);
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        assert_int_equal(on_local_ranks(ranks, keep_evaluation, &run), 0);
+    }
+    small_run_destroy(&run);
+}
+
+struct asked {
+    const struct small_run *run;
+    int victim;
+    dp_status expected;
+};
+
+static size_t ask(struct dp_group *group, const void *arg)
+{
+    const struct asked *asked = arg;
+    struct dp_evaluation found = {-1.0, -1.0};
+    struct dp_stop stop = {0};
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    size_t wrong = 0;
+
+    if (small_run_trainer(asked->run, group, 2, &t) != DP_OK) {
+        return 1;
+    }
+    t->stop = &stop;
+    if (group->rank == asked->victim) {
+        dp_stop_request(&stop, DP_STOP_USR1);
+    }
+    wrong += dp_trainer_evaluate(t, &found) != asked->expected;
+    wrong += (found.loss == -1.0) != (asked->expected == DP_STOPPED);
+    wrong += dp_trainer_step(t, &report) != DP_OK; /* ranks are still in step */
+    t->stop = NULL;
+    wrong += dp_trainer_evaluate(t, &found) != DP_OK || found.loss <= 0.0;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void a_request_on_any_rank_breaks_it_off_on_all(void **state)
+{
+    (void)state;
+
+    for (int lanes = 0; lanes < 2; lanes++) {
+        const int ranks = lanes ? 2 : 3;
+        struct small_run run;
+        assert_int_equal(small_run_create(&run, small_dense, lanes ? lanes_by_row : row_by_row), 0);
+        for (int victim = 0; victim < ranks; victim++) {
+            const struct asked asked = {&run, victim, DP_STOPPED};
+            assert_int_equal(on_local_ranks(ranks, ask, &asked), 0);
+        }
+        small_run_destroy(&run);
+    }
+}
+
+static void a_request_in_the_last_round_changes_nothing(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, NULL), 0); /* 8 rows: one round */
+    const struct asked asked = {&run, 1, DP_OK};
+    assert_int_equal(on_local_ranks(3, ask, &asked), 0);
+    small_run_destroy(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rounds_give_the_sums_of_one_go),
+        cmocka_unit_test(rounds_of_lanes_give_the_same_bits_on_any_ranks),
+        cmocka_unit_test(a_request_on_any_rank_breaks_it_off_on_all),
+        cmocka_unit_test(a_request_in_the_last_round_changes_nothing),
+    };
+    return cmocka_run_group_tests_name("evaluation", tests, NULL, NULL);
+}

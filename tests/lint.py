@@ -4,6 +4,7 @@
     tests/lint.py                  the rules below, on every text file of the repository
     tests/lint.py --tests BUILD    every test registered in a build folder has a label and a timeout
     tests/lint.py --self           the rules themselves: each one finds what it is there to find
+    tests/lint.py --rooms          a table: rooms, their files, whom they include
 """
 import json
 import pathlib
@@ -18,33 +19,53 @@ LABELS = {"unit", "mpi", "gpu", "slow", "lint", "tidy", "sanitize"}
 MAX_LINES = 500
 MAX_COLUMNS = 100
 
-# A layer, and the layers whose headers it may include beside its own. An arrow only points down.
+# A layer or a room of one, and the others whose headers it may include. An arrow only points down:
+# a room also may not include one that includes it, which the order of these rows guarantees.
+LOW = {"base", "kernels"}
+CORE = LOW | {"collectives/core"}
+COLLECTIVES = {f"collectives/{room}" for room in (
+    "core", "world", "gpu", "strategies", "compressors", "exchange", "async")}
+CONFIGURED = {"runtime/data", "runtime/config", "runtime/optim"}
+TRAINED = CONFIGURED | {"runtime/checkpoint", "runtime/control"}
 MAY_INCLUDE = {
     "base": set(),
     "kernels": {"base"},
-    "collectives": {"base", "kernels"},
-    "models": {"base", "kernels"},
-    "runtime/data": {"base", "kernels"},
+    "models": LOW,
+    "collectives/core": LOW,
+    "collectives/world": CORE,
+    "collectives/gpu": CORE,
+    "collectives/strategies": CORE | {"collectives/gpu"},
+    "collectives/compressors": CORE | {"collectives/gpu", "collectives/strategies"},
+    "collectives/exchange": COLLECTIVES - {"collectives/world", "collectives/async"} | LOW,
+    "collectives/async": CORE,
     "runtime/report": {"base"},
-    "runtime": {"base", "kernels", "collectives", "models", "runtime/data", "runtime/report"},
-    "launch/bench": {"base", "kernels", "collectives", "models", "runtime"},
-    "launch": {"base", "kernels", "collectives", "models", "runtime", "runtime/data",
-               "runtime/report", "launch/bench"},
+    "runtime/data": CORE,
+    "runtime/config": LOW | {"models"},
+    "runtime/optim": LOW | {"runtime/config"},
+    "runtime/checkpoint": LOW | COLLECTIVES,
+    "runtime/control": CORE | {"collectives/world", "runtime/config", "runtime/checkpoint"},
+    "runtime/trainer": LOW | COLLECTIVES | {"models"} | TRAINED,
+    "runtime/measure": LOW | COLLECTIVES | {"models", "runtime/trainer", "runtime/report"} | TRAINED,
 }
+MAY_INCLUDE["runtime/run"] = set(MAY_INCLUDE)
+MAY_INCLUDE["launch/bench"] = set(MAY_INCLUDE)
+MAY_INCLUDE["launch"] = set(MAY_INCLUDE)
 
 # A third-party header, and the only files that may include it (tests and benchmarks may, too).
 DOORS = {
-    r"mpi(-ext)?\.h": r"collectives/(\w+_mpi|mpi_status|world)\.[ch]",
+    r"mpi(-ext)?\.h": r"collectives/(core|strategies)/(\w+_mpi|mpi_status)\.[ch]|"
+                      r"collectives/world/world\.[ch]",
     r"nccl\.h": r"tests/.*",  # collectives/gpu/nccl_api.h declares what we use
     r"(cuda(_\w+)?|cublas\w*|cudnn\w*)\.h": r"kernels/cuda/.*",
-    r"(oneapi/dnnl/)?dnnl.*\.h": r"kernels/cpu/\w+_onednn\.[ch]",
+    r"(oneapi/dnnl/)?dnnl.*\.h": r"kernels/cpu/onednn/.*",
     r"cblas.*\.h": r"kernels/cpu/matmul_blas\.c",
     r"hwloc.*\.h": r"base/machine\.c",
-    r"yaml\.h": r"runtime/config_yaml\.[ch]",
+    r"yaml\.h": r"runtime/config/config_yaml\.[ch]",
     r"jansson\.h": r"base/json\.[ch]",
     r"zlib\.h": r"runtime/data/idx\.c",
-    r"(xxhash|xxh3)\.h": r"(base|collectives)/\w+\.[ch]|"
-                         r"runtime/(facts|load|manifest|plan|replicas)\.c",
+    r"(xxhash|xxh3)\.h": r"(base|collectives/\w+)/\w+\.[ch]|runtime/checkpoint/manifest\.c|"
+                         r"runtime/run/(run_fingerprint|load_dataset|plan)\.c|"
+                         r"runtime/trainer/replica_check\.c",
     r"cmocka\.h": r"tests/.*",
 }
 
@@ -55,7 +76,8 @@ BANNED = (
     (r"malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup",
      r"base/mem\.c|(tests|benchmarks)/.*", "memory comes from base/mem.h"),
     (r"printf|vprintf|puts|putchar|perror",
-     r"base/log\.c|runtime/(report/.*|(cli|check|config_print)\.c)|(launch|tests|benchmarks)/.*",
+     r"base/log\.c|runtime/(report/.*|run/(cli|check)\.c|config/config_print\.c)|"
+     r"(launch|tests|benchmarks)/.*",
      "people are told by base/log.h"),
     (r"exit|_exit|_Exit|abort|quick_exit|raise", r"(launch|tests|benchmarks)/.*",
      "only a program ends its process"),
@@ -70,10 +92,9 @@ TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*
 
 
 def layer(path):
-    """The layer that a file, or the name in an #include, belongs to."""
-    top = path.split("/")[0]
+    """The room that a file, or the name in an #include, belongs to; else its layer."""
     inner = "/".join(path.split("/")[:2])
-    return inner if inner in MAY_INCLUDE and path.count("/") > 1 else top
+    return inner if inner in MAY_INCLUDE and path.count("/") > 1 else path.split("/")[0]
 
 
 def code_of(text):
@@ -91,9 +112,13 @@ def code_of(text):
     return TOKEN.sub(blank, text), slashes
 
 
+def project_includes(text):
+    return re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M)
+
+
 def include_problems(path, text):
     allowed = MAY_INCLUDE.get(layer(path))
-    for header in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M):
+    for header in project_includes(text):
         if allowed is not None and layer(header) not in allowed | {layer(path)}:
             yield f"{path}: {layer(path)} may not include {header}"
     for header in re.findall(r"^\s*#\s*include\s+[<\"]([^>\"]+)[>\"]", text, re.M):
@@ -165,6 +190,37 @@ def text_problems(path, text):
         yield f"{path}: no newline at the end"
 
 
+def circles(includes):
+    """Sets of modules (a header and its source) that include each other, directly or in a round.
+    includes: {file: headers}. Tarjan, "Depth-first search and linear graph algorithms", 1972."""
+    graph = {}
+    for path, headers in includes.items():
+        module = path.rsplit(".", 1)[0]
+        to = {header.rsplit(".", 1)[0] for header in headers} - {module}
+        graph[module] = graph.get(module, set()) | to
+    number, low, stack, found = {}, {}, [], []
+
+    def visit(module):
+        number[module] = low[module] = len(number)
+        stack.append(module)
+        for other in sorted(graph.get(module, ())):
+            if other not in number:
+                visit(other)
+                low[module] = min(low[module], low[other])
+            elif other in stack:
+                low[module] = min(low[module], number[other])
+        if low[module] == number[module]:
+            at = stack.index(module)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for module in sorted(graph):
+        if module not in number:
+            visit(module)
+    return found
+
+
 def settings_problems(document, script):
     """Open MPI's settings have the values in a document that env.sh gives them."""
     given = dict(re.findall(r"^\s*dp_default (?:OMPI_MCA_)?(\w+) (\S+)$", script, re.M))
@@ -202,11 +258,15 @@ def repository_texts():
 
 def repository_problems():
     seen = 0
+    includes = {}
     for name, text in repository_texts():
         seen += 1
         yield from text_problems(name, text)
         if is_source(pathlib.Path(name)):
             yield from source_problems(name, text)
+            includes[name] = project_includes(text)
+    for circle in circles(includes):
+        yield f"a circle of modules: {', '.join(circle)}"
     script = (ROOT / "launch/env.sh").read_text()
     for problem in table_problems((ROOT / "collectives/world/world.c").read_text(), script):
         yield f"collectives/world/world.c: {problem}"
@@ -240,13 +300,13 @@ def test_problems(build):
 CASES = (
     ("models/x.c", '#include "kernels/ops.h"\n#include "models/layer.h"\n', None),
     ("models/x.c", '#include "collectives/core/group.h"\n', "models may not include"),
-    ("collectives/x.c", '#include "models/model.h"\n', "collectives may not include"),
+    ("collectives/core/x.c", '#include "models/model.h"\n', "collectives/core may not include"),
     ("base/x.c", '#include "kernels/ops.h"\n', "base may not include"),
     ("runtime/data/x.c", '#include "runtime/config/config.h"\n', "runtime/data may not include"),
     ("runtime/report/x.c", '#include "kernels/ops.h"\n', "runtime/report may not include"),
-    ("runtime/x.c", '#include "runtime/data/loader.h"\n', None),
-    ("runtime/x.c", '#include "launch/x.h"\n', "runtime may not include"),
-    ("runtime/x.c", "#include <mpi.h>\n", "<mpi.h> may only"),
+    ("runtime/trainer/x.c", '#include "runtime/data/loader.h"\n', None),
+    ("runtime/run/x.c", '#include "launch/x.h"\n', "runtime/run may not include"),
+    ("runtime/run/x.c", "#include <mpi.h>\n", "<mpi.h> may only"),
     ("collectives/world/world.c", "#include <mpi.h>\n", None),
     ("tests/x.c", '#include <mpi.h>\n#include "base/mem.h"\n', None),
     ("kernels/x.c", "#include <oneapi/dnnl/dnnl.h>\n", "may only"),
@@ -304,6 +364,12 @@ TABLES = (
 )
 
 
+# The same of circles of modules.
+CIRCLES = (
+    ({"a/x.c": ["a/x.h", "a/y.h"], "a/x.h": [], "a/y.h": [], "a/y.c": ["a/y.h", "a/z.h"]}, []),
+    ({"a/x.h": ["a/y.h"], "a/y.c": ["a/x.h"], "b/z.c": ["a/x.h"]}, [["a/x", "a/y"]]),
+)
+
 # And some files of every kind that repository_texts() must find.
 TEXTS = {"CMakeLists.txt", "README.md", "base/mem.c", "launch/netlab", "models/lenet.cfg",
          "tests/run", "tests/lint.py", "benchmarks/compare_network", "kernels/cuda/cuda.cmake"}
@@ -312,6 +378,9 @@ TEXTS = {"CMakeLists.txt", "README.md", "base/mem.c", "launch/netlab", "models/l
 def self_problems():
     for name in sorted(TEXTS - {name for name, _ in repository_texts()}):
         yield f"{name} is not looked at"
+    for includes, expected in CIRCLES:
+        if circles(includes) != expected:
+            yield f"{includes}: expected the circles {expected}, found {circles(includes)}"
     for check, cases in ((settings_problems, DOCUMENTS), (table_problems, TABLES)):
         for text, expected in cases:
             said = list(check(text, SCRIPT))
@@ -323,7 +392,23 @@ def self_problems():
             yield f"{path} with {text[:60]!r}: expected {part!r}, found {said}"
 
 
+def print_rooms():
+    """What stands where, and the arrows that there are, of those that are allowed."""
+    files, arrows = {}, {}
+    for name, text in repository_texts():
+        room = layer(name)
+        if room in MAY_INCLUDE and is_source(pathlib.Path(name)):
+            files[room] = files.get(room, 0) + 1
+            arrows.setdefault(room, set()).update(layer(h) for h in project_includes(text))
+    for room in MAY_INCLUDE:
+        to = sorted(arrows.get(room, set()) - {room}, key=list(MAY_INCLUDE).index)
+        print(f"{room:24} {files.get(room, 0):3} files -> {', '.join(to)}")
+
+
 def main(arguments):
+    if arguments == ["--rooms"]:
+        print_rooms()
+        return 0
     if arguments[:1] == ["--tests"] and len(arguments) == 2:
         found = list(test_problems(arguments[1]))
     elif arguments == ["--self"]:

@@ -42,27 +42,32 @@ struct dp_option {
     double low, high;    /* range, both included; for each number of a list */
     const char *choices; /* DP_OPTION_CHOICE: "auto|on|off" */
     const char *help;    /* one line */
+    unsigned flags;      /* what else a table's user says of a key; 0: nothing */
 };
 
 /* Offset of a field; does not compile unless the field has exactly the type `ctype`. */
 #define DP_FIELD(type, field, ctype) \
     (offsetof(type, field) + 0 * sizeof(_Generic(((type *)0)->field, ctype : 0))) /* NOLINT */
 
+/* A row ends with its help, or with its help and its flags. */
 /* clang-format off */
-#define DP_ROW(type, field, kind, ctype, initial, low, high, choices, help) \
-    {#field, kind, DP_FIELD(type, field, ctype), initial, low, high, choices, help}
-#define DP_INT(type, field, initial, low, high, help) \
-    DP_ROW(type, field, DP_OPTION_INT, int, initial, low, high, NULL, help)
-#define DP_DOUBLE(type, field, initial, low, high, help) \
-    DP_ROW(type, field, DP_OPTION_DOUBLE, double, initial, low, high, NULL, help)
-#define DP_SWITCH(type, field, initial, help) \
-    DP_ROW(type, field, DP_OPTION_SWITCH, bool, initial, 0, 1, NULL, help)
-#define DP_STRING(type, field, initial, help) \
-    DP_ROW(type, field, DP_OPTION_STRING, const char *, initial, 0, 0, NULL, help)
-#define DP_CHOICE(type, field, initial, choices, help) \
-    DP_ROW(type, field, DP_OPTION_CHOICE, int, initial, 0, 0, choices, help)
-#define DP_NUMBERS(type, field, initial, low, high, help) \
-    DP_ROW(type, field, DP_OPTION_NUMBERS, struct dp_numbers, initial, low, high, NULL, help)
+#define DP_ROW_OF(type, field, kind, ctype, initial, low, high, choices, help, flags, ...) \
+    {#field, kind, DP_FIELD(type, field, ctype), initial, low, high, choices, help, flags}
+#define DP_ROW(type, field, kind, ctype, initial, low, high, choices, ...) \
+    DP_ROW_OF(type, field, kind, ctype, initial, low, high, choices, __VA_ARGS__, 0, 0)
+#define DP_INT(type, field, initial, low, high, ...) \
+    DP_ROW(type, field, DP_OPTION_INT, int, initial, low, high, NULL, __VA_ARGS__)
+#define DP_DOUBLE(type, field, initial, low, high, ...) \
+    DP_ROW(type, field, DP_OPTION_DOUBLE, double, initial, low, high, NULL, __VA_ARGS__)
+#define DP_SWITCH(type, field, initial, ...) \
+    DP_ROW(type, field, DP_OPTION_SWITCH, bool, initial, 0, 1, NULL, __VA_ARGS__)
+#define DP_STRING(type, field, initial, ...) \
+    DP_ROW(type, field, DP_OPTION_STRING, const char *, initial, 0, 0, NULL, __VA_ARGS__)
+#define DP_CHOICE(type, field, initial, choices, ...) \
+    DP_ROW(type, field, DP_OPTION_CHOICE, int, initial, 0, 0, choices, __VA_ARGS__)
+#define DP_NUMBERS(type, field, initial, low, high, ...) \
+    DP_ROW(type, field, DP_OPTION_NUMBERS, struct dp_numbers, initial, low, high, NULL, \
+           __VA_ARGS__)
 /* clang-format on */
 
 /* Fills every field of the table with its default; required ones are left as they are. */

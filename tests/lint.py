@@ -190,13 +190,18 @@ def text_problems(path, text):
         yield f"{path}: no newline at the end"
 
 
+def module_of(path):
+    """"runtime/trainer/step" for step.h, step.c and step_own.h."""
+    return re.sub(r"(_own)?\.\w+$", "", path)
+
+
 def circles(includes):
     """Sets of modules (a header and its source) that include each other, directly or in a round.
     includes: {file: headers}. Tarjan, "Depth-first search and linear graph algorithms", 1972."""
     graph = {}
     for path, headers in includes.items():
-        module = path.rsplit(".", 1)[0]
-        to = {header.rsplit(".", 1)[0] for header in headers} - {module}
+        module = module_of(path)
+        to = {module_of(header) for header in headers} - {module}
         graph[module] = graph.get(module, set()) | to
     number, low, stack, found = {}, {}, [], []
 

@@ -1,4 +1,5 @@
 #include "kernels/cpu/mixed.h"
+#include "kernels/cpu/op_table_cpu.h"
 #include "kernels/cpu/prepared.h"
 #include "kernels/cpu/stream_cpu.h"
 #include "kernels/host_memory.h"

@@ -39,9 +39,6 @@ DP_OPS_MIXED_CONV(X)
 DP_OPS_BF16(X)
 #undef X
 
-/* Puts the operations for a narrow type in place of those for float32. */
-void dp_mixed_ops(struct dp_ops *ops, enum dp_type type);
-
 /* Whether the processor and oneDNN compute with bfloats. */
 bool dp_cpu_has_bf16(void);
 

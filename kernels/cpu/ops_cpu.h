@@ -15,6 +15,4 @@ DP_OPS_LIST(X)
 X(dense_forward_part)
 #undef X
 
-extern const struct dp_ops dp_cpu_ops;
-
 #endif

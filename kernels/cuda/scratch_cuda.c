@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/stream_cuda.h"
 
 dp_status dp_cuda_scratch_grow(struct dp_stream *s, struct dp_cuda_scratch *scratch, size_t bytes,
                                const char *what)

@@ -7,13 +7,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/device.h"
-
-/* Device memory of a stream, for what runs on it one after another. A zeroed one is empty. */
-struct dp_cuda_scratch {
-    void *memory; /* owned */
-    size_t bytes;
-};
+#include "kernels/cuda/stream_cuda.h"
 
 /* Room for `bytes`; what it held is lost. Waits for the stream where it has to grow. `what` names
  * it in messages; NULL: there is none for DP_ERR_NOMEM. Errors: DP_ERR_NOMEM, with what there was

@@ -6,7 +6,6 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/scratch_cuda.h"
 #include "kernels/device.h"
 
 enum {
@@ -19,6 +18,13 @@ enum {
 
 struct dp_convs;
 struct dp_matmuls;
+
+/* Device memory of a stream, for what runs on it one after another. A zeroed one is empty:
+ * scratch_cuda.h. */
+struct dp_cuda_scratch {
+    void *memory; /* owned */
+    size_t bytes;
+};
 
 struct dp_cuda {
     int unit; /* which GPU */

@@ -14,6 +14,7 @@
 #include "launch/bench/bench.h"
 #include "launch/bench/measure.h"
 #include "launch/bench/stats.h"
+#include "runtime/config/config_load.h"
 #include "runtime/config/config_rules.h"
 
 /* More steps than any comparison takes: schedules end where the configuration says. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/config/config_parts.h"
+#include "runtime/config/config_own.h"
 
 enum { LAYERS_MAX = 10000 /* unrolled, those inside residuals included */ };
 

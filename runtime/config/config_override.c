@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/config/config_parts.h"
+#include "runtime/config/config_own.h"
 
 enum { VARIABLE_MAX = 128 };
 

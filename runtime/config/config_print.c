@@ -1,6 +1,8 @@
 /*
  * config_print.c - the configuration as text: for all ranks, for people, and for --help.
  */
+#include "runtime/config/config_print.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "runtime/config/config_parts.h"
+#include "runtime/config/config_own.h"
 #include "runtime/config/config_rules.h"
 
 /* The tail: lines "#@ key<tab>where" behind all others. */

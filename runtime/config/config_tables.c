@@ -2,9 +2,11 @@
  * config_tables.c - every key of model.cfg outside of `model`: name, type, range, default, help.
  */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "runtime/config/config_parts.h"
+#include "runtime/config/config_own.h"
+#include "runtime/config/config_print.h"
 
 #define TOP struct dp_config
 #define DATA struct dp_data_config
@@ -28,11 +30,13 @@ static const struct dp_option top_options[] = {
 };
 
 static const struct dp_option data_options[] = {
-    DP_STRING(DATA, source,       "fashion-mnist", "where samples come from; see --list sources"),
+    DP_STRING(DATA, source,       "fashion-mnist", "where samples come from; see --list sources",
+              DP_KEY_BITS),
     DP_STRING(DATA, dir,          "/usr/share/datasets/fashion-mnist", "folder of the data set"),
     DP_CHOICE(DATA, shuffle,      "true", "true|false|full",
-              "order of an epoch: permuted, or as in the file"),
-    DP_SWITCH(DATA, drop_last,    "false", "leave out the short last batch of an epoch"),
+              "order of an epoch: permuted, or as in the file", DP_KEY_BINDS),
+    DP_SWITCH(DATA, drop_last,    "false", "leave out the short last batch of an epoch",
+              DP_KEY_BINDS),
     DP_INT(   DATA, samples,      "0", 0, INT_HIGH,
               "training samples of source synthetic; 0: its own number"),
     DP_INT(   DATA, test_samples, "0", 0, INT_HIGH,
@@ -42,36 +46,41 @@ static const struct dp_option data_options[] = {
 
 static const struct dp_option normalize_options[] = {
     DP_NUMBERS(NORMALIZE, mean, "", -1e6, 1e6,
-               "taken off each channel, after scaling bytes to 0..1"),
-    DP_NUMBERS(NORMALIZE, std,  "", 1e-6, 1e6, "then divides each channel"),
+               "taken off each channel, after scaling bytes to 0..1", DP_KEY_BITS),
+    DP_NUMBERS(NORMALIZE, std,  "", 1e-6, 1e6, "then divides each channel", DP_KEY_BITS),
     {0},
 };
 
 /* epochs and steps: the one that is not given is 0, which is below its range and not printed. */
 static const struct dp_option train_options[] = {
     DP_INT(   TRAIN, global_batch,   "256",  1, BATCH_HIGH,
-              "samples of a step, over all training ranks"),
+              "samples of a step, over all training ranks", DP_KEY_BINDS),
     DP_INT(   TRAIN, epochs,         "3",    1, 1000000,
               "passes over the training set; or give steps"),
     DP_INT(   TRAIN, steps,          "0",    1, INT_HIGH, "steps of training, instead of epochs"),
     DP_INT(   TRAIN, seed,           "1",    0, INT_HIGH,
-              "of initial weights, batch order and dropout"),
+              "of initial weights, batch order and dropout", DP_KEY_BINDS),
     DP_CHOICE(TRAIN, precision,      "fp32", "fp32|tf32|bf16|fp16",
-              "of forward and backward; sums and master weights are float32"),
+              "of forward and backward; sums and master weights are float32",
+              DP_KEY_BINDS | DP_KEY_AUTO),
     DP_INT(   TRAIN, micro_batch,    "0",    0, BATCH_HIGH,
-              "above 0: rows of a pass; gradients accumulate over passes"),
+              "above 0: rows of a pass; gradients accumulate over passes", DP_KEY_BITS),
     DP_INT(   TRAIN, lanes,          "0",    0, 1024,
-              "above 0: the same bits at every world size that divides it"),
+              "above 0: the same bits at every world size that divides it",
+              DP_KEY_BITS | DP_KEY_AUTO),
     DP_INT(   TRAIN, local_steps,    "1",    1, 1000000,
-              "above 1: ranks train alone, and average weights after so many steps"),
+              "above 1: ranks train alone, and average weights after so many steps",
+              DP_KEY_BITS | DP_KEY_AUTO),
     DP_INT(   TRAIN, local_after,    "0",    0, INT_HIGH,
-              "steps in which gradients are shared before local steps begin"),
+              "steps in which gradients are shared before local steps begin", DP_KEY_BITS),
     DP_CHOICE(TRAIN, mode,           "sync", "sync|async",
-              "async: servers (comm.servers) apply each rank's gradient as it comes"),
+              "async: servers (comm.servers) apply each rank's gradient as it comes",
+              DP_KEY_BITS | DP_KEY_AUTO),
     DP_INT(   TRAIN, staleness,      "0",    0, 1024,
-              "of mode async: steps ahead of the slowest rank; 0: as mode sync"),
+              "of mode async: steps ahead of the slowest rank; 0: as mode sync",
+              DP_KEY_BITS | DP_KEY_AUTO),
     DP_INT(   TRAIN, eval_every,     "1",    0, 1000000,
-              "epochs between evaluations; 0: only at the end"),
+              "epochs between evaluations; 0: only at the end", DP_KEY_AVERAGES),
     DP_DOUBLE(TRAIN, hang_timeout_s, "0",    0, 86400,
               "seconds until a silent rank counts as hung; 0: by the slowest step"),
     DP_INT(   TRAIN, check_every,    "100",  0, INT_HIGH,
@@ -82,38 +91,45 @@ static const struct dp_option train_options[] = {
 };
 
 static const struct dp_option optimizer_options[] = {
-    DP_STRING( OPTIMIZER, name,         "sgd",       "update rule; see --list optimizers"),
-    DP_DOUBLE( OPTIMIZER, lr,           "0.05",      0, 1e6, "learning rate"),
-    DP_DOUBLE( OPTIMIZER, momentum,     "0.9",       0, 1, "of sgd"),
-    DP_SWITCH( OPTIMIZER, nesterov,     "false",     "Nesterov's momentum, as PyTorch's sgd"),
+    DP_STRING( OPTIMIZER, name,         "sgd",       "update rule; see --list optimizers",
+              DP_KEY_BINDS),
+    DP_DOUBLE( OPTIMIZER, lr,           "0.05",      0, 1e6, "learning rate", DP_KEY_BITS),
+    DP_DOUBLE( OPTIMIZER, momentum,     "0.9",       0, 1, "of sgd", DP_KEY_BITS),
+    DP_SWITCH( OPTIMIZER, nesterov,     "false",     "Nesterov's momentum, as PyTorch's sgd",
+              DP_KEY_BITS),
     DP_NUMBERS(OPTIMIZER, betas,        "0.9,0.999", 0, 0.999999999,
-               "decay rates of the two averages of adamw"),
-    DP_DOUBLE( OPTIMIZER, eps,          "1e-8",      0, 1, "added to the denominator of adamw"),
-    DP_DOUBLE( OPTIMIZER, weight_decay, "0",         0, 1000, "on all parameters"),
+               "decay rates of the two averages of adamw", DP_KEY_BITS),
+    DP_DOUBLE( OPTIMIZER, eps,          "1e-8",      0, 1, "added to the denominator of adamw",
+              DP_KEY_BITS),
+    DP_DOUBLE( OPTIMIZER, weight_decay, "0",         0, 1000, "on all parameters", DP_KEY_BITS),
     DP_DOUBLE( OPTIMIZER, clip_norm,    "0",         0, 1e30,
-               "largest norm of the gradient; 0: no clipping"),
+               "largest norm of the gradient; 0: no clipping", DP_KEY_BITS),
     {0},
 };
 
 static const struct dp_option schedule_options[] = {
     DP_CHOICE(SCHEDULE, name,         "constant", "constant|step|cosine|linear",
-              "how the learning rate changes after warm-up"),
-    DP_INT(   SCHEDULE, warmup_steps, "0",   0, INT_HIGH, "steps of linear warm-up"),
+              "how the learning rate changes after warm-up", DP_KEY_BITS),
+    DP_INT(   SCHEDULE, warmup_steps, "0",   0, INT_HIGH, "steps of linear warm-up", DP_KEY_BITS),
     DP_INT(   SCHEDULE, step_size,    "0",   0, INT_HIGH,
-              "of schedule step: steps between two cuts"),
-    DP_DOUBLE(SCHEDULE, gamma,        "0.1", 0, 1000, "of schedule step: factor of a cut"),
-    DP_DOUBLE(SCHEDULE, eta_min,      "0",   0, 1e6, "where cosine and linear end"),
+              "of schedule step: steps between two cuts", DP_KEY_BITS),
+    DP_DOUBLE(SCHEDULE, gamma,        "0.1", 0, 1000, "of schedule step: factor of a cut",
+              DP_KEY_BITS),
+    DP_DOUBLE(SCHEDULE, eta_min,      "0",   0, 1e6, "where cosine and linear end", DP_KEY_BITS),
     {0},
 };
 
 static const struct dp_option comm_options[] = {
     DP_STRING(COMM, strategy,        "auto", "how gradients are summed; see --list strategies"),
     DP_INT(   COMM, servers,         "0",    0, 4096,
-              "last ranks that do not train, but sum and update: comm.strategy ps"),
-    DP_STRING(COMM, compressor,      "none", "gradient compression; see --list compressors"),
+              "last ranks that do not train, but sum and update: comm.strategy ps",
+              DP_KEY_BITS | DP_KEY_AUTO),
+    DP_STRING(COMM, compressor,      "none", "gradient compression; see --list compressors",
+              DP_KEY_BITS | DP_KEY_AUTO),
     DP_DOUBLE(COMM, bucket_mb,       "25",   0.004, 4096,
-              "most of a gradient bucket, in MiB; a larger tensor has its own"),
-    DP_DOUBLE(COMM, first_bucket_mb, "1",    0.004, 4096, "size of the first bucket, in MiB"),
+              "most of a gradient bucket, in MiB; a larger tensor has its own", DP_KEY_AUTO),
+    DP_DOUBLE(COMM, first_bucket_mb, "1",    0.004, 4096, "size of the first bucket, in MiB",
+              DP_KEY_AUTO),
     DP_CHOICE(COMM, overlap,         "auto", "auto|on|off", "sum buckets while backward runs"),
     DP_INT(   COMM, outage_s,        "30",   1, 86400,
               "seconds that a host may give no sign of life until the job ends"),
@@ -148,7 +164,7 @@ static const struct dp_option failure_stop_options[] = {
 
 static const struct dp_option checkpoint_options[] = {
     DP_INT(CHECKPOINT, every_steps, "500", 0, INT_HIGH,
-           "steps between checkpoints; 0: only at the end"),
+           "steps between checkpoints; 0: only at the end", DP_KEY_AVERAGES),
     DP_INT(CHECKPOINT, keep,        "3",   1, 1000000, "newest checkpoints that are kept"),
     DP_INT(CHECKPOINT, keep_every,  "0",   0, INT_HIGH,
            "above 0: those of every so many steps are kept, too"),
@@ -167,9 +183,10 @@ static const struct dp_option device_options[] = {
     DP_STRING(DEVICE, name,  "auto", "what computes; see --list devices"),
     DP_CHOICE(DEVICE, graph, "auto", "auto|on|off", "a GPU records a step once and replays it"),
     DP_CHOICE(DEVICE, conv,  "auto", "auto|cublas|cudnn",
-              "what computes convolutions on a GPU; auto: cudnn where it is found"),
+              "what computes convolutions on a GPU; auto: cudnn where it is found", DP_KEY_BITS),
     DP_CHOICE(DEVICE, tune,  "auto", "auto|on|off",
-              "a GPU's algorithms are measured; auto: if they are kept, not with lanes"),
+              "a GPU's algorithms are measured; auto: if they are kept, not with lanes",
+              DP_KEY_BITS),
     {0},
 };
 
@@ -256,6 +273,22 @@ void dp_config_value(const struct dp_config *config, const char *key, char *text
             dp_option_print(row, (const char *)config + sections[i].offset, text, size);
         }
     }
+}
+
+bool dp_config_flagged(int i, char key[DP_CONFIG_KEY], unsigned *flags)
+{
+    for (int s = 0; s < SECTION_COUNT; s++) {
+        const char *path = sections[s].path;
+        for (const struct dp_option *row = sections[s].options; row->name != NULL; row++) {
+            if (row->flags != 0 && i-- == 0) {
+                (void)snprintf(key, DP_CONFIG_KEY, "%s%s%s", path, path[0] == '\0' ? "" : ".",
+                               row->name);
+                *flags = row->flags;
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 const char *dp_precision_text(int precision)

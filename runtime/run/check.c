@@ -10,6 +10,7 @@
 #include "collectives/compressors/compressor.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "collectives/strategies/strategy.h"
+#include "runtime/config/config_load.h"
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/run/run.h"

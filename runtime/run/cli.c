@@ -16,6 +16,7 @@
 #include "kernels/device.h"
 #include "models/layer.h"
 #include "runtime/config/config.h"
+#include "runtime/config/config_print.h"
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "collectives/core/consistency.h"
+#include "runtime/config/config_load.h"
 #include "runtime/data/source.h"
 #include "runtime/run/run.h"
 #include "runtime/trainer/memory_check.h"

@@ -14,8 +14,11 @@
 
 #include "base/cache.h"
 #include "base/log.h"
+#include "runtime/config/config_load.h"
+#include "runtime/config/config_print.h"
 #include "runtime/config/config_rules.h"
 #include "runtime/run/run.h"
+#include "runtime/run/run_fingerprint.h"
 
 #define SCHEMA "lockstep.plan/1"
 
@@ -326,11 +329,7 @@ static uint64_t hash_program(void)
 
 static uint64_t hash_key(const struct dp_training *run)
 {
-    static const char *const keys[] = {
-        "comm.servers", "comm.compressor",   "comm.bucket_mb",  "comm.first_bucket_mb",
-        "train.lanes",  "train.local_steps", "train.precision", "device.name"};
     uint64_t hash = hash_text(run->world->library, hash_program());
-    char value[DP_OPTION_PRINTED];
 
     for (int i = 0; i < run->world->all->size; i++) {
         hash = hash_text(run->places[i].host, hash + (uint64_t)run->world->all->node_of[i]);
@@ -339,11 +338,7 @@ static uint64_t hash_key(const struct dp_training *run)
         const size_t count = run->model->tensors[i].count;
         hash = XXH3_64bits_withSeed(&count, sizeof(count), hash);
     }
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        dp_config_value(run->config, keys[i], value, sizeof(value));
-        hash = hash_text(value, hash);
-    }
-    return hash;
+    return dp_run_fingerprint_hash_for_auto(run, hash);
 }
 
 /* Whether it is no strategy, or one that can run here. */

@@ -56,20 +56,6 @@ static dp_status find_given(struct dp_training *run)
     return DP_OK;
 }
 
-/* Whether the options that `auto` looks at are those of then. */
-static bool same_options(const struct dp_training *run)
-{
-    static const char *const names[] = {"train.lanes", "train.local_steps", "train.mode",
-                                        "train.staleness", "comm.servers"};
-    const struct dp_json *facts = dp_json_get(run->resume.state, "run");
-    bool same = true;
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        same = same && dp_run_fingerprint_same(run, facts, names[i]);
-    }
-    return same;
-}
-
 /* What `auto` chose then is what it takes again, on as many ranks and where it can run. */
 static void take_strategy(struct dp_training *run, const char *strategy)
 {
@@ -77,7 +63,8 @@ static void take_strategy(struct dp_training *run, const char *strategy)
     struct dp_plan plan = {.ranks = r->ranks, .nodes = r->nodes};
     dp_status status = DP_ERR_CONFIG;
 
-    if (run->plan.on || strcmp(run->config->comm.strategy, "auto") != 0 || !same_options(run) ||
+    if (run->plan.on || strcmp(run->config->comm.strategy, "auto") != 0 ||
+        !dp_run_fingerprint_same_for_auto(run, dp_json_get(r->state, "run")) ||
         r->ranks != run->world->train->size || r->nodes != run->world->train->nodes) {
         return;
     }

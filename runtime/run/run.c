@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "runtime/config/config_print.h"
 
 static int epoch_of(const struct dp_training *run, uint64_t step)
 {

@@ -6,16 +6,25 @@
 #include <xxhash.h>
 
 #include "collectives/compressors/compressor.h"
+#include "runtime/config/config_print.h"
 #include "runtime/run/run.h"
 
 enum { TEXT_BYTES = 160, LIST_BYTES = 600 };
 
-/* What a difference in a fact means. */
-enum weight {
-    BINDING,  /* the run cannot go on */
-    ROUNDS,   /* other bits */
-    AVERAGES, /* other bits where ranks train alone: it averages their weights */
-    LAYOUT    /* other bits, unless lanes fix the order of all sums */
+/* Beside enum dp_key_flag: the weights get other bits unless lanes fix the order of all sums. */
+enum { LAYOUT = 1 << 8 };
+
+/* The texts of keys that are more, or less, than their value. */
+struct view {
+    const char *key;
+    void (*put)(const struct dp_training *run, char *text);
+};
+
+/* Something that a run depends on: a key of the configuration, or what it met. */
+struct fact {
+    char name[DP_CONFIG_KEY];
+    unsigned flags;
+    void (*put)(const struct dp_training *run, char *text); /* NULL: the key's value */
 };
 
 static void put_number(char *text, int64_t value)
@@ -158,59 +167,45 @@ static void put_layers(const struct dp_training *run, char *text)
     put_hash(text, hash_layers(model->layers, model->layer_count, 0));
 }
 
-/* Everything that changes a bit of the weights. */
-static const struct fact {
-    const char *name; /* a key of the configuration, unless `put` is given */
-    enum weight weight;
-    void (*put)(const struct dp_training *run, char *text); /* NULL: the key's value */
-} facts[] = {
-    {"optimizer.name", BINDING, put_optimizer},
-    {"train.precision", BINDING, NULL},
-    {"train.global_batch", BINDING, NULL},
-    {"train.seed", BINDING, NULL},
-    {"data.shuffle", BINDING, put_shuffle},
-    {"data.drop_last", BINDING, NULL},
-    {"training rows", BINDING, put_rows},
-    {"data.source", ROUNDS, NULL},
-    {"training labels", ROUNDS, put_labels},
-    {"data.normalize.mean", ROUNDS, NULL},
-    {"data.normalize.std", ROUNDS, NULL},
-    {"model.layers", ROUNDS, put_layers},
-    {"optimizer.lr", ROUNDS, NULL},
-    {"optimizer.momentum", ROUNDS, NULL},
-    {"optimizer.nesterov", ROUNDS, NULL},
-    {"optimizer.betas", ROUNDS, NULL},
-    {"optimizer.eps", ROUNDS, NULL},
-    {"optimizer.weight_decay", ROUNDS, NULL},
-    {"optimizer.clip_norm", ROUNDS, NULL},
-    {"optimizer.schedule.name", ROUNDS, NULL},
-    {"optimizer.schedule.warmup_steps", ROUNDS, NULL},
-    {"optimizer.schedule.step_size", ROUNDS, NULL},
-    {"optimizer.schedule.gamma", ROUNDS, NULL},
-    {"optimizer.schedule.eta_min", ROUNDS, NULL},
-    {"steps of the schedule", ROUNDS, put_schedule_steps},
-    {"device", ROUNDS, put_device},
-    {"device.conv", ROUNDS, put_conv},
-    {"device.tune", ROUNDS, put_tune},
-    {"GPU", ROUNDS, put_machine},
-    {"instructions", ROUNDS, put_isa},
-    {"train.local_steps", ROUNDS, NULL},
-    {"train.local_after", ROUNDS, NULL},
-    {"train.lanes", ROUNDS, NULL},
-    {"train.micro_batch", ROUNDS, NULL},
-    {"train.mode", ROUNDS, NULL},
-    {"train.staleness", ROUNDS, NULL},
-    {"comm.servers", ROUNDS, NULL},
-    {"comm.compressor", ROUNDS, put_compressor},
-    {"train.eval_every", AVERAGES, NULL},
-    {"checkpoint.every_steps", AVERAGES, NULL},
+static const struct view views[] = {
+    {"optimizer.name", put_optimizer},   {"data.shuffle", put_shuffle},
+    {"device.conv", put_conv},           {"device.tune", put_tune},
+    {"comm.compressor", put_compressor},
+};
+
+/* What is no key. */
+static const struct fact others[] = {
+    {"training rows", DP_KEY_BINDS, put_rows},
+    {"training labels", DP_KEY_BITS, put_labels},
+    {"model.layers", DP_KEY_BITS, put_layers},
+    {"steps of the schedule", DP_KEY_BITS, put_schedule_steps},
+    {"device", DP_KEY_BITS | DP_KEY_AUTO, put_device},
+    {"GPU", DP_KEY_BITS, put_machine},
+    {"instructions", DP_KEY_BITS, put_isa},
     {"ranks", LAYOUT, put_ranks},
     {"threads a rank", LAYOUT, put_threads},
     {"comm.strategy", LAYOUT, put_strategy},
     {"buckets", LAYOUT, put_plan},
 };
 
-enum { FACT_COUNT = sizeof(facts) / sizeof(facts[0]) };
+enum { OTHERS = sizeof(others) / sizeof(others[0]), VIEWS = sizeof(views) / sizeof(views[0]) };
+
+/* Fact number `i`, from 0; false: there are no more. */
+static bool fact_at(int i, struct fact *fact)
+{
+    if (i < OTHERS) {
+        *fact = others[i];
+        return true;
+    }
+    fact->put = NULL;
+    if (!dp_config_flagged(i - OTHERS, fact->name, &fact->flags)) {
+        return false;
+    }
+    for (int v = 0; v < VIEWS; v++) {
+        fact->put = strcmp(views[v].key, fact->name) == 0 ? views[v].put : fact->put;
+    }
+    return true;
+}
 
 static void put_fact(const struct dp_training *run, const struct fact *fact, char *text)
 {
@@ -224,44 +219,48 @@ static void put_fact(const struct dp_training *run, const struct fact *fact, cha
 dp_status dp_run_fingerprint_write(const struct dp_training *run, struct dp_json *object)
 {
     char text[TEXT_BYTES];
+    struct fact fact;
 
-    for (int i = 0; i < FACT_COUNT; i++) {
-        put_fact(run, &facts[i], text);
-        DP_TRY(dp_json_set_text(object, facts[i].name, text));
+    for (int i = 0; fact_at(i, &fact); i++) {
+        put_fact(run, &fact, text);
+        DP_TRY(dp_json_set_text(object, fact.name, text));
     }
     return DP_OK;
 }
 
-/* Adds "NAME THEN -> NOW" where fact `i` differs from what the checkpoint says. */
-static bool differs(const struct dp_training *run, const struct dp_json *object, int i, char *list,
-                    size_t size)
+/* Adds "NAME THEN -> NOW" where a fact differs from what the checkpoint says. */
+static bool differs(const struct dp_training *run, const struct dp_json *object,
+                    const struct fact *fact, char *list, size_t size)
 {
-    const char *then = dp_json_text(dp_json_get(object, facts[i].name));
+    const char *then = dp_json_text(dp_json_get(object, fact->name));
     const size_t used = strlen(list);
     char now[TEXT_BYTES];
 
-    put_fact(run, &facts[i], now);
-    if (then == NULL || strcmp(then, now) == 0) {
+    if (then == NULL) {
         return false;
     }
-    (void)snprintf(list + used, size - used, "%s%s %.80s -> %s", used == 0 ? "" : ", ",
-                   facts[i].name, then, now);
+    put_fact(run, fact, now);
+    if (strcmp(then, now) == 0) {
+        return false;
+    }
+    (void)snprintf(list + used, size - used, "%s%s %.80s -> %s", used == 0 ? "" : ", ", fact->name,
+                   then, now);
     return true;
 }
 
-/* The same of a fact that the checkpoint, of an older version, does not tell. */
-static bool is_unknown(const struct dp_training *run, const struct dp_json *object, int i,
-                       char *list, size_t size)
+/* The same of a fact that the checkpoint, of an older version, does not have. */
+static bool is_unknown(const struct dp_training *run, const struct dp_json *object,
+                       const struct fact *fact, char *list, size_t size)
 {
     const size_t used = strlen(list);
     char now[TEXT_BYTES];
 
-    put_fact(run, &facts[i], now);
-    if (now[0] == '\0' || dp_json_text(dp_json_get(object, facts[i].name)) != NULL) {
+    put_fact(run, fact, now);
+    if (now[0] == '\0' || dp_json_text(dp_json_get(object, fact->name)) != NULL) {
         return false;
     }
     (void)snprintf(list + used, size - used, "%s%s not known -> %s", used == 0 ? "" : ", ",
-                   facts[i].name, now);
+                   fact->name, now);
     return true;
 }
 
@@ -269,23 +268,52 @@ bool dp_run_fingerprint_same(const struct dp_training *run, const struct dp_json
                              const char *name)
 {
     char ignored[LIST_BYTES] = "";
+    struct fact fact;
 
-    for (int i = 0; i < FACT_COUNT; i++) {
-        if (strcmp(facts[i].name, name) == 0) {
-            return !differs(run, object, i, ignored, sizeof(ignored));
+    for (int i = 0; fact_at(i, &fact); i++) {
+        if (strcmp(fact.name, name) == 0) {
+            return !differs(run, object, &fact, ignored, sizeof(ignored));
         }
     }
     return false;
+}
+
+bool dp_run_fingerprint_same_for_auto(const struct dp_training *run, const struct dp_json *object)
+{
+    char ignored[LIST_BYTES] = "";
+    struct fact fact;
+    bool same = true;
+
+    for (int i = 0; fact_at(i, &fact); i++) {
+        same = same && ((fact.flags & DP_KEY_AUTO) == 0 ||
+                        !differs(run, object, &fact, ignored, sizeof(ignored)));
+    }
+    return same;
+}
+
+uint64_t dp_run_fingerprint_hash_for_auto(const struct dp_training *run, uint64_t seed)
+{
+    char text[TEXT_BYTES];
+    struct fact fact;
+
+    for (int i = 0; fact_at(i, &fact); i++) {
+        if ((fact.flags & DP_KEY_AUTO) != 0) {
+            put_fact(run, &fact, text);
+            seed = XXH3_64bits_withSeed(text, strlen(text) + 1, seed);
+        }
+    }
+    return seed;
 }
 
 dp_status dp_run_fingerprint_check(const struct dp_training *run, const struct dp_json *object,
                                    const char *source)
 {
     char list[LIST_BYTES] = "";
+    struct fact fact;
     bool any = false;
 
-    for (int i = 0; i < FACT_COUNT; i++) {
-        any |= facts[i].weight == BINDING && differs(run, object, i, list, sizeof(list));
+    for (int i = 0; fact_at(i, &fact); i++) {
+        any |= (fact.flags & DP_KEY_BINDS) != 0 && differs(run, object, &fact, list, sizeof(list));
     }
     if (any) {
         return DP_FAIL(DP_ERR_CONFIG,
@@ -299,15 +327,17 @@ dp_status dp_run_fingerprint_check(const struct dp_training *run, const struct d
 bool dp_run_fingerprint_compare(const struct dp_training *run, const struct dp_json *object,
                                 char *text, size_t size)
 {
-    const bool lanes = run->config->train.lanes > 0, alone = run->config->train.local_steps > 1;
+    const unsigned alone = run->config->train.local_steps > 1 ? DP_KEY_AVERAGES : 0;
+    const bool lanes = run->config->train.lanes > 0;
+    struct fact fact;
     bool same = true;
 
     text[0] = '\0';
-    for (int i = 0; i < FACT_COUNT; i++) {
-        const enum weight weight = facts[i].weight;
-        if (weight != BINDING && (weight != AVERAGES || alone) &&
-            (differs(run, object, i, text, size) || is_unknown(run, object, i, text, size))) {
-            same = same && weight == LAYOUT && lanes;
+    for (int i = 0; fact_at(i, &fact); i++) {
+        if ((fact.flags & (DP_KEY_BITS | LAYOUT | alone)) != 0 &&
+            (differs(run, object, &fact, text, size) ||
+             is_unknown(run, object, &fact, text, size))) {
+            same = same && (fact.flags & LAYOUT) != 0 && lanes;
         }
     }
     return same;

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/json.h"
 #include "base/status.h"
@@ -31,6 +32,11 @@ DP_CHECKED dp_status dp_run_fingerprint_check(const struct dp_training *run,
  * at any time. */
 bool dp_run_fingerprint_same(const struct dp_training *run, const struct dp_json *object,
                              const char *name);
+
+/* Whether all facts that comm.strategy auto looks at are what they were; and a hash of them, for the
+ * key of what it chose. Before the trainer is made. */
+bool dp_run_fingerprint_same_for_auto(const struct dp_training *run, const struct dp_json *object);
+uint64_t dp_run_fingerprint_hash_for_auto(const struct dp_training *run, uint64_t seed);
 
 /*
  * Lists the other differences that can change a bit of the weights, by the keys of the

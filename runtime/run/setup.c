@@ -15,6 +15,7 @@
 #include "collectives/core/consistency.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "runtime/checkpoint/weights.h"
+#include "runtime/config/config_load.h"
 #include "runtime/data/rows.h"
 #include "runtime/data/source.h"
 #include "runtime/run/run.h"

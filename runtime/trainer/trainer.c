@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "runtime/config/config_print.h"
 #include "runtime/data/rows.h"
 #include "runtime/trainer/memory_check.h"
 

@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/config/config.h"
+#include "runtime/config/config_load.h"
+#include "runtime/config/config_print.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

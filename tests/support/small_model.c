@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/config/config_load.h"
 #include "tests/support/arrays.h"
 #include "tests/support/layer_run.h"
 

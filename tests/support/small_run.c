@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "runtime/config/config_load.h"
 #include "tests/support/local_world.h"
 #include "tests/support/tested_device.h"
 

@@ -12,6 +12,7 @@
 #include "tests/support/arrays.h"
 
 #include "kernels/cpu/mixed.h"
+#include "kernels/cpu/op_table_cpu.h"
 
 enum { STREAMS = 3, ROOM = 1 << 20 };
 

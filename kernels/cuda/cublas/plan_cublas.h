@@ -9,7 +9,7 @@
 
 #include <cublasLt.h>
 
-#include "kernels/cuda/cublas/matmul_cublas.h"
+#include "kernels/cuda/cublas/matmul_shape.h"
 #include "kernels/cuda/scratch_cuda.h"
 
 struct dp_cublas_plan {

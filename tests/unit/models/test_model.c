@@ -3,6 +3,7 @@
  */
 #include "base/log.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/config/config_load.h"
 #include "tests/support/arrays.h"
 #include "tests/support/small_model.h"
 #include "tests/support/stderr_text.h"

@@ -15,6 +15,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/config/config.h"
+#include "runtime/config/config_load.h"
+#include "runtime/config/config_print.h"
 
 static const char model[] = "model: {input: [4], layers: [dense: {units: 2}]}\n";
 static char *const no_environment[] = {NULL};

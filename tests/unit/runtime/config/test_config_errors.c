@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "runtime/config/config.h"
+#include "runtime/config/config_load.h"
 #include "tests/support/stderr_text.h"
 
 #define MODEL "model: {input: [4], layers: [dense: {units: 2}]}\n"

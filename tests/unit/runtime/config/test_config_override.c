@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "runtime/config/config.h"
+#include "runtime/config/config_load.h"
 #include "tests/support/stderr_text.h"
 
 #define MODEL "model: {input: [8, 8, 1], layers: [{flatten: {}}, {dense: {units: 3}}]}\n"

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "runtime/config/config_load.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/local_world.h"
 #include "tests/support/read_source.h"

@@ -1,3 +1,5 @@
+#include "kernels/cpu/op_table_cpu.h"
+
 #include "kernels/cpu/mixed.h"
 
 /* Without oneDNN convolutions are the plain loops of `ref`: right for all types, and slow. */

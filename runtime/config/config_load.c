@@ -1,11 +1,12 @@
-#include "runtime/config/config.h"
+#include "runtime/config/config_load.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/input.h"
 #include "base/mem.h"
-#include "runtime/config/config_parts.h"
+#include "runtime/config/config_own.h"
+#include "runtime/config/config_print.h"
 #include "runtime/config/config_rules.h"
 
 enum { NAME_MAX_BYTES = 128 };

@@ -1,8 +1,8 @@
 /*
- * config_parts.h - what the files config*.c share; nobody else includes it.
+ * config_own.h - what the files config*.c share; nobody else includes it.
  */
-#ifndef DP_RUNTIME_CONFIG_CONFIG_PARTS_H
-#define DP_RUNTIME_CONFIG_CONFIG_PARTS_H
+#ifndef DP_RUNTIME_CONFIG_CONFIG_OWN_H
+#define DP_RUNTIME_CONFIG_CONFIG_OWN_H
 
 #include <stddef.h>
 
@@ -40,7 +40,7 @@ struct dp_config_input {
 };
 extern const struct dp_option dp_config_input_options[];
 
-/* ---- config.c ---- */
+/* ---- config_load.c ---- */
 
 /* A configuration that is being made; the pool becomes the configuration's. */
 struct dp_draft {

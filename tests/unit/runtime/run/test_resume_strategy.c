@@ -60,9 +60,36 @@ static void a_strategy_that_cannot_run_here_is_not_taken_over(void **state)
     }
 }
 
+static void a_strategy_chosen_for_other_options_is_not_looked_at(void **state)
+{
+    static const char *const sets[] = {"comm.bucket_mb=3", "comm.first_bucket_mb=2",
+                                       "comm.compressor=fp16"};
+    struct dp_cli cli = cli_of("out", 3, NULL);
+    char path[256];
+    (void)state;
+
+    assert_int_equal(run_cli(&cli), DP_OK);
+    (void)snprintf(path, sizeof(path), "%s", scratch_path("out/checkpoints/step-00000003"));
+    set_strategy(path, "ring:over=nothing");
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+        char out[32];
+        dp_status status;
+        (void)snprintf(out, sizeof(out), "out-%zu", i);
+        cli = cli_of(out, 4, path);
+        cli.sets[cli.set_count++] = sets[i];
+        stderr_begin();
+        status = run_cli(&cli);
+        stderr_end();
+        assert_int_equal(status, DP_OK);
+        assert_null(strstr(stderr_text, "comm.strategy auto chooses anew"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_strategy_chosen_for_other_options_is_not_looked_at,
+                                        scratch_create_fast, scratch_destroy),
         cmocka_unit_test_setup_teardown(a_strategy_that_cannot_run_here_is_not_taken_over,
                                         scratch_create_fast, scratch_destroy),
     };

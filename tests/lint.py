@@ -26,7 +26,7 @@ CORE = LOW | {"collectives/core"}
 COLLECTIVES = {f"collectives/{room}" for room in (
     "core", "world", "gpu", "strategies", "compressors", "exchange", "async")}
 CONFIGURED = {"runtime/data", "runtime/config", "runtime/optim"}
-TRAINED = CONFIGURED | {"runtime/checkpoint", "runtime/control"}
+TRAINED = CONFIGURED | {"runtime/checkpoint", "runtime/control", "runtime/report"}
 MAY_INCLUDE = {
     "base": set(),
     "kernels": {"base"},
@@ -45,7 +45,7 @@ MAY_INCLUDE = {
     "runtime/checkpoint": LOW | COLLECTIVES,
     "runtime/control": CORE | {"collectives/world", "runtime/config", "runtime/checkpoint"},
     "runtime/trainer": LOW | COLLECTIVES | {"models"} | TRAINED,
-    "runtime/measure": LOW | COLLECTIVES | {"models", "runtime/trainer", "runtime/report"} | TRAINED,
+    "runtime/measure": LOW | COLLECTIVES | TRAINED | {"models", "runtime/trainer"},
 }
 MAY_INCLUDE["runtime/run"] = set(MAY_INCLUDE)
 MAY_INCLUDE["launch/bench"] = set(MAY_INCLUDE)

@@ -33,8 +33,8 @@ DP_CHECKED dp_status dp_run_fingerprint_check(const struct dp_training *run,
 bool dp_run_fingerprint_same(const struct dp_training *run, const struct dp_json *object,
                              const char *name);
 
-/* Whether all facts that comm.strategy auto looks at are what they were; and a hash of them, for the
- * key of what it chose. Before the trainer is made. */
+/* Whether all facts that comm.strategy auto looks at are what they were; and a hash of them, for
+ * the key of what it chose. Before the trainer is made. */
 bool dp_run_fingerprint_same_for_auto(const struct dp_training *run, const struct dp_json *object);
 uint64_t dp_run_fingerprint_hash_for_auto(const struct dp_training *run, uint64_t seed);
 

@@ -14,10 +14,13 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TOPS = ("base", "kernels", "collectives", "models", "runtime", "launch", "tests", "benchmarks")
+TOPS = ("base", "kernels", "collectives", "models", "runtime", "launch", "tests", "benchmarks",
+        "docs")
 LABELS = {"unit", "mpi", "gpu", "slow", "lint", "tidy", "sanitize"}
 MAX_LINES = 500
 MAX_COLUMNS = 100
+DOCUMENT_COLUMNS = 120
+DOCUMENT_LINES = {"README.md": 150, "ARCHITECTURE.md": 300}  # others as long as they have to be
 
 # A layer or a room of one, and the others whose headers it may include. An arrow only points down:
 # a room also may not include one that includes it, which the order of these rows guarantees.
@@ -175,13 +178,17 @@ def header_problems(path, code):
 
 def text_problems(path, text):
     """What holds for every file that people wrote."""
-    if text.count("\n") > MAX_LINES and not is_wide(path):
-        yield f"{path}: {text.count(chr(10))} lines, more than {MAX_LINES}: it holds two nouns"
+    lines = text.count("\n")
+    if lines > DOCUMENT_LINES.get(path, lines):
+        yield f"{path}: {lines} lines, more than {DOCUMENT_LINES[path]}: move some to docs/"
+    if lines > MAX_LINES and not is_long(path):
+        yield f"{path}: {lines} lines, more than {MAX_LINES}: it holds two nouns"
+    columns = DOCUMENT_COLUMNS if path.endswith(".md") else MAX_COLUMNS
     for number, line in enumerate(text.split("\n"), 1):
         if line != line.rstrip():
             yield f"{path}:{number}: white space at the end of the line"
-        if len(line) > MAX_COLUMNS and not ADDRESS.fullmatch(line) and not is_wide(path):
-            yield f"{path}:{number}: {len(line)} columns, more than {MAX_COLUMNS}"
+        if len(line) > columns and not ADDRESS.fullmatch(line) and not is_wide(path, line):
+            yield f"{path}:{number}: {len(line)} columns, more than {columns}"
         if not line.isascii():
             yield f"{path}:{number}: not ASCII"
         if UNFINISHED.search(line):
@@ -242,9 +249,14 @@ def table_problems(table, script):
             yield f"{name} is {given.get(name, 'not set')} in launch/env.sh, not {value}"
 
 
-def is_wide(path):
-    """Whether lines may be as long as they are: documents, which are shown wrapped, and data."""
-    return path.endswith((".md", ".json"))
+def is_wide(path, line):
+    """Whether a line may be as long as it is: data, drawings, and rows of a document's table."""
+    return path.endswith((".json", ".svg")) or (path.endswith(".md") and line.startswith("|"))
+
+
+def is_long(path):
+    """Whether a file may have as many lines as it has: documents, data and drawings."""
+    return path.endswith((".md", ".json", ".svg"))
 
 
 def is_source(path):
@@ -275,9 +287,9 @@ def repository_problems():
     script = (ROOT / "launch/env.sh").read_text()
     for problem in table_problems((ROOT / "collectives/world/world.c").read_text(), script):
         yield f"collectives/world/world.c: {problem}"
-    for path in ROOT.glob("*.md"):
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
         for problem in settings_problems(path.read_text(), script):
-            yield f"{path.name}: {problem}"
+            yield f"{path.relative_to(ROOT)}: {problem}"
     if seen < 10:
         yield f"only {seen} files found under {ROOT}: the check itself is broken"
 
@@ -337,7 +349,12 @@ CASES = (
     ("base/x.c", f"int {'a' * (MAX_COLUMNS - 5)};\n", None),
     ("base/x.c", f"int {'a' * (MAX_COLUMNS - 4)};\n", "x.c:1: 101 columns, more than 100"),
     ("base/x.c", f"/* {'a ' * 49}*/\n", "columns"),
-    ("README.md", f"{'a ' * 99}a\n", None),
+    ("docs/x.md", f"{'a ' * 59}aa\n", None),
+    ("docs/x.md", f"{'a ' * 60}a\n", "x.md:1: 121 columns, more than 120"),
+    ("docs/x.md", f"| {'a ' * 99}|\n", None),
+    ("docs/x.md", "a\n" * (MAX_LINES + 1), None),
+    ("README.md", "a\n" * 151, "151 lines, more than 150"),
+    ("ARCHITECTURE.md", "a\n" * 301, "301 lines, more than 300"),
     ("base/x.c", f"/*\n * https://{'a' * MAX_COLUMNS}\n */\n", None),
     ("base/x.c", f"/* https://{'a' * MAX_COLUMNS} */\n", None),
     ("base/x.c", f"/* As in https://{'a' * MAX_COLUMNS} */\n", "columns"),
@@ -377,7 +394,8 @@ CIRCLES = (
 
 # And some files of every kind that repository_texts() must find.
 TEXTS = {"CMakeLists.txt", "README.md", "base/mem.c", "launch/netlab", "models/lenet.cfg",
-         "tests/run", "tests/lint.py", "benchmarks/compare_network", "kernels/cuda/cuda.cmake"}
+         "tests/run", "tests/lint.py", "benchmarks/compare_network", "kernels/cuda/cuda.cmake",
+         "docs/configuration.md"}
 
 
 def self_problems():

@@ -9,6 +9,7 @@ override). Two comments on the line before a block say otherwise:
 
     <!-- not run: why -->      it cannot run here: other machines, a GPU, an hour
     <!-- run: netlab -->       it wants the right to make network namespaces
+    <!-- run: prints this -->  its output has these lines, but for numbers; "..." stands for others
 """
 import functools
 import os
@@ -49,10 +50,22 @@ def commands(text):
 
 
 def blocks(text):
-    """(kind, note, commands, line) of each block of a document; kind: run, not run, or empty."""
+    """(kind, note, block, line) of each block of a document; kind: run, not run, or empty."""
     for match in BLOCK.finditer(text):
-        line = text.count("\n", 0, match.start(3))
-        yield match[1] or "", match[2] or "", commands(match[3]), line
+        yield match[1] or "", match[2] or "", match[3], text.count("\n", 0, match.start(3))
+
+
+def shapes(text):
+    """Its lines without numbers, and with single blanks."""
+    return [" ".join(re.sub(r"[\d.,]*\d", "#", line).split()) for line in text.splitlines()]
+
+
+def check_output(block, printed, where):
+    """What a block shows is what came, line for line in that order."""
+    came = iter(shapes(printed))
+    for line in shapes(re.sub(r"^\$ (?:.*\\\n)*.*\n", "", block, flags=re.M)):
+        check(line in ("...", "") or line in came,
+              f"{where} shows a line like\n{line}\nbut this was printed:\n{printed}")
 
 
 def copy_repository():
@@ -87,7 +100,8 @@ def run_page(page):
     env = {name: value for name, value in env.items()
            if not name.startswith(("OMPI_", "PRTE_"))}  # what launch/env.sh sets, it has to set
     ran = 0
-    for kind, note, script, line in blocks(page.read_text()):
+    for kind, note, block, line in blocks(page.read_text()):
+        script = commands(block)
         if kind == "not run" or (note == "netlab" and netlab_refuses()):
             continue
         if not (copy / "build").exists() and "launch/quickstart" not in script:
@@ -97,6 +111,8 @@ def run_page(page):
                               stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
         same(done.returncode, 0, f"the exit code of {page.name}, line {line}:\n{script}"
              f"--- which printed\n{done.stdout[-3000:]}---\n")
+        if note == "prints this":
+            check_output(block, done.stdout, f"{page.name}, line {line},")
         ran += 1
     return ran
 
@@ -117,8 +133,20 @@ def case_commands_of_the_other_pages_work_as_typed():
 def case_blocks_and_their_marks_are_read_right():
     text = ("```sh\na\n```\n<!-- not run: no GPU -->\n```sh\nb \\\n c\n```\n```text\nd\n```\n"
             "<!-- run: netlab -->\n```sh\n$ e \\\n  f\n...\ng\n$ h\n```\n")
-    same(list(blocks(text)), [("", "", "a\n", 1), ("not run", "no GPU", "b \\\n c\n", 5),
-                              ("run", "netlab", "e \\\n  f\nh\n", 13)], "the blocks")
+    same([(*found[:2], commands(found[2]), found[3]) for found in blocks(text)],
+         [("", "", "a\n", 1), ("not run", "no GPU", "b \\\n c\n", 5),
+          ("run", "netlab", "e \\\n  f\nh\n", 13)], "the blocks")
+
+
+def case_what_a_block_prints_is_compared_but_for_numbers():
+    block = "$ a \\\n  b\n...\ntook 1.5 s\n...\ndone\n"
+    check_output(block, "x\ntook 2,000 s\n3\ndone\n", "here")
+    for printed in ("done\ntook 2 s\n", "took 2 ms\ndone\n", "took 2 s\n"):
+        try:
+            check_output(block, printed, "here")
+        except AssertionError:
+            continue
+        check(False, f"this counts as what is shown:\n{printed}")
 
 
 def case_fences_and_marks_are_none_but_these():

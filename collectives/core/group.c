@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "collectives/core/backoff.h"
 #include "collectives/core/transport.h"
-#include "collectives/gpu/gpu_peers.h"
 
 enum { EXCHANGE_DEPTH = 8 /* pieces of a long message under way */ };
 
@@ -208,12 +207,8 @@ bool dp_group_reaches(const struct dp_group *group, const void *mine)
 
 const char *dp_group_why_apart(const struct dp_group *group)
 {
-    int rank;
-
-    for (; group != NULL; group = dp_group_parent(group, 0, &rank)) {
-        const struct dp_group *parent = dp_group_parent(group, 0, &rank);
-
-        if (parent != NULL && !parent->apart) {
+    for (; group != NULL; group = group->parent) {
+        if (group->parent != NULL && !group->parent->apart) {
             return "only some ranks of this node take part (as between leaders of hier), and "
                    "memory is shared by all of them";
         }
@@ -320,7 +315,9 @@ void dp_group_farewell(struct dp_group *group)
 void dp_group_destroy(struct dp_group *group)
 {
     if (group != NULL) {
-        dp_gpu_peers_destroy(group);
+        if (group->gpus != NULL) {
+            group->destroy_gpus(group);
+        }
         group->transport->close(group);
     }
 }

@@ -57,6 +57,8 @@ struct dp_group {
     void *link;                /* the transport's own */
     struct dp_stream *stream;  /* borrowed; sums run here. Set before a strategy is opened */
     struct dp_gpu_peers *gpus; /* owned; where ranks compute on GPUs: gpu_peers.h. Else NULL */
+    void (*destroy_gpus)(struct dp_group *group); /* of `gpus`; called by dp_group_destroy() */
+    const struct dp_group *parent; /* borrowed; the group that this one is a part of, or NULL */
     const int *node_of;        /* [size]: number of the node each rank lives on */
     int nodes, local_size;     /* nodes of the group; ranks on this node */
     atomic_int *cancel;        /* not 0: every wait of this process gives up */

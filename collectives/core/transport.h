@@ -7,7 +7,16 @@
 #ifndef DP_COLLECTIVES_CORE_TRANSPORT_H
 #define DP_COLLECTIVES_CORE_TRANSPORT_H
 
-#include "collectives/core/group.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+
+/* Of group.h, whose source calls a transport. */
+struct dp_group;
+struct dp_slice;
+struct dp_transfer;
 
 struct dp_loss {
     int rank;         /* -1: nobody */

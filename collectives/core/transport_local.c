@@ -5,6 +5,7 @@
  * a pointer there; the other one copies, so that nobody waits for a rank that is computing. One
  * mutex guards everything: speed is not the point.
  */
+#include "collectives/core/group.h"
 #include "collectives/core/transport.h"
 
 #include <pthread.h>

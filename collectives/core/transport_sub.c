@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "collectives/core/group.h"
 #include "collectives/core/transport.h"
 
 struct sub_link {
@@ -147,6 +148,7 @@ dp_status dp_group_sub_create(struct dp_group *parent, const int *ranks, int siz
     group->transport = &sub_transport;
     group->link = link;
     group->gpus = NULL;
+    group->parent = parent;
     group->size = size;
     group->wire_bytes = 0;
     link->parent = parent;

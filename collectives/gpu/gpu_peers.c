@@ -313,6 +313,7 @@ dp_status dp_gpu_peers_create(struct dp_group *group, const struct dp_device *de
         dp_group_leave(group, DP_ERR_NOMEM);
         return DP_FAIL(DP_ERR_NOMEM, "GPUs of %d ranks", group->size);
     }
+    group->destroy_gpus = dp_gpu_peers_destroy;
     group->gpus->device = device;
     status = gpus_open(group);
     if (status != DP_OK) {

@@ -91,8 +91,8 @@ DP_CHECKED dp_status dp_group_sub_create(struct dp_group *parent, const int *ran
                                          struct dp_group **out);
 
 /* Gives the parent the bytes counted so far, and takes over what the engine has set in it: before
- * and behind each use of the group. Local. */
-void dp_group_sub_settle(struct dp_group *group);
+ * and after each use of the group. Local. */
+void dp_group_sub_sync(struct dp_group *group);
 
 /* The group that this one was made of, and a rank's number there; NULL when it was not. Local. */
 const struct dp_group *dp_group_parent(const struct dp_group *group, int rank, int *parent_rank);

@@ -179,7 +179,7 @@ const struct dp_group *dp_group_parent(const struct dp_group *group, int rank, i
     return link_of(group)->parent;
 }
 
-void dp_group_sub_settle(struct dp_group *group)
+void dp_group_sub_sync(struct dp_group *group)
 {
     struct dp_group *parent = link_of(group)->parent;
 

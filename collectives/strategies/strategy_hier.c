@@ -178,11 +178,11 @@ static dp_status sum_levels(const struct hier *hier, struct dp_slice data, enum 
     return copy_down(hier, data, keep);
 }
 
-static void settle(const struct hier *hier)
+static void sync_groups(const struct hier *hier)
 {
-    dp_group_sub_settle(hier->local);
+    dp_group_sub_sync(hier->local);
     if (hier->across != NULL) {
-        dp_group_sub_settle(hier->across);
+        dp_group_sub_sync(hier->across);
     }
 }
 
@@ -191,9 +191,9 @@ static dp_status hier_sum(void *state, struct dp_slice data, enum dp_keep keep)
     const struct hier *hier = state;
     dp_status status;
 
-    settle(hier);
+    sync_groups(hier);
     status = sum_levels(hier, data, keep);
-    settle(hier);
+    sync_groups(hier);
     return status;
 }
 

@@ -207,7 +207,7 @@ static size_t makes_smaller_groups(struct dp_group *group, const void *unused)
         wrong += check_group(leaders, NULL);
         const uint64_t sent = leaders->wire_bytes, before = group->wire_bytes;
         wrong += nodes > 1 && sent == 0;
-        dp_group_sub_settle(leaders);
+        dp_group_sub_sync(leaders);
         wrong += leaders->wire_bytes != 0 || group->wire_bytes != before + sent;
     }
     dp_group_destroy(leaders);

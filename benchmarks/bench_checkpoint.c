@@ -114,7 +114,7 @@ static dp_status add_up(struct dp_training *run, double *value)
     struct dp_exchange *e = run->trainer->exchange;
     double sum = 0.0;
 
-    for (int rank = 0; rank < e->group->size; rank++) {
+    for (int rank = 0; rank < dp_exchange_group(e)->size; rank++) {
         double of_rank = *value;
 
         DP_TRY(dp_exchange_broadcast(e, &of_rank, sizeof(of_rank), rank));
@@ -289,9 +289,9 @@ static void print(const struct dp_training *run, struct bench *b)
     printf("{\"model\":\"%s\",\"ranks\":%d,\"threads\":%d,\"strategy\":\"%s\",\"parameters\":%zu,"
            "\"rounds\":%d,\"steps\":%d,\"step\":%.3f,\"cut\":[%d,%d],\"piece\":%.2f,"
            "\"piece_without\":%.2f,",
-           run->config->name, run->world->train->size, run->threads, run->trainer->exchange->label,
-           run->model->parameters, b->rounds, b->steps, step, b->cuts[0], b->cuts[1],
-           median(b, b->with), median(b, b->without));
+           run->config->name, run->world->train->size, run->threads,
+           dp_exchange_label(run->trainer->exchange), run->model->parameters, b->rounds, b->steps,
+           step, b->cuts[0], b->cuts[1], median(b, b->with), median(b, b->without));
     printf("\"snapshot\":%.3f,\"delay\":%.3f,\"delay_quartiles\":[%.3f,%.3f],\"delay_mean\":%.3f,"
            "\"delay_error\":%.3f,\"delay_raw\":%.3f,\"preempted\":%.3f,",
            snapshot, delay, quantile(b->delay, b->rounds, 0.25),

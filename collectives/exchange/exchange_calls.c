@@ -1,13 +1,12 @@
-/*
- * exchange_calls.c - what an exchange does beside buckets: each call is a job of its own.
- */
+#include "collectives/exchange/exchange_calls.h"
+
 #include <string.h>
 #include <xxhash.h>
 
-#include "collectives/exchange/exchange.h"
+#include "collectives/exchange/exchange_own.h"
 
-/* What a job of its own works on. */
-struct request {
+/* What the job works on. */
+struct call {
     struct dp_exchange *exchange;
     const void *mine;
     void *all;
@@ -18,56 +17,64 @@ struct request {
 /* In the scratch memory, which strategies that need shared memory can reach. */
 static dp_status sum_job(void *arg, int index)
 {
-    const struct request *r = arg;
-    struct dp_exchange *e = r->exchange;
+    const struct call *c = arg;
+    struct dp_exchange *e = c->exchange;
 
     (void)index;
-    DP_TRY(dp_staging_read(e->staging, e->scratch, r->mine, r->count));
-    DP_TRY(dp_comm_sum_exact(e->comm, (struct dp_slice){e->scratch, r->count, sizeof(float)}));
-    return dp_staging_write(e->staging, r->all, e->scratch, r->count);
+    DP_TRY(dp_staging_read(e->staging, e->scratch, c->mine, c->count));
+    DP_TRY(dp_comm_sum_exact(e->comm, (struct dp_slice){e->scratch, c->count, sizeof(float)}));
+    return dp_staging_write(e->staging, c->all, e->scratch, c->count);
 }
 
 static dp_status sum_host_job(void *arg, int index)
 {
-    const struct request *r = arg;
-    struct dp_exchange *e = r->exchange;
+    const struct call *c = arg;
+    struct dp_exchange *e = c->exchange;
 
     (void)index;
-    memcpy(e->scratch, r->mine, r->count * sizeof(float));
-    DP_TRY(dp_comm_sum_exact(e->comm, (struct dp_slice){e->scratch, r->count, sizeof(float)}));
-    memcpy(r->all, e->scratch, r->count * sizeof(float));
+    memcpy(e->scratch, c->mine, c->count * sizeof(float));
+    DP_TRY(dp_comm_sum_exact(e->comm, (struct dp_slice){e->scratch, c->count, sizeof(float)}));
+    memcpy(c->all, e->scratch, c->count * sizeof(float));
     return DP_OK;
+}
+
+static dp_status sum(struct dp_exchange *e, dp_status (*job)(void *arg, int index), float *data,
+                     size_t count)
+{
+    struct call call = {e, data, data, count, 0};
+
+    if (count > e->scratch_count) {
+        return DP_FAIL(DP_ERR_INTERNAL,
+                       "a sum of %zu numbers over ranks, where the exchange has room for %zu",
+                       count, e->scratch_count);
+    }
+    e->order = XXH3_64bits_withSeed(&count, sizeof(count), e->order);
+    return dp_engine_call(e->engine, job, &call);
 }
 
 dp_status dp_exchange_sum_host(struct dp_exchange *e, float *data, size_t count)
 {
-    struct request r = {e, data, data, count, 0};
-
-    e->order = XXH3_64bits_withSeed(&count, sizeof(count), e->order);
-    return dp_engine_call(e->engine, sum_host_job, &r);
+    return sum(e, sum_host_job, data, count);
 }
 
 dp_status dp_exchange_sum(struct dp_exchange *e, float *data, size_t count)
 {
-    struct request r = {e, data, data, count, 0};
-
-    e->order = XXH3_64bits_withSeed(&count, sizeof(count), e->order);
-    return dp_engine_call(e->engine, sum_job, &r);
+    return sum(e, sum_job, data, count);
 }
 
 static dp_status gather_job(void *arg, int index)
 {
-    const struct request *r = arg;
+    const struct call *c = arg;
 
     (void)index;
-    return dp_group_allgather(r->exchange->group, r->mine, r->count, r->all);
+    return dp_group_allgather(c->exchange->group, c->mine, c->count, c->all);
 }
 
 dp_status dp_exchange_gather(struct dp_exchange *e, const void *mine, size_t bytes, void *all)
 {
-    struct request r = {e, mine, all, bytes, 0};
+    struct call call = {e, mine, all, bytes, 0};
 
-    return dp_engine_call(e->engine, gather_job, &r);
+    return dp_engine_call(e->engine, gather_job, &call);
 }
 
 /* Pieces whose bytes a transport can count. */
@@ -75,29 +82,29 @@ enum { BROADCAST_BYTES = 64 << 20 };
 
 static dp_status broadcast_job(void *arg, int index)
 {
-    const struct request *r = arg;
-    char *data = r->all;
+    const struct call *c = arg;
+    char *data = c->all;
 
     (void)index;
-    for (size_t at = 0; at < r->count; at += BROADCAST_BYTES) {
-        const size_t rest = r->count - at;
-        DP_TRY(dp_group_broadcast(r->exchange->group, data + at,
-                                  rest < BROADCAST_BYTES ? rest : BROADCAST_BYTES, r->root));
+    for (size_t at = 0; at < c->count; at += BROADCAST_BYTES) {
+        const size_t rest = c->count - at;
+        DP_TRY(dp_group_broadcast(c->exchange->group, data + at,
+                                  rest < BROADCAST_BYTES ? rest : BROADCAST_BYTES, c->root));
     }
     return DP_OK;
 }
 
 dp_status dp_exchange_broadcast(struct dp_exchange *e, void *data, size_t bytes, int root)
 {
-    struct request r = {.exchange = e, .all = data, .count = bytes, .root = root};
+    struct call call = {.exchange = e, .all = data, .count = bytes, .root = root};
 
-    return dp_engine_call(e->engine, broadcast_job, &r);
+    return dp_engine_call(e->engine, broadcast_job, &call);
 }
 
 static dp_status collect_job(void *arg, int index)
 {
-    const struct request *r = arg;
-    struct dp_exchange *e = r->exchange;
+    const struct call *c = arg;
+    struct dp_exchange *e = c->exchange;
 
     (void)index;
     for (int b = 0; b < e->plan->count; b++) {
@@ -106,14 +113,14 @@ static dp_status collect_job(void *arg, int index)
         if (bucket->exact) {
             continue;
         }
-        memcpy(e->grad + mine.begin, (const float *)r->mine + bucket->owned_at,
+        memcpy(e->grad + mine.begin, (const float *)c->mine + bucket->owned_at,
                mine.count * sizeof(float));
         if (e->sharding->gather != NULL) {
             DP_TRY(e->sharding->gather(e->sharding_state, b, e->grad, sizeof(float)));
         }
     }
-    if (r->all != NULL) {
-        memcpy(r->all, e->grad, r->count * sizeof(float));
+    if (c->all != NULL) {
+        memcpy(c->all, e->grad, c->count * sizeof(float));
     }
     return DP_OK;
 }
@@ -121,17 +128,17 @@ static dp_status collect_job(void *arg, int index)
 dp_status dp_exchange_collect(struct dp_exchange *e, const float *owned, float *whole)
 {
     const struct dp_bucket *tail = &e->plan->buckets[e->plan->count - 1];
-    struct request r = {e, owned, whole, tail->range.begin, 0};
+    struct call call = {e, owned, whole, tail->range.begin, 0};
 
-    return dp_engine_call(e->engine, collect_job, &r);
+    return dp_engine_call(e->engine, collect_job, &call);
 }
 
 static dp_status mean_job(void *arg, int index)
 {
-    const struct request *r = arg;
-    struct dp_exchange *e = r->exchange;
+    const struct call *c = arg;
+    struct dp_exchange *e = c->exchange;
     const struct dp_ops *ops = e->stream->ops;
-    float *data = r->all;
+    float *data = c->all;
 
     (void)index;
     for (int b = 0; b < e->plan->count; b++) {
@@ -150,24 +157,24 @@ static dp_status mean_job(void *arg, int index)
 
 dp_status dp_exchange_mean(struct dp_exchange *e, float *data)
 {
-    struct request r = {e, data, data, 0, 0};
+    struct call call = {.exchange = e, .all = data};
 
-    return dp_engine_call(e->engine, mean_job, &r);
+    return dp_engine_call(e->engine, mean_job, &call);
 }
 
 static dp_status agree_job(void *arg, int index)
 {
-    const struct request *r = arg;
+    const struct call *c = arg;
 
     (void)index;
-    return dp_group_agree(r->exchange->group, *(const dp_status *)r->mine);
+    return dp_group_agree(c->exchange->group, *(const dp_status *)c->mine);
 }
 
 dp_status dp_exchange_agree(struct dp_exchange *e, dp_status mine)
 {
-    struct request r = {e, &mine, NULL, 0, 0};
+    struct call call = {.exchange = e, .mine = &mine};
 
-    return dp_engine_call(e->engine, agree_job, &r);
+    return dp_engine_call(e->engine, agree_job, &call);
 }
 
 static dp_status barrier_job(void *arg, int index)
@@ -179,4 +186,13 @@ static dp_status barrier_job(void *arg, int index)
 dp_status dp_exchange_barrier(struct dp_exchange *e)
 {
     return dp_engine_call(e->engine, barrier_job, e);
+}
+
+dp_status dp_exchange_call(struct dp_exchange *e, dp_status (*run)(void *arg, int index), void *arg,
+                           int index)
+{
+    struct dp_job job = {.run = run, .arg = arg, .index = index};
+
+    DP_TRY(dp_engine_submit(e->engine, &job));
+    return dp_engine_wait(e->engine, &job);
 }

@@ -2,14 +2,14 @@
  * exchange_compare.c - whether all ranks mean the same before anything is shared: those that differ
  * would wait for each other, or add what does not belong together.
  */
-#include "collectives/exchange/exchange.h"
+#include "collectives/exchange/exchange_own.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
-static struct dp_consistency_item model_claim(const struct dp_flat *flat)
+static struct dp_consistency_item model_item(const struct dp_flat *flat)
 {
     struct dp_consistency_item item = {.field = "model"};
 
@@ -24,8 +24,8 @@ static struct dp_consistency_item model_claim(const struct dp_flat *flat)
     return item;
 }
 
-dp_status dp_exchange_compare(struct dp_exchange *e, const struct dp_exchange_config *config,
-                              const struct dp_flat *flat)
+dp_status dp_exchange_compare(struct dp_group *group, const struct dp_bucket_plan *plan,
+                              const struct dp_exchange_config *config, const struct dp_flat *flat)
 {
     struct dp_consistency_item items[DP_EXCHANGE_ITEMS + 3];
     int count = 0;
@@ -35,9 +35,9 @@ dp_status dp_exchange_compare(struct dp_exchange *e, const struct dp_exchange_co
     for (int i = 0; i < config->item_count; i++) {
         items[count++] = config->items[i];
     }
-    items[count++] = model_claim(flat);
-    items[count] = (struct dp_consistency_item){.field = "bucket plan", .hash = e->plan->hash};
+    items[count++] = model_item(flat);
+    items[count] = (struct dp_consistency_item){.field = "bucket plan", .hash = plan->hash};
     (void)snprintf(items[count].value, sizeof(items[count].value), "%d buckets, largest %zu",
-                   e->plan->count, e->plan->largest);
-    return dp_consistency_check(e->group, items, count + 1);
+                   plan->count, plan->largest);
+    return dp_consistency_check(group, items, count + 1);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "collectives/core/backoff.h"
-#include "collectives/exchange/exchange.h"
+#include "collectives/exchange/exchange_own.h"
 #include "collectives/gpu/gpu_peers.h"
 
 static const struct dp_strategy *find(const char *text)
@@ -38,11 +38,11 @@ dp_status dp_exchange_open_gpus(struct dp_exchange *e, const struct dp_exchange_
     if (found == NULL || !found->on_gpus) {
         return DP_OK;
     }
-    if (e->sharding->sums) {
+    if (e->sharding->sum != NULL) {
         return DP_FAIL(DP_ERR_CONFIG, "comm.strategy %s sums on the host: it cannot go over %s",
                        e->sharding->plugin.name, named);
     }
-    if (config->compressor != NULL && strcmp(config->compressor, "none") != 0) {
+    if (dp_exchange_compresses(config)) {
         return DP_FAIL(DP_ERR_CONFIG,
                        "codes of comm.compressor %s cross over the host: it cannot go with "
                        "comm.strategy %s; staged can",
@@ -58,7 +58,7 @@ dp_status dp_exchange_open_gpus(struct dp_exchange *e, const struct dp_exchange_
     return DP_OK;
 }
 
-dp_status dp_exchange_settle(struct dp_exchange *e, int b)
+dp_status dp_exchange_wait_device(struct dp_exchange *e, int b)
 {
     struct dp_backoff patience = {.cancel = e->group->cancel, .spin_ns = e->group->spin_ns};
     const struct dp_comm *gpus = e->gpus;

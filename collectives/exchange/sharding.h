@@ -2,9 +2,9 @@
  * sharding.h - who sums a bucket, and who updates it.
  *
  * A plain strategy name in comm.strategy means `replicated`: every rank sums and updates all. The
- * name of another sharing may say over which strategy: "zero1:over=ring".
+ * name of another sharding may say over which strategy: "zero1:over=ring".
  *
- * To add one: write sharing_<name>.c defining `const struct dp_sharding dp_sharding_<name>`, and
+ * To add one: write sharding_<name>.c defining `const struct dp_sharding dp_sharding_<name>`, and
  * add one line to shardings.def.
  */
 #ifndef DP_COLLECTIVES_EXCHANGE_SHARDING_H
@@ -12,20 +12,25 @@
 
 #include "base/plugin.h"
 #include "collectives/core/bucket.h"
+#include "collectives/core/group.h"
 
 struct dp_exchange;
 
 struct dp_sharding {
     struct dp_plugin plugin;
-    bool steady; /* queues the same work every step: may be captured in a graph */
-    bool sums;   /* buckets itself, in tree order: the strategy is for the tail and small sums */
+    enum dp_keep keep; /* what this rank needs of a sum */
+
     /* The strategy in the options. */
     const char *(*over)(const void *state);
     dp_status (*open)(void *state, struct dp_exchange *exchange);
+
     /* The part of a bucket that this rank's optimizer updates. */
     struct dp_range (*mine)(const void *state, const struct dp_bucket *bucket);
-    /* Job, when this rank's gradient of bucket b is final: its sum reaches those who need it. */
-    dp_status (*reduce)(void *state, int b);
+
+    /* Job: the sum of a bucket but the tail, in place and in tree order, on the ranks that need it.
+     * NULL: the strategy sums, or a compressor. */
+    dp_status (*sum)(void *state, struct dp_slice gradient);
+
     /* Job: of an array [trained] in flat order, of `width` bytes an element, every rank has its
      * part of bucket b; afterwards all have the whole bucket. For new weights, and to save. NULL:
      * mine() is all of it. */
@@ -34,5 +39,14 @@ struct dp_sharding {
 };
 
 extern struct dp_plugin_family dp_shardings;
+
+/* "zero1:over=ring" or "ring": makes the state of the sharding, which the caller releases, and
+ * finds the strategy over which it works. Local. Errors: those of dp_plugin_create. */
+DP_CHECKED dp_status dp_sharding_create(const char *text, const struct dp_sharding **sharding,
+                                        void **state, const char **strategy, char *problem,
+                                        size_t problem_size);
+
+/* Whether it is the one that a plain strategy name means. Local. */
+bool dp_sharding_is_plain(const struct dp_sharding *sharding);
 
 #endif

@@ -12,8 +12,7 @@
  * balanced fusion buffers: Thangakrishnan et al., "Herring: rethinking the parameter server at
  * scale for the cloud", SC 2020, section IV-B.
  */
-#include "collectives/exchange/exchange.h"
-#include "collectives/exchange/sharding.h"
+#include "collectives/exchange/exchange_own.h"
 #include "collectives/strategies/direct_reduce.h"
 
 struct ps {
@@ -63,14 +62,11 @@ static struct dp_range ps_mine(const void *state, const struct dp_bucket *bucket
     return (struct dp_range){(size_t)((float *)mine.data - grad), mine.count};
 }
 
-static dp_status ps_reduce(void *state, int b)
+static dp_status ps_sum(void *state, struct dp_slice gradient)
 {
     const struct ps *ps = state;
-    const struct dp_bucket *bucket = &ps->exchange->plan->buckets[b];
-    const struct dp_slice grad = bucket_of(bucket, ps->exchange->grad, sizeof(float));
 
-    return bucket->exact ? dp_comm_sum_exact(ps->exchange->comm, grad)
-                         : dp_direct_reduce_run(&ps->direct_reduce, grad, DP_DIRECT_REDUCE_REDUCE);
+    return dp_direct_reduce_run(&ps->direct_reduce, gradient, DP_DIRECT_REDUCE_REDUCE);
 }
 
 static dp_status ps_gather(void *state, int b, void *array, size_t width)
@@ -102,12 +98,11 @@ const struct dp_sharding dp_sharding_ps = {
          .help = "servers (comm.servers; 0: all ranks) sum and update; over=STRATEGY for the rest",
          .options = ps_options,
          .state_bytes = sizeof(struct ps)},
-    .steady = true,
-    .sums = true,
+    .keep = DP_KEEP_CHUNK,
     .over = ps_over,
     .open = ps_open,
     .mine = ps_mine,
-    .reduce = ps_reduce,
+    .sum = ps_sum,
     .gather = ps_gather,
     .close = ps_close,
 };

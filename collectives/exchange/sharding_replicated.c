@@ -1,12 +1,10 @@
 /*
  * sharding_replicated.c - every rank gets the whole sum and updates all weights: as PyTorch DDP.
  */
-#include "collectives/exchange/exchange.h"
 #include "collectives/exchange/sharding.h"
 
 struct replicated {
     const char *over;
-    struct dp_exchange *exchange; /* borrowed */
 };
 
 static const char *replicated_over(const void *state)
@@ -16,9 +14,8 @@ static const char *replicated_over(const void *state)
 
 static dp_status replicated_open(void *state, struct dp_exchange *exchange)
 {
-    struct replicated *r = state;
-
-    r->exchange = exchange;
+    (void)state;
+    (void)exchange;
     return DP_OK;
 }
 
@@ -26,13 +23,6 @@ static struct dp_range replicated_mine(const void *state, const struct dp_bucket
 {
     (void)state;
     return bucket->range;
-}
-
-static dp_status replicated_reduce(void *state, int b)
-{
-    const struct replicated *r = state;
-
-    return dp_exchange_reduce(r->exchange, b, DP_KEEP_ALL);
 }
 
 static void replicated_close(void *state)
@@ -54,10 +44,9 @@ const struct dp_sharding dp_sharding_replicated = {
                .help = "every rank has the whole sum and updates all weights; over=STRATEGY sums",
                .options = replicated_options,
                .state_bytes = sizeof(struct replicated)},
-    .steady = true,
+    .keep = DP_KEEP_ALL,
     .over = replicated_over,
     .open = replicated_open,
     .mine = replicated_mine,
-    .reduce = replicated_reduce,
     .close = replicated_close,
 };

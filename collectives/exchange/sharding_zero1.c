@@ -9,8 +9,7 @@
  * Source: Rajbhandari, Rasley, Ruwase and He, "ZeRO: memory optimizations toward training trillion
  * parameter models", SC 2020, section 5.1 (P_os).
  */
-#include "collectives/exchange/exchange.h"
-#include "collectives/exchange/sharding.h"
+#include "collectives/exchange/exchange_own.h"
 
 struct zero1 {
     const char *over;
@@ -50,13 +49,6 @@ static struct dp_range zero1_mine(const void *state, const struct dp_bucket *buc
     return (struct dp_range){(size_t)((float *)part.data - grad), part.count};
 }
 
-static dp_status zero1_reduce(void *state, int b)
-{
-    const struct zero1 *z = state;
-
-    return dp_exchange_reduce(z->exchange, b, DP_KEEP_CHUNK);
-}
-
 static dp_status zero1_gather(void *state, int b, void *array, size_t width)
 {
     const struct zero1 *z = state;
@@ -86,11 +78,10 @@ const struct dp_sharding dp_sharding_zero1 = {
                .help = "each rank updates its part of the weights; over=STRATEGY sums and gathers",
                .options = zero1_options,
                .state_bytes = sizeof(struct zero1)},
-    .steady = true,
+    .keep = DP_KEEP_CHUNK,
     .over = zero1_over,
     .open = zero1_open,
     .mine = zero1_mine,
-    .reduce = zero1_reduce,
     .gather = zero1_gather,
     .close = zero1_close,
 };

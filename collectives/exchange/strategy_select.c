@@ -1,12 +1,13 @@
-/*
- * strategy_select.c - what the text of comm.strategy means: which sharing, over which strategy, and
- * what `auto` takes.
- */
+#include "collectives/exchange/strategy_select.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "collectives/exchange/exchange.h"
+#include "collectives/exchange/sharding.h"
 #include "collectives/gpu/gpu_peers.h"
+#include "collectives/strategies/comm.h"
+
+enum { AUTOTUNE_MS = 1200 };
 
 static const struct dp_strategy *find(const char *text)
 {
@@ -14,61 +15,58 @@ static const struct dp_strategy *find(const char *text)
 }
 
 /* Why the strategy will not do; NULL: it will. */
-static const char *objection(const struct dp_exchange *e, const struct dp_exchange_config *config,
-                             const char *name)
+static const char *objection(const struct dp_group *group, bool ordered, const char *name)
 {
     const struct dp_strategy *strategy = find(name);
     const char *why_not = "it is not built in";
 
-    if (strategy == NULL || !strategy->supports(e->group, &why_not)) {
+    if (strategy == NULL || !strategy->supports(group, &why_not)) {
         return why_not;
     }
-    return config->ordered && !strategy->ordered ? "it keeps no order of sums" : NULL;
+    return ordered && !strategy->ordered ? "it keeps no order of sums" : NULL;
 }
 
-/* *text becomes "nccl" (one rank a GPU, any order of sums), else "ipc", else NULL: by way of the
- * host. */
-static dp_status choose_gpus(struct dp_exchange *e, const struct dp_exchange_config *config,
-                             const char **text)
+/* out->text becomes "nccl" (one rank a GPU, any order of sums), else "ipc", else NULL: by way of
+ * the host. */
+static dp_status select_on_gpus(struct dp_group *group, const struct dp_exchange_config *config,
+                                struct dp_strategy_selection *out)
 {
     static const char *const names[] = {"nccl", "ipc"};
     static const char *const reasons[] = {"one rank a GPU", "ranks reach each other's GPU memory"};
-    const bool coded = config->compressor != NULL && strcmp(config->compressor, "none") != 0;
     char why_not[DP_GPU_PEERS_WHY];
     size_t used = 0;
 
-    *text = NULL;
-    if (coded) {
-        (void)snprintf(e->why, sizeof(e->why), "codes of compressors cross over the host");
+    out->text = NULL;
+    if (dp_exchange_compresses(config)) {
+        (void)snprintf(out->why, sizeof(out->why), "codes of compressors cross over the host");
         return DP_OK;
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        DP_TRY(dp_gpu_peers_object(e->group, objection(e, config, names[i]), why_not));
+        DP_TRY(dp_gpu_peers_object(group, objection(group, config->ordered, names[i]), why_not));
         if (why_not[0] == '\0') {
-            (void)snprintf(e->why + used, sizeof(e->why) - used, "%s%s", used > 0 ? "; " : "",
+            (void)snprintf(out->why + used, sizeof(out->why) - used, "%s%s", used > 0 ? "; " : "",
                            reasons[i]);
-            *text = names[i];
+            out->text = names[i];
             return DP_OK;
         }
-        used += (size_t)snprintf(e->why + used, sizeof(e->why) - used, "%snot %s: %.70s",
+        used += (size_t)snprintf(out->why + used, sizeof(out->why) - used, "%snot %s: %.70s",
                                  used > 0 ? "; " : "", names[i], why_not);
-        used = used < sizeof(e->why) ? used : sizeof(e->why) - 1;
+        used = used < sizeof(out->why) ? used : sizeof(out->why) - 1;
     }
     return DP_OK;
 }
 
 static const char over_staged[] = "staged:over=";
 
-static dp_status stage_over(struct dp_strategy_autotune_result *room, const char *over,
-                            const char **text)
+static dp_status stage_over(struct dp_strategy_selection *out, const char *over)
 {
-    (void)snprintf(room->strategy, sizeof(room->strategy), "%s%.50s", over_staged, over);
-    *text = room->strategy;
+    (void)snprintf(out->name, sizeof(out->name), "%s%.50s", over_staged, over);
+    out->text = out->name;
     return DP_OK;
 }
 
-bool dp_exchange_may_measure(const struct dp_group *group, const struct dp_device *device,
-                             bool ordered, const char *text)
+bool dp_strategy_select_may_measure(const struct dp_group *group, const struct dp_device *device,
+                                    bool ordered, const char *text)
 {
     const size_t length = device->host_memory ? 0 : strlen(over_staged);
     struct dp_group asked = *group; /* whose own order is set when an exchange is made */
@@ -84,92 +82,71 @@ static dp_status drop_if_it_cannot_run(struct dp_group *group, const char **text
     const char *why_not;
     dp_status worst;
 
-    DP_TRY(dp_exchange_supports(group, *text, &why_not));
+    DP_TRY(dp_strategy_select_supports(group, *text, &why_not));
     worst = dp_group_agree(group, why_not != NULL ? DP_ERR_UNAVAILABLE : DP_OK);
     *text = worst == DP_ERR_UNAVAILABLE ? "auto" : *text;
     return worst == DP_ERR_UNAVAILABLE ? DP_OK : worst;
 }
 
+/* Adds the fastest to what out->why says already: why not on GPUs. */
+static dp_status select_fastest(struct dp_group *group, const struct dp_exchange_config *config,
+                                const struct dp_bucket_plan *plan,
+                                struct dp_strategy_selection *out)
+{
+    const struct dp_strategy_autotune_config autotune = {
+        .plan = plan,
+        .tail_alone = dp_exchange_compresses(config),
+        .budget_s = AUTOTUNE_MS / 1e3,
+    };
+    struct dp_strategy_autotune_result fastest;
+    char why_not[DP_STRATEGY_AUTOTUNE_WHY];
+
+    DP_TRY(dp_strategy_autotune_run(group, &autotune, &fastest));
+    memcpy(why_not, out->why, sizeof(why_not));
+    if (why_not[0] == '\0') {
+        (void)snprintf(out->why, sizeof(out->why), "%s", fastest.why);
+    } else {
+        (void)snprintf(out->why, sizeof(out->why), "%.110s; %.70s", why_not, fastest.why);
+    }
+    out->measured = true;
+    if (!config->device->host_memory) {
+        return stage_over(out, fastest.strategy);
+    }
+    memcpy(out->name, fastest.strategy, sizeof(out->name));
+    out->text = out->name;
+    return DP_OK;
+}
+
 /*
  * What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less
  * of the caches, half of the optimizer's work for two ranks); others are replicated, over what is
- * measured to sum fastest. `room` keeps the name of that.
+ * measured to sum fastest.
  */
-dp_status dp_exchange_choose(struct dp_exchange *e, const struct dp_exchange_config *config,
-                             struct dp_strategy_autotune_result *room, const char **text)
+dp_status dp_strategy_select(struct dp_group *group, const struct dp_exchange_config *config,
+                             const struct dp_bucket_plan *plan, struct dp_strategy_selection *out)
 {
-    struct dp_group *group = e->group;
-    const bool shared = dp_group_one_node(group) && !group->apart;
-    const bool here = config->device->host_memory;
-    const char *compressor = config->compressor;
+    const bool one_memory = dp_group_one_node(group) && !group->apart;
 
-    *text = config->strategy;
-    DP_TRY(config->recalled ? drop_if_it_cannot_run(group, text) : DP_OK);
-    if (strcmp(*text, "auto") != 0 || group->size == 1) {
+    out->text = config->strategy;
+    DP_TRY(config->recalled ? drop_if_it_cannot_run(group, &out->text) : DP_OK);
+    if (strcmp(out->text, "auto") != 0 || group->size == 1) {
         return DP_OK;
     }
     if (config->servers == 0 && group->gpus != NULL) {
-        DP_TRY(choose_gpus(e, config, text));
-        if (*text != NULL) {
+        DP_TRY(select_on_gpus(group, config, out));
+        if (out->text != NULL) {
             return DP_OK;
         }
     }
-    if (config->servers > 0 || (shared && here)) {
-        *text = config->servers > 0 ? "ps" : config->whole ? "auto" : "zero1";
+    if (config->servers > 0) {
+        out->text = "ps";
         return DP_OK;
     }
-    if (shared) {
-        return stage_over(room, "shm", text);
+    if (one_memory && config->device->host_memory) {
+        out->text = config->whole ? "auto" : "zero1";
+        return DP_OK;
     }
-    const struct dp_strategy_autotune_config autotune = {
-        .plan = e->plan,
-        .tail_alone = compressor != NULL && strcmp(compressor, "none") != 0,
-        .budget_s = DP_EXCHANGE_AUTOTUNE_S,
-    };
-    DP_TRY(dp_strategy_autotune_run(group, &autotune, room));
-    if (e->why[0] == '\0') {
-        (void)snprintf(e->why, sizeof(e->why), "%s", room->why);
-    } else { /* why not on GPUs, and the winner */
-        char why_not[DP_STRATEGY_AUTOTUNE_WHY];
-        memcpy(why_not, e->why, sizeof(why_not));
-        (void)snprintf(e->why, sizeof(e->why), "%.110s; %.70s", why_not, room->why);
-    }
-    e->measured = true;
-    if (!here) {
-        char over[DP_STRATEGY_AUTOTUNE_TEXT];
-        (void)snprintf(over, sizeof(over), "%s", room->strategy);
-        return stage_over(room, over, text);
-    }
-    *text = room->strategy;
-    return DP_OK;
-}
-
-/* "zero1:over=ring" or "ring": makes the state of the sharing, which the caller releases, and finds
- * the strategy over which it works. */
-dp_status dp_exchange_find_sharding(const char *text, const struct dp_sharding **sharding,
-                                    void **state, const char **strategy, char *problem,
-                                    size_t problem_size)
-{
-    const bool named = dp_plugin_find(&dp_shardings, text, strcspn(text, ":")) != NULL;
-    const struct dp_plugin *plugin;
-
-    DP_TRY(dp_plugin_create(&dp_shardings, named ? text : dp_plugin_at(&dp_shardings, 0)->name,
-                            &plugin, state, problem, problem_size));
-    *sharding = (const struct dp_sharding *)plugin;
-    *strategy = named ? (*sharding)->over(*state) : text;
-    return DP_OK;
-}
-
-bool dp_exchange_may_defer(const struct dp_exchange *e, const struct dp_exchange_config *config)
-{
-    const char *text = config->strategy;
-    const struct dp_plugin *sharding = dp_plugin_find(&dp_shardings, text, strcspn(text, ":"));
-    /* One that is not named is the first; `auto` takes that, too, on several nodes. */
-    const bool replicated = sharding == NULL || sharding == dp_plugin_at(&dp_shardings, 0);
-
-    return config->deferred && e->group->nodes > 1 && config->servers == 0 && !config->whole &&
-           config->device->host_memory && replicated && strcmp(text, "none") != 0 &&
-           dp_compressor_is_elementwise(config->compressor);
+    return one_memory ? stage_over(out, "shm") : select_fastest(group, config, plan, out);
 }
 
 static dp_status check_strategy(const struct dp_sharding *sharding,
@@ -179,7 +156,7 @@ static dp_status check_strategy(const struct dp_sharding *sharding,
     if (strategy->check != NULL) {
         DP_TRY(strategy->check(state, problem, problem_size));
     }
-    if (strategy->sum == NULL && &sharding->plugin != dp_plugin_at(&dp_shardings, 0)) {
+    if (strategy->sum == NULL && !dp_sharding_is_plain(sharding)) {
         (void)snprintf(problem, problem_size, "%s needs a strategy that shares gradients, not %s",
                        sharding->plugin.name, strategy->plugin.name);
         return DP_ERR_CONFIG;
@@ -188,15 +165,15 @@ static dp_status check_strategy(const struct dp_sharding *sharding,
 }
 
 /* Whether `auto`, a strategy, or, if `shardings`, one of those stands first. */
-static dp_status check_name(const char *text, bool sharings, char *problem, size_t size)
+static dp_status check_name(const char *text, bool shardings, char *problem, size_t size)
 {
     static const char automatic[] = "auto";
     const struct dp_plugin_names names = {automatic, &dp_strategies,
-                                          sharings ? &dp_shardings : NULL};
+                                          shardings ? &dp_shardings : NULL};
     const size_t length = strcspn(text, ":");
 
     if (strcmp(text, automatic) == 0 || dp_plugin_find(&dp_strategies, text, length) != NULL ||
-        (sharings && dp_plugin_find(&dp_shardings, text, length) != NULL)) {
+        (shardings && dp_plugin_find(&dp_shardings, text, length) != NULL)) {
         return DP_OK;
     }
     if (length == sizeof(automatic) - 1 && memcmp(text, automatic, length) == 0) {
@@ -207,7 +184,8 @@ static dp_status check_name(const char *text, bool sharings, char *problem, size
     return DP_ERR_CONFIG;
 }
 
-dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_t problem_size)
+dp_status dp_strategy_select_check(const char *text, bool ordered, char *problem,
+                                   size_t problem_size)
 {
     const struct dp_sharding *sharding;
     const struct dp_plugin *plugin;
@@ -216,8 +194,7 @@ dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_
     dp_status status = DP_OK;
 
     DP_TRY(check_name(text, true, problem, problem_size));
-    DP_TRY(dp_exchange_find_sharding(text, &sharding, &sharding_state, &strategy, problem,
-                                     problem_size));
+    DP_TRY(dp_sharding_create(text, &sharding, &sharding_state, &strategy, problem, problem_size));
     if (strategy != text) {
         status = check_name(strategy, false, problem, problem_size);
     }
@@ -233,7 +210,8 @@ dp_status dp_exchange_check(const char *text, bool ordered, char *problem, size_
     return status;
 }
 
-dp_status dp_exchange_supports(const struct dp_group *group, const char *text, const char **why_not)
+dp_status dp_strategy_select_supports(const struct dp_group *group, const char *text,
+                                      const char **why_not)
 {
     const struct dp_sharding *sharding;
     const struct dp_plugin *plugin;
@@ -241,7 +219,7 @@ dp_status dp_exchange_supports(const struct dp_group *group, const char *text, c
     char problem[256];
     void *state;
     const dp_status status =
-        dp_exchange_find_sharding(text, &sharding, &state, &strategy, problem, sizeof(problem));
+        dp_sharding_create(text, &sharding, &state, &strategy, problem, sizeof(problem));
 
     if (status != DP_OK) {
         return DP_FAIL(status, "comm.strategy: %s", problem);

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "collectives/compressors/compressor.h"
 #include "collectives/core/consistency.h"
-#include "collectives/exchange/exchange.h"
+#include "collectives/exchange/strategy_select.h"
 
 /* For all curves together. */
 static const double probe_s = 2.0;
@@ -72,7 +72,7 @@ static dp_status check_names(const struct dp_bench *bench)
 
     for (int i = 0; i < bench->strategies.count; i++) {
         const dp_status status =
-            dp_exchange_check(bench->strategies.at[i], false, problem, sizeof(problem));
+            dp_strategy_select_check(bench->strategies.at[i], false, problem, sizeof(problem));
         if (status != DP_OK) {
             return DP_FAIL(status, "--strategies: %s", problem);
         }

@@ -5,6 +5,9 @@
 
 #include "base/random.h"
 #include "base/trace.h"
+#include "collectives/compressors/compression.h"
+#include "collectives/exchange/exchange_calls.h"
+#include "collectives/exchange/exchange_probe.h"
 #include "launch/bench/stats.h"
 
 /* Exactly summable values are 0 to 16: whatever the order, float32 holds the sum of a million. */
@@ -13,7 +16,7 @@ enum { PERIOD = 17 };
 /* Something to time, on all ranks at once. */
 struct timing {
     struct dp_group *group;
-    struct dp_comm *comm; /* whose barrier is used; NULL: the group's */
+    struct dp_exchange *exchange; /* whose barrier is used; NULL: the group's */
     int warmups, iterations;
     dp_status (*prepare)(void *arg, int call);
     dp_status (*call)(void *arg);
@@ -49,7 +52,8 @@ static dp_status timing_run(struct timing *t)
 
     for (int i = -t->warmups; i < t->iterations; i++) {
         DP_TRY(t->prepare(t->arg, i));
-        DP_TRY(t->comm != NULL ? dp_comm_barrier(t->comm) : dp_group_barrier(t->group));
+        DP_TRY(t->exchange != NULL ? dp_exchange_probe_barrier(t->exchange)
+                                   : dp_group_barrier(t->group));
         const uint64_t begin_ns = dp_now_ns();
         DP_TRY(t->call(t->arg));
         if (i >= 0) {
@@ -75,66 +79,29 @@ struct findings {
 
 struct measure {
     struct dp_exchange *exchange;
+    const struct dp_group *group; /* the exchange's */
     int bucket;
     const struct dp_bench_options *options;
     struct timing timing;
     struct findings mine;
     struct findings *all;  /* [ranks]; owned */
     struct dp_range range; /* the bucket's */
-    bool published;        /* ranks update parts of it */
     float *values;         /* [range.count]; what is written; the bucket's gradient itself, */
     float *copy;           /* or where that is the device's alone, this; owned, else NULL */
     const float *result;   /* where the sum can be read afterwards, and */
     struct dp_range seen;  /* which of its elements */
 };
 
-/* Whether the bucket's sum is made of what a device has; the host has that of the tail. */
-static bool on_device(const struct measure *m)
-{
-    return m->copy != NULL && !m->exchange->plan->buckets[m->bucket].exact;
-}
-
-/* What was written goes to where gradients are made; of the tail the host makes a part. */
+/* What was written goes to where gradients are made. */
 static dp_status put(struct measure *m)
 {
-    const struct dp_exchange *e = m->exchange;
-
-    if (m->copy == NULL) {
-        return DP_OK;
-    }
-    if (!on_device(m)) {
-        memcpy(e->grad + m->range.begin, m->copy, m->range.count * sizeof(float));
-    }
-    return dp_staging_write(e->staging, dp_staging_gradient(e->staging) + m->range.begin, m->copy,
-                            m->range.count);
-}
-
-/* Elements of weights, whose width may be less than that of a gradient's. */
-static char *weights_at(const struct dp_exchange *e, size_t at)
-{
-    return (char *)(e->staging != NULL ? dp_staging_weights(e->staging) : e->weights) +
-           at * e->width;
-}
-
-/* Brings the sum to where it is read. */
-static dp_status get(struct measure *m)
-{
-    const struct dp_exchange *e = m->exchange;
-    const bool weights = m->published && e->width == sizeof(float);
-    const float *there;
-
-    if (!on_device(m)) {
-        return DP_OK;
-    }
-    there = weights ? (const float *)(const void *)weights_at(e, m->range.begin)
-                    : dp_staging_gradient(e->staging) + m->range.begin;
-    return dp_staging_read(e->staging, m->copy, there, m->range.count);
+    return m->copy != NULL ? dp_exchange_probe_write(m->exchange, m->bucket, m->copy) : DP_OK;
 }
 
 /* Rank r adds (i + 3 r + round) mod PERIOD to element i. */
 static dp_status write_exact(struct measure *m, int round)
 {
-    int value = (3 * m->exchange->group->rank + round) % PERIOD;
+    int value = (3 * m->group->rank + round) % PERIOD;
 
     for (size_t i = 0; i < m->range.count; i++) {
         m->values[i] = (float)value;
@@ -161,46 +128,23 @@ static dp_status write_random(struct measure *m, int round)
     for (size_t i = 0; i < m->range.count; i += 4) {
         const size_t rest = m->range.count - i < 4 ? m->range.count - i : 4;
         float values[4];
-        random_values(m->exchange->group->rank, round, i / 4, values);
+        random_values(m->group->rank, round, i / 4, values);
         memcpy(m->values + i, values, rest * sizeof(float));
     }
     return put(m);
-}
-
-/* A copy: where weights are narrower than gradients, of as many bytes. */
-static dp_status update(struct dp_exchange *e, struct dp_range mine)
-{
-    char *weights = weights_at(e, mine.begin);
-    struct dp_stream *stream;
-
-    if (e->staging == NULL) {
-        memcpy(weights, e->grad + mine.begin, mine.count * e->width);
-        return DP_OK;
-    }
-    stream = dp_staging_stream(e->staging);
-    return stream->ops->copy(stream, weights, dp_staging_gradient(e->staging) + mine.begin,
-                             mine.count * e->width);
 }
 
 /* What a step does with a bucket. */
 static dp_status share(void *arg)
 {
     const struct measure *m = arg;
-    struct dp_exchange *e = m->exchange;
-    struct dp_stream *stream = e->staging != NULL ? dp_staging_stream(e->staging) : NULL;
 
-    DP_TRY(dp_exchange_share_now(e, m->bucket));
-    if (!m->published) {
-        return DP_OK;
-    }
-    DP_TRY(update(e, dp_exchange_mine(e, m->bucket)));
-    DP_TRY(dp_exchange_publish_now(e, m->bucket));
-    return stream != NULL ? stream->device->synchronize(stream) : DP_OK;
+    return dp_exchange_probe_share(m->exchange, m->bucket);
 }
 
 static void count_wrong(struct measure *m, int round)
 {
-    const int ranks = m->exchange->group->size;
+    const int ranks = m->group->size;
     float sums[PERIOD] = {0};
     double wrong = 0.0;
 
@@ -223,7 +167,7 @@ static void measure_errors(struct measure *m, int round)
     for (size_t i = m->seen.begin; i < end;
          i += 4) { /* which a chunk's beginning is a multiple of */
         double sum[4] = {0.0}, magnitude[4] = {0.0};
-        for (int r = 0; r < m->exchange->group->size; r++) {
+        for (int r = 0; r < m->group->size; r++) {
             float values[4];
             random_values(r, round, i / 4, values);
             for (int k = 0; k < 4; k++) {
@@ -246,9 +190,9 @@ static void measure_errors(struct measure *m, int round)
  * an error of these. */
 static dp_status share_anew(struct measure *m)
 {
-    DP_TRY(dp_compression_forget(m->exchange->compression));
+    DP_TRY(dp_compression_forget(dp_exchange_compression(m->exchange)));
     DP_TRY(share(m));
-    return get(m);
+    return dp_exchange_probe_read(m->exchange, m->bucket, m->copy, &m->result);
 }
 
 static dp_status check_results(struct measure *m)
@@ -257,14 +201,14 @@ static dp_status check_results(struct measure *m)
         DP_TRY(write_random(m, round));
         DP_TRY(share_anew(m));
         measure_errors(m, round);
-        DP_TRY(dp_comm_barrier(m->exchange->comm));
+        DP_TRY(dp_exchange_probe_barrier(m->exchange));
         DP_TRY(write_exact(m, round));
         DP_TRY(share_anew(m));
         count_wrong(m, round);
-        DP_TRY(dp_comm_barrier(m->exchange->comm));
+        DP_TRY(dp_exchange_probe_barrier(m->exchange));
     }
-    return dp_compression_forget(
-        m->exchange->compression); /* calls are timed alike, checked or not */
+    /* Calls are timed alike, checked or not. */
+    return dp_compression_forget(dp_exchange_compression(m->exchange));
 }
 
 static dp_status prepare_call(void *arg, int call)
@@ -275,7 +219,7 @@ static dp_status prepare_call(void *arg, int call)
 static void fill_row(const struct measure *m, const struct findings *worst,
                      struct dp_bench_row *row)
 {
-    const int ranks = m->exchange->group->size;
+    const int ranks = m->group->size;
     const double *us = m->timing.mine;
     const size_t calls = (size_t)m->timing.iterations;
 
@@ -301,7 +245,7 @@ static void fill_row(const struct measure *m, const struct findings *worst,
 static dp_status measure_job(void *arg, int index)
 {
     struct measure *m = arg;
-    struct dp_group *group = m->exchange->group;
+    struct dp_group *group = dp_exchange_group(m->exchange);
     uint64_t wire;
 
     (void)index;
@@ -317,7 +261,7 @@ static struct findings worst_of(const struct measure *m)
 {
     struct findings worst = {0.0, 0.0, 0.0, 0.0};
 
-    for (int r = 0; r < m->exchange->group->size; r++) {
+    for (int r = 0; r < m->group->size; r++) {
         worst.wrong += m->all[r].wrong;
         worst.max_ulp = fmax(worst.max_ulp, m->all[r].max_ulp);
         worst.rel_l2 = fmax(worst.rel_l2, m->all[r].rel_l2);
@@ -326,36 +270,23 @@ static struct findings worst_of(const struct measure *m)
     return worst;
 }
 
-/* Arrays on the host, and who reads what. */
+/* Arrays on the host. */
 static dp_status measure_init(struct measure *m)
 {
     struct dp_exchange *e = m->exchange;
-    const struct dp_bucket *bucket = &e->plan->buckets[m->bucket];
-    dp_status status = DP_OK;
 
-    m->range = bucket->range;
-    m->seen.count = m->range.count;
-    m->published = e->sharding->gather != NULL && !bucket->exact;
-    m->values = e->grad + m->range.begin;
-    m->result = m->values;
-    m->all = dp_zalloc((size_t)e->group->size, sizeof(*m->all));
-    if (e->staging != NULL) {
+    m->range = dp_exchange_plan(e)->buckets[m->bucket].range;
+    m->seen = dp_exchange_probe_summed(e, m->bucket);
+    m->values = dp_exchange_host_gradient(e) + m->range.begin;
+    m->all = dp_zalloc((size_t)m->group->size, sizeof(*m->all));
+    if (dp_exchange_probe_on_device(e)) {
         m->copy = m->values = dp_zalloc(m->range.count, sizeof(float));
     }
     if (m->all == NULL || m->values == NULL) {
-        dp_group_leave(e->group, DP_ERR_NOMEM);
-        status = DP_FAIL(DP_ERR_NOMEM, "findings of %d ranks", e->group->size);
+        dp_group_leave(dp_exchange_group(e), DP_ERR_NOMEM);
+        return DP_FAIL(DP_ERR_NOMEM, "findings of %d ranks", m->group->size);
     }
-    if (on_device(m)) {
-        m->result = m->copy;
-    } else if (m->published && e->width == sizeof(float)) {
-        m->result = (const float *)(const void *)weights_at(e, m->range.begin);
-    }
-    if (m->published && e->width != sizeof(float)) { /* its own part, where it is still exact */
-        m->seen = dp_exchange_mine(e, m->bucket);
-        m->seen.begin -= m->range.begin;
-    }
-    return status;
+    return DP_OK;
 }
 
 static void measure_fini(struct measure *m)
@@ -364,16 +295,12 @@ static void measure_fini(struct measure *m)
     dp_free(m->all);
 }
 
-/* Of gradients on a device the curves say nothing: copies to the host and back are not in them. */
 static void predict(const struct measure *m, const struct dp_cost *cost, struct dp_bench_row *row)
 {
-    const struct dp_comm *comm = m->exchange->comm;
-
-    if (cost == NULL || m->published || on_device(m) || comm->strategy->cost == NULL) {
+    if (cost == NULL) {
         return;
     }
-    row->predicted_us = 1e6 * comm->strategy->cost(comm->state, cost, m->exchange->group,
-                                                   m->range.count * sizeof(float));
+    row->predicted_us = 1e6 * dp_exchange_probe_predict(m->exchange, m->bucket, cost);
     if (row->predicted_us > 0.0) {
         row->ratio = row->median_us / row->predicted_us;
     }
@@ -382,11 +309,13 @@ static void predict(const struct measure *m, const struct dp_cost *cost, struct 
 dp_status dp_bench_measure(struct dp_exchange *e, int b, const struct dp_bench_options *options,
                            const struct dp_cost *cost, struct dp_bench_row *row)
 {
+    struct dp_group *group = dp_exchange_group(e);
     struct measure m = {
         .exchange = e,
+        .group = group,
         .bucket = b,
         .options = options,
-        .timing = {.group = e->group, .comm = e->comm, .prepare = prepare_call, .call = share},
+        .timing = {.group = group, .exchange = e, .prepare = prepare_call, .call = share},
     };
     dp_status status;
 
@@ -396,7 +325,7 @@ dp_status dp_bench_measure(struct dp_exchange *e, int b, const struct dp_bench_o
         status = timing_init(&m.timing, options);
     }
     if (status == DP_OK) {
-        status = dp_engine_call(e->engine, measure_job, &m);
+        status = dp_exchange_call(e, measure_job, &m, 0);
     }
     if (status == DP_OK) {
         const struct findings worst = worst_of(&m);

@@ -208,10 +208,10 @@ static dp_status measure_buckets(struct way *w, struct dp_bench_row *sum)
     const struct dp_cost *cost = dp_bench_plain(w->compressor) ? &w->bench->cost : NULL;
 
     dp_exchange_begin(e, false); /* with local steps, the last step may have shared nothing */
-    for (int b = 0; b < e->plan->count; b++) {
+    for (int b = 0; b < dp_exchange_plan(e)->count; b++) {
         struct dp_bench_row row;
         start_row(w, &row);
-        if (e->plan->buckets[b].exact) {
+        if (dp_exchange_plan(e)->buckets[b].exact) {
             (void)snprintf(row.bucket, sizeof(row.bucket), "tail");
         } else {
             (void)snprintf(row.bucket, sizeof(row.bucket), "%d", b);
@@ -228,9 +228,9 @@ static void tell_choice(const struct way *w)
 {
     const struct dp_exchange *e = w->trainer->exchange;
 
-    if (e->why[0] != '\0') {
+    if (dp_exchange_why(e)[0] != '\0') {
         dp_bench_rows_note(&w->bench->rows, "%s, compressor %s: sharing by %s (%s)", w->strategy,
-                           w->compressor, e->label, e->why);
+                           w->compressor, dp_exchange_label(e), dp_exchange_why(e));
     }
 }
 
@@ -367,7 +367,7 @@ static dp_status setup(struct dp_bench *bench, struct dp_cli *cli, size_t *large
     DP_TRY(dp_run_configure(run));
     DP_TRY(check_ranks(run));
     DP_TRY(dp_run_setup(run));
-    *largest = run->trainer->exchange->plan->largest * sizeof(float);
+    *largest = dp_exchange_plan(run->trainer->exchange)->largest * sizeof(float);
     dp_trainer_destroy(run->trainer);
     run->trainer = NULL;
     return DP_OK;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "collectives/exchange/exchange.h"
+#include "collectives/exchange/strategy_select.h"
 #include "collectives/strategies/comm.h"
 #include "launch/bench/bench.h"
 
@@ -33,7 +33,7 @@ dp_status dp_bench_usable(struct dp_bench *bench, const struct dp_group *group,
     const char *why_not = "it shares nothing";
 
     if (plugin == NULL || ((const struct dp_strategy *)plugin)->sum != NULL) {
-        DP_TRY(dp_exchange_supports(group, strategy, &why_not));
+        DP_TRY(dp_strategy_select_supports(group, strategy, &why_not));
     }
     *usable = why_not == NULL;
     if (!*usable) {

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "collectives/exchange/exchange.h"
+#include "collectives/exchange/exchange_probe.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/measure.h"
@@ -37,7 +38,7 @@ static struct dp_tensor make_tensor(size_t count)
 static dp_status measure_there(struct dp_bench *bench, const struct dp_device *device,
                                struct dp_exchange *exchange, size_t count, struct dp_bench_row *row)
 {
-    const bool published = exchange->sharding->gather != NULL;
+    const bool published = dp_exchange_probe_publishes(exchange);
     struct dp_stream *stream = NULL;
     void *weights = NULL;
     dp_status status = device->stream_create(device, 1, &stream);
@@ -50,7 +51,7 @@ static dp_status measure_there(struct dp_bench *bench, const struct dp_device *d
         dp_exchange_follow(exchange, stream, weights);
         status = dp_bench_measure(exchange, 0, bench->options, NULL, row);
     } else {
-        dp_group_leave(exchange->group, status);
+        dp_group_leave(dp_exchange_group(exchange), status);
     }
     if (stream != NULL) {
         device->stream_destroy(stream);

@@ -53,7 +53,7 @@ static dp_status read_block(struct dp_algo_choices *agreed, const struct block *
 static dp_status gather(struct dp_exchange *e, const struct dp_algo_choices *mine,
                         struct dp_algo_choices *agreed, struct block *blocks)
 {
-    struct block *own = &blocks[e->group->size];
+    struct block *own = &blocks[dp_exchange_group(e)->size];
     dp_status status = DP_OK;
     size_t at = 0;
 
@@ -62,10 +62,10 @@ static dp_status gather(struct dp_exchange *e, const struct dp_algo_choices *min
         own->status = status;
         DP_TRY(dp_exchange_gather(e, own, sizeof(*own), blocks));
         more = false;
-        for (int i = 0; i < e->group->size; i++) {
+        for (int i = 0; i < dp_exchange_group(e)->size; i++) {
             DP_TRY(status == DP_OK ? blocks[i].status : status);
         }
-        for (int i = 0; i < e->group->size; i++) {
+        for (int i = 0; i < dp_exchange_group(e)->size; i++) {
             more = more || blocks[i].bytes > 0;
             status = status == DP_OK ? read_block(agreed, &blocks[i]) : status;
         }
@@ -76,7 +76,7 @@ static dp_status gather(struct dp_exchange *e, const struct dp_algo_choices *min
 dp_status dp_algo_tuning_agree(struct dp_exchange *e, dp_status status,
                                struct dp_algo_choices *mine, bool *changed)
 {
-    const size_t count = (size_t)e->group->size + 1;
+    const size_t count = (size_t)dp_exchange_group(e)->size + 1;
     struct block *blocks = dp_zalloc(count, sizeof(*blocks));
     struct dp_algo_choices *agreed = NULL;
     dp_status worst;

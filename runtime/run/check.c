@@ -7,7 +7,9 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "collectives/compressors/compression.h"
 #include "collectives/compressors/compressor.h"
+#include "collectives/exchange/strategy_select.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "collectives/strategies/strategy.h"
 #include "runtime/config/config_load.h"
@@ -183,10 +185,11 @@ dp_status dp_run_check_names(const struct dp_config *config)
         if (names[i].family == &dp_devices && dp_device_left_out(names[i].text)) {
             continue; /* no mistake in the configuration: finding it tells what to do */
         }
-        status = names[i].family == NULL ? dp_exchange_check(names[i].text, config->train.lanes > 0,
-                                                             problem, sizeof(problem))
-                                         : dp_plugin_create(names[i].family, names[i].text, &plugin,
-                                                            &state, problem, sizeof(problem));
+        status = names[i].family == NULL
+                     ? dp_strategy_select_check(names[i].text, config->train.lanes > 0, problem,
+                                                sizeof(problem))
+                     : dp_plugin_create(names[i].family, names[i].text, &plugin, &state, problem,
+                                        sizeof(problem));
         if (status != DP_OK) {
             return DP_FAIL(status, "%s: %s",
                            dp_config_where(config, names[i].key, where, sizeof(where)), problem);
@@ -234,7 +237,7 @@ static void describe_ranks(struct dp_training *run)
 
 static void describe_plan(struct dp_training *run)
 {
-    const struct dp_bucket_plan *plan = run->trainer->exchange->plan;
+    const struct dp_bucket_plan *plan = dp_exchange_plan(run->trainer->exchange);
 
     for (int b = 0; b < plan->count; b++) {
         const struct dp_bucket *bucket = &plan->buckets[b];
@@ -253,11 +256,9 @@ static void describe_compressor(struct dp_training *run)
     const double mib = 1048576.0;
     uint64_t with, without;
 
-    if (e->compression == NULL) {
+    if (!dp_exchange_compressed_wire(e, &with, &without)) {
         return;
     }
-    dp_compression_wire(e->compression, e->sharding->gather == NULL ? DP_KEEP_ALL : DP_KEEP_CHUNK,
-                        &with, &without);
     dp_progress_line(
         &run->progress,
         with < without   ? "compressor %s: rank 0 sends %.4g MiB of gradients a step, not %.4g"
@@ -354,7 +355,8 @@ static void describe_fallback(struct dp_training *run)
 void dp_run_describe(struct dp_training *run)
 {
     const struct dp_group *group = run->world->train;
-    const char *why = run->plan.why[0] != '\0' ? run->plan.why : run->trainer->exchange->why;
+    const char *why =
+        run->plan.why[0] != '\0' ? run->plan.why : dp_exchange_why(run->trainer->exchange);
     const struct dp_config *c = run->config;
     static const char *const overlaps[] = {"auto (measured in the first steps)", "on", "off"};
     const bool tf32 = c->train.precision == DP_PRECISION_TF32;
@@ -386,9 +388,9 @@ void dp_run_describe(struct dp_training *run)
     describe_choices(run);
     describe_kind(run);
     dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d bucket%s, overlap %s",
-                     run->trainer->exchange->label, why[0] == '\0' ? "" : " (", why,
-                     why[0] == '\0' ? "" : ")", run->trainer->exchange->plan->count,
-                     dp_plural(run->trainer->exchange->plan->count), overlap);
+                     dp_exchange_label(run->trainer->exchange), why[0] == '\0' ? "" : " (", why,
+                     why[0] == '\0' ? "" : ")", dp_exchange_plan(run->trainer->exchange)->count,
+                     dp_plural(dp_exchange_plan(run->trainer->exchange)->count), overlap);
     describe_compressor(run);
     if (run->faults != NULL) {
         DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", run->fault_text);

@@ -32,7 +32,7 @@ static dp_status flip_check(const struct dp_fault *fault, const struct dp_traine
                        DP_FAULT_VARIABLE
                        ": flip: where ranks own parts (%s) none has all master weights, but "
                        "under train.precision fp32",
-                       t->exchange->label);
+                       dp_exchange_label(t->exchange));
     }
     if ((size_t)fault->element >= tensor->count) {
         return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: %s has %zu elements, not %d",

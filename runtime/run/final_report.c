@@ -99,8 +99,8 @@ static const char *plan_text(const struct dp_training *run, char *text, size_t s
 {
     const struct dp_exchange *e = run->trainer->exchange;
     const struct dp_overlap *o = &run->overlap;
-    int used = snprintf(text, size, "%d bucket%s, overlap %s", e->plan->count,
-                        dp_plural(e->plan->count), o->on ? "on" : "off");
+    int used = snprintf(text, size, "%d bucket%s, overlap %s", dp_exchange_plan(e)->count,
+                        dp_plural(dp_exchange_plan(e)->count), o->on ? "on" : "off");
 
     if (o->median_ms[0] > 0.0 && used > 0 && (size_t)used < size) {
         (void)snprintf(text + used, size - (size_t)used, " (measured: on %.2f ms, off %.2f ms)",
@@ -125,7 +125,7 @@ static struct dp_run_summary summarize(const struct dp_training *run,
         .world_size = size,
         .device = run->device->plugin.name,
         .precision = dp_precision_text(run->config->train.precision),
-        .strategy = run->trainer->exchange->label,
+        .strategy = dp_exchange_label(run->trainer->exchange),
         .compressor = run->config->comm.compressor,
         .global_batch = run->config->train.global_batch,
         .steps = (int64_t)run->trainer->step,

@@ -14,6 +14,7 @@
 
 #include "base/cache.h"
 #include "base/log.h"
+#include "collectives/exchange/strategy_select.h"
 #include "runtime/config/config_load.h"
 #include "runtime/config/config_print.h"
 #include "runtime/config/config_rules.h"
@@ -133,16 +134,16 @@ static void describe(const struct dp_training *run, struct dp_plan *plan)
     const int wanted = run->config->comm.overlap;
 
     memset(plan, 0, sizeof(*plan));
-    (void)snprintf(plan->strategy, sizeof(plan->strategy), "%s", e->label);
-    (void)snprintf(plan->buckets, sizeof(plan->buckets), "%016" PRIx64, e->plan->hash);
+    (void)snprintf(plan->strategy, sizeof(plan->strategy), "%s", dp_exchange_label(e));
+    (void)snprintf(plan->buckets, sizeof(plan->buckets), "%016" PRIx64, dp_exchange_plan(e)->hash);
     (void)snprintf(plan->reason, sizeof(plan->reason), "%s",
-                   run->plan.on ? run->plan.reason : e->why);
+                   run->plan.on ? run->plan.reason : dp_exchange_why(e));
     plan->overlap = wanted;
     if (wanted == DP_OVERLAP_AUTO && o->median_ms[0] > 0.0) {
         plan->overlap = o->on ? DP_OVERLAP_ON : DP_OVERLAP_OFF;
     }
-    plan->ranks = e->group->size;
-    plan->nodes = e->group->nodes;
+    plan->ranks = dp_exchange_group(e)->size;
+    plan->nodes = dp_exchange_group(e)->nodes;
 }
 
 static dp_status put(struct dp_json *object, const struct dp_plan *plan)
@@ -176,7 +177,7 @@ static dp_status config_text(const struct dp_training *run, const char *plan,
                              const char *algo_choices, char **out)
 {
     enum { LINE = 120 };
-    const struct dp_bucket_plan *buckets = run->trainer->exchange->plan;
+    const struct dp_bucket_plan *buckets = dp_exchange_plan(run->trainer->exchange);
     const size_t length = dp_config_text_length(run->config_text);
     const size_t size = length + strlen(plan) + (algo_choices != NULL ? strlen(algo_choices) : 0) +
                         (size_t)(buckets->count + 2) * LINE;
@@ -255,12 +256,12 @@ dp_status dp_run_check_plan(const struct dp_training *run, const struct dp_plan 
     const char *why_not = NULL;
     char problem[256];
     const dp_status status =
-        dp_exchange_check(plan->strategy, config.train.lanes > 0, problem, sizeof(problem));
+        dp_strategy_select_check(plan->strategy, config.train.lanes > 0, problem, sizeof(problem));
 
     if (status != DP_OK) {
         return DP_FAIL(status, "%s: comm.strategy: %s", from, problem);
     }
-    DP_TRY(dp_exchange_supports(run->world->train, plan->strategy, &why_not));
+    DP_TRY(dp_strategy_select_supports(run->world->train, plan->strategy, &why_not));
     if (why_not != NULL) {
         return DP_FAIL(DP_ERR_UNAVAILABLE,
                        "%s: its strategy %s, taken by %d rank%s on %d node%s, cannot run here: %s",
@@ -348,7 +349,7 @@ static bool may_run(const struct dp_training *run, const char *strategy)
     dp_status status;
 
     dp_log_mute(1);
-    status = dp_exchange_supports(run->world->train, strategy, &why_not);
+    status = dp_strategy_select_supports(run->world->train, strategy, &why_not);
     dp_log_mute(0);
     return status != DP_OK || why_not == NULL;
 }
@@ -372,8 +373,8 @@ static void look_up(struct dp_training *run)
         status = DP_FAIL(DP_ERR_DATA, "%s is a plan for something else", run->plan.cache);
     }
     if (status == DP_OK && may_run(run, found.strategy) &&
-        !dp_exchange_may_measure(run->world->train, run->device, run->config->train.lanes > 0,
-                                 found.strategy)) {
+        !dp_strategy_select_may_measure(run->world->train, run->device,
+                                        run->config->train.lanes > 0, found.strategy)) {
         status = DP_FAIL(DP_ERR_DATA, "%s: comm.strategy auto does not measure '%s' here",
                          run->plan.cache, found.strategy);
     }
@@ -430,17 +431,17 @@ dp_status dp_run_note_plan(struct dp_training *run)
     const struct dp_exchange *e = run->trainer->exchange;
     char buckets[17];
 
-    (void)snprintf(buckets, sizeof(buckets), "%016" PRIx64, e->plan->hash);
+    (void)snprintf(buckets, sizeof(buckets), "%016" PRIx64, dp_exchange_plan(e)->hash);
     if (run->cli->plan != NULL && strcmp(buckets, run->plan.buckets) != 0) {
         return DP_FAIL(DP_ERR_CONFIG,
                        "%s: its plan is for another model, or other bucket sizes: it cuts the "
                        "gradient elsewhere",
                        run->plan.from);
     }
-    if (run->plan.on && e->measured) { /* it could not run: for now, another one does */
+    if (run->plan.on && dp_exchange_measured(e)) { /* it could not run: for now, another one does */
         run->plan.on = false;
         run->plan.why[0] = '\0';
-    } else if (dp_run_leads(run) && e->measured && run->plan.cache[0] != '\0') {
+    } else if (dp_run_leads(run) && dp_exchange_measured(e) && run->plan.cache[0] != '\0') {
         keep(run);
     }
     return DP_OK;

@@ -3,6 +3,7 @@
  * may not see its file system; everything then reaches the other ranks as messages.
  */
 #include "runtime/run/resume.h"
+#include "collectives/compressors/compression.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -101,7 +101,7 @@ static dp_status evaluate(struct dp_training *run)
         DP_TRY(noted(dp_metrics_eval(&run->metrics, &line)));
     }
     dp_run_judge_evaluation(run);
-    dp_ledger_restart(&run->ledger, run->trainer->exchange->comm_ns);
+    dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(run->trainer->exchange));
     return DP_OK;
 }
 
@@ -131,7 +131,7 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
     if (status == DP_STOPPED) {
         status = dp_run_asked(run);
     }
-    dp_ledger_restart(&run->ledger, run->trainer->exchange->comm_ns);
+    dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(run->trainer->exchange));
     return status;
 }
 
@@ -224,7 +224,8 @@ static void time_step(struct dp_training *run)
 {
     const struct dp_trainer *t = run->trainer;
 
-    dp_ledger_mark(&run->ledger, t->batch.global_rows, t->batch.rows, t->exchange->comm_ns);
+    dp_ledger_mark(&run->ledger, t->batch.global_rows, t->batch.rows,
+                   dp_exchange_comm_ns(t->exchange));
     if (run->first_step_s == 0.0) {
         run->first_step_s = dp_process_age_s();
     }
@@ -253,7 +254,7 @@ static dp_status one_step(struct dp_training *run)
     DP_TRY(break_something(run));
     if (run->overlap.trying) {
         DP_TRY(dp_overlap_after(&run->overlap, t, run->ledger.last_ns));
-        dp_ledger_restart(&run->ledger, t->exchange->comm_ns);
+        dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(t->exchange));
     }
     return DP_OK;
 }
@@ -322,7 +323,7 @@ static dp_status note_start(struct dp_training *run)
         .name = c->name,
         .device = run->device->plugin.name,
         .precision = dp_precision_text(c->train.precision),
-        .strategy = run->trainer->exchange->label,
+        .strategy = dp_exchange_label(run->trainer->exchange),
         .compressor = c->comm.compressor,
         .world_size = run->trainer->trainers,
         .global_batch = c->train.global_batch,
@@ -360,7 +361,7 @@ static dp_status train(struct dp_training *run)
     }
     DP_TRY(note_start(run));
     dp_overlap_begin(&run->overlap, t, run->total_steps);
-    dp_ledger_init(&run->ledger, dp_ledger_unsteady(steps), t->exchange->comm_ns);
+    dp_ledger_init(&run->ledger, dp_ledger_unsteady(steps), dp_exchange_comm_ns(t->exchange));
     DP_TRY(take_up(run));
     while (t->step < run->total_steps && run->exit == DP_RUN_FINISHED) {
         DP_TRY(run->async != NULL ? async_steps(run) : one_step(run));

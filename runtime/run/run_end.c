@@ -125,7 +125,7 @@ dp_status dp_run_judge_requests(struct dp_training *run, const bool *request)
     run->save_wished = request[DP_REQUEST_SAVE] && !t->apart;
     if (request[DP_REQUEST_SAVE] && !run->saves && !run->save_refused && dp_run_leads(run)) {
         DP_WARN("asked to save: nothing can be, since %s keeps no common weights",
-                t->exchange->label);
+                dp_exchange_label(t->exchange));
         run->save_refused = true;
     }
     if (run->exit != DP_RUN_FINISHED) {
@@ -173,7 +173,7 @@ dp_status dp_run_judge_weights(struct dp_training *run)
     struct dp_trainer *t = run->trainer;
     const float *weights;
 
-    if (!run->config->failure_stop.nan || t->exchange->comm->strategy->sum == NULL ||
+    if (!run->config->failure_stop.nan || !dp_exchange_sums(t->exchange) ||
         run->exit == DP_RUN_DIVERGED) {
         return DP_OK;
     }
@@ -208,7 +208,7 @@ static const char *way_on(const struct dp_training *run, char *text, size_t size
 
     if (run->exit == DP_RUN_STOPPED && saved == 0) {
         (void)snprintf(text, size, "nothing was saved, since %s keeps no common weights",
-                       run->trainer->exchange->label);
+                       dp_exchange_label(run->trainer->exchange));
     } else if (run->exit == DP_RUN_STOPPED) {
         (void)snprintf(text, size, "saved in %s/checkpoints/step-%08llu; go on with --resume",
                        run->out, saved);

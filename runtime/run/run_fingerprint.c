@@ -119,13 +119,13 @@ static void put_ranks(const struct dp_training *run, char *text)
 
 static void put_strategy(const struct dp_training *run, char *text)
 {
-    (void)snprintf(text, TEXT_BYTES, "%s", run->trainer->exchange->label);
+    (void)snprintf(text, TEXT_BYTES, "%s", dp_exchange_label(run->trainer->exchange));
 }
 
 /* Where the gradient is cut: of rings, which rank begins a sum follows from it. */
 static void put_plan(const struct dp_training *run, char *text)
 {
-    put_hash(text, run->trainer->exchange->plan->hash);
+    put_hash(text, dp_exchange_plan(run->trainer->exchange)->hash);
 }
 
 /* Steps that the learning rate is made for; 0: it does not depend on them. */

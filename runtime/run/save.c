@@ -17,9 +17,9 @@ static dp_status fill_state(const struct dp_training *run, struct dp_json *state
     struct dp_json *object;
 
     DP_TRY(dp_json_set_text(state, "model", run->config->name));
-    DP_TRY(dp_json_set_int(state, "ranks", e->group->size));
-    DP_TRY(dp_json_set_int(state, "nodes", e->group->nodes));
-    DP_TRY(dp_json_set_text(state, "strategy", e->label));
+    DP_TRY(dp_json_set_int(state, "ranks", dp_exchange_group(e)->size));
+    DP_TRY(dp_json_set_int(state, "nodes", dp_exchange_group(e)->nodes));
+    DP_TRY(dp_json_set_text(state, "strategy", dp_exchange_label(e)));
     DP_TRY(dp_json_set_bool(state, "early_stopped", run->saved_early));
     object = dp_json_set_object(state, "run");
     DP_TRY(dp_run_fingerprint_write(run, object));
@@ -93,7 +93,7 @@ dp_status dp_run_open_saving(struct dp_training *run)
     struct dp_trainer *t = run->trainer;
 
     /* Without sharing ranks differ: there is no one state to save. */
-    run->saves = t->exchange->comm->strategy->sum != NULL;
+    run->saves = dp_exchange_sums(t->exchange);
     if (!run->saves) {
         return DP_OK;
     }
@@ -151,7 +151,7 @@ void dp_run_note_saving(struct dp_training *run)
 static dp_status take_snapshot(struct dp_training *run)
 {
     const struct dp_trainer *t = run->trainer;
-    const bool loose = run->async != NULL || t->exchange->servers > 0;
+    const bool loose = run->async != NULL || t->trainers < t->group->size;
 
     DP_TRY(dp_trainer_fetch(run->trainer));
     DP_TRY(dp_snapshot_take(run->snapshot, &run->kept, t->exchange));

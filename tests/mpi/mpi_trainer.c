@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "collectives/compressors/compressor.h"
 #include "collectives/core/transport.h"
 #include "collectives/world/world.h"
 #include "tests/support/small_run.h"

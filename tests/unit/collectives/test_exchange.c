@@ -11,6 +11,9 @@
 #include "base/mem.h"
 #include "collectives/core/transport.h"
 #include "collectives/exchange/exchange.h"
+#include "collectives/exchange/exchange_calls.h"
+#include "collectives/exchange/strategy_select.h"
+#include "collectives/strategies/strategy.h"
 #include "tests/support/local_world.h"
 #include "tests/support/stderr_text.h"
 #include "tests/support/strategy_checks.h"
@@ -63,8 +66,10 @@ static float value(int rank, size_t i)
 /* One step: tensors become ready from the last to the first. Returns what was wrong. */
 static size_t step(struct dp_exchange *e, float *grad, uint64_t number)
 {
-    const int rank = e->group->rank, count = e->plan->count;
-    const bool sums = e->comm->strategy->sum != NULL;
+    const struct dp_group *group = dp_exchange_group(e);
+    const struct dp_bucket_plan *plan = dp_exchange_plan(e);
+    const int rank = group->rank, count = plan->count;
+    const bool sums = dp_exchange_sums(e);
     size_t wrong = 0;
 
     dp_exchange_begin(e, false);
@@ -73,26 +78,24 @@ static size_t step(struct dp_exchange *e, float *grad, uint64_t number)
         for (size_t i = tensors[t].begin; i < end; i++) {
             grad[i] = value(rank, i + number);
         }
-        wrong += e->submitted != (e->plan->bucket_of[t] == 0 ? 0 : e->plan->bucket_of[t]);
+        const uint64_t order = dp_exchange_order(e);
         wrong += dp_exchange_ready(e, t) != DP_OK;
         /* A bucket is on its way as soon as its first tensor, the last to be ready, is. */
-        wrong +=
-            e->submitted != e->plan->bucket_of[t] +
-                                (e->plan->buckets[e->plan->bucket_of[t]].tensors == &tensors[t]);
+        wrong += (dp_exchange_order(e) != order) !=
+                 (plan->buckets[plan->bucket_of[t]].tensors == &tensors[t]);
     }
     for (size_t i = TRAINED; i < TOTAL; i++) {
         grad[i] = value(rank, i + number);
     }
-    wrong += e->submitted != count - 1;
     wrong += dp_exchange_ready_tail(e) != DP_OK;
     for (int b = 0; b < count; b++) {
-        const struct dp_range range = e->plan->buckets[b].range, mine = dp_exchange_mine(e, b);
+        const struct dp_range range = plan->buckets[b].range, mine = dp_exchange_mine(e, b);
         wrong += dp_exchange_wait(e, b) != DP_OK;
         wrong += mine.begin != range.begin || mine.count != range.count;
         for (size_t i = range.begin; i < range.begin + range.count; i++) {
-            const bool summed = sums || e->plan->buckets[b].exact;
+            const bool summed = sums || plan->buckets[b].exact;
             const float expected =
-                summed ? tree_sum(0, e->group->size, i + number, value) : value(rank, i + number);
+                summed ? tree_sum(0, group->size, i + number, value) : value(rank, i + number);
             wrong += grad[i] != expected;
         }
         wrong += dp_exchange_publish(e, b) != DP_OK;
@@ -104,7 +107,7 @@ static size_t step(struct dp_exchange *e, float *grad, uint64_t number)
 static size_t between(struct dp_exchange *e, uint64_t number)
 {
     float data[SCRATCH];
-    int all[8] = {0}, rank = e->group->rank;
+    int all[8] = {0}, rank = dp_exchange_group(e)->rank, size = dp_exchange_group(e)->size;
     size_t wrong = 0;
 
     for (size_t i = 0; i < SCRATCH; i++) {
@@ -112,15 +115,15 @@ static size_t between(struct dp_exchange *e, uint64_t number)
     }
     wrong += dp_exchange_sum(e, data, SCRATCH - 1) != DP_OK;
     for (size_t i = 0; i < SCRATCH; i++) {
-        const float expected = i < SCRATCH - 1 ? tree_sum(0, e->group->size, i + number, value)
-                                               : value(rank, i + number);
+        const float expected =
+            i < SCRATCH - 1 ? tree_sum(0, size, i + number, value) : value(rank, i + number);
         wrong += data[i] != expected;
     }
     wrong += dp_exchange_gather(e, &rank, sizeof(rank), all) != DP_OK;
-    for (int i = 0; i < e->group->size; i++) {
+    for (int i = 0; i < size; i++) {
         wrong += all[i] != i;
     }
-    for (int root = 0; root < e->group->size; root++) {
+    for (int root = 0; root < size; root++) {
         int told = rank;
         wrong += dp_exchange_broadcast(e, &told, sizeof(told), root) != DP_OK || told != root;
     }
@@ -137,19 +140,21 @@ static size_t trains(struct dp_group *group, const void *arg)
     if (create(group, arg, &flat, &e) != DP_OK) {
         return 1;
     }
-    wrong += flat.grad != e->grad || e->plan->bucket_of[TENSORS - 1] != 0;
+    wrong += flat.grad != dp_exchange_host_gradient(e) ||
+             dp_exchange_plan(e)->bucket_of[TENSORS - 1] != 0;
     for (uint64_t number = 0; number < 20; number++) {
         if (number % 5 == 4) { /* as the overlap chooser does */
             dp_exchange_set_run(e, number % 2 == 0 ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT);
         }
-        const uint64_t order = e->order;
+        const uint64_t order = dp_exchange_order(e);
         wrong += step(e, flat.grad, number);
-        wrong += e->order == order;
+        wrong += dp_exchange_order(e) == order;
         wrong += between(e, number);
     }
-    wrong += dp_exchange_gather(e, &e->order, sizeof(e->order), orders) != DP_OK;
+    const uint64_t order = dp_exchange_order(e);
+    wrong += dp_exchange_gather(e, &order, sizeof(order), orders) != DP_OK;
     for (int i = 0; i < group->size; i++) {
-        wrong += orders[i] != e->order; /* equal on all ranks */
+        wrong += orders[i] != order; /* equal on all ranks */
     }
     dp_exchange_destroy(e);
     return wrong + group->guarded;
@@ -204,11 +209,11 @@ static size_t order_after(struct dp_group *group, const void *arg)
         return 1;
     }
     wrong = step(e, flat.grad, 0);
-    const uint64_t before = e->order;
+    const uint64_t before = dp_exchange_order(e);
     wrong += sums && dp_exchange_sum(e, data, 4) != DP_OK;
-    wrong += (e->order != before) != sums;
+    wrong += (dp_exchange_order(e) != before) != sums;
     wrong += dp_exchange_sum(e, data, 3) != DP_OK;
-    wrong += e->order == before;
+    wrong += dp_exchange_order(e) == before;
     dp_exchange_destroy(e);
     return wrong;
 }
@@ -220,6 +225,39 @@ static void the_hash_of_jobs_tells_one_order_from_another(void **state)
 
     assert_int_equal(on_local_ranks(2, order_after, &sums[0]), 0);
     assert_int_equal(on_local_ranks(2, order_after, &sums[1]), 0);
+}
+
+/* Neither from the device nor from the host, and what fits is summed afterwards. */
+static size_t sums_too_much(struct dp_group *group, const void *arg)
+{
+    struct dp_exchange *e = NULL;
+    struct dp_flat flat;
+    float data[SCRATCH + 1] = {0};
+    size_t wrong;
+
+    if (create(group, arg, &flat, &e) != DP_OK) {
+        return 1;
+    }
+    wrong = dp_exchange_sum(e, data, SCRATCH + 1) != DP_ERR_INTERNAL;
+    wrong += dp_exchange_sum_host(e, data, SCRATCH + 1) != DP_ERR_INTERNAL;
+    data[0] = 1.0f;
+    wrong += dp_exchange_sum_host(e, data, SCRATCH) != DP_OK;
+    wrong += data[0] != (float)group->size;
+    dp_exchange_destroy(e);
+    return wrong;
+}
+
+static void a_sum_without_room_is_refused(void **state)
+{
+    const struct setup setup = {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, NULL};
+    (void)state;
+
+    stderr_begin();
+    const size_t wrong = on_local_ranks(2, sums_too_much, &setup);
+    stderr_end();
+    assert_int_equal(wrong, 0);
+    assert_non_null(strstr(stderr_text, "a sum of 101 numbers"));
+    assert_non_null(strstr(stderr_text, "room for 100"));
 }
 
 /* Rank 0 leaves in the middle of a step. */
@@ -246,7 +284,7 @@ static size_t leaves_a_step(struct dp_group *group, const void *arg)
         dp_group_leave(group, DP_ERR_INTERNAL);
     } else {
         wrong += dp_exchange_ready_tail(e) != DP_OK;
-        for (int b = 0; b < e->plan->count; b++) {
+        for (int b = 0; b < dp_exchange_plan(e)->count; b++) {
             const dp_status status = dp_exchange_wait(e, b);
             wrong += status != DP_ERR_CANCELLED && (b > 0 || status != DP_OK);
         }
@@ -312,20 +350,21 @@ static void what_cannot_run_here_is_known_beforehand(void **state)
     struct dp_group two_nodes = *group;
     two_nodes.size = two_nodes.nodes = 2;
     for (size_t i = 0; i < sizeof(can) / sizeof(can[0]); i++) {
-        assert_int_equal(dp_exchange_supports(&two_nodes, can[i], &why_not), DP_OK);
+        assert_int_equal(dp_strategy_select_supports(&two_nodes, can[i], &why_not), DP_OK);
         assert_null(why_not);
     }
     for (size_t i = 0; i < sizeof(cannot) / sizeof(cannot[0]); i++) {
-        assert_int_equal(dp_exchange_supports(&two_nodes, cannot[i], &why_not), DP_OK);
+        assert_int_equal(dp_strategy_select_supports(&two_nodes, cannot[i], &why_not), DP_OK);
         assert_non_null(strstr(why_not, "node"));
-        assert_int_equal(dp_exchange_supports(group, cannot[i], &why_not), DP_OK);
+        assert_int_equal(dp_strategy_select_supports(group, cannot[i], &why_not), DP_OK);
         assert_null(why_not);
     }
     dp_log_mute(1);
-    assert_int_equal(dp_exchange_supports(group, "rnig", &why_not), DP_ERR_CONFIG);
-    assert_int_equal(dp_exchange_supports(group, "zero1:over=rnig", &why_not), DP_ERR_CONFIG);
+    assert_int_equal(dp_strategy_select_supports(group, "rnig", &why_not), DP_ERR_CONFIG);
+    assert_int_equal(dp_strategy_select_supports(group, "zero1:over=rnig", &why_not),
+                     DP_ERR_CONFIG);
     dp_mem_fail_nth(1);
-    assert_int_equal(dp_exchange_supports(group, "ring", &why_not), DP_ERR_NOMEM);
+    assert_int_equal(dp_strategy_select_supports(group, "ring", &why_not), DP_ERR_NOMEM);
     dp_mem_fail_nth(0);
     dp_log_mute(0);
     dp_group_destroy(group);
@@ -392,69 +431,15 @@ static void ranks_that_differ_are_told_apart_before_anything_is_shared(void **st
     }
 }
 
-static size_t compares_long_texts(struct dp_group *group, const void *unused)
-{
-    char text[600] = "";
-    (void)unused;
-
-    /* Equal as far as they are told; the difference lies behind that. */
-    memset(text, 'x', sizeof(text) - 1);
-    text[sizeof(text) - 2] = (char)(group->rank == 2 ? 'y' : 'x');
-    const struct dp_consistency_item items[] = {dp_consistency_text("--set", "a=1 b=2"),
-                                                dp_consistency_text("name", text)};
-    return dp_consistency_check(group, items, 2) != DP_ERR_DISAGREE ||
-           dp_consistency_check(group, items, 1) != DP_OK;
-}
-
-static size_t compares_many_words(struct dp_group *group, const void *unused)
-{
-    const struct dp_consistency_item item =
-        dp_consistency_text("--set", group->rank == 1 ? "a=1 bc=3 d=4" : "a=1 bc=2 d=4");
-    (void)unused;
-
-    return dp_consistency_check(group, &item, 1) != DP_ERR_DISAGREE;
-}
-
-static size_t compares_with_a_remedy(struct dp_group *group, const void *unused)
-{
-    const struct dp_consistency_item item = {
-        .field = "map", .hash = (uint64_t)group->rank, .remedy = "take the same one"};
-    (void)unused;
-
-    return dp_consistency_check(group, &item, 1) != DP_ERR_DISAGREE;
-}
-
-static void long_claims_are_told_from_where_they_differ(void **state)
-{
-    (void)state;
-
-    stderr_begin();
-    const size_t wrong = on_local_ranks(3, compares_long_texts, NULL);
-    stderr_end();
-    assert_int_equal(wrong, 0);
-    assert_non_null(strstr(stderr_text, "rank 2 ("));
-    assert_non_null(strstr(stderr_text, "has another name than rank 0"));
-    stderr_begin();
-    assert_int_equal(on_local_ranks(2, compares_many_words, NULL), 0);
-    stderr_end();
-    assert_non_null(strstr(stderr_text, "has --set 'bc=3 d=4', rank 0 ("));
-    assert_non_null(strstr(stderr_text, "has 'bc=2 d=4'"));
-    stderr_begin();
-    assert_int_equal(on_local_ranks(2, compares_with_a_remedy, NULL), 0);
-    stderr_end();
-    assert_non_null(strstr(stderr_text, "has another map than rank 0 ("));
-    assert_non_null(strstr(stderr_text, "); take the same one: ranks disagree"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_sums_every_bucket_in_both_ways_to_run),
+        cmocka_unit_test(a_sum_without_room_is_refused),
         cmocka_unit_test(the_hash_of_jobs_tells_one_order_from_another),
         cmocka_unit_test(a_rank_that_leaves_in_a_step_wakes_the_others),
         cmocka_unit_test(what_cannot_run_here_is_known_beforehand),
         cmocka_unit_test(ranks_that_differ_are_told_apart_before_anything_is_shared),
-        cmocka_unit_test(long_claims_are_told_from_where_they_differ),
         cmocka_unit_test(creating_survives_every_failed_allocation),
     };
     return cmocka_run_group_tests_name("exchange", tests, NULL, NULL);

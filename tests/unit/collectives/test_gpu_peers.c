@@ -188,9 +188,10 @@ static size_t is_chosen(struct dp_group *group, const void *arg)
     if (small_run_trainer(&run, group, 1, &t) == DP_OK) {
         const struct dp_exchange *e = t->exchange;
         const char *label = group->gpus->most > 1 ? c->shared : c->label;
-        wrong = strncmp(e->label, label, strlen(label)) != 0 || strstr(e->why, c->why) == NULL;
+        const char *found = dp_exchange_label(e), *why = dp_exchange_why(e);
+        wrong = strncmp(found, label, strlen(label)) != 0 || strstr(why, c->why) == NULL;
         if (wrong > 0) {
-            print_error("%s (%s), not %s (%s)\n", e->label, e->why, label, c->why);
+            print_error("%s (%s), not %s (%s)\n", found, why, label, c->why);
         }
     }
     dp_trainer_destroy(t);

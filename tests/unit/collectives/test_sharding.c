@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "collectives/exchange/sharding.h"
+#include "collectives/exchange/strategy_select.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 
@@ -57,11 +58,11 @@ static void check_sharing(const struct dp_sharding *sharding, const char *strate
     char text[96];
 
     (void)snprintf(text, sizeof(text), "%s:over=%s", sharding->plugin.name, strategy);
-    train_with(kind, sharding->sums ? "shm" : strategy, ranks, &plain);
+    train_with(kind, sharding->sum != NULL ? "shm" : strategy, ranks, &plain);
     train_with(kind, text, ranks, &shared);
     assert_same_bits(shared.weights, plain.weights, plain.trained);
     for (int step = 0; step < STEPS; step++) {
-        if (!sharding->sums) { /* the loss is in the tail */
+        if (sharding->sum == NULL) { /* the loss is in the tail */
             assert_true(shared.loss[step][0] == plain.loss[step][0]);
         }
     }
@@ -164,7 +165,7 @@ static size_t one_copy_is_shared(struct dp_group *group, const void *run)
         for (int i = 0; i < group->size && wrong == 0; i++) {
             wrong += all[i] != mine; /* threads: equal addresses are equal memory */
         }
-        wrong += strcmp(t->exchange->label, "zero1:over=shm") != 0;
+        wrong += strcmp(dp_exchange_label(t->exchange), "zero1:over=shm") != 0;
     }
     dp_trainer_destroy(t);
     return wrong;
@@ -199,15 +200,16 @@ static void a_sharing_over_what_does_not_share_is_refused(void **state)
     (void)state;
 
     for (size_t i = 0; i < DP_COUNT(texts); i++) {
-        assert_int_equal(dp_exchange_check(texts[i], false, problem, sizeof(problem)),
+        assert_int_equal(dp_strategy_select_check(texts[i], false, problem, sizeof(problem)),
                          DP_ERR_CONFIG);
         assert_true(strlen(problem) > 0);
     }
-    assert_int_equal(dp_exchange_check("zero1:over=ring", false, problem, sizeof(problem)), DP_OK);
-    assert_int_equal(dp_exchange_check("zero1:over=hier:inner=direct,outer=ring", false, problem,
-                                       sizeof(problem)),
+    assert_int_equal(dp_strategy_select_check("zero1:over=ring", false, problem, sizeof(problem)),
                      DP_OK);
-    assert_int_equal(dp_exchange_check("auto", true, problem, sizeof(problem)), DP_OK);
+    assert_int_equal(dp_strategy_select_check("zero1:over=hier:inner=direct,outer=ring", false,
+                                              problem, sizeof(problem)),
+                     DP_OK);
+    assert_int_equal(dp_strategy_select_check("auto", true, problem, sizeof(problem)), DP_OK);
 }
 
 /* Where a sharing or `auto` may stand, they are among what is known, and what is meant. */
@@ -229,13 +231,14 @@ static void what_may_be_chosen_is_named(void **state)
     (void)state;
 
     for (size_t i = 0; i < DP_COUNT(cases); i++) {
-        assert_int_equal(dp_exchange_check(cases[i].text, false, problem, sizeof(problem)),
+        assert_int_equal(dp_strategy_select_check(cases[i].text, false, problem, sizeof(problem)),
                          DP_ERR_CONFIG);
         if (strstr(problem, cases[i].says) == NULL) {
             fail_msg("%s: %s", cases[i].text, problem);
         }
     }
-    assert_int_equal(dp_exchange_check("zero1:over=auto", false, problem, sizeof(problem)), DP_OK);
+    assert_int_equal(dp_strategy_select_check("zero1:over=auto", false, problem, sizeof(problem)),
+                     DP_OK);
 }
 
 static size_t is_refused(struct dp_group *group, const void *run)

@@ -15,6 +15,7 @@
 #include "collectives/core/transport.h"
 #include "collectives/exchange/exchange.h"
 #include "collectives/exchange/strategy_autotune.h"
+#include "collectives/exchange/strategy_select.h"
 #include "collectives/strategies/comm.h"
 #include "tests/support/local_world.h"
 
@@ -208,10 +209,10 @@ static bool may(const struct dp_group *group, const struct dp_device *cpu, bool 
 
     gpu.host_memory = false;
     (void)snprintf(staged, sizeof(staged), "staged:over=%s", text);
-    host = dp_exchange_may_measure(group, cpu, lanes, text);
-    assert_int_equal(dp_exchange_may_measure(group, &gpu, lanes, staged), host);
-    assert_false(dp_exchange_may_measure(group, cpu, lanes, staged));
-    assert_false(dp_exchange_may_measure(group, &gpu, lanes, text));
+    host = dp_strategy_select_may_measure(group, cpu, lanes, text);
+    assert_int_equal(dp_strategy_select_may_measure(group, &gpu, lanes, staged), host);
+    assert_false(dp_strategy_select_may_measure(group, cpu, lanes, staged));
+    assert_false(dp_strategy_select_may_measure(group, &gpu, lanes, text));
     return host;
 }
 
@@ -381,8 +382,10 @@ static size_t shares(struct dp_group *group, const void *arg)
         dp_exchange_create(group, &config, &flat, &e) != DP_OK) {
         return 1;
     }
-    wrong += strcmp(e->label, c->label) != 0 || e->measured != c->measured;
-    wrong += strncmp(e->why, c->why, strlen(c->why)) != 0 || (c->why[0] == '\0' && e->why[0]);
+    const char *why = dp_exchange_why(e);
+    wrong += strcmp(dp_exchange_label(e), c->label) != 0;
+    wrong += dp_exchange_measured(e) != c->measured;
+    wrong += strncmp(why, c->why, strlen(c->why)) != 0 || (c->why[0] == '\0' && why[0] != '\0');
     dp_exchange_destroy(e);
     return wrong;
 }

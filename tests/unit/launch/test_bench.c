@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "collectives/strategies/comm.h"
 #include "launch/bench/bench.h"
 #include "tests/support/scratch.h"
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "collectives/gpu/gpu_peers.h"
+#include "collectives/strategies/comm.h"
 #include "launch/bench/measure.h"
 #include "tests/support/local_world.h"
 #include "tests/support/tested_device.h"
@@ -94,7 +95,7 @@ static dp_status measure_there(struct dp_exchange *exchange, const struct reques
         dp_exchange_follow(exchange, stream, weights);
         status = dp_bench_measure(exchange, r->bucket, &r->options, cost, row);
     } else {
-        dp_group_leave(exchange->group, status);
+        dp_group_leave(dp_exchange_group(exchange), status);
     }
     device->stream_destroy(stream);
     device->release(weights);

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "collectives/compressors/compression.h"
 #include "runtime/checkpoint/snapshot.h"
 #include "tests/support/arrays.h"
 #include "tests/support/local_world.h"

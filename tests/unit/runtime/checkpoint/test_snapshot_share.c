@@ -141,7 +141,7 @@ static void keep_apart(struct dp_snapshot *s)
 /* How often a copy was still under way when training might go on. */
 static dp_status take_apart(struct dp_trainer *t, size_t *wrong)
 {
-    const bool one_copy = t->exchange->one_copy.data != NULL;
+    const bool one_copy = dp_exchange_has_one_copy(t->exchange);
     struct dp_state_dict kept = {.count = 0};
     struct dp_step_report report;
     struct dp_snapshot *s = NULL;

@@ -21,7 +21,7 @@ static dp_status measure(struct dp_trainer *t)
 {
     struct dp_baseline baseline, all[SMALL_RANKS];
     const struct dp_step_params step_params = *t->step_params;
-    const uint64_t step = t->step, order = t->exchange->order, hash = small_hash(t);
+    const uint64_t step = t->step, order = dp_exchange_order(t->exchange), hash = small_hash(t);
 
     if (step != 4 && step != STEPS) {
         return DP_OK;
@@ -39,7 +39,7 @@ static dp_status measure(struct dp_trainer *t)
             return DP_FAIL(DP_ERR_DISAGREE, "ranks know different baselines");
         }
     }
-    if (t->step != step || t->exchange->order != order || small_hash(t) != hash ||
+    if (t->step != step || dp_exchange_order(t->exchange) != order || small_hash(t) != hash ||
         t->step_params->applied != step_params.applied ||
         t->step_params->step != step_params.step || t->step_params->lr != step_params.lr ||
         t->step_params->per_sample != step_params.per_sample) {

@@ -29,7 +29,7 @@ static size_t try_both_ways(struct dp_trainer *t, const struct times *times, str
 
     for (int step = 0; step < STEPS; step++) {
         dp_overlap_before(o, t);
-        const int way = dp_engine_run(t->exchange->engine) == DP_RUN_ON_THREAD;
+        const int way = dp_exchange_run(t->exchange) == DP_RUN_ON_THREAD;
         wrong += dp_trainer_step(t, &report) != DP_OK;
         wrong += o->trying != (step < NEEDED);
         if (step >= DP_OVERLAP_SKIP && step < NEEDED) {
@@ -107,7 +107,7 @@ static size_t decides_at_once(struct dp_group *group, const void *arg)
     }
     dp_overlap_begin(&o, t, fixed->steps);
     wrong = o.trying || o.on != fixed->on;
-    wrong += (dp_engine_run(t->exchange->engine) == DP_RUN_ON_THREAD) != fixed->on;
+    wrong += (dp_exchange_run(t->exchange) == DP_RUN_ON_THREAD) != fixed->on;
     dp_overlap_before(&o, t);
     wrong += dp_overlap_after(&o, t, 1) != DP_OK || o.trying;
     dp_trainer_destroy(t);

@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "collectives/compressors/compressor.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 

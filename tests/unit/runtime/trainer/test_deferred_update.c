@@ -37,8 +37,8 @@ static size_t late_buckets(const struct dp_trainer *t)
 {
     size_t count = 0;
 
-    for (int b = 0; b < t->exchange->plan->count; b++) {
-        count += t->exchange->plan->buckets[b].deferred;
+    for (int b = 0; b < dp_exchange_plan(t->exchange)->count; b++) {
+        count += dp_exchange_plan(t->exchange)->buckets[b].deferred;
     }
     return count;
 }
@@ -46,7 +46,7 @@ static size_t late_buckets(const struct dp_trainer *t)
 /* A step, and whether it left the weights of its deferred buckets as they were. */
 static dp_status step(struct dp_trainer *t, struct dp_step_report *report, int *stayed)
 {
-    const struct dp_bucket_plan *plan = t->exchange->plan;
+    const struct dp_bucket_plan *plan = dp_exchange_plan(t->exchange);
     float before[RANKS] = {0};
     int count = 0, same = 0;
 
@@ -147,7 +147,7 @@ static void late_updates_give_the_same_bits(void **state)
 
 static void spoil_late_weights(struct dp_trainer *t)
 {
-    const struct dp_bucket_plan *plan = t->exchange->plan;
+    const struct dp_bucket_plan *plan = dp_exchange_plan(t->exchange);
 
     for (int b = 0; b < plan->count; b++) {
         if (plan->buckets[b].deferred) {
@@ -224,7 +224,7 @@ static size_t count_late(struct dp_group *group, const void *arg)
     if (small_run_trainer(c->run, group, STEPS, &t) == DP_OK) {
         dp_exchange_defer(t->exchange, true);
         wrong = late_buckets(t) != c->expected;
-        wrong += t->exchange->defers != (c->expected > 0);
+        wrong += dp_exchange_defers(t->exchange) != (c->expected > 0);
     }
     dp_trainer_destroy(t);
     return wrong;

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "collectives/exchange/strategy_select.h"
 #include "collectives/strategies/strategy.h"
 #include "runtime/trainer/lane_sync.h"
 #include "runtime/trainer/lanes.h"
@@ -252,7 +253,7 @@ static void strategies_of_another_order_are_refused_by_name(void **state)
         const char *const sets[] = {"train.lanes=4", sets_strategy, NULL};
         struct small_run run;
 
-        assert_int_equal(dp_exchange_check(plugin->name, true, problem, sizeof(problem)),
+        assert_int_equal(dp_strategy_select_check(plugin->name, true, problem, sizeof(problem)),
                          ordered ? DP_OK : DP_ERR_CONFIG);
         (void)snprintf(text, sizeof(text), "%s adds", plugin->name);
         assert_true(ordered || strstr(problem, text) == problem);

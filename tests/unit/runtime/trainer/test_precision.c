@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "collectives/compressors/compression.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 
@@ -226,9 +227,11 @@ static void whole_masters_go_out_and_in_again(void **state)
 static uint64_t state_hash(const struct dp_trainer *t)
 {
     struct dp_compression_array arrays[DP_COMPRESSION_ARRAYS];
-    uint64_t hash = dp_compression_fetch(t->exchange->compression) == DP_OK ? small_hash(t) : 0;
+    uint64_t hash =
+        dp_compression_fetch(dp_exchange_compression(t->exchange)) == DP_OK ? small_hash(t) : 0;
 
-    for (int i = dp_compression_arrays(t->exchange->compression, arrays) - 1; i >= 0; i--) {
+    for (int i = dp_compression_arrays(dp_exchange_compression(t->exchange), arrays) - 1; i >= 0;
+         i--) {
         for (size_t k = 0; k < arrays[i].count; k++) {
             uint32_t bits;
             memcpy(&bits, &arrays[i].data[k], sizeof(bits));

@@ -60,8 +60,8 @@ static dp_status plant(struct dp_trainer *t)
         int index = 0;
         (void)tensor_named(t->model, first->tensor, &index);
         planted.before = value_of(t, first);
-        planted.bucket =
-            index < 0 ? t->exchange->plan->count - 1 : t->exchange->plan->bucket_of[index];
+        planted.bucket = index < 0 ? dp_exchange_plan(t->exchange)->count - 1
+                                   : dp_exchange_plan(t->exchange)->bucket_of[index];
     }
     if (planted.momentum_of == t->group->rank && t->step == FLIPPED_BEHIND) {
         DP_TRY(dp_host_state_fetch(t->host_state));

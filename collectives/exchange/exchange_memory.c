@@ -1,0 +1,77 @@
+/*
+ * exchange_memory.c - memory that ranks share: gradients, room for small sums, weights.
+ */
+#include "collectives/exchange/exchange_own.h"
+
+dp_status dp_exchange_take_gradients(struct dp_exchange *e, const struct dp_exchange_config *config,
+                                     struct dp_flat *flat)
+{
+    const size_t count = flat->total + dp_round_up(config->scratch_count, DP_BLOCK);
+
+    e->group->apart = false; /* what had no room before is no matter of sums */
+    e->grad = dp_group_memory(e->group, DP_MEM_GRADIENTS, count * sizeof(float));
+    if (e->grad == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "gradients need %zu MB", count * sizeof(float) >> 20);
+    }
+    e->scratch = e->grad + flat->total;
+    e->scratch_count = config->scratch_count;
+    flat->grad = e->grad;
+    if (!config->device->host_memory) {
+        const struct dp_staging_config staging = {
+            .device = config->device,
+            .plan = e->plan,
+            .host = e->grad,
+            .total = flat->total,
+            .tail = config->tail_made,
+        };
+        DP_TRY(dp_staging_create(e->group, &staging, &e->staging));
+        flat->grad = dp_staging_gradient(e->staging);
+    }
+    return DP_OK;
+}
+
+/* One copy of the weights for all ranks, unless there is no room for it: then none. */
+static dp_status one_copy(struct dp_exchange *e, size_t bytes)
+{
+    DP_TRY(dp_group_node_memory(e->group, DP_MEM_WEIGHTS, bytes, &e->one_copy));
+    if (!dp_group_reaches(e->group, e->one_copy.handle)) {
+        dp_group_release_node(e->group, &e->one_copy);
+    }
+    e->weights = e->one_copy.data;
+    return DP_OK;
+}
+
+/* Where ranks update parts of the weights for each other, one copy on the node does for all: the
+ * weights are then in one place of the caches, too. */
+dp_status dp_exchange_take_weights(struct dp_exchange *e, struct dp_flat *flat)
+{
+    const size_t bytes = flat->trained * dp_type_bytes(flat->type);
+
+    e->width = dp_type_bytes(flat->type);
+    if (e->sharding->gather == NULL) {
+        return DP_OK;
+    }
+    /* A server may write while another one, which brings nothing to its sums, still reads. */
+    if (e->comm->strategy->shared && e->group->size > 1 && e->servers == 0 && e->staging == NULL) {
+        DP_TRY(one_copy(e, bytes));
+    }
+    if (e->weights == NULL) {
+        e->weights = dp_group_memory(e->group, DP_MEM_WEIGHTS, bytes);
+    }
+    if (e->weights == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
+    }
+    flat->weights = e->staging == NULL ? e->weights : NULL; /* or the device's own */
+    return DP_OK;
+}
+
+void dp_exchange_release_memory(struct dp_exchange *e)
+{
+    if (e->one_copy.data != NULL) {
+        dp_group_release_node(e->group, &e->one_copy);
+    } else {
+        dp_group_release(e->group, e->weights);
+    }
+    dp_staging_destroy(e->staging);
+    dp_group_release(e->group, e->grad);
+}

@@ -1,0 +1,74 @@
+/* test_consistency.c - what ranks must have alike: which difference is reported, and how. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "collectives/core/consistency.h"
+#include "tests/support/local_world.h"
+#include "tests/support/stderr_text.h"
+
+static size_t compares_long_texts(struct dp_group *group, const void *unused)
+{
+    char text[600] = "";
+    (void)unused;
+
+    /* Equal as far as they are printed; the difference lies after that. */
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 2] = (char)(group->rank == 2 ? 'y' : 'x');
+    const struct dp_consistency_item items[] = {dp_consistency_text("--set", "a=1 b=2"),
+                                                dp_consistency_text("name", text)};
+    return dp_consistency_check(group, items, 2) != DP_ERR_DISAGREE ||
+           dp_consistency_check(group, items, 1) != DP_OK;
+}
+
+static size_t compares_many_words(struct dp_group *group, const void *unused)
+{
+    const struct dp_consistency_item item =
+        dp_consistency_text("--set", group->rank == 1 ? "a=1 bc=3 d=4" : "a=1 bc=2 d=4");
+    (void)unused;
+
+    return dp_consistency_check(group, &item, 1) != DP_ERR_DISAGREE;
+}
+
+static size_t compares_with_a_remedy(struct dp_group *group, const void *unused)
+{
+    const struct dp_consistency_item item = {
+        .field = "map", .hash = (uint64_t)group->rank, .remedy = "take the same one"};
+    (void)unused;
+
+    return dp_consistency_check(group, &item, 1) != DP_ERR_DISAGREE;
+}
+
+static void long_items_are_printed_from_where_they_differ(void **state)
+{
+    (void)state;
+
+    stderr_begin();
+    const size_t wrong = on_local_ranks(3, compares_long_texts, NULL);
+    stderr_end();
+    assert_int_equal(wrong, 0);
+    assert_non_null(strstr(stderr_text, "rank 2 ("));
+    assert_non_null(strstr(stderr_text, "has another name than rank 0"));
+    stderr_begin();
+    assert_int_equal(on_local_ranks(2, compares_many_words, NULL), 0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "has --set 'bc=3 d=4', rank 0 ("));
+    assert_non_null(strstr(stderr_text, "has 'bc=2 d=4'"));
+    stderr_begin();
+    assert_int_equal(on_local_ranks(2, compares_with_a_remedy, NULL), 0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "has another map than rank 0 ("));
+    assert_non_null(strstr(stderr_text, "); take the same one: ranks disagree"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_items_are_printed_from_where_they_differ),
+    };
+    return cmocka_run_group_tests_name("consistency", tests, NULL, NULL);
+}

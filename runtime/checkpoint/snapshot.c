@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "collectives/core/backoff.h"
+#include "collectives/exchange/exchange_calls.h"
 
 /* Bytes of a row in the snapshot. */
 static size_t whole_bytes(const struct dp_state_entry *row, const struct dp_flat *flat, int ranks)
@@ -161,15 +162,16 @@ dp_status dp_snapshot_share(const struct dp_state_dict *kept, const struct dp_fl
     struct sharding r;
     dp_status status;
 
-    r.snapshot = create(kept, flat, exchange->group->size, &r.bytes);
-    status = r.snapshot == NULL ? DP_ERR_NOMEM
-                                : dp_async_copy_create(kept->count * exchange->plan->count, threads,
-                                                       &r.snapshot->async_copy);
+    r.snapshot = create(kept, flat, dp_exchange_group(exchange)->size, &r.bytes);
+    status = r.snapshot == NULL
+                 ? DP_ERR_NOMEM
+                 : dp_async_copy_create(kept->count * dp_exchange_plan(exchange)->count, threads,
+                                        &r.snapshot->async_copy);
     status = dp_exchange_agree(exchange, status);
     if (r.snapshot != NULL && status == DP_OK) {
-        r.snapshot->group = exchange->group;
-        r.snapshot->engine = exchange->engine;
-        status = dp_engine_call(exchange->engine, share_job, &r);
+        r.snapshot->group = dp_exchange_group(exchange);
+        r.snapshot->exchange = exchange;
+        status = dp_exchange_call(exchange, share_job, &r, 0);
         status = status == DP_OK && r.snapshot->window == NULL ? DP_ERR_NOMEM : status;
     }
     if (r.snapshot == NULL || status != DP_OK) {
@@ -196,7 +198,7 @@ void dp_snapshot_destroy(struct dp_snapshot *s)
     }
     dp_async_copy_destroy(s->async_copy);
     if (s->window != NULL) { /* where the engine has failed the group gives it back at its end */
-        (void)!dp_engine_call(s->engine, release_job, s);
+        (void)!dp_exchange_call(s->exchange, release_job, s, 0);
     }
     dp_free(s->names);
     dp_free(s->slots);
@@ -219,15 +221,17 @@ void dp_snapshot_fill(struct dp_snapshot *s, const struct dp_state_dict *kept)
 /* Every rank's array in turn reaches rank 0, by way of the gradient's memory. */
 static dp_status take_ranks(float *whole, const struct dp_state_entry *row, struct dp_exchange *e)
 {
+    const struct dp_group *group = dp_exchange_group(e);
     const size_t trained = row->bytes / sizeof(float);
+    float *room = dp_exchange_host_gradient(e);
 
-    for (int rank = 0; rank < e->group->size; rank++) {
-        if (rank == e->group->rank) {
-            memcpy(e->grad, row->data, row->bytes);
+    for (int rank = 0; rank < group->size; rank++) {
+        if (rank == group->rank) {
+            memcpy(room, row->data, row->bytes);
         }
-        DP_TRY(dp_exchange_broadcast(e, e->grad, row->bytes, rank));
+        DP_TRY(dp_exchange_broadcast(e, room, row->bytes, rank));
         if (whole != NULL) {
-            memcpy(whole + (size_t)rank * trained, e->grad, row->bytes);
+            memcpy(whole + (size_t)rank * trained, room, row->bytes);
         }
     }
     return DP_OK;
@@ -247,8 +251,10 @@ static void copy(const struct dp_snapshot *s, float *to, const float *from, size
 static void copy_owned(const struct dp_snapshot *s, float *whole, const float *array,
                        bool whole_too, const struct dp_exchange *e)
 {
-    for (int b = 0; b < e->plan->count; b++) {
-        const struct dp_bucket *bucket = &e->plan->buckets[b];
+    const struct dp_bucket_plan *plan = dp_exchange_plan(e);
+
+    for (int b = 0; b < plan->count; b++) {
+        const struct dp_bucket *bucket = &plan->buckets[b];
         const struct dp_range mine = dp_exchange_mine(e, b);
         if (!bucket->exact) {
             copy(s, whole + mine.begin, array + (whole_too ? mine.begin : bucket->owned_at),
@@ -275,7 +281,7 @@ static void copy_same(const struct dp_snapshot *s, void *whole, const struct dp_
 static dp_status take_row(const struct dp_snapshot *s, float *whole,
                           const struct dp_state_entry *row, struct dp_exchange *e, bool direct)
 {
-    const size_t trained = row->bytes / sizeof(float), rank = (size_t)e->group->rank;
+    const size_t trained = row->bytes / sizeof(float), rank = (size_t)dp_exchange_group(e)->rank;
 
     if (row->spread == DP_SPREAD_OWNED && dp_exchange_parts(e)) {
         if (!direct) {
@@ -299,14 +305,14 @@ static dp_status take_row(const struct dp_snapshot *s, float *whole,
  * meanwhile. */
 static bool others_change_it(const struct dp_snapshot *s, const struct dp_exchange *e)
 {
-    return s != NULL && s->async_copy != NULL && e->one_copy.data != NULL &&
-           s->peers < e->group->size;
+    return s != NULL && s->async_copy != NULL && dp_exchange_has_one_copy(e) &&
+           s->peers < dp_exchange_group(e)->size;
 }
 
 dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_state_dict *kept,
                            struct dp_exchange *e)
 {
-    const bool direct = s != NULL && s->peers == e->group->size;
+    const bool direct = s != NULL && s->peers == dp_exchange_group(e)->size;
 
     if (s != NULL) {
         dp_async_copy_finish(s->async_copy);
@@ -348,11 +354,12 @@ dp_status dp_snapshot_wait(const struct dp_snapshot *s)
 static dp_status spread(const float *whole, const struct dp_flat *flat, struct dp_exchange *e)
 {
     const size_t bytes = flat->trained * sizeof(float);
+    float *room = dp_exchange_host_gradient(e);
 
     if (whole != NULL) {
-        memcpy(e->grad, whole, bytes);
+        memcpy(room, whole, bytes);
     }
-    return dp_exchange_broadcast(e, e->grad, bytes, 0);
+    return dp_exchange_broadcast(e, room, bytes, 0);
 }
 
 /* One rank of those that share a copy writes it, before anybody reads. */
@@ -361,7 +368,7 @@ static dp_status restore_weights(const struct dp_state_entry *row, const float *
 {
     DP_TRY(spread(whole, flat, e));
     if (dp_exchange_writes(e)) {
-        memcpy(row->data, e->grad, row->bytes);
+        memcpy(row->data, dp_exchange_host_gradient(e), row->bytes);
     }
     return dp_exchange_barrier(e);
 }
@@ -369,12 +376,15 @@ static dp_status restore_weights(const struct dp_state_entry *row, const float *
 static dp_status restore_owned(const struct dp_state_entry *row, const float *whole,
                                const struct dp_flat *flat, struct dp_exchange *e)
 {
+    const struct dp_bucket_plan *plan = dp_exchange_plan(e);
+    const float *whole_here = dp_exchange_host_gradient(e);
+
     DP_TRY(spread(whole, flat, e));
-    for (int b = 0; b < e->plan->count; b++) {
-        const struct dp_bucket *bucket = &e->plan->buckets[b];
+    for (int b = 0; b < plan->count; b++) {
+        const struct dp_bucket *bucket = &plan->buckets[b];
         const struct dp_range mine = dp_exchange_mine(e, b);
         if (!bucket->exact) {
-            memcpy((float *)row->data + bucket->owned_at, e->grad + mine.begin,
+            memcpy((float *)row->data + bucket->owned_at, whole_here + mine.begin,
                    mine.count * sizeof(float));
         }
     }
@@ -411,7 +421,7 @@ static dp_status split_ranks(const struct dp_state_entry *row, const float *whol
         return DP_OK;
     }
     if (whole != NULL) {
-        split_evenly(row->data, whole, more, flat->trained, ranks, e->group->size);
+        split_evenly(row->data, whole, more, flat->trained, ranks, dp_exchange_group(e)->size);
     }
     return dp_exchange_broadcast(e, row->data, row->bytes, 0);
 }
@@ -419,10 +429,10 @@ static dp_status split_ranks(const struct dp_state_entry *row, const float *whol
 static dp_status restore_ranks(const struct dp_state_entry *row, const float *whole,
                                const struct dp_flat *flat, struct dp_exchange *e)
 {
-    for (int rank = 0; rank < e->group->size; rank++) {
+    for (int rank = 0; rank < dp_exchange_group(e)->size; rank++) {
         DP_TRY(spread(whole != NULL ? whole + (size_t)rank * flat->trained : NULL, flat, e));
-        if (rank == e->group->rank) {
-            memcpy(row->data, e->grad, row->bytes);
+        if (rank == dp_exchange_group(e)->rank) {
+            memcpy(row->data, dp_exchange_host_gradient(e), row->bytes);
         }
     }
     return DP_OK;
@@ -463,7 +473,7 @@ dp_status dp_snapshot_restore(const struct dp_snapshot *s, int ranks,
         if (i == forget) {
             continue;
         }
-        if (dp_state_is_own(row) && (ranks != e->group->size || (moved && owners))) {
+        if (dp_state_is_own(row) && (ranks != dp_exchange_group(e)->size || (moved && owners))) {
             DP_TRY(split_ranks(row, whole, saved != NULL && behind ? saved[-1].data : NULL, ranks,
                                flat, e));
         } else {

@@ -24,9 +24,9 @@ struct dp_snapshot {
     int ranks;
     bool moved; /* rank 0, of one to be restored: other ranks own its places now, of as many */
     size_t trained;
-    struct dp_group *group;   /* borrowed; whose ranks have it together. NULL: rank 0's alone */
-    struct dp_engine *engine; /* borrowed; owns the group */
-    void *window;             /* owned; this rank's piece of the node's memory, or NULL */
+    struct dp_group *group;       /* borrowed; whose ranks have it together. NULL: rank 0's alone */
+    struct dp_exchange *exchange; /* borrowed; owns the group */
+    void *window;                 /* owned; this rank's piece of the node's memory, or NULL */
     atomic_ullong *copied; /* in rank 0's piece: how many copies local peers have ended; or NULL */
     int peers, place;      /* ranks that copy, and which of them this one is; -1: none */
     uint64_t takes;        /* begun so far */

@@ -43,8 +43,8 @@ static dp_status async_open(struct dp_async *a)
     const size_t head_bytes = sizeof(struct head) + a->window * sizeof(a->news->scores[0]);
 
     a->messages = (struct dp_ps_messages){.group = t->group,
-                                          .plan = t->exchange->plan,
-                                          .servers = t->exchange->servers,
+                                          .plan = dp_exchange_plan(t->exchange),
+                                          .servers = t->group->size - t->trainers,
                                           .head_bytes = head_bytes,
                                           .extra = statistics,
                                           .width = dp_type_bytes(t->flat.type)};
@@ -61,7 +61,7 @@ static dp_status async_open(struct dp_async *a)
 dp_status dp_async_create(struct dp_trainer *t, const struct dp_async_hooks *hooks,
                           struct dp_async **out)
 {
-    const char *sharding = t->exchange->sharding->plugin.name;
+    const char *sharding = dp_exchange_sharding(t->exchange);
     struct dp_async *a;
     dp_status status;
 
@@ -183,15 +183,13 @@ static dp_status train_step(struct dp_async *a)
     DP_SPAN(DP_PHASE_STEP, (int64_t)a->t->step);
     struct dp_trainer *t = a->t;
     const bool last = t->step + 1 == a->end;
-    struct dp_job job = {.run = swap_job, .arg = a, .index = !last};
 
     DP_TRY(dp_trainer_begin(t));
     request(a);
     DP_TRY(dp_trainer_compute(t));
     DP_TRY(t->device->synchronize(t->stream));
     pack_gradient(a, last);
-    DP_TRY(dp_engine_submit(t->exchange->engine, &job));
-    DP_TRY(dp_engine_wait(t->exchange->engine, &job));
+    DP_TRY(dp_exchange_call(t->exchange, swap_job, a, !last));
     t->step++;
     return DP_OK;
 }
@@ -222,7 +220,7 @@ static dp_status update(struct dp_async *a, int i, uint64_t step)
 {
     DP_SPAN(DP_PHASE_OPTIMIZER, i);
     struct dp_trainer *t = a->t;
-    const struct dp_bucket_plan *plan = t->exchange->plan;
+    const struct dp_bucket_plan *plan = dp_exchange_plan(t->exchange);
     const size_t all = dp_trainer_global_rows(t, step);
     const size_t rows = dp_row_range(all, i, t->trainers).count;
     const float *grad = dp_ps_messages_part(&a->messages, i);
@@ -295,7 +293,6 @@ static dp_status answer(struct dp_async *a)
     struct dp_trainer *t = a->t;
 
     for (int i = 0; i < t->trainers; i++) {
-        struct dp_job job = {.run = answer_job, .arg = a, .index = i};
         struct head *head = dp_ps_messages_head(&a->messages, i);
         if (!dp_ssp_clock_may_go(&a->ssp_clock, i)) {
             continue;
@@ -306,8 +303,7 @@ static dp_status answer(struct dp_async *a)
         memcpy(head, a->news, a->messages.head_bytes);
         dp_ps_messages_pack(&a->messages, i, t->flat.weights, a->messages.width);
         dp_ssp_clock_go(&a->ssp_clock, i);
-        DP_TRY(dp_engine_submit(t->exchange->engine, &job));
-        DP_TRY(dp_engine_wait(t->exchange->engine, &job));
+        DP_TRY(dp_exchange_call(t->exchange, answer_job, a, i));
     }
     return DP_OK;
 }
@@ -368,10 +364,10 @@ static dp_status serve(struct dp_async *a)
     bool enough = false;
 
     dp_ssp_clock_begin(&a->ssp_clock, a->t->step);
-    DP_TRY(dp_engine_call(a->t->exchange->engine, begin_job, a));
+    DP_TRY(dp_exchange_call(a->t->exchange, begin_job, a, 0));
     while (a->ssp_clock.ended < a->t->trainers) {
         request(a);
-        DP_TRY(dp_engine_call(a->t->exchange->engine, next_job, &next));
+        DP_TRY(dp_exchange_call(a->t->exchange, next_job, &next, 0));
         DP_TRY(take(a, next.i, &enough));
     }
     return DP_OK;
@@ -393,8 +389,8 @@ static dp_status meet(struct dp_async *a)
     DP_TRY(dp_exchange_broadcast(e, a->news, a->messages.head_bytes, t->trainers));
     DP_TRY(dp_exchange_broadcast(e, t->flat.running, t->model->statistics * sizeof(float),
                                  t->trainers));
-    for (int b = 0; b < e->plan->count; b++) {
-        DP_TRY(e->plan->buckets[b].exact ? DP_OK : dp_exchange_publish(e, b));
+    for (int b = 0; b < dp_exchange_plan(e)->count; b++) {
+        DP_TRY(dp_exchange_plan(e)->buckets[b].exact ? DP_OK : dp_exchange_publish(e, b));
     }
     return dp_exchange_end(e);
 }
@@ -435,8 +431,8 @@ dp_status dp_async_histogram(struct dp_async *a, uint64_t *counts)
     dp_status status = dp_exchange_agree(e, theirs != NULL ? DP_OK : DP_ERR_NOMEM);
 
     memset(counts, 0, bytes);
-    for (int rank = a->t->trainers; status == DP_OK && theirs != NULL && rank < e->group->size;
-         rank++) {
+    for (int rank = a->t->trainers;
+         status == DP_OK && theirs != NULL && rank < dp_exchange_group(e)->size; rank++) {
         memcpy(theirs, a->ssp_clock.histogram, bytes);
         status = dp_exchange_broadcast(e, theirs, bytes, rank);
         for (size_t i = 0; i < a->ssp_clock.bins; i++) {

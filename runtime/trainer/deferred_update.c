@@ -16,7 +16,7 @@ bool dp_deferred_update_possible(const struct dp_trainer *t)
 void dp_deferred_update_begin(struct dp_trainer *t)
 {
     t->deferred.step_params = *t->step_params;
-    t->deferred.end = t->exchange->plan->count;
+    t->deferred.end = dp_exchange_plan(t->exchange)->count;
 }
 
 static dp_status update(struct dp_trainer *t, int b)
@@ -35,7 +35,7 @@ static dp_status update_down_to(struct dp_trainer *t, int to)
 {
     while (t->deferred.end > to) {
         const int b = --t->deferred.end;
-        DP_TRY(t->exchange->plan->buckets[b].deferred ? update(t, b) : DP_OK);
+        DP_TRY(dp_exchange_plan(t->exchange)->buckets[b].deferred ? update(t, b) : DP_OK);
     }
     return DP_OK;
 }
@@ -43,7 +43,7 @@ static dp_status update_down_to(struct dp_trainer *t, int to)
 dp_status dp_deferred_update_need(void *trainer, int tensor)
 {
     struct dp_trainer *t = trainer;
-    const int bucket = t->exchange->plan->bucket_of[tensor];
+    const int bucket = dp_exchange_plan(t->exchange)->bucket_of[tensor];
 
     return update_down_to(t, bucket > 0 ? bucket + 1 : 0); /* none is late below bucket 1 */
 }

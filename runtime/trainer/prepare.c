@@ -94,7 +94,7 @@ static dp_status make_tape(struct dp_trainer *t)
         .rows = t->global_batch,
         .passes = (int)dp_micro_batch_count(rows, (size_t)t->config->train.micro_batch),
         .tensors = t->model->tensor_count,
-        .buckets = t->exchange->plan->count,
+        .buckets = dp_exchange_plan(t->exchange)->count,
         .must = t->config->device.graph == DP_GRAPH_ON,
         .hands_over = hands_over,
         .context = t->exchange,

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "collectives/exchange/exchange_calls.h"
 
 /* One tensor of weights or optimizer state, with the gap behind it, or a running statistic. */
 struct dp_piece {
@@ -46,7 +47,7 @@ static bool is_shared(const struct dp_replica_check *r)
 {
     const struct dp_exchange *e = r->config.exchange;
 
-    return e->group->size > 1 && e->comm->strategy->sum != NULL;
+    return dp_exchange_group(e)->size > 1 && dp_exchange_sums(e);
 }
 
 static void add_piece(struct dp_replica_check *r, const struct dp_piece *piece)
@@ -66,7 +67,8 @@ static void add_flat(struct dp_replica_check *r, float *data, const char *slot)
                                        .slot = slot,
                                        .data = data + begin,
                                        .count = end - begin,
-                                       .bucket = r->config.exchange->plan->bucket_of[i]};
+                                       .bucket =
+                                           dp_exchange_plan(r->config.exchange)->bucket_of[i]};
         add_piece(r, &piece);
     }
 }
@@ -77,7 +79,8 @@ static bool has_masters(const struct dp_replica_check *r)
 {
     const struct dp_exchange *e = r->config.exchange;
 
-    return r->config.flat->type == DP_TYPE_F32 ? e->one_copy.data == NULL : !dp_exchange_parts(e);
+    return r->config.flat->type == DP_TYPE_F32 ? !dp_exchange_has_one_copy(e)
+                                               : !dp_exchange_parts(e);
 }
 
 static void add_pieces(struct dp_replica_check *r)
@@ -97,7 +100,7 @@ static void add_pieces(struct dp_replica_check *r)
         const struct dp_piece piece = {.tensor = buffer,
                                        .data = c->flat->running + buffer->begin,
                                        .count = buffer->count,
-                                       .bucket = c->exchange->plan->count - 1};
+                                       .bucket = dp_exchange_plan(c->exchange)->count - 1};
         add_piece(r, &piece);
     }
 }
@@ -105,7 +108,7 @@ static void add_pieces(struct dp_replica_check *r)
 dp_status dp_replica_check_create(const struct dp_replica_check_config *config,
                                   struct dp_replica_check **out)
 {
-    const size_t ranks = (size_t)config->exchange->group->size;
+    const size_t ranks = (size_t)dp_exchange_group(config->exchange)->size;
     const size_t most =
         3 * (size_t)config->flat->tensor_count + (size_t)config->model->buffer_count;
     struct dp_replica_check *r = dp_zalloc(1, sizeof(*r));
@@ -189,7 +192,7 @@ static uint64_t hash_all(struct dp_replica_check *r)
     uint64_t hash = 0;
 
     hash_pieces(r);
-    for (int b = 0; b < r->config.exchange->plan->count; b++) {
+    for (int b = 0; b < dp_exchange_plan(r->config.exchange)->count; b++) {
         const uint64_t of_bucket = bucket_hash(r, b);
         hash = XXH3_64bits_withSeed(&of_bucket, sizeof(of_bucket), hash);
     }
@@ -258,7 +261,7 @@ static struct verdict judge(const uint64_t *hashes, int ranks)
 static dp_status compare(struct dp_replica_check *r, uint64_t mine, struct verdict *verdict)
 {
     DP_TRY(dp_exchange_gather(r->config.exchange, &mine, sizeof(mine), r->hashes));
-    *verdict = judge(r->hashes, r->config.exchange->group->size);
+    *verdict = judge(r->hashes, dp_exchange_group(r->config.exchange)->size);
     return DP_OK;
 }
 
@@ -297,7 +300,7 @@ static dp_status examine(struct dp_replica_check *r, const struct dp_piece *piec
     memset(&look, 0, sizeof(look));
     for (size_t begin = 0; begin < piece->count; begin += DP_SLICE) {
         const size_t left = piece->count - begin, count = left < DP_SLICE ? left : DP_SLICE;
-        if (e->group->rank == v->good) {
+        if (dp_exchange_group(e)->rank == v->good) {
             memcpy(r->block, piece->data + begin, count * sizeof(float));
         }
         DP_TRY(dp_exchange_broadcast(e, r->block, count * sizeof(float), v->good));
@@ -338,7 +341,7 @@ static dp_status search(struct dp_replica_check *r, struct finding *found)
         DP_TRY(dp_host_state_fetch(r->config.host_state));
         hash_pieces(r);
     }
-    for (int b = 0; b < r->config.exchange->plan->count; b++) {
+    for (int b = 0; b < dp_exchange_plan(r->config.exchange)->count; b++) {
         DP_TRY(compare(r, bucket_hash(r, b), &verdict));
         DP_TRY(verdict.split ? search_bucket(r, b, found) : DP_OK);
     }
@@ -351,7 +354,7 @@ static dp_status search(struct dp_replica_check *r, struct finding *found)
 static void say_who(const struct dp_replica_check *r, const struct verdict *v, char *text,
                     size_t size)
 {
-    const int ranks = r->config.exchange->group->size;
+    const int ranks = dp_exchange_group(r->config.exchange)->size;
     char more[32] = "";
 
     if (v->agreeing == 0) {
@@ -416,7 +419,7 @@ static dp_status refuse(const struct dp_replica_check *r, uint64_t step, const c
 {
     dp_status status = DP_ERR_DISAGREE;
 
-    if (r->config.exchange->group->rank == 0) {
+    if (dp_exchange_group(r->config.exchange)->rank == 0) {
         status = DP_FAIL(status, "behind step %llu %s: %s", (unsigned long long)step, who, where);
     }
     return dp_exchange_barrier(r->config.exchange) == DP_OK ? status : DP_ERR_DISAGREE;
@@ -425,7 +428,7 @@ static dp_status refuse(const struct dp_replica_check *r, uint64_t step, const c
 static void warn(const struct dp_replica_check *r, uint64_t step, const char *who,
                  const char *where)
 {
-    if (r->config.exchange->group->rank == 0) {
+    if (dp_exchange_group(r->config.exchange)->rank == 0) {
         DP_WARN("behind step %llu %s: %s", (unsigned long long)step, who, where);
     }
 }

@@ -4,11 +4,13 @@
  */
 #include <string.h>
 
+#include "collectives/compressors/compression.h"
 #include "runtime/trainer/trainer.h"
 
 float *dp_trainer_whole(struct dp_trainer *t)
 {
-    return t->flat.type == DP_TYPE_F32 ? t->host_state->flat.weights : t->exchange->grad;
+    return t->flat.type == DP_TYPE_F32 ? t->host_state->flat.weights
+                                       : dp_exchange_host_gradient(t->exchange);
 }
 
 /* weights [range] = master [own ...], rounded. */
@@ -20,7 +22,7 @@ static dp_status round_range(struct dp_trainer *t, struct dp_range range, size_t
 
 dp_status dp_trainer_round(struct dp_trainer *t)
 {
-    const struct dp_bucket_plan *plan = t->exchange->plan;
+    const struct dp_bucket_plan *plan = dp_exchange_plan(t->exchange);
 
     if (t->flat.type == DP_TYPE_F32) {
         return DP_OK;
@@ -43,7 +45,7 @@ dp_status dp_trainer_settle(struct dp_trainer *t)
 
 dp_status dp_trainer_take(struct dp_trainer *t)
 {
-    const struct dp_bucket_plan *plan = t->exchange->plan;
+    const struct dp_bucket_plan *plan = dp_exchange_plan(t->exchange);
     const float *whole = dp_trainer_whole(t);
 
     if (t->flat.type == DP_TYPE_F32) {
@@ -64,7 +66,7 @@ dp_status dp_trainer_take(struct dp_trainer *t)
 dp_status dp_trainer_wide(struct dp_trainer *t, const float **out)
 {
     const size_t trained = t->flat.trained;
-    float *host = t->exchange->grad;
+    float *host = dp_exchange_host_gradient(t->exchange);
 
     *out = dp_trainer_whole(t);
     if (t->flat.type == DP_TYPE_F32) {
@@ -117,7 +119,8 @@ void dp_trainer_add_state(struct dp_trainer *t, struct dp_state_dict *list)
                                 DP_SPREAD_OWNED);
     }
     /* Backwards: what owners left out comes before the residuals that it may be added to. */
-    for (int i = dp_compression_arrays(t->exchange->compression, arrays) - 1; i >= 0; i--) {
+    for (int i = dp_compression_arrays(dp_exchange_compression(t->exchange), arrays) - 1; i >= 0;
+         i--) {
         dp_state_dict_add_array(list, arrays[i].name, arrays[i].data, arrays[i].count,
                                 arrays[i].same ? DP_STATE_ARRAY : DP_STATE_SLOT,
                                 arrays[i].same     ? DP_SPREAD_SAME
@@ -137,13 +140,13 @@ void dp_trainer_add_state(struct dp_trainer *t, struct dp_state_dict *list)
 dp_status dp_trainer_fetch(struct dp_trainer *t)
 {
     DP_TRY(dp_host_state_fetch(t->host_state));
-    return dp_compression_fetch(t->exchange->compression);
+    return dp_compression_fetch(dp_exchange_compression(t->exchange));
 }
 
 dp_status dp_trainer_put(struct dp_trainer *t)
 {
     DP_TRY(dp_host_state_put(t->host_state));
-    return dp_compression_put(t->exchange->compression);
+    return dp_compression_put(dp_exchange_compression(t->exchange));
 }
 
 dp_status dp_trainer_meet(struct dp_trainer *t)

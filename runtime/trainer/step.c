@@ -12,16 +12,17 @@ static dp_status announce_tail(struct dp_trainer *t)
     for (int i = 0; i < DP_REQUEST_COUNT; i++) {
         t->scalars.request[i] = t->request[i];
     }
-    t->scalars.hash[DP_AGREE_PLAN] = t->exchange->plan->hash;
-    t->scalars.hash[DP_AGREE_ORDER] = t->exchange->order;
-    dp_step_scalars_write(t->exchange->grad + dp_model_loss_at(t->model), &t->scalars);
+    t->scalars.hash[DP_AGREE_PLAN] = dp_exchange_plan(t->exchange)->hash;
+    t->scalars.hash[DP_AGREE_ORDER] = dp_exchange_order(t->exchange);
+    dp_step_scalars_write(dp_exchange_host_gradient(t->exchange) + dp_model_loss_at(t->model),
+                          &t->scalars);
     return dp_exchange_ready_tail(t->exchange);
 }
 
 struct dp_update dp_trainer_update(const struct dp_trainer *t, int b, const float *grad)
 {
     const struct dp_range mine = dp_exchange_mine(t->exchange, b);
-    const size_t own = t->exchange->plan->buckets[b].owned_at;
+    const size_t own = dp_exchange_plan(t->exchange)->buckets[b].owned_at;
     const bool fp32 = t->flat.type == DP_TYPE_F32; /* weights are their own masters */
 
     return (struct dp_update){
@@ -42,7 +43,7 @@ static dp_status update(struct dp_trainer *t, int b)
     const struct dp_update u =
         dp_trainer_update(t, b, t->flat.grad + dp_exchange_mine(t->exchange, b).begin);
 
-    if (t->exchange->plan->buckets[b].exact) {
+    if (dp_exchange_plan(t->exchange)->buckets[b].exact) {
         return t->step_params->skip != 0 ? DP_OK
                                          : dp_model_absorb(t->model, t->stream, t->flat.running,
                                                            t->flat.grad + t->flat.trained);
@@ -54,7 +55,7 @@ static dp_status update(struct dp_trainer *t, int b)
 static dp_status look(struct dp_trainer *t, int b)
 {
     DP_SPAN(DP_PHASE_OPTIMIZER, b);
-    const struct dp_bucket *bucket = &t->exchange->plan->buckets[b];
+    const struct dp_bucket *bucket = &dp_exchange_plan(t->exchange)->buckets[b];
 
     return bucket->exact ? DP_OK : dp_grad_norm_add(t->grad_norm, dp_exchange_mine(t->exchange, b));
 }
@@ -75,8 +76,8 @@ static bool is_local(const struct dp_trainer *t)
 static dp_status read_scalars(struct dp_trainer *t, struct dp_step_report *report)
 {
     DP_TRY(t->device->synchronize(t->stream));
-    DP_TRY(dp_step_scalars_read(t->exchange->grad + dp_model_loss_at(t->model), &t->scalars,
-                                t->group->size, t->step, report));
+    DP_TRY(dp_step_scalars_read(dp_exchange_host_gradient(t->exchange) + dp_model_loss_at(t->model),
+                                &t->scalars, t->group->size, t->step, report));
     report->loss /= t->step_params->loss_scale; /* a power of two: exact */
     return report->split ? dp_trainer_settle(t) : DP_OK;
 }
@@ -113,7 +114,7 @@ static dp_status send_held(struct dp_trainer *t)
 static dp_status decide(struct dp_trainer *t)
 {
     const bool parts = dp_exchange_parts(t->exchange);
-    const bool apart = t->exchange->comm->strategy->sum == NULL; /* each has its own gradient */
+    const bool apart = !dp_exchange_sums(t->exchange); /* each has its own gradient */
 
     if (parts) {
         DP_TRY(dp_exchange_sum(t->exchange, t->grad_norm->squares, t->grad_norm->blocks));
@@ -143,8 +144,8 @@ static dp_status compute(struct dp_trainer *t)
     DP_TRY(pending ? DP_OK : hash_weights(t));
     dp_exchange_defer(t->exchange,
                       t->deferred.on && !due); /* all is compared before it is updated */
-    dp_exchange_begin(t->exchange, is_local(t));
-    t->apart = t->exchange->alone;
+    t->apart = is_local(t);
+    dp_exchange_begin(t->exchange, t->apart);
     DP_TRY(dp_trainer_compute(t));
     return pending ? hash_weights(t) : DP_OK;
 }
@@ -153,7 +154,7 @@ static dp_status compute(struct dp_trainer *t)
  * clipping must see all of them first, and so must a comparison of all state. */
 static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
 {
-    const int count = t->exchange->plan->count;
+    const int count = dp_exchange_plan(t->exchange)->count;
 
     DP_TRY(compute(t));
     dp_async_copy_finish(t->async_copy);
@@ -183,7 +184,7 @@ static dp_status queue_step(struct dp_trainer *t, struct dp_step_report *report)
         DP_TRY(update(t, b));
     }
     DP_TRY(dp_exchange_end(t->exchange));
-    if (t->exchange->defers) {
+    if (dp_exchange_defers(t->exchange)) {
         dp_deferred_update_begin(t);
     }
     DP_TRY(early ? DP_OK : read_scalars(t, report));

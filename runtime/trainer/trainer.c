@@ -33,17 +33,21 @@ static bool is_scaled(const struct dp_trainer *t)
  * the loss scale: gradients are sent when all ranks have agreed that theirs are finite. */
 static bool holds_back(const struct dp_trainer *t)
 {
-    return is_scaled(t) && t->exchange->compression != NULL;
+    return is_scaled(t) && dp_exchange_compression(t->exchange) != NULL;
 }
 
-/* The widest sum over ranks within a step, in elements: of synchronised layers, and of the squares
- * of the gradient where each rank sees only a part of it. */
+/* The widest sum over ranks within a step, in elements: of synchronised layers, of the squares of
+ * the gradient where each rank sees only a part of it, and of the flags of overflow.c, one a layer
+ * or a tensor. */
 static size_t widest_sum(const struct dp_trainer *t)
 {
     const struct dp_model *model = t->model;
     const bool gated = t->config->optimizer.clip_norm > 0.0 || is_scaled(t);
     size_t most = gated ? model->trained / DP_BLOCK : 0;
 
+    if (is_scaled(t)) { /* a tensor is a block at least */
+        most = most > (size_t)model->node_count ? most : (size_t)model->node_count;
+    }
     for (int i = 0; i < model->node_count; i++) {
         const struct dp_layer_plan *plan = &model->nodes[i].plan;
         if (plan->synchronised && plan->statistics > most) {
@@ -151,7 +155,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .needs = dp_deferred_update_need,
         .deferred = hook_late,
         /* Of one copy a rank that is ahead writes its part as soon as the sum is there. */
-        .early = t->exchange->one_copy.data == NULL,
+        .early = !dp_exchange_has_one_copy(t->exchange),
     };
     return DP_OK;
 }

@@ -8,6 +8,7 @@
 #define DP_RUNTIME_TRAINER_TRAINER_H
 
 #include "collectives/exchange/exchange.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "models/pass.h"
 #include "runtime/checkpoint/async_copy.h"
 #include "runtime/checkpoint/state_dict.h"

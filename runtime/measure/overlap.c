@@ -11,7 +11,7 @@ static void set_run(struct dp_trainer *t, bool on)
 {
     const enum dp_run run = on ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT;
 
-    if (run != dp_engine_run(t->exchange->engine)) { /* else a deferred bucket may be on its way */
+    if (run != dp_exchange_run(t->exchange)) { /* else a deferred bucket may be on its way */
         dp_exchange_set_run(t->exchange, run);
     }
 }
@@ -25,7 +25,7 @@ void dp_overlap_begin(struct dp_overlap *o, struct dp_trainer *t, uint64_t total
     t->deferred.on = false;
     o->first = t->step;
     if (wanted == DP_OVERLAP_AUTO && t->group->size > 1 && !dp_config_stale(t->config) &&
-        t->exchange->comm->strategy->sum != NULL && total_steps - t->step > needed) {
+        dp_exchange_sums(t->exchange) && total_steps - t->step > needed) {
         o->trying = true;
         return;
     }
@@ -94,7 +94,7 @@ dp_status dp_overlap_after(struct dp_overlap *o, struct dp_trainer *t, uint64_t 
     const uint64_t i = done - o->first - DP_OVERLAP_SKIP;
     const int way = way_of(o, done);
     /* One that puts work off for the next, but has none of the one before, would look too fast. */
-    if (!(t->exchange->plan->deferred > 0 && (i & 3) == 1)) {
+    if (!(dp_exchange_plan(t->exchange)->deferred > 0 && (i & 3) == 1)) {
         o->step_ns[way][o->tried[way]++] = step_ns;
     }
     DP_TRY((i & 3) == 2 ? dp_deferred_update_finish(t) : DP_OK);

@@ -124,6 +124,9 @@ def include_problems(path, text):
     for header in project_includes(text):
         if allowed is not None and layer(header) not in allowed | {layer(path)}:
             yield f"{path}: {layer(path)} may not include {header}"
+        folder = header.rpartition("/")[0]
+        if header.endswith("_own.h") and path.rpartition("/")[0] != folder:
+            yield f"{path}: {header} is {folder}'s own: others include another header of it"
     for header in re.findall(r"^\s*#\s*include\s+[<\"]([^>\"]+)[>\"]", text, re.M):
         for pattern, door in DOORS.items():
             if re.fullmatch(pattern, header) and not re.fullmatch(door, path):
@@ -323,6 +326,9 @@ CASES = (
     ("runtime/report/x.c", '#include "kernels/ops.h"\n', "runtime/report may not include"),
     ("runtime/trainer/x.c", '#include "runtime/data/loader.h"\n', None),
     ("runtime/run/x.c", '#include "launch/x.h"\n', "runtime/run may not include"),
+    ("runtime/run/x.c", '#include "models/x_own.h"\n', "x_own.h is models's own"),
+    ("tests/x.c", '#include "models/x_own.h"\n', "x_own.h is models's own"),
+    ("models/x.c", '#include "models/x_own.h"\n', None),
     ("runtime/run/x.c", "#include <mpi.h>\n", "<mpi.h> may only"),
     ("collectives/world/world.c", "#include <mpi.h>\n", None),
     ("tests/x.c", '#include <mpi.h>\n#include "base/mem.h"\n', None),

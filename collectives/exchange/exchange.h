@@ -14,9 +14,7 @@
 #define DP_COLLECTIVES_EXCHANGE_EXCHANGE_H
 
 #include "collectives/core/bucket.h"
-#include "collectives/exchange/exchange_calls.h"
 #include "collectives/exchange/exchange_config.h"
-#include "collectives/exchange/exchange_own.h"
 #include "kernels/flat.h"
 
 struct dp_exchange;

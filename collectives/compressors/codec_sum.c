@@ -23,7 +23,7 @@ static dp_status coded_memory(struct dp_codec_sum *c, size_t max_count)
 {
     struct dp_group *group = c->comm->group;
     const size_t size = (size_t)group->size;
-    const bool apart = !c->comm->codes->device->host_memory;
+    const bool on_device = !c->comm->codes->device->host_memory;
 
     c->room = room_of(&c->codec, max_count, size);
     if (c->room > DP_MESSAGE_MAX) {
@@ -32,12 +32,12 @@ static dp_status coded_memory(struct dp_codec_sum *c, size_t max_count)
     DP_TRY(dp_bounce_buffer_open(&c->mine, c->comm, 2 * size * c->room, true));
     c->shared = dp_group_reaches(group, c->mine.host);
     c->pieces = c->shared ? NULL : dp_mem_arena(DP_MEM_COMM, size * c->room);
-    c->landed = apart ? dp_codes_alloc(c->comm, size * c->room) : NULL;
+    c->landed = on_device ? dp_codes_alloc(c->comm, size * c->room) : NULL;
     c->tiles = dp_codes_alloc(c->comm, size * DP_CODEC_SUM_TILE * sizeof(float));
     c->tile = dp_zalloc(size, sizeof(*c->tile));
     c->piece = dp_zalloc(size, sizeof(*c->piece));
-    return (c->shared || c->pieces != NULL) && (!apart || c->landed != NULL) && c->tiles != NULL &&
-                   c->tile != NULL && c->piece != NULL
+    return (c->shared || c->pieces != NULL) && (!on_device || c->landed != NULL) &&
+                   c->tiles != NULL && c->tile != NULL && c->piece != NULL
                ? DP_OK
                : DP_ERR_NOMEM;
 }
@@ -82,7 +82,7 @@ static struct dp_slice code_at(const struct dp_codec_sum *c, char *codes, int sl
                              c->codec.bytes(c->codec.context, count), 1};
 }
 
-/* Codes of the sums: behind those of this rank's chunks. */
+/* Codes of the sums: after those of this rank's chunks. */
 static char *sums_of(const struct dp_codec_sum *c)
 {
     return c->mine.host + (size_t)c->comm->group->size * c->room;

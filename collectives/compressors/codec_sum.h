@@ -10,8 +10,8 @@
  * The owner's own gradient takes part as its code, too: what a rank sends does not depend on who it
  * is. Where ranks reach each other's memory, codes are read in place, between two barriers.
  *
- * With error feedback each rank adds what earlier codes left out (parcel.residual[0]) before it
- * encodes, and so does the owner of a sum (residual[1]).
+ * With error feedback each rank adds what earlier codes left out (dp_compressed_bucket.residual[0])
+ * before it encodes, and so does the owner of a sum (residual[1]).
  */
 #ifndef DP_COLLECTIVES_COMPRESSORS_CODEC_SUM_H
 #define DP_COLLECTIVES_COMPRESSORS_CODEC_SUM_H

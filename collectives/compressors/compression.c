@@ -62,7 +62,7 @@ static dp_status find_compressor(struct dp_compression *p,
     return DP_OK;
 }
 
-static dp_status parcels_memory(struct dp_compression *p)
+static dp_status take_memory(struct dp_compression *p)
 {
     const struct dp_compressor *compressor = p->compressor;
     size_t bytes = 0;
@@ -120,7 +120,7 @@ static size_t warm_at(const struct dp_compression *p, const struct dp_bucket *bu
     return at;
 }
 
-static void fill_parcels(struct dp_compression *p, float *grad,
+static void fill_buckets(struct dp_compression *p, float *grad,
                          const struct dp_compression_config *config)
 {
     for (int b = 0; b < p->plan->count; b++) {
@@ -141,16 +141,16 @@ static void fill_parcels(struct dp_compression *p, float *grad,
     }
 }
 
-static dp_status parcels_open(struct dp_compression *p, float *grad,
-                              const struct dp_compression_config *config)
+static dp_status compression_open(struct dp_compression *p, float *grad,
+                                  const struct dp_compression_config *config)
 {
     DP_TRY(find_compressor(p, config));
     if (p->compressor->sum == NULL || p->comm->group->size == 1) {
         return DP_OK;
     }
-    DP_TRY(parcels_memory(p));
+    DP_TRY(take_memory(p));
     DP_TRY(host_memory(p));
-    fill_parcels(p, grad, config);
+    fill_buckets(p, grad, config);
     DP_TRY(p->compressor->open(p->state, p->comm, p->plan));
     p->open = true;
     return DP_OK;
@@ -169,14 +169,14 @@ dp_status dp_compression_create(struct dp_comm *comm, const struct dp_bucket_pla
     }
     p = dp_zalloc(1, sizeof(*p));
     if (p == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "parcels");
+        return DP_FAIL(DP_ERR_NOMEM, "compression");
     }
     p->comm = comm;
     p->plan = plan;
     p->step_params = config->step_params;
     p->device = comm->codes->device;
     p->trained = trained;
-    status = parcels_open(p, grad, config);
+    status = compression_open(p, grad, config);
     if (status != DP_OK || !p->open) {
         dp_group_leave(comm->group, status);
         dp_compression_destroy(p);

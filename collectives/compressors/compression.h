@@ -77,7 +77,7 @@ size_t dp_compression_codes(const char *compressor, const struct dp_bucket_plan 
 
 struct dp_compression_array {
     const char *name;
-    float *data;  /* the host's: fetched from the device before, put back behind */
+    float *data;  /* the host's: fetched from the device before, put back after */
     float *there; /* the device's; often the same */
     size_t count;
     bool same;   /* on all ranks; else this rank's own */

@@ -34,14 +34,14 @@ struct dp_compressor {
      * be cut anywhere. */
     bool elementwise;
 
-    /* How many of parcel.residual it uses: 0, 1 or 2. NULL: none. Local. */
+    /* How many of dp_compressed_bucket.residual it uses: 0, 1 or 2. NULL: none. Local. */
     int (*residuals)(const void *state);
 
     /* Whether residual[1] is what the owner of a sum left out of it, not a rank of its own
      * gradient: it belongs to places of this number of ranks. */
     bool owners;
 
-    /* Elements of parcel.warm. NULL: none. Local. */
+    /* Elements of dp_compressed_bucket.warm. NULL: none. Local. */
     size_t (*warm)(const void *state, const struct dp_bucket *bucket);
 
     /* Bytes of memory of a device, where that is not the host's, that open() takes for what `ranks`
@@ -53,7 +53,7 @@ struct dp_compressor {
     dp_status (*open)(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan);
 
     /* Bytes that this rank sends (or reads from its peers) for the bucket, barriers left out; of a
-     * step behind any warm-up. Local. */
+     * step after any warm-up. Local. */
     uint64_t (*wire)(const void *state, const struct dp_bucket *bucket, enum dp_keep keep);
 
     /* Replaces the gradient by its sum. Collective. Allocates nothing. NULL: the strategy does it,

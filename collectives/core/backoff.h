@@ -34,7 +34,7 @@ bool dp_backoff_wait(struct dp_backoff *patience);
  * of some 50 us.
  *
  * Without an expectation: 20 us for the first 35 ms, so that a step's computing, which the wait may
- * cover, is not followed by a long sleep; then 100 us; 1 ms behind 150 ms.
+ * cover, is not followed by a long sleep; then 100 us; 1 ms after 150 ms.
  *
  * With one, half of what is left of it, from 50 us to 1 ms: each waking takes the core from whoever
  * computes, and what the kernel's buffers hold (a millisecond of 1 Gb/s is 125 KB) needs nobody.

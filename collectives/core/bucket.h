@@ -5,7 +5,7 @@
  * small, so that sharing starts early; the last bucket is the tail. Source: Li et al., "PyTorch
  * distributed", VLDB 13 (2020), section 3.2.3.
  *
- * A deferred bucket is a part of a large tensor that may be shared behind the tail, while the next
+ * A deferred bucket is a part of a large tensor that may be shared after the tail, while the next
  * step computes the layers before it: the wire is then busy in forward, too. Source: Jayarajan et
  * al., "Priority-based parameter propagation for distributed DNN training", MLSys 2019, sections 3
  * and 4.1 (tensors are sliced, and sent in the order in which forward needs them).
@@ -46,7 +46,7 @@ struct dp_bucket_plan {
  * Cuts [0, trained) into buckets of at most max_count elements (the first: first_count); a tensor
  * that is larger gets a bucket of its own, and one of at least first_count and an eighth of all is
  * the last of its bucket, so that it is shared while backward computes the rest; a third of such a
- * one is late, unless it is the first of all. [trained, total) becomes the last, exact bucket.
+ * one is deferred, unless it is the first of all. [trained, total) becomes the last, exact bucket.
  *
  *   tensors  borrowed; must live as long as the plan
  *   out      out  the new plan: the caller owns it. Set only on success.

@@ -75,7 +75,7 @@ dp_status dp_consistency_check(struct dp_group *group, const struct dp_consisten
 
     if (all == NULL) {
         dp_group_leave(group, DP_ERR_NOMEM);
-        return DP_FAIL(DP_ERR_NOMEM, "claims of %d ranks", group->size);
+        return DP_FAIL(DP_ERR_NOMEM, "items of %d ranks", group->size);
     }
     for (int c = 0; c < count; c++) {
         (void)gethostname(mine[c].host, sizeof(mine[c].host) - 1);
@@ -85,9 +85,9 @@ dp_status dp_consistency_check(struct dp_group *group, const struct dp_consisten
     status = dp_group_allgather(group, mine, bytes, all);
     if (status == DP_OK) {
         status = compare(group, items, count, all);
-        /* Behind this rank 0 has told: a rank may then end the others. */
-        const dp_status told = status == DP_OK ? DP_OK : dp_group_barrier(group);
-        status = told == DP_OK ? status : told;
+        /* After this rank 0 has reported: a rank may then end the others. */
+        const dp_status reported = status == DP_OK ? DP_OK : dp_group_barrier(group);
+        status = reported == DP_OK ? status : reported;
     }
     dp_free(all);
     return status;

@@ -1,6 +1,6 @@
 /*
  * consistency.h - what all ranks must have alike before they work together: a strategy, a plan, a
- * model. One exchange of messages finds out; the first rank and field that differ are told.
+ * model. One exchange of messages finds out; the first rank and field that differ are reported.
  */
 #ifndef DP_COLLECTIVES_CORE_CONSISTENCY_H
 #define DP_COLLECTIVES_CORE_CONSISTENCY_H
@@ -16,14 +16,14 @@ struct dp_consistency_item {
     const char *remedy;              /* what to do about a difference; NULL: its value says it */
 };
 
-/* A claim whose value is a text of any length. Local. */
+/* An item whose value is a text of any length. Local. */
 struct dp_consistency_item dp_consistency_text(const char *field, const char *text);
 
 /*
- * Compares this rank's claims with those of all others; `count` is equal everywhere. Collective.
+ * Compares this rank's items with those of all others; `count` is equal everywhere. Collective.
  *
- * Errors: DP_ERR_DISAGREE on all ranks, when rank 0 has told which rank differs from it, on which
- * host, and in what; DP_ERR_NOMEM.
+ * Errors: DP_ERR_DISAGREE on all ranks, when rank 0 has reported which rank differs from it, on
+ * which host, and in what; DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_consistency_check(struct dp_group *group,
                                           const struct dp_consistency_item *items, int count);

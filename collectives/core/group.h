@@ -59,16 +59,16 @@ struct dp_group {
     struct dp_gpu_peers *gpus; /* owned; where ranks compute on GPUs: gpu_peers.h. Else NULL */
     void (*destroy_gpus)(struct dp_group *group); /* of `gpus`; called by dp_group_destroy() */
     const struct dp_group *parent; /* borrowed; the group that this one is a part of, or NULL */
-    const int *node_of;        /* [size]: number of the node each rank lives on */
-    int nodes, local_size;     /* nodes of the group; ranks on this node */
-    atomic_int *cancel;        /* not 0: every wait of this process gives up */
-    atomic_int outage_s;       /* that another host may be silent, for the transport's lost() */
-    uint64_t spin_ns;          /* of waits: see backoff.h */
-    bool apart;                /* some memory, the gradients or later, is not shared: no room, or a
+    const int *node_of;            /* [size]: number of the node each rank lives on */
+    int nodes, local_size;         /* nodes of the group; ranks on this node */
+    atomic_int *cancel;            /* not 0: every wait of this process gives up */
+    atomic_int outage_s;           /* that another host may be silent, for the transport's lost() */
+    uint64_t spin_ns;              /* of waits: see backoff.h */
+    bool apart;          /* some memory, the gradients or later, is not shared: no room, or a
                                  group of some ranks of a node */
-    bool ordered;              /* its sums must keep the order of the tree over ranks: lanes */
-    bool guarded;              /* an engine owns it: calls come from jobs only */
-    uint64_t wire_bytes;       /* sent by this rank, and read from peers' memory, so far; what MPI
+    bool ordered;        /* its sums must keep the order of the tree over ranks: lanes */
+    bool guarded;        /* an engine owns it: calls come from jobs only */
+    uint64_t wire_bytes; /* sent by this rank, and read from peers' memory, so far; what MPI
                                  and NCCL send by themselves is estimated (dp_slice_passes) */
 };
 
@@ -79,7 +79,7 @@ struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i);
 /* Elements of the longest of `parts` chunks of `count` elements, or a few more. Local. */
 size_t dp_chunk_longest(size_t count, int parts);
 
-/* Segment `i` of a slice that is cut every `count` elements; empty behind the last one. Local. */
+/* Segment `i` of a slice that is cut every `count` elements; empty after the last one. Local. */
 struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i);
 
 static inline size_t dp_slice_bytes(struct dp_slice slice)
@@ -124,7 +124,7 @@ DP_CHECKED dp_status dp_group_start(struct dp_group *group, int to, struct dp_sl
 DP_CHECKED dp_status dp_group_finish(struct dp_group *group, struct dp_transfer *transfer);
 
 /* Whether both directions are done, without waiting; if so, it is finished. Whoever waits for one
- * of several transfers tests them in turns, with dp_group_turn() between. */
+ * of several transfers tests them in turns, with dp_backoff_wait() between. */
 DP_CHECKED dp_status dp_group_test(struct dp_group *group, struct dp_transfer *transfer,
                                    bool *done);
 

@@ -128,7 +128,7 @@ void dp_local_cancel(struct dp_local_hub *hub)
 }
 
 /* Both ends are there: copies, under the mutex, and wakes the rank that came first. A rank that
- * fails cancels all, and behind that nobody looks into a box again: what lies there may be gone. */
+ * fails cancels all, and after that nobody looks into a box again: what lies there may be gone. */
 static dp_status box_copy(struct dp_local_hub *hub, int first, const void *out, size_t sent,
                           void *in, size_t wanted)
 {

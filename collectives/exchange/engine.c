@@ -20,7 +20,7 @@ struct dp_engine {
     struct dp_job *queue[DP_ENGINE_QUEUE];
     unsigned head, tail; /* jobs [head, tail) wait to run */
     bool stop, failed;
-    uint64_t wire_bytes; /* the group's, behind the last job */
+    uint64_t wire_bytes; /* the group's, after the last job */
 };
 
 static atomic_int running; /* jobs, of all engines */

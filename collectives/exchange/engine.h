@@ -45,7 +45,7 @@ void dp_engine_destroy(struct dp_engine *engine);
 void dp_engine_set_run(struct dp_engine *engine, enum dp_run run);
 enum dp_run dp_engine_run(const struct dp_engine *engine);
 
-/* The group's wire_bytes behind the last job that is done. From any thread, while jobs run, too. */
+/* The group's wire_bytes after the last job that is done. From any thread, while jobs run, too. */
 uint64_t dp_engine_wire(struct dp_engine *engine);
 
 /* Queues a job. At most DP_ENGINE_QUEUE jobs may be submitted at a time. */

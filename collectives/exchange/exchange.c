@@ -82,7 +82,7 @@ static dp_status open_compression(struct dp_exchange *e, const struct dp_exchang
                                  &e->compression);
 }
 
-/* Each rank's parts of all buckets, one behind the other. */
+/* Each rank's parts of all buckets, one after the other. */
 static void place_owned(struct dp_exchange *e, struct dp_flat *flat)
 {
     flat->owned = 0;
@@ -289,7 +289,7 @@ dp_status dp_exchange_publish(struct dp_exchange *e, int b)
     }
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order + 1);
     if (e->staging != NULL) {
-        DP_TRY(dp_staging_weights_out(e->staging, b, dp_exchange_mine(e, b)));
+        DP_TRY(dp_staging_download_weights(e->staging, b, dp_exchange_mine(e, b)));
     }
     return dp_engine_submit(e->engine, &e->buckets[b].publish);
 }
@@ -308,7 +308,7 @@ dp_status dp_exchange_end(struct dp_exchange *e)
     for (int b = 0; e->sharding->gather != NULL && b < e->plan->count; b++) {
         if (!e->plan->buckets[b].exact) {
             DP_TRY(wait_for(e, &e->buckets[b].publish));
-            DP_TRY(e->staging != NULL ? dp_staging_weights_in(e->staging, b) : DP_OK);
+            DP_TRY(e->staging != NULL ? dp_staging_upload_weights(e->staging, b) : DP_OK);
         }
     }
     for (int b = 0; e->gpus != NULL && b < e->plan->count - 1; b++) {

@@ -22,7 +22,7 @@ struct dp_exchange;
 /*
  * Collective. Needs flat->type. Fills in flat->grad, flat->owned, and owned_at of the buckets; and
  * flat->weights where ranks publish weights to each other, else it stays NULL. What strategy `auto`
- * becomes is told in strategy_select.h.
+ * becomes is said in strategy_select.h.
  *
  * Errors: DP_ERR_DISAGREE when ranks differ in strategy, plan, model or the configuration's items,
  * which is reported; those of dp_comm_create, dp_strategy_select, dp_bucket_plan_create,
@@ -37,7 +37,7 @@ void dp_exchange_destroy(struct dp_exchange *exchange);
  * Before the first step. */
 void dp_exchange_follow(struct dp_exchange *exchange, struct dp_stream *stream, void *weights);
 
-/* Switches overlap, which dp_exchange_run() tells; between steps only. */
+/* When jobs run: switches overlap, between steps only; and how it is. */
 void dp_exchange_set_run(struct dp_exchange *exchange, enum dp_run run);
 enum dp_run dp_exchange_run(const struct dp_exchange *exchange);
 

@@ -14,7 +14,7 @@ static const struct dp_strategy *find(const char *text)
     return (const struct dp_strategy *)dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
 }
 
-/* What rank 0 refuses dp_comm_create() tells; what another one does is told here, by all. */
+/* What rank 0 refuses dp_comm_create() reports; what another one does is reported here, by all. */
 static dp_status check_all(struct dp_exchange *e, const struct dp_strategy *strategy)
 {
     const char *mine = NULL;

@@ -83,11 +83,10 @@ static dp_status sum_staged(struct dp_exchange *e, int b)
     const struct dp_range made = dp_staging_piece(e->staging, b, 0);
     struct dp_range mine = e->sharding->mine(e->sharding_state, bucket);
 
-    DP_TRY(
-        dp_staging_arrive(e->staging, b, dp_staging_pieces(e->staging, b) - 1, e->group->cancel));
+    DP_TRY(dp_staging_wait(e->staging, b, dp_staging_pieces(e->staging, b) - 1, e->group->cancel));
     DP_TRY(sum_on_host(e, b));
     mine.count = bucket->exact ? made.count : mine.count;
-    return e->group->size > 1 ? dp_staging_in(e->staging, b, mine) : DP_OK;
+    return e->group->size > 1 ? dp_staging_upload(e->staging, b, mine) : DP_OK;
 }
 
 /* The sum of each piece goes back while the next one is summed. */
@@ -96,16 +95,16 @@ static dp_status sum_pieces(struct dp_exchange *e, int b)
     for (int i = 0; i < dp_staging_pieces(e->staging, b); i++) {
         const struct dp_range piece = dp_staging_piece(e->staging, b, i);
         const struct dp_slice data = {e->grad + piece.begin, piece.count, sizeof(float)};
-        DP_TRY(dp_staging_arrive(e->staging, b, i, e->group->cancel));
+        DP_TRY(dp_staging_wait(e->staging, b, i, e->group->cancel));
         DP_TRY(dp_comm_sum(e->comm, data, DP_KEEP_ALL));
-        DP_TRY(dp_staging_in(e->staging, b, piece));
+        DP_TRY(dp_staging_upload(e->staging, b, piece));
     }
     return DP_OK;
 }
 
 static dp_status sum_codes(struct dp_exchange *e, int b)
 {
-    DP_TRY(dp_staging_arrive(e->staging, b, 0, e->group->cancel));
+    DP_TRY(dp_staging_wait(e->staging, b, 0, e->group->cancel));
     DP_TRY(dp_compression_sum(e->compression, b, e->sharding->keep));
     return dp_staging_end(e->staging, b, e->codes);
 }
@@ -127,8 +126,8 @@ static const struct {
 } steps[] = {
     [DP_ROUTE_LOCAL] = {NULL, NULL},
     [DP_ROUTE_HOST] = {NULL, sum_on_host},
-    [DP_ROUTE_STAGED] = {dp_staging_out, sum_staged},
-    [DP_ROUTE_STAGED_PIECES] = {dp_staging_out, sum_pieces},
+    [DP_ROUTE_STAGED] = {dp_staging_download, sum_staged},
+    [DP_ROUTE_STAGED_PIECES] = {dp_staging_download, sum_pieces},
     [DP_ROUTE_STAGED_CODES] = {dp_staging_ready, sum_codes},
     [DP_ROUTE_GPU] = {dp_staging_ready, sum_on_gpus},
 };
@@ -159,7 +158,7 @@ dp_status dp_exchange_publish_job(void *exchange, int b)
     struct dp_exchange *e = exchange;
 
     if (e->staging != NULL) {
-        DP_TRY(dp_staging_arrive(e->staging, b, 0, e->group->cancel));
+        DP_TRY(dp_staging_wait(e->staging, b, 0, e->group->cancel));
     }
     return e->sharding->gather(e->sharding_state, b, e->weights, e->width);
 }

@@ -97,9 +97,9 @@ static dp_status publish(struct dp_exchange *e, int b, struct dp_range mine)
     if (e->staging == NULL) {
         return dp_exchange_publish_job(e, b);
     }
-    DP_TRY(dp_staging_weights_out(e->staging, b, mine));
+    DP_TRY(dp_staging_download_weights(e->staging, b, mine));
     DP_TRY(dp_exchange_publish_job(e, b));
-    return dp_staging_weights_in(e->staging, b);
+    return dp_staging_upload_weights(e->staging, b);
 }
 
 dp_status dp_exchange_probe_share(struct dp_exchange *e, int b)

@@ -169,7 +169,7 @@ static dp_status send(struct dp_staging *s, void *host, const void *device, stru
                                range.count * width);
 }
 
-dp_status dp_staging_out(struct dp_staging *s, int b)
+dp_status dp_staging_download(struct dp_staging *s, int b)
 {
     assert(s->stream != NULL);
     DP_TRY(s->device->order(s->copies, s->stream));
@@ -180,14 +180,14 @@ dp_status dp_staging_out(struct dp_staging *s, int b)
     return DP_OK;
 }
 
-dp_status dp_staging_weights_out(struct dp_staging *s, int b, struct dp_range mine)
+dp_status dp_staging_download_weights(struct dp_staging *s, int b, struct dp_range mine)
 {
     DP_TRY(s->device->order(s->copies, s->stream));
     DP_TRY(send(s, s->shared, s->weights, mine, s->width));
     return s->device->event_record(s->there[s->first[b]], s->copies);
 }
 
-dp_status dp_staging_weights_in(struct dp_staging *s, int b)
+dp_status dp_staging_upload_weights(struct dp_staging *s, int b)
 {
     const struct dp_range range = s->plan->buckets[b].range;
     const size_t begin = range.begin * s->width;
@@ -196,7 +196,7 @@ dp_status dp_staging_weights_in(struct dp_staging *s, int b)
                              range.count * s->width);
 }
 
-dp_status dp_staging_arrive(const struct dp_staging *s, int b, int i, const atomic_int *cancel)
+dp_status dp_staging_wait(const struct dp_staging *s, int b, int i, const atomic_int *cancel)
 {
     struct dp_backoff patience = {.cancel = cancel, .spin_ns = DP_SPIN_NS};
 
@@ -211,7 +211,7 @@ dp_status dp_staging_arrive(const struct dp_staging *s, int b, int i, const atom
     }
 }
 
-dp_status dp_staging_in(struct dp_staging *s, int b, struct dp_range range)
+dp_status dp_staging_upload(struct dp_staging *s, int b, struct dp_range range)
 {
     DP_TRY(s->device->upload(s->back, s->gradient + range.begin, s->host + range.begin,
                              range.count * sizeof(float)));

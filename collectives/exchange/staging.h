@@ -4,13 +4,13 @@
  *
  * It is made on one stream, bucket by bucket. Either the strategy sums it where it is, on a stream
  * of its own, ordered by events; or what is to be shared is copied to the host, in pieces, on
- * a stream of its own, while backward goes on; when an event tells that a piece is there, the
+ * a stream of its own, while backward goes on; when an event says that a piece is there, the
  * bucket's job sums it, and sends the sum back on a third stream while it sums the next piece. The
  * first stream waits for it where it is used.
  *
- *   device   [ bucket 2 | bucket 1 | bucket 0 ]     out: ordered behind what made it
+ *   device   [ bucket 2 | bucket 1 | bucket 0 ]     download: after what made it
  *                |  ^        |  ^
- *   host     [ bucket 2 | bucket 1 | bucket 0 ]     arrive, sum over the ranks, in; take
+ *   host     [ bucket 2 | bucket 1 | bucket 0 ]     wait, sum over the ranks, upload; take
  */
 #ifndef DP_COLLECTIVES_EXCHANGE_STAGING_H
 #define DP_COLLECTIVES_EXCHANGE_STAGING_H
@@ -46,7 +46,7 @@ float *dp_staging_gradient(const struct dp_staging *staging);
 
 const struct dp_device *dp_staging_device(const struct dp_staging *staging);
 
-/* What dp_staging_follow() told; NULL before. */
+/* What dp_staging_follow() set; NULL before. */
 struct dp_stream *dp_staging_stream(const struct dp_staging *staging);
 void *dp_staging_weights(const struct dp_staging *staging);
 
@@ -58,8 +58,8 @@ void dp_staging_follow(struct dp_staging *staging, struct dp_stream *stream, voi
 
 /* ---- by way of the host ---- */
 
-/* Bucket b is queued: sends it to the host behind that. */
-DP_CHECKED dp_status dp_staging_out(struct dp_staging *staging, int b);
+/* Bucket b is queued: sends it to the host after that. */
+DP_CHECKED dp_status dp_staging_download(struct dp_staging *staging, int b);
 
 /* Pieces of bucket b that go to the host; at least one. */
 int dp_staging_pieces(const struct dp_staging *staging, int b);
@@ -68,17 +68,17 @@ int dp_staging_pieces(const struct dp_staging *staging, int b);
 struct dp_range dp_staging_piece(const struct dp_staging *staging, int b, int i);
 
 /* Waits until piece `i` of bucket b, and all before it, are there. Errors: DP_ERR_CANCELLED. */
-DP_CHECKED dp_status dp_staging_arrive(const struct dp_staging *staging, int b, int i,
-                                       const atomic_int *cancel);
+DP_CHECKED dp_status dp_staging_wait(const struct dp_staging *staging, int b, int i,
+                                     const atomic_int *cancel);
 
 /* Queues the way back of a range of bucket b. */
-DP_CHECKED dp_status dp_staging_in(struct dp_staging *staging, int b, struct dp_range range);
+DP_CHECKED dp_status dp_staging_upload(struct dp_staging *staging, int b, struct dp_range range);
 
 /* The same for weights that ranks publish: those that this rank has updated go to the host, where
- * dp_staging_arrive() waits for piece 0; those of the whole bucket come back. */
-DP_CHECKED dp_status dp_staging_weights_out(struct dp_staging *staging, int b,
-                                            struct dp_range mine);
-DP_CHECKED dp_status dp_staging_weights_in(struct dp_staging *staging, int b);
+ * dp_staging_wait() waits for piece 0; those of the whole bucket come back. */
+DP_CHECKED dp_status dp_staging_download_weights(struct dp_staging *staging, int b,
+                                                 struct dp_range mine);
+DP_CHECKED dp_status dp_staging_upload_weights(struct dp_staging *staging, int b);
 
 /* ---- where it is, by a strategy on a stream of its own ---- */
 
@@ -89,7 +89,7 @@ DP_CHECKED dp_status dp_staging_end(struct dp_staging *staging, int b, struct dp
 
 /* ---- either way ---- */
 
-/* Behind in() or end(): what is queued from now on finds the sum of bucket b. */
+/* After upload() or end(): what is queued from now on finds the sum of bucket b. */
 DP_CHECKED dp_status dp_staging_take(struct dp_staging *staging, int b);
 
 /* Whether what take() waits for has come. */

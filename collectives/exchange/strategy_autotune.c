@@ -12,7 +12,7 @@
 #include "collectives/strategies/comm.h"
 
 enum {
-    ENTRANTS_MAX = 32,
+    CANDIDATES_MAX = 32,
     TURNS_MAX = 7,      /* of one strategy at one size */
     STEP = 8,           /* from one size to the next, at most */
     POINT_SHARE = 8,    /* several turns of a size may take so small a part of the time */
@@ -31,7 +31,7 @@ static const struct {
     bool even, free;
 } variants[] = {{"hier:outer=direct", false, true}, {"hier:rails=1", true, false}};
 
-struct entrant {
+struct candidate {
     char text[DP_STRATEGY_AUTOTUNE_TEXT];
     struct dp_comm *comm; /* NULL: has dropped out */
     struct dp_curve curve;
@@ -39,20 +39,20 @@ struct entrant {
     int turn_count;
 };
 
-struct told {
-    double seconds, gone;
+struct timing {
+    double seconds, elapsed;
 };
 
 struct autotune {
     struct dp_group *group;
     const struct dp_strategy_autotune_config *config;
-    struct entrant entrants[ENTRANTS_MAX];
+    struct candidate candidates[CANDIDATES_MAX];
     int count;
-    float *data;       /* [most bytes]; from dp_group_memory */
-    size_t most;       /* bytes of the largest size */
-    struct told *told; /* [ranks] */
+    float *data;            /* [most bytes]; from dp_group_memory */
+    size_t most;            /* bytes of the largest size */
+    struct timing *timings; /* [ranks] */
     uint64_t begin_ns;
-    double gone; /* seconds, by the slowest rank's clock */
+    double elapsed; /* seconds, by the slowest rank's clock */
 };
 
 /* ---- who takes part ---- */
@@ -82,16 +82,16 @@ bool dp_strategy_autotune_admits(const struct dp_group *group, const char *text)
            (!group->ordered || dp_strategy_ordered(text, group));
 }
 
-static dp_status enter(struct autotune *c, const char *text)
+static dp_status add_candidate(struct autotune *c, const char *text)
 {
-    struct entrant *e = &c->entrants[c->count];
+    struct candidate *e = &c->candidates[c->count];
 
     for (int i = 0; i < c->count; i++) {
-        if (strcmp(c->entrants[i].text, text) == 0) {
+        if (strcmp(c->candidates[i].text, text) == 0) {
             return DP_OK;
         }
     }
-    if (c->count == ENTRANTS_MAX || !dp_strategy_autotune_admits(c->group, text)) {
+    if (c->count == CANDIDATES_MAX || !dp_strategy_autotune_admits(c->group, text)) {
         return DP_OK;
     }
     (void)snprintf(e->text, sizeof(e->text), "%s", text);
@@ -100,17 +100,17 @@ static dp_status enter(struct autotune *c, const char *text)
 }
 
 /* What would be taken unmeasured comes first: others have to beat it. */
-static dp_status enter_all(struct autotune *c)
+static dp_status add_candidates(struct autotune *c)
 {
     const struct dp_plugin *plugin;
     const char *reason;
 
-    DP_TRY(enter(c, dp_strategy_choose(c->group, &reason)));
+    DP_TRY(add_candidate(c, dp_strategy_choose(c->group, &reason)));
     for (int i = 0; (plugin = dp_plugin_at(&dp_strategies, i)) != NULL; i++) {
-        DP_TRY(enter(c, plugin->name));
+        DP_TRY(add_candidate(c, plugin->name));
     }
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        DP_TRY(enter(c, variants[i].text));
+        DP_TRY(add_candidate(c, variants[i].text));
     }
     return c->count > 0 ? DP_OK
                         : DP_FAIL(DP_ERR_CONFIG, "comm.strategy auto: none that can run here keeps "
@@ -128,7 +128,7 @@ static size_t bucket_bytes(const struct autotune *c, int b)
 
 /* Seconds for all buckets. At sizes beyond the curve: the longest it can take is in proportion to
  * the bytes (dp_curve_at), the shortest is as long as the last one. */
-static double step_seconds(const struct autotune *c, const struct entrant *e, bool shortest)
+static double step_seconds(const struct autotune *c, const struct candidate *e, bool shortest)
 {
     const double last = e->curve.bytes[e->curve.count - 1];
     double seconds = 0.0;
@@ -143,12 +143,12 @@ static double step_seconds(const struct autotune *c, const struct entrant *e, bo
 }
 
 /* The fastest so far. */
-static struct entrant *leader(struct autotune *c)
+static struct candidate *fastest(struct autotune *c)
 {
-    struct entrant *best = NULL;
+    struct candidate *best = NULL;
 
     for (int i = 0; i < c->count; i++) {
-        struct entrant *e = &c->entrants[i];
+        struct candidate *e = &c->candidates[i];
         if (e->comm != NULL && e->curve.count > 0 &&
             (best == NULL || step_seconds(c, e, false) < margin * step_seconds(c, best, false))) {
             best = e;
@@ -157,20 +157,20 @@ static struct entrant *leader(struct autotune *c)
     return best;
 }
 
-static void drop(struct entrant *e)
+static void drop(struct candidate *e)
 {
     dp_comm_destroy(e->comm);
     e->comm = NULL;
 }
 
-/* Those that cannot become faster than the leader is at worst; twice that, since larger messages
+/* Those that cannot become faster than the fastest is at worst; twice that, since larger messages
  * may go other ways than small ones. Only those whose last turns took longer than `least`. */
 static void drop_hopeless(struct autotune *c, double least)
 {
-    const double bar = 2.0 * step_seconds(c, leader(c), false);
+    const double bar = 2.0 * step_seconds(c, fastest(c), false);
 
     for (int i = 0; i < c->count; i++) {
-        struct entrant *e = &c->entrants[i];
+        struct candidate *e = &c->candidates[i];
         if (e->comm != NULL && e->curve.seconds[e->curve.count - 1] > least &&
             step_seconds(c, e, true) > bar) {
             drop(e);
@@ -181,10 +181,10 @@ static void drop_hopeless(struct autotune *c, double least)
 /* ---- timing ---- */
 
 /* One sum, of data written anew as backward does: as long as on the slowest rank. */
-static dp_status take_turn(struct autotune *c, struct entrant *e, size_t bytes, double *seconds)
+static dp_status take_turn(struct autotune *c, struct candidate *e, size_t bytes, double *seconds)
 {
     const struct dp_slice data = {c->data, bytes / sizeof(float), sizeof(float)};
-    struct told mine;
+    struct timing mine;
 
     for (size_t i = 0; i < data.count; i++) {
         c->data[i] = 1.0f;
@@ -193,12 +193,12 @@ static dp_status take_turn(struct autotune *c, struct entrant *e, size_t bytes, 
     const uint64_t begin_ns = dp_now_ns();
     DP_TRY(dp_comm_sum(e->comm, data, DP_KEEP_ALL));
     mine.seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
-    mine.gone = (double)(dp_now_ns() - c->begin_ns) / 1e9;
-    DP_TRY(dp_group_allgather(c->group, &mine, sizeof(mine), c->told));
+    mine.elapsed = (double)(dp_now_ns() - c->begin_ns) / 1e9;
+    DP_TRY(dp_group_allgather(c->group, &mine, sizeof(mine), c->timings));
     *seconds = 0.0;
     for (int i = 0; i < c->group->size; i++) {
-        *seconds = c->told[i].seconds > *seconds ? c->told[i].seconds : *seconds;
-        c->gone = c->told[i].gone > c->gone ? c->told[i].gone : c->gone;
+        *seconds = c->timings[i].seconds > *seconds ? c->timings[i].seconds : *seconds;
+        c->elapsed = c->timings[i].elapsed > c->elapsed ? c->timings[i].elapsed : c->elapsed;
     }
     return DP_OK;
 }
@@ -209,7 +209,7 @@ static double round_seconds(const struct autotune *c)
     double seconds = 0.0;
 
     for (int i = 0; i < c->count; i++) {
-        const struct entrant *e = &c->entrants[i];
+        const struct candidate *e = &c->candidates[i];
         if (e->comm != NULL && e->curve.count > 0) {
             seconds += e->curve.seconds[e->curve.count - 1];
         }
@@ -217,16 +217,16 @@ static double round_seconds(const struct autotune *c)
     return seconds;
 }
 
-/* The first turn of everybody at a new size, the leader's first: by how much it takes longer, the
+/* The first turn of everybody at a new size, the fastest's first: by how much it takes longer, the
  * others are expected to. *complete: there was time for all. */
 static dp_status first_round(struct autotune *c, size_t bytes, bool *complete)
 {
     const double before = round_seconds(c);
-    const int first = before > 0.0 ? (int)(leader(c) - c->entrants) : 0;
+    const int first = before > 0.0 ? (int)(fastest(c) - c->candidates) : 0;
 
     *complete = true;
     for (int i = 0; i < c->count && *complete; i++) {
-        struct entrant *e = &c->entrants[(first + i) % c->count];
+        struct candidate *e = &c->candidates[(first + i) % c->count];
         if (e->comm == NULL) {
             continue;
         }
@@ -235,10 +235,10 @@ static dp_status first_round(struct autotune *c, size_t bytes, bool *complete)
         if (before <= 0.0 && e->turns[0] < c->config->budget_s / CONNECT_SHARE) {
             DP_TRY(take_turn(c, e, bytes, &e->turns[0]));
         }
-        *complete = c->gone < c->config->budget_s;
+        *complete = c->elapsed < c->config->budget_s;
         if (i == 0 && before > 0.0) {
             const double last = e->curve.seconds[e->curve.count - 1];
-            *complete = c->gone + (before - last) * (e->turns[0] / last) < c->config->budget_s;
+            *complete = c->elapsed + (before - last) * (e->turns[0] / last) < c->config->budget_s;
         }
     }
     return DP_OK;
@@ -257,7 +257,7 @@ static int compare(const void *a, const void *b)
 static void set_points(struct autotune *c)
 {
     for (int i = 0; i < c->count; i++) {
-        struct entrant *e = &c->entrants[i];
+        struct candidate *e = &c->candidates[i];
         if (e->comm != NULL) {
             double sorted[TURNS_MAX];
             memcpy(sorted, e->turns, sizeof(sorted));
@@ -271,7 +271,7 @@ static void set_points(struct autotune *c)
 static void add_points(struct autotune *c, size_t bytes)
 {
     for (int i = 0; i < c->count; i++) {
-        struct entrant *e = &c->entrants[i];
+        struct candidate *e = &c->candidates[i];
         if (e->comm != NULL && e->turn_count == 0) {
             drop(e);
         } else if (e->comm != NULL) {
@@ -285,7 +285,7 @@ static void add_points(struct autotune *c, size_t bytes)
 static dp_status one_round(struct autotune *c, size_t bytes)
 {
     for (int i = 0; i < c->count; i++) {
-        struct entrant *e = &c->entrants[i];
+        struct candidate *e = &c->candidates[i];
         if (e->comm != NULL) {
             DP_TRY(take_turn(c, e, bytes, &e->turns[e->turn_count]));
             e->turn_count++;
@@ -298,7 +298,7 @@ static dp_status more_rounds(struct autotune *c, size_t bytes)
 {
     const double round = round_seconds(c), share = c->config->budget_s / POINT_SHARE;
 
-    for (int k = 1; k < TURNS_MAX && c->gone + round < c->config->budget_s; k++) {
+    for (int k = 1; k < TURNS_MAX && c->elapsed + round < c->config->budget_s; k++) {
         if (k > 1 && k * round > share) {
             break;
         }
@@ -329,7 +329,7 @@ static int left(const struct autotune *c)
     int count = 0;
 
     for (int i = 0; i < c->count; i++) {
-        count += c->entrants[i].comm != NULL;
+        count += c->candidates[i].comm != NULL;
     }
     return count;
 }
@@ -341,11 +341,11 @@ static dp_status measure(struct autotune *c)
 
     c->begin_ns = dp_now_ns();
     for (int k = 0; k < DP_CURVE_POINTS && left(c) > 1; k++) {
-        if (c->gone + 2.0 * round_seconds(c) > c->config->budget_s) {
+        if (c->elapsed + 2.0 * round_seconds(c) > c->config->budget_s) {
             break;
         }
         for (int i = 0; i < c->count; i++) {
-            c->entrants[i].turn_count = 0;
+            c->candidates[i].turn_count = 0;
         }
         DP_TRY(first_round(c, bytes, &complete));
         if (k > 0 && !complete) {
@@ -370,7 +370,7 @@ static int digits(double ms)
 }
 
 /* Writes "measured: direct 3.12 ms a step, ring 3.90": the winner, then the others by time. */
-static void tell(struct autotune *c, const struct entrant *winner, char *why, size_t size)
+static void write_why(struct autotune *c, const struct candidate *winner, char *why, size_t size)
 {
     double done = -1.0;
     const double ms = 1e3 * step_seconds(c, winner, false);
@@ -378,10 +378,10 @@ static void tell(struct autotune *c, const struct entrant *winner, char *why, si
         (size_t)snprintf(why, size, "measured: %s %.*f ms a step", winner->text, digits(ms), ms);
 
     for (;;) {
-        const struct entrant *next = NULL;
+        const struct candidate *next = NULL;
         double least = 0.0;
         for (int i = 0; i < c->count; i++) {
-            const struct entrant *e = &c->entrants[i];
+            const struct candidate *e = &c->candidates[i];
             if (e == winner || e->curve.count == 0) {
                 continue;
             }
@@ -403,16 +403,16 @@ static void tell(struct autotune *c, const struct entrant *winner, char *why, si
 
 static dp_status choose(struct autotune *c, struct dp_strategy_autotune_result *out)
 {
-    const struct entrant *winner = leader(c);
+    const struct candidate *winner = fastest(c);
 
     memset(out, 0, sizeof(*out));
     if (winner == NULL) { /* alone, it needed no turn */
-        (void)snprintf(out->strategy, sizeof(out->strategy), "%s", c->entrants[0].text);
+        (void)snprintf(out->strategy, sizeof(out->strategy), "%s", c->candidates[0].text);
         (void)snprintf(out->why, sizeof(out->why), "the only one here%s",
                        c->group->ordered ? " that keeps the order of sums" : "");
     } else {
         (void)snprintf(out->strategy, sizeof(out->strategy), "%s", winner->text);
-        tell(c, winner, out->why, sizeof(out->why));
+        write_why(c, winner, out->why, sizeof(out->why));
     }
     return dp_group_broadcast(c->group, out, sizeof(*out), 0);
 }
@@ -442,13 +442,13 @@ dp_status dp_strategy_autotune_run(struct dp_group *group,
     c->group = group;
     c->config = config;
     c->most = largest_size(c);
-    c->told = dp_zalloc((size_t)group->size, sizeof(*c->told));
+    c->timings = dp_zalloc((size_t)group->size, sizeof(*c->timings));
     c->data = dp_group_memory(group, DP_MEM_COMM, c->most);
-    if (c->told == NULL || c->data == NULL) {
+    if (c->timings == NULL || c->data == NULL) {
         status = DP_FAIL(DP_ERR_NOMEM, "choosing a strategy needs %zu MB", c->most >> 20);
     }
     if (status == DP_OK) {
-        status = enter_all(c);
+        status = add_candidates(c);
     }
     if (status == DP_OK) {
         status = measure(c);
@@ -458,10 +458,10 @@ dp_status dp_strategy_autotune_run(struct dp_group *group,
     }
     dp_group_leave(group, status);
     for (int i = 0; i < c->count; i++) {
-        drop(&c->entrants[i]);
+        drop(&c->candidates[i]);
     }
     dp_group_release(group, c->data);
-    dp_free(c->told);
+    dp_free(c->timings);
     dp_free(c);
     return status;
 }

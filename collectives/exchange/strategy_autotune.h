@@ -38,7 +38,7 @@ struct dp_strategy_autotune_result {
     char why[DP_STRATEGY_AUTOTUNE_WHY]; /* "measured: direct 3.12 ms a step, ring 13.9, rhd 144" */
 };
 
-/* Whether `text` takes part in a contest of this group. Local. */
+/* Whether `text` is one of those that this group would measure. Local. */
 bool dp_strategy_autotune_admits(const struct dp_group *group, const char *text);
 
 /*

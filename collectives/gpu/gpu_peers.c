@@ -11,7 +11,7 @@
 
 enum { LINKS = 8 };
 
-/* What a rank tells the others. */
+/* What a rank says to the others. */
 struct seat {
     char name[DP_UNIT_NAME];
     int unit;
@@ -76,7 +76,7 @@ static bool attach(const struct dp_group *group, struct link *link, int i, const
     return link->pieces[i] != NULL;
 }
 
-/* All ranks tell where theirs is, and look for everybody's. *why_not: NULL where all were found. */
+/* All ranks say where theirs is, and look for everybody's. *why_not: NULL where all were found. */
 static dp_status link_open(struct dp_group *group, struct link *link, const char **why_not)
 {
     const size_t size = (size_t)group->size;
@@ -138,8 +138,8 @@ static dp_status try_links(struct dp_group *group)
 
     status = dp_group_agree(group, status);
     status = status == DP_OK ? link_open(group, &probe, &why_not) : status;
-    status = status == DP_OK ? dp_gpu_peers_object(group, why_not, gpus->why_apart) : status;
-    gpus->reach = status == DP_OK && gpus->why_apart[0] == '\0';
+    status = status == DP_OK ? dp_gpu_peers_object(group, why_not, gpus->why_unreachable) : status;
+    gpus->reach = status == DP_OK && gpus->why_unreachable[0] == '\0';
     link_close(gpus, &probe, group->size);
     status = status == DP_OK ? dp_group_barrier(group) : status;
     gpus->device->release(memory);
@@ -172,8 +172,8 @@ void *dp_gpu_peers_memory(struct dp_group *group, const struct dp_device *device
         *link = (struct link){.base = memory, .bytes = bytes};
         dp_status status = link_open(group, link, &why_not);
         if (status == DP_OK) { /* it was possible before, and nobody relies on it yet */
-            status = dp_gpu_peers_object(group, why_not, gpus->why_apart);
-            gpus->reach = gpus->why_apart[0] == '\0';
+            status = dp_gpu_peers_object(group, why_not, gpus->why_unreachable);
+            gpus->reach = gpus->why_unreachable[0] == '\0';
         }
         if (status != DP_OK) {
             link_close(gpus, link, group->size);
@@ -294,35 +294,14 @@ static dp_status gpus_open(struct dp_group *group)
     DP_TRY(dp_group_allgather(group, &mine, sizeof(mine), gpus->links->seats));
     count_seats(group);
     if (!dp_group_one_node(group)) {
-        (void)snprintf(gpus->why_apart, sizeof(gpus->why_apart),
+        (void)snprintf(gpus->why_unreachable, sizeof(gpus->why_unreachable),
                        "the ranks do not live on one node");
         return DP_OK;
     }
     return group->size > 1 ? try_links(group) : DP_OK;
 }
 
-dp_status dp_gpu_peers_create(struct dp_group *group, const struct dp_device *device)
-{
-    dp_status status;
-
-    if (group->gpus != NULL || device->units == NULL) {
-        return DP_OK;
-    }
-    group->gpus = dp_zalloc(1, sizeof(*group->gpus));
-    if (group->gpus == NULL) {
-        dp_group_leave(group, DP_ERR_NOMEM);
-        return DP_FAIL(DP_ERR_NOMEM, "GPUs of %d ranks", group->size);
-    }
-    group->destroy_gpus = dp_gpu_peers_destroy;
-    group->gpus->device = device;
-    status = gpus_open(group);
-    if (status != DP_OK) {
-        dp_gpu_peers_destroy(group);
-    }
-    return status;
-}
-
-void dp_gpu_peers_destroy(struct dp_group *group)
+static void destroy_gpus(struct dp_group *group)
 {
     struct dp_gpu_peers *gpus = group->gpus;
 
@@ -341,7 +320,28 @@ void dp_gpu_peers_destroy(struct dp_group *group)
     group->gpus = NULL;
 }
 
-void dp_gpu_peers_tell(const struct dp_group *group, char *text, size_t size)
+dp_status dp_gpu_peers_create(struct dp_group *group, const struct dp_device *device)
+{
+    dp_status status;
+
+    if (group->gpus != NULL || device->units == NULL) {
+        return DP_OK;
+    }
+    group->gpus = dp_zalloc(1, sizeof(*group->gpus));
+    if (group->gpus == NULL) {
+        dp_group_leave(group, DP_ERR_NOMEM);
+        return DP_FAIL(DP_ERR_NOMEM, "GPUs of %d ranks", group->size);
+    }
+    group->destroy_gpus = destroy_gpus;
+    group->gpus->device = device;
+    status = gpus_open(group);
+    if (status != DP_OK) {
+        destroy_gpus(group);
+    }
+    return status;
+}
+
+void dp_gpu_peers_describe(const struct dp_group *group, char *text, size_t size)
 {
     const struct dp_gpu_peers *gpus = group->gpus;
 

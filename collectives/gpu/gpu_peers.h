@@ -12,13 +12,13 @@ enum { DP_GPU_PEERS_WHY = 160 };
 
 struct dp_gpu_peers {
     const struct dp_device *device;
-    struct dp_stream *stream;         /* owned; strategies on GPUs queue here */
-    int count;                        /* GPUs that are used, on all nodes */
-    int most;                         /* ranks on the one with most of them */
-    int here;                         /* ranks on this rank's */
-    bool reach;                       /* every rank can use memory of every other one's GPU */
-    char why_apart[DP_GPU_PEERS_WHY]; /* if not: why */
-    struct dp_gpu_peers_links *links; /* owned; memory of other ranks */
+    struct dp_stream *stream;               /* owned; strategies on GPUs queue here */
+    int count;                              /* GPUs that are used, on all nodes */
+    int most;                               /* ranks on the one with most of them */
+    int here;                               /* ranks on this rank's */
+    bool reach;                             /* every rank can use memory of every other one's GPU */
+    char why_unreachable[DP_GPU_PEERS_WHY]; /* if not: why */
+    struct dp_gpu_peers_links *links;       /* owned; memory of other ranks */
 };
 
 /*
@@ -29,10 +29,9 @@ struct dp_gpu_peers {
  * Collective. Errors: DP_ERR_UNAVAILABLE (a rank sees none), DP_ERR_NOMEM, those of the device.
  */
 DP_CHECKED dp_status dp_gpu_peers_create(struct dp_group *group, const struct dp_device *device);
-void dp_gpu_peers_destroy(struct dp_group *group);
 
 /* "4 ranks share 2 GPUs, 2 on each at most"; "" where nobody shares. */
-void dp_gpu_peers_tell(const struct dp_group *group, char *text, size_t size);
+void dp_gpu_peers_describe(const struct dp_group *group, char *text, size_t size);
 
 /* Ranks may see different machines: what the first rank has against something (`mine` of each:
  * NULL, or a reason) is why_not on all; "" where none has anything. Collective. */

@@ -39,7 +39,7 @@ DP_CHECKED dp_status dp_comm_create(struct dp_group *group, const char *text, si
                                     size_t small_count, struct dp_comm **out);
 
 /* The same for a strategy that works over others: `option` of `owner` names this one, and what is
- * refused is told so. Shares nothing where the strategy does not. */
+ * refused is reported so. Shares nothing where the strategy does not. */
 DP_CHECKED dp_status dp_comm_create_for(const char *owner, const char *option,
                                         struct dp_group *group, const char *text, size_t max_count,
                                         struct dp_comm **out);

@@ -128,7 +128,7 @@ double dp_cost_rabenseifner(const struct dp_cost *cost, const struct dp_group *g
     const int power = dp_segmented_core(group->size);
     double seconds = 0.0, part = bytes / 2.0;
 
-    if (power < group->size) { /* halves there, halves back, the whole behind */
+    if (power < group->size) { /* halves there, halves back, the whole after */
         seconds = dp_cost_exchange_add(cost, group, 1, part) +
                   dp_cost_exchange(cost, group, 1, part) + dp_cost_exchange(cost, group, 1, bytes);
     }

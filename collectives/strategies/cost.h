@@ -90,7 +90,7 @@ double dp_cost_neighbour_add(const struct dp_cost *cost, const struct dp_group *
 /* Reduce-scatter and allgather around a ring: Thakur et al., section 4.5. */
 double dp_cost_ring(const struct dp_cost *cost, const struct dp_group *group, double bytes);
 
-/* Recursive doubling; ranks beyond a power of two fold in before and get the sum behind: ibid. */
+/* Recursive doubling; ranks beyond a power of two fold in before and get the sum after: ibid. */
 double dp_cost_doubling(const struct dp_cost *cost, const struct dp_group *group, double bytes);
 
 /* Rabenseifner: recursive halving, then doubling back; a fold in halves: ibid. */

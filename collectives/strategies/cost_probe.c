@@ -35,7 +35,7 @@ struct probe {
     uint64_t barriers;
     double *mine, *all; /* [MOST_TURNS], [size * MOST_TURNS]: seconds of turns */
     int to, from;       /* of an exchange; -1: nobody */
-    struct dp_segmented pipe;
+    struct dp_segmented segmented;
     bool wire;       /* exchanges go over a wire */
     double budget_s; /* of the curve that is measured */
 };
@@ -73,10 +73,10 @@ static dp_status turn_add(struct probe *p, size_t bytes)
 {
     const size_t count = bytes / sizeof(float);
 
-    return p->to < 0
-               ? DP_OK
-               : dp_segmented_add(&p->pipe, p->to, (struct dp_slice){p->x, count, sizeof(float)},
-                                  p->from, (struct dp_slice){p->y, count, sizeof(float)});
+    return p->to < 0 ? DP_OK
+                     : dp_segmented_add(&p->segmented, p->to,
+                                        (struct dp_slice){p->x, count, sizeof(float)}, p->from,
+                                        (struct dp_slice){p->y, count, sizeof(float)});
 }
 
 static dp_status turn_whole(struct probe *p, size_t bytes)
@@ -188,7 +188,7 @@ static dp_status measure_point(struct probe *p, probe_turn *turn, size_t bytes, 
     return DP_OK;
 }
 
-/* Whether there is time for another point, behind one of `bytes` that took `seconds` a turn. */
+/* Whether there is time for another point, after one of `bytes` that took `seconds` a turn. */
 static bool goes_on(const struct probe *p, size_t bytes, double seconds, double gone)
 {
     const double next = (WARM_TURNS + FEWEST_TURNS) * STEP * seconds;
@@ -327,9 +327,9 @@ static dp_status measure_node(struct probe *p, size_t max_bytes, double part_s,
     p->from = next != p->group->rank ? local_neighbour(p->group, -1) : -1;
     DP_TRY(measure_curve(p, turn_exchange, max_bytes, part_s, &cost->exchange[DP_LINK_NODE]));
     DP_TRY(measure_curve(p, turn_whole, longest, part_s, &cost->whole));
-    DP_TRY(dp_segmented_open(&p->pipe, p->group, max_bytes / sizeof(float), 0));
+    DP_TRY(dp_segmented_open(&p->segmented, p->group, max_bytes / sizeof(float), 0));
     status = measure_curve(p, turn_add, max_bytes, part_s, &cost->add);
-    dp_segmented_close(&p->pipe);
+    dp_segmented_close(&p->segmented);
     return status;
 }
 

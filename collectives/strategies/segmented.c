@@ -1,52 +1,54 @@
 #include "collectives/strategies/segmented.h"
 
-enum { PIPE_DEPTH = 8 /* segments under way */ };
+enum { DEPTH = 8 /* segments under way */ };
 
-dp_status dp_segmented_open(struct dp_segmented *pipe, struct dp_group *group, size_t max_count,
-                            int segment_kb)
+dp_status dp_segmented_open(struct dp_segmented *segmented, struct dp_group *group,
+                            size_t max_count, int segment_kb)
 {
     const size_t segment =
         dp_group_segment(group, segment_kb, DP_SEGMENT_NODE_KB, DP_SEGMENT_WIRE_KB) / sizeof(float);
 
-    pipe->group = group;
-    pipe->segment = segment < max_count || max_count == 0 ? segment : max_count;
-    pipe->incoming = dp_mem_arena(DP_MEM_COMM, PIPE_DEPTH * pipe->segment * sizeof(float));
-    return pipe->incoming != NULL
+    segmented->group = group;
+    segmented->segment = segment < max_count || max_count == 0 ? segment : max_count;
+    segmented->incoming = dp_mem_arena(DP_MEM_COMM, DEPTH * segmented->segment * sizeof(float));
+    return segmented->incoming != NULL
                ? DP_OK
-               : DP_FAIL(DP_ERR_NOMEM, "segments of %zu elements", pipe->segment);
+               : DP_FAIL(DP_ERR_NOMEM, "segments of %zu elements", segmented->segment);
 }
 
-void dp_segmented_close(struct dp_segmented *pipe)
+void dp_segmented_close(struct dp_segmented *segmented)
 {
-    dp_free(pipe->incoming);
-    pipe->incoming = NULL;
+    dp_free(segmented->incoming);
+    segmented->incoming = NULL;
 }
 
-static struct dp_slice pipe_slot(const struct dp_segmented *pipe, size_t i, size_t count)
+static struct dp_slice slot(const struct dp_segmented *segmented, size_t i, size_t count)
 {
-    return (struct dp_slice){pipe->incoming + i % PIPE_DEPTH * pipe->segment, count, sizeof(float)};
+    return (struct dp_slice){segmented->incoming + i % DEPTH * segmented->segment, count,
+                             sizeof(float)};
 }
 
-dp_status dp_segmented_add(const struct dp_segmented *pipe, int to, struct dp_slice out, int from,
-                           struct dp_slice sum)
+dp_status dp_segmented_add(const struct dp_segmented *segmented, int to, struct dp_slice out,
+                           int from, struct dp_slice sum)
 {
     const size_t sent = to < 0 ? 0 : out.count, got = from < 0 ? 0 : sum.count;
-    const size_t total = ((sent > got ? sent : got) + pipe->segment - 1) / pipe->segment;
-    struct dp_transfer transfers[PIPE_DEPTH];
+    const size_t total = ((sent > got ? sent : got) + segmented->segment - 1) / segmented->segment;
+    struct dp_transfer transfers[DEPTH];
 
-    for (size_t i = 0; i < total + PIPE_DEPTH; i++) {
-        struct dp_transfer *transfer = &transfers[i % PIPE_DEPTH];
-        if (i >= PIPE_DEPTH && i - PIPE_DEPTH < total) {
-            const struct dp_slice into = dp_slice_segment(sum, pipe->segment, i - PIPE_DEPTH);
+    for (size_t i = 0; i < total + DEPTH; i++) {
+        struct dp_transfer *transfer = &transfers[i % DEPTH];
+        if (i >= DEPTH && i - DEPTH < total) {
+            const struct dp_slice into = dp_slice_segment(sum, segmented->segment, i - DEPTH);
             const bool comes = transfer->from >= 0;
-            DP_TRY(dp_group_finish(pipe->group, transfer));
-            DP_TRY(comes ? dp_group_add(pipe->group, into, pipe_slot(pipe, i, into.count)) : DP_OK);
+            DP_TRY(dp_group_finish(segmented->group, transfer));
+            DP_TRY(comes ? dp_group_add(segmented->group, into, slot(segmented, i, into.count))
+                         : DP_OK);
         }
         if (i < total) {
-            const struct dp_slice piece = dp_slice_segment(out, pipe->segment, i);
-            const size_t count = dp_slice_segment(sum, pipe->segment, i).count;
-            DP_TRY(dp_group_start(pipe->group, piece.count > 0 ? to : -1, piece,
-                                  count > 0 ? from : -1, pipe_slot(pipe, i, count), transfer));
+            const struct dp_slice piece = dp_slice_segment(out, segmented->segment, i);
+            const size_t count = dp_slice_segment(sum, segmented->segment, i).count;
+            DP_TRY(dp_group_start(segmented->group, piece.count > 0 ? to : -1, piece,
+                                  count > 0 ? from : -1, slot(segmented, i, count), transfer));
         }
     }
     return DP_OK;
@@ -62,29 +64,30 @@ int dp_segmented_core(int ranks)
     return core;
 }
 
-dp_status dp_segmented_fold(const struct dp_segmented *pipe, struct dp_slice data)
+dp_status dp_segmented_fold(const struct dp_segmented *segmented, struct dp_slice data)
 {
-    const int rank = pipe->group->rank, core = dp_segmented_core(pipe->group->size);
+    const int rank = segmented->group->rank, core = dp_segmented_core(segmented->group->size);
 
     if (rank >= core) {
-        return dp_segmented_add(pipe, rank - core, data, -1, data);
+        return dp_segmented_add(segmented, rank - core, data, -1, data);
     }
-    return rank + core < pipe->group->size ? dp_segmented_add(pipe, -1, data, rank + core, data)
-                                           : DP_OK;
+    return rank + core < segmented->group->size
+               ? dp_segmented_add(segmented, -1, data, rank + core, data)
+               : DP_OK;
 }
 
-dp_status dp_segmented_unfold(const struct dp_segmented *pipe, struct dp_slice data)
+dp_status dp_segmented_unfold(const struct dp_segmented *segmented, struct dp_slice data)
 {
-    const int rank = pipe->group->rank, core = dp_segmented_core(pipe->group->size);
+    const int rank = segmented->group->rank, core = dp_segmented_core(segmented->group->size);
 
     if (data.count == 0) {
         return DP_OK;
     }
     if (rank >= core) {
-        return dp_group_exchange(pipe->group, -1, data, rank - core, data);
+        return dp_group_exchange(segmented->group, -1, data, rank - core, data);
     }
-    return rank + core < pipe->group->size
-               ? dp_group_exchange(pipe->group, rank + core, data, -1, data)
+    return rank + core < segmented->group->size
+               ? dp_group_exchange(segmented->group, rank + core, data, -1, data)
                : DP_OK;
 }
 

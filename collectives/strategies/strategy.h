@@ -52,7 +52,7 @@ struct dp_strategy {
     double (*cost)(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                    size_t bytes);
 
-    /* Between sums: whether what was queued has failed since. Local. NULL: sum() tells. */
+    /* Between sums: whether what was queued has failed since. Local. NULL: sum() reports it. */
     dp_status (*poll)(void *state);
 
     /* Releases what open() took. */

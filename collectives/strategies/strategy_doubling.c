@@ -14,7 +14,7 @@
 
 struct doubling {
     int segment_kb;
-    struct dp_segmented pipe;
+    struct dp_segmented segmented;
 };
 
 static bool doubling_supports(const struct dp_group *group, const char **why_not)
@@ -28,7 +28,7 @@ static dp_status doubling_open(void *state, struct dp_group *group, size_t max_c
 {
     struct doubling *d = state;
 
-    return dp_segmented_open(&d->pipe, group, max_count, d->segment_kb);
+    return dp_segmented_open(&d->segmented, group, max_count, d->segment_kb);
 }
 
 /* Every rank has the whole sum at the end of the last step: there is nothing to save for a rank
@@ -36,14 +36,14 @@ static dp_status doubling_open(void *state, struct dp_group *group, size_t max_c
 static dp_status doubling_sum(void *state, struct dp_slice data, enum dp_keep keep)
 {
     const struct doubling *d = state;
-    const int rank = d->pipe.group->rank, core = dp_segmented_core(d->pipe.group->size);
+    const int rank = d->segmented.group->rank, core = dp_segmented_core(d->segmented.group->size);
 
     (void)keep;
-    DP_TRY(dp_segmented_fold(&d->pipe, data));
+    DP_TRY(dp_segmented_fold(&d->segmented, data));
     for (int distance = 1; rank < core && distance < core; distance *= 2) {
-        DP_TRY(dp_segmented_add(&d->pipe, rank ^ distance, data, rank ^ distance, data));
+        DP_TRY(dp_segmented_add(&d->segmented, rank ^ distance, data, rank ^ distance, data));
     }
-    return dp_segmented_unfold(&d->pipe, data);
+    return dp_segmented_unfold(&d->segmented, data);
 }
 
 static double doubling_cost(const void *state, const struct dp_cost *cost,
@@ -57,7 +57,7 @@ static void doubling_close(void *state)
 {
     struct doubling *d = state;
 
-    dp_segmented_close(&d->pipe);
+    dp_segmented_close(&d->segmented);
 }
 
 #define DOUBLING struct doubling

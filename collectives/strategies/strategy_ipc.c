@@ -4,7 +4,7 @@
  *
  * It is `shm` (strategy_shm.c) with kernels: rank r reads chunk r of everybody, adds in tree order
  * in float32, and writes the sum into chunk r of everybody; so it gives the same bits. The barriers
- * are the host's: a rank raises its flag when an event tells that its GPU has got so far, since
+ * are the host's: a rank raises its flag when an event says that its GPU has got so far, since
  * an event of another process can be waited for only once it is known to be recorded. While
  * kernels of one rank wait for others, none occupies a GPU that these may need.
  *
@@ -37,7 +37,7 @@ static bool ipc_supports(const struct dp_group *group, const char **why_not)
         return false;
     }
     if (group->size > 1 && !gpus->reach) {
-        *why_not = gpus->why_apart;
+        *why_not = gpus->why_unreachable;
         return false;
     }
     if (group->apart) {

@@ -50,8 +50,8 @@ static dp_status fail(struct nccl *nccl, const char *call, int result)
                    more != NULL ? more : "");
 }
 
-/* Waits, on the host, until the communicator has taken what it was told. */
-static dp_status settle(struct nccl *nccl, const char *call, int result)
+/* Waits, on the host, until a call of the communicator is over; its result. */
+static dp_status await(struct nccl *nccl, const char *call, int result)
 {
     struct dp_backoff patience = {.cancel = nccl->group->cancel, .spin_ns = nccl->group->spin_ns};
 
@@ -89,7 +89,7 @@ static void nccl_close(void *state)
     if (nccl->comm == NULL) {
         return;
     }
-    if (together && settle(nccl, "CommFinalize", nccl->api->CommFinalize(nccl->comm)) == DP_OK) {
+    if (together && await(nccl, "CommFinalize", nccl->api->CommFinalize(nccl->comm)) == DP_OK) {
         (void)nccl->api->CommDestroy(nccl->comm);
     } else {
         (void)nccl->api->CommAbort(nccl->comm);
@@ -123,7 +123,7 @@ static dp_status connect(struct nccl *nccl)
     if (head.result != DP_NCCL_SUCCESS) {
         return fail(nccl, "GetUniqueId", head.result);
     }
-    return settle(
+    return await(
         nccl, "CommInitRankConfig",
         nccl->api->CommInitRankConfig(&nccl->comm, group->size, head.id, group->rank, &settings));
 }
@@ -200,7 +200,7 @@ static dp_status grouped(struct nccl *nccl, struct dp_slice data,
         ended = nccl->api->GroupEnd();
         result = result == DP_NCCL_SUCCESS ? ended : result;
     }
-    return settle(nccl, "GroupEnd", result);
+    return await(nccl, "GroupEnd", result);
 }
 
 static dp_status nccl_sum(void *state, struct dp_slice data, enum dp_keep keep)
@@ -216,10 +216,10 @@ static dp_status nccl_sum(void *state, struct dp_slice data, enum dp_keep keep)
         return grouped(nccl, data, reduce_chunks);
     }
     nccl->group->wire_bytes += dp_slice_passes(data, nccl->group->size, 2);
-    return settle(nccl, "AllReduce",
-                  nccl->api->AllReduce(data.data, data.data, data.count, DP_NCCL_FLOAT32,
-                                       DP_NCCL_SUM, nccl->comm,
-                                       gpus->device->units->queue(gpus->stream)));
+    return await(nccl, "AllReduce",
+                 nccl->api->AllReduce(data.data, data.data, data.count, DP_NCCL_FLOAT32,
+                                      DP_NCCL_SUM, nccl->comm,
+                                      gpus->device->units->queue(gpus->stream)));
 }
 
 static dp_status nccl_gather(void *state, struct dp_slice data)

@@ -19,7 +19,7 @@
 
 struct rhd {
     int segment_kb;
-    struct dp_segmented pipe;
+    struct dp_segmented segmented;
 };
 
 static bool rhd_supports(const struct dp_group *group, const char **why_not)
@@ -33,10 +33,10 @@ static dp_status rhd_open(void *state, struct dp_group *group, size_t max_count)
 {
     struct rhd *rhd = state;
 
-    return dp_segmented_open(&rhd->pipe, group, max_count, rhd->segment_kb);
+    return dp_segmented_open(&rhd->segmented, group, max_count, rhd->segment_kb);
 }
 
-/* Chunks [first, first + span) of `parts`, which lie one behind the other. */
+/* Chunks [first, first + span) of `parts`, which lie one after the other. */
 static struct dp_slice chunks(struct dp_slice data, int parts, int first, int span)
 {
     const struct dp_slice begin = dp_slice_chunk(data, parts, first);
@@ -49,7 +49,7 @@ static struct dp_slice chunks(struct dp_slice data, int parts, int first, int sp
 /* Halves what this rank is to sum until one chunk is left: *chunk. */
 static dp_status halve(const struct rhd *rhd, struct dp_slice data, int core, int *chunk)
 {
-    const int rank = rhd->pipe.group->rank;
+    const int rank = rhd->segmented.group->rank;
     int first = 0;
 
     for (int distance = 1; distance < core; distance *= 2) {
@@ -57,7 +57,7 @@ static dp_status halve(const struct rhd *rhd, struct dp_slice data, int core, in
         const bool upper = (rank & distance) != 0;
         const struct dp_slice out = chunks(data, core, upper ? first : first + half, half);
         first += upper ? half : 0;
-        DP_TRY(dp_segmented_add(&rhd->pipe, peer, out, peer, chunks(data, core, first, half)));
+        DP_TRY(dp_segmented_add(&rhd->segmented, peer, out, peer, chunks(data, core, first, half)));
     }
     *chunk = first;
     return DP_OK;
@@ -66,13 +66,13 @@ static dp_status halve(const struct rhd *rhd, struct dp_slice data, int core, in
 /* The way back: with every step this rank has twice as many chunks. */
 static dp_status double_up(const struct rhd *rhd, struct dp_slice data, int core, int chunk)
 {
-    const int rank = rhd->pipe.group->rank;
+    const int rank = rhd->segmented.group->rank;
     int first = chunk;
 
     for (int distance = core / 2; distance > 0; distance /= 2) {
         const int span = core / distance / 2, peer = rank ^ distance;
         const int theirs = (rank & distance) != 0 ? first - span : first + span;
-        DP_TRY(dp_group_exchange(rhd->pipe.group, peer, chunks(data, core, first, span), peer,
+        DP_TRY(dp_group_exchange(rhd->segmented.group, peer, chunks(data, core, first, span), peer,
                                  chunks(data, core, theirs, span)));
         first = first < theirs ? first : theirs;
     }
@@ -82,11 +82,11 @@ static dp_status double_up(const struct rhd *rhd, struct dp_slice data, int core
 static dp_status rhd_sum(void *state, struct dp_slice data, enum dp_keep keep)
 {
     const struct rhd *rhd = state;
-    struct dp_group *group = rhd->pipe.group;
+    struct dp_group *group = rhd->segmented.group;
     const int rank = group->rank, core = dp_segmented_core(group->size);
     int chunk = 0;
 
-    DP_TRY(dp_segmented_fold(&rhd->pipe, data));
+    DP_TRY(dp_segmented_fold(&rhd->segmented, data));
     if (rank < core) {
         DP_TRY(halve(rhd, data, core, &chunk));
         if (keep == DP_KEEP_CHUNK && core == group->size) {
@@ -98,7 +98,7 @@ static dp_status rhd_sum(void *state, struct dp_slice data, enum dp_keep keep)
         }
         DP_TRY(double_up(rhd, data, core, chunk));
     }
-    return dp_segmented_unfold(&rhd->pipe, data);
+    return dp_segmented_unfold(&rhd->segmented, data);
 }
 
 static double rhd_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
@@ -112,7 +112,7 @@ static void rhd_close(void *state)
 {
     struct rhd *rhd = state;
 
-    dp_segmented_close(&rhd->pipe);
+    dp_segmented_close(&rhd->segmented);
 }
 
 #define RHD struct rhd

@@ -6,7 +6,7 @@
  * possible volume, at a latency that grows with p. Best for large buckets.
  *
  *      step 0..p-2     send chunk rank-step-1, receive chunk rank-step-2 and add it to one's own;
- *                      behind the last step this rank has the whole sum of its own chunk
+ *                      after the last step this rank has the whole sum of its own chunk
  *      step p-1..2p-3  the same chunks go round once more; what is received is final
  *
  * Chunks travel in segments, of which a few are under way at a time: while one is being added, the

@@ -8,7 +8,7 @@
  *      rank 0: A0 + A1 -> A of rank 0 and of rank 1;  rank 1: B0 + B1 -> B of both
  *
  * Chunk r is read and written by rank r alone, so one barrier before (all gradients are there) and
- * one behind (all sums are there) are enough. Each rank moves n (read) + n (write) elements.
+ * one after (all sums are there) are enough. Each rank moves n (read) + n (write) elements.
  */
 #include <math.h>
 

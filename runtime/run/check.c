@@ -380,7 +380,7 @@ void dp_run_describe(struct dp_training *run)
         c->data.source, dp_grouped(samples, (double)run->data.train_count), c->train.global_batch,
         (unsigned long long)run->steps_per_epoch, dp_plural(run->steps_per_epoch),
         (unsigned long long)run->total_steps, dp_plural(run->total_steps));
-    dp_gpu_peers_tell(run->world->all, gpus, sizeof(gpus));
+    dp_gpu_peers_describe(run->world->all, gpus, sizeof(gpus));
     if (gpus[0] != '\0') {
         dp_progress_line(&run->progress, "%s: they take turns, and share its memory", gpus);
     }

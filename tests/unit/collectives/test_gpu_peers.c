@@ -54,7 +54,7 @@ static size_t takes_a_gpu(struct dp_group *group, const void *arg)
             (void)snprintf(wanted, sizeof(wanted), "%d ranks share %d GPU%s, up to %d on each",
                            group->size, expected, expected == 1 ? "" : "s", most);
         }
-        dp_gpu_peers_tell(group, text, sizeof(text));
+        dp_gpu_peers_describe(group, text, sizeof(text));
         wrong += strcmp(text, wanted) != 0;
         wrong += dp_gpu_peers_create(group, cuda) != DP_OK; /* once is enough */
     }
@@ -112,7 +112,7 @@ static size_t shares_memory(struct dp_group *group, const void *arg)
     if (wrong > 0) {
         return wrong;
     }
-    wrong += group->gpus->reach != reach || (group->gpus->why_apart[0] == '\0') != reach;
+    wrong += group->gpus->reach != reach || (group->gpus->why_unreachable[0] == '\0') != reach;
     for (int i = 0; i < 3 && wrong == 0; i++) {
         memory[i] = dp_gpu_peers_memory(group, cuda, DP_MEM_OTHER, WORDS * sizeof(float));
         wrong += memory[i] == NULL;

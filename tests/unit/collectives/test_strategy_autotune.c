@@ -432,5 +432,5 @@ int main(void)
     if (dp_plugin_add(&dp_strategies, &planted.plugin) != DP_OK) {
         return 1;
     }
-    return cmocka_run_group_tests_name("contest", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("strategy_autotune", tests, NULL, NULL);
 }

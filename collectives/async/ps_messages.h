@@ -4,7 +4,7 @@
  *
  *      message   | head | part: chunks of all buckets, one behind the other | extra |
  *
- * The chunks are those that sharing `ps` gives to the server, in the order of its optimizer state
+ * The chunks are those that sharding `ps` gives to the server, in the order of its optimizer state
  * (dp_bucket.owned_at). Each rank has one box for each rank it writes to: a trainer for each
  * server, a server for each trainer. What goes into the head, and into the extra numbers that the
  * first server gets with every gradient, is up to the caller.

@@ -26,13 +26,13 @@ struct powersgd {
 };
 
 /* A tensor as a matrix; rank 0: it is sent as it is. */
-struct matrix {
+struct factor_matrix {
     size_t rows, cols, rank;
 };
 
-static struct matrix matrix_of(const struct powersgd *s, const struct dp_tensor *tensor)
+static struct factor_matrix matrix_of(const struct powersgd *s, const struct dp_tensor *tensor)
 {
-    struct matrix m = {tensor->shape[0], 0, (size_t)s->rank};
+    struct factor_matrix m = {tensor->shape[0], 0, (size_t)s->rank};
 
     m.cols = m.rows == 0 ? 0 : tensor->count / m.rows;
     m.rank = m.rank < m.rows ? m.rank : m.rows;
@@ -44,12 +44,12 @@ static struct matrix matrix_of(const struct powersgd *s, const struct dp_tensor 
 }
 
 /* Elements of a tensor's part of P, and of Q: begin where a product can read four at once. */
-static size_t p_count(const struct matrix *m, const struct dp_tensor *tensor)
+static size_t p_count(const struct factor_matrix *m, const struct dp_tensor *tensor)
 {
     return dp_round_up(m->rank > 0 ? m->rows * m->rank : tensor->count, 4);
 }
 
-static size_t q_count(const struct matrix *m)
+static size_t q_count(const struct factor_matrix *m)
 {
     return dp_round_up(m->rank * m->cols, 4);
 }
@@ -60,7 +60,7 @@ static void count_rounds(const struct powersgd *s, const struct dp_bucket *bucke
 {
     *first = *second = 0;
     for (int i = 0; i < bucket->tensor_count; i++) {
-        const struct matrix m = matrix_of(s, &bucket->tensors[i]);
+        const struct factor_matrix m = matrix_of(s, &bucket->tensors[i]);
         *first += p_count(&m, &bucket->tensors[i]);
         *second += q_count(&m);
     }
@@ -88,7 +88,7 @@ static void powersgd_close(void *state)
     dp_codes_release(s->comm, s->mine);
 }
 
-static dp_status prepare_product(struct dp_stream *stream, struct matrix m)
+static dp_status prepare_product(struct dp_stream *stream, struct factor_matrix m)
 {
     return m.rank == 0 ? DP_OK
                        : stream->ops->dense_prepare(stream, m.rows, m.cols, m.rank,
@@ -169,8 +169,8 @@ static uint64_t powersgd_wire(const void *state, const struct dp_bucket *bucket,
 }
 
 /* Where a bucket's tensor and its parts are. */
-struct place {
-    struct matrix m;
+struct factor_place {
+    struct factor_matrix m;
     size_t count;
     float *grad, *kept; /* [rows, cols] */
     float *p;           /* [rows, rank], or [count]: the tensor as it is */
@@ -178,7 +178,7 @@ struct place {
     float *warm;        /* as q */
 };
 
-typedef dp_status visit(struct dp_stream *stream, const struct place *place);
+typedef dp_status visit(struct dp_stream *stream, const struct factor_place *place);
 
 static dp_status each(const struct powersgd *s, const struct dp_compressed_bucket *compressed,
                       visit *visitor)
@@ -190,14 +190,14 @@ static dp_status each(const struct powersgd *s, const struct dp_compressed_bucke
     for (int i = 0; i < bucket->tensor_count; i++) {
         const struct dp_tensor *tensor = &bucket->tensors[i];
         const size_t at = tensor->begin - bucket->range.begin;
-        const struct place place = {.m = matrix_of(s, tensor),
-                                    .count = tensor->count,
-                                    .grad = (float *)compressed->grad.data + at,
-                                    .kept = compressed->residual[0] + at,
-                                    .p = both + p_at,
-                                    .q = both + s->q_at + q_at,
-                                    .mine = s->mine + q_at,
-                                    .warm = compressed->warm + q_at};
+        const struct factor_place place = {.m = matrix_of(s, tensor),
+                                           .count = tensor->count,
+                                           .grad = (float *)compressed->grad.data + at,
+                                           .kept = compressed->residual[0] + at,
+                                           .p = both + p_at,
+                                           .q = both + s->q_at + q_at,
+                                           .mine = s->mine + q_at,
+                                           .warm = compressed->warm + q_at};
         DP_TRY(visitor(s->comm->codes, &place));
         p_at += p_count(&place.m, tensor);
         q_at += q_count(&place.m);
@@ -205,9 +205,9 @@ static dp_status each(const struct powersgd *s, const struct dp_compressed_bucke
     return DP_OK;
 }
 
-static dp_status make_p(struct dp_stream *s, const struct place *t)
+static dp_status make_p(struct dp_stream *s, const struct factor_place *t)
 {
-    const struct matrix *m = &t->m;
+    const struct factor_matrix *m = &t->m;
 
     if (m->rank == 0) {
         return s->ops->copy(s, t->p, t->grad, t->count * sizeof(float));
@@ -217,9 +217,9 @@ static dp_status make_p(struct dp_stream *s, const struct place *t)
                                  DP_ACT_NONE);
 }
 
-static dp_status make_q(struct dp_stream *s, const struct place *t)
+static dp_status make_q(struct dp_stream *s, const struct factor_place *t)
 {
-    const struct matrix *m = &t->m;
+    const struct factor_matrix *m = &t->m;
 
     if (m->rank == 0) {
         return s->ops->copy(s, t->grad, t->p, t->count * sizeof(float));
@@ -230,9 +230,9 @@ static dp_status make_q(struct dp_stream *s, const struct place *t)
     return s->ops->copy(s, t->q, t->mine, m->rank * m->cols * sizeof(float));
 }
 
-static dp_status split(struct dp_stream *s, const struct place *t)
+static dp_status split(struct dp_stream *s, const struct factor_place *t)
 {
-    const struct matrix *m = &t->m;
+    const struct factor_matrix *m = &t->m;
 
     if (m->rank == 0) {
         return DP_OK;

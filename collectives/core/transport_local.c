@@ -27,22 +27,22 @@ struct box {
 };
 
 /* Memory that all ranks took together: one piece of each. */
-struct piece {
+struct region_piece {
     char *base; /* owned by its rank; by the hub when that left before the others */
     size_t bytes;
     bool apart; /* its rank alone reaches it */
 };
 
 struct region {
-    struct piece *pieces; /* [size] */
+    struct region_piece *pieces; /* [size] */
 };
 
 struct dp_local_hub {
     int size;
     pthread_mutex_t mutex;
-    pthread_cond_t *changed; /* owned; [size]: a message from or to that rank was copied */
-    struct box *boxes;       /* [size * size], from * size + to */
-    struct piece *pieces;    /* owned; [LOCAL_REGIONS * size] */
+    pthread_cond_t *changed;     /* owned; [size]: a message from or to that rank was copied */
+    struct box *boxes;           /* [size * size], from * size + to */
+    struct region_piece *pieces; /* owned; [LOCAL_REGIONS * size] */
     struct region regions[LOCAL_REGIONS];
     int *nodes; /* [size] */
     int room;   /* requests for memory that are shared; later ones are private. -1: all */
@@ -273,7 +273,7 @@ static void *local_memory(struct dp_group *group, enum dp_purpose purpose, size_
         region = r->pieces[group->rank].base == NULL ? r : NULL;
     }
     if (region != NULL) {
-        region->pieces[group->rank] = (struct piece){piece, bytes, apart};
+        region->pieces[group->rank] = (struct region_piece){piece, bytes, apart};
     }
     (void)pthread_mutex_unlock(&hub->mutex);
     group->apart = group->apart || apart;
@@ -292,7 +292,7 @@ static struct region *region_of(struct dp_local_hub *hub, int rank, const void *
 
     for (int i = 0; i < LOCAL_REGIONS; i++) {
         struct region *r = &hub->regions[i];
-        const struct piece *piece = &r->pieces[rank];
+        const struct region_piece *piece = &r->pieces[rank];
         if (piece->base != NULL && p >= piece->base &&
             p < piece->base + (piece->bytes == 0 ? 1 : piece->bytes)) {
             *offset = (size_t)(p - piece->base);

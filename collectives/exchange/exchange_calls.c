@@ -6,7 +6,7 @@
 #include "collectives/exchange/exchange_own.h"
 
 /* What the job works on. */
-struct call {
+struct group_call {
     struct dp_exchange *exchange;
     const void *mine;
     void *all;
@@ -17,7 +17,7 @@ struct call {
 /* In the scratch memory, which strategies that need shared memory can reach. */
 static dp_status sum_job(void *arg, int index)
 {
-    const struct call *c = arg;
+    const struct group_call *c = arg;
     struct dp_exchange *e = c->exchange;
 
     (void)index;
@@ -28,7 +28,7 @@ static dp_status sum_job(void *arg, int index)
 
 static dp_status sum_host_job(void *arg, int index)
 {
-    const struct call *c = arg;
+    const struct group_call *c = arg;
     struct dp_exchange *e = c->exchange;
 
     (void)index;
@@ -41,7 +41,7 @@ static dp_status sum_host_job(void *arg, int index)
 static dp_status sum(struct dp_exchange *e, dp_status (*job)(void *arg, int index), float *data,
                      size_t count)
 {
-    struct call call = {e, data, data, count, 0};
+    struct group_call call = {e, data, data, count, 0};
 
     if (count > e->scratch_count) {
         return DP_FAIL(DP_ERR_INTERNAL,
@@ -64,7 +64,7 @@ dp_status dp_exchange_sum(struct dp_exchange *e, float *data, size_t count)
 
 static dp_status gather_job(void *arg, int index)
 {
-    const struct call *c = arg;
+    const struct group_call *c = arg;
 
     (void)index;
     return dp_group_allgather(c->exchange->group, c->mine, c->count, c->all);
@@ -72,7 +72,7 @@ static dp_status gather_job(void *arg, int index)
 
 dp_status dp_exchange_gather(struct dp_exchange *e, const void *mine, size_t bytes, void *all)
 {
-    struct call call = {e, mine, all, bytes, 0};
+    struct group_call call = {e, mine, all, bytes, 0};
 
     return dp_engine_call(e->engine, gather_job, &call);
 }
@@ -82,7 +82,7 @@ enum { BROADCAST_BYTES = 64 << 20 };
 
 static dp_status broadcast_job(void *arg, int index)
 {
-    const struct call *c = arg;
+    const struct group_call *c = arg;
     char *data = c->all;
 
     (void)index;
@@ -96,14 +96,14 @@ static dp_status broadcast_job(void *arg, int index)
 
 dp_status dp_exchange_broadcast(struct dp_exchange *e, void *data, size_t bytes, int root)
 {
-    struct call call = {.exchange = e, .all = data, .count = bytes, .root = root};
+    struct group_call call = {.exchange = e, .all = data, .count = bytes, .root = root};
 
     return dp_engine_call(e->engine, broadcast_job, &call);
 }
 
 static dp_status collect_job(void *arg, int index)
 {
-    const struct call *c = arg;
+    const struct group_call *c = arg;
     struct dp_exchange *e = c->exchange;
 
     (void)index;
@@ -128,14 +128,14 @@ static dp_status collect_job(void *arg, int index)
 dp_status dp_exchange_collect(struct dp_exchange *e, const float *owned, float *whole)
 {
     const struct dp_bucket *tail = &e->plan->buckets[e->plan->count - 1];
-    struct call call = {e, owned, whole, tail->range.begin, 0};
+    struct group_call call = {e, owned, whole, tail->range.begin, 0};
 
     return dp_engine_call(e->engine, collect_job, &call);
 }
 
 static dp_status mean_job(void *arg, int index)
 {
-    const struct call *c = arg;
+    const struct group_call *c = arg;
     struct dp_exchange *e = c->exchange;
     const struct dp_ops *ops = e->stream->ops;
     float *data = c->all;
@@ -157,14 +157,14 @@ static dp_status mean_job(void *arg, int index)
 
 dp_status dp_exchange_mean(struct dp_exchange *e, float *data)
 {
-    struct call call = {.exchange = e, .all = data};
+    struct group_call call = {.exchange = e, .all = data};
 
     return dp_engine_call(e->engine, mean_job, &call);
 }
 
 static dp_status agree_job(void *arg, int index)
 {
-    const struct call *c = arg;
+    const struct group_call *c = arg;
 
     (void)index;
     return dp_group_agree(c->exchange->group, *(const dp_status *)c->mine);
@@ -172,7 +172,7 @@ static dp_status agree_job(void *arg, int index)
 
 dp_status dp_exchange_agree(struct dp_exchange *e, dp_status mine)
 {
-    struct call call = {.exchange = e, .mine = &mine};
+    struct group_call call = {.exchange = e, .mine = &mine};
 
     return dp_engine_call(e->engine, agree_job, &call);
 }

@@ -12,7 +12,7 @@
 
 enum {
     DP_EXCHANGE_ITEMS = 8,  /* that ranks compare beside the exchange's own */
-    DP_EXCHANGE_LABEL = 128 /* room for the name of a strategy with its options and its sharing */
+    DP_EXCHANGE_LABEL = 128 /* room for the name of a strategy with its options and its sharding */
 };
 
 struct dp_exchange_config {

@@ -39,7 +39,7 @@ struct candidate {
     int turn_count;
 };
 
-struct timing {
+struct turn_time {
     double seconds, elapsed;
 };
 
@@ -48,9 +48,9 @@ struct autotune {
     const struct dp_strategy_autotune_config *config;
     struct candidate candidates[CANDIDATES_MAX];
     int count;
-    float *data;            /* [most bytes]; from dp_group_memory */
-    size_t most;            /* bytes of the largest size */
-    struct timing *timings; /* [ranks] */
+    float *data;               /* [most bytes]; from dp_group_memory */
+    size_t most;               /* bytes of the largest size */
+    struct turn_time *timings; /* [ranks] */
     uint64_t begin_ns;
     double elapsed; /* seconds, by the slowest rank's clock */
 };
@@ -184,7 +184,7 @@ static void drop_hopeless(struct autotune *c, double least)
 static dp_status take_turn(struct autotune *c, struct candidate *e, size_t bytes, double *seconds)
 {
     const struct dp_slice data = {c->data, bytes / sizeof(float), sizeof(float)};
-    struct timing mine;
+    struct turn_time mine;
 
     for (size_t i = 0; i < data.count; i++) {
         c->data[i] = 1.0f;

@@ -21,7 +21,7 @@ static bool will_do(const struct dp_group *group, struct asker asker,
            ((const struct dp_strategy *)plugin)->supports(group, &why_not);
 }
 
-/* Writes "shm, ring, none": the strategies that will do; `sharing`: but for the one that shares
+/* Writes "shm, ring, none": the strategies that will do; `sharding`: but for the one that shares
  * nothing. */
 static void list_supported(const struct dp_group *group, struct asker asker, bool sharding,
                            char *text, size_t size)

@@ -25,14 +25,14 @@
 enum { TREES = 2, CHILDREN = 2, LINKS = 6 /* messages of a rank in one round of one tree */ };
 
 /* This rank's place in one tree; -1: there is none. */
-struct place {
+struct tree_place {
     int parent, child[CHILDREN], depth;
 };
 
 struct tree {
     int segment_kb;
     struct dp_group *group; /* borrowed */
-    struct place places[TREES];
+    struct tree_place places[TREES];
     int height;
     size_t segment;  /* elements */
     float *incoming; /* owned; [2 rounds, TREES, CHILDREN] segments */
@@ -60,9 +60,9 @@ static int root_of(int low, int high)
 }
 
 /* Walks from the root of labels [1, size] down to `label`; numbers are labels, 0: none. */
-static struct place find_label(int label, int size)
+static struct tree_place find_label(int label, int size)
 {
-    struct place place = {0, {0, 0}, 0};
+    struct tree_place place = {0, {0, 0}, 0};
     int low = 1, high = size, at = root_of(low, high);
 
     while (at != label) {
@@ -98,9 +98,9 @@ static int rank_of(int label, int size, int tree)
     return size % 2 == 0 ? size - label : label % size;
 }
 
-static struct place find_place(int rank, int size, int tree)
+static struct tree_place find_place(int rank, int size, int tree)
 {
-    struct place place = find_label(label_of(rank, size, tree), size);
+    struct tree_place place = find_label(label_of(rank, size, tree), size);
 
     place.parent = rank_of(place.parent, size, tree);
     for (int c = 0; c < CHILDREN; c++) {
@@ -190,7 +190,7 @@ static dp_status end_all(struct tree *tree, int t, long round)
 /* Asks for what neighbours will have sent when `round` comes. */
 static dp_status expect(struct tree *tree, struct dp_slice data, int t, long round)
 {
-    const struct place *place = &tree->places[t];
+    const struct tree_place *place = &tree->places[t];
     const struct dp_slice nothing = {NULL, 0, sizeof(float)};
     const size_t up = half_segment(tree, data, t, segment_up(tree, t, round)).count;
 
@@ -204,7 +204,7 @@ static dp_status expect(struct tree *tree, struct dp_slice data, int t, long rou
 /* Adds what children sent, and hands on what is due. */
 static dp_status hand_on(struct tree *tree, struct dp_slice data, int t, long round)
 {
-    const struct place *place = &tree->places[t];
+    const struct tree_place *place = &tree->places[t];
     const struct dp_slice nothing = {NULL, 0, sizeof(float)};
     const struct dp_slice up = half_segment(tree, data, t, segment_up(tree, t, round));
     const struct dp_slice down = half_segment(tree, data, t, segment_down(tree, t, round));

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -103,4 +104,12 @@ void dp_process_unwatch(struct dp_process_watch *watch)
         (void)close(watch->fd);
     }
     *watch = (struct dp_process_watch){0};
+}
+
+struct dp_process dp_process_self(void)
+{
+    struct stat info;
+    const bool known = stat("/proc/self/ns/pid", &info) == 0;
+
+    return (struct dp_process){known ? (uint64_t)info.st_ino : 0, getpid()};
 }

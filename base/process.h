@@ -10,6 +10,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Which process it is, among all that may see each other: what ranks tell each other. */
+struct dp_process {
+    uint64_t space; /* of process numbers: containers have their own */
+    int64_t id;
+};
+
+/* This one. */
+struct dp_process dp_process_self(void);
+
 /* Zeroed: no process. */
 struct dp_process_watch {
     int64_t id;

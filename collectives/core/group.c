@@ -296,19 +296,11 @@ dp_status dp_group_agree(struct dp_group *group, dp_status mine)
 void dp_group_leave(struct dp_group *group, dp_status status)
 {
     if (group->size > 1 && !dp_status_together(status)) {
-        dp_group_farewell(group);
         if (group->transport->leave != NULL) {
             group->transport->leave(group);
         } else {
             atomic_store(group->cancel, 1);
         }
-    }
-}
-
-void dp_group_farewell(struct dp_group *group)
-{
-    if (group->transport->farewell != NULL) {
-        group->transport->farewell(group);
     }
 }
 

@@ -31,7 +31,6 @@ enum dp_keep {
 struct dp_transport;
 
 enum {
-    DP_OUTAGE_S = 30,         /* that another host may be silent, unless the run says more */
     DP_MESSAGE_MAX = 1 << 30, /* bytes of one message */
     DP_TRANSFERS_MAX = 32,    /* messages that may be under way from one rank to another */
     DP_PIECES = 16            /* that a transport may cut a message into */
@@ -62,7 +61,6 @@ struct dp_group {
     const int *node_of;            /* [size]: number of the node each rank lives on */
     int nodes, local_size;         /* nodes of the group; ranks on this node */
     atomic_int *cancel;            /* not 0: every wait of this process gives up */
-    atomic_int outage_s;           /* that another host may be silent, for the transport's lost() */
     uint64_t spin_ns;              /* of waits: see backoff.h */
     bool apart;          /* some memory, the gradients or later, is not shared: no room, or a
                                  group of some ranks of a node */
@@ -194,10 +192,6 @@ bool dp_group_even(const struct dp_group *group);
  * job. What all ranks refuse alike changes nothing. Local.
  */
 void dp_group_leave(struct dp_group *group, dp_status status);
-
-/* This rank is about to end, and nobody need tell that it has died (failure_detector.h). Local,
- * on any thread, while the group lives. */
-void dp_group_farewell(struct dp_group *group);
 
 void dp_group_destroy(struct dp_group *group);
 

@@ -18,14 +18,6 @@ struct dp_group;
 struct dp_slice;
 struct dp_transfer;
 
-struct dp_loss {
-    int rank;         /* -1: nobody */
-    bool tells;       /* whether this rank is the one to tell of it */
-    const char *host; /* where it lived; NULL: here */
-    int silent_s;     /* above 0: nobody knows whether it has died, since its host has given no
-                       * sign of life for so many seconds */
-};
-
 struct dp_transport {
     const char *name;
 
@@ -42,16 +34,9 @@ struct dp_transport {
     void (*release)(struct dp_group *group, void *memory);
     void *(*peer)(const struct dp_group *group, const void *mine, int peer);
 
-    /* A rank that has died without a word, as far as this one can know. NULL: ranks cannot die
-     * alone. Not on two threads at once: the failure detector asks it (failure_detector.h). */
-    struct dp_loss (*lost)(const struct dp_group *group);
-
-    /* Ends all ranks of the job with this exit code; on any thread. Does not return. NULL: where
-     * lost is. */
+    /* Ends all ranks of the job with this exit code; on any thread. Does not return. NULL:
+     * ranks are threads of one process. */
     void (*abort)(int code);
-
-    /* See dp_group_farewell. NULL: nobody looks after ranks. */
-    void (*farewell)(struct dp_group *group);
 
     /* See dp_group_leave: ends all waits of this process. NULL: group->cancel is all it takes. */
     void (*leave)(struct dp_group *group);

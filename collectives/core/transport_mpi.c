@@ -13,8 +13,6 @@
 #include "collectives/core/pieces_mpi.h"
 #include "collectives/core/transport.h"
 #include "collectives/core/window_room_mpi.h"
-#include "collectives/world/host_link.h"
-#include "collectives/world/local_peers.h"
 
 enum { TAG = 7, MPI_REGIONS = 64 };
 
@@ -31,9 +29,6 @@ struct mpi_link {
     MPI_Comm comm, node; /* owned */
     int *node_of;        /* [size] */
     int *local_rank_of;  /* [size]: rank within its node */
-    struct dp_local_peers peers;
-    struct dp_host_link host_link;
-    atomic_int *left; /* from dp_group_memory: this rank ends the job by itself */
     struct window windows[MPI_REGIONS];
     bool warned;
     struct dp_wire_pace pace; /* of the wire */
@@ -268,50 +263,6 @@ static void *mpi_peer(const struct dp_group *group, const void *mine, int peer)
     return w->pieces[peer] + ((const char *)mine - w->base);
 }
 
-static void mpi_farewell(struct dp_group *group)
-{
-    struct mpi_link *link = group->link;
-
-    if (link->left != NULL) {
-        atomic_store(link->left, 1);
-    }
-    dp_host_link_leave(&link->host_link);
-}
-
-static struct dp_loss mpi_lost(const struct dp_group *group)
-{
-    struct mpi_link *link = group->link;
-    const int peer = dp_local_peers_lost(&link->peers);
-
-    return peer < 0 ? dp_host_link_loss(&link->host_link, atomic_load(&group->outage_s))
-                    : (struct dp_loss){.rank = peer, .tells = dp_local_peers_reports(&link->peers)};
-}
-
-/* Learns of the processes of this node's ranks. */
-static dp_status watch_mates(struct dp_group *group)
-{
-    struct mpi_link *link = group->link;
-    const struct dp_process mine = dp_process_self();
-    struct dp_process *all = dp_zalloc((size_t)group->size, sizeof(*all));
-    dp_status status = DP_ERR_NOMEM;
-
-    link->left = mpi_memory(group, DP_MEM_COMM, sizeof(*link->left));
-    if (all == NULL || link->left == NULL ||
-        dp_local_peers_init(&link->peers, group->size, group->rank) != DP_OK) {
-        dp_free(all);
-        return DP_FAIL(DP_ERR_NOMEM, "processes of %d ranks", group->size);
-    }
-    status = DP_MPI(
-        MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, link->comm));
-    for (int i = 0; i < group->size && status == DP_OK; i++) {
-        if (link->node_of[i] == link->node_of[group->rank]) {
-            dp_local_peers_watch(&link->peers, i, all[i], mpi_peer(group, link->left, i));
-        }
-    }
-    dp_free(all);
-    return status;
-}
-
 static void mpi_close(struct dp_group *group)
 {
     struct mpi_link *link = group->link;
@@ -327,8 +278,6 @@ static void mpi_close(struct dp_group *group)
     if (link->comm != MPI_COMM_NULL && !left(group)) {
         (void)MPI_Comm_free(&link->comm);
     }
-    dp_host_link_close(&link->host_link);
-    dp_local_peers_fini(&link->peers);
     dp_free(link->local_rank_of);
     dp_free(link->node_of);
     dp_free(link);
@@ -343,9 +292,7 @@ static const struct dp_transport mpi_transport = {
     .memory = mpi_memory,
     .release = mpi_release,
     .peer = mpi_peer,
-    .lost = mpi_lost,
     .abort = dp_mpi_abort,
-    .farewell = mpi_farewell,
     .close = mpi_close,
 };
 
@@ -388,7 +335,6 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     group->cancel = cancel;
     group->spin_ns = DP_SPIN_NS;
     link->comm = link->node = MPI_COMM_NULL;
-    dp_host_link_init(&link->host_link);
     for (int i = 0; i < MPI_REGIONS; i++) {
         link->windows[i].window = MPI_WIN_NULL;
     }
@@ -404,8 +350,6 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     }
     group->node_of = link->node_of;
     DP_TRY_GOTO(find_nodes(group), status, failed);
-    DP_TRY_GOTO(group->size > 1 ? watch_mates(group) : DP_OK, status, failed);
-    DP_TRY_GOTO(dp_host_link_open(group, &link->host_link), status, failed);
     *out = group;
     return DP_OK;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "collectives/core/consistency.h"
-#include "collectives/exchange/engine.h"
+#include "collectives/core/engine.h"
 #include "kernels/device.h"
 
 enum {

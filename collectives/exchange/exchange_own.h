@@ -6,7 +6,7 @@
 
 #include "collectives/compressors/compression.h"
 #include "collectives/core/bucket.h"
-#include "collectives/exchange/engine.h"
+#include "collectives/core/engine.h"
 #include "collectives/exchange/exchange_config.h"
 #include "collectives/exchange/sharding.h"
 #include "collectives/exchange/staging.h"

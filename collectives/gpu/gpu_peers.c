@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "collectives/world/local_peers.h"
+#include "base/process.h"
 
 enum { LINKS = 8 };
 

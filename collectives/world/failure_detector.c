@@ -11,7 +11,6 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/trace.h"
-#include "collectives/core/transport.h"
 
 enum {
     SECOND_NS = 1000000000,
@@ -29,7 +28,7 @@ static const uint64_t stand_by_ns = 4500000000;
 static const uint64_t end_ns = 3000000000;
 
 struct dp_failure_detector {
-    const struct dp_group *group; /* borrowed */
+    struct dp_failure_detector_config config;
     pthread_t thread;
     pthread_mutex_t mutex; /* of stop */
     pthread_cond_t stopped;
@@ -50,7 +49,7 @@ static bool output_broken(void)
            ((pipes[0].revents | pipes[1].revents) & (POLLERR | POLLHUP)) != 0;
 }
 
-/* What would happen without a lookout. */
+/* What would happen without a failure detector. */
 static void pass_on(int number)
 {
     if (before.sa_handler == SIG_DFL) {
@@ -106,10 +105,8 @@ static void tell_of(const struct dp_loss *loss)
 /* Looks once. */
 static void look(struct dp_failure_detector *detector)
 {
-    const struct dp_group *group = detector->group;
-    const struct dp_transport *transport = group->transport;
-    const struct dp_loss loss =
-        transport->lost != NULL ? transport->lost(group) : (struct dp_loss){.rank = -1};
+    const struct dp_failure_detector_config *config = &detector->config;
+    const struct dp_loss loss = config->lost(config->context);
     const uint64_t now_ns = dp_now_ns();
 
     if (loss.rank < 0) {
@@ -122,18 +119,18 @@ static void look(struct dp_failure_detector *detector)
         return;
     }
     atomic_store(&detector->silent, loss.silent_s > 0);
-    if (atomic_exchange(group->cancel, 1) == 0 && loss.tells) {
+    if (atomic_exchange(config->cancel, 1) == 0 && loss.reports) {
         tell_of(&loss);
     }
     if (loss.silent_s > 0 && now_ns - atomic_load(&detector->lost_ns) > GRACE_NS + end_ns) {
-        transport->abort(dp_status_exit(DP_ERR_HUNG));
+        config->abort(dp_status_exit(DP_ERR_HUNG));
     }
 }
 
 /* A thread has hung for so many looks. */
 static void tell_of_hanging(const struct dp_failure_detector *detector, int looks)
 {
-    if (looks == HANG_LOOKS && atomic_load(detector->group->cancel) == 0) {
+    if (looks == HANG_LOOKS && atomic_load(detector->config.cancel) == 0) {
         dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
                "the connection to another rank is broken: has it died? The job ends; start it "
                "again");
@@ -180,7 +177,8 @@ static void release(struct dp_failure_detector *detector)
     dp_free(detector);
 }
 
-dp_status dp_failure_detector_create(const struct dp_group *group, struct dp_failure_detector **out)
+dp_status dp_failure_detector_create(const struct dp_failure_detector_config *config,
+                                     struct dp_failure_detector **out)
 {
     const struct sigaction hang = {.sa_handler = on_broken_pipe};
     struct dp_failure_detector *detector = dp_zalloc(1, sizeof(*detector));
@@ -188,9 +186,9 @@ dp_status dp_failure_detector_create(const struct dp_group *group, struct dp_fai
     dp_status status;
 
     if (detector == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "lookout");
+        return DP_FAIL(DP_ERR_NOMEM, "failure detector");
     }
-    detector->group = group;
+    detector->config = *config;
     (void)sigaction(SIGPIPE, &hang, &before);
     (void)pthread_mutex_init(&detector->mutex, NULL);
     (void)pthread_condattr_init(&clock);

@@ -8,7 +8,8 @@
  * mpirun ends together do not end at one time.
  *
  * Where a host has fallen silent nobody has died, as far as anybody knows, and mpirun ends nothing.
- * So the rank that found it ends the job: by itself, or after three seconds by the lookout.
+ * So the rank that found it ends the job: by itself, or after three seconds by its failure
+ * detector.
  *
  * Where Open MPI writes to a rank that has died, SIGPIPE would end this process before it could
  * tell; ignored, Open MPI (4.1, TCP) prints lines of its own and then tries for ever. So while
@@ -21,12 +22,20 @@
 #define DP_COLLECTIVES_WORLD_FAILURE_DETECTOR_H
 
 #include "collectives/core/group.h"
+#include "collectives/world/liveness.h"
 
 struct dp_failure_detector;
 
-/* group: borrowed. At most one in a process, since it handles SIGPIPE, and a transport is asked by
- * one thread alone who is lost. Errors: DP_ERR_NOMEM (also: no thread). */
-DP_CHECKED dp_status dp_failure_detector_create(const struct dp_group *group,
+/* What it asks and does; all borrowed. */
+struct dp_failure_detector_config {
+    atomic_int *cancel;                    /* ends all waits of this process */
+    struct dp_loss (*lost)(void *context); /* who is lost: dp_liveness_lost() */
+    void *context;
+    void (*abort)(int code); /* ends all ranks of the job, and does not return */
+};
+
+/* At most one in a process, since it handles SIGPIPE. Errors: DP_ERR_NOMEM (also: no thread). */
+DP_CHECKED dp_status dp_failure_detector_create(const struct dp_failure_detector_config *config,
                                                 struct dp_failure_detector **out);
 
 /* For a rank that is about to end the job because another one has died, as the failure detector

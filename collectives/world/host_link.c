@@ -204,13 +204,6 @@ bool dp_host_link_lost(struct dp_host_link *line, int outage_s)
     return line->died || line->silent_s > 0;
 }
 
-struct dp_loss dp_host_link_loss(struct dp_host_link *line, int outage_s)
-{
-    return dp_host_link_lost(line, outage_s)
-               ? (struct dp_loss){line->watched, true, line->host, line->silent_s}
-               : (struct dp_loss){.rank = -1};
-}
-
 void dp_host_link_leave(const struct dp_host_link *line)
 {
     if (line->mine >= 0) {

@@ -18,7 +18,6 @@
 #define DP_COLLECTIVES_WORLD_HOST_LINK_H
 
 #include "collectives/core/group.h"
-#include "collectives/core/transport.h"
 
 struct dp_host_link {
     int watched;   /* the rank at the other end of `theirs`; -1: nobody */
@@ -43,9 +42,6 @@ DP_CHECKED dp_status dp_host_link_open(struct dp_group *group, struct dp_host_li
  * outage_s seconds (above 0), which silent_s then says. Warns once of a silence of five seconds and
  * says when it ends. Local. */
 bool dp_host_link_lost(struct dp_host_link *line, int outage_s);
-
-/* The same as a loss, of which this rank tells; it borrows the name of the host. Local. */
-struct dp_loss dp_host_link_loss(struct dp_host_link *line, int outage_s);
 
 /* This rank ends by itself: a farewell to the one that watches it. Local. */
 void dp_host_link_leave(const struct dp_host_link *line);

@@ -1,24 +1,13 @@
 #include "collectives/world/local_peers.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/mem.h"
-
-struct dp_process dp_process_self(void)
-{
-    struct stat info;
-    const bool known = stat("/proc/self/ns/pid", &info) == 0;
-
-    return (struct dp_process){known ? (uint64_t)info.st_ino : 0, getpid()};
-}
 
 dp_status dp_local_peers_init(struct dp_local_peers *peers, int size, int self)
 {
     peers->self = self;
     peers->size = size;
     peers->peers = dp_zalloc((size_t)size, sizeof(*peers->peers));
-    return peers->peers != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "mates of %d ranks", size);
+    return peers->peers != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "processes of %d ranks", size);
 }
 
 void dp_local_peers_fini(struct dp_local_peers *peers)

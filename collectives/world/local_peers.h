@@ -15,12 +15,6 @@
 #include "base/process.h"
 #include "base/status.h"
 
-/* How to find a process: what each rank tells all others. */
-struct dp_process {
-    uint64_t space; /* of process numbers: containers have their own */
-    int64_t id;
-};
-
 struct dp_local_peer {
     struct dp_process_watch watch; /* of its process */
     bool watched;                  /* false: on another node, or not to be seen from here */
@@ -31,9 +25,6 @@ struct dp_local_peers {
     int self, size;
     struct dp_local_peer *peers; /* owned; [size] */
 };
-
-/* This process. */
-struct dp_process dp_process_self(void);
 
 /* Watches nobody yet. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_local_peers_init(struct dp_local_peers *peers, int size, int self);

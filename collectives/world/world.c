@@ -9,11 +9,12 @@
 
 #include "base/log.h"
 #include "collectives/core/consistency.h"
+#include "collectives/core/engine.h"
 #include "collectives/core/mpi_status.h"
 #include "collectives/core/transport.h"
 #include "collectives/core/transport_mpi.h"
-#include "collectives/exchange/engine.h"
 #include "collectives/world/failure_detector.h"
+#include "collectives/world/liveness.h"
 
 /* Open MPI settings that were measured to matter (README, "Open MPI settings"); never over the
  * user's own. */
@@ -82,20 +83,33 @@ static dp_status world_over_mpi(struct dp_world *world)
 
 void dp_world_allow_outage(struct dp_world *world, int seconds)
 {
-    atomic_store(&world->all->outage_s, seconds);
+    if (world->liveness != NULL) {
+        dp_liveness_allow_outage(world->liveness, seconds);
+    }
+}
+
+static struct dp_loss lost(void *liveness)
+{
+    return dp_liveness_lost(liveness);
 }
 
 /* Whoever fails here fails alone. */
-static dp_status look_out(struct dp_world *world)
+static dp_status watch(struct dp_world *world)
 {
+    struct dp_failure_detector_config config = {.cancel = world->all->cancel, .lost = lost};
     dp_status status = DP_OK;
 
-    dp_world_allow_outage(world, DP_OUTAGE_S);
     if (world->all->size > 1) {
-        status = dp_failure_detector_create(world->all, &world->detector);
+        status = dp_liveness_create(world->all, &world->liveness);
+    }
+    if (status == DP_OK && world->all->size > 1) {
+        config.context = world->liveness;
+        config.abort = world->all->transport->abort;
+        status = dp_failure_detector_create(&config, &world->detector);
     }
     if (status != DP_OK) {
         dp_group_leave(world->all, status);
+        dp_liveness_destroy(world->liveness);
         dp_group_destroy(world->all);
     }
     return status;
@@ -107,7 +121,7 @@ static void set_world(struct dp_world *world)
     (void)pthread_mutex_lock(&farewell_mutex);
     the_world = world;
     if (world != NULL && asked_to_end) {
-        dp_group_farewell(world->all);
+        dp_liveness_farewell(world->liveness);
     }
     (void)pthread_mutex_unlock(&farewell_mutex);
 }
@@ -117,7 +131,7 @@ void dp_world_farewell(void)
     (void)pthread_mutex_lock(&farewell_mutex);
     asked_to_end = true;
     if (the_world != NULL) {
-        dp_group_farewell(the_world->all);
+        dp_liveness_farewell(the_world->liveness);
     }
     (void)pthread_mutex_unlock(&farewell_mutex);
 }
@@ -139,7 +153,7 @@ dp_status dp_world_create(struct dp_world **out)
     }
     if (status == DP_OK) {
         dp_log_set_identity(world->all->rank, world->all->size, world->host);
-        status = look_out(world);
+        status = watch(world);
     }
     if (status != DP_OK) {
         dp_free(world);
@@ -177,6 +191,7 @@ void dp_world_destroy(struct dp_world *world)
     set_world(NULL);
     dp_failure_detector_destroy(
         world->detector); /* others may be gone soon, and nothing is wrong then */
+    dp_liveness_destroy(world->liveness);
     dp_group_destroy(world->all);
     if (world->mpi) {
         (void)MPI_Finalize();
@@ -188,7 +203,8 @@ void dp_world_abort(struct dp_world *world, int code)
 {
     if (world != NULL && world->mpi && world->all->size > 1) {
         dp_failure_detector_stand_by(world->detector);
-        dp_group_leave(world->all, DP_ERR_INTERNAL); /* those that wait know that it is told */
+        dp_liveness_farewell(world->liveness); /* those that wait know that it is told */
+        dp_group_leave(world->all, DP_ERR_INTERNAL);
         /* Only one thread at a time may be inside of MPI. Where the engine's does not come back
          * (MPI_Allreduce looks at no flag) there is no other way to end all ranks. */
         (void)dp_engines_rest(rest_ns);

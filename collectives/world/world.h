@@ -7,6 +7,7 @@
 #include "collectives/core/group.h"
 
 struct dp_failure_detector;
+struct dp_liveness;
 
 /* A group is NULL where this rank is no member. */
 struct dp_world {
@@ -15,6 +16,7 @@ struct dp_world {
     bool mpi;               /* started by mpirun or srun */
     char host[64];
     char library[64];                     /* "Open MPI v4.1.4", or "no MPI" */
+    struct dp_liveness *liveness;         /* owned; of `all`; NULL: alone */
     struct dp_failure_detector *detector; /* owned; NULL: alone */
     atomic_int cancel;
 };

@@ -88,12 +88,12 @@ static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memor
         (double)rank[DP_MEM_OPTIMIZER], (double)rank[DP_MEM_ACTIVATIONS],
         (double)rank[DP_MEM_RESIDUALS], (double)host[DP_MEM_CHECKPOINT],
     };
-    printf("%2d rank%-11s", plan->trainers, dp_plural(plan->trainers));
+    printf("%2d rank%-4s", plan->trainers, dp_plural(plan->trainers));
     for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
-        printf(i == 0 ? "%11.1f" : "%12.1f", columns[i] / mb);
+        printf("%12.1f", columns[i] / mb);
         shown += i == 5 ? 0.0 : columns[i];
     }
-    printf("%12.1f%12.1f   (%zu row%s%s) %s\n", ((double)dp_memory_plan_sum(rank) - shown) / mb,
+    printf("%8.1f%10.1f (%zu row%s%s) %s\n", ((double)dp_memory_plan_sum(rank) - shown) / mb,
            (double)dp_memory_plan_sum(host) / mb, share.rows, dp_plural(share.rows),
            c->train.lanes > 0 ? " a lane, one core a rank" : "",
            limits->count > 0 ? fits[fit_here(limits, host)] : "");
@@ -116,7 +116,7 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m,
 
     plan.data_bytes = dp_run_data_bytes(c, m, &plan.train_count);
     dp_memory_limits_read("", &limits);
-    printf("\nmemory per rank, MB%10s%12s%12s%12s%12s%12s%12s%12s\n", "weights", "gradients",
+    printf("\n%-11s%12s%12s%12s%12s%12s%12s%8s%10s\n", "MB per rank", "weights", "gradients",
            "optimizer", "activations", "residuals", "snapshot", "other", "one host");
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
         if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {

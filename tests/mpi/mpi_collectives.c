@@ -11,8 +11,9 @@
  *                               (ulimit -v): the same
  *     mpi_collectives abort     rank 0 ends the job while its engine is inside of MPI: MPI_Abort is
  *                               called when that has come back; exit code 3, not 4
- *     mpi_collectives nomem N   the N-th allocation of a further group fails on the last rank: the
- *                               job must end with the exit code for that
+ *     mpi_collectives nomem N   the N-th allocation of a further group, and of watching its ranks,
+ *                               fails on the last rank: the job must end with the exit code for
+ *                               that
  */
 #define _GNU_SOURCE /* memfd_create */
 #include <mpi.h>
@@ -26,8 +27,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "collectives/exchange/engine.h"
+#include "collectives/core/engine.h"
 #include "collectives/strategies/strategy.h"
+#include "collectives/world/liveness.h"
 #include "collectives/world/world.h"
 #include "tests/support/checks.h"
 #include "tests/support/strategy_checks.h"
@@ -207,16 +209,21 @@ static int check_narrow(struct dp_group *group)
 /* Does not return on a rank that fails. */
 static int run_out_of_memory(struct dp_world *world, int nth)
 {
+    struct dp_liveness *liveness = NULL;
     struct dp_group *group = NULL;
     dp_status status;
 
     dp_mem_fail_nth(world->all->rank == world->all->size - 1 ? nth : 0);
     status = dp_world_group(world, &group);
+    if (status == DP_OK) {
+        status = dp_liveness_create(group, &liveness);
+    }
     dp_mem_fail_nth(0);
     status = dp_group_agree(world->all, status);
     if (status != DP_OK) {
         dp_world_abort(world, dp_status_exit(status));
     }
+    dp_liveness_destroy(liveness);
     dp_group_destroy(group);
     dp_world_destroy(world);
     return 1;

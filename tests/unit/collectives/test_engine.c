@@ -16,8 +16,8 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "collectives/core/backoff.h"
+#include "collectives/core/engine.h"
 #include "collectives/core/transport.h"
-#include "collectives/exchange/engine.h"
 #include "tests/support/local_world.h"
 
 enum { JOBS = 200, NO_JOB = -1 };

@@ -14,15 +14,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
-#include "collectives/core/transport.h"
 #include "collectives/world/failure_detector.h"
 #include "tests/support/stderr_text.h"
 
 static atomic_int looks, dead, silent_s, aborted;
 
-static struct dp_loss lost(const struct dp_group *group)
+static struct dp_loss lost(void *context)
 {
-    (void)group;
+    (void)context;
     atomic_fetch_add(&looks, 1);
     return (struct dp_loss){atomic_load(&dead), true, "h7", atomic_load(&silent_s)};
 }
@@ -31,8 +30,6 @@ static void note_abort(int code)
 {
     atomic_store(&aborted, code);
 }
-
-static const struct dp_transport transport = {.name = "planted", .lost = lost, .abort = note_abort};
 
 static void sleep_ms(long ms)
 {
@@ -53,7 +50,7 @@ static bool looked(int times)
 static void who_dies_is_told_once(void **state)
 {
     atomic_int cancel = 0;
-    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
     struct dp_failure_detector *detector = NULL;
     const size_t live = dp_mem_live();
     const char *line;
@@ -64,7 +61,7 @@ static void who_dies_is_told_once(void **state)
     atomic_store(&dead, -1);
     stderr_begin();
     dp_log_mute(1); /* as ranks are while all find the same */
-    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_OK);
+    assert_int_equal(dp_failure_detector_create(&config, &detector), DP_OK);
     assert_true(looked(1));
     assert_int_equal(atomic_load(&cancel), 0);
     begin_ns = dp_now_ns();
@@ -89,7 +86,7 @@ static void who_dies_is_told_once(void **state)
 static double stands_by(int who)
 {
     atomic_int cancel = 0;
-    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
     struct dp_failure_detector *detector = NULL;
     uint64_t begin_ns;
     double taken_s;
@@ -97,7 +94,7 @@ static double stands_by(int who)
     atomic_store(&looks, 0);
     atomic_store(&dead, who);
     stderr_begin();
-    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_OK);
+    assert_int_equal(dp_failure_detector_create(&config, &detector), DP_OK);
     assert_true(looked(2));
     begin_ns = dp_now_ns();
     dp_failure_detector_stand_by(detector);
@@ -120,7 +117,7 @@ static void a_launcher_has_time_to_end_ranks_behind_a_death_alone(void **state)
 static void a_host_that_falls_silent_is_no_death_and_ends_the_job(void **state)
 {
     atomic_int cancel = 0;
-    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
     struct dp_failure_detector *detector = NULL;
     uint64_t begin_ns = dp_now_ns();
     (void)state;
@@ -129,7 +126,7 @@ static void a_host_that_falls_silent_is_no_death_and_ends_the_job(void **state)
     atomic_store(&silent_s, 30);
     atomic_store(&aborted, 0);
     stderr_begin();
-    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_OK);
+    assert_int_equal(dp_failure_detector_create(&config, &detector), DP_OK);
     while (atomic_load(&aborted) == 0 && dp_now_ns() - begin_ns < 20000000000ull) {
         sleep_ms(5);
     }
@@ -150,14 +147,14 @@ static void a_host_that_falls_silent_is_no_death_and_ends_the_job(void **state)
 static void nobody_looks_any_more_behind_the_end(void **state)
 {
     atomic_int cancel = 0;
-    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
     struct dp_failure_detector *detector = NULL;
     int before;
     (void)state;
 
     atomic_store(&looks, 0);
     atomic_store(&dead, -1);
-    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_OK);
+    assert_int_equal(dp_failure_detector_create(&config, &detector), DP_OK);
     assert_true(looked(2)); /* and again */
     dp_failure_detector_destroy(detector);
     before = atomic_load(&looks);
@@ -185,12 +182,12 @@ static struct hung hang(int who)
     assert_true(hung.pid >= 0);
     if (hung.pid == 0) {
         atomic_int cancel = 0;
-        struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+        const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
         struct dp_failure_detector *detector;
 
         atomic_store(&dead, who);
         (void)dup2(err[1], STDERR_FILENO);
-        if (dp_failure_detector_create(&group, &detector) == DP_OK) {
+        if (dp_failure_detector_create(&config, &detector) == DP_OK) {
             (void)!write(broken[1], "", 1);
             (void)!write(broken[1], "", 1);
         }
@@ -242,14 +239,14 @@ static int write_unread(void (*handler)(int))
     assert_int_equal(made, 0);
     if (pid == 0) {
         atomic_int cancel = 0;
-        struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+        const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
         struct dp_failure_detector *detector;
 
         (void)alarm(4); /* less than a thread hangs */
         (void)signal(SIGPIPE, handler);
         (void)dup2(broken[1], STDERR_FILENO);
         (void)close(broken[0]);
-        if (dp_failure_detector_create(&group, &detector) == DP_OK) {
+        if (dp_failure_detector_create(&config, &detector) == DP_OK) {
             (void)!write(STDERR_FILENO, "", 1);
             (void)!write(STDERR_FILENO, "", 1);
         }
@@ -287,13 +284,13 @@ static void output_that_nobody_reads_is_no_dead_rank(void **state)
 static void a_broken_pipe_does_what_it_did_behind_the_end(void **state)
 {
     atomic_int cancel = 0;
-    struct dp_group group = {.transport = &transport, .cancel = &cancel, .size = 3};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
     struct dp_failure_detector *detector = NULL;
     struct sigaction now;
     (void)state;
 
     atomic_store(&dead, -1);
-    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_OK);
+    assert_int_equal(dp_failure_detector_create(&config, &detector), DP_OK);
     assert_int_equal(sigaction(SIGPIPE, NULL, &now), 0);
     assert_true(now.sa_handler != SIG_DFL);
     dp_failure_detector_destroy(detector);
@@ -303,14 +300,14 @@ static void a_broken_pipe_does_what_it_did_behind_the_end(void **state)
 
 static void a_failed_allocation_leaves_nothing(void **state)
 {
-    struct dp_group group = {.transport = &transport, .size = 3};
+    const struct dp_failure_detector_config config = {.lost = lost};
     struct dp_failure_detector *detector = NULL;
     const size_t live = dp_mem_live();
     (void)state;
 
     stderr_begin();
     dp_mem_fail_nth(1);
-    assert_int_equal(dp_failure_detector_create(&group, &detector), DP_ERR_NOMEM);
+    assert_int_equal(dp_failure_detector_create(&config, &detector), DP_ERR_NOMEM);
     dp_mem_fail_nth(0);
     stderr_end();
     assert_null(detector);

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "collectives/world/host_link.h"
+#include "collectives/world/liveness.h"
 #include "tests/support/local_world.h"
 #include "tests/support/stderr_text.h"
 

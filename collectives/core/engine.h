@@ -4,8 +4,8 @@
  * All communication of a running job goes through one engine, in the order submitted, which is
  * program order and hence equal on all ranks. A job is collective and may block.
  */
-#ifndef DP_COLLECTIVES_EXCHANGE_ENGINE_H
-#define DP_COLLECTIVES_EXCHANGE_ENGINE_H
+#ifndef DP_COLLECTIVES_CORE_ENGINE_H
+#define DP_COLLECTIVES_CORE_ENGINE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "collectives/exchange/engine.h"
+#include "collectives/core/engine.h"
 
 #include <assert.h>
 #include <pthread.h>

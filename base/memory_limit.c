@@ -133,7 +133,7 @@ static void add_group(const struct version *v, const char *folder, size_t root_l
         (limits->count > 0 && most >= host->total)) {
         return;
     }
-    (void)snprintf(path, sizeof(path), "%s/memory.stat", folder);
+    (void)snprintf(path, sizeof(path), "%.*s/memory.stat", PATH - 1, folder);
     (void)read_text(path, text);
     for (int i = 0; i < 3 && v->cache[i] != NULL; i++) {
         cache += number_of(text, v->cache[i], &part) ? part : 0;

@@ -17,6 +17,10 @@ foreach(source ${dp_test_sources})
   set_tests_properties(${noun} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
 
+# Compares numbers of cuDNN's headers, where CUDA is built.
+target_compile_definitions(test_cudnn PRIVATE ${dp_have_cuda})
+target_link_libraries(test_cudnn PRIVATE ${dp_cuda_headers})
+
 # dp_cuda_test(name noun variable=value ...): a test of cmocka on device cuda. On the host it needs
 # no GPU.
 function(dp_cuda_test name noun)

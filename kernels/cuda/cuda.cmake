@@ -1,4 +1,4 @@
-# Adds kernels/cuda to dp_kernels.
+# Adds kernels/cuda to dp_kernels; dp_cuda_headers: the target that has the headers of CUDA.
 #   DP_CUDA=on    by nvcc, for the GPUs below; runs where there is one
 #   DP_CUDA=host  by the C++ compiler, against tests/cuda_on_host: runs everywhere, slowly
 file(GLOB_RECURSE dp_cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.c)
@@ -27,9 +27,11 @@ if(DP_CUDA STREQUAL "host")
   target_compile_options(dp_cuda_on_host PRIVATE -Wall -Wextra $<$<BOOL:${DP_WERROR}>:-Werror>)
   target_link_libraries(dp_cuda_on_host PUBLIC dp_flags dp_ext_blas)
   target_include_directories(dp_cuda_on_host SYSTEM PUBLIC tests/cuda_on_host)
-  target_link_libraries(dp_kernels PUBLIC dp_cuda_on_host)
+  target_link_libraries(dp_kernels PRIVATE dp_cuda_on_host)
   # NCCL is looked for in the program itself: tests/cuda_on_host/nccl.cpp.
-  target_compile_definitions(dp_cuda_on_host PUBLIC DP_NCCL_LIBRARY=NULL)
+  set_source_files_properties(collectives/gpu/nccl_api.c PROPERTIES
+    COMPILE_DEFINITIONS DP_NCCL_LIBRARY=NULL)
+  set(dp_cuda_headers dp_cuda_on_host)
   target_link_options(dp_cuda_on_host INTERFACE -rdynamic -Wl,-u,ncclGetVersion)
 elseif(DP_CUDA STREQUAL "on")
   find_package(CUDAToolkit 12.0 QUIET)
@@ -48,7 +50,8 @@ elseif(DP_CUDA STREQUAL "on")
   set(dp_nvcc_options -std=c++17 --fmad=false -lineinfo
       -Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas --Werror=all-warnings)
   set_source_files_properties(${dp_cuda_kernels} PROPERTIES COMPILE_OPTIONS "${dp_nvcc_options}")
-  target_link_libraries(dp_kernels PUBLIC CUDA::cudart_static CUDA::cublasLt)
+  target_link_libraries(dp_kernels PRIVATE CUDA::cudart_static CUDA::cublasLt)
+  set(dp_cuda_headers CUDA::cudart_static)
   # CMake takes it for granted that the toolkit's libraries are found when a program starts.
   get_target_property(dp_cublas CUDA::cublasLt IMPORTED_LOCATION)
   get_filename_component(dp_cublas ${dp_cublas} DIRECTORY)

@@ -17,6 +17,7 @@
 #include "kernels/cuda/cudnn/cudnn_api.h"
 #include "kernels/cuda/ops_cuda.h"
 #include "kernels/cuda/record_cuda.h"
+#include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 
 enum { BLOCKS_PER_PROCESSOR = 8 }; /* of DP_THREADS: the 2048 threads that one can hold */

@@ -14,6 +14,7 @@
 #include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cublas/matmul_cublas.h"
 #include "kernels/cuda/ops_cuda.h"
+#include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 #include "kernels/ref/window.h"
 

@@ -34,10 +34,6 @@ struct dp_transport {
     void (*release)(struct dp_group *group, void *memory);
     void *(*peer)(const struct dp_group *group, const void *mine, int peer);
 
-    /* Ends all ranks of the job with this exit code; on any thread. Does not return. NULL:
-     * ranks are threads of one process. */
-    void (*abort)(int code);
-
     /* See dp_group_leave: ends all waits of this process. NULL: group->cancel is all it takes. */
     void (*leave)(struct dp_group *group);
 

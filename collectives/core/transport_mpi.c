@@ -292,7 +292,6 @@ static const struct dp_transport mpi_transport = {
     .memory = mpi_memory,
     .release = mpi_release,
     .peer = mpi_peer,
-    .abort = dp_mpi_abort,
     .close = mpi_close,
 };
 

@@ -88,6 +88,13 @@ void dp_world_allow_outage(struct dp_world *world, int seconds)
     }
 }
 
+/* The failure detector ends the job: its peers need not report that it has died. */
+static void end_job(int code)
+{
+    dp_world_farewell();
+    dp_mpi_abort(code);
+}
+
 static struct dp_loss lost(void *liveness)
 {
     return dp_liveness_lost(liveness);
@@ -104,7 +111,7 @@ static dp_status watch(struct dp_world *world)
     }
     if (status == DP_OK && world->all->size > 1) {
         config.context = world->liveness;
-        config.abort = world->all->transport->abort;
+        config.abort = end_job;
         status = dp_failure_detector_create(&config, &world->detector);
     }
     if (status != DP_OK) {
@@ -208,7 +215,7 @@ void dp_world_abort(struct dp_world *world, int code)
         /* Only one thread at a time may be inside of MPI. Where the engine's does not come back
          * (MPI_Allreduce looks at no flag) there is no other way to end all ranks. */
         (void)dp_engines_rest(rest_ns);
-        world->all->transport->abort(
-            dp_failure_detector_silent(world->detector) ? dp_status_exit(DP_ERR_HUNG) : code);
+        dp_mpi_abort(dp_failure_detector_silent(world->detector) ? dp_status_exit(DP_ERR_HUNG)
+                                                                 : code);
     }
 }

@@ -8,10 +8,11 @@
 
 #include "base/status.h"
 
-/* Runs body(argument) on a thread of its own. `task` says in an error message what for: "cannot
+/* Runs body(argument) on a thread of its own, whose name (at most 15 bytes) lists of threads show:
+ * `top -H`, debuggers, /proc. `task` says in an error message what for: "cannot
  * start the thread that ...". Errors: DP_ERR_NOMEM: the process or its user may have no more
  * threads, or no more memory for their stacks. */
 DP_CHECKED dp_status dp_thread_start(pthread_t *thread, void *(*body)(void *), void *argument,
-                                     const char *task);
+                                     const char *name, const char *task);
 
 #endif

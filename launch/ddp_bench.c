@@ -57,7 +57,7 @@ static dp_status handle_signals(void)
     (void)sigaddset(&numbers, SIGTERM);
     (void)sigaddset(&numbers, SIGINT);
     (void)pthread_sigmask(SIG_BLOCK, &numbers, NULL);
-    DP_TRY(dp_thread_start(&taker, take_signals, &numbers, "takes signals"));
+    DP_TRY(dp_thread_start(&taker, take_signals, &numbers, "dp-signals", "takes signals"));
     (void)pthread_detach(taker); /* until the process ends */
     return DP_OK;
 }

@@ -99,7 +99,7 @@ static dp_status block_signals_but_on_a_thread(void)
     pthread_t taker;
     sigset_t numbers;
 
-    DP_TRY(dp_thread_start(&taker, take_signals, NULL, "takes signals"));
+    DP_TRY(dp_thread_start(&taker, take_signals, NULL, "dp-signals", "takes signals"));
     (void)pthread_detach(taker); /* until the process ends */
     all_handled(&numbers);
     (void)pthread_sigmask(SIG_BLOCK, &numbers, NULL);

@@ -106,7 +106,7 @@ dp_status dp_engine_create(struct dp_group *group, enum dp_run run, struct dp_en
     (void)pthread_mutex_init(&engine->mutex, NULL);
     (void)pthread_cond_init(&engine->submitted, NULL);
     (void)pthread_cond_init(&engine->issued, NULL);
-    status = dp_thread_start(&engine->thread, engine_main, engine, "shares gradients");
+    status = dp_thread_start(&engine->thread, engine_main, engine, "dp-engine", "shares gradients");
     if (status != DP_OK) {
         release(engine);
         return status;

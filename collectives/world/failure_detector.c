@@ -195,7 +195,8 @@ dp_status dp_failure_detector_create(const struct dp_failure_detector_config *co
     (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&detector->stopped, &clock);
     (void)pthread_condattr_destroy(&clock);
-    status = dp_thread_start(&detector->thread, look_out, detector, "looks after other ranks");
+    status = dp_thread_start(&detector->thread, look_out, detector, "dp-detector",
+                             "looks after other ranks");
     if (status != DP_OK) {
         release(detector);
         return status;

@@ -80,7 +80,7 @@ dp_status dp_writer_create(dp_status (*write)(void *context), void *context, str
     /* With default attributes these only fail for want of memory, which Linux never needs. */
     (void)pthread_mutex_init(&w->mutex, NULL);
     (void)pthread_cond_init(&w->changed, NULL);
-    status = dp_thread_start(&w->thread, writer_run, w, "writes checkpoints");
+    status = dp_thread_start(&w->thread, writer_run, w, "dp-writer", "writes checkpoints");
     if (status != DP_OK) {
         (void)pthread_cond_destroy(&w->changed);
         (void)pthread_mutex_destroy(&w->mutex);

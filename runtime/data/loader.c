@@ -142,7 +142,7 @@ static bool slots_alloc(struct dp_loader *loader)
 
 static dp_status thread_start(struct dp_loader *loader)
 {
-    DP_TRY(dp_thread_start(&loader->thread, loader_run, loader, "loads batches"));
+    DP_TRY(dp_thread_start(&loader->thread, loader_run, loader, "dp-loader", "loads batches"));
     loader->has_thread = true;
     return DP_OK;
 }

@@ -392,7 +392,7 @@ static dp_status worker_open(struct worker *w)
         w->stack[i] = w->arrays + (size_t)(i - first) * count;
     }
     if (w->index > 0) {
-        DP_TRY(dp_thread_start(&w->thread, worker_main, w, "computes a lane"));
+        DP_TRY(dp_thread_start(&w->thread, worker_main, w, "dp-lane", "computes a lane"));
         w->has_thread = true;
     }
     return DP_OK;

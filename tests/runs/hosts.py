@@ -54,6 +54,15 @@ def catches(pid, number):
     return int(mask.group(1), 16) >> (number - 1) & 1 == 1
 
 
+def has_thread(pid, name):
+    """Whether the process has a thread of that name."""
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/comm"):
+        with contextlib.suppress(OSError):
+            if task.read_text().strip() == name:
+                return True
+    return False
+
+
 def kill_one(cfg, hosts, victim, teller, strategy, out):
     """Kills that rank, one of a host each; returns the seconds until mpirun has ended. With `ring`
     nobody waits for it just then.
@@ -91,8 +100,8 @@ def case_a_rank_that_dies_while_strategies_are_measured_is_named():
     cfg = small_cfg(mlp_layers(1024, 1024))
     started = start(2, 2, cfg, *endless(), "--set", "comm.strategy=auto", "--set",
                     "comm.plan_cache=false", "--out", harness.scratch / "out")
-    started.wait_for("two ranks that look out", lambda: [
-        catches(pid, signal.SIGPIPE) for pid in ranks_in(started).values()] == [True, True])
+    started.wait_for("two failure detectors", lambda: [
+        has_thread(pid, "dp-detector") for pid in ranks_in(started).values()] == [True, True])
     time.sleep(0.2)
     check("sharing by" not in started.printed(), f"all was measured:\n{started.printed()}")
     os.kill(ranks_in(started)[0], signal.SIGKILL)

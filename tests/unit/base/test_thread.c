@@ -1,6 +1,8 @@
 /*
  * test_thread.c - threads run what they are given; where the system has none left, that is told.
  */
+#define _GNU_SOURCE /* pthread_getname_np */
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,13 +23,36 @@ static void *write_one(void *argument)
     return NULL;
 }
 
+static pthread_mutex_t started = PTHREAD_MUTEX_INITIALIZER;
+
+static void *read_name(void *argument)
+{
+    (void)pthread_mutex_lock(&started);
+    (void)pthread_getname_np(pthread_self(), argument, 16);
+    (void)pthread_mutex_unlock(&started);
+    return NULL;
+}
+
+static void a_thread_has_a_name(void **state)
+{
+    char name[16] = "";
+    pthread_t thread;
+    (void)state;
+
+    (void)pthread_mutex_lock(&started); /* a thread is named while it may run */
+    assert_int_equal(dp_thread_start(&thread, read_name, name, "dp-test", "reads"), DP_OK);
+    (void)pthread_mutex_unlock(&started);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(name, "dp-test");
+}
+
 static void a_thread_runs_what_it_is_given(void **state)
 {
     pthread_t thread;
     int written = 0;
     (void)state;
 
-    assert_int_equal(dp_thread_start(&thread, write_one, &written, "writes"), DP_OK);
+    assert_int_equal(dp_thread_start(&thread, write_one, &written, "dp-test", "writes"), DP_OK);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(written, 1);
 }
@@ -44,7 +69,7 @@ static int starts_without_room(void)
         return 1;
     }
     dp_log_hold(true);
-    if (dp_thread_start(&thread, write_one, &written, "writes") != DP_ERR_NOMEM) {
+    if (dp_thread_start(&thread, write_one, &written, "dp-test", "writes") != DP_ERR_NOMEM) {
         return 2;
     }
     return strstr(dp_log_held(), "cannot start the thread that writes: ") != NULL ? 0 : 3;
@@ -72,6 +97,7 @@ int main(void)
         cmocka_unit_test(a_thread_that_cannot_start_is_told),
 #endif
         cmocka_unit_test(a_thread_runs_what_it_is_given),
+        cmocka_unit_test(a_thread_has_a_name),
     };
     return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }

@@ -11,20 +11,13 @@
 #include "models/pass.h"
 #include "runtime/data/loader.h"
 #include "runtime/trainer/graph_capture.h"
+#include "runtime/trainer/normalize.h"
 
 /* One forward and backward. */
 struct dp_micro_batch {
     struct dp_range rows; /* of this rank's rows */
     bool adds;            /* to the gradient; otherwise replaces it */
     bool last;            /* announces tensors */
-};
-
-/* How bytes of the input become numbers: y = x * scale + shift, for each channel. */
-struct dp_normalize {
-    float *scale, *shift; /* owned; [channels]; device memory once placed */
-    size_t channels;
-    float *placed; /* owned; device memory of both, or NULL */
-    const struct dp_device *device;
 };
 
 struct dp_micro_batches {
@@ -61,13 +54,5 @@ DP_CHECKED dp_status dp_micro_batch_evaluate(const struct dp_micro_batches *part
                                              const uint8_t *images, const int32_t *labels,
                                              size_t rows, struct dp_range passes,
                                              const struct dp_pass_call *call, double sums[2]);
-
-/* y = (x / 255 - mean) / std as one multiply-add. mean and std hold one number for all channels,
- * one for each, or none. Errors: DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_normalize_init(struct dp_normalize *normalize, size_t channels,
-                                       const struct dp_numbers *mean, const struct dp_numbers *std);
-/* Moves it to the memory of the stream's device, where operations read it. Errors: DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_normalize_place(struct dp_normalize *normalize, struct dp_stream *stream);
-void dp_normalize_fini(struct dp_normalize *normalize);
 
 #endif

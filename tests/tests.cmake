@@ -49,7 +49,7 @@ if(NOT DP_CUDA STREQUAL "off")
   foreach(noun device gpu_peers gpu_peers_start strategy async_devices baseline bench bench_measure
       compressor_training evaluation fault_injection lanes local_steps overlap precision
       replica_check resume memory_plan sharding snapshot snapshot_share graph_capture trainer
-      algo_tuning)
+      algo_agreement)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()

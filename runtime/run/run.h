@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "base/machine.h"
 #include "collectives/world/world.h"
+#include "kernels/algo_choices.h"
 #include "runtime/checkpoint/snapshot.h"
 #include "runtime/checkpoint/state_dict.h"
 #include "runtime/checkpoint/writer.h"
@@ -24,7 +25,6 @@
 #include "runtime/report/metrics.h"
 #include "runtime/report/progress.h"
 #include "runtime/report/summary.h"
-#include "runtime/run/algo_tuning.h"
 #include "runtime/run/cli.h"
 #include "runtime/run/fault_injection.h"
 #include "runtime/run/plan.h"
@@ -197,15 +197,6 @@ DP_CHECKED dp_status dp_run_find_plan(struct dp_training *run); /* rank 0 */
 DP_CHECKED dp_status dp_run_share_plan(struct dp_training *run);
 DP_CHECKED dp_status dp_run_recall_plan(struct dp_training *run);
 DP_CHECKED dp_status dp_run_note_plan(struct dp_training *run);
-
-/*
- * Algorithms: algo_tuning.c. Before there is a trainer: run->choices, with all that is known
- * (collective). With it: what is new goes into the cache (rank 0).
- *
- * Errors: those of reading what was asked for (--plan, a checkpoint); DP_ERR_NOMEM.
- */
-DP_CHECKED dp_status dp_run_find_choices(struct dp_training *run);
-void dp_run_keep_choices(struct dp_training *run);
 
 /* Whether the strategy of a plan, made for plan->ranks and nodes, can run here with the options of
  * this run; `from` is for messages. Rank 0. */

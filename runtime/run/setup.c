@@ -18,6 +18,7 @@
 #include "runtime/config/config_load.h"
 #include "runtime/data/rows.h"
 #include "runtime/data/source.h"
+#include "runtime/run/algo_tuning.h"
 #include "runtime/run/run.h"
 
 extern char **environ;

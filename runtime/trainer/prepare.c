@@ -3,7 +3,7 @@
  * prepared for all row counts before the first step. Where algorithms are measured then, ranks
  * agree on them here.
  */
-#include "runtime/run/algo_tuning.h"
+#include "runtime/trainer/algo_agreement.h"
 #include "runtime/trainer/trainer.h"
 
 /* Prepares for this rank's part of a batch (or test set) of so many rows. */
@@ -171,6 +171,6 @@ dp_status dp_trainer_prepare(struct dp_trainer *t, int threads)
     const dp_status worst = dp_exchange_agree(t->exchange, made);
 
     DP_TRY(made != DP_OK ? made : worst);
-    DP_TRY(dp_algo_tuning_agree(t->exchange, prepare_all(t), t->algo_choices, &changed));
+    DP_TRY(dp_algo_agreement_reach(t->exchange, prepare_all(t), t->algo_choices, &changed));
     return changed ? prepare_anew(t) : DP_OK;
 }

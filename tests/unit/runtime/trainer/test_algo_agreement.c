@@ -1,4 +1,6 @@
-/* test_algo_tuning.c - ranks that have measured differently end with the same choices, and bits. */
+/*
+ * test_algo_agreement.c - ranks that have measured differently end with the same choices, and bits.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +13,7 @@
 
 #include "base/log.h"
 #include "kernels/algo_choices.h"
-#include "runtime/run/algo_tuning.h"
+#include "runtime/trainer/algo_agreement.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 #include "tests/support/tested_device.h"
@@ -56,7 +58,7 @@ static size_t agrees(struct dp_group *group, const void *arg)
     if (status == DP_OK) {
         status = dp_algo_choices_create(rank == a->other ? "another gpu" : "gpu", &c);
         status = rank == a->failing ? DP_ERR_NOMEM : status == DP_OK ? fill(c, rank) : status;
-        status = dp_algo_tuning_agree(t->exchange, status, c, &a->changed[rank]);
+        status = dp_algo_agreement_reach(t->exchange, status, c, &a->changed[rank]);
     }
     if (status == DP_OK) {
         status = dp_algo_choices_text(c, false, &a->text[rank]);

@@ -33,6 +33,7 @@
 
 #include "base/mem.h"
 #include "base/trace.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/run/run.h"
 
 enum { ROUNDS = 400, WARM_STEPS = 5, TRIES = 5, STEPS_MOST = 640 };
@@ -111,7 +112,7 @@ static dp_status train(struct dp_training *run, int steps, double *ms)
 /* Of all ranks. */
 static dp_status add_up(struct dp_training *run, double *value)
 {
-    struct dp_exchange *e = run->trainer->exchange;
+    struct dp_exchange *e = dp_trainer_exchange(run->trainer);
     double sum = 0.0;
 
     for (int rank = 0; rank < dp_exchange_group(e)->size; rank++) {
@@ -129,7 +130,7 @@ static dp_status wait_for_write(struct dp_training *run)
 {
     const dp_status status = run->writer != NULL ? dp_writer_wait(run->writer) : DP_OK;
 
-    return dp_exchange_agree(run->trainer->exchange, status);
+    return dp_exchange_agree(dp_trainer_exchange(run->trainer), status);
 }
 
 static double core_ms(const struct dp_training *run)
@@ -177,7 +178,8 @@ static dp_status find_length(struct dp_training *run, int *steps)
 
             DP_TRY(train_piece(run, *steps, true, &piece));
             ended = write_ms(run) < 0.9 * piece.ms;
-            DP_TRY(dp_exchange_broadcast(run->trainer->exchange, &ended, sizeof(ended), 0));
+            DP_TRY(
+                dp_exchange_broadcast(dp_trainer_exchange(run->trainer), &ended, sizeof(ended), 0));
         }
         if (ended != 0) {
             return DP_OK;
@@ -221,12 +223,13 @@ static dp_status measure(struct dp_training *run, struct bench *b)
 
     DP_TRY(find_length(run, &b->steps));
     b->times = dp_zalloc((size_t)(2 * ROUNDS) * (size_t)b->steps, sizeof(*b->times));
-    DP_TRY(dp_exchange_agree(run->trainer->exchange, b->times != NULL ? DP_OK : DP_ERR_NOMEM));
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(run->trainer),
+                             b->times != NULL ? DP_OK : DP_ERR_NOMEM));
     begin_ns = dp_now_ns();
     for (b->rounds = 0; b->rounds < ROUNDS && more != 0; b->rounds++) {
         DP_TRY(measure_pair(run, b, b->rounds));
         more = ms_since(begin_ns) < measure_ms;
-        DP_TRY(dp_exchange_broadcast(run->trainer->exchange, &more, sizeof(more), 0));
+        DP_TRY(dp_exchange_broadcast(dp_trainer_exchange(run->trainer), &more, sizeof(more), 0));
     }
     return DP_OK;
 }
@@ -290,8 +293,8 @@ static void print(const struct dp_training *run, struct bench *b)
            "\"rounds\":%d,\"steps\":%d,\"step\":%.3f,\"cut\":[%d,%d],\"piece\":%.2f,"
            "\"piece_without\":%.2f,",
            run->config->name, run->world->train->size, run->threads,
-           dp_exchange_label(run->trainer->exchange), run->model->parameters, b->rounds, b->steps,
-           step, b->cuts[0], b->cuts[1], median(b, b->with), median(b, b->without));
+           dp_exchange_label(dp_trainer_exchange(run->trainer)), run->model->parameters, b->rounds,
+           b->steps, step, b->cuts[0], b->cuts[1], median(b, b->with), median(b, b->without));
     printf("\"snapshot\":%.3f,\"delay\":%.3f,\"delay_quartiles\":[%.3f,%.3f],\"delay_mean\":%.3f,"
            "\"delay_error\":%.3f,\"delay_raw\":%.3f,\"preempted\":%.3f,",
            snapshot, delay, quantile(b->delay, b->rounds, 0.25),

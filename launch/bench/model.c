@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/measure.h"
 #include "launch/bench/stats.h"
@@ -109,7 +110,7 @@ static dp_status timed_step(struct dp_trainer *t, double *us)
     struct dp_step_report report;
     uint64_t begin_ns;
 
-    DP_TRY(dp_exchange_barrier(t->exchange));
+    DP_TRY(dp_exchange_barrier(dp_trainer_exchange(t)));
     begin_ns = dp_now_ns();
     DP_TRY(dp_trainer_step(t, &report));
     *us = (double)(dp_now_ns() - begin_ns) / 1e3;
@@ -151,7 +152,8 @@ static dp_status paired_steps(struct way *w)
             w->mine[count + (size_t)i] = us[1];
         }
     }
-    DP_TRY(dp_exchange_gather(w->trainer->exchange, w->mine, 2 * count * sizeof(double), w->all));
+    DP_TRY(dp_exchange_gather(dp_trainer_exchange(w->trainer), w->mine, 2 * count * sizeof(double),
+                              w->all));
     for (size_t i = 0; i < 2 * count; i++) {
         w->mine[i] = 0.0;
         for (int r = 0; r < ranks; r++) {
@@ -193,7 +195,8 @@ static void add_row(struct dp_bench_row *sum, const struct dp_bench_row *row, bo
 /* What the rank sends that is busiest over all buckets: not always the one that is in each. */
 static dp_status find_busiest(const struct way *w, struct dp_bench_row *sum)
 {
-    DP_TRY(dp_exchange_gather(w->trainer->exchange, &sum->sent, sizeof(sum->sent), w->all));
+    DP_TRY(
+        dp_exchange_gather(dp_trainer_exchange(w->trainer), &sum->sent, sizeof(sum->sent), w->all));
     sum->wire_bytes = 0.0;
     for (int r = 0; r < w->group->size; r++) {
         sum->wire_bytes = fmax(sum->wire_bytes, w->all[r]);
@@ -204,7 +207,7 @@ static dp_status find_busiest(const struct way *w, struct dp_bench_row *sum)
 /* The bucket's traffic; bound_us of all buckets is not known. */
 static dp_status measure_buckets(struct way *w, struct dp_bench_row *sum)
 {
-    struct dp_exchange *e = w->trainer->exchange;
+    struct dp_exchange *e = dp_trainer_exchange(w->trainer);
     const struct dp_cost *cost = dp_bench_plain(w->compressor) ? &w->bench->cost : NULL;
 
     dp_exchange_begin(e, false); /* with local steps, the last step may have shared nothing */
@@ -226,7 +229,7 @@ static dp_status measure_buckets(struct way *w, struct dp_bench_row *sum)
 /* What `auto` took, as ddp_train says it. */
 static void tell_choice(const struct way *w)
 {
-    const struct dp_exchange *e = w->trainer->exchange;
+    const struct dp_exchange *e = dp_trainer_exchange(w->trainer);
 
     if (dp_exchange_why(e)[0] != '\0') {
         dp_bench_rows_note(&w->bench->rows, "%s, compressor %s: sharing by %s (%s)", w->strategy,
@@ -249,7 +252,7 @@ static dp_status measure_way(struct way *w, struct dp_bench_row *sum)
                        "%s, compressor %s: a step of %.3f ms, %.3f ms without sharing", w->strategy,
                        w->compressor, sum->step_us / 1e3, dp_stats_median(w->mine, count) / 1e3);
     /* Behind the steps, since it writes over gradient and weights. */
-    dp_exchange_set_run(w->trainer->exchange, DP_RUN_AT_WAIT);
+    dp_exchange_set_run(dp_trainer_exchange(w->trainer), DP_RUN_AT_WAIT);
     return measure_buckets(w, sum);
 }
 
@@ -266,7 +269,7 @@ static dp_status train_way(struct way *w, struct dp_bench_row *sum)
     for (int i = 0; i < w->bench->options->train_steps; i++) {
         DP_TRY(dp_trainer_step(w->trainer, &report));
     }
-    DP_TRY(dp_trainer_meet(w->trainer));
+    DP_TRY(dp_trainer_sync_weights(w->trainer));
     DP_TRY(dp_trainer_evaluate(w->trainer, &evaluation));
     sum->loss = evaluation.loss;
     sum->accuracy = evaluation.accuracy;
@@ -367,7 +370,7 @@ static dp_status setup(struct dp_bench *bench, struct dp_cli *cli, size_t *large
     DP_TRY(dp_run_configure(run));
     DP_TRY(check_ranks(run));
     DP_TRY(dp_run_setup(run));
-    *largest = dp_exchange_plan(run->trainer->exchange)->largest * sizeof(float);
+    *largest = dp_exchange_plan(dp_trainer_exchange(run->trainer))->largest * sizeof(float);
     dp_trainer_destroy(run->trainer);
     run->trainer = NULL;
     return DP_OK;

@@ -8,7 +8,10 @@
 #include "base/memory_limit.h"
 #include "base/trace.h"
 #include "collectives/core/transport.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/report/ledger.h"
+#include "runtime/trainer/deferred_update.h"
+#include "runtime/trainer/graph_capture.h"
 #include "runtime/trainer/memory_plan.h"
 
 enum {
@@ -41,21 +44,12 @@ static dp_status bench_step(struct bench *b)
 /* A trainer of this rank alone, with a copy of all state, and its first steps. */
 static dp_status bench_open(struct bench *b, struct dp_trainer *trainer, int threads)
 {
-    const size_t ranks = (size_t)trainer->trainers;
+    struct dp_trainer_config config = dp_trainer_lend(trainer);
 
     DP_TRY(dp_local_alone(&b->group));
-    const struct dp_trainer_config config = {
-        .config = trainer->config,
-        .model = trainer->model,
-        .device = trainer->device,
-        .group = b->group,
-        .data = trainer->data,
-        .threads = threads,
-        .global_batch = (trainer->global_batch + ranks - 1) / ranks,
-        .total_steps = MAX_STEPS,
-        .schedule_steps = trainer->schedule_steps,
-        .lender = trainer,
-    };
+    config.group = b->group;
+    config.threads = threads;
+    config.total_steps = MAX_STEPS;
     DP_TRY(dp_trainer_create(&config, &b->alone));
     DP_TRY(dp_trainer_copy_state(b->alone, trainer));
     for (int i = 0; i < WARM_STEPS; i++) {
@@ -75,8 +69,9 @@ static dp_status bench_piece(struct bench *b, struct dp_baseline *out)
     dp_ledger_restart(&b->ledger, 0);
     for (int i = 0; i < MAX_STEPS / PIECES - 1; i++) {
         DP_TRY(bench_step(b));
-        rows += b->alone->batch.rows;
-        dp_ledger_mark(&b->ledger, b->alone->batch.rows, b->alone->batch.rows, 0);
+        rows += dp_trainer_batch(b->alone)->rows;
+        dp_ledger_mark(&b->ledger, dp_trainer_batch(b->alone)->rows,
+                       dp_trainer_batch(b->alone)->rows, 0);
         seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
         if (i + 1 >= PIECE_STEPS && seconds >= b->piece_s) {
             break;
@@ -104,9 +99,9 @@ static void bench_close(struct bench *b)
 static dp_status bench_check(const struct dp_trainer *t)
 {
     const struct dp_memory_plan plan = {
-        .config = t->config,
-        .model = t->model,
-        .slots = dp_memory_plan_slots(t->config->optimizer.name),
+        .config = dp_trainer_configuration(t),
+        .model = dp_trainer_model(t),
+        .slots = dp_memory_plan_slots(dp_trainer_configuration(t)->optimizer.name),
     };
     const size_t needed = dp_memory_plan_state(&plan);
     struct dp_memory_limits limits;
@@ -168,13 +163,13 @@ static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *
 
     memset(&mine, 0, sizeof(mine));
     for (int i = -1; i < PIECES && !all[0].baseline.no_memory; i++) {
-        if (trainer->group->rank == 0) {
+        if (dp_trainer_group(trainer)->rank == 0) {
             mine.status = i < 0 ? bench_try(bench, trainer, threads, &mine.baseline)
                                 : bench_piece(bench, &mine.baseline);
         }
-        mine.asked = dp_stop_asked(trainer->stop) != DP_STOP_NONE;
-        DP_TRY(dp_exchange_gather(trainer->exchange, &mine, sizeof(mine), all));
-        DP_TRY(outcome(all, trainer->group->size, i + 1 == PIECES));
+        mine.asked = dp_stop_asked(dp_trainer_stop(trainer)) != DP_STOP_NONE;
+        DP_TRY(dp_exchange_gather(dp_trainer_exchange(trainer), &mine, sizeof(mine), all));
+        DP_TRY(outcome(all, dp_trainer_group(trainer)->size, i + 1 == PIECES));
     }
     *out = all[0].baseline;
     return DP_OK;
@@ -183,20 +178,20 @@ static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *
 dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quick,
                               struct dp_baseline *out)
 {
-    DP_SPAN(DP_PHASE_MEASURE, (int64_t)trainer->step);
+    DP_SPAN(DP_PHASE_MEASURE, (int64_t)dp_trainer_steps(trainer));
     struct bench bench;
-    struct piece *all = dp_zalloc((size_t)trainer->group->size, sizeof(*all));
+    struct piece *all = dp_zalloc((size_t)dp_trainer_group(trainer)->size, sizeof(*all));
     dp_status status;
 
     status = all != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "baseline");
-    status = dp_exchange_agree(trainer->exchange, status);
+    status = dp_exchange_agree(dp_trainer_exchange(trainer), status);
     if (all == NULL || status != DP_OK) {
         dp_free(all);
         return status;
     }
     DP_TRY_GOTO(dp_deferred_update_finish(trainer), status, done);
     memset(&bench, 0, sizeof(bench));
-    bench.stop = trainer->stop;
+    bench.stop = dp_trainer_stop(trainer);
     bench.piece_s = piece_lengths_s[quick];
     status = measure(trainer, threads, &bench, all, out);
     bench_close(&bench);

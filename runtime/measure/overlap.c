@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "collectives/exchange/exchange_calls.h"
+#include "runtime/trainer/deferred_update.h"
 
 enum { TRIALS = 2 * DP_OVERLAP_TRIALS };
 
@@ -11,27 +13,29 @@ static void set_run(struct dp_trainer *t, bool on)
 {
     const enum dp_run run = on ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT;
 
-    if (run != dp_exchange_run(t->exchange)) { /* else a deferred bucket may be on its way */
-        dp_exchange_set_run(t->exchange, run);
+    if (run !=
+        dp_exchange_run(dp_trainer_exchange(t))) { /* else a deferred bucket may be on its way */
+        dp_exchange_set_run(dp_trainer_exchange(t), run);
     }
 }
 
 void dp_overlap_begin(struct dp_overlap *o, struct dp_trainer *t, uint64_t total_steps)
 {
-    const int wanted = t->config->comm.overlap;
+    const int wanted = dp_trainer_configuration(t)->comm.overlap;
     const uint64_t needed = DP_OVERLAP_SKIP + TRIALS;
 
     memset(o, 0, sizeof(*o));
-    t->deferred.on = false;
-    o->first = t->step;
-    if (wanted == DP_OVERLAP_AUTO && t->group->size > 1 && !dp_config_stale(t->config) &&
-        dp_exchange_sums(t->exchange) && total_steps - t->step > needed) {
+    dp_deferred_update_allow(t, false);
+    o->first = dp_trainer_steps(t);
+    if (wanted == DP_OVERLAP_AUTO && dp_trainer_group(t)->size > 1 &&
+        !dp_config_stale(dp_trainer_configuration(t)) && dp_exchange_sums(dp_trainer_exchange(t)) &&
+        total_steps - dp_trainer_steps(t) > needed) {
         o->trying = true;
         return;
     }
-    o->on = wanted == DP_OVERLAP_ON && t->group->size > 1;
+    o->on = wanted == DP_OVERLAP_ON && dp_trainer_group(t)->size > 1;
     set_run(t, o->on);
-    t->deferred.on = o->on;
+    dp_deferred_update_allow(t, o->on);
 }
 
 /* Off, on, on, off ...: a drift of the machine's speed touches both ways alike. */
@@ -44,9 +48,10 @@ static int way_of(const struct dp_overlap *o, uint64_t step)
 
 void dp_overlap_before(struct dp_overlap *o, struct dp_trainer *t)
 {
-    if (o->trying && t->step >= o->first + DP_OVERLAP_SKIP) {
-        t->deferred.on = way_of(o, t->step) == 1;
-        set_run(t, t->deferred.on);
+    if (o->trying && dp_trainer_steps(t) >= o->first + DP_OVERLAP_SKIP) {
+        const bool on = way_of(o, dp_trainer_steps(t)) == 1;
+        dp_deferred_update_allow(t, on);
+        set_run(t, on);
     }
 }
 
@@ -59,7 +64,7 @@ static int compare_ns(const void *a, const void *b)
 
 static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
 {
-    const int ranks = t->group->size;
+    const int ranks = dp_trainer_group(t)->size;
     double mine[2], *all = dp_zalloc((size_t)ranks, sizeof(mine));
     dp_status status;
 
@@ -71,7 +76,7 @@ static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
         const uint64_t middle = o->tried[way] / 2;
         mine[way] = (double)o->step_ns[way][middle] / 1e6;
     }
-    status = dp_exchange_gather(t->exchange, mine, sizeof(mine), all);
+    status = dp_exchange_gather(dp_trainer_exchange(t), mine, sizeof(mine), all);
     for (int i = 0; i < 2 * ranks; i++) {
         o->median_ms[i % 2] = all[i] > o->median_ms[i % 2] ? all[i] : o->median_ms[i % 2];
     }
@@ -80,13 +85,13 @@ static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
     o->on = o->median_ms[1] < o->median_ms[0];
     o->trying = false;
     set_run(t, o->on);
-    t->deferred.on = o->on;
+    dp_deferred_update_allow(t, o->on);
     return DP_OK;
 }
 
 dp_status dp_overlap_after(struct dp_overlap *o, struct dp_trainer *t, uint64_t step_ns)
 {
-    const uint64_t done = t->step - 1; /* the step that this time is of */
+    const uint64_t done = dp_trainer_steps(t) - 1; /* the step that this time is of */
 
     if (!o->trying || done < o->first + DP_OVERLAP_SKIP) {
         return DP_OK;
@@ -94,7 +99,7 @@ dp_status dp_overlap_after(struct dp_overlap *o, struct dp_trainer *t, uint64_t 
     const uint64_t i = done - o->first - DP_OVERLAP_SKIP;
     const int way = way_of(o, done);
     /* One that puts work off for the next, but has none of the one before, would look too fast. */
-    if (!(dp_exchange_plan(t->exchange)->deferred > 0 && (i & 3) == 1)) {
+    if (!(dp_exchange_plan(dp_trainer_exchange(t))->deferred > 0 && (i & 3) == 1)) {
         o->step_ns[way][o->tried[way]++] = step_ns;
     }
     DP_TRY((i & 3) == 2 ? dp_deferred_update_finish(t) : DP_OK);

@@ -8,6 +8,7 @@
 #ifndef DP_RUNTIME_MEASURE_OVERLAP_H
 #define DP_RUNTIME_MEASURE_OVERLAP_H
 
+#include "runtime/trainer/graph_capture.h"
 #include "runtime/trainer/trainer.h"
 
 enum {

@@ -17,6 +17,7 @@
 #include "runtime/optim/optimizer.h"
 #include "runtime/run/run.h"
 #include "runtime/trainer/memory_check.h"
+#include "runtime/trainer/prepare.h"
 
 extern char **environ;
 
@@ -237,7 +238,7 @@ static void describe_ranks(struct dp_training *run)
 
 static void describe_plan(struct dp_training *run)
 {
-    const struct dp_bucket_plan *plan = dp_exchange_plan(run->trainer->exchange);
+    const struct dp_bucket_plan *plan = dp_exchange_plan(dp_trainer_exchange(run->trainer));
 
     for (int b = 0; b < plan->count; b++) {
         const struct dp_bucket *bucket = &plan->buckets[b];
@@ -252,7 +253,7 @@ static void describe_plan(struct dp_training *run)
 
 static void describe_compressor(struct dp_training *run)
 {
-    const struct dp_exchange *e = run->trainer->exchange;
+    const struct dp_exchange *e = dp_trainer_exchange(run->trainer);
     const double mib = 1048576.0;
     uint64_t with, without;
 
@@ -272,7 +273,7 @@ static void describe_compressor(struct dp_training *run)
 /* Which engine computes convolutions, where there is a choice of them. */
 static void describe_convolutions(struct dp_training *run)
 {
-    const struct dp_model *model = run->trainer->model;
+    const struct dp_model *model = run->model;
     const char *text = NULL;
     int count = 0;
 
@@ -308,11 +309,12 @@ static void describe_kind(struct dp_training *run)
         dp_progress_line(&run->progress,
                          "%d lane%s, %d a rank: the same bits on any power of two ranks up to %d",
                          c->train.lanes, dp_plural(c->train.lanes),
-                         c->train.lanes / run->trainer->trainers, c->train.lanes);
+                         c->train.lanes / dp_trainer_ranks(run->trainer), c->train.lanes);
     }
     if (c->comm.servers > 0) {
         dp_progress_line(&run->progress, "the last %d of the ranks serve%s: %d train",
-                         c->comm.servers, c->comm.servers == 1 ? "s" : "", run->trainer->trainers);
+                         c->comm.servers, c->comm.servers == 1 ? "s" : "",
+                         dp_trainer_ranks(run->trainer));
     }
     if (dp_config_stale(c)) {
         dp_progress_line(&run->progress,
@@ -325,7 +327,7 @@ static void describe_kind(struct dp_training *run)
                          "ranks train alone, and average their weights every %d steps",
                          c->train.local_steps);
     }
-    if (run->trainer->hooks.ready == NULL && run->async == NULL) {
+    if (dp_trainer_holds_back(run->trainer) && run->async == NULL) {
         dp_progress_line(
             &run->progress,
             "fp16 with a compressor: ranks agree that gradients are finite before they "
@@ -355,8 +357,8 @@ static void describe_fallback(struct dp_training *run)
 void dp_run_describe(struct dp_training *run)
 {
     const struct dp_group *group = run->world->train;
-    const char *why =
-        run->plan.why[0] != '\0' ? run->plan.why : dp_exchange_why(run->trainer->exchange);
+    const char *why = run->plan.why[0] != '\0' ? run->plan.why
+                                               : dp_exchange_why(dp_trainer_exchange(run->trainer));
     const struct dp_config *c = run->config;
     static const char *const overlaps[] = {"auto (measured in the first steps)", "on", "off"};
     const bool tf32 = c->train.precision == DP_PRECISION_TF32;
@@ -371,7 +373,7 @@ void dp_run_describe(struct dp_training *run)
                      DP_VERSION, c->name, group->size, dp_plural(group->size), group->nodes,
                      dp_plural(group->nodes), run->threads, dp_plural(run->threads),
                      run->device->plugin.name, run->machine->isa,
-                     dp_device_arithmetic(run->device, run->trainer->flat.type, tf32),
+                     dp_device_arithmetic(run->device, dp_trainer_flat(run->trainer)->type, tf32),
                      run->world->library);
     describe_fallback(run);
     dp_progress_line(
@@ -387,10 +389,11 @@ void dp_run_describe(struct dp_training *run)
     describe_convolutions(run);
     describe_choices(run);
     describe_kind(run);
-    dp_progress_line(&run->progress, "sharing by %s%s%s%s: %d bucket%s, overlap %s",
-                     dp_exchange_label(run->trainer->exchange), why[0] == '\0' ? "" : " (", why,
-                     why[0] == '\0' ? "" : ")", dp_exchange_plan(run->trainer->exchange)->count,
-                     dp_plural(dp_exchange_plan(run->trainer->exchange)->count), overlap);
+    dp_progress_line(
+        &run->progress, "sharing by %s%s%s%s: %d bucket%s, overlap %s",
+        dp_exchange_label(dp_trainer_exchange(run->trainer)), why[0] == '\0' ? "" : " (", why,
+        why[0] == '\0' ? "" : ")", dp_exchange_plan(dp_trainer_exchange(run->trainer))->count,
+        dp_plural(dp_exchange_plan(dp_trainer_exchange(run->trainer))->count), overlap);
     describe_compressor(run);
     if (run->faults != NULL) {
         DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", run->fault_text);

@@ -3,6 +3,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "collectives/exchange/exchange_calls.h"
+#include "runtime/trainer/deferred_update.h"
+
 /* ---- flip ---- */
 
 static const struct dp_tensor *find_in(const struct dp_tensor *tensors, int count, const char *name)
@@ -17,7 +20,7 @@ static const struct dp_tensor *find_in(const struct dp_tensor *tensors, int coun
 
 static dp_status flip_check(const struct dp_fault *fault, const struct dp_trainer *t)
 {
-    const struct dp_model *m = t->model;
+    const struct dp_model *m = dp_trainer_model(t);
     const struct dp_tensor *weight = find_in(m->tensors, m->tensor_count, fault->tensor);
     const struct dp_tensor *tensor =
         weight != NULL ? weight : find_in(m->buffers, m->buffer_count, fault->tensor);
@@ -27,12 +30,12 @@ static dp_status flip_check(const struct dp_fault *fault, const struct dp_traine
                        DP_FAULT_VARIABLE ": flip: the model has no tensor '%s'; its first is %s",
                        fault->tensor, m->tensors[0].name);
     }
-    if (t->flat.type != DP_TYPE_F32 && dp_exchange_parts(t->exchange)) {
+    if (dp_trainer_flat(t)->type != DP_TYPE_F32 && dp_exchange_parts(dp_trainer_exchange(t))) {
         return DP_FAIL(DP_ERR_CONFIG,
                        DP_FAULT_VARIABLE
                        ": flip: where ranks own parts (%s) none has all master weights, but "
                        "under train.precision fp32",
-                       dp_exchange_label(t->exchange));
+                       dp_exchange_label(dp_trainer_exchange(t)));
     }
     if ((size_t)fault->element >= tensor->count) {
         return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: %s has %zu elements, not %d",
@@ -43,11 +46,12 @@ static dp_status flip_check(const struct dp_fault *fault, const struct dp_traine
 
 static void flip_apply(const struct dp_fault *fault, struct dp_trainer *t)
 {
-    const struct dp_model *m = t->model;
+    const struct dp_model *m = dp_trainer_model(t);
     const struct dp_tensor *weight = find_in(m->tensors, m->tensor_count, fault->tensor);
     const struct dp_tensor *tensor =
         weight != NULL ? weight : find_in(m->buffers, m->buffer_count, fault->tensor);
-    float *array = weight != NULL ? t->host_state->flat.master : t->host_state->flat.running;
+    float *array =
+        weight != NULL ? dp_trainer_host_flat(t)->master : dp_trainer_host_flat(t)->running;
     float *value = array + tensor->begin + dp_tensor_index(tensor, (size_t)fault->element);
     uint32_t bits;
 
@@ -84,10 +88,10 @@ dp_status dp_fault_injection_check(const struct dp_fault *first, const struct dp
             return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": %s cannot happen in training",
                            fault->kind->name);
         }
-        if (fault->rank >= t->group->size) {
+        if (fault->rank >= dp_trainer_group(t)->size) {
             return DP_FAIL(DP_ERR_CONFIG,
                            DP_FAULT_VARIABLE ": %s: there is no rank %d: this run has %d",
-                           fault->kind->name, fault->rank, t->group->size);
+                           fault->kind->name, fault->rank, dp_trainer_group(t)->size);
         }
         DP_TRY(happening->check(fault, t));
     }
@@ -99,18 +103,18 @@ dp_status dp_fault_injection_apply(const struct dp_fault *first, struct dp_train
     bool due = false;
 
     for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
-        if ((uint64_t)fault->step != t->step) {
+        if ((uint64_t)fault->step != dp_trainer_steps(t)) {
             continue;
         }
         due = true;
         DP_TRY(dp_deferred_update_finish(t));
-        dp_async_copy_finish(t->async_copy); /* on all ranks, who may share the weights */
-        DP_TRY(dp_exchange_barrier(t->exchange));
-        if (fault->rank == t->group->rank) {
-            DP_TRY(dp_host_state_fetch(t->host_state));
+        dp_trainer_finish_copy(t); /* on all ranks, who may share the weights */
+        DP_TRY(dp_exchange_barrier(dp_trainer_exchange(t)));
+        if (fault->rank == dp_trainer_group(t)->rank) {
+            DP_TRY(dp_trainer_fetch(t));
             happening_of(fault)->apply(fault, t);
-            DP_TRY(dp_host_state_put(t->host_state));
+            DP_TRY(dp_trainer_put(t));
         }
     }
-    return due ? dp_exchange_barrier(t->exchange) : DP_OK;
+    return due ? dp_exchange_barrier(dp_trainer_exchange(t)) : DP_OK;
 }

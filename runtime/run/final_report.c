@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/report/verdict.h"
 #include "runtime/run/run.h"
 
@@ -63,7 +64,7 @@ static void describe_rank(const struct dp_training *run, struct dp_run_rank *ran
 {
     const struct dp_place *place = &run->places[run->world->train->rank];
     const double seconds = dp_ledger_seconds(&run->ledger);
-    const uint64_t done = run->trainer->step - run->resume.step;
+    const uint64_t done = dp_trainer_steps(run->trainer) - run->resume.step;
     double single;
 
     memset(rank, 0, sizeof(*rank));
@@ -83,7 +84,7 @@ static void describe_rank(const struct dp_training *run, struct dp_run_rank *ran
     rank->hidden_comm_ms = dp_ledger_hidden_ms(&run->ledger);
     rank->peak_rss_bytes = peak_rss_bytes();
     rank->peak_device_bytes = peak_device_bytes(run->device);
-    *wire = done == 0 ? 0 : (int64_t)(run->trainer->wire_bytes / done);
+    *wire = done == 0 ? 0 : (int64_t)(dp_trainer_wire_bytes(run->trainer) / done);
 }
 
 static double samples_per_dollar(const struct dp_training *run, double rate)
@@ -97,7 +98,7 @@ static double samples_per_dollar(const struct dp_training *run, double rate)
 
 static const char *plan_text(const struct dp_training *run, char *text, size_t size)
 {
-    const struct dp_exchange *e = run->trainer->exchange;
+    const struct dp_exchange *e = dp_trainer_exchange(run->trainer);
     const struct dp_overlap *o = &run->overlap;
     int used = snprintf(text, size, "%d bucket%s, overlap %s", dp_exchange_plan(e)->count,
                         dp_plural(dp_exchange_plan(e)->count), o->on ? "on" : "off");
@@ -115,7 +116,7 @@ static struct dp_run_summary summarize(const struct dp_training *run,
     const double seconds = dp_ledger_seconds(&run->ledger);
     const double rate = seconds > 0.0 ? (double)run->ledger.samples / seconds : (double)NAN;
     const double single = single_rate(run, rate);
-    const int size = run->trainer->trainers;
+    const int size = dp_trainer_ranks(run->trainer);
     struct dp_run_summary s = {
         .name = run->config->name,
         .version = DP_VERSION,
@@ -125,19 +126,19 @@ static struct dp_run_summary summarize(const struct dp_training *run,
         .world_size = size,
         .device = run->device->plugin.name,
         .precision = dp_precision_text(run->config->train.precision),
-        .strategy = dp_exchange_label(run->trainer->exchange),
+        .strategy = dp_exchange_label(dp_trainer_exchange(run->trainer)),
         .compressor = run->config->comm.compressor,
         .global_batch = run->config->train.global_batch,
-        .steps = (int64_t)run->trainer->step,
+        .steps = (int64_t)dp_trainer_steps(run->trainer),
         .resumed_from = run->resume.on ? (int64_t)run->resume.step : -1,
-        .epochs = (double)run->trainer->step / (double)run->steps_per_epoch,
+        .epochs = (double)dp_trainer_steps(run->trainer) / (double)run->steps_per_epoch,
         .samples_per_second = rate,
         .single_rank_samples_per_second = single,
         .scaling_efficiency = rate / (size * single),
         .samples_per_dollar = samples_per_dollar(run, rate),
         .wire_bytes_per_step = wire,
-        .skipped_steps = (int64_t)run->trainer->scaler.skipped,
-        .restored = run->trainer->replica_check->restored,
+        .skipped_steps = (int64_t)dp_trainer_loss_scaler(run->trainer)->skipped,
+        .restored = dp_trainer_restored(run->trainer),
         .time_to_first_step_s = run->first_step_s,
         .seconds = dp_process_age_s(),
         .ranks = ranks,
@@ -207,7 +208,7 @@ static dp_status gather_staleness(struct dp_training *run)
     }
     run->staleness = dp_zalloc(bins, sizeof(*run->staleness));
     status = run->staleness == NULL ? DP_FAIL(DP_ERR_NOMEM, "staleness of gradients") : DP_OK;
-    DP_TRY(dp_exchange_agree(run->trainer->exchange, status));
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(run->trainer), status));
     DP_TRY(dp_async_histogram(run->async, run->staleness));
     for (size_t i = 0; run->staleness != NULL && i < bins; i++) {
         run->staleness_count = run->staleness[i] > 0 ? i + 1 : run->staleness_count;
@@ -219,7 +220,7 @@ static dp_status gather_staleness(struct dp_training *run)
 static dp_status report(struct dp_training *run)
 {
     const size_t size = (size_t)run->world->train->size; /* servers send bytes, too */
-    struct dp_exchange *e = run->trainer->exchange;
+    struct dp_exchange *e = dp_trainer_exchange(run->trainer);
     struct {
         struct dp_run_rank rank;
         int64_t wire;

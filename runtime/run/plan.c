@@ -129,7 +129,7 @@ dp_status dp_plan_read(const char *path, struct dp_plan *plan)
 /* What this run does; overlap: as decided by now. */
 static void describe(const struct dp_training *run, struct dp_plan *plan)
 {
-    const struct dp_exchange *e = run->trainer->exchange;
+    const struct dp_exchange *e = dp_trainer_exchange(run->trainer);
     const struct dp_overlap *o = &run->overlap;
     const int wanted = run->config->comm.overlap;
 
@@ -177,7 +177,7 @@ static dp_status config_text(const struct dp_training *run, const char *plan,
                              const char *algo_choices, char **out)
 {
     enum { LINE = 120 };
-    const struct dp_bucket_plan *buckets = dp_exchange_plan(run->trainer->exchange);
+    const struct dp_bucket_plan *buckets = dp_exchange_plan(dp_trainer_exchange(run->trainer));
     const size_t length = dp_config_text_length(run->config_text);
     const size_t size = length + strlen(plan) + (algo_choices != NULL ? strlen(algo_choices) : 0) +
                         (size_t)(buckets->count + 2) * LINE;
@@ -428,7 +428,7 @@ static void keep(const struct dp_training *run)
 
 dp_status dp_run_note_plan(struct dp_training *run)
 {
-    const struct dp_exchange *e = run->trainer->exchange;
+    const struct dp_exchange *e = dp_trainer_exchange(run->trainer);
     char buckets[17];
 
     (void)snprintf(buckets, sizeof(buckets), "%016" PRIx64, dp_exchange_plan(e)->hash);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/checkpoint_dir.h"
 #include "runtime/run/run.h"
@@ -245,7 +246,7 @@ static dp_status read_snapshot(struct dp_training *run, struct dp_snapshot **out
     struct dp_weights weights;
     dp_status status;
 
-    DP_TRY(dp_snapshot_create(&run->kept, &run->trainer->flat, r->ranks, &s));
+    DP_TRY(dp_snapshot_create(&run->kept, dp_trainer_flat(run->trainer), r->ranks, &s));
     dp_snapshot_fill(s, &run->kept); /* for what it lacks */
     weights = dp_run_weights(run, s);
     /* Arrays of one compressor mean nothing to another, nor may those under other options. */
@@ -272,9 +273,10 @@ dp_status dp_run_restore(struct dp_training *run)
     struct dp_snapshot *s = NULL;
     dp_status status;
 
-    DP_TRY(dp_exchange_agree(t->exchange, dp_run_leads(run) ? read_snapshot(run, &s) : DP_OK));
-    status =
-        dp_snapshot_restore(s, r->ranks, &run->kept, &t->flat, t->exchange, run->cli->forget - 1);
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(t),
+                             dp_run_leads(run) ? read_snapshot(run, &s) : DP_OK));
+    status = dp_snapshot_restore(s, r->ranks, &run->kept, dp_trainer_flat(t),
+                                 dp_trainer_exchange(t), run->cli->forget - 1);
     dp_snapshot_destroy(s);
     status = status == DP_OK ? dp_trainer_put(t) : status;
     if (status == DP_OK) {
@@ -292,7 +294,7 @@ dp_status dp_run_restore(struct dp_training *run)
 static void tell_loose(struct dp_training *run)
 {
     const struct dp_resume *r = &run->resume;
-    const int ranks = run->trainer->group->size;
+    const int ranks = dp_trainer_group(run->trainer)->size;
 
     if (r->loose.dropped > 0) {
         DP_WARN("what the compressor of %s remembered is dropped: it does not fit %s on %d rank%s",

@@ -50,7 +50,8 @@ static dp_status note_step(struct dp_training *run, const struct dp_step_result 
         .loss = (double)result->report.loss,
         .lr = result->lr,
         .samples_per_second = rate,
-        .left_s = (double)(run->total_steps - result->step) * (double)t->global_batch / rate,
+        .left_s = (double)(run->total_steps - result->step) *
+                  (double)run->config->train.global_batch / rate,
     };
     const struct dp_metrics_step line = {
         .step = (int64_t)result->step,
@@ -59,7 +60,8 @@ static dp_status note_step(struct dp_training *run, const struct dp_step_result 
         .lr = result->lr,
         .samples_per_second = (double)result->rows / seconds,
         .step_ms = seconds * 1e3,
-        .loss_scale = t->scaler.on ? (double)t->step_params->loss_scale : 0.0,
+        .loss_scale =
+            dp_trainer_loss_scaler(t)->on ? (double)dp_trainer_step_params(t)->loss_scale : 0.0,
         .skipped = result->report.skipped,
     };
     dp_progress_step(&run->progress, &progress);
@@ -74,20 +76,20 @@ static dp_status evaluate(struct dp_training *run)
     struct dp_evaluation found;
     dp_status status;
 
-    DP_TRY(dp_trainer_meet(run->trainer));
+    DP_TRY(dp_trainer_sync_weights(run->trainer));
     status = dp_trainer_evaluate(run->trainer, &found);
     if (status != DP_OK) {
         return status == DP_STOPPED ? dp_run_asked(run) : status;
     }
     run->evaluation = found;
-    run->stop_criteria.evaluated_at = run->trainer->step;
+    run->stop_criteria.evaluated_at = dp_trainer_steps(run->trainer);
     run->last_train_loss = steps > 0 ? run->train_loss_sum / (double)steps : run->last_train_loss;
     run->train_loss_sum = 0.0;
     run->train_loss_steps = 0;
     if (dp_run_leads(run)) {
         const struct dp_metrics_eval line = {
-            .step = (int64_t)run->trainer->step,
-            .epoch = epoch_of(run, run->trainer->step - 1),
+            .step = (int64_t)dp_trainer_steps(run->trainer),
+            .epoch = epoch_of(run, dp_trainer_steps(run->trainer) - 1),
             .train_loss = run->last_train_loss,
             .test_loss = run->evaluation.loss,
             .test_accuracy = run->evaluation.accuracy,
@@ -101,7 +103,7 @@ static dp_status evaluate(struct dp_training *run)
         DP_TRY(noted(dp_metrics_eval(&run->metrics, &line)));
     }
     dp_run_judge_evaluation(run);
-    dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(run->trainer->exchange));
+    dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(dp_trainer_exchange(run->trainer)));
     return DP_OK;
 }
 
@@ -131,7 +133,7 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
     if (status == DP_STOPPED) {
         status = dp_run_asked(run);
     }
-    dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(run->trainer->exchange));
+    dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(dp_trainer_exchange(run->trainer)));
     return status;
 }
 
@@ -160,12 +162,8 @@ static bool evaluation_due(const struct dp_training *run, uint64_t step)
  * rank's flipped bit. */
 static dp_status compare_ranks(struct dp_training *run)
 {
-    struct dp_trainer *t = run->trainer;
-    bool split = false;
-
-    DP_TRY(dp_trainer_meet(t));
-    DP_TRY(dp_replica_check_all(t->replica_check, &split));
-    return split ? dp_trainer_settle(t) : DP_OK;
+    DP_TRY(dp_trainer_sync_weights(run->trainer));
+    return dp_trainer_compare_replicas(run->trainer);
 }
 
 static dp_status save(struct dp_training *run)
@@ -224,8 +222,8 @@ static void time_step(struct dp_training *run)
 {
     const struct dp_trainer *t = run->trainer;
 
-    dp_ledger_mark(&run->ledger, t->batch.global_rows, t->batch.rows,
-                   dp_exchange_comm_ns(t->exchange));
+    dp_ledger_mark(&run->ledger, dp_trainer_batch(t)->global_rows, dp_trainer_batch(t)->rows,
+                   dp_exchange_comm_ns(dp_trainer_exchange(t)));
     if (run->first_step_s == 0.0) {
         run->first_step_s = dp_process_age_s();
     }
@@ -245,16 +243,16 @@ static dp_status one_step(struct dp_training *run)
     dp_run_request(run);
     dp_overlap_before(&run->overlap, t);
     DP_TRY(dp_trainer_step(t, &result.report));
-    result.step = t->step;
-    result.rows = t->batch.global_rows;
-    result.lr = (double)t->step_params->lr;
+    result.step = dp_trainer_steps(t);
+    result.rows = dp_trainer_batch(t)->global_rows;
+    result.lr = (double)dp_trainer_step_params(t)->lr;
     time_step(run);
     DP_TRY(take_result(run, &result));
     DP_TRY(dp_run_judge_requests(run, result.report.request));
     DP_TRY(break_something(run));
     if (run->overlap.trying) {
         DP_TRY(dp_overlap_after(&run->overlap, t, run->ledger.last_ns));
-        dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(t->exchange));
+        dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(dp_trainer_exchange(t)));
     }
     return DP_OK;
 }
@@ -298,16 +296,13 @@ static bool meeting_due(const struct dp_training *run, uint64_t step)
 
 static dp_status async_steps(struct dp_training *run)
 {
-    struct dp_trainer *t = run->trainer;
-    const uint64_t wire = t->group->wire_bytes;
-    uint64_t until = t->step + 1;
+    uint64_t until = dp_trainer_steps(run->trainer) + 1;
     bool request[DP_REQUEST_COUNT];
 
     while (!meeting_due(run, until)) {
         until++;
     }
     DP_TRY(dp_async_run(run->async, until, request));
-    t->wire_bytes += t->group->wire_bytes - wire;
     DP_TRY(dp_run_judge_requests(run, request));
     return break_something(run);
 }
@@ -323,11 +318,11 @@ static dp_status note_start(struct dp_training *run)
         .name = c->name,
         .device = run->device->plugin.name,
         .precision = dp_precision_text(c->train.precision),
-        .strategy = dp_exchange_label(run->trainer->exchange),
+        .strategy = dp_exchange_label(dp_trainer_exchange(run->trainer)),
         .compressor = c->comm.compressor,
-        .world_size = run->trainer->trainers,
+        .world_size = dp_trainer_ranks(run->trainer),
         .global_batch = c->train.global_batch,
-        .first_step = (int64_t)run->trainer->step,
+        .first_step = (int64_t)dp_trainer_steps(run->trainer),
         .steps = (int64_t)run->total_steps,
     };
     if (!run->resume.continues) {
@@ -340,7 +335,7 @@ static dp_status note_start(struct dp_training *run)
  * was broken off is made up for. */
 static dp_status take_up(struct dp_training *run)
 {
-    const uint64_t step = run->trainer->step;
+    const uint64_t step = dp_trainer_steps(run->trainer);
 
     if (step > 0) {
         dp_run_judge_improvement(run);
@@ -352,21 +347,23 @@ static dp_status take_up(struct dp_training *run)
 static dp_status train(struct dp_training *run)
 {
     struct dp_trainer *t = run->trainer;
-    const uint64_t steps = run->total_steps > t->step ? run->total_steps - t->step : 0;
+    const uint64_t steps =
+        run->total_steps > dp_trainer_steps(t) ? run->total_steps - dp_trainer_steps(t) : 0;
 
-    run->baseline_at = t->step + (steps > 40 ? 20 : (steps + 1) / 2);
-    t->stop = run->stop;
+    run->baseline_at = dp_trainer_steps(t) + (steps > 40 ? 20 : (steps + 1) / 2);
+    dp_trainer_set_stop(t, run->stop);
     if (run->stop != NULL && run->cli->max_time_s > 0.0 && dp_run_leads(run)) {
         dp_stop_set_deadline(run->stop, run->cli->max_time_s, dp_process_age_s());
     }
     DP_TRY(note_start(run));
     dp_overlap_begin(&run->overlap, t, run->total_steps);
-    dp_ledger_init(&run->ledger, dp_ledger_unsteady(steps), dp_exchange_comm_ns(t->exchange));
+    dp_ledger_init(&run->ledger, dp_ledger_unsteady(steps),
+                   dp_exchange_comm_ns(dp_trainer_exchange(t)));
     DP_TRY(take_up(run));
-    while (t->step < run->total_steps && run->exit == DP_RUN_FINISHED) {
+    while (dp_trainer_steps(t) < run->total_steps && run->exit == DP_RUN_FINISHED) {
         DP_TRY(run->async != NULL ? async_steps(run) : one_step(run));
         dp_run_note_saving(run);
-        DP_TRY(between_steps(run, t->step));
+        DP_TRY(between_steps(run, dp_trainer_steps(t)));
     }
     if ((run->exit == DP_RUN_FINISHED || run->exit == DP_RUN_EARLY_STOPPED) && !run->hurried) {
         DP_TRY(measure_baseline(run, &run->after));
@@ -384,7 +381,7 @@ dp_status dp_run_train(struct dp_training *run)
     if (status == DP_ERR_DISAGREE) {
         run->exit = DP_RUN_ERROR;
         (void)snprintf(run->reason, sizeof(run->reason), "behind step %llu: ranks disagree",
-                       (unsigned long long)run->trainer->step);
+                       (unsigned long long)dp_trainer_steps(run->trainer));
     } else if (status != DP_OK) {
         return status;
     }
@@ -400,8 +397,8 @@ dp_status dp_run_data_only(struct dp_training *run)
     char text[DP_GROUPED_BYTES];
 
     for (uint64_t i = 0; i < run->total_steps; i++) {
-        DP_TRY(dp_trainer_batch(t));
-        rows += t->batch.global_rows;
+        DP_TRY(dp_trainer_next_batch(t));
+        rows += dp_trainer_batch(t)->global_rows;
     }
     if (dp_run_leads(run)) {
         const double seconds = (double)(dp_now_ns() - begin_ns) / 1e9;

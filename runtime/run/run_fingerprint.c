@@ -114,18 +114,18 @@ static void put_compressor(const struct dp_training *run, char *text)
 
 static void put_ranks(const struct dp_training *run, char *text)
 {
-    put_number(text, run->trainer->trainers);
+    put_number(text, dp_trainer_ranks(run->trainer));
 }
 
 static void put_strategy(const struct dp_training *run, char *text)
 {
-    (void)snprintf(text, TEXT_BYTES, "%s", dp_exchange_label(run->trainer->exchange));
+    (void)snprintf(text, TEXT_BYTES, "%s", dp_exchange_label(dp_trainer_exchange(run->trainer)));
 }
 
 /* Where the gradient is cut: of rings, which rank begins a sum follows from it. */
 static void put_plan(const struct dp_training *run, char *text)
 {
-    put_hash(text, dp_exchange_plan(run->trainer->exchange)->hash);
+    put_hash(text, dp_exchange_plan(dp_trainer_exchange(run->trainer))->hash);
 }
 
 /* Steps that the learning rate is made for; 0: it does not depend on them. */

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/run/run.h"
 #include "runtime/run/run_fingerprint.h"
@@ -13,7 +14,7 @@
 /* What state.json holds. */
 static dp_status fill_state(const struct dp_training *run, struct dp_json *state)
 {
-    const struct dp_exchange *e = run->trainer->exchange;
+    const struct dp_exchange *e = dp_trainer_exchange(run->trainer);
     struct dp_json *object;
 
     DP_TRY(dp_json_set_text(state, "model", run->config->name));
@@ -93,13 +94,14 @@ dp_status dp_run_open_saving(struct dp_training *run)
     struct dp_trainer *t = run->trainer;
 
     /* Without sharing ranks differ: there is no one state to save. */
-    run->saves = dp_exchange_sums(t->exchange);
+    run->saves = dp_exchange_sums(dp_trainer_exchange(t));
     if (!run->saves) {
         return DP_OK;
     }
-    DP_TRY(dp_snapshot_share(&run->kept, &t->flat, t->exchange, run->threads, &run->snapshot));
-    t->async_copy = run->snapshot->async_copy;
-    return dp_exchange_agree(t->exchange, dp_run_leads(run) ? make_writer(run) : DP_OK);
+    DP_TRY(dp_snapshot_share(&run->kept, dp_trainer_flat(t), dp_trainer_exchange(t), run->threads,
+                             &run->snapshot));
+    dp_trainer_set_async_copy(t, run->snapshot->async_copy);
+    return dp_exchange_agree(dp_trainer_exchange(t), dp_run_leads(run) ? make_writer(run) : DP_OK);
 }
 
 void dp_run_close_saving(struct dp_training *run)
@@ -151,32 +153,33 @@ void dp_run_note_saving(struct dp_training *run)
 static dp_status take_snapshot(struct dp_training *run)
 {
     const struct dp_trainer *t = run->trainer;
-    const bool loose = run->async != NULL || t->trainers < t->group->size;
+    const bool loose = run->async != NULL || dp_trainer_ranks(t) < dp_trainer_group(t)->size;
 
     DP_TRY(dp_trainer_fetch(run->trainer));
-    DP_TRY(dp_snapshot_take(run->snapshot, &run->kept, t->exchange));
+    DP_TRY(dp_snapshot_take(run->snapshot, &run->kept, dp_trainer_exchange(t)));
     if (!loose) {
         return DP_OK;
     }
-    dp_async_copy_finish(t->async_copy);
-    return dp_exchange_barrier(t->exchange);
+    dp_trainer_finish_copy(t);
+    return dp_exchange_barrier(dp_trainer_exchange(t));
 }
 
 dp_status dp_run_save(struct dp_training *run)
 {
-    DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)run->trainer->step);
+    DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)dp_trainer_steps(run->trainer));
     struct dp_trainer *t = run->trainer;
     const bool early = run->exit == DP_RUN_EARLY_STOPPED;
     dp_status status;
 
-    if (!run->saves || (run->saved && run->saved_step == t->step && run->saved_early == early)) {
+    if (!run->saves ||
+        (run->saved && run->saved_step == dp_trainer_steps(t) && run->saved_early == early)) {
         return DP_OK;
     }
-    DP_TRY(dp_trainer_meet(t));
+    DP_TRY(dp_trainer_sync_weights(t));
     dp_run_settle_saving(run);
-    run->saved_step = t->step;
+    run->saved_step = dp_trainer_steps(t);
     run->saved_early = early;
-    run->save_must = t->step >= run->total_steps;
+    run->save_must = dp_trainer_steps(t) >= run->total_steps;
     status = take_snapshot(run);
     run->saved = status == DP_OK;
     if (run->saved && run->writer != NULL) {
@@ -206,14 +209,14 @@ static dp_status finish_writing(struct dp_training *run)
 
 dp_status dp_run_saved(struct dp_training *run, dp_status *written)
 {
-    DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)run->trainer->step);
+    DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)dp_trainer_steps(run->trainer));
     dp_status status = DP_OK;
 
     DP_TRY(dp_run_save(run));
-    dp_async_copy_finish(run->trainer->async_copy);
+    dp_trainer_finish_copy(run->trainer);
     if (run->writer != NULL && run->saved) {
         status = finish_writing(run);
     }
     *written = status;
-    return dp_exchange_broadcast(run->trainer->exchange, written, sizeof(*written), 0);
+    return dp_exchange_broadcast(dp_trainer_exchange(run->trainer), written, sizeof(*written), 0);
 }

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "collectives/core/consistency.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "runtime/checkpoint/weights.h"
 #include "runtime/config/config_load.h"
@@ -317,17 +318,17 @@ static dp_status init_weights(struct dp_training *run)
     const bool leads = dp_run_leads(run);
     int64_t ignored = 0;
     struct dp_weights weights = {m->tensors,  m->tensor_count,  dp_trainer_whole(t),
-                                 m->buffers,  m->buffer_count,  t->host_state->flat.running,
+                                 m->buffers,  m->buffer_count,  dp_trainer_host_flat(t)->running,
                                  m->counters, m->counter_count, &ignored};
 
     DP_TRY(dp_trainer_init(t));
     if (run->cli->init == NULL) {
         return DP_OK;
     }
-    DP_TRY(
-        dp_exchange_agree(t->exchange, leads ? dp_weights_load(run->cli->init, &weights) : DP_OK));
-    DP_TRY(
-        dp_exchange_agree(t->exchange, leads ? DP_OK : dp_weights_load(run->cli->init, &weights)));
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(t),
+                             leads ? dp_weights_load(run->cli->init, &weights) : DP_OK));
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(t),
+                             leads ? DP_OK : dp_weights_load(run->cli->init, &weights)));
     return dp_trainer_take(t);
 }
 
@@ -395,9 +396,9 @@ dp_status dp_run_setup(struct dp_training *run)
     if (run->cli->dry_run || run->cli->data_only) {
         return DP_OK;
     }
-    DP_TRY(dp_exchange_agree(run->trainer->exchange, make_async(run)));
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(run->trainer), make_async(run)));
     DP_TRY(dp_run_open_saving(run));
-    return dp_exchange_agree(run->trainer->exchange,
+    return dp_exchange_agree(dp_trainer_exchange(run->trainer),
                              run->out[0] != '\0' ? begin_files(run) : DP_OK);
 }
 

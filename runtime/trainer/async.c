@@ -2,11 +2,15 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/trace.h"
 #include "collectives/async/ps_messages.h"
 #include "collectives/async/ssp_clock.h"
-#include "runtime/data/rows.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/optim/schedule.h"
+#include "runtime/trainer/bucket_update.h"
+#include "runtime/trainer/step.h"
+#include "runtime/trainer/trainer_own.h"
 
 /* In front of a gradient, of an answer, and of what the first server tells at a meeting. */
 struct head {
@@ -47,7 +51,7 @@ static dp_status async_open(struct dp_async *a)
                                           .servers = t->group->size - t->trainers,
                                           .head_bytes = head_bytes,
                                           .extra = statistics,
-                                          .width = dp_type_bytes(t->flat.type)};
+                                          .width = dp_type_bytes(t->state.flat.type)};
     a->news = dp_zalloc(1, head_bytes);
     a->parts = dp_zalloc(a->window * (size_t)t->trainers, sizeof(*a->parts));
     a->statistics = dp_zalloc(a->window * statistics, sizeof(*a->statistics));
@@ -85,7 +89,7 @@ dp_status dp_async_create(struct dp_trainer *t, const struct dp_async_hooks *hoo
         dp_async_destroy(a);
         return status;
     }
-    t->hooks.ready = NULL; /* gradients leave as a whole, when backward is through */
+    t->compute.hooks.ready = NULL; /* gradients leave as a whole, when backward is through */
     dp_exchange_set_run(t->exchange, DP_RUN_AT_WAIT);
     *out = a;
     return DP_OK;
@@ -113,7 +117,7 @@ static dp_status tell_results(struct dp_async *a, uint64_t done, bool *enough)
         const float *score = a->news->scores[a->told % a->window];
         const struct dp_step_result result = {
             .step = a->told + 1,
-            .rows = dp_trainer_global_rows(a->t, a->told),
+            .rows = dp_input_global_rows(&a->t->input, a->told),
             .lr = (double)(float)dp_schedule_lr(&a->t->config->optimizer, a->told,
                                                 a->t->schedule_steps),
             .report = {.loss = score[0], .correct = score[1]},
@@ -148,18 +152,18 @@ static dp_status swap_job(void *arg, int answered)
 static void pack_gradient(struct dp_async *a, bool last)
 {
     const struct dp_trainer *t = a->t;
-    float *grad = t->flat.grad;
+    float *grad = t->state.flat.grad;
     const float *loss = grad + dp_model_loss_at(t->model);
 
     for (int i = 0; i < a->messages.peers; i++) {
         struct head *head = dp_ps_messages_head(&a->messages, i);
-        head->step = t->step;
+        head->step = t->state.step;
         head->last = last;
         memcpy(head->request, a->request, sizeof(head->request));
         memcpy(head->scores[0], loss, sizeof(head->scores[0]));
         dp_ps_messages_pack(&a->messages, i, grad, sizeof(float));
     }
-    memcpy(dp_ps_messages_extra(&a->messages, 0), grad + t->flat.trained,
+    memcpy(dp_ps_messages_extra(&a->messages, 0), grad + t->state.flat.trained,
            t->model->statistics * sizeof(float));
 }
 
@@ -171,7 +175,7 @@ static dp_status take_answers(struct dp_async *a)
     for (int i = 0; i < a->messages.peers; i++) {
         const struct head *head = dp_ps_messages_head(&a->messages, i);
         hear(a, head->request);
-        dp_ps_messages_unpack(&a->messages, i, a->t->flat.weights, a->messages.width);
+        dp_ps_messages_unpack(&a->messages, i, a->t->state.flat.weights, a->messages.width);
     }
     memcpy(a->news, dp_ps_messages_head(&a->messages, 0), a->messages.head_bytes);
     a->end = a->news->end;
@@ -180,17 +184,17 @@ static dp_status take_answers(struct dp_async *a)
 
 static dp_status train_step(struct dp_async *a)
 {
-    DP_SPAN(DP_PHASE_STEP, (int64_t)a->t->step);
+    DP_SPAN(DP_PHASE_STEP, (int64_t)a->t->state.step);
     struct dp_trainer *t = a->t;
-    const bool last = t->step + 1 == a->end;
+    const bool last = t->state.step + 1 == a->end;
 
-    DP_TRY(dp_trainer_begin(t));
+    DP_TRY(dp_step_begin(t));
     request(a);
-    DP_TRY(dp_trainer_compute(t));
-    DP_TRY(t->device->synchronize(t->stream));
+    DP_TRY(dp_step_compute(t));
+    DP_TRY(t->device->synchronize(t->compute.stream));
     pack_gradient(a, last);
     DP_TRY(dp_exchange_call(t->exchange, swap_job, a, !last));
-    t->step++;
+    t->state.step++;
     return DP_OK;
 }
 
@@ -203,9 +207,9 @@ static dp_status stepped(struct dp_async *a)
 /* Up to the last gradient, whose answer is the meeting. */
 static dp_status train(struct dp_async *a)
 {
-    while (a->t->step < a->end) {
+    while (a->t->state.step < a->end) {
         DP_TRY(train_step(a));
-        if (a->t->step < a->end) {
+        if (a->t->state.step < a->end) {
             DP_TRY(stepped(a));
             DP_TRY(take_answers(a));
         }
@@ -221,26 +225,26 @@ static dp_status update(struct dp_async *a, int i, uint64_t step)
     DP_SPAN(DP_PHASE_OPTIMIZER, i);
     struct dp_trainer *t = a->t;
     const struct dp_bucket_plan *plan = dp_exchange_plan(t->exchange);
-    const size_t all = dp_trainer_global_rows(t, step);
+    const size_t all = dp_input_global_rows(&t->input, step);
     const size_t rows = dp_row_range(all, i, t->trainers).count;
     const float *grad = dp_ps_messages_part(&a->messages, i);
 
     if (rows == 0) {
         return DP_OK;
     }
-    t->step_params->step = (uint32_t)step;
-    t->step_params->lr = (float)(dp_schedule_lr(&t->config->optimizer, step, t->schedule_steps) *
-                                 ((double)rows / (double)all));
-    t->step_params->factor = (float)((double)all / (double)rows);
-    t->step_params->skip = 0;
+    t->state.step_params->step = (uint32_t)step;
+    t->state.step_params->lr =
+        (float)(dp_schedule_lr(&t->config->optimizer, step, t->schedule_steps) *
+                ((double)rows / (double)all));
+    t->state.step_params->factor = (float)((double)all / (double)rows);
+    t->state.step_params->skip = 0;
     for (int b = 0; b < plan->count; b++) {
         if (!plan->buckets[b].exact) {
-            const struct dp_update u = dp_trainer_update(t, b, grad + plan->buckets[b].owned_at);
-            DP_TRY(t->optimizer->update(t->optimizer_state, t->stream, &u));
+            DP_TRY(dp_bucket_update(t, b, grad + plan->buckets[b].owned_at, t->state.there));
         }
     }
-    t->step_params->applied++;
-    return t->device->synchronize(t->stream);
+    t->state.step_params->applied++;
+    return t->device->synchronize(t->compute.stream);
 }
 
 /* Its share of what its step comes to. */
@@ -251,9 +255,10 @@ static dp_status add_result(struct dp_async *a, int i, const struct head *head)
 
     memcpy(a->parts[at * (size_t)t->trainers + (size_t)i], head->scores[0],
            sizeof(head->scores[0]));
-    return a->leads ? t->stream->ops->add(t->stream, a->statistics + at * statistics,
-                                          dp_ps_messages_extra(&a->messages, i), statistics)
-                    : DP_OK;
+    return a->leads
+               ? t->compute.stream->ops->add(t->compute.stream, a->statistics + at * statistics,
+                                             dp_ps_messages_extra(&a->messages, i), statistics)
+               : DP_OK;
 }
 
 /* Results of steps that all trainers have done now: added in the order of ranks, so that all
@@ -274,8 +279,9 @@ static dp_status complete(struct dp_async *a, bool *enough)
             score[1] += part[1];
         }
         if (a->leads) {
-            DP_TRY(dp_model_absorb(t->model, t->stream, t->flat.running, sums));
-            DP_TRY(t->stream->ops->zero(t->stream, sums, statistics * sizeof(float)));
+            DP_TRY(dp_model_absorb(t->model, t->compute.stream, t->state.flat.running, sums));
+            DP_TRY(
+                t->compute.stream->ops->zero(t->compute.stream, sums, statistics * sizeof(float)));
         }
         DP_TRY(tell_results(a, step + 1, enough));
     }
@@ -301,7 +307,7 @@ static dp_status answer(struct dp_async *a)
         a->news->end = a->end;
         memcpy(a->news->request, a->request, sizeof(a->request));
         memcpy(head, a->news, a->messages.head_bytes);
-        dp_ps_messages_pack(&a->messages, i, t->flat.weights, a->messages.width);
+        dp_ps_messages_pack(&a->messages, i, t->state.flat.weights, a->messages.width);
         dp_ssp_clock_go(&a->ssp_clock, i);
         DP_TRY(dp_exchange_call(t->exchange, answer_job, a, i));
     }
@@ -363,7 +369,7 @@ static dp_status serve(struct dp_async *a)
     struct next next = {a, 0};
     bool enough = false;
 
-    dp_ssp_clock_begin(&a->ssp_clock, a->t->step);
+    dp_ssp_clock_begin(&a->ssp_clock, a->t->state.step);
     DP_TRY(dp_exchange_call(a->t->exchange, begin_job, a, 0));
     while (a->ssp_clock.ended < a->t->trainers) {
         request(a);
@@ -383,11 +389,11 @@ static dp_status meet(struct dp_async *a)
 
     if (a->leads) {
         a->news->end = dp_ssp_clock_slowest(&a->ssp_clock);
-        a->news->applied = t->step_params->applied;
+        a->news->applied = t->state.step_params->applied;
         memcpy(a->news->request, a->request, sizeof(a->request));
     }
     DP_TRY(dp_exchange_broadcast(e, a->news, a->messages.head_bytes, t->trainers));
-    DP_TRY(dp_exchange_broadcast(e, t->flat.running, t->model->statistics * sizeof(float),
+    DP_TRY(dp_exchange_broadcast(e, t->state.flat.running, t->model->statistics * sizeof(float),
                                  t->trainers));
     for (int b = 0; b < dp_exchange_plan(e)->count; b++) {
         DP_TRY(dp_exchange_plan(e)->buckets[b].exact ? DP_OK : dp_exchange_publish(e, b));
@@ -398,7 +404,7 @@ static dp_status meet(struct dp_async *a)
 dp_status dp_async_run(struct dp_async *a, uint64_t until, bool *wished)
 {
     struct dp_trainer *t = a->t;
-    const uint64_t begin = t->step;
+    const uint64_t begin = t->state.step, wire = t->group->wire_bytes;
     bool enough = false;
 
     a->told = begin;
@@ -410,12 +416,14 @@ dp_status dp_async_run(struct dp_async *a, uint64_t until, bool *wished)
     }
     DP_TRY(dp_trainer_serves(t) ? serve(a) : train(a));
     DP_TRY(meet(a));
-    t->step = a->news->end;
-    t->batches_tracked += (int64_t)(t->step - begin);
-    t->step_params->applied = a->news->applied;
+    t->state.step = a->news->end;
+    t->state.batches_tracked += (int64_t)(t->state.step - begin);
+    t->state.step_params->applied = a->news->applied;
     memcpy(wished, a->news->request, sizeof(a->request));
     DP_TRY(stepped(a));
-    return tell_results(a, t->step, &enough);
+    DP_TRY(tell_results(a, t->state.step, &enough));
+    t->wire_bytes += t->group->wire_bytes - wire;
+    return DP_OK;
 }
 
 size_t dp_async_bins(const struct dp_async *a)

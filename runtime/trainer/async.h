@@ -28,7 +28,7 @@
 #ifndef DP_RUNTIME_TRAINER_ASYNC_H
 #define DP_RUNTIME_TRAINER_ASYNC_H
 
-#include "runtime/trainer/trainer.h"
+#include "runtime/trainer/step.h"
 
 /* What whoever trains wants to hear. All but `stepped` may be called on every rank. */
 struct dp_async_hooks {

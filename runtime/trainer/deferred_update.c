@@ -1,40 +1,47 @@
 #include "runtime/trainer/deferred_update.h"
 
 #include "base/trace.h"
-#include "runtime/trainer/trainer.h"
+#include "runtime/trainer/bucket_update.h"
+#include "runtime/trainer/trainer_own.h"
 
 bool dp_deferred_update_possible(const struct dp_trainer *t)
 {
     const struct dp_config *c = t->config;
-    const bool gated = c->optimizer.clip_norm > 0.0 || c->train.precision == DP_PRECISION_FP16;
+    const bool sees_all = c->optimizer.clip_norm > 0.0 || c->train.precision == DP_PRECISION_FP16;
 
-    return !t->lent && !gated && c->train.lanes == 0 && c->train.local_steps == 1 &&
+    return !t->compute.borrowed && !sees_all && c->train.lanes == 0 && c->train.local_steps == 1 &&
            c->comm.overlap != DP_OVERLAP_OFF && !dp_config_stale(c) &&
            !dp_lanes_synchronised(t->model);
 }
 
+void dp_deferred_update_allow(struct dp_trainer *t, bool on)
+{
+    t->modes.deferred.on = on;
+}
+
+bool dp_deferred_update_pending(const struct dp_trainer *t)
+{
+    return t->modes.deferred.end > 0;
+}
+
 void dp_deferred_update_begin(struct dp_trainer *t)
 {
-    t->deferred.step_params = *t->step_params;
-    t->deferred.end = dp_exchange_plan(t->exchange)->count;
+    t->modes.deferred.step_params = *t->state.step_params;
+    t->modes.deferred.end = dp_exchange_plan(t->exchange)->count;
 }
 
 static dp_status update(struct dp_trainer *t, int b)
 {
-    struct dp_update u;
-
     DP_TRY(dp_exchange_wait(t->exchange, b));
     DP_SPAN(DP_PHASE_OPTIMIZER, b);
-    u = dp_trainer_update(t, b, t->flat.grad + dp_exchange_mine(t->exchange, b).begin);
-    u.step_params = &t->deferred.step_params;
-    return t->optimizer->update(t->optimizer_state, t->stream, &u);
+    return dp_bucket_update(t, b, dp_bucket_gradient(t, b), &t->modes.deferred.step_params);
 }
 
 /* In the order in which they travel, down to bucket `to`. */
 static dp_status update_down_to(struct dp_trainer *t, int to)
 {
-    while (t->deferred.end > to) {
-        const int b = --t->deferred.end;
+    while (t->modes.deferred.end > to) {
+        const int b = --t->modes.deferred.end;
         DP_TRY(dp_exchange_plan(t->exchange)->buckets[b].deferred ? update(t, b) : DP_OK);
     }
     return DP_OK;
@@ -45,12 +52,12 @@ dp_status dp_deferred_update_need(void *trainer, int tensor)
     struct dp_trainer *t = trainer;
     const int bucket = dp_exchange_plan(t->exchange)->bucket_of[tensor];
 
-    return update_down_to(t, bucket > 0 ? bucket + 1 : 0); /* none is late below bucket 1 */
+    return update_down_to(t, bucket > 0 ? bucket + 1 : 0); /* none is deferred below bucket 1 */
 }
 
 dp_status dp_deferred_update_finish(struct dp_trainer *t)
 {
-    if (t->deferred.end == 0) {
+    if (!dp_deferred_update_pending(t)) {
         return DP_OK;
     }
     DP_TRY(update_down_to(t, 0));

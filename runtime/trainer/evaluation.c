@@ -1,50 +1,27 @@
-/*
- * evaluation.c - loss and accuracy over the test rows, in rounds that a request to stop can break
- * off.
- */
+#include "runtime/trainer/evaluation.h"
+
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/trace.h"
-#include "runtime/trainer/trainer.h"
+#include "collectives/exchange/exchange_calls.h"
+#include "runtime/trainer/trainer_own.h"
 
 /* Losses and correct answers of this rank's test rows, for each of its lanes, are added to
  * sums [count][2]; of their passes, those in `passes`. */
 static dp_status evaluate_mine(struct dp_trainer *t, struct dp_range passes, double (*sums)[2])
 {
-    const struct dp_dataset *data = t->data;
-    const struct dp_range rows = dp_trainer_rows(t, data->test_count);
-    const struct dp_pass_call call = {.weights = t->flat.weights,
-                                      .running = t->flat.running,
-                                      .step_params = t->there,
-                                      .batch_rows = rows.count,
+    const struct dp_dataset *data = t->input.data;
+    const struct dp_pass_call call = {.weights = t->state.flat.weights,
+                                      .running = t->state.flat.running,
+                                      .step_params = t->state.there,
+                                      .batch_rows = dp_trainer_rows(t, data->test_count).count,
                                       .seed = (uint64_t)t->config->train.seed};
 
-    if (dp_trainer_serves(t)) {
-        return DP_OK;
-    }
-    if (t->lanes != NULL) {
-        return dp_lanes_evaluate(t->lanes, dp_trainer_share(t), data->test_images,
-                                 data->test_labels, data->test_count, passes, &call, sums);
-    }
-    return dp_micro_batch_evaluate(&t->parts, data->test_images + rows.begin * data->sample_bytes,
-                                   data->test_labels + rows.begin, rows.count, passes, &call,
-                                   sums[0]);
+    return t->compute.mode->evaluate(&t->compute, data, passes, &call, sums);
 }
 
-/* In how many passes all of them go. */
-static size_t evaluation_passes(const struct dp_trainer *t)
-{
-    const size_t rows = t->data->test_count;
-
-    if (dp_trainer_serves(t)) {
-        return 0;
-    }
-    return t->lanes != NULL ? dp_lanes_evaluations(t->lanes, dp_trainer_share(t), rows)
-                            : dp_micro_batch_evaluations(&t->parts, dp_trainer_rows(t, rows).count);
-}
-
-/* What a rank tells the others behind a round of an evaluation. */
+/* What a rank tells the others after a round of an evaluation. */
 struct eval_round {
     double seconds; /* that it took */
     bool asked;     /* to stop */
@@ -78,7 +55,7 @@ static dp_status next_round(const struct eval_round *all, int ranks, struct dp_r
 static dp_status evaluate_rounds(struct dp_trainer *t, double (*sums)[2])
 {
     struct eval_round mine, *all = dp_zalloc((size_t)t->group->size, sizeof(*all));
-    const size_t count = evaluation_passes(t);
+    const size_t count = t->compute.mode->evaluations(&t->compute, t->input.data->test_count);
     struct dp_range passes = {0, 1};
     dp_status status = DP_OK;
 
@@ -105,7 +82,7 @@ static dp_status evaluate_rounds(struct dp_trainer *t, double (*sums)[2])
 
 dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
 {
-    DP_SPAN(DP_PHASE_EVALUATE, (int64_t)t->step);
+    DP_SPAN(DP_PHASE_EVALUATE, (int64_t)t->state.step);
     const int total = t->config->train.lanes;
     const size_t lanes = total > 0 ? (size_t)(total / t->trainers) : 1; /* of a rank */
     const size_t all = lanes * (size_t)t->group->size;
@@ -126,7 +103,7 @@ dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
     }
     dp_free(sums);
     DP_TRY(status);
-    out->loss = sum[0] / (double)t->data->test_count;
-    out->accuracy = sum[1] / (double)t->data->test_count;
+    out->loss = sum[0] / (double)t->input.data->test_count;
+    out->accuracy = sum[1] / (double)t->input.data->test_count;
     return DP_OK;
 }

@@ -3,6 +3,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "collectives/exchange/exchange_calls.h"
+#include "runtime/trainer/trainer_own.h"
+
 enum {
     CHUNK = 16384,          /* halves that are looked at together */
     HALF_INFINITE = 0x7c00, /* exponent of infinities and NaNs */
@@ -37,19 +40,19 @@ static dp_status find_place(const struct dp_trainer *t, struct place *out)
     const size_t most = (size_t)t->config->train.micro_batch;
     struct place at = {0, -1};
 
-    if (t->pass == NULL || t->flat.type != DP_TYPE_F16 || t->batch.rows == 0) {
+    if (t->compute.pass == NULL || t->state.flat.type != DP_TYPE_F16 || t->input.batch.rows == 0) {
         return DP_OK;
     }
-    const size_t passes = dp_micro_batch_count(t->batch.rows, most);
-    const size_t rows = dp_micro_batch_at(t->batch.rows, most, passes - 1).rows.count;
+    const size_t passes = dp_micro_batch_count(t->input.batch.rows, most);
+    const size_t rows = dp_micro_batch_at(t->input.batch.rows, most, passes - 1).rows.count;
 
     for (int i = 0; at.last < 0 && i < t->model->node_count; i++) {
         const int y = t->model->nodes[i].y;
-        const void *kept = dp_pass_kept(t->pass, y);
+        const void *kept = dp_pass_kept(t->compute.pass, y);
         bool finite = true;
         if (kept != NULL) {
             const size_t count = rows * t->model->values[y].count;
-            DP_TRY(are_finite(t->stream, kept, count, &finite));
+            DP_TRY(are_finite(t->compute.stream, kept, count, &finite));
             at.first = finite ? i + 1 : at.first;
             at.last = finite ? -1 : i;
         }
@@ -105,9 +108,9 @@ static dp_status name_place(const struct dp_trainer *t, char *text, size_t size)
 
 dp_status dp_overflow_find(const struct dp_trainer *t, double loss, char *text, size_t size)
 {
-    const struct dp_tensor *tensors = t->flat.tensors,
-                           *mine = dp_grad_norm_overflowed(t->grad_norm);
-    const int count = t->flat.tensor_count;
+    const struct dp_tensor *tensors = t->state.flat.tensors,
+                           *mine = dp_grad_norm_overflowed(t->modes.grad_norm);
+    const int count = t->state.flat.tensor_count;
     int behind = mine == NULL ? -1 : count - 1 - (int)(mine - tensors);
 
     if (!isfinite(loss)) {

@@ -4,7 +4,11 @@
 #ifndef DP_RUNTIME_TRAINER_OVERFLOW_H
 #define DP_RUNTIME_TRAINER_OVERFLOW_H
 
-#include "runtime/trainer/trainer.h"
+#include <stddef.h>
+
+#include "base/status.h"
+
+struct dp_trainer;
 
 /*
  * What overflowed first in a step that was skipped, in words, into text [size]: "6.weight", whose

@@ -1,19 +1,8 @@
-/*
- * prepare.c - what a trainer computes with: a stream, passes or lanes on it, and the graph capture,
- * prepared for all row counts before the first step. Where algorithms are measured then, ranks
- * agree on them here.
- */
+#include "runtime/trainer/prepare.h"
+
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/algo_agreement.h"
-#include "runtime/trainer/trainer.h"
-
-/* Prepares for this rank's part of a batch (or test set) of so many rows. */
-static dp_status prepare(const struct dp_trainer *t, size_t rows, bool training)
-{
-    const size_t mine = dp_trainer_rows(t, rows).count;
-
-    return t->lanes != NULL ? dp_lanes_prepare(t->lanes, dp_trainer_share(t), rows, training)
-                            : dp_micro_batch_prepare(&t->parts, mine, training);
-}
+#include "runtime/trainer/trainer_own.h"
 
 static dp_status make_lanes(struct dp_trainer *t, int threads)
 {
@@ -22,12 +11,12 @@ static dp_status make_lanes(struct dp_trainer *t, int threads)
     const struct dp_lanes_config config = {
         .model = t->model,
         .device = t->device,
-        .stream = t->stream,
-        .normalize = &t->normalize,
+        .stream = t->compute.stream,
+        .normalize = &t->compute.normalize,
         .total = c->lanes,
         .count = c->lanes / ranks,
         .threads = threads,
-        .global_batch = t->global_batch,
+        .global_batch = t->input.global_batch,
         .micro_batch = (size_t)c->micro_batch,
     };
 
@@ -37,30 +26,31 @@ static dp_status make_lanes(struct dp_trainer *t, int threads)
                        "of two of them, up to %d",
                        c->lanes, ranks, c->lanes);
     }
-    return dp_lanes_create(&config, &t->lanes);
+    return dp_lanes_create(&config, &t->compute.lanes);
 }
 
 /* Memory to compute in, for at most as many rows as any rank can have. */
 static dp_status make_passes(struct dp_trainer *t, int threads)
 {
     const struct dp_train_config *c = &t->config->train;
-    const size_t most = dp_most_rows(t->global_batch, t->trainers);
+    const size_t most = dp_most_rows(t->input.global_batch, t->trainers);
     const char *engine;
 
     DP_TRY(dp_device_find_conv(t->device, (enum dp_conv_engine)t->config->device.conv, &engine));
-    DP_TRY(t->device->stream_create(t->device, threads, &t->stream));
-    t->stream->algo_choices = t->algo_choices;
-    t->stream->conv = (enum dp_conv_engine)t->config->device.conv;
-    t->stream->tf32 = c->precision == DP_PRECISION_TF32;
-    dp_stream_set_type(t->stream, t->flat.type);
+    DP_TRY(t->device->stream_create(t->device, threads, &t->compute.stream));
+    t->compute.stream->algo_choices = t->compute.algo_choices;
+    t->compute.stream->conv = (enum dp_conv_engine)t->config->device.conv;
+    t->compute.stream->tf32 = c->precision == DP_PRECISION_TF32;
+    dp_stream_set_type(t->compute.stream, t->state.flat.type);
     if (dp_trainer_serves(t)) {
         return DP_OK;
     }
     if (c->lanes > 0) {
         return make_lanes(t, threads);
     }
-    return dp_pass_create(t->model, t->stream, dp_micro_batch_most(most, (size_t)c->micro_batch),
-                          true, &t->pass);
+    return dp_pass_create(t->model, t->compute.stream,
+                          dp_micro_batch_most(most, (size_t)c->micro_batch), true,
+                          &t->compute.pass);
 }
 
 const char *dp_trainer_unrecorded(const struct dp_trainer *t)
@@ -74,7 +64,7 @@ const char *dp_trainer_unrecorded(const struct dp_trainer *t)
     if (t->config->train.lanes > 0) {
         return "lanes (train.lanes) are computed side by side";
     }
-    return t->hooks.sum != NULL && dp_lanes_synchronised(t->model)
+    return t->compute.hooks.sum != NULL && dp_lanes_synchronised(t->model)
                ? "synchronised batch norm waits for the other ranks in between"
                : NULL;
 }
@@ -85,13 +75,13 @@ static bool hands_over(const void *exchange, int tensor)
 }
 
 /* Whole batches are recorded; others are rare. */
-static dp_status make_tape(struct dp_trainer *t)
+static dp_status make_capture(struct dp_trainer *t)
 {
     const char *why_not = dp_trainer_unrecorded(t);
-    const size_t rows = dp_trainer_rows(t, t->global_batch).count;
+    const size_t rows = dp_trainer_rows(t, t->input.global_batch).count;
     const struct dp_graph_capture_config config = {
-        .stream = t->stream,
-        .rows = t->global_batch,
+        .stream = t->compute.stream,
+        .rows = t->input.global_batch,
         .passes = (int)dp_micro_batch_count(rows, (size_t)t->config->train.micro_batch),
         .tensors = t->model->tensor_count,
         .buckets = dp_exchange_plan(t->exchange)->count,
@@ -105,72 +95,78 @@ static dp_status make_tape(struct dp_trainer *t)
                        "device.graph is 'on', but steps cannot be recorded: %s; set it to 'auto'",
                        why_not);
     }
-    return why_not != NULL ? DP_OK : dp_graph_capture_create(&config, &t->capture);
+    return why_not != NULL ? DP_OK : dp_graph_capture_create(&config, &t->compute.capture);
 }
 
 /* All row counts that this rank can have: full batches, the short last one of an epoch, the
  * baseline's, and evaluation's. */
 static dp_status prepare_all(const struct dp_trainer *t)
 {
-    const size_t most = dp_most_rows(t->global_batch, t->trainers);
-    const size_t count = t->data->train_count, rest = count % t->global_batch;
+    const struct dp_compute *c = &t->compute;
+    const struct dp_input *in = &t->input;
+    const size_t most = dp_most_rows(in->global_batch, t->trainers);
+    const size_t count = in->data->train_count, rest = count % in->global_batch;
     const struct dp_lanes_share alone = {0, 1};
 
-    if (dp_trainer_serves(t)) {
-        return DP_OK;
+    if (count >= in->global_batch) {
+        DP_TRY(c->mode->prepare(c, c->share, in->global_batch, true));
+        DP_TRY(c->mode->prepare(c, alone, most, true));
     }
-    if (count >= t->global_batch) {
-        DP_TRY(prepare(t, t->global_batch, true));
-        DP_TRY(t->lanes != NULL ? dp_lanes_prepare(t->lanes, alone, most, true)
-                                : dp_micro_batch_prepare(&t->parts, most, true));
+    if (rest != 0 && !in->drop_last) {
+        DP_TRY(c->mode->prepare(c, c->share, rest, true));
     }
-    if (rest != 0 && !t->config->data.drop_last) {
-        DP_TRY(prepare(t, rest, true));
-    }
-    return t->lent ? DP_OK : prepare(t, t->data->test_count, false);
+    return c->borrowed ? DP_OK : c->mode->prepare(c, c->share, in->data->test_count, false);
 }
 
-static dp_status make_parts(struct dp_trainer *t, int threads)
+static const struct dp_compute_mode *mode_of(const struct dp_trainer *t)
 {
-    if (!t->lent) {
+    if (dp_trainer_serves(t)) {
+        return &dp_compute_server;
+    }
+    return t->config->train.lanes > 0 ? &dp_compute_lanes : &dp_compute_micro_batches;
+}
+
+static dp_status make_compute(struct dp_trainer *t, int threads)
+{
+    struct dp_compute *c = &t->compute;
+
+    c->mode = mode_of(t);
+    c->share = (struct dp_lanes_share){t->group->rank, t->trainers};
+    if (!c->borrowed) {
         DP_TRY(make_passes(t, threads));
     }
-    dp_exchange_follow(t->exchange, t->stream, t->flat.weights);
-    DP_TRY(dp_normalize_place(&t->normalize, t->stream));
-    if (dp_trainer_serves(t)) {
-        return DP_OK;
-    }
-    DP_TRY(make_tape(t));
-    t->parts = (struct dp_micro_batches){.model = t->model,
-                                         .pass = t->pass,
-                                         .micro_batch = (size_t)t->config->train.micro_batch,
-                                         .normalize = &t->normalize,
-                                         .capture = t->capture};
+    dp_exchange_follow(t->exchange, c->stream, t->state.flat.weights);
+    DP_TRY(dp_normalize_place(&c->normalize, c->stream));
+    DP_TRY(dp_trainer_serves(t) ? DP_OK : make_capture(t));
+    c->micro_batches =
+        (struct dp_micro_batches){.model = t->model,
+                                  .pass = c->pass,
+                                  .micro_batch = (size_t)t->config->train.micro_batch,
+                                  .normalize = &c->normalize,
+                                  .capture = c->capture};
     return DP_OK;
 }
 
 /* With the choices that ranks have agreed on. */
 static dp_status prepare_anew(const struct dp_trainer *t)
 {
-    if (t->lanes != NULL) {
-        DP_TRY(dp_lanes_forget(t->lanes));
-    }
-    DP_TRY(t->device->forget(t->stream));
+    DP_TRY(t->compute.mode->forget(&t->compute));
+    DP_TRY(t->device->forget(t->compute.stream));
     return prepare_all(t);
 }
 
-dp_status dp_trainer_prepare(struct dp_trainer *t, int threads)
+dp_status dp_prepare_compute(struct dp_trainer *t, int threads)
 {
-    const dp_status made = make_parts(t, threads);
+    const dp_status made = make_compute(t, threads);
     bool changed = false;
 
-    if (t->algo_choices == NULL) {
+    if (t->compute.algo_choices == NULL) {
         return made == DP_OK ? prepare_all(t) : made;
     }
     /* What is measured on takes memory for a while: not before all ranks of a GPU have theirs. */
     const dp_status worst = dp_exchange_agree(t->exchange, made);
 
     DP_TRY(made != DP_OK ? made : worst);
-    DP_TRY(dp_algo_agreement_reach(t->exchange, prepare_all(t), t->algo_choices, &changed));
+    DP_TRY(dp_algo_agreement_reach(t->exchange, prepare_all(t), t->compute.algo_choices, &changed));
     return changed ? prepare_anew(t) : DP_OK;
 }

@@ -95,9 +95,9 @@ static size_t check_mpi(struct dp_group *group)
     for (int step = 0; step < STEPS && wrong == 0; step++) {
         wrong += dp_trainer_step(t, &report) != DP_OK;
     }
-    wrong += dp_host_state_fetch(t->host_state) != DP_OK;
-    mine.weights = t->host_state->flat.weights;
-    mine.trained = t->flat.trained;
+    wrong += dp_host_state_fetch(t->state.host) != DP_OK;
+    mine.weights = t->state.host->flat.weights;
+    mine.trained = t->state.flat.trained;
     wrong += !(small_distance(&run, &mine, &threads) <= 1e-5); /* see test_trainer.c */
     dp_trainer_destroy(t);
     outcome_fini(&threads);

@@ -118,15 +118,15 @@ static int groups_of(const struct dp_trainer *t, struct group out[GOLDEN_GROUPS]
     int count = 0;
 
     out[count++] =
-        (struct group){"params", "", m->tensors, m->tensor_count, t->host_state->flat.master};
+        (struct group){"params", "", m->tensors, m->tensor_count, t->state.host->flat.master};
     if (m->buffer_count > 0) {
         out[count++] =
-            (struct group){"running", "", m->buffers, m->buffer_count, t->host_state->flat.running};
+            (struct group){"running", "", m->buffers, m->buffer_count, t->state.host->flat.running};
     }
-    for (int i = 0; i < 2 && t->optimizer->slots[i] != NULL; i++) {
-        const char *slot = t->optimizer->slots[i];
+    for (int i = 0; i < 2 && t->state.optimizer->slots[i] != NULL; i++) {
+        const char *slot = t->state.optimizer->slots[i];
         out[count++] =
-            (struct group){slot, slot, m->tensors, m->tensor_count, t->host_state->flat.slots[i]};
+            (struct group){slot, slot, m->tensors, m->tensor_count, t->state.host->flat.slots[i]};
     }
     return count;
 }
@@ -145,7 +145,7 @@ size_t golden_load(const struct golden *g, struct dp_trainer *t)
 {
     struct group groups[GOLDEN_GROUPS];
     const int count = groups_of(t, groups);
-    size_t wrong = dp_host_state_fetch(t->host_state) != DP_OK;
+    size_t wrong = dp_host_state_fetch(t->state.host) != DP_OK;
 
     for (int k = 0; k < count; k++) {
         const struct group *group = &groups[k];
@@ -163,9 +163,9 @@ size_t golden_load(const struct golden *g, struct dp_trainer *t)
             wrong += before != NULL && !partly && count_of(before) != tensor->count;
         }
     }
-    t->step_params->applied = (uint32_t)g->before;
-    t->batches_tracked = g->before;
-    wrong += dp_host_state_put(t->host_state) != DP_OK;
+    t->state.step_params->applied = (uint32_t)g->before;
+    t->state.batches_tracked = g->before;
+    wrong += dp_host_state_put(t->state.host) != DP_OK;
     return wrong;
 }
 
@@ -244,7 +244,7 @@ size_t golden_measure(const struct golden *g, const struct dp_trainer *t, const 
 {
     struct group groups[GOLDEN_GROUPS];
     const int count = groups_of(t, groups);
-    size_t found = 0, wrong = dp_host_state_fetch(t->host_state) != DP_OK;
+    size_t found = 0, wrong = dp_host_state_fetch(t->state.host) != DP_OK;
     int used = 0;
 
     memset(out, 0, GOLDEN_GROUPS * sizeof(*out));

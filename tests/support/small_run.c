@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/config/config_load.h"
 #include "tests/support/local_world.h"
 #include "tests/support/tested_device.h"
@@ -152,10 +153,10 @@ static uint64_t hash_floats(uint64_t hash, const float *data, size_t count)
 
 uint64_t small_hash(const struct dp_trainer *t)
 {
-    const struct dp_flat *f = &t->host_state->flat;
+    const struct dp_flat *f = &t->state.host->flat;
     uint64_t hash;
 
-    if (dp_host_state_fetch(t->host_state) != DP_OK) {
+    if (dp_host_state_fetch(t->state.host) != DP_OK) {
         return 0;
     }
     hash = hash_bytes(0xcbf29ce484222325u, f->weights, f->trained * dp_type_bytes(f->type));
@@ -163,19 +164,19 @@ uint64_t small_hash(const struct dp_trainer *t)
     if (dp_exchange_parts(t->exchange)) {
         return hash; /* each rank has another part of the optimizer's state */
     }
-    hash = hash_floats(hash, f->master, t->flat.trained);
-    hash = hash_floats(hash, f->slots[0], t->flat.trained);
-    return hash_floats(hash, f->slots[1], t->flat.trained);
+    hash = hash_floats(hash, f->master, t->state.flat.trained);
+    hash = hash_floats(hash, f->slots[0], t->state.flat.trained);
+    return hash_floats(hash, f->slots[1], t->state.flat.trained);
 }
 
 dp_status small_weights(struct dp_trainer *t, float *whole)
 {
-    DP_TRY(dp_host_state_fetch(t->host_state));
-    if (t->flat.type != DP_TYPE_F32) {
-        return dp_exchange_collect(t->exchange, t->host_state->flat.master, whole);
+    DP_TRY(dp_host_state_fetch(t->state.host));
+    if (t->state.flat.type != DP_TYPE_F32) {
+        return dp_exchange_collect(t->exchange, t->state.host->flat.master, whole);
     }
     if (whole != NULL) {
-        memcpy(whole, t->host_state->flat.weights, t->flat.trained * sizeof(float));
+        memcpy(whole, t->state.host->flat.weights, t->state.flat.trained * sizeof(float));
     }
     return DP_OK;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "collectives/exchange/sharding.h"
 #include "collectives/exchange/strategy_select.h"
 #include "tests/support/local_world.h"
@@ -113,14 +114,14 @@ static size_t gather_momentum(struct dp_group *group, const void *arg)
     }
     if (status == DP_OK && whole != NULL) {
         const int kind = dp_exchange_parts(t->exchange);
-        status = dp_host_state_fetch(t->host_state);
+        status = dp_host_state_fetch(t->state.host);
         status = status == DP_OK
-                     ? dp_exchange_collect(t->exchange, t->host_state->flat.slots[0], whole)
+                     ? dp_exchange_collect(t->exchange, t->state.host->flat.slots[0], whole)
                      : status;
         wrong = status != DP_OK;
         if (group->rank == group->size - 1) {
-            memcpy(g->momentum[kind], whole, t->flat.trained * sizeof(float));
-            g->owned = t->flat.owned;
+            memcpy(g->momentum[kind], whole, t->state.flat.trained * sizeof(float));
+            g->owned = t->state.flat.owned;
         }
     }
     dp_trainer_destroy(t);
@@ -160,7 +161,7 @@ static size_t one_copy_is_shared(struct dp_group *group, const void *run)
     size_t wrong = 1;
 
     if (small_run_trainer(run, group, STEPS, &t) == DP_OK) {
-        mine = t->flat.weights;
+        mine = t->state.flat.weights;
         wrong = dp_exchange_gather(t->exchange, &mine, sizeof(mine), all) != DP_OK;
         for (int i = 0; i < group->size && wrong == 0; i++) {
             wrong += all[i] != mine; /* threads: equal addresses are equal memory */

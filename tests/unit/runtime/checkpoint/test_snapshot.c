@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "collectives/compressors/compression.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/checkpoint/snapshot.h"
 #include "tests/support/arrays.h"
 #include "tests/support/local_world.h"
@@ -36,7 +37,7 @@ static dp_status take(const struct work *w, struct dp_trainer *t, const struct d
     dp_status status = DP_OK;
 
     if (t->group->rank == 0) {
-        status = dp_snapshot_create(kept, &t->flat, t->group->size, &s);
+        status = dp_snapshot_create(kept, &t->state.flat, t->group->size, &s);
         *w->to = s;
     }
     DP_TRY(dp_exchange_agree(t->exchange, status));
@@ -52,19 +53,19 @@ static dp_status work_steps(const struct work *w, struct dp_trainer *t)
 
     dp_trainer_add_state(t, &kept);
     if (w->residuals != NULL) {
-        dp_state_dict_add_array(&kept, "residual", w->residuals[rank], t->flat.trained,
+        dp_state_dict_add_array(&kept, "residual", w->residuals[rank], t->state.flat.trained,
                                 DP_STATE_SLOT, DP_SPREAD_RANK);
     }
-    if (w->from == NULL && t->scaler.on) { /* not as at the beginning */
-        t->scaler.scale = 1024;
-        t->scaler.skipped = 3;
+    if (w->from == NULL && t->state.scaler.on) { /* not as at the beginning */
+        t->state.scaler.scale = 1024;
+        t->state.scaler.skipped = 3;
     }
     if (w->from != NULL) {
-        DP_TRY(dp_snapshot_restore(rank == 0 ? w->from : NULL, w->from->ranks, &kept, &t->flat,
-                                   t->exchange, w->forget));
+        DP_TRY(dp_snapshot_restore(rank == 0 ? w->from : NULL, w->from->ranks, &kept,
+                                   &t->state.flat, t->exchange, w->forget));
         DP_TRY(dp_trainer_put(t));
     }
-    while (t->step < w->steps) {
+    while (t->state.step < w->steps) {
         DP_TRY(dp_trainer_step(t, &report));
     }
     return take(w, t, &kept);

@@ -34,7 +34,7 @@ static dp_status compare_takes(struct dp_trainer *t, const struct dp_state_dict 
 {
     struct dp_step_report report;
 
-    t->async_copy = shared->async_copy;
+    t->modes.async_copy = shared->async_copy;
     for (int step = 0; step < STEPS; step++) {
         DP_TRY(dp_trainer_step(t, &report));
         DP_TRY(dp_trainer_fetch(t));
@@ -59,10 +59,11 @@ static dp_status take_both_ways(struct dp_trainer *t, size_t *wrong)
     dp_status status;
 
     dp_trainer_add_state(t, &kept);
-    DP_TRY(dp_snapshot_share(&kept, &t->flat, t->exchange, 3, &shared));
+    DP_TRY(dp_snapshot_share(&kept, &t->state.flat, t->exchange, 3, &shared));
     *wrong += shared->peers != (group->nodes == 1 ? group->size : 2);
     *wrong += (shared->place >= 0) != (group->node_of[group->rank] == 0);
-    status = group->rank == 0 ? dp_snapshot_create(&kept, &t->flat, group->size, &alone) : DP_OK;
+    status =
+        group->rank == 0 ? dp_snapshot_create(&kept, &t->state.flat, group->size, &alone) : DP_OK;
     if (status == DP_OK) {
         status = compare_takes(t, &kept, alone, shared, wrong);
     }
@@ -148,9 +149,9 @@ static dp_status take_apart(struct dp_trainer *t, size_t *wrong)
     dp_status status;
 
     dp_trainer_add_state(t, &kept);
-    DP_TRY(dp_snapshot_share(&kept, &t->flat, t->exchange, 1, &s));
+    DP_TRY(dp_snapshot_share(&kept, &t->state.flat, t->exchange, 1, &s));
     keep_apart(s);
-    t->async_copy = s->async_copy;
+    t->modes.async_copy = s->async_copy;
     *wrong += !one_copy && t->device->host_memory; /* GPUs have weights of their own */
     status = dp_trainer_fetch(t);
     for (int step = 0; step < STEPS && status == DP_OK; step++) {
@@ -203,11 +204,11 @@ static size_t share_badly(struct dp_group *group, const void *arg)
     dp_trainer_add_state(t, &kept);
     live = dp_mem_live();
     dp_mem_fail_nth(bad->nth);
-    wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, 1, &s) != DP_ERR_NOMEM;
+    wrong += dp_snapshot_share(&kept, &t->state.flat, t->exchange, 1, &s) != DP_ERR_NOMEM;
     dp_mem_fail_nth(0);
     wrong += s != NULL || dp_mem_live() != live;
     if (bad->nth == 7) {
-        wrong += dp_snapshot_share(&kept, &t->flat, t->exchange, 1, &s) != DP_OK;
+        wrong += dp_snapshot_share(&kept, &t->state.flat, t->exchange, 1, &s) != DP_OK;
         dp_snapshot_destroy(s);
     }
     dp_trainer_destroy(t);

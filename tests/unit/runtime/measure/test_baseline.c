@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/measure/baseline.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
@@ -20,8 +21,9 @@ enum { STEPS = 9 };
 static dp_status measure(struct dp_trainer *t)
 {
     struct dp_baseline baseline, all[SMALL_RANKS];
-    const struct dp_step_params step_params = *t->step_params;
-    const uint64_t step = t->step, order = dp_exchange_order(t->exchange), hash = small_hash(t);
+    const struct dp_step_params step_params = *t->state.step_params;
+    const uint64_t step = t->state.step, order = dp_exchange_order(t->exchange),
+                   hash = small_hash(t);
 
     if (step != 4 && step != STEPS) {
         return DP_OK;
@@ -39,10 +41,11 @@ static dp_status measure(struct dp_trainer *t)
             return DP_FAIL(DP_ERR_DISAGREE, "ranks know different baselines");
         }
     }
-    if (t->step != step || dp_exchange_order(t->exchange) != order || small_hash(t) != hash ||
-        t->step_params->applied != step_params.applied ||
-        t->step_params->step != step_params.step || t->step_params->lr != step_params.lr ||
-        t->step_params->per_sample != step_params.per_sample) {
+    if (t->state.step != step || dp_exchange_order(t->exchange) != order || small_hash(t) != hash ||
+        t->state.step_params->applied != step_params.applied ||
+        t->state.step_params->step != step_params.step ||
+        t->state.step_params->lr != step_params.lr ||
+        t->state.step_params->per_sample != step_params.per_sample) {
         return DP_FAIL(DP_ERR_INTERNAL, "measuring changed the trainer");
     }
     return DP_OK;

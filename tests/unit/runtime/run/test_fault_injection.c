@@ -73,14 +73,14 @@ static size_t flip_one(struct dp_group *group, const void *arg)
 
     if (small_run_trainer(&trial->run, group, 1, &t) == DP_OK &&
         dp_faults_create(trial->text, &fault) == DP_OK) {
-        const float *weights = t->host_state->flat.weights;
+        const float *weights = t->state.host->flat.weights;
         memcpy(before, weights, sizeof(before));
-        t->step = 2;
+        t->state.step = 2;
         wrong = dp_fault_injection_apply(fault, t) != DP_OK;
         for (size_t i = 0; i < 72; i++) {
             wrong += weights[i] != before[i]; /* not behind this step */
         }
-        t->step = 3;
+        t->state.step = 3;
         wrong += dp_fault_injection_apply(fault, t) != DP_OK;
         for (size_t i = 0; i < 72; i++) {
             const bool flipped = group->rank == 1 && i == 3;

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "collectives/compressors/compressor.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/async.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
@@ -87,7 +88,7 @@ static void request(void *context)
 {
     struct member *m = context;
     struct world *w = m->world;
-    const int rank = m->t->group->rank, step = (int)m->t->step;
+    const int rank = m->t->group->rank, step = (int)m->t->state.step;
 
     m->t->request[DP_REQUEST_STOP] = rank == w->wishing && begun_least(w) >= w->wish_at;
     if (dp_trainer_serves(m->t)) {
@@ -108,7 +109,8 @@ static dp_status result(void *context, const struct dp_step_result *r, bool *eno
 {
     struct member *m = context;
 
-    m->wrong += r->step != ++m->results || r->rows != dp_trainer_global_rows(m->t, r->step - 1);
+    m->wrong +=
+        r->step != ++m->results || r->rows != dp_input_global_rows(&m->t->input, r->step - 1);
     m->wrong += !isfinite(r->report.loss) || r->report.correct > (float)r->rows;
     m->world->loss[r->step - 1][m->t->group->rank] = r->report.loss;
     *enough = *enough || (int)r->step == m->world->enough_at;
@@ -121,16 +123,17 @@ static dp_status run_stretches(struct member *m)
     const int rank = m->t->group->rank;
     bool asked[DP_REQUEST_COUNT] = {false};
 
-    while ((int)m->t->step < w->steps) {
+    while ((int)m->t->state.step < w->steps) {
         const int next = w->meetings[m->turn];
         m->until = next > 0 ? next : w->steps;
         DP_TRY(dp_async_run(m->async, (uint64_t)m->until, asked));
-        m->wrong += m->results != m->t->step || (int)m->t->step > m->until;
-        m->wrong += (int)m->t->step < m->until && !asked[DP_REQUEST_STOP] && w->enough_at == 0;
+        m->wrong += m->results != m->t->state.step || (int)m->t->state.step > m->until;
+        m->wrong +=
+            (int)m->t->state.step < m->until && !asked[DP_REQUEST_STOP] && w->enough_at == 0;
         w->hash[m->turn][rank] = small_hash(m->t);
-        w->ends[m->turn][rank] = m->t->step;
+        w->ends[m->turn][rank] = m->t->state.step;
         m->turn++;
-        if ((int)m->t->step < m->until) {
+        if ((int)m->t->state.step < m->until) {
             break; /* asked to */
         }
     }
@@ -152,7 +155,7 @@ static dp_status count_pushes(struct member *m)
     }
     if (m->t->group->rank == 0) {
         m->world->pushes = sum;
-        m->world->applied = m->t->step_params->applied;
+        m->world->applied = m->t->state.step_params->applied;
     }
     dp_free(counts);
     return DP_OK;

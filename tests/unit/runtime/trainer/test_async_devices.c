@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/async.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"

@@ -5,6 +5,7 @@
 #include "tests/support/arrays.h"
 
 #include "runtime/measure/overlap.h"
+#include "runtime/trainer/deferred_update.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 #include "tests/support/stderr_text.h"
@@ -52,13 +53,13 @@ static dp_status step(struct dp_trainer *t, struct dp_step_report *report, int *
 
     for (int b = 0; b < plan->count && count < RANKS; b++) {
         if (plan->buckets[b].deferred) {
-            before[count++] = t->flat.master[plan->buckets[b].range.begin];
+            before[count++] = t->state.flat.master[plan->buckets[b].range.begin];
         }
     }
     DP_TRY(dp_trainer_step(t, report));
     for (int b = plan->count - 1, i = count; b >= 0; b--) {
         if (plan->buckets[b].deferred) {
-            same += t->flat.master[plan->buckets[b].range.begin] == before[--i];
+            same += t->state.flat.master[plan->buckets[b].range.begin] == before[--i];
         }
     }
     *stayed += count > 0 && same == count;
@@ -72,14 +73,14 @@ static dp_status train(const struct late_case *c, struct dp_trainer *t)
     for (int i = 0; i < STEPS; i++) {
         struct dp_step_report report;
         if (i == MEETING) { /* between steps somebody looks at weights */
-            DP_TRY(dp_trainer_meet(t));
+            DP_TRY(dp_trainer_sync_weights(t));
             DP_TRY(dp_trainer_evaluate(t, &c->ends->evaluation[rank]));
         }
-        t->deferred.on = c->on;
+        t->modes.deferred.on = c->on;
         DP_TRY(step(t, &report, &c->ends->stayed[rank]));
         c->ends->loss[i][rank] = report.loss;
     }
-    DP_TRY(dp_trainer_meet(t));
+    DP_TRY(dp_trainer_sync_weights(t));
     c->ends->hash[rank] = small_hash(t);
     return DP_OK;
 }
@@ -151,7 +152,7 @@ static void spoil_late_weights(struct dp_trainer *t)
 
     for (int b = 0; b < plan->count; b++) {
         if (plan->buckets[b].deferred) {
-            t->flat.master[plan->buckets[b].range.begin] += 1.0f;
+            t->state.flat.master[plan->buckets[b].range.begin] += 1.0f;
         }
     }
 }
@@ -162,7 +163,7 @@ static dp_status spoil(const struct late_case *c, struct dp_trainer *t)
 {
     struct dp_step_report report;
 
-    t->deferred.on = true;
+    t->modes.deferred.on = true;
     for (int i = 0; i < STEPS; i++) {
         DP_TRY(dp_trainer_step(t, &report));
         if (i == MEETING && t->group->rank == 1) {
@@ -170,9 +171,9 @@ static dp_status spoil(const struct late_case *c, struct dp_trainer *t)
             spoil_late_weights(t);
         }
     }
-    DP_TRY(dp_trainer_meet(t));
+    DP_TRY(dp_trainer_sync_weights(t));
     c->ends->hash[t->group->rank] = small_hash(t);
-    c->ends->stayed[t->group->rank] = (int)t->replica_check->restored;
+    c->ends->stayed[t->group->rank] = (int)t->modes.replica_check->restored;
     return DP_OK;
 }
 
@@ -245,14 +246,15 @@ static size_t try_overlap(struct dp_group *group, const void *arg)
     }
     for (int i = 0; status == DP_OK && o.trying; i++) {
         dp_overlap_before(&o, t);
-        wrong += !t->deferred.on && t->deferred.end != 0;
+        wrong += !t->modes.deferred.on && t->modes.deferred.end != 0;
         status = dp_trainer_step(t, &report);
-        deferred += t->deferred.end != 0;
-        status = status == DP_OK ? dp_overlap_after(&o, t, t->deferred.on ? 1 + (uint64_t)i : 1000)
-                                 : status;
+        deferred += t->modes.deferred.end != 0;
+        status = status == DP_OK
+                     ? dp_overlap_after(&o, t, t->modes.deferred.on ? 1 + (uint64_t)i : 1000)
+                     : status;
     }
     wrong += deferred != DP_OVERLAP_TRIALS || o.tried[1] != DP_OVERLAP_TRIALS / 2 || !o.on;
-    status = status == DP_OK ? dp_trainer_meet(t) : status;
+    status = status == DP_OK ? dp_trainer_sync_weights(t) : status;
     dp_trainer_destroy(t);
     return wrong + (status != DP_OK);
 }

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/data/rows.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
@@ -16,17 +17,20 @@ static const char *const row_by_row[] = {"train.micro_batch=1", NULL};
 /* The sums of this rank's rows, with its passes in one call, or in several. */
 static dp_status sum_in(struct dp_trainer *t, size_t passes, double sums[2])
 {
-    const struct dp_range rows = dp_row_range(t->data->test_count, t->group->rank, t->group->size);
-    const struct dp_pass_call call = {.weights = t->flat.weights,
-                                      .running = t->flat.running,
-                                      .step_params = t->there,
+    const struct dp_range rows =
+        dp_row_range(t->input.data->test_count, t->group->rank, t->group->size);
+    const struct dp_pass_call call = {.weights = t->state.flat.weights,
+                                      .running = t->state.flat.running,
+                                      .step_params = t->state.there,
                                       .batch_rows = rows.count};
 
     sums[0] = sums[1] = 0.0;
-    for (size_t at = 0; at < dp_micro_batch_evaluations(&t->parts, rows.count); at += passes) {
-        DP_TRY(dp_micro_batch_evaluate(&t->parts,
-                                       t->data->test_images + rows.begin * t->data->sample_bytes,
-                                       t->data->test_labels + rows.begin, rows.count,
+    for (size_t at = 0; at < dp_micro_batch_evaluations(&t->compute.micro_batches, rows.count);
+         at += passes) {
+        DP_TRY(dp_micro_batch_evaluate(&t->compute.micro_batches,
+                                       t->input.data->test_images +
+                                           rows.begin * t->input.data->sample_bytes,
+                                       t->input.data->test_labels + rows.begin, rows.count,
                                        (struct dp_range){at, passes}, &call, sums));
     }
     return DP_OK;

@@ -75,7 +75,7 @@ static size_t take_steps(struct dp_trainer *t, struct run *run, int rank)
     size_t wrong = golden_load(run->golden, t);
 
     if (run->precision != NULL) {
-        wrong += !dp_json_real(dp_json_get(run->autocast, "scale"), &t->scaler.scale);
+        wrong += !dp_json_real(dp_json_get(run->autocast, "scale"), &t->state.scaler.scale);
         wrong += dp_trainer_round(t) != DP_OK;
     }
     for (uint64_t step = 1; step <= run->steps; step++) {

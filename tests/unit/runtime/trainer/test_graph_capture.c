@@ -30,12 +30,12 @@ static uint64_t grow_after;   /* good steps in fp16, if not 0 */
 static dp_status count_replays(struct dp_trainer *t)
 {
     static _Thread_local uint64_t before;
-    const uint64_t now = dp_graph_capture_replays(t->capture);
+    const uint64_t now = dp_graph_capture_replays(t->compute.capture);
 
     atomic_fetch_add(&replays, now >= before ? now - before : now);
     before = now;
-    t->scaler.grow_after = grow_after != 0 ? grow_after : t->scaler.grow_after;
-    atomic_store(&skipped, t->scaler.skipped);
+    t->state.scaler.grow_after = grow_after != 0 ? grow_after : t->state.scaler.grow_after;
+    atomic_store(&skipped, t->state.scaler.skipped);
     return DP_OK;
 }
 

@@ -121,8 +121,8 @@ static float *alone(const struct small_run *run, int rank)
     own.data.train_labels += (size_t)rank * OWN_ROWS;
     own.data.train_count = OWN_ROWS;
     if (weights != NULL && dp_local_alone(&group) == DP_OK && step_once(&own, group, &t) == DP_OK &&
-        dp_host_state_fetch(t->host_state) == DP_OK) {
-        memcpy(weights, t->host_state->flat.weights, t->flat.trained * sizeof(float));
+        dp_host_state_fetch(t->state.host) == DP_OK) {
+        memcpy(weights, t->state.host->flat.weights, t->state.flat.trained * sizeof(float));
     }
     dp_trainer_destroy(t);
     dp_group_destroy(group);
@@ -142,17 +142,17 @@ static size_t step_and_meet(struct dp_group *group, const void *arg)
     struct dp_trainer *t = NULL;
     size_t wrong = 1;
 
-    if (step_once(e->run, group, &t) == DP_OK && dp_host_state_fetch(t->host_state) == DP_OK) {
+    if (step_once(e->run, group, &t) == DP_OK && dp_host_state_fetch(t->state.host) == DP_OK) {
         const float *a = e->weights[0], *b = e->weights[1];
-        wrong = memcmp(t->host_state->flat.weights, e->weights[group->rank],
-                       t->flat.trained * sizeof(float)) != 0;
-        wrong += !t->apart;
-        wrong += dp_trainer_meet(t) != DP_OK;
-        wrong += dp_host_state_fetch(t->host_state) != DP_OK;
-        for (size_t i = 0; i < t->flat.trained; i++) {
-            wrong += ((const float *)t->host_state->flat.weights)[i] != 0.5f * (a[i] + b[i]);
+        wrong = memcmp(t->state.host->flat.weights, e->weights[group->rank],
+                       t->state.flat.trained * sizeof(float)) != 0;
+        wrong += !t->modes.unaveraged;
+        wrong += dp_trainer_sync_weights(t) != DP_OK;
+        wrong += dp_host_state_fetch(t->state.host) != DP_OK;
+        for (size_t i = 0; i < t->state.flat.trained; i++) {
+            wrong += ((const float *)t->state.host->flat.weights)[i] != 0.5f * (a[i] + b[i]);
         }
-        wrong += t->apart;
+        wrong += t->modes.unaveraged;
     }
     dp_trainer_destroy(t);
     return wrong;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "runtime/trainer/memory_check.h"
 #include "tests/support/local_world.h"

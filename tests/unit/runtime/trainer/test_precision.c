@@ -142,13 +142,13 @@ static size_t keeps_small_updates(struct dp_group *group, const void *arg)
     float masters[4];
 
     if (small_run_trainer(arg, group, STEPS, &t) != DP_OK ||
-        dp_host_state_fetch(t->host_state) != DP_OK) {
+        dp_host_state_fetch(t->state.host) != DP_OK) {
         return 1;
     }
-    const struct dp_flat *flat = &t->host_state->flat;
+    const struct dp_flat *flat = &t->state.host->flat;
     memcpy(weights, flat->weights, sizeof(weights));
     memcpy(masters, flat->master, sizeof(masters));
-    if (dp_trainer_step(t, &report) != DP_OK || dp_host_state_fetch(t->host_state) != DP_OK) {
+    if (dp_trainer_step(t, &report) != DP_OK || dp_host_state_fetch(t->state.host) != DP_OK) {
         return 1;
     }
     const bool same = memcmp(weights, flat->weights, sizeof(weights)) == 0;
@@ -252,26 +252,28 @@ static size_t skips_together(struct dp_group *group, const void *arg)
     if (small_run_trainer(arg, group, STEPS, &t) != DP_OK || dp_trainer_step(t, &report) != DP_OK) {
         return 1;
     }
-    const double scale = t->scaler.scale;
-    wrong += report.skipped || t->scaler.skipped != 0 || t->step_params->applied != 1;
+    const double scale = t->state.scaler.scale;
+    wrong += report.skipped || t->state.scaler.skipped != 0 || t->state.step_params->applied != 1;
     const uint64_t before = state_hash(t);
     if (group->rank == group->size - 1) {
-        t->scaler.scale = ldexp(1, 100);
+        t->state.scaler.scale = ldexp(1, 100);
     }
     if (dp_trainer_step(t, &report) != DP_OK) {
         return 1;
     }
-    wrong += !report.skipped || t->scaler.skipped != 1 || state_hash(t) != before;
-    wrong += t->step_params->applied != 1 || t->batches_tracked != 1 || t->step != 2;
-    wrong += t->scaler.good != 0 || t->scaler.where[0] < '0' || t->scaler.where[0] > '9';
+    wrong += !report.skipped || t->state.scaler.skipped != 1 || state_hash(t) != before;
+    wrong +=
+        t->state.step_params->applied != 1 || t->state.batches_tracked != 1 || t->state.step != 2;
+    wrong += t->state.scaler.good != 0 || t->state.scaler.where[0] < '0' ||
+             t->state.scaler.where[0] > '9';
     if (group->rank == group->size - 1) {
-        t->scaler.scale = scale / 2;
+        t->state.scaler.scale = scale / 2;
     }
-    wrong += t->scaler.scale != scale / 2;
+    wrong += t->state.scaler.scale != scale / 2;
     if (dp_trainer_step(t, &report) != DP_OK) {
         return 1;
     }
-    wrong += report.skipped || t->step_params->applied != 2 || state_hash(t) == before;
+    wrong += report.skipped || t->state.step_params->applied != 2 || state_hash(t) == before;
     dp_trainer_destroy(t);
     return wrong;
 }
@@ -287,13 +289,13 @@ static size_t names_the_layer(struct dp_group *group, const void *arg)
     if (small_run_trainer(arg, group, STEPS, &t) != DP_OK || dp_trainer_step(t, &report) != DP_OK) {
         return 1;
     }
-    wrong += report.skipped || t->scaler.where[0] != '\0';
+    wrong += report.skipped || t->state.scaler.where[0] != '\0';
     if (group->rank == group->size - 1) {
-        wrong += dp_device_write(t->stream, t->normalize.scale, far,
-                                 t->normalize.channels * sizeof(float)) != DP_OK;
+        wrong += dp_device_write(t->compute.stream, t->compute.normalize.scale, far,
+                                 t->compute.normalize.channels * sizeof(float)) != DP_OK;
     }
     wrong += dp_trainer_step(t, &report) != DP_OK || !report.skipped || isfinite(report.loss);
-    wrong += strcmp(t->scaler.where, "the output of layer 0 (flatten)") != 0;
+    wrong += strcmp(t->state.scaler.where, "the output of layer 0 (flatten)") != 0;
     dp_trainer_destroy(t);
     return wrong;
 }
@@ -363,13 +365,15 @@ static size_t grows(struct dp_group *group, const void *arg)
     if (small_run_trainer(arg, group, STEPS, &t) != DP_OK) {
         return 1;
     }
-    t->scaler.scale = 1024;
-    t->scaler.grow_after = 3;
+    t->state.scaler.scale = 1024;
+    t->state.scaler.grow_after = 3;
     for (int step = 1; step <= 7; step++) {
         if (dp_trainer_step(t, &report) != DP_OK) {
             return 1;
         }
-        wrong += report.skipped || t->scaler.scale != (step < 3 ? 1024 : step < 6 ? 2048 : 4096);
+        wrong += report.skipped || t->state.scaler.scale != (step < 3   ? 1024
+                                                             : step < 6 ? 2048
+                                                                        : 4096);
         wrong += !(report.loss > 0.1f && report.loss < 4.0f); /* it is not scaled */
     }
     dp_trainer_destroy(t);

@@ -5,6 +5,7 @@
 #include "tests/support/arrays.h"
 
 #include "base/log.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/run/fault_injection.h"
 #include "tests/support/small_run.h"
 #include "tests/support/stderr_text.h"
@@ -40,7 +41,7 @@ static float value_of(const struct dp_trainer *t, const struct dp_fault *fault)
 {
     int index = 0;
     const struct dp_tensor *tensor = tensor_named(t->model, fault->tensor, &index);
-    const float *array = index < 0 ? t->host_state->flat.running : t->host_state->flat.master;
+    const float *array = index < 0 ? t->state.host->flat.running : t->state.host->flat.master;
 
     return array[tensor->begin + dp_tensor_index(tensor, (size_t)fault->element)];
 }
@@ -50,12 +51,12 @@ static dp_status plant(struct dp_trainer *t)
 {
     const struct dp_fault *first = planted.faults;
     const bool records =
-        first != NULL && (uint64_t)first->step == t->step && first->rank == t->group->rank;
+        first != NULL && (uint64_t)first->step == t->state.step && first->rank == t->group->rank;
 
-    if (t->step == FLIPPED_BEHIND) { /* all have hashed what they may share */
+    if (t->state.step == FLIPPED_BEHIND) { /* all have hashed what they may share */
         DP_TRY(dp_exchange_barrier(t->exchange));
     }
-    DP_TRY(dp_host_state_fetch(t->host_state));
+    DP_TRY(dp_host_state_fetch(t->state.host));
     if (records) {
         int index = 0;
         (void)tensor_named(t->model, first->tensor, &index);
@@ -63,13 +64,13 @@ static dp_status plant(struct dp_trainer *t)
         planted.bucket = index < 0 ? dp_exchange_plan(t->exchange)->count - 1
                                    : dp_exchange_plan(t->exchange)->bucket_of[index];
     }
-    if (planted.momentum_of == t->group->rank && t->step == FLIPPED_BEHIND) {
-        DP_TRY(dp_host_state_fetch(t->host_state));
-        t->host_state->flat.slots[0][100] += 1.0f;
-        DP_TRY(dp_host_state_put(t->host_state));
+    if (planted.momentum_of == t->group->rank && t->state.step == FLIPPED_BEHIND) {
+        DP_TRY(dp_host_state_fetch(t->state.host));
+        t->state.host->flat.slots[0][100] += 1.0f;
+        DP_TRY(dp_host_state_put(t->state.host));
     }
     DP_TRY(dp_fault_injection_apply(first, t));
-    DP_TRY(dp_host_state_fetch(t->host_state));
+    DP_TRY(dp_host_state_fetch(t->state.host));
     if (records) {
         planted.behind = value_of(t, first);
     }

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "collectives/core/transport.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 
@@ -228,14 +229,14 @@ static void statistics_of_each_rank_are_combined_alike_everywhere(void **state)
 
 static dp_status flip_one_bit(struct dp_trainer *t)
 {
-    if (t->step == 4 && t->group->rank == t->group->size - 1) {
+    if (t->state.step == 4 && t->group->rank == t->group->size - 1) {
         uint32_t bits;
-        DP_TRY(dp_host_state_fetch(t->host_state));
-        char *weight = (char *)t->host_state->flat.weights + 100 * sizeof(float);
+        DP_TRY(dp_host_state_fetch(t->state.host));
+        char *weight = (char *)t->state.host->flat.weights + 100 * sizeof(float);
         memcpy(&bits, weight, sizeof(bits));
         bits ^= 1;
         memcpy(weight, &bits, sizeof(bits));
-        return dp_host_state_put(t->host_state);
+        return dp_host_state_put(t->state.host);
     }
     return DP_OK;
 }

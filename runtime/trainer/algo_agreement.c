@@ -7,14 +7,14 @@
 
 enum { BLOCK_BYTES = 16 * 1024 };
 
-/* What a rank tells the others at a time: names and values, each with a NUL behind it. */
+/* What a rank sends the others at a time: names and values, each with a NUL after it. */
 struct block {
     dp_status status;
     int bytes;
     char text[BLOCK_BYTES];
 };
 
-/* The next choices of this rank, behind *at, that are not agreed on yet; empty: there are none. */
+/* The next choices of this rank, after *at, that are not agreed on yet; empty: there are none. */
 static void fill_block(const struct dp_algo_choices *mine, const struct dp_algo_choices *agreed,
                        size_t *at, struct block *block)
 {
@@ -44,8 +44,8 @@ static dp_status read_block(struct dp_algo_choices *agreed, const struct block *
     return DP_OK;
 }
 
-/* Rounds, in each of which every rank has a block, until none has anything left to say. A rank that
- * fails says so in the next one, with which all end. */
+/* Rounds, in each of which every rank has a block, until none has anything left to send. A rank
+ * that fails reports it in the next one, with which all end. */
 static dp_status gather(struct dp_exchange *e, const struct dp_algo_choices *mine,
                         struct dp_algo_choices *agreed, struct block *blocks)
 {

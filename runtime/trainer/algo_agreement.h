@@ -2,7 +2,7 @@
  * algo_agreement.h - ranks whose libraries measured differently compute with the same algorithms.
  *
  * When all ranks have prepared, and before the first step, they agree: of several choices for one
- * shape the one that is told first counts, mostly the lowest rank's (tables go round in blocks),
+ * shape the first one sent counts, mostly the lowest rank's (tables are gathered in blocks),
  * and a rank that has taken another one prepares anew. From then on nothing is measured.
  */
 #ifndef DP_RUNTIME_TRAINER_ALGO_AGREEMENT_H
@@ -15,7 +15,7 @@
 
 /*
  * Makes the choices of all ranks equal, where `status` (of preparing, on this rank) is DP_OK on all
- * of them, and settles them. *changed: what this rank has prepared is not what it is to use.
+ * of them, and closes them. *changed: what this rank has prepared is not what it is to use.
  * Collective, between steps. Errors: as dp_exchange_agree(); DP_ERR_NOMEM. All ranks return with
  * one.
  */

@@ -12,12 +12,12 @@
 #include "runtime/trainer/step.h"
 #include "runtime/trainer/trainer_own.h"
 
-/* In front of a gradient, of an answer, and of what the first server tells at a meeting. */
+/* In front of a gradient, of an answer, and of what the first server sends at a synchronisation. */
 struct head {
     uint64_t step;    /* gradient: its number, from 0; else: steps that all trainers have done */
-    uint64_t end;     /* behind how many steps ranks meet: of the first server */
-    uint32_t applied; /* at a meeting: gradients that have moved the weights */
-    bool last;        /* gradient: the last one before the meeting */
+    uint64_t end;     /* after how many steps ranks synchronise: of the first server */
+    uint32_t applied; /* at a synchronisation: gradients that have moved the weights */
+    bool last;        /* gradient: the last one before the synchronisation */
     bool request[DP_REQUEST_COUNT];
     float scores[][2]; /* loss, correct; gradient: [1]; of the first server: [window], at
                           step % window */
@@ -30,10 +30,10 @@ struct dp_async {
     size_t window;               /* steps that some trainers may have done, and others not */
     struct dp_ps_messages messages;
     struct dp_ssp_clock ssp_clock;  /* servers */
-    struct head *news;              /* owned; results that have come in, and for meetings */
-    float (*parts)[2];              /* owned; servers: [window, trainers] */
+    struct head *news;              /* owned; results that have come in, and what is synchronised */
+    float (*trainer_scores)[2];     /* owned; servers: [window, trainers] */
     float *statistics;              /* owned; first server: [window, statistics], sums so far */
-    uint64_t told;                  /* steps whose results the hooks have */
+    uint64_t reported;              /* steps whose results the hooks have */
     uint64_t end;                   /* of this stretch */
     bool request[DP_REQUEST_COUNT]; /* heard in it */
 };
@@ -53,9 +53,9 @@ static dp_status async_open(struct dp_async *a)
                                           .extra = statistics,
                                           .width = dp_type_bytes(t->state.flat.type)};
     a->news = dp_zalloc(1, head_bytes);
-    a->parts = dp_zalloc(a->window * (size_t)t->trainers, sizeof(*a->parts));
+    a->trainer_scores = dp_zalloc(a->window * (size_t)t->trainers, sizeof(*a->trainer_scores));
     a->statistics = dp_zalloc(a->window * statistics, sizeof(*a->statistics));
-    if (a->news == NULL || a->parts == NULL || a->statistics == NULL) {
+    if (a->news == NULL || a->trainer_scores == NULL || a->statistics == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "results of %zu steps", a->window);
     }
     DP_TRY(dp_ssp_clock_open(&a->ssp_clock, t->trainers, a->window - 1));
@@ -103,22 +103,22 @@ void dp_async_destroy(struct dp_async *a)
     dp_ps_messages_close(&a->messages);
     dp_ssp_clock_close(&a->ssp_clock);
     dp_free(a->statistics);
-    dp_free(a->parts);
+    dp_free(a->trainer_scores);
     dp_free(a->news);
     dp_free(a);
 }
 
-/* ---- what ranks tell each other ---- */
+/* ---- results and requests ---- */
 
-/* Results of steps [told, done), which lie in news. */
-static dp_status tell_results(struct dp_async *a, uint64_t done, bool *enough)
+/* Results of steps [reported, done), which lie in news. */
+static dp_status report_results(struct dp_async *a, uint64_t done, bool *enough)
 {
-    for (; a->told < done; a->told++) {
-        const float *score = a->news->scores[a->told % a->window];
+    for (; a->reported < done; a->reported++) {
+        const float *score = a->news->scores[a->reported % a->window];
         const struct dp_step_result result = {
-            .step = a->told + 1,
-            .rows = dp_input_global_rows(&a->t->input, a->told),
-            .lr = (double)(float)dp_schedule_lr(&a->t->config->optimizer, a->told,
+            .step = a->reported + 1,
+            .rows = dp_input_global_rows(&a->t->input, a->reported),
+            .lr = (double)(float)dp_schedule_lr(&a->t->config->optimizer, a->reported,
                                                 a->t->schedule_steps),
             .report = {.loss = score[0], .correct = score[1]},
         };
@@ -179,7 +179,7 @@ static dp_status take_answers(struct dp_async *a)
     }
     memcpy(a->news, dp_ps_messages_head(&a->messages, 0), a->messages.head_bytes);
     a->end = a->news->end;
-    return tell_results(a, a->news->step, &enough);
+    return report_results(a, a->news->step, &enough);
 }
 
 static dp_status train_step(struct dp_async *a)
@@ -204,7 +204,7 @@ static dp_status stepped(struct dp_async *a)
                                                                : a->hooks.stepped(a->hooks.context);
 }
 
-/* Up to the last gradient, whose answer is the meeting. */
+/* Up to the last gradient, which is answered by the synchronisation. */
 static dp_status train(struct dp_async *a)
 {
     while (a->t->state.step < a->end) {
@@ -253,7 +253,7 @@ static dp_status add_result(struct dp_async *a, int i, const struct head *head)
     struct dp_trainer *t = a->t;
     const size_t at = head->step % a->window, statistics = t->model->statistics;
 
-    memcpy(a->parts[at * (size_t)t->trainers + (size_t)i], head->scores[0],
+    memcpy(a->trainer_scores[at * (size_t)t->trainers + (size_t)i], head->scores[0],
            sizeof(head->scores[0]));
     return a->leads
                ? t->compute.stream->ops->add(t->compute.stream, a->statistics + at * statistics,
@@ -269,21 +269,21 @@ static dp_status complete(struct dp_async *a, bool *enough)
     const uint64_t done = dp_ssp_clock_slowest(&a->ssp_clock);
     const size_t statistics = t->model->statistics;
 
-    for (uint64_t step = a->told; step < done; step++) {
+    for (uint64_t step = a->reported; step < done; step++) {
         const size_t at = step % a->window;
         float *score = a->news->scores[at], *sums = a->statistics + at * statistics;
         score[0] = score[1] = 0.0f;
         for (int i = 0; i < t->trainers; i++) {
-            const float *part = a->parts[at * (size_t)t->trainers + (size_t)i];
-            score[0] += part[0];
-            score[1] += part[1];
+            const float *theirs = a->trainer_scores[at * (size_t)t->trainers + (size_t)i];
+            score[0] += theirs[0];
+            score[1] += theirs[1];
         }
         if (a->leads) {
             DP_TRY(dp_model_absorb(t->model, t->compute.stream, t->state.flat.running, sums));
             DP_TRY(
                 t->compute.stream->ops->zero(t->compute.stream, sums, statistics * sizeof(float)));
         }
-        DP_TRY(tell_results(a, step + 1, enough));
+        DP_TRY(report_results(a, step + 1, enough));
     }
     return DP_OK;
 }
@@ -293,7 +293,7 @@ static dp_status answer_job(void *arg, int i)
     return dp_ps_messages_answer(&((struct dp_async *)arg)->messages, i);
 }
 
-/* Whoever waits and is near enough to the slowest trainer gets the weights as they are now. */
+/* A trainer that waits and is near enough to the slowest one gets the weights as they are now. */
 static dp_status answer(struct dp_async *a)
 {
     struct dp_trainer *t = a->t;
@@ -303,7 +303,7 @@ static dp_status answer(struct dp_async *a)
         if (!dp_ssp_clock_may_go(&a->ssp_clock, i)) {
             continue;
         }
-        a->news->step = a->told;
+        a->news->step = a->reported;
         a->news->end = a->end;
         memcpy(a->news->request, a->request, sizeof(a->request));
         memcpy(head, a->news, a->messages.head_bytes);
@@ -314,7 +314,7 @@ static dp_status answer(struct dp_async *a)
     return DP_OK;
 }
 
-static bool wishes_any(const struct dp_async *a)
+static bool any_request(const struct dp_async *a)
 {
     bool any = false;
 
@@ -339,7 +339,7 @@ static dp_status take(struct dp_async *a, int i, bool *enough)
     DP_TRY(add_result(a, i, head));
     dp_ssp_clock_apply(&a->ssp_clock, i, head->last);
     DP_TRY(complete(a, enough));
-    if (a->leads && (*enough || wishes_any(a)) && dp_ssp_clock_soonest(&a->ssp_clock) < a->end) {
+    if (a->leads && (*enough || any_request(a)) && dp_ssp_clock_soonest(&a->ssp_clock) < a->end) {
         a->end = dp_ssp_clock_soonest(&a->ssp_clock);
     }
     return answer(a);
@@ -382,7 +382,7 @@ static dp_status serve(struct dp_async *a)
 /* ---- all ---- */
 
 /* Everything is applied: all ranks get the weights of all servers, and the first one's news. */
-static dp_status meet(struct dp_async *a)
+static dp_status synchronise(struct dp_async *a)
 {
     struct dp_trainer *t = a->t;
     struct dp_exchange *e = t->exchange;
@@ -401,27 +401,27 @@ static dp_status meet(struct dp_async *a)
     return dp_exchange_end(e);
 }
 
-dp_status dp_async_run(struct dp_async *a, uint64_t until, bool *wished)
+dp_status dp_async_run(struct dp_async *a, uint64_t until, bool *requested)
 {
     struct dp_trainer *t = a->t;
     const uint64_t begin = t->state.step, wire = t->group->wire_bytes;
     bool enough = false;
 
-    a->told = begin;
+    a->reported = begin;
     a->end = until;
     memset(a->request, 0, sizeof(a->request));
     if (until <= begin) {
-        memset(wished, 0, sizeof(a->request));
+        memset(requested, 0, sizeof(a->request));
         return DP_OK;
     }
     DP_TRY(dp_trainer_serves(t) ? serve(a) : train(a));
-    DP_TRY(meet(a));
+    DP_TRY(synchronise(a));
     t->state.step = a->news->end;
     t->state.batches_tracked += (int64_t)(t->state.step - begin);
     t->state.step_params->applied = a->news->applied;
-    memcpy(wished, a->news->request, sizeof(a->request));
+    memcpy(requested, a->news->request, sizeof(a->request));
     DP_TRY(stepped(a));
-    DP_TRY(tell_results(a, t->state.step, &enough));
+    DP_TRY(report_results(a, t->state.step, &enough));
     t->wire_bytes += t->group->wire_bytes - wire;
     return DP_OK;
 }

@@ -17,9 +17,9 @@
  * (Mitliagkas et al., "Asynchrony begets momentum", Allerton 2016).
  *
  * The first server brings the results of a step together, and batch norm's running statistics, once
- * all trainers have done it. All ranks meet where evaluation, a checkpoint or measuring is due, and
- * soon behind a request to stop: with all gradients up to there applied, and the same weights
- * everywhere. Between meetings weights differ between ranks, and not even two equal runs have the
+ * all trainers have done it. All ranks synchronise where evaluation, a checkpoint or measuring is
+ * due, and soon after a request to stop: with all gradients up to there applied, and the same
+ * weights everywhere. In between weights differ between ranks, and not even two equal runs have the
  * same bits.
  *
  * Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter
@@ -30,10 +30,11 @@
 
 #include "runtime/trainer/step.h"
 
-/* What whoever trains wants to hear. All but `stepped` may be called on every rank. */
+/* What asynchronous training calls. All but `stepped` may be called on every rank. */
 struct dp_async_hooks {
     void *context;
-    /* Sets trainer->wish: before each step of a trainer, and before a server waits. NULL: none. */
+    /* Sets what this rank requests (dp_trainer_set_request): before each step of a trainer, and
+     * before a server waits. NULL: nothing. */
     void (*request)(void *context);
     /* A trainer has done a step of its own. NULL: nobody cares. */
     dp_status (*stepped)(void *context);
@@ -44,7 +45,7 @@ struct dp_async_hooks {
 
 struct dp_async;
 
-/* For a trainer whose configuration dp_config_stale() is true of, borrowed, between steps. Local.
+/* For a trainer of a configuration that is dp_config_stale(); borrowed; between steps. Local.
  * Errors: DP_ERR_NOMEM, DP_ERR_CONFIG. */
 DP_CHECKED dp_status dp_async_create(struct dp_trainer *trainer, const struct dp_async_hooks *hooks,
                                      struct dp_async **out);
@@ -52,11 +53,11 @@ void dp_async_destroy(struct dp_async *async);
 
 /*
  * Trains up to step `until` (which trainer->step is then), or less far when a rank requests
- * something or a result was enough: behind how many steps is the same on all ranks. Then they hold
+ * something or a result was enough: after how many steps is the same on all ranks. Then they hold
  * the same weights and running statistics, and servers the optimizer state of their parts.
  * Collective.
  *
- *   wish  out  [DP_REQUEST_COUNT]: what some rank requests; equal on all
+ *   request  out  [DP_REQUEST_COUNT]: what some rank requests; equal on all
  */
 DP_CHECKED dp_status dp_async_run(struct dp_async *async, uint64_t until, bool *request);
 

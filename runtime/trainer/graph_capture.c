@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/trace.h"
 
-/* A recording, and the tensors that are ready behind it: [begin of the one before, end). */
+/* A recording, and the tensors that are ready after it: [begin of the one before, end). */
 struct segment {
     struct dp_recording *recording; /* owned */
     int end;
@@ -34,7 +34,7 @@ struct dp_graph_capture {
 };
 
 /* The last pass is cut where buckets are handed over; the others announce nothing. */
-static dp_status tape_open(struct dp_graph_capture *t)
+static dp_status capture_open(struct dp_graph_capture *t)
 {
     const int passes = t->config.passes;
 
@@ -66,7 +66,7 @@ dp_status dp_graph_capture_create(const struct dp_graph_capture_config *config,
     }
     t->config = *config;
     t->device = config->stream->device;
-    status = tape_open(t);
+    status = capture_open(t);
     if (status != DP_OK) {
         dp_graph_capture_destroy(t);
         return status;

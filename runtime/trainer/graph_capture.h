@@ -3,7 +3,8 @@
  *
  * On a GPU a small model's step is bound by the time that launching its operations takes. What a
  * rank queues for one pass of a whole batch is the same in every step: it is recorded, and from
- * then on queued in one go. What does change lies in device memory: weights, input, labels, knobs.
+ * then on queued in one go. What does change lies in device memory: weights, input, labels, step
+ * parameters.
  *
  *      plain     the first steps, while libraries still load what they need
  *      recorded  once; nothing of it is done
@@ -29,7 +30,7 @@ struct dp_graph_capture_config {
     int tensors, buckets;
     bool must; /* a step that cannot be recorded is an error; else a warning, and it stays plain */
 
-    /* Whether a bucket is handed over behind this tensor, of which more follow. */
+    /* Whether a bucket is handed over after this tensor, of which more follow. */
     bool (*hands_over)(const void *context, int tensor);
     const void *context; /* borrowed */
 };

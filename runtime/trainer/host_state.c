@@ -23,7 +23,7 @@ static void list_arrays(const struct dp_host_state *m, struct copied arrays[ARRA
     }
 }
 
-static dp_status mirror_allocate(struct dp_host_state *m)
+static dp_status host_state_allocate(struct dp_host_state *m)
 {
     const struct dp_device *device = m->stream->device;
     const size_t weights = m->there->trained * dp_type_bytes(m->there->type);
@@ -53,7 +53,7 @@ dp_status dp_host_state_create(const struct dp_flat *flat, size_t statistics,
     dp_status status;
 
     if (m == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "mirror");
+        return DP_FAIL(DP_ERR_NOMEM, "state for the host");
     }
     m->flat = *flat;
     m->there = flat;
@@ -63,7 +63,7 @@ dp_status dp_host_state_create(const struct dp_flat *flat, size_t statistics,
     if (!m->same) {
         m->flat.weights = NULL;
         m->flat.master = m->flat.running = m->flat.slots[0] = m->flat.slots[1] = NULL;
-        status = mirror_allocate(m);
+        status = host_state_allocate(m);
         if (status != DP_OK) {
             dp_host_state_destroy(m);
             return status;

@@ -1,9 +1,9 @@
 /*
  * host_state.h - a trainer's state where the host can read and write it.
  *
- * Weights, running statistics and optimizer state live in the memory of the device. Whoever looks
+ * Weights, running statistics and optimizer state live in the memory of the device. Who looks
  * at them or changes them on the host (initial values, files, comparison of replicas) uses these
- * arrays: fetched from the device before, put back behind. Where the device's memory is the host's
+ * arrays: fetched from the device before, put back after. Where the device's memory is the host's
  * they are the same arrays, and nothing is copied.
  */
 #ifndef DP_RUNTIME_TRAINER_HOST_STATE_H

@@ -25,7 +25,7 @@ struct dp_input {
 /* Rows that the global batch of a step really has. */
 size_t dp_input_global_rows(const struct dp_input *input, uint64_t step);
 
-/* The batch of step `step`, which is the one behind the last: input->batch. Servers need none of
+/* The batch of step `step`, which follows the last one: input->batch. Servers need none of
  * the data, only to know how many rows the batch has. Errors: those of dp_loader_next. */
 DP_CHECKED dp_status dp_input_next(struct dp_input *input, uint64_t step);
 

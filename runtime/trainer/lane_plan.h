@@ -6,7 +6,7 @@
 
 #include "models/model.h"
 
-/* Whether lanes meet inside of a layer. */
+/* Whether lanes synchronise inside of a layer. */
 bool dp_lanes_synchronised(const struct dp_model *model);
 
 /* How many workers compute `count` lanes on `threads` threads, and how many gradients they need

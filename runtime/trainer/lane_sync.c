@@ -10,9 +10,9 @@ struct dp_lane_sync {
     pthread_cond_t changed;
     int members, permits; /* permits that are free */
     int arrived;
-    uint64_t round; /* meetings that have ended */
+    uint64_t round; /* sums that have ended */
     bool broken;    /* a member failed */
-    float **parts;  /* owned; [members] */
+    float **arrays; /* owned; [members] */
     struct dp_lane_sync_sum sum;
     dp_status status; /* of the last sum */
 };
@@ -23,17 +23,17 @@ dp_status dp_lane_sync_create(int members, int permits, struct dp_lane_sync_sum 
     struct dp_lane_sync *m = dp_zalloc(1, sizeof(*m));
 
     if (m == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "meeting of %d", members);
+        return DP_FAIL(DP_ERR_NOMEM, "synchronisation of %d lanes", members);
     }
     (void)pthread_mutex_init(&m->mutex, NULL);
     (void)pthread_cond_init(&m->changed, NULL);
     m->members = members;
     m->permits = permits;
     m->sum = sum;
-    m->parts = dp_zalloc((size_t)members, sizeof(*m->parts));
-    if (m->parts == NULL) {
+    m->arrays = dp_zalloc((size_t)members, sizeof(*m->arrays));
+    if (m->arrays == NULL) {
         dp_lane_sync_destroy(m);
-        return DP_FAIL(DP_ERR_NOMEM, "meeting of %d", members);
+        return DP_FAIL(DP_ERR_NOMEM, "synchronisation of %d lanes", members);
     }
     *out = m;
     return DP_OK;
@@ -46,7 +46,7 @@ void dp_lane_sync_destroy(struct dp_lane_sync *m)
     }
     (void)pthread_cond_destroy(&m->changed);
     (void)pthread_mutex_destroy(&m->mutex);
-    dp_free(m->parts);
+    dp_free(m->arrays);
     dp_free(m);
 }
 
@@ -88,19 +88,19 @@ static void hold(struct dp_lane_sync *m, size_t count)
     if (m->broken) {
         return;
     }
-    m->status = m->sum.sum(m->sum.context, m->parts, count);
+    m->status = m->sum.sum(m->sum.context, m->arrays, count);
     m->arrived = 0;
     m->round++;
     (void)pthread_cond_broadcast(&m->changed);
 }
 
-dp_status dp_lane_sync_reduce(struct dp_lane_sync *m, int index, float *part, size_t count)
+dp_status dp_lane_sync_reduce(struct dp_lane_sync *m, int index, float *array, size_t count)
 {
     dp_status status;
 
     (void)pthread_mutex_lock(&m->mutex);
     const uint64_t round = m->round;
-    m->parts[index] = part;
+    m->arrays[index] = array;
     m->arrived++;
     give_permit(m);
     if (index == 0) {

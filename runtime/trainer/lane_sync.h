@@ -15,9 +15,9 @@
 
 struct dp_lane_sync;
 
-/* What the first member calls: parts [members], each [count]; all of them are to hold the sum. */
+/* What the first member calls: arrays [members], each [count]; all of them are to hold the sum. */
 struct dp_lane_sync_sum {
-    dp_status (*sum)(void *context, float *const *parts, size_t count);
+    dp_status (*sum)(void *context, float *const *arrays, size_t count);
     void *context;
 };
 
@@ -29,12 +29,12 @@ void dp_lane_sync_destroy(struct dp_lane_sync *lane_sync);
 /* A member begins to compute; waits for a permit. */
 void dp_lane_sync_enter(struct dp_lane_sync *lane_sync);
 
-/* It has ended. When it failed, nobody waits for it: all meetings end with DP_ERR_CANCELLED. */
+/* It has ended. When it failed, nobody waits for it: all sums end with DP_ERR_CANCELLED. */
 void dp_lane_sync_leave(struct dp_lane_sync *lane_sync, bool failed);
 
-/* Member `index` brings `part`; returns when it holds the sum. Others compute meanwhile.
+/* Member `index` brings `array`; returns when it holds the sum. Others compute meanwhile.
  * Errors: that of the sum, on all members; DP_ERR_CANCELLED (a member failed). */
-DP_CHECKED dp_status dp_lane_sync_reduce(struct dp_lane_sync *lane_sync, int index, float *part,
+DP_CHECKED dp_status dp_lane_sync_reduce(struct dp_lane_sync *lane_sync, int index, float *array,
                                          size_t count);
 
 #endif

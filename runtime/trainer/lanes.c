@@ -30,11 +30,11 @@ struct worker {
     struct dp_lanes *lanes;
     int index;
     struct dp_stream *stream;
-    struct dp_micro_batches parts; /* with a pass of its own */
-    float *arrays;                 /* owned; those of `stack` that are not the rank's gradient */
-    float *stack[STACK];           /* partial sums; stack[0] of worker 0 is the rank's gradient */
-    int lane;                      /* of its block, now */
-    atomic_int through;            /* the last tensor whose sum over this worker's lanes is final */
+    struct dp_micro_batches micro_batches; /* with a pass of its own */
+    float *arrays;       /* owned; those of `stack` that are not the rank's gradient */
+    float *stack[STACK]; /* partial sums; stack[0] of worker 0 is the rank's gradient */
+    int lane;            /* of its block, now */
+    atomic_int through;  /* the last tensor whose sum over this worker's lanes is final */
     struct dp_model_hooks hooks;
     dp_status status;
     pthread_t thread; /* but for worker 0 */
@@ -69,7 +69,7 @@ static size_t summed(const struct dp_lanes *l)
 /* ---- order between streams: nothing on the CPU,
  *      whose operations are done when they return ---- */
 
-/* The first worker's stream comes behind what all workers have queued. */
+/* The first worker's stream waits for what all workers have queued. */
 static dp_status gather_streams(const struct dp_lanes *l)
 {
     for (int i = 1; i < l->workers; i++) {
@@ -78,7 +78,7 @@ static dp_status gather_streams(const struct dp_lanes *l)
     return DP_OK;
 }
 
-/* All workers' streams come behind `stream`. */
+/* All workers' streams wait for `stream`. */
 static dp_status spread_stream(const struct dp_lanes *l, struct dp_stream *stream)
 {
     for (int i = 0; i < l->workers; i++) {
@@ -87,16 +87,16 @@ static dp_status spread_stream(const struct dp_lanes *l, struct dp_stream *strea
     return DP_OK;
 }
 
-/* What others do with the gradient comes behind the first worker's stream. */
+/* What others do with the gradient waits for the first worker's stream. */
 static dp_status hand_over(const struct dp_lanes *l)
 {
     return l->config.device->order(l->config.stream, l->worker[0].stream);
 }
 
-/* ---- meeting inside of a layer ---- */
+/* ---- sums inside of a layer ---- */
 
 /* The tree over all lanes, then over the ranks; every lane gets the result. */
-static dp_status sum_parts(void *context, float *const *parts, size_t count)
+static dp_status sum_arrays(void *context, float *const *arrays, size_t count)
 {
     const struct dp_lanes *l = context;
     struct dp_stream *stream = l->worker[0].stream;
@@ -105,16 +105,16 @@ static dp_status sum_parts(void *context, float *const *parts, size_t count)
     DP_TRY(gather_streams(l));
     for (int step = 1; step < l->workers; step *= 2) {
         for (int i = 0; i < l->workers; i += 2 * step) {
-            DP_TRY(stream->ops->add(stream, parts[i], parts[i + step], count));
+            DP_TRY(stream->ops->add(stream, arrays[i], arrays[i + step], count));
         }
     }
     if (outer->sum != NULL) {
         DP_TRY(hand_over(l));
-        DP_TRY(outer->sum(outer->context, parts[0], count));
+        DP_TRY(outer->sum(outer->context, arrays[0], count));
         DP_TRY(l->config.device->order(stream, l->config.stream));
     }
     for (int i = 1; i < l->workers; i++) {
-        DP_TRY(stream->ops->copy(stream, parts[i], parts[0], count * sizeof(float)));
+        DP_TRY(stream->ops->copy(stream, arrays[i], arrays[0], count * sizeof(float)));
     }
     return spread_stream(l, stream);
 }
@@ -175,8 +175,8 @@ static dp_status announce(struct dp_lanes *l)
     return DP_OK;
 }
 
-/* Where lanes meet inside of layers, sums and buckets would come in an order that depends on time:
- * then tensors are announced when all lanes are done. */
+/* Where lanes synchronise inside of layers, sums and buckets would come in an order that depends on
+ * time: then tensors are announced when all lanes are done. */
 static dp_status ready(void *context, int tensor)
 {
     struct worker *w = context;
@@ -218,7 +218,7 @@ static dp_status run_lane(struct worker *w, const struct orders *o, int lane)
     call.grad = w->stack[dp_lane_depth(w->lane)];
     w->hooks.early = o->call->hooks->early;
     call.hooks = &w->hooks;
-    DP_TRY(dp_micro_batch_run(&w->parts, &batch, &call));
+    DP_TRY(dp_micro_batch_run(&w->micro_batches, &batch, &call));
     return close_levels(w, tail, summed(l) - tail);
 }
 
@@ -227,7 +227,7 @@ static dp_status evaluate_lane(struct worker *w, const struct orders *o, int lan
     const struct dp_range rows = lane_rows(w->lanes, o->share, lane, o->rows);
     const size_t sample = w->lanes->config.model->values[0].count;
 
-    return dp_micro_batch_evaluate(&w->parts, o->images + rows.begin * sample,
+    return dp_micro_batch_evaluate(&w->micro_batches, o->images + rows.begin * sample,
                                    o->labels + rows.begin, rows.count, o->passes, o->call,
                                    o->sums[lane]);
 }
@@ -273,7 +273,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Tells all workers what to do, and does the caller's part. */
+/* Gives orders to all workers, and carries out the caller's. */
 static dp_status give_orders(struct dp_lanes *l, const struct orders *orders)
 {
     (void)pthread_mutex_lock(&l->mutex);
@@ -321,7 +321,7 @@ size_t dp_lanes_evaluations(const struct dp_lanes *l, struct dp_lanes_share shar
     size_t most = 0;
 
     for (int lane = 0; lane < l->config.count; lane++) {
-        const size_t count = dp_micro_batch_evaluations(&l->worker[lane / l->block].parts,
+        const size_t count = dp_micro_batch_evaluations(&l->worker[lane / l->block].micro_batches,
                                                         lane_rows(l, share, lane, rows).count);
         most = count > most ? count : most;
     }
@@ -350,7 +350,8 @@ dp_status dp_lanes_prepare(struct dp_lanes *l, struct dp_lanes_share share, size
 {
     for (int lane = 0; lane < l->config.count; lane++) {
         const struct worker *w = &l->worker[lane / l->block];
-        DP_TRY(dp_micro_batch_prepare(&w->parts, lane_rows(l, share, lane, rows).count, training));
+        DP_TRY(dp_micro_batch_prepare(&w->micro_batches, lane_rows(l, share, lane, rows).count,
+                                      training));
     }
     return DP_OK;
 }
@@ -378,9 +379,9 @@ static dp_status worker_open(struct worker *w)
     DP_TRY(c->device->stream_create(c->device, 1, &w->stream));
     dp_stream_set_like(w->stream, c->stream);
     w->stream->algo_choices = c->stream->algo_choices; /* the main thread prepares all lanes */
-    w->parts = (struct dp_micro_batches){
+    w->micro_batches = (struct dp_micro_batches){
         .model = c->model, .micro_batch = c->micro_batch, .normalize = c->normalize};
-    DP_TRY(dp_pass_create(c->model, w->stream, most, true, &w->parts.pass));
+    DP_TRY(dp_pass_create(c->model, w->stream, most, true, &w->micro_batches.pass));
     w->arrays = c->device->alloc(DP_MEM_GRADIENTS, bytes);
     if (w->arrays == NULL) {
         return DP_FAIL(DP_ERR_NOMEM,
@@ -400,7 +401,7 @@ static dp_status worker_open(struct worker *w)
 
 static void worker_close(struct worker *w)
 {
-    dp_pass_destroy(w->parts.pass);
+    dp_pass_destroy(w->micro_batches.pass);
     w->lanes->config.device->release(w->arrays);
     if (w->stream != NULL) {
         w->stream->device->stream_destroy(w->stream);
@@ -414,7 +415,7 @@ static dp_status workers_open(struct dp_lanes *l)
         return DP_FAIL(DP_ERR_NOMEM, "%d lanes", l->config.count);
     }
     DP_TRY(dp_lane_sync_create(l->workers, l->config.threads,
-                               (struct dp_lane_sync_sum){sum_parts, l}, &l->lane_sync));
+                               (struct dp_lane_sync_sum){sum_arrays, l}, &l->lane_sync));
     for (int i = 0; i < l->workers; i++) {
         struct worker *w = &l->worker[i];
         w->lanes = l;

@@ -8,11 +8,11 @@
  * order-keeping strategy goes on with over ranks: 1, 2, 4 ... V ranks get the same sum.
  *
  * A *worker* is a thread (the first one is the caller's) that computes a block of neighbouring
- * lanes, one after the other. Its partial sums are a stack: behind lane j as many are open as j+1
+ * lanes, one after the other. Its partial sums are a stack: after lane j as many are open as j+1
  * has bits set, so a block of k lanes needs 1 + log2 k arrays, of which one is the gradient itself.
  * There are as many workers as the rank has threads (a power of two), or one for each lane where
- * layers are synchronised: their lanes meet inside of a layer, so all must have begun; then a lane
- * computes only while it holds one of `threads` permits.
+ * layers are synchronised: there lanes wait for each other inside of a layer, so all must have
+ * begun; then a lane computes only while it holds one of `threads` permits.
  *
  * Gradients are final, tensor by tensor, when the last lane of every worker is through with them:
  * the calling thread adds the workers' sums and announces the tensor, while backward goes on.
@@ -28,7 +28,7 @@ struct dp_lanes;
 struct dp_lanes_config {
     const struct dp_model *model; /* borrowed */
     const struct dp_device *device;
-    struct dp_stream *stream;             /* borrowed; lanes come behind what is queued there, and
+    struct dp_stream *stream;             /* borrowed; lanes wait for what is queued there, and
                                              before what is queued there when they have returned;
                                              they compute in its type */
     const struct dp_normalize *normalize; /* borrowed */

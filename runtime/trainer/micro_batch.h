@@ -36,21 +36,21 @@ struct dp_micro_batch dp_micro_batch_at(size_t rows, size_t micro_batch, size_t 
 size_t dp_micro_batch_most(size_t rows, size_t micro_batch);
 
 /* Prepares the pass for a rank with `rows` rows. */
-DP_CHECKED dp_status dp_micro_batch_prepare(const struct dp_micro_batches *parts, size_t rows,
+DP_CHECKED dp_status dp_micro_batch_prepare(const struct dp_micro_batches *batches, size_t rows,
                                             bool training);
 
 /* Runs all passes of the batch. `call` is filled in but for rows, first_row, labels and keep. */
-DP_CHECKED dp_status dp_micro_batch_run(const struct dp_micro_batches *parts,
+DP_CHECKED dp_status dp_micro_batch_run(const struct dp_micro_batches *batches,
                                         const struct dp_batch *batch,
                                         const struct dp_pass_call *call);
 
 /* In how many passes `rows` test rows go. */
-size_t dp_micro_batch_evaluations(const struct dp_micro_batches *parts, size_t rows);
+size_t dp_micro_batch_evaluations(const struct dp_micro_batches *batches, size_t rows);
 
 /* Forward over test rows: adds their losses and correct answers to sums[0] and sums[1]. Of their
- * passes, only those in `passes` (which may reach behind the last): whoever goes through all in
- * order, in however many calls, gets the same sums. */
-DP_CHECKED dp_status dp_micro_batch_evaluate(const struct dp_micro_batches *parts,
+ * passes, only those in `passes` (which may reach past the last): going through all in order, in
+ * however many calls, gives the same sums. */
+DP_CHECKED dp_status dp_micro_batch_evaluate(const struct dp_micro_batches *batches,
                                              const uint8_t *images, const int32_t *labels,
                                              size_t rows, struct dp_range passes,
                                              const struct dp_pass_call *call, double sums[2]);

@@ -28,7 +28,7 @@ static dp_status are_finite(struct dp_stream *stream, const uint16_t *x, size_t 
     return DP_OK;
 }
 
-/* Nodes one of which overflowed: those from behind the last one whose output is known to be finite
+/* Nodes one of which overflowed: those from after the last one whose output is known to be finite
  * to the first one whose is not. Both -1: none is known. */
 struct place {
     int first, last;
@@ -111,12 +111,12 @@ dp_status dp_overflow_find(const struct dp_trainer *t, double loss, char *text, 
     const struct dp_tensor *tensors = t->state.flat.tensors,
                            *mine = dp_grad_norm_overflowed(t->modes.grad_norm);
     const int count = t->state.flat.tensor_count;
-    int behind = mine == NULL ? -1 : count - 1 - (int)(mine - tensors);
+    int before = mine == NULL ? -1 : count - 1 - (int)(mine - tensors);
 
     if (!isfinite(loss)) {
         return name_place(t, text, size);
     }
-    DP_TRY(lowest(t, count, &behind));
-    (void)snprintf(text, size, "%s", behind < 0 ? "a gradient" : tensors[count - 1 - behind].name);
+    DP_TRY(lowest(t, count, &before));
+    (void)snprintf(text, size, "%s", before < 0 ? "a gradient" : tensors[count - 1 - before].name);
     return DP_OK;
 }

@@ -16,7 +16,7 @@ struct dp_trainer;
  * forward: "the output of layer 2 (conv2d)", or of layers from one to another where what lies
  * between them is not kept. Of lanes, and of all passes but the last, no layer is known.
  *
- * All ranks get the same words. Behind the step; collective. Reads activations: it takes time.
+ * All ranks get the same words. After the step; collective. Reads activations: it takes time.
  */
 DP_CHECKED dp_status dp_overflow_find(const struct dp_trainer *trainer, double loss, char *text,
                                       size_t size);

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "collectives/exchange/exchange_calls.h"
 
-/* One tensor of weights or optimizer state, with the gap behind it, or a running statistic. */
+/* One tensor of weights or optimizer state, with the gap after it, or a running statistic. */
 struct dp_piece {
     const struct dp_tensor *tensor;
     const char *slot; /* of the optimizer; NULL: the tensor itself */
@@ -33,7 +33,7 @@ struct verdict {
     int others;   /* how many more do */
 };
 
-/* What was found, to be told. */
+/* What was found, to be reported. */
 struct finding {
     const struct dp_piece *piece; /* the first one, or one without a majority; NULL: none */
     struct verdict verdict;
@@ -150,7 +150,7 @@ void dp_replica_check_destroy(struct dp_replica_check *r)
 
 /* ---- hashes ---- */
 
-/* On a GPU the host waits here for the slice, once a step: behind the last step's step scalars,
+/* On a GPU the host waits here for the slice, once a step: after the last step's scalars,
  * when nothing is queued. */
 static dp_status hash_slice(const struct dp_replica_check *r, uint64_t step, uint64_t *hash)
 {
@@ -199,22 +199,22 @@ static uint64_t hash_all(struct dp_replica_check *r)
     return hash;
 }
 
-bool dp_replica_check_due(const struct dp_replica_check *r, uint64_t step, bool apart)
+bool dp_replica_check_due(const struct dp_replica_check *r, uint64_t step, bool local)
 {
-    return is_shared(r) && !apart && r->config.every > 0 && step >= r->next;
+    return is_shared(r) && !local && r->config.every > 0 && step >= r->next;
 }
 
-dp_status dp_replica_check_hash(struct dp_replica_check *r, uint64_t step, bool apart,
+dp_status dp_replica_check_hash(struct dp_replica_check *r, uint64_t step, bool local,
                                 uint64_t *hash)
 {
     const uint64_t every = r->config.every;
 
-    r->whole = dp_replica_check_due(r, step, apart);
+    r->whole = dp_replica_check_due(r, step, local);
     if (r->whole) {
         r->next = (step / every + 1) * every;
     }
     *hash = 0;
-    if (!is_shared(r) || apart) {
+    if (!is_shared(r) || local) {
         return DP_OK;
     }
     if (r->whole) {
@@ -288,7 +288,7 @@ static void look_at(struct dp_rank_look *look, const float *mine, const float *o
     }
 }
 
-/* The piece of rank `good` comes by, block by block: each rank compares its own, and takes over
+/* The piece of rank `good` is broadcast, block by block: each rank compares its own, and takes over
  * what it should have. */
 static dp_status examine(struct dp_replica_check *r, const struct dp_piece *piece,
                          const struct verdict *v, struct finding *found)
@@ -348,7 +348,7 @@ static dp_status search(struct dp_replica_check *r, struct finding *found)
     return DP_OK;
 }
 
-/* ---- what is told ---- */
+/* ---- what is reported ---- */
 
 /* "rank 1 (node7) and 2 more differ from the other 5 ranks" */
 static void say_who(const struct dp_replica_check *r, const struct verdict *v, char *text,
@@ -372,7 +372,7 @@ static void say_who(const struct dp_replica_check *r, const struct verdict *v, c
                    dp_plural(v->agreeing));
 }
 
-/* An element as model.safetensors counts it; one in the gap behind a tensor as it lies. */
+/* An element as model.safetensors counts it; one in the gap after a tensor as it lies. */
 static size_t element_of(const struct dp_tensor *tensor, size_t i)
 {
     const size_t inner = tensor->spatial * tensor->channels;
@@ -413,7 +413,7 @@ static dp_status gather_hosts(struct dp_replica_check *r)
     return dp_exchange_gather(r->config.exchange, mine, sizeof(mine), r->hosts);
 }
 
-/* One rank speaks for all, who know the same; nobody leaves before it has. */
+/* One rank reports for all, which know the same; none leaves before it has. */
 static dp_status refuse(const struct dp_replica_check *r, uint64_t step, const char *who,
                         const char *where)
 {
@@ -434,7 +434,7 @@ static void warn(const struct dp_replica_check *r, uint64_t step, const char *wh
 }
 
 /* Their hashes differed, but what they hold now does not: it was published over since then. */
-static dp_status settle_healed(struct dp_replica_check *r, uint64_t step)
+static dp_status resolve_healed(struct dp_replica_check *r, uint64_t step)
 {
     static const char where[] = "in weights that were published anew since then";
     struct verdict verdict;
@@ -459,7 +459,7 @@ dp_status dp_replica_check_resolve(struct dp_replica_check *r, uint64_t step)
     DP_TRY(gather_hosts(r));
     DP_TRY(search(r, &found));
     if (found.piece == NULL) {
-        return settle_healed(r, step);
+        return resolve_healed(r, step);
     }
     say_who(r, &found.verdict, who, sizeof(who));
     say_where(&found, where, sizeof(where));

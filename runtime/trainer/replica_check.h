@@ -42,7 +42,7 @@ struct dp_replica_check_config {
     const struct dp_flat *flat; /* complete; the host's: host state->flat */
     struct dp_host_state *host_state;
     const struct dp_model *model;
-    const char *const *slots; /* [2] names of the optimizer's state; NULL behind the last */
+    const char *const *slots; /* [2] names of the optimizer's state; NULL after the last */
     uint64_t every;           /* steps; 0: only slices */
     bool restore;             /* copy what the majority has, instead of failing */
 };
@@ -69,24 +69,24 @@ void dp_replica_check_destroy(struct dp_replica_check *replica_check);
 /*
  * The hash for the tail of a step. Where ranks share one copy of the weights before any bucket of
  * it is submitted: they may write to a bucket as soon as all have submitted it. 0 for one rank,
- * where gradients are not shared, and for ranks that are `apart` within local steps: nothing is to
- * be equal. `step`: how many were done.
+ * where gradients are not shared, and for ranks within `local` steps: nothing is to be equal.
+ * `step`: how many were done.
  *
  * When replicas->whole is set then, nothing may be updated before the sums of the tail were read:
  * so differences are found as they are, before weights are published over them. Nor may it where
- * ranks part in this step.
+ * local steps begin.
  */
 DP_CHECKED dp_status dp_replica_check_hash(struct dp_replica_check *replica_check, uint64_t step,
-                                           bool apart, uint64_t *hash);
+                                           bool local, uint64_t *hash);
 
 /* Whether dp_replica_check_hash() of this step will set replicas->whole. Local. */
-bool dp_replica_check_due(const struct dp_replica_check *replica_check, uint64_t step, bool apart);
+bool dp_replica_check_due(const struct dp_replica_check *replica_check, uint64_t step, bool local);
 
 /*
- * The hashes of the ranks differ: finds out where, tells it in one line (rank 0), and restores it
- * if so configured and possible; then all ranks are equal again. `step`: behind which the state was
- * hashed, as in dp_replica_check_hash(); slices are hashed before a step's update and settled
- * behind it, but it is the step that the run has come to, and whose checkpoint may hold the
+ * The hashes of the ranks differ: finds out where, reports it in one line (rank 0), and restores it
+ * if so configured and possible; then all ranks are equal again. `step`: after which the state was
+ * hashed, as in dp_replica_check_hash(); slices are hashed before a step's update and resolved
+ * after it, but it is the step that the run has come to, and whose checkpoint may hold the
  * difference. Collective, while no bucket is on its way.
  *
  * Errors: DP_ERR_DISAGREE, on all ranks.
@@ -95,7 +95,7 @@ DP_CHECKED dp_status dp_replica_check_resolve(struct dp_replica_check *replica_c
                                               uint64_t step);
 
 /* Compares all state now, between steps, unless config.every is 0: before it is saved. *split: it
- * differs, and is to be settled. Collective. */
+ * differs, and is to be resolved. Collective. */
 DP_CHECKED dp_status dp_replica_check_all(struct dp_replica_check *replica_check, bool *split);
 
 #endif

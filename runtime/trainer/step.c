@@ -61,7 +61,7 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     return dp_step_hooks_call(DP_STEP_AFTER_STEP, t, report);
 }
 
-/* Ranks that are about to train apart, or that publish weights over others, look at their
+/* Ranks that are about to train on their own, or to publish weights over others, look at their
  * differences before: then the scalars are read before weights change. */
 static struct step_kind kind_of_step(const struct dp_trainer *t)
 {

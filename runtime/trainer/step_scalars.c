@@ -1,6 +1,6 @@
 #include "runtime/trainer/step_scalars.h"
 
-enum { PIECE_BITS = 11, WISHES_AT = 2, HASHES_AT = WISHES_AT + DP_REQUEST_COUNT };
+enum { PIECE_BITS = 11, REQUESTS_AT = 2, HASHES_AT = REQUESTS_AT + DP_REQUEST_COUNT };
 
 static float piece(uint64_t hash, int i)
 {
@@ -10,7 +10,7 @@ static float piece(uint64_t hash, int i)
 void dp_step_scalars_write(float *tail, const struct dp_step_scalars *scalars)
 {
     for (int i = 0; i < DP_REQUEST_COUNT; i++) {
-        tail[WISHES_AT + i] = scalars->request[i] ? 1.0f : 0.0f;
+        tail[REQUESTS_AT + i] = scalars->request[i] ? 1.0f : 0.0f;
     }
     for (int i = 0; i < DP_AGREE_COUNT * DP_HASH_PIECES; i++) {
         tail[HASHES_AT + i] = piece(scalars->hash[i / DP_HASH_PIECES], i % DP_HASH_PIECES);
@@ -37,7 +37,7 @@ dp_status dp_step_scalars_read(const float *tail, const struct dp_step_scalars *
     report->loss = tail[0];
     report->correct = tail[1];
     for (int i = 0; i < DP_REQUEST_COUNT; i++) {
-        report->request[i] = tail[WISHES_AT + i] > 0.0f;
+        report->request[i] = tail[REQUESTS_AT + i] > 0.0f;
     }
     return DP_OK;
 }

@@ -2,7 +2,7 @@
  * step_scalars.h - the scalars that ranks share in every step: they ride in the tail of the
  * gradient.
  *
- * Behind the batch statistics lie the loss and the correct answers, then requests (0 or 1 of each
+ * After the batch statistics lie the loss and the correct answers, then requests (0 or 1 of each
  * rank), then agreement hashes. A hash travels in pieces of 11 bits, so that the float32 sum of
  * equal pieces over up to 8192 ranks is exact: a rank that sees sum != ranks * mine knows that not
  * all ranks agree.
@@ -33,7 +33,7 @@ enum dp_agreement {
 
 enum { DP_HASH_PIECES = 6, DP_STEP_SCALARS_RANKS_MAX = 8192 };
 
-/* Floats behind the batch statistics. */
+/* Floats after the batch statistics. */
 enum { DP_STEP_SCALARS_COUNT = 2 + DP_REQUEST_COUNT + DP_AGREE_COUNT * DP_HASH_PIECES };
 
 struct dp_step_scalars {

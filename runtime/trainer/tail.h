@@ -1,5 +1,5 @@
 /*
- * tail.h - what ranks tell each other in every step: the tail of the gradient (step_scalars.h),
+ * tail.h - what ranks know of each other in every step: the tail of the gradient (step_scalars.h),
  * filled in and read.
  */
 #ifndef DP_RUNTIME_TRAINER_TAIL_H

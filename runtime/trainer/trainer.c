@@ -360,7 +360,7 @@ dp_status dp_trainer_next_batch(struct dp_trainer *t)
     return dp_input_next(&t->input, t->state.step);
 }
 
-/* ---- what others tell it ---- */
+/* ---- what others set ---- */
 
 void dp_trainer_set_request(struct dp_trainer *t, enum dp_request request, bool on)
 {

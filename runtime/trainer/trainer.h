@@ -94,7 +94,7 @@ bool dp_trainer_unaveraged(const struct dp_trainer *trainer);
 /* Whether gradients wait until all ranks know that theirs are finite (update_rule.h). */
 bool dp_trainer_holds_back(const struct dp_trainer *trainer);
 
-/* ---- what others tell it ---- */
+/* ---- what others set ---- */
 
 /* What this rank requests: goes into the next step's tail. */
 void dp_trainer_set_request(struct dp_trainer *trainer, enum dp_request request, bool on);

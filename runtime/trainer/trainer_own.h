@@ -19,7 +19,7 @@ struct dp_trainer {
     const struct dp_model *model;
     const struct dp_device *device;
     struct dp_group *group;
-    int trainers; /* ranks [0, trainers) have rows; those behind are servers */
+    int trainers; /* ranks [0, trainers) have rows; those after them are servers */
     uint64_t schedule_steps;
 
     struct dp_model_state state;    /* what a checkpoint keeps */

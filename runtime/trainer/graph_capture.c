@@ -34,23 +34,23 @@ struct dp_graph_capture {
 };
 
 /* The last pass is cut where buckets are handed over; the others announce nothing. */
-static dp_status capture_open(struct dp_graph_capture *t)
+static dp_status capture_open(struct dp_graph_capture *c)
 {
-    const int passes = t->config.passes;
+    const int passes = c->config.passes;
 
-    t->segment_count = passes - 1 + t->config.buckets;
-    t->tracks = dp_zalloc((size_t)passes, sizeof(*t->tracks));
-    t->segments = dp_zalloc((size_t)t->segment_count, sizeof(*t->segments));
-    t->ready = dp_zalloc((size_t)t->config.tensors, sizeof(*t->ready));
-    if (t->tracks == NULL || t->segments == NULL || t->ready == NULL) {
+    c->segment_count = passes - 1 + c->config.buckets;
+    c->tracks = dp_zalloc((size_t)passes, sizeof(*c->tracks));
+    c->segments = dp_zalloc((size_t)c->segment_count, sizeof(*c->segments));
+    c->ready = dp_zalloc((size_t)c->config.tensors, sizeof(*c->ready));
+    if (c->tracks == NULL || c->segments == NULL || c->ready == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "recording of %d passes", passes);
     }
     for (int i = 0; i < passes; i++) {
-        t->tracks[i].segments = t->segments + i;
-        t->tracks[i].most = i + 1 < passes ? 1 : t->config.buckets;
+        c->tracks[i].segments = c->segments + i;
+        c->tracks[i].most = i + 1 < passes ? 1 : c->config.buckets;
     }
-    for (int i = 0; i < t->segment_count; i++) {
-        DP_TRY(t->device->recording_create(&t->segments[i].recording));
+    for (int i = 0; i < c->segment_count; i++) {
+        DP_TRY(c->device->recording_create(&c->segments[i].recording));
     }
     return DP_OK;
 }
@@ -58,82 +58,82 @@ static dp_status capture_open(struct dp_graph_capture *t)
 dp_status dp_graph_capture_create(const struct dp_graph_capture_config *config,
                                   struct dp_graph_capture **out)
 {
-    struct dp_graph_capture *t = dp_zalloc(1, sizeof(*t));
+    struct dp_graph_capture *c = dp_zalloc(1, sizeof(*c));
     dp_status status;
 
-    if (t == NULL) {
+    if (c == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "recording");
     }
-    t->config = *config;
-    t->device = config->stream->device;
-    status = capture_open(t);
+    c->config = *config;
+    c->device = config->stream->device;
+    status = capture_open(c);
     if (status != DP_OK) {
-        dp_graph_capture_destroy(t);
+        dp_graph_capture_destroy(c);
         return status;
     }
-    *out = t;
+    *out = c;
     return DP_OK;
 }
 
-void dp_graph_capture_destroy(struct dp_graph_capture *t)
+void dp_graph_capture_destroy(struct dp_graph_capture *c)
 {
-    if (t == NULL) {
+    if (c == NULL) {
         return;
     }
-    for (int i = 0; t->segments != NULL && i < t->segment_count; i++) {
-        t->device->recording_destroy(t->segments[i].recording);
+    for (int i = 0; c->segments != NULL && i < c->segment_count; i++) {
+        c->device->recording_destroy(c->segments[i].recording);
     }
-    dp_free(t->ready);
-    dp_free(t->segments);
-    dp_free(t->tracks);
-    dp_free(t);
+    dp_free(c->ready);
+    dp_free(c->segments);
+    dp_free(c->tracks);
+    dp_free(c);
 }
 
-uint64_t dp_graph_capture_replays(const struct dp_graph_capture *t)
+uint64_t dp_graph_capture_replays(const struct dp_graph_capture *c)
 {
-    return t == NULL ? 0 : t->replays;
+    return c == NULL ? 0 : c->replays;
 }
 
 /* ---- recording: nothing is computed, so nothing is announced ---- */
 
-static dp_status end_segment(struct dp_graph_capture *t)
+static dp_status end_segment(struct dp_graph_capture *c)
 {
-    struct segment *segment = &t->track->segments[t->track->count];
+    struct segment *segment = &c->track->segments[c->track->count];
 
-    assert(t->track->count < t->track->most);
-    segment->end = t->ready_count;
-    DP_TRY(t->device->record_end(t->config.stream, segment->recording, &t->why_not));
-    t->track->count++;
+    assert(c->track->count < c->track->most);
+    segment->end = c->ready_count;
+    DP_TRY(c->device->record_end(c->config.stream, segment->recording, &c->why_not));
+    c->track->count++;
     return DP_OK;
 }
 
 static dp_status note_ready(void *context, int tensor)
 {
-    struct dp_graph_capture *t = context;
+    struct dp_graph_capture *c = context;
 
-    assert(t->ready_count < t->config.tensors);
-    t->ready[t->ready_count++] = tensor;
-    if (tensor == 0 || !t->config.hands_over(t->config.context, tensor)) {
+    assert(c->ready_count < c->config.tensors);
+    c->ready[c->ready_count++] = tensor;
+    if (tensor == 0 || !c->config.hands_over(c->config.context, tensor)) {
         return DP_OK;
     }
-    DP_TRY(end_segment(t));
-    return t->device->record_begin(t->config.stream);
+    DP_TRY(end_segment(c));
+    return c->device->record_begin(c->config.stream);
 }
 
 static dp_status pass_sum(void *context, float *data, size_t count)
 {
-    const struct dp_graph_capture *t = context;
+    const struct dp_graph_capture *c = context;
 
-    return t->hooks->sum(t->hooks->context, data, count);
+    return c->hooks->sum(c->hooks->context, data, count);
 }
 
 /* Leaves track->count 0 on error, and the stream as it was. */
-static dp_status record(struct dp_graph_capture *t, struct track *track,
+static dp_status record(struct dp_graph_capture *c, struct track *track,
                         dp_graph_capture_pass *pass, void *context,
                         const struct dp_model_hooks *hooks)
 {
     const struct dp_model_hooks noting = {
-        .context = t,
+        .context = c,
         .ready = hooks->ready != NULL ? note_ready : NULL,
         .sum = hooks->sum != NULL ? pass_sum : NULL,
         .early = hooks->early,
@@ -141,76 +141,76 @@ static dp_status record(struct dp_graph_capture *t, struct track *track,
     const char *ignored;
     dp_status status;
 
-    t->track = track;
-    t->hooks = hooks;
-    t->ready_count = 0;
-    t->why_not = NULL;
-    status = t->device->record_begin(t->config.stream);
+    c->track = track;
+    c->hooks = hooks;
+    c->ready_count = 0;
+    c->why_not = NULL;
+    status = c->device->record_begin(c->config.stream);
     if (status != DP_OK) { /* it has said why */
-        t->why_not = "recording cannot begin";
+        c->why_not = "recording cannot begin";
         return status;
     }
     status = pass(context, &noting);
     if (status == DP_OK) {
-        status = end_segment(t);
-    } else if (t->why_not == NULL) { /* an operation failed: what was begun is ended */
-        t->why_not = "an operation cannot be recorded";
-        (void)!t->device->record_end(t->config.stream, track->segments[0].recording, &ignored);
+        status = end_segment(c);
+    } else if (c->why_not == NULL) { /* an operation failed: what was begun is ended */
+        c->why_not = "an operation cannot be recorded";
+        (void)!c->device->record_end(c->config.stream, track->segments[0].recording, &ignored);
     }
     track->count = status == DP_OK ? track->count : 0;
     return status;
 }
 
-static dp_status give_up(struct dp_graph_capture *t)
+static dp_status give_up(struct dp_graph_capture *c)
 {
-    if (t->config.must) {
+    if (c->config.must) {
         return DP_FAIL(DP_ERR_UNAVAILABLE,
                        "device.graph is 'on', but a step cannot be recorded: %s; set it to 'auto'",
-                       t->why_not);
+                       c->why_not);
     }
     DP_WARN("steps are queued operation by operation, since one cannot be recorded: %s",
-            t->why_not);
-    t->given_up = true;
+            c->why_not);
+    c->given_up = true;
     return DP_OK;
 }
 
 /* ---- replaying ---- */
 
-static dp_status replay(struct dp_graph_capture *t, const struct track *track,
+static dp_status replay(struct dp_graph_capture *c, const struct track *track,
                         const struct dp_model_hooks *hooks)
 {
-    DP_SPAN(DP_PHASE_BACKWARD, (int64_t)(track - t->tracks));
+    DP_SPAN(DP_PHASE_BACKWARD, (int64_t)(track - c->tracks));
     int ready = 0;
 
     for (int i = 0; i < track->count; i++) {
         const struct segment *segment = &track->segments[i];
-        DP_TRY(t->device->replay(segment->recording, t->config.stream));
+        DP_TRY(c->device->replay(segment->recording, c->config.stream));
         for (; hooks->ready != NULL && ready < segment->end; ready++) {
-            DP_TRY(hooks->ready(hooks->context, t->ready[ready]));
+            DP_TRY(hooks->ready(hooks->context, c->ready[ready]));
         }
     }
-    t->replays++;
+    c->replays++;
     return DP_OK;
 }
 
-dp_status dp_graph_capture_run(struct dp_graph_capture *t, int number, size_t rows,
+dp_status dp_graph_capture_run(struct dp_graph_capture *c, int number, size_t rows,
                                dp_graph_capture_pass *pass, void *context,
                                const struct dp_model_hooks *hooks)
 {
     struct track *track;
 
-    if (t == NULL || t->given_up || rows != t->config.rows) {
+    if (c == NULL || c->given_up || rows != c->config.rows) {
         return pass(context, hooks);
     }
-    assert(number < t->config.passes);
-    track = &t->tracks[number];
+    assert(number < c->config.passes);
+    track = &c->tracks[number];
     if (track->count == 0 && track->turns < DP_GRAPH_CAPTURE_PLAIN) {
         track->turns++;
         return pass(context, hooks);
     }
-    if (track->count == 0 && record(t, track, pass, context, hooks) != DP_OK) {
-        DP_TRY(give_up(t));
+    if (track->count == 0 && record(c, track, pass, context, hooks) != DP_OK) {
+        DP_TRY(give_up(c));
         return pass(context, hooks);
     }
-    return replay(t, track, hooks);
+    return replay(c, track, hooks);
 }

@@ -20,97 +20,97 @@ struct dp_lane_sync {
 dp_status dp_lane_sync_create(int members, int permits, struct dp_lane_sync_sum sum,
                               struct dp_lane_sync **out)
 {
-    struct dp_lane_sync *m = dp_zalloc(1, sizeof(*m));
+    struct dp_lane_sync *l = dp_zalloc(1, sizeof(*l));
 
-    if (m == NULL) {
+    if (l == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "synchronisation of %d lanes", members);
     }
-    (void)pthread_mutex_init(&m->mutex, NULL);
-    (void)pthread_cond_init(&m->changed, NULL);
-    m->members = members;
-    m->permits = permits;
-    m->sum = sum;
-    m->arrays = dp_zalloc((size_t)members, sizeof(*m->arrays));
-    if (m->arrays == NULL) {
-        dp_lane_sync_destroy(m);
+    (void)pthread_mutex_init(&l->mutex, NULL);
+    (void)pthread_cond_init(&l->changed, NULL);
+    l->members = members;
+    l->permits = permits;
+    l->sum = sum;
+    l->arrays = dp_zalloc((size_t)members, sizeof(*l->arrays));
+    if (l->arrays == NULL) {
+        dp_lane_sync_destroy(l);
         return DP_FAIL(DP_ERR_NOMEM, "synchronisation of %d lanes", members);
     }
-    *out = m;
+    *out = l;
     return DP_OK;
 }
 
-void dp_lane_sync_destroy(struct dp_lane_sync *m)
+void dp_lane_sync_destroy(struct dp_lane_sync *l)
 {
-    if (m == NULL) {
+    if (l == NULL) {
         return;
     }
-    (void)pthread_cond_destroy(&m->changed);
-    (void)pthread_mutex_destroy(&m->mutex);
-    dp_free(m->arrays);
-    dp_free(m);
+    (void)pthread_cond_destroy(&l->changed);
+    (void)pthread_mutex_destroy(&l->mutex);
+    dp_free(l->arrays);
+    dp_free(l);
 }
 
-static void take_permit(struct dp_lane_sync *m)
+static void take_permit(struct dp_lane_sync *l)
 {
-    while (m->permits == 0) {
-        (void)pthread_cond_wait(&m->changed, &m->mutex);
+    while (l->permits == 0) {
+        (void)pthread_cond_wait(&l->changed, &l->mutex);
     }
-    m->permits--;
+    l->permits--;
 }
 
-static void give_permit(struct dp_lane_sync *m)
+static void give_permit(struct dp_lane_sync *l)
 {
-    m->permits++;
-    (void)pthread_cond_broadcast(&m->changed);
+    l->permits++;
+    (void)pthread_cond_broadcast(&l->changed);
 }
 
-void dp_lane_sync_enter(struct dp_lane_sync *m)
+void dp_lane_sync_enter(struct dp_lane_sync *l)
 {
-    (void)pthread_mutex_lock(&m->mutex);
-    take_permit(m);
-    (void)pthread_mutex_unlock(&m->mutex);
+    (void)pthread_mutex_lock(&l->mutex);
+    take_permit(l);
+    (void)pthread_mutex_unlock(&l->mutex);
 }
 
-void dp_lane_sync_leave(struct dp_lane_sync *m, bool failed)
+void dp_lane_sync_leave(struct dp_lane_sync *l, bool failed)
 {
-    (void)pthread_mutex_lock(&m->mutex);
-    m->broken = m->broken || failed;
-    give_permit(m);
-    (void)pthread_mutex_unlock(&m->mutex);
+    (void)pthread_mutex_lock(&l->mutex);
+    l->broken = l->broken || failed;
+    give_permit(l);
+    (void)pthread_mutex_unlock(&l->mutex);
 }
 
 /* The first member waits for the others and sums; there is no sum without one that failed. */
-static void hold(struct dp_lane_sync *m, size_t count)
+static void hold(struct dp_lane_sync *l, size_t count)
 {
-    while (m->arrived < m->members && !m->broken) {
-        (void)pthread_cond_wait(&m->changed, &m->mutex);
+    while (l->arrived < l->members && !l->broken) {
+        (void)pthread_cond_wait(&l->changed, &l->mutex);
     }
-    if (m->broken) {
+    if (l->broken) {
         return;
     }
-    m->status = m->sum.sum(m->sum.context, m->arrays, count);
-    m->arrived = 0;
-    m->round++;
-    (void)pthread_cond_broadcast(&m->changed);
+    l->status = l->sum.sum(l->sum.context, l->arrays, count);
+    l->arrived = 0;
+    l->round++;
+    (void)pthread_cond_broadcast(&l->changed);
 }
 
-dp_status dp_lane_sync_reduce(struct dp_lane_sync *m, int index, float *array, size_t count)
+dp_status dp_lane_sync_reduce(struct dp_lane_sync *l, int index, float *array, size_t count)
 {
     dp_status status;
 
-    (void)pthread_mutex_lock(&m->mutex);
-    const uint64_t round = m->round;
-    m->arrays[index] = array;
-    m->arrived++;
-    give_permit(m);
+    (void)pthread_mutex_lock(&l->mutex);
+    const uint64_t round = l->round;
+    l->arrays[index] = array;
+    l->arrived++;
+    give_permit(l);
     if (index == 0) {
-        hold(m, count);
+        hold(l, count);
     }
-    while (m->round == round && !m->broken) {
-        (void)pthread_cond_wait(&m->changed, &m->mutex);
+    while (l->round == round && !l->broken) {
+        (void)pthread_cond_wait(&l->changed, &l->mutex);
     }
-    status = m->round == round ? DP_ERR_CANCELLED : m->status;
-    take_permit(m);
-    (void)pthread_mutex_unlock(&m->mutex);
+    status = l->round == round ? DP_ERR_CANCELLED : l->status;
+    take_permit(l);
+    (void)pthread_mutex_unlock(&l->mutex);
     return status;
 }

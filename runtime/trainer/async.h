@@ -52,10 +52,9 @@ DP_CHECKED dp_status dp_async_create(struct dp_trainer *trainer, const struct dp
 void dp_async_destroy(struct dp_async *async);
 
 /*
- * Trains up to step `until` (which trainer->step is then), or less far when a rank requests
- * something or a result was enough: after how many steps is the same on all ranks. Then they hold
- * the same weights and running statistics, and servers the optimizer state of their parts.
- * Collective.
+ * Trains until `until` steps are done, or fewer when a rank requests something or a result was
+ * enough: how many is the same on all ranks. Then they hold the same weights and running
+ * statistics, and servers the optimizer state of their parts. Collective.
  *
  *   request  out  [DP_REQUEST_COUNT]: what some rank requests; equal on all
  */

@@ -72,14 +72,15 @@ void dp_replica_check_destroy(struct dp_replica_check *replica_check);
  * where gradients are not shared, and for ranks within `local` steps: nothing is to be equal.
  * `step`: how many were done.
  *
- * When replicas->whole is set then, nothing may be updated before the sums of the tail were read:
- * so differences are found as they are, before weights are published over them. Nor may it where
- * local steps begin.
+ * It is of all state where dp_replica_check_due() was true before. Then nothing may be updated
+ * before the sums of the tail were read: so differences are found as they are, before weights are
+ * published over them. Nor may it in local steps.
  */
 DP_CHECKED dp_status dp_replica_check_hash(struct dp_replica_check *replica_check, uint64_t step,
                                            bool local, uint64_t *hash);
 
-/* Whether dp_replica_check_hash() of this step will set replicas->whole. Local. */
+/* Whether dp_replica_check_hash() of this step will compare all state, not a slice of the weights.
+ * Local. */
 bool dp_replica_check_due(const struct dp_replica_check *replica_check, uint64_t step, bool local);
 
 /*

@@ -10,7 +10,7 @@
 #include "runtime/optim/schedule.h"
 #include "runtime/trainer/bucket_update.h"
 #include "runtime/trainer/step.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 /* In front of a gradient, of an answer, and of what the first server sends at a synchronisation. */
 struct head {

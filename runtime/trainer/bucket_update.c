@@ -1,7 +1,7 @@
 #include "runtime/trainer/bucket_update.h"
 
 #include "base/trace.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 dp_status dp_bucket_update(struct dp_trainer *t, int b, const float *grad,
                            const struct dp_step_params *step_params)

@@ -2,7 +2,7 @@
 
 #include "base/trace.h"
 #include "runtime/trainer/bucket_update.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 bool dp_deferred_update_possible(const struct dp_trainer *t)
 {

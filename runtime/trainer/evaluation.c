@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 /* Losses and correct answers of this rank's test rows, for each of its lanes, are added to
  * sums [count][2]; of their passes, those in `passes`. */

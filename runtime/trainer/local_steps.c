@@ -1,6 +1,6 @@
 #include "runtime/trainer/local_steps.h"
 
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 /* The first step whose gradients stay on their rank. */
 static uint64_t first_local(const struct dp_trainer *t)

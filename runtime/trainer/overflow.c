@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "collectives/exchange/exchange_calls.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 enum {
     CHUNK = 16384,          /* halves that are looked at together */

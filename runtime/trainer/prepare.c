@@ -2,7 +2,7 @@
 
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/algo_agreement.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 static dp_status make_lanes(struct dp_trainer *t, int threads)
 {

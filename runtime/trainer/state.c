@@ -5,7 +5,7 @@
 #include "collectives/compressors/compression.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/deferred_update.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 float *dp_trainer_whole(struct dp_trainer *t)
 {

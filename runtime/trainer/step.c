@@ -11,7 +11,7 @@
 #include "runtime/trainer/local_steps.h"
 #include "runtime/trainer/step_hooks.h"
 #include "runtime/trainer/tail.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 #include "runtime/trainer/update_rule.h"
 
 /* What depends on the step; all else was chosen when the trainer was made. */

@@ -3,7 +3,7 @@
 #include "runtime/trainer/deferred_update.h"
 #include "runtime/trainer/local_steps.h"
 #include "runtime/trainer/overflow.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 #include "runtime/trainer/weight_sync.h"
 
 /* ---- bytes on the wire ---- */

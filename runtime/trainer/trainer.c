@@ -7,7 +7,7 @@
 #include "runtime/trainer/deferred_update.h"
 #include "runtime/trainer/memory_check.h"
 #include "runtime/trainer/prepare.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 #include "runtime/trainer/update_rule.h"
 
 static size_t hook_deferred(void *trainer, int tensor)

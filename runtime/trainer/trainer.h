@@ -4,7 +4,7 @@
  * The run owns one over the group of trainers; the single-rank baseline makes a second one over a
  * group of this rank alone, which borrows the first one's passes and computes with the same code.
  *
- * This header is what others need of a trainer. What it is made of is in trainer_own.h.
+ * This header is what others need of a trainer. What it is made of is in trainer_parts.h.
  */
 #ifndef DP_RUNTIME_TRAINER_TRAINER_H
 #define DP_RUNTIME_TRAINER_TRAINER_H

@@ -4,7 +4,7 @@
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/bucket_update.h"
 #include "runtime/trainer/tail.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 static dp_status nothing_held_back(struct dp_trainer *t)
 {

@@ -3,7 +3,7 @@
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/deferred_update.h"
 #include "runtime/trainer/state.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 static dp_status average(struct dp_trainer *t)
 {

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/trainer/trainer.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 enum { GOLDEN_GROUPS = 4, GOLDEN_NAME = 160 };
 

@@ -8,7 +8,7 @@
 #define DP_TESTS_SUPPORT_SMALL_RUN_H
 
 #include "runtime/trainer/trainer.h"
-#include "runtime/trainer/trainer_own.h"
+#include "runtime/trainer/trainer_parts.h"
 
 /* Rows to train on: with a global batch of 32, four whole batches and one of 3 rows. */
 enum { SMALL_TRAIN = 131, SMALL_TEST = 23, SMALL_RANKS = 8, SMALL_STEPS = 40 };

@@ -1,8 +1,8 @@
 /*
- * trainer_own.h - what a trainer is made of: for the files of this folder.
+ * trainer_parts.h - what a trainer is made of: for the files of this folder, and tests.
  */
-#ifndef DP_RUNTIME_TRAINER_TRAINER_OWN_H
-#define DP_RUNTIME_TRAINER_TRAINER_OWN_H
+#ifndef DP_RUNTIME_TRAINER_TRAINER_PARTS_H
+#define DP_RUNTIME_TRAINER_TRAINER_PARTS_H
 
 #include "collectives/exchange/exchange.h"
 #include "runtime/config/config.h"

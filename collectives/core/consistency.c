@@ -5,6 +5,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/log.h"
+
 /* What travels: everything of fixed size. */
 struct record {
     char host[64];
@@ -91,4 +93,22 @@ dp_status dp_consistency_check(struct dp_group *group, const struct dp_consisten
     }
     dp_free(all);
     return status;
+}
+
+dp_status dp_consistency_settle(struct dp_group *group, dp_status mine)
+{
+    int first = DP_OK;
+
+    if (dp_group_agree(group, mine) == DP_OK) {
+        return DP_OK;
+    }
+    for (int rank = 0; rank < group->size && first == DP_OK; rank++) {
+        first = (int)mine;
+        DP_TRY(dp_group_broadcast(group, &first, sizeof(first), rank));
+        if (rank == group->rank && first != DP_OK) {
+            dp_log_tell();
+        }
+    }
+    DP_TRY(dp_group_barrier(group)); /* after this it is reported: a rank may then end the others */
+    return (dp_status)first;
 }

@@ -1,6 +1,6 @@
 /*
  * consistency.h - what all ranks must have alike before they work together: a strategy, a plan, a
- * model. One exchange of messages finds out; the first rank and field that differ are reported.
+ * model, and that all can. The first rank and field that differ, or the first failure, is reported.
  */
 #ifndef DP_COLLECTIVES_CORE_CONSISTENCY_H
 #define DP_COLLECTIVES_CORE_CONSISTENCY_H
@@ -27,5 +27,9 @@ struct dp_consistency_item dp_consistency_text(const char *field, const char *te
  */
 DP_CHECKED dp_status dp_consistency_check(struct dp_group *group,
                                           const struct dp_consistency_item *items, int count);
+
+/* What `mine` comes to on all ranks: the status of the first rank that failed. That one reports
+ * why; all were muted (dp_log_mute(1)) while they came to it. Collective. */
+DP_CHECKED dp_status dp_consistency_settle(struct dp_group *group, dp_status mine);
 
 #endif

@@ -229,7 +229,7 @@ static dp_status load_rows(struct dp_training *run, const struct opened *opened)
         dp_log_mute(0);
         *(struct prints *)base = take_prints(&run->data);
     }
-    return dp_run_settle(run->world->all, status);
+    return dp_consistency_settle(run->world->all, status);
 }
 
 dp_status dp_run_load_data(struct dp_training *run)
@@ -240,7 +240,7 @@ dp_status dp_run_load_data(struct dp_training *run)
     dp_log_mute(1);
     status = open_source(run->config, run->model, &opened);
     dp_log_mute(0);
-    status = dp_run_settle(run->world->all, status);
+    status = dp_consistency_settle(run->world->all, status);
     status = status == DP_OK ? compare_counts(run, &opened.info) : status;
     status = status == DP_OK ? check_memory(run, &opened.info) : status;
     status = status == DP_OK ? load_rows(run, &opened) : status;

@@ -127,10 +127,6 @@ DP_CHECKED dp_status dp_run_lock_out(struct dp_training *run);
  * Errors: those of the lock; DP_ERR_USAGE (it holds a run that is not to go on, or checkpoints). */
 DP_CHECKED dp_status dp_run_make_out(struct dp_training *run);
 
-/* What `mine` comes to on all ranks: the status of the first rank that failed. That one says why;
- * all were muted (dp_log_mute(1)) while they came to it. Collective. */
-DP_CHECKED dp_status dp_run_settle(struct dp_group *group, dp_status mine);
-
 /* Gives rank 0's text, or the status that kept it from having one, to all ranks. *text: on others
  * NULL, then owned by the caller (dp_free). Collective. Errors: rank 0's; DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_run_share_text(struct dp_group *group, char **text, dp_status status);

@@ -24,24 +24,6 @@
 
 extern char **environ;
 
-dp_status dp_run_settle(struct dp_group *group, dp_status mine)
-{
-    int first = DP_OK;
-
-    if (dp_group_agree(group, mine) == DP_OK) {
-        return DP_OK;
-    }
-    for (int rank = 0; rank < group->size && first == DP_OK; rank++) {
-        first = (int)mine;
-        DP_TRY(dp_group_broadcast(group, &first, sizeof(first), rank));
-        if (rank == group->rank && first != DP_OK) {
-            dp_log_tell();
-        }
-    }
-    DP_TRY(dp_group_barrier(group)); /* behind this it is told: a rank may then end the others */
-    return (dp_status)first;
-}
-
 dp_status dp_run_share_text(struct dp_group *group, char **text, dp_status status)
 {
     size_t bytes = *text == NULL ? 0 : strlen(*text) + 1;
@@ -140,7 +122,7 @@ dp_status dp_run_configure(struct dp_training *run)
         status = dp_device_find(run->config->device.name, &run->device);
     }
     dp_log_mute(0);
-    DP_TRY(dp_run_settle(run->world->all, status));
+    DP_TRY(dp_consistency_settle(run->world->all, status));
     dp_world_allow_outage(run->world, run->config->comm.outage_s);
     return run->world->all->size > 1 ? dp_gpu_peers_create(run->world->all, run->device) : DP_OK;
 }

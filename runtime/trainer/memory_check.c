@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
+#include "collectives/core/consistency.h"
 #include "collectives/gpu/gpu_peers.h"
-#include "runtime/run/run.h"
 #include "runtime/trainer/lane_plan.h"
 
 /* Whose bytes are meant. */
@@ -349,7 +350,7 @@ static dp_status compare(const struct dp_memory_plan *plan, struct dp_group *gro
     status =
         status == DP_OK ? check_addresses(plan, group, dp_memory_addresses_left(root)) : status;
     dp_log_mute(0);
-    DP_TRY(dp_run_settle(group, status));
+    DP_TRY(dp_consistency_settle(group, status));
     return check_limits(plan, group, limits, all);
 }
 

@@ -1,205 +1,20 @@
 #include "runtime/checkpoint/checkpoint.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
-#include "base/folder.h"
-#include "base/log.h"
 #include "base/mem.h"
-#include "runtime/checkpoint/checkpoint_dir.h"
 #include "runtime/checkpoint/manifest.h"
 
-enum { NAME_BYTES = 64, NAMES_MOST = 1000, STATE_MOST = 1 << 24 };
+enum { STATE_MOST = 1 << 24 };
 
 const char *const dp_checkpoint_files[DP_CHECKPOINT_FILES] = {
     "model.safetensors", "optimizer.safetensors", "state.json", DP_MANIFEST};
 
 static const char *const *const content = dp_checkpoint_files;
-enum { CONTENT_COUNT = DP_CHECKPOINT_FILES - 1 }; /* what MANIFEST lists */
-
-static dp_status write_state(const char *path, const struct dp_checkpoint *checkpoint,
-                             char hash[DP_HASH_TEXT])
-{
-    char *text = NULL;
-    size_t bytes;
-    dp_status status;
-
-    DP_TRY(dp_json_set_text(checkpoint->state, "schema", DP_CHECKPOINT_SCHEMA));
-    DP_TRY(dp_json_set_int(checkpoint->state, "step", (int64_t)checkpoint->step));
-    DP_TRY(dp_json_dump(checkpoint->state, 2, DP_JSON_EXACT, &text));
-    bytes = strlen(text);
-    text[bytes] = '\n'; /* in place of the NUL, which a file does not need */
-    status = dp_file_save(path, text, bytes + 1, hash);
-    dp_free(text);
-    return status;
-}
-
-/* The model, unless training has diverged. */
-static dp_status write_model(const char *path, const struct dp_checkpoint *checkpoint,
-                             char hash[DP_HASH_TEXT])
-{
-    const char *broken;
-
-    DP_TRY(dp_weights_save(path, checkpoint->weights, checkpoint->room, &broken, hash));
-    if (broken != NULL) {
-        /* Not that training has diverged: it may go on (failure_stop.nan). */
-        dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
-               "step %" PRIu64
-               ": '%s' has numbers that are not finite: no checkpoint of them is written; try a "
-               "lower optimizer.lr, or optimizer.clip_norm",
-               checkpoint->step, broken);
-        return DP_ERR_DIVERGED;
-    }
-    return DP_OK;
-}
-
-static dp_status write_content(const char *folder, const struct dp_checkpoint *checkpoint)
-{
-    const struct dp_weights *weights = checkpoint->weights;
-    char path[DP_PATH_BYTES], hashes[CONTENT_COUNT][DP_HASH_TEXT];
-
-    DP_TRY(dp_file_join(path, folder, content[0]));
-    DP_TRY(write_model(path, checkpoint, hashes[0]));
-    DP_TRY(dp_file_join(path, folder, content[1]));
-    DP_TRY(dp_slots_save(path, weights->params, weights->param_count, checkpoint->slots,
-                         checkpoint->slot_count, checkpoint->room, hashes[1]));
-    DP_TRY(dp_file_join(path, folder, content[2]));
-    DP_TRY(write_state(path, checkpoint, hashes[2]));
-    DP_TRY(dp_manifest_write(folder, content, hashes, CONTENT_COUNT));
-    return dp_file_sync_folder(folder);
-}
-
-static dp_status move(const char *from, const char *to)
-{
-    if (rename(from, to) != 0) {
-        return dp_file_fail(to, errno);
-    }
-    return DP_OK;
-}
-
-/* What has a checkpoint's name and is none, or lost its MANIFEST, gets another name. */
-static dp_status give_way(const char *place)
-{
-    char other[DP_PATH_BYTES];
-    struct stat info;
-
-    for (int i = 1; i <= NAMES_MOST; i++) {
-        const int length = snprintf(other, sizeof(other), "%s.other-%d", place, i);
-
-        if (length < (int)sizeof(other) && lstat(other, &info) != 0) {
-            DP_TRY(move(place, other));
-            DP_WARN("what lay in %s was no whole checkpoint: it is called %s now", place, other);
-            return DP_OK;
-        }
-    }
-    return DP_FAIL(DP_ERR_WRITE, "cannot write %s: what lies there is no checkpoint; move it away",
-                   place);
-}
-
-/* Gives the finished folder its name. A checkpoint of that name steps aside and is deleted
- * afterwards. */
-static dp_status put_in_place(const char *temporary, const char *aside, const char *place)
-{
-    struct stat info;
-    const bool taken = lstat(place, &info) == 0,
-               replaces = taken && dp_checkpoint_dir_is_ours(place);
-    dp_status status;
-
-    if (taken) {
-        DP_TRY(replaces ? move(place, aside) : give_way(place));
-    }
-    status = move(temporary, place);
-    if (status != DP_OK && replaces && rename(aside, place) != 0) {
-        DP_WARN("the checkpoint %s is now called %s", place, aside);
-    } else if (status == DP_OK && replaces) {
-        dp_folder_move_others(aside, place, dp_checkpoint_files, DP_CHECKPOINT_FILES);
-        (void)dp_checkpoint_dir_remove(aside);
-    }
-    return status;
-}
-
-/* Replaces the link in one step, after the folder it is to point to has its name. */
-static dp_status point_latest(const char *folder, const char *name)
-{
-    char temporary[DP_PATH_BYTES], link[DP_PATH_BYTES];
-    struct stat info;
-
-    DP_TRY(dp_checkpoint_dir_hidden(temporary, folder, DP_CHECKPOINT_DIR_TEMPORARY,
-                                    DP_CHECKPOINT_DIR_LATEST));
-    DP_TRY(dp_file_join(link, folder, DP_CHECKPOINT_DIR_LATEST));
-    if (lstat(link, &info) == 0 && !S_ISLNK(info.st_mode)) {
-        DP_WARN("%s is no symbolic link, and is left alone: move it away, or the newest checkpoint "
-                "is only known by its step",
-                link);
-        return DP_OK;
-    }
-    if (symlink(name, temporary) != 0) {
-        return dp_file_fail(temporary, errno);
-    }
-    if (rename(temporary, link) != 0) {
-        const int reason = errno;
-
-        (void)unlink(temporary);
-        return dp_file_fail(link, reason);
-    }
-    return dp_file_sync_folder(folder);
-}
-
-/* Writes the folder "temporary" and renames it; on error it is gone. */
-static dp_status save_folder(const char *folder, const struct dp_checkpoint *checkpoint,
-                             const char *name)
-{
-    char temporary[DP_PATH_BYTES], aside[DP_PATH_BYTES], place[DP_PATH_BYTES];
-    dp_status status;
-
-    DP_TRY(dp_checkpoint_dir_hidden(temporary, folder, DP_CHECKPOINT_DIR_TEMPORARY, name));
-    DP_TRY(dp_checkpoint_dir_hidden(aside, folder, DP_CHECKPOINT_DIR_ASIDE, name));
-    DP_TRY(dp_file_join(place, folder, name));
-    if (mkdir(temporary, 0777) != 0) {
-        return dp_file_fail(temporary, errno);
-    }
-    status = write_content(temporary, checkpoint);
-    if (status == DP_OK) {
-        status = put_in_place(temporary, aside, place);
-    }
-    if (status != DP_OK) {
-        (void)dp_checkpoint_dir_remove(temporary);
-    }
-    return status;
-}
-
-/* Unless it is there; on disk, too. */
-static dp_status make_folder(const char *folder)
-{
-    char above[DP_PATH_BYTES];
-
-    if (mkdir(folder, 0777) != 0) {
-        return errno == EEXIST ? DP_OK : dp_file_fail(folder, errno);
-    }
-    DP_TRY(dp_file_join(above, folder, ".."));
-    return dp_file_sync_folder(above);
-}
-
-dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *checkpoint, int keep,
-                             uint64_t keep_every)
-{
-    char name[NAME_BYTES];
-
-    DP_TRY(make_folder(folder));
-    dp_checkpoint_dir_clean(folder);
-    (void)snprintf(name, sizeof(name), DP_STEP_FORMAT, checkpoint->step);
-    DP_TRY(save_folder(folder, checkpoint, name));
-    DP_TRY(dp_file_sync_folder(folder)); /* before anything points to it */
-    DP_TRY(point_latest(folder, name));
-    dp_checkpoint_dir_prune(folder, checkpoint->step, keep, keep_every);
-    return DP_OK;
-}
 
 dp_status dp_checkpoint_open(const char *path, uint64_t *step, struct dp_json **state)
 {
@@ -256,7 +71,7 @@ dp_status dp_checkpoint_verify(const char *path)
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return DP_FAIL(DP_ERR_NOINPUT, "%s: no checkpoint is there", path);
     }
-    DP_TRY(dp_manifest_verify(path, content, CONTENT_COUNT));
+    DP_TRY(dp_manifest_verify(path, content, DP_CHECKPOINT_CONTENT));
     return verify_step(path);
 }
 

@@ -19,34 +19,8 @@
 #define DP_CHECKPOINT_SCHEMA "lockstep.checkpoint/1"
 
 /* The files of a checkpoint; MANIFEST, by which a folder is known as one, comes last. */
-enum { DP_CHECKPOINT_FILES = 4 };
+enum { DP_CHECKPOINT_FILES = 4, DP_CHECKPOINT_CONTENT = 3 /* those that MANIFEST lists */ };
 extern const char *const dp_checkpoint_files[DP_CHECKPOINT_FILES];
-
-/* What is saved. Everything is borrowed. */
-struct dp_checkpoint {
-    uint64_t step; /* steps done */
-    const struct dp_weights *weights;
-    const struct dp_slot *slots;
-    int slot_count;
-    struct dp_json *state; /* an object; `schema` and `step` are set in it */
-    void *room;            /* as dp_file_create_large()'s, or NULL */
-};
-
-/*
- * Saves a checkpoint under `folder` (OUT/checkpoints, made if its parent exists), points `latest`
- * at it, and deletes old ones, as dp_checkpoint_dir_prune(). A checkpoint of the same step is
- * replaced; what else lay in its folder moves to the new one. Temporary folders that killed runs
- * left are deleted. Where `latest` is no link it is left alone, with a warning. One thread of one
- * rank calls this.
- *
- * Something else that has the checkpoint's name gets another one, with a warning.
- *
- * Errors: DP_ERR_WRITE, DP_ERR_NOMEM, DP_ERR_DIVERGED (a weight is not finite: one line names the
- * tensor). Earlier checkpoints are untouched then, and nothing of the new one is left, unless only
- * the link failed. That an old one cannot be deleted is a warning.
- */
-DP_CHECKED dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *checkpoint,
-                                        int keep, uint64_t keep_every);
 
 /*
  * Checks that a checkpoint is whole: every file is there and has the hash that MANIFEST says, and

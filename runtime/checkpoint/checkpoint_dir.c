@@ -35,7 +35,7 @@ static bool step_of(const char *name, uint64_t *step)
 
 bool dp_checkpoint_dir_is_ours(const char *path)
 {
-    return dp_manifest_lists(path, dp_checkpoint_files, DP_CHECKPOINT_FILES - 1);
+    return dp_manifest_lists(path, dp_checkpoint_files, DP_CHECKPOINT_CONTENT);
 }
 
 dp_status dp_checkpoint_dir_hidden(char out[DP_PATH_BYTES], const char *folder,

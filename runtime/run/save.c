@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
-#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_save.h"
 #include "runtime/run/run.h"
 #include "runtime/run/run_fingerprint.h"
 

@@ -16,7 +16,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_save.h"
 #include "tests/support/scratch.h"
 
 enum { COUNT = 5000 };

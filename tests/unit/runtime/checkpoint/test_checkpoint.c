@@ -12,8 +12,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/checkpoint_dir.h"
+#include "runtime/checkpoint/checkpoint_save.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_checkpoint.h"
 

@@ -63,7 +63,14 @@ static enum dp_memory_fit fit_here(const struct dp_memory_limits *limits,
     return worst;
 }
 
-/* A rank's own memory; behind it, what all of them take of one host. */
+static const struct {
+    const char *name;
+    int width;
+} memory_columns[] = {{"weights", 10},   {"gradients", 11}, {"optimizer", 11}, {"activations", 13},
+                      {"residuals", 11}, {"snapshot", 10},  {"other", 7},      {"one host", 10}};
+enum { RANK_COLUMNS = 6 };
+
+/* A rank's own memory; after it, what all of them take of one host. */
 static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memory_limits *limits)
 {
     static const char *const fits[] = {"fits here", "is tight here", "does NOT fit here"};
@@ -84,17 +91,18 @@ static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memor
         dp_memory_plan_device(&own, micro_batch, rank);
     }
     dp_memory_plan_host(plan, &all, micro_batch, host);
-    const double columns[] = {
+    const double columns[RANK_COLUMNS] = {
         (double)rank[DP_MEM_WEIGHTS],   (double)rank[DP_MEM_GRADIENTS],
         (double)rank[DP_MEM_OPTIMIZER], (double)rank[DP_MEM_ACTIVATIONS],
         (double)rank[DP_MEM_RESIDUALS], (double)host[DP_MEM_CHECKPOINT],
     };
     printf("%2d rank%-4s", plan->trainers, dp_plural(plan->trainers));
-    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
-        printf("%12.1f", columns[i] / mb);
+    for (int i = 0; i < RANK_COLUMNS; i++) {
+        printf("%*.1f", memory_columns[i].width, columns[i] / mb);
         shown += i == 5 ? 0.0 : columns[i];
     }
-    printf("%8.1f%10.1f (%zu row%s%s) %s\n", ((double)dp_memory_plan_sum(rank) - shown) / mb,
+    printf("%*.1f%*.1f (%zu row%s%s) %s\n", memory_columns[RANK_COLUMNS].width,
+           ((double)dp_memory_plan_sum(rank) - shown) / mb, memory_columns[RANK_COLUMNS + 1].width,
            (double)dp_memory_plan_sum(host) / mb, share.rows, dp_plural(share.rows),
            c->train.lanes > 0 ? " a lane, one core a rank" : "",
            limits->count > 0 ? fits[fit_here(limits, host)] : "");
@@ -117,8 +125,11 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m,
 
     plan.data_bytes = dp_run_data_bytes(c, m, &plan.train_count);
     dp_memory_limits_read("", &limits);
-    printf("\n%-11s%12s%12s%12s%12s%12s%12s%8s%10s\n", "MB per rank", "weights", "gradients",
-           "optimizer", "activations", "residuals", "snapshot", "other", "one host");
+    printf("\nMB per rank");
+    for (size_t i = 0; i < sizeof(memory_columns) / sizeof(memory_columns[0]); i++) {
+        printf("%*s", memory_columns[i].width, memory_columns[i].name);
+    }
+    printf("\n");
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
         if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {
             break;

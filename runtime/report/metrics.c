@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,9 +38,26 @@ static dp_status end_torn_line(int fd, const char *path)
     return DP_OK;
 }
 
+/* What is there is not emptied through a link: that may lead to a file that is no run's. Of a pipe
+ * both ends would be ours, and once it is full a write would wait for ever. */
+static dp_status open_lines(int *fd, const char *path, bool append)
+{
+    const int flags = O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    struct stat info;
+
+    *fd = open(path, flags | (append ? 0 : O_TRUNC | O_NOFOLLOW), 0666);
+    if (*fd < 0) {
+        return dp_file_fail(path, errno);
+    }
+    if (fstat(*fd, &info) == 0 && S_ISFIFO(info.st_mode)) {
+        (void)close(*fd);
+        return DP_FAIL(DP_ERR_WRITE, "cannot write %s: it is a pipe; move it away", path);
+    }
+    return DP_OK;
+}
+
 dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool append)
 {
-    const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
     struct dp_metrics opened = {.fd = -1};
     dp_status status = DP_OK;
 
@@ -47,10 +65,7 @@ dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool app
         return DP_FAIL(DP_ERR_WRITE, "cannot write %.80s...: the path is too long", path);
     }
     (void)snprintf(opened.path, sizeof(opened.path), "%s", path);
-    opened.fd = open(path, flags, 0666);
-    if (opened.fd < 0) {
-        return dp_file_fail(path, errno);
-    }
+    DP_TRY(open_lines(&opened.fd, path, append));
     opened.waiting = dp_zalloc(1, DP_METRICS_ROOM);
     if (opened.waiting == NULL) {
         status = DP_FAIL(DP_ERR_NOMEM, "%s", path);

@@ -309,6 +309,29 @@ static void a_disk_that_stays_full_is_given_up(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static void lines_go_into_no_pipe_and_empty_nothing_behind_a_link(void **state)
+{
+    struct dp_metrics metrics;
+    char pipe[DP_PATH_BYTES], file[DP_PATH_BYTES], link[DP_PATH_BYTES];
+    struct stat info;
+
+    (void)state;
+    (void)snprintf(pipe, sizeof(pipe), "%s", scratch_path("pipe"));
+    (void)snprintf(file, sizeof(file), "%s", scratch_path("thesis"));
+    (void)snprintf(link, sizeof(link), "%s", scratch_path("link"));
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(dp_file_replace(file, "words\n", 6), DP_OK);
+    assert_int_equal(symlink(file, link), 0);
+    for (int append = 0; append < 2; append++) {
+        assert_int_equal(dp_metrics_open(&metrics, pipe, append), DP_ERR_WRITE);
+    }
+    assert_int_equal(dp_metrics_open(&metrics, link, false), DP_ERR_WRITE);
+    assert_int_equal(stat(file, &info), 0);
+    assert_int_equal(info.st_size, 6);
+    assert_int_equal(dp_metrics_open(&metrics, link, true), DP_OK);
+    dp_metrics_close(&metrics);
+}
+
 static void large_numbers_are_grouped(void **state)
 {
     static const struct {
@@ -394,6 +417,7 @@ int main(void)
         WITH_FOLDER(bytes_of_nul_cost_only_their_own_lines),
         WITH_FOLDER(lines_wait_until_there_is_room_again),
         WITH_FOLDER(a_disk_that_stays_full_is_given_up),
+        WITH_FOLDER(lines_go_into_no_pipe_and_empty_nothing_behind_a_link),
         cmocka_unit_test(large_numbers_are_grouped),
         WITH_FOLDER(progress_is_rewritten_on_a_terminal_and_plain_elsewhere),
     };

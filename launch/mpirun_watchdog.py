@@ -29,7 +29,6 @@ PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIG
 WATCHED = {signal.SIGCHLD, signal.SIGIO,
            *(number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN)}
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-LOWEST_FD = 10  # of ours: where stdin is closed, mpirun's must be, too
 
 
 def grace(words):
@@ -42,10 +41,7 @@ def grace(words):
 
 def open_pipe():
     """The end to read from, which sends SIGIO, and its name for ranks of this host."""
-    pair = os.pipe()
-    ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, LOWEST_FD) for end in pair]
-    for end in pair:
-        os.close(end)
+    ends = os.pipe()
     fcntl.fcntl(ends[0], fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(ends[0], fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
     return ends[0], f"{os.uname().nodename}:/proc/{os.getpid()}/fd/{ends[1]}"

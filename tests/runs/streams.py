@@ -34,6 +34,16 @@ def case_closed_streams_end_up_in_no_file():
         same((out / "config.yaml").read_text(), (like / "config.yaml").read_text(), "config.yaml")
 
 
+def case_what_ranks_print_is_no_signal_where_mpiruns_streams_are_closed():
+    cfg = small_cfg()
+    for number, closed in enumerate(("<&-", ">&-", "<&- >&-", "<&- >&- 2>&-")):
+        out = harness.scratch / f"out-{number}"
+        wrapper = ["sh", "-c", f'exec "$@" {closed}', "sh", *MPIRUN]
+        result = Started([cfg, "--out", out, "--steps", 300], wrapper=wrapper).finish()
+        same((result.code, result.complaints), (0, []), f"with {closed}:\n{result}\n")
+        same(harness.run_json(out)["exit"], "finished", f"how it ended with {closed}")
+
+
 def case_an_answer_that_cannot_be_written_is_an_error():
     cfg = small_cfg()
     full = ["sh", "-c", 'exec "$@" >/dev/full', "sh"]

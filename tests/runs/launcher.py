@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -54,6 +55,17 @@ class Terminal:
             self.text += os.read(self.fd, 4096).decode()
         check(self.text.count(text) >= times, f"no {text} in {self.text!r}")
 
+    def wait_until_taken(self, number):
+        """What comes while the same signal waits is one with it."""
+        end = time.monotonic() + harness.PATIENCE
+        status = pathlib.Path(f"/proc/{self.pid}/status")
+        while time.monotonic() < end:
+            waiting = re.search(r"^ShdPnd:\s*(\w+)", status.read_text(), re.M)[1]
+            if not int(waiting, 16) >> (number - 1) & 1:
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"{number.name} is not taken")
+
     def press(self, key):
         os.write(self.fd, key)
 
@@ -83,6 +95,7 @@ def case_keys_of_the_terminal_reach_mpirun_once():
     terminal.wait_for("SIGUSR1")
     terminal.press(b"\x03")
     terminal.wait_for("SIGINT", 2)
+    terminal.wait_until_taken(signal.SIGINT)
     os.kill(terminal.pid, signal.SIGINT)  # of a process, though in the foreground
     terminal.wait_for("SIGINT", 3)
     os.kill(terminal.pid, signal.SIGTERM)

@@ -1,6 +1,7 @@
 #include "base/openmp.h"
 
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -15,8 +16,10 @@ void dp_openmp_spin_briefly(char *const *argv)
     char path[DP_PATH_BYTES];
     ssize_t length;
 
-    if (getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL ||
-        setenv("GOMP_SPINCOUNT", turns, 0) != 0) {
+    /* Without an interpreter's address: the loader itself was started (`ld.so ddp_train ...`), and
+     * would be once more, for our arguments. */
+    if (getauxval(AT_BASE) == 0 || getenv("OMP_WAIT_POLICY") != NULL ||
+        getenv("GOMP_SPINCOUNT") != NULL || setenv("GOMP_SPINCOUNT", turns, 0) != 0) {
         return;
     }
     length = readlink("/proc/self/exe", path, sizeof(path) - 1);

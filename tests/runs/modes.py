@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Every flag and every kind of run, as --help describes it."""
 import json
+import pathlib
 import re
 import time
 
@@ -271,6 +272,17 @@ def case_threads_spin_briefly_unless_the_user_says_otherwise():
     same(spin_count(), "5000", "the turns of a program started plainly")
     same(spin_count(GOMP_SPINCOUNT="777"), "777", "the turns that a user asks for")
     same(spin_count(OMP_WAIT_POLICY="passive"), "0", "the turns of threads that are not to spin")
+
+
+def case_the_dynamic_loader_starts_the_program():
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    loaders = re.findall(r"(/\S*/ld-linux\S*)$", maps, re.M)
+    if not loaders:
+        raise harness.Skipped("no ld-linux starts programs here")
+    out = harness.scratch / "out"
+    result = Started([small_cfg(), "--out", out, "--quiet"], wrapper=loaders[:1]).finish()
+    same((result.code, result.complaints), (0, []), f"the end of\n{result}\n")
+    same(run_json(out)["exit"], "finished", "how it ended")
 
 
 if __name__ == "__main__":

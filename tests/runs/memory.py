@@ -114,4 +114,15 @@ def case_page_cache_counts_as_free():
         train_well(cfg, "--steps", "2", "--out", harness.scratch / "out", ranks=2)
 
 
+def case_too_few_addresses_are_told_before_a_library_waits_for_them():
+    wrapper = ["sh", "-c", 'ulimit -d 100000; exec "$@"', "sh"]
+    for program in ("ddp_train", "ddp_bench"):
+        harness.program = program
+        result = harness.Started(["--version"], wrapper=wrapper).finish()
+        same((result.code, len(result.complaints)), (69, 1), f"the end of\n{result}\n")
+        check(re.search(r"OpenBLAS wants \d+ MB of addresses .* raise ulimit -v", result.errors[0]),
+              f"no cause in\n{result}")
+    harness.program = "ddp_train"
+
+
 harness.main(globals())

@@ -1,15 +1,17 @@
 #include "tests/support/strategy_checks.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/random.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "collectives/strategies/comm.h"
+#include "tests/support/strategy_traffic.h"
 #include "tests/support/tested_device.h"
 
-enum { RANKS_MAX = 64, CAPACITY = 12000 };
+enum { CAPACITY = 12000 };
 
 float tree_sum(int first, int count, size_t i, /* NOLINT(misc-no-recursion) */
                float (*value)(int rank, size_t i))
@@ -228,125 +230,65 @@ static size_t check_gather(struct sums *s)
     return wrong;
 }
 
-static int lg(int ranks)
-{
-    int steps = 0;
-
-    while (1 << (steps + 1) <= ranks) {
-        steps++;
-    }
-    return steps;
-}
-
-/* What each strategy sends from all ranks together, in units of the slice: the volume of the
- * formulas in the literature. Ranks beyond a power of two send all and get all once more. */
-static double volume_least(const struct dp_group *group)
-{
-    return 2.0 * (group->size - 1);
-}
-
-static double volume_shm(const struct dp_group *group)
-{
-    return group->size - 1;
-}
-
-static double volume_rhd(const struct dp_group *group)
-{
-    const int core = 1 << lg(group->size);
-
-    return 2.0 * (core - 1) + 2.0 * (group->size - core);
-}
-
-static double volume_doubling(const struct dp_group *group)
-{
-    const int core = 1 << lg(group->size);
-
-    return (double)core * lg(group->size) + 2.0 * (group->size - core);
-}
-
-/* In memory of a node, once for each rank but one, there and back; and a ring between nodes. */
-static double volume_hier(const struct dp_group *group)
-{
-    return group->nodes == 1 ? volume_shm(group) : volume_least(group);
-}
-
-/* By the beginning of the strategy's text, the longest first. */
-struct volume {
-    const char *text;
-    double (*of)(const struct dp_group *group); /* all ranks; NULL: not checked */
-    double most;                                /* the busiest one, on up to 8 ranks */
-};
-
-/* clang-format off */
-static const struct volume volumes[] = {
-    {"nccl", volume_least, 2},
-    {"ipc", volume_shm, 1},
-    {"staged:over=shm", volume_shm, 1},
-    {"staged:over=", NULL, 0},
-    {"staged", volume_shm, 1},
-    {"shm", volume_shm, 1},
-    {"hier:inner=", NULL, 0}, /* as many as the inner one, its barriers included */
-    {"hier:rails=1,inner=", NULL, 0},
-    {"hier", volume_hier, 4},
-    {"ring", volume_least, 2},
-    {"tree", volume_least, 2},
-    {"direct", volume_least, 2},
-    {"rhd", volume_rhd, 3},
-    {"doubling", volume_doubling, 4},
-    {"mpi", volume_least, 2},
-};
-/* clang-format on */
-
-static size_t check_wire(struct sums *s)
+/* As many bytes as its literature says, and to whom. */
+static size_t check_traffic(struct sums *s)
 {
     struct dp_group *group = s->comm->group;
-    const size_t count = (size_t)lg(RANKS_MAX) * DP_BLOCK * (size_t)group->size;
-    uint64_t mine = group->wire_bytes, each[RANKS_MAX] = {0}, all = 0, busiest = 0;
-    size_t row = 0;
+    const struct traffic *row = traffic_of(s->text);
+    const bool records = row != NULL && row->sent != NULL;
+    const size_t count = traffic_count(group->size);
+    const uint64_t before = group->wire_bytes;
+    struct recorder recorder = {.under = NULL};
+    dp_status status;
 
-    while (strncmp(volumes[row].text, s->text, strlen(volumes[row].text)) != 0) {
-        row++;
-        if (row == sizeof(volumes) / sizeof(volumes[0])) {
-            return 1; /* a new strategy needs a row */
-        }
-    }
-    if (volumes[row].of == NULL) {
-        return 0;
+    if (count > CAPACITY) {
+        return 1; /* more ranks than these checks have memory for */
     }
     s->slice = (struct dp_slice){s->memory, count, sizeof(float)};
     s->keep = DP_KEEP_ALL;
-    if (sum_once(s) != DP_OK) {
-        return 1;
+    if (records) { /* `mpi` wants to see its own transport */
+        recorder_begin(&recorder, group);
     }
-    mine = group->wire_bytes - mine;
-    if (dp_group_allgather(group, &mine, sizeof(mine), each) != DP_OK) {
-        return 1;
+    status = sum_once(s);
+    if (records) {
+        recorder_end(&recorder, group);
     }
-    for (int i = 0; i < group->size; i++) {
-        all += each[i];
-        busiest = each[i] > busiest ? each[i] : busiest;
+    return status != DP_OK ? 1
+                           : traffic_wrong(group, s->text, &recorder, group->wire_bytes - before,
+                                           count * sizeof(float));
+}
+
+/* Prints which check of which strategy failed, and where. Passes the number on. */
+static size_t named(const struct sums *s, const char *check, size_t wrong)
+{
+    if (wrong > 0) {
+        (void)fprintf(stderr, "strategy %s, rank %d of %d: %s: %zu wrong\n", s->text,
+                      s->comm->group->rank, s->comm->group->size, check, wrong);
     }
-    return (double)all != volumes[row].of(group) * (double)count * sizeof(float) ||
-           (double)busiest > volumes[row].most * (double)count * sizeof(float);
+    return wrong;
 }
 
 static size_t check_sums(struct sums *s)
 {
+    const bool ordered = dp_strategy_keeps_order(s->comm->strategy, s->comm->state, s->comm->group);
     size_t wrong = 0;
 
-    const bool ordered = dp_strategy_keeps_order(s->comm->strategy, s->comm->state, s->comm->group);
-
     s->value = integer_value;
-    wrong += check_counts(s) + check_repeated(s) + check_same_bits(s);
-    wrong += check_chunk_bits(s) + check_gather(s) + check_wire(s);
-    wrong += dp_strategy_ordered(s->text, s->comm->group) != ordered;
+    wrong += named(s, "sums of any length", check_counts(s));
+    wrong += named(s, "sums one after the other", check_repeated(s));
+    wrong += named(s, "the same bits on all ranks", check_same_bits(s));
+    wrong += named(s, "a chunk has the bits of the whole", check_chunk_bits(s));
+    wrong += named(s, "gathering", check_gather(s));
+    wrong += named(s, "what is sent to whom", check_traffic(s));
+    wrong += named(s, "whether the order is kept",
+                   dp_strategy_ordered(s->text, s->comm->group) != ordered);
     if (ordered) {
         s->value = random_value;
-        wrong += check_counts(s);
+        wrong += named(s, "sums in the order of the tree", check_counts(s));
     }
     s->exact = true;
     s->value = ordered ? random_value : integer_value;
-    return wrong + check_repeated(s);
+    return wrong + named(s, "exact sums", check_repeated(s));
 }
 
 /* A strategy without a sum leaves gradients alone, and still sums the tail. */
@@ -361,7 +303,8 @@ static size_t check_none(struct sums *s)
         wrong += s->memory[DP_BLOCK + i] != random_value(s->comm->group->rank, DP_BLOCK + i);
     }
     s->exact = true;
-    return wrong + check_repeated(s);
+    return named(s, "gradients stay as they are", wrong) +
+           named(s, "exact sums", check_repeated(s));
 }
 
 /* Which strategies this group can run, and that the others are refused as documented. */
@@ -382,10 +325,21 @@ dp_status find_gpus(struct dp_group *group)
     return dp_gpu_peers_create(group, device);
 }
 
+static const struct dp_strategy *strategy_of(const char *text)
+{
+    return (const struct dp_strategy *)dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
+}
+
+bool strategy_refuses(const struct dp_group *group, const char *text, const char **why_not)
+{
+    const struct dp_strategy *strategy = strategy_of(text);
+
+    return strategy != NULL && !strategy->supports(group, why_not);
+}
+
 size_t check_strategy(struct dp_group *group, const void *name)
 {
-    const struct dp_strategy *strategy =
-        (const struct dp_strategy *)dp_plugin_find(&dp_strategies, name, strcspn(name, ":"));
+    const struct dp_strategy *strategy = strategy_of(name);
     struct sums s = {.text = name};
     const char *why_not = NULL;
     size_t wrong;
@@ -393,7 +347,7 @@ size_t check_strategy(struct dp_group *group, const void *name)
     if (strategy == NULL || find_gpus(group) != DP_OK) {
         return 1;
     }
-    if (!strategy->supports(group, &why_not)) {
+    if (strategy_refuses(group, name, &why_not)) {
         return check_refused(group, name) + (why_not == NULL);
     }
     s.memory = dp_group_memory(group, DP_MEM_GRADIENTS, CAPACITY * sizeof(float));

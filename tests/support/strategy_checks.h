@@ -6,13 +6,18 @@
 #ifndef DP_TESTS_SUPPORT_STRATEGY_CHECKS_H
 #define DP_TESTS_SUPPORT_STRATEGY_CHECKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "collectives/core/group.h"
 
 /* Everything that a strategy promises: `name` is its text, a const char *. A strategy that refuses
- * this group must name a reason and those that can run; nothing else is then checked. */
+ * this group must name a reason and those that can run; nothing else is then checked. Prints the
+ * name of each check that fails. */
 size_t check_strategy(struct dp_group *group, const void *name);
+
+/* Whether the strategy of a text refuses this group, and why. Local. */
+bool strategy_refuses(const struct dp_group *group, const char *text, const char **why_not);
 
 /* Where the test is about GPUs, this rank takes one. Collective. */
 DP_CHECKED dp_status find_gpus(struct dp_group *group);

@@ -48,6 +48,21 @@ static int report(struct dp_group *group, const char *what, size_t wrong)
     return failed;
 }
 
+/* A strategy that refuses these ranks is not said to be right on them. */
+static int report_strategy(struct dp_group *group, const char *text)
+{
+    const char *why_not = NULL;
+    const size_t wrong = check_strategy(group, text);
+
+    if (!strategy_refuses(group, text, &why_not)) {
+        return report(group, text, wrong);
+    }
+    if (wrong == 0 && group->rank == 0) {
+        (void)printf("%s: refused on %d ranks: %s\n", text, group->size, why_not);
+    }
+    return wrong == 0 ? 0 : report(group, text, wrong);
+}
+
 /* Options, and what needs options to run over MPI. */
 static const char *const texts[] = {
     "mpi:nonblocking=1", "ring:segment_kb=1", "direct:segment_kb=1",
@@ -59,7 +74,7 @@ static int check_texts(struct dp_group *group, const char *const *list, int coun
     int failed = 0;
 
     for (int i = 0; i < count; i++) {
-        failed += report(group, list[i], check_strategy(group, list[i]));
+        failed += report_strategy(group, list[i]);
     }
     return failed;
 }
@@ -70,7 +85,7 @@ static int check_all(struct dp_group *group)
     int failed = report(group, "group", check_group(group, NULL));
 
     for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
-        failed += report(group, plugin->name, check_strategy(group, plugin->name));
+        failed += report_strategy(group, plugin->name);
     }
     return failed + check_texts(group, texts, sizeof(texts) / sizeof(texts[0]));
 }

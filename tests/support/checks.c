@@ -1,6 +1,7 @@
 #include "tests/support/checks.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -307,9 +308,29 @@ size_t check_node_memory(struct dp_group *group, const void *unused)
 
 size_t check_group(struct dp_group *group, const void *unused)
 {
-    return check_exchange(group, unused) + check_transfers(group, unused) +
-           check_tests(group, unused) + check_barrier(group, unused) +
-           check_broadcast(group, unused) + check_allgather(group, unused) +
-           check_agree(group, unused) + check_memory(group, unused) +
-           check_node_memory(group, unused);
+    static const struct {
+        const char *name;
+        size_t (*check)(struct dp_group *group, const void *unused);
+    } checks[] = {
+        {"exchange", check_exchange},
+        {"transfers", check_transfers},
+        {"tests", check_tests},
+        {"barrier", check_barrier},
+        {"broadcast", check_broadcast},
+        {"allgather", check_allgather},
+        {"agree", check_agree},
+        {"memory", check_memory},
+        {"node memory", check_node_memory},
+    };
+    size_t wrong = 0;
+
+    for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
+        const size_t found = checks[i].check(group, unused);
+        if (found > 0) {
+            (void)fprintf(stderr, "group, rank %d of %d: %s: %zu wrong\n", group->rank, group->size,
+                          checks[i].name, found);
+        }
+        wrong += found;
+    }
+    return wrong;
 }

@@ -22,7 +22,7 @@ size_t check_agree(struct dp_group *group, const void *unused);
 size_t check_memory(struct dp_group *group, const void *unused);
 size_t check_node_memory(struct dp_group *group, const void *unused);
 
-/* All of the above. */
+/* All of the above. Prints the name of each check that fails. */
 size_t check_group(struct dp_group *group, const void *unused);
 
 #endif

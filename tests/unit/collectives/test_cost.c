@@ -254,6 +254,7 @@ static void a_level_without_prediction_leaves_the_whole_without(void **state)
     assert_true(isnan(dp_strategy_cost("nonsense", &cost, &group, 1000)));
 }
 
+/* NaN: there is no prediction. */
 static void check_growth(const char *name, const struct dp_group *group)
 {
     const struct dp_cost cost = planted();
@@ -261,8 +262,11 @@ static void check_growth(const char *name, const struct dp_group *group)
 
     for (size_t bytes = 1024; bytes <= 1 << 26; bytes *= 64) {
         const double seconds = dp_strategy_cost(name, &cost, group, bytes);
-        assert_true(seconds > before && seconds < 10.0);
-        before = seconds;
+        if (!(isnan(seconds) || (seconds > before && seconds < 10.0))) {
+            fail_msg("%s, %d ranks on %d nodes, %zu bytes: %.9g s, after %.9g s", name, group->size,
+                     group->nodes, bytes, seconds, before);
+        }
+        before = isnan(seconds) ? before : seconds;
     }
 }
 
@@ -274,8 +278,9 @@ static void one_rank_alone_has_nothing_to_share(void **state)
     (void)state;
 
     for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
-        if (((const struct dp_strategy *)plugin)->cost != NULL) {
-            assert_true(dp_strategy_cost(plugin->name, &cost, &one, 1 << 20) == 0.0);
+        const double seconds = dp_strategy_cost(plugin->name, &cost, &one, 1 << 20);
+        if (!(isnan(seconds) || seconds == 0.0)) {
+            fail_msg("%s: %.9g s", plugin->name, seconds);
         }
     }
 }
@@ -288,8 +293,7 @@ static void every_prediction_grows_with_the_bytes(void **state)
     (void)state;
 
     for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
-        for (int size = 2; size <= 8 && ((const struct dp_strategy *)plugin)->cost != NULL;
-             size++) {
+        for (int size = 2; size <= 8; size++) {
             const struct dp_group node = group_of(size, 1);
             const struct dp_group nodes = {
                 .size = size, .nodes = (size + 1) / 2, .local_size = 2, .node_of = node_of};

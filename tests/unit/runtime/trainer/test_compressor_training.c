@@ -13,11 +13,14 @@ enum { RANKS = 3, LAST = 9 }; /* the last nine steps: two epochs, so that every 
 
 /* A compressor, and by how much its loss may be above that without: 40 steps take the loss from
  * 1.6 to 0.007 here, but what is sent late has less time to work. */
-static const struct {
+struct kind {
     const char *text;
     double more;
     const char *sets[3]; /* ends with NULL */
-} kinds[] = {
+};
+
+/* A closer bound than kind_at() has, or options that suit so few steps. */
+static const struct kind rows[] = {
     {"fp16", 0.001, {NULL}},
     {"bf16", 0.005, {NULL}},
     {"int8", 0.01, {NULL}},
@@ -30,6 +33,32 @@ static const struct {
      0.01,
      {"optimizer.momentum=0", "optimizer.lr=0.3"}},
 };
+
+/* Kind i: all rows, then registered compressors without one, with their defaults: half of the loss
+ * must be gone, which a gradient of noise, or of another rank, does not bring about. False after
+ * the last. */
+static bool kind_at(size_t i, struct kind *kind)
+{
+    const struct dp_plugin *plugin;
+
+    if (i < DP_COUNT(rows)) {
+        *kind = rows[i];
+        return true;
+    }
+    i -= DP_COUNT(rows);
+    for (int p = 1; (plugin = dp_plugin_at(&dp_compressors, p)) != NULL; p++) {
+        bool found = false;
+        for (size_t k = 0; k < DP_COUNT(rows); k++) {
+            found = found || (strncmp(rows[k].text, plugin->name, strlen(plugin->name)) == 0 &&
+                              strchr(":", rows[k].text[strlen(plugin->name)]) != NULL);
+        }
+        if (!found && i-- == 0) {
+            *kind = (struct kind){.text = plugin->name, .more = 0.8};
+            return true;
+        }
+    }
+    return false;
+}
 
 static double last_loss(const char *compressor, const char *const *set, const char *strategy)
 {
@@ -57,15 +86,16 @@ static void every_compressor_learns(void **state)
     static const char *const strategies[] = {"shm", "ring", "zero1:over=ring"};
     static const char *const nothing[] = {NULL};
     const double plain = last_loss("none", nothing, "shm");
+    struct kind kind;
     (void)state;
 
     assert_true(plain < 0.1);
-    for (size_t k = 0; k < DP_COUNT(kinds); k++) {
+    for (size_t k = 0; kind_at(k, &kind); k++) {
         for (size_t s = 0; s < DP_COUNT(strategies); s++) {
-            const double loss = last_loss(kinds[k].text, kinds[k].sets, strategies[s]);
-            print_message("%s over %s: %.4f, %.4f without\n", kinds[k].text, strategies[s], loss,
+            const double loss = last_loss(kind.text, kind.sets, strategies[s]);
+            print_message("%s over %s: %.4f, %.4f without\n", kind.text, strategies[s], loss,
                           plain);
-            assert_true(loss <= plain + kinds[k].more);
+            assert_true(loss <= plain + kind.more);
         }
     }
 }
@@ -87,30 +117,17 @@ static void train_some(const char *compressor, const char *overlap, struct outco
 static void overlap_changes_no_bit(void **state)
 {
     struct outcome on, off;
+    struct kind kind;
     (void)state;
 
-    for (size_t k = 0; k < DP_COUNT(kinds); k++) {
-        if (kinds[k].sets[0] == NULL) { /* the others differ in what they set */
-            train_some(kinds[k].text, "comm.overlap=on", &on);
-            train_some(kinds[k].text, "comm.overlap=off", &off);
+    for (size_t k = 0; kind_at(k, &kind); k++) {
+        if (kind.sets[0] == NULL) { /* the others differ in what they set */
+            train_some(kind.text, "comm.overlap=on", &on);
+            train_some(kind.text, "comm.overlap=off", &off);
             assert_same_bits(on.weights, off.weights, on.trained);
             outcome_fini(&off);
             outcome_fini(&on);
         }
-    }
-}
-
-static void no_compressor_is_left_out_here(void **state)
-{
-    const struct dp_plugin *plugin;
-    (void)state;
-
-    for (int i = 1; (plugin = dp_plugin_at(&dp_compressors, i)) != NULL; i++) {
-        size_t found = 0;
-        for (size_t k = 0; k < DP_COUNT(kinds); k++) {
-            found += strncmp(kinds[k].text, plugin->name, strlen(plugin->name)) == 0;
-        }
-        assert_true(found > 0);
     }
 }
 
@@ -119,7 +136,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_compressor_learns),
         cmocka_unit_test(overlap_changes_no_bit),
-        cmocka_unit_test(no_compressor_is_left_out_here),
     };
 
     return cmocka_run_group_tests_name("compressor_training", tests, NULL, NULL);

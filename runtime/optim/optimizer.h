@@ -1,7 +1,8 @@
 /*
  * optimizer.h - the ways to update weights from a gradient.
  *
- * To add one: write optimizer_<name>.c and add one line to optimizers.def.
+ * To add one: write optimizer_<name>.c and add one line to optimizers.def. The
+ * conformance test (test_optimizers) then covers it.
  */
 #ifndef DP_RUNTIME_OPTIM_OPTIMIZER_H
 #define DP_RUNTIME_OPTIM_OPTIMIZER_H

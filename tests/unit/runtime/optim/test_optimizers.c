@@ -1,0 +1,303 @@
+/*
+ * test_optimizers.c - what every optimizer must do, checked for every registered one, with the
+ * configuration's defaults. A new one is covered as soon as it is in optimizers.def; the formulas
+ * of the operations are in test_optimizer.c, and PyTorch's steps in test_golden.c.
+ */
+#include "tests/support/arrays.h"
+
+#include "runtime/optim/optimizer.h"
+#include "tests/support/small_run.h"
+
+/* Elements: many blocks, and a part that fills no vector. */
+enum { COUNT = 5 * 1024 + 37, STEPS = 5 };
+
+struct rule {
+    const struct dp_optimizer *optimizer;
+    const struct dp_optimizer_config *config;
+    void *state; /* owned */
+};
+
+/* All that an optimizer may remember: the weights, and the slots that it names. */
+struct memory {
+    struct dp_update update;
+    struct dp_step_params step_params;
+    float *grad;
+};
+
+static void rule_open(struct rule *rule)
+{
+    rule->state = dp_zalloc(1, rule->optimizer->plugin.state_bytes);
+    assert_non_null(rule->state);
+    assert_int_equal(rule->optimizer->open(rule->state, rule->config), DP_OK);
+}
+
+/* Runs `check` for all optimizers; the last name that was printed is the one that failed. */
+static void for_each(const struct streams *streams,
+                     void (*check)(const struct rule *rule, const struct streams *streams))
+{
+    const struct dp_plugin *plugin;
+
+    for (int i = 0; (plugin = dp_plugin_at(&dp_optimizers, i)) != NULL; i++) {
+        char name[64];
+        const char *const sets[] = {name, NULL};
+        struct small_run run;
+        struct rule rule = {.optimizer = (const struct dp_optimizer *)plugin};
+        print_message("optimizer %s\n", plugin->name);
+        (void)snprintf(name, sizeof(name), "optimizer.name=%s", plugin->name);
+        assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+        rule.config = &run.config->optimizer;
+        rule_open(&rule);
+        check(&rule, streams);
+        dp_free(rule.state);
+        small_run_destroy(&run);
+    }
+}
+
+static void memory_init(struct memory *m, const struct rule *rule)
+{
+    m->step_params = (struct dp_step_params){.lr = 0.01f, .factor = 1};
+    m->grad = zeros(COUNT);
+    m->update = (struct dp_update){.master = uniform(COUNT, 1, -1, 1),
+                                   .weights = held(COUNT, 2, 0),
+                                   .grad = m->grad,
+                                   .count = COUNT,
+                                   .step_params = &m->step_params};
+    for (int k = 0; k < 2 && rule->optimizer->slots[k] != NULL; k++) {
+        m->update.slots[k] = zeros(COUNT);
+    }
+}
+
+static void memory_fini(struct memory *m)
+{
+    dp_free(m->update.slots[1]);
+    dp_free(m->update.slots[0]);
+    dp_free(m->update.weights);
+    dp_free(m->update.master);
+    dp_free(m->grad);
+}
+
+static void next_gradient(struct memory *m, float factor)
+{
+    for (size_t i = 0; i < COUNT; i++) {
+        const uint32_t bits = dp_random_u32(9, DP_RANDOM_TEST, m->step_params.applied, i);
+        m->grad[i] = factor * (2 * dp_random_unit(bits) - 1);
+    }
+}
+
+/* One step, in parts of `part` elements. */
+static void step_in(const struct rule *rule, struct dp_stream *s, struct memory *m, size_t part)
+{
+    for (size_t at = 0; at < COUNT; at += part) {
+        struct dp_update u = m->update;
+        u.master += at;
+        u.weights = (float *)u.weights + at;
+        u.grad += at;
+        for (int k = 0; k < 2; k++) {
+            u.slots[k] = u.slots[k] == NULL ? NULL : u.slots[k] + at;
+        }
+        u.count = COUNT - at < part ? COUNT - at : part;
+        OK(rule->optimizer->update(rule->state, s, &u));
+    }
+    m->step_params.applied++;
+}
+
+static void steps(const struct rule *rule, struct dp_stream *s, struct memory *m, int count)
+{
+    for (int i = 0; i < count; i++) {
+        next_gradient(m, 1);
+        step_in(rule, s, m, COUNT);
+    }
+}
+
+static void assert_same_memory(const struct memory *a, const struct memory *b)
+{
+    assert_same_bits(a->update.master, b->update.master, COUNT);
+    for (int k = 0; k < 2 && a->update.slots[k] != NULL; k++) {
+        assert_same_bits(a->update.slots[k], b->update.slots[k], COUNT);
+    }
+}
+
+/* ---- the checks ---- */
+
+static void is_complete(const struct rule *rule, const struct streams *streams)
+{
+    const struct dp_optimizer *o = rule->optimizer;
+    (void)streams;
+
+    assert_true(o->plugin.help != NULL && strlen(o->plugin.help) > 0);
+    assert_true(o->open != NULL && o->update != NULL);
+    assert_true(o->slots[0] != NULL || o->slots[1] == NULL);
+    assert_true(o->slots[1] == NULL || strcmp(o->slots[0], o->slots[1]) != 0);
+}
+
+/* Gradients point uphill. */
+static void goes_downhill(const struct rule *rule, const struct streams *streams)
+{
+    struct memory m;
+    float *before;
+    double descent = 0;
+
+    memory_init(&m, rule);
+    before = copy_of(m.update.master, COUNT);
+    steps(rule, streams->tested[0], &m, 1);
+    for (size_t i = 0; i < COUNT; i++) {
+        descent += ((double)before[i] - (double)m.update.master[i]) * (double)m.grad[i];
+    }
+    assert_true(descent > 0);
+    assert_same_bits(m.update.weights, m.update.master, COUNT);
+    dp_free(before);
+    memory_fini(&m);
+}
+
+/* Buckets, shardings and threads cut the weights; bits do not depend on that. */
+static void parts_give_the_whole(const struct rule *rule, const struct streams *streams)
+{
+    static const size_t parts[] = {64, 1024, 4096, COUNT};
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
+
+    for (size_t d = 0; d < DP_COUNT(all); d++) {
+        struct memory whole;
+        memory_init(&whole, rule);
+        steps(rule, all[d == 2 ? 1 : d], &whole, STEPS);
+        for (size_t p = 0; p < DP_COUNT(parts); p++) {
+            struct memory cut;
+            memory_init(&cut, rule);
+            for (int i = 0; i < STEPS; i++) {
+                next_gradient(&cut, 1);
+                step_in(rule, all[d], &cut, parts[p]);
+            }
+            assert_same_memory(&cut, &whole);
+            memory_fini(&cut);
+        }
+        memory_fini(&whole);
+    }
+}
+
+/* As in test_optimizer.c: room for 40 roundings of weights below 2, far below any real
+ * difference. */
+static void devices_agree(const struct rule *rule, const struct streams *streams)
+{
+    struct memory ref, tested;
+
+    memory_init(&ref, rule);
+    memory_init(&tested, rule);
+    steps(rule, streams->ref, &ref, STEPS);
+    steps(rule, streams->tested[1], &tested, STEPS);
+    assert_near(tested.update.master, ref.update.master, COUNT, 5e-6, 0);
+    memory_fini(&tested);
+    memory_fini(&ref);
+}
+
+/* What a checkpoint keeps is all there is: weights, named slots, and the number of updates. */
+static void resumed_equals_uninterrupted(const struct rule *rule, const struct streams *streams)
+{
+    struct rule again = *rule;
+    struct memory through, saved;
+
+    memory_init(&through, rule);
+    steps(rule, streams->tested[0], &through, 2);
+    memory_init(&saved, rule);
+    memcpy(saved.update.master, through.update.master, COUNT * sizeof(float));
+    for (int k = 0; k < 2 && saved.update.slots[k] != NULL; k++) {
+        memcpy(saved.update.slots[k], through.update.slots[k], COUNT * sizeof(float));
+    }
+    saved.step_params = through.step_params;
+    rule_open(&again);
+    steps(rule, streams->tested[0], &through, STEPS);
+    steps(&again, streams->tested[0], &saved, STEPS);
+    assert_same_memory(&saved, &through);
+    dp_free(again.state);
+    memory_fini(&saved);
+    memory_fini(&through);
+}
+
+/* Clipping and loss scaling come as a factor; of a power of two no bit is lost. */
+static void the_factor_scales_the_gradient(const struct rule *rule, const struct streams *streams)
+{
+    struct dp_stream *all[] = {streams->ref, streams->tested[0]};
+
+    for (size_t d = 0; d < DP_COUNT(all); d++) {
+        struct memory plain, scaled;
+        memory_init(&plain, rule);
+        memory_init(&scaled, rule);
+        steps(rule, all[d], &plain, STEPS);
+        scaled.step_params.factor = 1.0f / 1024;
+        for (int i = 0; i < STEPS; i++) {
+            next_gradient(&scaled, 1024);
+            step_in(rule, all[d], &scaled, COUNT);
+        }
+        assert_same_memory(&scaled, &plain);
+        memory_fini(&scaled);
+        memory_fini(&plain);
+    }
+}
+
+/* After an overflow the gradient is NaN, and nothing may change. */
+static void a_skipped_step_changes_nothing(const struct rule *rule, const struct streams *streams)
+{
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
+
+    for (size_t d = 0; d < DP_COUNT(all); d++) {
+        struct memory skipped, plain;
+        memory_init(&skipped, rule);
+        memory_init(&plain, rule);
+        steps(rule, all[d], &skipped, 1);
+        steps(rule, all[d], &plain, 1);
+        next_gradient(&skipped, NAN);
+        skipped.step_params.skip = 1;
+        step_in(rule, all[d], &skipped, COUNT);
+        assert_same_memory(&skipped, &plain);
+        memory_fini(&plain);
+        memory_fini(&skipped);
+    }
+}
+
+static void every_optimizer_has_its_verbs_and_names_its_state(void **state)
+{
+    for_each(*state, is_complete);
+}
+
+static void every_optimizer_goes_downhill(void **state)
+{
+    for_each(*state, goes_downhill);
+}
+
+static void every_optimizer_gives_the_same_bits_on_parts(void **state)
+{
+    for_each(*state, parts_give_the_whole);
+}
+
+static void every_optimizer_is_that_of_ref(void **state)
+{
+    for_each(*state, devices_agree);
+}
+
+static void every_optimizer_resumes_from_its_named_state(void **state)
+{
+    for_each(*state, resumed_equals_uninterrupted);
+}
+
+static void every_optimizer_takes_the_factor(void **state)
+{
+    for_each(*state, the_factor_scales_the_gradient);
+}
+
+static void every_optimizer_leaves_a_skipped_step_out(void **state)
+{
+    for_each(*state, a_skipped_step_changes_nothing);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_optimizer_has_its_verbs_and_names_its_state),
+        cmocka_unit_test(every_optimizer_goes_downhill),
+        cmocka_unit_test(every_optimizer_gives_the_same_bits_on_parts),
+        cmocka_unit_test(every_optimizer_is_that_of_ref),
+        cmocka_unit_test(every_optimizer_resumes_from_its_named_state),
+        cmocka_unit_test(every_optimizer_takes_the_factor),
+        cmocka_unit_test(every_optimizer_leaves_a_skipped_step_out),
+    };
+
+    return run_reached_tests(tests, streams_open, streams_close);
+}

@@ -5,7 +5,7 @@
  * [height, width, channels], and a label. Bytes stay bytes: the model scales them.
  *
  * To add one: write source_<name>.c that defines `const struct dp_source dp_source_<name>`, and
- * add a line to sources.def.
+ * add a line to sources.def. The conformance test (test_sources) then covers it.
  */
 #ifndef DP_RUNTIME_DATA_SOURCE_H
 #define DP_RUNTIME_DATA_SOURCE_H

@@ -1,5 +1,7 @@
 #include "collectives/compressors/bounce_buffer.h"
 
+#include <string.h>
+
 #include "collectives/core/backoff.h"
 
 static const struct dp_device *device_of(const struct dp_comm *comm)
@@ -105,4 +107,22 @@ dp_status dp_bounce_buffer_wait(struct dp_bounce_buffer *f)
             return DP_ERR_CANCELLED;
         }
     }
+}
+
+dp_status dp_bounce_buffer_gather(struct dp_bounce_buffer *f, size_t at, size_t bytes, bool reaches,
+                                  char *all)
+{
+    struct dp_group *group = f->comm->group;
+    char *mine = f->host + at;
+
+    if (!reaches) {
+        return dp_group_allgather(group, mine, bytes, all);
+    }
+    DP_TRY(dp_comm_barrier(f->comm));
+    for (int i = 0; i < group->size; i++) {
+        memcpy(all + (size_t)i * bytes, i == group->rank ? mine : dp_group_peer(group, mine, i),
+               bytes);
+    }
+    group->wire_bytes += (uint64_t)(group->size - 1) * bytes;
+    return DP_OK;
 }

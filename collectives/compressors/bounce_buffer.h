@@ -36,6 +36,12 @@ DP_CHECKED dp_status dp_bounce_buffer_in(struct dp_bounce_buffer *bounce, size_t
 /* Until all that is queued on comm->codes is done. Errors: DP_ERR_CANCELLED. */
 DP_CHECKED dp_status dp_bounce_buffer_wait(struct dp_bounce_buffer *bounce);
 
+/* all [ranks * bytes] = [at, at + bytes) of every rank's host array. `reaches`: ranks read each
+ * other's (dp_group_reaches), after one barrier; peers may then read this part until the next
+ * gather returns, so send from two parts in turns. Collective. */
+DP_CHECKED dp_status dp_bounce_buffer_gather(struct dp_bounce_buffer *bounce, size_t at,
+                                             size_t bytes, bool reaches, char *all);
+
 /* Memory of the device on which codes are made, for what stays there; released with
  * dp_codes_release(). Zeroed; NULL when there is none left. */
 void *dp_codes_alloc(const struct dp_comm *comm, size_t bytes);

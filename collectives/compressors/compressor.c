@@ -37,6 +37,20 @@ uint64_t dp_compressor_plain_wire(const struct dp_comm *comm, size_t count, enum
     return size == 1 ? 0 : elements * sizeof(float);
 }
 
+dp_status dp_compressor_clear_gaps(struct dp_stream *stream, const struct dp_bucket *bucket,
+                                   float *x)
+{
+    for (int i = 0; i < bucket->tensor_count; i++) {
+        const struct dp_tensor *tensor = &bucket->tensors[i];
+        const size_t begin = tensor->begin + tensor->count - bucket->range.begin;
+        const size_t end = i + 1 < bucket->tensor_count
+                               ? bucket->tensors[i + 1].begin - bucket->range.begin
+                               : bucket->range.count;
+        DP_TRY(stream->ops->zero(stream, x + begin, (end - begin) * sizeof(*x)));
+    }
+    return DP_OK;
+}
+
 bool dp_compressor_is_elementwise(const char *text)
 {
     const struct dp_compressor *c = text == NULL ? NULL

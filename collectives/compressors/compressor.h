@@ -73,4 +73,8 @@ bool dp_compressor_is_elementwise(const char *text);
  * `count` elements: exactly for `shm` and `ring`. Local. */
 uint64_t dp_compressor_plain_wire(const struct dp_comm *comm, size_t count, enum dp_keep keep);
 
+/* Zeroes x [bucket->range.count] between tensors, for codes that leave something there. */
+DP_CHECKED dp_status dp_compressor_clear_gaps(struct dp_stream *stream,
+                                              const struct dp_bucket *bucket, float *x);
+
 #endif

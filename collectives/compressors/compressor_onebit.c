@@ -56,28 +56,14 @@ static dp_status onebit_open(void *state, struct dp_comm *comm, const struct dp_
     return dp_codec_sum_open(state, comm, &codec, plan->largest);
 }
 
-/* x is as long as the bucket. */
-static dp_status clear_gaps(struct dp_stream *stream, const struct dp_bucket *bucket, float *x)
-{
-    for (int i = 0; i < bucket->tensor_count; i++) {
-        const struct dp_tensor *tensor = &bucket->tensors[i];
-        const size_t begin = tensor->begin + tensor->count - bucket->range.begin;
-        const size_t end = i + 1 < bucket->tensor_count
-                               ? bucket->tensors[i + 1].begin - bucket->range.begin
-                               : bucket->range.count;
-        DP_TRY(stream->ops->zero(stream, x + begin, (end - begin) * sizeof(*x)));
-    }
-    return DP_OK;
-}
-
 static dp_status onebit_sum(void *state, const struct dp_compressed_bucket *p, enum dp_keep keep)
 {
     struct dp_stream *stream = ((struct dp_codec_sum *)state)->comm->codes;
 
     DP_TRY(dp_codec_sum_run(state, p, keep));
-    DP_TRY(clear_gaps(stream, p->bucket, p->grad.data));
-    DP_TRY(clear_gaps(stream, p->bucket, p->residual[0]));
-    return clear_gaps(stream, p->bucket, p->residual[1]);
+    DP_TRY(dp_compressor_clear_gaps(stream, p->bucket, p->grad.data));
+    DP_TRY(dp_compressor_clear_gaps(stream, p->bucket, p->residual[0]));
+    return dp_compressor_clear_gaps(stream, p->bucket, p->residual[1]);
 }
 
 const struct dp_compressor dp_compressor_onebit = {

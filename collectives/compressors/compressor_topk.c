@@ -14,8 +14,6 @@
  * 1; Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, sections 3.2 (momentum
  * correction) and 3.3 (momentum factor masking, warm-up).
  */
-#include <string.h>
-
 #include "collectives/compressors/bounce_buffer.h"
 #include "collectives/compressors/compressor.h"
 
@@ -138,25 +136,6 @@ static dp_status accumulate(const struct topk *t, struct dp_stream *s,
     return s->ops->add(s, p->residual[0], come, p->grad.count);
 }
 
-/* all->host = what each rank has written into this slot, `bytes` of each. */
-static dp_status swap_pairs(struct topk *t, size_t slot, size_t bytes)
-{
-    struct dp_group *group = t->comm->group;
-    char *mine = t->mine.host + slot, *all = t->all.host;
-
-    if (!t->shared) {
-        return dp_group_allgather(group, mine, bytes, all);
-    }
-    t->turn++;
-    DP_TRY(dp_comm_barrier(t->comm));
-    for (int i = 0; i < group->size; i++) {
-        memcpy(all + (size_t)i * bytes, i == group->rank ? mine : dp_group_peer(group, mine, i),
-               bytes);
-    }
-    group->wire_bytes += (uint64_t)(group->size - 1) * bytes;
-    return DP_OK;
-}
-
 static dp_status topk_sum(void *state, const struct dp_compressed_bucket *p, enum dp_keep keep)
 {
     struct topk *t = state;
@@ -175,7 +154,8 @@ static dp_status topk_sum(void *state, const struct dp_compressed_bucket *p, enu
     }
     DP_TRY(dp_bounce_buffer_out(&t->mine, slot, k * PAIR));
     DP_TRY(dp_bounce_buffer_wait(&t->mine));
-    DP_TRY(swap_pairs(t, slot, k * PAIR));
+    DP_TRY(dp_bounce_buffer_gather(&t->mine, slot, k * PAIR, t->shared, t->all.host));
+    t->turn += t->shared;
     DP_TRY(dp_bounce_buffer_in(&t->all, 0, (size_t)group->size * k * PAIR));
     DP_TRY(s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float)));
     for (int rank = 0; rank < group->size; rank++) {

@@ -27,6 +27,15 @@ struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i)
     return (struct dp_slice){(char *)slice.data + begin * slice.width, end - begin, slice.width};
 }
 
+struct dp_slice dp_slice_chunks(struct dp_slice slice, int parts, int first, int span)
+{
+    const struct dp_slice begin = dp_slice_chunk(slice, parts, first);
+    const struct dp_slice last = dp_slice_chunk(slice, parts, first + span - 1);
+    const size_t bytes = (size_t)((char *)last.data - (char *)begin.data) + dp_slice_bytes(last);
+
+    return (struct dp_slice){begin.data, bytes / slice.width, slice.width};
+}
+
 size_t dp_chunk_longest(size_t count, int parts)
 {
     const size_t blocks = (count + DP_BLOCK - 1) / DP_BLOCK;

@@ -74,6 +74,9 @@ struct dp_group {
  * order; some may be empty. Local. */
 struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i);
 
+/* Parts [first, first + span) of them, as one slice; span is 1 or more. Local. */
+struct dp_slice dp_slice_chunks(struct dp_slice slice, int parts, int first, int span);
+
 /* Elements of the longest of `parts` chunks of `count` elements, or a few more. Local. */
 size_t dp_chunk_longest(size_t count, int parts);
 

@@ -36,16 +36,6 @@ static dp_status rhd_open(void *state, struct dp_group *group, size_t max_count)
     return dp_segmented_open(&rhd->segmented, group, max_count, rhd->segment_kb);
 }
 
-/* Chunks [first, first + span) of `parts`, which lie one after the other. */
-static struct dp_slice chunks(struct dp_slice data, int parts, int first, int span)
-{
-    const struct dp_slice begin = dp_slice_chunk(data, parts, first);
-    const struct dp_slice last = dp_slice_chunk(data, parts, first + span - 1);
-    const size_t bytes = (size_t)((char *)last.data - (char *)begin.data) + dp_slice_bytes(last);
-
-    return (struct dp_slice){begin.data, bytes / data.width, data.width};
-}
-
 /* Halves what this rank is to sum until one chunk is left: *chunk. */
 static dp_status halve(const struct rhd *rhd, struct dp_slice data, int core, int *chunk)
 {
@@ -55,9 +45,10 @@ static dp_status halve(const struct rhd *rhd, struct dp_slice data, int core, in
     for (int distance = 1; distance < core; distance *= 2) {
         const int half = core / distance / 2, peer = rank ^ distance;
         const bool upper = (rank & distance) != 0;
-        const struct dp_slice out = chunks(data, core, upper ? first : first + half, half);
+        const struct dp_slice out = dp_slice_chunks(data, core, upper ? first : first + half, half);
         first += upper ? half : 0;
-        DP_TRY(dp_segmented_add(&rhd->segmented, peer, out, peer, chunks(data, core, first, half)));
+        DP_TRY(dp_segmented_add(&rhd->segmented, peer, out, peer,
+                                dp_slice_chunks(data, core, first, half)));
     }
     *chunk = first;
     return DP_OK;
@@ -72,8 +63,9 @@ static dp_status double_up(const struct rhd *rhd, struct dp_slice data, int core
     for (int distance = core / 2; distance > 0; distance /= 2) {
         const int span = core / distance / 2, peer = rank ^ distance;
         const int theirs = (rank & distance) != 0 ? first - span : first + span;
-        DP_TRY(dp_group_exchange(rhd->segmented.group, peer, chunks(data, core, first, span), peer,
-                                 chunks(data, core, theirs, span)));
+        DP_TRY(dp_group_exchange(rhd->segmented.group, peer,
+                                 dp_slice_chunks(data, core, first, span), peer,
+                                 dp_slice_chunks(data, core, theirs, span)));
         first = first < theirs ? first : theirs;
     }
     return DP_OK;

@@ -441,6 +441,14 @@ static void chunks_cover_a_slice_and_are_cut_at_blocks(void **state)
                 assert_ptr_equal((char *)part.data, base + at);
                 assert_true(at % DP_BLOCK == 0 || part.count == 0);
                 at += part.count;
+                for (int first = 0; first <= i; first++) { /* those before it, as one */
+                    const struct dp_slice all = dp_slice_chunks((struct dp_slice){base, count, 1},
+                                                                parts, first, i + 1 - first);
+                    assert_ptr_equal(
+                        all.data,
+                        dp_slice_chunk((struct dp_slice){base, count, 1}, parts, first).data);
+                    assert_ptr_equal((char *)all.data + all.count, base + at);
+                }
             }
             assert_int_equal(at, count);
         }

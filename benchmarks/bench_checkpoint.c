@@ -34,7 +34,9 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
-#include "runtime/run/run.h"
+#include "runtime/run/save.h"
+#include "runtime/run/setup.h"
+#include "runtime/run/training.h"
 
 enum { ROUNDS = 400, WARM_STEPS = 5, TRIES = 5, STEPS_MOST = 640 };
 static const double measure_ms = 25e3; /* or until ROUNDS */
@@ -312,7 +314,7 @@ static dp_status bench(struct dp_training *run)
     static struct bench b;
 
     DP_TRY(dp_run_configure(run));
-    DP_TRY(dp_run_setup(run));
+    DP_TRY(dp_run_setup(run, NULL));
     DP_TRY(measure(run, &b));
     if (dp_run_leads(run)) {
         print(run, &b);

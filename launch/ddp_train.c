@@ -15,6 +15,7 @@
 #include "base/thread.h"
 #include "collectives/world/world.h"
 #include "runtime/control/stop.h"
+#include "runtime/run/check.h"
 #include "runtime/run/cli.h"
 #include "runtime/run/run.h"
 

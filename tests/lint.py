@@ -68,7 +68,7 @@ DOORS = {
     r"jansson\.h": r"base/json\.[ch]",
     r"zlib\.h": r"runtime/data/idx\.c",
     r"(xxhash|xxh3)\.h": r"(base|collectives/\w+)/\w+\.[ch]|runtime/checkpoint/manifest\.c|"
-                         r"runtime/run/(run_fingerprint|load_dataset|plan)\.c|"
+                         r"runtime/run/(run_fingerprint|load_dataset|run_plan)\.c|"
                          r"runtime/trainer/replica_check\.c",
     r"cmocka\.h": r"tests/.*",
     r"runtime/trainer/trainer_parts\.h": r"runtime/trainer/.*",  # and tests, which look inside

@@ -170,6 +170,27 @@ dp_status dp_group_broadcast(struct dp_group *group, void *data, size_t bytes, i
     return DP_OK;
 }
 
+dp_status dp_group_broadcast_text(struct dp_group *group, char **text, dp_status status)
+{
+    size_t bytes = *text == NULL ? 0 : strlen(*text) + 1;
+    struct {
+        int status;
+        size_t bytes;
+    } head = {(int)status, bytes};
+
+    DP_TRY(dp_group_broadcast(group, &head, sizeof(head), 0));
+    if (head.status != DP_OK) {
+        return (dp_status)head.status;
+    }
+    if (*text == NULL) {
+        *text = dp_zalloc(1, head.bytes);
+        if (*text == NULL) {
+            return DP_FAIL(DP_ERR_NOMEM, "a text of %zu bytes from rank 0", head.bytes);
+        }
+    }
+    return dp_group_broadcast(group, *text, head.bytes, 0);
+}
+
 dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t bytes, void *all)
 {
     const int size = group->size, rank = group->rank;

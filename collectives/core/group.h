@@ -138,6 +138,10 @@ DP_CHECKED dp_status dp_group_barrier(struct dp_group *group);
 /* `data` of `root` to all, along a binomial tree. */
 DP_CHECKED dp_status dp_group_broadcast(struct dp_group *group, void *data, size_t bytes, int root);
 
+/* Gives rank 0's text, or the status that kept it from having one, to all ranks. *text: on others
+ * NULL, then owned by the caller (dp_free). Collective. Errors: rank 0's; DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_group_broadcast_text(struct dp_group *group, char **text, dp_status status);
+
 /* all [size * bytes]: `mine` of every rank, in order of ranks. */
 DP_CHECKED dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t bytes,
                                         void *all);

@@ -8,6 +8,7 @@
 #include "collectives/compressors/compressor.h"
 #include "collectives/core/consistency.h"
 #include "collectives/exchange/strategy_select.h"
+#include "runtime/run/setup.h"
 
 /* For all curves together. */
 static const double probe_s = 2.0;

@@ -13,7 +13,7 @@
 #include "launch/bench/names.h"
 #include "launch/bench/options.h"
 #include "launch/bench/rows.h"
-#include "runtime/run/run.h"
+#include "runtime/run/training.h"
 
 /* What was left out so far: told where nothing else is left. */
 enum { DP_BENCH_WAY = 1024, DP_BENCH_SKIPPED = 2 * DP_BENCH_WAY };

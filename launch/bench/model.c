@@ -17,6 +17,7 @@
 #include "launch/bench/stats.h"
 #include "runtime/config/config_load.h"
 #include "runtime/config/config_rules.h"
+#include "runtime/run/setup.h"
 
 /* More steps than any comparison takes: schedules end where the configuration says. */
 enum { ENDLESS = 1 << 30 };
@@ -369,7 +370,7 @@ static dp_status setup(struct dp_bench *bench, struct dp_cli *cli, size_t *large
     run->cli = cli;
     DP_TRY(dp_run_configure(run));
     DP_TRY(check_ranks(run));
-    DP_TRY(dp_run_setup(run));
+    DP_TRY(dp_run_setup(run, NULL));
     *largest = dp_exchange_plan(dp_trainer_exchange(run->trainer))->largest * sizeof(float);
     dp_trainer_destroy(run->trainer);
     run->trainer = NULL;

@@ -13,6 +13,7 @@
 #include "collectives/gpu/gpu_peers.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/measure.h"
+#include "runtime/run/setup.h"
 
 /* The probe's messages need not be longer: curves go on in a straight line. */
 enum { PROBE_BYTES = 16 << 20 };
@@ -178,7 +179,7 @@ static dp_status check_room(const struct dp_bench *bench, size_t bytes)
     const struct dp_group *group = bench->world->all;
 
     for (int i = 0; bench->device->host_memory && i < group->size; i++) {
-        const struct dp_place *place = &bench->run->places[i];
+        const struct dp_rank_place *place = &bench->run->places[i];
         const int ranks = ranks_beside(group, i);
         if (place->memory == 0 || bytes <= place->memory / (size_t)ranks) {
             continue;

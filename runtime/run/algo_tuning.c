@@ -5,7 +5,8 @@
 
 #include "base/cache.h"
 #include "base/log.h"
-#include "runtime/run/run.h"
+#include "runtime/run/plan.h"
+#include "runtime/run/training.h"
 
 /* ---- what is known at the start ---- */
 
@@ -88,7 +89,7 @@ static dp_status share(struct dp_training *run)
     if (dp_run_leads(run)) {
         status = dp_algo_choices_text(run->algo_choices, true, &text);
     }
-    DP_TRY_GOTO(dp_run_share_text(group, &text, status), status, done);
+    DP_TRY_GOTO(dp_group_broadcast_text(group, &text, status), status, done);
     if (!dp_run_leads(run)) {
         status = dp_json_parse(text, strlen(text), "choices of rank 0", &json);
         if (status == DP_OK) {

@@ -1,6 +1,8 @@
 /*
  * check.c - answers without training: the layer table of --check, the banner, and --dry-run.
  */
+#include "runtime/run/check.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +17,7 @@
 #include "runtime/config/config_load.h"
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
-#include "runtime/run/run.h"
+#include "runtime/run/load_dataset.h"
 #include "runtime/trainer/memory_check.h"
 #include "runtime/trainer/prepare.h"
 
@@ -241,7 +243,7 @@ static void describe_ranks(struct dp_training *run)
     const struct dp_group *group = run->world->all;
 
     for (int i = 0; i < group->size; i++) {
-        const struct dp_place *p = &run->places[i];
+        const struct dp_rank_place *p = &run->places[i];
         dp_progress_line(&run->progress, "  rank %d: host %s, cpus %s, %d thread%s", i, p->host,
                          p->cpus, p->threads, dp_plural(p->threads));
     }

@@ -2,6 +2,8 @@
  * final_report.c - what a run leaves behind: the last checkpoint, run.json, and the table for
  * people.
  */
+#include "runtime/run/final_report.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +13,9 @@
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/report/verdict.h"
-#include "runtime/run/run.h"
+#include "runtime/run/run_end.h"
+#include "runtime/run/run_plan.h"
+#include "runtime/run/save.h"
 
 static int64_t peak_rss_bytes(void)
 {
@@ -62,7 +66,7 @@ static double spread(const struct dp_training *run, double single)
 
 static void describe_rank(const struct dp_training *run, struct dp_run_rank *rank, int64_t *wire)
 {
-    const struct dp_place *place = &run->places[run->world->train->rank];
+    const struct dp_rank_place *place = &run->places[run->world->train->rank];
     const double seconds = dp_ledger_seconds(&run->ledger);
     const uint64_t done = dp_trainer_steps(run->trainer) - run->resume.step;
     double single;

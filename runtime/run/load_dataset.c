@@ -4,6 +4,8 @@
  * is wrong may be wrong on some hosts only, and what they hold may differ: both end all ranks with
  * one line.
  */
+#include "runtime/run/load_dataset.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -12,7 +14,6 @@
 #include "collectives/core/consistency.h"
 #include "runtime/config/config_load.h"
 #include "runtime/data/source.h"
-#include "runtime/run/run.h"
 #include "runtime/trainer/memory_check.h"
 
 /* Of each set of images about as much is compared: all of a small set, rows spread evenly over a

@@ -1,6 +1,8 @@
 /*
  * output_dir.c - the folder of a run: --out, or one of its own.
  */
+#include "runtime/run/output_dir.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,8 +10,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "runtime/run/run.h"
 
 static bool exists_in(const char *folder, const char *name)
 {

@@ -42,6 +42,13 @@ struct dp_plan {
     char key[17];
 };
 
+/* What stands in front of a plan, and of the choices of algorithms, in config.yaml. */
+#define DP_PLAN_MARK "# plan: "
+#define DP_PLAN_CHOICES_MARK "# choices: "
+
+/* "auto", "on" or "off": of DP_OVERLAP_... */
+const char *dp_plan_overlap_text(int overlap);
+
 /* Reads a plan: the last one in a file with "# plan: {...}" lines, or a file that is one; fills in
  * what the object has. Errors: DP_ERR_NOINPUT, DP_ERR_DATA, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_plan_read(const char *path, struct dp_plan *plan);
@@ -49,5 +56,8 @@ DP_CHECKED dp_status dp_plan_read(const char *path, struct dp_plan *plan);
 /* The choices in such a file: *out is owned by the caller (dp_json_destroy), NULL: it has none.
  * Errors: as dp_plan_read(). */
 DP_CHECKED dp_status dp_plan_read_choices(const char *path, struct dp_json **out);
+
+/* A plan in one line; *text is owned by the caller (dp_free). Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_plan_text(const struct dp_plan *plan, char **text);
 
 #endif

@@ -3,6 +3,7 @@
  * may not see its file system; everything then reaches the other ranks as messages.
  */
 #include "runtime/run/resume.h"
+
 #include "collectives/compressors/compression.h"
 
 #include <stdio.h>
@@ -13,8 +14,9 @@
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/checkpoint_dir.h"
-#include "runtime/run/run.h"
 #include "runtime/run/run_fingerprint.h"
+#include "runtime/run/run_plan.h"
+#include "runtime/run/save.h"
 
 /* ---- finding one ---- */
 

@@ -1,31 +1,23 @@
 /*
- * resume.h - the checkpoint that a run goes on from.
+ * resume.h - going on from a checkpoint.
  */
 #ifndef DP_RUNTIME_RUN_RESUME_H
 #define DP_RUNTIME_RUN_RESUME_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "runtime/run/training.h"
 
-#include "base/file.h"
-#include "base/json.h"
-#include "collectives/exchange/exchange.h"
-#include "runtime/checkpoint/weights.h"
-
-struct dp_resume {
-    bool on;                          /* there is one */
-    bool continues;                   /* it is of the run in --out, whose files go on */
-    bool finished;                    /* nothing is left to do */
-    bool ended;                       /* a report tells that its run ended with it */
-    bool early_stopped;               /* its run had ended early with it */
-    uint64_t step;                    /* done by then; 0 without one */
-    uint64_t waited;                  /* evaluations without improvement by then */
-    int ranks, nodes;                 /* that saved it */
-    char strategy[DP_EXCHANGE_LABEL]; /* that `auto` takes over from it; empty: none */
-    char path[DP_PATH_BYTES];         /* rank 0: its folder */
-    struct dp_loose loose;            /* rank 0: what became of the arrays of compressors */
-    bool moved;                       /* rank 0: what owners left out is of other places now */
-    struct dp_json *state;            /* rank 0, owned: what state.json says */
-};
+/*
+ * --resume, in this order. Rank 0 finds a whole checkpoint and reads state.json; all ranks learn
+ * what they need to know of it, and take over the strategy that `auto` chose then; rank 0 checks
+ * that the configuration goes with it, once the data are there; and with the trainer made, all rows
+ * of run->kept are taken over.
+ *
+ * Errors: DP_ERR_NOINPUT, DP_ERR_DATA, DP_ERR_CONFIG, DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_run_find_checkpoint(struct dp_training *run); /* rank 0 */
+DP_CHECKED dp_status dp_run_share_checkpoint(struct dp_training *run);
+DP_CHECKED dp_status dp_run_check_checkpoint(struct dp_training *run);
+DP_CHECKED dp_status dp_run_restore(struct dp_training *run);
+void dp_run_tell_resume(struct dp_training *run); /* rank 0: one line for people */
 
 #endif

@@ -13,6 +13,14 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "runtime/config/config_print.h"
+#include "runtime/run/check.h"
+#include "runtime/run/final_report.h"
+#include "runtime/run/resume.h"
+#include "runtime/run/run_end.h"
+#include "runtime/run/run_plan.h"
+#include "runtime/run/save.h"
+#include "runtime/run/setup.h"
+#include "runtime/run/training.h"
 
 static int epoch_of(const struct dp_training *run, uint64_t step)
 {
@@ -279,7 +287,8 @@ static dp_status async_result(void *context, const struct dp_step_result *result
     return DP_OK;
 }
 
-const struct dp_async_hooks dp_run_async_hooks = {
+/* What the loop over steps does in asynchronous training. */
+static const struct dp_async_hooks async_hooks = {
     .request = async_wish, .stepped = async_stepped, .result = async_result};
 
 /* Whether all ranks have to meet behind step number `step`, as far as is known beforehand. */
@@ -344,7 +353,7 @@ static dp_status take_up(struct dp_training *run)
 }
 
 /* Everything up to the end, whichever it is. */
-static dp_status train(struct dp_training *run)
+static dp_status train_steps(struct dp_training *run)
 {
     struct dp_trainer *t = run->trainer;
     const uint64_t steps =
@@ -374,9 +383,10 @@ static dp_status train(struct dp_training *run)
     return dp_run_judge_weights(run);
 }
 
-dp_status dp_run_train(struct dp_training *run)
+/* The whole run, and what is left of it. */
+static dp_status train(struct dp_training *run)
 {
-    const dp_status status = train(run);
+    const dp_status status = train_steps(run);
 
     if (status == DP_ERR_DISAGREE) {
         run->exit = DP_RUN_ERROR;
@@ -389,7 +399,8 @@ dp_status dp_run_train(struct dp_training *run)
     return status != DP_OK ? status : dp_run_last_word(run);
 }
 
-dp_status dp_run_data_only(struct dp_training *run)
+/* --data-only: instead of training. */
+static dp_status data_only(struct dp_training *run)
 {
     struct dp_trainer *t = run->trainer;
     const uint64_t begin_ns = dp_now_ns();
@@ -418,7 +429,7 @@ static dp_status run_all(struct dp_training *run)
         }
         return DP_OK;
     }
-    DP_TRY(dp_run_setup(run));
+    DP_TRY(dp_run_setup(run, &async_hooks));
     if (run->resume.finished) {
         return DP_OK;
     }
@@ -430,7 +441,7 @@ static dp_status run_all(struct dp_training *run)
         return DP_OK;
     }
     run->begun = true;
-    return run->cli->data_only ? dp_run_data_only(run) : dp_run_train(run);
+    return run->cli->data_only ? data_only(run) : train(run);
 }
 
 /* dp_status_together() of a whole run: what fails in a step is one rank's, until all have found

@@ -4,12 +4,13 @@
  * Every rank comes to the same end behind the same step: requests travel as requests in the tail of
  * the gradient or with what ranks gather anyway, decisions are made from sums that all ranks have.
  */
+#include "runtime/run/run_end.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "base/log.h"
 #include "collectives/exchange/exchange_calls.h"
-#include "runtime/run/run.h"
 
 /* The first end counts. */
 static void end_run(struct dp_training *run, enum dp_run_exit exit, const char *format, ...)

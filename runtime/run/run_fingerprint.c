@@ -7,7 +7,7 @@
 
 #include "collectives/compressors/compressor.h"
 #include "runtime/config/config_print.h"
-#include "runtime/run/run.h"
+#include "runtime/run/training.h"
 
 enum { TEXT_BYTES = 160, LIST_BYTES = 600 };
 

@@ -1,6 +1,8 @@
 /*
  * save.c - checkpoints of a run: a snapshot between two steps, which a thread then writes.
  */
+#include "runtime/run/save.h"
+
 #include <stdio.h>
 
 #include "base/log.h"
@@ -8,7 +10,6 @@
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/checkpoint/checkpoint_save.h"
-#include "runtime/run/run.h"
 #include "runtime/run/run_fingerprint.h"
 
 /* What state.json holds. */

@@ -2,6 +2,8 @@
  * setup.c - everything before the first step, in an order that finds mistakes early: what one rank
  * refuses is agreed on, so that all leave together and the cause is told once.
  */
+#include "runtime/run/setup.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,30 +22,14 @@
 #include "runtime/data/rows.h"
 #include "runtime/data/source.h"
 #include "runtime/run/algo_tuning.h"
-#include "runtime/run/run.h"
+#include "runtime/run/check.h"
+#include "runtime/run/load_dataset.h"
+#include "runtime/run/output_dir.h"
+#include "runtime/run/resume.h"
+#include "runtime/run/run_plan.h"
+#include "runtime/run/save.h"
 
 extern char **environ;
-
-dp_status dp_run_share_text(struct dp_group *group, char **text, dp_status status)
-{
-    size_t bytes = *text == NULL ? 0 : strlen(*text) + 1;
-    struct {
-        int status;
-        size_t bytes;
-    } head = {(int)status, bytes};
-
-    DP_TRY(dp_group_broadcast(group, &head, sizeof(head), 0));
-    if (head.status != DP_OK) {
-        return (dp_status)head.status;
-    }
-    if (*text == NULL) {
-        *text = dp_zalloc(1, head.bytes);
-        if (*text == NULL) {
-            return DP_FAIL(DP_ERR_NOMEM, "a text of %zu bytes from rank 0", head.bytes);
-        }
-    }
-    return dp_group_broadcast(group, *text, head.bytes, 0);
-}
 
 /* mpirun does not carry variables to other hosts: what rank 0 has counts. */
 static dp_status share_faults(struct dp_training *run)
@@ -55,7 +41,7 @@ static dp_status share_faults(struct dp_training *run)
         run->fault_text = dp_strdup(text == NULL ? "" : text);
         status = run->fault_text == NULL ? DP_FAIL(DP_ERR_NOMEM, DP_FAULT_VARIABLE) : DP_OK;
     }
-    return dp_run_share_text(run->world->all, &run->fault_text, status);
+    return dp_group_broadcast_text(run->world->all, &run->fault_text, status);
 }
 
 static void append(char *text, size_t size, const char *word)
@@ -104,7 +90,7 @@ dp_status dp_run_configure(struct dp_training *run)
         status =
             dp_config_resolve(cli->config, environ, cli->sets, cli->set_count, &run->config_text);
     }
-    DP_TRY(dp_run_share_text(run->world->all, &run->config_text, status));
+    DP_TRY(dp_group_broadcast_text(run->world->all, &run->config_text, status));
     DP_TRY(share_faults(run));
     dp_log_mute(1);
     status = dp_config_parse(run->config_text, cli->config, &run->config);
@@ -131,7 +117,7 @@ dp_status dp_run_place(struct dp_training *run)
 {
     struct dp_group *group = run->world->all;
     unsigned char *cpusets;
-    struct dp_place mine;
+    struct dp_rank_place mine;
     int local = 0, self = 0, sharding, part;
     dp_status status = dp_machine_create(&run->machine);
 
@@ -261,14 +247,15 @@ static dp_status make_trainer(struct dp_training *run)
 }
 
 /* Asynchronous training, if that is wanted. */
-static dp_status make_async(struct dp_training *run)
+static dp_status make_async(struct dp_training *run, const struct dp_async_hooks *steps)
 {
-    struct dp_async_hooks hooks = dp_run_async_hooks;
+    struct dp_async_hooks hooks;
     dp_status status;
 
     if (!dp_config_stale(run->config)) {
         return DP_OK;
     }
+    hooks = *steps;
     hooks.context = run;
     dp_log_mute(dp_run_leads(run) ? 0 : 1);
     status = dp_async_create(run->trainer, &hooks, &run->async);
@@ -349,7 +336,7 @@ static dp_status setup_files(struct dp_training *run)
     return dp_run_make_out(run);
 }
 
-dp_status dp_run_setup(struct dp_training *run)
+dp_status dp_run_setup(struct dp_training *run, const struct dp_async_hooks *steps)
 {
     struct dp_group *group = run->world->all;
 
@@ -378,7 +365,7 @@ dp_status dp_run_setup(struct dp_training *run)
     if (run->cli->dry_run || run->cli->data_only) {
         return DP_OK;
     }
-    DP_TRY(dp_exchange_agree(dp_trainer_exchange(run->trainer), make_async(run)));
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(run->trainer), make_async(run, steps)));
     DP_TRY(dp_run_open_saving(run));
     return dp_exchange_agree(dp_trainer_exchange(run->trainer),
                              run->out[0] != '\0' ? begin_files(run) : DP_OK);

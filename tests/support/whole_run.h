@@ -4,6 +4,10 @@
 #ifndef DP_TESTS_SUPPORT_WHOLE_RUN_H
 #define DP_TESTS_SUPPORT_WHOLE_RUN_H
 
+#include "base/file.h"
+#include "base/json.h"
+#include "collectives/world/world.h"
+#include "runtime/run/cli.h"
 #include "runtime/run/run.h"
 #include "tests/support/scratch.h"
 

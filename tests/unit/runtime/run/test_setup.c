@@ -8,7 +8,9 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "runtime/run/run.h"
+#include "runtime/run/load_dataset.h"
+#include "runtime/run/setup.h"
+#include "runtime/run/training.h"
 #include "tests/support/local_world.h"
 #include "tests/support/stderr_text.h"
 #include "tests/support/whole_run.h"

@@ -1,0 +1,16 @@
+/*
+ * check.h - answers without training.
+ */
+#ifndef DP_RUNTIME_RUN_CHECK_H
+#define DP_RUNTIME_RUN_CHECK_H
+
+#include "runtime/run/training.h"
+
+/* Refuses, with its place, a name that no plug-in has: before any data is read. */
+DP_CHECKED dp_status dp_run_check_names(const struct dp_config *config);
+
+/* --check: no ranks. The banner; with --dry-run also topology, binding and buckets: after setup. */
+DP_CHECKED dp_status dp_run_check(const struct dp_cli *cli);
+void dp_run_describe(struct dp_training *run);
+
+#endif

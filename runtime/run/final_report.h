@@ -1,0 +1,13 @@
+/*
+ * final_report.h - what a run leaves after its last step.
+ */
+#ifndef DP_RUNTIME_RUN_FINAL_REPORT_H
+#define DP_RUNTIME_RUN_FINAL_REPORT_H
+
+#include "runtime/run/training.h"
+
+/* The last checkpoint, run.json and the table, after the last step. Where the checkpoint cannot be
+ * written the report still is, if possible, and says so. Collective. */
+DP_CHECKED dp_status dp_run_finish(struct dp_training *run);
+
+#endif

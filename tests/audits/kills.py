@@ -33,9 +33,11 @@ def until_finished(ranks, numbers, targets, rounds=7):
     """Each round is hit once, at a random moment; the last one is left alone."""
     like, out, codes = harness.scratch / "like", harness.scratch / "out", []
     attempt(cfg(), *flags(), "--out", like, codes={0}, ranks=ranks)
-    for number_of_round in range(1, rounds + 1):
+    for _ in range(rounds):
         started = Started([cfg(), *flags(), "--out", out, "--resume"], ranks)
-        step, end = random.randrange(LAST * number_of_round // rounds), time.monotonic() + LIMIT_S
+        begin = harness.steps_done(out)
+        step = begin + random.randrange(1, LAST // (rounds + 1))
+        end = time.monotonic() + LIMIT_S
         while harness.steps_done(out) < step and started.process.poll() is None:
             check(time.monotonic() < end, f"step {step} does not come")
             time.sleep(0.001)
@@ -137,7 +139,7 @@ def _():
 @case(GROUP, "bench alone, each signal that ends", "128 + signal")
 def _():
     codes = []
-    for number in (1, 2, 9, 13, 15):
+    for number in (1, 2, 9, 15):
         harness.program = "ddp_bench"
         try:
             started = Started(["-b", "1K", "-e", "4M", "-n", 100000])

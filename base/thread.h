@@ -15,4 +15,8 @@
 DP_CHECKED dp_status dp_thread_start(pthread_t *thread, void *(*body)(void *), void *argument,
                                      const char *name, const char *task);
 
+/* Whether so many threads more can be started now, all at once, for a library that ends the process
+ * where they cannot. Errors: as above. */
+DP_CHECKED dp_status dp_thread_try(int count, const char *task);
+
 #endif

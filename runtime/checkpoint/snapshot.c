@@ -164,7 +164,7 @@ dp_status dp_snapshot_share(const struct dp_state_dict *kept, const struct dp_fl
 
     r.snapshot = create(kept, flat, dp_exchange_group(exchange)->size, &r.bytes);
     status = r.snapshot == NULL
-                 ? DP_ERR_NOMEM
+                 ? no_memory(r.bytes)
                  : dp_async_copy_create(kept->count * dp_exchange_plan(exchange)->count, threads,
                                         &r.snapshot->async_copy);
     status = dp_exchange_agree(exchange, status);
@@ -172,11 +172,11 @@ dp_status dp_snapshot_share(const struct dp_state_dict *kept, const struct dp_fl
         r.snapshot->group = dp_exchange_group(exchange);
         r.snapshot->exchange = exchange;
         status = dp_exchange_call(exchange, share_job, &r, 0);
-        status = status == DP_OK && r.snapshot->window == NULL ? DP_ERR_NOMEM : status;
+        status = status == DP_OK && r.snapshot->window == NULL ? no_memory(r.bytes) : status;
     }
     if (r.snapshot == NULL || status != DP_OK) {
         dp_snapshot_destroy(r.snapshot);
-        return status == DP_ERR_NOMEM ? no_memory(r.bytes) : status;
+        return status;
     }
     *out = r.snapshot;
     return DP_OK;

@@ -14,6 +14,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "collectives/core/consistency.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "collectives/gpu/gpu_peers.h"
@@ -336,6 +337,13 @@ static dp_status setup_files(struct dp_training *run)
     return dp_run_make_out(run);
 }
 
+/* OpenMP starts its threads in the first step, after ours, and ends the process if it cannot. */
+static dp_status begin(struct dp_training *run)
+{
+    DP_TRY(dp_thread_try(run->threads - 1, "computes"));
+    return run->out[0] != '\0' ? begin_files(run) : DP_OK;
+}
+
 dp_status dp_run_setup(struct dp_training *run, const struct dp_async_hooks *steps)
 {
     struct dp_group *group = run->world->all;
@@ -367,8 +375,7 @@ dp_status dp_run_setup(struct dp_training *run, const struct dp_async_hooks *ste
     }
     DP_TRY(dp_exchange_agree(dp_trainer_exchange(run->trainer), make_async(run, steps)));
     DP_TRY(dp_run_open_saving(run));
-    return dp_exchange_agree(dp_trainer_exchange(run->trainer),
-                             run->out[0] != '\0' ? begin_files(run) : DP_OK);
+    return dp_exchange_agree(dp_trainer_exchange(run->trainer), begin(run));
 }
 
 void dp_run_teardown(struct dp_training *run)

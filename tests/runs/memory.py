@@ -125,4 +125,23 @@ def case_too_few_addresses_are_told_before_a_library_waits_for_them():
     harness.program = "ddp_train"
 
 
+def case_too_few_threads_are_told_in_one_line():
+    if os.geteuid() != 0:
+        raise Skipped("only root can begin as somebody whose processes are counted anew")
+    cfg, codes = harness.small_cfg(), []
+    harness.scratch.chmod(0o755)
+    for most in range(1, 13):
+        out = harness.scratch / f"of-{most}"
+        out.mkdir()
+        os.chown(out, 65534, 65534)
+        wrapper = ["prlimit", f"--nproc={most}", "setpriv", "--reuid=65534", "--regid=65534",
+                   "--clear-groups"]
+        result = harness.Started([cfg, "--out", out / "out"], wrapper=wrapper,
+                                 env={"HOME": str(out), "OMP_NUM_THREADS": "2"}).finish()
+        codes.append(result.code)
+        same((result.code, len(result.complaints)), (result.code and 69, result.code and 1),
+             f"with {most} threads, the end of\n{result}\n")
+    check(codes[0] == 69 and codes[-1] == 0, f"exit codes {codes}")
+
+
 harness.main(globals())

@@ -57,6 +57,14 @@ static void a_thread_runs_what_it_is_given(void **state)
     assert_int_equal(written, 1);
 }
 
+static void threads_that_can_start_leave_nothing(void **state)
+{
+    (void)state;
+    for (int count = 0; count < 9; count += 4) {
+        assert_int_equal(dp_thread_try(count, "computes"), DP_OK);
+    }
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they end such a process */
 /* In a process without any address space left. */
 static int starts_without_room(void)
@@ -72,7 +80,10 @@ static int starts_without_room(void)
     if (dp_thread_start(&thread, write_one, &written, "dp-test", "writes") != DP_ERR_NOMEM) {
         return 2;
     }
-    return strstr(dp_log_held(), "cannot start the thread that writes: ") != NULL ? 0 : 3;
+    if (strstr(dp_log_held(), "cannot start the thread that writes: ") == NULL) {
+        return 3;
+    }
+    return dp_thread_try(1, "computes") == DP_ERR_NOMEM ? 0 : 4;
 }
 
 static void a_thread_that_cannot_start_is_told(void **state)
@@ -98,6 +109,7 @@ int main(void)
 #endif
         cmocka_unit_test(a_thread_runs_what_it_is_given),
         cmocka_unit_test(a_thread_has_a_name),
+        cmocka_unit_test(threads_that_can_start_leave_nothing),
     };
     return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }

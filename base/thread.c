@@ -39,7 +39,7 @@ dp_status dp_thread_try(int count, const char *task)
     }
     (void)pthread_mutex_lock(&gate); /* until then none of them ends */
     while (started < count && status == DP_OK) {
-        status = dp_thread_start(&threads[started], pass_gate, &gate, task);
+        status = dp_thread_start(&threads[started], pass_gate, &gate, "dp-try", task);
         started += status == DP_OK;
     }
     (void)pthread_mutex_unlock(&gate);

@@ -23,6 +23,13 @@
 
 enum { INT_HIGH = 2147483647, BATCH_HIGH = 16777216 };
 
+/* "|constant|step", as a table's choices but for the first character. */
+static const char schedule_names[] =
+#define DP_SCHEDULE(name, NAME) "|" #name
+#include "runtime/config/schedules.def"
+#undef DP_SCHEDULE
+    ;
+
 /* clang-format off */
 static const struct dp_option top_options[] = {
     DP_STRING(TOP, name, "", "name of the run; default: the file's name without its ending"),
@@ -108,7 +115,7 @@ static const struct dp_option optimizer_options[] = {
 };
 
 static const struct dp_option schedule_options[] = {
-    DP_CHOICE(SCHEDULE, name,         "constant", "constant|step|cosine|linear",
+    DP_CHOICE(SCHEDULE, name,         "constant", schedule_names + 1,
               "how the learning rate changes after warm-up", DP_KEY_BITS),
     DP_INT(   SCHEDULE, warmup_steps, "0",   0, INT_HIGH, "steps of linear warm-up", DP_KEY_BITS),
     DP_INT(   SCHEDULE, step_size,    "0",   0, INT_HIGH,

@@ -7,6 +7,7 @@
 
 #include "collectives/compressors/compressor.h"
 #include "runtime/config/config_print.h"
+#include "runtime/optim/schedule.h"
 #include "runtime/run/training.h"
 
 enum { TEXT_BYTES = 160, LIST_BYTES = 600 };
@@ -131,11 +132,9 @@ static void put_plan(const struct dp_training *run, char *text)
 /* Steps that the learning rate is made for; 0: it does not depend on them. */
 static void put_schedule_steps(const struct dp_training *run, char *text)
 {
-    const int name = run->config->optimizer.schedule.name;
+    const bool stretches = dp_schedule_of(&run->config->optimizer)->stretches;
 
-    put_number(text, name == DP_SCHEDULE_COSINE || name == DP_SCHEDULE_LINEAR
-                         ? (int64_t)run->config_steps
-                         : 0);
+    put_number(text, stretches ? (int64_t)run->config_steps : 0);
 }
 
 /* Kinds and options of layers, `repeat` unrolled: also what no tensor shows, as a dropout's

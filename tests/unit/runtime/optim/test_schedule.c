@@ -104,10 +104,40 @@ static void a_warm_up_longer_than_the_run_still_gives_a_rate(void **state)
     }
 }
 
+/* What holds for every schedule, also those that PyTorch has not. */
+static void every_schedule_begins_at_lr_and_stays_after_its_end(void **state)
+{
+    static const double etas[] = {0.0, 0.001};
+    (void)state;
+
+    for (int name = 0; name < DP_SCHEDULE_COUNT; name++) {
+        struct row row = {.name = name};
+        struct dp_optimizer_config config = config_of(&row, WARMUP);
+        bool stretches = false;
+        for (size_t i = 0; i < 2; i++) {
+            config.schedule.eta_min = etas[i];
+            for (uint64_t step = 0; step < WARMUP; step++) {
+                assert_near(dp_schedule_lr(&config, step, WARMUP + LENGTH), warm[step]);
+            }
+            assert_near(dp_schedule_lr(&config, WARMUP, WARMUP + LENGTH), 0.05);
+            for (uint64_t step = WARMUP; step < (uint64_t)2 * LENGTH; step++) {
+                const double lr = dp_schedule_lr(&config, step, WARMUP + LENGTH);
+                const uint64_t last = WARMUP + LENGTH - 1;
+                assert_true(lr >= 0.0 && isfinite(lr));
+                assert_true(step <= last || lr == dp_schedule_lr(&config, last, last + 1));
+                stretches |= step <= last && lr != dp_schedule_lr(&config, step, 3 * last);
+            }
+        }
+        /* A resumed run of another length is told of it where this says so. */
+        assert_int_equal(stretches, dp_schedule_of(&config)->stretches);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_gives_the_rates_of_pytorch),
+        cmocka_unit_test(every_schedule_begins_at_lr_and_stays_after_its_end),
         cmocka_unit_test(a_warm_up_comes_first_and_the_schedule_takes_the_other_steps),
         cmocka_unit_test(behind_the_last_step_the_rate_stays),
         cmocka_unit_test(a_warm_up_longer_than_the_run_still_gives_a_rate),

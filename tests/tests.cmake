@@ -10,20 +10,20 @@ target_link_libraries(dp_test_helpers PUBLIC dp_bench dp_runtime dp_ext_cmocka)
 target_compile_definitions(dp_test_helpers PUBLIC DP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 foreach(source ${dp_test_sources})
   get_filename_component(program ${source} NAME_WE)
-  string(REPLACE "test_" "" noun ${program})
   add_executable(${program} ${source})
   target_link_libraries(${program} PRIVATE dp_test_helpers)
-  add_test(NAME ${noun} COMMAND ${program})
-  set_tests_properties(${noun} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
+  add_test(NAME ${program} COMMAND ${program})
+  set_tests_properties(${program} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
 
 # Compares numbers of cuDNN's headers, where CUDA is built.
 target_compile_definitions(test_cudnn PRIVATE ${dp_have_cuda})
 target_link_libraries(test_cudnn PRIVATE ${dp_cuda_headers})
 
-# dp_cuda_test(name noun variable=value ...): a test of cmocka on device cuda. On the host it needs
-# no GPU.
-function(dp_cuda_test name noun)
+# dp_cuda_test(suffix noun variable=value ...): test_<noun> on device cuda, as test_<suffix>. On the
+# host it needs no GPU.
+function(dp_cuda_test suffix noun)
+  set(name test_${suffix})
   set(label gpu)
   if(DP_CUDA STREQUAL "host")
     set(label unit)
@@ -70,7 +70,7 @@ elseif(DP_CUDA STREQUAL "host")
   # Arrays as allocations of their own, as for a memory checker.
   dp_cuda_test(ops_apart_cuda ops DP_TEST_APART=1)
   # Found or not, the library of tests/cuda_on_host.
-  set_tests_properties(cudnn_cuda PROPERTIES ENVIRONMENT
+  set_tests_properties(test_cudnn_cuda PROPERTIES ENVIRONMENT
     "DP_TEST_DEVICE=cuda;DP_HOST_CUDNN=9")
   foreach(cudnn off lacking broken 8 failing)
     dp_cuda_test(cudnn_${cudnn}_cuda cudnn DP_HOST_CUDNN=${cudnn})

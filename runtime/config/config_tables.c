@@ -156,8 +156,7 @@ static const struct dp_option early_stop_options[] = {
 
 static const struct dp_option failure_stop_options[] = {
     DP_SWITCH(FAILURE_STOP, nan,                    "true",
-              "stop when the loss is not a number; if not, all steps are done; a run whose last "
-              "weights are none has diverged, since they are not saved"),
+              "stop when the loss is no number; weights that are none are never saved"),
     DP_DOUBLE(FAILURE_STOP, spike_sigma,            "0", 0, 1e6,
               "stop when the loss lies so many deviations above its mean; 0: never"),
     DP_INT(   FAILURE_STOP, spike_window,           "100", 2, 1000000,

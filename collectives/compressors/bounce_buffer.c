@@ -19,87 +19,89 @@ void dp_codes_release(const struct dp_comm *comm, void *memory)
     device_of(comm)->release(memory);
 }
 
-static dp_status ferry_memory(struct dp_bounce_buffer *f, size_t bytes)
+static dp_status ferry_memory(struct dp_bounce_buffer *bounce, size_t bytes)
 {
-    const struct dp_device *device = device_of(f->comm);
+    const struct dp_device *device = device_of(bounce->comm);
 
-    f->host = f->shared ? dp_group_memory(f->comm->group, DP_MEM_COMM, bytes)
-                        : device->alloc_host(DP_MEM_COMM, bytes);
-    if (f->host == NULL) {
+    bounce->host = bounce->shared ? dp_group_memory(bounce->comm->group, DP_MEM_COMM, bytes)
+                                  : device->alloc_host(DP_MEM_COMM, bytes);
+    if (bounce->host == NULL) {
         return DP_ERR_NOMEM;
     }
-    f->there = f->host;
+    bounce->there = bounce->host;
     if (device->host_memory) {
         return DP_OK;
     }
-    if (f->shared) {
-        device->pin(f->host, bytes);
+    if (bounce->shared) {
+        device->pin(bounce->host, bytes);
     }
-    f->there = device->alloc(DP_MEM_COMM, bytes);
-    return f->there != NULL ? device->event_create(&f->sent) : DP_ERR_NOMEM;
+    bounce->there = device->alloc(DP_MEM_COMM, bytes);
+    return bounce->there != NULL ? device->event_create(&bounce->sent) : DP_ERR_NOMEM;
 }
 
-dp_status dp_bounce_buffer_open(struct dp_bounce_buffer *f, struct dp_comm *comm, size_t bytes,
+dp_status dp_bounce_buffer_open(struct dp_bounce_buffer *bounce, struct dp_comm *comm, size_t bytes,
                                 bool shared)
 {
     dp_status status;
 
-    *f = (struct dp_bounce_buffer){.comm = comm, .shared = shared};
-    status = ferry_memory(f, bytes);
+    *bounce = (struct dp_bounce_buffer){.comm = comm, .shared = shared};
+    status = ferry_memory(bounce, bytes);
     if (status != DP_OK) {
-        dp_bounce_buffer_close(f);
+        dp_bounce_buffer_close(bounce);
     }
     return status;
 }
 
-void dp_bounce_buffer_close(struct dp_bounce_buffer *f)
+void dp_bounce_buffer_close(struct dp_bounce_buffer *bounce)
 {
-    const struct dp_device *device = f->comm == NULL ? NULL : device_of(f->comm);
+    const struct dp_device *device = bounce->comm == NULL ? NULL : device_of(bounce->comm);
 
     if (device == NULL) {
         return;
     }
-    device->event_destroy(f->sent);
-    if (f->there != f->host) {
-        device->release(f->there);
+    device->event_destroy(bounce->sent);
+    if (bounce->there != bounce->host) {
+        device->release(bounce->there);
     }
-    if (f->shared) {
-        if (!device->host_memory && f->host != NULL) {
-            device->unpin(f->host);
+    if (bounce->shared) {
+        if (!device->host_memory && bounce->host != NULL) {
+            device->unpin(bounce->host);
         }
-        dp_group_release(f->comm->group, f->host);
+        dp_group_release(bounce->comm->group, bounce->host);
     } else {
-        device->release_host(f->host);
+        device->release_host(bounce->host);
     }
-    *f = (struct dp_bounce_buffer){.comm = NULL};
+    *bounce = (struct dp_bounce_buffer){.comm = NULL};
 }
 
-dp_status dp_bounce_buffer_out(struct dp_bounce_buffer *f, size_t at, size_t bytes)
+dp_status dp_bounce_buffer_out(struct dp_bounce_buffer *bounce, size_t at, size_t bytes)
 {
-    return f->there == f->host
+    return bounce->there == bounce->host
                ? DP_OK
-               : device_of(f->comm)->download(f->comm->codes, f->host + at, f->there + at, bytes);
+               : device_of(bounce->comm)
+                     ->download(bounce->comm->codes, bounce->host + at, bounce->there + at, bytes);
 }
 
-dp_status dp_bounce_buffer_in(struct dp_bounce_buffer *f, size_t at, size_t bytes)
+dp_status dp_bounce_buffer_in(struct dp_bounce_buffer *bounce, size_t at, size_t bytes)
 {
-    return f->there == f->host
+    return bounce->there == bounce->host
                ? DP_OK
-               : device_of(f->comm)->upload(f->comm->codes, f->there + at, f->host + at, bytes);
+               : device_of(bounce->comm)
+                     ->upload(bounce->comm->codes, bounce->there + at, bounce->host + at, bytes);
 }
 
-dp_status dp_bounce_buffer_wait(struct dp_bounce_buffer *f)
+dp_status dp_bounce_buffer_wait(struct dp_bounce_buffer *bounce)
 {
-    const struct dp_device *device = device_of(f->comm);
-    struct dp_backoff patience = {.cancel = f->comm->group->cancel,
-                                  .spin_ns = f->comm->group->spin_ns};
+    const struct dp_device *device = device_of(bounce->comm);
+    struct dp_backoff patience = {.cancel = bounce->comm->group->cancel,
+                                  .spin_ns = bounce->comm->group->spin_ns};
 
-    if (f->there == f->host) {
+    if (bounce->there == bounce->host) {
         return DP_OK;
     }
-    DP_TRY(device->event_record(f->sent, f->comm->codes));
+    DP_TRY(device->event_record(bounce->sent, bounce->comm->codes));
     for (bool done = false;;) {
-        DP_TRY(device->event_query(f->sent, &done));
+        DP_TRY(device->event_query(bounce->sent, &done));
         if (done) {
             return DP_OK;
         }
@@ -109,16 +111,16 @@ dp_status dp_bounce_buffer_wait(struct dp_bounce_buffer *f)
     }
 }
 
-dp_status dp_bounce_buffer_gather(struct dp_bounce_buffer *f, size_t at, size_t bytes, bool reaches,
-                                  char *all)
+dp_status dp_bounce_buffer_gather(struct dp_bounce_buffer *bounce, size_t at, size_t bytes,
+                                  bool reaches, char *all)
 {
-    struct dp_group *group = f->comm->group;
-    char *mine = f->host + at;
+    struct dp_group *group = bounce->comm->group;
+    char *mine = bounce->host + at;
 
     if (!reaches) {
         return dp_group_allgather(group, mine, bytes, all);
     }
-    DP_TRY(dp_comm_barrier(f->comm));
+    DP_TRY(dp_comm_barrier(bounce->comm));
     for (int i = 0; i < group->size; i++) {
         memcpy(all + (size_t)i * bytes, i == group->rank ? mine : dp_group_peer(group, mine, i),
                bytes);

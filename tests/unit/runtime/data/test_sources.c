@@ -118,7 +118,9 @@ static struct rows read_rows(const struct dp_source *source, const struct dp_sou
         const size_t count = i == 0 ? r.info.train_count : r.info.test_count;
         r.images[i] = dp_zalloc(count, r.info.sample_bytes);
         r.labels[i] = dp_zalloc(count, sizeof(int32_t));
-        assert_true(count > 0 && r.images[i] != NULL && r.labels[i] != NULL);
+        assert_true(count > 0);
+        assert_non_null(r.images[i]);
+        assert_non_null(r.labels[i]);
         memset(r.images[i], fill, count * r.info.sample_bytes);
         memset(r.labels[i], fill, count * sizeof(int32_t));
     }

@@ -126,8 +126,10 @@ static void is_complete(const struct rule *rule, const struct streams *streams)
 
     assert_true(o->plugin.help != NULL && strlen(o->plugin.help) > 0);
     assert_true(o->open != NULL && o->update != NULL);
-    assert_true(o->slots[0] != NULL || o->slots[1] == NULL);
-    assert_true(o->slots[1] == NULL || strcmp(o->slots[0], o->slots[1]) != 0);
+    if (o->slots[1] != NULL) {
+        assert_non_null(o->slots[0]);
+        assert_string_not_equal(o->slots[0], o->slots[1]);
+    }
 }
 
 /* Gradients point uphill. */

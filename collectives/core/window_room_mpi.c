@@ -1,6 +1,8 @@
 #include "collectives/core/window_room_mpi.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/shared_file.h"
@@ -34,6 +36,33 @@ void dp_mpi_window_folder(char *text, int size)
     }
 }
 
+/* Of one rank: btl_vader_segment_size of Open MPI 4. */
+static const unsigned long long segment_bytes = 4 << 20;
+
+static const char folder_setting[] = "OMPI_MCA_btl_vader_backing_directory";
+
+void dp_mpi_place_segments(void)
+{
+    const char *ranks = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *temporary = getenv("TMPDIR");
+    const unsigned long long count = ranks == NULL ? 0 : strtoull(ranks, NULL, 10);
+
+    if (count * segment_bytes > dp_file_free("/dev/shm")) {
+        (void)setenv(folder_setting, temporary != NULL ? temporary : "/tmp", 0);
+    }
+}
+
+/* What Open MPI's segments may yet take of a folder's room. */
+static unsigned long long segments_in(const char *folder, MPI_Comm node)
+{
+    const char *set = getenv(folder_setting);
+    int ranks = 0;
+
+    return strcmp(folder, set != NULL ? set : "/dev/shm") == 0 &&
+                   MPI_Comm_size(node, &ranks) == MPI_SUCCESS
+               ? (unsigned long long)ranks * segment_bytes
+               : 0;
+}
+
 bool dp_mpi_window_fits(MPI_Comm node, size_t mine)
 {
     const unsigned long long piece = mine;
@@ -45,5 +74,6 @@ bool dp_mpi_window_fits(MPI_Comm node, size_t mine)
     }
     all += all / 8 + ((unsigned long long)1 << 16); /* MPI's own, and the next little piece */
     dp_mpi_window_folder(folder, sizeof(folder));
+    all += segments_in(folder, node);
     return dp_shared_file_possible(folder, all);
 }

@@ -14,6 +14,14 @@
  * the system offers; /dev/shm with an MPI that has no such setting. */
 void dp_mpi_window_folder(char *text, int size);
 
+/*
+ * Before MPI starts: where /dev/shm has no room for the segments through which Open MPI passes
+ * messages on a node, puts them into the folder for temporary files, unless the user has said
+ * where. They are files that take room only as they are written to: where none is left then, SIGBUS
+ * ends the rank.
+ */
+void dp_mpi_place_segments(void);
+
 /* Whether there is room for all pieces, of which `mine` bytes are this rank's. Collective on
  * `node`; ranks may find different answers. */
 bool dp_mpi_window_fits(MPI_Comm node, size_t mine);

@@ -13,6 +13,7 @@
 #include "collectives/core/mpi_status.h"
 #include "collectives/core/transport.h"
 #include "collectives/core/transport_mpi.h"
+#include "collectives/core/window_room_mpi.h"
 #include "collectives/world/failure_detector.h"
 #include "collectives/world/liveness.h"
 
@@ -65,6 +66,7 @@ static dp_status world_over_mpi(struct dp_world *world)
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         (void)setenv(settings[i][0], settings[i][1], 0);
     }
+    dp_mpi_place_segments();
     DP_TRY(DP_MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided)));
     world->mpi = true;
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

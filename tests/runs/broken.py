@@ -282,6 +282,18 @@ def case_where_no_shared_memory_can_be_made_ranks_send_messages():
         check(run_json(out)["strategy"] not in ("shm", "zero1:over=shm"), f"with {name}: {result}")
 
 
+def case_a_small_dev_shm_ends_no_rank():
+    # MPI's segments and ours take room as they are written to; without any, SIGBUS ended a rank.
+    little_memory(16)  # skipped where nothing may be mounted
+    for megabytes in (5, 9):
+        wrapper = ["unshare", "-m", "sh", "-c",
+                   f'mount -t tmpfs -o size={megabytes}m tmpfs /dev/shm && exec "$0" "$@"']
+        harness.program = "ddp_bench"
+        result = Started(["-b", "64K", "-e", "1M", "-n", "5"], 2, {}, wrapper=wrapper).finish()
+        harness.program = "ddp_train"
+        same(result.code, 0, f"with {megabytes} MB, the exit code of\n{result}\n")
+
+
 def case_with_room_for_gradients_alone_weights_are_the_same():
     cfg = small_cfg(mlp_layers(4096))
     arguments = [cfg, *NO_EVALUATION, "--steps", 5, "--set", "comm.strategy=zero1:over=shm"]

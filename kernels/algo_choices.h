@@ -39,7 +39,7 @@ struct dp_algo_choices;
 
 /* An empty table for a process on such a machine. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_algo_choices_create(const char *machine, struct dp_algo_choices **out);
-void dp_algo_choices_destroy(struct dp_algo_choices *algo_choices); /* NULL is allowed */
+void dp_algo_choices_destroy(struct dp_algo_choices *choices); /* NULL is allowed */
 
 /* ---- for devices, while they prepare; there may be no table (NULL) ---- */
 
@@ -58,7 +58,7 @@ DP_CHECKED dp_status dp_algo_choices_note(struct dp_algo_choices *algo_choices, 
 /* ---- for whoever runs ---- */
 
 /* From now on nothing is measured. */
-void dp_algo_choices_settle(struct dp_algo_choices *algo_choices);
+void dp_algo_choices_settle(struct dp_algo_choices *choices);
 
 /* How many were asked for and are known; of these, how many were not there when the table was
  * filled (dp_algo_choices_add, _take). */
@@ -66,7 +66,7 @@ struct dp_algo_choices_count {
     int used, fresh;
 };
 
-struct dp_algo_choices_count dp_algo_choices_count(const struct dp_algo_choices *algo_choices);
+struct dp_algo_choices_count dp_algo_choices_count(const struct dp_algo_choices *choices);
 
 /* The choices that were asked for, one after another, in an order that is the same for equal
  * tables: begin with *at = 0. Texts are borrowed. */

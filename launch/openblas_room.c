@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status.h"
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* not ready so early */
 /* Of a thread; OpenBLAS takes them all as it is loaded. */
 enum { BUFFER_MB = 128 };
 
@@ -85,7 +86,6 @@ static void refuse_too_few_addresses(int argc, char **argv, char **environment)
                                  BUFFER_MB, threads, dp_plural(threads))));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* not ready so early */
 /* The loader calls it before it initialises libraries. */
 static void (*const first)(int, char **, char **)
     __attribute__((section(".preinit_array"), used)) = refuse_too_few_addresses;

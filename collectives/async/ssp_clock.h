@@ -46,25 +46,25 @@ size_t dp_ssp_clock_bins(int count, uint64_t bound);
 
 /* Errors: DP_ERR_NOMEM, and nothing is left behind. */
 DP_CHECKED dp_status dp_ssp_clock_open(struct dp_ssp_clock *ssp_clock, int count, uint64_t bound);
-void dp_ssp_clock_close(struct dp_ssp_clock *ssp_clock);
+void dp_ssp_clock_close(struct dp_ssp_clock *clock);
 
 /* All trainers have done `step` steps, and hold the same weights. */
-void dp_ssp_clock_begin(struct dp_ssp_clock *ssp_clock, uint64_t step);
+void dp_ssp_clock_begin(struct dp_ssp_clock *clock, uint64_t step);
 
 /* The gradient of trainer `i` was applied; `last`: it wants no weights. */
-void dp_ssp_clock_apply(struct dp_ssp_clock *ssp_clock, int i, bool last);
+void dp_ssp_clock_apply(struct dp_ssp_clock *clock, int i, bool last);
 
 /* Whether trainer `i` waits and may have weights. */
 bool dp_ssp_clock_may_go(const struct dp_ssp_clock *ssp_clock, int i);
 
 /* It gets them. */
-void dp_ssp_clock_go(struct dp_ssp_clock *ssp_clock, int i);
+void dp_ssp_clock_go(struct dp_ssp_clock *clock, int i);
 
 /* Steps that all trainers have done. */
-uint64_t dp_ssp_clock_slowest(const struct dp_ssp_clock *ssp_clock);
+uint64_t dp_ssp_clock_slowest(const struct dp_ssp_clock *clock);
 
 /* The first step behind which all trainers can end who learn of it with the next weights they get:
  * whoever computes now gets none before its next gradient. */
-uint64_t dp_ssp_clock_soonest(const struct dp_ssp_clock *ssp_clock);
+uint64_t dp_ssp_clock_soonest(const struct dp_ssp_clock *clock);
 
 #endif

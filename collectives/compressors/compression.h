@@ -42,11 +42,11 @@ DP_CHECKED dp_status dp_compression_create(struct dp_comm *comm, const struct dp
                                            float *grad, size_t trained,
                                            const struct dp_compression_config *config,
                                            struct dp_compression **out);
-void dp_compression_destroy(struct dp_compression *compression);
+void dp_compression_destroy(struct dp_compression *p);
 
 /* Before bucket b is submitted, while the step parameters are those of its step: which a
  * deferred bucket will outlast. Nothing to do for NULL. Local. */
-void dp_compression_ready(struct dp_compression *compression, int b);
+void dp_compression_ready(struct dp_compression *p, int b);
 
 /* Replaces this rank's gradient of bucket b by its sum. A step that is skipped (step
  * parameters->skip, equal on all ranks) sends nothing and changes nothing. Collective. */
@@ -55,8 +55,8 @@ DP_CHECKED dp_status dp_compression_sum(struct dp_compression *compression, int 
 
 /* Bytes that this rank sends in a step for all buckets but the tail: with the compressor, and about
  * how many with the strategy alone. Local. */
-void dp_compression_wire(const struct dp_compression *compression, enum dp_keep keep,
-                         uint64_t *with, uint64_t *without);
+void dp_compression_wire(const struct dp_compression *p, enum dp_keep keep, uint64_t *with,
+                         uint64_t *without);
 
 /* Elements that the compressor of a valid name would remember on each of several ranks, of a model
  * with these tensors: residuals, each rank's own, and start vectors. Without any ranks. */
@@ -86,7 +86,7 @@ struct dp_compression_array {
 };
 
 /* Writes them, and returns how many there are. NULL has none. Local. */
-int dp_compression_arrays(const struct dp_compression *compression,
+int dp_compression_arrays(const struct dp_compression *p,
                           struct dp_compression_array arrays[DP_COMPRESSION_ARRAYS]);
 
 /* All of them, from the device and to it; between steps, done when they return. NULL has none.

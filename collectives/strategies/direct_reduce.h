@@ -34,11 +34,10 @@ enum dp_direct_reduce_way {
  * Errors: DP_ERR_NOMEM, and nothing is left behind. */
 DP_CHECKED dp_status dp_direct_reduce_open(struct dp_direct_reduce *direct_reduce, size_t max_count,
                                            int segment_kb);
-void dp_direct_reduce_close(struct dp_direct_reduce *direct_reduce);
+void dp_direct_reduce_close(struct dp_direct_reduce *o);
 
 /* The chunk of `data` that this rank owns; empty for others. Local. */
-struct dp_slice dp_direct_reduce_mine(const struct dp_direct_reduce *direct_reduce,
-                                      struct dp_slice data);
+struct dp_slice dp_direct_reduce_mine(const struct dp_direct_reduce *o, struct dp_slice data);
 
 /* ways: DP_DIRECT_REDUCE_REDUCE, DP_DIRECT_REDUCE_SHARE, or both, one after the other for each
  * segment. To reduce, data is float32; to share, bytes of any width. Collective. */

@@ -22,19 +22,19 @@ struct dp_async_copy;
 DP_CHECKED dp_status dp_async_copy_create(int most, int threads, struct dp_async_copy **out);
 
 /* Finishes, and ends the thread. NULL is allowed. */
-void dp_async_copy_destroy(struct dp_async_copy *async_copy);
+void dp_async_copy_destroy(struct dp_async_copy *copy);
 
 /* One more array to copy, `bytes` of it; nothing happens yet. */
-void dp_async_copy_add(struct dp_async_copy *async_copy, void *to, const void *from, size_t bytes);
+void dp_async_copy_add(struct dp_async_copy *copy, void *to, const void *from, size_t bytes);
 
 /* Begins to copy what was added; *copied grows by 1 when all of it is there. */
-void dp_async_copy_start(struct dp_async_copy *async_copy, atomic_ullong *copied);
+void dp_async_copy_start(struct dp_async_copy *copy, atomic_ullong *copied);
 
 /* Helps, and returns when all is copied: before anything that was added changes. At once where
  * nothing was begun, or `async copy` is NULL. */
-void dp_async_copy_finish(struct dp_async_copy *async_copy);
+void dp_async_copy_finish(struct dp_async_copy *copy);
 
 /* How long the last dp_async_copy_finish() that had something to finish took its caller. */
-uint64_t dp_async_copy_finish_ns(const struct dp_async_copy *async_copy);
+uint64_t dp_async_copy_finish_ns(const struct dp_async_copy *copy);
 
 #endif

@@ -112,7 +112,10 @@ static void every_strategy_keeps_its_promises_on_several_nodes(void **state)
 
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
-            check_on_nodes(plugin->name, places[i].size, places[i].node_of);
+            /* Nodes are pretended here; those for GPUs look at the GPUs of real ones. */
+            if (!((const struct dp_strategy *)plugin)->gpus) {
+                check_on_nodes(plugin->name, places[i].size, places[i].node_of);
+            }
         }
         for (size_t k = 0; k < sizeof(texts) / sizeof(texts[0]); k++) {
             check_on_nodes(texts[k], places[i].size, places[i].node_of);

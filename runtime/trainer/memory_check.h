@@ -22,7 +22,7 @@ DP_CHECKED dp_status dp_memory_check_device(const struct dp_memory_plan *plan,
                                             const struct dp_device_room *room);
 
 /*
- * The same for all ranks of a group on a device that has a room(): finds plan->sharing, and where
+ * The same for all ranks of a group on a device that has a room(): finds plan->sharding, and where
  * one rank's need cannot fit all are refused, so that they leave together. `wants`: this rank
  * computes. Collective, before any rank takes memory.
  *

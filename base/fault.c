@@ -6,27 +6,71 @@
 
 #define FAULT struct dp_fault
 
-enum { INT_HIGH = 2147483647, BIT_HIGH = 31 };
+enum { INT_HIGH = 2147483647, BIT_HIGH = 31, MS_HIGH = 86400000 };
 
 /* clang-format off */
 static const struct dp_option flip_options[] = {
-    DP_INT(   FAULT, step,    "1",  1, INT_HIGH, "behind this step"),
+    DP_INT(   FAULT, step,    "1",  1, INT_HIGH, "after this step"),
     DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "on this rank"),
     DP_STRING(FAULT, tensor,  "",   "its name in model.safetensors"),
     DP_INT(   FAULT, element, "0",  0, INT_HIGH, "which one, in the order of model.safetensors"),
     DP_INT(   FAULT, bit,     "22", 0, BIT_HIGH, "of the float32; 0 is the lowest"),
     {0},
 };
+
+static const struct dp_option end_options[] = {
+    DP_INT(   FAULT, step,    "1",  1, INT_HIGH, "after this step"),
+    DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "this rank"),
+    DP_INT(   FAULT, bucket,  "-1", -1, INT_HIGH, "in that step, before it waits for this bucket"),
+    {0},
+};
+
+static const struct dp_option slow_options[] = {
+    DP_INT(   FAULT, step,    "0",  0, INT_HIGH, "after this step; 0: after every step"),
+    DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "this rank"),
+    DP_INT(   FAULT, bucket,  "-1", -1, INT_HIGH, "in that step, before it waits for this bucket"),
+    DP_INT(   FAULT, ms,      "100", 1, MS_HIGH, "milliseconds"),
+    {0},
+};
 /* clang-format on */
 
 const struct dp_plugin dp_fault_flip = {
     .name = "flip",
-    .help = "one bit of a weight or running statistic: step, rank, tensor, element, bit",
+    .help = "one bit of a weight or running statistic",
     .options = flip_options,
     .state_bytes = sizeof(struct dp_fault),
 };
 
-static const struct dp_plugin *const kinds[] = {&dp_fault_flip};
+const struct dp_plugin dp_fault_kill = {
+    .name = "kill",
+    .help = "the rank is killed, as by the kernel when memory runs out",
+    .options = end_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
+const struct dp_plugin dp_fault_stop = {
+    .name = "stop",
+    .help = "the rank stands still until it gets SIGCONT",
+    .options = end_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
+const struct dp_plugin dp_fault_slow = {
+    .name = "slow",
+    .help = "the rank sleeps",
+    .options = slow_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
+const struct dp_plugin dp_fault_exit = {
+    .name = "exit",
+    .help = "the rank leaves with exit code 0, without a word to the others",
+    .options = end_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
+static const struct dp_plugin *const kinds[] = {&dp_fault_flip, &dp_fault_kill, &dp_fault_stop,
+                                                &dp_fault_slow, &dp_fault_exit};
 
 struct dp_plugin_family dp_fault_kinds = {
     .noun = "fault", .rows = kinds, .count = sizeof(kinds) / sizeof(kinds[0])};
@@ -44,6 +88,7 @@ static dp_status read_fault(const char *text, struct dp_fault **out)
     }
     *out = state;
     (*out)->kind = kind;
+    (*out)->bucket = kind == &dp_fault_flip ? -1 : (*out)->bucket;
     return DP_OK;
 }
 

@@ -4,11 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/mem.h"
 
-/* A struct dp_json is jansson's json_t under a name of ours. Reading functions of jansson do not
- * change a value but mostly lack the const. */
+/* A struct dp_json is jansson's json_t under our name. Reading functions of jansson do not change a
+ * value but mostly lack the const. */
 static json_t *inner(const struct dp_json *json)
 {
     union {
@@ -34,7 +34,7 @@ void dp_json_destroy(struct dp_json *json)
     json_decref(inner(json));
 }
 
-/* jansson refuses what is not UTF-8; a host name in Latin-1 must not cost the report. */
+/* jansson refuses text that is not UTF-8; a host name in Latin-1 must not make the report fail. */
 static json_t *text_value(const char *text)
 {
     json_t *value = text == NULL ? json_null() : json_string(text);
@@ -57,13 +57,13 @@ static json_t *text_value(const char *text)
     return value;
 }
 
-/* json_real() of a NaN is NULL, which would read as "no memory". */
+/* json_real() of a NaN is NULL, which would be taken for "no memory". */
 static json_t *real_value(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* Both take over `value`, also when they fail; jansson refuses NULL for either. */
+/* Both take ownership of `value`, also on failure; jansson refuses NULL for either. */
 static dp_status set(struct dp_json *object, const char *key, json_t *value)
 {
     if (json_object_set_new(inner(object), key, value) != 0) {
@@ -103,6 +103,11 @@ dp_status dp_json_set_bool(struct dp_json *object, const char *key, bool value)
 dp_status dp_json_set_null(struct dp_json *object, const char *key)
 {
     return set(object, key, json_null());
+}
+
+dp_status dp_json_set_copy(struct dp_json *object, const char *key, const struct dp_json *value)
+{
+    return set(object, key, value == NULL ? json_null() : json_deep_copy(inner(value)));
 }
 
 struct dp_json *dp_json_set_object(struct dp_json *object, const char *key)
@@ -165,7 +170,7 @@ dp_status dp_json_save(const struct dp_json *json, int digits, const char *path)
 
     DP_TRY(dp_json_dump(json, 2, digits, &text));
     bytes = strlen(text);
-    text[bytes] = '\n'; /* in place of the NUL, which a file does not need */
+    text[bytes] = '\n'; /* replaces the NUL, which a file does not need */
     status = dp_file_replace(path, text, bytes + 1);
     dp_free(text);
     return status;

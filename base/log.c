@@ -1,7 +1,9 @@
 #include "base/log.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,13 +11,11 @@
 #include "base/text.h"
 
 /* As many bytes as a pipe takes in one piece (PIPE_BUF of Linux), so that lines do not mix. */
-enum { LINE_BYTES = 4096 };
+enum { LINE_BYTES = 4096, COLLECTED_BYTES = 1024 };
 
 static atomic_int log_level = DP_LOG_INFO;
 static atomic_int log_errors;
-static atomic_int log_muted;
-static _Thread_local bool log_softened, log_holding, log_aloud;
-static _Thread_local char log_kept[1024]; /* the last error that was muted, or held */
+static _Thread_local struct dp_log_capture *log_capture; /* the innermost, or NULL */
 static int log_rank = 0, log_ranks = 1;
 static char log_host[64] = "";
 
@@ -46,49 +46,81 @@ int dp_log_errors(void)
     return atomic_load(&log_errors);
 }
 
-void dp_log_mute(int quiet)
+/* ---- captures ---- */
+
+/* The innermost that collects lines of that level, or NULL. */
+static struct dp_log_capture *capture_of(enum dp_log_level level)
 {
-    atomic_store(&log_muted, quiet);
-    if (quiet > 0) {
-        log_kept[0] = '\0';
+    struct dp_log_capture *capture = log_capture;
+
+    while (capture != NULL && level > capture->level) {
+        capture = capture->outer;
+    }
+    return capture;
+}
+
+static void collect(struct dp_log_capture *capture, enum dp_log_level level, const char *format,
+                    va_list args) __attribute__((format(printf, 3, 0)));
+
+static void collect(struct dp_log_capture *capture, enum dp_log_level level, const char *format,
+                    va_list args)
+{
+    char line[COLLECTED_BYTES];
+    size_t size;
+
+    line[0] = (char)('0' + (int)level);
+    dp_text_format(line + 1, sizeof(line) - 1, format, args);
+    size = strlen(line) + 1;
+    while (capture->used + size > sizeof(capture->lines)) {
+        const size_t oldest = strlen(capture->lines) + 1;
+        capture->used -= oldest;
+        memmove(capture->lines, capture->lines + oldest, capture->used);
+    }
+    memcpy(capture->lines + capture->used, line, size);
+    capture->used += size;
+}
+
+void dp_log_capture_begin(struct dp_log_capture *capture, enum dp_log_level level)
+{
+    if (capture != NULL) {
+        capture->outer = log_capture;
+        capture->level = level;
+        capture->used = 0;
+        log_capture = capture;
     }
 }
 
-void dp_log_tell(void)
+static enum dp_log_level level_of(const char *line)
 {
-    if (log_kept[0] != '\0') {
-        dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", log_kept);
+    return (enum dp_log_level)(line[0] - '0');
+}
+
+void dp_log_capture_end(struct dp_log_capture *capture, enum dp_log_fate fate)
+{
+    if (capture == NULL) {
+        return;
     }
-    log_kept[0] = '\0';
-}
-
-void dp_log_aloud(bool aloud)
-{
-    log_aloud = aloud;
-}
-
-static bool muted(void)
-{
-    return atomic_load(&log_muted) > 0 && !log_aloud;
-}
-
-void dp_log_soften(bool soft)
-{
-    log_softened = soft;
-}
-
-void dp_log_hold(bool hold)
-{
-    log_holding = hold;
-    if (hold) {
-        log_kept[0] = '\0';
+    assert(log_capture == capture);
+    log_capture = capture->outer;
+    for (size_t at = 0; fate != DP_LOG_DROP && at < capture->used;) {
+        const char *line = capture->lines + at;
+        const bool softer = fate == DP_LOG_SOFTEN && level_of(line) == DP_LOG_ERROR;
+        dp_log(softer ? DP_LOG_WARN : level_of(line), __FILE__, __LINE__, "%s", line + 1);
+        at += strlen(line) + 1;
     }
 }
 
-const char *dp_log_held(void)
+const char *dp_log_captured(const struct dp_log_capture *capture)
 {
-    return log_kept;
+    const char *found = "";
+
+    for (size_t at = 0; at < capture->used; at += strlen(capture->lines + at) + 1) {
+        found = level_of(capture->lines + at) == DP_LOG_ERROR ? capture->lines + at + 1 : found;
+    }
+    return found;
 }
+
+/* ---- printing ---- */
 
 /* "lockstep: error: " or, with several ranks, "lockstep: error: rank 3 (node7): ". */
 static int log_prefix(char *text, size_t size, enum dp_log_level level)
@@ -101,32 +133,16 @@ static int log_prefix(char *text, size_t size, enum dp_log_level level)
     return snprintf(text, size, "lockstep: %s", names[level]);
 }
 
-void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
+static void print(enum dp_log_level level, const char *file, int line, const char *format,
+                  va_list args) __attribute__((format(printf, 4, 0)));
+
+static void print(enum dp_log_level level, const char *file, int line, const char *format,
+                  va_list args)
 {
     char text[LINE_BYTES], printed[LINE_BYTES];
-    size_t length;
-    va_list args;
+    size_t length = (size_t)log_prefix(text, sizeof(text), level);
 
-    if (level == DP_LOG_ERROR && log_softened) {
-        level = DP_LOG_WARN;
-    }
-    if (level == DP_LOG_ERROR && !log_holding) {
-        atomic_fetch_add(&log_errors, 1);
-    }
-    if (level == DP_LOG_ERROR && (log_holding || muted())) {
-        va_start(args, format);
-        dp_text_format(log_kept, sizeof(log_kept), format, args);
-        va_end(args);
-        return;
-    }
-    if ((int)level > atomic_load(&log_level) || muted() ||
-        (level == DP_LOG_INFO && log_rank != 0)) {
-        return;
-    }
-    length = (size_t)log_prefix(text, sizeof(text), level);
-    va_start(args, format);
     dp_text_format(text + length, sizeof(text) - length, format, args);
-    va_end(args);
     if (dp_log_level() >= DP_LOG_DEBUG) {
         length = strlen(text);
         (void)snprintf(text + length, sizeof(text) - length, " [%s:%d]", file, line);
@@ -134,6 +150,24 @@ void dp_log(enum dp_log_level level, const char *file, int line, const char *for
     length = dp_text_clean(text, printed, sizeof(printed));
     printed[length] = '\n'; /* in place of the NUL */
     if (write(STDERR_FILENO, printed, length + 1) < 0) {
-        return; /* nobody is left to be told */
+        return; /* nobody is left to read it */
     }
+}
+
+void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
+{
+    const bool shown = level <= dp_log_level() && (level != DP_LOG_INFO || log_rank == 0);
+    struct dp_log_capture *capture = capture_of(level);
+    va_list args;
+
+    if (level == DP_LOG_ERROR && capture == NULL) {
+        atomic_fetch_add(&log_errors, 1);
+    }
+    va_start(args, format);
+    if (capture != NULL && (shown || level == DP_LOG_ERROR)) {
+        collect(capture, level, format, args);
+    } else if (capture == NULL && shown) {
+        print(level, file, line, format, args);
+    }
+    va_end(args);
 }

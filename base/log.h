@@ -9,12 +9,13 @@
 #ifndef DP_BASE_LOG_H
 #define DP_BASE_LOG_H
 
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum dp_log_level { DP_LOG_ERROR, DP_LOG_WARN, DP_LOG_INFO, DP_LOG_DEBUG };
+enum dp_log_level { DP_LOG_NONE = -1, DP_LOG_ERROR, DP_LOG_WARN, DP_LOG_INFO, DP_LOG_DEBUG };
 
-/* The most detailed level that is printed; at start DP_LOG_INFO. */
+/* The most detailed level that is printed; at start DP_LOG_INFO. With DP_LOG_NONE errors are only
+ * counted: for tests, which provoke many. */
 void dp_log_set_level(enum dp_log_level level);
 enum dp_log_level dp_log_level(void);
 
@@ -25,29 +26,34 @@ void dp_log_set_identity(int rank, int ranks, const char *host);
 /* The host name that was set; empty before. */
 const char *dp_log_host(void);
 
-/* Counts the errors logged so far by this process, so that main() can tell whether the cause of a
- * failing status was already told. */
+/* Counts the errors that this process has logged so far, but for those in a capture. */
 int dp_log_errors(void);
 
-/* While `quiet` is above 0 errors are counted and not printed: tests provoke many. Of
- * the calling thread the last one since then is kept; dp_log_tell prints it, when all can be heard
- * again. */
-void dp_log_mute(int quiet);
-void dp_log_tell(void);
+/*
+ * A capture: what the calling thread logs between its begin and its end is collected, until its
+ * caller knows what it means: nothing, since another way is taken; a warning, since the run goes
+ * on; or the cause of its end, which one of the ranks reports for all. Captures nest.
+ */
+enum { DP_LOG_CAPTURE_BYTES = 4096 };
 
-/* While true, what the calling thread logs is printed though others are muted: for a thread that
- * tells what no other rank finds alike. */
-void dp_log_aloud(bool aloud);
+struct dp_log_capture {
+    struct dp_log_capture *outer;
+    enum dp_log_level level;
+    size_t used;
+    char lines[DP_LOG_CAPTURE_BYTES]; /* each as its level, its text, a NUL; the oldest give way */
+};
 
-/* While true, errors of the calling thread are logged as warnings and not counted: what fails on it
- * does not end the run. */
-void dp_log_soften(bool soft);
+/* What becomes of it: nothing, the same lines, or the same with warnings for errors. */
+enum dp_log_fate { DP_LOG_DROP, DP_LOG_PRINT, DP_LOG_SOFTEN };
 
-/* While true, errors of the calling thread are neither printed nor counted; dp_log_held() is the
- * last one since then, or empty. For a thread beside the one that runs: whoever waits for it knows
- * what its failure means, and when that may be said. */
-void dp_log_hold(bool hold);
-const char *dp_log_held(void);
+/* Collects lines of `level` and of more serious ones; others are printed as ever. The memory is
+ * the caller's, and need not be set; NULL: nothing is collected. On one thread, begins and ends
+ * make pairs. */
+void dp_log_capture_begin(struct dp_log_capture *capture, enum dp_log_level level);
+void dp_log_capture_end(struct dp_log_capture *capture, enum dp_log_fate fate);
+
+/* The last error in it, or empty; also after its end. */
+const char *dp_log_captured(const struct dp_log_capture *capture);
 
 void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

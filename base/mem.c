@@ -12,12 +12,12 @@
 
 enum { HUGE_PAGE = 2 * 1024 * 1024 };
 
-/* In front of every block; as long as the alignment, so that what follows is aligned too. */
+/* Precedes every block. It is as long as the alignment, so that the block is aligned too. */
 union header {
     struct {
         size_t bytes;
         enum dp_purpose purpose;
-        void (*give)(void *memory); /* to whom it goes back; NULL: the C library */
+        void (*give)(void *memory); /* releases it; NULL: the C library */
     } block;
     char pad[DP_MEM_ALIGN];
 };
@@ -36,13 +36,13 @@ static int should_fail(void)
     return atomic_fetch_sub(&fail_countdown, 1) == 1;
 }
 
-/* From the C library, before anything is written to it. */
+/* Allocates from the C library; the memory is not written to. */
 static void *allocate(size_t bytes, size_t align)
 {
     void *memory = aligned_alloc(align, bytes);
 
     if (memory != NULL && align == HUGE_PAGE) {
-        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* refused: they are small ones */
+        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* if refused, pages are small */
     }
     return memory;
 }
@@ -73,11 +73,12 @@ static void *take_block(enum dp_purpose purpose, size_t bytes, size_t align)
     return header + 1;
 }
 
-/* Takes the pages; false where they are not to be had. EINVAL: this system cannot tell. */
+/* Makes the system provide the pages; false where it cannot. EINVAL: it does not support this
+ * call. */
 static bool populate(void *memory, size_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
-    /* madvise wants whole pages. */
+    /* madvise needs whole pages. */
     const size_t before = (uintptr_t)memory % (size_t)sysconf(_SC_PAGESIZE);
 
     return madvise((char *)memory - before, bytes + before, MADV_POPULATE_WRITE) == 0 ||

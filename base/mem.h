@@ -1,8 +1,8 @@
 /*
  * mem.h - all memory of the library: zeroed, counted by purpose, and made to fail by tests.
  *
- * Only mem.c calls the C library's allocator. Arenas of weights, gradients and activations are
- * taken with a purpose, so that the run report can say what needs how much.
+ * Only mem.c calls the C library's allocator. Arenas of weights, gradients and activations have a
+ * purpose, so that the run report can list the memory of each.
  */
 #ifndef DP_BASE_MEM_H
 #define DP_BASE_MEM_H
@@ -18,6 +18,7 @@
     X(RESIDUALS, "residuals")       \
     X(ACTIVATIONS, "activations")   \
     X(WORKSPACE, "workspace")       \
+    X(LIBRARY, "libraries")         \
     X(TRIAL, "trials")              \
     X(DATA, "data")                 \
     X(COMM, "communication")        \
@@ -39,35 +40,35 @@ void *dp_zalloc(size_t count, size_t size);
 /* An arena: zeroed, aligned to DP_MEM_ALIGN, counted under `purpose`. NULL when out of memory. */
 void *dp_mem_arena(enum dp_purpose purpose, size_t bytes);
 
-/* The same on huge pages where the system has any, which it hands to a disk faster: for memory that
- * is kept, and little less than a multiple of 2 MB. */
+/* The same on huge pages where the system has any, which are written to disk faster. For memory
+ * that is kept, and slightly less than a multiple of 2 MB. */
 void *dp_mem_huge(enum dp_purpose purpose, size_t bytes);
 
 /* A copy of `text`, or NULL. */
 char *dp_strdup(const char *text);
 
-/* Releases what the functions above gave. NULL is allowed. */
+/* Releases memory of the functions above. NULL is allowed. */
 void dp_free(void *memory);
 
 const char *dp_purpose_text(enum dp_purpose purpose);
 
-/* Bytes and number of blocks that live now. */
+/* Bytes and number of blocks that are allocated now. */
 size_t dp_mem_bytes(enum dp_purpose purpose);
 size_t dp_mem_live(void);
 
-/* Zeroes memory that is part of a file. False where its file system has no room for that, and
- * touching it would end the process by SIGBUS, as it still does on Linux before 5.14. */
+/* Zeroes memory that is part of a file. False where its file system has no space for it, and
+ * touching the memory would end the process by SIGBUS, as it still does on Linux before 5.14. */
 bool dp_mem_clear(void *memory, size_t bytes);
 
-/* Adds (or, negative, takes away) bytes that someone else allocated, such as shared windows. */
+/* Adds (or, negative, subtracts) bytes that were allocated elsewhere, such as shared windows. */
 void dp_mem_count(enum dp_purpose purpose, long long bytes);
 
-/* Tests: the nth allocation from now fails (1: the next); 0 switches this off. */
+/* Tests: makes the nth allocation from now fail (1: the next); 0 switches this off. */
 void dp_mem_fail_nth(int nth);
 
-/* Tests: from now on memory comes from `take`, aligned to DP_MEM_ALIGN, and goes back to `give`,
- * also when this has changed since; where `take` gives NULL, and when it is NULL, the C library has
- * it. */
+/* Tests: from now on memory comes from `take`, aligned to DP_MEM_ALIGN, and is released by `give`,
+ * even if this has been changed since. Where `take` returns NULL, and when it is NULL, the C
+ * library allocates. */
 void dp_mem_take_from(void *(*take)(size_t bytes), void (*give)(void *memory));
 
 #endif

@@ -30,7 +30,7 @@ static const char *skip_digits(const char *text)
 }
 
 /* Whether all of `text` is one decimal number; `whole`: without fraction and exponent. Stricter
- * than strtod: no nan, no inf, no hexadecimal, no leading zeros that elsewhere mean octal. */
+ * than strtod: no nan, no inf, no hexadecimal, no leading zeros (which mean octal elsewhere). */
 static bool is_decimal(const char *text, bool whole)
 {
     const char *first = text + (*text == '+' || *text == '-' ? 1 : 0);
@@ -98,7 +98,7 @@ static int read_switch(const char *text)
     return -1;
 }
 
-/* Copies choice `i` of "a|b|c" into `word`; false behind the last. */
+/* Copies choice `i` of "a|b|c" into `word`; false after the last. */
 static bool choice_at(const char *choices, int i, char *word, size_t size)
 {
     for (; i > 0; i--) {
@@ -112,8 +112,7 @@ static bool choice_at(const char *choices, int i, char *word, size_t size)
     return true;
 }
 
-/* The index of a choice, or -1. Words of a switch stand for each other: yes, where on is
- * offered. */
+/* The index of a choice, or -1. Words of a switch are equivalent: yes, where on is a choice. */
 static int read_choice(const char *choices, const char *text)
 {
     const int wanted = read_switch(text);
@@ -131,8 +130,8 @@ static int read_choice(const char *choices, const char *text)
     return twin;
 }
 
-/* Whether YAML could not carry the text on one line as it is: control characters, also those of
- * Unicode that count as line ends, and the byte order mark. */
+/* Whether YAML could not hold the text unchanged on one line: control characters, those of Unicode
+ * that count as line ends, and the byte order mark. */
 static bool has_controls(const char *text)
 {
     for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
@@ -156,7 +155,7 @@ static bool in_range(const struct dp_option *row, double value)
     return isnan(value) ? may_be_null(row) : value >= row->low && value <= row->high;
 }
 
-/* Stores one text in the field (of a list: behind those there), whatever its range. */
+/* Stores one text in the field (a list: appends), without checking its range. */
 static bool store(const struct dp_option *row, void *base, const char *text)
 {
     void *field = (char *)base + row->offset;
@@ -165,7 +164,7 @@ static bool store(const struct dp_option *row, void *base, const char *text)
 
     switch (row->kind) {
     case DP_OPTION_INT:
-        /* The range is the row's, or int's for defaults: the cast below is defined. */
+        /* The range is the row's, or int's for defaults: this makes the cast below defined. */
         if (!read_number(row, text, &number) || fabs(number) > 2147483647.0) {
             return false;
         }
@@ -194,7 +193,7 @@ static bool store(const struct dp_option *row, void *base, const char *text)
     return false;
 }
 
-/* Whether the text may be stored, so that a refused one leaves the field as it was. */
+/* Checks before storing, so that a refused text leaves the field unchanged. */
 static bool accepts(const struct dp_option *row, const char *text)
 {
     double number;
@@ -335,7 +334,7 @@ bool dp_option_holds(const struct dp_option *row, const void *base)
     return true;
 }
 
-/* ---- values in, values out ---- */
+/* ---- storing and printing values ---- */
 
 /* Writes "expected an integer from 1 to 100, found 'abc'"; long texts are cut. */
 static dp_status say_expected(const struct dp_option *row, const char *found, char *problem,
@@ -358,7 +357,7 @@ static dp_status say_expected(const struct dp_option *row, const char *found, ch
     if (length > SHOWN) {
         length = SHOWN;
         while (length > 0 && ((unsigned char)found[length] & 0xc0) == 0x80) {
-            length--; /* never half a character of UTF-8 */
+            length--; /* never half of a UTF-8 character */
         }
     }
     (void)snprintf(problem, size, "expected %s, found '%.*s%s'", expected, (int)length, found,
@@ -393,7 +392,7 @@ dp_status dp_option_apply(const struct dp_option *row, void *base, const char *c
     return DP_OK;
 }
 
-/* The shortest decimal that reads back as the same bits. */
+/* Prints the shortest decimal that reads back as the same bits. */
 static void print_number(double value, char *text, size_t size)
 {
     if (isnan(value)) {
@@ -445,7 +444,7 @@ static void print_text(const char *value, char *text, size_t size)
         if (*value == '"' || *value == '\\') {
             text[used++] = '\\';
         }
-        value += dp_text_piece(value, piece); /* which YAML reads, since the text is UTF-8 */
+        value += dp_text_piece(value, piece); /* YAML reads it, since the text is UTF-8 */
         memcpy(text + used, piece, strlen(piece));
         used += strlen(piece);
     }

@@ -1,12 +1,12 @@
 /*
- * option_spelling.c - which known word was meant by an unknown one.
+ * option_spelling.c - finds the known word that an unknown one may be a misspelling of.
  */
 #include <ctype.h>
 #include <string.h>
 
 #include "base/option.h"
 
-enum { WORD_MAX = 64 /* longer words are no misspellings of ours */ };
+enum { WORD_MAX = 64 /* longer words are not misspellings of ours */ };
 
 static int least(int a, int b)
 {

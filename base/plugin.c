@@ -82,6 +82,30 @@ void dp_plugin_say_unknown(const struct dp_plugin_names *names, const char *name
     }
 }
 
+void dp_plugin_describe(const struct dp_plugin *plugin, char *text, size_t size)
+{
+    void *state = dp_zalloc(1, plugin->state_bytes + 1);
+    char value[DP_OPTION_PRINTED];
+    size_t used = (size_t)snprintf(text, size, "%s", plugin->help);
+
+    if (state == NULL) {
+        return;
+    }
+    dp_option_defaults(plugin->options, state);
+    for (const struct dp_option *row = plugin->options;
+         row != NULL && row->kind != DP_OPTION_END && used < size; row++) {
+        const bool known = row->initial != NULL && dp_option_holds(row, state);
+        value[0] = '\0';
+        if (known) {
+            dp_option_print(row, state, value, sizeof(value));
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%s%s%s",
+                                 row == plugin->options ? "; " : ", ", row->name, known ? "=" : "",
+                                 value);
+    }
+    dp_free(state);
+}
+
 /* Writes "ring: unknown option 'segments'; known are: segment_kb". */
 static void say_unknown_option(const struct dp_plugin *plugin, const char *name, char *problem,
                                size_t size)
@@ -127,12 +151,26 @@ static dp_status apply_pair(const struct dp_plugin *plugin, void *state, char *p
     return DP_OK;
 }
 
-/* A value with options of its own ("over=hier:inner=shm,outer=ring") takes all that is left. */
+/* A value with options of its own ("over=hier:inner=shm,outer=ring") includes all that follows. */
 static char *pair_end(char *pair)
 {
     const size_t length = strcspn(pair, ",");
 
     return pair + (memchr(pair, ':', length) != NULL ? strlen(pair) : length);
+}
+
+/* What options mean together. */
+static dp_status check_together(const struct dp_plugin *plugin, const void *state, char *problem,
+                                size_t size)
+{
+    const char *key = "", *reason = plugin->refuse != NULL ? plugin->refuse(state, &key) : NULL;
+
+    if (reason == NULL) {
+        return DP_OK;
+    }
+    (void)snprintf(problem, size, "%s%s%s: %s", plugin->name, key[0] != '\0' ? ": " : "", key,
+                   reason);
+    return DP_ERR_CONFIG;
 }
 
 dp_status dp_plugin_create(const struct dp_plugin_family *family, const char *text,
@@ -142,13 +180,14 @@ dp_status dp_plugin_create(const struct dp_plugin_family *family, const char *te
     const size_t length = strcspn(text, ":");
     const struct dp_plugin *found = dp_plugin_find(family, text, length);
     char *fresh, *pairs, *next;
+    dp_status status = DP_OK;
 
     if (found == NULL) {
         dp_plugin_say_unknown(&(struct dp_plugin_names){.family = family}, text, length, problem,
                               problem_size);
         return DP_ERR_CONFIG;
     }
-    /* The text is kept behind the state: string options point into it. */
+    /* The text is stored after the state: string options point into it. */
     fresh = dp_zalloc(1, found->state_bytes + strlen(text) + 1);
     if (fresh == NULL) {
         (void)snprintf(problem, problem_size, "%s: out of memory", found->name);
@@ -160,15 +199,19 @@ dp_status dp_plugin_create(const struct dp_plugin_family *family, const char *te
     pairs = fresh + found->state_bytes;
     memcpy(pairs, text, strlen(text) + 1);
     pairs += text[length] == ':' ? length + 1 : length;
-    for (; *pairs != '\0'; pairs = next) {
+    for (; status == DP_OK && *pairs != '\0'; pairs = next) {
         next = pair_end(pairs);
         if (*next != '\0') {
             *next++ = '\0';
         }
-        if (apply_pair(found, fresh, pairs, problem, problem_size) != DP_OK) {
-            dp_free(fresh);
-            return DP_ERR_CONFIG;
-        }
+        status = apply_pair(found, fresh, pairs, problem, problem_size);
+    }
+    if (status == DP_OK) {
+        status = check_together(found, fresh, problem, problem_size);
+    }
+    if (status != DP_OK) {
+        dp_free(fresh);
+        return status;
     }
     *plugin = found;
     *state = fresh;

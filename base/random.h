@@ -1,8 +1,8 @@
 /*
  * random.h - random numbers as a function: value = f(seed, what, step, index).
  *
- * There is no state, so any rank or thread can ask for any number in any order, and a result never
- * depends on how many ranks share the work. The generator is Philox4x32-10, which passes BigCrush.
+ * There is no state, so any rank or thread can compute any number in any order, and a result never
+ * depends on the number of ranks. The generator is Philox4x32-10, which passes BigCrush.
  *
  * Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
  * section 4 (Philox).
@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-/* In front of what kernels call, too. */
+/* For functions that kernels call, too. */
 #ifdef __CUDACC__
 #define DP_ANYWHERE __host__ __device__
 #else
@@ -27,7 +27,8 @@ enum dp_random_what {
     DP_RANDOM_SYNTHETIC = 4 << 24,
     DP_RANDOM_AUGMENT = 5 << 24,
     DP_RANDOM_TEST = 6 << 24,
-    DP_RANDOM_CODE = 7 << 24 /* + rank that encodes; + 0xfffff0 ... ffffff: equal on all ranks */
+    DP_RANDOM_CODE = 7 << 24, /* + rank that encodes; + 0xfffff0 ... ffffff: equal on all ranks */
+    DP_RANDOM_SPLIT = 8 << 24
 };
 
 /* Four independent 32-bit numbers: block `block` of the sequence (seed, what, step). Element i of

@@ -44,7 +44,8 @@ dp_status dp_fail(const char *file, int line, dp_status status, const char *form
     dp_text_format(message, sizeof(message), format, args);
     va_end(args);
     if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_WRITE) {
-        dp_log(DP_LOG_ERROR, file, line, "%s", message); /* the message says it all */
+        dp_log(DP_LOG_ERROR, file, line, "%s", message); /* the message is complete without the
+                                                          * status */
     } else {
         dp_log(DP_LOG_ERROR, file, line, "%s: %s", message, dp_status_text(status));
     }

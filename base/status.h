@@ -12,7 +12,7 @@
 #define DP_CHECKED __attribute__((warn_unused_result)) /* on every prototype that can fail */
 
 /* Every status with its exit code and text, once: the enum, dp_status_text() and dp_status_exit()
- * are made from this list. Exit codes follow sysexits.h where it has one. */
+ * are generated from this list. Exit codes follow sysexits.h where it has one. */
 #define DP_STATUS_LIST(X)                                 \
     X(OK, 0, "success")                                   \
     X(ERR_USAGE, 64, "wrong usage")                       \
@@ -44,26 +44,26 @@ const char *dp_status_text(dp_status status);
 /* The exit code of a process that ends with `status`. */
 int dp_status_exit(dp_status status);
 
-/* Whether every rank comes to this status by itself, since all decide it alike: success, what the
- * user asks for, and what training came to. Otherwise it may have befallen one rank alone, which
- * has to end the others. */
+/* Whether every rank reaches this status by itself, since all decide it from the same data:
+ * success, a request of the user, the result of training. Any other status may be one rank's alone,
+ * which must then end the others. */
 bool dp_status_together(dp_status status);
 
-/* Logs "message: text of status" as an error (with file and line at debug level); mistakes of the
- * user, usage and configuration, and what cannot be written, without the text. Returns `status`,
- * which must not be DP_OK. */
+/* Logs "message: text of status" as an error (with file and line at debug level). The text is left
+ * out for the user's mistakes (usage, configuration) and for failed writes. Returns `status`, which
+ * must not be DP_OK. */
 dp_status dp_fail(const char *file, int line, dp_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Logs "file:line" at debug level, so that failures leave a call trail. Returns `status`. */
 dp_status dp_trail(const char *file, int line, dp_status status);
 
-/* Reports a failure where it is first seen: return DP_FAIL(DP_ERR_ARG, "cols is %d", cols); the
+/* Reports a failure where it is first seen: return DP_FAIL(DP_ERR_ARG, "cols is %d", cols). The
  * value is `status` itself, so that compilers and analysers see that it is not DP_OK. */
 #define DP_FAIL(status, ...) (dp_fail(__FILE__, __LINE__, (status), __VA_ARGS__), (status))
 
 /* Returns from the calling function if `expr` is not DP_OK. The `if` has no braces because a block
- * would count against the nesting of every function that uses this. */
+ * would count as nesting in every function that uses this. */
 #define DP_TRY(expr)                                               \
     do {                                                           \
         const dp_status dp_try_ = (expr);                          \

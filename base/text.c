@@ -6,7 +6,7 @@
 
 static const char CUT[] = "...";
 
-/* The code point of the character of UTF-8 at `text` and its bytes; 0 bytes: it is none. */
+/* The code point of the UTF-8 character at `text` and its length in bytes; 0: it is not UTF-8. */
 static size_t decode(const char *text, uint32_t *point)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -25,7 +25,7 @@ static size_t decode(const char *text, uint32_t *point)
                : bytes;
 }
 
-/* What a terminal obeys, or what changes how others look. */
+/* Whether a terminal would act on it, or it would change how other characters look. */
 static bool is_control(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x61c || point == 0x200e ||
@@ -55,7 +55,7 @@ size_t dp_text_piece(const char *text, char piece[DP_TEXT_PIECE])
 
 size_t dp_text_clean(const char *text, char *out, size_t size)
 {
-    size_t used = 0, whole = 0; /* `whole`: behind the last character that leaves room for CUT */
+    size_t used = 0, whole = 0; /* `whole`: length up to the last character after which CUT fits */
     char piece[DP_TEXT_PIECE];
 
     while (*text != '\0') {
@@ -83,7 +83,7 @@ void dp_text_format(char *out, size_t size, const char *format, va_list args)
         return;
     }
     while (end > 0 && ((unsigned char)out[end] & 0xc0) == 0x80) {
-        end--; /* never half a character */
+        end--; /* never half of a character */
     }
     memcpy(out + end, CUT, sizeof(CUT));
 }

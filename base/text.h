@@ -1,14 +1,15 @@
 /*
- * text.h - texts from outside (names of files, configurations, files, the environment) for people.
+ * text.h - prints texts from outside (names of files, configurations, files, the environment)
+ * safely.
  *
  * A terminal obeys control characters: with them a text could erase lines, or add one that looks
- * like ours. So what is printed is UTF-8 without any of them, on one line:
+ * like ours. So printed text is UTF-8 without any of them, on one line:
  *
  *   a line end, a carriage return, a tab      \n \r \t
  *   other control characters of ASCII         \x1b
- *   those of Unicode (U+0080 to U+009F), what turns the direction of writing, separators of lines
- *   and the byte order mark                   \u202e
- *   bytes that are no UTF-8                   \xff
+ *   those of Unicode (U+0080 to U+009F), characters that change the writing direction,
+ *   line separators and the byte order mark   \u202e
+ *   bytes that are not UTF-8                  \xff
  */
 #ifndef DP_BASE_TEXT_H
 #define DP_BASE_TEXT_H
@@ -19,15 +20,15 @@
 
 enum { DP_TEXT_PIECE = 8 };
 
-/* Writes how the first character of `text`, which is not empty, is printed, and a NUL. Returns how
- * many bytes of `text` that character has. */
+/* Writes the printed form of the first character of `text`, which is not empty, and a NUL. Returns
+ * how many bytes of `text` that character has. */
 size_t dp_text_piece(const char *text, char piece[DP_TEXT_PIECE]);
 
-/* Copies `text` as it is printed. Where it does not fit into `size` bytes, 4 at least, it ends with
- * "..." behind a whole character. Returns its length. */
+/* Copies the printed form of `text`. If it does not fit into `size` bytes (at least 4), it ends
+ * with "..." after a whole character. Returns its length. */
 size_t dp_text_clean(const char *text, char *out, size_t size);
 
-/* vsnprintf(), which ends with "..." what does not fit; as it is, not as it is printed. */
+/* As vsnprintf(), but a text that does not fit ends with "...". It is not cleaned. */
 void dp_text_format(char *out, size_t size, const char *format, va_list args)
     __attribute__((format(printf, 3, 0)));
 

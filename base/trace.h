@@ -1,14 +1,15 @@
 /*
  * trace.h - spans: what each thread does, and since when.
  *
- * This is the one source of times. A span charges its time to a phase of the calling thread,
+ * This is the only source of times. A span charges its time to a phase of the calling thread,
  * without the spans opened inside it (exclusive time), so the phases of a thread sum to the wall
  * time by construction. Opening and closing take no lock and allocate nothing. The run's ledger
- * reads the totals; spans are kept one by one only while recording is on.
+ * reads the totals; single spans are kept only while recording is on.
  */
 #ifndef DP_BASE_TRACE_H
 #define DP_BASE_TRACE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,9 +65,26 @@ void dp_span_close(struct dp_span *span);
     __attribute__((cleanup(dp_span_close))) struct dp_span DP_PASTE(dp_span_, __LINE__); \
     dp_span_open(&DP_PASTE(dp_span_, __LINE__), (phase), (arg))
 
-/* Exclusive nanoseconds of each phase on the calling thread, since it started. Spans that are
- * still open count up to now. */
+/* Exclusive nanoseconds of each phase on the calling thread, since it started. Open spans count up
+ * to now. */
 void dp_trace_totals(uint64_t totals_ns[DP_PHASE_COUNT]);
+
+/*
+ * Where a thread is, for others to read while it is there, even if it is stuck. It may lie in
+ * memory that processes share; zeroed: the thread has opened no span yet.
+ */
+struct dp_trace_mark {
+    atomic_uint_fast64_t changes; /* spans that it has opened and closed since it is published */
+    atomic_int open;              /* spans that are open */
+    atomic_int phase;             /* of the innermost one */
+    atomic_int activity;          /* of the outermost one that is not DP_PHASE_OTHER */
+    atomic_llong step;            /* number of the last DP_PHASE_STEP, from 1; 0: none so far */
+    atomic_llong bucket;          /* of the last DP_PHASE_WAIT in that step; -1: none so far */
+};
+
+/* Keeps a mark of the calling thread up to date, until it is called again; NULL: no more. Call it
+ * while the thread has no span open. The mark is borrowed. */
+void dp_trace_publish(struct dp_trace_mark *mark);
 
 /* How many spans the calling thread has open: 0 at the end of every thread. */
 int dp_trace_open_spans(void);

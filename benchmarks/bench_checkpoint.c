@@ -1,28 +1,28 @@
 /*
- * bench_checkpoint.c - how long training is held up by a checkpoint, against what writing it takes.
+ * bench_checkpoint.c - how long a checkpoint delays training, compared with the time of writing it.
  *
  *   bench_checkpoint MODEL.CFG [flags of ddp_train]
  *
  * Alone or under mpirun. Pieces of training that begin with a checkpoint and pieces without one, of
- * as many steps, follow each other in pairs, of which every other one is turned round, so that a
- * machine that grows slower or faster favours neither; a piece is so long that the write nearly
- * always ends within it, and is waited for otherwise.
+ * equal numbers of steps, alternate in pairs; every second pair is in reverse order, so that a
+ * machine that becomes slower or faster favours neither. A piece is so long that the write nearly
+ * always ends within it; otherwise the piece waits for it.
  *
- * The machine stops everything for tens of milliseconds now and then, which is more than what is
- * looked for: a step counts as at most CUT times the median step, in both kinds of pieces. That is
- * far above what a step beside a write takes; `cut` says how many steps it met, and `delay_raw` is
- * the delay without it. One JSON line with medians over pairs, in milliseconds:
+ * Sometimes the machine stops for tens of milliseconds, which is more than the measured delay. So a
+ * step counts as at most CUT times the median step, in both kinds of pieces. Steps during a write
+ * are far shorter than that. `cut` is the number of such steps, and `delay_raw` is the delay
+ * without this limit. One JSON line with medians over pairs, in milliseconds:
  *
- *   snapshot     for which training stands still: what is copied at once, and what the step behind
- *                it still finds to copy
+ *   snapshot     time that training stops: to copy immediately, and to copy the rest in the
+ *                next step
  *   delay        how much longer a piece takes with a checkpoint, snapshot included; its quartiles,
  *                its mean, and the standard error of that
  *   preempted    what of it training threads spent waiting for their own cores, added over ranks
  *   write        the write beside training; what it then has of a core is core_beside
  *   write_alone  with nothing beside it; what it then has of a core is write_core
  *
- * What a delay of a few milliseconds is beside training that varies by more is seldom resolved. Its
- * bounds are: it is no less than `snapshot` and, but for caches, no more than that and core_beside.
+ * A delay of a few milliseconds can seldom be resolved if training varies by more. But it is at
+ * least `snapshot` and, except for caches, at most `snapshot` plus core_beside.
  *
  * Ratios are of `delay`, its mean, `snapshot` and the upper bound (most) to `write_alone`.
  */
@@ -32,9 +32,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/statistics.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
-#include "runtime/run/save.h"
+#include "runtime/run/cli.h"
 #include "runtime/run/setup.h"
 #include "runtime/run/training.h"
 
@@ -45,7 +46,7 @@ static const double cut = 1.5;
 /* One piece of training. */
 struct piece {
     double ms, preempted;
-    double save, copy; /* what began the checkpoint, and what was left to copy in the first step */
+    double save, copy; /* to begin the checkpoint; to copy the rest in the first step */
     double *steps;     /* borrowed; of each step, or NULL */
 };
 
@@ -62,18 +63,11 @@ static double ms_since(uint64_t begin_ns)
     return (double)(dp_now_ns() - begin_ns) / 1e6;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* The value below which `share` of them lie. Sorts. */
 static double quantile(double *values, int count, double share)
 {
-    qsort(values, (size_t)count, sizeof(*values), compare);
-    return values[(int)(share * (count - 1))];
+    dp_sort(values, (size_t)count);
+    return dp_quantile(values, (size_t)count, share);
 }
 
 static double median(const struct bench *b, double *values)
@@ -81,7 +75,7 @@ static double median(const struct bench *b, double *values)
     return quantile(values, b->rounds, 0.5);
 }
 
-/* How long the calling thread has been ready to run while its core did something else. */
+/* How long the calling thread was ready to run while its core did something else. */
 static double preempted_ms(void)
 {
     char text[128] = "", *end = text;
@@ -103,7 +97,7 @@ static dp_status train(struct dp_training *run, int steps, double *ms)
     for (int i = 0; i < steps; i++) {
         const uint64_t begin_ns = dp_now_ns();
 
-        DP_TRY(dp_trainer_step(run->trainer, &report));
+        DP_TRY(dp_trainer_step(run->job.trainer, &report));
         if (ms != NULL) {
             ms[i] = ms_since(begin_ns);
         }
@@ -114,7 +108,7 @@ static dp_status train(struct dp_training *run, int steps, double *ms)
 /* Of all ranks. */
 static dp_status add_up(struct dp_training *run, double *value)
 {
-    struct dp_exchange *e = dp_trainer_exchange(run->trainer);
+    struct dp_exchange *e = dp_trainer_exchange(run->job.trainer);
     double sum = 0.0;
 
     for (int rank = 0; rank < dp_exchange_group(e)->size; rank++) {
@@ -130,34 +124,34 @@ static dp_status add_up(struct dp_training *run, double *value)
 /* All ranks begin together; only rank 0 writes. */
 static dp_status wait_for_write(struct dp_training *run)
 {
-    const dp_status status = run->writer != NULL ? dp_writer_wait(run->writer) : DP_OK;
+    const dp_status status = run->saver.writer != NULL ? dp_worker_wait(run->saver.writer) : DP_OK;
 
-    return dp_exchange_agree(dp_trainer_exchange(run->trainer), status);
+    return dp_exchange_agree(dp_trainer_exchange(run->job.trainer), status);
 }
 
 static double core_ms(const struct dp_training *run)
 {
-    return run->writer != NULL ? (double)dp_writer_core_ns(run->writer) / 1e6 : 0.0;
+    return run->saver.writer != NULL ? (double)dp_worker_core_ns(run->saver.writer) / 1e6 : 0.0;
 }
 
 static double write_ms(const struct dp_training *run)
 {
-    return run->writer != NULL ? (double)dp_writer_ns(run->writer) / 1e6 : 0.0;
+    return run->saver.writer != NULL ? (double)dp_worker_ns(run->saver.writer) / 1e6 : 0.0;
 }
 
 static double copy_ms(const struct dp_training *run)
 {
-    return (double)dp_async_copy_finish_ns(run->snapshot->async_copy) / 1e6;
+    return (double)dp_async_copy_finish_ns(run->saver.snapshot->async_copy) / 1e6;
 }
 
-/* With a checkpoint it ends when that is on disk. */
+/* A piece with a checkpoint ends when that is on disk. */
 static dp_status train_piece(struct dp_training *run, int steps, bool saves, struct piece *piece)
 {
     const uint64_t begin_ns = dp_now_ns();
     const double preempted = preempted_ms();
 
     if (saves) {
-        DP_TRY(dp_run_save(run));
+        DP_TRY(dp_saver_save(&run->saver, &run->outcome, &run->figures.metrics));
         piece->save = ms_since(begin_ns);
     }
     DP_TRY(train(run, steps, piece->steps));
@@ -168,7 +162,7 @@ static dp_status train_piece(struct dp_training *run, int steps, bool saves, str
     return add_up(run, &piece->preempted);
 }
 
-/* How many steps it takes until a checkpoint is on disk, and some more; equal on all ranks. */
+/* The number of steps until a checkpoint is on disk, and some more; equal on all ranks. */
 static dp_status find_length(struct dp_training *run, int *steps)
 {
     DP_TRY(train(run, WARM_STEPS, NULL));
@@ -180,8 +174,8 @@ static dp_status find_length(struct dp_training *run, int *steps)
 
             DP_TRY(train_piece(run, *steps, true, &piece));
             ended = write_ms(run) < 0.9 * piece.ms;
-            DP_TRY(
-                dp_exchange_broadcast(dp_trainer_exchange(run->trainer), &ended, sizeof(ended), 0));
+            DP_TRY(dp_exchange_broadcast(dp_trainer_exchange(run->job.trainer), &ended,
+                                         sizeof(ended), 0));
         }
         if (ended != 0) {
             return DP_OK;
@@ -210,8 +204,8 @@ static dp_status measure_pair(struct dp_training *run, struct bench *b, int i)
     b->without[i] = pieces[0].ms;
     b->raw[i] = pieces[1].ms - pieces[0].ms;
     b->preempted[i] = pieces[1].preempted - pieces[0].preempted;
-    DP_TRY(dp_run_save(run));
-    dp_async_copy_finish(run->snapshot->async_copy);
+    DP_TRY(dp_saver_save(&run->saver, &run->outcome, &run->figures.metrics));
+    dp_async_copy_finish(run->saver.snapshot->async_copy);
     DP_TRY(wait_for_write(run));
     b->alone[i] = write_ms(run) - copy_ms(run); /* it waits for the copy */
     b->core[i] = core_ms(run);
@@ -225,18 +219,19 @@ static dp_status measure(struct dp_training *run, struct bench *b)
 
     DP_TRY(find_length(run, &b->steps));
     b->times = dp_zalloc((size_t)(2 * ROUNDS) * (size_t)b->steps, sizeof(*b->times));
-    DP_TRY(dp_exchange_agree(dp_trainer_exchange(run->trainer),
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(run->job.trainer),
                              b->times != NULL ? DP_OK : DP_ERR_NOMEM));
     begin_ns = dp_now_ns();
     for (b->rounds = 0; b->rounds < ROUNDS && more != 0; b->rounds++) {
         DP_TRY(measure_pair(run, b, b->rounds));
         more = ms_since(begin_ns) < measure_ms;
-        DP_TRY(dp_exchange_broadcast(dp_trainer_exchange(run->trainer), &more, sizeof(more), 0));
+        DP_TRY(
+            dp_exchange_broadcast(dp_trainer_exchange(run->job.trainer), &more, sizeof(more), 0));
     }
     return DP_OK;
 }
 
-/* The delays, of steps that count as at most `most`. */
+/* The delays, where each step counts as at most `most`. */
 static void compare_pieces(struct bench *b, double most)
 {
     for (int i = 0; i < b->rounds; i++) {
@@ -294,9 +289,10 @@ static void print(const struct dp_training *run, struct bench *b)
     printf("{\"model\":\"%s\",\"ranks\":%d,\"threads\":%d,\"strategy\":\"%s\",\"parameters\":%zu,"
            "\"rounds\":%d,\"steps\":%d,\"step\":%.3f,\"cut\":[%d,%d],\"piece\":%.2f,"
            "\"piece_without\":%.2f,",
-           run->config->name, run->world->train->size, run->threads,
-           dp_exchange_label(dp_trainer_exchange(run->trainer)), run->model->parameters, b->rounds,
-           b->steps, step, b->cuts[0], b->cuts[1], median(b, b->with), median(b, b->without));
+           run->job.config->name, run->job.world->train->size, run->job.threads,
+           dp_exchange_label(dp_trainer_exchange(run->job.trainer)), run->job.model->parameters,
+           b->rounds, b->steps, step, b->cuts[0], b->cuts[1], median(b, b->with),
+           median(b, b->without));
     printf("\"snapshot\":%.3f,\"delay\":%.3f,\"delay_quartiles\":[%.3f,%.3f],\"delay_mean\":%.3f,"
            "\"delay_error\":%.3f,\"delay_raw\":%.3f,\"preempted\":%.3f,",
            snapshot, delay, quantile(b->delay, b->rounds, 0.25),
@@ -313,10 +309,10 @@ static dp_status bench(struct dp_training *run)
 {
     static struct bench b;
 
-    DP_TRY(dp_run_configure(run));
+    DP_TRY(dp_run_configure(&run->job));
     DP_TRY(dp_run_setup(run, NULL));
     DP_TRY(measure(run, &b));
-    if (dp_run_leads(run)) {
+    if (dp_run_leads(&run->job)) {
         print(run, &b);
     }
     dp_free(b.times);
@@ -325,22 +321,20 @@ static dp_status bench(struct dp_training *run)
 
 int main(int argc, char **argv)
 {
-    struct dp_training run = {.exit = DP_RUN_FINISHED};
+    struct dp_training run;
     struct dp_world *world = NULL;
     struct dp_cli cli;
     dp_status status = dp_cli_parse(argc, argv, dp_world_launch_rank() > 0, &cli);
 
     if (status == DP_OK) {
-        cli.steps = INT32_MAX;
-        cli.quiet = true;
+        cli.run.steps = INT32_MAX;
+        cli.run.quiet = true;
         status = dp_world_create(&world);
     }
     if (status != DP_OK) {
         return dp_status_exit(status);
     }
-    run.cli = &cli;
-    run.world = world;
-    dp_progress_init(&run.progress, stdout, false, true);
+    dp_run_init(&run, &cli.run, world);
     status = bench(&run);
     if (status != DP_OK) {
         dp_world_abort(world, dp_status_exit(status));

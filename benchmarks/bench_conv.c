@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "base/statistics.h"
 #include "base/trace.h"
 #include "kernels/device.h"
 
@@ -94,13 +95,6 @@ static dp_status average_backward(struct work *k)
     return k->s->ops->pool_backward(k->s, k->dx, k->dy, NULL, &k->w, k->rows, DP_POOL_AVERAGE);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static dp_status time_one(struct work *k, const char *name, operation run, const char *model)
 {
     const struct dp_window *w = &k->w;
@@ -116,7 +110,7 @@ static dp_status time_one(struct work *k, const char *name, operation run, const
         DP_TRY(k->s->device->synchronize(k->s));
         ms[i] = (double)(dp_now_ns() - begin) * 1e-6;
     }
-    qsort(ms, REPEATS, sizeof(ms[0]), by_value);
+    dp_sort(ms, REPEATS);
     printf("{\"device\":\"%s\",\"threads\":%d,\"model\":\"%s\",\"op\":\"%s\",\"rows\":%zu,"
            "\"in\":[%zu,%zu,%zu],\"out\":[%zu,%zu,%zu],\"kernel\":%zu,\"stride\":%zu,"
            "\"min_ms\":%.4f,\"median_ms\":%.4f,\"max_ms\":%.4f,\"gflops\":%.1f}\n",
@@ -190,7 +184,7 @@ static dp_status time_conv(struct dp_stream *s, const struct shape *shape, size_
     DP_TRY(s->ops->conv_prepare(s, &k.w, rows, uses));
     DP_TRY(time_one(&k, "conv_forward", forward, shape->model));
     DP_TRY(time_one(&k, "conv_forward_relu", forward_relu, shape->model));
-    if (shape->in_c > 3) { /* the first layer's is never asked for */
+    if (shape->in_c > 3) { /* never needed for the first layer */
         DP_TRY(time_one(&k, "conv_backward_data", backward_data, shape->model));
     }
     DP_TRY(time_one(&k, "conv_backward_weights", backward_weights, shape->model));

@@ -1,21 +1,23 @@
 /*
- * bench_gpu.c - how much of what a GPU can do the operations of device `cuda` reach, one JSON line
- * each: of its copy bandwidth, passes over memory; of cuBLASLt's best algorithm, dense layers.
+ * bench_gpu.c - how close the operations of device `cuda` come to the limits of a GPU, one JSON
+ * line each: passes over memory to the bandwidth of a copy, dense layers to cuBLASLt's best
+ * algorithm.
  *
  *   bench_gpu [small]         small: a hundredth of the work, to try the program itself
  *
- * Operations are queued many at a time, so what is timed is the GPU and not the launch. Whatever is
- * compared is measured in turns, on random numbers: a GPU multiplies zeros faster.
+ * Many operations are queued at a time, so that the GPU is timed and not the launches. Compared
+ * operations are measured in turns, on random numbers, since a GPU multiplies zeros faster.
  */
 #include <cublasLt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/statistics.h"
 #include "base/trace.h"
 #include "benchmarks/gpu_passes.h"
 #include "kernels/algo_choices.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 
 enum {
@@ -39,7 +41,7 @@ static dp_status time_round(struct bench *b, measured *run, const void *what, in
     return DP_OK;
 }
 
-/* So many calls that a round is long enough; they warm up, too. */
+/* Finds the number of calls that make a round long enough; this warms up, too. */
 static dp_status count_calls(struct bench *b, measured *run, const void *what, int *calls)
 {
     double us = 0.0;
@@ -51,14 +53,7 @@ static dp_status count_calls(struct bench *b, measured *run, const void *what, i
     return DP_OK;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Medians of one or, in turns, two things. */
+/* Medians of one thing or, in turns, of two. */
 static dp_status compare(struct bench *b, measured *const runs[2], const void *const whats[2],
                          double us[2])
 {
@@ -75,7 +70,7 @@ static dp_status compare(struct bench *b, measured *const runs[2], const void *c
         }
     }
     for (int i = 0; i < n; i++) {
-        qsort(rounds[i], ROUNDS, sizeof(rounds[i][0]), by_value);
+        dp_sort(rounds[i], ROUNDS);
         us[i] = rounds[i][ROUNDS / 2];
     }
     return DP_OK;
@@ -83,7 +78,7 @@ static dp_status compare(struct bench *b, measured *const runs[2], const void *c
 
 /* ---- passes over memory ---- */
 
-/* The first one is what the others are compared with. */
+/* The others are compared with the first one. */
 static dp_status measure_passes(struct bench *b)
 {
     for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]); i++) {
@@ -157,7 +152,7 @@ static dp_status run_dense(struct bench *b, const void *what)
     }
 }
 
-/* The same product, by an algorithm of cuBLASLt's: column-major, so the factors change places. */
+/* The same product by an algorithm of cuBLASLt: column-major, so the factors are swapped. */
 struct product {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t left, right, result;
@@ -288,7 +283,7 @@ static dp_status measure_dense(struct bench *b, const struct dense *d, struct pr
     DP_TRY(product_search(b, d, p));
     DP_TRY(product_choose(b, p));
     if (p->chosen < 0) {
-        return d->kind == BACKWARD_BOTH /* which no library has to have */
+        return d->kind == BACKWARD_BOTH /* which a library may lack */
                    ? DP_OK
                    : DP_FAIL(DP_ERR_UNAVAILABLE, "cuBLAS has no product");
     }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/statistics.h"
 #include "base/trace.h"
 #include "kernels/device.h"
 
@@ -126,16 +127,22 @@ static dp_status dropout(struct bench *b, const struct shape *n)
     return b->s->ops->dropout(b->s, b->a, b->b, n->n[0], &drop, 0, &b->step_params);
 }
 
+static struct dp_norm norm_of(const struct shape *n)
+{
+    return (struct dp_norm){
+        .count = n->n[0], .channels = n->n[1], .eps = 1e-5f, .act = DP_ACT_RELU};
+}
+
 static dp_status norm_moments(struct bench *b, const struct shape *n)
 {
-    const struct dp_norm norm = {n->n[0], n->n[1], 1e-5f, DP_ACT_RELU};
+    const struct dp_norm norm = norm_of(n);
 
     return b->s->ops->norm_moments(b->s, b->sums, 0, b->b, &norm);
 }
 
 static dp_status norm_apply(struct bench *b, const struct shape *n)
 {
-    const struct dp_norm norm = {n->n[0], n->n[1], 1e-5f, DP_ACT_RELU};
+    const struct dp_norm norm = norm_of(n);
 
     return b->s->ops->norm_apply(b->s, b->a, b->b, NULL, b->small[2], b->small[2], b->small[2],
                                  b->small[3], &norm);
@@ -143,7 +150,7 @@ static dp_status norm_apply(struct bench *b, const struct shape *n)
 
 static dp_status norm_backward_sums(struct bench *b, const struct shape *n)
 {
-    const struct dp_norm norm = {n->n[0], n->n[1], 1e-5f, DP_ACT_RELU};
+    const struct dp_norm norm = norm_of(n);
 
     return b->s->ops->norm_backward_sums(b->s, b->sums, b->b, b->c, b->small[2], b->small[2],
                                          b->small[2], b->small[3], &norm, 0);
@@ -151,7 +158,7 @@ static dp_status norm_backward_sums(struct bench *b, const struct shape *n)
 
 static dp_status norm_backward_apply(struct bench *b, const struct shape *n)
 {
-    const struct dp_norm norm = {n->n[0], n->n[1], 1e-5f, DP_ACT_RELU};
+    const struct dp_norm norm = norm_of(n);
 
     return b->s->ops->norm_backward_apply(b->s, b->a, b->b, b->c, b->small[2], b->small[2],
                                           b->small[2], b->small[3], b->sums, (double)n->n[0],
@@ -217,13 +224,6 @@ static const struct bench_case cases[] = {
 };
 /* clang-format on */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static dp_status measure(struct bench *b, const struct bench_case *c)
 {
     double us[RUNS];
@@ -241,7 +241,7 @@ static dp_status measure(struct bench *b, const struct bench_case *c)
         DP_TRY(b->s->device->synchronize(b->s));
         us[run] = (double)(dp_now_ns() - begin) / 1e3 / calls;
     }
-    qsort(us, RUNS, sizeof(us[0]), by_value);
+    dp_sort(us, RUNS);
     printf("{\"op\": \"%s\", \"shape\": [%zu, %zu, %zu], \"min_us\": %.2f, \"median_us\": %.2f, "
            "\"p90_us\": %.2f, \"rate\": %.1f, \"unit\": \"%s\"}\n",
            c->name, c->shape.n[0], c->shape.n[1], c->shape.n[2], us[0], us[RUNS / 2],

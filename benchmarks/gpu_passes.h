@@ -1,6 +1,6 @@
 /*
- * gpu_passes.h - what bench_gpu measures of passes over memory: float32 where the name says so,
- * else bf16.
+ * gpu_passes.h - the passes over memory that bench_gpu measures: float32 if the name says so, else
+ * bf16.
  */
 #ifndef DP_BENCHMARKS_GPU_PASSES_H
 #define DP_BENCHMARKS_GPU_PASSES_H
@@ -36,13 +36,19 @@ struct pass {
     double bytes; /* of an element */
 };
 
-/* As those of models/resnet50.cfg: the first one, and the last one, of a whole image. */
+/* As in models/resnet50.cfg: the first one, and the last one, over a whole image. */
 static const struct dp_window first_pool = {16, 16, CHANNELS, 8, 8, CHANNELS, 3, 3, 2, 1};
 static const struct dp_window last_pool = {16, 16, CHANNELS, 1, 1, CHANNELS, 16, 16, 16, 0};
 
+/* With factors, as in training. */
 static struct dp_norm norm_of(const struct bench *b)
 {
-    return (struct dp_norm){b->count / CHANNELS, CHANNELS, 1e-5f, DP_ACT_RELU};
+    return (struct dp_norm){.count = b->count / CHANNELS,
+                            .channels = CHANNELS,
+                            .eps = 1e-5f,
+                            .act = DP_ACT_RELU,
+                            .scale = b->ones,
+                            .slopes = b->ones};
 }
 
 static struct dp_update update_of(const struct bench *b)
@@ -70,6 +76,29 @@ static dp_status sum_of_4(struct bench *b, const void *what)
 
     (void)what;
     return b->s->ops->sum_tree(b->s, &b->a, 1, xs, 4, b->count);
+}
+
+/* Where the branches of a residual join. */
+static dp_status norm_join(struct bench *b, const void *what)
+{
+    float *small = (float *)(void *)b->sums;
+    const struct dp_norm norm = norm_of(b);
+    const struct dp_norm_backward all = {.dy = b->b,
+                                         .x = b->e,
+                                         .dy2 = b->c,
+                                         .y = b->d,
+                                         .g = b->a,
+                                         .mean = b->ones,
+                                         .var = b->ones,
+                                         .gamma = b->ones,
+                                         .beta = b->ones,
+                                         .dgamma = small,
+                                         .dbeta = small + CHANNELS,
+                                         .slopes = small + (ptrdiff_t)2 * CHANNELS,
+                                         .total = (double)norm.count};
+
+    (void)what;
+    return b->s->ops->norm_backward(b->s, &all, &norm);
 }
 
 /* clang-format off */
@@ -119,6 +148,7 @@ static const struct pass passes[] = {
     {"sum_rows", sum_rows, 2}, {"batch norm: statistics", norm_moments, 2},
     {"batch norm + relu", norm_apply, 4}, {"batch norm + residual + relu", norm_add, 6},
     {"batch norm: backward sums", norm_sums, 4},
+    {"batch norm + residual + relu: backward sums", norm_join, 10},
     {"batch norm: backward", norm_backward, 6}, {"softmax cross-entropy", softmax, 4},
     {"max pool", max_pool, 2.75}, {"max pool backward", max_pool_backward, 2.75},
     {"average pool", average_pool, 2}, {"average pool backward", average_pool_backward, 2},

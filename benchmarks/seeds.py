@@ -141,7 +141,7 @@ def write(args, rows):
 
 
 def main(args, ways, title):
-    """Trains, tells and writes; the exit code: 1 when a way missed."""
+    """Trains, prints and writes; returns the exit code: 1 when a way missed."""
     args.machine = describe_machine()
     rows = train_all(args, ways)
     judge(rows)

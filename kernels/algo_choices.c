@@ -11,7 +11,8 @@
 enum { FIRST_CAPACITY = 64 };
 
 struct entry {
-    char *name, *value; /* owned; value NULL: nothing is known */
+    char *name, *value; /* owned; value NULL: unknown */
+    double ms;          /* 0: unknown */
     bool asked, fresh;
 };
 
@@ -19,7 +20,7 @@ struct dp_algo_choices {
     char machine[DP_ALGO_CHOICE_MACHINE];
     struct entry *list; /* owned; sorted by name */
     size_t count, capacity;
-    bool settled;
+    bool frozen;
 };
 
 dp_status dp_algo_choices_create(const char *machine, struct dp_algo_choices **out)
@@ -54,7 +55,7 @@ void dp_algo_choices_destroy(struct dp_algo_choices *c)
 
 /* ---- the list ---- */
 
-/* The first entry whose name does not come before this one. */
+/* The first entry whose name is not smaller than this one. */
 static size_t place_of(const struct dp_algo_choices *c, const char *name)
 {
     size_t low = 0, high = c->count;
@@ -77,7 +78,7 @@ static struct entry *find(const struct dp_algo_choices *c, const char *name)
     return at < c->count && strcmp(c->list[at].name, name) == 0 ? &c->list[at] : NULL;
 }
 
-static dp_status make_room(struct dp_algo_choices *c)
+static dp_status grow(struct dp_algo_choices *c)
 {
     struct entry *longer;
 
@@ -95,14 +96,14 @@ static dp_status make_room(struct dp_algo_choices *c)
     return DP_OK;
 }
 
-/* The entry of that name; a new one has no value. */
+/* Finds the entry of that name, or adds one without a value. */
 static dp_status find_or_make(struct dp_algo_choices *c, const char *name, struct entry **out)
 {
     const size_t at = place_of(c, name);
     char *copy;
 
     if (at == c->count || strcmp(c->list[at].name, name) != 0) {
-        DP_TRY(make_room(c));
+        DP_TRY(grow(c));
         copy = dp_strdup(name);
         if (copy == NULL) {
             return DP_FAIL(DP_ERR_NOMEM, "a choice of an algorithm");
@@ -115,7 +116,7 @@ static dp_status find_or_make(struct dp_algo_choices *c, const char *name, struc
     return DP_OK;
 }
 
-static dp_status set_value(struct entry *entry, const char *value)
+static dp_status set_value(struct entry *entry, const char *value, double ms)
 {
     char *copy = dp_strdup(value);
 
@@ -124,6 +125,7 @@ static dp_status set_value(struct entry *entry, const char *value)
     }
     dp_free(entry->value);
     entry->value = copy;
+    entry->ms = ms;
     return DP_OK;
 }
 
@@ -144,7 +146,7 @@ dp_status dp_algo_choices_ask(struct dp_algo_choices *c, const char *key, const 
         return DP_OK;
     }
     name_of(c->machine, key, name);
-    if (c->settled) {
+    if (c->frozen) {
         entry = find(c, name);
     } else {
         DP_TRY(find_or_make(c, name, &entry));
@@ -156,10 +158,11 @@ dp_status dp_algo_choices_ask(struct dp_algo_choices *c, const char *key, const 
 
 bool dp_algo_choices_open(const struct dp_algo_choices *c)
 {
-    return c != NULL && !c->settled;
+    return c != NULL && !c->frozen;
 }
 
-dp_status dp_algo_choices_note(struct dp_algo_choices *c, const char *key, const char *value)
+dp_status dp_algo_choices_note(struct dp_algo_choices *c, const char *key, const char *value,
+                               double ms)
 {
     char name[DP_ALGO_CHOICE_NAME];
     struct entry *entry;
@@ -167,14 +170,14 @@ dp_status dp_algo_choices_note(struct dp_algo_choices *c, const char *key, const
     name_of(c->machine, key, name);
     DP_TRY(find_or_make(c, name, &entry));
     entry->asked = entry->fresh = true;
-    return set_value(entry, value);
+    return set_value(entry, value, ms);
 }
 
 /* ---- running ---- */
 
-void dp_algo_choices_settle(struct dp_algo_choices *c)
+void dp_algo_choices_freeze(struct dp_algo_choices *c)
 {
-    c->settled = true;
+    c->frozen = true;
 }
 
 static bool is_used(const struct entry *entry)
@@ -193,31 +196,35 @@ struct dp_algo_choices_count dp_algo_choices_count(const struct dp_algo_choices 
     return count;
 }
 
-bool dp_algo_choices_next(const struct dp_algo_choices *c, size_t *at, const char **name,
-                          const char **value)
+bool dp_algo_choices_next(const struct dp_algo_choices *c, size_t *at,
+                          struct dp_algo_choice *choice)
 {
+    const struct entry *entry;
+
     while (*at < c->count && !is_used(&c->list[*at])) {
         (*at)++;
     }
     if (*at == c->count) {
         return false;
     }
-    *name = c->list[*at].name;
-    *value = c->list[(*at)++].value;
+    entry = &c->list[(*at)++];
+    *choice = (struct dp_algo_choice){entry->name, entry->value, entry->ms};
     return true;
 }
 
-dp_status dp_algo_choices_add(struct dp_algo_choices *c, const char *name, const char *value)
+dp_status dp_algo_choices_add(struct dp_algo_choices *c, const struct dp_algo_choice *choice)
 {
+    const char *name = choice->name;
     const size_t machine = strcspn(name, "\n");
     struct entry *entry;
 
     if (name[machine] == '\0' || machine >= DP_ALGO_CHOICE_MACHINE ||
-        strlen(name + machine + 1) >= DP_ALGO_CHOICE_KEY || strlen(value) >= DP_ALGO_CHOICE_VALUE) {
+        strlen(name + machine + 1) >= DP_ALGO_CHOICE_KEY ||
+        strlen(choice->value) >= DP_ALGO_CHOICE_VALUE) {
         return DP_FAIL(DP_ERR_DATA, "no choice of an algorithm: %.80s", name);
     }
     DP_TRY(find_or_make(c, name, &entry));
-    return entry->value == NULL ? set_value(entry, value) : DP_OK;
+    return entry->value == NULL ? set_value(entry, choice->value, choice->ms) : DP_OK;
 }
 
 bool dp_algo_choices_has(const struct dp_algo_choices *c, const char *name)
@@ -238,7 +245,7 @@ dp_status dp_algo_choices_adopt(struct dp_algo_choices *c, const struct dp_algo_
         if (mine->value == NULL || strcmp(mine->value, theirs->value) != 0) {
             *changed = *changed || mine->asked;
             mine->fresh = true;
-            DP_TRY(set_value(mine, theirs->value));
+            DP_TRY(set_value(mine, theirs->value, theirs->ms));
         }
         mine->asked = true;
     }
@@ -246,6 +253,20 @@ dp_status dp_algo_choices_adopt(struct dp_algo_choices *c, const struct dp_algo_
 }
 
 /* ---- as JSON ---- */
+
+/* With its time, or the value alone. */
+static dp_status put_choice(const struct entry *entry, bool timed, struct dp_json *keys)
+{
+    const char *key = strchr(entry->name, '\n') + 1;
+    struct dp_json *choice;
+
+    if (!timed || entry->ms <= 0.0) {
+        return dp_json_set_text(keys, key, entry->value);
+    }
+    choice = dp_json_set_object(keys, key);
+    DP_TRY(dp_json_set_text(choice, "how", entry->value));
+    return dp_json_set_real(choice, "ms", entry->ms);
+}
 
 dp_status dp_algo_choices_put(const struct dp_algo_choices *c, bool all, struct dp_json *object)
 {
@@ -270,7 +291,7 @@ dp_status dp_algo_choices_put(const struct dp_algo_choices *c, bool all, struct 
             keys = dp_json_set_object(machines, machine);
             before = entry->name;
         }
-        DP_TRY(dp_json_set_text(keys, entry->name + length + 1, entry->value));
+        DP_TRY(put_choice(entry, all, keys));
     }
     return DP_OK;
 }
@@ -295,13 +316,16 @@ static dp_status take_machine(struct dp_algo_choices *c, const struct dp_json_me
     char name[DP_ALGO_CHOICE_NAME];
 
     while (dp_json_next(machine->value, &key)) {
-        const char *value = dp_json_text(key.value);
-        if (value == NULL || strlen(machine->key) >= DP_ALGO_CHOICE_MACHINE ||
+        const bool timed = dp_json_is_object(key.value);
+        struct dp_algo_choice choice = {
+            name, dp_json_text(timed ? dp_json_get(key.value, "how") : key.value), 0.0};
+        if (choice.value == NULL || strlen(machine->key) >= DP_ALGO_CHOICE_MACHINE ||
             strlen(key.key) >= DP_ALGO_CHOICE_KEY) {
             return DP_FAIL(DP_ERR_DATA, "%s: no choice of an algorithm: %.80s", source, key.key);
         }
         name_of(machine->key, key.key, name);
-        DP_TRY(dp_algo_choices_add(c, name, value));
+        (void)dp_json_real(dp_json_get(key.value, "ms"), &choice.ms);
+        DP_TRY(dp_algo_choices_add(c, &choice));
     }
     return DP_OK;
 }
@@ -318,7 +342,7 @@ dp_status dp_algo_choices_take(struct dp_algo_choices *c, const struct dp_json *
         return DP_FAIL(DP_ERR_DATA, "%s: no choices of algorithms", source);
     }
     if (strcmp(schema, SCHEMA) != 0 || strcmp(build, DP_VERSION) != 0) {
-        DP_DEBUG("%s: choices of %.40s, build %.40s, do not count", source, schema, build);
+        DP_DEBUG("%s: choices of %.40s, build %.40s, are ignored", source, schema, build);
         return DP_OK;
     }
     while (dp_json_next(machines, &machine)) {

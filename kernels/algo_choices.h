@@ -1,22 +1,25 @@
 /*
- * algo_choices.h - which of several algorithms computes what, found by measuring, and kept.
+ * algo_choices.h - which of several algorithms computes an operation, chosen by measuring, and
+ * kept.
  *
- * A device whose library has several algorithms for an operation of some shape may measure them
- * when that is prepared. What it then takes is a choice: a key that says what is computed, and a
- * value that says how, texts of the device's own. Algorithms differ in bits, and time is never the
- * same twice; so whoever runs several ranks, or runs again, makes all of them take the same
- * choices: runtime/run/algo_tuning.h.
+ * If a device's library has several algorithms for an operation of some shape, the device may
+ * measure them when the operation is prepared. The result is a choice: a key that says what is
+ * computed, and a value that says how; both are texts of the device. The measured time is kept for
+ * people to read. Algorithms differ in bits, and measured times vary. So all ranks, and later runs,
+ * must use the same choices: runtime/run/algo_tuning.h.
  *
- * Choices hold on machines of one kind (struct dp_device.machine). A table may have those of
- * several, each of which sees its own alone. As JSON it is one object:
+ * Choices are valid on machines of one kind (struct dp_device.machine). A table may hold those of
+ * several kinds; a process sees only its own. As JSON it is one object:
  *
  *   {"schema": "lockstep.choices/1", "build": "0.1.0",
- *    "machines": {"NVIDIA H200 ...": {"product 128x1024x784 ...": "0c00...", ...}, ...}}
+ *    "machines": {"NVIDIA H200 ...": {"product 128x1024x784 ...": {"how": "0c00...", "ms": 0.012},
+ *                                     "product 128x784x1024 ...": "0c01...", ...}, ...}}
  *
- * Of another schema or build it counts as empty.
+ * Only a table of all choices has times: plans and checkpoints with the same algorithms are equal.
+ * With another schema or build it counts as empty.
  *
- * One thread prepares at a time. A table that is settled does not change any more, and several
- * threads may ask it.
+ * One thread prepares at a time. A frozen table no longer changes, and several threads may read
+ * it.
  */
 #ifndef DP_KERNELS_ALGO_CHOICES_H
 #define DP_KERNELS_ALGO_CHOICES_H
@@ -27,7 +30,7 @@
 #include "base/json.h"
 #include "base/status.h"
 
-/* Bytes of texts, NULs included. A name is the machine, a line end, and the key. */
+/* Sizes of texts in bytes, with the NUL. A name is the machine, a line feed, and the key. */
 enum {
     DP_ALGO_CHOICE_MACHINE = 256,
     DP_ALGO_CHOICE_KEY = 192,
@@ -37,30 +40,30 @@ enum {
 
 struct dp_algo_choices;
 
-/* An empty table for a process on such a machine. Errors: DP_ERR_NOMEM. */
+/* Makes an empty table for a process on such a machine. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_algo_choices_create(const char *machine, struct dp_algo_choices **out);
 void dp_algo_choices_destroy(struct dp_algo_choices *choices); /* NULL is allowed */
 
-/* ---- for devices, while they prepare; there may be no table (NULL) ---- */
+/* ---- for devices, while they prepare; the table may be NULL ---- */
 
-/* What is known for a key, NULL: nothing. It is borrowed until the key is noted. That it was asked
- * for is remembered until the table is settled. Errors: DP_ERR_NOMEM. */
+/* Sets *value to the value of a key; NULL: unknown. It is borrowed until the key is noted. The
+ * table marks the key as used until it is frozen. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_algo_choices_ask(struct dp_algo_choices *algo_choices, const char *key,
                                          const char **value);
 
-/* Whether what is not known, or cannot be used, may be measured; then it is to be noted. */
+/* Whether the device may measure what is unknown or unusable; it must then note the result. */
 bool dp_algo_choices_open(const struct dp_algo_choices *algo_choices);
 
-/* What was measured, instead of what was known. Errors: DP_ERR_NOMEM. */
+/* Sets the measured value of a key, and its time. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_algo_choices_note(struct dp_algo_choices *algo_choices, const char *key,
-                                          const char *value);
+                                          const char *value, double ms);
 
-/* ---- for whoever runs ---- */
+/* ---- for the run ---- */
 
-/* From now on nothing is measured. */
-void dp_algo_choices_settle(struct dp_algo_choices *choices);
+/* Ends measuring. */
+void dp_algo_choices_freeze(struct dp_algo_choices *choices);
 
-/* How many were asked for and are known; of these, how many were not there when the table was
+/* How many choices were used and are known; and how many of these were not there when the table was
  * filled (dp_algo_choices_add, _take). */
 struct dp_algo_choices_count {
     int used, fresh;
@@ -68,32 +71,38 @@ struct dp_algo_choices_count {
 
 struct dp_algo_choices_count dp_algo_choices_count(const struct dp_algo_choices *choices);
 
-/* The choices that were asked for, one after another, in an order that is the same for equal
- * tables: begin with *at = 0. Texts are borrowed. */
-bool dp_algo_choices_next(const struct dp_algo_choices *algo_choices, size_t *at, const char **name,
-                          const char **value);
+struct dp_algo_choice {
+    const char *name, *value;
+    double ms; /* 0: unknown */
+};
 
-/* Unless there is one of that name. Errors: DP_ERR_DATA (no name and value of a choice),
- * DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_algo_choices_add(struct dp_algo_choices *algo_choices, const char *name,
-                                         const char *value);
+/* Iterates over the used choices, in an order that is the same for equal tables: start with *at =
+ * 0. Texts are borrowed. */
+bool dp_algo_choices_next(const struct dp_algo_choices *algo_choices, size_t *at,
+                          struct dp_algo_choice *choice);
+
+/* Adds a choice unless there is one of that name. Errors: DP_ERR_DATA (not a name and value of a
+ * choice), DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_algo_choices_add(struct dp_algo_choices *algo_choices,
+                                         const struct dp_algo_choice *choice);
 bool dp_algo_choices_has(const struct dp_algo_choices *algo_choices, const char *name);
 
-/* Takes over what ranks have agreed on, as if it had been asked for. *changed: something that was
- * asked for is another one now. Errors: DP_ERR_NOMEM. */
+/* Takes over what ranks have agreed on, as if it had been used. *changed: a used choice has
+ * changed. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_algo_choices_adopt(struct dp_algo_choices *algo_choices,
                                            const struct dp_algo_choices *agreed, bool *changed);
 
-/* Writes them into an empty object: all, or those that were asked for. Errors: DP_ERR_NOMEM. */
+/* Writes all choices with their times, or the used ones without, into an empty object.
+ * Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_algo_choices_put(const struct dp_algo_choices *algo_choices, bool all,
                                          struct dp_json *object);
 
-/* The same as text in one line, owned by the caller (dp_free). Errors: DP_ERR_NOMEM. */
+/* The same as text in one line, which the caller owns (dp_free). Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_algo_choices_text(const struct dp_algo_choices *algo_choices, bool all,
                                           char **text);
 
-/* Adds what an object has. `source` stands in front of messages. Errors: DP_ERR_DATA, DP_ERR_NOMEM;
- * what came before the fault has been added. */
+/* Adds the choices of an object. `source` begins error messages. Errors: DP_ERR_DATA, DP_ERR_NOMEM;
+ * choices before the faulty one have been added. */
 DP_CHECKED dp_status dp_algo_choices_take(struct dp_algo_choices *algo_choices,
                                           const struct dp_json *object, const char *source);
 

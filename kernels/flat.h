@@ -1,8 +1,8 @@
 /*
  * flat.h - one order for weights, gradient and optimizer state.
  *
- * [0, trained) are the parameters, each tensor beginning at a multiple of DP_BLOCK (the gaps stay
- * zero). [trained, total) is the tail: batch statistics, loss, correct answers, stop requests and
+ * [0, trained) are the parameters. Each tensor begins at a multiple of DP_BLOCK; the gaps stay
+ * zero. [trained, total) is the tail: batch statistics, loss, correct answers, stop requests and
  * agreement hashes of the step, summed over ranks together with the gradient.
  */
 #ifndef DP_KERNELS_FLAT_H
@@ -13,10 +13,10 @@
 #include "kernels/step_params.h"
 #include "kernels/tensor.h"
 
-/* The first 1/DP_LATE_PART of a large tensor's gradient may be shared behind the tail: what is
- * shared in the time of forward, of all that is shared between the tensor's own backward and its
- * next forward, since backward of the layers before it takes about twice as long as forward. */
-enum { DP_LATE_PART = 3 };
+/* The first 1/DP_DEFERRED_PART of a large tensor's gradient may be shared after the tail. A
+ * gradient can be shared from the tensor's own backward until its next forward, and that is the
+ * share of forward: backward of the layers before it takes about twice as long as forward. */
+enum { DP_DEFERRED_PART = 3 };
 
 struct dp_range {
     size_t begin, count;
@@ -34,7 +34,7 @@ struct dp_flat {
     float *slots[2];              /* [owned] optimizer state; NULL where not needed */
 };
 
-/* What an optimizer sees: it knows neither offsets nor ranks. */
+/* The arguments of an optimizer, which does not know offsets or ranks. */
 struct dp_update {
     float *master;
     void *weights; /* compute type, written in the same pass; may be master itself */

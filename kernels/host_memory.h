@@ -1,5 +1,5 @@
 /*
- * host_memory.h - copies, orders and events of devices whose memory the host can use, and whose
+ * host_memory.h - copies, orders and events for devices that use the host's memory, and whose
  * operations are done when they return.
  */
 #ifndef DP_KERNELS_HOST_MEMORY_H
@@ -7,7 +7,7 @@
 
 #include "kernels/device.h"
 
-/* Both ways: `host` may be `device`, and then nothing is copied. */
+/* Both directions: `host` may be `device`; then nothing is copied. */
 DP_CHECKED dp_status dp_host_upload(struct dp_stream *stream, void *device, const void *host,
                                     size_t bytes);
 DP_CHECKED dp_status dp_host_download(struct dp_stream *stream, void *host, const void *device,
@@ -22,7 +22,7 @@ DP_CHECKED dp_status dp_host_event_query(const struct dp_event *event, bool *don
 DP_CHECKED dp_status dp_host_event_wait(struct dp_stream *stream, const struct dp_event *event);
 DP_CHECKED dp_status dp_host_synchronize(struct dp_stream *stream);
 
-/* For the table of such a device. */
+/* Initializers for the table of such a device. */
 #define DP_HOST_MEMORY                                                                             \
     .host_memory = true, .alloc = dp_mem_arena, .release = dp_free, .alloc_host = dp_mem_arena,    \
     .release_host = dp_free, .pin = dp_host_pin, .unpin = dp_host_unpin, .upload = dp_host_upload, \

@@ -1,22 +1,22 @@
 /*
- * ops.h - the computations every device provides, and what each one means.
+ * ops.h - the computations of every device, and their contracts.
  *
  * Operations are queued on a stream and may return before they are done; on the CPU they are done
- * when they return. The status reports only bad arguments and failed launches. Arrays are
- * row-major and densely packed, live in the memory of the stream's device, and must not overlap
- * unless the comment says so. `void *` is the stream's compute type (float32, bfloat or half:
- * then results are rounded once, to the nearest, ties to even), `float *` is float32. Shapes are
+ * when they return. The status reports only bad arguments and failed launches. Arrays are row-major
+ * and densely packed, are in the memory of the stream's device, and must not overlap unless the
+ * comment says so. `void *` is the stream's compute type (float32, bfloat16 or half; results in
+ * narrow types are rounded once, to the nearest, ties to even), `float *` is float32. Shapes are
  * written [rows, cols]; images are [rows, height, width, channels].
  *
- * Every operation accepts rows or count 0: outputs are then empty, and outputs that are sums over
- * rows become 0 (with keep 0) or stay as they are (with keep 1).
+ * Every operation accepts rows or count 0. Outputs are then empty; outputs that are sums over rows
+ * become 0 (with keep 0) or are unchanged (with keep 1).
  *
- * `keep` is 0 or 1 and says what happens to what an output held: out = keep * out + result. With
- * keep 0 the old content is not even read (it may be NaN).
+ * `keep` is 0 or 1: out = keep * out + result. With keep 0 the old content is not read (it may be
+ * NaN).
  *
- * Nothing here allocates, but for the *_prepare operations, which are called before the first step
- * with every row count that can occur; using an unprepared row count is DP_ERR_INTERNAL. Preparing
- * the same thing twice costs nothing. A NULL slot means that a device lacks an operation.
+ * Only the *_prepare operations allocate. They are called before the first step with every row
+ * count that can occur; using an unprepared row count is DP_ERR_INTERNAL. Preparing the same thing
+ * twice costs nothing. A NULL slot means that a device lacks an operation.
  */
 #ifndef DP_KERNELS_OPS_H
 #define DP_KERNELS_OPS_H
@@ -32,10 +32,19 @@ struct dp_stream;
 
 enum dp_order { DP_PLAIN, DP_TRANSPOSED };
 enum dp_activation { DP_ACT_NONE, DP_ACT_RELU };
+/* What a model's outputs are compared with its targets by; see softmax_loss and output_loss. */
+enum dp_loss_kind { DP_LOSS_SOFTMAX, DP_LOSS_SIGMOID, DP_LOSS_SQUARE };
+
+/* A loss of each output by itself. */
+struct dp_output_loss {
+    enum dp_loss_kind kind; /* not DP_LOSS_SOFTMAX */
+    size_t rows, outputs;   /* outputs: of a row */
+};
+
 enum dp_pool_kind { DP_POOL_MAX, DP_POOL_AVERAGE /* padding counted */ };
 
-/* A window that moves over an image: convolutions and pools. All in elements.
- * out = (in + 2 padding - kernel) / stride + 1, rounded down. Unused bytes must be zero. */
+/* A window that moves over an image: convolutions and pools. All in elements. out = (in + 2 padding
+ * - kernel) / stride + 1, rounded down. Unused bytes must be zero. */
 struct dp_window {
     size_t in_h, in_w, in_c;
     size_t out_h, out_w, out_c; /* pools: out_c == in_c */
@@ -55,7 +64,7 @@ enum dp_conv_use {
 struct dp_dropout {
     uint64_t seed;
     uint32_t what; /* DP_RANDOM_DROPOUT + number of the layer */
-    float rate;    /* probability that an element becomes 0; the others are scaled by 1/(1-rate) */
+    float rate;    /* probability that an element becomes 0; others are scaled by 1/(1-rate) */
 };
 
 /* Signs of DP_SIGNS numbers, or of fewer at the end of an array: bit k of word j is 1 where number
@@ -63,22 +72,49 @@ struct dp_dropout {
 enum { DP_SIGNS = 1024, DP_SIGN_SCALES = DP_SIGNS / DP_BLOCK };
 
 struct dp_signs {
-    float scale[DP_SIGN_SCALES]; /* mean of the magnitudes; 0 behind the end of the array */
+    float scale[DP_SIGN_SCALES]; /* mean of the magnitudes; 0 beyond the end of the array */
     uint32_t words[DP_SIGNS / 32];
 };
 
-/* Which random numbers a range of elements gets: element i that of index first + i in the sequence
- * (seed, what, step) of base/random.h. */
+/* The random numbers of a range of elements: element i gets number first + i of the sequence (seed,
+ * what, step) of base/random.h. */
 struct dp_key {
     uint64_t seed, first;
     uint32_t what, step;
 };
 
-/* Size of a batch normalisation: x is [count, channels], count = rows * height * width. */
+/* Size of a batch normalisation: x is [count, channels], count = rows * height * width; and factors
+ * that norm_statistics and norm_backward have made, NULL: they have not. */
 struct dp_norm {
     size_t count, channels;
     float eps;              /* added to the variance */
-    enum dp_activation act; /* applied behind scale and shift */
+    enum dp_activation act; /* applied after scale and shift */
+    const float *scale;     /* [channels] gamma / sqrt(var + eps) */
+    const float *slopes;    /* [2, channels] what norm_backward_apply needs of the sums */
+};
+
+/* What norm_statistics makes. */
+struct dp_norm_statistics {
+    float *mean, *var, *scale; /* out [channels] */
+    const void *weights[2];    /* in [channels] gamma and beta, in the compute type */
+    float *wide[2];            /* out [channels] the same as float32; NULL in float32 */
+    float *shares;             /* [2, channels] keep shares + those of mean and variance */
+    size_t rows;               /* of norm_share: both shares' */
+    float unbiased;            /* of norm_share: the variance's factor; the mean's is 1 */
+    float keep;
+    const struct dp_step_params *step_params;
+};
+
+/* What norm_backward reads and makes. */
+struct dp_norm_backward {
+    const void *dy, *x;                     /* in [count, channels] */
+    const void *dy2, *y;                    /* in [count, channels] or NULL: of a join */
+    void *g;                                /* out [count, channels]; NULL: no join */
+    const float *mean, *var, *gamma, *beta; /* in [channels] */
+    float *dgamma, *dbeta;                  /* [channels] keep dgamma + ... */
+    float *slopes;                          /* out [2, channels] */
+    double total;                           /* elements a channel, normalised together */
+    float keep;
 };
 
 /* Which operations a dense layer will be used for. */
@@ -124,10 +160,17 @@ struct dp_ops {
      */
     dp_status (*block_squares)(struct dp_stream *s, float *out, const float *x, size_t count);
 
+    /* out = the sum of x [count], in double, in an order that depends on `count` alone. */
+    dp_status (*sum_all)(struct dp_stream *s, double *out, const float *x, size_t count);
+
     /* Bytes of images to the compute type: y[i] = x[i] * scale[i % channels] + shift[...].
      * y, x [count]; scale, shift [channels]; count is a multiple of channels. */
     dp_status (*bytes_load)(struct dp_stream *s, void *y, const uint8_t *x, const float *scale,
                             const float *shift, size_t channels, size_t count);
+
+    /* The same of float32. */
+    dp_status (*floats_load)(struct dp_stream *s, void *y, const float *x, const float *scale,
+                             const float *shift, size_t channels, size_t count);
 
     /* ---- dense ---- */
 
@@ -138,8 +181,8 @@ struct dp_ops {
                                const void *b, size_t rows, size_t in, size_t out,
                                enum dp_activation act);
 
-    /* Columns `part` of y alone; y, w and b are the whole ones. NULL: not on this device, and for
-     * this type. */
+    /* Only the columns `part` of y; y, w and b are the whole arrays. NULL: not on this device, or
+     * not for this type. */
     dp_status (*dense_forward_part)(struct dp_stream *s, void *y, const void *x, const void *w,
                                     const void *b, size_t rows, size_t in, size_t out,
                                     struct dp_range part, enum dp_activation act);
@@ -153,8 +196,8 @@ struct dp_ops {
                                         const void *x, size_t rows, size_t in, size_t out,
                                         float keep);
 
-    /* The same, and sum_rows() of dy [rows, out] to db, in one pass over dy. NULL: not on this
-     * device, so call both. */
+    /* The same, and also sum_rows() of dy [rows, out] to db, in one pass over dy. NULL: not on this
+     * device; call both. */
     dp_status (*dense_backward_both)(struct dp_stream *s, float *dw, float *db, const void *dy,
                                      const void *x, size_t rows, size_t in, size_t out, float keep);
 
@@ -175,11 +218,11 @@ struct dp_ops {
     /* y = act(a + b); y may be a or b. */
     dp_status (*add_forward)(struct dp_stream *s, void *y, const void *a, const void *b,
                              size_t count, enum dp_activation act);
-    /* dx += dy in the compute type: where two branches of a residual meet. */
+    /* dx += dy in the compute type: where two branches of a residual join. */
     dp_status (*accumulate)(struct dp_stream *s, void *dx, const void *dy, size_t count);
 
-    /* Forward and backward alike: y = x / (1 - rate) where kept, else 0. Element i is kept when
-     * dp_random_unit(dp_random_u32(seed, what, step parameters->step, first + i)) >= rate. Source:
+    /* The same in forward and backward: y = x / (1 - rate) where kept, else 0. Element i is kept
+     * when dp_random_unit(dp_random_u32(seed, what, step_params->step, first + i)) >= rate. Source:
      * Srivastava et al., "Dropout", JMLR 15 (2014). */
     dp_status (*dropout)(struct dp_stream *s, void *y, const void *x, size_t count,
                          const struct dp_dropout *dropout, uint64_t first,
@@ -204,8 +247,8 @@ struct dp_ops {
     dp_status (*pool_prepare)(struct dp_stream *s, const struct dp_window *w, size_t rows,
                               enum dp_pool_kind kind, bool training);
     /* which: [rows, out_h, out_w, out_c] bytes, opaque, kept for backward by DP_POOL_MAX; NULL
-     * outside of training. The first of equal values counts as the maximum.
-     * Kernels of more than 255 elements are refused (DP_ERR_ARG) for DP_POOL_MAX. */
+     * outside of training. The first of equal values counts as the maximum. Kernels of more than
+     * 255 elements are refused (DP_ERR_ARG) for DP_POOL_MAX. */
     dp_status (*pool_forward)(struct dp_stream *s, void *y, uint8_t *which, const void *x,
                               const struct dp_window *w, size_t rows, enum dp_pool_kind kind);
     dp_status (*pool_backward)(struct dp_stream *s, void *dx, const void *dy, const uint8_t *which,
@@ -216,16 +259,16 @@ struct dp_ops {
      * var is the biased variance. Each pass over a large array costs as much as reading it, so
      * statistics are one pass. */
 
-    /* Statistics of x, of which `before` elements a channel are in already (0: begins anew; what
-     * moments held is not read). moments [2, channels] double: mean, sum of (x - mean)^2. */
+    /* Statistics of x. `moments` already holds `before` elements per channel (0: none; it is not
+     * read). moments [2, channels] double: mean, sum of (x - mean)^2. */
     dp_status (*norm_moments)(struct dp_stream *s, double *moments, size_t before, const void *x,
                               const struct dp_norm *norm);
     /* mean = weight * the means in moments: this pass's share of the mean of all that is normalised
      * together. mean [channels]. */
     dp_status (*norm_mean)(struct dp_stream *s, float *mean, const double *moments, double weight,
                            size_t channels);
-    /* var = each * (sum of squares about `mean`): those of this pass's n elements a channel,
-     * divided by all. var [channels]. */
+    /* var = each * (sum of squares about `mean`) of this pass's n elements per channel, divided by
+     * the number of all elements. var [channels]. */
     dp_status (*norm_variance)(struct dp_stream *s, float *var, const double *moments,
                                const float *mean, double n, double each, size_t channels);
     /* y = keep y + rows per_sample (factor x): this pass's share of the batch's statistics. */
@@ -236,35 +279,47 @@ struct dp_ops {
      * = keep dgamma + the second. */
     dp_status (*norm_grads)(struct dp_stream *s, float *dgamma, float *dbeta, float *shared,
                             const double *sums, size_t channels, float keep);
-    /* y = x; [count]: sums that have been shared become double again. */
+    /* y = x; [count]: converts sums over ranks back to double. */
     dp_status (*norm_widen)(struct dp_stream *s, double *y, const float *x, size_t count);
 
-    /* y, with statistics that are given; `add`, if not NULL, is added in front of act: where a
-     * residual's branches meet. In float32 the bits of add_forward behind norm_apply. y may be x or
+    /* y, with given statistics. `add`, if not NULL, is added before act: where a residual's
+     * branches join. In float32 it has the bits of add_forward after norm_apply. y may be x or
      * add. */
     dp_status (*norm_apply)(struct dp_stream *s, void *y, const void *x, const void *add,
                             const float *mean, const float *var, const float *gamma,
                             const float *beta, const struct dp_norm *norm);
-    /* sums [2, channels] double: keep sums + the sum of dy, and of dy (x - mean) / sqrt(var + eps),
-     * with dy masked where DP_ACT_RELU: by y > 0, recomputed from x in the same operations that
-     * made y, so equal to the bit. They are the gradients of beta and gamma. */
+    /* sums [2, channels] double: keep sums + the sum of dy, and of dy (x - mean) / sqrt(var + eps).
+     * With DP_ACT_RELU dy is masked by y > 0; y is recomputed from x in the same operations, so it
+     * is equal to the bit. The sums are the gradients of beta and gamma. */
     dp_status (*norm_backward_sums)(struct dp_stream *s, double *sums, const void *dy,
                                     const void *x, const float *mean, const float *var,
                                     const float *gamma, const float *beta,
                                     const struct dp_norm *norm, float keep);
-    /* dx through mean and variance, given those sums over `total` elements a channel: all that
-     * were normalised together. dx may be dy. */
+    /* dx through mean and variance, from those sums over the `total` elements per channel that were
+     * normalised together. dx may be dy. */
     dp_status (*norm_backward_apply)(struct dp_stream *s, void *dx, const void *dy, const void *x,
                                      const float *mean, const float *var, const float *gamma,
                                      const float *beta, const double *sums, double total,
                                      const struct dp_norm *norm);
+
+    /* norm_moments, norm_mean and norm_variance of elements that are normalised alone, with what is
+     * made of them in a training step: the same bits in fewer launches. NULL: not on this
+     * device. */
+    dp_status (*norm_statistics)(struct dp_stream *s, const struct dp_norm_statistics *to,
+                                 const void *x, const struct dp_norm *norm);
+    /* norm_backward_sums and norm_grads of elements that are normalised alone, likewise. With g
+     * they belong to a join, and the gradient is g = dy + dy2, rounded, where y > 0: add_forward
+     * (if there is a dy2), relu_backward (if there is a y) and the sums (without act) in one pass;
+     * g may be dy or dy2. NULL: not on this device. */
+    dp_status (*norm_backward)(struct dp_stream *s, const struct dp_norm_backward *b,
+                               const struct dp_norm *norm);
 
     /* ---- loss ---- */
 
     /*
      * softmax_loss - softmax cross-entropy over integer labels, and its gradient.
      *
-     *   dx       out  [rows, classes]  (softmax(x) - onehot) * scale; NULL: not wanted; may be x
+     *   dx       out  [rows, classes]  (softmax(x) - onehot) * scale; NULL: not needed; may be x
      *   loss     out  [1]  keep loss + scale * sum of -log softmax(x)[label]
      *   correct  out  [1]  keep correct + rows whose largest logit (first of equals) is the label
      *   labels   in   [rows], each < classes
@@ -274,26 +329,54 @@ struct dp_ops {
                               const void *x, const int32_t *labels, size_t rows, size_t classes,
                               const float *scale, float keep);
 
-    /* ---- optimizers: one pass; g = factor * grad; nothing happens when step parameters->skip
-     * ---- */
+    /*
+     * output_loss - a loss of each output by itself, and its gradient. A row's loss is the mean
+     * over its outputs.
+     *
+     *   kind     in   of *how. DP_LOSS_SIGMOID: -t log sigmoid(x) - (1 - t) log(1 - sigmoid(x)),
+     *                 computed as max(x, 0) - x t + log(1 + e^-|x|). DP_LOSS_SQUARE: (x - t)^2
+     *   dx       out  [rows, outputs]  the gradient, times scale; NULL: not needed; may be x
+     *   loss     out  [1]  keep loss + scale * the sum of the rows' losses
+     *   score    out  [1]  keep score + with several outputs: rows whose largest one (first of
+     *                 equals) is the target's; with one: DP_LOSS_SIGMOID: rows where x > 0 is
+     *                 t > 0.5; DP_LOSS_SQUARE: the sum of |x - t|
+     *   targets  in   [rows]: with several outputs the one with t = 1, of which there is one; with
+     *                 one output t itself, as the bits of a float32
+     *   scale    in   [1], as in softmax_loss
+     */
+    dp_status (*output_loss)(struct dp_stream *s, const struct dp_output_loss *how, void *dx,
+                             float *loss, float *score, const void *x, const int32_t *targets,
+                             const float *scale, float keep);
 
-    /* g += decay w; v = momentum v + g; w -= lr (nesterov ? g + momentum v : v). slots[0] = v, not
-     * touched and possibly NULL when momentum is 0. As torch.optim.SGD (zero v is the same as its
+    /*
+     * count_top - right answers among the best k.
+     *
+     *   count   out  [1]  keep count + rows with fewer than k logits that are larger than that of
+     *                the label, or equal to it and before it; not rows where that one is NaN
+     *   labels  in   [rows], each < classes
+     */
+    dp_status (*count_top)(struct dp_stream *s, float *count, const void *x, const int32_t *labels,
+                           size_t rows, size_t classes, size_t k, float keep);
+
+    /* ---- optimizers: one pass; g = factor * grad; nothing happens if step_params->skip ---- */
+
+    /* g += decay w; v = momentum v + g; w -= lr (nesterov ? g + momentum v : v). slots[0] = v; it
+     * is unused and may be NULL when momentum is 0. As torch.optim.SGD (zero v is the same as its
      * first step when dampening is 0). */
     dp_status (*sgd)(struct dp_stream *s, const struct dp_update *u, float momentum, bool nesterov,
                      float decay);
-    /* w -= lr decay w; m, v = moments; t = step parameters->applied + 1; w -= lr mhat /
-     * (sqrt(vhat) + eps). slots[0] = m, slots[1] = v. As torch.optim.AdamW. Source: Loshchilov
-     * and Hutter, arXiv:1711.05101, algorithm 2. The rates are double, since 1 - beta2 cancels:
-     * from 0.99f it would be off by 1e-6. */
+    /* w -= lr decay w; m, v = moments; t = step_params->applied + 1; w -= lr mhat / (sqrt(vhat) +
+     * eps). slots[0] = m, slots[1] = v. As torch.optim.AdamW. Source: Loshchilov and Hutter,
+     * arXiv:1711.05101, algorithm 2. The betas are double, since 1 - beta2 cancels: from 0.99f it
+     * would be off by 1e-6. */
     dp_status (*adamw)(struct dp_stream *s, const struct dp_update *u, double beta1, double beta2,
                        float eps, float decay);
 
     /* ---- codes: smaller forms of a gradient, for compressors. A result depends neither on the
      * number of threads nor on the instruction set unless the comment says so. ---- */
 
-    /* y = x rounded to 16 bits, DP_TYPE_F16 or DP_TYPE_BF16: to the nearest, ties to even; beyond
-     * the largest number infinity; a NaN stays a NaN. y, x [count]. */
+    /* y = x rounded to 16 bits, DP_TYPE_F16 or DP_TYPE_BF16: to the nearest, ties to even. Above
+     * the largest number it becomes infinity; a NaN stays a NaN. y, x [count]. */
     dp_status (*narrow)(struct dp_stream *s, uint16_t *y, const float *x, size_t count,
                         enum dp_type type);
     /* y = x, exactly; a NaN stays a NaN. */
@@ -320,16 +403,16 @@ struct dp_ops {
 
     /*
      * take_signs - one bit a number: +scale or -scale of its block. Scales are exact within
-     * rounding; a NaN or an infinity makes its one the same. NaN counts by its sign bit.
+     * rounding; a NaN or an infinity makes its block's scale the same. NaN counts by its sign bit.
      *
      *   y  out     [ceil(count / DP_SIGNS)]
-     *   x  in/out  [count]: what y stands for is taken away
+     *   x  in/out  [count]: the values that y represents are subtracted
      *
      * Source: Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent", Interspeech 2014,
      * section 3.2, with one scale for both signs.
      */
     dp_status (*take_signs)(struct dp_stream *s, struct dp_signs *y, float *x, size_t count);
-    /* y = what the signs stand for; [count]. */
+    /* y = the values that the signs represent; [count]. */
     dp_status (*put_signs)(struct dp_stream *s, float *y, const struct dp_signs *x, size_t count);
 
     /* y = scale y + x; [count]: momentum. */
@@ -341,27 +424,27 @@ struct dp_ops {
      *
      *   index  out     [k], ascending
      *   value  out     [k]
-     *   x      in/out  [count], count < 2^32: what is taken becomes 0
+     *   x      in/out  [count], count < 2^32: taken elements become 0
      *   k      at most count
      */
     dp_status (*take_largest)(struct dp_stream *s, uint32_t *index, float *value, float *x,
                               size_t k, size_t count);
-    /* sample - k places of [0, count), ascending: place i at random in [i count / k, (i+1) count /
+    /* sample - k random places of [0, count), ascending: place i is in [i count / k, (i+1) count /
      * k), both rounded down; 1 <= k <= count < 2^32. The number of place i is element i of
      * `key`. */
     dp_status (*sample)(struct dp_stream *s, uint32_t *index, size_t k, size_t count,
                         const struct dp_key *key);
-    /* Moves the numbers at index [k], ascending, out of x into value [k]; leaves 0. */
+    /* Moves the numbers at index [k], ascending, from x to value [k]; they become 0 in x. */
     dp_status (*take_at)(struct dp_stream *s, float *value, float *x, const uint32_t *index,
                          size_t k);
     /*
      * orthogonalize - makes the columns of y [rows, cols] orthonormal, each in the space of those
-     * up to it: Gram and Schmidt, twice. A column that lies in the space of those before it, or is
+     * up to it: Gram and Schmidt, twice. A column in the space of the previous ones, or one that is
      * not finite, becomes a fixed random one. cols is at most rows. Equal on all ranks for equal y.
      */
     dp_status (*orthogonalize)(struct dp_stream *s, float *y, size_t rows, size_t cols);
     /*
-     * lowrank_split - what matrices of low rank send, and what they leave out:
+     * lowrank_split - the product of low-rank matrices, and what it leaves out:
      *
      *   sum   out     [rows, cols]  p q
      *   kept  in/out  [rows, cols]  kept - p mine

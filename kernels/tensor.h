@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 /* Tensors of the flat order start at multiples of DP_BLOCK elements; buckets, chunks and norms are
- * cut nowhere else. 64 floats are 256 bytes: whole cache lines, whole vectors, on every device. */
+ * cut only there. 64 floats are 256 bytes: whole cache lines, whole vectors, on every device. */
 enum { DP_BLOCK = 64 };
 
 static inline size_t dp_round_up(size_t value, size_t multiple)
@@ -17,7 +17,7 @@ static inline size_t dp_round_up(size_t value, size_t multiple)
 }
 
 /* The compute type of weights and activations. Gradients, master weights and optimizer state are
- * float32 always. */
+ * always float32. */
 enum dp_type { DP_TYPE_F32, DP_TYPE_BF16, DP_TYPE_F16 };
 
 static inline size_t dp_type_bytes(enum dp_type type)
@@ -54,10 +54,10 @@ static inline bool dp_shape_equal(const struct dp_shape *a, const struct dp_shap
 enum { DP_TENSOR_NAME = 128, DP_TENSOR_DIMS = 4 };
 
 /*
- * One parameter. Inside, a conv2d weight is [out, kernel_h, kernel_w, in], and the columns of a
- * dense layer behind a flatten are (row, column, channel); PyTorch has channels before space in
- * both. Either way the tensor is [outer, spatial, channels] here and [outer, channels, spatial]
- * there, with outer = count / (spatial * channels); spatial 1 means equal layouts.
+ * One parameter. Here a conv2d weight is [out, kernel_h, kernel_w, in], and the columns of a dense
+ * layer after a flatten are (row, column, channel); PyTorch has channels before space in both.
+ * Either way the tensor is [outer, spatial, channels] here and [outer, channels, spatial] in
+ * PyTorch, with outer = count / (spatial * channels). spatial 1 means equal layouts.
  */
 struct dp_tensor {
     char name[DP_TENSOR_NAME]; /* PyTorch's state_dict key, "9.body.0.weight" */
@@ -70,7 +70,7 @@ struct dp_tensor {
     float initial;
 };
 
-/* Where element `i` of PyTorch's layout lies in ours. */
+/* The index in our layout of element `i` of PyTorch's layout. */
 static inline size_t dp_tensor_index(const struct dp_tensor *tensor, size_t i)
 {
     const size_t inner = tensor->spatial * tensor->channels;

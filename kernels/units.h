@@ -1,6 +1,6 @@
 /*
- * units.h - GPUs: several devices of one kind in a machine, of which each rank takes one, and
- * memory of theirs that other processes can use.
+ * units.h - GPUs: several devices of one kind in a machine, of which each rank uses one, and GPU
+ * memory that other processes can use.
  */
 #ifndef DP_KERNELS_UNITS_H
 #define DP_KERNELS_UNITS_H
@@ -13,38 +13,39 @@ struct dp_stream;
 
 enum {
     DP_UNIT_NAME = 32,
-    DP_UNIT_PIECE = 2 << 20 /* bytes: memory to be shared is a multiple of it, or what lies beside
-                               it in the same piece would be shared, too */
+    DP_UNIT_PIECE = 2 << 20 /* bytes: shared memory is a multiple of it; otherwise its neighbour in
+                             * the same piece would be shared, too */
 };
 
-/* What another process needs to find memory: bytes, to be sent as they are. */
+/* What another process needs to attach memory: plain bytes. */
 struct dp_unit_handle {
     unsigned char bytes[64];
 };
 
 struct dp_units {
-    /* That this process may use; they are numbered from 0. */
+    /* The number of units that this process may use, numbered from 0. */
     int (*count)(void);
 
-    /* What this thread makes from now on, and other threads that never choose, is of that unit;
-     * streams and events go on belonging to theirs. */
+    /* Selects the unit of everything that this thread makes from now on, and other threads that
+     * never choose. Existing streams and events keep theirs. */
     dp_status (*choose)(int unit);
 
-    /* The name of the chosen one, which no other one of this machine has. */
+    /* The name of the chosen unit, which is unique on this machine. */
     dp_status (*name)(char name[DP_UNIT_NAME]);
 
-    /* For another process: memory that alloc() gave. */
-    dp_status (*share)(void *memory, struct dp_unit_handle *handle);
+    /* Shares memory from alloc() with another process. false where that is impossible, and why not.
+     * Logs nothing. */
+    bool (*share)(void *memory, struct dp_unit_handle *handle, const char **why_not);
 
-    /* Memory of another process, until detach(), which must come before its owner's release; NULL
-     * where it cannot be reached, and why not. Reports nothing. */
+    /* Maps memory of another process, until detach(), which must come before its owner's release.
+     * NULL where that is impossible, and why not. Logs nothing. */
     void *(*attach)(const struct dp_unit_handle *handle, const char **why_not);
     void (*detach)(void *memory);
 
-    /* Lets the chosen unit use memory of another one of this process. false: it cannot. */
+    /* Lets the chosen unit use memory of another unit of this process. false: it cannot. */
     bool (*join)(int unit, const char **why_not);
 
-    /* What libraries take for the stream: a cudaStream_t. */
+    /* The stream as libraries expect it: a cudaStream_t. */
     void *(*queue)(const struct dp_stream *stream);
 };
 

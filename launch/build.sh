@@ -1,9 +1,10 @@
 # Sourced by launch/quickstart and tests/run (bash): installs packages and builds. Expects `root`,
 # the repository, and `self`, the script's name for messages.
 
-# What every build needs. Ninja is used where it is there; one of the two builders must be.
+# What every build needs. Ninja is used if it is installed; Ninja or make must be.
 dp_build_packages=(gcc libc6-dev cmake pkg-config libopenmpi-dev libhwloc-dev
-    libopenblas-openmp-dev libdnnl-dev libyaml-dev libjansson-dev zlib1g-dev libxxhash-dev)
+    libopenblas-openmp-dev libdnnl-dev libyaml-dev libjansson-dev zlib1g-dev libxxhash-dev
+    libturbojpeg0-dev libpng-dev)
 command -v ninja >/dev/null || dp_build_packages+=(make)
 
 # What training the shipped models needs.
@@ -22,7 +23,7 @@ dp_missing_packages() {
     done
 }
 
-# dp_apt ARGUMENTS...: apt-get as root, asking nothing.
+# dp_apt ARGUMENTS...: apt-get as root, without questions.
 dp_apt() {
     local as_root=()
     [ "$(id -u)" = 0 ] || as_root=(sudo)
@@ -34,14 +35,14 @@ dp_may_install() {
     [ "$(id -u)" = 0 ] || command -v sudo >/dev/null
 }
 
-# Fetches the lists of packages, once; images of containers often have none.
+# Fetches the lists of packages, once; container images often have none.
 dp_update_lists() {
     [ -z "${dp_lists_updated:-}" ] || return 0
     dp_apt update >/dev/null || dp_say "apt-get update failed: trying with the old lists" >&2
     dp_lists_updated=1
 }
 
-# dp_install PACKAGE...: installs those that are missing. 69 when that is impossible.
+# dp_install PACKAGE...: installs those that are missing; returns 69 when that is impossible.
 dp_install() {
     local missing log
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
@@ -68,7 +69,7 @@ dp_install() {
     rm -f "$log"
 }
 
-# dp_install_tools PACKAGE...: the same for what tests can do without.
+# dp_install_tools PACKAGE...: the same for packages that tests can do without.
 dp_install_tools() {
     local tool missing known=()
     command -v apt-cache >/dev/null || return 0
@@ -77,7 +78,7 @@ dp_install_tools() {
         dp_update_lists
     fi
     for tool in "${missing[@]}"; do
-        # Not through a pipe: `grep -q` leaves at the first match, and apt-cache may die of that.
+        # Not through a pipe: `grep -q` exits at the first match, and SIGPIPE would end apt-cache.
         if grep -q '^ *Candidate: [^(]' <<<"$(apt-cache policy "$tool" 2>/dev/null)"; then
             known+=("$tool")
         else
@@ -89,8 +90,8 @@ dp_install_tools() {
     fi
 }
 
-# dp_configure FOLDER OPTION...: configures; a folder of another checkout, or one left broken, is
-# begun anew. The log is shown only when it does not work.
+# dp_configure FOLDER OPTION...: configures; a build folder of another checkout, or a broken one, is
+# deleted first. The log is shown only after a failure.
 dp_configure() {
     local folder=$1 cache=$1/CMakeCache.txt log tries=2 generator=(-G "Unix Makefiles")
     shift

@@ -6,13 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/openmp.h"
-#include "base/stdio.h"
-#include "base/thread.h"
-#include "collectives/world/world.h"
+#include "base/files/stdio.h"
+#include "base/system/openmp.h"
+#include "base/system/thread.h"
 #include "launch/bench/bench.h"
 
-/* The question of a command line that asks one, as answer() decides, or nothing. */
+/* Instead of runtime/lockstep.h, since it does not train. */
+#include "collectives/world/world.h"
+
+/* The flag of a command line that only asks for output, which answer() prints; else "". */
 static const char *question(const struct dp_bench_options *options)
 {
     return options->help      ? " --help"
@@ -32,7 +34,7 @@ static void answer(const struct dp_bench_options *options)
     }
 }
 
-/* Ends this process as the signal would, but not before others know that it was asked to end. */
+/* Ends this process as the signal would, after the other ranks were informed of it. */
 static void *take_signals(void *arg)
 {
     const sigset_t *numbers = arg;
@@ -47,7 +49,7 @@ static void *take_signals(void *arg)
     return NULL;
 }
 
-/* To be called before other threads begin, since they inherit what is blocked here. */
+/* Called before other threads begin, since they inherit the blocked signals. */
 static dp_status handle_signals(void)
 {
     static sigset_t numbers;
@@ -62,23 +64,23 @@ static dp_status handle_signals(void)
     return DP_OK;
 }
 
-/* parsed: what came of the command line so far. */
+/* parsed: the result of parsing the command line. */
 static dp_status compare(int argc, char **argv, struct dp_bench_options *options, dp_status parsed)
 {
     const bool asks = *question(options) != '\0';
     struct dp_world *world = NULL;
     char asked[32];
     dp_status status;
-    bool tell;
+    bool must_report;
 
     DP_TRY(handle_signals());
     (void)snprintf(asked, sizeof(asked), "ddp_bench%s", question(options));
     DP_TRY(dp_world_create(&world));
-    status = dp_world_meet(world, asked, parsed, &tell);
-    if (tell) {
+    status = dp_world_meet(world, asked, parsed, &must_report);
+    if (must_report) {
         status = dp_bench_parse(argc, argv, false, options);
     } else if (status == DP_OK && asks && world->all->rank == 0) {
-        answer(options); /* one rank does */
+        answer(options); /* on one rank */
     } else if (status == DP_OK && !asks) {
         status = dp_bench_main(options, world);
     }

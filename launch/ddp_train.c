@@ -9,17 +9,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/files/stdio.h"
 #include "base/log.h"
-#include "base/openmp.h"
-#include "base/stdio.h"
-#include "base/thread.h"
+#include "base/system/openmp.h"
+#include "base/system/thread.h"
+
+/* Instead of runtime/lockstep.h, which is for a program's own loop: this is the command line of a
+ * whole run, with its signals. */
 #include "collectives/world/world.h"
 #include "runtime/control/stop.h"
 #include "runtime/run/check.h"
 #include "runtime/run/cli.h"
 #include "runtime/run/run.h"
 
-static struct dp_stop stop; /* what signal handlers note, for the run */
+static struct dp_stop stop; /* set by signal handlers, read by the run */
 static atomic_bool ends;    /* this process may be ended soon, in the middle of a step */
 
 static void on_save_signal(int number)
@@ -32,7 +35,7 @@ static void on_stop_signal(int number)
 {
     const int saved = errno;
 
-    if (number != SIGUSR1) { /* whoever asks again does not want to wait */
+    if (number != SIGUSR1) { /* a second request ends the process at once */
         (void)signal(SIGTERM, SIG_DFL);
         (void)signal(SIGINT, SIG_DFL);
         atomic_store(&ends, true);
@@ -43,16 +46,16 @@ static void on_stop_signal(int number)
     errno = saved;
 }
 
-/* `ddp_train model.cfg | head`: whoever leaves asks the run to end, and it may go on later. Runs on
- * the thread that writes, inside of the write, and so not where that thread computes. What is
- * written afterwards fails, and goes on failing, without harm. */
+/* For `ddp_train model.cfg | head`: when the reader exits, the run is asked to stop, and can be
+ * resumed later. Runs on the thread that writes, inside the write, so not while that thread
+ * computes. Later writes fail, without harm. */
 static void on_broken_pipe(int number)
 {
     (void)number;
     dp_stop_request(&stop, DP_STOP_PIPE);
 }
 
-/* Those that come from outside, to any thread. */
+/* Signals from outside, which any thread may receive. */
 static const struct {
     int number;
     void (*handler)(int);
@@ -77,7 +80,7 @@ static void *take_signals(void *arg)
     (void)arg;
     (void)sigemptyset(&none);
     all_handled(&numbers);
-    (void)pthread_sigmask(SIG_BLOCK, &numbers, NULL); /* but while it waits: none is missed */
+    (void)pthread_sigmask(SIG_BLOCK, &numbers, NULL); /* only while it waits: none is missed */
     for (;;) {
         (void)sigsuspend(&none);
         if (atomic_load(&ends)) {
@@ -88,12 +91,12 @@ static void *take_signals(void *arg)
 }
 
 /*
- * Handlers run on a thread that does nothing else, since threads that compute may have no stack to
- * run them on: while the sgemm of oneDNN (2.6.3; its issue 4845) computes, the stack pointer points
- * into a block of the heap, and a signal overwrites what lies below that block. Mostly the process
+ * Handlers run on a thread that does nothing else, since a thread that computes may have no stack
+ * for them: while the sgemm of oneDNN (2.6.3; its issue 4845) computes, the stack pointer points
+ * into a block of the heap, and a signal overwrites what is below that block. Usually the process
  * then ends in a free(): "corrupted size vs. prev_size while consolidating".
  *
- * To be called before other threads begin, since they inherit what is blocked here.
+ * Called before other threads begin, since they inherit the blocked signals.
  */
 static dp_status block_signals_but_on_a_thread(void)
 {
@@ -107,7 +110,7 @@ static dp_status block_signals_but_on_a_thread(void)
     return DP_OK;
 }
 
-/* What the caller ignores, as nohup does, stays ignored. */
+/* Signals that the caller ignores, as with nohup, stay ignored. */
 static void handle(int number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;
@@ -135,12 +138,12 @@ static dp_status answer(const struct dp_cli *cli)
     } else if (cli->version) {
         dp_cli_version();
     } else {
-        return cli->list != NULL ? dp_cli_list(cli->list) : dp_run_check(cli);
+        return cli->list != NULL ? dp_cli_list(cli->list) : dp_run_check(&cli->run);
     }
     return DP_OK;
 }
 
-/* The question of a command line that asks one, as answer() decides, or nothing. */
+/* The flag of a command line that only asks for output, which answer() prints; else "". */
 static const char *question(const struct dp_cli *cli)
 {
     return cli->help           ? " --help"
@@ -150,34 +153,35 @@ static const char *question(const struct dp_cli *cli)
                                : "";
 }
 
-/* Whether it is to train; otherwise it answers something, on stdout. */
+/* Whether it is to train; otherwise it prints something on stdout. */
 static bool trains(const struct dp_cli *cli)
 {
-    return *question(cli) == '\0' && !cli->print_config && !cli->dry_run && !cli->data_only;
+    return *question(cli) == '\0' && !cli->run.print_config && !cli->run.dry_run &&
+           !cli->run.data_only;
 }
 
-/* parsed: what came of the command line so far. */
+/* parsed: the result of parsing the command line. */
 static dp_status train(int argc, char **argv, struct dp_cli *cli, dp_status parsed)
 {
     const bool asks = *question(cli) != '\0';
     struct dp_world *world = NULL;
     char asked[32];
     dp_status status;
-    bool tell;
+    bool must_report;
 
     if (trains(cli) && parsed == DP_OK) {
-        /* before ranks start: a request that comes early is heard behind the first step */
+        /* before ranks start: an early request is handled after the first step */
         DP_TRY(handle_signals());
     }
     DP_TRY(dp_world_create(&world));
     (void)snprintf(asked, sizeof(asked), "ddp_train%s", question(cli));
-    status = dp_world_meet(world, asked, parsed, &tell);
-    if (tell) {
+    status = dp_world_meet(world, asked, parsed, &must_report);
+    if (must_report) {
         status = dp_cli_parse(argc, argv, false, cli);
     } else if (status == DP_OK && asks && world->all->rank == 0) {
-        status = answer(cli); /* one rank does */
+        status = answer(cli); /* on one rank */
     } else if (status == DP_OK && !asks) {
-        status = dp_run_main(cli, world, &stop);
+        status = dp_run_main(&cli->run, world, &stop);
     }
     dp_world_destroy(world);
     return status;
@@ -193,7 +197,7 @@ int main(int argc, char **argv)
         return dp_status_exit(status);
     }
     dp_openmp_spin_briefly(argv);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error, as a full disk is */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error like a full disk */
     status = dp_cli_parse(argc, argv, rank > 0, &cli);
     if (status == DP_OK) {
         dp_log_set_level(cli.log_level);

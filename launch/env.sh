@@ -1,7 +1,7 @@
 # Sourced by scripts that start ranks: Open MPI's environment, where the user has not set it.
 # Works in any POSIX shell.
 
-# dp_default NAME VALUE: exports NAME, which keeps the value it has.
+# dp_default NAME VALUE: exports NAME; a value that the user has set is kept.
 dp_default() {
     if eval "[ -z \"\${$1+set}\" ]"; then
         export "$1=$2"
@@ -12,22 +12,22 @@ dp_default() {
 dp_default OMPI_ALLOW_RUN_AS_ROOT 1
 dp_default OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
 dp_default OMPI_MCA_rmaps_base_oversubscribe 1
-# The last line on the terminal is ours, which names the cause, not mpirun's banner.
+# Without mpirun's banner, so that the last line on the terminal is ours, which names the cause.
 dp_default OMPI_MCA_orte_execute_quiet 1
 # Seconds that ranks have to save after a SIGTERM to mpirun. When a rank dies mpirun waits twice as
-# long, and then, where there are other hosts, as long again; the job is to end within five seconds.
+# long, and with other hosts as long again; the job is to end within five seconds.
 dp_default OMPI_MCA_odls_base_sigkill_timeout 1
-# One TCP connection carries about half of what the wire does when both directions are busy.
+# One TCP connection carries about half of what the wire can when both directions are busy.
 dp_default OMPI_MCA_btl_tcp_links 2
-# Messages up to this size go without being announced: collectives/world/world.c.
+# Messages up to this size are sent without a handshake: collectives/world/world.c.
 dp_default OMPI_MCA_btl_tcp_eager_limit 1052672
 dp_default OMPI_MCA_btl_tcp_rndv_eager_limit 1052672
 dp_default OMPI_MCA_btl_tcp_max_send_size 1052672
-# The same for messages inside a node, and longer ones in fewer parts.
+# The same for messages inside a node; longer ones are sent in fewer parts.
 dp_default OMPI_MCA_btl_vader_eager_limit 36864
 dp_default OMPI_MCA_btl_vader_max_send_size 65536
-# A seccomp filter (containers) or Yama may forbid to read a sibling's memory directly, and Open MPI
-# then prints an error a message instead of looking for another way: collectives/world/world.c.
+# A seccomp filter (containers) or Yama may forbid reading another process's memory directly; Open
+# MPI then prints an error per message instead of using another way: collectives/world/world.c.
 dp_default OMPI_MCA_btl_vader_single_copy_mechanism none
 # The same for Open MPI 5, whose launcher is PRRTE.
 dp_default PRTE_ALLOW_RUN_AS_ROOT 1

@@ -1,12 +1,12 @@
-"""Runs mpirun with our arguments, and bounds how long it takes to end a job: where a host cannot be
-reached it waits for ever for word that the ranks there are gone. launch/mpirun starts this.
+"""Runs mpirun with our arguments, and limits how long it takes to end a job: mpirun waits for ever
+until an unreachable host confirms that its ranks have ended. launch/mpirun starts this.
 
-A rank that ends the job writes its exit code into a pipe of ours (base/launcher.c); a signal may
-also tell mpirun to end all. If mpirun has not returned some time later it is killed, and the exit
-code is the rank's, or 1, as mpirun's is after a signal; in the second case not before the ranks of
-this host are gone, which may be saving. Until then we only wait: nothing polls.
+A rank that ends the job writes its exit code into a pipe of ours (base/system/launcher.c); a signal
+may also make mpirun end the job. If mpirun has not returned some time later it is killed. The exit
+code then is the rank's, or 1 after a signal, as mpirun's would be; after a signal we first wait for
+the ranks of this host, which may be saving. All waiting is without polling.
 
-Signals that were sent to us go on to mpirun. Those of the terminal (Ctrl-C, Ctrl-Z) it has, too.
+Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, Ctrl-Z) by itself.
 """
 import signal
 
@@ -21,11 +21,11 @@ import pathlib
 import sys
 import time
 
-# mpirun takes four of these timeouts to end ranks on all hosts; the rest is for a busy machine.
+# mpirun needs four of these timeouts to end ranks on all hosts; the slack is for a busy machine.
 KILL_TIMEOUT, KILL_TIMEOUTS, SLACK_S = "odls_base_sigkill_timeout", 4, 16
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
-# What is ignored, as by nohup, stays so.
+# Ignored signals, as under nohup, stay ignored.
 WATCHED = {signal.SIGCHLD, signal.SIGIO,
            *(number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN)}
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -40,7 +40,7 @@ def grace(words):
 
 
 def open_pipe():
-    """The end to read from, which sends SIGIO, and its name for ranks of this host."""
+    """The end to read from, which sends SIGIO, and the name by which ranks of this host open it."""
     ends = os.pipe()
     fcntl.fcntl(ends[0], fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(ends[0], fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
@@ -48,7 +48,7 @@ def open_pipe():
 
 
 def start(words, mask, name):
-    """Forks mpirun, which is killed when we are; its process id."""
+    """Forks mpirun, which is killed when we die; returns its process id."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -69,7 +69,7 @@ def start(words, mask, name):
 
 
 def ranks_of(mpirun):
-    """The ranks of this host that still run."""
+    """The process ids of this host's ranks that still run."""
     found = []
     with contextlib.suppress(OSError):
         for task in pathlib.Path(f"/proc/{mpirun}/task").iterdir():
@@ -89,20 +89,20 @@ def kill(mpirun):
 
 
 def pass_on(info, mpirun):
-    if info.si_code <= 0:  # of a process, not of the terminal
+    if info.si_code <= 0:  # sent by a process, not by the terminal
         os.kill(mpirun, info.si_signo)
     if info.si_signo == signal.SIGTSTP:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def wait_for(mpirun, pipe, grace_s):
-    """Until it ends, or has to; the exit code."""
-    code, told, deadline = 1, False, None  # told: by a rank, and not by a signal
+    """Waits until mpirun ends, or kills it; returns the exit code."""
+    code, reported, deadline = 1, False, None  # reported: a rank has written its exit code
     while True:
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
         info = signal.sigwaitinfo(WATCHED) if left is None else signal.sigtimedwait(WATCHED, left)
         if info is None:
-            if told or not ranks_of(mpirun):
+            if reported or not ranks_of(mpirun):
                 kill(mpirun)
                 return code
             deadline = time.monotonic() + 1
@@ -114,8 +114,8 @@ def wait_for(mpirun, pipe, grace_s):
         elif info.si_signo == signal.SIGIO:
             with contextlib.suppress(BlockingIOError):
                 codes = os.read(pipe, 4096)
-                if not told:
-                    code, told, deadline = codes[0], True, time.monotonic() + grace_s
+                if not reported:
+                    code, reported, deadline = codes[0], True, time.monotonic() + grace_s
         else:
             pass_on(info, mpirun)
             if info.si_signo in ENDING and deadline is None:

@@ -57,7 +57,7 @@ dp_status dp_layer_wants_image(const struct dp_layer_plan *plan, char *problem, 
         return DP_OK;
     }
     return dp_layer_refuse(problem, size,
-                           "wants an image [height, width, channels], but its input is %s",
+                           "needs an image [height, width, channels], but its input is %s",
                            dp_shape_text(&plan->in, text, sizeof(text)));
 }
 

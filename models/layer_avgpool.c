@@ -1,5 +1,5 @@
 /*
- * layer_avgpool.c - the mean of each window (padding counted), and of a whole image.
+ * layer_avgpool.c - the mean of each window (padding counts), and of a whole image.
  */
 #include "models/layer.h"
 
@@ -36,8 +36,8 @@ static dp_status avgpool_plan(void *state, struct dp_layer_plan *plan, char *pro
     return DP_OK;
 }
 
-/* The window is the image. The output is [channels], as PyTorch's AdaptiveAvgPool2d(1) with a
- * flatten behind it; a flatten that follows here changes nothing. */
+/* The window is the image. The output is [channels], as PyTorch's AdaptiveAvgPool2d(1) followed by
+ * a flatten; a flatten that follows here changes nothing. */
 static dp_status global_plan(void *state, struct dp_layer_plan *plan, char *problem,
                              size_t problem_size)
 {

@@ -2,17 +2,18 @@
  * layer_batchnorm.c - batch normalisation over all but the channels, with scale and shift.
  *
  * params[0] is the scale (weight) [channels], params[1] the shift (bias). In training a rank (or
- * lane, or micro-batch) normalises its own rows; with `sync` all of them normalise the global
- * batch together: small sums cross the ranks behind each half of forward and backward.
+ * lane, or micro-batch) normalises its own rows. With `sync` all of them normalise the global batch
+ * together, with small sums over ranks after each half of forward and backward.
  *
- * The layer is two nodes of the model, since rows meet twice: `statistics` takes the moments of x
- * while it is still in the cache; when all rows are through, the layer itself scales and shifts.
- * Backward runs the other way round: the layer itself sums the gradient, and when all rows are
- * through, `statistics` computes dx. At the end of a residual's body the join scales and shifts, in
- * one pass over memory with adding the shortcut, and the layer itself only sums the gradient.
+ * The layer is two nodes of the model, since all rows are needed twice. `statistics` computes the
+ * moments of x while it is still in the cache; after all rows, the layer itself scales and shifts.
+ * Backward goes the other way: the layer itself sums the gradient, and after all rows `statistics`
+ * computes dx. At the end of a residual's body the join scales, shifts and adds the shortcut in one
+ * pass over memory, and the layer itself only sums the gradient; on devices that have an operation
+ * for it the join sums it, too, while it undoes its relu.
  *
  * Each pass adds its share of the batch's mean and unbiased variance, by rows, to the tail of the
- * gradient; summed over ranks there, they update the running statistics, which evaluation uses.
+ * gradient. Their sums over ranks update the running statistics, which evaluation uses.
  *
  * Source: Ioffe and Szegedy, "Batch normalization", arXiv:1502.03167.
  */
@@ -48,7 +49,7 @@ static dp_status batchnorm_plan(void *state, struct dp_layer_plan *plan, char *p
     }
     plan->out = plan->in;
     plan->statistics = 2 * channels;
-    plan->local = 14 * channels; /* in floats: see struct own */
+    plan->local = 17 * channels; /* in floats: see struct own */
     plan->momentum = (float)l->momentum;
     plan->synchronised = l->sync;
     plan->passes_dy = plan->row_local = plan->fuses_relu = plan->mask_from_x = true;
@@ -57,12 +58,13 @@ static dp_status batchnorm_plan(void *state, struct dp_layer_plan *plan, char *p
     return DP_OK;
 }
 
-/* What lies in `local`. */
+/* The contents of `local`. */
 struct own {
     float *mean, *var;      /* [channels] */
-    float *shared;          /* [2, channels]: sums on their way over the ranks */
+    float *shared;          /* [2, channels]: sums over ranks */
     double *moments, *sums; /* [2, channels] */
     float *scales;          /* [2, channels]: narrow parameters in float32 */
+    float *scale, *slopes;  /* [channels], [2, channels]: of struct dp_norm */
     const float *gamma, *beta;
 };
 
@@ -76,30 +78,50 @@ static struct own own_of(const struct batchnorm *l, const struct dp_layer_call *
     own.moments = (double *)(void *)(own.shared + 2 * l->channels);
     own.sums = own.moments + 2 * l->channels;
     own.scales = (float *)(void *)(own.sums + 2 * l->channels);
+    own.scale = own.scales + 2 * l->channels;
+    own.slopes = own.scale + l->channels;
     own.gamma = c->stream->type == DP_TYPE_F32 ? c->weights[0] : own.scales;
     own.beta = c->stream->type == DP_TYPE_F32 ? c->weights[1] : own.scales + l->channels;
     return own;
 }
 
-static struct dp_norm norm_of(const struct batchnorm *l, const struct dp_layer_call *c)
+/* Whether all that a pass needs of its statistics, and of its gradients' sums, is made at once: of
+ * its rows alone, which do not come in tiles, by a device that can. */
+static bool is_whole(const void *state, const struct dp_layer_call *c)
 {
-    return (struct dp_norm){c->rows * l->places, l->channels, (float)l->eps, c->act};
+    const struct batchnorm *l = state;
+
+    return c->stream->ops->norm_statistics != NULL && c->stream->device->tile_bytes == 0 &&
+           c->training && !l->sync;
 }
 
-/* Elements of a channel that are normalised together. */
+static struct dp_norm norm_of(const struct batchnorm *l, const struct dp_layer_call *c)
+{
+    const struct own own = own_of(l, c);
+    const bool whole = is_whole(l, c);
+
+    return (struct dp_norm){.count = c->rows * l->places,
+                            .channels = l->channels,
+                            .eps = (float)l->eps,
+                            .act = c->act,
+                            .scale = whole ? own.scale : NULL,
+                            .slopes = whole ? own.slopes : NULL};
+}
+
+/* The number of elements of a channel that are normalised together. */
 static double together(const struct batchnorm *l, const struct dp_layer_call *c)
 {
     return (double)(l->sync ? c->batch_rows : c->pass_rows) * (double)l->places;
 }
 
-/* Sums over all ranks, if there are others and they normalise together. */
+/* Sums over all ranks that normalise together. */
 static dp_status sum_over_ranks(const struct batchnorm *l, const struct dp_layer_call *c,
                                 float *data, size_t count)
 {
     return l->sync && c->hooks->sum != NULL ? c->hooks->sum(c->hooks->context, data, count) : DP_OK;
 }
 
-/* ---- statistics: before the layer itself ---- */
+/* ---- statistics: inserted before the layer itself ---- */
 
 static dp_status statistics_plan(void *state, struct dp_layer_plan *plan, char *problem,
                                  size_t problem_size)
@@ -114,35 +136,63 @@ static dp_status statistics_plan(void *state, struct dp_layer_plan *plan, char *
     return DP_OK;
 }
 
+/* The factor that makes a biased variance unbiased, over the number of elements that were
+ * normalised together. */
+static float unbiased(const struct batchnorm *l, const struct dp_layer_call *c)
+{
+    const double n = together(l, c);
+
+    return n > 1.0 ? (float)(n / (n - 1.0)) : 1.0f;
+}
+
+static dp_status whole_statistics(const struct batchnorm *l, const struct dp_layer_call *c,
+                                  const struct dp_norm *norm)
+{
+    const struct own own = own_of(l, c);
+    const bool narrow = c->stream->type != DP_TYPE_F32;
+    const struct dp_norm_statistics to = {
+        .mean = own.mean,
+        .var = own.var,
+        .scale = own.scale,
+        .weights = {c->weights[0], c->weights[1]},
+        .wide = {narrow ? own.scales : NULL, narrow ? own.scales + l->channels : NULL},
+        .shares = c->statistics,
+        .rows = c->rows,
+        .unbiased = unbiased(l, c),
+        .keep = c->keep,
+        .step_params = c->step_params,
+    };
+
+    return c->stream->ops->norm_statistics(c->stream, &to, c->x, norm);
+}
+
 static dp_status statistics_forward(const void *state, const struct dp_layer_call *c)
 {
     const struct batchnorm *l = state;
     const struct dp_norm norm = norm_of(l, c);
 
-    if (!c->training) {
-        return DP_OK;
+    if (!c->training || is_whole(l, c)) {
+        return c->training ? whole_statistics(l, c, &norm) : DP_OK;
     }
     return c->stream->ops->norm_moments(c->stream, own_of(l, c).moments, c->rows_before * l->places,
                                         c->x, &norm);
 }
 
 /* Adds this pass's share of the batch statistics to the tail: statistics weighted by rows. The
- * running variance is unbiased, over as many elements as were normalised together. */
+ * running variance is unbiased. */
 static dp_status add_share(const struct batchnorm *l, const struct dp_layer_call *c,
                            const struct own *own)
 {
-    const double n = together(l, c);
-    const float unbiased = n > 1.0 ? (float)(n / (n - 1.0)) : 1.0f;
     const struct dp_ops *ops = c->stream->ops;
 
     DP_TRY(ops->norm_share(c->stream, c->statistics, own->mean, c->rows, 1.0f, c->step_params,
                            l->channels, c->keep));
-    return ops->norm_share(c->stream, c->statistics + l->channels, own->var, c->rows, unbiased,
-                           c->step_params, l->channels, c->keep);
+    return ops->norm_share(c->stream, c->statistics + l->channels, own->var, c->rows,
+                           unbiased(l, c), c->step_params, l->channels, c->keep);
 }
 
-/* From the moments of this pass's rows to the statistics of all that is normalised together: two
- * sums over ranks, the mean first, so that nothing cancels. */
+/* Computes the statistics of all that is normalised together from the moments of this pass's rows.
+ * Two sums over ranks, the mean first, which avoids cancellation. */
 static dp_status statistics_forward_end(const void *state, const struct dp_layer_call *c)
 {
     const struct batchnorm *l = state;
@@ -151,7 +201,7 @@ static dp_status statistics_forward_end(const void *state, const struct dp_layer
     const double each = all > 0.0 ? 1.0 / all : 0.0;
     const struct dp_ops *ops = c->stream->ops;
 
-    if (!c->training) {
+    if (!c->training || is_whole(l, c)) {
         return DP_OK;
     }
     DP_TRY(ops->norm_mean(c->stream, own.mean, own.moments, n * each, l->channels));
@@ -185,21 +235,21 @@ static const struct dp_layer_type statistics = {
 
 /* ---- the layer itself ---- */
 
-/* Operations take scale and shift in float32; backward finds them where forward has left them. */
+/* Operations need scale and shift in float32; backward reads what forward has converted. */
 static dp_status widen_scales(const struct batchnorm *l, const struct dp_layer_call *c,
                               const struct own *own)
 {
     const struct dp_ops *ops = c->stream->ops;
     const enum dp_type type = c->stream->type;
 
-    if (type == DP_TYPE_F32) {
+    if (type == DP_TYPE_F32 || is_whole(l, c)) {
         return DP_OK;
     }
     DP_TRY(ops->widen(c->stream, own->scales, c->weights[0], l->channels, type));
     return ops->widen(c->stream, own->scales + l->channels, c->weights[1], l->channels, type);
 }
 
-/* Scales and shifts x, and adds x2, of the join of a residual. */
+/* Scales and shifts x, and adds x2, for the join of a residual. */
 static dp_status joined_forward(const void *state, const struct dp_layer_call *c)
 {
     const struct batchnorm *l = state;
@@ -211,7 +261,7 @@ static dp_status joined_forward(const void *state, const struct dp_layer_call *c
         c->training ? own.var : c->running + l->channels, own.gamma, own.beta, &norm);
 }
 
-/* What goes before that, once a pass. */
+/* The part of the above that runs once a pass, before it. */
 static dp_status deferred_forward(const void *state, const struct dp_layer_call *c)
 {
     const struct batchnorm *l = state;
@@ -226,24 +276,55 @@ static dp_status batchnorm_forward(const void *state, const struct dp_layer_call
     return joined_forward(state, c);
 }
 
+/* join: whether it sums for the join, which is c then: dy and dy2 there, masked where act says. */
+static dp_status whole_backward(const struct batchnorm *l, const struct dp_layer_call *c, bool join)
+{
+    const struct dp_norm norm = norm_of(l, c);
+    const struct own own = own_of(l, c);
+    const struct dp_norm_backward b = {
+        .dy = c->dy,
+        .x = c->x,
+        .dy2 = join ? c->dy2 : NULL,
+        .y = join && c->act == DP_ACT_RELU ? c->y : NULL,
+        .g = join ? c->dx : NULL,
+        .mean = own.mean,
+        .var = own.var,
+        .gamma = own.gamma,
+        .beta = own.beta,
+        .dgamma = c->grads[0],
+        .dbeta = c->grads[1],
+        .slopes = own.slopes,
+        .total = together(l, c),
+        .keep = c->keep,
+    };
+
+    return c->stream->ops->norm_backward(c->stream, &b, &norm);
+}
+
 static dp_status batchnorm_backward(const void *state, const struct dp_layer_call *c)
 {
     const struct batchnorm *l = state;
     const struct dp_norm norm = norm_of(l, c);
     const struct own own = own_of(l, c);
 
+    if (is_whole(l, c)) {
+        return whole_backward(l, c, false);
+    }
     return c->stream->ops->norm_backward_sums(c->stream, own.sums, c->dy, c->x, own.mean, own.var,
                                               own.gamma, own.beta, &norm,
                                               c->rows_before > 0 ? 1.0f : 0.0f);
 }
 
-/* dgamma and dbeta are this rank's own share, since the gradient is summed over ranks anyway; dx
- * needs the sums of everybody who normalised together. */
+/* dgamma and dbeta are this rank's own share, since the gradient is summed over ranks later. dx
+ * needs the sums over all ranks that normalised together. */
 static dp_status batchnorm_backward_end(const void *state, const struct dp_layer_call *c)
 {
     const struct batchnorm *l = state;
     const struct own own = own_of(l, c);
 
+    if (is_whole(l, c)) {
+        return DP_OK;
+    }
     DP_TRY(c->stream->ops->norm_grads(c->stream, c->grads[0], c->grads[1], own.shared, own.sums,
                                       l->channels, c->keep));
     if (!l->sync || c->hooks->sum == NULL) {
@@ -253,13 +334,19 @@ static dp_status batchnorm_backward_end(const void *state, const struct dp_layer
     return c->stream->ops->norm_widen(c->stream, own.sums, own.shared, 2 * l->channels);
 }
 
-/* ---- where a residual's body ends in it ---- */
+/* ---- at the end of a residual's body ---- */
+
+/* Nothing is left to sum where the join has. */
+static dp_status deferred_backward(const void *state, const struct dp_layer_call *c)
+{
+    return is_whole(state, c) ? DP_OK : batchnorm_backward(state, c);
+}
 
 static const struct dp_layer_type deferred = {
     .plugin = {.name = "batchnorm", .help = "whose scaling the join does"},
     .plan = batchnorm_plan,
     .forward = deferred_forward,
-    .backward = batchnorm_backward,
+    .backward = deferred_backward,
     .backward_end = batchnorm_backward_end,
 };
 
@@ -270,11 +357,18 @@ static dp_status joined_backward(const void *state, const struct dp_layer_call *
     return dp_layer_hand_on(c, l->channels * l->places);
 }
 
+static dp_status joined_backward_whole(const void *state, const struct dp_layer_call *c)
+{
+    return whole_backward(state, c, true);
+}
+
 static const struct dp_layer_type joined = {
     .plugin = {.name = "residual", .help = "y = batchnorm(x) + shortcut"},
     .plan = batchnorm_plan,
     .forward = joined_forward,
     .backward = joined_backward,
+    .is_whole = is_whole,
+    .backward_whole = joined_backward_whole,
 };
 
 #define BATCHNORM struct batchnorm

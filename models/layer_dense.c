@@ -19,7 +19,7 @@ static dp_status dense_plan(void *state, struct dp_layer_plan *plan, char *probl
 
     if (plan->in.dims != 1) {
         return dp_layer_refuse(problem, problem_size,
-                               "wants [features], but its input is %s: put a flatten before it",
+                               "needs [features], but its input is %s: put a flatten before it",
                                dp_shape_text(&plan->in, text, sizeof(text)));
     }
     l->in = plan->in.dim[0];
@@ -53,12 +53,12 @@ static dp_status dense_prepare(const void *state, struct dp_stream *stream, size
     return stream->ops->dense_prepare(stream, rows, l->in, (size_t)l->units, uses);
 }
 
-/* Layers with 1 MB of weights or more are computed in two parts, so that the first can be while the
- * weights of the second are on their way. Whether they are or not, the parts are the same, and so
- * are their bits. */
+/* Layers with 1 MB of weights or more are computed in two parts: the first can start while the
+ * weights of the second are still being shared. The parts are always the same, and so are their
+ * bits. */
 enum { IN_PARTS = 1 << 18, PART_UNITS = 16 };
 
-/* Units of the part that comes second; 0: there are no parts. */
+/* Units of the part that is computed second; 0: there are no parts. */
 static size_t second_part(const struct dense *l, const struct dp_layer_call *c)
 {
     const size_t out = (size_t)l->units;
@@ -66,10 +66,10 @@ static size_t second_part(const struct dense *l, const struct dp_layer_call *c)
     return out * l->in < IN_PARTS || out < (size_t)4 * PART_UNITS ||
                    c->stream->ops->dense_forward_part == NULL
                ? 0
-               : (out / DP_LATE_PART / PART_UNITS + 1) * PART_UNITS;
+               : (out / DP_DEFERRED_PART / PART_UNITS + 1) * PART_UNITS;
 }
 
-/* Whether the first part reads no late weights. */
+/* Whether the first part reads no deferred weights. */
 static bool goes_first(const struct dense *l, const struct dp_layer_call *c)
 {
     return c->deferred > 0 && c->deferred <= second_part(l, c) * l->in;

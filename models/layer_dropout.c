@@ -1,8 +1,8 @@
 /*
  * layer_dropout.c - sets elements to 0 with probability `rate` and scales the others.
  *
- * The numbers are keyed by seed, layer, step and the element's place in the global batch, so they
- * do not depend on how many ranks share the batch, and backward asks for the same ones again.
+ * The random numbers are keyed by seed, layer, step and the element's place in the global batch. So
+ * they do not depend on the number of ranks, and backward generates the same ones again.
  */
 #include "models/layer.h"
 

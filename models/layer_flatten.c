@@ -1,8 +1,8 @@
 /*
- * layer_flatten.c - [height, width, channels] to [features]: the same memory under another shape.
+ * layer_flatten.c - [height, width, channels] to [features]: the same memory with another shape.
  *
- * Features stay in (row, column, channel) order; PyTorch's are (channel, row, column), so tensors
- * of layers behind it carry `spatial`, and files are permuted on the way in and out.
+ * Features stay in (row, column, channel) order; PyTorch's are (channel, row, column). So tensors
+ * of the following layers have `spatial`, and are permuted when files are read and written.
  */
 #include "models/layer.h"
 

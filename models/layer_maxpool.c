@@ -1,5 +1,5 @@
 /*
- * layer_maxpool.c - the maximum of each window; `saved` remembers which element it was.
+ * layer_maxpool.c - the maximum of each window; `saved` holds the position of that element.
  */
 #include "models/layer.h"
 

@@ -1,5 +1,5 @@
 /*
- * layer_relu.c - y = max(x, 0). The model lets the layer before it take it over where it can.
+ * layer_relu.c - y = max(x, 0). The model fuses it into the previous layer where possible.
  */
 #include "models/layer.h"
 

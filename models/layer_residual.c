@@ -1,9 +1,9 @@
 /*
- * layer_residual.c - where a residual's two branches meet: y = body + shortcut.
+ * layer_residual.c - where a residual's two branches join: y = body + shortcut.
  *
- * The model lays out body and shortcut as layers of their own; this is the join behind them: x
- * comes from the body, x2 from the shortcut. Both get dy back, as one array. Behind a body that
- * ends in batch norm a type of that layer takes this one's place: see dp_layer_type.joined.
+ * The model lays out body and shortcut as layers of their own; this is the join after them. x comes
+ * from the body, x2 from the shortcut. Both get dy back, as one array. After a body that ends in
+ * batch norm, a type of that layer takes this one's place: see dp_layer_type.joined.
  *
  * Source: He, Zhang, Ren and Sun, "Deep residual learning", arXiv:1512.03385, section 3.2.
  */

@@ -7,10 +7,10 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-/* What is known while the layers are read. */
+/* State while the layers are read. */
 struct builder {
     struct dp_model *model;
-    int node_room, value_room;
+    int node_capacity, value_capacity;
 };
 
 static void spec_count(const struct dp_layer_spec *specs, int count, int *total)
@@ -33,7 +33,7 @@ static int add_value(struct dp_model *m, const struct dp_shape *shape, size_t sp
     return m->value_count++;
 }
 
-/* Gives the parameters of a node their names and places in the flat order. */
+/* Sets the names and flat offsets of a node's parameters. */
 static void add_tensors(struct dp_model *m, struct dp_node *node)
 {
     node->first_param = m->tensor_count;
@@ -70,7 +70,7 @@ static void add_buffers(struct dp_model *m, struct dp_node *node)
     m->statistics += node->plan.statistics;
 }
 
-/* Appends a node of this type behind value x; *y is its output. */
+/* Appends a node of this type that reads value x; *y is its output. */
 static dp_status add_typed(struct dp_model *m, const struct dp_layer_spec *spec,
                            const struct dp_layer_type *type, const char *path, int x, int x2,
                            int *y)
@@ -110,7 +110,7 @@ static dp_status add_typed(struct dp_model *m, const struct dp_layer_spec *spec,
     return DP_OK;
 }
 
-/* Appends one layer behind value x, with what goes before it. */
+/* Appends one layer that reads value x, with the node that it inserts before itself. */
 static dp_status add_node(struct dp_model *m, const struct dp_layer_spec *spec, const char *path,
                           int x, int x2, int *y)
 {
@@ -125,7 +125,7 @@ static bool is_type(const struct dp_layer_spec *spec, const char *name)
     return strcmp(spec->type->plugin.name, name) == 0;
 }
 
-/* Takes a relu into the node that wrote value x, if that node can and nobody else reads x. */
+/* Fuses a relu into the node that wrote value x, if that node can and no other node reads x. */
 static bool fuse_relu(struct dp_model *m, const struct dp_layer_spec *spec, int x)
 {
     struct dp_node *writer;
@@ -144,7 +144,7 @@ static bool fuse_relu(struct dp_model *m, const struct dp_layer_spec *spec, int 
 static dp_status add_list(struct dp_model *m, const struct dp_layer_spec *specs, int count,
                           const char *prefix, int x, int *y);
 
-/* Appends ".body." and the like; a model nested so deep that names overflow is refused. */
+/* Appends ".body." and the like; a model whose names overflow, nested too deeply, is refused. */
 static dp_status path_join(const struct dp_layer_spec *spec, char *out, size_t size,
                            const char *path, const char *more)
 {
@@ -157,7 +157,7 @@ static dp_status path_join(const struct dp_layer_spec *spec, char *out, size_t s
 }
 
 /* Lets the join, the newest node, scale and shift for the layer that ends the body: one pass over
- * memory instead of two. Only the join reads what that layer writes: nothing else knows of it. */
+ * memory instead of two. The join must be the only reader of that layer's output. */
 static void fuse_join(struct dp_model *m, int body)
 {
     const int number = m->values[body].writer;
@@ -169,7 +169,7 @@ static void fuse_join(struct dp_model *m, int body)
     join->type = last->type->joined;
     join->state = last->state;
     join->owner = number;
-    join->plan.y_in_x = false; /* x is now what the layer itself has read, and reads in backward */
+    join->plan.y_in_x = false; /* x is now the layer's own input, which backward reads */
     last->type = last->type->deferred;
     last->plan.alias = true;
 }
@@ -183,7 +183,7 @@ static dp_status add_residual(struct dp_model *m, const struct dp_layer_spec *sp
     if (spec->body_count == 0) {
         return DP_FAIL(DP_ERR_CONFIG, "%s: the body is empty", spec->where);
     }
-    /* The value is read from outside while its branches are built: nothing may fuse into it. */
+    /* The other branch, not built yet, also reads the value: nothing may fuse into it. */
     m->values[x].readers++;
     DP_TRY(path_join(spec, prefix, sizeof(prefix), path, ".body."));
     DP_TRY(add_list(m, spec->body, spec->body_count, prefix, x, &body));
@@ -198,7 +198,7 @@ static dp_status add_residual(struct dp_model *m, const struct dp_layer_spec *sp
     if (m->values[body].spatial != m->values[shortcut].spatial) {
         return DP_FAIL(DP_ERR_CONFIG,
                        "%s: body and shortcut order the features of a flattened image differently; "
-                       "put a dense layer behind the flatten first",
+                       "put a dense layer after the flatten first",
                        spec->where);
     }
     DP_TRY(add_node(m, spec, path, body, shortcut, y));
@@ -306,8 +306,8 @@ void dp_model_destroy(struct dp_model *m)
     dp_free(m);
 }
 
-/* Uniform in +-1/sqrt(fan_in), as PyTorch's Linear and Conv2d; element i of PyTorch's layout is
- * element i of the sequence. */
+/* Uniform in +-1/sqrt(fan_in), as PyTorch's Linear and Conv2d; element i of PyTorch's layout gets
+ * number i of the random sequence. */
 static void init_tensor(const struct dp_tensor *tensor, int number, uint64_t seed, float *values)
 {
     const uint32_t what = DP_RANDOM_WEIGHTS + (uint32_t)number;
@@ -336,16 +336,29 @@ void dp_model_init(const struct dp_model *m, uint64_t seed, float *weights, floa
     }
 }
 
+static dp_status blend_range(struct dp_stream *stream, float *running, const float *statistics,
+                             float momentum, struct dp_range range)
+{
+    return range.count == 0 ? DP_OK
+                            : stream->ops->blend(stream, running + range.begin,
+                                                 statistics + range.begin, momentum, range.count);
+}
+
+/* Statistics that lie one after the other and have one momentum are one array. */
 dp_status dp_model_absorb(const struct dp_model *m, struct dp_stream *stream, float *running,
                           const float *statistics)
 {
+    struct dp_range run = {0, 0};
+    float momentum = 0.0f;
+
     for (int i = 0; i < m->node_count; i++) {
-        const struct dp_node *node = &m->nodes[i];
-        if (node->plan.statistics > 0) {
-            DP_TRY(stream->ops->blend(stream, running + node->statistics,
-                                      statistics + node->statistics, node->plan.momentum,
-                                      node->plan.statistics));
+        const struct dp_layer_plan *plan = &m->nodes[i].plan;
+        if (plan->statistics > 0 && plan->momentum != momentum) {
+            DP_TRY(blend_range(stream, running, statistics, momentum, run));
+            run = (struct dp_range){m->nodes[i].statistics, 0};
+            momentum = plan->momentum;
         }
+        run.count += plan->statistics;
     }
-    return DP_OK;
+    return blend_range(stream, running, statistics, momentum, run);
 }

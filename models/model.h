@@ -1,11 +1,12 @@
 /*
- * model.h - a model: layers in order, what flows between them, and where everything lies.
+ * model.h - a model: layers in order, the values between them, and the layout of its memory.
  *
- * A model is made once from the configuration and holds no numbers: weights live in a struct
- * dp_flat, activations in a struct dp_pass (pass.h). Creating one fuses a relu into the layer
- * before it where that layer can, moves a relu behind a maxpool (the same function, and the same
- * bits, on fewer elements), and lets the join of a residual scale and shift for a batch norm that
- * ends its body (the same bits in float32, a rounding less in narrow types).
+ * A model is made once from the configuration and holds no numbers: weights are in a struct
+ * dp_flat, activations in a struct dp_pass (pass.h). Creating one applies three fusions. A relu is
+ * fused into the previous layer where that layer can. A relu before a maxpool is moved after it
+ * (the same function, and the same bits, on fewer elements). The join of a residual scales and
+ * shifts for a batch norm that ends its body (the same bits in float32, one rounding less in narrow
+ * types).
  */
 #ifndef DP_MODELS_MODEL_H
 #define DP_MODELS_MODEL_H
@@ -13,56 +14,60 @@
 #include "models/layer.h"
 
 /*
- * A run of layers in which rows do not meet. It is computed a tile of rows at a time, all of its
- * layers on one tile before the next tile: what flows between them then stays in the cache. What
- * is not needed again lies in memory of a tile's size. Other layers are segments of their own.
+ * A run of layers in which rows are independent. All its layers are computed on one tile of rows
+ * before the next tile, so that values between them stay in the cache. Values that are not needed
+ * again have memory of a tile's size. Other layers are segments of their own.
  */
 struct dp_segment {
     int first, last; /* nodes */
     bool tiled;
-    size_t row; /* elements of one sample in all values that its nodes write or read */
+    size_t row; /* elements of one sample in all values that its nodes read or write */
 };
 
-/* Memory that is as long as the rows of a pass, or as a tile of any segment. */
+/* Memory for all rows of a pass, or for a tile of any segment. */
 struct dp_storage {
     size_t count; /* elements per sample */
     bool tile;
 };
 
-/* One layer in order of computing. Values are numbered activations: 0 is the input. */
+/* One layer in order of computation. Values are numbered activations: 0 is the input. */
 struct dp_node {
     const struct dp_layer_type *type;
     const void *state; /* borrowed from the spec */
     const char *where; /* borrowed from the spec */
     char path[64];     /* PyTorch's module path, "9.body.0" */
-    int x, x2, y;      /* values; x2 -1 but for the join of a residual */
+    int x, x2, y;      /* values; x2 is -1 except for the join of a residual */
     struct dp_layer_plan plan;
     int first_param; /* number of its first tensor */
     int segment;
-    int owner; /* the node whose parameters, statistics and `local` it uses: itself; the one behind
-                  it, whose type has it as `before`, and whose activation it uses, too; or the one
-                  in front of it, for which it is `joined` */
-    size_t statistics;         /* where its own lie among all statistics */
+    int owner; /* the node whose parameters, statistics and `local` it uses: itself; or the next
+                * node, whose type has this one's as `before`, and whose activation it uses, too; or
+                * the previous node, if this one is its `joined` */
+    size_t statistics;         /* offset of its own among all statistics */
     enum dp_activation act;    /* a fused relu */
-    size_t saved_at, local_at; /* bytes per row, and floats, before this node's */
+    size_t saved_at, local_at; /* bytes per row, and floats, of earlier nodes */
 
-    /* Backward: slots hold gradients of values. dy: what it reads, -1: it has nothing to do. mask:
-     * where dy goes after undoing a fused relu (-1: no mask). dx: where backward writes, -1: no dx
-     * wanted. Then add_y = add_a + add_b joins the branches of a residual, -1: nothing to join. */
+    /* Backward: slots hold gradients of values. dy: the slot it reads, -1: nothing to do. mask:
+     * where dy goes after a fused relu is undone (-1: no mask). dx: where backward writes, -1: dx
+     * not needed. Then add_y = add_a + add_b joins the branches of a residual, -1: nothing to
+     * join. */
     int dy_slot, mask_slot, dx_slot;
     int add_y, add_a, add_b;
+    bool
+        sum_after; /* the next node, which backward calls just before, adds up this one's dy: a join
+                     * that can add it itself */
 };
 
 struct dp_value {
     struct dp_shape shape;
     size_t count;    /* per sample */
     size_t spatial;  /* see struct dp_tensor */
-    int storage;     /* number of the memory it lies in */
-    int readers;     /* nodes that take it as input */
+    int storage;     /* number of its memory */
+    int readers;     /* number of nodes that read it */
     int writer;      /* node; -1: the input */
     int last_reader; /* node; -1: none */
     bool kept;       /* backward reads it */
-    bool wanted;     /* a parameter lies before it, so its gradient is wanted */
+    bool wanted;     /* a parameter comes before it, so its gradient is needed */
 };
 
 struct dp_model {
@@ -79,23 +84,31 @@ struct dp_model {
 
     struct dp_tensor *tensors; /* parameters in flat order */
     int tensor_count;
-    struct dp_tensor *buffers; /* running means and variances; begin counts in `running` */
+    struct dp_tensor *buffers; /* running means and variances; begin is an offset in `running` */
     int buffer_count;
     char (*counters)[DP_TENSOR_NAME]; /* names of num_batches_tracked */
     int counter_count;
 
-    size_t trained;    /* elements of the flat order, gaps included */
+    size_t trained;    /* elements of the flat order, with gaps */
     size_t parameters; /* without gaps */
     size_t statistics;
     size_t classes;
     size_t saved_bytes, local; /* sums over nodes */
     double flops;              /* forward, per sample */
-    bool synchronised;         /* a layer sums over ranks within forward */
+    bool synchronised;         /* a layer sums over ranks in forward */
+    bool float_samples;        /* samples come as float32, not as bytes; set by whoever has them,
+                                * before passes are made */
 };
+
+/* Bytes of a sample as it comes from the data set. */
+static inline size_t dp_model_sample_bytes(const struct dp_model *model)
+{
+    return model->values[0].count * (model->float_samples ? sizeof(float) : 1);
+}
 
 /*
  * Builds the model of specs[0..count), whose input has shape `input`. The specs must live as long
- * as the model. The last layer must give [classes].
+ * as the model. The last layer's output must be [classes].
  *
  * Errors: DP_ERR_CONFIG (a layer does not fit; one line with the layer's `where` and shapes);
  * DP_ERR_NOMEM.
@@ -104,28 +117,28 @@ DP_CHECKED dp_status dp_model_create(const struct dp_layer_spec *specs, int coun
                                      const struct dp_shape *input, struct dp_model **out);
 void dp_model_destroy(struct dp_model *model);
 
-/* Initial weights [trained] in our layout (NULL: not wanted), and running statistics [statistics]:
+/* Initial weights [trained] in our layout (NULL: not needed), and running statistics [statistics]:
  * a function of `seed` alone. Host memory. */
 void dp_model_init(const struct dp_model *model, uint64_t seed, float *weights, float *running);
 
-/* Running statistics take in what the tail says about this batch: r = (1 - m) r + m s. */
+/* Updates running statistics with this batch's statistics from the tail: r = (1 - m) r + m s. */
 DP_CHECKED dp_status dp_model_absorb(const struct dp_model *model, struct dp_stream *stream,
                                      float *running, const float *statistics);
 
-/* In tiles of how many rows a segment is computed: as many as fit into tile_bytes as float32, at
- * least DP_TILE_ROWS_MIN; tile_bytes 0, or a segment that is not tiled: all rows at once. */
+/* Rows of a segment's tile: as many as fit into tile_bytes as float32, at least DP_TILE_ROWS_MIN.
+ * tile_bytes 0, or a segment that is not tiled: all rows together. */
 enum { DP_TILE_ROWS_MIN = 4 };
 size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t tile_bytes);
 
-/* Elements of one memory, for so many rows. */
+/* Elements of one memory for this many rows. */
 size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t tile_bytes);
 
-/* Bytes of activations and of their gradients, of that compute type, that `rows` samples need. */
+/* Bytes of activations and their gradients, in this compute type, for `rows` samples. */
 size_t dp_model_activation_bytes(const struct dp_model *model, enum dp_type type, size_t rows,
                                  size_t tile_bytes, bool training);
 
-/* The second half of creating: fusion is done, values are known; gives memory to values and
- * slots to gradients. Used by dp_model_create. */
+/* The second half of creation, after fusion: assigns memory to values and slots to gradients. Used
+ * by dp_model_create. */
 DP_CHECKED dp_status dp_model_place(struct dp_model *model);
 
 #endif

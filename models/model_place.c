@@ -1,10 +1,10 @@
 /*
- * model_place.c - how a model is cut into segments, and where activations and their gradients lie.
+ * model_place.c - cuts a model into segments, and places activations and their gradients in memory.
  *
- * Activations that backward reads are kept, so each has memory of its own, but where a layer may
- * write over its input. Gradients live shortly: a slot is taken when a gradient is written and
- * given back when it was read, so a chain of layers needs two or three of them. What is written
- * and read inside one tiled segment, and not kept, has memory of a tile's size.
+ * Activations that backward reads are kept, so each has memory of its own, unless a layer may
+ * overwrite its input. Gradients are short-lived: a slot is taken when a gradient is written and
+ * freed when it has been read, so a chain of layers needs two or three slots. A value that is
+ * written and read inside one tiled segment, and not kept, has memory of a tile's size.
  */
 #include "models/model.h"
 
@@ -22,7 +22,7 @@ size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t til
     return tile < rows ? tile : rows;
 }
 
-/* Consecutive row-local layers make a tiled segment; one alone gains nothing. */
+/* Consecutive row-local layers form a tiled segment; a single one would gain nothing. */
 static void cut_segments(struct dp_model *m)
 {
     for (int i = 0; i < m->node_count; i++) {
@@ -50,7 +50,7 @@ static bool reads_y(const struct dp_node *node)
     return node->plan.reads_y || (node->act != DP_ACT_NONE && !node->plan.mask_from_x);
 }
 
-/* Who reads each value last, and whether backward does. */
+/* Finds the last reader of each value, and whether backward reads it. */
 static void note_readers(struct dp_model *m)
 {
     for (int v = 0; v < m->value_count; v++) {
@@ -70,8 +70,8 @@ static void note_readers(struct dp_model *m)
     }
 }
 
-/* The tiled segment that a value does not leave; -1: it does, or there is none. A value that is
- * only another name (flatten) is at home where all of its names are. */
+/* The tiled segment that holds all readers of a value; -1: none does. An alias (flatten) is in a
+ * segment only if all its names are. */
 static int home_of(const struct dp_model *m, const struct dp_value *value)
 {
     for (;;) {
@@ -88,7 +88,7 @@ static int home_of(const struct dp_model *m, const struct dp_value *value)
     }
 }
 
-/* The same for the gradient of a value: it goes on as it is through layers that only look at it. */
+/* The same for the gradient of a value, which layers with passes_dy pass on unchanged. */
 static int gradient_home_of(const struct dp_model *m, const struct dp_value *value)
 {
     while (value->writer >= 0 && m->nodes[value->writer].plan.passes_dy) {
@@ -101,7 +101,8 @@ static int gradient_home_of(const struct dp_model *m, const struct dp_value *val
     return home_of(m, value);
 }
 
-/* Whether `node` may write its output over its input: nobody else needs the input any more. */
+/* Whether `node` may overwrite its input with its output: no other node needs the input any
+ * more. */
 static bool may_overwrite(const struct dp_model *m, const struct dp_node *node)
 {
     const struct dp_value *x = &m->values[node->x];
@@ -115,11 +116,11 @@ static bool may_overwrite(const struct dp_model *m, const struct dp_node *node)
         if (!writer->plan.alias) {
             return !reads_y(writer);
         }
-        x = &m->values[writer->x]; /* the same memory under another shape */
+        x = &m->values[writer->x]; /* the same memory with another shape */
     }
 }
 
-/* Memory for a value that lies in no other's. */
+/* New memory for a value that shares none. */
 static int new_storage(struct dp_model *m, const struct dp_value *value, int home)
 {
     m->storage[m->storage_count] = (struct dp_storage){value->count, home >= 0};
@@ -135,7 +136,7 @@ static void place_values(struct dp_model *m)
         const int home = y->kept ? -1 : home_of(m, y);
 
         if (node->plan.alias || (node->plan.y_in_x && may_overwrite(m, node))) {
-            /* What leaves the segment or is kept needs all rows of the memory it lies in. */
+            /* A value that leaves the segment or is kept needs all rows of its memory. */
             y->storage = m->values[node->x].storage;
             if (home < 0) {
                 m->storage[y->storage].tile = false;
@@ -150,17 +151,17 @@ static void place_values(struct dp_model *m)
     }
 }
 
-/* The slots while backward is played through: how many gradients lie in each. */
+/* The slots during a simulated backward: how many gradients are in each. */
 struct slots {
     struct dp_model *model;
     int *users;       /* of each slot; 0: free */
     int *gradient_of; /* slot of each value's gradient; -1: none yet */
-    int *taken_in;    /* segment that wrote what lies in a slot of a tile */
+    int *taken_in;    /* segment that wrote the gradient in a slot of a tile */
     int *freed_in;    /* segment in which a slot lost its last user; -1: none */
 };
 
-/* A free slot for the gradient of value v. Inside a tiled segment a slot of all rows that was read
- * there cannot be taken again: rows of later tiles still lie in it. */
+/* Returns a free slot for the gradient of value v. A slot of all rows that was read in a tiled
+ * segment cannot be reused there: it still holds rows of later tiles. */
 static int slot_take(struct slots *s, int v, int segment)
 {
     struct dp_model *m = s->model;
@@ -193,15 +194,15 @@ static void slot_drop(struct slots *s, int slot, int segment)
     }
 }
 
-/* Whether a gradient of value v may lie in this slot. */
+/* Whether a gradient of value v may be in this slot. */
 static bool slot_suits(const struct slots *s, int slot, int v)
 {
     return !s->model->slots[slot].tile ||
            s->taken_in[slot] == gradient_home_of(s->model, &s->model->values[v]);
 }
 
-/* Whether a gradient of value v would be put into such a slot: writing over what was there then
- * costs nothing, while writing it back to memory for all rows would. */
+/* Whether this slot is of the kind that slot_take() would choose for value v. Overwriting it then
+ * costs nothing, while memory for all rows would have to be written back. */
 static bool is_home(const struct slots *s, int slot, int v)
 {
     const int home = gradient_home_of(s->model, &s->model->values[v]);
@@ -209,8 +210,8 @@ static bool is_home(const struct slots *s, int slot, int v)
     return s->model->slots[slot].tile == (home >= 0) && slot_suits(s, slot, v);
 }
 
-/* Value v gets the gradient in `slot`, which counts as its user. If it has one already (two layers
- * read v), the node adds both up. */
+/* Value v gets the gradient in `slot`, which counts as its user. If v already has one (two layers
+ * read v), the node adds both. */
 static void contribute(struct slots *s, struct dp_node *node, int v, int slot)
 {
     const int before = s->gradient_of[v];
@@ -237,7 +238,7 @@ static void contribute(struct slots *s, struct dp_node *node, int v, int slot)
     s->gradient_of[v] = sum;
 }
 
-/* A join hands the same gradient to both branches, in a slot that suits both. */
+/* A join passes the same gradient to both branches, in a slot that suits both. */
 static void place_join(struct slots *s, struct dp_node *node, int dy)
 {
     const struct dp_value *values = s->model->values;
@@ -262,7 +263,7 @@ static void place_join(struct slots *s, struct dp_node *node, int dy)
     }
 }
 
-/* What backward of this node reads and writes. */
+/* Places what backward of this node reads and writes. */
 static void place_gradient(struct slots *s, struct dp_node *node)
 {
     int dy = s->gradient_of[node->y];
@@ -297,6 +298,18 @@ static void place_gradient(struct slots *s, struct dp_node *node)
     contribute(s, node, node->x, node->dx_slot);
 }
 
+/* Where the gradient of a join's output is complete just before the join gets it. */
+static void note_sums(struct dp_model *m)
+{
+    for (int i = 0; i + 1 < m->node_count; i++) {
+        const struct dp_node *next = &m->nodes[i + 1];
+        const int added = next->x2 >= 0 ? next->x2 : next->x;
+
+        m->nodes[i].sum_after =
+            m->nodes[i].type->backward_whole != NULL && next->add_y >= 0 && added == m->nodes[i].y;
+    }
+}
+
 static void place_gradients(struct slots *s)
 {
     struct dp_model *m = s->model;
@@ -309,6 +322,7 @@ static void place_gradients(struct slots *s)
     for (int i = m->node_count - 1; i >= 0; i--) {
         place_gradient(s, &m->nodes[i]);
     }
+    note_sums(m);
 }
 
 dp_status dp_model_place(struct dp_model *m)
@@ -336,8 +350,8 @@ dp_status dp_model_place(struct dp_model *m)
     return status;
 }
 
-/* A value is a part of its segment's row, so a tile of it is never longer than tile_bytes, or
- * DP_TILE_ROWS_MIN rows: see dp_segment_tile(). */
+/* A value is a part of its segment's row, so its tile never exceeds tile_bytes, or DP_TILE_ROWS_MIN
+ * rows: see dp_segment_tile(). */
 size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t tile_bytes)
 {
     const size_t all = storage->count * rows;

@@ -9,7 +9,7 @@ static const struct dp_model_hooks *hooks_of(const struct dp_pass_call *call)
     return call->hooks != NULL ? call->hooks : &no_hooks;
 }
 
-/* Tile `i` of `count` of a segment's rows; tiles differ by one row at most. */
+/* Tile `i` of `count` of a segment's rows; tiles differ by at most one row. */
 static struct dp_range tile_at(size_t rows, size_t count, size_t i)
 {
     const size_t begin = i * rows / count, end = (i + 1) * rows / count;
@@ -56,38 +56,13 @@ size_t dp_pass_rows(const struct dp_pass *p)
     return p->rows;
 }
 
-void *dp_pass_input(const struct dp_pass *p)
-{
-    return p->storage[p->model->values[0].storage];
-}
-
-dp_status dp_pass_feed(struct dp_pass *p, const uint8_t *images, const int32_t *labels, size_t rows)
-{
-    const struct dp_device *device = p->stream->device;
-
-    if (p->bytes == NULL) {
-        return DP_OK;
-    }
-    DP_TRY(device->upload(p->stream, p->bytes, images, rows * p->model->values[0].count));
-    return device->upload(p->stream, p->labels, labels, rows * sizeof(*p->labels));
-}
-
-dp_status dp_pass_load(struct dp_pass *p, const uint8_t *images, const float *scale,
-                       const float *shift, size_t channels, size_t rows)
-{
-    const uint8_t *bytes = p->bytes != NULL ? (const uint8_t *)p->bytes : images;
-
-    return p->stream->ops->bytes_load(p->stream, dp_pass_input(p), bytes, scale, shift, channels,
-                                      rows * p->model->values[0].count);
-}
-
-/* The labels of a call, where operations can read them. */
+/* The labels of a call, in memory that operations can read. */
 static const int32_t *labels_of(const struct dp_pass *p, const struct dp_pass_call *call)
 {
     return p->labels != NULL ? p->labels : call->labels;
 }
 
-/* Where the rows of a tile lie: in memory of a tile's size at its begin. */
+/* Address of a tile's rows; memory of a tile's size is used from its start. */
 static void *rows_in(const struct dp_pass *p, const struct dp_storage *storage, char *memory,
                      size_t count, size_t first)
 {
@@ -112,7 +87,7 @@ const void *dp_pass_kept(const struct dp_pass *p, int value)
     return read ? value_at(p, value, 0) : NULL;
 }
 
-/* The gradient of `value`, which lies in `slot`. */
+/* The gradient of `value`, which is in `slot`. */
 static void *slot_at(const struct dp_pass *p, int slot, int value, size_t first)
 {
     return slot < 0 ? NULL
@@ -120,8 +95,8 @@ static void *slot_at(const struct dp_pass *p, int slot, int value, size_t first)
                               p->model->values[value].count, first);
 }
 
-/* Everything of a layer call that does not differ between forward and backward. `keep` is that of
- * the tile: the first one of a pass may replace what later ones add to. */
+/* The arguments of a layer call that are the same in forward and backward. `keep` depends on the
+ * tile: the first one of a pass may replace values to which later ones add. */
 static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pass_call *call,
                                     const struct dp_node *node, struct dp_range rows)
 {
@@ -160,7 +135,7 @@ static struct dp_layer_call call_of(const struct dp_pass *p, const struct dp_pas
     return c;
 }
 
-/* The call behind the last tile, for all rows of the pass. */
+/* The call after the last tile, for all rows of the pass. */
 static struct dp_layer_call end_call(const struct dp_pass *p, const struct dp_pass_call *call,
                                      const struct dp_node *node)
 {
@@ -184,8 +159,8 @@ static dp_status need_weights(const struct dp_pass *p, const struct dp_pass_call
     return DP_OK;
 }
 
-/* Computes the only node of a segment as far as it can without its late weights; *late: how many
- * there are. */
+/* Computes the only node of a segment as far as is possible without its deferred weights;
+ * *deferred: how many of them there are. */
 static dp_status forward_first(struct dp_pass *p, const struct dp_pass_call *call,
                                const struct dp_segment *segment, size_t *deferred)
 {
@@ -265,7 +240,7 @@ static dp_status announce(const struct dp_model_hooks *hooks, const struct dp_no
     return DP_OK;
 }
 
-/* Whether the tensors of the only node of a segment are announced before its dx is computed. */
+/* Whether `ready` is called for the only node of a segment before its dx is computed. */
 static bool announces_early(const struct dp_pass *p, const struct dp_pass_call *call,
                             const struct dp_segment *segment)
 {
@@ -276,11 +251,61 @@ static bool announces_early(const struct dp_pass *p, const struct dp_pass_call *
            tile_count(p, segment, call->rows) == 1;
 }
 
-/* Undoes a fused relu, calls the layer, joins the branches of a residual. */
+/* Adds up the gradient of a value that two layers read. */
+static dp_status add_branches(const struct dp_pass *p, const struct dp_node *node, size_t first,
+                              size_t rows)
+{
+    const int v = node->x2 >= 0 ? node->x2 : node->x;
+
+    return p->stream->ops->add_forward(
+        p->stream, slot_at(p, node->add_y, v, first), slot_at(p, node->add_a, v, first),
+        slot_at(p, node->add_b, v, first), rows * p->model->values[v].count, DP_ACT_NONE);
+}
+
+static bool is_whole(const struct dp_node *node, const struct dp_layer_call *c)
+{
+    return node->type->is_whole != NULL && node->type->is_whole(node->state, c);
+}
+
+/* Whether the node before adds up what this one would. */
+static bool leaves_sum(const struct dp_pass *p, const struct dp_node *node,
+                       const struct dp_layer_call *c)
+{
+    return node > p->model->nodes && node[-1].sum_after && is_whole(node - 1, c);
+}
+
+/* A join, and what comes before it in backward, in one pass over memory. */
+static dp_status backward_whole(const struct dp_pass *p, const struct dp_node *node,
+                                struct dp_layer_call *c)
+{
+    if (node->sum_after) {
+        c->dy = slot_at(p, node[1].add_a, node->y, c->rows_before);
+        c->dy2 = slot_at(p, node[1].add_b, node->y, c->rows_before);
+    }
+    return node->type->backward_whole(node->state, c);
+}
+
+/* Undoes a fused relu, and calls the layer. */
+static dp_status backward_layer(const struct dp_pass *p, const struct dp_pass_call *call,
+                                const struct dp_node *node, struct dp_layer_call *c, bool early)
+{
+    if (node->mask_slot >= 0) {
+        void *masked = slot_at(p, node->mask_slot, node->y, c->rows_before);
+        DP_TRY(p->stream->ops->relu_backward(p->stream, masked, c->dy, c->y,
+                                             c->rows * p->model->values[node->y].count));
+        c->dy = masked;
+    }
+    DP_TRY(node->type->backward(node->state, c));
+    DP_TRY(early ? announce(hooks_of(call), node) : DP_OK);
+    return node->type->backward_data != NULL && c->dx != NULL
+               ? node->type->backward_data(node->state, c)
+               : DP_OK;
+}
+
+/* Calls the layer, and joins the branches of a residual. */
 static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *call,
                                const struct dp_node *node, struct dp_range rows, bool early)
 {
-    const struct dp_ops *ops = p->stream->ops;
     struct dp_layer_call c = call_of(p, call, node, rows);
 
     if (node->dy_slot < 0) {
@@ -288,25 +313,11 @@ static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *cal
     }
     c.dy = slot_at(p, node->dy_slot, node->y, rows.begin);
     c.dx = slot_at(p, node->dx_slot, node->x, rows.begin);
-    if (node->mask_slot >= 0) {
-        void *masked = slot_at(p, node->mask_slot, node->y, rows.begin);
-        DP_TRY(ops->relu_backward(p->stream, masked, c.dy, c.y,
-                                  rows.count * p->model->values[node->y].count));
-        c.dy = masked;
-    }
-    DP_TRY(node->type->backward(node->state, &c));
-    DP_TRY(early ? announce(hooks_of(call), node) : DP_OK);
-    if (node->type->backward_data != NULL && c.dx != NULL) {
-        DP_TRY(node->type->backward_data(node->state, &c));
-    }
-    if (node->add_y >= 0) {
-        const int v = node->x2 >= 0 ? node->x2 : node->x;
-        DP_TRY(ops->add_forward(p->stream, slot_at(p, node->add_y, v, rows.begin),
-                                slot_at(p, node->add_a, v, rows.begin),
-                                slot_at(p, node->add_b, v, rows.begin),
-                                rows.count * p->model->values[v].count, DP_ACT_NONE));
-    }
-    return DP_OK;
+    DP_TRY(is_whole(node, &c) ? backward_whole(p, node, &c)
+                              : backward_layer(p, call, node, &c, early));
+    return node->add_y >= 0 && !leaves_sum(p, node, &c)
+               ? add_branches(p, node, rows.begin, rows.count)
+               : DP_OK;
 }
 
 static dp_status backward_segment(struct dp_pass *p, const struct dp_pass_call *call,
@@ -324,7 +335,7 @@ static dp_status backward_segment(struct dp_pass *p, const struct dp_pass_call *
     return DP_OK;
 }
 
-/* All tiles are through: the gradients of the segment's tensors become final. */
+/* After all tiles: the gradients of the segment's tensors become final. */
 static dp_status end_backward(const struct dp_pass *p, const struct dp_pass_call *call,
                               const struct dp_segment *segment)
 {

@@ -1,8 +1,11 @@
 /*
- * pass.h - the memory in which a model is computed for some rows, and computing there.
+ * pass.h - the memory of a model's forward and backward for some rows, and the computation.
  *
- * Parts that run side by side (lanes) have a pass each: activations, gradients of activations and
- * a stream. Everything is allocated at creation; forward and backward allocate nothing.
+ * If the device cannot read the host's memory, the next rows can be copied to it while it computes
+ * the current ones (pass_input.c).
+ *
+ * Parts that run in parallel (lanes) have a pass each: activations, gradients of activations and a
+ * stream. Everything is allocated at creation; forward and backward allocate nothing.
  */
 #ifndef DP_MODELS_PASS_H
 #define DP_MODELS_PASS_H
@@ -11,72 +14,88 @@
 
 struct dp_pass;
 
+/* Some samples, in memory of the host. */
+struct dp_pass_rows {
+    const uint8_t *images; /* [count, input]; float32 where the model has float_samples */
+    const int32_t *labels; /* [count] */
+    size_t count;
+};
+
 /* One forward and backward over some rows of this rank. */
 struct dp_pass_call {
     size_t rows;           /* samples; may be 0 */
-    size_t first_row;      /* of them, in the global batch */
+    size_t first_row;      /* number of the first one in the global batch */
     size_t batch_rows;     /* of the global batch */
-    const int32_t *labels; /* [rows]; host memory: those that were fed */
+    const int32_t *labels; /* [rows]; host memory: as given to dp_pass_load() */
     uint64_t seed;
     const void *weights;  /* [trained] in flat order, in the stream's compute type */
     const float *running; /* [statistics] */
     float *grad;          /* [trained], then [statistics], loss, correct; not for evaluation */
     float keep;           /* 1: add to grad; 0: replace */
-    const struct dp_step_params *step_params; /* device memory, as all arrays but labels */
-    const struct dp_model_hooks *hooks;       /* may be NULL: alone */
+    const struct dp_step_params *step_params; /* device memory, as all arrays except labels */
+    const struct dp_model_hooks *hooks;       /* may be NULL: one rank */
 };
 
-/* Where loss and correct answers of the step lie in the flat order: behind the statistics. */
+/* Offset of the loss and correct answers of the step in the flat order: after the statistics. */
 static inline size_t dp_model_loss_at(const struct dp_model *model)
 {
     return model->trained + model->statistics;
 }
 
 /*
- * Takes memory for up to `rows` samples on the stream's device. The model and the stream are
- * borrowed. training false: only dp_pass_evaluate may be called.
- * Errors: DP_ERR_NOMEM.
+ * Allocates memory for up to `rows` samples on the stream's device. The model and the stream are
+ * borrowed. training false: only dp_pass_evaluate may be called. Errors: DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_pass_create(const struct dp_model *model, struct dp_stream *stream,
                                     size_t rows, bool training, struct dp_pass **out);
 void dp_pass_destroy(struct dp_pass *pass);
 
-/* Elements that it reserves on a stream of a narrow type (dp_device.reserve); tile_bytes: of the
- * device, for each of the stream's threads. */
+/* Elements that it reserves on a stream of a narrow type (dp_device.reserve). tile_bytes: the
+ * device's, for each of the stream's threads. */
 size_t dp_pass_reserved(const struct dp_model *model, size_t rows, size_t tile_bytes);
 
-/* Prepares for this row count, which must be at most that of creation; training false: for
- * evaluation only. Called before the first step for every row count that can occur. */
+/* Prepares for this row count, at most that of creation. training false: for evaluation only.
+ * Called before the first step for every row count that can occur. */
 DP_CHECKED dp_status dp_pass_prepare(struct dp_pass *pass, size_t rows, bool training);
 
-/* At most how many rows it was created for. */
+/* The largest number of rows, from creation. */
 size_t dp_pass_rows(const struct dp_pass *pass);
 
 /* Where the input batch belongs, [rows, input] in the compute type: load it before a call. */
 void *dp_pass_input(const struct dp_pass *pass);
 
-/* Sends the host's bytes of `rows` samples [rows, input], and their labels, to where operations
- * read them; both must stay until the stream is through with them. Before load and a call. */
-DP_CHECKED dp_status dp_pass_feed(struct dp_pass *pass, const uint8_t *images,
-                                  const int32_t *labels, size_t rows);
+/* Copies the bytes and labels of these rows to the device, if it cannot read the host's memory,
+ * and converts them to the input, as bytes_load or floats_load in kernels/ops.h does. The rows must
+ * stay valid until the stream has read them; at most as many as at creation. scale, shift
+ * [channels] are device memory. Call it before forward; it cannot be recorded. */
+DP_CHECKED dp_status dp_pass_load(struct dp_pass *pass, const struct dp_pass_rows *rows,
+                                  const float *scale, const float *shift, size_t channels);
 
-/* Puts the input there from those bytes: as bytes_load in kernels/ops.h. scale, shift [channels]
- * are device memory. */
-DP_CHECKED dp_status dp_pass_load(struct dp_pass *pass, const uint8_t *images, const float *scale,
-                                  const float *shift, size_t channels, size_t rows);
+/* Allocates what dp_pass_send() needs; without it dp_pass_send() does nothing. Does nothing if the
+ * device can read the host's memory. Errors: DP_ERR_NOMEM, those of the device. */
+DP_CHECKED dp_status dp_pass_prepare_ahead(struct dp_pass *pass);
 
-/* From the input to loss and correct answers, added to (or put in) the tail of `grad`. The
- * gradient of the loss is ready for backward. */
+/* Starts to copy rows that will be loaded next, on a separate stream, in parallel with the
+ * operations that are queued so far. The rows must not change until they were loaded and used, or
+ * until dp_pass_drop_rows(). Loading other rows instead is allowed; the copy is then not used. */
+DP_CHECKED dp_status dp_pass_send(struct dp_pass *pass, const struct dp_pass_rows *rows);
+
+/* Waits until the device reads no rows that were sent or loaded, and forgets which were sent. */
+DP_CHECKED dp_status dp_pass_drop_rows(struct dp_pass *pass);
+
+/* Computes from the input to loss and correct answers, which are added to (or replace those in) the
+ * tail of `grad`. The gradient of the loss is then ready for backward. */
 DP_CHECKED dp_status dp_pass_forward(struct dp_pass *pass, const struct dp_pass_call *call);
 
-/* Behind forward of the same rows: gradients of all parameters. */
+/* Called after forward of the same rows: computes gradients of all parameters. */
 DP_CHECKED dp_status dp_pass_backward(struct dp_pass *pass, const struct dp_pass_call *call);
 
-/* Behind forward: where a value of all rows lies, if backward or the loss reads it, until the next
- * pass. Compute type, device memory. NULL: its memory may have another one. */
+/* Called after forward: the address of a value of all rows, if backward or the loss reads it, until
+ * the next pass. Compute type, device memory. NULL: its memory may hold another value. */
 const void *dp_pass_kept(const struct dp_pass *pass, int value);
 
-/* Forward with running statistics; result: sum of the rows' losses, and correct answers. Host. */
+/* Forward with running statistics. result: sum of the rows' losses, and correct answers; on the
+ * host. */
 DP_CHECKED dp_status dp_pass_evaluate(struct dp_pass *pass, const struct dp_pass_call *call,
                                       float result[2]);
 

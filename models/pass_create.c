@@ -21,7 +21,7 @@ static void arena_cut(const struct dp_pass *p, char **parts, char *arena,
     }
 }
 
-/* Where the host's bytes and labels go, unless operations read them where they are. */
+/* Allocates memory for the host's bytes and labels, unless operations can read the host's. */
 static bool input_allocate(struct dp_pass *p)
 {
     const struct dp_device *device = p->stream->device;
@@ -29,7 +29,7 @@ static bool input_allocate(struct dp_pass *p)
     if (device->host_memory) {
         return true;
     }
-    p->bytes = device->alloc(DP_MEM_ACTIVATIONS, p->rows * p->model->values[0].count);
+    p->bytes = device->alloc(DP_MEM_ACTIVATIONS, p->rows * dp_model_sample_bytes(p->model));
     p->labels = device->alloc(DP_MEM_ACTIVATIONS, p->rows * sizeof(*p->labels));
     return p->bytes != NULL && p->labels != NULL;
 }
@@ -64,8 +64,8 @@ static dp_status pass_allocate(struct dp_pass *p)
     return dp_device_write(p->stream, p->one, &one, sizeof(one));
 }
 
-/* The elements of all arrays of one operation on a node: its inputs, its output, and gradients of
- * both; its parameters. */
+/* The elements of all arrays of one operation on a node: its input, its output, their gradients,
+ * and its parameters. */
 static size_t node_elements(const struct dp_model *m, const struct dp_node *node, size_t most,
                             size_t tile_bytes)
 {
@@ -82,7 +82,7 @@ static size_t node_elements(const struct dp_model *m, const struct dp_node *node
 
 size_t dp_pass_reserved(const struct dp_model *m, size_t rows, size_t tile_bytes)
 {
-    size_t most = 2 * dp_round_up(rows * m->classes, DP_BLOCK); /* the loss, as the last node */
+    size_t most = 2 * dp_round_up(rows * m->classes, DP_BLOCK); /* the loss, the last node */
 
     for (int i = 0; i < m->node_count; i++) {
         const size_t elements = node_elements(m, &m->nodes[i], rows, tile_bytes);
@@ -91,7 +91,7 @@ size_t dp_pass_reserved(const struct dp_model *m, size_t rows, size_t tile_bytes
     return most;
 }
 
-/* Room for operations that compute narrow types in float32. */
+/* Reserves memory for operations that compute narrow types in float32. */
 static dp_status reserve(const struct dp_pass *p)
 {
     return p->stream->type == DP_TYPE_F32 || p->stream->device->reserve == NULL
@@ -135,6 +135,7 @@ void dp_pass_destroy(struct dp_pass *p)
         return;
     }
     device = p->stream->device;
+    dp_pass_close_ahead(p);
     device->release(p->labels);
     device->release(p->bytes);
     device->release(p->one);

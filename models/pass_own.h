@@ -1,16 +1,24 @@
 /*
- * pass_own.h - what a pass is made of: for pass_create.c, which takes its memory, and pass.c, which
- * runs it.
+ * pass_own.h - the struct of a pass: for pass_create.c, which allocates it, pass_input.c, which
+ * loads its input, and pass.c, which runs it.
  */
 #ifndef DP_MODELS_PASS_OWN_H
 #define DP_MODELS_PASS_OWN_H
 
 #include "models/pass.h"
 
+/* Copies the next rows while the pass computes. All NULL: not prepared. */
+struct dp_pass_sender {
+    struct dp_stream *stream;       /* owned */
+    struct dp_event *there, *taken; /* owned; bytes have arrived; bytes may be overwritten */
+    int32_t *labels;                /* owned; device; [rows]; of the rows in `bytes` */
+    struct dp_pass_rows sent;       /* in `bytes`, or being copied; images NULL: none */
+};
+
 struct dp_pass {
     const struct dp_model *model; /* borrowed */
     struct dp_stream *stream;     /* borrowed */
-    size_t rows;                  /* at most */
+    size_t rows;                  /* the most */
     bool training;
     size_t tile_bytes;
     size_t width;             /* bytes of an element in the compute type */
@@ -19,9 +27,13 @@ struct dp_pass {
     char *values, *gradients; /* compute type */
     float *local;
     char *saved;
-    float *one;      /* [1], device: the scale of an evaluation's loss; behind it, its results */
-    char *bytes;     /* device; the input of `rows` samples; NULL: the device reads the host's */
+    float *one;      /* [1], device: the scale of an evaluation's loss; then its results */
+    char *bytes;     /* device; `rows` samples as they come; NULL: the device reads the host's */
     int32_t *labels; /* device; [rows]; likewise */
+    struct dp_pass_sender sender;
 };
+
+/* Releases the sender, also of a pass without one. */
+void dp_pass_close_ahead(struct dp_pass *pass);
 
 #endif

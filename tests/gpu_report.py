@@ -114,7 +114,7 @@ def compare_lines(compared):
     peers = [case["pytorch"] for case in compared["cases"] if case["pytorch"]]
     if peers:
         lines += [f"PyTorch {peers[0]['torch']}, cuDNN {peers[0]['cudnn']}, median of five windows "
-                  "of one run; Lockstep: median of runs before and behind it."]
+                  "of one run; Lockstep: median of runs before and after it."]
     head = ("model", "measure", "PyTorch", "Lockstep", "ratio", "target", "verdict")
     rows = [(row["model"], row["measure"], number(row["pytorch"]), number(row["lockstep"]),
              "" if row["ratio"] is None else f"{row['ratio']:.2f}x", row["target_text"],

@@ -6,8 +6,10 @@
 file(GLOB_RECURSE dp_test_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
 file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/support/*.c)
 add_library(dp_test_helpers STATIC ${dp_test_helpers})
-target_link_libraries(dp_test_helpers PUBLIC dp_bench dp_runtime dp_ext_cmocka)
-target_compile_definitions(dp_test_helpers PUBLIC DP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+target_link_libraries(dp_test_helpers PUBLIC dp_bench dp_runtime dp_ext_cmocka dp_ext_png
+                      dp_ext_turbojpeg)
+target_compile_definitions(dp_test_helpers PUBLIC DP_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                           DP_CUDA_ON_HOST=$<STREQUAL:${DP_CUDA},host>)
 foreach(source ${dp_test_sources})
   get_filename_component(program ${source} NAME_WE)
   add_executable(${program} ${source})
@@ -16,9 +18,11 @@ foreach(source ${dp_test_sources})
   set_tests_properties(${program} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
 
-# Compares numbers of cuDNN's headers, where CUDA is built.
+# Compares numbers of cuDNN's headers, where CUDA is built; calls CUDA itself.
 target_compile_definitions(test_cudnn PRIVATE ${dp_have_cuda})
 target_link_libraries(test_cudnn PRIVATE ${dp_cuda_headers})
+target_link_libraries(test_cuda_on_host PRIVATE ${dp_cuda_headers})
+target_link_libraries(test_nccl_on_host PRIVATE ${dp_cuda_headers})
 
 # dp_cuda_test(suffix noun variable=value ...): test_<noun> on device cuda, as test_<suffix>. On the
 # host it needs no GPU.
@@ -40,16 +44,16 @@ endfunction()
 if(NOT DP_CUDA STREQUAL "off")
   add_custom_target(cuda_tests)
   # Of operations, on memory of the tests (tests/support/reach.h).
-  foreach(noun ops conv norm pool dense softmax optimizer narrow layer batchnorm
-      code_ops cudnn)
+  foreach(noun ops conv norm norm_whole pool dense softmax output_loss optimizer narrow layer
+      batchnorm code_ops cudnn grad_norm forms recorded_memory)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
   dp_cuda_test(conv_cublas_cuda conv DP_TEST_CONV=cublas)
   # Of the device itself, and of whole trainings.
   foreach(noun device gpu_peers gpu_peers_start strategy async_devices baseline bench bench_measure
-      compressor_training evaluation fault_injection lanes local_steps overlap precision
-      replica_check resume memory_plan sharding snapshot snapshot_share graph_capture trainer
-      algo_agreement)
+      compressor_training evaluation fault_injection float_samples lanes local_steps overlap
+      precision replica_check resume memory_plan sharding snapshot snapshot_share graph_capture
+      trainer algo_agreement send_ahead whole_norm)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
 endif()
@@ -57,6 +61,13 @@ if(DP_CUDA STREQUAL "on")
   dp_cuda_test(golden_cuda golden)
 elseif(DP_CUDA STREQUAL "host")
   dp_cuda_test(golden_cuda golden DP_TEST_QUICK=1)
+  dp_cuda_test(on_host_cuda cuda_on_host)
+  dp_cuda_test(nccl_on_host_cuda nccl_on_host)
+  dp_cuda_test(step_budget_cuda step_budget)
+  # Not how fast that is here, but that it runs.
+  add_test(NAME bench_gpu_cuda COMMAND bench_gpu small)
+  set_tests_properties(bench_gpu_cuda PROPERTIES LABELS unit TIMEOUT 120)
+  add_dependencies(cuda_tests bench_gpu)
   # One rank a GPU, which is what NCCL wants; without it ranks share one.
   dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8)
   dp_cuda_test(gpu_peers_apart_cuda gpu_peers DP_CUDA_GPUS=8)
@@ -83,6 +94,7 @@ elseif(DP_CUDA STREQUAL "host")
     dp_cuda_test(lanes_order_${order}_cuda lanes DP_CUDA_ORDER=${order})
   endforeach()
   dp_cuda_test(compressor_training_order_1_cuda compressor_training DP_CUDA_ORDER=1)
+  dp_cuda_test(send_ahead_order_1_cuda send_ahead DP_CUDA_ORDER=1)
   foreach(noun bench_measure fault_injection local_steps snapshot)
     dp_cuda_test(${noun}_guard_cuda ${noun} DP_CUDA_GUARD=1)
   endforeach()
@@ -103,14 +115,21 @@ if(DP_SANITIZE MATCHES "fuzzer")
   endforeach()
 endif()
 
+# Leaks of MPI are not ours. The others are what Open MPI would find out at each start where there
+# is no special network, as in tests/runs/harness.py.
+set(dp_mpi_environment "ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_pml=ob1")
+if(EXISTS /dev/shm)
+  list(APPEND dp_mpi_environment OMPI_MCA_osc_sm_backing_directory=/dev/shm)
+endif()
+
 # dp_mpi_test(name ranks command ...): a program under mpirun, with the settings of launch/env.sh.
-# MPI's own leaks are not ours; all logic is also tested with ranks as threads, leaks checked.
+# All logic is also tested with ranks as threads, leaks checked.
 function(dp_mpi_test name ranks)
   add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/launch/mpirun -np ${ranks} ${ARGN}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS mpi PROCESSORS ${ranks} TIMEOUT 120
     SKIP_RETURN_CODE 77
-    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
+    ENVIRONMENT "${dp_mpi_environment}")
 endfunction()
 
 # dp_nomem_test(name ranks program when codes): one rank of the program has no memory from `when`
@@ -119,11 +138,11 @@ function(dp_nomem_test name ranks program when codes)
   add_test(NAME ${name} COMMAND sh -c "\"$@\"; case $? in ${codes}) ;; *) exit 1 ;; esac" sh
            ${PROJECT_SOURCE_DIR}/launch/mpirun -np ${ranks} ${program} nomem ${when})
   set_tests_properties(${name} PROPERTIES LABELS mpi PROCESSORS ${ranks} TIMEOUT 60
-    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
+    ENVIRONMENT "${dp_mpi_environment}")
 endfunction()
 
 # Every tests/mpi/mpi_<noun>.c is a program for mpirun.
-foreach(program mpi_collectives mpi_trainer)
+foreach(program mpi_collectives mpi_trainer mpi_lockstep)
   add_executable(${program} tests/mpi/${program}.c)
   target_link_libraries(${program} PRIVATE dp_test_helpers)
 endforeach()
@@ -141,7 +160,7 @@ dp_mpi_test(mpi_narrow 3 $<TARGET_FILE:mpi_collectives> narrow)
 add_test(NAME mpi_abort COMMAND sh -c "\"$@\"; test $? = 3" sh
          ${PROJECT_SOURCE_DIR}/launch/mpirun -np 2 $<TARGET_FILE:mpi_collectives> abort)
 set_tests_properties(mpi_abort PROPERTIES LABELS mpi PROCESSORS 2 TIMEOUT 60
-  ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
+  ENVIRONMENT "${dp_mpi_environment}")
 # One rank has no memory for a group, or to watch its ranks: before and after they share memory.
 foreach(nth 1 3 5 6 7 8)
   dp_nomem_test(mpi_group_nomem_${nth} 3 $<TARGET_FILE:mpi_collectives> ${nth} "69|70")

@@ -25,13 +25,13 @@ static int rank_of(const struct dp_ps_messages *m, int i)
     return serves(m) ? i : trainers_of(m) + i;
 }
 
-/* Numbers in the part of box `i`. */
+/* Number of elements in the part of box `i`. */
 static size_t part_count(const struct dp_ps_messages *m, int i)
 {
     size_t count = 0;
 
     for (int b = 0; b < m->plan->count; b++) {
-        /* Without width: it is only counted. */
+        /* Width 0: only the count is used. */
         const struct dp_slice bucket = {m->boxes, m->plan->buckets[b].range.count, 0};
         count += m->plan->buckets[b].exact
                      ? 0
@@ -40,7 +40,7 @@ static size_t part_count(const struct dp_ps_messages *m, int i)
     return count;
 }
 
-static size_t head_room(const struct dp_ps_messages *m)
+static size_t head_bytes(const struct dp_ps_messages *m)
 {
     return dp_round_up(m->head_bytes, DP_MEM_ALIGN);
 }
@@ -51,7 +51,7 @@ static struct dp_slice letter(const struct dp_ps_messages *m, int i, bool gradie
     const size_t extra = server_of(m, i) == 0 ? m->extra : 0, count = m->boxes[i].count;
     const size_t body = gradient ? (count + extra) * sizeof(float) : count * m->width;
 
-    return (struct dp_slice){m->boxes[i].memory, head_room(m) + body, 1};
+    return (struct dp_slice){m->boxes[i].memory, head_bytes(m) + body, 1};
 }
 
 static dp_status make_boxes(struct dp_ps_messages *m)
@@ -104,7 +104,7 @@ void *dp_ps_messages_head(const struct dp_ps_messages *m, int i)
 
 float *dp_ps_messages_part(const struct dp_ps_messages *m, int i)
 {
-    return (float *)(void *)(m->boxes[i].memory + head_room(m));
+    return (float *)(void *)(m->boxes[i].memory + head_bytes(m));
 }
 
 float *dp_ps_messages_extra(const struct dp_ps_messages *m, int i)
@@ -112,10 +112,10 @@ float *dp_ps_messages_extra(const struct dp_ps_messages *m, int i)
     return dp_ps_messages_part(m, i) + m->boxes[i].count;
 }
 
-/* In the order in which an exchange places what ranks own. */
+/* Copies in the order in which an exchange places the chunks of each owner. */
 static void copy_chunks(const struct dp_ps_messages *m, int i, char *array, size_t width, bool pack)
 {
-    char *part = m->boxes[i].memory + head_room(m);
+    char *part = m->boxes[i].memory + head_bytes(m);
 
     for (int b = m->plan->count - 1; b >= 0; b--) {
         const struct dp_range range = m->plan->buckets[b].range;
@@ -182,7 +182,8 @@ dp_status dp_ps_messages_begin(struct dp_ps_messages *m)
     return DP_OK;
 }
 
-/* Whether a message has come into box `i`; an answer that is gone makes room for one. */
+/* Whether a message has come into box `i`. When an answer has been sent, starts to receive the next
+ * message into its box. */
 static dp_status look(struct dp_ps_messages *m, int i, bool *come)
 {
     struct dp_ps_messages_box *box = &m->boxes[i];
@@ -201,10 +202,10 @@ static dp_status look(struct dp_ps_messages *m, int i, bool *come)
     return DP_OK;
 }
 
-/* Between the messages lies a trainer's step: spinning would take a core from it. */
+/* A trainer's step passes between two messages: spinning would take a core from it. */
 dp_status dp_ps_messages_next(struct dp_ps_messages *m, int *i)
 {
-    struct dp_backoff patience = {.cancel = m->group->cancel};
+    struct dp_backoff backoff = {.cancel = m->group->cancel};
     bool come = false;
 
     for (;;) {
@@ -217,7 +218,7 @@ dp_status dp_ps_messages_next(struct dp_ps_messages *m, int *i)
                 return DP_OK;
             }
         }
-        if (!dp_backoff_wait(&patience)) {
+        if (!dp_backoff_wait(&backoff)) {
             return DP_ERR_CANCELLED;
         }
     }

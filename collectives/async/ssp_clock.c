@@ -5,7 +5,7 @@
 #include "base/mem.h"
 
 /* While one trainer computes step s, any other may begin with as little as s - bound steps and end
- * with s + bound + 1: the first one holds the rest back. */
+ * with s + bound + 1: the first trainer holds the others back. */
 size_t dp_ssp_clock_bins(int count, uint64_t bound)
 {
     return (size_t)(count - 1) * (2 * (size_t)bound + 1) + 1;

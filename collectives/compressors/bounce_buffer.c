@@ -19,7 +19,7 @@ void dp_codes_release(const struct dp_comm *comm, void *memory)
     device_of(comm)->release(memory);
 }
 
-static dp_status ferry_memory(struct dp_bounce_buffer *bounce, size_t bytes)
+static dp_status open_memory(struct dp_bounce_buffer *bounce, size_t bytes)
 {
     const struct dp_device *device = device_of(bounce->comm);
 
@@ -45,7 +45,7 @@ dp_status dp_bounce_buffer_open(struct dp_bounce_buffer *bounce, struct dp_comm 
     dp_status status;
 
     *bounce = (struct dp_bounce_buffer){.comm = comm, .shared = shared};
-    status = ferry_memory(bounce, bytes);
+    status = open_memory(bounce, bytes);
     if (status != DP_OK) {
         dp_bounce_buffer_close(bounce);
     }
@@ -93,8 +93,8 @@ dp_status dp_bounce_buffer_in(struct dp_bounce_buffer *bounce, size_t at, size_t
 dp_status dp_bounce_buffer_wait(struct dp_bounce_buffer *bounce)
 {
     const struct dp_device *device = device_of(bounce->comm);
-    struct dp_backoff patience = {.cancel = bounce->comm->group->cancel,
-                                  .spin_ns = bounce->comm->group->spin_ns};
+    struct dp_backoff backoff = {.cancel = bounce->comm->group->cancel,
+                                 .spin_ns = bounce->comm->group->spin_ns};
 
     if (bounce->there == bounce->host) {
         return DP_OK;
@@ -105,7 +105,7 @@ dp_status dp_bounce_buffer_wait(struct dp_bounce_buffer *bounce)
         if (done) {
             return DP_OK;
         }
-        if (!dp_backoff_wait(&patience)) {
+        if (!dp_backoff_wait(&backoff)) {
             return DP_ERR_CANCELLED;
         }
     }

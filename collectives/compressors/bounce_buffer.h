@@ -1,11 +1,11 @@
 /*
- * bounce_buffer.h - what a compressor sends: an array on the device that makes it, and its copy on
+ * bounce_buffer.h - what a compressor sends: an array on the device that makes it, and a copy on
  * the host that ranks exchange. So of a gradient on a GPU only codes cross to the host.
  *
  *      gradient --encode--> there --out--> host --ranks--> host --in--> there --decode--> gradient
  *
- * Where the device's memory is the host's they are one array, and nothing is copied. Everything is
- * queued on comm->codes, but for wait().
+ * Where the device uses the host's memory they are one array, and nothing is copied. All functions
+ * but wait() queue their work on comm->codes.
  */
 #ifndef DP_COLLECTIVES_COMPRESSORS_BOUNCE_BUFFER_H
 #define DP_COLLECTIVES_COMPRESSORS_BOUNCE_BUFFER_H
@@ -20,29 +20,29 @@ struct dp_bounce_buffer {
 };
 
 /*
- * shared: `host` is from dp_group_memory(), which is then collective. Zeroed. On error nothing is
- * left, nothing is logged, and the caller says that it leaves (dp_group_leave).
- * Errors: DP_ERR_NOMEM, those of the device.
+ * shared: `host` is from dp_group_memory(); the call is then collective. Zeroed. On error nothing
+ * is left allocated, nothing is logged, and the caller must call dp_group_leave(). Errors:
+ * DP_ERR_NOMEM, those of the device.
  */
 DP_CHECKED dp_status dp_bounce_buffer_open(struct dp_bounce_buffer *bounce, struct dp_comm *comm,
                                            size_t bytes, bool shared);
-/* Nothing to do for a zeroed one. */
+/* Does nothing for a zeroed one. */
 void dp_bounce_buffer_close(struct dp_bounce_buffer *bounce);
 
-/* [at, at + bytes) goes to the host, and comes from there. */
+/* Copies [at, at + bytes) to the host, or from it. */
 DP_CHECKED dp_status dp_bounce_buffer_out(struct dp_bounce_buffer *bounce, size_t at, size_t bytes);
 DP_CHECKED dp_status dp_bounce_buffer_in(struct dp_bounce_buffer *bounce, size_t at, size_t bytes);
 
-/* Until all that is queued on comm->codes is done. Errors: DP_ERR_CANCELLED. */
+/* Waits until all work queued on comm->codes is done. Errors: DP_ERR_CANCELLED. */
 DP_CHECKED dp_status dp_bounce_buffer_wait(struct dp_bounce_buffer *bounce);
 
 /* all [ranks * bytes] = [at, at + bytes) of every rank's host array. `reaches`: ranks read each
- * other's (dp_group_reaches), after one barrier; peers may then read this part until the next
- * gather returns, so send from two parts in turns. Collective. */
+ * other's arrays (dp_group_reaches), after one barrier. Peers may then read this part until the
+ * next gather returns, so alternate between two parts. Collective. */
 DP_CHECKED dp_status dp_bounce_buffer_gather(struct dp_bounce_buffer *bounce, size_t at,
                                              size_t bytes, bool reaches, char *all);
 
-/* Memory of the device on which codes are made, for what stays there; released with
+/* Memory of the device on which codes are made, for data that stays there. Released with
  * dp_codes_release(). Zeroed; NULL when there is none left. */
 void *dp_codes_alloc(const struct dp_comm *comm, size_t bytes);
 void dp_codes_release(const struct dp_comm *comm, void *memory); /* NULL is allowed */

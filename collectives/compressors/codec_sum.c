@@ -5,7 +5,7 @@
 #include "base/random.h"
 
 /* Bytes of a slot. */
-static size_t room_of(const struct dp_codec *codec, size_t max_count, size_t ranks)
+static size_t slot_bytes_of(const struct dp_codec *codec, size_t max_count, size_t ranks)
 {
     const size_t chunk = dp_round_up(dp_round_up(max_count, DP_BLOCK) / ranks + 1, DP_BLOCK);
 
@@ -14,25 +14,26 @@ static size_t room_of(const struct dp_codec *codec, size_t max_count, size_t ran
 
 size_t dp_codec_sum_bytes(const struct dp_codec *codec, size_t max_count, int ranks)
 {
-    const size_t size = (size_t)ranks, room = room_of(codec, max_count, size);
+    const size_t size = (size_t)ranks, slot_bytes = slot_bytes_of(codec, max_count, size);
 
-    return size * (3 * room + DP_CODEC_SUM_TILE * sizeof(float)); /* mine, landed, and tiles */
+    return size *
+           (3 * slot_bytes + DP_CODEC_SUM_TILE * sizeof(float)); /* mine, landed, and tiles */
 }
 
-static dp_status coded_memory(struct dp_codec_sum *c, size_t max_count)
+static dp_status open_memory(struct dp_codec_sum *c, size_t max_count)
 {
     struct dp_group *group = c->comm->group;
     const size_t size = (size_t)group->size;
     const bool on_device = !c->comm->codes->device->host_memory;
 
-    c->room = room_of(&c->codec, max_count, size);
-    if (c->room > DP_MESSAGE_MAX) {
+    c->slot_bytes = slot_bytes_of(&c->codec, max_count, size);
+    if (c->slot_bytes > DP_MESSAGE_MAX) {
         return DP_FAIL(DP_ERR_CONFIG, "comm.compressor: a layer is too large for %zu ranks", size);
     }
-    DP_TRY(dp_bounce_buffer_open(&c->mine, c->comm, 2 * size * c->room, true));
+    DP_TRY(dp_bounce_buffer_open(&c->mine, c->comm, 2 * size * c->slot_bytes, true));
     c->shared = dp_group_reaches(group, c->mine.host);
-    c->pieces = c->shared ? NULL : dp_mem_arena(DP_MEM_COMM, size * c->room);
-    c->landed = on_device ? dp_codes_alloc(c->comm, size * c->room) : NULL;
+    c->pieces = c->shared ? NULL : dp_mem_arena(DP_MEM_COMM, size * c->slot_bytes);
+    c->landed = on_device ? dp_codes_alloc(c->comm, size * c->slot_bytes) : NULL;
     c->tiles = dp_codes_alloc(c->comm, size * DP_CODEC_SUM_TILE * sizeof(float));
     c->tile = dp_zalloc(size, sizeof(*c->tile));
     c->piece = dp_zalloc(size, sizeof(*c->piece));
@@ -48,7 +49,7 @@ dp_status dp_codec_sum_open(struct dp_codec_sum *c, struct dp_comm *comm,
     dp_status status;
 
     *c = (struct dp_codec_sum){.comm = comm, .codec = *codec};
-    status = coded_memory(c, max_count);
+    status = open_memory(c, max_count);
     if (status != DP_OK) {
         dp_group_leave(comm->group, status);
         dp_codec_sum_close(c);
@@ -60,9 +61,9 @@ dp_status dp_codec_sum_open(struct dp_codec_sum *c, struct dp_comm *comm,
     return DP_OK;
 }
 
-void dp_codec_sum_close(void *coded)
+void dp_codec_sum_close(void *codec_sum)
 {
-    struct dp_codec_sum *c = coded;
+    struct dp_codec_sum *c = codec_sum;
 
     dp_bounce_buffer_close(&c->mine);
     dp_free(c->pieces);
@@ -72,23 +73,24 @@ void dp_codec_sum_close(void *coded)
     dp_free(c->piece);
 }
 
-/* The code of chunk i of `data`, in slot `slot` of codes that begin at `codes`. */
+/* The code of chunk i of `data`, in slot `slot` of the codes at `codes`. */
 static struct dp_slice code_at(const struct dp_codec_sum *c, char *codes, int slot,
                                struct dp_slice data, int i)
 {
     const size_t count = dp_slice_chunk(data, c->comm->group->size, i).count;
 
-    return (struct dp_slice){codes + (size_t)slot * c->room,
+    return (struct dp_slice){codes + (size_t)slot * c->slot_bytes,
                              c->codec.bytes(c->codec.context, count), 1};
 }
 
-/* Codes of the sums: after those of this rank's chunks. */
+/* Codes of the sums, which follow those of this rank's chunks. */
 static char *sums_of(const struct dp_codec_sum *c)
 {
-    return c->mine.host + (size_t)c->comm->group->size * c->room;
+    return c->mine.host + (size_t)c->comm->group->size * c->slot_bytes;
 }
 
-/* The same code of this rank's where it is made, and the host's where it is sent from. */
+/* The device's copy, where the code is made, of a code in the host's array, from which it is
+ * sent. */
 static struct dp_slice made_at(const struct dp_codec_sum *c, struct dp_slice code)
 {
     code.data = c->mine.there + ((char *)code.data - c->mine.host);
@@ -100,7 +102,7 @@ static dp_status send(struct dp_codec_sum *c, struct dp_slice code)
     return dp_bounce_buffer_out(&c->mine, (size_t)((char *)code.data - c->mine.host), code.count);
 }
 
-/* The place in rank i's memory that corresponds to `mine`. */
+/* The address in rank i's memory that corresponds to `mine`. */
 static void *place_at(const struct dp_codec_sum *c, void *mine, int i)
 {
     struct dp_group *group = c->comm->group;
@@ -108,8 +110,7 @@ static void *place_at(const struct dp_codec_sum *c, void *mine, int i)
     return i == group->rank ? mine : dp_group_peer(group, mine, i);
 }
 
-/* Makes a code of x, which is chunk i of the compressed bucket, or what is to be sent instead of
- * it. */
+/* Makes a code of x, which is chunk i of the compressed bucket, with residuals added if any. */
 static dp_status encode(struct dp_codec_sum *c, struct dp_slice code, struct dp_slice x, int i,
                         const struct dp_compressed_bucket *p, uint32_t what)
 {
@@ -120,7 +121,7 @@ static dp_status encode(struct dp_codec_sum *c, struct dp_slice code, struct dp_
                                .what = DP_RANDOM_CODE + what,
                                .step = p->step_params->step};
 
-    assert(code.count <= c->room && x.count == chunk.count);
+    assert(code.count <= c->slot_bytes && x.count == chunk.count);
     if (x.count == 0) {
         return DP_OK;
     }
@@ -129,8 +130,8 @@ static dp_status encode(struct dp_codec_sum *c, struct dp_slice code, struct dp_
     return send(c, code);
 }
 
-/* y = this compressed bucket's elements plus those that earlier codes left out; these are kept
- * in `residual` (NULL: none), where y is then. */
+/* y = this compressed bucket's elements plus those that earlier codes left out. The sum is in
+ * `residual` if that is not NULL, and y is then the same array. */
 static dp_status with_residual(const struct dp_codec_sum *c, struct dp_slice x, float *residual,
                                struct dp_slice *y)
 {
@@ -144,8 +145,7 @@ static dp_status with_residual(const struct dp_codec_sum *c, struct dp_slice x, 
     return stream->ops->add(stream, residual, x.data, x.count);
 }
 
-/* Makes the code of chunk i of x, which is the compressed bucket's gradient with what was left
- * out. */
+/* Makes the code of chunk i of x, which is the compressed bucket's gradient with residuals. */
 static dp_status encode_chunk(struct dp_codec_sum *c, const struct dp_compressed_bucket *p,
                               struct dp_slice x, int i)
 {
@@ -169,8 +169,9 @@ static dp_status swap_shared(struct dp_codec_sum *c, const struct dp_compressed_
     return dp_comm_barrier(c->comm);
 }
 
-/* Codes of this rank's chunk come from all others: pairwise, so that nobody gets two at a time.
- * While one is on its way the next is made, this rank's own, which stays here, last. */
+/* Receives codes of this rank's chunk from all others: pairwise, so that no rank gets two at a
+ * time. While one is in flight the next is made. This rank's own code, which is not sent, comes
+ * last. */
 static dp_status swap(struct dp_codec_sum *c, const struct dp_compressed_bucket *p)
 {
     struct dp_group *group = c->comm->group;
@@ -195,7 +196,7 @@ static dp_status swap(struct dp_codec_sum *c, const struct dp_compressed_bucket 
     return DP_OK;
 }
 
-/* What rank i sent of this rank's chunk. */
+/* The code that rank i sent of this rank's chunk. */
 static struct dp_slice piece_of(const struct dp_codec_sum *c, struct dp_slice data, int i)
 {
     const int rank = c->comm->group->rank;
@@ -206,10 +207,10 @@ static struct dp_slice piece_of(const struct dp_codec_sum *c, struct dp_slice da
     return code;
 }
 
-/* A code of rank i that has come to the host, where it can be decoded. */
+/* Copies a code of rank i that has come to the host to where it can be decoded. */
 static dp_status land(const struct dp_codec_sum *c, int i, struct dp_slice code, const void **out)
 {
-    char *slot = c->landed == NULL ? NULL : c->landed + (size_t)i * c->room;
+    char *slot = c->landed == NULL ? NULL : c->landed + (size_t)i * c->slot_bytes;
 
     *out = slot == NULL ? code.data : slot;
     return slot == NULL
@@ -240,7 +241,7 @@ static dp_status add_pieces(struct dp_codec_sum *c, struct dp_slice data, struct
     return DP_OK;
 }
 
-/* The sum of chunk i, from its code. */
+/* Decodes the sum of chunk i. */
 static dp_status decode_sum(struct dp_codec_sum *c, struct dp_slice data, int i)
 {
     const struct dp_slice chunk = dp_slice_chunk(data, c->comm->group->size, i);
@@ -256,7 +257,8 @@ static dp_status decode_sum(struct dp_codec_sum *c, struct dp_slice data, int i)
                            (struct dp_range){0, chunk.count});
 }
 
-/* Codes of the sums go to all ranks, around a ring; while one comes the one before is decoded. */
+/* Sends codes of the sums to all ranks, around a ring; while one comes in, the previous one is
+ * decoded. */
 static dp_status gather(struct dp_codec_sum *c, struct dp_slice data)
 {
     struct dp_group *group = c->comm->group;
@@ -282,11 +284,11 @@ static dp_status gather(struct dp_codec_sum *c, struct dp_slice data)
     return DP_OK;
 }
 
-/* Peers read this rank's codes up to the second barrier, and its sums up to the first one of the
- * next call: neither is written to before. */
-dp_status dp_codec_sum_run(void *coded, const struct dp_compressed_bucket *p, enum dp_keep keep)
+/* Peers read this rank's codes up to the second barrier, and its sums up to the first barrier of
+ * the next call. Neither is overwritten before. */
+dp_status dp_codec_sum_run(void *codec_sum, const struct dp_compressed_bucket *p, enum dp_keep keep)
 {
-    struct dp_codec_sum *c = coded;
+    struct dp_codec_sum *c = codec_sum;
     const struct dp_group *group = c->comm->group;
     const int rank = group->rank;
     const struct dp_slice chunk = dp_slice_chunk(p->grad, group->size, rank);
@@ -299,7 +301,7 @@ dp_status dp_codec_sum_run(void *coded, const struct dp_compressed_bucket *p, en
     DP_TRY(swap(c, p));
     DP_TRY(add_pieces(c, p->grad, chunk));
     if (keep == DP_KEEP_CHUNK) {
-        DP_TRY(dp_bounce_buffer_wait(&c->mine)); /* until they were read */
+        DP_TRY(dp_bounce_buffer_wait(&c->mine)); /* until peers have read them */
         return c->shared ? dp_comm_barrier(c->comm) : DP_OK;
     }
     DP_TRY(with_residual(c, chunk, p->residual[1] == NULL ? NULL : p->residual[1] + begin, &x));
@@ -308,18 +310,18 @@ dp_status dp_codec_sum_run(void *coded, const struct dp_compressed_bucket *p, en
     return gather(c, p->grad);
 }
 
-uint64_t dp_codec_sum_wire(const void *coded, const struct dp_bucket *bucket, enum dp_keep keep)
+uint64_t dp_codec_sum_wire(const void *codec_sum, const struct dp_bucket *bucket, enum dp_keep keep)
 {
-    const struct dp_codec_sum *c = coded;
+    const struct dp_codec_sum *c = codec_sum;
     const struct dp_group *group = c->comm->group;
-    const struct dp_slice data = {c->mine.host, bucket->range.count, 0}; /* lengths alone matter */
+    const struct dp_slice data = {c->mine.host, bucket->range.count, 0}; /* only lengths matter */
     const int size = group->size, rank = group->rank;
     uint64_t others = 0, sums = 0;
 
     for (int i = 0; i < size; i++) {
         const uint64_t bytes = code_at(c, c->mine.host, 0, data, i).count;
         others += i == rank ? 0 : bytes;
-        sums += i == (rank + 1) % size ? 0 : bytes; /* the last to come is not passed on */
+        sums += i == (rank + 1) % size ? 0 : bytes; /* the last to arrive is not sent on */
     }
     if (c->shared) {
         sums = others;

@@ -19,7 +19,7 @@
 #include "collectives/compressors/bounce_buffer.h"
 #include "collectives/compressors/compressor.h"
 
-/* How elements become codes. `context` is the codec's own. */
+/* A method to encode elements. `context` is the codec's own. */
 struct dp_codec {
     const void *context;
 
@@ -27,7 +27,7 @@ struct dp_codec {
     size_t (*bytes)(const void *context, size_t count);
 
     /* Encodes x [count]. With error feedback (a compressor that has residuals), x becomes what the
-     * code leaves out; else it stays. */
+     * code leaves out; else it is unchanged. */
     dp_status (*encode)(const void *context, struct dp_stream *stream, void *code, float *x,
                         size_t count, const struct dp_key *key);
 
@@ -37,41 +37,43 @@ struct dp_codec {
                         size_t count, struct dp_range part);
 };
 
-/* The owner decodes and adds so many elements of all ranks at a time. */
+/* The owner decodes and adds this many elements of all ranks at a time. */
 enum { DP_CODEC_SUM_TILE = 16384 };
 
 struct dp_codec_sum {
     struct dp_comm *comm; /* borrowed */
     struct dp_codec codec;
-    size_t room; /* bytes of one slot */
+    size_t slot_bytes; /* bytes of one slot */
     struct dp_bounce_buffer
-        mine;     /* [2, size] slots: codes of this rank's chunks, and of the sums of all */
-    char *pieces; /* owned; [size] slots: codes of this rank's chunk; NULL where shared */
-    char *landed; /* owned; [size] slots: codes of others, where they are decoded; NULL where that
-                     can read the host's */
-    float *tiles; /* owned; [size, DP_CODEC_SUM_TILE]; likewise device memory */
+        mine;           /* [2, size] slots: codes of this rank's chunks, then of all sums */
+    char *pieces;       /* owned; [size] slots: codes of this rank's chunk; NULL where shared */
+    char *landed;       /* owned; [size] slots: codes of others, where they are decoded; NULL if the
+                   * host's array can be read there */
+    float *tiles;       /* owned; [size, DP_CODEC_SUM_TILE]; device memory, too */
     const float **tile; /* owned; [size]: their rows */
     const void **piece; /* owned; [size]: codes of this rank's chunk, where they are decoded */
     bool shared;        /* peers' codes are read in place */
 };
 
-/* Bytes of memory of a device, where that is not the host's, that dp_codec_sum_open takes. */
+/* Bytes of device memory that dp_codec_sum_open allocates, where that is not the host's memory. */
 size_t dp_codec_sum_bytes(const struct dp_codec *codec, size_t max_count, int ranks);
 
 /* Prepares for slices of up to max_count elements. Collective. Errors: DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_codec_sum_open(struct dp_codec_sum *coded, struct dp_comm *comm,
+DP_CHECKED dp_status dp_codec_sum_open(struct dp_codec_sum *codec_sum, struct dp_comm *comm,
                                        const struct dp_codec *codec, size_t max_count);
 
-/* Verbs of a compressor that is no more than a codec: a struct dp_codec_sum is the first member
- * of its state. */
-void dp_codec_sum_close(void *coded);
+/* Functions for a compressor that is only a codec: a struct dp_codec_sum is the first member of its
+ * state. */
+void dp_codec_sum_close(void *codec_sum);
 
-/* Replaces the compressed bucket's gradient by its sum. Random numbers are those of what =
+/* Replaces the compressed bucket's gradient by its sum. Random numbers use the key what =
  * DP_RANDOM_CODE + rank, and + 0xffffff for the sum; index = place in the flat gradient.
  * Collective. */
-DP_CHECKED dp_status dp_codec_sum_run(void *coded, const struct dp_compressed_bucket *compressed,
+DP_CHECKED dp_status dp_codec_sum_run(void *codec_sum,
+                                      const struct dp_compressed_bucket *compressed,
                                       enum dp_keep keep);
 
-uint64_t dp_codec_sum_wire(const void *coded, const struct dp_bucket *bucket, enum dp_keep keep);
+uint64_t dp_codec_sum_wire(const void *codec_sum, const struct dp_bucket *bucket,
+                           enum dp_keep keep);
 
 #endif

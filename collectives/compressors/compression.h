@@ -1,5 +1,5 @@
 /*
- * compression.h - the open compressor of an exchange, and what it remembers of each bucket.
+ * compression.h - the open compressor of an exchange, and what it keeps for each bucket.
  */
 #ifndef DP_COLLECTIVES_COMPRESSORS_COMPRESSION_H
 #define DP_COLLECTIVES_COMPRESSORS_COMPRESSION_H
@@ -8,7 +8,7 @@
 
 struct dp_compression_config {
     const char *compressor;                   /* "topk:ratio=0.01"; NULL: none */
-    const struct dp_step_params *step_params; /* borrowed; those of each step */
+    const struct dp_step_params *step_params; /* borrowed; current values of each step */
     uint64_t seed;
 };
 
@@ -16,24 +16,25 @@ enum { DP_COMPRESSION_ARRAYS = 3 };
 
 struct dp_compression {
     const struct dp_compressor *compressor;
-    void *state;                             /* owned; the compressor's */
-    bool open;                               /* it is; not on one rank, which has nothing to send */
-    struct dp_comm *comm;                    /* borrowed */
-    const struct dp_device *device;          /* borrowed; that of comm->codes */
-    const struct dp_bucket_plan *plan;       /* borrowed */
-    struct dp_compressed_bucket *compressed; /* owned; [plan->count] */
-    const struct dp_step_params *step_params; /* borrowed; those of each step */
+    void *state;                              /* owned; of the compressor */
+    bool open;                                /* whether it is open; not with one rank, which sends
+                                              * nothing */
+    struct dp_comm *comm;                     /* borrowed */
+    const struct dp_device *device;           /* borrowed; the device of comm->codes */
+    const struct dp_bucket_plan *plan;        /* borrowed */
+    struct dp_compressed_bucket *compressed;  /* owned; [plan->count] */
+    const struct dp_step_params *step_params; /* borrowed; current values of each step */
     float *residual[2];                       /* owned; [trained]; device memory */
-    int residuals;                            /* of them */
+    int residuals;                            /* how many residuals are used */
     float *warm;                              /* owned; [warm_count]; device memory */
     float *host
-        [DP_COMPRESSION_ARRAYS]; /* owned; copies of all arrays where the host cannot use them */
+        [DP_COMPRESSION_ARRAYS]; /* owned; copies of all arrays where the host cannot read them */
     size_t trained, warm_count;
 };
 
 /*
- * Opens the compressor over the strategy of `comm`, whose gradient is `grad` [trained] in the
- * buckets of `plan`, in the memory of the device of comm->codes. *out stays NULL where nothing is
+ * Opens the compressor over the strategy of `comm`. The gradient is `grad` [trained] in the buckets
+ * of `plan`, in the memory of the device of comm->codes. *out stays NULL where nothing is
  * compressed ("none"). Collective.
  *
  * Errors: DP_ERR_CONFIG (unknown, or a strategy that shares nothing), DP_ERR_NOMEM.
@@ -42,24 +43,24 @@ DP_CHECKED dp_status dp_compression_create(struct dp_comm *comm, const struct dp
                                            float *grad, size_t trained,
                                            const struct dp_compression_config *config,
                                            struct dp_compression **out);
-void dp_compression_destroy(struct dp_compression *p);
+void dp_compression_destroy(struct dp_compression *compression);
 
-/* Before bucket b is submitted, while the step parameters are those of its step: which a
- * deferred bucket will outlast. Nothing to do for NULL. Local. */
-void dp_compression_ready(struct dp_compression *p, int b);
+/* Called before bucket b is submitted: copies the step parameters for a deferred bucket, which is
+ * summed after its step has ended. Does nothing for NULL. Local. */
+void dp_compression_ready(struct dp_compression *compression, int b);
 
-/* Replaces this rank's gradient of bucket b by its sum. A step that is skipped (step
- * parameters->skip, equal on all ranks) sends nothing and changes nothing. Collective. */
+/* Replaces this rank's gradient of bucket b by its sum. A skipped step (step parameters->skip,
+ * equal on all ranks) sends nothing and changes nothing. Collective. */
 DP_CHECKED dp_status dp_compression_sum(struct dp_compression *compression, int b,
                                         enum dp_keep keep);
 
-/* Bytes that this rank sends in a step for all buckets but the tail: with the compressor, and about
- * how many with the strategy alone. Local. */
-void dp_compression_wire(const struct dp_compression *p, enum dp_keep keep, uint64_t *with,
-                         uint64_t *without);
+/* Bytes that this rank sends in a step for all buckets but the tail: with the compressor, and an
+ * estimate for the strategy alone. Local. */
+void dp_compression_wire(const struct dp_compression *compression, enum dp_keep keep,
+                         uint64_t *with, uint64_t *without);
 
-/* Elements that the compressor of a valid name would remember on each of several ranks, of a model
- * with these tensors: residuals, each rank's own, and start vectors. Without any ranks. */
+/* Elements that the compressor of a valid name would keep on each of several ranks, for a model
+ * with these tensors: residuals, which differ by rank, and start vectors. No ranks needed. */
 struct dp_compression_size {
     size_t residuals, warm;
 };
@@ -68,8 +69,8 @@ struct dp_compression_size dp_compression_measure(const char *compressor,
                                                   const struct dp_tensor *tensors, int tensor_count,
                                                   size_t trained);
 
-/* Bytes that it would take of the memory of a device, where that is not the host's, for what so
- * many ranks send (bounce_buffer.h). */
+/* Bytes of device memory, where that is not the host's, that it would allocate for codes of so many
+ * ranks (bounce_buffer.h). */
 size_t dp_compression_codes(const char *compressor, const struct dp_bucket_plan *plan, int ranks);
 
 /* An array that a resumed run needs. Its name begins with DP_COMPRESSION_NAME. */
@@ -77,24 +78,24 @@ size_t dp_compression_codes(const char *compressor, const struct dp_bucket_plan 
 
 struct dp_compression_array {
     const char *name;
-    float *data;  /* the host's: fetched from the device before, put back after */
-    float *there; /* the device's; often the same */
+    float *data;  /* on the host: fetched from the device before a save, put back after a load */
+    float *there; /* on the device; often the same array */
     size_t count;
-    bool same;   /* on all ranks; else this rank's own */
-    bool owners; /* what this rank left out of sums that it owns; the array before it is for what it
-                  * left out of its own gradient, in the same unit */
+    bool same;   /* equal on all ranks; else this rank's own */
+    bool owners; /* left out of sums that this rank owns; the previous array is what it left out of
+                  * its own gradient, in the same unit */
 };
 
-/* Writes them, and returns how many there are. NULL has none. Local. */
-int dp_compression_arrays(const struct dp_compression *p,
+/* Fills in the arrays and returns their number; 0 for NULL. Local. */
+int dp_compression_arrays(const struct dp_compression *compression,
                           struct dp_compression_array arrays[DP_COMPRESSION_ARRAYS]);
 
-/* All of them, from the device and to it; between steps, done when they return. NULL has none.
- * Local. */
+/* Copies all arrays from the device, or to it. Call them between steps; they return when done. NULL
+ * has none. Local. */
 DP_CHECKED dp_status dp_compression_fetch(const struct dp_compression *compression);
 DP_CHECKED dp_status dp_compression_put(const struct dp_compression *compression);
 
-/* Begins anew: nothing is remembered of any bucket. Between steps; NULL has nothing. Local. */
+/* Zeroes all that is kept of any bucket. Call it between steps; does nothing for NULL. Local. */
 DP_CHECKED dp_status dp_compression_forget(const struct dp_compression *compression);
 
 #endif

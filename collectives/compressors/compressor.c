@@ -6,7 +6,7 @@
 #include "collectives/compressors/compressors.def"
 #undef DP_COMPRESSOR
 
-/* The strategy alone does the work. */
+/* The strategy alone sums. */
 const struct dp_compressor dp_compressor_none = {
     .plugin = {.name = "none", .help = "float32, as it is"}};
 
@@ -23,7 +23,7 @@ uint64_t dp_compressor_plain_wire(const struct dp_comm *comm, size_t count, enum
 {
     const struct dp_group *group = comm->group;
     char here;
-    const struct dp_slice data = {&here, count, 0}; /* lengths alone matter */
+    const struct dp_slice data = {&here, count, 0}; /* only lengths matter */
     const int size = group->size, rank = group->rank;
     const size_t mine = dp_slice_chunk(data, size, rank).count;
     const size_t last = dp_slice_chunk(data, size, (rank + 1) % size).count;
@@ -31,7 +31,7 @@ uint64_t dp_compressor_plain_wire(const struct dp_comm *comm, size_t count, enum
 
     if (comm->strategy->shared) { /* each rank reads its chunk of all others */
         elements = (size_t)(size - 1) * mine;
-    } else if (keep == DP_KEEP_ALL) { /* the last chunk to come is not passed on */
+    } else if (keep == DP_KEEP_ALL) { /* the last chunk to arrive is not sent on */
         elements += count - last;
     }
     return size == 1 ? 0 : elements * sizeof(float);

@@ -1,9 +1,9 @@
 /*
  * compressor.h - ways to make a gradient smaller before it is shared.
  *
- * A compressor replaces this rank's gradient of a bucket by an approximation of its sum over ranks,
- * equal on all ranks to the bit, and sends less for it than the strategy alone would. What it
- * remembers from step to step (error feedback: what was not sent) lies in arrays of the exchange,
+ * A compressor replaces this rank's gradient of a bucket by an approximation of its sum over ranks.
+ * The result is equal on all ranks to the bit, and fewer bytes are sent than by the strategy alone.
+ * What it keeps from step to step (error feedback: what was not sent) is in arrays of the exchange,
  * which are counted and can be saved. It sees plain gradients: neither scaled nor clipped.
  *
  * To add one: write compressor_<name>.c defining `const struct dp_compressor dp_compressor_<name>`,
@@ -16,64 +16,67 @@
 #include "collectives/core/bucket.h"
 #include "collectives/strategies/comm.h"
 
-/* One bucket on its way: all arrays belong to the exchange. */
+/* One bucket to be summed: all arrays belong to the exchange. */
 struct dp_compressed_bucket {
     const struct dp_bucket *bucket;
     struct dp_slice grad;                     /* in: this rank's; out: the sum */
     float *residual[2];                       /* error feedback, as long as grad; this rank's own */
-    float *warm;                              /* what warm() asked for; equal on all ranks */
-    const struct dp_step_params *step_params; /* the step is a key of random numbers */
-    struct dp_step_params kept; /* they point here for a deferred bucket, which outlasts its step */
-    uint64_t seed;              /* so is this */
+    float *warm;                              /* as many elements as warm() returns; equal on all
+                                               * ranks */
+    const struct dp_step_params *step_params; /* the step number is a key of random numbers */
+    struct dp_step_params kept; /* step_params points here for a deferred bucket, which outlasts its
+                                 * step */
+    uint64_t seed;              /* another key of random numbers */
 };
 
 struct dp_compressor {
     struct dp_plugin plugin;
 
-    /* What an element becomes depends on nothing but that element of all ranks, so that buckets may
-     * be cut anywhere. */
+    /* The result for an element depends only on that element of all ranks, so that buckets may be
+     * cut anywhere. */
     bool elementwise;
 
     /* How many of dp_compressed_bucket.residual it uses: 0, 1 or 2. NULL: none. Local. */
     int (*residuals)(const void *state);
 
-    /* Whether residual[1] is what the owner of a sum left out of it, not a rank of its own
-     * gradient: it belongs to places of this number of ranks. */
+    /* Whether residual[1] is what the owner of a sum left out of it, and not what a rank left out
+     * of its own gradient. It then depends on the number of ranks. */
     bool owners;
 
     /* Elements of dp_compressed_bucket.warm. NULL: none. Local. */
     size_t (*warm)(const void *state, const struct dp_bucket *bucket);
 
-    /* Bytes of memory of a device, where that is not the host's, that open() takes for what `ranks`
+    /* Bytes of device memory, where that is not the host's, that open() allocates for what `ranks`
      * ranks send. NULL: none. Local. */
     size_t (*codes)(const void *state, const struct dp_bucket_plan *plan, int ranks);
 
-    /* Prepares for the buckets of `plan`, of at least two ranks. Collective.
-     * On error everything taken so far is released and close() must not be called. */
+    /* Prepares for the buckets of `plan`, with at least two ranks. Collective. On error everything
+     * is released and close() must not be called. */
     dp_status (*open)(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan);
 
-    /* Bytes that this rank sends (or reads from its peers) for the bucket, barriers left out; of a
+    /* Bytes that this rank sends (or reads from its peers) for the bucket, without barriers, in a
      * step after any warm-up. Local. */
     uint64_t (*wire)(const void *state, const struct dp_bucket *bucket, enum dp_keep keep);
 
-    /* Replaces the gradient by its sum. Collective. Allocates nothing. NULL: the strategy does it,
+    /* Replaces the gradient by its sum. Collective. Allocates nothing. NULL: the strategy sums
      * exactly. */
     dp_status (*sum)(void *state, const struct dp_compressed_bucket *compressed, enum dp_keep keep);
 
-    /* Releases what open() took. */
+    /* Releases all that open() allocated. */
     void (*close)(void *state);
 };
 
 extern struct dp_plugin_family dp_compressors;
 
-/* Whether what `text` names ("topk:ratio=0.1") is elementwise; so is "none", and NULL. Local. */
+/* Whether the compressor in `text` ("topk:ratio=0.1") is elementwise; so is "none", and NULL.
+ * Local. */
 bool dp_compressor_is_elementwise(const char *text);
 
-/* About how many bytes this rank sends (or reads from its peers) when the strategy alone sums
- * `count` elements: exactly for `shm` and `ring`. Local. */
+/* Estimates the bytes that this rank sends (or reads from its peers) when the strategy alone sums
+ * `count` elements; exact for `shm` and `ring`. Local. */
 uint64_t dp_compressor_plain_wire(const struct dp_comm *comm, size_t count, enum dp_keep keep);
 
-/* Zeroes x [bucket->range.count] between tensors, for codes that leave something there. */
+/* Zeroes the gaps between tensors in x [bucket->range.count], for codes that leave values there. */
 DP_CHECKED dp_status dp_compressor_clear_gaps(struct dp_stream *stream,
                                               const struct dp_bucket *bucket, float *x);
 

@@ -1,10 +1,10 @@
 /*
- * compressor_bf16.c - half as many bytes: every number as a bfloat16 (8 digits, the range of
- * float32).
+ * compressor_bf16.c - half as many bytes: every number as a bfloat16 (8 significant bits, the range
+ * of float32).
  *
- * Summed in float32 at the owner, and rounded once more for the way back. Numbers that float32 can
- * hold neither overflow nor vanish; NaN and infinity go through. What is rounded away is not kept:
- * it is 2^-8 of a number at most.
+ * Summed in float32 at the owner, and rounded once more before the result is sent back. No float32
+ * overflows or underflows; NaN and infinity are kept. The rounding error, at most 2^-8 of a number,
+ * is not fed back.
  *
  * Source: Kalamkar et al., "A study of BFLOAT16 for deep learning training", arXiv:1905.12322,
  * section 2 (the format).

@@ -1,13 +1,13 @@
 /*
- * compressor_fp16.c - half as many bytes: every number as an IEEE half (11 digits).
+ * compressor_fp16.c - half as many bytes: every number as an IEEE half (11 significant bits).
  *
- * Summed in float32 at the owner, and rounded once more for the way back. Beyond 65504 a number, or
- * a sum, becomes infinity, which ends in a loss that is not a number; up to 3e-8 it becomes 0. NaN
- * and infinity go through. What is rounded away is not kept: it is 2^-11 of a number at most, or of
- * one below 6.1e-5 up to 3e-8, which is all of a small one.
+ * Summed in float32 at the owner, and rounded once more before the result is sent back. A number or
+ * a sum above 65504 becomes infinity, which makes the loss NaN; up to 3e-8 it becomes 0. NaN and
+ * infinity are kept. The rounding error is not fed back: it is at most 2^-11 of a number, and below
+ * 6.1e-5 at most 3e-8, which can be the whole of a small number.
  *
  * Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3 (the format and its
- * range); the wire format of PyTorch's fp16_compress_hook, but for where it is summed.
+ * range); the wire format of PyTorch's fp16_compress_hook, which sums elsewhere.
  */
 #include "collectives/compressors/codec_sum.h"
 

@@ -1,11 +1,11 @@
 /*
  * compressor_int8.c - a quarter of the bytes: multiples of 1/127 of the largest number of a block.
  *
- * Numbers are rounded up or down at random, so that their mean is right and nothing needs to be
- * kept; the random numbers are a function of seed, step, rank and place in the gradient, so a run
- * repeats itself. Sums are added in float32 at the owner, and rounded the same way for the way
- * back. A NaN or an infinity makes its whole block NaN; a block without a number above 1.5e-36 is
- * 0.
+ * Numbers are rounded up or down at random, so that their mean is right and no residual is needed.
+ * The random numbers are a function of seed, step, rank and place in the gradient, so a run is
+ * reproducible. Sums are added in float32 at the owner, and rounded the same way before they are
+ * sent back. A NaN or an infinity makes its whole block NaN. A block without a number above 1.5e-36
+ * becomes 0.
  *
  * Source: Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: communication-efficient SGD via
  * gradient quantization and encoding", NIPS 2017, sections 3.1 and 4.
@@ -13,8 +13,8 @@
 #include "collectives/compressors/codec_sum.h"
 
 struct int8 {
-    struct dp_codec_sum coded; /* first: see codec_sum.h */
-    int block;                 /* choice */
+    struct dp_codec_sum codec_sum; /* first: see codec_sum.h */
+    int block;                     /* choice */
 };
 
 static size_t int8_block(const void *context)
@@ -22,7 +22,7 @@ static size_t int8_block(const void *context)
     return (size_t)DP_BLOCK << ((const struct int8 *)context)->block;
 }
 
-/* Scales of all blocks, then a byte for each number. */
+/* A scale for each block, then a byte for each number. */
 static size_t int8_bytes(const void *context, size_t count)
 {
     const size_t block = int8_block(context);
@@ -81,8 +81,7 @@ static const struct dp_option int8_options[] = {
 
 const struct dp_compressor dp_compressor_int8 = {
     .plugin = {.name = "int8",
-               .help =
-                   "8 bits and a scale per block, rounded at random, summed in float32; block=256",
+               .help = "8 bits and a scale per block, rounded at random, summed in float32",
                .options = int8_options,
                .state_bytes = sizeof(struct int8)},
     .codes = int8_codes,

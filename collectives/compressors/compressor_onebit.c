@@ -1,11 +1,11 @@
 /*
  * compressor_onebit.c - one bit a number: its sign, times the mean magnitude of its block of 64.
  *
- * What a code leaves out is kept and added to the next gradient, by each rank for what it sends,
- * and by the owner of a chunk for the sum that it sends back. A NaN or an infinity takes its block
- * with it. Blocks are small since what is kept grows with the spread of magnitudes inside of one,
- * and training stands only so much delay; they begin where tensors do. The gaps between tensors
- * would become +-scale: they are set to 0 again.
+ * What a code leaves out is added to the next gradient: by each rank for what it sends, and by the
+ * owner of a chunk for the sum that it sends back. A NaN or an infinity spreads over its block.
+ * Residuals grow with the spread of magnitudes inside a block, and too much delay harms training;
+ * so blocks are small, and begin where tensors do. The gaps between tensors would become +-scale:
+ * they are set to 0 again.
  *
  * Source: Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent and its application to
  * data-parallel distributed training of speech DNNs", Interspeech 2014, section 3; one scale for

@@ -1,14 +1,14 @@
 /*
  * compressor_powersgd.c - a matrix as the product of two thin ones.
  *
- *      P = sum of M_r Q' over ranks r      M_r [n, m]: this rank's gradient and what it kept
+ *      P = sum of M_r Q' over ranks r      M_r [n, m]: this rank's gradient plus its residual
  *      P = orthonormal columns of P        P [n, rank]
  *      Q = sum of P' M_r                   Q [rank, m], kept for the next step (warm start)
- *      the sum of M_r is about P Q;        rank r keeps M_r - P (P' M_r)
+ *      the sum of M_r is about P Q;        rank r's residual is M_r - P (P' M_r)
  *
- * Two sums of rank (n + m) numbers by the strategy, instead of one of n m. A tensor is the matrix
- * of its first dimension and all others; biases and whatever has no fewer numbers that way are sent
- * as they are, together with P. The first Q is 0, so the first P is random. A NaN or an infinity
+ * The strategy sums rank (n + m) numbers in two parts, instead of n m. A tensor becomes a matrix of
+ * its first dimension by all others. Biases, and tensors that would not get smaller, are sent
+ * unchanged together with P. The first Q is 0, so the first P is random. A NaN or an infinity
  * spreads over its tensor.
  *
  * Source: Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for
@@ -20,12 +20,12 @@
 struct powersgd {
     int rank;
     struct dp_comm *comm;         /* borrowed */
-    struct dp_bounce_buffer both; /* p, and q behind it: of the bucket that needs most */
-    size_t q_at;                  /* elements of it in front of q */
-    float *mine; /* owned; device memory; as long as q: what this rank adds to it */
+    struct dp_bounce_buffer both; /* p, then q: of the bucket with the largest */
+    size_t q_at;                  /* offset of q in it, in elements */
+    float *mine; /* owned; device memory; as long as q: this rank's contribution to q */
 };
 
-/* A tensor as a matrix; rank 0: it is sent as it is. */
+/* A tensor as a matrix; rank 0: it is sent unchanged. */
 struct factor_matrix {
     size_t rows, cols, rank;
 };
@@ -43,7 +43,7 @@ static struct factor_matrix matrix_of(const struct powersgd *s, const struct dp_
     return m;
 }
 
-/* Elements of a tensor's part of P, and of Q: begin where a product can read four at once. */
+/* Elements of a tensor's part of P, and of Q: aligned so that a product can read four at a time. */
 static size_t p_count(const struct factor_matrix *m, const struct dp_tensor *tensor)
 {
     return dp_round_up(m->rank > 0 ? m->rows * m->rank : tensor->count, 4);
@@ -54,7 +54,7 @@ static size_t q_count(const struct factor_matrix *m)
     return dp_round_up(m->rank * m->cols, 4);
 }
 
-/* What is summed in the first round, with P, and in the second, with Q; in elements. */
+/* Elements to be summed in the first round, with P, and in the second, with Q. */
 static void count_rounds(const struct powersgd *s, const struct dp_bucket *bucket, size_t *first,
                          size_t *second)
 {
@@ -95,7 +95,7 @@ static dp_status prepare_product(struct dp_stream *stream, struct factor_matrix 
                                                     DP_DENSE_FORWARD | DP_DENSE_BACKWARD_WEIGHTS);
 }
 
-/* All products that will be made. */
+/* Prepares all matrix products of the plan. */
 static dp_status prepare(const struct powersgd *s, const struct dp_bucket_plan *plan)
 {
     for (int b = 0; b < plan->count; b++) {
@@ -107,7 +107,7 @@ static dp_status prepare(const struct powersgd *s, const struct dp_bucket_plan *
     return DP_OK;
 }
 
-/* Elements of P and of Q of the buckets that need most. */
+/* Elements of the largest P and the largest Q of any bucket. */
 static void count_most(const struct powersgd *s, const struct dp_bucket_plan *plan, size_t *most_p,
                        size_t *most_q)
 {
@@ -142,7 +142,7 @@ static dp_status powersgd_open(void *state, struct dp_comm *comm, const struct d
     s->comm = comm;
     s->q_at = most_p;
     status = dp_bounce_buffer_open(&s->both, comm, (most_p + most_q) * sizeof(float), true);
-    status = status == DP_OK ? dp_comm_check_room(comm, "comm.compressor powersgd") : status;
+    status = status == DP_OK ? dp_comm_check_scratch(comm, "comm.compressor powersgd") : status;
     if (status == DP_OK) {
         s->mine = dp_codes_alloc(comm, most_q * sizeof(float));
         status = s->mine != NULL ? prepare(s, plan) : DP_ERR_NOMEM;
@@ -162,18 +162,18 @@ static uint64_t powersgd_wire(const void *state, const struct dp_bucket *bucket,
     const struct powersgd *s = state;
     size_t first, second;
 
-    (void)keep; /* all ranks need all of P and Q */
+    (void)keep; /* all ranks need the whole of P and Q */
     count_rounds(s, bucket, &first, &second);
     return dp_compressor_plain_wire(s->comm, first, DP_KEEP_ALL) +
            dp_compressor_plain_wire(s->comm, second, DP_KEEP_ALL);
 }
 
-/* Where a bucket's tensor and its parts are. */
+/* Addresses of a tensor and its parts in a bucket. */
 struct factor_place {
     struct factor_matrix m;
     size_t count;
     float *grad, *kept; /* [rows, cols] */
-    float *p;           /* [rows, rank], or [count]: the tensor as it is */
+    float *p;           /* [rows, rank], or [count]: the tensor unchanged */
     float *q, *mine;    /* [rank, cols] */
     float *warm;        /* as q */
 };
@@ -242,7 +242,7 @@ static dp_status split(struct dp_stream *s, const struct factor_place *t)
                                  m->rank);
 }
 
-/* The sum over ranks of `count` elements, which begin at `at`. */
+/* Sums `count` elements at `at` over ranks. */
 static dp_status sum_part(struct powersgd *s, size_t at, size_t count)
 {
     const struct dp_slice part = {(float *)(void *)s->both.host + at, count, sizeof(float)};
@@ -274,8 +274,8 @@ static dp_status powersgd_sum(void *state, const struct dp_compressed_bucket *co
 
 /* clang-format off */
 static const struct dp_option powersgd_options[] = {
-    /* From 16 on the final loss of mlp lies in the range of the uncompressed seeds; with 2 to 8 it
-     * does not (benchmarks/results/compressor_losses.json). */
+    /* From 16 up the final loss of mlp is in the range of the uncompressed seeds; with 2 to 8 it is
+     * not (benchmarks/results/compressor_losses.json). */
     DP_INT(POWERSGD, rank, "16", 1, 256, "columns of the thin matrices"),
     {0},
 };
@@ -283,7 +283,7 @@ static const struct dp_option powersgd_options[] = {
 
 const struct dp_compressor dp_compressor_powersgd = {
     .plugin = {.name = "powersgd",
-               .help = "matrices as products of thin ones, what is left out is sent later; rank=16",
+               .help = "matrices as products of thin ones, what is left out is sent later",
                .options = powersgd_options,
                .state_bytes = sizeof(struct powersgd)},
     .residuals = powersgd_residuals,

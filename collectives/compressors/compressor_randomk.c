@@ -1,10 +1,10 @@
 /*
- * compressor_randomk.c - send the numbers at a few random places, the same on all ranks.
+ * compressor_randomk.c - sends the numbers at a few random places, the same on all ranks.
  *
- * Since all ranks choose alike (a function of seed, step and bucket), places are not sent, and the
- * strategy sums the numbers as it would sum a gradient. What is not sent is added to the next
- * gradient; a NaN stays there until its place comes up. Places are stratified: one in each of k
- * equal stretches of a bucket.
+ * All ranks choose the same places (a function of seed, step and bucket), so places are not sent,
+ * and the strategy sums the numbers as it would sum a gradient. What is not sent is added to the
+ * next gradient; a NaN is kept until its place is chosen. Places are stratified: one in each of k
+ * equal parts of a bucket.
  *
  * Source: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", arXiv:1809.07599, definition
  * 2.1 (rand_k) and algorithm 1.
@@ -20,7 +20,7 @@ struct randomk {
     uint32_t *index;               /* owned; device memory */
 };
 
-/* At least one, if there is one at all; at most all, since the ratio is at most 1. */
+/* At least one place unless the bucket is empty; at most all, since the ratio is at most 1. */
 static size_t places_of(const struct randomk *r, size_t count)
 {
     const size_t places = (size_t)(r->ratio * (double)count);
@@ -61,7 +61,7 @@ static dp_status randomk_open(void *state, struct dp_comm *comm, const struct dp
     }
     r->comm = comm;
     status = dp_bounce_buffer_open(&r->value, comm, places * sizeof(float), true);
-    status = status == DP_OK ? dp_comm_check_room(comm, "comm.compressor randomk") : status;
+    status = status == DP_OK ? dp_comm_check_scratch(comm, "comm.compressor randomk") : status;
     if (status == DP_OK) {
         r->index = dp_codes_alloc(comm, places * sizeof(*r->index));
         status = r->index != NULL ? DP_OK : DP_ERR_NOMEM;
@@ -94,7 +94,7 @@ static dp_status randomk_sum(void *state, const struct dp_compressed_bucket *p, 
                                .what = DP_RANDOM_CODE + 0xfffffe,
                                .step = p->step_params->step};
 
-    (void)keep; /* chunks of the numbers are not those of the gradient: everybody takes all */
+    (void)keep; /* chunks of the sent numbers are not those of the gradient: every rank needs all */
     DP_TRY(s->ops->add(s, p->residual[0], p->grad.data, p->grad.count));
     DP_TRY(s->ops->sample(s, r->index, k, p->grad.count, &key));
     DP_TRY(s->ops->take_at(s, value, p->residual[0], r->index, k));
@@ -117,7 +117,7 @@ static const struct dp_option randomk_options[] = {
 
 const struct dp_compressor dp_compressor_randomk = {
     .plugin = {.name = "randomk",
-               .help = "numbers at random places, the same on all ranks; ratio=0.01",
+               .help = "numbers at random places, the same on all ranks",
                .options = randomk_options,
                .state_bytes = sizeof(struct randomk)},
     .residuals = randomk_residuals,

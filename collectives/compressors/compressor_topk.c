@@ -1,13 +1,13 @@
 /*
- * compressor_topk.c - send only the largest numbers of each bucket, and keep the rest for later.
+ * compressor_topk.c - sends only the largest numbers of each bucket, and keeps the rest for later.
  *
- * Each rank sends ratio * count pairs (index, value) to all others; all add up the pairs of all
- * ranks, in the order of ranks. What is not sent is added to the next gradient. A NaN counts as the
- * largest number, so it is sent at once. Where ranks reach each other's memory they fetch pairs
- * from there: in turns from one of two slots, so that one barrier is enough.
+ * Each rank sends ratio * count pairs (index, value) to all others; all add the pairs of all ranks,
+ * in rank order. What is not sent is added to the next gradient. A NaN counts as the largest
+ * number, so it is sent immediately. Where ranks reach each other's memory they read pairs from
+ * there: alternately from two slots, so that one barrier is enough.
  *
- * With `momentum` above 0 it is not gradients that are kept but velocities, u = momentum u + g,
- * which stop where they have been sent; the optimizer's own momentum is then to be 0. During
+ * With `momentum` above 0 velocities are kept instead of gradients, u = momentum u + g, and are
+ * reset where they have been sent; the optimizer's own momentum must then be 0. During
  * `warmup_steps` more is sent: a quarter, then a quarter of that, in four stages.
  *
  * Sources: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", arXiv:1809.07599, algorithm
@@ -23,15 +23,16 @@ struct topk {
     struct dp_comm *comm;         /* borrowed */
     struct dp_bounce_buffer mine; /* [2] slots: indices, then values of the largest bucket */
     struct dp_bounce_buffer all;  /* [size] slots: those of all ranks */
-    size_t room;                  /* bytes of a slot */
-    uint64_t turn;                /* its lowest bit is the slot that is written next */
+    size_t slot_bytes;            /* bytes of a slot */
+    uint64_t turn;                /* its lowest bit is the next slot to write */
     bool shared;                  /* ranks read each other's slots */
-    float *stopped; /* owned; device memory; velocities that end; NULL without momentum */
+    float *stopped; /* owned; device memory; velocities to reset; NULL without momentum */
 };
 
 enum { PAIR = sizeof(uint32_t) + sizeof(float) };
 
-/* In four stages of equal length; exact, so that all ranks send alike. */
+/* The ratio of a step, in four stages of equal length; exact, so that it is the same on all
+ * ranks. */
 static double ratio_in(const struct topk *t, uint64_t step)
 {
     const uint64_t steps = (uint64_t)t->warmup_steps;
@@ -46,7 +47,7 @@ static double ratio_in(const struct topk *t, uint64_t step)
     return ratio > t->ratio ? ratio : t->ratio;
 }
 
-/* At least one, if there is one at all; at most all, since the ratio is at most 1. */
+/* At least one pair unless the bucket is empty; at most all, since the ratio is at most 1. */
 static size_t pairs_of(double ratio, size_t count)
 {
     const size_t pairs = (size_t)(ratio * (double)count);
@@ -69,7 +70,7 @@ static void topk_close(void *state)
 }
 
 /* Bytes of a slot. */
-static size_t room_of(size_t pairs)
+static size_t slot_bytes_of(size_t pairs)
 {
     return dp_round_up(pairs * PAIR, DP_MEM_ALIGN);
 }
@@ -79,7 +80,8 @@ static size_t topk_codes(const void *state, const struct dp_bucket_plan *plan, i
     const struct topk *t = state;
     const size_t pairs = pairs_of(ratio_in(t, 0), plan->largest);
 
-    return (2 + (size_t)ranks) * room_of(pairs) + (t->momentum > 0.0 ? pairs * sizeof(float) : 0);
+    return (2 + (size_t)ranks) * slot_bytes_of(pairs) +
+           (t->momentum > 0.0 ? pairs * sizeof(float) : 0);
 }
 
 static dp_status topk_open(void *state, struct dp_comm *comm, const struct dp_bucket_plan *plan)
@@ -95,11 +97,12 @@ static dp_status topk_open(void *state, struct dp_comm *comm, const struct dp_bu
                        plan->largest);
     }
     t->comm = comm;
-    t->room = room_of(pairs);
-    status = dp_bounce_buffer_open(&t->mine, comm, 2 * t->room, true);
+    t->slot_bytes = slot_bytes_of(pairs);
+    status = dp_bounce_buffer_open(&t->mine, comm, 2 * t->slot_bytes, true);
     if (status == DP_OK) {
         t->shared = dp_group_reaches(comm->group, t->mine.host);
-        status = dp_bounce_buffer_open(&t->all, comm, (size_t)comm->group->size * t->room, false);
+        status =
+            dp_bounce_buffer_open(&t->all, comm, (size_t)comm->group->size * t->slot_bytes, false);
     }
     if (status == DP_OK && t->momentum > 0.0) {
         t->stopped = dp_codes_alloc(comm, pairs * sizeof(float));
@@ -122,7 +125,7 @@ static uint64_t topk_wire(const void *state, const struct dp_bucket *bucket, enu
     return (uint64_t)(t->comm->group->size - 1) * pairs_of(t->ratio, bucket->range.count) * PAIR;
 }
 
-/* Adds the gradient to what is unsent, by way of the velocity. */
+/* Adds the gradient to the unsent numbers, through the velocity. */
 static dp_status accumulate(const struct topk *t, struct dp_stream *s,
                             const struct dp_compressed_bucket *p)
 {
@@ -142,11 +145,11 @@ static dp_status topk_sum(void *state, const struct dp_compressed_bucket *p, enu
     struct dp_group *group = t->comm->group;
     struct dp_stream *s = t->comm->codes;
     const size_t k = pairs_of(ratio_in(t, p->step_params->step), p->grad.count);
-    const size_t slot = (t->turn & 1) * t->room;
+    const size_t slot = (t->turn & 1) * t->slot_bytes;
     uint32_t *index = (uint32_t *)(void *)(t->mine.there + slot);
     float *value = (float *)(void *)index + k;
 
-    (void)keep; /* every rank adds up all pairs anyway */
+    (void)keep; /* every rank needs all pairs anyway */
     DP_TRY(accumulate(t, s, p));
     DP_TRY(s->ops->take_largest(s, index, value, p->residual[0], k, p->grad.count));
     if (t->momentum > 0.0) {
@@ -179,7 +182,7 @@ static const struct dp_option topk_options[] = {
 
 const struct dp_compressor dp_compressor_topk = {
     .plugin = {.name = "topk",
-               .help = "the largest numbers alone; ratio=0.01, momentum=0, warmup_steps=0",
+               .help = "the largest numbers alone; the rest is sent later",
                .options = topk_options,
                .state_bytes = sizeof(struct topk)},
     .residuals = topk_residuals,

@@ -5,9 +5,9 @@
 
 #include "base/trace.h"
 
-/* A message of less is over before anybody could sleep. */
+/* A shorter message arrives before a thread could sleep. */
 static const uint64_t short_bytes = 65536;
-/* Of spinning, before others are let have the core. */
+/* Time to spin before the first sched_yield(). */
 static const uint64_t pause_ns = 10000;
 static const uint64_t us = 1000, ms = 1000000;
 
@@ -26,35 +26,35 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
     return value > most ? most : value;
 }
 
-uint64_t dp_backoff_sleep_ns(const struct dp_backoff *p)
+uint64_t dp_backoff_sleep_ns(const struct dp_backoff *b)
 {
-    const uint64_t waited = p->waited_ns;
+    const uint64_t waited = b->waited_ns;
 
-    if (p->expect_ns > 0) {
-        /* Overdue: an eighth of what it is by. */
+    if (b->expect_ns > 0) {
+        /* Overdue: sleep an eighth of the delay. */
         const uint64_t left =
-            p->expect_ns > waited ? (p->expect_ns - waited) / 2 : (waited - p->expect_ns) / 8;
+            b->expect_ns > waited ? (b->expect_ns - waited) / 2 : (waited - b->expect_ns) / 8;
         return clamp(left, 50 * us, ms);
     }
-    if (waited < p->spin_ns + 35 * ms) {
+    if (waited < b->spin_ns + 35 * ms) {
         return 20 * us;
     }
-    return waited < p->spin_ns + 150 * ms ? 100 * us : ms;
+    return waited < b->spin_ns + 150 * ms ? 100 * us : ms;
 }
 
-bool dp_backoff_wait(struct dp_backoff *p)
+bool dp_backoff_wait(struct dp_backoff *b)
 {
     const uint64_t now = dp_now_ns();
 
-    if (p->cancel != NULL && atomic_load_explicit(p->cancel, memory_order_relaxed) != 0) {
+    if (b->cancel != NULL && atomic_load_explicit(b->cancel, memory_order_relaxed) != 0) {
         return false;
     }
-    p->begin_ns = p->begin_ns == 0 ? now : p->begin_ns;
-    p->waited_ns = now - p->begin_ns;
-    if (p->waited_ns >= p->spin_ns) {
-        const struct timespec nap = {0, (long)dp_backoff_sleep_ns(p)};
+    b->begin_ns = b->begin_ns == 0 ? now : b->begin_ns;
+    b->waited_ns = now - b->begin_ns;
+    if (b->waited_ns >= b->spin_ns) {
+        const struct timespec nap = {0, (long)dp_backoff_sleep_ns(b)};
         (void)nanosleep(&nap, NULL);
-    } else if (p->waited_ns < pause_ns) {
+    } else if (b->waited_ns < pause_ns) {
         pause_core();
     } else {
         (void)sched_yield();

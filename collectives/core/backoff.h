@@ -1,11 +1,11 @@
 /*
  * backoff.h - waiting for another rank or thread without wasting a core.
  *
- * Who has a core for itself spins for a moment, since the answer is mostly near, and lets others
- * have the core between two looks: where ranks share one, the rank that is waited for may need it.
- * Then the thread sleeps, longer and longer, so that a rank that waits for seconds costs nothing.
- * Every wait of this layer goes through here and looks at the cancel flag, so that a failure
- * elsewhere in the process ends it.
+ * A thread with a core of its own spins for a short time, since the answer is usually near. It
+ * yields between two checks: where ranks share a core, the awaited rank may need it. Then the
+ * thread sleeps, for longer and longer, so that a rank that waits for seconds costs nothing. Every
+ * wait of this layer goes through here and checks the cancel flag, so that a failure elsewhere in
+ * the process ends it.
  */
 #ifndef DP_COLLECTIVES_CORE_BACKOFF_H
 #define DP_COLLECTIVES_CORE_BACKOFF_H
@@ -16,42 +16,45 @@
 
 struct dp_backoff {
     const atomic_int *cancel; /* borrowed; not 0: give up. May be NULL */
-    uint64_t spin_ns;         /* before the first sleep: DP_SPIN_NS or 0 */
-    uint64_t expect_ns;       /* how long the wait may be expected to take; 0: nobody knows */
-    uint64_t begin_ns;        /* of the wait; 0: not yet begun */
-    uint64_t waited_ns;       /* so far */
+    uint64_t spin_ns;         /* time before the first sleep: DP_SPIN_NS or 0 */
+    uint64_t expect_ns;       /* expected length of the wait; 0: unknown */
+    uint64_t begin_ns;        /* start of the wait; 0: not started */
+    uint64_t waited_ns;       /* time waited so far */
 };
 
-/* What a wait spins where nothing else wants the core. Longer than any wait of ranks that keep in
- * step, shorter than what a thread of another rank would miss. */
+/* How long a wait spins where nothing else needs the core. Longer than any wait of ranks that keep
+ * in step, and shorter than a delay that a thread of another rank would notice. */
 enum { DP_SPIN_NS = 1000000 };
 
-/* One turn of waiting. false: cancelled. */
-bool dp_backoff_wait(struct dp_backoff *patience);
+/* Does one iteration of waiting. Returns false when cancelled. */
+bool dp_backoff_wait(struct dp_backoff *backoff);
 
 /*
- * How long to sleep after `waited_ns`, of which `spin_ns` were not slept; the kernel adds its slack
- * of some 50 us.
+ * Returns how long to sleep after `waited_ns`; the thread spun for the first `spin_ns` of that. The
+ * kernel adds a slack of about 50 us.
  *
- * Without an expectation: 20 us for the first 35 ms, so that a step's computing, which the wait may
- * cover, is not followed by a long sleep; then 100 us; 1 ms after 150 ms.
+ * Without an expectation: 20 us for the first 35 ms, 100 us until 150 ms, then 1 ms. The first
+ * value is small because the wait may cover a step's computing, and no long sleep should follow
+ * that.
  *
- * With one, half of what is left of it, from 50 us to 1 ms: each waking takes the core from whoever
- * computes, and what the kernel's buffers hold (a millisecond of 1 Gb/s is 125 KB) needs nobody.
+ * With an expectation: half of the remaining time, from 50 us to 1 ms. Each wakeup takes the core
+ * from a thread that computes, and the kernel's buffers empty without help (1 ms of 1 Gb/s is 125
+ * KB).
  */
-uint64_t dp_backoff_sleep_ns(const struct dp_backoff *patience);
+uint64_t dp_backoff_sleep_ns(const struct dp_backoff *backoff);
 
-/* What a wire carries, learnt from waits that had to sleep. Zeroed: nothing is known yet. */
+/* The measured speed of a wire, from waits that had to sleep. Zeroed: not known yet. */
 struct dp_wire_pace {
     double ns_per_byte;
-    uint64_t last_ns; /* when the last message came */
+    uint64_t last_ns; /* arrival of the last message */
 };
 
-/* How long the next `bytes` may take; 0: nobody knows, or so few that latency counts. */
+/* Returns how long the next `bytes` may take. 0: unknown, or so few that only latency counts. */
 uint64_t dp_wire_pace_expect(const struct dp_wire_pace *pace, uint64_t bytes);
 
-/* These bytes have come. Messages under way at a time share the wire, so what counts is the time
- * since the one before, or since `begin_ns`, when waiting began; 0: they were there already. */
+/* Records that `bytes` have arrived. Concurrent messages share the wire, so the time counts from
+ * the previous arrival or from `begin_ns`, the start of the wait, whichever is later. begin_ns 0:
+ * they had arrived before. */
 void dp_wire_pace_note(struct dp_wire_pace *pace, uint64_t bytes, uint64_t begin_ns);
 
 #endif

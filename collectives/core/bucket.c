@@ -19,8 +19,8 @@ static size_t tensor_end(const struct dp_tensor *tensors, int count, size_t trai
     return i + 1 < count ? tensors[i + 1].begin : trained;
 }
 
-/* Takes tensors from `last` downwards until the bucket is full, or holds a large one, which is sent
- * while backward goes on to the tensors before it. Returns the first one inside. */
+/* Takes tensors from `last` downwards until the bucket is full or holds a large tensor, which is
+ * sent while backward computes the tensors before it. Returns the first tensor inside. */
 static int bucket_fill(struct dp_bucket *bucket, const struct dp_tensor *tensors, int last,
                        size_t end, size_t max_count, size_t large)
 {
@@ -39,12 +39,12 @@ static int bucket_fill(struct dp_bucket *bucket, const struct dp_tensor *tensors
     return first;
 }
 
-/* Takes the end of the bucket's first tensor, if it is large and others are before it, out of the
- * bucket, and makes a late one of it. */
-static void cut_late(struct dp_bucket *bucket, struct dp_bucket *deferred, size_t tensor_count,
-                     size_t large)
+/* If the bucket's first tensor is large and others are before it, cuts off its end and makes a
+ * deferred bucket of that. */
+static void cut_deferred(struct dp_bucket *bucket, struct dp_bucket *deferred, size_t tensor_count,
+                         size_t large)
 {
-    const size_t rest = tensor_count / DP_LATE_PART / DP_BLOCK * DP_BLOCK;
+    const size_t rest = tensor_count / DP_DEFERRED_PART / DP_BLOCK * DP_BLOCK;
 
     if (bucket->range.begin == 0 || tensor_count < large || rest == 0) {
         return;
@@ -74,8 +74,8 @@ static void plan_fill(struct dp_bucket_plan *plan, const struct dp_tensor *tenso
         }
         plan->count++;
         if (sizes->deferred) {
-            cut_late(bucket, bucket + 1,
-                     tensor_end(tensors, count, trained, first) - tensors[first].begin, large);
+            cut_deferred(bucket, bucket + 1,
+                         tensor_end(tensors, count, trained, first) - tensors[first].begin, large);
             plan->count += bucket[1].deferred;
             plan->deferred += bucket[1].deferred;
         }

@@ -1,12 +1,12 @@
 /*
- * bucket.h - the plan: how the flat gradient is cut into pieces that are shared one by one.
+ * bucket.h - the plan: how the flat gradient is cut into buckets that are shared one by one.
  *
  * Tensors are taken from the last to the first, as backward finishes them. The first bucket is
  * small, so that sharing starts early; the last bucket is the tail. Source: Li et al., "PyTorch
  * distributed", VLDB 13 (2020), section 3.2.3.
  *
- * A deferred bucket is a part of a large tensor that may be shared after the tail, while the next
- * step computes the layers before it: the wire is then busy in forward, too. Source: Jayarajan et
+ * A deferred bucket is a part of a large tensor. It may be shared after the tail, while the next
+ * step computes the layers before it: so the wire is busy in forward, too. Source: Jayarajan et
  * al., "Priority-based parameter propagation for distributed DNN training", MLSys 2019, sections 3
  * and 4.1 (tensors are sliced, and sent in the order in which forward needs them).
  */
@@ -21,32 +21,33 @@
 
 struct dp_bucket {
     struct dp_range range;
-    const struct dp_tensor *tensors; /* those inside, in flat order; borrowed */
+    const struct dp_tensor *tensors; /* tensors inside, in flat order; borrowed */
     int tensor_count;
-    size_t owned_at; /* where this rank's part lies in master and slots */
+    size_t owned_at; /* offset of this rank's part in master weights and optimizer slots */
     bool exact;      /* the tail: never compressed, whole on every rank */
-    bool deferred;   /* the rest of the tensor that ends the bucket before it; has no tensors */
+    bool deferred;   /* the rest of the tensor that ends the previous bucket; has no tensors */
 };
 
 struct dp_bucket_sizes {
     size_t first_count, max_count; /* elements; see below */
-    bool deferred;                 /* whether there are deferred buckets */
+    bool deferred;                 /* whether to make deferred buckets */
 };
 
 struct dp_bucket_plan {
-    struct dp_bucket *buckets; /* in the order of backward; the last is the tail */
+    struct dp_bucket *buckets; /* in backward's order; the last is the tail */
     int count;
-    int deferred;   /* of them: deferred buckets */
+    int deferred;   /* how many of them are deferred */
     int *bucket_of; /* [tensor_count] */
     size_t largest; /* elements of the largest bucket */
-    uint64_t hash;  /* equal plans, equal hashes */
+    uint64_t hash;  /* equal plans have equal hashes */
 };
 
 /*
- * Cuts [0, trained) into buckets of at most max_count elements (the first: first_count); a tensor
- * that is larger gets a bucket of its own, and one of at least first_count and an eighth of all is
- * the last of its bucket, so that it is shared while backward computes the rest; a third of such a
- * one is deferred, unless it is the first of all. [trained, total) becomes the last, exact bucket.
+ * Cuts [0, trained) into buckets of at most max_count elements (the first: first_count). A larger
+ * tensor gets a bucket of its own. A tensor of at least first_count elements and an eighth of all
+ * elements ends its bucket, so that it is shared while backward computes the rest. A third of such
+ * a tensor is deferred, unless it is the first tensor. [trained, total) becomes the last, exact
+ * bucket.
  *
  *   tensors  borrowed; must live as long as the plan
  *   out      out  the new plan: the caller owns it. Set only on success.

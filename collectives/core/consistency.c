@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 
-/* What travels: everything of fixed size. */
+/* The part of an item that is sent: all fields of fixed size. */
 struct record {
     char host[64];
     char value[DP_CONSISTENCY_TEXT];
@@ -25,7 +25,7 @@ struct dp_consistency_item dp_consistency_text(const char *field, const char *te
     return item;
 }
 
-/* Both values, from the word on in which they begin to differ. */
+/* Advances both values to the first word in which they differ. */
 static void skip_equal_words(const char **a, const char **b)
 {
     size_t at = 0, word = 0;
@@ -87,7 +87,7 @@ dp_status dp_consistency_check(struct dp_group *group, const struct dp_consisten
     status = dp_group_allgather(group, mine, bytes, all);
     if (status == DP_OK) {
         status = compare(group, items, count, all);
-        /* After this rank 0 has reported: a rank may then end the others. */
+        /* Rank 0 has reported after this barrier: a rank may then end the others. */
         const dp_status reported = status == DP_OK ? DP_OK : dp_group_barrier(group);
         status = reported == DP_OK ? status : reported;
     }
@@ -95,20 +95,30 @@ dp_status dp_consistency_check(struct dp_group *group, const struct dp_consisten
     return status;
 }
 
-dp_status dp_consistency_settle(struct dp_group *group, dp_status mine)
+/* The first rank that failed, and its status; -1: none has. */
+static dp_status find_first(struct dp_group *group, dp_status mine, int *first, int *status)
 {
-    int first = DP_OK;
-
     if (dp_group_agree(group, mine) == DP_OK) {
         return DP_OK;
     }
-    for (int rank = 0; rank < group->size && first == DP_OK; rank++) {
-        first = (int)mine;
-        DP_TRY(dp_group_broadcast(group, &first, sizeof(first), rank));
-        if (rank == group->rank && first != DP_OK) {
-            dp_log_tell();
-        }
+    for (int rank = 0; rank < group->size && *first < 0; rank++) {
+        *status = (int)mine;
+        DP_TRY(dp_group_broadcast(group, status, sizeof(*status), rank));
+        *first = *status != DP_OK ? rank : -1;
     }
-    DP_TRY(dp_group_barrier(group)); /* after this it is reported: a rank may then end the others */
-    return (dp_status)first;
+    return DP_OK;
+}
+
+dp_status dp_consistency_agree(struct dp_group *group, dp_status mine,
+                               struct dp_log_capture *capture)
+{
+    int first = -1, theirs = DP_OK;
+    const dp_status status = find_first(group, mine, &first, &theirs);
+    const bool prints = status != DP_OK || first == group->rank;
+
+    dp_log_capture_end(capture, prints ? DP_LOG_PRINT : DP_LOG_DROP);
+    DP_TRY(status);
+    /* It is reported after this: a rank may then end the others. */
+    DP_TRY(first >= 0 ? dp_group_barrier(group) : DP_OK);
+    return (dp_status)theirs;
 }

@@ -7,7 +7,7 @@
 #include <sys/prctl.h>
 
 #include "base/mem.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "base/trace.h"
 #include "collectives/core/backoff.h"
 
@@ -18,22 +18,25 @@ struct dp_engine {
     pthread_mutex_t mutex;
     pthread_cond_t submitted, issued;
     struct dp_job *queue[DP_ENGINE_QUEUE];
-    unsigned head, tail; /* jobs [head, tail) wait to run */
+    unsigned head, tail; /* jobs [head, tail) are waiting */
     bool stop, failed;
-    uint64_t wire_bytes; /* the group's, after the last job */
+    uint64_t wire_bytes; /* the group's count after the last job */
 };
 
-static atomic_int running; /* jobs, of all engines */
+static atomic_int running; /* running jobs of all engines */
 
-/* Runs one job, outside the mutex. */
-static void job_run(struct dp_engine *engine, struct dp_job *job)
+/* Takes the first job, runs it without the mutex, and signals that it is done. Called and left with
+ * the mutex held. */
+static void engine_turn(struct dp_engine *engine)
 {
+    struct dp_job *job = engine->queue[engine->head % DP_ENGINE_QUEUE];
     bool *in_job = dp_group_in_job();
 
+    engine->head++;
+    (void)pthread_mutex_unlock(&engine->mutex);
+    job->status = DP_ERR_CANCELLED;
     job->begin_ns = dp_now_ns();
-    if (engine->failed) {
-        job->status = DP_ERR_CANCELLED;
-    } else {
+    if (!engine->failed) {
         *in_job = true;
         atomic_fetch_add(&running, 1);
         job->status = job->run(job->arg, job->index);
@@ -41,16 +44,6 @@ static void job_run(struct dp_engine *engine, struct dp_job *job)
         *in_job = false;
     }
     job->end_ns = dp_now_ns();
-}
-
-/* Takes the first job, runs it, and says so. Called and left with the mutex held. */
-static void engine_turn(struct dp_engine *engine)
-{
-    struct dp_job *job = engine->queue[engine->head % DP_ENGINE_QUEUE];
-
-    engine->head++;
-    (void)pthread_mutex_unlock(&engine->mutex);
-    job_run(engine, job);
     (void)pthread_mutex_lock(&engine->mutex);
     engine->failed = engine->failed || job->status != DP_OK;
     engine->wire_bytes = engine->group->wire_bytes;
@@ -76,7 +69,7 @@ static void *engine_main(void *arg)
     return NULL;
 }
 
-/* On the engine's thread waiting must not spin: computing wants the core. */
+/* A wait on the engine's thread must not spin: computing needs the core. */
 static void set_run(struct dp_engine *engine, enum dp_run run)
 {
     engine->run = run;
@@ -153,9 +146,9 @@ enum dp_run dp_engine_run(const struct dp_engine *engine)
     return engine->run;
 }
 
-/* The thread that runs the job shares a core with the one that computes. Without this it begins
- * when the scheduler takes that one's slice as used up (measured: up to 5 ms later), and until then
- * nothing is on the wire. On one node there is no wire to keep busy. */
+/* Lets the engine's thread start a job. It shares a core with the thread that computes. Without
+ * this the scheduler starts it only when the computing thread's slice is used up (measured: up to 5
+ * ms later), and the wire is idle until then. On one node there is no wire to keep busy. */
 static void let_begin(const struct dp_engine *engine)
 {
     if (engine->run == DP_RUN_ON_THREAD && engine->group->nodes > 1) {
@@ -202,10 +195,10 @@ dp_status dp_engine_wait(struct dp_engine *engine, struct dp_job *job)
 
 bool dp_engines_rest(uint64_t most_ns)
 {
-    struct dp_backoff patience = {.spin_ns = 0};
+    struct dp_backoff backoff = {.spin_ns = 0};
 
-    while (atomic_load(&running) > 0 && patience.waited_ns < most_ns) {
-        (void)dp_backoff_wait(&patience);
+    while (atomic_load(&running) > 0 && backoff.waited_ns < most_ns) {
+        (void)dp_backoff_wait(&backoff);
     }
     return atomic_load(&running) == 0;
 }

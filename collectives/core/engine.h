@@ -1,7 +1,7 @@
 /*
  * engine.h - the queue of communication jobs, and when they run.
  *
- * All communication of a running job goes through one engine, in the order submitted, which is
+ * All communication of a running job goes through one engine, in the order submitted. That is
  * program order and hence equal on all ranks. A job is collective and may block.
  */
 #ifndef DP_COLLECTIVES_CORE_ENGINE_H
@@ -32,35 +32,36 @@ struct dp_job {
 
 struct dp_engine;
 
-/* Takes over the communication of `group` (borrowed): from now on its functions may be called from
- * jobs only. The thread sleeps while there is nothing to do. Errors: DP_ERR_NOMEM (also: no
- * thread). */
+/* Takes over the communication of `group` (borrowed): from now on only jobs may call its functions.
+ * The thread sleeps while the queue is empty. Errors: DP_ERR_NOMEM (also when no thread can be
+ * started). */
 DP_CHECKED dp_status dp_engine_create(struct dp_group *group, enum dp_run run,
                                       struct dp_engine **out);
 
-/* Stops the thread; every job must have been waited for, or the group cancelled. */
+/* Stops the thread. Every job must have been waited for, or the group cancelled. */
 void dp_engine_destroy(struct dp_engine *engine);
 
-/* Changes when jobs run; only while none is submitted. */
+/* Changes when jobs run. Call it only while none is submitted. */
 void dp_engine_set_run(struct dp_engine *engine, enum dp_run run);
 enum dp_run dp_engine_run(const struct dp_engine *engine);
 
-/* The group's wire_bytes after the last job that is done. From any thread, while jobs run, too. */
+/* Returns the group's wire_bytes after the last finished job. Callable from any thread, also while
+ * jobs run. */
 uint64_t dp_engine_wire(struct dp_engine *engine);
 
 /* Queues a job. At most DP_ENGINE_QUEUE jobs may be submitted at a time. */
 enum { DP_ENGINE_QUEUE = 4096 };
 DP_CHECKED dp_status dp_engine_submit(struct dp_engine *engine, struct dp_job *job);
 
-/* Returns when the job is done, with its status; the job is IDLE again. Earlier jobs may still
- * have to be waited for. When one job fails, all later ones fail with DP_ERR_CANCELLED. */
+/* Returns the job's status when it is done; the job is IDLE again. Earlier jobs may still have to
+ * be waited for. When one job fails, all later ones fail with DP_ERR_CANCELLED. */
 DP_CHECKED dp_status dp_engine_wait(struct dp_engine *engine, struct dp_job *job);
 
-/* Waits until no engine of this process runs a job, at most so long; whether none does. What they
- * wait for must have been cancelled. */
+/* Waits until no engine of this process runs a job, for at most `most_ns`. Returns whether none
+ * does. What the jobs wait for must have been cancelled. */
 bool dp_engines_rest(uint64_t most_ns);
 
-/* Submits a job of its own and waits for it. */
+/* Submits a job and waits for it. */
 DP_CHECKED dp_status dp_engine_call(struct dp_engine *engine,
                                     dp_status (*run)(void *arg, int index), void *arg);
 

@@ -7,7 +7,7 @@
 #include "collectives/core/backoff.h"
 #include "collectives/core/transport.h"
 
-enum { EXCHANGE_DEPTH = 8 /* pieces of a long message under way */ };
+enum { EXCHANGE_DEPTH = 8 /* pieces of a long message in flight */ };
 
 bool *dp_group_in_job(void)
 {
@@ -16,11 +16,31 @@ bool *dp_group_in_job(void)
     return &in_job;
 }
 
+enum { EVEN = 32 /* of even chunks the last one is longer by a block in so many at most */ };
+
+static size_t blocks_of(size_t count)
+{
+    return (count + DP_BLOCK - 1) / DP_BLOCK;
+}
+
+static bool are_even(size_t blocks, size_t parts)
+{
+    return blocks % parts * EVEN <= blocks / parts;
+}
+
+static size_t chunk_begin(size_t blocks, size_t parts, size_t i)
+{
+    if (are_even(blocks, parts)) {
+        return i < parts ? blocks / parts * i : blocks;
+    }
+    return blocks * i / parts;
+}
+
 struct dp_slice dp_slice_chunk(struct dp_slice slice, int parts, int i)
 {
-    const size_t blocks = (slice.count + DP_BLOCK - 1) / DP_BLOCK;
-    size_t begin = blocks * (size_t)i / (size_t)parts * DP_BLOCK;
-    size_t end = blocks * ((size_t)i + 1) / (size_t)parts * DP_BLOCK;
+    const size_t blocks = blocks_of(slice.count);
+    size_t begin = chunk_begin(blocks, (size_t)parts, (size_t)i) * DP_BLOCK;
+    size_t end = chunk_begin(blocks, (size_t)parts, (size_t)i + 1) * DP_BLOCK;
 
     begin = begin < slice.count ? begin : slice.count;
     end = end < slice.count ? end : slice.count;
@@ -38,9 +58,16 @@ struct dp_slice dp_slice_chunks(struct dp_slice slice, int parts, int first, int
 
 size_t dp_chunk_longest(size_t count, int parts)
 {
-    const size_t blocks = (count + DP_BLOCK - 1) / DP_BLOCK;
+    const size_t blocks = blocks_of(count), n = (size_t)parts, left = blocks % n;
 
-    return (blocks + (size_t)parts - 1) / (size_t)parts * DP_BLOCK;
+    return (blocks / n + (are_even(blocks, n) ? left : left > 0 ? 1 : 0)) * DP_BLOCK;
+}
+
+size_t dp_chunk_room(size_t most, int parts)
+{
+    const size_t each = (blocks_of(most) + (size_t)parts - 1) / (size_t)parts;
+
+    return (each + each / EVEN) * DP_BLOCK;
 }
 
 struct dp_slice dp_slice_segment(struct dp_slice slice, size_t count, size_t i)
@@ -90,7 +117,7 @@ dp_status dp_group_test(struct dp_group *group, struct dp_transfer *transfer, bo
     return DP_OK;
 }
 
-/* Piece `i` of a long message; a short one has one piece, which may be empty. */
+/* Piece `i` of a long message. A short one has one piece, which may be empty. */
 static struct dp_slice message_piece(struct dp_slice slice, size_t most, size_t i)
 {
     const size_t bytes = dp_slice_bytes(slice), at = i * most;
@@ -106,8 +133,8 @@ static size_t message_pieces(int peer, struct dp_slice slice, size_t most)
     return peer < 0 ? 0 : bytes == 0 ? 1 : (bytes + most - 1) / most;
 }
 
-/* In pieces, as strategies send: inside a node one message of 8 MB takes Open MPI up to three times
- * as long as its segments. */
+/* Sends in pieces, as strategies do: inside a node Open MPI takes up to three times as long for one
+ * message of 8 MB as for its segments. */
 dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out, int from,
                             struct dp_slice in)
 {
@@ -147,8 +174,8 @@ dp_status dp_group_barrier(struct dp_group *group)
     return DP_OK;
 }
 
-/* Rank v of the tree (root is 0) gets the data from v without its lowest set bit, and hands it on
- * to v + 1, v + 2, v + 4 ... as far as that bit reaches, the farthest first. */
+/* Rank v of the tree (the root is 0) receives the data from v without its lowest set bit. It sends
+ * the data to v + 1, v + 2, v + 4 ... up to that bit, the farthest first. */
 dp_status dp_group_broadcast(struct dp_group *group, void *data, size_t bytes, int root)
 {
     const int size = group->size;
@@ -227,7 +254,7 @@ void *dp_group_peer(const struct dp_group *group, const void *mine, int peer)
 
 bool dp_group_reaches(const struct dp_group *group, const void *mine)
 {
-    bool reaches = dp_group_one_node(group) && !group->apart;
+    bool reaches = dp_group_one_node(group) && !group->unshared;
 
     for (int i = 0; i < group->size && reaches; i++) {
         reaches = i == group->rank || dp_group_peer(group, mine, i) != NULL;
@@ -235,10 +262,10 @@ bool dp_group_reaches(const struct dp_group *group, const void *mine)
     return reaches;
 }
 
-const char *dp_group_why_apart(const struct dp_group *group)
+const char *dp_group_why_unshared(const struct dp_group *group)
 {
     for (; group != NULL; group = group->parent) {
-        if (group->parent != NULL && !group->parent->apart) {
+        if (group->parent != NULL && !group->parent->unshared) {
             return "only some ranks of this node take part (as between leaders of hier), and "
                    "memory is shared by all of them";
         }
@@ -282,7 +309,7 @@ dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpose purpose, 
         return DP_FAIL(DP_ERR_NOMEM, "%s need %zu MB", dp_purpose_text(purpose), bytes >> 20);
     }
     made.data = first ? made.handle : dp_group_peer(group, made.handle, leader);
-    if (made.data == NULL) { /* no shared memory: a copy of one's own */
+    if (made.data == NULL) { /* no shared memory: a private copy */
         made.data = dp_mem_arena(purpose, bytes);
         made.writer = true;
     }
@@ -311,7 +338,7 @@ dp_status dp_group_agree(struct dp_group *group, dp_status mine)
 {
     int worst = (int)mine;
 
-    /* Dissemination of the worst that each rank has heard of. */
+    /* Dissemination of the worst status that each rank knows. */
     for (int distance = 1; distance < group->size; distance *= 2) {
         int heard = DP_OK;
         const int to = (group->rank + distance) % group->size;

@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <pthread.h>
 
-#include "base/launcher.h"
+#include "base/system/launcher.h"
 
 dp_status dp_from_mpi(const char *file, int line, const char *call, int code)
 {

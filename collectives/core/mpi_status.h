@@ -1,5 +1,5 @@
 /*
- * mpi_status.h - MPI's return codes as dp_status, its int counts, and the end by MPI_Abort.
+ * mpi_status.h - MPI's return codes as dp_status, its int counts, and ending by MPI_Abort.
  */
 #ifndef DP_COLLECTIVES_CORE_MPI_STATUS_H
 #define DP_COLLECTIVES_CORE_MPI_STATUS_H
@@ -9,15 +9,15 @@
 
 #include "base/status.h"
 
-/* DP_OK for MPI_SUCCESS; otherwise reports call and reason, and gives DP_ERR_MPI. */
+/* Returns DP_OK for MPI_SUCCESS; otherwise reports call and reason and returns DP_ERR_MPI. */
 DP_CHECKED dp_status dp_from_mpi(const char *file, int line, const char *call, int code);
 #define DP_MPI(call) dp_from_mpi(__FILE__, __LINE__, #call, (call))
 
-/* A count as MPI wants it. Errors: DP_ERR_ARG when it does not fit an int. */
+/* Converts a count to MPI's int. Errors: DP_ERR_ARG when it does not fit. */
 DP_CHECKED dp_status dp_mpi_count(size_t count, int *out);
 
-/* Ends all ranks of the job with this exit code, of which the launcher hears, too. On any thread: a
- * second one waits for the end. Does not return. */
+/* Ends all ranks of the job with this exit code, and reports it to the launcher. Callable from any
+ * thread; a second caller waits for the end. Does not return. */
 void dp_mpi_abort(int code);
 
 #endif

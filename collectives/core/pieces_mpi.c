@@ -29,13 +29,13 @@ dp_status dp_pieces_start(MPI_Comm comm, struct dp_slice slice, int peer, bool c
     size_t begin = 0;
     int i = 0;
 
-    /* One message at least: an empty one tells the peer to go on. */
+    /* At least one message: an empty one lets the peer continue. */
     for (; i == 0 || begin < bytes; i++) {
         const int length = (int)(bytes - begin < piece ? bytes - begin : piece);
         char *data = (char *)slice.data + begin;
         union kept_request started = {0};
 
-        /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): who has the number waits. */
+        /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): the holder of the number waits. */
         DP_TRY(DP_MPI(direction == DP_SEND
                           ? MPI_Isend(data, length, MPI_BYTE, peer, TAG, comm, &started.request)
                           : MPI_Irecv(data, length, MPI_BYTE, peer, TAG, comm, &started.request)));
@@ -70,7 +70,7 @@ struct dp_requests dp_pieces_requests(const struct dp_transfer *transfer)
     return requests;
 }
 
-dp_status dp_pieces_wait(struct dp_backoff *patience, MPI_Request *requests, int count)
+dp_status dp_pieces_wait(struct dp_backoff *backoff, MPI_Request *requests, int count)
 {
     int done = 0;
 
@@ -79,7 +79,7 @@ dp_status dp_pieces_wait(struct dp_backoff *patience, MPI_Request *requests, int
         if (done) {
             return DP_OK;
         }
-        if (!dp_backoff_wait(patience)) {
+        if (!dp_backoff_wait(backoff)) {
             return DP_ERR_CANCELLED;
         }
     }

@@ -1,9 +1,9 @@
 /*
- * pieces_mpi.h - a message between nodes goes in pieces that Open MPI sends at once.
+ * pieces_mpi.h - a message between nodes is cut into pieces that Open MPI sends eagerly.
  *
- * A larger message than its eager limit (world.c, settings) is announced first, and the answer to
- * that waits behind all that is queued in the other direction: a third of the bandwidth of a slow
- * wire that is busy both ways. On one node there is no such queue, and no piece.
+ * Open MPI announces a message above its eager limit (world.c, settings) and waits for the answer.
+ * The answer queues after everything else in the other direction: a third of the bandwidth of a
+ * slow wire that is busy both ways. On one node there is no such queue, and messages are not cut.
  */
 #ifndef DP_COLLECTIVES_CORE_PIECES_MPI_H
 #define DP_COLLECTIVES_CORE_PIECES_MPI_H
@@ -18,8 +18,8 @@ enum dp_direction { DP_SEND, DP_RECEIVE };
 /*
  * Starts one direction of a transfer.
  *
- *   cut   in   whether it goes in pieces: equal on both sides
- *   kept  out  MPI requests as numbers, so that group.h needs no mpi.h; behind the last a null
+ *   cut   in   whether to cut it into pieces: equal on both sides
+ *   kept  out  MPI requests as numbers, so that group.h needs no mpi.h; a null after the last
  *
  * Errors: DP_ERR_MPI.
  */
@@ -31,11 +31,11 @@ struct dp_requests {
     int count;
 };
 
-/* All requests of a transfer: none of a direction that is not used, or finished. */
+/* All requests of a transfer; none for a direction that is unused or finished. */
 struct dp_requests dp_pieces_requests(const struct dp_transfer *transfer);
 
-/* Returns when all of these are done. A blocking MPI call would spin. Errors: DP_ERR_MPI,
- * DP_ERR_CANCELLED. */
-DP_CHECKED dp_status dp_pieces_wait(struct dp_backoff *patience, MPI_Request *requests, int count);
+/* Returns when all requests are done. It does not block in MPI, which would spin. Errors:
+ * DP_ERR_MPI, DP_ERR_CANCELLED. */
+DP_CHECKED dp_status dp_pieces_wait(struct dp_backoff *backoff, MPI_Request *requests, int count);
 
 #endif

@@ -7,23 +7,23 @@ struct dp_shm_flag {
     char pad[DP_MEM_ALIGN - sizeof(_Atomic uint64_t)];
 };
 
-dp_status dp_shm_barrier_open(struct dp_shm_barrier *flags, struct dp_group *group,
+dp_status dp_shm_barrier_open(struct dp_shm_barrier *barrier, struct dp_group *group,
                               const char *strategy)
 {
-    flags->group = group;
-    flags->turns = 0;
-    flags->all =
+    barrier->group = group;
+    barrier->turns = 0;
+    barrier->all =
         dp_zalloc((size_t)group->size, sizeof(struct dp_shm_flag *)); /* NOLINT: pointers */
-    flags->mine = dp_group_memory(group, DP_MEM_COMM, sizeof(struct dp_shm_flag));
-    if (flags->all == NULL || flags->mine == NULL) {
+    barrier->mine = dp_group_memory(group, DP_MEM_COMM, sizeof(struct dp_shm_flag));
+    if (barrier->all == NULL || barrier->mine == NULL) {
         dp_group_leave(group, DP_ERR_NOMEM);
-        dp_shm_barrier_close(flags);
+        dp_shm_barrier_close(barrier);
         return DP_FAIL(DP_ERR_NOMEM, "%s: flags of %d ranks", strategy, group->size);
     }
     for (int i = 0; i < group->size; i++) {
-        flags->all[i] = i == group->rank ? flags->mine : dp_group_peer(group, flags->mine, i);
-        if (flags->all[i] == NULL) {
-            dp_shm_barrier_close(flags);
+        barrier->all[i] = i == group->rank ? barrier->mine : dp_group_peer(group, barrier->mine, i);
+        if (barrier->all[i] == NULL) {
+            dp_shm_barrier_close(barrier);
             return DP_FAIL(DP_ERR_UNAVAILABLE,
                            "strategy %s: no shared memory on this node; use comm.strategy ring or "
                            "mpi, or free /dev/shm",
@@ -33,24 +33,24 @@ dp_status dp_shm_barrier_open(struct dp_shm_barrier *flags, struct dp_group *gro
     return DP_OK;
 }
 
-void dp_shm_barrier_close(struct dp_shm_barrier *flags)
+void dp_shm_barrier_close(struct dp_shm_barrier *barrier)
 {
-    dp_group_release(flags->group, flags->mine);
-    dp_free(flags->all);
-    flags->mine = NULL;
-    flags->all = NULL;
+    dp_group_release(barrier->group, barrier->mine);
+    dp_free(barrier->all);
+    barrier->mine = NULL;
+    barrier->all = NULL;
 }
 
-dp_status dp_shm_barrier_wait(struct dp_shm_barrier *flags)
+dp_status dp_shm_barrier_wait(struct dp_shm_barrier *barrier)
 {
-    const uint64_t turn = ++flags->turns;
+    const uint64_t turn = ++barrier->turns;
 
-    atomic_store_explicit(&flags->mine->arrived, turn, memory_order_release);
-    for (int i = 0; i < flags->group->size; i++) {
-        struct dp_backoff patience = {.cancel = flags->group->cancel,
-                                      .spin_ns = flags->group->spin_ns};
-        while (atomic_load_explicit(&flags->all[i]->arrived, memory_order_acquire) < turn) {
-            if (!dp_backoff_wait(&patience)) {
+    atomic_store_explicit(&barrier->mine->arrived, turn, memory_order_release);
+    for (int i = 0; i < barrier->group->size; i++) {
+        struct dp_backoff backoff = {.cancel = barrier->group->cancel,
+                                     .spin_ns = barrier->group->spin_ns};
+        while (atomic_load_explicit(&barrier->all[i]->arrived, memory_order_acquire) < turn) {
+            if (!dp_backoff_wait(&backoff)) {
                 return DP_ERR_CANCELLED;
             }
         }

@@ -1,8 +1,8 @@
 /*
  * transport.h - how bytes get from rank to rank: over MPI, or between threads of one process.
  *
- * The small set of verbs below is all that differs; exchange, barrier, broadcast and gather
- * are written over start and finish once, in group.c.
+ * Transports differ in the few functions below only. Exchange, barrier, broadcast and gather are
+ * written once, in group.c, over start and finish.
  */
 #ifndef DP_COLLECTIVES_CORE_TRANSPORT_H
 #define DP_COLLECTIVES_CORE_TRANSPORT_H
@@ -21,9 +21,9 @@ struct dp_transfer;
 struct dp_transport {
     const char *name;
 
-    /* See dp_group_start, dp_group_finish, dp_group_test. transfer->to and ->from are set; one or
-     * both may be -1; both may be the same rank, not one's own. start keeps what finish needs in
-     * ->out and ->in. */
+    /* See dp_group_start, dp_group_finish, dp_group_test. transfer->to and ->from are set. One or
+     * both may be -1; both may be the same rank, but not the caller's. start keeps what finish
+     * needs in ->out and ->in. */
     dp_status (*start)(struct dp_group *group, struct dp_slice out, struct dp_slice in,
                        struct dp_transfer *transfer);
     dp_status (*finish)(struct dp_group *group, struct dp_transfer *transfer);
@@ -34,7 +34,7 @@ struct dp_transport {
     void (*release)(struct dp_group *group, void *memory);
     void *(*peer)(const struct dp_group *group, const void *mine, int peer);
 
-    /* See dp_group_leave: ends all waits of this process. NULL: group->cancel is all it takes. */
+    /* See dp_group_leave: ends all waits of this process. NULL: setting group->cancel is enough. */
     void (*leave)(struct dp_group *group);
 
     /* Releases link and group. */
@@ -42,26 +42,27 @@ struct dp_transport {
 };
 
 /*
- * Ranks as threads of this process. A hub is made once and then joined by `size` threads.
- * cancel is shared by all: one failing rank wakes the others.
+ * Ranks as threads of this process. A hub is made once and then joined by `size` threads. They
+ * share one cancel flag, so that a failing rank wakes the others.
  */
 struct dp_local_hub;
 DP_CHECKED dp_status dp_local_hub_create(int size, struct dp_local_hub **out);
 void dp_local_hub_destroy(struct dp_local_hub *hub);
-/* Pretends that rank i lives on node node_of[i], numbered from 0 by their first ranks: memory is
- * then shared inside a node only. Before anybody joins; without it all live on one node. */
+/* Pretends that rank i is on node node_of[i], numbered from 0 by their first ranks: memory is then
+ * shared inside a node only. Call it before any rank joins; by default all are on one node. */
 void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of);
-/* Pretends that there is room to share the memory of the first `requests` that each rank makes:
- * that of later ones is private. -1: for all. Before anybody joins. */
+/* Pretends that only the first `requests` allocations of each rank can be shared; later ones are
+ * private. -1: all are shared. Call it before any rank joins. */
 void dp_local_hub_crowd(struct dp_local_hub *hub, int requests);
 DP_CHECKED dp_status dp_local_join(struct dp_local_hub *hub, int rank, struct dp_group **out);
 /* Ends all waits of all ranks with DP_ERR_CANCELLED. */
 void dp_local_cancel(struct dp_local_hub *hub);
 
 /*
- * A group of some ranks of another one, for strategies that work in levels. Its messages are those
- * of the parent, so the ranks of both must use them in one order; memory is asked for by the groups
- * of all nodes at once, each of all ranks of its node, and is private in any other group.
+ * Makes a group of some ranks of another group, for strategies that work in levels. Its messages
+ * are those of the parent, so the ranks of both must use them in one order. Memory must be
+ * allocated by the groups of all nodes together, each with all ranks of its node; in any other
+ * group it is private.
  *
  *   ranks  [size]  of the parent, this one among them; equal on all of them
  *   out    out     borrows the parent, its stream included. Set only on success
@@ -71,14 +72,14 @@ void dp_local_cancel(struct dp_local_hub *hub);
 DP_CHECKED dp_status dp_group_sub_create(struct dp_group *parent, const int *ranks, int size,
                                          struct dp_group **out);
 
-/* Gives the parent the bytes counted so far, and takes over what the engine has set in it: before
- * and after each use of the group. Local. */
+/* Adds the bytes counted so far to the parent, and takes over what the engine has set in it. Call
+ * it before and after each use of the group. Local. */
 void dp_group_sub_sync(struct dp_group *group);
 
-/* The group that this one was made of, and a rank's number there; NULL when it was not. Local. */
+/* Returns the group that this one was made from, and a rank's number there; NULL if none. Local. */
 const struct dp_group *dp_group_parent(const struct dp_group *group, int rank, int *parent_rank);
 
-/* A group of this process alone: it owns its hub. For one rank, and for the baseline. */
+/* Makes a group of this process alone, which owns its hub: for one rank, and for the baseline. */
 DP_CHECKED dp_status dp_local_alone(struct dp_group **out);
 
 #endif

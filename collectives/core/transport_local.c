@@ -1,9 +1,9 @@
 /*
  * transport_local.c - ranks as threads of one process: for tests, and for a rank on its own.
  *
- * Each pair of ranks has a box in each direction. Whoever of sender and receiver comes first leaves
- * a pointer there; the other one copies, so that nobody waits for a rank that is computing. One
- * mutex guards everything: speed is not the point.
+ * Each pair of ranks has a box in each direction. Of sender and receiver, the first to come leaves
+ * a pointer in it and the second copies, so that no rank waits for one that is computing. One mutex
+ * guards everything: this transport need not be fast.
  */
 #include "collectives/core/group.h"
 #include "collectives/core/transport.h"
@@ -15,22 +15,22 @@ enum { LOCAL_REGIONS = 64 };
 
 /* One end of a message whose other end has not come yet. */
 struct half {
-    const void *out; /* sender first */
-    void *in;        /* receiver first */
+    const void *out; /* the sender came first */
+    void *in;        /* the receiver came first */
     size_t bytes;
 };
 
-/* Messages are numbered by both sides; those below both numbers have been copied. */
+/* Both sides number their messages; those below both numbers have been copied. */
 struct box {
     struct half waiting[DP_TRANSFERS_MAX];
-    uint64_t sent, wanted; /* started by the sender, by the receiver */
+    uint64_t sent, wanted; /* messages started by the sender and by the receiver */
 };
 
-/* Memory that all ranks took together: one piece of each. */
+/* Memory that all ranks allocated together: one piece for each. */
 struct region_piece {
-    char *base; /* owned by its rank; by the hub when that left before the others */
+    char *base; /* owned by its rank; by the hub if that rank left before the others */
     size_t bytes;
-    bool apart; /* its rank alone reaches it */
+    bool unshared; /* only its rank reaches it */
 };
 
 struct region {
@@ -44,15 +44,15 @@ struct dp_local_hub {
     struct box *boxes;           /* [size * size], from * size + to */
     struct region_piece *pieces; /* owned; [LOCAL_REGIONS * size] */
     struct region regions[LOCAL_REGIONS];
-    int *nodes; /* [size] */
-    int room;   /* requests for memory that are shared; later ones are private. -1: all */
+    int *nodes;    /* [size] */
+    int shareable; /* allocations that are shared; later ones are private. -1: all */
     atomic_int cancel;
 };
 
 struct local_link {
     struct dp_local_hub *hub; /* borrowed, or owned when alone */
     bool alone;
-    int asked; /* requests for memory so far */
+    int asked; /* allocations so far */
 };
 
 dp_status dp_local_hub_create(int size, struct dp_local_hub **out)
@@ -63,7 +63,7 @@ dp_status dp_local_hub_create(int size, struct dp_local_hub **out)
         return DP_FAIL(DP_ERR_NOMEM, "%d local ranks", size);
     }
     hub->size = size;
-    hub->room = -1;
+    hub->shareable = -1;
     hub->boxes = dp_zalloc((size_t)size * (size_t)size, sizeof(*hub->boxes));
     hub->nodes = dp_zalloc((size_t)size, sizeof(*hub->nodes));
     hub->pieces = dp_zalloc((size_t)size * LOCAL_REGIONS, sizeof(*hub->pieces));
@@ -109,7 +109,7 @@ void dp_local_hub_place(struct dp_local_hub *hub, const int *node_of)
 
 void dp_local_hub_crowd(struct dp_local_hub *hub, int requests)
 {
-    hub->room = requests;
+    hub->shareable = requests;
 }
 
 static void cancel_all(struct dp_local_hub *hub)
@@ -128,7 +128,7 @@ void dp_local_cancel(struct dp_local_hub *hub)
 }
 
 /* Both ends are there: copies, under the mutex, and wakes the rank that came first. A rank that
- * fails cancels all, and after that nobody looks into a box again: what lies there may be gone. */
+ * fails cancels all. After that no rank reads a box again, since its pointers may be invalid. */
 static dp_status box_copy(struct dp_local_hub *hub, int first, const void *out, size_t sent,
                           void *in, size_t wanted)
 {
@@ -253,14 +253,14 @@ static dp_status local_test(struct dp_group *group, struct dp_transfer *t, bool 
     return status;
 }
 
-/* All ranks put their piece into the first region that has none of theirs: the same one, since
- * they call in the same order. */
+/* All ranks put their piece into the first region that has none of theirs. It is the same region on
+ * all, since they call in the same order. */
 static void *local_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
 {
     struct local_link *link = group->link;
     struct dp_local_hub *hub = link->hub;
     char *piece = dp_mem_arena(purpose, bytes);
-    const bool apart = hub->room >= 0 && link->asked++ >= hub->room;
+    const bool unshared = hub->shareable >= 0 && link->asked++ >= hub->shareable;
     struct region *region = NULL;
 
     if (dp_group_agree(group, piece == NULL ? DP_ERR_NOMEM : DP_OK) != DP_OK) {
@@ -273,15 +273,15 @@ static void *local_memory(struct dp_group *group, enum dp_purpose purpose, size_
         region = r->pieces[group->rank].base == NULL ? r : NULL;
     }
     if (region != NULL) {
-        region->pieces[group->rank] = (struct region_piece){piece, bytes, apart};
+        region->pieces[group->rank] = (struct region_piece){piece, bytes, unshared};
     }
     (void)pthread_mutex_unlock(&hub->mutex);
-    group->apart = group->apart || apart;
+    group->unshared = group->unshared || unshared;
     if (region == NULL) {
         dp_free(piece);
         piece = NULL;
     }
-    /* Cancelled: the hub keeps what lies in a region. */
+    /* cancelled: the hub keeps what is in a region */
     return dp_group_barrier(group) == DP_OK ? piece : NULL;
 }
 
@@ -305,14 +305,14 @@ static struct region *region_of(struct dp_local_hub *hub, int rank, const void *
 static void local_release(struct dp_group *group, void *memory)
 {
     struct dp_local_hub *hub = ((struct local_link *)group->link)->hub;
-    const bool left = dp_group_barrier(group) != DP_OK; /* nobody looks at it any more */
+    const bool left = dp_group_barrier(group) != DP_OK; /* no rank uses it any more */
     struct region *region;
     size_t offset;
 
     (void)pthread_mutex_lock(&hub->mutex);
     region = region_of(hub, group->rank, memory, &offset);
     if (left) {
-        memory = NULL; /* others may still look at it: the hub keeps it to the end */
+        memory = NULL; /* others may still use it: the hub keeps it to the end */
     } else if (region != NULL) {
         region->pieces[group->rank].base = NULL;
     }
@@ -330,7 +330,7 @@ static void *local_peer(const struct dp_group *group, const void *mine, int peer
     (void)pthread_mutex_lock(&hub->mutex);
     region = region_of(hub, group->rank, mine, &offset);
     if (region != NULL && hub->nodes[peer] == hub->nodes[group->rank] &&
-        !region->pieces[group->rank].apart) {
+        !region->pieces[group->rank].unshared) {
         base = region->pieces[peer].base;
     }
     (void)pthread_mutex_unlock(&hub->mutex);

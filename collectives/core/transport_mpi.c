@@ -1,27 +1,26 @@
 /*
  * transport_mpi.c - messages by MPI_Isend and MPI_Irecv, shared memory by MPI windows.
  *
- * Waiting is ours (MPI_Testall and sleeps, backoff.h): a blocking MPI call spins, which steals
- * the core from computing. Open MPI moves bytes only inside its calls, so the sleeps are short.
+ * We wait with MPI_Testall and sleeps (backoff.h): a blocking MPI call spins, which takes the core
+ * from computing. Open MPI moves bytes only inside its calls, so the sleeps are short.
  */
 #include "collectives/core/transport_mpi.h"
 
-#include "base/file.h"
 #include "base/log.h"
 #include "collectives/core/backoff.h"
 #include "collectives/core/mpi_status.h"
 #include "collectives/core/pieces_mpi.h"
 #include "collectives/core/transport.h"
-#include "collectives/core/window_room_mpi.h"
+#include "collectives/core/window_fits_mpi.h"
 
 enum { TAG = 7, MPI_REGIONS = 64 };
 
-/* Memory that the ranks of a node took together, or private memory (window null). */
+/* Memory that the ranks of a node allocated together, or private memory (window null). */
 struct window {
     char *base;
     size_t bytes;
     MPI_Win window;
-    char **pieces; /* [size]; where each rank's lies here; NULL: not to be reached */
+    char **pieces; /* [size]: address of each rank's piece here; NULL: not reachable */
     enum dp_purpose purpose;
 };
 
@@ -34,15 +33,6 @@ struct mpi_link {
     struct dp_wire_pace pace; /* of the wire */
 };
 
-static dp_status start_one(const struct dp_group *group, struct dp_slice slice, int peer,
-                           enum dp_direction direction, uint64_t kept[DP_PIECES])
-{
-    const struct mpi_link *link = group->link;
-
-    return dp_pieces_start(link->comm, slice, peer,
-                           link->node_of[group->rank] != link->node_of[peer], direction, kept);
-}
-
 /* Bytes of a message to or from a rank on another node, else 0. */
 static size_t far_bytes(const struct dp_group *group, struct dp_slice slice, int peer)
 {
@@ -53,29 +43,33 @@ static size_t far_bytes(const struct dp_group *group, struct dp_slice slice, int
 static dp_status mpi_start(struct dp_group *group, struct dp_slice out, struct dp_slice in,
                            struct dp_transfer *transfer)
 {
+    const struct mpi_link *link = group->link;
     const size_t out_bytes = far_bytes(group, out, transfer->to);
     const size_t in_bytes = far_bytes(group, in, transfer->from);
 
     transfer->far_bytes = out_bytes > in_bytes ? out_bytes : in_bytes;
     if (transfer->from >= 0) {
-        DP_TRY(start_one(group, in, transfer->from, DP_RECEIVE, transfer->in));
+        DP_TRY(dp_pieces_start(link->comm, in, transfer->from, in_bytes > 0, DP_RECEIVE,
+                               transfer->in));
     }
-    return transfer->to >= 0 ? start_one(group, out, transfer->to, DP_SEND, transfer->out) : DP_OK;
+    return transfer->to >= 0 ? dp_pieces_start(link->comm, out, transfer->to, out_bytes > 0,
+                                               DP_SEND, transfer->out)
+                             : DP_OK;
 }
 
 static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer)
 {
     struct mpi_link *link = group->link;
     struct dp_requests requests = dp_pieces_requests(transfer);
-    struct dp_backoff patience = {
+    struct dp_backoff backoff = {
         .cancel = group->cancel,
         .spin_ns = group->spin_ns,
         .expect_ns = dp_wire_pace_expect(&link->pace, transfer->far_bytes),
     };
 
-    DP_TRY(dp_pieces_wait(&patience, requests.all, requests.count));
+    DP_TRY(dp_pieces_wait(&backoff, requests.all, requests.count));
     if (transfer->far_bytes > 0) {
-        dp_wire_pace_note(&link->pace, transfer->far_bytes, patience.begin_ns);
+        dp_wire_pace_note(&link->pace, transfer->far_bytes, backoff.begin_ns);
     }
     return DP_OK;
 }
@@ -87,7 +81,7 @@ static dp_status mpi_test(struct dp_group *group, struct dp_transfer *transfer, 
 
     (void)group;
     DP_TRY(DP_MPI(MPI_Testall(requests.count, requests.all, &all, MPI_STATUSES_IGNORE)));
-    *done = all != 0; /* until then requests stay as they are */
+    *done = all != 0; /* until then requests stay unchanged */
     return DP_OK;
 }
 
@@ -105,21 +99,21 @@ static struct window *window_of(const struct dp_group *group, const void *place)
     return NULL;
 }
 
-/* MPI aligns pieces to 8 bytes only. Mappings differ by whole pages, so every rank finds the same
- * place of a piece. */
+/* Aligns a piece; MPI aligns to 8 bytes only. Mappings differ by whole pages, so every rank
+ * computes the same address for a piece. */
 static char *align_piece(char *base)
 {
     return base + (DP_MEM_ALIGN - (uintptr_t)base % DP_MEM_ALIGN) % DP_MEM_ALIGN;
 }
 
-/* What a rank asks MPI for: room to align its piece, in whole pages. */
+/* Bytes that a rank requests from MPI: space to align its piece, in whole pages. */
 static size_t piece_length(size_t bytes)
 {
     return dp_round_up(bytes + DP_MEM_ALIGN, 4096);
 }
 
-/* Maps the pieces of all ranks of this node; every rank touches its own first, so that it lies in
- * its own part of the memory. */
+/* Maps the pieces of all ranks of this node. Every rank touches its own first, so that the pages
+ * are on its own NUMA node. */
 static dp_status window_open(const struct dp_group *group, struct window *w, size_t bytes)
 {
     const struct mpi_link *link = group->link;
@@ -140,7 +134,7 @@ static dp_status window_open(const struct dp_group *group, struct window *w, siz
     }
     w->base = align_piece(w->base);
     if (!dp_mem_clear(w->base, bytes)) {
-        return DP_ERR_NOMEM; /* other jobs have taken the room meanwhile */
+        return DP_ERR_NOMEM; /* another job has taken the space since the check */
     }
     for (int i = 0; i < group->size; i++) {
         if (link->node_of[i] == link->node_of[group->rank]) {
@@ -152,32 +146,31 @@ static dp_status window_open(const struct dp_group *group, struct window *w, siz
     return DP_OK;
 }
 
-/* Private memory behind the same interface: no peer can be reached. A node without room says so. */
+/* Allocates private memory with the same interface: no peer can reach it. A node without space for
+ * shared memory logs a warning. */
 static void window_private(struct dp_group *group, struct window *w, size_t bytes, bool room)
 {
     struct mpi_link *link = group->link;
-    char folder[DP_PATH_BYTES];
 
-    group->apart = true;
+    group->unshared = true;
     w->base = dp_mem_arena(w->purpose, bytes);
     for (int i = 0; w->pieces != NULL && i < group->size; i++) {
         w->pieces[i] = i == group->rank ? w->base : NULL;
     }
     if (w->purpose == DP_MEM_CHECKPOINT) {
-        return; /* rank 0 copies for all, then: nothing to tell */
+        return; /* rank 0 then copies for all: nothing to report */
     }
     if (!link->warned && !room && link->local_rank_of[group->rank] == 0) {
-        dp_mpi_window_folder(folder, sizeof(folder));
         DP_WARN("no room for shared memory of %zu KB a rank in %s (is it missing, full or "
                 "read-only, or ulimit -f, -n or -v small?): ranks of this node keep copies, and "
                 "strategies over shared memory may not run; in a container, raise --shm-size",
-                (bytes >> 10) + 1, folder);
+                (bytes >> 10) + 1, dp_mpi_window_folder());
     }
     link->warned = true;
 }
 
-/* MPI frees windows and communicators collectively: not once this rank has left the others, which
- * may never come (dp_group_leave). */
+/* MPI frees windows and communicators collectively. A rank that has left the others must not wait
+ * for them, since they may never come (dp_group_leave). */
 static bool left(const struct dp_group *group)
 {
     return atomic_load(group->cancel) != 0;
@@ -197,7 +190,7 @@ static void window_close(const struct dp_group *group, struct window *w)
     *w = (struct window){.window = MPI_WIN_NULL};
 }
 
-/* Whether all ranks say true. */
+/* Whether `mine` is true on all ranks. */
 static bool all_agree(MPI_Comm comm, bool mine)
 {
     int in = mine, out = 0;
@@ -230,7 +223,8 @@ static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t 
     if (all_agree(link->comm, room)) {
         dp_mem_count(purpose, (long long)bytes);
     } else {
-        /* Freeing a window that not all of the node have would wait for the others: it is kept. */
+        /* Freeing a window that some ranks of the node do not have would wait for them: it is
+         * kept. */
         if (all_agree(link->node, w->window != MPI_WIN_NULL)) {
             (void)MPI_Win_free(&w->window);
         }
@@ -311,7 +305,7 @@ static dp_status find_nodes(struct dp_group *group)
         MPI_Allgather(&local_rank, 1, MPI_INT, link->local_rank_of, 1, MPI_INT, link->comm)));
     group->nodes = 0;
     for (int i = 0; i < group->size; i++) {
-        /* Leaders come first in rank order, so their number is known when members ask. */
+        /* Leaders come first in rank order, so their number is known when members need it. */
         link->node_of[i] = link->node_of[i] == i ? group->nodes++ : link->node_of[link->node_of[i]];
     }
     return DP_OK;
@@ -353,12 +347,12 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
     return DP_OK;
 
 failed:
-    atomic_store(cancel, 1); /* the others may be in another collective: nothing waits for them */
+    atomic_store(cancel, 1); /* the others may be in another collective: no wait for them */
     mpi_close(group);
     return status;
 }
 
-/* The group at the bottom, and the number there of rank `rank`. */
+/* Finds the root of a chain of groups, and the number of rank `rank` there. */
 static const struct dp_group *bottom_of(const struct dp_group *group, int *rank)
 {
     const struct dp_group *parent;
@@ -421,7 +415,7 @@ void dp_mpi_comm_close(const struct dp_group *group, MPI_Comm comm)
 
 dp_status dp_mpi_wait(const struct dp_group *group, MPI_Request *request)
 {
-    struct dp_backoff patience = {.cancel = group->cancel, .spin_ns = group->spin_ns};
+    struct dp_backoff backoff = {.cancel = group->cancel, .spin_ns = group->spin_ns};
 
-    return dp_pieces_wait(&patience, request, 1);
+    return dp_pieces_wait(&backoff, request, 1);
 }

@@ -8,19 +8,20 @@
 
 #include "collectives/core/group.h"
 
-/* Makes a group of all ranks of `comm`, which is duplicated. Collective.
- * Errors: DP_ERR_MPI, DP_ERR_NOMEM. */
+/* Makes a group of all ranks of `comm`, which is duplicated. Collective. Errors: DP_ERR_MPI,
+ * DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group **out);
 
 /* Whether messages of the group go over MPI. Local. */
 bool dp_mpi_connects(const struct dp_group *group);
 
-/* A communicator of the group's ranks, in their order: the group's own, or a new one when the group
- * was made of another (dp_group_sub_create). Collective. Errors: DP_ERR_MPI, DP_ERR_NOMEM. */
+/* Gives a communicator of the group's ranks, in their order: the group's own, or a new one if the
+ * group was made from another (dp_group_sub_create). Collective. Errors: DP_ERR_MPI,
+ * DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_mpi_comm_open(const struct dp_group *group, MPI_Comm *out);
 void dp_mpi_comm_close(const struct dp_group *group, MPI_Comm comm);
 
-/* Waits for a request without spinning, as all waits of the group. */
+/* Waits for a request without spinning, as all waits of the group do. */
 DP_CHECKED dp_status dp_mpi_wait(const struct dp_group *group, MPI_Request *request);
 
 #endif

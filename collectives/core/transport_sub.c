@@ -1,12 +1,12 @@
 /*
  * transport_sub.c - a group of some of the ranks of another one.
  *
- * Its messages are its parent's, with ranks translated, so that it needs no channel of its own:
- * between two ranks messages are matched in the order in which both start them, and both run the
- * same program.
+ * Its messages are its parent's, with ranks translated, so it needs no channel of its own. Between
+ * two ranks messages are matched in the order in which both start them, and both run the same
+ * program.
  *
- * Memory is taken from the parent, all of whose ranks must then ask at once: so the groups of all
- * nodes do. A group that has no two ranks on one node has nothing to share, and takes private
+ * Memory is allocated from the parent, all of whose ranks must then call together: the groups of
+ * all nodes do. A group without two ranks on one node has nothing to share and allocates private
  * memory.
  */
 #include <string.h>
@@ -16,9 +16,9 @@
 
 struct sub_link {
     struct dp_group *parent; /* borrowed */
-    int *ranks;              /* [size]: those of the parent */
+    int *ranks;              /* [size]: their numbers in the parent */
     int *node_of;            /* [size] */
-    bool shares;             /* memory is the parent's */
+    bool shares;             /* allocates from the parent */
 };
 
 static struct sub_link *link_of(const struct dp_group *group)
@@ -58,7 +58,7 @@ static void *sub_memory(struct dp_group *group, enum dp_purpose purpose, size_t 
 
     if (link->shares) {
         memory = dp_group_memory(link->parent, purpose, bytes);
-        group->apart = group->apart || link->parent->apart;
+        group->unshared = group->unshared || link->parent->unshared;
         return memory;
     }
     memory = dp_mem_arena(purpose, bytes);
@@ -165,7 +165,7 @@ dp_status dp_group_sub_create(struct dp_group *parent, const int *ranks, int siz
         group->rank = ranks[i] == parent->rank ? i : group->rank;
     }
     link->shares = group->nodes == 1 && group->local_size == parent->local_size;
-    group->apart = parent->apart || !link->shares;
+    group->unshared = parent->unshared || !link->shares;
     *out = group;
     return DP_OK;
 }

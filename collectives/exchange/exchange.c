@@ -10,14 +10,14 @@
 
 /* ---- creating ---- */
 
-/* Whether deferred buckets can be: replicated on several nodes' hosts, so that nothing but this
- * rank's own updates changes its weights, and without a compressor to which it matters where
- * buckets are cut. */
+/* Whether deferred buckets are possible. It must be replicated on several nodes' hosts, so that
+ * only this rank changes its weights. A compressor must not depend on where buckets are cut. */
 static bool may_defer(const struct dp_group *group, const struct dp_exchange_config *config)
 {
     const char *text = config->strategy;
     const struct dp_plugin *named = dp_plugin_find(&dp_shardings, text, strcspn(text, ":"));
-    /* A strategy alone means the plain one; `auto` takes that, too, on several nodes. */
+    /* The name of a strategy means the plain sharding; on several nodes `auto` chooses that,
+     * too. */
     const bool replicated =
         named == NULL || dp_sharding_is_plain((const struct dp_sharding *)named);
 
@@ -26,7 +26,7 @@ static bool may_defer(const struct dp_group *group, const struct dp_exchange_con
            dp_compressor_is_elementwise(config->compressor);
 }
 
-/* What is shared is summed on the host, or on GPUs. */
+/* Opens the stream on which sums run on the host, and this rank's GPU if it has one. */
 static dp_status open_streams(struct dp_exchange *e, const struct dp_exchange_config *config)
 {
     const struct dp_device *host = config->device;
@@ -40,7 +40,7 @@ static dp_status open_streams(struct dp_exchange *e, const struct dp_exchange_co
     return DP_OK;
 }
 
-/* Which sharding, over which strategy: the one that sums on the host, and the one on GPUs. */
+/* Opens the sharding, its strategy on the host, and the one on GPUs. */
 static dp_status open_strategy(struct dp_exchange *e, const struct dp_exchange_config *config,
                                const struct dp_flat *flat)
 {
@@ -66,7 +66,7 @@ static dp_status open_strategy(struct dp_exchange *e, const struct dp_exchange_c
     return status == DP_OK ? DP_OK : DP_FAIL(status, "comm.strategy: %s", problem);
 }
 
-/* A compressor makes its codes where the gradient is made. */
+/* Opens the compressor, which makes its codes on the gradient's device. */
 static dp_status open_compression(struct dp_exchange *e, const struct dp_exchange_config *config,
                                   const struct dp_flat *flat)
 {
@@ -82,7 +82,7 @@ static dp_status open_compression(struct dp_exchange *e, const struct dp_exchang
                                  &e->compression);
 }
 
-/* Each rank's parts of all buckets, one after the other. */
+/* Places each rank's parts of all buckets, one after the other. */
 static void place_owned(struct dp_exchange *e, struct dp_flat *flat)
 {
     flat->owned = 0;
@@ -184,7 +184,8 @@ void dp_exchange_destroy(struct dp_exchange *e)
 void dp_exchange_follow(struct dp_exchange *e, struct dp_stream *stream, void *weights)
 {
     if (e->staging != NULL) {
-        dp_staging_follow(e->staging, stream, weights, e->weights, e->width);
+        dp_staging_follow(e->staging, stream, e->gpu_weights != NULL ? e->gpu_weights : weights,
+                          e->weights, e->width);
     }
 }
 
@@ -213,9 +214,7 @@ bool dp_exchange_defers(const struct dp_exchange *e)
 
 void dp_exchange_begin(struct dp_exchange *e, bool alone)
 {
-    if (e->alone != alone) { /* never while jobs of deferred buckets, which read it, run */
-        e->alone = alone;
-    }
+    e->alone = alone;
     for (int b = 0; b < e->plan->count; b++) {
         e->buckets[b].pending = e->plan->buckets[b].tensor_count;
     }
@@ -284,13 +283,11 @@ struct dp_range dp_exchange_mine(const struct dp_exchange *e, int b)
 
 dp_status dp_exchange_publish(struct dp_exchange *e, int b)
 {
-    if (e->sharding->gather == NULL || e->one_copy.data != NULL) {
+    if (!dp_exchange_publishes(e)) {
         return DP_OK;
     }
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order + 1);
-    if (e->staging != NULL) {
-        DP_TRY(dp_staging_download_weights(e->staging, b, dp_exchange_mine(e, b)));
-    }
+    DP_TRY(dp_exchange_begin_publish(e, b));
     return dp_engine_submit(e->engine, &e->buckets[b].publish);
 }
 
@@ -305,10 +302,10 @@ dp_status dp_exchange_end(struct dp_exchange *e)
     if (e->one_copy.data != NULL) {
         return dp_engine_call(e->engine, barrier_job, e);
     }
-    for (int b = 0; e->sharding->gather != NULL && b < e->plan->count; b++) {
+    for (int b = 0; dp_exchange_publishes(e) && b < e->plan->count; b++) {
         if (!e->plan->buckets[b].exact) {
             DP_TRY(wait_for(e, &e->buckets[b].publish));
-            DP_TRY(e->staging != NULL ? dp_staging_upload_weights(e->staging, b) : DP_OK);
+            DP_TRY(dp_exchange_end_publish(e, b));
         }
     }
     for (int b = 0; e->gpus != NULL && b < e->plan->count - 1; b++) {
@@ -344,7 +341,7 @@ bool dp_exchange_sums(const struct dp_exchange *e)
     return e->comm->strategy->sum != NULL;
 }
 
-bool dp_exchange_parts(const struct dp_exchange *e)
+bool dp_exchange_is_sharded(const struct dp_exchange *e)
 {
     return e->sharding->gather != NULL && e->group->size > 1;
 }

@@ -5,7 +5,7 @@
 
 #include "collectives/exchange/exchange_own.h"
 
-/* What the job works on. */
+/* The arguments of a job. */
 struct group_call {
     struct dp_exchange *exchange;
     const void *mine;
@@ -14,7 +14,7 @@ struct group_call {
     int root;
 };
 
-/* In the scratch memory, which strategies that need shared memory can reach. */
+/* Sums in the scratch memory, which strategies that need shared memory can reach. */
 static dp_status sum_job(void *arg, int index)
 {
     const struct group_call *c = arg;
@@ -77,7 +77,7 @@ dp_status dp_exchange_gather(struct dp_exchange *e, const void *mine, size_t byt
     return dp_engine_call(e->engine, gather_job, &call);
 }
 
-/* Pieces whose bytes a transport can count. */
+/* Size of the pieces of a broadcast: a transport must be able to count their bytes. */
 enum { BROADCAST_BYTES = 64 << 20 };
 
 static dp_status broadcast_job(void *arg, int index)
@@ -116,7 +116,7 @@ static dp_status collect_job(void *arg, int index)
         memcpy(e->grad + mine.begin, (const float *)c->mine + bucket->owned_at,
                mine.count * sizeof(float));
         if (e->sharding->gather != NULL) {
-            DP_TRY(e->sharding->gather(e->sharding_state, b, e->grad, sizeof(float)));
+            DP_TRY(e->sharding->gather(e->sharding_state, e->comm, b, e->grad, sizeof(float)));
         }
     }
     if (c->all != NULL) {

@@ -1,6 +1,6 @@
 /*
- * exchange_compare.c - whether all ranks mean the same before anything is shared: those that differ
- * would wait for each other, or add what does not belong together.
+ * exchange_compare.c - checks that all ranks have the same configuration before anything is shared.
+ * Ranks that differ would wait for each other, or add values that do not belong together.
  */
 #include "collectives/exchange/exchange_own.h"
 

@@ -1,6 +1,6 @@
 /*
  * exchange_gpus.c - the strategy that sums buckets on GPUs, in an exchange. The tail, and small
- * sums of which the host has the numbers, always go by way of the host.
+ * sums of numbers on the host, always go through the host.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,8 @@ static const struct dp_strategy *find(const char *text)
     return (const struct dp_strategy *)dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
 }
 
-/* What rank 0 refuses dp_comm_create() reports; what another one does is reported here, by all. */
+/* Whether the strategy is supported on all ranks. dp_comm_create() reports rank 0's reason; reasons
+ * of other ranks are reported here, by the ranks that have none. */
 static dp_status check_all(struct dp_exchange *e, const struct dp_strategy *strategy)
 {
     const char *mine = NULL;
@@ -60,14 +61,14 @@ dp_status dp_exchange_open_gpus(struct dp_exchange *e, const struct dp_exchange_
 
 dp_status dp_exchange_wait_device(struct dp_exchange *e, int b)
 {
-    struct dp_backoff patience = {.cancel = e->group->cancel, .spin_ns = e->group->spin_ns};
+    struct dp_backoff backoff = {.cancel = e->group->cancel, .spin_ns = e->group->spin_ns};
     const struct dp_comm *gpus = e->gpus;
 
     for (bool done = false; !done;) {
         DP_TRY(dp_staging_done(e->staging, b, &done));
         DP_TRY(gpus != NULL && gpus->strategy->poll != NULL ? gpus->strategy->poll(gpus->state)
                                                             : DP_OK);
-        if (!done && !dp_backoff_wait(&patience)) {
+        if (!done && !dp_backoff_wait(&backoff)) {
             return DP_ERR_CANCELLED;
         }
     }

@@ -1,11 +1,12 @@
 /*
- * exchange_jobs.c - the jobs of buckets: the route that each takes to its sum, and what is done
- * before, in and after its job.
+ * exchange_jobs.c - the jobs of buckets: the route that each takes to its sum, and the work before,
+ * in and after its job.
  */
 #include "collectives/exchange/exchange_own.h"
 #include "collectives/gpu/gpu_peers.h"
 
-/* All but the tail take the same one: exchange_gpus.c says why that goes by way of the host. */
+/* All buckets but the tail take the same route; exchange_gpus.c says why the tail goes through the
+ * host. */
 static enum dp_route find_route(const struct dp_exchange *e, int b)
 {
     const bool sharded = e->sharding->gather != NULL || e->sharding->sum != NULL;
@@ -28,8 +29,25 @@ static enum dp_route find_route(const struct dp_exchange *e, int b)
     if (e->compression != NULL) {
         return DP_ROUTE_STAGED_CODES;
     }
-    /* Pieces may be summed as they come where everybody wants all of each. */
+    /* Pieces may be summed as they come if all ranks need the whole sum. */
     return sharded ? DP_ROUTE_STAGED : DP_ROUTE_STAGED_PIECES;
+}
+
+/* What of the gradient crosses the host, all of it or the tail, and the scratch memory after it. */
+static struct dp_range crossing(const struct dp_exchange *e)
+{
+    struct dp_range range = {e->plan->buckets[e->plan->count - 1].range.begin, 0};
+    const size_t end = (size_t)(e->scratch - e->grad) + e->scratch_count;
+
+    for (int b = 0; b < e->plan->count; b++) {
+        const enum dp_route route = e->buckets[b].route;
+        if (route == DP_ROUTE_STAGED || route == DP_ROUTE_STAGED_PIECES) {
+            const size_t begin = e->plan->buckets[b].range.begin;
+            range.begin = begin < range.begin ? begin : range.begin;
+        }
+    }
+    range.count = end - range.begin;
+    return range;
 }
 
 dp_status dp_exchange_make_jobs(struct dp_exchange *e)
@@ -41,14 +59,17 @@ dp_status dp_exchange_make_jobs(struct dp_exchange *e)
     for (int b = 0; b < e->plan->count; b++) {
         e->buckets[b] = (struct dp_exchange_bucket){
             .route = find_route(e, b),
-            .sum = {.run = dp_exchange_sum_job, .arg = e, .index = b},
+            .sum = {.arg = e, .index = b}, /* its function: dp_exchange_hand_over() */
             .publish = {.run = dp_exchange_publish_job, .arg = e, .index = b},
         };
+    }
+    if (e->staging != NULL) {
+        dp_staging_pin(e->staging, crossing(e));
     }
     return DP_OK;
 }
 
-/* In this step. Local steps share no gradients, but the tail. */
+/* The route in this step: local steps share only the tail. */
 static enum dp_route route_of(const struct dp_exchange *e, int b)
 {
     return e->alone && !e->plan->buckets[b].exact ? DP_ROUTE_LOCAL : e->buckets[b].route;
@@ -61,9 +82,17 @@ static struct dp_slice gradient_of(const struct dp_exchange *e, int b, float *ar
     return (struct dp_slice){array + range.begin, range.count, sizeof(float)};
 }
 
-/* Of what the host has; the tail exactly, others through the compressor if there is one. */
-static dp_status sum_on_host(struct dp_exchange *e, int b)
+static dp_status sum_nothing(void *exchange, int b)
 {
+    (void)exchange;
+    (void)b;
+    return DP_OK;
+}
+
+/* Sums a bucket in host memory: the tail exactly, others through the compressor if there is one. */
+static dp_status sum_on_host(void *exchange, int b)
+{
+    struct dp_exchange *e = exchange;
     const struct dp_slice gradient = gradient_of(e, b, e->grad);
 
     if (e->plan->buckets[b].exact) {
@@ -76,22 +105,25 @@ static dp_status sum_on_host(struct dp_exchange *e, int b)
                                   : dp_comm_sum(e->comm, gradient, e->sharding->keep);
 }
 
-/* Back comes what this rank needs of the sum; of the tail, what the device has made. */
-static dp_status sum_staged(struct dp_exchange *e, int b)
+/* Copies back the part of the sum that this rank needs; of the tail, what the device has made. */
+static dp_status sum_staged(void *exchange, int b)
 {
+    const struct dp_exchange *e = exchange;
     const struct dp_bucket *bucket = &e->plan->buckets[b];
     const struct dp_range made = dp_staging_piece(e->staging, b, 0);
     struct dp_range mine = e->sharding->mine(e->sharding_state, bucket);
 
     DP_TRY(dp_staging_wait(e->staging, b, dp_staging_pieces(e->staging, b) - 1, e->group->cancel));
-    DP_TRY(sum_on_host(e, b));
+    DP_TRY(sum_on_host(exchange, b));
     mine.count = bucket->exact ? made.count : mine.count;
     return e->group->size > 1 ? dp_staging_upload(e->staging, b, mine) : DP_OK;
 }
 
-/* The sum of each piece goes back while the next one is summed. */
-static dp_status sum_pieces(struct dp_exchange *e, int b)
+/* The sum of each piece is copied back while the next piece is summed. */
+static dp_status sum_pieces(void *exchange, int b)
 {
+    const struct dp_exchange *e = exchange;
+
     for (int i = 0; i < dp_staging_pieces(e->staging, b); i++) {
         const struct dp_range piece = dp_staging_piece(e->staging, b, i);
         const struct dp_slice data = {e->grad + piece.begin, piece.count, sizeof(float)};
@@ -102,15 +134,18 @@ static dp_status sum_pieces(struct dp_exchange *e, int b)
     return DP_OK;
 }
 
-static dp_status sum_codes(struct dp_exchange *e, int b)
+static dp_status sum_codes(void *exchange, int b)
 {
+    const struct dp_exchange *e = exchange;
+
     DP_TRY(dp_staging_wait(e->staging, b, 0, e->group->cancel));
     DP_TRY(dp_compression_sum(e->compression, b, e->sharding->keep));
     return dp_staging_end(e->staging, b, e->codes);
 }
 
-static dp_status sum_on_gpus(struct dp_exchange *e, int b)
+static dp_status sum_on_gpus(void *exchange, int b)
 {
+    const struct dp_exchange *e = exchange;
     struct dp_stream *stream = e->group->gpus->stream;
     const struct dp_slice gradient = gradient_of(e, b, dp_staging_gradient(e->staging));
 
@@ -119,12 +154,13 @@ static dp_status sum_on_gpus(struct dp_exchange *e, int b)
     return dp_staging_end(e->staging, b, stream);
 }
 
-/* What each route does before a bucket's job, when what makes the bucket is queued, and in it. */
+/* What each route does before a bucket's job, when the bucket's computation is queued, and the
+ * job's function. */
 static const struct {
     dp_status (*hand_over)(struct dp_staging *staging, int b);
-    dp_status (*sum)(struct dp_exchange *exchange, int b);
+    dp_status (*sum)(void *exchange, int b);
 } steps[] = {
-    [DP_ROUTE_LOCAL] = {NULL, NULL},
+    [DP_ROUTE_LOCAL] = {NULL, sum_nothing},
     [DP_ROUTE_HOST] = {NULL, sum_on_host},
     [DP_ROUTE_STAGED] = {dp_staging_download, sum_staged},
     [DP_ROUTE_STAGED_PIECES] = {dp_staging_download, sum_pieces},
@@ -136,14 +172,8 @@ dp_status dp_exchange_hand_over(struct dp_exchange *e, int b)
 {
     const enum dp_route route = route_of(e, b);
 
+    e->buckets[b].sum.run = steps[route].sum;
     return steps[route].hand_over != NULL ? steps[route].hand_over(e->staging, b) : DP_OK;
-}
-
-dp_status dp_exchange_sum_job(void *exchange, int b)
-{
-    const enum dp_route route = route_of(exchange, b);
-
-    return steps[route].sum != NULL ? steps[route].sum(exchange, b) : DP_OK;
 }
 
 dp_status dp_exchange_take_sum(struct dp_exchange *e, int b)
@@ -153,12 +183,46 @@ dp_status dp_exchange_take_sum(struct dp_exchange *e, int b)
     return staged && e->group->size > 1 ? dp_staging_take(e->staging, b) : DP_OK;
 }
 
+/* ---- weights that ranks publish: in the host's memory, through it, or on GPUs ---- */
+
+dp_status dp_exchange_begin_publish(struct dp_exchange *e, int b)
+{
+    if (e->staging == NULL) {
+        return DP_OK;
+    }
+    return e->gpu_weights != NULL
+               ? dp_staging_ready(e->staging, b)
+               : dp_staging_download_weights(
+                     e->staging, b, e->sharding->mine(e->sharding_state, &e->plan->buckets[b]));
+}
+
+static dp_status publish_on_gpus(struct dp_exchange *e, int b)
+{
+    struct dp_stream *stream = e->group->gpus->stream;
+
+    DP_TRY(dp_staging_begin(e->staging, b, stream));
+    DP_TRY(e->sharding->gather(e->sharding_state, e->gpus, b, e->gpu_weights, e->width));
+    return dp_staging_end(e->staging, b, stream);
+}
+
 dp_status dp_exchange_publish_job(void *exchange, int b)
 {
     struct dp_exchange *e = exchange;
 
+    if (e->gpu_weights != NULL) {
+        return publish_on_gpus(e, b);
+    }
     if (e->staging != NULL) {
         DP_TRY(dp_staging_wait(e->staging, b, 0, e->group->cancel));
     }
-    return e->sharding->gather(e->sharding_state, b, e->weights, e->width);
+    return e->sharding->gather(e->sharding_state, e->comm, b, e->weights, e->width);
+}
+
+dp_status dp_exchange_end_publish(struct dp_exchange *e, int b)
+{
+    if (e->staging == NULL) {
+        return DP_OK;
+    }
+    return e->gpu_weights != NULL ? dp_staging_take(e->staging, b)
+                                  : dp_staging_upload_weights(e->staging, b);
 }

@@ -1,14 +1,16 @@
 /*
- * exchange_memory.c - memory that ranks share: gradients, room for small sums, weights.
+ * exchange_memory.c - memory that ranks share: gradients, scratch for small sums, weights.
  */
 #include "collectives/exchange/exchange_own.h"
+#include "collectives/gpu/gpu_peers.h"
 
 dp_status dp_exchange_take_gradients(struct dp_exchange *e, const struct dp_exchange_config *config,
                                      struct dp_flat *flat)
 {
     const size_t count = flat->total + dp_round_up(config->scratch_count, DP_BLOCK);
 
-    e->group->apart = false; /* what had no room before is no matter of sums */
+    e->group->unshared =
+        false; /* memory that could not be shared before does not matter for sums */
     e->grad = dp_group_memory(e->group, DP_MEM_GRADIENTS, count * sizeof(float));
     if (e->grad == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "gradients need %zu MB", count * sizeof(float) >> 20);
@@ -30,7 +32,7 @@ dp_status dp_exchange_take_gradients(struct dp_exchange *e, const struct dp_exch
     return DP_OK;
 }
 
-/* One copy of the weights for all ranks, unless there is no room for it: then none. */
+/* Makes one copy of the weights for all ranks, unless memory cannot be shared: then none. */
 static dp_status one_copy(struct dp_exchange *e, size_t bytes)
 {
     DP_TRY(dp_group_node_memory(e->group, DP_MEM_WEIGHTS, bytes, &e->one_copy));
@@ -41,17 +43,32 @@ static dp_status one_copy(struct dp_exchange *e, size_t bytes)
     return DP_OK;
 }
 
-/* Where ranks update parts of the weights for each other, one copy on the node does for all: the
- * weights are then in one place of the caches, too. */
+/* Where weights are published on GPUs they lie in memory that all of those reach. */
+static dp_status take_gpu_weights(struct dp_exchange *e, struct dp_flat *flat, size_t bytes)
+{
+    const struct dp_device *device = dp_staging_device(e->staging);
+
+    e->gpu_weights = dp_gpu_peers_memory(e->group, device, DP_MEM_WEIGHTS, bytes);
+    flat->weights = e->gpu_weights;
+    return e->gpu_weights != NULL
+               ? DP_OK
+               : DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB of the device", bytes >> 20);
+}
+
+/* Where ranks update parts of the weights for each other, one copy on the node is enough. It also
+ * takes less of the caches. */
 dp_status dp_exchange_take_weights(struct dp_exchange *e, struct dp_flat *flat)
 {
     const size_t bytes = flat->trained * dp_type_bytes(flat->type);
 
     e->width = dp_type_bytes(flat->type);
-    if (e->sharding->gather == NULL) {
-        return DP_OK;
+    if (e->sharding->gather == NULL || (e->group->size == 1 && e->staging != NULL)) {
+        return DP_OK; /* nothing of the device's weights crosses the host */
     }
-    /* A server may write while another one, which brings nothing to its sums, still reads. */
+    if (e->gpus != NULL) {
+        return take_gpu_weights(e, flat, bytes);
+    }
+    /* Not with servers: one may write while another, which has no gradients to sum, still reads. */
     if (e->comm->strategy->shared && e->group->size > 1 && e->servers == 0 && e->staging == NULL) {
         DP_TRY(one_copy(e, bytes));
     }
@@ -61,12 +78,22 @@ dp_status dp_exchange_take_weights(struct dp_exchange *e, struct dp_flat *flat)
     if (e->weights == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
     }
-    flat->weights = e->staging == NULL ? e->weights : NULL; /* or the device's own */
+    if (e->staging == NULL) {
+        flat->weights = e->weights;
+    } else { /* they are the device's own, which crosses the host */
+        dp_staging_device(e->staging)->pin(e->weights, bytes);
+    }
     return DP_OK;
 }
 
 void dp_exchange_release_memory(struct dp_exchange *e)
 {
+    if (e->gpu_weights != NULL) {
+        dp_gpu_peers_release(e->group, dp_staging_device(e->staging), e->gpu_weights);
+    }
+    if (e->weights != NULL && e->staging != NULL) {
+        dp_staging_device(e->staging)->unpin(e->weights);
+    }
     if (e->one_copy.data != NULL) {
         dp_group_release_node(e->group, &e->one_copy);
     } else {

@@ -15,7 +15,7 @@ bool dp_exchange_probe_publishes(const struct dp_exchange *e)
     return e->sharding->gather != NULL;
 }
 
-/* Of the tail the host has the sum, and nobody updates it. */
+/* The tail: its sum is on the host, and no rank updates it. */
 static bool is_tail(const struct dp_exchange *e, int b)
 {
     return e->plan->buckets[b].exact;
@@ -26,7 +26,7 @@ static bool is_published(const struct dp_exchange *e, int b)
     return e->sharding->gather != NULL && !is_tail(e, b);
 }
 
-/* Elements of weights, whose width may be less than that of a gradient's. */
+/* Address of an element of the weights, which may be narrower than gradients. */
 static char *weights_at(const struct dp_exchange *e, size_t at)
 {
     return (char *)(e->staging != NULL ? dp_staging_weights(e->staging) : e->weights) +
@@ -37,14 +37,14 @@ dp_status dp_exchange_probe_write(struct dp_exchange *e, int b, const float *val
 {
     const struct dp_range range = e->plan->buckets[b].range;
 
-    if (is_tail(e, b)) { /* of which the host makes a part */
+    if (is_tail(e, b)) { /* the host makes a part of it */
         memcpy(e->grad + range.begin, values, range.count * sizeof(float));
     }
     return dp_staging_write(e->staging, dp_staging_gradient(e->staging) + range.begin, values,
                             range.count);
 }
 
-dp_status dp_exchange_probe_read(struct dp_exchange *e, int b, float *room, const float **out)
+dp_status dp_exchange_probe_read(struct dp_exchange *e, int b, float *values, const float **out)
 {
     const struct dp_range range = e->plan->buckets[b].range;
     const bool weights = is_published(e, b) && e->width == sizeof(float);
@@ -57,8 +57,8 @@ dp_status dp_exchange_probe_read(struct dp_exchange *e, int b, float *room, cons
         *out = there;
         return DP_OK;
     }
-    *out = room;
-    return dp_staging_read(e->staging, room, there, range.count);
+    *out = values;
+    return dp_staging_read(e->staging, values, there, range.count);
 }
 
 struct dp_range dp_exchange_probe_summed(const struct dp_exchange *e, int b)
@@ -73,7 +73,7 @@ struct dp_range dp_exchange_probe_summed(const struct dp_exchange *e, int b)
     return (struct dp_range){0, range.count};
 }
 
-/* A copy: where weights are narrower than gradients, of as many bytes. */
+/* Stands for an update: a copy of as many bytes, if weights are narrower than gradients. */
 static dp_status update(struct dp_exchange *e, struct dp_range mine)
 {
     char *weights = weights_at(e, mine.begin);
@@ -89,17 +89,14 @@ static dp_status update(struct dp_exchange *e, struct dp_range mine)
 }
 
 /* As dp_exchange_publish and dp_exchange_end do. */
-static dp_status publish(struct dp_exchange *e, int b, struct dp_range mine)
+static dp_status publish(struct dp_exchange *e, int b)
 {
-    if (e->one_copy.data != NULL) {
-        return dp_comm_barrier(e->comm);
+    if (!dp_exchange_publishes(e)) {
+        return e->one_copy.data != NULL ? dp_comm_barrier(e->comm) : DP_OK;
     }
-    if (e->staging == NULL) {
-        return dp_exchange_publish_job(e, b);
-    }
-    DP_TRY(dp_staging_download_weights(e->staging, b, mine));
+    DP_TRY(dp_exchange_begin_publish(e, b));
     DP_TRY(dp_exchange_publish_job(e, b));
-    return dp_staging_upload_weights(e->staging, b);
+    return dp_exchange_end_publish(e, b);
 }
 
 dp_status dp_exchange_probe_share(struct dp_exchange *e, int b)
@@ -108,13 +105,13 @@ dp_status dp_exchange_probe_share(struct dp_exchange *e, int b)
     struct dp_stream *stream = e->staging != NULL ? dp_staging_stream(e->staging) : NULL;
 
     DP_TRY(dp_exchange_hand_over(e, b));
-    DP_TRY(dp_exchange_sum_job(e, b));
+    DP_TRY(e->buckets[b].sum.run(e, b));
     DP_TRY(stream != NULL ? dp_exchange_wait_device(e, b) : DP_OK);
     if (!is_published(e, b)) {
         return DP_OK;
     }
     DP_TRY(update(e, mine));
-    DP_TRY(publish(e, b, mine));
+    DP_TRY(publish(e, b));
     return stream != NULL ? stream->device->synchronize(stream) : DP_OK;
 }
 

@@ -13,7 +13,7 @@ static const struct dp_plugin *const registry[] = {
 };
 
 struct dp_plugin_family dp_shardings = {
-    .noun = "sharing", .rows = registry, .count = sizeof(registry) / sizeof(registry[0])};
+    .noun = "sharding", .rows = registry, .count = sizeof(registry) / sizeof(registry[0])};
 
 bool dp_sharding_is_plain(const struct dp_sharding *sharding)
 {

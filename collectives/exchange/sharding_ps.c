@@ -1,12 +1,12 @@
 /*
  * sharding_ps.c - a sharded parameter server: every bucket is cut evenly over all servers, which
- * sum their part, update it, and send new weights to everybody.
+ * sum their part, update it, and send new weights to all ranks.
  *
- * Servers are ranks of their own, the last ones (comm.servers), or, without any, all ranks. Since
- * whole buckets of fused tensors are cut, and not tensors dealt out, servers carry the same load
- * whatever the model looks like. Gradients are added in tree order, so weights get the bits of
- * `replicated` over an order-keeping strategy. Servers get the other servers' weights too: every
- * rank can be compared with all others.
+ * Servers are separate ranks, the last ones (comm.servers), or, without any, all ranks. Buckets of
+ * fused tensors are cut, instead of tensors being assigned, so servers carry the same load for any
+ * model. Gradients are added in tree order, so weights get the bits of `replicated` over an
+ * order-keeping strategy. Servers get the other servers' weights too, so that every rank can be
+ * compared with all others.
  *
  * Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014;
  * balanced fusion buffers: Thangakrishnan et al., "Herring: rethinking the parameter server at
@@ -69,10 +69,11 @@ static dp_status ps_sum(void *state, struct dp_slice gradient)
     return dp_direct_reduce_run(&ps->direct_reduce, gradient, DP_DIRECT_REDUCE_REDUCE);
 }
 
-static dp_status ps_gather(void *state, int b, void *array, size_t width)
+static dp_status ps_gather(void *state, struct dp_comm *comm, int b, void *array, size_t width)
 {
     const struct ps *ps = state;
 
+    (void)comm;
     return dp_direct_reduce_run(&ps->direct_reduce,
                                 bucket_of(&ps->exchange->plan->buckets[b], array, width),
                                 DP_DIRECT_REDUCE_SHARE);
@@ -93,11 +94,10 @@ static const struct dp_option ps_options[] = {
 /* clang-format on */
 
 const struct dp_sharding dp_sharding_ps = {
-    .plugin =
-        {.name = "ps",
-         .help = "servers (comm.servers; 0: all ranks) sum and update; over=STRATEGY for the rest",
-         .options = ps_options,
-         .state_bytes = sizeof(struct ps)},
+    .plugin = {.name = "ps",
+               .help = "servers (comm.servers; 0: all ranks) sum and update",
+               .options = ps_options,
+               .state_bytes = sizeof(struct ps)},
     .keep = DP_KEEP_CHUNK,
     .over = ps_over,
     .open = ps_open,

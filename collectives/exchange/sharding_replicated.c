@@ -41,7 +41,7 @@ static const struct dp_option replicated_options[] = {
 
 const struct dp_sharding dp_sharding_replicated = {
     .plugin = {.name = "replicated",
-               .help = "every rank has the whole sum and updates all weights; over=STRATEGY sums",
+               .help = "every rank has the whole sum and updates all weights",
                .options = replicated_options,
                .state_bytes = sizeof(struct replicated)},
     .keep = DP_KEEP_ALL,

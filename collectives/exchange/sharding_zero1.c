@@ -1,10 +1,10 @@
 /*
  * sharding_zero1.c - each rank sums and updates its part of every bucket, then the weights are
- * gathered: optimizer state is kept once over all ranks, and its work is shared.
+ * gathered. Over all ranks there is one copy of the optimizer state, and its work is divided.
  *
- * A bucket is cut into one chunk per rank, at multiples of DP_BLOCK. As many bytes travel as in an
- * allreduce (a reduce-scatter of the gradient, then a gather of the weights), and every weight gets
- * the bits it would get from `replicated` over the same strategy.
+ * A bucket is cut into one chunk per rank, at multiples of DP_BLOCK. As many bytes are sent as in
+ * an allreduce (a reduce-scatter of the gradient, then a gather of the weights), and every weight
+ * gets the same bits as from `replicated` over the same strategy.
  *
  * Source: Rajbhandari, Rasley, Ruwase and He, "ZeRO: memory optimizations toward training trillion
  * parameter models", SC 2020, section 5.1 (P_os).
@@ -49,14 +49,14 @@ static struct dp_range zero1_mine(const void *state, const struct dp_bucket *buc
     return (struct dp_range){(size_t)((float *)part.data - grad), part.count};
 }
 
-static dp_status zero1_gather(void *state, int b, void *array, size_t width)
+static dp_status zero1_gather(void *state, struct dp_comm *comm, int b, void *array, size_t width)
 {
     const struct zero1 *z = state;
     const struct dp_range *range = &z->exchange->plan->buckets[b].range;
 
     char *at = (char *)array + range->begin * width;
 
-    return dp_comm_gather(z->exchange->comm, (struct dp_slice){at, range->count, width});
+    return dp_comm_gather(comm, (struct dp_slice){at, range->count, width});
 }
 
 static void zero1_close(void *state)
@@ -75,7 +75,7 @@ static const struct dp_option zero1_options[] = {
 
 const struct dp_sharding dp_sharding_zero1 = {
     .plugin = {.name = "zero1",
-               .help = "each rank updates its part of the weights; over=STRATEGY sums and gathers",
+               .help = "each rank updates its part of the weights",
                .options = zero1_options,
                .state_bytes = sizeof(struct zero1)},
     .keep = DP_KEEP_CHUNK,

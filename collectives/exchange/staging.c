@@ -12,19 +12,20 @@ struct dp_staging {
     const struct dp_device *device;
     const struct dp_bucket_plan *plan; /* borrowed */
     float *host;                       /* borrowed; [total] */
+    float *pinned;                     /* where pinned memory begins in it; NULL: none is */
     float *gradient;                   /* owned; device memory, [total] */
     size_t total, tail;
     struct dp_stream *copies; /* owned; to the host */
-    struct dp_stream *back;   /* owned; from the host; of whoever runs jobs */
+    struct dp_stream *back;   /* owned; from the host; used by the thread that runs jobs */
     struct dp_stream *stream; /* borrowed; where the gradient is made and used */
-    char *weights, *shared;   /* borrowed; [trained] of the device, and of the host or NULL */
+    char *weights, *shared;   /* borrowed; [trained]: on the device; on the host or NULL */
     size_t width;             /* of a weight, in bytes */
     int *first;               /* owned; [plan->count + 1]: each bucket's first piece */
-    struct dp_event **there;  /* owned; [pieces]; the first of a bucket is also ready()'s */
+    struct dp_event **there;  /* owned; [pieces]; a bucket's first is also used by ready() */
     struct dp_event **done;   /* owned; [plan->count] */
 };
 
-/* What of a bucket goes to and fro. */
+/* The range of a bucket that is copied. */
 static struct dp_range moved(const struct dp_staging *s, int b)
 {
     const struct dp_bucket *bucket = &s->plan->buckets[b];
@@ -73,7 +74,6 @@ static dp_status staging_open(struct dp_staging *s)
 {
     const size_t bytes = s->total * sizeof(float);
 
-    s->device->pin(s->host, bytes);
     s->gradient = dp_gpu_peers_memory(s->group, s->device, DP_MEM_GRADIENTS, bytes);
     if (s->gradient == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "gradients need %zu MB of the device", bytes >> 20);
@@ -126,8 +126,17 @@ void dp_staging_destroy(struct dp_staging *s)
     dp_free(s->done);
     dp_free(s->first);
     dp_gpu_peers_release(s->group, s->device, s->gradient);
-    s->device->unpin(s->host);
+    if (s->pinned != NULL) {
+        s->device->unpin(s->pinned);
+    }
     dp_free(s);
+}
+
+void dp_staging_pin(struct dp_staging *s, struct dp_range range)
+{
+    assert(s->pinned == NULL);
+    s->pinned = s->host + range.begin;
+    s->device->pin(s->pinned, range.count * sizeof(float));
 }
 
 float *dp_staging_gradient(const struct dp_staging *s)
@@ -159,7 +168,7 @@ void dp_staging_follow(struct dp_staging *s, struct dp_stream *stream, void *wei
     s->width = width;
 }
 
-/* Sends elements of `width` bytes. */
+/* Copies elements of `width` bytes to the host. */
 static dp_status send(struct dp_staging *s, void *host, const void *device, struct dp_range range,
                       size_t width)
 {
@@ -198,14 +207,14 @@ dp_status dp_staging_upload_weights(struct dp_staging *s, int b)
 
 dp_status dp_staging_wait(const struct dp_staging *s, int b, int i, const atomic_int *cancel)
 {
-    struct dp_backoff patience = {.cancel = cancel, .spin_ns = DP_SPIN_NS};
+    struct dp_backoff backoff = {.cancel = cancel, .spin_ns = DP_SPIN_NS};
 
     for (bool done = false;;) {
         DP_TRY(s->device->event_query(s->there[s->first[b] + i], &done));
         if (done) {
             return DP_OK;
         }
-        if (!dp_backoff_wait(&patience)) {
+        if (!dp_backoff_wait(&backoff)) {
             return DP_ERR_CANCELLED;
         }
     }

@@ -1,31 +1,33 @@
 /*
- * strategy_autotune.c - all ranks learn the same times from every turn, and so drop, go on and stop
- * alike; rank 0's choice is what counts in the end.
+ * strategy_autotune.c - all ranks get the same times from every turn, so they drop candidates,
+ * continue and stop together. Rank 0's choice is final.
  */
 #include "collectives/exchange/strategy_autotune.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/statistics.h"
 #include "base/trace.h"
 #include "collectives/strategies/comm.h"
 
 enum {
     CANDIDATES_MAX = 32,
     TURNS_MAX = 7,      /* of one strategy at one size */
-    STEP = 8,           /* from one size to the next, at most */
-    POINT_SHARE = 8,    /* several turns of a size may take so small a part of the time */
-    CONNECT_SHARE = 16, /* a first turn that takes less of it is repeated: it may have connected */
-    BYTES_FIRST = 64 << 10, /* smaller ones say little about a step, and their noise much */
+    STEP = 8,           /* factor from one size to the next, at most */
+    POINT_SHARE = 8,    /* a size gets several turns if they take at most this part of the time */
+    CONNECT_SHARE = 16, /* a first turn that takes less than this part is repeated: it may have
+                         * connected */
+    BYTES_FIRST = 64 << 10, /* smaller ones predict a step badly, and are noisy */
     BYTES_MAX = 32 << 20
 };
 
-/* Faster than an earlier one by so much, or the earlier one stays. */
+/* A strategy must be this much faster than an earlier one to replace it. */
 static const double margin = 0.97;
 
-/* Beyond the names in strategies.def, where nodes have several ranks: some where these are equally
- * many, some where no order is wanted, since hier does the same itself where one is. */
+/* Candidates besides the names in strategies.def, where nodes have several ranks. even: nodes must
+ * have the same number of ranks. free: only where no order is needed; else hier chooses the same by
+ * itself. */
 static const struct {
     const char *text;
     bool even, free;
@@ -33,7 +35,7 @@ static const struct {
 
 struct candidate {
     char text[DP_STRATEGY_AUTOTUNE_TEXT];
-    struct dp_comm *comm; /* NULL: has dropped out */
+    struct dp_comm *comm; /* NULL: has been dropped */
     struct dp_curve curve;
     double turns[TURNS_MAX]; /* at this size */
     int turn_count;
@@ -55,9 +57,9 @@ struct autotune {
     double elapsed; /* seconds, by the slowest rank's clock */
 };
 
-/* ---- who takes part ---- */
+/* ---- candidates ---- */
 
-/* Whether `text` stands among what takes part anywhere, and with what nodes this group has. */
+/* Whether `text` is a candidate in any group with this group's nodes. */
 static bool is_listed(const struct dp_group *group, const char *text)
 {
     const bool several = group->nodes > 1 && group->nodes < group->size;
@@ -99,7 +101,7 @@ static dp_status add_candidate(struct autotune *c, const char *text)
     return dp_comm_create(c->group, e->text, c->most / sizeof(float), 0, &e->comm);
 }
 
-/* What would be taken unmeasured comes first: others have to beat it. */
+/* The default choice comes first: others must be faster. */
 static dp_status add_candidates(struct autotune *c)
 {
     const struct dp_plugin *plugin;
@@ -117,7 +119,7 @@ static dp_status add_candidates(struct autotune *c)
                                                  "the order of sums that train.lanes needs");
 }
 
-/* ---- what a step would take ---- */
+/* ---- predicted time of a step ---- */
 
 static size_t bucket_bytes(const struct autotune *c, int b)
 {
@@ -126,8 +128,8 @@ static size_t bucket_bytes(const struct autotune *c, int b)
     return c->config->tail_alone && !bucket->exact ? 0 : bucket->range.count * sizeof(float);
 }
 
-/* Seconds for all buckets. At sizes beyond the curve: the longest it can take is in proportion to
- * the bytes (dp_curve_at), the shortest is as long as the last one. */
+/* Seconds for all buckets. Beyond the curve's last size the longest possible time is in proportion
+ * to the bytes (dp_curve_at), and the shortest is that of the last size. */
 static double step_seconds(const struct autotune *c, const struct candidate *e, bool shortest)
 {
     const double last = e->curve.bytes[e->curve.count - 1];
@@ -163,8 +165,9 @@ static void drop(struct candidate *e)
     e->comm = NULL;
 }
 
-/* Those that cannot become faster than the fastest is at worst; twice that, since larger messages
- * may go other ways than small ones. Only those whose last turns took longer than `least`. */
+/* Drops candidates whose best case is slower than the fastest one's worst case. The limit is twice
+ * that, since larger messages may use other protocols than small ones. Only those whose last turns
+ * took longer than `least` are dropped. */
 static void drop_hopeless(struct autotune *c, double least)
 {
     const double bar = 2.0 * step_seconds(c, fastest(c), false);
@@ -180,7 +183,7 @@ static void drop_hopeless(struct autotune *c, double least)
 
 /* ---- timing ---- */
 
-/* One sum, of data written anew as backward does: as long as on the slowest rank. */
+/* Times one sum, of data rewritten as backward does; the slowest rank's time counts. */
 static dp_status take_turn(struct autotune *c, struct candidate *e, size_t bytes, double *seconds)
 {
     const struct dp_slice data = {c->data, bytes / sizeof(float), sizeof(float)};
@@ -203,7 +206,7 @@ static dp_status take_turn(struct autotune *c, struct candidate *e, size_t bytes
     return DP_OK;
 }
 
-/* Seconds of a turn of everybody, as the last size took. */
+/* Seconds of one turn of each candidate, as the last size took. */
 static double round_seconds(const struct autotune *c)
 {
     double seconds = 0.0;
@@ -217,8 +220,8 @@ static double round_seconds(const struct autotune *c)
     return seconds;
 }
 
-/* The first turn of everybody at a new size, the fastest's first: by how much it takes longer, the
- * others are expected to. *complete: there was time for all. */
+/* The first turn of each candidate at a new size, starting with the fastest. The ratio of its times
+ * predicts the others' times. *complete: there was time for all. */
 static dp_status first_round(struct autotune *c, size_t bytes, bool *complete)
 {
     const double before = round_seconds(c);
@@ -246,14 +249,8 @@ static dp_status first_round(struct autotune *c, size_t bytes, bool *complete)
 
 /* ---- one size ---- */
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* The median of the turns so far becomes the newest point of the curves. */
+/* Sets the newest point of the curves to the median of the turns so far; of an even number the
+ * lower one, since what disturbs a turn only makes it longer. */
 static void set_points(struct autotune *c)
 {
     for (int i = 0; i < c->count; i++) {
@@ -261,13 +258,14 @@ static void set_points(struct autotune *c)
         if (e->comm != NULL) {
             double sorted[TURNS_MAX];
             memcpy(sorted, e->turns, sizeof(sorted));
-            qsort(sorted, (size_t)e->turn_count, sizeof(double), compare);
-            e->curve.seconds[e->curve.count - 1] = sorted[(e->turn_count - 1) / 2];
+            dp_sort(sorted, (size_t)e->turn_count);
+            e->curve.seconds[e->curve.count - 1] = dp_quantile(sorted, (size_t)e->turn_count, 0.5);
         }
     }
 }
 
-/* Everybody has had a turn, or, at the first size, those stay that had. */
+/* Adds a point to each curve when all candidates have had a turn; at the first size, drops those
+ * that had none. */
 static void add_points(struct autotune *c, size_t bytes)
 {
     for (int i = 0; i < c->count; i++) {
@@ -279,7 +277,7 @@ static void add_points(struct autotune *c, size_t bytes)
         }
     }
     set_points(c);
-    drop_hopeless(c, c->config->budget_s / POINT_SHARE); /* others may have had bad luck */
+    drop_hopeless(c, c->config->budget_s / POINT_SHARE); /* others may have been disturbed */
 }
 
 static dp_status one_round(struct autotune *c, size_t bytes)
@@ -309,7 +307,8 @@ static dp_status more_rounds(struct autotune *c, size_t bytes)
     return DP_OK;
 }
 
-/* The largest bucket that is at most STEP times as large, or that large, if no larger one is. */
+/* The next size: the largest bucket of at most STEP times this size; or STEP times this size, if
+ * all larger buckets are beyond that. */
 static size_t next_size(const struct autotune *c, size_t bytes)
 {
     const size_t limit = bytes * STEP < c->most ? bytes * STEP : c->most;
@@ -406,7 +405,7 @@ static dp_status choose(struct autotune *c, struct dp_strategy_autotune_result *
     const struct candidate *winner = fastest(c);
 
     memset(out, 0, sizeof(*out));
-    if (winner == NULL) { /* alone, it needed no turn */
+    if (winner == NULL) { /* the only candidate: no turn was needed */
         (void)snprintf(out->strategy, sizeof(out->strategy), "%s", c->candidates[0].text);
         (void)snprintf(out->why, sizeof(out->why), "the only one here%s",
                        c->group->ordered ? " that keeps the order of sums" : "");

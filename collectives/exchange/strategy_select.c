@@ -14,7 +14,7 @@ static const struct dp_strategy *find(const char *text)
     return (const struct dp_strategy *)dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
 }
 
-/* Why the strategy will not do; NULL: it will. */
+/* Why the strategy is not suitable; NULL: it is. */
 static const char *objection(const struct dp_group *group, bool ordered, const char *name)
 {
     const struct dp_strategy *strategy = find(name);
@@ -26,7 +26,7 @@ static const char *objection(const struct dp_group *group, bool ordered, const c
     return ordered && !strategy->ordered ? "it keeps no order of sums" : NULL;
 }
 
-/* out->text becomes "nccl" (one rank a GPU, any order of sums), else "ipc", else NULL: by way of
+/* Sets out->text to "nccl" (one rank per GPU, any order of sums), else "ipc", else NULL: through
  * the host. */
 static dp_status select_on_gpus(struct dp_group *group, const struct dp_exchange_config *config,
                                 struct dp_strategy_selection *out)
@@ -69,14 +69,15 @@ bool dp_strategy_select_may_measure(const struct dp_group *group, const struct d
                                     bool ordered, const char *text)
 {
     const size_t length = device->host_memory ? 0 : strlen(over_staged);
-    struct dp_group asked = *group; /* whose own order is set when an exchange is made */
+    struct dp_group asked = *group; /* the order that the group will have; it is set when an
+                                     * exchange is made */
 
     asked.ordered = ordered;
     return strncmp(text, over_staged, length) == 0 &&
            dp_strategy_autotune_admits(&asked, text + length);
 }
 
-/* Ranks may see different machines: where one cannot run it, none does. */
+/* Drops the strategy on all ranks if it cannot run on one; they may be on different machines. */
 static dp_status drop_if_it_cannot_run(struct dp_group *group, const char **text)
 {
     const char *why_not;
@@ -88,7 +89,7 @@ static dp_status drop_if_it_cannot_run(struct dp_group *group, const char **text
     return worst == DP_ERR_UNAVAILABLE ? DP_OK : worst;
 }
 
-/* Adds the fastest to what out->why says already: why not on GPUs. */
+/* Adds the fastest to out->why, which already says why not on GPUs. */
 static dp_status select_fastest(struct dp_group *group, const struct dp_exchange_config *config,
                                 const struct dp_bucket_plan *plan,
                                 struct dp_strategy_selection *out)
@@ -118,14 +119,14 @@ static dp_status select_fastest(struct dp_group *group, const struct dp_exchange
 }
 
 /*
- * What `auto` means: servers serve; ranks that can share one copy of the weights do (measured: less
- * of the caches, half of the optimizer's work for two ranks); others are replicated, over what is
- * measured to sum fastest.
+ * The meaning of `auto`. With servers: ps. Ranks that can share one copy of the weights do so
+ * (measured: it takes less of the caches, and half of the optimizer's work for two ranks). Others
+ * are replicated, over the strategy that is measured to sum fastest.
  */
 dp_status dp_strategy_select(struct dp_group *group, const struct dp_exchange_config *config,
                              const struct dp_bucket_plan *plan, struct dp_strategy_selection *out)
 {
-    const bool one_memory = dp_group_one_node(group) && !group->apart;
+    const bool one_memory = dp_group_one_node(group) && !group->unshared;
 
     out->text = config->strategy;
     DP_TRY(config->recalled ? drop_if_it_cannot_run(group, &out->text) : DP_OK);
@@ -164,7 +165,7 @@ static dp_status check_strategy(const struct dp_sharding *sharding,
     return ordered ? dp_comm_check_order(strategy, state, NULL, problem, problem_size) : DP_OK;
 }
 
-/* Whether `auto`, a strategy, or, if `shardings`, one of those stands first. */
+/* Whether the text begins with `auto`, a strategy, or, if `shardings`, a sharding. */
 static dp_status check_name(const char *text, bool shardings, char *problem, size_t size)
 {
     static const char automatic[] = "auto";

@@ -1,5 +1,5 @@
 /*
- * gpu_peers.c - seats (which rank sits where) and links (memory that several ranks use).
+ * gpu_peers.c - seats (which rank uses which GPU) and links (memory that several ranks use).
  */
 #include "collectives/gpu/gpu_peers.h"
 
@@ -7,28 +7,30 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/process.h"
+#include "base/system/process.h"
 
 enum { LINKS = 8 };
 
-/* What a rank says to the others. */
+/* What each rank sends to the others. */
 struct seat {
     char name[DP_UNIT_NAME];
     int unit;
     struct dp_process process;
 };
 
-/* Memory that all ranks took together. */
+/* Memory that all ranks allocated together. */
 struct link {
     char *base; /* this rank's */
     size_t bytes;
-    char **pieces;  /* [size]; owned array; where each rank's lies here; NULL: not to be reached */
+    char **pieces;  /* [size]; owned array; address of each rank's piece here; NULL: not
+                     * reachable */
     bool *attached; /* [size]; owned array */
 };
 
 struct offer {
-    struct dp_unit_handle handle;
-    uint64_t address; /* in its own process */
+    struct dp_unit_handle handle; /* for other processes; undefined with why_not */
+    uint64_t address;             /* in its own process */
+    char why_not[128];            /* why it cannot be shared with them; empty: it can */
 };
 
 struct dp_gpu_peers_links {
@@ -56,7 +58,7 @@ static void link_close(const struct dp_gpu_peers *gpus, struct link *link, int s
     *link = (struct link){.base = NULL};
 }
 
-/* The piece of rank `i`, as it can be used here. */
+/* Makes the piece of rank `i` usable here. */
 static bool attach(const struct dp_group *group, struct link *link, int i, const char **why_not)
 {
     const struct dp_gpu_peers *gpus = group->gpus;
@@ -69,6 +71,8 @@ static bool attach(const struct dp_group *group, struct link *link, int i, const
         if (gpus->device->units->join(seats[i].unit, why_not)) {
             link->pieces[i] = (char *)(uintptr_t)offer->address; /* NOLINT: a rank as a thread */
         }
+    } else if (offer->why_not[0] != '\0') {
+        *why_not = offer->why_not;
     } else {
         link->pieces[i] = gpus->device->units->attach(&offer->handle, why_not);
         link->attached[i] = link->pieces[i] != NULL;
@@ -76,12 +80,28 @@ static bool attach(const struct dp_group *group, struct link *link, int i, const
     return link->pieces[i] != NULL;
 }
 
-/* All ranks say where theirs is, and look for everybody's. *why_not: NULL where all were found. */
+/* The address of this rank's piece, and a handle for other processes if there can be one. */
+static struct offer make_offer(const struct dp_gpu_peers *gpus, void *memory)
+{
+    struct offer mine;
+    const char *why_not = NULL;
+
+    memset(&mine, 0, sizeof(mine));
+    mine.address = (uint64_t)(uintptr_t)memory;
+    if (!gpus->device->units->share(memory, &mine.handle, &why_not)) {
+        (void)snprintf(mine.why_not, sizeof(mine.why_not),
+                       "memory cannot be shared with other processes: %.50s", why_not);
+    }
+    return mine;
+}
+
+/* All ranks exchange the addresses of their pieces and attach all pieces. *why_not: NULL where all
+ * could be attached; else valid until the next link_open(). */
 static dp_status link_open(struct dp_group *group, struct link *link, const char **why_not)
 {
     const size_t size = (size_t)group->size;
     struct dp_gpu_peers *gpus = group->gpus;
-    struct offer mine = {.address = (uint64_t)(uintptr_t)link->base};
+    const struct offer mine = make_offer(gpus, link->base);
     dp_status status = DP_OK;
 
     *why_not = NULL;
@@ -89,8 +109,6 @@ static dp_status link_open(struct dp_group *group, struct link *link, const char
     link->attached = dp_zalloc(size, sizeof(*link->attached));
     if (link->pieces == NULL || link->attached == NULL) {
         status = DP_FAIL(DP_ERR_NOMEM, "GPU memory of %d ranks", group->size);
-    } else {
-        status = gpus->device->units->share(link->base, &mine.handle);
     }
     status = dp_group_agree(group, status);
     if (status != DP_OK || link->pieces == NULL || link->attached == NULL) {
@@ -127,7 +145,7 @@ dp_status dp_gpu_peers_object(struct dp_group *group, const char *mine,
     return status;
 }
 
-/* Whether ranks reach each other is found out by trying. */
+/* Finds out by trying whether ranks reach each other's memory. */
 static dp_status try_links(struct dp_group *group)
 {
     struct dp_gpu_peers *gpus = group->gpus;
@@ -171,7 +189,7 @@ void *dp_gpu_peers_memory(struct dp_group *group, const struct dp_device *device
     if (linked) {
         *link = (struct link){.base = memory, .bytes = bytes};
         dp_status status = link_open(group, link, &why_not);
-        if (status == DP_OK) { /* it was possible before, and nobody relies on it yet */
+        if (status == DP_OK) { /* attaching has just worked, and no link is in use yet */
             status = dp_gpu_peers_object(group, why_not, gpus->why_unreachable);
             gpus->reach = gpus->why_unreachable[0] == '\0';
         }
@@ -184,7 +202,7 @@ void *dp_gpu_peers_memory(struct dp_group *group, const struct dp_device *device
     return memory;
 }
 
-/* The link that a place lies in. */
+/* The link that contains a place. */
 static struct link *link_of(const struct dp_group *group, const void *place)
 {
     const char *p = place;
@@ -198,8 +216,8 @@ static struct link *link_of(const struct dp_group *group, const void *place)
     return NULL;
 }
 
-/* Nobody may use what its owner releases: all detach first. A rank that has left the others behind
- * ends its process soon, and waits for nobody. */
+/* All ranks detach before the owner frees the memory. A rank that has left the others ends its
+ * process soon and does not wait. */
 void dp_gpu_peers_release(struct dp_group *group, const struct dp_device *device, void *memory)
 {
     struct link *link = memory != NULL ? link_of(group, memory) : NULL;
@@ -247,13 +265,13 @@ static dp_status take_seat(const struct dp_group *group, const struct dp_units *
     memset(seat, 0, sizeof(*seat));
     seat->unit = local_number(group) % count;
     seat->process = dp_process_self();
-    if (group->size > 1) { /* a group of one rank computes where that rank does */
+    if (group->size > 1) { /* a group of one rank uses that rank's current GPU */
         DP_TRY(units->choose(seat->unit));
     }
     return units->name(seat->name);
 }
 
-/* How many GPUs there are, and how many ranks share one. */
+/* Counts the GPUs, and the ranks that share one. */
 static void count_seats(struct dp_group *group)
 {
     struct dp_gpu_peers *gpus = group->gpus;

@@ -15,7 +15,7 @@ static struct dp_nccl found;
 static bool tried, usable;
 static char problem[200];
 
-/* A pointer to an object becomes one to a function, as POSIX wants it. */
+/* Converts a pointer to an object into one to a function, in the way that POSIX requires. */
 static bool take(void *library, const char *name, void *function, size_t bytes)
 {
     void *symbol = dlsym(library, name);

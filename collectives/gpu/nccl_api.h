@@ -1,10 +1,10 @@
 /*
- * nccl_api.h - as much of NCCL as strategy_nccl.c uses, by names and values of its binary
- * interface, so that neither building nor starting this program needs NCCL: the library is looked
- * for when it is wanted.
+ * nccl_api.h - the part of NCCL that strategy_nccl.c uses, with the names and values of its binary
+ * interface. So neither building nor starting this program needs NCCL: the library is loaded when
+ * it is first needed.
  *
  * Source: NVIDIA NCCL user guide, "API", versions 2.18 to 2.30. The struct of settings is that of
- * 2.18: its size and version, which it holds, tell newer libraries so.
+ * 2.18; it holds its size and version, so newer libraries accept it.
  */
 #ifndef DP_COLLECTIVES_GPU_NCCL_API_H
 #define DP_COLLECTIVES_GPU_NCCL_API_H
@@ -24,7 +24,7 @@ enum {
     DP_NCCL_INT8 = 0,
     DP_NCCL_FLOAT32 = 7,
     DP_NCCL_SUM = 0,
-    DP_NCCL_VERSION = 21800, /* the least, 2.18.0 */
+    DP_NCCL_VERSION = 21800, /* the oldest supported, 2.18.0 */
     DP_NCCL_UNDEFINED = INT_MIN
 };
 
@@ -45,7 +45,8 @@ struct dp_nccl_settings {
 struct dp_nccl_comm; /* NCCL's own */
 
 /* X(result, name, parameters): the functions, whose names in the library begin with "nccl". Those
- * that give an int give one of the results above; the last argument of sums is a cudaStream_t. */
+ * that return an int return one of the results above; the last argument of sums is a
+ * cudaStream_t. */
 #define DP_NCCL_FUNCTIONS(X)                                                                    \
     X(int, GetVersion, (int *version))                                                          \
     X(int, GetUniqueId, (struct dp_nccl_id * id))                                               \
@@ -66,6 +67,12 @@ struct dp_nccl_comm; /* NCCL's own */
     X(int, Reduce,                                                                              \
       (const void *from, void *to, size_t count, int type, int op, int root,                    \
        struct dp_nccl_comm *comm, void *stream))                                                \
+    X(int, ReduceScatter,                                                                       \
+      (const void *from, void *to, size_t each, int type, int op, struct dp_nccl_comm *comm,    \
+       void *stream))                                                                           \
+    X(int, AllGather,                                                                           \
+      (const void *from, void *to, size_t each, int type, struct dp_nccl_comm *comm,            \
+       void *stream))                                                                           \
     X(int, Broadcast,                                                                           \
       (const void *from, void *to, size_t count, int type, int root, struct dp_nccl_comm *comm, \
        void *stream))
@@ -79,8 +86,8 @@ struct dp_nccl {
 };
 
 /*
- * The library, loaded once and kept: `file` is its name, NULL the usual one. NULL where there is
- * none that will do, and why not. For one thread at a time.
+ * Loads the library once and keeps it. `file` is its name; NULL means the usual one. Returns NULL
+ * where there is no suitable library, with the reason in *why_not. Not thread-safe.
  */
 const struct dp_nccl *dp_nccl_find(const char *file, const char **why_not);
 

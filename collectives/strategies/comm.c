@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Who asks for a strategy: an option of another one; of the user, none. */
+/* Where a strategy is named: by an option of another strategy, or by the user. */
 struct asker {
     const char *owner, *option; /* NULL: the user */
 };
 
-/* Whether whoever asks may have this one, and it can run in the group. */
+/* Whether this strategy is allowed there and can run in the group. */
 static bool will_do(const struct dp_group *group, struct asker asker,
                     const struct dp_plugin *plugin)
 {
@@ -21,8 +21,8 @@ static bool will_do(const struct dp_group *group, struct asker asker,
            ((const struct dp_strategy *)plugin)->supports(group, &why_not);
 }
 
-/* Writes "shm, ring, none": the strategies that will do; `sharding`: but for the one that shares
- * nothing. */
+/* Writes "shm, ring, none": the strategies that are allowed and can run. `sharding`: leaves out the
+ * one that shares nothing. */
 static void list_supported(const struct dp_group *group, struct asker asker, bool sharding,
                            char *text, size_t size)
 {
@@ -44,7 +44,7 @@ void dp_comm_list_sharing(const struct dp_group *group, char *text, size_t size)
     list_supported(group, (struct asker){NULL, NULL}, true, text, size);
 }
 
-/* Those that keep the order in this group, with their default options. */
+/* Lists the strategies that keep the order in this group, with their default options. */
 static void list_ordered(const struct dp_group *group, char *text, size_t size)
 {
     const struct dp_plugin *plugin;
@@ -196,7 +196,7 @@ void dp_comm_destroy(struct dp_comm *comm)
     dp_free(comm);
 }
 
-dp_status dp_comm_check_room(const struct dp_comm *comm, const char *who)
+dp_status dp_comm_check_scratch(const struct dp_comm *comm, const char *who)
 {
     const char *why_not;
 
@@ -207,7 +207,7 @@ dp_status dp_comm_check_room(const struct dp_comm *comm, const char *who)
                          comm->strategy->plugin.name, why_not);
 }
 
-/* What failed half-way may have left messages under way, whose memory must not be waited for. */
+/* A failed sum may leave messages in flight; no wait may be started for their memory. */
 static dp_status finished(struct dp_comm *comm, dp_status status)
 {
     dp_group_leave(comm->group, status);
@@ -248,7 +248,7 @@ dp_status dp_comm_sum_exact(struct dp_comm *comm, struct dp_slice data)
                               : comm->strategy->sum(comm->state, data, DP_KEEP_ALL));
 }
 
-/* Chunks go round a ring: after size - 1 turns everybody has all. */
+/* Chunks go round a ring: after size - 1 turns every rank has all of them. */
 static dp_status gather_ring(struct dp_group *group, struct dp_slice data)
 {
     const int size = group->size, rank = group->rank;

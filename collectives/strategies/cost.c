@@ -13,7 +13,7 @@ double dp_curve_at(const struct dp_curve *curve, double bytes)
     if (bytes <= curve->bytes[0]) {
         return curve->seconds[0];
     }
-    if (bytes >= curve->bytes[last]) { /* what the shortest takes is there once, however long */
+    if (bytes >= curve->bytes[last]) { /* a fixed latency counts once, at any size */
         const double start = last > 0 ? curve->seconds[0] : 0.0;
         const double rest = curve->seconds[last] > start ? curve->seconds[last] - start : 0.0;
         return curve->seconds[last] + rest * (bytes / curve->bytes[last] - 1.0);
@@ -29,9 +29,9 @@ void dp_curve_fit(const struct dp_curve *curve, double *alpha, double *beta)
 {
     double w = 0.0, wx = 0.0, wy = 0.0, wxx = 0.0, wxy = 0.0, determinant;
 
-    /* Least squares with weights 1 / seconds^2: a microsecond matters where messages are short. */
+    /* Least squares with weights 1 / seconds^2: a microsecond matters for short messages. */
     for (int i = 0; i < curve->count; i++) {
-        if (curve->seconds[i] <= 0.0) { /* shorter than the clock's turn */
+        if (curve->seconds[i] <= 0.0) { /* shorter than the clock's resolution */
             continue;
         }
         const double weight = 1.0 / (curve->seconds[i] * curve->seconds[i]);
@@ -53,7 +53,7 @@ void dp_curve_fit(const struct dp_curve *curve, double *alpha, double *beta)
 
 void dp_cost_fit(struct dp_cost *cost)
 {
-    double start; /* of adding: no part of the model */
+    double start; /* initial value of a sum: not in the model */
 
     for (int i = 0; i < DP_LINK_COUNT; i++) {
         dp_curve_fit(&cost->exchange[i], &cost->alpha[i], &cost->beta[i]);
@@ -61,7 +61,7 @@ void dp_cost_fit(struct dp_cost *cost)
     dp_curve_fit(&cost->sum, &start, &cost->gamma);
 }
 
-/* Whether ranks so far apart lie on one node. */
+/* Whether ranks at this distance are on one node. */
 static bool near(const struct dp_group *group, int distance)
 {
     return dp_group_one_node(group) || distance < group->local_size;
@@ -128,7 +128,8 @@ double dp_cost_rabenseifner(const struct dp_cost *cost, const struct dp_group *g
     const int power = dp_segmented_core(group->size);
     double seconds = 0.0, part = bytes / 2.0;
 
-    if (power < group->size) { /* halves there, halves back, the whole after */
+    if (power < group->size) { /* fold: swap and add halves, return one; at the end send the
+                                * whole */
         seconds = dp_cost_exchange_add(cost, group, 1, part) +
                   dp_cost_exchange(cost, group, 1, part) + dp_cost_exchange(cost, group, 1, bytes);
     }

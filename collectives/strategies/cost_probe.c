@@ -6,9 +6,9 @@
  */
 #include "collectives/strategies/cost.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/statistics.h"
 #include "base/trace.h"
 #include "collectives/core/backoff.h"
 #include "collectives/strategies/segmented.h"
@@ -18,26 +18,27 @@ enum {
     FEWEST_TURNS = 3,
     MOST_TURNS = 64,
     FIRST_BYTES = 64,
-    STEP = 4,               /* each point has so many times the bytes of the one before */
-    POINT_SHARE = 32,       /* of a curve's time, one point of many turns takes so small a part */
-    LEAST_BYTES = 1 << 20,  /* up to here a curve goes on until twice its time is gone */
-    LEAST_SHARED = 1 << 16, /* shorter pieces of a peer's memory say nothing of longer ones */
-    ROW_BYTES = 2 << 20,    /* of a row of messages on a wire: many times what passes at once */
+    STEP = 4,               /* ratio of the sizes of consecutive points */
+    POINT_SHARE = 32,       /* a point gets many turns if they take at most this part of a curve's
+                             * time */
+    LEAST_BYTES = 1 << 20,  /* up to here a curve may use twice its time */
+    LEAST_SHARED = 1 << 16, /* shorter pieces of a peer's memory do not predict longer ones */
+    ROW_BYTES = 2 << 20,    /* of a row of messages on a wire: many times its burst */
     ROW_MOST = 8            /* messages of a row */
 };
 
-/* What one point is measured with. */
+/* State of the measurement of one point. */
 struct probe {
     struct dp_group *group;
-    char *memory;                /* owned; from dp_group_memory: */
+    char *memory;                /* owned; from dp_group_memory; holds: */
     float *x, *y;                /* [max_bytes] */
     atomic_uint_least64_t *flag; /* of this rank, for barriers */
     uint64_t barriers;
     double *mine, *all; /* [MOST_TURNS], [size * MOST_TURNS]: seconds of turns */
-    int to, from;       /* of an exchange; -1: nobody */
+    int to, from;       /* of an exchange; -1: none */
     struct dp_segmented segmented;
     bool wire;       /* exchanges go over a wire */
-    double budget_s; /* of the curve that is measured */
+    double budget_s; /* for the curve being measured */
 };
 
 typedef dp_status probe_turn(struct probe *p, size_t bytes);
@@ -47,9 +48,9 @@ static struct dp_slice bytes_of(void *data, size_t bytes)
     return (struct dp_slice){data, bytes, 1};
 }
 
-/* How many operations a turn is made of. A wire that has rested may let some 100 KB pass faster
- * than it goes on (token buckets of clouds and of tc, queues of network cards), and a collective's
- * messages do not come alone: so on a wire they are measured in a row. */
+/* Operations per turn. An idle wire may let some 100 KB pass above its rate (token buckets of
+ * clouds and of tc, queues of network cards), and a collective's messages do not come alone. So
+ * messages on a wire are measured in a row. */
 static int row_of(const struct probe *p, size_t bytes)
 {
     const size_t row = ROW_BYTES / bytes;
@@ -120,7 +121,7 @@ static dp_status turn_peer(struct probe *p, size_t bytes)
     return p->group->stream->ops->add(p->group->stream, y, p->x, bytes / sizeof(float));
 }
 
-/* Returns when all ranks of the node have raised their flag. */
+/* Returns when all ranks of the node have raised their flags. */
 static dp_status turn_flags(struct probe *p, size_t bytes)
 {
     const struct dp_group *group = p->group;
@@ -129,11 +130,11 @@ static dp_status turn_flags(struct probe *p, size_t bytes)
     (void)bytes;
     atomic_store_explicit(p->flag, turn, memory_order_release);
     for (int i = 0; i < group->size; i++) {
-        struct dp_backoff patience = {.cancel = group->cancel, .spin_ns = group->spin_ns};
+        struct dp_backoff backoff = {.cancel = group->cancel, .spin_ns = group->spin_ns};
         const atomic_uint_least64_t *theirs =
             i == group->rank ? p->flag : dp_group_peer(group, p->flag, i);
         while (theirs != NULL && atomic_load_explicit(theirs, memory_order_acquire) < turn) {
-            if (!dp_backoff_wait(&patience)) {
+            if (!dp_backoff_wait(&backoff)) {
                 return DP_ERR_CANCELLED;
             }
         }
@@ -141,7 +142,7 @@ static dp_status turn_flags(struct probe *p, size_t bytes)
     return DP_OK;
 }
 
-/* As backward does before a gradient is shared. */
+/* Rewrites the buffers, as backward does before a gradient is shared. */
 static void write_anew(struct probe *p, size_t bytes)
 {
     for (size_t i = 0; i < bytes / sizeof(float); i++) {
@@ -153,7 +154,7 @@ static void write_anew(struct probe *p, size_t bytes)
 static dp_status timed_turns(struct probe *p, probe_turn *turn, size_t bytes, int turns)
 {
     for (int i = 0; i < turns; i++) {
-        DP_TRY(dp_group_barrier(p->group)); /* nobody adds to what lies here any more */
+        DP_TRY(dp_group_barrier(p->group)); /* no rank adds to these buffers any more */
         write_anew(p, bytes);
         DP_TRY(dp_group_barrier(p->group));
         const uint64_t begin_ns = dp_now_ns();
@@ -161,13 +162,6 @@ static dp_status timed_turns(struct probe *p, probe_turn *turn, size_t bytes, in
         p->mine[i] = (double)(dp_now_ns() - begin_ns) / 1e9;
     }
     return dp_group_barrier(p->group);
-}
-
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
 }
 
 /* The median over turns of the slowest rank's time; the same on all ranks. */
@@ -183,8 +177,8 @@ static dp_status measure_point(struct probe *p, probe_turn *turn, size_t bytes, 
             p->mine[i] = theirs > p->mine[i] ? theirs : p->mine[i];
         }
     }
-    qsort(p->mine, (size_t)turns, sizeof(double), compare);
-    *seconds = (p->mine[turns / 2] + p->mine[(turns - 1) / 2]) / 2.0;
+    dp_sort(p->mine, (size_t)turns);
+    *seconds = dp_median(p->mine, (size_t)turns);
     return DP_OK;
 }
 
@@ -196,8 +190,8 @@ static bool goes_on(const struct probe *p, size_t bytes, double seconds, double 
     return gone + next < (bytes < LEAST_BYTES ? 2.0 : 1.0) * p->budget_s;
 }
 
-/* The size of the next point; 0: that was the last. What a wire lets pass at once says nothing of
- * its rate: a whole row is always measured there, though a busy machine has taken all the time. */
+/* The size of the next point; 0: the last is done. A wire's burst does not show its rate: a whole
+ * row is always measured there, even if a busy machine has used up the time. */
 static size_t next_size(const struct probe *p, size_t bytes, size_t max_bytes, double seconds,
                         double gone)
 {
@@ -211,7 +205,7 @@ static size_t next_size(const struct probe *p, size_t bytes, size_t max_bytes, d
     return next > bytes ? next : 0;
 }
 
-/* Points of rising size until max_bytes, or until the time is gone. */
+/* Measures points of rising size until max_bytes, or until the time is used up. */
 static dp_status measure_curve(struct probe *p, probe_turn *turn, size_t max_bytes, double budget_s,
                                struct dp_curve *curve)
 {
@@ -231,13 +225,14 @@ static dp_status measure_curve(struct probe *p, probe_turn *turn, size_t max_byt
         curve->bytes[curve->count] = (double)bytes;
         curve->seconds[curve->count++] = seconds / row_of(p, bytes);
         gone = (double)(dp_now_ns() - begin_ns) / 1e9;
-        DP_TRY(dp_group_broadcast(p->group, &gone, sizeof(gone), 0)); /* one clock decides */
+        DP_TRY(dp_group_broadcast(p->group, &gone, sizeof(gone), 0)); /* rank 0's clock decides for
+                                                                       * all */
         bytes = next_size(p, bytes, max_bytes, seconds, gone);
     }
     return DP_OK;
 }
 
-/* One rank of each node, around a ring of nodes. */
+/* Measures one rank of each node, around a ring of nodes. */
 static dp_status measure_wire(struct probe *p, size_t max_bytes, double budget_s,
                               struct dp_cost *cost)
 {
@@ -249,7 +244,7 @@ static dp_status measure_wire(struct probe *p, size_t max_bytes, double budget_s
 
     p->to = leads ? dp_group_leader(group, (node + 1) % group->nodes) : -1;
     p->from = leads ? dp_group_leader(group, (node + group->nodes - 1) % group->nodes) : -1;
-    group->spin_ns = leads ? spin_ns : 0; /* the others sleep until the leaders are through */
+    group->spin_ns = leads ? spin_ns : 0; /* the others sleep until the leaders are done */
     p->wire = true;
     status = measure_curve(p, turn_exchange, max_bytes, budget_s, &cost->exchange[DP_LINK_WIRE]);
     p->wire = false;
@@ -257,7 +252,8 @@ static dp_status measure_wire(struct probe *p, size_t max_bytes, double budget_s
     return status;
 }
 
-/* Whether every rank can reach all other ranks of its node, on some node with several. */
+/* Whether every rank can reach all other ranks of its node, and whether some node has several
+ * ranks. */
 static dp_status reach(struct probe *p, bool *several, bool *shared)
 {
     const struct dp_group *group = p->group;
@@ -280,7 +276,7 @@ static dp_status reach(struct probe *p, bool *several, bool *shared)
     return status;
 }
 
-/* Two arrays of so many bytes, and a flag; ranks of a node share them if there is room.
+/* Allocates two arrays of this many bytes, and a flag; shared by the ranks of a node if possible.
  * Collective. */
 static dp_status take_memory(struct probe *p, size_t bytes)
 {
@@ -294,9 +290,9 @@ static dp_status take_memory(struct probe *p, size_t bytes)
     return DP_OK;
 }
 
-/* The memory of peers, and flags in it. What strategies share may have room where the longest of
- * the probe's messages have not: less is asked for until it is shared, instead of p->memory.
- * Nothing is measured where that never happens. */
+/* Measures the memory of peers, and flags in it. There may be space to share a strategy's buffers
+ * but not the probe's largest messages. So smaller memory is tried until it is shared, which
+ * replaces p->memory. If none can be shared, nothing is measured. */
 static dp_status measure_shared(struct probe *p, size_t max_bytes, double budget_s, bool shared,
                                 struct dp_cost *cost)
 {
@@ -315,7 +311,7 @@ static dp_status measure_shared(struct probe *p, size_t max_bytes, double budget
     return measure_point(p, turn_flags, 0, MOST_TURNS, &cost->flags_s);
 }
 
-/* What ranks of a node send to their neighbours there: part_s for each of three curves. */
+/* Measures messages between neighbours on a node: part_s for each of three curves. */
 static dp_status measure_node(struct probe *p, size_t max_bytes, double part_s,
                               struct dp_cost *cost)
 {
@@ -333,7 +329,7 @@ static dp_status measure_node(struct probe *p, size_t max_bytes, double part_s,
     return status;
 }
 
-/* A wire takes half of the time: there, long messages do. */
+/* The wire gets half of the time, since long messages take long on it. */
 static dp_status measure_all(struct probe *p, size_t max_bytes, double seconds,
                              struct dp_cost *cost)
 {
@@ -375,7 +371,7 @@ dp_status dp_cost_measure(struct dp_group *group, size_t max_bytes, double secon
     if (status == DP_OK) {
         status = measure_all(&p, most, seconds, &cost);
     }
-    dp_group_leave(group, status); /* its memory is not waited for */
+    dp_group_leave(group, status); /* no wait for its memory */
     dp_group_release(group, p.memory);
     dp_free(p.all);
     dp_free(p.mine);

@@ -1,6 +1,6 @@
 #include "collectives/strategies/segmented.h"
 
-enum { DEPTH = 8 /* segments under way */ };
+enum { DEPTH = 8 /* segments in flight */ };
 
 dp_status dp_segmented_open(struct dp_segmented *segmented, struct dp_group *group,
                             size_t max_count, int segment_kb)

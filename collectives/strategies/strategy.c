@@ -19,7 +19,7 @@ struct dp_plugin_family dp_strategies = {
 
 const char *dp_strategy_choose(const struct dp_group *group, const char **reason)
 {
-    if (dp_group_one_node(group) && !group->apart) {
+    if (dp_group_one_node(group) && !group->unshared) {
         *reason = "all ranks share one node's memory";
         return "shm";
     }
@@ -65,7 +65,7 @@ bool dp_strategy_keeps_order(const struct dp_strategy *strategy, const void *sta
            (!depends || strategy->keeps_order(state, group));
 }
 
-/* The strategy that a text names, with its options in a state that is not open; NULL: none. */
+/* The strategy that a text names, with its options in a state that is not opened; NULL: none. */
 static const struct dp_strategy *read_text(const char *text, const struct dp_group *group,
                                            void **state)
 {

@@ -14,74 +14,75 @@
 
 struct dp_strategy {
     struct dp_plugin plugin; /* name, help, options, state_bytes */
-    bool gpus;               /* is for gradients on GPUs alone, and refuses others */
-    bool on_gpus; /* data is what dp_gpu_peers_memory() gave; verbs take their turn on the stream of
-                      group->gpus, and may return before they are done. Else data is the host's */
-    bool ordered; /* adds in the fixed binary tree over ranks, so lanes may use it; see below */
-    bool shared;  /* data must lie in memory from dp_group_memory() */
-    bool compares; /* for comparison alone: `auto` does not take it */
+    bool gpus;               /* only for gradients on GPUs */
+    bool on_gpus;  /* data is from dp_gpu_peers_memory(); functions queue work on the stream of
+                   * group->gpus, and may return before it is done. Else data is the host's */
+    bool ordered;  /* adds in the fixed binary tree over ranks, so lanes may use it; see below */
+    bool shared;   /* data must lie in memory from dp_group_memory() */
+    bool compares; /* only for comparisons: `auto` does not choose it */
 
-    /* Where it depends on the group, whether `ordered` holds in this one; of `state` only options
-     * are looked at, so it need not be open. Local. NULL: in every group. */
+    /* Where it depends on the group, whether `ordered` holds in this one. Only options of `state`
+     * are read, so it need not be open. Local. NULL: in every group. */
     bool (*keeps_order)(const void *state, const struct dp_group *group);
 
-    /* Of options that name other strategies: whether those will do; `problem` says what is wrong.
-     * `state` need not be open. Local. Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. NULL: no such ones. */
+    /* For options that name other strategies: whether those are usable; `problem` says what is
+     * wrong. `state` need not be open. Local. Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. NULL: no such
+     * options. */
     dp_status (*check)(const void *state, char *problem, size_t problem_size);
 
-    /* Says whether this group will do, or why not. Local: no communication. */
+    /* Whether the strategy can run in this group, or why not. Local: no communication. */
     bool (*supports)(const struct dp_group *group, const char **why_not);
 
-    /* Prepares for slices of up to max_count elements. Collective.
-     * On error everything taken so far is released and close() must not be called. */
+    /* Prepares for slices of up to max_count elements. Collective. On error everything is released
+     * and close() must not be called. */
     dp_status (*open)(void *state, struct dp_group *group, size_t max_count);
 
-    /* Sum of float32 `data` over ranks, in place: all of it on every rank (the same bits), or only
+    /* Sums float32 `data` over ranks, in place: all of it on every rank (the same bits), or only
      * this rank's chunk. Afterwards no peer reads or writes `data` any more. Collective. Allocates
-     * nothing. NULL: gradients are not shared at all. */
+     * nothing. NULL: gradients are not shared. */
     dp_status (*sum)(void *state, struct dp_slice data, enum dp_keep keep);
 
-    /* Bytes: chunk r of `data` comes from rank r (dp_slice_chunk); afterwards all of it is on every
+    /* Bytes: chunk r of `data` comes from rank r (dp_slice_chunk). Afterwards all of it is on every
      * rank, and no peer reads or writes it any more. Collective. NULL: around a ring (comm.c). */
     dp_status (*gather)(void *state, struct dp_slice data);
 
     /* As dp_group_barrier. Collective. NULL: by messages. */
     dp_status (*barrier)(void *state);
 
-    /* Seconds that a sum of `bytes` should take, kept whole; of `state` only options are looked at,
-     * so it need not be open. Local. NULL, or NaN: no prediction. */
+    /* Predicts the seconds that a sum of `bytes` takes with DP_KEEP_ALL. Only options of `state`
+     * are read, so it need not be open. Local. NULL, or NaN: no prediction. */
     double (*cost)(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                    size_t bytes);
 
-    /* Between sums: whether what was queued has failed since. Local. NULL: sum() reports it. */
+    /* Called between sums: whether queued work has failed since. Local. NULL: sum() reports it. */
     dp_status (*poll)(void *state);
 
-    /* Releases what open() took. */
+    /* Releases all that open() allocated. */
     void (*close)(void *state);
 };
 
 extern struct dp_plugin_family dp_strategies;
 
-/* What `auto` takes for this group: the name of a strategy, which keeps the order of sums where
- * group->ordered wants that, and why, for the banner. Local. */
+/* The strategy that `auto` chooses for this group, and why, for the banner. It keeps the order of
+ * sums where group->ordered is set. Local. */
 const char *dp_strategy_choose(const struct dp_group *group, const char **reason);
 
 /* Whether `text` is "auto" or names a strategy of the host that shares gradients, as `option` of
- * strategy `owner` has to; `problem` says what is wrong. Local.
- * Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
+ * strategy `owner` requires; `problem` says what is wrong. Local. Errors: DP_ERR_CONFIG,
+ * DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_strategy_check_option(const char *owner, const char *option,
                                               const char *text, char *problem, size_t problem_size);
 
-/* Whether a strategy with these options adds in the fixed binary tree over the ranks of a group; of
- * the group only who lives where is looked at. group NULL: whether it does in some group. Local. */
+/* Whether a strategy with these options adds in the fixed binary tree over the ranks of a group.
+ * Only the group's ranks and nodes are read. group NULL: whether it does in some group. Local. */
 bool dp_strategy_keeps_order(const struct dp_strategy *strategy, const void *state,
                              const struct dp_group *group);
 
-/* The same of a text ("hier:outer=direct", "auto"); false for one that names no strategy. Local. */
+/* The same for a text ("hier:outer=direct", "auto"); false if it names no strategy. Local. */
 bool dp_strategy_ordered(const char *text, const struct dp_group *group);
 
-/* dp_strategy.cost of a text ("ring:segment_kb=64", "auto"); NaN where there is no prediction. Of
- * the group only its sizes and who lives where are looked at. Local. */
+/* dp_strategy.cost for a text ("ring:segment_kb=64", "auto"); NaN where there is no prediction.
+ * Only the group's ranks and nodes are read. Local. */
 double dp_strategy_cost(const char *text, const struct dp_cost *cost, const struct dp_group *group,
                         size_t bytes);
 

@@ -1,13 +1,13 @@
 /*
- * strategy_direct.c - every part goes straight to its owner, is summed there, and comes straight
- * back (direct_reduce.h); every rank owns one.
+ * strategy_direct.c - every part goes directly to its owner, is summed there, and comes directly
+ * back (direct_reduce.h); every rank owns one part.
  *
- * As many bytes as a ring, in two steps of p-1 messages each. Since the owner adds in the order of
- * the one tree, sums have the same bits on any number of ranks, and the bits of shm.
+ * As many bytes as a ring, in two steps of p-1 messages each. The owner adds in the order of the
+ * tree, so sums have the same bits on any number of ranks, and the bits of shm.
  *
  * Source: the reduce-scatter of pairwise exchanges and its allgather in Thakur, Rabenseifner and
  * Gropp, "Optimization of collective communication operations in MPICH", Int. J. High Perform.
- * Comput. Appl. 19 (2005), sections 4.1 and 4.3, with all exchanges at once.
+ * Comput. Appl. 19 (2005), sections 4.1 and 4.3, with all exchanges at the same time.
  */
 #include "collectives/strategies/direct_reduce.h"
 #include "collectives/strategies/strategy.h"
@@ -53,8 +53,8 @@ static void direct_close(void *state)
     dp_direct_reduce_close(&((struct direct *)state)->direct_reduce);
 }
 
-/* Both ways: chunks of this node's other ranks, and what all ranks of the node send over its
- * wire. */
+/* Both directions: chunks of this node's other ranks, and all that the ranks of the node send over
+ * its wire. */
 static double direct_cost(const void *state, const struct dp_cost *cost,
                           const struct dp_group *group, size_t bytes)
 {
@@ -83,7 +83,7 @@ static double direct_cost(const void *state, const struct dp_cost *cost,
 /* clang-format off */
 static const struct dp_option direct_options[] = {
     DP_INT(DIRECT, segment_kb, "0", 0, 65536,
-           "KiB that travel as one; 0: 512/p inside a node, 2048/p between nodes"),
+           "KiB of a segment; 0: 512/p inside a node, 2048/p between nodes"),
     {0},
 };
 /* clang-format on */

@@ -1,10 +1,10 @@
 /*
- * strategy_doubling.c - recursive doubling: in lg p steps ranks exchange all they have with ranks
+ * strategy_doubling.c - recursive doubling: in lg p steps ranks exchange all their data with ranks
  * at distance 1, 2, 4 ..., and add.
  *
- * The fewest steps there are, at lg p times the volume: best for small buckets. Distances grow, so
- * that at a power of two sums are added in the order of the one tree; ranks beyond a power of two
- * first fold into the others.
+ * The fewest possible steps, at lg p times the volume: best for small buckets. Distances grow, so
+ * at a power of two sums are added in the order of the tree. Ranks above a power of two first fold
+ * into the others.
  *
  * Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
  * MPICH", Int. J. High Perform. Comput. Appl. 19 (2005), section 4.4.
@@ -31,8 +31,7 @@ static dp_status doubling_open(void *state, struct dp_group *group, size_t max_c
     return dp_segmented_open(&d->segmented, group, max_count, d->segment_kb);
 }
 
-/* Every rank has the whole sum at the end of the last step: there is nothing to save for a rank
- * that keeps its chunk only. */
+/* Every rank has the whole sum after the last step, so keeping only a chunk saves nothing. */
 static dp_status doubling_sum(void *state, struct dp_slice data, enum dp_keep keep)
 {
     const struct doubling *d = state;
@@ -65,7 +64,7 @@ static void doubling_close(void *state)
 /* clang-format off */
 static const struct dp_option doubling_options[] = {
     DP_INT(DOUBLING, segment_kb, "0", 0, 65536,
-           "KiB that travel as one; 0: 96 inside a node, 1024 between nodes"),
+           "KiB of a segment; 0: 96 inside a node, 1024 between nodes"),
     {0},
 };
 /* clang-format on */

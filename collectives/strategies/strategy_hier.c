@@ -1,6 +1,6 @@
 /*
- * strategy_hier.c - in two levels: one strategy inside each node, another one between nodes, so
- * that as little as possible goes over the network.
+ * strategy_hier.c - two levels: one strategy inside each node, another one between nodes, so that
+ * as little as possible goes over the network.
  *
  *      leaders (rails=0)                      rails (rails=1)
  *      node 0        node 1                   node 0        node 1
@@ -9,12 +9,12 @@
  *                                             1 <-----------> 3       and of the second half
  *      0 -> 1        2 -> 3   copy            0 <-> 1       2 <-> 3   inner gather
  *
- * With rails every rank of a node carries its part between nodes, over connections of its own; they
- * need equally many ranks on all nodes. Either way a node sends what one rank of a flat strategy
- * would.
+ * With rails every rank of a node sends its part between nodes, over connections of its own; all
+ * nodes must have the same number of ranks. Either way a node sends as much as one rank of a flat
+ * strategy would.
  *
- * The order of the one tree is kept where nodes hold equal blocks of consecutive ranks, a power of
- * two of them, and both levels keep it: a node's sum is then a whole subtree.
+ * The order of the tree is kept where nodes hold equal blocks of consecutive ranks, a power of two
+ * of them, and both levels keep it: a node's sum is then a whole subtree.
  *
  * Source: Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section 4 (leaders); Jia
  * et al., "Highly scalable deep learning training system with mixed-precision", arXiv:1807.11205,
@@ -30,14 +30,14 @@ struct hier {
     int rails;
     struct dp_group *group;  /* borrowed */
     struct dp_group *local;  /* owned; the ranks of this node */
-    struct dp_group *across; /* owned; leaders, or this rank's rail; NULL: not in it */
+    struct dp_group *across; /* owned; leaders, or this rank's rail; NULL: none */
     struct dp_comm *in, *out;
 };
 
 static bool hier_supports(const struct dp_group *group, const char **why_not)
 {
-    if (group->apart) {
-        *why_not = dp_group_why_apart(group);
+    if (group->unshared) {
+        *why_not = dp_group_why_unshared(group);
         return false;
     }
     return true;
@@ -61,7 +61,7 @@ static void hier_close(void *state)
     dp_group_destroy(hier->local);
 }
 
-/* Rank number `index` on node `node`, or -1. */
+/* The rank with number `index` on node `node`, or -1. */
 static int rank_at(const struct dp_group *group, int node, int index)
 {
     for (int i = 0; i < group->size; i++) {
@@ -72,7 +72,7 @@ static int rank_at(const struct dp_group *group, int node, int index)
     return -1;
 }
 
-/* The ranks of this node, and those that this one meets between nodes. */
+/* Makes the groups of this node's ranks, and of the ranks that this one meets between nodes. */
 static dp_status make_groups(struct hier *hier)
 {
     struct dp_group *group = hier->group;
@@ -113,7 +113,7 @@ static dp_status open_levels(struct hier *hier, size_t max_count)
     if (hier->across != NULL) {
         const int parts = hier->rails ? hier->local->size : 1;
         DP_TRY(dp_comm_create_for("hier", "outer", hier->across, hier->outer,
-                                  dp_chunk_longest(max_count, parts), &hier->out));
+                                  dp_chunk_room(max_count, parts), &hier->out));
     }
     return DP_OK;
 }
@@ -126,7 +126,7 @@ static dp_status hier_open(void *state, struct dp_group *group, size_t max_count
     hier->group = group;
     status = open_levels(hier, max_count);
     dp_group_leave(group, status);
-    /* Only leaders know what is wrong with the outer strategy. */
+    /* Only leaders have the outer strategy's error. */
     const dp_status worst = dp_group_agree(group, status);
     if (status == DP_OK && worst == DP_OK) {
         return DP_OK;
@@ -135,7 +135,7 @@ static dp_status hier_open(void *state, struct dp_group *group, size_t max_count
     return status != DP_OK ? status : worst;
 }
 
-/* The leader's `data` to all ranks of the node, or to each only the chunk that it keeps. */
+/* Sends the leader's `data` to all ranks of the node, or to each only the chunk that it keeps. */
 static dp_status copy_down(const struct hier *hier, struct dp_slice data, enum dp_keep keep)
 {
     struct dp_group *local = hier->local, *group = hier->group;
@@ -197,7 +197,7 @@ static dp_status hier_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return status;
 }
 
-/* A group of the size of a level, to ask about: which ranks are in it does not matter. */
+/* A group with the size of one level, for predictions: which ranks are in it does not matter. */
 static struct dp_group level_of(const struct dp_group *group, int size, int nodes)
 {
     return (struct dp_group){.size = size,
@@ -231,8 +231,8 @@ static bool hier_keeps_order(const void *state, const struct dp_group *group)
            (group->nodes == 1 || level_ordered(hier->outer, group->nodes, group->nodes, group));
 }
 
-/* A barrier of a node's ranks: over flags where the inner strategy has a way of its own (shm), else
- * by messages. */
+/* A barrier of a node's ranks: over flags if the inner strategy has its own barrier (shm), else by
+ * messages. */
 static double barrier_cost(const char *inner, const struct dp_cost *cost,
                            const struct dp_group *group)
 {
@@ -250,7 +250,7 @@ static double barrier_cost(const char *inner, const struct dp_cost *cost,
     return seconds;
 }
 
-/* What messages between nodes cost while `rails` ranks of each node send them at once. */
+/* The cost of messages between nodes while `rails` ranks of each node send them together. */
 static struct dp_cost shared_wire(const struct dp_cost *cost, int rails)
 {
     struct dp_cost shared = *cost;
@@ -261,7 +261,7 @@ static struct dp_cost shared_wire(const struct dp_cost *cost, int rails)
     return shared;
 }
 
-/* The most ranks that a node has. */
+/* The largest number of ranks on a node. */
 static int largest_node(const struct dp_group *group)
 {
     int largest = 1;
@@ -276,8 +276,8 @@ static int largest_node(const struct dp_group *group)
     return largest;
 }
 
-/* Two barriers come on top of the inner sum: with leaders, a copy lies between them; with rails,
- * scattering and gathering stand apart, and parts go over one wire side by side. */
+/* Two barriers are added to the inner sum. With leaders there is a copy between them; with rails
+ * scattering and gathering are separate, and parts share one wire. */
 static double hier_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                         size_t bytes)
 {
@@ -317,7 +317,7 @@ static const struct dp_option hier_options[] = {
 
 const struct dp_strategy dp_strategy_hier = {
     .plugin = {.name = "hier",
-               .help = "two levels: inner=STRATEGY inside a node, outer=STRATEGY between nodes",
+               .help = "two levels: a strategy inside a node, another one between nodes",
                .options = hier_options,
                .state_bytes = sizeof(struct hier)},
     .ordered = true,

@@ -1,12 +1,12 @@
 /*
- * strategy_ipc.c - sum in the memory of GPUs: ranks of one node reach each other's gradients where
- * they are, on one GPU or, where these have access to each other, on several.
+ * strategy_ipc.c - sums in GPU memory: ranks of one node reach each other's gradients in place, on
+ * one GPU or on several with peer access.
  *
- * It is `shm` (strategy_shm.c) with kernels: rank r reads chunk r of everybody, adds in tree order
- * in float32, and writes the sum into chunk r of everybody; so it gives the same bits. The barriers
- * are the host's: a rank raises its flag when an event says that its GPU has got so far, since
- * an event of another process can be waited for only once it is known to be recorded. While
- * kernels of one rank wait for others, none occupies a GPU that these may need.
+ * It is `shm` (strategy_shm.c) with kernels: rank r reads chunk r of every rank, adds in tree order
+ * in float32, and writes the sum into chunk r of every rank; so it gives the same bits. Barriers
+ * are on the host: a rank raises its flag when an event shows that its GPU is done, since an event
+ * of another process can only be waited for once it is known to be recorded. No kernel waits for
+ * another rank, since it would occupy a GPU which that rank may need.
  *
  * Bytes moved per rank: n read and n written, as by shm; between GPUs, (p-1)/p of each.
  */
@@ -15,13 +15,13 @@
 #include "collectives/gpu/gpu_peers.h"
 #include "collectives/strategies/strategy.h"
 
-enum { IPC_RANKS = 64 }; /* that one kernel adds */
+enum { IPC_RANKS = 64 }; /* the most that one kernel adds */
 
 struct ipc {
     struct dp_group *group; /* borrowed */
     struct dp_shm_barrier flags;
-    struct dp_event *there; /* owned; this rank's GPU has got so far */
-    float **ys;             /* [size]; owned: where sums go */
+    struct dp_event *there; /* owned; this rank's GPU has reached the barrier */
+    float **ys;             /* [size]; owned: where sums are written */
 };
 
 static bool ipc_supports(const struct dp_group *group, const char **why_not)
@@ -40,8 +40,8 @@ static bool ipc_supports(const struct dp_group *group, const char **why_not)
         *why_not = gpus->why_unreachable;
         return false;
     }
-    if (group->apart) {
-        *why_not = dp_group_why_apart(group);
+    if (group->unshared) {
+        *why_not = dp_group_why_unshared(group);
         return false;
     }
     return true;
@@ -77,12 +77,12 @@ static dp_status ipc_open(void *state, struct dp_group *group, size_t max_count)
     return status;
 }
 
-/* Returns when all that every rank has queued so far is done. */
+/* Returns when all work that every rank has queued so far is done. */
 static dp_status ipc_barrier(void *state)
 {
     struct ipc *ipc = state;
     const struct dp_gpu_peers *gpus = ipc->group->gpus;
-    struct dp_backoff patience = {.cancel = ipc->group->cancel, .spin_ns = ipc->group->spin_ns};
+    struct dp_backoff backoff = {.cancel = ipc->group->cancel, .spin_ns = ipc->group->spin_ns};
     bool done = false;
 
     DP_TRY(gpus->device->event_record(ipc->there, gpus->stream));
@@ -91,13 +91,13 @@ static dp_status ipc_barrier(void *state)
         if (done) {
             return dp_shm_barrier_wait(&ipc->flags);
         }
-        if (!dp_backoff_wait(&patience)) {
+        if (!dp_backoff_wait(&backoff)) {
             return DP_ERR_CANCELLED;
         }
     }
 }
 
-/* Where this rank's part lies at everybody's. */
+/* Finds this rank's part in every rank's memory. */
 static dp_status find_parts(struct ipc *ipc, struct dp_slice part)
 {
     for (int i = 0; i < ipc->group->size && part.count > 0; i++) {
@@ -131,7 +131,7 @@ static dp_status ipc_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return ipc_barrier(ipc);
 }
 
-/* Everybody writes its own chunk into everybody's memory, between two barriers. */
+/* Every rank writes its own chunk into every rank's memory, between two barriers. */
 static dp_status ipc_gather(void *state, struct dp_slice data)
 {
     struct ipc *ipc = state;

@@ -79,7 +79,7 @@ static dp_status mpi_sum(void *state, struct dp_slice data, enum dp_keep keep)
                                          dp_slice_bytes(kept));
 }
 
-/* The algorithm that Open MPI 4.1 takes for a commutative sum up to some hundred ranks
+/* The algorithm that Open MPI 4.1 chooses for a commutative sum up to some hundred ranks
  * (coll/tuned's fixed decisions), between two copies: into the result before, out of it after. */
 static double mpi_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                        size_t bytes)
@@ -92,7 +92,7 @@ static double mpi_cost(const void *state, const struct dp_cost *cost, const stru
     if (group->size == 1) {
         return 0.0;
     }
-    own.add.count = 0; /* it sends messages whole, and adds after */
+    own.add.count = 0; /* it sends whole messages, then adds */
     own.exchange[DP_LINK_NODE] = cost->whole;
     if (bytes < (few ? 16384u : 8192u)) {
         return copies + dp_cost_doubling(&own, group, n);
@@ -123,7 +123,7 @@ const struct dp_strategy dp_strategy_mpi = {
                .help = "MPI_Allreduce of the MPI library, out of place",
                .options = mpi_options,
                .state_bytes = sizeof(struct mpi)},
-    .compares = true, /* its waits look at no cancel flag */
+    .compares = true, /* its waits check no cancel flag */
     .supports = mpi_supports,
     .open = mpi_open,
     .sum = mpi_sum,

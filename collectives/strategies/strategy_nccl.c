@@ -1,14 +1,13 @@
 /*
- * strategy_nccl.c - sum by NVIDIA's library: it knows the wires between GPUs and between nodes, and
- * adds on the GPUs. One rank a GPU: two ranks on one would hang or be refused by the library, so
- * they are refused here.
+ * strategy_nccl.c - sums by NVIDIA's library, which knows the links between GPUs and between nodes,
+ * and adds on the GPUs. One rank per GPU: the library would hang with two or refuse them, so they
+ * are refused here.
  *
- * A sum is queued on the stream of group->gpus and nothing waits for it on the host. The
- * communicator does not block: what a call leaves unfinished, and what fails later, is asked for.
- * When something has failed, here or on another rank, the communicator is aborted, which ends
- * kernels that wait for ranks that do not come.
+ * A sum is queued on the stream of group->gpus, and the host does not wait for it. The communicator
+ * does not block: unfinished calls and later errors are polled for. After an error, here or on
+ * another rank, the communicator is aborted, which ends kernels that wait for absent ranks.
  *
- * The order of adding is the library's, and no tree of ours; it gives the same bits to all ranks.
+ * The order of adding is the library's and not our tree; it gives the same bits to all ranks.
  *
  * Source: NVIDIA NCCL user guide, "Fault tolerance" and "Group calls".
  */
@@ -45,20 +44,20 @@ static dp_status fail(struct nccl *nccl, const char *call, int result)
     const char *more = nccl->api->GetLastError(nccl->comm);
 
     nccl->failed = true;
-    return DP_FAIL(DP_ERR_CUDA, "nccl%s: %s%s%.160s; NCCL_DEBUG=WARN tells more", call,
+    return DP_FAIL(DP_ERR_CUDA, "nccl%s: %s%s%.160s; NCCL_DEBUG=WARN prints more", call,
                    nccl->api->GetErrorString(result), more != NULL && *more != '\0' ? ": " : "",
                    more != NULL ? more : "");
 }
 
-/* Waits, on the host, until a call of the communicator is over; its result. */
+/* Waits on the host until a call of the communicator has finished; returns its result. */
 static dp_status await(struct nccl *nccl, const char *call, int result)
 {
-    struct dp_backoff patience = {.cancel = nccl->group->cancel, .spin_ns = nccl->group->spin_ns};
+    struct dp_backoff backoff = {.cancel = nccl->group->cancel, .spin_ns = nccl->group->spin_ns};
 
     while (result == DP_NCCL_IN_PROGRESS) {
         const int asked = nccl->api->CommGetAsyncError(nccl->comm, &result);
         result = asked != DP_NCCL_SUCCESS ? asked : result;
-        if (result == DP_NCCL_IN_PROGRESS && !dp_backoff_wait(&patience)) {
+        if (result == DP_NCCL_IN_PROGRESS && !dp_backoff_wait(&backoff)) {
             nccl->failed = true;
             return DP_ERR_CANCELLED;
         }
@@ -71,7 +70,7 @@ static dp_status nccl_poll(void *state)
     struct nccl *nccl = state;
     int result = DP_NCCL_SUCCESS, asked = DP_NCCL_SUCCESS;
 
-    if (nccl->comm != NULL) { /* one rank has none */
+    if (nccl->comm != NULL) { /* a group of one rank has none */
         asked = nccl->api->CommGetAsyncError(nccl->comm, &result);
     }
     result = asked != DP_NCCL_SUCCESS ? asked : result;
@@ -80,7 +79,7 @@ static dp_status nccl_poll(void *state)
                : fail(nccl, "CommGetAsyncError", result);
 }
 
-/* Ranks that left the others behind do not wait for them. */
+/* Ranks that left the others do not wait for them. */
 static void nccl_close(void *state)
 {
     struct nccl *nccl = state;
@@ -157,6 +156,14 @@ static dp_status nccl_open(void *state, struct dp_group *group, size_t max_count
     return status != DP_OK ? status : worst;
 }
 
+/* Calls of a group give a result each, and one is told when it ends. */
+static int inside(int result)
+{
+    return result == DP_NCCL_IN_PROGRESS ? DP_NCCL_SUCCESS : result;
+}
+
+/* ---- chunks, one after another ---- */
+
 static int reduce_chunks(struct nccl *nccl, struct dp_slice data, void *queue)
 {
     int result = DP_NCCL_SUCCESS;
@@ -164,9 +171,8 @@ static int reduce_chunks(struct nccl *nccl, struct dp_slice data, void *queue)
     for (int i = 0; i < nccl->group->size && result == DP_NCCL_SUCCESS; i++) {
         const struct dp_slice part = dp_slice_chunk(data, nccl->group->size, i);
         if (part.count > 0) {
-            result = nccl->api->Reduce(part.data, part.data, part.count, DP_NCCL_FLOAT32,
-                                       DP_NCCL_SUM, i, nccl->comm, queue);
-            result = result == DP_NCCL_IN_PROGRESS ? DP_NCCL_SUCCESS : result;
+            result = inside(nccl->api->Reduce(part.data, part.data, part.count, DP_NCCL_FLOAT32,
+                                              DP_NCCL_SUM, i, nccl->comm, queue));
         }
     }
     return result;
@@ -179,15 +185,71 @@ static int share_chunks(struct nccl *nccl, struct dp_slice data, void *queue)
     for (int i = 0; i < nccl->group->size && result == DP_NCCL_SUCCESS; i++) {
         const struct dp_slice part = dp_slice_chunk(data, nccl->group->size, i);
         if (part.count > 0) {
-            result = nccl->api->Broadcast(part.data, part.data, dp_slice_bytes(part), DP_NCCL_INT8,
-                                          i, nccl->comm, queue);
-            result = result == DP_NCCL_IN_PROGRESS ? DP_NCCL_SUCCESS : result;
+            result = inside(nccl->api->Broadcast(part.data, part.data, dp_slice_bytes(part),
+                                                 DP_NCCL_INT8, i, nccl->comm, queue));
         }
     }
     return result;
 }
 
-/* All chunks of a slice, each from or to the rank that it belongs to, as one call. */
+/* ---- all chunks at once, and what the last one has beyond the others ---- */
+
+/* Elements of each chunk where the first ones are equal and the last one is no shorter; 0: they are
+ * not. */
+static size_t even_chunks(const struct nccl *nccl, struct dp_slice data)
+{
+    const int ranks = nccl->group->size;
+    const size_t each = dp_slice_chunk(data, ranks, 0).count;
+    const struct dp_slice last = dp_slice_chunk(data, ranks, ranks - 1);
+    const size_t before = (size_t)((char *)last.data - (char *)data.data) / data.width;
+
+    return before == each * ((size_t)ranks - 1) && last.count >= each ? each : 0;
+}
+
+/* What is left after `each` elements of all chunks. */
+static struct dp_slice rest_of(const struct nccl *nccl, struct dp_slice data, size_t each)
+{
+    const size_t at = each * (size_t)nccl->group->size;
+
+    return (struct dp_slice){(char *)data.data + at * data.width, data.count - at, data.width};
+}
+
+/* This rank's chunk, as long as all others. */
+static char *own_chunk(const struct nccl *nccl, struct dp_slice data, size_t each)
+{
+    return (char *)data.data + (size_t)nccl->group->rank * each * data.width;
+}
+
+static int reduce_even(struct nccl *nccl, struct dp_slice data, void *queue)
+{
+    const size_t each = even_chunks(nccl, data);
+    const struct dp_slice rest = rest_of(nccl, data, each);
+    const int result =
+        inside(nccl->api->ReduceScatter(data.data, own_chunk(nccl, data, each), each,
+                                        DP_NCCL_FLOAT32, DP_NCCL_SUM, nccl->comm, queue));
+
+    return result != DP_NCCL_SUCCESS || rest.count == 0
+               ? result
+               : inside(nccl->api->Reduce(rest.data, rest.data, rest.count, DP_NCCL_FLOAT32,
+                                          DP_NCCL_SUM, nccl->group->size - 1, nccl->comm, queue));
+}
+
+static int share_even(struct nccl *nccl, struct dp_slice data, void *queue)
+{
+    const size_t each = even_chunks(nccl, data);
+    const struct dp_slice rest = rest_of(nccl, data, each);
+    const int result =
+        inside(nccl->api->AllGather(own_chunk(nccl, data, each), data.data, each * data.width,
+                                    DP_NCCL_INT8, nccl->comm, queue));
+
+    return result != DP_NCCL_SUCCESS || rest.count == 0
+               ? result
+               : inside(nccl->api->Broadcast(rest.data, rest.data, dp_slice_bytes(rest),
+                                             DP_NCCL_INT8, nccl->group->size - 1, nccl->comm,
+                                             queue));
+}
+
+/* All chunks of a slice, each to or from its owner, as one call. */
 static dp_status grouped(struct nccl *nccl, struct dp_slice data,
                          int (*run)(struct nccl *nccl, struct dp_slice data, void *queue))
 {
@@ -213,7 +275,7 @@ static dp_status nccl_sum(void *state, struct dp_slice data, enum dp_keep keep)
     }
     if (keep == DP_KEEP_CHUNK) {
         nccl->group->wire_bytes += dp_slice_passes(data, nccl->group->size, 1);
-        return grouped(nccl, data, reduce_chunks);
+        return grouped(nccl, data, even_chunks(nccl, data) > 0 ? reduce_even : reduce_chunks);
     }
     nccl->group->wire_bytes += dp_slice_passes(data, nccl->group->size, 2);
     return await(nccl, "AllReduce",
@@ -230,7 +292,7 @@ static dp_status nccl_gather(void *state, struct dp_slice data)
         return DP_OK;
     }
     nccl->group->wire_bytes += dp_slice_passes(data, nccl->group->size, 1);
-    return grouped(nccl, data, share_chunks);
+    return grouped(nccl, data, even_chunks(nccl, data) > 0 ? share_even : share_chunks);
 }
 
 const struct dp_strategy dp_strategy_nccl = {

@@ -1,6 +1,6 @@
 /*
- * strategy_none.c - no sharing: every rank goes its own way. The ceiling of any strategy, for
- * measuring; only the tail (loss, stop requests) is summed, by the exchange itself.
+ * strategy_none.c - no sharing: every rank trains alone. It measures the upper limit of any
+ * strategy. Only the tail (loss, stop requests) is summed, by the exchange itself.
  */
 #include "collectives/strategies/strategy.h"
 

@@ -4,13 +4,13 @@
  *
  * Moves as little as a ring, in 2 lg p steps instead of 2 (p-1): best for buckets of middle size,
  * at a power of two. In the reduce-scatter partners are at distance 1, 2, 4 ..., so that sums are
- * added in the order of the one tree; with 4 ranks and chunks A B C D:
+ * added in the order of the tree. With 4 ranks and chunks A B C D:
  *
  *      distance 1   0 <-> 1, 2 <-> 3   ranks 0, 2 keep A B, ranks 1, 3 keep C D
  *      distance 2   0 <-> 2, 1 <-> 3   rank 0 keeps A, rank 2 B, rank 1 C, rank 3 D
  *
- * so a rank ends with the chunk whose number is its own with the bits reversed, and swaps it with
- * the one it is to keep. Ranks beyond a power of two first fold into the others.
+ * So a rank ends with the chunk whose number is its own with the bits reversed, and swaps it for
+ * the one that it must keep. Ranks above a power of two first fold into the others.
  *
  * Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004, section 4.
  */
@@ -36,7 +36,7 @@ static dp_status rhd_open(void *state, struct dp_group *group, size_t max_count)
     return dp_segmented_open(&rhd->segmented, group, max_count, rhd->segment_kb);
 }
 
-/* Halves what this rank is to sum until one chunk is left: *chunk. */
+/* Halves this rank's part of the sum until one chunk is left: *chunk. */
 static dp_status halve(const struct rhd *rhd, struct dp_slice data, int core, int *chunk)
 {
     const int rank = rhd->segmented.group->rank;
@@ -54,7 +54,7 @@ static dp_status halve(const struct rhd *rhd, struct dp_slice data, int core, in
     return DP_OK;
 }
 
-/* The way back: with every step this rank has twice as many chunks. */
+/* The allgather: every step doubles the number of this rank's chunks. */
 static dp_status double_up(const struct rhd *rhd, struct dp_slice data, int core, int chunk)
 {
     const int rank = rhd->segmented.group->rank;
@@ -82,7 +82,8 @@ static dp_status rhd_sum(void *state, struct dp_slice data, enum dp_keep keep)
     if (rank < core) {
         DP_TRY(halve(rhd, data, core, &chunk));
         if (keep == DP_KEEP_CHUNK && core == group->size) {
-            /* Reversing bits twice changes nothing: whoever has ours wants what we have. */
+            /* Reversing bits twice changes nothing: the rank that has our chunk needs the one that
+             * we have. */
             return chunk == rank
                        ? DP_OK
                        : dp_group_exchange(group, chunk, dp_slice_chunk(data, core, chunk), chunk,
@@ -112,7 +113,7 @@ static void rhd_close(void *state)
 /* clang-format off */
 static const struct dp_option rhd_options[] = {
     DP_INT(RHD, segment_kb, "0", 0, 65536,
-           "KiB that travel as one; 0: 96 inside a node, 1024 between nodes"),
+           "KiB of a segment; 0: 96 inside a node, 1024 between nodes"),
     {0},
 };
 /* clang-format on */

@@ -9,22 +9,22 @@
  *                      after the last step this rank has the whole sum of its own chunk
  *      step p-1..2p-3  the same chunks go round once more; what is received is final
  *
- * Chunks travel in segments, of which a few are under way at a time: while one is being added, the
- * next ones are on the wire. A segment is sent on when it was added in the step before, so the
- * steps follow each other without a pause.
+ * Chunks are sent in segments, of which a few are in flight: while one is being added, the next
+ * ones are on the wire. A segment is sent on when it was added in the previous step, so there is no
+ * pause between steps.
  *
  * Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
  * workstations", J. Parallel Distrib. Comput. 69 (2009), section 4.
  */
 #include "collectives/strategies/strategy.h"
 
-enum { RING_DEPTH = 8 /* segments under way */ };
+enum { RING_DEPTH = 8 /* segments in flight */ };
 
 struct ring {
     int segment_kb;
     struct dp_group *group; /* borrowed */
     float *incoming;        /* owned; [RING_DEPTH] segments */
-    size_t incoming_bytes;  /* of one of them */
+    size_t incoming_bytes;  /* of one of these segments */
 };
 
 static int wrap(int rank, int size)
@@ -42,7 +42,7 @@ static bool ring_supports(const struct dp_group *group, const char **why_not)
 static dp_status ring_open(void *state, struct dp_group *group, size_t max_count)
 {
     struct ring *ring = state;
-    const size_t chunk = dp_chunk_longest(max_count, group->size) * sizeof(float);
+    const size_t chunk = dp_chunk_room(max_count, group->size) * sizeof(float);
     const size_t segment =
         dp_group_segment(group, ring->segment_kb, DP_SEGMENT_NODE_KB, DP_SEGMENT_WIRE_KB);
 
@@ -69,7 +69,7 @@ static struct dp_slice walk_slice(const struct ring_walk *w, int chunk, size_t s
     return dp_slice_segment(dp_slice_chunk(w->data, size, wrap(chunk, size)), w->segment, segment);
 }
 
-/* Where a segment that is to be added comes in. */
+/* Where a segment to be added is received. */
 static struct dp_slice walk_incoming(const struct ring_walk *w, size_t i, size_t count)
 {
     char *slots = (char *)w->ring->incoming;
@@ -115,7 +115,7 @@ static dp_status ring_steps(const struct ring *ring, struct dp_slice data, int f
     w.segment = ring->incoming_bytes / data.width;
     w.segments = (longest + w.segment - 1) / w.segment;
     total = (size_t)(last - first) * w.segments;
-    /* Never a whole step ahead: what is sent must have been added. */
+    /* Never a whole step ahead: a segment must be added before it is sent. */
     ahead = w.segments < RING_DEPTH ? w.segments : RING_DEPTH;
     for (size_t i = 0; i < total + ahead; i++) {
         if (i >= ahead) {
@@ -164,7 +164,7 @@ static void ring_close(void *state)
 /* clang-format off */
 static const struct dp_option ring_options[] = {
     DP_INT(RING, segment_kb, "0", 0, 65536,
-           "KiB that travel as one; 0: 96 inside a node, 1024 between nodes"),
+           "KiB of a segment; 0: 96 inside a node, 1024 between nodes"),
     {0},
 };
 /* clang-format on */

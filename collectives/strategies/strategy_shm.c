@@ -1,14 +1,14 @@
 /*
- * strategy_shm.c - sum in shared memory: the gradients themselves lie in a window that all ranks
- * of the node can reach, so nothing is copied into messages.
+ * strategy_shm.c - sums in shared memory: the gradients are in a window that all ranks of the node
+ * can reach, so nothing is copied into messages.
  *
- *      rank 0   [ A0 | B0 ]        rank r reads chunk r of everybody, adds in tree order, and
- *      rank 1   [ A1 | B1 ]        writes the sum into chunk r of everybody:
+ *      rank 0   [ A0 | B0 ]        rank r reads chunk r of every rank, adds in tree order, and
+ *      rank 1   [ A1 | B1 ]        writes the sum into chunk r of every rank:
  *
  *      rank 0: A0 + A1 -> A of rank 0 and of rank 1;  rank 1: B0 + B1 -> B of both
  *
- * Chunk r is read and written by rank r alone, so one barrier before (all gradients are there) and
- * one after (all sums are there) are enough. Each rank moves n (read) + n (write) elements.
+ * Only rank r reads and writes chunk r. So one barrier before (all gradients are there) and one
+ * after (all sums are there) are enough. Each rank moves n (read) + n (write) elements.
  */
 #include <math.h>
 
@@ -18,7 +18,7 @@
 struct shm {
     struct dp_group *group; /* borrowed */
     struct dp_shm_barrier flags;
-    float **ys; /* [size]; owned: where sums go */
+    float **ys; /* [size]; owned: where sums are written */
 };
 
 static bool shm_supports(const struct dp_group *group, const char **why_not)
@@ -27,8 +27,8 @@ static bool shm_supports(const struct dp_group *group, const char **why_not)
         *why_not = "the ranks do not live on one node";
         return false;
     }
-    if (group->apart) {
-        *why_not = dp_group_why_apart(group);
+    if (group->unshared) {
+        *why_not = dp_group_why_unshared(group);
         return false;
     }
     return true;
@@ -92,7 +92,7 @@ static dp_status shm_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return shm_barrier(shm);
 }
 
-/* Everybody writes its own chunk into everybody's memory, between two barriers. */
+/* Every rank writes its own chunk into every rank's memory, between two barriers. */
 static dp_status shm_gather(void *state, struct dp_slice data)
 {
     struct shm *shm = state;
@@ -116,8 +116,8 @@ static dp_status shm_gather(void *state, struct dp_slice data)
     return shm_barrier(shm);
 }
 
-/* Of n bytes, (p-1)/p are read from peers and written back to them; that this rank's own part is
- * written as well hides behind that. Not known where no memory of a peer was measured. */
+/* Of n bytes, (p-1)/p are read from peers and written back to them. Writing this rank's own part
+ * takes no extra time. Unknown where no peer's memory was measured. */
 static double shm_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                        size_t bytes)
 {

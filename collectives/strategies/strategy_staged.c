@@ -1,7 +1,7 @@
 /*
- * strategy_staged.c - gradients of GPUs summed on the host by another strategy. What is this
- * strategy's own is the way there and back, in pieces: staging.h. Any strategy of the host means
- * the same where gradients lie on GPUs; this one says so, and is what `auto` names.
+ * strategy_staged.c - gradients on GPUs, summed on the host by another strategy. This strategy adds
+ * only the copies to the host and back, in pieces: staging.h. Naming a strategy of the host does
+ * the same where gradients are on GPUs; this name is explicit, and the one that `auto` chooses.
  */
 #include "collectives/strategies/comm.h"
 
@@ -65,7 +65,7 @@ static const struct dp_option staged_options[] = {
 
 const struct dp_strategy dp_strategy_staged = {
     .plugin = {.name = "staged",
-               .help = "from GPUs to the host and back, in pieces; over=STRATEGY sums there",
+               .help = "from GPUs to the host and back, in pieces; another strategy sums there",
                .options = staged_options,
                .state_bytes = sizeof(struct staged)},
     .ordered = true,

@@ -1,10 +1,10 @@
 /*
- * strategy_tree.c - two binary trees at once, in segments: one reduces and broadcasts the first
+ * strategy_tree.c - two binary trees in parallel, in segments: one reduces and broadcasts the first
  * half of the data, the other one the second half.
  *
- * In one tree inner ranks receive twice and send twice what leaves do; so a second tree has the
- * leaves of the first as its inner ranks, and all have about the same to do: full bandwidth at a
- * latency of 2 lg p. Best for many ranks and middle sizes.
+ * In one tree inner ranks receive and send twice as much as leaves. So the second tree has the
+ * leaves of the first as its inner ranks, and all ranks have about the same load: full bandwidth at
+ * a latency of 2 lg p. Best for many ranks and middle sizes.
  *
  *      6 ranks, labels 1 to 6     first tree        second tree (labels from the other end)
  *                                    4                 3
@@ -13,9 +13,10 @@
  *                                / \   /             \   / \
  *                               1   3 5               2 4   6
  *
- * Time runs in rounds, alike on all ranks. A rank at depth h of a tree of height H sends segment u
- * to its parent in round u + H - h, and to its children in round u + H + h. What is sent in one
- * round is received in the next; while one tree's segment is added, the other one's are under way.
+ * The algorithm runs in rounds, the same on all ranks. A rank at depth h of a tree of height H
+ * sends segment u to its parent in round u + H - h, and to its children in round u + H + h. What is
+ * sent in one round is received in the next. While one tree's segment is added, the other one's are
+ * in flight.
  *
  * Source: Sanders, Speck and Traff, "Two-tree algorithms for full bandwidth broadcast, reduction
  * and scan", Parallel Computing 35 (2009), sections 2 and 3.
@@ -24,7 +25,7 @@
 
 enum { TREES = 2, CHILDREN = 2, LINKS = 6 /* messages of a rank in one round of one tree */ };
 
-/* This rank's place in one tree; -1: there is none. */
+/* This rank's position in one tree; -1: no such rank. */
 struct tree_place {
     int parent, child[CHILDREN], depth;
 };
@@ -47,8 +48,8 @@ static bool tree_supports(const struct dp_group *group, const char **why_not)
     return true;
 }
 
-/* The root of the tree over labels [low, high]: the one with most zeros at its end. Odd labels are
- * leaves. */
+/* The root of the tree over labels [low, high]: the label with the most trailing zero bits. Odd
+ * labels are leaves. */
 static int root_of(int low, int high)
 {
     int step = 1;
@@ -77,8 +78,8 @@ static struct tree_place find_label(int label, int size)
     return place;
 }
 
-/* Labels of the first tree are ranks + 1. The second one is its host state image, or where that
- * would leave leaves leaves, for an odd number of ranks, shifted by one. */
+/* Labels of the first tree are ranks + 1. The second tree is its mirror image. For an odd number of
+ * ranks that would have the same leaves, so labels are shifted by one instead. */
 static int label_of(int rank, int size, int tree)
 {
     if (tree == 0) {
@@ -109,8 +110,9 @@ static struct tree_place find_place(int rank, int size, int tree)
     return place;
 }
 
-/* As many as the trees are high must pass before all ranks work: between nodes half of what others
- * take. Inside one there are fewer rounds to wait for with more than they do. */
+/* As many segments as the trees are high must pass before all ranks work. So between nodes a
+ * segment has half the size of other strategies' segments. Inside a node a larger one is better:
+ * there are fewer rounds to wait for. */
 static size_t segment_bytes(const struct tree *tree, const struct dp_group *group)
 {
     return dp_group_segment(group, tree->segment_kb, 256, DP_SEGMENT_WIRE_KB / 2);
@@ -119,7 +121,7 @@ static size_t segment_bytes(const struct tree *tree, const struct dp_group *grou
 static dp_status tree_open(void *state, struct dp_group *group, size_t max_count)
 {
     struct tree *tree = state;
-    const size_t longest = dp_chunk_longest(max_count, TREES);
+    const size_t longest = dp_chunk_room(max_count, TREES);
     const size_t segment = segment_bytes(tree, group) / sizeof(float);
 
     tree->group = group;
@@ -165,7 +167,7 @@ static struct dp_slice slot(const struct tree *tree, int t, long round, int chil
     return (struct dp_slice){tree->incoming + at * tree->segment, count, sizeof(float)};
 }
 
-/* Starts a message that is to be done before the next-but-one round of this tree. */
+/* Starts a message that must be done before round + 2 of this tree. */
 static dp_status begin(struct tree *tree, int t, long round, int to, struct dp_slice out, int from,
                        struct dp_slice in)
 {
@@ -187,7 +189,7 @@ static dp_status end_all(struct tree *tree, int t, long round)
     return DP_OK;
 }
 
-/* Asks for what neighbours will have sent when `round` comes. */
+/* Starts to receive what neighbours will have sent when `round` begins. */
 static dp_status expect(struct tree *tree, struct dp_slice data, int t, long round)
 {
     const struct tree_place *place = &tree->places[t];
@@ -201,7 +203,7 @@ static dp_status expect(struct tree *tree, struct dp_slice data, int t, long rou
                  half_segment(tree, data, t, segment_down(tree, t, round)));
 }
 
-/* Adds what children sent, and hands on what is due. */
+/* Adds what children sent, and sends what is due. */
 static dp_status hand_on(struct tree *tree, struct dp_slice data, int t, long round)
 {
     const struct tree_place *place = &tree->places[t];
@@ -222,7 +224,7 @@ static dp_status hand_on(struct tree *tree, struct dp_slice data, int t, long ro
     return DP_OK;
 }
 
-/* A chunk costs as much as all: the sum comes down from the root in any case. */
+/* Keeping a chunk costs as much as keeping all: the sum comes down from the root in any case. */
 static dp_status tree_sum(void *state, struct dp_slice data, enum dp_keep keep)
 {
     struct tree *tree = state;
@@ -247,9 +249,9 @@ static dp_status tree_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return DP_OK;
 }
 
-/* Inner ranks of one tree send and receive three halves, and as leaves of the other one a fourth
- * (of two ranks each is inner in one); besides, a segment takes the height of the trees, up and
- * down. */
+/* Inner ranks of one tree send and receive three halves, and a fourth as leaves of the other tree;
+ * with two ranks it is two halves. In addition, a segment passes the height of the trees twice, up
+ * and down. */
 static double tree_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                         size_t bytes)
 {
@@ -280,7 +282,7 @@ static void tree_close(void *state)
 /* clang-format off */
 static const struct dp_option tree_options[] = {
     DP_INT(TREE, segment_kb, "0", 0, 65536,
-           "KiB that travel as one; 0: 256 inside a node, 512 between nodes"),
+           "KiB of a segment; 0: 256 inside a node, 512 between nodes"),
     {0},
 };
 /* clang-format on */

@@ -9,38 +9,47 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "base/trace.h"
 
 enum {
     SECOND_NS = 1000000000,
     LOOK_EVERY_NS = 100000000,
-    HANG_S = 6,      /* mpirun has ended all ranks before */
-    HANG_LOOKS = 45, /* less, also where looks are late */
+    HANG_S = 6,      /* by then mpirun has ended all ranks */
+    HANG_LOOKS = 45, /* fewer than in HANG_S, also if some are late */
     GRACE_NS = 500000000
 };
 
-/* So long behind a death a launcher may take; jobs that it does not end then end within five
- * seconds. */
+/* How long a launcher may take after a death to end the job. Jobs that it does not end then end
+ * within five seconds of the death. */
 static const uint64_t stand_by_ns = 4500000000;
 
-/* What a rank has to end by itself when a host is silent. */
+/* How long a rank has to end by itself when a host is silent, or ranks make no progress. */
 static const uint64_t end_ns = 3000000000;
+
+/* Before the rank that reports a hang ends the job, so that other hosts report, too; and before a
+ * rank does that has nothing to report, since the one that has may be stuck. */
+static const uint64_t report_ns = 500000000, no_report_ns = 3000000000;
 
 struct dp_failure_detector {
     struct dp_failure_detector_config config;
     pthread_t thread;
-    pthread_mutex_t mutex; /* of stop */
+    pthread_mutex_t mutex; /* guards stop and the hook */
     pthread_cond_t stopped;
     bool stop;
-    atomic_uint_fast64_t lost_ns; /* when somebody was first seen to be lost; 0: nobody was */
-    atomic_bool silent;           /* it may live: its host has fallen silent */
+    atomic_uint_fast64_t lost_ns; /* when a rank was first seen to be lost; 0: none was */
+    atomic_bool hung;             /* how ranks end is unknown: a host is silent, or none of its
+                                   * ranks makes progress */
+    uint64_t hung_ns;             /* when that was found; 0: it was not */
+    bool told;                    /* this rank has reported that */
+    dp_hang_hook *hook;           /* under the mutex */
+    void *hook_context;
 };
 
-static atomic_bool hung_up;     /* a thread wrote to somebody who is gone */
-static struct sigaction before; /* what SIGPIPE did */
+static atomic_bool hung_up;     /* a thread wrote to a rank that is gone */
+static struct sigaction before; /* how SIGPIPE was handled before */
 
-/* Whether it is our own output that nobody reads any more. */
+/* Whether the broken pipe is our own stdout or stderr. */
 static bool output_broken(void)
 {
     struct pollfd pipes[] = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}};
@@ -49,17 +58,17 @@ static bool output_broken(void)
            ((pipes[0].revents | pipes[1].revents) & (POLLERR | POLLHUP)) != 0;
 }
 
-/* What would happen without a failure detector. */
+/* Does what would happen without a failure detector. */
 static void pass_on(int number)
 {
     if (before.sa_handler == SIG_DFL) {
-        (void)sigaction(SIGPIPE, &before, NULL); /* what writes again meets that */
+        (void)sigaction(SIGPIPE, &before, NULL); /* for the next write */
     } else if (before.sa_handler != SIG_IGN) {
         before.sa_handler(number);
     }
 }
 
-/* Runs on the thread that writes, inside of the write, and keeps it there. */
+/* Runs on the writing thread, inside write(), and holds it there. */
 static void on_broken_pipe(int number)
 {
     const int saved = errno;
@@ -73,11 +82,11 @@ static void on_broken_pipe(int number)
     atomic_store(&hung_up, true);
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
     }
-    (void)sigaction(SIGPIPE, &before, NULL); /* what writes again meets that */
+    (void)sigaction(SIGPIPE, &before, NULL); /* for the next write */
     errno = saved;
 }
 
-/* The thread that looks out must not stand still, even if nobody reads what it tells. */
+/* The detector's own thread must not be held, even if its messages have no reader. */
 static void ignore_broken_pipe(void)
 {
     sigset_t signals;
@@ -102,7 +111,7 @@ static void tell_of(const struct dp_loss *loss)
            loss->host == NULL ? "" : loss->host, loss->host == NULL ? "" : ")");
 }
 
-/* Looks once. */
+/* Checks once. */
 static void look(struct dp_failure_detector *detector)
 {
     const struct dp_failure_detector_config *config = &detector->config;
@@ -118,7 +127,7 @@ static void look(struct dp_failure_detector *detector)
     if (now_ns - atomic_load(&detector->lost_ns) < GRACE_NS) {
         return;
     }
-    atomic_store(&detector->silent, loss.silent_s > 0);
+    atomic_store(&detector->hung, loss.silent_s > 0);
     if (atomic_exchange(config->cancel, 1) == 0 && loss.reports) {
         tell_of(&loss);
     }
@@ -127,7 +136,63 @@ static void look(struct dp_failure_detector *detector)
     }
 }
 
-/* A thread has hung for so many looks. */
+/* The mutex is held, so the hook stays. */
+static void report_hang(struct dp_failure_detector *detector)
+{
+    const struct dp_watchdog *watchdog = detector->config.watchdog;
+    char cause[1024];
+
+    dp_watchdog_report(watchdog);
+    dp_watchdog_cause(watchdog, cause, sizeof(cause));
+    if (detector->hook != NULL) {
+        detector->hook(detector->hook_context, cause);
+    }
+    detector->told = true;
+}
+
+/* Ends the job, first by ending the waits of this rank, then by force. */
+static void end_hang(struct dp_failure_detector *detector)
+{
+    const uint64_t since_ns = dp_now_ns() - detector->hung_ns;
+    const uint64_t wait_ns = detector->told ? report_ns : no_report_ns;
+
+    if (since_ns >= wait_ns) {
+        atomic_store(&detector->hung, true);
+        atomic_store(detector->config.cancel, 1);
+    }
+    if (since_ns >= wait_ns + end_ns) {
+        detector->config.abort(dp_status_exit(DP_ERR_HUNG));
+    }
+}
+
+/* Checks the progress of this host's ranks. Once they hang, the job ends: what ends it has also
+ * been reported to other hosts. */
+static void look_at_progress(struct dp_failure_detector *detector)
+{
+    struct dp_watchdog *watchdog = detector->config.watchdog;
+    enum dp_watchdog_finding finding;
+
+    if (watchdog == NULL || atomic_load(&detector->lost_ns) != 0) {
+        return;
+    }
+    finding = dp_watchdog_look(watchdog, dp_now_ns());
+    if (detector->hung_ns != 0 && (detector->told || finding == DP_WATCHDOG_HUNG)) {
+        end_hang(detector);
+        return;
+    }
+    detector->hung_ns = 0;
+    if (finding == DP_WATCHDOG_QUIET && dp_watchdog_reports(watchdog)) {
+        dp_watchdog_warn(watchdog);
+    }
+    if (finding == DP_WATCHDOG_HUNG && atomic_load(detector->config.cancel) == 0) {
+        detector->hung_ns = dp_now_ns();
+        if (dp_watchdog_reports(watchdog)) {
+            report_hang(detector);
+        }
+    }
+}
+
+/* Called when a thread has been held for so many checks. */
 static void tell_of_hanging(const struct dp_failure_detector *detector, int looks)
 {
     if (looks == HANG_LOOKS && atomic_load(detector->config.cancel) == 0) {
@@ -137,7 +202,7 @@ static void tell_of_hanging(const struct dp_failure_detector *detector, int look
     }
 }
 
-/* Sleeps until it is time to look, or to stop. Called with the mutex held. */
+/* Sleeps until the next check, or until told to stop. Called with the mutex held. */
 static void sleep_a_while(struct dp_failure_detector *detector)
 {
     struct timespec end;
@@ -154,13 +219,13 @@ static void sleep_a_while(struct dp_failure_detector *detector)
 static void *look_out(void *arg)
 {
     struct dp_failure_detector *detector = arg;
-    int looks = 0; /* since a thread hung */
+    int looks = 0; /* checks since a thread was held */
 
     ignore_broken_pipe();
-    dp_log_aloud(true);
     (void)pthread_mutex_lock(&detector->mutex);
     while (!detector->stop) {
         look(detector);
+        look_at_progress(detector);
         looks += atomic_load(&hung_up);
         tell_of_hanging(detector, looks);
         sleep_a_while(detector);
@@ -196,7 +261,7 @@ dp_status dp_failure_detector_create(const struct dp_failure_detector_config *co
     (void)pthread_cond_init(&detector->stopped, &clock);
     (void)pthread_condattr_destroy(&clock);
     status = dp_thread_start(&detector->thread, look_out, detector, "dp-detector",
-                             "looks after other ranks");
+                             "monitors other ranks");
     if (status != DP_OK) {
         release(detector);
         return status;
@@ -205,14 +270,23 @@ dp_status dp_failure_detector_create(const struct dp_failure_detector_config *co
     return DP_OK;
 }
 
-bool dp_failure_detector_silent(const struct dp_failure_detector *detector)
+bool dp_failure_detector_hung(const struct dp_failure_detector *detector)
 {
-    return detector != NULL && atomic_load(&detector->silent);
+    return detector != NULL && atomic_load(&detector->hung);
+}
+
+void dp_failure_detector_on_hang(struct dp_failure_detector *detector, dp_hang_hook *hook,
+                                 void *context)
+{
+    (void)pthread_mutex_lock(&detector->mutex);
+    detector->hook = hook;
+    detector->hook_context = context;
+    (void)pthread_mutex_unlock(&detector->mutex);
 }
 
 void dp_failure_detector_stand_by(const struct dp_failure_detector *detector)
 {
-    const bool died = detector != NULL && !dp_failure_detector_silent(detector);
+    const bool died = detector != NULL && !dp_failure_detector_hung(detector);
     const uint64_t lost_ns = died ? atomic_load(&detector->lost_ns) : 0;
     const struct timespec nap = {0, LOOK_EVERY_NS / 10};
 

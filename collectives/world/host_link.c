@@ -13,9 +13,9 @@
 
 enum {
     PROBE_S = 1,   /* of a silent connection */
-    PROBES = 127,  /* unanswered ones that the kernel allows, at most */
-    QUIET_S = 5,   /* of a host, until people are told */
-    ANSWERS_S = 3, /* at most between two signs of life of a host that answers */
+    PROBES = 127,  /* unanswered probes that the kernel allows, at most */
+    QUIET_S = 5,   /* silence of a host before a warning */
+    ANSWERS_S = 3, /* a host that answers does so at least this often */
     MS = 1000
 };
 
@@ -32,8 +32,8 @@ static void shut(int *fd)
     *fd = -1;
 }
 
-/* Has the kernel ask for signs of life, and never give up: how long to wait is for us to say. Where
- * it cannot, a closed connection is still seen. */
+/* Makes the kernel send probes and never give up: we decide how long to wait. Where that is
+ * impossible, a closed connection is still seen. */
 static void probe(int fd)
 {
     const int on = 1, idle = PROBE_S, count = PROBES, most = INT_MAX;
@@ -45,7 +45,7 @@ static void probe(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof(most)); /* ms */
 }
 
-/* Seconds since the other host last answered a probe; 0 where the kernel does not say. */
+/* Seconds since the other host last answered a probe; 0 where the kernel does not report it. */
 static int quiet_s(int fd)
 {
     struct tcp_info info = {0};
@@ -72,7 +72,7 @@ static bool leads(const struct dp_group *group)
     return dp_group_leader(group, group->node_of[group->rank]) == group->rank;
 }
 
-/* Connects and accepts; both ends must know that both have. */
+/* Connects and accepts. Each end must learn whether the other end succeeded. */
 static dp_status connect_all(struct dp_group *group, const struct dp_contact *contacts,
                              const struct dp_listener *listener, struct dp_host_link *line)
 {
@@ -141,7 +141,7 @@ dp_status dp_host_link_open(struct dp_group *group, struct dp_host_link *line)
     return status;
 }
 
-/* The watched process has ended. Of one with local peers they tell. */
+/* The watched process has ended. If it has local peers, they report it. */
 static void note_end(struct dp_host_link *line)
 {
     line->died = line->alone;
@@ -150,8 +150,8 @@ static void note_end(struct dp_host_link *line)
     }
 }
 
-/* Something broke the connection, but not the end of the process. A host that was silent before has
- * been restarted, or lost the process meanwhile. */
+/* The connection broke for another reason than the end of the process. If the host was silent
+ * before, it has been restarted or has lost the process. */
 static void note_break(struct dp_host_link *line, int error)
 {
     if (line->warned) {
@@ -159,8 +159,8 @@ static void note_break(struct dp_host_link *line, int error)
         return;
     }
     shut(&line->theirs);
-    DP_WARN("the connection to host %s (rank %d) that shows whether it lives is broken (%s): from "
-            "now on nobody looks after that host",
+    DP_WARN("the connection that monitors host %s (rank %d) is broken (%s): the host is no "
+            "longer monitored",
             line->host, line->watched, strerror(error));
 }
 
@@ -170,8 +170,8 @@ static void note_silence(struct dp_host_link *line, int outage_s)
 
     if (line->warned && quiet < ANSWERS_S) {
         line->warned = false;
-        DP_WARN("host %s (rank %d) gives signs of life again, after %d s", line->host,
-                line->watched, line->quiet_s);
+        DP_WARN("host %s (rank %d) responds again after %d s", line->host, line->watched,
+                line->quiet_s);
     }
     line->quiet_s = quiet;
     if (quiet >= outage_s) {

@@ -1,18 +1,26 @@
 #include "collectives/world/liveness.h"
 
-#include "base/process.h"
+#include "base/system/process.h"
 #include "collectives/world/host_link.h"
 #include "collectives/world/local_peers.h"
+
+/* What a rank shows to the ranks of its host. */
+struct signs {
+    atomic_int left; /* not 0: it ends by itself */
+    struct dp_trace_mark mark;
+};
 
 struct dp_liveness {
     struct dp_group *group; /* borrowed */
     struct dp_local_peers peers;
     struct dp_host_link link;
-    atomic_int *left; /* from dp_group_memory: this rank ends by itself */
+    struct signs *signs;            /* from dp_group_memory */
+    struct dp_watchdog_rank *ranks; /* owned; [count]: this host's ranks that can be seen */
+    int count;
     atomic_int outage_s;
 };
 
-/* Learns of the processes of this node's ranks. */
+/* Gets the process ids of this node's ranks. */
 static dp_status watch_peers(struct dp_liveness *l)
 {
     const struct dp_group *group = l->group;
@@ -27,7 +35,12 @@ static dp_status watch_peers(struct dp_liveness *l)
     status = dp_group_allgather(l->group, &mine, sizeof(mine), all);
     for (int i = 0; i < group->size && status == DP_OK; i++) {
         if (group->node_of[i] == group->node_of[group->rank]) {
-            dp_local_peers_watch(&l->peers, i, all[i], dp_group_peer(group, l->left, i));
+            struct signs *signs = dp_group_peer(group, l->signs, i);
+            dp_local_peers_watch(&l->peers, i, all[i], signs != NULL ? &signs->left : NULL);
+            /* Of a rank whose memory this one cannot reach the watchdog sees nothing. */
+            if (signs != NULL && all[i].space == mine.space && all[i].id > 0) {
+                l->ranks[l->count++] = (struct dp_watchdog_rank){i, all[i].id, &signs->mark};
+            }
         }
     }
     dp_free(all);
@@ -38,8 +51,9 @@ static dp_status open(struct dp_liveness *l)
 {
     const int size = l->group->size, rank = l->group->rank;
 
-    l->left = dp_group_memory(l->group, DP_MEM_COMM, sizeof(*l->left));
-    if (l->left == NULL) {
+    l->signs = dp_group_memory(l->group, DP_MEM_COMM, sizeof(*l->signs));
+    l->ranks = dp_zalloc((size_t)size, sizeof(*l->ranks));
+    if (l->signs == NULL || l->ranks == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "processes of %d ranks", size);
     }
     DP_TRY(dp_local_peers_init(&l->peers, size, rank));
@@ -74,6 +88,24 @@ void dp_liveness_allow_outage(struct dp_liveness *l, int seconds)
     atomic_store(&l->outage_s, seconds);
 }
 
+struct dp_trace_mark *dp_liveness_mark(const struct dp_liveness *l)
+{
+    return &l->signs->mark;
+}
+
+dp_status dp_liveness_watchdog(const struct dp_liveness *l, const char *host,
+                               struct dp_watchdog **out)
+{
+    const struct dp_watchdog_config config = {.ranks = l->ranks,
+                                              .count = l->count,
+                                              .self = l->group->rank,
+                                              .host = host,
+                                              .others = l->count < l->group->size,
+                                              .look = dp_process_look};
+
+    return dp_watchdog_create(&config, out);
+}
+
 struct dp_loss dp_liveness_lost(struct dp_liveness *l)
 {
     const int peer = dp_local_peers_lost(&l->peers);
@@ -93,7 +125,7 @@ struct dp_loss dp_liveness_lost(struct dp_liveness *l)
 void dp_liveness_farewell(struct dp_liveness *l)
 {
     if (l != NULL) {
-        atomic_store(l->left, 1);
+        atomic_store(&l->signs->left, 1);
         dp_host_link_leave(&l->link);
     }
 }
@@ -105,6 +137,7 @@ void dp_liveness_destroy(struct dp_liveness *l)
     }
     dp_host_link_close(&l->link);
     dp_local_peers_fini(&l->peers);
-    dp_group_release(l->group, l->left);
+    dp_free(l->ranks);
+    dp_group_release(l->group, l->signs);
     dp_free(l);
 }

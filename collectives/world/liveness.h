@@ -1,42 +1,52 @@
 /*
- * liveness.h - which ranks live, as far as this one can know: processes of its own host by the
- * kernel (local_peers.h), other hosts by a TCP connection (host_link.h).
+ * liveness.h - which ranks live, as far as this rank can know. The kernel reports on processes of
+ * its own host (local_peers.h), a TCP connection on other hosts (host_link.h).
  *
- * Over MPI alone: ranks that are threads of one process cannot die one by one.
+ * Used only over MPI: ranks that are threads of one process cannot die one by one.
  */
 #ifndef DP_COLLECTIVES_WORLD_LIVENESS_H
 #define DP_COLLECTIVES_WORLD_LIVENESS_H
 
 #include "collectives/core/group.h"
+#include "collectives/world/watchdog.h"
 
 struct dp_liveness;
 
 /* A rank that is lost. */
 struct dp_loss {
-    int rank;         /* -1: nobody */
+    int rank;         /* -1: none */
     bool reports;     /* whether this rank is the one to report it */
-    const char *host; /* where it lived; borrowed; NULL: here */
-    int silent_s;     /* above 0: nobody knows whether it has died, since its host has given no
-                       * sign of life for so many seconds */
+    const char *host; /* its host; borrowed; NULL: this host */
+    int silent_s;     /* above 0: its host has been silent for this many seconds, so whether the
+                       * rank has died is unknown */
 };
 
-/* Begins to watch the ranks of a group. Collective. group: borrowed.
- * Errors: DP_ERR_NOMEM, those of messages. */
+/* Starts to watch the ranks of a group. Collective. group: borrowed. Errors: DP_ERR_NOMEM, those of
+ * messages. */
 DP_CHECKED dp_status dp_liveness_create(struct dp_group *group, struct dp_liveness **out);
 
-/* Seconds that another host may be silent; DP_OUTAGE_S until this is called. On any thread. */
+/* How many seconds another host may be silent; DP_OUTAGE_S until this is called. Callable from any
+ * thread. */
 enum { DP_OUTAGE_S = 30 };
 void dp_liveness_allow_outage(struct dp_liveness *liveness, int seconds);
 
-/* A rank that has died without a word, or whose host is silent for longer than that. Local, but not
- * on two threads at once. */
+/* A watchdog of this host's ranks, as far as their processes are visible. Owned by the caller; to
+ * be destroyed before liveness. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_liveness_watchdog(const struct dp_liveness *liveness, const char *host,
+                                          struct dp_watchdog **out);
+
+/* Where this rank publishes what it does; of liveness. */
+struct dp_trace_mark *dp_liveness_mark(const struct dp_liveness *liveness);
+
+/* Returns a rank that has died without a report, or whose host has been silent for too long. Local;
+ * not on two threads at the same time. */
 struct dp_loss dp_liveness_lost(struct dp_liveness *liveness);
 
-/* This rank is about to end, and nobody need report that it has died. Local, on any thread. NULL is
- * ignored. */
+/* Called when this rank is about to end, so that no rank reports its death. Local, on any thread.
+ * NULL is ignored. */
 void dp_liveness_farewell(struct dp_liveness *liveness);
 
-/* Before the group is. Local. NULL is ignored. */
+/* Call it before the group is destroyed. Local. NULL is ignored. */
 void dp_liveness_destroy(struct dp_liveness *liveness);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * local_peers.h - the processes of this node's ranks, and whether one has died without a word:
- * whoever waits for it would wait until mpirun ends the job, and nobody would say why.
+ * local_peers.h - watches the processes of this node's ranks and finds one that died without a
+ * report. Without this a rank that waits for it would wait until mpirun ends the job, and the cause
+ * would not be named.
  *
- * A rank that leaves by itself, because of an error that it has told, says so in memory that its
- * local peers can read: of that one nothing more need be said.
+ * A rank that ends because of an error that it has reported sets a flag that its local peers can
+ * read: its death is not reported again.
  */
 #ifndef DP_COLLECTIVES_WORLD_LOCAL_PEERS_H
 #define DP_COLLECTIVES_WORLD_LOCAL_PEERS_H
@@ -12,12 +13,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/process.h"
 #include "base/status.h"
+#include "base/system/process.h"
 
 struct dp_local_peer {
     struct dp_process_watch watch; /* of its process */
-    bool watched;                  /* false: on another node, or not to be seen from here */
+    bool watched;                  /* false: on another node, or not visible from here */
     const atomic_int *left;        /* borrowed; not 0: it has left by itself. May be NULL */
 };
 
@@ -26,18 +27,18 @@ struct dp_local_peers {
     struct dp_local_peer *peers; /* owned; [size] */
 };
 
-/* Watches nobody yet. Errors: DP_ERR_NOMEM. */
+/* Watches no rank yet. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_local_peers_init(struct dp_local_peers *peers, int size, int self);
 void dp_local_peers_fini(struct dp_local_peers *peers);
 
-/* Watches a rank of this node, if its process can be seen. */
+/* Watches a rank of this node, if its process is visible. */
 void dp_local_peers_watch(struct dp_local_peers *peers, int rank, struct dp_process process,
                           const atomic_int *left);
 
-/* The first rank that has died without a word, or -1. */
+/* The first rank that has died without a report, or -1. */
 int dp_local_peers_lost(const struct dp_local_peers *peers);
 
-/* Whether this rank is the one to tell of it: the first of the node that is left. */
+/* Whether this rank must report it: it is the first living rank of the node. */
 bool dp_local_peers_reports(const struct dp_local_peers *peers);
 
 #endif

@@ -16,8 +16,8 @@
 
 enum {
     CONNECT_MS = 250, /* for one endpoint */
-    ACCEPT_MS = 1000, /* for all who connect */
-    STRANGERS = 16    /* of them, at most */
+    ACCEPT_MS = 1000, /* for all that connect */
+    STRANGERS = 16    /* accepted callers with a wrong token, at most */
 };
 
 static bool is_loopback(uint32_t address)
@@ -57,7 +57,7 @@ void dp_listener_init(struct dp_listener *listener)
     }
 }
 
-/* Listens at one address, which becomes an endpoint. Returns the socket, or -1. */
+/* Listens at one address and fills in its endpoint. Returns the socket, or -1. */
 static int listen_at(uint32_t address, struct dp_endpoint *endpoint)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = address};
@@ -99,7 +99,7 @@ void dp_listener_open(struct dp_listener *listener, struct dp_contact *contact)
     freeifaddrs(all);
 }
 
-/* The first of some sockets at which something comes to pass in that time, or -1. */
+/* Returns the first of some sockets that is ready within the timeout, or -1. */
 static int wait_for(const int *sockets, int count, short events, int timeout_ms)
 {
     struct pollfd wanted[DP_ENDPOINTS];

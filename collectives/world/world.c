@@ -13,34 +13,35 @@
 #include "collectives/core/mpi_status.h"
 #include "collectives/core/transport.h"
 #include "collectives/core/transport_mpi.h"
-#include "collectives/core/window_room_mpi.h"
+#include "collectives/core/window_fits_mpi.h"
 #include "collectives/world/failure_detector.h"
 #include "collectives/world/liveness.h"
 
-/* Open MPI settings that were measured to matter (README, "Open MPI settings"); never over the
- * user's own. */
+/* Open MPI settings that make a measured difference (docs/hosts.md). They never replace the user's
+ * own. */
 static const char *const settings[][2] = {
     /* One TCP connection carries about half of a 1 Gb/s wire when both directions are busy. */
     {"OMPI_MCA_btl_tcp_links", "2"},
-    /* Messages up to this size (PIECE of pieces_mpi.c, and a header) go at once. Larger ones are
-     * announced, and the answer waits behind all that is queued in the other direction: a third of
+    /* Messages up to this size (PIECE of pieces_mpi.c, and a header) are sent eagerly. Larger ones
+     * are announced, and the answer queues after everything else in the other direction: a third of
      * the bandwidth. */
     {"OMPI_MCA_btl_tcp_eager_limit", "1052672"},
     {"OMPI_MCA_btl_tcp_rndv_eager_limit", "1052672"},
     {"OMPI_MCA_btl_tcp_max_send_size", "1052672"},
-    /* On a node 32 KiB, and a header, go at once, and longer messages in fewer parts: 64 KiB over a
-     * ring take 4.2 us instead of 5.2, MPI_Allreduce 5.0 instead of 6.1. */
+    /* On a node messages of up to 32 KiB and a header are sent eagerly, and longer ones in fewer
+     * parts: 64 KiB over a ring take 4.2 us instead of 5.2, MPI_Allreduce 5.0 instead of 6.1. */
     {"OMPI_MCA_btl_vader_eager_limit", "36864"},
     {"OMPI_MCA_btl_vader_max_send_size", "65536"},
-    /* Kernel-assisted copies are often forbidden in containers, where each attempt warns. */
+    /* Kernel-assisted copies are often forbidden in containers, where each attempt logs a
+     * warning. */
     {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
 };
 
-/* So long the engine's thread may take to leave MPI, once its waits are cancelled: they sleep for a
- * millisecond at most. */
+/* How long the engine's thread may take to leave MPI once its waits are cancelled: they sleep for
+ * at most a millisecond. */
 static const uint64_t rest_ns = 1000000000;
 
-/* Of dp_world_farewell(): the world that there is, and whether this process was asked to end. */
+/* State of dp_world_farewell(): the current world, and whether this process was asked to end. */
 static pthread_mutex_t farewell_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct dp_world *the_world;
 static bool asked_to_end;
@@ -56,6 +57,32 @@ int dp_world_launch_rank(void)
         }
     }
     return -1;
+}
+
+/* Refuses a process that is one of several, as its launcher says, but has found no other: each
+ * would train by itself, and write the same files. */
+static dp_status check_alone(void)
+{
+    /* How many processes there are, by Open MPI, PMI (MPICH), Flux and Slurm; the nearest launcher
+     * comes first, and decides. */
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FLUX_JOB_SIZE",
+                                        "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
+    const char *text = NULL;
+    size_t i = 0;
+
+    while (text == NULL && i < sizeof(sizes) / sizeof(sizes[0])) {
+        const bool known = strncmp(sizes[i], "SLURM", 5) != 0 || getenv("SLURM_PROCID") != NULL;
+        text = known ? getenv(sizes[i]) : NULL;
+        i++;
+    }
+    if (text == NULL || strtol(text, NULL, 10) <= 1) {
+        return DP_OK;
+    }
+    return DP_FAIL(DP_ERR_USAGE,
+                   "this process is alone, but its launcher says %s=%s: start it by launch/mpirun, "
+                   "or by srun --mpi=pmix where MPI has PMIx; to run one process alone: env -u %s",
+                   sizes[i - 1], text,
+                   strncmp(sizes[i - 1], "SLURM", 5) == 0 ? "SLURM_PROCID" : sizes[i - 1]);
 }
 
 static dp_status world_over_mpi(struct dp_world *world)
@@ -87,10 +114,25 @@ void dp_world_allow_outage(struct dp_world *world, int seconds)
 {
     if (world->liveness != NULL) {
         dp_liveness_allow_outage(world->liveness, seconds);
+        dp_watchdog_allow_outage(world->watchdog, seconds);
     }
 }
 
-/* The failure detector ends the job: its peers need not report that it has died. */
+void dp_world_allow_hang(struct dp_world *world, double seconds)
+{
+    if (world->watchdog != NULL) {
+        dp_watchdog_set_timeout(world->watchdog, seconds);
+    }
+}
+
+void dp_world_on_hang(struct dp_world *world, dp_hang_hook *hook, void *context)
+{
+    if (world->detector != NULL) {
+        dp_failure_detector_on_hang(world->detector, hook, context);
+    }
+}
+
+/* The failure detector ends the job; peers need not report the death of this rank. */
 static void end_job(int code)
 {
     dp_world_farewell();
@@ -102,7 +144,7 @@ static struct dp_loss lost(void *liveness)
     return dp_liveness_lost(liveness);
 }
 
-/* Whoever fails here fails alone. */
+/* An error here may be this rank's alone. */
 static dp_status watch(struct dp_world *world)
 {
     struct dp_failure_detector_config config = {.cancel = world->all->cancel, .lost = lost};
@@ -112,19 +154,24 @@ static dp_status watch(struct dp_world *world)
         status = dp_liveness_create(world->all, &world->liveness);
     }
     if (status == DP_OK && world->all->size > 1) {
+        status = dp_liveness_watchdog(world->liveness, world->host, &world->watchdog);
+    }
+    if (status == DP_OK && world->all->size > 1) {
+        config.watchdog = world->watchdog;
         config.context = world->liveness;
         config.abort = end_job;
         status = dp_failure_detector_create(&config, &world->detector);
     }
     if (status != DP_OK) {
         dp_group_leave(world->all, status);
+        dp_watchdog_destroy(world->watchdog);
         dp_liveness_destroy(world->liveness);
         dp_group_destroy(world->all);
     }
     return status;
 }
 
-/* NULL: it ends now. */
+/* NULL: the world ends now. */
 static void set_world(struct dp_world *world)
 {
     (void)pthread_mutex_lock(&farewell_mutex);
@@ -160,6 +207,12 @@ dp_status dp_world_create(struct dp_world **out)
         (void)snprintf(world->library, sizeof(world->library), "no MPI");
         status = dp_local_alone(&world->all);
     }
+    if (status == DP_OK && world->all->size == 1) {
+        status = check_alone();
+        if (status != DP_OK) {
+            dp_group_destroy(world->all);
+        }
+    }
     if (status == DP_OK) {
         dp_log_set_identity(world->all->rank, world->all->size, world->host);
         status = watch(world);
@@ -169,6 +222,9 @@ dp_status dp_world_create(struct dp_world **out)
         return status;
     }
     world->train = world->all;
+    if (world->liveness != NULL) {
+        dp_trace_publish(dp_liveness_mark(world->liveness));
+    }
     set_world(world);
     *out = world;
     return DP_OK;
@@ -180,14 +236,15 @@ dp_status dp_world_group(struct dp_world *world, struct dp_group **out)
                       : dp_local_alone(out);
 }
 
-dp_status dp_world_meet(struct dp_world *world, const char *asked, dp_status mine, bool *tell)
+dp_status dp_world_meet(struct dp_world *world, const char *asked, dp_status mine,
+                        bool *must_report)
 {
     const struct dp_consistency_item item = dp_consistency_text("to do", asked);
     int first = (int)mine;
 
-    *tell = false;
+    *must_report = false;
     DP_TRY(dp_group_broadcast(world->all, &first, sizeof(first), 0));
-    *tell = mine != DP_OK && first == (int)DP_OK;
+    *must_report = mine != DP_OK && first == (int)DP_OK;
     DP_TRY(dp_group_agree(world->all, mine));
     return dp_consistency_check(world->all, &item, 1);
 }
@@ -199,7 +256,9 @@ void dp_world_destroy(struct dp_world *world)
     }
     set_world(NULL);
     dp_failure_detector_destroy(
-        world->detector); /* others may be gone soon, and nothing is wrong then */
+        world->detector); /* other ranks may end from here on, which is no error */
+    dp_trace_publish(NULL);
+    dp_watchdog_destroy(world->watchdog);
     dp_liveness_destroy(world->liveness);
     dp_group_destroy(world->all);
     if (world->mpi) {
@@ -212,12 +271,13 @@ void dp_world_abort(struct dp_world *world, int code)
 {
     if (world != NULL && world->mpi && world->all->size > 1) {
         dp_failure_detector_stand_by(world->detector);
-        dp_liveness_farewell(world->liveness); /* those that wait know that it is told */
+        dp_liveness_farewell(world->liveness); /* waiting peers then know that the error is
+                                                * reported */
         dp_group_leave(world->all, DP_ERR_INTERNAL);
-        /* Only one thread at a time may be inside of MPI. Where the engine's does not come back
-         * (MPI_Allreduce looks at no flag) there is no other way to end all ranks. */
+        /* Only one thread at a time may be inside MPI. If the engine's thread does not return
+         * (MPI_Allreduce checks no flag), there is no other way to end all ranks. */
         (void)dp_engines_rest(rest_ns);
-        dp_mpi_abort(dp_failure_detector_silent(world->detector) ? dp_status_exit(DP_ERR_HUNG)
-                                                                 : code);
+        dp_mpi_abort(dp_failure_detector_hung(world->detector) ? dp_status_exit(DP_ERR_HUNG)
+                                                               : code);
     }
 }

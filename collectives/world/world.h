@@ -1,5 +1,5 @@
 /*
- * world.h - this process among all: its groups, and the end of all of them.
+ * world.h - all ranks of the job: their groups, and how the job ends.
  */
 #ifndef DP_COLLECTIVES_WORLD_WORLD_H
 #define DP_COLLECTIVES_WORLD_WORLD_H
@@ -8,68 +8,84 @@
 
 struct dp_failure_detector;
 struct dp_liveness;
+struct dp_watchdog;
 
-/* A group is NULL where this rank is no member. */
+/* A group is NULL where this rank is not a member. */
 struct dp_world {
-    struct dp_group *all;   /* start checks, end */
-    struct dp_group *train; /* trainers: gradients and weights */
+    struct dp_group *all;   /* checks at start, ending */
+    struct dp_group *train; /* training ranks: gradients and weights */
     bool mpi;               /* started by mpirun or srun */
     char host[64];
     char library[64];                     /* "Open MPI v4.1.4", or "no MPI" */
     struct dp_liveness *liveness;         /* owned; of `all`; NULL: alone */
+    struct dp_watchdog *watchdog;         /* owned; NULL: alone */
     struct dp_failure_detector *detector; /* owned; NULL: alone */
     atomic_int cancel;
+    bool broken; /* this rank failed where the others may wait for it: only dp_world_abort() helps;
+                  * set by whoever finds out */
 };
 
-/* The rank that mpirun or srun gave this process, known before MPI starts; -1: neither did. */
+/* The rank that mpirun or srun gave this process, known before MPI starts; -1: started by
+ * neither. */
 int dp_world_launch_rank(void);
 
 /*
- * Joins the job. Under mpirun or srun this starts MPI (at most once a process), with settings that
- * matter for speed where the user has none of their own; alone it is a world of one without MPI,
- * which starts faster.
+ * Joins the job. Under mpirun or srun this starts MPI (at most once a process), with settings for
+ * speed where the user has set none. Alone it makes a world of one rank without MPI, which starts
+ * faster. A world of one, although the launcher says that there are more processes, is refused.
  *
- * Errors: DP_ERR_MPI, DP_ERR_NOMEM.
+ * Errors: DP_ERR_USAGE (that), DP_ERR_MPI, DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_world_create(struct dp_world **out);
 
-/* One more group of all ranks, which another engine may own. Collective; given back with
- * dp_group_destroy() before the world is. Errors: DP_ERR_MPI, DP_ERR_NOMEM. */
+/* Makes one more group of all ranks, which another engine may own. Collective. Destroy it with
+ * dp_group_destroy() before the world. Errors: DP_ERR_MPI, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_world_group(struct dp_world *world, struct dp_group **out);
 
 /*
- * The worst of what ranks found out alone before they met, on all of them. mpirun ends all ranks as
- * soon as one fails: so what is wrong with a command line ends the job behind this, not before. And
- * of mpirun's several commands each may be another program: the first thing that any does is this.
+ * Gives all ranks the worst status that any of them had before this call. mpirun ends all ranks as
+ * soon as one fails; so an error in a command line ends the job after this call and not before.
+ * mpirun may start a different program for each of several commands, so every program makes this
+ * call first.
  *
- *   asked  in   what this rank is about to do: "ddp_train", "ddp_train --check"
- *   tell   out  it is this rank that has to say what is wrong, since rank 0, which speaks for all,
- *               found nothing
+ *   asked        in   what this rank is about to do: "ddp_train", "ddp_train --check"
+ *   must_report  out  whether this rank must report the error: it failed, and rank 0, which
+ *                     normally reports for all, did not
  *
- * Collective. Errors: the worst one; DP_ERR_DISAGREE (ranks are about to do different things, which
- * rank 0 has told), DP_ERR_NOMEM.
+ * Collective. Errors: the worst one; DP_ERR_DISAGREE (ranks are about to do different things, as
+ * rank 0 has reported), DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_world_meet(struct dp_world *world, const char *asked, dp_status mine,
-                                   bool *tell);
+                                   bool *must_report);
 
-/* How long another host may give no sign of life until the job ends, in seconds, above 0; at first
- * DP_OUTAGE_S. Local. */
+/* Sets how long another host may be silent before the job ends, in seconds, above 0; DP_OUTAGE_S by
+ * default. Local. */
 void dp_world_allow_outage(struct dp_world *world, int seconds);
+
+/* Sets how long a step may take without progress before the job ends as hung, in seconds; 0, as at
+ * first: by the slowest step (watchdog.h). Local. */
+void dp_world_allow_hang(struct dp_world *world, double seconds);
+
+/* What the rank that reports a hang calls then, on a thread of its own (failure_detector.h); NULL:
+ * nothing. Local. */
+void dp_world_on_hang(struct dp_world *world, void (*hook)(void *context, const char *cause),
+                      void *context);
 
 /* Leaves the job: collective, and ends MPI. */
 void dp_world_destroy(struct dp_world *world);
 
 /*
- * This process was asked from outside to end, and will: those that look after it need not tell that
- * it has died. mpirun ends ranks of its own host two kill timeouts before those of others. Counts
- * for the world that there is or will be, one at a time; on any thread, not in a signal handler.
+ * Announces that this process was asked from outside to end, so that its peers do not report its
+ * death. mpirun ends ranks of its own host two kill timeouts before those of others. Applies to the
+ * current or next world, of which there is at most one. Callable from any thread, not from a signal
+ * handler.
  */
 void dp_world_farewell(void);
 
-/* Ends all ranks with this exit code, when this rank alone knows that the job has failed. Where the
- * cause is that a rank has died, mpirun is left some seconds to end them with its code; where it is
- * that a host has fallen silent, the code is that of DP_ERR_HUNG. Does not return under MPI; alone
- * it does nothing. */
+/* Ends all ranks with this exit code, when only this rank knows that the job has failed. If a rank
+ * has died, mpirun gets some seconds to end the others with that rank's code. If a host is silent
+ * or ranks make no progress, the code is that of DP_ERR_HUNG. Does not return under MPI; without
+ * MPI it does nothing. */
 void dp_world_abort(struct dp_world *world, int code);
 
 #endif

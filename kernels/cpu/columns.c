@@ -28,7 +28,7 @@ void dp_tile_repeat(const struct dp_tile *tile, float *wide, const float *values
     }
 }
 
-/* columns[c] += the sums of the columns that lie side by side. */
+/* columns[c] += the sums of the folded columns. */
 DP_HOT static void fold_sums(double *restrict columns, const float *restrict wide, size_t fold,
                              size_t count)
 {
@@ -117,14 +117,15 @@ void dp_columns_sum(int threads, const struct dp_tile *tile, size_t rows,
     }
 }
 
-/* ---- moments ----
+/*
+ * ---- moments ----
  *
- * One pass: in a block of rows take d = x - s, where s is near the mean, and sum d and d squared.
- * The block's mean is s + sum(d) / n, its squares are sum(d^2) - sum(d)^2 / n; blocks are merged by
- * Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
- * variances", Stanford STAN-CS-79-773 (1979). s is the mean of what was seen before (for the first
- * block: its own mean, from a pass of its own). What a block loses to cancellation is then a few
- * roundings of its own share in the merged sum, whatever the data.
+ * One pass: for a block of rows compute d = x - s, where s is near the mean, and sum d and d
+ * squared. The block's mean is s + sum(d) / n, its squares are sum(d^2) - sum(d)^2 / n. Blocks are
+ * merged by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
+ * sample variances", Stanford STAN-CS-79-773 (1979). s is the mean of the previous rows (for the
+ * first block: its own mean, from an extra pass). So cancellation costs a block only a few
+ * roundings of its own share in the merged sum, for any data.
  */
 
 struct moments {
@@ -136,11 +137,11 @@ struct measuring {
     const struct dp_tile *tile;
     const float *x;
     size_t rows;
-    const double *near; /* a mean to begin with; NULL: none is known */
+    const double *near; /* an initial mean; NULL: unknown */
     struct moments parts[DP_PARALLEL_SUMS];
 };
 
-/* Four rows at a time, so that sums are loaded and stored once for four. */
+/* Four rows at a time, so that sums are loaded and stored once for four rows. */
 DP_HOT static void add_moments(const float *restrict x, const float *restrict near,
                                float *restrict sum, float *restrict square, size_t rows,
                                size_t stride, size_t width)
@@ -165,7 +166,7 @@ DP_HOT static void add_moments(const float *restrict x, const float *restrict ne
     }
 }
 
-/* m = m and the block of `rows` rows at x together. */
+/* Merges the block of `rows` rows at x into m. */
 static void merge_block(const struct dp_tile *tile, struct moments *m, const float *x, size_t rows)
 {
     _Alignas(DP_MEM_ALIGN) float near_wide[DP_TILE] = {0};
@@ -213,7 +214,7 @@ static void measure_part(void *arg, int part, int parts)
     for (size_t row = begin; row < end; row += step) {
         const float *x = t->x + row / tile->fold * tile->stride + tile->begin;
         const size_t rows = end - row < step ? end - row : step;
-        if (row == begin && t->near == NULL) { /* only to learn a value near the mean */
+        if (row == begin && t->near == NULL) { /* only to get a value near the mean */
             merge_block(tile, &m, x, rows);
             memset(m.squares, 0, sizeof(m.squares));
             m.rows = 0;
@@ -223,7 +224,7 @@ static void measure_part(void *arg, int part, int parts)
     t->parts[part] = m;
 }
 
-/* m = m and other together. */
+/* Merges other into m. */
 static void merge_moments(struct moments *m, const struct moments *other, size_t columns)
 {
     const double all = m->rows + other->rows;

@@ -2,10 +2,10 @@
  * columns.h - sums over the rows of a matrix, one for each column: batch norm and bias gradients.
  *
  * A matrix of few columns is treated as one with several rows side by side ("folded"), so that
- * inner loops are long whatever the number of columns; one of many columns is cut into tiles, so
- * that what belongs to a column fits on the stack. Sums are float32 within a block of rows and
- * double over blocks: accurate for any number of rows, and the order depends on nothing but the
- * shape and the number of threads.
+ * inner loops are long for any number of columns. One of many columns is cut into tiles, so that
+ * the sums of its columns fit on the stack. Sums are float32 within a block of rows and double over
+ * blocks: accurate for any number of rows. Their order depends only on the shape and the number of
+ * threads.
  */
 #ifndef DP_KERNELS_CPU_COLUMNS_H
 #define DP_KERNELS_CPU_COLUMNS_H
@@ -28,18 +28,18 @@ struct dp_tile {
 /* The tile that starts at column `begin` of `columns`; the next one starts at begin + .columns. */
 struct dp_tile dp_tile_at(size_t begin, size_t columns);
 
-/* For loops over rows: a part of `rows` rows, the first at `x`, is `folded` whole rows of tile
- * `width`, and one last row that is only `rest` wide (0: none). */
+/* For loops over rows: of a part of `rows` rows, returns the number of whole folded rows of tile
+ * `width`. *rest is the width of the last, partial row (0: none). */
 static inline size_t dp_tile_folded(const struct dp_tile *tile, size_t rows, size_t *rest)
 {
     *rest = rows % tile->fold * tile->columns;
     return rows / tile->fold;
 }
 
-/* Repeats [columns] values for each of the rows that lie side by side: [width]. */
+/* Repeats [columns] values for each folded row: [width]. */
 void dp_tile_repeat(const struct dp_tile *tile, float *wide, const float *values);
 
-/* What is summed over rows. */
+/* A sum over rows. */
 struct dp_column_job {
     /* Adds `rows` folded rows of length `width` to sums[0] (and sums[1]); `first` is the offset of
      * the first element in the arrays of `arg`. */
@@ -53,8 +53,9 @@ struct dp_column_job {
 void dp_columns_sum(int threads, const struct dp_tile *tile, size_t rows,
                     const struct dp_column_job *job, double totals[2][DP_TILE]);
 
-/* Means, and sums of squared distances from them, [tile->columns] each, in one pass over
- * x [rows, columns]: merged with those of `before` rows, which they held (0: nothing is read). */
+/* Computes means, and sums of squared distances from them, [tile->columns] each, in one pass over x
+ * [rows, columns]. Merges them with the values for `before` earlier rows, which the arrays hold (0:
+ * they are not read). */
 void dp_columns_moments(int threads, const struct dp_tile *tile, size_t before, size_t rows,
                         const float *x, double *mean, double *squares);
 

@@ -63,7 +63,7 @@ static void multiply(const struct dp_stream *s, float *c, const float *a, enum d
     multiply_any(s, &product);
 }
 
-/* y = act(y + bias), or only one of them; of [rows, stride] the first `width` columns. */
+/* y = act(y + bias), or only one of them, for the first `width` columns of [rows, stride]. */
 struct finish {
     float *y;
     const float *bias; /* NULL: none */
@@ -122,7 +122,7 @@ dp_status dp_cpu_dense_forward(struct dp_stream *s, void *y, const void *x, cons
     return dp_cpu_dense_forward_part(s, y, x, w, b, rows, in, out, (struct dp_range){0, out}, act);
 }
 
-/* So many rows of w, and columns of y where they lie. */
+/* Uses only this part of the rows of w, and of the columns of y, in place. */
 dp_status dp_cpu_dense_forward_part(struct dp_stream *s, void *y, const void *x, const void *w,
                                     const void *b, size_t rows, size_t in, size_t out,
                                     struct dp_range part, enum dp_activation act)

@@ -1,9 +1,9 @@
 /*
  * elementwise.c - operations on each element alone, at the speed of memory.
  *
- * Bytes moved per element: 8 with one input, 12 with two. gelu costs about 40 operations an
- * element and dropout 30 integer ones; the rest waits for memory. No result depends on the number
- * of threads, and none on the instruction set.
+ * Bytes moved per element: 8 with one input, 12 with two. gelu costs about 40 operations per
+ * element and dropout 30 integer operations; the others are limited by memory. Results do not
+ * depend on the number of threads or the instruction set.
  */
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -37,7 +37,7 @@ DP_HOT static void relu_backward_part(void *arg, size_t begin, size_t end)
 
     DP_INDEPENDENT
     for (size_t i = begin; i < end; i++) {
-        const float dy = a[i]; /* loaded in any case, so that no branch is needed */
+        const float dy = a[i]; /* always loaded, so that no branch is needed */
         y[i] = b[i] > 0 ? dy : 0;
     }
 }
@@ -163,8 +163,9 @@ DP_HOT static void drop_part(void *arg, size_t begin, size_t end)
 
     while (i < end) {
         const uint64_t index = d->first + i;
-        const size_t skip = (size_t)(index & 3); /* numbers of the first block that are not ours */
-        const size_t room = DP_RANDOM_NUMBERS - skip, count = end - i < room ? end - i : room;
+        const size_t skip = (size_t)(index & 3); /* numbers of the first block that belong to
+                                                  * earlier elements */
+        const size_t left = DP_RANDOM_NUMBERS - skip, count = end - i < left ? end - i : left;
         dp_random_blocks(d->seed, d->what, d->step, index >> 2, bits);
         DP_INDEPENDENT
         for (size_t j = 0; j < count; j++) {

@@ -1,6 +1,6 @@
 /*
- * float_bits.h - a float and its 32 bits. Magnitudes (the sign left out) compare as their bits do,
- * and above DP_F32_INFINITY are those of NaN.
+ * float_bits.h - a float and its 32 bits. Magnitudes (without the sign) compare as their bits do;
+ * magnitudes above DP_F32_INFINITY are NaN.
  */
 #ifndef DP_KERNELS_CPU_FLOAT_BITS_H
 #define DP_KERNELS_CPU_FLOAT_BITS_H

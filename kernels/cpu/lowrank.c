@@ -1,10 +1,10 @@
 /*
  * lowrank.c - the product of two thin matrices, and what it leaves of a third.
  *
- * 12 bytes move per element. Both results of LANES columns of ROWS rows stay in registers while the
- * `rank` products are added to them, so that what is read of a thin matrix serves ROWS times; the
- * columns of the thin matrices stay in the first-level cache while rows change. Products and sums
- * are rounded one by one: where fused multiply-adds are missing the bits would differ.
+ * 12 bytes are moved per element. Both results of LANES columns of ROWS rows stay in registers
+ * while the `rank` products are added, so that a loaded element of a thin matrix is used ROWS
+ * times. The columns of the thin matrices stay in the first-level cache while rows change. Products
+ * and sums are rounded separately: with fused multiply-adds the bits would depend on the processor.
  */
 #include <string.h>
 
@@ -22,14 +22,14 @@ enum {
     LANES = 16,
     ROWS = 4,
     TILE = 64,  /* columns whose parts of the thin matrices are in the cache, */
-    RANKS = 32, /* for so many of their rows, */
-    TALL = 32,  /* while so many rows of the results are made */
+    RANKS = 32, /* for this many of their rows, */
+    TALL = 32,  /* while this many rows of the results are computed */
 };
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 
-/* At most TILE columns of both thin matrices, RANKS rows from row `first` on: where they lie rows
- * may be a power of two apart, and few such rows fit into the cache at a time. */
+/* A copy of at most TILE columns of both thin matrices, RANKS rows from row `first`. In the
+ * matrices rows may be a power of two apart, so that few of them fit into the cache at a time. */
 struct tile {
     size_t first, rank, at, width;
     float q[RANKS * TILE], mine[RANKS * TILE];

@@ -1,9 +1,10 @@
 /*
  * matmul.h - matrix products on the CPU, by the library that is faster on this processor.
  *
- * OpenBLAS has the faster kernels for AVX2. With AVX-512 oneDNN's are, by far on AMD's processors,
- * for which OpenBLAS 0.3.21 takes its AVX2 kernels: 215 against 113 GFLOP/s at the shapes of
- * models/mlp.cfg (one core, Zen 5). The choice depends on the processor alone, so bits repeat.
+ * OpenBLAS has the faster kernels for AVX2, oneDNN for AVX-512. On AMD's processors the difference
+ * is large, since OpenBLAS 0.3.21 uses its AVX2 kernels there: 215 against 113 GFLOP/s at the
+ * shapes of models/mlp.cfg (one core, Zen 5). The choice depends only on the processor, so bits are
+ * reproducible.
  */
 #ifndef DP_KERNELS_CPU_MATMUL_H
 #define DP_KERNELS_CPU_MATMUL_H
@@ -12,9 +13,8 @@
 
 #include "kernels/ops.h"
 
-/* c = op(a) op(b) + keep c: op(a) is [m, k], op(b) is [k, n], c is [m, n], none of them empty;
- * lda, ldb and ldc are the columns of a, b and c as they lie in memory. keep is 0 (c is not read)
- * or 1. */
+/* c = op(a) op(b) + keep c: op(a) is [m, k], op(b) is [k, n], c is [m, n], none of them empty. lda,
+ * ldb and ldc are the columns of a, b and c in memory. keep is 0 (c is not read) or 1. */
 struct dp_matmul {
     float *c;
     const float *a, *b;

@@ -1,15 +1,14 @@
 /*
- * matmul_blas.c - matrix products by OpenBLAS: the only file that knows it.
+ * matmul_blas.c - matrix products by OpenBLAS: the only file that includes its header.
  *
- * Threads. The OpenMP flavour of OpenBLAS (0.3.21) asks omp_get_max_threads() in every call. That
- * number belongs to the calling thread. If it is 1, the call computes on its own thread and
- * touches no global state, so any number of streams with one thread each may run side by side,
- * each at full speed. If it is T > 1 and differs from the last such number of the process,
- * OpenBLAS resizes its own tables; streams with several threads are not run side by side. So the
- * number is set for the calling thread whenever it is not the stream's; openblas_set_num_threads()
- * is process-wide and not used.
+ * Threads. The OpenMP flavour of OpenBLAS (0.3.21) calls omp_get_max_threads() in every call. That
+ * number belongs to the calling thread. If it is 1, the call computes on its own thread and uses no
+ * global state, so any number of streams with one thread each can run in parallel at full speed. If
+ * it is T > 1 and differs from the last such number of the process, OpenBLAS resizes its own
+ * tables; streams with several threads do not run in parallel. So the number is set for the calling
+ * thread whenever it is not the stream's. openblas_set_num_threads() is process-wide and not used.
  *
- * Bits depend on the shape and on the number of threads, and on nothing else.
+ * Bits depend only on the shape and the number of threads.
  */
 #include <cblas.h>
 

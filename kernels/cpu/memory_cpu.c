@@ -1,8 +1,8 @@
 /*
- * memory_cpu.c - filling, copying, adding arrays, and bytes to numbers, at the speed of memory.
+ * memory_cpu.c - filling, copying and adding arrays, and converting bytes, at the speed of memory.
  *
  * Bytes moved per element: zero 4, copy 8, add 12, scale 8, sum_tree 4 (n + outs), block_squares 4,
- * bytes_load 5.
+ * bytes_load 5, floats_load 8.
  */
 #include <assert.h>
 #include <string.h>
@@ -96,7 +96,7 @@ dp_status dp_cpu_scale(struct dp_stream *s, float *y, const float *x, float fact
     return DP_OK;
 }
 
-/* Some hundred elements, once a step: not worth threads. */
+/* Some hundred elements, once a step: too few for several threads. */
 DP_HOT
 dp_status dp_cpu_blend(struct dp_stream *s, float *y, const float *x, float weight, size_t count)
 {
@@ -112,7 +112,7 @@ struct squares {
     const float *x;
 };
 
-/* 16 lanes over a block, then a tree over the lanes: the order depends on nothing. */
+/* 16 lanes over a block, then a tree over the lanes: the order is always the same. */
 static inline float block_squares(const float *restrict x, size_t count)
 {
     float lanes[16] = {0};
@@ -161,20 +161,21 @@ enum { PATTERN = 256 };
 
 struct load {
     float *y;
-    const uint8_t *x;
+    const uint8_t *bytes; /* one of them is NULL */
+    const float *floats;
     const float *scale, *shift; /* [width] */
     size_t width;
 };
 
 /* begin is a multiple of the width. */
-DP_HOT static void load_part(void *arg, size_t begin, size_t end)
+DP_HOT static void bytes_load_part(void *arg, size_t begin, size_t end)
 {
     const struct load *l = arg;
     const float *restrict scale = l->scale, *restrict shift = l->shift;
 
     for (size_t row = begin; row < end; row += l->width) {
         float *restrict y = l->y + row;
-        const uint8_t *restrict x = l->x + row;
+        const uint8_t *restrict x = l->bytes + row;
         const size_t width = end - row < l->width ? end - row : l->width;
         for (size_t j = 0; j < width; j++) {
             y[j] = (float)x[j] * scale[j] + shift[j];
@@ -182,24 +183,56 @@ DP_HOT static void load_part(void *arg, size_t begin, size_t end)
     }
 }
 
-dp_status dp_cpu_bytes_load(struct dp_stream *s, void *y, const uint8_t *x, const float *scale,
-                            const float *shift, size_t channels, size_t count)
+DP_HOT static void floats_load_part(void *arg, size_t begin, size_t end)
+{
+    const struct load *l = arg;
+    const float *restrict scale = l->scale, *restrict shift = l->shift;
+
+    for (size_t row = begin; row < end; row += l->width) {
+        float *restrict y = l->y + row;
+        const float *restrict x = l->floats + row;
+        const size_t width = end - row < l->width ? end - row : l->width;
+        for (size_t j = 0; j < width; j++) {
+            y[j] = x[j] * scale[j] + shift[j];
+        }
+    }
+}
+
+/* `l` has scale, shift and width of one pixel. */
+static dp_status load(const struct dp_stream *s, struct load *l, size_t count)
 {
     _Alignas(DP_MEM_ALIGN) float scales[PATTERN];
     _Alignas(DP_MEM_ALIGN) float shifts[PATTERN];
-    struct load l = {y, x, scale, shift, channels};
+    const size_t channels = l->width;
 
     assert(channels > 0);
-    /* Few channels: their factors are repeated, so that the inner loop is a long one. */
+    /* Few channels: their factors are repeated, which makes the inner loop longer. */
     if (channels <= PATTERN / 2) {
-        l.width = PATTERN / channels * channels;
-        for (size_t j = 0; j < l.width; j++) {
-            scales[j] = scale[j % channels];
-            shifts[j] = shift[j % channels];
+        l->width = PATTERN / channels * channels;
+        for (size_t j = 0; j < l->width; j++) {
+            scales[j] = l->scale[j % channels];
+            shifts[j] = l->shift[j % channels];
         }
-        l.scale = scales;
-        l.shift = shifts;
+        l->scale = scales;
+        l->shift = shifts;
     }
-    dp_parallel(s->threads, count, l.width, load_part, &l);
+    dp_parallel(s->threads, count, l->width, l->bytes != NULL ? bytes_load_part : floats_load_part,
+                l);
     return DP_OK;
+}
+
+dp_status dp_cpu_bytes_load(struct dp_stream *s, void *y, const uint8_t *x, const float *scale,
+                            const float *shift, size_t channels, size_t count)
+{
+    struct load l = {y, x, NULL, scale, shift, channels};
+
+    return load(s, &l, count);
+}
+
+dp_status dp_cpu_floats_load(struct dp_stream *s, void *y, const float *x, const float *scale,
+                             const float *shift, size_t channels, size_t count)
+{
+    struct load l = {y, NULL, x, scale, shift, channels};
+
+    return load(s, &l, count);
 }

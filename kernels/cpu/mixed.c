@@ -1,10 +1,9 @@
 /*
- * mixed.c - operations on arrays of bfloats or halves: read as float32, computed by the operations
- * of this device for float32, and rounded once when written.
+ * mixed.c - operations on arrays of bfloat16 or half: read as float32, computed by this device's
+ * float32 operations, and rounded once when written.
  *
- * Here is what works on each element alone: it goes piece by piece through the first-level cache,
- * and 2 bytes are read or written where float32 moves 4. No result depends on the number of
- * threads.
+ * This file has the elementwise operations. They go piece by piece through the first-level cache,
+ * and read or write 2 bytes where float32 moves 4. Results do not depend on the number of threads.
  */
 #include <assert.h>
 
@@ -24,13 +23,13 @@ static uint16_t *to(void *y, size_t i)
     return (uint16_t *)y + i;
 }
 
-/* ---- each element alone ---- */
+/* ---- elementwise ---- */
 
 struct each {
     struct dp_stream *stream;
     void *y;
     const void *a, *b; /* b may be NULL */
-    /* Elements `first` and on: y = op(y, b), in float32. */
+    /* Elements from `first` on: y = op(y, b), in float32. */
     dp_status (*op)(const struct each *e, float *y, const float *b, size_t first, size_t count);
     const void *arg;
     dp_status status;
@@ -173,13 +172,23 @@ dp_status dp_cpu_mixed_dropout(struct dp_stream *s, void *y, const void *x, size
 }
 
 struct load {
-    const uint8_t *x;
+    const uint8_t *bytes; /* one of them is NULL */
+    const float *floats;
     const float *scale, *shift; /* [channels] */
     size_t channels;
 };
 
-/* As far as the channels of one pixel go, if a piece begins or ends within it; else pixel by pixel
- * many at a time. */
+/* `n` elements from `at` on, which is element `channel` of a pixel. */
+static dp_status load_some(const struct load *l, struct dp_stream *s, float *y, size_t at,
+                           size_t channel, size_t channels, size_t n)
+{
+    const float *scale = l->scale + channel, *shift = l->shift + channel;
+
+    return l->bytes != NULL ? dp_cpu_bytes_load(s, y, l->bytes + at, scale, shift, channels, n)
+                            : dp_cpu_floats_load(s, y, l->floats + at, scale, shift, channels, n);
+}
+
+/* Up to the end of a pixel if a piece begins or ends inside one; else many pixels at a time. */
 static dp_status load(const struct each *e, float *y, const float *b, size_t first, size_t count)
 {
     const struct load *l = e->arg;
@@ -191,20 +200,34 @@ static dp_status load(const struct each *e, float *y, const float *b, size_t fir
         const size_t rest = l->channels - channel;
         const bool whole = channel == 0 && left >= l->channels;
         const size_t n = whole ? left / l->channels * l->channels : rest < left ? rest : left;
-        DP_TRY(dp_cpu_bytes_load(e->stream, y + done, l->x + first + done, l->scale + channel,
-                                 l->shift + channel, whole ? l->channels : n, n));
+        DP_TRY(
+            load_some(l, e->stream, y + done, first + done, channel, whole ? l->channels : n, n));
         done += n;
     }
     return DP_OK;
+}
+
+static dp_status load_all(struct dp_stream *s, void *y, const struct load *l, size_t count)
+{
+    struct each e = {s, y, NULL, NULL, load, l, DP_OK};
+
+    assert(l->channels > 0);
+    return each(&e, count);
 }
 
 dp_status dp_cpu_mixed_bytes_load(struct dp_stream *s, void *y, const uint8_t *x,
                                   const float *scale, const float *shift, size_t channels,
                                   size_t count)
 {
-    const struct load l = {x, scale, shift, channels};
-    struct each e = {s, y, NULL, NULL, load, &l, DP_OK};
+    const struct load l = {x, NULL, scale, shift, channels};
 
-    assert(channels > 0);
-    return each(&e, count);
+    return load_all(s, y, &l, count);
+}
+
+dp_status dp_cpu_mixed_floats_load(struct dp_stream *s, void *y, const float *x, const float *scale,
+                                   const float *shift, size_t channels, size_t count)
+{
+    const struct load l = {NULL, x, scale, shift, channels};
+
+    return load_all(s, y, &l, count);
 }

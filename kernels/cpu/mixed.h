@@ -1,10 +1,11 @@
 /*
  * mixed.h - the operations of `cpu` on narrow types.
  *
- * DP_OPS_MIXED compute in float32 what is stored narrow: mixed.c, mixed_arrays.c, and for
- * convolutions mixed_onednn.c. DP_OPS_BF16 are those for which oneDNN has arithmetic on bfloats
- * where the processor has it (AVX512_BF16): about twice as fast as float32 at the shapes of
- * models/{mlp,lenet}.cfg (one core, Zen 5), where the same through float32 is slower than float32.
+ * DP_OPS_MIXED store narrow types and compute in float32: mixed.c, mixed_arrays.c, and for
+ * convolutions mixed_onednn.c. DP_OPS_BF16 are the operations for which oneDNN has bfloat16
+ * arithmetic where the processor has it (AVX512_BF16). These are about twice as fast as float32 at
+ * the shapes of models/{mlp,lenet}.cfg (one core, Zen 5); computing them in float32 is slower than
+ * float32 itself.
  */
 #ifndef DP_KERNELS_CPU_MIXED_H
 #define DP_KERNELS_CPU_MIXED_H
@@ -16,12 +17,12 @@
 
 /* clang-format off */
 #define DP_OPS_MIXED(X)                                                                   \
-    X(bytes_load) X(relu_forward) X(relu_backward) X(gelu_forward) X(gelu_backward)       \
-    X(add_forward) X(accumulate) X(dropout)                                               \
+    X(bytes_load) X(floats_load) X(relu_forward) X(relu_backward) X(gelu_forward)         \
+    X(gelu_backward) X(add_forward) X(accumulate) X(dropout)                              \
     X(dense_forward) X(dense_backward_data) X(dense_backward_weights) X(sum_rows)         \
     X(pool_forward) X(pool_backward)                                                      \
     X(norm_moments) X(norm_apply) X(norm_backward_sums) X(norm_backward_apply)            \
-    X(softmax_loss)
+    X(softmax_loss) X(output_loss) X(count_top)
 
 #define DP_OPS_MIXED_CONV(X) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)
 
@@ -39,26 +40,27 @@ DP_OPS_MIXED_CONV(X)
 DP_OPS_BF16(X)
 #undef X
 
-/* Whether the processor and oneDNN compute with bfloats. */
+/* Whether the processor and oneDNN have bfloat16 arithmetic. */
 bool dp_cpu_has_bf16(void);
 
-/* The part of a stream's scratch that one call has not taken yet. */
-struct dp_room {
+/* The part of a stream's scratch that a call has not used yet. */
+struct dp_scratch {
     struct dp_stream *stream;
     float *next;
     size_t left;
 };
 
-struct dp_room dp_room_of(struct dp_stream *s);
+struct dp_scratch dp_scratch_of(struct dp_stream *s);
 
-/* Memory for `count` elements. Errors: DP_ERR_INTERNAL (reserve() was told of less). */
-DP_CHECKED dp_status dp_room_take(struct dp_room *room, size_t count, float **out);
+/* Takes memory for `count` elements. Errors: DP_ERR_INTERNAL (reserve() was called with less). */
+DP_CHECKED dp_status dp_scratch_take(struct dp_scratch *scratch, size_t count, float **out);
 
-/* x [count], narrow, in float32; NULL stays NULL. Errors: as above. */
-DP_CHECKED dp_status dp_room_widen(struct dp_room *room, const void *x, size_t count, float **out);
+/* Converts x [count] from narrow to float32; NULL stays NULL. Errors: as above. */
+DP_CHECKED dp_status dp_scratch_widen(struct dp_scratch *scratch, const void *x, size_t count,
+                                      float **out);
 
 /* y [count] = values, rounded to the stream's type. */
-DP_CHECKED dp_status dp_room_narrow(const struct dp_room *room, void *y, const float *values,
-                                    size_t count);
+DP_CHECKED dp_status dp_scratch_narrow(const struct dp_scratch *scratch, void *y,
+                                       const float *values, size_t count);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * narrow.c - float32 to 16 bits and back, in integer arithmetic that every instruction set does
- * alike; halves by the processor's own instructions where it has them (F16C, about 3 times as
- * fast), which differ in the bits of NaN alone.
+ * narrow.c - float32 to 16 bits and back, in integer arithmetic that is the same with every
+ * instruction set. Halves use the processor's own instructions where it has them (F16C, about 3
+ * times as fast), which differ only in the bits of NaN.
  *
- * 6 bytes move per element. A float32 has 23 digits behind the point, a half 10 and a bfloat 7: the
- * others are rounded away by adding just under half of the last digit that stays, and one more
- * where that digit is odd; a carry runs into the exponent, up to infinity, as it should.
+ * 6 bytes are moved per element. A float32 has 23 fraction bits, a half 10 and a bfloat16 7. The
+ * others are rounded off by adding just under half of the last remaining bit, and one more where
+ * that bit is odd. A carry goes into the exponent, up to infinity, as it should.
  */
 #include <assert.h>
 #include <stdbool.h>
@@ -22,8 +22,9 @@
 enum {
     F16_NORMAL = 113 << 23,    /* bits of 2^-14, the smallest normal half */
     F16_BEYOND = 143 << 23,    /* bits of 2^16, above all halves */
-    F16_REBASE = 112 << 23,    /* exponents of halves are so much smaller */
-    F16_SMALL_STEP = 126 << 23 /* bits of 0.5: its last digit is 2^-24, as that of small halves */
+    F16_REBASE = 112 << 23,    /* difference of the exponents' offsets */
+    F16_SMALL_STEP = 126 << 23 /* bits of 0.5: its last fraction bit is 2^-24, as that of small
+                                * halves */
 };
 
 static inline uint16_t half_of(float x)

@@ -1,11 +1,11 @@
 /*
  * norm.c - batch normalisation in loops of our own: see kernels/ops.h for the contract.
  *
- * Forward reads x for the statistics, then reads x and writes y: 12 bytes an element, and 4 more
- * where it adds a residual's other branch; backward reads dy and x twice and writes dx: 20 bytes an
- * element. oneDNN moves the same bytes; these loops can be called for a few rows at a time, while
- * those are in the cache, know the sums of synchronised norm, and need no workspace for the
- * rectifier's mask, which is recomputed.
+ * Forward reads x for the statistics, then reads x and writes y: 12 bytes per element, and 4 more
+ * where it adds a residual's other branch. Backward reads dy and x twice and writes dx: 20 bytes
+ * per element. oneDNN moves the same bytes. These loops can be called for a few rows at a time,
+ * while those are in the cache; they give the sums that synchronised norm needs; and they recompute
+ * the relu's mask, which needs no workspace.
  */
 #include <math.h>
 #include <string.h>
@@ -15,9 +15,10 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
 
-/* What the loops need for each column of a tile, repeated to its width. */
+/* Values for each column of a tile, repeated to its width. */
 struct factors {
-    _Alignas(DP_MEM_ALIGN) float mean[DP_TILE]; /* whole vectors never cross a cache line */
+    _Alignas(DP_MEM_ALIGN) float mean[DP_TILE]; /* aligned: whole vectors never cross a cache
+                                                 * line */
     float scale[DP_TILE], beta[DP_TILE];        /* scale = gamma / sqrt(var + eps) */
     float center[DP_TILE], slope[DP_TILE];      /* of the gradient: see factors_add_sums() */
 };
@@ -57,8 +58,8 @@ static void factors_fill(struct factors *f, const struct dp_tile *tile, const fl
     dp_tile_repeat(tile, f->beta, beta + tile->begin);
 }
 
-/* Sums of the gradient over `total` elements, as what the last pass needs:
- * dx = scale (g - center - (x - mean) slope). */
+/* Converts sums of the gradient over `total` elements to the factors of the last pass: dx = scale
+ * (g - center - (x - mean) slope). */
 static void factors_add_sums(struct factors *f, const struct dp_tile *tile, const float *var,
                              const double *sum_dy, const double *sum_dy_hat, double total,
                              const struct dp_norm *norm)
@@ -74,8 +75,8 @@ static void factors_add_sums(struct factors *f, const struct dp_tile *tile, cons
     dp_tile_repeat(tile, f->slope, slope);
 }
 
-/* Runs `row` over the folded rows of a tile, from the last block of them to the first: the pass
- * before this one has left the last rows in the cache. The last row may be narrower. */
+/* Runs `row` over the folded rows of a tile, from the last block of them to the first, since the
+ * previous pass has left the last rows in the cache. The last row may be narrower. */
 static void for_rows(const struct job *job, size_t begin, size_t end,
                      void (*row)(const struct job *job, size_t first, size_t rows, size_t width))
 {
@@ -182,7 +183,7 @@ dp_status dp_cpu_norm_moments(struct dp_stream *s, double *moments, size_t befor
 
 /* ---- backward ---- */
 
-/* Gradient behind the activation, with and without a rectifier. */
+/* The gradient after the activation, with or without a relu. */
 static inline float masked(float dy, float x, float mean, float scale, float beta, bool relu)
 {
     return !relu || normalised(x, mean, scale, beta) > 0 ? dy : 0.0f;

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/mixed.h"
 
-/* Without oneDNN convolutions are the plain loops of `ref`: right for all types, and slow. */
+/* Without oneDNN convolutions are the plain loops of `ref`: right for all types, but slow. */
 #if DP_HAVE_ONEDNN
 #define CONV(name) .name = dp_cpu_##name,
 #else

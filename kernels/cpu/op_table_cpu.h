@@ -8,7 +8,7 @@
 
 extern const struct dp_ops dp_cpu_ops;
 
-/* Puts the operations for a narrow type in place of those for float32. */
+/* Replaces the float32 operations by those for a narrow type. */
 void dp_mixed_ops(struct dp_ops *ops, enum dp_type type);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * ops_cpu.h - the operations of the device `cpu`: OpenBLAS, oneDNN, and vectorised loops.
  *
- * What each one means is in kernels/ops.h; prototypes are made from the slots of struct dp_ops.
+ * kernels/ops.h documents each; prototypes are generated from the slots of struct dp_ops.
  */
 #ifndef DP_KERNELS_CPU_OPS_CPU_H
 #define DP_KERNELS_CPU_OPS_CPU_H

@@ -1,8 +1,8 @@
 /*
  * optimizer.c - SGD and AdamW, one pass over memory: see kernels/ops.h for the contract.
  *
- * Bytes moved per element: SGD 12, with momentum 20, AdamW 28; 4 more, or 2, where the weights are
- * not the master weights. No result depends on the number of threads or on the instruction set.
+ * Bytes moved per element: SGD 12, with momentum 20, AdamW 28; 4 or 2 more where the weights are
+ * not the master weights. Results do not depend on the number of threads or the instruction set.
  */
 #include <assert.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
 
-enum { PIECE = 2048 }; /* copied to the weights while it is in the first-level cache */
+enum { PIECE = 2048 }; /* copied to the weights while in the first-level cache */
 
 struct sgd {
     struct dp_stream *stream;
@@ -55,8 +55,8 @@ DP_HOT static void sgd_nesterov(const struct sgd *o, float *restrict w, float *r
     }
 }
 
-/* weights = master, where they are two arrays: in the stream's type. A piece is too small for
- * threads, so the cast stays on this one. */
+/* weights = master in the stream's type, where they are two arrays. A piece is too small for
+ * several threads, so the cast stays on this one. */
 static void publish(struct dp_stream *s, const struct dp_update *u, size_t begin, size_t count)
 {
     const float *master = u->master + begin;

@@ -1,10 +1,10 @@
 /*
- * orthogonal.c - orthonormal columns: what kernels/ref/lowrank_ref.c says, to the bit but for the
- * sign of zeros.
+ * orthogonal.c - orthonormal columns: the same as kernels/ref/lowrank_ref.c, to the bit except for
+ * the sign of zeros.
  *
- * A matrix of powersgd has some hundred rows and few columns. Each column is taken off TILE columns
- * behind it at once: every lane of a vector adds one product after the other, as the plain loop
- * does, so no sum is put together in another order and all ranks find the same bits.
+ * A matrix of powersgd has some hundred rows and few columns. Each column is projected out of TILE
+ * later columns together. Every lane of a vector adds one product after the other, as the plain
+ * loop does, so the order of each sum is the same and all ranks get the same bits.
  */
 #include <math.h>
 #include <string.h>
@@ -36,7 +36,7 @@ DP_HOT static void multiply(const struct matrix *m, size_t k, size_t at, double 
     memcpy(sum, &all, sizeof(all));
 }
 
-/* Takes off column at + j along[j] times column k, which `scale` makes a unit. */
+/* Subtracts along[j] times column k from column at + j; `scale` normalises column k. */
 DP_HOT static void take_off(const struct matrix *m, size_t k, double scale, size_t at,
                             const double *along)
 {
@@ -53,14 +53,14 @@ DP_HOT static void take_off(const struct matrix *m, size_t k, double scale, size
     }
 }
 
-/* Where a tile that has column k begins: there, unless fewer than TILE columns are left. */
+/* Where the tile with column k begins: at k, unless fewer than TILE columns are left. */
 static size_t tile_of(const struct matrix *m, size_t k)
 {
     return k + TILE <= m->cols ? k : m->cols - TILE;
 }
 
-/* along[j] = column k times column at + j, of which column k is one; if nothing is left of it, it
- * becomes a random one before. */
+/* along[j] = column k times column at + j; the tile contains column k. If nothing is left of column
+ * k, it is first replaced by a random one. */
 static void multiply_or_replace(const struct matrix *m, size_t k, size_t at, double *along)
 {
     multiply(m, k, at, along);
@@ -70,7 +70,7 @@ static void multiply_or_replace(const struct matrix *m, size_t k, size_t at, dou
     }
 }
 
-/* Takes off the columns behind column k what lies along it, and makes its length 1. */
+/* Projects column k out of the later columns, and makes its length 1. */
 static void settle_and_pass_on(const struct matrix *m, size_t k)
 {
     size_t at = tile_of(m, k);

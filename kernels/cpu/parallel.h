@@ -6,16 +6,16 @@
 
 #include <stddef.h>
 
-/* One binary, fast on every x86-64: the loop is compiled for several instruction sets and chosen
- * when the program starts. Empty under ThreadSanitizer, whose start-up it crashes. */
+/* One binary, fast on every x86-64: the loop is compiled for several instruction sets and one is
+ * chosen when the program starts. Empty under ThreadSanitizer, which crashes at that point. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(DP_TSAN)
 #define DP_HOT __attribute__((target_clones("avx512f", "arch=haswell", "default")))
 #else
 #define DP_HOT
 #endif
 
-/* Before a loop whose iterations do not depend on each other although its arrays may be the same
- * one (never partly overlapping): without it the compiler takes the slow way when they are. */
+/* Goes before a loop with independent iterations whose arrays may be the same one (but never partly
+ * overlap): without it the compiler uses slow code in that case. */
 #if defined(__clang__)
 #define DP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
@@ -24,11 +24,11 @@
 #define DP_INDEPENDENT
 #endif
 
-/* Below DP_PARALLEL_MIN elements a second thread costs more than it brings. Sums that need room
+/* Below DP_PARALLEL_MIN elements a second thread costs more than it gains. Sums that need memory
  * for each thread use at most DP_PARALLEL_SUMS threads. */
 enum { DP_PARALLEL_MIN = 16384, DP_PARALLEL_SUMS = 32 };
 
-/* The part [begin, end) of `count` that thread `i` of `threads` works on, cut at `multiple`. */
+/* The part [begin, end) of `count` for thread `i` of `threads`, cut at `multiple`. */
 static inline void dp_part(size_t count, size_t multiple, int i, int threads, size_t *begin,
                            size_t *end)
 {
@@ -40,8 +40,8 @@ static inline void dp_part(size_t count, size_t multiple, int i, int threads, si
     *end = e < count ? e : count;
 }
 
-/* Runs body(arg, i, parts) for each i below parts, side by side. Returns when all are done. One
- * part is a plain call. */
+/* Runs body(arg, i, parts) for each i below parts, in parallel. Returns when all are done. One part
+ * is a plain call. */
 void dp_parallel_parts(int parts, void (*body)(void *arg, int part, int parts), void *arg);
 
 /* Runs body(arg, begin, end) over [0, count) on at most `threads` threads; parts begin at multiples
@@ -50,12 +50,11 @@ void dp_parallel_parts(int parts, void (*body)(void *arg, int part, int parts), 
 void dp_parallel(int threads, size_t count, size_t multiple,
                  void (*body)(void *arg, size_t begin, size_t end), void *arg);
 
-/* The same over rows of `width` elements: it is elements that must be worth a second thread. */
+/* The same over rows of `width` elements; the threshold counts elements. */
 void dp_parallel_rows(int threads, size_t rows, size_t width, size_t multiple,
                       void (*body)(void *arg, size_t begin, size_t end), void *arg);
 
-/* Libraries take their threads from OpenMP: how many they may use from now on for what the calling
- * thread calls. */
+/* Sets how many threads libraries may use for the calling thread's calls; they ask OpenMP. */
 void dp_use_threads(int threads);
 
 #endif

@@ -6,8 +6,8 @@
 #include "kernels/ref/window.h"
 
 /*
- * Windows are taken pixel by pixel, and the channels of a pixel, which lie side by side, LANES at a
- * time, so that a window's result stays in registers. Threads share the rows of the output, or
+ * Windows are processed pixel by pixel, and the channels of a pixel, which are contiguous, LANES at
+ * a time, so that a window's result stays in registers. Threads share the rows of the output, or in
  * backward the images. (oneDNN's maximum is not faster and turns a NaN into a number.)
  */
 enum { LANES = 32 };
@@ -18,15 +18,15 @@ struct pool {
     const struct dp_window *w;
     const float *in;       /* x or dy */
     float *out;            /* y or dx */
-    uint8_t *which;        /* written by forward; NULL: not wanted */
+    uint8_t *which;        /* written by forward; NULL: not needed */
     const uint8_t *picked; /* read by backward */
-    bool once;             /* windows do not overlap, and together they cover the image */
+    bool once;             /* windows do not overlap, and together cover the image */
 };
 
-/* The part of a window that lies in the image, and its first pixel. */
+/* The part of a window inside the image, and its first pixel. */
 struct inside {
     size_t y0, y1, x0, x1;
-    size_t first; /* elements from the begin of the image */
+    size_t first; /* offset in elements from the start of the image */
 };
 
 INLINE struct inside inside_of(const struct dp_window *w, size_t oy, size_t ox)
@@ -41,8 +41,7 @@ INLINE struct inside inside_of(const struct dp_window *w, size_t oy, size_t ox)
     return in;
 }
 
-/* The maximum of `count` windows that lie side by side. The first of equal values stays, and so
- * does a NaN. */
+/* The maximum of `count` adjacent windows. The first of equal values stays, and so does a NaN. */
 INLINE void max_lanes(const struct dp_window *w, const struct inside *in, const float *x, float *y,
                       uint8_t *which, size_t count)
 {
@@ -154,7 +153,7 @@ DP_HOT static void mean_part(void *arg, size_t begin, size_t end)
     }
 }
 
-/* What one window of a maximum gives to its elements: all of dy to the one that was picked. */
+/* Backward of one window of a maximum: adds all of dy to the element that was picked. */
 INLINE void max_scatter(const struct dp_window *w, const struct inside *in, float *dx,
                         const float *dy, const uint8_t *picked, bool once)
 {

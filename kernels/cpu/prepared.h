@@ -1,5 +1,5 @@
 /*
- * prepared.h - what the *_prepare operations leave on a stream of the CPU.
+ * prepared.h - the state that *_prepare operations keep on a stream of the CPU.
  *
  * stream->state is NULL or points to a struct whose first member is a struct dp_prepared. The first
  * operation that is prepared makes it, so a stream that needs none has none.

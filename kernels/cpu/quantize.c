@@ -2,7 +2,7 @@
  * quantize.c - float32 to 8 bits a number and a scale a block, and back.
  *
  * Quantizing reads 4 and writes 1 byte per element and costs about 30 integer operations for its
- * random number; the way back waits for memory.
+ * random number; dequantizing is limited by memory.
  */
 #include <float.h>
 #include <math.h>
@@ -50,8 +50,9 @@ DP_HOT static void quantize_block(const struct quantize *t, size_t at, size_t co
 
     while (at < end) {
         const uint64_t index = t->key->first + at;
-        const size_t skip = (size_t)(index & 3); /* numbers of the first block that are not ours */
-        const size_t room = DP_RANDOM_NUMBERS - skip, some = end - at < room ? end - at : room;
+        const size_t skip = (size_t)(index & 3); /* numbers of the first block that belong to
+                                                  * earlier elements */
+        const size_t left = DP_RANDOM_NUMBERS - skip, some = end - at < left ? end - at : left;
         dp_random_blocks(t->key->seed, t->key->what, t->key->step, index >> 2, bits);
         DP_INDEPENDENT
         for (size_t j = 0; j < some; j++) {

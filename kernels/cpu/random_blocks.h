@@ -1,5 +1,5 @@
 /*
- * random_blocks.h - many numbers of base/random.h at a time, side by side in vectors.
+ * random_blocks.h - many numbers of base/random.h at a time, in vectors.
  */
 #ifndef DP_KERNELS_CPU_RANDOM_BLOCKS_H
 #define DP_KERNELS_CPU_RANDOM_BLOCKS_H

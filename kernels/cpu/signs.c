@@ -2,8 +2,8 @@
  * signs.c - float32 to one bit a number and a scale a block, and back.
  *
  * Taking signs reads an element twice (the second time from the first-level cache) and writes it
- * once; the way back writes 4 bytes. Bits are packed in 32 lanes side by side: lane j takes numbers
- * j, 32 + j, 64 + j ... into its word, so a block of 64 is two rows of lanes.
+ * once; put_signs writes 4 bytes. Bits are packed in 32 parallel lanes: lane j packs numbers j, 32
+ * + j, 64 + j ... into its word, so a block of 64 is two rows of lanes.
  */
 #include "kernels/cpu/float_bits.h"
 #include "kernels/cpu/ops_cpu.h"
@@ -12,7 +12,7 @@
 
 enum { LANES = 32, SIGN = 31 };
 
-/* Bits of the first n lanes, which are row k; their magnitudes are added to sums. */
+/* Packs the bits of the first n lanes of row k; their magnitudes are added to sums. */
 static inline void take_row(uint32_t *restrict words, double *restrict sums,
                             const float *restrict x, size_t n, size_t k)
 {
@@ -28,7 +28,7 @@ static inline float take_block(struct dp_signs *signs, const float *x, size_t n,
     double sums[LANES] = {0};
     const size_t row = 2 * block;
 
-    if (n == DP_BLOCK) { /* apart, so that the compiler knows how long the rows are */
+    if (n == DP_BLOCK) { /* a case of its own, so that the compiler knows the length of rows */
         take_row(signs->words, sums, x, LANES, row);
         take_row(signs->words, sums, x + LANES, LANES, row + 1);
     } else {
@@ -54,7 +54,7 @@ static inline void signed_row(float *restrict y, const uint32_t *restrict words,
     }
 }
 
-/* What block `block` of n numbers stands for. */
+/* Writes the n numbers of block `block`. */
 static inline void signed_block(float *y, const struct dp_signs *signs, size_t n, size_t block)
 {
     const float scale = signs->scale[block];

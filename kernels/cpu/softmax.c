@@ -1,9 +1,9 @@
 /*
  * softmax.c - softmax cross-entropy and its gradient: see kernels/ops.h for the contract.
  *
- * A row is read while it is in the first-level cache: largest logit, exponentials and their sum,
- * gradient. Rows are added up in double and in their order, by one thread: the loss depends on
- * nothing but its inputs, and a batch of logits is small.
+ * A row is processed while it is in the first-level cache: largest logit, exponentials and their
+ * sum, gradient. Rows are added in double and in order, by one thread: the loss depends only on its
+ * inputs, and a batch of logits is small.
  */
 #include <assert.h>
 #include <math.h>
@@ -15,7 +15,7 @@
 
 enum { LANES = 16 };
 
-/* The largest of x; a NaN is passed over. */
+/* The largest of x; a NaN is skipped. */
 static inline float largest(const float *x, size_t count)
 {
     float lanes[LANES], most;
@@ -39,7 +39,7 @@ static inline float largest(const float *x, size_t count)
     return most;
 }
 
-/* Sum of e^(x - most); the exponentials go to y unless it is NULL. y may be x. */
+/* The sum of e^(x - most); the exponentials are written to y unless it is NULL. y may be x. */
 static inline float exponentials(float *y, const float *x, float most, size_t count)
 {
     float lanes[LANES] = {0}, scratch[LANES], sum = 0;
@@ -77,8 +77,8 @@ static inline void scale_row(float *y, float factor, size_t count)
     }
 }
 
-/* One row: returns its loss, writes its gradient unless dx is NULL (dx may be x), and says whether
- * the first of the largest logits is the label. */
+/* One row: returns its loss and writes its gradient unless dx is NULL (dx may be x). *right:
+ * whether the first of the largest logits is the label. */
 DP_HOT static double row_loss(float *dx, const float *x, size_t label, size_t classes, float scale,
                               bool *right)
 {

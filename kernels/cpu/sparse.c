@@ -1,11 +1,11 @@
 /*
  * sparse.c - the largest numbers of an array.
  *
- * The k-th largest magnitude is found digit by digit: bits of a magnitude compare as the number
- * does, so a histogram of their upper 11 bits says which upper 11 bits it has, another one of the
- * next 11 among those that share them, and a third of the last 9. Then all above it are taken, and
- * the first of those equal to it. Four passes over the array, five with several threads; all but
- * the first look at 16 numbers at once and pass over most of them.
+ * The k-th largest magnitude is found bits by bits. Magnitudes compare as their bits do, so a
+ * histogram of the upper 11 bits gives its upper 11 bits. Another of the next 11 bits, among the
+ * numbers that share these, gives the next, and a third the last 9. Then all above it are taken,
+ * and the first of those equal to it. That makes four passes over the array, five with several
+ * threads; all but the first check 16 numbers together and skip most of them.
  */
 #include <assert.h>
 
@@ -41,7 +41,7 @@ dp_status dp_cpu_scale_add(struct dp_stream *s, float *y, const float *x, float 
 
 enum { PARTS = 8, BINS = 2048, LEVELS = 3 };
 
-/* Which bits a histogram looks at. */
+/* The bits that a histogram counts. */
 static const struct level {
     int shift;
     uint32_t bins;
@@ -51,10 +51,10 @@ struct largest {
     uint32_t *index;
     float *value, *x;
     size_t count;
-    uint32_t known, mask; /* upper bits of the threshold, and which ones they are */
+    uint32_t known, mask; /* upper bits of the threshold, and the mask of them */
     const struct level *level;
-    size_t above[PARTS], equal[PARTS]; /* in each part; then: where it begins to write, and how many
-                                          of the equal ones it takes */
+    size_t above[PARTS], equal[PARTS]; /* counts of each part; then: where it begins to write, and
+                                        * how many equal ones it takes */
     uint32_t bins[PARTS][BINS];
 };
 
@@ -65,7 +65,7 @@ static inline uint32_t magnitude(float x)
 
 enum { SOME = 16 };
 
-/* Whether one of SOME magnitudes, of which the bits in `mask` count, is from low to high. */
+/* Whether any of SOME magnitudes, masked, is in [low, high]. */
 static inline bool any_within(const float *x, uint32_t mask, uint32_t low, uint32_t high)
 {
     uint32_t hits = 0;
@@ -101,8 +101,8 @@ DP_HOT static void histogram_part(void *arg, int part, int parts)
     }
 }
 
-/* Learns the next bits of the threshold, which is the k-th largest of those that share the bits
- * known so far. Returns the same for what then is left. */
+/* Finds the next bits of the threshold, which is the k-th largest among the magnitudes that share
+ * the bits known so far. Returns k for the remaining bits. */
 static size_t next_bits(struct largest *t, int parts, size_t k)
 {
     uint32_t bin = t->level->bins;
@@ -138,7 +138,7 @@ DP_HOT static void count_part(void *arg, int part, int parts)
     t->equal[part] = equal;
 }
 
-/* `left` of those equal to the threshold are taken. */
+/* Distributes `left` of the magnitudes that equal the threshold over the parts. */
 static void share_out(struct largest *t, int parts, size_t left)
 {
     size_t at = 0;
@@ -152,8 +152,8 @@ static void share_out(struct largest *t, int parts, size_t left)
     }
 }
 
-/* Takes from [begin, end) all above the threshold, and the first `equal` of those that are equal.
- * Returns where it would write next. */
+/* Takes from [begin, end) all above the threshold, and the first `equal` of those equal to it.
+ * Returns the next position to write. */
 static inline size_t take_some(struct largest *t, size_t begin, size_t end, size_t at,
                                size_t *equal)
 {

@@ -2,7 +2,7 @@
  * sum_cpu.c - the sum of many arrays in the order of the binary tree, each read once.
  *
  * The arrays are cut into pieces that stay in the first-level cache: partial sums never reach
- * memory, so an element costs 4 (n + outs) bytes of traffic whatever n is.
+ * memory, so an element costs 4 (n + outs) bytes of traffic for any n.
  */
 #include <assert.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { PIECE = 1024 };
 
-/* y may be any of the inputs: an element is written after all inputs of it are read. n <= 4. */
+/* y may be any of the inputs: an element is written after all its inputs are read. n <= 4. */
 DP_HOT static void sum_few(float *y, const float *const *xs, int n, size_t begin, size_t count)
 {
     const float *a = xs[0] + begin, *b = xs[n > 1 ? 1 : 0] + begin;
@@ -44,9 +44,10 @@ DP_HOT static void sum_few(float *y, const float *const *xs, int n, size_t begin
     }
 }
 
-/* The same into as many arrays as there are inputs, 2 to 4, as ranks that share memory do. All are
- * written as soon as they were read: later their lines have left the nearest caches, or are other
- * cores' again, and have to come a second time (1 MB of two cores: 25 us, not 39). */
+/* The same into as many arrays as there are inputs, 2 to 4, as ranks that share memory do. Each
+ * element is written right after it is read. Later its cache line would have left the nearest
+ * caches, or belong to another core again, and be loaded a second time (1 MB of two cores: 25 us
+ * instead of 39). */
 DP_HOT static void sum_and_share(float *const *ys, const float *const *xs, int n, size_t begin,
                                  size_t count)
 {
@@ -84,7 +85,8 @@ DP_HOT static void add_piece(float *restrict y, const float *restrict x, size_t 
     }
 }
 
-/* sum = the tree over n arrays; `sum` is none of them. As deep as n has binary digits. */
+/* sum = the tree over n arrays; `sum` is none of them. The recursion is as deep as n has binary
+ * digits. */
 static void sum_piece(float *sum, const float *const *xs, int n, size_t begin, size_t count)
 {
     _Alignas(DP_MEM_ALIGN) float right[PIECE];
@@ -108,7 +110,7 @@ struct sum {
     int outs, n;
 };
 
-/* Outputs are written when all inputs of their piece are read, for they may be inputs. */
+/* Outputs are written after all inputs of their piece are read, since they may be inputs. */
 static void sum_part(void *arg, size_t begin, size_t end)
 {
     const struct sum *t = arg;

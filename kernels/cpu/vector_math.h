@@ -1,9 +1,9 @@
 /*
  * vector_math.h - exp and the normal distribution, written so that loops over them vectorise.
  *
- * Only additions, multiplications, one division, selections and shifts: the compiler makes vector
- * code of them for every instruction set, and every instruction set gives the same bits.
- * Coefficients are least-maximum fits of our own to the functions in 40 digits.
+ * Only additions, multiplications, one division, selections and shifts: the compiler vectorises
+ * them for every instruction set, with the same bits. The coefficients are our own minimax fits to
+ * the functions in 40 digits.
  */
 #ifndef DP_KERNELS_CPU_VECTOR_MATH_H
 #define DP_KERNELS_CPU_VECTOR_MATH_H
@@ -11,9 +11,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* e^z for z <= 0, within one unit in the last place down to z = -87; 0 below. NaN stays NaN.
- * z = n ln 2 + r: adding 1.5 * 2^23 rounds z / ln 2 to the integer n, which then lies in the low
- * bits of the sum, and shifting them into the exponent makes 2^n. */
+/* e^z for z <= 0, within one unit in the last place down to z = -87; 0 below. NaN stays NaN. z = n
+ * ln 2 + r: adding 1.5 * 2^23 rounds z / ln 2 to the integer n, which is then in the low bits of
+ * the sum; shifting them into the exponent gives 2^n. */
 static inline float dp_exp_nonpositive(float z)
 {
     const float shifter = 12582912.0f;
@@ -36,9 +36,9 @@ static inline float dp_exp_nonpositive(float z)
 }
 
 /* P(X < x) of the standard normal distribution within 1.2e-7, and e^(-x^2/2), from which its
- * density follows. Where |x| < 1: 1/2 + x p(x^2). The tail beyond |x| is e^(-x^2/2) t q(t) with
- * t = 1 / (1 + 0.4 |x|), where q is so smooth that degree 6 is exact to 8e-8 of its value. Both
- * are computed and one is chosen: a branch would stop the compiler. */
+ * density follows. For |x| < 1: 1/2 + x p(x^2). The tail beyond |x| is e^(-x^2/2) t q(t) with t = 1
+ * / (1 + 0.4 |x|), where q is so smooth that degree 6 is exact to 8e-8 of its value. Both are
+ * computed and one is selected: a branch would prevent vectorisation. */
 static inline float dp_normal_below(float x, float *bell)
 {
     const float size = x < 0 ? -x : x, square = x * x;

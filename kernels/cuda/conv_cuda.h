@@ -4,9 +4,10 @@
  * `cublas` (conv_cublas.c) is always there. `cudnn` (conv_cudnn.c) is used where its library is
  * found, unless the stream says otherwise, for every convolution that it has a plan for.
  *
- * Which of cuDNN's engines a plan takes may be measured, and is a choice then (algo_choices.h),
- * whose value has five numbers: whether bias and rectifier are part of the plan, the type of
- * weights or their gradient, and struct dp_cudnn_pick.
+ * Which form of a convolution and which of cuDNN's engines is taken may be measured, and is a
+ * choice then (algo_choices.h), whose value has five numbers: whether bias and rectifier are part
+ * of the plan (2: and it may make 0 of a NaN), the type of weights or their gradient, and struct
+ * dp_cudnn_pick.
  *
  * A plan may also fail when it is run. Unless cudnn was asked for, cublas then computes that
  * convolution from there on. Each rank decides that for itself: to ask the others would be a

@@ -259,6 +259,7 @@ static void cuda_stream_destroy(struct dp_stream *stream)
     dp_convs_destroy(cuda->convs);
     dp_matmuls_destroy(cuda->matmuls);
     dp_cuda_scratch_release(&cuda->columns);
+    dp_cuda_release_kept(cuda);
     cuda_release(cuda->partials);
     if (cuda->mark != NULL) {
         (void)cudaEventDestroy(cuda->mark);
@@ -272,13 +273,11 @@ static void cuda_stream_destroy(struct dp_stream *stream)
 
 static dp_status stream_open(struct dp_cuda *cuda)
 {
-    int processors = 0;
-
     cuda->unit = dp_cuda_unit();
     dp_cuda_enter(cuda->unit);
-    DP_TRY(
-        DP_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, cuda->unit)));
-    cuda->blocks = processors * BLOCKS_PER_PROCESSOR;
+    DP_TRY(DP_CUDA(
+        cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->unit)));
+    cuda->blocks = cuda->processors * BLOCKS_PER_PROCESSOR;
     DP_TRY(DP_CUDA(cudaStreamCreateWithFlags(&cuda->queue, cudaStreamNonBlocking)));
     DP_TRY(DP_CUDA(cudaEventCreateWithFlags(&cuda->mark, cudaEventDisableTiming)));
     cuda->partials = cuda_alloc(DP_MEM_WORKSPACE, DP_CUDA_PARTIALS * sizeof(double));
@@ -414,7 +413,11 @@ static dp_status cuda_event_query(const struct dp_event *event, bool *done)
     const cudaError_t error = cudaEventQuery(event->event);
 
     *done = error == cudaSuccess;
-    return error == cudaErrorNotReady ? DP_OK : DP_CUDA(error);
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* or the next launch would find it */
+        return DP_OK;
+    }
+    return DP_CUDA(error);
 }
 
 static dp_status cuda_event_wait(struct dp_stream *stream, const struct dp_event *event)

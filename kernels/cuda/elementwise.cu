@@ -3,8 +3,9 @@
  *
  * One pass over memory, 16 bytes a thread and access. Bytes moved per element of e bytes (4, or 2
  * in narrow types): relu, gelu, dropout and scale 2 e, everything with two inputs 3 e, bytes_load
- * 1 + e. Bound by memory: time should be count * bytes / bandwidth; gelu's erfc costs as much again
- * in float32 arithmetic where e is 2, and dropout's random numbers, 5 32-bit products an element.
+ * 1 + e, floats_load 4 + e. Bound by memory: time should be count * bytes / bandwidth; gelu's erfc
+ * costs as much again in float32 arithmetic where e is 2, and dropout's random numbers, 5 32-bit
+ * products an element.
  */
 #include "base/random.h"
 #include "kernels/cuda/launch.h"
@@ -264,45 +265,62 @@ extern "C" dp_status dp_cuda_dropout(struct dp_stream *s, void *y, const void *x
     return DP_CUDA(cudaGetLastError());
 }
 
-/* ---- bytes to numbers ---- */
+/* ---- samples to numbers ---- */
 
-/* P neighbours a thread; `count` is a multiple of P. */
-template <typename T, int P>
-static __global__ void bytes_kernel(T *y, const uint8_t *x, const float *scale, const float *shift,
-                                    size_t channels, size_t count)
+/* P neighbours a thread; `count` is a multiple of P. X: uint8_t or float. */
+template <typename T, typename X, int P>
+static __global__ void load_kernel(T *y, const X *x, const float *scale, const float *shift,
+                                   size_t channels, size_t count)
 {
     for (size_t i = dp_thread(); i < count / P; i += dp_threads()) {
-        const dp_pack<uint8_t, P> bytes = *reinterpret_cast<const dp_pack<uint8_t, P> *>(x + i * P);
-        /* Counts of bytes are small as a rule, and 64-bit divisions take longer than the memory. */
+        const dp_pack<X, P> numbers = *reinterpret_cast<const dp_pack<X, P> *>(x + i * P);
+        /* Counts of numbers are small as a rule, and 64-bit divisions take longer than the memory.
+         */
         size_t channel = channels == 1             ? 0
                          : count < (size_t)1 << 32 ? (uint32_t)(i * P) % (uint32_t)channels
                                                    : i * P % channels;
         float values[P];
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            values[p] = (float)bytes.at[p] * scale[channel] + shift[channel];
+            values[p] = (float)numbers.at[p] * scale[channel] + shift[channel];
             channel = channel + 1 < channels ? channel + 1 : 0;
         }
         dp_write<P>(y + i * P, values);
     }
 }
 
-extern "C" dp_status dp_cuda_bytes_load(struct dp_stream *s, void *y, const uint8_t *x,
-                                        const float *scale, const float *shift, size_t channels,
-                                        size_t count)
+template <typename X>
+static dp_status load(struct dp_stream *s, void *y, const X *x, const float *scale,
+                      const float *shift, size_t channels, size_t count)
 {
     if (count == 0) {
         return DP_OK;
     }
     DP_BY_TYPE(s->type, T, {
-        constexpr int P = dp_pack_of<T>();
+        /* No access of more than 16 bytes. */
+        constexpr int most = 16 / (int)sizeof(X), pack = dp_pack_of<T>();
+        constexpr int P = pack < most ? pack : most;
         if (count % P == 0 && dp_aligned(y) && dp_aligned(x)) {
-            DP_LAUNCH((bytes_kernel<T, P>), dp_blocks(s, count / P), DP_THREADS, 0, s, (T *)y, x,
+            DP_LAUNCH((load_kernel<T, X, P>), dp_blocks(s, count / P), DP_THREADS, 0, s, (T *)y, x,
                       scale, shift, channels, count);
         } else {
-            DP_LAUNCH((bytes_kernel<T, 1>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)y, x, scale,
-                      shift, channels, count);
+            DP_LAUNCH((load_kernel<T, X, 1>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)y, x,
+                      scale, shift, channels, count);
         }
     });
     return DP_CUDA(cudaGetLastError());
+}
+
+extern "C" dp_status dp_cuda_bytes_load(struct dp_stream *s, void *y, const uint8_t *x,
+                                        const float *scale, const float *shift, size_t channels,
+                                        size_t count)
+{
+    return load(s, y, x, scale, shift, channels, count);
+}
+
+extern "C" dp_status dp_cuda_floats_load(struct dp_stream *s, void *y, const float *x,
+                                         const float *scale, const float *shift, size_t channels,
+                                         size_t count)
+{
+    return load(s, y, x, scale, shift, channels, count);
 }

@@ -2,9 +2,9 @@
  * launch.h - all that a .cu file needs: launching, element types, and sums within warps and blocks.
  *
  * Kernels are right for any grid and any block whose threads are a multiple of the warp: they loop
- * by the grid's size, and never assume what these numbers are. So they also compile with the C++
- * compiler and run on the host, one block after another with one thread a block and a warp
- * (tests/cuda_on_host). Everything that would make a difference comes from this header alone.
+ * by the grid's size, and never assume what these numbers are. They also compile with the C++
+ * compiler and run on the host, one block after another (tests/cuda_on_host). Everything that would
+ * make a difference comes from this header alone.
  *
  * Files are compiled without contraction: a * b + c rounds twice, as in `ref`, and __fmaf_rn once.
  */
@@ -21,21 +21,25 @@
 extern "C" {
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/ops_cuda.h"
+#include "kernels/cuda/resident_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 }
 
-/* DP_LAUNCH(kernel, blocks, threads, shared bytes, stream, arguments ...). Put a kernel whose name
- * has commas into parentheses. Launch errors are found by cudaGetLastError(). */
+/* DP_LAUNCH(kernel, blocks, threads, shared bytes, stream, arguments ...), of no more blocks than
+ * the GPU runs at a time: see dp_grid(). Put a kernel whose name has commas into parentheses.
+ * Launch errors are found by cudaGetLastError(). */
 #ifdef __CUDACC__
-#define DP_LAUNCH(kernel, blocks, threads, shared, stream, ...) \
-    (kernel)<<<(unsigned)(blocks), (threads), (shared), dp_cuda_of(stream)->queue>>>(__VA_ARGS__)
+#define DP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                                 \
+    (kernel)<<<dp_grid((stream), (kernel), (blocks), (threads), (shared)), (threads), (shared), \
+               dp_cuda_of(stream)->queue>>>(__VA_ARGS__)
 #define DP_SHARED(type, name)                                  \
     extern __shared__ __align__(16) unsigned char dp_shared[]; \
     type *name = reinterpret_cast<type *>(dp_shared)
 #else
-#define DP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                             \
-    cuda_on_host_launch((kernel), (blocks), (threads), (shared), dp_cuda_of(stream)->queue, \
-                        __VA_ARGS__)
+#define DP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                                \
+    cuda_on_host_launch(#kernel, (kernel),                                                     \
+                        dp_grid((stream), (kernel), (blocks), (threads), (shared)), (threads), \
+                        (shared), dp_cuda_of(stream)->queue, __VA_ARGS__)
 #define DP_SHARED(type, name) type *name = static_cast<type *>(cuda_on_host_shared())
 #endif
 
@@ -112,6 +116,37 @@ static __device__ __forceinline__ void dp_read(float *to, const T *from)
     }
 }
 
+/* The same of an array to which this thread has not written what it reads: what it wrote elsewhere
+ * is not waited for, so that reads of several rounds are under way at a time. */
+#ifdef __CUDACC__
+template <int P, typename T>
+static __device__ __forceinline__ void dp_read_ahead(float *to, const T *from)
+{
+    union {
+        dp_pack<T, P> pack;
+        uint4 four;
+        uint2 two;
+    } words = {};
+
+    if constexpr (sizeof(words.pack) == sizeof(uint4)) {
+        words.four = __ldg(reinterpret_cast<const uint4 *>(from));
+    } else if constexpr (sizeof(words.pack) == sizeof(uint2)) {
+        words.two = __ldg(reinterpret_cast<const uint2 *>(from));
+    } else {
+        words.pack = *reinterpret_cast<const dp_pack<T, P> *>(from);
+    }
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        to[p] = dp_wide(words.pack.at[p]);
+    }
+}
+#else
+template <int P, typename T> static void dp_read_ahead(float *to, const T *from)
+{
+    dp_read<P>(to, from);
+}
+#endif
+
 template <int P, typename T>
 static __device__ __forceinline__ void dp_write(T *to, const float *from)
 {
@@ -141,12 +176,30 @@ static __host__ __device__ inline size_t dp_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Blocks for `count` threads' work: no more than the GPU runs at a time, and at least one. */
+/* Blocks for `count` threads' work, at least one, and no more than the GPU runs of any kernel. */
 static inline size_t dp_blocks(const struct dp_stream *s, size_t count)
 {
     const size_t wanted = (count + DP_THREADS - 1) / DP_THREADS;
 
     return wanted == 0 ? 1 : dp_least(wanted, (size_t)dp_cuda_of(s)->blocks);
+}
+
+/* Blocks of this kernel that the GPU runs at a time: its registers decide. */
+template <typename... A>
+static inline size_t dp_resident(const struct dp_stream *s, void (*kernel)(A...), unsigned threads,
+                                 size_t shared)
+{
+    return dp_cuda_resident(dp_cuda_of(s), reinterpret_cast<const void *>(kernel), threads, shared);
+}
+
+/* Of `blocks` no more than that: kernels loop by the grid's size, and blocks that have to wait for
+ * others leave processors idle at the end. */
+template <typename... A>
+static inline unsigned dp_grid(const struct dp_stream *s, void (*kernel)(A...), size_t blocks,
+                               unsigned threads, size_t shared)
+{
+    return (unsigned)(blocks < 2 ? blocks
+                                 : dp_least(blocks, dp_resident(s, kernel, threads, shared)));
 }
 
 /* Whether all indices of a loop over so many elements fit into 32 bits, also the one behind the

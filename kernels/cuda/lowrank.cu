@@ -3,12 +3,12 @@
  *
  * lowrank_split moves 12 bytes per element, and reads the thin matrices from the cache; 4 rank
  * FLOPs per element. orthogonalize is one block, since its columns are short and each waits for the
- * last: 4 rows cols^2 FLOPs in double.
+ * last, and no larger than they are long: 4 rows cols^2 FLOPs in double.
  */
 #include "base/random.h"
 #include "kernels/cuda/launch.h"
 
-enum { THREADS = 1024 };
+enum { THREADS = 1024, WARP = 32 };
 
 /* Rows go to threads in turn, so each thread reads only what it wrote itself. */
 static __device__ double dot(const float *y, size_t rows, size_t cols, size_t a, size_t b,
@@ -111,10 +111,13 @@ static __global__ void orthogonalize_kernel(float *y, size_t rows, size_t cols)
 
 extern "C" dp_status dp_cuda_orthogonalize(struct dp_stream *s, float *y, size_t rows, size_t cols)
 {
-    if (cols == 0) {
+    const size_t warps = rows < THREADS ? (rows + WARP - 1) / WARP : THREADS / WARP;
+
+    if (rows * cols == 0) {
         return DP_OK;
     }
-    DP_LAUNCH(orthogonalize_kernel, 1, THREADS, THREADS / 32 * sizeof(double), s, y, rows, cols);
+    DP_LAUNCH(orthogonalize_kernel, 1, (unsigned)(warps * WARP), warps * sizeof(double), s, y, rows,
+              cols);
     return DP_CUDA(cudaGetLastError());
 }
 

@@ -1,7 +1,8 @@
 /*
  * memory.cu - filling, copying, adding many arrays, and squares: see kernels/ops.h.
  *
- * Bytes moved per element: sum_tree 4 (n + outs), block_squares 4; zero and copy are the driver's.
+ * Bytes moved per element: sum_tree 4 (n + outs), block_squares and sum_all 4; zero and copy are
+ * the driver's.
  */
 #include "kernels/cuda/launch.h"
 
@@ -170,5 +171,79 @@ extern "C" dp_status dp_cuda_block_squares(struct dp_stream *s, float *out, cons
     }
     DP_LAUNCH(squares_kernel, dp_blocks(s, (count + 3) / 4), DP_THREADS, 0, s, out, x, count,
               dp_aligned(x));
+    return DP_CUDA(cudaGetLastError());
+}
+
+/* Of sum_all: elements that a block adds up at least, and parts that another block adds up. */
+enum { PART = 16384, PARTS = 1024 };
+
+/* Part `part` of so many; they begin at multiples of 4. */
+static __host__ __device__ inline size_t part_begin(size_t count, size_t parts, size_t part)
+{
+    return (count / 4 * part / parts) * 4;
+}
+
+static __device__ double sum_range(const float *x, size_t begin, size_t end, bool wide,
+                                   double *shared)
+{
+    double sum = 0;
+
+    for (size_t at = begin + (size_t)threadIdx.x * 4; at < end; at += (size_t)blockDim.x * 4) {
+        float values[4] = {};
+        if (wide && at + 4 <= end) {
+            dp_read<4>(values, x + at);
+        } else {
+            for (size_t i = 0; i < 4 && at + i < end; i++) {
+                values[i] = x[at + i];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            sum += (double)values[i];
+        }
+    }
+    return dp_block_sum(sum, shared);
+}
+
+/* The order depends on the number of parts and on the size of a block, and so on `count` alone. */
+static __global__ void parts_kernel(double *out, const float *x, size_t count, size_t parts,
+                                    bool wide)
+{
+    DP_SHARED(double, shared);
+
+    for (size_t part = blockIdx.x; part < parts; part += gridDim.x) {
+        const size_t end = part + 1 < parts ? part_begin(count, parts, part + 1) : count;
+        const double sum = sum_range(x, part_begin(count, parts, part), end, wide, shared);
+        if (threadIdx.x == 0) {
+            out[part] = sum;
+        }
+    }
+}
+
+/* One block. */
+static __global__ void total_kernel(double *out, const double *parts, size_t count)
+{
+    DP_SHARED(double, shared);
+    double sum = 0;
+
+    for (size_t i = threadIdx.x; i < count; i += blockDim.x) {
+        sum += parts[i];
+    }
+    sum = dp_block_sum(sum, shared);
+    if (threadIdx.x == 0) {
+        *out = sum;
+    }
+}
+
+extern "C" dp_status dp_cuda_sum_all(struct dp_stream *s, double *out, const float *x, size_t count)
+{
+    const size_t parts = dp_least(count / PART + 1, PARTS), warps = DP_THREADS / 32;
+    double *sums = dp_cuda_of(s)->partials;
+
+    DP_LAUNCH(parts_kernel, dp_blocks(s, parts * DP_THREADS), DP_THREADS, warps * sizeof(double), s,
+              sums, x, count, parts, dp_aligned(x));
+    DP_TRY(DP_CUDA(cudaGetLastError()));
+    DP_LAUNCH(total_kernel, 1, DP_THREADS, warps * sizeof(double), s, out, (const double *)sums,
+              parts);
     return DP_CUDA(cudaGetLastError());
 }

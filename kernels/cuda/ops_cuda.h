@@ -11,7 +11,7 @@
 #include "kernels/ops.h"
 #include "kernels/ref/ops_ref.h"
 
-#define DP_OPS_CUDA(X) DP_OPS_LIST(X) X(dense_backward_both)
+#define DP_OPS_CUDA(X) DP_OPS_LIST(X) X(dense_backward_both) X(norm_statistics) X(norm_backward)
 
 #define X(name) DP_CHECKED DP_OP_TYPE(name) dp_cuda_##name;
 DP_OPS_CUDA(X)

@@ -76,6 +76,7 @@ dp_status dp_cuda_record_end(struct dp_stream *stream, struct dp_recording *reco
         *why_not = cudaGetErrorString(error);
         return DP_ERR_UNAVAILABLE;
     }
+    dp_cuda_of(stream)->recorded = true;
     return DP_OK;
 }
 

@@ -8,20 +8,44 @@
 dp_status dp_cuda_scratch_grow(struct dp_stream *s, struct dp_cuda_scratch *scratch, size_t bytes,
                                const char *what)
 {
-    void *more;
+    struct dp_cuda *cuda = dp_cuda_of(s);
+    const bool keeps = cuda->recorded && scratch->memory != NULL;
+    struct dp_cuda_kept *kept = NULL;
+    void *more = NULL;
 
     if (bytes <= scratch->bytes) {
         return DP_OK;
     }
     DP_TRY(s->device->synchronize(s));
-    more = s->device->alloc(DP_MEM_WORKSPACE, bytes);
+    if (keeps) {
+        kept = dp_zalloc(1, sizeof(*kept));
+    }
+    if (!keeps || kept != NULL) {
+        more = s->device->alloc(DP_MEM_WORKSPACE, bytes);
+    }
     if (more == NULL) {
+        dp_free(kept);
         return what == NULL ? DP_ERR_NOMEM
                             : DP_FAIL(DP_ERR_NOMEM, "%s: %zu KB of workspace", what, bytes >> 10);
     }
-    s->device->release(scratch->memory);
+    if (kept != NULL) {
+        *kept = (struct dp_cuda_kept){cuda->kept, scratch->memory};
+        cuda->kept = kept;
+    } else {
+        s->device->release(scratch->memory);
+    }
     *scratch = (struct dp_cuda_scratch){more, bytes};
     return DP_OK;
+}
+
+void dp_cuda_release_kept(struct dp_cuda *cuda)
+{
+    while (cuda->kept != NULL) {
+        struct dp_cuda_kept *first = cuda->kept;
+        cuda->kept = first->next;
+        dp_device_cuda.release(first->memory);
+        dp_free(first);
+    }
 }
 
 void dp_cuda_scratch_release(struct dp_cuda_scratch *scratch)
@@ -76,12 +100,12 @@ void dp_cuda_clock_close(struct dp_cuda_clock *clock)
 
 dp_status dp_cuda_clock_time(const struct dp_cuda_clock *clock, struct dp_stream *s,
                              dp_status (*run)(void *context), void *context, int rounds,
-                             float *best_ms)
+                             float enough_ms, float *best_ms)
 {
     const cudaStream_t queue = dp_cuda_of(s)->queue;
 
     *best_ms = INFINITY;
-    for (int i = 0; i < 1 + rounds; i++) {
+    for (int i = 0; i < 1 + rounds && (i < 2 || *best_ms <= 2.0f * enough_ms); i++) {
         dp_status status;
         float ms;
         DP_TRY(DP_CUDA(cudaEventRecord(clock->begin, queue)));

@@ -9,12 +9,16 @@
 
 #include "kernels/cuda/stream_cuda.h"
 
-/* Room for `bytes`; what it held is lost. Waits for the stream where it has to grow. `what` names
- * it in messages; NULL: there is none for DP_ERR_NOMEM. Errors: DP_ERR_NOMEM, with what there was
- * left as it was. */
+/* Grows the scratch memory to `bytes`, if it is smaller; its content is lost. Waits for the stream
+ * if it has to grow. The old memory is released; but if the stream has recorded operations, which
+ * may use it, it is kept until the stream is destroyed. `what` names it in messages; NULL:
+ * DP_ERR_NOMEM is not reported. Errors: DP_ERR_NOMEM, with the old memory unchanged. */
 DP_CHECKED dp_status dp_cuda_scratch_grow(struct dp_stream *s, struct dp_cuda_scratch *scratch,
                                           size_t bytes, const char *what);
 void dp_cuda_scratch_release(struct dp_cuda_scratch *scratch);
+
+/* Called when the stream is destroyed, after its recordings. */
+void dp_cuda_release_kept(struct dp_cuda *cuda);
 
 /* `list` with room for one element more than `count`, and its capacity; its elements of `size`
  * bytes are moved if they have to. NULL: no memory, and the list is as it was. */
@@ -37,10 +41,11 @@ DP_CHECKED dp_status dp_cuda_clock_open(struct dp_cuda_clock *clock);
 void dp_cuda_clock_close(struct dp_cuda_clock *clock);
 
 /* The least time of `rounds` calls of run(context), which queues on the stream, behind one that
- * warms up. INFINITY where run gave DP_ERR_UNAVAILABLE, which it need not log, and the GPU goes on.
+ * warms up; fewer, once one has taken more than twice `enough_ms`, which it is compared with.
+ * INFINITY where run gave DP_ERR_UNAVAILABLE, which it need not log, and the GPU goes on.
  * Errors: other ones of run; DP_ERR_CUDA. */
 DP_CHECKED dp_status dp_cuda_clock_time(const struct dp_cuda_clock *clock, struct dp_stream *s,
                                         dp_status (*run)(void *context), void *context, int rounds,
-                                        float *best_ms);
+                                        float enough_ms, float *best_ms);
 
 #endif

@@ -4,55 +4,20 @@
  * A block takes a row at a time, in three passes over it, of which the cache serves two: 2 e bytes
  * an element of type size e. The sums of the blocks are added by one block, in their order.
  */
-#include "kernels/cuda/launch.h"
-
-enum { ROWS_AT_A_TIME = 4096 };
-
-/* The largest element, and the first place where it is. */
-struct best {
-    float value;
-    int at;
-};
-
-static __device__ __forceinline__ best better(best a, best b)
-{
-    return b.value > a.value || (b.value == a.value && b.at < a.at) ? b : a;
-}
-
-/* On every thread of the block. */
-static __device__ best block_best(best mine, best *shared)
-{
-    const int warps = ((int)blockDim.x + warpSize - 1) / warpSize;
-
-    for (int lanes = warpSize / 2; lanes > 0; lanes /= 2) {
-        best other;
-        other.value = __shfl_xor_sync(~0u, mine.value, lanes);
-        other.at = __shfl_xor_sync(~0u, mine.at, lanes);
-        mine = better(mine, other);
-    }
-    if ((int)threadIdx.x % warpSize == 0) {
-        shared[(int)threadIdx.x / warpSize] = mine;
-    }
-    __syncthreads();
-    for (int i = 0; i < warps; i++) {
-        mine = i == 0 ? shared[0] : better(mine, shared[i]);
-    }
-    __syncthreads();
-    return mine;
-}
+#include "kernels/cuda/row_sums.cuh"
 
 /* One row: its loss on every thread; writes the gradient where dx is wanted (dx may be x). */
 template <typename T>
 static __device__ float row_loss(T *dx, const T *x, int label, int classes, float scale,
                                  void *shared, int *place)
 {
-    best mine = {-INFINITY, INT32_MAX};
+    dp_best mine = {-INFINITY, INT32_MAX};
     float sum = 0;
 
     for (int c = (int)threadIdx.x; c < classes; c += (int)blockDim.x) {
-        mine = better(mine, best{dp_wide(x[c]), c});
+        mine = dp_better(mine, dp_best{dp_wide(x[c]), c});
     }
-    const best top = block_best(mine, static_cast<best *>(shared));
+    const dp_best top = dp_block_best(mine, static_cast<dp_best *>(shared));
     const float largest = top.at == INT32_MAX ? dp_wide(x[0]) : top.value; /* all NaN */
     for (int c = (int)threadIdx.x; c < classes; c += (int)blockDim.x) {
         sum += c != top.at ? expf(dp_wide(x[c]) - largest) : 0.0f;
@@ -83,31 +48,7 @@ static __global__ void softmax_kernel(double *partials, T *dx, const T *x, const
                                  x + row * (size_t)classes, label, classes, *scale, shared, &place);
         correct += place == label ? 1 : 0;
     }
-    if (threadIdx.x == 0) {
-        partials[2 * blockIdx.x] = loss;
-        partials[2 * blockIdx.x + 1] = correct;
-    }
-}
-
-static __global__ void sums_kernel(float *loss, float *correct, const double *partials, int count,
-                                   const float *scale, float keep)
-{
-    DP_SHARED(double, shared);
-    double sums[2] = {0, 0};
-
-    if (blockIdx.x != 0) {
-        return;
-    }
-    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) {
-        sums[0] += partials[2 * i];
-        sums[1] += partials[2 * i + 1];
-    }
-    sums[0] = dp_block_sum(sums[0], shared);
-    sums[1] = dp_block_sum(sums[1], shared);
-    if (threadIdx.x == 0) {
-        *loss = (float)(sums[0] * (double)*scale + (keep != 0 ? (double)*loss : 0));
-        *correct = (float)(sums[1] + (keep != 0 ? (double)*correct : 0));
-    }
+    dp_leave_sums(partials, loss, correct);
 }
 
 extern "C" dp_status dp_cuda_softmax_loss(struct dp_stream *s, void *dx, float *loss,
@@ -115,8 +56,8 @@ extern "C" dp_status dp_cuda_softmax_loss(struct dp_stream *s, void *dx, float *
                                           size_t rows, size_t classes, const float *scale,
                                           float keep)
 {
-    const unsigned threads = classes <= 32 ? 32 : classes <= 128 ? 128 : (unsigned)DP_THREADS;
-    const size_t blocks = dp_least(rows, ROWS_AT_A_TIME);
+    const unsigned threads = dp_row_threads(classes);
+    const size_t blocks = dp_least(rows, DP_ROW_BLOCKS);
     double *partials = dp_cuda_of(s)->partials;
 
     if (classes > INT32_MAX) {
@@ -130,7 +71,5 @@ extern "C" dp_status dp_cuda_softmax_loss(struct dp_stream *s, void *dx, float *
         });
         DP_TRY(DP_CUDA(cudaGetLastError()));
     }
-    DP_LAUNCH(sums_kernel, 1, DP_THREADS, 32 * sizeof(double), s, loss, correct,
-              (const double *)partials, (int)blocks, scale, keep);
-    return DP_CUDA(cudaGetLastError());
+    return dp_add_rows(s, loss, correct, partials, blocks, scale, keep);
 }

@@ -4,7 +4,8 @@
  * The k-th largest magnitude is found digit by digit, as in kernels/cpu/sparse.c: a histogram of
  * the upper 11 bits, of the next 11 among those that share them, of the last 9. Then warps count
  * what they will take of their chunks of the array, one warp adds that up, and all take. So places
- * come out in order, and it does not matter which block comes first: counts are whole numbers.
+ * come out in order, and it does not matter which block comes first: counts are whole numbers. Few
+ * numbers are cut into few chunks, which that one warp goes over in turn.
  *
  * take_largest reads the array five times, 20 bytes an element, and writes what it takes; the
  * others move some 16 bytes for each place.
@@ -12,7 +13,7 @@
 #include "base/random.h"
 #include "kernels/cuda/launch.h"
 
-enum { BINS = 2048, CHUNKS = 4096, WARP = 32 };
+enum { BINS = 2048, CHUNKS = 4096, CHUNK_LEAST = 256, WARP = 32 };
 
 /* Which bits a histogram looks at. */
 struct level {
@@ -105,21 +106,30 @@ static __global__ void next_bits_kernel(struct selection *s, const struct level 
     }
 }
 
-/* Warps take chunks, whose lengths differ by one at most. */
-static __device__ __forceinline__ size_t chunk_begin(size_t chunk, size_t count)
+/* How many, a multiple of WARP. */
+static size_t chunks_of(size_t count)
 {
-    return count * chunk / CHUNKS;
+    const size_t rounds = count / CHUNK_LEAST / WARP;
+
+    return dp_least(rounds > 0 ? rounds * WARP : (size_t)WARP, CHUNKS);
 }
 
-static __global__ void count_kernel(struct selection *s, const float *x, size_t count)
+/* Warps take chunks, whose lengths differ by one at most. */
+static __device__ __forceinline__ size_t chunk_begin(size_t chunk, size_t count, size_t chunks)
+{
+    return count * chunk / chunks;
+}
+
+static __global__ void count_kernel(struct selection *s, const float *x, size_t count,
+                                    size_t chunks)
 {
     const size_t lane = dp_thread() % (size_t)warpSize, warps = dp_threads() / (size_t)warpSize;
     const unsigned threshold = s->known;
 
-    for (size_t c = dp_thread() / (size_t)warpSize; c < CHUNKS; c += warps) {
-        const size_t end = chunk_begin(c + 1, count);
+    for (size_t c = dp_thread() / (size_t)warpSize; c < chunks; c += warps) {
+        const size_t end = chunk_begin(c + 1, count, chunks);
         unsigned above = 0, equal = 0;
-        for (size_t i = chunk_begin(c, count) + lane; i < end; i += (size_t)warpSize) {
+        for (size_t i = chunk_begin(c, count, chunks) + lane; i < end; i += (size_t)warpSize) {
             above += magnitude(x[i]) > threshold ? 1 : 0;
             equal += magnitude(x[i]) == threshold ? 1 : 0;
         }
@@ -133,7 +143,7 @@ static __global__ void count_kernel(struct selection *s, const float *x, size_t 
 }
 
 /* One warp. Of those equal to the threshold the first `left` are taken. */
-static __global__ void share_out_kernel(struct selection *s)
+static __global__ void share_out_kernel(struct selection *s, unsigned chunks)
 {
     const unsigned lane = threadIdx.x, lanes = (unsigned)warpSize;
     unsigned at = 0, seen = 0; /* places, and equal ones, of the chunks before */
@@ -142,7 +152,7 @@ static __global__ void share_out_kernel(struct selection *s)
     if (dp_thread() >= lanes) {
         return;
     }
-    for (unsigned c = lane; c < CHUNKS; c += lanes) {
+    for (unsigned c = lane; c < chunks; c += lanes) {
         const unsigned above = s->above[c], equal = s->equal[c];
         const unsigned before = seen + dp_warp_scan(equal) - equal;
         const unsigned room = before < left ? left - before : 0;
@@ -156,15 +166,15 @@ static __global__ void share_out_kernel(struct selection *s)
 }
 
 static __global__ void take_kernel(const struct selection *s, uint32_t *index, float *value,
-                                   float *x, size_t count)
+                                   float *x, size_t count, size_t chunks)
 {
     const size_t lane = dp_thread() % (size_t)warpSize, warps = dp_threads() / (size_t)warpSize;
     const unsigned threshold = s->known, before = dp_lanes_before();
 
-    for (size_t c = dp_thread() / (size_t)warpSize; c < CHUNKS; c += warps) {
-        const size_t end = chunk_begin(c + 1, count);
+    for (size_t c = dp_thread() / (size_t)warpSize; c < chunks; c += warps) {
+        const size_t end = chunk_begin(c + 1, count, chunks);
         unsigned at = s->above[c], equal = s->equal[c];
-        for (size_t row = chunk_begin(c, count); row < end; row += (size_t)warpSize) {
+        for (size_t row = chunk_begin(c, count, chunks); row < end; row += (size_t)warpSize) {
             const size_t i = row + lane;
             const unsigned m = i < end ? magnitude(x[i]) : 0;
             const unsigned ties = __ballot_sync(~0u, i < end && m == threshold);
@@ -188,7 +198,7 @@ extern "C" dp_status dp_cuda_take_largest(struct dp_stream *s, uint32_t *index, 
 {
     static const struct level levels[] = {{20, BINS}, {9, BINS}, {0, 512}};
     struct selection *selection = (struct selection *)(void *)dp_cuda_of(s)->partials;
-    const size_t blocks = dp_blocks(s, CHUNKS * WARP);
+    const size_t chunks = chunks_of(count), blocks = dp_blocks(s, chunks * WARP);
 
     if (k == 0) {
         return DP_OK;
@@ -199,10 +209,10 @@ extern "C" dp_status dp_cuda_take_largest(struct dp_stream *s, uint32_t *index, 
                   selection, x, count, level);
         DP_LAUNCH(next_bits_kernel, 1, WARP, 0, s, selection, level);
     }
-    DP_LAUNCH(count_kernel, blocks, DP_THREADS, 0, s, selection, x, count);
-    DP_LAUNCH(share_out_kernel, 1, WARP, 0, s, selection);
+    DP_LAUNCH(count_kernel, blocks, DP_THREADS, 0, s, selection, x, count, chunks);
+    DP_LAUNCH(share_out_kernel, 1, WARP, 0, s, selection, (unsigned)chunks);
     DP_LAUNCH(take_kernel, blocks, DP_THREADS, 0, s, (const struct selection *)selection, index,
-              value, x, count);
+              value, x, count, chunks);
     return DP_CUDA(cudaGetLastError());
 }
 

@@ -26,16 +26,35 @@ struct dp_cuda_scratch {
     size_t bytes;
 };
 
+/* How many blocks of a kernel the GPU runs at a time: resident_cuda.h. */
+struct dp_cuda_fit {
+    const void *kernel; /* NULL: none was asked for */
+    unsigned threads;
+    size_t shared, blocks;
+};
+
+enum { DP_CUDA_FITS = 256 }; /* that are kept: a power of two */
+
+/* Old scratch memory that recordings of the stream may use. */
+struct dp_cuda_kept {
+    struct dp_cuda_kept *next;
+    void *memory; /* owned */
+};
+
 struct dp_cuda {
     int unit; /* which GPU */
     cudaStream_t queue;
     cudaEvent_t mark; /* for order() */
-    int blocks;       /* of DP_THREADS threads, as many as the GPU runs at a time */
+    int processors;
+    int blocks; /* of DP_THREADS threads, as many as the GPU runs at a time at most */
+    struct dp_cuda_fit fits[DP_CUDA_FITS];
     double *partials; /* device; [DP_CUDA_PARTIALS] */
     struct dp_matmuls *matmuls;
     struct dp_convs *convs;         /* of cuDNN; NULL: none was prepared */
     struct dp_cuda_scratch columns; /* grows only in conv_prepare, and where cuDNN fails */
     bool records;                   /* what is queued: record_cuda.h */
+    bool recorded;                  /* there may be recordings of it */
+    struct dp_cuda_kept *kept;      /* owned */
 };
 
 extern const struct dp_device dp_device_cuda;

@@ -50,16 +50,6 @@ static dp_status units_name(char name[DP_UNIT_NAME])
     return DP_CUDA(cudaDeviceGetPCIBusId(name, DP_UNIT_NAME, dp_cuda_unit()));
 }
 
-static dp_status units_share(void *memory, struct dp_unit_handle *handle)
-{
-    cudaIpcMemHandle_t ipc;
-
-    dp_cuda_enter(dp_cuda_unit());
-    DP_TRY(DP_CUDA(cudaIpcGetMemHandle(&ipc, memory)));
-    memcpy(handle->bytes, &ipc, sizeof(handle->bytes));
-    return DP_OK;
-}
-
 /* Whether it went well; a failure is also kept for cudaGetLastError(). */
 static bool went_well(cudaError_t error, const char **why_not)
 {
@@ -69,6 +59,18 @@ static bool went_well(cudaError_t error, const char **why_not)
     (void)cudaGetLastError();
     *why_not = cudaGetErrorString(error);
     return false;
+}
+
+static bool units_share(void *memory, struct dp_unit_handle *handle, const char **why_not)
+{
+    cudaIpcMemHandle_t ipc;
+
+    dp_cuda_enter(dp_cuda_unit());
+    if (!went_well(cudaIpcGetMemHandle(&ipc, memory), why_not)) {
+        return false;
+    }
+    memcpy(handle->bytes, &ipc, sizeof(handle->bytes));
+    return true;
 }
 
 static void *units_attach(const struct dp_unit_handle *handle, const char **why_not)

@@ -12,7 +12,7 @@ static void ref_stream_destroy(struct dp_stream *stream)
     dp_free(stream);
 }
 
-/* The reference computes on one thread, whatever is allowed. */
+/* The reference computes on one thread, for any `threads`. */
 static dp_status ref_stream_create(const struct dp_device *device, int threads,
                                    struct dp_stream **out)
 {

@@ -8,18 +8,16 @@
 
 #include "kernels/device.h"
 
-/* What 16 bits stand for, and the 16 bits nearest to x (ties to even): code_ref.c. */
+/* The value of 16 bits, and the 16 bits nearest to x (ties to even): code_ref.c. */
 float dp_ref_value(enum dp_type type, uint16_t bits);
 uint16_t dp_ref_round(enum dp_type type, float x);
 
-/* x[i] */
 static inline float dp_ref_get(const struct dp_stream *s, const void *x, size_t i)
 {
     return s->type == DP_TYPE_F32 ? ((const float *)x)[i]
                                   : dp_ref_value(s->type, ((const uint16_t *)x)[i]);
 }
 
-/* y[i] = value */
 static inline void dp_ref_put(const struct dp_stream *s, void *y, size_t i, float value)
 {
     if (s->type == DP_TYPE_F32) {
@@ -29,7 +27,6 @@ static inline void dp_ref_put(const struct dp_stream *s, void *y, size_t i, floa
     }
 }
 
-/* &x[i] */
 static inline const void *dp_ref_at(const struct dp_stream *s, const void *x, size_t i)
 {
     return (const char *)x + i * dp_type_bytes(s->type);

@@ -1,7 +1,7 @@
 /*
  * elementwise_ref.c - operations on each element alone: the formulas of kernels/ops.h.
  *
- * The rectifier is written as x < 0 ? 0 : x, so that a NaN stays a NaN.
+ * The relu is written as x < 0 ? 0 : x, so that a NaN stays a NaN.
  */
 #include <math.h>
 
@@ -32,7 +32,7 @@ dp_status dp_ref_relu_backward(struct dp_stream *s, void *dx, const void *dy, co
 
 dp_status dp_ref_gelu_forward(struct dp_stream *s, void *y, const void *x, size_t count)
 {
-    /* erfc keeps its precision where 1 + erf would cancel. */
+    /* erfc is precise where 1 + erf would cancel. */
     for (size_t i = 0; i < count; i++) {
         const double v = (double)dp_ref_get(s, x, i);
         dp_ref_put(s, y, i, (float)(v * 0.5 * erfc(-v * sqrt_half)));

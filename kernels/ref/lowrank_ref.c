@@ -16,7 +16,7 @@ static double dot(const float *y, size_t rows, size_t cols, size_t a, size_t b)
     return sum;
 }
 
-/* Takes off column k what lies in the space of the columns before it, which are orthonormal. */
+/* Projects the previous columns, which are orthonormal, out of column k. */
 static void take_off(float *y, size_t rows, size_t cols, size_t k)
 {
     for (size_t j = 0; j < k; j++) {
@@ -46,7 +46,7 @@ static bool settle(float *y, size_t rows, size_t cols, size_t k)
     return true;
 }
 
-/* Random columns lie in the space of fewer than `rows` others with probability 0. */
+/* A random column is in the space of fewer than `rows` others with probability 0. */
 void dp_ref_random_column(float *y, size_t rows, size_t cols, size_t k)
 {
     uint32_t turn = 0;
@@ -72,7 +72,7 @@ void dp_ref_unit_columns(float *y, size_t rows, size_t cols)
     }
 }
 
-/* Takes off the columns behind column k what lies along it, and makes its length 1. */
+/* Projects column k out of the later columns, and makes its length 1. */
 static void settle_and_pass_on(float *y, size_t rows, size_t cols, size_t k)
 {
     double scale;

@@ -72,7 +72,7 @@ dp_status dp_ref_sum_tree(struct dp_stream *s, float *const *ys, int outs, const
     (void)s;
     assert(n >= 1);
     for (size_t i = 0; i < count; i++) {
-        const float sum = tree(xs, n, i); /* before any of ys, which may be one of xs */
+        const float sum = tree(xs, n, i); /* before any of ys is written, which may be one of xs */
         for (int out = 0; out < outs; out++) {
             ys[out][i] = sum;
         }
@@ -93,11 +93,32 @@ dp_status dp_ref_block_squares(struct dp_stream *s, float *out, const float *x, 
     return DP_OK;
 }
 
+dp_status dp_ref_sum_all(struct dp_stream *s, double *out, const float *x, size_t count)
+{
+    double sum = 0;
+
+    (void)s;
+    for (size_t i = 0; i < count; i++) {
+        sum += (double)x[i];
+    }
+    *out = sum;
+    return DP_OK;
+}
+
 dp_status dp_ref_bytes_load(struct dp_stream *s, void *y, const uint8_t *x, const float *scale,
                             const float *shift, size_t channels, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         dp_ref_put(s, y, i, (float)x[i] * scale[i % channels] + shift[i % channels]);
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_floats_load(struct dp_stream *s, void *y, const float *x, const float *scale,
+                             const float *shift, size_t channels, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        dp_ref_put(s, y, i, x[i] * scale[i % channels] + shift[i % channels]);
     }
     return DP_OK;
 }

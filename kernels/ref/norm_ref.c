@@ -1,8 +1,8 @@
 /*
  * norm_ref.c - batch normalisation: the formulas of kernels/ops.h, one channel after the other.
  *
- * The value before the activation is computed in float32 by one function, which forward and
- * backward share: the mask of the rectifier is then the same to the bit.
+ * One function computes the value before the activation in float32, for forward and backward: the
+ * mask of the relu is then the same to the bit.
  */
 #include <math.h>
 
@@ -39,7 +39,7 @@ static float normalised(const struct channel *c, float x)
     return (float)(hat(c, x) * c->gamma + c->beta);
 }
 
-/* The gradient behind the activation. */
+/* The gradient after the activation. */
 static double masked(const struct channel *c, float dy, float x)
 {
     return !c->relu || normalised(c, x) > 0 ? (double)dy : 0;

@@ -1,9 +1,9 @@
 /*
  * ops_ref.h - the operations of the device `ref`: plain C, one loop for each formula.
  *
- * They are the oracle of the tests and the start of every new device. What each one means is in
- * kernels/ops.h; a prototype is made from the slot of that name in struct dp_ops, so the two cannot
- * differ. Sums are taken in double.
+ * They are the reference of the tests and the start of every new device. kernels/ops.h documents
+ * each; a prototype is generated from the slot of that name in struct dp_ops, so the two cannot
+ * differ. Sums are computed in double.
  */
 #ifndef DP_KERNELS_REF_OPS_REF_H
 #define DP_KERNELS_REF_OPS_REF_H
@@ -15,23 +15,24 @@
 
 /* Every operation but those below. */
 #define DP_OPS_FLAT(X)                                                                 \
-    X(zero) X(copy) X(add) X(scale) X(blend) X(sum_tree) X(block_squares) X(bytes_load) \
+    X(zero) X(copy) X(add) X(scale) X(blend) X(sum_tree) X(block_squares)              \
+    X(bytes_load) X(floats_load)                                                       \
     X(dense_prepare) X(dense_forward) X(dense_backward_data) X(dense_backward_weights) \
     X(sum_rows)                                                                        \
     X(relu_forward) X(relu_backward) X(gelu_forward) X(gelu_backward)                  \
     X(add_forward) X(accumulate) X(dropout)                                            \
     X(norm_moments) X(norm_apply) X(norm_backward_sums) X(norm_backward_apply)         \
-    X(softmax_loss) X(sgd) X(adamw)
+    X(softmax_loss) X(output_loss) X(count_top) X(sgd) X(adamw)
 
 /* Codes of compressors. */
 #define DP_OPS_CODE(X)                                                                 \
     X(narrow) X(widen) X(quantize) X(dequantize) X(take_signs) X(put_signs)            \
     X(scale_add) X(take_largest) X(lowrank_split) X(orthogonalize)
 
-/* Those for which the plain loop of ref is all there is to do on a CPU: they touch few numbers. */
-#define DP_OPS_FEW(X) X(sample) X(take_at) X(add_at)
+/* A CPU needs no more than the plain loop of ref for these: they touch few numbers. */
+#define DP_OPS_FEW(X) X(sum_all) X(sample) X(take_at) X(add_at)
 
-/* Some hundred numbers, or nothing: every device of the host takes the plain loop. */
+/* Some hundred numbers, or none: every device of the host uses the plain loop. */
 #define DP_OPS_SMALL(X) \
     X(norm_mean) X(norm_variance) X(norm_share) X(norm_grads) X(norm_widen)
 
@@ -52,15 +53,15 @@
 DP_OPS_LIST(X)
 #undef X
 
-/* orthogonalize: what roundings of float32 leave of a column of length 1 that lies in the space of
- * those before it is shorter. */
+/* orthogonalize: a column of length 1 in the space of the previous ones leaves only float32
+ * roundings, which are shorter than this. */
 #define DP_ORTHO_NOTHING 1e-5
 
-/* Makes the length of each column of y [rows, cols] 1; one without a length becomes 0. */
+/* Makes the length of each column of y [rows, cols] 1; one of length 0 stays 0. */
 void dp_ref_unit_columns(float *y, size_t rows, size_t cols);
 
-/* Column k of y [rows, cols] becomes a fixed random one of length 1, orthogonal to the k < rows
- * orthonormal ones before it. */
+/* Replaces column k of y [rows, cols] by a fixed random one of length 1, orthogonal to the k < rows
+ * orthonormal columns before it. */
 void dp_ref_random_column(float *y, size_t rows, size_t cols, size_t k);
 
 extern const struct dp_ops dp_ref_ops;

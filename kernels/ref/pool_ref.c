@@ -14,7 +14,7 @@ dp_status dp_ref_pool_prepare(struct dp_stream *s, const struct dp_window *w, si
 }
 
 /* The window at (oy, ox) of one channel of an image. *which is the number of the kernel position
- * that holds the first maximum; a NaN counts as larger than any number, so it is not lost. */
+ * with the first maximum. A NaN counts as larger than any number, so it is not lost. */
 static float window_max(const struct dp_stream *s, const struct dp_window *w, const void *x,
                         size_t oy, size_t ox, uint8_t *which)
 {

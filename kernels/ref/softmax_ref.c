@@ -7,7 +7,8 @@
 #include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
 
-/* One row: its loss; writes the gradient where dx is wanted (dx may be x); adds to *correct. */
+/* One row: returns its loss; writes the gradient unless dx is NULL (dx may be x); adds to
+ * *correct. */
 static double row_loss(const struct dp_stream *s, void *dx, const void *x, size_t label,
                        size_t classes, double scale, double *correct)
 {

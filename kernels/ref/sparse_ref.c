@@ -15,7 +15,7 @@ dp_status dp_ref_scale_add(struct dp_stream *s, float *y, const float *x, float 
     return DP_OK;
 }
 
-/* Magnitudes compare as their bits do, and those of NaN are the largest. */
+/* Magnitudes compare as their bits do, with NaN as the largest. */
 static uint32_t magnitude(float x)
 {
     uint32_t bits;
@@ -34,7 +34,7 @@ static size_t count_above(const float *x, size_t count, uint32_t threshold)
     return above;
 }
 
-/* The k-th largest magnitude is the smallest threshold that fewer than k are above. */
+/* The k-th largest magnitude is the smallest threshold with fewer than k magnitudes above it. */
 dp_status dp_ref_take_largest(struct dp_stream *s, uint32_t *index, float *value, float *x,
                               size_t k, size_t count)
 {

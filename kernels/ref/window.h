@@ -10,11 +10,11 @@
 #include "base/status.h"
 #include "kernels/ops.h"
 
-/* Whether sizes are positive and the output is what the formula of struct dp_window gives. Logs
- * what is wrong. Errors: DP_ERR_ARG. */
+/* Checks that sizes are positive and the output fits the formula of struct dp_window. Logs what is
+ * wrong. Errors: DP_ERR_ARG. */
 DP_CHECKED dp_status dp_window_check(const struct dp_window *w);
 
-/* As above for a pool, whose windows must each meet the image: padding below kernel, out_c equal
+/* As above for a pool, whose windows must each overlap the image: padding below kernel, out_c equal
  * to in_c, and for a maximum at most 255 elements. Errors: DP_ERR_ARG. */
 DP_CHECKED dp_status dp_window_check_pool(const struct dp_window *w, enum dp_pool_kind kind);
 
@@ -32,8 +32,8 @@ static inline void dp_window_inside(const struct dp_window *w, size_t at, size_t
     *begin = *begin < *end ? *begin : *end;
 }
 
-/* Whether kernel position `k` of some output position reads input position `at`; `out` says which
- * one. `outs` is the output size along that direction. */
+/* Whether kernel position `k` of some output position reads input position `at`; *out is that
+ * output position. `outs` is the output size along that direction. */
 static inline bool dp_window_source(const struct dp_window *w, size_t at, size_t k, size_t outs,
                                     size_t *out)
 {

@@ -5,6 +5,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+
+/* What is compared, and on which ranks (bench.h). */
 #include "collectives/compressors/compressor.h"
 #include "collectives/core/consistency.h"
 #include "collectives/exchange/strategy_select.h"
@@ -13,8 +15,8 @@
 /* For all curves together. */
 static const double probe_s = 2.0;
 
-/* Of the longest messages, where there are any, at least: bandwidth does not show in shorter
- * ones. */
+/* The longest messages are at least this long, if there are any: shorter ones do not show
+ * bandwidth. */
 enum { PROBE_LEAST = 1 << 20 };
 
 bool dp_bench_plain(const char *compressor)
@@ -22,8 +24,8 @@ bool dp_bench_plain(const char *compressor)
     return strcmp(compressor, dp_plugin_at(&dp_compressors, 0)->name) == 0;
 }
 
-/* The line through a link's points, where there is one: noise, or a time that was gone behind the
- * first point, may leave none. */
+/* Prints the line through a link's points. There may be none, because of noise, or because time ran
+ * out after the first point. */
 static void tell_link(const struct dp_bench *bench, const char *name, enum dp_link link)
 {
     const struct dp_curve *curve = &bench->cost.exchange[link];
@@ -52,7 +54,7 @@ dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *group, size_t 
     dp_status status;
 
     DP_TRY(dp_device_find("cpu", &device));
-    DP_TRY(device->stream_create(device, bench->run->threads, &stream));
+    DP_TRY(device->stream_create(device, bench->run->job.threads, &stream));
     group->stream = stream;
     status = dp_cost_measure(group, max_bytes > least ? max_bytes : least, probe_s, &bench->cost);
     group->stream = NULL;
@@ -64,7 +66,7 @@ dp_status dp_bench_probe(struct dp_bench *bench, struct dp_group *group, size_t 
     return DP_OK;
 }
 
-/* A misspelled name ends the program, before anything is measured. */
+/* A misspelled name ends the program before anything is measured. */
 static dp_status check_names(const struct dp_bench *bench)
 {
     const struct dp_plugin *plugin;
@@ -89,7 +91,7 @@ static dp_status check_names(const struct dp_bench *bench)
     return DP_OK;
 }
 
-/* Losses are compared with those of uncompressed training: it is there, and comes first. */
+/* Losses are compared with those of uncompressed training, so that is added, as the first. */
 static void put_plain_first(struct dp_bench_names *names)
 {
     int at = 0;
@@ -114,7 +116,7 @@ static dp_status read_names(struct dp_bench *bench)
     return check_names(bench);
 }
 
-/* Ranks that measured different things would wait for each other, or compare nonsense. */
+/* Ranks with different options would wait for each other, or compare different things. */
 static dp_status compare_options(const struct dp_bench *bench)
 {
     const struct dp_bench_options *o = bench->options;
@@ -145,18 +147,19 @@ static dp_status run_bench(struct dp_bench *bench)
 {
     const struct dp_group *group = bench->world->all;
     const bool leads = group->rank == 0;
+    struct dp_log_capture capture = {0};
+    struct dp_log_capture *const silenced = leads ? NULL : &capture;
     const struct dp_device *other;
     char *verdict = NULL;
     const char *why_not;
     dp_status status;
 
     dp_bench_rows_begin(&bench->rows, bench->options, leads ? stdout : NULL);
-    bench->run->world = bench->world;
     DP_TRY(dp_group_agree(bench->world->all, dp_device_find("auto", &bench->device)));
     DP_TRY(compare_options(bench));
-    dp_log_mute(leads ? 0 : 1); /* all read the same command line */
+    dp_log_capture_begin(silenced, DP_LOG_DEBUG); /* all read the same command line */
     status = read_names(bench);
-    dp_log_mute(0);
+    dp_log_capture_end(silenced, DP_LOG_DROP);
     DP_TRY(status);
     dp_bench_rows_note(&bench->rows, "lockstep %s: %d rank%s on %d node%s, %s", DP_VERSION,
                        group->size, dp_plural(group->size), group->nodes, dp_plural(group->nodes),
@@ -167,7 +170,7 @@ static dp_status run_bench(struct dp_bench *bench)
                            bench->device->plugin.name, other->plugin.name, why_not);
     }
     status = bench->options->buckets != NULL ? dp_bench_model(bench) : dp_bench_sweep(bench);
-    if (bench->rows.count > 0) { /* also what was found before something failed is printed whole */
+    if (bench->rows.count > 0) { /* after a failure, too, all rows so far are printed */
         const dp_status printed = dp_bench_rows_end(&bench->rows);
         status = status != DP_OK ? status : printed;
     }
@@ -181,7 +184,7 @@ static dp_status run_bench(struct dp_bench *bench)
     return DP_OK;
 }
 
-/* Sums that are wrong without a compressor: the numbers then mean nothing. */
+/* Fails if sums are wrong without a compressor: then the numbers mean nothing. */
 static dp_status check_wrong(const struct dp_bench *bench)
 {
     for (size_t i = 0; i < bench->rows.count; i++) {
@@ -198,10 +201,13 @@ static dp_status check_wrong(const struct dp_bench *bench)
 
 dp_status dp_bench_main(const struct dp_bench_options *options, struct dp_world *world)
 {
-    struct dp_bench bench = {.options = options, .world = world};
+    struct dp_bench bench = {.options = options, .world = world, .asked = {.quiet = true}};
     dp_status status;
 
     bench.run = dp_zalloc(1, sizeof(*bench.run));
+    if (bench.run != NULL) {
+        dp_run_init(bench.run, &bench.asked, world);
+    }
     status = bench.run != NULL ? run_bench(&bench) : DP_FAIL(DP_ERR_NOMEM, "bench");
     if (status != DP_OK && !dp_status_together(status)) {
         dp_world_abort(world, dp_status_exit(status));
@@ -210,7 +216,6 @@ dp_status dp_bench_main(const struct dp_bench_options *options, struct dp_world 
         status = check_wrong(&bench);
     }
     if (bench.run != NULL) {
-        bench.run->world = world;
         dp_run_teardown(bench.run);
     }
     dp_free(bench.run);

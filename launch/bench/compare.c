@@ -26,7 +26,7 @@ double dp_bench_time(const struct dp_bench_row *row)
     return of_model(row) ? row->exposed_us : row->median_us;
 }
 
-/* Where the row's time is, for all that is known. */
+/* The range in which the row's true time lies. */
 static struct dp_stats_range range_of(const struct dp_bench_row *row)
 {
     const struct dp_stats_range range = of_model(row) ? row->exposed_range : row->median_range;

@@ -4,16 +4,19 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "base/statistics.h"
 #include "base/trace.h"
+
+/* Measures the jobs of an exchange. */
 #include "collectives/compressors/compression.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "collectives/exchange/exchange_probe.h"
 #include "launch/bench/stats.h"
 
-/* Exactly summable values are 0 to 16: whatever the order, float32 holds the sum of a million. */
+/* Values 0 to 16 are summed exactly in any order: float32 can hold the sum of a million of them. */
 enum { PERIOD = 17 };
 
-/* Something to time, on all ranks at once. */
+/* Something to time on all ranks at the same time. */
 struct timing {
     struct dp_group *group;
     struct dp_exchange *exchange; /* whose barrier is used; NULL: the group's */
@@ -67,12 +70,12 @@ static dp_status timing_run(struct timing *t)
             t->mine[i] = fmax(t->mine[i], t->all[(size_t)r * count + i]);
         }
     }
-    dp_stats_sort(t->mine, count);
+    dp_sort(t->mine, count);
     return DP_OK;
 }
 
-/* What a rank finds out about the results, of several rounds the worst. Of all ranks the worst is
- * told, but wrong elements are counted on all of them. */
+/* The errors that a rank finds in the results: the worst of all rounds. The worst rank's are
+ * reported, but wrong elements are added over all ranks. */
 struct findings {
     double wrong, max_ulp, rel_l2, wire_bytes;
 };
@@ -86,13 +89,13 @@ struct measure {
     struct findings mine;
     struct findings *all;  /* [ranks]; owned */
     struct dp_range range; /* the bucket's */
-    float *values;         /* [range.count]; what is written; the bucket's gradient itself, */
-    float *copy;           /* or where that is the device's alone, this; owned, else NULL */
-    const float *result;   /* where the sum can be read afterwards, and */
+    float *values;         /* [range.count]; where the gradient is written: the bucket itself, */
+    float *copy;           /* or this array if only the device reaches that; owned, or NULL */
+    const float *result;   /* where the sum can be read, and */
     struct dp_range seen;  /* which of its elements */
 };
 
-/* What was written goes to where gradients are made. */
+/* Copies what was written to where gradients are computed. */
 static dp_status put(struct measure *m)
 {
     return m->copy != NULL ? dp_exchange_probe_write(m->exchange, m->bucket, m->copy) : DP_OK;
@@ -110,8 +113,8 @@ static dp_status write_exact(struct measure *m, int round)
     return put(m);
 }
 
-/* In [-1, 1], equal whoever asks; cubes, since gradients crowd around zero, and their mantissas are
- * full, so that adding them rounds. */
+/* A number in [-1, 1], the same on all ranks. Cubes, since most gradients are near zero, and since
+ * all bits of their mantissas are used, so that sums are rounded. */
 static void random_values(int rank, int round, uint64_t block, float out[4])
 {
     uint32_t bits[4];
@@ -134,7 +137,7 @@ static dp_status write_random(struct measure *m, int round)
     return put(m);
 }
 
-/* What a step does with a bucket. */
+/* Does what a step does with a bucket. */
 static dp_status share(void *arg)
 {
     const struct measure *m = arg;
@@ -164,8 +167,7 @@ static void measure_errors(struct measure *m, int round)
     const size_t end = m->seen.begin + m->seen.count;
     double error2 = 0.0, exact2 = 0.0;
 
-    for (size_t i = m->seen.begin; i < end;
-         i += 4) { /* which a chunk's beginning is a multiple of */
+    for (size_t i = m->seen.begin; i < end; i += 4) { /* the begin of a chunk is a multiple of it */
         double sum[4] = {0.0}, magnitude[4] = {0.0};
         for (int r = 0; r < m->group->size; r++) {
             float values[4];
@@ -186,8 +188,8 @@ static void measure_errors(struct measure *m, int round)
     m->mine.rel_l2 = fmax(m->mine.rel_l2, dp_stats_relative(error2, exact2));
 }
 
-/* Of values that were written, as in a first step: what a compressor kept of others would count as
- * an error of these. */
+/* Resets what compressors keep, as before the first step: residuals of other values would count as
+ * errors of these. */
 static dp_status share_anew(struct measure *m)
 {
     DP_TRY(dp_compression_forget(dp_exchange_compression(m->exchange)));
@@ -207,7 +209,7 @@ static dp_status check_results(struct measure *m)
         count_wrong(m, round);
         DP_TRY(dp_exchange_probe_barrier(m->exchange));
     }
-    /* Calls are timed alike, checked or not. */
+    /* All calls are timed alike, whether results are checked or not. */
     return dp_compression_forget(dp_exchange_compression(m->exchange));
 }
 
@@ -227,9 +229,9 @@ static void fill_row(const struct measure *m, const struct findings *worst,
     row->size = row->count * sizeof(float);
     row->ranks = ranks;
     row->min_us = us[0];
-    row->median_us = dp_stats_median(us, calls);
+    row->median_us = dp_median(us, calls);
     row->median_range = dp_stats_median_range(us, calls);
-    row->p99_us = dp_stats_quantile(us, calls, 0.99);
+    row->p99_us = dp_quantile(us, calls, 0.99);
     row->algbw = dp_stats_algbw(row->size, row->median_us);
     row->busbw = dp_stats_busbw(row->size, row->median_us, ranks);
     row->wire_bytes = worst->wire_bytes;
@@ -241,7 +243,7 @@ static void fill_row(const struct measure *m, const struct findings *worst,
     }
 }
 
-/* Everything, as one job of the engine that owns the group. */
+/* Runs all measurements as one job of the engine, which owns the group. */
 static dp_status measure_job(void *arg, int index)
 {
     struct measure *m = arg;
@@ -379,7 +381,7 @@ dp_status dp_bench_bound(struct dp_group *group, size_t bytes,
     }
     if (status == DP_OK) {
         const double traffic = 1.0 + 1.0 / p + 2.0 * (p - 1.0) / p;
-        *us = dp_stats_median(t.mine, (size_t)t.iterations) * traffic / 2.0;
+        *us = dp_median(t.mine, (size_t)t.iterations) * traffic / 2.0;
     }
     dp_free(c.to);
     dp_free(c.from);

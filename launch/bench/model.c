@@ -1,25 +1,28 @@
 /*
- * model.c - the buckets of a real model, and what sharing them adds to a step of its training.
+ * model.c - measures the buckets of a real model, and what sharing them adds to a training step.
  *
- * For each way to share, a trainer is made, and a second one of the same configuration that shares
- * nothing and never waits for anybody. It computes in the first one's memory, over a group of its
- * own; both take steps in turns.
+ * For each way to share it creates a trainer, and a second one of the same configuration that
+ * shares nothing and never waits for other ranks. That one uses the first one's memory, with its
+ * own group; both do steps in turns.
  */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/statistics.h"
 #include "base/trace.h"
-#include "collectives/exchange/exchange_calls.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/measure.h"
 #include "launch/bench/stats.h"
+
+/* The configuration is set up once; each way to share has its own trainer (bench.h). */
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/config/config_load.h"
 #include "runtime/config/config_rules.h"
 #include "runtime/run/setup.h"
 
-/* More steps than any comparison takes: schedules end where the configuration says. */
+/* More steps than any comparison does; schedules end where the configuration says. */
 enum { ENDLESS = 1 << 30 };
 
 enum { WHY = 512, WHERE = 256 };
@@ -30,7 +33,7 @@ struct way {
     const char *strategy, *compressor;
     struct dp_config config;            /* the run's, with this way in it */
     struct dp_config alone_config;      /* without any */
-    struct dp_group *group, *elsewhere; /* of the trainer; of the one that shares nothing */
+    struct dp_group *group, *elsewhere; /* of the trainer, and of the one that shares nothing */
     struct dp_trainer *trainer, *alone;
     double *mine, *all; /* [2 * iterations], [ranks * 2 * iterations]: us of steps, without sharing
                            first */
@@ -49,41 +52,40 @@ static void way_fini(struct way *w)
     w->added = w->all = w->mine = NULL;
 }
 
-/* A trainer with initial weights; one that borrows another's memory shares nothing. */
+/* Creates a trainer with initial weights; one that borrows another's memory shares nothing. */
 static dp_status make_trainer(const struct way *w, const struct dp_config *config,
                               struct dp_group *group, struct dp_trainer *lender,
                               struct dp_trainer **out)
 {
-    struct dp_training *run = w->bench->run;
+    struct dp_run_job *job = &w->bench->run->job;
     const struct dp_trainer_config all = {
         .config = config,
-        .model = run->model,
-        .device = run->device,
+        .model = job->model,
+        .device = job->device,
         .group = group,
-        .data = &run->data,
-        .threads = run->threads,
-        .global_batch = (size_t)config->train.global_batch,
+        .data = &job->data,
+        .threads = job->threads,
         .total_steps = ENDLESS,
-        .schedule_steps = run->config_steps,
-        .algo_choices = lender == NULL ? run->algo_choices : NULL,
+        .schedule_steps = job->schedule_steps,
+        .algo_choices = lender == NULL ? job->algo_choices : NULL,
         .lender = lender,
     };
 
     dp_bench_try_begin(group);
     const dp_status status = dp_trainer_create(&all, out);
-    dp_bench_try_end(status);
+    dp_bench_try_end(group, status);
     DP_TRY(status);
     return dp_trainer_init(*out);
 }
 
-/* The model's options, which setup has found sound, and this way; false: they cannot go together,
- * which is told. */
+/* Adds this way to share to the model's options, which setup has checked. False: they cannot be
+ * combined, which is reported. */
 static bool configure_way(struct way *w)
 {
     const struct dp_config_rule *refusal;
     char why[WHY];
 
-    w->config = *w->bench->run->config;
+    w->config = *w->bench->run->job.config;
     w->config.comm.strategy = w->strategy;
     w->config.comm.compressor = w->compressor;
     refusal = dp_config_rule_of_config(&w->config);
@@ -101,7 +103,7 @@ static dp_status way_trainer(struct way *w)
 
 static dp_status way_alone(struct way *w)
 {
-    w->alone_config = *w->bench->run->config;
+    w->alone_config = *w->bench->run->job.config;
     w->alone_config.train.local_steps = 1; /* there is nothing to average */
     return make_trainer(w, &w->alone_config, w->elsewhere, w->trainer, &w->alone);
 }
@@ -118,8 +120,8 @@ static dp_status timed_step(struct dp_trainer *t, double *us)
     return DP_OK;
 }
 
-/* Lets comm.overlap: auto find its way, if it has to. */
-static dp_status settle_overlap(struct way *w)
+/* Lets comm.overlap: auto decide, if it is set. */
+static dp_status decide_overlap(struct way *w)
 {
     struct dp_overlap overlap;
     double us;
@@ -133,9 +135,9 @@ static dp_status settle_overlap(struct way *w)
     return DP_OK;
 }
 
-/* Steps without and with sharing, in turns, each pair in the other order than the one before; the
- * slowest rank's times. The machine may change its speed by more than sharing takes, for seconds:
- * the two steps of a pair have it in common, the medians of all steps with and without do not. */
+/* Does steps without and with sharing in turns, reversing the order in each pair; takes the slowest
+ * rank's times. For seconds the machine's speed may change by more than sharing takes. That affects
+ * both steps of a pair alike, but not the medians of all steps with and all steps without. */
 static dp_status paired_steps(struct way *w)
 {
     const struct dp_bench_options *o = w->bench->options;
@@ -162,8 +164,8 @@ static dp_status paired_steps(struct way *w)
         }
     }
     dp_stats_differences(w->mine, w->mine + count, count, w->added);
-    dp_stats_sort(w->mine, count);
-    dp_stats_sort(w->mine + count, count);
+    dp_sort(w->mine, count);
+    dp_sort(w->mine + count, count);
     return DP_OK;
 }
 
@@ -174,7 +176,8 @@ static void start_row(const struct way *w, struct dp_bench_row *row)
     row->compressor = w->compressor;
 }
 
-/* Adds a bucket's numbers to those of all buckets; what one has not, the sum has not. */
+/* Adds a bucket's numbers to those of all buckets; a number that one bucket lacks, the sum lacks
+ * too. */
 static void add_row(struct dp_bench_row *sum, const struct dp_bench_row *row, bool first)
 {
     double *const to[] = {&sum->size,   &sum->count, &sum->min_us, &sum->median_us,
@@ -193,7 +196,7 @@ static void add_row(struct dp_bench_row *sum, const struct dp_bench_row *row, bo
     sum->ratio = sum->predicted_us > 0.0 ? sum->median_us / sum->predicted_us : (double)NAN;
 }
 
-/* What the rank sends that is busiest over all buckets: not always the one that is in each. */
+/* What the busiest rank over all buckets sends: that may not be the busiest one of each bucket. */
 static dp_status find_busiest(const struct way *w, struct dp_bench_row *sum)
 {
     DP_TRY(
@@ -227,7 +230,7 @@ static dp_status measure_buckets(struct way *w, struct dp_bench_row *sum)
     return find_busiest(w, sum);
 }
 
-/* What `auto` took, as ddp_train says it. */
+/* Prints what `auto` chose, as ddp_train does. */
 static void tell_choice(const struct way *w)
 {
     const struct dp_exchange *e = dp_trainer_exchange(w->trainer);
@@ -244,20 +247,20 @@ static dp_status measure_way(struct way *w, struct dp_bench_row *sum)
 
     tell_choice(w);
     DP_TRY(way_alone(w));
-    DP_TRY(settle_overlap(w));
+    DP_TRY(decide_overlap(w));
     DP_TRY(paired_steps(w));
-    sum->step_us = dp_stats_median(w->mine + count, count);
-    sum->exposed_us = dp_stats_median(w->added, count);
+    sum->step_us = dp_median(w->mine + count, count);
+    sum->exposed_us = dp_median(w->added, count);
     sum->exposed_range = dp_stats_median_range(w->added, count);
     dp_bench_rows_note(&w->bench->rows,
                        "%s, compressor %s: a step of %.3f ms, %.3f ms without sharing", w->strategy,
-                       w->compressor, sum->step_us / 1e3, dp_stats_median(w->mine, count) / 1e3);
-    /* Behind the steps, since it writes over gradient and weights. */
+                       w->compressor, sum->step_us / 1e3, dp_median(w->mine, count) / 1e3);
+    /* Called after the steps, since it overwrites gradient and weights. */
     dp_exchange_set_run(dp_trainer_exchange(w->trainer), DP_RUN_AT_WAIT);
     return measure_buckets(w, sum);
 }
 
-/* Trains from the seed, and evaluates. */
+/* Trains from the seed, then evaluates. */
 static dp_status train_way(struct way *w, struct dp_bench_row *sum)
 {
     struct dp_evaluation evaluation = {(double)NAN, (double)NAN};
@@ -335,17 +338,17 @@ static dp_status compare_ways(struct dp_bench *bench, struct dp_group *elsewhere
     return DP_OK;
 }
 
-/* What is measured is a step in which all ranks train, and meet. */
-static dp_status check_ranks(const struct dp_training *run)
+/* Only steps can be measured in which all ranks train, and share. */
+static dp_status check_ranks(const struct dp_run_job *job)
 {
-    const struct dp_config *config = run->config;
+    const struct dp_config *config = job->config;
     const char *key = config->train.mode == DP_MODE_ASYNC ? "train.mode" : "comm.servers";
     char where[WHERE];
 
     if (config->train.mode == DP_MODE_SYNC && config->comm.servers == 0) {
         return DP_OK;
     }
-    return !dp_run_leads(run)
+    return !dp_run_leads(job)
                ? DP_ERR_CONFIG
                : DP_FAIL(
                      DP_ERR_CONFIG,
@@ -354,43 +357,38 @@ static dp_status check_ranks(const struct dp_training *run)
                      dp_config_where(config, key, where, sizeof(where)));
 }
 
-/* The model, its data and this rank's threads. The trainer that setup makes shows that the
- * configuration is sound, and how long messages get; then it is not needed any more. */
-static dp_status setup(struct dp_bench *bench, struct dp_cli *cli, size_t *largest)
+/* Sets up the model, its data and this rank's threads. A first trainer checks the configuration,
+ * and shows how long messages are; then it is destroyed. */
+static dp_status setup(struct dp_bench *bench, size_t *largest)
 {
     const struct dp_bench_options *o = bench->options;
-    struct dp_training *run = bench->run;
+    struct dp_run_options *asked = &bench->asked;
+    struct dp_run_job *job = &bench->run->job;
 
-    *cli = (struct dp_cli){.config = o->buckets, .steps = ENDLESS, .dry_run = true, .quiet = true};
+    asked->config = o->buckets;
+    asked->steps = ENDLESS;
     for (int i = 0; i < o->set_count; i++) {
-        cli->sets[cli->set_count++] = o->sets[i];
+        asked->sets[asked->set_count++] = o->sets[i];
     }
-    cli->sets[cli->set_count++] = "comm.strategy=auto";
-    cli->sets[cli->set_count++] = "comm.compressor=none";
-    run->cli = cli;
-    DP_TRY(dp_run_configure(run));
-    DP_TRY(check_ranks(run));
-    DP_TRY(dp_run_setup(run, NULL));
-    *largest = dp_exchange_plan(dp_trainer_exchange(run->trainer))->largest * sizeof(float);
-    dp_trainer_destroy(run->trainer);
-    run->trainer = NULL;
+    asked->sets[asked->set_count++] = "comm.strategy=auto";
+    asked->sets[asked->set_count++] = "comm.compressor=none";
+    DP_TRY(dp_run_configure(job));
+    DP_TRY(check_ranks(job));
+    DP_TRY(dp_run_prepare(bench->run));
+    DP_TRY(dp_run_make_trainer(job));
+    *largest = dp_exchange_plan(dp_trainer_exchange(job->trainer))->largest * sizeof(float);
+    dp_trainer_destroy(job->trainer);
+    job->trainer = NULL;
     return DP_OK;
 }
 
 dp_status dp_bench_model(struct dp_bench *bench)
 {
     struct dp_group *group = NULL;
-    struct dp_cli *cli = dp_zalloc(1, sizeof(*cli));
     size_t largest = 0;
     dp_status status;
 
-    if (cli == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "the model");
-    }
-    status = setup(bench, cli, &largest);
-    bench->run->cli = NULL;
-    dp_free(cli);
-    DP_TRY(status);
+    DP_TRY(setup(bench, &largest));
     DP_TRY(dp_bench_probe(bench, bench->world->train, largest));
     DP_TRY(dp_world_group(bench->world, &group));
     status = compare_ways(bench, group);

@@ -14,9 +14,9 @@ struct dp_bench_names {
 };
 
 /*
- * Takes `list` apart at its commas; a piece that is a "key=value" belongs to the plug-in before it.
- * "all" stands for every plug-in of the family. Names are not looked up, but for an empty one.
- * Errors: DP_ERR_USAGE, DP_ERR_NOMEM.
+ * Splits `list` at its commas; a piece that is a "key=value" belongs to the plug-in before it.
+ * "all" stands for every plug-in of the family. Names are not checked, but an empty one is an
+ * error. Errors: DP_ERR_USAGE, DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_bench_names_create(const char *list, const struct dp_plugin_family *family,
                                            struct dp_bench_names *names);

@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "base/option.h"
 #include "base/plugin.h"
+
+/* What can be compared, for --list. */
 #include "collectives/compressors/compressor.h"
 #include "collectives/exchange/sharding.h"
 #include "collectives/strategies/strategy.h"
@@ -40,7 +42,7 @@ static const struct flag {
     {"-c", "--check", "N", KIND_COUNT, DP_FIELD(OPT, checks, int), 0,
      "rounds in which results are checked, 0: none; default 1"},
     {"", "--strategies", "LIST", KIND_TEXT, DP_FIELD(OPT, strategies, const char *), 0,
-     "ring,zero1:over=ring ...; default all strategies, without sharings"},
+     "ring,zero1:over=ring ...; default all strategies, without shardings"},
     {"", "--compressors", "LIST", KIND_TEXT, DP_FIELD(OPT, compressors, const char *), 0,
      "topk:ratio=0.01 ..., or all; default none"},
     {"", "--buckets", "FILE", KIND_TEXT, DP_FIELD(OPT, buckets, const char *), 0,
@@ -52,7 +54,7 @@ static const struct flag {
      "adds the bound of each size: least traffic over copy bandwidth, or the wire's"},
     {"", "--format", "FORMAT", KIND_FORMAT, DP_FIELD(OPT, format, int), 0, "table, csv or json"},
     {"", "--list", NULL, KIND_SWITCH, DP_FIELD(OPT, list, bool), 0,
-     "lists strategies, sharings and compressors"},
+     "lists strategies, shardings and compressors"},
     {"", "--version", NULL, KIND_SWITCH, DP_FIELD(OPT, version, bool), 0, "prints the version"},
     {"-h", "--help", NULL, KIND_SWITCH, DP_FIELD(OPT, help, bool), 0, "prints this"},
 };
@@ -188,7 +190,7 @@ static dp_status apply(struct dp_bench_options *o, const struct flag *flag, cons
     }
 }
 
-/* Flags that say which sizes are compared, and how: a model's buckets have theirs. */
+/* Flags about the compared sizes. A model's buckets have their own. */
 static bool of_sizes(const struct flag *flag)
 {
     return flag->kind == KIND_SIZE || flag->offset == offsetof(OPT, factor) ||
@@ -225,7 +227,7 @@ static dp_status read_flag(int argc, char **argv, int *i, struct dp_bench_option
     return apply(o, flag, value);
 }
 
-/* With the buckets of a model: what they leave no room for. */
+/* Flags that cannot be used with the buckets of a model. */
 static dp_status check_model(const struct dp_bench_options *o)
 {
     static const char *const ways[][2] = {{"comm.strategy", "--strategies"},
@@ -267,6 +269,8 @@ static dp_status read_all(int argc, char **argv, struct dp_bench_options *o)
 
 dp_status dp_bench_parse(int argc, char **argv, bool silent, struct dp_bench_options *options)
 {
+    struct dp_log_capture capture = {0};
+    struct dp_log_capture *const silenced = silent ? &capture : NULL;
     dp_status status;
 
     *options = (struct dp_bench_options){
@@ -279,9 +283,9 @@ dp_status dp_bench_parse(int argc, char **argv, bool silent, struct dp_bench_opt
         .strategies = "all",
         .compressors = dp_plugin_at(&dp_compressors, 0)->name,
     };
-    dp_log_mute(silent ? 1 : 0);
+    dp_log_capture_begin(silenced, DP_LOG_DEBUG);
     status = read_all(argc, argv, options);
-    dp_log_mute(0);
+    dp_log_capture_end(silenced, DP_LOG_DROP);
     return status;
 }
 
@@ -304,16 +308,18 @@ void dp_bench_help(void)
 static void list_family(const char *title, const struct dp_plugin_family *family)
 {
     const struct dp_plugin *plugin;
+    char text[512];
 
     printf("%s:\n", title);
     for (int i = 0; (plugin = dp_plugin_at(family, i)) != NULL; i++) {
-        printf("  %-15s %s\n", plugin->name, plugin->help);
+        dp_plugin_describe(plugin, text, sizeof(text));
+        printf("  %-15s %s\n", plugin->name, text);
     }
 }
 
 void dp_bench_list(void)
 {
     list_family("strategies", &dp_strategies);
-    list_family("sharings, over a strategy", &dp_shardings);
+    list_family("shardings, over a strategy", &dp_shardings);
     list_family("compressors", &dp_compressors);
 }

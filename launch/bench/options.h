@@ -30,10 +30,10 @@ struct dp_bench_options {
 };
 
 /* Reads a size as nccl-tests does: "65536", "64K", "1.5M", "2G" (powers of 1024), at least one
- * float and at most 1T. False: it is none. */
+ * float and at most 1T. False: it is not a size. */
 bool dp_bench_size(const char *text, size_t *bytes);
 
-/* Reads argv. Logs nothing when `silent` (other ranks tell). Errors: DP_ERR_USAGE. */
+/* Reads argv. Logs nothing when `silent`, since another rank does. Errors: DP_ERR_USAGE. */
 DP_CHECKED dp_status dp_bench_parse(int argc, char **argv, bool silent,
                                     struct dp_bench_options *options);
 

@@ -172,7 +172,7 @@ static dp_status print_json(const struct dp_bench_rows *rows, const struct dp_be
     return status == DP_OK ? DP_OK : DP_FAIL(status, "a row of JSON");
 }
 
-/* It is closed also where a row fails. */
+/* The array is closed also after a row has failed. */
 static dp_status print_array(const struct dp_bench_rows *rows)
 {
     dp_status status = DP_OK;
@@ -231,18 +231,18 @@ static void print_row(const struct dp_bench_rows *rows, const struct dp_bench_ro
 
 static dp_status keep(struct dp_bench_rows *rows, const struct dp_bench_row *row)
 {
-    if (rows->count == rows->room) {
-        const size_t room = 2 * rows->room + 16;
-        struct dp_bench_row *more = dp_zalloc(room, sizeof(*more));
+    if (rows->count == rows->capacity) {
+        const size_t capacity = 2 * rows->capacity + 16;
+        struct dp_bench_row *more = dp_zalloc(capacity, sizeof(*more));
         if (more == NULL) {
-            return DP_FAIL(DP_ERR_NOMEM, "%zu rows", room);
+            return DP_FAIL(DP_ERR_NOMEM, "%zu rows", capacity);
         }
         if (rows->count > 0) {
             memcpy(more, rows->row, rows->count * sizeof(*more));
         }
         dp_free(rows->row);
         rows->row = more;
-        rows->room = room;
+        rows->capacity = capacity;
     }
     rows->row[rows->count++] = *row;
     return DP_OK;
@@ -275,7 +275,7 @@ dp_status dp_bench_rows_end(struct dp_bench_rows *rows)
     } else {
         print_heading(rows);
     }
-    (void)fflush(rows->file); /* that it could not be written, the program finds at its end */
+    (void)fflush(rows->file); /* the program checks at its end that all was written */
     return status;
 }
 

@@ -18,16 +18,16 @@ struct dp_bench_row {
     char bucket[16]; /* --buckets: its number, "tail", or "sum" */
     double size, count, ranks;
     double min_us, median_us, p99_us, algbw, busbw;
-    double wrong; /* elements of all ranks: at most ranks x count; of several rounds the most */
-    double wire_bytes; /* of the busiest rank; what MPI and NCCL send themselves is estimated */
-    double sent;       /* by this rank alone: no column, and not equal on all of them */
+    double wrong;      /* elements of all ranks, at most ranks x count; the most of all rounds */
+    double wire_bytes; /* of the busiest rank; an estimate where MPI or NCCL sends */
+    double sent;       /* by this rank; no column, and not equal on all ranks */
     double max_ulp, rel_l2, predicted_us;
     double ratio;                                      /* measured / predicted */
-    double bound_us;                                   /* --bound; between nodes known anyway */
-    const char *bound;                                 /* of what: "copy bound", "wire" */
-    double step_us;                                    /* --buckets: of a step that shares so */
+    double bound_us;                                   /* --bound; always known between nodes */
+    const char *bound;                                 /* its name: "copy bound", "wire" */
+    double step_us;                                    /* --buckets: time of such a step */
     double exposed_us;                                 /* --buckets: what sharing adds to a step */
-    struct dp_stats_range median_range, exposed_range; /* no columns: NaN: not known */
+    struct dp_stats_range median_range, exposed_range; /* no columns; NaN: unknown */
     double loss, accuracy;                             /* --train; accuracy from 0 to 1 */
 };
 
@@ -36,23 +36,23 @@ void dp_bench_row_init(struct dp_bench_row *row);
 
 struct dp_bench_rows {
     const struct dp_bench_options *options; /* borrowed: format and columns */
-    FILE *file;                             /* borrowed; NULL: rows are kept, not printed */
-    bool headed;                            /* what stands before the first row is printed */
+    FILE *file;                             /* borrowed; NULL: rows are stored, not printed */
+    bool headed;                            /* whether the heading is printed */
     struct dp_bench_row *row;               /* [count]; owned */
-    size_t count, room;
+    size_t count, capacity;
 };
 
 void dp_bench_rows_begin(struct dp_bench_rows *rows, const struct dp_bench_options *options,
                          FILE *file);
 
-/* Prints a row at once, and keeps it. JSON comes whole or not at all, whatever ends the program: it
- * is printed by dp_bench_rows_end(). Errors: DP_ERR_NOMEM. */
+/* Prints a row at once, and stores it. JSON is printed by dp_bench_rows_end(), so that it is whole
+ * or absent, however the program ends. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_bench_rows_add(struct dp_bench_rows *rows, const struct dp_bench_row *row);
 
-/* Prints what is still to be printed. Errors: DP_ERR_NOMEM. */
+/* Prints what has not been printed yet. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_bench_rows_end(struct dp_bench_rows *rows);
 
-/* Prints a line that is no row: in the table behind "# ", beside CSV and JSON on stderr. */
+/* Prints a line that is not a row: in the table after "# ", with CSV and JSON on stderr. */
 void dp_bench_rows_note(const struct dp_bench_rows *rows, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -5,11 +5,16 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "collectives/exchange/strategy_select.h"
-#include "collectives/strategies/comm.h"
 #include "launch/bench/bench.h"
 
-/* `tried`: what it is made of runs here. */
+/* Which strategies can run here. */
+#include "collectives/exchange/strategy_select.h"
+#include "collectives/strategies/comm.h"
+
+/* What was logged while a way to share was tried. */
+static _Thread_local struct dp_log_capture attempt;
+
+/* `tried`: its parts can run here. */
 static void leave_out(struct dp_bench *bench, const char *way, dp_status status, bool tried,
                       const char *why)
 {
@@ -49,17 +54,14 @@ static bool left_out(dp_status status)
 
 void dp_bench_try_begin(const struct dp_group *group)
 {
-    dp_log_mute(group->rank == 0 ? 0 : 1);
-    dp_log_hold(true);
+    dp_log_capture_begin(&attempt, group->rank == 0 ? DP_LOG_ERROR : DP_LOG_DEBUG);
 }
 
-void dp_bench_try_end(dp_status status)
+void dp_bench_try_end(const struct dp_group *group, dp_status status)
 {
-    dp_log_hold(false);
-    if (status != DP_OK && !left_out(status)) {
-        dp_log_tell(); /* unless it is muted */
-    }
-    dp_log_mute(0);
+    const bool reports = group->rank == 0 && status != DP_OK && !left_out(status);
+
+    dp_log_capture_end(&attempt, reports ? DP_LOG_PRINT : DP_LOG_DROP);
 }
 
 void dp_bench_leave_out(struct dp_bench *bench, const char *strategy, const char *compressor,
@@ -74,7 +76,7 @@ void dp_bench_leave_out(struct dp_bench *bench, const char *strategy, const char
 bool dp_bench_skips(struct dp_bench *bench, const char *strategy, const char *compressor,
                     dp_status status)
 {
-    const char *why = dp_log_held();
+    const char *why = dp_log_captured(&attempt);
 
     if (left_out(status)) {
         dp_bench_leave_out(bench, strategy, compressor, status,
@@ -89,7 +91,7 @@ dp_status dp_bench_none_left(const struct dp_bench *bench)
     char names[256] = "";
 
     if (bench->rows.file == NULL) {
-        return skipped->status; /* rank 0 tells */
+        return skipped->status; /* rank 0 reports it */
     }
     if (!skipped->tried) {
         dp_comm_list_sharing(bench->world->train, names, sizeof(names));

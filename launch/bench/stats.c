@@ -2,24 +2,8 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-void dp_stats_sort(double *values, size_t count)
-{
-    qsort(values, count, sizeof(*values), compare);
-}
-
-double dp_stats_median(const double *sorted, size_t count)
-{
-    return (sorted[count / 2] + sorted[(count - 1) / 2]) / 2.0;
-}
+#include "base/statistics.h"
 
 struct dp_stats_range dp_stats_median_range(const double *sorted, size_t count)
 {
@@ -32,20 +16,12 @@ struct dp_stats_range dp_stats_median_range(const double *sorted, size_t count)
     return (struct dp_stats_range){sorted[low], sorted[count - 1 - low]};
 }
 
-double dp_stats_quantile(const double *sorted, size_t count, double part)
-{
-    const double rank = ceil(part * (double)count);
-    const size_t i = rank < 1.0 ? 0 : (size_t)rank - 1;
-
-    return sorted[i < count ? i : count - 1];
-}
-
 void dp_stats_differences(const double *less, const double *more, size_t count, double *out)
 {
     for (size_t i = 0; i < count; i++) {
         out[i] = more[i] - less[i];
     }
-    dp_stats_sort(out, count);
+    dp_sort(out, count);
 }
 
 double dp_stats_algbw(double bytes, double us)

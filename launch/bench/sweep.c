@@ -1,25 +1,27 @@
 /*
- * sweep.c - sizes from small to large, each shared in every way.
+ * sweep.c - measures sizes from small to large, each shared in every way.
  *
- * A gradient of one tensor and one bucket is made for each row, so that memory, sharing and
- * compressor are those of a training on the device that `auto` takes.
+ * For each row it creates a gradient of one tensor and one bucket, so that memory, sharding and
+ * compressor are as in training on the device that `auto` chooses.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "launch/bench/bench.h"
+#include "launch/bench/measure.h"
+
+/* Compares exchanges: one for each row, as ranks have it in training. */
 #include "collectives/exchange/exchange.h"
 #include "collectives/exchange/exchange_probe.h"
 #include "collectives/gpu/gpu_peers.h"
-#include "launch/bench/bench.h"
-#include "launch/bench/measure.h"
 #include "runtime/run/setup.h"
 
-/* The probe's messages need not be longer: curves go on in a straight line. */
+/* The probe's messages need not be longer: beyond, curves are straight. */
 enum { PROBE_BYTES = 16 << 20 };
 
-/* One tensor of `count` elements as near to a square as powers of two make it: some compressors
- * look at rows and columns. */
+/* One tensor of `count` elements, as near to a square as powers of two allow: some compressors use
+ * rows and columns. */
 static struct dp_tensor make_tensor(size_t count)
 {
     struct dp_tensor tensor = {.name = "bench", .dims = 2, .count = count};
@@ -34,8 +36,8 @@ static struct dp_tensor make_tensor(size_t count)
     return tensor;
 }
 
-/* Measures where a device makes gradients: on a stream of its own, and with weights if ranks
- * publish those. */
+/* Measures where a device computes gradients: on a stream of its own, and with weights if ranks
+ * publish them. */
 static dp_status measure_there(struct dp_bench *bench, const struct dp_device *device,
                                struct dp_exchange *exchange, size_t count, struct dp_bench_row *row)
 {
@@ -61,7 +63,7 @@ static dp_status measure_there(struct dp_bench *bench, const struct dp_device *d
     return status;
 }
 
-/* One row. */
+/* Measures one row. */
 static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_bench_row *row)
 {
     struct dp_group *group = bench->world->train;
@@ -82,14 +84,14 @@ static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_ben
         .bucket_bytes = count * sizeof(float),
         .first_bucket_bytes = count * sizeof(float),
         .run = DP_RUN_AT_WAIT,
-        .threads = bench->run->threads,
+        .threads = bench->run->job.threads,
     };
     struct dp_exchange *exchange = NULL;
     dp_status status;
 
     dp_bench_try_begin(group);
     status = dp_exchange_create(group, &config, &flat, &exchange);
-    dp_bench_try_end(status);
+    dp_bench_try_end(group, status);
     DP_TRY(status);
     status = bench->device->host_memory
                  ? dp_bench_measure(exchange, 0, bench->options,
@@ -99,8 +101,8 @@ static dp_status measure_way(struct dp_bench *bench, size_t count, struct dp_ben
     return status;
 }
 
-/* Between nodes: how long one message of as many bytes as each node must at least send, and get,
- * takes on the wire. */
+/* Between nodes: the time on the wire of one message with the least bytes that each node must send
+ * and receive. */
 static double wire_bound(const struct dp_bench *bench, size_t bytes)
 {
     const double nodes = bench->world->train->nodes;
@@ -127,15 +129,15 @@ static dp_status find_bound(struct dp_bench *bench, size_t bytes, struct dp_benc
         return DP_OK;
     }
     DP_TRY(dp_device_find("cpu", &device));
-    DP_TRY(device->stream_create(device, bench->run->threads, &group->stream));
+    DP_TRY(device->stream_create(device, bench->run->job.threads, &group->stream));
     status = dp_bench_bound(group, bytes, bench->options, &row->bound_us);
     device->stream_destroy(group->stream);
     group->stream = NULL;
     return status;
 }
 
-/* All compressors over one strategy. What cannot run here is left out from then on: what larger
- * sizes want is no less. */
+/* Measures all compressors over one strategy. What cannot run is left out from then on, since
+ * larger sizes need no less. */
 static dp_status sweep_strategy(struct dp_bench *bench, const char *strategy, bool *usable,
                                 size_t count, const struct dp_bench_row *bounds)
 {
@@ -172,14 +174,14 @@ static int ranks_beside(const struct dp_group *group, int rank)
     return count;
 }
 
-/* Gradients of all ranks of a host, the least that a size takes, must have room in its memory.
- * Every rank knows that of all hosts, so all come to the same before one takes any. */
-static dp_status check_room(const struct dp_bench *bench, size_t bytes)
+/* The gradients of all ranks of a host, which are the least that a size needs, must fit into its
+ * memory. Every rank knows the memory of all hosts, so all decide alike before any allocates. */
+static dp_status check_memory(const struct dp_bench *bench, size_t bytes)
 {
     const struct dp_group *group = bench->world->all;
 
     for (int i = 0; bench->device->host_memory && i < group->size; i++) {
-        const struct dp_rank_place *place = &bench->run->places[i];
+        const struct dp_rank_place *place = &bench->run->job.places[i];
         const int ranks = ranks_beside(group, i);
         if (place->memory == 0 || bytes <= place->memory / (size_t)ranks) {
             continue;
@@ -201,7 +203,7 @@ static dp_status sweep_size(struct dp_bench *bench, bool *usable, size_t bytes)
     struct dp_bench_row bounds;
 
     dp_bench_row_init(&bounds);
-    DP_TRY(check_room(bench, count * sizeof(float)));
+    DP_TRY(check_memory(bench, count * sizeof(float)));
     DP_TRY(find_bound(bench, count * sizeof(float), &bounds));
     for (int s = 0; s < bench->strategies.count; s++) {
         DP_TRY(sweep_strategy(bench, bench->strategies.at[s],
@@ -211,7 +213,7 @@ static dp_status sweep_size(struct dp_bench *bench, bool *usable, size_t bytes)
     return DP_OK;
 }
 
-/* usable [strategies * compressors]: which ways can be compared here, as far as is known. */
+/* usable [strategies * compressors]: which ways have not failed so far. */
 static dp_status find_usable(struct dp_bench *bench, bool *usable)
 {
     for (int s = 0; s < bench->strategies.count; s++) {
@@ -257,7 +259,7 @@ dp_status dp_bench_sweep(struct dp_bench *bench)
     bool *usable;
     dp_status status;
 
-    DP_TRY(dp_run_place(bench->run));
+    DP_TRY(dp_run_place(&bench->run->job));
     if (!bench->device->host_memory) {
         DP_TRY(dp_gpu_peers_create(bench->world->train, bench->device));
     }

@@ -8,16 +8,16 @@
 
 enum { FIRST_ROOM = 512 };
 
-/* Room for so many characters more, and the end of the text. */
-static bool make_room(struct dp_bench_text *text, size_t length)
+/* Makes space for `length` more characters and the NUL. */
+static bool grow(struct dp_bench_text *text, size_t length)
 {
-    const size_t room = 2 * text->room + length + FIRST_ROOM;
+    const size_t capacity = 2 * text->capacity + length + FIRST_ROOM;
     char *more;
 
-    if (text->used + length < text->room) {
+    if (text->used + length < text->capacity) {
         return true;
     }
-    more = dp_zalloc(room, 1);
+    more = dp_zalloc(capacity, 1);
     if (more == NULL) {
         text->failed = true;
         return false;
@@ -27,7 +27,7 @@ static bool make_room(struct dp_bench_text *text, size_t length)
     }
     dp_free(text->at);
     text->at = more;
-    text->room = room;
+    text->capacity = capacity;
     return true;
 }
 
@@ -39,7 +39,7 @@ void dp_bench_say(struct dp_bench_text *text, const char *format, ...)
     va_start(arguments, format);
     length = vsnprintf(NULL, 0, format, arguments);
     va_end(arguments);
-    if (length < 0 || !make_room(text, (size_t)length)) {
+    if (length < 0 || !grow(text, (size_t)length)) {
         return;
     }
     va_start(arguments, format);

@@ -9,15 +9,15 @@
 
 /* Zeroed: empty. */
 struct dp_bench_text {
-    char *at; /* owned; NULL: nothing was said yet */
-    size_t used, room;
-    bool failed; /* there was no memory for some of it */
+    char *at; /* owned; NULL: empty */
+    size_t used, capacity;
+    bool failed; /* an allocation has failed */
 };
 
 void dp_bench_say(struct dp_bench_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Clauses are set apart by semicolons. */
+/* Clauses are separated by semicolons. */
 void dp_bench_say_clause(struct dp_bench_text *text);
 
 /* "2.5x", "64K". */

@@ -1,31 +1,29 @@
 /*
- * verdict.c - which way to share gradients, and why: made from the rows alone.
+ * verdict.c - says which way to share gradients, and why, from the rows alone.
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/statistics.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/compare.h"
-#include "launch/bench/stats.h"
 #include "launch/bench/verdict.h"
 
-/* Below the last latencies, and what queues of a wire let pass at once, count for more than any
- * bound. */
+/* For smaller messages latencies, and the queues of a wire, matter more than any bound. */
 enum { RIVALS = 3, PREDICTED_FROM = 65536, BOUND_FROM = 1 << 20 };
 
-/* What is so many times faster than a bound is not bound by it. */
+/* What is this much faster than a bound is not limited by it. */
 static const double beaten_from = 1.05;
 
-/* How many times longer `b` takes than `a`, of one size; 1: no difference that could be
- * measured. */
+/* How many times longer `b` takes than `a`, for one size; 1: no difference could be measured. */
 static double times_longer(const struct dp_bench_row *a, const struct dp_bench_row *b)
 {
     return dp_bench_less(a, b) || dp_bench_less(b, a) ? dp_bench_time(b) / dp_bench_time(a) : 1.0;
 }
 
-/* The median over sizes [first, last] of how many times longer `rival` takes than `best`; 0 where
- * they do not meet. */
+/* The median over sizes [first, last] of how many times longer `rival` takes than `best`; 0: no
+ * size has both. */
 static double advantage(const struct dp_bench_rows *rows, const struct dp_bench_row *best,
                         const struct dp_bench_row *rival, size_t first, size_t last)
 {
@@ -43,12 +41,11 @@ static double advantage(const struct dp_bench_rows *rows, const struct dp_bench_
     if (count == 0) {
         return 0.0;
     }
-    dp_stats_sort(ratios, count);
-    return dp_stats_median(ratios, count);
+    dp_sort(ratios, count);
+    return dp_median(ratios, count);
 }
 
-/* The nearest way that `best` left behind over sizes [first, last], other than those said before;
- * NULL: none. */
+/* The fastest way, after `best` and those named before, over sizes [first, last]; NULL: none. */
 static const struct dp_bench_row *nearest(const struct dp_bench_rows *rows,
                                           const struct dp_bench_row *const said[], int said_count,
                                           size_t first, size_t last, double *least)
@@ -70,7 +67,7 @@ static const struct dp_bench_row *nearest(const struct dp_bench_rows *rows,
     return found;
 }
 
-/* The ways that `best` left behind, the nearest ones first. */
+/* Names the ways that are slower than `best`, the fastest first. */
 static void say_rivals(struct dp_bench_text *text, const struct dp_bench_rows *rows,
                        const struct dp_bench_row *best, size_t first, size_t last)
 {
@@ -93,8 +90,8 @@ static void say_rivals(struct dp_bench_text *text, const struct dp_bench_rows *r
     }
 }
 
-/* A bound is a measurement, too: of a wire in one go a little less may be seen than it carries, and
- * what sums in place touch may stay in caches that a copy of two arrays is too large for. */
+/* Bounds are measurements, too: a wire may carry a little more than what one message showed, and
+ * sums in place may fit into caches that are too small for a copy between two arrays. */
 static void say_bound(struct dp_bench_text *text, const struct dp_bench_row *row)
 {
     const double part = row->bound_us / row->median_us;
@@ -112,8 +109,8 @@ static void say_bound(struct dp_bench_text *text, const struct dp_bench_row *row
     }
 }
 
-/* Of the ways that no other one beats at `size`, the one that is not beaten longest: its row at the
- * last size where that holds. So what scatters does not cut sizes into stretches. */
+/* Of the ways that are fastest at `size`, finds the one that stays fastest for most sizes, and
+ * returns its row at the last of these. So noise does not cut the sizes into many stretches. */
 static const struct dp_bench_row *find_winner(const struct dp_bench_rows *rows, size_t size)
 {
     const struct dp_bench_row *winner = NULL;
@@ -165,7 +162,7 @@ static void say_error(struct dp_bench_text *text, const struct dp_bench_row *row
     }
 }
 
-/* How much shorter or longer than without compression. */
+/* Writes how much shorter or longer than without compression. */
 static void say_change(struct dp_bench_text *text, const struct dp_bench_row *on,
                        const struct dp_bench_row *off, bool pays)
 {
@@ -183,7 +180,7 @@ static void say_change(struct dp_bench_text *text, const struct dp_bench_row *on
     }
 }
 
-/* What the best compressed way gains over the best way without. */
+/* Writes what the best compressed way gains over the best one without. */
 static void say_gain(struct dp_bench_text *text, const struct dp_bench_row *on,
                      const struct dp_bench_row *off)
 {
@@ -203,7 +200,7 @@ static void say_gain(struct dp_bench_text *text, const struct dp_bench_row *on,
     say_error(text, on);
 }
 
-/* Whether compression pays at the largest size, and what it costs. */
+/* Writes whether compression is faster at the largest size, and what it costs. */
 static void say_compression(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
     const struct dp_bench_row *off, *on;
@@ -221,7 +218,7 @@ static void say_compression(struct dp_bench_text *text, const struct dp_bench_ro
     }
 }
 
-/* Where nothing was measured without a compressor: the fastest at the largest size, or of the
+/* If nothing was measured without a compressor: names the fastest at the largest size, or of the
  * model. */
 static void say_compressed(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
@@ -265,10 +262,10 @@ static void say_prediction(struct dp_bench_text *text, const struct dp_bench_row
         }
     }
     if (count > 0) {
-        dp_stats_sort(errors, count);
+        dp_sort(errors, count);
         dp_bench_say_clause(text);
         dp_bench_say(text, "predictions from 64K up are off by %.0f %% (median of %zu)",
-                     100.0 * dp_stats_median(errors, count), count);
+                     100.0 * dp_median(errors, count), count);
     }
     dp_free(errors);
 }

@@ -7,13 +7,13 @@
 #include "launch/bench/rows.h"
 #include "launch/bench/text.h"
 
-/* What is exposed of a step, the least first: a clause. */
+/* Writes a clause about how much sharing makes a step longer, the least first. */
 void dp_bench_say_exposed(struct dp_bench_text *text, const struct dp_bench_rows *rows);
 
-/* That one of the ways adds least to a step: "ring makes ..." or "ring is hidden ...". */
+/* Writes which way adds least to a step: "ring makes ..." or "ring is hidden ...". */
 void dp_bench_say_least(struct dp_bench_text *text, const struct dp_bench_row *best);
 
-/* --train: which ways diverged, and what compressors cost in accuracy; a clause each. */
+/* --train: writes which ways diverged, and what compressors cost in accuracy; a clause each. */
 void dp_bench_say_accuracy(struct dp_bench_text *text, const struct dp_bench_rows *rows);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * verdict_model.c - what is said of ways to share a model's gradients: how much longer they make a
+ * verdict_model.c - the verdict on ways to share a model's gradients: how much longer they make a
  * step, and what compressors cost in accuracy.
  */
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "launch/bench/compare.h"
 #include "launch/bench/verdict.h"
 
-/* What another way than the best one adds to a step. */
+/* Writes what a way, other than the best one, adds to a step. */
 static void say_other(struct dp_bench_text *text, const struct dp_bench_row *best,
                       const struct dp_bench_row *row)
 {
@@ -54,7 +54,7 @@ void dp_bench_say_exposed(struct dp_bench_text *text, const struct dp_bench_rows
     }
 }
 
-/* --train: whether the loss was no number in the end. */
+/* --train: whether the last loss was not a number. */
 static bool diverged(const struct dp_bench_row *row)
 {
     return !isnan(row->accuracy) && !isfinite(row->loss);
@@ -107,7 +107,7 @@ static const struct dp_bench_row *plain_before(const struct dp_bench_rows *rows,
     return plain;
 }
 
-/* Points of accuracy that the compressor of row i loses; NaN: not known, or it diverged. */
+/* Points of accuracy that the compressor of row i loses; NaN: unknown, or it diverged. */
 static double points_lost(const struct dp_bench_rows *rows, size_t i)
 {
     const struct dp_bench_row *row = &rows->row[i], *plain = plain_before(rows, i);
@@ -117,22 +117,22 @@ static double points_lost(const struct dp_bench_rows *rows, size_t i)
                : 100.0 * (plain->accuracy - row->accuracy);
 }
 
-/* Points of accuracy that compressors cost: of each the most over strategies, which add in other
- * orders, but send the same. */
+/* Writes the points of accuracy that compressors cost: the most over strategies, which send the
+ * same but add in different orders. */
 void dp_bench_say_accuracy(struct dp_bench_text *text, const struct dp_bench_rows *rows)
 {
     say_diverged(text, rows);
     for (size_t i = 0; i < rows->count; i++) {
         double most = points_lost(rows, i);
-        bool told = isnan(most);
-        for (size_t k = 0; k < rows->count && !told; k++) {
+        bool reported = isnan(most);
+        for (size_t k = 0; k < rows->count && !reported; k++) {
             const double points = points_lost(rows, k);
             if (!isnan(points) && strcmp(rows->row[k].compressor, rows->row[i].compressor) == 0) {
-                told = k < i;
+                reported = k < i;
                 most = points > most ? points : most;
             }
         }
-        if (!told) {
+        if (!reported) {
             dp_bench_say_clause(text);
             dp_bench_say(text, "%s %s %.1f points of accuracy", rows->row[i].compressor,
                          most >= 0.0 ? "loses" : "gains", fabs(most));

@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/system/worker.h"
 #include "base/trace.h"
 #include "kernels/cpu/parallel.h"
-#include "runtime/checkpoint/writer.h"
 
-/* What a thread takes at a time: so little that who waits for another's last piece does not wait
- * long, so much that taking it costs nothing. */
+/* Size of a piece: small enough that waiting for another thread's last piece is short, and large
+ * enough that taking it costs almost nothing. */
 enum { PIECE = 128 << 10 };
 
 struct span {
@@ -21,18 +21,18 @@ struct span {
 };
 
 struct dp_async_copy {
-    struct dp_writer *thread;
+    struct dp_worker *worker;
     pthread_mutex_t mutex;
-    struct span *spans; /* owned; what is not taken yet is [at, count) */
+    struct span *spans; /* owned; [at, count) has not been taken yet */
     int at, count, most;
-    int taken; /* pieces that are being copied */
+    int taken; /* pieces being copied */
     int threads;
-    bool begun;            /* the owner's */
-    atomic_ullong *copied; /* NULL once it has grown */
+    bool begun;            /* for the owner only */
+    atomic_ullong *copied; /* NULL after it was incremented */
     uint64_t finish_ns;
 };
 
-/* With the mutex held. */
+/* Called with the mutex held. */
 static void tell_end(struct dp_async_copy *c)
 {
     if (c->at == c->count && c->taken == 0 && c->copied != NULL) {
@@ -41,7 +41,7 @@ static void tell_end(struct dp_async_copy *c)
     }
 }
 
-/* False: nothing is left to take. */
+/* False: no piece is left. */
 static bool take(struct dp_async_copy *c, size_t bytes, struct span *piece)
 {
     bool more;
@@ -94,18 +94,23 @@ dp_status dp_async_copy_create(int most, int threads, struct dp_async_copy **out
 {
     struct dp_async_copy *c = dp_zalloc(1, sizeof(*c));
     struct span *spans = dp_zalloc((size_t)most, sizeof(*spans));
-    dp_status status = c != NULL && spans != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "copier");
+    dp_status status = c != NULL && spans != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "async copy");
 
     if (status == DP_OK) {
         *c = (struct dp_async_copy){.spans = spans, .most = most, .threads = threads};
-        status = dp_writer_create(copy_beside, c, &c->thread);
+        const struct dp_worker_config config = {.name = "dp-copy",
+                                                .task = "copies what checkpoints hold",
+                                                .idle = true,
+                                                .run = copy_beside,
+                                                .context = c};
+        status = dp_worker_create(&config, &c->worker);
     }
     if (status != DP_OK) {
         dp_free(spans);
         dp_free(c);
         return status;
     }
-    /* With default attributes it only fails for want of memory, which Linux never needs. */
+    /* With default attributes these fail only without memory, which Linux never needs for them. */
     (void)pthread_mutex_init(&c->mutex, NULL);
     *out = c;
     return DP_OK;
@@ -117,7 +122,7 @@ void dp_async_copy_destroy(struct dp_async_copy *c)
         return;
     }
     dp_async_copy_finish(c);
-    dp_writer_destroy(c->thread);
+    dp_worker_destroy(c->worker);
     (void)pthread_mutex_destroy(&c->mutex);
     dp_free(c->spans);
     dp_free(c);
@@ -138,7 +143,7 @@ void dp_async_copy_start(struct dp_async_copy *c, atomic_ullong *copied)
     tell_end(c);
     (void)pthread_mutex_unlock(&c->mutex);
     c->begun = true;
-    dp_writer_start(c->thread);
+    dp_worker_start(c->worker);
 }
 
 void dp_async_copy_finish(struct dp_async_copy *c)
@@ -149,7 +154,7 @@ void dp_async_copy_finish(struct dp_async_copy *c)
     const uint64_t begin_ns = dp_now_ns();
 
     copy(c, c->threads);
-    (void)!dp_writer_wait(c->thread); /* copying does not fail */
+    (void)!dp_worker_wait(c->worker); /* copying does not fail */
     c->begun = false;
     c->at = c->count = 0;
     c->finish_ns = dp_now_ns() - begin_ns;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/mem.h"
 #include "runtime/checkpoint/manifest.h"
 
@@ -43,7 +43,7 @@ dp_status dp_checkpoint_open(const char *path, uint64_t *step, struct dp_json **
     return status;
 }
 
-/* Hashes do not tell that the step which a run goes on from is another one than its name says. */
+/* Hashes do not show that the content is of another step than the folder's name says. */
 static dp_status verify_step(const char *path)
 {
     struct dp_json *state = NULL;
@@ -60,7 +60,7 @@ static dp_status verify_step(const char *path)
     return one ? DP_OK
                : DP_FAIL(DP_ERR_DATA,
                          "checkpoint %s: state.json is of step %" PRIu64
-                         ", but what it keeps is of step %" PRId64,
+                         ", but its content is of step %" PRId64,
                          path, step, number);
 }
 

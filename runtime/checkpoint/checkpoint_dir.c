@@ -9,17 +9,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/folder.h"
+#include "base/files/file.h"
+#include "base/files/folder.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/process_tag.h"
+#include "base/system/process_tag.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/manifest.h"
 
 enum { NAME_BYTES = 64, HIDDEN_BYTES = NAME_BYTES + DP_PROCESS_TAG_BYTES, OLD_S = 3600 };
 
-/* The number in "step-NNNNNNNN"; false for any other name. */
+/* Parses "step-NNNNNNNN"; false for any other name. */
 static bool step_of(const char *name, uint64_t *step)
 {
     static const char prefix[] = "step-";
@@ -57,9 +57,9 @@ bool dp_checkpoint_dir_remove(const char *path)
     return true;
 }
 
-/* A temporary name: ".tmp-", "old-" or not, a step's name or "latest", and the tag of a process. */
+/* A temporary name: ".tmp-", maybe "old-", a step's name or "latest", and the tag of a process. */
 struct hidden {
-    char name[NAME_BYTES]; /* between the two; empty: it is no temporary name */
+    char name[NAME_BYTES]; /* between the two; empty: not a temporary name */
     bool aside;
     const char *tag;
 };
@@ -91,7 +91,7 @@ static struct hidden parse_hidden(const char *text)
     return h;
 }
 
-/* Calls `visit` for what other processes than living ones of this host left. */
+/* Calls `visit` for all temporary entries except those of living processes of this host. */
 static void each_leftover(const char *folder, void (*visit)(const char *folder, const char *path,
                                                             const struct hidden *hidden))
 {
@@ -112,7 +112,8 @@ static void each_leftover(const char *folder, void (*visit)(const char *folder, 
     }
 }
 
-/* A checkpoint that stepped aside for one of the same step, which never took its place. */
+/* Restores a checkpoint that was moved aside for one of the same step, if that was never
+ * finished. */
 static void put_back(const char *folder, const char *path, const struct hidden *hidden)
 {
     char to[DP_PATH_BYTES];
@@ -120,7 +121,7 @@ static void put_back(const char *folder, const char *path, const struct hidden *
 
     if (hidden->aside && dp_file_join(to, folder, hidden->name) == DP_OK && lstat(to, &info) != 0 &&
         rename(path, to) == 0) {
-        DP_WARN("%s is back: it had stepped aside for another one of its step", to);
+        DP_WARN("restored %s: the checkpoint that was to replace it was never finished", to);
     }
 }
 
@@ -156,11 +157,11 @@ void dp_checkpoint_dir_clean(const char *folder)
     each_leftover(folder, delete);
 }
 
-/* ---- what is there ---- */
+/* ---- listing ---- */
 
 struct entry {
     uint64_t step;
-    int64_t made_ns; /* when its MANIFEST was; 0: it has none */
+    int64_t made_ns; /* mtime of its MANIFEST; 0: it has none */
 };
 
 /* Calls `visit` for the step of every checkpoint in a folder. */
@@ -181,14 +182,14 @@ static void each_step(const char *folder, void (*visit)(void *context, uint64_t 
     }
 }
 
-/* ---- keeping the newest ---- */
+/* ---- deleting old ones ---- */
 
 struct census {
     const char *folder;
     uint64_t from, current, keep_every;
-    uint64_t oldest; /* from `from` on, that may be deleted */
-    bool any;        /* there is such a one */
-    int newer;       /* than the oldest, up to the current one */
+    uint64_t oldest; /* the oldest one that may be deleted, from `from` on */
+    bool any;        /* there is one */
+    int newer;       /* number of newer ones, up to the current one */
 };
 
 static bool is_ours(const struct census *c, uint64_t step, char path[DP_PATH_BYTES])
@@ -244,9 +245,9 @@ void dp_checkpoint_dir_prune(const char *folder, uint64_t current, int keep, uin
 
 struct listing {
     const char *folder;
-    struct entry *entries; /* NULL: only counted */
-    int count, room;
-    struct entry latest; /* what the link points to; step UINT64_MAX: nothing */
+    struct entry *entries; /* NULL: only counts */
+    int count, capacity;
+    struct entry latest; /* the target of the link; step UINT64_MAX: none */
 };
 
 static int64_t made_ns(const char *folder, uint64_t step)
@@ -265,7 +266,7 @@ static void list_step(void *context, uint64_t step)
 {
     struct listing *l = context;
 
-    if (l->entries != NULL && l->count < l->room) {
+    if (l->entries != NULL && l->count < l->capacity) {
         l->entries[l->count] = (struct entry){step, made_ns(l->folder, step)};
     }
     l->count++;
@@ -283,8 +284,8 @@ static struct entry read_latest(const char *folder)
     return latest;
 }
 
-/* Which come first: one that was finished, but not linked to any more; the latest; those of earlier
- * steps; what was left behind when training went back to the latest. */
+/* Sort order: 0: newer than the latest, finished but not linked yet; 1: the latest; 2: earlier
+ * steps; 3: older ones of later steps, from before training went back to the latest. */
 static int class_of(const struct entry *e, const struct entry *latest)
 {
     if (latest->step == UINT64_MAX || e->step == latest->step) {
@@ -319,36 +320,37 @@ static dp_status list_checkpoints(const char *folder, struct listing *l)
 {
     *l = (struct listing){.folder = folder};
     each_step(folder, list_step, l);
-    l->room = l->count;
-    l->entries = dp_zalloc((size_t)l->room, sizeof(*l->entries));
+    l->capacity = l->count;
+    l->entries = dp_zalloc((size_t)l->capacity, sizeof(*l->entries));
     if (l->entries == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%s: list of %d checkpoints", folder, l->room);
+        return DP_FAIL(DP_ERR_NOMEM, "%s: list of %d checkpoints", folder, l->capacity);
     }
     l->count = 0;
     l->latest = read_latest(folder);
     each_step(folder, list_step, l);
-    l->count = l->count < l->room ? l->count : l->room;
+    l->count = l->count < l->capacity ? l->count : l->capacity;
     sort_newest_first(l);
     return DP_OK;
 }
 
-/* The first of the listing that is whole. What is wrong with others is a warning. */
+/* Finds the first of the listing that is whole. Errors of the others are logged as warnings. */
 static dp_status first_whole(const struct listing *l, char *out)
 {
     char name[NAME_BYTES];
 
     for (int i = 0; i < l->count; i++) {
+        struct dp_log_capture capture;
         dp_status status;
 
         (void)snprintf(name, sizeof(name), DP_STEP_FORMAT, l->entries[i].step);
         DP_TRY(dp_file_join(out, l->folder, name));
-        dp_log_soften(true);
+        dp_log_capture_begin(&capture, DP_LOG_ERROR);
         status = dp_checkpoint_verify(out);
-        dp_log_soften(false);
+        dp_log_capture_end(&capture, DP_LOG_SOFTEN);
         if (status != DP_ERR_DATA && status != DP_ERR_NOINPUT) {
             return status;
         }
-        DP_WARN("%s is not whole, the one before it is tried", out);
+        DP_WARN("%s is not whole; trying the one before it", out);
     }
     return DP_FAIL(DP_ERR_DATA, "%s: none of %d checkpoint%s is whole", l->folder, l->count,
                    dp_plural(l->count));
@@ -362,7 +364,7 @@ static bool has_entry(const char *folder, const char *name)
     return dp_file_join(path, folder, name) == DP_OK && stat(path, &info) == 0;
 }
 
-/* A checkpoint, whole or torn: it has a file of one, or the name. */
+/* A checkpoint, whole or torn: it has a file of one, or the name of one. */
 static bool is_checkpoint(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -372,8 +374,8 @@ static bool is_checkpoint(const char *path)
            has_entry(path, "state.json");
 }
 
-/* The folder of checkpoints that a path leads to: of a run's folder the one inside, of the link
- * `latest` the one that the link is in. */
+/* Finds the folder of checkpoints for a path. For a run's folder it is the one inside; for the link
+ * `latest` it is the folder with the link. */
 static dp_status find_folder(const char *path, char *folder)
 {
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;

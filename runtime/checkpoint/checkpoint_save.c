@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/folder.h"
+#include "base/files/file.h"
+#include "base/files/folder.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/checkpoint/checkpoint_dir.h"
@@ -30,21 +30,22 @@ static dp_status write_state(const char *path, const struct dp_checkpoint *check
     DP_TRY(dp_json_set_int(checkpoint->state, "step", (int64_t)checkpoint->step));
     DP_TRY(dp_json_dump(checkpoint->state, 2, DP_JSON_EXACT, &text));
     bytes = strlen(text);
-    text[bytes] = '\n'; /* in place of the NUL, which a file does not need */
+    text[bytes] = '\n'; /* replaces the NUL, which a file does not need */
     status = dp_file_save(path, text, bytes + 1, hash);
     dp_free(text);
     return status;
 }
 
-/* The model, unless training has diverged. */
+/* Writes the model, unless training has diverged. */
 static dp_status write_model(const char *path, const struct dp_checkpoint *checkpoint,
                              char hash[DP_HASH_TEXT])
 {
     const char *broken;
 
-    DP_TRY(dp_weights_save(path, checkpoint->weights, checkpoint->room, &broken, hash));
+    DP_TRY(dp_weights_save(path, checkpoint->weights, checkpoint->buffer, &broken, hash));
     if (broken != NULL) {
-        /* Not that training has diverged: it may go on (failure_stop.nan). */
+        /* The message does not say that training has diverged: it may continue
+         * (failure_stop.nan). */
         dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
                "step %" PRIu64
                ": '%s' has numbers that are not finite: no checkpoint of them is written; try a "
@@ -64,7 +65,7 @@ static dp_status write_content(const char *folder, const struct dp_checkpoint *c
     DP_TRY(write_model(path, checkpoint, hashes[0]));
     DP_TRY(dp_file_join(path, folder, content[1]));
     DP_TRY(dp_slots_save(path, weights->params, weights->param_count, checkpoint->slots,
-                         checkpoint->slot_count, checkpoint->room, hashes[1]));
+                         checkpoint->slot_count, checkpoint->buffer, hashes[1]));
     DP_TRY(dp_file_join(path, folder, content[2]));
     DP_TRY(write_state(path, checkpoint, hashes[2]));
     DP_TRY(dp_manifest_write(folder, content, hashes, DP_CHECKPOINT_CONTENT));
@@ -79,7 +80,7 @@ static dp_status move(const char *from, const char *to)
     return DP_OK;
 }
 
-/* What has a checkpoint's name and is none, or lost its MANIFEST, gets another name. */
+/* Renames an entry that has the checkpoint's name but is not one, or has lost its MANIFEST. */
 static dp_status give_way(const char *place)
 {
     char other[DP_PATH_BYTES];
@@ -90,16 +91,15 @@ static dp_status give_way(const char *place)
 
         if (length < (int)sizeof(other) && lstat(other, &info) != 0) {
             DP_TRY(move(place, other));
-            DP_WARN("what lay in %s was no whole checkpoint: it is called %s now", place, other);
+            DP_WARN("%s was not a whole checkpoint: it is renamed to %s", place, other);
             return DP_OK;
         }
     }
-    return DP_FAIL(DP_ERR_WRITE, "cannot write %s: what lies there is no checkpoint; move it away",
+    return DP_FAIL(DP_ERR_WRITE, "cannot write %s: it exists and is not a checkpoint; move it away",
                    place);
 }
 
-/* Gives the finished folder its name. A checkpoint of that name steps aside and is deleted
- * afterwards. */
+/* Renames the finished folder. A checkpoint of that name is moved aside and then deleted. */
 static dp_status put_in_place(const char *temporary, const char *aside, const char *place)
 {
     struct stat info;
@@ -112,7 +112,7 @@ static dp_status put_in_place(const char *temporary, const char *aside, const ch
     }
     status = move(temporary, place);
     if (status != DP_OK && replaces && rename(aside, place) != 0) {
-        DP_WARN("the checkpoint %s is now called %s", place, aside);
+        DP_WARN("the checkpoint %s is now named %s", place, aside);
     } else if (status == DP_OK && replaces) {
         dp_folder_move_others(aside, place, dp_checkpoint_files, DP_CHECKPOINT_FILES);
         (void)dp_checkpoint_dir_remove(aside);
@@ -120,7 +120,7 @@ static dp_status put_in_place(const char *temporary, const char *aside, const ch
     return status;
 }
 
-/* Replaces the link in one step, after the folder it is to point to has its name. */
+/* Replaces the link in one step, after its target has been renamed. */
 static dp_status point_latest(const char *folder, const char *name)
 {
     char temporary[DP_PATH_BYTES], link[DP_PATH_BYTES];
@@ -130,8 +130,8 @@ static dp_status point_latest(const char *folder, const char *name)
                                     DP_CHECKPOINT_DIR_LATEST));
     DP_TRY(dp_file_join(link, folder, DP_CHECKPOINT_DIR_LATEST));
     if (lstat(link, &info) == 0 && !S_ISLNK(info.st_mode)) {
-        DP_WARN("%s is no symbolic link, and is left alone: move it away, or the newest checkpoint "
-                "is only known by its step",
+        DP_WARN("%s is not a symbolic link and is left unchanged: move it away, or the newest "
+                "checkpoint can only be found by its step",
                 link);
         return DP_OK;
     }
@@ -147,7 +147,7 @@ static dp_status point_latest(const char *folder, const char *name)
     return dp_file_sync_folder(folder);
 }
 
-/* Writes the folder "temporary" and renames it; on error it is gone. */
+/* Writes the temporary folder and renames it; on error it is deleted. */
 static dp_status save_folder(const char *folder, const struct dp_checkpoint *checkpoint,
                              const char *name)
 {
@@ -170,7 +170,7 @@ static dp_status save_folder(const char *folder, const struct dp_checkpoint *che
     return status;
 }
 
-/* Unless it is there; on disk, too. */
+/* Makes the folder and syncs it to disk, unless it exists. */
 static dp_status make_folder(const char *folder)
 {
     char above[DP_PATH_BYTES];

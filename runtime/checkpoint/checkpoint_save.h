@@ -13,21 +13,21 @@ struct dp_checkpoint {
     const struct dp_slot *slots;
     int slot_count;
     struct dp_json *state; /* an object; `schema` and `step` are set in it */
-    void *room;            /* as dp_file_create_large()'s, or NULL */
+    void *buffer;          /* as in dp_file_create_large(), or NULL */
 };
 
 /*
- * Saves a checkpoint under `folder` (OUT/checkpoints, made if its parent exists), points `latest`
- * at it, and deletes old ones, as dp_checkpoint_dir_prune(). A checkpoint of the same step is
- * replaced; what else lay in its folder moves to the new one. Temporary folders that killed runs
- * left are deleted. Where `latest` is no link it is left alone, with a warning. One thread of one
+ * Saves a checkpoint under `folder` (OUT/checkpoints, made if its parent exists), sets `latest` to
+ * it, and deletes old ones, as dp_checkpoint_dir_prune() does. A checkpoint of the same step is
+ * replaced; other files in its folder are moved to the new one. Temporary folders of killed runs
+ * are deleted. If `latest` is not a link it is left unchanged, with a warning. One thread of one
  * rank calls this.
  *
- * Something else that has the checkpoint's name gets another one, with a warning.
+ * If something else has the checkpoint's name, it is renamed, with a warning.
  *
  * Errors: DP_ERR_WRITE, DP_ERR_NOMEM, DP_ERR_DIVERGED (a weight is not finite: one line names the
- * tensor). Earlier checkpoints are untouched then, and nothing of the new one is left, unless only
- * the link failed. That an old one cannot be deleted is a warning.
+ * tensor). Earlier checkpoints are then untouched, and nothing of the new one is left, unless only
+ * the link failed. A failure to delete an old one is logged as a warning.
  */
 DP_CHECKED dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *checkpoint,
                                         int keep, uint64_t keep_every);

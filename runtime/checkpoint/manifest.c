@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/mem.h"
 
 enum {
@@ -15,7 +15,7 @@ enum {
     HASH_CHARS = DP_HASH_TEXT - 1,
     READ_BYTES = 256 * 1024,
     MANIFEST_MOST = 64 * 1024,
-    LIST_BYTES = 4096 /* above what dp_manifest_write() writes */
+    LIST_BYTES = 4096 /* more than dp_manifest_write() writes */
 };
 
 /* Feeds an open file to `state`. */
@@ -36,7 +36,7 @@ static dp_status hash_content(int fd, const char *path, XXH3_state_t *state)
     return status;
 }
 
-/* The XXH3-128 hash of a file, as xxhsum prints it. One that is not there is torn, too. */
+/* The XXH3-128 hash of a file, as xxhsum prints it. A missing file counts as torn. */
 static dp_status hash_file(const char *path, char hex[DP_HASH_TEXT])
 {
     XXH3_state_t *state = XXH3_createState();
@@ -60,18 +60,18 @@ static dp_status hash_file(const char *path, char hex[DP_HASH_TEXT])
 dp_status dp_manifest_write(const char *folder, const char *const *names,
                             char (*hashes)[DP_HASH_TEXT], int count)
 {
-    const size_t room = (size_t)count * (DP_HASH_TEXT + NAME_BYTES);
+    const size_t size = (size_t)count * (DP_HASH_TEXT + NAME_BYTES);
     char path[DP_PATH_BYTES], *text = NULL;
     dp_status status;
     size_t used = 0;
 
     DP_TRY(dp_file_join(path, folder, DP_MANIFEST));
-    text = dp_zalloc(1, room);
+    text = dp_zalloc(1, size);
     if (text == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s", path);
     }
     for (int i = 0; i < count; i++) {
-        used += (size_t)snprintf(text + used, room - used, "%s  %s\n", hashes[i], names[i]);
+        used += (size_t)snprintf(text + used, size - used, "%s  %s\n", hashes[i], names[i]);
     }
     status = dp_file_save(path, text, used, NULL);
     dp_free(text);
@@ -120,7 +120,7 @@ dp_status dp_manifest_verify(const char *folder, const char *const *names, int c
     DP_TRY(dp_file_join(file, folder, DP_MANIFEST));
     status = dp_file_read(file, MANIFEST_MOST, &manifest, &bytes);
     if (status != DP_OK) {
-        return status == DP_ERR_NOINPUT ? DP_ERR_DATA : status; /* the folder is there: torn */
+        return status == DP_ERR_NOINPUT ? DP_ERR_DATA : status; /* the folder exists: torn */
     }
     for (int i = 0; i < count && status == DP_OK; i++) {
         const char *expected = manifest_hash(manifest, names[i]);

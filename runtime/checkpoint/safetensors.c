@@ -14,12 +14,12 @@
 
 enum {
     LENGTH_BYTES = 8,
-    HEADER_MOST = 100 * 1000 * 1000 /* what the reference implementation accepts */
+    HEADER_MOST = 100 * 1000 * 1000 /* the reference implementation's limit */
 };
 
 struct dp_safetensors {
     char *source;
-    char *bytes;            /* owned; NULL: they are the caller's */
+    char *bytes;            /* owned; NULL: the caller owns them */
     struct dp_json *header; /* names and types point into it */
     struct dp_stored *tensors;
     int count;
@@ -81,7 +81,7 @@ static bool read_size(const struct dp_json *json, size_t *size)
     return true;
 }
 
-/* Reads shape and type; `product` is the bytes that they make. */
+/* Reads shape and type; `product` is the number of bytes that they imply. */
 static dp_status read_form(const char *source, const struct dp_json *json, struct dp_stored *tensor,
                            size_t *product)
 {
@@ -99,7 +99,7 @@ static dp_status read_form(const char *source, const struct dp_json *json, struc
     tensor->dims = (int)dp_json_length(shape);
     for (int i = 0; i < tensor->dims; i++) {
         if (!read_size(dp_json_at(shape, (size_t)i), &tensor->shape[i])) {
-            return DP_FAIL(DP_ERR_DATA, "%s: '%.100s': size %d of the shape is no size", source,
+            return DP_FAIL(DP_ERR_DATA, "%s: '%.100s': size %d of the shape is not a size", source,
                            tensor->name, i);
         }
     }
@@ -109,7 +109,7 @@ static dp_status read_form(const char *source, const struct dp_json *json, struc
     return DP_OK;
 }
 
-/* Reads one member of the header; `data` holds the `size` bytes behind it. */
+/* Reads one member of the header; `data` is the `size` bytes after it. */
 static dp_status read_tensor(const char *source, const struct dp_json *json,
                              const unsigned char *data, size_t size, struct dp_stored *tensor)
 {
@@ -162,7 +162,7 @@ static dp_status check_cover(struct dp_safetensors *file, const unsigned char *d
         if (begin != covered) {
             return DP_FAIL(DP_ERR_DATA, "%s: '%.100s' begins at byte %zu of the data, %s %zu",
                            file->source, tensor->name, begin,
-                           begin < covered ? "overlapping what ends at" : "behind a hole from",
+                           begin < covered ? "overlapping what ends at" : "after a hole from",
                            covered);
         }
         covered += tensor->bytes;
@@ -218,7 +218,7 @@ static dp_status read_bytes(struct dp_safetensors *file, const unsigned char *by
     uint64_t length = 0;
 
     if (size < LENGTH_BYTES) {
-        return DP_FAIL(DP_ERR_DATA, "%s: %zu bytes are no safetensors file", file->source, size);
+        return DP_FAIL(DP_ERR_DATA, "%s: %zu bytes are not a safetensors file", file->source, size);
     }
     memcpy(&length, bytes, sizeof(length));
     if (length > size - LENGTH_BYTES || length > HEADER_MOST) {
@@ -259,7 +259,7 @@ dp_status dp_safetensors_open(const char *path, struct dp_safetensors **out)
     size_t size = 0;
     dp_status status;
 
-    /* Not mapped: where a mapped file becomes shorter, or its disk fails, reading it is SIGBUS. */
+    /* Not mapped: if a mapped file is truncated, or its disk fails, reading it causes SIGBUS. */
     DP_TRY(dp_file_read(path, SIZE_MAX - 1, &bytes, &size));
     status = dp_safetensors_parse(bytes, size, path, out);
     if (status != DP_OK) {

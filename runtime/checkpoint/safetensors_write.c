@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -19,7 +19,7 @@ static dp_status check_stored(const struct dp_stored *tensor, size_t *bytes)
     return DP_OK;
 }
 
-/* Adds a tensor's description; its data begins at *offset, which moves behind it. */
+/* Adds a tensor's description; its data begins at *offset, which is then advanced past it. */
 static dp_status describe(struct dp_json *header, const struct dp_stored *tensor, size_t *offset)
 {
     struct dp_json *object = dp_json_set_object(header, tensor->name);
@@ -114,13 +114,13 @@ static dp_status write_all(struct dp_file *file, const struct dp_json *header,
 }
 
 static dp_status write_file(const char *path, const struct dp_json *header,
-                            const struct dp_stored *tensors, int count, void *room,
+                            const struct dp_stored *tensors, int count, void *buffer,
                             char hash[DP_HASH_TEXT])
 {
     struct dp_file file;
     dp_status status;
 
-    DP_TRY(dp_file_create_large(&file, path, room));
+    DP_TRY(dp_file_create_large(&file, path, buffer));
     status = write_all(&file, header, tensors, count);
     if (status != DP_OK) {
         dp_file_discard(&file);
@@ -130,7 +130,7 @@ static dp_status write_file(const char *path, const struct dp_json *header,
 }
 
 dp_status dp_safetensors_write(const char *path, const struct dp_stored *tensors, int count,
-                               const struct dp_stored_note *notes, int note_count, void *room,
+                               const struct dp_stored_note *notes, int note_count, void *buffer,
                                char hash[DP_HASH_TEXT])
 {
     struct dp_stored *ordered = dp_zalloc((size_t)count, sizeof(*ordered));
@@ -154,7 +154,7 @@ dp_status dp_safetensors_write(const char *path, const struct dp_stored *tensors
         goto done;
     }
     DP_TRY_GOTO(build_header(header, ordered, count, notes, note_count), status, done);
-    status = write_file(path, header, ordered, count, room, hash);
+    status = write_file(path, header, ordered, count, buffer, hash);
 done:
     dp_json_destroy(header);
     dp_free(ordered);

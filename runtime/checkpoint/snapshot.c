@@ -51,17 +51,17 @@ static void name_slots(struct dp_snapshot *s)
     }
 }
 
-/* All but the rows' memory, of which it takes *bytes. */
-static struct dp_snapshot *create(const struct dp_state_dict *kept, const struct dp_flat *flat,
-                                  int ranks, size_t *bytes)
+/* Sets everything but the rows' memory, whose size is *bytes. */
+static struct dp_snapshot *create(const struct dp_state_dict *state_dict,
+                                  const struct dp_flat *flat, int ranks, size_t *bytes)
 {
     struct dp_snapshot *s = dp_zalloc(1, sizeof(*s));
     size_t slots = 0;
 
     *bytes = 0;
-    for (int i = 0; i < kept->count; i++) {
-        *bytes += dp_round_up(whole_bytes(&kept->rows[i], flat, ranks), DP_MEM_ALIGN);
-        slots += (size_t)slots_of(&kept->rows[i], ranks);
+    for (int i = 0; i < state_dict->count; i++) {
+        *bytes += dp_round_up(whole_bytes(&state_dict->rows[i], flat, ranks), DP_MEM_ALIGN);
+        slots += (size_t)slots_of(&state_dict->rows[i], ranks);
     }
     if (s == NULL) {
         return NULL;
@@ -72,11 +72,11 @@ static struct dp_snapshot *create(const struct dp_state_dict *kept, const struct
         dp_snapshot_destroy(s);
         return NULL;
     }
-    s->rows = *kept;
+    s->rows = *state_dict;
     s->ranks = ranks;
     s->trained = flat->trained;
-    for (int i = 0; i < kept->count; i++) {
-        s->rows.rows[i].bytes = whole_bytes(&kept->rows[i], flat, ranks);
+    for (int i = 0; i < state_dict->count; i++) {
+        s->rows.rows[i].bytes = whole_bytes(&state_dict->rows[i], flat, ranks);
         s->rows.rows[i].data = NULL;
     }
     return s;
@@ -96,11 +96,11 @@ static dp_status no_memory(size_t bytes)
     return DP_FAIL(DP_ERR_NOMEM, "checkpoints need %zu MB", bytes >> 20);
 }
 
-dp_status dp_snapshot_create(const struct dp_state_dict *kept, const struct dp_flat *flat,
+dp_status dp_snapshot_create(const struct dp_state_dict *state_dict, const struct dp_flat *flat,
                              int ranks, struct dp_snapshot **out)
 {
     size_t bytes;
-    struct dp_snapshot *s = create(kept, flat, ranks, &bytes);
+    struct dp_snapshot *s = create(state_dict, flat, ranks, &bytes);
 
     if (s != NULL) {
         s->memory = dp_mem_arena(DP_MEM_CHECKPOINT, bytes);
@@ -115,14 +115,15 @@ dp_status dp_snapshot_create(const struct dp_state_dict *kept, const struct dp_f
     return DP_OK;
 }
 
-/* What a job works on that takes memory for all ranks. */
-struct sharding {
+/* The arguments of a job that allocates memory for all ranks. */
+struct share_request {
     struct dp_snapshot *snapshot;
     size_t bytes;
 };
 
-/* Who copies: ranks of rank 0's node, in their order. It knows how many reach its memory. */
-static dp_status find_mates(struct dp_snapshot *s, bool reaches)
+/* Finds the ranks that copy: those of rank 0's node, in order. Rank 0 knows how many reach its
+ * memory. */
+static dp_status find_peers(struct dp_snapshot *s, bool reaches)
 {
     struct dp_group *group = s->group;
 
@@ -134,10 +135,10 @@ static dp_status find_mates(struct dp_snapshot *s, bool reaches)
     return dp_group_broadcast(group, &s->peers, sizeof(s->peers), 0);
 }
 
-/* Rank 0's piece has the rows, behind the number of copies; the others have next to nothing. */
+/* Rank 0's piece has the number of copies, then the rows; the others' pieces are minimal. */
 static dp_status share_job(void *arg, int index)
 {
-    const struct sharding *r = arg;
+    const struct share_request *r = arg;
     struct dp_snapshot *s = r->snapshot;
     struct dp_group *group = s->group;
     char *memory;
@@ -146,27 +147,27 @@ static dp_status share_job(void *arg, int index)
     s->window =
         dp_group_memory(group, DP_MEM_CHECKPOINT, DP_MEM_ALIGN + (group->rank == 0 ? r->bytes : 0));
     if (s->window == NULL) {
-        return DP_OK; /* on all ranks alike; a job that fails would be the engine's last */
+        return DP_OK; /* the same on all ranks; a failing job would be the engine's last */
     }
     memory = group->rank == 0 ? s->window : dp_group_peer(group, s->window, 0);
     if (memory != NULL) {
         s->copied = (atomic_ullong *)memory;
         place_rows(s, memory + DP_MEM_ALIGN);
     }
-    return find_mates(s, memory != NULL);
+    return find_peers(s, memory != NULL);
 }
 
-dp_status dp_snapshot_share(const struct dp_state_dict *kept, const struct dp_flat *flat,
+dp_status dp_snapshot_share(const struct dp_state_dict *state_dict, const struct dp_flat *flat,
                             struct dp_exchange *exchange, int threads, struct dp_snapshot **out)
 {
-    struct sharding r;
+    struct share_request r;
     dp_status status;
 
-    r.snapshot = create(kept, flat, dp_exchange_group(exchange)->size, &r.bytes);
+    r.snapshot = create(state_dict, flat, dp_exchange_group(exchange)->size, &r.bytes);
     status = r.snapshot == NULL
                  ? no_memory(r.bytes)
-                 : dp_async_copy_create(kept->count * dp_exchange_plan(exchange)->count, threads,
-                                        &r.snapshot->async_copy);
+                 : dp_async_copy_create(state_dict->count * dp_exchange_plan(exchange)->count,
+                                        threads, &r.snapshot->async_copy);
     status = dp_exchange_agree(exchange, status);
     if (r.snapshot != NULL && status == DP_OK) {
         r.snapshot->group = dp_exchange_group(exchange);
@@ -197,7 +198,7 @@ void dp_snapshot_destroy(struct dp_snapshot *s)
         return;
     }
     dp_async_copy_destroy(s->async_copy);
-    if (s->window != NULL) { /* where the engine has failed the group gives it back at its end */
+    if (s->window != NULL) { /* after an error of the engine, the group releases it when it ends */
         (void)!dp_exchange_call(s->exchange, release_job, s, 0);
     }
     dp_free(s->names);
@@ -206,10 +207,10 @@ void dp_snapshot_destroy(struct dp_snapshot *s)
     dp_free(s);
 }
 
-void dp_snapshot_fill(struct dp_snapshot *s, const struct dp_state_dict *kept)
+void dp_snapshot_fill(struct dp_snapshot *s, const struct dp_state_dict *state_dict)
 {
-    for (int i = 0; i < kept->count; i++) {
-        const struct dp_state_entry *row = &kept->rows[i];
+    for (int i = 0; i < state_dict->count; i++) {
+        const struct dp_state_entry *row = &state_dict->rows[i];
         if (!dp_state_is_array(row) || row->kind == DP_STATE_ARRAY) {
             memcpy(s->rows.rows[i].data, row->data, row->bytes);
         }
@@ -218,20 +219,20 @@ void dp_snapshot_fill(struct dp_snapshot *s, const struct dp_state_dict *kept)
 
 /* ---- from all ranks ---- */
 
-/* Every rank's array in turn reaches rank 0, by way of the gradient's memory. */
+/* Sends every rank's array in turn to rank 0, through the gradient's memory. */
 static dp_status take_ranks(float *whole, const struct dp_state_entry *row, struct dp_exchange *e)
 {
     const struct dp_group *group = dp_exchange_group(e);
     const size_t trained = row->bytes / sizeof(float);
-    float *room = dp_exchange_host_gradient(e);
+    float *gradient = dp_exchange_host_gradient(e);
 
     for (int rank = 0; rank < group->size; rank++) {
         if (rank == group->rank) {
-            memcpy(room, row->data, row->bytes);
+            memcpy(gradient, row->data, row->bytes);
         }
-        DP_TRY(dp_exchange_broadcast(e, room, row->bytes, rank));
+        DP_TRY(dp_exchange_broadcast(e, gradient, row->bytes, rank));
         if (whole != NULL) {
-            memcpy(whole + (size_t)rank * trained, room, row->bytes);
+            memcpy(whole + (size_t)rank * trained, gradient, row->bytes);
         }
     }
     return DP_OK;
@@ -246,8 +247,8 @@ static void copy(const struct dp_snapshot *s, float *to, const float *from, size
     }
 }
 
-/* This rank's parts of all buckets, straight to where they belong. `whole_too`: the array they come
- * from is whole as well, not [owned]. */
+/* Copies this rank's parts of all buckets to their places. `whole_too`: the source array is whole
+ * as well, not [owned]. */
 static void copy_owned(const struct dp_snapshot *s, float *whole, const float *array,
                        bool whole_too, const struct dp_exchange *e)
 {
@@ -263,7 +264,8 @@ static void copy_owned(const struct dp_snapshot *s, float *whole, const float *a
     }
 }
 
-/* What all have alike: of an array that steps update each local peer copies its share. */
+/* Copies an array that is equal on all ranks. If steps update it, each local peer copies its
+ * share. */
 static void copy_same(const struct dp_snapshot *s, void *whole, const struct dp_state_entry *row)
 {
     const struct dp_slice all = {whole, row->bytes / sizeof(float), sizeof(float)};
@@ -277,23 +279,23 @@ static void copy_same(const struct dp_snapshot *s, void *whole, const struct dp_
     }
 }
 
-/* `whole` is NULL on ranks that do not reach it; `direct`: none is such. */
+/* `whole` is NULL on ranks that do not reach it; `direct`: all ranks reach it. */
 static dp_status take_row(const struct dp_snapshot *s, float *whole,
                           const struct dp_state_entry *row, struct dp_exchange *e, bool direct)
 {
     const size_t trained = row->bytes / sizeof(float), rank = (size_t)dp_exchange_group(e)->rank;
 
-    if (row->spread == DP_SPREAD_OWNED && dp_exchange_parts(e)) {
+    if (row->spread == DP_SPREAD_OWNED && dp_exchange_is_sharded(e)) {
         if (!direct) {
             return dp_exchange_collect(e, row->data, rank == 0 ? whole : NULL);
         }
         copy_owned(s, whole, row->data, false, e);
-    } else if (dp_state_is_own(row)) { /* compressors': sums change them, not updates */
+    } else if (dp_state_is_own(row)) { /* compressors': sums change them, updates do not */
         if (!direct) {
             return take_ranks(rank == 0 ? whole : NULL, row, e);
         }
         memcpy(whole + rank * trained, row->data, row->bytes);
-    } else if (row->kind == DP_STATE_WEIGHTS && dp_exchange_parts(e) && direct) {
+    } else if (row->kind == DP_STATE_WEIGHTS && dp_exchange_is_sharded(e) && direct) {
         copy_owned(s, whole, row->data, true, e);
     } else if (whole != NULL) {
         copy_same(s, whole, row);
@@ -301,15 +303,15 @@ static dp_status take_row(const struct dp_snapshot *s, float *whole,
     return DP_OK;
 }
 
-/* The one copy of a node's weights that rank 0 copies alone: ranks that do not would update it
- * meanwhile. */
+/* Whether rank 0 copies the node's only copy of the weights alone: the other ranks would update it
+ * during the copy. */
 static bool others_change_it(const struct dp_snapshot *s, const struct dp_exchange *e)
 {
     return s != NULL && s->async_copy != NULL && dp_exchange_has_one_copy(e) &&
            s->peers < dp_exchange_group(e)->size;
 }
 
-dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_state_dict *kept,
+dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_state_dict *state_dict,
                            struct dp_exchange *e)
 {
     const bool direct = s != NULL && s->peers == dp_exchange_group(e)->size;
@@ -317,12 +319,12 @@ dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_state_dict *ke
     if (s != NULL) {
         dp_async_copy_finish(s->async_copy);
     }
-    if (s != NULL && s->peers > 1) { /* who reads it on rank 0 has ended */
+    if (s != NULL && s->peers > 1) { /* readers on rank 0 are done */
         DP_TRY(dp_exchange_barrier(e));
     }
-    for (int i = 0; i < kept->count; i++) {
+    for (int i = 0; i < state_dict->count; i++) {
         float *whole = s != NULL ? s->rows.rows[i].data : NULL;
-        DP_TRY(take_row(s, whole, &kept->rows[i], e, direct));
+        DP_TRY(take_row(s, whole, &state_dict->rows[i], e, direct));
     }
     if (s != NULL && s->copied != NULL) {
         s->takes++;
@@ -337,11 +339,11 @@ dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_state_dict *ke
 
 dp_status dp_snapshot_wait(const struct dp_snapshot *s)
 {
-    struct dp_backoff patience = {.cancel = s->group != NULL ? s->group->cancel : NULL};
+    struct dp_backoff backoff = {.cancel = s->group != NULL ? s->group->cancel : NULL};
 
     while (s->copied != NULL && atomic_load_explicit(s->copied, memory_order_acquire) <
                                     s->takes * (unsigned long long)s->peers) {
-        if (!dp_backoff_wait(&patience)) {
+        if (!dp_backoff_wait(&backoff)) {
             return DP_ERR_CANCELLED;
         }
     }
@@ -350,19 +352,19 @@ dp_status dp_snapshot_wait(const struct dp_snapshot *s)
 
 /* ---- to all ranks ---- */
 
-/* Rank 0's array [trained], NULL elsewhere, reaches the gradient's memory of all. */
+/* Sends rank 0's array [trained], NULL elsewhere, to the gradient's memory of all ranks. */
 static dp_status spread(const float *whole, const struct dp_flat *flat, struct dp_exchange *e)
 {
     const size_t bytes = flat->trained * sizeof(float);
-    float *room = dp_exchange_host_gradient(e);
+    float *gradient = dp_exchange_host_gradient(e);
 
     if (whole != NULL) {
-        memcpy(room, whole, bytes);
+        memcpy(gradient, whole, bytes);
     }
-    return dp_exchange_broadcast(e, room, bytes, 0);
+    return dp_exchange_broadcast(e, gradient, bytes, 0);
 }
 
-/* One rank of those that share a copy writes it, before anybody reads. */
+/* One of the ranks that share a copy writes it, before any rank reads it. */
 static dp_status restore_weights(const struct dp_state_entry *row, const float *whole,
                                  const struct dp_flat *flat, struct dp_exchange *e)
 {
@@ -401,7 +403,7 @@ static float sum_over(const float *whole, size_t count, int ranks, size_t i)
     return sum;
 }
 
-/* Sums the arrays of all ranks in their order, and divides. `more`: what owners had, or NULL. */
+/* Sums the arrays of all ranks in rank order, and divides. `more`: the owners' arrays, or NULL. */
 static void split_evenly(float *part, const float *whole, const float *more, size_t count, int from,
                          int to)
 {
@@ -411,7 +413,7 @@ static void split_evenly(float *part, const float *whole, const float *more, siz
     }
 }
 
-/* A row of ranks that are others now, or own other places. */
+/* Restores a row of ranks when their number, or the places that they own, have changed. */
 static dp_status split_ranks(const struct dp_state_entry *row, const float *whole,
                              const float *more, int ranks, const struct dp_flat *flat,
                              struct dp_exchange *e)
@@ -457,22 +459,19 @@ static dp_status restore_row(const struct dp_state_entry *row, const void *whole
 }
 
 dp_status dp_snapshot_restore(const struct dp_snapshot *s, int ranks,
-                              const struct dp_state_dict *kept, const struct dp_flat *flat,
-                              struct dp_exchange *e, int forget)
+                              const struct dp_state_dict *state_dict, const struct dp_flat *flat,
+                              struct dp_exchange *e)
 {
     bool moved = s != NULL && s->moved;
 
     DP_TRY(dp_exchange_broadcast(e, &moved, sizeof(moved), 0));
-    for (int i = 0; i < kept->count; i++) {
-        const struct dp_state_entry *row = &kept->rows[i],
+    for (int i = 0; i < state_dict->count; i++) {
+        const struct dp_state_entry *row = &state_dict->rows[i],
                                     *saved = s != NULL ? &s->rows.rows[i] : NULL;
         const void *whole = saved != NULL ? saved->data : NULL;
         const bool behind = i > 0 && row[-1].spread == DP_SPREAD_OWNER;
         const bool owners = behind || row->spread == DP_SPREAD_OWNER;
 
-        if (i == forget) {
-            continue;
-        }
         if (dp_state_is_own(row) && (ranks != dp_exchange_group(e)->size || (moved && owners))) {
             DP_TRY(split_ranks(row, whole, saved != NULL && behind ? saved[-1].data : NULL, ranks,
                                flat, e));

@@ -108,7 +108,7 @@ static bool read_hex(const struct dp_json *json, double *value)
     return *end == '\0';
 }
 
-/* False: it is not of the row's kind. */
+/* False: it does not have the row's kind. */
 static bool read_scalar(const struct dp_state_entry *row, const struct dp_json *json)
 {
     int64_t number = 0;
@@ -141,9 +141,9 @@ dp_status dp_state_dict_read(const struct dp_state_dict *list, const struct dp_j
             continue;
         }
         if (value == NULL) {
-            DP_WARN("%s has no '%s': it begins anew", source, row->name);
+            DP_WARN("%s has no '%s': it starts from its initial value", source, row->name);
         } else if (!read_scalar(row, value)) {
-            return DP_FAIL(DP_ERR_DATA, "%s: '%s' is not what it should be", source, row->name);
+            return DP_FAIL(DP_ERR_DATA, "%s: '%s' has a wrong type or value", source, row->name);
         }
     }
     return DP_OK;

@@ -12,16 +12,16 @@
 
 enum { BLOCK = 4096, PROBLEMS_SHOWN = 3 };
 
-/* ---- the list of what a file holds ---- */
+/* ---- the list of a file's tensors ---- */
 
-/* One tensor of a model file, and where its numbers are. */
+/* One tensor of a model file, and the address of its elements. */
 struct item {
     char name[DP_TENSOR_NAME + 48];
     const struct dp_tensor *tensor; /* NULL: a counter */
-    struct dp_tensor own;           /* what `tensor` is of an array that is no parameter's */
+    struct dp_tensor own;           /* where `tensor` points for an array that is not a parameter */
     float *values;                  /* the tensor's first element in our layout */
     int64_t *counter;
-    const char **broken; /* gets the tensor's name if numbers are not finite; NULL: not asked */
+    const char **broken; /* gets the tensor's name if an element is not finite; NULL: not checked */
 };
 
 /* Order inside a layer, as PyTorch writes it. */
@@ -107,7 +107,7 @@ static struct item *list_items(const struct dp_weights *weights, int *count)
     return items;
 }
 
-/* What the file says, or should say, about an item. */
+/* The description of an item that the file has, or should have. */
 static struct dp_stored describe(const struct item *item)
 {
     struct dp_stored stored = {.name = item->name, .type = "I64"};
@@ -146,7 +146,7 @@ static void fill(const void *context, size_t begin, size_t count, void *out)
     }
 }
 
-static dp_status save_items(const char *path, const struct item *items, int count, void *room,
+static dp_status save_items(const char *path, const struct item *items, int count, void *buffer,
                             char hash[DP_HASH_TEXT])
 {
     static const struct dp_stored_note notes[] = {{"format", "pt"},
@@ -164,12 +164,12 @@ static dp_status save_items(const char *path, const struct item *items, int coun
         stored[i].context = &items[i];
     }
     status = dp_safetensors_write(path, stored, count, notes,
-                                  (int)(sizeof(notes) / sizeof(notes[0])), room, hash);
+                                  (int)(sizeof(notes) / sizeof(notes[0])), buffer, hash);
     dp_free(stored);
     return status;
 }
 
-dp_status dp_weights_save(const char *path, const struct dp_weights *weights, void *room,
+dp_status dp_weights_save(const char *path, const struct dp_weights *weights, void *buffer,
                           const char **broken, char hash[DP_HASH_TEXT])
 {
     int count = 0;
@@ -183,7 +183,7 @@ dp_status dp_weights_save(const char *path, const struct dp_weights *weights, vo
     for (int i = 0; i < count; i++) {
         items[i].broken = broken;
     }
-    status = save_items(path, items, count, room, hash);
+    status = save_items(path, items, count, buffer, hash);
     dp_free(items);
     return status;
 }
@@ -214,7 +214,7 @@ static struct item *list_slots(const struct dp_tensor *params, int param_count,
             item->tensor = param;
             item->values = slot->values + param->begin;
             ++*count;
-        } else if (i < slot_count) { /* with the first parameter */
+        } else if (i < slot_count) { /* once, not for every parameter */
             add_own(item, slot);
             ++*count;
         }
@@ -223,7 +223,7 @@ static struct item *list_slots(const struct dp_tensor *params, int param_count,
 }
 
 dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int param_count,
-                        const struct dp_slot *slots, int slot_count, void *room,
+                        const struct dp_slot *slots, int slot_count, void *buffer,
                         char hash[DP_HASH_TEXT])
 {
     int count = 0;
@@ -233,7 +233,7 @@ dp_status dp_slots_save(const char *path, const struct dp_tensor *params, int pa
     if (items == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: list of tensors", path);
     }
-    status = save_items(path, items, count, room, hash);
+    status = save_items(path, items, count, buffer, hash);
     dp_free(items);
     return status;
 }
@@ -297,13 +297,13 @@ static void compare(struct differences *differences, const struct item *item,
     }
 }
 
-/* Whether it may be missing, or left alone. `loose` NULL: nothing may. */
+/* Whether it may be missing, or ignored. `loose` NULL: no tensor may. */
 static bool is_loose(const struct dp_loose *loose, const char *name)
 {
     return loose != NULL && strstr(name, loose->word) != NULL;
 }
 
-/* Names of the file that are no item's. */
+/* Finds names of the file that are no item's. */
 static void find_unknown(struct differences *differences, const struct item *items, int count,
                          const struct dp_safetensors *file, const struct dp_loose *loose)
 {
@@ -343,11 +343,11 @@ static dp_status check_items(const char *path, const struct item *items, int cou
     return DP_OK;
 }
 
-/* Takes a checked tensor of the file; cannot fail. */
+/* Copies a checked tensor of the file; cannot fail. */
 static void take(const struct item *item, const struct dp_stored *found)
 {
     const char *data = found->data;
-    float block[BLOCK]; /* the file's bytes need not be aligned */
+    float block[BLOCK]; /* the file's bytes may be unaligned */
 
     for (size_t begin = 0; begin < item->tensor->count; begin += BLOCK) {
         const size_t rest = item->tensor->count - begin, count = rest < BLOCK ? rest : BLOCK;
@@ -357,7 +357,7 @@ static void take(const struct item *item, const struct dp_stored *found)
     }
 }
 
-/* Whether a tensor that may be missing or different is to be taken; counts it. */
+/* Whether to read a tensor that may be missing or different; counts it. */
 static bool take_loose(struct dp_loose *loose, const struct item *item,
                        const struct dp_stored *found)
 {

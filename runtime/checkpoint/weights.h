@@ -1,9 +1,9 @@
 /*
  * weights.h - a model's weights and optimizer state as files that PyTorch reads.
  *
- * Inside, arrays lie in the flat order and in our layout; in files each tensor has PyTorch's
- * state_dict key, shape and layout (kernels/tensor.h tells how the two differ). All numbers are
- * float32, the counters of batch norm are I64 scalars.
+ * In memory, arrays are in the flat order and in our layout. In files each tensor has PyTorch's
+ * state_dict key, shape and layout (kernels/tensor.h documents the difference). All numbers are
+ * float32; the counters of batch norm are I64 scalars.
  */
 #ifndef DP_RUNTIME_CHECKPOINT_WEIGHTS_H
 #define DP_RUNTIME_CHECKPOINT_WEIGHTS_H
@@ -11,11 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/status.h"
 #include "kernels/tensor.h"
 
-/* What a model file holds. Everything is borrowed; saving changes nothing of it. */
+/* The content of a model file. Everything is borrowed; saving does not change it. */
 struct dp_weights {
     const struct dp_tensor *params;
     int param_count;
@@ -32,33 +32,34 @@ struct dp_weights {
 struct dp_slot {
     const char *name; /* PyTorch's: "momentum", "exp_avg" ... */
     float *values;
-    size_t count; /* 0: laid out as the parameters; else so many values on their own */
+    size_t count; /* 0: laid out as the parameters; else the number of elements of a separate
+                   * array */
 };
 
-/* Tensors that a file may have or lack, by a word in their names: they are read where file and
- * slots have them alike. */
+/* Tensors that a file may or may not have, selected by a word in their names: they are read if file
+ * and slots agree on them. */
 struct dp_loose {
     const char *word;
-    bool skip;                /* none of them is to be read */
-    int taken, dropped, anew; /* out: read; in the file alone; in the slots alone, untouched */
+    bool skip;                /* read none of them */
+    int taken, dropped, anew; /* out: read; only in the file; only in the slots, unchanged */
 };
 
 /*
  * Writes the model, sorted by layer; on error a part of the file may be left.
  *
- *   room    in   as dp_file_create_large()'s, or NULL
- *   broken  out  the name of a tensor, of parameters and running statistics, that has a number
- *                which is not finite, seen on the way; NULL: there is none
- *   hash    out  the file's XXH3-128; NULL: not wanted
+ *   buffer    in   as in dp_file_create_large(), or NULL
+ *   broken  out  the name of a tensor, of parameters and running statistics, with an element that
+ *                is not finite; NULL: there is none
+ *   hash    out  the file's XXH3-128; NULL: not needed
  *
  * Errors: DP_ERR_WRITE, DP_ERR_NOMEM.
  */
-DP_CHECKED dp_status dp_weights_save(const char *path, const struct dp_weights *weights, void *room,
-                                     const char **broken, char hash[DP_HASH_TEXT]);
+DP_CHECKED dp_status dp_weights_save(const char *path, const struct dp_weights *weights,
+                                     void *buffer, const char **broken, char hash[DP_HASH_TEXT]);
 
 /*
- * Reads the model: every tensor must be there with its shape and type, and no other. Counters may
- * be missing; then *batches_tracked stays. On error nothing has changed.
+ * Reads the model: every tensor must exist with its shape and type, and no other. Counters may be
+ * missing; then *batches_tracked is unchanged. On error nothing has changed.
  *
  * Errors: DP_ERR_NOINPUT (no such file), DP_ERR_DATA (damaged), DP_ERR_CONFIG (another model: one
  * line names the first differences), DP_ERR_NOMEM.
@@ -69,20 +70,20 @@ DP_CHECKED dp_status dp_weights_load(const char *path, struct dp_weights *weight
 DP_CHECKED dp_status dp_weights_check(const char *path, const struct dp_weights *weights);
 
 /* The same for optimizer state: tensors "<parameter>.<slot>", such as "0.weight.momentum", and
- * "<slot>" of shape [count] for what lies on its own. With no slots the file has no tensors. */
+ * "<slot>" of shape [count] for separate arrays. Without slots the file has no tensors. */
 DP_CHECKED dp_status dp_slots_save(const char *path, const struct dp_tensor *params,
                                    int param_count, const struct dp_slot *slots, int slot_count,
-                                   void *room, char hash[DP_HASH_TEXT]);
+                                   void *buffer, char hash[DP_HASH_TEXT]);
 
-/* Reads what dp_slots_save() wrote: the file has these tensors and no other, but for those that are
- * `loose`. On error nothing has changed. Errors: as dp_weights_load(), DP_ERR_CONFIG when it is of
- * another optimizer. */
+/* Reads a file of dp_slots_save(): it must have these tensors and no other, except `loose` ones. On
+ * error nothing has changed. Errors: as dp_weights_load(), DP_ERR_CONFIG if it is of another
+ * optimizer. */
 DP_CHECKED dp_status dp_slots_load(const char *path, const struct dp_tensor *params,
                                    int param_count, const struct dp_slot *slots, int slot_count,
                                    struct dp_loose *loose);
 
-/* Copies elements [begin, begin + count) of PyTorch's layout. `ours` is the tensor's first
- * element in our layout, `theirs` has room for `count`. */
+/* Copies elements [begin, begin + count) of PyTorch's layout. `ours` is the tensor's first element
+ * in our layout, `theirs` holds `count` elements. */
 void dp_tensor_export(const struct dp_tensor *tensor, const float *ours, size_t begin, size_t count,
                       float *theirs);
 void dp_tensor_import(const struct dp_tensor *tensor, float *ours, size_t begin, size_t count,

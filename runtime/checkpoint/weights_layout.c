@@ -3,14 +3,14 @@
 
 #include "runtime/checkpoint/weights.h"
 
-/* Whether the two differ at all. */
+/* Whether the two layouts differ. */
 static bool is_moved(const struct dp_tensor *tensor)
 {
     return tensor->spatial > 1 && tensor->channels > 1;
 }
 
-/* A run of PyTorch's order [outer, channels, spatial], inside one channel: its elements lie
- * `channels` apart in our order, [outer, spatial, channels]. */
+/* A run of PyTorch's order [outer, channels, spatial], inside one channel: in our order, [outer,
+ * spatial, channels], its elements are `channels` apart. */
 struct run {
     size_t place, length;
 };

@@ -2,8 +2,8 @@
  * config.h - the configuration of a run: one struct, filled from tables.
  *
  * Precedence: defaults < file < DP_* environment < --set and flags. Rank 0 reads all of these
- * (dp_config_resolve) and makes one text of them, which is broadcast; every rank, also rank 0,
- * builds its configuration from that text alone (dp_config_parse).
+ * (dp_config_resolve) and writes one text, which is broadcast. Every rank, also rank 0, builds its
+ * configuration only from that text (dp_config_parse).
  */
 #ifndef DP_RUNTIME_CONFIG_CONFIG_H
 #define DP_RUNTIME_CONFIG_CONFIG_H
@@ -14,25 +14,22 @@
 #include "base/option.h"
 #include "base/status.h"
 #include "models/layer.h"
+#include "runtime/optim/optimizer.h"
 
 enum { DP_MODE_SYNC, DP_MODE_ASYNC };
 enum { DP_SHUFFLE_ON, DP_SHUFFLE_OFF, DP_SHUFFLE_FULL, DP_SHUFFLE_WINDOW };
+enum { DP_LABEL_FIRST, DP_LABEL_LAST };
+enum { DP_BAD_SAMPLE_STOP, DP_BAD_SAMPLE_SKIP };
 enum { DP_OVERLAP_AUTO, DP_OVERLAP_ON, DP_OVERLAP_OFF };
 enum { DP_GRAPH_AUTO, DP_GRAPH_ON, DP_GRAPH_OFF };
 enum { DP_TUNE_AUTO, DP_TUNE_ON, DP_TUNE_OFF };
-enum {
-#define DP_SCHEDULE(name, NAME) DP_SCHEDULE_##NAME,
-#include "runtime/config/schedules.def"
-#undef DP_SCHEDULE
-    DP_SCHEDULE_COUNT
-};
 enum { DP_DIVERGENCE_STOP, DP_DIVERGENCE_RESTORE };
 enum { DP_PRICE_PER_NODE, DP_PRICE_PER_RANK };
 enum { DP_METRIC_TEST_ACCURACY, DP_METRIC_TEST_LOSS, DP_METRIC_TRAIN_LOSS };
 
-/* Pixels become (x / 255 - mean) / std. */
+/* Bytes become (x / 255 - mean) / std, float32 (x - mean) / std. */
 struct dp_normalize_config {
-    struct dp_numbers mean, std; /* one for all channels, or one each; count 0: none */
+    struct dp_numbers mean, std; /* one for all channels, or one for each; count 0: none */
 };
 
 struct dp_data_config {
@@ -41,6 +38,10 @@ struct dp_data_config {
     int shuffle; /* DP_SHUFFLE_... */
     bool drop_last;
     int samples, test_samples; /* source synthetic */
+    double test_fraction;
+    int label;         /* DP_LABEL_... */
+    int resize;        /* enum dp_resize (runtime/data/sample.h) */
+    int on_bad_sample; /* DP_BAD_SAMPLE_... */
     struct dp_normalize_config normalize;
 };
 
@@ -66,31 +67,15 @@ struct dp_train_config {
     int on_divergence; /* DP_DIVERGENCE_... */
 };
 
-struct dp_schedule_config {
-    int name; /* DP_SCHEDULE_... */
-    int warmup_steps;
-    int step_size;
-    double gamma;
-    double eta_min;
-};
-
-struct dp_optimizer_config {
-    const char *name; /* checked by the family of optimizers */
-    double lr, momentum, weight_decay, eps, clip_norm;
-    struct dp_numbers betas; /* two */
-    bool nesterov;
-    struct dp_schedule_config schedule;
-};
-
 struct dp_comm_config {
     const char *strategy, *compressor;
-    int servers; /* the last ranks, which only sum and update */
+    int servers; /* number of ranks, the last ones, that only sum and update */
     double bucket_mb, first_bucket_mb;
     int overlap;     /* DP_OVERLAP_... */
-    int outage_s;    /* that a host may be silent */
+    int outage_s;    /* seconds that a host may be silent */
     bool plan_cache; /* see plan.h */
-    bool recalled;   /* strategy is what an earlier run's auto took: where it cannot run any more,
-                      * auto takes another one */
+    bool recalled;   /* strategy was chosen by auto in an earlier run: if it cannot run any more,
+                      * auto chooses another one */
 };
 
 struct dp_early_stop_config {
@@ -125,11 +110,12 @@ struct dp_device_config {
     int tune;         /* DP_TUNE_... */
 };
 
-/* What a difference in a key means, of those where it means something (struct dp_option.flags). */
+/* What a different value of a key means (struct dp_option.flags). */
 enum dp_key_flag {
-    DP_KEY_BINDS = 1,    /* a checkpoint made with another value is of another run */
+    DP_KEY_BINDS = 1,    /* a checkpoint with another value belongs to another run */
     DP_KEY_BITS = 2,     /* the weights get other bits */
-    DP_KEY_AVERAGES = 4, /* the same, where ranks train alone: it says when weights are averaged */
+    DP_KEY_AVERAGES = 4, /* as BITS, if ranks train alone: the key decides when weights are
+                          * averaged */
     DP_KEY_AUTO = 8      /* comm.strategy auto may choose another strategy */
 };
 
@@ -153,8 +139,8 @@ struct dp_config {
     struct dp_report_config report;
     struct dp_device_config device;
     struct dp_model_config model;
-    struct dp_yaml_node *root; /* what the text said, and where: for dp_config_where() */
-    void *texts;               /* owned: the memory of all of the above, this struct included */
+    struct dp_yaml_node *root; /* the parsed text with its places: for dp_config_where() */
+    void *texts;               /* owned: the memory of all of the above, including this struct */
 };
 
 /* Whether ranks train at their own pace: async.h. Staleness 0 is the synchronous step. */

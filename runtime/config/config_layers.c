@@ -6,21 +6,21 @@
 
 #include "runtime/config/config_own.h"
 
-enum { LAYERS_MAX = 10000 /* unrolled, those inside residuals included */ };
+enum { LAYERS_MAX = 10000 /* unrolled, including those inside residuals */ };
 
 static const double elements_max = 2147483647.0;
 
-/* Layers in order, growing. */
+/* A growing list of layers. */
 struct list {
     struct dp_layer_spec *specs;
-    int count, room;
+    int count, capacity;
 };
 
 static dp_status list_add(struct dp_draft *draft, struct list *list, struct dp_layer_spec **spec)
 {
-    if (list->count == list->room) {
-        const int room = list->room > 0 ? 2 * list->room : 16;
-        struct dp_layer_spec *specs = dp_pool_take(draft->pool, (size_t)room * sizeof(*specs));
+    if (list->count == list->capacity) {
+        const int capacity = list->capacity > 0 ? 2 * list->capacity : 16;
+        struct dp_layer_spec *specs = dp_pool_take(draft->pool, (size_t)capacity * sizeof(*specs));
         if (specs == NULL) {
             return dp_config_no_memory();
         }
@@ -28,7 +28,7 @@ static dp_status list_add(struct dp_draft *draft, struct list *list, struct dp_l
             memcpy(specs, list->specs, (size_t)list->count * sizeof(*specs));
         }
         list->specs = specs;
-        list->room = room;
+        list->capacity = capacity;
     }
     *spec = &list->specs[list->count++];
     return DP_OK;

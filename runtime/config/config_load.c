@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/input.h"
+#include "base/files/input.h"
 #include "base/mem.h"
 #include "runtime/config/config_own.h"
 #include "runtime/config/config_print.h"
@@ -13,7 +13,7 @@ enum { NAME_MAX_BYTES = 128 };
 
 /* ---- one value ---- */
 
-/* Numbers and switches are plain: "5" in quotes is a text. */
+/* Numbers and switches are unquoted: "5" in quotes is a text. */
 static bool needs_plain(const struct dp_option *row)
 {
     return row->kind != DP_OPTION_STRING && row->kind != DP_OPTION_CHOICE;
@@ -29,7 +29,7 @@ static dp_status refuse_kind(const struct dp_option *row, const struct dp_yaml_n
                             dp_yaml_found(node, found, sizeof(found)));
 }
 
-/* Applies each number of a list by itself first, so that an error points at it. */
+/* Applies each number of a list by itself first, so that an error names its place. */
 static dp_status apply_list(const struct dp_option *row, void *base,
                             const struct dp_yaml_node *node, const char *key)
 {
@@ -119,10 +119,11 @@ dp_status dp_config_unknown(const struct dp_yaml_node *entry, const char *path, 
     return dp_config_refuse(&entry->key_at, path_or_null(path), "unknown key '%.100s'", entry->key);
 }
 
-/* What an unknown key in the section at `path` may have meant: an option, or a section. */
+/* The key that an unknown one in the section at `path` may be a misspelling of: an option, or a
+ * section. */
 static const char *nearest_key(const struct dp_config_section *section, const char *key)
 {
-    const char *nearest = dp_option_nearest(section->options, key);
+    const char *nearest = dp_config_key_nearest(section, key);
     const char *name;
 
     for (int i = 0; dp_config_section_at(i) != NULL; i++) {
@@ -138,7 +139,8 @@ static const char *nearest_key(const struct dp_config_section *section, const ch
     return nearest;
 }
 
-/* Fills a section, and the sections inside it, from its node; `model` is left for later. */
+/* Fills a section, and the sections inside it, from its node; `model` and the options of plug-ins
+ * are filled in later. */
 static dp_status fill_section(struct dp_draft *draft, const struct dp_config_section *section,
                               struct dp_yaml_node *node)
 {
@@ -156,6 +158,9 @@ static dp_status fill_section(struct dp_draft *draft, const struct dp_config_sec
         DP_TRY(dp_config_once(node, entry, section->path));
         if (row != NULL) {
             DP_TRY(dp_config_apply(row, base, entry, path));
+            continue;
+        }
+        if (dp_config_key_find(section, entry->key, NULL) != NULL) {
             continue;
         }
         inside = entry->key[0] != '\0' && strchr(entry->key, '.') == NULL
@@ -192,7 +197,7 @@ static dp_status check_length(struct dp_yaml_node *root)
     return dp_config_refuse(&last->key_at, "train", "epochs and steps cannot both be given");
 }
 
-/* The name of a run is the name of its folder. */
+/* Checks the name of a run, which is also the name of its folder. */
 static dp_status check_name(const struct dp_draft *draft)
 {
     const char *name = draft->config->name;
@@ -207,19 +212,28 @@ static dp_status check_name(const struct dp_draft *draft)
                             NAME_MAX_BYTES, name);
 }
 
+dp_status dp_config_refuse_key(const struct dp_draft *draft, const char *path, const char *key,
+                               const char *reason)
+{
+    const char *whole = key[0] != '\0' ? dp_config_join(draft->pool, path, key) : path;
+    const struct dp_yaml_node *node;
+
+    if (whole == NULL) {
+        return dp_config_no_memory();
+    }
+    node = dp_yaml_find(draft->root, whole);
+    return dp_config_refuse(node != NULL ? &node->at : NULL, whole, "%s", reason);
+}
+
 static dp_status check_refusals(const struct dp_draft *draft)
 {
     const struct dp_config_rule *refusal = dp_config_rule_of_config(draft->config);
-    const struct dp_yaml_node *node;
 
-    if (refusal == NULL) {
-        return DP_OK;
-    }
-    node = dp_yaml_find(draft->root, refusal->key);
-    return dp_config_refuse(node != NULL ? &node->at : NULL, refusal->key, "%s", refusal->reason);
+    return refusal == NULL ? DP_OK : dp_config_refuse_key(draft, "", refusal->key, refusal->reason);
 }
 
-/* The stem of a path, with what no file should be called replaced; "run" if nothing is left. */
+/* The stem of a path, with characters replaced that no file name should have; "run" if nothing is
+ * left. */
 static const char *stem(struct dp_pool *pool, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -239,7 +253,7 @@ static const char *stem(struct dp_pool *pool, const char *path)
     return copy;
 }
 
-/* Makes draft->config of draft->root, and checks all of it. */
+/* Builds draft->config from draft->root, and checks it. */
 static dp_status build(struct dp_draft *draft, const char *path)
 {
     struct dp_config *config = dp_pool_take(draft->pool, sizeof(*config));
@@ -261,6 +275,9 @@ static dp_status build(struct dp_draft *draft, const char *path)
                                 dp_yaml_found(draft->root, found, sizeof(found)));
     }
     DP_TRY(fill_section(draft, dp_config_section_at(0), draft->root));
+    for (int i = 0; dp_config_section_at(i) != NULL; i++) {
+        DP_TRY(dp_config_choose(draft, dp_config_section_at(i)));
+    }
     DP_TRY(check_length(draft->root));
     if (dp_yaml_find(draft->root, "train.steps") != NULL) {
         config->train.epochs = 0;
@@ -308,7 +325,7 @@ dp_status dp_config_resolve_text(const char *content, size_t length, const char 
 dp_status dp_config_resolve(const char *path, char *const *environment, const char *const *sets,
                             int set_count, char **text)
 {
-    const size_t size = DP_YAML_BYTES + 1; /* a byte too many is refused later */
+    const size_t size = DP_YAML_BYTES + 1; /* one byte above the limit is refused later */
     char *content = dp_zalloc(1, size);
     size_t length = 0;
     dp_status status;
@@ -354,7 +371,7 @@ failed:
 void dp_config_destroy(struct dp_config *config)
 {
     if (config != NULL) {
-        dp_pool_destroy(config->texts); /* the configuration lies in it */
+        dp_pool_destroy(config->texts); /* the configuration is in this memory */
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * config_node.c - finding one's way in the tree of a configuration, and saying what is wrong there.
+ * config_node.c - finds nodes in the tree of a configuration, and reports what is wrong there.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 enum { ORIGIN_SHOWN = 400, FOUND_SHOWN = 60 };
 
-/* Writes at most `shown` bytes of a text, never half a character of UTF-8. */
+/* Writes at most `shown` bytes of a text, never half of a UTF-8 character. */
 static void show(char *text, size_t size, const char *value, size_t shown, const char *quote)
 {
     size_t length = strlen(value);
@@ -69,7 +69,7 @@ dp_status dp_config_refuse(const struct dp_place *place, const char *key, const 
     (void)vsnprintf(text + used, sizeof(text) - used, format, args);
     va_end(args);
     keep_one_line(text);
-    /* Not DP_FAIL: editors and scripts parse this line, so nothing is added behind it. */
+    /* Not DP_FAIL, which would append text: editors and scripts parse this line. */
     dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", text);
     return DP_ERR_CONFIG;
 }
@@ -113,7 +113,7 @@ const char *dp_yaml_found(const struct dp_yaml_node *node, char *text, size_t si
         return "a list";
     }
     if (node->kind == DP_YAML_MAP && node->first != NULL && node->first->next == NULL &&
-        dp_yaml_is_null(node->first)) { /* most likely a text with a colon too many */
+        dp_yaml_is_null(node->first)) { /* probably a text with a colon too many */
         (void)snprintf(text, size, "'%.*s:', a section with nothing in it", FOUND_SHOWN,
                        node->first->key);
         return text;

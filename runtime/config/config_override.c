@@ -1,19 +1,20 @@
 /*
- * config_override.c - what replaces values of the file: DP_* variables, then --set.
+ * config_override.c - replaces values of the file: DP_* variables, then --set.
  */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "runtime/config/config_load.h"
 #include "runtime/config/config_own.h"
 
-enum { VARIABLE_MAX = 128 };
+enum { VARIABLE_MAX = DP_VARIABLE };
 
-/* DDP_ is a second spelling of the same variables; where both are set, DP_ counts. */
+/* The name that is preferred, and its alias. */
 static const char *const prefixes[] = {"DP_", "DDP_"};
 
-/* ---- putting a value into the tree ---- */
+/* ---- setting a value in the tree ---- */
 
 static dp_status add_entry(struct dp_draft *draft, struct dp_yaml_node *map,
                            const struct dp_path_step *step, const struct dp_place *place,
@@ -38,7 +39,7 @@ static dp_status add_entry(struct dp_draft *draft, struct dp_yaml_node *map,
     return DP_OK;
 }
 
-/* Goes one step down from *node; names that are not there yet are added. `path`: up to here. */
+/* Goes one step down from *node; missing names are added. `path`: up to here. */
 static dp_status enter(struct dp_draft *draft, struct dp_yaml_node **node, const char *path,
                        const struct dp_path_step *step, const struct dp_place *place)
 {
@@ -74,7 +75,7 @@ static dp_status enter(struct dp_draft *draft, struct dp_yaml_node **node, const
     return DP_OK;
 }
 
-/* Replaces what stands at `key` by `value`, whose place becomes the place of both. */
+/* Replaces the value at `key` by `value`, whose place becomes the place of both. */
 static dp_status put(struct dp_draft *draft, const char *key, const struct dp_yaml_node *value,
                      const struct dp_place *place)
 {
@@ -104,7 +105,7 @@ static dp_status put(struct dp_draft *draft, const char *key, const struct dp_ya
     return DP_OK;
 }
 
-/* The length of a run is given once: the later source replaces the earlier one's unit too. */
+/* The length of a run is given once: a later source also replaces the other key of the pair. */
 static void drop_other_length(struct dp_draft *draft, const char *key)
 {
     const char *other = strcmp(key, "train.steps") == 0    ? "epochs"
@@ -148,7 +149,7 @@ static void variable_name(const struct dp_config_section *section, const struct 
     }
 }
 
-/* The value of a variable that is spelled exactly so, or NULL. */
+/* The value of the variable with exactly this name, or NULL. */
 static const char *exact_variable(char *const *environment, const char *name)
 {
     const size_t length = strlen(name);
@@ -161,26 +162,31 @@ static const char *exact_variable(char *const *environment, const char *name)
     return NULL;
 }
 
-/* The value of the variable "DP_..." under either prefix, or NULL; `name` becomes the one found. */
-static const char *variable(char *const *environment, char *name)
+dp_status dp_config_variable(char *const *environment, char name[DP_VARIABLE], const char **value)
 {
-    const char *value = exact_variable(environment, name);
-    char other[VARIABLE_MAX];
+    const struct dp_place place = {name, 0, 0};
+    char alias[DP_VARIABLE];
+    const char *other;
 
-    if (value == NULL) {
-        (void)snprintf(other, sizeof(other), "%.3s%.120s", "DDP", name + 2);
-        value = exact_variable(environment, other);
-        if (value != NULL) {
-            (void)snprintf(name, VARIABLE_MAX, "%s", other);
-        }
+    (void)snprintf(alias, sizeof(alias), "%s%.120s", prefixes[1], name + strlen(prefixes[0]));
+    *value = exact_variable(environment, name);
+    other = exact_variable(environment, alias);
+    if (*value != NULL && other != NULL && strcmp(*value, other) != 0) {
+        return dp_config_refuse(&place, NULL, "its alias %s has another value: unset one", alias);
     }
-    return value;
+    if (*value == NULL && other != NULL) {
+        memcpy(name, alias, sizeof(alias));
+        *value = other;
+    }
+    return DP_OK;
 }
 
-/* Sections whose keys have variables: those of the tables, then what `model` has besides layers. */
+/* Sections whose keys have variables: those of the tables, then the parts of `model` other than
+ * layers. */
 static const struct dp_config_section *section_at(int i)
 {
-    static const struct dp_config_section model = {"model", dp_config_input_options, 0, ""};
+    static const struct dp_config_section model = {.path = "model",
+                                                   .options = dp_config_input_options};
     const struct dp_config_section *section = dp_config_section_at(i);
 
     return section == NULL && i > 0 && dp_config_section_at(i - 1) != NULL ? &model : section;
@@ -189,12 +195,14 @@ static const struct dp_config_section *section_at(int i)
 static dp_status override_from(struct dp_draft *draft, const struct dp_config_section *section,
                                char *const *environment)
 {
-    for (const struct dp_option *row = section->options; row->kind != DP_OPTION_END; row++) {
+    const struct dp_option *row;
+
+    for (int i = 0; (row = dp_config_key_at(section, i, NULL)) != NULL; i++) {
         char name[VARIABLE_MAX];
-        const char *value, *key, *origin;
+        const char *value, *epochs_value, *key, *origin;
         char epochs[VARIABLE_MAX] = "DP_TRAIN_EPOCHS";
         variable_name(section, row, name);
-        value = variable(environment, name);
+        DP_TRY(dp_config_variable(environment, name, &value));
         if (value == NULL) {
             continue;
         }
@@ -203,7 +211,8 @@ static dp_status override_from(struct dp_draft *draft, const struct dp_config_se
         if (key == NULL || origin == NULL) {
             return dp_config_no_memory();
         }
-        if (strcmp(key, "train.steps") == 0 && variable(environment, epochs) != NULL) {
+        DP_TRY(dp_config_variable(environment, epochs, &epochs_value));
+        if (strcmp(key, "train.steps") == 0 && epochs_value != NULL) {
             const struct dp_place place = {origin, 0, 0};
             return dp_config_refuse(&place, key, "%s is set too; give one of them", epochs);
         }
@@ -212,7 +221,7 @@ static dp_status override_from(struct dp_draft *draft, const struct dp_config_se
     return DP_OK;
 }
 
-/* Names close to one of ours are most likely misspelled; others belong to somebody else. */
+/* Names close to one of ours are probably misspelled; others belong to other programs. */
 static void warn_if_misspelled(const char *entry)
 {
     static const char layers[] = "MODEL_LAYERS";
@@ -237,7 +246,8 @@ static void warn_if_misspelled(const char *entry)
     }
     for (int i = 0; section_at(i) != NULL; i++) {
         const struct dp_config_section *section = section_at(i);
-        for (const struct dp_option *row = section->options; row->kind != DP_OPTION_END; row++) {
+        const struct dp_option *row;
+        for (int k = 0; (row = dp_config_key_at(section, k, NULL)) != NULL; k++) {
             int distance;
             variable_name(section, row, known);
             distance = dp_edit_distance(name + skip, known + 3);

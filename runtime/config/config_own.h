@@ -1,5 +1,5 @@
 /*
- * config_own.h - what the files config*.c share; nobody else includes it.
+ * config_own.h - shared by the files config*.c; no other file includes it.
  */
 #ifndef DP_RUNTIME_CONFIG_CONFIG_OWN_H
 #define DP_RUNTIME_CONFIG_CONFIG_OWN_H
@@ -11,50 +11,77 @@
 
 /* ---- config_tables.c: every key outside of `model` ---- */
 
-/* A section of model.cfg: the table of its keys, and where its struct lies in struct dp_config. */
+/*
+ * A section of model.cfg: the table of its keys, and the offset of its struct in struct dp_config.
+ * If the section has a family, its key `name` chooses one of the plug-ins; the options of all
+ * plug-ins are keys of the section, too.
+ */
 struct dp_config_section {
     const char *path; /* "optimizer.schedule"; "" for the keys at the top */
     const struct dp_option *options;
     size_t offset;
     const char *help;
+    const struct dp_plugin_family *family; /* NULL: none */
+    size_t choice;                         /* offset of a struct dp_plugin_choice in struct
+                                            * dp_config */
+    int before;                            /* rows of `options` that are printed before those of
+                                            * plug-ins */
 };
 
-/* Section `i`, or NULL behind the last; a section stands before the sections inside it. */
+/* Section `i`, or NULL after the last; a section comes before the sections inside it. */
 const struct dp_config_section *dp_config_section_at(int i);
 
 /* The section with that path, or NULL. */
 const struct dp_config_section *dp_config_section_find(const char *path);
 
-/* Whether the section at index `i` lies directly inside `path`, and its own name there. */
+/* The section's own name if the one at index `i` is directly inside `path`, else NULL. */
 const char *dp_config_section_inside(int i, const char *path);
 
-/* What `repeat` takes besides its layers; not a layer type, since it is gone once unrolled. */
+/* The options of `repeat` besides its layers; not a layer type, since it disappears when
+ * unrolled. */
 struct dp_config_repeat {
     int times;
 };
 extern const struct dp_option dp_config_repeat_options[];
 
-/* model.input as it is written; struct dp_shape as it is used. */
+/* model.input as it is written; struct dp_shape is its final form. */
 struct dp_config_input {
     struct dp_numbers input;
 };
 extern const struct dp_option dp_config_input_options[];
 
+/* ---- config_keys.c: the keys of sections, including those of plug-ins ---- */
+
+/* Key `i` of a section, or NULL after the last. A key that several plug-ins have comes once, as the
+ * last one's. *plugins (may be NULL): whether it is an option of plug-ins. */
+const struct dp_option *dp_config_key_at(const struct dp_config_section *section, int i,
+                                         bool *plugins);
+
+/* The key of that name, or NULL; the name that `name` may be a misspelling of, or NULL. */
+const struct dp_option *dp_config_key_find(const struct dp_config_section *section,
+                                           const char *name, bool *plugins);
+const char *dp_config_key_nearest(const struct dp_config_section *section, const char *name);
+
+/* Finds the row of a key that counts, and the struct with its value. false: the chosen plug-in does
+ * not have the key, and those that do have different defaults. */
+bool dp_config_key_value(const struct dp_config_section *section, const struct dp_config *config,
+                         const char *name, const struct dp_option **row, const void **base);
+
 /* ---- config_load.c ---- */
 
-/* A configuration that is being made; the pool becomes the configuration's. */
+/* A configuration under construction; the pool becomes the configuration's. */
 struct dp_draft {
     struct dp_pool *pool;
     struct dp_yaml_node *root;
     struct dp_config *config; /* in the pool */
-    int layer_count;          /* so far, unrolled, those inside residuals included */
+    int layer_count;          /* so far, unrolled, including those inside residuals */
 };
 
 /* Reads a node into the field of `row` in the struct at `base`; `key` is its whole path. */
 DP_CHECKED dp_status dp_config_apply(const struct dp_option *row, void *base,
                                      const struct dp_yaml_node *node, const char *key);
 
-/* Refuses an entry of the map at `path` whose key stands there twice. */
+/* Refuses an entry of the map at `path` whose key is repeated. */
 DP_CHECKED dp_status dp_config_once(const struct dp_yaml_node *map,
                                     const struct dp_yaml_node *entry, const char *path);
 
@@ -62,8 +89,19 @@ DP_CHECKED dp_status dp_config_once(const struct dp_yaml_node *map,
 DP_CHECKED dp_status dp_config_unknown(const struct dp_yaml_node *entry, const char *path,
                                        const char *nearest);
 
+/* Refuses the value of `key` in the section at `path`, or the whole section if `key` is "". */
+DP_CHECKED dp_status dp_config_refuse_key(const struct dp_draft *draft, const char *path,
+                                          const char *key, const char *reason);
+
 /* "path.key", or "key" at the top; in the pool. NULL: no memory. */
 char *dp_config_join(struct dp_pool *pool, const char *path, const char *key);
+
+/* ---- config_choice.c ---- */
+
+/* For a section with a family whose own keys are filled in: finds the plug-in, and fills in the
+ * options of all plug-ins. */
+DP_CHECKED dp_status dp_config_choose(struct dp_draft *draft,
+                                      const struct dp_config_section *section);
 
 /* ---- config_layers.c ---- */
 
@@ -72,16 +110,16 @@ DP_CHECKED dp_status dp_config_build_model(struct dp_draft *draft, struct dp_yam
 
 /* ---- config_override.c ---- */
 
-/* Puts the DP_* variables, then the texts of --set, into the tree. */
+/* Sets the DP_* variables, then the texts of --set, in the tree. */
 DP_CHECKED dp_status dp_config_override(struct dp_draft *draft, char *const *environment,
                                         const char *const *sets, int set_count);
 
 /* ---- config_print.c ---- */
 
-/* Writes the resolved text, tail included; owned by the caller (dp_free). */
+/* Writes the resolved text, with its tail; owned by the caller (dp_free). */
 DP_CHECKED dp_status dp_config_print(const struct dp_draft *draft, char **text);
 
-/* Gives the nodes of a resolved text the places that its tail names. */
+/* Sets the places of a resolved text's nodes from its tail. */
 DP_CHECKED dp_status dp_config_read_tail(struct dp_pool *pool, const char *text,
                                          struct dp_yaml_node *root);
 

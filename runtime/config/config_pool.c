@@ -8,7 +8,7 @@
 
 enum { BLOCK_BYTES = 16384, ALIGN = 16 };
 
-/* Blocks form a list, the one that is being filled in front. */
+/* Blocks form a list; the first one is being filled. */
 struct block {
     struct block *next;
     size_t used, bytes;
@@ -49,12 +49,12 @@ void *dp_pool_take(struct dp_pool *pool, size_t bytes)
         return NULL;
     }
     if (block == NULL || wanted > block->bytes - block->used) {
-        const size_t room = wanted > BLOCK_BYTES ? wanted : BLOCK_BYTES;
-        block = dp_zalloc(1, head + room);
+        const size_t capacity = wanted > BLOCK_BYTES ? wanted : BLOCK_BYTES;
+        block = dp_zalloc(1, head + capacity);
         if (block == NULL) {
             return NULL;
         }
-        block->bytes = room;
+        block->bytes = capacity;
         block->next = pool->blocks;
         pool->blocks = block;
     }

@@ -13,14 +13,14 @@
 #include "runtime/config/config_own.h"
 #include "runtime/config/config_rules.h"
 
-/* The tail: lines "#@ key<tab>where" behind all others. */
+/* The tail: lines "#@ key<tab>where" after all others. */
 static const char tail_mark[] = "#@ ";
 
-/* ---- a text that grows ---- */
+/* ---- a growing text ---- */
 
 struct text {
     char *data; /* owned; a string */
-    size_t length, room;
+    size_t length, capacity;
     bool failed; /* out of memory: later additions do nothing */
 };
 
@@ -28,16 +28,16 @@ static void add(struct text *text, const char *format, ...) __attribute__((forma
 
 static bool reserve(struct text *text, size_t more)
 {
-    size_t room = text->room > 0 ? text->room : 4096;
+    size_t capacity = text->capacity > 0 ? text->capacity : 4096;
     char *data;
 
-    while (room < text->length + more + 1) {
-        room *= 2;
+    while (capacity < text->length + more + 1) {
+        capacity *= 2;
     }
-    if (room == text->room) {
+    if (capacity == text->capacity) {
         return true;
     }
-    data = dp_zalloc(1, room);
+    data = dp_zalloc(1, capacity);
     if (data == NULL) {
         text->failed = true;
         return false;
@@ -47,7 +47,7 @@ static bool reserve(struct text *text, size_t more)
     }
     dp_free(text->data);
     text->data = data;
-    text->room = room;
+    text->capacity = capacity;
     return true;
 }
 
@@ -70,7 +70,7 @@ static void add(struct text *text, const char *format, ...)
 
 /* ---- sections ---- */
 
-/* "{a: 1, b: 2}" of every option whose value may be given again. */
+/* "{a: 1, b: 2}" of every option whose value can be read again. */
 static void add_flow(struct text *text, const struct dp_option *row, const void *base)
 {
     char value[DP_OPTION_PRINTED];
@@ -87,34 +87,47 @@ static void add_flow(struct text *text, const struct dp_option *row, const void 
     add(text, "}\n");
 }
 
-static void add_rows(struct text *text, const struct dp_option *row, const void *base,
-                     const char *indent)
-{
-    char value[DP_OPTION_PRINTED];
+/* The texts before, between and after the keys of a section. */
+struct form {
+    const char *before, *between, *behind;
+};
 
-    for (; row->kind != DP_OPTION_END; row++) {
-        if (dp_option_holds(row, base)) {
+static void add_section(struct text *text, const struct dp_config *config,
+                        const struct dp_config_section *section, const struct form *form)
+{
+    const char *between = form->before;
+    char value[DP_OPTION_PRINTED];
+    const struct dp_option *row;
+    const void *base;
+
+    for (int i = 0; (row = dp_config_key_at(section, i, NULL)) != NULL; i++) {
+        if (dp_config_key_value(section, config, row->name, &row, &base) &&
+            dp_option_holds(row, base)) {
             dp_option_print(row, base, value, sizeof(value));
-            add(text, "%s%s: %s\n", indent, row->name, value);
+            add(text, "%s%s: %s", between, row->name, value);
+            between = form->between;
         }
     }
+    add(text, "%s", form->behind);
 }
 
 static void add_sections(struct text *text, const struct dp_config *config)
 {
+    static const struct form top = {"", "\n", "\n"}, flow = {"{", ", ", "}\n"},
+                             block = {"  ", "\n  ", "\n"};
     const struct dp_config_section *section;
 
     for (int i = 0; (section = dp_config_section_at(i)) != NULL; i++) {
-        const char *base = (const char *)config + section->offset;
-        if (strchr(section->path, '.') != NULL) {
-            add(text, "  %s: ", strrchr(section->path, '.') + 1);
-            add_flow(text, section->options, base);
-        } else if (section->path[0] == '\0') {
-            add_rows(text, section->options, base, "");
-        } else {
+        const char *dot = strrchr(section->path, '.');
+        if (dot != NULL) {
+            add(text, "  %s: ", dot + 1);
+        } else if (section->path[0] != '\0') {
             add(text, "%s:\n", section->path);
-            add_rows(text, section->options, base, "  ");
         }
+        add_section(text, config, section,
+                    dot != NULL                ? &flow
+                    : section->path[0] == '\0' ? &top
+                                               : &block);
     }
 }
 
@@ -185,10 +198,11 @@ static dp_status add_places(struct text *text, const struct dp_draft *draft,
         if (key == NULL) {
             return dp_config_no_memory();
         }
-        /* Of layers and sections the key counts, of values the value: what errors point at. */
+        /* The place of a layer or section is its key's, that of a value is the value's: errors name
+         * these. */
         (void)dp_place_text(keyed && node->kind == DP_YAML_MAP ? &node->key_at : &node->at, where,
                             sizeof(where));
-        (void)dp_text_clean(where, line, sizeof(line)); /* names of files may hold line ends */
+        (void)dp_text_clean(where, line, sizeof(line)); /* names of files may contain line ends */
         add(text, "%s%s\t%s\n", tail_mark, key, line);
         DP_TRY(add_places(text, draft, node, key));
     }
@@ -202,7 +216,8 @@ size_t dp_config_text_length(const char *text)
     return at != NULL ? (size_t)(at + 1 - text) : strlen(text);
 }
 
-/* Lines of the resolved text are nobody's; what the tail does not name is a default. */
+/* Lines of the resolved text are not places in the user's file; what the tail does not name is a
+ * default. */
 static void forget_places(struct dp_yaml_node *node)
 {
     for (; node != NULL; node = node->next) {
@@ -260,7 +275,20 @@ dp_status dp_config_print(const struct dp_draft *draft, char **out)
 
 /* ---- --help ---- */
 
-static void help_rows(const struct dp_option *row, const char *path)
+/* "one of sgd, adamw" */
+static void describe_names(const struct dp_plugin_family *family, char *text, size_t size)
+{
+    const struct dp_plugin *plugin;
+    size_t used = (size_t)snprintf(text, size, "one of");
+
+    for (int i = 0; used < size && (plugin = dp_plugin_at(family, i)) != NULL; i++) {
+        used += (size_t)snprintf(text + used, size - used, "%s %s", i > 0 ? "," : "", plugin->name);
+    }
+}
+
+/* `family`: the family whose plug-ins the key `name` names; NULL: none. */
+static void help_rows(const struct dp_option *row, const char *path,
+                      const struct dp_plugin_family *family)
 {
     char expected[256], key[96];
 
@@ -269,7 +297,11 @@ static void help_rows(const struct dp_option *row, const char *path)
         if (dp_config_rule_hides(key)) {
             continue;
         }
-        dp_option_describe(row, expected, sizeof(expected));
+        if (family != NULL && strcmp(row->name, "name") == 0) {
+            describe_names(family, expected, sizeof(expected));
+        } else {
+            dp_option_describe(row, expected, sizeof(expected));
+        }
         printf("    %-30s %s\n", key, row->help);
         if (row->initial == NULL) {
             printf("    %-30s   %s; required\n", "", expected);
@@ -282,26 +314,39 @@ static void help_rows(const struct dp_option *row, const char *path)
     }
 }
 
+/* The keys of a section that are options of plug-ins: "optimizer adamw: ...". */
+static void help_plugins(const struct dp_config_section *section)
+{
+    const struct dp_plugin *plugin;
+
+    for (int i = 0; section->family != NULL && (plugin = dp_plugin_at(section->family, i)) != NULL;
+         i++) {
+        printf("\n  %s %s: %s\n", section->family->noun, plugin->name, plugin->help);
+        help_rows(plugin->options, section->path, NULL);
+    }
+}
+
 void dp_config_help(void)
 {
     const struct dp_config_section *section;
     const struct dp_plugin *plugin;
 
-    printf("keys of model.cfg, of --set KEY=VALUE, and (DP_TRAIN_SEED for train.seed) of the "
-           "environment:\n");
+    printf("keys of model.cfg, of --set KEY=VALUE, and of the environment, where train.seed is "
+           "DP_TRAIN_SEED\n(or, as an alias, DDP_TRAIN_SEED):\n");
     for (int i = 0; (section = dp_config_section_at(i)) != NULL; i++) {
         if (section->path[0] != '\0') {
             printf("\n  %s: %s\n", section->path, section->help);
         }
-        help_rows(section->options, section->path);
+        help_rows(section->options, section->path, section->family);
+        help_plugins(section);
     }
     printf("\n  model: what is trained\n");
-    help_rows(dp_config_input_options, "model");
+    help_rows(dp_config_input_options, "model", NULL);
     printf("    %-30s a list of layers; required\n", "model.layers");
     for (int i = 0; (plugin = dp_plugin_at(&dp_layers, i)) != NULL; i++) {
         printf("\n  layer %s: %s\n", plugin->name, plugin->help);
-        help_rows(plugin->options, "");
+        help_rows(plugin->options, "", NULL);
     }
-    printf("\n  layer repeat: the same layers again and again: {times: 3, layers: [...]}\n");
-    help_rows(dp_config_repeat_options, "");
+    printf("\n  layer repeat: its layers, repeated: {times: 3, layers: [...]}\n");
+    help_rows(dp_config_repeat_options, "", NULL);
 }

@@ -6,7 +6,7 @@
 
 #include "runtime/config/config.h"
 
-/* How much of a resolved text is for people: its length without the tail. */
+/* The length of a resolved text without its tail: the part for people. */
 size_t dp_config_text_length(const char *text);
 
 /* The value of a key outside of `model` ("train.seed"), as it is printed; empty: no such key. */

@@ -13,13 +13,12 @@ struct refused_value {
 
 static const struct refused_value refused_values[] = {
     {"data.shuffle", "window", "not available in this version: only true, false and full"},
-    {"train.hang_timeout_s", NULL, "the watchdog is not available in this version: only 0"},
 };
 
 enum { VALUE_COUNT = sizeof(refused_values) / sizeof(refused_values[0]) };
 
-/* Taken in any value, since files that name them are to work: nothing comes of it yet. */
-static const char *const idle_keys[] = {"report.html", "report.tensorboard"};
+/* Any value is accepted, so that files with this key work: it has no effect yet. */
+static const char *const idle_keys[] = {"report.tensorboard"};
 enum { IDLE_COUNT = sizeof(idle_keys) / sizeof(idle_keys[0]) };
 
 const char *dp_config_rule_of_value(const char *key, const char *text)
@@ -60,7 +59,7 @@ static bool normalizes_by_half(const struct dp_config *config)
 
 static bool is_for_channels(const struct dp_numbers *list, const struct dp_shape *input)
 {
-    const size_t channels = input->dims == 3 ? input->dim[2] : 1;
+    const size_t channels = input->dims == 3 ? input->dim[2] : input->dim[0];
 
     return list->count <= 1 || (size_t)list->count == channels;
 }
@@ -73,22 +72,6 @@ static bool has_other_means(const struct dp_config *config)
 static bool has_other_stds(const struct dp_config *config)
 {
     return !is_for_channels(&config->data.normalize.std, &config->model.input);
-}
-
-static bool has_other_betas(const struct dp_config *config)
-{
-    return config->optimizer.betas.count != 2;
-}
-
-static bool is_nesterov_alone(const struct dp_config *config)
-{
-    return config->optimizer.nesterov && config->optimizer.momentum <= 0.0;
-}
-
-static bool has_no_step_size(const struct dp_config *config)
-{
-    return config->optimizer.schedule.name == DP_SCHEDULE_STEP &&
-           config->optimizer.schedule.step_size == 0;
 }
 
 /* Whether a batch norm among the layers, or inside a residual, is synchronised. */
@@ -167,7 +150,7 @@ static bool is_sync_with_servers(const struct dp_config *config)
     return config->comm.servers > 0 && any_sync(config->model.layers, config->model.layer_count);
 }
 
-static bool is_coded_with_servers(const struct dp_config *config)
+static bool is_compressed_with_servers(const struct dp_config *config)
 {
     return (config->comm.servers > 0 || is_named(config->comm.strategy, "ps")) &&
            strcmp(config->comm.compressor, "none") != 0;
@@ -208,12 +191,12 @@ static bool is_stale_overlapped(const struct dp_config *config)
     return dp_config_stale(config) && config->comm.overlap == DP_OVERLAP_ON;
 }
 
-static bool is_local_coded(const struct dp_config *config)
+static bool is_compressed_in_local_steps(const struct dp_config *config)
 {
     return is_local(config) && strcmp(config->comm.compressor, "none") != 0;
 }
 
-static bool is_coded_in_lanes(const struct dp_config *config)
+static bool is_compressed_in_lanes(const struct dp_config *config)
 {
     return config->train.lanes > 0 && strcmp(config->comm.compressor, "none") != 0;
 }
@@ -221,33 +204,32 @@ static bool is_coded_in_lanes(const struct dp_config *config)
 static bool has_momentum_twice(const struct dp_config *config)
 {
     const char *momentum = strstr(config->comm.compressor, "momentum=");
+    const struct dp_plugin_choice *optimizer = &config->optimizer.chosen;
+    const struct dp_option *own = dp_option_find(optimizer->plugin->options, "momentum");
 
-    return momentum != NULL && strtod(strchr(momentum, '=') + 1, NULL) > 0.0 &&
-           strcmp(config->optimizer.name, "sgd") == 0 && config->optimizer.momentum > 0.0;
+    return momentum != NULL && strtod(strchr(momentum, '=') + 1, NULL) > 0.0 && own != NULL &&
+           *(const double *)(const void *)((const char *)optimizer->state + own->offset) > 0.0;
 }
 
 static const struct dp_config_rule refusals[] = {
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,
-     "expected one number, or one for each channel of model.input"},
+     "expected one number, or one for each channel or feature of model.input"},
     {"data.normalize.std", has_other_stds,
-     "expected one number, or one for each channel of model.input"},
-    {"optimizer.betas", has_other_betas, "expected two numbers"},
-    {"optimizer.nesterov", is_nesterov_alone, "nesterov needs a momentum above 0"},
-    {"optimizer.schedule", has_no_step_size, "schedule step needs a step_size above 0"},
+     "expected one number, or one for each channel or feature of model.input"},
     {"train.lanes", has_odd_lanes, "expected a power of two, or 0"},
     {"train.lanes", has_more_lanes_than_rows, "more lanes than train.global_batch has rows"},
     {"train.local_steps", is_local_in_lanes,
-     "cannot go with train.lanes: what a rank learns alone depends on how many ranks there are"},
+     "cannot go with train.lanes: what a rank learns alone depends on the number of ranks"},
     {"train.local_steps", is_local_in_parts,
      "cannot go with comm.strategy zero1, where no rank updates all weights"},
     {"train.local_steps", is_local_with_servers,
      "cannot go with servers: every rank updates all weights"},
     {"comm.servers", has_idle_servers, "needs comm.strategy ps, or auto"},
-    {"comm.compressor", is_coded_with_servers,
+    {"comm.compressor", is_compressed_with_servers,
      "cannot go with servers, which get gradients as they are"},
     {"comm.servers", is_sync_with_servers,
-     "cannot go with batchnorm {sync: true}, where all ranks meet inside of a layer"},
+     "cannot go with batchnorm {sync: true}, where all ranks wait for each other inside a layer"},
     {"train.local_steps", is_local_scaled,
      "cannot go with train.precision fp16: ranks must skip a step together"},
     {"train.mode", is_async_without_servers,
@@ -256,18 +238,18 @@ static const struct dp_config_rule refusals[] = {
     {"train.staleness", is_stale_in_lanes,
      "cannot go with train.lanes: gradients are applied in the order in which they come"},
     {"train.staleness", is_stale_clipped,
-     "cannot go with optimizer.clip_norm, since nobody sees the gradient of all ranks"},
+     "cannot go with optimizer.clip_norm, since no rank has the gradient of all ranks"},
     {"train.staleness", is_stale_scaled,
      "cannot go with train.precision fp16: ranks must skip a step together"},
     {"train.staleness", is_stale_overlapped,
      "cannot go with comm.overlap on: between two steps a rank gets new weights"},
     {"train.local_steps", is_local_unshared, "averages nothing with comm.strategy none"},
-    {"train.local_steps", is_local_coded,
+    {"train.local_steps", is_compressed_in_local_steps,
      "cannot go with a comm.compressor: weights are averaged, not gradients"},
     {"train.micro_batch", is_sync_in_passes,
      "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
-    {"comm.compressor", is_coded_in_lanes,
-     "cannot go with train.lanes: what is rounded or left out depends on how many ranks there are"},
+    {"comm.compressor", is_compressed_in_lanes,
+     "cannot go with train.lanes: what is rounded or left out depends on the number of ranks"},
     {"comm.compressor", has_momentum_twice,
      "its momentum and optimizer.momentum would both count: set one of them to 0"},
 };

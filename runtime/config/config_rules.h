@@ -1,7 +1,7 @@
 /*
- * config_rules.h - what the configuration may not ask for: values that this version does not offer,
- * and options that cannot go together. Two tables; to add a refusal, add a row. A third one names
- * keys without effect.
+ * config_rules.h - what a configuration may not contain: values that this version does not offer,
+ * and options that exclude each other. Each is a table; to add a refusal, add a row. A third table
+ * lists keys without effect.
  */
 #ifndef DP_RUNTIME_CONFIG_CONFIG_RULES_H
 #define DP_RUNTIME_CONFIG_CONFIG_RULES_H
@@ -13,13 +13,13 @@
 /* Why this version refuses the value `text` of `key`, or NULL. */
 const char *dp_config_rule_of_value(const char *key, const char *text);
 
-/* Whether nothing but the default of `key` is offered, or no value of it has an effect in this
- * version, so that --help leaves it out. */
+/* Whether only the default of `key` is offered, or the key has no effect in this version, so that
+ * --help leaves it out. */
 bool dp_config_rule_hides(const char *key);
 
 /* Options that contradict each other. */
 struct dp_config_rule {
-    const char *key; /* the one that is to blame: errors point at it */
+    const char *key; /* the key that errors name */
     bool (*applies)(const struct dp_config *config);
     const char *reason;
 };

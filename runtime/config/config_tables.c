@@ -2,11 +2,9 @@
  * config_tables.c - every key of model.cfg outside of `model`: name, type, range, default, help.
  */
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "runtime/config/config_own.h"
-#include "runtime/config/config_print.h"
 
 #define TOP struct dp_config
 #define DATA struct dp_data_config
@@ -22,13 +20,6 @@
 #define DEVICE struct dp_device_config
 
 enum { INT_HIGH = 2147483647, BATCH_HIGH = 16777216 };
-
-/* "|constant|step", as a table's choices but for the first character. */
-static const char schedule_names[] =
-#define DP_SCHEDULE(name, NAME) "|" #name
-#include "runtime/config/schedules.def"
-#undef DP_SCHEDULE
-    ;
 
 /* clang-format off */
 static const struct dp_option top_options[] = {
@@ -48,13 +39,24 @@ static const struct dp_option data_options[] = {
               "training samples of source synthetic; 0: its own number"),
     DP_INT(   DATA, test_samples, "0", 0, INT_HIGH,
               "test samples of source synthetic; 0: its own number"),
+    DP_DOUBLE(DATA, test_fraction, "0", 0, 0.9,
+              "share of the training set to test with, where there is no test set",
+              DP_KEY_BINDS),
+    DP_CHOICE(DATA, label,        "first", "first|last",
+              "which field of a line of source csv is its label", DP_KEY_BITS),
+    DP_CHOICE(DATA, resize,       "auto", "auto|bilinear|crop",
+              "images to model.input: scaled, or cut in the middle; auto: pictures scaled",
+              DP_KEY_BITS),
+    DP_CHOICE(DATA, on_bad_sample, "stop", "stop|skip",
+              "a damaged sample: end, or leave it out (at most 1 of 1000)"),
     {0},
 };
 
 static const struct dp_option normalize_options[] = {
-    DP_NUMBERS(NORMALIZE, mean, "", -1e6, 1e6,
-               "taken off each channel, after scaling bytes to 0..1", DP_KEY_BITS),
-    DP_NUMBERS(NORMALIZE, std,  "", 1e-6, 1e6, "then divides each channel", DP_KEY_BITS),
+    DP_NUMBERS(NORMALIZE, mean, "", -1e15, 1e15,
+               "subtracted from each channel, or feature; bytes are scaled to 0..1 before",
+               DP_KEY_BITS),
+    DP_NUMBERS(NORMALIZE, std,  "", 1e-15, 1e15, "then divides each of them", DP_KEY_BITS),
     {0},
 };
 
@@ -76,7 +78,7 @@ static const struct dp_option train_options[] = {
               "above 0: the same bits at every world size that divides it",
               DP_KEY_BITS | DP_KEY_AUTO),
     DP_INT(   TRAIN, local_steps,    "1",    1, 1000000,
-              "above 1: ranks train alone, and average weights after so many steps",
+              "above 1: ranks train alone, and average weights every so many steps",
               DP_KEY_BITS | DP_KEY_AUTO),
     DP_INT(   TRAIN, local_after,    "0",    0, INT_HIGH,
               "steps in which gradients are shared before local steps begin", DP_KEY_BITS),
@@ -89,7 +91,7 @@ static const struct dp_option train_options[] = {
     DP_INT(   TRAIN, eval_every,     "1",    0, 1000000,
               "epochs between evaluations; 0: only at the end", DP_KEY_AVERAGES),
     DP_DOUBLE(TRAIN, hang_timeout_s, "0",    0, 86400,
-              "seconds until a silent rank counts as hung; 0: by the slowest step"),
+              "s without progress that end a run; 0: five times the slowest step, >= 10"),
     DP_INT(   TRAIN, check_every,    "100",  0, INT_HIGH,
               "steps between comparisons of all weights over ranks; 0: only slices of them"),
     DP_CHOICE(TRAIN, on_divergence,  "stop", "stop|restore",
@@ -97,32 +99,19 @@ static const struct dp_option train_options[] = {
     {0},
 };
 
+/* Those of each optimizer and schedule are in its file. */
 static const struct dp_option optimizer_options[] = {
-    DP_STRING( OPTIMIZER, name,         "sgd",       "update rule; see --list optimizers",
-              DP_KEY_BINDS),
-    DP_DOUBLE( OPTIMIZER, lr,           "0.05",      0, 1e6, "learning rate", DP_KEY_BITS),
-    DP_DOUBLE( OPTIMIZER, momentum,     "0.9",       0, 1, "of sgd", DP_KEY_BITS),
-    DP_SWITCH( OPTIMIZER, nesterov,     "false",     "Nesterov's momentum, as PyTorch's sgd",
-              DP_KEY_BITS),
-    DP_NUMBERS(OPTIMIZER, betas,        "0.9,0.999", 0, 0.999999999,
-               "decay rates of the two averages of adamw", DP_KEY_BITS),
-    DP_DOUBLE( OPTIMIZER, eps,          "1e-8",      0, 1, "added to the denominator of adamw",
-              DP_KEY_BITS),
-    DP_DOUBLE( OPTIMIZER, weight_decay, "0",         0, 1000, "on all parameters", DP_KEY_BITS),
-    DP_DOUBLE( OPTIMIZER, clip_norm,    "0",         0, 1e30,
-               "largest norm of the gradient; 0: no clipping", DP_KEY_BITS),
+    DP_STRING(OPTIMIZER, name,      "sgd",  "update rule; see --list optimizers", DP_KEY_BINDS),
+    DP_DOUBLE(OPTIMIZER, lr,        "0.05", 0, 1e6, "learning rate", DP_KEY_BITS),
+    DP_DOUBLE(OPTIMIZER, clip_norm, "0",    0, 1e30,
+              "largest norm of the gradient; 0: no clipping", DP_KEY_BITS),
     {0},
 };
 
 static const struct dp_option schedule_options[] = {
-    DP_CHOICE(SCHEDULE, name,         "constant", schedule_names + 1,
-              "how the learning rate changes after warm-up", DP_KEY_BITS),
-    DP_INT(   SCHEDULE, warmup_steps, "0",   0, INT_HIGH, "steps of linear warm-up", DP_KEY_BITS),
-    DP_INT(   SCHEDULE, step_size,    "0",   0, INT_HIGH,
-              "of schedule step: steps between two cuts", DP_KEY_BITS),
-    DP_DOUBLE(SCHEDULE, gamma,        "0.1", 0, 1000, "of schedule step: factor of a cut",
-              DP_KEY_BITS),
-    DP_DOUBLE(SCHEDULE, eta_min,      "0",   0, 1e6, "where cosine and linear end", DP_KEY_BITS),
+    DP_STRING(SCHEDULE, name,         "constant",
+              "how the learning rate changes after warm-up; see --list schedules", DP_KEY_BITS),
+    DP_INT(   SCHEDULE, warmup_steps, "0", 0, INT_HIGH, "steps of linear warm-up", DP_KEY_BITS),
     {0},
 };
 
@@ -139,7 +128,7 @@ static const struct dp_option comm_options[] = {
               DP_KEY_AUTO),
     DP_CHOICE(COMM, overlap,         "auto", "auto|on|off", "sum buckets while backward runs"),
     DP_INT(   COMM, outage_s,        "30",   1, 86400,
-              "seconds that a host may give no sign of life until the job ends"),
+              "seconds without a sign of life from a host until the job ends"),
     DP_SWITCH(COMM, plan_cache,      "true",
               "strategy auto, algorithms of GPUs: use what was measured earlier"),
     {0},
@@ -156,13 +145,13 @@ static const struct dp_option early_stop_options[] = {
 
 static const struct dp_option failure_stop_options[] = {
     DP_SWITCH(FAILURE_STOP, nan,                    "true",
-              "stop when the loss is no number; weights that are none are never saved"),
+              "stop when the loss is not finite; such weights are never saved"),
     DP_DOUBLE(FAILURE_STOP, spike_sigma,            "0", 0, 1e6,
-              "stop when the loss lies so many deviations above its mean; 0: never"),
+              "stop when the loss is this many deviations above its mean; 0: never"),
     DP_INT(   FAILURE_STOP, spike_window,           "100", 2, 1000000,
-              "steps that this mean is over, and that pass before it is used"),
+              "steps of this mean; the first check comes after as many"),
     DP_INT(   FAILURE_STOP, chance_steps,           "0", 0, INT_HIGH,
-              "stop when answers are still guesses behind this step; 0: never"),
+              "stop when answers are still guesses after this step; 0: never"),
     DP_DOUBLE(FAILURE_STOP, min_samples_per_second, "0", 0, 1e15,
               "save and stop when training is slower; 0: never"),
     {0},
@@ -171,16 +160,16 @@ static const struct dp_option failure_stop_options[] = {
 static const struct dp_option checkpoint_options[] = {
     DP_INT(CHECKPOINT, every_steps, "500", 0, INT_HIGH,
            "steps between checkpoints; 0: only at the end", DP_KEY_AVERAGES),
-    DP_INT(CHECKPOINT, keep,        "3",   1, 1000000, "newest checkpoints that are kept"),
+    DP_INT(CHECKPOINT, keep,        "3",   1, 1000000, "newest checkpoints to keep"),
     DP_INT(CHECKPOINT, keep_every,  "0",   0, INT_HIGH,
-           "above 0: those of every so many steps are kept, too"),
+           "above 0: checkpoints of multiples of this step are kept, too"),
     {0},
 };
 
 static const struct dp_option report_options[] = {
     DP_DOUBLE(REPORT, price_per_hour, "null", 0, 1e6, "dollars, for samples per dollar"),
-    DP_CHOICE(REPORT, price_per,      "node", "node|rank", "what the price buys"),
-    DP_SWITCH(REPORT, html,           "true", "accepted, without effect in this version"),
+    DP_CHOICE(REPORT, price_per,      "node", "node|rank", "what the price is for"),
+    DP_SWITCH(REPORT, html,           "true", "writes report.html, now and then and at the end"),
     DP_SWITCH(REPORT, tensorboard,    "true", "accepted, without effect in this version"),
     {0},
 };
@@ -191,13 +180,13 @@ static const struct dp_option device_options[] = {
     DP_CHOICE(DEVICE, conv,  "auto", "auto|cublas|cudnn",
               "what computes convolutions on a GPU; auto: cudnn where it is found", DP_KEY_BITS),
     DP_CHOICE(DEVICE, tune,  "auto", "auto|on|off",
-              "a GPU's algorithms are measured; auto: if they are kept, not with lanes",
+              "measure a GPU's algorithms; auto: if results are kept, not with lanes",
               DP_KEY_BITS),
     {0},
 };
 
 const struct dp_option dp_config_repeat_options[] = {
-    DP_INT(struct dp_config_repeat, times, NULL, 1, 1000, "how often the layers follow each other"),
+    DP_INT(struct dp_config_repeat, times, NULL, 1, 1000, "number of repetitions"),
     {0},
 };
 
@@ -207,31 +196,29 @@ const struct dp_option dp_config_input_options[] = {
     {0},
 };
 
+#define SECTION(name, rows, member, what) \
+    {.path = (name), .options = (rows), .offset = offsetof(TOP, member), .help = (what)}
+#define PLUGINS(name, rows, member, what, plugins, choice_of, rows_before)               \
+    {.path = (name), .options = (rows), .offset = offsetof(TOP, member), .help = (what), \
+     .family = (plugins), .choice = offsetof(TOP, choice_of), .before = (rows_before)}
+
 /* Sections in the order of the printed configuration. */
 static const struct dp_config_section sections[] = {
-    {"",                   top_options,        0,                                  ""},
-    {"data",               data_options,       offsetof(TOP, data),
-     "samples and their order"},
-    {"data.normalize",     normalize_options,  offsetof(TOP, data.normalize),
-     "numbers for all channels, or one for each"},
-    {"train",              train_options,      offsetof(TOP, train),
-     "length and shape of training"},
-    {"optimizer",          optimizer_options,  offsetof(TOP, optimizer),
-     "how gradients become new weights"},
-    {"optimizer.schedule", schedule_options,   offsetof(TOP, optimizer.schedule),
-     "learning rate over steps"},
-    {"comm",               comm_options,       offsetof(TOP, comm),
-     "how gradients become sums"},
-    {"early_stop",         early_stop_options, offsetof(TOP, early_stop),
-     "stopping when nothing improves"},
-    {"failure_stop",       failure_stop_options, offsetof(TOP, failure_stop),
-     "stopping when it goes wrong"},
-    {"checkpoint",         checkpoint_options, offsetof(TOP, checkpoint),
-     "saving"},
-    {"report",             report_options,     offsetof(TOP, report),
-     "what is written about the run"},
-    {"device",             device_options,     offsetof(TOP, device),
-     "what computes"},
+    {.path = "", .options = top_options, .help = ""},
+    SECTION("data", data_options, data, "samples and their order"),
+    SECTION("data.normalize", normalize_options, data.normalize,
+            "one number for all channels (of a flat input: features), or one for each"),
+    SECTION("train", train_options, train, "length and shape of training"),
+    PLUGINS("optimizer", optimizer_options, optimizer, "how gradients become new weights",
+            &dp_optimizers, optimizer.chosen, 2),
+    PLUGINS("optimizer.schedule", schedule_options, optimizer.schedule,
+            "learning rate over steps", &dp_schedules, optimizer.schedule.chosen, 2),
+    SECTION("comm", comm_options, comm, "how gradients become sums"),
+    SECTION("early_stop", early_stop_options, early_stop, "stopping when nothing improves"),
+    SECTION("failure_stop", failure_stop_options, failure_stop, "stopping when it goes wrong"),
+    SECTION("checkpoint", checkpoint_options, checkpoint, "saving"),
+    SECTION("report", report_options, report, "what is written about the run"),
+    SECTION("device", device_options, device, "what computes"),
 };
 /* clang-format on */
 
@@ -264,37 +251,6 @@ const char *dp_config_section_inside(int i, const char *path)
         name += length + 1;
     }
     return name[0] != '\0' && strchr(name, '.') == NULL ? name : NULL;
-}
-
-void dp_config_value(const struct dp_config *config, const char *key, char *text, size_t size)
-{
-    text[0] = '\0';
-    for (int i = 0; i < SECTION_COUNT; i++) {
-        const size_t length = strlen(sections[i].path);
-        const bool inside = length > 0 && strncmp(key, sections[i].path, length) == 0;
-        const struct dp_option *row = inside && key[length] == '.'
-                                          ? dp_option_find(sections[i].options, key + length + 1)
-                                          : NULL;
-        if (row != NULL) {
-            dp_option_print(row, (const char *)config + sections[i].offset, text, size);
-        }
-    }
-}
-
-bool dp_config_flagged(int i, char key[DP_CONFIG_KEY], unsigned *flags)
-{
-    for (int s = 0; s < SECTION_COUNT; s++) {
-        const char *path = sections[s].path;
-        for (const struct dp_option *row = sections[s].options; row->name != NULL; row++) {
-            if (row->flags != 0 && i-- == 0) {
-                (void)snprintf(key, DP_CONFIG_KEY, "%s%s%s", path, path[0] == '\0' ? "" : ".",
-                               row->name);
-                *flags = row->flags;
-                return true;
-            }
-        }
-    }
-    return false;
 }
 
 const char *dp_precision_text(int precision)

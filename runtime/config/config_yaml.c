@@ -24,7 +24,7 @@ static struct dp_place place_of(const struct reader *r, const yaml_mark_t *mark)
     return place;
 }
 
-/* libyaml says where bad bytes are by their offset only. */
+/* libyaml reports the place of bad bytes only by their offset. */
 static yaml_mark_t mark_at(const struct reader *r, size_t offset)
 {
     yaml_mark_t mark = {0, 0, 0};
@@ -35,7 +35,7 @@ static yaml_mark_t mark_at(const struct reader *r, size_t offset)
             mark.line++;
             mark.column = 0;
         } else if ((c & 0xc0) != 0x80) {
-            mark.column++; /* a character of UTF-8 counts once */
+            mark.column++; /* a UTF-8 character counts once */
         }
     }
     return mark;
@@ -128,7 +128,7 @@ static dp_status make_node(struct reader *r, const yaml_event_t *event, struct d
 
 static dp_status read_entries(struct reader *r, struct dp_yaml_node *parent, int depth);
 
-/* Makes a node of the event, and of the events that belong inside it. */
+/* Makes a node of the event, and of the events inside it. */
 static dp_status read_node(struct reader *r, const yaml_event_t *event, int depth,
                            struct dp_yaml_node **out)
 {
@@ -142,7 +142,7 @@ static dp_status read_node(struct reader *r, const yaml_event_t *event, int dept
     return read_entries(r, *out, depth + 1);
 }
 
-/* Reads the key that `event` holds, and the value behind it. */
+/* Reads the key that `event` holds, and the value after it. */
 static dp_status read_pair(struct reader *r, const yaml_event_t *event, int depth,
                            struct dp_yaml_node **out)
 {
@@ -189,7 +189,7 @@ static dp_status read_entries(struct reader *r, struct dp_yaml_node *parent, int
     return status;
 }
 
-/* Reads stream and document up to the end, with one root node at most. */
+/* Reads stream and document up to the end, with at most one root node. */
 static dp_status read_stream(struct reader *r, struct dp_yaml_node **root)
 {
     dp_status status = DP_OK;
@@ -223,7 +223,7 @@ static dp_status read_stream(struct reader *r, struct dp_yaml_node **root)
 dp_status dp_yaml_parse(struct dp_pool *pool, const char *text, size_t length, const char *origin,
                         bool lines, const char *key, struct dp_yaml_node **root)
 {
-    /* A mark of the byte order, as some editors write, is a column to libyaml. */
+    /* A byte order mark, which some editors write, counts as a column in libyaml. */
     const size_t mark = lines && length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     struct reader r = {
         .pool = pool, .text = text + mark, .length = length - mark, .origin = origin};

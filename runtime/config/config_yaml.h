@@ -1,5 +1,5 @@
 /*
- * config_yaml.h - YAML text as a tree of nodes that know where they stand.
+ * config_yaml.h - YAML text as a tree of nodes that know their places.
  *
  * The part of YAML that a configuration needs: mappings, lists, scalars. Scalars stay text, since
  * only the option tables know their types. Aliases, anchors, tags and second documents are refused.
@@ -29,21 +29,22 @@ enum dp_yaml_kind { DP_YAML_SCALAR, DP_YAML_LIST, DP_YAML_MAP };
 
 struct dp_yaml_node {
     enum dp_yaml_kind kind;
-    const char *text; /* scalar: its value, "" when there is none */
-    bool plain;       /* scalar: without quotes, so it may be a number */
+    const char *text; /* scalar: its value, "" if empty */
+    bool plain;       /* scalar: unquoted, so it may be a number */
     struct dp_place at;
     struct dp_yaml_node *first; /* list, map: its entries, in order */
-    struct dp_yaml_node *next;  /* the entry behind this one */
+    struct dp_yaml_node *next;  /* the next entry */
     const char *key;            /* as entry of a map */
     struct dp_place key_at;
-    const void *built; /* what the configuration made of it: the state of a layer, for printing */
+    const void *built; /* what the configuration built from it: the state of a layer, for
+                        * printing */
 };
 
 /*
- * Reads text[0..length) into a tree that lives in the pool. An empty text gives an empty scalar.
+ * Parses text[0..length) into a tree in the pool. An empty text gives an empty scalar.
  *
  *   origin  in  of all places; `lines`: with line and column
- *   key     in  what is being read, for the error message; NULL: nothing to be said
+ *   key     in  the key being read, for error messages; NULL: none
  *
  * Errors: DP_ERR_CONFIG (logged as "model.cfg:3:5: not valid YAML: ..."), DP_ERR_NOMEM.
  */
@@ -51,12 +52,12 @@ DP_CHECKED dp_status dp_yaml_parse(struct dp_pool *pool, const char *text, size_
                                    const char *origin, bool lines, const char *key,
                                    struct dp_yaml_node **root);
 
-/* Writes "model.cfg:12:5", or the origin alone where there are no lines, or "default". Returns
+/* Writes "model.cfg:12:5", or only the origin if there are no lines, or "default". Returns
  * `text`. */
 const char *dp_place_text(const struct dp_place *place, char *text, size_t size);
 
-/* Logs "model.cfg:12:5: key: message" as this run's error; `place` and `key` may be NULL.
- * Returns DP_ERR_CONFIG. */
+/* Logs "model.cfg:12:5: key: message" as this run's error; `place` and `key` may be NULL. Returns
+ * DP_ERR_CONFIG. */
 dp_status dp_config_refuse(const struct dp_place *place, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -67,16 +68,16 @@ dp_status dp_config_no_memory(void);
 struct dp_yaml_node *dp_yaml_child(const struct dp_yaml_node *map, const char *key, size_t length);
 struct dp_yaml_node *dp_yaml_item(const struct dp_yaml_node *list, size_t index);
 
-/* "nothing", "'abc'", "a list", "a section": what stands there, for error messages. */
+/* "nothing", "'abc'", "a list", "a section": a description of the node, for error messages. */
 const char *dp_yaml_found(const struct dp_yaml_node *node, char *text, size_t size);
 
-/* Whether nothing was written: "key:", "key: null". */
+/* Whether the value is empty: "key:", "key: null". */
 bool dp_yaml_is_null(const struct dp_yaml_node *node);
 
-/* Lets an empty value ("comm:") count as an empty section. */
+/* Makes an empty value ("comm:") an empty section. */
 void dp_yaml_as_map(struct dp_yaml_node *node);
 
-/* Turns a scalar, as in "- relu", into the map that "- relu: {}" would give. */
+/* Turns a scalar, as in "- relu", into the map of "- relu: {}". */
 DP_CHECKED dp_status dp_yaml_write_out(struct dp_pool *pool, struct dp_yaml_node *node);
 
 /* One step of a dotted path such as "model.layers[3].dense": a name, or an index. */
@@ -85,8 +86,8 @@ struct dp_path_step {
     size_t length, index;
 };
 
-/* Takes the first step off `path`. Returns what is left ("" behind the last), or NULL if the path
- * is malformed. */
+/* Parses the first step of `path`. Returns the rest ("" after the last), or NULL if the path is
+ * malformed. */
 const char *dp_path_next(const char *path, struct dp_path_step *step);
 
 /* The node at the end of a path, or NULL. */

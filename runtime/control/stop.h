@@ -1,9 +1,9 @@
 /*
  * stop.h - requests from outside to stop or to save: by signals, and by a deadline.
  *
- * A request is noted here and nothing else happens; the run looks at it between steps, and in long
- * evaluations and measurements, and tells the other ranks, so that all of them leave or save behind
- * the same step. Whoever handles signals (the program, never this library) owns one of these.
+ * A request is only stored here. The run checks it between steps, and in long evaluations and
+ * measurements, and sends it to the other ranks, so that all of them stop or save after the same
+ * step. The code that handles signals (the program, never this library) owns one of these.
  */
 #ifndef DP_RUNTIME_CONTROL_STOP_H
 #define DP_RUNTIME_CONTROL_STOP_H
@@ -12,15 +12,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Why a rank is to stop: name, and how the reason of the run's end begins. The last one comes from
- * the run itself. */
-#define DP_STOP_CAUSES(X)                                 \
-    X(NONE, "nothing")                                    \
-    X(USR1, "SIGUSR1")                                    \
-    X(TERM, "SIGTERM")                                    \
-    X(INT, "SIGINT")                                      \
-    X(PIPE, "nobody reads its output any more (SIGPIPE)") \
-    X(TIME, "--max-time is over")                         \
+/* Why a rank must stop: a name, and the text that begins the reason of the run's end. The last one
+ * comes from the run itself. */
+#define DP_STOP_CAUSES(X)                                  \
+    X(NONE, "nothing")                                     \
+    X(USR1, "SIGUSR1")                                     \
+    X(TERM, "SIGTERM")                                     \
+    X(INT, "SIGINT")                                       \
+    X(PIPE, "its output has no reader any more (SIGPIPE)") \
+    X(TIME, "--max-time is over")                          \
     X(WRITE, "metrics.jsonl cannot be written")
 
 enum dp_stop_cause {
@@ -32,7 +32,7 @@ enum dp_stop_cause {
 
 const char *dp_stop_text(enum dp_stop_cause cause);
 
-/* Zeroed: nothing is asked. */
+/* Zeroed: no request. */
 struct dp_stop {
     atomic_int cause; /* an enum dp_stop_cause: the first request */
     atomic_int save;
@@ -40,18 +40,18 @@ struct dp_stop {
 };
 
 /* Both may be called from a signal handler, on any thread; but handlers must not run on threads
- * that compute (launch/ddp_train.c says why). The first cause stays. */
+ * that compute (launch/ddp_train.c explains why). The first cause is kept. */
 void dp_stop_request(struct dp_stop *stop, enum dp_stop_cause cause);
 void dp_stop_request_save(struct dp_stop *stop);
 
 /* Sets the deadline of a process that has run for `age_s` seconds and may run for `allowed_s`. */
 void dp_stop_set_deadline(struct dp_stop *stop, double allowed_s, double age_s);
 
-/* What this rank has been asked; a deadline that has passed counts. `stop` NULL: nothing, ever. */
+/* The requests of this rank; a deadline that has passed counts. `stop` NULL: none, ever. */
 enum dp_stop_cause dp_stop_asked(const struct dp_stop *stop);
 bool dp_stop_save_asked(const struct dp_stop *stop);
 
-/* A save begins: it answers all requests to save that have come so far. */
+/* A save begins: it fulfils all requests to save so far. */
 void dp_stop_saving(struct dp_stop *stop);
 
 #endif

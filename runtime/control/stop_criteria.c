@@ -60,8 +60,8 @@ bool dp_is_chance(double correct, double rows, size_t classes)
     return rows > 0.0 && correct / rows <= p + 2.0 * sqrt(p * (1.0 - p) / rows);
 }
 
-/* Adds the step's answers; whether they have turned out to be guesses. Judged once, behind the step
- * `last`, or, since that may be skipped, behind the next one. */
+/* Adds the step's answers and returns whether they are guesses. Judged once, after step `last`, or
+ * after the next one if that was skipped. */
 static bool is_stuck(struct dp_chance *chance, uint64_t last,
                      const struct dp_stop_criteria_step *step)
 {
@@ -98,7 +98,7 @@ bool dp_stop_criteria_failed(struct dp_stop_criteria *stop_criteria,
     }
     if (step->whole && dp_spike_add(&stop_criteria->spike, config, step->loss)) {
         (void)snprintf(reason, size,
-                       "step %llu: the loss of %.4g lies more than %g deviations of %.4g above its "
+                       "step %llu: the loss of %.4g is more than %g deviations of %.4g above its "
                        "mean of %.4g (failure_stop.spike_sigma); try a lower optimizer.lr, or "
                        "optimizer.clip_norm",
                        number, step->loss, config->spike_sigma, sqrt(s->variance), s->mean);
@@ -133,7 +133,7 @@ void dp_stop_criteria_add_state(struct dp_stop_criteria *stop_criteria, struct d
 
 bool dp_all_finite(const float *data, size_t count)
 {
-    const uint32_t exponent = 0x7f800000; /* all of its bits are set in infinities and NaNs alone */
+    const uint32_t exponent = 0x7f800000; /* all of its bits are set only in infinities and NaNs */
     uint32_t bits, bad = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -145,15 +145,16 @@ bool dp_all_finite(const float *data, size_t count)
 
 /* ---- speed ---- */
 
-bool dp_throughput_add(struct dp_throughput *pace, double floor, uint64_t step_ns, uint64_t samples)
+bool dp_throughput_add(struct dp_throughput *throughput, double floor, uint64_t step_ns,
+                       uint64_t samples)
 {
-    pace->ns += step_ns;
-    pace->samples += samples;
-    pace->steps++;
-    if (pace->steps < DP_THROUGHPUT_STEPS || pace->ns < DP_THROUGHPUT_NS) {
+    throughput->ns += step_ns;
+    throughput->samples += samples;
+    throughput->steps++;
+    if (throughput->steps < DP_THROUGHPUT_STEPS || throughput->ns < DP_THROUGHPUT_NS) {
         return false;
     }
-    pace->rate = (double)pace->samples * 1e9 / (double)pace->ns;
-    pace->ns = pace->samples = pace->steps = 0;
-    return pace->rate < floor;
+    throughput->rate = (double)throughput->samples * 1e9 / (double)throughput->ns;
+    throughput->ns = throughput->samples = throughput->steps = 0;
+    return throughput->rate < floor;
 }

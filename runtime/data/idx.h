@@ -3,11 +3,11 @@
  *
  * The format: two zero bytes, the element type (8: unsigned byte, the only one read here), the
  * number of dimensions, each dimension as 32 bits big-endian, then the elements, row-major. Gzip is
- * known by its first bytes, not by the file's name; several gzip members in a row are one file.
- * Source: LeCun, Cortes and Burges, "The MNIST database", section "File formats".
+ * recognised by its first bytes, not by the file's name; several gzip members in a row are one
+ * file. Source: LeCun, Cortes and Burges, "The MNIST database", section "File formats".
  *
  * Every problem is one line that names the file, the place in it, and what to do. All damage is
- * found by the end of dp_idx_finish(): gzip's checksum is compared there.
+ * found by the end of dp_idx_finish(), which compares gzip's checksum.
  */
 #ifndef DP_RUNTIME_DATA_IDX_H
 #define DP_RUNTIME_DATA_IDX_H
@@ -29,17 +29,16 @@ struct dp_idx_header {
 struct dp_idx;
 
 /*
- * Opens the file and reads its header. What the length of the file already tells about damage is
- * reported here.
+ * Opens the file and reads its header. Damage that the file's length shows is reported here.
  *
- *   out  out  owned by the caller, who gives it to dp_idx_destroy(); set only on success
+ *   out  out  owned by the caller (dp_idx_destroy); set only on success
  *
- * Errors: DP_ERR_NOINPUT (cannot be opened or read), DP_ERR_DATA (no IDX file of bytes, damaged,
- * shorter or longer than its header says), DP_ERR_NOMEM.
+ * Errors: DP_ERR_NOINPUT (cannot be opened or read), DP_ERR_DATA (not an IDX file of bytes,
+ * damaged, shorter or longer than its header says), DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_idx_create(const char *path, struct dp_idx **out);
 
-/* The same for a file that lies in memory, which is borrowed; `name` stands in messages. */
+/* The same for a file in memory, which is borrowed; `name` is used in messages. */
 DP_CHECKED dp_status dp_idx_create_memory(const void *file, size_t bytes, const char *name,
                                           struct dp_idx **out);
 
@@ -50,7 +49,7 @@ const char *dp_idx_name(const struct dp_idx *idx);
  * Errors: DP_ERR_DATA (damaged, or it ends before), DP_ERR_NOINPUT (cannot be read). */
 DP_CHECKED dp_status dp_idx_read(struct dp_idx *idx, void *out, size_t bytes);
 
-/* Behind the last element: makes sure that the file ends here and is whole. Errors: as read. */
+/* Called after the last element: checks that the file ends here and is whole. Errors: as read. */
 DP_CHECKED dp_status dp_idx_finish(struct dp_idx *idx);
 
 /* Closes the file. NULL is allowed. */

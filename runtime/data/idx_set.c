@@ -1,6 +1,5 @@
 #include "runtime/data/idx_set.h"
 
-#include <assert.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -35,14 +34,9 @@ static bool find_file(const char *dir, int part, char *path, size_t size)
     return false;
 }
 
-static dp_status check_images(const struct dp_idx *file, const struct dp_source_config *c)
+static dp_status check_images(const struct dp_idx *file)
 {
     const struct dp_idx_header *h = dp_idx_header(file);
-    const size_t channels = h->dims == 4 ? h->dim[3] : 1;
-    const bool same = c->height == 0
-                          ? h->row_bytes == c->sample_bytes
-                          : h->dim[1] == (size_t)c->height && h->dim[2] == (size_t)c->width &&
-                                channels == (size_t)c->channels;
 
     if (h->dims < 3) {
         return DP_FAIL(DP_ERR_DATA,
@@ -50,30 +44,33 @@ static dp_status check_images(const struct dp_idx *file, const struct dp_source_
                        "take the file of the images",
                        dp_idx_name(file), h->dims);
     }
-    if (!same && c->height == 0) {
-        return DP_FAIL(
-            DP_ERR_DATA,
-            "%s: images of %zux%zux%zu do not fit model.input of %zu: change model.input",
-            dp_idx_name(file), h->dim[1], h->dim[2], channels, c->sample_bytes);
-    }
-    if (!same) {
-        return DP_FAIL(DP_ERR_DATA,
-                       "%s: images of %zux%zux%zu do not fit model.input of %dx%dx%d (height x "
-                       "width x channels): change model.input",
-                       dp_idx_name(file), h->dim[1], h->dim[2], channels, c->height, c->width,
-                       c->channels);
+    for (int i = 1; i < h->dims; i++) {
+        if (h->dim[i] == 0 || h->dim[i] > INT_MAX) {
+            return DP_FAIL(DP_ERR_DATA, "%s: has impossible dimensions: it is damaged",
+                           dp_idx_name(file));
+        }
     }
     return DP_OK;
 }
 
+static struct dp_sample_shape shape_of(const struct dp_idx *file)
+{
+    const struct dp_idx_header *h = dp_idx_header(file);
+
+    return (struct dp_sample_shape){.height = (int)h->dim[1],
+                                    .width = (int)h->dim[2],
+                                    .channels = h->dims == 4 ? (int)h->dim[3] : 1,
+                                    .count = h->row_bytes,
+                                    .element = DP_ELEMENT_BYTE};
+}
+
 /* Checks images and labels of one half of the set. */
-static dp_status check_pair(const struct dp_idx *images, const struct dp_idx *labels,
-                            const struct dp_source_config *config)
+static dp_status check_pair(const struct dp_idx *images, const struct dp_idx *labels)
 {
     const size_t image_rows = dp_idx_header(images)->rows;
     const size_t label_rows = dp_idx_header(labels)->rows;
 
-    DP_TRY(check_images(images, config));
+    DP_TRY(check_images(images));
     if (dp_idx_header(labels)->dims != 1) {
         return DP_FAIL(DP_ERR_DATA,
                        "%s: has %d dimensions, labels have 1: take the file of the "
@@ -90,11 +87,13 @@ static dp_status check_pair(const struct dp_idx *images, const struct dp_idx *la
     return DP_OK;
 }
 
-static dp_status open_parts(struct dp_idx_set *set, const char *dir, const char *hint)
+/* Opens `count` of the files, from `first` on. */
+static dp_status open_parts(struct dp_idx_set *set, const char *dir, const char *hint, int first,
+                            int count)
 {
     char path[PATH_MAX];
 
-    for (int part = 0; part < DP_IDX_PARTS; part++) {
+    for (int part = first; part < first + count; part++) {
         if (!find_file(dir, part, path, sizeof(path))) {
             return DP_FAIL(DP_ERR_NOINPUT, "%s: no %s-idx%d-ubyte, nor the same with .gz: %s", dir,
                            stems[part], is_images(part) ? 3 : 1, hint);
@@ -104,24 +103,58 @@ static dp_status open_parts(struct dp_idx_set *set, const char *dir, const char 
     return DP_OK;
 }
 
+static dp_status check_same_size(const struct dp_idx *train, const struct dp_idx *test)
+{
+    const struct dp_sample_shape a = shape_of(train), b = shape_of(test);
+
+    if (a.height != b.height || a.width != b.width || a.channels != b.channels) {
+        return DP_FAIL(DP_ERR_DATA,
+                       "%s: images of %dx%dx%d, but %s has some of %dx%dx%d: fetch both again",
+                       dp_idx_name(test), b.height, b.width, b.channels, dp_idx_name(train),
+                       a.height, a.width, a.channels);
+    }
+    return DP_OK;
+}
+
+static dp_status open_train(struct dp_idx_set *set, const char *dir, const char *hint)
+{
+    DP_TRY(open_parts(set, dir, hint, DP_IDX_TRAIN_IMAGES, 2));
+    return check_pair(set->parts[DP_IDX_TRAIN_IMAGES], set->parts[DP_IDX_TRAIN_LABELS]);
+}
+
+static dp_status open_test(struct dp_idx_set *set, const char *dir, const char *hint)
+{
+    struct dp_idx *const *parts = set->parts;
+
+    DP_TRY(open_parts(set, dir, hint, DP_IDX_TEST_IMAGES, 2));
+    DP_TRY(check_pair(parts[DP_IDX_TEST_IMAGES], parts[DP_IDX_TEST_LABELS]));
+    return check_same_size(parts[DP_IDX_TRAIN_IMAGES], parts[DP_IDX_TEST_IMAGES]);
+}
+
+/* Without them samples are held out, where that is wanted. */
+static bool lacks_test_files(const char *dir)
+{
+    char path[PATH_MAX];
+
+    return !find_file(dir, DP_IDX_TEST_IMAGES, path, sizeof(path)) &&
+           !find_file(dir, DP_IDX_TEST_LABELS, path, sizeof(path));
+}
+
 dp_status dp_idx_set_open(struct dp_idx_set *set, const char *dir, const char *hint,
                           const struct dp_source_config *config, struct dp_source_info *info)
 {
     dp_status status;
 
-    assert(config->height == 0 || config->sample_bytes == (size_t)config->height *
-                                                              (size_t)config->width *
-                                                              (size_t)config->channels);
-    DP_TRY_GOTO(open_parts(set, dir, hint), status, failed);
-    DP_TRY_GOTO(
-        check_pair(set->parts[DP_IDX_TRAIN_IMAGES], set->parts[DP_IDX_TRAIN_LABELS], config),
-        status, failed);
-    DP_TRY_GOTO(check_pair(set->parts[DP_IDX_TEST_IMAGES], set->parts[DP_IDX_TEST_LABELS], config),
-                status, failed);
+    DP_TRY_GOTO(open_train(set, dir, hint), status, failed);
+    if (config->test_fraction <= 0.0 || !lacks_test_files(dir)) {
+        DP_TRY_GOTO(open_test(set, dir, hint), status, failed);
+    }
     set->classes = config->classes;
-    info->train_count = dp_idx_header(set->parts[DP_IDX_TRAIN_IMAGES])->rows;
-    info->test_count = dp_idx_header(set->parts[DP_IDX_TEST_IMAGES])->rows;
-    info->sample_bytes = config->sample_bytes;
+    *info = (struct dp_source_info){.shape = shape_of(set->parts[DP_IDX_TRAIN_IMAGES])};
+    info->count[DP_SET_TRAIN] = dp_idx_header(set->parts[DP_IDX_TRAIN_IMAGES])->rows;
+    if (set->parts[DP_IDX_TEST_IMAGES] != NULL) {
+        info->count[DP_SET_TEST] = dp_idx_header(set->parts[DP_IDX_TEST_IMAGES])->rows;
+    }
     return DP_OK;
 
 failed:
@@ -147,7 +180,7 @@ static dp_status load_labels(struct dp_idx *file, int classes, int32_t *out)
         const size_t count = rows - row < sizeof(bytes) ? rows - row : sizeof(bytes);
         DP_TRY(dp_idx_read(file, bytes, count));
         for (size_t i = 0; i < count; i++) {
-            if (bytes[i] >= classes) {
+            if (classes > 0 && bytes[i] >= classes) {
                 return DP_FAIL(DP_ERR_DATA,
                                "%s: label %d of row %zu (counted from 0) is too large for %d "
                                "classes: give the model more outputs, or mend the file",
@@ -159,14 +192,19 @@ static dp_status load_labels(struct dp_idx *file, int classes, int32_t *out)
     return dp_idx_finish(file);
 }
 
-dp_status dp_idx_set_load(struct dp_idx_set *set, uint8_t *train_images, int32_t *train_labels,
-                          uint8_t *test_images, int32_t *test_labels)
+dp_status dp_idx_set_load(struct dp_idx_set *set, uint8_t *const images[DP_SETS],
+                          int32_t *const labels[DP_SETS])
 {
+    struct dp_idx *const *parts = set->parts;
+    const bool test = parts[DP_IDX_TEST_IMAGES] != NULL;
+
     /* Labels first: they are small, so their mistakes come at once. */
-    DP_TRY(load_labels(set->parts[DP_IDX_TRAIN_LABELS], set->classes, train_labels));
-    DP_TRY(load_labels(set->parts[DP_IDX_TEST_LABELS], set->classes, test_labels));
-    DP_TRY(load_images(set->parts[DP_IDX_TEST_IMAGES], test_images));
-    return load_images(set->parts[DP_IDX_TRAIN_IMAGES], train_images);
+    DP_TRY(load_labels(parts[DP_IDX_TRAIN_LABELS], set->classes, labels[DP_SET_TRAIN]));
+    if (test) {
+        DP_TRY(load_labels(parts[DP_IDX_TEST_LABELS], set->classes, labels[DP_SET_TEST]));
+        DP_TRY(load_images(parts[DP_IDX_TEST_IMAGES], images[DP_SET_TEST]));
+    }
+    return load_images(parts[DP_IDX_TRAIN_IMAGES], images[DP_SET_TRAIN]);
 }
 
 void dp_idx_set_close(struct dp_idx_set *set)

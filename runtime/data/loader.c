@@ -7,15 +7,15 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "base/trace.h"
 #include "runtime/data/permute.h"
 #include "runtime/data/rows.h"
 
 struct slot {
     struct dp_batch batch;
-    uint8_t *images; /* owned; [dp_most_rows(), sample_bytes] */
-    int32_t *labels; /* owned; [dp_most_rows()] */
+    uint8_t *images; /* within the loader's memory; [dp_most_rows(), sample_bytes] */
+    int32_t *labels; /* likewise; [dp_most_rows()] */
 };
 
 /* Slots are a ring: batch k, counted from first_step, lies in slot k % depth. */
@@ -23,6 +23,7 @@ struct dp_loader {
     struct dp_loader_config config;
     uint64_t steps_per_epoch;
     struct slot *slots; /* owned; [config.depth] */
+    uint8_t *memory;    /* owned; images and labels of all slots; pinned where there is a device */
 
     uint64_t taken; /* batches given out so far; only the caller of dp_loader_next() looks */
 
@@ -118,24 +119,27 @@ static dp_status check(const struct dp_loader_config *c)
     return DP_OK;
 }
 
-/* Memory of all slots: false when there is not enough. */
+/* Memory of all slots: false when there is not enough. One block, since a page can be pinned only
+ * once. */
 static bool slots_alloc(struct dp_loader *loader)
 {
     const struct dp_loader_config *c = &loader->config;
     const size_t largest = c->global_batch < c->count ? c->global_batch : c->count;
-    const size_t rows = dp_most_rows(largest, c->ranks);
+    const size_t rows = dp_most_rows(largest, c->ranks), depth = (size_t)c->depth;
+    const size_t images = dp_round_up(depth * rows * c->sample_bytes, DP_MEM_ALIGN);
+    const size_t bytes = images + depth * rows * sizeof(int32_t);
 
-    loader->slots = dp_zalloc((size_t)c->depth, sizeof(*loader->slots));
-    if (loader->slots == NULL) {
+    loader->slots = dp_zalloc(depth, sizeof(*loader->slots));
+    loader->memory = dp_mem_arena(DP_MEM_DATA, bytes);
+    if (loader->slots == NULL || loader->memory == NULL) {
         return false;
     }
-    for (int i = 0; i < c->depth; i++) {
-        struct slot *slot = &loader->slots[i];
-        slot->images = dp_mem_arena(DP_MEM_DATA, rows * c->sample_bytes);
-        slot->labels = dp_mem_arena(DP_MEM_DATA, rows * sizeof(*slot->labels));
-        if (slot->images == NULL || slot->labels == NULL) {
-            return false;
-        }
+    for (size_t i = 0; i < depth; i++) {
+        loader->slots[i].images = loader->memory + i * rows * c->sample_bytes;
+        loader->slots[i].labels = (int32_t *)(void *)(loader->memory + images) + i * rows;
+    }
+    if (c->device != NULL) {
+        c->device->pin(loader->memory, bytes);
     }
     return true;
 }
@@ -215,6 +219,28 @@ dp_status dp_loader_next(struct dp_loader *loader, struct dp_batch *out)
     return DP_OK;
 }
 
+bool dp_loader_peek(struct dp_loader *loader, struct dp_batch *out)
+{
+    const struct dp_loader_config *c = &loader->config;
+    const uint64_t k = loader->taken;
+    bool filled = c->cached;
+
+    if (k == steps_in_all(c)) {
+        return false;
+    }
+    if (!c->cached) {
+        (void)pthread_mutex_lock(&loader->mutex);
+        filled = loader->filled > k;
+        (void)pthread_mutex_unlock(&loader->mutex);
+    }
+    if (filled) {
+        *out = loader->slots[c->cached ? 0 : k % (uint64_t)c->depth].batch;
+        out->step = c->first_step + k;
+        out->epoch = out->step / loader->steps_per_epoch;
+    }
+    return filled;
+}
+
 static void thread_join(struct dp_loader *loader)
 {
     (void)pthread_mutex_lock(&loader->mutex);
@@ -232,10 +258,10 @@ void dp_loader_destroy(struct dp_loader *loader)
     if (loader->has_thread) {
         thread_join(loader);
     }
-    for (int i = 0; loader->slots != NULL && i < loader->config.depth; i++) {
-        dp_free(loader->slots[i].images);
-        dp_free(loader->slots[i].labels);
+    if (loader->memory != NULL && loader->config.device != NULL) {
+        loader->config.device->unpin(loader->memory);
     }
+    dp_free(loader->memory);
     dp_free(loader->slots);
     (void)pthread_cond_destroy(&loader->was_released);
     (void)pthread_cond_destroy(&loader->was_filled);

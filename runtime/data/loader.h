@@ -6,7 +6,9 @@
  * dp_permutation_at(permutation(seed, e), i) of the data set, or row i without shuffle. All of it
  * is a function of the step, so a loader can start anywhere.
  *
- * The thread sleeps while all slots are full. Nothing is allocated behind dp_loader_create().
+ * The thread sleeps while all slots are full. Nothing is allocated after dp_loader_create(). If
+ * batches are copied to a device, the slots are pinned: copies then run at full speed, and while
+ * the device computes.
  */
 #ifndef DP_RUNTIME_DATA_LOADER_H
 #define DP_RUNTIME_DATA_LOADER_H
@@ -16,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "kernels/device.h"
 
 enum { DP_LOADER_DEPTH = 3 };
 
@@ -27,11 +30,12 @@ struct dp_loader_config {
     int rank, ranks;
     uint64_t seed;
     bool shuffle;
-    bool drop_last;       /* leave out the rows that fill no batch */
-    bool cached;          /* batch 0 of epoch 0 in every step: measures without input */
-    uint64_t first_step;  /* of the run: where a resumed run goes on */
-    uint64_t total_steps; /* the last batch is that of step total_steps - 1 */
-    int depth;            /* slots, the one in use included; 0: DP_LOADER_DEPTH */
+    bool drop_last;                 /* leave out the rows that fill no batch */
+    bool cached;                    /* batch 0 of epoch 0 in every step: measures without input */
+    uint64_t first_step;            /* of the run: where a resumed run goes on */
+    uint64_t total_steps;           /* the last batch is that of step total_steps - 1 */
+    int depth;                      /* slots, the one in use included; 0: DP_LOADER_DEPTH */
+    const struct dp_device *device; /* batches are copied to it; NULL: they are read here */
 };
 
 /* This rank's rows of one global batch. */
@@ -65,7 +69,13 @@ DP_CHECKED dp_status dp_loader_create(const struct dp_loader_config *config,
  */
 DP_CHECKED dp_status dp_loader_next(struct dp_loader *loader, struct dp_batch *out);
 
-/* Ends the thread, whatever it does, and releases the loader. NULL is allowed. */
+/* The batch that the next call of dp_loader_next() will return, if it is ready; does not wait. What
+ * it points to stays valid until the call after that one. false: it is not ready, or none is left.
+ * Called by the thread that calls dp_loader_next(). */
+bool dp_loader_peek(struct dp_loader *loader, struct dp_batch *out);
+
+/* Ends the thread, whatever it does, and releases the loader. No copy from its batches may be
+ * queued any more. NULL is allowed. */
 void dp_loader_destroy(struct dp_loader *loader);
 
 #endif

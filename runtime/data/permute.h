@@ -1,14 +1,14 @@
 /*
  * permute.h - the order of an epoch: an exact permutation of [0, n) without a table.
  *
- * Where a row stands is computed when it is asked for, in O(1) memory, so any rank can take any
- * part of any epoch, and a resumed run needs no saved state. The permutation depends on the seed,
- * the epoch and n alone: not on ranks, batch size or machine.
+ * A position is computed when it is needed, in O(1) memory. So any rank can take any part of any
+ * epoch, and a resumed run needs no saved state. The permutation depends only on the seed, the
+ * epoch and n: not on ranks, batch size or machine.
  *
  * Numbers are written as pairs (left, right) of [0, a) x [0, b) with a * b >= n, as square as
- * possible. Each round adds to one half a random function of the other one, modulo the half's own
- * size, which can be undone and so is a bijection of [0, a * b) whatever that function is. Results
- * that are not below n are sent through again until they are; as a b < n + a, that is rare.
+ * possible. Each round adds a random function of one half to the other half, modulo that half's
+ * size. This can be undone, so it is a bijection of [0, a * b) for any such function. A result that
+ * is not below n goes through the rounds again until it is; as a b < n + a, that is rare.
  *
  * Sources: Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom
  * functions", SIAM J. Comput. 17 (1988): the rounds. Black and Rogaway, "Ciphers with arbitrary
@@ -22,7 +22,7 @@
 /* In memory of the caller; holds no resources. */
 struct dp_permutation {
     uint64_t seed;
-    uint64_t n;           /* of what */
+    uint64_t n;           /* size of the permuted range */
     uint64_t left, right; /* sizes of the halves */
     uint32_t epoch, rounds;
 };
@@ -31,7 +31,7 @@ struct dp_permutation {
 void dp_permutation_init(struct dp_permutation *permutation, uint64_t seed, uint32_t epoch,
                          uint64_t n);
 
-/* What stands at position `i` < n: each number of [0, n) stands at exactly one position. */
+/* The number at position `i` < n: each number of [0, n) is at exactly one position. */
 uint64_t dp_permutation_at(const struct dp_permutation *permutation, uint64_t i);
 
 #endif

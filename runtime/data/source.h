@@ -1,8 +1,11 @@
 /*
- * source.h - where the rows of a data set come from.
+ * source.h - where the samples of a data set come from.
  *
- * A source gives two sets of rows, to train on and to test with. A row is an image of bytes,
- * [height, width, channels], and a label. Bytes stay bytes: the model scales them.
+ * A source gives two sets of samples, to train on and to test with; the second may be missing. A
+ * sample is numbers or a picture, and a label. What a model takes is made of it by decode.h.
+ *
+ * A source that can give any sample at any time has `fetch`; one that has to be read from front to
+ * back has `load`. Nobody but samples.h calls either.
  *
  * To add one: write source_<name>.c that defines `const struct dp_source dp_source_<name>`, and
  * add a line to sources.def. The conformance test (test_sources) then covers it.
@@ -15,21 +18,34 @@
 
 #include "base/plugin.h"
 #include "base/status.h"
+#include "runtime/data/buffer.h"
+#include "runtime/data/sample.h"
 
 /* What the run asks for. */
 struct dp_source_config {
-    const char *dir;             /* borrowed; the folder of the files; NULL or "": the default */
-    size_t sample_bytes;         /* of the model's input: height * width * channels */
-    int height, width, channels; /* height 0: the input is flat, only sample_bytes is compared */
-    int classes;                 /* the model's outputs: labels are 0 to classes - 1 */
+    const char *dir;              /* borrowed; the folder of the files; NULL or "": the default */
+    struct dp_sample_shape input; /* of the model, in any element; count 0: whatever there is */
+    int classes;                  /* the model's outputs: labels are below; 0: any */
     uint64_t seed;
     size_t samples, test_samples; /* how many `synthetic` makes; 0: its default */
+    double test_fraction;         /* of the training set, where there is no test set; 0: none */
+    enum dp_resize resize;
+    bool label_last; /* of csv */
 };
 
-/* What the source has. Counts are 1 or more. */
+/* What the source has. */
 struct dp_source_info {
-    size_t train_count, test_count;
-    size_t sample_bytes; /* as configured */
+    size_t count[DP_SETS]; /* samples; of the test set 0 where there is none, else 1 or more */
+    struct dp_sample_shape shape;   /* of every sample */
+    int classes;                    /* labels are below; 0: not known before they are read */
+    const char *const *class_names; /* [classes]; borrowed until close(); NULL: they have none */
+    char note[200];                 /* what is worth a warning; empty: nothing */
+};
+
+/* What fetch() keeps from call to call, for one thread. Begins with zeros. */
+struct dp_fetcher {
+    struct dp_buffer bytes, more;
+    uint64_t held; /* what the buffers hold, as the source numbers it from 1; 0: nothing */
 };
 
 struct dp_source {
@@ -43,23 +59,35 @@ struct dp_source {
      *   info   out  set only on success
      *
      * Errors: DP_ERR_NOINPUT (no file), DP_ERR_DATA (no such file format, files that contradict
-     * each other or the model), DP_ERR_CONFIG (dir is missing), DP_ERR_NOMEM.
+     * each other), DP_ERR_CONFIG (dir is missing), DP_ERR_NOMEM.
      */
     dp_status (*open)(void *state, const struct dp_source_config *config,
                       struct dp_source_info *info);
 
     /*
-     * Reads every row, and checks it. At most once. Memory is the caller's, who may share it: then
-     * one rank of a node calls this.
+     * Reads every sample of both sets, and checks it. At most once.
      *
-     *   train_images, test_images  out  [count, sample_bytes]
-     *   train_labels, test_labels  out  [count]
+     *   samples  out  for each set [count, shape]
+     *   labels   out  for each set [count]
      *
      * Errors: DP_ERR_DATA (a damaged, short or long file; a label out of range), DP_ERR_NOINPUT
      * (a file cannot be read), DP_ERR_NOMEM.
      */
-    dp_status (*load)(void *state, uint8_t *train_images, int32_t *train_labels,
-                      uint8_t *test_images, int32_t *test_labels);
+    dp_status (*load)(void *state, uint8_t *const samples[DP_SETS], int32_t *const labels[DP_SETS]);
+
+    /*
+     * Reads one sample. Several threads call it at once, each with a fetcher of its own.
+     *
+     *   raw  out  its data lies in the fetcher until the next call; its label is as it was found
+     *
+     * Errors: DP_ERR_DATA (damaged, or no number), DP_ERR_NOINPUT, DP_ERR_NOMEM; each names the
+     * sample as name() does.
+     */
+    dp_status (*fetch)(void *state, struct dp_fetcher *fetcher, enum dp_set set, size_t row,
+                       struct dp_raw *raw);
+
+    /* Writes where a sample is to be found: "pets/train/cat/7.png", "train.csv: line 3". */
+    void (*name)(const void *state, enum dp_set set, size_t row, char *text, size_t size);
 
     /* Releases what open() took; the state itself is the caller's. */
     void (*close)(void *state);

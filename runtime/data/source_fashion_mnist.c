@@ -18,7 +18,10 @@ static dp_status check_side(const struct dp_idx_set *set)
 
     for (int i = 0; i < 2; i++) {
         const struct dp_idx *file = set->parts[images[i]];
-        const struct dp_idx_header *h = dp_idx_header(file);
+        const struct dp_idx_header *h = file == NULL ? NULL : dp_idx_header(file);
+        if (h == NULL) {
+            continue;
+        }
         if (h->dims != 3 || h->dim[1] != SIDE || h->dim[2] != SIDE) {
             return DP_FAIL(DP_ERR_DATA,
                            "%s: images of %zux%zu are not Fashion-MNIST's 28x28: set data.source "
@@ -48,10 +51,10 @@ failed:
     return status;
 }
 
-static dp_status fashion_load(void *state, uint8_t *train_images, int32_t *train_labels,
-                              uint8_t *test_images, int32_t *test_labels)
+static dp_status fashion_load(void *state, uint8_t *const samples[DP_SETS],
+                              int32_t *const labels[DP_SETS])
 {
-    return dp_idx_set_load(state, train_images, train_labels, test_images, test_labels);
+    return dp_idx_set_load(state, samples, labels);
 }
 
 static void fashion_close(void *state)

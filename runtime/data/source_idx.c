@@ -13,10 +13,10 @@ static dp_status idx_open(void *state, const struct dp_source_config *config,
                            info);
 }
 
-static dp_status idx_load(void *state, uint8_t *train_images, int32_t *train_labels,
-                          uint8_t *test_images, int32_t *test_labels)
+static dp_status idx_load(void *state, uint8_t *const samples[DP_SETS],
+                          int32_t *const labels[DP_SETS])
 {
-    return dp_idx_set_load(state, train_images, train_labels, test_images, test_labels);
+    return dp_idx_set_load(state, samples, labels);
 }
 
 static void idx_close(void *state)

@@ -23,19 +23,20 @@ struct synthetic {
     int classes;
     size_t cells;   /* in the grid of a class */
     uint8_t *grids; /* owned; [classes, cells]: grey values, divided by 4 already */
-    uint32_t *cell; /* owned; [sample_bytes]: which cell a byte of an image belongs to */
+    uint32_t *cell; /* owned; [pixels]: which cell a byte of an image belongs to */
 };
 
-/* Fills `cell`. A flat input is one line of `sample_bytes` pixels. */
+/* Fills `cell`. A flat input is one line of pixels. */
 static void lay_out_cells(struct synthetic *s, const struct dp_source_config *c)
 {
-    const bool flat = c->height == 0;
-    const size_t height = flat ? 1 : (size_t)c->height;
-    const size_t width = flat ? c->sample_bytes : (size_t)c->width;
-    const size_t channels = flat ? 1 : (size_t)c->channels;
+    const struct dp_sample_shape *input = &c->input;
+    const bool flat = input->height == 0;
+    const size_t height = flat ? 1 : (size_t)input->height;
+    const size_t width = flat ? input->count : (size_t)input->width;
+    const size_t channels = flat ? 1 : (size_t)input->channels;
     const size_t across = flat ? (size_t)GRID * GRID : GRID;
 
-    for (size_t i = 0; i < c->sample_bytes; i++) {
+    for (size_t i = 0; i < input->count; i++) {
         const size_t channel = i % channels, x = i / channels % width, y = i / channels / width;
         const size_t place = y * GRID / height * across + x * across / width;
         s->cell[i] = (uint32_t)(place * channels + channel);
@@ -56,13 +57,14 @@ static dp_status synthetic_open(void *state, const struct dp_source_config *conf
                                 struct dp_source_info *info)
 {
     struct synthetic *s = state;
-    const size_t channels = config->height == 0 ? 1 : (size_t)config->channels;
+    const struct dp_sample_shape *input = &config->input;
+    const size_t channels = input->height == 0 ? 1 : (size_t)input->channels;
 
     s->seed = config->seed;
     s->classes = config->classes;
     s->cells = (size_t)GRID * GRID * channels;
     s->grids = dp_zalloc((size_t)config->classes, s->cells);
-    s->cell = dp_zalloc(config->sample_bytes, sizeof(*s->cell));
+    s->cell = dp_zalloc(input->count, sizeof(*s->cell));
     if (s->grids == NULL || s->cell == NULL) {
         synthetic_close(s);
         return DP_FAIL(DP_ERR_NOMEM, "patterns of %d classes", config->classes);
@@ -71,9 +73,11 @@ static dp_status synthetic_open(void *state, const struct dp_source_config *conf
         s->grids[i] = (uint8_t)(dp_random_u32(s->seed, DP_RANDOM_SYNTHETIC, PATTERNS, i) >> 26);
     }
     lay_out_cells(s, config);
-    s->info.train_count = config->samples != 0 ? config->samples : DEFAULT_TRAIN;
-    s->info.test_count = config->test_samples != 0 ? config->test_samples : DEFAULT_TEST;
-    s->info.sample_bytes = config->sample_bytes;
+    s->info.count[DP_SET_TRAIN] = config->samples != 0 ? config->samples : DEFAULT_TRAIN;
+    s->info.count[DP_SET_TEST] = config->test_samples != 0 ? config->test_samples : DEFAULT_TEST;
+    s->info.shape = *input;
+    s->info.shape.element = DP_ELEMENT_BYTE;
+    s->info.classes = config->classes;
     *info = s->info;
     return DP_OK;
 }
@@ -102,7 +106,7 @@ static void make_block(const struct synthetic *s, const uint8_t *grid, const uin
 static void make_rows(const struct synthetic *s, uint32_t pixels, uint32_t label_numbers,
                       size_t rows, uint8_t *images, int32_t *labels)
 {
-    const size_t bytes = s->info.sample_bytes;
+    const size_t bytes = s->info.shape.count;
     const size_t blocks = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
     uint32_t block[4];
 
@@ -126,13 +130,16 @@ static void make_rows(const struct synthetic *s, uint32_t pixels, uint32_t label
     }
 }
 
-static dp_status synthetic_load(void *state, uint8_t *train_images, int32_t *train_labels,
-                                uint8_t *test_images, int32_t *test_labels)
+static dp_status synthetic_load(void *state, uint8_t *const samples[DP_SETS],
+                                int32_t *const labels[DP_SETS])
 {
+    static const uint32_t pixels[DP_SETS] = {TRAIN_PIXELS, TEST_PIXELS};
+    static const uint32_t numbers[DP_SETS] = {TRAIN_LABELS, TEST_LABELS};
     const struct synthetic *s = state;
 
-    make_rows(s, TRAIN_PIXELS, TRAIN_LABELS, s->info.train_count, train_images, train_labels);
-    make_rows(s, TEST_PIXELS, TEST_LABELS, s->info.test_count, test_images, test_labels);
+    for (int set = 0; set < DP_SETS; set++) {
+        make_rows(s, pixels[set], numbers[set], s->info.count[set], samples[set], labels[set]);
+    }
     return DP_OK;
 }
 

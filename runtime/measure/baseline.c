@@ -5,18 +5,18 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/memory_limit.h"
+#include "base/system/memory_limit.h"
 #include "base/trace.h"
 #include "collectives/core/transport.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/report/ledger.h"
-#include "runtime/trainer/deferred_update.h"
-#include "runtime/trainer/graph_capture.h"
-#include "runtime/trainer/memory_plan.h"
+#include "runtime/trainer/compute/graph_capture.h"
+#include "runtime/trainer/prepare/memory_plan.h"
+#include "runtime/trainer/update/deferred_update.h"
 
 enum {
-    WARM_STEPS = DP_GRAPH_CAPTURE_PLAIN + 1, /* none is measured that is recorded */
-    PIECES = 3,      /* measured one after another: their spread tells the noise */
+    WARM_STEPS = DP_GRAPH_CAPTURE_PLAIN + 1, /* the step that is recorded is not measured */
+    PIECES = 3,      /* measured one after another: their spread shows the noise */
     PIECE_STEPS = 2, /* at least */
     MAX_STEPS = 4096
 };
@@ -59,7 +59,7 @@ static dp_status bench_open(struct bench *b, struct dp_trainer *trainer, int thr
     return DP_OK;
 }
 
-/* One more piece; `out` is what all of them have come to. */
+/* One more piece; `out` is the result of all so far. */
 static dp_status bench_piece(struct bench *b, struct dp_baseline *out)
 {
     const uint64_t begin_ns = dp_now_ns();
@@ -94,14 +94,13 @@ static void bench_close(struct bench *b)
     dp_group_destroy(b->group);
 }
 
-/* Whether the host has room for another copy of the state, which it kills a rank for otherwise. A
- * GPU says so itself. */
+/* Whether the host has memory for another copy of the state; without this check it would kill a
+ * rank. A GPU refuses the allocation itself. */
 static dp_status bench_check(const struct dp_trainer *t)
 {
     const struct dp_memory_plan plan = {
         .config = dp_trainer_configuration(t),
         .model = dp_trainer_model(t),
-        .slots = dp_memory_plan_slots(dp_trainer_configuration(t)->optimizer.name),
     };
     const size_t needed = dp_memory_plan_state(&plan);
     struct dp_memory_limits limits;
@@ -115,16 +114,18 @@ static dp_status bench_check(const struct dp_trainer *t)
     return DP_OK;
 }
 
-/* What has room for the state may have none for it twice: training goes on, unmeasured. */
+/* There may be memory for the state once, but not twice: then training goes on without a
+ * baseline. */
 static dp_status bench_try(struct bench *b, struct dp_trainer *trainer, int threads,
                            struct dp_baseline *out)
 {
+    struct dp_log_capture capture;
     dp_status status;
 
-    dp_log_soften(true);
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
     status = bench_check(trainer);
     status = status == DP_OK ? bench_open(b, trainer, threads) : status;
-    dp_log_soften(false);
+    dp_log_capture_end(&capture, DP_LOG_SOFTEN);
     if (status == DP_ERR_NOMEM) {
         DP_WARN(
             "there is no memory to measure one rank alone beside the training, so efficiency is "
@@ -137,14 +138,15 @@ static dp_status bench_try(struct bench *b, struct dp_trainer *trainer, int thre
                : DP_FAIL(status, "one rank alone cannot be measured");
 }
 
-/* What a rank tells the others behind a piece. */
+/* What ranks exchange after a piece. */
 struct piece {
     dp_status status;
     bool asked;                  /* to stop */
     struct dp_baseline baseline; /* of rank 0 */
 };
 
-/* The measuring rank's status, or whether anyone was asked to stop while pieces are left. */
+/* The measuring rank's status, or DP_STOPPED where a rank was asked to stop while pieces are
+ * left. */
 static dp_status outcome(const struct piece *all, int ranks, bool last)
 {
     for (int i = 0; i < ranks && all[0].status == DP_OK && !last; i++) {
@@ -155,7 +157,7 @@ static dp_status outcome(const struct piece *all, int ranks, bool last)
     return all[0].status;
 }
 
-/* Piece -1 makes what the others measure with. Ranks meet behind every piece. */
+/* Piece -1 sets up the measurement. Ranks synchronise after every piece. */
 static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *bench,
                          struct piece *all, struct dp_baseline *out)
 {

@@ -1,5 +1,5 @@
 /*
- * baseline.h - what one rank of this job does alone: the measure of scaling efficiency.
+ * baseline.h - the rate of one rank of this job alone: scaling efficiency is measured against it.
  *
  * Rank 0 trains ceil(B/P) rows a step with the same code, on its own cores and threads, without
  * sharing, on a scratch copy of all state, while the other ranks sleep. Weak scaling: equal rows a
@@ -17,15 +17,14 @@ struct dp_baseline {
     bool no_memory;          /* for a second trainer: nothing was measured, all else is 0 */
 };
 
-/* Mean of what two measurements came to, of those that were made: 0 stands for one that was not.
- * NaN: neither was. */
+/* Mean of two measurements, or the one that was made; 0 stands for one that was not. NaN: neither
+ * was. */
 double dp_baseline_mean(double before, double after);
 
 /* Collective; equal results on all ranks. Takes a second or two; `quick`, for short runs, only as
  * long as a few steps. The measuring rank looks for requests to stop between steps, the others
- * between the pieces that a measurement consists of. Where rank 0 has no memory for it there is a
- * warning. Errors: also DP_STOPPED (a rank was asked to
- * stop, so it was broken off; not logged). */
+ * between the pieces of a measurement. Where rank 0 has no memory for it there is a warning.
+ * Errors: also DP_STOPPED (a rank was asked to stop, so it was broken off; not logged). */
 DP_CHECKED dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quick,
                                          struct dp_baseline *out);
 

@@ -1,11 +1,11 @@
 #include "runtime/measure/overlap.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/statistics.h"
 #include "collectives/exchange/exchange_calls.h"
-#include "runtime/trainer/deferred_update.h"
+#include "runtime/trainer/update/deferred_update.h"
 
 enum { TRIALS = 2 * DP_OVERLAP_TRIALS };
 
@@ -38,7 +38,7 @@ void dp_overlap_begin(struct dp_overlap *o, struct dp_trainer *t, uint64_t total
     dp_deferred_update_allow(t, o->on);
 }
 
-/* Off, on, on, off ...: a drift of the machine's speed touches both ways alike. */
+/* Off, on, on, off ...: a drift of the machine's speed affects both ways alike. */
 static int way_of(const struct dp_overlap *o, uint64_t step)
 {
     const uint64_t i = step - o->first - DP_OVERLAP_SKIP;
@@ -55,13 +55,6 @@ void dp_overlap_before(struct dp_overlap *o, struct dp_trainer *t)
     }
 }
 
-static int compare_ns(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
 {
     const int ranks = dp_trainer_group(t)->size;
@@ -72,9 +65,8 @@ static dp_status decide(struct dp_overlap *o, struct dp_trainer *t)
         return DP_FAIL(DP_ERR_NOMEM, "overlap of %d ranks", ranks);
     }
     for (int way = 0; way < 2; way++) {
-        qsort(o->step_ns[way], o->tried[way], sizeof(uint64_t), compare_ns);
-        const uint64_t middle = o->tried[way] / 2;
-        mine[way] = (double)o->step_ns[way][middle] / 1e6;
+        dp_sort(o->step_ms[way], o->tried[way]);
+        mine[way] = dp_median(o->step_ms[way], o->tried[way]);
     }
     status = dp_exchange_gather(dp_trainer_exchange(t), mine, sizeof(mine), all);
     for (int i = 0; i < 2 * ranks; i++) {
@@ -98,9 +90,10 @@ dp_status dp_overlap_after(struct dp_overlap *o, struct dp_trainer *t, uint64_t 
     }
     const uint64_t i = done - o->first - DP_OVERLAP_SKIP;
     const int way = way_of(o, done);
-    /* One that puts work off for the next, but has none of the one before, would look too fast. */
+    /* A step that defers work to the next one, but has none from the one before, would look too
+     * fast. */
     if (!(dp_exchange_plan(dp_trainer_exchange(t))->deferred > 0 && (i & 3) == 1)) {
-        o->step_ns[way][o->tried[way]++] = step_ns;
+        o->step_ms[way][o->tried[way]++] = (double)step_ns / 1e6;
     }
     DP_TRY((i & 3) == 2 ? dp_deferred_update_finish(t) : DP_OK);
     return i + 1 == TRIALS ? decide(o, t) : DP_OK;

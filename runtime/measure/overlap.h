@@ -1,14 +1,14 @@
 /*
- * overlap.h - comm.overlap: auto. Whether sharing beside backward is faster is measured.
+ * overlap.h - comm.overlap: auto. Measures whether sharing gradients during backward is faster.
  *
  * Where ranks fill all cores, the communication thread takes its time from computing, and sharing
- * behind backward can be as fast or faster. So the first steps try both ways, in turns, and the
+ * after backward can be as fast or faster. So the first steps try both ways, in turns, and the
  * faster one stays: overlap never loses.
  */
 #ifndef DP_RUNTIME_MEASURE_OVERLAP_H
 #define DP_RUNTIME_MEASURE_OVERLAP_H
 
-#include "runtime/trainer/graph_capture.h"
+#include "runtime/trainer/compute/graph_capture.h"
 #include "runtime/trainer/trainer.h"
 
 enum {
@@ -21,7 +21,7 @@ struct dp_overlap {
     bool trying;
     uint64_t first;    /* step at which it began */
     uint64_t tried[2]; /* trials so far that count: off, on */
-    uint64_t step_ns[2][DP_OVERLAP_TRIALS];
+    double step_ms[2][DP_OVERLAP_TRIALS];
     double median_ms[2]; /* the slowest rank's; 0: not measured */
     bool on;
 };
@@ -30,9 +30,9 @@ struct dp_overlap {
  * communication, too few steps. */
 void dp_overlap_begin(struct dp_overlap *overlap, struct dp_trainer *trainer, uint64_t total_steps);
 
-/* Before a step: sets how the exchange runs it. Behind it, with its time: takes note, ends what a
- * trial has put off, and decides when all trials are done (collective). While it tries, the time
- * that this takes belongs to no step. */
+/* Before a step: sets how the exchange runs it. After it, with its time: adds the trial, finishes
+ * deferred buckets, and decides when all trials are done (collective). While it tries, the time of
+ * these calls belongs to no step. */
 void dp_overlap_before(struct dp_overlap *overlap, struct dp_trainer *trainer);
 DP_CHECKED dp_status dp_overlap_after(struct dp_overlap *overlap, struct dp_trainer *trainer,
                                       uint64_t step_ns);

@@ -2,6 +2,21 @@
 
 #include <math.h>
 
+/* Allocates the host's copies, or uses the device's arrays if the host can read them. */
+static bool make_copies(struct dp_grad_norm *g)
+{
+    const struct dp_device *device = g->stream->device;
+
+    if (device->host_memory) {
+        g->read = g->sum;
+        g->seen = g->squares;
+        return true;
+    }
+    g->read = device->alloc_host(DP_MEM_OPTIMIZER, sizeof(*g->read));
+    g->seen = g->checks ? device->alloc_host(DP_MEM_OPTIMIZER, g->blocks * sizeof(*g->seen)) : NULL;
+    return g->read != NULL && (g->seen != NULL || !g->checks);
+}
+
 dp_status dp_grad_norm_create(const struct dp_flat *flat, double clip_norm, bool checks,
                               struct dp_stream *stream, struct dp_grad_norm **out)
 {
@@ -9,7 +24,7 @@ dp_status dp_grad_norm_create(const struct dp_flat *flat, double clip_norm, bool
     struct dp_grad_norm *grad_norm = dp_zalloc(1, sizeof(*grad_norm));
 
     if (grad_norm == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "gate");
+        return DP_FAIL(DP_ERR_NOMEM, "gradient norm");
     }
     grad_norm->flat = flat;
     grad_norm->clip_norm = clip_norm;
@@ -17,12 +32,10 @@ dp_status dp_grad_norm_create(const struct dp_flat *flat, double clip_norm, bool
     grad_norm->blocks = flat->trained / DP_BLOCK;
     grad_norm->stream = stream;
     grad_norm->squares = device->alloc(DP_MEM_OPTIMIZER, grad_norm->blocks * sizeof(float));
-    grad_norm->seen = device->host_memory
-                          ? grad_norm->squares
-                          : device->alloc_host(DP_MEM_OPTIMIZER, grad_norm->blocks * sizeof(float));
-    if (grad_norm->squares == NULL || grad_norm->seen == NULL) {
+    grad_norm->sum = device->alloc(DP_MEM_OPTIMIZER, sizeof(*grad_norm->sum));
+    if (grad_norm->squares == NULL || grad_norm->sum == NULL || !make_copies(grad_norm)) {
         dp_grad_norm_destroy(grad_norm);
-        return DP_FAIL(DP_ERR_NOMEM, "gate: %zu blocks", flat->trained / DP_BLOCK);
+        return DP_FAIL(DP_ERR_NOMEM, "gradient norm of %zu blocks", flat->trained / DP_BLOCK);
     }
     *out = grad_norm;
     return DP_OK;
@@ -32,9 +45,11 @@ void dp_grad_norm_destroy(struct dp_grad_norm *grad_norm)
 {
     if (grad_norm != NULL) {
         const struct dp_device *device = grad_norm->stream->device;
-        if (grad_norm->seen != grad_norm->squares) {
+        if (!device->host_memory) {
             device->release_host(grad_norm->seen);
+            device->release_host(grad_norm->read);
         }
+        device->release(grad_norm->sum);
         device->release(grad_norm->squares);
         dp_free(grad_norm);
     }
@@ -54,24 +69,25 @@ dp_status dp_grad_norm_add(struct dp_grad_norm *grad_norm, struct dp_range range
                                       grad_norm->flat->grad + range.begin, range.count);
 }
 
-dp_status dp_grad_norm_fetch(struct dp_grad_norm *grad_norm)
+dp_status dp_grad_norm_read(struct dp_grad_norm *g)
 {
-    return dp_device_read(grad_norm->stream, grad_norm->seen, grad_norm->squares,
-                          grad_norm->blocks * sizeof(*grad_norm->seen));
+    struct dp_stream *stream = g->stream;
+
+    DP_TRY(stream->ops->sum_all(stream, g->sum, g->squares, g->blocks));
+    DP_TRY(dp_device_read(stream, g->read, g->sum, sizeof(*g->read)));
+    g->finite = isfinite(*g->read) != 0;
+    return g->finite || !g->checks
+               ? DP_OK
+               : dp_device_read(stream, g->seen, g->squares, g->blocks * sizeof(*g->seen));
 }
 
 dp_status dp_grad_norm_decide(struct dp_grad_norm *grad_norm, struct dp_step_params *step_params)
 {
-    double sum = 0.0;
-
     if (step_params->skip != 0) {
         return DP_OK;
     }
-    DP_TRY(dp_grad_norm_fetch(grad_norm));
-    for (size_t i = 0; i < grad_norm->blocks; i++) {
-        sum += (double)grad_norm->seen[i];
-    }
-    grad_norm->norm = sqrt(sum) * (double)step_params->factor;
+    DP_TRY(dp_grad_norm_read(grad_norm));
+    grad_norm->norm = sqrt(*grad_norm->read) * (double)step_params->factor;
     if (grad_norm->checks && !isfinite(grad_norm->norm)) {
         step_params->skip = 1;
         return DP_OK;
@@ -87,7 +103,7 @@ const struct dp_tensor *dp_grad_norm_overflowed(const struct dp_grad_norm *grad_
     const struct dp_flat *flat = grad_norm->flat;
     size_t block = grad_norm->blocks;
 
-    for (int i = flat->tensor_count - 1; i >= 0; i--) {
+    for (int i = flat->tensor_count - 1; !grad_norm->finite && i >= 0; i--) {
         while (block > flat->tensors[i].begin / DP_BLOCK) {
             if (!isfinite(grad_norm->seen[--block])) {
                 return &flat->tensors[i];

@@ -1,8 +1,8 @@
 /*
- * grad_norm.h - what must look at the whole gradient before any weight changes: clipping by norm,
- * and loss scaling, which leaves out steps whose gradient is not finite.
+ * grad_norm.h - operations that need the whole gradient before any weight changes: clipping by
+ * norm, and loss scaling, which skips steps whose gradient is not finite.
  *
- * Sums of squares are taken over blocks of DP_BLOCK elements and added in their order, so that the
+ * Squares are summed over blocks of DP_BLOCK elements, and blocks are added in order, so that the
  * norm does not depend on how the gradient is cut into buckets.
  */
 #ifndef DP_RUNTIME_OPTIM_GRAD_NORM_H
@@ -19,33 +19,37 @@ struct dp_grad_norm {
     bool checks;                /* a gradient that is not finite skips the step */
     size_t blocks;
     float *squares;           /* owned; device memory, [blocks] */
-    float *seen;              /* owned; the host's copy of them, or squares itself */
+    double *sum, *read;       /* owned; [1]: of squares, on the device, and the host's copy */
+    float *seen;              /* owned; the host's copy of squares if `checks` is set, else NULL; or
+                               * squares itself */
     struct dp_stream *stream; /* borrowed */
+    bool finite;              /* the squares that were added last */
     double norm;              /* of the last step, before clipping */
 };
 
-/* The stream is the one that looks. */
+/* Squares are computed on `stream`. */
 DP_CHECKED dp_status dp_grad_norm_create(const struct dp_flat *flat, double clip_norm, bool checks,
                                          struct dp_stream *stream, struct dp_grad_norm **out);
 void dp_grad_norm_destroy(struct dp_grad_norm *grad_norm);
 
-/* Looks at one range of the gradient. */
+/* Sums the squares of one range of the gradient. */
 DP_CHECKED dp_status dp_grad_norm_add(struct dp_grad_norm *grad_norm, struct dp_range range);
 
-/* Forgets the last step's squares: before the first look, where a rank looks at a part only. */
+/* Zeroes the last step's squares, before the first range, if a rank adds only a part of the
+ * gradient. */
 DP_CHECKED dp_status dp_grad_norm_reset(struct dp_grad_norm *grad_norm);
 
-/* Brings what it has seen to the host. Waits for the stream. */
-DP_CHECKED dp_status dp_grad_norm_fetch(struct dp_grad_norm *grad_norm);
+/* Called after all ranges: adds the squares and copies the sum to grad_norm->read and ->finite.
+ * Waits for the stream. */
+DP_CHECKED dp_status dp_grad_norm_read(struct dp_grad_norm *grad_norm);
 
-/* All squares are there: reads them, and sets step parameters->skip (the host's; if it is not
- * set yet), or multiplies step parameters->factor, which applies to the gradient already. As
- * torch.nn.utils.clip_grad_norm_. */
+/* The same; then sets step_params->skip (the host's; unless it is set already), or multiplies
+ * step_params->factor, which also applies to this gradient. As torch.nn.utils.clip_grad_norm_. */
 DP_CHECKED dp_status dp_grad_norm_decide(struct dp_grad_norm *grad_norm,
                                          struct dp_step_params *step_params);
 
-/* Of what was read: the tensor, in order of backward, whose gradient is the first that is not
- * finite; NULL: none. */
+/* If `checks` is set: the first tensor, in backward's order, whose gradient was not finite at the
+ * last read; NULL: none. */
 const struct dp_tensor *dp_grad_norm_overflowed(const struct dp_grad_norm *grad_norm);
 
 #endif

@@ -4,38 +4,40 @@
 #include "runtime/optim/optimizer.h"
 
 struct adamw {
-    double beta1, beta2;
-    float eps, decay;
+    struct dp_numbers betas; /* two */
+    double eps, weight_decay;
 };
 
-static dp_status adamw_open(void *state, const struct dp_optimizer_config *config)
-{
-    struct adamw *o = state;
+static const struct dp_option adamw_options[] = {
+    DP_NUMBERS(struct adamw, betas, "0.9,0.999", 0, 0.999999999,
+               "decay rates of the averages of gradients and of their squares"),
+    DP_DOUBLE(struct adamw, eps, "1e-8", 0, 1, "added to the denominator"),
+    DP_DOUBLE(struct adamw, weight_decay, "0", 0, 1000,
+              "on all parameters, apart from the gradient"),
+    {0},
+};
 
-    if (config->betas.count != 2) {
-        return DP_FAIL(DP_ERR_CONFIG, "optimizer.betas: two numbers are wanted, such as "
-                                      "[0.9, 0.999]");
-    }
-    o->beta1 = config->betas.value[0];
-    o->beta2 = config->betas.value[1];
-    o->eps = (float)config->eps;
-    o->decay = (float)config->weight_decay;
-    return DP_OK;
+static const char *adamw_refuse(const void *options, const char **key)
+{
+    *key = "betas";
+    return ((const struct adamw *)options)->betas.count != 2 ? "expected two numbers" : NULL;
 }
 
-static dp_status adamw_update(const void *state, struct dp_stream *stream,
+static dp_status adamw_update(const void *options, struct dp_stream *stream,
                               const struct dp_update *u)
 {
-    const struct adamw *o = state;
+    const struct adamw *o = options;
 
-    return stream->ops->adamw(stream, u, o->beta1, o->beta2, o->eps, o->decay);
+    return stream->ops->adamw(stream, u, o->betas.value[0], o->betas.value[1], (float)o->eps,
+                              (float)o->weight_decay);
 }
 
 const struct dp_optimizer dp_optimizer_adamw = {
     .plugin = {.name = "adamw",
-               .help = "Adam with decoupled weight decay; betas, eps, weight_decay",
-               .state_bytes = sizeof(struct adamw)},
+               .help = "Adam with decoupled weight decay",
+               .options = adamw_options,
+               .state_bytes = sizeof(struct adamw),
+               .refuse = adamw_refuse},
     .slots = {"exp_avg", "exp_avg_sq"},
-    .open = adamw_open,
     .update = adamw_update,
 };

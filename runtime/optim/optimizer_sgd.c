@@ -4,35 +4,39 @@
 #include "runtime/optim/optimizer.h"
 
 struct sgd {
-    float momentum, decay;
+    double momentum, weight_decay;
     bool nesterov;
 };
 
-static dp_status sgd_open(void *state, const struct dp_optimizer_config *config)
-{
-    struct sgd *o = state;
+static const struct dp_option sgd_options[] = {
+    DP_DOUBLE(struct sgd, momentum, "0.9", 0, 1, "part of the last update that is added again"),
+    DP_SWITCH(struct sgd, nesterov, "false", "Nesterov's momentum"),
+    DP_DOUBLE(struct sgd, weight_decay, "0", 0, 1000, "on all parameters, added to the gradient"),
+    {0},
+};
 
-    if (config->nesterov && config->momentum == 0.0) {
-        return DP_FAIL(DP_ERR_CONFIG, "optimizer.nesterov needs a momentum above 0");
-    }
-    o->momentum = (float)config->momentum;
-    o->decay = (float)config->weight_decay;
-    o->nesterov = config->nesterov;
-    return DP_OK;
+static const char *sgd_refuse(const void *options, const char **key)
+{
+    const struct sgd *o = options;
+
+    *key = "nesterov";
+    return o->nesterov && o->momentum == 0.0 ? "nesterov needs a momentum above 0" : NULL;
 }
 
-static dp_status sgd_update(const void *state, struct dp_stream *stream, const struct dp_update *u)
+static dp_status sgd_update(const void *options, struct dp_stream *stream,
+                            const struct dp_update *u)
 {
-    const struct sgd *o = state;
+    const struct sgd *o = options;
 
-    return stream->ops->sgd(stream, u, o->momentum, o->nesterov, o->decay);
+    return stream->ops->sgd(stream, u, (float)o->momentum, o->nesterov, (float)o->weight_decay);
 }
 
 const struct dp_optimizer dp_optimizer_sgd = {
     .plugin = {.name = "sgd",
-               .help = "gradient descent; momentum, nesterov, weight_decay",
-               .state_bytes = sizeof(struct sgd)},
+               .help = "gradient descent with momentum",
+               .options = sgd_options,
+               .state_bytes = sizeof(struct sgd),
+               .refuse = sgd_refuse},
     .slots = {"momentum", NULL},
-    .open = sgd_open,
     .update = sgd_update,
 };

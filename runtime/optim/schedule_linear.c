@@ -3,14 +3,27 @@
  */
 #include "runtime/optim/schedule.h"
 
-static double linear_lr(const struct dp_optimizer_config *config, uint64_t at, uint64_t length)
-{
-    const double done = (double)at / (double)length;
+struct linear {
+    double eta_min;
+};
 
-    return config->lr + (config->schedule.eta_min - config->lr) * done;
+static const struct dp_option linear_options[] = {
+    DP_DOUBLE(struct linear, eta_min, "0", 0, 1e6, "the rate at the end"),
+    {0},
+};
+
+static double linear_lr(const void *options, double lr, uint64_t at, uint64_t length)
+{
+    const struct linear *l = options;
+
+    return lr + (l->eta_min - lr) * ((double)at / (double)length);
 }
 
 const struct dp_schedule dp_schedule_linear = {
+    .plugin = {.name = "linear",
+               .help = "straight down to eta_min",
+               .options = linear_options,
+               .state_bytes = sizeof(struct linear)},
     .stretches = true,
     .lr = linear_lr,
 };

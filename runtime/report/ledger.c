@@ -116,7 +116,7 @@ double dp_process_age_s(void)
         (void)fclose(file);
     }
     text[length] = '\0';
-    /* Field 22, counted behind the program's name, which may hold anything but ends with ')'. */
+    /* Field 22, counted after the program's name, which may hold anything but ends with ')'. */
     at = strrchr(text, ')');
     if (at == NULL ||
         sscanf(at, /* NOLINT(cert-err34-c): the kernel wrote it */

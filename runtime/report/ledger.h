@@ -2,8 +2,8 @@
  * ledger.h - where the time of the steps went, on this rank's main thread.
  *
  * It reads the spans' totals (base/trace.h) at the end of every step, and keeps sums over the
- * steady ones: all but the first few. What is not to count (evaluation, measuring) is left out by
- * dp_ledger_restart() behind it.
+ * steady ones: all but the first few. dp_ledger_restart() after an evaluation or a measurement
+ * leaves their time out.
  */
 #ifndef DP_RUNTIME_REPORT_LEDGER_H
 #define DP_RUNTIME_REPORT_LEDGER_H

@@ -38,8 +38,9 @@ static dp_status end_torn_line(int fd, const char *path)
     return DP_OK;
 }
 
-/* What is there is not emptied through a link: that may lead to a file that is no run's. Of a pipe
- * both ends would be ours, and once it is full a write would wait for ever. */
+/* A link is not followed to empty what is there: it may lead to a file that belongs to no run. A
+ * pipe is refused: both of its ends would be ours, and once it is full a write would never
+ * return. */
 static dp_status open_lines(int *fd, const char *path, bool append)
 {
     const int flags = O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
@@ -90,7 +91,7 @@ void dp_metrics_close(struct dp_metrics *metrics)
     metrics->fd = -1;
 }
 
-/* The number behind `key` in a line, which ends with a line end; -1: it has none. */
+/* The number after `key` in a line, which ends with a line end; -1: it has none. */
 static int64_t number_in(const char *line, const char *key)
 {
     const char *found = strstr(line, key);
@@ -99,8 +100,8 @@ static int64_t number_in(const char *line, const char *key)
                                                        : strtoll(found + strlen(key), NULL, 10);
 }
 
-/* Of a line that belongs to a step, which one; of others -1. Quotes inside of texts have a
- * backslash before them, so no text can look like a key. */
+/* The step that a line belongs to; -1: to none. Quotes inside of texts have a backslash before
+ * them, so no text can look like a key. */
 static int64_t step_of_line(const char *line)
 {
     static const char end[] = "{\"type\":\"end\"";
@@ -108,7 +109,7 @@ static int64_t step_of_line(const char *line)
     return number_in(line, strncmp(line, end, sizeof(end) - 1) == 0 ? "\"steps\":" : "\"step\":");
 }
 
-/* Moves *line behind the NUL bytes in it, up to `end`; whether there were any. */
+/* Moves *line past the NUL bytes in it, up to `end`; whether there were any. */
 static bool skip_nuls(const char **line, const char *end)
 {
     const char *nul;
@@ -121,8 +122,8 @@ static bool skip_nuls(const char **line, const char *end)
     return any;
 }
 
-/* Closes the gaps that lines leave which do not stay. *damaged: how many had NUL bytes. Returns how
- * many bytes stay. */
+/* Closes the gaps of lines that are removed. *damaged: how many had NUL bytes. Returns how many
+ * bytes stay. */
 static size_t keep_lines(char *text, size_t bytes, int64_t step, size_t *damaged)
 {
     const char *line = text, *const all = text + bytes, *end;
@@ -164,7 +165,7 @@ dp_status dp_metrics_trim(const char *path, int64_t step)
 
 /* ---- lines that may have to wait ---- */
 
-/* Writes as much as can be; why not more: *reason. Returns how much. */
+/* Writes as much as possible, and returns how much. *reason: why not more. */
 static size_t write_some(int fd, const char *data, size_t bytes, int *reason)
 {
     size_t done = 0;
@@ -181,7 +182,7 @@ static size_t write_some(int fd, const char *data, size_t bytes, int *reason)
     return done;
 }
 
-/* Writes what waits. What is left waits on, unless it `must` not. */
+/* Writes what waits. What cannot be written waits on, or is an error if it `must` be. */
 static dp_status write_waiting(struct dp_metrics *m, bool must)
 {
     const uint64_t now_ns = dp_now_ns();
@@ -210,7 +211,7 @@ static dp_status write_waiting(struct dp_metrics *m, bool must)
     return DP_OK;
 }
 
-/* A line is the end of what waits, mostly all of it. */
+/* Adds a line to those that wait, which mostly are none, and writes them. */
 static dp_status write_line(struct dp_metrics *m, const char *line, size_t length, bool must)
 {
     const uint64_t now_ns = m->failing_ns == 0 ? 0 : dp_now_ns();
@@ -232,7 +233,7 @@ static dp_status write_line(struct dp_metrics *m, const char *line, size_t lengt
     return fits && (must || !m->given_up) ? DP_OK : DP_ERR_WRITE;
 }
 
-/* `digits` significant ones, or null. */
+/* A number with `digits` significant digits, or null. */
 static const char *number(char text[NUMBER_BYTES], double value, int digits)
 {
     if (isfinite(value)) {
@@ -301,19 +302,7 @@ static dp_status fill_eval(struct dp_json *object, const struct dp_metrics_eval 
     return dp_json_set_real(object, "seconds", eval->seconds);
 }
 
-static dp_status fill_end(struct dp_json *object, const struct dp_metrics_end *end)
-{
-    DP_TRY(dp_json_set_text(object, "exit", end->exit));
-    DP_TRY(dp_json_set_int(object, "steps", end->steps));
-    DP_TRY(dp_json_set_real(object, "samples_per_second", end->samples_per_second));
-    DP_TRY(dp_json_set_real(object, "scaling_efficiency", end->scaling_efficiency));
-    DP_TRY(dp_json_set_real(object, "train_loss", end->train_loss));
-    DP_TRY(dp_json_set_real(object, "test_loss", end->test_loss));
-    DP_TRY(dp_json_set_real(object, "test_accuracy", end->test_accuracy));
-    return dp_json_set_real(object, "seconds", end->seconds);
-}
-
-/* An object with what every line has, or NULL. */
+/* An object with the members that every line has, or NULL. */
 static struct dp_json *create_line(const char *type)
 {
     struct dp_json *object = dp_json_create();
@@ -369,10 +358,10 @@ dp_status dp_metrics_eval(struct dp_metrics *metrics, const struct dp_metrics_ev
     return status;
 }
 
-dp_status dp_metrics_end(struct dp_metrics *metrics, const struct dp_metrics_end *end)
+dp_status dp_metrics_end(struct dp_metrics *metrics, const struct dp_run_summary *summary)
 {
     struct dp_json *object = create_line("end");
-    dp_status status = fill_end(object, end);
+    dp_status status = dp_run_summary_put_end(summary, object);
 
     if (status == DP_OK) {
         status = write_object(metrics, object, true);

@@ -4,9 +4,9 @@
  * Each line is one write, so a killed run leaves whole lines, but for the last at most. Every line
  * has "type" and "time" (seconds since 1970). Numbers that are not finite are null.
  *
- * On a full disk lines wait in memory, and are written once there is room: nothing is missing then.
- * After DP_METRICS_PATIENCE_NS, or when that memory is full, the file is given up, so that the run
- * can be saved and stop, instead of losing what it measures.
+ * On a full disk lines wait in memory, and are written once there is room: none is lost. After
+ * DP_METRICS_PATIENCE_NS, or when that memory is full, the file is given up, so that the run can
+ * save and stop, instead of losing what it measures.
  */
 #ifndef DP_RUNTIME_REPORT_METRICS_H
 #define DP_RUNTIME_REPORT_METRICS_H
@@ -14,8 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/status.h"
+#include "runtime/report/summary.h"
 
 enum { DP_METRICS_ROOM = 64 * 1024 }; /* some 300 lines */
 #define DP_METRICS_PATIENCE_NS 30000000000u
@@ -59,27 +60,18 @@ struct dp_metrics_eval {
     double seconds; /* that the evaluation took */
 };
 
-struct dp_metrics_end {
-    const char *exit; /* as in run.json */
-    int64_t steps;
-    double samples_per_second; /* steady */
-    double scaling_efficiency;
-    double train_loss, test_loss, test_accuracy;
-    double seconds; /* of the whole run */
-};
-
-/* Opens `path`, emptied unless `append`; a torn last line is then closed off. After success
- * dp_metrics_close() must be called. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
+/* Opens `path`, and empties it unless `append`; a torn last line then gets its line end. After
+ * success dp_metrics_close() must be called. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool append);
 
-/* Takes out, in one step, the lines of steps behind `step` and a torn last line: a run goes on from
- * there; and what NUL bytes have made unreadable, with a warning. Without such a file it does
- * nothing. Errors: DP_ERR_WRITE, DP_ERR_DATA, DP_ERR_NOMEM. */
+/* For a run that goes on after `step`: removes the lines of later steps, a torn last line and, with
+ * a warning, what NUL bytes have made unreadable. The file is replaced at once. Without such a file
+ * it does nothing. Errors: DP_ERR_WRITE, DP_ERR_DATA, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_metrics_trim(const char *path, int64_t step);
 
-/* One line each. The step's line takes no memory. Errors: DP_ERR_NOMEM, but for the step;
- * DP_ERR_WRITE: the first two and the last, which do not wait, say so; a step and an evaluation
- * return it once the file is given up, which a warning has foretold. */
+/* One line each. The step's line takes no memory. Errors: DP_ERR_NOMEM, except for a step;
+ * DP_ERR_WRITE: the first two and the last, which do not wait, report it; a step and an evaluation
+ * return it once the file is given up, after a warning. */
 DP_CHECKED dp_status dp_metrics_start(struct dp_metrics *metrics,
                                       const struct dp_metrics_start *start);
 DP_CHECKED dp_status dp_metrics_resume(struct dp_metrics *metrics,
@@ -89,7 +81,8 @@ DP_CHECKED dp_status dp_metrics_step(struct dp_metrics *metrics,
                                      const struct dp_metrics_step *step);
 DP_CHECKED dp_status dp_metrics_eval(struct dp_metrics *metrics,
                                      const struct dp_metrics_eval *eval);
-DP_CHECKED dp_status dp_metrics_end(struct dp_metrics *metrics, const struct dp_metrics_end *end);
+DP_CHECKED dp_status dp_metrics_end(struct dp_metrics *metrics,
+                                    const struct dp_run_summary *summary);
 
 void dp_metrics_close(struct dp_metrics *metrics);
 

@@ -26,7 +26,8 @@ bool dp_progress_on_terminal(bool launched)
         return isatty(STDOUT_FILENO) != 0;
     }
     (void)snprintf(path, sizeof(path), "/proc/%ld/fd/1", (long)getppid());
-    /* A parent that shares our stdout is a script between the launcher and us: it tells nothing. */
+    /* A parent that shares our stdout is a script between the launcher and us: its stdout proves
+     * nothing. */
     if (fstat(STDOUT_FILENO, &own) != 0 || stat(path, &parent) != 0 || !S_ISCHR(parent.st_mode) ||
         parent.st_rdev == own.st_rdev) {
         return false;
@@ -115,7 +116,7 @@ static void step_text(char line[LINE_BYTES], const struct dp_progress_step *step
                    rate_text(lr, step->lr), duration(eta, step->left_s));
 }
 
-/* Back to the line's beginning; what stood there is erased (ECMA-48: EL). */
+/* Back to the beginning of the line, which is erased (ECMA-48: EL). */
 static void rewind_line(struct dp_progress *progress)
 {
     if (progress->open) {

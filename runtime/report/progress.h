@@ -12,7 +12,7 @@
 struct dp_progress {
     FILE *out; /* stdout; borrowed */
     bool terminal, quiet;
-    bool open;        /* a line without its end stands on the terminal */
+    bool open;        /* the terminal shows a line that has no line end yet */
     uint64_t next_ns; /* when the next line is due */
 };
 
@@ -24,23 +24,22 @@ struct dp_progress_step {
     double left_s; /* to the end of the run; NaN: unknown */
 };
 
-/* Whether people read this process's stdout on a terminal. `launched`: by mpirun, which may give
- * its ranks a terminal of its own making whatever its own output is; then the launcher's
- * decides. */
+/* Whether this process's stdout leads to a terminal. `launched`: by mpirun, which may give its
+ * ranks a pseudo-terminal whatever its own output is; then the launcher's output decides. */
 bool dp_progress_on_terminal(bool launched);
 
 /* terminal: out is one, so the line may be rewritten. quiet: nothing is printed at all. */
 void dp_progress_init(struct dp_progress *progress, FILE *out, bool terminal, bool quiet);
 
-/* Shows where the run is, if the last time is long enough ago (0.1 s on a terminal, else 5 s):
- * "epoch 1/3 step 120/705 loss 0.5312 12,345 samples/s lr 0.0500 eta 0:21". Cheap otherwise. */
+/* Shows where the run is, at most every 0.1 s on a terminal, else every 5 s: "epoch 1/3 step
+ * 120/705 loss 0.5312 12,345 samples/s lr 0.0500 eta 0:21". Cheap in between. */
 void dp_progress_step(struct dp_progress *progress, const struct dp_progress_step *step);
 
 /* Prints a line that stays; a line end is added. */
 void dp_progress_line(struct dp_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Leaves the terminal at the beginning of a line: before anything else is printed there. */
+/* Ends an open line on the terminal: to be called before anything else is printed there. */
 void dp_progress_end(struct dp_progress *progress);
 
 enum { DP_GROUPED_BYTES = 48 };

@@ -1,15 +1,17 @@
 /*
- * summary.h - what a run came to: run.json, and the table printed at its end.
+ * summary.h - the results of a run, as its report has them: run.json. summary_print.h prints them.
  *
- * The structs hold results only, filled in by whoever measured them. A number that is not known is
- * NaN: null in run.json, "-" in the table. Efficiencies and accuracies are fractions of 1.
+ * The structs hold results only, filled in by whoever measured them. Their members, with what each
+ * one is, are the rows of summary.def.
  */
 #ifndef DP_RUNTIME_REPORT_SUMMARY_H
 #define DP_RUNTIME_REPORT_SUMMARY_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
+#include "base/json.h"
 #include "base/status.h"
 
 #define DP_SUMMARY_SCHEMA "lockstep.run/1"
@@ -32,79 +34,129 @@ enum dp_run_exit {
 
 const char *dp_run_exit_text(enum dp_run_exit exit);
 
-/* The parts of a step, in milliseconds: key in run.json, heading of the table. */
-#define DP_STEP_PARTS(X)                  \
-    X(INPUT, "input", "input")            \
-    X(COPY, "copy", "copy")               \
-    X(FORWARD, "forward", "forward")      \
-    X(BACKWARD, "backward", "backward")   \
-    X(EXPOSED, "exposed_comm", "exposed") \
-    X(OPTIMIZER, "optimizer", "optim")    \
-    X(CHECKPOINT, "checkpoint", "ckpt")   \
-    X(OTHER, "other", "other")
+/* The parts of a step, in milliseconds: key in run.json, heading of the table, what it is. */
+#define DP_STEP_PARTS(X)                                                          \
+    X(INPUT, "input", "input", "waits for a batch")                               \
+    X(COPY, "copy", "copy", "bytes of a batch become numbers")                    \
+    X(FORWARD, "forward", "forward", "forward")                                   \
+    X(BACKWARD, "backward", "backward", "backward")                               \
+    X(EXPOSED, "exposed_comm", "exposed", "waits for communication")              \
+    X(OPTIMIZER, "optimizer", "optim", "updates weights")                         \
+    X(CHECKPOINT, "checkpoint", "ckpt", "takes snapshots, and waits for a write") \
+    X(OTHER, "other", "other", "all else")
 
 enum dp_step_part {
-#define X(name, key, heading) DP_PART_##name,
+#define X(name, key, heading, help) DP_PART_##name,
     DP_STEP_PARTS(X)
 #undef X
         DP_STEP_PART_COUNT
 };
 
+/* How a value is stored, in what unit, and how people see it: kind, unit. */
+#define DP_REPORT_KINDS(X)     \
+    X(TEXT, "")                \
+    X(NAME, "")                \
+    X(EXIT, "")                \
+    X(COUNT, "")               \
+    X(BYTES, "bytes")          \
+    X(NUMBER, "")              \
+    X(LOSS, "")                \
+    X(FRACTION, "of 1")        \
+    X(ACCURACY, "of 1")        \
+    X(RATE, "samples/s")       \
+    X(PER_DOLLAR, "samples/$") \
+    X(SECONDS, "s")            \
+    X(MILLISECONDS, "ms")      \
+    X(PARTS, "ms")             \
+    X(HISTOGRAM, "")           \
+    X(LIST, "")
+
+enum dp_report_kind {
+#define X(kind, unit) DP_REPORT_##kind,
+    DP_REPORT_KINDS(X)
+#undef X
+};
+
+enum { DP_REPORT_NAME_BYTES = 128 };
+
+struct dp_histogram {
+    const uint64_t *counts; /* [bins]; borrowed */
+    size_t bins;            /* 0: there is none */
+};
+
+struct dp_text_list {
+    const char *const *texts; /* [count]; borrowed */
+    int count;                /* 0: there is none */
+};
+
+/* The members of the structs, by kind. */
+#define DP_MEMBER_TEXT(member) const char *member
+#define DP_MEMBER_NAME(member) char member[DP_REPORT_NAME_BYTES]
+#define DP_MEMBER_EXIT(member) enum dp_run_exit member
+#define DP_MEMBER_COUNT(member) int64_t member
+#define DP_MEMBER_BYTES(member) int64_t member
+#define DP_MEMBER_NUMBER(member) double member
+#define DP_MEMBER_LOSS(member) double member
+#define DP_MEMBER_FRACTION(member) double member
+#define DP_MEMBER_ACCURACY(member) double member
+#define DP_MEMBER_RATE(member) double member
+#define DP_MEMBER_PER_DOLLAR(member) double member
+#define DP_MEMBER_SECONDS(member) double member
+#define DP_MEMBER_MILLISECONDS(member) double member
+#define DP_MEMBER_PARTS(member) double member[DP_STEP_PART_COUNT]
+#define DP_MEMBER_HISTOGRAM(member) struct dp_histogram member
+#define DP_MEMBER_LIST(member) struct dp_text_list member
+
 /* One rank. Plain bytes, so that ranks of one build may send it to each other. */
 struct dp_run_rank {
-    int rank, threads;
-    char host[64];
-    char cpus[128]; /* "0-3,8" */
-    double samples_per_second, scaling_efficiency, compute_efficiency;
-    double step_ms[DP_STEP_PART_COUNT]; /* means over the steady steps; they sum to its mean */
-    double hidden_comm_ms;
-    int64_t peak_rss_bytes; /* below 0: unknown */
-    int64_t
-        peak_device_bytes; /* that were allocated on the device; below 0: it has no memory of its
-                                  own */
+#define DP_RANK_ROW(kind, member, key, width, heading, help) DP_MEMBER_##kind(member);
+#include "runtime/report/summary.def"
 };
 
 struct dp_run_summary {
-    const char *name, *version, *started; /* "2024-05-01T12:00:00Z" */
-    enum dp_run_exit exit;
-    const char *reason; /* why it ended so, one line; NULL: finished */
-    int world_size;     /* training ranks */
-    const char *device, *precision, *strategy, *compressor;
-    const char *plan; /* of the communication, for people; NULL: none */
-    int global_batch;
-    int64_t steps;        /* from the beginning of training */
-    int64_t resumed_from; /* the step that this run went on from; below 0: from the beginning */
-    double epochs;        /* may end within one */
-    double samples_per_second;
-    double single_rank_samples_per_second;
-    struct {
-        const char *source; /* "measured", "this run" of one rank, or the file it was taken from */
-        double before, after; /* samples/s after the first steps, and after the last */
-        double spread;        /* (largest - smallest) / mean of all its measurements */
-    } baseline;
-    double scaling_efficiency;
-    double samples_per_dollar;   /* NaN without a price */
-    int64_t wire_bytes_per_step; /* of the busiest rank; below 0: unknown */
-    int64_t skipped_steps;
-    int64_t restored; /* how often a rank's state was replaced by that of the majority */
-    double time_to_first_step_s, seconds; /* from the start of the process */
-    struct {
-        double train_loss, test_loss, test_accuracy;
-    } final;
-    const uint64_t
-        *staleness;         /* [staleness_count]: gradients, by how many of other ranks were applied
-                                  between their weights and themselves */
-    size_t staleness_count; /* 0: synchronous */
-    const char *verdict;    /* one line; NULL: none */
-    const struct dp_run_rank *ranks;
+#define DP_RUN_ROW(kind, member, key, line, end, text, help) DP_MEMBER_##kind(member);
+#include "runtime/report/summary.def"
+    const struct dp_run_rank *ranks; /* [rank_count]; borrowed */
     int rank_count;
 };
+
+/* Lines of the text for people, from top to bottom. */
+enum dp_report_line {
+    DP_LINE_NONE,
+    DP_LINE_REASON,
+    DP_LINE_SETUP,
+    DP_LINE_PLAN,
+    DP_LINE_LOSSES,
+    DP_LINE_RATES,
+    DP_LINE_COST,
+    DP_LINE_VERDICT
+};
+
+/* A row of summary.def. */
+struct dp_report_row {
+    enum dp_report_kind kind;
+    const char *key;
+    size_t offset; /* of its member */
+    enum dp_report_line line;
+    bool end;
+    int width;
+    const char *text, *help; /* text: also the heading of a column */
+};
+
+/* Row number `i`, from 0, of the whole run or of a rank; NULL: there are no more. */
+const struct dp_report_row *dp_report_run_row(int i);
+const struct dp_report_row *dp_report_rank_row(int i);
 
 /* Replaces the file `path` by the summary as JSON; a reader never sees a part of it. On error an
  * older one stays. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_run_summary_write(const struct dp_run_summary *summary, const char *path);
 
-/* Prints the summary for people: a few lines and a table of ranks. */
-void dp_run_summary_print(const struct dp_run_summary *summary, FILE *out);
+/* Sets what the last line of metrics.jsonl has of it, each by the last word of its key. Errors:
+ * DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_run_summary_put_end(const struct dp_run_summary *summary,
+                                            struct dp_json *object);
+
+/* Prints a line for each key of run.json, on stdout: the key, its unit, what it is. */
+void dp_run_summary_list(void);
 
 #endif

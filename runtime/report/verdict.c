@@ -9,13 +9,13 @@
 /* Fractions of the mean step of all ranks. */
 struct shares {
     double compute, exposed, input;
-    double contention; /* the part of compute that a rank alone would not need */
-    double slower;     /* how much longer computing takes than alone: 0.25 is 25 % */
-    double behind;     /* how much longer the slowest rank computes than the mean */
-    int slowest;       /* its index */
+    double contention;    /* the part of compute that a rank alone would not need */
+    double slower;        /* how much longer computing takes than alone: 0.25 is 25 % */
+    double slowest_extra; /* how much longer the slowest rank computes than the mean */
+    int slowest;          /* its index */
 };
 
-/* False: there is no time to share out. */
+/* False: no steady step was measured. */
 static bool share_out(const struct dp_run_summary *s, struct shares *out)
 {
     double means[DP_STEP_PART_COUNT] = {0}, alone_ms = 0.0, step_ms = 0.0, most_ms = 0.0;
@@ -40,7 +40,7 @@ static bool share_out(const struct dp_run_summary *s, struct shares *out)
     shares.compute = dp_compute_ms(means) / step_ms;
     shares.exposed = means[DP_PART_EXPOSED] / step_ms;
     shares.input = means[DP_PART_INPUT] / step_ms;
-    shares.behind = most_ms / dp_compute_ms(means) - 1.0;
+    shares.slowest_extra = most_ms / dp_compute_ms(means) - 1.0;
     if (alone_ms > 0.0) { /* not where it is unknown: NaN */
         shares.contention = (dp_compute_ms(means) - alone_ms) / step_ms;
         shares.slower = dp_compute_ms(means) / alone_ms - 1.0;
@@ -51,14 +51,14 @@ static bool share_out(const struct dp_run_summary *s, struct shares *out)
 
 const char *dp_verdict(const struct dp_run_summary *s, char *text, size_t size)
 {
-    const double least = 0.1; /* of the step: below that nothing is in the way of computing */
+    const double least = 0.1; /* of the step: a smaller share bounds nothing */
     struct shares a;
 
     if (s->rank_count == 0) {
         return text;
     }
     if (!share_out(s, &a)) {
-        (void)snprintf(text, size, "too few steps to tell what bounds this run");
+        (void)snprintf(text, size, "too few steps to know what bounds this run");
     } else if (a.input > least && a.input > fmax(a.exposed, a.contention)) {
         (void)snprintf(text, size, "input-bound: %.0f %% of the step waits for data",
                        100 * a.input);
@@ -68,11 +68,11 @@ const char *dp_verdict(const struct dp_run_summary *s, char *text, size_t size)
                        "(they share memory, caches or cores); %.0f %% of the step waits for "
                        "gradients",
                        100 * a.slower, 100 * a.exposed);
-    } else if (a.exposed > least && a.behind > least) {
+    } else if (a.exposed > least && a.slowest_extra > least) {
         (void)snprintf(text, size,
                        "imbalance: rank %d computes %.0f %% longer than the mean; the others wait "
                        "for it (%.0f %% of the step)",
-                       s->ranks[a.slowest].rank, 100 * a.behind, 100 * a.exposed);
+                       (int)s->ranks[a.slowest].rank, 100 * a.slowest_extra, 100 * a.exposed);
     } else if (a.exposed > least) {
         (void)snprintf(text, size,
                        "communication-bound: %.0f %% of the step waits for gradients (%s)",

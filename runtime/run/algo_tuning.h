@@ -2,12 +2,12 @@
  * algo_tuning.h - the algorithms that a GPU's libraries compute with, chosen by measuring: alike on
  * all ranks, and in every run that goes on or is repeated.
  *
- * With device.tune a stream that prepares takes what is known for a shape, and measures what is not
- * (kernels/algo_choices.h). What is known at the start comes, by order of precedence, from --plan,
- * from the checkpoint that the run goes on from, and from the cache, choices.json (base/cache.h);
- * rank 0 reads them, and all ranks get them. When all have prepared, they agree
- * (runtime/trainer/algo_agreement.h), and from then on nothing is measured. Rank 0 adds what is new
- * to the cache, to config.yaml and to checkpoints.
+ * With device.tune a stream that prepares takes the known algorithm for a shape, and measures where
+ * none is known (kernels/algo_choices.h). Known at the start are, in order of precedence, those of
+ * --plan, of the checkpoint that the run goes on from, and of the cache, choices.json
+ * (base/files/cache.h); rank 0 reads them and sends them to all ranks. When all have prepared, they
+ * agree (runtime/trainer/prepare/algo_agreement.h), and from then on nothing is measured. Rank 0
+ * adds what is new to the cache, to config.yaml and to checkpoints.
  *
  *   device.tune  measures
  *   on           always
@@ -20,13 +20,13 @@
 
 #include "base/status.h"
 
-struct dp_training;
+struct dp_run_job;
 
-/* Before there is a trainer: run->algo_choices, with all that is known. Collective.
+/* Before there is a trainer: job->algo_choices, with all that is known. Collective.
  * Errors: those of reading what was asked for (--plan, a checkpoint); DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_run_find_choices(struct dp_training *run);
+DP_CHECKED dp_status dp_run_find_choices(struct dp_run_job *job);
 
 /* With the trainer made, rank 0: what is new goes into the cache. */
-void dp_run_keep_choices(struct dp_training *run);
+void dp_run_keep_choices(struct dp_run_job *job);
 
 #endif

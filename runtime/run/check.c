@@ -18,8 +18,8 @@
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/run/load_dataset.h"
-#include "runtime/trainer/memory_check.h"
-#include "runtime/trainer/prepare.h"
+#include "runtime/trainer/prepare/memory_check.h"
+#include "runtime/trainer/prepare/prepare.h"
 
 extern char **environ;
 
@@ -52,7 +52,7 @@ static void print_layer(const struct dp_model *m, const struct dp_node *node)
            short_count(flops, node->plan.flops));
 }
 
-/* Whether all ranks on this host would fit into every limit that it has. */
+/* Whether all ranks would fit into every memory limit of this host. */
 static enum dp_memory_fit fit_here(const struct dp_memory_limits *limits,
                                    const size_t bytes[DP_MEM_PURPOSE_COUNT])
 {
@@ -72,7 +72,7 @@ static const struct {
                       {"residuals", 11}, {"snapshot", 10},  {"other", 7},      {"one host", 10}};
 enum { RANK_COLUMNS = 6 };
 
-/* A rank's own memory; after it, what all of them take of one host. */
+/* A rank's own memory, and then what all ranks take of one host. */
 static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memory_limits *limits)
 {
     static const char *const fits[] = {"fits here", "is tight here", "does NOT fit here"};
@@ -111,7 +111,7 @@ static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memor
 }
 
 /* Master weights count as weights: under zero1 a rank has only its part of them. */
-static void print_memory(const struct dp_config *c, const struct dp_model *m,
+static void print_memory(const struct dp_config *c, struct dp_model *m,
                          const struct dp_device *device)
 {
     static const int ranks[] = {1, 2, 4, 8};
@@ -120,7 +120,6 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m,
     struct dp_memory_plan plan = {.config = c,
                                   .model = m,
                                   .device = device,
-                                  .slots = dp_memory_plan_slots(c->optimizer.name),
                                   .threads = 1,
                                   .one_node = true,
                                   .saves = strcmp(c->comm.strategy, "none") != 0};
@@ -154,7 +153,7 @@ static void print_memory(const struct dp_config *c, const struct dp_model *m,
     }
 }
 
-static void print_check(const struct dp_config *c, const struct dp_model *m,
+static void print_check(const struct dp_config *c, struct dp_model *m,
                         const struct dp_device *device)
 {
     char text[96], params[32], flops[32];
@@ -164,7 +163,7 @@ static void print_check(const struct dp_config *c, const struct dp_model *m,
     printf("\n%-18s %-16s %-18s %12s %12s\n", "layer", "kind", "output of a sample", "parameters",
            "FLOPs");
     for (int i = 0; i < m->node_count; i++) {
-        if (m->nodes[i].owner <= i) { /* the others are part of the one behind them */
+        if (m->nodes[i].owner <= i) { /* a node with a later owner is a part of that layer */
             print_layer(m, &m->nodes[i]);
         }
     }
@@ -181,7 +180,6 @@ dp_status dp_run_check_names(const struct dp_config *config)
         bool may_be_auto;
     } names[] = {
         {"data.source", config->data.source, &dp_sources, false},
-        {"optimizer.name", config->optimizer.name, &dp_optimizers, false},
         {"comm.strategy", config->comm.strategy, NULL, true},
         {"comm.compressor", config->comm.compressor, &dp_compressors, false},
         {"device.name", config->device.name, &dp_devices, true},
@@ -197,7 +195,7 @@ dp_status dp_run_check_names(const struct dp_config *config)
             continue;
         }
         if (names[i].family == &dp_devices && dp_device_left_out(names[i].text)) {
-            continue; /* no mistake in the configuration: finding it tells what to do */
+            continue; /* no mistake in the configuration; dp_device_find() reports what to do */
         }
         status = names[i].family == NULL
                      ? dp_strategy_select_check(names[i].text, config->train.lanes > 0, problem,
@@ -213,7 +211,7 @@ dp_status dp_run_check_names(const struct dp_config *config)
     return DP_OK;
 }
 
-dp_status dp_run_check(const struct dp_cli *cli)
+dp_status dp_run_check(const struct dp_run_options *options)
 {
     struct dp_config *config = NULL;
     const struct dp_device *device = NULL;
@@ -221,9 +219,10 @@ dp_status dp_run_check(const struct dp_cli *cli)
     char *text = NULL;
     dp_status status;
 
-    DP_TRY_GOTO(dp_config_resolve(cli->config, environ, cli->sets, cli->set_count, &text), status,
-                done);
-    DP_TRY_GOTO(dp_config_parse(text, cli->config, &config), status, done);
+    DP_TRY_GOTO(
+        dp_config_resolve(options->config, environ, options->sets, options->set_count, &text),
+        status, done);
+    DP_TRY_GOTO(dp_config_parse(text, options->config, &config), status, done);
     DP_TRY_GOTO(dp_run_check_names(config), status, done);
     DP_TRY_GOTO(dp_model_create(config->model.layers, config->model.layer_count,
                                 &config->model.input, &model),
@@ -238,24 +237,24 @@ done:
     return status;
 }
 
-static void describe_ranks(struct dp_training *run)
+static void describe_ranks(const struct dp_run_job *job, struct dp_progress *progress)
 {
-    const struct dp_group *group = run->world->all;
+    const struct dp_group *group = job->world->all;
 
     for (int i = 0; i < group->size; i++) {
-        const struct dp_rank_place *p = &run->places[i];
-        dp_progress_line(&run->progress, "  rank %d: host %s, cpus %s, %d thread%s", i, p->host,
-                         p->cpus, p->threads, dp_plural(p->threads));
+        const struct dp_rank_place *p = &job->places[i];
+        dp_progress_line(progress, "  rank %d: host %s, cpus %s, %d thread%s", i, p->host, p->cpus,
+                         p->threads, dp_plural(p->threads));
     }
 }
 
-static void describe_plan(struct dp_training *run)
+static void describe_plan(const struct dp_run_job *job, struct dp_progress *progress)
 {
-    const struct dp_bucket_plan *plan = dp_exchange_plan(dp_trainer_exchange(run->trainer));
+    const struct dp_bucket_plan *plan = dp_exchange_plan(dp_trainer_exchange(job->trainer));
 
     for (int b = 0; b < plan->count; b++) {
         const struct dp_bucket *bucket = &plan->buckets[b];
-        dp_progress_line(&run->progress, "  bucket %d: %.3f MB, %s%s%s", b,
+        dp_progress_line(progress, "  bucket %d: %.3f MB, %s%s%s", b,
                          (double)bucket->range.count * 4.0 / 1048576.0,
                          bucket->exact ? "the tail" : bucket->tensors[0].name,
                          bucket->tensor_count > 1 ? " to " : "",
@@ -264,9 +263,9 @@ static void describe_plan(struct dp_training *run)
     }
 }
 
-static void describe_compressor(struct dp_training *run)
+static void describe_compressor(const struct dp_run_job *job, struct dp_progress *progress)
 {
-    const struct dp_exchange *e = dp_trainer_exchange(run->trainer);
+    const struct dp_exchange *e = dp_trainer_exchange(job->trainer);
     const double mib = 1048576.0;
     uint64_t with, without;
 
@@ -274,19 +273,19 @@ static void describe_compressor(struct dp_training *run)
         return;
     }
     dp_progress_line(
-        &run->progress,
+        progress,
         with < without   ? "compressor %s: rank 0 sends %.4g MiB of gradients a step, not %.4g"
         : with > without ? "compressor %s: rank 0 sends %.4g MiB of gradients a step, MORE than "
                            "the %.4g without it on so many ranks"
                          : "compressor %s: rank 0 sends %.4g MiB of gradients a step, as much as "
                            "the %.4g without it",
-        run->config->comm.compressor, (double)with / mib, (double)without / mib);
+        job->config->comm.compressor, (double)with / mib, (double)without / mib);
 }
 
 /* Which engine computes convolutions, where there is a choice of them. */
-static void describe_convolutions(struct dp_training *run)
+static void describe_convolutions(const struct dp_run_job *job, struct dp_progress *progress)
 {
-    const struct dp_model *model = run->model;
+    const struct dp_model *model = job->model;
     const char *text = NULL;
     int count = 0;
 
@@ -294,85 +293,92 @@ static void describe_convolutions(struct dp_training *run)
         count += strcmp(model->nodes[i].type->plugin.name, "conv2d") == 0 ? 1 : 0;
     }
     if (count > 0 &&
-        dp_device_find_conv(run->device, (enum dp_conv_engine)run->config->device.conv, &text) ==
+        dp_device_find_conv(job->device, (enum dp_conv_engine)job->config->device.conv, &text) ==
             DP_OK &&
         text != NULL) {
-        dp_progress_line(&run->progress, "convolutions by %s", text);
+        dp_progress_line(progress, "convolutions by %s", text);
     }
 }
 
 /* What computes products and convolutions, where that was measured. */
-static void describe_choices(struct dp_training *run)
+static void describe_choices(const struct dp_run_job *job, struct dp_progress *progress)
 {
-    if (run->algo_choices != NULL) {
-        const struct dp_algo_choices_count count = dp_algo_choices_count(run->algo_choices);
-        dp_progress_line(&run->progress,
+    if (job->algo_choices != NULL) {
+        const struct dp_algo_choices_count count = dp_algo_choices_count(job->algo_choices);
+        dp_progress_line(progress,
                          "algorithms of products and convolutions: %d measured now, %d known",
                          count.fresh, count.used - count.fresh);
     }
 }
 
-/* What is not ordinary about the way in which the ranks train together. */
-static void describe_kind(struct dp_training *run)
+/* What is special about how the ranks train together. */
+static void describe_kind(const struct dp_run_job *job, struct dp_progress *progress)
 {
-    const struct dp_config *c = run->config;
-    const bool several = run->world->train->size > 1;
+    const struct dp_config *c = job->config;
+    const bool several = job->world->train->size > 1;
 
     if (c->train.lanes > 0) {
-        dp_progress_line(&run->progress,
+        dp_progress_line(progress,
                          "%d lane%s, %d a rank: the same bits on any power of two ranks up to %d",
                          c->train.lanes, dp_plural(c->train.lanes),
-                         c->train.lanes / dp_trainer_ranks(run->trainer), c->train.lanes);
+                         c->train.lanes / dp_trainer_ranks(job->trainer), c->train.lanes);
     }
     if (c->comm.servers > 0) {
-        dp_progress_line(&run->progress, "the last %d of the ranks serve%s: %d train",
-                         c->comm.servers, c->comm.servers == 1 ? "s" : "",
-                         dp_trainer_ranks(run->trainer));
+        dp_progress_line(progress, "the last %d of the ranks serve%s: %d train", c->comm.servers,
+                         c->comm.servers == 1 ? "s" : "", dp_trainer_ranks(job->trainer));
     }
     if (dp_config_stale(c)) {
-        dp_progress_line(&run->progress,
+        dp_progress_line(progress,
                          "ranks train at their own pace, at most %d step%s ahead of the slowest; "
                          "runs do not repeat bit for bit",
                          c->train.staleness, dp_plural(c->train.staleness));
     }
     if (c->train.local_steps > 1 && several) {
-        dp_progress_line(&run->progress,
-                         "ranks train alone, and average their weights every %d steps",
+        dp_progress_line(progress, "ranks train alone, and average their weights every %d steps",
                          c->train.local_steps);
     }
-    if (dp_trainer_holds_back(run->trainer) && run->async == NULL) {
+    if (dp_trainer_holds_back(job->trainer) && job->async == NULL) {
         dp_progress_line(
-            &run->progress,
-            "fp16 with a compressor: ranks agree that gradients are finite before they "
-            "are sent, so nothing overlaps");
+            progress, "fp16 with a compressor: ranks agree that gradients are finite before they "
+                      "are sent, so nothing overlaps");
     }
-    if (run->device->replay != NULL) {
-        const char *why_not = dp_trainer_unrecorded(run->trainer);
-        dp_progress_line(&run->progress, "steps are %s%s",
+    if (job->device->replay != NULL) {
+        const char *why_not = dp_trainer_unrecorded(job->trainer);
+        dp_progress_line(progress, "steps are %s%s",
                          why_not == NULL ? "recorded once, then replayed" : "not recorded: ",
                          why_not == NULL ? "" : why_not);
     }
 }
 
-/* Whoever built for GPUs and lets the device be chosen is told that none computes. */
-static void describe_fallback(struct dp_training *run)
+/* A build for GPUs with device.name auto says so where none is used. */
+static void describe_fallback(const struct dp_run_job *job, struct dp_progress *progress)
 {
-    const bool automatic = strcmp(run->config->device.name, "auto") == 0;
+    const bool automatic = strcmp(job->config->device.name, "auto") == 0;
     const char *why_not;
-    const struct dp_device *other = automatic ? dp_device_passed_over(run->device, &why_not) : NULL;
+    const struct dp_device *other = automatic ? dp_device_passed_over(job->device, &why_not) : NULL;
 
     if (other != NULL) {
-        dp_progress_line(&run->progress, "computing on %s, not %s: %s", run->device->plugin.name,
+        dp_progress_line(progress, "computing on %s, not %s: %s", job->device->plugin.name,
                          other->plugin.name, why_not);
     }
 }
 
-void dp_run_describe(struct dp_training *run)
+/* dp_grouped() is for rates, and gives small ones decimals. */
+static const char *count_text(char text[DP_GROUPED_BYTES], size_t count)
 {
-    const struct dp_group *group = run->world->train;
-    const char *why = run->plan.why[0] != '\0' ? run->plan.why
-                                               : dp_exchange_why(dp_trainer_exchange(run->trainer));
-    const struct dp_config *c = run->config;
+    if (count >= 100) {
+        return dp_grouped(text, (double)count);
+    }
+    (void)snprintf(text, DP_GROUPED_BYTES, "%zu", count);
+    return text;
+}
+
+void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
+{
+    const struct dp_group *group = job->world->train;
+    const char *why = job->plan.why[0] != '\0' ? job->plan.why
+                                               : dp_exchange_why(dp_trainer_exchange(job->trainer));
+    const struct dp_config *c = job->config;
     static const char *const overlaps[] = {"auto (measured in the first steps)", "on", "off"};
     const bool tf32 = c->train.precision == DP_PRECISION_TF32;
     const char *overlap = group->size == 1     ? "off (one rank)"
@@ -380,39 +386,38 @@ void dp_run_describe(struct dp_training *run)
                                                : overlaps[c->comm.overlap];
     char samples[DP_GROUPED_BYTES], gpus[80];
 
-    dp_progress_line(&run->progress,
+    dp_progress_line(progress,
                      "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s (%s); "
                      "%s; %s",
                      DP_VERSION, c->name, group->size, dp_plural(group->size), group->nodes,
-                     dp_plural(group->nodes), run->threads, dp_plural(run->threads),
-                     run->device->plugin.name, run->machine->isa,
-                     dp_device_arithmetic(run->device, dp_trainer_flat(run->trainer)->type, tf32),
-                     run->world->library);
-    describe_fallback(run);
+                     dp_plural(group->nodes), job->threads, dp_plural(job->threads),
+                     job->device->plugin.name, job->machine->isa,
+                     dp_device_arithmetic(job->device, dp_trainer_flat(job->trainer)->type, tf32),
+                     job->world->library);
+    describe_fallback(job, progress);
     dp_progress_line(
-        &run->progress,
-        "data %s: %s training rows, global batch %d, %llu step%s an epoch, %llu step%s",
-        c->data.source, dp_grouped(samples, (double)run->data.train_count), c->train.global_batch,
-        (unsigned long long)run->steps_per_epoch, dp_plural(run->steps_per_epoch),
-        (unsigned long long)run->total_steps, dp_plural(run->total_steps));
-    dp_gpu_peers_describe(run->world->all, gpus, sizeof(gpus));
+        progress, "data %s: %s training rows, global batch %d, %llu step%s an epoch, %llu step%s",
+        c->data.source, count_text(samples, job->data.train_count), c->train.global_batch,
+        (unsigned long long)job->steps_per_epoch, dp_plural(job->steps_per_epoch),
+        (unsigned long long)job->total_steps, dp_plural(job->total_steps));
+    dp_gpu_peers_describe(job->world->all, gpus, sizeof(gpus));
     if (gpus[0] != '\0') {
-        dp_progress_line(&run->progress, "%s: they take turns, and share its memory", gpus);
+        dp_progress_line(progress, "%s: they take turns, and share its memory", gpus);
     }
-    describe_convolutions(run);
-    describe_choices(run);
-    describe_kind(run);
+    describe_convolutions(job, progress);
+    describe_choices(job, progress);
+    describe_kind(job, progress);
     dp_progress_line(
-        &run->progress, "sharing by %s%s%s%s: %d bucket%s, overlap %s",
-        dp_exchange_label(dp_trainer_exchange(run->trainer)), why[0] == '\0' ? "" : " (", why,
-        why[0] == '\0' ? "" : ")", dp_exchange_plan(dp_trainer_exchange(run->trainer))->count,
-        dp_plural(dp_exchange_plan(dp_trainer_exchange(run->trainer))->count), overlap);
-    describe_compressor(run);
-    if (run->faults != NULL) {
-        DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", run->fault_text);
+        progress, "sharing by %s%s%s%s: %d bucket%s, overlap %s",
+        dp_exchange_label(dp_trainer_exchange(job->trainer)), why[0] == '\0' ? "" : " (", why,
+        why[0] == '\0' ? "" : ")", dp_exchange_plan(dp_trainer_exchange(job->trainer))->count,
+        dp_plural(dp_exchange_plan(dp_trainer_exchange(job->trainer))->count), overlap);
+    describe_compressor(job, progress);
+    if (job->faults != NULL) {
+        DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", job->fault_text);
     }
-    if (run->cli->dry_run) {
-        describe_ranks(run);
-        describe_plan(run);
+    if (job->options->dry_run) {
+        describe_ranks(job, progress);
+        describe_plan(job, progress);
     }
 }

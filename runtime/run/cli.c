@@ -19,6 +19,7 @@
 #include "runtime/config/config_print.h"
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
+#include "runtime/report/summary.h"
 
 enum flag {
     FLAG_SET,
@@ -61,7 +62,8 @@ static const struct {
     [FLAG_DRY_RUN] = {"--dry-run", NULL, "prints ranks, binding and bucket plan, then ends"},
     [FLAG_PRINT_CONFIG] = {"--print-config", NULL, "prints the resolved configuration"},
     [FLAG_LIST] = {"--list", "FAMILY",
-                   "strategies|compressors|layers|optimizers|sources|devices|faults"},
+                   "strategies|compressors|layers|optimizers|schedules|sources|devices|faults|"
+                   "report"},
     [FLAG_DEVICE] = {"--device", "NAME", "cpu|cuda|auto; see --list devices"},
     [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
@@ -105,10 +107,10 @@ static const char *nearest_flag(const char *name)
 
 static dp_status add_set(struct dp_cli *cli, const char *set)
 {
-    if (cli->set_count == DP_CLI_SETS) {
-        return DP_FAIL(DP_ERR_USAGE, "more than %d --set", DP_CLI_SETS);
+    if (cli->run.set_count == DP_RUN_SETS) {
+        return DP_FAIL(DP_ERR_USAGE, "more than %d --set", DP_RUN_SETS);
     }
-    cli->sets[cli->set_count++] = set;
+    cli->run.sets[cli->run.set_count++] = set;
     return DP_OK;
 }
 
@@ -122,14 +124,14 @@ static dp_status read_steps(struct dp_cli *cli, const char *value)
     if (errno != 0 || *end != '\0' || end == value || steps < 1) {
         return DP_FAIL(DP_ERR_USAGE, "--steps wants a number above 0, not '%s'", value);
     }
-    cli->steps = steps;
+    cli->run.steps = steps;
     return DP_OK;
 }
 
 static const double TIME_MOST = 1e9; /* seconds, which is 31 years: as nanoseconds they fit */
 
-/* "1h30m", "90s", or seconds alone; units fall, each at most once. 0: it is none of these, or more
- * than TIME_MOST. */
+/* "1h30m", "90s", or a number of seconds; larger units come first, each at most once. 0: it is none
+ * of these, or more than TIME_MOST. */
 static double duration_s(const char *text)
 {
     static const struct {
@@ -162,8 +164,8 @@ static double duration_s(const char *text)
 
 static dp_status read_max_time(struct dp_cli *cli, const char *value)
 {
-    cli->max_time_s = duration_s(value);
-    return cli->max_time_s > 0.0
+    cli->run.max_time_s = duration_s(value);
+    return cli->run.max_time_s > 0.0
                ? DP_OK
                : DP_FAIL(DP_ERR_USAGE,
                          "--max-time wants 55m, 90s, 1h30m or seconds, and %g s at most, not '%s'",
@@ -190,7 +192,7 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
     case FLAG_SET:
         return add_set(cli, value);
     case FLAG_OUT:
-        cli->out = value;
+        cli->run.out = value;
         return DP_OK;
     case FLAG_STEPS:
         return read_steps(cli, value);
@@ -198,10 +200,10 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
         (void)snprintf(cli->seed_set, sizeof(cli->seed_set), "train.seed=%s", value);
         return add_set(cli, cli->seed_set);
     case FLAG_RESUME:
-        cli->resume = value;
+        cli->run.resume = value;
         return DP_OK;
     case FLAG_INIT:
-        cli->init = value;
+        cli->run.init = value;
         return DP_OK;
     case FLAG_LIST:
         cli->list = value;
@@ -212,10 +214,10 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
     case FLAG_MAX_TIME:
         return read_max_time(cli, value);
     case FLAG_BASELINE:
-        cli->baseline = value;
+        cli->run.baseline = value;
         return DP_OK;
     case FLAG_PLAN:
-        cli->plan = value;
+        cli->run.plan = value;
         return DP_OK;
     default:
         return read_level(cli, value);
@@ -228,22 +230,22 @@ static dp_status apply_plain(struct dp_cli *cli, enum flag flag)
     case FLAG_SYNTHETIC:
         return add_set(cli, "data.source=synthetic");
     case FLAG_CACHED_INPUT:
-        cli->cached_input = true;
+        cli->run.cached_input = true;
         break;
     case FLAG_DATA_ONLY:
-        cli->data_only = true;
+        cli->run.data_only = true;
         break;
     case FLAG_CHECK:
         cli->check = true;
         break;
     case FLAG_DRY_RUN:
-        cli->dry_run = true;
+        cli->run.dry_run = true;
         break;
     case FLAG_PRINT_CONFIG:
-        cli->print_config = true;
+        cli->run.print_config = true;
         break;
     case FLAG_QUIET:
-        cli->quiet = true;
+        cli->run.quiet = true;
         break;
     case FLAG_VERSION:
         cli->version = true;
@@ -277,7 +279,7 @@ static dp_status read_flag(struct dp_cli *cli, int argc, char **argv, int *i)
                              : DP_FAIL(DP_ERR_USAGE, "%s takes no value", flags[flag].name);
     }
     if (value == NULL && flag == FLAG_RESUME) {
-        value = "auto"; /* a path has to be behind '=' */
+        value = "auto"; /* a path is only read after '=' */
     } else if (value == NULL && *i + 1 < argc) {
         value = argv[++*i];
     }
@@ -287,16 +289,16 @@ static dp_status read_flag(struct dp_cli *cli, int argc, char **argv, int *i)
     return apply_value(cli, (enum flag)flag, value);
 }
 
-/* "--resume PATH", where a model stands already: PATH is taken for another one. */
+/* With "--resume PATH", PATH looks like a second model. */
 static dp_status refuse_second(const struct dp_cli *cli, int argc, char **argv, const char *second)
 {
     for (int i = 1; i + 1 < argc; i++) {
         if (strcmp(argv[i], flags[FLAG_RESUME].name) == 0 && argv[i + 1][0] != '-') {
-            return DP_FAIL(DP_ERR_USAGE, "--resume %s: a path goes behind '=': --resume=%s",
+            return DP_FAIL(DP_ERR_USAGE, "--resume %s: a path goes after '=': --resume=%s",
                            argv[i + 1], argv[i + 1]);
         }
     }
-    return DP_FAIL(DP_ERR_USAGE, "two configurations: %s and %s", cli->config, second);
+    return DP_FAIL(DP_ERR_USAGE, "two configurations: %s and %s", cli->run.config, second);
 }
 
 static dp_status read_all(int argc, char **argv, struct dp_cli *cli)
@@ -304,27 +306,30 @@ static dp_status read_all(int argc, char **argv, struct dp_cli *cli)
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-') {
             DP_TRY(read_flag(cli, argc, argv, &i));
-        } else if (cli->config == NULL) {
-            cli->config = argv[i];
+        } else if (cli->run.config == NULL) {
+            cli->run.config = argv[i];
         } else {
             return refuse_second(cli, argc, argv, argv[i]);
         }
     }
-    if (cli->config == NULL && !cli->help && !cli->version && cli->list == NULL) {
-        return DP_FAIL(DP_ERR_USAGE, "no model.cfg given; --help tells more");
+    if (cli->run.config == NULL && !cli->help && !cli->version && cli->list == NULL) {
+        return DP_FAIL(DP_ERR_USAGE, "no model.cfg given; see --help");
     }
     return DP_OK;
 }
 
 dp_status dp_cli_parse(int argc, char **argv, bool silent, struct dp_cli *cli)
 {
+    struct dp_log_capture capture = {0};
+    struct dp_log_capture *const silenced = silent ? &capture : NULL;
     dp_status status;
 
     memset(cli, 0, sizeof(*cli));
     cli->log_level = DP_LOG_INFO;
-    dp_log_mute(silent ? 1 : 0);
+    cli->run.own_folder = true;
+    dp_log_capture_begin(silenced, DP_LOG_DEBUG);
     status = read_all(argc, argv, cli);
-    dp_log_mute(0);
+    dp_log_capture_end(silenced, DP_LOG_DROP);
     return status;
 }
 
@@ -338,7 +343,7 @@ void dp_cli_help(void)
     printf("usage: mpirun -np N ddp_train model.cfg [flags]\n\n"
            "Trains a model on N ranks; without mpirun, on one.\n\nflags:\n");
     for (int i = 0; i < FLAG_COUNT; i++) {
-        printf("  %-15s %-10s %s\n", flags[i].name, flags[i].value == NULL ? "" : flags[i].value,
+        printf("  %-15s %-9s %s\n", flags[i].name, flags[i].value == NULL ? "" : flags[i].value,
                flags[i].help);
     }
     printf("\n" DP_FAULT_VARIABLE "=FAULT:KEY=VALUE,... in the environment breaks something on "
@@ -350,11 +355,13 @@ void dp_cli_help(void)
 static void list_plugin(const struct dp_plugin_family *family, const struct dp_plugin *plugin)
 {
     const char *why_not = NULL;
+    char text[512];
 
     if (family == &dp_devices && !((const struct dp_device *)plugin)->available(&why_not)) {
         dp_text_line(stdout, "%-15s %s; not here: %s", plugin->name, plugin->help, why_not);
     } else {
-        printf("%-15s %s\n", plugin->name, plugin->help);
+        dp_plugin_describe(plugin, text, sizeof(text));
+        printf("%-15s %s\n", plugin->name, text);
     }
 }
 
@@ -366,12 +373,16 @@ dp_status dp_cli_list(const char *family)
     } families[] = {
         {"strategies", &dp_strategies},   {"strategies", &dp_shardings},
         {"compressors", &dp_compressors}, {"layers", &dp_layers},
-        {"optimizers", &dp_optimizers},   {"sources", &dp_sources},
-        {"devices", &dp_devices},         {"faults", &dp_fault_kinds},
+        {"optimizers", &dp_optimizers},   {"schedules", &dp_schedules},
+        {"sources", &dp_sources},         {"devices", &dp_devices},
+        {"faults", &dp_fault_kinds},
     };
     const struct dp_plugin *plugin;
-    bool found = false;
+    bool found = strcmp(family, "report") == 0;
 
+    if (found) {
+        dp_run_summary_list();
+    }
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
         if (strcmp(family, families[i].name) != 0) {
             continue;

@@ -1,10 +1,13 @@
 #include "runtime/run/fault_injection.h"
 
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "collectives/exchange/exchange_calls.h"
-#include "runtime/trainer/deferred_update.h"
+#include "runtime/trainer/update/deferred_update.h"
 
 /* ---- flip ---- */
 
@@ -30,7 +33,7 @@ static dp_status flip_check(const struct dp_fault *fault, const struct dp_traine
                        DP_FAULT_VARIABLE ": flip: the model has no tensor '%s'; its first is %s",
                        fault->tensor, m->tensors[0].name);
     }
-    if (dp_trainer_flat(t)->type != DP_TYPE_F32 && dp_exchange_parts(dp_trainer_exchange(t))) {
+    if (dp_trainer_flat(t)->type != DP_TYPE_F32 && dp_exchange_is_sharded(dp_trainer_exchange(t))) {
         return DP_FAIL(DP_ERR_CONFIG,
                        DP_FAULT_VARIABLE
                        ": flip: where ranks own parts (%s) none has all master weights, but "
@@ -60,14 +63,67 @@ static void flip_apply(const struct dp_fault *fault, struct dp_trainer *t)
     memcpy(value, &bits, sizeof(bits));
 }
 
+/* ---- ranks that end, stop, or are late ---- */
+
+static dp_status bucket_check(const struct dp_fault *fault, const struct dp_trainer *t)
+{
+    const int buckets = dp_exchange_plan(dp_trainer_exchange(t))->count;
+
+    if (fault->bucket >= 0 && dp_config_stale(dp_trainer_configuration(t))) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       DP_FAULT_VARIABLE ": %s: in mode async no bucket is waited for",
+                       fault->kind->name);
+    }
+    return fault->bucket < buckets
+               ? DP_OK
+               : DP_FAIL(DP_ERR_CONFIG,
+                         DP_FAULT_VARIABLE ": %s: there is no bucket %d: this run has %d",
+                         fault->kind->name, fault->bucket, buckets);
+}
+
+static void kill_apply(const struct dp_fault *fault, struct dp_trainer *t)
+{
+    (void)fault;
+    (void)t;
+    (void)raise(SIGKILL);
+}
+
+static void stop_apply(const struct dp_fault *fault, struct dp_trainer *t)
+{
+    (void)fault;
+    (void)t;
+    (void)raise(SIGSTOP);
+}
+
+static void slow_apply(const struct dp_fault *fault, struct dp_trainer *t)
+{
+    struct timespec left = {fault->ms / 1000, (long)(fault->ms % 1000) * 1000000};
+    (void)t;
+
+    while (nanosleep(&left, &left) != 0) {
+    }
+}
+
+static void exit_apply(const struct dp_fault *fault, struct dp_trainer *t)
+{
+    (void)fault;
+    (void)t;
+    _exit(0);
+}
+
 /* ---- all kinds ---- */
 
 static const struct happening {
     const struct dp_plugin *kind;
     dp_status (*check)(const struct dp_fault *fault, const struct dp_trainer *t);
     void (*apply)(const struct dp_fault *fault, struct dp_trainer *t); /* on fault->rank */
+    bool together; /* all ranks synchronise before and after it: it changes what they share */
 } happenings[] = {
-    {&dp_fault_flip, flip_check, flip_apply},
+    {&dp_fault_flip, flip_check, flip_apply, true},
+    {&dp_fault_kill, bucket_check, kill_apply, false},
+    {&dp_fault_stop, bucket_check, stop_apply, false},
+    {&dp_fault_slow, bucket_check, slow_apply, false},
+    {&dp_fault_exit, bucket_check, exit_apply, false},
 };
 
 static const struct happening *happening_of(const struct dp_fault *fault)
@@ -98,23 +154,68 @@ dp_status dp_fault_injection_check(const struct dp_fault *first, const struct dp
     return DP_OK;
 }
 
-dp_status dp_fault_injection_apply(const struct dp_fault *first, struct dp_trainer *t)
+static bool due_in(const struct dp_fault *fault, uint64_t step)
 {
-    bool due = false;
+    return fault->step == 0 || (uint64_t)fault->step == step;
+}
 
+static void before_wait(void *first, struct dp_trainer *t, int bucket)
+{
     for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
-        if ((uint64_t)fault->step != dp_trainer_steps(t)) {
-            continue;
-        }
-        due = true;
-        DP_TRY(dp_deferred_update_finish(t));
-        dp_trainer_finish_copy(t); /* on all ranks, who may share the weights */
-        DP_TRY(dp_exchange_barrier(dp_trainer_exchange(t)));
-        if (fault->rank == dp_trainer_group(t)->rank) {
-            DP_TRY(dp_trainer_fetch(t));
+        if (fault->bucket == bucket && fault->rank == dp_trainer_group(t)->rank &&
+            due_in(fault, dp_trainer_steps(t) + 1)) {
             happening_of(fault)->apply(fault, t);
-            DP_TRY(dp_trainer_put(t));
         }
     }
-    return due ? dp_exchange_barrier(dp_trainer_exchange(t)) : DP_OK;
+}
+
+void dp_fault_injection_arm(struct dp_fault *first, struct dp_trainer *t)
+{
+    for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
+        if (fault->bucket >= 0 && fault->rank == dp_trainer_group(t)->rank) {
+            dp_trainer_before_wait(t, before_wait, first);
+        }
+    }
+}
+
+bool dp_fault_injection_due(const struct dp_fault *first, uint64_t step)
+{
+    for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
+        if (fault->bucket < 0 && due_in(fault, step)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A fault that all ranks must be at the same place for. */
+static dp_status apply_together(const struct dp_fault *fault, struct dp_trainer *t)
+{
+    DP_TRY(dp_deferred_update_finish(t));
+    dp_trainer_finish_copy(t); /* on all ranks, who may share the weights */
+    DP_TRY(dp_exchange_barrier(dp_trainer_exchange(t)));
+    if (fault->rank == dp_trainer_group(t)->rank) {
+        DP_TRY(dp_trainer_fetch(t));
+        happening_of(fault)->apply(fault, t);
+        DP_TRY(dp_trainer_put(t));
+    }
+    return DP_OK;
+}
+
+dp_status dp_fault_injection_apply(const struct dp_fault *first, struct dp_trainer *t)
+{
+    bool together = false;
+
+    for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
+        if (fault->bucket >= 0 || !due_in(fault, dp_trainer_steps(t))) {
+            continue;
+        }
+        if (happening_of(fault)->together) {
+            together = true;
+            DP_TRY(apply_together(fault, t));
+        } else if (fault->rank == dp_trainer_group(t)->rank) {
+            happening_of(fault)->apply(fault, t);
+        }
+    }
+    return together ? dp_exchange_barrier(dp_trainer_exchange(t)) : DP_OK;
 }

@@ -1,8 +1,8 @@
 /*
  * fault_injection.h - what the faults of base/fault.h do to a training.
  *
- * A fault works only once what it names was found: a weight or running statistic by its name in
- * model.safetensors. Where all ranks share one copy of the weights, a flip changes it for all.
+ * What a fault names must be there: a weight or running statistic by its name in model.safetensors.
+ * Where all ranks share one copy of the weights, a flip changes it for all.
  */
 #ifndef DP_RUNTIME_RUN_FAULT_INJECTION_H
 #define DP_RUNTIME_RUN_FAULT_INJECTION_H
@@ -10,12 +10,18 @@
 #include "base/fault.h"
 #include "runtime/trainer/trainer.h"
 
-/* Refuses what cannot happen in this training. Every rank decides alike. Errors: DP_ERR_CONFIG. */
+/* Refuses faults that this training cannot have. All ranks decide alike. Errors: DP_ERR_CONFIG. */
 DP_CHECKED dp_status dp_fault_injection_check(const struct dp_fault *first,
                                               const struct dp_trainer *trainer);
 
-/* Lets happen what is due behind the step that was done last. All ranks know all faults, and wait
- * for each other when one was due. Collective, between steps. */
+/* From now on the trainer injects the faults that belong to a bucket. first: borrowed. */
+void dp_fault_injection_arm(struct dp_fault *first, struct dp_trainer *trainer);
+
+/* Whether all ranks have to synchronise for a fault after this step, from 1. */
+bool dp_fault_injection_due(const struct dp_fault *first, uint64_t step);
+
+/* Applies the faults that are due after the last step. All ranks know all faults, and wait for each
+ * other where one was due. Collective, between steps. */
 DP_CHECKED dp_status dp_fault_injection_apply(const struct dp_fault *first,
                                               struct dp_trainer *trainer);
 

@@ -1,6 +1,5 @@
 /*
- * final_report.c - what a run leaves behind: the last checkpoint, run.json, and the table for
- * people.
+ * final_report.c - what a run leaves: the last checkpoint, run.json, and the table for people.
  */
 #include "runtime/run/final_report.h"
 
@@ -12,10 +11,10 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "runtime/report/summary_print.h"
 #include "runtime/report/verdict.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
-#include "runtime/run/save.h"
 
 static int64_t peak_rss_bytes(void)
 {
@@ -35,75 +34,53 @@ static int64_t peak_device_bytes(const struct dp_device *device)
     return (int64_t)room.peak;
 }
 
-/* NaN: not measured. */
-static double single_rate(const struct dp_training *run, double own_rate)
-{
-    if (run->baseline_rate > 0.0) {
-        return run->baseline_rate;
-    }
-    if (run->world->train->size == 1) {
-        return own_rate;
-    }
-    return dp_baseline_mean(run->before.samples_per_second, run->after.samples_per_second);
-}
-
 /* A rate of 0 stands for one that was not measured. */
 static double measured(double rate)
 {
     return rate > 0.0 ? rate : (double)NAN;
 }
 
-/* (largest - smallest) / mean of all pieces of both measurements. */
-static double spread(const struct dp_training *run, double single)
+static void describe_rank(const struct dp_run_job *job, const struct dp_figures *figures,
+                          struct dp_run_rank *rank, int64_t *wire)
 {
-    const struct dp_baseline *b = &run->before, *a = &run->after;
-
-    if (a->samples_per_second <= 0.0 || b->samples_per_second <= 0.0) {
-        return (double)NAN;
-    }
-    return (fmax(a->fastest, b->fastest) - fmin(a->slowest, b->slowest)) / single;
-}
-
-static void describe_rank(const struct dp_training *run, struct dp_run_rank *rank, int64_t *wire)
-{
-    const struct dp_rank_place *place = &run->places[run->world->train->rank];
-    const double seconds = dp_ledger_seconds(&run->ledger);
-    const uint64_t done = dp_trainer_steps(run->trainer) - run->resume.step;
-    double single;
+    const int ranks = job->world->train->size, self = job->world->train->rank;
+    const struct dp_rank_place *place = &job->places[self];
+    const struct dp_ledger *ledger = &figures->ledger;
+    const double seconds = dp_ledger_seconds(ledger);
+    const uint64_t done = dp_trainer_steps(job->trainer) - job->resume.step;
 
     memset(rank, 0, sizeof(*rank));
-    rank->rank = run->world->train->rank;
+    rank->rank = self;
     rank->threads = place->threads;
     (void)snprintf(rank->host, sizeof(rank->host), "%s", place->host);
     (void)snprintf(rank->cpus, sizeof(rank->cpus), "%s", place->cpus);
-    rank->samples_per_second = seconds > 0.0 ? (double)run->ledger.rows / seconds : (double)NAN;
-    single = single_rate(run, rank->samples_per_second);
-    rank->scaling_efficiency = rank->samples_per_second / single;
-    dp_ledger_means(&run->ledger, rank->step_ms);
-    rank->compute_efficiency =
-        run->world->train->size == 1
-            ? 1.0
-            : dp_baseline_mean(run->before.compute_ms, run->after.compute_ms) /
-                  dp_compute_ms(rank->step_ms);
-    rank->hidden_comm_ms = dp_ledger_hidden_ms(&run->ledger);
+    rank->samples_per_second = seconds > 0.0 ? (double)ledger->rows / seconds : (double)NAN;
+    rank->scaling_efficiency =
+        rank->samples_per_second / dp_figures_single_rate(figures, ranks, rank->samples_per_second);
+    dp_ledger_means(ledger, rank->step_ms);
+    rank->compute_efficiency = ranks == 1 ? 1.0
+                                          : dp_baseline_mean(figures->baseline.before.compute_ms,
+                                                             figures->baseline.after.compute_ms) /
+                                                dp_compute_ms(rank->step_ms);
+    rank->hidden_comm_ms = dp_ledger_hidden_ms(ledger);
     rank->peak_rss_bytes = peak_rss_bytes();
-    rank->peak_device_bytes = peak_device_bytes(run->device);
-    *wire = done == 0 ? 0 : (int64_t)(dp_trainer_wire_bytes(run->trainer) / done);
+    rank->peak_device_bytes = peak_device_bytes(job->device);
+    *wire = done == 0 ? 0 : (int64_t)(dp_trainer_wire_bytes(job->trainer) / done);
 }
 
-static double samples_per_dollar(const struct dp_training *run, double rate)
+static double samples_per_dollar(const struct dp_run_job *job, double rate)
 {
-    const struct dp_report_config *r = &run->config->report;
-    const int units =
-        r->price_per == DP_PRICE_PER_NODE ? run->world->all->nodes : run->world->all->size;
+    const struct dp_report_config *r = &job->config->report;
+    const struct dp_group *all = job->world->all;
+    const int units = r->price_per == DP_PRICE_PER_NODE ? all->nodes : all->size;
 
     return rate * 3600.0 / (r->price_per_hour * units);
 }
 
-static const char *plan_text(const struct dp_training *run, char *text, size_t size)
+static const char *plan_text(const struct dp_run_job *job, char *text, size_t size)
 {
-    const struct dp_exchange *e = dp_trainer_exchange(run->trainer);
-    const struct dp_overlap *o = &run->overlap;
+    const struct dp_exchange *e = dp_trainer_exchange(job->trainer);
+    const struct dp_overlap *o = &job->overlap;
     int used = snprintf(text, size, "%d bucket%s, overlap %s", dp_exchange_plan(e)->count,
                         dp_plural(dp_exchange_plan(e)->count), o->on ? "on" : "off");
 
@@ -114,117 +91,128 @@ static const char *plan_text(const struct dp_training *run, char *text, size_t s
     return text;
 }
 
-static struct dp_run_summary summarize(const struct dp_training *run,
+/* The rate of one rank alone, and the efficiency that follows. */
+static void summarize_baseline(const struct dp_run_job *job, const struct dp_figures *figures,
+                               struct dp_run_summary *s)
+{
+    const double single =
+        dp_figures_single_rate(figures, job->world->train->size, s->samples_per_second);
+
+    s->single_rank_samples_per_second = single;
+    s->scaling_efficiency = s->samples_per_second / ((double)s->world_size * single);
+    s->baseline_source = figures->baseline.given > 0.0 ? job->options->baseline
+                         : s->world_size == 1          ? "this run"
+                         : isfinite(single)            ? "measured"
+                                                       : "not measured";
+    s->baseline_before = measured(figures->baseline.before.samples_per_second);
+    s->baseline_after = measured(figures->baseline.after.samples_per_second);
+    s->baseline_spread = dp_figures_spread(figures, single);
+}
+
+struct dp_run_summary dp_run_summarize(const struct dp_training *run,
                                        const struct dp_run_rank *ranks, int64_t wire)
 {
-    const double seconds = dp_ledger_seconds(&run->ledger);
-    const double rate = seconds > 0.0 ? (double)run->ledger.samples / seconds : (double)NAN;
-    const double single = single_rate(run, rate);
-    const int size = dp_trainer_ranks(run->trainer);
+    const struct dp_run_job *job = &run->job;
+    const struct dp_outcome *outcome = &run->outcome;
+    const struct dp_figures *figures = &run->figures;
+    const double seconds = dp_ledger_seconds(&figures->ledger);
+    const double rate = seconds > 0.0 ? (double)figures->ledger.samples / seconds : (double)NAN;
+    const uint64_t steps = dp_trainer_steps(job->trainer);
     struct dp_run_summary s = {
-        .name = run->config->name,
+        .schema = DP_SUMMARY_SCHEMA,
+        .name = job->config->name,
         .version = DP_VERSION,
-        .started = run->started,
-        .exit = run->exit,
-        .reason = run->exit == DP_RUN_FINISHED ? NULL : run->reason,
-        .world_size = size,
-        .device = run->device->plugin.name,
-        .precision = dp_precision_text(run->config->train.precision),
-        .strategy = dp_exchange_label(dp_trainer_exchange(run->trainer)),
-        .compressor = run->config->comm.compressor,
-        .global_batch = run->config->train.global_batch,
-        .steps = (int64_t)dp_trainer_steps(run->trainer),
-        .resumed_from = run->resume.on ? (int64_t)run->resume.step : -1,
-        .epochs = (double)dp_trainer_steps(run->trainer) / (double)run->steps_per_epoch,
+        .started = job->output.started,
+        .exit = outcome->exit,
+        .reason = outcome->exit == DP_RUN_FINISHED ? NULL : outcome->reason,
+        .world_size = dp_trainer_ranks(job->trainer),
+        .device = job->device->plugin.name,
+        .precision = dp_precision_text(job->config->train.precision),
+        .strategy = dp_exchange_label(dp_trainer_exchange(job->trainer)),
+        .compressor = job->config->comm.compressor,
+        .global_batch = job->config->train.global_batch,
+        .steps = (int64_t)steps,
+        .resumed_from = job->resume.on ? (int64_t)job->resume.step : -1,
+        .epochs = (double)steps / (double)job->steps_per_epoch,
         .samples_per_second = rate,
-        .single_rank_samples_per_second = single,
-        .scaling_efficiency = rate / (size * single),
-        .samples_per_dollar = samples_per_dollar(run, rate),
+        .samples_per_dollar = samples_per_dollar(job, rate),
         .wire_bytes_per_step = wire,
-        .skipped_steps = (int64_t)dp_trainer_loss_scaler(run->trainer)->skipped,
-        .restored = dp_trainer_restored(run->trainer),
-        .time_to_first_step_s = run->first_step_s,
+        .skipped_steps = (int64_t)dp_trainer_loss_scaler(job->trainer)->skipped,
+        .skipped_samples = (int64_t)job->skipped_samples,
+        .restored = dp_trainer_restored(job->trainer),
+        .time_to_first_step_s = figures->first_step_s,
         .seconds = dp_process_age_s(),
         .ranks = ranks,
-        .rank_count = size,
-        .staleness = run->staleness,
-        .staleness_count = run->staleness_count,
+        .rank_count = dp_trainer_ranks(job->trainer),
+        .classes = {job->class_names.at, job->class_names.count},
+        .staleness = {figures->staleness, figures->staleness_count},
     };
 
-    s.baseline.source = run->baseline_rate > 0.0 ? run->cli->baseline
-                        : size == 1              ? "this run"
-                        : isfinite(single)       ? "measured"
-                                                 : "not measured";
-    s.baseline.before = measured(run->before.samples_per_second);
-    s.baseline.after = measured(run->after.samples_per_second);
-    s.baseline.spread = spread(run, single);
-    /* Of a run that was stopped: since the last evaluation, as far as it came. */
-    s.final.train_loss = run->exit == DP_RUN_STOPPED && run->train_loss_steps > 0
-                             ? run->train_loss_sum / (double)run->train_loss_steps
-                             : run->last_train_loss;
-    s.final.test_loss = run->evaluation.loss;
-    s.final.test_accuracy = run->evaluation.accuracy;
+    summarize_baseline(job, figures, &s);
+    /* Of a run that was stopped: the mean since the last evaluation. */
+    s.final_train_loss = outcome->exit == DP_RUN_STOPPED && figures->train_loss.steps > 0
+                             ? figures->train_loss.sum / (double)figures->train_loss.steps
+                             : figures->train_loss.last;
+    s.final_test_loss = figures->evaluation.loss;
+    s.final_test_accuracy = figures->evaluation.accuracy;
     return s;
 }
 
-/* Rank 0: run.json, the end of metrics.jsonl, the table, and where everything lies. */
+/* Rank 0: run.json, the end of metrics.jsonl, the table, and the paths of the files. */
 static dp_status write_report(struct dp_training *run, const struct dp_run_rank *ranks,
                               int64_t wire)
 {
-    struct dp_run_summary s = summarize(run, ranks, wire);
+    const struct dp_run_job *job = &run->job;
+    struct dp_progress *progress = &run->figures.progress;
+    struct dp_run_summary s = dp_run_summarize(run, ranks, wire);
     char path[DP_PATH_BYTES], verdict[256] = "", plan[160];
-    const struct dp_metrics_end end = {
-        .exit = dp_run_exit_text(s.exit),
-        .steps = s.steps,
-        .samples_per_second = s.samples_per_second,
-        .scaling_efficiency = s.scaling_efficiency,
-        .train_loss = s.final.train_loss,
-        .test_loss = s.final.test_loss,
-        .test_accuracy = s.final.test_accuracy,
-        .seconds = s.seconds,
-    };
     dp_status noted;
 
     s.verdict = dp_verdict(&s, verdict, sizeof(verdict));
-    s.plan = plan_text(run, plan, sizeof(plan));
-    noted = dp_metrics_end(&run->metrics, &end);
-    DP_TRY(dp_file_join(path, run->out, "run.json"));
+    s.plan = plan_text(job, plan, sizeof(plan));
+    noted = dp_metrics_end(&run->figures.metrics, &s);
+    DP_TRY(dp_file_join(path, job->output.path, "run.json"));
     DP_TRY(dp_run_summary_write(&s, path));
-    DP_TRY(dp_run_write_config(run)); /* the plan, all of it decided */
-    if (!run->cli->quiet) {
-        dp_progress_end(&run->progress);
+    DP_TRY(dp_run_write_config(job)); /* by now the whole plan is decided */
+    if (run->figures.page != NULL) {
+        dp_page_writer_finish(run->figures.page);
+    }
+    if (!job->options->quiet) {
+        dp_progress_end(progress);
         dp_run_summary_print(&s, stdout);
-        dp_progress_line(&run->progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s}",
-                         run->out,
-                         run->saved_at == 0 ? "" : ",checkpoints/latest/model.safetensors");
+        dp_progress_line(progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s%s}",
+                         job->output.path, run->figures.page == NULL ? "" : ",report.html",
+                         run->saver.good_step == 0 ? "" : ",checkpoints/latest/model.safetensors");
     }
     return noted;
 }
 
-/* How stale gradients were: run->staleness. */
-static dp_status gather_staleness(struct dp_training *run)
+/* Collects how stale gradients were. Collective. */
+static dp_status gather_staleness(const struct dp_run_job *job, struct dp_figures *figures)
 {
-    const size_t bins = run->async == NULL ? 0 : dp_async_bins(run->async);
+    const size_t bins = job->async == NULL ? 0 : dp_async_bins(job->async);
     dp_status status;
 
     if (bins == 0) {
         return DP_OK;
     }
-    run->staleness = dp_zalloc(bins, sizeof(*run->staleness));
-    status = run->staleness == NULL ? DP_FAIL(DP_ERR_NOMEM, "staleness of gradients") : DP_OK;
-    DP_TRY(dp_exchange_agree(dp_trainer_exchange(run->trainer), status));
-    DP_TRY(dp_async_histogram(run->async, run->staleness));
-    for (size_t i = 0; run->staleness != NULL && i < bins; i++) {
-        run->staleness_count = run->staleness[i] > 0 ? i + 1 : run->staleness_count;
+    figures->staleness = dp_zalloc(bins, sizeof(*figures->staleness));
+    status = figures->staleness == NULL ? DP_FAIL(DP_ERR_NOMEM, "staleness of gradients") : DP_OK;
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(job->trainer), status));
+    DP_TRY(dp_async_histogram(job->async, figures->staleness));
+    for (size_t i = 0; figures->staleness != NULL && i < bins; i++) {
+        figures->staleness_count = figures->staleness[i] > 0 ? i + 1 : figures->staleness_count;
     }
     return DP_OK;
 }
 
-/* What all ranks have measured, to rank 0, and what it makes of it: all know what came of that. */
+/* Rank 0 gathers what all ranks have measured and writes the report; all ranks get its status. */
 static dp_status report(struct dp_training *run)
 {
-    const size_t size = (size_t)run->world->train->size; /* servers send bytes, too */
-    struct dp_exchange *e = dp_trainer_exchange(run->trainer);
+    const struct dp_run_job *job = &run->job;
+    const size_t size =
+        (size_t)job->world->train->size; /* servers included: they send bytes, too */
+    struct dp_exchange *e = dp_trainer_exchange(job->trainer);
     struct {
         struct dp_run_rank rank;
         int64_t wire;
@@ -233,11 +221,11 @@ static dp_status report(struct dp_training *run)
     int64_t wire = 0;
     dp_status status;
 
-    DP_TRY(gather_staleness(run));
+    DP_TRY(gather_staleness(job, &run->figures));
     all = dp_zalloc(size, sizeof(*all));
     ranks = dp_zalloc(size, sizeof(*ranks));
     memset(&mine, 0, sizeof(mine));
-    describe_rank(run, &mine.rank, &mine.wire);
+    describe_rank(job, &run->figures, &mine.rank, &mine.wire);
     status =
         all == NULL || ranks == NULL ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size) : DP_OK;
     status = dp_exchange_agree(e, status);
@@ -247,43 +235,46 @@ static dp_status report(struct dp_training *run)
         wire = all[i].wire > wire ? all[i].wire : wire;
     }
     if (status == DP_OK) {
-        status = dp_exchange_agree(e, dp_run_leads(run) ? write_report(run, ranks, wire) : DP_OK);
+        status = dp_exchange_agree(e, dp_run_leads(job) ? write_report(run, ranks, wire) : DP_OK);
     }
     dp_free(ranks);
     dp_free(all);
     return status;
 }
 
-/* Of a run that cannot write: what fails here is not told beside the cause. Nobody leaves, and
- * thereby ends the others, before the report is there. */
+/* For a run that cannot write: only the cause is reported, not what fails here. No rank leaves, and
+ * so ends the others, before the report is written. */
 static dp_status report_muted(struct dp_training *run, dp_status cause)
 {
-    dp_status told;
+    struct dp_log_capture capture;
+    dp_status reported;
 
-    dp_log_mute(1);
-    told = report(run);
-    dp_log_mute(0);
-    return told == DP_ERR_MPI || told == DP_ERR_CANCELLED ? told : cause;
+    dp_log_capture_begin(&capture, DP_LOG_DEBUG);
+    reported = report(run);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    return reported == DP_ERR_MPI || reported == DP_ERR_CANCELLED ? reported : cause;
 }
 
-/* The cause has been told, and is the last line on stderr. */
+/* The cause has been reported; it stays the last line on stderr. */
 static dp_status report_failure(struct dp_training *run, dp_status cause)
 {
-    dp_run_judge_saving(run, cause);
+    dp_run_judge_saving(&run->job, &run->outcome, cause);
     return report_muted(run, cause);
 }
 
 dp_status dp_run_finish(struct dp_training *run)
 {
+    const struct dp_outcome *outcome = &run->outcome;
+    struct dp_metrics *metrics = &run->figures.metrics;
     dp_status written = DP_OK;
 
-    if (run->exit != DP_RUN_DIVERGED && run->exit != DP_RUN_ERROR) {
-        DP_TRY(dp_run_saved(run, &written));
+    if (outcome->exit != DP_RUN_DIVERGED && outcome->exit != DP_RUN_ERROR) {
+        DP_TRY(dp_saver_finish(&run->saver, outcome, metrics, &written));
     } else {
-        dp_run_settle_saving(run);
+        dp_saver_wait(&run->saver, outcome, metrics);
     }
     if (written != DP_OK) {
         return report_failure(run, written);
     }
-    return run->unwritable ? report_muted(run, DP_OK) : report(run);
+    return outcome->unwritable ? report_muted(run, DP_OK) : report(run);
 }

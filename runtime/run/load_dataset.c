@@ -1,8 +1,8 @@
 /*
  * load_dataset.c - the data set into memory: every rank opens the source, so that mistakes are
- * found before anything is read; one rank of each node reads it. Files lie with each host, so what
- * is wrong may be wrong on some hosts only, and what they hold may differ: both end all ranks with
- * one line.
+ * found before anything is read; then the ranks of each node read it together, or one of them.
+ * Files lie with each host, so what is wrong may be wrong on some hosts only, and what they hold
+ * may differ: both end all ranks with one line.
  */
 #include "runtime/run/load_dataset.h"
 
@@ -11,14 +11,19 @@
 #include <xxhash.h>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "collectives/core/consistency.h"
-#include "runtime/config/config_load.h"
-#include "runtime/data/source.h"
-#include "runtime/trainer/memory_check.h"
+#include "runtime/data/load_samples.h"
+#include "runtime/trainer/prepare/memory_check.h"
 
-/* Of each set of images about as much is compared: all of a small set, rows spread evenly over a
- * large one, so that it costs no time that anybody notices. */
+/* So many bytes of each set of images are compared: all of a small set, and of a large one rows
+ * that are spread evenly over it, which takes next to no time. */
 enum { SAMPLE_BYTES = 512 * 1024 };
+
+/* Of so many samples one may be bad, where bad ones are left out. */
+enum { BAD_SHARE = 1000 };
+
+#define PROGRESS_NS 5000000000u /* between two lines about loading */
 
 /* Hashes of a node's copy. Its writer, which has the rows in its cache, makes them for all: another
  * rank would map every page first, which takes ten times as long. */
@@ -26,27 +31,39 @@ struct prints {
     uint64_t train_labels, test_labels, train_images, test_images;
 };
 
-/* A source that is open; `source` is NULL where it is not. */
-struct opened {
-    const struct dp_source *source;
-    void *state; /* owned */
-    struct dp_source_info info;
+/* What the ranks of a node share about the set while it is loaded, in front of it. */
+struct shared {
+    struct prints prints;
+    struct dp_load_state load;
+    size_t left[DP_SETS]; /* samples of each set, without those that were left out */
 };
 
-/* Where the four arrays lie in one piece of memory, behind the hashes. */
+/* Where everything lies in one piece of memory, after what is shared. */
 struct layout {
-    size_t train_images, test_images, train_labels, test_labels, bytes;
+    size_t samples[DP_SETS], labels[DP_SETS];
+    size_t bad; /* a flag for each sample, where bad ones are left out */
+    size_t bytes;
 };
 
-static struct layout lay_out(const struct dp_source_info *info)
+static bool skips(const struct dp_config *c)
 {
-    struct layout l;
+    return c->data.on_bad_sample == DP_BAD_SAMPLE_SKIP;
+}
 
-    l.train_labels = dp_round_up(sizeof(struct prints), DP_BLOCK);
-    l.test_labels = l.train_labels + dp_round_up(info->train_count * sizeof(int32_t), DP_BLOCK);
-    l.train_images = l.test_labels + dp_round_up(info->test_count * sizeof(int32_t), DP_BLOCK);
-    l.test_images = l.train_images + dp_round_up(info->train_count * info->sample_bytes, DP_BLOCK);
-    l.bytes = l.test_images + info->test_count * info->sample_bytes;
+static struct layout lay_out(const struct dp_config *c, const struct dp_samples_info *info)
+{
+    struct layout l = {.bytes = dp_round_up(sizeof(struct shared), DP_BLOCK)};
+
+    for (int set = 0; set < DP_SETS; set++) {
+        l.labels[set] = l.bytes;
+        l.bytes += dp_round_up(info->count[set] * sizeof(int32_t), DP_BLOCK);
+    }
+    for (int set = 0; set < DP_SETS; set++) {
+        l.samples[set] = l.bytes;
+        l.bytes += dp_round_up(info->count[set] * dp_shape_bytes(&info->shape), DP_BLOCK);
+    }
+    l.bad = l.bytes;
+    l.bytes += skips(c) ? info->count[DP_SET_TRAIN] + info->count[DP_SET_TEST] : 0;
     return l;
 }
 
@@ -59,61 +76,49 @@ static struct dp_source_config source_config(const struct dp_config *c,
 
     return (struct dp_source_config){
         .dir = data->dir,
-        .sample_bytes = dp_shape_count(input),
-        .height = image ? (int)input->dim[0] : 0,
-        .width = image ? (int)input->dim[1] : 0,
-        .channels = image ? (int)input->dim[2] : 0,
+        .input = {.height = image ? (int)input->dim[0] : 0,
+                  .width = image ? (int)input->dim[1] : 0,
+                  .channels = image ? (int)input->dim[2] : 0,
+                  .count = dp_shape_count(input)},
         .classes = (int)model->classes,
         .seed = (uint64_t)c->train.seed,
         .samples = (size_t)data->samples,
         .test_samples = (size_t)data->test_samples,
+        .test_fraction = data->test_fraction,
+        .resize = (enum dp_resize)data->resize,
+        .label_last = data->label == DP_LABEL_LAST,
     };
 }
 
-static dp_status open_source(const struct dp_config *c, const struct dp_model *model,
-                             struct opened *opened)
+static dp_status open_samples(const struct dp_config *c, const struct dp_model *model,
+                              struct dp_samples **out)
 {
     const struct dp_source_config config = source_config(c, model);
-    const struct dp_plugin *plugin = NULL;
-    const struct dp_source *source;
-    char problem[256], where[256];
-    dp_status status = dp_plugin_create(&dp_sources, c->data.source, &plugin, &opened->state,
-                                        problem, sizeof(problem));
 
-    if (status != DP_OK) {
-        return DP_FAIL(status, "%s: %s", dp_config_where(c, "data.source", where, sizeof(where)),
-                       problem);
-    }
-    source = (const struct dp_source *)plugin;
-    DP_TRY(source->open(opened->state, &config, &opened->info));
-    opened->source = source;
-    return DP_OK;
+    return dp_samples_open(c->data.source, &config, out);
 }
 
-static void close_source(struct opened *opened)
+/* Bytes or float32: from here on the model's memory is that of the samples. */
+static void take_element(struct dp_model *model, const struct dp_samples_info *info)
 {
-    if (opened->source != NULL) {
-        opened->source->close(opened->state);
-    }
-    dp_free(opened->state);
+    model->float_samples = info->shape.element == DP_ELEMENT_FLOAT;
 }
 
-size_t dp_run_data_bytes(const struct dp_config *c, const struct dp_model *model,
-                         size_t *train_count)
+size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size_t *train_count)
 {
-    struct opened opened = {.source = NULL};
+    struct dp_samples *samples = NULL;
+    struct dp_log_capture capture;
     size_t bytes = 0;
-    dp_status status;
 
-    dp_log_mute(1);
-    status = open_source(c, model, &opened);
-    dp_log_mute(0);
     *train_count = 0;
-    if (status == DP_OK) {
-        *train_count = opened.info.train_count;
-        bytes = lay_out(&opened.info).bytes;
+    dp_log_capture_begin(&capture, DP_LOG_DEBUG);
+    if (open_samples(c, model, &samples) == DP_OK) {
+        *train_count = dp_samples_info(samples)->count[DP_SET_TRAIN];
+        take_element(model, dp_samples_info(samples));
+        bytes = lay_out(c, dp_samples_info(samples)).bytes;
     }
-    close_source(&opened);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    dp_samples_close(samples);
     return bytes;
 }
 
@@ -152,22 +157,34 @@ static struct dp_consistency_item count_claim(const char *field, size_t count)
     return item;
 }
 
-/* Before memory is made for them, which ranks of a node share. Collective. */
-static dp_status compare_counts(const struct dp_training *run, const struct dp_source_info *info)
+static uint64_t hash_names(const struct dp_samples_info *info)
 {
-    const struct dp_consistency_item items[] = {
-        count_claim("training rows", info->train_count),
-        count_claim("test rows", info->test_count),
-    };
+    uint64_t hash = 0;
 
-    return dp_consistency_check(run->world->all, items, sizeof(items) / sizeof(items[0]));
+    for (int i = 0; info->class_names != NULL && i < info->classes; i++) {
+        hash = XXH3_64bits_withSeed(info->class_names[i], strlen(info->class_names[i]), hash);
+    }
+    return hash;
 }
 
-/* Every node has all rows, whatever the source, and whether its ranks train or serve. Collective.
- */
-static dp_status compare_rows(const struct dp_training *run)
+/* Before memory is made for them, which ranks of a node share. Collective. */
+static dp_status compare_counts(const struct dp_run_job *job, const struct dp_samples_info *info)
 {
-    const struct prints *prints = run->data_memory.data;
+    const struct dp_consistency_item items[] = {
+        count_claim("bytes of a sample", dp_shape_bytes(&info->shape)),
+        count_claim("training rows", info->count[DP_SET_TRAIN]),
+        count_claim("test rows", info->count[DP_SET_TEST]),
+        hash_claim("list of classes", hash_names(info)),
+    };
+
+    return dp_consistency_check(job->world->all, items, sizeof(items) / sizeof(items[0]));
+}
+
+/* Every node has all rows, whatever the source, and whether its ranks train or are servers.
+ * Collective. */
+static dp_status compare_rows(const struct dp_run_job *job)
+{
+    const struct prints *prints = job->data_memory.data;
     const struct dp_consistency_item items[] = {
         hash_claim("list of training labels", prints->train_labels),
         hash_claim("list of test labels", prints->test_labels),
@@ -175,76 +192,200 @@ static dp_status compare_rows(const struct dp_training *run)
         hash_claim("set of test images", prints->test_images),
     };
 
-    return dp_consistency_check(run->world->all, items, sizeof(items) / sizeof(items[0]));
+    return dp_consistency_check(job->world->all, items, sizeof(items) / sizeof(items[0]));
 }
 
 /* Whether hosts have what the whole run will take, of which the data set is the first. Collective.
  */
-static dp_status check_memory(const struct dp_training *run, const struct dp_source_info *info)
+static dp_status check_memory(const struct dp_run_job *job, const struct dp_samples_info *info)
 {
-    const struct dp_config *c = run->config;
-    const struct dp_group *group = run->world->all;
+    const struct dp_config *c = job->config;
+    const struct dp_group *group = job->world->all;
     const struct dp_memory_plan plan = {
         .config = c,
-        .model = run->model,
-        .device = run->device,
+        .model = job->model,
+        .device = job->device,
         .trainers = group->size - c->comm.servers,
-        .threads = run->threads,
-        .slots = dp_memory_plan_slots(c->optimizer.name),
+        .threads = job->threads,
         .one_node = dp_group_one_node(group),
-        .data_bytes = lay_out(info).bytes,
-        .train_count = info->train_count,
-        .cached_input = run->cli->cached_input,
-        .saves =
-            !run->cli->dry_run && !run->cli->data_only && strcmp(c->comm.strategy, "none") != 0,
+        .data_bytes = lay_out(c, info).bytes,
+        .train_count = info->count[DP_SET_TRAIN],
+        .cached_input = job->options->cached_input,
+        .saves = dp_run_options_write(job->options) && strcmp(c->comm.strategy, "none") != 0,
     };
 
-    /* What leaves nobody to train is refused by the trainer. */
-    return plan.trainers < 1 ? DP_OK : dp_memory_check_hosts(&plan, run->world->all, "");
+    /* Where no rank is left to train, the trainer refuses. */
+    return plan.trainers < 1 ? DP_OK : dp_memory_check_hosts(&plan, job->world->all, "");
 }
 
-/* Memory for the open source's rows, filled in by the node's writer. */
-static dp_status load_rows(struct dp_training *run, const struct opened *opened)
-{
-    const struct dp_source_info *info = &opened->info;
-    const struct layout l = lay_out(info);
-    dp_status status = DP_OK;
-    char *base;
+/* ---- loading ---- */
 
-    DP_TRY(dp_group_node_memory(run->world->all, DP_MEM_DATA, l.bytes, &run->data_memory));
-    base = run->data_memory.data;
-    run->data = (struct dp_dataset){
-        .train_images = (const uint8_t *)base + l.train_images,
-        .test_images = (const uint8_t *)base + l.test_images,
-        .train_labels = (const int32_t *)(base + l.train_labels),
-        .test_labels = (const int32_t *)(base + l.test_labels),
-        .train_count = info->train_count,
-        .test_count = info->test_count,
-        .sample_bytes = info->sample_bytes,
-    };
-    if (run->data_memory.writer) {
-        dp_log_mute(1);
-        status = opened->source->load(
-            opened->state, (uint8_t *)base + l.train_images, (int32_t *)(base + l.train_labels),
-            (uint8_t *)base + l.test_images, (int32_t *)(base + l.test_labels));
-        dp_log_mute(0);
-        *(struct prints *)base = take_prints(&run->data);
+/* Rank 0 says how far it is, while it takes long. */
+struct report {
+    struct dp_progress *progress; /* borrowed */
+    uint64_t begin_ns, next_ns;
+};
+
+static void tell_progress(void *context, size_t done, size_t all)
+{
+    struct report *report = context;
+    const uint64_t now = dp_now_ns();
+    const double seconds = (double)(now - report->begin_ns) / 1e9;
+    char count[DP_GROUPED_BYTES], whole[DP_GROUPED_BYTES];
+
+    if (now >= report->next_ns && done > 0) {
+        report->next_ns = now + PROGRESS_NS;
+        dp_progress_line(report->progress, "loading samples: %s of %s, %.0f s left",
+                         dp_grouped(count, (double)done), dp_grouped(whole, (double)all),
+                         seconds * (double)(all - done) / (double)done);
     }
-    return dp_consistency_settle(run->world->all, status);
 }
 
-dp_status dp_run_load_data(struct dp_training *run)
+/* This rank's part of reading the samples, which all ranks share that have one memory. */
+static dp_status read_samples(struct dp_run_job *job, struct dp_load_job *load)
 {
-    struct opened opened = {.source = NULL};
+    const struct dp_samples_info *info = dp_samples_info(load->samples);
+    const bool writer = job->data_memory.writer;
+    struct dp_log_capture capture;
+    dp_status status = DP_OK, met;
+    size_t place = 0;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    if (info->whole) {
+        status = writer ? dp_samples_load(load->samples, load->out, load->labels) : DP_OK;
+        return dp_consistency_agree(job->world->all, status, &capture);
+    }
+    if (!info->any_order && writer) {
+        status = dp_samples_hold(load->samples);
+    }
+    if (status == DP_OK && (info->any_order || writer)) {
+        status = dp_load_samples(load, &place);
+    }
+    met = dp_group_barrier(job->world->all);
+    if (place > 0 && place != atomic_load(&load->state->first_bad)) {
+        status = DP_OK; /* another rank has met an earlier one */
+    }
+    return dp_consistency_agree(job->world->all, met == DP_OK ? status : met, &capture);
+}
+
+/* The writer, after all is there. */
+static dp_status finish_samples(struct dp_run_job *job, const struct dp_load_job *load)
+{
+    struct shared *shared = job->data_memory.data;
+    const struct dp_samples_info *info = dp_samples_info(load->samples);
+    const size_t all = info->count[DP_SET_TRAIN] + info->count[DP_SET_TEST];
+    const size_t bad = atomic_load(&load->state->bad);
+
+    memcpy(shared->left, info->count, sizeof(shared->left));
+    if (bad * BAD_SHARE > all) {
+        return DP_FAIL(DP_ERR_DATA,
+                       "%s: %zu of %zu samples are bad: data.on_bad_sample skip leaves out at most "
+                       "1 of %d: mend them, or take them out",
+                       job->config->data.dir, bad, all, BAD_SHARE);
+    }
+    if (bad > 0) {
+        dp_load_compact(load, shared->left);
+    }
+    if (shared->left[DP_SET_TRAIN] == 0 || shared->left[DP_SET_TEST] == 0) {
+        return DP_FAIL(DP_ERR_DATA, "%s: bad samples leave none to train on, or to test with",
+                       job->config->data.dir);
+    }
+    return DP_OK;
+}
+
+static void place_samples(struct dp_run_job *job, const struct layout *l, struct dp_load_job *load)
+{
+    char *base = job->data_memory.data;
+
+    load->state = &((struct shared *)job->data_memory.data)->load;
+    load->bad = skips(job->config) ? (uint8_t *)base + l->bad : NULL;
+    for (int set = 0; set < DP_SETS; set++) {
+        load->out[set] = (uint8_t *)base + l->samples[set];
+        load->labels[set] = (int32_t *)(void *)(base + l->labels[set]);
+    }
+}
+
+/* Memory for the samples, filled in by all ranks of the node. Collective. */
+static dp_status load_rows(struct dp_run_job *job, struct dp_progress *progress,
+                           struct dp_samples *samples)
+{
+    const struct dp_samples_info *info = dp_samples_info(samples);
+    const struct layout l = lay_out(job->config, info);
+    struct report report = {progress, dp_now_ns(), dp_now_ns() + PROGRESS_NS};
+    struct dp_load_job load = {.samples = samples,
+                               .threads = job->threads,
+                               .progress = dp_run_leads(job) ? tell_progress : NULL,
+                               .context = &report};
+    struct dp_log_capture capture;
+    struct shared *shared;
     dp_status status;
 
-    dp_log_mute(1);
-    status = open_source(run->config, run->model, &opened);
-    dp_log_mute(0);
-    status = dp_consistency_settle(run->world->all, status);
-    status = status == DP_OK ? compare_counts(run, &opened.info) : status;
-    status = status == DP_OK ? check_memory(run, &opened.info) : status;
-    status = status == DP_OK ? load_rows(run, &opened) : status;
-    close_source(&opened);
-    return status == DP_OK ? compare_rows(run) : status;
+    DP_TRY(dp_group_node_memory(job->world->all, DP_MEM_DATA, l.bytes, &job->data_memory));
+    shared = job->data_memory.data;
+    place_samples(job, &l, &load);
+    DP_TRY(read_samples(job, &load));
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    status = job->data_memory.writer ? finish_samples(job, &load) : DP_OK;
+    DP_TRY(dp_consistency_agree(job->world->all, status, &capture));
+    job->data = (struct dp_dataset){
+        .train_images = load.out[DP_SET_TRAIN],
+        .test_images = load.out[DP_SET_TEST],
+        .train_labels = load.labels[DP_SET_TRAIN],
+        .test_labels = load.labels[DP_SET_TEST],
+        .train_count = shared->left[DP_SET_TRAIN],
+        .test_count = shared->left[DP_SET_TEST],
+        .sample_bytes = dp_shape_bytes(&info->shape),
+    };
+    job->skipped_samples = atomic_load(&shared->load.bad);
+    if (job->data_memory.writer) {
+        shared->prints = take_prints(&job->data);
+    }
+    return dp_group_barrier(job->world->all);
+}
+
+static dp_status keep_class_names(struct dp_run_job *job, const struct dp_samples_info *info)
+{
+    return dp_class_names_copy(&job->class_names, info->class_names, info->classes);
+}
+
+/* Rank 0: what is odd about the data, and does not keep it from being used. */
+static void tell_oddities(const struct dp_run_job *job, const struct dp_samples_info *info)
+{
+    const int outputs = (int)job->model->classes;
+
+    if (info->note[0] != '\0') {
+        DP_WARN("%s: %s", job->config->data.dir, info->note);
+    }
+    if (info->classes > 0 && info->classes < outputs) {
+        DP_WARN("%s: the model has %d outputs for %d class%s: some of them are never right",
+                job->config->data.dir, outputs, info->classes, info->classes == 1 ? "" : "es");
+    }
+    if (job->skipped_samples > 0) {
+        DP_WARN("%s: %zu bad sample%s left out", job->config->data.dir, job->skipped_samples,
+                job->skipped_samples == 1 ? " is" : "s are");
+    }
+}
+
+dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress)
+{
+    struct dp_samples *samples = NULL;
+    struct dp_log_capture capture;
+    dp_status status;
+
+    dp_log_capture_begin(&capture, DP_LOG_DEBUG);
+    status = open_samples(job->config, job->model, &samples);
+    status = status == DP_OK ? keep_class_names(job, dp_samples_info(samples)) : status;
+    status = dp_consistency_agree(job->world->all, status, &capture);
+    if (status == DP_OK) {
+        take_element(job->model, dp_samples_info(samples));
+        status = compare_counts(job, dp_samples_info(samples));
+    }
+    status = status == DP_OK ? check_memory(job, dp_samples_info(samples)) : status;
+    status = status == DP_OK ? load_rows(job, progress, samples) : status;
+    status = status == DP_OK ? compare_rows(job) : status;
+    if (status == DP_OK && dp_run_leads(job)) {
+        tell_oddities(job, dp_samples_info(samples));
+    }
+    dp_samples_close(samples);
+    return status;
 }

@@ -1,17 +1,19 @@
 /*
- * load_dataset.h - the data set into memory.
+ * load_dataset.h - loads the data set.
  */
 #ifndef DP_RUNTIME_RUN_LOAD_DATASET_H
 #define DP_RUNTIME_RUN_LOAD_DATASET_H
 
-#include "runtime/run/training.h"
+#include "runtime/report/progress.h"
+#include "runtime/run/job.h"
 
-/* The data set into memory; run->data. Collective. */
-DP_CHECKED dp_status dp_run_load_data(struct dp_training *run);
+/* The data set into memory; job->data, names of classes, skipped samples. While it takes long, rank
+ * 0 says how far it is. Collective. */
+DP_CHECKED dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress);
 
 /* Bytes that the configured data set will take of each host's memory, and its training rows; 0
- * where it is not to be had here. */
-size_t dp_run_data_bytes(const struct dp_config *config, const struct dp_model *model,
+ * where it is not found here. Sets model->float_samples. */
+size_t dp_run_data_bytes(const struct dp_config *config, struct dp_model *model,
                          size_t *train_count);
 
 #endif

@@ -43,117 +43,127 @@ static dp_status make_folders(const char *path, bool *made)
     return DP_OK;
 }
 
-static dp_status name_out(struct dp_training *run, const char *format, ...)
+static dp_status name_out(struct dp_output_dir *output, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static dp_status name_out(struct dp_training *run, const char *format, ...)
+static dp_status name_out(struct dp_output_dir *output, const char *format, ...)
 {
     va_list args;
     int length;
 
     va_start(args, format);
-    length = vsnprintf(run->out, sizeof(run->out), format, args);
+    length = vsnprintf(output->path, sizeof(output->path), format, args);
     va_end(args);
-    return length >= 0 && (size_t)length < sizeof(run->out)
+    return length >= 0 && (size_t)length < sizeof(output->path)
                ? DP_OK
                : DP_FAIL(DP_ERR_USAGE, "%.80s...: the path is too long: choose another --out",
-                         run->out);
+                         output->path);
 }
 
 enum { NAMES_MOST = 1000 };
 
-/* runs/NAME-DATE-TIME, with -2, -3 ... behind it where others have begun in the same second: the
- * name is of whoever makes the folder. */
-static dp_status make_named(struct dp_training *run, const struct tm *now)
+/* runs/NAME-DATE-TIME, followed by -2, -3 ... where others have begun in the same second: whoever
+ * makes the folder has the name. */
+static dp_status make_named(struct dp_run_job *job, const struct tm *now)
 {
     char stamp[32];
 
     (void)strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", now);
-    run->made_out = false;
-    for (int i = 1; !run->made_out && i <= NAMES_MOST; i++) {
+    job->output.made = false;
+    for (int i = 1; !job->output.made && i <= NAMES_MOST; i++) {
         char suffix[16] = "";
 
         if (i > 1) {
             (void)snprintf(suffix, sizeof(suffix), "-%d", i);
         }
-        DP_TRY(name_out(run, "runs/%s-%s%s", run->config->name, stamp, suffix));
-        DP_TRY(make_folders(run->out, &run->made_out));
+        DP_TRY(name_out(&job->output, "runs/%s-%s%s", job->config->name, stamp, suffix));
+        DP_TRY(make_folders(job->output.path, &job->output.made));
     }
-    return run->made_out ? DP_OK
-                         : DP_FAIL(DP_ERR_USAGE,
-                                   "%s and those before it are taken: choose another "
-                                   "folder with --out",
-                                   run->out);
+    return job->output.made ? DP_OK
+                            : DP_FAIL(DP_ERR_USAGE,
+                                      "%s and those before it are taken: choose another "
+                                      "folder with --out",
+                                      job->output.path);
 }
 
-/* Whether --out may hold a run: the one that is to go on. */
-static bool may_continue(const struct dp_training *run)
+/* Whether --out may hold a run: the one that is resumed. */
+static bool may_continue(const struct dp_run_job *job)
 {
-    return run->resume.continues || (run->cli->out != NULL && run->cli->resume != NULL &&
-                                     strcmp(run->cli->resume, "auto") == 0);
+    return job->resume.continues || (job->options->out != NULL && job->options->resume != NULL &&
+                                     strcmp(job->options->resume, "auto") == 0);
 }
 
-/* Rank 0 holds it until the run has ended. What cannot be written into is told later. */
-static dp_status lock_out(struct dp_training *run)
+/* Rank 0 holds the lock until the run has ended. A folder that cannot be written into is reported
+ * later. */
+static dp_status lock_out(struct dp_run_job *job)
 {
     char path[DP_PATH_BYTES];
 
-    if (run->lock != NULL || access(run->out, W_OK) != 0) {
+    if (job->output.lock != NULL || access(job->output.path, W_OK) != 0) {
         return DP_OK;
     }
-    DP_TRY(dp_file_join(path, run->out, ".lockstep.lock"));
-    return dp_lock_take(path, run->out, "choose another --out", &run->lock);
+    DP_TRY(dp_file_join(path, job->output.path, ".lockstep.lock"));
+    return dp_lock_take(path, job->output.path, "choose another --out", &job->output.lock);
 }
 
-/* --out, which must not hold a run already, nor checkpoints that might be mistaken for its own. */
-static dp_status check_free(const struct dp_training *run)
+/* --out must not hold a run already, nor checkpoints that might be mistaken for its own. */
+static dp_status check_free(const struct dp_run_job *job)
 {
-    const bool fresh = run->cli->out != NULL && !may_continue(run);
+    const bool fresh = job->options->out != NULL && !may_continue(job);
 
-    if (fresh && (exists_in(run->out, "config.yaml") || exists_in(run->out, "metrics.jsonl") ||
-                  exists_in(run->out, "run.json"))) {
+    if (fresh &&
+        (exists_in(job->output.path, "config.yaml") ||
+         exists_in(job->output.path, "metrics.jsonl") || exists_in(job->output.path, "run.json"))) {
         return DP_FAIL(DP_ERR_USAGE,
                        "%s holds a run already: choose another --out, or go on with --resume",
-                       run->out);
+                       job->output.path);
     }
-    if (fresh && exists_in(run->out, "checkpoints")) {
+    if (fresh && exists_in(job->output.path, "checkpoints")) {
         return DP_FAIL(DP_ERR_USAGE,
                        "%s/checkpoints is there already: choose another --out, or go on with "
                        "--resume",
-                       run->out);
+                       job->output.path);
     }
     return DP_OK;
 }
 
-static dp_status make_given(struct dp_training *run)
+static dp_status make_given(struct dp_run_job *job)
 {
-    DP_TRY(name_out(run, "%s", run->cli->out));
-    DP_TRY(check_free(run));
-    return make_folders(run->out, &run->made_out);
+    DP_TRY(name_out(&job->output, "%s", job->options->out));
+    DP_TRY(check_free(job));
+    return make_folders(job->output.path, &job->output.made);
 }
 
-dp_status dp_run_lock_out(struct dp_training *run)
+dp_status dp_run_lock_out(struct dp_run_job *job)
 {
-    if (run->cli->out == NULL) {
+    if (job->options->out == NULL) {
         return DP_OK;
     }
-    DP_TRY(name_out(run, "%s", run->cli->out));
-    return exists_in(run->out, ".") ? lock_out(run) : DP_OK;
+    DP_TRY(name_out(&job->output, "%s", job->options->out));
+    return exists_in(job->output.path, ".") ? lock_out(job) : DP_OK;
 }
 
-dp_status dp_run_make_out(struct dp_training *run)
+dp_status dp_run_make_out(struct dp_run_job *job)
 {
     const time_t now = time(NULL);
     struct tm fields;
 
     (void)gmtime_r(&now, &fields);
-    (void)strftime(run->started, sizeof(run->started), "%Y-%m-%dT%H:%M:%SZ", &fields);
+    (void)strftime(job->output.started, sizeof(job->output.started), "%Y-%m-%dT%H:%M:%SZ", &fields);
     (void)localtime_r(&now, &fields);
-    DP_TRY(run->cli->out != NULL ? make_given(run) : make_named(run, &fields));
-    if (access(run->out, W_OK) != 0) {
+    DP_TRY(job->options->out != NULL ? make_given(job) : make_named(job, &fields));
+    if (access(job->output.path, W_OK) != 0) {
         return DP_FAIL(DP_ERR_WRITE, "cannot write into %s: %s; choose another folder with --out",
-                       run->out, strerror(errno));
+                       job->output.path, strerror(errno));
     }
-    DP_TRY(lock_out(run));
-    return check_free(run); /* of what another run made until it let go of the lock */
+    DP_TRY(lock_out(job));
+    return check_free(job); /* another run may have written there until it released the lock */
+}
+
+void dp_run_release_out(struct dp_output_dir *output, bool used)
+{
+    dp_lock_release(output->lock);
+    if (output->made && !used) {
+        (void)rmdir(output->path); /* nothing was written */
+    }
 }

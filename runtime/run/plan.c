@@ -54,7 +54,7 @@ static dp_status take(const struct dp_json *object, const char *path, struct dp_
     return DP_OK;
 }
 
-/* What stands behind the last mark in a file, up to the end of the line. */
+/* What follows the last mark in a file, up to the end of the line. */
 static const char *find_marked(const char *text, const char *mark, size_t *length)
 {
     const char *found = NULL;

@@ -2,9 +2,8 @@
  * plan.h - how the gradients of a run are shared: what `auto` chose, kept where it can be used
  * again.
  *
- * A plan is one JSON object of schema lockstep.plan/1. It stands in config.yaml, as a comment
- * behind the configuration, and in a cache, so that a second run on the same hosts need not
- * measure:
+ * A plan is one JSON object of schema lockstep.plan/1. It is in config.yaml, as a comment after the
+ * configuration, and in a cache, so that a second run on the same hosts need not measure:
  *
  *   # plan: {"schema": "lockstep.plan/1", "strategy": "direct", "overlap": "off", "ranks": 4,
  *            "nodes": 2, "buckets": "5e0c...", "reason": "measured: ..."}      (one line)
@@ -13,27 +12,27 @@
  * gradient is cut; a model or a bucket size that cuts it elsewhere is refused.
  *
  * Choices of a GPU's algorithms (kernels/algo_choices.h), which are part of how a run computes,
- * stand behind it, in a line "# choices: {...}" of their own, if there are any.
+ * follow it in a line "# choices: {...}" of their own, if there are any.
  *
  * The cache is ${XDG_CACHE_HOME:-~/.cache}/lockstep/plan-KEY.json on rank 0's host. KEY is a hash
- * of the program, the MPI library, the hosts of all ranks, in order, the model's tensors, and the
- * options that `auto` looks at. What lies between the hosts is not in it: comm.plan_cache: off
- * measures anew.
+ * of the program, the MPI library, the hosts of all ranks, in order, and what each sees of the wire
+ * between them (base/system/wire.h), the model's tensors, and the options that `auto` looks at.
+ * What no host sees, such as a slower switch, is not in it: comm.plan_cache: off measures again.
  */
 #ifndef DP_RUNTIME_RUN_PLAN_H
 #define DP_RUNTIME_RUN_PLAN_H
 
 #include <stdbool.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/json.h"
 #include "collectives/exchange/exchange.h"
 
 struct dp_plan {
-    bool on;                          /* it was read, and counts */
-    char strategy[DP_EXCHANGE_LABEL]; /* with the sharing: "zero1:over=shm" */
+    bool on;                          /* it was read, and is in force */
+    char strategy[DP_EXCHANGE_LABEL]; /* with the sharding: "zero1:over=shm" */
     int overlap;                      /* DP_OVERLAP_...; auto: was not decided yet */
-    int ranks, nodes;                 /* it was made for */
+    int ranks, nodes;                 /* that it was made for */
     char buckets[17];                 /* 16 hexadecimal digits */
     char reason[192];
     char why[256];             /* for the banner: where it comes from, and the reason */
@@ -42,7 +41,7 @@ struct dp_plan {
     char key[17];
 };
 
-/* What stands in front of a plan, and of the choices of algorithms, in config.yaml. */
+/* What precedes a plan, and the choices of algorithms, in config.yaml. */
 #define DP_PLAN_MARK "# plan: "
 #define DP_PLAN_CHOICES_MARK "# choices: "
 

@@ -6,9 +6,7 @@
  */
 #include "runtime/run/run.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/trace.h"
@@ -18,256 +16,175 @@
 #include "runtime/run/resume.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
-#include "runtime/run/save.h"
 #include "runtime/run/setup.h"
 #include "runtime/run/training.h"
 
-static int epoch_of(const struct dp_training *run, uint64_t step)
+/* An evaluation that is broken off is not recorded; a resumed run makes it. */
+dp_status dp_run_evaluate(struct dp_training *run)
 {
-    return (int)(step / run->steps_per_epoch) + 1;
-}
-
-/* A file that is given up ends the run, but behind a step and saved: dp_run_request(). */
-static dp_status noted(dp_status status)
-{
-    return status == DP_ERR_WRITE ? DP_OK : status;
-}
-
-/* Rank 0: one line in metrics.jsonl, and the line that people watch. Steps are from 1. */
-static dp_status note_step(struct dp_training *run, const struct dp_step_result *result)
-{
-    const struct dp_trainer *t = run->trainer;
-    const double seconds = (double)run->ledger.last_ns / 1e9;
-    double rate;
-
-    if (!dp_run_leads(run)) {
-        return DP_OK;
-    }
-    run->rate_ns += run->ledger.last_ns;
-    run->rate_samples += result->rows;
-    rate = (double)run->rate_samples / ((double)run->rate_ns / 1e9);
-    if (run->rate_ns > 2000000000u) { /* the rate of about the last two seconds */
-        run->rate_ns /= 2;
-        run->rate_samples /= 2;
-    }
-    const struct dp_progress_step progress = {
-        .epoch = epoch_of(run, result->step - 1),
-        .epochs = run->config->train.epochs,
-        .step = (int64_t)result->step,
-        .steps = (int64_t)run->total_steps,
-        .loss = (double)result->report.loss,
-        .lr = result->lr,
-        .samples_per_second = rate,
-        .left_s = (double)(run->total_steps - result->step) *
-                  (double)run->config->train.global_batch / rate,
-    };
-    const struct dp_metrics_step line = {
-        .step = (int64_t)result->step,
-        .epoch = progress.epoch,
-        .loss = (double)result->report.loss,
-        .lr = result->lr,
-        .samples_per_second = (double)result->rows / seconds,
-        .step_ms = seconds * 1e3,
-        .loss_scale =
-            dp_trainer_loss_scaler(t)->on ? (double)dp_trainer_step_params(t)->loss_scale : 0.0,
-        .skipped = result->report.skipped,
-    };
-    dp_progress_step(&run->progress, &progress);
-    return noted(dp_metrics_step(&run->metrics, &line));
-}
-
-/* One that is broken off leaves no trace: a resumed run makes up for it. */
-static dp_status evaluate(struct dp_training *run)
-{
+    const struct dp_run_job *job = &run->job;
     const uint64_t begin_ns = dp_now_ns();
-    const uint64_t steps = run->train_loss_steps;
     struct dp_evaluation found;
     dp_status status;
 
-    DP_TRY(dp_trainer_sync_weights(run->trainer));
-    status = dp_trainer_evaluate(run->trainer, &found);
+    DP_TRY(dp_trainer_sync_weights(job->trainer));
+    status = dp_trainer_evaluate(job->trainer, &found);
     if (status != DP_OK) {
-        return status == DP_STOPPED ? dp_run_asked(run) : status;
+        return status == DP_STOPPED ? dp_run_judge_stop(run) : status;
     }
-    run->evaluation = found;
-    run->stop_criteria.evaluated_at = dp_trainer_steps(run->trainer);
-    run->last_train_loss = steps > 0 ? run->train_loss_sum / (double)steps : run->last_train_loss;
-    run->train_loss_sum = 0.0;
-    run->train_loss_steps = 0;
-    if (dp_run_leads(run)) {
-        const struct dp_metrics_eval line = {
-            .step = (int64_t)dp_trainer_steps(run->trainer),
-            .epoch = epoch_of(run, dp_trainer_steps(run->trainer) - 1),
-            .train_loss = run->last_train_loss,
-            .test_loss = run->evaluation.loss,
-            .test_accuracy = run->evaluation.accuracy,
-            .seconds = (double)(dp_now_ns() - begin_ns) / 1e9,
-        };
-        dp_progress_line(
-            &run->progress,
-            "epoch %d step %lld: train loss %.4f, test loss %.4f, test accuracy %.2f %%",
-            line.epoch, (long long)line.step, line.train_loss, line.test_loss,
-            100.0 * line.test_accuracy);
-        DP_TRY(noted(dp_metrics_eval(&run->metrics, &line)));
-    }
-    dp_run_judge_evaluation(run);
-    dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(dp_trainer_exchange(run->trainer)));
+    run->outcome.stop_criteria.evaluated_at = dp_trainer_steps(job->trainer);
+    DP_TRY(dp_figures_add_evaluation(&run->figures, job, &found,
+                                     (double)(dp_now_ns() - begin_ns) / 1e9));
+    dp_run_judge_evaluation(job, &run->figures, &run->outcome);
+    dp_figures_restart(&run->figures, job);
     return DP_OK;
 }
 
-/* By now overlap is decided. Where that cannot be written the end of the run has another try. */
-static void note_overlap(struct dp_training *run)
+/* By now overlap is decided. Where that cannot be written, the end of the run tries again. */
+static void note_overlap(const struct dp_run_job *job)
 {
-    dp_log_soften(true);
-    if (dp_run_write_config(run) != DP_OK) {
+    struct dp_log_capture capture;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    if (dp_run_write_config(job) != DP_OK) {
         DP_DEBUG("config.yaml does not say how overlap was decided");
     }
-    dp_log_soften(false);
+    dp_log_capture_end(&capture, DP_LOG_SOFTEN);
 }
 
 static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *out)
 {
+    const struct dp_run_job *job = &run->job;
+    struct dp_figures *figures = &run->figures;
     dp_status status;
 
-    if (run->world->train->size == 1 || run->baseline_rate > 0.0 || run->before.no_memory) {
+    if (job->world->train->size == 1 || figures->baseline.given > 0.0 ||
+        figures->baseline.before.no_memory) {
         return DP_OK;
     }
-    if (dp_run_leads(run)) {
-        dp_progress_line(&run->progress, "measuring one rank alone (the others sleep)");
-        note_overlap(run);
+    if (dp_run_leads(job)) {
+        dp_progress_line(&figures->progress, "measuring one rank alone (the others sleep)");
+        note_overlap(job);
     }
-    status = dp_baseline_measure(run->trainer, run->threads,
-                                 run->total_steps - run->resume.step < 40, out);
+    status = dp_baseline_measure(job->trainer, job->threads,
+                                 job->total_steps - job->resume.step < 40, out);
     if (status == DP_STOPPED) {
-        status = dp_run_asked(run);
+        status = dp_run_judge_stop(run);
     }
-    dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(dp_trainer_exchange(run->trainer)));
+    dp_figures_restart(figures, job);
     return status;
 }
 
-/* Whether the run goes on, and has not been asked to hurry. */
-static bool has_time(const struct dp_training *run)
+/* Whether every run is evaluated after step number `step` (from 1), wherever it ends. */
+static bool evaluation_scheduled(const struct dp_run_job *job, uint64_t step)
 {
-    return run->exit == DP_RUN_FINISHED && !run->hurried;
-}
-
-/* Whether every run is evaluated behind step number `step` (from 1), wherever it ends. */
-static bool evaluation_scheduled(const struct dp_training *run, uint64_t step)
-{
-    const uint64_t steps = (uint64_t)run->config->train.eval_every * run->steps_per_epoch;
+    const uint64_t steps = (uint64_t)job->config->train.eval_every * job->steps_per_epoch;
 
     return steps > 0 && step % steps == 0;
 }
 
-/* Whether an evaluation is due behind a step and has not been made. */
+/* Whether an evaluation is due after a step and has not been made. */
 static bool evaluation_due(const struct dp_training *run, uint64_t step)
 {
-    return step > 0 && run->stop_criteria.evaluated_at != step &&
-           (step == run->total_steps || evaluation_scheduled(run, step));
+    return step > 0 && run->outcome.stop_criteria.evaluated_at != step &&
+           (step == run->job.total_steps || evaluation_scheduled(&run->job, step));
 }
 
-/* Before a checkpoint, and before it is evaluated: whoever resumes from it must not inherit one
+/* Before a checkpoint, and before it is evaluated: a run that resumes from it must not inherit one
  * rank's flipped bit. */
-static dp_status compare_ranks(struct dp_training *run)
+static dp_status compare_ranks(struct dp_trainer *trainer)
 {
-    DP_TRY(dp_trainer_sync_weights(run->trainer));
-    return dp_trainer_compare_replicas(run->trainer);
+    DP_TRY(dp_trainer_sync_weights(trainer));
+    return dp_trainer_compare_replicas(trainer);
 }
 
 static dp_status save(struct dp_training *run)
 {
-    DP_TRY(dp_run_judge_weights(run));
-    if (run->exit != DP_RUN_FINISHED) {
+    DP_TRY(dp_run_judge_weights(&run->job, &run->outcome));
+    if (run->outcome.exit != DP_RUN_FINISHED) {
         return DP_OK;
     }
-    dp_stop_saving(run->stop);
-    return dp_run_save(run);
+    dp_stop_saving(run->job.stop);
+    return dp_saver_save(&run->saver, &run->outcome, &run->figures.metrics);
 }
 
-static bool save_scheduled(const struct dp_training *run, uint64_t step)
+static bool save_scheduled(const struct dp_run_job *job, uint64_t step)
 {
-    const uint64_t steps = (uint64_t)run->config->checkpoint.every_steps;
+    const uint64_t steps = (uint64_t)job->config->checkpoint.every_steps;
 
     return steps > 0 && step % steps == 0;
 }
 
-/* What is due behind step number `step` (from 1). A checkpoint is what it is at that step of any
- * run (that shares every step: local steps are averaged for it), so an evaluation only because the
- * run ends comes behind it. */
+/* What is due after step number `step` (from 1). The checkpoint of a step is the same wherever a
+ * run ends (but with local steps, whose weights are averaged for it), so an evaluation that is only
+ * due because the run ends comes after it. */
 static dp_status between_steps(struct dp_training *run, uint64_t step)
 {
-    const bool last = step == run->total_steps, scheduled = evaluation_scheduled(run, step);
-    const bool saves = last || run->save_wished || save_scheduled(run, step);
+    const struct dp_run_job *job = &run->job;
+    const struct dp_outcome *outcome = &run->outcome;
+    const bool last = step == job->total_steps, scheduled = evaluation_scheduled(job, step);
+    const bool saves = last || outcome->save_requested || save_scheduled(job, step);
 
-    if (has_time(run) && saves) {
-        DP_TRY(compare_ranks(run));
+    if (dp_outcome_goes_on(outcome) && saves) {
+        DP_TRY(compare_ranks(job->trainer));
     }
-    if (has_time(run) && step == run->baseline_at) {
-        DP_TRY(measure_baseline(run, &run->before));
+    if (dp_outcome_goes_on(outcome) && step == run->figures.baseline.step) {
+        DP_TRY(measure_baseline(run, &run->figures.baseline.before));
     }
-    if (has_time(run) && scheduled && evaluation_due(run, step)) {
-        DP_TRY(evaluate(run));
+    if (dp_outcome_goes_on(outcome) && scheduled && evaluation_due(run, step)) {
+        DP_TRY(dp_run_evaluate(run));
     }
-    if (has_time(run) && saves) {
+    if (dp_outcome_goes_on(outcome) && saves) {
         DP_TRY(save(run));
     }
-    return has_time(run) && last && evaluation_due(run, step) ? evaluate(run) : DP_OK;
+    return dp_outcome_goes_on(outcome) && last && evaluation_due(run, step) ? dp_run_evaluate(run)
+                                                                            : DP_OK;
 }
 
 /* What a step came to, on every rank. */
 static dp_status take_result(struct dp_training *run, const struct dp_step_result *result)
 {
-    if (!result->report.skipped) {
-        run->train_loss_sum += (double)result->report.loss;
-        run->train_loss_steps++;
-    }
-    DP_TRY(note_step(run, result));
+    DP_TRY(dp_figures_add_step(&run->figures, &run->job, result));
     dp_run_judge_step(run, result->step, result->rows, &result->report);
     return DP_OK;
 }
 
 static void time_step(struct dp_training *run)
 {
-    const struct dp_trainer *t = run->trainer;
-
-    dp_ledger_mark(&run->ledger, dp_trainer_batch(t)->global_rows, dp_trainer_batch(t)->rows,
-                   dp_exchange_comm_ns(dp_trainer_exchange(t)));
-    if (run->first_step_s == 0.0) {
-        run->first_step_s = dp_process_age_s();
-    }
-    dp_run_note_throughput(run);
+    dp_figures_time_step(&run->figures, &run->job);
+    dp_run_judge_throughput(&run->job, &run->figures, &run->outcome);
 }
 
-static dp_status break_something(struct dp_training *run)
+static dp_status inject_faults(const struct dp_run_job *job)
 {
-    return run->faults != NULL ? dp_fault_injection_apply(run->faults, run->trainer) : DP_OK;
+    return job->faults != NULL ? dp_fault_injection_apply(job->faults, job->trainer) : DP_OK;
 }
 
-static dp_status one_step(struct dp_training *run)
+dp_status dp_run_step(struct dp_training *run, struct dp_step_result *result)
 {
-    struct dp_trainer *t = run->trainer;
-    struct dp_step_result result;
+    struct dp_overlap *overlap = &run->job.overlap;
+    struct dp_trainer *t = run->job.trainer;
 
     dp_run_request(run);
-    dp_overlap_before(&run->overlap, t);
-    DP_TRY(dp_trainer_step(t, &result.report));
-    result.step = dp_trainer_steps(t);
-    result.rows = dp_trainer_batch(t)->global_rows;
-    result.lr = (double)dp_trainer_step_params(t)->lr;
+    dp_overlap_before(overlap, t);
+    DP_TRY(dp_trainer_step(t, &result->report));
+    result->step = dp_trainer_steps(t);
+    result->rows = dp_trainer_batch(t)->global_rows;
+    result->lr = (double)dp_trainer_step_params(t)->lr;
     time_step(run);
-    DP_TRY(take_result(run, &result));
-    DP_TRY(dp_run_judge_requests(run, result.report.request));
-    DP_TRY(break_something(run));
-    if (run->overlap.trying) {
-        DP_TRY(dp_overlap_after(&run->overlap, t, run->ledger.last_ns));
-        dp_ledger_restart(&run->ledger, dp_exchange_comm_ns(dp_trainer_exchange(t)));
+    DP_TRY(take_result(run, result));
+    DP_TRY(dp_run_judge_requests(run, result->report.request));
+    DP_TRY(inject_faults(&run->job));
+    if (overlap->trying) {
+        DP_TRY(dp_overlap_after(overlap, t, run->figures.ledger.last_ns));
+        dp_figures_restart(&run->figures, &run->job);
     }
     return DP_OK;
 }
 
-/* ---- steps at every rank's own pace ---- */
+/* ---- steps of each rank by itself ---- */
 
-static void async_wish(void *run)
+static void async_request(void *run)
 {
     dp_run_request(run);
 }
@@ -283,115 +200,118 @@ static dp_status async_result(void *context, const struct dp_step_result *result
     struct dp_training *run = context;
 
     DP_TRY(take_result(run, result));
-    *enough = run->exit != DP_RUN_FINISHED;
+    *enough = run->outcome.exit != DP_RUN_FINISHED;
     return DP_OK;
 }
 
 /* What the loop over steps does in asynchronous training. */
 static const struct dp_async_hooks async_hooks = {
-    .request = async_wish, .stepped = async_stepped, .result = async_result};
+    .request = async_request, .stepped = async_stepped, .result = async_result};
 
-/* Whether all ranks have to meet behind step number `step`, as far as is known beforehand. */
-static bool meeting_due(const struct dp_training *run, uint64_t step)
+/* Whether all ranks have to synchronise after step number `step`, as far as is known beforehand. */
+static bool sync_due(const struct dp_run_job *job, uint64_t baseline_step, uint64_t step)
 {
-    bool breaks = false;
-
-    for (const struct dp_fault *fault = run->faults; fault != NULL; fault = fault->next) {
-        breaks = breaks || (uint64_t)fault->step == step;
-    }
-    return breaks || step == run->total_steps || step == run->baseline_at ||
-           evaluation_scheduled(run, step) || save_scheduled(run, step);
+    return dp_fault_injection_due(job->faults, step) || step == job->total_steps ||
+           step == baseline_step || evaluation_scheduled(job, step) || save_scheduled(job, step);
 }
 
 static dp_status async_steps(struct dp_training *run)
 {
-    uint64_t until = dp_trainer_steps(run->trainer) + 1;
+    uint64_t until = dp_trainer_steps(run->job.trainer) + 1;
     bool request[DP_REQUEST_COUNT];
 
-    while (!meeting_due(run, until)) {
+    while (!sync_due(&run->job, run->figures.baseline.step, until)) {
         until++;
     }
-    DP_TRY(dp_async_run(run->async, until, request));
+    DP_TRY(dp_async_run(run->job.async, until, request));
     DP_TRY(dp_run_judge_requests(run, request));
-    return break_something(run);
+    return inject_faults(&run->job);
 }
 
-static dp_status note_start(struct dp_training *run)
-{
-    const struct dp_config *c = run->config;
+/* ---- the whole run ---- */
 
-    if (!dp_run_leads(run)) {
+static dp_status note_start(const struct dp_run_job *job, struct dp_figures *figures)
+{
+    struct dp_metrics *metrics = &figures->metrics;
+    const struct dp_config *c = job->config;
+
+    if (!figures->metrics_open) {
         return DP_OK;
     }
     const struct dp_metrics_start start = {
         .name = c->name,
-        .device = run->device->plugin.name,
+        .device = job->device->plugin.name,
         .precision = dp_precision_text(c->train.precision),
-        .strategy = dp_exchange_label(dp_trainer_exchange(run->trainer)),
+        .strategy = dp_exchange_label(dp_trainer_exchange(job->trainer)),
         .compressor = c->comm.compressor,
-        .world_size = dp_trainer_ranks(run->trainer),
+        .world_size = dp_trainer_ranks(job->trainer),
         .global_batch = c->train.global_batch,
-        .first_step = (int64_t)dp_trainer_steps(run->trainer),
-        .steps = (int64_t)run->total_steps,
+        .first_step = (int64_t)dp_trainer_steps(job->trainer),
+        .steps = (int64_t)job->total_steps,
     };
-    if (!run->resume.continues) {
-        DP_TRY(dp_metrics_start(&run->metrics, &start));
+    if (!job->resume.continues) {
+        DP_TRY(dp_metrics_start(metrics, &start));
     }
-    return run->resume.on ? dp_metrics_resume(&run->metrics, &start, run->resume.path) : DP_OK;
+    return job->resume.on ? dp_metrics_resume(metrics, &start, job->resume.path) : DP_OK;
 }
 
-/* A run that goes on from a checkpoint may have nothing left to wait for; and an evaluation that
- * was broken off is made up for. */
-static dp_status take_up(struct dp_training *run)
+dp_status dp_run_start(struct dp_training *run)
 {
-    const uint64_t step = dp_trainer_steps(run->trainer);
+    struct dp_run_job *job = &run->job;
+    struct dp_trainer *t = job->trainer;
+    const uint64_t steps =
+        job->total_steps > dp_trainer_steps(t) ? job->total_steps - dp_trainer_steps(t) : 0;
 
-    if (step > 0) {
-        dp_run_judge_improvement(run);
+    run->figures.baseline.step = dp_trainer_steps(t) + (steps > 40 ? 20 : (steps + 1) / 2);
+    dp_trainer_set_stop(t, job->stop);
+    if (job->stop != NULL && job->options->max_time_s > 0.0 && dp_run_leads(job)) {
+        dp_stop_set_deadline(job->stop, job->options->max_time_s, dp_process_age_s());
     }
-    return has_time(run) && evaluation_due(run, step) ? evaluate(run) : DP_OK;
+    DP_TRY(note_start(job, &run->figures));
+    dp_overlap_begin(&job->overlap, t, job->total_steps);
+    dp_ledger_init(&run->figures.ledger, dp_ledger_unsteady(steps),
+                   dp_exchange_comm_ns(dp_trainer_exchange(t)));
+    if (dp_trainer_steps(t) > 0) { /* there may be nothing left to wait for */
+        dp_run_judge_improvement(job, &run->outcome);
+    }
+    return DP_OK;
 }
 
-/* Everything up to the end, whichever it is. */
+/* Everything up to the end of training, whatever ends it. */
 static dp_status train_steps(struct dp_training *run)
 {
-    struct dp_trainer *t = run->trainer;
-    const uint64_t steps =
-        run->total_steps > dp_trainer_steps(t) ? run->total_steps - dp_trainer_steps(t) : 0;
+    const struct dp_run_job *job = &run->job;
+    const struct dp_outcome *outcome = &run->outcome;
+    struct dp_step_result result;
 
-    run->baseline_at = dp_trainer_steps(t) + (steps > 40 ? 20 : (steps + 1) / 2);
-    dp_trainer_set_stop(t, run->stop);
-    if (run->stop != NULL && run->cli->max_time_s > 0.0 && dp_run_leads(run)) {
-        dp_stop_set_deadline(run->stop, run->cli->max_time_s, dp_process_age_s());
+    DP_TRY(dp_run_start(run));
+    if (dp_outcome_goes_on(outcome) && evaluation_due(run, dp_trainer_steps(job->trainer))) {
+        DP_TRY(dp_run_evaluate(run)); /* one that was broken off */
     }
-    DP_TRY(note_start(run));
-    dp_overlap_begin(&run->overlap, t, run->total_steps);
-    dp_ledger_init(&run->ledger, dp_ledger_unsteady(steps),
-                   dp_exchange_comm_ns(dp_trainer_exchange(t)));
-    DP_TRY(take_up(run));
-    while (dp_trainer_steps(t) < run->total_steps && run->exit == DP_RUN_FINISHED) {
-        DP_TRY(run->async != NULL ? async_steps(run) : one_step(run));
-        dp_run_note_saving(run);
-        DP_TRY(between_steps(run, dp_trainer_steps(t)));
+    while (dp_trainer_steps(job->trainer) < job->total_steps && outcome->exit == DP_RUN_FINISHED) {
+        DP_TRY(job->async != NULL ? async_steps(run) : dp_run_step(run, &result));
+        dp_saver_poll(&run->saver, outcome, &run->figures.metrics);
+        DP_TRY(between_steps(run, dp_trainer_steps(job->trainer)));
     }
-    if ((run->exit == DP_RUN_FINISHED || run->exit == DP_RUN_EARLY_STOPPED) && !run->hurried) {
-        DP_TRY(measure_baseline(run, &run->after));
+    if ((outcome->exit == DP_RUN_FINISHED || outcome->exit == DP_RUN_EARLY_STOPPED) &&
+        !outcome->late_stop) {
+        DP_TRY(measure_baseline(run, &run->figures.baseline.after));
     }
-    if (run->exit != DP_RUN_DIVERGED && !has_time(run)) { /* it is not the end that was foreseen */
-        DP_TRY(compare_ranks(run));
+    if (outcome->exit != DP_RUN_DIVERGED && !dp_outcome_goes_on(outcome)) {
+        /* These weights are saved after a step for which no checkpoint was due. */
+        DP_TRY(compare_ranks(job->trainer));
     }
-    return dp_run_judge_weights(run);
+    return dp_run_judge_weights(job, &run->outcome);
 }
 
-/* The whole run, and what is left of it. */
+/* The whole run, with its report. */
 static dp_status train(struct dp_training *run)
 {
     const dp_status status = train_steps(run);
 
     if (status == DP_ERR_DISAGREE) {
-        run->exit = DP_RUN_ERROR;
-        (void)snprintf(run->reason, sizeof(run->reason), "behind step %llu: ranks disagree",
-                       (unsigned long long)dp_trainer_steps(run->trainer));
+        dp_outcome_replace(&run->outcome, DP_RUN_ERROR, "after step %llu: ranks disagree",
+                           (unsigned long long)dp_trainer_steps(run->job.trainer));
     } else if (status != DP_OK) {
         return status;
     }
@@ -400,21 +320,20 @@ static dp_status train(struct dp_training *run)
 }
 
 /* --data-only: instead of training. */
-static dp_status data_only(struct dp_training *run)
+static dp_status data_only(const struct dp_run_job *job, struct dp_progress *progress)
 {
-    struct dp_trainer *t = run->trainer;
     const uint64_t begin_ns = dp_now_ns();
     uint64_t rows = 0;
     char text[DP_GROUPED_BYTES];
 
-    for (uint64_t i = 0; i < run->total_steps; i++) {
-        DP_TRY(dp_trainer_next_batch(t));
-        rows += dp_trainer_batch(t)->global_rows;
+    for (uint64_t i = 0; i < job->total_steps; i++) {
+        DP_TRY(dp_trainer_next_batch(job->trainer));
+        rows += dp_trainer_batch(job->trainer)->global_rows;
     }
-    if (dp_run_leads(run)) {
+    if (dp_run_leads(job)) {
         const double seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
-        dp_progress_line(&run->progress, "input alone: %llu batch%s, %s samples/s over all ranks",
-                         (unsigned long long)run->total_steps, run->total_steps == 1 ? "" : "es",
+        dp_progress_line(progress, "input alone: %llu batch%s, %s samples/s over all ranks",
+                         (unsigned long long)job->total_steps, job->total_steps == 1 ? "" : "es",
                          dp_grouped(text, (double)rows / seconds));
     }
     return DP_OK;
@@ -422,38 +341,42 @@ static dp_status data_only(struct dp_training *run)
 
 static dp_status run_all(struct dp_training *run)
 {
-    DP_TRY(dp_run_configure(run));
-    if (run->cli->print_config) {
-        if (dp_run_leads(run)) {
-            (void)fwrite(run->config_text, 1, dp_config_text_length(run->config_text), stdout);
+    struct dp_run_job *job = &run->job;
+    struct dp_progress *progress = &run->figures.progress;
+
+    DP_TRY(dp_run_configure(job));
+    if (job->options->print_config) {
+        if (dp_run_leads(job)) {
+            (void)fwrite(job->config_text, 1, dp_config_text_length(job->config_text), stdout);
         }
         return DP_OK;
     }
     DP_TRY(dp_run_setup(run, &async_hooks));
-    if (run->resume.finished) {
+    if (job->resume.finished) {
         return DP_OK;
     }
-    if (dp_run_leads(run)) {
-        dp_run_describe(run);
-        dp_run_tell_resume(run);
+    if (dp_run_leads(job)) {
+        dp_run_describe(job, progress);
+        dp_run_describe_resume(job, progress);
     }
-    if (run->cli->dry_run) {
+    if (job->options->dry_run) {
         return DP_OK;
     }
-    run->begun = true;
-    return run->cli->data_only ? data_only(run) : train(run);
+    run->outcome.ready = true;
+    return job->options->data_only ? data_only(job, progress) : train(run);
 }
 
-/* dp_status_together() of a whole run: what fails in a step is one rank's, until all have found
- * out. */
-static bool ends_together(const struct dp_training *run, dp_status status)
+/* dp_status_together() of a whole run. A failure in a step is of one rank, until all know of it. */
+static bool ends_together(const struct dp_outcome *outcome, dp_status status)
 {
-    return run->begun ? status == DP_OK || status == DP_STOPPED || status == DP_ERR_DIVERGED ||
-                            status == DP_ERR_DISAGREE || (status == DP_ERR_WRITE && run->unwritable)
-                      : dp_status_together(status);
+    return outcome->ready
+               ? status == DP_OK || status == DP_STOPPED || status == DP_ERR_DIVERGED ||
+                     status == DP_ERR_DISAGREE || (status == DP_ERR_WRITE && outcome->unwritable)
+               : dp_status_together(status);
 }
 
-dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world, struct dp_stop *stop)
+dp_status dp_run_main(const struct dp_run_options *options, struct dp_world *world,
+                      struct dp_stop *stop)
 {
     DP_SPAN(DP_PHASE_OTHER, 0);
     struct dp_training *run = dp_zalloc(1, sizeof(*run));
@@ -462,16 +385,11 @@ dp_status dp_run_main(const struct dp_cli *cli, struct dp_world *world, struct d
     if (run == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "run");
     }
-    run->cli = cli;
-    run->world = world;
-    run->stop = stop;
-    run->exit = DP_RUN_FINISHED;
-    run->last_train_loss = run->evaluation.loss = run->evaluation.accuracy = (double)NAN;
-    dp_progress_init(&run->progress, stdout, dp_progress_on_terminal(dp_world_launch_rank() >= 0),
-                     cli->quiet);
+    dp_run_init(run, options, world);
+    run->job.stop = stop;
     status = run_all(run);
-    dp_progress_end(&run->progress);
-    if (!ends_together(run, status)) {
+    dp_progress_end(&run->figures.progress);
+    if (!ends_together(&run->outcome, status)) {
         dp_world_abort(world, dp_status_exit(status));
     }
     dp_run_teardown(run);

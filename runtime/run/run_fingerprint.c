@@ -7,25 +7,25 @@
 
 #include "collectives/compressors/compressor.h"
 #include "runtime/config/config_print.h"
-#include "runtime/optim/schedule.h"
-#include "runtime/run/training.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/run/job.h"
 
 enum { TEXT_BYTES = 160, LIST_BYTES = 600 };
 
-/* Beside enum dp_key_flag: the weights get other bits unless lanes fix the order of all sums. */
+/* Another enum dp_key_flag: weights get other bits, unless lanes fix the order of all sums. */
 enum { LAYOUT = 1 << 8 };
 
-/* The texts of keys that are more, or less, than their value. */
+/* Keys whose text is not their value. */
 struct view {
     const char *key;
-    void (*put)(const struct dp_training *run, char *text);
+    void (*put)(const struct dp_run_job *job, char *text);
 };
 
-/* Something that a run depends on: a key of the configuration, or what it met. */
-struct fact {
+/* Something that a run depends on: a key of the configuration, or its surroundings. */
+struct field {
     char name[DP_CONFIG_KEY];
     unsigned flags;
-    void (*put)(const struct dp_training *run, char *text); /* NULL: the key's value */
+    void (*put)(const struct dp_run_job *job, char *text); /* NULL: the key's value */
 };
 
 static void put_number(char *text, int64_t value)
@@ -43,40 +43,35 @@ static void put_switch(char *text, bool value)
     (void)snprintf(text, TEXT_BYTES, "%s", value ? "true" : "false");
 }
 
-static void put_optimizer(const struct dp_training *run, char *text)
+static void put_shuffle(const struct dp_run_job *job, char *text)
 {
-    (void)snprintf(text, TEXT_BYTES, "%.60s", run->config->optimizer.name);
+    put_switch(text, job->config->data.shuffle != DP_SHUFFLE_OFF);
 }
 
-static void put_shuffle(const struct dp_training *run, char *text)
+static void put_rows(const struct dp_run_job *job, char *text)
 {
-    put_switch(text, run->config->data.shuffle != DP_SHUFFLE_OFF);
+    put_number(text, (int64_t)job->data.train_count);
 }
 
-static void put_rows(const struct dp_training *run, char *text)
+/* Differs between data sets of as many rows, wherever they lie. */
+static void put_labels(const struct dp_run_job *job, char *text)
 {
-    put_number(text, (int64_t)run->data.train_count);
+    put_hash(text, XXH3_64bits(job->data.train_labels,
+                               job->data.train_count * sizeof(*job->data.train_labels)));
 }
 
-/* Tells one data set from another of as many rows, wherever it lies. */
-static void put_labels(const struct dp_training *run, char *text)
+static void put_device(const struct dp_run_job *job, char *text)
 {
-    put_hash(text, XXH3_64bits(run->data.train_labels,
-                               run->data.train_count * sizeof(*run->data.train_labels)));
-}
-
-static void put_device(const struct dp_training *run, char *text)
-{
-    (void)snprintf(text, TEXT_BYTES, "%s", run->device->plugin.name);
+    (void)snprintf(text, TEXT_BYTES, "%s", job->device->plugin.name);
 }
 
 /* What computes convolutions, and its version: "cudnn 9.19.0"; empty where there is no choice. */
-static void put_conv(const struct dp_training *run, char *text)
+static void put_conv(const struct dp_run_job *job, char *text)
 {
     const char *engine = NULL;
 
     text[0] = '\0';
-    if (dp_device_find_conv(run->device, (enum dp_conv_engine)run->config->device.conv, &engine) ==
+    if (dp_device_find_conv(job->device, (enum dp_conv_engine)job->config->device.conv, &engine) ==
             DP_OK &&
         engine != NULL) {
         (void)snprintf(text, TEXT_BYTES, "%.*s", (int)strcspn(engine, "("), engine);
@@ -84,61 +79,61 @@ static void put_conv(const struct dp_training *run, char *text)
 }
 
 /* What the algorithms of a GPU's libraries depend on; empty where none are chosen. */
-static void put_machine(const struct dp_training *run, char *text)
+static void put_machine(const struct dp_run_job *job, char *text)
 {
     text[0] = '\0';
-    if (run->device->machine != NULL) {
-        run->device->machine(text, TEXT_BYTES);
+    if (job->device->machine != NULL) {
+        job->device->machine(text, TEXT_BYTES);
     }
 }
 
-/* Whether they are chosen by measuring. The choices themselves go on with the run. */
-static void put_tune(const struct dp_training *run, char *text)
+/* Whether they are chosen by measuring. The choices themselves are in the checkpoint. */
+static void put_tune(const struct dp_run_job *job, char *text)
 {
-    put_switch(text, run->algo_choices != NULL);
+    put_switch(text, job->algo_choices != NULL);
 }
 
-static void put_isa(const struct dp_training *run, char *text)
+static void put_isa(const struct dp_run_job *job, char *text)
 {
-    (void)snprintf(text, TEXT_BYTES, "%s", run->machine->isa);
+    (void)snprintf(text, TEXT_BYTES, "%s", job->machine->isa);
 }
 
-static void put_threads(const struct dp_training *run, char *text)
+static void put_threads(const struct dp_run_job *job, char *text)
 {
-    put_number(text, run->threads);
+    put_number(text, job->threads);
 }
 
-static void put_compressor(const struct dp_training *run, char *text)
+static void put_compressor(const struct dp_run_job *job, char *text)
 {
-    dp_plugin_spell(&dp_compressors, run->config->comm.compressor, text, TEXT_BYTES);
+    dp_plugin_spell(&dp_compressors, job->config->comm.compressor, text, TEXT_BYTES);
 }
 
-static void put_ranks(const struct dp_training *run, char *text)
+static void put_ranks(const struct dp_run_job *job, char *text)
 {
-    put_number(text, dp_trainer_ranks(run->trainer));
+    put_number(text, dp_trainer_ranks(job->trainer));
 }
 
-static void put_strategy(const struct dp_training *run, char *text)
+static void put_strategy(const struct dp_run_job *job, char *text)
 {
-    (void)snprintf(text, TEXT_BYTES, "%s", dp_exchange_label(dp_trainer_exchange(run->trainer)));
+    (void)snprintf(text, TEXT_BYTES, "%s", dp_exchange_label(dp_trainer_exchange(job->trainer)));
 }
 
-/* Where the gradient is cut: of rings, which rank begins a sum follows from it. */
-static void put_plan(const struct dp_training *run, char *text)
+/* Where the gradient is cut: in a ring that decides which rank begins a sum. */
+static void put_plan(const struct dp_run_job *job, char *text)
 {
-    put_hash(text, dp_exchange_plan(dp_trainer_exchange(run->trainer))->hash);
+    put_hash(text, dp_exchange_plan(dp_trainer_exchange(job->trainer))->hash);
 }
 
 /* Steps that the learning rate is made for; 0: it does not depend on them. */
-static void put_schedule_steps(const struct dp_training *run, char *text)
+static void put_schedule_steps(const struct dp_run_job *job, char *text)
 {
-    const bool stretches = dp_schedule_of(&run->config->optimizer)->stretches;
+    const bool stretches = dp_schedule_of(&job->config->optimizer.schedule)->stretches;
 
-    put_number(text, stretches ? (int64_t)run->config_steps : 0);
+    put_number(text, stretches ? (int64_t)job->schedule_steps : 0);
 }
 
-/* Kinds and options of layers, `repeat` unrolled: also what no tensor shows, as a dropout's
- * rate. */
+/* Kinds and options of layers, `repeat` unrolled; also options without a tensor, such as a
+ * dropout's rate. */
 static uint64_t hash_layers(const struct dp_layer_spec *layers, int count, uint64_t hash)
 {
     char value[DP_OPTION_PRINTED];
@@ -159,21 +154,22 @@ static uint64_t hash_layers(const struct dp_layer_spec *layers, int count, uint6
     return hash;
 }
 
-static void put_layers(const struct dp_training *run, char *text)
+static void put_layers(const struct dp_run_job *job, char *text)
 {
-    const struct dp_model_config *model = &run->config->model;
+    const struct dp_model_config *model = &job->config->model;
 
     put_hash(text, hash_layers(model->layers, model->layer_count, 0));
 }
 
 static const struct view views[] = {
-    {"optimizer.name", put_optimizer},   {"data.shuffle", put_shuffle},
-    {"device.conv", put_conv},           {"device.tune", put_tune},
+    {"data.shuffle", put_shuffle},
+    {"device.conv", put_conv},
+    {"device.tune", put_tune},
     {"comm.compressor", put_compressor},
 };
 
-/* What is no key. */
-static const struct fact others[] = {
+/* Fields that are no keys. */
+static const struct field others[] = {
     {"training rows", DP_KEY_BINDS, put_rows},
     {"training labels", DP_KEY_BITS, put_labels},
     {"model.layers", DP_KEY_BITS, put_layers},
@@ -189,130 +185,131 @@ static const struct fact others[] = {
 
 enum { OTHERS = sizeof(others) / sizeof(others[0]), VIEWS = sizeof(views) / sizeof(views[0]) };
 
-/* Fact number `i`, from 0; false: there are no more. */
-static bool fact_at(int i, struct fact *fact)
+/* Field number `i`, from 0; false: there are no more. */
+static bool field_at(int i, struct field *field)
 {
     if (i < OTHERS) {
-        *fact = others[i];
+        *field = others[i];
         return true;
     }
-    fact->put = NULL;
-    if (!dp_config_flagged(i - OTHERS, fact->name, &fact->flags)) {
+    field->put = NULL;
+    if (!dp_config_flagged(i - OTHERS, field->name, &field->flags)) {
         return false;
     }
     for (int v = 0; v < VIEWS; v++) {
-        fact->put = strcmp(views[v].key, fact->name) == 0 ? views[v].put : fact->put;
+        field->put = strcmp(views[v].key, field->name) == 0 ? views[v].put : field->put;
     }
     return true;
 }
 
-static void put_fact(const struct dp_training *run, const struct fact *fact, char *text)
+static void put_field(const struct dp_run_job *job, const struct field *field, char *text)
 {
-    if (fact->put != NULL) {
-        fact->put(run, text);
+    if (field->put != NULL) {
+        field->put(job, text);
     } else {
-        dp_config_value(run->config, fact->name, text, TEXT_BYTES);
+        dp_config_value(job->config, field->name, text, TEXT_BYTES);
     }
 }
 
-dp_status dp_run_fingerprint_write(const struct dp_training *run, struct dp_json *object)
+dp_status dp_run_fingerprint_write(const struct dp_run_job *job, struct dp_json *object)
 {
     char text[TEXT_BYTES];
-    struct fact fact;
+    struct field field;
 
-    for (int i = 0; fact_at(i, &fact); i++) {
-        put_fact(run, &fact, text);
-        DP_TRY(dp_json_set_text(object, fact.name, text));
+    for (int i = 0; field_at(i, &field); i++) {
+        put_field(job, &field, text);
+        DP_TRY(dp_json_set_text(object, field.name, text));
     }
     return DP_OK;
 }
 
-/* Adds "NAME THEN -> NOW" where a fact differs from what the checkpoint says. */
-static bool differs(const struct dp_training *run, const struct dp_json *object,
-                    const struct fact *fact, char *list, size_t size)
+/* Adds "NAME THEN -> NOW" where a field differs from what the checkpoint says. */
+static bool differs(const struct dp_run_job *job, const struct dp_json *object,
+                    const struct field *field, char *list, size_t size)
 {
-    const char *then = dp_json_text(dp_json_get(object, fact->name));
+    const char *then = dp_json_text(dp_json_get(object, field->name));
     const size_t used = strlen(list);
     char now[TEXT_BYTES];
 
     if (then == NULL) {
         return false;
     }
-    put_fact(run, fact, now);
+    put_field(job, field, now);
     if (strcmp(then, now) == 0) {
         return false;
     }
-    (void)snprintf(list + used, size - used, "%s%s %.80s -> %s", used == 0 ? "" : ", ", fact->name,
+    (void)snprintf(list + used, size - used, "%s%s %.80s -> %s", used == 0 ? "" : ", ", field->name,
                    then, now);
     return true;
 }
 
-/* The same of a fact that the checkpoint, of an older version, does not have. */
-static bool is_unknown(const struct dp_training *run, const struct dp_json *object,
-                       const struct fact *fact, char *list, size_t size)
+/* The same for a field that the checkpoint does not have, since it is of an older version. */
+static bool is_unknown(const struct dp_run_job *job, const struct dp_json *object,
+                       const struct field *field, char *list, size_t size)
 {
     const size_t used = strlen(list);
     char now[TEXT_BYTES];
 
-    put_fact(run, fact, now);
-    if (now[0] == '\0' || dp_json_text(dp_json_get(object, fact->name)) != NULL) {
+    put_field(job, field, now);
+    if (now[0] == '\0' || dp_json_text(dp_json_get(object, field->name)) != NULL) {
         return false;
     }
     (void)snprintf(list + used, size - used, "%s%s not known -> %s", used == 0 ? "" : ", ",
-                   fact->name, now);
+                   field->name, now);
     return true;
 }
 
-bool dp_run_fingerprint_same(const struct dp_training *run, const struct dp_json *object,
+bool dp_run_fingerprint_same(const struct dp_run_job *job, const struct dp_json *object,
                              const char *name)
 {
     char ignored[LIST_BYTES] = "";
-    struct fact fact;
+    struct field field;
 
-    for (int i = 0; fact_at(i, &fact); i++) {
-        if (strcmp(fact.name, name) == 0) {
-            return !differs(run, object, &fact, ignored, sizeof(ignored));
+    for (int i = 0; field_at(i, &field); i++) {
+        if (strcmp(field.name, name) == 0) {
+            return !differs(job, object, &field, ignored, sizeof(ignored));
         }
     }
     return false;
 }
 
-bool dp_run_fingerprint_same_for_auto(const struct dp_training *run, const struct dp_json *object)
+bool dp_run_fingerprint_same_for_auto(const struct dp_run_job *job, const struct dp_json *object)
 {
     char ignored[LIST_BYTES] = "";
-    struct fact fact;
+    struct field field;
     bool same = true;
 
-    for (int i = 0; fact_at(i, &fact); i++) {
-        same = same && ((fact.flags & DP_KEY_AUTO) == 0 ||
-                        !differs(run, object, &fact, ignored, sizeof(ignored)));
+    for (int i = 0; field_at(i, &field); i++) {
+        same = same && ((field.flags & DP_KEY_AUTO) == 0 ||
+                        !differs(job, object, &field, ignored, sizeof(ignored)));
     }
     return same;
 }
 
-uint64_t dp_run_fingerprint_hash_for_auto(const struct dp_training *run, uint64_t seed)
+uint64_t dp_run_fingerprint_hash_for_auto(const struct dp_run_job *job, uint64_t seed)
 {
     char text[TEXT_BYTES];
-    struct fact fact;
+    struct field field;
 
-    for (int i = 0; fact_at(i, &fact); i++) {
-        if ((fact.flags & DP_KEY_AUTO) != 0) {
-            put_fact(run, &fact, text);
+    for (int i = 0; field_at(i, &field); i++) {
+        if ((field.flags & DP_KEY_AUTO) != 0) {
+            put_field(job, &field, text);
             seed = XXH3_64bits_withSeed(text, strlen(text) + 1, seed);
         }
     }
     return seed;
 }
 
-dp_status dp_run_fingerprint_check(const struct dp_training *run, const struct dp_json *object,
+dp_status dp_run_fingerprint_check(const struct dp_run_job *job, const struct dp_json *object,
                                    const char *source)
 {
     char list[LIST_BYTES] = "";
-    struct fact fact;
+    struct field field;
     bool any = false;
 
-    for (int i = 0; fact_at(i, &fact); i++) {
-        any |= (fact.flags & DP_KEY_BINDS) != 0 && differs(run, object, &fact, list, sizeof(list));
+    for (int i = 0; field_at(i, &field); i++) {
+        any |=
+            (field.flags & DP_KEY_BINDS) != 0 && differs(job, object, &field, list, sizeof(list));
     }
     if (any) {
         return DP_FAIL(DP_ERR_CONFIG,
@@ -323,20 +320,20 @@ dp_status dp_run_fingerprint_check(const struct dp_training *run, const struct d
     return DP_OK;
 }
 
-bool dp_run_fingerprint_compare(const struct dp_training *run, const struct dp_json *object,
+bool dp_run_fingerprint_compare(const struct dp_run_job *job, const struct dp_json *object,
                                 char *text, size_t size)
 {
-    const unsigned alone = run->config->train.local_steps > 1 ? DP_KEY_AVERAGES : 0;
-    const bool lanes = run->config->train.lanes > 0;
-    struct fact fact;
+    const unsigned alone = job->config->train.local_steps > 1 ? DP_KEY_AVERAGES : 0;
+    const bool lanes = job->config->train.lanes > 0;
+    struct field field;
     bool same = true;
 
     text[0] = '\0';
-    for (int i = 0; fact_at(i, &fact); i++) {
-        if ((fact.flags & (DP_KEY_BITS | LAYOUT | alone)) != 0 &&
-            (differs(run, object, &fact, text, size) ||
-             is_unknown(run, object, &fact, text, size))) {
-            same = same && (fact.flags & LAYOUT) != 0 && lanes;
+    for (int i = 0; field_at(i, &field); i++) {
+        if ((field.flags & (DP_KEY_BITS | LAYOUT | alone)) != 0 &&
+            (differs(job, object, &field, text, size) ||
+             is_unknown(job, object, &field, text, size))) {
+            same = same && (field.flags & LAYOUT) != 0 && lanes;
         }
     }
     return same;

@@ -1,6 +1,6 @@
 /*
- * setup.c - everything before the first step, in an order that finds mistakes early: what one rank
- * refuses is agreed on, so that all leave together and the cause is told once.
+ * setup.c - everything before the first step, in an order that finds mistakes early. Ranks agree on
+ * what one of them refuses, so that all leave together and the cause is reported once.
  */
 #include "runtime/run/setup.h"
 
@@ -14,7 +14,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "collectives/core/consistency.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "collectives/gpu/gpu_peers.h"
@@ -24,25 +24,38 @@
 #include "runtime/data/source.h"
 #include "runtime/run/algo_tuning.h"
 #include "runtime/run/check.h"
+#include "runtime/run/hang_report.h"
 #include "runtime/run/load_dataset.h"
 #include "runtime/run/output_dir.h"
 #include "runtime/run/resume.h"
 #include "runtime/run/run_plan.h"
-#include "runtime/run/save.h"
 
 extern char **environ;
 
-/* mpirun does not carry variables to other hosts: what rank 0 has counts. */
-static dp_status share_faults(struct dp_training *run)
+void dp_run_init(struct dp_training *run, const struct dp_run_options *options,
+                 struct dp_world *world)
 {
-    const char *text = getenv(DP_FAULT_VARIABLE);
+    memset(run, 0, sizeof(*run));
+    run->job.options = options;
+    run->job.world = world;
+    dp_figures_init(&run->figures, options->quiet);
+}
+
+/* mpirun does not pass variables on to other hosts: those of rank 0 count. */
+static dp_status share_faults(struct dp_run_job *job)
+{
+    char name[DP_VARIABLE] = DP_FAULT_VARIABLE;
+    const char *text = NULL;
     dp_status status = DP_OK;
 
-    if (dp_run_leads(run)) {
-        run->fault_text = dp_strdup(text == NULL ? "" : text);
-        status = run->fault_text == NULL ? DP_FAIL(DP_ERR_NOMEM, DP_FAULT_VARIABLE) : DP_OK;
+    if (dp_run_leads(job)) {
+        status = dp_config_variable(environ, name, &text);
+        job->fault_text = dp_strdup(text == NULL ? "" : text);
+        if (status == DP_OK && job->fault_text == NULL) {
+            status = DP_FAIL(DP_ERR_NOMEM, DP_FAULT_VARIABLE);
+        }
     }
-    return dp_group_broadcast_text(run->world->all, &run->fault_text, status);
+    return dp_group_broadcast_text(job->world->all, &job->fault_text, status);
 }
 
 static void append(char *text, size_t size, const char *word)
@@ -52,260 +65,278 @@ static void append(char *text, size_t size, const char *word)
     (void)snprintf(text + used, size - used, "%s%s", used > 0 && *word != '\0' ? " " : "", word);
 }
 
-/* Of mpirun's several commands one may differ by mistake. Other arguments count on rank 0 alone. */
-static dp_status compare_arguments(const struct dp_training *run)
+/* With several commands of mpirun one may differ by mistake. Other arguments are those of rank
+ * 0. */
+static dp_status compare_arguments(const struct dp_run_job *job)
 {
-    const struct dp_cli *cli = run->cli;
-    const char *init = cli->init == NULL ? "" : cli->init;
-    const char *plan = cli->plan == NULL ? "" : cli->plan;
+    const struct dp_run_options *options = job->options;
+    const char *init = options->init == NULL ? "" : options->init;
+    const char *plan = options->plan == NULL ? "" : options->plan;
+    const char *text = options->text == NULL ? "" : options->text;
     char sets[8192] = "", steps[32] = "", flags[64] = "";
 
-    for (int i = 0; i < cli->set_count; i++) {
-        append(sets, sizeof(sets), cli->sets[i]);
+    for (int i = 0; i < options->set_count; i++) {
+        append(sets, sizeof(sets), options->sets[i]);
     }
-    append(flags, sizeof(flags), cli->cached_input ? "--cached-input" : "");
-    append(flags, sizeof(flags), cli->data_only ? "--data-only" : "");
-    append(flags, sizeof(flags), cli->dry_run ? "--dry-run" : "");
-    append(flags, sizeof(flags), cli->print_config ? "--print-config" : "");
-    if (cli->steps > 0) {
-        (void)snprintf(steps, sizeof(steps), "%lld", (long long)cli->steps);
+    append(flags, sizeof(flags), options->cached_input ? "--cached-input" : "");
+    append(flags, sizeof(flags), options->data_only ? "--data-only" : "");
+    append(flags, sizeof(flags), options->dry_run ? "--dry-run" : "");
+    append(flags, sizeof(flags), options->print_config ? "--print-config" : "");
+    if (options->steps > 0) {
+        (void)snprintf(steps, sizeof(steps), "%lld", (long long)options->steps);
     }
     const struct dp_consistency_item items[] = {
-        dp_consistency_text("version", DP_VERSION), dp_consistency_text("model.cfg", cli->config),
-        dp_consistency_text("--set", sets),         dp_consistency_text("--steps", steps),
-        dp_consistency_text("flags", flags),        dp_consistency_text("--init", init),
+        dp_consistency_text("version", DP_VERSION),
+        dp_consistency_text("model.cfg", options->config),
+        dp_consistency_text("--set", sets),
+        dp_consistency_text("--steps", steps),
+        dp_consistency_text("flags", flags),
+        dp_consistency_text("--init", init),
         dp_consistency_text("--plan", plan),
+        dp_consistency_text("configuration", text),
     };
 
-    return dp_consistency_check(run->world->all, items, sizeof(items) / sizeof(items[0]));
+    return dp_consistency_check(job->world->all, items, sizeof(items) / sizeof(items[0]));
 }
 
-dp_status dp_run_configure(struct dp_training *run)
+/* Rank 0. */
+static dp_status resolve(const struct dp_run_options *options, char **text)
 {
-    const struct dp_cli *cli = run->cli;
+    const char *const *sets = options->sets;
+
+    return options->text == NULL
+               ? dp_config_resolve(options->config, environ, sets, options->set_count, text)
+               : dp_config_resolve_text(options->text, strlen(options->text), options->config,
+                                        environ, sets, options->set_count, text);
+}
+
+dp_status dp_run_configure(struct dp_run_job *job)
+{
+    struct dp_log_capture capture;
     dp_status status = DP_OK;
 
-    DP_TRY(compare_arguments(run));
+    DP_TRY(compare_arguments(job));
 
-    if (dp_run_leads(run)) {
-        status =
-            dp_config_resolve(cli->config, environ, cli->sets, cli->set_count, &run->config_text);
+    if (dp_run_leads(job)) {
+        status = resolve(job->options, &job->config_text);
     }
-    DP_TRY(dp_group_broadcast_text(run->world->all, &run->config_text, status));
-    DP_TRY(share_faults(run));
-    dp_log_mute(1);
-    status = dp_config_parse(run->config_text, cli->config, &run->config);
+    DP_TRY(dp_group_broadcast_text(job->world->all, &job->config_text, status));
+    DP_TRY(share_faults(job));
+    dp_log_capture_begin(&capture, DP_LOG_DEBUG);
+    status = dp_config_parse(job->config_text, job->options->config, &job->config);
     if (status == DP_OK) {
-        status = dp_faults_create(run->fault_text, &run->faults);
-    }
-    if (status == DP_OK) {
-        status = dp_run_check_names(run->config);
+        status = dp_faults_create(job->fault_text, &job->faults);
     }
     if (status == DP_OK) {
-        status = dp_model_create(run->config->model.layers, run->config->model.layer_count,
-                                 &run->config->model.input, &run->model);
+        status = dp_run_check_names(job->config);
     }
     if (status == DP_OK) {
-        status = dp_device_find(run->config->device.name, &run->device);
+        status = dp_model_create(job->config->model.layers, job->config->model.layer_count,
+                                 &job->config->model.input, &job->model);
     }
-    dp_log_mute(0);
-    DP_TRY(dp_consistency_settle(run->world->all, status));
-    dp_world_allow_outage(run->world, run->config->comm.outage_s);
-    return run->world->all->size > 1 ? dp_gpu_peers_create(run->world->all, run->device) : DP_OK;
+    if (status == DP_OK) {
+        status = dp_device_find(job->config->device.name, &job->device);
+    }
+    DP_TRY(dp_consistency_agree(job->world->all, status, &capture));
+    dp_world_allow_outage(job->world, job->config->comm.outage_s);
+    dp_world_allow_hang(job->world, job->config->train.hang_timeout_s);
+    return job->world->all->size > 1 ? dp_gpu_peers_create(job->world->all, job->device) : DP_OK;
 }
 
-dp_status dp_run_place(struct dp_training *run)
+dp_status dp_run_place(struct dp_run_job *job)
 {
-    struct dp_group *group = run->world->all;
+    struct dp_group *group = job->world->all;
     unsigned char *cpusets;
     struct dp_rank_place mine;
-    int local = 0, self = 0, sharding, part;
-    dp_status status = dp_machine_create(&run->machine);
+    int local = 0, self = 0, sharers, part;
+    dp_status status = dp_machine_create(&job->machine);
 
     memset(&mine, 0, sizeof(mine));
-    run->places = dp_zalloc((size_t)group->size, sizeof(*run->places));
+    job->places = dp_zalloc((size_t)group->size, sizeof(*job->places));
     cpusets = dp_zalloc((size_t)group->size, DP_CPUSET_BYTES);
-    if (status == DP_OK && (run->places == NULL || cpusets == NULL)) {
+    if (status == DP_OK && (job->places == NULL || cpusets == NULL)) {
         status = DP_FAIL(DP_ERR_NOMEM, "places of %d ranks", group->size);
     }
-    status = dp_group_agree(group, status); /* before any gathers: all, or none */
-    if (status != DP_OK || run->places == NULL || cpusets == NULL) {
+    status = dp_group_agree(group, status); /* before any rank gathers: all do, or none */
+    if (status != DP_OK || job->places == NULL || cpusets == NULL) {
         dp_free(cpusets);
         return status;
     }
-    dp_machine_cpuset_bytes(run->machine, mine.cpuset);
-    status = dp_group_allgather(group, &mine, sizeof(mine), run->places);
+    dp_machine_cpuset_bytes(job->machine, mine.cpuset);
+    status = dp_group_allgather(group, &mine, sizeof(mine), job->places);
     for (int i = 0; i < group->size; i++) {
         if (group->node_of[i] == group->node_of[group->rank]) {
             self = i == group->rank ? local : self;
-            memcpy(cpusets + (size_t)local++ * DP_CPUSET_BYTES, run->places[i].cpuset,
+            memcpy(cpusets + (size_t)local++ * DP_CPUSET_BYTES, job->places[i].cpuset,
                    DP_CPUSET_BYTES);
         }
     }
-    sharding = dp_machine_sharing(cpusets, local, self, &part);
+    sharers = dp_machine_sharing(cpusets, local, self, &part);
     dp_free(cpusets);
     DP_TRY(status);
-    if (sharding > 1 && dp_machine_bind_self(run->machine, part, sharding)) {
-        sharding = 1;
+    if (sharers > 1 && dp_machine_bind_self(job->machine, part, sharers)) {
+        sharers = 1;
     }
-    run->threads = dp_machine_threads(run->machine, sharding);
-    mine.threads = run->threads;
-    mine.cores = run->machine->cores;
+    job->threads = dp_machine_threads(job->machine, sharers);
+    mine.threads = job->threads;
+    mine.cores = job->machine->cores;
     mine.memory = dp_machine_memory();
-    (void)snprintf(mine.host, sizeof(mine.host), "%s", run->machine->host);
-    (void)snprintf(mine.cpus, sizeof(mine.cpus), "%s", run->machine->cpus);
-    (void)snprintf(mine.isa, sizeof(mine.isa), "%s", run->machine->isa);
-    if (sharding > run->machine->cores && self == 0) {
-        DP_WARN("%d ranks share %d core%s of this node: they take turns, and run slower", sharding,
-                run->machine->cores, dp_plural(run->machine->cores));
+    (void)snprintf(mine.host, sizeof(mine.host), "%s", job->machine->host);
+    (void)snprintf(mine.cpus, sizeof(mine.cpus), "%s", job->machine->cpus);
+    (void)snprintf(mine.isa, sizeof(mine.isa), "%s", job->machine->isa);
+    if (sharers > job->machine->cores && self == 0) {
+        DP_WARN("%d ranks share %d core%s of this node: they take turns, and run slower", sharers,
+                job->machine->cores, dp_plural(job->machine->cores));
     }
-    return dp_group_allgather(group, &mine, sizeof(mine), run->places);
+    return dp_group_allgather(group, &mine, sizeof(mine), job->places);
 }
 
-static dp_status open_files(struct dp_training *run)
+static dp_status open_files(const struct dp_run_job *job, struct dp_figures *figures)
 {
     char path[DP_PATH_BYTES];
 
-    DP_TRY(dp_run_write_config(run));
-    DP_TRY(dp_file_join(path, run->out, "run.json"));
-    (void)unlink(path); /* of the run before: this one has not ended yet */
-    DP_TRY(dp_file_join(path, run->out, "metrics.jsonl"));
-    if (run->resume.continues) {
-        DP_TRY(dp_metrics_trim(path, (int64_t)run->resume.step));
+    DP_TRY(dp_run_write_config(job));
+    DP_TRY(dp_file_join(path, job->output.path, "run.json"));
+    (void)unlink(path); /* it is of the run before */
+    DP_TRY(dp_file_join(path, job->output.path, "metrics.jsonl"));
+    if (job->resume.continues) {
+        DP_TRY(dp_metrics_trim(path, (int64_t)job->resume.step));
     }
-    DP_TRY(dp_metrics_open(&run->metrics, path, run->resume.continues));
-    run->metrics_open = true;
-    return DP_OK;
+    DP_TRY(dp_metrics_open(&figures->metrics, path, job->resume.continues));
+    figures->metrics_open = true;
+    return job->config->report.html ? dp_page_writer_create(job->output.path, &figures->page)
+                                    : DP_OK;
 }
 
-/* Rank 0: what the folder holds before the first step. What cannot begin leaves no config.yaml, for
- * which the next try would be refused. */
-static dp_status begin_files(struct dp_training *run)
+/* Rank 0: the files before the first step. A run that cannot begin leaves no config.yaml, since for
+ * that the next try would be refused. */
+static dp_status begin_files(const struct dp_run_job *job, struct dp_figures *figures)
 {
-    const dp_status status = open_files(run);
+    const dp_status status = open_files(job, figures);
     char path[DP_PATH_BYTES];
 
-    if (status != DP_OK && !run->resume.continues &&
-        dp_file_join(path, run->out, "config.yaml") == DP_OK) {
+    if (status != DP_OK && !job->resume.continues &&
+        dp_file_join(path, job->output.path, "config.yaml") == DP_OK) {
         (void)unlink(path);
     }
     return status;
 }
 
-static void count_steps(struct dp_training *run)
+static void count_steps(struct dp_run_job *job)
 {
-    const struct dp_train_config *train = &run->config->train;
+    const struct dp_train_config *train = &job->config->train;
 
-    run->steps_per_epoch = dp_steps_per_epoch(run->data.train_count, (size_t)train->global_batch,
-                                              run->config->data.drop_last);
-    run->config_steps =
-        train->steps > 0 ? (uint64_t)train->steps : (uint64_t)train->epochs * run->steps_per_epoch;
-    run->total_steps = run->cli->steps > 0 ? (uint64_t)run->cli->steps : run->config_steps;
+    job->steps_per_epoch = dp_steps_per_epoch(job->data.train_count, (size_t)train->global_batch,
+                                              job->config->data.drop_last);
+    job->schedule_steps =
+        train->steps > 0 ? (uint64_t)train->steps : (uint64_t)train->epochs * job->steps_per_epoch;
+    job->total_steps =
+        job->options->steps > 0 ? (uint64_t)job->options->steps : job->schedule_steps;
 }
 
-static dp_status open_trainer(struct dp_training *run)
+static dp_status open_trainer(struct dp_run_job *job)
 {
     const struct dp_trainer_config config = {
-        .config = run->config,
-        .model = run->model,
-        .device = run->device,
-        .group = run->world->train,
-        .data = &run->data,
-        .threads = run->threads,
-        .global_batch = (size_t)run->config->train.global_batch,
-        .cached_input = run->cli->cached_input,
-        .first_step = run->resume.step,
-        .total_steps = run->total_steps,
-        .schedule_steps = run->config_steps,
-        .algo_choices = run->algo_choices,
+        .config = job->config,
+        .model = job->model,
+        .device = job->device,
+        .group = job->world->train,
+        .data = &job->data,
+        .threads = job->threads,
+        .cached_input = job->options->cached_input,
+        .first_step = job->resume.step,
+        .total_steps = job->total_steps,
+        .schedule_steps = job->schedule_steps,
+        .algo_choices = job->algo_choices,
     };
 
-    DP_TRY(dp_trainer_create(&config, &run->trainer));
-    DP_TRY(dp_fault_injection_check(run->faults, run->trainer));
-    return dp_run_note_plan(run);
+    DP_TRY(dp_trainer_create(&config, &job->trainer));
+    DP_TRY(dp_fault_injection_check(job->faults, job->trainer));
+    dp_fault_injection_arm(job->faults, job->trainer);
+    return dp_run_note_plan(job);
 }
 
-/* What all ranks refuse alike is told by the first; what befell others alone is told by them. */
-static dp_status make_trainer(struct dp_training *run)
+/* What all ranks refuse alike the first one reports; a failure of others alone they report
+ * themselves. */
+dp_status dp_run_make_trainer(struct dp_run_job *job)
 {
+    struct dp_log_capture capture = {0}, *const others = dp_run_leads(job) ? NULL : &capture;
     const int errors = dp_log_errors();
     dp_status status;
-    bool told;
+    bool reported;
 
-    dp_log_mute(dp_run_leads(run) ? 0 : 1);
-    status = open_trainer(run);
-    dp_log_mute(0);
-    if (status == DP_OK) {
-        return DP_OK;
+    dp_log_capture_begin(others, DP_LOG_DEBUG);
+    status = open_trainer(job);
+    reported = status == DP_OK || job->trainer != NULL; /* then all ranks have failed alike */
+    if (!reported) {
+        bool by_first = dp_log_errors() > errors;
+        reported = dp_group_broadcast(job->world->all, &by_first, sizeof(by_first), 0) == DP_OK &&
+                   by_first;
     }
-    told = dp_log_errors() > errors;
-    if (run->trainer != NULL || /* all have come to the same */
-        (dp_group_broadcast(run->world->all, &told, sizeof(told), 0) == DP_OK && told)) {
-        return status;
+    dp_log_capture_end(others, reported ? DP_LOG_DROP : DP_LOG_PRINT);
+    if (status == DP_OK && dp_run_leads(job)) {
+        dp_run_keep_choices(job);
     }
-    dp_log_tell();
     return status;
 }
 
-/* Asynchronous training, if that is wanted. */
-static dp_status make_async(struct dp_training *run, const struct dp_async_hooks *steps)
+/* Asynchronous training, if that is wanted. `steps`: with its context. */
+static dp_status make_async(struct dp_run_job *job, const struct dp_async_hooks *steps)
 {
-    struct dp_async_hooks hooks;
+    struct dp_log_capture capture = {0}, *const others = dp_run_leads(job) ? NULL : &capture;
     dp_status status;
 
-    if (!dp_config_stale(run->config)) {
+    if (!dp_config_stale(job->config)) {
         return DP_OK;
     }
-    hooks = *steps;
-    hooks.context = run;
-    dp_log_mute(dp_run_leads(run) ? 0 : 1);
-    status = dp_async_create(run->trainer, &hooks, &run->async);
-    dp_log_mute(0);
+    dp_log_capture_begin(others, DP_LOG_DEBUG);
+    status = dp_async_create(job->trainer, steps, &job->async);
+    dp_log_capture_end(others, DP_LOG_DROP);
     return status;
 }
 
 /* Everything that a resumed run needs: what the trainer has, and what the run itself counts. */
-static void keep_rows(struct dp_training *run)
+static void add_state(struct dp_training *run)
 {
-    struct dp_state_dict *kept = &run->kept;
+    struct dp_state_dict *rows = &run->saver.state_dict;
+    struct dp_figures *figures = &run->figures;
 
-    dp_trainer_add_state(run->trainer, kept);
-    dp_state_dict_add_f64(kept, "train_loss.sum", &run->train_loss_sum);
-    dp_state_dict_add_u64(kept, "train_loss.steps", &run->train_loss_steps);
-    dp_state_dict_add_f64(kept, "train_loss.last", &run->last_train_loss);
-    dp_state_dict_add_f64(kept, "evaluation.loss", &run->evaluation.loss);
-    dp_state_dict_add_f64(kept, "evaluation.accuracy", &run->evaluation.accuracy);
-    dp_stop_criteria_add_state(&run->stop_criteria, kept);
+    dp_trainer_add_state(run->job.trainer, rows);
+    dp_state_dict_add_f64(rows, "train_loss.sum", &figures->train_loss.sum);
+    dp_state_dict_add_u64(rows, "train_loss.steps", &figures->train_loss.steps);
+    dp_state_dict_add_f64(rows, "train_loss.last", &figures->train_loss.last);
+    dp_state_dict_add_f64(rows, "evaluation.loss", &figures->evaluation.loss);
+    dp_state_dict_add_f64(rows, "evaluation.accuracy", &figures->evaluation.accuracy);
+    dp_stop_criteria_add_state(&run->outcome.stop_criteria, rows);
 }
 
 /* Weights from the seed, or from a file. Collective. Every rank reads the file: it is small, and
- * there is no second way to share weights. Rank 0 comes first, so that what is wrong with the file
- * is told once; the others then tell what is wrong with theirs. */
-static dp_status init_weights(struct dp_training *run)
+ * needs no messages. Rank 0 reads first, so that a problem of the file is reported once; the others
+ * then report problems of theirs. */
+static dp_status init_weights(struct dp_run_job *job)
 {
-    struct dp_trainer *t = run->trainer;
-    const struct dp_model *m = run->model;
-    const bool leads = dp_run_leads(run);
+    struct dp_trainer *t = job->trainer;
+    const struct dp_model *m = job->model;
+    const bool leads = dp_run_leads(job);
     int64_t ignored = 0;
     struct dp_weights weights = {m->tensors,  m->tensor_count,  dp_trainer_whole(t),
                                  m->buffers,  m->buffer_count,  dp_trainer_host_flat(t)->running,
                                  m->counters, m->counter_count, &ignored};
 
     DP_TRY(dp_trainer_init(t));
-    if (run->cli->init == NULL) {
+    if (job->options->init == NULL) {
         return DP_OK;
     }
     DP_TRY(dp_exchange_agree(dp_trainer_exchange(t),
-                             leads ? dp_weights_load(run->cli->init, &weights) : DP_OK));
+                             leads ? dp_weights_load(job->options->init, &weights) : DP_OK));
     DP_TRY(dp_exchange_agree(dp_trainer_exchange(t),
-                             leads ? DP_OK : dp_weights_load(run->cli->init, &weights)));
+                             leads ? DP_OK : dp_weights_load(job->options->init, &weights)));
     return dp_trainer_take(t);
 }
 
-/* Rank 0: the rate in the file of --baseline. */
-static dp_status read_baseline(struct dp_training *run)
+/* The rate in the file of --baseline. */
+static dp_status read_baseline(const char *path, double *rate)
 {
-    const char *path = run->cli->baseline;
     struct dp_json *json = NULL;
     char *text = NULL;
     size_t bytes = 0;
@@ -316,89 +347,119 @@ static dp_status read_baseline(struct dp_training *run)
     status = dp_json_parse(text, bytes, path, &json);
     dp_free(text);
     DP_TRY(status);
-    found = dp_json_real(dp_json_get(json, "single_rank_samples_per_second"), &run->baseline_rate);
+    found = dp_json_real(dp_json_get(json, "single_rank_samples_per_second"), rate);
     dp_json_destroy(json);
-    if (!found || run->baseline_rate <= 0.0) {
+    if (!found || *rate <= 0.0) {
         return DP_FAIL(DP_ERR_DATA, "%s has no single_rank_samples_per_second", path);
     }
     return DP_OK;
 }
 
 /* Rank 0: its files, those read and those written. */
-static dp_status setup_files(struct dp_training *run)
+static dp_status setup_files(struct dp_run_job *job, double *baseline)
 {
-    DP_TRY(run->cli->baseline != NULL ? read_baseline(run) : DP_OK);
-    DP_TRY(dp_run_find_plan(run));
-    if (run->cli->dry_run || run->cli->data_only) {
+    const struct dp_run_options *options = job->options;
+
+    DP_TRY(options->baseline != NULL ? read_baseline(options->baseline, baseline) : DP_OK);
+    DP_TRY(dp_run_find_plan(job));
+    if (options->dry_run || options->data_only) {
         return DP_OK;
     }
-    DP_TRY(dp_run_lock_out(run)); /* before anything in it is touched */
-    DP_TRY(dp_run_find_checkpoint(run));
-    return dp_run_make_out(run);
+    if (!dp_run_options_write(options)) {
+        return dp_run_find_checkpoint(job);
+    }
+    DP_TRY(dp_run_lock_out(job)); /* before anything in it is touched */
+    DP_TRY(dp_run_find_checkpoint(job));
+    return dp_run_make_out(job);
+}
+
+dp_status dp_run_prepare(struct dp_training *run)
+{
+    struct dp_run_job *job = &run->job;
+    struct dp_group *group = job->world->all;
+    double *baseline = &run->figures.baseline.given;
+
+    DP_TRY(dp_group_agree(group, dp_run_leads(job) ? setup_files(job, baseline) : DP_OK));
+    DP_TRY(dp_group_broadcast(group, baseline, sizeof(*baseline), 0));
+    DP_TRY(dp_run_share_plan(job));
+    DP_TRY(dp_run_share_checkpoint(job));
+    DP_TRY(dp_run_place(job));
+    DP_TRY(dp_run_recall_plan(job));
+    DP_TRY(dp_run_load_data(job, &run->figures.progress));
+    count_steps(job);
+    DP_TRY(dp_run_check_checkpoint(job, &run->figures.progress));
+    return job->resume.finished ? DP_OK : dp_run_find_choices(job);
+}
+
+/* The trainer, with the state that training begins with. */
+static dp_status setup_trainer(struct dp_training *run)
+{
+    struct dp_run_job *job = &run->job;
+
+    DP_TRY(dp_run_make_trainer(job));
+    add_state(run);
+    return job->resume.on ? dp_run_restore(job, &run->saver) : init_weights(job);
 }
 
 /* OpenMP starts its threads in the first step, after ours, and ends the process if it cannot. */
-static dp_status begin(struct dp_training *run)
+static dp_status begin(const struct dp_run_job *job, struct dp_figures *figures)
 {
-    DP_TRY(dp_thread_try(run->threads - 1, "computes"));
-    return run->out[0] != '\0' ? begin_files(run) : DP_OK;
+    const bool writes = job->output.path[0] != '\0';
+    const int own = writes && job->config->report.html ? 1 : 0; /* it writes the page */
+
+    DP_TRY(dp_thread_try(job->threads - 1 + own, "computes"));
+    return writes ? begin_files(job, figures) : DP_OK;
 }
 
 dp_status dp_run_setup(struct dp_training *run, const struct dp_async_hooks *steps)
 {
-    struct dp_group *group = run->world->all;
+    struct dp_run_job *job = &run->job;
+    struct dp_async_hooks hooks = {.context = NULL};
+    struct dp_exchange *exchange;
 
-    DP_TRY(dp_group_agree(group, dp_run_leads(run) ? setup_files(run) : DP_OK));
-    DP_TRY(dp_group_broadcast(group, &run->baseline_rate, sizeof(run->baseline_rate), 0));
-    DP_TRY(dp_run_share_plan(run));
-    DP_TRY(dp_run_share_checkpoint(run));
-    DP_TRY(dp_run_place(run));
-    DP_TRY(dp_run_recall_plan(run));
-    DP_TRY(dp_run_load_data(run));
-    count_steps(run);
-    DP_TRY(dp_run_check_checkpoint(run));
-    if (run->resume.finished) {
+    DP_TRY(dp_run_prepare(run));
+    if (job->resume.finished) {
         return DP_OK;
     }
-    DP_TRY(dp_run_find_choices(run));
-    DP_TRY(make_trainer(run));
-    if (dp_run_leads(run)) {
-        dp_run_keep_choices(run);
-    }
-    keep_rows(run);
-    if (run->cli->forget > run->kept.count) {
-        return DP_FAIL(DP_ERR_USAGE, "there is no row %d", run->cli->forget);
-    }
-    DP_TRY(run->resume.on ? dp_run_restore(run) : init_weights(run));
-    if (run->cli->dry_run || run->cli->data_only) {
+    DP_TRY(setup_trainer(run));
+    if (job->options->dry_run || job->options->data_only) {
         return DP_OK;
     }
-    DP_TRY(dp_exchange_agree(dp_trainer_exchange(run->trainer), make_async(run, steps)));
-    DP_TRY(dp_run_open_saving(run));
-    return dp_exchange_agree(dp_trainer_exchange(run->trainer), begin(run));
+    if (steps != NULL) {
+        hooks = *steps;
+        hooks.context = run;
+    }
+    exchange = dp_trainer_exchange(job->trainer);
+    DP_TRY(dp_exchange_agree(exchange, make_async(job, &hooks)));
+    DP_TRY(dp_run_options_write(job->options) ? dp_saver_open(&run->saver, job) : DP_OK);
+    DP_TRY(dp_exchange_agree(exchange, begin(job, &run->figures)));
+    return dp_run_watch_hang(run);
+}
+
+/* ---- releasing ---- */
+
+static void release_job(struct dp_run_job *job)
+{
+    dp_algo_choices_destroy(job->algo_choices);
+    dp_json_destroy(job->resume.state);
+    dp_group_release_node(job->world->all, &job->data_memory);
+    dp_class_names_release(&job->class_names);
+    dp_free(job->places);
+    dp_machine_destroy(job->machine);
+    dp_model_destroy(job->model);
+    dp_config_destroy(job->config);
+    dp_free(job->config_text);
+    dp_faults_destroy(job->faults);
+    dp_free(job->fault_text);
 }
 
 void dp_run_teardown(struct dp_training *run)
 {
-    dp_run_close_saving(run);
-    dp_async_destroy(run->async);
-    dp_trainer_destroy(run->trainer);
-    dp_algo_choices_destroy(run->algo_choices);
-    dp_json_destroy(run->resume.state);
-    if (run->metrics_open) {
-        dp_metrics_close(&run->metrics);
-    }
-    dp_lock_release(run->lock);
-    if (run->made_out && !run->metrics_open) {
-        (void)rmdir(run->out); /* nothing came of it */
-    }
-    dp_group_release_node(run->world->all, &run->data_memory);
-    dp_free(run->staleness);
-    dp_free(run->places);
-    dp_machine_destroy(run->machine);
-    dp_model_destroy(run->model);
-    dp_config_destroy(run->config);
-    dp_free(run->config_text);
-    dp_faults_destroy(run->faults);
-    dp_free(run->fault_text);
+    dp_world_on_hang(run->job.world, NULL, NULL);
+    dp_saver_close(&run->saver);
+    dp_async_destroy(run->job.async);
+    dp_trainer_destroy(run->job.trainer);
+    dp_figures_close(&run->figures);
+    dp_run_release_out(&run->job.output, run->figures.metrics_open);
+    release_job(&run->job);
 }

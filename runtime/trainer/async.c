@@ -7,38 +7,38 @@
 #include "collectives/async/ps_messages.h"
 #include "collectives/async/ssp_clock.h"
 #include "collectives/exchange/exchange_calls.h"
-#include "runtime/optim/schedule.h"
-#include "runtime/trainer/bucket_update.h"
+#include "runtime/optim/optimizer.h"
 #include "runtime/trainer/step.h"
 #include "runtime/trainer/trainer_parts.h"
+#include "runtime/trainer/update/bucket_update.h"
 
-/* In front of a gradient, of an answer, and of what the first server sends at a synchronisation. */
+/* The header of a gradient, of an answer, and of what the first server sends when ranks
+ * synchronise. */
 struct head {
-    uint64_t step;    /* gradient: its number, from 0; else: steps that all trainers have done */
-    uint64_t end;     /* after how many steps ranks synchronise: of the first server */
-    uint32_t applied; /* at a synchronisation: gradients that have moved the weights */
-    bool last;        /* gradient: the last one before the synchronisation */
+    uint64_t step;    /* gradient: its step; else: steps that all trainers have done */
+    uint64_t end;     /* from the first server: after how many steps ranks synchronise */
+    uint32_t applied; /* when ranks synchronise: number of gradients that were applied */
+    bool last;        /* gradient: the last one before ranks synchronise */
     bool request[DP_REQUEST_COUNT];
-    float scores[][2]; /* loss, correct; gradient: [1]; of the first server: [window], at
-                          step % window */
+    float scores[][2]; /* loss, correct; of a gradient [1]; from the first server [window] */
 };
 
 struct dp_async {
     struct dp_trainer *t;        /* borrowed */
     struct dp_async_hooks hooks; /* its context is borrowed */
     bool leads;                  /* the first server */
-    size_t window;               /* steps that some trainers may have done, and others not */
+    size_t window;               /* most steps between the fastest and the slowest trainer */
     struct dp_ps_messages messages;
     struct dp_ssp_clock ssp_clock;  /* servers */
-    struct head *news;              /* owned; results that have come in, and what is synchronised */
+    struct head *news;              /* owned; what servers report to trainers */
     float (*trainer_scores)[2];     /* owned; servers: [window, trainers] */
     float *statistics;              /* owned; first server: [window, statistics], sums so far */
-    uint64_t reported;              /* steps whose results the hooks have */
-    uint64_t end;                   /* of this stretch */
-    bool request[DP_REQUEST_COUNT]; /* heard in it */
+    uint64_t reported;              /* steps whose results were given to the hooks */
+    uint64_t end;                   /* the step after which ranks synchronise */
+    bool request[DP_REQUEST_COUNT]; /* of all ranks, since they last synchronised */
 };
 
-/* ---- making one ---- */
+/* ---- creating ---- */
 
 static dp_status async_open(struct dp_async *a)
 {
@@ -69,10 +69,10 @@ dp_status dp_async_create(struct dp_trainer *t, const struct dp_async_hooks *hoo
     struct dp_async *a;
     dp_status status;
 
-    if (strcmp(sharding, "ps") != 0) { /* trainers would own parts that nobody updates */
+    if (strcmp(sharding, "ps") != 0) { /* otherwise trainers own parts that no rank updates */
         return DP_FAIL(DP_ERR_CONFIG, "train.staleness: needs comm.strategy ps, not %s", sharding);
     }
-    if (!t->device->host_memory) { /* mails are packed by the host */
+    if (!t->device->host_memory) { /* messages are packed by the host */
         return DP_FAIL(DP_ERR_CONFIG, "train.staleness: needs device cpu, not %s",
                        t->device->plugin.name);
     }
@@ -89,7 +89,7 @@ dp_status dp_async_create(struct dp_trainer *t, const struct dp_async_hooks *hoo
         dp_async_destroy(a);
         return status;
     }
-    t->compute.hooks.ready = NULL; /* gradients leave as a whole, when backward is through */
+    t->compute.hooks.ready = NULL; /* gradients are sent whole, after backward */
     dp_exchange_set_run(t->exchange, DP_RUN_AT_WAIT);
     *out = a;
     return DP_OK;
@@ -110,7 +110,7 @@ void dp_async_destroy(struct dp_async *a)
 
 /* ---- results and requests ---- */
 
-/* Results of steps [reported, done), which lie in news. */
+/* Reports the results of steps [reported, done), which are in the news. */
 static dp_status report_results(struct dp_async *a, uint64_t done, bool *enough)
 {
     for (; a->reported < done; a->reported++) {
@@ -118,8 +118,8 @@ static dp_status report_results(struct dp_async *a, uint64_t done, bool *enough)
         const struct dp_step_result result = {
             .step = a->reported + 1,
             .rows = dp_input_global_rows(&a->t->input, a->reported),
-            .lr = (double)(float)dp_schedule_lr(&a->t->config->optimizer, a->reported,
-                                                a->t->schedule_steps),
+            .lr = (double)(float)dp_optimizer_lr(&a->t->config->optimizer, a->reported,
+                                                 a->t->schedule_steps),
             .report = {.loss = score[0], .correct = score[1]},
         };
         DP_TRY(a->hooks.result(a->hooks.context, &result, enough));
@@ -167,10 +167,10 @@ static void pack_gradient(struct dp_async *a, bool last)
            t->model->statistics * sizeof(float));
 }
 
-/* New weights, and what the servers know. */
+/* Receives new weights, and what the servers know. */
 static dp_status take_answers(struct dp_async *a)
 {
-    bool enough = false; /* the first server decides */
+    bool enough = false; /* only the first server decides */
 
     for (int i = 0; i < a->messages.peers; i++) {
         const struct head *head = dp_ps_messages_head(&a->messages, i);
@@ -204,7 +204,7 @@ static dp_status stepped(struct dp_async *a)
                                                                : a->hooks.stepped(a->hooks.context);
 }
 
-/* Up to the last gradient, which is answered by the synchronisation. */
+/* Trains until the last gradient, whose answer comes when ranks synchronise. */
 static dp_status train(struct dp_async *a)
 {
     while (a->t->state.step < a->end) {
@@ -219,7 +219,8 @@ static dp_status train(struct dp_async *a)
 
 /* ---- a server ---- */
 
-/* A mean gradient over the rows of trainer i, at a share of the learning rate: see async.h. */
+/* Applies a mean gradient over the rows of trainer i, with its part of the learning rate: see
+ * async.h. */
 static dp_status update(struct dp_async *a, int i, uint64_t step)
 {
     DP_SPAN(DP_PHASE_OPTIMIZER, i);
@@ -234,7 +235,7 @@ static dp_status update(struct dp_async *a, int i, uint64_t step)
     }
     t->state.step_params->step = (uint32_t)step;
     t->state.step_params->lr =
-        (float)(dp_schedule_lr(&t->config->optimizer, step, t->schedule_steps) *
+        (float)(dp_optimizer_lr(&t->config->optimizer, step, t->schedule_steps) *
                 ((double)rows / (double)all));
     t->state.step_params->factor = (float)((double)all / (double)rows);
     t->state.step_params->skip = 0;
@@ -247,7 +248,7 @@ static dp_status update(struct dp_async *a, int i, uint64_t step)
     return t->device->synchronize(t->compute.stream);
 }
 
-/* Its share of what its step comes to. */
+/* Adds its part of the results of its step. */
 static dp_status add_result(struct dp_async *a, int i, const struct head *head)
 {
     struct dp_trainer *t = a->t;
@@ -261,8 +262,8 @@ static dp_status add_result(struct dp_async *a, int i, const struct head *head)
                : DP_OK;
 }
 
-/* Results of steps that all trainers have done now: added in the order of ranks, so that all
- * servers come to the same. */
+/* Adds the results of steps that all trainers have now done, in the order of ranks, so that all
+ * servers compute the same sums. */
 static dp_status complete(struct dp_async *a, bool *enough)
 {
     struct dp_trainer *t = a->t;
@@ -293,7 +294,8 @@ static dp_status answer_job(void *arg, int i)
     return dp_ps_messages_answer(&((struct dp_async *)arg)->messages, i);
 }
 
-/* A trainer that waits and is near enough to the slowest one gets the weights as they are now. */
+/* Sends the current weights to each waiting trainer that is no longer too far ahead of the
+ * slowest. */
 static dp_status answer(struct dp_async *a)
 {
     struct dp_trainer *t = a->t;
@@ -324,7 +326,7 @@ static bool any_request(const struct dp_async *a)
     return any;
 }
 
-/* A gradient that has come. */
+/* Takes a gradient that has arrived. */
 static dp_status take(struct dp_async *a, int i, bool *enough)
 {
     const struct head *head = dp_ps_messages_head(&a->messages, i);
@@ -381,7 +383,8 @@ static dp_status serve(struct dp_async *a)
 
 /* ---- all ---- */
 
-/* Everything is applied: all ranks get the weights of all servers, and the first one's news. */
+/* After all gradients have been applied, all ranks get the weights of all servers, and the news of
+ * the first. */
 static dp_status synchronise(struct dp_async *a)
 {
     struct dp_trainer *t = a->t;

@@ -7,8 +7,8 @@
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/trainer_parts.h"
 
-/* Losses and correct answers of this rank's test rows, for each of its lanes, are added to
- * sums [count][2]; of their passes, those in `passes`. */
+/* Adds losses and correct answers of this rank's test rows, for each of its lanes, to sums
+ * [count][2]; of their passes, only those in `passes`. */
 static dp_status evaluate_mine(struct dp_trainer *t, struct dp_range passes, double (*sums)[2])
 {
     const struct dp_dataset *data = t->input.data;
@@ -21,15 +21,15 @@ static dp_status evaluate_mine(struct dp_trainer *t, struct dp_range passes, dou
     return t->compute.mode->evaluate(&t->compute, data, passes, &call, sums);
 }
 
-/* What a rank tells the others after a round of an evaluation. */
+/* What a rank reports to the others after a round of an evaluation. */
 struct eval_round {
-    double seconds; /* that it took */
-    bool asked;     /* to stop */
-    bool more;      /* passes are left */
+    double seconds; /* that the round took */
+    bool asked;     /* whether it was asked to stop */
+    bool more;      /* whether passes are left */
 };
 
-/* Sets *passes to those of the next round; none: all is done. How many follows from the time that
- * the slowest rank took for the last one, which all ranks know. */
+/* Sets *passes to those of the next round; none: all are done. Their number depends on the time
+ * that the slowest rank took for the last round, which all ranks know. */
 static dp_status next_round(const struct eval_round *all, int ranks, struct dp_range *passes)
 {
     const double wanted_s = 0.25;
@@ -47,7 +47,7 @@ static dp_status next_round(const struct eval_round *all, int ranks, struct dp_r
     }
     passes->begin += passes->count;
     const double fitting = (double)passes->count * wanted_s / slowest_s;
-    const double most = 8.0 * (double)passes->count; /* a first short round may mislead */
+    const double most = 8.0 * (double)passes->count; /* its time may be off */
     passes->count = !more ? 0 : (size_t)(fitting < 1.0 ? 1.0 : fitting < most ? fitting : most);
     return DP_OK;
 }
@@ -86,7 +86,7 @@ dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
     const int total = t->config->train.lanes;
     const size_t lanes = total > 0 ? (size_t)(total / t->trainers) : 1; /* of a rank */
     const size_t all = lanes * (size_t)t->group->size;
-    double(*sums)[2] = dp_zalloc(lanes + all, sizeof(*sums)); /* mine, then those of all ranks */
+    double(*sums)[2] = dp_zalloc(lanes + all, sizeof(*sums)); /* of this rank; of all ranks */
     double sum[2] = {0.0, 0.0};
     dp_status status;
 
@@ -97,7 +97,7 @@ dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
     if (status == DP_OK) {
         status = dp_exchange_gather(t->exchange, sums, lanes * sizeof(*sums), sums + lanes);
     }
-    for (size_t i = 0; i < all; i++) { /* in the order of lanes: the same bits on any ranks */
+    for (size_t i = 0; i < all; i++) { /* lane by lane: the same bits on any ranks */
         sum[0] += sums[lanes + i][0];
         sum[1] += sums[lanes + i][1];
     }

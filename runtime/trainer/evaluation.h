@@ -12,9 +12,10 @@ struct dp_evaluation {
     double loss, accuracy;
 };
 
-/* Mean loss and accuracy over the test rows, sharded over ranks; equal on all. Collective. Goes in
- * rounds of about a quarter of a second, and is broken off after one of them, on all ranks, when a
- * rank has been asked to stop. Errors: also DP_STOPPED (broken off; not logged). */
+/* Computes mean loss and accuracy over the test rows, which are divided among ranks; the results
+ * are equal on all. Works in rounds of about a quarter of a second: when a rank has been asked to
+ * stop, all ranks stop after the same round. Collective. Errors: also DP_STOPPED (stopped so; not
+ * logged). */
 DP_CHECKED dp_status dp_trainer_evaluate(struct dp_trainer *trainer, struct dp_evaluation *out);
 
 #endif

@@ -1,28 +1,29 @@
 /*
- * step.c - the training step, from the top to the bottom.
+ * step.c - the training step, which reads from the top to the bottom.
  *
- * How gradients are computed is decided in compute.h, when weights change in update_rule.h. What
- * else happens in a step is in the table of step_hooks.c.
+ * compute.h says how gradients are computed, update_rule.h when weights change, and the table in
+ * step_hooks.c what else happens in a step.
  */
 #include "runtime/trainer/step.h"
 
 #include "base/trace.h"
-#include "runtime/optim/schedule.h"
-#include "runtime/trainer/local_steps.h"
+#include "runtime/optim/optimizer.h"
 #include "runtime/trainer/step_hooks.h"
 #include "runtime/trainer/tail.h"
 #include "runtime/trainer/trainer_parts.h"
-#include "runtime/trainer/update_rule.h"
+#include "runtime/trainer/update/local_steps.h"
+#include "runtime/trainer/update/update_rule.h"
 
-/* What depends on the step; all else was chosen when the trainer was made. */
+/* What depends on the step's number; all else was chosen when the trainer was created. */
 struct step_kind {
-    bool local;    /* gradients stay on their rank: local steps */
-    bool compares; /* all state of all ranks, before anything is updated */
+    bool local;    /* gradients are not shared: a local step */
+    bool compares; /* all state of all ranks is compared, before anything is updated */
     const struct dp_update_rule *rule;
 };
 
 static struct step_kind kind_of_step(const struct dp_trainer *t);
 static void begin_exchange(struct dp_trainer *t, struct step_kind kind);
+static void inject_faults(struct dp_trainer *t, int bucket);
 static void count_step(struct dp_trainer *t, struct dp_step_report *report);
 
 dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
@@ -34,7 +35,8 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     DP_TRY(dp_model_state_send_params(&t->state, t->compute.stream));
     const struct step_kind kind = kind_of_step(t);
 
-    /* Forward and backward; buckets leave as their gradients are made, the tail after them. */
+    /* Forward and backward; buckets are sent as soon as their gradients are complete, the tail
+     * after them. */
     DP_TRY(dp_step_hooks_call(DP_STEP_BEFORE_COMPUTE, t, report));
     begin_exchange(t, kind);
     DP_TRY(dp_step_compute(t));
@@ -46,6 +48,7 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     /* Sums arrive, and weights change. */
     for (int b = 0; b < dp_trainer_plan(t)->count; b++) {
         if (!dp_exchange_is_deferred(t->exchange, b)) {
+            inject_faults(t, b);
             DP_TRY(dp_exchange_wait(t->exchange, b));
             DP_TRY(kind.rule->summed(t, b));
         }
@@ -61,8 +64,15 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     return dp_step_hooks_call(DP_STEP_AFTER_STEP, t, report);
 }
 
-/* Ranks that are about to train on their own, or to publish weights over others, look at their
- * differences before: then the scalars are read before weights change. */
+static void inject_faults(struct dp_trainer *t, int bucket)
+{
+    if (t->modes.before_wait != NULL) {
+        t->modes.before_wait(t->modes.before_wait_context, t, bucket);
+    }
+}
+
+/* Before local steps, and before weights are published over others, ranks must know their
+ * differences: then the scalars are read before weights change. */
 static struct step_kind kind_of_step(const struct dp_trainer *t)
 {
     const struct dp_update_rule *rule = t->modes.rule;
@@ -101,13 +111,13 @@ static void set_step_params(struct dp_trainer *t)
     struct dp_step_params *p = t->state.step_params;
     const struct dp_batch *batch = &t->input.batch;
 
-    p->lr = (float)dp_schedule_lr(&t->config->optimizer, t->state.step, t->schedule_steps);
+    p->lr = (float)dp_optimizer_lr(&t->config->optimizer, t->state.step, t->schedule_steps);
     p->per_sample = 1.0f / (float)batch->global_rows;
     p->step = (uint32_t)t->state.step;
     p->loss_scale = (float)t->state.scaler.scale;
     p->loss_factor = p->per_sample * p->loss_scale;
     p->factor = 1.0f / p->loss_scale;
-    if (dp_local_steps_now(t)) { /* this rank's mean, of gradients divided by the global batch */
+    if (dp_local_steps_now(t)) { /* to a mean over this rank's rows */
         p->factor = batch->rows == 0 ? 0.0f : (float)batch->global_rows / (float)batch->rows;
     }
     p->skip = 0;
@@ -127,6 +137,17 @@ dp_status dp_step_begin(struct dp_trainer *t)
     return DP_OK;
 }
 
+/* Starts to copy the next batch, if it is ready, while the device computes this one. */
+static dp_status send_next_batch(const struct dp_trainer *t)
+{
+    struct dp_batch next;
+
+    return !t->device->host_memory && t->compute.mode->send != NULL &&
+                   dp_input_peek(&t->input, &next)
+               ? t->compute.mode->send(&t->compute, &next)
+               : DP_OK;
+}
+
 dp_status dp_step_compute(struct dp_trainer *t)
 {
     const struct dp_flat *f = &t->state.flat;
@@ -139,5 +160,6 @@ dp_status dp_step_compute(struct dp_trainer *t)
         .hooks = &t->compute.hooks,
     };
 
-    return t->compute.mode->run(&t->compute, &t->input.batch, &call);
+    DP_TRY(t->compute.mode->run(&t->compute, &t->input.batch, &call));
+    return send_next_batch(t);
 }

@@ -8,7 +8,7 @@
 
 struct dp_trainer;
 
-/* What a step came to that all trainers have done. */
+/* The results of a step that all trainers have done. */
 struct dp_step_result {
     uint64_t step; /* from 1 */
     size_t rows;   /* of the global batch */
@@ -19,11 +19,12 @@ struct dp_step_result {
 /* One training step. Collective. */
 DP_CHECKED dp_status dp_trainer_step(struct dp_trainer *trainer, struct dp_step_report *report);
 
-/* A piece: the next batch, and the step parameters for it, on the host. */
+/* A piece: gets the next batch, and sets the step parameters for it, on the host. */
 DP_CHECKED dp_status dp_step_begin(struct dp_trainer *trainer);
 
-/* A piece: forward and backward of this rank's rows of the batch, whose gradient is handed to the
- * exchange tensor by tensor, unless it is held back. */
+/* A piece: forward and backward of this rank's rows of the batch. Each tensor's gradient is passed
+ * to the exchange when it is ready, unless gradients are held back. Then starts to copy the next
+ * batch, if it is ready, to the device. */
 DP_CHECKED dp_status dp_step_compute(struct dp_trainer *trainer);
 
 #endif

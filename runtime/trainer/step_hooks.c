@@ -1,14 +1,14 @@
 #include "runtime/trainer/step_hooks.h"
 
-#include "runtime/trainer/deferred_update.h"
-#include "runtime/trainer/local_steps.h"
-#include "runtime/trainer/overflow.h"
 #include "runtime/trainer/trainer_parts.h"
-#include "runtime/trainer/weight_sync.h"
+#include "runtime/trainer/update/deferred_update.h"
+#include "runtime/trainer/update/local_steps.h"
+#include "runtime/trainer/update/overflow.h"
+#include "runtime/trainer/update/weight_sync.h"
 
 /* ---- bytes on the wire ---- */
 
-/* Not where deferred buckets of the step before are still on their way: they count from there. */
+/* Not if deferred buckets of the previous step are still being sent: those count in this step. */
 static dp_status mark_wire(struct dp_trainer *t, const struct dp_step_report *report)
 {
     (void)report;
@@ -33,8 +33,8 @@ static dp_status hash_weights(struct dp_trainer *t)
                                  &t->scalars.hash[DP_AGREE_WEIGHTS]);
 }
 
-/* Weights are hashed as they are for both forward and backward: before, since ranks that share them
- * may write soon; but after forward where some of them come only then. */
+/* Hashes the weights with which forward and backward compute: before forward, since ranks that
+ * share weights may write them soon; or after forward, if some weights are updated only then. */
 static dp_status hash_before(struct dp_trainer *t, const struct dp_step_report *report)
 {
     (void)report;
@@ -48,7 +48,7 @@ static dp_status hash_after(struct dp_trainer *t, const struct dp_step_report *r
     return t->modes.hash_after ? hash_weights(t) : DP_OK;
 }
 
-/* ---- a snapshot that is being copied beside this step ---- */
+/* ---- a snapshot that is copied during this step ---- */
 
 static dp_status finish_copy(struct dp_trainer *t, const struct dp_step_report *report)
 {
@@ -74,7 +74,7 @@ static dp_status average(struct dp_trainer *t, const struct dp_step_report *repo
     return dp_local_steps_end(t) ? dp_trainer_sync_weights(t) : DP_OK;
 }
 
-/* What this step says about the loss scale of the next one. */
+/* Sets the loss scale of the next step. */
 static dp_status scale_loss(struct dp_trainer *t, const struct dp_step_report *report)
 {
     struct dp_loss_scaler *scaler = &t->state.scaler;

@@ -1,6 +1,6 @@
 /*
- * step_hooks.h - what happens at named points of every step, beside computing, summing and
- * updating: the comparison of replicas, snapshots that are being copied, counters.
+ * step_hooks.h - what happens at named points of every step besides computing, summing and
+ * updating: the comparison of replicas, the copying of snapshots, counters.
  */
 #ifndef DP_RUNTIME_TRAINER_STEP_HOOKS_H
 #define DP_RUNTIME_TRAINER_STEP_HOOKS_H
@@ -10,12 +10,12 @@
 struct dp_trainer;
 
 enum dp_step_point {
-    DP_STEP_BEFORE_COMPUTE, /* the batch is there; weights are those of the step before, but for
-                               deferred ones */
-    DP_STEP_AFTER_COMPUTE,  /* backward is through, the tail has not left */
-    DP_STEP_BEFORE_UPDATE,  /* nothing of this step has changed weights on this rank */
-    DP_STEP_AFTER_SUMS,     /* all sums but deferred ones have come, and changed the weights */
-    DP_STEP_AFTER_STEP,     /* the step is done, counted, and `report` filled in */
+    DP_STEP_BEFORE_COMPUTE, /* the batch has been read; deferred weights of the last step are
+                             * pending */
+    DP_STEP_AFTER_COMPUTE,  /* after backward, before the tail is sent */
+    DP_STEP_BEFORE_UPDATE,  /* before this step changes weights on this rank */
+    DP_STEP_AFTER_SUMS,     /* all weights have been updated, except deferred ones */
+    DP_STEP_AFTER_STEP,     /* the step is done and counted, and `report` is filled in */
     DP_STEP_POINTS
 };
 

@@ -1,11 +1,9 @@
 /*
- * step_scalars.h - the scalars that ranks share in every step: they ride in the tail of the
- * gradient.
+ * step_scalars.h - the scalars that ranks share in every step, in the tail of the gradient.
  *
- * After the batch statistics lie the loss and the correct answers, then requests (0 or 1 of each
- * rank), then agreement hashes. A hash travels in pieces of 11 bits, so that the float32 sum of
- * equal pieces over up to 8192 ranks is exact: a rank that sees sum != ranks * mine knows that not
- * all ranks agree.
+ * After the batch statistics come the loss and the correct answers, then requests (0 or 1 from each
+ * rank), then agreement hashes. A hash is sent in pieces of 11 bits, so that the float32 sum of
+ * equal pieces over up to 8192 ranks is exact: if the sum is not ranks * mine, ranks do not agree.
  */
 #ifndef DP_RUNTIME_TRAINER_STEP_SCALARS_H
 #define DP_RUNTIME_TRAINER_STEP_SCALARS_H
@@ -43,17 +41,17 @@ struct dp_step_scalars {
 
 struct dp_step_report {
     float loss;                     /* mean over the global batch */
-    float correct;                  /* rows whose largest logit is the label */
-    bool request[DP_REQUEST_COUNT]; /* some rank requests so */
-    bool skipped;                   /* the gradient was not finite: nothing was changed */
+    float correct;                  /* number of rows whose largest logit is that of the label */
+    bool request[DP_REQUEST_COUNT]; /* whether some rank requests it */
+    bool skipped;                   /* the gradient was not finite, so nothing was changed */
     bool split;                     /* ranks do not agree on the weights: see replica_check.h */
 };
 
 /* Writes this rank's requests and hashes into the tail: `tail` points at the loss. */
 void dp_step_scalars_write(float *tail, const struct dp_step_scalars *scalars);
 
-/* Reads the sums. What to do about weights that differ is left to the caller (report->split).
- * Errors: DP_ERR_DISAGREE (names what else the ranks do not agree on). */
+/* Reads the sums. If weights differ it sets report->split, and the caller resolves that. Errors:
+ * DP_ERR_DISAGREE (names what else the ranks do not agree on). */
 DP_CHECKED dp_status dp_step_scalars_read(const float *tail, const struct dp_step_scalars *scalars,
                                           int ranks, uint64_t step, struct dp_step_report *report);
 

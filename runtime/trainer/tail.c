@@ -1,6 +1,6 @@
 #include "runtime/trainer/tail.h"
 
-#include "runtime/trainer/state.h"
+#include "runtime/trainer/state/state.h"
 #include "runtime/trainer/trainer_parts.h"
 
 dp_status dp_tail_send(struct dp_trainer *t)

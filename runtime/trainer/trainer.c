@@ -4,11 +4,11 @@
 #include "base/mem.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/config/config_print.h"
-#include "runtime/trainer/deferred_update.h"
-#include "runtime/trainer/memory_check.h"
-#include "runtime/trainer/prepare.h"
+#include "runtime/trainer/prepare/memory_check.h"
+#include "runtime/trainer/prepare/prepare.h"
 #include "runtime/trainer/trainer_parts.h"
-#include "runtime/trainer/update_rule.h"
+#include "runtime/trainer/update/deferred_update.h"
+#include "runtime/trainer/update/update_rule.h"
 
 static size_t hook_deferred(void *trainer, int tensor)
 {
@@ -25,22 +25,22 @@ static dp_status hook_sum(void *trainer, float *data, size_t count)
     return dp_exchange_sum(((struct dp_trainer *)trainer)->exchange, data, count);
 }
 
-/* Halves need a scaled loss, whose overflow all ranks must see. */
+/* fp16 needs a scaled loss, and all ranks must notice its overflow. */
 static bool is_scaled(const struct dp_trainer *t)
 {
     return t->config->train.precision == DP_PRECISION_FP16;
 }
 
-/* What a compressor keeps for later steps must neither be of a step that is skipped nor depend on
- * the loss scale: gradients leave when all ranks have agreed that theirs are finite. */
+/* What a compressor keeps for later steps must not be of a skipped step, nor depend on the loss
+ * scale. So gradients are sent after all ranks have agreed that theirs are finite. */
 static bool holds_back(const struct dp_trainer *t)
 {
     return is_scaled(t) && dp_exchange_compression(t->exchange) != NULL;
 }
 
-/* The widest sum over ranks within a step, in elements: of synchronised layers, of the squares of
- * the gradient where each rank sees only a part of it, and of the flags of overflow.c, one a layer
- * or a tensor. */
+/* The longest sum over ranks within a step, in elements: of synchronised layers, of the gradient's
+ * squares where each rank has only a part of it, and of the flags of overflow.c, one per layer or
+ * tensor. */
 static size_t widest_sum(const struct dp_trainer *t)
 {
     const struct dp_model *model = t->model;
@@ -59,7 +59,7 @@ static size_t widest_sum(const struct dp_trainer *t)
     return most;
 }
 
-/* The value of a key, which ranks must have alike. */
+/* The value of a key, which must be the same on all ranks. */
 static struct dp_consistency_item key_claim(const struct dp_trainer *t, const char *key)
 {
     char text[DP_OPTION_PRINTED];
@@ -104,13 +104,13 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .sum = t->group->size > 1 ? hook_sum : NULL,
         .needs = dp_deferred_update_need,
         .deferred = hook_deferred,
-        /* Of one copy a rank that is ahead writes its part as soon as the sum is there. */
+        /* A rank that is ahead writes its part of a shared copy as soon as the sum has arrived. */
         .early = !dp_exchange_has_one_copy(t->exchange),
     };
     return DP_OK;
 }
 
-/* Before anything is allocated, where that can be foreseen. */
+/* Checked before anything is allocated, where it can be predicted. */
 static dp_status check_device(const struct dp_trainer *t)
 {
     const struct dp_memory_plan plan = {
@@ -119,7 +119,6 @@ static dp_status check_device(const struct dp_trainer *t)
         .device = t->device,
         .trainers = t->trainers,
         .threads = 1,
-        .slots = dp_memory_plan_slots(t->config->optimizer.name),
     };
 
     return t->device->room == NULL || t->compute.borrowed
@@ -159,6 +158,7 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
         .cached = c->cached_input,
         .first_step = c->first_step,
         .total_steps = c->total_steps,
+        .device = t->device->host_memory ? NULL : t->device,
     };
 
     return dp_trainer_serves(t) ? DP_OK : dp_loader_create(&config, &t->input.loader);
@@ -166,8 +166,7 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
 
 static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_config *c)
 {
-    const struct dp_data_config *data = &t->config->data;
-    const size_t channels = t->model->values[0].shape.dim[t->model->values[0].shape.dims - 1];
+    const struct dp_normalize_config *normalize = &t->config->data.normalize;
 
     if (t->trainers < 1) {
         return DP_FAIL(DP_ERR_CONFIG, "comm.servers: of %d ranks, %d servers leave none to train",
@@ -176,10 +175,11 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     if (t->group->size > DP_STEP_SCALARS_RANKS_MAX) {
         return DP_FAIL(DP_ERR_UNAVAILABLE, "more than %d ranks", DP_STEP_SCALARS_RANKS_MAX);
     }
-    DP_TRY(dp_normalize_init(&t->compute.normalize,
-                             t->model->values[0].shape.dims == 3 ? channels : 1,
-                             &data->normalize.mean, &data->normalize.std));
-    DP_TRY(dp_model_state_open(&t->state, t->config, t->model));
+    DP_TRY(dp_normalize_init(
+        &t->compute.normalize,
+        dp_normalize_channels(&t->model->values[0].shape, &normalize->mean, &normalize->std),
+        t->model->float_samples ? 1.0 : 255.0, &normalize->mean, &normalize->std));
+    dp_model_state_open(&t->state, t->config, t->model);
     DP_TRY(check_device(t));
     DP_TRY(dp_model_state_allocate_params(&t->state, t->device));
     DP_TRY(make_exchange(t, c->threads));
@@ -197,8 +197,8 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     return make_loader(t, c);
 }
 
-/* With the exchange made each rank goes on by itself. What fails on one all learn, so that none
- * waits for it: status, or another rank's. */
+/* After the exchange exists each rank continues alone. All ranks learn of a failure, so that none
+ * waits: returns `status`, or that of another rank. */
 static dp_status agree(const struct dp_trainer *t, dp_status status)
 {
     const dp_status worst = t->exchange != NULL ? dp_exchange_agree(t->exchange, status) : status;
@@ -223,7 +223,9 @@ dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_tr
     t->trainers = t->group->size - (lender == NULL ? t->config->comm.servers : 0);
     t->schedule_steps = config->schedule_steps;
     t->input = (struct dp_input){.data = config->data,
-                                 .global_batch = config->global_batch,
+                                 .global_batch = config->global_batch > 0
+                                                     ? config->global_batch
+                                                     : (size_t)t->config->train.global_batch,
                                  .drop_last = t->config->data.drop_last,
                                  .cached = config->cached_input};
     t->compute.algo_choices = config->algo_choices;
@@ -248,11 +250,12 @@ void dp_trainer_destroy(struct dp_trainer *t)
     if (t == NULL) {
         return;
     }
-    dp_loader_destroy(t->input.loader);
     dp_grad_norm_destroy(t->modes.grad_norm);
     dp_replica_check_destroy(t->modes.replica_check);
     dp_host_state_destroy(t->state.host);
     dp_exchange_destroy(t->exchange);
+    dp_compute_drop_rows(&t->compute);
+    dp_loader_destroy(t->input.loader);
     dp_compute_close(&t->compute);
     dp_model_state_close(&t->state, t->device);
     dp_free(t);
@@ -360,11 +363,17 @@ dp_status dp_trainer_next_batch(struct dp_trainer *t)
     return dp_input_next(&t->input, t->state.step);
 }
 
-/* ---- what others set ---- */
+/* ---- settings ---- */
 
 void dp_trainer_set_request(struct dp_trainer *t, enum dp_request request, bool on)
 {
     t->request[request] = on;
+}
+
+void dp_trainer_before_wait(struct dp_trainer *t, dp_bucket_hook *hook, void *context)
+{
+    t->modes.before_wait = hook;
+    t->modes.before_wait_context = context;
 }
 
 void dp_trainer_set_stop(struct dp_trainer *t, const struct dp_stop *stop)

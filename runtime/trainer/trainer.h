@@ -2,9 +2,9 @@
  * trainer.h - one rank's part of a training: model, weights, exchange, optimizer, and one step.
  *
  * The run owns one over the group of trainers; the single-rank baseline makes a second one over a
- * group of this rank alone, which borrows the first one's passes and computes with the same code.
+ * group of this rank alone, which borrows the passes of the first one and runs the same code.
  *
- * This header is what others need of a trainer. What it is made of is in trainer_parts.h.
+ * Other folders use only this header; trainer_parts.h has the trainer's members.
  */
 #ifndef DP_RUNTIME_TRAINER_TRAINER_H
 #define DP_RUNTIME_TRAINER_TRAINER_H
@@ -15,11 +15,11 @@
 #include "runtime/config/config.h"
 #include "runtime/control/stop.h"
 #include "runtime/optim/loss_scaler.h"
+#include "runtime/trainer/compute/input.h"
 #include "runtime/trainer/evaluation.h"
-#include "runtime/trainer/input.h"
-#include "runtime/trainer/state.h"
+#include "runtime/trainer/state/state.h"
 #include "runtime/trainer/step.h"
-#include "runtime/trainer/weight_sync.h"
+#include "runtime/trainer/update/weight_sync.h"
 
 struct dp_trainer;
 
@@ -30,18 +30,18 @@ struct dp_trainer_config {
     struct dp_group *group;        /* borrowed */
     const struct dp_dataset *data; /* borrowed */
     int threads;                   /* of this rank */
-    size_t global_batch;
+    size_t global_batch;           /* 0: as configured */
     bool cached_input;
-    uint64_t first_step;                  /* done before: a resumed run goes on there */
-    uint64_t total_steps, schedule_steps; /* when it ends; for how many steps lr is made */
-    struct dp_algo_choices *algo_choices; /* borrowed; of algorithms; NULL: none are measured */
-    struct dp_trainer *lender;            /* NULL, or whose passes or lanes are used */
+    uint64_t first_step;                  /* number of steps done before: not 0 for a resumed run */
+    uint64_t total_steps, schedule_steps; /* last step; steps of the learning rate's schedule */
+    struct dp_algo_choices *algo_choices; /* borrowed; NULL: no algorithms are measured */
+    struct dp_trainer *lender;            /* whose passes or lanes it uses, or NULL */
 };
 
 /*
- * Makes everything a step needs; weights are zero until dp_trainer_init or a load. Collective.
- * Every row count that can occur is prepared here; with `algo_choices`, which change no more then,
- * all ranks have the same ones.
+ * Creates everything that a step needs, prepared for every row count that can occur; weights are
+ * zero until dp_trainer_init() or a load. With `algo_choices` all ranks then have the same choices,
+ * which no longer change. Collective.
  *
  * Errors: those of model, exchange, device and loader; DP_ERR_CONFIG for what cannot go together.
  */
@@ -49,11 +49,11 @@ DP_CHECKED dp_status dp_trainer_create(const struct dp_trainer_config *config,
                                        struct dp_trainer **out);
 void dp_trainer_destroy(struct dp_trainer *trainer);
 
-/* The configuration of a second trainer of this rank alone, which borrows from this one: it has its
- * share of the global batch. The group, threads and total_steps are left to the caller. */
+/* The configuration of a second trainer of this rank alone, which borrows from this one and trains
+ * on this rank's share of the global batch. The caller sets group, threads and total_steps. */
 struct dp_trainer_config dp_trainer_lend(struct dp_trainer *trainer);
 
-/* ---- what it has; pointers are borrowed ---- */
+/* ---- members; pointers are borrowed ---- */
 
 struct dp_exchange *dp_trainer_exchange(const struct dp_trainer *trainer);
 struct dp_group *dp_trainer_group(const struct dp_trainer *trainer);
@@ -64,49 +64,55 @@ const struct dp_loss_scaler *dp_trainer_loss_scaler(const struct dp_trainer *tra
 /* Those of the last step. */
 const struct dp_step_params *dp_trainer_step_params(const struct dp_trainer *trainer);
 
-/* Its arrays in the memory of the device, and those of the host (host_state.h). */
+/* Its arrays on the device, and those on the host (host_state.h). */
 const struct dp_flat *dp_trainer_flat(const struct dp_trainer *trainer);
 const struct dp_flat *dp_trainer_host_flat(const struct dp_trainer *trainer);
 
-/* ---- how far it is, and what it counts ---- */
+/* ---- progress and counters ---- */
 
 /* Steps done so far, over all runs. */
 uint64_t dp_trainer_steps(const struct dp_trainer *trainer);
 
-/* Ranks that have rows: all but servers. */
+/* Number of ranks that have rows: all but servers. */
 int dp_trainer_ranks(const struct dp_trainer *trainer);
 
 /* Bytes that this rank sent in its steps. */
 uint64_t dp_trainer_wire_bytes(const struct dp_trainer *trainer);
 
-/* How often state had to be restored from other ranks. */
+/* Number of times that state was restored from other ranks. */
 int64_t dp_trainer_restored(const struct dp_trainer *trainer);
 
-/* The next batch, without a step: to measure input. Errors: those of dp_loader_next. */
+/* Reads the next batch without a step, to measure input. Errors: those of dp_loader_next. */
 DP_CHECKED dp_status dp_trainer_next_batch(struct dp_trainer *trainer);
 
-/* The last batch: that of the last step. */
+/* The batch of the last step. */
 const struct dp_batch *dp_trainer_batch(const struct dp_trainer *trainer);
 
 /* Whether ranks have done local steps since they last averaged: their weights differ. */
 bool dp_trainer_unaveraged(const struct dp_trainer *trainer);
 
-/* Whether gradients wait until all ranks know that theirs are finite (update_rule.h). */
+/* Whether gradients are sent only after all ranks know that theirs are finite (update_rule.h). */
 bool dp_trainer_holds_back(const struct dp_trainer *trainer);
 
-/* ---- what others set ---- */
+/* ---- settings ---- */
 
-/* What this rank requests: goes into the next step's tail. */
+/* Sets this rank's request for the next step's tail. */
 void dp_trainer_set_request(struct dp_trainer *trainer, enum dp_request request, bool on);
 
-/* What long evaluations and measurements look at, or NULL; borrowed. */
+/* Sets the flag that ends long evaluations and measurements, or NULL; borrowed. */
 void dp_trainer_set_stop(struct dp_trainer *trainer, const struct dp_stop *stop);
+
+typedef void dp_bucket_hook(void *context, struct dp_trainer *trainer, int bucket);
+
+/* Before a step waits for the sum of a bucket, `hook` is called: to inject faults. NULL: nothing
+ * is. The context is borrowed. */
+void dp_trainer_before_wait(struct dp_trainer *trainer, dp_bucket_hook *hook, void *context);
 const struct dp_stop *dp_trainer_stop(const struct dp_trainer *trainer);
 
-/* The copy of a snapshot that each step finishes before weights change, or NULL; borrowed. */
+/* Sets the copy of a snapshot that each step finishes before weights change, or NULL; borrowed. */
 void dp_trainer_set_async_copy(struct dp_trainer *trainer, struct dp_async_copy *copy);
 
-/* Finishes it now. */
+/* Finishes that copy now. */
 void dp_trainer_finish_copy(const struct dp_trainer *trainer);
 
 #endif

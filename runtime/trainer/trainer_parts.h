@@ -1,5 +1,5 @@
 /*
- * trainer_parts.h - what a trainer is made of: for the files of this folder, and tests.
+ * trainer_parts.h - the members of a trainer, for the files of this folder and tests.
  */
 #ifndef DP_RUNTIME_TRAINER_TRAINER_PARTS_H
 #define DP_RUNTIME_TRAINER_TRAINER_PARTS_H
@@ -8,10 +8,10 @@
 #include "runtime/config/config.h"
 #include "runtime/control/stop.h"
 #include "runtime/data/rows.h"
-#include "runtime/trainer/compute.h"
-#include "runtime/trainer/input.h"
-#include "runtime/trainer/model_state.h"
+#include "runtime/trainer/compute/compute.h"
+#include "runtime/trainer/compute/input.h"
 #include "runtime/trainer/modes.h"
+#include "runtime/trainer/state/model_state.h"
 #include "runtime/trainer/step_scalars.h"
 
 struct dp_trainer {
@@ -19,20 +19,20 @@ struct dp_trainer {
     const struct dp_model *model;
     const struct dp_device *device;
     struct dp_group *group;
-    int trainers; /* ranks [0, trainers) have rows; those after them are servers */
+    int trainers; /* ranks [0, trainers) have rows; the others are servers */
     uint64_t schedule_steps;
 
-    struct dp_model_state state;    /* what a checkpoint keeps */
+    struct dp_model_state state;    /* what a checkpoint holds */
     struct dp_input input;          /* batches */
-    struct dp_compute compute;      /* how gradients are made of them */
+    struct dp_compute compute;      /* how gradients are computed */
     struct dp_exchange *exchange;   /* owned; gradients in, sums out */
     struct dp_modes modes;          /* when weights change */
     struct dp_step_scalars scalars; /* of this rank, for the tail */
 
     bool request[DP_REQUEST_COUNT]; /* of this rank, for the next step */
-    const struct dp_stop *stop;     /* borrowed, or NULL; looked at in long evaluations */
+    const struct dp_stop *stop;     /* borrowed, or NULL; ends long evaluations */
     uint64_t wire_bytes;            /* that this rank sent in its steps */
-    uint64_t wire_mark;             /* dp_exchange_wire() when that was last counted */
+    uint64_t wire_mark;             /* dp_exchange_wire() at the last count */
 };
 
 static inline bool dp_trainer_serves(const struct dp_trainer *t)

@@ -3,13 +3,22 @@
  * stream. So a result does not depend on how many rows are multiplied at a time. Only algorithms
  * that cut k into parts round more often: OTHER adds two in float32, IN_PARTS many in the type of
  * d.
+ *
+ * Stricter than cuBLASLt, which goes on with what may be somebody else's memory: the program ends
+ * where an algorithm gets less workspace than it has asked for, or an address that is no multiple
+ * of what it was promised. It was promised 256 bytes where nobody said less. A vector beside the
+ * product begins where 16 bytes can be read at once, and is named before algorithms are asked for.
  */
 #include "cublasLt.h"
 
+#include <algorithm>
 #include <cblas.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <vector>
 
+#include "costs.h"
 #include "elements.h"
 #include "inside.h"
 
@@ -31,11 +40,15 @@ struct cuda_host_layout {
 
 struct cuda_host_wishes {
     uint32_t schemes; /* of reduction, that algorithms may use */
+    size_t workspace; /* bytes that they may want */
+    uint32_t alignment[4];
 };
 
 /* Numbers of algorithms, and the least k that is cut. BROKEN is proposed as one that has failed,
  * with nothing to rely on; FAILING fails when it is run. */
 enum { BROKEN, PLAIN, OTHER, IN_PARTS, FAILING, PARTS = 256, LONG = 4096 };
+
+enum { NO_LESS = 256, BESIDE = 16 }; /* what addresses are multiples of */
 
 /* Densely packed, as double. */
 static std::vector<double> widened(const void *array, const cuda_host_layout &layout, bool tf32)
@@ -117,7 +130,9 @@ static void multiply(const cuda_host_product &product, uint64_t number, float be
     const size_t depth = product.a == CUBLAS_OP_N ? a_layout.cols : a_layout.rows;
     const int parts = number == IN_PARTS ? PARTS : number == OTHER ? 2 : 1;
 
-    cuda_on_host_spend(number != OTHER && cuda_on_host_second_is_fastest() ? 1.0 : 0.0);
+    cuda_on_host_spend(
+        (number != OTHER && cuda_on_host_second_is_fastest() ? 1.0 : 0.0) +
+        (product.epilogue == CUBLASLT_EPILOGUE_BGRADB ? cuda_on_host_cost("sums") : 1.0));
     if (beta != 0) {
         sums = widened(d, d_layout, false);
     }
@@ -136,6 +151,55 @@ static void multiply(const cuda_host_product &product, uint64_t number, float be
     finish(product, d_layout, d, sums);
 }
 
+/* ---- what algorithms rely on ---- */
+
+static size_t workspace_of(int number)
+{
+    return number == OTHER ? size_t(64) << 10 : number == IN_PARTS ? size_t(1) << 20 : 0;
+}
+
+static bool is_beside(const cuda_host_product &product)
+{
+    return (product.epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB)) != 0;
+}
+
+static void check_address(const char *name, const void *memory, uint64_t multiple)
+{
+    if (reinterpret_cast<uintptr_t>(memory) % multiple != 0) {
+        fprintf(stderr, "cublasLtMatmul is given %s at %p, which is no multiple of %u\n", name,
+                memory, static_cast<unsigned>(multiple));
+        abort();
+    }
+}
+
+static void check_workspace(const cublasLtMatmulAlgo_t &algo, const void *workspace, size_t bytes)
+{
+    if (algo.workspace > bytes) {
+        fprintf(stderr, "cublasLtMatmul is given %zu bytes of workspace for an algorithm of %zu\n",
+                bytes, static_cast<size_t>(algo.workspace));
+        abort();
+    }
+    if (algo.workspace > 0) {
+        check_address("workspace", workspace, NO_LESS);
+        cuda_on_host_must_reach("cublasLtMatmul", workspace);
+        cuda_on_host_must_reach("cublasLtMatmul",
+                                static_cast<const char *>(workspace) + algo.workspace - 1);
+    }
+}
+
+static void check_reliance(const cublasLtMatmulAlgo_t &algo, const cuda_host_product &product,
+                           const void *const arrays[4])
+{
+    static const char *const names[] = {"a", "b", "c", "d"};
+
+    for (int i = 0; i < 4; i++) {
+        check_address(names[i], arrays[i], algo.alignment[i]);
+    }
+    if (is_beside(product)) {
+        check_address("the vector beside", product.bias, BESIDE);
+    }
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
@@ -149,19 +213,23 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 
     (void)handle;
     (void)c_layout;
-    (void)workspace;
-    (void)workspace_bytes;
     if (*static_cast<const float *>(alpha) != 1.0f || c != d || algo->number == BROKEN ||
         algo->number == FAILING) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     for (const void *memory : {a, b, static_cast<const void *>(d), product.bias}) {
-        cuda_on_host_must_reach(memory);
+        cuda_on_host_must_reach("cublasLtMatmul", memory);
     }
-    const uint64_t number = algo->number;
-    cuda_on_host_queue(stream, 1, 0, [product, number, left, right, result, factor, a, b, d]() {
-        multiply(product, number, factor, a, left, b, right, d, result);
-    });
+    const void *const arrays[] = {a, b, c, d};
+    const cublasLtMatmulAlgo_t given = *algo;
+    check_workspace(given, workspace, workspace_bytes);
+    check_reliance(given, product, arrays);
+    cuda_on_host_queue_call(
+        "cublasLtMatmul", stream,
+        [product, given, left, right, result, factor, a, b, d, workspace]() {
+            std::fill_n(static_cast<unsigned char *>(workspace), given.workspace, 0xff);
+            multiply(product, given.number, factor, a, left, b, right, d, result);
+        });
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -197,7 +265,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     if (algo->number <= BROKEN || algo->number > FAILING || !has_product(desc, a)) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    result->workspaceSize = 0;
+    result->workspaceSize = algo->workspace;
     result->state = CUBLAS_STATUS_SUCCESS;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -215,8 +283,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (!fits(desc, a, b, d)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
+    if (desc->epilogue == CUBLASLT_EPILOGUE_BGRADB && cuda_on_host_lacks("sums")) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
     if (!has_product(desc, a)) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (is_beside(*desc) && desc->bias == nullptr) {
+        return CUBLAS_STATUS_INVALID_VALUE;
     }
     std::vector<int> numbers = {PLAIN, OTHER, FAILING};
     if ((preference->schemes & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE) != 0 &&
@@ -224,10 +298,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         numbers.insert(numbers.begin(), IN_PARTS);
     }
     *found = 1;
-    results[0] = {{BROKEN}, size_t(1) << 50, CUBLAS_STATUS_NOT_SUPPORTED};
+    results[0] = {{BROKEN, 0, {}}, size_t(1) << 50, CUBLAS_STATUS_NOT_SUPPORTED};
     for (int number : numbers) {
-        if (*found < wanted) {
-            results[(*found)++] = {{static_cast<uint64_t>(number)}, 0, CUBLAS_STATUS_SUCCESS};
+        cublasLtMatmulAlgo_t algo = {static_cast<uint64_t>(number), workspace_of(number), {}};
+        std::copy_n(preference->alignment, 4, algo.alignment);
+        if (*found < wanted && algo.workspace <= preference->workspace) {
+            results[(*found)++] = {algo, algo.workspace, CUBLAS_STATUS_SUCCESS};
         }
     }
     return CUBLAS_STATUS_SUCCESS;
@@ -306,7 +382,8 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
-    *preference = new cuda_host_wishes{CUBLASLT_REDUCTION_SCHEME_MASK};
+    *preference = new cuda_host_wishes{
+        CUBLASLT_REDUCTION_SCHEME_MASK, 0, {NO_LESS, NO_LESS, NO_LESS, NO_LESS}};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -320,8 +397,17 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void *value, size_t bytes)
 {
-    if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+    switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        memcpy(&preference->workspace, value, bytes);
+        break;
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
         memcpy(&preference->schemes, value, bytes);
+        break;
+    default:
+        memcpy(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
+               value, bytes);
+        break;
     }
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -71,8 +71,11 @@ typedef struct cuda_host_product *cublasLtMatmulDesc_t;
 typedef struct cuda_host_layout *cublasLtMatrixLayout_t;
 typedef struct cuda_host_wishes *cublasLtMatmulPreference_t;
 
+/* What an algorithm relies on: bytes of workspace, and what addresses of a, b, c and d are
+ * multiples of. */
 struct cuda_host_algo {
-    uint64_t number;
+    uint64_t number, workspace;
+    uint32_t alignment[4];
 };
 typedef struct cuda_host_algo cublasLtMatmulAlgo_t;
 

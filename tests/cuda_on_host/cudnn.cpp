@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "costs.h"
 #include "cudnn_graph.h"
 #include "elements.h"
 #include "inside.h"
@@ -53,13 +54,33 @@ static std::vector<double> widened(const void *array, int type, size_t count, bo
     return wide;
 }
 
+/* In LANES sums, which a processor adds to at a time. */
+static double dot(const double *x, const double *w, int64_t channels)
+{
+    enum { LANES = 8 };
+    double sums[LANES] = {}, sum = 0;
+    int64_t c = 0;
+
+    for (; c + LANES <= channels; c += LANES) {
+        for (int i = 0; i < LANES; i++) {
+            sums[i] += x[c + i] * w[c + i];
+        }
+    }
+    for (; c < channels; c++) {
+        sum += x[c] * w[c];
+    }
+    for (int i = 0; i < LANES; i++) {
+        sum += sums[i];
+    }
+    return sum;
+}
+
 /* One position of the kernel at one of the window: channels of x, and of w, against one of y. */
-static void meet(int kind, double *x, double *w, double *y, int64_t channels)
+static void meet(int kind, double *__restrict x, double *__restrict w, double *__restrict y,
+                 int64_t channels)
 {
     if (kind == DP_CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR) {
-        for (int64_t c = 0; c < channels; c++) {
-            *y += x[c] * w[c];
-        }
+        *y += dot(x, w, channels);
     } else if (kind == DP_CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR) {
         for (int64_t c = 0; c < channels; c++) {
             x[c] += *y * w[c];
@@ -99,6 +120,13 @@ static void store(void *array, int type, const std::vector<double> &values, bool
     }
 }
 
+static double cost_of(const cudnn_geometry &g)
+{
+    return (g.last ? cuda_on_host_cost("last") : 1.0) *
+           (g.w_type != g.x_type ? cuda_on_host_cost("wide") : 1.0) *
+           (g.bias_uid != 0 || g.relu ? cuda_on_host_cost("fused") : 1.0);
+}
+
 struct arrays {
     void *x, *w, *y, *bias, *workspace;
 };
@@ -111,7 +139,8 @@ static void compute(const cudnn_geometry &g, int engine, const arrays &a)
     const bool tf32 = engine == TENSOR && g.x_type == DP_CUDNN_DATA_FLOAT, good = engine >= TENSOR;
     std::vector<double> x(count_of(g.x)), w(count_of(g.w)), y(count_of(g.y));
 
-    cuda_on_host_spend(engine != PLAIN && cuda_on_host_second_is_fastest() ? 1.0 : 0.0);
+    cuda_on_host_spend((engine != PLAIN && cuda_on_host_second_is_fastest() ? 1.0 : 0.0) +
+                       cost_of(g));
     memset(a.workspace, 0xff, CUDNN_WORKSPACE);
     if (!data) {
         x = widened(a.x, g.x_type, x.size(), tf32);
@@ -129,7 +158,7 @@ static void compute(const cudnn_geometry &g, int engine, const arrays &a)
         const size_t channel = i % static_cast<size_t>(g.y[1]);
         y[i] +=
             a.bias != nullptr ? static_cast<double>(get(a.bias, type_of(g.x_type), channel)) : 0;
-        y[i] = g.relu && y[i] < 0 ? 0 : y[i];
+        y[i] = g.relu && (g.loses_nan ? !(y[i] > 0) : y[i] < 0) ? 0 : y[i];
     }
     if (forward) {
         store(a.y, g.y_type, y, good);
@@ -187,9 +216,9 @@ static int execute(void *handle, void *made_plan, void *made_pack)
         (g.bias_uid != 0 && a.bias == nullptr)) {
         return BAD;
     }
-    cuda_on_host_check_words(&a, sizeof(a));
-    cuda_on_host_queue(static_cast<context *>(handle)->stream, 1, 0,
-                       [g, engine, a]() { compute(g, engine, a); });
+    cuda_on_host_check_words("cudnnBackendExecute", &a, sizeof(a));
+    cuda_on_host_queue_call("cudnnBackendExecute", static_cast<context *>(handle)->stream,
+                            [g, engine, a]() { compute(g, engine, a); });
     return SUCCESS;
 }
 
@@ -226,11 +255,37 @@ static int set_stream(void *handle, cudaStream_t stream)
     return SUCCESS;
 }
 
+/* ---- what it compiles engines with: opened, and asked for its version ---- */
+
+static int nvrtc_version(int *major, int *minor)
+{
+    *major = 13;
+    *minor = 0;
+    return 0;
+}
+
+static size_t runtime_version()
+{
+    return 13000;
+}
+
 static char open_error[200];
-static char opened; /* its address stands for the library */
+static char opened, opened_nvrtc; /* their addresses stand for the libraries */
+
+static void *open_nvrtc(const char *name)
+{
+    const bool builtins = strcmp(name, "libnvrtc-builtins.so.13.0") == 0;
+    const bool known =
+        builtins || strcmp(name, "libnvrtc.so.13") == 0 || strcmp(name, "libnvrtc.so") == 0;
+
+    return known && !cuda_on_host_lacks(builtins ? "builtins" : "nvrtc") ? &opened_nvrtc : nullptr;
+}
 
 void *cuda_on_host_open(const char *name, int flags)
 {
+    if (name != nullptr && strstr(name, "libnvrtc") != nullptr) {
+        return open_nvrtc(name);
+    }
     if (name == nullptr || strncmp(name, "libcudnn", 8) != 0) { /* none: the program itself */
         open_error[0] = '\0';
         return dlopen(name, flags);
@@ -254,6 +309,7 @@ void *cuda_on_host_symbol(void *library, const char *name)
         void *function;
     } symbols[] = {
         {"cudnnGetVersion", reinterpret_cast<void *>(version)},
+        {"cudnnGetCudartVersion", reinterpret_cast<void *>(runtime_version)},
         {"cudnnGetErrorString", reinterpret_cast<void *>(error_text)},
         {"cudnnCreate", reinterpret_cast<void *>(create)},
         {"cudnnDestroy", reinterpret_cast<void *>(destroy)},
@@ -266,6 +322,10 @@ void *cuda_on_host_symbol(void *library, const char *name)
         {"cudnnBackendExecute", reinterpret_cast<void *>(execute)},
     };
 
+    if (library == &opened_nvrtc) {
+        return strcmp(name, "nvrtcVersion") == 0 ? reinterpret_cast<void *>(nvrtc_version)
+                                                 : nullptr;
+    }
     if (library != &opened) {
         return dlsym(library, name);
     }

@@ -4,6 +4,7 @@
  * Stricter than cuDNN where it can be: types and numbers of attributes, order of calls, shapes.
  */
 #include "cudnn_graph.h"
+#include "costs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -226,8 +227,10 @@ static bool append(cudnn_geometry *g, const cudnn_descriptor *d)
         return g->bias_uid != 0 && !g->relu;
     }
     g->relu = true;
-    return bias == nullptr && has_int(how, DP_CUDNN_ATTR_POINTWISE_NAN_PROPAGATION,
-                                      DP_CUDNN_TYPE_NAN_PROPOGATION, DP_CUDNN_PROPAGATE_NAN);
+    g->loses_nan = how->attributes.count(DP_CUDNN_ATTR_POINTWISE_NAN_PROPAGATION) == 0;
+    return bias == nullptr &&
+           (g->loses_nan || has_int(how, DP_CUDNN_ATTR_POINTWISE_NAN_PROPAGATION,
+                                    DP_CUDNN_TYPE_NAN_PROPOGATION, DP_CUDNN_PROPAGATE_NAN));
 }
 
 static bool graph_read(cudnn_descriptor *d)
@@ -258,6 +261,9 @@ static bool is_supported(const cudnn_geometry &g, int engine)
     const bool fused = g.bias_uid != 0 || g.relu, wide = g.x_type == DP_CUDNN_DATA_FLOAT;
     const bool mixed = g.w_type != g.x_type;
 
+    if (g.relu && !g.loses_nan && cuda_on_host_lacks("nan")) {
+        return false;
+    }
     if (g.x[1] == 17 || (mixed && (g.x[1] % 8 != 0 || g.y[1] % 8 != 0))) {
         return false;
     }
@@ -268,13 +274,16 @@ static bool is_supported(const cudnn_geometry &g, int engine)
     return engine == PLAIN ? wide && !fused : engine != DOWN_CONVERTING || wide;
 }
 
-/* Kernels of one pixel get their plain engine only from the last resort. */
+/* Kernels of one pixel get their plain engine only from the last resort, which is all there is
+ * where costs.h says so. */
 static std::vector<int> proposals(const cudnn_geometry &g, int mode)
 {
     std::vector<int> found;
 
     for (int engine = 0; engine < ENGINES; engine++) {
-        const bool last = engine == PLAIN && g.w[2] == 1;
+        const bool last = (engine == PLAIN && g.w[2] == 1) ||
+                          (g.w_type != g.x_type && cuda_on_host_lacks("wide")) ||
+                          ((g.bias_uid != 0 || g.relu) && cuda_on_host_lacks("fused"));
         if (is_supported(g, engine) && last == (mode == DP_CUDNN_HEUR_MODE_FALLBACK)) {
             found.push_back(engine);
         }
@@ -392,6 +401,8 @@ int cudnn_host_get(void *made, int name, int type, int64_t wanted, int64_t *coun
         for (int64_t i = 0; i < *count && i < wanted; i++) {
             cudnn_descriptor *config = static_cast<cudnn_descriptor **>(elements)[i];
             config->graph = d->graph;
+            config->graph.last = has_int(d, DP_CUDNN_ATTR_ENGINEHEUR_MODE, DP_CUDNN_TYPE_HEUR_MODE,
+                                         DP_CUDNN_HEUR_MODE_FALLBACK);
             config->engine = engines[static_cast<size_t>(i)];
             config->final = true;
         }

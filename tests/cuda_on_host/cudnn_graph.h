@@ -41,7 +41,8 @@ struct cudnn_geometry {
     int64_t x_uid, w_uid, y_uid, bias_uid; /* bias 0: none */
     int x_type, w_type, y_type;
     int64_t x_alignment, w_alignment, y_alignment;
-    bool relu;
+    bool relu, loses_nan; /* of x, which relu makes 0 */
+    bool last;            /* an engine of the last resort computes it */
 };
 
 struct cudnn_attribute {

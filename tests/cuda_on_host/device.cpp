@@ -1,7 +1,15 @@
 /*
  * device.cpp - what cuda_runtime.h says about the device, and errors.
  */
-#include "cuda_runtime.h"
+#include "inside.h"
+
+static thread_local cudaError_t last_error;
+
+cudaError_t cuda_host_fail(cudaError_t error)
+{
+    last_error = error;
+    return error;
+}
 
 const char *cudaGetErrorName(cudaError_t error)
 {
@@ -18,5 +26,8 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaGetLastError(void)
 {
-    return cudaSuccess;
+    const cudaError_t error = last_error;
+
+    last_error = cudaSuccess;
+    return error;
 }

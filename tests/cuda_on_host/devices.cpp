@@ -7,8 +7,10 @@
  *   DP_CUDA_IPC=off         processes do not, either
  *   DP_CUDA_CAPABILITY=70   the first one is of that generation: compute capability 7.0
  *
- * A handle names the file behind the memory of a process, which the other process maps.
+ * A handle names the file behind the memory of a process, which the other process maps. One whose
+ * memory is gone ends the program that opens it, or has it open.
  */
+#include "costs.h"
 #include "inside.h"
 
 #include <fcntl.h>
@@ -65,16 +67,16 @@ cudaError_t cudaGetDeviceCount(int *count)
 {
     *count = 0;
     if (!cuda_on_host_driver_serves()) {
-        return cudaErrorInsufficientDriver;
+        return cuda_host_fail(cudaErrorInsufficientDriver);
     }
     *count = static_cast<int>(visible().size());
-    return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+    return *count > 0 ? cudaSuccess : cuda_host_fail(cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int device)
 {
     if (device < 0 || device >= static_cast<int>(visible().size())) {
-        return cudaErrorInvalidDevice;
+        return cuda_host_fail(cudaErrorInvalidDevice);
     }
     current = device;
     return cudaSuccess;
@@ -89,7 +91,7 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device)
 {
     if (device < 0 || device >= static_cast<int>(visible().size())) {
-        return cudaErrorInvalidDevice;
+        return cuda_host_fail(cudaErrorInvalidDevice);
     }
     (void)snprintf(id, static_cast<size_t>(length), "0000:%02x:00.0",
                    static_cast<unsigned>(visible()[static_cast<size_t>(device)] + 1));
@@ -114,39 +116,77 @@ cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
 
     (void)flags;
     if (device == current || device >= static_cast<int>(visible().size())) {
-        return cudaErrorInvalidDevice;
+        return cuda_host_fail(cudaErrorInvalidDevice);
     }
     if (is_off("DP_CUDA_PEERS")) {
-        return cudaErrorPeerAccessUnsupported;
+        return cuda_host_fail(cudaErrorPeerAccessUnsupported);
     }
     const bool before = enabled[device];
     enabled[device] = true;
-    return before ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
+    return before ? cuda_host_fail(cudaErrorPeerAccessAlreadyEnabled) : cudaSuccess;
 }
 
 /* ---- memory of other processes ---- */
 
 struct shared_block {
     int process, file;
-    size_t offset, bytes;
+    exported_place place;
     int physical; /* device */
 };
 static_assert(sizeof(shared_block) <= sizeof(cudaIpcMemHandle_t), "a handle holds it");
 
+struct opened_block {
+    size_t bytes;
+    exported_block *note;
+};
+
+static const size_t page = 4096;
 static std::mutex mutex;
-static std::map<void *, size_t> opened;
+static std::map<void *, opened_block> opened;
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory)
 {
-    shared_block block = {getpid(), cuda_on_host_file(), 0, 0,
-                          visible()[static_cast<size_t>(current)]};
+    shared_block block = {
+        getpid(), cuda_on_host_file(), {}, visible()[static_cast<size_t>(current)]};
 
-    if (!cuda_on_host_block(memory, &block.offset, &block.bytes)) {
-        return cudaErrorInvalidValue;
+    if (!cuda_host_export(memory, &block.place)) {
+        return cuda_host_fail(cudaErrorInvalidValue);
+    }
+    if (cuda_on_host_lacks("handles") ||
+        (cuda_on_host_lacks("large-handles") && block.place.bytes > size_t(4) << 20)) {
+        return cuda_host_fail(cudaErrorMemoryAllocation);
     }
     memset(handle, 0, sizeof(*handle));
     memcpy(handle, &block, sizeof(block));
     return cudaSuccess;
+}
+
+/* The note lies somewhere in a page. */
+static exported_block *map_note(int file, size_t at)
+{
+    void *memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                        static_cast<off_t>(at / page * page));
+
+    return memory == MAP_FAILED
+               ? nullptr
+               : reinterpret_cast<exported_block *>(static_cast<char *>(memory) + at % page);
+}
+
+static void unmap_note(exported_block *note)
+{
+    const uintptr_t at = reinterpret_cast<uintptr_t>(note);
+
+    (void)munmap(reinterpret_cast<void *>(at / page * page), page);
+}
+
+/* Counts this process among those that have it open. */
+static void open_note(exported_block *note, uint64_t serial)
+{
+    note->opened++;
+    if (note->serial != serial) {
+        fprintf(stderr, "cudaIpcOpenMemHandle() of memory that its owner has freed\n");
+        abort();
+    }
 }
 
 cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned flags)
@@ -158,25 +198,27 @@ cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsig
     (void)flags;
     memcpy(&block, &handle, sizeof(block));
     if (block.process == getpid()) { /* CUDA refuses its own handles, too */
-        return cudaErrorInvalidResourceHandle;
+        return cuda_host_fail(cudaErrorInvalidResourceHandle);
     }
     if (is_off("DP_CUDA_IPC") ||
         (is_off("DP_CUDA_PEERS") && block.physical != visible()[static_cast<size_t>(current)])) {
-        return cudaErrorPeerAccessUnsupported;
+        return cuda_host_fail(cudaErrorPeerAccessUnsupported);
     }
     (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", block.process, block.file);
     const int file = open(path, O_RDWR | O_CLOEXEC);
     if (file < 0) {
-        return cudaErrorMapBufferObjectFailed;
+        return cuda_host_fail(cudaErrorMapBufferObjectFailed);
     }
-    void *place = mmap(nullptr, block.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                       static_cast<off_t>(block.offset));
+    void *place = mmap(nullptr, block.place.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                       static_cast<off_t>(block.place.offset));
+    exported_block *note = map_note(file, block.place.note);
     close(file);
-    if (place == MAP_FAILED) {
-        return cudaErrorMapBufferObjectFailed;
+    if (place == MAP_FAILED || note == nullptr) {
+        return cuda_host_fail(cudaErrorMapBufferObjectFailed);
     }
-    opened[place] = block.bytes;
-    cuda_host_reach(place, block.bytes);
+    open_note(note, block.place.serial);
+    opened[place] = {block.place.bytes, note};
+    cuda_host_reach(place, block.place.bytes, note, block.place.serial);
     *memory = place;
     return cudaSuccess;
 }
@@ -187,10 +229,12 @@ cudaError_t cudaIpcCloseMemHandle(void *memory)
     const auto found = opened.find(memory);
 
     if (found == opened.end()) {
-        return cudaErrorInvalidValue;
+        return cuda_host_fail(cudaErrorInvalidValue);
     }
     (void)cuda_host_unreach(found->first);
-    (void)munmap(found->first, found->second);
+    (void)munmap(found->first, found->second.bytes);
+    found->second.note->opened--;
+    unmap_note(found->second.note);
     opened.erase(found);
     return cudaSuccess;
 }

@@ -1,11 +1,13 @@
 /*
  * graph.cpp - capture and graphs of cuda_runtime.h: closures that are kept, and queued again.
+ * Memory that they name must be there when they are.
  *
  *   DP_CUDA_GRAPHS=off       there is no memory for any
  *   DP_CUDA_GRAPHS=busy      no stream can be captured
  */
 #include "streams.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +40,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
 
     (void)mode;
     if (cuda_host_spoils(stream) || capturing != nullptr || graphs_are("busy")) {
-        return cudaErrorStreamCaptureUnsupported;
+        return cuda_host_fail(cudaErrorStreamCaptureUnsupported);
     }
     stream->capture = new cuda_host_graph{};
     capturing = stream;
@@ -52,13 +54,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 
     *graph = nullptr;
     if (captured == nullptr || capturing != stream) {
-        return cudaErrorInvalidValue;
+        return cuda_host_fail(cudaErrorInvalidValue);
     }
     stream->capture = nullptr;
     capturing = nullptr;
     if (captured->spoilt) {
         delete captured;
-        return cudaErrorStreamCaptureInvalidated;
+        return cuda_host_fail(cudaErrorStreamCaptureInvalidated);
     }
     *graph = captured;
     return cudaSuccess;
@@ -69,7 +71,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
     (void)flags;
     if (graphs_are("off")) {
         *exec = nullptr;
-        return cudaErrorMemoryAllocation;
+        return cuda_host_fail(cudaErrorMemoryAllocation);
     }
     *exec = new cuda_host_graph{*graph};
     return cudaSuccess;
@@ -82,10 +84,31 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
     return cudaSuccess;
 }
 
+/* A graph names memory by its address: what was freed since is somebody else's, or nobody's. */
+static void check_given(const captured_work &captured)
+{
+    for (const given_memory &given : captured.given) {
+        if (!cuda_host_is_there(given)) {
+            fprintf(stderr,
+                    "a graph is launched after memory at %#llx was freed, which it gives to %s\n",
+                    static_cast<unsigned long long>(given.address), captured.work.name);
+            abort();
+        }
+    }
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
-    for (const std::function<void()> &work : exec->work) {
-        cuda_host_queue_work(stream, work);
+    std::lock_guard<std::recursive_mutex> lock(cuda_on_host_mutex);
+
+    if (cuda_host_spoils(stream)) {
+        return cuda_host_fail(cudaErrorStreamCaptureUnsupported);
+    }
+    cuda_host_count_call();
+    for (const captured_work &captured : exec->work) {
+        check_given(captured);
+        cuda_host_count_work(captured.work);
+        cuda_host_queue_captured(stream, captured.work.run);
     }
     return cudaSuccess;
 }

@@ -6,12 +6,14 @@
  *   DP_CUDA_MEMSET=BYTES     setting so many bytes at once fails
  *
  * Device memory, of all devices, is one region, guarded but while queued work runs. What cudaMalloc
- * gives is filled with 0xff: NaN.
+ * gives is filled with 0xff: NaN. Behind it in the same file other processes note which blocks they
+ * have open: freeing one of those ends the program.
  */
-#include "inside.h"
+#include "streams.h"
 
 #include <map>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,8 +28,10 @@ static int region_file; /* its memory: other processes can map it */
 struct block {
     size_t bytes;
     int device;
+    uint64_t serial;
 };
 
+static exported_block *exported;         /* behind the region: of each page */
 static std::map<char *, block> blocks;   /* those in use, by address */
 static std::map<int, size_t> used_bytes; /* of each device */
 static size_t reach;                     /* of the region, ever used */
@@ -68,6 +72,18 @@ void region_close()
     }
 }
 
+static const size_t exported_bytes = region_bytes / page * sizeof(exported_block);
+
+/* What others have open is gone with this process. */
+static struct at_exit {
+    ~at_exit()
+    {
+        for (const auto &taken : blocks) {
+            exported[static_cast<size_t>(taken.first - region) / page].serial = 0;
+        }
+    }
+} at_exit;
+
 static bool region_make()
 {
     struct sigaction action = {};
@@ -76,14 +92,17 @@ static bool region_make()
         return true;
     }
     region_file = memfd_create("cuda_on_host", MFD_CLOEXEC);
-    if (region_file < 0 || ftruncate(region_file, off_t(region_bytes)) != 0) {
+    if (region_file < 0 || ftruncate(region_file, off_t(region_bytes + exported_bytes)) != 0) {
         return false;
     }
     void *memory = mmap(nullptr, region_bytes, PROT_NONE, MAP_SHARED, region_file, 0);
-    if (memory == MAP_FAILED) {
+    void *notes = mmap(nullptr, exported_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region_file,
+                       off_t(region_bytes));
+    if (memory == MAP_FAILED || notes == MAP_FAILED) {
         return false;
     }
     region = static_cast<char *>(memory);
+    exported = static_cast<exported_block *>(notes);
     action.sa_sigaction = host_touched;
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGSEGV, &action, nullptr);
@@ -118,17 +137,18 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     int device = 0;
 
     if (cuda_host_spoils_own()) {
-        return cudaErrorStreamCaptureUnsupported;
+        return cuda_host_fail(cudaErrorStreamCaptureUnsupported);
     }
     cudaGetDevice(&device);
     if (bytes == 0 || used_bytes[device] + bytes > total_bytes() || !region_make()) {
-        return bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation;
+        return cuda_host_fail(bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation);
     }
     char *at = find_gap(whole);
     if (at == nullptr) {
-        return cudaErrorMemoryAllocation;
+        return cuda_host_fail(cudaErrorMemoryAllocation);
     }
-    blocks[at] = {whole, device};
+    blocks[at] = {whole, device, cuda_host_new_serial()};
+    exported[static_cast<size_t>(at - region) / page].serial = blocks[at].serial;
     used_bytes[device] += whole;
     region_open();
     if (at + whole > region + reach) {
@@ -146,7 +166,7 @@ int cuda_on_host_file()
     return region_file;
 }
 
-bool cuda_on_host_block(void *memory, size_t *offset, size_t *bytes)
+bool cuda_host_export(void *memory, exported_place *place)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
     const auto found = blocks.find(static_cast<char *>(memory));
@@ -154,9 +174,24 @@ bool cuda_on_host_block(void *memory, size_t *offset, size_t *bytes)
     if (found == blocks.end()) {
         return false;
     }
-    *offset = static_cast<size_t>(found->first - region);
-    *bytes = found->second.bytes;
+    place->offset = static_cast<size_t>(found->first - region);
+    place->bytes = found->second.bytes;
+    place->serial = found->second.serial;
+    place->note = region_bytes + place->offset / page * sizeof(exported_block);
     return true;
+}
+
+/* A handle is of no use when its memory is gone, and so is memory that others compute with. */
+static void end_export(const char *memory)
+{
+    exported_block &note = exported[static_cast<size_t>(memory - region) / page];
+
+    if (note.opened != 0) {
+        fprintf(stderr, "cudaFree() of memory that is open in %d other processes\n",
+                note.opened.load());
+        abort();
+    }
+    note.serial = 0;
 }
 
 bool cuda_host_owns(uint64_t address)
@@ -164,6 +199,20 @@ bool cuda_host_owns(uint64_t address)
     const uint64_t begin = reinterpret_cast<uintptr_t>(region);
 
     return region != nullptr && address - begin < region_bytes;
+}
+
+uint64_t cuda_host_serial(uint64_t address)
+{
+    std::lock_guard<std::recursive_mutex> lock(mutex);
+    auto found = blocks.upper_bound(reinterpret_cast<char *>(address));
+
+    if (found == blocks.begin()) {
+        return 0;
+    }
+    --found;
+    return address - reinterpret_cast<uintptr_t>(found->first) < found->second.bytes
+               ? found->second.serial
+               : 0;
 }
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
@@ -183,7 +232,7 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes)
     const char *bad = getenv("DP_CUDA_MEMSET");
 
     if (bad != nullptr && strtoull(bad, nullptr, 10) == bytes) {
-        return cudaErrorInvalidValue;
+        return cuda_host_fail(cudaErrorInvalidValue);
     }
     region_open();
     memset(memory, value, bytes);
@@ -198,15 +247,17 @@ cudaError_t cudaFree(void *memory)
     const auto found = blocks.find(static_cast<char *>(memory));
 
     if (cuda_host_spoils_own()) {
-        return cudaErrorStreamCaptureUnsupported;
+        return cuda_host_fail(cudaErrorStreamCaptureUnsupported);
     }
     if (memory == nullptr) {
         return cudaSuccess;
     }
     if (found == blocks.end()) {
-        return cudaErrorInvalidValue;
+        return cuda_host_fail(cudaErrorInvalidValue);
     }
+    cuda_host_count_wait();
     cuda_on_host_run_all();
+    end_export(found->first);
     used_bytes[found->second.device] -= found->second.bytes;
     (void)madvise(found->first, found->second.bytes, MADV_REMOVE);
     blocks.erase(found);

@@ -5,21 +5,38 @@
  *
  *   DP_CUDA_PAGEABLE=1       as on one that can
  */
-#include "inside.h"
+#include "streams.h"
 
+#include <atomic>
 #include <map>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
-static std::mutex mutex;
-static std::map<uintptr_t, size_t> reached; /* bytes, by the first one's address */
+struct reached_memory {
+    size_t bytes;
+    uint64_t serial;
+    const exported_block *note; /* of the owner's; nullptr: our own */
+    uint64_t owners;            /* the serial there */
+};
 
-void cuda_host_reach(const void *memory, size_t bytes)
+static std::mutex mutex;
+static std::map<uintptr_t, reached_memory> reached; /* by the first byte's address */
+static thread_local std::vector<given_memory> given;
+
+uint64_t cuda_host_new_serial()
+{
+    static std::atomic<uint64_t> last;
+
+    return ++last;
+}
+
+void cuda_host_reach(const void *memory, size_t bytes, const exported_block *note, uint64_t serial)
 {
     std::lock_guard<std::mutex> lock(mutex);
 
-    reached[reinterpret_cast<uintptr_t>(memory)] = bytes;
+    reached[reinterpret_cast<uintptr_t>(memory)] = {bytes, cuda_host_new_serial(), note, serial};
 }
 
 bool cuda_host_unreach(const void *memory)
@@ -29,16 +46,22 @@ bool cuda_host_unreach(const void *memory)
     return reached.erase(reinterpret_cast<uintptr_t>(memory)) > 0;
 }
 
-static bool is_reached(uintptr_t address)
+/* The memory there, that is serial 0 if devices reach none. */
+static reached_memory memory_at(uint64_t address)
 {
     std::lock_guard<std::mutex> lock(mutex);
     auto found = reached.upper_bound(address);
 
     if (found == reached.begin()) {
-        return false;
+        return {};
     }
     --found;
-    return address - found->first < found->second;
+    return address - found->first < found->second.bytes ? found->second : reached_memory{};
+}
+
+bool cuda_host_reaches(const void *memory)
+{
+    return memory_at(reinterpret_cast<uintptr_t>(memory)).serial != 0;
 }
 
 /* Programs, heaps, stacks and mappings lie high; a number that looks like an address is most
@@ -52,30 +75,67 @@ static bool is_host_address(uint64_t value)
            mincore(reinterpret_cast<void *>(value / page * page), page, &in_core) == 0;
 }
 
-static void check(uint64_t value)
+[[noreturn]] static void refuse(const char *name, uint64_t value, const char *why)
 {
-    static const bool pageable = getenv("DP_CUDA_PAGEABLE") != nullptr;
+    fprintf(stderr, "%s is given %#llx, %s\n", name, static_cast<unsigned long long>(value), why);
+    abort();
+}
 
-    if (!pageable && is_host_address(value) && !is_reached(value) && !cuda_host_owns(value)) {
-        fprintf(stderr, "a device is given %#llx, which only the host reaches\n",
-                static_cast<unsigned long long>(value));
-        abort();
+static uint64_t block_at(uint64_t address)
+{
+    return cuda_host_owns(address) ? cuda_host_serial(address) : memory_at(address).serial;
+}
+
+static void check_owner(const char *name, uint64_t value)
+{
+    const reached_memory memory = memory_at(value);
+
+    if (memory.note != nullptr && memory.note->serial != memory.owners) {
+        refuse(name, value, "memory of another process, which has freed it or has ended");
     }
 }
 
-void cuda_on_host_must_reach(const void *memory)
+static void check(const char *name, uint64_t value)
 {
-    check(reinterpret_cast<uintptr_t>(memory));
+    static const bool pageable = getenv("DP_CUDA_PAGEABLE") != nullptr;
+    const uint64_t serial = block_at(value);
+
+    if (serial != 0) {
+        check_owner(name, value);
+        given.push_back({value, serial});
+    } else if (cuda_host_owns(value)) {
+        refuse(name, value, "memory of a device that nobody has taken, or somebody has freed");
+    } else if (!pageable && is_host_address(value)) {
+        refuse(name, value, "which only the host reaches");
+    }
 }
 
-void cuda_on_host_check_words(const void *argument, size_t bytes)
+std::vector<given_memory> cuda_host_take_given()
+{
+    std::vector<given_memory> taken;
+
+    taken.swap(given);
+    return taken;
+}
+
+bool cuda_host_is_there(const given_memory &memory)
+{
+    return block_at(memory.address) == memory.serial;
+}
+
+void cuda_on_host_must_reach(const char *name, const void *memory)
+{
+    check(name, reinterpret_cast<uintptr_t>(memory));
+}
+
+void cuda_on_host_check_words(const char *name, const void *argument, size_t bytes)
 {
     const char *at = static_cast<const char *>(argument);
 
     for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
         uint64_t word;
         memcpy(&word, at + i, sizeof(word));
-        check(word);
+        check(name, word);
     }
 }
 
@@ -88,7 +148,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
     (void)flags;
     *memory = aligned_alloc(page, whole);
     if (*memory == nullptr) {
-        return cudaErrorMemoryAllocation;
+        return cuda_host_fail(cudaErrorMemoryAllocation);
     }
     cuda_host_reach(*memory, whole);
     return cudaSuccess;
@@ -97,7 +157,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
 cudaError_t cudaFreeHost(void *memory)
 {
     if (!cuda_host_unreach(memory)) {
-        return cudaErrorInvalidValue;
+        return cuda_host_fail(cudaErrorInvalidValue);
     }
     free(memory);
     return cudaSuccess;
@@ -107,10 +167,17 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 {
     (void)flags;
     cuda_host_reach(memory, bytes);
+    cuda_host_count_registered(static_cast<long long>(bytes));
     return cudaSuccess;
 }
 
 cudaError_t cudaHostUnregister(void *memory)
 {
-    return cuda_host_unreach(memory) ? cudaSuccess : cudaErrorInvalidValue;
+    const reached_memory there = memory_at(reinterpret_cast<uintptr_t>(memory));
+
+    if (!cuda_host_unreach(memory)) {
+        return cuda_host_fail(cudaErrorInvalidValue);
+    }
+    cuda_host_count_registered(-static_cast<long long>(there.bytes));
+    return cudaSuccess;
 }

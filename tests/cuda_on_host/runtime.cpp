@@ -11,6 +11,7 @@
  *   DP_CUDA_ORDER=N          another sequence of random choices
  *   CUDA_LAUNCH_BLOCKING=1   everything runs when it is queued
  */
+#include "costs.h"
 #include "streams.h"
 
 #include <random>
@@ -20,14 +21,12 @@
 #include <unistd.h>
 #include <vector>
 
-thread_local dim3 gridDim, blockIdx;
-
 static std::recursive_mutex &mutex = cuda_on_host_mutex;
 static std::vector<cuda_host_stream *> streams;
 
 /* ---- running what is queued ---- */
 
-static size_t random_below(size_t n)
+size_t cuda_on_host_random(size_t n)
 {
     static std::minstd_rand generator = []() {
         const char *text = getenv("DP_CUDA_ORDER");
@@ -80,7 +79,7 @@ static void run_head(cuda_host_stream *stream)
 /* Runs one of the heads that can run. false: there is none. */
 static bool run_one()
 {
-    const size_t count = streams.size(), first = count > 0 ? random_below(count) : 0;
+    const size_t count = streams.size(), first = count > 0 ? cuda_on_host_random(count) : 0;
 
     for (size_t i = 0; i < count; i++) {
         cuda_host_stream *stream = streams[(first + i) % count];
@@ -125,15 +124,11 @@ static void queue(cuda_host_stream *stream, queued work)
 {
     static const bool blocking = getenv("CUDA_LAUNCH_BLOCKING") != nullptr;
 
-    if (stream->capture != nullptr) {
-        stream->capture->work.push_back(std::move(work.work));
-        return;
-    }
     stream->queue.push_back(std::move(work));
     if (blocking) {
         run_until([stream]() { return stream->queue.empty(); });
-    } else if (random_below(32) == 0) {
-        size_t some = random_below(32);
+    } else if (cuda_on_host_random(32) == 0) {
+        size_t some = cuda_on_host_random(32);
         region_open();
         while (some-- > 0 && run_one()) {
         }
@@ -141,11 +136,23 @@ static void queue(cuda_host_stream *stream, queued work)
     }
 }
 
-void cuda_host_queue_work(cudaStream_t stream, std::function<void()> work)
+void cuda_host_queue_work(cudaStream_t stream, device_work work)
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
+    std::vector<given_memory> given = cuda_host_take_given();
 
-    queue(stream, {WORK, std::move(work), nullptr, 0, nullptr});
+    if (stream->capture != nullptr) {
+        stream->capture->work.push_back({std::move(work), std::move(given)});
+        return;
+    }
+    cuda_host_count_work(work);
+    cuda_host_count_call();
+    queue(stream, {WORK, std::move(work.run), nullptr, 0, nullptr});
+}
+
+void cuda_host_queue_captured(cudaStream_t stream, const std::function<void()> &run)
+{
+    queue(stream, {WORK, run, nullptr, 0, nullptr});
 }
 
 void cuda_on_host_queue_when(cudaStream_t stream, std::function<bool()> ready,
@@ -153,63 +160,48 @@ void cuda_on_host_queue_when(cudaStream_t stream, std::function<bool()> ready,
 {
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
+    (void)cuda_host_take_given();
     if (cuda_host_spoils(stream)) {
         return;
     }
     queue(stream, {GATE, std::move(work), nullptr, 0, std::move(ready)});
 }
 
-/* A stream takes kernels only while its own device is the current one. */
-static void check_device(const cuda_host_stream *stream)
+/* Where a copy goes, by what the memory of the host is. */
+static copy_way way_of(const void *to, const void *from, enum cudaMemcpyKind kind)
 {
-    int device = 0;
-
-    cudaGetDevice(&device);
-    if (device != stream->device) {
-        fprintf(stderr, "a kernel for device %d while %d is the current one\n", stream->device,
-                device);
-        abort();
+    switch (kind) {
+    case cudaMemcpyHostToDevice:
+        return cuda_host_reaches(from) ? UP_PINNED : UP_PAGEABLE;
+    case cudaMemcpyDeviceToHost:
+        return cuda_host_reaches(to) ? DOWN_PINNED : DOWN_PAGEABLE;
+    default:
+        return WITHIN;
     }
-}
-
-static thread_local std::vector<double> shared_memory;
-
-void *cuda_on_host_shared()
-{
-    return shared_memory.data();
-}
-
-void cuda_on_host_queue(cudaStream_t stream, unsigned count, size_t shared,
-                        std::function<void()> body)
-{
-    check_device(stream);
-    cuda_host_queue_work(stream, [count, shared, body]() {
-        gridDim = {count, 1, 1};
-        for (unsigned i = 0; i < count; i++) {
-            blockIdx = {i, 0, 0};
-            shared_memory.assign(shared / sizeof(double) + 1, NAN);
-            body();
-        }
-    });
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    if (kind != cudaMemcpyHostToDevice) {
-        cuda_on_host_must_reach(from);
+    const copy_way way = way_of(to, from, kind);
+
+    if (way != UP_PAGEABLE) {
+        cuda_on_host_must_reach("cudaMemcpyAsync", from);
     }
-    if (kind != cudaMemcpyDeviceToHost) {
-        cuda_on_host_must_reach(to);
+    if (way != DOWN_PAGEABLE) {
+        cuda_on_host_must_reach("cudaMemcpyAsync", to);
     }
-    cuda_host_queue_work(stream, [to, from, bytes]() { memmove(to, from, bytes); });
+    cuda_host_queue_work(stream, {COPY, "cudaMemcpyAsync",
+                                  [to, from, bytes]() { memmove(to, from, bytes); }, way, bytes});
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
-    cuda_on_host_must_reach(memory);
-    cuda_host_queue_work(stream, [memory, value, bytes]() { memset(memory, value, bytes); });
+    cuda_on_host_must_reach("cudaMemsetAsync", memory);
+    cuda_host_queue_work(stream,
+                         {SET, "cudaMemsetAsync",
+                          [memory, value, bytes]() { memset(memory, value, bytes); }, WITHIN, 0});
     return cudaSuccess;
 }
 
@@ -243,8 +235,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
     if (cuda_host_spoils(stream)) {
-        return cudaErrorStreamCaptureUnsupported;
+        return cuda_host_fail(cudaErrorStreamCaptureUnsupported);
     }
+    cuda_host_count_wait();
     run_until([stream]() { return stream == nullptr || stream->queue.empty(); });
     return cudaSuccess;
 }
@@ -302,9 +295,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
     if (cuda_host_spoils(stream)) {
-        return cudaErrorStreamCaptureUnsupported;
+        return cuda_host_fail(cudaErrorStreamCaptureUnsupported);
     }
     event->recorded++;
+    cuda_host_count_event();
     queue(stream, {RECORD, nullptr, event, event->recorded, nullptr});
     return cudaSuccess;
 }
@@ -314,9 +308,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
     if (cuda_host_spoils(stream)) {
-        return cudaErrorStreamCaptureUnsupported;
+        return cuda_host_fail(cudaErrorStreamCaptureUnsupported);
     }
     (void)flags;
+    cuda_host_count_event();
     queue(stream, {WAIT, nullptr, event, event->recorded, nullptr});
     return cudaSuccess;
 }
@@ -328,11 +323,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
     if (event->happened < event->recorded) {
         region_open();
-        for (size_t some = random_below(16); some > 0 && run_one(); some--) {
+        for (size_t some = cuda_on_host_random(16); some > 0 && run_one(); some--) {
         }
         region_close();
     }
-    return event->happened >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+    return event->happened >= event->recorded ? cudaSuccess : cuda_host_fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -340,6 +335,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     std::lock_guard<std::recursive_mutex> lock(mutex);
     const uint64_t count = event->recorded;
 
+    cuda_host_count_wait();
     run_until([event, count]() { return event->happened >= count; });
     return cudaSuccess;
 }

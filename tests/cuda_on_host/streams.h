@@ -9,6 +9,18 @@
 #include <deque>
 #include <vector>
 
+/* What a device is asked to do. */
+enum work_kind { KERNEL, PRODUCT, CONVOLUTION, SUM, SET, COPY };
+enum copy_way { WITHIN, UP_PINNED, UP_PAGEABLE, DOWN_PINNED, DOWN_PAGEABLE };
+
+struct device_work {
+    work_kind what;
+    const char *name;
+    std::function<void()> run;
+    copy_way way; /* of a copy */
+    size_t bytes;
+};
+
 struct cuda_host_event {
     uint64_t recorded, happened;
     double at_ms; /* what its stream had spent by then */
@@ -24,9 +36,14 @@ struct queued {
     std::function<bool()> ready; /* of a gate */
 };
 
-/* What was queued while a stream captured. */
+/* What was queued while a stream captured, and the memory that it names. */
+struct captured_work {
+    device_work work;
+    std::vector<given_memory> given;
+};
+
 struct cuda_host_graph {
-    std::vector<std::function<void()>> work;
+    std::vector<captured_work> work;
     bool spoilt; /* something was done that cannot be captured */
 };
 
@@ -37,6 +54,17 @@ struct cuda_host_stream {
     double spent_ms; /* cuda_on_host_spend() */
 };
 
-void cuda_host_queue_work(cudaStream_t stream, std::function<void()> work);
+/* Queues it, or keeps it where the stream captures, and counts it. */
+void cuda_host_queue_work(cudaStream_t stream, device_work work);
+
+/* Queues what a graph has kept. */
+void cuda_host_queue_captured(cudaStream_t stream, const std::function<void()> &run);
+
+/* meter.cpp */
+void cuda_host_count_work(const device_work &work);
+void cuda_host_count_call();
+void cuda_host_count_event();
+void cuda_host_count_wait();
+void cuda_host_count_registered(long long bytes);
 
 #endif

@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = NULL, *again = NULL;
     size_t length;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     if (dp_config_resolve_text((const char *)data, size, "model.cfg", NULL, NULL, 0, &text) ==
         DP_OK) {
         length = dp_config_text_length(text);

@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct dp_idx *idx = NULL;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     if (dp_idx_create_memory(data, size, "fuzz", &idx) == DP_OK) {
         read_all(idx);
         dp_idx_destroy(idx);

@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t covered = 0;
     unsigned sum = 0;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     if (dp_safetensors_parse(data, size, "fuzz", &file) != DP_OK) {
         return 0;
     }

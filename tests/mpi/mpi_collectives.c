@@ -34,7 +34,7 @@
 #include "tests/support/checks.h"
 #include "tests/support/strategy_checks.h"
 
-/* All ranks hear of all that is wrong, so that they end together and with the same code. */
+/* All ranks get the number of all errors, so that they end together with the same code. */
 static int report(struct dp_group *group, const char *what, size_t wrong)
 {
     const int failed = dp_group_agree(group, wrong == 0 ? DP_OK : DP_ERR_INTERNAL) != DP_OK;
@@ -48,7 +48,7 @@ static int report(struct dp_group *group, const char *what, size_t wrong)
     return failed;
 }
 
-/* A strategy that refuses these ranks is not said to be right on them. */
+/* A strategy that refuses these ranks is not reported as right. */
 static int report_strategy(struct dp_group *group, const char *text)
 {
     const char *why_not = NULL;
@@ -92,8 +92,8 @@ static int check_all(struct dp_group *group)
 
 static int torn_rank = -1, full_rank = -1;
 
-/* In place of a rank's memory, from the first whole page on: what lies behind the end of a file,
- * which kills whoever touches it, as on a file system that others have filled. */
+/* Replaces a rank's memory, from the first whole page on, by pages after the end of a file.
+ * Touching them kills the process, as on a full file system. */
 static void take_room(char *base, size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = -(uintptr_t)base % page;
@@ -145,7 +145,7 @@ int MPI_Abort(MPI_Comm comm, int code)
     return PMPI_Abort(comm, atomic_load(&inside) > 0 ? 4 : code);
 }
 
-/* A job that waits for ranks that do not come. */
+/* A job that waits for ranks that never arrive. */
 static dp_status wait_in_vain(void *arg, int index)
 {
     (void)index;
@@ -184,7 +184,7 @@ static int check_private(struct dp_group *group, const char *what, int *rank)
     *rank = group->size - 1;
     memory = dp_group_memory(group, DP_MEM_COMM, 500000);
     *rank = -1;
-    wrong = memory == NULL || !group->apart || dp_group_reaches(group, memory);
+    wrong = memory == NULL || !group->unshared || dp_group_reaches(group, memory);
     dp_group_release(group, memory);
     return report(group, what, wrong);
 }
@@ -204,7 +204,7 @@ static size_t mapped_bytes(void)
     return strtoull(text, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The last rank has room for its own piece, not for those of all. */
+/* The last rank has addresses for its own piece, but not for all pieces. */
 static int check_narrow(struct dp_group *group)
 {
     const size_t bytes = (size_t)32 << 20;
@@ -216,7 +216,7 @@ static int check_narrow(struct dp_group *group)
         wrong += setrlimit(RLIMIT_AS, &most) != 0;
     }
     memory = dp_group_memory(group, DP_MEM_COMM, bytes);
-    wrong += memory == NULL || !group->apart || dp_group_reaches(group, memory);
+    wrong += memory == NULL || !group->unshared || dp_group_reaches(group, memory);
     dp_group_release(group, memory);
     return report(group, "a narrow address space", wrong);
 }

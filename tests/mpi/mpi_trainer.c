@@ -2,7 +2,7 @@
  * mpi_trainer.c - training over MPI: run by mpirun with two to eight ranks.
  *
  *     mpi_trainer         trains, and compares with the same training with ranks as threads
- *     mpi_trainer nomem P on rank 1 an allocation of a trainer fails, P percent of them behind the
+ *     mpi_trainer nomem P on rank 1 an allocation of a trainer fails, P percent of them after the
  *                         first: the job must end with the exit code for that, and nobody may
  *                         wait for a rank that has left
  */
@@ -59,7 +59,7 @@ static size_t check_runs(struct dp_group *group)
     return wrong;
 }
 
-/* The same with every compressor: over messages, and in each other's memory. */
+/* The same with every compressor: with messages, and with shared memory. */
 static size_t check_compressors(struct dp_group *group)
 {
     static const char *const strategies[] = {"comm.strategy=ring", "comm.strategy=zero1:over=shm"};
@@ -106,13 +106,13 @@ static size_t check_mpi(struct dp_group *group)
     return wrong;
 }
 
-/* How many allocations a trainer makes, found out alone. */
+/* The number of allocations of a trainer on one rank. */
 static int count_allocations(const struct small_run *run)
 {
     dp_status status = DP_ERR_NOMEM;
     int nth = 0;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     while (status == DP_ERR_NOMEM) {
         struct dp_group *group = NULL;
         struct dp_trainer *t = NULL;
@@ -125,7 +125,7 @@ static int count_allocations(const struct small_run *run)
         dp_trainer_destroy(t);
         dp_group_destroy(group);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     return nth - 1;
 }
 

@@ -48,6 +48,9 @@ def case_a_second_run_measures_nothing_and_has_the_same_bits():
     check(count > 5 and known == 0, first)
     check(bits != plain_bits, "the algorithm that is fastest gives the bits of the first proposal")
     kept = cached().read_text()
+    same(kept.count('"ms":'), count, "times that are kept")
+    for other in "config.yaml", "checkpoints/latest/state.json":
+        check('"ms"' not in (harness.scratch / "first" / other).read_text(), f"times in {other}")
     second, again = one("second", fastest="first")
     same((measured(second), again == bits), ((0, count), True), "what is known, and the bits")
     same(cached().read_text(), kept, "the cache")
@@ -126,7 +129,7 @@ def case_a_choice_that_does_not_run_is_measured_anew():
         check(0 < measured(result)[0] < sum(measured(first)) and again == bits, result)
         check("what was chosen before does not run here" in result.err, result)
         same(cached().read_text(), kept, "the cache")
-    engine = re.search(r'"convolution [^"]*":"([^"]+)"', kept)[1]
+    engine = re.search(r'"convolution [^"]*":{"how":"([^"]+)"', kept)[1]
     for number, planted in enumerate(("0 0 0 99 7", f"{engine}1", "0 0")):
         change(f'"{engine}"', f'"{planted}"')
         result, again = one(f"engine-{number}", fastest="second")

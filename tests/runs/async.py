@@ -96,7 +96,7 @@ def begin_stale(cfg, name, *flags):
     return begin(cfg, *stale(2, 2), *NO_EVALUATION, *flags, ranks=4, steps=30, name=name)
 
 
-def case_a_request_to_any_rank_stops_all_behind_the_same_step():
+def case_a_request_to_any_rank_stops_all_after_the_same_step():
     cfg = small_cfg()
     for rank in (None, 0, 1, 2, 3):
         started, out = begin_stale(cfg, f"out-{rank}", "--log-level", "debug")
@@ -106,9 +106,9 @@ def case_a_request_to_any_rank_stops_all_behind_the_same_step():
         summary = check_whole(out, 2, 2, run_json(out)["steps"])
         same(summary["exit"], "stopped", "exit")
         where = r"[0-3]" if rank is None else rank
-        check(re.fullmatch(rf"stopped behind step {summary['steps']}: SIGUSR1 on rank {where} "
+        check(re.fullmatch(rf"stopped after step {summary['steps']}: SIGUSR1 on rank {where} "
                            r"\(.+\)", summary["reason"]), f"reason {summary['reason']!r}")
-        ends = sorted(re.findall(r"rank (\d) ends behind step (\d+)", result.err))
+        ends = sorted(re.findall(r"rank (\d) ends after step (\d+)", result.err))
         same(ends, [(str(rank), str(summary["steps"])) for rank in range(4)], "ends of ranks")
 
 

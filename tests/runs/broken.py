@@ -126,7 +126,7 @@ def case_a_disk_too_full_for_metrics_stops_a_run_that_is_saved():
         same(result.code, 74, f"the exit code of\n{result}\n")
         same(len(result.errors), 1, f"the number of errors in\n{result}\n")
         same(result.complaints[-1], result.errors[0], f"the last line of\n{result}\n")
-        end = re.search(r"stopped behind step (\d+): metrics\.jsonl cannot be written on rank 0 "
+        end = re.search(r"stopped after step (\d+): metrics\.jsonl cannot be written on rank 0 "
                         r"\(\S+\); saved in \S+/step-(\d+); go on with --resume", result.errors[0])
         check(end, f"no end:\n{result}")
         same(len(result.warnings), 1, f"the number of warnings in\n{result}\n")
@@ -263,9 +263,13 @@ def case_where_no_shared_memory_can_be_made_ranks_send_messages():
     missing = str(harness.scratch / "missing")
     full, tiny = little_memory(16)
     folder = tiny["OMPI_MCA_osc_sm_backing_directory"]
+    (harness.scratch / ".openmpi").mkdir()  # the user's own settings, which the environment beats
+    (harness.scratch / ".openmpi/mca-params.conf").write_text(
+        f"osc_sm_backing_directory = {missing}\n")
+    home = {"HOME": str(harness.scratch), "OMPI_MCA_osc_sm_backing_directory": None}
     mount = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o "$0" tmpfs {folder} && exec "$@"']
     ways = (
-        ("missing", [], {"OMPI_MCA_osc_sm_backing_directory": missing}, missing),
+        ("missing", [], home, missing),
         ("read-only", [*mount, "ro"], tiny, folder),
         ("no inodes", [*mount, "nr_inodes=1"], tiny, folder),
         ("full", full, tiny, folder),

@@ -165,8 +165,9 @@ def case_generated_parts_are_what_their_programs_make():
     sys.dont_write_bytecode = True
     import make_configuration
     import make_results
-    check(make_configuration.PAGE.read_text() == make_configuration.page(harness.build),
-          "docs/configuration.md is not up to date: run docs/make_configuration.py build")
+    for path, page in make_configuration.PAGES.items():
+        check(path.read_text() == page(harness.build),
+              f"{path.name} is not up to date: run docs/make_configuration.py build")
     check(make_results.PICTURE.read_text() == make_results.picture(),
           "docs/results.svg is not up to date: run docs/make_results.py")
     check(make_results.PICTURE.stat().st_size < 100_000, "docs/results.svg is too large")

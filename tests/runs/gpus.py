@@ -89,6 +89,19 @@ def case_another_engine_of_convolutions_is_told_when_a_run_goes_on():
         same(told, then != now, f"another engine in {line}")
 
 
+def case_a_missing_compiler_of_engines_is_one_warning():
+    for lacking, name in (("nvrtc", "libnvrtc.so.13"), ("builtins", "libnvrtc-builtins.so.13.0"),
+                          ("", None)):
+        for layers in harness.CONV_LAYERS, mlp_layers(16, 10):
+            convolves = "conv2d" in layers
+            result = train_well(small_cfg(layers), *flags("auto"), "--steps", 2, "--out",
+                                harness.scratch / f"out-{lacking}-{convolves}",
+                                env=gpus(1, DP_HOST_LACKS=lacking))
+            told = [line for line in result.warnings if "cuDNN cannot compile engines here" in line]
+            same(len(told), int(name is not None and convolves), f"warnings of\n{result}\n")
+            check(not told or f"since {name} is not in LD_LIBRARY_PATH" in told[0], result)
+
+
 def case_a_convolution_that_cudnn_fails_at_is_computed_by_cublas():
     bits = []
     for state in "failing", "off":
@@ -105,13 +118,15 @@ def case_a_convolution_that_cudnn_fails_at_is_computed_by_cublas():
 
 
 def case_where_ranks_do_not_reach_each_other_gradients_are_staged():
-    for more, why in (({"DP_CUDA_IPC": "off"}, "not ipc"), ({"DP_CUDA_PEERS": "off"}, "")):
+    sealed = "not ipc: memory cannot be shared with other processes: out of memory"
+    for more, why in (({"DP_CUDA_IPC": "off"}, "not ipc"), ({"DP_CUDA_PEERS": "off"}, ""),
+                      ({"DP_HOST_LACKS": "handles"}, sealed)):
         out = harness.scratch / f"out{len(why)}"
         count = 1 if why else 3
         result = train_well(small_cfg(), *flags("auto"), "--out", out, "--set", "train.lanes=2",
                             ranks=2, env=gpus(count, **more))
         same(run_json(out)["strategy"], "staged:over=shm", "what auto takes")
-        check(re.search(r"not nccl: .*; not ipc: ", result.out), result)
+        check(re.search(r"not nccl: .*; not ipc: ", result.out) and why in result.out, result)
 
 
 def train_with_one_that_differs(rank, variables, *arguments, **how):
@@ -126,6 +141,21 @@ def train_with_one_that_differs(rank, variables, *arguments, **how):
         return train(*arguments, **how)
     finally:
         harness.program = plain
+
+
+def case_one_rank_whose_memory_cannot_be_offered_is_a_reason_for_all():
+    cases = [(rank, "handles", small_cfg()) for rank in range(2)]
+    cases.append((1, "large-handles", small_cfg(WIDE)))  # found out with the gradient itself
+    for number, (rank, lacking, cfg) in enumerate(cases):
+        out = harness.scratch / f"out{number}"
+        result = train_with_one_that_differs(rank, {"DP_HOST_LACKS": lacking}, cfg,
+                                             *flags("auto"), "--steps", 3, "--out", out, ranks=2,
+                                             env=gpus(1))
+        same(result.code, 0, f"exit code\n{result}")
+        same(run_json(out)["strategy"], "staged:over=shm", "what auto takes")
+        check("not ipc: memory cannot be shared with other processes: " in result.out, result)
+    refused(train(small_cfg(), *flags("ipc"), ranks=2, env=gpus(1, DP_HOST_LACKS="handles")), 69,
+            "ipc cannot run here: memory cannot be shared with other processes")
 
 
 def refused(result, code, text):

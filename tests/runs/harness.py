@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import struct
@@ -35,8 +36,9 @@ build = pathlib.Path()  # the build folder; set by main()
 scratch = pathlib.Path()  # a fresh folder for each case; set by main()
 program = "ddp_train"  # what is started
 CROWDED = re.compile(r"\d+ ranks share \d+ cores? of this node")  # a warning on small machines
-# mpirun's own, now and then, where the agent that it starts on a host was quicker than itself.
-RACE = re.compile(r".*plm:rsh: Warning: setpgid.*\n")
+# mpirun's own, now and then: where the agent that it starts on a host was quicker than itself, and
+# where it closes what its event loop still has.
+RACE = re.compile(r".*plm:rsh: Warning: setpgid.*\n|\[warn\] Epoll .* Bad file descriptor\n")
 
 
 class Skipped(Exception):
@@ -89,6 +91,7 @@ def command_of(arguments, ranks):
 
 
 def environment(mark, extra=None):
+    """That of a program under test; `extra` has more, or None for what is to be left out."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -98,8 +101,12 @@ def environment(mark, extra=None):
     kept[MARK] = mark
     kept["XDG_CACHE_HOME"] = str(scratch / "cache")  # nothing is left with the user
     kept["ASAN_OPTIONS"] = "detect_leaks=0"
+    # What Open MPI finds out at each start, and where no special network is, finds to be this.
+    kept.setdefault("OMPI_MCA_pml", "ob1")
+    if os.access("/dev/shm", os.W_OK):
+        kept.setdefault("OMPI_MCA_osc_sm_backing_directory", "/dev/shm")
     kept.update(extra or {})
-    return kept
+    return {name: value for name, value in kept.items() if value is not None}
 
 
 def marked(mark):
@@ -402,10 +409,16 @@ def fashion():
 # ---- running the cases of a file ----
 
 
+def cpu_seconds():
+    """Those of all processes that have ended so far and that somebody waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run_case(function):
-    """"ok", "skipped" or "FAILED"; prints what happened."""
+    """"ok", "skipped" or "FAILED"; prints what happened, and the seconds of clock and of CPU."""
     global scratch
-    begin = time.monotonic()
+    begin, used = time.monotonic(), cpu_seconds()
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-runs-"))
     word, text = "ok", ""
     try:
@@ -418,7 +431,8 @@ def run_case(function):
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     name = function.__name__.removeprefix("case_").replace("_", " ")
-    print(f"{word:7s} {time.monotonic() - begin:5.1f} s  {name}{text}", flush=True)
+    print(f"{word:7s} {time.monotonic() - begin:5.1f} s {cpu_seconds() - used:5.1f} s CPU  {name}"
+          f"{text}", flush=True)
     if word == "skipped":
         print(f"skipped: {name}{text}")  # as tests/run looks for it
     return word

@@ -18,16 +18,17 @@ from harness import (IDX_FILES, Started, check, endless, mlp_layers, same, small
 
 WAITING = re.compile(r"rank 0 \(h1\): no sign of life from host h2 \(rank 1\) for \d+ s: waiting "
                      "up to 30 s")
-BACK = re.compile(r"rank 0 \(h1\): host h2 \(rank 1\) gives signs of life again, after \d+ s")
+BACK = re.compile(r"rank 0 \(h1\): host h2 \(rank 1\) responds again after \d+ s")
 
 
-def start(hosts, ranks, *arguments, before=":"):
+def start(hosts, ranks, *arguments, before=":", rate="1gbit", env=None):
     """A run on hosts of a lab, once the shell command `before` has come to pass on the first one.
     """
     netlab.need_lab()
     script = f'{before} && exec "$@"'
-    return Started(arguments, ranks,
-                   wrapper=[str(netlab.NETLAB), str(hosts), "--", "sh", "-c", script, "sh"])
+    return Started(arguments, ranks, env,
+                   wrapper=[str(netlab.NETLAB), str(hosts), "--rate", rate, "--", "sh", "-c",
+                            script, "sh"])
 
 
 def ranks_in(started):

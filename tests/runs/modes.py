@@ -16,9 +16,10 @@ FAMILIES = {
     "layers": {"dense", "conv2d", "batchnorm", "relu", "gelu", "maxpool", "avgpool",
                "global_avgpool", "dropout", "flatten", "residual"},
     "optimizers": {"sgd", "adamw"},
+    "schedules": {"constant", "step", "cosine", "linear"},
     "sources": {"fashion-mnist", "idx", "synthetic"},
     "devices": {"cpu"},
-    "faults": {"flip"},
+    "faults": {"flip", "kill", "stop", "slow", "exit"},
 }
 
 
@@ -30,9 +31,10 @@ def case_the_program_describes_itself():
         check(all(len(line.split()) > 2 for line in lines), f"no help in {lines}")
     check(re.fullmatch(r"lockstep \d+\.\d+\.\d+\n", train_well("--version").out), "--version")
     text = train_well("--help").out
-    for word in ("--set", "--out", "--baseline", "train.global_batch", "layer conv2d", "shortcut"):
+    for word in ("--set", "--out", "--baseline", "report.html", "train.global_batch",
+                 "layer conv2d", "shortcut"):
         check(word in text, f"no {word} in --help")
-    for word in ("report.html", "report.tensorboard", "hang_timeout_s", "without effect"):
+    for word in ("report.tensorboard", "without effect"):
         check(word not in text, f"{word} is in --help, but does nothing yet")
     same(text.count("keys of model.cfg"), 1, "headings of the keys")
     check(all(len(line) <= 110 for line in text.splitlines()), "--help has long lines")
@@ -88,7 +90,7 @@ def case_print_config_is_its_own_model_cfg():
 
 def case_precedence_is_file_environment_flags():
     cfg = small_cfg()
-    env = {"DP_OPTIMIZER_LR": "0.02", "DP_TRAIN_SEED": "9"}
+    env = {"DP_OPTIMIZER_LR": "0.02", "DDP_TRAIN_SEED": "9"}
     for extra, lr, seed in (((), 0.02, 9),
                             (("--set", "optimizer.lr=0.03", "--seed", "4"), 0.03, 4)):
         text = train_well(cfg, "--print-config", *extra, env=env).out

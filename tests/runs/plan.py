@@ -28,9 +28,9 @@ def cached():
     return sorted((harness.scratch / "cache").rglob("plan-*.json"))
 
 
-def on_hosts(*arguments, ranks=2, before=":", code=0):
+def on_hosts(*arguments, ranks=2, before=":", code=0, **lab):
     """Runs ddp_train on two hosts of a netlab, once the shell command `before` has come to pass."""
-    result = hosts.start(2, ranks, *arguments, before=before).finish()
+    result = hosts.start(2, ranks, *arguments, before=before, **lab).finish()
     same(result.code, code, f"the exit code of\n{result}\n")
     return result
 
@@ -72,6 +72,18 @@ def case_auto_measures_once_between_hosts_and_remembers():
         check(file.name in result.warnings[0], f"the file is not named:\n{result}")
         check(banner(result)[1].startswith("measured: "), f"{result}")
         check(json.loads(file.read_text())["reason"].startswith("measured: "), "not replaced")
+
+
+def case_what_was_measured_over_one_wire_is_not_taken_for_another():
+    cfg = small_cfg()
+    wires = ({"rate": "1gbit"}, {"rate": "100mbit"},
+             {"before": hosts.on_hosts(["h1", "h2"], "ip link set eth0 mtu 1400")},
+             {"env": {"OMPI_MCA_btl_tcp_links": "1"}})
+    for again in (False, True):
+        for number, wire in enumerate(wires):
+            why = banner(on_hosts(cfg, "--dry-run", **wire))[1]
+            same(why.endswith("; by an earlier run here"), again, f"whether {wire} is known: {why}")
+            same(len(cached()), len(wires) if again else number + 1, "files in the cache")
 
 
 def case_what_was_measured_gives_way_where_it_cannot_run_any_more():

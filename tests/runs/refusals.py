@@ -233,6 +233,10 @@ def case_bad_values_of_set_and_environment_are_configuration():
     refuse(78, r"--device.*'gpu'|device\.name.*'gpu'", cfg, "--device", "gpu", ranks=(0,))
     refuse(78, r"(--seed|train\.seed).*'x1'", cfg, "--seed", "x1", ranks=(0,))
     refuse(78, r"DP_TRAIN_SEED.*'many'", cfg, env={"DP_TRAIN_SEED": "many"})
+    refuse(78, "DP_FAULT: flip: step: expected", cfg, env={"DDP_FAULT": "flip:step=0"})
+    for name, values in (("TRAIN_SEED", ("1", "2")), ("FAULT", ("flip", "flip:step=2"))):
+        refuse(78, f"DP_{name}: its alias DDP_{name} has another value: unset one", cfg,
+               env={f"DP_{name}": values[0], f"DDP_{name}": values[1]})
     mistyped = train_well(cfg, env={"DP_TRAIN_SEEDS": "3"})
     check(re.search("DP_TRAIN_SEEDS is ignored .*DP_TRAIN_SEED", "".join(mistyped.warnings)),
           f"no warning:\n{mistyped}")
@@ -255,7 +259,7 @@ def case_wrong_usage_is_told_once():
         (64, r"--steps wants a number above 0, not '12q'", cfg, "--steps=12q"),
         (64, r"--quiet takes no value", cfg, "--quiet=yes"),
         (64, r"two configurations", cfg, cfg),
-        (64, r"--resume there: a path goes behind '=': --resume=there", cfg, "--resume", "there"),
+        (64, r"--resume there: a path goes after '=': --resume=there", cfg, "--resume", "there"),
         (64, r"--log-level wants error\|warn\|info\|debug, not 'loud'", cfg, "--log-level=loud"),
     ], ranks=(0,))
     refuse(64, r"unknown flag --step ", cfg, "--step", "3", ranks=(2,))
@@ -293,16 +297,22 @@ def case_an_occupied_or_unwritable_folder_is_refused():
         refuse(74, r"closed", cfg, out=closed)
 
 
+def files_of(folder):
+    """Path -> inode, but for the page, which a run that goes on replaces."""
+    return {path: path.stat().st_ino for path in folder.rglob("*")
+            if not path.name.startswith("report.html")}
+
+
 def case_a_folder_that_another_run_writes_into_is_refused():
     cfg = small_cfg()
     for flags in ((), ("--resume", "--steps", 3)):
         started, out = harness.begin(cfg, name=f"out-{len(flags)}")
         writer = started.ranks()[0]
-        before = {path: path.stat().st_ino for path in out.rglob("*")}
+        before = files_of(out)
         result = train(cfg, "--out", out, *flags, ranks=2)
         check_refusal(result, 64,
                       rf"{out} is in use by process {writer} on host \S+: choose another --out")
-        now = {path: path.stat().st_ino for path in out.rglob("*")}
+        now = files_of(out)
         same({path: now.get(path) for path in before}, before, "the files of the first run")
         started.signal(signal.SIGKILL, 0)  # whatever ends it, the folder is free
         started.finish()

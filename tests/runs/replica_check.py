@@ -41,7 +41,7 @@ def case_a_flipped_bit_stops_all_ranks_and_is_named():
             name = f"{strategy}-{ranks}"
             result = broken(cfg, name, strategy, ranks, FLIP, "--set", "train.check_every=4")
             same(result.code, 70, f"the exit code of\n{result}\n")
-            check_line(result.errors, "behind step 4 " + who, WHERE.format(between),
+            check_line(result.errors, "after step 4 " + who, WHERE.format(between),
                        "test the memory of")
             same(announced(result), [], "warnings")
             report = run_json(harness.scratch / name)
@@ -59,9 +59,9 @@ def case_the_line_the_summary_and_the_metrics_name_one_step():
         result = broken(small_cfg(), out.name, "ring", 3, FLIP, "--set",
                         f"train.check_every={every}")
         same(result.code, 70, f"the exit code of\n{result}\n")
-        check_line(result.errors, "behind step 4 ")
+        check_line(result.errors, "after step 4 ")
         report = run_json(out)
-        same((report["steps"], report["reason"]), (4, "behind step 4: ranks disagree"), "run.json")
+        same((report["steps"], report["reason"]), (4, "after step 4: ranks disagree"), "run.json")
         same(metrics(out, "step")[-1]["step"], 4, "the last step in metrics.jsonl")
         same(metrics(out, "end")[0]["steps"], 4, "steps in metrics.jsonl")
 
@@ -75,7 +75,7 @@ def case_a_majority_restores_and_training_goes_on():
         same(result.code, 0, f"the exit code of\n{result}\n")
         same(result.errors, [], "errors")
         check_line(announced(result),
-                   r"behind step 4 rank 1 \(\S+\) differs from the other 2 ranks",
+                   r"after step 4 rank 1 \(\S+\) differs from the other 2 ranks",
                    WHERE.format("instead of"), "; restored from rank 0$")
         report = run_json(harness.scratch / name)
         same(report["exit"], "finished", "exit in run.json")
@@ -90,14 +90,14 @@ def case_nothing_is_saved_that_differs():
         fault = FLIP.replace("step=4", f"step={step}")
         result = broken(cfg, out.name, "shm", 3, fault, *flags)
         same(result.code, 70, f"the exit code of\n{result}\n")
-        check_line(result.errors, rf"behind step {step} rank 1 \(\S+\) differs")
+        check_line(result.errors, rf"after step {step} rank 1 \(\S+\) differs")
         same(run_json(out)["exit"], "error", "exit in run.json")
         check(not (out / "checkpoints").exists(), "it was saved")
         out = harness.scratch / f"restore-{step}"
         result = broken(cfg, out.name, "shm", 3, fault, *flags, "--set",
                         "train.on_divergence=restore")
         same(result.code, 0, f"the exit code of\n{result}\n")
-        check_line(announced(result), rf"behind step {step} .*; restored from rank 0$")
+        check_line(announced(result), rf"after step {step} .*; restored from rank 0$")
         plain = harness.scratch / f"plain-{step}"
         train_well(cfg, "--out", plain, "--steps", 9, "--set", "comm.strategy=shm", ranks=3)
         same(weights(out) == weights(plain), True, "equal to the weights without a fault")
@@ -108,7 +108,7 @@ def case_what_is_restored_before_a_save_is_what_training_goes_on_with():
     flags = ("--set", "train.precision=bf16", "--set", "checkpoint.every_steps=5")
     result = broken(cfg, "out", "shm", 3, FLIP, *flags, "--set", "train.on_divergence=restore")
     same(result.code, 0, f"the exit code of\n{result}\n")
-    check_line(announced(result), r"behind step 5 .*; restored from rank 0$")
+    check_line(announced(result), r"after step 5 .*; restored from rank 0$")
     plain = harness.scratch / "plain"
     train_well(cfg, *flags, "--out", plain, "--steps", 9, "--set", "comm.strategy=shm", ranks=3)
     check(weights(plain) == weights(harness.scratch / "out"), "not the weights without a fault")
@@ -117,7 +117,7 @@ def case_what_is_restored_before_a_save_is_what_training_goes_on_with():
 def case_two_ranks_cannot_restore():
     result = broken(small_cfg(), "out", "ring", 2, FLIP, "--set", "train.on_divergence=restore")
     same(result.code, 70, f"the exit code of\n{result}\n")
-    check_line(result.errors, "no majority of 2 ranks tells who is right")
+    check_line(result.errors, "no majority of 2 ranks shows which is right")
     same(run_json(harness.scratch / "out")["restored"], 0, "restored in run.json")
 
 

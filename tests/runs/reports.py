@@ -17,6 +17,23 @@ def positive(value):
     return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
 
 
+def reported():
+    """The keys that the program says run.json has: of the run, and of a rank."""
+    keys = {line.split()[0] for line in train_well("--list", "report").out.splitlines()}
+    keys -= {key.rpartition(".")[0] for key in keys}  # objects
+    of_rank = {key for key in keys if key.startswith("ranks[].")}
+    return keys - of_rank, {key.removeprefix("ranks[].") for key in of_rank}
+
+
+def keys_of(value, before=""):
+    """The keys of an object, with those of the objects in it: "final", "final.test_loss"."""
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            yield from keys_of(inner, f"{before}{key}.")
+        else:
+            yield before + key
+
+
 def check_rank(rank, number, summary):
     same(rank["rank"], number, "the rank")
     check(rank["host"] and rank["cpus"] and rank["threads"] >= 1, f"rank {number} has no place")
@@ -89,6 +106,19 @@ def case_every_file_of_a_run_agrees_with_the_others():
             same(summary["baseline"]["before"], None, "the baseline of one rank")
             same(summary["scaling_efficiency"], 1.0, "the efficiency of one rank")
         same(summary["samples_per_dollar"], None, "samples_per_dollar without a price")
+
+
+def case_run_json_has_the_keys_that_are_declared():
+    out = harness.scratch / "out"
+    train_well(small_cfg(), "--steps", 6, "--out", out, ranks=2)
+    summary = run_json(out)
+    ranks = summary.pop("ranks")
+    of_run, of_rank = reported()
+    same(set(keys_of(summary)), of_run, "keys of run.json")
+    for rank in ranks:
+        same(set(keys_of(rank)), of_rank, "keys of a rank")
+    flat = {key.rpartition(".")[2] for key in of_run}
+    check(set(metrics(out, "end")[0]) - {"type", "time"} <= flat, "other names in metrics.jsonl")
 
 
 def case_a_price_gives_samples_per_dollar():

@@ -362,7 +362,7 @@ def case_what_others_put_beside_checkpoints_stays():
     for path in theirs:
         same(path.read_text(), "thesis", path)
     text = "\n".join(result.warnings)
-    for pattern in (r"latest is no symbolic link", r"called \S+/step-00000008\.other-1 now",
+    for pattern in (r"latest is not a symbolic link", r"renamed to \S+/step-00000008\.other-1",
                     r"cannot delete \S+/step-00000006"):
         check(re.search(pattern, text), f"no {pattern!r} in\n{result}")
     check((out / "checkpoints/step-00000010/MANIFEST").exists(), "the last one is not there")

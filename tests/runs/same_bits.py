@@ -74,7 +74,7 @@ def case_with_lanes_any_number_of_ranks_gives_the_same_bits():
 
 
 def case_what_auto_takes_for_lanes_keeps_their_bits():
-    """Also inside of a sharing or of hier, between hosts and where no memory can be shared."""
+    """Also inside of a sharding or of hier, between hosts and where no memory can be shared."""
     cfg = small_cfg()
     lanes = setting(train__lanes=2)
     netlab.need_lab()

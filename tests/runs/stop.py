@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs that end before their last step: asked to by a signal or a clock, or by their own decision.
-All ranks leave behind the same step, and run.json and the last line on stderr say why.
+All ranks leave after the same step, and run.json and the last line on stderr say why.
 """
 import os
 import pathlib
@@ -61,9 +61,9 @@ def check_saved(out, step):
 
 def check_stopped(result, out, cause):
     """Asked to stop by `cause`, saved, exit code 75; returns the last step."""
-    step = check_end(result, out, 75, "stopped", rf"stopped behind step (\d+): {cause}")
+    step = check_end(result, out, 75, "stopped", rf"stopped after step (\d+): {cause}")
     check_saved(out, step)
-    check(f"behind step {step}:" in run_json(out)["reason"], "the reason names another step")
+    check(f"after step {step}:" in run_json(out)["reason"], "the reason names another step")
     check(f"saved in {out}/checkpoints/step-{step:08}; go on with --resume" in result.errors[0],
           f"not what to do next:\n{result}")
     return step
@@ -75,7 +75,7 @@ def case_a_signal_to_mpirun_stops_all_ranks():
     check_stopped(started.finish(), out, r"SIGUSR1 on rank [012] \(.+\)")
 
 
-def case_a_signal_to_one_rank_stops_all_behind_the_same_step():
+def case_a_signal_to_one_rank_stops_all_after_the_same_step():
     cfg = small_cfg()
     for number, rank, strategy in ((signal.SIGUSR1, 0, "auto"), (signal.SIGUSR1, 1, "ring"),
                                    (signal.SIGTERM, 0, "mpi"), (signal.SIGTERM, 2, "shm")):
@@ -102,7 +102,7 @@ def case_within_local_steps_the_end_waits_for_the_next_average():
         started.signal(number, 0)
         step = check_stopped(started.finish(), out, rf"{number.name} on rank 0 \(.+\)")
         if waits:
-            same(step % 40, 0, f"behind step {step}: steps since the last average")
+            same(step % 40, 0, f"after step {step}: steps since the last average")
             whole = harness.scratch / f"{name}-whole"
             more = (*endless(), "--steps", step + 25, *flags)
             for folder, resume in ((out, ["--resume"]), (whole, [])):
@@ -111,12 +111,12 @@ def case_within_local_steps_the_end_waits_for_the_next_average():
                   "other weights than without a stop")
 
 
-def case_every_rank_ends_behind_the_step_that_is_saved():
+def case_every_rank_ends_after_the_step_that_is_saved():
     started, out = begin(small_cfg(), *NO_EVALUATION, "--log-level", "debug", ranks=4)
     started.signal(signal.SIGUSR1, 3)
     result = started.finish()
     same(result.code, 75, f"the exit code of\n{result}\n")
-    ends = sorted(re.findall(r"rank (\d) ends behind step (\d+)", result.err))
+    ends = sorted(re.findall(r"rank (\d) ends after step (\d+)", result.err))
     same(ends, [(str(rank), str(run_json(out)["steps"])) for rank in range(4)], "ends of ranks")
 
 
@@ -151,7 +151,7 @@ def case_many_signals_in_products_of_matrices_change_no_bit():
 HOLD_RANK_0 = 'test "$OMPI_COMM_WORLD_RANK" != 0 || kill -STOP $$; exec "$@"'
 
 
-def case_a_request_before_the_first_step_is_heard_behind_it():
+def case_a_request_before_the_first_step_is_heard_after_it():
     out = harness.scratch / "out"
     words = [small_cfg(), *NO_EVALUATION, "--set", f"train.steps={ENDLESS}", "--out", out]
     started = Started(words, wrapper=[str(harness.ROOT / "launch/mpirun"), "-np", "2", "sh", "-c",
@@ -198,7 +198,7 @@ def case_a_run_whose_output_nobody_reads_any_more_is_saved_and_stopped():
             mpirun = [str(harness.ROOT / "launch/mpirun"), "-np", str(ranks)] if ranks else []
             result = Started([cfg, *endless(), "--out", out],  # evaluations are lines
                              wrapper=[*mpirun, *leaves]).finish()
-            cause = r"nobody reads its output any more \(SIGPIPE\) on rank 0 \(.+\)"
+            cause = r"its output has no reader any more \(SIGPIPE\) on rank 0 \(.+\)"
             same(result.code, 75, f"the exit code of\n{result}\n")
             if both:
                 same(run_json(out)["exit"], "stopped", f"exit of\n{result}\n")
@@ -268,7 +268,7 @@ def case_an_evaluation_is_broken_off_on_all_ranks():
 
 
 def while_measuring(number, rank, nth):
-    """Two slow steps: a signal to a rank during the nth measurement, which comes behind a step.
+    """Two slow steps: a signal to a rank during the nth measurement, which comes after a step.
     Once more with slower steps, where that was measured to its end before the signal was heard."""
     for rows in (20000, 100000, 500000):
         out = harness.scratch / f"out-{rank}-{rows}"
@@ -297,7 +297,7 @@ def case_a_run_that_has_done_its_steps_finishes_when_asked_to_stop():
     result, out = while_measuring(signal.SIGTERM, 1, 2)
     same(result.code, 0, f"the exit code of\n{result}\n")
     same((len(result.errors), len(result.warnings)), (0, 1), f"errors and warnings of\n{result}\n")
-    check("behind the last step" in result.warnings[0], f"no word of it:\n{result}")
+    check("after the last step" in result.warnings[0], f"no word of it:\n{result}")
     summary = run_json(out)
     same((summary["exit"], summary["reason"]), ("finished", None), "the end")
     check(summary["final"]["test_loss"] > 0, "the last evaluation is lost")
@@ -311,7 +311,7 @@ def case_training_that_does_not_improve_stops_early():
         result = train(cfg, *endless(), "--set", "optimizer.lr=0", "--set", "early_stop.patience=2",
                        "--set", f"early_stop.metric={metric}", "--set", "early_stop.min_delta=0.01",
                        "--out", out, ranks=ranks)
-        reason = rf"stopped early behind step 36: 2 evaluations without a better {metric} than \S+"
+        reason = rf"stopped early after step 36: 2 evaluations without a better {metric} than \S+"
         same(check_end(result, out, 0, "early_stopped", reason), 36, "the last step")
         same(result.errors, [], f"errors of\n{result}\n")
         check_saved(out, 36)
@@ -320,7 +320,7 @@ def case_training_that_does_not_improve_stops_early():
         result = train(cfg, *endless(), "--set", "early_stop.patience=2", "--out", out, "--resume",
                        ranks=ranks)
         same((result.code, result.errors), (0, []), f"the end of\n{result}\n")
-        check(f"stopped early behind step 36 of {ENDLESS}: nothing is left to do" in result.out,
+        check(f"stopped early after step 36 of {ENDLESS}: nothing is left to do" in result.out,
               f"not told:\n{result}")
         same({path: path.lstat().st_mtime_ns for path in sorted(out.rglob("*"))}, before, "files")
     out = harness.scratch / "learns"
@@ -329,7 +329,7 @@ def case_training_that_does_not_improve_stops_early():
 
 
 def check_diverged(result, out, reason, good=None):
-    """Exit code 77, and nothing saved behind `good`."""
+    """Exit code 77, and nothing saved after `good`."""
     step = check_end(result, out, 77, "diverged", reason)
     if good is None:
         check(not (out / "checkpoints").exists(), f"something was saved:\n{result}")
@@ -343,7 +343,7 @@ def check_diverged(result, out, reason, good=None):
 
 def case_weights_that_are_no_numbers_are_not_saved():
     cfg = small_cfg(mlp_layers())
-    # The schedule multiplies the rate by 1000 behind steps 10, 20 ..., until numbers overflow.
+    # The schedule multiplies the rate by 1000 after steps 10, 20 ..., until numbers overflow.
     flags = ("--set", "optimizer.schedule.name=step", "--set", "optimizer.schedule.step_size=10",
              "--set", "optimizer.schedule.gamma=1000", *NO_EVALUATION)
     for every in (1, 5):
@@ -370,7 +370,7 @@ def case_a_loss_that_shoots_up_is_divergence():
         out = harness.scratch / f"out-{ranks}"
         result = train(cfg, *endless()[:2], *flags, "--set", "failure_stop.spike_sigma=6", "--out",
                        out, ranks=ranks)
-        reason = (r"step \d+: the loss of \S+ lies more than 6 deviations of \S+ above its mean of "
+        reason = (r"step \d+: the loss of \S+ is more than 6 deviations of \S+ above its mean of "
                   r"\S+ \(failure_stop\.spike_sigma\); try a lower .*")
         check(60 < check_diverged(result, out, reason, 50) < 100, f"{result}")
 

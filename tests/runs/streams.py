@@ -84,13 +84,13 @@ def case_a_pipe_in_place_of_a_file_is_refused_at_once():
     (torn / "model.safetensors").unlink()
     os.mkfifo(torn / "model.safetensors")
     refuse_all([
-        (65, "pipe: a pipe, where a regular file", cfg, "--init", pipe),
-        (65, "pipe: a pipe, where a regular file", cfg, "--baseline", pipe),
-        (65, "pipe: a pipe, where a regular file", cfg, "--plan", pipe),
+        (65, "pipe: a pipe, but a regular file", cfg, "--init", pipe),
+        (65, "pipe: a pipe, but a regular file", cfg, "--baseline", pipe),
+        (65, "pipe: a pipe, but a regular file", cfg, "--plan", pipe),
         (65, "step-00000006", cfg, f"--resume={torn}"),
-        (65, f"{IDX_FILES[0]}: a pipe, where", cfg, "--set", f"data.dir={data}"),
-        (65, "null: a device, where a regular file", cfg, "--init", "/dev/null"),
-        (66, "pipe: a pipe to which nobody writes", pipe),
+        (65, f"{IDX_FILES[0]}: a pipe, but", cfg, "--set", f"data.dir={data}"),
+        (65, "null: a device, but a regular file", cfg, "--init", "/dev/null"),
+        (66, "pipe: no process writes to this pipe", pipe),
     ])
 
 
@@ -118,7 +118,8 @@ def case_a_silent_writer_is_named():
     os.mkfifo(pipe)
     started = Started([pipe, "--check"])
     with open(pipe, "w", encoding="utf-8") as writer:  # which waits until it is read
-        started.wait_for("a warning", lambda: "waiting for whoever writes" in started.complained())
+        started.wait_for("a warning",
+                         lambda: "waiting for data from its writer" in started.complained())
         writer.write(small_cfg().read_text())
     result = started.finish()
     same((result.code, len(result.warnings)), (0, 1), f"the end of\n{result}\n")

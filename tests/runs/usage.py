@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Command lines that are wrong, on all ranks or on one: one line says what, however late the rank
-that says it comes, and the job ends with its code. And the environment that launch/env.sh sets.
+that says it comes, and the job ends with its code. And the environment that launch/env.sh sets,
+and what starting costs.
 """
 import os
 import re
@@ -83,6 +84,21 @@ def case_scripts_set_what_programs_set_for_themselves():
         found = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
         for name, value in wanted.items():
             same(found.get(name), own.get(name, value), name)
+
+
+def case_a_rank_loads_what_mpi_is_made_of_but_once_or_twice():
+    """Loading all of it takes a quarter of a second where Debian's libfabric is installed."""
+    log = harness.scratch / "loaded"
+    harness.train_well(small_cfg(), "--dry-run", ranks=2,
+                       env={"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": log, "OMPI_MCA_pml": None,
+                            "OMPI_MCA_osc_sm_backing_directory": None})
+    loads = [max(map(text.count, set(re.findall(r"calling init: .*", text))), default=0)
+             for text in (path.read_text() for path in harness.scratch.glob("loaded.*"))
+             if "initialize program: " + str(harness.build) in text]
+    if not any(loads):
+        raise harness.Skipped("this loader does not say what it loads")
+    same(len(loads), 2, "ranks that said what they load")
+    check(max(loads) <= 2, f"how often a rank of each loads one library: {loads}")
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ static inline float *copy_of(const float *array, size_t count)
     return copy;
 }
 
-/* What an output holds before: NaN where it must not be read (keep 0), else numbers. */
+/* The content of an output before: NaN if it must not be read (keep 0), else numbers. */
 static inline float *held(size_t count, uint32_t seed, float keep)
 {
     float *array = uniform(count, seed, -1, 1);
@@ -150,7 +150,7 @@ static inline void same_bits_at(const float *a, const float *b, size_t count, co
     }
 }
 
-/* The call succeeds, and what it queued is done. */
+/* Asserts that the call succeeds, and waits for what it queued. */
 #define OK(call)                         \
     do {                                 \
         assert_int_equal((call), DP_OK); \

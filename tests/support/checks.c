@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-/* A message of PIECES goes in more pieces than are under way at a time. */
+/* A message of PIECES is sent in more pieces than may be in flight. */
 enum { RANKS_MAX = 64, LONGEST = 70000, PIECES = 2700001 };
 
 /* What byte i is; no two pieces of a message are alike. */
@@ -70,8 +70,8 @@ size_t check_exchange(struct dp_group *group, const void *unused)
     return wrong;
 }
 
-/* Many messages under way at once, of all lengths, in both directions; a barrier overtakes them,
- * and they are finished in any order. */
+/* Many messages in flight, of all lengths, in both directions; a barrier overtakes them, and they
+ * are finished in any order. */
 size_t check_transfers(struct dp_group *group, const void *unused)
 {
     enum { MANY = DP_TRANSFERS_MAX - 8, BYTES = 5000 };
@@ -119,8 +119,8 @@ static int first_done(struct dp_group *group, struct dp_transfer *transfers, int
     }
 }
 
-/* A test does not wait, and finishes what it finds done. Ranks send in reverse order, each when
- * rank 0 says so. */
+/* Testing does not wait, and finishes transfers that are done. Ranks send in reverse order, each
+ * when rank 0 allows it. */
 size_t check_tests(struct dp_group *group, const void *unused)
 {
     enum { MOST = 64 };
@@ -152,7 +152,7 @@ size_t check_tests(struct dp_group *group, const void *unused)
     return wrong;
 }
 
-/* Behind a barrier everybody sees what all others wrote in front of it. */
+/* After a barrier every rank sees what all others wrote before it. */
 size_t check_barrier(struct dp_group *group, const void *unused)
 {
     atomic_int *mine = dp_group_memory(group, DP_MEM_COMM, sizeof(*mine));
@@ -214,7 +214,7 @@ size_t check_allgather(struct dp_group *group, const void *unused)
     return wrong;
 }
 
-/* Agrees, and returns whether all ranks came to `expected`. */
+/* Agrees, and returns whether all ranks got `expected`. */
 static size_t agree_once(struct dp_group *group, dp_status mine, dp_status expected)
 {
     return dp_group_agree(group, mine) != expected;
@@ -228,7 +228,7 @@ size_t check_agree(struct dp_group *group, const void *unused)
     for (int failing = 0; failing < group->size; failing++) {
         const bool mine = group->rank == failing;
         wrong += agree_once(group, mine ? DP_ERR_NOMEM : DP_OK, DP_ERR_NOMEM);
-        /* Two ranks with different troubles: all leave with the same one. */
+        /* Two ranks with different errors: all leave with the same one. */
         const bool other = group->rank == (failing + 1) % group->size;
         const dp_status worst = DP_ERR_NOMEM > DP_ERR_DATA ? DP_ERR_NOMEM : DP_ERR_DATA;
         const dp_status trouble = mine ? DP_ERR_NOMEM : other ? DP_ERR_DATA : DP_OK;
@@ -237,7 +237,7 @@ size_t check_agree(struct dp_group *group, const void *unused)
     return wrong;
 }
 
-/* Takes memory, shows this rank's number to all, and looks at everybody's. */
+/* Allocates memory, writes this rank's number, and reads those of all. */
 static size_t memory_once(struct dp_group *group, size_t bytes)
 {
     const bool one_node = dp_group_one_node(group);
@@ -270,7 +270,7 @@ size_t check_memory(struct dp_group *group, const void *unused)
     size_t wrong = held == NULL;
 
     (void)unused;
-    /* More often than there are places for memory: they are used again. */
+    /* More often than there are slots for memory, which are reused. */
     for (int round = 0; round < 70 && wrong == 0; round++) {
         wrong += memory_once(group, round == 0 ? 40000 : (size_t)round % 3 * 100);
     }

@@ -24,7 +24,7 @@ static dp_status lab_create(struct lab *lab)
     if (lab->grad == NULL) {
         return DP_ERR_NOMEM;
     }
-    lab->group->apart = s->messages;
+    lab->group->unshared = s->messages;
     DP_TRY(dp_bucket_plan_create(lab_tensors, LAB_TENSORS, LAB_TRAINED, LAB_TOTAL,
                                  &(struct dp_bucket_sizes){192, 768, false}, &lab->plan));
     DP_TRY(dp_comm_create(lab->group, s->strategy, lab->plan->largest, DP_BLOCK, &lab->comm));

@@ -2,8 +2,8 @@
  * compressor_lab.h - for tests: a compressor over a group, with gradients of its own.
  *
  * The flat gradient has tensors of two and of one dimension in three buckets, the smallest of which
- * has fewer blocks than there are ranks. It lies in memory of the host, which the tested device
- * must be able to use.
+ * has fewer blocks than there are ranks. It is in host memory, which the tested device must be able
+ * to use.
  */
 #ifndef DP_TESTS_SUPPORT_COMPRESSOR_LAB_H
 #define DP_TESTS_SUPPORT_COMPRESSOR_LAB_H
@@ -32,7 +32,7 @@ struct lab {
     float *grad; /* [LAB_TOTAL] */
 };
 
-/* Everything is zero. On error nothing is left behind. */
+/* All arrays are zero. On error nothing is left. */
 DP_CHECKED dp_status lab_open(struct lab *lab, struct dp_group *group,
                               const struct lab_setup *setup);
 void lab_close(struct lab *lab);

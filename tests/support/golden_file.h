@@ -33,7 +33,7 @@ struct golden {
     int64_t before;  /* steps made before */
 };
 
-/* Opens tests/golden/<name>.safetensors. On error nothing is left behind. */
+/* Opens tests/golden/<name>.safetensors. On error nothing is left. */
 DP_CHECKED dp_status golden_open(const char *name, struct golden *out);
 void golden_close(struct golden *golden);
 

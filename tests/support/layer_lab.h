@@ -11,8 +11,8 @@
 
 enum { ROWS = 4, HALF = 2, ARRAYS = 16 };
 
-/* Finite differences jump where a relu or a maximum changes its mind, so those get inputs of which
- * no two are nearer than 1/8, and none nearer to zero than 1/16. */
+/* Finite differences jump where a relu or a maximum switches, so their inputs differ by at least
+ * 1/8, and are at least 1/16 from zero. */
 enum numbers { PLAIN, APART };
 
 struct layer_case {

@@ -6,7 +6,7 @@
 
 #include "models/layer.h"
 
-/* What a layer does for itself behind the last tile. */
+/* Finishes a layer after the last tile. */
 typedef dp_status layer_end(const void *state, const struct dp_layer_call *call);
 
 static inline dp_status layer_finish(layer_end *end, const void *state,
@@ -19,7 +19,7 @@ static inline dp_status layer_finish(layer_end *end, const void *state,
     return end == NULL ? DP_OK : end(state, &all);
 }
 
-/* Writes y; where the plan says alias y is x, and nothing is written. */
+/* Writes y; if the plan says alias, y is x and nothing is written. */
 static inline dp_status layer_forward(const struct dp_layer_type *type, const void *state,
                                       const struct dp_layer_call *call)
 {
@@ -31,7 +31,7 @@ static inline dp_status layer_forward(const struct dp_layer_type *type, const vo
     return layer_finish(type->forward_end, state, call);
 }
 
-/* Writes dx; where nothing is before the layer and its plan says passes_dy, dx is dy. */
+/* Writes dx; if no layer precedes and the plan says passes_dy, dx is dy. */
 static inline dp_status layer_backward(const struct dp_layer_type *type, const void *state,
                                        const struct dp_layer_call *call)
 {

@@ -94,7 +94,7 @@ void check_failing_allocations(int size, const int *node_of, rank_body *body, co
     const size_t live = dp_mem_live();
     size_t wrong = 1;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; wrong > 0; nth++) {
         dp_mem_fail_nth(nth);
         wrong = on_local_nodes(size, node_of, body, arg);
@@ -102,5 +102,5 @@ void check_failing_allocations(int size, const int *node_of, rank_body *body, co
         assert_int_equal(dp_mem_live(), live);
         assert_in_range(nth, 1, ALLOCATIONS_MOST);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }

@@ -1,8 +1,8 @@
 /*
  * local_world.h - ranks as threads of a test program.
  *
- * A rank's thread must not use cmocka's assertions (they jump): it returns what it found, and the
- * test asserts on the sum.
+ * A rank's thread must not use cmocka's assertions, which jump: it returns the number of errors,
+ * and the test asserts on the sum.
  */
 #ifndef DP_TESTS_SUPPORT_LOCAL_WORLD_H
 #define DP_TESTS_SUPPORT_LOCAL_WORLD_H
@@ -11,7 +11,7 @@
 
 #include "collectives/core/group.h"
 
-/* What a rank does. Returns the number of things that were wrong. */
+/* The function of a rank. Returns the number of errors. */
 typedef size_t rank_body(struct dp_group *group, const void *arg);
 
 /* Runs `body` on `size` ranks, each with a stream of device ref on its group, and returns the sum

@@ -1,10 +1,10 @@
 /*
- * reach.h - for tests of operations, which hand memory of their own to a device: what they take
- * lies where the device reaches it, and what they compare is done.
+ * reach.h - for tests of operations, which pass their own memory to a device: makes that memory
+ * reachable for the device, and waits for results before they are compared.
  *
  * On a device that does not use the host's memory run_reached_tests() runs them on a thread whose
- * stack is pinned, and dp_zalloc() and dp_mem_arena() give pinned memory. Constants of a program
- * are not, so what a test hands over is none.
+ * stack is pinned, and dp_zalloc() and dp_mem_arena() give pinned memory. Constants are not pinned,
+ * so tests must not pass them.
  *
  *   DP_TEST_APART=1   each array is an allocation of its own, so that a memory checker sees its end
  */
@@ -27,7 +27,7 @@
 int run_reached(const char *name, const struct CMUnitTest *tests, size_t count,
                 CMFixtureFunction setup, CMFixtureFunction teardown);
 
-/* Blocks of memory that tests took and still have. */
+/* Blocks that tests have allocated and not freed. */
 size_t blocks_left(void);
 
 /* Streams whose work wait_for_streams() waits for: all of their devices' that queue it. 16 at most

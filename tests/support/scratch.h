@@ -23,7 +23,7 @@ static inline int scratch_create(void **state)
     return mkdtemp(scratch_folder) == NULL;
 }
 
-/* In memory where there is a file system of that kind, so that nothing waits for a disk. */
+/* In a memory file system if there is one, so that nothing waits for a disk. */
 static inline int scratch_create_fast(void **state)
 {
     (void)snprintf(scratch_folder, sizeof(scratch_folder), "/dev/shm/lockstep-test-XXXXXX");

@@ -51,10 +51,10 @@ DP_CHECKED dp_status batch_step(const struct small_batch *batch, struct dp_pass 
 void step_alone(const struct small_batch *batch, struct dp_stream *stream, size_t room,
                 const struct dp_pass_call *call);
 
-/* An array that holds NaN: whoever reads it, or does not write it, is found out. */
+/* An array of NaN, which shows reads before writes, and missing writes. */
 float *unknown(size_t count);
 
-/* All elements of a gradient but the gaps between tensors, which nobody writes. */
+/* All elements of a gradient except the gaps between tensors, which are never written. */
 void assert_gradients_near(const struct dp_model *model, const float *a, const float *b,
                            double tolerance);
 

@@ -116,7 +116,6 @@ dp_status small_run_trainer(const struct small_run *run, struct dp_group *group,
         .group = group,
         .data = &run->data,
         .threads = run->threads,
-        .global_batch = (size_t)run->config->train.global_batch,
         .first_step = run->first_step,
         .total_steps = steps,
         .schedule_steps = steps,
@@ -161,7 +160,7 @@ uint64_t small_hash(const struct dp_trainer *t)
     }
     hash = hash_bytes(0xcbf29ce484222325u, f->weights, f->trained * dp_type_bytes(f->type));
     hash = hash_floats(hash, f->running, t->model->statistics);
-    if (dp_exchange_parts(t->exchange)) {
+    if (dp_exchange_is_sharded(t->exchange)) {
         return hash; /* each rank has another part of the optimizer's state */
     }
     hash = hash_floats(hash, f->master, t->state.flat.trained);

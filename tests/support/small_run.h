@@ -2,7 +2,7 @@
  * small_run.h - trainings of a few hundred numbers, with ranks as threads, to compare bit for bit.
  *
  * A small_run is a configuration with its model and a data set made here; small_train trains it
- * on some ranks and keeps what every rank had behind every step.
+ * on some ranks and keeps what every rank had after every step.
  */
 #ifndef DP_TESTS_SUPPORT_SMALL_RUN_H
 #define DP_TESTS_SUPPORT_SMALL_RUN_H
@@ -21,9 +21,9 @@ struct small_run {
     struct dp_model *model;
     const struct dp_device *device;
     struct dp_dataset data;
-    int threads;                           /* of each rank; 1 unless set behind small_run_create */
-    struct dp_algo_choices **algo_choices; /* [ranks], of algorithms; NULL unless set behind it */
-    uint64_t first_step;                   /* done before; 0 unless set behind small_run_create */
+    int threads;                           /* of each rank; 1 unless set after small_run_create */
+    struct dp_algo_choices **algo_choices; /* [ranks], of algorithms; NULL unless set after it */
+    uint64_t first_step;                   /* done before; 0 unless set after small_run_create */
     uint8_t *bytes;                        /* owned; images of both sets */
     int32_t *labels;                       /* owned */
 };
@@ -51,17 +51,17 @@ struct outcome {
     size_t trained;
 };
 
-/* Trains; `interlude` (NULL: none) is called on every rank behind each step. Returns how many
- * things went wrong. */
+/* Trains; `interlude` (NULL: none) is called on every rank after each step. Returns the number of
+ * errors. */
 typedef dp_status small_interlude(struct dp_trainer *trainer);
 size_t small_train(const struct small_run *run, int ranks, int steps, small_interlude *interlude,
                    struct outcome *out);
 void outcome_fini(struct outcome *outcome);
 
-/* Behind how many steps not all ranks had the same bits. */
+/* The number of steps after which ranks had different bits. */
 int outcome_split(const struct outcome *outcome, int ranks, int steps);
 
-/* How far two ends of training lie apart, in lengths of the way from the initial weights. */
+/* The distance between two ends of training, relative to the distance from the initial weights. */
 double small_distance(const struct small_run *run, const struct outcome *a,
                       const struct outcome *b);
 

@@ -54,19 +54,19 @@ struct sums {
     bool exact; /* the path of the tail */
 };
 
-/* Outside of the slice lie numbers that nobody may touch. */
+/* Numbers outside the slice must not change. */
 static float untouched(int rank, size_t i)
 {
     return -1000.0f * (float)(rank + 1) - (float)i;
 }
 
-/* Where the slice begins, and up to where memory is looked at. */
+/* The begin of the slice, and the end of the checked memory. */
 static size_t begin_of(const struct sums *s, size_t *end)
 {
     const size_t begin = (size_t)((float *)s->slice.data - s->memory);
-    const size_t behind = begin + s->slice.count + 4 * (size_t)DP_BLOCK;
+    const size_t after = begin + s->slice.count + 4 * (size_t)DP_BLOCK;
 
-    *end = behind < CAPACITY ? behind : CAPACITY;
+    *end = after < CAPACITY ? after : CAPACITY;
     return begin;
 }
 
@@ -109,7 +109,7 @@ static dp_status sum_once(struct sums *s)
     return move(s, false);
 }
 
-/* Wrong elements behind sum_once: of the part that this rank keeps, and of what lies outside. */
+/* Wrong elements after sum_once: of the part that this rank keeps, and of what lies outside. */
 static size_t wrong_elements(const struct sums *s)
 {
     const struct dp_group *group = s->comm->group;
@@ -147,7 +147,7 @@ static size_t check_counts(struct sums *s)
     return wrong;
 }
 
-/* The buffer is rewritten at once behind each sum: nobody may still be reading it. */
+/* The buffer is rewritten at once after each sum: no rank may still read it. */
 static size_t check_repeated(struct sums *s)
 {
     size_t wrong = 0;
@@ -184,7 +184,7 @@ static size_t check_same_bits(struct sums *s)
     return wrong;
 }
 
-/* The chunk that a rank keeps has the bits that it has in the whole sum: what zero1 builds on. */
+/* The chunk that a rank keeps has the bits of the whole sum, on which zero1 relies. */
 static size_t check_chunk_bits(struct sums *s)
 {
     const struct dp_group *group = s->comm->group;
@@ -203,7 +203,7 @@ static size_t check_chunk_bits(struct sums *s)
     return wrong + (memcmp(whole, mine.data, dp_slice_bytes(mine)) != 0);
 }
 
-/* Every rank has filled in its own chunk; behind a gather all have all of it, and nothing else has
+/* Every rank has filled in its own chunk; after a gather all have all of it, and nothing else has
  * changed. */
 static size_t check_gather(struct sums *s)
 {
@@ -230,7 +230,7 @@ static size_t check_gather(struct sums *s)
     return wrong;
 }
 
-/* As many bytes as its literature says, and to whom. */
+/* Sends as many bytes as its literature says, and to the right ranks. */
 static size_t check_traffic(struct sums *s)
 {
     struct dp_group *group = s->comm->group;

@@ -11,15 +11,15 @@
 
 #include "collectives/core/group.h"
 
-/* Everything that a strategy promises: `name` is its text, a const char *. A strategy that refuses
- * this group must name a reason and those that can run; nothing else is then checked. Prints the
- * name of each check that fails. */
+/* Checks the contract of a strategy: `name` is its text, a const char *. A strategy that refuses
+ * this group must give a reason and name those that can run; then nothing else is checked. Prints
+ * the name of each check that fails. */
 size_t check_strategy(struct dp_group *group, const void *name);
 
 /* Whether the strategy of a text refuses this group, and why. Local. */
 bool strategy_refuses(const struct dp_group *group, const char *text, const char **why_not);
 
-/* Where the test is about GPUs, this rank takes one. Collective. */
+/* If the test is about GPUs, chooses one for this rank. Collective. */
 DP_CHECKED dp_status find_gpus(struct dp_group *group);
 
 /* One element of the sum over ranks [first, first + count) in the order of the one binary tree. */

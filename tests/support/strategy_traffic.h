@@ -1,6 +1,6 @@
 /*
- * strategy_traffic.h - what each strategy sends, and to whom, worked out once more from its
- * literature: a strategy with wrong partners may still sum right, and send as much.
+ * strategy_traffic.h - what each strategy sends, and to whom, computed again from its literature: a
+ * strategy with wrong partners may still give right sums, and send as much.
  *
  * A strategy without a row is checked against bounds that hold for every one.
  */

@@ -1,5 +1,5 @@
 /*
- * tested_device.h - which device a test is about: CTest runs some tests once for each.
+ * tested_device.h - the device that a test uses: CTest runs some tests once for each.
  */
 #ifndef DP_TESTS_SUPPORT_TESTED_DEVICE_H
 #define DP_TESTS_SUPPORT_TESTED_DEVICE_H
@@ -10,8 +10,8 @@
 
 #include "kernels/device.h"
 
-/* DP_TEST_DEVICE, or `otherwise` where it is not set. Ends the test, skipped, where this machine
- * has no such device. */
+/* DP_TEST_DEVICE, or `otherwise` where it is not set. Skips the test if this machine has no such
+ * device. */
 static inline const char *tested_device_or(const char *otherwise)
 {
     const char *name = getenv("DP_TEST_DEVICE"), *why_not = "it is not built in";

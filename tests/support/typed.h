@@ -1,10 +1,10 @@
 /*
  * typed.h - for tests of operations on narrow types: streams of a type, and arrays of 16 bits.
  *
- * What is one float32 operation an element is rounded alike everywhere: equal to the bit. Sums come
- * in another order, and two float32 numbers that differ in their last digits may round to
- * neighbours: 1 step of the type, 2^-7 of a bfloat and 2^-10 of a half, besides the tolerance that
- * the float32 operations are tested with (test_ops.c).
+ * An operation with one float32 operation per element is rounded in the same way everywhere: equal
+ * to the bit. Sums have another order, and two float32 numbers that differ in their last digits may
+ * round to neighbours: 1 step of the type, 2^-7 of a bfloat and 2^-10 of a half, besides the
+ * tolerance that the float32 operations are tested with (test_ops.c).
  */
 #ifndef DP_TESTS_SUPPORT_TYPED_H
 #define DP_TESTS_SUPPORT_TYPED_H

@@ -1,18 +1,18 @@
 /*
- * whole_run.h - runs of a small model in this process, as main() makes them, in a scratch folder.
+ * whole_run.h - runs of a small model in this process, like main()'s, in a scratch folder.
  */
 #ifndef DP_TESTS_SUPPORT_WHOLE_RUN_H
 #define DP_TESTS_SUPPORT_WHOLE_RUN_H
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/json.h"
 #include "collectives/world/world.h"
-#include "runtime/run/cli.h"
 #include "runtime/run/run.h"
+#include "runtime/run/run_options.h"
 #include "tests/support/scratch.h"
 
-/* Four steps an epoch, the last one short. Everything is on that has state, or that depends on the
- * number of a step. */
+/* Four steps an epoch, the last one short. Everything with state, or that depends on the step's
+ * number, is on. */
 static const char whole_run_text[] =
     "data: {source: synthetic, samples: 37, test_samples: 9}\n"
     "train: {global_batch: 10, steps: 30, seed: 3}\n"
@@ -27,8 +27,8 @@ static const char whole_run_text[] =
     "relu: {}, flatten: {},\n"
     "           dropout: {rate: 0.2}, dense: {units: 3}]\n";
 
-/* The command line of a run into that folder; valid for the next four. */
-static inline struct dp_cli cli_of(const char *out, int steps, const char *resume)
+/* The options of a run into that folder; valid for the next four calls. */
+static inline struct dp_run_options options_of(const char *out, int steps, const char *resume)
 {
     static char config[256], folder[4][256];
     static int turn;
@@ -36,11 +36,11 @@ static inline struct dp_cli cli_of(const char *out, int steps, const char *resum
 
     (void)snprintf(config, sizeof(config), "%s", scratch_path("small.cfg"));
     (void)snprintf(path, sizeof(folder[0]), "%s", scratch_path(out));
-    return (struct dp_cli){
+    return (struct dp_run_options){
         .config = config, .out = path, .resume = resume, .steps = steps, .quiet = true};
 }
 
-static inline dp_status run_cli(const struct dp_cli *cli)
+static inline dp_status whole_run(const struct dp_run_options *options)
 {
     struct dp_world *world = NULL;
     dp_status status;
@@ -48,7 +48,7 @@ static inline dp_status run_cli(const struct dp_cli *cli)
     scratch_write(scratch_path("small.cfg"), whole_run_text, sizeof(whole_run_text) - 1);
     status = dp_world_create(&world);
     if (status == DP_OK) {
-        status = dp_run_main(cli, world, NULL);
+        status = dp_run_main(options, world, NULL);
         dp_world_destroy(world);
     }
     return status;

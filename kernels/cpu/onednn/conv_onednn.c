@@ -24,7 +24,7 @@ dp_status dp_conv_prepare(struct dp_stream *s, enum dp_type type, const struct d
     return DP_OK;
 }
 
-/* The weights of a forward or backward-data call, in the layout that the primitive wants. */
+/* The weights of a forward or backward-data call, in the primitive's layout. */
 static dp_status weights_in(struct dp_stream *s, struct dp_prepared_conv *conv, const void *weights)
 {
     const struct dp_prepared_onednn *all = s->state;
@@ -76,7 +76,7 @@ dp_status dp_conv_backward_data(struct dp_stream *s, enum dp_type type, void *dx
     return dp_prepared_execute(s, conv);
 }
 
-/* A batch without rows: sums are 0, or stay as they are. */
+/* A batch without rows: sums become 0, or are unchanged. */
 static dp_status no_rows(struct dp_stream *s, float *dw, float *db, const struct dp_window *w,
                          float keep)
 {
@@ -90,7 +90,7 @@ static dp_status no_rows(struct dp_stream *s, float *dw, float *db, const struct
     return DP_OK;
 }
 
-/* Primitives overwrite: where there is something to keep, they write to scratch, which is added. */
+/* Primitives overwrite their output. With `keep` they write to scratch, which is then added. */
 dp_status dp_conv_backward_weights(struct dp_stream *s, enum dp_type type, float *dw, float *db,
                                    const void *dy, const void *x, const struct dp_window *w,
                                    size_t rows, float keep)

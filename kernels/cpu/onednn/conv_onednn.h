@@ -1,6 +1,7 @@
 /*
- * conv_onednn.h - convolutions by oneDNN, of a type that it has arithmetic for: float32, and where
- * dp_cpu_has_bf16(), bfloats. Contracts are those of kernels/ops.h, whatever the stream's type.
+ * conv_onednn.h - convolutions by oneDNN, in a type for which it has arithmetic: float32, and
+ * bfloat16 where dp_cpu_has_bf16(). Contracts are those of kernels/ops.h, for any type of the
+ * stream.
  */
 #ifndef DP_KERNELS_CPU_ONEDNN_CONV_ONEDNN_H
 #define DP_KERNELS_CPU_ONEDNN_CONV_ONEDNN_H
@@ -11,7 +12,7 @@
 DP_CHECKED dp_status dp_conv_prepare(struct dp_stream *s, enum dp_type type,
                                      const struct dp_window *w, size_t rows, unsigned uses);
 /* Without an activation: the maximum that oneDNN could append to the convolution turns a NaN into
- * 0, which would hide a training that has diverged. */
+ * 0, which would hide that training has diverged. */
 DP_CHECKED dp_status dp_conv_forward(struct dp_stream *s, enum dp_type type, void *y, const void *x,
                                      const void *weights, const void *bias,
                                      const struct dp_window *w, size_t rows);

@@ -12,7 +12,7 @@ dp_status dp_onednn_fail(const char *file, int line, dnnl_status_t status, const
     return dp_fail(file, line, result, "oneDNN status %d from %s", (int)status, call);
 }
 
-/* Sizes in the order that oneDNN counts in, whatever lies next to what in memory. */
+/* Sizes in oneDNN's order, which does not depend on the layout in memory. */
 struct sizes {
     dnnl_dims_t x, y, weights, bias, strides, padding;
 };
@@ -58,9 +58,10 @@ static bool is_named(const_dnnl_primitive_desc_t desc, const char *name)
 }
 
 /*
- * choose_forward, in both versions: of the implementations of a forward convolution, the first
- * whose name begins with "jit:", if the one that oneDNN would take begins with "brgconv:". With our
- * layouts the former are faster under AVX-512, up to three times where input channels are few.
+ * choose_forward, in both versions of oneDNN. If oneDNN's own choice for a forward convolution is
+ * an implementation whose name begins with "brgconv:", it takes the first one that begins with
+ * "jit:" instead. With our layouts those are faster under AVX-512, up to three times with few input
+ * channels.
  */
 
 #if DNNL_VERSION_MAJOR >= 3

@@ -1,6 +1,6 @@
 /*
- * matmul_onednn.c - matrix products by oneDNN's sgemm, which has no state: several streams may call
- * it side by side. It takes its threads from OpenMP, as matmul_blas.c does.
+ * matmul_onednn.c - matrix products by oneDNN's sgemm. It has no state, so several streams may call
+ * it in parallel. It gets its number of threads from OpenMP, as matmul_blas.c does.
  */
 #include <oneapi/dnnl/dnnl.h>
 
@@ -16,7 +16,7 @@ void dp_matmul_onednn(int threads, const struct dp_matmul *p)
                         (dnnl_dim_t)p->m, (dnnl_dim_t)p->n, (dnnl_dim_t)p->k, 1.0f, p->a,
                         (dnnl_dim_t)p->lda, p->b, (dnnl_dim_t)p->ldb, p->keep == 0 ? 0.0f : 1.0f,
                         p->c, (dnnl_dim_t)p->ldc);
-    if (status != dnnl_success) { /* out of memory for its packed copies: OpenBLAS needs none */
+    if (status != dnnl_success) { /* no memory for its packed copies: OpenBLAS needs none */
         dp_matmul_blas(threads, p);
     }
 }

@@ -141,7 +141,7 @@ static void add_arg(struct dp_prepared_conv *conv, int arg, dnnl_memory_t memory
     conv->args[conv->arg_count++] = (dnnl_exec_arg_t){.arg = arg, .memory = memory};
 }
 
-/* What the arguments of a use are called, and where their layouts are asked for. */
+/* The names of a use's arguments, and the queries for their layouts. */
 static const struct argument_names {
     unsigned use;
     int x, y, weights, bias;
@@ -237,8 +237,8 @@ static dp_status reorder_open(struct dp_prepared_conv *conv, dnnl_engine_t engin
     return status;
 }
 
-/* Lays out one call's scratch. Scratchpads of the convolution and of its reorder share a place,
- * since one runs behind the other. */
+/* Lays out one call's scratch. Scratchpads of the convolution and of its reorder share memory,
+ * since one runs after the other. */
 static void conv_place(struct dp_prepared_conv *conv)
 {
     const size_t pad = dp_prepared_bytes(conv->scratchpad);
@@ -277,7 +277,9 @@ dp_status dp_prepared_grow(struct dp_prepared_onednn *all, size_t bytes)
     if (bytes <= all->arena_bytes) {
         return DP_OK;
     }
-    arena = dp_mem_arena(DP_MEM_WORKSPACE, bytes);
+    /* Not counted as workspace: no plan predicts it, since its size is known only after oneDNN has
+     * chosen its code for this processor (with AMX a small product needs 23 KB, else nothing). */
+    arena = dp_mem_arena(DP_MEM_LIBRARY, bytes);
     if (arena == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%zu bytes of scratch for oneDNN", bytes);
     }
@@ -334,7 +336,7 @@ dp_status dp_prepared_find(struct dp_stream *s, const struct dp_prepared_key *ke
 
 dp_status dp_prepared_point(dnnl_memory_t memory, const void *data)
 {
-    /* oneDNN takes inputs and outputs alike; what it only reads stays as it is. */
+    /* oneDNN's arguments are not const; it does not write to inputs. */
     union {
         const void *in;
         void *out;

@@ -2,8 +2,8 @@
  * prepared_onednn.h - a stream's prepared convolutions and products: primitives of oneDNN with
  * their memory.
  *
- * Everything is made by prepare and belongs to one stream, so several streams can compute side by
- * side. A call only points the memory objects at its arrays and executes.
+ * Everything is made by prepare and belongs to one stream, so several streams can compute in
+ * parallel. A call only sets the addresses of the memory objects and executes.
  */
 #ifndef DP_KERNELS_CPU_ONEDNN_PREPARED_ONEDNN_H
 #define DP_KERNELS_CPU_ONEDNN_PREPARED_ONEDNN_H
@@ -16,30 +16,30 @@
 
 enum { DP_PREPARED_LISTS = 64, DP_PREPARED_ARGS = 5 };
 
-/* What tells prepared convolutions apart. `use` is as in dp_onednn_conv_desc(). */
+/* The key of a prepared convolution. `use` is as in dp_onednn_conv_desc(). */
 struct dp_prepared_key {
     struct dp_window window;
     size_t rows;
     unsigned use;
-    enum dp_type type; /* of all but the gradients of weights and bias */
+    enum dp_type type; /* of all arrays but the gradients of weights and bias */
 };
 
-/* One convolution. x, y, weights and bias stand for the values or for their gradients, as the use
- * wants. */
+/* One convolution. x, y, weights and bias are the values or their gradients, depending on the
+ * use. */
 struct dp_prepared_conv {
     struct dp_prepared_conv *next;
     struct dp_prepared_key key;
     dnnl_primitive_t primitive;
-    dnnl_memory_t x, y, weights, bias, scratchpad; /* bias: NULL where there is none */
+    dnnl_memory_t x, y, weights, bias, scratchpad; /* bias: NULL if there is none */
     dnnl_exec_arg_t args[DP_PREPARED_ARGS];
     int arg_count;
 
-    /* From our layout of the weights to the primitive's, or back for a gradient; NULL where the
-     * primitive takes ours. `plain` are the weights in our layout. */
+    /* From our layout of the weights to the primitive's, or back for a gradient; NULL where they
+     * are the same. `plain` are the weights in our layout. */
     dnnl_primitive_t reorder;
     dnnl_memory_t plain, reorder_scratchpad;
 
-    /* Where things lie in the arena, in bytes. */
+    /* Offsets in the arena, in bytes. */
     size_t weights_at, plain_at, bias_at, scratchpad_at, arena_bytes;
 };
 
@@ -49,39 +49,39 @@ struct dp_prepared_onednn {
     dnnl_stream_t stream;
     struct dp_prepared_conv *lists[DP_PREPARED_LISTS]; /* by hash of the key */
     struct dp_prepared_product *products;              /* product_onednn.c */
-    char *arena; /* one call's scratch; grows in prepare alone */
+    char *arena; /* one call's scratch; grows only in prepare */
     size_t arena_bytes;
 };
 
-/* The stream's state, made by the first call. Errors: DP_ERR_NOMEM, DP_ERR_INTERNAL. */
+/* The stream's state, which the first call makes. Errors: DP_ERR_NOMEM, DP_ERR_INTERNAL. */
 DP_CHECKED dp_status dp_prepared_open(struct dp_stream *s, struct dp_prepared_onednn **out);
 
-/* Prepares one use, unless that was done before. On error nothing is left behind but room in the
- * arena. Errors: DP_ERR_NOMEM, DP_ERR_UNAVAILABLE, DP_ERR_INTERNAL. */
+/* Prepares one use, unless it is prepared already. An error leaves nothing but a larger arena.
+ * Errors: DP_ERR_NOMEM, DP_ERR_UNAVAILABLE, DP_ERR_INTERNAL. */
 DP_CHECKED dp_status dp_prepared_add(struct dp_stream *s, const struct dp_prepared_key *key);
 
-/* What was prepared. Errors: DP_ERR_INTERNAL: it was not. */
+/* Finds a prepared convolution. Errors: DP_ERR_INTERNAL: it is not prepared. */
 DP_CHECKED dp_status dp_prepared_find(struct dp_stream *s, const struct dp_prepared_key *key,
                                       struct dp_prepared_conv **out);
 
-/* Makes the arena at least so large. In prepare alone. Errors: DP_ERR_NOMEM. */
+/* Makes the arena at least this large. Only in prepare. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_prepared_grow(struct dp_prepared_onednn *all, size_t bytes);
 
-/* Sets the threads that oneDNN asks OpenMP for, when a primitive is made and when it runs, on the
- * calling thread. Returns how many they were. */
+/* Sets the number of threads that oneDNN gets from OpenMP on the calling thread, for making and for
+ * running a primitive. Returns the previous number. */
 int dp_prepared_threads(int threads);
 
-/* Bytes of what a memory object stands for; 0 for NULL. */
+/* Bytes of a memory object's array; 0 for NULL. */
 size_t dp_prepared_bytes(dnnl_memory_t memory);
 
-/* The products of a stream that is destroyed. */
+/* Destroys the products of a stream. */
 void dp_products_destroy(struct dp_prepared_product *products);
 
-/* Points `memory` at `data`. */
+/* Sets the address of `memory` to `data`. */
 DP_CHECKED dp_status dp_prepared_point(dnnl_memory_t memory, const void *data);
 
-/* Executes the convolution, or its reorder, on the stream's threads. All memory but scratchpads
- * must be pointed somewhere. */
+/* Executes the convolution, or its reorder, on the stream's threads. All memory objects but
+ * scratchpads must have an address. */
 DP_CHECKED dp_status dp_prepared_execute(struct dp_stream *s, struct dp_prepared_conv *conv);
 DP_CHECKED dp_status dp_prepared_reorder(struct dp_stream *s, struct dp_prepared_conv *conv);
 

@@ -1,6 +1,6 @@
 /*
- * product_onednn.c - dense layers of bfloats: products of matrices by oneDNN, prepared for each
- * shape, summed in float32 and rounded once, behind the bias.
+ * product_onednn.c - dense layers of bfloat16: matrix products by oneDNN, prepared for each shape,
+ * summed in float32 and rounded once, after the bias.
  */
 #include <stdatomic.h>
 
@@ -13,7 +13,7 @@ struct dp_prepared_product {
     struct dp_prepared_product *next;
     struct dp_onednn_product what;
     dnnl_primitive_t primitive;
-    dnnl_memory_t a, b, c, bias, scratchpad; /* bias: NULL where there is none */
+    dnnl_memory_t a, b, c, bias, scratchpad; /* bias: NULL if there is none */
 };
 
 static void product_destroy(struct dp_prepared_product *p)
@@ -217,7 +217,7 @@ dp_status dp_cpu_bf16_dense_backward_weights(struct dp_stream *s, float *dw, con
     return run(s, &what, dw, dy, x, NULL);
 }
 
-/* ---- whether there is such arithmetic ---- */
+/* ---- whether there is bfloat16 arithmetic ---- */
 
 #if defined(__x86_64__) && defined(__GNUC__)
 static bool processor_has_bf16(void)
@@ -231,7 +231,7 @@ static bool processor_has_bf16(void)
 }
 #endif
 
-/* By describing one of each. */
+/* Finds out by describing one of each. */
 static bool probe(void)
 {
     static const struct dp_window window = {8, 8, 16, 8, 8, 16, 3, 3, 1, 1};
@@ -258,7 +258,7 @@ static bool probe(void)
 
 bool dp_cpu_has_bf16(void)
 {
-    static atomic_int known; /* 0: not yet; 1: no; 2: yes. Whoever asks at once finds the same. */
+    static atomic_int known; /* 0: not yet; 1: no; 2: yes. Concurrent callers find the same. */
     int answer = atomic_load_explicit(&known, memory_order_relaxed);
 
     if (answer == 0) {

@@ -1,8 +1,8 @@
 /*
  * dense_cublas.c - dense layers as products of matrices: see kernels/ops.h for the contracts.
  *
- * 2 rows in out FLOPs each. The gradient of the bias comes with that of the weights where cuBLASLt
- * has such products, so it costs no pass over dy; else it is in dense.cu.
+ * 2 rows in out FLOPs each. The gradient of the bias comes with that of the weights if cuBLASLt
+ * has such products and they are faster; else a pass over dy computes it (dense.cu).
  *
  * A rectifier behind the layer is undone by a pass of its own (relu_backward): cuBLASLt would do it
  * with the gradient of the layer behind, but wants a mask of bits that forward writes. Its GELU is

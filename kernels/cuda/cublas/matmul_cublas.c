@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "kernels/cuda/cublas/plan_cublas.h"
+#include "kernels/cuda/cublas/sums_cublas.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/stream_cuda.h"
 
@@ -76,6 +76,23 @@ static const struct dp_cublas_plan *plan_find(const struct dp_matmuls *m,
 
 /* ---- preparing and running ---- */
 
+/* Marks a plan with sums as missing if the plain plan, prepared before, and a pass are faster. */
+static dp_status drop_slow_sums(struct dp_stream *s, const struct dp_matmuls *m,
+                                struct dp_cublas_plan *plan)
+{
+    struct dp_matmul shape = plan->shape;
+    const struct dp_cublas_plan *plain;
+    bool pays = true;
+
+    shape.sums = 0;
+    plain = plan_find(m, &shape);
+    if (plan->shape.sums != 0 && !plan->missing && plain != NULL) {
+        DP_TRY(dp_cublas_sums_pay(s, plan, plain, &pays));
+    }
+    plan->missing = plan->missing || !pays;
+    return DP_OK;
+}
+
 dp_status dp_matmul_prepare(struct dp_stream *s, const struct dp_matmul *shape)
 {
     struct dp_matmuls *m = dp_cuda_of(s)->matmuls;
@@ -93,7 +110,10 @@ dp_status dp_matmul_prepare(struct dp_stream *s, const struct dp_matmul *shape)
     }
     m->plans = plans;
     DP_TRY(dp_cublas_plan_create(s, m->handle, &wanted, &plan));
-    status = dp_cuda_scratch_grow(s, &m->workspace, plan.workspace_bytes, "a matrix product");
+    status = drop_slow_sums(s, m, &plan);
+    if (status == DP_OK && !plan.missing) {
+        status = dp_cuda_scratch_grow(s, &m->workspace, plan.workspace_bytes, "a matrix product");
+    }
     if (status != DP_OK) {
         dp_cublas_plan_destroy(&plan);
         return status;

@@ -16,10 +16,11 @@ void dp_matmuls_destroy(struct dp_matmuls *matmuls);
 void dp_matmuls_forget(struct dp_matmuls *matmuls);
 
 /* Chooses an algorithm: plan_cublas.h. Twice for one shape costs nothing. m, n, k above 0. With
- * `sums` cuBLASLt may have none, which is no error. */
+ * `sums` there may be no algorithm, or none that is faster than the product without, prepared
+ * before, and a pass (sums_cublas.h); that is no error. */
 DP_CHECKED dp_status dp_matmul_prepare(struct dp_stream *s, const struct dp_matmul *shape);
 
-/* Whether it was prepared, and cuBLASLt has one. */
+/* Whether it was prepared, and there is one. */
 bool dp_matmul_has(const struct dp_stream *s, const struct dp_matmul *shape);
 
 /* bias in, or sums out, of shapes that have them. Errors: DP_ERR_INTERNAL (not prepared),

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "kernels/algo_choices.h"
+#include "kernels/cuda/cublas/trial_cublas.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/stream_cuda.h"
 
@@ -90,6 +90,16 @@ static dp_status plan_describe(struct dp_cublas_plan *plan, bool tf32)
     return layout_create(&plan->result, out, p->m, p->n);
 }
 
+/* Algorithms are proposed for a vector beside the product that begins where this one does: any that
+ * is as well aligned as all arrays are. */
+static dp_status name_beside(const struct dp_cublas_plan *plan, const void *any)
+{
+    return plan->shape.bias == 0 && plan->shape.sums == 0
+               ? DP_OK
+               : DP_CUBLAS(cublasLtMatmulDescSetAttribute(
+                     plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof(any)));
+}
+
 /* Arrays begin at POINTER_ALIGNMENT, or whole rows behind that: then at what rows are multiples
  * of. */
 static uint32_t alignment_of(size_t cols, size_t element)
@@ -151,7 +161,9 @@ static dp_status propose(const struct dp_cublas_plan *plan,
         const cublasStatus_t result = cublasLtMatmulAlgoGetHeuristic(
             plan->handle, plan->desc, plan->left, plan->right, plan->result, plan->result, requests,
             PROPOSALS, proposals, count);
-        if (p->sums != 0 && result == CUBLAS_STATUS_NOT_SUPPORTED) {
+        if (p->sums != 0 && result != CUBLAS_STATUS_SUCCESS) { /* whatever the reason */
+            DP_DEBUG("cuBLAS has no product of %zux%zux%zu with sums: %s", p->m, p->n, p->k,
+                     cublasLtGetStatusString(result));
             *count = 0;
         } else {
             status = DP_CUBLAS(result);
@@ -188,55 +200,19 @@ static cublasStatus_t try_multiply(struct dp_stream *s, const struct dp_cublas_p
 
 /* ---- measuring ---- */
 
-/* Scratch to measure on. */
-struct trial {
-    struct dp_stream *stream;
+/* An algorithm that is timed. */
+struct attempt {
+    struct dp_cublas_trial trial;
     const struct dp_cublas_plan *plan;
     const cublasLtMatmulAlgo_t *algo;
-    struct dp_cuda_scratch workspace;
-    char *a, *b, *d, *beside;
-    struct dp_cuda_clock clock;
 };
-
-static void trial_destroy(struct trial *trial)
-{
-    dp_cuda_clock_close(&trial->clock);
-    dp_cuda_scratch_release(&trial->workspace);
-    dp_device_cuda.release(trial->a);
-}
-
-/* Arrays at multiples of 256 bytes in one piece, with what any algorithm may want as workspace;
- * without memory there is no trial, no error. */
-static dp_status trial_create(struct trial *trial, struct dp_stream *s,
-                              const struct dp_cublas_plan *plan, size_t workspace)
-{
-    const struct dp_matmul *p = &plan->shape;
-    const enum dp_type type = (enum dp_type)p->type;
-    const size_t narrow = dp_type_bytes(type), wide = p->wide != 0 ? sizeof(float) : narrow;
-    const size_t a = dp_round_up(p->m * p->k * narrow, 256),
-                 b = dp_round_up(p->k * p->n * narrow, 256);
-    const size_t d = dp_round_up(p->m * p->n * wide, 256);
-    const size_t all = a + b + d + dp_round_up((p->n > p->m ? p->n : p->m) * sizeof(float), 256);
-
-    *trial = (struct trial){.stream = s, .plan = plan};
-    trial->workspace.memory = workspace > 0 ? dp_cuda_trial_alloc(workspace) : NULL;
-    trial->workspace.bytes = trial->workspace.memory != NULL ? workspace : 0;
-    trial->a = dp_cuda_trial_alloc(all);
-    if (trial->a == NULL) {
-        return DP_OK;
-    }
-    trial->b = trial->a + a;
-    trial->d = trial->b + b;
-    trial->beside = trial->d + d;
-    DP_TRY(dp_cuda_fill(s, trial->a, type, all / narrow, 1));
-    return dp_cuda_clock_open(&trial->clock);
-}
 
 static dp_status trial_run(void *context)
 {
-    const struct trial *t = context;
-    const cublasStatus_t result =
-        try_multiply(t->stream, t->plan, t->algo, &t->workspace, t->d, t->a, t->b, t->beside, 0.0f);
+    const struct attempt *attempt = context;
+    const struct dp_cublas_trial *t = &attempt->trial;
+    const cublasStatus_t result = try_multiply(t->stream, attempt->plan, attempt->algo,
+                                               &t->workspace, t->d, t->a, t->b, t->beside, 0.0f);
 
     if (result != CUBLAS_STATUS_SUCCESS) {
         DP_DEBUG("an algorithm of cuBLAS does not run: %s", cublasLtGetStatusString(result));
@@ -245,13 +221,14 @@ static dp_status trial_run(void *context)
     return DP_OK;
 }
 
-/* The fastest proposal; the first one, if nothing can be measured; -1: none of them runs. */
+/* The fastest proposal; the first one, and INFINITY, if nothing can be measured; -1: none of them
+ * runs. */
 static dp_status choose(struct dp_stream *s, const struct dp_cublas_plan *plan,
                         const cublasLtMatmulHeuristicResult_t *proposals, int count, int *best,
-                        bool *measured)
+                        float *best_ms)
 {
-    struct trial trial;
-    float best_ms = INFINITY;
+    struct attempt attempt = {.plan = plan};
+    struct dp_cublas_trial *trial = &attempt.trial;
     size_t workspace = 0;
     dp_status status;
     int tried = 0;
@@ -259,35 +236,34 @@ static dp_status choose(struct dp_stream *s, const struct dp_cublas_plan *plan,
     for (int i = 0; i < count; i++) {
         workspace = proposals[i].workspaceSize > workspace ? proposals[i].workspaceSize : workspace;
     }
-    status = trial_create(&trial, s, plan, workspace);
+    status = dp_cublas_trial_create(trial, s, &plan->shape, workspace);
     *best = -1;
-    for (int i = 0; status == DP_OK && trial.a != NULL && i < count; i++) {
+    *best_ms = INFINITY;
+    for (int i = 0; status == DP_OK && trial->a != NULL && i < count; i++) {
         float ms = INFINITY;
-        if (proposals[i].workspaceSize > trial.workspace.bytes) {
+        if (proposals[i].workspaceSize > trial->workspace.bytes) {
             continue;
         }
         tried++;
-        trial.algo = &proposals[i].algo;
-        status = dp_cuda_clock_time(&trial.clock, s, trial_run, &trial, ROUNDS, &ms);
-        if (status == DP_OK && ms < best_ms) {
-            best_ms = ms;
+        attempt.algo = &proposals[i].algo;
+        status = dp_cuda_clock_time(&trial->clock, s, trial_run, &attempt, ROUNDS, *best_ms, &ms);
+        if (status == DP_OK && ms < *best_ms) {
+            *best_ms = ms;
             *best = i;
         }
     }
     *best = tried == 0 ? 0 : *best;
-    *measured = tried > 0;
-    trial_destroy(&trial);
+    dp_cublas_trial_destroy(trial);
     return status;
 }
 
 /* ---- choosing ---- */
 
-/* "128x1024x784 nt fp32 bias relu": all that algorithms are proposed for. */
-static void key_of(const struct dp_stream *s, const struct dp_matmul *p,
+void dp_cublas_key(const struct dp_stream *s, const char *what, const struct dp_matmul *p,
                    char key[DP_ALGO_CHOICE_KEY])
 {
-    (void)snprintf(key, DP_ALGO_CHOICE_KEY, "product %zux%zux%zu %c%c %s%s%s%s%s", p->m, p->n, p->k,
-                   p->a_order == DP_PLAIN ? 'n' : 't', p->b_order == DP_PLAIN ? 'n' : 't',
+    (void)snprintf(key, DP_ALGO_CHOICE_KEY, "%s %zux%zux%zu %c%c %s%s%s%s%s", what, p->m, p->n,
+                   p->k, p->a_order == DP_PLAIN ? 'n' : 't', p->b_order == DP_PLAIN ? 'n' : 't',
                    dp_device_arithmetic(s->device, s->type, rounds_to_tf32(s)),
                    p->wide != 0 ? " wide" : "", p->bias != 0 ? " bias" : "",
                    p->act == DP_ACT_RELU ? " relu" : "", p->sums != 0 ? " sums" : "");
@@ -326,8 +302,8 @@ static dp_status recall(struct dp_stream *s, const struct dp_cublas_plan *plan, 
 {
     cublasLtMatmulHeuristicResult_t known = {.workspaceSize = 0};
     cublasLtMatmulAlgo_t algo;
-    bool measured;
     int best = -1;
+    float ms;
 
     *good = read_algo(value, &algo) &&
             cublasLtMatmulAlgoCheck(plan->handle, plan->desc, plan->left, plan->right, plan->result,
@@ -335,7 +311,7 @@ static dp_status recall(struct dp_stream *s, const struct dp_cublas_plan *plan, 
             known.workspaceSize <= DP_CUDA_WORKSPACE;
     if (*good) {
         known.algo = algo; /* the check leaves it alone */
-        DP_TRY(choose(s, plan, &known, 1, &best, &measured));
+        DP_TRY(choose(s, plan, &known, 1, &best, &ms));
         *good = best == 0;
         *chosen = known;
     }
@@ -350,12 +326,12 @@ static dp_status select_algo(struct dp_stream *s, const struct dp_cublas_plan *p
     const struct dp_matmul *p = &plan->shape;
     cublasLtMatmulHeuristicResult_t proposals[PROPOSALS];
     char value[DP_ALGO_CHOICE_VALUE];
-    bool measured = false;
+    float ms = INFINITY;
     int count = 0, best = 0;
 
     DP_TRY(propose(plan, proposals, &count));
     if (dp_algo_choices_open(s->algo_choices) && count > 1) {
-        DP_TRY(choose(s, plan, proposals, count, &best, &measured));
+        DP_TRY(choose(s, plan, proposals, count, &best, &ms));
     }
     *found = count > 0 && best >= 0;
     if (!*found) {
@@ -366,9 +342,9 @@ static dp_status select_algo(struct dp_stream *s, const struct dp_cublas_plan *p
                                       p->m, p->n, p->k, count);
     }
     *chosen = proposals[best];
-    if (measured) {
+    if (ms < INFINITY) {
         write_algo(&chosen->algo, value);
-        DP_TRY(dp_algo_choices_note(s->algo_choices, key, value));
+        DP_TRY(dp_algo_choices_note(s->algo_choices, key, value, ms));
     }
     return DP_OK;
 }
@@ -380,7 +356,7 @@ static dp_status find(struct dp_stream *s, const struct dp_cublas_plan *plan,
     char key[DP_ALGO_CHOICE_KEY];
     const char *value;
 
-    key_of(s, &plan->shape, key);
+    dp_cublas_key(s, "product", &plan->shape, key);
     DP_TRY(dp_algo_choices_ask(s->algo_choices, key, &value));
     *found = false;
     if (value != NULL) {
@@ -400,6 +376,7 @@ dp_status dp_cublas_plan_create(struct dp_stream *s, cublasLtHandle_t handle,
     dp_status status = plan_describe(&plan, rounds_to_tf32(s));
     bool found = false;
 
+    status = status == DP_OK ? name_beside(&plan, dp_cuda_of(s)->partials) : status;
     if (status == DP_OK) {
         status = find(s, &plan, &chosen, &found);
     }

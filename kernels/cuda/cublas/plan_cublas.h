@@ -9,6 +9,7 @@
 
 #include <cublasLt.h>
 
+#include "kernels/algo_choices.h"
 #include "kernels/cuda/cublas/matmul_shape.h"
 #include "kernels/cuda/scratch_cuda.h"
 
@@ -19,7 +20,7 @@ struct dp_cublas_plan {
     cublasLtMatrixLayout_t left, right, result; /* of cuBLASLt: left is b, right is a */
     cublasLtMatmulAlgo_t algo;
     size_t workspace_bytes; /* that it wants */
-    bool missing;           /* cuBLASLt has no algorithm; only with `sums` */
+    bool missing;           /* no algorithm, or none that is fast enough; only with `sums` */
 };
 
 /*
@@ -32,6 +33,11 @@ DP_CHECKED dp_status dp_cublas_plan_create(struct dp_stream *s, cublasLtHandle_t
                                            const struct dp_matmul *shape,
                                            struct dp_cublas_plan *out);
 void dp_cublas_plan_destroy(struct dp_cublas_plan *plan);
+
+/* The key of a choice: `what` and everything that the proposed algorithms depend on, as in "product
+ * 128x1024x784 nt fp32 bias relu". */
+void dp_cublas_key(const struct dp_stream *s, const char *what, const struct dp_matmul *shape,
+                   char key[DP_ALGO_CHOICE_KEY]);
 
 /* d = op(a) op(b) ..., as dp_matmul_run(), of a plan that is not missing. beside: the bias that is
  * read, or the sums that are written. */

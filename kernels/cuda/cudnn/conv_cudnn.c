@@ -1,40 +1,27 @@
 /*
  * conv_cudnn.c - convolutions by cuDNN, planned once for each shape, in NHWC.
  *
- * 2 pixels kernel_h kernel_w in_c out_c FLOPs each, where pixels = rows out_h out_w. Bias and
- * rectifier are part of a plan where cuDNN has one for all of it; else they are a pass of their own
- * over y, 2 e bytes an element of type size e. Gradients of weights come in float32 where cuDNN has
- * a plan for that, else rounded once to the compute type; what is kept is added behind, 12 or 10
- * bytes a weight.
+ * 2 pixels kernel_h kernel_w in_c out_c FLOPs each, where pixels = rows out_h out_w. Bias and relu
+ * are part of a plan, or a separate pass over y, 2 e bytes an element of type size e. Gradients of
+ * weights are float32, or rounded once to the compute type; what is kept is added after that, 12 or
+ * 10 bytes a weight. choose_cudnn.h decides.
  */
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "kernels/algo_choices.h"
 #include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/cudnn/plan_cudnn.h"
+#include "kernels/cuda/cudnn/choose_cudnn.h"
 #include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 #include "kernels/ref/window.h"
 
-enum {
-    FIRST_CAPACITY = 32,      /* cases; grows in prepare */
-    WORKSPACE_MOST = 1 << 30, /* bytes of a plan */
-    WORKSPACE_PART = 4,       /* nor may it have more than one of so many parts of what is free */
-    PIECE = 256,              /* what arrays of a trial are rounded up to */
-    ROUNDS = 3                /* of measuring; the fastest counts */
-};
+enum { FIRST_CAPACITY = 32 }; /* cases; grows in prepare */
 
 struct dp_conv {
     struct dp_conv_case key;
     struct dp_cudnn_plan plan; /* execution NULL: there is none */
-    enum dp_type weights;      /* of their gradient */
-    bool fused;
+    struct dp_cudnn_form form;
     bool failed; /* when it was run; kernels of the plan may still be queued, so it is kept */
 };
 
@@ -83,6 +70,7 @@ static dp_status convs_open(struct dp_convs *convs, const struct dp_cuda *cuda)
     if (convs->library == NULL) {
         return DP_FAIL(DP_ERR_UNAVAILABLE, "convolutions by cudnn: %s", why_not);
     }
+    dp_cudnn_open_compiler();
     convs->list = dp_zalloc(FIRST_CAPACITY, sizeof(*convs->list));
     convs->capacity = FIRST_CAPACITY;
     if (convs->list == NULL) {
@@ -140,84 +128,6 @@ static dp_status list_make_room(struct dp_convs *convs)
     return DP_OK;
 }
 
-/* ---- measuring ---- */
-
-/* Scratch to measure on; all arrays are one piece. */
-struct trial {
-    struct dp_stream *stream;
-    const struct dp_cudnn_plan *plan; /* that is measured now */
-    struct dp_cuda_scratch workspace;
-    struct dp_cudnn_arrays arrays;
-    struct dp_cuda_clock clock;
-};
-
-static void trial_destroy(struct trial *trial)
-{
-    dp_cuda_clock_close(&trial->clock);
-    dp_device_cuda.release(trial->workspace.memory);
-    dp_device_cuda.release(trial->arrays.x);
-}
-
-static size_t weights_of(const struct dp_window *w)
-{
-    return w->out_c * w->kernel_h * w->kernel_w * w->in_c;
-}
-
-/* Without memory there is no trial, and no error. */
-static dp_status trial_create(struct trial *trial, struct dp_stream *s,
-                              const struct dp_conv_case *key)
-{
-    const size_t element = dp_type_bytes(s->type);
-    const size_t x = dp_round_up(key->rows * dp_window_in(&key->window) * element, PIECE);
-    const size_t y = dp_round_up(key->rows * dp_window_out(&key->window) * element, PIECE);
-    const size_t w = dp_round_up(weights_of(&key->window) * sizeof(float), PIECE);
-    const size_t all = x + y + w + dp_round_up(key->window.out_c * element, PIECE);
-    char *memory = dp_cuda_trial_alloc(all);
-
-    *trial = (struct trial){.stream = s};
-    if (memory == NULL) {
-        return DP_OK;
-    }
-    trial->arrays =
-        (struct dp_cudnn_arrays){memory, memory + x, memory + x + w, memory + x + w + y, NULL};
-    DP_TRY(dp_cuda_fill(s, memory, s->type, all / element, 1));
-    return dp_cuda_clock_open(&trial->clock);
-}
-
-static dp_status trial_run(void *context)
-{
-    const struct trial *t = context;
-    const struct dp_convs *convs = dp_cuda_of(t->stream)->convs;
-    const int result = dp_cudnn_plan_try(convs->library, convs->handle, t->plan, &t->arrays);
-
-    if (result != 0) {
-        DP_DEBUG("an engine of cuDNN does not run: %s", convs->library->error_text(result));
-        return DP_ERR_UNAVAILABLE;
-    }
-    return DP_OK;
-}
-
-/* Workspace of its own, which ends with the trial: the stream's is that of plans that are taken. */
-static dp_status trial_measure(void *context, const struct dp_cudnn_plan *plan, float *best_ms)
-{
-    struct trial *trial = context;
-    const struct dp_device *device = trial->stream->device;
-    const size_t bytes = plan->workspace_bytes;
-
-    *best_ms = INFINITY;
-    if (bytes > trial->workspace.bytes) {
-        device->release(trial->workspace.memory);
-        trial->workspace.memory = dp_cuda_trial_alloc(bytes);
-        trial->workspace.bytes = trial->workspace.memory != NULL ? bytes : 0;
-    }
-    if (bytes > trial->workspace.bytes) {
-        return DP_OK;
-    }
-    trial->arrays.workspace = trial->workspace.memory;
-    trial->plan = plan;
-    return dp_cuda_clock_time(&trial->clock, trial->stream, trial_run, trial, ROUNDS, best_ms);
-}
-
 /* ---- preparing ---- */
 
 static struct dp_conv_case key_of(const struct dp_window *w, size_t rows, unsigned uses)
@@ -230,59 +140,12 @@ static struct dp_conv_case key_of(const struct dp_window *w, size_t rows, unsign
         .act = (uses & DP_CONV_RELU) != 0 ? DP_ACT_RELU : DP_ACT_NONE};
 }
 
-/* Bytes that a plan may want: no more than a part of what is free. */
-static size_t workspace_most(void)
-{
-    size_t left = 0, total = 0;
-
-    (void)cudaMemGetInfo(&left, &total);
-    return left / WORKSPACE_PART < WORKSPACE_MOST ? left / WORKSPACE_PART : WORKSPACE_MOST;
-}
-
-static dp_status try_plan(struct dp_stream *s, struct dp_conv *conv,
-                          const struct dp_cudnn_pick *pick, const struct dp_cudnn_clock *clock)
-{
-    const struct dp_convs *convs = dp_cuda_of(s)->convs;
-    const struct dp_cudnn_wish request = {.type = s->type,
-                                          .weights = conv->weights,
-                                          .tf32 = s->tf32,
-                                          .fuses = conv->fused,
-                                          .workspace_bytes = workspace_most()};
-    dp_status status = DP_OK;
-
-    if (conv->plan.execution == NULL) {
-        dp_cudnn_plan_destroy(convs->library, &conv->plan);
-        status = dp_cudnn_plan_create(convs->library, convs->handle, &conv->key, &request, pick,
-                                      clock, &conv->plan);
-    }
-    return status;
-}
-
-/* The best form that cuDNN has. */
-static dp_status plan(struct dp_stream *s, struct dp_conv *conv, const struct dp_cudnn_clock *clock)
-{
-    const bool weights = conv->key.use == DP_CONV_BACKWARD_WEIGHTS;
-
-    conv->fused = conv->key.bias != 0 || conv->key.act != DP_ACT_NONE;
-    conv->weights = weights ? DP_TYPE_F32 : s->type;
-    DP_TRY(try_plan(s, conv, NULL, clock));
-    if (conv->plan.execution == NULL && conv->fused) {
-        conv->fused = false;
-        DP_TRY(try_plan(s, conv, NULL, clock));
-    }
-    if (conv->plan.execution == NULL && conv->weights != s->type) {
-        conv->weights = s->type;
-        DP_TRY(try_plan(s, conv, NULL, clock));
-    }
-    return DP_OK;
-}
-
 /* What the plan needs. Without memory there is no plan, and no error: cublas takes less. */
 static dp_status make_room(struct dp_stream *s, struct dp_conv *conv)
 {
     struct dp_convs *convs = dp_cuda_of(s)->convs;
     const bool weights = conv->key.use == DP_CONV_BACKWARD_WEIGHTS;
-    const size_t gradient = weights_of(&conv->key.window) * dp_type_bytes(conv->weights);
+    const size_t gradient = dp_cudnn_weights(&conv->key.window) * dp_type_bytes(conv->form.weights);
     dp_status status;
 
     if (conv->plan.execution == NULL) {
@@ -299,86 +162,11 @@ static dp_status make_room(struct dp_stream *s, struct dp_conv *conv)
     return status;
 }
 
-/* All that engines are proposed for. */
-static void choice_key(const struct dp_stream *s, const struct dp_conv *conv,
-                       char key[DP_ALGO_CHOICE_KEY])
-{
-    const struct dp_conv_case *c = &conv->key;
-    const struct dp_window *w = &c->window;
-    char text[DP_CONV_TEXT];
-
-    dp_cuda_conv_text(text, w, c->rows);
-    (void)snprintf(key, DP_ALGO_CHOICE_KEY, "%s %.96s stride %zu padding %zu %s%s%s",
-                   c->use == DP_CONV_FORWARD         ? "convolution"
-                   : c->use == DP_CONV_BACKWARD_DATA ? "convolution back to data"
-                                                     : "convolution back to weights",
-                   text, w->stride, w->padding,
-                   dp_device_arithmetic(s->device, s->type, s->tf32 && s->type == DP_TYPE_F32),
-                   c->bias != 0 ? " bias" : "", c->act == DP_ACT_RELU ? " relu" : "");
-}
-
-static dp_status note(struct dp_stream *s, const struct dp_conv *conv, const char *key)
-{
-    const struct dp_cudnn_pick *pick = &conv->plan.pick;
-    char value[DP_ALGO_CHOICE_VALUE];
-
-    (void)snprintf(value, sizeof(value), "%d %d %d %d %" PRId64, conv->fused ? 1 : 0,
-                   (int)conv->weights, pick->mode, pick->place, pick->engine);
-    return dp_algo_choices_note(s->algo_choices, key, value);
-}
-
-/* Takes what is known, if it is still proposed and runs; else there is no plan. */
-static dp_status recall(struct dp_stream *s, struct dp_conv *conv, const char *value,
-                        const struct dp_cudnn_clock *clock)
-{
-    long long number[5] = {0};
-    char *end;
-
-    for (size_t i = 0; i < sizeof(number) / sizeof(number[0]); i++, value = end) {
-        number[i] = strtoll(value, &end, 10);
-        if (end == value) {
-            return DP_OK;
-        }
-    }
-    const struct dp_cudnn_pick pick = {(int)number[2], (int)number[3], number[4]};
-
-    conv->fused = number[0] != 0;
-    conv->weights = number[1] == DP_TYPE_F32 ? DP_TYPE_F32 : s->type;
-    return try_plan(s, conv, &pick, clock);
-}
-
-/* What was chosen before, or else the best one that there is. */
-static dp_status choose(struct dp_stream *s, struct dp_conv *conv, struct trial *trial)
-{
-    const struct dp_cudnn_clock runs = {trial, trial_measure}, *clock = NULL;
-    char key[DP_ALGO_CHOICE_KEY];
-    const char *value;
-
-    choice_key(s, conv, key);
-    DP_TRY(dp_algo_choices_ask(s->algo_choices, key, &value));
-    if (value != NULL || dp_algo_choices_open(s->algo_choices)) {
-        DP_TRY(trial_create(trial, s, &conv->key));
-        clock = trial->arrays.x != NULL ? &runs : NULL;
-    }
-    if (value != NULL) {
-        DP_TRY(recall(s, conv, value, clock));
-        if (conv->plan.execution != NULL) {
-            return DP_OK;
-        }
-        DP_DEBUG("%s: what was chosen before does not run here", key);
-    }
-    clock = dp_algo_choices_open(s->algo_choices) ? clock : NULL;
-    DP_TRY(plan(s, conv, clock));
-    return clock != NULL && conv->plan.execution != NULL ? note(s, conv, key) : DP_OK;
-}
-
 static dp_status conv_make(struct dp_stream *s, struct dp_conv *conv)
 {
-    struct trial trial = {.stream = s};
-    const dp_status status = choose(s, conv, &trial);
+    const struct dp_convs *convs = dp_cuda_of(s)->convs;
 
-    trial_destroy(&trial);
-    DP_TRY(status);
+    DP_TRY(dp_cudnn_choose(s, convs->library, convs->handle, &conv->key, &conv->form, &conv->plan));
     return make_room(s, conv);
 }
 
@@ -472,10 +260,10 @@ dp_status dp_cudnn_conv_forward(struct dp_stream *s, const struct dp_conv *conv,
     const struct dp_window *w = &conv->key.window;
 
     DP_TRY(run(s, conv, x, weights, y, bias));
-    if (conv->fused || (bias == NULL && conv->key.act == DP_ACT_NONE)) {
+    if (conv->form.fused || (bias == NULL && conv->key.act == DP_ACT_NONE)) {
         return DP_OK;
     }
-    return dp_cuda_bias_act(s, y, bias, conv->key.rows * w->out_h * w->out_w, w->out_c,
+    return dp_cuda_bias_act(s, y, bias, dp_cudnn_pixels(&conv->key), w->out_c,
                             (enum dp_activation)conv->key.act);
 }
 
@@ -488,12 +276,12 @@ dp_status dp_cudnn_conv_backward_data(struct dp_stream *s, const struct dp_conv 
 dp_status dp_cudnn_conv_backward_weights(struct dp_stream *s, const struct dp_conv *conv, float *dw,
                                          const void *dy, const void *x, float keep)
 {
-    const bool in_place =
-        conv->weights == DP_TYPE_F32 && keep == 0.0f && (uintptr_t)dw % DP_CUDNN_ALIGNMENT == 0;
+    const bool in_place = conv->form.weights == DP_TYPE_F32 && keep == 0.0f &&
+                          (uintptr_t)dw % DP_CUDNN_ALIGNMENT == 0;
     void *gradient = in_place ? dw : dp_cuda_of(s)->convs->gradient.memory;
 
     DP_TRY(run(s, conv, x, gradient, dy, NULL));
     return in_place ? DP_OK
-                    : dp_cuda_keep_grad(s, dw, gradient, conv->weights,
-                                        weights_of(&conv->key.window), keep);
+                    : dp_cuda_keep_grad(s, dw, gradient, conv->form.weights,
+                                        dp_cudnn_weights(&conv->key.window), keep);
 }

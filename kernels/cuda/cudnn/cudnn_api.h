@@ -124,6 +124,7 @@ enum dp_cudnn_number {
  * are numbers of above. */
 struct dp_cudnn {
     size_t (*version)(void);                               /* cudnnGetVersion */
+    size_t (*runtime)(void);                               /* cudnnGetCudartVersion */
     const char *(*error_text)(int result);                 /* cudnnGetErrorString */
     int (*create)(void **handle);                          /* cudnnCreate */
     int (*destroy)(void *handle);                          /* cudnnDestroy */
@@ -140,6 +141,10 @@ struct dp_cudnn {
 /* The library, opened at the first call; NULL: it is not here, or does not work, and why_not says
  * so in a few words. The same answer every time. */
 const struct dp_cudnn *dp_cudnn_library(const char **why_not);
+
+/* Opens the libraries with which cuDNN compiles some engines. Warns, once, if they are missing.
+ * Called before the first plan. */
+void dp_cudnn_open_compiler(void);
 
 /* As DP_CUDA(). Errors: DP_ERR_CUDA. */
 DP_CHECKED dp_status dp_from_cudnn(const char *file, int line, const char *call, int code);

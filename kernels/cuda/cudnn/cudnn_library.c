@@ -15,6 +15,7 @@ static const struct {
     size_t at; /* in struct dp_cudnn */
 } symbols[] = {
     SYMBOL("cudnnGetVersion", version),
+    SYMBOL("cudnnGetCudartVersion", runtime),
     SYMBOL("cudnnGetErrorString", error_text),
     SYMBOL("cudnnCreate", create),
     SYMBOL("cudnnDestroy", destroy),

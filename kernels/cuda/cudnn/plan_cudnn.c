@@ -9,8 +9,9 @@
 
 enum {
     DIMS = 4,
-    PROPOSALS = 64, /* of one mode; cuDNN 9 has about 40 for a GPU of sm_90 */
-    MEASURED = 10,  /* of them, at most */
+    PROPOSALS = 64,    /* of one mode; cuDNN 9 has about 40 for a GPU of sm_90 */
+    MEASURED = 10,     /* of them, at most */
+    MEASURED_LAST = 4, /* of the last resort, where some take a hundred times as long */
     NOTES = 32
 };
 
@@ -158,7 +159,7 @@ static void *convolution(struct build *b, const struct names *names, void *windo
     return made;
 }
 
-/* y = x + other, or the rectifier of x, which must not lose a NaN. */
+/* y = x + other, or the rectifier of x. */
 static void *pointwise(struct build *b, int mode, void *x, void *other, void *y)
 {
     void *how = make(b, DP_CUDNN_BACKEND_POINTWISE_DESCRIPTOR), *made;
@@ -166,7 +167,7 @@ static void *pointwise(struct build *b, int mode, void *x, void *other, void *y)
     set_number(b, how, DP_CUDNN_ATTR_POINTWISE_MODE, DP_CUDNN_TYPE_POINTWISE_MODE, mode);
     set_number(b, how, DP_CUDNN_ATTR_POINTWISE_MATH_PREC, DP_CUDNN_TYPE_DATA_TYPE,
                DP_CUDNN_DATA_FLOAT);
-    if (mode == DP_CUDNN_POINTWISE_RELU_FWD) {
+    if (mode == DP_CUDNN_POINTWISE_RELU_FWD && !b->request->loses_nan) {
         set_number(b, how, DP_CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, DP_CUDNN_TYPE_NAN_PROPOGATION,
                    DP_CUDNN_PROPAGATE_NAN);
     }
@@ -334,9 +335,11 @@ static int64_t propose(const struct build *b, void *made_graph, int mode, struct
 }
 
 /* Looks at one proposal, and keeps it if it is the first good one, or faster. */
-static dp_status consider(const struct build *b, int i, const struct dp_cudnn_pick *pick,
-                          const struct dp_cudnn_clock *clock, struct choice *choice)
+static dp_status consider(const struct build *b, int i, const struct dp_cudnn_search *search,
+                          struct choice *choice)
 {
+    const struct dp_cudnn_pick *pick = search->pick;
+    const float best = choice->best >= 0 ? choice->ms : search->best_ms;
     struct dp_cudnn_plan trial = *b->plan;
     dp_status status = DP_OK;
     int64_t engine = -1;
@@ -351,8 +354,8 @@ static dp_status consider(const struct build *b, int i, const struct dp_cudnn_pi
         return DP_OK;
     }
     choice->tried++;
-    if (clock != NULL) {
-        status = clock->measure(clock->context, &trial, &ms);
+    if (search->clock != NULL) {
+        status = search->clock->measure(search->clock->context, &trial, best, &ms);
     }
     if (status != DP_OK || !(ms < INFINITY) || (choice->best >= 0 && ms >= choice->ms)) {
         (void)b->c->descriptor_destroy(trial.execution);
@@ -369,18 +372,23 @@ static dp_status consider(const struct build *b, int i, const struct dp_cudnn_pi
     return DP_OK;
 }
 
-/* The best of a mode's proposals becomes the plan's. */
-static dp_status choose(struct build *b, void *made_graph, int mode,
-                        const struct dp_cudnn_pick *pick, const struct dp_cudnn_clock *clock)
+static int enough_of(const struct dp_cudnn_search *search)
+{
+    return search->clock == NULL                         ? 1
+           : search->mode == DP_CUDNN_HEUR_MODE_FALLBACK ? MEASURED_LAST
+                                                         : MEASURED;
+}
+
+/* The best of the proposals becomes the plan's. */
+static dp_status choose(struct build *b, void *made_graph, const struct dp_cudnn_search *search)
 {
     struct choice choice = {.best = -1};
     struct dp_cudnn_plan *plan = b->plan;
-    const int64_t count = propose(b, made_graph, mode, &choice);
-    const int enough = clock != NULL ? MEASURED : 1;
+    const int64_t count = propose(b, made_graph, search->mode, &choice);
     dp_status status = DP_OK;
 
-    for (int i = 0; i < count && status == DP_OK && choice.tried < enough; i++) {
-        status = consider(b, i, pick, clock, &choice);
+    for (int i = 0; i < count && status == DP_OK && choice.tried < enough_of(search); i++) {
+        status = consider(b, i, search, &choice);
     }
     for (int i = 0; i < PROPOSALS; i++) {
         if (choice.configs[i] != NULL && i != choice.best) {
@@ -391,19 +399,17 @@ static dp_status choose(struct build *b, void *made_graph, int mode,
         plan->kept[plan->kept_count++] = choice.configs[choice.best];
         plan->kept[plan->kept_count++] = plan->execution = choice.execution;
         plan->workspace_bytes = choice.workspace_bytes;
-        plan->pick = (struct dp_cudnn_pick){mode, choice.best, choice.engine};
+        plan->pick = (struct dp_cudnn_pick){search->mode, choice.best, choice.engine};
+        plan->ms = choice.ms;
     }
     return status;
 }
 
 dp_status dp_cudnn_plan_create(const struct dp_cudnn *c, void *handle,
                                const struct dp_conv_case *conv, const struct dp_cudnn_wish *request,
-                               const struct dp_cudnn_pick *pick, const struct dp_cudnn_clock *clock,
-                               struct dp_cudnn_plan *plan)
+                               const struct dp_cudnn_search *search, struct dp_cudnn_plan *plan)
 {
-    static const int modes[] = {DP_CUDNN_HEUR_MODE_INSTANT, DP_CUDNN_HEUR_MODE_FALLBACK};
     struct build b = {.c = c, .handle = handle, .request = request, .plan = plan};
-    dp_status status = DP_OK;
     void *made_graph;
 
     memset(plan, 0, sizeof(*plan));
@@ -412,12 +418,7 @@ dp_status dp_cudnn_plan_create(const struct dp_cudnn *c, void *handle,
         DP_DEBUG("cuDNN takes no such graph: %s", c->error_text(b.result));
         return DP_OK;
     }
-    for (int i = 0; i < 2 && status == DP_OK && plan->execution == NULL; i++) {
-        if (pick == NULL || pick->mode == modes[i]) {
-            status = choose(&b, made_graph, modes[i], pick, clock);
-        }
-    }
-    return status;
+    return choose(&b, made_graph, search);
 }
 
 void dp_cudnn_plan_destroy(const struct dp_cudnn *c, struct dp_cudnn_plan *plan)

@@ -22,6 +22,7 @@ struct dp_cudnn_wish {
     enum dp_type type, weights; /* of images, and of weights or their gradient */
     bool tf32;                  /* of type float32: factors may be rounded */
     bool fuses;                 /* bias and rectifier are part of the plan */
+    bool loses_nan;             /* whose rectifier may make 0 of a NaN */
     size_t workspace_bytes;     /* at most */
 };
 
@@ -50,6 +51,7 @@ struct dp_cudnn_plan {
     bool has_bias;
     size_t workspace_bytes;
     struct dp_cudnn_pick pick;
+    float ms; /* as measured; 0: it was not */
 };
 
 /* x is what forward reads and y what it writes, or gradients of them; w weights or their gradient.
@@ -58,23 +60,31 @@ struct dp_cudnn_arrays {
     void *x, *w, *y, *bias, *workspace;
 };
 
-/* Finds out how long a plan takes, in ms; INFINITY: it cannot be run here. */
+/* Finds out how long a plan takes, in ms, or a little of that where it takes more than twice
+ * `best`; INFINITY: it cannot be run here. */
 struct dp_cudnn_clock {
     void *context;
-    dp_status (*measure)(void *context, const struct dp_cudnn_plan *plan, float *ms);
+    dp_status (*measure)(void *context, const struct dp_cudnn_plan *plan, float best, float *ms);
+};
+
+/* Which of the engines that cuDNN proposes for a graph are looked at. */
+struct dp_cudnn_search {
+    int mode;                           /* of heuristics */
+    const struct dp_cudnn_pick *pick;   /* that one of this mode and no other; NULL: any */
+    const struct dp_cudnn_clock *clock; /* the fastest; NULL: the first one */
+    float best_ms;                      /* of what was found before; INFINITY: nothing was */
 };
 
 /*
  * Takes the first engine that cuDNN proposes, or with a clock the fastest of those, among engines
  * that give the same bits on every run, sum in float32, and compute with the factors they are
- * given. pick: that one and no other; NULL: any. `plan` becomes one that dp_cudnn_plan_destroy()
- * must get, with execution NULL where there is none. Errors: those of the clock.
+ * given. `plan` becomes one that dp_cudnn_plan_destroy() must get, with execution NULL where there
+ * is none. Errors: those of the clock.
  */
 DP_CHECKED dp_status dp_cudnn_plan_create(const struct dp_cudnn *c, void *handle,
                                           const struct dp_conv_case *conv,
                                           const struct dp_cudnn_wish *request,
-                                          const struct dp_cudnn_pick *pick,
-                                          const struct dp_cudnn_clock *clock,
+                                          const struct dp_cudnn_search *search,
                                           struct dp_cudnn_plan *plan);
 
 /* A zeroed plan is allowed. */

@@ -1,5 +1,4 @@
-/* test_fault.c - faults that are to happen on purpose: how they are written, and what is
- * refused. */
+/* test_fault.c - faults on purpose: their syntax, and what is refused. */
 #include "tests/support/arrays.h"
 
 #include "base/fault.h"
@@ -54,14 +53,16 @@ static void an_empty_text_is_no_fault(void **state)
     dp_faults_destroy(fault);
 }
 
-static void what_cannot_be_read_is_one_line_and_leaves_nothing(void **state)
+static void bad_faults_are_reported_in_one_line(void **state)
 {
     static const struct {
         const char *text, *line;
     } cases[] = {
         {"flop:step=1", "lockstep: error: DP_FAULT: unknown fault 'flop' (did you mean 'flip'?)\n"},
-        {"earthquake", "lockstep: error: DP_FAULT: unknown fault 'earthquake'; known are: flip\n"},
-        {"flip:step=1;", "lockstep: error: DP_FAULT: unknown fault ''; known are: flip\n"},
+        {"earthquake", "lockstep: error: DP_FAULT: unknown fault 'earthquake'; known are: flip, "
+                       "kill, stop, slow, exit\n"},
+        {"flip:step=1;",
+         "lockstep: error: DP_FAULT: unknown fault ''; known are: flip, kill, stop, slow, exit\n"},
         {"flip:steps=1", "lockstep: error: DP_FAULT: flip: unknown option 'steps'; known are: "
                          "step, rank, tensor, element, bit\n"},
         {"flip:step", "lockstep: error: DP_FAULT: flip: expected key=value, found 'step'\n"},
@@ -89,7 +90,7 @@ static void reading_survives_every_failed_allocation(void **state)
     dp_status status = DP_ERR_NOMEM;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_fault *fault = NULL;
         dp_mem_fail_nth(nth);
@@ -101,7 +102,7 @@ static void reading_survives_every_failed_allocation(void **state)
         assert_in_range(nth, 1, 100);
     }
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 int main(void)
@@ -110,7 +111,7 @@ int main(void)
         cmocka_unit_test(a_fault_is_read_with_its_keys_and_defaults),
         cmocka_unit_test(several_faults_keep_their_order),
         cmocka_unit_test(an_empty_text_is_no_fault),
-        cmocka_unit_test(what_cannot_be_read_is_one_line_and_leaves_nothing),
+        cmocka_unit_test(bad_faults_are_reported_in_one_line),
         cmocka_unit_test(reading_survives_every_failed_allocation),
     };
 

@@ -1,4 +1,4 @@
-/* test_input.c - what stands where a file is wanted: pipes, devices, folders, links. */
+/* test_input.c - pipes, devices, folders and links in place of files. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "base/input.h"
+#include "base/files/file.h"
+#include "base/files/input.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/checkpoint/manifest.h"
@@ -20,8 +20,8 @@
 #include "runtime/data/idx.h"
 #include "tests/support/scratch.h"
 
-/* Were one of them opened in the common way, this would never end. */
-static void no_pipe_or_device_is_taken_for_a_file(void **state)
+/* A plain open() of one of them would never return. */
+static void pipes_and_devices_are_refused_as_files(void **state)
 {
     const char *const paths[] = {scratch_path("pipe"), scratch_folder, "/dev/null"};
     static const char *const names[] = {"pipe"};
@@ -34,7 +34,7 @@ static void no_pipe_or_device_is_taken_for_a_file(void **state)
 
     assert_int_equal(mkfifo(paths[0], 0600), 0);
     scratch_write(scratch_path("MANIFEST"), "00000000000000000000000000000000  pipe\n", 39);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         assert_int_equal(dp_file_open(paths[i], &fd, &bytes), DP_ERR_DATA);
         assert_int_equal(dp_file_read(paths[i], 100, &text, &bytes), DP_ERR_DATA);
@@ -42,7 +42,7 @@ static void no_pipe_or_device_is_taken_for_a_file(void **state)
         assert_int_equal(dp_idx_create(paths[i], &idx), DP_ERR_DATA);
     }
     assert_int_equal(dp_manifest_verify(scratch_folder, names, 1), DP_ERR_DATA);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), 0);
 }
 
@@ -76,8 +76,8 @@ static void a_configuration_may_come_through_a_pipe(void **state)
     assert_memory_equal(text, "name: a\ntrain: {}\n", bytes);
 }
 
-/* As the shell's <(command) is: whoever wrote has gone before it is opened. */
-static void what_an_ended_command_wrote_is_read(void **state)
+/* Like the shell's <(command): the writer has ended before the pipe is opened. */
+static void output_of_an_ended_command_is_read(void **state)
 {
     char path[64], text[4];
     size_t bytes = 0;
@@ -100,24 +100,24 @@ static void what_an_ended_command_wrote_is_read(void **state)
     assert_int_equal(bytes, sizeof(text));
 }
 
-static void a_pipe_to_which_nobody_writes_is_refused(void **state)
+static void a_pipe_without_a_writer_is_refused(void **state)
 {
     char text[4];
     size_t bytes = 0;
     (void)state;
 
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_input_read(scratch_path("pipe"), text, sizeof(text), &bytes),
                      DP_ERR_NOINPUT);
     assert_int_equal(dp_input_read(scratch_folder, text, sizeof(text), &bytes), DP_ERR_NOINPUT);
     assert_int_equal(dp_input_read(scratch_path("none"), text, sizeof(text), &bytes),
                      DP_ERR_NOINPUT);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
-/* A link at the name that a file has while it is written leads to somebody's file. */
-static void replacing_a_file_touches_nothing_beside_it(void **state)
+/* The temporary name of a file is a link to another file. */
+static void replacing_a_file_changes_no_other_file(void **state)
 {
     char name[128], text[16];
     (void)state;
@@ -141,11 +141,11 @@ static void replacing_a_file_touches_nothing_beside_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_FOLDER(no_pipe_or_device_is_taken_for_a_file),
+        WITH_FOLDER(pipes_and_devices_are_refused_as_files),
         WITH_FOLDER(a_configuration_may_come_through_a_pipe),
-        WITH_FOLDER(what_an_ended_command_wrote_is_read),
-        WITH_FOLDER(a_pipe_to_which_nobody_writes_is_refused),
-        WITH_FOLDER(replacing_a_file_touches_nothing_beside_it),
+        WITH_FOLDER(output_of_an_ended_command_is_read),
+        WITH_FOLDER(a_pipe_without_a_writer_is_refused),
+        WITH_FOLDER(replacing_a_file_changes_no_other_file),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

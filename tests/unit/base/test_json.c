@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -53,15 +53,15 @@ static void text_that_is_not_utf8_is_kept_readable(void **state)
     dp_json_destroy(object);
 }
 
-static void a_child_that_could_not_be_made_is_noticed(void **state)
+static void a_child_that_could_not_be_allocated_is_noticed(void **state)
 {
     (void)state;
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_null(dp_json_set_object(NULL, "a"));
     assert_null(dp_json_push_object(NULL));
     assert_int_equal(dp_json_set_int(NULL, "a", 1), DP_ERR_NOMEM);
     assert_int_equal(dp_json_push_int(NULL, 1), DP_ERR_NOMEM);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void exact_reals_read_back_to_the_bit(void **state)
@@ -88,7 +88,7 @@ static void exact_reals_read_back_to_the_bit(void **state)
     dp_json_destroy(list_owner);
 }
 
-static void reading_what_is_not_there_gives_nothing(void **state)
+static void missing_members_read_as_null(void **state)
 {
     static const char text[] = "{\"a\": [1, 2.5, true], \"b\": {\"c\": \"d\"}}";
     struct dp_json_member member = {0};
@@ -120,7 +120,7 @@ static void reading_what_is_not_there_gives_nothing(void **state)
     dp_json_destroy(parsed);
 }
 
-static void what_is_not_json_is_refused(void **state)
+static void text_that_is_not_json_is_refused(void **state)
 {
     static const char *const texts[] = {"",
                                         "{",
@@ -133,12 +133,12 @@ static void what_is_not_json_is_refused(void **state)
     struct dp_json *parsed = NULL;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         assert_int_equal(dp_json_parse(texts[i], strlen(texts[i]), "text", &parsed), DP_ERR_DATA);
         assert_null(parsed);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void a_file_is_replaced_or_left_as_it_was(void **state)
@@ -149,13 +149,13 @@ static void a_file_is_replaced_or_left_as_it_was(void **state)
 
     scratch_write(scratch_path("run.json"), "old", 3);
     assert_int_equal(dp_json_set_int(object, "a", 1), DP_OK);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     scratch_limit(4);
     assert_int_equal(dp_json_save(object, DP_JSON_EXACT, scratch_path("run.json")), DP_ERR_WRITE);
     scratch_limit(-1);
     assert_int_equal(dp_json_save(object, DP_JSON_EXACT, scratch_path("no/run.json")),
                      DP_ERR_WRITE);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(scratch_read(scratch_path("run.json"), text, sizeof(text)), 3);
     assert_int_equal(dp_json_save(object, DP_JSON_EXACT, scratch_path("run.json")), DP_OK);
     assert_true(scratch_read(scratch_path("run.json"), text, sizeof(text)) > 0);
@@ -171,10 +171,10 @@ static void a_full_disk_is_noticed_through_the_buffer(void **state)
     struct dp_file file;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_file_save("/dev/full", "x", 1, NULL), DP_ERR_WRITE);
     assert_int_equal(dp_file_save("/dev/full", large, sizeof(large), NULL), DP_ERR_WRITE);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_file_create(&file, scratch_path("f")), DP_OK);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(dp_file_append(&file, large, 200000), DP_OK);
@@ -184,11 +184,11 @@ static void a_full_disk_is_noticed_through_the_buffer(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-/* Also where pieces end in the middle of a page, and what is left is less than one. */
-static void a_large_file_has_the_same_bytes_with_and_without_room(void **state)
+/* Also with pieces that end inside a page, and a last one that is shorter than a page. */
+static void a_large_file_has_the_same_bytes_with_any_buffer(void **state)
 {
     static const size_t sizes[] = {0, 1, 4096, 100001, 3 * 1024 * 1024 + 5};
-    unsigned char *data = dp_zalloc(1, sizes[4]), *room = dp_mem_huge(DP_MEM_OTHER, DP_FILE_ROOM);
+    unsigned char *data = dp_zalloc(1, sizes[4]), *room = dp_mem_huge(DP_MEM_OTHER, DP_FILE_BUFFER);
     (void)state;
 
     for (size_t i = 0; i < sizes[4]; i++) {
@@ -227,14 +227,14 @@ static void a_file_is_read_whole_or_refused(void **state)
     assert_int_equal(bytes, 3);
     assert_string_equal(text, "abc");
     dp_free(text);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_file_read(scratch_path("f"), 2, &text, &bytes), DP_ERR_DATA);
     assert_int_equal(dp_file_read(scratch_path("."), 2, &text, &bytes), DP_ERR_DATA);
     assert_int_equal(dp_file_read(scratch_path("g"), 2, &text, &bytes), DP_ERR_NOINPUT);
     dp_mem_fail_nth(1);
     assert_int_equal(dp_file_read(scratch_path("f"), 3, &text, &bytes), DP_ERR_NOMEM);
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), 0);
 }
 
@@ -243,15 +243,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_members_in_order_and_nonfinite_numbers_as_null),
         cmocka_unit_test(text_that_is_not_utf8_is_kept_readable),
-        cmocka_unit_test(a_child_that_could_not_be_made_is_noticed),
+        cmocka_unit_test(a_child_that_could_not_be_allocated_is_noticed),
         cmocka_unit_test(exact_reals_read_back_to_the_bit),
-        cmocka_unit_test(reading_what_is_not_there_gives_nothing),
-        cmocka_unit_test(what_is_not_json_is_refused),
+        cmocka_unit_test(missing_members_read_as_null),
+        cmocka_unit_test(text_that_is_not_json_is_refused),
         cmocka_unit_test_setup_teardown(a_file_is_replaced_or_left_as_it_was, scratch_create,
                                         scratch_destroy),
         cmocka_unit_test_setup_teardown(a_full_disk_is_noticed_through_the_buffer, scratch_create,
                                         scratch_destroy),
-        cmocka_unit_test_setup_teardown(a_large_file_has_the_same_bytes_with_and_without_room,
+        cmocka_unit_test_setup_teardown(a_large_file_has_the_same_bytes_with_any_buffer,
                                         scratch_create, scratch_destroy),
         cmocka_unit_test_setup_teardown(a_file_is_read_whole_or_refused, scratch_create,
                                         scratch_destroy),

@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "base/lock.h"
+#include "base/files/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/process_tag.h"
+#include "base/system/process_tag.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stderr_text.h"
 
@@ -46,7 +46,7 @@ static pid_t hold_elsewhere(void)
     return child;
 }
 
-static void who_holds_it_is_told(void **state)
+static void the_holder_of_a_lock_is_named(void **state)
 {
     const pid_t child = hold_elsewhere();
     struct dp_lock *lock = NULL;
@@ -75,7 +75,7 @@ static void who_holds_it_is_told(void **state)
     assert_int_equal(scratch_count("."), 0);
 }
 
-static void it_can_be_taken_again_and_again(void **state)
+static void a_lock_can_be_taken_again(void **state)
 {
     struct dp_lock *lock = NULL;
     (void)state;
@@ -89,13 +89,13 @@ static void it_can_be_taken_again_and_again(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-static void what_is_no_file_is_not_locked(void **state)
+static void only_regular_files_are_locked(void **state)
 {
     struct dp_lock *lock = NULL;
     char text[16];
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     scratch_write(scratch_path("theirs"), "thesis", 6);
     assert_int_equal(symlink("theirs", scratch_path("lock")), 0);
     assert_int_equal(take(&lock), DP_ERR_WRITE);
@@ -106,7 +106,7 @@ static void what_is_no_file_is_not_locked(void **state)
     dp_mem_fail_nth(1);
     assert_int_equal(take(&lock), DP_ERR_NOMEM);
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), 0);
 }
 
@@ -115,9 +115,9 @@ static void what_is_no_file_is_not_locked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_FOLDER(who_holds_it_is_told),
-        WITH_FOLDER(it_can_be_taken_again_and_again),
-        WITH_FOLDER(what_is_no_file_is_not_locked),
+        WITH_FOLDER(the_holder_of_a_lock_is_named),
+        WITH_FOLDER(a_lock_can_be_taken_again),
+        WITH_FOLDER(only_regular_files_are_locked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "base/machine.h"
 #include "base/mem.h"
+#include "base/system/machine.h"
 #include "base/trace.h"
 
 #define TWO_SOCKETS "package:2 [numa] l3:1(size=33554432) l2:4(size=1048576) core:1 pu:2"
@@ -40,7 +40,7 @@ static void a_described_machine_is_counted_in_cores_not_in_hardware_threads(void
     dp_machine_destroy(machine);
 }
 
-static void only_what_the_cpuset_allows_is_counted(void **state)
+static void only_cores_of_the_cpuset_are_counted(void **state)
 {
     struct dp_machine *machine = described(TWO_SOCKETS, "0-3,5");
     (void)state;
@@ -52,7 +52,7 @@ static void only_what_the_cpuset_allows_is_counted(void **state)
     dp_machine_destroy(machine);
 }
 
-static void a_machine_without_caches_says_so(void **state)
+static void a_machine_without_caches_reports_zero(void **state)
 {
     struct dp_machine *machine = described("pu:3", NULL);
     (void)state;
@@ -66,12 +66,12 @@ static void a_machine_without_caches_says_so(void **state)
 static void ranks_divide_the_cores_and_get_at_least_one_thread(void **state)
 {
     struct dp_machine *machine = described(TWO_SOCKETS, NULL);
-    static const int sharding[] = {0, 1, 2, 3, 8, 9, 1000};
+    static const int sharing[] = {0, 1, 2, 3, 8, 9, 1000};
     static const int threads[] = {8, 8, 4, 2, 1, 1, 1};
     (void)state;
 
-    for (size_t i = 0; i < sizeof(sharding) / sizeof(sharding[0]); i++) {
-        assert_int_equal(dp_machine_threads(machine, sharding[i]), threads[i]);
+    for (size_t i = 0; i < sizeof(sharing) / sizeof(sharing[0]); i++) {
+        assert_int_equal(dp_machine_threads(machine, sharing[i]), threads[i]);
     }
     dp_machine_destroy(machine);
 }
@@ -79,7 +79,7 @@ static void ranks_divide_the_cores_and_get_at_least_one_thread(void **state)
 static void ranks_that_share_cores_find_each_other_by_their_cpusets(void **state)
 {
     static const char *const cpus[] = {"0-3", "4-7", "0-3", "3-4", "15"};
-    static const int sharding[] = {3, 2, 3, 4, 1};
+    static const int sharing[] = {3, 2, 3, 4, 1};
     static const int parts[] = {0, 0, 1, 3, 0};
     unsigned char sets[5][DP_CPUSET_BYTES];
     (void)state;
@@ -94,7 +94,7 @@ static void ranks_that_share_cores_find_each_other_by_their_cpusets(void **state
     assert_int_equal(sets[4][1], 0x80);
     for (int i = 0; i < 5; i++) {
         int part = -1;
-        assert_int_equal(dp_machine_sharing(sets[0], 5, i, &part), sharding[i]);
+        assert_int_equal(dp_machine_sharing(sets[0], 5, i, &part), sharing[i]);
         assert_int_equal(part, parts[i]);
     }
     assert_int_equal(dp_machine_sharing(sets[0], 1, 0, NULL), 1);
@@ -148,13 +148,13 @@ static void texts_that_describe_nothing_are_refused(void **state)
         {"no such machine", NULL, NULL}, {"pu:4", "4-9", NULL}, {"pu:4", "two", NULL}};
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct dp_machine *machine = NULL;
         assert_int_equal(dp_machine_create_from(&texts[i], &machine), DP_ERR_ARG);
         assert_null(machine);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void nothing_is_bound_on_a_machine_that_is_only_described(void **state)
@@ -189,7 +189,7 @@ static void this_machine_is_read_fast(void **state)
     assert_true(best_ns < 300000000u);
 }
 
-/* Last of this machine's tests: what is bound stays bound for the rest of the program. */
+/* Last of this machine's tests, since binding lasts for the rest of the program. */
 static void binding_narrows_this_process_to_its_part(void **state)
 {
     struct dp_machine *machine = NULL, *again = NULL;
@@ -226,7 +226,7 @@ static void survives_every_failed_allocation(void **state)
     int nth = 0;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     while (status != DP_OK) {
         struct dp_machine *machine = NULL;
         dp_mem_fail_nth(++nth);
@@ -237,7 +237,7 @@ static void survives_every_failed_allocation(void **state)
         assert_int_equal(dp_mem_live(), live);
     }
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_true(nth > 1); /* at least one failed */
 }
 
@@ -245,8 +245,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_described_machine_is_counted_in_cores_not_in_hardware_threads),
-        cmocka_unit_test(only_what_the_cpuset_allows_is_counted),
-        cmocka_unit_test(a_machine_without_caches_says_so),
+        cmocka_unit_test(only_cores_of_the_cpuset_are_counted),
+        cmocka_unit_test(a_machine_without_caches_reports_zero),
         cmocka_unit_test(ranks_divide_the_cores_and_get_at_least_one_thread),
         cmocka_unit_test(ranks_that_share_cores_find_each_other_by_their_cpusets),
         cmocka_unit_test(cpus_beyond_the_bitmap_are_left_out_of_it),

@@ -34,7 +34,7 @@ static void arenas_are_zeroed_and_aligned_and_counted_by_purpose(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
-static void huge_pages_are_asked_for_as_any_other_memory(void **state)
+static void huge_pages_are_counted_like_other_memory(void **state)
 {
     static const size_t huge = 2097152, sizes[] = {1, 2000000, 2097152 - DP_MEM_ALIGN, 5000000};
     const size_t live = dp_mem_live(), bytes = dp_mem_bytes(DP_MEM_CHECKPOINT);
@@ -75,7 +75,7 @@ static void purposes_do_not_mix(void **state)
     dp_free(data);
 }
 
-static void a_product_that_overflows_is_no_memory(void **state)
+static void an_overflowing_size_gives_no_memory(void **state)
 {
     const size_t live = dp_mem_live();
     (void)state;
@@ -109,7 +109,7 @@ static void a_copied_text_is_equal_and_separate(void **state)
     dp_free(copy);
 }
 
-static void the_allocation_that_is_asked_to_fail_fails_alone(void **state)
+static void only_the_chosen_allocation_fails(void **state)
 {
     void *first, *third;
     (void)state;
@@ -154,7 +154,7 @@ static void give_once(void *memory)
     assert_ptr_equal(memory, elsewhere);
 }
 
-static void memory_from_elsewhere_goes_back_there(void **state)
+static void memory_of_another_allocator_is_returned_to_it(void **state)
 {
     char *first, *second;
     (void)state;
@@ -173,8 +173,8 @@ static void memory_from_elsewhere_goes_back_there(void **state)
     assert_int_equal(given, 1);
 }
 
-/* Behind the end of a file no page can be had, as on a file system that is full. */
-static void pages_that_cannot_be_had_are_told(void **state)
+/* After the end of a file there are no pages, as on a full file system. */
+static void missing_pages_are_reported(void **state)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const int file = memfd_create("short", 0);
@@ -201,15 +201,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arenas_are_zeroed_and_aligned_and_counted_by_purpose),
-        cmocka_unit_test(huge_pages_are_asked_for_as_any_other_memory),
+        cmocka_unit_test(huge_pages_are_counted_like_other_memory),
         cmocka_unit_test(purposes_do_not_mix),
-        cmocka_unit_test(a_product_that_overflows_is_no_memory),
+        cmocka_unit_test(an_overflowing_size_gives_no_memory),
         cmocka_unit_test(no_elements_are_a_valid_block),
         cmocka_unit_test(a_copied_text_is_equal_and_separate),
-        cmocka_unit_test(the_allocation_that_is_asked_to_fail_fails_alone),
+        cmocka_unit_test(only_the_chosen_allocation_fails),
         cmocka_unit_test(every_purpose_has_a_text_of_its_own),
-        cmocka_unit_test(memory_from_elsewhere_goes_back_there),
-        cmocka_unit_test(pages_that_cannot_be_had_are_told),
+        cmocka_unit_test(memory_of_another_allocator_is_returned_to_it),
+        cmocka_unit_test(missing_pages_are_reported),
     };
     return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
 }

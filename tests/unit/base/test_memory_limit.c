@@ -1,5 +1,5 @@
 /*
- * test_memory_limit.c - what a host can still give is read from the files in which it says so.
+ * test_memory_limit.c - a host's free memory is read from its files in /proc and /sys.
  *
  * Each machine is a folder with the files that Linux would have there.
  */
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "base/memory_limit.h"
+#include "base/system/memory_limit.h"
 #include "tests/support/scratch.h"
 
 static const size_t gib = (size_t)1 << 30, mib = (size_t)1 << 20;
@@ -51,7 +51,7 @@ static struct dp_memory_limits seen(void)
     return limits;
 }
 
-static void a_system_that_says_nothing_has_no_limit(void **state)
+static void without_system_files_there_is_no_limit(void **state)
 {
     (void)state;
     assert_int_equal(seen().count, 0);
@@ -59,7 +59,7 @@ static void a_system_that_says_nothing_has_no_limit(void **state)
     assert_int_equal(seen().count, 0);
 }
 
-static void the_host_gives_what_is_available_and_swap(void **state)
+static void the_host_has_available_memory_and_swap(void **state)
 {
     struct dp_memory_limits limits;
     (void)state;
@@ -91,7 +91,7 @@ static void put_group(const char *folder, const char *most, const char *used, co
               "slab_reclaimable 134217728\nworkingset_refault_file 7\n");
 }
 
-/* File cache gives way: 2 GiB used, half a GiB of them for that. */
+/* File cache counts as free: 2 GiB used, half a GiB of it as cache. */
 static void groups_count_from_the_innermost_up_and_file_cache_is_free(void **state)
 {
     struct dp_memory_limits limits;
@@ -121,7 +121,7 @@ static void groups_count_from_the_innermost_up_and_file_cache_is_free(void **sta
     assert_true(limits.limit[1].id != limits.limit[2].id);
 }
 
-/* What is above the host's memory limits nothing: version 1 says 2^63 less a page for none. */
+/* A limit above the host's memory is none: version 1 writes 2^63 less a page for no limit. */
 static void version_1_counts_its_memory_controller(void **state)
 {
     struct dp_memory_limits limits;
@@ -147,7 +147,7 @@ static void version_1_counts_its_memory_controller(void **state)
 }
 
 /* A container sees its own group as the topmost, whatever the path of its process says. */
-static void a_group_outside_of_what_is_mounted_is_the_mounts(void **state)
+static void a_group_outside_the_mount_counts_as_the_mount(void **state)
 {
     struct dp_memory_limits limits;
     (void)state;
@@ -165,7 +165,7 @@ static void a_group_outside_of_what_is_mounted_is_the_mounts(void **state)
     assert_int_equal(seen().count, 2);
 }
 
-static void addresses_are_what_the_limit_leaves(void **state)
+static void address_space_is_what_the_limit_leaves(void **state)
 {
     struct rlimit before, limit;
     size_t left;
@@ -204,12 +204,12 @@ static void this_machine_can_be_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(a_system_that_says_nothing_has_no_limit),
-        CASE(the_host_gives_what_is_available_and_swap),
+        CASE(without_system_files_there_is_no_limit),
+        CASE(the_host_has_available_memory_and_swap),
         CASE(groups_count_from_the_innermost_up_and_file_cache_is_free),
         CASE(version_1_counts_its_memory_controller),
-        CASE(a_group_outside_of_what_is_mounted_is_the_mounts),
-        CASE(addresses_are_what_the_limit_leaves),
+        CASE(a_group_outside_the_mount_counts_as_the_mount),
+        CASE(address_space_is_what_the_limit_leaves),
         CASE(this_machine_can_be_read),
     };
 

@@ -125,7 +125,7 @@ static void numbers_are_decimal_and_in_range(void **state)
     refuses("rate", "nan", "expected a number from 0 to 1, found 'nan'");
 }
 
-static void null_is_a_number_only_where_it_is_the_default(void **state)
+static void null_is_accepted_only_where_it_is_the_default(void **state)
 {
     struct sample s = {.price = 1.0};
     (void)state;
@@ -165,7 +165,7 @@ static void choices_become_their_index(void **state)
     refuses("order", "true", "expected fp32, found 'true'");
 }
 
-static void texts_are_printable_and_not_endless(void **state)
+static void texts_are_printable_and_limited(void **state)
 {
     char endless[DP_OPTION_TEXT + 2];
     struct sample s = {0};
@@ -210,7 +210,7 @@ static void lists_hold_some_numbers_and_a_number_is_a_list(void **state)
     assert_string_equal(problem, "expected an integer from 1 to 100, found 2 values");
 }
 
-static void a_default_outside_its_range_does_not_hold(void **state)
+static void a_default_outside_its_range_is_an_error(void **state)
 {
     static const struct dp_option steps[] = {DP_INT(SAMPLE, count, "0", 1, 100, "or none"), {0}};
     struct sample s = {0};
@@ -287,7 +287,7 @@ static void values_print_as_yaml(void **state)
 }
 
 /* Parameters of a plug-in may be any bytes. */
-static void what_is_no_utf8_is_cut_too(void **state)
+static void text_that_is_not_utf8_is_cut_too(void **state)
 {
     struct sample s = {0};
     char found[200];
@@ -316,7 +316,7 @@ static void edit_distance_counts_swaps_once(void **state)
     assert_true(dp_edit_distance(endless, "aaaa") > 50);
 }
 
-static void misspellings_look_like_what_was_meant(void **state)
+static void misspellings_resemble_the_intended_word(void **state)
 {
     (void)state;
     assert_true(dp_looks_like("filter", "filters"));
@@ -340,17 +340,17 @@ int main(void)
         cmocka_unit_test(rows_are_found_by_their_whole_name),
         cmocka_unit_test(integers_are_decimal_and_in_range),
         cmocka_unit_test(numbers_are_decimal_and_in_range),
-        cmocka_unit_test(null_is_a_number_only_where_it_is_the_default),
+        cmocka_unit_test(null_is_accepted_only_where_it_is_the_default),
         cmocka_unit_test(switches_take_six_words),
         cmocka_unit_test(choices_become_their_index),
-        cmocka_unit_test(texts_are_printable_and_not_endless),
+        cmocka_unit_test(texts_are_printable_and_limited),
         cmocka_unit_test(lists_hold_some_numbers_and_a_number_is_a_list),
-        cmocka_unit_test(a_default_outside_its_range_does_not_hold),
+        cmocka_unit_test(a_default_outside_its_range_is_an_error),
         cmocka_unit_test(printed_numbers_read_back_to_the_bit),
         cmocka_unit_test(values_print_as_yaml),
-        cmocka_unit_test(what_is_no_utf8_is_cut_too),
+        cmocka_unit_test(text_that_is_not_utf8_is_cut_too),
         cmocka_unit_test(edit_distance_counts_swaps_once),
-        cmocka_unit_test(misspellings_look_like_what_was_meant),
+        cmocka_unit_test(misspellings_resemble_the_intended_word),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,9 +26,20 @@ static const struct dp_option ring_options[] = {
     {0},
 };
 
-static const struct dp_plugin ring = {"ring", "in a circle", ring_options,
-                                      sizeof(struct ring_state)};
-static const struct dp_plugin direct = {"direct", "each from all", NULL, 0};
+static const char *ring_refuse(const void *opened, const char **key)
+{
+    const struct ring_state *r = opened;
+
+    *key = "eager";
+    return r->eager && r->segments == 1 ? "needs more than one segment" : NULL;
+}
+
+static const struct dp_plugin ring = {.name = "ring",
+                                      .help = "in a circle",
+                                      .options = ring_options,
+                                      .state_bytes = sizeof(struct ring_state),
+                                      .refuse = ring_refuse};
+static const struct dp_plugin direct = {.name = "direct", .help = "each from all"};
 static const struct dp_plugin *const rows[] = {&ring, &direct};
 
 static struct dp_plugin_family family_of_two(void)
@@ -72,7 +83,7 @@ static void a_misspelled_name_is_recognised(void **state)
     assert_null(dp_plugin_nearest(&family, "hierarchical"));
 }
 
-static void what_means_the_same_is_spelt_the_same(void **state)
+static void equal_options_are_printed_alike(void **state)
 {
     static const char whole[] = "ring:segments=2,eager=false,outer=tree";
     const struct dp_plugin_family family = family_of_two();
@@ -91,6 +102,31 @@ static void what_means_the_same_is_spelt_the_same(void **state)
     assert_string_equal(spelt, "rings");
     dp_plugin_spell(&family, "ring", spelt, 12);
     assert_string_equal(spelt, "ring:segmen");
+}
+
+static void a_listed_plugin_prints_its_options(void **state)
+{
+    static const struct dp_option options[] = {
+        DP_INT(struct ring_state, untouched, NULL, 1, 9, "required"),
+        DP_STRING(struct ring_state, outer, "", "none by default"),
+        {0},
+    };
+    static const struct dp_plugin required = {.name = "required",
+                                              .help = "asks",
+                                              .options = options,
+                                              .state_bytes = sizeof(struct ring_state)};
+    char text[64];
+    (void)state;
+
+    dp_plugin_describe(&ring, text, sizeof(text));
+    assert_string_equal(text, "in a circle; segments=2, eager=false, outer=tree");
+    dp_plugin_describe(&direct, text, sizeof(text));
+    assert_string_equal(text, "each from all");
+    dp_plugin_describe(&required, text, sizeof(text));
+    assert_string_equal(text, "asks; untouched, outer");
+    dp_plugin_describe(&ring, text, 16);
+    assert_string_equal(text, "in a circle; se");
+    assert_int_equal(dp_mem_live(), 0);
 }
 
 static void a_plain_name_gives_a_state_with_the_defaults(void **state)
@@ -137,7 +173,7 @@ static void options_follow_the_name(void **state)
     dp_free(opened);
 }
 
-static void a_value_with_options_of_its_own_takes_all_that_is_left(void **state)
+static void a_value_with_options_takes_the_rest_of_the_text(void **state)
 {
     const struct dp_plugin_family family = family_of_two();
     const struct dp_plugin *plugin = NULL;
@@ -156,7 +192,7 @@ static void a_value_with_options_of_its_own_takes_all_that_is_left(void **state)
     dp_free(opened);
 }
 
-static void what_is_wrong_is_said_in_one_line(void **state)
+static void mistakes_are_reported_in_one_line(void **state)
 {
     static const struct {
         const char *text, *part;
@@ -169,6 +205,7 @@ static void what_is_wrong_is_said_in_one_line(void **state)
         {"ring:segments=0", "ring: segments: "},
         {"ring:segments=65", "ring: segments: "},
         {"ring:segments=many", "'many'"},
+        {"ring:segments=1,eager=on", "ring: eager: needs more than one segment"},
         {"direct:segments=4", "direct: unknown option 'segments', it has none"},
     };
     const struct dp_plugin_family family = family_of_two();
@@ -192,7 +229,8 @@ static void what_is_wrong_is_said_in_one_line(void **state)
 
 static void an_added_plugin_is_found_like_the_others(void **state)
 {
-    static const struct dp_plugin mine = {"mine", "of the embedding program", NULL, 16};
+    static const struct dp_plugin mine = {
+        .name = "mine", .help = "of the embedding program", .state_bytes = 16};
     struct dp_plugin_family family = family_of_two();
     (void)state;
 
@@ -200,10 +238,10 @@ static void an_added_plugin_is_found_like_the_others(void **state)
     assert_ptr_equal(dp_plugin_find(&family, "mine", 4), &mine);
     assert_ptr_equal(dp_plugin_at(&family, 2), &mine);
     assert_null(dp_plugin_at(&family, 3));
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_plugin_add(&family, &mine), DP_ERR_ARG);
     assert_int_equal(dp_plugin_add(&family, &ring), DP_ERR_ARG);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(family.added_count, 1);
 }
 
@@ -217,11 +255,11 @@ static void a_full_table_refuses_more(void **state)
     for (int i = 0; i <= DP_PLUGIN_ADDED_MAX; i++) {
         (void)snprintf(names[i], sizeof(names[i]), "x%d", i);
         added[i].name = names[i];
-        dp_log_mute(i == DP_PLUGIN_ADDED_MAX);
+        dp_log_set_level(i == DP_PLUGIN_ADDED_MAX ? DP_LOG_NONE : DP_LOG_INFO);
         assert_int_equal(dp_plugin_add(&family, &added[i]),
                          i == DP_PLUGIN_ADDED_MAX ? DP_ERR_ARG : DP_OK);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(family.added_count, DP_PLUGIN_ADDED_MAX);
 }
 
@@ -255,11 +293,12 @@ int main(void)
         cmocka_unit_test(plugins_are_found_by_their_whole_name),
         cmocka_unit_test(a_family_is_walked_until_null),
         cmocka_unit_test(a_misspelled_name_is_recognised),
-        cmocka_unit_test(what_means_the_same_is_spelt_the_same),
+        cmocka_unit_test(equal_options_are_printed_alike),
+        cmocka_unit_test(a_listed_plugin_prints_its_options),
         cmocka_unit_test(a_plain_name_gives_a_state_with_the_defaults),
         cmocka_unit_test(options_follow_the_name),
-        cmocka_unit_test(a_value_with_options_of_its_own_takes_all_that_is_left),
-        cmocka_unit_test(what_is_wrong_is_said_in_one_line),
+        cmocka_unit_test(a_value_with_options_takes_the_rest_of_the_text),
+        cmocka_unit_test(mistakes_are_reported_in_one_line),
         cmocka_unit_test(an_added_plugin_is_found_like_the_others),
         cmocka_unit_test(a_full_table_refuses_more),
         cmocka_unit_test(survives_every_failed_allocation),

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "base/process.h"
+#include "base/system/process.h"
 
 /* A child that does nothing until it is killed. Its name looks like other fields of its state. */
 static pid_t start(void)
@@ -39,8 +39,7 @@ static bool kill_child(pid_t id)
     return kill(id, SIGKILL) == 0 && waitid(P_PID, (id_t)id, &info, WEXITED | WNOWAIT) == 0;
 }
 
-/* From here on this process may not ask for descriptors of processes: what an older kernel or the
- * filter of a container says. */
+/* From here on pidfd_open fails, as with an older kernel or a container's filter. */
 static bool forbid_descriptors(void)
 {
 #ifdef SYS_pidfd_open
@@ -118,7 +117,7 @@ static void without_descriptors_a_zombie_has_ended(void **state)
     assert_int_equal(status, 0);
 }
 
-static void nobody_is_not_watched(void **state)
+static void without_a_process_nothing_is_watched(void **state)
 {
     struct dp_process_watch watch;
     (void)state;
@@ -132,7 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_zombie_has_ended),
         cmocka_unit_test(without_descriptors_a_zombie_has_ended),
-        cmocka_unit_test(nobody_is_not_watched),
+        cmocka_unit_test(without_a_process_nothing_is_watched),
     };
     return cmocka_run_group_tests_name("process", tests, NULL, NULL);
 }

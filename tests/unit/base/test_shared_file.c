@@ -12,13 +12,13 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "base/shared_file.h"
+#include "base/files/file.h"
+#include "base/files/shared_file.h"
 #include "tests/support/scratch.h"
 
 enum { MB = 1 << 20 };
 
-static void a_file_that_can_be_made_leaves_nothing(void **state)
+static void a_file_that_can_be_created_is_removed_again(void **state)
 {
     DIR *folder;
     (void)state;
@@ -31,7 +31,7 @@ static void a_file_that_can_be_made_leaves_nothing(void **state)
     assert_int_equal(closedir(folder), 0);
 }
 
-static void a_folder_must_be_there_and_have_the_room(void **state)
+static void a_folder_must_exist_and_have_space(void **state)
 {
     char path[DP_PATH_BYTES + 8];
     (void)state;
@@ -61,7 +61,7 @@ static bool says_under(int resource, rlim_t most, bool expected)
     return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
-static void limits_are_asked_before_they_hurt(void **state)
+static void limits_are_checked_beforehand(void **state)
 {
     (void)state;
 
@@ -71,7 +71,7 @@ static void limits_are_asked_before_they_hurt(void **state)
     assert_false(dp_shared_file_possible(scratch_folder, 1ull << 62));
 }
 
-static void an_address_space_has_an_end(void **state)
+static void a_limited_address_space_is_noticed(void **state)
 {
     (void)state;
 
@@ -84,13 +84,13 @@ static void an_address_space_has_an_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_that_can_be_made_leaves_nothing, scratch_create,
+        cmocka_unit_test_setup_teardown(a_file_that_can_be_created_is_removed_again, scratch_create,
                                         scratch_destroy),
-        cmocka_unit_test_setup_teardown(a_folder_must_be_there_and_have_the_room, scratch_create,
+        cmocka_unit_test_setup_teardown(a_folder_must_exist_and_have_space, scratch_create,
                                         scratch_destroy),
-        cmocka_unit_test_setup_teardown(limits_are_asked_before_they_hurt, scratch_create,
+        cmocka_unit_test_setup_teardown(limits_are_checked_beforehand, scratch_create,
                                         scratch_destroy),
-        cmocka_unit_test_setup_teardown(an_address_space_has_an_end, scratch_create,
+        cmocka_unit_test_setup_teardown(a_limited_address_space_is_noticed, scratch_create,
                                         scratch_destroy),
     };
     return cmocka_run_group_tests_name("shared_file", tests, NULL, NULL);

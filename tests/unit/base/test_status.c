@@ -1,4 +1,5 @@
 /* test_status.c - exit codes, messages on stderr, and the macros that pass errors on. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,7 +95,7 @@ static void errors_are_passed_on_and_undone_and_counted_once(void **state)
     int undone = 0;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     reached = 0;
     assert_int_equal(undo_and_pass_on(DP_OK, &undone), DP_OK);
     assert_int_equal(reached, 1);
@@ -103,7 +104,7 @@ static void errors_are_passed_on_and_undone_and_counted_once(void **state)
     assert_int_equal(reached, 1);
     assert_int_equal(undone, 1);
     assert_int_equal(dp_log_errors(), errors + 1);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void fail_once(void)
@@ -139,7 +140,7 @@ static void say_everything(void)
     DP_DEBUG("d");
 }
 
-static void with_several_ranks_the_speaker_is_named_and_only_rank_0_informs(void **state)
+static void with_several_ranks_errors_name_the_rank_and_only_rank_0_informs(void **state)
 {
     (void)state;
 
@@ -153,26 +154,144 @@ static void with_several_ranks_the_speaker_is_named_and_only_rank_0_informs(void
                                   "lockstep: warning: rank 2 (node7): w 1\n");
 }
 
-static void hold_one_and_say_another(void)
+static struct dp_log_capture collected;
+
+static void collect_two_and_drop_them(void)
 {
-    dp_log_hold(true);
-    (void)DP_FAIL(DP_ERR_DATA, "held");
-    dp_log_hold(false);
+    dp_log_capture_begin(&collected, DP_LOG_DEBUG);
+    DP_WARN("w");
+    (void)DP_FAIL(DP_ERR_DATA, "dropped");
+    dp_log_capture_end(&collected, DP_LOG_DROP);
     (void)DP_FAIL(DP_ERR_WRITE, "said");
 }
 
-static void an_error_that_is_held_waits_for_whoever_tells_it(void **state)
+static void captured_and_dropped_lines_go_to_the_caller_only(void **state)
 {
     const int errors = dp_log_errors();
     (void)state;
 
-    capture(hold_one_and_say_another);
+    capture(collect_two_and_drop_them);
     assert_string_equal(captured, "lockstep: error: said\n");
-    assert_string_equal(dp_log_held(), "held: bad data");
+    assert_string_equal(dp_log_captured(&collected), "dropped: bad data");
     assert_int_equal(dp_log_errors(), errors + 1);
-    dp_log_hold(true);
-    assert_string_equal(dp_log_held(), "");
-    dp_log_hold(false);
+    dp_log_capture_begin(&collected, DP_LOG_ERROR);
+    assert_string_equal(dp_log_captured(&collected), "");
+    dp_log_capture_end(&collected, DP_LOG_DROP);
+}
+
+static void collect_errors_and_soften_them(void)
+{
+    dp_log_capture_begin(&collected, DP_LOG_ERROR);
+    (void)DP_FAIL(DP_ERR_DATA, "first");
+    DP_WARN("passes");
+    (void)DP_FAIL(DP_ERR_DATA, "second");
+    dp_log_capture_end(&collected, DP_LOG_SOFTEN);
+}
+
+static void softened_errors_are_warnings(void **state)
+{
+    const int errors = dp_log_errors();
+    (void)state;
+
+    capture(collect_errors_and_soften_them);
+    assert_string_equal(captured, "lockstep: warning: passes\n"
+                                  "lockstep: warning: first: bad data\n"
+                                  "lockstep: warning: second: bad data\n");
+    assert_int_equal(dp_log_errors(), errors);
+}
+
+static void collect_all_and_print_it(void)
+{
+    dp_log_capture_begin(NULL, DP_LOG_DEBUG); /* collects nothing */
+    dp_log_capture_begin(&collected, DP_LOG_DEBUG);
+    (void)pass_on(DP_ERR_NOINPUT);
+    DP_WARN("w");
+    dp_log_capture_end(&collected, DP_LOG_PRINT);
+    dp_log_capture_end(NULL, DP_LOG_DROP);
+}
+
+static void captured_lines_are_printed_in_order_and_counted(void **state)
+{
+    const int errors = dp_log_errors();
+    (void)state;
+
+    capture(collect_all_and_print_it);
+    assert_string_equal(captured, "lockstep: error: rank 3 has no data: input is missing\n"
+                                  "lockstep: warning: w\n");
+    assert_int_equal(dp_log_errors(), errors + 1);
+}
+
+static void collect_within_a_collection(void)
+{
+    struct dp_log_capture inner;
+
+    dp_log_capture_begin(&collected, DP_LOG_WARN);
+    dp_log_capture_begin(&inner, DP_LOG_ERROR);
+    DP_WARN("outer");
+    (void)DP_FAIL(DP_ERR_DATA, "inner");
+    dp_log_capture_end(&inner, DP_LOG_SOFTEN);
+    (void)DP_FAIL(DP_ERR_DATA, "last");
+    DP_INFO("i");
+    dp_log_capture_end(&collected, DP_LOG_PRINT);
+}
+
+static void captures_nest_and_let_more_detailed_lines_pass(void **state)
+{
+    (void)state;
+
+    capture(collect_within_a_collection);
+    assert_string_equal(captured, "lockstep: i\n"
+                                  "lockstep: warning: outer\n"
+                                  "lockstep: warning: inner: bad data\n"
+                                  "lockstep: error: last: bad data\n");
+    assert_string_equal(dp_log_captured(&collected), "last: bad data");
+}
+
+static void *log_from_a_thread(void *argument)
+{
+    DP_WARN("another thread");
+    return argument;
+}
+
+static void collect_while_another_thread_logs(void)
+{
+    pthread_t thread;
+
+    dp_log_capture_begin(&collected, DP_LOG_DEBUG);
+    assert_int_equal(pthread_create(&thread, NULL, log_from_a_thread, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    dp_log_capture_end(&collected, DP_LOG_DROP);
+}
+
+static void lines_of_other_threads_are_not_captured(void **state)
+{
+    (void)state;
+
+    capture(collect_while_another_thread_logs);
+    assert_string_equal(captured, "lockstep: warning: another thread\n");
+}
+
+static void collect_too_much(void)
+{
+    static char text[6000];
+
+    memset(text, 'x', sizeof(text) - 1);
+    dp_log_capture_begin(&collected, DP_LOG_DEBUG);
+    for (int i = 0; i < 5; i++) {
+        DP_WARN("%d %s", i, text);
+    }
+    dp_log_capture_end(&collected, DP_LOG_PRINT);
+}
+
+static void a_full_capture_keeps_the_last_lines(void **state)
+{
+    (void)state;
+
+    capture(collect_too_much);
+    assert_null(strstr(captured, "warning: 0 x"));
+    assert_non_null(strstr(captured, "warning: 3 xxx"));
+    assert_non_null(strstr(captured, "warning: 4 xxx"));
+    assert_non_null(strstr(captured, "x...\n"));
 }
 
 static void say_too_much(void)
@@ -215,8 +334,13 @@ int main(void)
         cmocka_unit_test(errors_are_passed_on_and_undone_and_counted_once),
         cmocka_unit_test(an_error_is_one_line_with_its_cause),
         cmocka_unit_test(the_debug_level_shows_the_path_of_an_error),
-        cmocka_unit_test(with_several_ranks_the_speaker_is_named_and_only_rank_0_informs),
-        cmocka_unit_test(an_error_that_is_held_waits_for_whoever_tells_it),
+        cmocka_unit_test(with_several_ranks_errors_name_the_rank_and_only_rank_0_informs),
+        cmocka_unit_test(captured_and_dropped_lines_go_to_the_caller_only),
+        cmocka_unit_test(softened_errors_are_warnings),
+        cmocka_unit_test(captured_lines_are_printed_in_order_and_counted),
+        cmocka_unit_test(captures_nest_and_let_more_detailed_lines_pass),
+        cmocka_unit_test(lines_of_other_threads_are_not_captured),
+        cmocka_unit_test(a_full_capture_keeps_the_last_lines),
         cmocka_unit_test(a_message_that_is_too_long_is_cut_and_stays_one_line),
         cmocka_unit_test(the_level_hides_what_is_more_detailed),
     };

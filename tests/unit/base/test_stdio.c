@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
+#include "base/files/stdio.h"
 #include "base/log.h"
-#include "base/stdio.h"
 
 /* Whether the descriptor is /dev/null, opened in this way. */
 static bool is_null(int fd, int mode)
@@ -24,7 +24,7 @@ static bool is_null(int fd, int mode)
            (fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; /* what we start inherits it */
 }
 
-/* In a process of its own, whose exit code has a bit for each mistake. */
+/* Runs in a child process, whose exit code has a bit for each mistake. */
 static int after_closing(int closed)
 {
     const pid_t child = fork();
@@ -48,7 +48,7 @@ static int after_closing(int closed)
     return WEXITSTATUS(state);
 }
 
-static void closed_descriptors_lead_nowhere(void **state)
+static void closed_descriptors_are_opened_on_dev_null(void **state)
 {
     (void)state;
 
@@ -57,7 +57,7 @@ static void closed_descriptors_lead_nowhere(void **state)
     }
 }
 
-/* Prints on a device that is full, in a process of its own. */
+/* Prints on a full device, in a child process. */
 static int after_printing(dp_status status, bool answers)
 {
     const pid_t child = fork();
@@ -75,7 +75,7 @@ static int after_printing(dp_status status, bool answers)
     return WEXITSTATUS(state);
 }
 
-static void an_answer_that_nobody_gets_is_an_error_unless_there_was_one(void **state)
+static void unread_output_is_an_error_unless_there_was_one(void **state)
 {
     (void)state;
 
@@ -92,8 +92,8 @@ static void an_answer_that_nobody_gets_is_an_error_unless_there_was_one(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closed_descriptors_lead_nowhere),
-        cmocka_unit_test(an_answer_that_nobody_gets_is_an_error_unless_there_was_one),
+        cmocka_unit_test(closed_descriptors_are_opened_on_dev_null),
+        cmocka_unit_test(unread_output_is_an_error_unless_there_was_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

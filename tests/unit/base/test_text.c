@@ -1,4 +1,4 @@
-/* test_text.c - texts from outside reach a terminal without what it obeys, in one line. */
+/* test_text.c - texts from outside are printed in one line, without terminal commands. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,7 @@ static void controls_are_spelled_and_all_else_is_kept(void **state)
 }
 
 /* At every size: as much as fits of whole characters, then dots. */
-static void what_does_not_fit_is_cut_between_characters(void **state)
+static void long_text_is_cut_between_characters(void **state)
 {
     static const char text[] = "ab\u00e9\x1b\xff\u202e", whole[] = "ab\u00e9\\x1b\\xff\\u202e";
     static const size_t ends[] = {0, 1, 2, 4, 8, 12, 18}; /* of the printed characters */
@@ -79,7 +79,7 @@ static void what_does_not_fit_is_cut_between_characters(void **state)
     }
 }
 
-/* What a message comes to on stderr, which must be one write. */
+/* Returns what a message writes to stderr, which must be one write. */
 static size_t logged(const char *text, char *line, size_t size)
 {
     const int real = dup(STDERR_FILENO);
@@ -135,7 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(controls_are_spelled_and_all_else_is_kept),
-        cmocka_unit_test(what_does_not_fit_is_cut_between_characters),
+        cmocka_unit_test(long_text_is_cut_between_characters),
         cmocka_unit_test(a_message_is_one_line_without_controls),
         cmocka_unit_test(a_long_message_is_one_write_that_a_pipe_takes_whole),
     };

@@ -1,5 +1,5 @@
 /*
- * test_thread.c - threads run what they are given; where the system has none left, that is told.
+ * test_thread.c - threads run their functions; if the system has no thread left, that is reported.
  */
 #define _GNU_SOURCE /* pthread_getname_np */
 
@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 
 static void *write_one(void *argument)
 {
@@ -46,7 +46,7 @@ static void a_thread_has_a_name(void **state)
     assert_string_equal(name, "dp-test");
 }
 
-static void a_thread_runs_what_it_is_given(void **state)
+static void a_thread_runs_its_function(void **state)
 {
     pthread_t thread;
     int written = 0;
@@ -57,7 +57,7 @@ static void a_thread_runs_what_it_is_given(void **state)
     assert_int_equal(written, 1);
 }
 
-static void threads_that_can_start_leave_nothing(void **state)
+static void trying_threads_leaves_none(void **state)
 {
     (void)state;
     for (int count = 0; count < 9; count += 4) {
@@ -70,23 +70,24 @@ static void threads_that_can_start_leave_nothing(void **state)
 static int starts_without_room(void)
 {
     const struct rlimit none = {0, 0};
+    struct dp_log_capture capture;
     pthread_t thread;
     int written = 0;
 
     if (setrlimit(RLIMIT_AS, &none) != 0) {
         return 1;
     }
-    dp_log_hold(true);
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
     if (dp_thread_start(&thread, write_one, &written, "dp-test", "writes") != DP_ERR_NOMEM) {
         return 2;
     }
-    if (strstr(dp_log_held(), "cannot start the thread that writes: ") == NULL) {
+    if (strstr(dp_log_captured(&capture), "cannot start the thread that writes: ") == NULL) {
         return 3;
     }
     return dp_thread_try(1, "computes") == DP_ERR_NOMEM ? 0 : 4;
 }
 
-static void a_thread_that_cannot_start_is_told(void **state)
+static void a_thread_that_cannot_start_is_reported(void **state)
 {
     int ended = -1;
     const pid_t child = fork();
@@ -104,12 +105,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-        /* Before others: the C library keeps the stacks of threads that have ended. */
-        cmocka_unit_test(a_thread_that_cannot_start_is_told),
+        /* Runs first, since the C library keeps the stacks of ended threads. */
+        cmocka_unit_test(a_thread_that_cannot_start_is_reported),
 #endif
-        cmocka_unit_test(a_thread_runs_what_it_is_given),
+        cmocka_unit_test(a_thread_runs_its_function),
         cmocka_unit_test(a_thread_has_a_name),
-        cmocka_unit_test(threads_that_can_start_leave_nothing),
+        cmocka_unit_test(trying_threads_leaves_none),
     };
     return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }

@@ -94,7 +94,7 @@ static int leave_early(int leave)
     return -1;
 }
 
-static void a_span_closes_however_its_block_is_left(void **state)
+static void a_span_closes_on_every_exit_of_its_block(void **state)
 {
     (void)state;
 
@@ -147,7 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nested_spans_share_the_time_without_overlap),
         cmocka_unit_test(open_spans_count_up_to_now),
-        cmocka_unit_test(a_span_closes_however_its_block_is_left),
+        cmocka_unit_test(a_span_closes_on_every_exit_of_its_block),
         cmocka_unit_test(threads_keep_their_own_times),
         cmocka_unit_test(every_phase_has_a_text_of_its_own),
     };

@@ -22,7 +22,7 @@ static uint64_t nap_after(uint64_t spin_ns, uint64_t expect_ns, uint64_t waited_
     return dp_backoff_sleep_ns(&p);
 }
 
-static void a_wait_that_nobody_foresees_sleeps_longer_and_longer(void **state)
+static void an_unpredicted_wait_sleeps_longer_and_longer(void **state)
 {
     (void)state;
     assert_int_equal(nap_after(0, 0, 0), 20 * us);
@@ -32,7 +32,7 @@ static void a_wait_that_nobody_foresees_sleeps_longer_and_longer(void **state)
     assert_int_equal(nap_after(5 * ms, 0, 39 * ms), 20 * us);
 }
 
-static void a_wait_that_is_foreseen_sleeps_for_half_of_what_is_left(void **state)
+static void a_predicted_wait_sleeps_for_half_of_the_rest(void **state)
 {
     (void)state;
     assert_int_equal(nap_after(0, 8 * ms, 0), ms);
@@ -50,7 +50,7 @@ static uint64_t core_ns(void)
     return (uint64_t)used.tv_sec * 1000000000U + (uint64_t)used.tv_nsec;
 }
 
-/* What a look at MPI costs, which is more than a turn. */
+/* The cost of asking MPI, which is more than an iteration. */
 static void look_for(uint64_t ns)
 {
     const uint64_t begin = core_ns();
@@ -59,7 +59,7 @@ static void look_for(uint64_t ns)
     }
 }
 
-static void spinning_ends_by_the_clock_however_long_a_look_takes(void **state)
+static void spinning_ends_by_the_clock_however_long_a_check_takes(void **state)
 {
     struct dp_backoff p = {.spin_ns = DP_SPIN_NS};
     const uint64_t begin = core_ns();
@@ -84,7 +84,7 @@ static void a_wait_ends_when_it_is_cancelled(void **state)
     assert_false(dp_backoff_wait(&p));
 }
 
-static void the_pace_of_a_wire_is_learnt_from_long_messages_that_were_waited_for(void **state)
+static void the_pace_of_a_wire_is_measured_by_waits_for_long_messages(void **state)
 {
     struct dp_wire_pace pace = {0};
     (void)state;
@@ -106,11 +106,11 @@ static void the_pace_of_a_wire_is_learnt_from_long_messages_that_were_waited_for
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wait_that_nobody_foresees_sleeps_longer_and_longer),
-        cmocka_unit_test(a_wait_that_is_foreseen_sleeps_for_half_of_what_is_left),
-        cmocka_unit_test(spinning_ends_by_the_clock_however_long_a_look_takes),
+        cmocka_unit_test(an_unpredicted_wait_sleeps_longer_and_longer),
+        cmocka_unit_test(a_predicted_wait_sleeps_for_half_of_the_rest),
+        cmocka_unit_test(spinning_ends_by_the_clock_however_long_a_check_takes),
         cmocka_unit_test(a_wait_ends_when_it_is_cancelled),
-        cmocka_unit_test(the_pace_of_a_wire_is_learnt_from_long_messages_that_were_waited_for),
+        cmocka_unit_test(the_pace_of_a_wire_is_measured_by_waits_for_long_messages),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

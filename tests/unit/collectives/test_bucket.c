@@ -16,7 +16,7 @@ enum { TENSORS_MAX = 60, TAIL = DP_BLOCK };
 
 static struct dp_tensor tensors[TENSORS_MAX];
 
-/* Tensors of these counts, one behind the other at multiples of DP_BLOCK. Returns `trained`. */
+/* Tensors of these counts, one after the other at multiples of DP_BLOCK. Returns `trained`. */
 static size_t lay_out(const size_t *counts, int count)
 {
     size_t at = 0;
@@ -57,7 +57,7 @@ static void a_small_model_is_cut_as_worked_out_by_hand(void **state)
     assert_int_equal(plan->buckets[1].range.count, 640);
     assert_int_equal(plan->buckets[2].range.begin, 1024);
     assert_int_equal(plan->buckets[2].range.count, 64);
-    /* One that is larger than a bucket stands alone. */
+    /* A tensor larger than a bucket has its own bucket. */
     assert_int_equal(plan->buckets[3].range.begin, 0);
     assert_int_equal(plan->buckets[3].range.count, 1024);
     assert_int_equal(plan->buckets[3].tensor_count, 1);
@@ -107,7 +107,7 @@ static void check_plan(const struct dp_bucket_plan *plan, int count, size_t trai
     assert_int_equal(plan->buckets[plan->count - 1].tensor_count, 0);
 }
 
-static void every_plan_covers_everything_once_from_the_back(void **state)
+static void every_plan_covers_the_gradient_once_from_its_end(void **state)
 {
     size_t counts[TENSORS_MAX];
     (void)state;
@@ -137,7 +137,7 @@ static void check_range(const struct dp_bucket *bucket, size_t begin, size_t cou
 }
 
 /* Of the same model: 640 of 1920 elements are many, and others are before them; 1000 come first. */
-static void a_third_of_a_large_tensor_is_late_unless_forward_begins_with_it(void **state)
+static void a_third_of_a_large_tensor_is_deferred_unless_forward_begins_with_it(void **state)
 {
     static const size_t counts[] = {1000, 10, 640, 64, 100};
     struct dp_bucket_plan *plan = NULL, *other = NULL;
@@ -192,11 +192,11 @@ static void impossible_plans_are_refused(void **state)
     const size_t trained = lay_out(counts, 1);
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(plan_of(0, trained, 192, 1, 1, &plan), DP_ERR_ARG);
     assert_int_equal(plan_of(1, trained, trained, 1, 1, &plan), DP_ERR_ARG);
     assert_int_equal(plan_of(1, trained, 192, 1, 0, &plan), DP_ERR_ARG);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_null(plan);
     dp_bucket_plan_destroy(NULL);
 }
@@ -208,7 +208,7 @@ static void survives_every_failed_allocation(void **state)
     dp_status status = DP_ERR_NOMEM;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_bucket_plan *plan = NULL;
         dp_mem_fail_nth(nth);
@@ -219,15 +219,15 @@ static void survives_every_failed_allocation(void **state)
         dp_bucket_plan_destroy(plan);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_model_is_cut_as_worked_out_by_hand),
-        cmocka_unit_test(every_plan_covers_everything_once_from_the_back),
-        cmocka_unit_test(a_third_of_a_large_tensor_is_late_unless_forward_begins_with_it),
+        cmocka_unit_test(every_plan_covers_the_gradient_once_from_its_end),
+        cmocka_unit_test(a_third_of_a_large_tensor_is_deferred_unless_forward_begins_with_it),
         cmocka_unit_test(equal_plans_have_equal_hashes_and_others_do_not),
         cmocka_unit_test(impossible_plans_are_refused),
         cmocka_unit_test(survives_every_failed_allocation),

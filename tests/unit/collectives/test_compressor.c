@@ -25,7 +25,7 @@ static const struct {
     {"ring", DP_KEEP_CHUNK, true},
 };
 
-/* The text of compressor i: all with defaults, then those with options; NULL behind the last. */
+/* The text of compressor i: all with defaults, then those with options; NULL after the last. */
 static const char *text_at(size_t i)
 {
     size_t count = 0;
@@ -158,7 +158,7 @@ static size_t keeps_the_rest(struct dp_group *group, const void *setup)
     return wrong;
 }
 
-static void sent_and_kept_together_are_what_came_in(void **state)
+static void sent_plus_kept_equals_the_input(void **state)
 {
     (void)state;
     on_all(2, 3, keeps_the_rest);
@@ -167,7 +167,7 @@ static void sent_and_kept_together_are_what_came_in(void **state)
 static size_t does_nothing_when_skipped(struct dp_group *group, const void *setup)
 {
     struct dp_compression_array arrays[DP_COMPRESSION_ARRAYS];
-    uint64_t before[DP_COMPRESSION_ARRAYS] = {0}, behind[DP_COMPRESSION_ARRAYS] = {0}, all[2];
+    uint64_t before[DP_COMPRESSION_ARRAYS] = {0}, after[DP_COMPRESSION_ARRAYS] = {0}, all[2];
     struct lab lab;
     size_t wrong = 0;
 
@@ -186,14 +186,14 @@ static size_t does_nothing_when_skipped(struct dp_group *group, const void *setu
         wrong += dp_group_allgather(group, &sent, sizeof(sent), all) != DP_OK;
         wrong += (all[0] + all[1] == 0) != (turn == 1); /* few numbers are one rank's to read */
         for (int i = 0; i < count; i++) {
-            uint64_t *hash = turn == 0 ? &before[i] : &behind[i];
+            uint64_t *hash = turn == 0 ? &before[i] : &after[i];
             *hash = arrays[i].count;
             for (size_t k = 0; k < arrays[i].count; k++) {
                 uint32_t bits;
                 memcpy(&bits, &arrays[i].data[k], sizeof(bits));
                 *hash = (*hash ^ bits) * 0x100000001b3u;
             }
-            wrong += turn == 1 && before[i] != behind[i];
+            wrong += turn == 1 && before[i] != after[i];
         }
     }
     lab_close(&lab);
@@ -258,7 +258,7 @@ static size_t agrees_on_anything(struct dp_group *group, const void *setup)
     return wrong;
 }
 
-static void ranks_agree_whatever_numbers_come(void **state)
+static void ranks_agree_on_any_numbers(void **state)
 {
     (void)state;
     on_all(2, 3, agrees_on_anything);
@@ -290,7 +290,7 @@ static void a_gradient_of_zeros_stays_zero(void **state)
 
 /* ---- bytes ---- */
 
-/* Barriers by messages send a byte in each of log2(ranks) turns; a coded sum has at most two. */
+/* Barriers by messages send a byte in each of log2(ranks) turns; a sum of codes has at most two. */
 static size_t sends_what_it_says(struct dp_group *group, const void *setup)
 {
     struct lab lab;
@@ -323,7 +323,7 @@ static size_t sends_what_it_says(struct dp_group *group, const void *setup)
     return wrong;
 }
 
-static void as_many_bytes_travel_as_predicted(void **state)
+static void as_many_bytes_are_sent_as_predicted(void **state)
 {
     (void)state;
     on_all(2, 3, sends_what_it_says);
@@ -374,14 +374,14 @@ static size_t counts_arrays(struct dp_group *group, const void *setup)
         wrong += !arrays[i].same && arrays[i].count != LAB_TRAINED;
         bytes += arrays[i].count * sizeof(float) * (arrays[i].data != arrays[i].there ? 2 : 1);
     }
-    wrong += dp_group_barrier(group) != DP_OK; /* all have taken theirs, and nobody has left */
+    wrong += dp_group_barrier(group) != DP_OK; /* all have opened theirs, and none has left */
     wrong += dp_mem_bytes(DP_MEM_RESIDUALS) != bytes * (size_t)group->size;
     wrong += dp_group_barrier(group) != DP_OK;
     lab_close(&lab);
     return wrong;
 }
 
-static void all_it_remembers_is_counted_as_residuals(void **state)
+static void all_memory_between_steps_is_counted_as_residuals(void **state)
 {
     (void)state;
     on_all(2, 3, counts_arrays);
@@ -398,7 +398,7 @@ static size_t is_refused(struct dp_group *group, const void *setup)
     return lab_open(&lab, group, setup) != DP_ERR_CONFIG || dp_log_errors() <= errors;
 }
 
-static void what_cannot_work_is_a_configuration_error(void **state)
+static void impossible_options_are_configuration_errors(void **state)
 {
     static const struct lab_setup setups[] = {
         {"fp61", "ring", DP_KEEP_ALL, true},         {"fp16:digits=3", "ring", DP_KEEP_ALL, true},
@@ -407,27 +407,27 @@ static void what_cannot_work_is_a_configuration_error(void **state)
     };
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t i = 0; i < DP_COUNT(setups); i++) {
         assert_int_equal(on_local_ranks(2, is_refused, &setups[i]), 0);
         assert_int_equal(on_local_ranks(1, is_refused, &setups[i]), 0);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_get_the_same_bits),
-        cmocka_unit_test(sent_and_kept_together_are_what_came_in),
+        cmocka_unit_test(sent_plus_kept_equals_the_input),
         cmocka_unit_test(a_skipped_step_sends_nothing_and_changes_no_residual),
         cmocka_unit_test(a_nan_is_sent_or_kept),
-        cmocka_unit_test(ranks_agree_whatever_numbers_come),
+        cmocka_unit_test(ranks_agree_on_any_numbers),
         cmocka_unit_test(a_gradient_of_zeros_stays_zero),
-        cmocka_unit_test(as_many_bytes_travel_as_predicted),
+        cmocka_unit_test(as_many_bytes_are_sent_as_predicted),
         cmocka_unit_test(opening_survives_every_failed_allocation_on_one_rank_or_two),
-        cmocka_unit_test(all_it_remembers_is_counted_as_residuals),
-        cmocka_unit_test(what_cannot_work_is_a_configuration_error),
+        cmocka_unit_test(all_memory_between_steps_is_counted_as_residuals),
+        cmocka_unit_test(impossible_options_are_configuration_errors),
     };
 
     return cmocka_run_group_tests_name("compressor", tests, NULL, NULL);

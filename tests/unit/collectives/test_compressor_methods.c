@@ -1,5 +1,5 @@
 /*
- * test_compressor_methods.c - each compressor against its method, written down here once more.
+ * test_compressor_methods.c - each compressor against a second implementation of its method.
  */
 #include "tests/support/arrays.h"
 
@@ -102,7 +102,7 @@ static void halves_overflow_and_bfloats_do_not(void **state)
 
 /* ---- int8 ---- */
 
-/* What comes of a piece of `count` numbers: y, encoded with these random numbers and decoded. */
+/* Encodes `count` numbers with these random numbers and decodes them to y. */
 static size_t recode(struct dp_stream *s, float *y, const float *x, size_t count, uint32_t what,
                      uint32_t step, size_t first)
 {
@@ -177,7 +177,7 @@ static void int8_rounds_by_seed_step_rank_and_place(void **state)
 
 /* ---- onebit ---- */
 
-/* All that three ranks remember, as each of them can work it out. */
+/* State of three ranks between steps, which every rank computes. */
 struct signs_model {
     float kept[RANKS][LAB_TRAINED], owner[LAB_TRAINED], sum[LAB_TRAINED];
 };
@@ -258,7 +258,7 @@ static size_t sends_signs(struct dp_group *group, const void *setup)
     return wrong;
 }
 
-static void onebit_feeds_errors_back_at_both_ends(void **state)
+static void onebit_feeds_back_errors_of_ranks_and_owners(void **state)
 {
     (void)state;
     assert_int_equal(on_local_ranks(RANKS, sends_signs, over("onebit", DP_KEEP_ALL)), 0);
@@ -267,14 +267,14 @@ static void onebit_feeds_errors_back_at_both_ends(void **state)
 
 /* ---- topk ---- */
 
-/* Options of the method, and what the ranks remember: as each of them can work it out. */
+/* Options of the method, and the ranks' state between steps, which every rank computes. */
 struct topk_model {
     double ratio, warm_ratio; /* the latter in the first of STEPS steps */
     float momentum;
     float unsent[RANKS][LAB_TRAINED], velocity[RANKS][LAB_TRAINED], sum[LAB_TRAINED];
 };
 
-/* One at a time: the largest of those left, the first of equal ones. */
+/* Takes one number at a time: the largest remaining, the first of equal ones. */
 static size_t largest_of(const float *x, const struct dp_range *range)
 {
     size_t at = range->begin;
@@ -298,7 +298,7 @@ static void topk_rank(struct topk_model *m, const struct dp_range *range, int ra
         const size_t at = largest_of(unsent, range);
         m->sum[at] += unsent[at];
         unsent[at] = 0;
-        velocity[at] = 0; /* it is sent; without momentum it ends anyway */
+        velocity[at] = 0; /* sent; without momentum a velocity ends here anyway */
     }
 }
 
@@ -334,7 +334,7 @@ static size_t sends_the_largest(struct dp_group *group, const void *setup)
     return wrong;
 }
 
-static void topk_sends_the_largest_of_what_is_unsent(void **state)
+static void topk_sends_the_largest_unsent_numbers(void **state)
 {
     static const char corrected[] = "topk:ratio=0.001,momentum=0.9,warmup_steps=1";
     (void)state;
@@ -436,8 +436,8 @@ int main(void)
         cmocka_unit_test(sixteen_bits_are_summed_in_float32_and_rounded_once),
         cmocka_unit_test(halves_overflow_and_bfloats_do_not),
         cmocka_unit_test(int8_rounds_by_seed_step_rank_and_place),
-        cmocka_unit_test(onebit_feeds_errors_back_at_both_ends),
-        cmocka_unit_test(topk_sends_the_largest_of_what_is_unsent),
+        cmocka_unit_test(onebit_feeds_back_errors_of_ranks_and_owners),
+        cmocka_unit_test(topk_sends_the_largest_unsent_numbers),
         cmocka_unit_test(topk_sends_more_while_it_warms_up),
         cmocka_unit_test(long_codes_are_decoded_tile_by_tile),
     };

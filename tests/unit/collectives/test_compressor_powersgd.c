@@ -1,6 +1,6 @@
 /*
- * test_compressor_powersgd.c - powersgd and its operations against the method, written down here
- * once more.
+ * test_compressor_powersgd.c - powersgd and its operations against a second implementation of the
+ * method.
  */
 #include "tests/support/arrays.h"
 
@@ -28,7 +28,7 @@ static double skew(const float *y, size_t rows, size_t cols)
     return most;
 }
 
-/* How much of column k of x lies outside of the columns of y up to it, in lengths of the column. */
+/* The part of column k of x outside the space of y's columns up to k, relative to its length. */
 static double outside(const float *x, const float *y, size_t rows, size_t cols, size_t k)
 {
     double rest[64], length = 0, left = 0;
@@ -52,7 +52,7 @@ static double outside(const float *x, const float *y, size_t rows, size_t cols, 
     return sqrt(left / length);
 }
 
-static void columns_become_orthonormal_in_their_own_space(void **state)
+static void columns_become_orthonormal_in_the_same_space(void **state)
 {
     static const size_t shapes[][2] = {{1, 1},   {2, 2},   {5, 3},   {64, 1}, {64, 7},
                                        {40, 40}, {64, 12}, {50, 16}, {8, 8},  {20, 17}};
@@ -72,8 +72,8 @@ static void columns_become_orthonormal_in_their_own_space(void **state)
     }
 }
 
-/* All ranks have to find the same bits, whatever vectors their processors have. */
-static void a_cpu_adds_in_the_order_of_the_reference(void **state)
+/* All ranks must get the same bits, with any vector width. */
+static void cpu_adds_in_the_order_of_the_reference(void **state)
 {
     static const size_t shapes[][2] = {{9, 1}, {64, 7}, {64, 12}, {200, 16}, {8, 8}, {20, 17}};
     const struct streams *streams = *state;
@@ -92,7 +92,7 @@ static void a_cpu_adds_in_the_order_of_the_reference(void **state)
 }
 
 /* Columns: 0, ones, ones again, NaN, an infinity, nearly ones, huge, tiny. */
-static void columns_without_a_direction_of_their_own_become_random(void **state)
+static void dependent_columns_become_random(void **state)
 {
     enum { ROWS = 20, COLS = 8 };
     const struct streams *streams = *state;
@@ -149,7 +149,7 @@ static void a_split_equals_the_reference(void **state)
 
 /* ---- the method ---- */
 
-/* What the ranks remember of one tensor, as each of them can work it out: in double. */
+/* The ranks' state for one tensor, in double, which every rank computes. */
 struct model {
     double kept[RANKS][LAB_TRAINED], warm[RANK * LAB_TRAINED], sum[LAB_TRAINED];
 };
@@ -273,7 +273,7 @@ static size_t learns_the_direction(struct dp_group *group, const void *setup)
     return wrong;
 }
 
-static void a_matrix_of_low_rank_is_sent_whole_in_the_end(void **state)
+static void a_matrix_of_low_rank_is_sent_completely_in_the_end(void **state)
 {
     static const struct lab_setup setup = {"powersgd:rank=2", "ring", DP_KEEP_CHUNK, true};
     (void)state;
@@ -284,12 +284,12 @@ static void a_matrix_of_low_rank_is_sent_whole_in_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(columns_become_orthonormal_in_their_own_space),
-        cmocka_unit_test(a_cpu_adds_in_the_order_of_the_reference),
-        cmocka_unit_test(columns_without_a_direction_of_their_own_become_random),
+        cmocka_unit_test(columns_become_orthonormal_in_the_same_space),
+        cmocka_unit_test(cpu_adds_in_the_order_of_the_reference),
+        cmocka_unit_test(dependent_columns_become_random),
         cmocka_unit_test(a_split_equals_the_reference),
         cmocka_unit_test(powersgd_sums_projections_and_keeps_the_rest),
-        cmocka_unit_test(a_matrix_of_low_rank_is_sent_whole_in_the_end),
+        cmocka_unit_test(a_matrix_of_low_rank_is_sent_completely_in_the_end),
     };
 
     return cmocka_run_group_tests_name("compressor_powersgd", tests, streams_open, streams_close);

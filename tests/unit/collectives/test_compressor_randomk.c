@@ -1,5 +1,5 @@
 /*
- * test_compressor_randomk.c - randomk against its method, written down here once more.
+ * test_compressor_randomk.c - randomk against a second implementation of its method.
  */
 #include "tests/support/arrays.h"
 
@@ -8,13 +8,13 @@
 
 enum { RANKS = 3, STEPS = 5 };
 
-/* What the ranks remember, as each of them can work it out. */
+/* The ranks' state between steps, which every rank computes. */
 struct model {
     float unsent[RANKS][LAB_TRAINED];
     bool sent[LAB_TRAINED];
 };
 
-/* Sums are in tree order, since the strategy is: all numbers are sent at most once in a step. */
+/* Sums are in tree order, like the strategy's; each number is sent at most once per step. */
 static size_t wrong_step(struct model *m, const struct lab *lab)
 {
     const uint32_t step = lab->step_params.step - 1;
@@ -61,7 +61,7 @@ static size_t sends_at_random(struct dp_group *group, const void *setup)
     return wrong;
 }
 
-static void it_sends_some_places_now_and_all_in_the_end(void **state)
+static void randomk_sends_some_places_now_and_all_in_the_end(void **state)
 {
     static const struct lab_setup setup = {"randomk:ratio=0.5", "shm", DP_KEEP_ALL, false};
     (void)state;
@@ -89,7 +89,7 @@ static void other_seeds_and_steps_choose_other_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_sends_some_places_now_and_all_in_the_end),
+        cmocka_unit_test(randomk_sends_some_places_now_and_all_in_the_end),
         cmocka_unit_test(other_seeds_and_steps_choose_other_places),
     };
 

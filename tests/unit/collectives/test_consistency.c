@@ -1,4 +1,4 @@
-/* test_consistency.c - what ranks must have alike: which difference is reported, and how. */
+/* test_consistency.c - what must be equal on all ranks: which difference is reported, and how. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@ static size_t compares_long_texts(struct dp_group *group, const void *unused)
     char text[600] = "";
     (void)unused;
 
-    /* Equal as far as they are printed; the difference lies after that. */
+    /* The printed part is equal; the difference comes after it. */
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 2] = (char)(group->rank == 2 ? 'y' : 'x');
     const struct dp_consistency_item items[] = {dp_consistency_text("--set", "a=1 b=2"),

@@ -1,6 +1,6 @@
 /*
- * test_cost.c - the model behind predicted times: curves, what is fitted through them, and the
- * closed forms against values worked out by hand.
+ * test_cost.c - the cost model: curves, fits to them, and closed forms against values computed by
+ * hand.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -126,8 +126,8 @@ static void a_ring_costs_what_its_formula_says(void **state)
 }
 
 /* lg p (alpha + n beta + n gamma), n 1,000,000; between nodes of two ranks the first round stays on
- * the node, and in the second two ranks share a wire. Five ranks: the fifth sends before and gets
- * the sum behind. */
+ * the node, and in the second two ranks share a wire. Five ranks: the fifth sends first and gets
+ * the sum at the end. */
 static void doubling_costs_what_its_formula_says(void **state)
 {
     const struct dp_cost cost = planted();
@@ -140,7 +140,7 @@ static void doubling_costs_what_its_formula_says(void **state)
 }
 
 /* 2 lg p alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, p 4, n 4,000,000; three ranks: a fold in
- * halves, one round of two ranks, the whole behind. */
+ * halves, one round of two ranks, the whole after. */
 static void rabenseifner_costs_what_its_formula_says(void **state)
 {
     const struct dp_cost cost = planted();
@@ -155,9 +155,8 @@ static void rabenseifner_costs_what_its_formula_says(void **state)
                 2 * (2e-6 + 2e-3) + 1e-3 + (2e-6 + 4e-3) + 2 * (2e-6 + 2e-3) + 1e-3);
 }
 
-/* Where adding on the way was measured, 1.2 ns/byte, that is what it costs: inside a node. n is
- * 4,000,000. */
-static void adding_on_the_way_costs_what_was_measured(void **state)
+/* Inside a node adding while sending costs what was measured, 1.2 ns/byte. n is 4,000,000. */
+static void adding_while_sending_costs_what_was_measured(void **state)
 {
     struct dp_cost cost = planted();
     const struct dp_group four = group_of(4, 1), two_hosts = group_of(4, 2);
@@ -174,8 +173,8 @@ static void adding_on_the_way_costs_what_was_measured(void **state)
 }
 
 /* 2,000,000 bytes each way there and back in messages of 3 ns/byte, whatever segments take; as many
- * added; and two copies of all. */
-static void mpi_costs_messages_that_are_whole(void **state)
+ * bytes added; and two copies of all. */
+static void mpi_is_predicted_with_whole_messages(void **state)
 {
     struct dp_cost cost = planted();
     const struct dp_group two = group_of(2, 1);
@@ -207,7 +206,7 @@ static const int two_and_two[] = {0, 0, 1, 1}, three_and_one[] = {0, 0, 0, 1};
  * peer. Leaders, around a ring of two: two halves of 2 MB of 8 ns, 2 MB
  * added; then all is copied between two barriers. Rails: two rings of 2 MB at once, so that halves
  * of 1 MB take as long as 2 MB; the other two barriers divide scattering from gathering. */
-static void two_levels_cost_what_they_are_made_of(void **state)
+static void two_levels_cost_the_sum_of_their_parts(void **state)
 {
     const struct dp_cost cost = planted();
     const struct dp_group group = {.size = 4, .nodes = 2, .local_size = 2, .node_of = two_and_two};
@@ -224,7 +223,7 @@ static void two_levels_cost_what_they_are_made_of(void **state)
 
 /* The larger node decides; one node alone costs what its inner strategy does, and one rank a node
  * what the outer one does. */
-static void two_levels_cost_only_the_levels_that_there_are(void **state)
+static void a_single_level_costs_that_level(void **state)
 {
     const struct dp_cost cost = planted();
     const struct dp_group uneven = {
@@ -242,7 +241,7 @@ static void two_levels_cost_only_the_levels_that_there_are(void **state)
                 dp_strategy_cost("direct", &cost, &apart, 3000000));
 }
 
-static void a_level_without_prediction_leaves_the_whole_without(void **state)
+static void a_level_without_prediction_gives_no_prediction(void **state)
 {
     const struct dp_cost cost = planted();
     const struct dp_group group = {.size = 4, .nodes = 2, .local_size = 2, .node_of = two_and_two};
@@ -313,12 +312,12 @@ int main(void)
         cmocka_unit_test(a_ring_costs_what_its_formula_says),
         cmocka_unit_test(doubling_costs_what_its_formula_says),
         cmocka_unit_test(rabenseifner_costs_what_its_formula_says),
-        cmocka_unit_test(adding_on_the_way_costs_what_was_measured),
-        cmocka_unit_test(mpi_costs_messages_that_are_whole),
+        cmocka_unit_test(adding_while_sending_costs_what_was_measured),
+        cmocka_unit_test(mpi_is_predicted_with_whole_messages),
         cmocka_unit_test(shared_memory_costs_barriers_and_bytes),
-        cmocka_unit_test(two_levels_cost_what_they_are_made_of),
-        cmocka_unit_test(two_levels_cost_only_the_levels_that_there_are),
-        cmocka_unit_test(a_level_without_prediction_leaves_the_whole_without),
+        cmocka_unit_test(two_levels_cost_the_sum_of_their_parts),
+        cmocka_unit_test(a_single_level_costs_that_level),
+        cmocka_unit_test(a_level_without_prediction_gives_no_prediction),
         cmocka_unit_test(one_rank_alone_has_nothing_to_share),
         cmocka_unit_test(every_prediction_grows_with_the_bytes),
     };

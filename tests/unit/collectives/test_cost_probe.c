@@ -17,7 +17,7 @@
 
 enum { MOST = 5000 };
 
-/* Long enough to reach the last point, also where all ranks share one core. */
+/* Long enough to reach the last point, even if all ranks share one core. */
 static const double probe_s = 5.0;
 
 static size_t curve_is_bad(const struct dp_curve *curve, bool wanted)
@@ -97,14 +97,14 @@ static size_t measures_wires(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void links_between_nodes_have_a_curve_of_their_own(void **state)
+static void links_between_nodes_have_their_own_curve(void **state)
 {
     (void)state;
     assert_int_equal(on_local_ranks(4, measures_wires, NULL), 0);
 }
 
-/* A wire that lets a burst pass at once when it has rested, as behind a barrier's short messages.
- * Its rate is such that what lies beyond the burst takes longer than anything else here. */
+/* A wire that passes a burst at once when it was idle, as after a barrier's short messages. Its
+ * rate is so low that bytes beyond the burst take longer than anything else here. */
 enum { BURST = 12 * 1024, WIRE_RATE = 4000000 /* bytes a second */, SHORT = 64 };
 
 static _Thread_local double left_of_burst;
@@ -129,7 +129,7 @@ static dp_status start_on_wire(struct dp_group *group, struct dp_slice out, stru
     return beneath->start(group, out, in, transfer);
 }
 
-/* Measures over another transport, which has `beneath` under it. */
+/* Measures over a transport that wraps `beneath`. */
 static dp_status measure_over(struct dp_group *group, const struct dp_transport *transport,
                               size_t most, double seconds, struct dp_cost *cost)
 {
@@ -158,7 +158,7 @@ static size_t measures_a_wire_with_bursts(struct dp_group *group, const void *ar
     return wrong;
 }
 
-static void a_burst_does_not_pass_for_the_rate_of_a_wire(void **state)
+static void a_burst_is_not_the_rate_of_a_wire(void **state)
 {
     const int two_hosts[2] = {0, 1};
     (void)state;
@@ -166,7 +166,7 @@ static void a_burst_does_not_pass_for_the_rate_of_a_wire(void **state)
     assert_int_equal(on_local_nodes(2, two_hosts, measures_a_wire_with_bursts, NULL), 0);
 }
 
-/* All time is gone behind the first point. */
+/* All time is gone after the first point. */
 static size_t measures_without_time(struct dp_group *group, const void *arg)
 {
     struct dp_cost cost;
@@ -179,7 +179,7 @@ static size_t measures_without_time(struct dp_group *group, const void *arg)
            curve_is_bad(&cost.exchange[DP_LINK_WIRE], true);
 }
 
-static void a_wire_is_measured_by_long_messages_however_little_time_there_is(void **state)
+static void a_wire_is_measured_by_long_messages_even_in_little_time(void **state)
 {
     const int two_hosts[2] = {0, 1};
     (void)state;
@@ -217,8 +217,8 @@ static size_t measures_with_little_to_share(struct dp_group *group, const void *
     return wrong;
 }
 
-/* Two arrays of 1 MB are too much to share, of 64 KB not. */
-static void peers_are_measured_in_what_there_is_room_to_share(void **state)
+/* There is shared memory for two arrays of 64 KB, but not of 1 MB. */
+static void peers_are_measured_in_the_memory_that_can_be_shared(void **state)
 {
     (void)state;
     assert_int_equal(on_local_ranks(3, measures_with_little_to_share, NULL), 0);
@@ -232,7 +232,7 @@ static size_t measures_without_memory(struct dp_group *group, const void *arg)
     return dp_cost_measure(group, MOST, 0.01, &cost) != DP_OK;
 }
 
-static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
+static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
 {
     (void)state;
     check_failing_allocations(2, NULL, measures_without_memory, NULL);
@@ -242,11 +242,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_measure_the_same_curves),
-        cmocka_unit_test(links_between_nodes_have_a_curve_of_their_own),
-        cmocka_unit_test(a_burst_does_not_pass_for_the_rate_of_a_wire),
-        cmocka_unit_test(a_wire_is_measured_by_long_messages_however_little_time_there_is),
-        cmocka_unit_test(peers_are_measured_in_what_there_is_room_to_share),
-        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_hangs_nobody),
+        cmocka_unit_test(links_between_nodes_have_their_own_curve),
+        cmocka_unit_test(a_burst_is_not_the_rate_of_a_wire),
+        cmocka_unit_test(a_wire_is_measured_by_long_messages_even_in_little_time),
+        cmocka_unit_test(peers_are_measured_in_the_memory_that_can_be_shared),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };
     return cmocka_run_group_tests_name("cost_probe", tests, NULL, NULL);
 }

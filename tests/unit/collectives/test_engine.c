@@ -24,7 +24,7 @@ enum { JOBS = 200, NO_JOB = -1 };
 
 static const enum dp_run runs[] = {DP_RUN_ON_THREAD, DP_RUN_AT_WAIT};
 
-/* What jobs write down; protected by the engine's own order: one job runs at a time. */
+/* Notes of jobs; needs no lock, since one job runs at a time. */
 struct notes {
     int order[2 * JOBS];
     int count;
@@ -103,7 +103,7 @@ static void jobs_run_once_each_in_the_order_submitted(void **state)
     }
 }
 
-static void at_wait_nothing_runs_before_somebody_waits(void **state)
+static void without_a_thread_jobs_run_in_wait(void **state)
 {
     struct notes notes = {.failing = NO_JOB};
     struct dp_job jobs[3];
@@ -125,7 +125,7 @@ static void at_wait_nothing_runs_before_somebody_waits(void **state)
     world_destroy(&w);
 }
 
-static void a_job_can_be_used_again_and_the_run_mode_changed_between(void **state)
+static void a_job_can_be_reused_in_another_run_mode(void **state)
 {
     struct notes notes = {.failing = NO_JOB};
     struct dp_job jobs[4];
@@ -137,7 +137,7 @@ static void a_job_can_be_used_again_and_the_run_mode_changed_between(void **stat
     for (int round = 0; round < JOBS / 4; round++) {
         dp_engine_set_run(w.engine, runs[round % 2]);
         assert_int_equal(dp_engine_run(w.engine), runs[round % 2]);
-        /* Waiting on the engine's thread must not spin: computing wants the core. */
+        /* Waits on the engine's thread must not spin, since computing needs the core. */
         assert_int_equal(w.group->spin_ns, round % 2 == 0 ? 0 : DP_SPIN_NS);
         for (int i = 0; i < 4; i++) {
             assert_int_equal(dp_engine_submit(w.engine, &jobs[i]), DP_OK);
@@ -153,7 +153,7 @@ static void a_job_can_be_used_again_and_the_run_mode_changed_between(void **stat
     world_destroy(&w);
 }
 
-static void a_failing_job_tells_its_status_and_cancels_all_later_ones(void **state)
+static void a_failing_job_reports_its_status_and_cancels_later_ones(void **state)
 {
     (void)state;
     for (int r = 0; r < 2; r++) {
@@ -176,7 +176,7 @@ static void a_failing_job_tells_its_status_and_cancels_all_later_ones(void **sta
     }
 }
 
-static void an_engine_with_jobs_nobody_waited_for_can_be_destroyed(void **state)
+static void an_engine_with_pending_jobs_can_be_destroyed(void **state)
 {
     (void)state;
     for (int r = 0; r < 2; r++) {
@@ -207,9 +207,9 @@ static void a_full_queue_refuses_another_job(void **state)
     for (int i = 0; i < DP_ENGINE_QUEUE; i++) {
         assert_int_equal(dp_engine_submit(w.engine, &jobs[i]), DP_OK);
     }
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_engine_submit(w.engine, &jobs[DP_ENGINE_QUEUE]), DP_ERR_INTERNAL);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(jobs[DP_ENGINE_QUEUE].state, DP_JOB_IDLE);
     world_destroy(&w);
     dp_free(jobs);
@@ -263,7 +263,7 @@ static size_t is_woken_in_a_job(struct dp_group *group, const void *run)
     return wrong;
 }
 
-static void ranks_meet_in_their_jobs_and_a_failing_rank_wakes_the_others(void **state)
+static void jobs_synchronise_ranks_and_a_failing_rank_wakes_the_others(void **state)
 {
     (void)state;
     for (int r = 0; r < 2; r++) {
@@ -282,7 +282,7 @@ static void creating_survives_every_failed_allocation(void **state)
 
     assert_int_equal(dp_local_alone(&group), DP_OK);
     const size_t live = dp_mem_live();
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_engine *engine = NULL;
         dp_mem_fail_nth(nth);
@@ -293,7 +293,7 @@ static void creating_survives_every_failed_allocation(void **state)
         dp_engine_destroy(engine);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     dp_group_destroy(group);
 }
 
@@ -310,7 +310,7 @@ static dp_status wait_for_leave(void *arg, int index)
     return DP_OK;
 }
 
-static void engines_rest_when_their_jobs_have_come_back(void **state)
+static void engines_rest_after_their_jobs(void **state)
 {
     struct dp_job job = {.run = wait_for_leave};
     struct dp_engine *engine = NULL;
@@ -333,8 +333,8 @@ static void engines_rest_when_their_jobs_have_come_back(void **state)
 }
 
 #ifndef NDEBUG
-/* In a child: talks to another rank while an engine owns the group. The group is cancelled, so a
- * call that is allowed returns at once. */
+/* In a child: communicates while an engine owns the group. The group is cancelled, so an allowed
+ * call returns at once. */
 static void talk(bool in_job)
 {
     struct dp_local_hub *hub = NULL;
@@ -352,7 +352,7 @@ static void talk(bool in_job)
     _exit(status == DP_ERR_CANCELLED ? 0 : 4);
 }
 
-/* Returns how a child that talks ended: its exit code, or minus the signal. */
+/* Returns how such a child ended: its exit code, or minus the signal. */
 static int end_of_talk(bool in_job)
 {
     int status = 0;
@@ -367,7 +367,7 @@ static int end_of_talk(bool in_job)
 }
 #endif
 
-static void talking_outside_of_a_job_aborts_a_debug_build(void **state)
+static void communicating_outside_a_job_aborts_a_debug_build(void **state)
 {
     (void)state;
 #ifdef NDEBUG
@@ -381,15 +381,15 @@ static void talking_outside_of_a_job_aborts_a_debug_build(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(talking_outside_of_a_job_aborts_a_debug_build),
+        cmocka_unit_test(communicating_outside_a_job_aborts_a_debug_build),
         cmocka_unit_test(jobs_run_once_each_in_the_order_submitted),
-        cmocka_unit_test(at_wait_nothing_runs_before_somebody_waits),
-        cmocka_unit_test(a_job_can_be_used_again_and_the_run_mode_changed_between),
-        cmocka_unit_test(a_failing_job_tells_its_status_and_cancels_all_later_ones),
-        cmocka_unit_test(an_engine_with_jobs_nobody_waited_for_can_be_destroyed),
+        cmocka_unit_test(without_a_thread_jobs_run_in_wait),
+        cmocka_unit_test(a_job_can_be_reused_in_another_run_mode),
+        cmocka_unit_test(a_failing_job_reports_its_status_and_cancels_later_ones),
+        cmocka_unit_test(an_engine_with_pending_jobs_can_be_destroyed),
         cmocka_unit_test(a_full_queue_refuses_another_job),
-        cmocka_unit_test(ranks_meet_in_their_jobs_and_a_failing_rank_wakes_the_others),
-        cmocka_unit_test(engines_rest_when_their_jobs_have_come_back),
+        cmocka_unit_test(jobs_synchronise_ranks_and_a_failing_rank_wakes_the_others),
+        cmocka_unit_test(engines_rest_after_their_jobs),
         cmocka_unit_test(creating_survives_every_failed_allocation),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

@@ -80,7 +80,7 @@ static size_t step(struct dp_exchange *e, float *grad, uint64_t number)
         }
         const uint64_t order = dp_exchange_order(e);
         wrong += dp_exchange_ready(e, t) != DP_OK;
-        /* A bucket is on its way as soon as its first tensor, the last to be ready, is. */
+        /* A bucket is submitted when its first tensor, which is the last one computed, is ready. */
         wrong += (dp_exchange_order(e) != order) !=
                  (plan->buckets[plan->bucket_of[t]].tensors == &tensors[t]);
     }
@@ -124,8 +124,8 @@ static size_t between(struct dp_exchange *e, uint64_t number)
         wrong += all[i] != i;
     }
     for (int root = 0; root < size; root++) {
-        int told = rank;
-        wrong += dp_exchange_broadcast(e, &told, sizeof(told), root) != DP_OK || told != root;
+        int text = rank;
+        wrong += dp_exchange_broadcast(e, &text, sizeof(text), root) != DP_OK || text != root;
     }
     return wrong + (dp_exchange_barrier(e) != DP_OK);
 }
@@ -187,7 +187,7 @@ static void check_strategy_on(const char *strategy, int size)
     }
 }
 
-static void every_strategy_sums_every_bucket_in_both_ways_to_run(void **state)
+static void every_strategy_sums_every_bucket_with_and_without_a_thread(void **state)
 {
     static const int sizes[] = {1, 2, 3, 8};
     const struct dp_plugin *plugin;
@@ -222,7 +222,7 @@ static size_t order_after(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void the_hash_of_jobs_tells_one_order_from_another(void **state)
+static void the_hash_of_jobs_depends_on_their_order(void **state)
 {
     static const bool sums[] = {false, true};
     (void)state;
@@ -231,7 +231,7 @@ static void the_hash_of_jobs_tells_one_order_from_another(void **state)
     assert_int_equal(on_local_ranks(2, order_after, &sums[1]), 0);
 }
 
-/* Neither from the device nor from the host, and what fits is summed afterwards. */
+/* Neither on the device nor on the host; smaller sums work afterwards. */
 static size_t sums_too_much(struct dp_group *group, const void *arg)
 {
     struct dp_exchange *e = NULL;
@@ -251,7 +251,7 @@ static size_t sums_too_much(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void a_sum_without_room_is_refused(void **state)
+static void a_sum_larger_than_scratch_is_refused(void **state)
 {
     const struct setup setup = {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, NULL};
     (void)state;
@@ -275,7 +275,7 @@ static size_t leaves_a_step(struct dp_group *group, const void *arg)
         return 1;
     }
     wrong += step(e, flat.grad, 0);
-    /* Behind the barrier all have ended their step; some may still be in it when rank 0 leaves. */
+    /* After the barrier all have ended their step; some may still be in it when rank 0 leaves. */
     if (dp_exchange_barrier(e) != DP_OK) {
         dp_exchange_destroy(e);
         return wrong + (group->rank == 0);
@@ -320,7 +320,7 @@ static void creating_survives_every_failed_allocation(void **state)
 
     assert_int_equal(dp_local_alone(&group), DP_OK);
     const size_t live = dp_mem_live();
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t s = 0; s < 3; s++) {
         const struct setup setup = {strategies[s], DP_RUN_ON_THREAD, 768, 192, NULL, NULL};
         dp_status status = DP_ERR_NOMEM;
@@ -336,12 +336,12 @@ static void creating_survives_every_failed_allocation(void **state)
             assert_int_equal(dp_mem_live(), live);
         }
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     dp_group_destroy(group);
 }
 
-/* Two nodes of one rank each: shared memory cannot do, whatever stands in front of it. */
-static void what_cannot_run_here_is_known_beforehand(void **state)
+/* Two nodes of one rank each: `shm` cannot run, with any sharding before it. */
+static void strategies_that_cannot_run_are_known_beforehand(void **state)
 {
     static const char *const can[] = {"ring", "zero1:over=ring", "auto", "zero1", "none"};
     static const char *const cannot[] = {"shm", "zero1:over=shm", "replicated:over=shm"};
@@ -363,14 +363,14 @@ static void what_cannot_run_here_is_known_beforehand(void **state)
         assert_int_equal(dp_strategy_select_supports(group, cannot[i], &why_not), DP_OK);
         assert_null(why_not);
     }
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_strategy_select_supports(group, "rnig", &why_not), DP_ERR_CONFIG);
     assert_int_equal(dp_strategy_select_supports(group, "zero1:over=rnig", &why_not),
                      DP_ERR_CONFIG);
     dp_mem_fail_nth(1);
     assert_int_equal(dp_strategy_select_supports(group, "ring", &why_not), DP_ERR_NOMEM);
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     dp_group_destroy(group);
     assert_int_equal(dp_mem_live(), live);
 }
@@ -378,7 +378,7 @@ static void what_cannot_run_here_is_known_beforehand(void **state)
 /* Rank 1 of three differs from the others in one thing. */
 struct difference {
     struct setup usual, other;
-    const char *told; /* of what rank 0 says */
+    const char *text; /* of what rank 0 says */
 };
 
 static size_t disagrees(struct dp_group *group, const void *arg)
@@ -391,7 +391,7 @@ static size_t disagrees(struct dp_group *group, const void *arg)
            e != NULL;
 }
 
-static void ranks_that_differ_are_told_apart_before_anything_is_shared(void **state)
+static void differing_ranks_are_reported_before_anything_is_shared(void **state)
 {
     static struct dp_tensor renamed[TENSORS], reshaped[TENSORS];
     const struct setup usual = {"ring", DP_RUN_AT_WAIT, 768, 192, NULL, "red"};
@@ -427,7 +427,7 @@ static void ranks_that_differ_are_told_apart_before_anything_is_shared(void **st
         stderr_end();
         assert_int_equal(wrong, 0);
         if (strncmp(stderr_text, "lockstep: error: rank 1 (", 25) != 0 ||
-            strstr(stderr_text, differences[i].told) == NULL ||
+            strstr(stderr_text, differences[i].text) == NULL ||
             strchr(stderr_text, '\n') != stderr_text + strlen(stderr_text) - 1) {
             fail_msg("case %zu: %s", i, stderr_text);
         }
@@ -438,12 +438,12 @@ static void ranks_that_differ_are_told_apart_before_anything_is_shared(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_strategy_sums_every_bucket_in_both_ways_to_run),
-        cmocka_unit_test(a_sum_without_room_is_refused),
-        cmocka_unit_test(the_hash_of_jobs_tells_one_order_from_another),
+        cmocka_unit_test(every_strategy_sums_every_bucket_with_and_without_a_thread),
+        cmocka_unit_test(a_sum_larger_than_scratch_is_refused),
+        cmocka_unit_test(the_hash_of_jobs_depends_on_their_order),
         cmocka_unit_test(a_rank_that_leaves_in_a_step_wakes_the_others),
-        cmocka_unit_test(what_cannot_run_here_is_known_beforehand),
-        cmocka_unit_test(ranks_that_differ_are_told_apart_before_anything_is_shared),
+        cmocka_unit_test(strategies_that_cannot_run_are_known_beforehand),
+        cmocka_unit_test(differing_ranks_are_reported_before_anything_is_shared),
         cmocka_unit_test(creating_survives_every_failed_allocation),
     };
     return cmocka_run_group_tests_name("exchange", tests, NULL, NULL);

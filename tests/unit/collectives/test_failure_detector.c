@@ -1,9 +1,10 @@
-/* test_failure_detector.c - who has died is told, whatever this rank does just then. */
+/* test_failure_detector.c - a dead rank is reported, whatever this rank is doing. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -36,7 +37,7 @@ static void sleep_ms(long ms)
     (void)nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* Waits until somebody has looked that often, at most ten seconds. */
+/* Waits until there were that many checks, at most ten seconds. */
 static bool looked(int times)
 {
     const uint64_t end_ns = dp_now_ns() + 10000000000ull;
@@ -47,12 +48,13 @@ static bool looked(int times)
     return atomic_load(&looks) >= times;
 }
 
-static void who_dies_is_told_once(void **state)
+static void a_death_is_reported_once(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
     struct dp_failure_detector *detector = NULL;
     const size_t live = dp_mem_live();
+    struct dp_log_capture capture;
     const char *line;
     uint64_t begin_ns;
     (void)state;
@@ -60,7 +62,7 @@ static void who_dies_is_told_once(void **state)
     atomic_store(&looks, 0);
     atomic_store(&dead, -1);
     stderr_begin();
-    dp_log_mute(1); /* as ranks are while all find the same */
+    dp_log_capture_begin(&capture, DP_LOG_DEBUG); /* as ranks are while all find the same */
     assert_int_equal(dp_failure_detector_create(&config, &detector), DP_OK);
     assert_true(looked(1));
     assert_int_equal(atomic_load(&cancel), 0);
@@ -74,7 +76,7 @@ static void who_dies_is_told_once(void **state)
     assert_true(looked(atomic_load(&looks) + 2));
     dp_failure_detector_destroy(detector);
     assert_int_equal(atomic_load(&cancel), 1);
-    dp_log_mute(0);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
     stderr_end();
     line = strstr(stderr_text, "rank 2 (h7) has died");
     assert_non_null(line);
@@ -82,11 +84,11 @@ static void who_dies_is_told_once(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
-/* What dp_failure_detector_stand_by() takes behind the first look, in seconds. */
+/* The seconds that dp_failure_detector_stand_by() takes after the first check. */
 static double stands_by(int who)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
     struct dp_failure_detector *detector = NULL;
     uint64_t begin_ns;
     double taken_s;
@@ -105,7 +107,7 @@ static double stands_by(int who)
     return taken_s;
 }
 
-static void a_launcher_has_time_to_end_ranks_behind_a_death_alone(void **state)
+static void only_after_a_death_does_a_launcher_get_time_to_end_ranks(void **state)
 {
     (void)state;
 
@@ -114,10 +116,10 @@ static void a_launcher_has_time_to_end_ranks_behind_a_death_alone(void **state)
     dp_failure_detector_stand_by(NULL);
 }
 
-static void a_host_that_falls_silent_is_no_death_and_ends_the_job(void **state)
+static void a_silent_host_is_not_a_death_and_ends_the_job(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
     struct dp_failure_detector *detector = NULL;
     uint64_t begin_ns = dp_now_ns();
     (void)state;
@@ -131,7 +133,7 @@ static void a_host_that_falls_silent_is_no_death_and_ends_the_job(void **state)
         sleep_ms(5);
     }
     assert_in_range(dp_now_ns() - begin_ns, 2000000000, 20000000000ull); /* it may end by itself */
-    assert_true(dp_failure_detector_silent(detector));
+    assert_true(dp_failure_detector_hung(detector));
     begin_ns = dp_now_ns();
     dp_failure_detector_stand_by(detector); /* mpirun ends nobody */
     assert_true(dp_now_ns() - begin_ns < 1000000000);
@@ -144,10 +146,70 @@ static void a_host_that_falls_silent_is_no_death_and_ends_the_job(void **state)
     assert_null(strstr(stderr_text, "has died"));
 }
 
-static void nobody_looks_any_more_behind_the_end(void **state)
+static struct {
+    int calls;
+    int cancelled; /* before it was called */
+    atomic_int *cancel;
+    char cause[128];
+} hook;
+
+static void note_hang(void *context, const char *cause)
+{
+    assert_ptr_equal(context, &hook);
+    hook.calls++;
+    hook.cancelled += atomic_load(hook.cancel);
+    (void)snprintf(hook.cause, sizeof(hook.cause), "%s", cause);
+}
+
+/* This process is the only rank, in a step that does not end. */
+static void ranks_without_progress_end_the_job_after_a_report(void **state)
+{
+    struct dp_trace_mark mark = {.changes = 1,
+                                 .open = 1,
+                                 .activity = DP_PHASE_STEP,
+                                 .phase = DP_PHASE_FORWARD,
+                                 .step = 3,
+                                 .bucket = -1};
+    const struct dp_watchdog_rank rank = {0, getpid(), &mark};
+    const struct dp_watchdog_config watched = {
+        .ranks = &rank, .count = 1, .host = "h1", .look = dp_process_look};
+    atomic_int cancel = 0;
+    struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
+    struct dp_failure_detector *detector = NULL;
+    const uint64_t begin_ns = dp_now_ns();
+    (void)state;
+
+    atomic_store(&dead, -1);
+    atomic_store(&aborted, 0);
+    hook.cancel = &cancel;
+    assert_int_equal(dp_watchdog_create(&watched, &config.watchdog), DP_OK);
+    dp_watchdog_set_timeout(config.watchdog, 0.3);
+    stderr_begin();
+    assert_int_equal(dp_failure_detector_create(&config, &detector), DP_OK);
+    dp_failure_detector_on_hang(detector, note_hang, &hook);
+    while (atomic_load(&cancel) == 0 && dp_now_ns() - begin_ns < 20000000000ull) {
+        sleep_ms(5);
+    }
+    assert_int_equal(atomic_load(&aborted), 0); /* it may end by itself */
+    assert_true(dp_failure_detector_hung(detector));
+    while (atomic_load(&aborted) == 0 && dp_now_ns() - begin_ns < 20000000000ull) {
+        sleep_ms(5);
+    }
+    dp_failure_detector_destroy(detector);
+    stderr_end();
+    dp_watchdog_destroy(config.watchdog);
+    assert_int_equal(atomic_load(&aborted), 76);
+    assert_int_equal(hook.calls, 1);
+    assert_int_equal(hook.cancelled, 0);
+    assert_non_null(strstr(hook.cause, "did not arrive: rank 0 (h1): "));
+    assert_non_null(strstr(stderr_text, "\n   0 h1          3      - forward "));
+    assert_non_null(strstr(stderr_text, "lockstep: error: no progress for 0."));
+}
+
+static void nothing_is_checked_after_the_end(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
     struct dp_failure_detector *detector = NULL;
     int before;
     (void)state;
@@ -164,7 +226,7 @@ static void nobody_looks_any_more_behind_the_end(void **state)
     dp_failure_detector_destroy(NULL);
 }
 
-/* A process that looks out, and writes to a pipe that nobody reads. */
+/* A process with a failure detector, which writes to a pipe without readers. */
 struct hung {
     pid_t pid;
     int err;
@@ -182,7 +244,7 @@ static struct hung hang(int who)
     assert_true(hung.pid >= 0);
     if (hung.pid == 0) {
         atomic_int cancel = 0;
-        const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
+        const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
         struct dp_failure_detector *detector;
 
         atomic_store(&dead, who);
@@ -219,7 +281,7 @@ static void check_hung(const struct hung *hung, const char *text)
     assert_ptr_equal(strchr(said, '\n'), said + length - 1); /* one line */
 }
 
-static void who_writes_to_a_dead_rank_ends_when_it_has_told(void **state)
+static void a_rank_that_writes_to_a_dead_one_reports_and_ends(void **state)
 {
     const struct hung known = hang(2), unknown = hang(-1);
     (void)state;
@@ -228,31 +290,30 @@ static void who_writes_to_a_dead_rank_ends_when_it_has_told(void **state)
     check_hung(&unknown, "the connection to another rank is broken");
 }
 
-/* A process whose stderr nobody reads; `handler` is what SIGPIPE does without a lookout. Returns
- * how it ended, if that is soon. */
+/* A process whose stderr nobody reads; `handler` is what SIGPIPE does without a failure detector.
+ * Returns how it ended, if that is soon. */
 static int write_unread(void (*handler)(int))
 {
     int broken[2], status = -1;
-    const int made = pipe(broken);
-    const pid_t pid = fork();
+    pid_t pid;
 
-    assert_int_equal(made, 0);
+    assert_int_equal(pipe(broken), 0);
+    (void)close(broken[0]); /* before the fork: a reader in this process would count, too */
+    pid = fork();
     if (pid == 0) {
         atomic_int cancel = 0;
-        const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
+        const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
         struct dp_failure_detector *detector;
 
         (void)alarm(4); /* less than a thread hangs */
         (void)signal(SIGPIPE, handler);
         (void)dup2(broken[1], STDERR_FILENO);
-        (void)close(broken[0]);
         if (dp_failure_detector_create(&config, &detector) == DP_OK) {
             (void)!write(STDERR_FILENO, "", 1);
             (void)!write(STDERR_FILENO, "", 1);
         }
         _exit(4);
     }
-    (void)close(broken[0]);
     (void)close(broken[1]);
     assert_true(pid > 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -264,7 +325,7 @@ static void leave(int number)
     _exit(number == SIGPIPE ? 3 : 5);
 }
 
-static void output_that_nobody_reads_is_no_dead_rank(void **state)
+static void unread_output_is_not_a_dead_rank(void **state)
 {
     int status;
     (void)state;
@@ -281,10 +342,10 @@ static void output_that_nobody_reads_is_no_dead_rank(void **state)
     assert_int_equal(WEXITSTATUS(status), 4);
 }
 
-static void a_broken_pipe_does_what_it_did_behind_the_end(void **state)
+static void after_the_end_a_broken_pipe_has_its_old_effect(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
     struct dp_failure_detector *detector = NULL;
     struct sigaction now;
     (void)state;
@@ -317,15 +378,16 @@ static void a_failed_allocation_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_dies_is_told_once),
-        cmocka_unit_test(a_launcher_has_time_to_end_ranks_behind_a_death_alone),
-        cmocka_unit_test(a_host_that_falls_silent_is_no_death_and_ends_the_job),
-        cmocka_unit_test(nobody_looks_any_more_behind_the_end),
-        cmocka_unit_test(who_writes_to_a_dead_rank_ends_when_it_has_told),
-        cmocka_unit_test(output_that_nobody_reads_is_no_dead_rank),
-        cmocka_unit_test(a_broken_pipe_does_what_it_did_behind_the_end),
+        cmocka_unit_test(a_death_is_reported_once),
+        cmocka_unit_test(only_after_a_death_does_a_launcher_get_time_to_end_ranks),
+        cmocka_unit_test(a_silent_host_is_not_a_death_and_ends_the_job),
+        cmocka_unit_test(ranks_without_progress_end_the_job_after_a_report),
+        cmocka_unit_test(nothing_is_checked_after_the_end),
+        cmocka_unit_test(a_rank_that_writes_to_a_dead_one_reports_and_ends),
+        cmocka_unit_test(unread_output_is_not_a_dead_rank),
+        cmocka_unit_test(after_the_end_a_broken_pipe_has_its_old_effect),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
 
-    return cmocka_run_group_tests_name("lookout", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("failure_detector", tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
 /*
- * test_gpu_peers.c - gradients shared on GPUs: who takes which, memory that ranks share, which way
- * `auto` goes and why, that every way gives the bits it promises, and how it ends when something
- * fails.
+ * test_gpu_peers.c - gradients shared on GPUs: the choice of GPUs, shared memory, what `auto`
+ * chooses and why, the bits of every strategy, and failures.
  *
  * What needs GPUs is skipped without device cuda; in a build of DP_CUDA=host they are simulated.
  */
@@ -21,11 +20,7 @@
 #include "tests/support/strategy_checks.h"
 #include "tests/support/tested_device.h"
 
-#ifdef DP_NCCL_LIBRARY
-enum { SIMULATED = true }; /* tests/cuda_on_host/nccl.cpp */
-#else
-enum { SIMULATED = false };
-#endif
+enum { SIMULATED = DP_CUDA_ON_HOST }; /* tests/cuda_on_host/nccl.cpp */
 
 enum { STEPS = 6, WORDS = 1000 };
 
@@ -77,7 +72,7 @@ static void ranks_take_gpus_in_turns(void **state)
 
 /* ---- memory ---- */
 
-/* What every rank has written everybody reads; what was not shared nobody finds. */
+/* Every rank reads what each rank has written; unshared memory is not found. */
 static size_t reads_all(struct dp_group *group, float *memory)
 {
     struct dp_stream *stream = group->gpus->stream;
@@ -129,7 +124,7 @@ static size_t shares_memory(struct dp_group *group, const void *arg)
 
 static void ranks_of_one_node_use_each_others_memory(void **state)
 {
-    static const int apart[] = {0, 0, 1};
+    static const int node_of[] = {0, 0, 1};
     const size_t live = dp_mem_live();
     bool reach = true;
     (void)state;
@@ -139,11 +134,11 @@ static void ranks_of_one_node_use_each_others_memory(void **state)
         assert_int_equal(on_local_ranks(size, shares_memory, &reach), 0);
     }
     reach = false;
-    assert_int_equal(on_local_nodes(3, apart, shares_memory, &reach), 0);
+    assert_int_equal(on_local_nodes(3, node_of, shares_memory, &reach), 0);
     assert_int_equal(dp_mem_live(), live);
 }
 
-/* One of two ranks gets no memory at some point: both end, and nothing stays behind. */
+/* One of two ranks gets no memory at some point: both end, and nothing is left. */
 static size_t shares_without_memory(struct dp_group *group, const void *arg)
 {
     void *memory = NULL;
@@ -159,7 +154,7 @@ static size_t shares_without_memory(struct dp_group *group, const void *arg)
     return status != DP_OK;
 }
 
-static void no_memory_on_one_rank_hangs_nobody(void **state)
+static void missing_memory_on_one_rank_blocks_no_rank(void **state)
 {
     (void)state;
     needs_gpus(1);
@@ -199,9 +194,9 @@ static size_t is_chosen(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void auto_says_which_way_and_why(void **state)
+static void auto_reports_its_choice_and_why(void **state)
 {
-    static const struct choice algo_choices[] = {
+    static const struct choice cases[] = {
         {{"comm.strategy=auto", NULL}, 2, {0}, "ipc", "nccl", ""},
         {{"comm.strategy=auto", NULL}, 8, {0}, "ipc", "nccl", ""},
         {{"comm.strategy=auto", "train.lanes=4", NULL}, 2, {0}, "ipc", "ipc", "not nccl"},
@@ -224,12 +219,11 @@ static void auto_says_which_way_and_why(void **state)
     (void)state;
 
     needs_gpus(1);
-    for (size_t i = 0; i < DP_COUNT(algo_choices); i++) {
-        if (algo_choices[i].label == NULL && gpus_here > 1) {
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        if (cases[i].label == NULL && gpus_here > 1) {
             continue;
         }
-        if (on_local_nodes(algo_choices[i].size, algo_choices[i].node_of, is_chosen,
-                           &algo_choices[i]) != 0) {
+        if (on_local_nodes(cases[i].size, cases[i].node_of, is_chosen, &cases[i]) != 0) {
             fail_msg("case %zu", i);
         }
     }
@@ -256,7 +250,7 @@ static size_t is_refused(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void what_cannot_go_together_is_refused_by_name(void **state)
+static void incompatible_options_are_refused_by_name(void **state)
 {
     static const struct refusal refusals[] = {
         {{"comm.strategy=ipc", "comm.compressor=fp16", NULL}, DP_ERR_CONFIG, "staged can"},
@@ -273,7 +267,7 @@ static void what_cannot_go_together_is_refused_by_name(void **state)
     for (size_t i = 0; i < DP_COUNT(refusals); i++) {
         const bool shared = gpus_here < 2, nccl = strstr(refusals[i].sets[0], "nccl") != NULL;
         if (nccl && shared == (refusals[i].status == DP_ERR_CONFIG)) {
-            continue; /* that ranks share a GPU comes first, where they do */
+            continue; /* sharing a GPU is the first reason */
         }
         stderr_begin();
         const size_t wrong = on_local_ranks(2, is_refused, &refusals[i]);
@@ -284,8 +278,8 @@ static void what_cannot_go_together_is_refused_by_name(void **state)
     }
 }
 
-/* Without GPUs, which are not looked for where the device is another one. */
-static void strategies_of_gpus_refuse_gradients_of_the_host(void **state)
+/* Without GPUs; on other devices nothing looks for them. */
+static void gpu_strategies_refuse_gradients_on_the_host(void **state)
 {
     static const char *const names[] = {"nccl", "ipc", "staged"};
     const struct dp_group group = {.size = 1, .nodes = 1};
@@ -337,7 +331,7 @@ static void ipc_and_staged_give_the_bits_of_shm(void **state)
     }
 }
 
-/* It adds in its own order: near, and on all ranks the same. */
+/* It adds in its own order: nearly equal, and the same on all ranks. */
 static void nccl_gives_all_ranks_the_same_bits(void **state)
 {
     static const char *const ways[] = {"comm.strategy=nccl", "comm.strategy=zero1:over=nccl"};
@@ -378,7 +372,7 @@ static size_t ends_early(struct dp_group *group, const void *arg)
 }
 
 /* An operation that fails while it runs: all ranks end, and one says what it was. */
-static void an_operation_of_nccl_that_fails_ends_all_ranks(void **state)
+static void a_failing_nccl_operation_ends_all_ranks(void **state)
 {
     const char *sets[] = {"comm.strategy=nccl", "comm.overlap=on", NULL};
     struct small_run run;
@@ -399,7 +393,7 @@ static void an_operation_of_nccl_that_fails_ends_all_ranks(void **state)
     small_run_destroy(&run);
 }
 
-static void a_library_that_is_missing_is_named(void **state)
+static void a_missing_library_is_named(void **state)
 {
     const char *why_not = NULL;
     (void)state;
@@ -415,20 +409,20 @@ static void a_library_that_is_missing_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strategies_of_gpus_refuse_gradients_of_the_host),
-        cmocka_unit_test(a_library_that_is_missing_is_named),
+        cmocka_unit_test(gpu_strategies_refuse_gradients_on_the_host),
+        cmocka_unit_test(a_missing_library_is_named),
         cmocka_unit_test(ranks_take_gpus_in_turns),
         cmocka_unit_test(ranks_of_one_node_use_each_others_memory),
-        cmocka_unit_test(no_memory_on_one_rank_hangs_nobody),
-        cmocka_unit_test(auto_says_which_way_and_why),
-        cmocka_unit_test(what_cannot_go_together_is_refused_by_name),
+        cmocka_unit_test(missing_memory_on_one_rank_blocks_no_rank),
+        cmocka_unit_test(auto_reports_its_choice_and_why),
+        cmocka_unit_test(incompatible_options_are_refused_by_name),
         cmocka_unit_test(ipc_and_staged_give_the_bits_of_shm),
         cmocka_unit_test(nccl_gives_all_ranks_the_same_bits),
-        cmocka_unit_test(an_operation_of_nccl_that_fails_ends_all_ranks),
+        cmocka_unit_test(a_failing_nccl_operation_ends_all_ranks),
     };
 
     if (strcmp(tested_device(), "cuda") == 0 && dp_device_find("cuda", &cuda) == DP_OK) {
         gpus_here = cuda->units->count();
     }
-    return cmocka_run_group_tests_name("gpus", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("gpu_peers", tests, NULL, NULL);
 }

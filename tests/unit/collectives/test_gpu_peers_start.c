@@ -14,11 +14,7 @@
 #include "tests/support/small_run.h"
 #include "tests/support/tested_device.h"
 
-#ifdef DP_NCCL_LIBRARY
-enum { SIMULATED = true }; /* tests/cuda_on_host/nccl.cpp */
-#else
-enum { SIMULATED = false };
-#endif
+enum { SIMULATED = DP_CUDA_ON_HOST }; /* tests/cuda_on_host/nccl.cpp */
 
 enum { STEPS = 6 };
 
@@ -31,7 +27,7 @@ static void needs_gpus(int count)
     }
 }
 
-/* Events that this rank can still make; -1: all. */
+/* Number of events that this rank can still create; -1: no limit. */
 static _Thread_local int events_left = -1;
 static const struct dp_device *real_device;
 
@@ -49,7 +45,7 @@ struct failing {
     int events, rank;
 };
 
-/* Whatever fails on one rank while a trainer is made ends all of them: or 1 is returned. */
+/* A failure on one rank while a trainer is created must end all; else returns 1. */
 static size_t fails_to_start(struct dp_group *group, const void *arg)
 {
     const struct failing *f = arg;
@@ -62,7 +58,7 @@ static size_t fails_to_start(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void a_gpu_that_fails_one_rank_at_the_start_ends_all(void **state)
+static void a_gpu_that_fails_at_the_start_ends_all_ranks(void **state)
 {
     static const char *const sets[][3] = {{"comm.strategy=ipc"},
                                           {"comm.strategy=staged"},
@@ -71,7 +67,7 @@ static void a_gpu_that_fails_one_rank_at_the_start_ends_all(void **state)
     (void)state;
 
     needs_gpus(1);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int i = 0; i < 4 * (int)DP_COUNT(sets); i++) {
         struct failing f = {.events = i % 4, .rank = i % 2};
         assert_int_equal(small_run_create(&f.run, small_dense, sets[i / 4]), 0);
@@ -82,7 +78,7 @@ static void a_gpu_that_fails_one_rank_at_the_start_ends_all(void **state)
         assert_int_equal(on_local_ranks(2, fails_to_start, &f), 0);
         small_run_destroy(&f.run);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void a_rank_that_cannot_join_nccl_ends_all(void **state)
@@ -97,9 +93,9 @@ static void a_rank_that_cannot_join_nccl_ends_all(void **state)
     }
     assert_int_equal(small_run_create(&f.run, small_dense, sets), 0);
     assert_int_equal(setenv("DP_CUDA_NCCL", "init:1", 1), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     const size_t wrong = on_local_ranks(2, fails_to_start, &f);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(unsetenv("DP_CUDA_NCCL"), 0);
     assert_int_equal(wrong, 0);
     small_run_destroy(&f.run);
@@ -108,7 +104,7 @@ static void a_rank_that_cannot_join_nccl_ends_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gpu_that_fails_one_rank_at_the_start_ends_all),
+        cmocka_unit_test(a_gpu_that_fails_at_the_start_ends_all_ranks),
         cmocka_unit_test(a_rank_that_cannot_join_nccl_ends_all),
     };
     const struct dp_device *cuda;

@@ -32,19 +32,19 @@ static void messages_arrive_whole_whatever_their_lengths(void **state)
     on_all_sizes(check_exchange);
 }
 
-static void many_messages_may_be_under_way_at_once(void **state)
+static void many_messages_may_be_in_flight(void **state)
 {
     (void)state;
     on_all_sizes(check_transfers);
 }
 
-static void what_is_done_is_found_without_waiting(void **state)
+static void finished_transfers_are_found_without_waiting(void **state)
 {
     (void)state;
     on_all_sizes(check_tests);
 }
 
-/* Rank 0 sends and comes back much later; meanwhile the others have all they wait for. */
+/* Rank 0 sends and returns much later; meanwhile the others receive all messages. */
 static size_t comes_back_late(struct dp_group *group, const void *unused)
 {
     const struct dp_slice nothing = {NULL, 0, 1};
@@ -60,7 +60,7 @@ static size_t comes_back_late(struct dp_group *group, const void *unused)
         wrong += byte != 9;
         return wrong + (dp_group_finish(group, &transfer) != DP_OK);
     }
-    /* Rank 2 speaks to rank 0 only when rank 1 has got its message. */
+    /* Rank 2 sends to rank 0 only after rank 1 has its message. */
     wrong += dp_group_exchange(group, -1, nothing, group->rank - 1, slice) != DP_OK;
     wrong += byte != (group->rank == 1 ? 7 : 8);
     byte = (char)(group->rank + 7);
@@ -87,7 +87,7 @@ static size_t starts_too_many(struct dp_group *group, const void *unused)
            dp_group_start(group, 1, empty, -1, empty, &transfer) != DP_ERR_INTERNAL;
 }
 
-static void too_many_messages_under_way_are_an_error(void **state)
+static void too_many_messages_in_flight_are_an_error(void **state)
 {
     struct dp_local_hub *hub = NULL;
     struct dp_group *group = NULL;
@@ -95,14 +95,14 @@ static void too_many_messages_under_way_are_an_error(void **state)
 
     assert_int_equal(dp_local_hub_create(2, &hub), DP_OK);
     assert_int_equal(dp_local_join(hub, 0, &group), DP_OK);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(starts_too_many(group, NULL), 0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     dp_group_destroy(group);
     dp_local_hub_destroy(hub);
 }
 
-static void nobody_leaves_a_barrier_before_all_have_come(void **state)
+static void a_barrier_ends_when_all_ranks_have_arrived(void **state)
 {
     (void)state;
     on_all_sizes(check_barrier);
@@ -114,13 +114,13 @@ static void a_broadcast_reaches_all_from_every_root(void **state)
     on_all_sizes(check_broadcast);
 }
 
-static void an_allgather_brings_all_parts_in_order_of_ranks(void **state)
+static void an_allgather_gives_all_parts_in_rank_order(void **state)
 {
     (void)state;
     on_all_sizes(check_allgather);
 }
 
-static void all_ranks_come_to_the_same_worst_status(void **state)
+static void all_ranks_get_the_worst_status(void **state)
 {
     (void)state;
     on_all_sizes(check_agree);
@@ -138,7 +138,7 @@ static void a_node_has_one_copy_and_one_writer(void **state)
     on_all_sizes(check_node_memory);
 }
 
-/* Which rank lives where: blocks, uneven ones, and scattered. */
+/* Ranks on nodes: equal blocks, unequal ones, and scattered. */
 static const struct {
     int size, nodes, node_of[8];
 } places[] = {
@@ -174,8 +174,8 @@ static void ranks_share_memory_with_those_of_their_node(void **state)
     }
 }
 
-/* All that a group must do is done by the groups of all nodes, side by side, and then by one of the
- * first rank of each node. */
+/* The checks of groups run in the groups of all nodes in parallel, and then in the group of each
+ * node's first rank. */
 static size_t makes_smaller_groups(struct dp_group *group, const void *unused)
 {
     struct dp_group *local = NULL, *leaders = NULL;
@@ -215,7 +215,7 @@ static size_t makes_smaller_groups(struct dp_group *group, const void *unused)
     return wrong;
 }
 
-static void groups_of_some_ranks_do_what_groups_do(void **state)
+static void groups_of_some_ranks_behave_like_any_group(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
@@ -226,7 +226,7 @@ static void groups_of_some_ranks_do_what_groups_do(void **state)
     }
 }
 
-/* Rank 0 never comes: the others give up when it fails, instead of waiting for ever. */
+/* Rank 0 never arrives: the others give up when it fails, instead of waiting for ever. */
 static size_t waits_for_nobody(struct dp_group *group, const void *kind)
 {
     char all[3] = {0}, mine = 1;
@@ -260,7 +260,7 @@ static void a_failing_rank_wakes_all_that_wait(void **state)
 }
 
 /* A message whose sender has given up is gone: the receiver must not look into its memory. */
-static void nobody_takes_a_message_of_a_rank_that_gave_up(void **state)
+static void messages_of_a_rank_that_gave_up_are_not_received(void **state)
 {
     struct dp_local_hub *hub = NULL;
     struct dp_group *group = NULL;
@@ -291,9 +291,9 @@ static size_t sends_too_much(struct dp_group *group, const void *unused)
 static void lengths_that_do_not_match_are_an_error(void **state)
 {
     (void)state;
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(on_local_ranks(2, sends_too_much, NULL), 2);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void making_a_group_survives_every_failed_allocation(void **state)
@@ -302,7 +302,7 @@ static void making_a_group_survives_every_failed_allocation(void **state)
     const size_t live = dp_mem_live();
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_group *group = NULL;
         dp_mem_fail_nth(nth);
@@ -313,7 +313,7 @@ static void making_a_group_survives_every_failed_allocation(void **state)
         dp_group_destroy(group);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void making_a_smaller_group_survives_every_failed_allocation(void **state)
@@ -325,7 +325,7 @@ static void making_a_smaller_group_survives_every_failed_allocation(void **state
 
     assert_int_equal(dp_local_alone(&group), DP_OK);
     const size_t live = dp_mem_live();
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_group *sub = NULL;
         dp_mem_fail_nth(nth);
@@ -336,7 +336,7 @@ static void making_a_smaller_group_survives_every_failed_allocation(void **state
         dp_group_destroy(sub);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     dp_group_destroy(group);
 }
 
@@ -357,7 +357,7 @@ static size_t takes_memory(struct dp_group *group, const void *arg)
     wrong += dp_group_barrier(group) != DP_OK;
     void *memory = dp_group_memory(group, DP_MEM_COMM, 1000);
     const dp_status status = dp_group_node_memory(group, DP_MEM_DATA, 1000, &node);
-    /* All three failed, or none: whoever has memory would disagree. */
+    /* All three failed, or none. */
     wrong += dp_group_agree(group, memory == NULL ? DP_ERR_NOMEM : DP_OK) !=
              (memory == NULL ? DP_ERR_NOMEM : DP_OK);
     wrong += dp_group_agree(group, status) != status;
@@ -368,12 +368,12 @@ static size_t takes_memory(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void memory_that_one_rank_cannot_get_fails_on_all(void **state)
+static void memory_that_one_rank_lacks_fails_on_all(void **state)
 {
     const size_t live = dp_mem_live();
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; nth <= 6; nth++) {
         const struct failing f = {nth};
         const size_t wrong = on_local_ranks(3, takes_memory, &f);
@@ -381,31 +381,31 @@ static void memory_that_one_rank_cannot_get_fails_on_all(void **state)
         assert_int_equal(wrong, 0);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_arrive_whole_whatever_their_lengths),
-        cmocka_unit_test(many_messages_may_be_under_way_at_once),
-        cmocka_unit_test(what_is_done_is_found_without_waiting),
+        cmocka_unit_test(many_messages_may_be_in_flight),
+        cmocka_unit_test(finished_transfers_are_found_without_waiting),
         cmocka_unit_test(a_message_arrives_while_its_sender_does_something_else),
-        cmocka_unit_test(too_many_messages_under_way_are_an_error),
-        cmocka_unit_test(nobody_leaves_a_barrier_before_all_have_come),
+        cmocka_unit_test(too_many_messages_in_flight_are_an_error),
+        cmocka_unit_test(a_barrier_ends_when_all_ranks_have_arrived),
         cmocka_unit_test(a_broadcast_reaches_all_from_every_root),
-        cmocka_unit_test(an_allgather_brings_all_parts_in_order_of_ranks),
-        cmocka_unit_test(all_ranks_come_to_the_same_worst_status),
+        cmocka_unit_test(an_allgather_gives_all_parts_in_rank_order),
+        cmocka_unit_test(all_ranks_get_the_worst_status),
         cmocka_unit_test(memory_is_zeroed_and_seen_by_peers_at_the_same_place),
         cmocka_unit_test(a_node_has_one_copy_and_one_writer),
         cmocka_unit_test(ranks_share_memory_with_those_of_their_node),
-        cmocka_unit_test(groups_of_some_ranks_do_what_groups_do),
+        cmocka_unit_test(groups_of_some_ranks_behave_like_any_group),
         cmocka_unit_test(making_a_smaller_group_survives_every_failed_allocation),
         cmocka_unit_test(a_failing_rank_wakes_all_that_wait),
-        cmocka_unit_test(nobody_takes_a_message_of_a_rank_that_gave_up),
+        cmocka_unit_test(messages_of_a_rank_that_gave_up_are_not_received),
         cmocka_unit_test(lengths_that_do_not_match_are_an_error),
         cmocka_unit_test(making_a_group_survives_every_failed_allocation),
-        cmocka_unit_test(memory_that_one_rank_cannot_get_fails_on_all),
+        cmocka_unit_test(memory_that_one_rank_lacks_fails_on_all),
     };
     return cmocka_run_group_tests_name("group", tests, NULL, NULL);
 }

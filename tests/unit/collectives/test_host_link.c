@@ -1,4 +1,4 @@
-/* test_host_link.c - whether a rank that is alone on its host has died without a word. */
+/* test_host_link.c - detects the death of a rank that is alone on its host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,8 +40,8 @@ static void die(struct dp_host_link *line)
     line->mine = -1;
 }
 
-/* Ranks 0 and 1, each alone, and two ranks that have mates. Rank 1 dies, which rank 2 finds; rank 0
- * leaves by itself, so that rank 1 has lost nobody; rank 2 dies, of which rank 3 tells. */
+/* Ranks 0 and 1, each alone, and two ranks that have local peers. Rank 1 dies, which rank 2 finds;
+ * rank 0 leaves by itself, so that rank 1 has lost nobody; rank 2 dies, which rank 3 reports. */
 static size_t one_dies_and_one_leaves(struct dp_group *group, const void *arg)
 {
     static const int watched[] = {2, 0, 1, -1};
@@ -68,7 +68,7 @@ static size_t one_dies_and_one_leaves(struct dp_group *group, const void *arg)
     return wrong + (line.watched != -1);
 }
 
-static void who_dies_is_lost_and_who_leaves_is_not(void **state)
+static void a_dead_rank_is_lost_and_a_leaving_one_is_not(void **state)
 {
     const int node_of[] = {0, 1, 2, 2};
     (void)state;
@@ -93,7 +93,7 @@ static size_t both_close(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void two_hosts_watch_each_other_and_closing_is_no_loss(void **state)
+static void two_hosts_watch_each_other_and_closing_is_not_a_loss(void **state)
 {
     const int node_of[] = {0, 1};
     (void)state;
@@ -116,7 +116,7 @@ static size_t watches_nobody(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-/* The kernel resets a connection, as what stands between two hosts may do; both processes live. */
+/* The kernel resets a connection, as a firewall between two hosts may do; both processes live. */
 static size_t one_is_reset(struct dp_group *group, const void *arg)
 {
     const struct linger at_once = {.l_onoff = 1};
@@ -136,7 +136,7 @@ static size_t one_is_reset(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void a_connection_that_something_breaks_is_no_death(void **state)
+static void a_broken_connection_is_not_a_death(void **state)
 {
     const int node_of[] = {0, 1};
     size_t wrong;
@@ -146,7 +146,7 @@ static void a_connection_that_something_breaks_is_no_death(void **state)
     wrong = on_local_nodes(2, node_of, one_is_reset, NULL);
     stderr_end();
     assert_int_equal(wrong, 0);
-    assert_non_null(strstr(stderr_text, "from now on nobody looks after that host"));
+    assert_non_null(strstr(stderr_text, "the host is no longer monitored"));
 }
 
 static void ranks_of_one_host_need_no_connection(void **state)
@@ -170,30 +170,30 @@ static size_t opens(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
+static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
 {
     const size_t live = dp_mem_live();
     const int node_of[] = {0, 1};
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; nth < 40; nth++) {
         dp_mem_fail_nth(nth);
         (void)on_local_nodes(2, node_of, opens, NULL);
         dp_mem_fail_nth(0);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_dies_is_lost_and_who_leaves_is_not),
-        cmocka_unit_test(two_hosts_watch_each_other_and_closing_is_no_loss),
-        cmocka_unit_test(a_connection_that_something_breaks_is_no_death),
+        cmocka_unit_test(a_dead_rank_is_lost_and_a_leaving_one_is_not),
+        cmocka_unit_test(two_hosts_watch_each_other_and_closing_is_not_a_loss),
+        cmocka_unit_test(a_broken_connection_is_not_a_death),
         cmocka_unit_test(ranks_of_one_host_need_no_connection),
-        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_hangs_nobody),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };
-    return cmocka_run_group_tests_name("lifeline", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("host_link", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_local_peers.c - whether a process of this node has died without a word. */
+/* test_local_peers.c - detects the death of a process on this node. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static struct dp_process start(void)
     return (struct dp_process){self.space, id};
 }
 
-/* Ends it, whether its parent asks how or not. */
+/* Ends it, with or without a parent that waits for it. */
 static void end_unnoticed(struct dp_process process)
 {
     siginfo_t info;
@@ -43,7 +43,7 @@ static void end(struct dp_process process)
     assert_int_equal(waitpid((pid_t)process.id, NULL, 0), process.id);
 }
 
-static void a_killed_process_is_lost_and_the_first_that_is_left_tells(void **state)
+static void a_killed_process_is_lost_and_the_first_remaining_one_reports(void **state)
 {
     const struct dp_process processes[] = {start(), start()};
     struct dp_local_peers peers;
@@ -65,7 +65,7 @@ static void a_killed_process_is_lost_and_the_first_that_is_left_tells(void **sta
     dp_local_peers_fini(&peers);
 }
 
-static void a_process_that_nobody_waits_for_is_lost_at_once(void **state)
+static void a_zombie_is_lost_at_once(void **state)
 {
     const struct dp_process process = start();
     struct dp_local_peers peers;
@@ -100,7 +100,7 @@ static void a_process_that_left_by_itself_is_not_lost(void **state)
     dp_local_peers_fini(&peers);
 }
 
-static void processes_that_cannot_be_seen_are_not_watched(void **state)
+static void invisible_processes_are_not_watched(void **state)
 {
     struct dp_process process = start(), elsewhere = process;
     struct dp_local_peers peers;
@@ -121,22 +121,22 @@ static void watching_survives_a_failed_allocation(void **state)
     struct dp_local_peers peers;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     dp_mem_fail_nth(1);
     assert_int_equal(dp_local_peers_init(&peers, 3, 0), DP_ERR_NOMEM);
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), live);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_process_is_lost_and_the_first_that_is_left_tells),
-        cmocka_unit_test(a_process_that_nobody_waits_for_is_lost_at_once),
+        cmocka_unit_test(a_killed_process_is_lost_and_the_first_remaining_one_reports),
+        cmocka_unit_test(a_zombie_is_lost_at_once),
         cmocka_unit_test(a_process_that_left_by_itself_is_not_lost),
-        cmocka_unit_test(processes_that_cannot_be_seen_are_not_watched),
+        cmocka_unit_test(invisible_processes_are_not_watched),
         cmocka_unit_test(watching_survives_a_failed_allocation),
     };
-    return cmocka_run_group_tests_name("mates", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("local_peers", tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static struct dp_bucket buckets[] = {
 };
 static const struct dp_bucket_plan plan = {.buckets = buckets, .count = 3};
 
-static dp_status mail_open(struct dp_group *group, int servers, struct dp_ps_messages *messages)
+static dp_status open_messages(struct dp_group *group, int servers, struct dp_ps_messages *messages)
 {
     *messages = (struct dp_ps_messages){.group = group,
                                         .plan = &plan,
@@ -107,7 +107,7 @@ static size_t goes_round(struct dp_group *group, const void *arg)
     const int servers = *(const int *)arg;
     struct dp_ps_messages messages;
     static _Thread_local float flat[TOTAL];
-    size_t wrong = mail_open(group, servers, &messages) != DP_OK;
+    size_t wrong = open_messages(group, servers, &messages) != DP_OK;
 
     if (wrong == 0) {
         wrong = group->rank >= group->size - servers ? serves(&messages, flat)
@@ -118,7 +118,7 @@ static size_t goes_round(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void all_parts_arrive_and_come_back(void **state)
+static void all_parts_arrive_and_are_answered(void **state)
 {
     (void)state;
     for (int trainers = 1; trainers <= 4; trainers++) {
@@ -133,7 +133,7 @@ static size_t has_no_memory(struct dp_group *group, const void *nth)
     struct dp_ps_messages messages;
 
     dp_mem_fail_nth(*(const int *)nth);
-    const dp_status status = mail_open(group, 1, &messages);
+    const dp_status status = open_messages(group, 1, &messages);
     dp_mem_fail_nth(0);
     return status != DP_ERR_NOMEM;
 }
@@ -149,12 +149,12 @@ static size_t is_too_long(struct dp_group *group, const void *unused)
     return dp_ps_messages_open(&messages) != DP_ERR_CONFIG;
 }
 
-static void what_cannot_be_opened_leaves_nothing(void **state)
+static void failing_to_open_leaves_nothing(void **state)
 {
     const size_t live = dp_mem_live();
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; nth <= 2; nth++) {
         struct dp_local_hub *hub = NULL;
         struct dp_group *group = NULL;
@@ -165,16 +165,16 @@ static void what_cannot_be_opened_leaves_nothing(void **state)
         dp_group_destroy(group);
         dp_local_hub_destroy(hub);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), live);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_parts_arrive_and_come_back),
-        cmocka_unit_test(what_cannot_be_opened_leaves_nothing),
+        cmocka_unit_test(all_parts_arrive_and_are_answered),
+        cmocka_unit_test(failing_to_open_leaves_nothing),
     };
 
-    return cmocka_run_group_tests_name("mail", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("ps_messages", tests, NULL, NULL);
 }

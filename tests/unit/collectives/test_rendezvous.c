@@ -1,4 +1,5 @@
-/* test_rendezvous.c - only who knows a random token connects, and only at the addresses told. */
+/* test_rendezvous.c - only callers with a random token connect, and only at the published
+ * addresses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@
 
 #include "collectives/world/rendezvous.h"
 
-/* What the kernel's random source gives, and how many bytes of it. */
+/* The kernel's random source, simulated: its result and number of bytes. */
 static uint8_t drawn;
 static ssize_t drawn_length;
 
@@ -38,7 +39,7 @@ static struct dp_contact open_one(struct dp_listener *listener, uint8_t random)
     return contact;
 }
 
-static void a_token_comes_from_the_kernels_random_source_alone(void **state)
+static void a_token_comes_only_from_the_kernels_random_source(void **state)
 {
     struct dp_listener listener;
     (void)state;
@@ -70,7 +71,7 @@ static void without_a_random_source_nobody_listens(void **state)
     dp_listener_close(&listener);
 }
 
-static void it_listens_at_the_addresses_of_its_contact_alone(void **state)
+static void a_rendezvous_listens_only_at_its_contacts_addresses(void **state)
 {
     struct dp_listener listener;
     const struct dp_contact contact = open_one(&listener, 3);
@@ -91,7 +92,7 @@ static void it_listens_at_the_addresses_of_its_contact_alone(void **state)
     assert_int_equal(dp_contact_connect(&contact, contact.host), -1); /* nobody listens any more */
 }
 
-static void who_does_not_know_the_token_is_no_caller(void **state)
+static void callers_without_the_token_are_ignored(void **state)
 {
     struct dp_listener listener;
     const struct dp_contact contact = open_one(&listener, 5);
@@ -119,10 +120,10 @@ static void who_does_not_know_the_token_is_no_caller(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_token_comes_from_the_kernels_random_source_alone),
+        cmocka_unit_test(a_token_comes_only_from_the_kernels_random_source),
         cmocka_unit_test(without_a_random_source_nobody_listens),
-        cmocka_unit_test(it_listens_at_the_addresses_of_its_contact_alone),
-        cmocka_unit_test(who_does_not_know_the_token_is_no_caller),
+        cmocka_unit_test(a_rendezvous_listens_only_at_its_contacts_addresses),
+        cmocka_unit_test(callers_without_the_token_are_ignored),
     };
 
     return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);

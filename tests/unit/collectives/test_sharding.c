@@ -1,7 +1,7 @@
 /*
- * test_sharding.c - who updates what must not matter: a sharing over a strategy gives the bits of
- * that strategy alone, on any number of ranks, and its parts of the optimizer's state make the
- * whole.
+ * test_sharding.c - the division of updates must not matter: a sharding over a strategy gives the
+ * bits of that strategy alone, on any number of ranks, and its parts of the optimizer's state form
+ * the whole.
  */
 #include "tests/support/arrays.h"
 
@@ -31,7 +31,7 @@ static const struct kind kinds[] = {
     {small_dropout, {"train.micro_batch=3", "comm.bucket_mb=25", "optimizer.clip_norm=1", NULL}},
 };
 
-/* Trains with this comm.strategy on top of what the kind sets. */
+/* Trains with this comm.strategy and the settings of the kind. */
 static void train_with(const struct kind *kind, const char *strategy, int ranks,
                        struct outcome *out)
 {
@@ -52,8 +52,8 @@ static void train_with(const struct kind *kind, const char *strategy, int ranks,
     small_run_destroy(&run);
 }
 
-static void check_sharing(const struct dp_sharding *sharding, const char *strategy,
-                          const struct kind *kind, int ranks)
+static void check_sharding(const struct dp_sharding *sharding, const char *strategy,
+                           const struct kind *kind, int ranks)
 {
     struct outcome plain, shared;
     char text[96];
@@ -75,12 +75,12 @@ static void check_all(const struct dp_sharding *sharding, const char *strategy)
 {
     for (size_t k = 0; k < DP_COUNT(kinds); k++) {
         for (size_t n = 0; n < DP_COUNT(sizes); n++) {
-            check_sharing(sharding, strategy, &kinds[k], sizes[n]);
+            check_sharding(sharding, strategy, &kinds[k], sizes[n]);
         }
     }
 }
 
-static void a_sharing_gives_the_bits_of_its_strategy_alone(void **state)
+static void a_sharding_gives_the_bits_of_its_strategy_alone(void **state)
 {
     const struct dp_plugin *plugin;
     (void)state;
@@ -113,7 +113,7 @@ static size_t gather_momentum(struct dp_group *group, const void *arg)
         status = dp_trainer_step(t, &report);
     }
     if (status == DP_OK && whole != NULL) {
-        const int kind = dp_exchange_parts(t->exchange);
+        const int kind = dp_exchange_is_sharded(t->exchange);
         status = dp_host_state_fetch(t->state.host);
         status = status == DP_OK
                      ? dp_exchange_collect(t->exchange, t->state.host->flat.slots[0], whole)
@@ -153,7 +153,7 @@ static void parts_of_the_optimizers_state_make_the_whole(void **state)
     }
 }
 
-/* Where ranks share memory, one copy of the weights does for all. */
+/* If ranks share memory, one copy of the weights is enough. */
 static size_t one_copy_is_shared(struct dp_group *group, const void *run)
 {
     struct dp_trainer *t = NULL;
@@ -183,7 +183,7 @@ static void auto_shares_one_copy_of_the_weights_on_a_node(void **state)
     small_run_destroy(&run);
 }
 
-static void a_sharing_over_what_does_not_share_is_refused(void **state)
+static void a_sharding_over_a_strategy_that_shares_nothing_is_refused(void **state)
 {
     static const char *const texts[] = {"zero1:over=rnig",
                                         "zero1:under=shm",
@@ -213,8 +213,8 @@ static void a_sharing_over_what_does_not_share_is_refused(void **state)
     assert_int_equal(dp_strategy_select_check("auto", true, problem, sizeof(problem)), DP_OK);
 }
 
-/* Where a sharing or `auto` may stand, they are among what is known, and what is meant. */
-static void what_may_be_chosen_is_named(void **state)
+/* Where shardings or `auto` are allowed, messages list them, too. */
+static void the_choices_are_named(void **state)
 {
     static const struct {
         const char *text, *says;
@@ -256,21 +256,21 @@ static void zero1_over_none_is_refused_on_all_ranks(void **state)
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_dense, sets), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(on_local_ranks(3, is_refused, &run), 0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     small_run_destroy(&run);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sharing_gives_the_bits_of_its_strategy_alone),
+        cmocka_unit_test(a_sharding_gives_the_bits_of_its_strategy_alone),
         cmocka_unit_test(parts_of_the_optimizers_state_make_the_whole),
         cmocka_unit_test(auto_shares_one_copy_of_the_weights_on_a_node),
-        cmocka_unit_test(a_sharing_over_what_does_not_share_is_refused),
+        cmocka_unit_test(a_sharding_over_a_strategy_that_shares_nothing_is_refused),
         cmocka_unit_test(zero1_over_none_is_refused_on_all_ranks),
-        cmocka_unit_test(what_may_be_chosen_is_named),
+        cmocka_unit_test(the_choices_are_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /*
- * test_ssp_clock.c - who waits for whom, and how stale gradients are.
+ * test_ssp_clock.c - which trainers wait, and how stale gradients are.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static bool goes(struct dp_ssp_clock *c, int i)
     return true;
 }
 
-static void who_is_too_far_ahead_waits_for_the_slowest(void **state)
+static void a_trainer_too_far_ahead_waits_for_the_slowest(void **state)
 {
     struct dp_ssp_clock c;
     (void)state;
@@ -71,8 +71,8 @@ static void the_histogram_counts_gradients_of_others_since_the_weights(void **st
     dp_ssp_clock_close(&c);
 }
 
-/* Whoever learns of the end with its next weights must still have a gradient to send then. */
-static void the_soonest_end_lets_everybody_hear_of_it(void **state)
+/* A trainer that learns of the end with its next weights must have a gradient left to send. */
+static void the_soonest_end_can_still_be_announced_to_all(void **state)
 {
     struct dp_ssp_clock c;
     (void)state;
@@ -104,7 +104,7 @@ static bool some_computes_when_all_go_that_may(struct dp_ssp_clock *c)
     return computes;
 }
 
-/* Long runs of one trainer, so that it comes to its bound. */
+/* One trainer does many steps in a row, so that it reaches the bound. */
 static void any_order(struct dp_ssp_clock *c, uint32_t seed)
 {
     enum { TURNS = 4000 };
@@ -119,9 +119,8 @@ static void any_order(struct dp_ssp_clock *c, uint32_t seed)
     }
 }
 
-/* No trainer is further ahead than it may, none waits for ever, and what lies between weights and
- * gradients fits the histogram. */
-static void any_order_keeps_the_bound(void **state)
+/* No trainer is too far ahead, none waits for ever, and the delays match the histogram. */
+static void the_bound_holds_in_any_order(void **state)
 {
     (void)state;
 
@@ -145,25 +144,25 @@ static void a_failed_allocation_leaves_nothing(void **state)
     struct dp_ssp_clock c;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; nth <= 2; nth++) {
         dp_mem_fail_nth(nth);
         assert_int_equal(dp_ssp_clock_open(&c, 3, 2), DP_ERR_NOMEM);
     }
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_is_too_far_ahead_waits_for_the_slowest),
+        cmocka_unit_test(a_trainer_too_far_ahead_waits_for_the_slowest),
         cmocka_unit_test(the_histogram_counts_gradients_of_others_since_the_weights),
-        cmocka_unit_test(the_soonest_end_lets_everybody_hear_of_it),
-        cmocka_unit_test(any_order_keeps_the_bound),
+        cmocka_unit_test(the_soonest_end_can_still_be_announced_to_all),
+        cmocka_unit_test(the_bound_holds_in_any_order),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
 
-    return cmocka_run_group_tests_name("clocks", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("ssp_clock", tests, NULL, NULL);
 }

@@ -25,16 +25,16 @@ static void check_on(const char *strategy, int size)
 {
     const size_t live = dp_mem_live();
 
-    dp_log_mute(1); /* of those that refuse local ranks */
+    dp_log_set_level(DP_LOG_NONE); /* of those that refuse local ranks */
     const size_t wrong = on_local_ranks(size, check_strategy, strategy);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     if (wrong != 0) {
         fail_msg("strategy %s, %d ranks: %zu wrong", strategy, size, wrong);
     }
     assert_int_equal(dp_mem_live(), live);
 }
 
-static void every_strategy_keeps_its_promises_on_one_to_eight_ranks(void **state)
+static void every_strategy_fulfils_its_contract_on_one_to_eight_ranks(void **state)
 {
     const struct dp_plugin *plugin;
     (void)state;
@@ -47,7 +47,7 @@ static void every_strategy_keeps_its_promises_on_one_to_eight_ranks(void **state
 }
 
 /* Of each strategy that has them: small slices do not reach several segments otherwise. */
-static void segments_of_any_length_give_the_same(void **state)
+static void segments_of_any_length_give_the_same_sum(void **state)
 {
     static const int kilobytes[] = {1, 2};
     const struct dp_plugin *plugin;
@@ -74,9 +74,9 @@ static void check_on_nodes(const char *strategy, int size, const int *node_of)
 {
     const size_t live = dp_mem_live();
 
-    dp_log_mute(1); /* of those that refuse */
+    dp_log_set_level(DP_LOG_NONE); /* of those that refuse */
     const size_t wrong = on_local_nodes(size, node_of, check_strategy, strategy);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     if (wrong != 0) {
         fail_msg("strategy %s, %d ranks, nodes %d..%d: %zu wrong", strategy, size, node_of[0],
                  node_of[size - 1], wrong);
@@ -85,7 +85,7 @@ static void check_on_nodes(const char *strategy, int size, const int *node_of)
 }
 
 /* Blocks, uneven ones, and scattered ranks. */
-static void every_strategy_keeps_its_promises_on_several_nodes(void **state)
+static void every_strategy_fulfils_its_contract_on_several_nodes(void **state)
 {
     static const struct {
         int size, node_of[8];
@@ -112,7 +112,7 @@ static void every_strategy_keeps_its_promises_on_several_nodes(void **state)
 
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
-            /* Nodes are pretended here; those for GPUs look at the GPUs of real ones. */
+            /* Nodes are simulated here, but GPU strategies look at real GPUs. */
             if (!((const struct dp_strategy *)plugin)->gpus) {
                 check_on_nodes(plugin->name, places[i].size, places[i].node_of);
             }
@@ -146,12 +146,12 @@ static size_t has_no_room(struct dp_group *group, const void *unused)
     const char *why_not = "";
     (void)unused;
 
-    group->apart = true;
+    group->unshared = true;
     return ((const struct dp_strategy *)plugin)->supports(group, &why_not) ||
            strstr(why_not, "/dev/shm") == NULL;
 }
 
-/* What only the leaders of nodes can know all ranks refuse. */
+/* All ranks refuse, even if only the leaders of nodes know the reason. */
 static void levels_that_do_not_fit_are_refused_by_all_ranks(void **state)
 {
     static const struct refusal refusals[] = {
@@ -167,7 +167,7 @@ static void levels_that_do_not_fit_are_refused_by_all_ranks(void **state)
     const size_t live = dp_mem_live();
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         if (on_local_nodes(refusals[i].size, refusals[i].node_of, opens_and_fails, &refusals[i]) !=
             0) {
@@ -175,11 +175,11 @@ static void levels_that_do_not_fit_are_refused_by_all_ranks(void **state)
         }
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
-/* Leaders are some ranks of a node: that, and not a lack of room, is why they share no memory. */
-static void why_memory_is_not_shared_is_told(void **state)
+/* Leaders are only some ranks of a node: that is why they share no memory, not a lack of it. */
+static void the_reason_for_unshared_memory_is_reported(void **state)
 {
     static const struct refusal some = {"hier:inner=ring,outer=shm", 4, {0}, DP_ERR_UNAVAILABLE},
                                 none = {"shm", 2, {0}, DP_OK};
@@ -230,8 +230,8 @@ static void levels_keep_the_order_where_nodes_are_equal_blocks(void **state)
     }
 }
 
-/* What `auto` takes keeps the order where that is wanted, also inside of another strategy. */
-static void auto_keeps_the_order_where_one_is_wanted(void **state)
+/* With lanes `auto` chooses ordered strategies, also inside another one. */
+static void auto_keeps_the_order_for_lanes(void **state)
 {
     static const char *const texts[] = {"auto", "hier", "hier:outer=auto", "hier:rails=1",
                                         "hier:inner=auto"};
@@ -250,7 +250,7 @@ static void auto_keeps_the_order_where_one_is_wanted(void **state)
     }
 }
 
-/* Which strategies may be used where the same bits are wanted on any number of ranks. */
+/* The strategies that give the same bits on any number of ranks. */
 static void the_order_is_kept_where_it_is_promised(void **state)
 {
     static const struct {
@@ -328,10 +328,10 @@ static size_t opens_unknown(struct dp_group *group, const void *text)
 static void an_unknown_strategy_is_a_configuration_error(void **state)
 {
     (void)state;
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(on_local_ranks(2, opens_unknown, "rnig"), 0);
     assert_int_equal(on_local_ranks(1, opens_unknown, "ring:speed=9"), 0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 /* Rank 0 fails; the others, which wait for it in a sum, are woken. */
@@ -343,7 +343,7 @@ static size_t leaves_others_alone(struct dp_group *group, const void *name)
 
     if (data != NULL && dp_comm_create(group, name, 1024, 64, &comm) == DP_OK) {
         const struct dp_slice slice = {data, 1024, sizeof(float)};
-        /* Behind the barrier all have opened theirs; some may still be in it when rank 0 fails. */
+        /* After the barrier all have opened theirs; some may still be in it when rank 0 fails. */
         const dp_status status = dp_group_barrier(group);
         wrong = group->rank == 0 || (status != DP_ERR_CANCELLED &&
                                      dp_comm_sum(comm, slice, DP_KEEP_ALL) != DP_ERR_CANCELLED);
@@ -376,7 +376,7 @@ static void opening_survives_every_failed_allocation(void **state)
     assert_int_equal(dp_local_alone(&group), DP_OK);
     assert_int_equal(find_gpus(group), DP_OK);
     const size_t live = dp_mem_live();
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int s = 0; (plugin = dp_plugin_at(&dp_strategies, s)) != NULL; s++) {
         dp_status status = DP_ERR_NOMEM;
         if (!((const struct dp_strategy *)plugin)->supports(group, &why_not)) {
@@ -393,11 +393,11 @@ static void opening_survives_every_failed_allocation(void **state)
             assert_int_equal(dp_mem_live(), live);
         }
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     dp_group_destroy(group);
 }
 
-/* One rank of two has no memory left; both end, and nothing stays behind. */
+/* One rank of two has no memory left; both end, and nothing is left. */
 static size_t opens_without_memory(struct dp_group *group, const void *name)
 {
     struct dp_comm *comm = NULL;
@@ -420,7 +420,7 @@ static size_t opens_without_memory(struct dp_group *group, const void *name)
     return status != DP_OK;
 }
 
-static void no_memory_on_one_rank_hangs_nobody(void **state)
+static void missing_memory_on_one_rank_blocks_no_rank(void **state)
 {
     const struct dp_plugin *plugin;
     (void)state;
@@ -430,63 +430,23 @@ static void no_memory_on_one_rank_hangs_nobody(void **state)
     }
 }
 
-static void chunks_cover_a_slice_and_are_cut_at_blocks(void **state)
-{
-    static char base[1];
-    (void)state;
-
-    for (size_t count = 0; count < 700; count += count < 130 ? 1 : 13) {
-        for (int parts = 1; parts <= 9; parts++) {
-            size_t at = 0;
-            for (int i = 0; i < parts; i++) {
-                const struct dp_slice part =
-                    dp_slice_chunk((struct dp_slice){base, count, 1}, parts, i);
-                assert_ptr_equal((char *)part.data, base + at);
-                assert_true(at % DP_BLOCK == 0 || part.count == 0);
-                at += part.count;
-            }
-            assert_int_equal(at, count);
-        }
-    }
-}
-
-static void neighbouring_chunks_are_one_slice(void **state)
-{
-    static char base[1];
-    enum { PARTS = 5 };
-    (void)state;
-
-    for (size_t count = 0; count < 700; count += 13) {
-        const struct dp_slice slice = {base, count, 1};
-        for (int i = 0; i < PARTS * PARTS; i++) {
-            const int first = i / PARTS, last = i % PARTS > first ? i % PARTS : first;
-            const struct dp_slice all = dp_slice_chunks(slice, PARTS, first, last + 1 - first);
-            const struct dp_slice end = dp_slice_chunk(slice, PARTS, last);
-            assert_ptr_equal(all.data, dp_slice_chunk(slice, PARTS, first).data);
-            assert_ptr_equal((char *)all.data + all.count, (char *)end.data + end.count);
-        }
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_tree_adds_neighbours_first),
-        cmocka_unit_test(chunks_cover_a_slice_and_are_cut_at_blocks),
-        cmocka_unit_test(neighbouring_chunks_are_one_slice),
-        cmocka_unit_test(every_strategy_keeps_its_promises_on_one_to_eight_ranks),
-        cmocka_unit_test(segments_of_any_length_give_the_same),
-        cmocka_unit_test(every_strategy_keeps_its_promises_on_several_nodes),
+        cmocka_unit_test(every_strategy_fulfils_its_contract_on_one_to_eight_ranks),
+        cmocka_unit_test(segments_of_any_length_give_the_same_sum),
+        cmocka_unit_test(every_strategy_fulfils_its_contract_on_several_nodes),
         cmocka_unit_test(levels_that_do_not_fit_are_refused_by_all_ranks),
-        cmocka_unit_test(why_memory_is_not_shared_is_told),
+        cmocka_unit_test(the_reason_for_unshared_memory_is_reported),
         cmocka_unit_test(levels_keep_the_order_where_nodes_are_equal_blocks),
         cmocka_unit_test(the_order_is_kept_where_it_is_promised),
-        cmocka_unit_test(auto_keeps_the_order_where_one_is_wanted),
+        cmocka_unit_test(auto_keeps_the_order_for_lanes),
         cmocka_unit_test(a_strategy_that_cannot_run_names_those_that_can),
         cmocka_unit_test(an_unknown_strategy_is_a_configuration_error),
         cmocka_unit_test(a_failing_rank_wakes_those_that_wait_in_a_sum),
         cmocka_unit_test(opening_survives_every_failed_allocation),
-        cmocka_unit_test(no_memory_on_one_rank_hangs_nobody),
+        cmocka_unit_test(missing_memory_on_one_rank_blocks_no_rank),
     };
     return cmocka_run_group_tests_name("strategy", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_strategy_autotune.c - `auto` takes what is measured to be fastest, soon, and alike on all
- * ranks. */
+/* test_strategy_autotune.c - `auto` chooses the fastest measured strategy, quickly, and the same on
+ * all ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,7 +71,7 @@ static dp_status plant_sum(void *state, struct dp_slice data, enum dp_keep keep)
     if (group->rank == 0) {
         plant.largest = dp_slice_bytes(data) > plant.largest ? dp_slice_bytes(data) : plant.largest;
     }
-    /* One rank alone is slow: the others must learn of it. */
+    /* Only one rank is slow, which the others must learn. */
     if (plant.sleep_s > 0.0 && group->rank == group->size - 1 &&
         (double)dp_slice_bytes(data) >= plant.sleep_bytes) {
         (void)nanosleep(&time, NULL);
@@ -104,7 +104,7 @@ static const struct dp_strategy planted = {
     .close = plant_close,
 };
 
-/* ---- contests ---- */
+/* ---- autotuning ---- */
 
 struct arena {
     bool ordered, tail_alone;
@@ -131,14 +131,14 @@ static size_t contends(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-/* Holds one; all ranks must say the same, and all that was opened be closed. */
+/* Runs an autotune; all ranks must get the same result, and all strategies be closed. */
 static struct dp_strategy_autotune_result hold(int ranks, const int *node_of, struct arena arena)
 {
     static struct dp_strategy_autotune_result results[RANKS_MAX];
 
     memset(results, 0, sizeof(results));
     arena.results = results;
-    /* A busy machine gets through, too; an idle one needs a small part of it. */
+    /* Enough for a busy machine; an idle one needs a small part of it. */
     arena.budget_s = arena.budget_s > 0.0 ? arena.budget_s : 2.0;
     assert_int_equal(on_local_nodes(ranks, node_of, contends, &arena), 0);
     for (int i = 0; i < ranks; i++) {
@@ -148,8 +148,8 @@ static struct dp_strategy_autotune_result hold(int ranks, const int *node_of, st
     return results[0];
 }
 
-/* Where sums of several nodes find no memory to share, what needs it takes no part. */
-static void without_room_for_shared_memory_hier_takes_no_part(void **state)
+/* Without shared memory, strategies that need it are not measured. */
+static void without_shared_memory_hier_is_not_measured(void **state)
 {
     struct dp_strategy_autotune_result result;
     (void)state;
@@ -190,7 +190,7 @@ static void every_rank_gets_one_measured_strategy_and_why(void **state)
 }
 
 /* Rails need equally many ranks on all nodes, and several. */
-static void rails_take_part_where_nodes_are_even(void **state)
+static void rails_are_measured_on_equal_nodes(void **state)
 {
     (void)state;
     assert_non_null(strstr(hold(4, two_nodes, (struct arena){0}).why, "hier:rails=1 "));
@@ -199,7 +199,7 @@ static void rails_take_part_where_nodes_are_even(void **state)
     assert_non_null(strstr(hold(4, two_nodes, (struct arena){.ordered = true}).why, "rails"));
 }
 
-/* Whether `text` may be measured, of gradients of the host, and behind "staged:over=" of GPUs. */
+/* Whether `text` may be measured, of gradients of the host, and after "staged:over=" of GPUs. */
 static bool may(const struct dp_group *group, const struct dp_device *cpu, bool lanes,
                 const char *text)
 {
@@ -217,7 +217,7 @@ static bool may(const struct dp_group *group, const struct dp_device *cpu, bool 
 }
 
 /* The ranks of two nodes, without and with lanes. */
-static void what_may_take_part_is_known_beforehand(void **state)
+static void the_candidates_are_known_beforehand(void **state)
 {
     static const struct {
         const char *text;
@@ -277,9 +277,8 @@ static void the_fastest_strategy_is_chosen(void **state)
     assert_string_equal(r.strategy, "planted");
 }
 
-/* On nodes that are not equal, direct alone keeps the order, and this one is direct but for
- * that. */
-static void what_is_slow_with_large_buckets_alone_is_not_chosen(void **state)
+/* On unequal nodes only direct keeps the order; this strategy is direct, but claims no order. */
+static void a_strategy_that_is_slow_with_large_buckets_is_not_chosen(void **state)
 {
     const struct arena arena = {.ordered = true};
 
@@ -291,7 +290,7 @@ static void what_is_slow_with_large_buckets_alone_is_not_chosen(void **state)
     assert_int_equal(plant.largest, 262144 * sizeof(float));
 }
 
-static void behind_a_compressor_the_tail_alone_counts(void **state)
+static void with_a_compressor_only_the_tail_counts(void **state)
 {
     const struct arena arena = {.tail_alone = true};
 
@@ -303,7 +302,7 @@ static void behind_a_compressor_the_tail_alone_counts(void **state)
     assert_int_equal(plant.largest, DP_BLOCK * sizeof(float));
 }
 
-static void for_lanes_only_strategies_that_keep_the_order_take_part(void **state)
+static void for_lanes_only_ordered_strategies_are_measured(void **state)
 {
     const struct arena arena = {.ordered = true};
 
@@ -323,8 +322,8 @@ static void for_lanes_only_strategies_that_keep_the_order_take_part(void **state
     assert_string_equal(hold(4, two_nodes, arena).strategy, "planted");
 }
 
-/* The turn under way is finished: one here takes three times the budget. */
-static void the_time_is_kept(void **state)
+/* The current turn is completed: here it takes three times the budget. */
+static void the_time_limit_is_kept(void **state)
 {
     const struct arena arena = {.budget_s = 0.1};
 
@@ -334,7 +333,7 @@ static void the_time_is_kept(void **state)
     assert_true(plant.turns[0] <= 1); /* of 21; none where the others have used it up */
 }
 
-static void a_contest_without_any_time_still_chooses(void **state)
+static void without_any_time_autotune_still_chooses(void **state)
 {
     const struct arena arena = {.budget_s = 1e-9};
 
@@ -342,7 +341,7 @@ static void a_contest_without_any_time_still_chooses(void **state)
     assert_string_equal(hold(2, four_nodes, arena).strategy, "ring");
 }
 
-static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
+static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
 {
     static struct dp_strategy_autotune_result results[RANKS_MAX];
     const struct arena arena = {.budget_s = 1e-9, .results = results};
@@ -415,17 +414,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_rank_gets_one_measured_strategy_and_why, reset),
-        cmocka_unit_test_setup(rails_take_part_where_nodes_are_even, reset),
-        cmocka_unit_test_setup(what_may_take_part_is_known_beforehand, reset),
+        cmocka_unit_test_setup(rails_are_measured_on_equal_nodes, reset),
+        cmocka_unit_test_setup(the_candidates_are_known_beforehand, reset),
         cmocka_unit_test_setup(a_slow_strategy_is_not_chosen_and_drops_out, reset),
         cmocka_unit_test_setup(the_fastest_strategy_is_chosen, reset),
-        cmocka_unit_test_setup(what_is_slow_with_large_buckets_alone_is_not_chosen, reset),
-        cmocka_unit_test_setup(behind_a_compressor_the_tail_alone_counts, reset),
-        cmocka_unit_test_setup(for_lanes_only_strategies_that_keep_the_order_take_part, reset),
-        cmocka_unit_test_setup(without_room_for_shared_memory_hier_takes_no_part, reset),
-        cmocka_unit_test_setup(the_time_is_kept, reset),
-        cmocka_unit_test_setup(a_contest_without_any_time_still_chooses, reset),
-        cmocka_unit_test_setup(a_failed_allocation_leaves_nothing_and_hangs_nobody, reset),
+        cmocka_unit_test_setup(a_strategy_that_is_slow_with_large_buckets_is_not_chosen, reset),
+        cmocka_unit_test_setup(with_a_compressor_only_the_tail_counts, reset),
+        cmocka_unit_test_setup(for_lanes_only_ordered_strategies_are_measured, reset),
+        cmocka_unit_test_setup(without_shared_memory_hier_is_not_measured, reset),
+        cmocka_unit_test_setup(the_time_limit_is_kept, reset),
+        cmocka_unit_test_setup(without_any_time_autotune_still_chooses, reset),
+        cmocka_unit_test_setup(a_failed_allocation_leaves_nothing_and_blocks_no_rank, reset),
         cmocka_unit_test_setup(auto_measures_where_ranks_do_not_share_one_nodes_memory, reset),
     };
 

@@ -1,4 +1,4 @@
-/* test_world.c - a process that nobody launched is a world of one, without MPI. */
+/* test_world.c - a process without a launcher is a world of one, without MPI. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static int forget_launcher(void **state)
     return 0;
 }
 
-static void a_process_on_its_own_is_a_world_of_one(void **state)
+static void a_single_process_is_a_world_of_one(void **state)
 {
     const size_t live = dp_mem_live();
     (void)state;
@@ -45,7 +45,40 @@ static void a_process_on_its_own_is_a_world_of_one(void **state)
     dp_world_destroy(NULL);
 }
 
-static void a_second_group_is_one_of_its_own(void **state)
+static void a_single_process_of_several_is_refused(void **state)
+{
+    static const struct {
+        const char *name, *value, *procid;
+        bool refused;
+    } cases[] = {
+        {"SLURM_NTASKS", "2", "0", true},   {"SLURM_NTASKS", "2", NULL, false},
+        {"SLURM_NTASKS", "1", "0", false},  {"SLURM_STEP_NUM_TASKS", "8", "3", true},
+        {"PMI_SIZE", "4", NULL, true},      {"PMI_SIZE", "1", NULL, false},
+        {"FLUX_JOB_SIZE", "2", NULL, true}, {"OMPI_COMM_WORLD_SIZE", "2", NULL, true},
+    };
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct dp_world *world = NULL;
+        struct dp_log_capture capture;
+        assert_int_equal(setenv(cases[i].name, cases[i].value, 1), 0);
+        if (cases[i].procid != NULL) {
+            assert_int_equal(setenv("SLURM_PROCID", cases[i].procid, 1), 0);
+        }
+        dp_log_capture_begin(&capture, DP_LOG_ERROR);
+        assert_int_equal(dp_world_create(&world), cases[i].refused ? DP_ERR_USAGE : DP_OK);
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+        assert_int_equal(strstr(dp_log_captured(&capture), cases[i].name) != NULL,
+                         cases[i].refused);
+        dp_world_destroy(world);
+        assert_int_equal(unsetenv(cases[i].name), 0);
+        (void)unsetenv("SLURM_PROCID");
+    }
+    assert_int_equal(dp_mem_live(), live);
+}
+
+static void a_second_group_is_independent(void **state)
 {
     const size_t live = dp_mem_live();
     struct dp_world *world = NULL;
@@ -63,17 +96,17 @@ static void a_second_group_is_one_of_its_own(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
-static void a_process_on_its_own_meets_nobody_who_does_something_else(void **state)
+static void a_single_process_agrees_with_itself(void **state)
 {
     struct dp_world *world = NULL;
-    bool tell = true;
+    bool must_report = true;
     (void)state;
 
     assert_int_equal(dp_world_create(&world), DP_OK);
-    assert_int_equal(dp_world_meet(world, "ddp_train", DP_OK, &tell), DP_OK);
-    assert_false(tell);
-    assert_int_equal(dp_world_meet(world, "ddp_train", DP_ERR_USAGE, &tell), DP_ERR_USAGE);
-    assert_false(tell);
+    assert_int_equal(dp_world_meet(world, "ddp_train", DP_OK, &must_report), DP_OK);
+    assert_false(must_report);
+    assert_int_equal(dp_world_meet(world, "ddp_train", DP_ERR_USAGE, &must_report), DP_ERR_USAGE);
+    assert_false(must_report);
     dp_world_destroy(world);
 }
 
@@ -94,7 +127,7 @@ static void joining_survives_every_failed_allocation(void **state)
     dp_status status = DP_ERR_NOMEM;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_world *world = NULL;
         dp_mem_fail_nth(nth);
@@ -105,15 +138,16 @@ static void joining_survives_every_failed_allocation(void **state)
         dp_world_destroy(world);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_on_its_own_is_a_world_of_one),
-        cmocka_unit_test(a_second_group_is_one_of_its_own),
-        cmocka_unit_test(a_process_on_its_own_meets_nobody_who_does_something_else),
+        cmocka_unit_test(a_single_process_is_a_world_of_one),
+        cmocka_unit_test(a_single_process_of_several_is_refused),
+        cmocka_unit_test(a_second_group_is_independent),
+        cmocka_unit_test(a_single_process_agrees_with_itself),
         cmocka_unit_test(the_launchers_of_mpi_and_slurm_are_recognised),
         cmocka_unit_test(joining_survives_every_failed_allocation),
     };

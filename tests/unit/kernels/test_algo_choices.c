@@ -32,7 +32,14 @@ static const char *asked(struct dp_algo_choices *c, const char *key)
 
 static void note(struct dp_algo_choices *c, const char *key, const char *value)
 {
-    assert_int_equal(dp_algo_choices_note(c, key, value), DP_OK);
+    assert_int_equal(dp_algo_choices_note(c, key, value, 0.0), DP_OK);
+}
+
+static dp_status add(struct dp_algo_choices *c, const char *name, const char *value)
+{
+    const struct dp_algo_choice choice = {name, value, 0.0};
+
+    return dp_algo_choices_add(c, &choice);
 }
 
 static dp_status take(struct dp_algo_choices *c, const char *text)
@@ -59,7 +66,7 @@ static struct dp_algo_choices *written_and_read(const struct dp_algo_choices *c,
     return read;
 }
 
-static void what_was_noted_is_found(void **state)
+static void noted_choices_are_found(void **state)
 {
     struct dp_algo_choices *c = table("gpu");
     char key[32];
@@ -84,13 +91,13 @@ static void what_was_noted_is_found(void **state)
     dp_algo_choices_destroy(c);
 }
 
-static void a_settled_table_answers_and_takes_nothing_more(void **state)
+static void a_frozen_table_answers_and_takes_nothing_more(void **state)
 {
     struct dp_algo_choices *c = table("gpu");
     (void)state;
 
     note(c, "a", "1");
-    dp_algo_choices_settle(c);
+    dp_algo_choices_freeze(c);
     assert_false(dp_algo_choices_open(c));
     assert_string_equal(asked(c, "a"), "1");
     assert_null(asked(c, "b"));
@@ -116,8 +123,35 @@ static void writing_and_reading_changes_nothing(void **state)
     dp_algo_choices_destroy(c);
 }
 
+/* The cache keeps them; the record of a run, which must be reproducible, does not. */
+static void times_are_stored_with_the_choices(void **state)
+{
+    struct dp_algo_choices *c = table("gpu"), *read;
+    struct dp_algo_choice choice = {0};
+    char *text = NULL;
+    size_t at = 0;
+    (void)state;
+
+    assert_int_equal(dp_algo_choices_note(c, "a", "1", 0.125), DP_OK);
+    note(c, "b", "2");
+    assert_int_equal(dp_algo_choices_text(c, false, &text), DP_OK);
+    assert_null(strstr(text, "ms"));
+    dp_free(text);
+    read = written_and_read(c, true, "gpu");
+    assert_string_equal(asked(read, "a"), "1");
+    assert_string_equal(asked(read, "b"), "2");
+    assert_true(dp_algo_choices_next(read, &at, &choice));
+    assert_string_equal(choice.name, "gpu\na");
+    assert_true(choice.ms == 0.125);
+    assert_true(dp_algo_choices_next(read, &at, &choice));
+    assert_true(choice.ms == 0.0);
+    assert_false(dp_algo_choices_next(read, &at, &choice));
+    dp_algo_choices_destroy(read);
+    dp_algo_choices_destroy(c);
+}
+
 /* Of two machines each sees its own, in one table. */
-static void another_machine_is_as_good_as_none(void **state)
+static void choices_of_another_machine_are_ignored(void **state)
 {
     struct dp_algo_choices *c = table("gpu A"), *other, *again;
     (void)state;
@@ -136,7 +170,7 @@ static void another_machine_is_as_good_as_none(void **state)
     dp_algo_choices_destroy(c);
 }
 
-static void only_what_was_asked_for_goes_with_a_run(void **state)
+static void a_run_records_only_choices_that_it_used(void **state)
 {
     struct dp_algo_choices *c = table("gpu"), *cache, *run;
     (void)state;
@@ -153,20 +187,20 @@ static void only_what_was_asked_for_goes_with_a_run(void **state)
     dp_algo_choices_destroy(c);
 }
 
-static void what_comes_first_counts(void **state)
+static void the_first_choice_counts(void **state)
 {
     struct dp_algo_choices *c = table("gpu");
     (void)state;
 
-    assert_int_equal(dp_algo_choices_add(c, "gpu\na", "1"), DP_OK);
-    assert_int_equal(dp_algo_choices_add(c, "gpu\na", "2"), DP_OK);
+    assert_int_equal(add(c, "gpu\na", "1"), DP_OK);
+    assert_int_equal(add(c, "gpu\na", "2"), DP_OK);
     assert_string_equal(asked(c, "a"), "1");
     assert_true(dp_algo_choices_has(c, "gpu\na"));
     assert_false(dp_algo_choices_has(c, "gpu\nb"));
     dp_algo_choices_destroy(c);
 }
 
-static void what_is_adopted_replaces_what_was_taken(void **state)
+static void adopted_choices_replace_own_ones(void **state)
 {
     struct dp_algo_choices *mine = table("gpu"), *agreed = table("");
     bool changed = true;
@@ -174,11 +208,11 @@ static void what_is_adopted_replaces_what_was_taken(void **state)
 
     note(mine, "same", "1");
     assert_null(asked(mine, "other than asked"));
-    assert_int_equal(dp_algo_choices_add(agreed, "gpu\nsame", "1"), DP_OK);
-    assert_int_equal(dp_algo_choices_add(agreed, "gpu\nof others", "2"), DP_OK);
+    assert_int_equal(add(agreed, "gpu\nsame", "1"), DP_OK);
+    assert_int_equal(add(agreed, "gpu\nof others", "2"), DP_OK);
     assert_int_equal(dp_algo_choices_adopt(mine, agreed, &changed), DP_OK);
     assert_false(changed); /* nothing that was prepared here */
-    assert_int_equal(dp_algo_choices_add(agreed, "gpu\nother than asked", "3"), DP_OK);
+    assert_int_equal(add(agreed, "gpu\nother than asked", "3"), DP_OK);
     assert_int_equal(dp_algo_choices_adopt(mine, agreed, &changed), DP_OK);
     assert_true(changed);
     assert_string_equal(asked(mine, "other than asked"), "3");
@@ -215,10 +249,14 @@ static void another_build_or_schema_counts_as_empty(void **state)
     dp_algo_choices_destroy(c);
 }
 
-static void what_is_no_table_is_one_line(void **state)
+static void a_bad_table_is_reported_in_one_line(void **state)
 {
-    static const char *const texts[] = {"{}", "[]", "{\"schema\": \"lockstep.choices/1\"}",
-                                        HEAD "[]}", HEAD "{\"gpu\": {\"a\": 1}}}"};
+    static const char *const texts[] = {"{}",
+                                        "[]",
+                                        "{\"schema\": \"lockstep.choices/1\"}",
+                                        HEAD "[]}",
+                                        HEAD "{\"gpu\": {\"a\": 1}}}",
+                                        HEAD "{\"gpu\": {\"a\": {\"ms\": 1}}}}"};
     struct dp_algo_choices *c = table("gpu");
     char text[DP_ALGO_CHOICE_VALUE + 200], value[DP_ALGO_CHOICE_VALUE + 1];
     (void)state;
@@ -233,10 +271,10 @@ static void what_is_no_table_is_one_line(void **state)
     memset(value, 'f', DP_ALGO_CHOICE_VALUE);
     value[DP_ALGO_CHOICE_VALUE] = '\0';
     (void)snprintf(text, sizeof(text), HEAD "{\"gpu\": {\"a\": \"%s\"}}}", value);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(take(c, text), DP_ERR_DATA);
-    assert_int_equal(dp_algo_choices_add(c, "no key", "1"), DP_ERR_DATA);
-    dp_log_mute(0);
+    assert_int_equal(add(c, "no key", "1"), DP_ERR_DATA);
+    dp_log_set_level(DP_LOG_INFO);
     assert_null(asked(c, "a"));
     dp_algo_choices_destroy(c);
 }
@@ -256,12 +294,12 @@ static dp_status use_all(void)
     for (int i = 0; i < 70; i++) {
         (void)snprintf(key, sizeof(key), "key %d", i);
         DP_TRY_GOTO(dp_algo_choices_ask(c, key, &value), status, done);
-        DP_TRY_GOTO(dp_algo_choices_note(c, key, "1"), status, done);
+        DP_TRY_GOTO(dp_algo_choices_note(c, key, "1", 0.5), status, done);
     }
     DP_TRY_GOTO(dp_algo_choices_text(c, true, &text), status, done);
     DP_TRY_GOTO(dp_json_parse(text, strlen(text), "here", &json), status, done);
     DP_TRY_GOTO(dp_algo_choices_take(other, json, "here"), status, done);
-    DP_TRY_GOTO(dp_algo_choices_note(other, "key 3", "2"), status, done);
+    DP_TRY_GOTO(dp_algo_choices_note(other, "key 3", "2", 0.5), status, done);
     status = dp_algo_choices_adopt(c, other, &changed);
 
 done:
@@ -277,7 +315,7 @@ static void survives_every_failed_allocation(void **state)
     dp_status status = DP_ERR_NOMEM;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         dp_mem_fail_nth(nth);
         status = use_all();
@@ -286,21 +324,22 @@ static void survives_every_failed_allocation(void **state)
         assert_int_equal(dp_mem_live(), 0);
         assert_in_range(nth, 1, 2000);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_noted_is_found),
-        cmocka_unit_test(a_settled_table_answers_and_takes_nothing_more),
+        cmocka_unit_test(noted_choices_are_found),
+        cmocka_unit_test(a_frozen_table_answers_and_takes_nothing_more),
         cmocka_unit_test(writing_and_reading_changes_nothing),
-        cmocka_unit_test(another_machine_is_as_good_as_none),
-        cmocka_unit_test(only_what_was_asked_for_goes_with_a_run),
-        cmocka_unit_test(what_comes_first_counts),
-        cmocka_unit_test(what_is_adopted_replaces_what_was_taken),
+        cmocka_unit_test(times_are_stored_with_the_choices),
+        cmocka_unit_test(choices_of_another_machine_are_ignored),
+        cmocka_unit_test(a_run_records_only_choices_that_it_used),
+        cmocka_unit_test(the_first_choice_counts),
+        cmocka_unit_test(adopted_choices_replace_own_ones),
         cmocka_unit_test(another_build_or_schema_counts_as_empty),
-        cmocka_unit_test(what_is_no_table_is_one_line),
+        cmocka_unit_test(a_bad_table_is_reported_in_one_line),
         cmocka_unit_test(survives_every_failed_allocation),
     };
 

@@ -111,7 +111,7 @@ static void narrow_rounds_to_the_nearest_even(void **state)
     }
 }
 
-static void casts_touch_their_range_alone(void **state)
+static void casts_write_only_their_range(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *s;
@@ -296,7 +296,7 @@ static void check_signs(const struct streams *streams, const float *x, size_t co
     dp_free(expected);
 }
 
-static void signs_and_the_rest_make_the_number(void **state)
+static void signs_plus_the_rest_are_the_number(void **state)
 {
     static const size_t counts[] = {0, 1, 31, 32, 33, 1000, 1023, 1024, 1025, 70016};
 
@@ -457,11 +457,11 @@ int main(void)
         cmocka_unit_test(narrow_equals_the_reference_for_all_kinds_of_numbers),
         cmocka_unit_test(widen_then_narrow_gives_all_16_bits_back),
         cmocka_unit_test(narrow_rounds_to_the_nearest_even),
-        cmocka_unit_test(casts_touch_their_range_alone),
+        cmocka_unit_test(casts_write_only_their_range),
         cmocka_unit_test(quantize_equals_the_reference),
         cmocka_unit_test(a_block_with_a_nan_becomes_nan_and_no_other),
         cmocka_unit_test(quantize_is_right_in_the_mean),
-        cmocka_unit_test(signs_and_the_rest_make_the_number),
+        cmocka_unit_test(signs_plus_the_rest_are_the_number),
         cmocka_unit_test(a_nan_makes_the_scale_of_its_block_nan),
         cmocka_unit_test(the_largest_are_those_of_the_reference),
         cmocka_unit_test(a_nan_comes_first_and_of_equal_ones_the_first),

@@ -141,7 +141,7 @@ static void cpu_agrees(struct dp_stream *cpu, struct dp_stream *ref, const struc
 }
 
 /* Every kernel, stride and padding; channels, rows, bias, relu and keep go round beside them, with
- * periods that have no common factor with each other, so that they meet in all ways. */
+ * periods that have no common factor with each other, so that all combinations occur. */
 static void cpu_computes_what_ref_computes(void **state)
 {
     static const size_t channels[] = {1, 16, 3, 17, 32, 16, 64};
@@ -278,7 +278,7 @@ static void *compute_often(void *arg)
     return NULL;
 }
 
-static void streams_side_by_side_give_the_same_bits(void **state)
+static void parallel_streams_give_the_same_bits(void **state)
 {
     struct work k[3];
     pthread_t threads[2];
@@ -306,7 +306,7 @@ static void streams_side_by_side_give_the_same_bits(void **state)
     }
 }
 
-/* A layer's row counts are prepared one behind the other and used in any order, between those of
+/* A layer's row counts are prepared one after the other and used in any order, between those of
  * other layers, while the scratch memory has moved to grow. */
 static void prepared_row_counts_are_used_in_any_order(void **state)
 {
@@ -351,12 +351,12 @@ static void an_unprepared_row_count_is_an_error(void **state)
         stream_close(s);
         skip(); /* built without oneDNN: nothing needs to be prepared */
     }
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(forward(s, &k), DP_ERR_INTERNAL);
     OK(prepare(s, &k));
     k.rows = 2;
     assert_int_equal(forward(s, &k), DP_ERR_INTERNAL);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     k.rows = 3;
     OK(forward(s, &k));
     work_close(&k);
@@ -387,7 +387,7 @@ static void windows_that_do_not_fit_are_refused(void **state)
     const char *const devices[] = {"ref", tested_device()};
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int i = 0; i < 2; i++) {
         struct dp_stream *s = stream_on(devices[i], 1);
         struct dp_window w = {4, 4, 1, 4, 4, 1, 3, 3, 1, 1};
@@ -402,7 +402,7 @@ static void windows_that_do_not_fit_are_refused(void **state)
         assert_int_equal(s->ops->conv_prepare(s, &w, 1, DP_CONV_FORWARD), DP_ERR_ARG);
         stream_close(s);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void preparing_survives_every_failed_allocation(void **state)
@@ -412,7 +412,7 @@ static void preparing_survives_every_failed_allocation(void **state)
     dp_status status = DP_ERR_NOMEM;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_stream *s = stream_on(tested_device(), 1);
         dp_mem_fail_nth(nth);
@@ -424,7 +424,7 @@ static void preparing_survives_every_failed_allocation(void **state)
         stream_close(s);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     work_close(&k);
 }
 
@@ -435,7 +435,7 @@ static void a_stream_needs_a_thread_and_memory(void **state)
     struct dp_stream *s = NULL;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int i = 0; i < 2; i++) {
         OK(dp_device_find(devices[i], &device));
         assert_int_equal(device->stream_create(device, 0, &s), DP_ERR_ARG);
@@ -445,7 +445,7 @@ static void a_stream_needs_a_thread_and_memory(void **state)
         assert_null(s);
         device->stream_destroy(NULL);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 int main(void)
@@ -455,7 +455,7 @@ int main(void)
         cmocka_unit_test(gradients_of_ref_are_slopes),
         cmocka_unit_test(cpu_computes_what_ref_computes),
         cmocka_unit_test(prepared_row_counts_are_used_in_any_order),
-        cmocka_unit_test(streams_side_by_side_give_the_same_bits),
+        cmocka_unit_test(parallel_streams_give_the_same_bits),
         cmocka_unit_test(preparing_twice_costs_nothing),
         cmocka_unit_test(an_unprepared_row_count_is_an_error),
         cmocka_unit_test(a_nan_survives_relu),

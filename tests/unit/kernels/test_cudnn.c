@@ -1,7 +1,7 @@
 /*
- * test_cudnn.c - engines of convolutions: which one is taken, and what cudnn does beyond what
- * test_conv asks of every engine. On the host the library is the one of tests/cuda_on_host, and
- * DP_HOST_CUDNN says whether it is found.
+ * test_cudnn.c - engines of convolutions: which one is chosen, and what only cuDNN does; test_conv
+ * tests every engine. On the host the library is that of tests/cuda_on_host, and DP_HOST_CUDNN says
+ * whether it is found.
  */
 #include "base/log.h"
 #include "tests/support/arrays.h"
@@ -32,7 +32,7 @@ static const struct dp_device *device_of_test(void)
     return device;
 }
 
-/* What the library on the host is told to be; "" elsewhere. */
+/* The version that the library on the host pretends to be; "" elsewhere. */
 static const char *host(void)
 {
     const char *text = getenv("DP_HOST_CUDNN");
@@ -74,7 +74,7 @@ static void auto_takes_cudnn_where_it_works_and_says_why_not(void **state)
     }
 }
 
-static void an_engine_that_is_asked_for_is_taken_or_missed_in_one_line(void **state)
+static void a_requested_engine_is_used_or_reported_missing(void **state)
 {
     const struct dp_device *device = device_of_test();
     const char *text = NULL, *found = NULL, *line = NULL;
@@ -291,7 +291,7 @@ static void narrow_types_equal_the_reference_on_every_engine(void **state)
 }
 
 /* The library on the host has nothing for 17 channels. */
-static void what_cudnn_has_no_plan_for_is_computed_by_cublas_or_refused(void **state)
+static void without_a_cudnn_plan_cublas_computes_or_it_is_refused(void **state)
 {
     struct dp_stream *ref = typed_stream("ref", DP_TYPE_F32), *s;
     struct work k = work_open(ref, &windows[4], 2);
@@ -315,7 +315,7 @@ static void what_cudnn_has_no_plan_for_is_computed_by_cublas_or_refused(void **s
 }
 
 /* One warning, however many fail. */
-static void what_cudnn_fails_at_is_computed_by_cublas_or_refused(void **state)
+static void after_a_cudnn_failure_cublas_computes_or_it_is_refused(void **state)
 {
     struct dp_stream *ref = typed_stream("ref", DP_TYPE_F32), *s;
     struct work k = work_open(ref, &windows[0], 1);
@@ -400,9 +400,8 @@ static void a_rectifier_does_not_lose_a_nan(void **state)
     stream_close(ref);
 }
 
-/* Of the engines on the host that take bf16 one wants more than there is, where it is asked for,
- * and one fails when it is run: neither is taken, neither is an error, and what trials took is
- * given back. */
+/* Of the engines on the host for bf16 one can be made to need too much memory, and one fails when
+ * it runs: neither is chosen, neither is an error, and memory of trials is released. */
 static void trials_leave_the_workspace_of_the_chosen_engine(void **state)
 {
     const struct dp_device *device = device_of_test();
@@ -443,7 +442,7 @@ static void preparing_survives_every_failed_allocation(void **state)
     dp_status status = DP_ERR_NOMEM;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         dp_mem_fail_nth(nth);
         status = prepare(s, &k);
@@ -451,7 +450,7 @@ static void preparing_survives_every_failed_allocation(void **state)
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         assert_in_range(nth, 1, 100);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     compute(s, &k);
     stream_close(s);
     work_close(&k);
@@ -468,10 +467,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_takes_cudnn_where_it_works_and_says_why_not),
-        cmocka_unit_test(an_engine_that_is_asked_for_is_taken_or_missed_in_one_line),
+        cmocka_unit_test(a_requested_engine_is_used_or_reported_missing),
         cmocka_unit_test(narrow_types_equal_the_reference_on_every_engine),
-        cmocka_unit_test(what_cudnn_has_no_plan_for_is_computed_by_cublas_or_refused),
-        cmocka_unit_test(what_cudnn_fails_at_is_computed_by_cublas_or_refused),
+        cmocka_unit_test(without_a_cudnn_plan_cublas_computes_or_it_is_refused),
+        cmocka_unit_test(after_a_cudnn_failure_cublas_computes_or_it_is_refused),
         cmocka_unit_test(tf32_rounds_factors_and_fp32_does_not),
         cmocka_unit_test(a_rectifier_does_not_lose_a_nan),
         cmocka_unit_test(trials_leave_the_workspace_of_the_chosen_engine),

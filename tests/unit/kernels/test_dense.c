@@ -219,7 +219,7 @@ static void gradients_are_the_slopes_of_forward(void **state)
 }
 
 /* Two factors lose at most 2^-10 each; one bit more than they keep would be lost by 2^-11. */
-static void tf32_rounds_factors_where_the_device_can(void **state)
+static void tf32_rounds_factors_if_the_device_can(void **state)
 {
     enum { N = 32, NUMBERS = N * N };
     const struct streams *streams = *state;
@@ -248,8 +248,8 @@ static void tf32_rounds_factors_where_the_device_can(void **state)
     stream_close(s);
 }
 
-/* What is measured on is no part of the peak that a run reports. */
-static void trials_add_nothing_to_the_peak(void **state)
+/* Memory of trials is not part of the peak that a run reports. */
+static void trials_do_not_raise_peak_memory(void **state)
 {
     enum { IN_MANY = 2048, OUT_MANY = 1024 };
     struct dp_stream *s = stream_on(tested_device(), 1);
@@ -271,8 +271,8 @@ static void trials_add_nothing_to_the_peak(void **state)
     dp_algo_choices_destroy(algo_choices);
 }
 
-/* Others on the same GPU may be about to take what is free: then cuBLASLt's word counts. */
-static void nothing_is_measured_that_takes_much_of_what_is_free(void **state)
+/* Other ranks on the same GPU may need the free memory: then cuBLASLt's first proposal is used. */
+static void trials_that_need_much_of_the_free_memory_are_left_out(void **state)
 {
     struct dp_stream *s = stream_on(tested_device(), 1);
     struct dp_algo_choices *algo_choices;
@@ -294,7 +294,7 @@ static void nothing_is_measured_that_takes_much_of_what_is_free(void **state)
     dp_algo_choices_destroy(algo_choices);
 }
 
-/* ---- streams with one thread, side by side ---- */
+/* ---- parallel streams with one thread each ---- */
 
 enum { LANES = 3, TIMES = 20, SIDE = 96, CELLS = SIDE * SIDE };
 
@@ -327,7 +327,7 @@ static void *lane_run(void *arg)
     return NULL;
 }
 
-static void lanes_side_by_side_give_the_bits_of_one_alone(void **state)
+static void parallel_lanes_give_the_bits_of_one_alone(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *s = streams->tested[0];
@@ -363,10 +363,10 @@ int main(void)
         cmocka_unit_test(backward_equals_the_reference),
         cmocka_unit_test(column_sums_of_every_shape_equal_the_reference),
         cmocka_unit_test(gradients_are_the_slopes_of_forward),
-        cmocka_unit_test(tf32_rounds_factors_where_the_device_can),
-        cmocka_unit_test(trials_add_nothing_to_the_peak),
-        cmocka_unit_test(nothing_is_measured_that_takes_much_of_what_is_free),
-        cmocka_unit_test(lanes_side_by_side_give_the_bits_of_one_alone),
+        cmocka_unit_test(tf32_rounds_factors_if_the_device_can),
+        cmocka_unit_test(trials_do_not_raise_peak_memory),
+        cmocka_unit_test(trials_that_need_much_of_the_free_memory_are_left_out),
+        cmocka_unit_test(parallel_lanes_give_the_bits_of_one_alone),
     };
 
     return run_reached_tests(tests, streams_open, streams_close);

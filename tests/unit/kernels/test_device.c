@@ -1,6 +1,6 @@
 /*
- * test_device.c - what every device must do beside its operations: memory, copies to and from the
- * host, the order of streams, events; and how a device is found, or why not.
+ * test_device.c - what every device must do besides its operations: memory, copies to and from the
+ * host, the order of streams, events; and finding a device.
  */
 #include "base/log.h"
 #include "tests/support/arrays.h"
@@ -87,7 +87,7 @@ static void check_copies(const struct dp_device *device, struct dp_stream *strea
     dp_free(y);
 }
 
-static void copies_come_in_the_order_of_their_stream(void **state)
+static void copies_run_in_the_order_of_their_stream(void **state)
 {
     (void)state;
     on_each(check_copies);
@@ -151,7 +151,7 @@ static void check_events(const struct dp_device *device, struct dp_stream *strea
     dp_free(y);
 }
 
-static void an_event_happens_when_all_before_it_is_done(void **state)
+static void an_event_occurs_when_all_earlier_work_is_done(void **state)
 {
     (void)state;
     on_each(check_events);
@@ -163,7 +163,7 @@ static void check_failed_allocations(const struct dp_device *device, struct dp_s
     dp_status status = DP_ERR_NOMEM;
 
     (void)streams;
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_stream *stream = NULL;
         dp_mem_fail_nth(nth);
@@ -179,7 +179,7 @@ static void check_failed_allocations(const struct dp_device *device, struct dp_s
     dp_mem_fail_nth(1);
     assert_null(device->alloc_host(DP_MEM_OTHER, 64));
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void creating_survives_every_failed_allocation(void **state)
@@ -199,12 +199,12 @@ static void check_failed_zeroing(const struct dp_device *device, struct dp_strea
     }
     device->room(&before);
     if (strstr(before.name, "(the host)") == NULL) {
-        return; /* a GPU does as it is told */
+        return; /* a GPU runs what is queued */
     }
     assert_int_equal(setenv("DP_CUDA_MEMSET", "4242", 1), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_null(device->alloc(DP_MEM_OTHER, 4242));
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(unsetenv("DP_CUDA_MEMSET"), 0);
     device->room(&after);
     assert_int_equal(after.left, before.left);
@@ -216,7 +216,7 @@ static void memory_that_cannot_be_zeroed_is_given_back(void **state)
     on_each(check_failed_zeroing);
 }
 
-static void a_device_that_is_not_here_says_why(void **state)
+static void a_missing_device_says_why(void **state)
 {
     const struct dp_plugin *plugin = dp_plugin_find(&dp_devices, "cuda", 4);
     const struct dp_device *device = NULL;
@@ -225,7 +225,7 @@ static void a_device_that_is_not_here_says_why(void **state)
 
     assert_true(dp_device_left_out("cuda") == (plugin == NULL));
     assert_false(dp_device_left_out("cpu"));
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_device_find("cuba", &device), DP_ERR_CONFIG);
     if (plugin == NULL) {
         assert_int_equal(dp_device_find("cuda", &device), DP_ERR_UNAVAILABLE);
@@ -233,7 +233,7 @@ static void a_device_that_is_not_here_says_why(void **state)
         assert_non_null(why_not);
         assert_int_equal(dp_device_find("cuda", &device), DP_ERR_UNAVAILABLE);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_null(device);
     OK(dp_device_find("auto", &device));
 }
@@ -242,12 +242,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_zeroed_aligned_and_counted),
-        cmocka_unit_test(copies_come_in_the_order_of_their_stream),
+        cmocka_unit_test(copies_run_in_the_order_of_their_stream),
         cmocka_unit_test(a_stream_waits_for_what_another_one_has_queued),
-        cmocka_unit_test(an_event_happens_when_all_before_it_is_done),
+        cmocka_unit_test(an_event_occurs_when_all_earlier_work_is_done),
         cmocka_unit_test(creating_survives_every_failed_allocation),
         cmocka_unit_test(memory_that_cannot_be_zeroed_is_given_back),
-        cmocka_unit_test(a_device_that_is_not_here_says_why),
+        cmocka_unit_test(a_missing_device_says_why),
     };
 
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);

@@ -118,6 +118,7 @@ static void check_load(const struct typed *t, size_t channels, size_t pixels)
     const size_t count = channels * pixels;
     float *scale = uniform(channels, 1, 0, 0.01f), *shift = uniform(channels, 2, -1, 1);
     uint16_t *expected = halves(count), *y = halves(count);
+    float *floats = uniform(count, 4, -3, 3);
     uint8_t *x = dp_zalloc(count, 1);
 
     for (size_t i = 0; i < count; i++) {
@@ -128,6 +129,12 @@ static void check_load(const struct typed *t, size_t channels, size_t pixels)
         OK(t->cpu[i]->ops->bytes_load(t->cpu[i], y, x, scale, shift, channels, count));
         check_bits(y, expected, count);
     }
+    OK(t->ref->ops->floats_load(t->ref, expected, floats, scale, shift, channels, count));
+    for (int i = 0; i < STREAMS; i++) {
+        OK(t->cpu[i]->ops->floats_load(t->cpu[i], y, floats, scale, shift, channels, count));
+        check_bits(y, expected, count);
+    }
+    dp_free(floats);
     dp_free(scale);
     dp_free(shift);
     dp_free(expected);
@@ -250,12 +257,12 @@ static void check_refusals(const struct typed *t)
 
     dp_stream_set_type(s, t->type);
     OK(s->device->reserve(s, 900));
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(s->ops->sum_rows(s, sums, x, 100, 10, 0), DP_ERR_INTERNAL);
     dp_mem_fail_nth(1);
     assert_int_equal(s->device->reserve(s, 2000), DP_ERR_NOMEM);
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     OK(s->ops->sum_rows(s, sums, x, 80, 10, 0)); /* what was there is still there */
     OK(s->device->reserve(s, 2000));
     OK(s->ops->sum_rows(s, sums, x, 100, 10, 0));
@@ -274,7 +281,7 @@ static void check_prepare(const struct typed *t)
     const unsigned uses = DP_DENSE_FORWARD | DP_DENSE_BIAS | DP_DENSE_BACKWARD_WEIGHTS;
     dp_status status = DP_ERR_NOMEM;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_stream *s = stream_on("cpu", 1);
         dp_stream_set_type(s, t->type);
@@ -284,7 +291,7 @@ static void check_prepare(const struct typed *t)
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         stream_close(s);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void preparing_survives_every_failed_allocation(void **state)

@@ -236,7 +236,7 @@ static void check_norm_stream(const struct typed *t, const struct norm_case *k, 
         assert_true(fabs(sums[0][c] - sums[1][c]) < 1e-5 * (double)k->norm.count);
     }
     check_narrow(t, both[1], both[0], k->count, 2e-6);
-    for (int i = 0; i < 2; i++) { /* rounded once, behind adding */
+    for (int i = 0; i < 2; i++) { /* rounded once, after adding */
         OK(pair[i]->ops->norm_apply(pair[i], both[i], k->x, k->dy, k->mean, k->var, k->gamma,
                                     k->beta, &k->norm));
     }

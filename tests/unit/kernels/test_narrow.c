@@ -105,12 +105,18 @@ static void check_bytes(const struct lab *lab)
     const float scale[3] = {0.01f, 0.02f, 0.03f}, shift[3] = {-1, 0, 1};
     struct both y = both_of(lab, 300, 3, -1, 1);
     uint8_t bytes[300];
+    float floats[300];
 
     for (size_t i = 0; i < 300; i++) {
         bytes[i] = (uint8_t)i;
+        floats[i] = (float)i / 7.0f - 20.0f;
     }
     OK(lab->ref->ops->bytes_load(lab->ref, y.wide, bytes, scale, shift, 3, 300));
     OK(lab->s->ops->bytes_load(lab->s, y.narrow, bytes, scale, shift, 3, 300));
+    check(lab, &y);
+    y = both_of(lab, 300, 3, -1, 1);
+    OK(lab->ref->ops->floats_load(lab->ref, y.wide, floats, scale, shift, 3, 300));
+    OK(lab->s->ops->floats_load(lab->s, y.narrow, floats, scale, shift, 3, 300));
     check(lab, &y);
 }
 
@@ -229,7 +235,7 @@ static void check_pool(const struct lab *lab, enum dp_pool_kind kind, size_t cha
 static void check_norm(const struct lab *lab, size_t channels)
 {
     const struct dp_ops *ref = lab->ref->ops, *ops = lab->s->ops;
-    const struct dp_norm norm = {50, channels, 1e-5f, DP_ACT_NONE};
+    const struct dp_norm norm = {.count = 50, .channels = channels, .eps = 1e-5f};
     const size_t count = 50 * channels;
     struct both x = both_of(lab, count, 1, -1, 1), dy = both_of(lab, count, 2, -1, 1);
     struct both y = both_of(lab, count, 3, -1, 1), dx = both_of(lab, count, 4, -1, 1);
@@ -282,6 +288,29 @@ static void check_softmax(const struct lab *lab)
     assert_true(fabs((double)loss[1] - (double)loss[0]) <= 2e-6 && correct[1] == correct[0]);
     check(lab, &dx);
     both_free(&x);
+}
+
+static void check_output_loss(const struct lab *lab)
+{
+    const float scale = 0.25f;
+    const int32_t targets[ROWS] = {0, 3, 9, 9, 5, 1, 2};
+
+    for (int i = 0; i < 2; i++) {
+        const enum dp_loss_kind kind = i == 0 ? DP_LOSS_SIGMOID : DP_LOSS_SQUARE;
+        struct both x = both_of(lab, (size_t)ROWS * 10, 1, -3, 3),
+                    dx = both_of(lab, (size_t)ROWS * 10, 2, -1, 1);
+        float loss[2], score[2], top[2];
+        OK(lab->ref->ops->output_loss(lab->ref, &(struct dp_output_loss){kind, ROWS, 10}, dx.wide,
+                                      &loss[0], &score[0], x.wide, targets, &scale, 0));
+        OK(lab->s->ops->output_loss(lab->s, &(struct dp_output_loss){kind, ROWS, 10}, dx.narrow,
+                                    &loss[1], &score[1], x.narrow, targets, &scale, 0));
+        assert_true(fabs((double)loss[1] - (double)loss[0]) <= 1e-5 && score[1] == score[0]);
+        check(lab, &dx);
+        OK(lab->ref->ops->count_top(lab->ref, &top[0], x.wide, targets, ROWS, 10, 5, 0));
+        OK(lab->s->ops->count_top(lab->s, &top[1], x.narrow, targets, ROWS, 10, 5, 0));
+        assert_true(top[1] == top[0]);
+        both_free(&x);
+    }
 }
 
 /* Weights are the master's, rounded, in one pass. */
@@ -370,6 +399,7 @@ static void test_layers(const struct lab *lab)
     check_norm(lab, WIDE);
     check_norm(lab, 3);
     check_softmax(lab);
+    check_output_loss(lab);
 }
 
 static void elements_are_those_of_float32_rounded_once(void **state)

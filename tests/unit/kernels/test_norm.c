@@ -25,13 +25,23 @@ struct data {
     float *x, *dy, *gamma, *beta, *mean, *var;
 };
 
+static struct dp_norm norm_of(struct size size, enum dp_activation act)
+{
+    return (struct dp_norm){
+        .count = size.count, .channels = size.channels, .eps = 1e-5f, .act = act};
+}
+
 static struct data data_create(struct size size, enum dp_activation act, float center)
 {
     const size_t total = size.count * size.channels, c = size.channels;
-    struct data d = {{size.count, c, 1e-5f, act},    total,
-                     uniform(total, 1, -1.7f, 1.7f), uniform(total, 2, -1, 1),
-                     uniform(c, 3, 0.5f, 1.5f),      uniform(c, 4, -0.5f, 0.5f),
-                     uniform(c, 5, -0.2f, 0.2f),     uniform(c, 6, 0.5f, 1.5f)};
+    struct data d = {norm_of(size, act),
+                     total,
+                     uniform(total, 1, -1.7f, 1.7f),
+                     uniform(total, 2, -1, 1),
+                     uniform(c, 3, 0.5f, 1.5f),
+                     uniform(c, 4, -0.5f, 0.5f),
+                     uniform(c, 5, -0.2f, 0.2f),
+                     uniform(c, 6, 0.5f, 1.5f)};
 
     for (size_t i = 0; i < total; i++) {
         d.x[i] += center;
@@ -144,7 +154,7 @@ static void forward_equals_the_reference(void **state)
 static void check_adding(struct dp_stream *s, struct size size, enum dp_activation act)
 {
     struct data d = data_create(size, DP_ACT_NONE, 0.5f);
-    const struct dp_norm both = {size.count, size.channels, d.norm.eps, act};
+    const struct dp_norm both = norm_of(size, act);
     float *expected = held(d.total, 7, 0), *y = held(d.total, 7, 0);
     float *x = copy_of(d.x, d.total), *add = copy_of(d.dy, d.total);
 
@@ -163,7 +173,7 @@ static void check_adding(struct dp_stream *s, struct size size, enum dp_activati
     data_destroy(&d);
 }
 
-static void adding_on_the_way_gives_the_bits_of_adding_behind(void **state)
+static void adding_during_the_pass_gives_the_bits_of_adding_afterwards(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
@@ -304,7 +314,7 @@ static void the_mask_is_what_forward_wrote(void **state)
     data_destroy(&d);
 }
 
-static void without_rows_sums_are_zero_or_kept(void **state)
+static void without_rows_sums_are_zero_or_unchanged(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
@@ -339,7 +349,7 @@ static void check_parts(struct dp_stream *s, struct size size, enum dp_activatio
     OK(s->ops->norm_backward_sums(s, sums, d.dy, d.x, d.mean, d.var, d.gamma, d.beta, &d.norm, 0));
     for (size_t at = 0, k = 0; at < size.count; k++) {
         const size_t left = size.count - at, piece = 1 + 7 * k < left ? 1 + 7 * k : left;
-        const struct dp_norm part = {piece, c, d.norm.eps, act};
+        const struct dp_norm part = norm_of((struct size){piece, c}, act);
         const float *x = d.x + at * c, *dy = d.dy + at * c;
         OK(s->ops->norm_moments(s, parts, at, x, &part));
         OK(s->ops->norm_backward_sums(s, found, dy, x, d.mean, d.var, d.gamma, d.beta, &part,
@@ -424,12 +434,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_equals_the_reference),
-        cmocka_unit_test(adding_on_the_way_gives_the_bits_of_adding_behind),
+        cmocka_unit_test(adding_during_the_pass_gives_the_bits_of_adding_afterwards),
         cmocka_unit_test(statistics_survive_a_large_mean),
         cmocka_unit_test(statistics_survive_drift_and_outliers),
         cmocka_unit_test(backward_equals_the_reference),
         cmocka_unit_test(the_mask_is_what_forward_wrote),
-        cmocka_unit_test(without_rows_sums_are_zero_or_kept),
+        cmocka_unit_test(without_rows_sums_are_zero_or_unchanged),
         cmocka_unit_test(rows_may_come_a_few_at_a_time),
         cmocka_unit_test(gradients_are_the_slopes_of_forward),
     };

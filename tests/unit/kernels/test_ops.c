@@ -17,7 +17,7 @@ static const size_t sizes[] = {0, 1, 3, 15, 16, 17, 63, 64, 65, 1000, 70000};
 
 /* ---- memory ---- */
 
-static void zero_and_copy_touch_their_range_alone(void **state)
+static void zero_and_copy_write_only_their_range(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *s;
@@ -177,6 +177,33 @@ static void squares_of_each_block(struct dp_stream *s, float *parts, float *x, s
     }
 }
 
+/* Sums of multiples of 2^-24 are exact in double. What is not finite makes the sum so, too; what
+ * lies after the array is not read. */
+static void the_sum_of_all_is_exact(void **state)
+{
+    static const size_t counts[] = {0, 1, 3, 4, 63, 1000, 16384, 50001};
+    const struct streams *streams = *state;
+
+    for (size_t i = 0; i < 2 * DP_COUNT(counts); i++) {
+        const size_t count = counts[i / 2];
+        struct dp_stream *s = streams->tested[i % 2];
+        float *array = uniform(count + 2, 5, 0, 1), *x = array + i % 2; /* aligned, and not */
+        double expected = -1, found = -1;
+        x[count] = NAN;
+        OK(streams->ref->ops->sum_all(streams->ref, &expected, x, count));
+        OK(s->ops->sum_all(s, &found, x, count));
+        assert_true(found == expected);
+        for (size_t at = 0; at < count; at += count / 3 + 1) {
+            const float kept = x[at];
+            x[at] = at % 2 == 0 ? NAN : INFINITY;
+            OK(s->ops->sum_all(s, &found, x, count));
+            assert_false(isfinite(found));
+            x[at] = kept;
+        }
+        dp_free(array);
+    }
+}
+
 static void block_squares_do_not_depend_on_how_an_array_is_cut(void **state)
 {
     const struct streams *streams = *state;
@@ -225,13 +252,34 @@ static void load_bytes(const struct streams *streams, size_t count, size_t chann
     dp_free(expected);
 }
 
-static void bytes_load_scales_each_channel(void **state)
+static void load_floats(const struct streams *streams, size_t count, size_t channels)
+{
+    struct dp_stream *s;
+    float *x = uniform(count, 4, -3, 3), *scale = uniform(channels, 1, -2, 2);
+    float *shift = uniform(channels, 2, -1, 1), *expected = zeros(count);
+
+    OK(streams->ref->ops->floats_load(streams->ref, expected, x, scale, shift, channels, count));
+    EACH_STREAM(s, streams)
+    {
+        float *y = held(count, 3, 0);
+        OK(s->ops->floats_load(s, y, x, scale, shift, channels, count));
+        assert_same_bits(y, expected, count);
+        dp_free(y);
+    }
+    dp_free(x);
+    dp_free(scale);
+    dp_free(shift);
+    dp_free(expected);
+}
+
+static void loading_scales_each_channel(void **state)
 {
     static const size_t channels[] = {1, 3, 4, 200, 300};
 
     for (size_t c = 0; c < DP_COUNT(channels); c++) {
         for (size_t n = 0; n < DP_COUNT(sizes); n++) {
             load_bytes(*state, sizes[n] / channels[c] * channels[c], channels[c]);
+            load_floats(*state, sizes[n] / channels[c] * channels[c], channels[c]);
         }
     }
 }
@@ -421,14 +469,15 @@ static void gelu_backward_is_the_slope_of_forward(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(zero_and_copy_touch_their_range_alone),
+        cmocka_unit_test(zero_and_copy_write_only_their_range),
         cmocka_unit_test(add_adds_in_place),
         cmocka_unit_test(scale_multiplies_also_in_place),
         cmocka_unit_test(blend_moves_towards_the_new_value),
         cmocka_unit_test(sum_tree_keeps_the_order_of_the_tree),
         cmocka_unit_test(sum_tree_is_the_documented_tree),
+        cmocka_unit_test(the_sum_of_all_is_exact),
         cmocka_unit_test(block_squares_do_not_depend_on_how_an_array_is_cut),
-        cmocka_unit_test(bytes_load_scales_each_channel),
+        cmocka_unit_test(loading_scales_each_channel),
         cmocka_unit_test(elementwise_operations_equal_the_reference),
         cmocka_unit_test(accumulate_is_add),
         cmocka_unit_test(a_nan_stays_a_nan),

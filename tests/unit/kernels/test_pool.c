@@ -216,7 +216,7 @@ static void check_refusals(struct dp_stream *s)
     struct dp_window w = {16, 16, 2, 2, 1, 2, 15, 16, 1, 0}; /* 240 elements */
     float x = 1, y = 1;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     OK(s->ops->pool_prepare(s, &w, 1, DP_POOL_MAX, true));
     w.out_h = 3; /* not what the formula gives */
     assert_int_equal(s->ops->pool_prepare(s, &w, 1, DP_POOL_MAX, true), DP_ERR_ARG);
@@ -229,7 +229,7 @@ static void check_refusals(struct dp_stream *s)
     assert_int_equal(s->ops->pool_prepare(s, &w, 1, DP_POOL_AVERAGE, true), DP_ERR_ARG);
     w = (struct dp_window){1, 1, 1, 1, 1, 1, 1, 1, 1, 0};
     assert_int_equal(s->ops->pool_backward(s, &x, &y, NULL, &w, 1, DP_POOL_MAX), DP_ERR_ARG);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void windows_that_do_not_fit_are_refused(void **state)

@@ -73,7 +73,7 @@ static const struct dp_strategy liar = {
     .close = liar_close,
 };
 
-/* What one run prints is text; what it says on stderr is lost. */
+/* Returns what a run prints; stderr is dropped. */
 static dp_status run_bench(const struct dp_bench_options *options, char *text, size_t size)
 {
     const int real = dup(STDOUT_FILENO), errors = dup(STDERR_FILENO);
@@ -141,14 +141,14 @@ static void a_sweep_prints_a_row_for_each_size_and_strategy(void **state)
     assert_non_null(strstr(text, "\n1024,256,float,shm,none,1,"));
 }
 
-static void wrong_sums_fail_the_program_behind_all_rows(void **state)
+static void wrong_sums_fail_the_program_after_all_rows(void **state)
 {
     struct dp_bench_options options = quick();
     char text[4096];
     (void)state;
 
     if (!here) {
-        skip(); /* of one rank nothing goes to where it would be summed */
+        skip(); /* one rank sums nothing */
     }
     options.strategies = "liar,ring";
     options.format = DP_BENCH_TABLE;
@@ -159,7 +159,7 @@ static void wrong_sums_fail_the_program_behind_all_rows(void **state)
     assert_int_equal(run_bench(&options, text, sizeof(text)), DP_OK);
 }
 
-static void a_name_of_any_length_is_taken_and_printed_whole(void **state)
+static void names_of_any_length_are_printed_whole(void **state)
 {
     static char strategy[200] = "liar:by=0.", compressor[200] = "fp16,topk:ratio=0.5";
     struct dp_bench_options options = quick();
@@ -194,7 +194,7 @@ static void a_model_prints_a_row_for_each_bucket_and_their_sum(void **state)
     assert_non_null(strstr(text, "\nsum,"));
 }
 
-/* Whoever reads the output of a failed run finds an array, or nothing. */
+/* The output of a failed run is an array, or empty. */
 static void check_json(const char *text)
 {
     struct dp_json *json = NULL;
@@ -261,8 +261,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sweep_prints_a_row_for_each_size_and_strategy),
-        cmocka_unit_test(wrong_sums_fail_the_program_behind_all_rows),
-        cmocka_unit_test(a_name_of_any_length_is_taken_and_printed_whole),
+        cmocka_unit_test(wrong_sums_fail_the_program_after_all_rows),
+        cmocka_unit_test(names_of_any_length_are_printed_whole),
         cmocka_unit_test(a_model_prints_a_row_for_each_bucket_and_their_sum),
         cmocka_unit_test(a_sweep_survives_every_failed_allocation),
         cmocka_unit_test(a_model_survives_every_failed_allocation),

@@ -1,6 +1,6 @@
 /*
- * test_bench_measure.c - measuring a bucket: right sums are found right and wrong ones wrong, on
- * every strategy and sharing, with ranks as threads.
+ * test_bench_measure.c - measuring a bucket: right and wrong sums are recognised, with every
+ * strategy and sharding, and ranks as threads.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@ enum { COUNT = 1000 };
 
 static const struct dp_device *device; /* where gradients are made */
 
-/* A strategy that gets some elements wrong, as asked for. */
+/* A strategy that computes some elements wrong, on request. */
 struct liar {
     int wrong; /* elements whose sum is one too large */
     struct dp_comm *ring;
@@ -177,7 +177,7 @@ static void check_right_sums(const char *way, enum dp_type type, int size)
     assert_true((row.wire_bytes > 0.0) == (size > 1));
 }
 
-static void right_sums_are_found_right(void **state)
+static void right_sums_pass_the_check(void **state)
 {
     static const char *const ways[] = {"shm", "ring", "zero1:over=ring", "zero1:over=shm", "auto"};
     const size_t live = dp_mem_live();
@@ -198,7 +198,7 @@ static size_t has_a_gpu_each(struct dp_group *group, const void *arg)
     return dp_gpu_peers_create(group, device) != DP_OK || group->gpus->most > 1;
 }
 
-static void right_sums_on_gpus_are_found_right(void **state)
+static void right_sums_on_gpus_pass_the_check(void **state)
 {
     static const char *const ways[] = {"ipc", "staged", "staged:over=ring", "zero1:over=ipc"};
     const size_t live = dp_mem_live();
@@ -219,7 +219,7 @@ static void right_sums_on_gpus_are_found_right(void **state)
 }
 
 /* Of random numbers: half of what 11 bits leave of each, and nothing of small whole ones. */
-static void codes_lose_what_they_round_away(void **state)
+static void codes_lose_their_rounding_errors(void **state)
 {
     struct dp_bench_row row;
     struct request r = request_of("shm", &row);
@@ -243,7 +243,7 @@ static void the_tail_is_measured_like_a_bucket(void **state)
 }
 
 /* A ring of 4 sends 2 x 3 chunks: of 1000 elements in blocks of 64, at most 6 x 256. */
-static void the_wire_is_that_of_the_busiest_rank(void **state)
+static void wire_bytes_are_those_of_the_busiest_rank(void **state)
 {
     struct dp_bench_row row;
     struct request r = request_of("ring", &row);
@@ -253,8 +253,7 @@ static void the_wire_is_that_of_the_busiest_rank(void **state)
     assert_in_range((size_t)row.wire_bytes, 6 * 4 * 1000 / 4, 6 * 4 * 256);
 }
 
-/* An error that was fed back would add to those of later rounds, which differ by their values
- * alone. */
+/* A residual would add to the errors of later rounds, whose values differ. */
 static void each_round_of_checks_begins_without_residuals(void **state)
 {
     static const char *const compressors[] = {"onebit", "topk", "powersgd:rank=1"};
@@ -289,7 +288,7 @@ static void wrong_sums_are_counted_on_all_ranks(void **state)
     assert_true(row.wrong == 0.0);
 }
 
-static void without_checks_nothing_is_said_about_results(void **state)
+static void without_checks_results_are_unknown(void **state)
 {
     struct dp_bench_row row;
     struct request r = request_of("liar:wrong=5", &row);
@@ -328,7 +327,7 @@ static size_t measures_without_memory(struct dp_group *group, const void *arg)
     return measure(group, arg, &row) != DP_OK;
 }
 
-static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
+static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
 {
     struct dp_bench_row row;
     const struct request r = request_of("ring", &row);
@@ -340,16 +339,16 @@ static void a_failed_allocation_leaves_nothing_and_hangs_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_sums_are_found_right),
-        cmocka_unit_test(right_sums_on_gpus_are_found_right),
-        cmocka_unit_test(codes_lose_what_they_round_away),
+        cmocka_unit_test(right_sums_pass_the_check),
+        cmocka_unit_test(right_sums_on_gpus_pass_the_check),
+        cmocka_unit_test(codes_lose_their_rounding_errors),
         cmocka_unit_test(the_tail_is_measured_like_a_bucket),
-        cmocka_unit_test(the_wire_is_that_of_the_busiest_rank),
+        cmocka_unit_test(wire_bytes_are_those_of_the_busiest_rank),
         cmocka_unit_test(each_round_of_checks_begins_without_residuals),
         cmocka_unit_test(wrong_sums_are_counted_on_all_ranks),
-        cmocka_unit_test(without_checks_nothing_is_said_about_results),
+        cmocka_unit_test(without_checks_results_are_unknown),
         cmocka_unit_test(the_copy_bound_is_a_time),
-        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_hangs_nobody),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };
     return dp_device_find(tested_device_or("ref"), &device) != DP_OK ||
            dp_plugin_add(&dp_strategies, &liar.plugin) != DP_OK ||

@@ -132,7 +132,7 @@ static void wrong_usage_is_refused(void **state)
     }
 }
 
-static void a_model_takes_what_is_not_about_sizes(void **state)
+static void a_model_accepts_flags_that_are_not_about_sizes(void **state)
 {
     struct dp_bench_options o;
     (void)state;
@@ -180,7 +180,7 @@ static void empty_names_are_refused(void **state)
     struct dp_bench_names names;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(dp_bench_names_create(bad[i], &dp_strategies, &names), DP_ERR_USAGE);
     }
@@ -189,7 +189,7 @@ static void empty_names_are_refused(void **state)
         assert_int_equal(dp_bench_names_create("ring", &dp_strategies, &names), DP_ERR_NOMEM);
         dp_mem_fail_nth(0);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), live);
 }
 
@@ -199,7 +199,7 @@ int main(void)
         cmocka_unit_test(sizes_are_read_as_nccl_tests_does),
         cmocka_unit_test(flags_have_letters_names_and_defaults),
         cmocka_unit_test(wrong_usage_is_refused),
-        cmocka_unit_test(a_model_takes_what_is_not_about_sizes),
+        cmocka_unit_test(a_model_accepts_flags_that_are_not_about_sizes),
         cmocka_unit_test(lists_are_cut_between_plug_ins_not_between_options),
         cmocka_unit_test(empty_names_are_refused),
     };

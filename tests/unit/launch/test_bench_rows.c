@@ -1,6 +1,6 @@
 /*
  * test_bench_rows.c - what ddp_bench prints: one table of columns in three formats, and the verdict
- * made from the rows.
+ * on the rows.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -141,7 +141,7 @@ static void rows_survive_a_failed_allocation(void **state)
     struct dp_bench_rows rows;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     dp_bench_rows_begin(&rows, &options, NULL);
     dp_mem_fail_nth(1);
     assert_int_equal(dp_bench_rows_add(&rows, &row), DP_ERR_NOMEM);
@@ -150,7 +150,7 @@ static void rows_survive_a_failed_allocation(void **state)
         assert_int_equal(dp_bench_rows_add(&rows, &row), DP_OK);
     }
     assert_int_equal(rows.count, 100);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     dp_bench_rows_destroy(&rows);
     assert_int_equal(dp_mem_live(), live);
 }
@@ -245,7 +245,7 @@ static void the_verdict_says_whether_compression_pays(void **state)
                   "pays is not known: put none among --compressors");
 }
 
-static void the_verdict_of_a_model_looks_at_exposed_time(void **state)
+static void the_verdict_of_a_model_uses_exposed_time(void **state)
 {
     const struct dp_bench_options options = {
         .buckets = "model.cfg", .train_steps = 5, .iterations = 3};
@@ -270,7 +270,7 @@ static void the_verdict_of_a_model_looks_at_exposed_time(void **state)
     rows[1].accuracy = 0.9;
     rows[2].accuracy = 0.892;
     rows[3].accuracy = 0.9;
-    rows[4].accuracy = 0.893; /* told once, the most */
+    rows[4].accuracy = 0.893; /* printed once, the most */
     rows[4].exposed_us = 950.0;
     check_verdict(
         &options, rows,
@@ -278,8 +278,8 @@ static void the_verdict_of_a_model_looks_at_exposed_time(void **state)
         "a step 0.40 ms shorter; half loses 0.8 points of accuracy");
 }
 
-/* A winner at each size: as many clauses as sizes, and the last one is there. */
-static void a_verdict_of_any_length_is_told_whole(void **state)
+/* Another winner at each size: one clause for each, including the last. */
+static void a_verdict_of_any_length_is_printed_whole(void **state)
 {
     const struct dp_bench_options options = {.format = DP_BENCH_TABLE};
     const size_t live = dp_mem_live();
@@ -295,11 +295,11 @@ static void a_verdict_of_any_length_is_told_whole(void **state)
         assert_int_equal(dp_bench_rows_add(&rows, &ring), DP_OK);
         assert_int_equal(dp_bench_rows_add(&rows, &shm), DP_OK);
     }
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     dp_mem_fail_nth(2);
     assert_int_equal(dp_bench_verdict(&rows, &verdict), DP_ERR_NOMEM);
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_bench_verdict(&rows, &verdict), DP_OK);
     for (const char *at = verdict; (at = strchr(at, ';')) != NULL; at++) {
         clauses++;
@@ -318,7 +318,7 @@ static void expose(struct dp_bench_row *row, double low, double us, double high)
     row->exposed_range = (struct dp_stats_range){low, high};
 }
 
-static void what_scatters_is_no_difference_between_ways(void **state)
+static void noise_is_not_a_difference_between_ways(void **state)
 {
     struct dp_bench_options options = {.buckets = "model.cfg", .iterations = 9};
     struct dp_bench_row rows[] = {
@@ -338,7 +338,7 @@ static void what_scatters_is_no_difference_between_ways(void **state)
                   "zero1 makes a step least longer, by 0.90 ms, ring by 1.10 ms (no difference "
                   "that could be measured), shm by 1.60 ms; compressing makes no difference that "
                   "could be measured: the best is half over zero1");
-    /* Below zero is no gain: neither that of sharing, nor what compressing loses of it. */
+    /* A negative time is not a gain, neither of sharing nor of compressing. */
     expose(&rows[0], -40000.0, -38460.0, -37000.0);
     expose(&rows[1], -10.0, 100.0, 250.0);
     expose(&rows[3], -20.0, 270.0, 300.0);
@@ -356,7 +356,7 @@ static void what_scatters_is_no_difference_between_ways(void **state)
                   "what sharing adds to a step cannot be told from so few: give -n 3 or more");
 }
 
-static void a_training_that_diverged_loses_no_points(void **state)
+static void a_diverged_training_has_no_accuracy_loss(void **state)
 {
     const struct dp_bench_options options = {.buckets = "model.cfg", .iterations = 2};
     struct dp_bench_row rows[] = {
@@ -396,8 +396,8 @@ static void scatter(struct dp_bench_row *row, double part)
         (struct dp_stats_range){row->median_us * (1.0 - part), row->median_us * (1.0 + part)};
 }
 
-/* Of ways that take turns at being fastest within what they scatter, one has all sizes. */
-static void what_scatters_cuts_no_stretch(void **state)
+/* If two ways are fastest in turns, but within noise, one is named for all sizes. */
+static void noise_does_not_split_a_range_of_sizes(void **state)
 {
     const struct dp_bench_options options = {.format = DP_BENCH_TABLE};
     struct dp_bench_row rows[] = {
@@ -443,11 +443,11 @@ int main(void)
         cmocka_unit_test(rows_survive_a_failed_allocation),
         cmocka_unit_test(the_verdict_names_a_winner_for_each_stretch_of_sizes),
         cmocka_unit_test(the_verdict_says_whether_compression_pays),
-        cmocka_unit_test(the_verdict_of_a_model_looks_at_exposed_time),
-        cmocka_unit_test(a_verdict_of_any_length_is_told_whole),
-        cmocka_unit_test(what_scatters_is_no_difference_between_ways),
-        cmocka_unit_test(a_training_that_diverged_loses_no_points),
-        cmocka_unit_test(what_scatters_cuts_no_stretch),
+        cmocka_unit_test(the_verdict_of_a_model_uses_exposed_time),
+        cmocka_unit_test(a_verdict_of_any_length_is_printed_whole),
+        cmocka_unit_test(noise_is_not_a_difference_between_ways),
+        cmocka_unit_test(a_diverged_training_has_no_accuracy_loss),
+        cmocka_unit_test(noise_does_not_split_a_range_of_sizes),
         cmocka_unit_test(one_rank_has_nothing_to_compare),
     };
     return cmocka_run_group_tests_name("bench_rows", tests, NULL, NULL);

@@ -2,7 +2,7 @@
  * test_layer.c - what every layer type must do, checked for every registered one.
  *
  * A layer alone, on arrays of its own: gradients against finite differences, devices against each
- * other, and the promises of its plan. Models of several layers are in test_pass.c.
+ * other, and what its plan states. Models of several layers are in test_pass.c.
  */
 #include "tests/support/layer_lab.h"
 
@@ -34,7 +34,7 @@ static const struct layer_case cases[] = {
 
 /* ---- finite differences ---- */
 
-/* sum of dy * y, and of its magnitudes, behind a forward of all rows. */
+/* sum of dy * y, and of its magnitudes, after a forward of all rows. */
 static double objective(struct lab *lab, double *magnitude)
 {
     const struct dp_layer_call call = lab_call(lab, 0, ROWS, 0);
@@ -133,7 +133,7 @@ static void every_registered_layer_has_a_case_here(void **state)
     }
 }
 
-/* ---- devices, and the promises of the plan ---- */
+/* ---- devices, and what the plan states ---- */
 
 static void cpu_computes_what_ref_does(void **state)
 {
@@ -186,7 +186,7 @@ static void assert_added(const float *now, const float *before, const float *res
     dp_free(sum);
 }
 
-static void with_keep_gradients_and_statistics_are_added(void **state)
+static void keep_adds_to_gradients_and_statistics(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *all[] = {streams->ref, streams->tested[0]};
@@ -379,7 +379,7 @@ int main(void)
         cmocka_unit_test(gradients_are_those_of_finite_differences),
         cmocka_unit_test(cpu_computes_what_ref_does),
         cmocka_unit_test(two_halves_of_the_rows_add_up_to_one_pass),
-        cmocka_unit_test(with_keep_gradients_and_statistics_are_added),
+        cmocka_unit_test(keep_adds_to_gradients_and_statistics),
         cmocka_unit_test(no_rows_give_gradients_and_statistics_of_zero),
         cmocka_unit_test(without_a_wanted_dx_gradients_are_the_same),
         cmocka_unit_test(writing_in_place_changes_no_bit_where_the_plan_allows_it),

@@ -1,5 +1,6 @@
 /*
- * test_model.c - what a model knows before it computes: shapes, names, places, initial weights.
+ * test_model.c - what is known of a model before it computes: shapes, names, memory, initial
+ * weights.
  */
 #include "base/log.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -19,16 +20,16 @@ struct mistake {
 
 static const struct mistake mistakes[] = {
     {"[8, 8, 2]", "[dense: {units: 2}]", "36: model.layers[0].dense",
-     "wants [features], but its input is [8, 8, 2]: put a flatten before it"},
+     "needs [features], but its input is [8, 8, 2]: put a flatten before it"},
     {"[4]", "[conv2d: {filters: 2, kernel: 3}, dense: {units: 2}]", "30: model.layers[0].conv2d",
-     "wants an image [height, width, channels], but its input is [4]"},
+     "needs an image [height, width, channels], but its input is [4]"},
     {"[4]", "[maxpool: {size: 2}, dense: {units: 2}]", "30: model.layers[0].maxpool",
-     "wants an image [height, width, channels], but its input is [4]"},
+     "needs an image [height, width, channels], but its input is [4]"},
     {"[4, 5, 1]", "[flatten: {}, avgpool: {size: 5}, dense: {units: 2}]",
      "49: model.layers[1].avgpool",
-     "wants an image [height, width, channels], but its input is [20]"},
+     "needs an image [height, width, channels], but its input is [20]"},
     {"[4]", "[global_avgpool: {}, dense: {units: 2}]", "30: model.layers[0].global_avgpool",
-     "wants an image [height, width, channels], but its input is [4]"},
+     "needs an image [height, width, channels], but its input is [4]"},
     {"[4, 5, 1]", "[conv2d: {filters: 2, kernel: 7, padding: 1}, flatten: {}, dense: {units: 2}]",
      "36: model.layers[0].conv2d", "a 7x7 window with padding 1 does not fit its input [4, 5, 1]"},
     {"[4, 5, 1]", "[avgpool: {size: 5}, flatten: {}, dense: {units: 2}]",
@@ -59,12 +60,12 @@ static const struct mistake mistakes[] = {
      " {units: 2}]",
      "36: model.layers[0].residual",
      "body and shortcut order the features of a flattened image differently; put a dense layer "
-     "behind the flatten first"},
+     "after the flatten first"},
     {"[4]",
      "[repeat: {times: 2, layers: [dense: {units: 3}, relu: {}]}, conv2d: {filters: 1, kernel: 1},"
      " dense: {units: 2}]",
      "89: model.layers[1].conv2d",
-     "wants an image [height, width, channels], but its input is [3]"},
+     "needs an image [height, width, channels], but its input is [3]"},
 };
 
 static void a_layer_that_does_not_fit_is_one_line_with_place_and_shapes(void **state)
@@ -173,7 +174,7 @@ static int resnet20_modules(char names[][40])
     (void)snprintf(names[count++], 40, "0");
     (void)snprintf(names[count++], 40, "1");
     for (int block = 0; block < 9; block++) {
-        const int index = 3 + 2 * block; /* a relu behind each */
+        const int index = 3 + 2 * block; /* a relu after each */
         for (int i = 0; i < 4; i++) {
             (void)snprintf(names[count++], 40, "%d.%s", index, body[i]);
         }
@@ -181,7 +182,7 @@ static int resnet20_modules(char names[][40])
             (void)snprintf(names[count++], 40, "%d.shortcut.%d", index, i);
         }
     }
-    (void)snprintf(names[count++], 40, "23"); /* behind global_avgpool and flatten */
+    (void)snprintf(names[count++], 40, "23"); /* after global_avgpool and flatten */
     return count;
 }
 
@@ -258,7 +259,7 @@ static void forward_costs_two_operations_for_each_weight_of_a_dense_layer(void *
 
 /* ---- places ---- */
 
-static void tensors_lie_one_behind_the_other_at_multiples_of_a_block(void **state)
+static void tensors_follow_each_other_at_multiples_of_a_block(void **state)
 {
     static const char *const names[] = {"mlp", "lenet", "resnet20"};
     (void)state;
@@ -364,23 +365,6 @@ static void batch_norm_starts_as_the_identity(void **state)
     small_model_destroy(&small);
 }
 
-/* ---- running statistics ---- */
-
-static void each_layer_takes_statistics_in_with_its_own_momentum(void **state)
-{
-    struct small_model small = small_model_create(
-        "[2]", "[batchnorm: {momentum: 0.5}, dense: {units: 1}, batchnorm: {momentum: 0.25}, dense:"
-               " {units: 2}]");
-    float running[6] = {0, 0, 1, 1, 4, 8};
-    const float statistics[6] = {2, 4, 3, 5, 8, 0};
-    const float expected[6] = {1, 2, 2, 3, 5, 6};
-    const struct streams *streams = *state;
-
-    OK(dp_model_absorb(small.model, streams->ref, running, statistics));
-    assert_same_bits(running, expected, 6);
-    small_model_destroy(&small);
-}
-
 /* ---- fusing ---- */
 
 /* Joins that scale and shift for a batch norm. */
@@ -400,7 +384,7 @@ static int joined_count(const struct dp_model *m)
     return count;
 }
 
-static void a_join_scales_for_the_batch_norm_that_ends_its_body_and_for_no_other(void **state)
+static void a_join_is_fused_only_with_the_batch_norm_at_the_end_of_its_body(void **state)
 {
     static const struct {
         const char *body, *shortcut;
@@ -444,7 +428,7 @@ static void creation_survives_every_failed_allocation(void **state)
     int failed = 0;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_model *model = NULL;
         dp_mem_fail_nth(nth);
@@ -456,7 +440,7 @@ static void creation_survives_every_failed_allocation(void **state)
         dp_model_destroy(model);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_true(failed >= 8); /* the model and its tables */
     small_model_destroy(&small);
 }
@@ -470,12 +454,11 @@ int main(void)
         cmocka_unit_test(tensors_of_resnet20_are_named_as_pytorch_does_in_order),
         cmocka_unit_test(shapes_are_those_of_pytorchs_state_dict),
         cmocka_unit_test(forward_costs_two_operations_for_each_weight_of_a_dense_layer),
-        cmocka_unit_test(tensors_lie_one_behind_the_other_at_multiples_of_a_block),
+        cmocka_unit_test(tensors_follow_each_other_at_multiples_of_a_block),
         cmocka_unit_test(gradients_of_a_deep_model_share_a_few_slots),
         cmocka_unit_test(initial_weights_are_pytorchs_bounds_and_the_generators_numbers),
         cmocka_unit_test(batch_norm_starts_as_the_identity),
-        cmocka_unit_test(each_layer_takes_statistics_in_with_its_own_momentum),
-        cmocka_unit_test(a_join_scales_for_the_batch_norm_that_ends_its_body_and_for_no_other),
+        cmocka_unit_test(a_join_is_fused_only_with_the_batch_norm_at_the_end_of_its_body),
         cmocka_unit_test(creation_survives_every_failed_allocation),
     };
 

@@ -19,7 +19,7 @@ static const struct shape_case cases[] = {
     {"[6]", "[dense: {units: 5}, relu: {}, dense: {units: 4}, gelu: {}, dense: {units: 3}]", true},
     {"[2, 3, 2]", "[flatten: {}, dense: {units: 4, bias: false}, relu: {}, dense: {units: 2}]",
      true},
-    /* a relu behind, before, around a maxpool, which it may change places with */
+    /* a relu after, before, around a maxpool, with which it may be swapped */
     {"[6, 6, 1]",
      "[conv2d: {filters: 3, kernel: 3, padding: 1}, relu: {}, maxpool: {size: 2}, conv2d: {filters:"
      " 2, kernel: 2}, maxpool: {size: 2}, relu: {}, flatten: {}, dense: {units: 3}]",
@@ -55,7 +55,7 @@ static const struct shape_case cases[] = {
      "[conv2d: {filters: 2, kernel: 2}, avgpool: {size: 2, stride: 1, padding: 1}, relu: {},"
      " avgpool: {size: 2}, flatten: {}, batchnorm: {}, dense: {units: 3}]",
      false},
-    /* residuals: identity, with a shortcut, at the input, nested, one behind the other */
+    /* residuals: identity, with a shortcut, at the input, nested, one after the other */
     {"[4]", "[residual: {body: [dense: {units: 4}], shortcut: []}, dense: {units: 3}]", true},
     {"[4]",
      "[residual: {body: [relu: {}, dense: {units: 4}, relu: {}], shortcut: []}, relu: {},"
@@ -109,7 +109,7 @@ static const struct shape_case cases[] = {
      " [conv2d: {filters: 2, kernel: 1}]}, gelu: {}, conv2d: {filters: 3, kernel: 2},"
      " global_avgpool: {}, dense: {units: 3}]",
      false},
-    /* branches without parameters behind the input: nobody wants their gradients */
+    /* branches without parameters after the input: no gradient is needed */
     {"[3, 4, 1]",
      "[residual: {body: [relu: {}], shortcut: [conv2d: {filters: 1, kernel: 1}]}, residual: {body:"
      " [gelu: {}], shortcut: []}, flatten: {}, dense: {units: 3}]",
@@ -186,7 +186,7 @@ static void a_model_gives_the_bits_of_its_layers_one_by_one(void **state)
 
 /* Tiles are as small as they can be; the rows make three of them. Gradients are summed tile by
  * tile, so they are equal within rounding. */
-static void tiles_of_rows_give_what_all_rows_at_once_do(void **state)
+static void tiles_of_rows_give_the_results_of_all_rows_at_once(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
@@ -210,8 +210,8 @@ static void tiles_of_rows_give_what_all_rows_at_once_do(void **state)
     }
 }
 
-/* What an earlier batch left behind, here nothing but NaN, and rows that are not used. */
-static void a_pass_remembers_nothing(void **state)
+/* What an earlier batch left, here nothing but NaN, and rows that are not used. */
+static void a_pass_keeps_no_state(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *all[] = {streams->ref, streams->tested[0]};
@@ -324,7 +324,7 @@ static void a_pass_over_no_rows_writes_zeros(void **state)
     }
 }
 
-static void dropout_drops_others_in_another_step_or_with_another_seed(void **state)
+static void dropout_depends_on_step_and_seed(void **state)
 {
     const struct streams *streams = *state;
     struct small_model small =
@@ -388,7 +388,7 @@ static void evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one(void 
     }
 }
 
-/* ---- what others are told ---- */
+/* ---- hooks ---- */
 
 /* The gradient as it was when each tensor was said to be ready. */
 struct witness {
@@ -410,7 +410,7 @@ static dp_status witness_ready(void *context, int tensor)
     return DP_OK;
 }
 
-static void each_tensor_is_announced_once_in_reverse_order_when_it_is_final(void **state)
+static void each_tensor_becomes_ready_once_in_reverse_order(void **state)
 {
     const struct streams *streams = *state;
 
@@ -445,7 +445,7 @@ static void creation_survives_every_failed_allocation(void **state)
     const size_t live = dp_mem_live();
     dp_status status = DP_ERR_NOMEM;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_pass *pass = NULL;
         dp_mem_fail_nth(nth);
@@ -457,7 +457,7 @@ static void creation_survives_every_failed_allocation(void **state)
         dp_pass_destroy(pass);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     small_model_destroy(&small);
 }
 
@@ -465,14 +465,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_gives_the_bits_of_its_layers_one_by_one),
-        cmocka_unit_test(tiles_of_rows_give_what_all_rows_at_once_do),
-        cmocka_unit_test(a_pass_remembers_nothing),
+        cmocka_unit_test(tiles_of_rows_give_the_results_of_all_rows_at_once),
+        cmocka_unit_test(a_pass_keeps_no_state),
         cmocka_unit_test(cpu_computes_what_ref_does),
         cmocka_unit_test(passes_over_parts_of_the_rows_add_up_to_one_over_all),
         cmocka_unit_test(a_pass_over_no_rows_writes_zeros),
-        cmocka_unit_test(dropout_drops_others_in_another_step_or_with_another_seed),
+        cmocka_unit_test(dropout_depends_on_step_and_seed),
         cmocka_unit_test(evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one),
-        cmocka_unit_test(each_tensor_is_announced_once_in_reverse_order_when_it_is_final),
+        cmocka_unit_test(each_tensor_becomes_ready_once_in_reverse_order),
         cmocka_unit_test(creation_survives_every_failed_allocation),
     };
 

@@ -1,4 +1,4 @@
-/* test_async_copy.c - arrays copied beside the thread that owns them, who helps. */
+/* test_async_copy.c - arrays that a thread copies while their owner works, and helps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -72,7 +72,7 @@ static void assert_copied(const struct arrays *a, int value)
     }
 }
 
-static void what_changes_behind_the_end_is_not_copied(void **state)
+static void changes_after_the_end_are_not_copied(void **state)
 {
     struct arrays a;
     atomic_ullong copied = 0;
@@ -98,7 +98,7 @@ static void what_changes_behind_the_end_is_not_copied(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-static void the_owner_need_not_help(void **state)
+static void the_copy_ends_without_the_owners_help(void **state)
 {
     static const struct timespec pause = {0, 1000000};
     struct arrays a;
@@ -118,7 +118,7 @@ static void the_owner_need_not_help(void **state)
     arrays_destroy(&a);
 }
 
-static void nothing_is_copied_at_once(void **state)
+static void an_empty_copy_is_done_at_once(void **state)
 {
     struct dp_async_copy *c = NULL;
     atomic_ullong copied = 0;
@@ -143,14 +143,14 @@ static void survives_failed_allocations(void **state)
     int nth = 0;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     while (status == DP_ERR_NOMEM) {
         dp_mem_fail_nth(++nth);
         status = dp_async_copy_create(ARRAYS, 1, &c);
         dp_mem_fail_nth(0);
         assert_true(status == DP_OK || dp_mem_live() == 0);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(status, DP_OK);
     assert_int_equal(nth, 4);
     dp_async_copy_destroy(c);
@@ -160,9 +160,9 @@ static void survives_failed_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_changes_behind_the_end_is_not_copied),
-        cmocka_unit_test(the_owner_need_not_help),
-        cmocka_unit_test(nothing_is_copied_at_once),
+        cmocka_unit_test(changes_after_the_end_are_not_copied),
+        cmocka_unit_test(the_copy_ends_without_the_owners_help),
+        cmocka_unit_test(an_empty_copy_is_done_at_once),
         cmocka_unit_test(survives_failed_allocations),
     };
 

@@ -1,4 +1,5 @@
-/* test_checkpoint.c - a checkpoint is whole, or told to be torn; a failed one costs nothing. */
+/* test_checkpoint.c - a checkpoint is whole, or reported as torn; failing to write one damages
+ * nothing. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -8,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -49,7 +50,7 @@ static void weights_that_are_not_finite_are_never_published(void **state)
     (void)state;
 
     assert_int_equal(save(1, 3), DP_OK);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int i = 0; i < 3; i++) {
         values[COUNT - 1] = bad[i];
         assert_int_equal(save(2, 3), DP_ERR_DIVERGED);
@@ -57,7 +58,7 @@ static void weights_that_are_not_finite_are_never_published(void **state)
         assert_false(exists(2));
         assert_latest("step-00000001");
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     values[3] = 1e38f;
     assert_int_equal(save(2, 3), DP_OK);
     values[3] = 0;
@@ -103,7 +104,7 @@ static void one_flipped_bit_anywhere_is_detected(void **state)
     (void)state;
 
     assert_int_equal(save(1, 3), DP_OK);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < 3; k++) {
             (void)snprintf(path, sizeof(path), "checkpoints/latest/%s", names[i]);
@@ -113,7 +114,7 @@ static void one_flipped_bit_anywhere_is_detected(void **state)
             assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/latest")), DP_OK);
         }
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void a_torn_checkpoint_is_detected(void **state)
@@ -123,7 +124,7 @@ static void a_torn_checkpoint_is_detected(void **state)
     char path[64];
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int i = 0; i < 4; i++) {
         (void)snprintf(path, sizeof(path), "checkpoints/latest/%s", names[i]);
         assert_int_equal(save(1, 3), DP_OK);
@@ -134,7 +135,7 @@ static void a_torn_checkpoint_is_detected(void **state)
     }
     assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/step-00000099")),
                      DP_ERR_NOINPUT);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void a_full_disk_leaves_earlier_checkpoints_alone(void **state)
@@ -143,7 +144,7 @@ static void a_full_disk_leaves_earlier_checkpoints_alone(void **state)
     (void)state;
 
     assert_int_equal(save(1, 1), DP_OK);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int i = 0; i < 4; i++) {
         scratch_limit(limits[i]);
         assert_int_equal(save(2, 1), i < 3 ? DP_ERR_WRITE : DP_OK);
@@ -152,18 +153,18 @@ static void a_full_disk_leaves_earlier_checkpoints_alone(void **state)
         assert_latest(i < 3 ? "step-00000001" : "step-00000002");
         assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/latest")), DP_OK);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void a_place_that_cannot_hold_checkpoints_is_reported(void **state)
 {
     (void)state;
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     scratch_write(scratch_path("checkpoints"), "", 0); /* a file */
     assert_int_equal(save(1, 1), DP_ERR_WRITE);
     scratch_destroy(NULL); /* no parent */
     assert_int_equal(save(1, 1), DP_ERR_WRITE);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void a_read_only_folder_is_reported(void **state)
@@ -174,9 +175,9 @@ static void a_read_only_folder_is_reported(void **state)
     }
     assert_int_equal(save(1, 1), DP_OK);
     assert_int_equal(chmod(scratch_path("checkpoints"), 0555), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(save(2, 1), DP_ERR_WRITE);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(chmod(scratch_path("checkpoints"), 0755), 0);
     assert_latest("step-00000001");
 }
@@ -191,7 +192,7 @@ static void survives_every_failed_allocation(void **state)
     (void)state;
 
     assert_int_equal(save(1, 2), DP_OK);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         dp_mem_fail_nth(nth);
         status = dp_checkpoint_save(scratch_path("checkpoints"), &checkpoint, 2, 0);
@@ -209,7 +210,7 @@ static void survives_every_failed_allocation(void **state)
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         assert_int_equal(dp_mem_live(), 0);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     dp_json_destroy(fields);
 }
 

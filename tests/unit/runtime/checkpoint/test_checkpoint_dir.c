@@ -11,10 +11,10 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/process_tag.h"
+#include "base/system/process_tag.h"
 #include "runtime/checkpoint/checkpoint_dir.h"
 #include "runtime/checkpoint/checkpoint_save.h"
 #include "tests/support/scratch.h"
@@ -36,7 +36,7 @@ static void the_newest_are_kept_and_the_rest_deleted(void **state)
     assert_true(exists(13) && exists(14));
 }
 
-static void what_lies_behind_a_resumed_checkpoint_is_left_alone(void **state)
+static void checkpoints_after_the_resumed_one_are_kept(void **state)
 {
     (void)state;
     assert_int_equal(save(500, 2), DP_OK);
@@ -49,7 +49,7 @@ static void what_lies_behind_a_resumed_checkpoint_is_left_alone(void **state)
     assert_true(!exists(100) && !exists(200) && exists(500) && exists(550) && exists(600));
 }
 
-static void every_so_many_steps_one_is_kept_for_good(void **state)
+static void keep_every_keeps_checkpoints_for_good(void **state)
 {
     (void)state;
     for (uint64_t step = 1; step <= 12; step++) {
@@ -59,8 +59,8 @@ static void every_so_many_steps_one_is_kept_for_good(void **state)
     assert_true(exists(5) && exists(10) && exists(11) && exists(12));
 }
 
-/* What the user put where the link goes stays; the checkpoint is found by its step. */
-static void what_is_no_link_is_not_replaced(void **state)
+/* A file of the user's in place of the link stays; the checkpoint is found by its step. */
+static void latest_is_replaced_only_if_it_is_a_link(void **state)
 {
     char found[DP_PATH_BYTES], text[16];
     (void)state;
@@ -75,7 +75,7 @@ static void what_is_no_link_is_not_replaced(void **state)
         stderr_begin();
         assert_int_equal(save(1, 1), DP_OK);
         stderr_end();
-        assert_non_null(strstr(stderr_text, "checkpoints/latest is no symbolic link"));
+        assert_non_null(strstr(stderr_text, "checkpoints/latest is not a symbolic link"));
         assert_int_equal(scratch_count("checkpoints"), 2);
         assert_int_equal(dp_checkpoint_dir_find(scratch_path("checkpoints"), found, NULL), DP_OK);
         assert_string_equal(strrchr(found, '/'), "/step-00000001");
@@ -141,7 +141,7 @@ static void age(const char *path, time_t seconds)
     assert_int_equal(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), 0);
 }
 
-/* The number of a process on another host says nothing: only that nobody touches it any more. */
+/* A process id of another host says nothing; only the age of the file counts. */
 static void leftovers_of_other_hosts_are_deleted_once_they_are_old(void **state)
 {
     static const char *const names[] = {".tmp-step-00000001", ".tmp-step-00000002"};
@@ -161,8 +161,8 @@ static void leftovers_of_other_hosts_are_deleted_once_they_are_old(void **state)
     assert_int_equal(access(hidden(names[1], "other-", dead_process()), F_OK), 0);
 }
 
-/* Whatever the names: what this program has not made stays. */
-static void what_others_made_is_not_deleted(void **state)
+/* Files that this program has not made stay, with any name. */
+static void files_of_others_are_not_deleted(void **state)
 {
     static const char *const folders[] = {"step-00000001", ".tmp-notes", ".tmp-step-00000001-1",
                                           ".tmp-old-step-00000002-x-3", ".tmp-latest-a-0-b"};
@@ -186,8 +186,8 @@ static void what_others_made_is_not_deleted(void **state)
     }
 }
 
-/* It takes no checkpoint with it, and those behind it go all the same. */
-static void a_note_in_a_checkpoint_outlives_it(void **state)
+/* Deletes no checkpoint with it, and later ones are deleted nevertheless. */
+static void a_foreign_file_in_a_checkpoint_is_kept(void **state)
 {
     (void)state;
     assert_int_equal(save(1, 5), DP_OK);
@@ -208,8 +208,8 @@ static void a_note_in_a_checkpoint_outlives_it(void **state)
     assert_int_equal(scratch_count("checkpoints"), 3);
 }
 
-/* The new checkpoint gets its name, and what had it another one. */
-static void what_has_the_name_of_a_checkpoint_gives_way(void **state)
+/* The new checkpoint gets the name; the entry that had it is renamed. */
+static void an_entry_with_a_checkpoints_name_is_renamed(void **state)
 {
     (void)state;
     assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
@@ -219,13 +219,13 @@ static void what_has_the_name_of_a_checkpoint_gives_way(void **state)
     assert_int_equal(save(2, 1), DP_OK);
     assert_int_equal(save(3, 1), DP_OK);
     stderr_end();
-    assert_non_null(strstr(stderr_text, "step-00000002.other-1 now"));
+    assert_non_null(strstr(stderr_text, "step-00000002.other-1"));
     assert_int_equal(access(scratch_path("checkpoints/step-00000002.other-1/thesis.txt"), F_OK), 0);
     assert_true(!exists(2) && exists(3));
 }
 
-/* As killed in the middle: MANIFEST is still there. */
-static void an_interrupted_deletion_is_carried_on(void **state)
+/* As if killed in the middle: MANIFEST still exists. */
+static void an_interrupted_deletion_is_completed(void **state)
 {
     (void)state;
     assert_int_equal(save(1, 5), DP_OK);
@@ -234,8 +234,8 @@ static void an_interrupted_deletion_is_carried_on(void **state)
     assert_true(!exists(1) && exists(2));
 }
 
-/* As killed between the two renames that replace a checkpoint. */
-static void one_that_stepped_aside_comes_back(void **state)
+/* As if killed between the two renames that replace a checkpoint. */
+static void a_checkpoint_moved_aside_is_moved_back(void **state)
 {
     static const char *const hosts[] = {"", "other-"};
     char aside[512], found[DP_PATH_BYTES];
@@ -244,7 +244,7 @@ static void one_that_stepped_aside_comes_back(void **state)
 
     assert_int_equal(save(1, 5), DP_OK);
     assert_int_equal(save(2, 5), DP_OK);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int turn = 0; turn < 2; turn++) {
         (void)snprintf(aside, sizeof(aside), "%s",
                        hidden(".tmp-old-step-00000002", hosts[turn], getpid()));
@@ -259,12 +259,12 @@ static void one_that_stepped_aside_comes_back(void **state)
         assert_true(exists(2));
         assert_int_equal(access(aside, F_OK), -1);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/step-00000002")), DP_OK);
 }
 
-/* Its hashes are right: somebody has changed it, and MANIFEST with it. */
-static void one_of_two_steps_is_not_whole(void **state)
+/* Its hashes are right: it was changed together with MANIFEST. */
+static void a_checkpoint_of_two_steps_is_not_whole(void **state)
 {
     struct dp_json *fields = dp_json_create();
     const struct dp_checkpoint checkpoint = {
@@ -282,8 +282,8 @@ static void one_of_two_steps_is_not_whole(void **state)
         stderr_end();
         assert_string_equal(strrchr(found, '/'), step == 5 ? "/step-00000005" : "/step-00000004");
     }
-    assert_non_null(strstr(stderr_text, "is of step 5, but what it keeps is of step 6"));
-    assert_non_null(strstr(stderr_text, "step-00000005 is not whole, the one before it is tried"));
+    assert_non_null(strstr(stderr_text, "is of step 5, but its content is of step 6"));
+    assert_non_null(strstr(stderr_text, "step-00000005 is not whole; trying the one before it"));
     dp_json_destroy(fields);
 }
 
@@ -306,17 +306,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(the_newest_are_kept_and_the_rest_deleted),
-        WITH_FOLDER(what_lies_behind_a_resumed_checkpoint_is_left_alone),
-        WITH_FOLDER(every_so_many_steps_one_is_kept_for_good),
-        WITH_FOLDER(what_is_no_link_is_not_replaced),
+        WITH_FOLDER(checkpoints_after_the_resumed_one_are_kept),
+        WITH_FOLDER(keep_every_keeps_checkpoints_for_good),
+        WITH_FOLDER(latest_is_replaced_only_if_it_is_a_link),
         WITH_FOLDER(leftovers_of_dead_processes_are_deleted),
         WITH_FOLDER(leftovers_of_other_hosts_are_deleted_once_they_are_old),
-        WITH_FOLDER(what_others_made_is_not_deleted),
-        WITH_FOLDER(a_note_in_a_checkpoint_outlives_it),
-        WITH_FOLDER(what_has_the_name_of_a_checkpoint_gives_way),
-        WITH_FOLDER(an_interrupted_deletion_is_carried_on),
-        WITH_FOLDER(one_that_stepped_aside_comes_back),
-        WITH_FOLDER(one_of_two_steps_is_not_whole),
+        WITH_FOLDER(files_of_others_are_not_deleted),
+        WITH_FOLDER(a_foreign_file_in_a_checkpoint_is_kept),
+        WITH_FOLDER(an_entry_with_a_checkpoints_name_is_renamed),
+        WITH_FOLDER(an_interrupted_deletion_is_completed),
+        WITH_FOLDER(a_checkpoint_moved_aside_is_moved_back),
+        WITH_FOLDER(a_checkpoint_of_two_steps_is_not_whole),
         WITH_FOLDER(other_entries_of_the_folder_are_left_alone),
     };
 

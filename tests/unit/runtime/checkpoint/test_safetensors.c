@@ -45,7 +45,7 @@ enum { SAMPLE_COUNT = sizeof(sample) / sizeof(sample[0]) };
 
 static const struct dp_stored_note notes[] = {{"format", "pt"}};
 
-static void what_is_written_is_read_back(void **state)
+static void written_tensors_are_read_back(void **state)
 {
     struct dp_safetensors *file = NULL;
     const struct dp_stored *tensor;
@@ -120,7 +120,7 @@ static void a_file_may_hold_no_tensor(void **state)
     dp_safetensors_close(file);
 }
 
-static void the_writer_refuses_what_no_reader_would_take(void **state)
+static void the_writer_refuses_invalid_tensors(void **state)
 {
     const struct dp_stored unknown = {.name = "a", .type = "F31", .data = matrix};
     const struct dp_stored twice[] = {sample[1], sample[1]};
@@ -128,7 +128,7 @@ static void the_writer_refuses_what_no_reader_would_take(void **state)
     const struct dp_stored dims = {.name = "a", .type = "U8", .dims = 9, .data = matrix};
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_safetensors_write(scratch_path("f"), &unknown, 1, NULL, 0, NULL, NULL),
                      DP_ERR_ARG);
     assert_int_equal(dp_safetensors_write(scratch_path("f"), twice, 2, NULL, 0, NULL, NULL),
@@ -137,14 +137,14 @@ static void the_writer_refuses_what_no_reader_would_take(void **state)
                      DP_ERR_ARG);
     assert_int_equal(dp_safetensors_write(scratch_path("f"), &dims, 1, NULL, 0, NULL, NULL),
                      DP_ERR_ARG);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(scratch_count("."), 0);
 }
 
 static void a_full_disk_is_reported(void **state)
 {
     (void)state;
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_safetensors_write("/dev/full", sample, SAMPLE_COUNT, notes, 1, NULL, NULL),
                      DP_ERR_WRITE);
     assert_int_equal(
@@ -158,11 +158,11 @@ static void a_full_disk_is_reported(void **state)
         dp_safetensors_write(scratch_path("f"), sample, SAMPLE_COUNT, notes, 1, NULL, NULL),
         DP_ERR_WRITE);
     scratch_limit(-1);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), 0);
 }
 
-/* Reads a header and `data` bytes behind it. */
+/* Reads a header and `data` bytes after it. */
 static dp_status parse(const char *header, size_t data)
 {
     unsigned char bytes[4096] = {0};
@@ -241,13 +241,13 @@ static void damaged_headers_are_refused(void **state)
     };
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (parse(cases[i].header, cases[i].data) != DP_ERR_DATA) {
             fail_msg("accepted: %s", cases[i].header);
         }
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void files_that_are_cut_off_anywhere_are_refused(void **state)
@@ -263,32 +263,32 @@ static void files_that_are_cut_off_anywhere_are_refused(void **state)
     assert_int_equal(dp_safetensors_parse(bytes, (size_t)size, "whole", &file), DP_OK);
     dp_safetensors_close(file);
     file = NULL;
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (long cut = 0; cut < size; cut++) {
         assert_int_equal(dp_safetensors_parse(bytes, (size_t)cut, "cut", &file), DP_ERR_DATA);
         assert_null(file);
     }
     memset(bytes, 0xff, 8); /* a length that would overflow */
     assert_int_equal(dp_safetensors_parse(bytes, (size_t)size, "huge", &file), DP_ERR_DATA);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
-static void what_cannot_be_opened_is_told_apart_from_damage(void **state)
+static void a_missing_file_is_not_reported_as_damage(void **state)
 {
     struct dp_safetensors *file = NULL;
     (void)state;
 
     scratch_write(scratch_path("empty"), "", 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_safetensors_open(scratch_path("none"), &file), DP_ERR_NOINPUT);
     assert_int_equal(dp_safetensors_open(scratch_path("empty"), &file), DP_ERR_DATA);
     assert_int_equal(dp_safetensors_open(scratch_folder, &file), DP_ERR_DATA);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_null(file);
 }
 
-/* As somebody does who saves a new one under the same name. */
-static void a_file_that_is_cut_off_while_it_is_open_changes_nothing(void **state)
+/* As happens when a new file is saved under the same name. */
+static void truncating_an_open_file_changes_nothing(void **state)
 {
     struct dp_safetensors *file = NULL;
     const struct dp_stored *tensor;
@@ -308,13 +308,13 @@ static void a_file_that_is_cut_off_while_it_is_open_changes_nothing(void **state
     dp_safetensors_close(file);
 }
 
-/* Whichever allocation fails, both directions say so and leave nothing behind. */
+/* After any failed allocation reading and writing fail and leave nothing. */
 static void survives_every_failed_allocation(void **state)
 {
     dp_status status = DP_ERR_NOMEM;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         dp_mem_fail_nth(nth);
         status =
@@ -334,7 +334,7 @@ static void survives_every_failed_allocation(void **state)
         assert_int_equal(dp_mem_live(), 0);
     }
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
@@ -342,16 +342,16 @@ static void survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_FOLDER(what_is_written_is_read_back),
+        WITH_FOLDER(written_tensors_are_read_back),
         WITH_FOLDER(every_tensor_is_aligned_to_its_elements),
         WITH_FOLDER(a_file_may_hold_no_tensor),
-        WITH_FOLDER(the_writer_refuses_what_no_reader_would_take),
+        WITH_FOLDER(the_writer_refuses_invalid_tensors),
         WITH_FOLDER(a_full_disk_is_reported),
         cmocka_unit_test(whole_headers_are_accepted),
         cmocka_unit_test(damaged_headers_are_refused),
         WITH_FOLDER(files_that_are_cut_off_anywhere_are_refused),
-        WITH_FOLDER(a_file_that_is_cut_off_while_it_is_open_changes_nothing),
-        WITH_FOLDER(what_cannot_be_opened_is_told_apart_from_damage),
+        WITH_FOLDER(truncating_an_open_file_changes_nothing),
+        WITH_FOLDER(a_missing_file_is_not_reported_as_damage),
         WITH_FOLDER(survives_every_failed_allocation),
     };
 

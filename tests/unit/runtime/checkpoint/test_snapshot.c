@@ -1,5 +1,5 @@
-/* test_snapshot.c - the state of all ranks in one place and back, whatever their number and who
- * owns what of it. */
+/* test_snapshot.c - the state of all ranks collected and restored, for any number of ranks and any
+ * owners. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -21,14 +21,13 @@
 
 enum { STEPS = 4, PLANNED = 8 };
 
-/* What the ranks of one world do with one snapshot. */
+/* The arguments of ranks that take or restore a snapshot. */
 struct work {
     const struct small_run *run;
-    struct dp_snapshot *from; /* restored before the first step; NULL: begins anew */
+    struct dp_snapshot *from; /* restored before the first step; NULL: none */
     uint64_t steps;           /* then trained so far */
     struct dp_snapshot **to;  /* then taken */
     float **residuals;        /* [ranks]; arrays of each rank, or NULL */
-    int forget;
 };
 
 static dp_status take(const struct work *w, struct dp_trainer *t, const struct dp_state_dict *kept)
@@ -62,7 +61,7 @@ static dp_status work_steps(const struct work *w, struct dp_trainer *t)
     }
     if (w->from != NULL) {
         DP_TRY(dp_snapshot_restore(rank == 0 ? w->from : NULL, w->from->ranks, &kept,
-                                   &t->state.flat, t->exchange, w->forget));
+                                   &t->state.flat, t->exchange));
         DP_TRY(dp_trainer_put(t));
     }
     while (t->state.step < w->steps) {
@@ -113,12 +112,12 @@ static struct small_run run_with(const char *strategy, const char *precision)
     return run;
 }
 
-static void check_sharings(const char *precision)
+static void check_shardings(const char *precision)
 {
     static const int sizes[] = {1, 2, 3};
     struct small_run first = run_with(strategies[1], precision);
     struct dp_snapshot *original = NULL;
-    struct work work = {.run = &first, .steps = STEPS, .to = &original, .forget = -1};
+    struct work work = {.run = &first, .steps = STEPS, .to = &original};
 
     assert_int_equal(on_local_ranks(2, work_rank, &work), 0);
     if (original == NULL) {
@@ -131,7 +130,7 @@ static void check_sharings(const char *precision)
         for (int n = 0; n < 3; n++) {
             struct small_run run = run_with(strategies[i], precision);
             struct dp_snapshot *again = NULL;
-            struct work back = {&run, original, STEPS, &again, NULL, -1};
+            struct work back = {&run, original, STEPS, &again, NULL};
 
             assert_int_equal(on_local_ranks(sizes[n], work_rank, &back), 0);
             assert_same(original, again);
@@ -144,23 +143,23 @@ static void check_sharings(const char *precision)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-/* Whole arrays do not depend on the sharing that they come from or go to. Those of narrow types are
- * the master weights. */
-static void every_sharing_gives_and_takes_the_same_state(void **state)
+/* Whole arrays do not depend on the sharding that they come from or go to. Those of narrow types
+ * are the master weights. */
+static void every_sharding_gives_and_takes_the_same_state(void **state)
 {
     (void)state;
-    check_sharings("train.precision=fp32");
-    check_sharings("train.precision=bf16");
-    check_sharings("train.precision=fp16");
+    check_shardings("train.precision=fp32");
+    check_shardings("train.precision=bf16");
+    check_shardings("train.precision=fp16");
 }
 
-static void arrays_of_ranks_return_to_as_many_ranks_or_are_split(void **state)
+static void arrays_of_ranks_are_restored_or_split(void **state)
 {
     static const int sizes[] = {3, 2, 1, 4};
     struct small_run run = run_with(strategies[1], NULL);
     struct dp_snapshot *original = NULL, *again = NULL;
     float *residuals[4];
-    struct work work = {&run, NULL, 1, &original, residuals, -1};
+    struct work work = {&run, NULL, 1, &original, residuals};
     const size_t trained = run.model->trained;
     (void)state;
 
@@ -179,7 +178,7 @@ static void arrays_of_ranks_return_to_as_many_ranks_or_are_split(void **state)
     assert_string_equal(original->slots[4].name, "residual.rank2");
     assert_true(original->slots[4].values[3] == 72);
     for (int n = 0; n < 4; n++) {
-        struct work back = {&run, original, 1, &again, residuals, -1};
+        struct work back = {&run, original, 1, &again, residuals};
 
         for (int rank = 0; rank < 4; rank++) {
             memset(residuals[rank], 0, trained * sizeof(float));
@@ -213,12 +212,11 @@ static struct small_run run_compressed(const char *compressor)
     return run;
 }
 
-/* The state behind the last planned step, of a run that goes on from `from` or begins anew. */
-static struct dp_snapshot *end_of(struct small_run *run, struct dp_snapshot *from, int ranks,
-                                  int forget)
+/* The state after the last planned step, of a run that goes on from `from` or begins anew. */
+static struct dp_snapshot *end_of(struct small_run *run, struct dp_snapshot *from, int ranks)
 {
     struct dp_snapshot *end = NULL;
-    struct work work = {run, from, PLANNED, &end, NULL, forget};
+    struct work work = {run, from, PLANNED, &end, NULL};
 
     run->first_step = from != NULL ? STEPS : 0;
     assert_int_equal(on_local_ranks(ranks, work_rank, &work), 0);
@@ -227,14 +225,15 @@ static struct dp_snapshot *end_of(struct small_run *run, struct dp_snapshot *fro
     return end;
 }
 
-static struct dp_snapshot *middle_of(struct small_run *run, int ranks)
+/* The state after so many steps of a run that begins anew. */
+static struct dp_snapshot *state_after(uint64_t steps, const struct small_run *run, int ranks)
 {
-    struct dp_snapshot *middle = NULL;
-    struct work work = {run, NULL, STEPS, &middle, NULL, -1};
+    struct dp_snapshot *state = NULL;
+    struct work work = {run, NULL, steps, &state, NULL};
 
     assert_int_equal(on_local_ranks(ranks, work_rank, &work), 0);
-    assert_non_null(middle);
-    return middle;
+    assert_non_null(state);
+    return state;
 }
 
 static bool same_weights(const struct dp_snapshot *a, const struct dp_snapshot *b)
@@ -244,20 +243,24 @@ static bool same_weights(const struct dp_snapshot *a, const struct dp_snapshot *
     return memcmp(x->data, dp_state_dict_find(&b->rows, "weights")->data, x->bytes) == 0;
 }
 
-/* An array of a compressor that is left out leads to other weights. */
+/* An array of a compressor that has its first values instead leads to other weights. */
 static void check_needed(struct small_run *run, struct dp_snapshot *middle,
-                         const struct dp_snapshot *whole, int row)
+                         const struct dp_snapshot *start, const struct dp_snapshot *whole, int row)
 {
-    struct dp_snapshot *again = end_of(run, middle, 2, row);
+    struct dp_state_entry *entry = &middle->rows.rows[row];
+    void *data = entry->data;
+    struct dp_snapshot *again;
 
+    entry->data = start->rows.rows[row].data;
+    again = end_of(run, middle, 2);
+    entry->data = data;
     if (same_weights(whole, again)) {
-        fail_msg("%s: %s can be dropped", run->config->comm.compressor,
-                 middle->rows.rows[row].name);
+        fail_msg("%s: %s can be dropped", run->config->comm.compressor, entry->name);
     }
     dp_snapshot_destroy(again);
 }
 
-/* What --check foretells of a compressor is what the snapshot of so many ranks holds. */
+/* A snapshot has the arrays that --check predicts for a compressor. */
 static void check_measured(const struct small_run *run, const struct dp_snapshot *s)
 {
     const struct dp_model *m = run->model;
@@ -274,15 +277,15 @@ static void check_measured(const struct small_run *run, const struct dp_snapshot
     assert_int_equal(bytes, ((size_t)s->ranks * size.residuals + size.warm) * sizeof(float));
 }
 
-static void what_compressors_remember_is_exact_and_needed(void **state)
+static void state_of_compressors_is_exact_and_needed(void **state)
 {
     int arrays = 0, plain = 0;
     (void)state;
 
     for (size_t k = 0; k < DP_COUNT(compressors); k++) {
         struct small_run run = run_compressed(compressors[k]);
-        struct dp_snapshot *middle = middle_of(&run, 2), *whole = end_of(&run, NULL, 2, -1);
-        struct dp_snapshot *again = end_of(&run, middle, 2, -1);
+        struct dp_snapshot *start = state_after(0, &run, 2), *middle = state_after(STEPS, &run, 2);
+        struct dp_snapshot *whole = end_of(&run, NULL, 2), *again = end_of(&run, middle, 2);
 
         assert_same(whole, again);
         check_measured(&run, middle);
@@ -290,13 +293,14 @@ static void what_compressors_remember_is_exact_and_needed(void **state)
         for (int row = 0; row < middle->rows.count; row++) {
             const struct dp_state_entry *kept = &middle->rows.rows[row];
             if (strncmp(kept->name, DP_COMPRESSION_NAME, strlen(DP_COMPRESSION_NAME)) == 0) {
-                check_needed(&run, middle, whole, row);
+                check_needed(&run, middle, start, whole, row);
                 arrays++;
                 plain += kept->kind == DP_STATE_ARRAY;
             }
         }
         dp_snapshot_destroy(whole);
         dp_snapshot_destroy(middle);
+        dp_snapshot_destroy(start);
         small_run_destroy(&run);
     }
     assert_true(arrays >= 4); /* a residual of each, and one start vector */
@@ -326,14 +330,14 @@ static void assert_same_sums(const struct dp_snapshot *a, const struct dp_snapsh
 
     for (size_t k = 0; k < a->trained; k++) {
         double size = 0.0, ignored = 0.0;
-        const double before = residual_sum(a, k, &size), behind = residual_sum(b, k, &ignored);
-        assert_true(fabs(before - behind) <= 4 * (double)FLT_EPSILON * size);
+        const double before = residual_sum(a, k, &size), after = residual_sum(b, k, &ignored);
+        assert_true(fabs(before - after) <= 4 * (double)FLT_EPSILON * size);
         compared += before != 0.0;
     }
     assert_true(compared > 100);
 }
 
-/* What owners of sums left out is nobody's any more. */
+/* Residuals of owners are zero. */
 static void assert_no_owners(const struct dp_snapshot *s)
 {
     for (int i = 0; i < s->rows.count; i++) {
@@ -349,15 +353,15 @@ static void check_sums(int from, int to, bool moved)
 {
     for (size_t k = 0; k < DP_COUNT(compressors); k++) {
         struct small_run run = run_compressed(compressors[k]);
-        struct dp_snapshot *before = middle_of(&run, from), *behind = NULL;
-        struct work work = {&run, before, STEPS, &behind, NULL, -1};
+        struct dp_snapshot *before = state_after(STEPS, &run, from), *after = NULL;
+        struct work work = {&run, before, STEPS, &after, NULL};
 
         before->moved = moved;
         assert_int_equal(on_local_ranks(to, work_rank, &work), 0);
-        assert_non_null(behind);
-        assert_same_sums(before, behind);
-        assert_no_owners(behind);
-        dp_snapshot_destroy(behind);
+        assert_non_null(after);
+        assert_same_sums(before, after);
+        assert_no_owners(after);
+        dp_snapshot_destroy(after);
         dp_snapshot_destroy(before);
         small_run_destroy(&run);
     }
@@ -370,7 +374,7 @@ static void the_sum_of_residuals_stays_on_another_number_of_ranks(void **state)
     check_sums(4, 2, false);
 }
 
-static void the_sum_of_residuals_stays_where_others_own(void **state)
+static void the_sum_of_residuals_stays_with_other_owners(void **state)
 {
     (void)state;
     check_sums(3, 3, true);
@@ -387,7 +391,7 @@ static void survives_every_failed_allocation(void **state)
 
     dp_state_dict_add_array(&kept, "weights", weights, 64, DP_STATE_WEIGHTS, DP_SPREAD_SAME);
     dp_state_dict_add_array(&kept, "momentum", slot, 64, DP_STATE_SLOT, DP_SPREAD_OWNED);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         dp_mem_fail_nth(nth);
         status = dp_snapshot_create(&kept, &flat, 2, &s);
@@ -397,17 +401,17 @@ static void survives_every_failed_allocation(void **state)
         dp_snapshot_destroy(s);
         assert_int_equal(dp_mem_live(), 0);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sharing_gives_and_takes_the_same_state),
-        cmocka_unit_test(arrays_of_ranks_return_to_as_many_ranks_or_are_split),
-        cmocka_unit_test(what_compressors_remember_is_exact_and_needed),
+        cmocka_unit_test(every_sharding_gives_and_takes_the_same_state),
+        cmocka_unit_test(arrays_of_ranks_are_restored_or_split),
+        cmocka_unit_test(state_of_compressors_is_exact_and_needed),
         cmocka_unit_test(the_sum_of_residuals_stays_on_another_number_of_ranks),
-        cmocka_unit_test(the_sum_of_residuals_stays_where_others_own),
+        cmocka_unit_test(the_sum_of_residuals_stays_with_other_owners),
         cmocka_unit_test(survives_every_failed_allocation),
     };
 

@@ -15,7 +15,7 @@
 
 enum { STEPS = 4, PLANNED = 2 * STEPS };
 
-/* Whether the rows of both are the same bytes, as far as this rank reaches them. */
+/* Whether both have the same bytes in all rows that this rank reaches. */
 static size_t differing_rows(const struct dp_snapshot *a, const struct dp_snapshot *b)
 {
     size_t wrong = a->rows.count != b->rows.count;
@@ -27,9 +27,9 @@ static size_t differing_rows(const struct dp_snapshot *a, const struct dp_snapsh
     return wrong;
 }
 
-/* The state behind each of some steps, once by rank 0 alone and once by all, which train on while
- * that is being copied. */
-static dp_status compare_takes(struct dp_trainer *t, const struct dp_state_dict *kept,
+/* Takes the state after each step twice: by rank 0 alone, and by all ranks, which train while it is
+ * copied. */
+static dp_status compare_takes(struct dp_trainer *t, const struct dp_state_dict *state_dict,
                                struct dp_snapshot *alone, struct dp_snapshot *shared, size_t *wrong)
 {
     struct dp_step_report report;
@@ -38,8 +38,8 @@ static dp_status compare_takes(struct dp_trainer *t, const struct dp_state_dict 
     for (int step = 0; step < STEPS; step++) {
         DP_TRY(dp_trainer_step(t, &report));
         DP_TRY(dp_trainer_fetch(t));
-        DP_TRY(dp_snapshot_take(alone, kept, t->exchange));
-        DP_TRY(dp_snapshot_take(shared, kept, t->exchange));
+        DP_TRY(dp_snapshot_take(alone, state_dict, t->exchange));
+        DP_TRY(dp_snapshot_take(shared, state_dict, t->exchange));
         DP_TRY(dp_trainer_step(t, &report));
         if (alone != NULL) {
             DP_TRY(dp_snapshot_wait(shared));
@@ -54,18 +54,18 @@ static dp_status compare_takes(struct dp_trainer *t, const struct dp_state_dict 
 static dp_status take_both_ways(struct dp_trainer *t, size_t *wrong)
 {
     const struct dp_group *group = t->group;
-    struct dp_state_dict kept = {.count = 0};
+    struct dp_state_dict state_dict = {.count = 0};
     struct dp_snapshot *alone = NULL, *shared = NULL;
     dp_status status;
 
-    dp_trainer_add_state(t, &kept);
-    DP_TRY(dp_snapshot_share(&kept, &t->state.flat, t->exchange, 3, &shared));
+    dp_trainer_add_state(t, &state_dict);
+    DP_TRY(dp_snapshot_share(&state_dict, &t->state.flat, t->exchange, 3, &shared));
     *wrong += shared->peers != (group->nodes == 1 ? group->size : 2);
     *wrong += (shared->place >= 0) != (group->node_of[group->rank] == 0);
-    status =
-        group->rank == 0 ? dp_snapshot_create(&kept, &t->state.flat, group->size, &alone) : DP_OK;
+    status = group->rank == 0 ? dp_snapshot_create(&state_dict, &t->state.flat, group->size, &alone)
+                              : DP_OK;
     if (status == DP_OK) {
-        status = compare_takes(t, &kept, alone, shared, wrong);
+        status = compare_takes(t, &state_dict, alone, shared, wrong);
     }
     dp_snapshot_destroy(alone);
     dp_snapshot_destroy(shared);
@@ -112,7 +112,7 @@ static void check_shared(const char *strategy, const char *more)
     small_run_destroy(&run);
 }
 
-static void ranks_that_copy_their_parts_make_what_one_rank_gathers(void **state)
+static void parts_copied_by_ranks_equal_what_one_rank_gathers(void **state)
 {
     (void)state;
     check_shared("comm.strategy=ring", NULL);
@@ -126,7 +126,7 @@ static void ranks_that_copy_their_parts_make_what_one_rank_gathers(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-/* As where memory has room for the ranks' weights but not for a snapshot: rank 0 has it alone. */
+/* As if shared memory suffices for weights but not for a snapshot: only rank 0 has it. */
 static void keep_apart(struct dp_snapshot *s)
 {
     const bool first = s->group->rank == 0;
@@ -139,23 +139,23 @@ static void keep_apart(struct dp_snapshot *s)
     }
 }
 
-/* How often a copy was still under way when training might go on. */
+/* Number of times that a copy was unfinished when training could continue. */
 static dp_status take_apart(struct dp_trainer *t, size_t *wrong)
 {
     const bool one_copy = dp_exchange_has_one_copy(t->exchange);
-    struct dp_state_dict kept = {.count = 0};
+    struct dp_state_dict state_dict = {.count = 0};
     struct dp_step_report report;
     struct dp_snapshot *s = NULL;
     dp_status status;
 
-    dp_trainer_add_state(t, &kept);
-    DP_TRY(dp_snapshot_share(&kept, &t->state.flat, t->exchange, 1, &s));
+    dp_trainer_add_state(t, &state_dict);
+    DP_TRY(dp_snapshot_share(&state_dict, &t->state.flat, t->exchange, 1, &s));
     keep_apart(s);
     t->modes.async_copy = s->async_copy;
     *wrong += !one_copy && t->device->host_memory; /* GPUs have weights of their own */
     status = dp_trainer_fetch(t);
     for (int step = 0; step < STEPS && status == DP_OK; step++) {
-        status = dp_snapshot_take(s, &kept, t->exchange);
+        status = dp_snapshot_take(s, &state_dict, t->exchange);
         *wrong += one_copy && s->copied != NULL && atomic_load(s->copied) != s->takes;
         if (status == DP_OK) {
             status = dp_trainer_step(t, &report);
@@ -165,7 +165,7 @@ static dp_status take_apart(struct dp_trainer *t, size_t *wrong)
     return status;
 }
 
-static void weights_that_others_update_are_copied_at_once(void **state)
+static void weights_that_others_update_are_copied_immediately(void **state)
 {
     static const char *const strategies[] = {"comm.strategy=zero1:over=shm", "comm.strategy=ps"};
     (void)state;
@@ -188,27 +188,27 @@ struct bad_share {
     int nth; /* allocation, which fails */
 };
 
-/* Of one rank, so that others need not be waited for. The seventh allocation is the memory itself:
- * the engine lives on. */
+/* With one rank, so that no others wait. The seventh allocation is the memory itself: the engine
+ * survives. */
 static size_t share_badly(struct dp_group *group, const void *arg)
 {
     const struct bad_share *bad = arg;
     struct dp_trainer *t = NULL;
-    struct dp_state_dict kept = {.count = 0};
+    struct dp_state_dict state_dict = {.count = 0};
     struct dp_snapshot *s = NULL;
     size_t live, wrong = 0;
 
     if (small_run_trainer(bad->run, group, PLANNED, &t) != DP_OK) {
         return 1;
     }
-    dp_trainer_add_state(t, &kept);
+    dp_trainer_add_state(t, &state_dict);
     live = dp_mem_live();
     dp_mem_fail_nth(bad->nth);
-    wrong += dp_snapshot_share(&kept, &t->state.flat, t->exchange, 1, &s) != DP_ERR_NOMEM;
+    wrong += dp_snapshot_share(&state_dict, &t->state.flat, t->exchange, 1, &s) != DP_ERR_NOMEM;
     dp_mem_fail_nth(0);
     wrong += s != NULL || dp_mem_live() != live;
     if (bad->nth == 7) {
-        wrong += dp_snapshot_share(&kept, &t->state.flat, t->exchange, 1, &s) != DP_OK;
+        wrong += dp_snapshot_share(&state_dict, &t->state.flat, t->exchange, 1, &s) != DP_OK;
         dp_snapshot_destroy(s);
     }
     dp_trainer_destroy(t);
@@ -222,11 +222,11 @@ static void survives_failed_allocations(void **state)
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (bad.nth = 1; bad.nth <= 7; bad.nth++) {
         assert_int_equal(on_local_ranks(1, share_badly, &bad), 0);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     small_run_destroy(&run);
     assert_int_equal(dp_mem_live(), 0);
 }
@@ -234,8 +234,8 @@ static void survives_failed_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_that_copy_their_parts_make_what_one_rank_gathers),
-        cmocka_unit_test(weights_that_others_update_are_copied_at_once),
+        cmocka_unit_test(parts_copied_by_ranks_equal_what_one_rank_gathers),
+        cmocka_unit_test(weights_that_others_update_are_copied_immediately),
         cmocka_unit_test(survives_failed_allocations),
     };
 

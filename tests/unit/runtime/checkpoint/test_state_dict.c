@@ -78,7 +78,7 @@ static void scalars_are_read_as_they_were_written(void **state)
     }
 }
 
-static void a_number_that_is_none_stays_none(void **state)
+static void nan_stays_nan(void **state)
 {
     const struct all from = {.real = (double)NAN};
     struct all to = {.real = 1};
@@ -88,7 +88,7 @@ static void a_number_that_is_none_stays_none(void **state)
     assert_true(isnan(to.real));
 }
 
-static void what_is_missing_keeps_its_value(void **state)
+static void a_missing_row_keeps_its_value(void **state)
 {
     struct all all = {.small = 5, .real = 2.5, .flag = true};
     const struct dp_state_dict list = list_of(&all);
@@ -96,14 +96,14 @@ static void what_is_missing_keeps_its_value(void **state)
     (void)state;
 
     assert_int_equal(dp_json_set_int(object, "small", 6), DP_OK);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_state_dict_read(&list, object, "state.json"), DP_OK);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_true(all.small == 6 && all.real == 2.5 && all.flag);
     dp_json_destroy(object);
 }
 
-static void what_is_of_another_kind_is_refused(void **state)
+static void a_row_of_another_kind_is_refused(void **state)
 {
     static const char *const texts[] = {
         "{\"small\": -1}", "{\"small\": 4294967296}", "{\"large\": 1.5}",     "{\"whole\": \"7\"}",
@@ -112,7 +112,7 @@ static void what_is_of_another_kind_is_refused(void **state)
     const struct dp_state_dict list = list_of(&all);
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct dp_json *object = NULL;
 
@@ -120,7 +120,7 @@ static void what_is_of_another_kind_is_refused(void **state)
         assert_int_equal(dp_state_dict_read(&list, object, "state.json"), DP_ERR_DATA);
         dp_json_destroy(object);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void rows_are_found_by_name(void **state)
@@ -139,9 +139,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scalars_are_read_as_they_were_written),
-        cmocka_unit_test(a_number_that_is_none_stays_none),
-        cmocka_unit_test(what_is_missing_keeps_its_value),
-        cmocka_unit_test(what_is_of_another_kind_is_refused),
+        cmocka_unit_test(nan_stays_nan),
+        cmocka_unit_test(a_missing_row_keeps_its_value),
+        cmocka_unit_test(a_row_of_another_kind_is_refused),
         cmocka_unit_test(rows_are_found_by_name),
     };
 

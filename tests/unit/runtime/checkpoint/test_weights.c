@@ -1,4 +1,4 @@
-/* test_weights.c - weights leave and enter in PyTorch's names, shapes and layouts. */
+/* test_weights.c - weights are written and read with PyTorch's names, shapes and layouts. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 #include "runtime/checkpoint/weights.h"
 #include "tests/support/scratch.h"
 
-/* A convolution [3, 2, 2, 2], batch norm, and a dense layer [4, 12] behind a flatten of 2x2x3; in
+/* A convolution [3, 2, 2, 2], batch norm, and a dense layer [4, 12] after a flatten of 2x2x3; in
  * an order that is not the file's. Dense columns are more than one block of the loader. */
 enum { OUT = 4, SPATIAL = 1600, CHANNELS = 3, COLUMNS = SPATIAL * CHANNELS };
 
@@ -108,7 +108,7 @@ static dp_status save(const char *path)
 }
 
 /* Parameters and running statistics, first and last elements, also those that are moved. */
-static void numbers_that_are_not_finite_are_named_as_they_are_written(void **state)
+static void writing_finds_numbers_that_are_not_finite(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     const char *broken = NULL;
@@ -185,7 +185,7 @@ static void layers_are_sorted_as_numbers_and_as_pytorch_does(void **state)
     dp_safetensors_close(file);
 }
 
-static void what_is_saved_is_loaded_to_the_bit(void **state)
+static void saved_weights_are_loaded_to_the_bit(void **state)
 {
     (void)state;
     net_init(&saved, 1);
@@ -209,9 +209,9 @@ static void refused(const char *path, dp_status expected)
 
     net_init(&loaded, 3);
     before = loaded;
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_weights_load(path, &loaded.weights), expected);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_memory_equal(loaded.values, before.values, sizeof(before.values));
     assert_memory_equal(loaded.running, before.running, sizeof(before.running));
     assert_int_equal(loaded.tracked, before.tracked);
@@ -272,7 +272,7 @@ static void another_element_type_is_refused(void **state)
     assert_int_equal(
         dp_safetensors_write(scratch_path("m"), stored, PARAMS + BUFFERS, NULL, 0, NULL, NULL),
         DP_OK);
-    net_init(&loaded, 3); /* and without counters the rest is taken, the counter stays */
+    net_init(&loaded, 3); /* without counters the rest is read, the counter stays */
     assert_int_equal(dp_weights_load(scratch_path("m"), &loaded.weights), DP_OK);
     assert_true(loaded.values[5] == 0);
     assert_int_equal(loaded.tracked, 51);
@@ -348,8 +348,8 @@ static void optimizer_state_has_pytorchs_layout_too(void **state)
     dp_safetensors_close(file);
 }
 
-/* What is loose is read where file and slots have it alike; the rest must be there as ever. */
-static void what_is_loose_may_be_missing_or_different(void **state)
+/* Loose tensors are read if file and slots agree; all others are required. */
+static void loose_tensors_may_be_missing_or_different(void **state)
 {
     static float momentum[TOTAL], other[TOTAL], extra[TOTAL];
     float own[5] = {1, 2, 3, 4, 5}, back[6] = {0};
@@ -381,12 +381,12 @@ static void what_is_loose_may_be_missing_or_different(void **state)
     assert_true(back[0] == 0 && loose.taken == 0 && loose.dropped == 1 && loose.anew == 1);
 
     loose = (struct dp_loose){.word = "y."};
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_slots_load(scratch_path("o"), params, PARAMS, longer, 2, &loose),
                      DP_ERR_CONFIG);
     assert_int_equal(dp_slots_load(scratch_path("o"), params, PARAMS, same, 1, &loose),
                      DP_ERR_CONFIG);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void pieces_of_any_length_make_the_whole(void **state)
@@ -414,9 +414,9 @@ static void a_full_disk_is_reported(void **state)
 {
     (void)state;
     net_init(&saved, 1);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(save("/dev/full"), DP_ERR_WRITE);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), 0);
 }
 
@@ -426,7 +426,7 @@ static void survives_every_failed_allocation(void **state)
     (void)state;
 
     net_init(&saved, 1);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         dp_mem_fail_nth(nth);
         status = save(scratch_path("m"));
@@ -443,7 +443,7 @@ static void survives_every_failed_allocation(void **state)
         assert_int_equal(dp_mem_live(), 0);
     }
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
@@ -451,16 +451,16 @@ static void survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_FOLDER(numbers_that_are_not_finite_are_named_as_they_are_written),
+        WITH_FOLDER(writing_finds_numbers_that_are_not_finite),
         WITH_FOLDER(the_file_has_pytorchs_layout),
         WITH_FOLDER(layers_are_sorted_as_numbers_and_as_pytorch_does),
-        WITH_FOLDER(what_is_saved_is_loaded_to_the_bit),
+        WITH_FOLDER(saved_weights_are_loaded_to_the_bit),
         WITH_FOLDER(another_model_is_refused_and_changes_nothing),
         WITH_FOLDER(another_element_type_is_refused),
         WITH_FOLDER(a_missing_file_and_a_damaged_one_are_told_apart),
         WITH_FOLDER(the_message_names_the_first_differences),
         WITH_FOLDER(optimizer_state_has_pytorchs_layout_too),
-        WITH_FOLDER(what_is_loose_may_be_missing_or_different),
+        WITH_FOLDER(loose_tensors_may_be_missing_or_different),
         cmocka_unit_test(pieces_of_any_length_make_the_whole),
         cmocka_unit_test(a_full_disk_is_reported),
         WITH_FOLDER(survives_every_failed_allocation),

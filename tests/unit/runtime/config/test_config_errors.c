@@ -1,5 +1,5 @@
 /*
- * test_config_errors.c - what a configuration may not be, and the one line that says so.
+ * test_config_errors.c - invalid configurations, and the one line that reports each.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@
 
 static char *const no_environment[] = {NULL};
 
-/* Resolving must fail with DP_ERR_CONFIG, this line alone, and nothing left behind. */
+/* Resolving must fail with DP_ERR_CONFIG and only this line, and leave nothing. */
 static void refuses(const char *content, size_t length, char *const *environment,
                     const char *const *sets, int count, const char *expected)
 {
@@ -46,7 +46,7 @@ struct error_case {
     const char *content, *expected;
 };
 
-/* Each must be refused by its line, behind "model.cfg:". */
+/* Each must be refused by its line, after "model.cfg:". */
 static void refuse_all(const struct error_case *cases, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -157,7 +157,7 @@ static void wrong_types_and_ranges_are_refused(void **state)
 
 /* ---- layers ---- */
 
-static void layers_that_make_no_sense_are_refused(void **state)
+static void impossible_layers_are_refused(void **state)
 {
     static const struct error_case cases[] = {
         {IMAGE "    - relu: {}\n    - conv2d: {filter: 3}\n",
@@ -212,7 +212,7 @@ static void layers_that_make_no_sense_are_refused(void **state)
     REFUSE_ALL(cases);
 }
 
-/* ---- combinations, and what is not offered ---- */
+/* ---- combinations, and missing features ---- */
 
 static void contradictions_are_refused(void **state)
 {
@@ -224,12 +224,23 @@ static void contradictions_are_refused(void **state)
         {"data: {normalize: {mean: [0.5]}}\n" MODEL,
          "1:19: data.normalize: mean and std must be given together"},
         {"data: {normalize: {mean: [1, 2, 3], std: [1]}}\n" IMAGE "    - relu\n",
-         "1:26: data.normalize.mean: expected one number, or one for each channel of model.input"},
+         "1:26: data.normalize.mean: expected one number, or one for each channel or feature of "
+         "model.input"},
         {"data: {normalize: {mean: [1, 2], std: [1, 2, 3]}}\n" IMAGE "    - relu\n",
-         "1:39: data.normalize.std: expected one number, or one for each channel of model.input"},
+         "1:39: data.normalize.std: expected one number, or one for each channel or feature of "
+         "model.input"},
         {"data: {normalize: {mean: [1], std: [0]}}\n" MODEL,
-         "1:37: data.normalize.std: expected a list of numbers from 1e-06 to 1000000, found '0'"},
-        {"optimizer: {betas: [0.9]}\n" MODEL, "1:20: optimizer.betas: expected two numbers"},
+         "1:37: data.normalize.std: expected a list of numbers from 1e-15 to 1e+15, found '0'"},
+        {"optimizer: {name: adamw, betas: [0.9]}\n" MODEL,
+         "1:33: optimizer.betas: expected two numbers"},
+        {"optimizer: {name: adam}\n" MODEL,
+         "1:19: optimizer.name: unknown optimizer 'adam' (did you mean 'adamw'?)"},
+        {"optimizer: {schedule: {name: cosin}}\n" MODEL,
+         "1:30: optimizer.schedule.name: unknown schedule 'cosin' (did you mean 'cosine'?)"},
+        {"optimizer: {name: adamw, momentun: 0}\n" MODEL,
+         "1:26: optimizer: unknown key 'momentun' (did you mean 'momentum'?)"},
+        {"optimizer: {name: adamw, momentum: 2}\n" MODEL,
+         "1:36: optimizer.momentum: expected a number from 0 to 1, found '2'"},
         {"optimizer: {nesterov: true, momentum: 0}\n" MODEL,
          "1:23: optimizer.nesterov: nesterov needs a momentum above 0"},
         {"optimizer: {schedule: {name: step}}\n" MODEL,
@@ -240,8 +251,8 @@ static void contradictions_are_refused(void **state)
         {"train: {lanes: 6}\n" MODEL, "1:16: train.lanes: expected a power of two, or 0"},
         {"train: {lanes: 8, global_batch: 4}\n" MODEL,
          "1:16: train.lanes: more lanes than train.global_batch has rows"},
-        {"train: {hang_timeout_s: 0.5}\n" MODEL,
-         "1:25: train.hang_timeout_s: the watchdog is not available in this version: only 0"},
+        {"train: {hang_timeout_s: -1}\n" MODEL,
+         "1:25: train.hang_timeout_s: expected a number from 0 to 86400, found '-1'"},
         {"train: {precision: fp8}\n" MODEL,
          "1:20: train.precision: expected one of fp32, tf32, bf16, fp16, found 'fp8'"},
         {"train: {precision: fp16, local_steps: 4}\n" MODEL,
@@ -258,12 +269,12 @@ static void contradictions_are_refused(void **state)
 }
 
 /* Ways to train together that exclude each other. */
-static void ways_that_do_not_go_together_are_refused(void **state)
+static void incompatible_modes_are_refused(void **state)
 {
     static const struct error_case cases[] = {
         {"train: {local_steps: 4, lanes: 8}\n" MODEL,
          "1:22: train.local_steps: cannot go with train.lanes: what a rank learns alone depends "
-         "on how many ranks there are"},
+         "on the number of ranks"},
         {"train: {local_steps: 4}\ncomm: {strategy: zero1}\n" MODEL,
          "1:22: train.local_steps: cannot go with comm.strategy zero1, where no rank updates all "
          "weights"},
@@ -271,7 +282,7 @@ static void ways_that_do_not_go_together_are_refused(void **state)
          "1:22: train.local_steps: averages nothing with comm.strategy none"},
         {"train: {lanes: 4}\ncomm: {compressor: fp16}\n" MODEL,
          "2:20: comm.compressor: cannot go with train.lanes: what is rounded or left out depends "
-         "on how many ranks there are"},
+         "on the number of ranks"},
         {"comm: {compressor: 'topk:ratio=0.1,momentum=0.9'}\n" MODEL,
          "1:20: comm.compressor: its momentum and optimizer.momentum would both count: set one of "
          "them to 0"},
@@ -286,7 +297,7 @@ static void ways_that_do_not_go_together_are_refused(void **state)
          "in which they come"},
         {"train: {mode: async, staleness: 2}\ncomm: {servers: 1}\n"
          "optimizer: {clip_norm: 1}\n" MODEL,
-         "1:33: train.staleness: cannot go with optimizer.clip_norm, since nobody sees the "
+         "1:33: train.staleness: cannot go with optimizer.clip_norm, since no rank has the "
          "gradient of all ranks"},
         {"train: {mode: async, staleness: 2, precision: fp16}\ncomm: {servers: 1}\n" MODEL,
          "1:33: train.staleness: cannot go with train.precision fp16: ranks must skip a step "
@@ -303,8 +314,8 @@ static void ways_that_do_not_go_together_are_refused(void **state)
         {"comm: {servers: 1}\ntrain: {local_steps: 2}\n" MODEL,
          "2:22: train.local_steps: cannot go with servers: every rank updates all weights"},
         {"comm: {servers: 1}\n" IMAGE "    - batchnorm: {sync: true}\n",
-         "1:17: comm.servers: cannot go with batchnorm {sync: true}, where all ranks meet inside "
-         "of a layer"},
+         "1:17: comm.servers: cannot go with batchnorm {sync: true}, where all ranks wait for "
+         "each other inside a layer"},
     };
     (void)state;
 
@@ -313,7 +324,7 @@ static void ways_that_do_not_go_together_are_refused(void **state)
 
 /* ---- YAML ---- */
 
-static void what_is_not_plain_yaml_is_refused(void **state)
+static void yaml_that_is_not_plain_is_refused(void **state)
 {
     static const struct error_case cases[] = {
         {"train: {seed: &x 1}\n" MODEL, "1:15: anchors (&name) are not allowed"},
@@ -458,10 +469,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_repeated_and_missing_keys_are_refused),
         cmocka_unit_test(wrong_types_and_ranges_are_refused),
-        cmocka_unit_test(layers_that_make_no_sense_are_refused),
+        cmocka_unit_test(impossible_layers_are_refused),
         cmocka_unit_test(contradictions_are_refused),
-        cmocka_unit_test(ways_that_do_not_go_together_are_refused),
-        cmocka_unit_test(what_is_not_plain_yaml_is_refused),
+        cmocka_unit_test(incompatible_modes_are_refused),
+        cmocka_unit_test(yaml_that_is_not_plain_is_refused),
         cmocka_unit_test(huge_and_deep_files_are_refused),
         cmocka_unit_test(bad_sets_are_refused_by_name),
         cmocka_unit_test(bad_variables_are_refused_by_name),

@@ -1,4 +1,4 @@
-/* test_config_override.c - variables and --set that do not mean what they seem to. */
+/* test_config_override.c - misleading variables and --set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 static char *const no_environment[] = {NULL};
 
-static void misspelled_variables_are_a_warning_and_strangers_nothing(void **state)
+static void misspelled_variables_are_a_warning_and_unknown_ones_are_ignored(void **state)
 {
     static char seed[] = "DP_TRAIN_SEDE=5", cuda[] = "DP_CUDA=1", home[] = "HOME=/";
     static char *const environment[] = {cuda, seed, home, NULL};
@@ -35,7 +35,54 @@ static void misspelled_variables_are_a_warning_and_strangers_nothing(void **stat
     dp_free(text);
 }
 
-static void lists_have_no_variables_and_say_so(void **state)
+/* Resolves with these two variables, NULL for none; expects `complaint` on stderr. */
+static void resolves(char *first, char *second, dp_status expected, const char *complaint,
+                     const char *line)
+{
+    char *const environment[] = {first, second, NULL};
+    char *text = NULL;
+    dp_status status;
+
+    stderr_begin();
+    status = dp_config_resolve_text(MODEL, strlen(MODEL), "m.cfg",
+                                    first != NULL ? environment : environment + 1, NULL, 0, &text);
+    stderr_end();
+    assert_int_equal(status, expected);
+    assert_string_equal(stderr_text, complaint);
+    assert_true(line == NULL || strstr(text, line) != NULL);
+    dp_free(text);
+}
+
+static void a_variable_has_one_alias(void **state)
+{
+    static char name[] = "DP_TRAIN_SEED=5", alias[] = "DDP_TRAIN_SEED=5",
+                other[] = "DDP_TRAIN_SEED=6";
+    static char wrong[] = "DDP_TRAIN_SEED=x", epochs[] = "DDP_TRAIN_EPOCHS=2";
+    static char steps[] = "DP_TRAIN_STEPS=3";
+    (void)state;
+
+    resolves(NULL, name, DP_OK, "", "\n  seed: 5\n");
+    resolves(NULL, alias, DP_OK, "", "\n  seed: 5\n");
+    resolves(name, alias, DP_OK, "", "\n#@ train.seed\tDP_TRAIN_SEED\n");
+    resolves(name, other, DP_ERR_CONFIG,
+             "lockstep: error: DP_TRAIN_SEED: its alias DDP_TRAIN_SEED has another value: "
+             "unset one\n",
+             NULL);
+    resolves(other, name, DP_ERR_CONFIG,
+             "lockstep: error: DP_TRAIN_SEED: its alias DDP_TRAIN_SEED has another value: "
+             "unset one\n",
+             NULL);
+    resolves(NULL, wrong, DP_ERR_CONFIG,
+             "lockstep: error: DDP_TRAIN_SEED: train.seed: expected an integer from 0 to "
+             "2147483647, found 'x'\n",
+             NULL);
+    resolves(epochs, steps, DP_ERR_CONFIG,
+             "lockstep: error: DP_TRAIN_STEPS: train.steps: DDP_TRAIN_EPOCHS is set too; give one "
+             "of them\n",
+             NULL);
+}
+
+static void variables_for_lists_are_ignored_with_a_warning(void **state)
 {
     static char layers[] = "DDP_MODEL_LAYERS=[relu: {}]", entry[] = "DP_MODEL_LAYERS_0_RELU={}";
     static char *const environment[] = {layers, entry, NULL};
@@ -57,7 +104,7 @@ static void lists_have_no_variables_and_say_so(void **state)
     dp_free(text);
 }
 
-static void a_text_with_a_colon_too_many_is_shown(void **state)
+static void a_text_with_too_many_colons_is_quoted(void **state)
 {
     static const char *const sets[] = {"comm.strategy=ring:"};
     char *text = NULL;
@@ -76,9 +123,10 @@ static void a_text_with_a_colon_too_many_is_shown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(misspelled_variables_are_a_warning_and_strangers_nothing),
-        cmocka_unit_test(lists_have_no_variables_and_say_so),
-        cmocka_unit_test(a_text_with_a_colon_too_many_is_shown),
+        cmocka_unit_test(misspelled_variables_are_a_warning_and_unknown_ones_are_ignored),
+        cmocka_unit_test(a_variable_has_one_alias),
+        cmocka_unit_test(variables_for_lists_are_ignored_with_a_warning),
+        cmocka_unit_test(a_text_with_too_many_colons_is_quoted),
     };
 
     return cmocka_run_group_tests_name("config_override", tests, NULL, NULL);

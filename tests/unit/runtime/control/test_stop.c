@@ -22,7 +22,7 @@ static void hear(int number)
     }
 }
 
-static void a_signal_handler_may_ask(void **state)
+static void a_signal_handler_may_request(void **state)
 {
     const struct sigaction action = {.sa_handler = hear};
     struct sigaction before[2];
@@ -41,7 +41,7 @@ static void a_signal_handler_may_ask(void **state)
     (void)sigaction(SIGUSR2, &before[1], NULL);
 }
 
-static void the_first_cause_stays(void **state)
+static void the_first_cause_is_kept(void **state)
 {
     struct dp_stop stop = {0};
     (void)state;
@@ -67,7 +67,7 @@ static void a_save_answers_the_requests_before_it(void **state)
     assert_true(dp_stop_save_asked(&stop));
 }
 
-static void a_deadline_that_has_passed_asks(void **state)
+static void a_passed_deadline_requests_to_stop(void **state)
 {
     struct dp_stop stop = {0};
     uint64_t begin_ns;
@@ -87,7 +87,7 @@ static void a_deadline_that_has_passed_asks(void **state)
     assert_int_equal(dp_stop_asked(&stop), DP_STOP_TIME);
 }
 
-static void nobody_asks_where_there_is_nobody(void **state)
+static void without_a_stop_object_there_are_no_requests(void **state)
 {
     (void)state;
     assert_int_equal(dp_stop_asked(NULL), DP_STOP_NONE);
@@ -98,11 +98,11 @@ static void nobody_asks_where_there_is_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_signal_handler_may_ask),
-        cmocka_unit_test(the_first_cause_stays),
+        cmocka_unit_test(a_signal_handler_may_request),
+        cmocka_unit_test(the_first_cause_is_kept),
         cmocka_unit_test(a_save_answers_the_requests_before_it),
-        cmocka_unit_test(a_deadline_that_has_passed_asks),
-        cmocka_unit_test(nobody_asks_where_there_is_nobody),
+        cmocka_unit_test(a_passed_deadline_requests_to_stop),
+        cmocka_unit_test(without_a_stop_object_there_are_no_requests),
     };
     return cmocka_run_group_tests_name("stop", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_stop_criteria.c - when a run ends itself: decisions fed with sequences of numbers. */
+/* test_stop_criteria.c - when a run ends by itself: decisions on sequences of numbers. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 /* ---- early stopping ---- */
 
-/* Behind which evaluation (from 1) training stops; 0: never. */
+/* The evaluation (from 1) after which training stops; 0: none. */
 static int stops_at(int metric, int patience, double min_delta, const double *values, int count)
 {
     const struct dp_early_stop_config config = {metric, patience, min_delta};
@@ -30,7 +30,7 @@ static int stops_at(int metric, int patience, double min_delta, const double *va
     return 0;
 }
 
-static void training_stops_when_nothing_improved_patience_times(void **state)
+static void training_stops_after_patience_evaluations_without_improvement(void **state)
 {
     static const double accuracy[] = {0.5, 0.7, 0.69, 0.71, 0.71, 0.70, 0.70, 0.72};
     static const double loss[] = {2.0, 1.0, 1.1, 0.9, 0.9, 0.95, 0.91, 0.5};
@@ -46,7 +46,7 @@ static void training_stops_when_nothing_improved_patience_times(void **state)
     assert_int_equal(stops_at(DP_METRIC_TRAIN_LOSS, 4, 0, loss, 8), 0);
 }
 
-static void changes_up_to_min_delta_are_no_improvement(void **state)
+static void changes_up_to_min_delta_do_not_count_as_improvement(void **state)
 {
     static const double up[] = {0.5, 0.5625, 0.59375, 0.625}; /* exact in binary */
     static const double down[] = {1.0, 0.9375, 0.90625, 0.875};
@@ -54,14 +54,14 @@ static void changes_up_to_min_delta_are_no_improvement(void **state)
 
     assert_int_equal(stops_at(DP_METRIC_TEST_ACCURACY, 1, 0.0625, up, 4), 2);
     assert_int_equal(stops_at(DP_METRIC_TEST_LOSS, 1, 0.0625, down, 4), 2);
-    /* The best one stays what it was, so that small steps add up: the third one improves. */
+    /* The best value does not change, so small steps add up: the third one is an improvement. */
     assert_int_equal(stops_at(DP_METRIC_TEST_ACCURACY, 2, 0.0625, up, 4), 0);
     assert_int_equal(stops_at(DP_METRIC_TEST_LOSS, 2, 0.0625, down, 4), 0);
     assert_int_equal(stops_at(DP_METRIC_TEST_ACCURACY, 2, 0.125, up, 4), 3);
     assert_int_equal(stops_at(DP_METRIC_TEST_LOSS, 2, 0.125, down, 4), 3);
 }
 
-static void a_metric_that_is_no_number_does_not_improve(void **state)
+static void a_metric_that_is_nan_does_not_improve(void **state)
 {
     const double nans[] = {(double)NAN, (double)NAN, (double)NAN};
     const double first[] = {(double)NAN, 3.0, (double)INFINITY, 2.0, (double)NAN, (double)NAN};
@@ -78,7 +78,7 @@ static double noise(size_t i)
     return (double)dp_random_u32(3, DP_RANDOM_TEST, 0, i) / 4294967296.0 - 0.5;
 }
 
-/* Behind which loss (from 1) it stops; 0: never. */
+/* The loss (from 1) after which training stops; 0: none. */
 static int spikes_at(double sigma, int window, const double *losses, int count)
 {
     const struct dp_failure_stop_config config = {.spike_sigma = sigma, .spike_window = window};
@@ -153,7 +153,7 @@ static void a_loss_that_stands_still_may_change_in_its_last_digits(void **state)
 static const struct dp_failure_stop_config all_on = {
     .nan = true, .spike_sigma = 5.0, .spike_window = 10, .chance_steps = 0};
 
-static void guesses_are_told_from_learning_by_two_standard_errors(void **state)
+static void learning_differs_from_guessing_by_two_standard_errors(void **state)
 {
     (void)state;
     /* p = 0.1, 10,000 rows: the standard error is 0.003. */
@@ -167,7 +167,8 @@ static void guesses_are_told_from_learning_by_two_standard_errors(void **state)
     assert_false(dp_is_chance(61, 100, 2));
 }
 
-/* Behind which step it fails when steps 1 ... `until` answer at random and later ones know. */
+/* The step after which it fails if steps 1 ... `until` answer at random and later ones
+ * correctly. */
 static int stuck_at(int chance_steps, int until, int count, char *reason, size_t size)
 {
     const struct dp_failure_stop_config config = {.chance_steps = chance_steps};
@@ -204,8 +205,8 @@ static void no_progress_is_judged_once_over_the_second_half(void **state)
     assert_int_equal(stuck_at(40, 30, 30, reason, sizeof(reason)), 0); /* the run was shorter */
 }
 
-/* In fp16 a step may be skipped, and a loss that is no number need not stop: neither is counted. */
-static void what_is_to_be_judged_is_not_forgotten_with_a_skipped_step(void **state)
+/* Steps skipped in fp16, and losses that are NaN where that is allowed, are not counted. */
+static void a_skipped_step_keeps_the_counts_to_be_judged(void **state)
 {
     const struct dp_failure_stop_config config = {.chance_steps = 20};
     struct dp_stop_criteria_step step = {.correct = 10, .rows = 100, .whole = true, .classes = 10};
@@ -223,7 +224,7 @@ static void what_is_to_be_judged_is_not_forgotten_with_a_skipped_step(void **sta
     assert_non_null(strstr(reason, "step 23: no progress: 10.00 % of 900 training answers"));
 }
 
-static void a_loss_that_is_no_number_fails_unless_told_otherwise(void **state)
+static void a_loss_that_is_nan_fails_unless_allowed(void **state)
 {
     struct dp_failure_stop_config config = all_on;
     const double losses[] = {(double)NAN, (double)INFINITY, (double)-INFINITY};
@@ -263,11 +264,11 @@ static void spikes_name_loss_and_mean_and_short_batches_do_not_count(void **stat
     assert_int_equal(stop_criteria.spike.count, 20);
     step.whole = true;
     assert_true(dp_stop_criteria_failed(&stop_criteria, &all_on, &step, reason, sizeof(reason)));
-    assert_memory_equal(reason, "step 21: the loss of 4.5 lies more than 5 deviations of ", 56);
+    assert_memory_equal(reason, "step 21: the loss of 4.5 is more than 5 deviations of ", 54);
     assert_non_null(strstr(reason, "(failure_stop.spike_sigma); try a lower optimizer.lr"));
 }
 
-static void one_number_that_is_none_is_found_among_many(void **state)
+static void one_nan_is_found_among_many_numbers(void **state)
 {
     static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
     float data[1003];
@@ -302,8 +303,7 @@ static void keep_but(struct dp_stop_criteria *stop_criteria, int lost, struct dp
     }
 }
 
-/* Lives on in another process: all that is kept, but for one row, is written down, and read into
- * zeroes. */
+/* Continues in another process: all rows of state but one are written, and read into zeros. */
 static void move(struct dp_stop_criteria *stop_criteria, int lost)
 {
     struct dp_json *object = dp_json_create();
@@ -318,7 +318,7 @@ static void move(struct dp_stop_criteria *stop_criteria, int lost)
     *stop_criteria = fresh;
 }
 
-/* Evaluates behind every fourth step, unless it was done. */
+/* Evaluates after every fourth step, unless it was done. */
 static void evaluate_due(struct dp_stop_criteria *stop_criteria,
                          const struct dp_early_stop_config *config, uint64_t step)
 {
@@ -328,8 +328,8 @@ static void evaluate_due(struct dp_stop_criteria *stop_criteria,
     }
 }
 
-/* Runs 60 noisy steps, and evaluations; `cut`: the step behind which it is
- * interrupted, and loses that row. `text`: every decision, and the numbers behind the last one. */
+/* Runs 60 noisy steps, and evaluations; `cut`: the step after which it is
+ * interrupted, and loses that row. `text`: every decision, and the numbers after the last one. */
 static void decide(uint64_t cut, int lost, char *text, size_t size)
 {
     static const struct dp_early_stop_config early = {DP_METRIC_TEST_LOSS, 4, 0.125};
@@ -370,7 +370,7 @@ static void decide(uint64_t cut, int lost, char *text, size_t size)
                    (unsigned long long)stop_criteria.evaluated_at);
 }
 
-static void an_interrupted_run_decides_as_one_that_was_not(void **state)
+static void an_interrupted_run_decides_like_an_uninterrupted_one(void **state)
 {
     char whole[512], moved[512];
     (void)state;
@@ -390,12 +390,12 @@ static void an_interrupted_run_decides_as_one_that_was_not(void **state)
 
 /* ---- speed ---- */
 
-static void a_window_under_the_floor_is_told_once(void **state)
+static void a_rate_below_the_limit_is_reported_once(void **state)
 {
     struct dp_throughput pace = {0};
     (void)state;
 
-    /* Steps of 0.25 s with 100 samples: full behind the tenth, which is past 2 s. */
+    /* Steps of 0.25 s with 100 samples: the window is full after the tenth, which is past 2 s. */
     for (int i = 1; i <= 30; i++) {
         assert_int_equal(dp_throughput_add(&pace, 401.0, 250000000u, 100), i % 10 == 0);
     }
@@ -415,20 +415,20 @@ static void a_window_under_the_floor_is_told_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_stops_when_nothing_improved_patience_times),
-        cmocka_unit_test(changes_up_to_min_delta_are_no_improvement),
-        cmocka_unit_test(a_metric_that_is_no_number_does_not_improve),
+        cmocka_unit_test(training_stops_after_patience_evaluations_without_improvement),
+        cmocka_unit_test(changes_up_to_min_delta_do_not_count_as_improvement),
+        cmocka_unit_test(a_metric_that_is_nan_does_not_improve),
         cmocka_unit_test(a_loss_far_above_its_mean_is_a_spike),
         cmocka_unit_test(the_first_losses_weigh_alike_and_later_ones_less),
         cmocka_unit_test(a_loss_that_stands_still_may_change_in_its_last_digits),
-        cmocka_unit_test(guesses_are_told_from_learning_by_two_standard_errors),
+        cmocka_unit_test(learning_differs_from_guessing_by_two_standard_errors),
         cmocka_unit_test(no_progress_is_judged_once_over_the_second_half),
-        cmocka_unit_test(what_is_to_be_judged_is_not_forgotten_with_a_skipped_step),
-        cmocka_unit_test(a_loss_that_is_no_number_fails_unless_told_otherwise),
+        cmocka_unit_test(a_skipped_step_keeps_the_counts_to_be_judged),
+        cmocka_unit_test(a_loss_that_is_nan_fails_unless_allowed),
         cmocka_unit_test(spikes_name_loss_and_mean_and_short_batches_do_not_count),
-        cmocka_unit_test(one_number_that_is_none_is_found_among_many),
-        cmocka_unit_test(an_interrupted_run_decides_as_one_that_was_not),
-        cmocka_unit_test(a_window_under_the_floor_is_told_once),
+        cmocka_unit_test(one_nan_is_found_among_many_numbers),
+        cmocka_unit_test(an_interrupted_run_decides_like_an_uninterrupted_one),
+        cmocka_unit_test(a_rate_below_the_limit_is_reported_once),
     };
-    return cmocka_run_group_tests_name("halt", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("stop_criteria", tests, NULL, NULL);
 }

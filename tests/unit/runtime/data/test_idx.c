@@ -1,6 +1,6 @@
 /*
- * test_idx.c - files of data: whole ones are read to the byte, damaged ones are refused with the
- * right status, and nothing leaks either way.
+ * test_idx.c - data files: whole ones are read exactly, damaged ones are refused with the right
+ * status, and nothing leaks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,22 +17,20 @@
 
 static struct dp_source_config small_config(void)
 {
-    return (struct dp_source_config){.dir = folder,
-                                     .sample_bytes = PIXELS,
-                                     .height = H,
-                                     .width = W,
-                                     .channels = 1,
-                                     .classes = CLASSES,
-                                     .seed = 5};
+    return (struct dp_source_config){
+        .dir = folder,
+        .input = {.height = H, .width = W, .channels = 1, .count = PIXELS},
+        .classes = CLASSES,
+        .seed = 5};
 }
 
 static void assert_small_set(const struct outcome *o)
 {
     assert_int_equal(o->opened, DP_OK);
     assert_int_equal(o->loaded, DP_OK);
-    assert_int_equal(o->info.train_count, TRAIN);
-    assert_int_equal(o->info.test_count, TEST);
-    assert_int_equal(o->info.sample_bytes, PIXELS);
+    assert_int_equal(o->info.count[DP_SET_TRAIN], TRAIN);
+    assert_int_equal(o->info.count[DP_SET_TEST], TEST);
+    assert_int_equal(o->bytes, PIXELS);
     for (int i = 0; i < 2; i++) {
         for (size_t row = 0; row < (i == 0 ? TRAIN : TEST); row++) {
             assert_int_equal(o->labels[i][row], label(row, i == 0));
@@ -54,7 +52,7 @@ static void assert_refused(dp_status opened, dp_status loaded)
     if (opened == DP_OK) {
         assert_int_equal(o.loaded, loaded);
     }
-    assert_int_equal(dp_log_errors(), errors + 1); /* told once */
+    assert_int_equal(dp_log_errors(), errors + 1); /* reported once */
     outcome_free(&o);
 }
 
@@ -128,30 +126,30 @@ static void images_with_channels_have_four_dimensions(void **state)
         remove_file(file_names[i == 0 ? 0 : 2], "");
         write_file(names[i], "", &content);
     }
-    config.height = config.width = 2;
-    config.channels = 3;
+    config.input.height = config.input.width = 2;
+    config.input.channels = 3;
     o = run_source("idx", &config);
     assert_small_set(&o);
     outcome_free(&o);
-    config.channels = 1;
-    config.sample_bytes = 4;
+    config.input.channels = 1;
+    config.input.count = 4;
     o = run_source("idx", &config);
     assert_int_equal(o.opened, DP_ERR_DATA);
     outcome_free(&o);
 }
 
-static void a_flat_input_takes_images_of_as_many_bytes(void **state)
+static void a_flat_input_accepts_images_of_equal_size(void **state)
 {
     struct dp_source_config config = small_config();
     struct outcome o;
     (void)state;
 
     write_set(true);
-    config.height = config.width = config.channels = 0;
+    config.input.height = config.input.width = config.input.channels = 0;
     o = run_source("idx", &config);
     assert_small_set(&o);
     outcome_free(&o);
-    config.sample_bytes = PIXELS + 1;
+    config.input.count = PIXELS + 1;
     o = run_source("idx", &config);
     assert_int_equal(o.opened, DP_ERR_DATA);
     outcome_free(&o);
@@ -236,7 +234,7 @@ static void no_flipped_bit_of_a_gzip_file_changes_a_row(void **state)
     assert_true(refused > tried * 9 / 10);
 }
 
-static void bytes_behind_the_end_are_refused(void **state)
+static void bytes_after_the_end_are_refused(void **state)
 {
     static struct content content;
     (void)state;
@@ -252,7 +250,7 @@ static void bytes_behind_the_end_are_refused(void **state)
     write_file(file_names[3], ".gz", &content);
     assert_refused(DP_OK, DP_ERR_DATA);
 
-    write_set(true); /* something behind the gzip data */
+    write_set(true); /* something after the gzip data */
     make_labels(&content, false);
     compress_content(&content);
     put_byte(&content, 'x');
@@ -336,8 +334,8 @@ static void images_of_another_size_do_not_fit_the_model(void **state)
     (void)state;
 
     write_set(false);
-    config.height = W; /* as many bytes, but turned */
-    config.width = H;
+    config.input.height = W; /* as many bytes, but turned */
+    config.input.width = H;
     o = run_source("idx", &config);
     assert_int_equal(o.opened, DP_ERR_DATA);
     outcome_free(&o);
@@ -347,7 +345,7 @@ static void images_of_another_size_do_not_fit_the_model(void **state)
     outcome_free(&o);
 }
 
-static void a_header_in_memory_that_promises_too_much_is_refused_at_once(void **state)
+static void a_header_with_too_many_rows_is_refused_at_once(void **state)
 {
     static const unsigned most = 0xffffffff,
                           dims[] = {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff};
@@ -366,7 +364,7 @@ static void a_header_in_memory_that_promises_too_much_is_refused_at_once(void **
 }
 
 /* The lowest free descriptor stays the same, whether the data set was good or bad. */
-static void files_are_closed_again(void **state)
+static void all_files_are_closed(void **state)
 {
     const struct dp_source_config config = small_config();
     const int before = dup(STDERR_FILENO);
@@ -403,20 +401,20 @@ int main(void)
         cmocka_unit_test(the_plain_file_is_taken_when_both_are_there),
         cmocka_unit_test(several_gzip_members_are_one_file),
         cmocka_unit_test(images_with_channels_have_four_dimensions),
-        cmocka_unit_test(a_flat_input_takes_images_of_as_many_bytes),
+        cmocka_unit_test(a_flat_input_accepts_images_of_equal_size),
         cmocka_unit_test(a_missing_file_or_folder_is_missing_input),
         cmocka_unit_test(every_truncation_is_found),
         cmocka_unit_test(no_flipped_bit_of_a_gzip_file_changes_a_row),
-        cmocka_unit_test(bytes_behind_the_end_are_refused),
+        cmocka_unit_test(bytes_after_the_end_are_refused),
         cmocka_unit_test(wrong_headers_are_refused),
         cmocka_unit_test(counts_of_images_and_labels_must_agree),
         cmocka_unit_test(labels_out_of_range_are_refused),
         cmocka_unit_test(images_of_another_size_do_not_fit_the_model),
-        cmocka_unit_test(a_header_in_memory_that_promises_too_much_is_refused_at_once),
-        cmocka_unit_test(files_are_closed_again),
+        cmocka_unit_test(a_header_with_too_many_rows_is_refused_at_once),
+        cmocka_unit_test(all_files_are_closed),
         cmocka_unit_test(open_survives_every_failed_allocation),
     };
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

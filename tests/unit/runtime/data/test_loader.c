@@ -2,6 +2,7 @@
  * test_loader.c - batches: over all ranks exactly the order of the epoch, from any step on, and no
  * allocation on the way.
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -276,7 +277,7 @@ static void a_batch_stays_until_the_next_call(void **state)
     }
 }
 
-static void behind_the_last_step_there_is_no_batch(void **state)
+static void after_the_last_step_there_is_no_batch(void **state)
 {
     struct dp_loader_config config = configured(7, 0, 1, 2);
     struct dp_loader *loader = created(&config);
@@ -294,7 +295,7 @@ static void behind_the_last_step_there_is_no_batch(void **state)
     dp_loader_destroy(loader);
 }
 
-static void cached_gives_the_first_batch_again_and_again(void **state)
+static void cached_input_repeats_the_first_batch(void **state)
 {
     struct dp_loader_config config = configured(100, 1, 2, 1000);
     struct dp_loader *plain = created(&config), *cached;
@@ -318,7 +319,87 @@ static void cached_gives_the_first_batch_again_and_again(void **state)
     dp_loader_destroy(plain);
 }
 
-static void ends_promptly_however_much_was_taken(void **state)
+/* Until the thread has it: it fills all slots that nobody reads. */
+static struct dp_batch peeked(struct dp_loader *loader)
+{
+    struct dp_batch batch;
+
+    while (!dp_loader_peek(loader, &batch)) {
+        (void)sched_yield();
+    }
+    return batch;
+}
+
+static void the_next_batch_can_be_seen_before_it_is_taken(void **state)
+{
+    struct dp_loader_config config = configured(64, 0, 2, 9);
+    (void)state;
+
+    for (int cached = 0; cached < 2; cached++) {
+        config.cached = cached != 0;
+        struct dp_loader *loader = created(&config);
+        struct dp_batch batch, next = peeked(loader);
+        for (uint64_t step = 0; step < 9; step++) {
+            const int32_t label = next.labels[0];
+            assert_int_equal(next.step, step);
+            assert_int_equal(dp_loader_next(loader, &batch), DP_OK);
+            assert_ptr_equal(batch.images, next.images);
+            assert_int_equal(batch.labels[0], label); /* it has stayed */
+            assert_int_equal(batch.epoch, next.epoch);
+            assert_same_batch(&batch, &next);
+            if (step < 8) {
+                next = peeked(loader);
+            }
+        }
+        assert_false(dp_loader_peek(loader, &next));
+        dp_loader_destroy(loader);
+    }
+}
+
+static struct {
+    char *memory;
+    size_t bytes;
+    int pins, unpins;
+} pinned;
+
+static void note_pin(void *memory, size_t bytes)
+{
+    pinned.memory = memory;
+    pinned.bytes = bytes;
+    pinned.pins++;
+}
+
+static void note_unpin(void *memory)
+{
+    assert_ptr_equal(memory, pinned.memory);
+    pinned.unpins++;
+}
+
+/* Once for all of them: pages that two slots share could not be pinned twice. */
+static void for_a_device_all_slots_are_pinned_at_once(void **state)
+{
+    const struct dp_device device = {.pin = note_pin, .unpin = note_unpin};
+    struct dp_loader_config config = configured(7, 0, 1, 20);
+    struct dp_loader *loader;
+    struct dp_batch batch;
+    (void)state;
+
+    config.device = &device;
+    loader = created(&config);
+    for (int step = 0; step < 20; step++) {
+        const char *begin = pinned.memory, *end = begin + pinned.bytes;
+        assert_int_equal(dp_loader_next(loader, &batch), DP_OK);
+        assert_true((const char *)batch.images >= begin &&
+                    (const char *)(batch.images + batch.rows * SAMPLE) <= end);
+        assert_true((const char *)batch.labels >= begin &&
+                    (const char *)(batch.labels + batch.rows) <= end);
+    }
+    dp_loader_destroy(loader);
+    assert_int_equal(pinned.pins, 1);
+    assert_int_equal(pinned.unpins, 1);
+}
+
+static void a_loader_ends_promptly_at_any_point(void **state)
 {
     (void)state;
     for (int round = 0; round < 300; round++) {
@@ -383,13 +464,15 @@ int main(void)
         cmocka_unit_test(drop_last_without_a_full_batch_is_refused),
         cmocka_unit_test(a_start_in_the_middle_equals_skipping),
         cmocka_unit_test(a_batch_stays_until_the_next_call),
-        cmocka_unit_test(behind_the_last_step_there_is_no_batch),
-        cmocka_unit_test(cached_gives_the_first_batch_again_and_again),
-        cmocka_unit_test(ends_promptly_however_much_was_taken),
+        cmocka_unit_test(after_the_last_step_there_is_no_batch),
+        cmocka_unit_test(cached_input_repeats_the_first_batch),
+        cmocka_unit_test(the_next_batch_can_be_seen_before_it_is_taken),
+        cmocka_unit_test(for_a_device_all_slots_are_pinned_at_once),
+        cmocka_unit_test(a_loader_ends_promptly_at_any_point),
         cmocka_unit_test(batches_allocate_nothing),
         cmocka_unit_test(survives_every_failed_allocation),
     };
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     return cmocka_run_group_tests(tests, make_data, NULL);
 }

@@ -32,7 +32,7 @@ static size_t wrong_places(uint64_t seed, uint32_t epoch, uint64_t n)
     return wrong;
 }
 
-static void every_number_stands_at_exactly_one_position(void **state)
+static void every_number_is_at_exactly_one_position(void **state)
 {
     (void)state;
     for (uint64_t n = 1; n <= 300; n++) {
@@ -182,7 +182,7 @@ static void the_order_never_changes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_stands_at_exactly_one_position),
+        cmocka_unit_test(every_number_is_at_exactly_one_position),
         cmocka_unit_test(huge_sizes_stay_in_range),
         cmocka_unit_test(epochs_and_seeds_give_different_orders),
         cmocka_unit_test(every_position_gets_every_number_equally_often),

@@ -1,4 +1,5 @@
-/* test_baseline.c - one rank measured alone: it gives the same numbers to all and changes none. */
+/* test_baseline.c - measuring one rank alone: all ranks get the same numbers, and training does not
+ * change. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@
 
 enum { STEPS = 9 };
 
-/* Measures behind the fourth step, and behind the last. */
+/* Measures after the fourth step, and after the last. */
 static dp_status measure(struct dp_trainer *t)
 {
     struct dp_baseline baseline, all[SMALL_RANKS];
@@ -75,8 +76,8 @@ static void measuring_changes_no_bit_of_the_training(void **state)
     }
 }
 
-/* Rank 0 has no memory for a second trainer: all ranks hear of it, and train on as if nothing had
- * been. */
+/* Rank 0 has no memory for a second trainer: all ranks learn it, and training continues
+ * unchanged. */
 static size_t goes_on_unmeasured(struct dp_group *group, const void *run)
 {
     struct dp_trainer *t = NULL;
@@ -90,7 +91,7 @@ static size_t goes_on_unmeasured(struct dp_group *group, const void *run)
     const uint64_t hash = small_hash(t);
     wrong += dp_exchange_barrier(t->exchange) != DP_OK;
     if (group->rank == 0) {
-        dp_mem_fail_nth(20); /* behind what dp_baseline_measure itself takes on all ranks */
+        dp_mem_fail_nth(20); /* after the allocations of dp_baseline_measure itself, on all ranks */
     }
     wrong += dp_exchange_barrier(t->exchange) != DP_OK;
     wrong += dp_baseline_measure(t, 1, true, &baseline) != DP_OK;
@@ -102,7 +103,7 @@ static size_t goes_on_unmeasured(struct dp_group *group, const void *run)
     return wrong;
 }
 
-static void without_memory_nothing_is_measured_and_training_goes_on(void **state)
+static void without_memory_nothing_is_measured_and_training_continues(void **state)
 {
     struct small_run run;
     (void)state;
@@ -151,7 +152,7 @@ static size_t breaks_off(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void a_request_on_any_rank_breaks_the_measurement_off_on_all(void **state)
+static void a_request_on_any_rank_ends_the_measurement_on_all(void **state)
 {
     struct small_run run;
     (void)state;
@@ -164,7 +165,7 @@ static void a_request_on_any_rank_breaks_the_measurement_off_on_all(void **state
     small_run_destroy(&run);
 }
 
-static void the_mean_is_over_what_was_measured(void **state)
+static void the_mean_covers_the_measured_pieces(void **state)
 {
     (void)state;
     assert_true(dp_baseline_mean(2.0, 4.0) == 3.0);
@@ -176,10 +177,10 @@ static void the_mean_is_over_what_was_measured(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_mean_is_over_what_was_measured),
+        cmocka_unit_test(the_mean_covers_the_measured_pieces),
         cmocka_unit_test(measuring_changes_no_bit_of_the_training),
-        cmocka_unit_test(without_memory_nothing_is_measured_and_training_goes_on),
-        cmocka_unit_test(a_request_on_any_rank_breaks_the_measurement_off_on_all),
+        cmocka_unit_test(without_memory_nothing_is_measured_and_training_continues),
+        cmocka_unit_test(a_request_on_any_rank_ends_the_measurement_on_all),
     };
     return cmocka_run_group_tests_name("baseline", tests, NULL, NULL);
 }

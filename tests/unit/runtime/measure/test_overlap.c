@@ -1,4 +1,4 @@
-/* test_overlap.c - comm.overlap auto: all ranks decide alike, by the slowest one's times. */
+/* test_overlap.c - comm.overlap auto: all ranks decide the same, by the slowest rank's times. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +68,7 @@ static size_t decides(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void all_ranks_take_what_is_faster_for_the_slowest(void **state)
+static void all_ranks_choose_what_is_faster_for_the_slowest(void **state)
 {
     static const char *const sets[] = {"comm.overlap=auto", NULL};
     struct small_run run;
@@ -114,7 +114,7 @@ static size_t decides_at_once(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void where_there_is_nothing_to_try_it_decides_at_once(void **state)
+static void without_alternatives_the_trial_ends_at_once(void **state)
 {
     static const struct {
         const char *sets[3];
@@ -143,8 +143,8 @@ static void where_there_is_nothing_to_try_it_decides_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_ranks_take_what_is_faster_for_the_slowest),
-        cmocka_unit_test(where_there_is_nothing_to_try_it_decides_at_once),
+        cmocka_unit_test(all_ranks_choose_what_is_faster_for_the_slowest),
+        cmocka_unit_test(without_alternatives_the_trial_ends_at_once),
     };
     return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);
 }

@@ -13,23 +13,15 @@ enum { COUNT = 5 * 1024 + 37, STEPS = 5 };
 
 struct rule {
     const struct dp_optimizer *optimizer;
-    const struct dp_optimizer_config *config;
-    void *state; /* owned */
+    const void *options; /* the configuration's */
 };
 
-/* All that an optimizer may remember: the weights, and the slots that it names. */
+/* All state of an optimizer: the weights, and the slots that it names. */
 struct memory {
     struct dp_update update;
     struct dp_step_params step_params;
     float *grad;
 };
-
-static void rule_open(struct rule *rule)
-{
-    rule->state = dp_zalloc(1, rule->optimizer->plugin.state_bytes);
-    assert_non_null(rule->state);
-    assert_int_equal(rule->optimizer->open(rule->state, rule->config), DP_OK);
-}
 
 /* Runs `check` for all optimizers; the last name that was printed is the one that failed. */
 static void for_each(const struct streams *streams,
@@ -45,10 +37,9 @@ static void for_each(const struct streams *streams,
         print_message("optimizer %s\n", plugin->name);
         (void)snprintf(name, sizeof(name), "optimizer.name=%s", plugin->name);
         assert_int_equal(small_run_create(&run, small_dense, sets), 0);
-        rule.config = &run.config->optimizer;
-        rule_open(&rule);
+        assert_ptr_equal(dp_optimizer_of(&run.config->optimizer), rule.optimizer);
+        rule.options = run.config->optimizer.chosen.state;
         check(&rule, streams);
-        dp_free(rule.state);
         small_run_destroy(&run);
     }
 }
@@ -96,7 +87,7 @@ static void step_in(const struct rule *rule, struct dp_stream *s, struct memory 
             u.slots[k] = u.slots[k] == NULL ? NULL : u.slots[k] + at;
         }
         u.count = COUNT - at < part ? COUNT - at : part;
-        OK(rule->optimizer->update(rule->state, s, &u));
+        OK(rule->optimizer->update(rule->options, s, &u));
     }
     m->step_params.applied++;
 }
@@ -125,7 +116,7 @@ static void is_complete(const struct rule *rule, const struct streams *streams)
     (void)streams;
 
     assert_true(o->plugin.help != NULL && strlen(o->plugin.help) > 0);
-    assert_true(o->open != NULL && o->update != NULL);
+    assert_non_null(o->update);
     if (o->slots[1] != NULL) {
         assert_non_null(o->slots[0]);
         assert_string_not_equal(o->slots[0], o->slots[1]);
@@ -190,10 +181,9 @@ static void devices_agree(const struct rule *rule, const struct streams *streams
     memory_fini(&ref);
 }
 
-/* What a checkpoint keeps is all there is: weights, named slots, and the number of updates. */
+/* A checkpoint has all state: weights, named slots, and the number of updates. */
 static void resumed_equals_uninterrupted(const struct rule *rule, const struct streams *streams)
 {
-    struct rule again = *rule;
     struct memory through, saved;
 
     memory_init(&through, rule);
@@ -204,16 +194,14 @@ static void resumed_equals_uninterrupted(const struct rule *rule, const struct s
         memcpy(saved.update.slots[k], through.update.slots[k], COUNT * sizeof(float));
     }
     saved.step_params = through.step_params;
-    rule_open(&again);
     steps(rule, streams->tested[0], &through, STEPS);
-    steps(&again, streams->tested[0], &saved, STEPS);
+    steps(rule, streams->tested[0], &saved, STEPS);
     assert_same_memory(&saved, &through);
-    dp_free(again.state);
     memory_fini(&saved);
     memory_fini(&through);
 }
 
-/* Clipping and loss scaling come as a factor; of a power of two no bit is lost. */
+/* Clipping and loss scaling are a factor; a power of two changes no bit. */
 static void the_factor_scales_the_gradient(const struct rule *rule, const struct streams *streams)
 {
     struct dp_stream *all[] = {streams->ref, streams->tested[0]};
@@ -254,22 +242,22 @@ static void a_skipped_step_changes_nothing(const struct rule *rule, const struct
     }
 }
 
-static void every_optimizer_has_its_verbs_and_names_its_state(void **state)
+static void every_optimizer_has_its_functions_and_names_its_state(void **state)
 {
     for_each(*state, is_complete);
 }
 
-static void every_optimizer_goes_downhill(void **state)
+static void every_optimizer_lowers_the_loss(void **state)
 {
     for_each(*state, goes_downhill);
 }
 
-static void every_optimizer_gives_the_same_bits_on_parts(void **state)
+static void every_optimizer_gives_the_same_bits_part_by_part(void **state)
 {
     for_each(*state, parts_give_the_whole);
 }
 
-static void every_optimizer_is_that_of_ref(void **state)
+static void every_optimizer_equals_the_reference(void **state)
 {
     for_each(*state, devices_agree);
 }
@@ -279,12 +267,12 @@ static void every_optimizer_resumes_from_its_named_state(void **state)
     for_each(*state, resumed_equals_uninterrupted);
 }
 
-static void every_optimizer_takes_the_factor(void **state)
+static void every_optimizer_applies_the_clipping_factor(void **state)
 {
     for_each(*state, the_factor_scales_the_gradient);
 }
 
-static void every_optimizer_leaves_a_skipped_step_out(void **state)
+static void every_optimizer_ignores_a_skipped_step(void **state)
 {
     for_each(*state, a_skipped_step_changes_nothing);
 }
@@ -292,13 +280,13 @@ static void every_optimizer_leaves_a_skipped_step_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_optimizer_has_its_verbs_and_names_its_state),
-        cmocka_unit_test(every_optimizer_goes_downhill),
-        cmocka_unit_test(every_optimizer_gives_the_same_bits_on_parts),
-        cmocka_unit_test(every_optimizer_is_that_of_ref),
+        cmocka_unit_test(every_optimizer_has_its_functions_and_names_its_state),
+        cmocka_unit_test(every_optimizer_lowers_the_loss),
+        cmocka_unit_test(every_optimizer_gives_the_same_bits_part_by_part),
+        cmocka_unit_test(every_optimizer_equals_the_reference),
         cmocka_unit_test(every_optimizer_resumes_from_its_named_state),
-        cmocka_unit_test(every_optimizer_takes_the_factor),
-        cmocka_unit_test(every_optimizer_leaves_a_skipped_step_out),
+        cmocka_unit_test(every_optimizer_applies_the_clipping_factor),
+        cmocka_unit_test(every_optimizer_ignores_a_skipped_step),
     };
 
     return run_reached_tests(tests, streams_open, streams_close);

@@ -32,16 +32,16 @@ static const struct dp_metrics_start start = {.name = "lenet \"x\"",
                                               .steps = 705};
 static const struct dp_metrics_eval eval = {
     .step = 235, .epoch = 1, .train_loss = 0.6, .test_loss = 0.5, .test_accuracy = 0.87};
-static const struct dp_metrics_end end = {.exit = "finished",
+static const struct dp_run_summary end = {.exit = DP_RUN_FINISHED,
                                           .steps = 705,
                                           .samples_per_second = 2000,
                                           .scaling_efficiency = (double)NAN,
-                                          .train_loss = 0.3,
-                                          .test_loss = 0.4,
-                                          .test_accuracy = 0.89,
+                                          .final_train_loss = 0.3,
+                                          .final_test_loss = 0.4,
+                                          .final_test_accuracy = 0.89,
                                           .seconds = 90};
 
-/* Line `i` of a text, parsed; NULL behind the last. */
+/* Line `i` of a text, parsed; NULL after the last. */
 static struct dp_json *line_at(const char *text, int i)
 {
     struct dp_json *line = NULL;
@@ -139,7 +139,7 @@ static void numbers_that_are_not_finite_are_null(void **state)
     assert_non_null(strstr(text, "\"step\":9223372036854775807,"));
 }
 
-static void a_step_takes_no_memory(void **state)
+static void a_step_allocates_nothing(void **state)
 {
     struct dp_metrics metrics;
     (void)state;
@@ -147,16 +147,16 @@ static void a_step_takes_no_memory(void **state)
     assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), false), DP_OK);
     dp_mem_fail_nth(1);
     assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(dp_metrics_end(&metrics, &end), DP_ERR_NOMEM);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     dp_mem_fail_nth(0);
     dp_metrics_close(&metrics);
     assert_int_equal(dp_mem_live(), 0);
 }
 
-/* What belongs to later steps, or to none since it is torn, is gone. */
-static void a_run_that_goes_on_has_no_lines_of_later_steps(void **state)
+/* Lines of later steps, and torn lines, are removed. */
+static void a_resumed_run_has_no_lines_of_later_steps(void **state)
 {
     static const char kept[] = "{\"type\":\"start\",\"first_step\":0,\"steps\":900}\n"
                                "{\"type\":\"step\",\"step\":8}\n"
@@ -182,7 +182,7 @@ static void a_run_that_goes_on_has_no_lines_of_later_steps(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-static void a_resumed_run_continues_behind_a_torn_line(void **state)
+static void a_resumed_run_continues_after_a_torn_line(void **state)
 {
     struct dp_metrics metrics;
     char text[1024];
@@ -203,8 +203,8 @@ static void a_resumed_run_continues_behind_a_torn_line(void **state)
     assert_int_equal(scratch_read(scratch_path("m"), text, sizeof(text)), 0);
 }
 
-/* What is readable stays, and what is not is told. */
-static void bytes_of_nul_cost_only_their_own_lines(void **state)
+/* Readable lines stay; the others are reported. */
+static void nul_bytes_damage_only_their_own_lines(void **state)
 {
     static const char text[] = "{\"type\":\"step\",\"step\":1}\n"
                                "{\"type\":\"st\0\0\0\0\n"
@@ -237,7 +237,7 @@ static dp_status note(struct dp_metrics *metrics, int64_t number)
     return dp_metrics_step(metrics, &numbered);
 }
 
-static void lines_wait_until_there_is_room_again(void **state)
+static void lines_wait_until_the_disk_has_space(void **state)
 {
     struct dp_metrics metrics;
     struct dp_json *line;
@@ -257,7 +257,7 @@ static void lines_wait_until_there_is_room_again(void **state)
     stderr_end();
     assert_int_equal(metrics.waiting_bytes, 0);
     assert_non_null(strstr(stderr_text, "m: File too large; make room there"));
-    assert_ptr_equal(strchr(stderr_text, '\n'), strrchr(stderr_text, '\n')); /* told once */
+    assert_ptr_equal(strchr(stderr_text, '\n'), strrchr(stderr_text, '\n')); /* reported once */
     assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) > 0);
     for (int number = 1; number <= 21; number++) {
         line = line_at(text, number - 1);
@@ -273,13 +273,13 @@ static void lines_wait_until_there_is_room_again(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-static void a_disk_that_stays_full_is_given_up(void **state)
+static void a_disk_that_stays_full_ends_the_run(void **state)
 {
     struct dp_metrics metrics;
     int errors, lines = 0;
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int turn = 0; turn < 2; turn++) {
         assert_int_equal(dp_metrics_open(&metrics, "/dev/full", false), DP_OK);
         errors = dp_log_errors();
@@ -305,11 +305,11 @@ static void a_disk_that_stays_full_is_given_up(void **state)
     dp_metrics_close(&metrics);
     assert_int_equal(dp_metrics_open(&metrics, scratch_path("no/m"), false), DP_ERR_WRITE);
     assert_int_equal(dp_metrics_open(&metrics, scratch_folder, false), DP_ERR_WRITE);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), 0);
 }
 
-static void lines_go_into_no_pipe_and_empty_nothing_behind_a_link(void **state)
+static void metrics_are_not_written_to_pipes_or_through_links(void **state)
 {
     struct dp_metrics metrics;
     char pipe[DP_PATH_BYTES], file[DP_PATH_BYTES], link[DP_PATH_BYTES];
@@ -411,13 +411,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(a_run_is_one_object_a_line),
         WITH_FOLDER(numbers_that_are_not_finite_are_null),
-        WITH_FOLDER(a_step_takes_no_memory),
-        WITH_FOLDER(a_run_that_goes_on_has_no_lines_of_later_steps),
-        WITH_FOLDER(a_resumed_run_continues_behind_a_torn_line),
-        WITH_FOLDER(bytes_of_nul_cost_only_their_own_lines),
-        WITH_FOLDER(lines_wait_until_there_is_room_again),
-        WITH_FOLDER(a_disk_that_stays_full_is_given_up),
-        WITH_FOLDER(lines_go_into_no_pipe_and_empty_nothing_behind_a_link),
+        WITH_FOLDER(a_step_allocates_nothing),
+        WITH_FOLDER(a_resumed_run_has_no_lines_of_later_steps),
+        WITH_FOLDER(a_resumed_run_continues_after_a_torn_line),
+        WITH_FOLDER(nul_bytes_damage_only_their_own_lines),
+        WITH_FOLDER(lines_wait_until_the_disk_has_space),
+        WITH_FOLDER(a_disk_that_stays_full_ends_the_run),
+        WITH_FOLDER(metrics_are_not_written_to_pipes_or_through_links),
         cmocka_unit_test(large_numbers_are_grouped),
         WITH_FOLDER(progress_is_rewritten_on_a_terminal_and_plain_elsewhere),
     };

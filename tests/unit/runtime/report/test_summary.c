@@ -1,4 +1,4 @@
-/* test_summary.c - run.json has every field that others build on, and people get a table. */
+/* test_summary.c - run.json has every documented field, and a table is printed. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/report/summary.h"
+#include "runtime/report/summary_print.h"
 #include "tests/support/scratch.h"
 
 static const struct dp_run_rank ranks[] = {
@@ -38,9 +38,11 @@ static const struct dp_run_rank ranks[] = {
      .peak_device_bytes = -1},
 };
 
+static const char *const classes[] = {"cat", "\"dog\""};
 static const uint64_t staleness[] = {5, 0, 15};
 
 static const struct dp_run_summary whole = {
+    .schema = DP_SUMMARY_SCHEMA,
     .name = "lenet",
     .version = "0.1.0",
     .started = "2024-05-01T12:00:00Z",
@@ -58,17 +60,23 @@ static const struct dp_run_summary whole = {
     .epochs = 3,
     .samples_per_second = 2012.5,
     .single_rank_samples_per_second = 1050,
-    .baseline = {.source = "measured", .before = 1060, .after = 1040, .spread = 0.019},
+    .baseline_source = "measured",
+    .baseline_before = 1060,
+    .baseline_after = 1040,
+    .baseline_spread = 0.019,
     .scaling_efficiency = 0.9583,
     .samples_per_dollar = 1e6,
     .wire_bytes_per_step = 6653184,
     .skipped_steps = 4,
+    .skipped_samples = 3,
     .restored = 2,
     .time_to_first_step_s = 0.5,
     .seconds = 93,
-    .final = {.train_loss = 0.25, .test_loss = 0.28, .test_accuracy = 0.9012},
-    .staleness = staleness,
-    .staleness_count = 3,
+    .final_train_loss = 0.25,
+    .final_test_loss = 0.28,
+    .final_test_accuracy = 0.9012,
+    .classes = {classes, 2},
+    .staleness = {staleness, 3},
     .verdict = "compute bound",
     .ranks = ranks,
     .rank_count = 2,
@@ -145,6 +153,9 @@ static void run_json_has_every_field(void **state)
     assert_true(dp_json_real(dp_json_at(dp_json_get(json, "staleness"), 2), &stale) &&
                 stale == 15.0);
     assert_real(json, "restored", 2);
+    assert_real(json, "skipped_samples", 3);
+    assert_int_equal(dp_json_length(dp_json_get(json, "classes")), 2);
+    assert_string_equal(dp_json_text(dp_json_at(dp_json_get(json, "classes"), 1)), "\"dog\"");
     assert_real(json, "time_to_first_step_s", 0.5);
     assert_text(json, "verdict", "compute bound");
     inner = dp_json_get(json, "final");
@@ -191,14 +202,16 @@ static void every_rank_has_every_field(void **state)
     dp_json_destroy(json);
 }
 
-static void what_is_not_known_is_null(void **state)
+static void unknown_values_are_null(void **state)
 {
     struct dp_run_summary unknown = {.name = "x",
                                      .exit = DP_RUN_ERROR,
                                      .samples_per_second = (double)NAN,
                                      .samples_per_dollar = (double)NAN,
                                      .wire_bytes_per_step = -1,
-                                     .final = {(double)NAN, (double)INFINITY, (double)NAN}};
+                                     .final_train_loss = (double)NAN,
+                                     .final_test_loss = (double)INFINITY,
+                                     .final_test_accuracy = (double)NAN};
     struct dp_json *json = written(&unknown);
     (void)state;
 
@@ -209,12 +222,13 @@ static void what_is_not_known_is_null(void **state)
     assert_null_member(json, "strategy");
     assert_null_member(json, "verdict");
     assert_null_member(json, "reason");
+    assert_null_member(json, "classes");
     assert_null_member(dp_json_get(json, "final"), "test_loss");
     assert_int_equal(dp_json_length(dp_json_get(json, "ranks")), 0);
     dp_json_destroy(json);
 }
 
-static void every_end_has_its_name(void **state)
+static void every_exit_has_its_name(void **state)
 {
     static const char *const names[] = {"finished", "early_stopped", "stopped",
                                         "diverged", "hung",          "error"};
@@ -232,7 +246,7 @@ static void an_older_run_json_survives_a_failed_write(void **state)
     (void)state;
 
     scratch_write(scratch_path("run.json"), "old", 3);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     scratch_limit(100);
     assert_int_equal(dp_run_summary_write(&whole, scratch_path("run.json")), DP_ERR_WRITE);
     scratch_limit(-1);
@@ -243,31 +257,101 @@ static void an_older_run_json_survives_a_failed_write(void **state)
         assert_int_equal(dp_mem_live(), 0);
     }
     dp_mem_fail_nth(0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(scratch_count("."), 1);
     assert_int_equal(scratch_read(scratch_path("run.json"), text, sizeof(text)), 3);
 }
 
-static void people_get_lines_of_equal_shape(void **state)
+static void rows_have_a_description_and_one_value(void **state)
 {
-    FILE *out = fopen(scratch_path("out"), "wb");
-    const char *line, *first, *second;
-    char text[8192];
+    const struct dp_report_row *row;
+    int rows = 0;
     (void)state;
 
+    for (int i = 0; (row = dp_report_run_row(i)) != NULL; i++, rows++) {
+        const char *value = strstr(row->text, "%s");
+        assert_true(row->help[0] != '\0');
+        assert_int_equal(value != NULL, row->line != DP_LINE_NONE);
+        assert_true(value == NULL || strchr(value + 1, '%') == NULL);
+        for (int k = 0; k < i; k++) {
+            assert_string_not_equal(row->key, dp_report_run_row(k)->key);
+        }
+    }
+    for (int i = 0; (row = dp_report_rank_row(i)) != NULL; i++, rows++) {
+        assert_true(row->help[0] != '\0');
+        assert_int_equal(row->text[0] != '\0', row->width > 0);
+        assert_true(row->kind == DP_REPORT_NAME || row->width == 0 ||
+                    (int)strlen(row->text) <= row->width);
+    }
+    assert_in_range(rows, 40, 1000);
+}
+
+static void the_last_line_of_metrics_has_the_declared_keys(void **state)
+{
+    struct dp_json *line = dp_json_create();
+    (void)state;
+
+    assert_int_equal(dp_run_summary_put_end(&whole, line), DP_OK);
+    assert_int_equal(dp_json_length(line), 8);
+    assert_text(line, "exit", "early_stopped");
+    assert_real(line, "steps", 705);
+    assert_real(line, "samples_per_second", 2012.5);
+    assert_real(line, "scaling_efficiency", 0.9583);
+    assert_real(line, "train_loss", 0.25);
+    assert_real(line, "test_loss", 0.28);
+    assert_real(line, "test_accuracy", 0.9012);
+    assert_real(line, "seconds", 93);
+    dp_json_destroy(line);
+}
+
+static const char *printed(const struct dp_run_summary *summary)
+{
+    static char text[8192];
+    FILE *out = fopen(scratch_path("out"), "wb");
+
     assert_non_null(out);
-    dp_run_summary_print(&whole, out);
+    dp_run_summary_print(summary, out);
     assert_int_equal(fclose(out), 0);
     assert_true(scratch_read(scratch_path("out"), text, sizeof(text)) > 0);
+    return text;
+}
+
+static void unknown_values_are_printed_as_a_dash_or_left_out(void **state)
+{
+    const struct dp_run_summary unknown = {.name = "x",
+                                           .samples_per_second = (double)NAN,
+                                           .scaling_efficiency = (double)NAN,
+                                           .samples_per_dollar = (double)NAN,
+                                           .baseline_before = (double)NAN,
+                                           .wire_bytes_per_step = -1,
+                                           .final_test_accuracy = (double)NAN};
+    const char *text = printed(&unknown);
+    (void)state;
+
+    assert_non_null(strstr(text, "- samples/s, scaling efficiency -\n"));
+    assert_non_null(strstr(text, "wire - a step, skipped steps 0, "));
+    assert_non_null(strstr(text, "test accuracy -\n"));
+    assert_null(strstr(text, "dollar"));
+    assert_null(strstr(text, "reason"));
+    assert_null(strstr(text, "plan"));
+    assert_null(strstr(text, "verdict"));
+    assert_null(strstr(text, "staleness"));
+}
+
+static void printed_lines_have_the_same_form(void **state)
+{
+    const char *line, *first, *second, *text = printed(&whole);
+    (void)state;
+
     assert_non_null(strstr(text, "lenet: early_stopped after 705 steps, 3.0 epochs, on 2 ranks\n"));
     assert_non_null(strstr(text, "\nreason: no better test_accuracy\n"));
     assert_non_null(strstr(text, "plan: 3 buckets, 1.0 to 5.3 MiB\n"));
     assert_non_null(strstr(text, "train loss 0.2500, test loss 0.2800, test accuracy 90.12 %\n"));
-    assert_non_null(strstr(text, "2,012 samples/s, scaling efficiency 95.8 %\n"));
+    assert_non_null(strstr(text, "2,012 samples/s, scaling efficiency 95.8 %, "
+                                 "1,000,000 samples per dollar\n"));
     assert_non_null(strstr(text, "one rank alone: 1,050 samples/s (measured; before 1,060, "
                                  "after 1,040, spread 1.9 %)\n"));
     assert_non_null(strstr(text, "wire 6.3 MiB a step"));
-    assert_non_null(strstr(text, "1,000,000 samples per dollar"));
     assert_non_null(strstr(text,
                            "\nstaleness: weights of 20 gradients lacked 1.50 of other ranks on "
                            "average, 2 at most\n"));
@@ -292,10 +376,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(run_json_has_every_field),
         WITH_FOLDER(every_rank_has_every_field),
-        WITH_FOLDER(what_is_not_known_is_null),
-        cmocka_unit_test(every_end_has_its_name),
+        WITH_FOLDER(unknown_values_are_null),
+        cmocka_unit_test(every_exit_has_its_name),
         WITH_FOLDER(an_older_run_json_survives_a_failed_write),
-        WITH_FOLDER(people_get_lines_of_equal_shape),
+        cmocka_unit_test(rows_have_a_description_and_one_value),
+        cmocka_unit_test(the_last_line_of_metrics_has_the_declared_keys),
+        WITH_FOLDER(unknown_values_are_printed_as_a_dash_or_left_out),
+        WITH_FOLDER(printed_lines_have_the_same_form),
     };
 
     (void)signal(SIGXFSZ, SIG_IGN);

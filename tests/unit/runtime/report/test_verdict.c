@@ -42,7 +42,7 @@ static void assert_verdict(const struct run *run, const char *expected)
     assert_string_equal(dp_verdict(&run->summary, text, sizeof(text)), expected);
 }
 
-static void what_takes_most_time_from_computing_is_named(void **state)
+static void the_largest_loss_of_time_is_named(void **state)
 {
     struct run run;
     (void)state;
@@ -55,7 +55,7 @@ static void what_takes_most_time_from_computing_is_named(void **state)
     assert_verdict(&run, "input-bound: 20 % of the step waits for data");
 }
 
-static void ranks_that_slow_each_other_down_are_contention(void **state)
+static void mutual_slowdown_is_contention(void **state)
 {
     struct run run;
     (void)state;
@@ -82,13 +82,13 @@ static void one_slow_rank_is_imbalance(void **state)
                          "for it (20 % of the step)");
 }
 
-static void without_steady_steps_there_is_no_guess(void **state)
+static void without_steady_steps_there_is_no_verdict(void **state)
 {
     struct run run;
     (void)state;
 
     fill(&run, 0, 0, 0);
-    assert_verdict(&run, "too few steps to tell what bounds this run");
+    assert_verdict(&run, "too few steps to know what bounds this run");
     run.summary.rank_count = 0;
     assert_verdict(&run, "");
 }
@@ -96,10 +96,10 @@ static void without_steady_steps_there_is_no_guess(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_takes_most_time_from_computing_is_named),
-        cmocka_unit_test(ranks_that_slow_each_other_down_are_contention),
+        cmocka_unit_test(the_largest_loss_of_time_is_named),
+        cmocka_unit_test(mutual_slowdown_is_contention),
         cmocka_unit_test(one_slow_rank_is_imbalance),
-        cmocka_unit_test(without_steady_steps_there_is_no_guess),
+        cmocka_unit_test(without_steady_steps_there_is_no_verdict),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

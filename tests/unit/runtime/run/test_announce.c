@@ -1,13 +1,12 @@
 /*
- * test_announce.c - what a pass says of tensors to those who want to know, besides when
- * (test_pass.c).
+ * test_announce.c - what hooks get from a pass about tensors; test_pass.c tests the order.
  */
 #include "tests/support/arrays.h"
 #include "tests/support/small_model.h"
 
 enum { ROWS = 5 };
 
-/* Takes the weights away from a layer as soon as its gradient is there. */
+/* Overwrites a layer's weights as soon as its gradient is ready. */
 static dp_status spoil_weights(void *context, int tensor)
 {
     struct small_batch *b = context;
@@ -17,7 +16,7 @@ static dp_status spoil_weights(void *context, int tensor)
     return DP_OK;
 }
 
-static void only_if_told_early_may_weights_still_be_read_behind_ready(void **state)
+static void weights_may_be_read_after_ready_only_if_announced_early(void **state)
 {
     const struct streams *streams = *state;
     struct small_model small = small_model_create("[6]", "[dense: {units: 5}, dense: {units: 3}]");
@@ -51,7 +50,7 @@ struct lender {
     int asked;
 };
 
-/* Brings the weights that forward is about to read, and none behind them. */
+/* Provides the weights that forward is about to read, but no later ones. */
 static dp_status bring_weights(void *context, int tensor)
 {
     struct lender *l = context;
@@ -94,25 +93,25 @@ static void forward_asks_for_weights_before_it_reads_them(void **state)
 
 enum { LARGE = 2 }; /* the tensor of the second of three layers */
 
-struct late_lender {
+struct deferred_weights {
     struct small_batch *batch;
     const float *weights;
     bool spoils; /* what was there to read before */
 };
 
-static size_t a_third_is_late(void *context, int tensor)
+static size_t a_third_is_deferred(void *context, int tensor)
 {
-    const struct late_lender *l = context;
+    const struct deferred_weights *l = context;
 
-    return tensor == LARGE ? l->batch->model->tensors[LARGE].count / DP_LATE_PART : 0;
+    return tensor == LARGE ? l->batch->model->tensors[LARGE].count / DP_DEFERRED_PART : 0;
 }
 
-/* Brings late weights when they are asked for, and takes away what may be read before. */
-static dp_status bring_late_weights(void *context, int tensor)
+/* Provides deferred weights on request, and overwrites those that may be read before. */
+static dp_status bring_deferred_weights(void *context, int tensor)
 {
-    struct late_lender *l = context;
+    struct deferred_weights *l = context;
     const struct dp_tensor *t = &l->batch->model->tensors[LARGE];
-    const size_t deferred = t->count / DP_LATE_PART, rows = t->shape[0] / 2;
+    const size_t deferred = t->count / DP_DEFERRED_PART, rows = t->shape[0] / 2;
 
     if (tensor >= LARGE) {
         memcpy(l->batch->weights + t->begin, l->weights + t->begin, deferred * sizeof(float));
@@ -124,9 +123,9 @@ static dp_status bring_late_weights(void *context, int tensor)
     return DP_OK;
 }
 
-/* The first part of a large layer is computed before its late weights are there, and without them;
- * where it is computed by a device that has no parts, when they are there. */
-static void forward_waits_for_late_weights_as_late_as_it_can(void **state)
+/* The first part of a large layer is computed before its deferred weights are there, and without
+ * them; where it is computed by a device that has no parts, when they are there. */
+static void forward_waits_for_deferred_weights_as_late_as_it_can(void **state)
 {
     const struct streams *streams = *state;
     struct small_model small = small_model_create(
@@ -141,17 +140,17 @@ static void forward_waits_for_late_weights_as_late_as_it_can(void **state)
         float *weights = zeros(small.model->trained), *expected = zeros(count);
         float *grad = zeros(count);
         struct dp_pass_call call = batch_call(&batch, 0, ROWS, expected, 0);
-        struct late_lender lender = {&batch, weights, parts};
+        struct deferred_weights lender = {&batch, weights, parts};
         const struct dp_model_hooks hooks = {
-            .context = &lender, .needs = bring_late_weights, .deferred = a_third_is_late};
+            .context = &lender, .needs = bring_deferred_weights, .deferred = a_third_is_deferred};
 
         step_alone(&batch, tried[i], ROWS, &call);
         memcpy(weights, batch.weights, bytes);
-        memset(batch.weights + large->begin, 0xff, large->count / DP_LATE_PART * sizeof(float));
+        memset(batch.weights + large->begin, 0xff, large->count / DP_DEFERRED_PART * sizeof(float));
         call.grad = grad;
         call.hooks = &hooks;
         step_alone(&batch, tried[i], ROWS, &call);
-        /* What was taken away is not there for the first layer's gradient. */
+        /* The first layer's gradient cannot use the overwritten weights. */
         assert_same_bits(grad + large->begin, expected + large->begin, count - large->begin);
         dp_free(grad);
         dp_free(expected);
@@ -190,9 +189,9 @@ static void a_failing_hook_ends_the_step_with_its_status(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_if_told_early_may_weights_still_be_read_behind_ready),
+        cmocka_unit_test(weights_may_be_read_after_ready_only_if_announced_early),
         cmocka_unit_test(forward_asks_for_weights_before_it_reads_them),
-        cmocka_unit_test(forward_waits_for_late_weights_as_late_as_it_can),
+        cmocka_unit_test(forward_waits_for_deferred_weights_as_late_as_it_can),
         cmocka_unit_test(a_failing_hook_ends_the_step_with_its_status),
     };
 

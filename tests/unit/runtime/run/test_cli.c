@@ -1,4 +1,4 @@
-/* test_cli.c - the command line: durations, -h. What flags do is tested by tests/runs/modes.py. */
+/* test_cli.c - the command line: durations, -h. tests/runs/modes.py tests the effect of flags. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ static double max_time(const char *text)
     struct dp_cli cli;
 
     (void)snprintf(value, sizeof(value), "%s", text);
-    return dp_cli_parse(4, arguments, true, &cli) == DP_OK ? cli.max_time_s : -1.0;
+    return dp_cli_parse(4, arguments, true, &cli) == DP_OK ? cli.run.max_time_s : -1.0;
 }
 
 static void durations_are_seconds_or_falling_units(void **state)
@@ -33,7 +33,7 @@ static void durations_are_seconds_or_falling_units(void **state)
     assert_true(max_time("100m") == 6000.0);
 }
 
-static void what_is_no_duration_is_refused(void **state)
+static void bad_durations_are_refused(void **state)
 {
     static const char *const bad[] = {
         "0",   "0s",     "-5m", "5x",   "m",   "5m1h", "5m5m", "1h30", "1 h",
@@ -48,7 +48,7 @@ static void what_is_no_duration_is_refused(void **state)
     }
 }
 
-static void help_has_a_letter(void **state)
+static void help_has_a_short_flag(void **state)
 {
     char name[] = "ddp_train", letter[] = "-h", other[] = "-x";
     char *with[] = {name, letter, NULL}, *without[] = {name, other, NULL};
@@ -64,8 +64,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(durations_are_seconds_or_falling_units),
-        cmocka_unit_test(what_is_no_duration_is_refused),
-        cmocka_unit_test(help_has_a_letter),
+        cmocka_unit_test(bad_durations_are_refused),
+        cmocka_unit_test(help_has_a_short_flag),
     };
     return cmocka_run_group_tests_name("cli", tests, NULL, NULL);
 }

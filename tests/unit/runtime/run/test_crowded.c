@@ -1,6 +1,6 @@
 /*
- * test_crowded.c - shared memory that is full from some request on: what trains trains the same
- * weights, by messages where it must, and what cannot is refused on all ranks.
+ * test_crowded.c - shared memory that is used up at some point: training gives the same weights, by
+ * messages if necessary, or is refused on all ranks.
  */
 #include "tests/support/arrays.h"
 
@@ -20,7 +20,7 @@ static int all_room(void **state)
     return 0;
 }
 
-/* Trains with this much room. Returns whether it could, and leaves what was told in stderr_text. */
+/* Trains with this much shared memory. Returns whether it could; messages are in stderr_text. */
 static bool trains(const char *const *sets, int room, struct outcome *out)
 {
     struct small_run run;
@@ -43,8 +43,8 @@ static void assert_close(const float *a, const float *b, size_t count)
     }
 }
 
-/* Whatever room there is: the same weights, but for the order of sums of what `auto` takes. Returns
- * how often it was refused. */
+/* With any amount of shared memory: the same weights, except for the order of sums of the strategy
+ * that `auto` chooses. Returns the number of refusals. */
 static int check_all(const char *const *sets, bool same_bits)
 {
     struct outcome plain, crowded;
@@ -69,7 +69,7 @@ static int check_all(const char *const *sets, bool same_bits)
     return refused;
 }
 
-static void weights_that_find_no_room_are_gathered_by_messages(void **state)
+static void without_shared_memory_weights_are_gathered_by_messages(void **state)
 {
     static const char *const named[] = {"comm.strategy=zero1:over=shm", NULL};
     static const char *const over_any[] = {"comm.strategy=zero1", NULL};
@@ -83,8 +83,8 @@ static void weights_that_find_no_room_are_gathered_by_messages(void **state)
     assert_int_equal(check_all(any, false), 1);
 }
 
-/* Those that sum memory of their own cannot, and say so once; others send messages. */
-static void compressors_train_or_are_refused_whatever_room_there_is(void **state)
+/* Compressors that sum their own memory cannot run, and report it once; others send messages. */
+static void compressors_train_or_are_refused_with_any_shared_memory(void **state)
 {
     static const struct {
         const char *compressor, *strategy;
@@ -108,8 +108,8 @@ static void compressors_train_or_are_refused_whatever_room_there_is(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(weights_that_find_no_room_are_gathered_by_messages, all_room),
-        cmocka_unit_test_teardown(compressors_train_or_are_refused_whatever_room_there_is,
+        cmocka_unit_test_teardown(without_shared_memory_weights_are_gathered_by_messages, all_room),
+        cmocka_unit_test_teardown(compressors_train_or_are_refused_with_any_shared_memory,
                                   all_room),
     };
 

@@ -1,4 +1,4 @@
-/* test_fault_injection.c - which faults a training takes, and what they do; test_replicas shows
+/* test_fault_injection.c - which faults training accepts, and their effects; test_replica_check has
  * the rest. */
 #include "tests/support/arrays.h"
 
@@ -30,7 +30,7 @@ static size_t check_fault(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void what_cannot_happen_here_is_refused_in_one_line(void **state)
+static void impossible_faults_are_refused_in_one_line(void **state)
 {
     static const struct {
         const char *text, *line;
@@ -78,7 +78,7 @@ static size_t flip_one(struct dp_group *group, const void *arg)
         t->state.step = 2;
         wrong = dp_fault_injection_apply(fault, t) != DP_OK;
         for (size_t i = 0; i < 72; i++) {
-            wrong += weights[i] != before[i]; /* not behind this step */
+            wrong += weights[i] != before[i]; /* not after this step */
         }
         t->state.step = 3;
         wrong += dp_fault_injection_apply(fault, t) != DP_OK;
@@ -92,7 +92,7 @@ static size_t flip_one(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void a_flip_changes_one_bit_of_one_element_of_one_rank_behind_one_step(void **state)
+static void a_flip_changes_one_bit_of_one_element_of_one_rank_after_one_step(void **state)
 {
     struct trial trial = {.text = "flip:step=3,rank=1,tensor=0.weight,element=10,bit=31"};
     (void)state;
@@ -102,7 +102,7 @@ static void a_flip_changes_one_bit_of_one_element_of_one_rank_behind_one_step(vo
     small_run_destroy(&trial.run);
 }
 
-/* Whatever base can read, a training can suffer. */
+/* Training can have every fault that base can read. */
 static size_t every_kind_is_known(struct dp_group *group, const void *arg)
 {
     const struct trial *trial = arg;
@@ -130,19 +130,19 @@ static void every_kind_of_fault_can_happen_in_training(void **state)
     (void)state;
 
     assert_int_equal(small_run_create(&trial.run, small_own_norm, NULL), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(on_local_ranks(1, every_kind_is_known, &trial), 0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     small_run_destroy(&trial.run);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_cannot_happen_here_is_refused_in_one_line),
-        cmocka_unit_test(a_flip_changes_one_bit_of_one_element_of_one_rank_behind_one_step),
+        cmocka_unit_test(impossible_faults_are_refused_in_one_line),
+        cmocka_unit_test(a_flip_changes_one_bit_of_one_element_of_one_rank_after_one_step),
         cmocka_unit_test(every_kind_of_fault_can_happen_in_training),
     };
 
-    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("fault_injection", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_plan.c - a plan is read from config.yaml or by itself, and nothing else is taken for one. */
+/* test_plan.c - a plan is read from config.yaml or from its own file, and other files are
+ * refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +56,7 @@ static void a_file_may_be_a_plan_itself(void **state)
     assert_string_equal(plan.key, "7");
 }
 
-static void what_is_no_plan_is_refused(void **state)
+static void a_file_without_a_plan_is_refused(void **state)
 {
     static const char *const texts[] = {
         "",
@@ -75,12 +76,12 @@ static void what_is_no_plan_is_refused(void **state)
     struct dp_plan plan;
 
     (void)state;
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         assert_int_equal(read_text(texts[i], &plan), DP_ERR_DATA);
     }
     assert_int_equal(dp_plan_read(scratch_path("nothing"), &plan), DP_ERR_NOINPUT);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void a_failed_allocation_leaves_nothing(void **state)
@@ -92,7 +93,7 @@ static void a_failed_allocation_leaves_nothing(void **state)
     (void)state;
     scratch_write(scratch_path("plan"), "# plan: " PLAN("ring", ",\"overlap\":\"on\"") "\n",
                   strlen("# plan: " PLAN("ring", ",\"overlap\":\"on\"") "\n"));
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         dp_mem_fail_nth(nth);
         status = dp_plan_read(scratch_path("plan"), &plan);
@@ -100,7 +101,7 @@ static void a_failed_allocation_leaves_nothing(void **state)
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         assert_int_equal(dp_mem_live(), live);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 int main(void)
@@ -110,7 +111,7 @@ int main(void)
                                         scratch_destroy),
         cmocka_unit_test_setup_teardown(a_file_may_be_a_plan_itself, scratch_create,
                                         scratch_destroy),
-        cmocka_unit_test_setup_teardown(what_is_no_plan_is_refused, scratch_create,
+        cmocka_unit_test_setup_teardown(a_file_without_a_plan_is_refused, scratch_create,
                                         scratch_destroy),
         cmocka_unit_test_setup_teardown(a_failed_allocation_leaves_nothing, scratch_create,
                                         scratch_destroy),

@@ -1,4 +1,4 @@
-/* test_resume.c - an interrupted run that goes on ends with the bytes of one that never stopped. */
+/* test_resume.c - an interrupted and resumed run ends with the bytes of one that never stopped. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "base/process_tag.h"
+#include "base/system/process_tag.h"
 #include "tests/support/stderr_text.h"
 #include "tests/support/whole_run.h"
 
@@ -19,12 +19,12 @@ static const char *const files[] = {"model.safetensors", "optimizer.safetensors"
 
 static dp_status run(const char *out, int steps, const char *resume)
 {
-    const struct dp_cli cli = cli_of(out, steps, resume);
+    const struct dp_run_options options = options_of(out, steps, resume);
 
-    return run_cli(&cli);
+    return whole_run(&options);
 }
 
-/* As run(), which has something to say: what it says goes to stderr_text. */
+/* Like run(), with messages, which go to stderr_text. */
 static dp_status run_badly(const char *out, int steps, const char *resume)
 {
     dp_status status;
@@ -38,13 +38,13 @@ static dp_status run_badly(const char *out, int steps, const char *resume)
 /* As run(), with a setting. */
 static dp_status run_set(const char *out, int steps, const char *resume, const char *set)
 {
-    struct dp_cli cli = cli_of(out, steps, resume);
+    struct dp_run_options options = options_of(out, steps, resume);
 
-    cli.sets[cli.set_count++] = set;
-    return run_cli(&cli);
+    options.sets[options.set_count++] = set;
+    return whole_run(&options);
 }
 
-/* Whether a file is there twice with the same bytes. */
+/* Whether two files have the same bytes. */
 static bool same_file(const char *a, const char *b)
 {
     char *x = NULL, *y = NULL;
@@ -92,8 +92,8 @@ static void interrupted_and_resumed_equals_uninterrupted(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-/* Master weights go on below what the narrow weights show, and so does the loss scale. */
-static void narrow_types_go_on_exactly(void **state)
+/* Master weights are resumed with all their bits, and so is the loss scale. */
+static void narrow_types_are_resumed_exactly(void **state)
 {
     static const char *const precisions[] = {"train.precision=bf16", "train.precision=fp16"};
     (void)state;
@@ -115,7 +115,7 @@ static void narrow_types_go_on_exactly(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-static void a_finished_run_is_left_as_it_is(void **state)
+static void a_finished_run_is_not_changed(void **state)
 {
     struct stat before, after;
     (void)state;
@@ -127,7 +127,8 @@ static void a_finished_run_is_left_as_it_is(void **state)
     assert_int_equal(stat(scratch_path("out/metrics.jsonl"), &after), 0);
     assert_int_equal(after.st_size, before.st_size);
     assert_int_equal(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
-    assert_int_equal(scratch_count("out"), 4);
+    assert_int_equal(scratch_count("out"),
+                     5); /* config.yaml, metrics.jsonl, run.json, report.html, checkpoints */
 }
 
 static void without_a_checkpoint_auto_begins_anew(void **state)
@@ -156,7 +157,7 @@ static void an_occupied_folder_is_refused_without_resume(void **state)
     assert_true(same_checkpoints("new", "out", 4));
 }
 
-static void what_could_not_begin_may_be_tried_again(void **state)
+static void a_run_that_could_not_begin_may_be_tried_again(void **state)
 {
     (void)state;
     assert_int_equal(mkdir(scratch_path("out"), 0777), 0);
@@ -167,8 +168,8 @@ static void what_could_not_begin_may_be_tried_again(void **state)
     assert_int_equal(run("out", 2, NULL), DP_OK);
 }
 
-/* Any of these leads to the same: a checkpoint, a link, a folder of them, a run. */
-static void a_path_may_lead_there_in_any_way(void **state)
+/* All these paths name the same checkpoint: itself, a link, its folder, its run. */
+static void a_path_may_name_a_run_a_folder_or_a_link(void **state)
 {
     static const char *const paths[] = {"first",
                                         "first/",
@@ -198,7 +199,7 @@ static void tear(const char *name)
     assert_int_equal(truncate(scratch_path(name), 20), 0);
 }
 
-static void a_torn_checkpoint_is_told_and_the_one_before_is_used(void **state)
+static void a_torn_checkpoint_is_reported_and_the_previous_one_is_used(void **state)
 {
     (void)state;
 
@@ -210,12 +211,12 @@ static void a_torn_checkpoint_is_told_and_the_one_before_is_used(void **state)
     assert_int_equal(run("out", END, "auto"), DP_OK);
     stderr_end();
     assert_non_null(strstr(stderr_text, "step-00000007: model.safetensors does not match"));
-    assert_non_null(strstr(stderr_text, "step-00000006 is not whole, the one before it is tried"));
+    assert_non_null(strstr(stderr_text, "step-00000006 is not whole; trying the one before it"));
     assert_true(same_checkpoints("whole", "out", 1));
 }
 
-/* `latest/` is the link, and a folder of that name a checkpoint, even without anything in it. */
-static void a_slash_behind_a_path_changes_nothing(void **state)
+/* `latest/` names the link, and a folder of a checkpoint's name counts as one, even if empty. */
+static void a_slash_after_a_path_changes_nothing(void **state)
 {
     char path[256];
     (void)state;
@@ -224,14 +225,14 @@ static void a_slash_behind_a_path_changes_nothing(void **state)
     tear("out/checkpoints/step-00000007/MANIFEST");
     (void)snprintf(path, sizeof(path), "%s", scratch_path("out/checkpoints/latest/"));
     assert_int_equal(run_badly("new", END, path), DP_OK);
-    assert_non_null(strstr(stderr_text, "step-00000007 is not whole, the one before it is tried"));
+    assert_non_null(strstr(stderr_text, "step-00000007 is not whole; trying the one before it"));
     assert_int_equal(unlink(scratch_path("out/checkpoints/step-00000007/MANIFEST")), 0);
     assert_int_equal(unlink(scratch_path("out/checkpoints/step-00000007/state.json")), 0);
     (void)snprintf(path, sizeof(path), "%s", scratch_path("out/checkpoints/step-00000007//"));
     assert_int_equal(run_badly("other", END, path), DP_ERR_DATA);
 }
 
-static void where_nothing_is_whole_nothing_begins(void **state)
+static void without_a_whole_checkpoint_nothing_begins(void **state)
 {
     char path[256];
     (void)state;
@@ -261,8 +262,8 @@ static void without_latest_the_highest_step_is_the_newest(void **state)
     assert_int_equal(run("out", END, "auto"), DP_OK);
 }
 
-/* Going back to an earlier checkpoint: what was there behind it is not the newest any more. */
-static void after_going_back_the_new_way_is_gone_on_with(void **state)
+/* After going back to an earlier checkpoint, later ones of the old run are not the newest. */
+static void after_going_back_the_newer_steps_are_resumed(void **state)
 {
     char path[256];
     (void)state;
@@ -276,7 +277,7 @@ static void after_going_back_the_new_way_is_gone_on_with(void **state)
     assert_true(same_checkpoints("out", "other", 4));
 }
 
-static void what_makes_the_state_meaningless_is_refused(void **state)
+static void changes_that_make_the_state_meaningless_are_refused(void **state)
 {
     static const struct {
         const char *set, *said;
@@ -305,13 +306,13 @@ static void what_makes_the_state_meaningless_is_refused(void **state)
     }
     assert_int_equal(run_set("out", END, "auto", "optimizer.lr=0.5"), DP_OK); /* may change */
 
-    /* It has finished now: that nothing is left to do is no reason to accept what does not fit. */
+    /* It has finished now, but incompatible changes are refused even if nothing is left to do. */
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(run_set("out", END, "auto", rows[i].set), DP_ERR_CONFIG);
     }
 }
 
-static void metrics_go_on_at_the_checkpoint(void **state)
+static void metrics_continue_at_the_checkpoint(void **state)
 {
     char path[256], *content = NULL;
     size_t bytes = 0;
@@ -333,7 +334,7 @@ static void metrics_go_on_at_the_checkpoint(void **state)
         starts += strcmp(type, "start") == 0;
         if (strcmp(type, "resume") == 0) {
             assert_int_equal(step, 6);
-            assert_int_equal(steps[6] - steps[7], 1); /* behind step 6, before step 7 */
+            assert_int_equal(steps[6] - steps[7], 1); /* after step 6, before step 7 */
             resumes++;
         } else if (strcmp(type, "step") == 0) {
             steps[step]++;
@@ -348,8 +349,8 @@ static void metrics_go_on_at_the_checkpoint(void **state)
     assert_int_equal(resumes, 1);
 }
 
-/* Puts something of the user's, which is not deleted, where the checkpoint of a step is written
- * first; or takes it away. */
+/* Puts a file of the user's, which is not deleted, at a checkpoint's temporary name; or removes
+ * it. */
 static void obstruct(int step, bool there)
 {
     char tag[DP_PROCESS_TAG_BYTES], name[256], file[300];
@@ -391,8 +392,8 @@ static void a_checkpoint_that_cannot_be_written_is_a_warning_until_the_end(void 
     assert_true(same_checkpoints("whole", "out", 6));
 }
 
-/* Whichever allocation fails, a resumed run ends, or goes on without a checkpoint on its way; what
- * it went on from is untouched. */
+/* After any failed allocation a resumed run ends, or continues without one of its checkpoints; the
+ * resumed checkpoint is unchanged. */
 static void survives_failed_allocations(void **state)
 {
     int failed = 0, went_on = 0;
@@ -425,19 +426,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(interrupted_and_resumed_equals_uninterrupted),
-        WITH_FOLDER(narrow_types_go_on_exactly),
-        WITH_FOLDER(a_finished_run_is_left_as_it_is),
+        WITH_FOLDER(narrow_types_are_resumed_exactly),
+        WITH_FOLDER(a_finished_run_is_not_changed),
         WITH_FOLDER(without_a_checkpoint_auto_begins_anew),
         WITH_FOLDER(an_occupied_folder_is_refused_without_resume),
-        WITH_FOLDER(what_could_not_begin_may_be_tried_again),
-        WITH_FOLDER(a_path_may_lead_there_in_any_way),
-        WITH_FOLDER(a_torn_checkpoint_is_told_and_the_one_before_is_used),
-        WITH_FOLDER(a_slash_behind_a_path_changes_nothing),
-        WITH_FOLDER(where_nothing_is_whole_nothing_begins),
+        WITH_FOLDER(a_run_that_could_not_begin_may_be_tried_again),
+        WITH_FOLDER(a_path_may_name_a_run_a_folder_or_a_link),
+        WITH_FOLDER(a_torn_checkpoint_is_reported_and_the_previous_one_is_used),
+        WITH_FOLDER(a_slash_after_a_path_changes_nothing),
+        WITH_FOLDER(without_a_whole_checkpoint_nothing_begins),
         WITH_FOLDER(without_latest_the_highest_step_is_the_newest),
-        WITH_FOLDER(after_going_back_the_new_way_is_gone_on_with),
-        WITH_FOLDER(what_makes_the_state_meaningless_is_refused),
-        WITH_FOLDER(metrics_go_on_at_the_checkpoint),
+        WITH_FOLDER(after_going_back_the_newer_steps_are_resumed),
+        WITH_FOLDER(changes_that_make_the_state_meaningless_are_refused),
+        WITH_FOLDER(metrics_continue_at_the_checkpoint),
         WITH_FOLDER(a_checkpoint_that_cannot_be_written_is_a_warning_until_the_end),
         WITH_FOLDER(survives_failed_allocations),
     };

@@ -1,4 +1,4 @@
-/* test_resume_early.c - runs that have stopped early, and are asked to go on. */
+/* test_resume_early.c - resuming runs that have stopped early. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,20 +8,20 @@
 
 #include "tests/support/whole_run.h"
 
-/* With a learning rate of 0 nothing improves: behind two evaluations of patience it ends. */
-static void a_run_that_stopped_early_is_left_as_it_is_unless_there_is_more_patience(void **state)
+/* With a learning rate of 0 nothing improves: after two evaluations of patience it ends. */
+static void an_early_stopped_run_continues_only_with_more_patience(void **state)
 {
     static const char *const kept[] = {"metrics.jsonl", "run.json",
                                        "checkpoints/step-00000012/state.json"};
-    struct dp_cli cli = cli_of("out", 0, NULL);
+    struct dp_run_options options = options_of("out", 0, NULL);
     struct stat before[3], after[3];
     (void)state;
 
-    cli.sets[cli.set_count++] = "optimizer.lr=0";
-    cli.sets[cli.set_count++] = "early_stop.patience=2";
+    options.sets[options.set_count++] = "optimizer.lr=0";
+    options.sets[options.set_count++] = "early_stop.patience=2";
     for (int turn = 0; turn < 2; turn++) {
-        assert_int_equal(run_cli(&cli), DP_OK);
-        cli.resume = "auto";
+        assert_int_equal(whole_run(&options), DP_OK);
+        options.resume = "auto";
         for (int i = 0; i < 3; i++) {
             char path[128];
             (void)snprintf(path, sizeof(path), "out/%s", kept[i]);
@@ -33,26 +33,26 @@ static void a_run_that_stopped_early_is_left_as_it_is_unless_there_is_more_patie
         assert_int_equal(after[i].st_size, before[i].st_size);
         assert_int_equal(after[i].st_mtim.tv_nsec, before[i].st_mtim.tv_nsec);
     }
-    cli.sets[1] = "early_stop.patience=4";
-    assert_int_equal(run_cli(&cli), DP_OK);
+    options.sets[1] = "early_stop.patience=4";
+    assert_int_equal(whole_run(&options), DP_OK);
     assert_int_equal(access(scratch_path("out/checkpoints/step-00000020"), F_OK), 0);
 }
 
-/* One that is taken up with less patience ends where it is, and its checkpoint says so then. */
-static void a_run_that_stops_early_when_it_is_taken_up_says_so_from_then_on(void **state)
+/* A run resumed with less patience ends at once, and its checkpoint records that. */
+static void a_run_that_stops_early_on_resuming_records_it(void **state)
 {
-    struct dp_cli cli = cli_of("out", 15, NULL);
+    struct dp_run_options options = options_of("out", 15, NULL);
     struct stat before, after;
     (void)state;
 
-    cli.sets[cli.set_count++] = "optimizer.lr=0";
-    assert_int_equal(run_cli(&cli), DP_OK);
-    cli.steps = 0;
-    cli.resume = "auto";
-    cli.sets[cli.set_count++] = "early_stop.patience=1";
-    assert_int_equal(run_cli(&cli), DP_OK);
+    options.sets[options.set_count++] = "optimizer.lr=0";
+    assert_int_equal(whole_run(&options), DP_OK);
+    options.steps = 0;
+    options.resume = "auto";
+    options.sets[options.set_count++] = "early_stop.patience=1";
+    assert_int_equal(whole_run(&options), DP_OK);
     assert_int_equal(stat(scratch_path("out/metrics.jsonl"), &before), 0);
-    assert_int_equal(run_cli(&cli), DP_OK);
+    assert_int_equal(whole_run(&options), DP_OK);
     assert_int_equal(stat(scratch_path("out/metrics.jsonl"), &after), 0);
     assert_int_equal(after.st_size, before.st_size);
     assert_int_equal(access(scratch_path("out/checkpoints/step-00000018"), F_OK), -1);
@@ -61,12 +61,10 @@ static void a_run_that_stops_early_when_it_is_taken_up_says_so_from_then_on(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            a_run_that_stopped_early_is_left_as_it_is_unless_there_is_more_patience,
-            scratch_create_fast, scratch_destroy),
-        cmocka_unit_test_setup_teardown(
-            a_run_that_stops_early_when_it_is_taken_up_says_so_from_then_on, scratch_create_fast,
-            scratch_destroy),
+        cmocka_unit_test_setup_teardown(an_early_stopped_run_continues_only_with_more_patience,
+                                        scratch_create_fast, scratch_destroy),
+        cmocka_unit_test_setup_teardown(a_run_that_stops_early_on_resuming_records_it,
+                                        scratch_create_fast, scratch_destroy),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* test_resume_strategy.c - what `auto` chose is taken over from a checkpoint, where it can run. */
+/* test_resume_strategy.c - a resumed run uses the strategy that `auto` had chosen, if it can
+ * run. */
 #include <inttypes.h>
 #include <xxhash.h>
 
@@ -34,25 +35,25 @@ static void set_strategy(const char *checkpoint, const char *strategy)
     assert_int_equal(dp_manifest_write(checkpoint, files, hashes, 3), DP_OK);
 }
 
-static void a_strategy_that_cannot_run_here_is_not_taken_over(void **state)
+static void a_strategy_that_cannot_run_is_not_resumed(void **state)
 {
     char path[256], lengthy[300];
     const char *const strategies[] = {"ring:over=nothing", "none:of=these", lengthy};
-    struct dp_cli cli = cli_of("out", 3, NULL);
+    struct dp_run_options options = options_of("out", 3, NULL);
     (void)state;
 
     memset(lengthy, 'x', sizeof(lengthy) - 1);
     lengthy[sizeof(lengthy) - 1] = '\0';
-    assert_int_equal(run_cli(&cli), DP_OK);
+    assert_int_equal(whole_run(&options), DP_OK);
     (void)snprintf(path, sizeof(path), "%s", scratch_path("out/checkpoints/step-00000003"));
     for (size_t i = 0; i < sizeof(strategies) / sizeof(strategies[0]); i++) {
         char out[32];
         dp_status status;
         (void)snprintf(out, sizeof(out), "out-%zu", i);
         set_strategy(path, strategies[i]);
-        cli = cli_of(out, 4, path);
+        options = options_of(out, 4, path);
         stderr_begin();
-        status = run_cli(&cli);
+        status = whole_run(&options);
         stderr_end();
         assert_int_equal(status, DP_OK);
         assert_non_null(strstr(stderr_text, "warning: comm.strategy auto chooses anew"));
@@ -60,25 +61,25 @@ static void a_strategy_that_cannot_run_here_is_not_taken_over(void **state)
     }
 }
 
-static void a_strategy_chosen_for_other_options_is_not_looked_at(void **state)
+static void a_strategy_chosen_for_other_options_is_ignored(void **state)
 {
     static const char *const sets[] = {"comm.bucket_mb=3", "comm.first_bucket_mb=2",
                                        "comm.compressor=fp16"};
-    struct dp_cli cli = cli_of("out", 3, NULL);
+    struct dp_run_options options = options_of("out", 3, NULL);
     char path[256];
     (void)state;
 
-    assert_int_equal(run_cli(&cli), DP_OK);
+    assert_int_equal(whole_run(&options), DP_OK);
     (void)snprintf(path, sizeof(path), "%s", scratch_path("out/checkpoints/step-00000003"));
     set_strategy(path, "ring:over=nothing");
     for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
         char out[32];
         dp_status status;
         (void)snprintf(out, sizeof(out), "out-%zu", i);
-        cli = cli_of(out, 4, path);
-        cli.sets[cli.set_count++] = sets[i];
+        options = options_of(out, 4, path);
+        options.sets[options.set_count++] = sets[i];
         stderr_begin();
-        status = run_cli(&cli);
+        status = whole_run(&options);
         stderr_end();
         assert_int_equal(status, DP_OK);
         assert_null(strstr(stderr_text, "comm.strategy auto chooses anew"));
@@ -88,9 +89,9 @@ static void a_strategy_chosen_for_other_options_is_not_looked_at(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_strategy_chosen_for_other_options_is_not_looked_at,
+        cmocka_unit_test_setup_teardown(a_strategy_chosen_for_other_options_is_ignored,
                                         scratch_create_fast, scratch_destroy),
-        cmocka_unit_test_setup_teardown(a_strategy_that_cannot_run_here_is_not_taken_over,
+        cmocka_unit_test_setup_teardown(a_strategy_that_cannot_run_is_not_resumed,
                                         scratch_create_fast, scratch_destroy),
     };
 

@@ -1,4 +1,4 @@
-/* test_setup.c - one rank that cannot begin: all leave together, and none waits for it. */
+/* test_setup.c - if one rank cannot begin, all leave together, and none waits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,12 +17,12 @@
 
 enum { RANKS = 2 };
 
-typedef dp_status part(struct dp_training *run);
+typedef dp_status part(struct dp_run_job *job);
 
 struct attempt {
-    const struct dp_cli *cli;
+    const struct dp_run_options *options;
     part *body;
-    bool meets;              /* whatever it comes to, ranks can go on together */
+    bool meets;              /* with any result ranks remain in step */
     int nth;                 /* allocation that fails, of whichever rank */
     dp_status status[RANKS]; /* what it came to */
 };
@@ -34,8 +34,8 @@ static size_t try_part(struct dp_group *group, const void *arg)
     struct dp_training run;
 
     memset(&run, 0, sizeof(run));
-    run.cli = attempt->cli;
-    run.world = &world;
+    run.job.options = attempt->options;
+    run.job.world = &world;
     attempt->status[group->rank] = DP_ERR_CANCELLED; /* unless it comes so far */
     if (dp_group_barrier(group) != DP_OK) {
         return 1;
@@ -46,7 +46,7 @@ static size_t try_part(struct dp_group *group, const void *arg)
     if (dp_group_barrier(group) != DP_OK) {
         return 1;
     }
-    attempt->status[group->rank] = attempt->body(&run);
+    attempt->status[group->rank] = attempt->body(&run.job);
     dp_run_teardown(&run);
     if (attempt->meets && dp_group_barrier(group) != DP_OK) {
         return 1; /* they sent what nobody had asked for */
@@ -54,11 +54,11 @@ static size_t try_part(struct dp_group *group, const void *arg)
     return attempt->status[group->rank] != DP_OK;
 }
 
-/* Lets every allocation fail once, of whichever rank it is. */
+/* Lets every allocation of every rank fail once. */
 static void fail_everywhere(part *body, bool meets)
 {
-    const struct dp_cli cli = cli_of("out", 0, NULL);
-    struct attempt attempt = {.cli = &cli, .body = body, .meets = meets};
+    const struct dp_run_options options = options_of("out", 0, NULL);
+    struct attempt attempt = {.options = &options, .body = body, .meets = meets};
     const struct attempt *const arg = &attempt;
     const size_t live = dp_mem_live();
     size_t wrong = 1;
@@ -80,7 +80,7 @@ static void fail_everywhere(part *body, bool meets)
     assert_true(attempt.nth > 2 * RANKS);
 }
 
-static void a_rank_without_memory_for_its_place_is_heard_by_all(void **state)
+static void a_rank_without_memory_to_be_placed_ends_all(void **state)
 {
     (void)state;
     fail_everywhere(dp_run_place, true);
@@ -92,10 +92,13 @@ static void ranks_without_memory_for_their_configuration_all_end(void **state)
     fail_everywhere(dp_run_configure, false);
 }
 
-static dp_status load_data(struct dp_training *run)
+static dp_status load_data(struct dp_run_job *job)
 {
-    DP_TRY(dp_run_configure(run));
-    return dp_run_load_data(run);
+    struct dp_progress progress;
+
+    dp_progress_init(&progress, stdout, false, true);
+    DP_TRY(dp_run_configure(job));
+    return dp_run_load_data(job, &progress);
 }
 
 static void ranks_without_memory_for_their_data_all_end(void **state)
@@ -107,8 +110,8 @@ static void ranks_without_memory_for_their_data_all_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_rank_without_memory_for_its_place_is_heard_by_all,
-                                        scratch_create, scratch_destroy),
+        cmocka_unit_test_setup_teardown(a_rank_without_memory_to_be_placed_ends_all, scratch_create,
+                                        scratch_destroy),
         cmocka_unit_test_setup_teardown(ranks_without_memory_for_their_configuration_all_end,
                                         scratch_create, scratch_destroy),
         cmocka_unit_test_setup_teardown(ranks_without_memory_for_their_data_all_end, scratch_create,

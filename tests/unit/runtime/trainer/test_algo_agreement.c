@@ -1,5 +1,6 @@
 /*
- * test_algo_agreement.c - ranks that have measured differently end with the same choices, and bits.
+ * test_algo_agreement.c - ranks with different measurements agree on choices, and so compute the
+ * same bits.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,12 +14,12 @@
 
 #include "base/log.h"
 #include "kernels/algo_choices.h"
-#include "runtime/trainer/algo_agreement.h"
+#include "runtime/trainer/prepare/algo_agreement.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 #include "tests/support/tested_device.h"
 
-/* The steps have whole batches alone, of which both ranks have as many rows. */
+/* Only whole batches, of which both ranks have equally many rows. */
 enum { RANKS = 3, OWN = 60, TRAINING = 2, STEPS = 4 };
 
 /* ---- agreeing ---- */
@@ -31,11 +32,11 @@ static dp_status fill(struct dp_algo_choices *c, int rank)
     (void)snprintf(value, sizeof(value), "%d%0300d", rank, 7);
     for (int i = 0; i < OWN; i++) { /* more than goes into one message */
         (void)snprintf(key, sizeof(key), "of rank %d: %d", rank, i);
-        DP_TRY(dp_algo_choices_note(c, key, value));
+        DP_TRY(dp_algo_choices_note(c, key, value, 1.0 + rank));
     }
-    DP_TRY(dp_algo_choices_note(c, "of all", value));
+    DP_TRY(dp_algo_choices_note(c, "of all", value, 0.25 + rank));
     if (rank > 0) {
-        DP_TRY(dp_algo_choices_note(c, "of all but one", value));
+        DP_TRY(dp_algo_choices_note(c, "of all but one", value, 0.5 + rank));
     }
     return dp_algo_choices_ask(c, "of all but one", &unknown);
 }
@@ -44,6 +45,7 @@ struct agreement {
     const struct small_run *run;
     int failing, other; /* a rank that fails, or is on another machine; -1: none */
     char *text[RANKS];  /* owned */
+    char *timed[RANKS]; /* owned; with times */
     bool changed[RANKS];
 };
 
@@ -63,6 +65,9 @@ static size_t agrees(struct dp_group *group, const void *arg)
     if (status == DP_OK) {
         status = dp_algo_choices_text(c, false, &a->text[rank]);
     }
+    if (status == DP_OK) {
+        status = dp_algo_choices_text(c, true, &a->timed[rank]);
+    }
     dp_algo_choices_destroy(c);
     dp_trainer_destroy(t);
     return status != DP_OK;
@@ -76,6 +81,7 @@ static const char *agree(struct agreement *a)
     assert_int_equal(on_local_ranks(RANKS, agrees, &arg), 0);
     for (int i = 1; i < RANKS; i++) {
         assert_string_equal(a->text[i], a->text[0]);
+        assert_string_equal(a->timed[i], a->timed[0]);
     }
     return a->text[0];
 }
@@ -84,11 +90,12 @@ static void forget_texts(struct agreement *a)
 {
     for (int i = 0; i < RANKS; i++) {
         dp_free(a->text[i]);
-        a->text[i] = NULL;
+        dp_free(a->timed[i]);
+        a->text[i] = a->timed[i] = NULL;
     }
 }
 
-/* The rank whose value a key has, behind `from`. */
+/* The rank whose value a key has, after `from`. */
 static int winner(const char *from, const char *key)
 {
     char wanted[64];
@@ -112,6 +119,9 @@ static void all_ranks_end_with_the_choices_of_the_lowest(void **state)
     assert_int_equal(winner(text, "of all"), 0);
     assert_int_equal(winner(text, "of all but one"), 1);
     assert_int_equal(winner(text, "of rank 2: 59"), 2);
+    assert_null(strstr(text, "\"ms\""));
+    assert_non_null(strstr(a.timed[0], "\"ms\":0.25}")); /* of who measured it */
+    assert_non_null(strstr(a.timed[0], "\"ms\":1.5}"));
     for (int i = 0; i < RANKS; i++) { /* rank 0 has asked for what it did not know */
         assert_true(a.changed[i]);
     }
@@ -119,7 +129,7 @@ static void all_ranks_end_with_the_choices_of_the_lowest(void **state)
     small_run_destroy(&run);
 }
 
-static void machines_of_another_kind_have_choices_of_their_own(void **state)
+static void other_kinds_of_machines_have_their_own_choices(void **state)
 {
     struct small_run run;
     struct agreement a = {.run = &run, .failing = -1, .other = 2};
@@ -147,18 +157,17 @@ static void a_rank_that_could_not_prepare_ends_all(void **state)
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (a.failing = 0; a.failing < RANKS; a.failing++) {
         assert_int_equal(on_local_ranks(RANKS, agrees, &arg), RANKS);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     small_run_destroy(&run);
 }
 
 /* ---- training ---- */
 
-/* Whether the algorithms of the device are those of tests/cuda_on_host, of which the test says
- * which is fastest. */
+/* Whether the device's algorithms are those of tests/cuda_on_host, whose times the test sets. */
 static bool has_choices(void)
 {
     const struct dp_device *device = NULL;
@@ -218,7 +227,7 @@ static bool same_weights(const struct outcome *a, const struct outcome *b)
     return memcmp(a->weights, b->weights, a->trained * sizeof(*a->weights)) == 0;
 }
 
-/* Rank 0 knows what is fastest in one way, rank 1 in another: both compute as rank 0 does. */
+/* Ranks 0 and 1 know different fastest algorithms: both use those of rank 0. */
 static void check_ranks_that_differ(const char *layers, const char *const *sets)
 {
     char *text[2], *both;
@@ -295,7 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_end_with_the_choices_of_the_lowest),
-        cmocka_unit_test(machines_of_another_kind_have_choices_of_their_own),
+        cmocka_unit_test(other_kinds_of_machines_have_their_own_choices),
         cmocka_unit_test(a_rank_that_could_not_prepare_ends_all),
         cmocka_unit_test(ranks_that_measured_differently_compute_alike),
         cmocka_unit_test(creating_survives_every_failed_allocation),

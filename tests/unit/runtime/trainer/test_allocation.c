@@ -1,9 +1,9 @@
 /*
- * test_allocation.c - steps allocate nothing: not in this library, nor in those below it.
+ * test_allocation.c - steps allocate nothing, neither in this program nor in its libraries.
  *
- * The allocator of the C library is wrapped in this program, so that calls of every library count
- * and of every thread: loader and engine too. But for oneDNN, which takes some small blocks, and
- * gives them back, whenever it executes something.
+ * This program wraps the C library's allocator, so that calls of all libraries and threads are
+ * counted, loader and engine included. Except those of oneDNN, which allocates and frees small
+ * blocks whenever it executes.
  */
 #define _GNU_SOURCE /* dl_iterate_phdr */
 #include <errno.h>
@@ -28,11 +28,11 @@ enum { WARM_STEPS = 6, COUNTED_STEPS = 10 }; /* both with a short batch among th
 
 static atomic_llong allocations;
 
-/* Sanitizers bring an allocator of their own; glibc has these names for its own. */
+/* Sanitizers have their own allocator; these are glibc's names for its own. */
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define COUNTS 1
 
-/* Where the code of oneDNN, and of the C++ library that only it uses, lies. */
+/* Address ranges of oneDNN, and of the C++ library that only it uses. */
 static struct {
     uintptr_t begin, end;
 } foreign[2];
@@ -132,11 +132,11 @@ static dp_status run_steps(struct dp_trainer *t, int steps)
     return dp_exchange_barrier(t->exchange);
 }
 
-/* Returns how often memory was taken in ten steps, counted on rank 0 for all. */
+/* Returns the number of allocations in ten steps, counted on rank 0 for all. */
 static size_t steps_allocate(struct dp_group *group, const void *run)
 {
     struct dp_trainer *t = NULL;
-    long long before, behind;
+    long long before, after;
 
     if (small_run_trainer(run, group, WARM_STEPS + COUNTED_STEPS, &t) != DP_OK ||
         run_steps(t, WARM_STEPS) != DP_OK) {
@@ -146,13 +146,13 @@ static size_t steps_allocate(struct dp_group *group, const void *run)
     if (run_steps(t, COUNTED_STEPS) != DP_OK) {
         return 1000;
     }
-    behind = atomic_load(&allocations);
-    /* Nobody goes on to destroy its trainer, or has not yet read the count. */
+    after = atomic_load(&allocations);
+    /* No rank destroys its trainer before all have read the count. */
     if (dp_exchange_barrier(t->exchange) != DP_OK) {
         return 1000;
     }
     dp_trainer_destroy(t);
-    return group->rank == 0 ? (size_t)(behind - before) : 0;
+    return group->rank == 0 ? (size_t)(after - before) : 0;
 }
 
 static void the_counter_counts(void **state)
@@ -219,7 +219,7 @@ static void no_compressor_allocates(void **state)
     }
 }
 
-static void neither_clipping_nor_adamw_nor_passes_nor_convolutions_allocate(void **state)
+static void clipping_adamw_passes_and_convolutions_do_not_allocate(void **state)
 {
     static const char *const clip[] = {"device.name=cpu", "optimizer.clip_norm=0.1",
                                        "comm.overlap=on", NULL};
@@ -270,7 +270,7 @@ int main(void)
         cmocka_unit_test(the_counter_counts),
         cmocka_unit_test(ten_steps_allocate_nothing),
         cmocka_unit_test(no_compressor_allocates),
-        cmocka_unit_test(neither_clipping_nor_adamw_nor_passes_nor_convolutions_allocate),
+        cmocka_unit_test(clipping_adamw_passes_and_convolutions_do_not_allocate),
         cmocka_unit_test(lanes_allocate_nothing),
         cmocka_unit_test(narrow_types_allocate_nothing),
     };

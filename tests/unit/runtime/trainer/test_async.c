@@ -1,6 +1,6 @@
 /*
- * test_async.c - training in which ranks go at their own pace: the bound is kept, nothing is lost,
- * and what ranks do together they do behind the same step.
+ * test_async.c - training at each rank's own pace: the bound holds, no gradient is lost, and ranks
+ * synchronise after the same step.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -23,14 +23,14 @@ static const char *const no_sets[] = {NULL};
 static const char *const served[] = {"train.mode=async", "comm.strategy=ps", "comm.servers=1",
                                      "train.staleness=2", NULL};
 
-/* One training on ranks as threads; what they do, and what is seen. */
+/* One training with ranks as threads: settings and observations. */
 struct world {
     struct small_run run;
     int trainers, servers, staleness, steps;
-    int meetings[STRETCHES]; /* steps behind which ranks meet; 0 behind the last but `steps` */
-    int slow;                /* trainer for which others are made to wait; -1: none */
-    int wishing, wish_at;    /* rank that requests to stop, from that step on; -1: none */
-    int enough_at;           /* result that is enough; 0: none */
+    int syncs[STRETCHES];          /* after which steps ranks synchronise; 0: after the last */
+    int slow;                      /* trainer for which others are made to wait; -1: none */
+    int requesting, request_at;    /* rank that requests to stop, from that step on; -1: none */
+    int enough_at;                 /* result that is enough; 0: none */
     atomic_int begun[SMALL_RANKS]; /* steps that a trainer has begun */
     atomic_int most_ahead;
     uint64_t hash[STRETCHES + 1][SMALL_RANKS];
@@ -46,7 +46,7 @@ struct member {
     struct world *world;
     struct dp_trainer *t;
     struct dp_async *async;
-    uint64_t results; /* steps told */
+    uint64_t results; /* steps reported */
     int turn;         /* stretches done */
     int until;
     size_t wrong;
@@ -63,8 +63,8 @@ static int begun_least(const struct world *w)
     return least;
 }
 
-/* The slow trainer goes on when all others have come as far as they may, and have had time to come
- * further. */
+/* The slow trainer continues when all others have reached the bound, and have had time to exceed
+ * it. */
 static void dawdle(struct member *m, int step)
 {
     struct world *w = m->world;
@@ -90,13 +90,13 @@ static void request(void *context)
     struct world *w = m->world;
     const int rank = m->t->group->rank, step = (int)m->t->state.step;
 
-    m->t->request[DP_REQUEST_STOP] = rank == w->wishing && begun_least(w) >= w->wish_at;
+    m->t->request[DP_REQUEST_STOP] = rank == w->requesting && begun_least(w) >= w->request_at;
     if (dp_trainer_serves(m->t)) {
         return;
     }
     atomic_store(&w->begun[rank], step + 1);
     const int ahead = step - begun_least(w) + 1;
-    m->wrong += ahead > w->staleness + 1; /* who has not begun a step has not done the one before */
+    m->wrong += ahead > w->staleness + 1; /* begun less: not finished the previous step */
     if (ahead > atomic_load(&w->most_ahead)) {
         atomic_store(&w->most_ahead, ahead);
     }
@@ -124,7 +124,7 @@ static dp_status run_stretches(struct member *m)
     bool asked[DP_REQUEST_COUNT] = {false};
 
     while ((int)m->t->state.step < w->steps) {
-        const int next = w->meetings[m->turn];
+        const int next = w->syncs[m->turn];
         m->until = next > 0 ? next : w->steps;
         DP_TRY(dp_async_run(m->async, (uint64_t)m->until, asked));
         m->wrong += m->results != m->t->state.step || (int)m->t->state.step > m->until;
@@ -216,10 +216,10 @@ static struct world world_of(int trainers, int servers, int staleness, int steps
                           .staleness = staleness,
                           .steps = steps,
                           .slow = -1,
-                          .wishing = -1};
+                          .requesting = -1};
 }
 
-/* Behind each meeting all ranks have the same, and each of them knows all results. */
+/* After each synchronisation all ranks have the same state, and know all results. */
 static void check_together(const struct world *w, int steps)
 {
     const int ranks = w->trainers + w->servers;
@@ -237,7 +237,7 @@ static void check_together(const struct world *w, int steps)
     }
 }
 
-/* ---- what is as in synchronous training ---- */
+/* ---- compared with synchronous training ---- */
 
 static void train_in_step(int ranks, int steps, const char *const *sets, const char *layers,
                           struct outcome *out)
@@ -268,7 +268,7 @@ static void staleness_0_is_synchronous_bit_for_bit(void **state)
     outcome_fini(&a);
 }
 
-/* One trainer has nobody to be ahead of: its gradients are applied one after the other. */
+/* A single trainer is never ahead: its gradients are applied one after the other. */
 static void a_single_trainer_trains_as_in_synchronous_steps(void **state)
 {
     static const char *const ways[][4] = {
@@ -284,7 +284,7 @@ static void a_single_trainer_trains_as_in_synchronous_steps(void **state)
         struct world w = world_of(1, 1 + i % 3, 1 + i, 12);
         struct outcome plain;
         train_in_step(1, w.steps, ways[i], layers[i], &plain);
-        w.meetings[0] = 5;
+        w.syncs[0] = 5;
         world_train(&w, layers[i], ways[i]);
         check_together(&w, w.steps);
         assert_int_equal(memcmp(plain.weights, w.weights, plain.trained * sizeof(float)), 0);
@@ -299,7 +299,7 @@ static void a_single_trainer_trains_as_in_synchronous_steps(void **state)
 
 /* ---- the bound ---- */
 
-static void nobody_is_further_ahead_of_a_slow_trainer_than_it_may(void **state)
+static void no_trainer_is_further_ahead_than_allowed(void **state)
 {
     static const struct {
         int trainers, servers, staleness;
@@ -309,7 +309,7 @@ static void nobody_is_further_ahead_of_a_slow_trainer_than_it_may(void **state)
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         struct world w = world_of(ways[i].trainers, ways[i].servers, ways[i].staleness, 14);
         w.slow = (int)i % w.trainers;
-        w.meetings[0] = 9;
+        w.syncs[0] = 9;
         world_train(&w, small_dense, no_sets);
         check_together(&w, w.steps);
         assert_in_range(atomic_load(&w.most_ahead), w.staleness, w.staleness + 1);
@@ -331,8 +331,8 @@ static void every_gradient_is_applied_once(void **state)
     (void)state;
 
     train_in_step(5, w.steps, sync, small_own_norm, &plain);
-    w.meetings[0] = 4;
-    w.meetings[1] = 5;
+    w.syncs[0] = 4;
+    w.syncs[1] = 5;
     world_train(&w, small_own_norm, async);
     check_together(&w, w.steps);
     stale = (struct outcome){.weights = w.weights, .trained = plain.trained};
@@ -349,8 +349,8 @@ static void every_gradient_is_applied_once(void **state)
     outcome_fini(&plain);
 }
 
-/* A batch of 3 rows leaves one of 4 trainers without any: its gradient is none. */
-static void a_trainer_without_rows_moves_nothing(void **state)
+/* With a batch of 3 rows one of 4 trainers has none, and a gradient of zero. */
+static void a_trainer_without_rows_changes_no_weight(void **state)
 {
     struct world w = world_of(4, 1, 1, 10); /* every fifth batch is short */
     (void)state;
@@ -364,27 +364,28 @@ static void a_trainer_without_rows_moves_nothing(void **state)
 
 /* ---- ending together ---- */
 
-static void a_wish_of_any_rank_ends_all_behind_the_same_step(void **state)
+static void a_request_of_any_rank_ends_all_after_the_same_step(void **state)
 {
     (void)state;
 
     for (int rank = 0; rank < 5; rank++) { /* trainers 0 to 2, servers 3 and 4 */
         struct world w = world_of(3, 2, 2, 40);
-        w.wishing = rank;
-        w.wish_at = 6;
+        w.requesting = rank;
+        w.request_at = 6;
         world_train(&w, small_dense, no_sets);
         const int end = (int)w.ends[0][0];
         check_together(&w, end);
-        /* It goes with a gradient, of a server by way of a trainer; some are ahead by then. */
+        /* Requests are sent with gradients, a server's through a trainer; some trainers are ahead
+         * by then. */
         if (end < 6 || end > 6 + 3 + 3 * (w.staleness + 1)) {
-            fail_msg("rank %d: the end is behind step %d", rank, end);
+            fail_msg("rank %d: the end is after step %d", rank, end);
         }
         assert_int_equal(w.pushes, 2 * 3 * end);
         world_fini(&w);
     }
 }
 
-static void a_result_that_is_enough_ends_all(void **state)
+static void a_hook_that_sets_enough_ends_all(void **state)
 {
     struct world w = world_of(2, 2, 1, 40);
     (void)state;
@@ -399,8 +400,8 @@ static void a_result_that_is_enough_ends_all(void **state)
 
 /* ---- learning ---- */
 
-/* Without momentum a delay of some steps out of 40 costs little: of what synchronous training has
- * learned (guessing among 5 classes is a loss of 1.61), all but a twentieth. */
+/* Without momentum a delay of some steps out of 40 costs little: it learns all but a twentieth of
+ * what synchronous training does (guessing among 5 classes is a loss of 1.61). */
 static void stale_gradients_train_nearly_as_well(void **state)
 {
     static const char *const sets[] = {"optimizer.lr=0.1", "optimizer.momentum=0", NULL};
@@ -457,14 +458,14 @@ static void creating_survives_every_failed_allocation(void **state)
     small_run_destroy(&run);
 }
 
-/* Of other shardings trainers own parts, too, which nobody would update. */
+/* With other shardings trainers own parts, too, which no rank would update. */
 static void only_servers_can_apply_stale_gradients(void **state)
 {
     struct small_run run;
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_dense, served), 0);
-    run.config->comm.strategy = "zero1:over=shm"; /* behind the check of the configuration */
+    run.config->comm.strategy = "zero1:over=shm"; /* after the check of the configuration */
     stderr_begin();
     assert_int_equal(on_local_ranks(2, creates, &run), 2);
     stderr_end();
@@ -477,11 +478,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(staleness_0_is_synchronous_bit_for_bit),
         cmocka_unit_test(a_single_trainer_trains_as_in_synchronous_steps),
-        cmocka_unit_test(nobody_is_further_ahead_of_a_slow_trainer_than_it_may),
+        cmocka_unit_test(no_trainer_is_further_ahead_than_allowed),
         cmocka_unit_test(every_gradient_is_applied_once),
-        cmocka_unit_test(a_trainer_without_rows_moves_nothing),
-        cmocka_unit_test(a_wish_of_any_rank_ends_all_behind_the_same_step),
-        cmocka_unit_test(a_result_that_is_enough_ends_all),
+        cmocka_unit_test(a_trainer_without_rows_changes_no_weight),
+        cmocka_unit_test(a_request_of_any_rank_ends_all_after_the_same_step),
+        cmocka_unit_test(a_hook_that_sets_enough_ends_all),
         cmocka_unit_test(stale_gradients_train_nearly_as_well),
         cmocka_unit_test(only_servers_can_apply_stale_gradients),
         cmocka_unit_test(creating_survives_every_failed_allocation),

@@ -1,6 +1,6 @@
 /*
- * test_async_devices.c - where stale gradients can be applied: in memory of the host alone. Runs a
- * second time on device cuda.
+ * test_async_devices.c - stale gradients can only be applied in memory of the host. Runs a second
+ * time on device cuda.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "tests/support/small_run.h"
 #include "tests/support/stderr_text.h"
 
-/* Every rank decides alike, so that all can go on to leave together. */
+/* All ranks decide the same, so that they leave together. */
 static size_t is_refused(struct dp_group *group, const void *run)
 {
     const struct dp_async_hooks hooks = {.context = NULL};

@@ -1,5 +1,5 @@
 /*
- * test_batchnorm.c - batch norm whose rows lie on several ranks.
+ * test_batchnorm.c - batch norm over rows on several ranks.
  */
 #include "tests/support/arrays.h"
 #include "tests/support/local_world.h"
@@ -49,7 +49,7 @@ static size_t norm_rank(struct dp_group *group, const void *arg)
     return status != DP_OK;
 }
 
-/* The gradient that `ranks` ranks give together; released with dp_free(). */
+/* The gradient summed over `ranks` ranks; released with dp_free(). */
 static float *gradient_of_ranks(const struct small_batch *batch, bool sync, int ranks)
 {
     const size_t count = grad_count(batch->model);
@@ -111,7 +111,7 @@ static void a_rank_without_rows_joins_synchronised_norm(void **state)
     small_model_destroy(&small);
 }
 
-static void per_rank_norm_is_each_rank_on_its_own(void **state)
+static void unsynchronised_norm_is_separate_on_each_rank(void **state)
 {
     const struct streams *streams = *state;
     struct small_model small = small_model_create("[3, 3, 2]", NORMS(""));
@@ -135,7 +135,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synchronised_norm_on_ranks_equals_one_rank_with_all_rows),
         cmocka_unit_test(a_rank_without_rows_joins_synchronised_norm),
-        cmocka_unit_test(per_rank_norm_is_each_rank_on_its_own),
+        cmocka_unit_test(unsynchronised_norm_is_separate_on_each_rank),
     };
 
     return run_reached_tests(tests, streams_open, streams_close);

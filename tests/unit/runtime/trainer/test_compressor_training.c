@@ -11,15 +11,15 @@
 
 enum { RANKS = 3, LAST = 9 }; /* the last nine steps: two epochs, so that every row counts */
 
-/* A compressor, and by how much its loss may be above that without: 40 steps take the loss from
- * 1.6 to 0.007 here, but what is sent late has less time to work. */
+/* A compressor, and by how much its loss may be above that without: 40 steps take the loss from 1.6
+ * to 0.007 here, but numbers that are sent later have less effect. */
 struct kind {
     const char *text;
     double more;
     const char *sets[3]; /* ends with NULL */
 };
 
-/* A closer bound than kind_at() has, or options that suit so few steps. */
+/* Closer bounds than kind_at()'s, or options for few steps. */
 static const struct kind rows[] = {
     {"fp16", 0.001, {NULL}},
     {"bf16", 0.005, {NULL}},
@@ -28,15 +28,14 @@ static const struct kind rows[] = {
     {"topk:ratio=0.1", 0.01, {NULL}},
     {"randomk:ratio=0.25", 0.04, {NULL}},
     {"powersgd:rank=2", 0.01, {NULL}},
-    /* A velocity ends where it has been sent, so the steps are shorter than those of sgd. */
+    /* A velocity is reset when it is sent, so steps are shorter than those of sgd. */
     {"topk:ratio=0.1,momentum=0.9,warmup_steps=8",
      0.01,
      {"optimizer.momentum=0", "optimizer.lr=0.3"}},
 };
 
-/* Kind i: all rows, then registered compressors without one, with their defaults: half of the loss
- * must be gone, which a gradient of noise, or of another rank, does not bring about. False after
- * the last. */
+/* Kind i: all rows, then registered compressors without a row, with their defaults. Their loss must
+ * halve, which a gradient of noise, or of another rank, does not achieve. False after the last. */
 static bool kind_at(size_t i, struct kind *kind)
 {
     const struct dp_plugin *plugin;

@@ -5,18 +5,18 @@
 #include "tests/support/arrays.h"
 
 #include "runtime/measure/overlap.h"
-#include "runtime/trainer/deferred_update.h"
+#include "runtime/trainer/update/deferred_update.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 #include "tests/support/stderr_text.h"
 
-enum { STEPS = 12, MEETING = 5, RANKS = 4 };
+enum { STEPS = 12, LOOK = 5, RANKS = 4 };
 
 /* Its second and third tensors of weights are large, and others come before them. */
 static const char layers[] = "[flatten: {}, dense: {units: 24}, relu: {}, dense: {units: 64}, "
                              "dropout: {rate: 0.2}, dense: {units: 24}, relu: {}, "
                              "dense: {units: 5}]";
-static const int apart[] = {0, 1, 2, 3}, in_pairs[] = {0, 0, 1, 1};
+static const int one_a_node[] = {0, 1, 2, 3}, in_pairs[] = {0, 0, 1, 1};
 
 #define SETS "comm.bucket_mb=0.004", "comm.first_bucket_mb=0.004", "comm.overlap=on"
 
@@ -25,16 +25,16 @@ struct ends {
     float loss[STEPS][RANKS];
     struct dp_evaluation evaluation[RANKS];
     uint64_t hash[RANKS];
-    int stayed[RANKS]; /* steps behind which late weights were what they had been before */
+    int stayed[RANKS]; /* steps after which deferred weights were unchanged */
 };
 
-struct late_case {
+struct deferred_case {
     const struct small_run *run;
     bool on;
     struct ends *ends;
 };
 
-static size_t late_buckets(const struct dp_trainer *t)
+static size_t deferred_buckets(const struct dp_trainer *t)
 {
     size_t count = 0;
 
@@ -44,7 +44,7 @@ static size_t late_buckets(const struct dp_trainer *t)
     return count;
 }
 
-/* A step, and whether it left the weights of its deferred buckets as they were. */
+/* Does a step, and checks whether the weights of its deferred buckets are unchanged. */
 static dp_status step(struct dp_trainer *t, struct dp_step_report *report, int *stayed)
 {
     const struct dp_bucket_plan *plan = dp_exchange_plan(t->exchange);
@@ -66,13 +66,13 @@ static dp_status step(struct dp_trainer *t, struct dp_step_report *report, int *
     return DP_OK;
 }
 
-static dp_status train(const struct late_case *c, struct dp_trainer *t)
+static dp_status train(const struct deferred_case *c, struct dp_trainer *t)
 {
     const int rank = t->group->rank;
 
     for (int i = 0; i < STEPS; i++) {
         struct dp_step_report report;
-        if (i == MEETING) { /* between steps somebody looks at weights */
+        if (i == LOOK) { /* between steps somebody looks at weights */
             DP_TRY(dp_trainer_sync_weights(t));
             DP_TRY(dp_trainer_evaluate(t, &c->ends->evaluation[rank]));
         }
@@ -87,7 +87,7 @@ static dp_status train(const struct late_case *c, struct dp_trainer *t)
 
 static size_t train_rank(struct dp_group *group, const void *arg)
 {
-    const struct late_case *c = arg;
+    const struct deferred_case *c = arg;
     struct dp_trainer *t = NULL;
     dp_status status = small_run_trainer(c->run, group, STEPS, &t);
 
@@ -109,7 +109,7 @@ static void check_bits(const char *const *sets, const int *nodes, int size)
     memset(ends, 0, sizeof(ends));
     assert_int_equal(small_run_create(&run, layers, sets), 0);
     for (int on = 0; on < 2; on++) {
-        const struct late_case c = {&run, on != 0, &ends[on]};
+        const struct deferred_case c = {&run, on != 0, &ends[on]};
         assert_int_equal(on_local_nodes(size, nodes, train_rank, &c), 0);
     }
     for (int rank = 0; rank < size; rank++) {
@@ -125,9 +125,9 @@ static void check_bits(const char *const *sets, const int *nodes, int size)
     small_run_destroy(&run);
 }
 
-/* Learning rate and number of updates are those of the step that made the gradient; and in some
+/* Learning rate and number of updates are those of the step that computed the gradient. In some
  * steps all state is compared, before anything is updated. */
-static void late_updates_give_the_same_bits(void **state)
+static void deferred_updates_give_the_same_bits(void **state)
 {
     static const char *const ways[][3] = {
         {"comm.strategy=ring", "optimizer.schedule.name=cosine", "optimizer.momentum=0.9"},
@@ -141,12 +141,12 @@ static void late_updates_give_the_same_bits(void **state)
 
     for (size_t i = 0; i < DP_COUNT(ways); i++) {
         const char *const sets[] = {SETS, ways[i][0], ways[i][1], ways[i][2], NULL};
-        check_bits(sets, apart, 2);
+        check_bits(sets, one_a_node, 2);
         check_bits(sets, in_pairs, 4);
     }
 }
 
-static void spoil_late_weights(struct dp_trainer *t)
+static void spoil_deferred_weights(struct dp_trainer *t)
 {
     const struct dp_bucket_plan *plan = dp_exchange_plan(t->exchange);
 
@@ -157,18 +157,18 @@ static void spoil_late_weights(struct dp_trainer *t)
     }
 }
 
-/* One weight of each deferred bucket, on one rank of three: the others outvote it, in a step
- * whose own late updates are pending. */
-static dp_status spoil(const struct late_case *c, struct dp_trainer *t)
+/* One weight of each deferred bucket, on one rank of three: the others are the majority, in a step
+ * whose own deferred updates are pending. */
+static dp_status spoil(const struct deferred_case *c, struct dp_trainer *t)
 {
     struct dp_step_report report;
 
     t->modes.deferred.on = true;
     for (int i = 0; i < STEPS; i++) {
         DP_TRY(dp_trainer_step(t, &report));
-        if (i == MEETING && t->group->rank == 1) {
+        if (i == LOOK && t->group->rank == 1) {
             DP_TRY(dp_deferred_update_finish(t));
-            spoil_late_weights(t);
+            spoil_deferred_weights(t);
         }
     }
     DP_TRY(dp_trainer_sync_weights(t));
@@ -179,7 +179,7 @@ static dp_status spoil(const struct late_case *c, struct dp_trainer *t)
 
 static size_t spoil_rank(struct dp_group *group, const void *arg)
 {
-    const struct late_case *c = arg;
+    const struct deferred_case *c = arg;
     struct dp_trainer *t = NULL;
     dp_status status = small_run_trainer(c->run, group, STEPS, &t);
 
@@ -194,13 +194,13 @@ static void a_rank_that_differs_is_restored_while_updates_are_pending(void **sta
                                        "train.check_every=0", NULL};
     struct small_run run;
     struct ends ends;
-    const struct late_case c = {&run, true, &ends};
+    const struct deferred_case c = {&run, true, &ends};
     (void)state;
 
     memset(&ends, 0, sizeof(ends));
     assert_int_equal(small_run_create(&run, layers, sets), 0);
     stderr_begin();
-    const size_t wrong = on_local_nodes(3, apart, spoil_rank, &c);
+    const size_t wrong = on_local_nodes(3, one_a_node, spoil_rank, &c);
     stderr_end();
     assert_int_equal(wrong, 0);
     assert_non_null(strstr(stderr_text, "rank 1"));
@@ -216,7 +216,7 @@ struct plan_case {
     size_t expected; /* deferred buckets */
 };
 
-static size_t count_late(struct dp_group *group, const void *arg)
+static size_t count_deferred(struct dp_group *group, const void *arg)
 {
     const struct plan_case *c = arg;
     struct dp_trainer *t = NULL;
@@ -224,15 +224,15 @@ static size_t count_late(struct dp_group *group, const void *arg)
 
     if (small_run_trainer(c->run, group, STEPS, &t) == DP_OK) {
         dp_exchange_defer(t->exchange, true);
-        wrong = late_buckets(t) != c->expected;
+        wrong = deferred_buckets(t) != c->expected;
         wrong += dp_exchange_defers(t->exchange) != (c->expected > 0);
     }
     dp_trainer_destroy(t);
     return wrong;
 }
 
-/* Trials put off, too; each pair of them ends with all updates made, and of a pair only the step
- * that has deferred buckets of the one before counts. */
+/* Trials defer, too. Each pair ends with all updates done, and only that step of a pair counts
+ * which has deferred buckets of the previous one. */
 static size_t try_overlap(struct dp_group *group, const void *arg)
 {
     struct dp_trainer *t = NULL;
@@ -259,14 +259,14 @@ static size_t try_overlap(struct dp_group *group, const void *arg)
     return wrong + (status != DP_OK);
 }
 
-static void overlap_is_tried_with_what_it_puts_off(void **state)
+static void overlap_is_tried_with_deferred_updates(void **state)
 {
     static const char *const sets[] = {SETS, "comm.overlap=auto", "comm.strategy=direct", NULL};
     struct small_run run;
     (void)state;
 
     assert_int_equal(small_run_create(&run, layers, sets), 0);
-    assert_int_equal(on_local_nodes(2, apart, try_overlap, &run), 0);
+    assert_int_equal(on_local_nodes(2, one_a_node, try_overlap, &run), 0);
     small_run_destroy(&run);
 }
 
@@ -277,11 +277,11 @@ static void check_plan(const char *set, const int *nodes, size_t expected)
     const struct plan_case c = {&run, expected};
 
     assert_int_equal(small_run_create(&run, layers, sets), 0);
-    assert_int_equal(on_local_nodes(2, nodes, count_late, &c), 0);
+    assert_int_equal(on_local_nodes(2, nodes, count_deferred, &c), 0);
     small_run_destroy(&run);
 }
 
-static void nothing_is_late_where_updates_need_more_than_their_bucket(void **state)
+static void nothing_is_deferred_where_updates_need_more_than_their_bucket(void **state)
 {
     static const char *const never[] = {
         "optimizer.clip_norm=1", "train.precision=fp16",
@@ -292,22 +292,22 @@ static void nothing_is_late_where_updates_need_more_than_their_bucket(void **sta
     static const int together[] = {0, 0};
     (void)state;
 
-    check_plan("train.seed=1", apart, 2);
+    check_plan("train.seed=1", one_a_node, 2);
     check_plan("train.seed=1", together, 0);
-    check_plan("comm.strategy=replicated:over=ring", apart, 2);
-    check_plan("comm.strategy=auto", apart, 2); /* whose bits depend on what was fastest */
+    check_plan("comm.strategy=replicated:over=ring", one_a_node, 2);
+    check_plan("comm.strategy=auto", one_a_node, 2); /* whose bits depend on what was fastest */
     for (size_t i = 0; i < DP_COUNT(never); i++) {
-        check_plan(never[i], apart, 0);
+        check_plan(never[i], one_a_node, 0);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(late_updates_give_the_same_bits),
+        cmocka_unit_test(deferred_updates_give_the_same_bits),
         cmocka_unit_test(a_rank_that_differs_is_restored_while_updates_are_pending),
-        cmocka_unit_test(overlap_is_tried_with_what_it_puts_off),
-        cmocka_unit_test(nothing_is_late_where_updates_need_more_than_their_bucket),
+        cmocka_unit_test(overlap_is_tried_with_deferred_updates),
+        cmocka_unit_test(nothing_is_deferred_where_updates_need_more_than_their_bucket),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_evaluation.c - evaluation in rounds: the same sums, and broken off by all ranks together. */
+/* test_evaluation.c - evaluation in rounds: the same sums, and all ranks stop together. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 
-/* One row a pass: the rounds have 1, 8 and 14 of 23 passes on one rank. */
+/* One row per pass: the rounds have 1, 8 and 14 of 23 passes on one rank. */
 static const char *const row_by_row[] = {"train.micro_batch=1", NULL};
 
 /* The sums of this rank's rows, with its passes in one call, or in several. */
@@ -63,7 +63,7 @@ static size_t compare_rounds(struct dp_group *group, const void *run)
     return wrong;
 }
 
-static void rounds_give_the_sums_of_one_go(void **state)
+static void rounds_give_the_sums_of_one_pass(void **state)
 {
     static const int ranks[] = {1, 2, 3, 5, 8};
     struct small_run run;
@@ -76,7 +76,7 @@ static void rounds_give_the_sums_of_one_go(void **state)
     small_run_destroy(&run);
 }
 
-/* Four lanes of 5 or 6 rows, which go one row a pass. */
+/* Four lanes of 5 or 6 rows, one row per pass. */
 static const char *const lanes_by_row[] = {"train.micro_batch=1", "train.lanes=4", NULL};
 
 static size_t keep_evaluation(struct dp_group *group, const void *arg)
@@ -98,7 +98,7 @@ static size_t keep_evaluation(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void rounds_of_lanes_give_the_same_bits_on_any_ranks(void **state)
+static void rounds_of_lanes_give_the_same_bits_on_any_number_of_ranks(void **state)
 {
     struct small_run run;
     (void)state;
@@ -141,7 +141,7 @@ static size_t ask(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void a_request_on_any_rank_breaks_it_off_on_all(void **state)
+static void a_request_on_any_rank_ends_evaluation_on_all(void **state)
 {
     (void)state;
 
@@ -171,9 +171,9 @@ static void a_request_in_the_last_round_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounds_give_the_sums_of_one_go),
-        cmocka_unit_test(rounds_of_lanes_give_the_same_bits_on_any_ranks),
-        cmocka_unit_test(a_request_on_any_rank_breaks_it_off_on_all),
+        cmocka_unit_test(rounds_give_the_sums_of_one_pass),
+        cmocka_unit_test(rounds_of_lanes_give_the_same_bits_on_any_number_of_ranks),
+        cmocka_unit_test(a_request_on_any_rank_ends_evaluation_on_all),
         cmocka_unit_test(a_request_in_the_last_round_changes_nothing),
     };
     return cmocka_run_group_tests_name("evaluation", tests, NULL, NULL);

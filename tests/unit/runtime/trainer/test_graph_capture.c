@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-#include "runtime/trainer/graph_capture.h"
+#include "runtime/trainer/compute/graph_capture.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 #include "tests/support/stderr_text.h"
@@ -115,7 +115,7 @@ static void narrow_types_and_local_steps_give_the_same_bits(void **state)
     check_same(small_dense, local, once);
 }
 
-/* The scale doubles behind every good step, until a gradient overflows. */
+/* The scale doubles after every good step, until a gradient overflows. */
 static void a_loss_scale_that_changes_gives_the_same_bits(void **state)
 {
     static const char *const half[] = {"train.precision=fp16", NULL};
@@ -132,8 +132,8 @@ static void a_loss_scale_that_changes_gives_the_same_bits(void **state)
     grow_after = 0;
 }
 
-/* All rows in every step and a learning rate of 0: what is left is the order of the rows, within
- * rounding, and what dropout takes away. */
+/* All rows in every step and a learning rate of 0: only the order of the rows, within rounding, and
+ * dropout change the loss. */
 static void dropout_differs_from_replay_to_replay(void **state)
 {
     static const char *const sets[] = {"train.global_batch=131", "optimizer.lr=0", NULL};
@@ -176,7 +176,7 @@ static void refuse(const char *layers, const char *set, const char *text)
     small_run_destroy(&run);
 }
 
-static void what_cannot_be_recorded_is_refused(void **state)
+static void steps_that_cannot_be_recorded_are_refused(void **state)
 {
     (void)state;
 
@@ -192,7 +192,7 @@ static void what_cannot_be_recorded_is_refused(void **state)
 
 enum { COUNT = 100 };
 
-/* Adds x to y, three times; tensors 2 and 0 are ready behind the first and the last one. */
+/* Adds x to y, three times; tensors 2 and 0 are ready after the first and the last one. */
 struct work {
     struct dp_stream *stream;
     float *x, *y, *host;
@@ -223,7 +223,7 @@ static dp_status look(void *context, int tensor)
     return DP_OK;
 }
 
-static bool behind_two(const void *context, int tensor)
+static bool after_two(const void *context, int tensor)
 {
     (void)context;
     return tensor == 2;
@@ -264,10 +264,10 @@ static struct dp_graph_capture_config config_of(const struct work *w, bool must)
                                             .tensors = 3,
                                             .buckets = 2,
                                             .must = must,
-                                            .hands_over = behind_two};
+                                            .hands_over = after_two};
 }
 
-static void a_replay_announces_what_is_done_by_then(void **state)
+static void a_replay_reports_tensors_when_they_are_ready(void **state)
 {
     struct dp_graph_capture *capture = NULL;
     struct work w;
@@ -287,7 +287,7 @@ static void a_replay_announces_what_is_done_by_then(void **state)
         assert_true(w.seen[2] == (float)(3 * turn + 1));
         assert_true(w.seen[0] == (float)(3 * turn + 3) && w.seen[1] == -1);
     }
-    assert_int_equal(w.calls, 4); /* two plain ones, one recorded, the short one */
+    assert_int_equal(w.calls, 4); /* two without recording, one recorded, the short one */
     assert_int_equal(dp_graph_capture_replays(capture), 3);
     dp_graph_capture_destroy(capture);
     work_close(&w);
@@ -353,11 +353,11 @@ int main(void)
         cmocka_unit_test(narrow_types_and_local_steps_give_the_same_bits),
         cmocka_unit_test(a_loss_scale_that_changes_gives_the_same_bits),
         cmocka_unit_test(dropout_differs_from_replay_to_replay),
-        cmocka_unit_test(what_cannot_be_recorded_is_refused),
-        cmocka_unit_test(a_replay_announces_what_is_done_by_then),
+        cmocka_unit_test(steps_that_cannot_be_recorded_are_refused),
+        cmocka_unit_test(a_replay_reports_tensors_when_they_are_ready),
         cmocka_unit_test(a_step_that_waits_is_not_recorded),
         cmocka_unit_test(creating_survives_every_failed_allocation),
     };
 
-    return cmocka_run_group_tests_name("tape", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("graph_capture", tests, NULL, NULL);
 }

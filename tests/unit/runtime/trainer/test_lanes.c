@@ -17,16 +17,16 @@
 #include "base/log.h"
 #include "collectives/exchange/strategy_select.h"
 #include "collectives/strategies/strategy.h"
-#include "runtime/trainer/lane_sync.h"
-#include "runtime/trainer/lanes.h"
+#include "runtime/trainer/compute/lane_sync.h"
+#include "runtime/trainer/compute/lanes.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 
-enum { STEPS = 7 }; /* more than an epoch: a batch of 3 rows, which leaves lanes without any */
+enum { STEPS = 7 }; /* more than an epoch: a batch of 3 rows, so that some lanes have none */
 
 enum { SETS = 12 };
 
-/* What is trained: the same in all ways of computing it. */
+/* The training, which is the same in all variants. */
 struct subject {
     const char *layers;
     const char *sets[SETS];
@@ -83,7 +83,8 @@ static void train(const struct subject *subject, const struct way *way, struct o
     small_run_destroy(&run);
 }
 
-/* Behind how many steps the two differ in loss, weights, statistics or optimizer state. */
+/* The number of steps after which the two differ in loss, weights, statistics or optimizer
+ * state. */
 static int differing(const struct outcome *a, const struct outcome *b, bool hashes)
 {
     int count = 0;
@@ -196,8 +197,8 @@ static const struct dp_strategy rank_order = {
     .close = rank_order_close,
 };
 
-/* Of two summands there is one order only, and it is the tree's: two ranks do not tell. */
-static void summing_in_rank_order_is_found_out(void **state)
+/* Two numbers can be added in one order only, which is the tree's: two ranks show no difference. */
+static void summing_in_rank_order_is_detected(void **state)
 {
     static const struct way alone = {1, 1, false, {NULL}},
                             two = {2, 1, false, {"comm.strategy=rank-order"}},
@@ -236,10 +237,10 @@ static void ranks_that_do_not_divide_the_lanes_are_refused(void **state)
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_dense, sets), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(on_local_ranks(3, is_refused, &run), 0);
     assert_int_equal(on_local_ranks(6, is_refused, &run), 0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     small_run_destroy(&run);
 }
 
@@ -265,9 +266,9 @@ static void strategies_of_another_order_are_refused_by_name(void **state)
         }
         (void)snprintf(sets_strategy, sizeof(sets_strategy), "comm.strategy=%s", plugin->name);
         assert_int_equal(small_run_create(&run, small_dense, sets), 0);
-        dp_log_mute(1);
+        dp_log_set_level(DP_LOG_NONE);
         assert_int_equal(on_local_ranks(2, is_refused, &run), 0);
-        dp_log_mute(0);
+        dp_log_set_level(DP_LOG_INFO);
         small_run_destroy(&run);
     }
 }
@@ -304,7 +305,7 @@ static void creating_lanes_survives_every_failed_allocation(void **state)
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_conv, NULL), 0);
-    assert_int_equal(dp_normalize_init(&normalize, 2, &none, &none), DP_OK);
+    assert_int_equal(dp_normalize_init(&normalize, 2, 255.0, &none, &none), DP_OK);
     const struct dp_lanes_config config = {.model = run.model,
                                            .device = run.device,
                                            .stream = &like,
@@ -314,7 +315,7 @@ static void creating_lanes_survives_every_failed_allocation(void **state)
                                            .threads = 2,
                                            .global_batch = 32};
     const size_t live = dp_mem_live();
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_lanes *lanes = NULL;
         dp_mem_fail_nth(nth);
@@ -326,12 +327,12 @@ static void creating_lanes_survives_every_failed_allocation(void **state)
         assert_int_equal(dp_mem_live(), live);
         assert_in_range(nth, 1, 200);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     dp_normalize_fini(&normalize);
     small_run_destroy(&run);
 }
 
-/* ---- meetings ---- */
+/* ---- synchronised layers ---- */
 
 enum { MEMBERS = 5, ROUNDS = 200, PERMITS = 2 };
 
@@ -364,7 +365,7 @@ static void note_computing(struct lab *lab)
     }
 }
 
-/* Gives others time to compute as well, more of them than may. */
+/* Waits, so that more members than allowed would compute at the same time. */
 static void await_too_many(struct lab *lab)
 {
     const struct timespec nap = {0, 1000000};
@@ -443,7 +444,7 @@ int main(void)
         cmocka_unit_test(without_lanes_ranks_change_the_bits),
         cmocka_unit_test(strategies_of_another_order_are_refused_by_name),
         cmocka_unit_test(ranks_that_do_not_divide_the_lanes_are_refused),
-        cmocka_unit_test(summing_in_rank_order_is_found_out),
+        cmocka_unit_test(summing_in_rank_order_is_detected),
         cmocka_unit_test(partial_sums_cost_the_logarithm_of_a_ranks_lanes),
         cmocka_unit_test(creating_lanes_survives_every_failed_allocation),
         cmocka_unit_test(members_get_the_sum_and_compute_only_with_a_permit),

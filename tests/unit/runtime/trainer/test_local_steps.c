@@ -1,5 +1,5 @@
 /*
- * test_local_steps.c - ranks that train alone for some steps and average their weights then.
+ * test_local_steps.c - ranks train alone for some steps and then average their weights.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static bool same_on_all_ranks(const struct outcome *out, int ranks, int step)
     return same;
 }
 
-/* Weights and optimizer state are compared by their hashes, behind each step. */
+/* Weights and optimizer state are compared by their hashes, after each step. */
 static void check_apart(int ranks, const char *const *sets, int after, int every)
 {
     struct outcome out;
@@ -43,7 +43,7 @@ static void check_apart(int ranks, const char *const *sets, int after, int every
     for (int step = 0; step < STEPS; step++) {
         const bool together = step < after || (step + 1 - after) % every == 0;
         if (same_on_all_ranks(&out, ranks, step) != together) {
-            fail_msg("%s, %s: %d ranks are %s behind step %d", sets[0], sets[1], ranks,
+            fail_msg("%s, %s: %d ranks are %s after step %d", sets[0], sets[1], ranks,
                      together ? "apart" : "together", step + 1);
         }
         for (int rank = 1; rank < ranks; rank++) {
@@ -54,7 +54,7 @@ static void check_apart(int ranks, const char *const *sets, int after, int every
     outcome_fini(&out);
 }
 
-static void ranks_are_together_behind_every_kth_step(void **state)
+static void ranks_are_equal_after_every_kth_step(void **state)
 {
     static const char *const plain[] = {"train.local_steps=4", "comm.overlap=on", NULL};
     static const char *const adamw[] = {"train.local_steps=3", "optimizer.name=adamw",
@@ -134,8 +134,8 @@ struct expected {
     const float *weights[RANKS];
 };
 
-/* Behind the step: the rank's own weights; behind the meeting: their mean, exactly, since both the
- * sum of two and its half are what float32 makes of them. */
+/* After the step: the rank's own weights; after averaging: exactly their mean, since the sum of two
+ * numbers and its half are computed in the same way here. */
 static size_t step_and_meet(struct dp_group *group, const void *arg)
 {
     const struct expected *e = arg;
@@ -158,7 +158,7 @@ static size_t step_and_meet(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void a_local_step_is_one_on_own_rows_and_a_meeting_takes_the_mean(void **state)
+static void a_local_step_uses_own_rows_and_averaging_takes_the_mean(void **state)
 {
     struct small_run run;
     float *weights[RANKS];
@@ -180,9 +180,9 @@ static void a_local_step_is_one_on_own_rows_and_a_meeting_takes_the_mean(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_are_together_behind_every_kth_step),
+        cmocka_unit_test(ranks_are_equal_after_every_kth_step),
         cmocka_unit_test(one_rank_and_steps_of_one_are_ordinary_training),
-        cmocka_unit_test(a_local_step_is_one_on_own_rows_and_a_meeting_takes_the_mean),
+        cmocka_unit_test(a_local_step_uses_own_rows_and_averaging_takes_the_mean),
     };
 
     return cmocka_run_group_tests_name("local_steps", tests, NULL, NULL);

@@ -1,6 +1,5 @@
 /*
- * test_memory_plan.c - what ranks will need is foreseen, and whoever has less is told what would
- * do.
+ * test_memory_plan.c - the memory that ranks need is predicted, and with less there is advice.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +13,7 @@
 #include "base/log.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "collectives/gpu/gpu_peers.h"
-#include "runtime/trainer/memory_check.h"
+#include "runtime/trainer/prepare/memory_check.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 #include "tests/support/stderr_text.h"
@@ -27,9 +26,8 @@ static struct dp_memory_plan need_of(const struct small_run *run)
                                    .model = run->model,
                                    .device = run->device,
                                    .trainers = 1,
-                                   .slots = 1,
                                    .threads = 1,
-                                   .sharding = 1,
+                                   .ranks_per_device = 1,
                                    .one_node = true};
 }
 
@@ -55,15 +53,15 @@ static dp_status check(const struct dp_memory_plan *need, size_t left)
     return status;
 }
 
-/* The number behind `word` in the line; 0: it is not there. */
-static size_t number_behind(const char *word)
+/* The number after `word` in the line; 0: not found. */
+static size_t number_after(const char *word)
 {
     const char *at = strstr(stderr_text, word);
 
     return at == NULL ? 0 : strtoul(at + strlen(word), NULL, 10);
 }
 
-static void what_fits_passes_and_a_byte_less_is_refused(void **state)
+static void memory_that_just_fits_passes_and_a_byte_less_is_refused(void **state)
 {
     struct small_run run;
     struct dp_memory_plan need;
@@ -84,7 +82,7 @@ static void what_fits_passes_and_a_byte_less_is_refused(void **state)
     small_run_destroy(&run);
 }
 
-/* The advice fits, with a thirty-second kept back, and fewer passes would not. */
+/* The advice fits, with a thirty-second in reserve, and fewer passes would not. */
 static void the_advice_is_the_fewest_passes_that_fit(void **state)
 {
     struct small_run run;
@@ -97,7 +95,7 @@ static void the_advice_is_the_fewest_passes_that_fit(void **state)
         const size_t kept = left - left / 32;
         size_t advice, passes;
         assert_int_equal(check(&need, left), DP_ERR_NOMEM);
-        advice = number_behind("train.micro_batch ");
+        advice = number_after("train.micro_batch ");
         if (advice == 0) {
             assert_non_null(strstr(stderr_text, "not even one row at a time would fit"));
             assert_true(sum_of(&need, 1) > kept);
@@ -114,7 +112,7 @@ static void the_advice_is_the_fewest_passes_that_fit(void **state)
 }
 
 /* Micro-batches are refused where batch norm is over the whole batch. */
-static void a_synchronised_model_is_told_a_smaller_batch(void **state)
+static void a_synchronised_model_is_advised_a_smaller_batch(void **state)
 {
     struct small_run run;
     struct dp_memory_plan need;
@@ -124,7 +122,7 @@ static void a_synchronised_model_is_told_a_smaller_batch(void **state)
     need = need_of(&run);
     assert_int_equal(check(&need, sum_of(&need, 20)), DP_ERR_NOMEM);
     assert_null(strstr(stderr_text, "micro_batch"));
-    assert_in_range(number_behind("train.global_batch "), 1, 20);
+    assert_in_range(number_after("train.global_batch "), 1, 20);
     small_run_destroy(&run);
 }
 
@@ -138,7 +136,7 @@ static void ranks_on_one_device_share_it_and_leave_the_workspace(void **state)
 
     assert_int_equal(small_run_create(&run, small_own_norm, NULL), 0);
     need = need_of(&run);
-    need.trainers = need.sharding = RANKS;
+    need.trainers = need.ranks_per_device = RANKS;
     room.left = RANKS * (sum_of(&need, 0) + WORKSPACE);
     assert_int_equal(dp_memory_check_device(&need, &room), DP_OK);
     room.left--;
@@ -173,8 +171,8 @@ static dp_status check_host(const struct dp_memory_plan *plan, const struct dp_m
     return status;
 }
 
-/* What libraries have loaded already, swap, and what the system's figures may be wrong by. */
-static void a_host_refuses_only_what_surely_does_not_fit(void **state)
+/* Memory that libraries have loaded already, swap, and the error of the system's figures. */
+static void a_host_refuses_only_what_cannot_fit(void **state)
 {
     enum { RANKS = 2 };
     const struct dp_memory_ranks all = {.trainers = RANKS, .first = true, .leads = true};
@@ -230,7 +228,7 @@ static void a_host_has_one_data_set_and_one_copy_of_shared_weights(void **state)
     }
 }
 
-/* Of few rows at a time where activations are what is too much, else of fewer ranks. */
+/* Fewer rows at a time if activations are too large, else fewer ranks. */
 static void the_advice_of_a_host_fits(void **state)
 {
     struct dp_memory_ranks all = {.trainers = 4, .first = true, .leads = true};
@@ -246,14 +244,14 @@ static void the_advice_of_a_host_fits(void **state)
     if (run.device->host_memory) {
         const size_t left = host_sum(&plan, &all, 0) / 2;
         assert_int_equal(check_host(&plan, &all, left, 0), DP_ERR_NOMEM);
-        advice = number_behind("train.micro_batch ");
+        advice = number_after("train.micro_batch ");
         assert_in_range(advice, 1, 1 << 18);
         assert_true(host_sum(&plan, &all, advice) <= left);
     }
     run.config->train.global_batch = ROWS;
     run.model->trained = (size_t)1 << 30;
     assert_int_equal(check_host(&plan, &all, (size_t)19 << 30, 0), DP_ERR_NOMEM);
-    advice = number_behind("; ");
+    advice = number_after("; ");
     assert_in_range(advice, 1, 3);
     all.trainers = plan.trainers = (int)advice;
     assert_true(host_sum(&plan, &all, 0) <= (size_t)19 << 30);
@@ -267,7 +265,7 @@ static void the_advice_of_a_host_fits(void **state)
 static const enum dp_purpose foreseen[] = {DP_MEM_WEIGHTS,   DP_MEM_GRADIENTS, DP_MEM_OPTIMIZER,
                                            DP_MEM_RESIDUALS, DP_MEM_COMM,      DP_MEM_ACTIVATIONS};
 
-/* What all ranks, threads of one process, have taken together. */
+/* The memory of all ranks, which are threads of one process. */
 static size_t take(struct dp_group *group, const void *arg)
 {
     const struct small_run *run = arg;
@@ -292,8 +290,8 @@ static size_t take(struct dp_group *group, const void *arg)
     dp_memory_plan_device(&need, (size_t)run->config->train.micro_batch, bytes);
     for (size_t i = 0; i < sizeof(foreseen) / sizeof(foreseen[0]); i++) {
         const size_t taken = (after.used[foreseen[i]] - before.used[foreseen[i]]) / ranks;
-        /* Beside it there are a tail and running statistics; shared memory is rounded. What is sent
-         * is foreseen exactly. */
+        /* Tail and running statistics come on top; shared memory is rounded. Memory of messages is
+         * predicted exactly. */
         const size_t beside = foreseen[i] == DP_MEM_COMM ? 0 : more;
         if (taken + 64 < bytes[foreseen[i]] || taken > bytes[foreseen[i]] + beside) {
             DP_WARN("%s: %zu bytes, foreseen %zu", dp_purpose_text(foreseen[i]), taken,
@@ -309,7 +307,7 @@ static size_t take(struct dp_group *group, const void *arg)
     return wrong + (memcmp(after.used, before.used, sizeof(after.used)) != 0);
 }
 
-static void a_trainer_takes_what_was_foreseen(void **state)
+static void a_trainer_allocates_what_was_predicted(void **state)
 {
     static const struct {
         int ranks;
@@ -347,7 +345,7 @@ static void a_trainer_takes_what_was_foreseen(void **state)
     }
 }
 
-/* What all ranks, threads of one process, have taken of the host together. */
+/* The host memory of all ranks, which are threads of one process. */
 static size_t take_host(struct dp_group *group, const void *arg)
 {
     static const enum dp_purpose purposes[] = {
@@ -372,8 +370,8 @@ static size_t take_host(struct dp_group *group, const void *arg)
     dp_memory_plan_host(&plan, &all, (size_t)run->config->train.micro_batch, bytes);
     for (size_t i = 0; i < sizeof(purposes) / sizeof(purposes[0]); i++) {
         const size_t taken = dp_mem_bytes(purposes[i]), foreseen_bytes = bytes[purposes[i]];
-        /* Beside it there are running statistics and sums of norms; messages of a strategy are of
-         * any size, and codes need a little less where none must cross over from a GPU. */
+        /* Running statistics and sums of norms come on top. Messages of a strategy have any size,
+         * and codes need a little less if none is copied from a GPU. */
         const bool comm = purposes[i] == DP_MEM_COMM;
         const size_t beside = comm ? SIZE_MAX / 2 : (size_t)group->size * 16384;
         const size_t less = comm ? foreseen_bytes / 64 : 64;
@@ -389,7 +387,7 @@ static size_t take_host(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void a_trainer_takes_of_the_host_what_was_foreseen(void **state)
+static void a_trainer_allocates_on_the_host_what_was_predicted(void **state)
 {
     static const struct {
         int ranks;
@@ -426,15 +424,15 @@ static void a_trainer_takes_of_the_host_what_was_foreseen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_fits_passes_and_a_byte_less_is_refused),
+        cmocka_unit_test(memory_that_just_fits_passes_and_a_byte_less_is_refused),
         cmocka_unit_test(the_advice_is_the_fewest_passes_that_fit),
-        cmocka_unit_test(a_synchronised_model_is_told_a_smaller_batch),
+        cmocka_unit_test(a_synchronised_model_is_advised_a_smaller_batch),
         cmocka_unit_test(ranks_on_one_device_share_it_and_leave_the_workspace),
-        cmocka_unit_test(a_host_refuses_only_what_surely_does_not_fit),
+        cmocka_unit_test(a_host_refuses_only_what_cannot_fit),
         cmocka_unit_test(a_host_has_one_data_set_and_one_copy_of_shared_weights),
         cmocka_unit_test(the_advice_of_a_host_fits),
-        cmocka_unit_test(a_trainer_takes_what_was_foreseen),
-        cmocka_unit_test(a_trainer_takes_of_the_host_what_was_foreseen),
+        cmocka_unit_test(a_trainer_allocates_what_was_predicted),
+        cmocka_unit_test(a_trainer_allocates_on_the_host_what_was_predicted),
     };
 
     return cmocka_run_group_tests_name("memory_plan", tests, NULL, NULL);

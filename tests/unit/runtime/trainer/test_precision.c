@@ -1,6 +1,6 @@
 /*
  * test_precision.c - training in bf16 and fp16: master weights, sharing of narrow weights, and loss
- * scaling that all ranks decide together. Runs a second time on device cuda.
+ * scaling, on which all ranks agree. Runs a second time on device cuda.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -101,8 +101,8 @@ static void tf32_is_float32_on_the_cpu(void **state)
 
 /* ---- who has what ---- */
 
-static void check_sharings(const char *precision, const char *optimizer, const char *plain,
-                           const char *parts)
+static void check_shardings(const char *precision, const char *optimizer, const char *plain,
+                            const char *parts)
 {
     const char *const sets[] = {"device.name=cpu", precision, optimizer, "optimizer.lr=0.01", NULL};
     struct outcome all, owned;
@@ -117,23 +117,23 @@ static void check_sharings(const char *precision, const char *optimizer, const c
     }
 }
 
-static void owners_of_parts_give_the_bits_of_owners_of_all(void **state)
+static void sharded_updates_give_the_bits_of_replicated_ones(void **state)
 {
     (void)state;
     /* `auto` here: one copy of the narrow weights for all ranks. */
-    check_sharings("train.precision=bf16", "optimizer.name=adamw", "comm.strategy=shm",
-                   "comm.strategy=auto");
-    check_sharings("train.precision=bf16", "optimizer.clip_norm=0.1", "comm.strategy=ring",
-                   "comm.strategy=zero1:over=ring");
-    check_sharings("train.precision=bf16", "optimizer.name=adamw", "comm.strategy=shm",
-                   "comm.strategy=ps");
-    check_sharings("train.precision=fp16", "optimizer.clip_norm=0.1", "comm.strategy=shm",
-                   "comm.strategy=auto");
-    check_sharings("train.precision=fp16", "optimizer.name=adamw", "comm.strategy=ring",
-                   "comm.strategy=zero1:over=ring");
+    check_shardings("train.precision=bf16", "optimizer.name=adamw", "comm.strategy=shm",
+                    "comm.strategy=auto");
+    check_shardings("train.precision=bf16", "optimizer.clip_norm=0.1", "comm.strategy=ring",
+                    "comm.strategy=zero1:over=ring");
+    check_shardings("train.precision=bf16", "optimizer.name=adamw", "comm.strategy=shm",
+                    "comm.strategy=ps");
+    check_shardings("train.precision=fp16", "optimizer.clip_norm=0.1", "comm.strategy=shm",
+                    "comm.strategy=auto");
+    check_shardings("train.precision=fp16", "optimizer.name=adamw", "comm.strategy=ring",
+                    "comm.strategy=zero1:over=ring");
 }
 
-/* Master weights go on below what the narrow type can tell apart. */
+/* Master weights change by less than a narrow type can resolve. */
 static size_t keeps_small_updates(struct dp_group *group, const void *arg)
 {
     struct dp_trainer *t = NULL;
@@ -160,7 +160,7 @@ static size_t keeps_small_updates(struct dp_group *group, const void *arg)
     return same && moved ? 0 : 1;
 }
 
-static void master_weights_take_updates_that_round_away(void **state)
+static void master_weights_keep_updates_too_small_for_narrow_ones(void **state)
 {
     static const char *const sets[] = {"train.precision=bf16", "optimizer.lr=0.00001", NULL};
     struct small_run run;
@@ -203,7 +203,7 @@ static size_t takes_what_it_gave(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void whole_masters_go_out_and_in_again(void **state)
+static void whole_master_weights_are_read_and_written_back(void **state)
 {
     static const char *const sets[][4] = {
         {"train.precision=bf16", "comm.strategy=zero1:over=ring", NULL},
@@ -223,7 +223,7 @@ static void whole_masters_go_out_and_in_again(void **state)
 
 /* ---- loss scaling ---- */
 
-/* Everything that a skipped step must leave alone: also what a compressor keeps. */
+/* All that a skipped step must not change, also the state of a compressor. */
 static uint64_t state_hash(const struct dp_trainer *t)
 {
     struct dp_compression_array arrays[DP_COMPRESSION_ARRAYS];
@@ -241,8 +241,7 @@ static uint64_t state_hash(const struct dp_trainer *t)
     return hash;
 }
 
-/* The last rank alone sees a gradient that overflows; every rank leaves the step out, and nothing
- * moves. */
+/* Only the last rank's gradient overflows; every rank skips the step, and nothing changes. */
 static size_t skips_together(struct dp_group *group, const void *arg)
 {
     struct dp_trainer *t = NULL;
@@ -278,7 +277,7 @@ static size_t skips_together(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-/* The last rank alone has an input that no half holds. */
+/* Only the last rank has an input too large for a half. */
 static size_t names_the_layer(struct dp_group *group, const void *arg)
 {
     static const float far[] = {1e6f, 1e6f};
@@ -394,7 +393,7 @@ static void the_scale_grows_after_good_steps(void **state)
     assert_true(scaler.scale == 65536 && scaler.grow_after == 2000);
 }
 
-static void a_scale_that_falls_under_one_is_the_end(void **state)
+static void a_scale_below_one_ends_training(void **state)
 {
     struct dp_loss_scaler s;
     (void)state;
@@ -428,13 +427,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(narrow_types_end_near_float32),
         cmocka_unit_test(tf32_is_float32_on_the_cpu),
-        cmocka_unit_test(owners_of_parts_give_the_bits_of_owners_of_all),
-        cmocka_unit_test(master_weights_take_updates_that_round_away),
-        cmocka_unit_test(whole_masters_go_out_and_in_again),
+        cmocka_unit_test(sharded_updates_give_the_bits_of_replicated_ones),
+        cmocka_unit_test(master_weights_keep_updates_too_small_for_narrow_ones),
+        cmocka_unit_test(whole_master_weights_are_read_and_written_back),
         cmocka_unit_test(an_overflow_on_one_rank_skips_the_step_on_all),
         cmocka_unit_test(the_layer_that_overflowed_first_is_named_by_all_ranks),
         cmocka_unit_test(the_scale_grows_after_good_steps),
-        cmocka_unit_test(a_scale_that_falls_under_one_is_the_end),
+        cmocka_unit_test(a_scale_below_one_ends_training),
         cmocka_unit_test(other_types_scale_nothing),
     };
     return cmocka_run_group_tests_name("precision", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /*
- * test_ps.c - a synchronous parameter server gives the bits of ranks that sum for themselves.
+ * test_ps.c - a synchronous parameter server gives the bits of training without one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,7 +63,7 @@ static void check(const char *layers, const char *const *more)
     }
 }
 
-static void servers_give_the_bits_of_ranks_that_sum_for_themselves(void **state)
+static void servers_give_the_bits_of_training_without_servers(void **state)
 {
     static const char *const plain[] = {"comm.overlap=on", NULL};
     static const char *const clipped[] = {"optimizer.clip_norm=0.05", "optimizer.weight_decay=0.01",
@@ -112,17 +112,17 @@ static void servers_must_leave_a_rank_to_train(void **state)
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_dense, sets), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     assert_int_equal(on_local_ranks(1, is_refused, &run), 0);
     assert_int_equal(on_local_ranks(2, is_refused, &run), 0);
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     small_run_destroy(&run);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(servers_give_the_bits_of_ranks_that_sum_for_themselves),
+        cmocka_unit_test(servers_give_the_bits_of_training_without_servers),
         cmocka_unit_test(lanes_give_the_same_bits_with_servers),
         cmocka_unit_test(servers_must_leave_a_rank_to_train),
     };

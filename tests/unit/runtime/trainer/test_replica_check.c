@@ -12,11 +12,11 @@
 
 enum { STEPS = 12, FLIPPED_BEHIND = 5 };
 
-/* What is planted behind a step, and what the ranks that suffer it saw happen. */
+/* A fault after a step, and the values that the affected ranks saw. */
 static struct {
     const struct dp_fault *faults;
     int momentum_of; /* a rank whose momentum is changed, too; -1: none */
-    float before, behind;
+    float before, after;
     int bucket;
 } planted;
 
@@ -46,7 +46,7 @@ static float value_of(const struct dp_trainer *t, const struct dp_fault *fault)
     return array[tensor->begin + dp_tensor_index(tensor, (size_t)fault->element)];
 }
 
-/* An interlude; what it records is of the first fault. */
+/* An interlude; records the first fault. */
 static dp_status plant(struct dp_trainer *t)
 {
     const struct dp_fault *first = planted.faults;
@@ -72,12 +72,12 @@ static dp_status plant(struct dp_trainer *t)
     DP_TRY(dp_fault_injection_apply(first, t));
     DP_TRY(dp_host_state_fetch(t->state.host));
     if (records) {
-        planted.behind = value_of(t, first);
+        planted.after = value_of(t, first);
     }
     return DP_OK;
 }
 
-/* Trains with these faults and keeps what was told in stderr_text; returns how many ranks
+/* Trains with these faults and keeps what was reported in stderr_text; returns how many ranks
  * failed. */
 static size_t train_with(const char *faults, const char *layers, const char *const *sets, int ranks,
                          struct outcome *out)
@@ -98,14 +98,14 @@ static size_t train_with(const char *faults, const char *layers, const char *con
     return wrong;
 }
 
-static void assert_told(const char *expected)
+static void assert_reported(const char *expected)
 {
     if (strstr(stderr_text, expected) == NULL) {
         fail_msg("expected '%s' in '%s'", expected, stderr_text);
     }
 }
 
-/* Exactly one line was told. */
+/* Exactly one line was reported. */
 static void assert_one_line(void)
 {
     const char *end = strchr(stderr_text, '\n');
@@ -142,29 +142,29 @@ static void check_found(const struct place *place, const char *strategy, int ran
     if (ranks == 2) {
         (void)snprintf(who, sizeof(who),
                        "rank 0 (here) and rank 1 (here) differ, and no majority "
-                       "of 2 ranks tells who is right");
+                       "of 2 ranks shows which is right");
     } else {
         (void)snprintf(who, sizeof(who), "rank %d (here) differs from the other %d ranks", bad,
                        ranks - 1);
     }
-    const bool swapped = ranks == 2 && bad == 1; /* two ranks are told in their order */
-    (void)snprintf(
-        expected, sizeof(expected),
-        "lockstep: error: behind step %d %s: bucket %d, tensor %s, element %d is %.9g %s "
-        "%.9g (1 of %d elements differs); test the memory of ",
-        FLIPPED_BEHIND, who, planted.bucket, place->tensor, place->element,
-        (double)(swapped ? planted.before : planted.behind), ranks == 2 ? "and" : "instead of",
-        (double)(swapped ? planted.behind : planted.before), place->count);
-    assert_told(expected);
+    const bool swapped = ranks == 2 && bad == 1; /* two ranks are reported in their order */
+    (void)snprintf(expected, sizeof(expected),
+                   "lockstep: error: after step %d %s: bucket %d, tensor %s, element %d is %.9g %s "
+                   "%.9g (1 of %d elements differs); test the memory of ",
+                   FLIPPED_BEHIND, who, planted.bucket, place->tensor, place->element,
+                   (double)(swapped ? planted.before : planted.after),
+                   ranks == 2 ? "and" : "instead of",
+                   (double)(swapped ? planted.after : planted.before), place->count);
+    assert_reported(expected);
     assert_one_line();
     assert_true(out.hash[FLIPPED_BEHIND - 1][0] != 0 && out.hash[FLIPPED_BEHIND][0] == 0);
     outcome_fini(&out);
 }
 
-static void a_flipped_bit_is_found_where_it_is_at_the_next_comparison(void **state)
+static void a_flipped_bit_is_located_at_the_next_comparison(void **state)
 {
     (void)state;
-    for (int i = 0; i < 12; i++) { /* each place with each sharing, and every rank comes round */
+    for (int i = 0; i < 12; i++) { /* each place with each sharding, and every rank in turn */
         const struct place *place = &places[i % 4];
         const char *strategy = private_copies[i / 4];
         check_found(place, strategy, 2, i % 4 % 2);
@@ -173,7 +173,7 @@ static void a_flipped_bit_is_found_where_it_is_at_the_next_comparison(void **sta
     }
 }
 
-/* The slices that every step compares see weights; behind the update they differ still. */
+/* The slices compared in every step cover weights, which still differ after the update. */
 static void slices_alone_find_a_flipped_weight_too(void **state)
 {
     static const char *const sets[] = {"comm.strategy=ring", "train.check_every=0", NULL};
@@ -183,14 +183,15 @@ static void slices_alone_find_a_flipped_weight_too(void **state)
     assert_int_equal(train_with("flip:step=5,rank=2,tensor=3.weight,element=7,bit=20", small_dense,
                                 sets, 3, &out),
                      3);
-    assert_told("behind step 5 rank 2 (here) differs from the other 2 ranks: bucket ");
-    assert_told("tensor 3.weight, element 7 is ");
+    assert_reported("after step 5 rank 2 (here) differs from the other 2 ranks: bucket ");
+    assert_reported("tensor 3.weight, element 7 is ");
     assert_one_line();
     outcome_fini(&out);
 }
 
-/* Ranks that train alone for some steps are equal behind every fourth; only then a flip is one. */
-static void ranks_are_compared_before_they_part(void **state)
+/* Ranks that train alone for some steps are equal after every fourth; only then can a flip be
+ * found. */
+static void ranks_are_compared_before_local_steps(void **state)
 {
     static const char *const everies[] = {"train.check_every=1", "train.check_every=0"};
     struct outcome out;
@@ -201,8 +202,8 @@ static void ranks_are_compared_before_they_part(void **state)
                                     "train.on_divergence=restore", NULL};
         assert_int_equal(
             train_with("flip:step=5,rank=1,tensor=1.weight,bit=25", small_dense, sets, 3, &out), 0);
-        assert_told("behind step 5 rank 1 (here) differs from the other 2 ranks: bucket ");
-        assert_told("(1 of 1728 elements differs); restored from rank 0\n");
+        assert_reported("after step 5 rank 1 (here) differs from the other 2 ranks: bucket ");
+        assert_reported("(1 of 1728 elements differs); restored from rank 0\n");
         assert_one_line();
         outcome_fini(&out);
     }
@@ -214,8 +215,8 @@ static void large_tensors_are_compared_in_slices(void **state)
     static const char layers[] = "[flatten: {}, dense: {units: 600}, relu: {}, dense: {units: 5}]";
     static const char fault[] = "flip:step=5,rank=1,tensor=1.weight,element=40000,bit=20;"
                                 "flip:step=5,rank=1,tensor=1.weight,element=43199,bit=20";
-    static const char told[] = "rank 1 (here) differs from the other 2 ranks: bucket 3, tensor "
-                               "1.weight, element 40000 is ";
+    static const char reported[] = "rank 1 (here) differs from the other 2 ranks: bucket 3, tensor "
+                                   "1.weight, element 40000 is ";
     static const char *const everies[] = {"train.check_every=1", "train.check_every=0"};
     struct outcome out;
     (void)state;
@@ -224,16 +225,16 @@ static void large_tensors_are_compared_in_slices(void **state)
         const char *const sets[] = {everies[i], "comm.strategy=ring", "train.on_divergence=restore",
                                     NULL};
         assert_int_equal(train_with(fault, layers, sets, 3, &out), 0);
-        assert_told(told);
-        assert_told("(2 of 43200 elements differ); restored from rank 0\n");
+        assert_reported(reported);
+        assert_reported("(2 of 43200 elements differ); restored from rank 0\n");
         assert_one_line();
         assert_true(out.hash[STEPS - 1][0] == out.hash[STEPS - 1][1]);
         outcome_fini(&out);
     }
 }
 
-/* What ranks publish to each other heals a copy, but a gradient was made from it. */
-static void a_difference_that_was_published_over_is_still_told(void **state)
+/* Publishing repairs a copy, but a gradient was computed from it. */
+static void a_difference_overwritten_by_publishing_is_still_reported(void **state)
 {
     static const char *const stop[] = {"comm.strategy=zero1:over=ring", "train.check_every=0",
                                        NULL};
@@ -244,12 +245,13 @@ static void a_difference_that_was_published_over_is_still_told(void **state)
     (void)state;
 
     assert_int_equal(train_with(fault, small_dense, stop, 3, &out), 3);
-    assert_told("lockstep: error: behind step 5 rank 1 (here) differs from the other 2 ranks: in "
-                "weights that were published anew since then");
+    assert_reported(
+        "lockstep: error: after step 5 rank 1 (here) differs from the other 2 ranks: in "
+        "weights that were published anew since then");
     assert_one_line();
     outcome_fini(&out);
     assert_int_equal(train_with(fault, small_dense, go_on, 3, &out), 0);
-    assert_told("lockstep: warning: behind step 5 rank 1 (here) differs from the other 2 ranks");
+    assert_reported("lockstep: warning: after step 5 rank 1 (here) differs from the other 2 ranks");
     assert_one_line();
     assert_int_equal(outcome_split(&out, 3, STEPS), 0);
     outcome_fini(&out);
@@ -266,17 +268,17 @@ static void check_restored(const struct place *place, const char *strategy, int 
     (void)snprintf(fault, sizeof(fault), "flip:step=%d,rank=%d,tensor=%s,element=%d,bit=25",
                    FLIPPED_BEHIND, bad, place->tensor, place->element);
     assert_int_equal(train_with(fault, place->layers, sets, ranks, &out), 0);
-    (void)snprintf(expected, sizeof(expected), "behind step 5 rank %d (here) differs", bad);
-    assert_told(expected);
+    (void)snprintf(expected, sizeof(expected), "after step 5 rank %d (here) differs", bad);
+    assert_reported(expected);
     (void)snprintf(expected, sizeof(expected), "; restored from rank %d\n", source);
-    assert_told(expected);
+    assert_reported(expected);
     assert_one_line();
     assert_int_equal(outcome_split(&out, ranks, STEPS), 0);
     assert_true(out.loss[STEPS - 1][0] < out.loss[0][0]); /* training goes on */
     outcome_fini(&out);
 }
 
-static void what_the_majority_has_is_restored_and_training_goes_on(void **state)
+static void the_majoritys_state_is_restored_and_training_continues(void **state)
 {
     (void)state;
     for (int i = 0; i < 12; i++) {
@@ -285,7 +287,7 @@ static void what_the_majority_has_is_restored_and_training_goes_on(void **state)
     }
 }
 
-/* Narrow weights are rounded anew in every step: it is their masters that must not differ. */
+/* Narrow weights are rounded again in every step: their master weights must not differ. */
 static void master_weights_of_narrow_types_are_compared_and_restored(void **state)
 {
     static const char *const everies[] = {"train.check_every=1", "train.check_every=0"};
@@ -296,24 +298,24 @@ static void master_weights_of_narrow_types_are_compared_and_restored(void **stat
     (void)state;
 
     assert_int_equal(train_with(fault, small_dense, stop, 3, &out), 3);
-    assert_told("behind step 5 rank 1 (here) differs from the other 2 ranks: bucket ");
-    assert_told(", tensor 1.weight, element 0 is ");
+    assert_reported("after step 5 rank 1 (here) differs from the other 2 ranks: bucket ");
+    assert_reported(", tensor 1.weight, element 0 is ");
     assert_one_line();
     outcome_fini(&out);
     for (size_t i = 0; i < DP_COUNT(everies); i++) {
         const char *const sets[] = {"train.precision=bf16", "comm.strategy=shm", everies[i],
                                     "train.on_divergence=restore", NULL};
         assert_int_equal(train_with(fault, small_dense, sets, 3, &out), 0);
-        assert_told("; restored from rank 0\n");
+        assert_reported("; restored from rank 0\n");
         assert_one_line();
         assert_true(out.hash[STEPS - 1][0] == out.hash[STEPS - 1][1]);
         outcome_fini(&out);
     }
 }
 
-/* Neither a running statistic nor momentum goes into the gradient: restored before they are used,
- * they leave no trace. */
-static void what_is_restored_in_time_leaves_no_trace(void **state)
+/* Running statistics and momentum do not affect the gradient: restored before they are used, they
+ * leave no trace. */
+static void a_restored_difference_leaves_no_trace(void **state)
 {
     static const char *const sets[] = {"comm.strategy=shm", "train.check_every=1",
                                        "train.on_divergence=restore", NULL};
@@ -327,8 +329,8 @@ static void what_is_restored_in_time_leaves_no_trace(void **state)
                                 small_own_norm, sets, 3, &out),
                      0);
     planted.momentum_of = -1;
-    assert_told(".momentum, element ");
-    assert_told(", and 1 more tensor); restored from rank 0\n");
+    assert_reported(".momentum, element ");
+    assert_reported(", and 1 more tensor); restored from rank 0\n");
     assert_one_line();
     assert_memory_equal(out.hash, plain.hash, sizeof(out.hash));
     assert_memory_equal(out.loss, plain.loss, sizeof(out.loss));
@@ -338,7 +340,7 @@ static void what_is_restored_in_time_leaves_no_trace(void **state)
 }
 
 /* Statistics are in no slice: they differ until all state is compared. */
-static void other_state_is_compared_every_so_many_steps(void **state)
+static void other_state_is_compared_every_few_steps(void **state)
 {
     static const char *const sets[] = {"comm.strategy=shm", "train.check_every=4",
                                        "train.on_divergence=restore", NULL};
@@ -348,7 +350,7 @@ static void other_state_is_compared_every_so_many_steps(void **state)
     assert_int_equal(train_with("flip:step=5,rank=1,tensor=1.running_mean,element=2,bit=30",
                                 small_own_norm, sets, 3, &out),
                      0);
-    assert_told("behind step 8 rank 1 (here) differs");
+    assert_reported("after step 8 rank 1 (here) differs");
     assert_one_line();
     for (int step = 0; step < STEPS; step++) { /* the hash of step 6 is the first with the flip */
         assert_int_equal(out.hash[step][0] == out.hash[step][1], step < 5 || step >= 8);
@@ -356,7 +358,7 @@ static void other_state_is_compared_every_so_many_steps(void **state)
     outcome_fini(&out);
 }
 
-/* The control: what nobody compares differs to the end, and this test's own hashes show it. */
+/* The control: without comparison ranks differ until the end, as this test's own hashes show. */
 static void without_the_comparison_of_all_state_ranks_drift_apart(void **state)
 {
     static const char *const sets[] = {"comm.strategy=shm", "train.check_every=0", NULL};
@@ -378,7 +380,7 @@ static void without_a_majority_nothing_is_restored(void **state)
     static const struct {
         const char *faults;
         int ranks;
-        const char *told;
+        const char *reported;
     } cases[] = {
         {"flip:step=5,rank=1,tensor=3.weight", 2,
          "rank 0 (here) and rank 1 (here) differ, and no majority of 2 ranks"},
@@ -397,15 +399,15 @@ static void without_a_majority_nothing_is_restored(void **state)
     for (size_t i = 0; i < DP_COUNT(cases); i++) {
         const int ranks = cases[i].ranks;
         assert_int_equal(train_with(cases[i].faults, small_dense, sets, ranks, &out), ranks);
-        assert_told("lockstep: error: behind step 5 ");
-        assert_told(cases[i].told);
-        assert_told("; test the memory of these hosts");
+        assert_reported("lockstep: error: after step 5 ");
+        assert_reported(cases[i].reported);
+        assert_reported("; test the memory of these hosts");
         assert_one_line();
         outcome_fini(&out);
     }
 }
 
-static void several_wrong_ranks_and_tensors_are_told_in_one_line(void **state)
+static void several_wrong_ranks_and_tensors_are_reported_in_one_line(void **state)
 {
     static const char *const sets[] = {"comm.strategy=shm", "train.check_every=1",
                                        "train.on_divergence=restore", NULL};
@@ -417,16 +419,16 @@ static void several_wrong_ranks_and_tensors_are_told_in_one_line(void **state)
                                 "flip:step=5,rank=2,tensor=1.weight",
                                 small_dense, sets, 5, &out),
                      0);
-    assert_told("rank 1 (here) and 1 more differ from the other 3 ranks: bucket ");
-    assert_told("tensor 3.weight, element 9 is ");
-    assert_told("(1 of 384 elements differs, and 1 more tensor); restored from rank 0\n");
+    assert_reported("rank 1 (here) and 1 more differ from the other 3 ranks: bucket ");
+    assert_reported("tensor 3.weight, element 9 is ");
+    assert_reported("(1 of 384 elements differs, and 1 more tensor); restored from rank 0\n");
     assert_one_line();
     assert_int_equal(outcome_split(&out, 5, STEPS), 0);
     outcome_fini(&out);
 }
 
-/* Where ranks share one copy of the weights a flip changes it for all: there is nothing to find.
- * Statistics they have each. */
+/* If ranks share one copy of the weights a flip changes it for all: nothing differs. Each has its
+ * own statistics. */
 static void one_copy_of_the_weights_cannot_differ(void **state)
 {
     static const char *const sets[] = {"comm.strategy=zero1:over=shm", "train.check_every=1",
@@ -442,8 +444,8 @@ static void one_copy_of_the_weights_cannot_differ(void **state)
     outcome_fini(&out);
     assert_int_equal(
         train_with("flip:step=5,rank=1,tensor=1.running_mean", small_own_norm, sets, 3, &out), 3);
-    assert_told("rank 1 (here) differs from the other 2 ranks");
-    assert_told("tensor 1.running_mean, element 0 is ");
+    assert_reported("rank 1 (here) differs from the other 2 ranks");
+    assert_reported("tensor 1.running_mean, element 0 is ");
     assert_one_line();
     outcome_fini(&out);
 }
@@ -451,22 +453,22 @@ static void one_copy_of_the_weights_cannot_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_flipped_bit_is_found_where_it_is_at_the_next_comparison),
+        cmocka_unit_test(a_flipped_bit_is_located_at_the_next_comparison),
         cmocka_unit_test(slices_alone_find_a_flipped_weight_too),
-        cmocka_unit_test(ranks_are_compared_before_they_part),
+        cmocka_unit_test(ranks_are_compared_before_local_steps),
         cmocka_unit_test(large_tensors_are_compared_in_slices),
-        cmocka_unit_test(a_difference_that_was_published_over_is_still_told),
-        cmocka_unit_test(what_the_majority_has_is_restored_and_training_goes_on),
+        cmocka_unit_test(a_difference_overwritten_by_publishing_is_still_reported),
+        cmocka_unit_test(the_majoritys_state_is_restored_and_training_continues),
         cmocka_unit_test(master_weights_of_narrow_types_are_compared_and_restored),
-        cmocka_unit_test(what_is_restored_in_time_leaves_no_trace),
-        cmocka_unit_test(other_state_is_compared_every_so_many_steps),
+        cmocka_unit_test(a_restored_difference_leaves_no_trace),
+        cmocka_unit_test(other_state_is_compared_every_few_steps),
         cmocka_unit_test(without_the_comparison_of_all_state_ranks_drift_apart),
         cmocka_unit_test(without_a_majority_nothing_is_restored),
-        cmocka_unit_test(several_wrong_ranks_and_tensors_are_told_in_one_line),
+        cmocka_unit_test(several_wrong_ranks_and_tensors_are_reported_in_one_line),
         cmocka_unit_test(one_copy_of_the_weights_cannot_differ),
     };
 
     planted.momentum_of = -1;
     dp_log_set_identity(0, 1, "here");
-    return cmocka_run_group_tests_name("replicas", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("replica_check", tests, NULL, NULL);
 }

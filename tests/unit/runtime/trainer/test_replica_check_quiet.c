@@ -1,6 +1,5 @@
 /*
- * test_replica_check_quiet.c - comparing ranks that hold what they should: no alarm, and no other
- * bits.
+ * test_replica_check_quiet.c - comparing equal ranks gives no alarm, and changes no bit.
  */
 #include "tests/support/arrays.h"
 
@@ -8,7 +7,7 @@
 #include "tests/support/small_run.h"
 #include "tests/support/stderr_text.h"
 
-/* Forty steps, in which nothing may be told. */
+/* Forty steps, in which nothing may be reported. */
 static void train_quietly(const char *layers, const char *const *sets, int ranks,
                           struct outcome *out)
 {
@@ -23,18 +22,18 @@ static void train_quietly(const char *layers, const char *const *sets, int ranks
     small_run_destroy(&run);
 }
 
-/* Some steps compare slices and some all state, with every kind of updating. */
+/* Some steps compare slices and some all state, with every update rule. */
 static void check_quiet(const char *strategy)
 {
     static const char *const layers[] = {small_conv, small_own_norm, small_dropout};
-    static const char *const gates[] = {"optimizer.clip_norm=0", "optimizer.clip_norm=0.05"};
+    static const char *const clipping[] = {"optimizer.clip_norm=0", "optimizer.clip_norm=0.05"};
     static const char *const overlaps[] = {"comm.overlap=on", "comm.overlap=off"};
     struct outcome out;
 
     for (size_t i = 0; i < 3; i++) {
         const char *const sets[] = {strategy,
                                     "train.check_every=3",
-                                    gates[(i + 1) % 2],
+                                    clipping[(i + 1) % 2],
                                     overlaps[i / 2],
                                     "optimizer.name=adamw",
                                     "optimizer.lr=0.01",
@@ -46,7 +45,7 @@ static void check_quiet(const char *strategy)
     }
 }
 
-static void no_sharing_and_strategy_gives_a_false_alarm(void **state)
+static void no_sharding_or_strategy_gives_a_false_alarm(void **state)
 {
     const struct dp_plugin *sharding;
     char strategy[128];
@@ -62,7 +61,7 @@ static void no_sharing_and_strategy_gives_a_false_alarm(void **state)
     }
 }
 
-/* Comparing all state puts updates off until the sums are there: that must not change a bit. */
+/* Comparing all state delays updates until the sums have arrived, which must not change a bit. */
 static void comparing_changes_no_bit(void **state)
 {
     static const char *const everies[] = {"train.check_every=0", "train.check_every=1",
@@ -85,7 +84,7 @@ static void comparing_changes_no_bit(void **state)
     }
 }
 
-/* Ranks that train alone for some steps differ as they should. */
+/* Ranks that train alone for some steps differ, which is right. */
 static void local_steps_give_no_false_alarm(void **state)
 {
     static const char *const everies[] = {"train.check_every=0", "train.check_every=1",
@@ -105,10 +104,10 @@ static void local_steps_give_no_false_alarm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_sharing_and_strategy_gives_a_false_alarm),
+        cmocka_unit_test(no_sharding_or_strategy_gives_a_false_alarm),
         cmocka_unit_test(local_steps_give_no_false_alarm),
         cmocka_unit_test(comparing_changes_no_bit),
     };
 
-    return cmocka_run_group_tests_name("replicas_quiet", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("replica_check_quiet", tests, NULL, NULL);
 }

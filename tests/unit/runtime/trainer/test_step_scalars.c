@@ -1,4 +1,4 @@
-/* test_step_scalars.c - requests and agreement hashes that ride in the tail of the gradient. */
+/* test_step_scalars.c - requests and agreement hashes in the tail of the gradient. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ static void equal_hashes_agree_on_any_number_of_ranks(void **state)
     }
 }
 
-/* Weights that differ are told to the caller, all else ends the step. */
+/* Differing weights are reported to the caller; other differences end the step. */
 static bool sees(const float *sum, const struct dp_step_scalars *scalars, int ranks, int what)
 {
     struct dp_step_report report = {.split = what != DP_AGREE_WEIGHTS};
@@ -65,7 +65,7 @@ static void one_bit_on_one_rank_is_seen_by_all(void **state)
     static const int ranks[] = {2, 3, 8, 100, DP_STEP_SCALARS_RANKS_MAX};
     (void)state;
 
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (size_t n = 0; n < sizeof(ranks) / sizeof(ranks[0]); n++) {
         for (int bit = 0; bit < DP_AGREE_COUNT * 64; bit++) {
             struct dp_step_scalars same = {
@@ -82,10 +82,10 @@ static void one_bit_on_one_rank_is_seen_by_all(void **state)
             assert_true(sees(sum, &other, ranks[n], bit / 64));
         }
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
-static void a_wish_of_one_rank_is_known_to_all(void **state)
+static void a_request_of_one_rank_is_known_to_all(void **state)
 {
     (void)state;
     for (int request = 0; request < DP_REQUEST_COUNT; request++) {
@@ -104,7 +104,7 @@ static void a_wish_of_one_rank_is_known_to_all(void **state)
     }
 }
 
-static void loss_and_correct_answers_are_left_alone_and_read_back(void **state)
+static void loss_and_correct_answers_are_not_changed_and_read_back(void **state)
 {
     const struct dp_step_scalars scalars = {.hash = {7, 8, 9}};
     float tail[DP_STEP_SCALARS_COUNT] = {0.25f, 3.0f};
@@ -122,8 +122,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_hashes_agree_on_any_number_of_ranks),
         cmocka_unit_test(one_bit_on_one_rank_is_seen_by_all),
-        cmocka_unit_test(a_wish_of_one_rank_is_known_to_all),
-        cmocka_unit_test(loss_and_correct_answers_are_left_alone_and_read_back),
+        cmocka_unit_test(a_request_of_one_rank_is_known_to_all),
+        cmocka_unit_test(loss_and_correct_answers_are_not_changed_and_read_back),
     };
-    return cmocka_run_group_tests_name("votes", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("step_scalars", tests, NULL, NULL);
 }

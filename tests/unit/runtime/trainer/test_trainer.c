@@ -24,12 +24,12 @@ enum { STEPS = 12 }; /* more than two epochs: two short batches */
 
 /*
  * Ranks add the rows of a batch in another order than one rank does. Each float32 sum is then off
- * by some units of 2^-24 (6e-8) of its terms, and twelve steps hand that on: 1e-5 of the way is
+ * by some units of 2^-24 (6e-8) of its terms, and twelve steps accumulate it: 1e-5 of the way is
  * some hundred units, and a thousandth of what one wrong row out of 32 would do.
  */
 static const double rounding = 1e-5;
 
-/* Trains on `ranks` ranks; all of them must hold the same bits behind every step. */
+/* Trains on `ranks` ranks; all of them must hold the same bits after every step. */
 static void train(const struct small_run *run, int ranks, struct outcome *out)
 {
     assert_int_equal(small_train(run, ranks, STEPS, NULL, out), 0);
@@ -64,7 +64,7 @@ static void check_ranks(const char *layers, const char *const *sets)
     small_run_destroy(&run);
 }
 
-static void any_number_of_ranks_ends_in_the_weights_of_one(void **state)
+static void any_number_of_ranks_ends_with_the_weights_of_one(void **state)
 {
     static const char *const batches[][3] = {{"train.global_batch=32", NULL},
                                              {"train.global_batch=25", NULL},
@@ -102,7 +102,7 @@ static void dropout_and_passes_do_not_depend_on_the_ranks(void **state)
     check_ranks(small_dropout, passes);
 }
 
-static void passes_of_a_few_rows_end_in_the_weights_of_whole_batches(void **state)
+static void micro_batches_end_with_the_weights_of_whole_batches(void **state)
 {
     static const char *const sets[] = {"train.micro_batch=5", NULL};
     struct small_run whole, passes;
@@ -185,7 +185,7 @@ static void the_same_run_gives_the_same_bits(void **state)
     }
 }
 
-/* `shm` adds in the order of the one tree, whatever is summed when. */
+/* `shm` adds in the order of the one tree, at any time. */
 static void overlap_and_bucket_size_change_no_bit(void **state)
 {
     static const char *const overlaps[] = {"comm.overlap=on", "comm.overlap=off"};
@@ -209,8 +209,8 @@ static void overlap_and_bucket_size_change_no_bit(void **state)
     }
 }
 
-/* Each rank normalises its own rows, as DDP does: not the weights of one rank, but all ranks have
- * the same ones, running statistics included, also when one has no rows at all. */
+/* Each rank normalises its own rows, as DDP does: weights are not those of one rank, but equal on
+ * all ranks, running statistics included, even if one has no rows. */
 static void statistics_of_each_rank_are_combined_alike_everywhere(void **state)
 {
     struct small_run run;
@@ -249,15 +249,15 @@ static void one_wrong_bit_in_the_weights_of_one_rank_is_detected(void **state)
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
-    dp_log_mute(1);
+    dp_log_set_level(DP_LOG_NONE);
     for (int ranks = 2; ranks <= 4; ranks += 2) {
         /* All weights of this model are compared in each step. */
         assert_int_equal(small_train(&run, ranks, STEPS, flip_one_bit, &out), ranks);
         assert_true(dp_log_errors() > errors);
-        assert_true(out.hash[4][0] == 0 && out.hash[5][0] == 0); /* no step behind it */
+        assert_true(out.hash[4][0] == 0 && out.hash[5][0] == 0); /* no step after it */
         outcome_fini(&out);
     }
-    dp_log_mute(0);
+    dp_log_set_level(DP_LOG_INFO);
     small_run_destroy(&run);
 }
 
@@ -282,10 +282,10 @@ static void without_sharing_ranks_drift_apart_but_know_the_whole_loss(void **sta
     small_run_destroy(&run);
 }
 
-/* What a rank's main thread did in its steps sums to the time they took, and every span closes. */
+/* The phases of a rank's main thread sum to the time of its steps, and every span closes. */
 static size_t spans_sum_up(struct dp_group *group, const void *run)
 {
-    uint64_t before[DP_PHASE_COUNT], behind[DP_PHASE_COUNT], spent = 0;
+    uint64_t before[DP_PHASE_COUNT], after[DP_PHASE_COUNT], spent = 0;
     struct dp_trainer *t = NULL;
     struct dp_step_report report;
     size_t wrong = 0;
@@ -300,15 +300,15 @@ static size_t spans_sum_up(struct dp_group *group, const void *run)
         wrong += dp_trace_open_spans() != 0;
     }
     const uint64_t wall = dp_now_ns() - begin;
-    dp_trace_totals(behind);
+    dp_trace_totals(after);
     for (int i = 0; i < DP_PHASE_COUNT; i++) {
-        spent += behind[i] - before[i];
+        spent += after[i] - before[i];
     }
     wrong += spent > wall || spent < wall - wall / 100;
     for (int i = DP_PHASE_INPUT; i <= DP_PHASE_OPTIMIZER; i++) {
-        wrong += behind[i] == before[i]; /* each part of a step took some time */
+        wrong += after[i] == before[i]; /* each part of a step took some time */
     }
-    wrong += behind[DP_PHASE_REDUCE] != before[DP_PHASE_REDUCE]; /* another thread's */
+    wrong += after[DP_PHASE_REDUCE] != before[DP_PHASE_REDUCE]; /* another thread's */
     dp_trainer_destroy(t);
     return wrong;
 }
@@ -340,7 +340,7 @@ static size_t creates(struct dp_group *group, const void *run)
     return status != DP_OK;
 }
 
-/* On one rank and on two: the rank that has no memory leaves, the other does not wait for it. */
+/* On one rank and on two: the rank without memory leaves, and the other does not wait. */
 static void check_creating(const char *const *sets)
 {
     struct small_run run;
@@ -375,13 +375,13 @@ static void *count_block(size_t bytes)
     return NULL; /* the C library has it */
 }
 
-/* Of all ranks, between barriers: they are warm together, and none is destroyed early. */
+/* Counted over all ranks, between barriers: all are warm, and none is destroyed early. */
 static size_t takes_memory(struct dp_group *group, const void *run)
 {
     struct dp_trainer *t = NULL;
     struct dp_step_report report;
     dp_status status = small_run_trainer(run, group, STEPS, &t);
-    int before = 0, behind = 0;
+    int before = 0, after = 0;
 
     for (int step = 0; status == DP_OK && step < STEPS; step++) {
         if (step == WARM) {
@@ -394,12 +394,12 @@ static size_t takes_memory(struct dp_group *group, const void *run)
     if (status != DP_OK || dp_exchange_barrier(t->exchange) != DP_OK) {
         return 1000;
     }
-    behind = atomic_load(&taken);
+    after = atomic_load(&taken);
     if (before == 0 || dp_exchange_barrier(t->exchange) != DP_OK) {
         return 1000;
     }
     dp_trainer_destroy(t);
-    return group->rank == 0 ? (size_t)(behind - before) : 0;
+    return group->rank == 0 ? (size_t)(after - before) : 0;
 }
 
 static void check_taking(const char *layers, const char *const *sets)
@@ -416,8 +416,8 @@ static void check_taking(const char *layers, const char *const *sets)
     small_run_destroy(&run);
 }
 
-/* What libraries take is counted by test_allocation, where their memory is the C library's. */
-static void a_step_takes_no_memory_of_host_or_device(void **state)
+/* test_allocation counts the allocations of libraries. */
+static void a_step_allocates_on_neither_host_nor_device(void **state)
 {
     static const char *const sets[][5] = {
         {"comm.overlap=on", NULL},
@@ -440,10 +440,10 @@ static void a_step_takes_no_memory_of_host_or_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_of_ranks_ends_in_the_weights_of_one),
+        cmocka_unit_test(any_number_of_ranks_ends_with_the_weights_of_one),
         cmocka_unit_test(clipping_adamw_and_schedules_work_alike_on_all_ranks),
         cmocka_unit_test(dropout_and_passes_do_not_depend_on_the_ranks),
-        cmocka_unit_test(passes_of_a_few_rows_end_in_the_weights_of_whole_batches),
+        cmocka_unit_test(micro_batches_end_with_the_weights_of_whole_batches),
         cmocka_unit_test(an_epoch_has_the_same_loss_however_it_is_cut_into_batches),
         cmocka_unit_test(the_same_run_gives_the_same_bits),
         cmocka_unit_test(overlap_and_bucket_size_change_no_bit),
@@ -452,7 +452,7 @@ int main(void)
         cmocka_unit_test(without_sharing_ranks_drift_apart_but_know_the_whole_loss),
         cmocka_unit_test(phases_sum_to_the_wall_and_every_span_is_closed),
         cmocka_unit_test(creating_survives_every_failed_allocation),
-        cmocka_unit_test(a_step_takes_no_memory_of_host_or_device),
+        cmocka_unit_test(a_step_allocates_on_neither_host_nor_device),
     };
     return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }

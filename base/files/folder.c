@@ -1,0 +1,88 @@
+#include "base/files/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int open_folder(const char *path)
+{
+    return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+bool dp_folder_remove(const char *path, const char *const *names, int count)
+{
+    const int fd = open_folder(path);
+
+    if (fd < 0) {
+        return errno == ENOENT;
+    }
+    for (int i = 0; i < count; i++) {
+        (void)unlinkat(fd, names[i], 0); /* rmdir below fails if this does */
+    }
+    (void)close(fd);
+    return rmdir(path) == 0;
+}
+
+static bool is_one_of(const char *name, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+void dp_folder_move_others(const char *from, const char *to, const char *const *names, int count)
+{
+    const int source = open_folder(from), target = open_folder(to);
+    DIR *entries = source < 0 ? NULL : fdopendir(source);
+    const struct dirent *entry;
+    struct stat info;
+
+    while (target >= 0 && entries != NULL && (entry = readdir(entries)) != NULL) {
+        if (!is_one_of(entry->d_name, names, count) &&
+            fstatat(target, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+            (void)renameat(source, entry->d_name, target, entry->d_name);
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    } else if (source >= 0) {
+        (void)close(source);
+    }
+    if (target >= 0) {
+        (void)close(target);
+    }
+}
+
+static int64_t written_ns(const struct stat *info)
+{
+    return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
+}
+
+int64_t dp_folder_touched_ns(const char *path, const char *const *names, int count)
+{
+    const int fd = open_folder(path);
+    struct stat info;
+    int64_t newest = 0;
+
+    if (fd >= 0 && fstat(fd, &info) == 0) {
+        newest = written_ns(&info);
+        for (int i = 0; i < count; i++) {
+            if (fstatat(fd, names[i], &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+                written_ns(&info) > newest) {
+                newest = written_ns(&info);
+            }
+        }
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return newest;
+}

@@ -1,0 +1,34 @@
+#include "base/system/launcher.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* "HOST:PATH": a pipe of the launcher, in /proc as processes of its host see it. */
+static const char variable[] = "LOCKSTEP_LAUNCHER";
+
+void dp_launcher_tell(int code)
+{
+    const char *name = getenv(variable), *path = name != NULL ? strchr(name, ':') : NULL;
+    const uint8_t byte = (uint8_t)code;
+    char host[64] = "";
+    struct stat info;
+    size_t length;
+    int fd;
+
+    (void)gethostname(host, sizeof(host) - 1);
+    length = strlen(host);
+    if (path == NULL || (size_t)(path - name) != length || strncmp(name, host, length) != 0) {
+        return;
+    }
+    fd = open(path + 1, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0) {
+        if (fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode)) {
+            (void)!write(fd, &byte, 1);
+        }
+        (void)close(fd);
+    }
+}

@@ -1,0 +1,12 @@
+/*
+ * launcher.h - messages to launch/mpirun. mpirun itself never returns if it cannot reach a host on
+ * which it must end ranks, so the script limits how long it waits for mpirun.
+ */
+#ifndef DP_BASE_SYSTEM_LAUNCHER_H
+#define DP_BASE_SYSTEM_LAUNCHER_H
+
+/* Reports that the job ends with this exit code, whatever mpirun does. The launcher is named in the
+ * environment; does nothing if there is none on this host. */
+void dp_launcher_tell(int code);
+
+#endif

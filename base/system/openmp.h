@@ -1,0 +1,18 @@
+/*
+ * openmp.h - how threads of OpenMP wait for each other.
+ */
+#ifndef DP_BASE_SYSTEM_OPENMP_H
+#define DP_BASE_SYSTEM_OPENMP_H
+
+/*
+ * Makes threads of GCC's OpenMP spin for about 50 us at a barrier before they sleep, unless the
+ * user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT. By default it spins for milliseconds unless it
+ * has more threads than cores, and cannot know that another program uses these cores, too. Each
+ * then waits for threads that cannot run because the other spins.
+ *
+ * The library reads its settings when it is loaded. So this restarts the program, in the same
+ * process, and returns only after that or where it is impossible. Call it first of all.
+ */
+void dp_openmp_spin_briefly(char *const *argv);
+
+#endif

@@ -1,0 +1,51 @@
+#define _GNU_SOURCE /* pthread_setname_np */
+
+#include "base/system/thread.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+dp_status dp_thread_start(pthread_t *thread, void *(*body)(void *), void *argument,
+                          const char *name, const char *task)
+{
+    const int problem = pthread_create(thread, NULL, body, argument);
+
+    if (problem != 0) {
+        return DP_FAIL(DP_ERR_NOMEM,
+                       "cannot start the thread that %s: %s (is ulimit -u or -v too small?)", task,
+                       strerror(problem));
+    }
+    (void)pthread_setname_np(*thread, name);
+    return DP_OK;
+}
+
+static void *pass_gate(void *gate)
+{
+    (void)pthread_mutex_lock(gate);
+    (void)pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+dp_status dp_thread_try(int count, const char *task)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t *threads = count > 0 ? dp_zalloc((size_t)count, sizeof(*threads)) : NULL;
+    dp_status status = DP_OK;
+    int started = 0;
+
+    if (count > 0 && threads == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "threads that %s", task);
+    }
+    (void)pthread_mutex_lock(&gate); /* until then none of them ends */
+    while (started < count && status == DP_OK) {
+        status = dp_thread_start(&threads[started], pass_gate, &gate, "dp-try", task);
+        started += status == DP_OK;
+    }
+    (void)pthread_mutex_unlock(&gate);
+    while (started > 0) {
+        (void)pthread_join(threads[--started], NULL);
+    }
+    dp_free(threads);
+    return status;
+}

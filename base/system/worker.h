@@ -1,0 +1,52 @@
+/*
+ * worker.h - a thread that does one thing at a time, while others continue.
+ *
+ * An `idle` worker runs when no other thread needs its core (SCHED_IDLE). Where training fills all
+ * cores, that is while training waits for other ranks. A starved worker ends late, but it ends:
+ * Linux gives an idle thread a few thousandths of a busy core, and a thread that waits for the
+ * worker frees its core.
+ *
+ * Threads of another shape have their own loops. The engine's jobs are in a queue, and a thread
+ * that waits may run them; the loader is not started, but fills slots ahead; the failure detector
+ * wakes by the clock.
+ */
+#ifndef DP_BASE_SYSTEM_WORKER_H
+#define DP_BASE_SYSTEM_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct dp_worker;
+
+struct dp_worker_config {
+    const char *name, *task; /* as in dp_thread_start() */
+    bool idle;
+    dp_status (*run)(void *context); /* called each time the worker is started */
+    void *context;
+};
+
+/* Starts the thread, which sleeps until there is work. Errors: DP_ERR_NOMEM (also when no thread
+ * can be started). */
+DP_CHECKED dp_status dp_worker_create(const struct dp_worker_config *config,
+                                      struct dp_worker **out);
+
+/* Starts a run; the previous one must have ended: call dp_worker_wait() first. What it reads must
+ * not change until the next wait. One thread calls this and the next functions. */
+void dp_worker_start(struct dp_worker *worker);
+
+/* Whether a run is in progress. */
+bool dp_worker_busy(struct dp_worker *worker);
+
+/* Waits until no run is in progress. Returns the status of the last run; DP_OK before the first. */
+DP_CHECKED dp_status dp_worker_wait(struct dp_worker *worker);
+
+/* Duration of the last run, and its CPU time. Call them after dp_worker_wait(). */
+uint64_t dp_worker_ns(const struct dp_worker *worker);
+uint64_t dp_worker_core_ns(const struct dp_worker *worker);
+
+/* Waits for the run in progress, and ends the thread. NULL is allowed. */
+void dp_worker_destroy(struct dp_worker *worker);
+
+#endif

@@ -1,0 +1,97 @@
+#include "collectives/core/window_fits_mpi.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files/file.h"
+#include "base/files/shared_file.h"
+
+/* The value of a setting of Open MPI: from the environment, a file of settings, or the default. */
+static int read_setting(const char *name, char *text, int size)
+{
+    MPI_T_cvar_handle setting;
+    int index, count, result;
+
+    if (MPI_T_cvar_get_index(name, &index) != MPI_SUCCESS ||
+        MPI_T_cvar_handle_alloc(index, NULL, &setting, &count) != MPI_SUCCESS) {
+        return MPI_ERR_OTHER;
+    }
+    text[0] = '\0';
+    result = count <= size ? MPI_T_cvar_read(setting, text) : MPI_ERR_OTHER;
+    (void)MPI_T_cvar_handle_free(&setting);
+    return text[0] != '\0' ? result : MPI_ERR_OTHER;
+}
+
+static pthread_once_t folder_read = PTHREAD_ONCE_INIT;
+static char window_folder[DP_PATH_BYTES];
+
+static void read_folder(void)
+{
+    const char *set = getenv("OMPI_MCA_osc_sm_backing_directory");
+    int provided, result = MPI_ERR_OTHER;
+
+    if (set != NULL && set[0] != '\0' && strlen(set) < sizeof(window_folder)) {
+        (void)memcpy(window_folder, set, strlen(set) + 1); /* counts more than any file */
+        return;
+    }
+    if (MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided) == MPI_SUCCESS) {
+        result = read_setting("osc_sm_backing_directory", window_folder, sizeof(window_folder));
+        (void)MPI_T_finalize();
+    }
+    if (result != MPI_SUCCESS) {
+        (void)snprintf(window_folder, sizeof(window_folder), "/dev/shm");
+    }
+}
+
+/* Settings do not change while a program runs, and to read one takes long: to list all there are,
+ * Open MPI 4 loads every component it has, with their libraries. libpsm2 and libinfinipath each
+ * measure a clock for 100 ms when they are loaded. */
+const char *dp_mpi_window_folder(void)
+{
+    (void)pthread_once(&folder_read, read_folder);
+    return window_folder;
+}
+
+/* Size for one rank: btl_vader_segment_size of Open MPI 4. */
+static const unsigned long long segment_bytes = 4 << 20;
+
+static const char folder_setting[] = "OMPI_MCA_btl_vader_backing_directory";
+
+void dp_mpi_place_segments(void)
+{
+    const char *ranks = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *temporary = getenv("TMPDIR");
+    const unsigned long long count = ranks == NULL ? 0 : strtoull(ranks, NULL, 10);
+
+    if (count * segment_bytes > dp_file_free("/dev/shm")) {
+        (void)setenv(folder_setting, temporary != NULL ? temporary : "/tmp", 0);
+    }
+}
+
+/* How much space of a folder Open MPI's segments may still take. */
+static unsigned long long segments_in(const char *folder, MPI_Comm node)
+{
+    const char *set = getenv(folder_setting);
+    int ranks = 0;
+
+    return strcmp(folder, set != NULL ? set : "/dev/shm") == 0 &&
+                   MPI_Comm_size(node, &ranks) == MPI_SUCCESS
+               ? (unsigned long long)ranks * segment_bytes
+               : 0;
+}
+
+bool dp_mpi_window_fits(MPI_Comm node, size_t mine)
+{
+    const unsigned long long piece = mine;
+    unsigned long long all = 0;
+    const char *folder;
+
+    if (MPI_Allreduce(&piece, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, node) != MPI_SUCCESS) {
+        return false;
+    }
+    all += all / 8 + ((unsigned long long)1 << 16); /* MPI's own, and the next small piece */
+    folder = dp_mpi_window_folder();
+    all += segments_in(folder, node);
+    return dp_shared_file_possible(folder, all);
+}

@@ -1,0 +1,376 @@
+#include "collectives/world/watchdog.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+enum {
+    TIMES_SLOWEST = 5,
+    LEAST_STEP_S = 10,
+    FIRST_STEP_S = 60,
+    AFTER_OUTAGE_S = 5,
+    LEAST_OTHER_S = 300,
+    LOOK_S = 1,           /* without progress, before /proc is read */
+    PAGES_PER_SECOND = 50 /* read from a disk: more of them is swapping */
+};
+
+/* Looks are a tenth of a second apart; a longer gap was no time for the ranks either. */
+static const uint64_t gap_ns = 500000000;
+
+/* Times are of the watchdog's own clock, which stands still in gaps. */
+struct rank_state {
+    struct dp_watchdog_rank is;
+    uint64_t changes, moved_ns; /* of its mark, and when it last changed */
+    int activity;               /* enum dp_phase, and since when */
+    long long step;
+    uint64_t begin_ns;
+    struct dp_process_doing first; /* what it did when its host made no progress any more */
+    struct dp_process_doing now;
+};
+
+struct dp_watchdog {
+    struct rank_state *ranks; /* owned */
+    int count, self;
+    char host[64];
+    bool others;
+    void (*look)(int64_t process, struct dp_process_doing *out);
+    _Atomic double timeout_s;
+    atomic_int outage_s;
+    uint64_t last_ns, clock_ns; /* of the last look: dp_now_ns(), and this clock */
+    uint64_t moved_ns;          /* the last progress of any rank */
+    uint64_t looked_ns;         /* when /proc was first read since; 0: not yet */
+    uint64_t slowest_ns[DP_PHASE_COUNT];
+    bool warned;
+};
+
+static double in_seconds(uint64_t ns)
+{
+    return (double)ns / 1e9;
+}
+
+dp_status dp_watchdog_create(const struct dp_watchdog_config *config, struct dp_watchdog **out)
+{
+    struct dp_watchdog *w = dp_zalloc(1, sizeof(*w));
+    struct rank_state *ranks = dp_zalloc((size_t)config->count, sizeof(*ranks));
+
+    if (w == NULL || ranks == NULL) {
+        dp_free(w);
+        dp_free(ranks);
+        return DP_FAIL(DP_ERR_NOMEM, "watchdog of %d ranks", config->count);
+    }
+    for (int i = 0; i < config->count; i++) {
+        ranks[i].is = config->ranks[i];
+    }
+    w->ranks = ranks;
+    w->count = config->count;
+    w->self = config->self;
+    (void)snprintf(w->host, sizeof(w->host), "%s", config->host);
+    w->others = config->others;
+    w->look = config->look;
+    *out = w;
+    return DP_OK;
+}
+
+void dp_watchdog_destroy(struct dp_watchdog *w)
+{
+    if (w != NULL) {
+        dp_free(w->ranks);
+        dp_free(w);
+    }
+}
+
+void dp_watchdog_set_timeout(struct dp_watchdog *w, double seconds)
+{
+    atomic_store(&w->timeout_s, seconds);
+}
+
+void dp_watchdog_allow_outage(struct dp_watchdog *w, int seconds)
+{
+    atomic_store(&w->outage_s, seconds);
+}
+
+/* ---- where ranks are ---- */
+
+static int open_spans(const struct rank_state *r)
+{
+    return atomic_load_explicit(&r->is.mark->open, memory_order_relaxed);
+}
+
+static int phase(const struct rank_state *r)
+{
+    return atomic_load_explicit(&r->is.mark->phase, memory_order_relaxed);
+}
+
+static long long bucket(const struct rank_state *r)
+{
+    return atomic_load_explicit(&r->is.mark->bucket, memory_order_relaxed);
+}
+
+static bool stopped(const struct rank_state *r)
+{
+    return r->now.state == 'T';
+}
+
+static bool runs(const struct rank_state *r)
+{
+    return strchr("TtZX", r->now.state) == NULL || r->now.state == '\0';
+}
+
+static bool waits(const struct rank_state *r)
+{
+    return phase(r) == DP_PHASE_WAIT && runs(r);
+}
+
+/* Notes what a rank has done since the last look. */
+static void follow(struct dp_watchdog *w, struct rank_state *r)
+{
+    const struct dp_trace_mark *mark = r->is.mark;
+    const uint64_t changes = atomic_load_explicit(&mark->changes, memory_order_relaxed);
+    const int activity = atomic_load_explicit(&mark->activity, memory_order_relaxed);
+    const long long step = atomic_load_explicit(&mark->step, memory_order_relaxed);
+
+    if (changes == r->changes) {
+        return;
+    }
+    r->changes = changes;
+    r->moved_ns = w->clock_ns;
+    w->moved_ns = w->clock_ns;
+    if (activity != r->activity || step != r->step) {
+        const uint64_t took_ns = w->clock_ns - r->begin_ns;
+        uint64_t *slowest = &w->slowest_ns[r->activity];
+        *slowest = took_ns > *slowest ? took_ns : *slowest;
+        r->activity = activity;
+        r->step = step;
+        r->begin_ns = w->clock_ns;
+    }
+}
+
+/* Reads what the processes do, twice or more, so that it can be said what they did meanwhile. */
+static void look_at_processes(struct dp_watchdog *w)
+{
+    const bool first = w->looked_ns == 0;
+
+    if (w->clock_ns - w->moved_ns < (uint64_t)LOOK_S * 1000000000u) {
+        w->looked_ns = 0;
+        for (int i = 0; i < w->count; i++) {
+            w->ranks[i].now.state = '\0';
+        }
+        return;
+    }
+    for (int i = 0; i < w->count; i++) {
+        struct rank_state *r = &w->ranks[i];
+        w->look(r->is.process, &r->now);
+        r->first = first ? r->now : r->first;
+    }
+    w->looked_ns = first ? w->clock_ns : w->looked_ns;
+}
+
+/* ---- how long is too long ---- */
+
+static double step_limit_s(const struct dp_watchdog *w)
+{
+    const double set_s = atomic_load(&w->timeout_s);
+    const double slowest_s = in_seconds(w->slowest_ns[DP_PHASE_STEP]);
+
+    if (set_s > 0.0) {
+        return set_s;
+    }
+    return fmax(w->others ? atomic_load(&w->outage_s) + AFTER_OUTAGE_S : LEAST_STEP_S,
+                slowest_s > 0.0 ? fmax(LEAST_STEP_S, TIMES_SLOWEST * slowest_s) : FIRST_STEP_S);
+}
+
+static double limit_of(const struct dp_watchdog *w, const struct rank_state *r)
+{
+    if (open_spans(r) == 0) {
+        return (double)INFINITY;
+    }
+    if (r->activity == DP_PHASE_STEP) {
+        return step_limit_s(w);
+    }
+    return fmax(LEAST_OTHER_S, TIMES_SLOWEST * in_seconds(w->slowest_ns[r->activity]));
+}
+
+/* A rank that is stopped, or waits for one that can be seen from here, has no say. */
+static double limit_s(const struct dp_watchdog *w)
+{
+    double limit = 0.0;
+
+    for (int i = 0; i < w->count; i++) {
+        const struct rank_state *r = &w->ranks[i];
+        if (r->now.state == 't') {
+            return (double)INFINITY;
+        }
+        if (!stopped(r) && (!waits(r) || w->others)) {
+            limit = fmax(limit, limit_of(w, r));
+        }
+    }
+    return limit > 0.0 ? limit : step_limit_s(w);
+}
+
+static double quiet_s(const struct dp_watchdog *w)
+{
+    return in_seconds(w->clock_ns - w->moved_ns);
+}
+
+enum dp_watchdog_finding dp_watchdog_look(struct dp_watchdog *w, uint64_t now_ns)
+{
+    const uint64_t past_ns = w->last_ns == 0 ? 0 : now_ns - w->last_ns;
+    double limit;
+
+    w->last_ns = now_ns;
+    w->clock_ns += past_ns < gap_ns ? past_ns : gap_ns;
+    for (int i = 0; i < w->count; i++) {
+        follow(w, &w->ranks[i]);
+    }
+    look_at_processes(w);
+    limit = limit_s(w);
+    if (quiet_s(w) >= limit) {
+        return DP_WATCHDOG_HUNG;
+    }
+    if (quiet_s(w) < limit / 2) {
+        w->warned = false;
+        return DP_WATCHDOG_FINE;
+    }
+    if (w->warned) {
+        return DP_WATCHDOG_FINE;
+    }
+    w->warned = true;
+    return DP_WATCHDOG_QUIET;
+}
+
+bool dp_watchdog_reports(const struct dp_watchdog *w)
+{
+    for (int i = 0; i < w->count; i++) {
+        if (runs(&w->ranks[i])) {
+            return w->ranks[i].is.rank == w->self;
+        }
+    }
+    return false;
+}
+
+/* ---- who is the cause ---- */
+
+/* Whether `a` has come less far than `b`, both of which wait in a step. */
+static bool is_before(const struct rank_state *a, const struct rank_state *b)
+{
+    return a->activity == DP_PHASE_STEP && b->activity == DP_PHASE_STEP &&
+           (a->step < b->step || (a->step == b->step && bucket(a) < bucket(b)));
+}
+
+static bool is_missing(const struct dp_watchdog *w, const struct rank_state *r)
+{
+    if (!waits(r)) {
+        return true;
+    }
+    for (int i = 0; i < w->count; i++) {
+        if (waits(&w->ranks[i]) && is_before(r, &w->ranks[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool dp_watchdog_blames(const struct dp_watchdog *w, int rank)
+{
+    for (int i = 0; i < w->count; i++) {
+        if (w->ranks[i].is.rank == rank) {
+            return is_missing(w, &w->ranks[i]);
+        }
+    }
+    return false;
+}
+
+/* What a process has done since the ranks of this host made no progress any more. */
+static const char *doing(const struct dp_watchdog *w, const struct rank_state *r)
+{
+    const double past_s = fmax(in_seconds(w->clock_ns - w->looked_ns), 1e-3);
+
+    switch (r->now.state) {
+    case 'T':
+        return "stopped by a signal";
+    case 't':
+        return "held by a debugger";
+    case 'Z':
+    case 'X':
+        return "has ended";
+    default:
+        break;
+    }
+    if ((double)(r->now.page_reads - r->first.page_reads) > PAGES_PER_SECOND * past_s) {
+        return "swapping";
+    }
+    if (waits(r)) {
+        return "waits for other ranks";
+    }
+    if (r->now.state == 'D') {
+        return "waits for a device";
+    }
+    return in_seconds(r->now.cpu_ns - r->first.cpu_ns) > past_s / 2 ? "computing" : "sleeping";
+}
+
+static const char *phase_text(const struct rank_state *r)
+{
+    return open_spans(r) == 0 ? "outside" : dp_phase_text((enum dp_phase)phase(r));
+}
+
+void dp_watchdog_cause(const struct dp_watchdog *w, char *out, size_t size)
+{
+    size_t used = 0;
+    int missing = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < w->count; i++) {
+        const struct rank_state *r = &w->ranks[i];
+        if (is_missing(w, r) && used < size) {
+            used += (size_t)snprintf(out + used, size - used, "%srank %d (%s): %s, phase %s",
+                                     missing++ == 0 ? "did not arrive: " : ", ", r->is.rank,
+                                     w->host, doing(w, r), phase_text(r));
+        }
+    }
+    if (missing == 0) {
+        (void)snprintf(out, size, "all ranks of host %s wait%s", w->host,
+                       w->others ? " for ranks that cannot be seen from here" : " for each other");
+    }
+}
+
+void dp_watchdog_warn(const struct dp_watchdog *w)
+{
+    char cause[1024];
+
+    dp_watchdog_cause(w, cause, sizeof(cause));
+    DP_WARN("no progress for %.1f s: %s; the job ends after %.1f s (train.hang_timeout_s)",
+            quiet_s(w), cause, limit_s(w));
+}
+
+static void print_row(const struct dp_watchdog *w, const struct rank_state *r, int width)
+{
+    char where[24] = "-";
+
+    if (r->activity == DP_PHASE_STEP && bucket(r) >= 0) {
+        (void)snprintf(where, sizeof(where), "%lld", bucket(r));
+    }
+    dp_text_line(stderr, "%4d %-*s %8lld %6s %-10s %8.1f  %s%s%s%s", r->is.rank, width, w->host,
+                 r->step, where, phase_text(r), in_seconds(w->clock_ns - r->moved_ns), doing(w, r),
+                 r->now.waits[0] == '\0' ? "" : " (", r->now.waits,
+                 r->now.waits[0] == '\0' ? "" : ")");
+}
+
+void dp_watchdog_report(const struct dp_watchdog *w)
+{
+    const int width = (int)strlen(w->host) > 4 ? (int)strlen(w->host) : 4;
+    char cause[1024];
+
+    dp_text_line(stderr, "%4s %-*s %8s %6s %-10s %8s  %s", "rank", width, "host", "step", "bucket",
+                 "phase", "since_s", "process");
+    for (int i = 0; i < w->count; i++) {
+        print_row(w, &w->ranks[i], width);
+    }
+    dp_watchdog_cause(w, cause, sizeof(cause));
+    dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+           "no progress for %.1f s: %s; the job ends, start it again with --resume", quiet_s(w),
+           cause);
+}

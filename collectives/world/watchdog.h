@@ -1,0 +1,84 @@
+/*
+ * watchdog.h - finds out that the ranks of this host make no progress, and which of them is the
+ * cause.
+ *
+ * Each rank publishes where it is (dp_trace_publish()) in memory that its host shares, so a rank
+ * that is stopped or stuck needs not answer. Ranks that train together wait for each other: if none
+ * of them opens or closes a span for longer than the limit, the job hangs. A rank that waits for
+ * others is not the cause; one that does anything else, or is stopped, is.
+ *
+ *   activity                limit
+ *   a step                  train.hang_timeout_s; 0: five times the slowest step so far, at least
+ *                           10 s, with other hosts 5 s more than an outage may take; for the first
+ *                           step 60 s
+ *   saving, evaluating,     five times the slowest one so far, at least 300 s: they may wait for
+ *   measuring, start        storage
+ *   the caller's own code   none
+ *
+ * Time in which this process did not run, as when the whole job is suspended, does not count. Nor
+ * does time in which a debugger holds a rank.
+ */
+#ifndef DP_COLLECTIVES_WORLD_WATCHDOG_H
+#define DP_COLLECTIVES_WORLD_WATCHDOG_H
+
+#include "base/status.h"
+#include "base/system/process.h"
+#include "base/trace.h"
+
+struct dp_watchdog;
+
+struct dp_watchdog_rank {
+    int rank;
+    int64_t process;                  /* its number */
+    const struct dp_trace_mark *mark; /* borrowed */
+};
+
+struct dp_watchdog_config {
+    const struct dp_watchdog_rank *ranks; /* [count], of this host, ascending; copied */
+    int count;
+    int self;         /* this rank */
+    const char *host; /* its name; copied */
+    bool others;      /* ranks here may wait for ranks that cannot be seen from here */
+    void (*look)(int64_t process, struct dp_process_doing *out); /* dp_process_look() */
+};
+
+enum dp_watchdog_finding {
+    DP_WATCHDOG_FINE,
+    DP_WATCHDOG_QUIET, /* no progress for half of the limit; found once, until there is some */
+    DP_WATCHDOG_HUNG   /* no progress for the whole of it; found each time from then on */
+};
+
+/* Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_watchdog_create(const struct dp_watchdog_config *config,
+                                        struct dp_watchdog **out);
+
+/* The limit of a step; 0, as at first: by the slowest step. Callable from any thread. */
+void dp_watchdog_set_timeout(struct dp_watchdog *watchdog, double seconds);
+
+/* How long other hosts may be silent, which is no hang; 0 at first. Callable from any thread. */
+void dp_watchdog_allow_outage(struct dp_watchdog *watchdog, int seconds);
+
+/* Looks at all ranks; to be called several times a second, by one thread, which also calls what
+ * follows. now_ns: dp_now_ns(). */
+enum dp_watchdog_finding dp_watchdog_look(struct dp_watchdog *watchdog, uint64_t now_ns);
+
+/* Whether this rank is the one to report: the first one of the host whose process runs. */
+bool dp_watchdog_reports(const struct dp_watchdog *watchdog);
+
+/* Whether this rank keeps the others waiting. */
+bool dp_watchdog_blames(const struct dp_watchdog *watchdog, int rank);
+
+/* Logs a warning: who keeps the others waiting, and when the job will end. */
+void dp_watchdog_warn(const struct dp_watchdog *watchdog);
+
+/* Prints where all ranks of the host are, as a table on stderr, and logs the ranks that did not
+ * arrive as an error. */
+void dp_watchdog_report(const struct dp_watchdog *watchdog);
+
+/* The ranks that did not arrive, as in that error. */
+void dp_watchdog_cause(const struct dp_watchdog *watchdog, char *out, size_t size);
+
+/* NULL is ignored. */
+void dp_watchdog_destroy(struct dp_watchdog *watchdog);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * decode.h - a raw sample becomes what the model takes: the stage between reading and batches.
+ */
+#ifndef DP_RUNTIME_DATA_DECODE_H
+#define DP_RUNTIME_DATA_DECODE_H
+
+#include "runtime/data/pictures/pixels.h"
+#include "runtime/data/sample.h"
+
+/* For one thread at a time. */
+struct dp_decoder;
+
+/* Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_decoder_create(struct dp_decoder **out);
+void dp_decoder_destroy(struct dp_decoder *decoder);
+
+/*
+ * Whether samples of shape `have` can become those of shape `want`: arrays with as many elements
+ * stay as they are; pictures, and images of bytes unless `resize` is auto, get another size. Grey
+ * becomes colour, and colour grey.
+ *
+ * Errors: DP_ERR_DATA; `problem` says what would fit: "... do not fit ...: set ...".
+ */
+DP_CHECKED dp_status dp_decode_check(const struct dp_sample_shape *have,
+                                     const struct dp_sample_shape *want, enum dp_resize resize,
+                                     struct dp_problem *problem);
+
+/*
+ * Decodes a sample whose shape has been checked.
+ *
+ *   out  out  [dp_shape_bytes(want)]
+ *
+ * Errors: DP_ERR_DATA (a damaged picture), DP_ERR_NOMEM; `problem` says why, nothing is logged.
+ */
+DP_CHECKED dp_status dp_decode(struct dp_decoder *decoder, const struct dp_raw *raw,
+                               const struct dp_sample_shape *want, enum dp_resize resize, void *out,
+                               struct dp_problem *problem);
+
+/* The pixels of a raw sample that is a picture, or an image of bytes, in its own size; valid until
+ * the next call. channels 1: grey. Errors: as above. */
+DP_CHECKED dp_status dp_decode_pixels(struct dp_decoder *decoder, const struct dp_raw *raw,
+                                      int channels, struct dp_picture *out,
+                                      struct dp_problem *problem);
+
+#endif

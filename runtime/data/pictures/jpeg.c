@@ -1,0 +1,75 @@
+#include "runtime/data/pictures/jpeg.h"
+
+#include <turbojpeg.h>
+
+#include "base/mem.h"
+
+struct dp_jpeg {
+    tjhandle decoder;
+};
+
+dp_status dp_jpeg_create(struct dp_jpeg **out)
+{
+    struct dp_jpeg *jpeg = dp_zalloc(1, sizeof(*jpeg));
+
+    if (jpeg != NULL) {
+        jpeg->decoder = tjInitDecompress();
+    }
+    if (jpeg == NULL || jpeg->decoder == NULL) {
+        dp_free(jpeg);
+        return DP_FAIL(DP_ERR_NOMEM, "decoder of JPEG");
+    }
+    *out = jpeg;
+    return DP_OK;
+}
+
+void dp_jpeg_destroy(struct dp_jpeg *jpeg)
+{
+    if (jpeg != NULL) {
+        (void)tjDestroy(jpeg->decoder);
+        dp_free(jpeg);
+    }
+}
+
+bool dp_jpeg_is(const uint8_t *bytes, size_t count)
+{
+    return count >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff;
+}
+
+/* The library's own words. */
+static dp_status damaged(const struct dp_jpeg *jpeg, struct dp_problem *problem)
+{
+    return dp_problem_refuse(
+        problem, DP_ERR_DATA,
+        "is damaged, or of a kind that is not read (libjpeg-turbo: %s): replace "
+        "it",
+        tjGetErrorStr2(jpeg->decoder));
+}
+
+dp_status dp_jpeg_decode(struct dp_jpeg *jpeg, const uint8_t *bytes, size_t count, int channels,
+                         struct dp_buffer *memory, struct dp_picture *out,
+                         struct dp_problem *problem)
+{
+    /* A file that claims thousands of refinements would take minutes. */
+    const int flags = TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS;
+    int width, height, subsampling, space, found;
+
+    if (tjDecompressHeader3(jpeg->decoder, bytes, count, &width, &height, &subsampling, &space) !=
+        0) {
+        return damaged(jpeg, problem);
+    }
+    if (space == TJCS_CMYK || space == TJCS_YCCK) {
+        return dp_problem_refuse(problem, DP_ERR_DATA, "is a JPEG in CMYK: convert it to RGB");
+    }
+    DP_TRY(dp_picture_check_size((unsigned)width, (unsigned)height, problem));
+    found = channels == 1 || space == TJCS_GRAY ? 1 : 3;
+    if (!dp_buffer_reserve(memory, (size_t)width * (size_t)height * (size_t)found)) {
+        return dp_problem_refuse(problem, DP_ERR_NOMEM, "%d x %d pixels", width, height);
+    }
+    if (tjDecompress2(jpeg->decoder, bytes, count, memory->data, width, 0, height,
+                      found == 1 ? TJPF_GRAY : TJPF_RGB, flags) != 0) {
+        return damaged(jpeg, problem);
+    }
+    *out = (struct dp_picture){height, width, found, memory->data};
+    return DP_OK;
+}

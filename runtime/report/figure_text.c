@@ -1,0 +1,119 @@
+#include "runtime/report/figure_text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "runtime/report/progress.h"
+
+const char *dp_figure_fixed(char text[DP_FIGURE_BYTES], double value, int decimals,
+                            const char *after)
+{
+    if (isfinite(value) && fabs(value) < 1e15) {
+        (void)snprintf(text, DP_FIGURE_BYTES, "%.*f%s", decimals, value, after);
+    } else {
+        (void)snprintf(text, DP_FIGURE_BYTES, "-");
+    }
+    return text;
+}
+
+/* Decimals that leave a number `digits` significant digits; none of one above that. */
+static int decimals_of(double value, int digits)
+{
+    const int before = fabs(value) > 0.0 ? (int)floor(log10(fabs(value))) + 1 : 1;
+
+    return before >= digits ? 0 : before < digits - 9 ? 9 : digits - before;
+}
+
+const char *dp_figure_short(char text[DP_FIGURE_BYTES], double value)
+{
+    char grouped[DP_GROUPED_BYTES];
+
+    if (!isfinite(value) || fabs(value) >= 1e15) {
+        (void)snprintf(text, DP_FIGURE_BYTES, "-");
+    } else if (fabs(value) >= 1000.0) {
+        (void)snprintf(text, DP_FIGURE_BYTES, "%s", dp_grouped(grouped, value));
+    } else {
+        (void)snprintf(text, DP_FIGURE_BYTES, "%.*f", decimals_of(value, 4), value);
+    }
+    return text;
+}
+
+const char *dp_figure_ms(char text[DP_FIGURE_BYTES], double value)
+{
+    const double size = fabs(value);
+    const int decimals = size < 1.0 ? 3 : size < 100.0 ? 2 : size < 1000.0 ? 1 : 0;
+
+    return dp_figure_fixed(text, value, decimals, "");
+}
+
+const char *dp_figure_bytes(char text[DP_FIGURE_BYTES], int64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+
+    while (value >= 1024 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    (void)snprintf(text, DP_FIGURE_BYTES, "%.*f %s", unit == 0 || value >= 100 ? 0 : 1, value,
+                   units[unit]);
+    return text;
+}
+
+const char *dp_figure_or_dash(const char *text)
+{
+    return text == NULL || *text == '\0' ? "-" : text;
+}
+
+const char *dp_figure_number(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, double value)
+{
+    char grouped[DP_GROUPED_BYTES];
+
+    switch (kind) {
+    case DP_REPORT_FRACTION:
+        return dp_figure_fixed(text, 100 * value, 1, " %");
+    case DP_REPORT_ACCURACY: /* as evaluations print it */
+        return dp_figure_fixed(text, 100 * value, 2, " %");
+    case DP_REPORT_LOSS:
+        return dp_figure_fixed(text, value, 4, "");
+    case DP_REPORT_MILLISECONDS:
+        return dp_figure_fixed(text, value, 2, "");
+    case DP_REPORT_RATE:
+    case DP_REPORT_PER_DOLLAR:
+        (void)snprintf(text, DP_FIGURE_BYTES, "%s", dp_grouped(grouped, value));
+        return text;
+    default:
+        return dp_figure_fixed(text, value, 1, "");
+    }
+}
+
+const char *dp_figure_count(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, int64_t value)
+{
+    if (value >= 0 && kind == DP_REPORT_BYTES) {
+        return dp_figure_bytes(text, value);
+    }
+    (void)snprintf(text, DP_FIGURE_BYTES, value < 0 ? "-" : "%" PRId64, value);
+    return text;
+}
+
+const char *dp_figure_value(char text[DP_FIGURE_BYTES], const struct dp_report_row *row,
+                            const void *record)
+{
+    const void *value = (const char *)record + row->offset;
+
+    switch (row->kind) {
+    case DP_REPORT_TEXT:
+        return dp_figure_or_dash(*(const char *const *)value);
+    case DP_REPORT_NAME:
+        return dp_figure_or_dash(value);
+    case DP_REPORT_EXIT:
+        return dp_run_exit_text(*(const enum dp_run_exit *)value);
+    case DP_REPORT_COUNT:
+    case DP_REPORT_BYTES:
+        return dp_figure_count(text, row->kind, *(const int64_t *)value);
+    default:
+        return dp_figure_number(text, row->kind, *(const double *)value);
+    }
+}

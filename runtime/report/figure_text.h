@@ -1,0 +1,38 @@
+/*
+ * figure_text.h - numbers of a report as people read them. What is not known is "-".
+ */
+#ifndef DP_RUNTIME_REPORT_FIGURE_TEXT_H
+#define DP_RUNTIME_REPORT_FIGURE_TEXT_H
+
+#include <stdint.h>
+
+#include "runtime/report/summary.h"
+
+enum { DP_FIGURE_BYTES = DP_REPORT_NAME_BYTES };
+
+/* A number with `decimals` and what comes after it. Each function returns `text`. */
+const char *dp_figure_fixed(char text[DP_FIGURE_BYTES], double value, int decimals,
+                            const char *after);
+
+/* A number of four significant digits, without an exponent: "12,345", "0.0042". */
+const char *dp_figure_short(char text[DP_FIGURE_BYTES], double value);
+
+/* Milliseconds with three digits that say something: "0.123", "12.3", "123". */
+const char *dp_figure_ms(char text[DP_FIGURE_BYTES], double value);
+
+/* "3.2 MiB". */
+const char *dp_figure_bytes(char text[DP_FIGURE_BYTES], int64_t bytes);
+
+/* A number, or an integer, of that kind. */
+const char *dp_figure_number(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, double value);
+const char *dp_figure_count(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, int64_t value);
+
+/* The text, or "-" where there is none. */
+const char *dp_figure_or_dash(const char *text);
+
+/* The value of a row, of a summary or a rank; in `text`, unless it is a text itself, which is
+ * neither cleaned nor escaped. */
+const char *dp_figure_value(char text[DP_FIGURE_BYTES], const struct dp_report_row *row,
+                            const void *record);
+
+#endif

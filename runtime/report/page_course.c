@@ -1,0 +1,121 @@
+#include "runtime/report/page_course.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "runtime/report/chart.h"
+#include "runtime/report/figure_text.h"
+
+/* What the charts show, taken out of a history. */
+struct course {
+    double step[DP_HISTORY_POINTS], loss[DP_HISTORY_POINTS], rate[DP_HISTORY_POINTS];
+    double eval_step[DP_HISTORY_EVALS], test_loss[DP_HISTORY_EVALS], accuracy[DP_HISTORY_EVALS];
+};
+
+static void take_out(const struct dp_history *h, struct course *c)
+{
+    for (int i = 0; i < h->count; i++) {
+        c->step[i] = (double)h->points[i].last;
+        c->loss[i] = dp_history_loss(&h->points[i]);
+        c->rate[i] = dp_history_rate(&h->points[i]);
+    }
+    for (int i = 0; i < h->eval_count; i++) {
+        c->eval_step[i] = (double)h->evals[i].step;
+        c->test_loss[i] = h->evals[i].test_loss;
+        c->accuracy[i] = 100.0 * h->evals[i].test_accuracy;
+    }
+}
+
+/* "from 2.31 to 0.25", of the values that are numbers. */
+static const char *say_course(char text[DP_FIGURE_BYTES], const double *values, int count,
+                              const char *unit)
+{
+    char first[DP_FIGURE_BYTES] = "-", last[DP_FIGURE_BYTES] = "-";
+    bool any = false;
+
+    for (int i = 0; i < count; i++) {
+        if (isfinite(values[i])) {
+            (void)dp_figure_short(any ? last : first, values[i]);
+            any = true;
+        }
+    }
+    (void)snprintf(text, DP_FIGURE_BYTES, "from %.40s%s to %.40s%s", first, unit, last, unit);
+    return text;
+}
+
+static void add_charts(struct dp_html *html, const struct dp_history *h, const struct course *c)
+{
+    char loss[DP_FIGURE_BYTES], accuracy[DP_FIGURE_BYTES], rate[DP_FIGURE_BYTES];
+    const struct dp_chart charts[] = {
+        {.id = "chart-loss",
+         .title = "Loss",
+         .unit = "",
+         .summary = say_course(loss, c->loss, h->count, ""),
+         .series = {{"train", c->step, c->loss, h->count, false},
+                    {"test", c->eval_step, c->test_loss, h->eval_count, true}},
+         .series_count = 2},
+        {.id = "chart-accuracy",
+         .title = "Test accuracy",
+         .unit = " %",
+         .summary = say_course(accuracy, c->accuracy, h->eval_count, " %"),
+         .series = {{"accuracy", c->eval_step, c->accuracy, h->eval_count, true}},
+         .series_count = 1},
+        {.id = "chart-rate",
+         .title = "Samples/s",
+         .unit = "",
+         .summary = say_course(rate, c->rate, h->count, ""),
+         .from_zero = true,
+         .series = {{"samples/s", c->step, c->rate, h->count, false}},
+         .series_count = 1},
+    };
+
+    dp_html_add(html, "<div class=\"charts\">\n");
+    for (size_t i = 0; i < sizeof(charts) / sizeof(charts[0]); i++) {
+        dp_chart_add(html, &charts[i]);
+    }
+    dp_html_add(html, "</div>\n");
+}
+
+static void add_evaluations(struct dp_html *html, const struct dp_history *h)
+{
+    char text[DP_FIGURE_BYTES];
+
+    if (h->eval_count == 0) {
+        return;
+    }
+    dp_html_add(html, "<details><summary>Evaluations</summary><div class=\"scroll\" tabindex=\"0\" "
+                      "role=\"region\" aria-label=\"table of evaluations\"><table><caption>"
+                      "Evaluations; the training loss is the mean since the one before</caption>"
+                      "<thead><tr><th scope=\"col\">step</th><th scope=\"col\">after</th>"
+                      "<th scope=\"col\">train loss</th><th scope=\"col\">test loss</th>"
+                      "<th scope=\"col\">test accuracy</th></tr></thead><tbody>\n");
+    for (int i = 0; i < h->eval_count; i++) {
+        const struct dp_history_eval *e = &h->evals[i];
+        dp_html_print(html, "<tr><th scope=\"row\">%" PRId64 "</th>", e->step);
+        dp_html_print(html, "<td>%s</td>", dp_figure_fixed(text, e->time - h->begin_time, 1, " s"));
+        dp_html_print(html, "<td>%s</td>", dp_figure_number(text, DP_REPORT_LOSS, e->train_loss));
+        dp_html_print(html, "<td>%s</td>", dp_figure_number(text, DP_REPORT_LOSS, e->test_loss));
+        dp_html_print(html, "<td>%s</td></tr>\n",
+                      dp_figure_number(text, DP_REPORT_ACCURACY, e->test_accuracy));
+    }
+    dp_html_add(html, "</tbody></table></div></details>\n");
+}
+
+void dp_page_course(struct dp_html *html, const struct dp_history *history)
+{
+    struct course course;
+
+    if (history->count == 0 && history->eval_count == 0) {
+        dp_html_add(html, "<p class=\"none\">no steps yet</p>");
+        return;
+    }
+    take_out(history, &course);
+    add_charts(html, history, &course);
+    dp_html_print(html,
+                  "<p class=\"soft\">A point is the mean of %" PRId64
+                  " step%s. Point at a chart, or give it the focus and press the arrow keys, to "
+                  "read values.</p>",
+                  history->per_point, history->per_point == 1 ? "" : "s");
+    add_evaluations(html, history);
+}

@@ -1,0 +1,191 @@
+#include "runtime/report/record_print.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "runtime/report/figure_text.h"
+#include "runtime/report/page_step.h"
+#include "runtime/report/paragraph.h"
+
+enum { RANKS_SHOWN = 16, HOST_WIDTH = 8, COURSE_ROWS = 8 };
+
+/* ---- the head ---- */
+
+static void print_title(const struct dp_run_record *r, FILE *out)
+{
+    const struct dp_run_summary *s = &r->summary;
+    char steps[DP_FIGURE_BYTES], ranks[DP_FIGURE_BYTES], planned[48] = "";
+
+    if (!r->has_summary && r->history.start.steps > 0) {
+        (void)snprintf(planned, sizeof(planned), " of %" PRId64, r->history.start.steps);
+    }
+    dp_paragraph(
+        out, 0, "%s: %s after %s%s step%s on %s rank%s%s%s", dp_figure_or_dash(s->name),
+        r->has_summary ? dp_run_exit_text(s->exit) : dp_run_state_key(r->state),
+        dp_figure_count(steps, DP_REPORT_COUNT, s->steps), planned, dp_plural((uint64_t)s->steps),
+        dp_figure_count(ranks, DP_REPORT_COUNT, s->world_size), dp_plural((uint64_t)s->world_size),
+        s->reason != NULL ? ": " : "", s->reason != NULL ? s->reason : "");
+}
+
+static void print_efficiency(const struct dp_run_record *r, FILE *out)
+{
+    const struct dp_run_summary *s = &r->summary;
+    const struct dp_history_pace pace = dp_history_pace(&r->history);
+    char first[DP_FIGURE_BYTES], second[DP_FIGURE_BYTES], third[DP_FIGURE_BYTES];
+
+    if (r->has_summary) {
+        dp_paragraph(out, 12, "efficiency  %s of what %s rank%s alone would do: %s samples/s each",
+                     dp_figure_number(first, DP_REPORT_FRACTION, s->scaling_efficiency),
+                     dp_figure_count(second, DP_REPORT_COUNT, s->world_size),
+                     dp_plural((uint64_t)s->world_size),
+                     dp_figure_number(third, DP_REPORT_RATE, s->single_rank_samples_per_second));
+    }
+    if (s->verdict != NULL && *s->verdict != '\0') {
+        dp_paragraph(out, 12, "verdict     %s", s->verdict);
+    }
+    dp_paragraph(out, 12, "samples/s   %s%s%s%s%s",
+                 dp_figure_number(first, DP_REPORT_RATE, s->samples_per_second),
+                 isfinite(pace.cv) ? ", varies by " : "",
+                 isfinite(pace.cv) ? dp_figure_number(second, DP_REPORT_FRACTION, pace.cv) : "",
+                 isfinite(s->samples_per_dollar) ? ", per dollar " : "",
+                 isfinite(s->samples_per_dollar)
+                     ? dp_figure_number(third, DP_REPORT_PER_DOLLAR, s->samples_per_dollar)
+                     : "");
+}
+
+static void print_results(const struct dp_run_record *r, FILE *out)
+{
+    const struct dp_run_summary *s = &r->summary;
+    char first[DP_FIGURE_BYTES], second[DP_FIGURE_BYTES], third[DP_FIGURE_BYTES];
+
+    dp_paragraph(out, 12, "result      accuracy %s, test loss %s, train loss %s, in %s s",
+                 dp_figure_number(first, DP_REPORT_ACCURACY, s->final_test_accuracy),
+                 dp_figure_number(second, DP_REPORT_LOSS, s->final_test_loss),
+                 dp_figure_number(third, DP_REPORT_LOSS, s->final_train_loss),
+                 dp_figure_fixed((char[DP_FIGURE_BYTES]){0}, s->seconds, 1, ""));
+    dp_paragraph(out, 12, "setup       device %s, %s, strategy %s, compressor %s, global batch %s",
+                 dp_figure_or_dash(s->device), dp_figure_or_dash(s->precision),
+                 dp_figure_or_dash(s->strategy), dp_figure_or_dash(s->compressor),
+                 dp_figure_count(first, DP_REPORT_COUNT, s->global_batch));
+}
+
+/* ---- the parts of a step ---- */
+
+/* A row of parts and their sum, or their headings where step_ms is NULL. */
+static void print_parts(const double *step_ms, FILE *out)
+{
+    char text[DP_FIGURE_BYTES];
+
+    (void)fprintf(out, " %6s",
+                  step_ms == NULL ? "step" : dp_figure_ms(text, dp_step_total_ms(step_ms)));
+    for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
+        (void)fprintf(out, " %*s", (int)fmax(6.0, (double)strlen(dp_step_part_heading(i))),
+                      step_ms == NULL ? dp_step_part_heading(i) : dp_figure_ms(text, step_ms[i]));
+    }
+    (void)fprintf(out, "\n");
+}
+
+static void print_rank(const struct dp_run_rank *rank, FILE *out)
+{
+    char host[HOST_WIDTH + 1];
+
+    (void)dp_text_clean(rank->host, host, sizeof(host));
+    (void)fprintf(out, "%4" PRId64 " %-*s", rank->rank, HOST_WIDTH, host);
+    print_parts(rank->step_ms, out);
+}
+
+/* The ranks that are shown: all, or the first ones and whoever computes longest. */
+static void print_step(const struct dp_run_summary *s, FILE *out)
+{
+    const int shown = s->rank_count <= RANKS_SHOWN ? s->rank_count : RANKS_SHOWN;
+    double means[DP_STEP_PART_COUNT];
+
+    if (s->rank_count == 0) {
+        return;
+    }
+    (void)fprintf(out, "\nparts of a mean steady step, in ms\n%4s %-*s", "rank", HOST_WIDTH,
+                  "host");
+    print_parts(NULL, out);
+    for (int i = 0; i < shown; i++) {
+        print_rank(&s->ranks[i], out);
+    }
+    if (shown < s->rank_count) {
+        (void)fprintf(out, "     ... and %d more ranks: see the page\n", s->rank_count - shown);
+    }
+    for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
+        means[i] = dp_step_mean_ms(s, i);
+    }
+    if (s->rank_count > 1) {
+        (void)fprintf(out, "%4s %-*s", "mean", HOST_WIDTH, "");
+        print_parts(means, out);
+    }
+}
+
+/* ---- the course ---- */
+
+/* The last evaluation at a step or before, or NULL. */
+static const struct dp_history_eval *evaluation_at(const struct dp_history *h, int64_t step)
+{
+    const struct dp_history_eval *found = NULL;
+
+    for (int i = 0; i < h->eval_count && h->evals[i].step <= step; i++) {
+        found = &h->evals[i];
+    }
+    return found;
+}
+
+/* All points from `from` up to `to`, as one. */
+static struct dp_history_point points_between(const struct dp_history *h, int from, int to)
+{
+    struct dp_history_point sum = {0};
+
+    for (int i = from; i < to; i++) {
+        sum.last = h->points[i].last;
+        sum.loss_sum += h->points[i].loss_sum;
+        sum.losses += h->points[i].losses;
+        sum.samples += h->points[i].samples;
+        sum.ms += h->points[i].ms;
+    }
+    return sum;
+}
+
+static void print_course(const struct dp_history *h, FILE *out)
+{
+    const int rows = h->count < COURSE_ROWS ? h->count : COURSE_ROWS;
+    char loss[DP_FIGURE_BYTES], rate[DP_FIGURE_BYTES], test[DP_FIGURE_BYTES];
+    char accuracy[DP_FIGURE_BYTES];
+
+    if (h->count == 0) {
+        return;
+    }
+    (void)fprintf(out, "\nmeans of the steps since the line above\n%12s %12s %12s %12s %10s\n",
+                  "to step", "train loss", "samples/s", "test loss", "accuracy");
+    for (int row = 0; row < rows; row++) {
+        const struct dp_history_point sum =
+            points_between(h, h->count * row / rows, h->count * (row + 1) / rows);
+        const struct dp_history_eval *e = evaluation_at(h, sum.last);
+        (void)fprintf(
+            out, "%12" PRId64 " %12s %12s %12s %10s\n", sum.last,
+            dp_figure_number(loss, DP_REPORT_LOSS, dp_history_loss(&sum)),
+            dp_figure_number(rate, DP_REPORT_RATE, dp_history_rate(&sum)),
+            dp_figure_number(test, DP_REPORT_LOSS, e != NULL ? e->test_loss : (double)NAN),
+            dp_figure_number(accuracy, DP_REPORT_ACCURACY,
+                             e != NULL ? e->test_accuracy : (double)NAN));
+    }
+}
+
+void dp_record_print(const struct dp_run_record *record, FILE *out)
+{
+    print_title(record, out);
+    for (int i = 0; i < record->note_count; i++) {
+        dp_paragraph(out, 12, "missing     %s", record->notes[i]);
+    }
+    print_efficiency(record, out);
+    print_results(record, out);
+    print_step(&record->summary, out);
+    print_course(&record->history, out);
+    (void)fprintf(out, "\n");
+}

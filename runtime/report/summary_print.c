@@ -1,0 +1,179 @@
+#include "runtime/report/summary_print.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "runtime/report/figure_text.h"
+#include "runtime/report/progress.h"
+
+enum { CELL_BYTES = DP_FIGURE_BYTES, LINE_BYTES = 2048 };
+
+/* ---- lines ---- */
+
+/* Adds what a row shows on its line, with the value in place of the %s. */
+static void add_row(char line[LINE_BYTES], const struct dp_report_row *row,
+                    const struct dp_run_summary *summary)
+{
+    const bool may_lack = row->text[0] == '?';
+    const char *format = row->text + may_lack, *place = strstr(format, "%s");
+    const size_t used = strlen(line);
+    char cell[CELL_BYTES];
+    const char *value = dp_figure_value(cell, row, summary);
+
+    if (!may_lack || strcmp(value, "-") != 0) {
+        (void)snprintf(line + used, LINE_BYTES - used, "%s%.*s%s%s", used > 0 ? ", " : "",
+                       (int)(place - format), format, value, place + 2);
+    }
+}
+
+static void print_line(const struct dp_run_summary *summary, enum dp_report_line wanted, FILE *out)
+{
+    const struct dp_report_row *row;
+    char line[LINE_BYTES] = "";
+
+    for (int i = 0; (row = dp_report_run_row(i)) != NULL; i++) {
+        if (row->line == wanted) {
+            add_row(line, row, summary);
+        }
+    }
+    if (line[0] != '\0') {
+        dp_text_line(out, "%s", line);
+    }
+}
+
+static void print_title(const struct dp_run_summary *s, FILE *out)
+{
+    char epochs[CELL_BYTES];
+
+    dp_text_line(out, "%s: %s after %" PRId64 " step%s, %s epochs, on %" PRId64 " rank%s",
+                 dp_figure_or_dash(s->name), dp_run_exit_text(s->exit), s->steps,
+                 dp_plural((uint64_t)s->steps),
+                 dp_figure_fixed(epochs, s->epochs, s->epochs < 1 ? 2 : 1, ""), s->world_size,
+                 dp_plural((uint64_t)s->world_size));
+}
+
+/* One rank alone: the rate, and how sure it is. */
+static void print_baseline(const struct dp_run_summary *s, FILE *out)
+{
+    char rate[CELL_BYTES], before[CELL_BYTES], after[CELL_BYTES], spread[CELL_BYTES];
+    char measured[4 * CELL_BYTES] = "";
+
+    if (isfinite(s->baseline_before)) {
+        (void)snprintf(measured, sizeof(measured), "; before %s, after %s, spread %s",
+                       dp_grouped(before, s->baseline_before), dp_grouped(after, s->baseline_after),
+                       dp_figure_number(spread, DP_REPORT_FRACTION, s->baseline_spread));
+    }
+    dp_text_line(out, "one rank alone: %s samples/s (%s%s)",
+                 dp_grouped(rate, s->single_rank_samples_per_second),
+                 dp_figure_or_dash(s->baseline_source), measured);
+}
+
+static void print_staleness(const struct dp_histogram *staleness, FILE *out)
+{
+    char mean[CELL_BYTES];
+    double count = 0, sum = 0;
+    size_t most = 0;
+
+    for (size_t i = 0; i < staleness->bins; i++) {
+        count += (double)staleness->counts[i];
+        sum += (double)i * (double)staleness->counts[i];
+        most = staleness->counts[i] > 0 ? i : most;
+    }
+    if (count > 0) {
+        (void)fprintf(
+            out,
+            "staleness: weights of %.0f gradients lacked %s of other ranks on average, %zu "
+            "at most\n",
+            count, dp_figure_fixed(mean, sum / count, 2, ""), most);
+    }
+}
+
+/* ---- the table of ranks ---- */
+
+static const char *const part_headings[] = {
+#define X(name, key, heading, help) heading,
+    DP_STEP_PARTS(X)
+#undef X
+};
+
+static bool is_text(const struct dp_report_row *row)
+{
+    return row->kind == DP_REPORT_NAME;
+}
+
+/* A column is as wide as its row says, but for texts only as they need. */
+static int width_of(const struct dp_run_summary *summary, const struct dp_report_row *row)
+{
+    int width = is_text(row) ? (int)strlen(row->text) : row->width;
+    char cell[CELL_BYTES];
+
+    for (int i = 0; is_text(row) && i < summary->rank_count; i++) {
+        const int length = (int)strlen(dp_figure_value(cell, row, &summary->ranks[i]));
+        const int bounded = length < row->width ? length : row->width;
+        width = bounded > width ? bounded : width;
+    }
+    return width;
+}
+
+/* The parts of a step, and their sum, or their headings where `step_ms` is NULL. */
+static void print_parts(const struct dp_report_row *row, const double *step_ms, FILE *out)
+{
+    char cell[CELL_BYTES];
+    double sum = 0;
+
+    (void)fprintf(out, " |");
+    for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
+        sum += step_ms != NULL ? step_ms[i] : 0;
+        (void)fprintf(out, " %*s", row->width,
+                      step_ms != NULL ? dp_figure_fixed(cell, step_ms[i], 2, "")
+                                      : part_headings[i]);
+    }
+    (void)fprintf(out, " = %*s ms |", row->width,
+                  step_ms != NULL ? dp_figure_fixed(cell, sum, 2, "") : row->text);
+}
+
+/* A rank, or the headings where it is NULL. */
+static void print_rank(const struct dp_run_summary *summary, const struct dp_run_rank *rank,
+                       FILE *out)
+{
+    const struct dp_report_row *row;
+    const char *before = "";
+
+    for (int c = 0; (row = dp_report_rank_row(c)) != NULL; c++) {
+        char cell[CELL_BYTES], clean[CELL_BYTES];
+
+        if (row->kind == DP_REPORT_PARTS) {
+            print_parts(row, rank != NULL ? rank->step_ms : NULL, out);
+            before = " ";
+        } else if (row->width > 0) {
+            (void)dp_text_clean(rank != NULL ? dp_figure_value(cell, row, rank) : row->text, clean,
+                                is_text(row) ? (size_t)row->width + 1 : sizeof(clean));
+            (void)fprintf(out, is_text(row) ? "%s%-*s" : "%s%*s", before, width_of(summary, row),
+                          clean);
+            before = "  ";
+        }
+    }
+    (void)fprintf(out, "\n");
+}
+
+void dp_run_summary_print(const struct dp_run_summary *summary, FILE *out)
+{
+    print_title(summary, out);
+    print_line(summary, DP_LINE_REASON, out);
+    print_line(summary, DP_LINE_SETUP, out);
+    print_line(summary, DP_LINE_PLAN, out);
+    print_line(summary, DP_LINE_LOSSES, out);
+    print_line(summary, DP_LINE_RATES, out);
+    print_baseline(summary, out);
+    print_line(summary, DP_LINE_COST, out);
+    print_staleness(&summary->staleness, out);
+    print_rank(summary, NULL, out);
+    for (int i = 0; i < summary->rank_count; i++) {
+        print_rank(summary, &summary->ranks[i], out);
+    }
+    print_line(summary, DP_LINE_VERDICT, out);
+    (void)fflush(out);
+}

@@ -1,0 +1,97 @@
+/*
+ * job.h - what a run works on and with: what it is asked for, its configuration, ranks, device,
+ * model, data and trainer.
+ *
+ * Setup fills it in, in the order of the members; after that only the trainer, the overlap of
+ * communication and what is kept of the plan change.
+ */
+#ifndef DP_RUNTIME_RUN_JOB_H
+#define DP_RUNTIME_RUN_JOB_H
+
+#include "base/files/file.h"
+#include "base/files/lock.h"
+#include "base/json.h"
+#include "base/system/machine.h"
+#include "collectives/exchange/exchange.h"
+#include "collectives/world/world.h"
+#include "kernels/algo_choices.h"
+#include "runtime/checkpoint/weights.h"
+#include "runtime/config/config.h"
+#include "runtime/control/stop.h"
+#include "runtime/measure/overlap.h"
+#include "runtime/run/class_names.h"
+#include "runtime/run/fault_injection.h"
+#include "runtime/run/plan.h"
+#include "runtime/run/run_options.h"
+#include "runtime/trainer/async.h"
+#include "runtime/trainer/trainer.h"
+
+/* What each rank reports about itself at the start. */
+struct dp_rank_place {
+    char host[64], cpus[128], isa[16];
+    unsigned char cpuset[DP_CPUSET_BYTES];
+    int threads, cores;
+    size_t memory; /* of the host, in bytes; 0: not known */
+};
+
+/* The folder of the run (output_dir.h). Only rank 0 writes there. */
+struct dp_output_dir {
+    char path[DP_PATH_BYTES];   /* empty: on other ranks, and where nothing is written */
+    char shared[DP_PATH_BYTES]; /* the same on all ranks */
+    bool made;                  /* it was not there before */
+    struct dp_lock *lock;       /* no other run writes there meanwhile */
+    char started[32];           /* when: "2024-05-01T12:00:00Z" */
+};
+
+/* The checkpoint that a run goes on from (resume.h). */
+struct dp_resume {
+    bool on;                          /* there is one */
+    bool continues;                   /* it is of the run in --out, whose files go on */
+    bool finished;                    /* nothing is left to do */
+    bool ended;                       /* run.json says that its run ended with it */
+    bool early_stopped;               /* its run had ended early with it */
+    uint64_t step;                    /* done by then; 0 without one */
+    uint64_t waited;                  /* evaluations without improvement by then */
+    int ranks, nodes;                 /* that saved it */
+    char strategy[DP_EXCHANGE_LABEL]; /* that `auto` takes over from it; empty: none */
+    char path[DP_PATH_BYTES];         /* rank 0: its folder */
+    struct dp_loose loose;            /* rank 0: what became of the arrays of compressors */
+    bool moved;                       /* rank 0: residuals of owners are of other places now */
+    struct dp_json *state;            /* rank 0, owned: what state.json says */
+};
+
+struct dp_run_job {
+    const struct dp_run_options *options; /* borrowed */
+    struct dp_world *world;               /* borrowed */
+    struct dp_stop *stop;                 /* borrowed, or NULL: nobody asks */
+    struct dp_config *config;
+    char *config_text; /* resolved */
+    char *fault_text;  /* DP_FAULT of rank 0 */
+    struct dp_fault *faults;
+    struct dp_model *model;
+    const struct dp_device *device;
+    struct dp_output_dir output;
+    struct dp_resume resume;
+    struct dp_machine *machine;
+    struct dp_rank_place *places; /* [ranks] */
+    int threads;                  /* of this rank */
+    struct dp_plan plan;          /* pinned, or from the cache */
+    struct dp_node_memory data_memory;
+    struct dp_dataset data;
+    struct dp_class_names class_names;
+    size_t skipped_samples; /* bad ones, which were left out */
+    uint64_t total_steps, steps_per_epoch;
+    uint64_t schedule_steps;              /* that the learning rate is made for */
+    struct dp_algo_choices *algo_choices; /* algo_tuning.h; NULL: none are measured */
+    char algo_cache[DP_PATH_BYTES];       /* rank 0: the file that keeps them; empty: none does */
+    struct dp_trainer *trainer;
+    struct dp_async *async; /* NULL: synchronous steps */
+    struct dp_overlap overlap;
+};
+
+static inline bool dp_run_leads(const struct dp_run_job *job)
+{
+    return job->world->all->rank == 0;
+}
+
+#endif

@@ -1,0 +1,36 @@
+#include "runtime/trainer/compute/input.h"
+
+#include "runtime/data/rows.h"
+
+static uint64_t steps_per_epoch(const struct dp_input *in)
+{
+    return dp_steps_per_epoch(in->data->train_count, in->global_batch, in->drop_last);
+}
+
+size_t dp_input_global_rows(const struct dp_input *in, uint64_t step)
+{
+    return dp_global_rows(in->data->train_count, in->global_batch,
+                          in->cached ? 0 : step % steps_per_epoch(in));
+}
+
+static struct dp_batch batch_of_server(const struct dp_input *in, uint64_t step)
+{
+    const size_t rows = dp_input_global_rows(in, step);
+
+    return (struct dp_batch){
+        .step = step, .epoch = step / steps_per_epoch(in), .global_rows = rows, .first_row = rows};
+}
+
+dp_status dp_input_next(struct dp_input *in, uint64_t step)
+{
+    if (in->loader == NULL) {
+        in->batch = batch_of_server(in, step);
+        return DP_OK;
+    }
+    return dp_loader_next(in->loader, &in->batch);
+}
+
+bool dp_input_peek(const struct dp_input *in, struct dp_batch *next)
+{
+    return in->loader != NULL && dp_loader_peek(in->loader, next);
+}

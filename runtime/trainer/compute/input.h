@@ -1,0 +1,36 @@
+/*
+ * input.h - the data set in memory, and this rank's rows of it, batch by batch.
+ */
+#ifndef DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
+#define DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
+
+#include "runtime/data/loader.h"
+
+/* The data set in memory, one copy on each node: bytes, or float32 where the model has
+ * float_samples. */
+struct dp_dataset {
+    const uint8_t *train_images, *test_images; /* [count, sample_bytes] */
+    const int32_t *train_labels, *test_labels;
+    size_t train_count, test_count, sample_bytes;
+};
+
+struct dp_input {
+    const struct dp_dataset *data; /* borrowed */
+    struct dp_loader *loader;      /* owned; NULL: this rank has no rows, it is a server */
+    struct dp_batch batch;         /* set by dp_input_next() */
+    size_t global_batch;           /* rows over all ranks */
+    bool drop_last;
+    bool cached; /* the same batch in every step: to measure without input */
+};
+
+/* The number of rows in the global batch of a step: the last one of an epoch may be smaller. */
+size_t dp_input_global_rows(const struct dp_input *input, uint64_t step);
+
+/* Sets input->batch to the batch of `step`, which follows the previous call's. Servers get no data,
+ * only the number of rows. Errors: those of dp_loader_next. */
+DP_CHECKED dp_status dp_input_next(struct dp_input *input, uint64_t step);
+
+/* The batch after that one, if it is ready, like dp_loader_peek(). */
+bool dp_input_peek(const struct dp_input *input, struct dp_batch *next);
+
+#endif

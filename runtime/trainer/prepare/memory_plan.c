@@ -1,0 +1,251 @@
+#include "runtime/trainer/prepare/memory_plan.h"
+
+#include <string.h>
+
+#include "collectives/compressors/compression.h"
+#include "collectives/core/bucket.h"
+#include "models/pass.h"
+#include "runtime/data/loader.h"
+#include "runtime/data/rows.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/trainer/compute/lane_plan.h"
+#include "runtime/trainer/compute/micro_batch.h"
+#include "runtime/trainer/step_scalars.h"
+
+/* What MPI, oneDNN and OpenBLAS allocate for a rank: 14 to 47 MB, measured. Their code is not
+ * counted, which ranks share and the system can load again. */
+enum { LIBRARY_BYTES = 24 << 20 };
+
+struct dp_share dp_share_of(const struct dp_config *c, const struct dp_model *m, int trainers,
+                            size_t micro_batch, int threads)
+{
+    const int total = c->train.lanes, count = total / trainers;
+    struct dp_share share = {1, 0, 1};
+
+    share.rows = dp_micro_batch_most(
+        dp_most_rows((size_t)c->train.global_batch, total > 0 ? total : trainers), micro_batch);
+    if (total > 0) {
+        share.passes = (size_t)dp_lanes_workers(m, count, threads);
+        share.gradients += (size_t)dp_lanes_extra_gradients(count, (int)share.passes);
+    }
+    return share;
+}
+
+/* Arrays of state of the optimizer. */
+static size_t slots(const struct dp_memory_plan *plan)
+{
+    const char *const *names = dp_optimizer_of(&plan->config->optimizer)->slots;
+
+    return (size_t)(names[0] != NULL) + (size_t)(names[1] != NULL);
+}
+
+static int rank_count(const struct dp_memory_plan *plan)
+{
+    return plan->trainers + plan->config->comm.servers;
+}
+
+static bool begins(const char *text, const char *name)
+{
+    return strncmp(text, name, strlen(name)) == 0;
+}
+
+/* Whether ranks of one host share memory under `auto`; what it chooses depends on that. */
+static bool auto_shares(const struct dp_memory_plan *plan)
+{
+    return begins(plan->config->comm.strategy, "auto") && plan->one_node &&
+           plan->device->host_memory && plan->config->comm.servers == 0 &&
+           plan->config->train.local_steps <= 1;
+}
+
+static bool is_zero1(const struct dp_memory_plan *plan)
+{
+    return begins(plan->config->comm.strategy, "zero1") || auto_shares(plan);
+}
+
+/* One copy of the weights for all ranks of a host (exchange.c). */
+static bool has_one_copy(const struct dp_memory_plan *plan)
+{
+    const char *text = plan->config->comm.strategy;
+
+    return (is_zero1(plan) || begins(text, "ps")) && plan->one_node && plan->device->host_memory &&
+           rank_count(plan) > 1 && plan->config->comm.servers == 0 &&
+           (strstr(text, "over=") == NULL || strstr(text, "over=shm") != NULL);
+}
+
+/* Elements that a rank that trains has of an array that is divided among its owners. */
+static size_t owned(const struct dp_memory_plan *plan)
+{
+    const bool serves = begins(plan->config->comm.strategy, "ps");
+
+    if (plan->config->comm.servers > 0) {
+        return 0;
+    }
+    return plan->model->trained / (size_t)(serves || is_zero1(plan) ? plan->trainers : 1);
+}
+
+/* The same for a server. */
+static size_t served(const struct dp_memory_plan *plan)
+{
+    const int servers = plan->config->comm.servers;
+
+    return servers > 0 ? plan->model->trained / (size_t)servers : 0;
+}
+
+/* What a compressor keeps between steps; a rank alone has no compressor. */
+static struct dp_compression_size remembered(const struct dp_memory_plan *plan)
+{
+    const struct dp_model *m = plan->model;
+
+    return rank_count(plan) > 1 ? dp_compression_measure(plan->config->comm.compressor, m->tensors,
+                                                         m->tensor_count, m->trained)
+                                : (struct dp_compression_size){0, 0};
+}
+
+static size_t tail_of(const struct dp_model *m)
+{
+    return dp_round_up(m->statistics + DP_STEP_SCALARS_COUNT, DP_BLOCK);
+}
+
+/* Bytes for what a compressor sends. */
+static size_t sent(const struct dp_memory_plan *plan)
+{
+    const struct dp_comm_config *c = &plan->config->comm;
+    const struct dp_model *m = plan->model;
+    const struct dp_bucket_sizes sizes = {
+        .first_count = (size_t)(c->first_bucket_mb * 1048576.0) / sizeof(float),
+        .max_count = (size_t)(c->bucket_mb * 1048576.0) / sizeof(float)};
+    struct dp_bucket_plan *buckets = NULL;
+    size_t bytes = 0;
+
+    /* Cut like the trainer's (trainer.c). */
+    if (rank_count(plan) > 1 &&
+        dp_bucket_plan_create(m->tensors, m->tensor_count, m->trained, m->trained + tail_of(m),
+                              &sizes, &buckets) == DP_OK) {
+        bytes = dp_compression_codes(c->compressor, buckets, rank_count(plan));
+    }
+    dp_bucket_plan_destroy(buckets);
+    return bytes;
+}
+
+/* A lane is computed by one thread; without lanes all threads compute larger tiles. */
+static size_t tile_bytes(const struct dp_memory_plan *plan)
+{
+    const bool lanes = plan->config->train.lanes > 0;
+
+    return plan->device->tile_bytes * (size_t)(lanes ? 1 : plan->threads);
+}
+
+/* Of all passes of a rank. */
+static size_t activations(const struct dp_memory_plan *plan, const struct dp_share *share)
+{
+    const struct dp_model *m = plan->model;
+    const enum dp_type type = dp_precision_type(plan->config->train.precision);
+    /* With labels; without lanes also the next batch's. Not needed by a device that reads the
+     * host's memory. */
+    const size_t labels = (plan->config->train.lanes > 0 ? 1 : 2) * sizeof(int32_t);
+    const size_t input =
+        plan->device->host_memory ? 0 : share->rows * (dp_model_sample_bytes(m) + labels);
+
+    return share->passes *
+           (dp_model_activation_bytes(m, type, share->rows, tile_bytes(plan), true) + input +
+            m->local * sizeof(float));
+}
+
+void dp_memory_plan_device(const struct dp_memory_plan *plan, size_t micro_batch,
+                           size_t bytes[DP_MEM_PURPOSE_COUNT])
+{
+    const struct dp_model *m = plan->model;
+    const enum dp_type type = dp_precision_type(plan->config->train.precision);
+    const struct dp_share share = dp_share_of(plan->config, m, plan->trainers, micro_batch, 1);
+    const struct dp_compression_size kept = remembered(plan);
+    const size_t part = owned(plan) * sizeof(float);
+
+    memset(bytes, 0, DP_MEM_PURPOSE_COUNT * sizeof(*bytes));
+    bytes[DP_MEM_WEIGHTS] = m->trained * dp_type_bytes(type) + (type == DP_TYPE_F32 ? 0 : part);
+    bytes[DP_MEM_GRADIENTS] = share.gradients * m->trained * sizeof(float);
+    bytes[DP_MEM_OPTIMIZER] = slots(plan) * part;
+    bytes[DP_MEM_RESIDUALS] = (kept.residuals + kept.warm) * sizeof(float);
+    bytes[DP_MEM_COMM] = sent(plan);
+    bytes[DP_MEM_ACTIVATIONS] = activations(plan, &share);
+}
+
+/* Whole arrays, and the residuals of each rank. */
+static size_t snapshot(const struct dp_memory_plan *plan)
+{
+    const struct dp_model *m = plan->model;
+    const struct dp_compression_size kept = remembered(plan);
+
+    return ((1 + slots(plan)) * m->trained + m->statistics +
+            (size_t)rank_count(plan) * kept.residuals + kept.warm) *
+           sizeof(float);
+}
+
+/* The batches that a rank's loader keeps. */
+static size_t batches(const struct dp_memory_plan *plan)
+{
+    const size_t batch = (size_t)plan->config->train.global_batch;
+    const size_t most =
+        plan->train_count > 0 && plan->train_count < batch ? plan->train_count : batch;
+
+    return (plan->cached_input ? 1 : DP_LOADER_DEPTH) * dp_most_rows(most, plan->trainers) *
+           (dp_model_sample_bytes(plan->model) + sizeof(int32_t));
+}
+
+/* Narrow types are computed in float32, piece by piece, on a stream per pass. */
+static size_t workspace(const struct dp_memory_plan *plan, const struct dp_share *share)
+{
+    const bool narrow = dp_precision_type(plan->config->train.precision) != DP_TYPE_F32;
+
+    return narrow && plan->device->reserve != NULL
+               ? share->passes * dp_pass_reserved(plan->model, share->rows, tile_bytes(plan)) *
+                     sizeof(float)
+               : 0;
+}
+
+void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memory_ranks *ranks,
+                         size_t micro_batch, size_t bytes[DP_MEM_PURPOSE_COUNT])
+{
+    const struct dp_model *m = plan->model;
+    const enum dp_type type = dp_precision_type(plan->config->train.precision);
+    const struct dp_share share =
+        dp_share_of(plan->config, m, plan->trainers, micro_batch, plan->threads);
+    const struct dp_compression_size kept = remembered(plan);
+    const size_t train = (size_t)ranks->trainers, all = train + (size_t)ranks->servers;
+    const size_t part =
+        (train * owned(plan) + (size_t)ranks->servers * served(plan)) * sizeof(float);
+    const size_t copies = has_one_copy(plan) ? ranks->first : all;
+
+    memset(bytes, 0, DP_MEM_PURPOSE_COUNT * sizeof(*bytes));
+    bytes[DP_MEM_WEIGHTS] =
+        copies * m->trained * dp_type_bytes(type) + (type == DP_TYPE_F32 ? 0 : part);
+    bytes[DP_MEM_GRADIENTS] = all * (m->trained + tail_of(m)) * sizeof(float);
+    bytes[DP_MEM_OPTIMIZER] = slots(plan) * part;
+    bytes[DP_MEM_RESIDUALS] = all * (kept.residuals + kept.warm) * sizeof(float);
+    bytes[DP_MEM_COMM] = all * sent(plan);
+    bytes[DP_MEM_DATA] = (ranks->first ? plan->data_bytes : 0) + train * batches(plan);
+    bytes[DP_MEM_CHECKPOINT] = plan->saves && ranks->leads ? snapshot(plan) : 0;
+    bytes[DP_MEM_OTHER] = all * LIBRARY_BYTES;
+    if (plan->device->host_memory) {
+        bytes[DP_MEM_GRADIENTS] += train * (share.gradients - 1) * m->trained * sizeof(float);
+        bytes[DP_MEM_ACTIVATIONS] = train * activations(plan, &share);
+        bytes[DP_MEM_WORKSPACE] = train * workspace(plan, &share);
+    }
+}
+
+size_t dp_memory_plan_state(const struct dp_memory_plan *plan)
+{
+    const bool narrow = dp_precision_type(plan->config->train.precision) != DP_TYPE_F32;
+
+    return plan->model->trained * (dp_type_bytes(dp_precision_type(plan->config->train.precision)) +
+                                   sizeof(float) * (1 + slots(plan) + (narrow ? 1 : 0)));
+}
+
+size_t dp_memory_plan_sum(const size_t bytes[DP_MEM_PURPOSE_COUNT])
+{
+    size_t total = 0;
+
+    for (int i = 0; i < DP_MEM_PURPOSE_COUNT; i++) {
+        total += bytes[i];
+    }
+    return total;
+}

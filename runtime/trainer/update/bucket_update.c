@@ -1,0 +1,43 @@
+#include "runtime/trainer/update/bucket_update.h"
+
+#include "base/trace.h"
+#include "runtime/trainer/trainer_parts.h"
+
+dp_status dp_bucket_update(struct dp_trainer *t, int b, const float *grad,
+                           const struct dp_step_params *step_params)
+{
+    const struct dp_flat *f = &t->state.flat;
+    const struct dp_range mine = dp_exchange_mine(t->exchange, b);
+    const size_t own = dp_trainer_plan(t)->buckets[b].owned_at;
+    const bool fp32 = f->type == DP_TYPE_F32; /* weights are their own masters */
+    const struct dp_update update = {
+        .master = f->master + (fp32 ? mine.begin : own),
+        .weights = (char *)f->weights + mine.begin * dp_type_bytes(f->type),
+        .grad = grad,
+        .slots = {f->slots[0] == NULL ? NULL : f->slots[0] + own,
+                  f->slots[1] == NULL ? NULL : f->slots[1] + own},
+        .count = mine.count,
+        .step_params = step_params,
+    };
+
+    return t->state.optimizer->update(t->state.optimizer_options, t->compute.stream, &update);
+}
+
+const float *dp_bucket_gradient(const struct dp_trainer *t, int b)
+{
+    return t->state.flat.grad + dp_exchange_mine(t->exchange, b).begin;
+}
+
+dp_status dp_bucket_update_now(struct dp_trainer *t, int b)
+{
+    DP_SPAN(DP_PHASE_OPTIMIZER, b);
+    const struct dp_flat *f = &t->state.flat;
+
+    if (dp_trainer_plan(t)->buckets[b].exact) {
+        return t->state.step_params->skip != 0
+                   ? DP_OK
+                   : dp_model_absorb(t->model, t->compute.stream, f->running, f->grad + f->trained);
+    }
+    DP_TRY(dp_bucket_update(t, b, dp_bucket_gradient(t, b), t->state.there));
+    return dp_exchange_publish(t->exchange, b);
+}

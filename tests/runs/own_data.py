@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Data of one's own in files of arrays and numbers: trained on as they are, alike on any number of
+ranks."""
+import array
+import random
+
+import harness
+from harness import check, run_json, same, train, train_well, weights
+
+MODEL = """\
+data: {{source: {source}, dir: "{dir}"{more}}}
+train: {{global_batch: 20, epochs: 4, seed: 4, lanes: 4}}
+optimizer: {{name: adamw, lr: 0.02}}
+model:
+  input: {input}
+  layers:
+{layers}"""
+
+FLAT = """\
+    - dense: {units: 8}
+    - relu: {}
+    - dense: {units: 3}
+"""
+
+
+def points(count, seed):
+    """Three clouds in four dimensions, and which cloud each point is of."""
+    chance = random.Random(seed)
+    rows, labels = [], []
+    for i in range(count):
+        label = i % 3
+        labels.append(label)
+        rows.append([chance.gauss(500.0 * (label == axis) + 7.0, 90.0) for axis in range(4)])
+    return rows, labels
+
+
+def npy(path, descr, shape, data):
+    """A file as numpy.save writes it."""
+    head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+    head = (head + " " * (-(len(head) + 11) % 64) + "\n").encode()
+    path.write_bytes(b"\x93NUMPY\1\0" + len(head).to_bytes(2, "little") + head + data)
+
+
+def model(source, folder, more="", name="model.cfg"):
+    path = harness.scratch / name
+    path.write_text(MODEL.format(source=source, dir=folder, more=more, input="[4]", layers=FLAT))
+    return path
+
+
+NORMALIZED = ", normalize: {mean: [7, 7, 7, 7], std: [200, 200, 200, 200]}"
+
+
+def alike(cfg, rows):
+    """Trains on 1 and on 2 ranks, well, to the same weights; returns what is said at the start."""
+    found = []
+    for ranks in (1, 2):
+        out = harness.scratch / f"{cfg.stem}-{ranks}"
+        text = train_well(cfg, "--out", out, ranks=ranks).out
+        check(f": {rows} training rows, " in text, text)
+        accuracy = run_json(out)["final"]["test_accuracy"]
+        check(accuracy > 0.9, f"accuracy on {ranks} ranks is {accuracy}")
+        found.append(weights(out))
+    same(found[1], found[0], "the weights of 2 ranks")
+
+
+def case_arrays_of_numpy_are_trained_on_alike_on_any_number_of_ranks():
+    folder = harness.scratch / "arrays"
+    folder.mkdir()
+    for subset, count in (("train", 120), ("test", 30)):
+        rows, labels = points(count, subset)
+        numbers = array.array("f", [x for row in rows for x in row])
+        npy(folder / f"{subset}_images.npy", "<f4", f"({count}, 4)", numbers.tobytes())
+        npy(folder / f"{subset}_labels.npy", "<i8", f"({count},)",
+            array.array("q", labels).tobytes())
+    alike(model("npy", folder, NORMALIZED), 120)
+
+
+def case_lines_of_numbers_are_trained_on_alike_on_any_number_of_ranks():
+    folder = harness.scratch / "table"
+    folder.mkdir()
+    lines = ["a,b,c,d,kind"]
+    for row, label in zip(*points(150, "csv")):
+        lines.append(",".join([*map(repr, row), str(label)]))
+    (folder / "train.csv").write_text("\n".join(lines) + "\n")
+    more = NORMALIZED + ", label: last, test_fraction: 0.2"
+    alike(model("csv", folder, more), 120)
+    lines[77] = "1,2,3,4,dog"
+    (folder / "train.csv").write_text("\n".join(lines))
+    for ranks in (0, 2):
+        result = train(model("csv", folder, more), "--out", harness.scratch / "none", ranks=ranks)
+        same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+        check("train.csv: line 78: field 5 is no number: 'dog'" in result.errors[0], f"{result}")
+
+
+CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
+
+
+def case_cifar10_is_trained_on_with_the_names_of_its_classes():
+    folder = harness.scratch / "cifar10"
+    folder.mkdir()
+    for name, count in (("data_batch_1", 30), ("data_batch_2", 20), ("test_batch", 10)):
+        (folder / f"{name}.bin").write_bytes(b"".join(
+            bytes([i % 10]) + bytes(i + 200 * (at // 300 == i % 10) for at in range(3072))
+            for i in range(count)))
+    (folder / "batches.meta.txt").write_text("\n".join(CIFAR10) + "\n\n")
+    out = harness.scratch / "out"
+    cfg = harness.scratch / "cifar10.cfg"
+    cfg.write_text(MODEL.format(source="cifar10", dir=folder, more="", input="[32, 32, 3]",
+                                layers="    - flatten: {}\n    - dense: {units: 10}\n"))
+    text = train_well(cfg, "--out", out, ranks=2).out
+    check(": 50 training rows, " in text, text)
+    report = run_json(out)
+    same((report["classes"], report["final"]["test_accuracy"]), (CIFAR10, 1.0), "the report")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

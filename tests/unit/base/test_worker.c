@@ -1,0 +1,180 @@
+/* test_worker.c - a thread that runs one task at a time, while the caller continues. */
+#define _GNU_SOURCE /* SCHED_IDLE */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/system/worker.h"
+
+/* What the worker gets, and what it saw. */
+struct desk {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool idle, begun, may_end;
+    int done, policy;
+    dp_status result;
+};
+
+static dp_status work_when_told(void *context)
+{
+    struct desk *desk = context;
+
+    (void)pthread_mutex_lock(&desk->mutex);
+    desk->policy = sched_getscheduler(0);
+    desk->begun = true;
+    (void)pthread_cond_broadcast(&desk->changed);
+    while (!desk->may_end) {
+        (void)pthread_cond_wait(&desk->changed, &desk->mutex);
+    }
+    desk->done++;
+    (void)pthread_mutex_unlock(&desk->mutex);
+    return desk->result;
+}
+
+static struct desk desk_create(bool may_end)
+{
+    struct desk desk = {.may_end = may_end};
+
+    (void)pthread_mutex_init(&desk.mutex, NULL);
+    (void)pthread_cond_init(&desk.changed, NULL);
+    return desk;
+}
+
+static dp_status create(struct desk *desk, struct dp_worker **out)
+{
+    const struct dp_worker_config config = {.name = "dp-test",
+                                            .task = "works",
+                                            .idle = desk != NULL && desk->idle,
+                                            .run = work_when_told,
+                                            .context = desk};
+
+    return dp_worker_create(&config, out);
+}
+
+static void the_caller_continues_while_a_worker_runs(void **state)
+{
+    struct desk desk = desk_create(false);
+    struct dp_worker *worker = NULL;
+    (void)state;
+
+    assert_int_equal(create(&desk, &worker), DP_OK);
+    dp_worker_start(worker);
+    (void)pthread_mutex_lock(&desk.mutex);
+    while (!desk.begun) {
+        (void)pthread_cond_wait(&desk.changed, &desk.mutex);
+    }
+    assert_int_equal(desk.done, 0); /* it works, and this thread is here */
+    assert_true(dp_worker_busy(worker));
+    desk.may_end = true;
+    (void)pthread_cond_broadcast(&desk.changed);
+    (void)pthread_mutex_unlock(&desk.mutex);
+    assert_int_equal(dp_worker_wait(worker), DP_OK);
+    assert_int_equal(desk.done, 1);
+    assert_false(dp_worker_busy(worker));
+    assert_true(dp_worker_ns(worker) > 0);
+    dp_worker_destroy(worker);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* Also the second time, after a wait. */
+static void an_idle_worker_runs_only_on_a_free_core(void **state)
+{
+    const int before = sched_getscheduler(0);
+    (void)state;
+
+    for (int i = 0; i < 4; i++) {
+        struct desk desk = desk_create(false);
+        struct dp_worker *worker = NULL;
+
+        desk.idle = i % 2 == 0;
+        assert_int_equal(create(&desk, &worker), DP_OK);
+        for (int turn = 0; turn < 2; turn++) {
+            dp_worker_start(worker);
+            (void)pthread_mutex_lock(&desk.mutex);
+            while (!desk.begun) {
+                (void)pthread_cond_wait(&desk.changed, &desk.mutex);
+            }
+            assert_int_equal(desk.policy, desk.idle ? SCHED_IDLE : before);
+            desk.may_end = true;
+            (void)pthread_cond_broadcast(&desk.changed);
+            (void)pthread_mutex_unlock(&desk.mutex);
+            assert_int_equal(dp_worker_wait(worker), DP_OK);
+            desk.begun = desk.may_end = false;
+        }
+        assert_true(dp_worker_core_ns(worker) > 0);
+        assert_int_equal(sched_getscheduler(0), before);
+        dp_worker_destroy(worker);
+    }
+}
+
+static void each_run_has_its_own_result(void **state)
+{
+    struct desk desk = desk_create(true);
+    struct dp_worker *worker = NULL;
+    (void)state;
+
+    assert_int_equal(create(&desk, &worker), DP_OK);
+    assert_int_equal(dp_worker_wait(worker), DP_OK); /* it was never started */
+    for (int i = 0; i < 100; i++) {
+        desk.result = i % 3 == 0 ? DP_ERR_WRITE : DP_OK;
+        dp_worker_start(worker);
+        assert_int_equal(dp_worker_wait(worker), desk.result);
+        assert_int_equal(dp_worker_wait(worker), desk.result); /* still of the last one */
+        assert_int_equal(desk.done, i + 1);
+    }
+    dp_worker_destroy(worker);
+}
+
+static void a_begun_task_is_finished_before_destroying(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        struct desk desk = desk_create(true);
+        struct dp_worker *worker = NULL;
+
+        assert_int_equal(create(&desk, &worker), DP_OK);
+        if (i % 2 == 0) {
+            dp_worker_start(worker);
+        }
+        dp_worker_destroy(worker);
+        assert_int_equal(desk.done, i % 2 == 0);
+    }
+    dp_worker_destroy(NULL);
+}
+
+static void survives_a_failed_allocation(void **state)
+{
+    struct dp_worker *worker = NULL;
+    (void)state;
+
+    dp_log_set_level(DP_LOG_NONE);
+    dp_mem_fail_nth(1);
+    assert_int_equal(create(NULL, &worker), DP_ERR_NOMEM);
+    dp_mem_fail_nth(0);
+    dp_log_set_level(DP_LOG_INFO);
+    assert_null(worker);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_caller_continues_while_a_worker_runs),
+        cmocka_unit_test(an_idle_worker_runs_only_on_a_free_core),
+        cmocka_unit_test(each_run_has_its_own_result),
+        cmocka_unit_test(a_begun_task_is_finished_before_destroying),
+        cmocka_unit_test(survives_a_failed_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,175 @@
+/* test_source_csv.c - lines become samples; one that cannot be read is named by its number. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "tests/support/picture_files.h"
+#include "tests/support/read_source.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    (void)snprintf(folder, sizeof(folder), "/tmp/test_source_csv.XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    remove_tree(folder);
+    return 0;
+}
+
+static void write_text(const char *name, const char *text)
+{
+    write_bytes(folder, name, text, strlen(text));
+}
+
+static struct dp_source_config usual(void)
+{
+    return (struct dp_source_config){.dir = folder, .input = {.count = 2}, .classes = 3};
+}
+
+static void assert_numbers(const struct outcome *o, enum dp_set set, size_t row, float a, float b,
+                           int label)
+{
+    float numbers[2];
+
+    memcpy(numbers, o->images[set] + row * o->bytes, sizeof(numbers));
+    assert_true(numbers[0] == a && numbers[1] == b);
+    assert_int_equal(o->labels[set][row], label);
+}
+
+static void lines_are_samples_with_a_header_or_without(void **state)
+{
+    struct dp_source_config config = usual();
+    struct outcome o;
+    (void)state;
+
+    write_text("train.csv", "\xef\xbb\xbf"
+                            "1,2,3\r\n0,4,5\r\n2.0,6,7\r\n\r\n");
+    write_text("test.csv", "label,x,y\n1,8,9");
+    o = run_source_well("csv", &config);
+    assert_int_equal(o.info.count[DP_SET_TRAIN], 3);
+    assert_int_equal(o.info.count[DP_SET_TEST], 1);
+    assert_numbers(&o, DP_SET_TRAIN, 0, 2, 3, 1);
+    assert_numbers(&o, DP_SET_TRAIN, 2, 6, 7, 2);
+    assert_numbers(&o, DP_SET_TEST, 0, 8, 9, 1);
+    outcome_free(&o);
+    write_text("train.csv", "x;y;label\n2;3;1\n");
+    write_text("test.csv", "4,5,0\n");
+    config.label_last = true;
+    o = run_source_well("csv", &config);
+    assert_numbers(&o, DP_SET_TRAIN, 0, 2, 3, 1);
+    assert_numbers(&o, DP_SET_TEST, 0, 4, 5, 0);
+    outcome_free(&o);
+}
+
+static void bad_lines_are_named_by_their_number(void **state)
+{
+    const struct dp_source_config config = usual();
+    (void)state;
+
+    write_text("test.csv", "1,8,9\n");
+    write_text("train.csv", "y,a,b\n1,2,3\n1,2\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA,
+                          "train.csv: line 3: has 2 fields, the first line has 3");
+    write_text("train.csv", "1,2,3\n1,2,x\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "line 2: field 3 is no number: 'x'");
+    write_text("train.csv", "1,2,3\n3,2,1\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "line 2: label 3 is not one of 0 to 2");
+    write_text("train.csv", "1,2,3\n0.5,2,1\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "line 2: label 0.5 is not one of");
+    write_text("train.csv", "1,2,3\n\n1,2,3\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "train.csv: line 2 is empty");
+}
+
+static void files_that_do_not_fit_are_refused(void **state)
+{
+    struct dp_source_config config = usual();
+    (void)state;
+
+    write_text("train.csv", "");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "train.csv: is empty");
+    write_text("train.csv", "label,x,y\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "train.csv: has no rows");
+    write_text("train.csv", "1\n2\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "one field: a label and numbers are wanted");
+    write_text("train.csv", "1,2,3\n");
+    write_text("test.csv", "1,2,3,4\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "has 4 fields a line, and ");
+    write_text("test.csv", "1,2,3\n");
+    config.input.count = 784;
+    assert_source_refuses("csv", &config, DP_ERR_DATA,
+                          "rows with so many numbers: 2 do not fit model.input of 784: change "
+                          "model.input to [2]");
+    remove_file(folder, "test.csv");
+    config = usual();
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "set data.test_fraction");
+    remove_file(folder, "train.csv");
+    assert_source_refuses("csv", &config, DP_ERR_NOINPUT, "no train.csv: put it there");
+    config.dir = NULL;
+    assert_source_refuses("csv", &config, DP_ERR_CONFIG, "data.dir: source csv needs");
+}
+
+/* Blocks are read by several threads, in any order. */
+static void lines_of_all_blocks_are_read_in_any_order(void **state)
+{
+    enum { LINES = 20000 };
+    struct dp_source_config config = usual();
+    struct dp_samples *samples = NULL;
+    struct dp_sample_reader *reader = NULL;
+    char *text = malloc((size_t)LINES * 32);
+    size_t used = 0;
+    (void)state;
+
+    if (text == NULL) {
+        abort();
+    }
+    for (int i = 0; i < LINES; i++) {
+        used += (size_t)snprintf(text + used, 32, "%d,%d,%d.5\n", i % 3, i, -i);
+    }
+    write_bytes(folder, "train.csv", text, used);
+    write_text("test.csv", "1,2,3\n");
+    free(text);
+    assert_int_equal(dp_samples_open("csv", &config, &samples), DP_OK);
+    assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
+    for (int k = 0; k < LINES; k += 7) {
+        const int i = k * 7919 % LINES;
+        float numbers[2];
+        int32_t label;
+        assert_int_equal(dp_sample_reader_read(reader, DP_SET_TRAIN, (size_t)i, numbers, &label),
+                         DP_OK);
+        assert_int_equal(label, i % 3);
+        assert_true(numbers[0] == (float)i && numbers[1] == (i == 0 ? 0.5f : (float)-i - 0.5f));
+        if (k % 5 == 0) {
+            assert_int_equal(dp_sample_reader_read(reader, DP_SET_TEST, 0, numbers, &label), DP_OK);
+            assert_true(numbers[0] == 2.0f && label == 1);
+        }
+    }
+    dp_sample_reader_destroy(reader);
+    dp_samples_close(samples);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_are_samples_with_a_header_or_without),
+        cmocka_unit_test(bad_lines_are_named_by_their_number),
+        cmocka_unit_test(files_that_do_not_fit_are_refused),
+        cmocka_unit_test(lines_of_all_blocks_are_read_in_any_order),
+    };
+
+    dp_log_set_level(DP_LOG_NONE);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,211 @@
+/* test_page.c - report.html: texts from outside stay texts, and it has the figures. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "runtime/report/chart.h"
+#include "runtime/report/page.h"
+#include "runtime/report/page_writer.h"
+#include "tests/support/scratch.h"
+
+static char page[1 << 20];
+
+static void write_text(const char *name, const char *text)
+{
+    scratch_write(scratch_path(name), text, strlen(text));
+}
+
+static void write_page(void)
+{
+    dp_page_write_folder(scratch_folder);
+    assert_true(scratch_read(scratch_path("report.html"), page, sizeof(page)) > 0);
+    assert_null(strstr(page, "{{"));
+}
+
+static int count_of(const char *what)
+{
+    int count = 0;
+
+    for (const char *at = page; (at = strstr(at, what)) != NULL; at++) {
+        count++;
+    }
+    return count;
+}
+
+static void texts_are_escaped(void **state)
+{
+    struct dp_html html = {0};
+    (void)state;
+
+    dp_html_text(&html, "a<b>&\"'\x1b[1m\n\xe2\x80\xae\xf0\x9f\x98\x80\xff");
+    assert_string_equal(html.text, "a&lt;b&gt;&amp;&quot;&#39;\\x1b[1m\\n\\u202e\xf0\x9f\x98\x80"
+                                   "\\xff");
+    html.used = 0;
+    dp_html_lines(&html, "a\n\t<\r");
+    assert_string_equal(html.text, "a\n\t&lt;\\r");
+    html.used = 0;
+    dp_html_text(&html, NULL);
+    assert_int_equal(html.used, 0);
+    dp_html_free(&html);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+#define EVIL "</title></script><script>alert(1)</script>\\u001b[31m\\\"'><img src=x>&amp;"
+
+/* Every text that a run.json may have, and the other files. */
+static void hostile_texts_are_shown_as_texts(void **state)
+{
+    (void)state;
+
+    write_text("run.json",
+               "{\"name\":\"" EVIL "\",\"reason\":\"" EVIL "\",\"verdict\":\"" EVIL "\","
+               "\"device\":\"" EVIL "\",\"plan\":\"" EVIL "\",\"version\":\"" EVIL "\","
+               "\"" EVIL "\":{\"" EVIL "\":[\"" EVIL
+               "\",{}]},\"verdict_detail\":{\"action\":\"" EVIL
+               "\",\"predicted_samples_per_second\":6900},\"ranks\":[{\"rank\":0,\"host\":\"" EVIL
+               "\",\"cpus\":\"" EVIL "\",\"step_ms\":{\"forward\":1e308,\"input\":-3,"
+               "\"copy\":\"" EVIL "\",\"other\":2}}]}");
+    write_text("config.yaml", "name: </pre><script>alert(1)</script>\x1b[31m\n");
+    write_page();
+    assert_int_equal(count_of("<script>"), 1); /* the page's own */
+    assert_int_equal(count_of("<img"), 0);
+    assert_int_equal(count_of("\x1b"), 0);
+    assert_int_equal(count_of("</title>"), 1);
+    assert_int_equal(count_of("</pre>"), 1);
+    assert_true(count_of("&lt;script&gt;alert(1)") > 10);
+    assert_non_null(strstr(page, "predicted 6,900 samples/s"));
+    assert_null(strstr(page, "nan"));
+}
+
+static const char whole[] =
+    "{\"name\":\"lenet\",\"exit\":\"finished\",\"steps\":470,\"world_size\":2,"
+    "\"samples_per_second\":2012.5,\"single_rank_samples_per_second\":1050,"
+    "\"scaling_efficiency\":0.9583,\"samples_per_dollar\":1e6,\"final\":{\"test_accuracy\":0.9012},"
+    "\"verdict\":\"compute-bound\",\"ranks\":["
+    "{\"rank\":0,\"host\":\"n0\",\"step_ms\":{\"input\":1,\"forward\":3,\"backward\":6}},"
+    "{\"rank\":1,\"host\":\"n1\",\"step_ms\":{\"input\":1,\"forward\":1,\"backward\":3}}]}";
+
+static void the_page_of_a_run_has_its_figures(void **state)
+{
+    (void)state;
+
+    write_text("run.json", whole);
+    write_text("metrics.jsonl",
+               "{\"type\":\"start\",\"time\":1,\"name\":\"lenet\",\"steps\":470}\n"
+               "{\"type\":\"step\",\"step\":1,\"loss\":2.5,\"step_ms\":2,"
+               "\"samples_per_second\":100}\n"
+               "{\"type\":\"step\",\"step\":2,\"loss\":null}\n"
+               "{\"type\":\"step\",\"step\":3,\"loss\":1.5,\"step_ms\":2,"
+               "\"samples_per_second\":200}\n"
+               "{\"type\":\"eval\",\"step\":3,\"test_loss\":1.25,\"test_accuracy\":0.75}\n"
+               "{\"type\":\"end\",\"time\":2}\n");
+    write_page();
+    assert_non_null(strstr(page, "<title>lenet: finished - Lockstep</title>"));
+    assert_non_null(strstr(page, "<dd>95.8 %</dd>"));
+    assert_non_null(strstr(page, "<dd>2,012</dd>"));
+    assert_non_null(strstr(page, "<dd>1,000,000</dd>"));
+    assert_non_null(strstr(page, "<dd>90.12 %</dd>"));
+    assert_non_null(strstr(page, "compute-bound"));
+    /* Bars are in proportion to the longest step, 10 ms. */
+    assert_non_null(strstr(page, "class=\"forward\" style=\"width:30.00%\""));
+    assert_non_null(strstr(page, "class=\"backward\" style=\"width:30.00%\""));
+    /* A step whose loss is no number is a gap: two parts of the line, and no value. */
+    assert_non_null(strstr(page, "[[\"train\",[1,3],[2.5,1.5]],[\"test\",[3],[1.25]]]"));
+    assert_non_null(strstr(page, "from 2.500 to 1.500"));
+    assert_null(strstr(page, "http-equiv=\"refresh\""));
+    assert_null(strstr(page, "href=\"http"));
+    assert_null(strstr(page, "src=\"http"));
+}
+
+static void the_page_of_a_run_that_goes_on_reloads_itself(void **state)
+{
+    struct dp_page_writer *writer = NULL;
+    (void)state;
+
+    write_text("metrics.jsonl", "{\"type\":\"start\",\"name\":\"x\",\"steps\":9}\n");
+    assert_int_equal(dp_page_writer_create(scratch_folder, &writer), DP_OK);
+    dp_page_writer_poll(writer);
+    dp_page_writer_poll(writer); /* not due */
+    dp_page_writer_destroy(writer);
+    assert_true(scratch_read(scratch_path("report.html"), page, sizeof(page)) > 0);
+    assert_non_null(strstr(page, "http-equiv=\"refresh\" content=\"10\""));
+    assert_non_null(strstr(page, "<strong>running</strong> after 0 of 9 steps"));
+
+    write_text("run.json", whole);
+    assert_int_equal(dp_page_writer_create(scratch_folder, &writer), DP_OK);
+    dp_page_writer_finish(writer);
+    dp_page_writer_destroy(writer);
+    assert_true(scratch_read(scratch_path("report.html"), page, sizeof(page)) > 0);
+    assert_null(strstr(page, "http-equiv=\"refresh\""));
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* A page that cannot be written ends nothing, and is told once. */
+static void a_page_that_cannot_be_written_is_a_warning(void **state)
+{
+    const int errors = dp_log_errors();
+    (void)state;
+
+    write_text("run.json", whole);
+    assert_int_equal(mkdir(scratch_path("report.html"), 0777), 0);
+    dp_log_set_level(DP_LOG_NONE);
+    dp_page_write_folder(scratch_folder);
+    dp_log_set_level(DP_LOG_INFO);
+    assert_int_equal(dp_log_errors(), errors);
+}
+
+static void axes_have_round_numbers(void **state)
+{
+    (void)state;
+
+    assert_true(fabs(dp_chart_step(10.0, 5) - 2.0) < 1e-12);
+    assert_true(fabs(dp_chart_step(0.9, 5) - 0.2) < 1e-12);
+    assert_true(fabs(dp_chart_step(1234.0, 5) - 500.0) < 1e-9);
+    assert_true(fabs(dp_chart_step(1e-7, 5) - 2e-8) < 1e-20);
+}
+
+static void charts_stand_any_values(void **state)
+{
+    const double x[] = {1, 2, 3, 4}, flat[] = {0, 0, 0, 0},
+                 odd[] = {(double)NAN, 1e300, -1e14, (double)INFINITY};
+    const struct dp_chart charts[] = {
+        {"c", "t", "", "s", false, {{"a", x, flat, 4, false}}, 1},
+        {"c", "t", "", "s", true, {{"a", x, odd, 4, true}}, 1},
+        {"c", "t", "", "s", true, {{"a", x, odd, 1, true}}, 1},
+        {"c", "t", "", "s", true, {{"a", x, flat, 0, true}}, 1},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(charts) / sizeof(charts[0]); i++) {
+        struct dp_html html = {0};
+        dp_chart_add(&html, &charts[i]);
+        assert_int_equal(strstr(html.text, "<svg") != NULL, i < 2);
+        assert_int_equal(strstr(html.text, "no values yet") != NULL, i >= 2);
+        assert_null(strstr(html.text, "nan"));
+        assert_null(strstr(html.text, "inf"));
+        dp_html_free(&html);
+    }
+}
+
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_escaped),
+        WITH_FOLDER(hostile_texts_are_shown_as_texts),
+        WITH_FOLDER(the_page_of_a_run_has_its_figures),
+        WITH_FOLDER(the_page_of_a_run_that_goes_on_reloads_itself),
+        WITH_FOLDER(a_page_that_cannot_be_written_is_a_warning),
+        cmocka_unit_test(axes_have_round_numbers),
+        cmocka_unit_test(charts_stand_any_values),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,6 +1,7 @@
 #include "runtime/report/page_writer.h"
 
 #include <stdbool.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -11,7 +12,6 @@
 struct dp_page_writer {
     struct dp_run_record *record; /* owned; touched by the thread while it writes */
     struct dp_worker *worker;     /* owned */
-    bool going;                   /* whether the run goes on */
     uint64_t next_ns;             /* when the next page is due; 0: now */
     uint64_t pages, core_ns;      /* that were written, and the processor's time for them */
 };
@@ -35,12 +35,25 @@ static void write_page(struct dp_run_record *record, bool going)
                                                                                  : DP_LOG_SOFTEN);
 }
 
-/* On the thread. */
+/* A run deletes the run.json of its earlier part before it creates its writer. */
+static bool has_ended(const struct dp_run_record *record)
+{
+    struct stat info;
+    char path[DP_PATH_BYTES];
+
+    return dp_file_join(path, record->path, "run.json") == DP_OK && stat(path, &info) == 0;
+}
+
+/* On the thread, which may be slow: meanwhile the failure detector may have written the page of a
+ * run that hung, which this one must not replace. */
 static dp_status write_due(void *context)
 {
     struct dp_page_writer *w = context;
 
-    write_page(w->record, w->going);
+    write_page(w->record, true);
+    if (has_ended(w->record)) {
+        write_page(w->record, false);
+    }
     return DP_OK;
 }
 
@@ -57,7 +70,6 @@ dp_status dp_page_writer_create(const char *folder, struct dp_page_writer **out)
     if (w == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "writer of report.html");
     }
-    w->going = true;
     status = dp_run_record_create(folder, &w->record);
     status = status == DP_OK ? dp_worker_create(&config, &w->worker) : status;
     if (status != DP_OK) {

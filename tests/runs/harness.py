@@ -448,7 +448,8 @@ def main(names):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     cases = [value for name, value in names.items() if name.startswith("case_")]
     if sys.argv[2:]:
-        cases = [case for case in cases if any(name in case.__name__ for name in sys.argv[2:])]
+        cases = [case for case in cases if any(name.replace(" ", "_") in case.__name__
+                                               for name in sys.argv[2:])]
     words = [run_case(case) for case in cases]
     print(f"{words.count('ok')} of {len(words)} cases passed, {words.count('FAILED')} failed")
     if words and words.count("skipped") == len(words):

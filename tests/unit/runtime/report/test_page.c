@@ -146,6 +146,21 @@ static void the_page_of_a_run_that_goes_on_reloads_itself(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* The failure detector writes run.json and the page of a run that hung; a page that was begun
+ * before must not take its place. */
+static void a_late_page_is_that_of_the_ended_run(void **state)
+{
+    struct dp_page_writer *writer = NULL;
+    (void)state;
+
+    write_text("run.json", whole);
+    assert_int_equal(dp_page_writer_create(scratch_folder, &writer), DP_OK);
+    dp_page_writer_poll(writer);
+    dp_page_writer_destroy(writer);
+    assert_true(scratch_read(scratch_path("report.html"), page, sizeof(page)) > 0);
+    assert_null(strstr(page, "http-equiv=\"refresh\""));
+}
+
 /* A page that cannot be written ends nothing, and is told once. */
 static void a_page_that_cannot_be_written_is_a_warning(void **state)
 {
@@ -202,6 +217,7 @@ int main(void)
         WITH_FOLDER(hostile_texts_are_shown_as_texts),
         WITH_FOLDER(the_page_of_a_run_has_its_figures),
         WITH_FOLDER(the_page_of_a_run_that_goes_on_reloads_itself),
+        WITH_FOLDER(a_late_page_is_that_of_the_ended_run),
         WITH_FOLDER(a_page_that_cannot_be_written_is_a_warning),
         cmocka_unit_test(axes_have_round_numbers),
         cmocka_unit_test(charts_stand_any_values),

@@ -178,14 +178,17 @@ void dp_fault_injection_arm(struct dp_fault *first, struct dp_trainer *t)
     }
 }
 
-bool dp_fault_injection_due(const struct dp_fault *first, uint64_t step)
+uint64_t dp_fault_injection_next(const struct dp_fault *first, uint64_t after)
 {
+    uint64_t next = UINT64_MAX;
+
     for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
-        if (fault->bucket < 0 && due_in(fault, step)) {
-            return true;
+        const uint64_t step = fault->step == 0 ? after + 1 : (uint64_t)fault->step;
+        if (fault->bucket < 0 && step > after && step < next) {
+            next = step;
         }
     }
-    return false;
+    return next;
 }
 
 /* A fault that all ranks must be at the same place for. */

@@ -17,8 +17,9 @@ DP_CHECKED dp_status dp_fault_injection_check(const struct dp_fault *first,
 /* From now on the trainer injects the faults that belong to a bucket. first: borrowed. */
 void dp_fault_injection_arm(struct dp_fault *first, struct dp_trainer *trainer);
 
-/* Whether all ranks have to synchronise for a fault after this step, from 1. */
-bool dp_fault_injection_due(const struct dp_fault *first, uint64_t step);
+/* The next step, from 1, after which all ranks have to synchronise for a fault; `after`: steps
+ * made. UINT64_MAX: none. */
+uint64_t dp_fault_injection_next(const struct dp_fault *first, uint64_t after);
 
 /* Applies the faults that are due after the last step. All ranks know all faults, and wait for each
  * other where one was due. Collective, between steps. */

@@ -90,7 +90,7 @@ BANNED = (
     (r"printf|vprintf|puts|putchar|perror",
      r"base/log\.c|runtime/(report/.*|run/(cli|check)\.c|config/config_print\.c)|"
      r"(launch|tests|benchmarks)/.*",
-     "people are told by base/log.h"),
+     "people are reported by base/log.h"),
     (r"exit|_exit|_Exit|abort|quick_exit|raise",
      r"runtime/run/fault_injection\.c|(launch|tests|benchmarks)/.*",
      "only a program ends its process"),

@@ -244,8 +244,8 @@ static uint64_t next_sync(const struct dp_run_job *job, uint64_t baseline_step, 
 
 static dp_status async_steps(struct dp_training *run)
 {
-    const uint64_t until = next_sync(&run->job, run->figures.baseline.step,
-                                     dp_trainer_steps(run->job.trainer));
+    const uint64_t until =
+        next_sync(&run->job, run->figures.baseline.step, dp_trainer_steps(run->job.trainer));
     bool request[DP_REQUEST_COUNT];
 
     DP_TRY(dp_async_run(run->job.async, until, request));

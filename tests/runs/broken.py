@@ -40,7 +40,7 @@ def kill_one(cfg, strategy, victim, name):
     same(result.code, 137, f"the exit code of\n{result}\n")
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(rf"rank {1 - victim} \(\S+\): rank {victim}, of this host, has died",
-                    result.errors[0]),  # mpirun may warn behind it
+                    result.errors[0]),  # mpirun may warn after it
           f"who died is not reported:\n{result}")
     same(left, [], f"left in shared memory by {strategy}, rank {victim} killed")
     check(metrics(out, "step"), "metrics.jsonl cannot be read")
@@ -192,8 +192,8 @@ def case_on_a_disk_that_fills_up_the_error_is_the_last_line():
                         "there, or choose another folder", result.errors[0]), f"{result}")
         told = [line for line in result.warnings if "out/metrics.jsonl: No space left" in line]
         same(len(told), 1, f"the number of warnings about metrics.jsonl in\n{result}\n")
-        behind = result.warnings[result.warnings.index(told[0]) + 1 :]
-        check(len(behind) <= 3, f"it went on without room for anything:\n{result}")
+        after = result.warnings[result.warnings.index(told[0]) + 1 :]
+        check(len(after) <= 3, f"it went on without room for anything:\n{result}")
 
 
 LINEAR = """\

@@ -113,7 +113,7 @@ def case_a_rank_that_dies_while_strategies_are_measured_is_named():
 
 
 def case_a_job_that_is_asked_to_end_has_no_dead():
-    # mpirun ends the ranks of other hosts two seconds behind its own, which are inside of a step.
+    # mpirun ends the ranks of other hosts two seconds after its own, which are inside of a step.
     cfg = small_cfg(mlp_layers(4096, 4096))
     slow = (cfg, *endless(), "--set", "train.global_batch=600", "--set", "train.eval_every=0",
             "--set", "comm.strategy=ring")

@@ -82,7 +82,7 @@ def case_a_run_has_ended_only_with_its_report():
     out = harness.scratch / "out"
     train_well(cfg, *ADAMW, "--steps", 15, "--out", out, ranks=2)  # evaluated only for the end
     whole = run_json(out)
-    (out / "run.json").unlink()  # as if killed in the evaluation behind the last checkpoint
+    (out / "run.json").unlink()  # as if killed in the evaluation after the last checkpoint
     lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
     (out / "metrics.jsonl").write_text("".join(l for l in lines if '"step":15' not in l
                                                or '"type":"step"' in l))
@@ -174,7 +174,7 @@ def case_a_torn_checkpoint_is_reported_and_the_one_before_is_used():
     check(re.search(r"step-00000013: model\.safetensors does not match MANIFEST",
                     result.warnings[0]), f"not reported:\n{result}")
     same(run_json(out)["resumed_from"], 10, "resumed_from")
-    same_end(whole, out, "behind a torn checkpoint")
+    same_end(whole, out, "after a torn checkpoint")
 
 
 def case_the_number_of_ranks_and_the_strategy_may_change():

@@ -10,6 +10,12 @@
 #include "base/fault.h"
 #include "runtime/trainer/trainer.h"
 
+/* From now on faults of files and of memory happen on this rank. first: borrowed until the end. */
+void dp_fault_injection_start(const struct dp_fault *first, int rank);
+
+/* None of these happens any more. How many there could have been is printed at debug level. */
+void dp_fault_injection_end(const struct dp_fault *first, int rank);
+
 /* Refuses faults that this training cannot have. All ranks decide alike. Errors: DP_ERR_CONFIG. */
 DP_CHECKED dp_status dp_fault_injection_check(const struct dp_fault *first,
                                               const struct dp_trainer *trainer);

@@ -25,7 +25,7 @@ enum { DP_GRAPH_AUTO, DP_GRAPH_ON, DP_GRAPH_OFF };
 enum { DP_TUNE_AUTO, DP_TUNE_ON, DP_TUNE_OFF };
 enum { DP_DIVERGENCE_STOP, DP_DIVERGENCE_RESTORE };
 enum { DP_PRICE_PER_NODE, DP_PRICE_PER_RANK };
-enum { DP_METRIC_TEST_ACCURACY, DP_METRIC_TEST_LOSS, DP_METRIC_TRAIN_LOSS };
+enum { DP_METRIC_TEST_ACCURACY, DP_METRIC_TEST_LOSS, DP_METRIC_TRAIN_LOSS, DP_METRIC_TEST_ERROR };
 
 /* Bytes become (x / 255 - mean) / std, float32 (x - mean) / std. */
 struct dp_normalize_config {
@@ -56,6 +56,7 @@ struct dp_train_config {
     int global_batch;
     int epochs, steps; /* exactly one of them is above 0 */
     int seed;
+    int loss;      /* enum dp_loss_kind */
     int precision; /* DP_PRECISION_... */
     int micro_batch, lanes;
     int local_steps, local_after;

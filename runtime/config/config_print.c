@@ -286,6 +286,8 @@ static void describe_names(const struct dp_plugin_family *family, char *text, si
     }
 }
 
+enum { TEXT_MOST = 60 /* columns of what is expected, and of a default beside it */ };
+
 /* `family`: the family whose plug-ins the key `name` names; NULL: none. */
 static void help_rows(const struct dp_option *row, const char *path,
                       const struct dp_plugin_family *family)
@@ -309,7 +311,11 @@ static void help_rows(const struct dp_option *row, const char *path,
                    (row->kind == DP_OPTION_INT && strtod(row->initial, NULL) < row->low)) {
             printf("    %-30s   %s\n", "", expected); /* default: not given */
         } else {
-            printf("    %-30s   %s; default %s\n", "", expected, row->initial);
+            printf("    %-30s   %s;", "", expected);
+            if (strlen(expected) + strlen(row->initial) > TEXT_MOST) {
+                printf("\n    %-30s  ", "");
+            }
+            printf(" default %s\n", row->initial);
         }
     }
 }

@@ -69,6 +69,9 @@ static const struct dp_option train_options[] = {
     DP_INT(   TRAIN, steps,          "0",    1, INT_HIGH, "steps of training, instead of epochs"),
     DP_INT(   TRAIN, seed,           "1",    0, INT_HIGH,
               "of initial weights, batch order and dropout", DP_KEY_BINDS),
+    DP_CHOICE(TRAIN, loss,           "softmax_cross_entropy",
+              "softmax_cross_entropy|binary_cross_entropy|mse",
+              "mean over rows and outputs, as PyTorch's; see docs/data.md", DP_KEY_BITS),
     DP_CHOICE(TRAIN, precision,      "fp32", "fp32|tf32|bf16|fp16",
               "of forward and backward; sums and master weights are float32",
               DP_KEY_BINDS | DP_KEY_AUTO),
@@ -135,7 +138,8 @@ static const struct dp_option comm_options[] = {
 };
 
 static const struct dp_option early_stop_options[] = {
-    DP_CHOICE(EARLY_STOP, metric,    "test_accuracy", "test_accuracy|test_loss|train_loss",
+    DP_CHOICE(EARLY_STOP, metric,    "test_accuracy",
+              "test_accuracy|test_loss|train_loss|test_mean_absolute_error",
               "what must improve"),
     DP_INT(   EARLY_STOP, patience,  "0", 0, 1000000,
               "evaluations without improvement until training stops; 0: never"),

@@ -24,8 +24,9 @@ enum { DP_LOADER_DEPTH = 3 };
 
 struct dp_loader_config {
     const uint8_t *images; /* borrowed; [count, sample_bytes] */
-    const int32_t *labels; /* borrowed; [count] */
+    const int32_t *labels; /* borrowed; [count, label_words] */
     size_t count, sample_bytes;
+    size_t label_words;  /* of a label; 0: 1 */
     size_t global_batch; /* rows over all ranks; 1 or more */
     int rank, ranks;
     uint64_t seed;
@@ -45,7 +46,7 @@ struct dp_batch {
     size_t first_row;      /* where this rank's rows begin inside the global batch */
     size_t rows;           /* this rank's; may be 0 */
     const uint8_t *images; /* borrowed; [rows, sample_bytes] */
-    const int32_t *labels; /* borrowed; [rows] */
+    const int32_t *labels; /* borrowed; [rows, label_words] */
 };
 
 struct dp_loader;

@@ -300,6 +300,8 @@ static dp_status fill_eval(struct dp_json *object, const struct dp_metrics_eval 
     DP_TRY(dp_json_set_real(object, "train_loss", eval->train_loss));
     DP_TRY(dp_json_set_real(object, "test_loss", eval->test_loss));
     DP_TRY(dp_json_set_real(object, "test_accuracy", eval->test_accuracy));
+    DP_TRY(dp_json_set_real(object, "test_top5_accuracy", eval->test_top5));
+    DP_TRY(dp_json_set_real(object, "test_mean_absolute_error", eval->test_error));
     return dp_json_set_real(object, "seconds", eval->seconds);
 }
 

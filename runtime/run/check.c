@@ -158,8 +158,10 @@ static void print_check(const struct dp_config *c, struct dp_model *m,
 {
     char text[96], params[32], flops[32];
 
-    dp_text_line(stdout, "%s: input %s, %zu classes", c->name,
-                 dp_shape_text(&c->model.input, text, sizeof(text)), m->classes);
+    dp_text_line(stdout, "%s: input %s, %zu %s%s", c->name,
+                 dp_shape_text(&c->model.input, text, sizeof(text)), m->classes,
+                 m->loss == DP_LOSS_SOFTMAX ? "classes" : "output",
+                 m->loss == DP_LOSS_SOFTMAX ? "" : dp_plural(m->classes));
     printf("\n%-18s %-16s %-18s %12s %12s\n", "layer", "kind", "output of a sample", "parameters",
            "FLOPs");
     for (int i = 0; i < m->node_count; i++) {
@@ -227,6 +229,7 @@ dp_status dp_run_check(const struct dp_run_options *options)
     DP_TRY_GOTO(dp_model_create(config->model.layers, config->model.layer_count,
                                 &config->model.input, &model),
                 status, done);
+    DP_TRY_GOTO(dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss), status, done);
     DP_TRY_GOTO(dp_device_find(config->device.name, &device), status, done);
     print_check(config, model, device);
 

@@ -155,6 +155,8 @@ struct dp_run_summary dp_run_summarize(const struct dp_training *run,
                              : figures->train_loss.last;
     s.final_test_loss = figures->evaluation.loss;
     s.final_test_accuracy = figures->evaluation.accuracy;
+    s.final_test_top5 = figures->evaluation.top5;
+    s.final_test_error = figures->evaluation.error;
     return s;
 }
 

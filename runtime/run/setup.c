@@ -139,6 +139,9 @@ dp_status dp_run_configure(struct dp_run_job *job)
                                  &job->config->model.input, &job->model);
     }
     if (status == DP_OK) {
+        status = dp_model_set_loss(job->model, (enum dp_loss_kind)job->config->train.loss);
+    }
+    if (status == DP_OK) {
         status = dp_device_find(job->config->device.name, &job->device);
     }
     DP_TRY(dp_consistency_agree(job->world->all, status, &capture));
@@ -304,13 +307,21 @@ static void add_state(struct dp_training *run)
 {
     struct dp_state_dict *rows = &run->saver.state_dict;
     struct dp_figures *figures = &run->figures;
+    const struct dp_model *model = run->job.model;
 
     dp_trainer_add_state(run->job.trainer, rows);
     dp_state_dict_add_f64(rows, "train_loss.sum", &figures->train_loss.sum);
     dp_state_dict_add_u64(rows, "train_loss.steps", &figures->train_loss.steps);
     dp_state_dict_add_f64(rows, "train_loss.last", &figures->train_loss.last);
     dp_state_dict_add_f64(rows, "evaluation.loss", &figures->evaluation.loss);
-    dp_state_dict_add_f64(rows, "evaluation.accuracy", &figures->evaluation.accuracy);
+    if (model->loss == DP_LOSS_SQUARE) {
+        dp_state_dict_add_f64(rows, "evaluation.mean_absolute_error", &figures->evaluation.error);
+    } else {
+        dp_state_dict_add_f64(rows, "evaluation.accuracy", &figures->evaluation.accuracy);
+    }
+    if (dp_model_counts_top(model)) {
+        dp_state_dict_add_f64(rows, "evaluation.top5_accuracy", &figures->evaluation.top5);
+    }
     dp_stop_criteria_add_state(&run->outcome.stop_criteria, rows);
 }
 

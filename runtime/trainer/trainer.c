@@ -149,6 +149,7 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
         .labels = t->input.data->train_labels,
         .count = t->input.data->train_count,
         .sample_bytes = t->input.data->sample_bytes,
+        .label_words = dp_model_label_words(t->model),
         .global_batch = t->input.global_batch,
         .rank = t->group->rank,
         .ranks = t->trainers,

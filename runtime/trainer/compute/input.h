@@ -10,7 +10,7 @@
  * float_samples. */
 struct dp_dataset {
     const uint8_t *train_images, *test_images; /* [count, sample_bytes] */
-    const int32_t *train_labels, *test_labels;
+    const int32_t *train_labels, *test_labels; /* [count, label words of the model] */
     size_t train_count, test_count, sample_bytes;
 };
 

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,14 +68,20 @@ void dp_folder_move_others(const char *from, const char *to, const char *const *
 /* Whether a name is NAME.tmp-PID-NUMBER, of a process that does not live. */
 static bool is_leftover(const char *entry, const char *name)
 {
+    static const char mark[] = ".tmp-";
     const size_t length = strlen(name);
+    char *end;
     long pid;
-    int number, end = 0;
 
-    return strncmp(entry, name, length) == 0 &&
-           sscanf(entry + length, ".tmp-%ld-%d%n", &pid, &number, &end) == 2 &&
-           entry[length + (size_t)end] == '\0' && pid > 0 && kill((pid_t)pid, 0) != 0 &&
-           errno == ESRCH;
+    if (strncmp(entry, name, length) != 0 || strncmp(entry + length, mark, sizeof(mark) - 1) != 0) {
+        return false;
+    }
+    pid = strtol(entry + length + sizeof(mark) - 1, &end, 10);
+    if (*end != '-' || pid <= 0) {
+        return false;
+    }
+    (void)strtol(end + 1, &end, 10);
+    return *end == '\0' && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
 }
 
 void dp_folder_clean(const char *path, const char *const *names, int count)

@@ -53,8 +53,9 @@ def hurt(cfg, fault, expected, codes):
 
 
 def each(fault, counted, codes, stride, least):
-    """The fault at every place, or every so many; at least this share of them ends the run. How many
-    places there are varies a little: the page is written when it is due."""
+    """The fault at every place, or every so many: at least this share of them ends the run. The
+    number of places varies a little, since the page is written when it is due.
+    """
     cfg = small_cfg()
     whole = harness.scratch / "whole"
     result = run(cfg, whole, "--log-level", "debug", fault=f"{fault}=1000000")

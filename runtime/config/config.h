@@ -39,9 +39,10 @@ struct dp_data_config {
     bool drop_last;
     int samples, test_samples; /* source synthetic */
     double test_fraction;
-    int label;         /* DP_LABEL_... */
-    int resize;        /* enum dp_resize (runtime/data/sample.h) */
-    int on_bad_sample; /* DP_BAD_SAMPLE_... */
+    int label;           /* DP_LABEL_... */
+    int resize;          /* enum dp_resize (runtime/data/sample.h) */
+    int on_bad_sample;   /* DP_BAD_SAMPLE_... */
+    const char *augment; /* as dp_augment_create() takes it (runtime/data/augment/augment.h) */
     struct dp_normalize_config normalize;
 };
 
@@ -117,7 +118,8 @@ enum dp_key_flag {
     DP_KEY_BITS = 2,     /* the weights get other bits */
     DP_KEY_AVERAGES = 4, /* as BITS, if ranks train alone: the key decides when weights are
                           * averaged */
-    DP_KEY_AUTO = 8      /* comm.strategy auto may choose another strategy */
+    DP_KEY_AUTO = 8,     /* comm.strategy auto may choose another strategy */
+    DP_KEY_PLUGINS = 16  /* not about values: the text is a list of plug-ins (config_plugins.c) */
 };
 
 struct dp_model_config {

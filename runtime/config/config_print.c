@@ -103,7 +103,12 @@ static void add_section(struct text *text, const struct dp_config *config,
     for (int i = 0; (row = dp_config_key_at(section, i, NULL)) != NULL; i++) {
         if (dp_config_key_value(section, config, row->name, &row, &base) &&
             dp_option_holds(row, base)) {
-            dp_option_print(row, base, value, sizeof(value));
+            if ((row->flags & DP_KEY_PLUGINS) != 0) {
+                const char *list = *(const char *const *)((const char *)base + row->offset);
+                dp_config_write_plugins(list, value, sizeof(value));
+            } else {
+                dp_option_print(row, base, value, sizeof(value));
+            }
             add(text, "%s%s: %s", between, row->name, value);
             between = form->between;
         }

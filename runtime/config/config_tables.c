@@ -49,6 +49,9 @@ static const struct dp_option data_options[] = {
               DP_KEY_BITS),
     DP_CHOICE(DATA, on_bad_sample, "stop", "stop|skip",
               "a damaged sample: end, or leave it out (at most 1 of 1000)"),
+    DP_STRING(DATA, augment,      "",
+              "pictures changed at random: [flip: {}]; see --list augmentations",
+              DP_KEY_BITS | DP_KEY_PLUGINS),
     {0},
 };
 

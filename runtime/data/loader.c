@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/system/thread.h"
 #include "base/trace.h"
+#include "runtime/data/augment/augment.h"
 #include "runtime/data/permute.h"
 #include "runtime/data/rows.h"
 
@@ -57,8 +58,14 @@ static void fill(const struct dp_loader *loader, struct slot *slot, uint64_t ste
     dp_permutation_init(&permutation, c->seed, (uint32_t)epoch, c->count);
     for (size_t i = 0; i < range.count; i++) {
         const uint64_t row = c->shuffle ? dp_permutation_at(&permutation, first + i) : first + i;
-        memcpy(slot->images + i * c->sample_bytes, c->images + row * c->sample_bytes,
-               c->sample_bytes);
+        const uint8_t *image = c->images + row * c->sample_bytes;
+        uint8_t *out = slot->images + i * c->sample_bytes;
+
+        if (c->augment != NULL) {
+            dp_augment_sample(c->augment, epoch, row, image, out);
+        } else {
+            memcpy(out, image, c->sample_bytes);
+        }
         memcpy(slot->labels + i * c->label_words, c->labels + row * c->label_words,
                c->label_words * sizeof(*slot->labels));
     }

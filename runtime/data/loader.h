@@ -37,6 +37,8 @@ struct dp_loader_config {
     uint64_t total_steps;           /* the last batch is that of step total_steps - 1 */
     int depth;                      /* slots, the one in use included; 0: DP_LOADER_DEPTH */
     const struct dp_device *device; /* batches are copied to it; NULL: they are read here */
+    struct dp_augment *augment;     /* borrowed, used by the loader's thread; NULL: samples stay as
+                                     * they are */
 };
 
 /* This rank's rows of one global batch. */

@@ -15,6 +15,7 @@
 #include "collectives/gpu/gpu_peers.h"
 #include "collectives/strategies/strategy.h"
 #include "runtime/config/config_load.h"
+#include "runtime/data/augment/augment.h"
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/run/load_dataset.h"
@@ -174,6 +175,28 @@ static void print_check(const struct dp_config *c, struct dp_model *m,
     print_memory(c, m, device);
 }
 
+/* On pictures of bytes. */
+static dp_status check_augment(const struct dp_config *config)
+{
+    const struct dp_shape *input = &config->model.input;
+    const bool picture = input->dims == 3;
+    const struct dp_sample_shape shape = {.height = picture ? (int)input->dim[0] : 0,
+                                          .width = picture ? (int)input->dim[1] : 0,
+                                          .channels = picture ? (int)input->dim[2] : 0,
+                                          .count = dp_shape_count(input),
+                                          .element = DP_ELEMENT_BYTE};
+    struct dp_augment *augment = NULL;
+    char problem[256], where[256];
+    const dp_status status =
+        dp_augment_create(config->data.augment, &shape, 0, &augment, problem, sizeof(problem));
+
+    dp_augment_destroy(augment);
+    return status == DP_OK
+               ? DP_OK
+               : DP_FAIL(status, "%s: %s",
+                         dp_config_where(config, "data.augment", where, sizeof(where)), problem);
+}
+
 dp_status dp_run_check_names(const struct dp_config *config)
 {
     const struct {
@@ -210,7 +233,7 @@ dp_status dp_run_check_names(const struct dp_config *config)
         }
         dp_free(state);
     }
-    return DP_OK;
+    return check_augment(config);
 }
 
 dp_status dp_run_check(const struct dp_run_options *options)

@@ -348,6 +348,7 @@ static dp_status load_rows(struct dp_run_job *job, struct dp_progress *progress,
         .train_count = shared->left[DP_SET_TRAIN],
         .test_count = shared->left[DP_SET_TEST],
         .sample_bytes = dp_shape_bytes(&info->shape),
+        .shape = info->shape,
     };
     job->skipped_samples = atomic_load(&shared->load.bad);
     if (job->data_memory.writer) {

@@ -3,6 +3,13 @@
 # exits with 77. Every test has a timeout: a hang is a failure, not a wait. PROCESSORS counts halves
 # of a core: most of the time of a whole run is waiting.
 
+# Sanitizers and the emulation take their time, and other tests run beside them.
+if(DP_SANITIZE OR DP_CUDA STREQUAL "host")
+  set(dp_patience 600)
+else()
+  set(dp_patience 120)
+endif()
+
 # Every tests/unit/**/test_<noun>.c is a program of cmocka tests: no MPI, no GPU, seconds.
 file(GLOB_RECURSE dp_test_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
 file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/support/*.c)
@@ -16,7 +23,7 @@ foreach(source ${dp_test_sources})
   add_executable(${program} ${source})
   target_link_libraries(${program} PRIVATE dp_test_helpers)
   add_test(NAME ${program} COMMAND ${program})
-  set_tests_properties(${program} PROPERTIES LABELS unit PROCESSORS 2 TIMEOUT 120
+  set_tests_properties(${program} PROPERTIES LABELS unit PROCESSORS 2 TIMEOUT ${dp_patience}
     SKIP_RETURN_CODE 77)
 endforeach()
 
@@ -35,7 +42,7 @@ function(dp_cuda_test suffix noun)
     set(label unit)
   endif()
   add_test(NAME ${name} COMMAND test_${noun})
-  set_tests_properties(${name} PROPERTIES LABELS ${label} PROCESSORS 2 TIMEOUT 120
+  set_tests_properties(${name} PROPERTIES LABELS ${label} PROCESSORS 2 TIMEOUT ${dp_patience}
     SKIP_RETURN_CODE 77 ENVIRONMENT "DP_TEST_DEVICE=cuda;${ARGN}")
   if(DP_CUDA STREQUAL "on")
     set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)

@@ -143,7 +143,12 @@ static dp_status fill_key(struct dp_draft *draft, const struct dp_option *row, v
                           struct dp_yaml_node *entry, const char *path)
 {
     if ((row->flags & DP_KEY_PLUGINS) != 0) {
+        const bool empty = entry->kind == DP_YAML_LIST && entry->first == NULL;
+
         DP_TRY(dp_config_read_plugins(draft->pool, entry, path));
+        if (empty) {
+            return DP_OK; /* which is the default */
+        }
     }
     return dp_config_apply(row, base, entry, path);
 }

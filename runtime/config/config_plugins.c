@@ -97,7 +97,7 @@ void dp_config_write_plugins(const char *text, char *out, size_t size)
         used += written != NULL ? (size_t)snprintf(out + used, size - used, "%s", written)
                                 : (size_t)snprintf(out + used, size - used, "%c", *at);
     }
-    if (used < size && text[0] != '\0') {
+    if (used < size) {
         used += (size_t)snprintf(out + used, size - used, "%s", options ? "}" : ": {}");
     }
     if (used < size) {

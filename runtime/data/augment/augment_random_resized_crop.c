@@ -90,8 +90,8 @@ static float place(int i, int count, int begin, int from, size_t *first, size_t 
     const double at = fmax(((double)i + 0.5) * from / count - 0.5, 0.0);
     const int whole = (int)at;
 
-    *first = (size_t)(begin + whole);
-    *second = (size_t)(begin + (whole + 1 < from ? whole + 1 : whole));
+    *first = (size_t)begin + (size_t)whole;
+    *second = *first + (whole + 1 < from ? 1 : 0);
     return (float)(at - whole);
 }
 

@@ -235,7 +235,6 @@ static void a_list_of_plugins_is_one_text_and_printed_as_a_list(void **state)
     static const struct {
         const char *list, *text, *printed;
     } cases[] = {
-        {"[]", "", "[]"},
         {"[flip]", "flip", "[flip: {}]"},
         {"[flip: {p: 0.25}, cutout: {}]", "flip:p=0.25;cutout", "[flip: {p: 0.25}, cutout: {}]"},
         {"[a: {}, b: {c: 1, d: 2}, e:]", "a;b:c=1,d=2;e", "[a: {}, b: {c: 1, d: 2}, e: {}]"},
@@ -268,6 +267,10 @@ static void what_is_no_list_of_plugins_is_refused(void **state)
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         assert_null(resolve_augment(lists[i]));
     }
+    char *text = resolve_augment("[]"); /* as if it were not given */
+    assert_non_null(text);
+    assert_null(strstr(text, "augment"));
+    dp_free(text);
     dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), 0);
 }

@@ -104,8 +104,8 @@ static void a_palette_is_looked_up(void **state)
 
     picture_png(&spec, &file);
     picture = decoded(3, 20, 5, 3);
-    for (int i = 0; i < 100; i++) {
-        const int entry = (i % 20 + i / 20) % 16;
+    for (size_t i = 0; i < 100; i++) {
+        const size_t entry = (i % 20 + i / 20) % 16;
         assert_int_equal(picture.pixels[3 * i], entry);
         assert_int_equal(picture.pixels[3 * i + 2], 3 * entry);
     }

@@ -89,7 +89,7 @@ static void add_flow(struct text *text, const struct dp_option *row, const void 
 
 /* The texts before, between and after the keys of a section. */
 struct form {
-    const char *before, *between, *behind;
+    const char *before, *between, *after;
 };
 
 static void add_section(struct text *text, const struct dp_config *config,
@@ -108,7 +108,7 @@ static void add_section(struct text *text, const struct dp_config *config,
             between = form->between;
         }
     }
-    add(text, "%s", form->behind);
+    add(text, "%s", form->after);
 }
 
 static void add_sections(struct text *text, const struct dp_config *config)

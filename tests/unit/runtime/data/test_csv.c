@@ -136,7 +136,7 @@ static bool is_header(const char *line, bool label_last)
     return dp_csv_is_header(&form, line, strlen(line));
 }
 
-static void the_first_line_tells_the_form_of_all(void **state)
+static void the_first_line_reports_the_form_of_all(void **state)
 {
     (void)state;
 
@@ -283,7 +283,7 @@ int main(void)
         cmocka_unit_test(what_is_no_number_is_named_by_its_field),
         cmocka_unit_test(a_field_of_any_length_is_no_harm),
         cmocka_unit_test(numbers_are_those_of_the_c_library),
-        cmocka_unit_test(the_first_line_tells_the_form_of_all),
+        cmocka_unit_test(the_first_line_reports_the_form_of_all),
         cmocka_unit_test(every_line_is_found_however_the_file_is_cut),
         cmocka_unit_test(empty_lines_count_at_the_end_only_and_for_nothing),
         cmocka_unit_test(an_empty_file_has_no_lines),

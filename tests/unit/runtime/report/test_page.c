@@ -177,7 +177,7 @@ static void a_late_page_is_that_of_the_ended_run(void **state)
     assert_null(strstr(page, "http-equiv=\"refresh\""));
 }
 
-/* A page that cannot be written ends nothing, and is told once. */
+/* A page that cannot be written ends nothing, and is reported once. */
 static void a_page_that_cannot_be_written_is_a_warning(void **state)
 {
     const int errors = dp_log_errors();

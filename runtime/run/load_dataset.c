@@ -281,6 +281,22 @@ static dp_status read_samples(struct dp_run_job *job, struct dp_load_job *load)
     return dp_consistency_agree(job->world->all, met == DP_OK ? status : met, &capture);
 }
 
+/* Where the first sample that was left out is to be found. */
+static void name_bad(const struct dp_load_job *load, char *text, size_t size)
+{
+    const size_t *count = dp_samples_info(load->samples)->count;
+    size_t at = 0;
+
+    while (at + 1 < count[DP_SET_TRAIN] + count[DP_SET_TEST] && load->bad[at] == 0) {
+        at++;
+    }
+    if (at < count[DP_SET_TRAIN]) {
+        dp_samples_name(load->samples, DP_SET_TRAIN, at, text, size);
+    } else {
+        dp_samples_name(load->samples, DP_SET_TEST, at - count[DP_SET_TRAIN], text, size);
+    }
+}
+
 /* The writer, after all is there. */
 static dp_status finish_samples(struct dp_run_job *job, const struct dp_load_job *load)
 {
@@ -288,13 +304,15 @@ static dp_status finish_samples(struct dp_run_job *job, const struct dp_load_job
     const struct dp_samples_info *info = dp_samples_info(load->samples);
     const size_t all = info->count[DP_SET_TRAIN] + info->count[DP_SET_TEST];
     const size_t bad = atomic_load(&load->state->bad);
+    char first[DP_PATH_BYTES];
 
     memcpy(shared->left, info->count, sizeof(shared->left));
     if (bad * BAD_SHARE > all) {
+        name_bad(load, first, sizeof(first));
         return DP_FAIL(DP_ERR_DATA,
-                       "%s: %zu of %zu samples are bad: data.on_bad_sample skip leaves out at most "
-                       "1 of %d: mend them, or take them out",
-                       job->config->data.dir, bad, all, BAD_SHARE);
+                       "%s: %zu of %zu samples %s bad, the first is %s: data.on_bad_sample skip "
+                       "leaves out at most 1 of %d: mend them, or take them out",
+                       job->config->data.dir, bad, all, bad == 1 ? "is" : "are", first, BAD_SHARE);
     }
     if (bad > 0) {
         dp_load_compact(load, shared->left);

@@ -24,14 +24,15 @@ static const char seven_outputs[] = "[flatten: {}, dense: {units: 7}]";
 static void number_labels(struct small_run *run, float (*number)(size_t row, size_t output))
 {
     const size_t outputs = run->model->classes, rows = SMALL_TRAIN + SMALL_TEST;
-    float *numbers = dp_zalloc(rows * outputs, sizeof(*numbers));
+    int32_t *labels = dp_zalloc(rows * outputs, sizeof(*labels));
 
-    assert_non_null(numbers);
+    assert_non_null(labels);
     for (size_t i = 0; i < rows * outputs; i++) {
-        numbers[i] = number(i / outputs, i % outputs);
+        const float t = number(i / outputs, i % outputs);
+        memcpy(&labels[i], &t, sizeof(t));
     }
     dp_free(run->labels);
-    run->labels = (int32_t *)numbers;
+    run->labels = labels;
     run->data.train_labels = run->labels;
     run->data.test_labels = run->labels + SMALL_TRAIN * outputs;
     run->model->targets = outputs;

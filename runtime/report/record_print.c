@@ -7,10 +7,10 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/report/figure_text.h"
-#include "runtime/report/page_step.h"
 #include "runtime/report/paragraph.h"
+#include "runtime/report/parts_table.h"
 
-enum { RANKS_SHOWN = 16, HOST_WIDTH = 8, COURSE_ROWS = 8 };
+enum { COURSE_ROWS = 8 };
 
 /* ---- the head ---- */
 
@@ -77,58 +77,6 @@ static void print_results(const struct dp_run_record *r, FILE *out)
                  dp_figure_or_dash(s->device), dp_figure_or_dash(s->precision),
                  dp_figure_or_dash(s->strategy), dp_figure_or_dash(s->compressor),
                  dp_figure_count(first, DP_REPORT_COUNT, s->global_batch));
-}
-
-/* ---- the parts of a step ---- */
-
-/* A row of parts and their sum, or their headings where step_ms is NULL. */
-static void print_parts(const double *step_ms, FILE *out)
-{
-    char text[DP_FIGURE_BYTES];
-
-    (void)fprintf(out, " %6s",
-                  step_ms == NULL ? "step" : dp_figure_ms(text, dp_step_total_ms(step_ms)));
-    for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
-        (void)fprintf(out, " %*s", (int)fmax(6.0, (double)strlen(dp_step_part_heading(i))),
-                      step_ms == NULL ? dp_step_part_heading(i) : dp_figure_ms(text, step_ms[i]));
-    }
-    (void)fprintf(out, "\n");
-}
-
-static void print_rank(const struct dp_run_rank *rank, FILE *out)
-{
-    char host[HOST_WIDTH + 1];
-
-    (void)dp_text_clean(rank->host, host, sizeof(host));
-    (void)fprintf(out, "%4" PRId64 " %-*s", rank->rank, HOST_WIDTH, host);
-    print_parts(rank->step_ms, out);
-}
-
-/* The ranks that are shown: all, or the first ones and whoever computes longest. */
-static void print_step(const struct dp_run_summary *s, FILE *out)
-{
-    const int shown = s->rank_count <= RANKS_SHOWN ? s->rank_count : RANKS_SHOWN;
-    double means[DP_STEP_PART_COUNT];
-
-    if (s->rank_count == 0) {
-        return;
-    }
-    (void)fprintf(out, "\nparts of a mean steady step, in ms\n%4s %-*s", "rank", HOST_WIDTH,
-                  "host");
-    print_parts(NULL, out);
-    for (int i = 0; i < shown; i++) {
-        print_rank(&s->ranks[i], out);
-    }
-    if (shown < s->rank_count) {
-        (void)fprintf(out, "     ... and %d more ranks: see the page\n", s->rank_count - shown);
-    }
-    for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
-        means[i] = dp_step_mean_ms(s, i);
-    }
-    if (s->rank_count > 1) {
-        (void)fprintf(out, "%4s %-*s", "mean", HOST_WIDTH, "");
-        print_parts(means, out);
-    }
 }
 
 /* ---- the course ---- */
@@ -199,7 +147,7 @@ void dp_record_print(const struct dp_run_record *record, FILE *out)
     }
     print_efficiency(record, out);
     print_results(record, out);
-    print_step(&record->summary, out);
+    dp_parts_print(&record->summary, out);
     print_course(&record->history, out);
     (void)fprintf(out, "\n");
 }

@@ -7,9 +7,11 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/report/figure_text.h"
+#include "runtime/report/paragraph.h"
+#include "runtime/report/parts_table.h"
 #include "runtime/report/progress.h"
 
-enum { CELL_BYTES = DP_FIGURE_BYTES, LINE_BYTES = 2048 };
+enum { CELL_BYTES = DP_FIGURE_BYTES, LINE_BYTES = 2048, INDENT = 4 };
 
 /* ---- lines ---- */
 
@@ -40,7 +42,7 @@ static void print_line(const struct dp_run_summary *summary, enum dp_report_line
         }
     }
     if (line[0] != '\0') {
-        dp_text_line(out, "%s", line);
+        dp_paragraph(out, INDENT, "%s", line);
     }
 }
 
@@ -48,7 +50,7 @@ static void print_title(const struct dp_run_summary *s, FILE *out)
 {
     char epochs[CELL_BYTES];
 
-    dp_text_line(out, "%s: %s after %" PRId64 " step%s, %s epochs, on %" PRId64 " rank%s",
+    dp_paragraph(out, INDENT, "%s: %s after %" PRId64 " step%s, %s epochs, on %" PRId64 " rank%s",
                  dp_figure_or_dash(s->name), dp_run_exit_text(s->exit), s->steps,
                  dp_plural((uint64_t)s->steps),
                  dp_figure_fixed(epochs, s->epochs, s->epochs < 1 ? 2 : 1, ""), s->world_size,
@@ -66,7 +68,7 @@ static void print_baseline(const struct dp_run_summary *s, FILE *out)
                        dp_grouped(before, s->baseline_before), dp_grouped(after, s->baseline_after),
                        dp_figure_number(spread, DP_REPORT_FRACTION, s->baseline_spread));
     }
-    dp_text_line(out, "one rank alone: %s samples/s (%s%s)",
+    dp_paragraph(out, INDENT, "one rank alone: %s samples/s (%s%s)",
                  dp_grouped(rate, s->single_rank_samples_per_second),
                  dp_figure_or_dash(s->baseline_source), measured);
 }
@@ -83,21 +85,15 @@ static void print_staleness(const struct dp_histogram *staleness, FILE *out)
         most = staleness->counts[i] > 0 ? i : most;
     }
     if (count > 0) {
-        (void)fprintf(
-            out,
+        dp_paragraph(
+            out, INDENT,
             "staleness: weights of %.0f gradients lacked %s of other ranks on average, %zu "
-            "at most\n",
+            "at most",
             count, dp_figure_fixed(mean, sum / count, 2, ""), most);
     }
 }
 
 /* ---- the table of ranks ---- */
-
-static const char *const part_headings[] = {
-#define X(name, key, heading, help) heading,
-    DP_STEP_PARTS(X)
-#undef X
-};
 
 static bool is_text(const struct dp_report_row *row)
 {
@@ -118,23 +114,6 @@ static int width_of(const struct dp_run_summary *summary, const struct dp_report
     return width;
 }
 
-/* The parts of a step, and their sum, or their headings where `step_ms` is NULL. */
-static void print_parts(const struct dp_report_row *row, const double *step_ms, FILE *out)
-{
-    char cell[CELL_BYTES];
-    double sum = 0;
-
-    (void)fprintf(out, " |");
-    for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
-        sum += step_ms != NULL ? step_ms[i] : 0;
-        (void)fprintf(out, " %*s", row->width,
-                      step_ms != NULL ? dp_figure_fixed(cell, step_ms[i], 2, "")
-                                      : part_headings[i]);
-    }
-    (void)fprintf(out, " = %*s ms |", row->width,
-                  step_ms != NULL ? dp_figure_fixed(cell, sum, 2, "") : row->text);
-}
-
 /* A rank, or the headings where it is NULL. */
 static void print_rank(const struct dp_run_summary *summary, const struct dp_run_rank *rank,
                        FILE *out)
@@ -145,17 +124,31 @@ static void print_rank(const struct dp_run_summary *summary, const struct dp_run
     for (int c = 0; (row = dp_report_rank_row(c)) != NULL; c++) {
         char cell[CELL_BYTES], clean[CELL_BYTES];
 
-        if (row->kind == DP_REPORT_PARTS) {
-            print_parts(row, rank != NULL ? rank->step_ms : NULL, out);
-            before = " ";
-        } else if (row->width > 0) {
-            (void)dp_text_clean(rank != NULL ? dp_figure_value(cell, row, rank) : row->text, clean,
-                                is_text(row) ? (size_t)row->width + 1 : sizeof(clean));
-            (void)fprintf(out, is_text(row) ? "%s%-*s" : "%s%*s", before, width_of(summary, row),
-                          clean);
-            before = "  ";
+        if (row->kind == DP_REPORT_PARTS || row->width == 0) {
+            continue; /* parts have a table of their own */
         }
+        (void)dp_text_clean(rank != NULL ? dp_figure_value(cell, row, rank) : row->text, clean,
+                            is_text(row) ? (size_t)row->width + 1 : sizeof(clean));
+        (void)fprintf(out, is_text(row) ? "%s%-*s" : "%s%*s", before, width_of(summary, row),
+                      clean);
+        before = " ";
     }
+    (void)fprintf(out, "\n");
+}
+
+static void print_ranks(const struct dp_run_summary *s, FILE *out)
+{
+    const int shown = s->rank_count <= DP_RANKS_SHOWN ? s->rank_count : DP_RANKS_SHOWN;
+
+    (void)fprintf(out, "\n");
+    print_rank(s, NULL, out);
+    for (int i = 0; i < shown; i++) {
+        print_rank(s, &s->ranks[i], out);
+    }
+    if (shown < s->rank_count) {
+        (void)fprintf(out, "     ... and %d more ranks: see run.json\n", s->rank_count - shown);
+    }
+    dp_parts_print(s, out);
     (void)fprintf(out, "\n");
 }
 
@@ -170,10 +163,7 @@ void dp_run_summary_print(const struct dp_run_summary *summary, FILE *out)
     print_baseline(summary, out);
     print_line(summary, DP_LINE_COST, out);
     print_staleness(&summary->staleness, out);
-    print_rank(summary, NULL, out);
-    for (int i = 0; i < summary->rank_count; i++) {
-        print_rank(summary, &summary->ranks[i], out);
-    }
+    print_ranks(summary, out);
     print_line(summary, DP_LINE_VERDICT, out);
     (void)fflush(out);
 }

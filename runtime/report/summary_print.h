@@ -8,7 +8,8 @@
 
 #include "runtime/report/summary.h"
 
-/* Prints a few lines and a table of ranks. What is not known is "-". */
+/* Prints a few lines, a table of ranks and one of the parts of their steps, in 80 columns. What is
+ * not known is "-". */
 void dp_run_summary_print(const struct dp_run_summary *summary, FILE *out);
 
 #endif

@@ -101,8 +101,10 @@ def case_the_lines_of_a_run_can_be_read():
         result = train_well(cfg, "--out", harness.scratch / f"out-{ranks}", ranks=ranks)
         same(result.complaints, [], "stderr of a good run")
         for line in result.out.splitlines():
-            check(line.strip() and line == line.rstrip() and "nan" not in line, f"a line {line!r}")
+            check(line == line.rstrip() and "nan" not in line, f"a line {line!r}")
             check(len(line) <= 200, f"a long line: {line}")
+        report = re.search(r"^small: finished.*(?=^files: )", result.out, re.M | re.S).group()
+        check(all(len(line) <= 80 for line in report.splitlines()), f"over 80 columns:\n{report}")
         patterns = (
             rf"lockstep \S+: small on {max(ranks, 1)} ranks?, 1 node, \d+ threads? a rank; device",
             r"data idx: 600 training rows, global batch 50, 12 steps an epoch, 6 steps",
@@ -110,15 +112,16 @@ def case_the_lines_of_a_run_can_be_read():
             r"epoch 1 step 6: train loss [\d.]+, test loss [\d.]+, test accuracy [\d.]+ %",
             r"small: finished after 6 steps, 0\.50 epochs, on \d ranks?",
             r"[\d,.]+ samples/s, scaling efficiency [\d.]+ %",
-            r"one rank alone: [\d,.]+ samples/s \(measured; before [\d,.]+, after [\d,.]+, spread"
+            r"one rank alone: [\d,.]+ samples/s \(measured; before [\d,.]+, after [\d,.]+,\s+spread"
             if ranks else r"one rank alone: [\d,.]+ samples/s \(this run\)",
             r"rank +host +cpus +threads +samples/s",
+            r"rank +host +step +input",
             r"verdict: \w+",
             r"files: .*/\{run\.json,metrics\.jsonl,config\.yaml,",
         )
         for pattern in patterns:
             check(re.search(f"^{pattern}", result.out, re.M), f"no {pattern!r} in\n{result.out}")
-        same(len(re.findall(r"^ *\d+  \S+ +[\d,-]+ ", result.out, re.M)), max(ranks, 1),
+        same(len(re.findall(r"^ *\d+ \S+ +[\d,-]+ +\d+ ", result.out, re.M)), max(ranks, 1),
              f"the ranks in\n{result.out}\n")
 
 

@@ -1,5 +1,5 @@
 /*
- * conv.cu - what is left to do behind a convolution of cuDNN: see conv_cuda.h.
+ * conv.cu - what is left to do after a convolution of cuDNN: see conv_cuda.h.
  *
  * One pass over memory, 16 bytes a thread and access where addresses allow. Bytes moved: bias_act
  * 2 e an element of type size e; keep_grad 4 + e a weight, and 4 more with keep.

@@ -49,7 +49,7 @@ DP_CHECKED dp_status dp_cudnn_conv_prepare(struct dp_stream *s, const struct dp_
 const struct dp_conv *dp_cudnn_conv_find(const struct dp_stream *s, const struct dp_window *w,
                                          size_t rows, unsigned uses);
 
-/* As the operations; weights and biases at multiples of 16 bytes, images as many samples behind
+/* As the operations; weights and biases at multiples of 16 bytes, images as many samples after
  * one.
  *
  * Errors: DP_ERR_UNAVAILABLE (cuDNN does not run it; nothing was written, and it is not found any
@@ -68,7 +68,7 @@ void dp_convs_destroy(struct dp_convs *convs); /* NULL is allowed */
 /* Forgets what was prepared, which the stream is through with. NULL is allowed. */
 void dp_convs_forget(struct dp_convs *convs);
 
-/* ---- what is left to do behind a plan: conv.cu ---- */
+/* ---- what is left to do after a plan: conv.cu ---- */
 
 /* y = act(y + bias): y [pixels, channels], bias [channels] or NULL; both in the compute type. */
 DP_CHECKED dp_status dp_cuda_bias_act(struct dp_stream *s, void *y, const void *bias, size_t pixels,

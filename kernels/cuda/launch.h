@@ -202,7 +202,7 @@ static inline unsigned dp_grid(const struct dp_stream *s, void (*kernel)(A...), 
                                  : dp_least(blocks, dp_resident(s, kernel, threads, shared)));
 }
 
-/* Whether all indices of a loop over so many elements fit into 32 bits, also the one behind the
+/* Whether all indices of a loop over so many elements fit into 32 bits, also the one after the
  * last round: dividing 64-bit ones takes longer than the memory. */
 static inline bool dp_is_small(size_t a, size_t b)
 {

@@ -73,7 +73,7 @@ static __device__ void random_column(float *y, size_t rows, size_t cols, size_t 
     } while (!settle(y, rows, cols, k, shared));
 }
 
-/* Takes off the columns behind column k what lies along it, and makes its length 1. */
+/* Takes off the columns after column k what lies along it, and makes its length 1. */
 static __device__ void settle_and_pass_on(float *y, size_t rows, size_t cols, size_t k,
                                           double *shared)
 {

@@ -40,7 +40,7 @@ struct dp_cuda_clock {
 DP_CHECKED dp_status dp_cuda_clock_open(struct dp_cuda_clock *clock);
 void dp_cuda_clock_close(struct dp_cuda_clock *clock);
 
-/* The least time of `rounds` calls of run(context), which queues on the stream, behind one that
+/* The least time of `rounds` calls of run(context), which queues on the stream, after one that
  * warms up; fewer, once one has taken more than twice `enough_ms`, which it is compared with.
  * INFINITY where run gave DP_ERR_UNAVAILABLE, which it need not log, and the GPU goes on.
  * Errors: other ones of run; DP_ERR_CUDA. */

@@ -140,7 +140,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 /* Whether the driver that is pretended is new enough (driver.cpp). */
 bool cuda_on_host_driver_serves();
 
-/* memory.cpp: the file behind the memory of the devices. */
+/* memory.cpp: the file that holds the memory of the devices. */
 int cuda_on_host_file();
 #endif
 

@@ -36,7 +36,7 @@ static inline void put(void *array, cudaDataType type, size_t i, float value)
     }
 }
 
-/* What tensor cores make of a float32 factor: 10 bits behind the point, to nearest even. */
+/* What tensor cores make of a float32 factor: 10 bits after the point, to nearest even. */
 static inline float to_tf32(float value)
 {
     uint32_t bits;

@@ -4,8 +4,8 @@
  * 2 rows in out FLOPs each. The gradient of the bias comes with that of the weights if cuBLASLt
  * has such products and they are faster; else a pass over dy computes it (dense.cu).
  *
- * A rectifier behind the layer is undone by a pass of its own (relu_backward): cuBLASLt would do it
- * with the gradient of the layer behind, but wants a mask of bits that forward writes. Its GELU is
+ * A rectifier after the layer is undone by a pass of its own (relu_backward): cuBLASLt would do it
+ * with the gradient of the next layer, but wants a mask of bits that forward writes. Its GELU is
  * the approximation by tanh, ours is exact, so neither direction uses it.
  */
 #include "kernels/cuda/cublas/matmul_cublas.h"

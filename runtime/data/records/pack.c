@@ -315,12 +315,13 @@ static dp_status check_folder(const char *dir)
                          dir);
 }
 
-static dp_status take_folder(const char *dir, struct dp_lock **lock)
+static dp_status take_folder(const char *dir, bool *made, struct dp_lock **lock)
 {
     char mark[DP_PATH_BYTES];
     dp_status status;
 
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST) {
+    *made = mkdir(dir, 0777) == 0;
+    if (!*made && errno != EEXIST) {
         return dp_file_fail(dir, errno);
     }
     DP_TRY(check_folder(dir));
@@ -472,11 +473,12 @@ dp_status dp_pack(const struct dp_pack_options *options, struct dp_pack_result *
 {
     struct packer packer = {.options = options, .begin_ns = dp_now_ns(), .whole_labels = true};
     struct dp_lock *lock = NULL;
+    bool made = false;
     dp_status status;
 
     result->source = options->source != NULL ? options->source : dp_pack_source_of(options->from);
     status = open_source(&packer, result->source);
-    status = status == DP_OK ? take_folder(options->to, &lock) : status;
+    status = status == DP_OK ? take_folder(options->to, &made, &lock) : status;
     if (status == DP_OK) {
         status = pack_into(&packer);
         if (status == DP_OK) {
@@ -485,9 +487,9 @@ dp_status dp_pack(const struct dp_pack_options *options, struct dp_pack_result *
             dp_shard_writer_clear(options->to);
         }
         dp_lock_release(lock);
-        if (status != DP_OK) {
-            (void)rmdir(options->to); /* unless it holds anything */
-        }
+    }
+    if (status != DP_OK && made) {
+        (void)rmdir(options->to); /* unless it holds anything */
     }
     release(&packer);
     return status;

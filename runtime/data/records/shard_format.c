@@ -109,7 +109,7 @@ void dp_shard_row_write(uint8_t out[DP_SHARD_ROW], const struct dp_shard_block *
 
 static bool is_possible(const struct dp_shard_block *block, const uint8_t *row)
 {
-    const uint64_t most = (uint64_t)DP_SHARD_SAMPLE_BYTES + 16 * DP_SHARD_BLOCK_SAMPLES;
+    const uint64_t most = (uint64_t)DP_SHARD_SAMPLE_BYTES + (uint64_t)16 * DP_SHARD_BLOCK_SAMPLES;
 
     return block->stored > 0 && block->raw > 0 && block->raw <= most && block->stored <= most &&
            block->samples > 0 && block->samples <= DP_SHARD_BLOCK_SAMPLES &&

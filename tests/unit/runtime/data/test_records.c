@@ -140,7 +140,7 @@ static void statistics_are_those_of_the_training_set(void **state)
 
     (void)snprintf(dir, sizeof(dir), "%s/small", root);
     assert_int_equal(mkdir(dir, 0700), 0);
-    for (int i = 0; i < 10; i++) {
+    for (size_t i = 0; i < 10; i++) {
         images[2 * i] = (uint8_t)i;
         images[2 * i + 1] = (uint8_t)(2 * i);
     }

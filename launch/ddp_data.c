@@ -16,17 +16,21 @@
 #include "runtime/data/records/block.h"
 #include "runtime/data/records/inspect.h"
 #include "runtime/data/records/pack.h"
+#include "runtime/data/records/unpack.h"
 #include "runtime/data/source.h"
 #include "runtime/report/progress.h"
 
 static const char help[] =
     "usage: ddp_data pack SRC DST [flags]\n"
     "       ddp_data info|verify|time DST\n"
+    "       ddp_data unpack DST [FOLDER]\n"
     "\n"
     "pack    writes the data set in the folder SRC (class folders of pictures, IDX,\n"
     "        CIFAR-10, CSV, npy) into the folder DST, for data.source records\n"
     "info    prints what DST holds, and data.normalize for it\n"
     "verify  reads all of DST, and names the first damage\n"
+    "unpack  writes npy files, or class folders of pictures, into FOLDER; without it\n"
+    "        into DST.unpacked\n"
     "time    prints how fast DST is read, in order and shuffled, and by stage\n"
     "\n"
     "flags of pack:\n"
@@ -63,6 +67,14 @@ static void on_signal(int number)
 static bool stopped(void)
 {
     return signalled != 0;
+}
+
+static void take_signals(void)
+{
+    const struct sigaction action = {.sa_handler = on_signal};
+
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
 }
 
 /* ---- the command line ---- */
@@ -185,12 +197,10 @@ static dp_status pack(struct options *o)
 {
     struct dp_progress progress;
     struct dp_pack_result r = {.source = NULL};
-    const struct sigaction action = {.sa_handler = on_signal};
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     dp_status status;
 
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
+    take_signals();
     dp_progress_init(&progress, stdout, dp_progress_on_terminal(false), false);
     o->pack.from = o->words[1];
     o->pack.to = o->words[2];
@@ -303,6 +313,32 @@ static dp_status time_reading(const struct dp_records *records)
     return DP_OK;
 }
 
+static dp_status unpack(const struct options *o, const struct dp_records *records)
+{
+    char folder[DP_PATH_BYTES];
+    const size_t length = strlen(o->words[1]);
+    const char *to = o->words[2];
+    dp_status status;
+
+    if (to == NULL) { /* without slashes at its end */
+        const char *from = o->words[1];
+        size_t end = length;
+        while (end > 1 && from[end - 1] == '/') {
+            end--;
+        }
+        (void)snprintf(folder, sizeof(folder), "%.*s.unpacked", (int)end, from);
+        to = folder;
+    }
+    take_signals();
+    status = dp_records_unpack(records, to, stopped);
+    if (status == DP_STOPPED) {
+        DP_WARN("%s.part: stopped by a signal: delete it before you unpack again", to);
+    }
+    DP_TRY(status);
+    dp_text_line(stdout, "unpacked %s into %s", o->words[1], to);
+    return DP_OK;
+}
+
 static dp_status look(const struct options *o)
 {
     struct dp_records *records;
@@ -313,6 +349,8 @@ static dp_status look(const struct options *o)
         info(records);
     } else if (strcmp(o->words[0], "time") == 0) {
         status = time_reading(records);
+    } else if (strcmp(o->words[0], "unpack") == 0) {
+        status = unpack(o, records);
     } else {
         status = dp_records_verify(records);
         if (status == DP_OK) {
@@ -325,7 +363,7 @@ static dp_status look(const struct options *o)
 
 static dp_status answer(struct options *o)
 {
-    static const char *const lookers[] = {"info", "verify", "time"};
+    static const char *const lookers[] = {"info", "verify", "time", "unpack"};
     const char *command = o->words[0];
 
     if (o->help || o->version) {
@@ -335,13 +373,17 @@ static dp_status answer(struct options *o)
     if (o->count == ARGUMENTS && strcmp(command, "pack") == 0) {
         return pack(o);
     }
+    if (o->count == ARGUMENTS && strcmp(command, "unpack") == 0) {
+        return look(o);
+    }
     for (size_t i = 0; o->count == 2 && i < sizeof(lookers) / sizeof(lookers[0]); i++) {
         if (strcmp(command, lookers[i]) == 0) {
             return look(o);
         }
     }
-    return DP_FAIL(DP_ERR_USAGE, "ddp_data pack SRC DST, or info, verify or time with one folder; "
-                                 "see ddp_data --help");
+    return DP_FAIL(DP_ERR_USAGE,
+                   "ddp_data pack SRC DST, or info, verify, time or unpack with one folder; "
+                   "see ddp_data --help");
 }
 
 int main(int argc, char **argv)

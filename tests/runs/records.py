@@ -63,6 +63,11 @@ def case_pictures_train_to_the_same_bits_packed_or_not():
         same(found, expected, f"weights from {name} on {ranks} ranks")
         same(other["classes"], report["classes"], "classes")
         ddp_data("verify", scratch / name)
+    for name in ("files", "pixels"):
+        ddp_data("unpack", scratch / name, scratch / f"{name}-again")
+        found, _ = trained(PICTURES, "folder", scratch / f"{name}-again", 2)
+        same(found, expected, f"weights from unpacked {name}")
+        ddp_data("unpack", scratch / name, scratch / f"{name}-again", code=64)
     ddp_data("pack", folder, scratch / "small", "--decode", "--resize=8")
     check("48 to train on, 16 to test with" in ddp_data("info", scratch / "small"), "info")
 
@@ -75,6 +80,9 @@ def case_arrays_train_to_the_same_bits_packed_or_not():
     for ranks in (1, 2):
         found, _ = trained(IMAGES, "records", harness.scratch / "packed", ranks)
         same(found, expected, f"weights on {ranks} ranks")
+    ddp_data("unpack", harness.scratch / "packed")
+    found, _ = trained(IMAGES, "npy", harness.scratch / "packed.unpacked", 2)
+    same(found, expected, "weights from what was unpacked")
     check("shuffled" in ddp_data("time", harness.scratch / "packed"), "time")
 
 

@@ -44,8 +44,8 @@ static const char help[] =
     "  --version       prints the version\n"
     "  --help          prints this text\n"
     "\n"
-    "exit codes: 0; 64 wrong usage; 65 bad data; 66 input is missing; 74 a file cannot\n"
-    "be written; 75 stopped by a signal: nothing is left\n";
+    "exit codes: 0; 64 wrong usage; 65 bad data; 66 input is missing; 74 a file\n"
+    "cannot be written; 75 stopped by a signal: nothing is left\n";
 
 enum { ARGUMENTS = 3, SHARD_MB_MOST = 1 << 20, SIDE_MOST = 16384, TIME_S = 3 };
 

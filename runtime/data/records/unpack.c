@@ -31,13 +31,14 @@ struct unpacker {
 static dp_status write_header(struct dp_file *file, const char *type, uint64_t rows,
                               const char *shape)
 {
+    static const uint8_t magic[8] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
     char text[HEADER + 1];
     const int length = snprintf(text + 10, HEADER - 10,
                                 "{'descr': '%s', 'fortran_order': False, 'shape': (%llu,%s), }",
                                 type, (unsigned long long)rows, shape);
 
     memset(text + 10 + length, ' ', (size_t)(HEADER - 10 - length));
-    memcpy(text, "\x93NUMPY\1\0", 8);
+    memcpy(text, magic, sizeof(magic));
     dp_shard_put((uint8_t *)text + 8, HEADER - 10, 2);
     text[HEADER - 1] = '\n';
     return dp_file_append(file, text, HEADER);

@@ -25,6 +25,26 @@ static const struct dp_option end_options[] = {
     {0},
 };
 
+static const struct dp_option kill_options[] = {
+    DP_INT(   FAULT, step,    "1",  1, INT_HIGH, "after this step"),
+    DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "this rank"),
+    DP_INT(   FAULT, bucket,  "-1", -1, INT_HIGH, "in that step, before it waits for this bucket"),
+    DP_INT(   FAULT, write,   "0",  0, INT_HIGH, "before this call that changes a file, from 1"),
+    {0},
+};
+
+static const struct dp_option write_options[] = {
+    DP_INT(   FAULT, write,   "1",  1, INT_HIGH, "at this call that changes a file, from 1"),
+    DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "of this rank"),
+    {0},
+};
+
+static const struct dp_option alloc_options[] = {
+    DP_INT(   FAULT, alloc,   "1",  1, INT_HIGH, "this one, from 1"),
+    DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "of this rank"),
+    {0},
+};
+
 static const struct dp_option slow_options[] = {
     DP_INT(   FAULT, step,    "0",  0, INT_HIGH, "after this step; 0: after every step"),
     DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "this rank"),
@@ -44,7 +64,7 @@ const struct dp_plugin dp_fault_flip = {
 const struct dp_plugin dp_fault_kill = {
     .name = "kill",
     .help = "the rank is killed, as by the kernel when memory runs out",
-    .options = end_options,
+    .options = kill_options,
     .state_bytes = sizeof(struct dp_fault),
 };
 
@@ -69,11 +89,50 @@ const struct dp_plugin dp_fault_exit = {
     .state_bytes = sizeof(struct dp_fault),
 };
 
+const struct dp_plugin dp_fault_torn = {
+    .name = "torn",
+    .help = "the rank is killed when half of a write is done, or right after another change",
+    .options = write_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
+const struct dp_plugin dp_fault_full = {
+    .name = "full",
+    .help = "from then on the disk is full",
+    .options = write_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
+const struct dp_plugin dp_fault_eio = {
+    .name = "eio",
+    .help = "the disk fails once: input/output error",
+    .options = write_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
+const struct dp_plugin dp_fault_nomem = {
+    .name = "nomem",
+    .help = "an allocation of memory fails",
+    .options = alloc_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
 static const struct dp_plugin *const kinds[] = {&dp_fault_flip, &dp_fault_kill, &dp_fault_stop,
-                                                &dp_fault_slow, &dp_fault_exit};
+                                                &dp_fault_slow, &dp_fault_exit, &dp_fault_torn,
+                                                &dp_fault_full, &dp_fault_eio,  &dp_fault_nomem};
 
 struct dp_plugin_family dp_fault_kinds = {
     .noun = "fault", .rows = kinds, .count = sizeof(kinds) / sizeof(kinds[0])};
+
+static bool has_bucket(const struct dp_plugin *kind)
+{
+    for (const struct dp_option *option = kind->options; option->name != NULL; option++) {
+        if (strcmp(option->name, "bucket") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
 
 static dp_status read_fault(const char *text, struct dp_fault **out)
 {
@@ -88,7 +147,7 @@ static dp_status read_fault(const char *text, struct dp_fault **out)
     }
     *out = state;
     (*out)->kind = kind;
-    (*out)->bucket = kind == &dp_fault_flip ? -1 : (*out)->bucket;
+    (*out)->bucket = has_bucket(kind) ? (*out)->bucket : -1;
     return DP_OK;
 }
 
@@ -116,6 +175,11 @@ dp_status dp_faults_create(const char *text, struct dp_fault **out)
     }
     *out = first;
     return DP_OK;
+}
+
+bool dp_fault_is_between_steps(const struct dp_fault *fault)
+{
+    return fault->bucket < 0 && fault->write == 0 && fault->alloc == 0;
 }
 
 void dp_faults_destroy(struct dp_fault *first)

@@ -2,12 +2,15 @@
  * fault.h - faults that a schedule causes on purpose, to test what a run does about them.
  *
  * The environment variable DP_FAULT holds "name:key=value,key=value", or several of them with
- * semicolons between. Faults are only parsed here; runtime/run/fault_injection.c applies them.
+ * semicolons between. Faults are only parsed here; runtime/run/fault_injection.c and
+ * base/files/disk.c apply them.
  *
  * To add one: a row in fault.c with its keys, fields for new keys, and the code that applies it.
  */
 #ifndef DP_BASE_FAULT_H
 #define DP_BASE_FAULT_H
+
+#include <stdbool.h>
 
 #include "base/plugin.h"
 #include "base/status.h"
@@ -20,13 +23,16 @@ struct dp_fault {
     int step, rank; /* it happens after this step (from 1; slow: 0 is every step), on this rank */
     int bucket; /* kill, stop, slow, exit: 0 or above: in that step instead, before the rank waits
                      * for the sum of this bucket */
+    int write;  /* torn, full, eio, and kill where it is above 0: at this call that changes a file
+                 * instead, from 1 (base/files/disk.h) */
+    int alloc;  /* nomem: at this allocation instead, from 1 */
     int ms;     /* slow */
     const char *tensor; /* flip: as named in model.safetensors */
     int element, bit;   /* flip: in the order of model.safetensors; 0 is the lowest bit */
 };
 
 extern const struct dp_plugin dp_fault_flip, dp_fault_kill, dp_fault_stop, dp_fault_slow,
-    dp_fault_exit;
+    dp_fault_exit, dp_fault_torn, dp_fault_full, dp_fault_eio, dp_fault_nomem;
 extern struct dp_plugin_family dp_fault_kinds;
 
 /*
@@ -39,6 +45,9 @@ extern struct dp_plugin_family dp_fault_kinds;
  * DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_faults_create(const char *text, struct dp_fault **out);
+
+/* Whether it happens after a step, where all ranks synchronise for it. */
+bool dp_fault_is_between_steps(const struct dp_fault *fault);
 
 /* Releases this fault and all after it. NULL is allowed. */
 void dp_faults_destroy(struct dp_fault *first);

@@ -58,7 +58,7 @@ const char *dp_log_captured(const struct dp_log_capture *capture);
 void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* What a noun ends with behind a number: "%d rank%s". */
+/* What a noun ends with after a number: "%d rank%s". */
 static inline const char *dp_plural(uint64_t count)
 {
     return count == 1 ? "" : "s";

@@ -170,9 +170,9 @@ void dp_mem_count(enum dp_purpose purpose, long long bytes)
     atomic_fetch_add(&bytes_by_purpose[purpose], bytes);
 }
 
-void dp_mem_fail_nth(int nth)
+int dp_mem_fail_nth(int nth)
 {
-    atomic_store(&fail_countdown, nth);
+    return atomic_exchange(&fail_countdown, nth);
 }
 
 void dp_mem_take_from(void *(*take)(size_t bytes), void (*give)(void *memory))

@@ -63,8 +63,9 @@ bool dp_mem_clear(void *memory, size_t bytes);
 /* Adds (or, negative, subtracts) bytes that were allocated elsewhere, such as shared windows. */
 void dp_mem_count(enum dp_purpose purpose, long long bytes);
 
-/* Tests: makes the nth allocation from now fail (1: the next); 0 switches this off. */
-void dp_mem_fail_nth(int nth);
+/* Faults: makes the nth allocation from now fail (1: the next); 0 switches this off. Returns how
+ * far away the one before was: 0 or less where it has failed, or was switched off. */
+int dp_mem_fail_nth(int nth);
 
 /* Tests: from now on memory comes from `take`, aligned to DP_MEM_ALIGN, and is released by `give`,
  * even if this has been changed since. Where `take` returns NULL, and when it is NULL, the C

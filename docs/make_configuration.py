@@ -38,8 +38,8 @@ it to `config.yaml`.
 """
 
 MODEL = """\
-Layers, defaults and formulas are those of PyTorch's modules. The loss is softmax cross-entropy over
-the classes that the last layer gives.
+Layers, defaults and formulas are those of PyTorch's modules. `train.loss` compares what the last
+layer gives with the labels: [losses](data.md#losses).
 """
 
 REPORT = """\
@@ -150,8 +150,12 @@ def sections(text):
             if about.endswith("; required"):  # model.layers, which has no line of its type
                 found[-1][2][-1][1:] = ["a list", "required", about.removesuffix("; required")]
         elif line.strip():
-            kind, _, default = line.strip().partition("; ")
-            found[-1][2][-1][1:3] = [kind, default.removeprefix("default ")]
+            row = found[-1][2][-1]
+            if line.strip().startswith("default "):  # too long for the line of its type
+                row[2] = line.strip().removeprefix("default ")
+                continue
+            kind, _, default = line.strip().removesuffix(";").partition("; ")
+            row[1:3] = [kind, default.removeprefix("default ")]
     return found
 
 

@@ -39,6 +39,7 @@ enum dp_loss_kind { DP_LOSS_SOFTMAX, DP_LOSS_SIGMOID, DP_LOSS_SQUARE };
 struct dp_output_loss {
     enum dp_loss_kind kind; /* not DP_LOSS_SOFTMAX */
     size_t rows, outputs;   /* outputs: of a row */
+    bool classes;           /* targets are classes, not numbers */
 };
 
 enum dp_pool_kind { DP_POOL_MAX, DP_POOL_AVERAGE /* padding counted */ };
@@ -337,15 +338,15 @@ struct dp_ops {
      *                 computed as max(x, 0) - x t + log(1 + e^-|x|). DP_LOSS_SQUARE: (x - t)^2
      *   dx       out  [rows, outputs]  the gradient, times scale; NULL: not needed; may be x
      *   loss     out  [1]  keep loss + scale * the sum of the rows' losses
-     *   score    out  [1]  keep score + with several outputs: rows whose largest one (first of
-     *                 equals) is the target's; with one: DP_LOSS_SIGMOID: rows where x > 0 is
-     *                 t > 0.5; DP_LOSS_SQUARE: the sum of |x - t|
-     *   targets  in   [rows]: with several outputs the one with t = 1, of which there is one; with
-     *                 one output t itself, as the bits of a float32
+     *   score    out  [1]  keep score + a sum over rows. DP_LOSS_SQUARE: of the mean of |x - t|.
+     *                 DP_LOSS_SIGMOID: of the share of outputs where x > 0 is t > 0.5; of classes
+     *                 rows whose largest output (first of equals) is the target's
+     *   targets  in   float32 [rows, outputs]: t; of classes int32 [rows]: the output with t = 1,
+     *                 where others have t = 0
      *   scale    in   [1], as in softmax_loss
      */
     dp_status (*output_loss)(struct dp_stream *s, const struct dp_output_loss *how, void *dx,
-                             float *loss, float *score, const void *x, const int32_t *targets,
+                             float *loss, float *score, const void *x, const void *targets,
                              const float *scale, float keep);
 
     /*

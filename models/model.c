@@ -261,10 +261,10 @@ static dp_status model_build(struct dp_model *m, const struct dp_layer_spec *spe
     (void)add_value(m, input, 1, -1);
     DP_TRY(add_list(m, specs, count, "", 0, &y));
     last = &m->values[y];
-    if (m->node_count == 0 || last->shape.dims != 1 || last->count < 2 || m->tensor_count == 0) {
+    if (m->node_count == 0 || last->shape.dims != 1 || m->tensor_count == 0) {
         return DP_FAIL(DP_ERR_CONFIG,
-                       "%s: the last layer gives %s; a model must end with [classes], 2 or more, "
-                       "and have weights",
+                       "%s: the last layer gives %s; a model must end with [classes], and have "
+                       "weights",
                        m->node_count == 0 ? "model.layers" : m->nodes[m->node_count - 1].where,
                        dp_shape_text(&last->shape, text, sizeof(text)));
     }
@@ -287,6 +287,19 @@ dp_status dp_model_create(const struct dp_layer_spec *specs, int count,
         return status;
     }
     *out = m;
+    return DP_OK;
+}
+
+dp_status dp_model_set_loss(struct dp_model *m, enum dp_loss_kind loss)
+{
+    if (loss == DP_LOSS_SOFTMAX && m->classes < 2) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "%s: the last layer gives [1]; train.loss softmax_cross_entropy needs "
+                       "[classes], 2 or more: give it more units, or set train.loss to "
+                       "binary_cross_entropy or mse",
+                       m->nodes[m->node_count - 1].where);
+    }
+    m->loss = loss;
     return DP_OK;
 }
 

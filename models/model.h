@@ -96,9 +96,27 @@ struct dp_model {
     size_t saved_bytes, local; /* sums over nodes */
     double flops;              /* forward, per sample */
     bool synchronised;         /* a layer sums over ranks in forward */
-    bool float_samples;        /* samples come as float32, not as bytes; set by whoever has them,
-                                * before passes are made */
+
+    /* Set before passes are made: the loss by dp_model_set_loss(), the others by whoever has the
+     * samples. */
+    enum dp_loss_kind loss;
+    bool float_samples; /* samples come as float32, not as bytes */
+    size_t targets;     /* a label is so many float32, one for each output; 0: its class */
 };
+
+/* Whether evaluations count rows whose class is among the best DP_TOP. */
+enum { DP_TOP = 5 };
+
+static inline bool dp_model_counts_top(const struct dp_model *model)
+{
+    return model->loss == DP_LOSS_SOFTMAX && model->classes > DP_TOP;
+}
+
+/* A label is so many words of 4 bytes: an int32, or float32. */
+static inline size_t dp_model_label_words(const struct dp_model *model)
+{
+    return model->targets > 0 ? model->targets : 1;
+}
 
 /* Bytes of a sample as it comes from the data set. */
 static inline size_t dp_model_sample_bytes(const struct dp_model *model)
@@ -108,7 +126,7 @@ static inline size_t dp_model_sample_bytes(const struct dp_model *model)
 
 /*
  * Builds the model of specs[0..count), whose input has shape `input`. The specs must live as long
- * as the model. The last layer's output must be [classes].
+ * as the model. The last layer's output must be [classes]; the loss is softmax cross-entropy.
  *
  * Errors: DP_ERR_CONFIG (a layer does not fit; one line with the layer's `where` and shapes);
  * DP_ERR_NOMEM.
@@ -116,6 +134,10 @@ static inline size_t dp_model_sample_bytes(const struct dp_model *model)
 DP_CHECKED dp_status dp_model_create(const struct dp_layer_spec *specs, int count,
                                      const struct dp_shape *input, struct dp_model **out);
 void dp_model_destroy(struct dp_model *model);
+
+/* Sets what outputs are compared with labels by. Errors: DP_ERR_CONFIG (a single output cannot be
+ * one of several classes). */
+DP_CHECKED dp_status dp_model_set_loss(struct dp_model *model, enum dp_loss_kind loss);
 
 /* Initial weights [trained] in our layout (NULL: not needed), and running statistics [statistics]:
  * a function of `seed` alone. Host memory. */

@@ -219,17 +219,31 @@ static dp_status run_forward(struct dp_pass *p, const struct dp_pass_call *call)
     return DP_OK;
 }
 
+/* Compares the outputs with the labels; writes the gradient to dx unless that is NULL. */
+static dp_status compare(const struct dp_pass *p, const struct dp_pass_call *call, void *dx,
+                         float *loss, const float *scale, float keep)
+{
+    const struct dp_model *m = p->model;
+    const void *outputs = value_at(p, m->nodes[m->node_count - 1].y, 0);
+    const struct dp_output_loss how = {m->loss, call->rows, m->classes, m->targets == 0};
+
+    return m->loss == DP_LOSS_SOFTMAX
+               ? p->stream->ops->softmax_loss(p->stream, dx, loss, loss + 1, outputs,
+                                              labels_of(p, call), call->rows, m->classes, scale,
+                                              keep)
+               : p->stream->ops->output_loss(p->stream, &how, dx, loss, loss + 1, outputs,
+                                             labels_of(p, call), scale, keep);
+}
+
 dp_status dp_pass_forward(struct dp_pass *p, const struct dp_pass_call *call)
 {
     DP_SPAN(DP_PHASE_FORWARD, (int64_t)call->first_row);
     const struct dp_model *m = p->model;
     const struct dp_node *last = &m->nodes[m->node_count - 1];
-    float *loss = call->grad + dp_model_loss_at(m);
 
     DP_TRY(run_forward(p, call));
-    return p->stream->ops->softmax_loss(
-        p->stream, slot_at(p, last->dy_slot, last->y, 0), loss, loss + 1, value_at(p, last->y, 0),
-        labels_of(p, call), call->rows, m->classes, &call->step_params->loss_factor, call->keep);
+    return compare(p, call, slot_at(p, last->dy_slot, last->y, 0), call->grad + dp_model_loss_at(m),
+                   &call->step_params->loss_factor, call->keep);
 }
 
 static dp_status announce(const struct dp_model_hooks *hooks, const struct dp_node *node)
@@ -364,7 +378,8 @@ dp_status dp_pass_backward(struct dp_pass *p, const struct dp_pass_call *call)
     return DP_OK;
 }
 
-dp_status dp_pass_evaluate(struct dp_pass *p, const struct dp_pass_call *call, float result[2])
+dp_status dp_pass_evaluate(struct dp_pass *p, const struct dp_pass_call *call,
+                           float result[DP_EVALUATION_SUMS])
 {
     const struct dp_model *m = p->model;
     const struct dp_node *last = &m->nodes[m->node_count - 1];
@@ -373,7 +388,10 @@ dp_status dp_pass_evaluate(struct dp_pass *p, const struct dp_pass_call *call, f
 
     forward.grad = NULL;
     DP_TRY(run_forward(p, &forward));
-    DP_TRY(p->stream->ops->softmax_loss(p->stream, NULL, out, out + 1, value_at(p, last->y, 0),
-                                        labels_of(p, call), call->rows, m->classes, p->one, 0.0f));
-    return dp_device_read(p->stream, result, out, 2 * sizeof(*result));
+    DP_TRY(compare(p, call, NULL, out, p->one, 0.0f));
+    if (dp_model_counts_top(m)) {
+        DP_TRY(p->stream->ops->count_top(p->stream, out + DP_SUM_TOP, value_at(p, last->y, 0),
+                                         labels_of(p, call), call->rows, m->classes, DP_TOP, 0.0f));
+    }
+    return dp_device_read(p->stream, result, out, DP_EVALUATION_SUMS * sizeof(*result));
 }

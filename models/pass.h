@@ -14,10 +14,14 @@
 
 struct dp_pass;
 
+/* Sums over rows of an evaluation: losses; scores (right answers, or mean distances: output_loss in
+ * kernels/ops.h); and answers among the best DP_TOP, where dp_model_counts_top(). */
+enum { DP_SUM_LOSS, DP_SUM_SCORE, DP_SUM_TOP, DP_EVALUATION_SUMS };
+
 /* Some samples, in memory of the host. */
 struct dp_pass_rows {
     const uint8_t *images; /* [count, input]; float32 where the model has float_samples */
-    const int32_t *labels; /* [count] */
+    const int32_t *labels; /* [count, dp_model_label_words()] */
     size_t count;
 };
 
@@ -26,17 +30,17 @@ struct dp_pass_call {
     size_t rows;           /* samples; may be 0 */
     size_t first_row;      /* number of the first one in the global batch */
     size_t batch_rows;     /* of the global batch */
-    const int32_t *labels; /* [rows]; host memory: as given to dp_pass_load() */
+    const int32_t *labels; /* host memory: as given to dp_pass_load() */
     uint64_t seed;
     const void *weights;  /* [trained] in flat order, in the stream's compute type */
     const float *running; /* [statistics] */
-    float *grad;          /* [trained], then [statistics], loss, correct; not for evaluation */
+    float *grad;          /* [trained], then [statistics], loss, score; not for evaluation */
     float keep;           /* 1: add to grad; 0: replace */
     const struct dp_step_params *step_params; /* device memory, as all arrays except labels */
     const struct dp_model_hooks *hooks;       /* may be NULL: one rank */
 };
 
-/* Offset of the loss and correct answers of the step in the flat order: after the statistics. */
+/* Offset of the loss and the score of the step in the flat order: after the statistics. */
 static inline size_t dp_model_loss_at(const struct dp_model *model)
 {
     return model->trained + model->statistics;
@@ -83,8 +87,8 @@ DP_CHECKED dp_status dp_pass_send(struct dp_pass *pass, const struct dp_pass_row
 /* Waits until the device reads no rows that were sent or loaded, and forgets which were sent. */
 DP_CHECKED dp_status dp_pass_drop_rows(struct dp_pass *pass);
 
-/* Computes from the input to loss and correct answers, which are added to (or replace those in) the
- * tail of `grad`. The gradient of the loss is then ready for backward. */
+/* Computes from the input to loss and score, which are added to (or replace those in) the tail of
+ * `grad`. The gradient of the loss is then ready for backward. */
 DP_CHECKED dp_status dp_pass_forward(struct dp_pass *pass, const struct dp_pass_call *call);
 
 /* Called after forward of the same rows: computes gradients of all parameters. */
@@ -94,9 +98,8 @@ DP_CHECKED dp_status dp_pass_backward(struct dp_pass *pass, const struct dp_pass
  * the next pass. Compute type, device memory. NULL: its memory may hold another value. */
 const void *dp_pass_kept(const struct dp_pass *pass, int value);
 
-/* Forward with running statistics. result: sum of the rows' losses, and correct answers; on the
- * host. */
+/* Forward with running statistics. result: sums over the rows, on the host. */
 DP_CHECKED dp_status dp_pass_evaluate(struct dp_pass *pass, const struct dp_pass_call *call,
-                                      float result[2]);
+                                      float result[DP_EVALUATION_SUMS]);
 
 #endif

@@ -30,7 +30,8 @@ static bool input_allocate(struct dp_pass *p)
         return true;
     }
     p->bytes = device->alloc(DP_MEM_ACTIVATIONS, p->rows * dp_model_sample_bytes(p->model));
-    p->labels = device->alloc(DP_MEM_ACTIVATIONS, p->rows * sizeof(*p->labels));
+    p->labels = device->alloc(DP_MEM_ACTIVATIONS,
+                              p->rows * dp_model_label_words(p->model) * sizeof(*p->labels));
     return p->bytes != NULL && p->labels != NULL;
 }
 
@@ -40,7 +41,7 @@ static dp_status pass_allocate(struct dp_pass *p)
     const struct dp_device *device = p->stream->device;
     const size_t values = arena_bytes(p, m->storage, m->storage_count);
     const size_t gradients = p->training ? arena_bytes(p, m->slots, m->slot_count) : 0;
-    const float one = 1.0f;
+    const float one[1 + DP_EVALUATION_SUMS] = {1.0f};
 
     p->storage = dp_zalloc((size_t)m->storage_count, sizeof(*p->storage));
     p->slots = dp_zalloc((size_t)m->slot_count, sizeof(*p->slots));
@@ -48,7 +49,7 @@ static dp_status pass_allocate(struct dp_pass *p)
     p->gradients = device->alloc(DP_MEM_ACTIVATIONS, gradients);
     p->local = device->alloc(DP_MEM_ACTIVATIONS, m->local * sizeof(float));
     p->saved = device->alloc(DP_MEM_ACTIVATIONS, p->training ? m->saved_bytes * p->rows : 0);
-    p->one = device->alloc(DP_MEM_ACTIVATIONS, 4 * sizeof(float));
+    p->one = device->alloc(DP_MEM_ACTIVATIONS, sizeof(one));
     if (p->storage == NULL || p->slots == NULL || p->values == NULL || p->gradients == NULL ||
         p->local == NULL || p->saved == NULL || p->one == NULL || !input_allocate(p)) {
         return DP_FAIL(
@@ -61,7 +62,7 @@ static dp_status pass_allocate(struct dp_pass *p)
     }
     arena_cut(p, p->storage, p->values, m->storage, m->storage_count);
     arena_cut(p, p->slots, p->gradients, m->slots, p->training ? m->slot_count : 0);
-    return dp_device_write(p->stream, p->one, &one, sizeof(one));
+    return dp_device_write(p->stream, p->one, one, sizeof(one));
 }
 
 /* The elements of all arrays of one operation on a node: its input, its output, their gradients,

@@ -11,7 +11,7 @@
 struct dp_pass_sender {
     struct dp_stream *stream;       /* owned */
     struct dp_event *there, *taken; /* owned; bytes have arrived; bytes may be overwritten */
-    int32_t *labels;                /* owned; device; [rows]; of the rows in `bytes` */
+    int32_t *labels;                /* owned; device; of the rows in `bytes` */
     struct dp_pass_rows sent;       /* in `bytes`, or being copied; images NULL: none */
 };
 
@@ -29,7 +29,7 @@ struct dp_pass {
     char *saved;
     float *one;      /* [1], device: the scale of an evaluation's loss; then its results */
     char *bytes;     /* device; `rows` samples as they come; NULL: the device reads the host's */
-    int32_t *labels; /* device; [rows]; likewise */
+    int32_t *labels; /* device; [rows, label words]; likewise */
     struct dp_pass_sender sender;
 };
 

@@ -3,6 +3,7 @@
  */
 #include "runtime/lockstep.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -231,7 +232,9 @@ dp_status dp_lockstep_step(struct dp_lockstep *training, struct dp_lockstep_step
         .step = result.step,
         .rows = result.rows,
         .loss = (double)result.report.loss,
-        .accuracy = (double)result.report.correct / (double)result.rows,
+        .accuracy = run->job.model->loss == DP_LOSS_SQUARE
+                        ? (double)NAN
+                        : (double)result.report.score / (double)result.rows,
         .lr = result.lr,
         .samples_per_second = (double)result.rows * 1e9 / (double)run->figures.ledger.last_ns,
         .skipped = result.report.skipped,

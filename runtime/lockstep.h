@@ -115,7 +115,8 @@ void dp_lockstep_destroy(struct dp_lockstep *training);
 struct dp_lockstep_step {
     uint64_t step;         /* done so far, this one included, over all runs */
     size_t rows;           /* of the global batch */
-    double loss, accuracy; /* means over these rows, before the update; accuracy from 0 to 1 */
+    double loss, accuracy; /* means over these rows, before the update; accuracy from 0 to 1, NaN
+                            * with train.loss mse */
     double lr;
     double samples_per_second; /* of all ranks, as this one timed the step */
     bool skipped;              /* the gradient was not finite (fp16): nothing was changed */
@@ -138,8 +139,8 @@ DP_CHECKED dp_status dp_lockstep_step(struct dp_lockstep *training, struct dp_lo
 uint64_t dp_lockstep_steps(const struct dp_lockstep *training);
 bool dp_lockstep_done(const struct dp_lockstep *training);
 
-/* Mean loss and accuracy over the test rows, equal on all ranks. Collective. Errors: as those of a
- * step. */
+/* Mean loss and accuracy (NaN with train.loss mse) over the test rows, equal on all ranks.
+ * Collective. Errors: as those of a step. */
 DP_CHECKED dp_status dp_lockstep_evaluate(struct dp_lockstep *training, double *loss,
                                           double *accuracy);
 

@@ -92,10 +92,12 @@ BANNED = (
     (r"printf|vprintf|puts|putchar|perror",
      r"base/log\.c|runtime/(report/.*|run/(cli|check)\.c|config/config_print\.c)|"
      r"(launch|tests|benchmarks)/.*",
-     "people are told by base/log.h"),
+     "base/log.h speaks to people"),
     (r"exit|_exit|_Exit|abort|quick_exit|raise",
-     r"runtime/run/fault_injection\.c|(launch|tests|benchmarks)/.*",
+     r"runtime/run/fault_injection\.c|base/files/disk\.c|(launch|tests|benchmarks)/.*",
      "only a program ends its process"),
+    (r"fsync|rename|renameat|symlink|mkdir|rmdir", r"base/files/(disk|cache)\.c|"
+     r"(launch|tests|benchmarks)/.*", "faults of files happen in base/files/disk.h"),
     (r"atomic_thread_fence", r"$^", "ThreadSanitizer does not understand fences"),
 )
 

@@ -1,6 +1,14 @@
 # Labels: unit (no MPI, no GPU, seconds), mpi (mpirun), slow (trains to an accuracy), lint (every
 # commit), tidy and sanitize (every push). A test that cannot run here prints "skipped: why" and
-# exits with 77. Every test has a timeout: a hang is a failure, not a wait.
+# exits with 77. Every test has a timeout: a hang is a failure, not a wait. PROCESSORS counts halves
+# of a core: most of the time of a whole run is waiting.
+
+# Sanitizers and the emulation take their time, and other tests run beside them.
+if(DP_SANITIZE OR DP_CUDA STREQUAL "host")
+  set(dp_patience 600)
+else()
+  set(dp_patience 120)
+endif()
 
 # Every tests/unit/**/test_<noun>.c is a program of cmocka tests: no MPI, no GPU, seconds.
 file(GLOB_RECURSE dp_test_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
@@ -15,7 +23,8 @@ foreach(source ${dp_test_sources})
   add_executable(${program} ${source})
   target_link_libraries(${program} PRIVATE dp_test_helpers)
   add_test(NAME ${program} COMMAND ${program})
-  set_tests_properties(${program} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
+  set_tests_properties(${program} PROPERTIES LABELS unit PROCESSORS 2 TIMEOUT ${dp_patience}
+    SKIP_RETURN_CODE 77)
 endforeach()
 
 # Compares numbers of cuDNN's headers, where CUDA is built; calls CUDA itself.
@@ -33,8 +42,8 @@ function(dp_cuda_test suffix noun)
     set(label unit)
   endif()
   add_test(NAME ${name} COMMAND test_${noun})
-  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 120 SKIP_RETURN_CODE 77
-    ENVIRONMENT "DP_TEST_DEVICE=cuda;${ARGN}")
+  set_tests_properties(${name} PROPERTIES LABELS ${label} PROCESSORS 2 TIMEOUT ${dp_patience}
+    SKIP_RETURN_CODE 77 ENVIRONMENT "DP_TEST_DEVICE=cuda;${ARGN}")
   if(DP_CUDA STREQUAL "on")
     set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)
   endif()
@@ -51,7 +60,7 @@ if(NOT DP_CUDA STREQUAL "off")
   dp_cuda_test(conv_cublas_cuda conv DP_TEST_CONV=cublas)
   # Of the device itself, and of whole trainings.
   foreach(noun device gpu_peers gpu_peers_start strategy async_devices baseline bench bench_measure
-      compressor_training evaluation fault_injection float_samples lanes local_steps overlap
+      compressor_training evaluation fault_injection float_samples lanes local_steps losses overlap
       precision replica_check resume memory_plan sharding snapshot snapshot_share graph_capture
       trainer algo_agreement send_ahead whole_norm)
     dp_cuda_test(${noun}_cuda ${noun})
@@ -111,7 +120,7 @@ if(DP_SANITIZE MATCHES "fuzzer")
     add_dependencies(fuzzers ${program})
     add_test(NAME ${program} COMMAND ${program} -seed=1 -max_total_time=15 -max_len=65536
              -use_value_profile=1 -timeout=10)
-    set_tests_properties(${program} PROPERTIES LABELS sanitize TIMEOUT 120)
+    set_tests_properties(${program} PROPERTIES LABELS sanitize PROCESSORS 2 TIMEOUT 120)
   endforeach()
 endif()
 
@@ -127,7 +136,7 @@ endif()
 function(dp_mpi_test name ranks)
   add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/launch/mpirun -np ${ranks} ${ARGN}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS mpi PROCESSORS ${ranks} TIMEOUT 120
+  set_tests_properties(${name} PROPERTIES LABELS mpi PROCESSORS ${ranks} TIMEOUT 120 COST 50
     SKIP_RETURN_CODE 77
     ENVIRONMENT "${dp_mpi_environment}")
 endfunction()
@@ -231,17 +240,22 @@ else()
           "no Python 3: the tests of whole runs, and those of labels lint and tidy, are left out")
 endif()
 
-# Only the plain build analyses sources and looks after the sanitized ones.
+# Only the plain build analyses sources and looks after the other ones: one at a time, the longest
+# first, on the cores that tests of whole runs leave.
+function(dp_heavy_check name label cost)
+  dp_check(${name} ${label} 1800 nice -n 10 ${ARGN})
+  set_tests_properties(${name} PROPERTIES PROCESSORS 2 RESOURCE_LOCK heavy COST ${cost})
+endfunction()
+
 if(NOT DP_SANITIZE)
+  dp_heavy_check(cuda_host sanitize 1006 ${PROJECT_SOURCE_DIR}/tests/sanitize cuda-host)
+  dp_heavy_check(asan sanitize 1005 ${PROJECT_SOURCE_DIR}/tests/sanitize asan)
+  dp_heavy_check(tsan sanitize 1004 ${PROJECT_SOURCE_DIR}/tests/sanitize tsan)
+  dp_heavy_check(fuzz sanitize 1003 ${PROJECT_SOURCE_DIR}/tests/sanitize fuzz)
+  dp_heavy_check(cuda sanitize 1002 ${PROJECT_SOURCE_DIR}/tests/sanitize cuda)
   if(Python3_FOUND)
-    dp_check(tidy tidy 1800 ${Python3_EXECUTABLE} tests/analyse.py tidy ${PROJECT_BINARY_DIR})
-    dp_check(cppcheck tidy 600 ${Python3_EXECUTABLE} tests/analyse.py cppcheck)
-    set_tests_properties(tidy cppcheck PROPERTIES PROCESSORS 3)
+    dp_heavy_check(tidy tidy 1001 ${Python3_EXECUTABLE} tests/analyse.py tidy
+                   ${PROJECT_BINARY_DIR})
+    dp_heavy_check(cppcheck tidy 1000 ${Python3_EXECUTABLE} tests/analyse.py cppcheck)
   endif()
-  dp_check(asan sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize asan)
-  dp_check(tsan sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize tsan)
-  dp_check(fuzz sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize fuzz)
-  dp_check(cuda_host sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize cuda-host)
-  dp_check(cuda sanitize 1800 ${PROJECT_SOURCE_DIR}/tests/sanitize cuda)
-  set_tests_properties(asan tsan fuzz cuda_host cuda PROPERTIES PROCESSORS 3 RESOURCE_LOCK sanitize)
 endif()

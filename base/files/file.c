@@ -19,6 +19,7 @@
 #include <xxhash.h>
 #endif
 
+#include "base/files/disk.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -47,7 +48,7 @@ dp_status dp_file_write_all(int fd, const char *path, const void *data, size_t b
     const unsigned char *rest = data;
 
     while (bytes > 0) {
-        const ssize_t done = write(fd, rest, bytes);
+        const ssize_t done = dp_disk_write(fd, rest, bytes);
 
         if (done < 0 && errno == EINTR) {
             continue;
@@ -64,7 +65,7 @@ dp_status dp_file_write_all(int fd, const char *path, const void *data, size_t b
 /* Pipes, devices and some network file systems cannot be synchronised: that is no failure. */
 static dp_status sync_file(int fd, const char *path)
 {
-    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP && errno != ENOSYS) {
+    if (dp_disk_sync(fd) != 0 && errno != EINVAL && errno != ENOTSUP && errno != ENOSYS) {
         return dp_file_fail(path, errno);
     }
     return DP_OK;
@@ -104,12 +105,12 @@ static dp_status begin(struct dp_file *file, int fd)
     return DP_OK;
 }
 
-enum { CREATES = O_WRONLY | O_CREAT | O_CLOEXEC };
+enum { CREATES = O_WRONLY | O_CLOEXEC };
 
 dp_status dp_file_create(struct dp_file *file, const char *path)
 {
     DP_TRY(prepare(file, path, NULL, BUFFER_BYTES + ALIGN));
-    return begin(file, open(path, CREATES | O_TRUNC, 0666));
+    return begin(file, dp_disk_create(path, CREATES | O_TRUNC));
 }
 
 dp_status dp_file_create_large(struct dp_file *file, const char *path, void *capacity)
@@ -117,10 +118,10 @@ dp_status dp_file_create_large(struct dp_file *file, const char *path, void *cap
     int fd;
 
     DP_TRY(prepare(file, path, capacity, capacity != NULL ? DP_FILE_BUFFER : LARGE_BYTES + ALIGN));
-    fd = open(path, CREATES | O_TRUNC | O_DIRECT, 0666);
+    fd = dp_disk_create(path, CREATES | O_TRUNC | O_DIRECT);
     file->direct = fd >= 0;
     if (fd < 0 && errno == EINVAL) { /* this file system has no direct I/O */
-        fd = open(path, CREATES | O_TRUNC, 0666);
+        fd = dp_disk_create(path, CREATES | O_TRUNC);
     }
     return begin(file, fd);
 }
@@ -139,7 +140,7 @@ static void leave_direct(struct dp_file *file)
 static void flush_direct(struct dp_file *file)
 {
     const size_t whole = file->used - file->used % ALIGN;
-    const ssize_t done = whole > 0 ? write(file->fd, file->buffer, whole) : 0;
+    const ssize_t done = whole > 0 ? dp_disk_write(file->fd, file->buffer, whole) : 0;
 
     if (done < 0 || (size_t)done < whole) {
         leave_direct(file);
@@ -297,7 +298,7 @@ static int open_beside(const char *path, char name[DP_PATH_BYTES])
         if (length >= DP_PATH_BYTES) {
             errno = ENAMETOOLONG;
         } else {
-            fd = open(name, CREATES | O_EXCL, 0666);
+            fd = dp_disk_create(name, CREATES | O_EXCL);
         }
     }
     return fd;
@@ -312,11 +313,11 @@ dp_status dp_file_replace(const char *path, const void *data, size_t bytes)
     DP_TRY(prepare(&file, path, NULL, BUFFER_BYTES + ALIGN));
     DP_TRY(begin(&file, open_beside(path, temporary)));
     status = fill(&file, data, bytes, NULL);
-    if (status == DP_OK && rename(temporary, path) != 0) {
+    if (status == DP_OK && dp_disk_rename(temporary, path) != 0) {
         status = dp_file_fail(path, errno);
     }
     if (status != DP_OK) {
-        (void)unlink(temporary);
+        (void)dp_disk_unlink(temporary);
         return status;
     }
     folder_of(path, folder);

@@ -3,11 +3,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/files/disk.h"
 
 static int open_folder(const char *path)
 {
@@ -22,10 +26,10 @@ bool dp_folder_remove(const char *path, const char *const *names, int count)
         return errno == ENOENT;
     }
     for (int i = 0; i < count; i++) {
-        (void)unlinkat(fd, names[i], 0); /* rmdir below fails if this does */
+        (void)dp_disk_unlink_at(fd, names[i]); /* rmdir below fails if this does */
     }
     (void)close(fd);
-    return rmdir(path) == 0;
+    return dp_disk_rmdir(path) == 0;
 }
 
 static bool is_one_of(const char *name, const char *const *names, int count)
@@ -48,7 +52,7 @@ void dp_folder_move_others(const char *from, const char *to, const char *const *
     while (target >= 0 && entries != NULL && (entry = readdir(entries)) != NULL) {
         if (!is_one_of(entry->d_name, names, count) &&
             fstatat(target, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
-            (void)renameat(source, entry->d_name, target, entry->d_name);
+            (void)dp_disk_rename_at(source, entry->d_name, target, entry->d_name);
         }
     }
     if (entries != NULL) {
@@ -58,6 +62,45 @@ void dp_folder_move_others(const char *from, const char *to, const char *const *
     }
     if (target >= 0) {
         (void)close(target);
+    }
+}
+
+/* Whether a name is NAME.tmp-PID-NUMBER, of a process that does not live. */
+static bool is_leftover(const char *entry, const char *name)
+{
+    static const char mark[] = ".tmp-";
+    const size_t length = strlen(name);
+    char *end;
+    long pid;
+
+    if (strncmp(entry, name, length) != 0 || strncmp(entry + length, mark, sizeof(mark) - 1) != 0) {
+        return false;
+    }
+    pid = strtol(entry + length + sizeof(mark) - 1, &end, 10);
+    if (*end != '-' || pid <= 0) {
+        return false;
+    }
+    (void)strtol(end + 1, &end, 10);
+    return *end == '\0' && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+}
+
+void dp_folder_clean(const char *path, const char *const *names, int count)
+{
+    const int fd = open_folder(path);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        for (int i = 0; i < count; i++) {
+            if (is_leftover(entry->d_name, names[i])) {
+                (void)dp_disk_unlink_at(fd, entry->d_name);
+            }
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    } else if (fd >= 0) {
+        (void)close(fd);
     }
 }
 

@@ -19,6 +19,10 @@ bool dp_folder_remove(const char *path, const char *const *names, int count);
  * skipped. */
 void dp_folder_move_others(const char *from, const char *to, const char *const *names, int count);
 
+/* Deletes what processes that have ended left when they replaced the files `names`: see
+ * dp_file_replace(). Only for a folder that no process of another host writes to. */
+void dp_folder_clean(const char *path, const char *const *names, int count);
+
 /* The last time that the folder, or one of its files `names`, was written: nanoseconds since 1970;
  * 0: it is not a folder. */
 int64_t dp_folder_touched_ns(const char *path, const char *const *names, int count);

@@ -189,7 +189,7 @@ dp_status dp_cpu_mixed_softmax_loss(struct dp_stream *s, void *dx, float *loss, 
 }
 
 dp_status dp_cpu_mixed_output_loss(struct dp_stream *s, const struct dp_output_loss *how, void *dx,
-                                   float *loss, float *score, const void *x, const int32_t *targets,
+                                   float *loss, float *score, const void *x, const void *targets,
                                    const float *scale, float keep)
 {
     struct dp_scratch scratch = dp_scratch_of(s);

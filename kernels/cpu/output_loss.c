@@ -2,14 +2,12 @@
  * output_loss.c - losses of each output by itself, and answers among the best: see kernels/ops.h
  * for the contract.
  *
- * All outputs but the target's have t = 0, which leaves loops that vectorise. Of log(1 + e) factors
+ * Loops over outputs vectorise: of a class all outputs but one have t = 0. Of log(1 + e) factors
  * are multiplied and one logarithm is taken: each is at most 2, so a double holds a thousand of
- * them, to the last place. Rows are added in double and in order, by one thread.
+ * them, to the last place. Sums are in double and in order, by one thread.
  */
 #include <assert.h>
 #include <math.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -18,71 +16,81 @@
 
 enum { LANES = 8, FACTORS = 1000 /* of a lane, until their logarithm is taken */ };
 
-/* Sums over outputs with t = 0; the gradient goes to dx unless that is NULL (dx may be x). */
-DP_HOT static double sigmoid_zeros(float *dx, const float *x, size_t count, float scale)
-{
-    double sum = 0;
+/* Sums over outputs. */
+struct sums {
+    double loss, score;
+};
 
-    for (size_t begin = 0; begin < count; begin += (size_t)LANES * FACTORS) {
-        const size_t end =
-            count - begin < (size_t)LANES * FACTORS ? count : begin + (size_t)LANES * FACTORS;
-        double factors[LANES] = {1, 1, 1, 1, 1, 1, 1, 1}, lanes[LANES] = {0};
-        for (size_t i = begin; i < end; i++) {
-            const float v = x[i], e = dp_exp_nonpositive(v < 0 ? v : -v);
-            lanes[i % LANES] += (double)(v > 0 ? v : 0);
-            factors[i % LANES] *= 1 + (double)e;
-            if (dx != NULL) {
-                dx[i] = (v >= 0 ? 1 : e) / (1 + e) * scale;
-            }
-        }
-        for (size_t j = 0; j < LANES; j++) {
-            sum += lanes[j] + log(factors[j]);
-        }
-    }
-    return sum;
-}
-
-DP_HOT static double square_zeros(float *dx, const float *x, size_t count, float scale)
+/* Outputs, LANES * FACTORS at most, with targets t, or 0 where t is NULL; the gradient goes to dx
+ * unless that is NULL (dx may be x). The score is the number of right ones. */
+DP_HOT static struct sums sigmoid_piece(float *dx, const float *x, const float *t, size_t count,
+                                        float scale)
 {
-    double lanes[LANES] = {0}, sum = 0;
+    double factors[LANES] = {1, 1, 1, 1, 1, 1, 1, 1}, lanes[LANES] = {0};
+    struct sums sums = {0, 0};
+    int right = 0;
 
     for (size_t i = 0; i < count; i++) {
-        lanes[i % LANES] += (double)x[i] * (double)x[i];
+        const float v = x[i], e = dp_exp_nonpositive(v < 0 ? v : -v);
+        const float target = t != NULL ? t[i] : 0;
+        lanes[i % LANES] += (double)(v > 0 ? v : 0) - (double)v * (double)target;
+        factors[i % LANES] *= 1 + (double)e;
+        right += (v > 0) == (target > 0.5f) ? 1 : 0;
         if (dx != NULL) {
-            dx[i] = 2 * x[i] * scale;
+            dx[i] = ((v >= 0 ? 1 : e) / (1 + e) - target) * scale;
         }
     }
     for (size_t j = 0; j < LANES; j++) {
-        sum += lanes[j];
+        sums.loss += lanes[j] + log(factors[j]);
     }
-    return sum;
+    sums.score = (double)right;
+    return sums;
 }
 
-/* The one output with another target. */
-static double loss_of(enum dp_loss_kind kind, double x, double t, double *slope)
+static struct sums sigmoid_sums(float *dx, const float *x, const float *t, size_t count,
+                                float scale)
 {
-    const double e = exp(-fabs(x));
+    const size_t most = (size_t)LANES * FACTORS;
+    struct sums sums = {0, 0};
 
-    if (kind == DP_LOSS_SQUARE) {
-        *slope = 2 * (x - t);
-        return (x - t) * (x - t);
+    for (size_t at = 0; at < count; at += most) {
+        const struct sums piece =
+            sigmoid_piece(dx != NULL ? dx + at : NULL, x + at, t != NULL ? t + at : NULL,
+                          count - at < most ? count - at : most, scale);
+        sums = (struct sums){sums.loss + piece.loss, sums.score + piece.score};
     }
-    *slope = (x >= 0 ? 1 : e) / (1 + e) - t;
-    return (x > 0 ? x : 0) - x * t + log1p(e);
+    return sums;
 }
 
-static float number_of(int32_t bits)
+/* Likewise, of any number of outputs; the score is the sum of |x - t|. */
+DP_HOT static struct sums square_sums(float *dx, const float *x, const float *t, size_t count,
+                                      float scale)
 {
-    float number;
+    double squares[LANES] = {0}, distances[LANES] = {0};
+    struct sums sums = {0, 0};
 
-    memcpy(&number, &bits, sizeof(number));
-    return number;
+    for (size_t i = 0; i < count; i++) {
+        const float off = x[i] - (t != NULL ? t[i] : 0);
+        squares[i % LANES] += (double)off * (double)off;
+        distances[i % LANES] += (double)fabsf(off);
+        if (dx != NULL) {
+            dx[i] = 2 * off * scale;
+        }
+    }
+    for (size_t j = 0; j < LANES; j++) {
+        sums.loss += squares[j];
+        sums.score += distances[j];
+    }
+    return sums;
 }
 
-static double zeros(enum dp_loss_kind kind, float *dx, const float *x, size_t count, float scale)
+static struct sums add_outputs(struct sums sums, enum dp_loss_kind kind, float *dx, const float *x,
+                               const float *t, size_t count, float scale)
 {
-    return kind == DP_LOSS_SIGMOID ? sigmoid_zeros(dx, x, count, scale)
-                                   : square_zeros(dx, x, count, scale);
+    const struct sums more = kind == DP_LOSS_SIGMOID ? sigmoid_sums(dx, x, t, count, scale)
+                                                     : square_sums(dx, x, t, count, scale);
+
+    return (struct sums){sums.loss + more.loss, sums.score + more.score};
 }
 
 /* The first of the largest; the first element if that is a NaN. */
@@ -96,46 +104,48 @@ static size_t largest(const float *x, size_t count)
     return best;
 }
 
-/* One row: returns its loss; adds to *score. */
-static double row_loss(enum dp_loss_kind kind, float *dx, const float *x, int32_t target,
-                       size_t outputs, float scale, double *score)
+/* A row whose target is a class: the outputs before that of the class, its own, those after it. */
+static struct sums class_sums(enum dp_loss_kind kind, float *dx, const float *x, size_t class,
+                              size_t outputs, float scale)
 {
-    const bool one = outputs == 1;
-    const size_t at = one ? 0 : (size_t)target;
-    const double v = (double)x[at], t = one ? (double)number_of(target) : 1;
-    const float each = scale / (float)outputs;
-    double sum, slope;
+    const size_t best = largest(x, outputs), after = class + 1; /* dx may be x */
+    const float one = 1;
+    struct sums sums = {0, 0};
 
-    assert(at < outputs);
-    *score += !one                     ? (largest(x, outputs) == at ? 1 : 0)
-              : kind == DP_LOSS_SQUARE ? fabs(v - t)
-              : (v > 0) == (t > 0.5)   ? 1
-                                       : 0;
-    sum = zeros(kind, dx, x, at, each);
-    sum += zeros(kind, dx != NULL ? dx + at + 1 : NULL, x + at + 1, outputs - at - 1, each);
-    sum += loss_of(kind, v, t, &slope);
-    if (dx != NULL) {
-        dx[at] = (float)(slope * (double)each);
+    assert(class < outputs);
+    sums = add_outputs(sums, kind, dx, x, NULL, class, scale);
+    sums = add_outputs(sums, kind, dx != NULL ? dx + class : NULL, x + class, &one, 1, scale);
+    sums = add_outputs(sums, kind, dx != NULL ? dx + after : NULL, x + after, NULL, outputs - after,
+                       scale);
+    if (kind == DP_LOSS_SIGMOID) {
+        sums.score = best == class ? (double)outputs : 0; /* all outputs are one answer */
     }
-    return sum / (double)outputs;
+    return sums;
 }
 
 dp_status dp_cpu_output_loss(struct dp_stream *s, const struct dp_output_loss *how, void *dx,
-                             float *loss, float *score, const void *x, const int32_t *targets,
+                             float *loss, float *score, const void *x, const void *targets,
                              const float *scale, float keep)
 {
-    const size_t outputs = how->outputs;
+    const size_t outputs = how->outputs, count = how->rows * outputs;
+    const float each = *scale / (float)outputs;
+    const int32_t *classes = targets;
     const float *values = x;
     float *gradient = dx;
-    double sum = 0, scores = 0;
+    struct sums sums = {0, 0};
     (void)s;
 
-    for (size_t r = 0; r < how->rows; r++) {
-        sum += row_loss(how->kind, gradient != NULL ? gradient + r * outputs : NULL,
-                        values + r * outputs, targets[r], outputs, *scale, &scores);
+    if (!how->classes) {
+        sums = add_outputs(sums, how->kind, gradient, values, targets, count, each);
     }
-    *loss = (float)(sum * (double)*scale + (keep != 0 ? (double)*loss : 0));
-    *score = (float)(scores + (keep != 0 ? (double)*score : 0));
+    for (size_t r = 0; how->classes && r < how->rows; r++) {
+        const struct sums row =
+            class_sums(how->kind, gradient != NULL ? gradient + r * outputs : NULL,
+                       values + r * outputs, (size_t)classes[r], outputs, each);
+        sums = (struct sums){sums.loss + row.loss, sums.score + row.score};
+    }
+    *loss = (float)(sums.loss / (double)outputs * (double)*scale + (keep != 0 ? (double)*loss : 0));
+    *score = (float)(sums.score / (double)outputs + (keep != 0 ? (double)*score : 0));
     return DP_OK;
 }
 

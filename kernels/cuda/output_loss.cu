@@ -18,91 +18,81 @@ template <dp_loss_kind Kind> static __device__ float loss_of(float x, float t, f
     return (x > 0.0f ? x : 0.0f) - x * t + log1pf(e);
 }
 
-/* What the only output of a row adds to the score. */
-template <dp_loss_kind Kind> static __device__ double score_one(float x, float t)
-{
-    return Kind == DP_LOSS_SQUARE ? (double)fabsf(x - t) : (x > 0.0f) == (t > 0.5f) ? 1.0 : 0.0;
-}
-
-static __device__ float number_of(int32_t bits)
-{
-    float number;
-
-    memcpy(&number, &bits, sizeof(number));
-    return number;
-}
-
-/* One row: the sum of its losses on every thread; writes the gradient where dx is wanted (dx may be
- * x). *best: the first of its largest outputs. */
+/* One row: the sum of its losses on every thread, and *score; writes the gradient where dx is
+ * wanted (dx may be x). */
 template <dp_loss_kind Kind, typename T>
-static __device__ double row_loss(T *dx, const T *x, int32_t target, int outputs, float scale,
-                                  void *shared, int *best)
+static __device__ double row_loss(T *dx, const T *x, const float *t, int target, int outputs,
+                                  float scale, void *shared, double *score)
 {
     dp_best mine = {-INFINITY, INT32_MAX};
-    double sum = 0;
+    double sum = 0, near = 0;
     float slope;
 
     for (int c = (int)threadIdx.x; c < outputs; c += (int)blockDim.x) {
-        const float v = dp_wide(x[c]);
-        const float t = outputs == 1 ? number_of(target) : target == c ? 1.0f : 0.0f;
+        const float v = dp_wide(x[c]), wanted = t != nullptr ? t[c] : target == c ? 1.0f : 0.0f;
         mine = dp_better(mine, dp_best{v, c});
-        sum += (double)loss_of<Kind>(v, t, &slope);
+        sum += (double)loss_of<Kind>(v, wanted, &slope);
+        near += Kind == DP_LOSS_SQUARE          ? (double)fabsf(v - wanted)
+                : (v > 0.0f) == (wanted > 0.5f) ? 1.0
+                                                : 0.0;
         if (dx != nullptr) {
             dp_narrow(&dx[c], slope * scale);
         }
     }
-    const dp_best top = dp_block_best(mine, static_cast<dp_best *>(shared));
-    *best = top.at == INT32_MAX ? 0 : top.at;
+    if (Kind == DP_LOSS_SIGMOID && t == nullptr) {
+        const dp_best top = dp_block_best(mine, static_cast<dp_best *>(shared));
+        *score = (top.at == INT32_MAX ? 0 : top.at) == target ? 1.0 : 0.0;
+    } else {
+        *score = dp_block_sum(near, static_cast<double *>(shared)) / outputs;
+    }
     return dp_block_sum(sum, static_cast<double *>(shared));
 }
 
 template <dp_loss_kind Kind, typename T>
-static __global__ void output_kernel(double *partials, T *dx, const T *x, const int32_t *targets,
-                                     size_t rows, int outputs, const float *scale)
+static __global__ void output_kernel(double *partials, T *dx, const T *x, const void *targets,
+                                     bool classes, size_t rows, int outputs, const float *scale)
 {
     DP_SHARED(double, shared);
     const float each = *scale / (float)outputs;
     double loss = 0, score = 0;
 
     for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const T *from = x + row * (size_t)outputs;
-        const int32_t target = targets[row];
-        const float first = dp_wide(from[0]); /* dx may be x */
-        int best;
-        __syncthreads();
-        loss += row_loss<Kind>(dx != nullptr ? dx + row * (size_t)outputs : nullptr, from, target,
-                               outputs, each, shared, &best) /
+        const size_t at = row * (size_t)outputs;
+        const float *t = classes ? nullptr : static_cast<const float *>(targets) + at;
+        const int target = classes ? static_cast<const int32_t *>(targets)[row] : 0;
+        double right;
+        loss += row_loss<Kind>(dx != nullptr ? dx + at : nullptr, x + at, t, target, outputs, each,
+                               shared, &right) /
                 outputs;
-        score += outputs == 1     ? score_one<Kind>(first, number_of(target))
-                 : best == target ? 1.0
-                                  : 0.0;
+        score += right;
     }
     dp_leave_sums(partials, loss, score);
 }
 
 template <dp_loss_kind Kind>
 static dp_status launch(struct dp_stream *s, const struct dp_output_loss *how, void *dx,
-                        const void *x, const int32_t *targets, const float *scale, size_t blocks)
+                        const void *x, const void *targets, const float *scale, size_t blocks)
 {
     double *partials = dp_cuda_of(s)->partials;
 
     DP_BY_TYPE(s->type, T, {
         DP_LAUNCH((output_kernel<Kind, T>), blocks, dp_row_threads(how->outputs),
-                  32 * sizeof(double), s, partials, (T *)dx, (const T *)x, targets, how->rows,
-                  (int)how->outputs, scale);
+                  32 * sizeof(double), s, partials, (T *)dx, (const T *)x, targets, how->classes,
+                  how->rows, (int)how->outputs, scale);
     });
     return DP_CUDA(cudaGetLastError());
 }
 
 extern "C" dp_status dp_cuda_output_loss(struct dp_stream *s, const struct dp_output_loss *how,
                                          void *dx, float *loss, float *score, const void *x,
-                                         const int32_t *targets, const float *scale, float keep)
+                                         const void *targets, const float *scale, float keep)
 {
     const size_t blocks = dp_least(how->rows, DP_ROW_BLOCKS);
 
     if (how->outputs > INT32_MAX) {
         return DP_FAIL(DP_ERR_ARG, "%zu outputs", how->outputs);
     }
+    DP_TRY(dp_cuda_zero(s, dp_cuda_of(s)->partials, 2 * blocks * sizeof(double)));
     if (how->rows > 0) {
         DP_TRY(how->kind == DP_LOSS_SQUARE
                    ? launch<DP_LOSS_SQUARE>(s, how, dx, x, targets, scale, blocks)
@@ -145,6 +135,7 @@ extern "C" dp_status dp_cuda_count_top(struct dp_stream *s, float *count, const 
     if (classes > INT32_MAX) {
         return DP_FAIL(DP_ERR_ARG, "%zu classes", classes);
     }
+    DP_TRY(dp_cuda_zero(s, partials, 2 * blocks * sizeof(double)));
     if (rows > 0) {
         DP_BY_TYPE(s->type, T, {
             DP_LAUNCH(top_kernel<T>, blocks, dp_row_threads(classes), 32 * sizeof(double), s,

@@ -84,7 +84,8 @@ static __global__ void dp_row_sums_kernel(float *loss, float *correct, const dou
     }
 }
 
-/* Adds what `blocks` blocks have left; 0: there were no rows. */
+/* Adds what `blocks` blocks have left; 0: there were no rows. A GPU may run fewer blocks
+ * (DP_LAUNCH): clear `partials` before. */
 static dp_status dp_add_rows(struct dp_stream *s, float *loss, float *score, const double *partials,
                              size_t blocks, const float *scale, float keep)
 {

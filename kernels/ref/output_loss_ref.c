@@ -4,7 +4,6 @@
  */
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 
 #include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
@@ -22,55 +21,57 @@ static double loss_of(enum dp_loss_kind kind, double x, double t, double *slope)
     return (x > 0 ? x : 0) - x * t + log1p(e);
 }
 
-static double number_of(int32_t bits)
+/* The target of output `c` of a row. */
+static double target_of(const struct dp_output_loss *how, const void *targets, size_t row, size_t c)
 {
-    float number;
-
-    memcpy(&number, &bits, sizeof(number));
-    return (double)number;
+    return how->classes ? (size_t)((const int32_t *)targets)[row] == c ? 1 : 0
+                        : (double)((const float *)targets)[row * how->outputs + c];
 }
 
-/* What the only output of a row adds to the score. */
-static double score_one(enum dp_loss_kind kind, double x, double t)
+/* What an output adds to the score of its row; with classes and DP_LOSS_SIGMOID nothing. */
+static double score_of(const struct dp_output_loss *how, double x, double t)
 {
-    return kind == DP_LOSS_SQUARE ? fabs(x - t) : (x > 0) == (t > 0.5) ? 1 : 0;
+    if (how->kind == DP_LOSS_SQUARE) {
+        return fabs(x - t) / (double)how->outputs;
+    }
+    return !how->classes && (x > 0) == (t > 0.5) ? 1 / (double)how->outputs : 0;
 }
 
 /* One row: returns its loss; writes the gradient unless dx is NULL (dx may be x); adds to
  * *score. */
-static double row_loss(const struct dp_stream *s, enum dp_loss_kind kind, void *dx, const void *x,
-                       int32_t target, size_t outputs, double scale, double *score)
+static double row_loss(const struct dp_stream *s, const struct dp_output_loss *how, void *dx,
+                       const void *x, const void *targets, size_t row, double scale, double *score)
 {
+    const size_t outputs = how->outputs;
     double sum = 0, most = 0, slope;
     size_t best = 0;
 
     for (size_t c = 0; c < outputs; c++) {
-        const double v = (double)dp_ref_get(s, x, c);
-        const double t = outputs == 1 ? number_of(target) : (size_t)target == c ? 1 : 0;
+        const double v = (double)dp_ref_get(s, x, c), t = target_of(how, targets, row, c);
         best = c > 0 && v > most ? c : best;
         most = c == 0 || v > most ? v : most;
-        sum += loss_of(kind, v, t, &slope);
-        *score += outputs == 1 ? score_one(kind, v, t) : 0;
+        sum += loss_of(how->kind, v, t, &slope);
+        *score += score_of(how, v, t);
         if (dx != NULL) {
             dp_ref_put(s, dx, c, (float)(slope * scale / (double)outputs));
         }
     }
-    *score += outputs > 1 && best == (size_t)target ? 1 : 0;
+    if (how->classes && how->kind == DP_LOSS_SIGMOID) {
+        *score += target_of(how, targets, row, best);
+    }
     return sum / (double)outputs;
 }
 
 dp_status dp_ref_output_loss(struct dp_stream *s, const struct dp_output_loss *how, void *dx,
-                             float *loss, float *score, const void *x, const int32_t *targets,
+                             float *loss, float *score, const void *x, const void *targets,
                              const float *scale, float keep)
 {
-    const enum dp_loss_kind kind = how->kind;
-    const size_t outputs = how->outputs;
     double sum = 0, scores = 0;
 
-    assert(kind == DP_LOSS_SIGMOID || kind == DP_LOSS_SQUARE);
+    assert(how->kind == DP_LOSS_SIGMOID || how->kind == DP_LOSS_SQUARE);
     for (size_t r = 0; r < how->rows; r++) {
-        sum += row_loss(s, kind, dx != NULL ? dp_ref_to(s, dx, r * outputs) : NULL,
-                        dp_ref_at(s, x, r * outputs), targets[r], outputs, (double)*scale, &scores);
+        sum += row_loss(s, how, dx != NULL ? dp_ref_to(s, dx, r * how->outputs) : NULL,
+                        dp_ref_at(s, x, r * how->outputs), targets, r, (double)*scale, &scores);
     }
     *loss = (float)(sum * (double)*scale + (keep != 0 ? (double)*loss : 0));
     *score = (float)(scores + (keep != 0 ? (double)*score : 0));

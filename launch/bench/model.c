@@ -263,7 +263,7 @@ static dp_status measure_way(struct way *w, struct dp_bench_row *sum)
 /* Trains from the seed, then evaluates. */
 static dp_status train_way(struct way *w, struct dp_bench_row *sum)
 {
-    struct dp_evaluation evaluation = {(double)NAN, (double)NAN};
+    struct dp_evaluation evaluation;
     struct dp_step_report report;
 
     dp_trainer_destroy(w->alone);

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/files/disk.h"
 #include "base/files/file.h"
 #include "base/files/folder.h"
 #include "base/log.h"
@@ -120,7 +121,7 @@ static void put_back(const char *folder, const char *path, const struct hidden *
     struct stat info;
 
     if (hidden->aside && dp_file_join(to, folder, hidden->name) == DP_OK && lstat(to, &info) != 0 &&
-        rename(path, to) == 0) {
+        dp_disk_rename(path, to) == 0) {
         DP_WARN("restored %s: the checkpoint that was to replace it was never finished", to);
     }
 }
@@ -145,7 +146,7 @@ static void delete (const char *folder, const char *path, const struct hidden *h
         return;
     }
     if (S_ISLNK(info.st_mode) && strcmp(hidden->name, DP_CHECKPOINT_DIR_LATEST) == 0) {
-        (void)unlink(path);
+        (void)dp_disk_unlink(path);
     } else if (S_ISDIR(info.st_mode)) {
         (void)dp_checkpoint_dir_remove(path);
     }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files/disk.h"
 #include "base/files/file.h"
 #include "base/files/folder.h"
 #include "base/log.h"
@@ -74,7 +75,7 @@ static dp_status write_content(const char *folder, const struct dp_checkpoint *c
 
 static dp_status move(const char *from, const char *to)
 {
-    if (rename(from, to) != 0) {
+    if (dp_disk_rename(from, to) != 0) {
         return dp_file_fail(to, errno);
     }
     return DP_OK;
@@ -111,7 +112,7 @@ static dp_status put_in_place(const char *temporary, const char *aside, const ch
         DP_TRY(replaces ? move(place, aside) : give_way(place));
     }
     status = move(temporary, place);
-    if (status != DP_OK && replaces && rename(aside, place) != 0) {
+    if (status != DP_OK && replaces && dp_disk_rename(aside, place) != 0) {
         DP_WARN("the checkpoint %s is now named %s", place, aside);
     } else if (status == DP_OK && replaces) {
         dp_folder_move_others(aside, place, dp_checkpoint_files, DP_CHECKPOINT_FILES);
@@ -135,13 +136,13 @@ static dp_status point_latest(const char *folder, const char *name)
                 link);
         return DP_OK;
     }
-    if (symlink(name, temporary) != 0) {
+    if (dp_disk_symlink(name, temporary) != 0) {
         return dp_file_fail(temporary, errno);
     }
-    if (rename(temporary, link) != 0) {
+    if (dp_disk_rename(temporary, link) != 0) {
         const int reason = errno;
 
-        (void)unlink(temporary);
+        (void)dp_disk_unlink(temporary);
         return dp_file_fail(link, reason);
     }
     return dp_file_sync_folder(folder);
@@ -157,7 +158,7 @@ static dp_status save_folder(const char *folder, const struct dp_checkpoint *che
     DP_TRY(dp_checkpoint_dir_hidden(temporary, folder, DP_CHECKPOINT_DIR_TEMPORARY, name));
     DP_TRY(dp_checkpoint_dir_hidden(aside, folder, DP_CHECKPOINT_DIR_ASIDE, name));
     DP_TRY(dp_file_join(place, folder, name));
-    if (mkdir(temporary, 0777) != 0) {
+    if (dp_disk_mkdir(temporary) != 0) {
         return dp_file_fail(temporary, errno);
     }
     status = write_content(temporary, checkpoint);
@@ -175,7 +176,7 @@ static dp_status make_folder(const char *folder)
 {
     char above[DP_PATH_BYTES];
 
-    if (mkdir(folder, 0777) != 0) {
+    if (dp_disk_mkdir(folder) != 0) {
         return errno == EEXIST ? DP_OK : dp_file_fail(folder, errno);
     }
     DP_TRY(dp_file_join(above, folder, ".."));
@@ -195,4 +196,23 @@ dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *che
     DP_TRY(point_latest(folder, name));
     dp_checkpoint_dir_prune(folder, checkpoint->step, keep, keep_every);
     return DP_OK;
+}
+
+dp_status dp_checkpoint_mend(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[DP_PATH_BYTES], link[DP_PATH_BYTES], target[NAME_BYTES + 1];
+    ssize_t length;
+
+    if (slash == NULL) {
+        return DP_FAIL(DP_ERR_ARG, "%s is not in a folder of checkpoints", path);
+    }
+    (void)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+    dp_checkpoint_dir_clean(folder);
+    DP_TRY(dp_file_join(link, folder, DP_CHECKPOINT_DIR_LATEST));
+    length = readlink(link, target, sizeof(target));
+    if (length == (ssize_t)strlen(slash + 1) && memcmp(target, slash + 1, (size_t)length) == 0) {
+        return DP_OK;
+    }
+    return point_latest(folder, slash + 1);
 }

@@ -32,4 +32,10 @@ struct dp_checkpoint {
 DP_CHECKED dp_status dp_checkpoint_save(const char *folder, const struct dp_checkpoint *checkpoint,
                                         int keep, uint64_t keep_every);
 
+/* Before a run goes on from its newest checkpoint: deletes what killed runs left unfinished, and
+ * sets `latest` to the checkpoint, should it lead elsewhere, since a run may have been killed after
+ * it wrote the one and before it set the other. path: OUT/checkpoints/NAME. Errors:
+ * DP_ERR_WRITE. */
+DP_CHECKED dp_status dp_checkpoint_mend(const char *path);
+
 #endif

@@ -469,11 +469,11 @@ dp_status dp_snapshot_restore(const struct dp_snapshot *s, int ranks,
         const struct dp_state_entry *row = &state_dict->rows[i],
                                     *saved = s != NULL ? &s->rows.rows[i] : NULL;
         const void *whole = saved != NULL ? saved->data : NULL;
-        const bool behind = i > 0 && row[-1].spread == DP_SPREAD_OWNER;
-        const bool owners = behind || row->spread == DP_SPREAD_OWNER;
+        const bool second = i > 0 && row[-1].spread == DP_SPREAD_OWNER;
+        const bool owners = second || row->spread == DP_SPREAD_OWNER;
 
         if (dp_state_is_own(row) && (ranks != dp_exchange_group(e)->size || (moved && owners))) {
-            DP_TRY(split_ranks(row, whole, saved != NULL && behind ? saved[-1].data : NULL, ranks,
+            DP_TRY(split_ranks(row, whole, saved != NULL && second ? saved[-1].data : NULL, ranks,
                                flat, e));
         } else {
             DP_TRY(restore_row(row, whole, flat, e));

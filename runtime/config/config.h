@@ -25,7 +25,7 @@ enum { DP_GRAPH_AUTO, DP_GRAPH_ON, DP_GRAPH_OFF };
 enum { DP_TUNE_AUTO, DP_TUNE_ON, DP_TUNE_OFF };
 enum { DP_DIVERGENCE_STOP, DP_DIVERGENCE_RESTORE };
 enum { DP_PRICE_PER_NODE, DP_PRICE_PER_RANK };
-enum { DP_METRIC_TEST_ACCURACY, DP_METRIC_TEST_LOSS, DP_METRIC_TRAIN_LOSS };
+enum { DP_METRIC_TEST_ACCURACY, DP_METRIC_TEST_LOSS, DP_METRIC_TRAIN_LOSS, DP_METRIC_TEST_ERROR };
 
 /* Bytes become (x / 255 - mean) / std, float32 (x - mean) / std. */
 struct dp_normalize_config {
@@ -39,9 +39,10 @@ struct dp_data_config {
     bool drop_last;
     int samples, test_samples; /* source synthetic */
     double test_fraction;
-    int label;         /* DP_LABEL_... */
-    int resize;        /* enum dp_resize (runtime/data/sample.h) */
-    int on_bad_sample; /* DP_BAD_SAMPLE_... */
+    int label;           /* DP_LABEL_... */
+    int resize;          /* enum dp_resize (runtime/data/sample.h) */
+    int on_bad_sample;   /* DP_BAD_SAMPLE_... */
+    const char *augment; /* as dp_augment_create() takes it (runtime/data/augment/augment.h) */
     struct dp_normalize_config normalize;
 };
 
@@ -56,6 +57,7 @@ struct dp_train_config {
     int global_batch;
     int epochs, steps; /* exactly one of them is above 0 */
     int seed;
+    int loss;      /* enum dp_loss_kind */
     int precision; /* DP_PRECISION_... */
     int micro_batch, lanes;
     int local_steps, local_after;
@@ -116,7 +118,8 @@ enum dp_key_flag {
     DP_KEY_BITS = 2,     /* the weights get other bits */
     DP_KEY_AVERAGES = 4, /* as BITS, if ranks train alone: the key decides when weights are
                           * averaged */
-    DP_KEY_AUTO = 8      /* comm.strategy auto may choose another strategy */
+    DP_KEY_AUTO = 8,     /* comm.strategy auto may choose another strategy */
+    DP_KEY_PLUGINS = 16  /* not about values: the text is a list of plug-ins (config_plugins.c) */
 };
 
 struct dp_model_config {

@@ -139,6 +139,20 @@ static const char *nearest_key(const struct dp_config_section *section, const ch
     return nearest;
 }
 
+static dp_status fill_key(struct dp_draft *draft, const struct dp_option *row, void *base,
+                          struct dp_yaml_node *entry, const char *path)
+{
+    if ((row->flags & DP_KEY_PLUGINS) != 0) {
+        const bool empty = entry->kind == DP_YAML_LIST && entry->first == NULL;
+
+        DP_TRY(dp_config_read_plugins(draft->pool, entry, path));
+        if (empty) {
+            return DP_OK; /* which is the default */
+        }
+    }
+    return dp_config_apply(row, base, entry, path);
+}
+
 /* Fills a section, and the sections inside it, from its node; `model` and the options of plug-ins
  * are filled in later. */
 static dp_status fill_section(struct dp_draft *draft, const struct dp_config_section *section,
@@ -157,7 +171,7 @@ static dp_status fill_section(struct dp_draft *draft, const struct dp_config_sec
         }
         DP_TRY(dp_config_once(node, entry, section->path));
         if (row != NULL) {
-            DP_TRY(dp_config_apply(row, base, entry, path));
+            DP_TRY(fill_key(draft, row, base, entry, path));
             continue;
         }
         if (dp_config_key_find(section, entry->key, NULL) != NULL) {

@@ -108,6 +108,15 @@ DP_CHECKED dp_status dp_config_choose(struct dp_draft *draft,
 /* Fills config->model from the node of `model`. */
 DP_CHECKED dp_status dp_config_build_model(struct dp_draft *draft, struct dp_yaml_node *model);
 
+/* ---- config_plugins.c ---- */
+
+/* Makes the node of a list of plug-ins (DP_KEY_PLUGINS) a scalar, the text of the list. */
+DP_CHECKED dp_status dp_config_read_plugins(struct dp_pool *pool, struct dp_yaml_node *node,
+                                            const char *key);
+
+/* The list that such a text is, as it is written in model.cfg. */
+void dp_config_write_plugins(const char *text, char *out, size_t size);
+
 /* ---- config_override.c ---- */
 
 /* Sets the DP_* variables, then the texts of --set, in the tree. */

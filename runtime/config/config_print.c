@@ -89,7 +89,7 @@ static void add_flow(struct text *text, const struct dp_option *row, const void 
 
 /* The texts before, between and after the keys of a section. */
 struct form {
-    const char *before, *between, *behind;
+    const char *before, *between, *after;
 };
 
 static void add_section(struct text *text, const struct dp_config *config,
@@ -103,12 +103,17 @@ static void add_section(struct text *text, const struct dp_config *config,
     for (int i = 0; (row = dp_config_key_at(section, i, NULL)) != NULL; i++) {
         if (dp_config_key_value(section, config, row->name, &row, &base) &&
             dp_option_holds(row, base)) {
-            dp_option_print(row, base, value, sizeof(value));
+            if ((row->flags & DP_KEY_PLUGINS) != 0) {
+                const char *list = *(const char *const *)((const char *)base + row->offset);
+                dp_config_write_plugins(list, value, sizeof(value));
+            } else {
+                dp_option_print(row, base, value, sizeof(value));
+            }
             add(text, "%s%s: %s", between, row->name, value);
             between = form->between;
         }
     }
-    add(text, "%s", form->behind);
+    add(text, "%s", form->after);
 }
 
 static void add_sections(struct text *text, const struct dp_config *config)
@@ -286,6 +291,8 @@ static void describe_names(const struct dp_plugin_family *family, char *text, si
     }
 }
 
+enum { TEXT_MOST = 60 /* columns of what is expected, and of a default beside it */ };
+
 /* `family`: the family whose plug-ins the key `name` names; NULL: none. */
 static void help_rows(const struct dp_option *row, const char *path,
                       const struct dp_plugin_family *family)
@@ -309,7 +316,11 @@ static void help_rows(const struct dp_option *row, const char *path,
                    (row->kind == DP_OPTION_INT && strtod(row->initial, NULL) < row->low)) {
             printf("    %-30s   %s\n", "", expected); /* default: not given */
         } else {
-            printf("    %-30s   %s; default %s\n", "", expected, row->initial);
+            printf("    %-30s   %s;", "", expected);
+            if (strlen(expected) + strlen(row->initial) > TEXT_MOST) {
+                printf("\n    %-30s  ", "");
+            }
+            printf(" default %s\n", row->initial);
         }
     }
 }

@@ -211,12 +211,34 @@ static bool has_momentum_twice(const struct dp_config *config)
            *(const double *)(const void *)((const char *)optimizer->state + own->offset) > 0.0;
 }
 
+static bool stops_without_answers(const struct dp_config *config)
+{
+    return config->train.loss == DP_LOSS_SQUARE && config->early_stop.patience > 0 &&
+           config->early_stop.metric == DP_METRIC_TEST_ACCURACY;
+}
+
+static bool stops_without_errors(const struct dp_config *config)
+{
+    return config->train.loss != DP_LOSS_SQUARE && config->early_stop.patience > 0 &&
+           config->early_stop.metric == DP_METRIC_TEST_ERROR;
+}
+
+static bool guesses_without_answers(const struct dp_config *config)
+{
+    return config->train.loss == DP_LOSS_SQUARE && config->failure_stop.chance_steps > 0;
+}
+
 static const struct dp_config_rule refusals[] = {
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,
      "expected one number, or one for each channel or feature of model.input"},
     {"data.normalize.std", has_other_stds,
      "expected one number, or one for each channel or feature of model.input"},
+    {"early_stop.metric", stops_without_answers,
+     "with train.loss mse there is no accuracy: take test_mean_absolute_error, or test_loss"},
+    {"early_stop.metric", stops_without_errors, "test_mean_absolute_error needs train.loss mse"},
+    {"failure_stop.chance_steps", guesses_without_answers,
+     "with train.loss mse there are no right answers"},
     {"train.lanes", has_odd_lanes, "expected a power of two, or 0"},
     {"train.lanes", has_more_lanes_than_rows, "more lanes than train.global_batch has rows"},
     {"train.local_steps", is_local_in_lanes,

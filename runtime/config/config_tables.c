@@ -49,6 +49,9 @@ static const struct dp_option data_options[] = {
               DP_KEY_BITS),
     DP_CHOICE(DATA, on_bad_sample, "stop", "stop|skip",
               "a damaged sample: end, or leave it out (at most 1 of 1000)"),
+    DP_STRING(DATA, augment,      "",
+              "pictures changed at random: [flip: {}]; see --list augmentations",
+              DP_KEY_BITS | DP_KEY_PLUGINS),
     {0},
 };
 
@@ -69,6 +72,9 @@ static const struct dp_option train_options[] = {
     DP_INT(   TRAIN, steps,          "0",    1, INT_HIGH, "steps of training, instead of epochs"),
     DP_INT(   TRAIN, seed,           "1",    0, INT_HIGH,
               "of initial weights, batch order and dropout", DP_KEY_BINDS),
+    DP_CHOICE(TRAIN, loss,           "softmax_cross_entropy",
+              "softmax_cross_entropy|binary_cross_entropy|mse",
+              "mean over rows and outputs, as PyTorch's; see docs/data.md", DP_KEY_BITS),
     DP_CHOICE(TRAIN, precision,      "fp32", "fp32|tf32|bf16|fp16",
               "of forward and backward; sums and master weights are float32",
               DP_KEY_BINDS | DP_KEY_AUTO),
@@ -135,7 +141,8 @@ static const struct dp_option comm_options[] = {
 };
 
 static const struct dp_option early_stop_options[] = {
-    DP_CHOICE(EARLY_STOP, metric,    "test_accuracy", "test_accuracy|test_loss|train_loss",
+    DP_CHOICE(EARLY_STOP, metric,    "test_accuracy",
+              "test_accuracy|test_loss|train_loss|test_mean_absolute_error",
               "what must improve"),
     DP_INT(   EARLY_STOP, patience,  "0", 0, 1000000,
               "evaluations without improvement until training stops; 0: never"),

@@ -10,7 +10,8 @@ const char *dp_improvement_metric(const struct dp_early_stop_config *config)
 {
     static const char *const names[] = {[DP_METRIC_TEST_ACCURACY] = "test_accuracy",
                                         [DP_METRIC_TEST_LOSS] = "test_loss",
-                                        [DP_METRIC_TRAIN_LOSS] = "train_loss"};
+                                        [DP_METRIC_TRAIN_LOSS] = "train_loss",
+                                        [DP_METRIC_TEST_ERROR] = "test_mean_absolute_error"};
 
     return names[config->metric];
 }

@@ -34,7 +34,7 @@ void dp_improvement_add(struct dp_improvement *improvement,
 bool dp_improvement_ended(const struct dp_improvement *improvement,
                           const struct dp_early_stop_config *config);
 
-/* "test_accuracy", "test_loss" or "train_loss". */
+/* "test_accuracy", "test_loss" and so on, as in the configuration. */
 const char *dp_improvement_metric(const struct dp_early_stop_config *config);
 
 /* ---- failures ---- */

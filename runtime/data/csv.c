@@ -154,7 +154,7 @@ static bool number_of(const struct field *f, double *number)
 struct dp_csv_form dp_csv_form_of(const char *line, size_t length, bool label_last)
 {
     static const char separators[] = {',', ';', '\t'};
-    struct dp_csv_form form = {',', label_last, 1};
+    struct dp_csv_form form = {',', label_last, 1, 1};
 
     for (size_t i = 0; i < sizeof(separators); i++) {
         if (memchr(line, separators[i], length) != NULL) {
@@ -206,7 +206,7 @@ static dp_status refuse_count(const struct dp_csv_form *form, const char *line, 
 dp_status dp_csv_read(const struct dp_csv_form *form, const char *line, size_t length,
                       float *numbers, double *label, struct dp_problem *problem)
 {
-    const size_t label_at = form->label_last ? form->fields - 1 : 0;
+    const size_t label_at = form->label_last ? form->fields - form->labels : 0;
     const char *at = line, *end = line + length;
     bool more = true;
 
@@ -223,8 +223,8 @@ dp_status dp_csv_read(const struct dp_csv_form *form, const char *line, size_t l
         if (!number_of(&f, &number)) {
             return refuse(&f, i + 1, problem);
         }
-        if (i == label_at) {
-            *label = number;
+        if (i >= label_at && i < label_at + form->labels) {
+            *label++ = number;
         } else if (!isfinite((float)number)) {
             return dp_problem_refuse(problem, DP_ERR_DATA, "field %zu is too large for float32",
                                      i + 1);

@@ -178,7 +178,7 @@ dp_status dp_idx_finish(struct dp_idx *idx)
     DP_TRY(pull(idx, &more, 1, &got));
     if (got > 0) {
         return DP_FAIL(DP_ERR_DATA,
-                       "%s: goes on behind the %llu bytes its header speaks of: fetch "
+                       "%s: goes on after the %llu bytes its header speaks of: fetch "
                        "it again",
                        idx->name, (unsigned long long)(idx->given_bytes - got));
     }

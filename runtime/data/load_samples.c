@@ -79,10 +79,11 @@ static dp_status read_one(const struct hand *hand, size_t at)
     const struct dp_load_job *job = crew->job;
     const enum dp_set set = at < crew->train ? DP_SET_TRAIN : DP_SET_TEST;
     const size_t i = set == DP_SET_TRAIN ? at : at - crew->train;
-    const size_t bytes = dp_shape_bytes(&dp_samples_info(job->samples)->shape);
+    const struct dp_samples_info *info = dp_samples_info(job->samples);
+    const size_t bytes = dp_shape_bytes(&info->shape);
 
     return dp_sample_reader_read(hand->reader, set, i, job->out[set] + i * bytes,
-                                 &job->labels[set][i]);
+                                 job->labels[set] + i * dp_label_words(info));
 }
 
 static void report(struct hand *hand)
@@ -206,7 +207,7 @@ dp_status dp_load_samples(const struct dp_load_job *job, size_t *place)
 void dp_load_compact(const struct dp_load_job *job, size_t left[DP_SETS])
 {
     const struct dp_samples_info *info = dp_samples_info(job->samples);
-    const size_t bytes = dp_shape_bytes(&info->shape);
+    const size_t bytes = dp_shape_bytes(&info->shape), words = dp_label_words(info);
     const uint8_t *bad = job->bad;
 
     for (int set = 0; set < DP_SETS; set++) {
@@ -217,7 +218,8 @@ void dp_load_compact(const struct dp_load_job *job, size_t left[DP_SETS])
             }
             if (to < from) {
                 memcpy(job->out[set] + to * bytes, job->out[set] + from * bytes, bytes);
-                job->labels[set][to] = job->labels[set][from];
+                memcpy(job->labels[set] + to * words, job->labels[set] + from * words,
+                       words * sizeof(int32_t));
             }
             to++;
         }

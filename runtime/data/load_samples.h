@@ -25,7 +25,7 @@ struct dp_load_job {
     struct dp_samples *samples;
     struct dp_load_state *state;
     uint8_t *out[DP_SETS];    /* [count, shape] */
-    int32_t *labels[DP_SETS]; /* [count] */
+    int32_t *labels[DP_SETS]; /* [count, dp_label_words()] */
     uint8_t *bad;             /* [places]: set to 1 for a bad sample; NULL: it ends the load */
     int threads;              /* of this rank */
     void (*progress)(void *context, size_t done, size_t all); /* may be NULL */

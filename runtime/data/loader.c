@@ -9,13 +9,14 @@
 #include "base/mem.h"
 #include "base/system/thread.h"
 #include "base/trace.h"
+#include "runtime/data/augment/augment.h"
 #include "runtime/data/permute.h"
 #include "runtime/data/rows.h"
 
 struct slot {
     struct dp_batch batch;
     uint8_t *images; /* within the loader's memory; [dp_most_rows(), sample_bytes] */
-    int32_t *labels; /* likewise; [dp_most_rows()] */
+    int32_t *labels; /* likewise; [dp_most_rows(), label_words] */
 };
 
 /* Slots are a ring: batch k, counted from first_step, lies in slot k % depth. */
@@ -57,9 +58,16 @@ static void fill(const struct dp_loader *loader, struct slot *slot, uint64_t ste
     dp_permutation_init(&permutation, c->seed, (uint32_t)epoch, c->count);
     for (size_t i = 0; i < range.count; i++) {
         const uint64_t row = c->shuffle ? dp_permutation_at(&permutation, first + i) : first + i;
-        memcpy(slot->images + i * c->sample_bytes, c->images + row * c->sample_bytes,
-               c->sample_bytes);
-        slot->labels[i] = c->labels[row];
+        const uint8_t *image = c->images + row * c->sample_bytes;
+        uint8_t *out = slot->images + i * c->sample_bytes;
+
+        if (c->augment != NULL) {
+            dp_augment_sample(c->augment, epoch, row, image, out);
+        } else {
+            memcpy(out, image, c->sample_bytes);
+        }
+        memcpy(slot->labels + i * c->label_words, c->labels + row * c->label_words,
+               c->label_words * sizeof(*slot->labels));
     }
     slot->batch = (struct dp_batch){.step = step,
                                     .epoch = epoch,
@@ -127,7 +135,8 @@ static bool slots_alloc(struct dp_loader *loader)
     const size_t largest = c->global_batch < c->count ? c->global_batch : c->count;
     const size_t rows = dp_most_rows(largest, c->ranks), depth = (size_t)c->depth;
     const size_t images = dp_round_up(depth * rows * c->sample_bytes, DP_MEM_ALIGN);
-    const size_t bytes = images + depth * rows * sizeof(int32_t);
+    const size_t words = rows * c->label_words;
+    const size_t bytes = images + depth * words * sizeof(int32_t);
 
     loader->slots = dp_zalloc(depth, sizeof(*loader->slots));
     loader->memory = dp_mem_arena(DP_MEM_DATA, bytes);
@@ -136,7 +145,7 @@ static bool slots_alloc(struct dp_loader *loader)
     }
     for (size_t i = 0; i < depth; i++) {
         loader->slots[i].images = loader->memory + i * rows * c->sample_bytes;
-        loader->slots[i].labels = (int32_t *)(void *)(loader->memory + images) + i * rows;
+        loader->slots[i].labels = (int32_t *)(void *)(loader->memory + images) + i * words;
     }
     if (c->device != NULL) {
         c->device->pin(loader->memory, bytes);
@@ -166,6 +175,9 @@ dp_status dp_loader_create(const struct dp_loader_config *config, struct dp_load
     (void)pthread_cond_init(&loader->was_filled, NULL);
     (void)pthread_cond_init(&loader->was_released, NULL);
     loader->config = *config;
+    if (config->label_words == 0) {
+        loader->config.label_words = 1;
+    }
     if (config->depth == 0) {
         loader->config.depth = DP_LOADER_DEPTH;
     }

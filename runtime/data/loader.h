@@ -24,8 +24,9 @@ enum { DP_LOADER_DEPTH = 3 };
 
 struct dp_loader_config {
     const uint8_t *images; /* borrowed; [count, sample_bytes] */
-    const int32_t *labels; /* borrowed; [count] */
+    const int32_t *labels; /* borrowed; [count, label_words] */
     size_t count, sample_bytes;
+    size_t label_words;  /* of a label; 0: 1 */
     size_t global_batch; /* rows over all ranks; 1 or more */
     int rank, ranks;
     uint64_t seed;
@@ -36,6 +37,8 @@ struct dp_loader_config {
     uint64_t total_steps;           /* the last batch is that of step total_steps - 1 */
     int depth;                      /* slots, the one in use included; 0: DP_LOADER_DEPTH */
     const struct dp_device *device; /* batches are copied to it; NULL: they are read here */
+    struct dp_augment *augment;     /* borrowed, used by the loader's thread; NULL: samples stay as
+                                     * they are */
 };
 
 /* This rank's rows of one global batch. */
@@ -45,7 +48,7 @@ struct dp_batch {
     size_t first_row;      /* where this rank's rows begin inside the global batch */
     size_t rows;           /* this rank's; may be 0 */
     const uint8_t *images; /* borrowed; [rows, sample_bytes] */
-    const int32_t *labels; /* borrowed; [rows] */
+    const int32_t *labels; /* borrowed; [rows, label_words] */
 };
 
 struct dp_loader;

@@ -49,6 +49,7 @@ struct dp_raw {
     size_t bytes;
     struct dp_sample_shape shape; /* of an array */
     double label;                 /* as it was found: a class is a whole number from 0 up */
+    const double *targets;        /* borrowed; of a label of several numbers; NULL: `label` is it */
 };
 
 #endif

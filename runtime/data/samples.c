@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/files/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/decode.h"
 #include "runtime/data/split.h"
@@ -62,18 +63,19 @@ static dp_status check_sets(const struct dp_samples *s)
 
 static dp_status check_model(const struct dp_samples *s)
 {
-    const int outputs = s->config.classes, classes = s->found.classes;
+    const int most = s->config.classes, classes = s->found.classes;
+    const size_t outputs = s->config.targets > 0 ? s->config.targets : (size_t)most;
     struct dp_problem problem;
 
     if (s->config.input.count > 0 &&
         dp_decode_check(&s->found.shape, &s->config.input, s->config.resize, &problem) != DP_OK) {
         return DP_FAIL(DP_ERR_DATA, "%s: %s", place_of(s), problem.text);
     }
-    if (outputs > 0 && classes > outputs) {
+    if (most > 0 && classes > most) {
         return DP_FAIL(DP_ERR_DATA,
-                       "%s: %d classes do not fit the model's %d output%s: give its last dense "
+                       "%s: %d classes do not fit the model's %zu output%s: give its last dense "
                        "layer units: %d",
-                       place_of(s), classes, outputs, outputs == 1 ? "" : "s", classes);
+                       place_of(s), classes, outputs, dp_plural(outputs), classes);
     }
     return DP_OK;
 }
@@ -93,6 +95,7 @@ static void fill_info(struct dp_samples *s)
     s->info.shape = input->count > 0 ? *input : s->found.shape;
     s->info.shape.element = s->found.shape.element;
     s->info.classes = s->found.classes;
+    s->info.targets = s->config.targets == 1 ? 1 : s->found.targets;
     s->info.class_names = s->found.class_names;
     s->info.note = s->found.note;
     s->info.any_order = s->source->fetch != NULL;
@@ -169,10 +172,23 @@ void dp_samples_close(struct dp_samples *s)
 
 /* ---- reading in order ---- */
 
+/* A model of one output compares it with the label's number. */
+static void make_numbers(int32_t *labels, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float number = (float)labels[i];
+        memcpy(&labels[i], &number, sizeof(number));
+    }
+}
+
 dp_status dp_samples_load(struct dp_samples *s, uint8_t *const out[DP_SETS],
                           int32_t *const labels[DP_SETS])
 {
-    return s->source->load(s->state, out, labels);
+    DP_TRY(s->source->load(s->state, out, labels));
+    for (int set = 0; s->info.targets == 1 && set < DP_SETS; set++) {
+        make_numbers(labels[set], s->info.count[set]);
+    }
+    return DP_OK;
 }
 
 dp_status dp_samples_hold(struct dp_samples *s)
@@ -284,6 +300,44 @@ static dp_status check_label(const struct dp_samples *s, enum dp_set set, size_t
     return refuse(s, set, i, DP_ERR_DATA, problem);
 }
 
+/* The numbers of a label that is none of classes. */
+static const double *targets_of(const struct dp_raw *raw)
+{
+    return raw->targets != NULL ? raw->targets : &raw->label;
+}
+
+static dp_status check_targets(const struct dp_samples *s, enum dp_set set, size_t i,
+                               const double *targets)
+{
+    char problem[DP_PROBLEM_BYTES];
+
+    for (size_t k = 0; k < s->info.targets; k++) {
+        const double t = targets[k];
+        if (isfinite((float)t) && (!s->config.shares || (t >= 0.0 && t <= 1.0))) {
+            continue;
+        }
+        (void)snprintf(problem, sizeof(problem),
+                       "number %zu of its label (counted from 0) is %.9g: %s: mend it, or take the "
+                       "sample out",
+                       k, t,
+                       s->config.shares ? "train.loss binary_cross_entropy needs 0 to 1"
+                                        : "numbers of float32 are wanted");
+        return refuse(s, set, i, DP_ERR_DATA, problem);
+    }
+    return DP_OK;
+}
+
+static void put_label(const struct dp_samples *s, const struct dp_raw *raw, int32_t *label)
+{
+    if (s->info.targets == 0) {
+        *label = (int32_t)raw->label;
+    }
+    for (size_t k = 0; k < s->info.targets; k++) {
+        const float number = (float)targets_of(raw)[k];
+        memcpy(&label[k], &number, sizeof(number));
+    }
+}
+
 /* One that is not finite would make all weights so. */
 static dp_status check_numbers(const struct dp_samples *s, enum dp_set set, size_t i,
                                const float *x, size_t count)
@@ -319,7 +373,8 @@ dp_status dp_sample_reader_raw(struct dp_sample_reader *reader, enum dp_set set,
     } else {
         take_held(s, from, row, raw);
     }
-    return check_label(s, set, i, raw->label);
+    return s->info.targets > 0 ? check_targets(s, set, i, targets_of(raw))
+                               : check_label(s, set, i, raw->label);
 }
 
 dp_status dp_sample_reader_read(struct dp_sample_reader *reader, enum dp_set set, size_t i,
@@ -335,7 +390,7 @@ dp_status dp_sample_reader_read(struct dp_sample_reader *reader, enum dp_set set
     if (status != DP_OK) {
         return refuse(s, set, i, status, problem.text);
     }
-    *label = (int32_t)raw.label;
+    put_label(s, &raw, label);
     return s->info.shape.element == DP_ELEMENT_FLOAT
                ? check_numbers(s, set, i, out, s->info.shape.count)
                : DP_OK;

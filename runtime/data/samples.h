@@ -15,6 +15,7 @@ struct dp_samples_info {
     size_t count[DP_SETS];        /* 1 or more each */
     struct dp_sample_shape shape; /* as they are given out; count 0: each has its own */
     int classes;                  /* as in struct dp_source_info */
+    size_t targets;               /* a label is so many float32; 0: an int32, its class */
     const char *const *class_names;
     const char *note;
     bool any_order; /* readers can be had at once; else after dp_samples_hold() */
@@ -38,8 +39,14 @@ const struct dp_samples_info *dp_samples_info(const struct dp_samples *samples);
 /* NULL is allowed. */
 void dp_samples_close(struct dp_samples *samples);
 
+/* Words of 4 bytes of a label, an int32 or float32 as above. */
+static inline size_t dp_label_words(const struct dp_samples_info *info)
+{
+    return info->targets > 0 ? info->targets : 1;
+}
+
 /* Reads all samples in the order in which they lie, straight to where they belong. At most once.
- * Errors: those of dp_source.load. */
+ * Errors: those of dp_source.load; DP_ERR_DATA: a label is out of range. */
 DP_CHECKED dp_status dp_samples_load(struct dp_samples *samples, uint8_t *const out[DP_SETS],
                                      int32_t *const labels[DP_SETS]);
 
@@ -60,8 +67,8 @@ void dp_sample_reader_destroy(struct dp_sample_reader *reader);
 DP_CHECKED dp_status dp_sample_reader_raw(struct dp_sample_reader *reader, enum dp_set set,
                                           size_t i, struct dp_raw *raw);
 
-/* Sample `i` of a set, as the model takes it: out [dp_shape_bytes(shape)], and its label. Errors:
- * as above, and DP_ERR_DATA: it is damaged. Each names the sample. */
+/* Sample `i` of a set, as the model takes it: out [dp_shape_bytes(shape)], and its label
+ * [dp_label_words()]. Errors: as above, and DP_ERR_DATA: it is damaged. Each names the sample. */
 DP_CHECKED dp_status dp_sample_reader_read(struct dp_sample_reader *reader, enum dp_set set,
                                            size_t i, void *out, int32_t *label);
 

@@ -13,6 +13,7 @@
 #ifndef DP_RUNTIME_DATA_SOURCE_H
 #define DP_RUNTIME_DATA_SOURCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,7 +26,10 @@
 struct dp_source_config {
     const char *dir;              /* borrowed; the folder of the files; NULL or "": the default */
     struct dp_sample_shape input; /* of the model, in any element; count 0: whatever there is */
-    int classes;                  /* the model's outputs: labels are below; 0: any */
+    int classes;                  /* labels are below; 0: any */
+    size_t targets;               /* the model's outputs, where each is compared with a number that
+                                   * may be any (train.loss); 0: labels are classes */
+    bool shares;                  /* these numbers are from 0 to 1 */
     uint64_t seed;
     size_t samples, test_samples; /* how many `synthetic` makes; 0: its default */
     double test_fraction;         /* of the training set, where there is no test set; 0: none */
@@ -39,6 +43,8 @@ struct dp_source_info {
     size_t count[DP_SETS]; /* samples; of the test set 0 where there is none, else 1 or more */
     struct dp_sample_shape shape;   /* of every sample */
     int classes;                    /* labels are below; 0: not known before they are read */
+    size_t targets;                 /* numbers of a label, as many as asked for; 0: one, a class
+                                     * unless the model has one output */
     const char *const *class_names; /* [classes]; borrowed until close(); NULL: they have none */
     char note[200];                 /* what is worth a warning; empty: nothing */
 };

@@ -1,5 +1,8 @@
 /*
  * source_csv.c - train.csv and test.csv: a sample a line, its label first or last.
+ *
+ * A model of several outputs that are compared with numbers takes a class, or a number for each: of
+ * lines with as many fields as that makes these are the label.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -60,8 +63,26 @@ static size_t block_bytes(const struct table *t, size_t block)
     return t->index.blocks[block + 1].at - t->index.blocks[block].at;
 }
 
+/* Fields that a label has, of a model whose outputs may be compared with as many numbers. */
+static dp_status count_labels(struct table *t, const struct dp_source_config *config)
+{
+    const size_t input = config->input.count, targets = config->targets;
+
+    if (targets < 2 || input == 0 || t->form.fields == input + 1) {
+        return DP_OK;
+    }
+    if (t->form.fields != input + targets) {
+        return DP_FAIL(DP_ERR_DATA,
+                       "%s: has %zu fields a line: for %zu inputs and %zu outputs of the model "
+                       "write %zu, or %zu with a class as the label",
+                       t->file.path, t->form.fields, input, targets, input + targets, input + 1);
+    }
+    t->form.labels = targets;
+    return DP_OK;
+}
+
 /* What the first line tells of all of them. */
-static dp_status read_form(struct table *t, bool label_last, char *block)
+static dp_status read_form(struct table *t, const struct dp_source_config *config, char *block)
 {
     const char *line = block, *end;
     size_t bytes = block_bytes(t, 0), length;
@@ -71,7 +92,7 @@ static dp_status read_form(struct table *t, bool label_last, char *block)
     bytes -= (size_t)(line - block);
     end = memchr(line, '\n', bytes);
     length = end != NULL ? (size_t)(end - line) : bytes;
-    t->form = dp_csv_form_of(line, length, label_last);
+    t->form = dp_csv_form_of(line, length, config->label_last);
     t->header = dp_csv_is_header(&t->form, line, length) ? 1 : 0;
     if (t->form.fields < 2) {
         return DP_FAIL(DP_ERR_DATA,
@@ -82,15 +103,16 @@ static dp_status read_form(struct table *t, bool label_last, char *block)
     if (t->index.lines == t->header) {
         return DP_FAIL(DP_ERR_DATA, "%s: has no rows", t->file.path);
     }
-    return DP_OK;
+    return count_labels(t, config);
 }
 
-static dp_status open_table(struct table *t, const char *dir, const char *name, bool label_last)
+static dp_status open_table(struct table *t, const struct dp_source_config *config,
+                            const char *name)
 {
     char *memory;
     dp_status status;
 
-    DP_TRY(dp_data_file_open(&t->file, dir, name));
+    DP_TRY(dp_data_file_open(&t->file, config->dir, name));
     memory = dp_zalloc(1, PIECE);
     if (memory == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: reading", t->file.path);
@@ -105,9 +127,15 @@ static dp_status open_table(struct table *t, const char *dir, const char *name, 
     if (memory == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: first lines", t->file.path);
     }
-    status = read_form(t, label_last, memory);
+    status = read_form(t, config, memory);
     dp_free(memory);
     return status;
+}
+
+static struct dp_sample_shape shape_of(const struct table *t)
+{
+    return (struct dp_sample_shape){.count = t->form.fields - t->form.labels,
+                                    .element = DP_ELEMENT_FLOAT};
 }
 
 static dp_status open_all(struct tables *all, const struct dp_source_config *config,
@@ -122,7 +150,7 @@ static dp_status open_all(struct tables *all, const struct dp_source_config *con
     for (int set = 0; set < DP_SETS; set++) {
         struct table *t = &all->of[set];
         if (set == DP_SET_TRAIN || dp_data_file_exists(config->dir, names[set])) {
-            DP_TRY(open_table(t, config->dir, names[set], config->label_last));
+            DP_TRY(open_table(t, config, names[set]));
             info->count[set] = t->index.lines - t->header;
         }
     }
@@ -130,8 +158,8 @@ static dp_status open_all(struct tables *all, const struct dp_source_config *con
         return DP_FAIL(DP_ERR_DATA, "%s: has %zu fields a line, and %s %zu: write both alike",
                        test->file.path, test->form.fields, train->file.path, train->form.fields);
     }
-    info->shape =
-        (struct dp_sample_shape){.count = train->form.fields - 1, .element = DP_ELEMENT_FLOAT};
+    info->shape = shape_of(train);
+    info->targets = train->form.labels > 1 ? train->form.labels : 0;
     return DP_OK;
 }
 
@@ -165,15 +193,21 @@ static dp_status csv_open(void *state, const struct dp_source_config *config,
 
 /* ---- reading ---- */
 
-/* What `more` of a fetcher holds: the numbers of a row, then where the lines of the block begin. */
-static size_t numbers_bytes(const struct table *t)
+/* What `more` of a fetcher holds: the label of a row, its numbers, then where the lines of the
+ * block begin. */
+static size_t label_bytes(const struct table *t)
 {
-    return (t->form.fields - 1) * sizeof(float);
+    return t->form.labels * sizeof(double);
+}
+
+static size_t row_bytes(const struct table *t)
+{
+    return label_bytes(t) + (t->form.fields - t->form.labels) * sizeof(float);
 }
 
 static uint32_t *starts_of(const struct table *t, const struct dp_fetcher *fetcher)
 {
-    return (uint32_t *)(void *)((char *)fetcher->more.data + numbers_bytes(t));
+    return (uint32_t *)(void *)((char *)fetcher->more.data + row_bytes(t));
 }
 
 /* Reads a block, and finds its lines, of which it has as many as the index says: unless the file
@@ -187,7 +221,7 @@ static dp_status hold_block(const struct table *t, size_t block, struct dp_fetch
 
     fetcher->held = 0;
     if (!dp_buffer_reserve(&fetcher->bytes, bytes) ||
-        !dp_buffer_reserve(&fetcher->more, numbers_bytes(t) + (lines + 1) * sizeof(*starts))) {
+        !dp_buffer_reserve(&fetcher->more, row_bytes(t) + (lines + 1) * sizeof(*starts))) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: %zu lines", t->file.path, lines);
     }
     DP_TRY(dp_data_file_read(&t->file, b->at, fetcher->bytes.data, bytes));
@@ -213,6 +247,8 @@ static dp_status csv_fetch(void *state, struct dp_fetcher *fetcher, enum dp_set 
     struct dp_problem problem;
     const uint32_t *starts;
     const char *text, *end;
+    double *label;
+    float *numbers;
 
     if (fetcher->held != number) {
         DP_TRY(hold_block(t, block, fetcher));
@@ -223,14 +259,17 @@ static dp_status csv_fetch(void *state, struct dp_fetcher *fetcher, enum dp_set 
     end = (const char *)fetcher->bytes.data + starts[within + 1];
     text += line == 0 ? mark_bytes(text, (size_t)(end - text)) : 0;
     end -= end > text && end[-1] == '\n' ? 1 : 0;
-    *raw = (struct dp_raw){.kind = DP_RAW_ARRAY,
-                           .data = fetcher->more.data,
-                           .bytes = numbers_bytes(t),
-                           .shape = {.count = t->form.fields - 1, .element = DP_ELEMENT_FLOAT}};
-    if (dp_csv_read(&t->form, text, (size_t)(end - text), fetcher->more.data, &raw->label,
-                    &problem) != DP_OK) {
+    label = fetcher->more.data;
+    numbers = (float *)(void *)((char *)fetcher->more.data + label_bytes(t));
+    if (dp_csv_read(&t->form, text, (size_t)(end - text), numbers, label, &problem) != DP_OK) {
         return DP_FAIL(DP_ERR_DATA, "%s: line %zu: %s", t->file.path, line + 1, problem.text);
     }
+    *raw = (struct dp_raw){.kind = DP_RAW_ARRAY,
+                           .data = numbers,
+                           .bytes = row_bytes(t) - label_bytes(t),
+                           .shape = shape_of(t),
+                           .label = *label,
+                           .targets = t->form.labels > 1 ? label : NULL};
     return DP_OK;
 }
 

@@ -25,6 +25,7 @@ struct array {
 
 struct arrays {
     struct array of[DP_SETS][PARTS];
+    size_t targets; /* numbers of a label that is not a class; 0: it is one number */
 };
 
 /* ---- opening ---- */
@@ -88,11 +89,20 @@ static dp_status check_images(const struct array *images)
     return DP_OK;
 }
 
-static dp_status check_labels(const struct array *labels, const struct array *images)
+/* targets: how many numbers a label may have, as in struct dp_source_config. */
+static dp_status check_labels(const struct array *labels, const struct array *images,
+                              size_t targets)
 {
     const struct dp_npy *npy = &labels->npy;
 
-    if (npy->count != 1 && npy->rows > 0) {
+    if (npy->count != 1 && npy->rows > 0 && targets > 0 && npy->count != targets) {
+        return DP_FAIL(DP_ERR_DATA,
+                       "%s: has %zu numbers a row, the model has %zu output%s: give its last dense "
+                       "layer units: %zu, or save labels as [rows, %zu]",
+                       labels->file.path, npy->count, targets, targets == 1 ? "" : "s", npy->count,
+                       targets);
+    }
+    if (npy->count != 1 && npy->rows > 0 && targets == 0) {
         return DP_FAIL(DP_ERR_DATA,
                        "%s: has %zu numbers a row, a label is one: save labels as [rows] (of "
                        "one-hot rows argmax(1))",
@@ -137,28 +147,42 @@ static dp_status check_same(const struct array *train, const struct array *test)
                           test->file.path, train->file.path);
 }
 
-static dp_status open_set(struct arrays *a, const char *dir, enum dp_set set)
+static dp_status open_set(struct arrays *a, const struct dp_source_config *config, enum dp_set set)
 {
     struct array *of = a->of[set];
 
     for (int part = 0; part < PARTS; part++) {
-        DP_TRY(open_array(&of[part], dir, names[set][part]));
+        DP_TRY(open_array(&of[part], config->dir, names[set][part]));
     }
     DP_TRY(check_images(&of[IMAGES]));
-    return check_labels(&of[LABELS], &of[IMAGES]);
+    return check_labels(&of[LABELS], &of[IMAGES], config->targets);
 }
 
-static dp_status open_all(struct arrays *a, const char *dir, struct dp_source_info *info)
+/* A label of several numbers in one set is one in both. */
+static dp_status check_same_labels(const struct array *train, const struct array *test)
 {
+    return train->npy.count == test->npy.count
+               ? DP_OK
+               : DP_FAIL(DP_ERR_DATA, "%s: has %zu numbers a row, and %s %zu: save both alike",
+                         test->file.path, test->npy.count, train->file.path, train->npy.count);
+}
+
+static dp_status open_all(struct arrays *a, const struct dp_source_config *config,
+                          struct dp_source_info *info)
+{
+    const char *dir = config->dir;
     const char *const *test = names[DP_SET_TEST];
 
-    DP_TRY(open_set(a, dir, DP_SET_TRAIN));
+    DP_TRY(open_set(a, config, DP_SET_TRAIN));
+    a->targets = a->of[DP_SET_TRAIN][LABELS].npy.count > 1 ? config->targets : 0;
+    info->targets = a->targets;
     info->shape = shape_of(&a->of[DP_SET_TRAIN][IMAGES].npy);
     info->count[DP_SET_TRAIN] = a->of[DP_SET_TRAIN][IMAGES].npy.rows;
     if (!dp_data_file_exists(dir, test[IMAGES]) && !dp_data_file_exists(dir, test[LABELS])) {
         return DP_OK;
     }
-    DP_TRY(open_set(a, dir, DP_SET_TEST));
+    DP_TRY(open_set(a, config, DP_SET_TEST));
+    DP_TRY(check_same_labels(&a->of[DP_SET_TRAIN][LABELS], &a->of[DP_SET_TEST][LABELS]));
     info->count[DP_SET_TEST] = a->of[DP_SET_TEST][IMAGES].npy.rows;
     return check_same(&a->of[DP_SET_TRAIN][IMAGES], &a->of[DP_SET_TEST][IMAGES]);
 }
@@ -183,7 +207,7 @@ static dp_status npy_open(void *state, const struct dp_source_config *config,
     if (config->dir == NULL || config->dir[0] == '\0') {
         return DP_FAIL(DP_ERR_CONFIG, "data.dir: source npy needs the folder of its arrays");
     }
-    status = open_all(state, config->dir, &found);
+    status = open_all(state, config, &found);
     if (status != DP_OK) {
         npy_close(state);
         return status;
@@ -208,19 +232,27 @@ static dp_status npy_fetch(void *state, struct dp_fetcher *fetcher, enum dp_set 
 {
     const struct arrays *a = state;
     const struct array *images = &a->of[set][IMAGES], *labels = &a->of[set][LABELS];
-    const size_t bytes = images->npy.count * images->npy.width;
-    uint8_t label[8];
+    const size_t bytes = images->npy.count * images->npy.width, count = labels->npy.count;
+    double *label;
+    char *numbers; /* of the label, as they are in the file */
 
-    if (!dp_buffer_reserve(&fetcher->bytes, bytes)) {
+    if (!dp_buffer_reserve(&fetcher->bytes, bytes) ||
+        !dp_buffer_reserve(&fetcher->more, count * (sizeof(*label) + labels->npy.width))) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: a row of %zu bytes", images->file.path, bytes);
     }
+    label = fetcher->more.data;
+    numbers = (char *)fetcher->more.data + count * sizeof(*label);
     DP_TRY(read_row(images, row, fetcher->bytes.data));
-    DP_TRY(read_row(labels, row, label));
+    DP_TRY(read_row(labels, row, numbers));
+    for (size_t i = 0; i < count; i++) {
+        label[i] = dp_npy_number(&labels->npy, numbers, i);
+    }
     *raw = (struct dp_raw){.kind = DP_RAW_ARRAY,
                            .data = fetcher->bytes.data,
                            .bytes = bytes,
                            .shape = shape_of(&images->npy),
-                           .label = dp_npy_number(&labels->npy, label, 0)};
+                           .label = *label,
+                           .targets = a->targets > 1 ? label : NULL};
     return DP_OK;
 }
 

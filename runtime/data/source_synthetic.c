@@ -12,7 +12,13 @@
 #include "base/random.h"
 #include "runtime/data/source.h"
 
-enum { GRID = 4, BLOCK_BYTES = 16, DEFAULT_TRAIN = 60000, DEFAULT_TEST = 10000 };
+enum {
+    GRID = 4,
+    BLOCK_BYTES = 16,
+    DEFAULT_TRAIN = 60000,
+    DEFAULT_TEST = 10000,
+    DEFAULT_CLASSES = 10
+};
 
 /* Sequences of random numbers: the `step` of dp_random_block(). */
 enum { TRAIN_PIXELS, TEST_PIXELS, TRAIN_LABELS, TEST_LABELS, PATTERNS };
@@ -61,15 +67,15 @@ static dp_status synthetic_open(void *state, const struct dp_source_config *conf
     const size_t channels = input->height == 0 ? 1 : (size_t)input->channels;
 
     s->seed = config->seed;
-    s->classes = config->classes;
+    s->classes = config->classes > 0 ? config->classes : DEFAULT_CLASSES;
     s->cells = (size_t)GRID * GRID * channels;
-    s->grids = dp_zalloc((size_t)config->classes, s->cells);
+    s->grids = dp_zalloc((size_t)s->classes, s->cells);
     s->cell = dp_zalloc(input->count, sizeof(*s->cell));
     if (s->grids == NULL || s->cell == NULL) {
         synthetic_close(s);
-        return DP_FAIL(DP_ERR_NOMEM, "patterns of %d classes", config->classes);
+        return DP_FAIL(DP_ERR_NOMEM, "patterns of %d classes", s->classes);
     }
-    for (size_t i = 0; i < (size_t)config->classes * s->cells; i++) {
+    for (size_t i = 0; i < (size_t)s->classes * s->cells; i++) {
         s->grids[i] = (uint8_t)(dp_random_u32(s->seed, DP_RANDOM_SYNTHETIC, PATTERNS, i) >> 26);
     }
     lay_out_cells(s, config);
@@ -77,7 +83,7 @@ static dp_status synthetic_open(void *state, const struct dp_source_config *conf
     s->info.count[DP_SET_TEST] = config->test_samples != 0 ? config->test_samples : DEFAULT_TEST;
     s->info.shape = *input;
     s->info.shape.element = DP_ELEMENT_BYTE;
-    s->info.classes = config->classes;
+    s->info.classes = s->classes;
     *info = s->info;
     return DP_OK;
 }

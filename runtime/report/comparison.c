@@ -267,6 +267,9 @@ static void compare_results(struct dp_comparison *c)
     add_change(c,
                (struct dp_change){"test accuracy", DP_REPORT_ACCURACY, before->final_test_accuracy,
                                   after->final_test_accuracy, unknown, 1});
+    add_change(c,
+               (struct dp_change){"mean absolute error", DP_REPORT_LOSS, before->final_test_error,
+                                  after->final_test_error, unknown, -1});
     add_change(c, (struct dp_change){"test loss", DP_REPORT_LOSS, before->final_test_loss,
                                      after->final_test_loss, unknown, -1});
     add_change(c, (struct dp_change){"train loss", DP_REPORT_LOSS, before->final_train_loss,

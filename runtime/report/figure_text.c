@@ -62,6 +62,14 @@ const char *dp_figure_bytes(char text[DP_FIGURE_BYTES], int64_t bytes)
     return text;
 }
 
+struct dp_figure_metric dp_figure_metric(double accuracy, double error)
+{
+    return isnan(accuracy) && !isnan(error)
+               ? (struct dp_figure_metric){"mean absolute error", "mean error", DP_REPORT_LOSS,
+                                           error}
+               : (struct dp_figure_metric){"accuracy", "accuracy", DP_REPORT_ACCURACY, accuracy};
+}
+
 const char *dp_figure_or_dash(const char *text)
 {
     return text == NULL || *text == '\0' ? "-" : text;

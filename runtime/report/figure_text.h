@@ -27,6 +27,17 @@ const char *dp_figure_bytes(char text[DP_FIGURE_BYTES], int64_t bytes);
 const char *dp_figure_number(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, double value);
 const char *dp_figure_count(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, int64_t value);
 
+/* What an evaluation has beside the loss: how many answers are right or, of train.loss mse, how far
+ * off they are. Where neither is known (NaN), an unknown accuracy. */
+struct dp_figure_metric {
+    const char *name;    /* "accuracy", "mean absolute error" */
+    const char *heading; /* of a column: 10 characters at most */
+    enum dp_report_kind kind;
+    double value;
+};
+
+struct dp_figure_metric dp_figure_metric(double accuracy, double error);
+
 /* The text, or "-" where there is none. */
 const char *dp_figure_or_dash(const char *text);
 

@@ -152,6 +152,8 @@ static void take_eval(struct dp_history *h, const struct dp_json *line)
         .train_loss = dp_metrics_real(line, "train_loss"),
         .test_loss = dp_metrics_real(line, "test_loss"),
         .test_accuracy = dp_metrics_real(line, "test_accuracy"),
+        .test_top5 = dp_metrics_real(line, "test_top5_accuracy"),
+        .test_error = dp_metrics_real(line, "test_mean_absolute_error"),
     };
 }
 

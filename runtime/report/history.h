@@ -27,7 +27,8 @@ struct dp_history_point {
 
 struct dp_history_eval {
     int64_t step;
-    double time, train_loss, test_loss, test_accuracy;
+    double time, train_loss, test_loss;
+    double test_accuracy, test_top5, test_error; /* NaN: not of this loss */
 };
 
 /* What the line "start" says. */

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/files/disk.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -43,10 +44,10 @@ static dp_status end_torn_line(int fd, const char *path)
  * return. */
 static dp_status open_lines(int *fd, const char *path, bool append)
 {
-    const int flags = O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    const int flags = O_RDWR | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
     struct stat info;
 
-    *fd = open(path, flags | (append ? 0 : O_TRUNC | O_NOFOLLOW), 0666);
+    *fd = dp_disk_create(path, flags | (append ? 0 : O_TRUNC | O_NOFOLLOW));
     if (*fd < 0) {
         return dp_file_fail(path, errno);
     }
@@ -171,7 +172,7 @@ static size_t write_some(int fd, const char *data, size_t bytes, int *reason)
     size_t done = 0;
 
     while (done < bytes) {
-        const ssize_t now = write(fd, data + done, bytes - done);
+        const ssize_t now = dp_disk_write(fd, data + done, bytes - done);
 
         if (now < 0 && errno != EINTR) {
             *reason = errno;
@@ -299,6 +300,8 @@ static dp_status fill_eval(struct dp_json *object, const struct dp_metrics_eval 
     DP_TRY(dp_json_set_real(object, "train_loss", eval->train_loss));
     DP_TRY(dp_json_set_real(object, "test_loss", eval->test_loss));
     DP_TRY(dp_json_set_real(object, "test_accuracy", eval->test_accuracy));
+    DP_TRY(dp_json_set_real(object, "test_top5_accuracy", eval->test_top5));
+    DP_TRY(dp_json_set_real(object, "test_mean_absolute_error", eval->test_error));
     return dp_json_set_real(object, "seconds", eval->seconds);
 }
 

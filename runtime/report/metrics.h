@@ -56,8 +56,9 @@ struct dp_metrics_eval {
     int64_t step;
     int epoch;
     double train_loss; /* mean since the evaluation before */
-    double test_loss, test_accuracy;
-    double seconds; /* that the evaluation took */
+    double test_loss;
+    double test_accuracy, test_top5, test_error; /* NaN: not of this loss */
+    double seconds;                              /* that the evaluation took */
 };
 
 /* Opens `path`, and empties it unless `append`; a torn last line then gets its line end. After

@@ -118,7 +118,10 @@ static void add_results(struct dp_html *h, const struct dp_run_record *r)
 {
     const struct dp_run_summary *s = &r->summary;
     const struct dp_history *history = &r->history;
+    const struct dp_figure_metric metric =
+        dp_figure_metric(s->final_test_accuracy, s->final_test_error);
     char value[DP_FIGURE_BYTES], last[DP_FIGURE_BYTES], after[2 * DP_FIGURE_BYTES];
+    char name[DP_FIGURE_BYTES], top[2 * DP_FIGURE_BYTES];
     double loss = (double)NAN;
 
     if (history->count > 0) {
@@ -126,8 +129,11 @@ static void add_results(struct dp_html *h, const struct dp_run_record *r)
     }
     (void)snprintf(after, sizeof(after), "of the last steps: %s",
                    dp_figure_number(last, DP_REPORT_LOSS, loss));
-    add_tile(h, NULL, "test accuracy",
-             dp_figure_number(value, DP_REPORT_ACCURACY, s->final_test_accuracy), NULL);
+    (void)snprintf(name, sizeof(name), "test %s", metric.name);
+    (void)snprintf(top, sizeof(top), "among the best 5: %s",
+                   dp_figure_number(last, DP_REPORT_ACCURACY, s->final_test_top5));
+    add_tile(h, NULL, name, dp_figure_number(value, metric.kind, metric.value),
+             isfinite(s->final_test_top5) ? top : NULL);
     add_tile(h, NULL, "test loss", dp_figure_number(value, DP_REPORT_LOSS, s->final_test_loss),
              NULL);
     add_tile(h, NULL, "training loss", dp_figure_number(value, DP_REPORT_LOSS, s->final_train_loss),

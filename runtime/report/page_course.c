@@ -10,11 +10,13 @@
 /* What the charts show, taken out of a history. */
 struct course {
     double step[DP_HISTORY_POINTS], loss[DP_HISTORY_POINTS], rate[DP_HISTORY_POINTS];
-    double eval_step[DP_HISTORY_EVALS], test_loss[DP_HISTORY_EVALS], accuracy[DP_HISTORY_EVALS];
+    double eval_step[DP_HISTORY_EVALS], test_loss[DP_HISTORY_EVALS], metric[DP_HISTORY_EVALS];
+    struct dp_figure_metric last; /* metric */
 };
 
 static void take_out(const struct dp_history *h, struct course *c)
 {
+    c->last = dp_figure_metric((double)NAN, (double)NAN);
     for (int i = 0; i < h->count; i++) {
         c->step[i] = (double)h->points[i].last;
         c->loss[i] = dp_history_loss(&h->points[i]);
@@ -23,7 +25,8 @@ static void take_out(const struct dp_history *h, struct course *c)
     for (int i = 0; i < h->eval_count; i++) {
         c->eval_step[i] = (double)h->evals[i].step;
         c->test_loss[i] = h->evals[i].test_loss;
-        c->accuracy[i] = 100.0 * h->evals[i].test_accuracy;
+        c->last = dp_figure_metric(h->evals[i].test_accuracy, h->evals[i].test_error);
+        c->metric[i] = (c->last.kind == DP_REPORT_ACCURACY ? 100.0 : 1.0) * c->last.value;
     }
 }
 
@@ -46,7 +49,9 @@ static const char *say_course(char text[DP_FIGURE_BYTES], const double *values, 
 
 static void add_charts(struct dp_html *html, const struct dp_history *h, const struct course *c)
 {
-    char loss[DP_FIGURE_BYTES], accuracy[DP_FIGURE_BYTES], rate[DP_FIGURE_BYTES];
+    char loss[DP_FIGURE_BYTES], metric[DP_FIGURE_BYTES], rate[DP_FIGURE_BYTES];
+    const bool answers = c->last.kind == DP_REPORT_ACCURACY;
+    const char *unit = answers ? " %" : "";
     const struct dp_chart charts[] = {
         {.id = "chart-loss",
          .title = "Loss",
@@ -56,10 +61,10 @@ static void add_charts(struct dp_html *html, const struct dp_history *h, const s
                     {"test", c->eval_step, c->test_loss, h->eval_count, true}},
          .series_count = 2},
         {.id = "chart-accuracy",
-         .title = "Test accuracy",
-         .unit = " %",
-         .summary = say_course(accuracy, c->accuracy, h->eval_count, " %"),
-         .series = {{"accuracy", c->eval_step, c->accuracy, h->eval_count, true}},
+         .title = answers ? "Test accuracy" : "Test mean absolute error",
+         .unit = unit,
+         .summary = say_course(metric, c->metric, h->eval_count, unit),
+         .series = {{c->last.heading, c->eval_step, c->metric, h->eval_count, true}},
          .series_count = 1},
         {.id = "chart-rate",
          .title = "Samples/s",
@@ -77,7 +82,7 @@ static void add_charts(struct dp_html *html, const struct dp_history *h, const s
     dp_html_add(html, "</div>\n");
 }
 
-static void add_evaluations(struct dp_html *html, const struct dp_history *h)
+static void add_evaluations(struct dp_html *html, const struct dp_history *h, const char *metric)
 {
     char text[DP_FIGURE_BYTES];
 
@@ -89,15 +94,17 @@ static void add_evaluations(struct dp_html *html, const struct dp_history *h)
                       "Evaluations; the training loss is the mean since the one before</caption>"
                       "<thead><tr><th scope=\"col\">step</th><th scope=\"col\">after</th>"
                       "<th scope=\"col\">train loss</th><th scope=\"col\">test loss</th>"
-                      "<th scope=\"col\">test accuracy</th></tr></thead><tbody>\n");
+                      "<th scope=\"col\">test ");
+    dp_html_text(html, metric);
+    dp_html_add(html, "</th></tr></thead><tbody>\n");
     for (int i = 0; i < h->eval_count; i++) {
         const struct dp_history_eval *e = &h->evals[i];
+        const struct dp_figure_metric m = dp_figure_metric(e->test_accuracy, e->test_error);
         dp_html_print(html, "<tr><th scope=\"row\">%" PRId64 "</th>", e->step);
         dp_html_print(html, "<td>%s</td>", dp_figure_fixed(text, e->time - h->begin_time, 1, " s"));
         dp_html_print(html, "<td>%s</td>", dp_figure_number(text, DP_REPORT_LOSS, e->train_loss));
         dp_html_print(html, "<td>%s</td>", dp_figure_number(text, DP_REPORT_LOSS, e->test_loss));
-        dp_html_print(html, "<td>%s</td></tr>\n",
-                      dp_figure_number(text, DP_REPORT_ACCURACY, e->test_accuracy));
+        dp_html_print(html, "<td>%s</td></tr>\n", dp_figure_number(text, m.kind, m.value));
     }
     dp_html_add(html, "</tbody></table></div></details>\n");
 }
@@ -117,5 +124,5 @@ void dp_page_course(struct dp_html *html, const struct dp_history *history)
                   " step%s. Point at a chart, or give it the focus and press the arrow keys, to "
                   "read values.</p>",
                   history->per_point, history->per_point == 1 ? "" : "s");
-    add_evaluations(html, history);
+    add_evaluations(html, history, course.last.name);
 }

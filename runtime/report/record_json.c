@@ -51,6 +51,8 @@ static dp_status put_evaluations(const struct dp_history *h, struct dp_json *arr
         DP_TRY(dp_json_set_real(object, "train_loss", e->train_loss));
         DP_TRY(dp_json_set_real(object, "test_loss", e->test_loss));
         DP_TRY(dp_json_set_real(object, "test_accuracy", e->test_accuracy));
+        DP_TRY(dp_json_set_real(object, "test_top5_accuracy", e->test_top5));
+        DP_TRY(dp_json_set_real(object, "test_mean_absolute_error", e->test_error));
     }
     return array == NULL ? DP_ERR_NOMEM : DP_OK;
 }

@@ -59,10 +59,17 @@ static void print_efficiency(const struct dp_run_record *r, FILE *out)
 static void print_results(const struct dp_run_record *r, FILE *out)
 {
     const struct dp_run_summary *s = &r->summary;
+    const struct dp_figure_metric metric =
+        dp_figure_metric(s->final_test_accuracy, s->final_test_error);
     char first[DP_FIGURE_BYTES], second[DP_FIGURE_BYTES], third[DP_FIGURE_BYTES];
+    char top[DP_FIGURE_BYTES], best[2 * DP_FIGURE_BYTES] = "";
 
-    dp_paragraph(out, 12, "result      accuracy %s, test loss %s, train loss %s, in %s s",
-                 dp_figure_number(first, DP_REPORT_ACCURACY, s->final_test_accuracy),
+    if (isfinite(s->final_test_top5)) {
+        (void)snprintf(best, sizeof(best), ", among the best 5 %s",
+                       dp_figure_number(top, DP_REPORT_ACCURACY, s->final_test_top5));
+    }
+    dp_paragraph(out, 12, "result      %s %s%s, test loss %s, train loss %s, in %s s", metric.name,
+                 dp_figure_number(first, metric.kind, metric.value), best,
                  dp_figure_number(second, DP_REPORT_LOSS, s->final_test_loss),
                  dp_figure_number(third, DP_REPORT_LOSS, s->final_train_loss),
                  dp_figure_fixed((char[DP_FIGURE_BYTES]){0}, s->seconds, 1, ""));
@@ -152,28 +159,35 @@ static struct dp_history_point points_between(const struct dp_history *h, int fr
     return sum;
 }
 
+static struct dp_figure_metric metric_of(const struct dp_history_eval *e)
+{
+    return e != NULL ? dp_figure_metric(e->test_accuracy, e->test_error)
+                     : dp_figure_metric((double)NAN, (double)NAN);
+}
+
 static void print_course(const struct dp_history *h, FILE *out)
 {
     const int rows = h->count < COURSE_ROWS ? h->count : COURSE_ROWS;
     char loss[DP_FIGURE_BYTES], rate[DP_FIGURE_BYTES], test[DP_FIGURE_BYTES];
-    char accuracy[DP_FIGURE_BYTES];
+    char text[DP_FIGURE_BYTES];
 
     if (h->count == 0) {
         return;
     }
     (void)fprintf(out, "\nmeans of the steps since the line above\n%12s %12s %12s %12s %10s\n",
-                  "to step", "train loss", "samples/s", "test loss", "accuracy");
+                  "to step", "train loss", "samples/s", "test loss",
+                  metric_of(h->eval_count > 0 ? &h->evals[h->eval_count - 1] : NULL).heading);
     for (int row = 0; row < rows; row++) {
         const struct dp_history_point sum =
             points_between(h, h->count * row / rows, h->count * (row + 1) / rows);
         const struct dp_history_eval *e = evaluation_at(h, sum.last);
+        const struct dp_figure_metric metric = metric_of(e);
         (void)fprintf(
             out, "%12" PRId64 " %12s %12s %12s %10s\n", sum.last,
             dp_figure_number(loss, DP_REPORT_LOSS, dp_history_loss(&sum)),
             dp_figure_number(rate, DP_REPORT_RATE, dp_history_rate(&sum)),
             dp_figure_number(test, DP_REPORT_LOSS, e != NULL ? e->test_loss : (double)NAN),
-            dp_figure_number(accuracy, DP_REPORT_ACCURACY,
-                             e != NULL ? e->test_accuracy : (double)NAN));
+            dp_figure_number(text, metric.kind, metric.value));
     }
 }
 

@@ -155,6 +155,8 @@ static void summarize_history(struct dp_run_record *r)
         s->final_train_loss = last->train_loss;
         s->final_test_loss = last->test_loss;
         s->final_test_accuracy = last->test_accuracy;
+        s->final_test_top5 = last->test_top5;
+        s->final_test_error = last->test_error;
     }
 }
 

@@ -15,6 +15,7 @@
 #include "collectives/gpu/gpu_peers.h"
 #include "collectives/strategies/strategy.h"
 #include "runtime/config/config_load.h"
+#include "runtime/data/augment/augment.h"
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/run/load_dataset.h"
@@ -158,8 +159,10 @@ static void print_check(const struct dp_config *c, struct dp_model *m,
 {
     char text[96], params[32], flops[32];
 
-    dp_text_line(stdout, "%s: input %s, %zu classes", c->name,
-                 dp_shape_text(&c->model.input, text, sizeof(text)), m->classes);
+    dp_text_line(stdout, "%s: input %s, %zu %s%s", c->name,
+                 dp_shape_text(&c->model.input, text, sizeof(text)), m->classes,
+                 m->loss == DP_LOSS_SOFTMAX ? "classes" : "output",
+                 m->loss == DP_LOSS_SOFTMAX ? "" : dp_plural(m->classes));
     printf("\n%-18s %-16s %-18s %12s %12s\n", "layer", "kind", "output of a sample", "parameters",
            "FLOPs");
     for (int i = 0; i < m->node_count; i++) {
@@ -170,6 +173,28 @@ static void print_check(const struct dp_config *c, struct dp_model *m,
     printf("%-18s %-16s %-18s %12s %12s   forward, per sample\n", "total", "", "",
            short_count(params, (double)m->parameters), short_count(flops, m->flops));
     print_memory(c, m, device);
+}
+
+/* On pictures of bytes. */
+static dp_status check_augment(const struct dp_config *config)
+{
+    const struct dp_shape *input = &config->model.input;
+    const bool picture = input->dims == 3;
+    const struct dp_sample_shape shape = {.height = picture ? (int)input->dim[0] : 0,
+                                          .width = picture ? (int)input->dim[1] : 0,
+                                          .channels = picture ? (int)input->dim[2] : 0,
+                                          .count = dp_shape_count(input),
+                                          .element = DP_ELEMENT_BYTE};
+    struct dp_augment *augment = NULL;
+    char problem[256], where[256];
+    const dp_status status =
+        dp_augment_create(config->data.augment, &shape, 0, &augment, problem, sizeof(problem));
+
+    dp_augment_destroy(augment);
+    return status == DP_OK
+               ? DP_OK
+               : DP_FAIL(status, "%s: %s",
+                         dp_config_where(config, "data.augment", where, sizeof(where)), problem);
 }
 
 dp_status dp_run_check_names(const struct dp_config *config)
@@ -208,7 +233,7 @@ dp_status dp_run_check_names(const struct dp_config *config)
         }
         dp_free(state);
     }
-    return DP_OK;
+    return check_augment(config);
 }
 
 dp_status dp_run_check(const struct dp_run_options *options)
@@ -227,6 +252,7 @@ dp_status dp_run_check(const struct dp_run_options *options)
     DP_TRY_GOTO(dp_model_create(config->model.layers, config->model.layer_count,
                                 &config->model.input, &model),
                 status, done);
+    DP_TRY_GOTO(dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss), status, done);
     DP_TRY_GOTO(dp_device_find(config->device.name, &device), status, done);
     print_check(config, model, device);
 

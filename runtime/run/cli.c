@@ -17,6 +17,7 @@
 #include "models/layer.h"
 #include "runtime/config/config.h"
 #include "runtime/config/config_print.h"
+#include "runtime/data/augment/augmentation.h"
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/report/summary.h"
@@ -62,8 +63,7 @@ static const struct {
     [FLAG_DRY_RUN] = {"--dry-run", NULL, "prints ranks, binding and bucket plan, then ends"},
     [FLAG_PRINT_CONFIG] = {"--print-config", NULL, "prints the resolved configuration"},
     [FLAG_LIST] = {"--list", "FAMILY",
-                   "strategies|compressors|layers|optimizers|schedules|sources|devices|faults|"
-                   "report"},
+                   "what there is of strategies, layers ...; a wrong name lists all"},
     [FLAG_DEVICE] = {"--device", "NAME", "cpu|cuda|auto; see --list devices"},
     [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
@@ -374,16 +374,22 @@ dp_status dp_cli_list(const char *family)
         {"strategies", &dp_strategies},   {"strategies", &dp_shardings},
         {"compressors", &dp_compressors}, {"layers", &dp_layers},
         {"optimizers", &dp_optimizers},   {"schedules", &dp_schedules},
-        {"sources", &dp_sources},         {"devices", &dp_devices},
-        {"faults", &dp_fault_kinds},
+        {"sources", &dp_sources},         {"augmentations", &dp_augmentations},
+        {"devices", &dp_devices},         {"faults", &dp_fault_kinds},
     };
+    enum { FAMILIES = sizeof(families) / sizeof(families[0]) };
     const struct dp_plugin *plugin;
     bool found = strcmp(family, "report") == 0;
+    char names[256] = "";
+    size_t used = 0;
 
     if (found) {
         dp_run_summary_list();
     }
-    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+    for (size_t i = 0; i < FAMILIES; i++) {
+        if (i == 0 || strcmp(families[i].name, families[i - 1].name) != 0) {
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s|", families[i].name);
+        }
         if (strcmp(family, families[i].name) != 0) {
             continue;
         }
@@ -392,7 +398,5 @@ dp_status dp_cli_list(const char *family)
         }
         found = true;
     }
-    return found
-               ? DP_OK
-               : DP_FAIL(DP_ERR_USAGE, "--list wants %s, not '%s'", flags[FLAG_LIST].help, family);
+    return found ? DP_OK : DP_FAIL(DP_ERR_USAGE, "--list wants %sreport, not '%s'", names, family);
 }

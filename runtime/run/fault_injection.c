@@ -6,6 +6,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/files/disk.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/update/deferred_update.h"
 
@@ -111,12 +114,56 @@ static void exit_apply(const struct dp_fault *fault, struct dp_trainer *t)
     _exit(0);
 }
 
+/* ---- what does not happen in the steps ---- */
+
+static dp_status elsewhere_check(const struct dp_fault *fault, const struct dp_trainer *t)
+{
+    (void)fault;
+    (void)t;
+    return DP_OK;
+}
+
+/* The allocation that is to fail on this rank; 0: none. */
+static int failing_allocation(const struct dp_fault *first, int rank)
+{
+    for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
+        if (fault->alloc > 0 && fault->rank == rank) {
+            return fault->alloc;
+        }
+    }
+    return 0;
+}
+
+void dp_fault_injection_start(const struct dp_fault *first, int rank)
+{
+    const int nth = failing_allocation(first, rank);
+
+    if (nth > 0) {
+        (void)dp_mem_fail_nth(nth);
+    }
+    dp_disk_set_faults(first, rank);
+}
+
+void dp_fault_injection_end(const struct dp_fault *first, int rank)
+{
+    const int nth = failing_allocation(first, rank), left = nth > 0 ? dp_mem_fail_nth(0) : 0;
+
+    if (left > 0) {
+        DP_DEBUG("%d allocations", nth - left);
+    }
+    if (dp_disk_calls() > 0) {
+        DP_DEBUG("%llu calls changed files", (unsigned long long)dp_disk_calls());
+    }
+    dp_disk_set_faults(NULL, 0);
+}
+
 /* ---- all kinds ---- */
 
 static const struct happening {
     const struct dp_plugin *kind;
     dp_status (*check)(const struct dp_fault *fault, const struct dp_trainer *t);
-    void (*apply)(const struct dp_fault *fault, struct dp_trainer *t); /* on fault->rank */
+    void (*apply)(const struct dp_fault *fault, struct dp_trainer *t); /* on fault->rank; NULL: it
+                                                                        * never is in the steps */
     bool together; /* all ranks synchronise before and after it: it changes what they share */
 } happenings[] = {
     {&dp_fault_flip, flip_check, flip_apply, true},
@@ -124,6 +171,10 @@ static const struct happening {
     {&dp_fault_stop, bucket_check, stop_apply, false},
     {&dp_fault_slow, bucket_check, slow_apply, false},
     {&dp_fault_exit, bucket_check, exit_apply, false},
+    {&dp_fault_torn, elsewhere_check, NULL, false},
+    {&dp_fault_full, elsewhere_check, NULL, false},
+    {&dp_fault_eio, elsewhere_check, NULL, false},
+    {&dp_fault_nomem, elsewhere_check, NULL, false},
 };
 
 static const struct happening *happening_of(const struct dp_fault *fault)
@@ -178,14 +229,17 @@ void dp_fault_injection_arm(struct dp_fault *first, struct dp_trainer *t)
     }
 }
 
-bool dp_fault_injection_due(const struct dp_fault *first, uint64_t step)
+uint64_t dp_fault_injection_next(const struct dp_fault *first, uint64_t after)
 {
+    uint64_t next = UINT64_MAX;
+
     for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
-        if (fault->bucket < 0 && due_in(fault, step)) {
-            return true;
+        const uint64_t step = fault->step == 0 ? after + 1 : (uint64_t)fault->step;
+        if (dp_fault_is_between_steps(fault) && step > after && step < next) {
+            next = step;
         }
     }
-    return false;
+    return next;
 }
 
 /* A fault that all ranks must be at the same place for. */
@@ -207,7 +261,7 @@ dp_status dp_fault_injection_apply(const struct dp_fault *first, struct dp_train
     bool together = false;
 
     for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
-        if (fault->bucket >= 0 || !due_in(fault, dp_trainer_steps(t))) {
+        if (!dp_fault_is_between_steps(fault) || !due_in(fault, dp_trainer_steps(t))) {
             continue;
         }
         if (happening_of(fault)->together) {

@@ -10,6 +10,12 @@
 #include "base/fault.h"
 #include "runtime/trainer/trainer.h"
 
+/* From now on faults of files and of memory happen on this rank. first: borrowed until the end. */
+void dp_fault_injection_start(const struct dp_fault *first, int rank);
+
+/* None of these happens any more. How many there could have been is printed at debug level. */
+void dp_fault_injection_end(const struct dp_fault *first, int rank);
+
 /* Refuses faults that this training cannot have. All ranks decide alike. Errors: DP_ERR_CONFIG. */
 DP_CHECKED dp_status dp_fault_injection_check(const struct dp_fault *first,
                                               const struct dp_trainer *trainer);
@@ -17,8 +23,9 @@ DP_CHECKED dp_status dp_fault_injection_check(const struct dp_fault *first,
 /* From now on the trainer injects the faults that belong to a bucket. first: borrowed. */
 void dp_fault_injection_arm(struct dp_fault *first, struct dp_trainer *trainer);
 
-/* Whether all ranks have to synchronise for a fault after this step, from 1. */
-bool dp_fault_injection_due(const struct dp_fault *first, uint64_t step);
+/* The next step, from 1, after which all ranks have to synchronise for a fault; `after`: steps
+ * made. UINT64_MAX: none. */
+uint64_t dp_fault_injection_next(const struct dp_fault *first, uint64_t after);
 
 /* Applies the faults that are due after the last step. All ranks know all faults, and wait for each
  * other where one was due. Collective, between steps. */

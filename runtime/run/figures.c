@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/trace.h"
+#include "runtime/report/figure_text.h"
 
 enum { RECENT_NS = 2000000000 };
 
@@ -11,7 +12,8 @@ void dp_figures_init(struct dp_figures *f, bool quiet)
 {
     const double unknown = (double)NAN;
 
-    *f = (struct dp_figures){.train_loss.last = unknown, .evaluation = {unknown, unknown}};
+    *f = (struct dp_figures){.train_loss.last = unknown,
+                             .evaluation = {unknown, unknown, unknown, unknown}};
     dp_progress_init(&f->progress, stdout, dp_progress_on_terminal(dp_world_launch_rank() >= 0),
                      quiet);
 }
@@ -118,19 +120,24 @@ dp_status dp_figures_add_step(struct dp_figures *f, const struct dp_run_job *job
 static dp_status show_evaluation(struct dp_figures *f, const struct dp_run_job *job, double seconds)
 {
     const uint64_t step = dp_trainer_steps(job->trainer);
+    const struct dp_figure_metric metric =
+        dp_figure_metric(f->evaluation.accuracy, f->evaluation.error);
+    char value[DP_FIGURE_BYTES];
     const struct dp_metrics_eval line = {
         .step = (int64_t)step,
         .epoch = epoch_of(job, step - 1),
         .train_loss = f->train_loss.last,
         .test_loss = f->evaluation.loss,
         .test_accuracy = f->evaluation.accuracy,
+        .test_top5 = f->evaluation.top5,
+        .test_error = f->evaluation.error,
         .seconds = seconds,
     };
 
     dp_progress_line(&f->progress,
-                     "epoch %d step %lld: train loss %.4f, test loss %.4f, test accuracy %.2f %%",
-                     line.epoch, (long long)line.step, line.train_loss, line.test_loss,
-                     100.0 * line.test_accuracy);
+                     "epoch %d step %lld: train loss %.4f, test loss %.4f, test %s %s", line.epoch,
+                     (long long)line.step, line.train_loss, line.test_loss, metric.name,
+                     dp_figure_number(value, metric.kind, metric.value));
     return noted(dp_metrics_eval(&f->metrics, &line));
 }
 

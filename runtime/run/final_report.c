@@ -155,28 +155,50 @@ struct dp_run_summary dp_run_summarize(const struct dp_training *run,
                              : figures->train_loss.last;
     s.final_test_loss = figures->evaluation.loss;
     s.final_test_accuracy = figures->evaluation.accuracy;
+    s.final_test_top5 = figures->evaluation.top5;
+    s.final_test_error = figures->evaluation.error;
     return s;
 }
 
-/* Rank 0: run.json, the end of metrics.jsonl, the table, and the paths of the files. */
+/* By now the whole plan is decided: config.yaml has it. */
+static dp_status write_json(const struct dp_run_job *job, const struct dp_run_summary *s)
+{
+    char path[DP_PATH_BYTES];
+
+    DP_TRY(dp_file_join(path, job->output.path, "run.json"));
+    DP_TRY(dp_run_summary_write(s, path));
+    return dp_run_write_config(job);
+}
+
+/* Tries all files: where one cannot be written another may. Only the first failure is an error. */
+static dp_status write_files(struct dp_training *run, const struct dp_run_summary *s)
+{
+    struct dp_log_capture capture;
+    const dp_status ended = dp_metrics_end(&run->figures.metrics, s);
+    dp_status written;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    written = write_json(&run->job, s);
+    dp_log_capture_end(&capture, ended == DP_OK ? DP_LOG_PRINT : DP_LOG_DROP);
+    if (run->figures.page != NULL) {
+        dp_page_writer_finish(run->figures.page);
+    }
+    return ended != DP_OK ? ended : written;
+}
+
+/* Rank 0: the files, the table, and the paths of the files. */
 static dp_status write_report(struct dp_training *run, const struct dp_run_rank *ranks,
                               int64_t wire)
 {
     const struct dp_run_job *job = &run->job;
     struct dp_progress *progress = &run->figures.progress;
     struct dp_run_summary s = dp_run_summarize(run, ranks, wire);
-    char path[DP_PATH_BYTES], verdict[256] = "", plan[160];
-    dp_status noted;
+    char verdict[256] = "", plan[160];
+    dp_status status;
 
     s.verdict = dp_verdict(&s, verdict, sizeof(verdict));
     s.plan = plan_text(job, plan, sizeof(plan));
-    noted = dp_metrics_end(&run->figures.metrics, &s);
-    DP_TRY(dp_file_join(path, job->output.path, "run.json"));
-    DP_TRY(dp_run_summary_write(&s, path));
-    DP_TRY(dp_run_write_config(job)); /* by now the whole plan is decided */
-    if (run->figures.page != NULL) {
-        dp_page_writer_finish(run->figures.page);
-    }
+    status = write_files(run, &s);
     if (!job->options->quiet) {
         dp_progress_end(progress);
         dp_run_summary_print(&s, stdout);
@@ -184,7 +206,7 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_rank 
                          job->output.path, run->figures.page == NULL ? "" : ",report.html",
                          run->saver.good_step == 0 ? "" : ",checkpoints/latest/model.safetensors");
     }
-    return noted;
+    return status;
 }
 
 /* Collects how stale gradients were. Collective. */

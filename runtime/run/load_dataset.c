@@ -56,7 +56,7 @@ static struct layout lay_out(const struct dp_config *c, const struct dp_samples_
 
     for (int set = 0; set < DP_SETS; set++) {
         l.labels[set] = l.bytes;
-        l.bytes += dp_round_up(info->count[set] * sizeof(int32_t), DP_BLOCK);
+        l.bytes += dp_round_up(info->count[set] * dp_label_words(info) * sizeof(int32_t), DP_BLOCK);
     }
     for (int set = 0; set < DP_SETS; set++) {
         l.samples[set] = l.bytes;
@@ -65,6 +65,13 @@ static struct layout lay_out(const struct dp_config *c, const struct dp_samples_
     l.bad = l.bytes;
     l.bytes += skips(c) ? info->count[DP_SET_TRAIN] + info->count[DP_SET_TEST] : 0;
     return l;
+}
+
+/* How many classes samples may have. One output tells two of them apart; that of a mean square is a
+ * number. */
+static int classes_of(const struct dp_model *model)
+{
+    return model->classes > 1 ? (int)model->classes : model->loss == DP_LOSS_SIGMOID ? 2 : 0;
 }
 
 static struct dp_source_config source_config(const struct dp_config *c,
@@ -80,7 +87,9 @@ static struct dp_source_config source_config(const struct dp_config *c,
                   .width = image ? (int)input->dim[1] : 0,
                   .channels = image ? (int)input->dim[2] : 0,
                   .count = dp_shape_count(input)},
-        .classes = (int)model->classes,
+        .classes = classes_of(model),
+        .targets = model->loss == DP_LOSS_SOFTMAX ? 0 : model->classes,
+        .shares = model->loss == DP_LOSS_SIGMOID,
         .seed = (uint64_t)c->train.seed,
         .samples = (size_t)data->samples,
         .test_samples = (size_t)data->test_samples,
@@ -98,10 +107,11 @@ static dp_status open_samples(const struct dp_config *c, const struct dp_model *
     return dp_samples_open(c->data.source, &config, out);
 }
 
-/* Bytes or float32: from here on the model's memory is that of the samples. */
-static void take_element(struct dp_model *model, const struct dp_samples_info *info)
+/* What samples and labels are: from here on the model's memory is theirs. */
+static void take_kinds(struct dp_model *model, const struct dp_samples_info *info)
 {
     model->float_samples = info->shape.element == DP_ELEMENT_FLOAT;
+    model->targets = info->targets;
 }
 
 size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size_t *train_count)
@@ -114,7 +124,7 @@ size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size
     dp_log_capture_begin(&capture, DP_LOG_DEBUG);
     if (open_samples(c, model, &samples) == DP_OK) {
         *train_count = dp_samples_info(samples)->count[DP_SET_TRAIN];
-        take_element(model, dp_samples_info(samples));
+        take_kinds(model, dp_samples_info(samples));
         bytes = lay_out(c, dp_samples_info(samples)).bytes;
     }
     dp_log_capture_end(&capture, DP_LOG_DROP);
@@ -133,11 +143,13 @@ static uint64_t hash_images(const uint8_t *images, size_t count, size_t sample_b
     return hash;
 }
 
-static struct prints take_prints(const struct dp_dataset *d)
+static struct prints take_prints(const struct dp_dataset *d, size_t label_words)
 {
+    const size_t label = label_words * sizeof(int32_t);
+
     return (struct prints){
-        .train_labels = XXH3_64bits(d->train_labels, d->train_count * sizeof(*d->train_labels)),
-        .test_labels = XXH3_64bits(d->test_labels, d->test_count * sizeof(*d->test_labels)),
+        .train_labels = XXH3_64bits(d->train_labels, d->train_count * label),
+        .test_labels = XXH3_64bits(d->test_labels, d->test_count * label),
         .train_images = hash_images(d->train_images, d->train_count, d->sample_bytes),
         .test_images = hash_images(d->test_images, d->test_count, d->sample_bytes),
     };
@@ -172,6 +184,7 @@ static dp_status compare_counts(const struct dp_run_job *job, const struct dp_sa
 {
     const struct dp_consistency_item items[] = {
         count_claim("bytes of a sample", dp_shape_bytes(&info->shape)),
+        count_claim("numbers of a label", dp_label_words(info)),
         count_claim("training rows", info->count[DP_SET_TRAIN]),
         count_claim("test rows", info->count[DP_SET_TEST]),
         hash_claim("list of classes", hash_names(info)),
@@ -268,6 +281,22 @@ static dp_status read_samples(struct dp_run_job *job, struct dp_load_job *load)
     return dp_consistency_agree(job->world->all, met == DP_OK ? status : met, &capture);
 }
 
+/* Where the first sample that was left out is to be found. */
+static void name_bad(const struct dp_load_job *load, char *text, size_t size)
+{
+    const size_t *count = dp_samples_info(load->samples)->count;
+    size_t at = 0;
+
+    while (at + 1 < count[DP_SET_TRAIN] + count[DP_SET_TEST] && load->bad[at] == 0) {
+        at++;
+    }
+    if (at < count[DP_SET_TRAIN]) {
+        dp_samples_name(load->samples, DP_SET_TRAIN, at, text, size);
+    } else {
+        dp_samples_name(load->samples, DP_SET_TEST, at - count[DP_SET_TRAIN], text, size);
+    }
+}
+
 /* The writer, after all is there. */
 static dp_status finish_samples(struct dp_run_job *job, const struct dp_load_job *load)
 {
@@ -275,13 +304,15 @@ static dp_status finish_samples(struct dp_run_job *job, const struct dp_load_job
     const struct dp_samples_info *info = dp_samples_info(load->samples);
     const size_t all = info->count[DP_SET_TRAIN] + info->count[DP_SET_TEST];
     const size_t bad = atomic_load(&load->state->bad);
+    char first[DP_PATH_BYTES];
 
     memcpy(shared->left, info->count, sizeof(shared->left));
     if (bad * BAD_SHARE > all) {
+        name_bad(load, first, sizeof(first));
         return DP_FAIL(DP_ERR_DATA,
-                       "%s: %zu of %zu samples are bad: data.on_bad_sample skip leaves out at most "
-                       "1 of %d: mend them, or take them out",
-                       job->config->data.dir, bad, all, BAD_SHARE);
+                       "%s: %zu of %zu samples %s bad, the first is %s: data.on_bad_sample skip "
+                       "leaves out at most 1 of %d: mend them, or take them out",
+                       job->config->data.dir, bad, all, bad == 1 ? "is" : "are", first, BAD_SHARE);
     }
     if (bad > 0) {
         dp_load_compact(load, shared->left);
@@ -335,10 +366,11 @@ static dp_status load_rows(struct dp_run_job *job, struct dp_progress *progress,
         .train_count = shared->left[DP_SET_TRAIN],
         .test_count = shared->left[DP_SET_TEST],
         .sample_bytes = dp_shape_bytes(&info->shape),
+        .shape = info->shape,
     };
     job->skipped_samples = atomic_load(&shared->load.bad);
     if (job->data_memory.writer) {
-        shared->prints = take_prints(&job->data);
+        shared->prints = take_prints(&job->data, dp_label_words(info));
     }
     return dp_group_barrier(job->world->all);
 }
@@ -377,7 +409,7 @@ dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress)
     status = status == DP_OK ? keep_class_names(job, dp_samples_info(samples)) : status;
     status = dp_consistency_agree(job->world->all, status, &capture);
     if (status == DP_OK) {
-        take_element(job->model, dp_samples_info(samples));
+        take_kinds(job->model, dp_samples_info(samples));
         status = compare_counts(job, dp_samples_info(samples));
     }
     status = status == DP_OK ? check_memory(job, dp_samples_info(samples)) : status;

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/files/disk.h"
+
 static bool exists_in(const char *folder, const char *name)
 {
     char path[DP_PATH_BYTES];
@@ -30,7 +32,7 @@ static dp_status make_folders(const char *path, bool *made)
             continue;
         }
         (void)snprintf(part, sizeof(part), "%.*s", (int)i, path);
-        *made = mkdir(part, 0777) == 0;
+        *made = dp_disk_mkdir(part) == 0;
         if (!*made && errno == EEXIST && stat(part, &info) == 0 && !S_ISDIR(info.st_mode)) {
             errno = ENOTDIR;
         }
@@ -164,6 +166,6 @@ void dp_run_release_out(struct dp_output_dir *output, bool used)
 {
     dp_lock_release(output->lock);
     if (output->made && !used) {
-        (void)rmdir(output->path); /* nothing was written */
+        (void)dp_disk_rmdir(output->path); /* nothing was written */
     }
 }

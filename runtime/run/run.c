@@ -75,10 +75,16 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
     return status;
 }
 
-/* Whether every run is evaluated after step number `step` (from 1), wherever it ends. */
+/* Every so many steps a run is evaluated, wherever it ends; 0: never. */
+static uint64_t evaluation_period(const struct dp_run_job *job)
+{
+    return (uint64_t)job->config->train.eval_every * job->steps_per_epoch;
+}
+
+/* Whether it is after step number `step` (from 1). */
 static bool evaluation_scheduled(const struct dp_run_job *job, uint64_t step)
 {
-    const uint64_t steps = (uint64_t)job->config->train.eval_every * job->steps_per_epoch;
+    const uint64_t steps = evaluation_period(job);
 
     return steps > 0 && step % steps == 0;
 }
@@ -208,21 +214,40 @@ static dp_status async_result(void *context, const struct dp_step_result *result
 static const struct dp_async_hooks async_hooks = {
     .request = async_request, .stepped = async_stepped, .result = async_result};
 
-/* Whether all ranks have to synchronise after step number `step`, as far as is known beforehand. */
-static bool sync_due(const struct dp_run_job *job, uint64_t baseline_step, uint64_t step)
+static void earlier(uint64_t *step, uint64_t other)
 {
-    return dp_fault_injection_due(job->faults, step) || step == job->total_steps ||
-           step == baseline_step || evaluation_scheduled(job, step) || save_scheduled(job, step);
+    *step = other < *step ? other : *step;
+}
+
+/* The next multiple of `every` after `step`; 0: never. */
+static void earlier_multiple(uint64_t *next, uint64_t step, uint64_t every)
+{
+    if (every > 0) {
+        earlier(next, (step / every + 1) * every);
+    }
+}
+
+/* The next step after which all ranks have to synchronise, as far as is known beforehand. Computed,
+ * not searched for: it may be a billion steps away. */
+static uint64_t next_sync(const struct dp_run_job *job, uint64_t baseline_step, uint64_t step)
+{
+    uint64_t next = job->total_steps;
+
+    if (baseline_step > step) {
+        earlier(&next, baseline_step);
+    }
+    earlier(&next, dp_fault_injection_next(job->faults, step));
+    earlier_multiple(&next, step, evaluation_period(job));
+    earlier_multiple(&next, step, (uint64_t)job->config->checkpoint.every_steps);
+    return next;
 }
 
 static dp_status async_steps(struct dp_training *run)
 {
-    uint64_t until = dp_trainer_steps(run->job.trainer) + 1;
+    const uint64_t until =
+        next_sync(&run->job, run->figures.baseline.step, dp_trainer_steps(run->job.trainer));
     bool request[DP_REQUEST_COUNT];
 
-    while (!sync_due(&run->job, run->figures.baseline.step, until)) {
-        until++;
-    }
     DP_TRY(dp_async_run(run->job.async, until, request));
     DP_TRY(dp_run_judge_requests(run, request));
     return inject_faults(&run->job);

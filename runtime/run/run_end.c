@@ -104,6 +104,12 @@ void dp_run_judge_throughput(const struct dp_run_job *job, struct dp_figures *fi
     }
 }
 
+/* How many answers an output, or all of them together, may give. */
+static size_t answers_of(const struct dp_model *model)
+{
+    return model->targets > 0 ? 2 : model->classes;
+}
+
 void dp_run_judge_step(struct dp_training *run, uint64_t number, size_t rows,
                        const struct dp_step_report *report)
 {
@@ -113,10 +119,10 @@ void dp_run_judge_step(struct dp_training *run, uint64_t number, size_t rows,
     const size_t whole = job->data.train_count < batch ? job->data.train_count : batch;
     const struct dp_stop_criteria_step step = {.step = number,
                                                .loss = (double)report->loss,
-                                               .correct = (double)report->correct,
+                                               .correct = (double)report->score,
                                                .rows = (double)rows,
                                                .whole = rows == whole,
-                                               .classes = job->model->classes};
+                                               .classes = answers_of(job->model)};
     char reason[sizeof(run->outcome.reason)];
 
     if (report->skipped && scaler->exhausted) {
@@ -141,7 +147,8 @@ void dp_run_judge_evaluation(const struct dp_run_job *job, const struct dp_figur
     const struct dp_early_stop_config *config = &job->config->early_stop;
     const double metrics[] = {[DP_METRIC_TEST_ACCURACY] = figures->evaluation.accuracy,
                               [DP_METRIC_TEST_LOSS] = figures->evaluation.loss,
-                              [DP_METRIC_TRAIN_LOSS] = figures->train_loss.last};
+                              [DP_METRIC_TRAIN_LOSS] = figures->train_loss.last,
+                              [DP_METRIC_TEST_ERROR] = figures->evaluation.error};
 
     dp_improvement_add(&outcome->stop_criteria.improvement, config, metrics[config->metric]);
     dp_run_judge_improvement(job, outcome);

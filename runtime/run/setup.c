@@ -12,12 +12,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/files/disk.h"
+#include "base/files/folder.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/system/thread.h"
 #include "collectives/core/consistency.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "collectives/gpu/gpu_peers.h"
+#include "runtime/checkpoint/checkpoint_save.h"
 #include "runtime/checkpoint/weights.h"
 #include "runtime/config/config_load.h"
 #include "runtime/data/rows.h"
@@ -126,6 +129,7 @@ dp_status dp_run_configure(struct dp_run_job *job)
     status = dp_config_parse(job->config_text, job->options->config, &job->config);
     if (status == DP_OK) {
         status = dp_faults_create(job->fault_text, &job->faults);
+        dp_fault_injection_start(job->faults, job->world->all->rank);
     }
     if (status == DP_OK) {
         status = dp_run_check_names(job->config);
@@ -133,6 +137,9 @@ dp_status dp_run_configure(struct dp_run_job *job)
     if (status == DP_OK) {
         status = dp_model_create(job->config->model.layers, job->config->model.layer_count,
                                  &job->config->model.input, &job->model);
+    }
+    if (status == DP_OK) {
+        status = dp_model_set_loss(job->model, (enum dp_loss_kind)job->config->train.loss);
     }
     if (status == DP_OK) {
         status = dp_device_find(job->config->device.name, &job->device);
@@ -197,7 +204,7 @@ static dp_status open_files(const struct dp_run_job *job, struct dp_figures *fig
 
     DP_TRY(dp_run_write_config(job));
     DP_TRY(dp_file_join(path, job->output.path, "run.json"));
-    (void)unlink(path); /* it is of the run before */
+    (void)dp_disk_unlink(path); /* it is of the run before */
     DP_TRY(dp_file_join(path, job->output.path, "metrics.jsonl"));
     if (job->resume.continues) {
         DP_TRY(dp_metrics_trim(path, (int64_t)job->resume.step));
@@ -217,7 +224,7 @@ static dp_status begin_files(const struct dp_run_job *job, struct dp_figures *fi
 
     if (status != DP_OK && !job->resume.continues &&
         dp_file_join(path, job->output.path, "config.yaml") == DP_OK) {
-        (void)unlink(path);
+        (void)dp_disk_unlink(path);
     }
     return status;
 }
@@ -300,13 +307,21 @@ static void add_state(struct dp_training *run)
 {
     struct dp_state_dict *rows = &run->saver.state_dict;
     struct dp_figures *figures = &run->figures;
+    const struct dp_model *model = run->job.model;
 
     dp_trainer_add_state(run->job.trainer, rows);
     dp_state_dict_add_f64(rows, "train_loss.sum", &figures->train_loss.sum);
     dp_state_dict_add_u64(rows, "train_loss.steps", &figures->train_loss.steps);
     dp_state_dict_add_f64(rows, "train_loss.last", &figures->train_loss.last);
     dp_state_dict_add_f64(rows, "evaluation.loss", &figures->evaluation.loss);
-    dp_state_dict_add_f64(rows, "evaluation.accuracy", &figures->evaluation.accuracy);
+    if (model->loss == DP_LOSS_SQUARE) {
+        dp_state_dict_add_f64(rows, "evaluation.mean_absolute_error", &figures->evaluation.error);
+    } else {
+        dp_state_dict_add_f64(rows, "evaluation.accuracy", &figures->evaluation.accuracy);
+    }
+    if (dp_model_counts_top(model)) {
+        dp_state_dict_add_f64(rows, "evaluation.top5_accuracy", &figures->evaluation.top5);
+    }
     dp_stop_criteria_add_state(&run->outcome.stop_criteria, rows);
 }
 
@@ -355,6 +370,16 @@ static dp_status read_baseline(const char *path, double *rate)
     return DP_OK;
 }
 
+/* What a run that was killed here has left half done. */
+static dp_status mend_folder(const struct dp_run_job *job)
+{
+    static const char *const names[] = {"config.yaml", "run.json", "metrics.jsonl", "report.html"};
+    const bool newest = job->resume.continues && strcmp(job->options->resume, "auto") == 0;
+
+    dp_folder_clean(job->output.path, names, (int)(sizeof(names) / sizeof(names[0])));
+    return newest ? dp_checkpoint_mend(job->resume.path) : DP_OK;
+}
+
 /* Rank 0: its files, those read and those written. */
 static dp_status setup_files(struct dp_run_job *job, double *baseline)
 {
@@ -370,7 +395,8 @@ static dp_status setup_files(struct dp_run_job *job, double *baseline)
     }
     DP_TRY(dp_run_lock_out(job)); /* before anything in it is touched */
     DP_TRY(dp_run_find_checkpoint(job));
-    return dp_run_make_out(job);
+    DP_TRY(dp_run_make_out(job));
+    return mend_folder(job);
 }
 
 dp_status dp_run_prepare(struct dp_training *run)
@@ -449,6 +475,7 @@ static void release_job(struct dp_run_job *job)
     dp_model_destroy(job->model);
     dp_config_destroy(job->config);
     dp_free(job->config_text);
+    dp_fault_injection_end(job->faults, job->world->all->rank);
     dp_faults_destroy(job->faults);
     dp_free(job->fault_text);
 }

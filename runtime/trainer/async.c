@@ -20,7 +20,7 @@ struct head {
     uint32_t applied; /* when ranks synchronise: number of gradients that were applied */
     bool last;        /* gradient: the last one before ranks synchronise */
     bool request[DP_REQUEST_COUNT];
-    float scores[][2]; /* loss, correct; of a gradient [1]; from the first server [window] */
+    float scores[][2]; /* loss, score; of a gradient [1]; from the first server [window] */
 };
 
 struct dp_async {
@@ -120,7 +120,7 @@ static dp_status report_results(struct dp_async *a, uint64_t done, bool *enough)
             .rows = dp_input_global_rows(&a->t->input, a->reported),
             .lr = (double)(float)dp_optimizer_lr(&a->t->config->optimizer, a->reported,
                                                  a->t->schedule_steps),
-            .report = {.loss = score[0], .correct = score[1]},
+            .report = {.loss = score[0], .score = score[1]},
         };
         DP_TRY(a->hooks.result(a->hooks.context, &result, enough));
     }

@@ -1,5 +1,6 @@
 #include "runtime/trainer/evaluation.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,9 +8,10 @@
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/trainer_parts.h"
 
-/* Adds losses and correct answers of this rank's test rows, for each of its lanes, to sums
- * [count][2]; of their passes, only those in `passes`. */
-static dp_status evaluate_mine(struct dp_trainer *t, struct dp_range passes, double (*sums)[2])
+/* Adds what this rank's test rows come to, for each of its lanes, to sums [count]; of their passes,
+ * only those in `passes`. */
+static dp_status evaluate_mine(struct dp_trainer *t, struct dp_range passes,
+                               double (*sums)[DP_EVALUATION_SUMS])
 {
     const struct dp_dataset *data = t->input.data;
     const struct dp_pass_call call = {.weights = t->state.flat.weights,
@@ -52,7 +54,7 @@ static dp_status next_round(const struct eval_round *all, int ranks, struct dp_r
     return DP_OK;
 }
 
-static dp_status evaluate_rounds(struct dp_trainer *t, double (*sums)[2])
+static dp_status evaluate_rounds(struct dp_trainer *t, double (*sums)[DP_EVALUATION_SUMS])
 {
     struct eval_round mine, *all = dp_zalloc((size_t)t->group->size, sizeof(*all));
     const size_t count = t->compute.mode->evaluations(&t->compute, t->input.data->test_count);
@@ -80,14 +82,28 @@ static dp_status evaluate_rounds(struct dp_trainer *t, double (*sums)[2])
     return status;
 }
 
+static struct dp_evaluation evaluation_of(const struct dp_model *model,
+                                          const double sum[DP_EVALUATION_SUMS], double rows)
+{
+    const bool answers = model->loss != DP_LOSS_SQUARE;
+    const double unknown = (double)NAN, score = sum[DP_SUM_SCORE] / rows;
+
+    return (struct dp_evaluation){
+        .loss = sum[DP_SUM_LOSS] / rows,
+        .accuracy = answers ? score : unknown,
+        .top5 = dp_model_counts_top(model) ? sum[DP_SUM_TOP] / rows : unknown,
+        .error = answers ? unknown : score,
+    };
+}
+
 dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
 {
     DP_SPAN(DP_PHASE_EVALUATE, (int64_t)t->state.step);
     const int total = t->config->train.lanes;
     const size_t lanes = total > 0 ? (size_t)(total / t->trainers) : 1; /* of a rank */
     const size_t all = lanes * (size_t)t->group->size;
-    double(*sums)[2] = dp_zalloc(lanes + all, sizeof(*sums)); /* of this rank; of all ranks */
-    double sum[2] = {0.0, 0.0};
+    double(*sums)[DP_EVALUATION_SUMS] = dp_zalloc(lanes + all, sizeof(*sums)); /* mine; of all */
+    double sum[DP_EVALUATION_SUMS] = {0.0};
     dp_status status;
 
     if (sums == NULL) {
@@ -98,12 +114,12 @@ dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
         status = dp_exchange_gather(t->exchange, sums, lanes * sizeof(*sums), sums + lanes);
     }
     for (size_t i = 0; i < all; i++) { /* lane by lane: the same bits on any ranks */
-        sum[0] += sums[lanes + i][0];
-        sum[1] += sums[lanes + i][1];
+        for (int k = 0; k < DP_EVALUATION_SUMS; k++) {
+            sum[k] += sums[lanes + i][k];
+        }
     }
     dp_free(sums);
     DP_TRY(status);
-    out->loss = sum[0] / (double)t->input.data->test_count;
-    out->accuracy = sum[1] / (double)t->input.data->test_count;
+    *out = evaluation_of(t->model, sum, (double)t->input.data->test_count);
     return DP_OK;
 }

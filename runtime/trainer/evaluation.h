@@ -1,5 +1,5 @@
 /*
- * evaluation.h - loss and accuracy over the test rows.
+ * evaluation.h - the loss over the test rows, and the metric that belongs to it.
  */
 #ifndef DP_RUNTIME_TRAINER_EVALUATION_H
 #define DP_RUNTIME_TRAINER_EVALUATION_H
@@ -8,11 +8,15 @@
 
 struct dp_trainer;
 
+/* Means over rows; NaN: not of this loss. */
 struct dp_evaluation {
-    double loss, accuracy;
+    double loss;
+    double accuracy; /* softmax, binary: right answers */
+    double top5;     /* softmax of more than 5 classes: right among the best 5 */
+    double error;    /* mse: the distance |output - target|, over all outputs */
 };
 
-/* Computes mean loss and accuracy over the test rows, which are divided among ranks; the results
+/* Computes these over the test rows, which are divided among ranks; the results
  * are equal on all. Works in rounds of about a quarter of a second: when a rank has been asked to
  * stop, all ranks stop after the same round. Collective. Errors: also DP_STOPPED (stopped so; not
  * logged). */

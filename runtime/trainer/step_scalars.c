@@ -35,7 +35,7 @@ dp_status dp_step_scalars_read(const float *tail, const struct dp_step_scalars *
         }
     }
     report->loss = tail[0];
-    report->correct = tail[1];
+    report->score = tail[1];
     for (int i = 0; i < DP_REQUEST_COUNT; i++) {
         report->request[i] = tail[REQUESTS_AT + i] > 0.0f;
     }

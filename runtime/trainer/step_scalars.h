@@ -1,7 +1,7 @@
 /*
  * step_scalars.h - the scalars that ranks share in every step, in the tail of the gradient.
  *
- * After the batch statistics come the loss and the correct answers, then requests (0 or 1 from each
+ * After the batch statistics come the loss and the score, then requests (0 or 1 from each
  * rank), then agreement hashes. A hash is sent in pieces of 11 bits, so that the float32 sum of
  * equal pieces over up to 8192 ranks is exact: if the sum is not ranks * mine, ranks do not agree.
  */
@@ -40,8 +40,8 @@ struct dp_step_scalars {
 };
 
 struct dp_step_report {
-    float loss;                     /* mean over the global batch */
-    float correct;                  /* number of rows whose largest logit is that of the label */
+    float loss;  /* mean over the global batch */
+    float score; /* number of rows with a right answer; of mse the sum of their mean distances */
     bool request[DP_REQUEST_COUNT]; /* whether some rank requests it */
     bool skipped;                   /* the gradient was not finite, so nothing was changed */
     bool split;                     /* ranks do not agree on the weights: see replica_check.h */

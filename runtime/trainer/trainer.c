@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "runtime/config/config_load.h"
 #include "runtime/config/config_print.h"
 #include "runtime/trainer/prepare/memory_check.h"
 #include "runtime/trainer/prepare/prepare.h"
@@ -142,13 +143,29 @@ static dp_status make_replicas(struct dp_trainer *t)
     return dp_replica_check_create(&config, &t->modes.replica_check);
 }
 
+static dp_status make_augment(struct dp_trainer *t)
+{
+    const struct dp_data_config *c = &t->config->data;
+    char problem[256], where[256];
+    const dp_status status =
+        dp_augment_create(c->augment, &t->input.data->shape, (uint64_t)t->config->train.seed,
+                          &t->input.augment, problem, sizeof(problem));
+
+    return status == DP_OK
+               ? DP_OK
+               : DP_FAIL(status, "%s: %s",
+                         dp_config_where(t->config, "data.augment", where, sizeof(where)), problem);
+}
+
 static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_config *c)
 {
+    DP_TRY(make_augment(t));
     const struct dp_loader_config config = {
         .images = t->input.data->train_images,
         .labels = t->input.data->train_labels,
         .count = t->input.data->train_count,
         .sample_bytes = t->input.data->sample_bytes,
+        .label_words = dp_model_label_words(t->model),
         .global_batch = t->input.global_batch,
         .rank = t->group->rank,
         .ranks = t->trainers,
@@ -159,6 +176,7 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
         .first_step = c->first_step,
         .total_steps = c->total_steps,
         .device = t->device->host_memory ? NULL : t->device,
+        .augment = t->input.augment,
     };
 
     return dp_trainer_serves(t) ? DP_OK : dp_loader_create(&config, &t->input.loader);
@@ -256,6 +274,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
     dp_exchange_destroy(t->exchange);
     dp_compute_drop_rows(&t->compute);
     dp_loader_destroy(t->input.loader);
+    dp_augment_destroy(t->input.augment);
     dp_compute_close(&t->compute);
     dp_model_state_close(&t->state, t->device);
     dp_free(t);

@@ -51,7 +51,7 @@ KINDS = ("file", "empty file", "folder", "pipe", "socket", "device", "link to a 
 
 
 def still_there(path, kind):
-    """What is not ours is, though a run that is told to go on may replace its own names."""
+    """What is not ours is, though a run that is asked to go on may replace its own names."""
     lab.canaries_live()
     if kind == "folder":
         same((path / "thesis.txt").read_text(), lab.CANARY, f"what was in {path}")

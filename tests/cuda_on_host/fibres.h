@@ -4,7 +4,7 @@
  *
  * Switching costs some nanoseconds on x86-64, where it saves what a function must keep and no more;
  * elsewhere it is ucontext's, which asks the kernel about signals each time. AddressSanitizer and
- * ThreadSanitizer are told.
+ * ThreadSanitizer are reported.
  */
 #ifndef DP_TESTS_CUDA_ON_HOST_FIBRES_H
 #define DP_TESTS_CUDA_ON_HOST_FIBRES_H

@@ -20,7 +20,7 @@
 static std::recursive_mutex &mutex = cuda_on_host_mutex;
 static cuda_on_host_meter meter;
 
-static bool steps;                                /* are told */
+static bool steps;                                /* are reported */
 static size_t pageable, pageable_most = SIZE_MAX; /* bytes of this step */
 static std::map<std::string, size_t> pageable_by; /* bytes, by who copied */
 

@@ -31,6 +31,9 @@ SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
 NESTEROV = {"name": "sgd", "lr": 0.02, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
 CLIPPED = {**NESTEROV, "clip_norm": 0.5}
 ADAMW = {"name": "adamw", "lr": 0.002, "betas": [0.9, 0.99], "eps": 1e-6, "weight_decay": 0.05}
+BINARY = {**SGD, "loss": "binary_cross_entropy"}  # with the optimizer's options, as Training has it
+BINARY_ADAMW = {**ADAMW, "loss": "binary_cross_entropy"}
+MSE = {**NESTEROV, "loss": "mse"}
 MLP_SMALL = torch_models.mlp((8, 10))
 LENET_SMALL = torch_models.lenet((4, 8), 16)
 RESNET_SMALL = torch_models.resnet20((2, 4, 8))
@@ -38,6 +41,11 @@ SMALL = [
     ("mlp-small-sgd", MLP_SMALL, SGD, (1,), 13, 1),
     ("mlp-small-clipped", MLP_SMALL, CLIPPED, (1,), 13, 1),
     ("mlp-small-adamw", MLP_SMALL, ADAMW, (1,), 13, 1),
+    ("mlp-binary-one", torch_models.mlp((4, 6), 1), BINARY, (1,), 13, 1),
+    ("mlp-binary-labels", torch_models.mlp((4, 6), 3), BINARY_ADAMW, (1,), 13, 1),
+    ("mlp-binary-classes", torch_models.mlp((4, 6)), BINARY, (1,), 13, 1),
+    ("mlp-mse-one", torch_models.mlp((4, 6), 1), MSE, (1,), 13, 1),
+    ("mlp-mse-numbers", torch_models.mlp((4, 6), 3), MSE, (1,), 13, 1),
     ("lenet-small-sgd", LENET_SMALL, SGD, (1,), 13, 1),
     ("lenet-small-nesterov", LENET_SMALL, NESTEROV, (1,), 13, 1),
     ("lenet-small-adamw", LENET_SMALL, ADAMW, (1,), 13, 1),
@@ -173,12 +181,18 @@ def autocast_full(name, layers, options, all_ranks, free_steps, limit):
     return found
 
 
-def make_autocast():
-    found = {case[0]: autocast_small(*case) for case in SMALL}
-    found.update({case[0]: autocast_full(*case) for case in FULL})
+def make_autocast(names):
+    """All of the file, or with names these alone: the others stay."""
+    path = HERE / "autocast.json"
+    old = json.loads(path.read_text()) if names else {}
+    found = {}
+    for cases, make in ((SMALL, autocast_small), (FULL, autocast_full)):
+        for case in cases:
+            kept = names and case[0] not in names
+            found[case[0]] = old[case[0]] if kept else make(*case)
     lines = ",\n".join(f'  "{name}": {json.dumps(value)}' for name, value in found.items())
     text = f'{{\n  "torch": "{torch.__version__}",\n{lines}\n}}\n'
-    (HERE / "autocast.json").write_text(text)
+    path.write_text(text)
 
 
 def flat_names(prefix, state):
@@ -190,11 +204,13 @@ def flat_names(prefix, state):
 
 
 def config_yaml(name, layers, options, batch, steps, seed, sync):
+    loss = f", loss: {options['loss']}" if "loss" in options else ""
+    options = {key: value for key, value in options.items() if key != "loss"}
     return (
         f"name: {name}\n"
         f"data:\n  source: fashion-mnist\n"
         f"  normalize: {{mean: [{MEAN}], std: [{STD}]}}\n  shuffle: false\n"
-        f"train: {{global_batch: {batch}, steps: {steps}, seed: {seed}}}\n"
+        f"train: {{global_batch: {batch}, steps: {steps}, seed: {seed}{loss}}}\n"
         f"optimizer: {torch_models.flow(options)}\n"
     ) + torch_models.model_yaml(layers, sync)
 
@@ -255,9 +271,22 @@ def step_margin(run, images, ranks):
     return float(min(least))
 
 
+def make_targets(loss, outputs, rows):
+    """Numbers to train on, float32 [rows, outputs]; of binary cross-entropy shares, half of them 0
+    or 1."""
+    draw = philox(SEED, RANDOM_WEIGHTS + (1 << 21), 0, rows * outputs).reshape(rows, outputs)
+    share = (draw >> 8).astype(np.float32) * np.float32(2.0**-24)
+    if loss == "mse":
+        return 4 * share - 2
+    return np.where(draw % 2 == 0, np.round(share), share).astype(np.float32)
+
+
 def walk_before(layers, options, batch, seed):
     """The state after SMALL_BEFORE steps from our own weights, and the next batch."""
     images, labels = read_rows(batch * (SMALL_BEFORE + 1))
+    outputs = layers[-1][1]["units"]
+    if "loss" in options and outputs != 10:  # others have classes for labels
+        labels = make_targets(options["loss"], outputs, len(labels))
     walk = float64_training(layers, options)
     walk.load({"params": initial_weights(walk.model, seed)}, 0)
     for k in range(SMALL_BEFORE):
@@ -269,7 +298,7 @@ def walk_before(layers, options, batch, seed):
 def make_small(name, layers, options, all_ranks, size, seed):
     """One step from a state that is SMALL_BEFORE steps old: all of it."""
     before, images, labels = walk_before(layers, options, size, seed)
-    tensors = {"images": images, "labels": labels}
+    tensors = {"images": images, "labels" if labels.ndim == 1 else "targets": labels}
     tensors.update((k, v.astype(np.float32)) for k, v in flat_names("before", before))
     metadata = describe(name, layers, options, size, SMALL_BEFORE, SMALL_BEFORE + 1, seed)
     print(name)
@@ -345,12 +374,12 @@ def main():
     names = args.names
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    if args.autocast:
-        make_autocast()
-        return
     known = {case[0] for case in SMALL + FULL}
     for name in set(names) - known:
         parser.error(f"no golden is called {name}: there are {', '.join(sorted(known))}")
+    if args.autocast:
+        make_autocast(names)
+        return
     for case in SMALL:
         if not names or case[0] in names:
             make_small(*case)

@@ -19,11 +19,11 @@ class Residual(nn.Module):
         return self.body(x) + self.shortcut(x)
 
 
-def mlp(units=(1024, 1024)):
+def mlp(units=(1024, 1024), outputs=10):
     layers = [("flatten", {})]
     for width in units:
         layers += [("dense", {"units": width}), ("relu", {})]
-    return layers + [("dense", {"units": 10})]
+    return layers + [("dense", {"units": outputs})]
 
 
 def lenet(filters=(32, 64), units=512):

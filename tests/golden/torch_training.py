@@ -14,6 +14,7 @@ import torch_models
 DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
 MEAN, STD = 0.2860, 0.3530
 RANDOM_WEIGHTS = 1 << 24  # base/random.h: DP_RANDOM_WEIGHTS
+SOFTMAX = "softmax_cross_entropy"
 
 
 def read_rows(count):
@@ -68,8 +69,22 @@ def initial_weights(model, seed):
 SLOTS = {"sgd": {"momentum": "momentum_buffer"}, "adamw": {k: k for k in ("exp_avg", "exp_avg_sq")}}
 
 
+def sum_losses(name, output, labels):
+    """The sum of the rows' losses, each of which is a mean over outputs, as in PyTorch's "mean"."""
+    if name == SOFTMAX:
+        return nn.functional.cross_entropy(output, labels, reduction="sum")
+    outputs = output.shape[1]
+    if not labels.is_floating_point():
+        labels = nn.functional.one_hot(labels, outputs)
+    labels = labels.to(output.dtype)
+    functions = {"binary_cross_entropy": nn.functional.binary_cross_entropy_with_logits,
+                 "mse": nn.functional.mse_loss}
+    return functions[name](output, labels, reduction="sum") / outputs
+
+
 class Training:
-    """A model and its optimizer in one element type and memory format."""
+    """A model and its optimizer in one element type and memory format. `options` are the
+    optimizer's, and the loss (softmax where there is none)."""
 
     def __init__(self, layers, options, dtype, memory_format, autocast=None):
         self.autocast = autocast  # the type of torch.autocast; None: without
@@ -141,7 +156,7 @@ class Training:
             rows = begin + order(end - begin)
             with torch.autocast("cpu", self.autocast, enabled=self.autocast is not None):
                 output = self.model(x[rows])
-                loss = nn.functional.cross_entropy(output, y[rows], reduction="sum") / total
+                loss = sum_losses(self.options.get("loss", SOFTMAX), output, y[rows]) / total
             (loss * self.scale).backward()
             loss_sum += loss.item()
             self.add_statistics(shares, (end - begin) / total)

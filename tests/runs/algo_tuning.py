@@ -91,7 +91,7 @@ def case_ranks_that_measure_differently_compute_alike():
         cached().unlink()
 
 
-def case_what_is_damaged_is_told_and_replaced():
+def case_what_is_damaged_is_reported_and_replaced():
     _, bits = one("first", fastest="second")
     kept = json.loads(cached().read_text())
     text = cached().read_text()

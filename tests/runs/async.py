@@ -77,7 +77,7 @@ def case_a_synchronous_run_goes_on_at_every_ranks_own_pace():
     out = harness.scratch / "out"
     result = train_well(cfg, *stale(2, 1), "--set", "train.epochs=5", "--out", out,
                         f"--resume={saved}", ranks=3)
-    check("comm.servers 0 -> 1" in result.out, f"not told:\n{result}")
+    check("comm.servers 0 -> 1" in result.out, f"not reported:\n{result}")
     check(run_json(out)["strategy"].startswith("ps"), run_json(out)["strategy"])
     check(run_json(out)["final"]["test_accuracy"] > 0.9, f"it learns nothing:\n{result}")
 

@@ -139,7 +139,7 @@ def case_with_little_shared_memory_strategies_are_predicted():
         check(row["predicted_us"] is None or row["predicted_us"] > 0, f"the prediction of {row}")
 
 
-def case_links_are_told_whatever_the_sizes():
+def case_links_are_reported_whatever_the_sizes():
     for size in (4, "4K"):
         text = train_well("-b", size, "-e", size, *QUICK, "--strategies", "ring", ranks=3).out
         line = re.search(r"^# messages on a node: .*", text, re.M)[0]
@@ -176,7 +176,7 @@ def case_a_compressor_that_a_sharing_does_not_take_is_left_out():
         both = "zero1:over=ring"
         same(ways, {("ps", "none"), (both, "none"), (both, "int8")}, f"ways in\n{result}\n")
         told = [line for line in comments if "skipped ps with compressor int8: " in line]
-        check(len(told) == 1 and "gradients as they are" in told[0], f"not told:\n{result}")
+        check(len(told) == 1 and "gradients as they are" in told[0], f"not reported:\n{result}")
 
 
 def case_between_hosts_the_wire_bounds():
@@ -318,7 +318,7 @@ def refused(code, words, *arguments, ranks=2):
     same(result.out.count("{"), 0, "rows")
 
 
-def case_ranks_that_disagree_are_told():
+def case_ranks_that_disagree_are_reported():
     """Of mpirun's two commands the second differs."""
     ring = ["--strategies", "ring"]
     for first, second, text in (
@@ -397,7 +397,7 @@ def case_where_nothing_can_run_the_others_are_named():
     same(can[1].split(", "), others, f"those that can, in\n{result}\n")
 
 
-def case_what_cannot_run_is_told_once():
+def case_what_cannot_run_is_reported_once():
     way = "hier:inner=shm,outer=shm"
     flags = ["-b", "1K", "-e", "64K", *QUICK, "--strategies"]
     command = [harness.ROOT / "launch/mpirun", "-np", 4, harness.build / "ddp_bench", *flags]

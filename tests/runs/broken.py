@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs that go wrong on the way: a rank is killed, the disk fills up, the loss is no number, more
-ranks than cores. Nothing hangs, nothing stays behind, and the cause is told.
+ranks than cores. Nothing hangs, nothing stays behind, and the cause is reported.
 """
 import pathlib
 import re
@@ -40,8 +40,8 @@ def kill_one(cfg, strategy, victim, name):
     same(result.code, 137, f"the exit code of\n{result}\n")
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(rf"rank {1 - victim} \(\S+\): rank {victim}, of this host, has died",
-                    result.errors[0]),  # mpirun may warn behind it
-          f"who died is not told:\n{result}")
+                    result.errors[0]),  # mpirun may warn after it
+          f"who died is not reported:\n{result}")
     same(left, [], f"left in shared memory by {strategy}, rank {victim} killed")
     check(metrics(out, "step"), "metrics.jsonl cannot be read")
     return started.begin + result.seconds - killed
@@ -65,7 +65,7 @@ def case_a_rank_that_dies_while_the_other_computes_is_named():
     same(result.code, 137, f"the exit code of\n{result}\n")
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(r"rank 0 \(\S+\): rank 1, of this host, has died", result.errors[0]),
-          f"who died is not told:\n{result}")
+          f"who died is not reported:\n{result}")
 
 
 def case_a_killed_rank_is_named_while_mpirun_stands_still():
@@ -141,7 +141,7 @@ def case_a_disk_too_full_for_metrics_stops_a_run_that_is_saved():
         same([line["step"] for line in metrics(out, "step")][-2:], [step + 1, step + 2], "steps")
 
 
-def case_a_full_disk_is_told_and_ends_all_ranks():
+def case_a_full_disk_is_reported_and_ends_all_ranks():
     cfg = small_cfg()
     for ranks in (0, 2):
         started, _ = begin(cfg, *NO_EVALUATION, ranks=ranks, name=f"{ranks}/out")
@@ -192,8 +192,8 @@ def case_on_a_disk_that_fills_up_the_error_is_the_last_line():
                         "there, or choose another folder", result.errors[0]), f"{result}")
         told = [line for line in result.warnings if "out/metrics.jsonl: No space left" in line]
         same(len(told), 1, f"the number of warnings about metrics.jsonl in\n{result}\n")
-        behind = result.warnings[result.warnings.index(told[0]) + 1 :]
-        check(len(behind) <= 3, f"it went on without room for anything:\n{result}")
+        after = result.warnings[result.warnings.index(told[0]) + 1 :]
+        check(len(after) <= 3, f"it went on without room for anything:\n{result}")
 
 
 LINEAR = """\
@@ -312,7 +312,7 @@ def case_with_room_for_gradients_alone_weights_are_the_same():
         check(weights(out) == right, f"other weights with {times} times their size to share")
 
 
-def case_ranks_that_disagree_are_told_before_they_train():
+def case_ranks_that_disagree_are_reported_before_they_train():
     cfg, other = small_cfg(), harness.scratch / "other.cfg"
     shutil.copy(cfg, other)
     cases = (

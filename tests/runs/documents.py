@@ -29,7 +29,7 @@ SETTINGS = {"DP_TRAIN_STEPS": "4", "DP_TRAIN_GLOBAL_BATCH": "32", "DP_DATA_SOURC
             "DP_DATA_SAMPLES": "256", "DP_DATA_TEST_SAMPLES": "64"}
 PATIENCE = 300  # seconds that one block may take, on a busy machine
 
-# Stands in for cmake: it configures as it is told to, but instead of compiling once more what the
+# Stands in for cmake: it configures as it is asked to, but instead of compiling once more what the
 # tests run on, it links that. What ninja would do has to be sound nevertheless.
 CMAKE = """\
 #!/bin/bash

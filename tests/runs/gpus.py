@@ -76,7 +76,7 @@ def case_an_nccl_that_is_too_old_is_named():
             "nccl cannot run here: NCCL is 2.16; 2.18 or newer is needed")
 
 
-def case_another_engine_of_convolutions_is_told_when_a_run_goes_on():
+def case_another_engine_of_convolutions_is_reported_when_a_run_goes_on():
     cfg, env = small_cfg(), gpus(1)
     for index, (then, now) in enumerate((("cublas", "cudnn"), ("cudnn", "cudnn"))):
         out = harness.scratch / f"out-{index}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs over several hosts that cannot go on: who or what is the cause is told in one line, and all
-ranks end. The hosts are those of launch/netlab.
+"""Runs over several hosts that cannot go on: one line reports the cause, and all ranks end. The
+hosts are those of launch/netlab.
 """
 import contextlib
 import os
@@ -85,7 +85,7 @@ def kill_one(cfg, hosts, victim, teller, strategy, out):
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(rf"rank {teller} \(h{teller + 1}\): rank {victim} \(h{victim + 1}\) has died",
                     result.errors[-1]),
-          f"who died is not told:\n{result}")
+          f"who died is not reported:\n{result}")
     return started.begin + result.seconds - killed
 
 
@@ -109,11 +109,11 @@ def case_a_rank_that_dies_while_strategies_are_measured_is_named():
     result = started.finish()
     same(result.code, 137, f"the exit code of\n{result}\n")
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
-    check("rank 1 (h2): rank 0 (h1) has died" in result.errors[0], f"not told:\n{result}")
+    check("rank 1 (h2): rank 0 (h1) has died" in result.errors[0], f"not reported:\n{result}")
 
 
 def case_a_job_that_is_asked_to_end_has_no_dead():
-    # mpirun ends the ranks of other hosts two seconds behind its own, which are inside of a step.
+    # mpirun ends the ranks of other hosts two seconds after its own, which are inside of a step.
     cfg = small_cfg(mlp_layers(4096, 4096))
     slow = (cfg, *endless(), "--set", "train.global_batch=600", "--set", "train.eval_every=0",
             "--set", "comm.strategy=ring")
@@ -127,7 +127,7 @@ def case_a_job_that_is_asked_to_end_has_no_dead():
         started.signal(number)
         result = started.finish()
         harness.program = "ddp_train"
-        same("has died" in result.err, False, f"that somebody died is told:\n{result}\n")
+        same("has died" in result.err, False, f"that somebody died is reported:\n{result}\n")
 
 
 def on_bridge(started, command):
@@ -176,10 +176,10 @@ def case_a_host_that_is_cut_off_ends_the_job_with_one_line():
         same(result.code, 76, f"the exit code of\n{result}\n")
         same(len(result.complaints), 1, f"the number of lines on stderr in\n{result}\n")
         check(re.search(rf"rank 0 \(h1\): no sign of life from host {host} \(rank {watched}\) for "
-                        r"\d+ s: is its network cut", result.errors[0]), f"not told:\n{result}")
+                        r"\d+ s: is its network cut", result.errors[0]), f"not reported:\n{result}")
 
 
-def case_a_job_that_is_told_to_end_ends_though_a_host_is_cut_off():
+def case_a_job_that_is_asked_to_end_ends_though_a_host_is_cut_off():
     out = harness.scratch / "out"
     started = start(2, 2, small_cfg(), *endless(), "--out", out)
     started.wait_for("step 5", lambda: steps_done(out) >= 5)
@@ -206,7 +206,7 @@ def case_a_strategy_for_one_node_is_refused_with_those_that_can():
         check(not out.exists(), "a refused run left a folder")
 
 
-def case_ranks_on_two_hosts_that_disagree_are_told():
+def case_ranks_on_two_hosts_that_disagree_are_reported():
     cfg = small_cfg()
     program = harness.build / "ddp_train"
     for first, second, text in (
@@ -258,7 +258,7 @@ def with_bit(place):
     return flip
 
 
-def case_data_that_some_hosts_lack_or_have_damaged_is_told_by_the_first_of_their_ranks():
+def case_data_that_some_hosts_lack_or_have_damaged_is_reported_by_the_first_of_their_ranks():
     data = harness.scratch / "data"
     hide, missing = f"mount -t tmpfs none {data}", r"rank 1 \(h2\): .*/data: no train-images"
     short = spoil("short", IDX_FILES[0], lambda images: images[:-100])
@@ -271,7 +271,7 @@ def case_data_that_some_hosts_lack_or_have_damaged_is_told_by_the_first_of_their
             on_hosts(["h2", "h3"], f"mount --bind {wrong} {data}")))
 
 
-def case_data_that_all_hosts_lack_or_have_damaged_is_told_by_rank_0():
+def case_data_that_all_hosts_lack_or_have_damaged_is_reported_by_rank_0():
     data = harness.scratch / "data"
     wrong = spoil("wrong", IDX_FILES[1], lambda labels: labels[:-1] + b"\x63")
     refuse((66, r"rank 0 \(h1\): .*/data: no train-images", 2, 2,
@@ -286,7 +286,7 @@ def differing(folder, text):
             on_hosts(["h3"], f"mount --bind {folder} {harness.scratch / 'data'}"))
 
 
-def case_data_sets_that_differ_between_hosts_are_told():
+def case_data_sets_that_differ_between_hosts_are_reported():
     fewer = small_data(harness.scratch / "fewer", train=500)
     more = small_data(harness.scratch / "more", test=201)
     last = 16 + 600 * 64 - 1

@@ -130,7 +130,7 @@ def case_mpirun_does_not_outlive_it():
     process.stdout.close()
 
 
-def case_a_code_that_a_rank_tells_is_that_of_a_job_that_mpirun_does_not_end():
+def case_a_code_that_a_rank_reports_is_that_of_a_job_that_mpirun_does_not_end():
     program = harness.scratch / "tell"
     program.write_text('#!/bin/sh\nprintf L >"${LOCKSTEP_LAUNCHER#*:}"\nsleep 600\n')
     program.chmod(0o755)

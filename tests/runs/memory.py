@@ -114,7 +114,7 @@ def case_page_cache_counts_as_free():
         train_well(cfg, "--steps", "2", "--out", harness.scratch / "out", ranks=2)
 
 
-def case_too_few_addresses_are_told_before_a_library_waits_for_them():
+def case_too_few_addresses_are_reported_before_a_library_waits_for_them():
     wrapper = ["sh", "-c", 'ulimit -d 100000; exec "$@"', "sh"]
     for program in ("ddp_train", "ddp_bench"):
         harness.program = program
@@ -125,7 +125,7 @@ def case_too_few_addresses_are_told_before_a_library_waits_for_them():
     harness.program = "ddp_train"
 
 
-def case_too_few_threads_are_told_in_one_line():
+def case_too_few_threads_are_reported_in_one_line():
     if os.geteuid() != 0:
         raise Skipped("only root can begin as somebody whose processes are counted anew")
     cfg, codes = harness.small_cfg(), []

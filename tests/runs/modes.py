@@ -41,7 +41,7 @@ def case_the_program_describes_itself():
     same(train_well("--help", ranks=3).out, text, "--help on 3 ranks")
 
 
-def case_check_tells_parameters_of_every_shipped_model():
+def case_check_reports_parameters_of_every_shipped_model():
     totals = {"mlp": 1863690, "lenet": 1663370, "resnet20": 272186, "resnet50": 25557032}
     for name, parameters in totals.items():
         text = train_well(harness.ROOT / f"models/{name}.cfg", "--check").out
@@ -151,7 +151,7 @@ def case_every_strategy_trains_and_none_writes_no_checkpoint():
         train_well(cfg, "--set", f"comm.strategy={strategy}", "--out", out / "alone")
 
 
-def case_every_compressor_trains_and_tells_what_it_sends():
+def case_every_compressor_trains_and_reports_what_it_sends():
     cfg = small_cfg()
     for number, compressor in enumerate(sorted(FAMILIES["compressors"])):
         for strategy, ranks in (("ring", 3), ("auto", 2)):
@@ -252,7 +252,7 @@ def case_without_out_a_run_gets_a_folder_of_its_own():
     result = train_well(cfg, ranks=2, cwd=harness.scratch)
     (folder,) = (harness.scratch / "runs").iterdir()
     check(re.fullmatch(r"small-\d{8}-\d{6}", folder.name), f"the name {folder.name}")
-    check(f"runs/{folder.name}/" in result.out, f"the folder is not told:\n{result.out}")
+    check(f"runs/{folder.name}/" in result.out, f"the folder is not reported:\n{result.out}")
     same(json.loads((folder / "run.json").read_text())["exit"], "finished", "exit")
 
 

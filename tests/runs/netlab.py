@@ -345,7 +345,7 @@ def case_a_lab_may_hold_another_one():
 
 
 class Running:
-    """A lab whose command runs until it is told to end: the namespaces and processes it has."""
+    """A lab whose command runs until it is asked to end: the namespaces and processes it has."""
 
     SCRIPT = ("trap 'exit 5' TERM INT HUP; setsid sleep 600 & "
               "\"$NETLAB_AGENT\" h2 'setsid sleep 600 & echo up; wait' & "
@@ -482,7 +482,7 @@ def case_a_lab_ends_with_the_shell_that_started_it():
         running.check_gone("after the death of the shell")
 
 
-def case_mpirun_ends_its_ranks_when_netlab_is_told_to():
+def case_mpirun_ends_its_ranks_when_netlab_is_asked_to():
     cfg = small_cfg()
     need_lab()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -92,6 +92,29 @@ def case_lines_of_numbers_are_trained_on_alike_on_any_number_of_ranks():
         check("train.csv: line 78: field 5 is no number: 'dog'" in result.errors[0], f"{result}")
 
 
+def case_bad_lines_are_left_out_where_that_is_wanted_alike_on_all_ranks():
+    folder = harness.scratch / "ragged"
+    folder.mkdir()
+    lines = [",".join([str(label), *map(repr, row)]) for row, label in zip(*points(1200, "bad"))]
+    lines[77] = "1,2,3"
+    (folder / "train.csv").write_text("\n".join(lines) + "\n")
+    cfg = model("csv", folder, NORMALIZED + ", test_fraction: 0.1, on_bad_sample: skip")
+    found = []
+    for ranks in (1, 2):
+        out = harness.scratch / f"ragged-{ranks}"
+        result = train_well(cfg, "--out", out, "--steps", 50, ranks=ranks)
+        check("train.csv: line 78: has 3 fields, the first line has 5" in result.err, f"{result}")
+        same(run_json(out)["skipped_samples"], 1, "samples left out")
+        found.append(weights(out))
+    same(found[1], found[0], "the weights of 2 ranks")
+    lines[500] = lines[501] = "4,nan,1,1,1"
+    (folder / "train.csv").write_text("\n".join(lines) + "\n")
+    result = train(cfg, "--out", harness.scratch / "none", ranks=2)
+    same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+    check("3 of 1200 samples are bad, the first is " in result.errors[0]
+          and "train.csv: line 78: data.on_bad_sample" in result.errors[0], f"{result}")
+
+
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
 
 

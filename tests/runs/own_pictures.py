@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Pictures of one's own in class folders: trained on as they are, alike on any number of ranks."""
+import re
+import shutil
+import signal
 import struct
+import subprocess
 import zlib
 
 import harness
-from harness import check, run_json, same, train, train_well, weights
+from harness import ROOT, check, metrics, run_json, same, train, train_well, weights
 
 MODEL = """\
 data: {{source: folder, dir: "{dir}"}}
@@ -91,15 +95,104 @@ def case_a_part_is_held_out_where_there_is_no_test_set():
     check("data folder: 30 training rows, " in both, both)
 
 
+def refused(cfg, code, *words, ranks=(1, 2)):
+    for count in ranks:
+        result = train(cfg, "--out", harness.scratch / "none", ranks=count)
+        same((result.code, len(result.errors)), (code, 1), f"exit code and errors of\n{result}\n")
+        for word in words:
+            check(str(word) in result.errors[0], f"'{word}' is not in\n{result}")
+
+
 def case_what_is_no_picture_is_named():
     folder = pictures("damaged")
     torn = folder / "train/warm/3.png"
-    for content in (torn.read_bytes()[:60], b"no picture", b""):
+    for content, why in ((torn.read_bytes()[:60], "is damaged"), (b"no picture", "is no PNG"),
+                         (b"", "is empty"), (png(20000, 1, lambda x, y: (x % 256, 0, 0)),
+                                             "is 20000 x 1 pixels; at most 16384")):
         torn.write_bytes(content)
-        for ranks in (1, 2):
-            result = train(model(folder), "--out", harness.scratch / "none", ranks=ranks)
-            same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
-            check(str(torn) in result.errors[0], f"not named:\n{result}")
+        refused(model(folder), 65, torn, why, ranks=(2,) if why == "is damaged" else (0,))
+
+
+def case_folders_that_cannot_be_meant_are_refused():
+    folder = pictures("odd", (("train", 3), ("test", 1)))
+    cfg = model(folder)
+    for name, why in (("train/new", "a class without a PNG or JPEG"),
+                      ("test/new", "a class that is only in test"),
+                      ("train/red\033[31m", "the name has control characters"),
+                      ("train/two\nlines", "the name has control characters")):
+        (folder / name).mkdir()
+        refused(cfg, 65, why, ranks=(2,) if name == "test/new" else (0,))
+        (folder / name).rmdir()
+    (folder / "train/warm/out.png").symlink_to("/etc/hostname")
+    refused(cfg, 65, folder / "train/warm/out.png", "a link out of the data folder", ranks=(0,))
+
+
+def many(name, count):
+    """A folder of small pictures, alternately of two classes, and their paths."""
+    folder = harness.scratch / name
+    for subset, size in (("train", count), ("test", 20)):
+        for i in range(size):
+            path = folder / subset / ("cool", "warm")[i % 2] / f"{i:04}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            colour = (40 + i % 50, i % 251, 200) if i % 2 == 0 else (200, i % 251, 40 + i % 50)
+            path.write_bytes(png(3, 3, lambda x, y: colour))
+    return folder, sorted((folder / "train").rglob("*.png"))
+
+
+def case_a_bad_picture_is_left_out_where_that_is_wanted_alike_on_all_ranks():
+    folder, paths = many("skipped", 1080)
+    paths[700].write_bytes(paths[700].read_bytes()[:-20])
+    cfg = model(folder)
+    refused(cfg, 65, paths[700], ranks=(2,))
+    skip = ("--set", "data.on_bad_sample=skip", "--set", "train.epochs=1")
+    found = []
+    for ranks in (1, 2):
+        out = harness.scratch / f"skipped-{ranks}"
+        result = train_well(cfg, *skip, "--out", out, ranks=ranks)
+        check(f"{paths[700]}: is damaged" in result.err, f"not named:\n{result}")
+        check("1 bad sample is left out" in result.err, f"not counted:\n{result}")
+        report = run_json(out)
+        same((report["skipped_samples"], report["steps"]), (1, 90), "samples left out, and steps")
+        found.append((weights(out), [line["loss"] for line in metrics(out, "step")]))
+    same(found[1], found[0], "weights and losses of 2 ranks")
+    paths[3].write_bytes(b"")
+    for ranks in (0, 2):
+        result = train(cfg, *skip, "--out", harness.scratch / "none", ranks=ranks)
+        same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+        check(f"2 of 1100 samples are bad, the first is {paths[3]}: " in result.errors[0],
+              f"{result}")
+
+
+def case_a_folder_that_vanishes_in_the_middle_of_an_epoch_ends_nothing():
+    folder = pictures("vanishing")
+    started, out = harness.begin(model(folder), "--set", "train.eval_every=0", name="vanished")
+    shutil.rmtree(folder)
+    done = harness.steps_done(out)
+    started.wait_for("another epoch", lambda: harness.steps_done(out) > done + 8)
+    started.signal(signal.SIGUSR1, 0)
+    result = started.finish()
+    same((result.code, run_json(out)["exit"]), (75, "stopped"), f"the end of\n{result}\n")
+    refused(model(folder), 66, folder, ranks=(0,))
+
+
+def case_five_lines_of_the_documents_train_on_pictures():
+    text = (ROOT / "docs/data.md").read_text()
+    block = re.search(r"<!-- not run: [^\n]*own_pictures.py.* -->\n```sh\n(.*?)```", text, re.S)[1]
+    same(len(block.splitlines()), 5, "the number of lines")
+    top = harness.scratch / "five"
+    top.mkdir()
+    for name in ("launch", "models"):
+        (top / name).symlink_to(ROOT / name)
+    (top / "build").symlink_to(harness.build)
+    pictures("five/pets", (("", 30),))
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", block], cwd=top, text=True,
+                          env=harness.environment(""), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    check(done.returncode == 0, done.stdout)
+    report = run_json(top / "runs/pets")
+    same((report["world_size"], report["classes"]), (2, ["cool", "warm"]), "the run")
+    check(report["final"]["test_accuracy"] > 0.9, f"it learns nothing:\n{done.stdout}")
+    check("result      accuracy " in done.stdout, f"no report:\n{done.stdout}")
 
 
 def case_too_few_outputs_and_no_pictures_are_refused():

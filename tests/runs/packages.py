@@ -66,7 +66,7 @@ def case_lists_are_fetched_before_a_tool_counts_as_unknown():
          "installing what is there")
 
 
-def case_what_a_distribution_lacks_is_told_and_the_rest_installed():
+def case_what_a_distribution_lacks_is_reported_and_the_rest_installed():
     for name in ("odd", "virtual"):
         text, code, updates, found = install("dp_install_tools", name, "cppcheck",
                                              known=("cppcheck",))

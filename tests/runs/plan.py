@@ -61,7 +61,7 @@ def case_auto_measures_once_between_hosts_and_remembers():
     check("earlier" not in banner(off)[1], f"{off}")
     same(json.loads(file.read_text())["strategy"], planted, "the cache of a run without")
 
-    # What is damaged is told, and replaced.
+    # What is damaged is reported, and replaced.
     text = file.read_text()
     for number, damage in enumerate((text[:40], "", text.replace(planted, "rnig"), text.replace(
             "lockstep.plan/1", "lockstep.plan/9"), text.replace('"key":', '"kee":'),

@@ -99,7 +99,7 @@ def case_a_loss_scale_under_one_ends_the_run():
         check(re.search(rf"the loss scale falls under 1, .* {where};", result.errors[0]),
               f"the error of\n{result}")
         told = re.findall(rf"step \d+ skipped: .* {where}; now 32768", result.err + result.out)
-        same(len(told), 1, f"skips that are told in\n{result}\n")
+        same(len(told), 1, f"skips that are reported in\n{result}\n")
         report = run_json(out)
         same(report["exit"], "diverged", "run.json exit")
         same(report["skipped_steps"], 17, "skipped steps: 65536 is halved 16 times, then no more")

@@ -250,7 +250,7 @@ def case_a_device_that_is_not_here_says_why():
     refuse(69, r"device cuda: ", small_cfg(), "--device", "cuda", "--check", ranks=(0,))
 
 
-def case_wrong_usage_is_told_once():
+def case_wrong_usage_is_reported_once():
     cfg = small_cfg()
     refuse_all([
         (64, r"unknown flag --step \(did you mean --steps\?\)", cfg, "--step", "3"),

@@ -53,7 +53,7 @@ def case_a_flipped_bit_stops_all_ranks_and_is_named():
 
 
 def case_the_line_the_summary_and_the_metrics_name_one_step():
-    # Slices are compared in every step, all state in some: found before, or behind, an update.
+    # Slices are compared in every step, all state in some: found before, or after, an update.
     for every in (0, 4):
         out = harness.scratch / f"every-{every}"
         result = broken(small_cfg(), out.name, "ring", 3, FLIP, "--set",

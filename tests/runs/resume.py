@@ -82,7 +82,7 @@ def case_a_run_has_ended_only_with_its_report():
     out = harness.scratch / "out"
     train_well(cfg, *ADAMW, "--steps", 15, "--out", out, ranks=2)  # evaluated only for the end
     whole = run_json(out)
-    (out / "run.json").unlink()  # as if killed in the evaluation behind the last checkpoint
+    (out / "run.json").unlink()  # as if killed in the evaluation after the last checkpoint
     lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
     (out / "metrics.jsonl").write_text("".join(l for l in lines if '"step":15' not in l
                                                or '"type":"step"' in l))
@@ -96,7 +96,7 @@ def case_a_run_has_ended_only_with_its_report():
     same(metrics(out)[-1]["type"], "end", "the last line")
     same(latest(out), end, "the checkpoint")
     result = train_well(cfg, *ADAMW, "--steps", 15, "--out", out, "--resume", ranks=2)
-    check("nothing is left to do" in result.out, f"not told:\n{result}")
+    check("nothing is left to do" in result.out, f"not reported:\n{result}")
 
 
 def threads_of(pid):
@@ -162,7 +162,7 @@ def case_a_run_goes_on_after_it_was_asked_to_stop():
     same(found, wanted, "the evaluations")
 
 
-def case_a_torn_checkpoint_is_told_and_the_one_before_is_used():
+def case_a_torn_checkpoint_is_reported_and_the_one_before_is_used():
     cfg = small_cfg(FULL)
     flags = ("--set", "checkpoint.every_steps=5")
     whole, out = harness.scratch / "whole", harness.scratch / "out"
@@ -172,9 +172,9 @@ def case_a_torn_checkpoint_is_told_and_the_one_before_is_used():
     model.write_bytes(model.read_bytes()[:-9])
     result = train_well(cfg, *flags, "--steps", 20, "--out", out, "--resume", ranks=2)
     check(re.search(r"step-00000013: model\.safetensors does not match MANIFEST",
-                    result.warnings[0]), f"not told:\n{result}")
+                    result.warnings[0]), f"not reported:\n{result}")
     same(run_json(out)["resumed_from"], 10, "resumed_from")
-    same_end(whole, out, "behind a torn checkpoint")
+    same_end(whole, out, "after a torn checkpoint")
 
 
 def case_the_number_of_ranks_and_the_strategy_may_change():
@@ -224,9 +224,9 @@ def case_what_a_compressor_remembers_is_split_or_dropped():
             same(result.code, 0, f"the exit code of\n{result}\n")
             text = result.out + result.err
             same(text.count(f"residuals of 4 ranks are split evenly over {ranks}"),
-                 int(told == "split"), f"how often it is told that they are split:\n{result}")
+                 int(told == "split"), f"how often it is reported that they are split:\n{result}")
             same(text.count("remembered is dropped"), int(told == "dropped"),
-                 f"how often it is told that they are dropped:\n{result}")
+                 f"how often it is reported that they are dropped:\n{result}")
 
 
 def case_start_vectors_do_not_depend_on_how_gradients_are_cut():
@@ -264,7 +264,7 @@ def case_with_lanes_another_number_of_ranks_gives_the_same_bits():
                                 (30, 2, strategy("shm"))):
         result = train_well(cfg, *flags, *extra, "--steps", steps, "--out", killed, "--resume",
                             ranks=ranks)
-        check("the bits stay the same" in result.out, f"not told:\n{result}")
+        check("the bits stay the same" in result.out, f"not reported:\n{result}")
     for name in FILES[:2]:
         check(latest(killed)[name] == latest(whole)[name], f"{name} differs on other ranks")
 
@@ -331,7 +331,7 @@ def case_a_finished_run_is_left_as_it_is():
     before = files()
     for flags in ((), ("--steps", 3)):
         result = train_well(cfg, "--out", out, "--resume", *flags, ranks=2)
-        check("nothing is left to do" in result.out, f"not told:\n{result}")
+        check("nothing is left to do" in result.out, f"not reported:\n{result}")
         same(files(), before, "the files")
 
 
@@ -424,7 +424,7 @@ def case_a_run_that_is_to_go_on_without_numbers_does_all_steps():
                             rf"optimizer\.lr.*no checkpoint of step {step}; training goes on", line)
                   and "training diverged" not in line, f"{result}")
         check("step 30: '" in result.errors[0] and "training diverged" not in result.errors[0],
-              f"what was told to go on is said to have diverged:\n{result}")
+              f"what was asked to go on is said to have diverged:\n{result}")
 
 
 if __name__ == "__main__":

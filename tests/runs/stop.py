@@ -147,7 +147,7 @@ def case_many_signals_in_products_of_matrices_change_no_bit():
     check(harness.weights(out) == harness.weights(whole), "other weights than without signals")
 
 
-# Rank 0 begins when it is told to: until then no other rank comes to a step.
+# Rank 0 begins when it is asked to: until then no other rank comes to a step.
 HOLD_RANK_0 = 'test "$OMPI_COMM_WORLD_RANK" != 0 || kill -STOP $$; exec "$@"'
 
 
@@ -321,7 +321,7 @@ def case_training_that_does_not_improve_stops_early():
                        ranks=ranks)
         same((result.code, result.errors), (0, []), f"the end of\n{result}\n")
         check(f"stopped early after step 36 of {ENDLESS}: nothing is left to do" in result.out,
-              f"not told:\n{result}")
+              f"not reported:\n{result}")
         same({path: path.lstat().st_mtime_ns for path in sorted(out.rglob("*"))}, before, "files")
     out = harness.scratch / "learns"
     result = train(cfg, "--steps", 36, "--set", "early_stop.patience=2", "--out", out)

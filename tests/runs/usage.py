@@ -22,13 +22,13 @@ def told_once(result, text):
     same(result.err.strip(), result.errors[0], "all of stderr")
 
 
-def case_a_mistake_is_told_however_late_rank_0_is():
+def case_a_mistake_is_reported_however_late_rank_0_is():
     for program in PROGRAMS:
         harness.program = program
         told_once(Started(["--bogus"], wrapper=LATE_RANK_0).finish(), "--bogus")
 
 
-def case_a_mistake_of_one_rank_alone_is_told_by_that_one():
+def case_a_mistake_of_one_rank_alone_is_reported_by_that_one():
     for program in PROGRAMS:
         harness.program = program
         good = [small_cfg(), "--steps", 2] if program == "ddp_train" else ["-b", 64, "-e", 64]

@@ -48,28 +48,45 @@ static const struct dp_stored *find(const struct golden *g, const char *a, const
     return dp_safetensors_find(g->file, name);
 }
 
+/* Classes, or the numbers that outputs are compared with. */
+static dp_status read_labels(struct golden *g, const struct dp_stored *labels, bool numbers)
+{
+    const size_t count = count_of(labels);
+
+    g->targets = numbers ? count / g->rows : 0;
+    g->labels = dp_zalloc(count, sizeof(*g->labels));
+    if (g->labels == NULL) {
+        return DP_ERR_NOMEM;
+    }
+    for (size_t i = 0; i < count && !numbers; i++) {
+        g->labels[i] = (int32_t)element(labels, i);
+    }
+    if (numbers) {
+        memcpy(g->labels, labels->data, labels->bytes);
+    }
+    return DP_OK;
+}
+
 static dp_status read_batch(struct golden *g, const char *name)
 {
     const struct dp_stored *images = dp_safetensors_find(g->file, "images");
-    const struct dp_stored *labels = dp_safetensors_find(g->file, "labels");
+    const struct dp_stored *targets = dp_safetensors_find(g->file, "targets");
+    const struct dp_stored *labels =
+        targets != NULL ? targets : dp_safetensors_find(g->file, "labels");
 
     if (images == NULL) {
         return DP_OK;
     }
-    if (labels == NULL || strcmp(labels->type, "I64") != 0 || strcmp(images->type, "U8") != 0 ||
-        images->bytes != count_of(labels) * SAMPLE_BYTES) {
+    g->rows = images->bytes / SAMPLE_BYTES;
+    if (labels == NULL || strcmp(labels->type, targets != NULL ? "F32" : "I64") != 0 ||
+        strcmp(images->type, "U8") != 0 || count_of(labels) % g->rows != 0) {
         return DP_FAIL(DP_ERR_DATA, "%s: images and labels do not fit", name);
     }
-    g->rows = count_of(labels);
     g->images = dp_zalloc(g->rows, SAMPLE_BYTES);
-    g->labels = dp_zalloc(g->rows, sizeof(*g->labels));
-    if (g->images == NULL || g->labels == NULL) {
+    if (g->images == NULL || read_labels(g, labels, targets != NULL) != DP_OK) {
         return DP_FAIL(DP_ERR_NOMEM, "%s", name);
     }
     memcpy(g->images, images->data, images->bytes);
-    for (size_t i = 0; i < g->rows; i++) {
-        g->labels[i] = (int32_t)element(labels, i);
-    }
     return DP_OK;
 }
 

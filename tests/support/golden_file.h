@@ -29,7 +29,8 @@ struct golden {
     struct dp_safetensors *file;
     size_t rows;     /* of the batch in the file; 0: the file has none */
     uint8_t *images; /* owned; [rows, 784] */
-    int32_t *labels; /* owned; [rows] */
+    int32_t *labels; /* owned; [rows], or the bits of float32 [rows, targets] */
+    size_t targets;  /* 0: labels are classes */
     int64_t before;  /* steps made before */
 };
 

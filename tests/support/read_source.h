@@ -50,8 +50,9 @@ static inline dp_status read_each(struct dp_samples *samples, struct outcome *o)
     DP_TRY(dp_sample_reader_create(samples, &reader));
     for (int set = 0; set < DP_SETS; set++) {
         for (size_t i = 0; i < o->info.count[set] && status == DP_OK; i++) {
-            status = dp_sample_reader_read(reader, (enum dp_set)set, i,
-                                           o->images[set] + i * o->bytes, &o->labels[set][i]);
+            status =
+                dp_sample_reader_read(reader, (enum dp_set)set, i, o->images[set] + i * o->bytes,
+                                      o->labels[set] + i * dp_label_words(&o->info));
         }
     }
     dp_sample_reader_destroy(reader);
@@ -77,12 +78,12 @@ static inline struct outcome run_source_over(const char *name,
         const size_t count = o.info.count[set];
         assert_true(count > 0);
         o.images[set] = dp_zalloc(count, o.bytes);
-        o.labels[set] = dp_zalloc(count, sizeof(int32_t));
+        o.labels[set] = dp_zalloc(count, dp_label_words(&o.info) * sizeof(int32_t));
         if (o.images[set] == NULL || o.labels[set] == NULL) {
             abort();
         }
         memset(o.images[set], fill, count * o.bytes);
-        memset(o.labels[set], fill, count * sizeof(int32_t));
+        memset(o.labels[set], fill, count * dp_label_words(&o.info) * sizeof(int32_t));
     }
     o.loaded = o.info.whole ? dp_samples_load(samples, o.images, o.labels) : read_each(samples, &o);
     dp_samples_close(samples);
@@ -106,6 +107,15 @@ static inline struct outcome run_source_well(const char *name,
         abort();
     }
     return o;
+}
+
+/* Number `k` of the label of a row, where labels are numbers. */
+static inline float label_number(const struct outcome *o, enum dp_set set, size_t row, size_t k)
+{
+    float number;
+
+    memcpy(&number, &o->labels[set][row * dp_label_words(&o->info) + k], sizeof(number));
+    return number;
 }
 
 /* Opening or loading fails with that status, and one line that has these words. */

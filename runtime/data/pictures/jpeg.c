@@ -5,7 +5,7 @@
 #include "base/mem.h"
 
 struct dp_jpeg {
-    tjhandle decoder;
+    tjhandle decoder; /* NULL: made for the next picture */
 };
 
 dp_status dp_jpeg_create(struct dp_jpeg **out)
@@ -23,10 +23,18 @@ dp_status dp_jpeg_create(struct dp_jpeg **out)
     return DP_OK;
 }
 
+static void drop_decoder(struct dp_jpeg *jpeg)
+{
+    if (jpeg->decoder != NULL) {
+        (void)tjDestroy(jpeg->decoder);
+        jpeg->decoder = NULL;
+    }
+}
+
 void dp_jpeg_destroy(struct dp_jpeg *jpeg)
 {
     if (jpeg != NULL) {
-        (void)tjDestroy(jpeg->decoder);
+        drop_decoder(jpeg);
         dp_free(jpeg);
     }
 }
@@ -36,14 +44,18 @@ bool dp_jpeg_is(const uint8_t *bytes, size_t count)
     return count >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff;
 }
 
-/* The library's own words. */
-static dp_status damaged(const struct dp_jpeg *jpeg, struct dp_problem *problem)
+/* The library's own words. Its decoder may go on in the middle of that file with the next one
+ * (libjpeg-turbo 2.1: it keeps the marker at which it stopped), so another one is taken. */
+static dp_status damaged(struct dp_jpeg *jpeg, struct dp_problem *problem)
 {
-    return dp_problem_refuse(
-        problem, DP_ERR_DATA,
-        "is damaged, or of a kind that is not read (libjpeg-turbo: %s): replace "
-        "it",
-        tjGetErrorStr2(jpeg->decoder));
+    const dp_status status =
+        dp_problem_refuse(problem, DP_ERR_DATA,
+                          "is damaged, or of a kind that is not read (libjpeg-turbo: %s): replace "
+                          "it",
+                          tjGetErrorStr2(jpeg->decoder));
+
+    drop_decoder(jpeg);
+    return status;
 }
 
 dp_status dp_jpeg_decode(struct dp_jpeg *jpeg, const uint8_t *bytes, size_t count, int channels,
@@ -54,6 +66,12 @@ dp_status dp_jpeg_decode(struct dp_jpeg *jpeg, const uint8_t *bytes, size_t coun
     const int flags = TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS;
     int width, height, subsampling, space, found;
 
+    if (jpeg->decoder == NULL) {
+        jpeg->decoder = tjInitDecompress();
+    }
+    if (jpeg->decoder == NULL) {
+        return dp_problem_refuse(problem, DP_ERR_NOMEM, "decoder of JPEG");
+    }
     if (tjDecompressHeader3(jpeg->decoder, bytes, count, &width, &height, &subsampling, &space) !=
         0) {
         return damaged(jpeg, problem);

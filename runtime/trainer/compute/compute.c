@@ -40,13 +40,14 @@ static size_t count_passes(const struct dp_compute *c, size_t rows)
 
 static dp_status evaluate_passes(const struct dp_compute *c, const struct dp_dataset *data,
                                  struct dp_range passes, const struct dp_pass_call *call,
-                                 double (*sums)[2])
+                                 double (*sums)[DP_EVALUATION_SUMS])
 {
     const struct dp_range rows = dp_row_range(data->test_count, c->share.rank, c->share.ranks);
 
     return dp_micro_batch_evaluate(
         &c->micro_batches, data->test_images + rows.begin * data->sample_bytes,
-        data->test_labels + rows.begin, rows.count, passes, call, sums[0]);
+        data->test_labels + rows.begin * dp_model_label_words(c->micro_batches.model), rows.count,
+        passes, call, sums[0]);
 }
 
 const struct dp_compute_mode dp_compute_micro_batches = {
@@ -84,7 +85,7 @@ static size_t count_lane_passes(const struct dp_compute *c, size_t rows)
 
 static dp_status evaluate_lanes(const struct dp_compute *c, const struct dp_dataset *data,
                                 struct dp_range passes, const struct dp_pass_call *call,
-                                double (*sums)[2])
+                                double (*sums)[DP_EVALUATION_SUMS])
 {
     return dp_lanes_evaluate(c->lanes, c->share, data->test_images, data->test_labels,
                              data->test_count, passes, call, sums);
@@ -133,7 +134,7 @@ static size_t count_nothing(const struct dp_compute *c, size_t rows)
 
 static dp_status evaluate_nothing(const struct dp_compute *c, const struct dp_dataset *data,
                                   struct dp_range passes, const struct dp_pass_call *call,
-                                  double (*sums)[2])
+                                  double (*sums)[DP_EVALUATION_SUMS])
 {
     (void)c;
     (void)data;

@@ -33,11 +33,11 @@ struct dp_compute_mode {
     dp_status (*send)(const struct dp_compute *compute, const struct dp_batch *next);
     /* Returns the number of passes for this rank's part of `rows` test rows. */
     size_t (*evaluations)(const struct dp_compute *compute, size_t rows);
-    /* Adds losses and correct answers of the test rows of each lane (one, without lanes) to sums
-     * [lanes][2]; of their passes, only those in `passes`. Like dp_micro_batch_evaluate(). */
+    /* Adds what the test rows of each lane (one, without lanes) come to, to sums [lanes]; of their
+     * passes, only those in `passes`. Like dp_micro_batch_evaluate(). */
     dp_status (*evaluate)(const struct dp_compute *compute, const struct dp_dataset *data,
                           struct dp_range passes, const struct dp_pass_call *call,
-                          double (*sums)[2]);
+                          double (*sums)[DP_EVALUATION_SUMS]);
 };
 
 extern const struct dp_compute_mode dp_compute_micro_batches, dp_compute_lanes, dp_compute_server;

@@ -4,18 +4,21 @@
 #ifndef DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
 #define DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
 
+#include "runtime/data/augment/augment.h"
 #include "runtime/data/loader.h"
 
 /* The data set in memory, one copy on each node: bytes, or float32 where the model has
  * float_samples. */
 struct dp_dataset {
     const uint8_t *train_images, *test_images; /* [count, sample_bytes] */
-    const int32_t *train_labels, *test_labels;
+    const int32_t *train_labels, *test_labels; /* [count, label words of the model] */
     size_t train_count, test_count, sample_bytes;
+    struct dp_sample_shape shape; /* of a sample */
 };
 
 struct dp_input {
     const struct dp_dataset *data; /* borrowed */
+    struct dp_augment *augment;    /* owned; NULL: none */
     struct dp_loader *loader;      /* owned; NULL: this rank has no rows, it is a server */
     struct dp_batch batch;         /* set by dp_input_next() */
     size_t global_batch;           /* rows over all ranks */

@@ -19,8 +19,8 @@ struct orders {
     const uint8_t *images;           /* to evaluate only */
     const int32_t *labels;
     size_t rows;
-    struct dp_range passes; /* of each lane */
-    double (*sums)[2];      /* [count] */
+    struct dp_range passes;             /* of each lane */
+    double (*sums)[DP_EVALUATION_SUMS]; /* [count] */
 };
 
 struct worker {
@@ -51,7 +51,7 @@ static int levels_of(const struct dp_lanes *l)
     return dp_lanes_extra_gradients(l->block, 1) + 1;
 }
 
-/* Elements of a gradient that lanes add up: parameters, statistics, loss, correct answers. */
+/* Elements of a gradient that lanes add up: parameters, statistics, loss, score. */
 static size_t summed(const struct dp_lanes *l)
 {
     return dp_model_loss_at(l->config.model) + 2;
@@ -204,7 +204,7 @@ static dp_status run_lane(struct worker *w, const struct orders *o, int lane)
     batch.first_row = rows.begin;
     batch.rows = rows.count;
     batch.images += at * dp_model_sample_bytes(l->config.model);
-    batch.labels += at;
+    batch.labels += at * dp_model_label_words(l->config.model);
     call.grad = w->stack[dp_lane_depth(w->lane)];
     w->hooks.early = o->call->hooks->early;
     call.hooks = &w->hooks;
@@ -216,9 +216,10 @@ static dp_status evaluate_lane(struct worker *w, const struct orders *o, int lan
 {
     const struct dp_range rows = lane_rows(w->lanes, o->share, lane, o->rows);
     const size_t sample = dp_model_sample_bytes(w->lanes->config.model);
+    const size_t words = dp_model_label_words(w->lanes->config.model);
 
     return dp_micro_batch_evaluate(&w->micro_batches, o->images + rows.begin * sample,
-                                   o->labels + rows.begin, rows.count, o->passes, o->call,
+                                   o->labels + rows.begin * words, rows.count, o->passes, o->call,
                                    o->sums[lane]);
 }
 
@@ -294,7 +295,7 @@ size_t dp_lanes_evaluations(const struct dp_lanes *l, struct dp_lanes_share shar
 
 dp_status dp_lanes_evaluate(struct dp_lanes *l, struct dp_lanes_share share, const uint8_t *images,
                             const int32_t *labels, size_t rows, struct dp_range passes,
-                            const struct dp_pass_call *call, double (*sums)[2])
+                            const struct dp_pass_call *call, double (*sums)[DP_EVALUATION_SUMS])
 {
     const struct orders orders = {.evaluates = true,
                                   .share = share,

@@ -65,11 +65,11 @@ DP_CHECKED dp_status dp_lanes_run(struct dp_lanes *lanes, struct dp_lanes_share 
 size_t dp_lanes_evaluations(const struct dp_lanes *lanes, struct dp_lanes_share share, size_t rows);
 
 /* Does forward over this rank's lanes of `rows` test rows over all ranks; `images` and `labels`
- * point at the first of all. Adds the losses and correct answers of lane l to sums[l][0] and
- * sums[l][1]; of each lane's passes, only those in `passes`, like dp_micro_batch_evaluate(). */
+ * point at the first of all. Adds what lane l comes to, to sums[l]; of each lane's passes, only
+ * those in `passes`, like dp_micro_batch_evaluate(). */
 DP_CHECKED dp_status dp_lanes_evaluate(struct dp_lanes *lanes, struct dp_lanes_share share,
                                        const uint8_t *images, const int32_t *labels, size_t rows,
                                        struct dp_range passes, const struct dp_pass_call *call,
-                                       double (*sums)[2]);
+                                       double (*sums)[DP_EVALUATION_SUMS]);
 
 #endif

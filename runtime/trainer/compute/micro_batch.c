@@ -45,7 +45,8 @@ static struct dp_pass_rows rows_at(const struct dp_micro_batches *batches, const
     const struct dp_range range = dp_micro_batch_at(rows, batches->micro_batch, i).rows;
 
     return (struct dp_pass_rows){images + range.begin * dp_model_sample_bytes(batches->model),
-                                 labels + range.begin, range.count};
+                                 labels + range.begin * dp_model_label_words(batches->model),
+                                 range.count};
 }
 
 static dp_status load_rows(const struct dp_micro_batches *batches, const struct dp_pass_rows *rows)
@@ -117,25 +118,27 @@ size_t dp_micro_batch_evaluations(const struct dp_micro_batches *batches, size_t
 
 dp_status dp_micro_batch_evaluate(const struct dp_micro_batches *batches, const uint8_t *images,
                                   const int32_t *labels, size_t rows, struct dp_range passes,
-                                  const struct dp_pass_call *call, double sums[2])
+                                  const struct dp_pass_call *call, double sums[DP_EVALUATION_SUMS])
 {
     const size_t most = dp_pass_rows(batches->pass),
                  count = dp_micro_batch_evaluations(batches, rows);
     const size_t sample = dp_model_sample_bytes(batches->model);
+    const size_t words = dp_model_label_words(batches->model);
 
     for (size_t i = passes.begin; i < count && i < passes.begin + passes.count; i++) {
         const struct dp_range range = dp_micro_batch_at(rows, most, i).rows;
-        const struct dp_pass_rows part = {images + range.begin * sample, labels + range.begin,
-                                          range.count};
+        const struct dp_pass_rows part = {images + range.begin * sample,
+                                          labels + range.begin * words, range.count};
         struct dp_pass_call c = *call;
-        float result[2];
+        float result[DP_EVALUATION_SUMS];
 
         c.rows = range.count;
         c.labels = part.labels;
         DP_TRY(load_rows(batches, &part));
         DP_TRY(dp_pass_evaluate(batches->pass, &c, result));
-        sums[0] += (double)result[0];
-        sums[1] += (double)result[1];
+        for (int k = 0; k < DP_EVALUATION_SUMS; k++) {
+            sums[k] += (double)result[k];
+        }
     }
     return DP_OK;
 }

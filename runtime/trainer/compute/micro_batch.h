@@ -53,12 +53,13 @@ DP_CHECKED dp_status dp_micro_batch_send(const struct dp_micro_batches *batches,
 /* The number of passes for `rows` test rows. */
 size_t dp_micro_batch_evaluations(const struct dp_micro_batches *batches, size_t rows);
 
-/* Does forward over test rows: adds their losses and correct answers to sums[0] and sums[1]. Of
- * their passes, only those in `passes`, whose end may be too large. Calls that together cover all
- * passes in order give the same sums as one call. */
+/* Does forward over test rows: adds what dp_pass_evaluate() returns to `sums`. Of their passes,
+ * only those in `passes`, whose end may be too large. Calls that together cover all passes in order
+ * give the same sums as one call. */
 DP_CHECKED dp_status dp_micro_batch_evaluate(const struct dp_micro_batches *batches,
                                              const uint8_t *images, const int32_t *labels,
                                              size_t rows, struct dp_range passes,
-                                             const struct dp_pass_call *call, double sums[2]);
+                                             const struct dp_pass_call *call,
+                                             double sums[DP_EVALUATION_SUMS]);
 
 #endif

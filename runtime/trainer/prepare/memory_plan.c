@@ -142,7 +142,8 @@ static size_t activations(const struct dp_memory_plan *plan, const struct dp_sha
     const enum dp_type type = dp_precision_type(plan->config->train.precision);
     /* With labels; without lanes also the next batch's. Not needed by a device that reads the
      * host's memory. */
-    const size_t labels = (plan->config->train.lanes > 0 ? 1 : 2) * sizeof(int32_t);
+    const size_t labels =
+        (plan->config->train.lanes > 0 ? 1 : 2) * dp_model_label_words(m) * sizeof(int32_t);
     const size_t input =
         plan->device->host_memory ? 0 : share->rows * (dp_model_sample_bytes(m) + labels);
 
@@ -188,7 +189,8 @@ static size_t batches(const struct dp_memory_plan *plan)
         plan->train_count > 0 && plan->train_count < batch ? plan->train_count : batch;
 
     return (plan->cached_input ? 1 : DP_LOADER_DEPTH) * dp_most_rows(most, plan->trainers) *
-           (dp_model_sample_bytes(plan->model) + sizeof(int32_t));
+           (dp_model_sample_bytes(plan->model) +
+            dp_model_label_words(plan->model) * sizeof(int32_t));
 }
 
 /* Narrow types are computed in float32, piece by piece, on a stream per pass. */

@@ -296,15 +296,17 @@ static void check_output_loss(const struct lab *lab)
     const int32_t targets[ROWS] = {0, 3, 9, 9, 5, 1, 2};
 
     for (int i = 0; i < 2; i++) {
-        const enum dp_loss_kind kind = i == 0 ? DP_LOSS_SIGMOID : DP_LOSS_SQUARE;
+        const struct dp_output_loss how = {i == 0 ? DP_LOSS_SIGMOID : DP_LOSS_SQUARE, ROWS, 10,
+                                           true};
         struct both x = both_of(lab, (size_t)ROWS * 10, 1, -3, 3),
                     dx = both_of(lab, (size_t)ROWS * 10, 2, -1, 1);
         float loss[2], score[2], top[2];
-        OK(lab->ref->ops->output_loss(lab->ref, &(struct dp_output_loss){kind, ROWS, 10}, dx.wide,
-                                      &loss[0], &score[0], x.wide, targets, &scale, 0));
-        OK(lab->s->ops->output_loss(lab->s, &(struct dp_output_loss){kind, ROWS, 10}, dx.narrow,
-                                    &loss[1], &score[1], x.narrow, targets, &scale, 0));
-        assert_true(fabs((double)loss[1] - (double)loss[0]) <= 1e-5 && score[1] == score[0]);
+        OK(lab->ref->ops->output_loss(lab->ref, &how, dx.wide, &loss[0], &score[0], x.wide, targets,
+                                      &scale, 0));
+        OK(lab->s->ops->output_loss(lab->s, &how, dx.narrow, &loss[1], &score[1], x.narrow, targets,
+                                    &scale, 0));
+        assert_true(fabs((double)loss[1] - (double)loss[0]) <= 1e-5);
+        assert_true(fabs((double)score[1] - (double)score[0]) <= 1e-5);
         check(lab, &dx);
         OK(lab->ref->ops->count_top(lab->ref, &top[0], x.wide, targets, ROWS, 10, 5, 0));
         OK(lab->s->ops->count_top(lab->s, &top[1], x.narrow, targets, ROWS, 10, 5, 0));

@@ -7,38 +7,30 @@
 static const enum dp_loss_kind kinds[] = {DP_LOSS_SIGMOID, DP_LOSS_SQUARE};
 
 struct batch {
-    enum dp_loss_kind kind;
-    size_t rows, outputs;
+    struct dp_output_loss how;
     float *x;
-    int32_t *targets;
+    void *targets;
     float scale;
 };
 
-static int32_t bits_of(float number)
+/* Numbers are shares of 1 for DP_LOSS_SIGMOID, some of them 0 or 1. */
+static struct batch batch_create(struct dp_output_loss how, float range)
 {
-    int32_t bits;
+    const size_t count = how.rows * how.outputs;
+    struct batch batch = {how, uniform(count, 1, -range, range), NULL,
+                          1.0f / (float)(how.rows + 1)};
+    float *numbers = uniform(count, 2, how.kind == DP_LOSS_SIGMOID ? 0 : -10,
+                             how.kind == DP_LOSS_SIGMOID ? 1 : 10);
+    int32_t *classes = dp_zalloc(how.rows, sizeof(*classes));
 
-    memcpy(&bits, &number, sizeof(bits));
-    return bits;
-}
-
-/* Of one output a target is a number, a share of 1 for DP_LOSS_SIGMOID. */
-static struct batch batch_create(enum dp_loss_kind kind, size_t rows, size_t outputs, float range)
-{
-    struct batch batch = {kind,
-                          rows,
-                          outputs,
-                          uniform(rows * outputs, 1, -range, range),
-                          dp_zalloc(rows, sizeof(int32_t)),
-                          1.0f / (float)(rows + 1)};
-
-    for (size_t r = 0; r < rows; r++) {
-        const uint32_t number = dp_random_u32(2, DP_RANDOM_TEST, 0, r);
-        const float share = (float)(number >> 8) / (float)(1 << 24);
-        batch.targets[r] = outputs > 1               ? (int32_t)(number % outputs)
-                           : kind == DP_LOSS_SIGMOID ? bits_of(r % 3 == 0 ? share : (float)(r % 2))
-                                                     : bits_of(20 * share - 10);
+    for (size_t i = 0; how.kind == DP_LOSS_SIGMOID && i < count; i++) {
+        numbers[i] = i % 3 == 0 ? numbers[i] : (float)(i % 2);
     }
+    for (size_t r = 0; r < how.rows; r++) {
+        classes[r] = (int32_t)(dp_random_u32(2, DP_RANDOM_TEST, 0, r) % how.outputs);
+    }
+    batch.targets = how.classes ? (void *)classes : (void *)numbers;
+    dp_free(how.classes ? (void *)numbers : (void *)classes);
     return batch;
 }
 
@@ -57,18 +49,17 @@ static void run(struct dp_stream *s, const struct batch *b, struct result *resul
 {
     result->loss = keep == 0 ? NAN : 0.5f;
     result->score = keep == 0 ? NAN : 7.0f;
-    OK(s->ops->output_loss(s, &(struct dp_output_loss){b->kind, b->rows, b->outputs}, result->dx,
-                           &result->loss, &result->score, b->x, b->targets, &b->scale, keep));
+    OK(s->ops->output_loss(s, &b->how, result->dx, &result->loss, &result->score, b->x, b->targets,
+                           &b->scale, keep));
 }
 
 /* Each term is good to a few units of the last place of float32; sums over rows are double. */
-static void check(const struct streams *streams, enum dp_loss_kind kind, size_t rows,
-                  size_t outputs, float keep)
+static void check(const struct streams *streams, struct dp_output_loss how, float keep)
 {
-    struct batch b = batch_create(kind, rows, outputs, 10);
-    const size_t count = rows * outputs;
+    struct batch b = batch_create(how, 10);
+    const size_t count = how.rows * how.outputs;
     struct result expected = {.dx = held(count, 3, 0)};
-    const double slope = 40.0 * (double)b.scale / (double)outputs; /* the largest */
+    const double slope = 40.0 * (double)b.scale / (double)how.outputs; /* the largest */
 
     run(streams->ref, &b, &expected, keep);
     for (int i = 0; i < 2; i++) {
@@ -100,8 +91,12 @@ static void loss_and_gradient_equal_the_reference(void **state)
     for (size_t k = 0; k < DP_COUNT(kinds); k++) {
         for (size_t r = 0; r < DP_COUNT(all_rows); r++) {
             for (size_t c = 0; c < DP_COUNT(all_outputs); c++) {
-                check(*state, kinds[k], all_rows[r], all_outputs[c], 0);
-                check(*state, kinds[k], all_rows[r], all_outputs[c], 1);
+                struct dp_output_loss how = {kinds[k], all_rows[r], all_outputs[c], false};
+                check(*state, how, 0);
+                check(*state, how, 1);
+                how.classes = true;
+                check(*state, how, 0);
+                check(*state, how, 1);
             }
         }
     }
@@ -110,79 +105,95 @@ static void loss_and_gradient_equal_the_reference(void **state)
 /* More outputs than factors fit into one logarithm. */
 static void very_many_outputs_are_summed(void **state)
 {
-    check(*state, DP_LOSS_SIGMOID, 2, 20000, 0);
+    check(*state, (struct dp_output_loss){DP_LOSS_SIGMOID, 2, 20000, false}, 0);
+    check(*state, (struct dp_output_loss){DP_LOSS_SIGMOID, 2, 20000, true}, 0);
 }
 
 /* PyTorch 2: torch.nn.BCEWithLogitsLoss() and MSELoss() of x = [[0.5, -2, 3]] with the one-hot
- * target of class 1, and of [[0.5], [-2]] with targets [[0.25], [1]]; in float64. */
+ * target of class 1, of [[0.5], [-2]] with targets [[0.25], [1]], and of [[0.5, -2], [3, 1]] with
+ * [[1, 0.25], [0, 1]]; in float64. */
 static void losses_are_pytorchs(void **state)
 {
     static const struct {
-        enum dp_loss_kind kind;
-        size_t rows, outputs;
-        float x[3], targets[2]; /* of several outputs: the class */
-        double loss, dx[3];
+        struct dp_output_loss how;
+        float x[4], targets[4]; /* of classes: the class */
+        double loss, dx[4];
     } cases[] = {
-        {DP_LOSS_SIGMOID,
-         1,
-         3,
+        {{DP_LOSS_SIGMOID, 1, 3, true},
          {0.5f, -2, 3},
-         {1, 0},
+         {1},
          2.049864115599,
          {0.207486443734, -0.293599025993, 0.317524708941}},
-        {DP_LOSS_SIGMOID,
-         2,
-         1,
+        {{DP_LOSS_SIGMOID, 2, 1, false},
          {0.5f, -2},
          {0.25f, 1},
          1.488002497612,
          {0.186229665601, -0.440398538989}},
-        {DP_LOSS_SQUARE, 1, 3, {0.5f, -2, 3}, {1, 0}, 6.083333333333, {0.333333333333, -2, 2}},
-        {DP_LOSS_SQUARE, 2, 1, {0.5f, -2}, {0.25f, 1}, 4.53125, {0.25, -3}},
+        {{DP_LOSS_SIGMOID, 2, 2, false},
+         {0.5f, -2, 3, 1},
+         {1, 0.25f, 0, 1},
+         1.115713508579,
+         {-0.094385167200, -0.032699269494, 0.238143531706, -0.067235355342}},
+        {{DP_LOSS_SQUARE, 1, 3, true}, {0.5f, -2, 3}, {1}, 6.083333333333, {0.333333333333, -2, 2}},
+        {{DP_LOSS_SQUARE, 2, 1, false}, {0.5f, -2}, {0.25f, 1}, 4.53125, {0.25, -3}},
+        {{DP_LOSS_SQUARE, 2, 2, false},
+         {0.5f, -2, 3, 1},
+         {1, 0.25f, 0, 1},
+         3.578125,
+         {-0.25, -1.125, 1.5, 0}},
     };
     const struct streams *streams = *state;
     struct dp_stream *both[] = {streams->ref, streams->tested[0]};
 
-    for (size_t i = 0; i < DP_COUNT(cases); i++) {
-        for (size_t k = 0; k < DP_COUNT(both); k++) {
-            const float scale = 1.0f / (float)cases[i].rows;
-            float x[3], dx[3], loss, score;
-            int32_t targets[2];
-            memcpy(x, cases[i].x, sizeof(x));
-            for (size_t r = 0; r < cases[i].rows; r++) {
-                targets[r] = cases[i].outputs == 1 ? bits_of(cases[i].targets[r])
-                                                   : (int32_t)cases[i].targets[r];
-            }
-            OK(both[k]->ops->output_loss(
-                both[k], &(struct dp_output_loss){cases[i].kind, cases[i].rows, cases[i].outputs},
-                dx, &loss, &score, x, targets, &scale, 0));
-            assert_true(fabs((double)loss - cases[i].loss) < 1e-6);
-            for (size_t c = 0; c < cases[i].rows * cases[i].outputs; c++) {
-                assert_true(fabs((double)dx[c] - cases[i].dx[c]) < 1e-6);
-            }
+    for (size_t i = 0; i < 2 * DP_COUNT(cases); i++) {
+        const struct dp_output_loss *how = &cases[i / 2].how;
+        const float scale = 1.0f / (float)how->rows;
+        const int32_t class = (int32_t)cases[i / 2].targets[0];
+        struct dp_stream *s = both[i % 2];
+        float x[4], targets[4], dx[4], loss, score;
+        memcpy(x, cases[i / 2].x, sizeof(x));
+        memcpy(targets, cases[i / 2].targets, sizeof(targets));
+        OK(s->ops->output_loss(s, how, dx, &loss, &score, x,
+                               how->classes ? (const void *)&class : (const void *)targets, &scale,
+                               0));
+        assert_true(fabs((double)loss - cases[i / 2].loss) < 1e-6);
+        for (size_t c = 0; c < how->rows * how->outputs; c++) {
+            assert_true(fabs((double)dx[c] - cases[i / 2].dx[c]) < 1e-6);
         }
     }
+}
+
+static float score_of(struct dp_stream *s, struct dp_output_loss how, const float *x,
+                      const void *targets)
+{
+    const float scale = 1;
+    float loss, score;
+
+    OK(s->ops->output_loss(s, &how, NULL, &loss, &score, x, targets, &scale, 0));
+    return score;
 }
 
 static void the_score_is_answers_or_distance(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *both[] = {streams->ref, streams->tested[0]};
-    float x[4] = {1, 5, 5, 2}, scale = 1, loss, score;
-    const int32_t shares[] = {bits_of(1), bits_of(0.4f), bits_of(0.6f), bits_of(0)};
+    const float x[4] = {1, 5, 5, 2}, shares[4] = {1, 0.4f, 0.6f, 0};
 
     for (size_t k = 0; k < DP_COUNT(both); k++) {
-        for (int32_t target = 0; target < 4; target++) {
-            OK(both[k]->ops->output_loss(both[k], &(struct dp_output_loss){DP_LOSS_SQUARE, 1, 4},
-                                         NULL, &loss, &score, x, &target, &scale, 0));
-            assert_true(score == (target == 1 ? 1.0f : 0.0f)); /* the first of equals */
+        struct dp_stream *s = both[k];
+        for (int32_t class = 0; class < 4; class ++) { /* the first of equals */
+            const float distance = (1 + 5 + 5 + 2 - x[class] + fabsf(x[class] - 1)) / 4;
+            assert_true(score_of(s, (struct dp_output_loss){DP_LOSS_SIGMOID, 1, 4, true}, x,
+                                 &class) == (class == 1 ? 1.0f : 0.0f));
+            assert_true(score_of(s, (struct dp_output_loss){DP_LOSS_SQUARE, 1, 4, true}, x,
+                                 &class) == distance);
         }
-        OK(both[k]->ops->output_loss(both[k], &(struct dp_output_loss){DP_LOSS_SIGMOID, 4, 1}, NULL,
-                                     &loss, &score, x, shares, &scale, 0));
-        assert_true(score == 2.0f);
-        OK(both[k]->ops->output_loss(both[k], &(struct dp_output_loss){DP_LOSS_SQUARE, 4, 1}, NULL,
-                                     &loss, &score, x, shares, &scale, 0));
-        assert_true(fabsf(score - 11.0f) < 1e-5f);
+        for (size_t outputs = 1; outputs <= 4; outputs *= 2) { /* shares 1 and 3 are right */
+            const struct dp_output_loss binary = {DP_LOSS_SIGMOID, 4 / outputs, outputs, false};
+            const struct dp_output_loss square = {DP_LOSS_SQUARE, 4 / outputs, outputs, false};
+            assert_true(score_of(s, binary, x, shares) == 2.0f / (float)outputs);
+            assert_true(fabsf(score_of(s, square, x, shares) - 11.0f / (float)outputs) < 1e-5f);
+        }
     }
 }
 
@@ -190,16 +201,16 @@ static void large_outputs_neither_overflow_nor_vanish(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *both[] = {streams->ref, streams->tested[0]};
-    float x[2] = {1e6f, -1e6f}, scale = 1, dx[2], loss, score;
-    const int32_t ones[] = {bits_of(1), bits_of(1)},
-                  near[] = {bits_of(1e6f - 0.5f), bits_of(-1e6f)};
+    const float x[2] = {1e6f, -1e6f}, scale = 1, ones[] = {1, 1}, near[] = {1e6f - 0.5f, -1e6f};
+    float dx[2], loss, score;
 
     for (size_t k = 0; k < DP_COUNT(both); k++) {
-        OK(both[k]->ops->output_loss(both[k], &(struct dp_output_loss){DP_LOSS_SIGMOID, 2, 1}, dx,
+        OK(both[k]->ops->output_loss(both[k],
+                                     &(struct dp_output_loss){DP_LOSS_SIGMOID, 2, 1, false}, dx,
                                      &loss, &score, x, ones, &scale, 0));
         assert_true(loss == 1e6f && dx[0] == 0 && dx[1] == -1 && score == 1);
-        OK(both[k]->ops->output_loss(both[k], &(struct dp_output_loss){DP_LOSS_SQUARE, 2, 1}, dx,
-                                     &loss, &score, x, near, &scale, 0));
+        OK(both[k]->ops->output_loss(both[k], &(struct dp_output_loss){DP_LOSS_SQUARE, 2, 1, false},
+                                     dx, &loss, &score, x, near, &scale, 0));
         assert_true(loss == 0.25f && dx[0] == 1 && dx[1] == 0 && score == 0.5f);
     }
 }
@@ -208,15 +219,18 @@ static void a_nan_reaches_the_loss(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *both[] = {streams->ref, streams->tested[0]};
-    const int32_t target = 2;
+    const float numbers[20] = {0};
+    const int32_t class = 2;
 
-    for (size_t k = 0; k < DP_COUNT(both) * DP_COUNT(kinds); k++) {
-        struct dp_stream *s = both[k / 2];
+    for (size_t k = 0; k < 2 * DP_COUNT(both) * DP_COUNT(kinds); k++) {
+        const struct dp_output_loss how = {kinds[k % 2], 1, 20, k % 4 < 2};
+        struct dp_stream *s = both[k / 4];
         for (size_t bad = 0; bad < 20; bad++) {
             float x[20] = {0}, scale = 1, loss, score;
             x[bad] = NAN;
-            OK(s->ops->output_loss(s, &(struct dp_output_loss){kinds[k % 2], 1, 20}, NULL, &loss,
-                                   &score, x, &target, &scale, 0));
+            OK(s->ops->output_loss(s, &how, NULL, &loss, &score, x,
+                                   how.classes ? (const void *)&class : (const void *)numbers,
+                                   &scale, 0));
             assert_true(isnan(loss));
         }
     }
@@ -229,9 +243,10 @@ static void gradient_is_the_slope_of_the_loss(void **state)
     const struct streams *streams = *state;
     const float h = 1.0f / 32;
 
-    for (size_t k = 0; k < 2 * DP_COUNT(kinds); k++) {
-        const size_t rows = k < 2 ? 3 : 15, outputs = k < 2 ? 5 : 1;
-        struct batch b = batch_create(kinds[k % 2], rows, outputs, 2);
+    for (size_t k = 0; k < 3 * DP_COUNT(kinds); k++) {
+        const size_t outputs = k < 4 ? 5 : 1;
+        struct batch b =
+            batch_create((struct dp_output_loss){kinds[k % 2], 15 / outputs, outputs, k < 2}, 2);
         struct result at = {.dx = zeros(15)}, ends[2] = {{0}, {0}};
         run(streams->ref, &b, &at, 0);
         for (size_t i = 0; i < 15; i++) {
@@ -283,7 +298,7 @@ static void many_rows_are_counted_as_by_the_reference(void **state)
     const struct streams *streams = *state;
 
     for (size_t rows = 0; rows <= 6000; rows = 2 * rows + 1) {
-        struct batch b = batch_create(DP_LOSS_SQUARE, rows, 37, 3);
+        struct batch b = batch_create((struct dp_output_loss){DP_LOSS_SQUARE, rows, 37, true}, 3);
         float expected = 3.0f, own = 3.0f;
         OK(streams->ref->ops->count_top(streams->ref, &expected, b.x, b.targets, rows, 37, 5, 1));
         OK(streams->tested[0]->ops->count_top(streams->tested[0], &own, b.x, b.targets, rows, 37, 5,

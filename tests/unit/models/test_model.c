@@ -39,12 +39,9 @@ static const struct mistake mistakes[] = {
     {"[4, 5, 1]", "[avgpool: {size: 1, padding: 1}, flatten: {}, dense: {units: 2}]",
      "36: model.layers[0].avgpool", "padding 1 is more than half of the window's size 1"},
     {"[4, 5, 1]", "[conv2d: {filters: 2, kernel: 3}]", "36: model.layers[0].conv2d",
-     "the last layer gives [2, 3, 2]; a model must end with [classes], 2 or more, and have "
-     "weights"},
-    {"[4]", "[dense: {units: 1}]", "30: model.layers[0].dense",
-     "the last layer gives [1]; a model must end with [classes], 2 or more, and have weights"},
+     "the last layer gives [2, 3, 2]; a model must end with [classes], and have weights"},
     {"[4]", "[relu: {}]", "30: model.layers[0].relu",
-     "the last layer gives [4]; a model must end with [classes], 2 or more, and have weights"},
+     "the last layer gives [4]; a model must end with [classes], and have weights"},
     {"[4]", "[residual: {body: [dense: {units: 3}], shortcut: []}, dense: {units: 2}]",
      "30: model.layers[0].residual", "the body gives [3], the shortcut [4]"},
     {"[4, 4, 2]",
@@ -94,6 +91,29 @@ static void a_layer_that_does_not_fit_is_one_line_with_place_and_shapes(void **s
         dp_config_destroy(config);
         assert_int_equal(dp_mem_live(), live);
     }
+}
+
+static void one_output_is_for_losses_that_compare_it_with_a_number(void **state)
+{
+    struct dp_config *config = config_from("model: {input: [4], layers: [dense: {units: 1}]}\n");
+    struct dp_model *model = NULL;
+    (void)state;
+
+    OK(dp_model_create(config->model.layers, config->model.layer_count, &config->model.input,
+                       &model));
+    stderr_begin();
+    assert_int_equal(dp_model_set_loss(model, DP_LOSS_SOFTMAX), DP_ERR_CONFIG);
+    stderr_end();
+    assert_string_equal(stderr_text,
+                        "lockstep: error: " MODEL_AT "30: model.layers[0].dense: the last layer "
+                        "gives [1]; train.loss softmax_cross_entropy needs [classes], 2 or more: "
+                        "give it more units, or set train.loss to binary_cross_entropy or mse\n");
+    OK(dp_model_set_loss(model, DP_LOSS_SIGMOID));
+    assert_int_equal(model->loss, DP_LOSS_SIGMOID);
+    OK(dp_model_set_loss(model, DP_LOSS_SQUARE));
+    assert_int_equal(model->loss, DP_LOSS_SQUARE);
+    dp_model_destroy(model);
+    dp_config_destroy(config);
 }
 
 /* Names of tensors would not fit any more. */
@@ -449,6 +469,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_layer_that_does_not_fit_is_one_line_with_place_and_shapes),
+        cmocka_unit_test(one_output_is_for_losses_that_compare_it_with_a_number),
         cmocka_unit_test(residuals_that_are_nested_too_deeply_are_refused),
         cmocka_unit_test(shipped_models_have_the_parameters_of_their_papers),
         cmocka_unit_test(tensors_of_resnet20_are_named_as_pytorch_does_in_order),

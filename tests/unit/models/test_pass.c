@@ -372,7 +372,7 @@ static void evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one(void 
 
         for (int training = 0; training < 2; training++) {
             struct dp_pass *pass = NULL;
-            float expected[2], result[2];
+            float expected[2], result[DP_EVALUATION_SUMS];
             plain_step(&small, &batch, all[i % 2], &plain, expected);
             OK(dp_pass_create(small.model, all[i % 2], MORE, training != 0, &pass));
             OK(dp_pass_prepare(pass, ROWS, false));

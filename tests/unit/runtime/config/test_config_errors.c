@@ -268,6 +268,20 @@ static void contradictions_are_refused(void **state)
     REFUSE_ALL(cases);
 }
 
+static void metrics_that_a_loss_does_not_have_are_refused(void **state)
+{
+    static const struct error_case cases[] = {
+        {"train: {loss: mse}\nearly_stop: {metric: test_accuracy, patience: 1}\n" MODEL,
+         "2:22: early_stop.metric: with train.loss mse there is no accuracy: take "
+         "test_mean_absolute_error, or test_loss"},
+        {"train: {loss: mse}\nfailure_stop: {chance_steps: 9}\n" MODEL,
+         "2:30: failure_stop.chance_steps: with train.loss mse there are no right answers"},
+    };
+    (void)state;
+
+    REFUSE_ALL(cases);
+}
+
 /* Ways to train together that exclude each other. */
 static void incompatible_modes_are_refused(void **state)
 {
@@ -471,6 +485,7 @@ int main(void)
         cmocka_unit_test(wrong_types_and_ranges_are_refused),
         cmocka_unit_test(impossible_layers_are_refused),
         cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(metrics_that_a_loss_does_not_have_are_refused),
         cmocka_unit_test(incompatible_modes_are_refused),
         cmocka_unit_test(yaml_that_is_not_plain_is_refused),
         cmocka_unit_test(huge_and_deep_files_are_refused),

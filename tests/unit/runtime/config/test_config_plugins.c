@@ -217,6 +217,64 @@ static void options_of_the_same_name_have_the_same_type_and_range(void **state)
     check_family(&dp_schedules, of_schedule);
 }
 
+/* The resolved text of data.augment, owned by the caller; NULL: it was refused. */
+static char *resolve_augment(const char *list)
+{
+    char content[500];
+    char *text = NULL;
+
+    (void)snprintf(content, sizeof(content), "data: {augment: %s}\n%s", list, model);
+    return dp_config_resolve_text(content, strlen(content), "small.cfg", no_environment, NULL, 0,
+                                  &text) == DP_OK
+               ? text
+               : NULL;
+}
+
+static void a_list_of_plugins_is_one_text_and_printed_as_a_list(void **state)
+{
+    static const struct {
+        const char *list, *text, *printed;
+    } cases[] = {
+        {"[flip]", "flip", "[flip: {}]"},
+        {"[flip: {p: 0.25}, cutout: {}]", "flip:p=0.25;cutout", "[flip: {p: 0.25}, cutout: {}]"},
+        {"[a: {}, b: {c: 1, d: 2}, e: null]", "a;b:c=1,d=2;e", "[a: {}, b: {c: 1, d: 2}, e: {}]"},
+        {"\"flip;cutout:size=3\"", "flip;cutout:size=3", "[flip: {}, cutout: {size: 3}]"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct dp_config *config = NULL;
+        char line[100];
+        char *text = resolve_augment(cases[i].list);
+
+        assert_non_null(text);
+        (void)snprintf(line, sizeof(line), "  augment: %s\n", cases[i].printed);
+        assert_non_null(strstr(text, line));
+        assert_int_equal(dp_config_parse(text, "text", &config), DP_OK);
+        assert_string_equal(config->data.augment, cases[i].text);
+        dp_config_destroy(config);
+        dp_free(text);
+    }
+}
+
+static void what_is_no_list_of_plugins_is_refused(void **state)
+{
+    static const char *const lists[] = {"{flip: {}}",       "[{flip: {}, cutout: {}}]", "[flip: 3]",
+                                        "[flip: {p: [1]}]", "[flip: {\"p;q\": 1}]",     "[[flip]]"};
+    (void)state;
+
+    dp_log_set_level(DP_LOG_NONE);
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        assert_null(resolve_augment(lists[i]));
+    }
+    char *text = resolve_augment("[]"); /* as if it were not given */
+    assert_non_null(text);
+    assert_null(strstr(text, "\n  augment"));
+    dp_free(text);
+    dp_log_set_level(DP_LOG_INFO);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +285,8 @@ int main(void)
         cmocka_unit_test(options_have_variables),
         cmocka_unit_test(an_optimizer_that_is_not_used_refuses_nothing),
         cmocka_unit_test(every_option_changes_bits),
+        cmocka_unit_test(a_list_of_plugins_is_one_text_and_printed_as_a_list),
+        cmocka_unit_test(what_is_no_list_of_plugins_is_refused),
     };
     return cmocka_run_group_tests_name("config_plugins", tests, add_sign, NULL);
 }

@@ -22,7 +22,7 @@ static struct dp_problem problem;
 /* Reads a line of three fields, the label first. */
 static dp_status read_three(const char *line, float numbers[2], double *label)
 {
-    const struct dp_csv_form form = {',', false, 3};
+    const struct dp_csv_form form = {',', false, 3, 1};
 
     problem.text[0] = '\0';
     return dp_csv_read(&form, line, strlen(line), numbers, label, &problem);
@@ -41,7 +41,7 @@ static void assert_refused(const char *line, const char *words)
 
 static void a_line_is_a_label_and_numbers(void **state)
 {
-    const struct dp_csv_form last = {';', true, 3};
+    const struct dp_csv_form last = {';', true, 3, 1};
     float numbers[2];
     double label;
     (void)state;
@@ -52,6 +52,19 @@ static void a_line_is_a_label_and_numbers(void **state)
     assert_true(label == 7.0 && numbers[0] == 0.5f && numbers[1] == 3.0f);
     assert_int_equal(dp_csv_read(&last, "1;2;3", 5, numbers, &label, &problem), DP_OK);
     assert_true(label == 3.0 && numbers[0] == 1.0f && numbers[1] == 2.0f);
+}
+
+static void a_label_may_be_several_fields(void **state)
+{
+    const struct dp_csv_form first = {',', false, 4, 3}, last = {',', true, 4, 3};
+    double label[3];
+    float number;
+    (void)state;
+
+    assert_int_equal(dp_csv_read(&first, "1,2,3,4", 7, &number, label, &problem), DP_OK);
+    assert_true(label[0] == 1.0 && label[1] == 2.0 && label[2] == 3.0 && number == 4.0f);
+    assert_int_equal(dp_csv_read(&last, "1,2,3,4", 7, &number, label, &problem), DP_OK);
+    assert_true(label[0] == 2.0 && label[1] == 3.0 && label[2] == 4.0 && number == 1.0f);
 }
 
 static void what_is_no_number_is_named_by_its_field(void **state)
@@ -90,7 +103,7 @@ static void a_field_of_any_length_is_no_harm(void **state)
 /* As strtod, to the bit, over all forms and sizes of numbers. */
 static void numbers_are_those_of_the_c_library(void **state)
 {
-    const struct dp_csv_form form = {',', false, 1};
+    const struct dp_csv_form form = {',', false, 1, 1};
     char text[64];
     (void)state;
 
@@ -123,7 +136,7 @@ static bool is_header(const char *line, bool label_last)
     return dp_csv_is_header(&form, line, strlen(line));
 }
 
-static void the_first_line_tells_the_form_of_all(void **state)
+static void the_first_line_reports_the_form_of_all(void **state)
 {
     (void)state;
 
@@ -266,10 +279,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_is_a_label_and_numbers),
+        cmocka_unit_test(a_label_may_be_several_fields),
         cmocka_unit_test(what_is_no_number_is_named_by_its_field),
         cmocka_unit_test(a_field_of_any_length_is_no_harm),
         cmocka_unit_test(numbers_are_those_of_the_c_library),
-        cmocka_unit_test(the_first_line_tells_the_form_of_all),
+        cmocka_unit_test(the_first_line_reports_the_form_of_all),
         cmocka_unit_test(every_line_is_found_however_the_file_is_cut),
         cmocka_unit_test(empty_lines_count_at_the_end_only_and_for_nothing),
         cmocka_unit_test(an_empty_file_has_no_lines),

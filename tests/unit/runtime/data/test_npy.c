@@ -14,7 +14,7 @@
 static struct dp_npy npy;
 static struct dp_problem problem;
 
-/* Parses a file of `bytes` zeros behind such a header. */
+/* Parses a file of `bytes` zeros after such a header. */
 static dp_status parse(const char *descr, int fortran, const char *shape, size_t bytes)
 {
     static const unsigned char zeros[1024];
@@ -135,7 +135,7 @@ static void what_is_no_npy_is_refused(void **state)
                    "version 9");
 }
 
-/* A header that is cut off anywhere is refused, and nothing behind it is read. */
+/* A header that is cut off anywhere is refused, and nothing after it is read. */
 static void every_beginning_of_a_file_is_refused(void **state)
 {
     unsigned char file[256];

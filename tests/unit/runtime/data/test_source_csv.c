@@ -121,6 +121,72 @@ static void files_that_do_not_fit_are_refused(void **state)
     assert_source_refuses("csv", &config, DP_ERR_CONFIG, "data.dir: source csv needs");
 }
 
+static void labels_are_numbers_for_a_loss_that_compares_them(void **state)
+{
+    struct dp_source_config config = usual();
+    struct outcome o;
+    (void)state;
+
+    config.classes = 0;
+    config.targets = 1;
+    write_text("train.csv", "-0.25,2,3\n1e3,4,5\n");
+    write_text("test.csv", "7,8,9\n");
+    o = run_source_well("csv", &config);
+    assert_int_equal(o.info.targets, 1);
+    assert_true(label_number(&o, DP_SET_TRAIN, 0, 0) == -0.25f);
+    assert_true(label_number(&o, DP_SET_TRAIN, 1, 0) == 1000.0f);
+    assert_true(label_number(&o, DP_SET_TEST, 0, 0) == 7.0f);
+    outcome_free(&o);
+    config.shares = true;
+    assert_source_refuses("csv", &config, DP_ERR_DATA,
+                          "train.csv: line 1: number 0 of its label (counted from 0) is -0.25: "
+                          "train.loss binary_cross_entropy needs 0 to 1");
+    config.shares = false;
+    write_text("train.csv", "1e39,2,3\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "is 1e+39: numbers of float32 are wanted");
+}
+
+static void a_label_may_have_a_number_for_each_output(void **state)
+{
+    static const float first[] = {0.5f, -1, 7};
+    struct dp_source_config config = usual();
+    struct outcome o;
+    float numbers[2];
+    (void)state;
+
+    config.targets = 3;
+    config.label_last = true;
+    write_text("train.csv", "x,y,a,b,c\n1,2,0.5,-1,7\n3,4,1,0,0\n");
+    write_text("test.csv", "5,6,8,9,10\n");
+    o = run_source_well("csv", &config);
+    assert_int_equal(o.info.targets, 3);
+    assert_int_equal(o.bytes, sizeof(numbers));
+    memcpy(numbers, o.images[DP_SET_TRAIN] + o.bytes, sizeof(numbers));
+    assert_true(numbers[0] == 3 && numbers[1] == 4);
+    for (size_t k = 0; k < 3; k++) {
+        assert_true(label_number(&o, DP_SET_TRAIN, 0, k) == first[k]);
+        assert_true(label_number(&o, DP_SET_TRAIN, 1, k) == (k == 0 ? 1.0f : 0.0f));
+        assert_true(label_number(&o, DP_SET_TEST, 0, k) == 8.0f + (float)k);
+    }
+    outcome_free(&o);
+    config.label_last = false;
+    o = run_source_well("csv", &config);
+    assert_true(label_number(&o, DP_SET_TEST, 0, 2) == 8.0f);
+    outcome_free(&o);
+    write_text("train.csv", "2,3,4\n1,5,6\n"); /* one field more than inputs: a class */
+    write_text("test.csv", "0,8,9\n");
+    o = run_source_well("csv", &config);
+    assert_int_equal(o.info.targets, 0);
+    assert_numbers(&o, DP_SET_TRAIN, 0, 3, 4, 2);
+    outcome_free(&o);
+    write_text("train.csv", "3,3,4\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "line 1: label 3 is not one of 0 to 2");
+    write_text("train.csv", "1,2,3,4\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA,
+                          "train.csv: has 4 fields a line: for 2 inputs and 3 outputs of the model "
+                          "write 5, or 3 with a class as the label");
+}
+
 /* Blocks are read by several threads, in any order. */
 static void lines_of_all_blocks_are_read_in_any_order(void **state)
 {
@@ -167,6 +233,8 @@ int main(void)
         cmocka_unit_test(lines_are_samples_with_a_header_or_without),
         cmocka_unit_test(bad_lines_are_named_by_their_number),
         cmocka_unit_test(files_that_do_not_fit_are_refused),
+        cmocka_unit_test(labels_are_numbers_for_a_loss_that_compares_them),
+        cmocka_unit_test(a_label_may_have_a_number_for_each_output),
         cmocka_unit_test(lines_of_all_blocks_are_read_in_any_order),
     };
 

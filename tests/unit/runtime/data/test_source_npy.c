@@ -246,6 +246,56 @@ static void a_file_that_gets_shorter_is_refused(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static void labels_are_numbers_for_a_loss_that_compares_them(void **state)
+{
+    static const float labels[ROWS * 2] = {0.5f, 0, 0.25f, 1, 1, 0, 0, 0, 1, 1, 0.75f, 0.125f};
+    struct dp_source_config config = of_features();
+    struct outcome o;
+    (void)state;
+
+    write_features(0);
+    npy_file(folder, "train_labels.npy", "<f4", "(6, 2)", labels, sizeof(labels));
+    assert_source_refuses("npy", &config, DP_ERR_DATA, "has 2 numbers a row, a label is one");
+    config.targets = 2;
+    config.shares = true;
+    o = run_source_well("npy", &config);
+    assert_int_equal(o.info.targets, 2);
+    assert_int_equal(o.info.count[DP_SET_TRAIN] + o.info.count[DP_SET_TEST], ROWS);
+    for (size_t i = 0; i < o.info.count[DP_SET_TRAIN]; i++) { /* some rows are held out */
+        float first;
+        memcpy(&first, o.images[DP_SET_TRAIN] + i * o.bytes, sizeof(first));
+        const size_t row = (size_t)(first + 2.5f) / FEATURES;
+        assert_true(label_number(&o, DP_SET_TRAIN, i, 0) == labels[2 * row]);
+        assert_true(label_number(&o, DP_SET_TRAIN, i, 1) == labels[2 * row + 1]);
+    }
+    outcome_free(&o);
+    config.targets = 3;
+    assert_source_refuses("npy", &config, DP_ERR_DATA,
+                          "train_labels.npy: has 2 numbers a row, the model has 3 outputs: give "
+                          "its last dense layer units: 2, or save labels as [rows, 3]");
+    config.targets = 1;
+    assert_source_refuses("npy", &config, DP_ERR_DATA, "the model has 1 output: give");
+    npy_file(folder, "train_labels.npy", "<f4", "(6,)", labels, ROWS * sizeof(*labels));
+    o = run_source_well("npy", &config);
+    assert_int_equal(o.info.targets, 1);
+    assert_true(label_number(&o, DP_SET_TEST, 0, 0) <= 1.0f);
+    outcome_free(&o);
+    config.targets = 2; /* classes, where the file has one number a row */
+    assert_source_refuses("npy", &config, DP_ERR_DATA, "label 0.5 is not one of 0 to 2");
+}
+
+static void labels_of_both_sets_have_as_many_numbers(void **state)
+{
+    static const float labels[ROWS * 2] = {0};
+    struct dp_source_config config = of_images();
+    (void)state;
+
+    write_images();
+    config.targets = 2;
+    npy_file(folder, "train_labels.npy", "<f4", "(6, 2)", labels, sizeof(labels));
+    assert_source_refuses("npy", &config, DP_ERR_DATA, "has 1 numbers a row, and ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +307,8 @@ int main(void)
         cmocka_unit_test(files_that_do_not_go_together_are_refused),
         cmocka_unit_test(arrays_of_other_types_and_shapes_are_refused),
         cmocka_unit_test(a_file_that_gets_shorter_is_refused),
+        cmocka_unit_test(labels_are_numbers_for_a_loss_that_compares_them),
+        cmocka_unit_test(labels_of_both_sets_have_as_many_numbers),
     };
 
     dp_log_set_level(DP_LOG_NONE);

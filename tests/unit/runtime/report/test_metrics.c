@@ -30,8 +30,13 @@ static const struct dp_metrics_start start = {.name = "lenet \"x\"",
                                               .world_size = 2,
                                               .global_batch = 256,
                                               .steps = 705};
-static const struct dp_metrics_eval eval = {
-    .step = 235, .epoch = 1, .train_loss = 0.6, .test_loss = 0.5, .test_accuracy = 0.87};
+static const struct dp_metrics_eval eval = {.step = 235,
+                                            .epoch = 1,
+                                            .train_loss = 0.6,
+                                            .test_loss = 0.5,
+                                            .test_accuracy = 0.87,
+                                            .test_top5 = 0.99,
+                                            .test_error = (double)NAN};
 static const struct dp_run_summary end = {.exit = DP_RUN_FINISHED,
                                           .steps = 705,
                                           .samples_per_second = 2000,
@@ -107,6 +112,8 @@ static void a_run_is_one_object_a_line(void **state)
     line = line_at(text, 2);
     assert_string_equal(type_of(line), "eval");
     assert_true(real_of(line, "test_accuracy") == 0.87);
+    assert_true(real_of(line, "test_top5_accuracy") == 0.99);
+    assert_non_null(dp_json_get(line, "test_mean_absolute_error"));
     dp_json_destroy(line);
     line = line_at(text, 3);
     assert_string_equal(type_of(line), "end");

@@ -123,6 +123,22 @@ static void the_page_of_a_run_has_its_figures(void **state)
     assert_null(strstr(page, "src=\"http"));
 }
 
+static void a_run_without_right_answers_shows_its_error(void **state)
+{
+    (void)state;
+
+    write_text("metrics.jsonl",
+               "{\"type\":\"start\",\"time\":1,\"name\":\"plane\",\"steps\":4}\n"
+               "{\"type\":\"step\",\"step\":1,\"loss\":2.5,\"step_ms\":2}\n"
+               "{\"type\":\"eval\",\"step\":1,\"test_loss\":1.25,\"test_accuracy\":null,"
+               "\"test_mean_absolute_error\":0.625}\n");
+    write_page();
+    assert_non_null(strstr(page, "test mean absolute error</dt><dd>0.6250</dd>"));
+    assert_non_null(strstr(page, "<th scope=\"col\">test mean absolute error</th>"));
+    assert_non_null(strstr(page, "[[\"mean error\",[1],[0.625]]]"));
+    assert_null(strstr(page, "accuracy<"));
+}
+
 static void the_page_of_a_run_that_goes_on_reloads_itself(void **state)
 {
     struct dp_page_writer *writer = NULL;
@@ -161,7 +177,7 @@ static void a_late_page_is_that_of_the_ended_run(void **state)
     assert_null(strstr(page, "http-equiv=\"refresh\""));
 }
 
-/* A page that cannot be written ends nothing, and is told once. */
+/* A page that cannot be written ends nothing, and is reported once. */
 static void a_page_that_cannot_be_written_is_a_warning(void **state)
 {
     const int errors = dp_log_errors();
@@ -216,6 +232,7 @@ int main(void)
         cmocka_unit_test(texts_are_escaped),
         WITH_FOLDER(hostile_texts_are_shown_as_texts),
         WITH_FOLDER(the_page_of_a_run_has_its_figures),
+        WITH_FOLDER(a_run_without_right_answers_shows_its_error),
         WITH_FOLDER(the_page_of_a_run_that_goes_on_reloads_itself),
         WITH_FOLDER(a_late_page_is_that_of_the_ended_run),
         WITH_FOLDER(a_page_that_cannot_be_written_is_a_warning),

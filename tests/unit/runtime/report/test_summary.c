@@ -75,6 +75,8 @@ static const struct dp_run_summary whole = {
     .final_train_loss = 0.25,
     .final_test_loss = 0.28,
     .final_test_accuracy = 0.9012,
+    .final_test_top5 = 0.9971,
+    .final_test_error = (double)NAN,
     .classes = {classes, 2},
     .staleness = {staleness, 3},
     .verdict = "compute bound",
@@ -162,6 +164,8 @@ static void run_json_has_every_field(void **state)
     assert_real(inner, "train_loss", 0.25);
     assert_real(inner, "test_loss", 0.28);
     assert_real(inner, "test_accuracy", 0.9012);
+    assert_real(inner, "test_top5_accuracy", 0.9971);
+    assert_null_member(inner, "test_mean_absolute_error");
     inner = dp_json_get(json, "baseline");
     assert_text(inner, "source", "measured");
     assert_real(inner, "before", 1060);
@@ -292,7 +296,7 @@ static void the_last_line_of_metrics_has_the_declared_keys(void **state)
     (void)state;
 
     assert_int_equal(dp_run_summary_put_end(&whole, line), DP_OK);
-    assert_int_equal(dp_json_length(line), 8);
+    assert_int_equal(dp_json_length(line), 10);
     assert_text(line, "exit", "early_stopped");
     assert_real(line, "steps", 705);
     assert_real(line, "samples_per_second", 2012.5);
@@ -324,18 +328,32 @@ static void unknown_values_are_printed_as_a_dash_or_left_out(void **state)
                                            .samples_per_dollar = (double)NAN,
                                            .baseline_before = (double)NAN,
                                            .wire_bytes_per_step = -1,
-                                           .final_test_accuracy = (double)NAN};
+                                           .final_test_accuracy = (double)NAN,
+                                           .final_test_error = (double)NAN};
     const char *text = printed(&unknown);
     (void)state;
 
     assert_non_null(strstr(text, "- samples/s, scaling efficiency -\n"));
     assert_non_null(strstr(text, "wire - a step, skipped steps 0, "));
-    assert_non_null(strstr(text, "test accuracy -\n"));
+    assert_null(strstr(text, "accuracy"));
+    assert_null(strstr(text, "mean absolute error"));
     assert_null(strstr(text, "dollar"));
     assert_null(strstr(text, "reason"));
     assert_null(strstr(text, "plan"));
     assert_null(strstr(text, "verdict"));
     assert_null(strstr(text, "staleness"));
+}
+
+static void a_loss_without_answers_prints_how_far_they_are_off(void **state)
+{
+    const struct dp_run_summary square = {.final_train_loss = 0.25,
+                                          .final_test_loss = 0.5,
+                                          .final_test_accuracy = (double)NAN,
+                                          .final_test_error = 0.0625};
+    (void)state;
+
+    assert_non_null(strstr(printed(&square), "train loss 0.2500, test loss 0.5000, test mean "
+                                             "absolute error 0.0625\n"));
 }
 
 static void printed_lines_have_the_same_form(void **state)
@@ -382,6 +400,7 @@ int main(void)
         cmocka_unit_test(rows_have_a_description_and_one_value),
         cmocka_unit_test(the_last_line_of_metrics_has_the_declared_keys),
         WITH_FOLDER(unknown_values_are_printed_as_a_dash_or_left_out),
+        WITH_FOLDER(a_loss_without_answers_prints_how_far_they_are_off),
         WITH_FOLDER(printed_lines_have_the_same_form),
     };
 

@@ -136,12 +136,31 @@ static void every_kind_of_fault_can_happen_in_training(void **state)
     small_run_destroy(&trial.run);
 }
 
+static void the_next_step_of_a_fault_is_known_beforehand(void **state)
+{
+    struct dp_fault *first = NULL;
+    (void)state;
+
+    assert_true(dp_fault_injection_next(NULL, 0) == UINT64_MAX);
+    assert_int_equal(dp_faults_create("kill:step=7;kill:step=3;stop:step=2,bucket=0", &first),
+                     DP_OK);
+    assert_int_equal(dp_fault_injection_next(first, 0), 3); /* that of a bucket needs no rest */
+    assert_int_equal(dp_fault_injection_next(first, 3), 7);
+    assert_true(dp_fault_injection_next(first, 7) == UINT64_MAX);
+    dp_faults_destroy(first);
+    first = NULL;
+    assert_int_equal(dp_faults_create("slow:ms=1", &first), DP_OK); /* in every step */
+    assert_int_equal(dp_fault_injection_next(first, 41), 42);
+    dp_faults_destroy(first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_faults_are_refused_in_one_line),
         cmocka_unit_test(a_flip_changes_one_bit_of_one_element_of_one_rank_after_one_step),
         cmocka_unit_test(every_kind_of_fault_can_happen_in_training),
+        cmocka_unit_test(the_next_step_of_a_fault_is_known_beforehand),
     };
 
     return cmocka_run_group_tests_name("fault_injection", tests, NULL, NULL);

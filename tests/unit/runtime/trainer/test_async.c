@@ -111,7 +111,7 @@ static dp_status result(void *context, const struct dp_step_result *r, bool *eno
 
     m->wrong +=
         r->step != ++m->results || r->rows != dp_input_global_rows(&m->t->input, r->step - 1);
-    m->wrong += !isfinite(r->report.loss) || r->report.correct > (float)r->rows;
+    m->wrong += !isfinite(r->report.loss) || r->report.score > (float)r->rows;
     m->world->loss[r->step - 1][m->t->group->rank] = r->report.loss;
     *enough = *enough || (int)r->step == m->world->enough_at;
     return DP_OK;

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <string.h>
 
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/data/rows.h"
@@ -15,7 +16,7 @@
 static const char *const row_by_row[] = {"train.micro_batch=1", NULL};
 
 /* The sums of this rank's rows, with its passes in one call, or in several. */
-static dp_status sum_in(struct dp_trainer *t, size_t passes, double sums[2])
+static dp_status sum_in(struct dp_trainer *t, size_t passes, double sums[DP_EVALUATION_SUMS])
 {
     const struct dp_range rows =
         dp_row_range(t->input.data->test_count, t->group->rank, t->group->size);
@@ -24,7 +25,7 @@ static dp_status sum_in(struct dp_trainer *t, size_t passes, double sums[2])
                                       .step_params = t->state.there,
                                       .batch_rows = rows.count};
 
-    sums[0] = sums[1] = 0.0;
+    memset(sums, 0, DP_EVALUATION_SUMS * sizeof(*sums));
     for (size_t at = 0; at < dp_micro_batch_evaluations(&t->compute.micro_batches, rows.count);
          at += passes) {
         DP_TRY(dp_micro_batch_evaluate(&t->compute.micro_batches,
@@ -40,7 +41,8 @@ static size_t compare_rounds(struct dp_group *group, const void *run)
 {
     struct dp_trainer *t = NULL;
     struct dp_evaluation found;
-    double whole[2], pieces[2], all[2 * SMALL_RANKS], loss = 0.0, right = 0.0;
+    double whole[DP_EVALUATION_SUMS], pieces[DP_EVALUATION_SUMS];
+    double all[DP_EVALUATION_SUMS * SMALL_RANKS], loss = 0.0, right = 0.0;
     size_t wrong = 0;
 
     if (small_run_trainer(run, group, 1, &t) != DP_OK) {
@@ -49,13 +51,15 @@ static size_t compare_rounds(struct dp_group *group, const void *run)
     wrong += sum_in(t, SMALL_TEST, whole) != DP_OK;
     for (size_t passes = 1; passes < 6; passes++) {
         wrong += sum_in(t, passes, pieces) != DP_OK;
-        wrong += pieces[0] != whole[0] || pieces[1] != whole[1];
+        for (int k = 0; k < DP_EVALUATION_SUMS; k++) {
+            wrong += pieces[k] != whole[k];
+        }
     }
     wrong += dp_trainer_evaluate(t, &found) != DP_OK;
     wrong += dp_exchange_gather(t->exchange, whole, sizeof(whole), all) != DP_OK;
     for (int rank = 0; rank < group->size; rank++) {
-        loss += all[2 * (size_t)rank];
-        right += all[2 * (size_t)rank + 1];
+        loss += all[DP_EVALUATION_SUMS * rank + DP_SUM_LOSS];
+        right += all[DP_EVALUATION_SUMS * rank + DP_SUM_SCORE];
     }
     wrong += found.loss != loss / SMALL_TEST || found.accuracy != right / SMALL_TEST;
     wrong += !(whole[0] > 0.0);
@@ -119,7 +123,7 @@ struct asked {
 static size_t ask(struct dp_group *group, const void *arg)
 {
     const struct asked *asked = arg;
-    struct dp_evaluation found = {-1.0, -1.0};
+    struct dp_evaluation found = {.loss = -1.0};
     struct dp_stop stop = {0};
     struct dp_trainer *t = NULL;
     struct dp_step_report report;

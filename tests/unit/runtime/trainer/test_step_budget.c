@@ -234,8 +234,8 @@ static char *line_of_table(const struct line *line, const struct cuda_on_host_me
     return text;
 }
 
-/* Where the table's first line of numbers begins in the file, and what is behind the last one. */
-static char *find_table(char *text, char **behind)
+/* Where the table's first line of numbers begins in the file, and what is after the last one. */
+static char *find_table(char *text, char **after)
 {
     char *begin = strstr(text, "|---|"), *end;
 
@@ -243,19 +243,19 @@ static char *find_table(char *text, char **behind)
     begin = strchr(begin, '\n') + 1;
     for (end = begin; *end == '|'; end = strchr(end, '\n') + 1) {
     }
-    *behind = end;
+    *after = end;
     return begin;
 }
 
 /* Each step asks for the same, and for what the table says. */
 static void a_step_asks_gpus_for_what_the_table_says(void **state)
 {
-    char *text = NULL, *kept, *behind;
+    char *text = NULL, *kept, *after;
     size_t bytes;
     (void)state;
 
     OK(dp_file_read(file, 1 << 16, &text, &bytes));
-    kept = find_table(text, &behind);
+    kept = find_table(text, &after);
     for (const struct line *line = lines; line->name != NULL; line++) {
         measure(line);
         for (int i = 0; i < COUNTED; i++) {
@@ -269,17 +269,17 @@ static void a_step_asks_gpus_for_what_the_table_says(void **state)
         }
         kept = strchr(kept, '\n') + 1;
     }
-    assert_ptr_equal(kept, behind);
+    assert_ptr_equal(kept, after);
     dp_free(text);
 }
 
 static void write_table(void)
 {
-    char *text = NULL, *behind, *begin, *fresh;
+    char *text = NULL, *after, *begin, *fresh;
     size_t bytes, length;
 
     OK(dp_file_read(file, 1 << 16, &text, &bytes));
-    begin = find_table(text, &behind);
+    begin = find_table(text, &after);
     fresh = dp_zalloc(1, bytes + (size_t)ROWS * LINE);
     assert_non_null(fresh);
     length = (size_t)(begin - text);
@@ -289,7 +289,7 @@ static void write_table(void)
         length += (size_t)snprintf(fresh + length, LINE, "%s",
                                    line_of_table(line, &steps[line - lines][0]));
     }
-    memcpy(fresh + length, behind, strlen(behind));
+    memcpy(fresh + length, after, strlen(after));
     OK(dp_file_replace(file, fresh, strlen(fresh)));
     dp_free(fresh);
     dp_free(text);

@@ -113,7 +113,7 @@ static void loss_and_correct_answers_are_not_changed_and_read_back(void **state)
 
     dp_step_scalars_write(tail, &scalars);
     assert_int_equal(dp_step_scalars_read(tail, &scalars, 1, 0, &report), DP_OK);
-    assert_true(report.loss == 0.25f && report.correct == 3.0f);
+    assert_true(report.loss == 0.25f && report.score == 3.0f);
     assert_false(report.request[DP_REQUEST_STOP] || report.request[DP_REQUEST_SAVE]);
 }
 

@@ -56,8 +56,8 @@ static void check_same(const char *layers, const char *const *sets)
     small_run_destroy(&run);
 }
 
-/* Shortcuts that are the identity, that have layers, or a batch norm; with relu behind and without;
- * two in a row; one in another; bodies that end in another layer; behind a pool, at the end. */
+/* Shortcuts that are the identity, that have layers, or a batch norm; with relu after and without;
+ * two in a row; one in another; bodies that end in another layer; after a pool, at the end. */
 static const char *const models[] = {
     "[conv2d: {filters: 8, kernel: 3, bias: false}, batchnorm: {}, relu: {},"
     " residual: {body: [conv2d: {filters: 8, kernel: 3, padding: 1, bias: false}, batchnorm: {},"

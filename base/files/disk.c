@@ -1,0 +1,152 @@
+#include "base/files/disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct dp_fault *_Atomic faults;
+static atomic_int own_rank;
+static _Atomic uint64_t calls;
+
+void dp_disk_set_faults(const struct dp_fault *first, int rank)
+{
+    atomic_store(&own_rank, rank);
+    atomic_store(&calls, 0);
+    atomic_store(&faults, first);
+}
+
+uint64_t dp_disk_calls(void)
+{
+    return atomic_load(&calls);
+}
+
+/* What is to happen to a call. */
+struct strike {
+    int reason;   /* it fails with this; 0: it does not */
+    bool cut;     /* it writes only half */
+    bool is_last; /* the process is killed after it */
+};
+
+/* needs_space: whether the call fails on a full disk. */
+static struct strike begin_call(bool needs_space)
+{
+    const struct dp_fault *fault = atomic_load_explicit(&faults, memory_order_acquire);
+    struct strike strike = {0};
+    uint64_t number;
+
+    if (fault == NULL) {
+        return strike;
+    }
+    number = atomic_fetch_add(&calls, 1) + 1;
+    for (; fault != NULL; fault = fault->next) {
+        const uint64_t due = (uint64_t)fault->write;
+
+        if (due == 0 || number < due || fault->rank != atomic_load(&own_rank)) {
+            continue;
+        }
+        if (fault->kind == &dp_fault_full && needs_space) {
+            strike.cut = strike.cut || number == due;
+            strike.reason = number > due ? ENOSPC : strike.reason;
+        } else if (number > due) {
+            continue;
+        } else if (fault->kind == &dp_fault_kill) {
+            (void)raise(SIGKILL);
+        } else if (fault->kind == &dp_fault_torn) {
+            strike.cut = strike.is_last = true;
+        } else if (fault->kind == &dp_fault_eio) {
+            strike.reason = EIO;
+        }
+    }
+    return strike;
+}
+
+static void end_call(struct strike strike)
+{
+    if (strike.is_last) {
+        (void)raise(SIGKILL);
+    }
+}
+
+/* Where only a write can be cut: a call without space fails at once. */
+static struct strike begin_whole(bool needs_space)
+{
+    struct strike strike = begin_call(needs_space);
+
+    if (strike.cut && !strike.is_last) {
+        strike.reason = ENOSPC;
+    }
+    return strike;
+}
+
+#define WHOLE_CALL(needs_space, call)                          \
+    do {                                                       \
+        const struct strike strike = begin_whole(needs_space); \
+        const int result = strike.reason == 0 ? (call) : -1;   \
+                                                               \
+        end_call(strike);                                      \
+        errno = strike.reason == 0 ? errno : strike.reason;    \
+        return result;                                         \
+    } while (0)
+
+int dp_disk_create(const char *path, int flags)
+{
+    WHOLE_CALL(true, open(path, flags | O_CREAT, 0666));
+}
+
+ssize_t dp_disk_write(int fd, const void *data, size_t bytes)
+{
+    const struct strike strike = begin_call(true);
+    ssize_t done;
+
+    if (strike.reason != 0) {
+        errno = strike.reason;
+        return -1;
+    }
+    done = write(fd, data, strike.cut ? bytes - bytes / 2 : bytes);
+    end_call(strike);
+    return done;
+}
+
+int dp_disk_sync(int fd)
+{
+    WHOLE_CALL(false, fsync(fd));
+}
+
+int dp_disk_rename(const char *from, const char *to)
+{
+    WHOLE_CALL(true, rename(from, to));
+}
+
+int dp_disk_rename_at(int from_folder, const char *from, int to_folder, const char *to)
+{
+    WHOLE_CALL(true, renameat(from_folder, from, to_folder, to));
+}
+
+int dp_disk_unlink(const char *path)
+{
+    WHOLE_CALL(false, unlink(path));
+}
+
+int dp_disk_unlink_at(int folder, const char *name)
+{
+    WHOLE_CALL(false, unlinkat(folder, name, 0));
+}
+
+int dp_disk_mkdir(const char *path)
+{
+    WHOLE_CALL(true, mkdir(path, 0777));
+}
+
+int dp_disk_rmdir(const char *path)
+{
+    WHOLE_CALL(false, rmdir(path));
+}
+
+int dp_disk_symlink(const char *target, const char *path)
+{
+    WHOLE_CALL(true, symlink(target, path));
+}

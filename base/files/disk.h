@@ -1,0 +1,43 @@
+/*
+ * disk.h - the system's calls that change files, with a place for a fault before each.
+ *
+ * They are POSIX's, and return and set errno as these do. While there are faults of files each call
+ * of the process has a number, from 1, and the fault of that number happens (base/fault.h):
+ *
+ *   kill  the process is killed before the call
+ *   torn  the process is killed after it; a write has then written half of its bytes
+ *   full  from this call on there is no space (ENOSPC): this write is short, later ones fail; what
+ *         needs no space works
+ *   eio   this call fails alone (EIO)
+ *
+ * Otherwise a call costs one look at a pointer.
+ */
+#ifndef DP_BASE_FILES_DISK_H
+#define DP_BASE_FILES_DISK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/fault.h"
+
+/* From now on calls are numbered and these faults happen to those of this rank. first: borrowed;
+ * NULL: none, and calls are not numbered. No call may be in progress. */
+void dp_disk_set_faults(const struct dp_fault *first, int rank);
+
+/* Calls since the faults were set. */
+uint64_t dp_disk_calls(void);
+
+/* Opens for writing, with O_CREAT. */
+int dp_disk_create(const char *path, int flags);
+ssize_t dp_disk_write(int fd, const void *data, size_t bytes);
+int dp_disk_sync(int fd);
+int dp_disk_rename(const char *from, const char *to);
+int dp_disk_rename_at(int from_folder, const char *from, int to_folder, const char *to);
+int dp_disk_unlink(const char *path);
+int dp_disk_unlink_at(int folder, const char *name);
+int dp_disk_mkdir(const char *path);
+int dp_disk_rmdir(const char *path);
+int dp_disk_symlink(const char *target, const char *path);
+
+#endif

@@ -1,0 +1,145 @@
+#include "runtime/data/augment/augment.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/tensor.h"
+
+#define DP_AUGMENTATION(name) extern const struct dp_augmentation dp_augmentation_##name;
+#include "runtime/data/augment/augmentations.def"
+#undef DP_AUGMENTATION
+
+static const struct dp_plugin *const registry[] = {
+#define DP_AUGMENTATION(name) &dp_augmentation_##name.plugin,
+#include "runtime/data/augment/augmentations.def"
+#undef DP_AUGMENTATION
+};
+
+struct dp_plugin_family dp_augmentations = {
+    .noun = "augmentation", .rows = registry, .count = sizeof(registry) / sizeof(registry[0])};
+
+enum { STAGES_MOST = 16, BLOCKS = 16 /* of random numbers a stage */ };
+
+struct stage {
+    const struct dp_augmentation *is;
+    void *state; /* owned */
+};
+
+struct dp_augment {
+    struct stage stages[STAGES_MOST];
+    int count;
+    struct dp_sample_shape shape;
+    uint64_t seed;
+    uint8_t *between[2]; /* within `memory`; what a stage makes for the next one */
+    uint8_t *memory;     /* owned */
+};
+
+static dp_status add_stage(struct dp_augment *a, const char *text, char *problem, size_t size)
+{
+    struct stage *stage = &a->stages[a->count];
+    const struct dp_plugin *plugin = NULL;
+    const char *reason;
+
+    if (a->count == STAGES_MOST) {
+        (void)snprintf(problem, size, "more than %d augmentations", STAGES_MOST);
+        return DP_ERR_CONFIG;
+    }
+    DP_TRY(dp_plugin_create(&dp_augmentations, text, &plugin, &stage->state, problem, size));
+    a->count++;
+    stage->is = (const struct dp_augmentation *)(const void *)plugin; /* its first member */
+    reason = a->shape.height == 0        ? "samples are no pictures"
+             : stage->is->refuse != NULL ? stage->is->refuse(stage->state, &a->shape)
+                                         : NULL;
+    if (reason != NULL) {
+        (void)snprintf(problem, size, "%s: %s", plugin->name, reason);
+        return DP_ERR_CONFIG;
+    }
+    return DP_OK;
+}
+
+static dp_status add_stages(struct dp_augment *a, char *text, char *problem, size_t size)
+{
+    char *next;
+
+    for (char *one = text; one != NULL; one = next) {
+        next = strchr(one, ';');
+        if (next != NULL) {
+            *next++ = '\0';
+        }
+        DP_TRY(add_stage(a, one, problem, size));
+    }
+    return DP_OK;
+}
+
+static dp_status fill(struct dp_augment *a, const char *text, char *problem, size_t size)
+{
+    const size_t bytes = dp_round_up(dp_shape_bytes(&a->shape), DP_MEM_ALIGN);
+    char *copy = dp_strdup(text);
+    dp_status status;
+
+    a->memory = dp_mem_arena(DP_MEM_DATA, 2 * bytes);
+    if (copy == NULL || a->memory == NULL) {
+        dp_free(copy);
+        (void)snprintf(problem, size, "no memory");
+        return DP_ERR_NOMEM;
+    }
+    a->between[0] = a->memory;
+    a->between[1] = a->memory + bytes;
+    status = add_stages(a, copy, problem, size);
+    dp_free(copy);
+    return status;
+}
+
+dp_status dp_augment_create(const char *text, const struct dp_sample_shape *shape, uint64_t seed,
+                            struct dp_augment **out, char *problem, size_t problem_size)
+{
+    struct dp_augment *a;
+    dp_status status;
+
+    if (text[0] == '\0') {
+        *out = NULL;
+        return DP_OK;
+    }
+    a = dp_zalloc(1, sizeof(*a));
+    if (a == NULL) {
+        (void)snprintf(problem, problem_size, "no memory");
+        return DP_ERR_NOMEM;
+    }
+    a->shape = *shape;
+    a->seed = seed;
+    status = fill(a, text, problem, problem_size);
+    if (status != DP_OK) {
+        dp_augment_destroy(a);
+        return status;
+    }
+    *out = a;
+    return DP_OK;
+}
+
+void dp_augment_sample(struct dp_augment *a, uint64_t epoch, uint64_t row, const uint8_t *in,
+                       uint8_t *out)
+{
+    for (int i = 0; i < a->count; i++) {
+        const struct dp_draw draw = {.seed = a->seed,
+                                     .row = row,
+                                     .what = DP_RANDOM_AUGMENT + (uint32_t)(i * BLOCKS),
+                                     .epoch = (uint32_t)epoch};
+        uint8_t *to = i == a->count - 1 ? out : a->between[i % 2];
+
+        a->stages[i].is->apply(a->stages[i].state, &a->shape, &draw, in, to);
+        in = to;
+    }
+}
+
+void dp_augment_destroy(struct dp_augment *a)
+{
+    if (a == NULL) {
+        return;
+    }
+    for (int i = 0; i < a->count; i++) {
+        dp_free(a->stages[i].state);
+    }
+    dp_free(a->memory);
+    dp_free(a);
+}

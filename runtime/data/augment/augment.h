@@ -1,0 +1,32 @@
+/*
+ * augment.h - changes training samples at random: data.augment, in its order.
+ */
+#ifndef DP_RUNTIME_DATA_AUGMENT_AUGMENT_H
+#define DP_RUNTIME_DATA_AUGMENT_AUGMENT_H
+
+#include "runtime/data/augment/augmentation.h"
+
+struct dp_augment;
+
+/*
+ * Parses "random_crop:padding=4;flip".
+ *
+ *   shape    of every sample
+ *   out      out  owned by the caller; NULL where the text is empty
+ *   problem  out  on error: one line for people; nothing is logged
+ *
+ * Errors: DP_ERR_CONFIG (unknown name or option, bad value, samples that do not fit), DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_augment_create(const char *text, const struct dp_sample_shape *shape,
+                                       uint64_t seed, struct dp_augment **out, char *problem,
+                                       size_t problem_size);
+
+/* Writes sample `row` as epoch `epoch` sees it. in, out: as in augmentation.h. One thread at a time
+ * calls this. */
+void dp_augment_sample(struct dp_augment *augment, uint64_t epoch, uint64_t row, const uint8_t *in,
+                       uint8_t *out);
+
+/* NULL is allowed. */
+void dp_augment_destroy(struct dp_augment *augment);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * fuzz_picture.c - libFuzzer: whatever bytes a file holds, it is a picture of a size that is taken,
+ * or refused with a text; and neither harms the decoder.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/data/pictures/picture.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* A small PNG of 1 x 1 pixels, which must be read after whatever came before. */
+static const uint8_t small[] = {
+    0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48,
+    0x44, 0x52, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00,
+    0x00, 0x3a, 0x7e, 0x9b, 0x55, 0x00, 0x00, 0x00, 0x0a, 0x49, 0x44, 0x41, 0x54, 0x78,
+    0x9c, 0x63, 0x60, 0x00, 0x00, 0x00, 0x02, 0x00, 0x01, 0x48, 0xaf, 0xa4, 0x71, 0x00,
+    0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
+
+static void decode(struct dp_jpeg *jpeg, struct dp_buffer *memory, const uint8_t *data, size_t size,
+                   int channels)
+{
+    struct dp_problem problem = {.text = ""};
+    struct dp_picture picture;
+    unsigned sum = 0;
+
+    if (dp_picture_decode(jpeg, data, size, channels, memory, &picture, &problem) != DP_OK) {
+        if (problem.text[0] == '\0') {
+            abort(); /* nothing says why */
+        }
+        return;
+    }
+    if (picture.width < 1 || picture.width > DP_PICTURE_SIDE || picture.height < 1 ||
+        picture.height > DP_PICTURE_SIDE || (picture.channels != 1 && picture.channels != 3)) {
+        abort();
+    }
+    for (size_t i = 0; i < (size_t)picture.width * (size_t)picture.height; i++) {
+        sum += picture.pixels[i * (size_t)picture.channels];
+    }
+    (void)sum;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct dp_buffer memory;
+    static struct dp_jpeg *jpeg;
+    struct dp_problem problem;
+    struct dp_picture picture;
+
+    if (jpeg == NULL && dp_jpeg_create(&jpeg) != DP_OK) {
+        abort();
+    }
+    decode(jpeg, &memory, data, size, 1);
+    decode(jpeg, &memory, data, size, 3);
+    if (dp_picture_decode(jpeg, small, sizeof(small), 3, &memory, &picture, &problem) != DP_OK) {
+        abort();
+    }
+    return 0;
+}

@@ -1,0 +1,318 @@
+/* test_augment.c - data.augment: every augmentation is a function of seed, epoch and row, and does
+ * what its name says. */
+#include "tests/support/arrays.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "runtime/data/augment/augment.h"
+
+enum { SIDE = 8, CHANNELS = 3, COUNT = SIDE * SIDE * CHANNELS, ROWS = 40 };
+
+static const struct dp_sample_shape bytes_shape = {SIDE, SIDE, CHANNELS, COUNT, DP_ELEMENT_BYTE};
+static const struct dp_sample_shape float_shape = {SIDE, SIDE, CHANNELS, COUNT, DP_ELEMENT_FLOAT};
+static const struct dp_sample_shape flat_shape = {0, 0, 0, COUNT, DP_ELEMENT_BYTE};
+
+static uint8_t picture[COUNT]; /* no value is 0 */
+
+static int make_picture(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        picture[i] = (uint8_t)(1 + (i * 37) % 251);
+    }
+    return 0;
+}
+
+static struct dp_augment *augment_of(const char *text, const struct dp_sample_shape *shape)
+{
+    struct dp_augment *augment = NULL;
+    char problem[256] = "";
+
+    if (dp_augment_create(text, shape, 7, &augment, problem, sizeof(problem)) != DP_OK) {
+        fail_msg("%s: %s", text, problem);
+    }
+    return augment;
+}
+
+static void every_augmentation_depends_on_epoch_and_row_alone(void **state)
+{
+    const struct dp_plugin *plugin;
+    uint8_t first[ROWS][COUNT], second[COUNT], other[COUNT];
+    (void)state;
+
+    for (int i = 0; (plugin = dp_plugin_at(&dp_augmentations, i)) != NULL; i++) {
+        struct dp_augment *a = augment_of(plugin->name, &bytes_shape);
+        struct dp_augment *b = augment_of(plugin->name, &bytes_shape);
+        int same_rows = 0, same_epochs = 0;
+
+        for (uint64_t row = 0; row < ROWS; row++) {
+            dp_augment_sample(a, 3, row, picture, first[row]);
+            dp_augment_sample(a, 4, row, picture, other);
+            same_rows += row > 0 && memcmp(first[row], first[row - 1], COUNT) == 0;
+            same_epochs += memcmp(first[row], other, COUNT) == 0;
+        }
+        for (uint64_t row = ROWS; row-- > 0;) {
+            dp_augment_sample(b, 3, row, picture, second);
+            assert_memory_equal(second, first[row], COUNT);
+        }
+        assert_true(same_rows < 3 * ROWS / 4 && same_epochs < 3 * ROWS / 4);
+        dp_augment_destroy(a);
+        dp_augment_destroy(b);
+    }
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void floats_are_treated_as_bytes_are(void **state)
+{
+    static const char *const texts[] = {"flip", "random_crop:padding=3", "cutout:size=5",
+                                        "random_crop;flip;cutout"};
+    float in[COUNT], out[COUNT];
+    uint8_t expected[COUNT];
+    (void)state;
+
+    for (int i = 0; i < COUNT; i++) {
+        in[i] = picture[i];
+    }
+    for (size_t i = 0; i < DP_COUNT(texts); i++) {
+        struct dp_augment *a = augment_of(texts[i], &bytes_shape);
+        struct dp_augment *b = augment_of(texts[i], &float_shape);
+
+        for (uint64_t row = 0; row < ROWS; row++) {
+            dp_augment_sample(a, 0, row, picture, expected);
+            dp_augment_sample(b, 0, row, (const uint8_t *)in, (uint8_t *)out);
+            for (int k = 0; k < COUNT; k++) {
+                assert_true(out[k] == (float)expected[k]);
+            }
+        }
+        dp_augment_destroy(a);
+        dp_augment_destroy(b);
+    }
+}
+
+static const uint8_t *pixel(const uint8_t *from, int y, int x)
+{
+    return from + (y * SIDE + x) * CHANNELS;
+}
+
+static void flip_changes_left_and_right(void **state)
+{
+    static const char *const texts[] = {"flip:p=1", "flip:p=0"};
+    uint8_t out[COUNT];
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(texts); i++) {
+        struct dp_augment *a = augment_of(texts[i], &bytes_shape);
+
+        dp_augment_sample(a, 0, 5, picture, out);
+        for (int y = 0; y < SIDE; y++) {
+            for (int x = 0; x < SIDE; x++) {
+                assert_memory_equal(pixel(out, y, x), pixel(picture, y, i == 0 ? SIDE - 1 - x : x),
+                                    CHANNELS);
+            }
+        }
+        dp_augment_destroy(a);
+    }
+}
+
+/* Whether `out` is the picture moved by (down, right), black outside. */
+static bool is_moved(const uint8_t *out, int down, int right)
+{
+    static const uint8_t black[CHANNELS];
+
+    for (int y = 0; y < SIDE; y++) {
+        for (int x = 0; x < SIDE; x++) {
+            const int fy = y + down, fx = x + right;
+            const bool inside = fy >= 0 && fy < SIDE && fx >= 0 && fx < SIDE;
+            const uint8_t *expected = inside ? pixel(picture, fy, fx) : black;
+            if (memcmp(pixel(out, y, x), expected, CHANNELS) != 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void random_crop_moves_by_up_to_padding_each_as_often(void **state)
+{
+    enum { PADDING = 1, PLACES = 9, TIMES = 4500 };
+    struct dp_augment *a = augment_of("random_crop:padding=1", &bytes_shape);
+    int counts[PLACES] = {0};
+    uint8_t out[COUNT];
+    (void)state;
+
+    for (uint64_t row = 0; row < TIMES; row++) {
+        bool found = false;
+        dp_augment_sample(a, 0, row, picture, out);
+        for (int place = 0; place < PLACES && !found; place++) {
+            found = is_moved(out, place / 3 - PADDING, place % 3 - PADDING);
+            counts[place] += found;
+        }
+        assert_true(found);
+    }
+    for (int place = 0; place < PLACES; place++) {
+        /* 500 are expected, with a standard deviation of 21: six of them. */
+        assert_in_range(counts[place], 500 - 126, 500 + 126);
+    }
+    dp_augment_destroy(a);
+}
+
+static void cutout_blackens_a_square_that_may_be_cut_at_the_edge(void **state)
+{
+    struct dp_augment *a = augment_of("cutout:size=3", &bytes_shape);
+    int whole = 0;
+    (void)state;
+
+    for (uint64_t row = 0; row < 200; row++) {
+        uint8_t out[COUNT];
+        int top = SIDE, bottom = -1, left = SIDE, right = -1, black = 0;
+
+        dp_augment_sample(a, 0, row, picture, out);
+        for (int y = 0; y < SIDE; y++) {
+            for (int x = 0; x < SIDE; x++) {
+                if (pixel(out, y, x)[0] != 0) {
+                    assert_memory_equal(pixel(out, y, x), pixel(picture, y, x), CHANNELS);
+                    continue;
+                }
+                black++;
+                top = y < top ? y : top;
+                bottom = y > bottom ? y : bottom;
+                left = x < left ? x : left;
+                right = x > right ? x : right;
+            }
+        }
+        assert_int_equal(black, (bottom - top + 1) * (right - left + 1));
+        assert_in_range(bottom - top + 1, 2, 3);
+        assert_in_range(right - left + 1, 2, 3);
+        whole += black == 9;
+    }
+    assert_in_range(whole, 1, 199);
+    dp_augment_destroy(a);
+}
+
+static void random_resized_crop_scales_linearly(void **state)
+{
+    struct dp_augment *whole = augment_of("random_resized_crop:scale=1", &bytes_shape);
+    struct dp_augment *part = augment_of("random_resized_crop:size=8", &bytes_shape);
+    struct dp_augment *floats = augment_of("random_resized_crop", &float_shape);
+    uint8_t out[COUNT], even[COUNT];
+    float slope[COUNT], scaled[COUNT];
+    (void)state;
+
+    memset(even, 99, sizeof(even));
+    for (int i = 0; i < COUNT; i++) {
+        slope[i] = (float)(i / CHANNELS % SIDE);
+    }
+    for (uint64_t row = 0; row < ROWS; row++) {
+        dp_augment_sample(whole, 0, row, picture, out);
+        assert_memory_equal(out, picture, COUNT); /* nothing else of a square has all of its area */
+        dp_augment_sample(part, 0, row, even, out);
+        assert_memory_equal(out, even, COUNT);
+        /* What is linear stays linear between the middles of the first and the last pixel. */
+        dp_augment_sample(floats, 0, row, (const uint8_t *)slope, (uint8_t *)scaled);
+        const float step = scaled[4 * CHANNELS] - scaled[3 * CHANNELS];
+        assert_true(step >= 0.0f && step <= 1.0f);
+        for (int x = 1; x < SIDE; x++) {
+            const float rise = scaled[x * CHANNELS] - scaled[(x - 1) * CHANNELS];
+            assert_true(rise >= -1e-5f && rise <= step + 1e-5f);
+            assert_true(scaled[(SIDE + x) * CHANNELS] == scaled[x * CHANNELS]);
+        }
+    }
+    dp_augment_destroy(whole);
+    dp_augment_destroy(part);
+    dp_augment_destroy(floats);
+}
+
+static void color_jitter_has_three_parts(void **state)
+{
+    static const char *const none = "color_jitter:brightness=0,contrast=0,saturation=0";
+    struct dp_augment *a = augment_of(none, &bytes_shape);
+    struct dp_augment *gray = augment_of("color_jitter:brightness=0,contrast=0", &bytes_shape);
+    struct dp_augment *bright = augment_of("color_jitter:contrast=0,saturation=0", &bytes_shape);
+    uint8_t out[COUNT], even[COUNT];
+    (void)state;
+
+    memset(even, 100, sizeof(even));
+    dp_augment_sample(a, 0, 0, picture, out);
+    assert_memory_equal(out, picture, COUNT);
+    dp_augment_sample(gray, 0, 0, even, out); /* gray has no color to change */
+    assert_memory_equal(out, even, COUNT);
+    for (uint64_t row = 0; row < ROWS; row++) {
+        dp_augment_sample(bright, 0, row, even, out);
+        assert_in_range(out[0], 60, 140);
+        for (int i = 1; i < COUNT; i++) {
+            assert_int_equal(out[i], out[0]);
+        }
+    }
+    dp_augment_destroy(a);
+    dp_augment_destroy(gray);
+    dp_augment_destroy(bright);
+}
+
+static void what_cannot_be_is_refused_with_its_reason(void **state)
+{
+    static const struct {
+        const char *text;
+        const struct dp_sample_shape *shape;
+        const char *problem;
+    } cases[] = {
+        {"flap", &bytes_shape, "unknown augmentation 'flap' (did you mean 'flip'?)"},
+        {"flip;", &bytes_shape, "unknown augmentation ''"},
+        {"cutout:size=0", &bytes_shape, "cutout: size: expected an integer from 1 to 4096"},
+        {"random_crop:padding=8", &bytes_shape, "random_crop: padding must be less than"},
+        {"random_resized_crop:size=7", &bytes_shape, "random_resized_crop: size must be the"},
+        {"color_jitter", &float_shape, "color_jitter: only of bytes"},
+        {"flip", &flat_shape, "flip: samples are no pictures"},
+        {"flip;flip;flip;flip;flip;flip;flip;flip;flip;flip;flip;flip;flip;flip;flip;flip;flip",
+         &bytes_shape, "more than 16 augmentations"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        struct dp_augment *augment = NULL;
+        char problem[256] = "";
+        assert_int_equal(
+            dp_augment_create(cases[i].text, cases[i].shape, 1, &augment, problem, sizeof(problem)),
+            DP_ERR_CONFIG);
+        assert_null(augment);
+        assert_ptr_equal(strstr(problem, cases[i].problem), problem);
+        assert_int_equal(dp_mem_live(), 0);
+    }
+}
+
+static void nothing_is_left_when_memory_runs_out(void **state)
+{
+    dp_status status = DP_ERR_NOMEM;
+    (void)state;
+
+    for (int nth = 1; status != DP_OK; nth++) {
+        struct dp_augment *augment = NULL;
+        char problem[256];
+        (void)dp_mem_fail_nth(nth);
+        status =
+            dp_augment_create("flip;cutout", &bytes_shape, 1, &augment, problem, sizeof(problem));
+        assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+        dp_augment_destroy(augment);
+        assert_int_equal(dp_mem_live(), 0);
+        assert_in_range(nth, 1, 50);
+    }
+    (void)dp_mem_fail_nth(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_augmentation_depends_on_epoch_and_row_alone),
+        cmocka_unit_test(floats_are_treated_as_bytes_are),
+        cmocka_unit_test(flip_changes_left_and_right),
+        cmocka_unit_test(random_crop_moves_by_up_to_padding_each_as_often),
+        cmocka_unit_test(cutout_blackens_a_square_that_may_be_cut_at_the_edge),
+        cmocka_unit_test(random_resized_crop_scales_linearly),
+        cmocka_unit_test(color_jitter_has_three_parts),
+        cmocka_unit_test(what_cannot_be_is_refused_with_its_reason),
+        cmocka_unit_test(nothing_is_left_when_memory_runs_out),
+    };
+
+    return cmocka_run_group_tests_name("augment", tests, make_picture, NULL);
+}

@@ -1,0 +1,153 @@
+/* test_resize.c - pictures of any size become pictures of one size, byte for byte as PIL's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "runtime/data/pictures/resize.h"
+
+enum { ROOM = 256 };
+
+static struct dp_resizer resizer;
+
+static int release(void **state)
+{
+    (void)state;
+    dp_resizer_release(&resizer);
+    return dp_mem_live() != 0;
+}
+
+/* Value (37 x + 91 y + 13 x y + 70 c) mod 256. */
+static struct dp_picture sample(int width, int height, int channels, uint8_t *pixels)
+{
+    size_t at = 0;
+
+    for (int y = 0; y < height; y++) {
+        for (int x = 0; x < width; x++) {
+            for (int c = 0; c < channels; c++) {
+                pixels[at++] = (uint8_t)(37 * x + 91 * y + 13 * x * y + 70 * c);
+            }
+        }
+    }
+    return (struct dp_picture){height, width, channels, pixels};
+}
+
+/* Pillow's Image.resize((width, height), Image.BILINEAR) of that picture, and with
+ * box=(2.5, 0, 6.5, 4) where it is cut. It rounds to 22 bits, too. */
+static const struct {
+    int in_width, channels; /* 4 rows */
+    int width, height;
+    enum dp_resize how;
+    uint8_t expected[48];
+} cases[] = {
+    {5, 1, 3, 2, DP_RESIZE_BILINEAR, {85, 129, 131, 127, 146, 143}},
+    {5, 1, 3, 2, DP_RESIZE_AUTO, {85, 129, 131, 127, 146, 143}},
+    {5, 1, 7, 6, DP_RESIZE_BILINEAR, {0,   21,  48, 74,  100, 127, 148, 46,  71,  102, 133,
+                                      164, 140, 92, 106, 136, 161, 168, 205, 151, 59,  167,
+                                      202, 184, 75, 119, 144, 154, 100, 139, 153, 111, 160,
+                                      155, 122, 17, 60,  115, 169, 223, 168, 65}},
+    {5, 1, 1, 1, DP_RESIZE_BILINEAR, {129}},
+    {5, 1, 2, 5, DP_RESIZE_BILINEAR, {37, 111, 110, 145, 158, 144, 150, 138, 93, 164}},
+    {9,
+     3,
+     3,
+     2,
+     DP_RESIZE_BILINEAR,
+     {109, 124, 144, 136, 150, 134, 131, 141, 120, 141, 142, 144, 146, 143, 135, 128, 148, 154}},
+    {9, 3, 2, 2, DP_RESIZE_CROP, {140, 128, 161, 141, 165, 116, 152, 140, 155, 148, 136, 115}},
+};
+
+static void pictures_are_scaled_and_cut_as_by_pil(void **state)
+{
+    uint8_t pixels[ROOM], out[ROOM];
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct dp_picture in = sample(cases[i].in_width, 4, cases[i].channels, pixels);
+        const int count = cases[i].width * cases[i].height * cases[i].channels;
+        assert_true(dp_resize(&resizer, &in, cases[i].how, cases[i].height, cases[i].width,
+                              cases[i].channels, out));
+        for (int k = 0; k < count; k++) {
+            assert_int_equal(out[k], cases[i].expected[k]);
+        }
+    }
+}
+
+static void a_picture_of_that_size_stays_as_it_is(void **state)
+{
+    uint8_t pixels[ROOM], out[ROOM];
+    const struct dp_picture in = sample(9, 4, 3, pixels);
+    (void)state;
+
+    assert_true(dp_resize(&resizer, &in, DP_RESIZE_CROP, 4, 9, 3, out));
+    assert_memory_equal(out, pixels, sizeof(uint8_t[4][9][3]));
+}
+
+static void grey_is_repeated_for_colour(void **state)
+{
+    uint8_t pixels[ROOM], grey[ROOM], out[ROOM];
+    const struct dp_picture in = sample(5, 4, 1, pixels);
+    (void)state;
+
+    assert_true(dp_resize(&resizer, &in, DP_RESIZE_BILINEAR, 3, 7, 1, grey));
+    assert_true(dp_resize(&resizer, &in, DP_RESIZE_BILINEAR, 3, 7, 3, out));
+    for (size_t i = 0; i < 21; i++) {
+        assert_true(out[3 * i] == grey[i] && out[3 * i + 1] == grey[i] &&
+                    out[3 * i + 2] == grey[i]);
+    }
+}
+
+/* Whatever the sizes, weights sum to 1: one shade stays that shade, also the brightest. */
+static void one_shade_stays_one_shade(void **state)
+{
+    static uint8_t pixels[40 * 50], out[60 * 60];
+    (void)state;
+
+    for (int shade = 0; shade < 256; shade += 51) {
+        memset(pixels, shade, sizeof(pixels));
+        for (int size = 1; size <= 60; size += 7) {
+            const struct dp_picture in = {40, 50, 1, pixels};
+            assert_true(dp_resize(&resizer, &in, size % 2 == 0 ? DP_RESIZE_CROP : DP_RESIZE_AUTO,
+                                  size, 61 - size, 1, out));
+            for (int i = 0; i < size * (61 - size); i++) {
+                assert_int_equal(out[i], shade);
+            }
+        }
+    }
+}
+
+static void without_memory_it_says_so(void **state)
+{
+    uint8_t pixels[ROOM], out[ROOM];
+    const struct dp_picture in = sample(9, 4, 3, pixels);
+    struct dp_resizer other = {0};
+    bool done = false;
+    (void)state;
+
+    for (int nth = 1; !done; nth++) {
+        dp_mem_fail_nth(nth);
+        done = dp_resize(&other, &in, DP_RESIZE_CROP, 2, 2, 3, out);
+        dp_mem_fail_nth(0);
+        assert_true(done || nth <= 4);
+        assert_true(!done || nth > 1);
+        dp_resizer_release(&other);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pictures_are_scaled_and_cut_as_by_pil),
+        cmocka_unit_test(a_picture_of_that_size_stays_as_it_is),
+        cmocka_unit_test(grey_is_repeated_for_colour),
+        cmocka_unit_test(one_shade_stays_one_shade),
+        cmocka_unit_test(without_memory_it_says_so),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, release);
+}

@@ -8,9 +8,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files/disk.h"
 #include "base/files/lock.h"
 #include "base/log.h"
 #include "base/system/worker.h"
@@ -320,7 +320,7 @@ static dp_status take_folder(const char *dir, bool *made, struct dp_lock **lock)
     char mark[DP_PATH_BYTES];
     dp_status status;
 
-    *made = mkdir(dir, 0777) == 0;
+    *made = dp_disk_mkdir(dir) == 0;
     if (!*made && errno != EEXIST) {
         return dp_file_fail(dir, errno);
     }
@@ -489,7 +489,7 @@ dp_status dp_pack(const struct dp_pack_options *options, struct dp_pack_result *
         dp_lock_release(lock);
     }
     if (status != DP_OK && made) {
-        (void)rmdir(options->to); /* unless it holds anything */
+        (void)dp_disk_rmdir(options->to); /* unless it holds anything */
     }
     release(&packer);
     return status;

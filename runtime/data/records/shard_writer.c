@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/files/disk.h"
 #include "base/mem.h"
 
 /* What a shard is called while it is written. */
@@ -136,7 +137,7 @@ static dp_status end_shard(struct dp_shard_writer *w)
     DP_TRY(write_end(w));
     w->open = false;
     DP_TRY(dp_file_finish(&w->file, shard.hash));
-    if (rename(w->part, w->path) != 0) {
+    if (dp_disk_rename(w->part, w->path) != 0) {
         return dp_file_fail(w->path, errno);
     }
     shard.samples = w->foot.samples;
@@ -237,7 +238,7 @@ void dp_shard_writer_destroy(struct dp_shard_writer *w)
     }
     if (w->open) {
         dp_file_discard(&w->file);
-        (void)unlink(w->part);
+        (void)dp_disk_unlink(w->part);
     }
     dp_block_builder_release(&w->builder);
     dp_block_packer_destroy(w->packer);
@@ -268,7 +269,7 @@ void dp_shard_writer_clear(const char *dir)
 
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
         if (is_shard(entry->d_name)) {
-            (void)unlinkat(dirfd(entries), entry->d_name, 0);
+            (void)dp_disk_unlink_at(dirfd(entries), entry->d_name);
         }
     }
     if (entries != NULL) {

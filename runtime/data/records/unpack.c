@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files/disk.h"
 #include "runtime/data/pictures/png.h"
 
 enum { HEADER = 128 };
@@ -99,7 +99,7 @@ static dp_status end_arrays(struct unpacker *u)
 
 static dp_status make_folder(const char *path)
 {
-    return mkdir(path, 0777) == 0 || errno == EEXIST ? DP_OK : dp_file_fail(path, errno);
+    return dp_disk_mkdir(path) == 0 || errno == EEXIST ? DP_OK : dp_file_fail(path, errno);
 }
 
 /* The folder of a class: its name must not lead elsewhere. */
@@ -216,7 +216,7 @@ dp_status dp_records_unpack(const struct dp_records *records, const char *to, bo
     }
     DP_TRY(make_folder(u.dir));
     status = unpack_sets(&u);
-    if (status == DP_OK && rename(u.dir, to) != 0) {
+    if (status == DP_OK && dp_disk_rename(u.dir, to) != 0) {
         status = dp_file_fail(to, errno);
     }
     dp_buffer_release(&u.stored);

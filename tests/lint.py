@@ -74,7 +74,9 @@ DOORS = {
     r"zlib\.h": r"runtime/data/idx\.c",
     r"turbojpeg\.h": r"runtime/data/pictures/jpeg\.c",
     r"png\.h": r"runtime/data/pictures/png\.c",
+    r"zstd\.h": r"runtime/data/records/block\.c",
     r"(xxhash|xxh3)\.h": r"(base(/\w+)?|collectives/\w+)/\w+\.[ch]|runtime/checkpoint/manifest\.c|"
+                         r"runtime/data/records/\w+\.c|"
                          r"runtime/run/(run_fingerprint|load_dataset|run_plan)\.c|"
                          r"runtime/trainer/state/replica_check\.c",
     r"cmocka\.h": r"tests/.*",

@@ -45,7 +45,7 @@ static dp_status check_sets(const struct dp_samples *s)
     if (count[DP_SET_TRAIN] == 0) {
         return DP_FAIL(DP_ERR_DATA, "%s: no samples to train on", place_of(s));
     }
-    if (count[DP_SET_TEST] > 0) {
+    if (count[DP_SET_TEST] > 0 || s->config.only_train) {
         return DP_OK;
     }
     if (s->config.test_fraction <= 0.0) {
@@ -99,7 +99,7 @@ static void fill_info(struct dp_samples *s)
     s->info.class_names = s->found.class_names;
     s->info.note = s->found.note;
     s->info.any_order = s->source->fetch != NULL;
-    if (count[DP_SET_TEST] == 0) {
+    if (count[DP_SET_TEST] == 0 && !s->config.only_train) {
         s->split = dp_split_of(count[DP_SET_TRAIN], s->config.test_fraction);
         s->info.count[DP_SET_TRAIN] = s->split.count - s->split.test;
         s->info.count[DP_SET_TEST] = s->split.test;

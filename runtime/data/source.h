@@ -35,6 +35,7 @@ struct dp_source_config {
     double test_fraction;         /* of the training set, where there is no test set; 0: none */
     enum dp_resize resize;
     bool label_last; /* of csv */
+    bool only_train; /* a test set may be missing, and is not split off */
 };
 
 /* What the source has. */

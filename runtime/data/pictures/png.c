@@ -197,3 +197,21 @@ dp_status dp_png_decode(const uint8_t *bytes, size_t count, int channels, struct
     *out = d.picture;
     return DP_OK;
 }
+
+dp_status dp_png_encode(const struct dp_sample_shape *shape, const void *pixels,
+                        struct dp_buffer *memory, size_t *bytes)
+{
+    png_image image = {.version = PNG_IMAGE_VERSION,
+                       .width = (png_uint_32)shape->width,
+                       .height = (png_uint_32)shape->height,
+                       .format = shape->channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB};
+    png_alloc_size_t room = PNG_IMAGE_PNG_SIZE_MAX(image);
+
+    if (!dp_buffer_reserve(memory, room) ||
+        png_image_write_to_memory(&image, memory->data, &room, 0, pixels, 0, NULL) == 0) {
+        return DP_FAIL(DP_ERR_NOMEM, "%d x %d pixels as PNG: %s", shape->width, shape->height,
+                       image.message);
+    }
+    *bytes = room;
+    return DP_OK;
+}

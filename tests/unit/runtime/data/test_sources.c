@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "runtime/data/records/pack.h"
 #include "tests/support/array_files.h"
 #include "tests/support/picture_files.h"
 #include "tests/support/read_source.h"
@@ -97,6 +98,31 @@ static void write_table(const char *name, int rows)
     write_bytes(folder, name, text, used);
 }
 
+/* The same images as records; index.json and shards have names of their own. */
+static int pack_records(void)
+{
+    static char from[64], to[80];
+    const struct dp_pack_options options = {
+        .source = "idx", .from = from, .to = to, .shard_bytes = 1 << 20, .threads = 1};
+    struct dp_pack_result result;
+
+    (void)snprintf(from, sizeof(from), "%s", folder);
+    (void)snprintf(to, sizeof(to), "%s/packed", folder);
+    if (dp_pack(&options, &result) != DP_OK) {
+        return 1;
+    }
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"index.json", "shard-00000.rec", "shard-00001.rec"};
+        char old[128], new[128];
+        (void)snprintf(old, sizeof(old), "%s/%s", to, names[i]);
+        (void)snprintf(new, sizeof(new), "%s/%s", folder, names[i]);
+        if (rename(old, new) != 0) {
+            return 1;
+        }
+    }
+    return rmdir(to);
+}
+
 static int make_files(void **state)
 {
     (void)state;
@@ -113,7 +139,7 @@ static int make_files(void **state)
     write_table("test.csv", TEST);
     cifar10_file(folder, "data_batch_1.bin", TRAIN, 0);
     cifar10_file(folder, "test_batch.bin", TEST, 0);
-    return 0;
+    return pack_records();
 }
 
 static int remove_files(void **state)

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Records: packed by ddp_data, trained on to the bits of what was packed."""
+import pathlib
+import signal
+import subprocess
+import time
+
+import harness
+from harness import check, run_json, same, train, train_well, weights
+from own_pictures import pictures
+
+PICTURES = """\
+data: {{source: {source}, dir: "{dir}"}}
+train: {{global_batch: 12, epochs: 2, seed: 4, lanes: 4}}
+optimizer: {{name: adamw, lr: 0.005}}
+model:
+  input: [12, 16, 3]
+  layers:
+    - conv2d: {{filters: 4, kernel: 3, padding: 1}}
+    - relu: {{}}
+    - flatten: {{}}
+    - dense: {{units: 2}}
+"""
+
+IMAGES = """\
+data: {{source: {source}, dir: "{dir}"}}
+train: {{global_batch: 50, steps: 14, lanes: 2}}
+model:
+  input: [8, 8, 1]
+  layers:
+    - flatten: {{}}
+    - dense: {{units: 10}}
+"""
+
+
+def ddp_data(*arguments, code=0):
+    """What the program says; a failure in one line."""
+    done = subprocess.run([harness.build / "ddp_data", *map(str, arguments)], text=True,
+                          capture_output=True, timeout=60, check=False)
+    same(done.returncode, code, f"exit code of\n{done}\n")
+    if code:
+        same(done.stderr.count("\n"), 1, f"lines of\n{done.stderr}")
+    return done.stderr if code else done.stdout
+
+
+def trained(text, source, folder, ranks):
+    """The weights, and the report."""
+    cfg = harness.scratch / f"{source}-{pathlib.Path(folder).name}.cfg"
+    cfg.write_text(text.format(source=source, dir=folder))
+    out = harness.scratch / f"out-{cfg.stem}-{ranks}"
+    train_well(cfg, "--out", out, ranks=ranks)
+    return weights(out), run_json(out)
+
+
+def case_pictures_train_to_the_same_bits_packed_or_not():
+    folder, scratch = pictures("pets"), harness.scratch
+    ddp_data("pack", folder, scratch / "files")
+    said = ddp_data("pack", folder, scratch / "pixels", "--decode", "--zstd", 3)
+    check("which every epoch saves" in said and "zstd: " in said, said)
+    expected, report = trained(PICTURES, "folder", folder, 1)
+    for name, ranks in (("files", 1), ("files", 2), ("pixels", 2)):
+        found, other = trained(PICTURES, "records", scratch / name, ranks)
+        same(found, expected, f"weights from {name} on {ranks} ranks")
+        same(other["classes"], report["classes"], "classes")
+        ddp_data("verify", scratch / name)
+    for name in ("files", "pixels"):
+        ddp_data("unpack", scratch / name, scratch / f"{name}-again")
+        found, _ = trained(PICTURES, "folder", scratch / f"{name}-again", 2)
+        same(found, expected, f"weights from unpacked {name}")
+        ddp_data("unpack", scratch / name, scratch / f"{name}-again", code=64)
+    ddp_data("pack", folder, scratch / "small", "--decode", "--resize=8")
+    check("48 to train on, 16 to test with" in ddp_data("info", scratch / "small"), "info")
+
+
+def case_arrays_train_to_the_same_bits_packed_or_not():
+    folder = harness.small_data(harness.scratch / "idx")
+    said = ddp_data("pack", folder, harness.scratch / "packed", "--shard-mb", 1)
+    check("packed 800 samples of source idx into 2 shards" in said, said)
+    expected, _ = trained(IMAGES, "idx", folder, 1)
+    for ranks in (1, 2):
+        found, _ = trained(IMAGES, "records", harness.scratch / "packed", ranks)
+        same(found, expected, f"weights on {ranks} ranks")
+    ddp_data("unpack", harness.scratch / "packed")
+    found, _ = trained(IMAGES, "npy", harness.scratch / "packed.unpacked", 2)
+    same(found, expected, "weights from what was unpacked")
+    check("shuffled" in ddp_data("time", harness.scratch / "packed"), "time")
+
+
+def case_damage_is_named_by_verify_and_by_a_run():
+    folder, packed = harness.small_data(harness.scratch / "idx"), harness.scratch / "packed"
+    ddp_data("pack", folder, packed)
+    shard = packed / "shard-00000.rec"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:9000] + bytes([whole[9000] ^ 1]) + whole[9001:])
+    words = "shard-00000.rec: block 0 (samples 0 to 599 of the training set, counted from 0): is"
+    check(words in ddp_data("verify", packed, code=65), "verify")
+    cfg = harness.scratch / "damaged.cfg"
+    cfg.write_text(IMAGES.format(source="records", dir=packed))
+    for ranks in (1, 2):
+        result = train(cfg, "--out", harness.scratch / "none", ranks=ranks)
+        same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+        check(words in result.errors[0], f"{result}")
+    shard.unlink()
+    check("is missing, with 600 samples" in ddp_data("info", packed, code=66), "a missing shard")
+    result = train(cfg, "--out", harness.scratch / "none", ranks=2)
+    same((result.code, len(result.errors)), (66, 1), f"exit code and errors of\n{result}\n")
+
+
+def case_mistakes_are_refused():
+    folder = harness.small_data(harness.scratch / "idx")
+    full = harness.scratch / "full"
+    full.mkdir()
+    (full / "letter").write_text("dear")
+    check("has not made" in ddp_data("pack", folder, full, code=64), "a folder of others")
+    same([path.name for path in full.iterdir()], ["letter"], "what is left there")
+    for wrong in (["pack", folder], ["paint", folder], [], ["info", folder, folder],
+                  ["pack", folder, "x", "--zstd", "99"], ["pack", folder, "x", "--resize", "9"],
+                  ["pack", folder, "x", "--source", "none"], ["pack", folder, "x", "--fast"]):
+        ddp_data(*wrong, code=64)
+    ddp_data("pack", harness.scratch / "nowhere", harness.scratch / "x", code=66)
+    ddp_data("info", harness.scratch / "nowhere", code=66)
+
+
+def case_an_interrupted_pack_leaves_nothing_and_starts_over():
+    folder, packed = harness.small_data(harness.scratch / "idx", 40000, 10), \
+        harness.scratch / "packed"
+    command = [harness.build / "ddp_data", "pack", folder, packed, "--zstd", "19"]
+    for number, left in ((signal.SIGINT, False), (signal.SIGKILL, True)):
+        running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        for _ in range(2000):
+            if (packed / "shard-00000.rec.part").exists():
+                break
+            time.sleep(0.005)
+        running.send_signal(number)
+        said = running.communicate()[1]
+        same(running.returncode, -9 if left else 75, f"exit code with {said}")
+        same(packed.exists(), left, "whether the folder is there")
+        check(left or "nothing is left there" in said, said)
+        check(not (packed / "index.json").exists(), "an index of half a pack")
+    ddp_data("pack", folder, packed)
+    ddp_data("verify", packed)
+    same(sorted(path.name for path in packed.iterdir()),
+         ["index.json", "shard-00000.rec", "shard-00001.rec"], "the files")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

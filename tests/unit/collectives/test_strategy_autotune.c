@@ -34,7 +34,6 @@ static struct {
     double sleep_s;     /* before a sum */
     double sleep_bytes; /* only from so many bytes on */
     bool idle;          /* sums nothing: faster than any other */
-    bool idle_before;   /* the same of fewer than sleep_bytes */
     bool ordered;
     int opened[RANKS_MAX], turns[RANKS_MAX];
     size_t largest;
@@ -77,9 +76,7 @@ static dp_status plant_sum(void *state, struct dp_slice data, enum dp_keep keep)
         (double)dp_slice_bytes(data) >= plant.sleep_bytes) {
         (void)nanosleep(&time, NULL);
     }
-    return plant.idle || (plant.idle_before && (double)dp_slice_bytes(data) < plant.sleep_bytes)
-               ? DP_OK
-               : dp_comm_sum(p->direct, data, keep);
+    return plant.idle ? DP_OK : dp_comm_sum(p->direct, data, keep);
 }
 
 static void plant_close(void *state)
@@ -286,11 +283,13 @@ static void a_strategy_that_is_slow_with_large_buckets_is_not_chosen(void **stat
     const struct arena arena = {.ordered = true};
 
     (void)state;
-    plant.idle_before = true; /* or it may drop out before, on a busy machine */
     plant.sleep_s = 0.1;
     plant.sleep_bytes = 262144 * sizeof(float);
     plant.ordered = true;
-    assert_string_equal(hold(3, odd_nodes, arena).strategy, "direct");
+    /* On a busy machine it may drop out before it is slow, by chance. */
+    for (int i = 0; i < 5 && plant.largest < 262144 * sizeof(float); i++) {
+        assert_string_equal(hold(3, odd_nodes, arena).strategy, "direct");
+    }
     assert_int_equal(plant.largest, 262144 * sizeof(float));
 }
 

@@ -266,8 +266,14 @@ static void check_small(const char *device, const char *precision)
                               .device = device,
                               .precision = precision,
                               .steps = 1,
-                              .data = {golden.images, golden.images, golden.labels, golden.labels,
-                                       golden.rows, golden.rows, 784}};
+                              .data = {golden.images,
+                                       golden.images,
+                                       golden.labels,
+                                       golden.labels,
+                                       golden.rows,
+                                       golden.rows,
+                                       784,
+                                       {0}}};
             wrong += check_ranks(&run, small[i], ranks);
         }
         golden_close(&golden);
@@ -314,8 +320,14 @@ static void check_full(const char *name, uint64_t steps, const char *precision)
                           .device = precision == NULL ? tested_device() : "cpu",
                           .precision = precision,
                           .steps = steps,
-                          .data = {o.images[0], o.images[1], o.labels[0], o.labels[1],
-                                   o.info.count[DP_SET_TRAIN], o.info.count[DP_SET_TEST], 784}};
+                          .data = {o.images[0],
+                                   o.images[1],
+                                   o.labels[0],
+                                   o.labels[1],
+                                   o.info.count[DP_SET_TRAIN],
+                                   o.info.count[DP_SET_TEST],
+                                   784,
+                                   {0}}};
         wrong += check_ranks(&run, name, ranks);
     }
     golden_close(&golden);

@@ -17,10 +17,6 @@ static const struct refused_value refused_values[] = {
 
 enum { VALUE_COUNT = sizeof(refused_values) / sizeof(refused_values[0]) };
 
-/* Any value is accepted, so that files with this key work: it has no effect yet. */
-static const char *const idle_keys[] = {"report.tensorboard"};
-enum { IDLE_COUNT = sizeof(idle_keys) / sizeof(idle_keys[0]) };
-
 const char *dp_config_rule_of_value(const char *key, const char *text)
 {
     for (int i = 0; i < VALUE_COUNT; i++) {
@@ -37,11 +33,6 @@ bool dp_config_rule_hides(const char *key)
 {
     for (int i = 0; i < VALUE_COUNT; i++) {
         if (refused_values[i].value == NULL && strcmp(refused_values[i].key, key) == 0) {
-            return true;
-        }
-    }
-    for (int i = 0; i < IDLE_COUNT; i++) {
-        if (strcmp(idle_keys[i], key) == 0) {
             return true;
         }
     }

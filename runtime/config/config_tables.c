@@ -174,10 +174,10 @@ static const struct dp_option checkpoint_options[] = {
 };
 
 static const struct dp_option report_options[] = {
-    DP_DOUBLE(REPORT, price_per_hour, "null", 0, 1e6, "dollars, for samples per dollar"),
+    DP_DOUBLE(REPORT, price_per_hour, "null", 1e-6, 1e6, "dollars, for samples per dollar"),
     DP_CHOICE(REPORT, price_per,      "node", "node|rank", "what the price is for"),
     DP_SWITCH(REPORT, html,           "true", "writes report.html, now and then and at the end"),
-    DP_SWITCH(REPORT, tensorboard,    "true", "accepted, without effect in this version"),
+    DP_SWITCH(REPORT, tensorboard,    "true", "writes events for TensorBoard"),
     {0},
 };
 

@@ -23,7 +23,7 @@ void dp_figures_close(struct dp_figures *f)
     if (f->metrics_open) {
         dp_metrics_close(&f->metrics);
     }
-    dp_page_writer_destroy(f->page);
+    dp_report_writer_destroy(f->reports);
     dp_free(f->staleness);
 }
 
@@ -101,8 +101,8 @@ static dp_status show_step(struct dp_figures *f, const struct dp_run_job *job,
 
     dp_progress_step(&f->progress, &progress);
     DP_TRY(noted(dp_metrics_step(&f->metrics, &line)));
-    if (f->page != NULL) {
-        dp_page_writer_poll(f->page);
+    if (f->reports != NULL) {
+        dp_report_writer_poll(f->reports);
     }
     return DP_OK;
 }

@@ -11,16 +11,16 @@
 #include "runtime/measure/baseline.h"
 #include "runtime/report/ledger.h"
 #include "runtime/report/metrics.h"
-#include "runtime/report/page_writer.h"
 #include "runtime/report/progress.h"
+#include "runtime/report/report_writer.h"
 #include "runtime/run/job.h"
 #include "runtime/trainer/evaluation.h"
 
 struct dp_figures {
     struct dp_progress progress;
     struct dp_metrics metrics;
-    bool metrics_open;           /* on rank 0, where there is a folder: steps are shown */
-    struct dp_page_writer *page; /* owned; NULL: no report.html is written here */
+    bool metrics_open;                /* on rank 0, where there is a folder: steps are shown */
+    struct dp_report_writer *reports; /* owned; NULL: none are written here */
     struct dp_ledger ledger;
     struct dp_throughput throughput; /* rank 0 */
     struct {

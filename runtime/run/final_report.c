@@ -180,8 +180,8 @@ static dp_status write_files(struct dp_training *run, const struct dp_run_summar
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
     written = write_json(&run->job, s);
     dp_log_capture_end(&capture, ended == DP_OK ? DP_LOG_PRINT : DP_LOG_DROP);
-    if (run->figures.page != NULL) {
-        dp_page_writer_finish(run->figures.page);
+    if (run->figures.reports != NULL) {
+        dp_report_writer_finish(run->figures.reports);
     }
     return ended != DP_OK ? ended : written;
 }
@@ -203,7 +203,7 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_rank 
         dp_progress_end(progress);
         dp_run_summary_print(&s, stdout);
         dp_progress_line(progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s%s}",
-                         job->output.path, run->figures.page == NULL ? "" : ",report.html",
+                         job->output.path, job->config->report.html ? ",report.html" : "",
                          run->saver.good_step == 0 ? "" : ",checkpoints/latest/model.safetensors");
     }
     return status;

@@ -47,7 +47,7 @@ static void write_report(void *context, const char *cause)
         dp_run_summary_write(&summary, path) != DP_OK) {
         DP_DEBUG("run.json does not say that the run hung");
     } else if (job->config->report.html) {
-        dp_page_write_folder(job->output.shared);
+        dp_report_write_page(job->output.shared);
     }
     dp_free(ranks);
 }

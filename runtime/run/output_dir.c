@@ -12,6 +12,9 @@
 #include <unistd.h>
 
 #include "base/files/disk.h"
+#include "base/files/folder.h"
+#include "base/log.h"
+#include "runtime/checkpoint/checkpoint_save.h"
 
 static bool exists_in(const char *folder, const char *name)
 {
@@ -168,4 +171,13 @@ void dp_run_release_out(struct dp_output_dir *output, bool used)
     if (output->made && !used) {
         (void)dp_disk_rmdir(output->path); /* nothing was written */
     }
+}
+
+dp_status dp_run_mend_out(const struct dp_run_job *job)
+{
+    static const char *const names[] = {"config.yaml", "run.json", "metrics.jsonl", "report.html"};
+    const bool newest = job->resume.continues && strcmp(job->options->resume, "auto") == 0;
+
+    dp_folder_clean(job->output.path, names, (int)(sizeof(names) / sizeof(names[0])));
+    return newest ? dp_checkpoint_mend(job->resume.path) : DP_OK;
 }

@@ -15,6 +15,10 @@ DP_CHECKED dp_status dp_run_lock_out(struct dp_run_job *job);
  * again. Errors: those of the lock; DP_ERR_USAGE (it holds another run, or checkpoints). */
 DP_CHECKED dp_status dp_run_make_out(struct dp_run_job *job);
 
+/* Rank 0, under the lock: deletes and mends what a run that was killed here left half done. Errors:
+ * DP_ERR_WRITE. */
+DP_CHECKED dp_status dp_run_mend_out(const struct dp_run_job *job);
+
 /* Unlocks the folder. One that was made for this run and not used is deleted, if it is empty. */
 void dp_run_release_out(struct dp_output_dir *output, bool used);
 

@@ -13,14 +13,12 @@
 #include <unistd.h>
 
 #include "base/files/disk.h"
-#include "base/files/folder.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/system/thread.h"
 #include "collectives/core/consistency.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "collectives/gpu/gpu_peers.h"
-#include "runtime/checkpoint/checkpoint_save.h"
 #include "runtime/checkpoint/weights.h"
 #include "runtime/config/config_load.h"
 #include "runtime/data/rows.h"
@@ -198,6 +196,20 @@ dp_status dp_run_place(struct dp_run_job *job)
     return dp_group_allgather(group, &mine, sizeof(mine), job->places);
 }
 
+static bool writes_reports(const struct dp_run_job *job)
+{
+    return job->config->report.html || job->config->report.tensorboard;
+}
+
+static dp_status start_reports(const struct dp_run_job *job, struct dp_report_writer **out)
+{
+    const struct dp_report_writer_config config = {.folder = job->output.path,
+                                                   .html = job->config->report.html,
+                                                   .tensorboard = job->config->report.tensorboard};
+
+    return dp_report_writer_create(&config, out);
+}
+
 static dp_status open_files(const struct dp_run_job *job, struct dp_figures *figures)
 {
     char path[DP_PATH_BYTES];
@@ -211,8 +223,7 @@ static dp_status open_files(const struct dp_run_job *job, struct dp_figures *fig
     }
     DP_TRY(dp_metrics_open(&figures->metrics, path, job->resume.continues));
     figures->metrics_open = true;
-    return job->config->report.html ? dp_page_writer_create(job->output.path, &figures->page)
-                                    : DP_OK;
+    return writes_reports(job) ? start_reports(job, &figures->reports) : DP_OK;
 }
 
 /* Rank 0: the files before the first step. A run that cannot begin leaves no config.yaml, since for
@@ -370,16 +381,6 @@ static dp_status read_baseline(const char *path, double *rate)
     return DP_OK;
 }
 
-/* What a run that was killed here has left half done. */
-static dp_status mend_folder(const struct dp_run_job *job)
-{
-    static const char *const names[] = {"config.yaml", "run.json", "metrics.jsonl", "report.html"};
-    const bool newest = job->resume.continues && strcmp(job->options->resume, "auto") == 0;
-
-    dp_folder_clean(job->output.path, names, (int)(sizeof(names) / sizeof(names[0])));
-    return newest ? dp_checkpoint_mend(job->resume.path) : DP_OK;
-}
-
 /* Rank 0: its files, those read and those written. */
 static dp_status setup_files(struct dp_run_job *job, double *baseline)
 {
@@ -396,7 +397,7 @@ static dp_status setup_files(struct dp_run_job *job, double *baseline)
     DP_TRY(dp_run_lock_out(job)); /* before anything in it is touched */
     DP_TRY(dp_run_find_checkpoint(job));
     DP_TRY(dp_run_make_out(job));
-    return mend_folder(job);
+    return dp_run_mend_out(job);
 }
 
 dp_status dp_run_prepare(struct dp_training *run)
@@ -431,7 +432,7 @@ static dp_status setup_trainer(struct dp_training *run)
 static dp_status begin(const struct dp_run_job *job, struct dp_figures *figures)
 {
     const bool writes = job->output.path[0] != '\0';
-    const int own = writes && job->config->report.html ? 1 : 0; /* it writes the page */
+    const int own = writes && writes_reports(job) ? 1 : 0; /* it writes them */
 
     DP_TRY(dp_thread_try(job->threads - 1 + own, "computes"));
     return writes ? begin_files(job, figures) : DP_OK;

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "runtime/report/chart.h"
 #include "runtime/report/page.h"
-#include "runtime/report/page_writer.h"
+#include "runtime/report/report_writer.h"
 #include "tests/support/scratch.h"
 
 static char page[1 << 20];
@@ -23,9 +23,15 @@ static void write_text(const char *name, const char *text)
 
 static void write_page(void)
 {
-    dp_page_write_folder(scratch_folder);
+    dp_report_write_page(scratch_folder);
     assert_true(scratch_read(scratch_path("report.html"), page, sizeof(page)) > 0);
     assert_null(strstr(page, "{{"));
+}
+
+static dp_status create_writer(struct dp_report_writer **out)
+{
+    return dp_report_writer_create(
+        &(struct dp_report_writer_config){.folder = scratch_folder, .html = true}, out);
 }
 
 static int count_of(const char *what)
@@ -141,22 +147,22 @@ static void a_run_without_right_answers_shows_its_error(void **state)
 
 static void the_page_of_a_run_that_goes_on_reloads_itself(void **state)
 {
-    struct dp_page_writer *writer = NULL;
+    struct dp_report_writer *writer = NULL;
     (void)state;
 
     write_text("metrics.jsonl", "{\"type\":\"start\",\"name\":\"x\",\"steps\":9}\n");
-    assert_int_equal(dp_page_writer_create(scratch_folder, &writer), DP_OK);
-    dp_page_writer_poll(writer);
-    dp_page_writer_poll(writer); /* not due */
-    dp_page_writer_destroy(writer);
+    assert_int_equal(create_writer(&writer), DP_OK);
+    dp_report_writer_poll(writer);
+    dp_report_writer_poll(writer); /* not due */
+    dp_report_writer_destroy(writer);
     assert_true(scratch_read(scratch_path("report.html"), page, sizeof(page)) > 0);
     assert_non_null(strstr(page, "http-equiv=\"refresh\" content=\"10\""));
     assert_non_null(strstr(page, "<strong>running</strong> after 0 of 9 steps"));
 
     write_text("run.json", whole);
-    assert_int_equal(dp_page_writer_create(scratch_folder, &writer), DP_OK);
-    dp_page_writer_finish(writer);
-    dp_page_writer_destroy(writer);
+    assert_int_equal(create_writer(&writer), DP_OK);
+    dp_report_writer_finish(writer);
+    dp_report_writer_destroy(writer);
     assert_true(scratch_read(scratch_path("report.html"), page, sizeof(page)) > 0);
     assert_null(strstr(page, "http-equiv=\"refresh\""));
     assert_int_equal(dp_mem_live(), 0);
@@ -166,13 +172,13 @@ static void the_page_of_a_run_that_goes_on_reloads_itself(void **state)
  * before must not take its place. */
 static void a_late_page_is_that_of_the_ended_run(void **state)
 {
-    struct dp_page_writer *writer = NULL;
+    struct dp_report_writer *writer = NULL;
     (void)state;
 
     write_text("run.json", whole);
-    assert_int_equal(dp_page_writer_create(scratch_folder, &writer), DP_OK);
-    dp_page_writer_poll(writer);
-    dp_page_writer_destroy(writer);
+    assert_int_equal(create_writer(&writer), DP_OK);
+    dp_report_writer_poll(writer);
+    dp_report_writer_destroy(writer);
     assert_true(scratch_read(scratch_path("report.html"), page, sizeof(page)) > 0);
     assert_null(strstr(page, "http-equiv=\"refresh\""));
 }
@@ -186,7 +192,7 @@ static void a_page_that_cannot_be_written_is_a_warning(void **state)
     write_text("run.json", whole);
     assert_int_equal(mkdir(scratch_path("report.html"), 0777), 0);
     dp_log_set_level(DP_LOG_NONE);
-    dp_page_write_folder(scratch_folder);
+    dp_report_write_page(scratch_folder);
     dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_log_errors(), errors);
 }

@@ -103,6 +103,7 @@ struct dp_report_config {
     double price_per_hour; /* NaN: null, no price */
     int price_per;         /* DP_PRICE_PER_... */
     bool html, tensorboard;
+    const char *prometheus; /* a file; empty: none */
 };
 
 struct dp_device_config {

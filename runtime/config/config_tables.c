@@ -178,6 +178,7 @@ static const struct dp_option report_options[] = {
     DP_CHOICE(REPORT, price_per,      "node", "node|rank", "what the price is for"),
     DP_SWITCH(REPORT, html,           "true", "writes report.html, now and then and at the end"),
     DP_SWITCH(REPORT, tensorboard,    "true", "writes events for TensorBoard"),
+    DP_STRING(REPORT, prometheus,     "", "file for node_exporter's textfile collector"),
     {0},
 };
 

@@ -9,30 +9,38 @@
 #include "base/trace.h"
 #include "runtime/report/event_file.h"
 #include "runtime/report/page.h"
+#include "runtime/report/prometheus.h"
 
 struct dp_report_writer {
-    struct dp_run_record *record; /* owned; touched by the thread while it writes; NULL: no page */
+    struct dp_run_record
+        *record; /* owned; touched by the thread while it writes; NULL: it is not needed */
+    bool html;
+    const char *prometheus;       /* borrowed; NULL: none */
     struct dp_event_file *events; /* owned; likewise; NULL: none */
     struct dp_worker *worker;     /* owned */
     uint64_t next_ns;             /* when the next time is due; 0: now */
     uint64_t times, core_ns;      /* how often it wrote, and the processor's time for it */
 };
 
-static dp_status read_and_write(struct dp_run_record *record, bool going)
+static dp_status write_both(const struct dp_run_record *record, bool html, const char *prometheus)
 {
-    DP_TRY(dp_run_record_update(record, going));
-    return dp_page_write(record, NULL);
+    const dp_status page = html ? dp_page_write(record, NULL) : DP_OK;
+    const dp_status text = prometheus != NULL ? dp_prometheus_write(record, prometheus) : DP_OK;
+
+    return page != DP_OK ? page : text;
 }
 
 /* A run is not ended by its page. Only the last page warns: while the run goes on, another may
  * follow. Where it ends with an error, that stays the last word. */
-static void write_page(struct dp_run_record *record, bool going)
+static void write_record(struct dp_run_record *record, bool going, bool html,
+                         const char *prometheus)
 {
     struct dp_log_capture capture;
     dp_status status;
 
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
-    status = read_and_write(record, going);
+    status = dp_run_record_update(record, going);
+    status = status == DP_OK ? write_both(record, html, prometheus) : status;
     dp_log_capture_end(&capture, status == DP_OK || going || dp_log_errors() > 0 ? DP_LOG_DROP
                                                                                  : DP_LOG_SOFTEN);
 }
@@ -64,9 +72,9 @@ static dp_status write_due(void *context)
     struct dp_report_writer *w = context;
 
     if (w->record != NULL) {
-        write_page(w->record, true);
+        write_record(w->record, true, w->html, w->prometheus);
         if (has_ended(w->record)) {
-            write_page(w->record, false);
+            write_record(w->record, false, w->html, w->prometheus);
         }
     }
     if (w->events != NULL) {
@@ -89,8 +97,15 @@ dp_status dp_report_writer_create(const struct dp_report_writer_config *config,
     if (w == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "writer of report.html");
     }
-    if (config->html) {
+    w->html = config->html;
+    if (config->prometheus != NULL && config->prometheus[0] != '\0') {
+        w->prometheus = config->prometheus;
+    }
+    if (w->html || w->prometheus != NULL) {
         status = dp_run_record_create(config->folder, &w->record);
+    }
+    if (status == DP_OK && w->prometheus != NULL) {
+        status = dp_prometheus_write(w->record, w->prometheus);
     }
     if (status == DP_OK && config->tensorboard) {
         status = dp_event_file_create(config->folder, &w->events);
@@ -132,7 +147,7 @@ void dp_report_writer_finish(struct dp_report_writer *writer)
     DP_DEBUG("reports were written %llu times beside the steps, in %.3f s of a core",
              (unsigned long long)writer->times, (double)writer->core_ns / 1e9);
     if (writer->record != NULL) {
-        write_page(writer->record, false);
+        write_record(writer->record, false, writer->html, writer->prometheus);
     }
     if (writer->events != NULL) {
         write_events(writer->events);
@@ -154,7 +169,7 @@ void dp_report_write_page(const char *folder)
     struct dp_run_record *record = NULL;
 
     if (dp_run_record_create(folder, &record) == DP_OK) {
-        write_page(record, false);
+        write_record(record, false, true, NULL);
     }
     dp_run_record_close(record);
 }

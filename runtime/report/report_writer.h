@@ -1,6 +1,6 @@
 /*
- * report_writer.h - writes what others look at while a run goes on, beside its steps: report.html
- * and TensorBoard's events.
+ * report_writer.h - writes what others look at while a run goes on, beside its steps: report.html,
+ * TensorBoard's events, and a file for Prometheus.
  *
  * A thread that runs where no other needs its core reads what is new in metrics.jsonl, replaces the
  * page and adds events. What it costs is printed at debug level. What cannot be written is a
@@ -18,6 +18,7 @@
 struct dp_report_writer_config {
     const char *folder; /* of the run; copied */
     bool html, tensorboard;
+    const char *prometheus; /* borrowed: a file; NULL or empty: none */
 };
 
 struct dp_report_writer;
@@ -27,7 +28,7 @@ struct dp_report_writer;
  *
  *   out  out  owned by the caller (dp_report_writer_destroy)
  *
- * Errors: DP_ERR_NOMEM.
+ * Errors: DP_ERR_NOMEM; DP_ERR_WRITE (the file for Prometheus cannot be written, which is tried).
  */
 DP_CHECKED dp_status dp_report_writer_create(const struct dp_report_writer_config *config,
                                              struct dp_report_writer **out);

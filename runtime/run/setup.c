@@ -198,14 +198,18 @@ dp_status dp_run_place(struct dp_run_job *job)
 
 static bool writes_reports(const struct dp_run_job *job)
 {
-    return job->config->report.html || job->config->report.tensorboard;
+    const struct dp_report_config *report = &job->config->report;
+
+    return report->html || report->tensorboard || report->prometheus[0] != '\0';
 }
 
 static dp_status start_reports(const struct dp_run_job *job, struct dp_report_writer **out)
 {
+    const struct dp_report_config *report = &job->config->report;
     const struct dp_report_writer_config config = {.folder = job->output.path,
-                                                   .html = job->config->report.html,
-                                                   .tensorboard = job->config->report.tensorboard};
+                                                   .html = report->html,
+                                                   .tensorboard = report->tensorboard,
+                                                   .prometheus = report->prometheus};
 
     return dp_report_writer_create(&config, out);
 }

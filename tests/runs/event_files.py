@@ -2,11 +2,9 @@
 """report.tensorboard: TensorBoard itself reads the events of a run, also of one that was killed or
 went on; without TensorBoard their records are checked as far as their hashes.
 """
-import importlib.util
 import json
 import struct
 import subprocess
-import sys
 
 import harness
 from harness import check, metrics, same, small_cfg, train, train_well
@@ -23,25 +21,7 @@ print(json.dumps({tag: [(e.step, e.value, e.wall_time) for e in events.Scalars(t
 
 
 def tensorboard():
-    """A Python that has TensorBoard; installed once, next to the build, where that can be done."""
-    if importlib.util.find_spec("tensorboard"):
-        return sys.executable
-    folder = harness.build / "tensorboard"
-    python = folder / "bin/python"
-    if not (folder / "installed").exists():
-        commands = ([sys.executable, "-m", "venv", folder],
-                    [python, "-m", "pip", "install", "-q", "tensorboard", "setuptools<81"])
-        for command in commands:
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=240,
-                                      check=False)
-            except (OSError, subprocess.TimeoutExpired) as why:
-                raise harness.Skipped(f"TensorBoard cannot be installed: {why}") from why
-            if done.returncode != 0:
-                last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-                raise harness.Skipped(f"TensorBoard cannot be installed: {last}")
-        (folder / "installed").touch()
-    return python
+    return harness.python_with("tensorboard", "tensorboard", "setuptools<81")
 
 
 def scalars(python, out):

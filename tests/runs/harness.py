@@ -406,6 +406,27 @@ def fashion():
         raise Skipped("Debian's package dataset-fashion-mnist is not installed")
 
 
+def python_with(name, *packages):
+    """A Python that has these packages of PyPI, in a folder next to the build, made once; ends the
+    case where they cannot be installed."""
+    folder = build / f"python-{name}"
+    python = folder / "bin/python"
+    if (folder / "installed").exists():
+        return python
+    for command in ([sys.executable, "-m", "venv", folder],
+                    [python, "-m", "pip", "install", "-q", *packages]):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE,
+                                  check=False)
+        except (OSError, subprocess.TimeoutExpired) as why:
+            raise Skipped(f"{name} cannot be installed: {why}") from why
+        if done.returncode != 0:
+            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+            raise Skipped(f"{name} cannot be installed: {' '.join(last)}")
+    (folder / "installed").touch()
+    return python
+
+
 # ---- running the cases of a file ----
 
 

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""report.prometheus: a file that Prometheus' own parser reads, replaced while the run goes on."""
+import json
+import re
+import subprocess
+
+import harness
+from harness import begin, check, metrics, run_json, same, small_cfg, train, train_well
+
+READ = """
+import json, sys
+from prometheus_client.parser import text_string_to_metric_families
+text = open(sys.argv[1]).read()
+print(json.dumps([[f.name, f.type, f.documentation, [[s.name, s.labels, s.value]
+                  for s in f.samples]] for f in text_string_to_metric_families(text)]))
+"""
+
+
+def figures(path):
+    """Name -> value, by Prometheus' parser, which must find one sample with its labels in each."""
+    python = harness.python_with("prometheus", "prometheus_client")
+    done = subprocess.run([python, "-c", READ, path], capture_output=True, text=True, check=False,
+                          timeout=harness.PATIENCE)
+    check(done.returncode == 0, f"it cannot be read:\n{done.stderr}\n{path.read_text()}")
+    found = {}
+    for name, kind, help_text, samples in json.loads(done.stdout):
+        same(len(samples), 1, f"samples of {name}")
+        check(kind in ("gauge", "counter") and help_text.endswith("."), f"{name}: {kind}, help")
+        same(sorted(samples[0][1]), ["run", "strategy"], f"labels of {name}")
+        found[samples[0][0]] = (samples[0][2], samples[0][1]["run"])
+    return found
+
+
+def case_a_finished_run_has_its_figures():
+    out, path = harness.scratch / "out", harness.scratch / "lockstep.prom"
+    name = 'odd \\ "name" {}'
+    train_well(small_cfg(), "--out", out, "--set", f"report.prometheus={path}", "--set",
+               "name=" + json.dumps(name), ranks=2)
+    found = figures(path)
+    steps, summary = metrics(out, "step"), run_json(out)
+    same({run for _, run in found.values()}, {name}, "the name of the run")
+    found = {key: value for key, (value, _) in found.items()}
+    same(found["lockstep_steps_total"], steps[-1]["step"], "steps")
+    same(found["lockstep_running"], 0, "whether it goes on")
+    same(found["lockstep_ranks"], 2, "ranks")
+    check(abs(found["lockstep_test_loss"] - summary["final"]["test_loss"]) < 1e-6, "test loss")
+    check(abs(found["lockstep_scaling_efficiency"] - summary["scaling_efficiency"]) < 1e-6,
+          "efficiency")
+    check(found["lockstep_samples_per_second"] > 0, "samples/s")
+
+
+def case_a_run_that_goes_on_is_seen():
+    path = harness.scratch / "lockstep.prom"
+    started, _ = begin(small_cfg(), "--set", f"report.prometheus={path}", ranks=2)
+    started.wait_for("a step", lambda: re.search(r"^lockstep_steps_total\S* [1-9]",
+                                                 path.read_text(), re.M))
+    check(re.search(r"^lockstep_running\{.*\} 1$", path.read_text(), re.M), path.read_text())
+    started.process.terminate()
+    started.finish()
+
+
+def case_a_file_that_cannot_be_written_is_one_line():
+    result = train(small_cfg(), "--out", harness.scratch / "out", "--set",
+                   "report.prometheus=/nowhere/x.prom")
+    same((result.code, len(result.errors)), (74, 1), f"exit code and errors of\n{result}\n")
+    check("/nowhere/x.prom" in result.errors[0], f"{result}")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -93,7 +93,7 @@ static void floats_are_treated_as_bytes_are(void **state)
 
 static const uint8_t *pixel(const uint8_t *from, int y, int x)
 {
-    return from + (y * SIDE + x) * CHANNELS;
+    return from + ((size_t)y * SIDE + (size_t)x) * CHANNELS;
 }
 
 static void flip_changes_left_and_right(void **state)
@@ -158,6 +158,32 @@ static void random_crop_moves_by_up_to_padding_each_as_often(void **state)
     dp_augment_destroy(a);
 }
 
+/* The least rectangle that holds all black pixels, and how many these are. */
+struct hole {
+    int top, bottom, left, right, black;
+};
+
+/* Other pixels must be as they were. */
+static struct hole find_hole(const uint8_t *out)
+{
+    struct hole hole = {.top = SIDE, .bottom = -1, .left = SIDE, .right = -1};
+
+    for (int at = 0; at < SIDE * SIDE; at++) {
+        const int y = at / SIDE, x = at % SIDE;
+
+        if (pixel(out, y, x)[0] != 0) {
+            assert_memory_equal(pixel(out, y, x), pixel(picture, y, x), CHANNELS);
+            continue;
+        }
+        hole.black++;
+        hole.top = y < hole.top ? y : hole.top;
+        hole.bottom = y > hole.bottom ? y : hole.bottom;
+        hole.left = x < hole.left ? x : hole.left;
+        hole.right = x > hole.right ? x : hole.right;
+    }
+    return hole;
+}
+
 static void cutout_blackens_a_square_that_may_be_cut_at_the_edge(void **state)
 {
     struct dp_augment *a = augment_of("cutout:size=3", &bytes_shape);
@@ -166,26 +192,14 @@ static void cutout_blackens_a_square_that_may_be_cut_at_the_edge(void **state)
 
     for (uint64_t row = 0; row < 200; row++) {
         uint8_t out[COUNT];
-        int top = SIDE, bottom = -1, left = SIDE, right = -1, black = 0;
 
         dp_augment_sample(a, 0, row, picture, out);
-        for (int y = 0; y < SIDE; y++) {
-            for (int x = 0; x < SIDE; x++) {
-                if (pixel(out, y, x)[0] != 0) {
-                    assert_memory_equal(pixel(out, y, x), pixel(picture, y, x), CHANNELS);
-                    continue;
-                }
-                black++;
-                top = y < top ? y : top;
-                bottom = y > bottom ? y : bottom;
-                left = x < left ? x : left;
-                right = x > right ? x : right;
-            }
-        }
-        assert_int_equal(black, (bottom - top + 1) * (right - left + 1));
-        assert_in_range(bottom - top + 1, 2, 3);
-        assert_in_range(right - left + 1, 2, 3);
-        whole += black == 9;
+        const struct hole hole = find_hole(out);
+        const int height = hole.bottom - hole.top + 1, width = hole.right - hole.left + 1;
+        assert_int_equal(hole.black, height * width);
+        assert_in_range(height, 2, 3);
+        assert_in_range(width, 2, 3);
+        whole += hole.black == 9;
     }
     assert_in_range(whole, 1, 199);
     dp_augment_destroy(a);

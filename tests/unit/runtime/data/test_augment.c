@@ -205,6 +205,12 @@ static void cutout_blackens_a_square_that_may_be_cut_at_the_edge(void **state)
     dp_augment_destroy(a);
 }
 
+/* The first channel of a pixel. */
+static float first_of(const float *from, int y, int x)
+{
+    return from[((size_t)y * SIDE + (size_t)x) * CHANNELS];
+}
+
 static void random_resized_crop_scales_linearly(void **state)
 {
     struct dp_augment *whole = augment_of("random_resized_crop:scale=1", &bytes_shape);
@@ -225,12 +231,12 @@ static void random_resized_crop_scales_linearly(void **state)
         assert_memory_equal(out, even, COUNT);
         /* What is linear stays linear between the middles of the first and the last pixel. */
         dp_augment_sample(floats, 0, row, (const uint8_t *)slope, (uint8_t *)scaled);
-        const float step = scaled[4 * CHANNELS] - scaled[3 * CHANNELS];
+        const float step = first_of(scaled, 0, 4) - first_of(scaled, 0, 3);
         assert_true(step >= 0.0f && step <= 1.0f);
         for (int x = 1; x < SIDE; x++) {
-            const float rise = scaled[x * CHANNELS] - scaled[(x - 1) * CHANNELS];
+            const float rise = first_of(scaled, 0, x) - first_of(scaled, 0, x - 1);
             assert_true(rise >= -1e-5f && rise <= step + 1e-5f);
-            assert_true(scaled[(SIDE + x) * CHANNELS] == scaled[x * CHANNELS]);
+            assert_true(first_of(scaled, 1, x) == first_of(scaled, 0, x));
         }
     }
     dp_augment_destroy(whole);

@@ -121,6 +121,20 @@ def marked(mark):
     return found
 
 
+def described(mark):
+    """What the living processes that carry the mark do: each thread's name and where it waits."""
+    lines = []
+    for pid in marked(mark):
+        folder = pathlib.Path(f"/proc/{pid}")
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            lines.append(f"{pid}: {words[:160]}")
+            for task in sorted((folder / "task").iterdir()):
+                name, wait = ((task / file).read_text().strip() for file in ("comm", "wchan"))
+                lines.append(f"    {name}: {wait}")
+    return "\n".join(lines)
+
+
 def end_all(mark):
     for pid in marked(mark):
         with contextlib.suppress(ProcessLookupError):
@@ -187,13 +201,14 @@ class Started:
             left = not all_gone(self.mark, 10)
         except subprocess.TimeoutExpired:
             seconds, code, left = time.monotonic() - self.begin, None, False
+            doing = described(self.mark)
         finally:
             end_all(self.mark)
             self.process.wait()
         result = Result(self.command, code, self.text(self.out_file), self.text(self.err_file),
                         seconds)
         if code is None:
-            raise AssertionError(f"still running after {timeout} s:\n{result}")
+            raise AssertionError(f"still running after {timeout} s:\n{result}\n{doing}")
         if left:
             raise AssertionError(f"processes outlived the command:\n{result}")
         return result

@@ -245,13 +245,29 @@ dp_status dp_event_file_create(const char *folder, struct dp_event_file **out)
     return DP_OK;
 }
 
+static void close_file(struct dp_event_file *f)
+{
+    if (f->fd >= 0) {
+        (void)close(f->fd);
+    }
+    f->fd = -1;
+}
+
+static void begin_anew(struct dp_event_file *f)
+{
+    close_file(f);
+    memset(&f->reader, 0, sizeof(f->reader));
+    f->status = DP_OK;
+    f->used = 0;
+}
+
 dp_status dp_event_file_update(struct dp_event_file *f)
 {
     const struct dp_metrics_taker taker = {f, take_step, take_other};
     char path[DP_PATH_BYTES];
 
     if (f->status != DP_OK) {
-        return DP_OK;
+        begin_anew(f);
     }
     f->status = dp_file_join(path, f->folder, "metrics.jsonl");
     if (f->status == DP_OK) {
@@ -265,9 +281,7 @@ dp_status dp_event_file_update(struct dp_event_file *f)
 void dp_event_file_destroy(struct dp_event_file *file)
 {
     if (file != NULL) {
-        if (file->fd >= 0) {
-            (void)close(file->fd);
-        }
+        close_file(file);
         dp_free(file);
     }
 }

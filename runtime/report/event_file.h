@@ -19,8 +19,8 @@ struct dp_event_file;
  * path is too long). */
 DP_CHECKED dp_status dp_event_file_create(const char *folder, struct dp_event_file **out);
 
-/* Adds what is new in metrics.jsonl. After a failure the file stays as it is, and later calls do
- * nothing. Errors: DP_ERR_WRITE; those of dp_metrics_read(). */
+/* Adds what is new in metrics.jsonl. After a failure, as on a full disk, the next call writes the
+ * file anew. Errors: DP_ERR_WRITE; those of dp_metrics_read(). */
 DP_CHECKED dp_status dp_event_file_update(struct dp_event_file *file);
 
 /* NULL is allowed. */

@@ -54,15 +54,15 @@ static bool has_ended(const struct dp_run_record *record)
     return dp_file_join(path, record->path, "run.json") == DP_OK && stat(path, &info) == 0;
 }
 
-static void write_events(struct dp_event_file *events)
+static void write_events(struct dp_event_file *events, bool going)
 {
     struct dp_log_capture capture;
     dp_status status;
 
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
     status = dp_event_file_update(events);
-    dp_log_capture_end(&capture,
-                       status == DP_OK || dp_log_errors() > 0 ? DP_LOG_DROP : DP_LOG_SOFTEN);
+    dp_log_capture_end(&capture, status == DP_OK || going || dp_log_errors() > 0 ? DP_LOG_DROP
+                                                                                 : DP_LOG_SOFTEN);
 }
 
 /* On the thread, which may be slow: meanwhile the failure detector may have written the page of a
@@ -78,7 +78,7 @@ static dp_status write_due(void *context)
         }
     }
     if (w->events != NULL) {
-        write_events(w->events);
+        write_events(w->events, true);
     }
     return DP_OK;
 }
@@ -150,7 +150,7 @@ void dp_report_writer_finish(struct dp_report_writer *writer)
         write_record(writer->record, false, writer->html, writer->prometheus);
     }
     if (writer->events != NULL) {
-        write_events(writer->events);
+        write_events(writer->events, false);
     }
 }
 

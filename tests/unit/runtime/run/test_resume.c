@@ -127,8 +127,8 @@ static void a_finished_run_is_not_changed(void **state)
     assert_int_equal(stat(scratch_path("out/metrics.jsonl"), &after), 0);
     assert_int_equal(after.st_size, before.st_size);
     assert_int_equal(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
-    assert_int_equal(scratch_count("out"),
-                     5); /* config.yaml, metrics.jsonl, run.json, report.html, checkpoints */
+    /* config.yaml, metrics.jsonl, run.json, report.html, events.out.tfevents..., checkpoints */
+    assert_int_equal(scratch_count("out"), 6);
 }
 
 static void without_a_checkpoint_auto_begins_anew(void **state)

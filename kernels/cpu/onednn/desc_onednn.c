@@ -57,12 +57,34 @@ static bool is_named(const_dnnl_primitive_desc_t desc, const char *name)
            strncmp(text, name, strlen(name)) == 0;
 }
 
-/*
- * choose_forward, in both versions of oneDNN. If oneDNN's own choice for a forward convolution is
- * an implementation whose name begins with "brgconv:", it takes the first one that begins with
- * "jit:" instead. With our layouts those are faster under AVX-512, up to three times with few input
- * channels.
- */
+/* Which implementations are taken: choose() in both versions of oneDNN. */
+typedef bool wanted_fn(const_dnnl_primitive_desc_t desc);
+
+static bool is_jit(const_dnnl_primitive_desc_t desc)
+{
+    return is_named(desc, "jit:");
+}
+
+static bool is_not_jit_1x1(const_dnnl_primitive_desc_t desc)
+{
+    return desc != NULL && !is_named(desc, "jit_1x1");
+}
+
+/* What to take instead of `chosen` for a forward convolution; NULL: keep it. With our layouts
+ * "jit:" is faster than "brgconv:" under AVX-512, up to three times with few input channels. */
+static wanted_fn *better_forward(const_dnnl_primitive_desc_t chosen)
+{
+    return is_named(chosen, "brgconv:") ? is_jit : NULL;
+}
+
+/* The same for gradients of weights. oneDNN's 1x1 kernels write beyond their scratchpad where they
+ * gather strided pixels of fewer channels than a vector has (2.6.3, test_conv_bounds). */
+static wanted_fn *safe_backward(const_dnnl_primitive_desc_t chosen, const struct sizes *sizes)
+{
+    const bool gathers = sizes->strides[0] > 1 && sizes->x[1] < 16;
+
+    return gathers && !is_not_jit_1x1(chosen) ? is_not_jit_1x1 : NULL;
+}
 
 #if DNNL_VERSION_MAJOR >= 3
 
@@ -99,17 +121,30 @@ static dnnl_status_t choose_forward(dnnl_engine_t engine, const struct arrays *a
 {
     dnnl_primitive_desc_t other = NULL;
     dnnl_status_t status = create_forward(engine, a, sizes, bias, attr, out);
+    wanted_fn *wanted = status == dnnl_success ? better_forward(*out) : NULL;
 
-    if (status != dnnl_success || !is_named(*out, "brgconv:")) {
+    if (wanted == NULL) {
         return status;
     }
     status = create_forward(engine, a, sizes, bias, attr, &other);
-    while (status == dnnl_success && !is_named(other, "jit:")) {
+    while (status == dnnl_success && !wanted(other)) {
         status = dnnl_primitive_desc_next_impl(other);
     }
     (void)dnnl_primitive_desc_destroy(status == dnnl_success ? *out : other);
     *out = status == dnnl_success ? other : *out;
     return dnnl_success;
+}
+
+/* Moves away from an implementation that is not safe. The last one, in plain C++, always is. */
+static dnnl_status_t move_on(dnnl_primitive_desc_t desc, const struct sizes *sizes)
+{
+    wanted_fn *wanted = safe_backward(desc, sizes);
+    dnnl_status_t status = dnnl_success;
+
+    while (wanted != NULL && status == dnnl_success && !wanted(desc)) {
+        status = dnnl_primitive_desc_next_impl(desc);
+    }
+    return status;
 }
 
 static dnnl_status_t describe_conv(dnnl_engine_t engine, const struct arrays *a,
@@ -134,6 +169,9 @@ static dnnl_status_t describe_conv(dnnl_engine_t engine, const struct arrays *a,
             out, engine, dnnl_convolution_direct, a->x, a->weights_grad,
             bias == NULL ? NULL : a->bias_grad, a->y, sizes->strides, no_dilation, sizes->padding,
             sizes->padding, forward, attr);
+        if (status == dnnl_success) {
+            status = move_on(*out, sizes);
+        }
     }
     (void)dnnl_primitive_desc_destroy(forward);
     return status;
@@ -181,31 +219,35 @@ static void forget(struct arrays *arrays)
     (void)arrays; /* plain structs here */
 }
 
-static dnnl_status_t choose_forward(dnnl_engine_t engine, const dnnl_convolution_desc_t *desc,
-                                    const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
+/* Replaces *out by the first implementation that is wanted; without one it stays. */
+static void replace(dnnl_engine_t engine, const dnnl_convolution_desc_t *desc,
+                    const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t forward,
+                    wanted_fn *wanted, dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_desc_iterator_t iterator = NULL;
     dnnl_primitive_desc_t found = NULL;
-    dnnl_status_t status = dnnl_primitive_desc_create(out, desc, attr, engine, NULL);
+    dnnl_status_t status =
+        dnnl_primitive_desc_iterator_create(&iterator, desc, attr, engine, forward);
 
-    if (status != dnnl_success || !is_named(*out, "brgconv:")) {
-        return status;
-    }
-    status = dnnl_primitive_desc_iterator_create(&iterator, desc, attr, engine, NULL);
-    while (status == dnnl_success && !is_named(found, "jit:")) {
+    while (status == dnnl_success && !wanted(found)) {
         (void)dnnl_primitive_desc_destroy(found);
-        found = NULL;
-        status = dnnl_primitive_desc_iterator_next(iterator);
-        if (status == dnnl_success) {
-            found = dnnl_primitive_desc_iterator_fetch(iterator);
-        }
+        found = dnnl_primitive_desc_iterator_fetch(iterator);
+        status = wanted(found) ? dnnl_success : dnnl_primitive_desc_iterator_next(iterator);
     }
     (void)dnnl_primitive_desc_iterator_destroy(iterator);
-    if (found != NULL) {
-        (void)dnnl_primitive_desc_destroy(*out);
-        *out = found;
+    (void)dnnl_primitive_desc_destroy(wanted(found) ? *out : found);
+    *out = wanted(found) ? found : *out;
+}
+
+static dnnl_status_t choose_forward(dnnl_engine_t engine, const dnnl_convolution_desc_t *desc,
+                                    const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
+{
+    const dnnl_status_t status = dnnl_primitive_desc_create(out, desc, attr, engine, NULL);
+
+    if (status == dnnl_success && better_forward(*out) != NULL) {
+        replace(engine, desc, attr, NULL, better_forward(*out), out);
     }
-    return dnnl_success;
+    return status;
 }
 
 static dnnl_status_t describe_conv(dnnl_engine_t engine, const struct arrays *a,
@@ -239,6 +281,10 @@ static dnnl_status_t describe_conv(dnnl_engine_t engine, const struct arrays *a,
     }
     if (status == dnnl_success) {
         status = dnnl_primitive_desc_create(out, &desc, attr, engine, forward);
+    }
+    if (status == dnnl_success && (use & DP_CONV_BACKWARD_WEIGHTS) != 0 &&
+        safe_backward(*out, sizes) != NULL) {
+        replace(engine, &desc, attr, forward, safe_backward(*out, sizes), out);
     }
     (void)dnnl_primitive_desc_destroy(forward);
     return status;

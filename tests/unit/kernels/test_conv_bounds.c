@@ -109,7 +109,7 @@ static void nothing_is_written_outside(void **state)
 
     (void)state;
     assert_int_equal(dnnl_engine_create(&engine, dnnl_cpu, 0), dnnl_success);
-    for (size_t i = 0; i < 7 * 3 * 2 * 3 * 2; i++) {
+    for (int i = 0; i < 7 * 3 * 2 * 3 * 2; i++) {
         struct dp_window w = {.in_c = channels[i % 7],
                               .out_c = outs[i / 7 % 3],
                               .in_h = sides[i / 21 % 2],

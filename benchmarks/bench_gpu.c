@@ -1,87 +1,41 @@
 /*
  * bench_gpu.c - how close the operations of device `cuda` come to the limits of a GPU, one JSON
  * line each: passes over memory to the bandwidth of a copy, dense layers to cuBLASLt's best
- * algorithm.
+ * algorithm, the convolutions of resnet50 one by one to the best product, copies between host and
+ * GPU from pinned and from pageable memory; which algorithms were chosen, with their times, and
+ * what computes here.
  *
  *   bench_gpu [small]         small: a hundredth of the work, to try the program itself
  *
- * Many operations are queued at a time, so that the GPU is timed and not the launches. Compared
- * operations are measured in turns, on random numbers, since a GPU multiplies zeros faster.
+ * Operations are measured on random numbers, since a GPU multiplies zeros faster.
  */
 #include <cublasLt.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/statistics.h"
-#include "base/trace.h"
+#include "benchmarks/gpu_convs.h"
 #include "benchmarks/gpu_passes.h"
+#include "benchmarks/gpu_timing.h"
+#include "collectives/gpu/nccl_api.h"
 #include "kernels/algo_choices.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 
 enum {
-    ROUNDS = 7,         /* the median counts */
-    ROUND_NS = 5000000, /* at least, so that launching and waiting do not matter */
-    MOST_CALLS = 1000,
-    PROPOSALS = 100
+    PROPOSALS = 100,
+    CONV_ROWS = 256, /* of resnet50's batch */
+    SMALL_CONV_ROWS = 4
 };
 
-/* ---- timing ---- */
-
-static dp_status time_round(struct bench *b, measured *run, const void *what, int calls, double *us)
-{
-    const uint64_t begin = dp_now_ns();
-
-    for (int i = 0; i < calls; i++) {
-        DP_TRY(run(b, what));
-    }
-    DP_TRY(b->s->device->synchronize(b->s));
-    *us = (double)(dp_now_ns() - begin) / 1e3 / calls;
-    return DP_OK;
-}
-
-/* Finds the number of calls that make a round long enough; this warms up, too. */
-static dp_status count_calls(struct bench *b, measured *run, const void *what, int *calls)
-{
-    double us = 0.0;
-
-    DP_TRY(time_round(b, run, what, 1, &us));
-    for (*calls = 1; *calls < MOST_CALLS && us * *calls < ROUND_NS / 1e3; *calls *= 2) {
-        DP_TRY(time_round(b, run, what, *calls, &us));
-    }
-    return DP_OK;
-}
-
-/* Medians of one thing or, in turns, of two. */
-static dp_status compare(struct bench *b, measured *const runs[2], const void *const whats[2],
-                         double us[2])
-{
-    double rounds[2][ROUNDS];
-    int calls[2] = {0, 0};
-    const int n = runs[1] != NULL ? 2 : 1;
-
-    for (int i = 0; i < n; i++) {
-        DP_TRY(count_calls(b, runs[i], whats[i], &calls[i]));
-    }
-    for (int round = 0; round < ROUNDS; round++) {
-        for (int i = 0; i < n; i++) {
-            DP_TRY(time_round(b, runs[i], whats[i], calls[i], &rounds[i][round]));
-        }
-    }
-    for (int i = 0; i < n; i++) {
-        dp_sort(rounds[i], ROUNDS);
-        us[i] = rounds[i][ROUNDS / 2];
-    }
-    return DP_OK;
-}
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- passes over memory ---- */
 
 /* The others are compared with the first one. */
 static dp_status measure_passes(struct bench *b)
 {
-    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]); i++) {
+    for (size_t i = 0; i < COUNT(passes); i++) {
         measured *const runs[2] = {passes[i].run, copy};
         const void *const whats[2] = {NULL, NULL};
         double us[2], rate, copied;
@@ -316,6 +270,118 @@ static dp_status measure_dense_layers(struct bench *b, size_t rows, size_t narro
     return DP_OK;
 }
 
+/* ---- convolutions ---- */
+
+static dp_status measure_conv(struct bench *b, const struct conv *conv)
+{
+    measured *const runs[2] = {run_conv, NULL};
+    const void *const whats[2] = {conv, NULL};
+    const struct dp_window *w = &conv->window;
+    double us[2];
+
+    DP_TRY(compare(b, runs, whats, us));
+    printf("{\"kind\": \"conv\", \"op\": \"%s\", \"rows\": %zu, \"in\": [%zu, %zu, %zu], \"out\": "
+           "[%zu, %zu, %zu], \"kernel\": %zu, \"stride\": %zu, \"us\": %.2f, \"tflops\": %.2f}\n",
+           conv_names[conv->kind], conv->rows, w->in_h, w->in_w, w->in_c, w->out_h, w->out_w,
+           w->out_c, w->kernel_h, w->stride, us[0], conv_flops(conv) / us[0] / 1e6);
+    (void)fflush(stdout);
+    return DP_OK;
+}
+
+static dp_status measure_convs(struct bench *b, const struct conv_shape *shapes, size_t count,
+                               size_t rows)
+{
+    for (size_t i = 0; i < count; i++) {
+        const bool first = shapes[i].in_c == 3; /* its input has no gradient */
+        struct conv conv = {.window = window_of(&shapes[i]), .rows = rows};
+        DP_TRY(b->s->ops->conv_prepare(b->s, &conv.window, rows,
+                                       DP_CONV_FORWARD | DP_CONV_BACKWARD_WEIGHTS |
+                                           (first ? 0U : (unsigned)DP_CONV_BACKWARD_DATA)));
+        for (int kind = 0; kind < CONV_KINDS; kind++) {
+            conv.kind = (enum conv_kind)kind;
+            if (!first || conv.kind != CONV_BACKWARD_DATA) {
+                DP_TRY(measure_conv(b, &conv));
+            }
+        }
+    }
+    return DP_OK;
+}
+
+/* ---- copies between host and GPU ---- */
+
+struct transfer {
+    void *host;
+    size_t bytes;
+    bool up;
+};
+
+static dp_status run_transfer(struct bench *b, const void *what)
+{
+    const struct transfer *t = (const struct transfer *)what;
+
+    return t->up ? b->s->device->upload(b->s, b->a, t->host, t->bytes)
+                 : b->s->device->download(b->s, t->host, b->a, t->bytes);
+}
+
+/* From and to pinned memory, and pageable: what a loader would have. */
+static dp_status measure_transfers(struct bench *b)
+{
+    const size_t most = (size_t)256 << 20, all = b->count * sizeof(float);
+    const size_t bytes = all < most ? all : most;
+    void *const memory[] = {b->s->device->alloc_host(DP_MEM_OTHER, bytes),
+                            dp_mem_arena(DP_MEM_OTHER, bytes)};
+    dp_status status = DP_OK;
+
+    if (memory[0] == NULL || memory[1] == NULL) {
+        status = DP_FAIL(DP_ERR_NOMEM, "memory to copy from and to");
+    }
+    for (int i = 0; i < 4 && status == DP_OK; i++) {
+        const struct transfer t = {memory[i / 2], bytes, i % 2 == 0};
+        measured *const runs[2] = {run_transfer, NULL};
+        const void *const whats[2] = {&t, NULL};
+        double us[2];
+        memset(memory[i / 2], 0, bytes);
+        status = compare(b, runs, whats, us);
+        if (status == DP_OK) {
+            printf("{\"kind\": \"transfer\", \"memory\": \"%s\", \"to\": \"%s\", \"bytes\": %zu, "
+                   "\"gbps\": %.2f}\n",
+                   i < 2 ? "pinned" : "pageable", t.up ? "GPU" : "host", bytes,
+                   (double)bytes / us[0] / 1e3);
+        }
+    }
+    if (memory[0] != NULL) {
+        b->s->device->release_host(memory[0]);
+    }
+    dp_free(memory[1]);
+    return status;
+}
+
+/* ---- what was chosen, and by what ---- */
+
+static void print_choices(const struct bench *b)
+{
+    struct dp_algo_choice choice;
+    size_t at = 0;
+
+    while (dp_algo_choices_next(b->algo_choices, &at, &choice)) {
+        const char *key = strchr(choice.name, '\n'); /* after the machine */
+        printf("{\"kind\": \"choice\", \"what\": \"%s\", \"ms\": %.5f}\n",
+               key != NULL ? key + 1 : choice.name, choice.ms);
+    }
+}
+
+static void print_limits(const struct bench *b)
+{
+    const char *why_not = NULL;
+    const struct dp_nccl *nccl = dp_nccl_find(NULL, &why_not);
+    char machine[DP_ALGO_CHOICE_MACHINE];
+
+    b->s->device->machine(machine, sizeof(machine));
+    printf("{\"kind\": \"limits\", \"version\": \"%s\", \"machine\": \"%s\", \"nccl\": %d, "
+           "\"copy_gbps\": %.1f, \"peak_tflops\": %.2f}\n",
+           DP_VERSION, machine, nccl != NULL ? nccl->version : 0, b->copy_rate, b->peak_rate);
+}
+
 /* ---- arrays ---- */
 
 static dp_status prepare(struct bench *b)
@@ -381,10 +447,14 @@ static dp_status bench(bool small)
     DP_TRY_GOTO(small ? measure_dense_layers(&b, 64, 32, 64)
                       : measure_dense_layers(&b, 8192, 1024, 8192),
                 status, done);
+    DP_TRY_GOTO(
+        small ? measure_convs(&b, small_conv_shapes, COUNT(small_conv_shapes), SMALL_CONV_ROWS)
+              : measure_convs(&b, conv_shapes, COUNT(conv_shapes), CONV_ROWS),
+        status, done);
     DP_TRY_GOTO(measure_passes(&b), status, done);
-    printf("{\"kind\": \"limits\", \"version\": \"%s\", \"copy_gbps\": %.1f, \"peak_tflops\": "
-           "%.2f}\n",
-           DP_VERSION, b.copy_rate, b.peak_rate);
+    DP_TRY_GOTO(measure_transfers(&b), status, done);
+    print_choices(&b);
+    print_limits(&b);
 
 done:
     release(&b);

@@ -12,6 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOT_MEASURED = "not yet measured"
 LEAST_OF_BEST = 0.97  # of cuBLASLt's fastest algorithm
 LEAST_OF_COPY = 0.85  # of the copy bandwidth
+MOST_KERNELS = 40  # rows of a table
+LONGEST_NAME = 100
 # What that is asked of.
 BENT = ("sgd", "adamw", "relu", "gelu", "add", "accumulate", "dropout", "copy", "narrow", "widen",
         "max pool", "average pool")
@@ -80,6 +82,10 @@ def detail(document):
         return text + (f", skipped: {', '.join(skipped)}" if skipped else "")
     if "shared" in document:
         return f"{len(document['shared'])} trainings, the same bits"
+    if document.get("missing"):
+        return f"cuDNN compiles no engines: {', '.join(document['missing'])} missing"
+    if "kernels" in document:
+        return f"{len(document['kernels'])} kernels"
     if "checked" in document:
         return "; ".join(f"{name}: {text}" for name, text in document["checked"].items())
     return ""
@@ -157,6 +163,77 @@ def pass_lines(operations):
     return lines + table(head, ("---", "---:", "---:", "---:", "---"), rows)
 
 
+def libraries(limits):
+    """What computed: the device's own words (driver, CUDA, cuBLAS, cuDNN) and NCCL's number."""
+    if not limits.get("machine"):
+        return NOT_MEASURED
+    nccl = limits.get("nccl", 0)
+    version = f"{nccl // 10000}.{nccl // 100 % 100}.{nccl % 100}" if nccl else "not here"
+    return f"{limits['machine']}; NCCL {version}"
+
+
+def conv_lines(operations):
+    """resnet50's convolutions one by one, each beside the best product of any shape."""
+    lines = ["## Convolutions of resnet50, bf16, 256 rows", ""]
+    peak = next((line["peak_tflops"] for line in operations if line["kind"] == "limits"), 0.0)
+    rows = []
+    for line in operations:
+        if line["kind"] == "conv":
+            side, _, channels = line["in"]
+            rows.append((line["op"], f"{side} x {side} x {channels}", line["out"][2],
+                         line["kernel"], line["stride"], number(line["us"]), number(line["tflops"]),
+                         f"{line['tflops'] / peak:.2f}" if peak else ""))
+    if not rows:
+        return [*lines, NOT_MEASURED, ""]
+    head = ("operation", "input", "channels out", "kernel", "stride", "us", "TFLOP/s",
+            "of the best product's")
+    return lines + table(head, ("---", "---", *["---:"] * 6), rows)
+
+
+def transfer_lines(operations):
+    lines = ["## Copies between host and GPU", ""]
+    rows = [(line["to"], line["memory"], f"{line['bytes'] / 1e6:,.0f}", number(line["gbps"]))
+            for line in operations if line["kind"] == "transfer"]
+    if not rows:
+        return [*lines, NOT_MEASURED, ""]
+    return lines + table(("to", "host memory", "MB", "GB/s"), ("---", "---", "---:", "---:"), rows)
+
+
+def kernel_lines(document):
+    """What a step of resnet50 spends the GPU's time on."""
+    lines = ["## Kernels of a step of resnet50, bf16, batch 256", ""]
+    kernels = (document or {}).get("kernels")
+    if not kernels:
+        return [*lines, NOT_MEASURED, ""]
+    whole = sum(row["ms"] for row in kernels)
+    shown = kernels[:MOST_KERNELS]
+    rows = [(f"`{short(row['kernel'])}`", f"{row['launches']:.1f}", f"{row['ms']:.3f}",
+             f"{row['ms'] / whole:.1%}") for row in shown]
+    rest = kernels[MOST_KERNELS:]
+    if rest:
+        ms = sum(row["ms"] for row in rest)
+        rows.append((f"{len(rest)} others", f"{sum(row['launches'] for row in rest):.1f}",
+                     f"{ms:.3f}", f"{ms / whole:.1%}"))
+    rows.append(("all", f"{sum(row['launches'] for row in kernels):.1f}", f"{whole:.3f}", ""))
+    return lines + table(("kernel", "launches", "ms", "share"), ("---", *["---:"] * 3), rows)
+
+
+def short(kernel):
+    """A kernel's name without what would break a table."""
+    text = re.sub(r"\s+", " ", kernel.replace("|", "/").replace("`", "'"))
+    return text if len(text) <= LONGEST_NAME else text[:LONGEST_NAME - 3] + "..."
+
+
+def choice_lines(operations):
+    """The algorithms that were chosen by measuring, with their times."""
+    lines = ["## Algorithms that bench_gpu's shapes were given", ""]
+    rows = [(f"`{short(line['what'])}`", number(line["ms"] * 1e3))
+            for line in operations if line["kind"] == "choice"]
+    if not rows:
+        return [*lines, NOT_MEASURED, ""]
+    return lines + table(("what", "us"), ("---", "---:"), rows)
+
+
 def report(folder, name, stages):
     """The whole text."""
     documents = {stage: load(folder, stage) for stage in stages}
@@ -170,13 +247,18 @@ def report(folder, name, stages):
         f"- GPU: {', '.join(gpu) if gpu else 'none here'} (name, driver, memory)",
         f"- processor: {processor()}, {len(os.sched_getaffinity(0))} cores; {platform.platform()}",
         f"- Lockstep {commit()}, {now:%Y-%m-%d}; written by `tests/run_gpu`",
+        f"- libraries: {libraries(limits)}",
         f"- best matrix product: {number(limits.get('peak_tflops'))} TFLOP/s; copy: "
         f"{number(limits.get('copy_gbps'))} GB/s, read and written",
         "", "## Stages",
         *table(("stage", "status", "s", ""), ("---", "---", "---:", "---"), stage_rows(documents)),
         *shared_lines((documents.get("ranks") or {}).get("shared")),
         *compare_lines(bench.get("compare")),
+        *kernel_lines(documents.get("kernels")),
+        *conv_lines(operations),
         *dense_lines(operations),
         *pass_lines(operations),
+        *transfer_lines(operations),
+        *choice_lines(operations),
     ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"

@@ -44,8 +44,11 @@ function(dp_cuda_test suffix noun)
   add_test(NAME ${name} COMMAND test_${noun})
   set_tests_properties(${name} PROPERTIES LABELS ${label} PROCESSORS 2 TIMEOUT ${dp_patience}
     SKIP_RETURN_CODE 77 ENVIRONMENT "DP_TEST_DEVICE=cuda;${ARGN}")
-  if(DP_CUDA STREQUAL "on")
-    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)
+  if(DP_CUDA STREQUAL "on") # most of their time is the start of a GPU; some need all of it
+    set_tests_properties(${name} PROPERTIES PROCESSORS 1)
+    if(noun MATCHES "^(memory_plan|bench_measure|baseline)$")
+      set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+    endif()
   endif()
   add_dependencies(cuda_tests test_${noun})
 endfunction()

@@ -43,11 +43,18 @@ elseif(DP_CUDA STREQUAL "on")
   if(NOT CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
   endif()
-  # Machine code for A100 and H100/H200; newer ones make theirs from the last. device_cuda.c refuses
-  # those below the first.
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
+  # Machine code for A100 and H100/H200; newer ones make theirs from the last. Asked for others, or
+  # for one alone, by CMAKE_CUDA_ARCHITECTURES or CUDAARCHS, those. device_cuda.c refuses GPUs below
+  # the first.
+  if(NOT CMAKE_CUDA_ARCHITECTURES AND "$ENV{CUDAARCHS}" STREQUAL "")
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
+  endif()
   enable_language(CUDA)
   set_target_properties(dp_kernels PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
+  list(GET CMAKE_CUDA_ARCHITECTURES 0 dp_least_capability)
+  if(dp_least_capability MATCHES "^([0-9]+)")
+    target_compile_definitions(dp_kernels PRIVATE DP_LEAST_CAPABILITY=${CMAKE_MATCH_1})
+  endif()
   set(dp_nvcc_options -std=c++17 --fmad=false -lineinfo
       -Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas --Werror=all-warnings)
   set_source_files_properties(${dp_cuda_kernels} PROPERTIES COMPILE_OPTIONS "${dp_nvcc_options}")

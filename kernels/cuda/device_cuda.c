@@ -194,7 +194,12 @@ static void cuda_unpin(void *memory)
 
 /* ---- whether there is a GPU ---- */
 
-enum { LEAST_CAPABILITY = 80 }; /* of the architectures in cuda.cmake */
+/* Of the architectures that kernels are compiled for: cuda.cmake. */
+#ifdef DP_LEAST_CAPABILITY
+enum { LEAST_CAPABILITY = DP_LEAST_CAPABILITY };
+#else
+enum { LEAST_CAPABILITY = 80 };
+#endif
 
 /* Whether any GPU is of a generation that kernels are not compiled for. */
 static bool is_too_old(int count, char *text, size_t size)

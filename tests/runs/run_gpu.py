@@ -13,7 +13,12 @@ OPERATIONS = (
     {"kind": "dense", "op": "forward", "width": 1024, "us": 30.0, "tflops": 570.0,
      "best_tflops": 600.0, "of_best": 0.95},
     {"kind": "pass", "op": "relu", "us": 50.0, "gbps": 4000.0, "of_copy": 0.93},
-    {"kind": "limits", "copy_gbps": 4300.0, "peak_tflops": 790.0},
+    {"kind": "conv", "op": "backward weights", "rows": 256, "in": [56, 56, 64],
+     "out": [28, 28, 128], "kernel": 3, "stride": 2, "us": 60.0, "tflops": 395.0},
+    {"kind": "transfer", "memory": "pinned", "to": "GPU", "bytes": 268435456, "gbps": 55.0},
+    {"kind": "choice", "what": "conv forward bf16", "ms": 0.0305},
+    {"kind": "limits", "machine": "NVIDIA H200, driver 13.0, cuDNN 91900", "nccl": 22805,
+     "copy_gbps": 4300.0, "peak_tflops": 790.0},
 )
 
 
@@ -64,7 +69,10 @@ def case_a_bundle_that_cannot_be_made_is_one_line():
 def case_stages_are_listed_and_shown():
     done = call("tests/run_gpu", "--list")
     same([line.split()[0] for line in done.stdout.splitlines()],
-         ["build", "test", "ranks", "memcheck", "racecheck", "bench", "report"], "stages")
+         ["build", "test", "bench", "kernels", "ranks", "memcheck", "racecheck", "report"],
+         "stages")
+    seconds = [int(words[1]) for words in map(str.split, done.stdout.splitlines())]
+    check(sum(seconds) <= 530, f"all stages end within 530 s: {seconds}")
     done = call("tests/run_gpu", "--dry-run", "--build", harness.scratch / "b", "test", "build",
                 "racecheck")
     if done.returncode == 69:
@@ -174,6 +182,76 @@ def case_ranks_that_share_gpus_must_end_with_the_bits_of_one():
     check("| 2 | staged | not yet measured | no memory |" in report, report)
 
 
+def case_a_table_of_kernels_is_what_twenty_steps_add():
+    build = harness.scratch / "profiled"
+    build.mkdir()
+    (build / "libkernel_profile.so").write_text("")
+    (build / "ddp_train").write_text("""#!/bin/sh
+test "$1" = --list && echo 'cuda  an NVIDIA GPU' && exit
+while test $# -gt 0; do test "$1" = --steps && steps=$2; shift; done
+test -n "$DP_KERNEL_PROFILE" || exit 0
+cat >"$DP_KERNEL_PROFILE" <<END
+name,launches,seconds
+"gemm<float, 2>",$((10 + 3 * steps)),$((1 + steps)).5
+at the start,7,9.0
+rows,$steps,$((steps / 4)).25
+END
+""")
+    (build / "ddp_train").chmod(0o755)
+    done = call("tests/run_gpu", "kernels", "report", "--name", "k", "--build", build,
+                "--results", build)
+    same(done.returncode, 0, f"exit code\n{done.stdout}{done.stderr}")
+    text = (build / "gpu-k.md").read_text()
+    check("| `gemm<float, 2>` | 3.0 | 1000.000 | 80.0% |" in text, text)
+    check("at the start" not in text, text)
+    (build / "ddp_train").write_text("#!/bin/sh\necho 'cuda  an NVIDIA GPU'\n")
+    done = call("tests/run_gpu", "kernels", "--build", build)
+    same(done.returncode, 69, f"exit code without a table\n{done.stdout}{done.stderr}")
+    (build / "libkernel_profile.so").unlink()
+    done = call("tests/run_gpu", "kernels", "--build", build)
+    check("there is no CUPTI, by which kernels are timed" in done.stdout, done.stdout)
+
+
+def compute_cap(answer):
+    """What the stage build would configure beside a GPU of this compute capability."""
+    folder = harness.scratch / "smi"
+    folder.mkdir(exist_ok=True)
+    for name, text in (("nvidia-smi", f"echo {answer}"), ("nvcc", ":"), ("cmake", ":")):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    done = call("tests/run_gpu", "build", "--dry-run", "--build", harness.scratch / "b",
+                path=f"{folder}:{os.environ['PATH']}")
+    return next(line for line in done.stdout.splitlines() if "-DDP_CUDA=on" in line)
+
+
+def case_kernels_are_compiled_for_the_gpu_that_is_here():
+    line = compute_cap("9.0")
+    check("-DCMAKE_CUDA_ARCHITECTURES=90-real" in line, line)
+
+
+def case_libraries_that_compile_engines_are_missed():
+    folder = harness.scratch / "no"
+    folder.mkdir()
+    for name in ("nvcc", "cmake", "ldconfig"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    done = call("tests/run_gpu", "build", "--build", harness.scratch / "b", "--python", "false",
+                path=f"{folder}:{os.environ['PATH']}")
+    same(done.returncode, 0, f"exit code\n{done.stdout}{done.stderr}")
+    check("warning: no loader finds nvrtc, nvrtc-builtins, nvJitLink" in done.stdout, done.stdout)
+    wheel = harness.scratch / "wheels/nvidia"
+    for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvJitLink.so.13"):
+        (wheel / "cu13/lib").mkdir(parents=True, exist_ok=True)
+        (wheel / "cu13/lib" / name).write_text("")
+    python = harness.scratch / "python"
+    python.write_text(f"#!/bin/sh\necho {wheel}\n")
+    python.chmod(0o755)
+    done = call("tests/run_gpu", "build", "--build", harness.scratch / "b", "--python", python,
+                path=f"{folder}:{os.environ['PATH']}")
+    same(done.returncode, 0, f"exit code\n{done.stdout}{done.stderr}")
+    check("warning" not in done.stdout, done.stdout)
+
+
 def report_of(documents):
     """The report on what stages left."""
     folder = harness.scratch / "b/gpu"
@@ -189,10 +267,10 @@ def report_of(documents):
 
 def case_what_was_not_measured_is_called_so():
     text = report_of({})
-    for stage in ("build", "test", "ranks", "memcheck", "racecheck", "bench"):
+    for stage in ("build", "test", "bench", "kernels", "ranks", "memcheck", "racecheck"):
         check(f"| {stage} | not yet measured |" in text, f"{stage} in\n{text}")
     check("best matrix product: not yet measured TFLOP/s" in text, text)
-    same(text.count("\nnot yet measured\n"), 4, f"tables that are not there in\n{text}")
+    same(text.count("\nnot yet measured\n"), 8, f"tables that are not there in\n{text}")
     check("met |" not in text and "MISSED" not in text, f"no verdict in\n{text}")
 
 
@@ -216,6 +294,10 @@ def case_the_report_judges_what_was_measured():
         "| forward | 1024 | 30 | 570 | 600 | 0.950 | MISSED |",
         "| relu | 50 | 4,000 | 0.93 | met |",
         "- best matrix product: 790 TFLOP/s; copy: 4,300 GB/s, read and written",
+        "- libraries: NVIDIA H200, driver 13.0, cuDNN 91900; NCCL 2.28.5",
+        "| backward weights | 56 x 56 x 64 | 128 | 3 | 2 | 60 | 395 | 0.50 |",
+        "| GPU | pinned | 268 | 55 |",
+        "| `conv forward bf16` | 30 |",
     ):
         check(line in text, f"{line!r} in\n{text}")
 

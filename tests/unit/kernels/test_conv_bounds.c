@@ -73,9 +73,9 @@ static size_t run_one(dnnl_engine_t engine, const struct use *use, const struct 
         args[i].arg = use->args[i];
         assert_int_equal(dp_onednn_argument(engine, desc, use->queries[i], &args[i].memory), DP_OK);
         const size_t bytes = dp_prepared_bytes(args[i].memory);
-        memory[i] = dp_zalloc(1, 2 * GUARD + bytes);
+        memory[i] = dp_zalloc(1, bytes + GUARD + GUARD);
         assert_non_null(memory[i]);
-        memset(memory[i], MARK, 2 * GUARD + bytes);
+        memset(memory[i], MARK, bytes + GUARD + GUARD);
         memset(memory[i] + GUARD, 0, bytes);
         assert_int_equal(dp_prepared_point(args[i].memory, memory[i] + GUARD), DP_OK);
     }

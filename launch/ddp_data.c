@@ -36,8 +36,10 @@ static const char help[] =
     "flags of pack:\n"
     "  --shard-mb N    MB of a shard, about; 100\n"
     "  --zstd LEVEL    compresses each block: 1 is fast, 19 small\n"
+    "  --resize N      makes pictures smaller: their shorter side is at most N\n"
+    "  --quality N     of JPEG files that --resize makes, 1 to 100; 90\n"
     "  --decode        stores pictures as pixels\n"
-    "  --resize N      with --decode: their shorter side is at most N\n"
+    "  --label-numbers K  labels are K numbers, as train.loss mse takes, not classes\n"
     "  --source NAME   of SRC, as data.source; found out by its files\n"
     "  --label-last    as data.label last, of csv\n"
     "\n"
@@ -121,6 +123,12 @@ static dp_status take_value(const char *flag, const char *value, struct dp_pack_
     if (strcmp(flag, "--resize") == 0) {
         return take_number(flag, value, 1, SIDE_MOST, &pack->resize);
     }
+    if (strcmp(flag, "--quality") == 0) {
+        return take_number(flag, value, 1, 100, &pack->quality);
+    }
+    if (strcmp(flag, "--label-numbers") == 0) {
+        return take_number(flag, value, 1, DP_RECORDS_LABEL, &pack->label_numbers);
+    }
     if (strcmp(flag, "--source") == 0) {
         return take_source(value, pack);
     }
@@ -193,6 +201,27 @@ static void show_progress(void *context, const struct dp_pack_progress *p)
     }
 }
 
+/* What is done once now, and not in every epoch. */
+static void print_effect(const struct dp_pack_options *pack, const struct dp_pack_effect *e)
+{
+    const double before = (double)e->decode_ns / 1e9, after = (double)e->resized_decode_ns / 1e9;
+
+    if (e->resized > 0) {
+        (void)printf("resized %llu of %llu pictures: %.1f MB of %s became %.1f MB\n",
+                     (unsigned long long)e->resized, (unsigned long long)e->pictures,
+                     (double)e->bytes / 1048576.0, pack->decode ? "pixels" : "files",
+                     (double)e->resized_bytes / 1048576.0);
+    }
+    if (pack->decode && e->pictures > 0) {
+        (void)printf("decoding took %.1f s of processor time, which every epoch saves from now "
+                     "on\n",
+                     before);
+    } else if (e->resized > 0) {
+        (void)printf("decoding takes %.1f s of processor time in every epoch, instead of %.1f s\n",
+                     after, before);
+    }
+}
+
 static dp_status pack(struct options *o)
 {
     struct dp_progress progress;
@@ -225,11 +254,7 @@ static dp_status pack(struct options *o)
         (void)printf("zstd: %.1f MB became %.1f %% of that\n", (double)r.raw_bytes / 1048576.0,
                      100.0 * (double)r.stored_bytes / (double)r.raw_bytes);
     }
-    if (o->pack.decode && r.decode_seconds > 0.0) {
-        (void)printf("decoding took %.1f s of processor time, which every epoch saves from now "
-                     "on\n",
-                     r.decode_seconds);
-    }
+    print_effect(&o->pack, &r.effect);
     return DP_OK;
 }
 
@@ -266,7 +291,12 @@ static void info(const struct dp_records *records)
         (void)printf("each: %zu of %s\n", s->count,
                      s->element == DP_ELEMENT_FLOAT ? "float32" : "uint8");
     }
-    (void)printf("classes: %d\n", index->classes);
+    if (index->label_numbers > 0) {
+        (void)printf("labels: %zu number%s each\n", index->label_numbers,
+                     dp_plural(index->label_numbers));
+    } else {
+        (void)printf("classes: %d\n", index->classes);
+    }
     for (int i = 0; index->class_names != NULL && i < index->classes; i++) {
         dp_text_line(stdout, "  %d %s", i, index->class_names[i]);
     }
@@ -388,7 +418,7 @@ static dp_status answer(struct options *o)
 
 int main(int argc, char **argv)
 {
-    struct options options = {.pack = {.shard_bytes = (uint64_t)100 << 20}};
+    struct options options = {.pack = {.shard_bytes = (uint64_t)100 << 20, .quality = 90}};
     dp_status status = dp_stdio_open();
 
     if (status != DP_OK) {

@@ -2,7 +2,8 @@
  * source_csv.c - train.csv and test.csv: a sample a line, its label first or last.
  *
  * A model of several outputs that are compared with numbers takes a class, or a number for each: of
- * lines with as many fields as that makes these are the label.
+ * lines with as many fields as that makes these are the label. Where there is no model, as in
+ * ddp_data, a label has as many numbers as were asked for.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -68,10 +69,16 @@ static dp_status count_labels(struct table *t, const struct dp_source_config *co
 {
     const size_t input = config->input.count, targets = config->targets;
 
-    if (targets < 2 || input == 0 || t->form.fields == input + 1) {
+    if (targets < 2 || (input > 0 && t->form.fields == input + 1)) {
         return DP_OK;
     }
-    if (t->form.fields != input + targets) {
+    if (input == 0 && t->form.fields <= targets) {
+        return DP_FAIL(DP_ERR_DATA,
+                       "%s: has %zu fields a line, of which %zu were to be the label: the others "
+                       "are the sample",
+                       t->file.path, t->form.fields, targets);
+    }
+    if (input > 0 && t->form.fields != input + targets) {
         return DP_FAIL(DP_ERR_DATA,
                        "%s: has %zu fields a line: for %zu inputs and %zu outputs of the model "
                        "write %zu, or %zu with a class as the label",

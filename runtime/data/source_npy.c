@@ -89,11 +89,12 @@ static dp_status check_images(const struct array *images)
     return DP_OK;
 }
 
-/* targets: how many numbers a label may have, as in struct dp_source_config. */
+/* How many numbers a label may have; where there is no model, as in ddp_data, any number. */
 static dp_status check_labels(const struct array *labels, const struct array *images,
-                              size_t targets)
+                              const struct dp_source_config *config)
 {
     const struct dp_npy *npy = &labels->npy;
+    const size_t targets = config->input.count > 0 ? config->targets : npy->count;
 
     if (npy->count != 1 && npy->rows > 0 && targets > 0 && npy->count != targets) {
         return DP_FAIL(DP_ERR_DATA,
@@ -155,7 +156,7 @@ static dp_status open_set(struct arrays *a, const struct dp_source_config *confi
         DP_TRY(open_array(&of[part], config->dir, names[set][part]));
     }
     DP_TRY(check_images(&of[IMAGES]));
-    return check_labels(&of[LABELS], &of[IMAGES], config->targets);
+    return check_labels(&of[LABELS], &of[IMAGES], config);
 }
 
 /* A label of several numbers in one set is one in both. */
@@ -174,7 +175,8 @@ static dp_status open_all(struct arrays *a, const struct dp_source_config *confi
     const char *const *test = names[DP_SET_TEST];
 
     DP_TRY(open_set(a, config, DP_SET_TRAIN));
-    a->targets = a->of[DP_SET_TRAIN][LABELS].npy.count > 1 ? config->targets : 0;
+    a->targets = a->of[DP_SET_TRAIN][LABELS].npy.count;
+    a->targets = a->targets > 1 ? a->targets : 0;
     info->targets = a->targets;
     info->shape = shape_of(&a->of[DP_SET_TRAIN][IMAGES].npy);
     info->count[DP_SET_TRAIN] = a->of[DP_SET_TRAIN][IMAGES].npy.rows;

@@ -1,6 +1,7 @@
 /*
  * source_records.c - samples that `ddp_data pack` has packed: see records/records.h.
  */
+#include "base/log.h"
 #include "runtime/data/records/records.h"
 #include "runtime/data/source.h"
 
@@ -8,11 +9,36 @@ struct state {
     struct dp_records *records; /* owned */
 };
 
+/* Numbers are compared with as many outputs. Where there is no model, as in ddp_data, any number of
+ * them will do. */
+static dp_status check_labels(const struct dp_records_index *index,
+                              const struct dp_source_config *config)
+{
+    const size_t numbers = index->label_numbers, outputs = config->targets;
+    const bool model = config->input.count > 0;
+
+    if (!model || numbers == 0 || numbers == outputs) {
+        return DP_OK;
+    }
+    if (outputs == 0) {
+        return DP_FAIL(DP_ERR_DATA,
+                       "%s: its labels are %zu number%s each, no classes: set train.loss to mse or "
+                       "binary_cross_entropy, and give the last dense layer units: %zu",
+                       config->dir, numbers, dp_plural(numbers), numbers);
+    }
+    return DP_FAIL(
+        DP_ERR_DATA,
+        "%s: its labels are %zu number%s each, the model has %zu output%s: give its last "
+        "dense layer units: %zu",
+        config->dir, numbers, dp_plural(numbers), outputs, dp_plural(outputs), numbers);
+}
+
 static dp_status records_open(void *state, const struct dp_source_config *config,
                               struct dp_source_info *info)
 {
     struct state *s = state;
     const struct dp_records_index *index;
+    dp_status status;
 
     if (config->dir == NULL || config->dir[0] == '\0') {
         return DP_FAIL(DP_ERR_CONFIG,
@@ -20,10 +46,16 @@ static dp_status records_open(void *state, const struct dp_source_config *config
     }
     DP_TRY(dp_records_open(config->dir, &s->records));
     index = dp_records_index(s->records);
+    status = check_labels(index, config);
+    if (status != DP_OK) {
+        dp_records_close(s->records);
+        return status;
+    }
     *info = (struct dp_source_info){
         .count = {(size_t)index->count[DP_SET_TRAIN], (size_t)index->count[DP_SET_TEST]},
         .shape = index->shape,
         .classes = index->classes,
+        .targets = index->label_numbers,
         .class_names = index->class_names};
     return DP_OK;
 }

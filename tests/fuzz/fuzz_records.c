@@ -76,6 +76,8 @@ static void try_block(const uint8_t *data, size_t size)
                                          .stored = (uint32_t)size - 2,
                                          .raw = zstd ? raw : (uint32_t)size - 2,
                                          .zstd = zstd};
+    const struct dp_block_form form = {.sample_bytes = data[0] & 32 ? data[1] % 8u : 0,
+                                       .label_numbers = data[0] & 64 ? 1u + data[1] % 5u : 1};
     struct dp_buffer memory = {NULL, 0};
     struct dp_sample_shape shape;
     struct dp_block_view view;
@@ -84,14 +86,14 @@ static void try_block(const uint8_t *data, size_t size)
     unsigned sum = 0;
 
     if (dp_block_unpack(&block, data + 2, &memory, &bytes, &problem) == DP_OK &&
-        dp_block_open(&block, bytes, data[0] & 32 ? data[1] % 8u : 0, &view, &problem) == DP_OK) {
+        dp_block_open(&block, bytes, &form, &view, &problem) == DP_OK) {
         for (uint32_t i = 0; i < samples; i++) {
             size_t count;
             const uint8_t *sample = dp_block_sample(&view, i, &count);
             for (size_t k = 0; k < count; k++) {
                 sum += sample[k];
             }
-            (void)dp_block_label(&view, i);
+            (void)dp_block_label(&view, i, form.label_numbers - 1);
             (void)!dp_block_pixels(sample, count, &shape, &problem);
         }
     }

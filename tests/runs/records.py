@@ -2,6 +2,7 @@
 """Records: packed by ddp_data, trained on to the bits of what was packed."""
 import pathlib
 import signal
+import struct
 import subprocess
 import time
 
@@ -52,6 +53,12 @@ def trained(text, source, folder, ranks):
     return weights(out), run_json(out)
 
 
+def _config(packed, text):
+    cfg = harness.scratch / f"{packed}.cfg"
+    cfg.write_text(text.format(source="records", dir=harness.scratch / packed))
+    return cfg
+
+
 def case_pictures_train_to_the_same_bits_packed_or_not():
     folder, scratch = pictures("pets"), harness.scratch
     ddp_data("pack", folder, scratch / "files")
@@ -68,8 +75,54 @@ def case_pictures_train_to_the_same_bits_packed_or_not():
         found, _ = trained(PICTURES, "folder", scratch / f"{name}-again", 2)
         same(found, expected, f"weights from unpacked {name}")
         ddp_data("unpack", scratch / name, scratch / f"{name}-again", code=64)
-    ddp_data("pack", folder, scratch / "small", "--decode", "--resize=8")
-    check("48 to train on, 16 to test with" in ddp_data("info", scratch / "small"), "info")
+
+
+def case_pictures_are_made_smaller_as_pixels_or_files():
+    folder, scratch = pictures("pets"), harness.scratch
+    for name, flags, saved in (("pixels", ["--decode"], "which every epoch saves"),
+                               ("files", [], "of processor time in every epoch, instead of")):
+        said = ddp_data("pack", folder, scratch / name, "--resize=8", *flags)
+        check("resized 60 of 64 pictures: " in said and saved in said, said)
+        check("48 to train on, 16 to test with" in ddp_data("info", scratch / name), "info")
+        ddp_data("verify", scratch / name)
+        ddp_data("unpack", scratch / name)
+        made = sorted((scratch / f"{name}.unpacked").glob("*/*/*"))
+        sides = {min(struct.unpack(">II", path.read_bytes()[16:24])) for path in made}
+        same((len(made), sides), (64, {7, 8}), f"pictures and shorter sides of {name}")
+    train_well(_config("files", PICTURES), "--out", scratch / "out-small", ranks=2)
+
+
+NUMBERS = """\
+data: {{source: {source}, dir: "{dir}"}}
+train: {{global_batch: 10, steps: 12, lanes: 2, loss: mse}}
+optimizer: {{name: sgd, lr: 0.01}}
+model: {{input: [3], layers: [dense: {{units: {units}}}]}}
+"""
+
+
+def case_labels_that_are_numbers_train_to_the_same_bits_packed_or_not():
+    for labels in (1, 2):
+        folder = harness.scratch / f"numbers{labels}"
+        folder.mkdir()
+        for name, rows in (("train", 60), ("test", 20)):
+            lines = [",".join(f"{0.37 * i * (k + 1) % 2.5 - 1:.3f}" for k in range(3 + labels))
+                     for i in range(rows)]
+            (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+        packed = harness.scratch / f"packed{labels}"
+        ddp_data("pack", folder, packed, "--label-numbers", labels)
+        check(f"labels: {labels} number" in ddp_data("info", packed), "info")
+        ddp_data("verify", packed)
+        text = NUMBERS.replace("{units}", str(labels))
+        expected, _ = trained(text, "csv", folder, 1)
+        found, _ = trained(text, "records", packed, 2)
+        same(found, expected, f"weights of {labels} numbers a label")
+        ddp_data("unpack", packed)
+        found, _ = trained(text, "npy", f"{packed}.unpacked", 2)
+        same(found, expected, "weights from what was unpacked")
+    said = ddp_data("pack", folder, harness.scratch / "many", "--label-numbers", 5, code=65)
+    check("has 5 fields a line, of which 5 were to be the label" in said, said)
+    result = train(_config("packed2", IMAGES), "--out", harness.scratch / "none")
+    same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
 
 
 def case_arrays_train_to_the_same_bits_packed_or_not():
@@ -115,6 +168,8 @@ def case_mistakes_are_refused():
     same([path.name for path in full.iterdir()], ["letter"], "what is left there")
     for wrong in (["pack", folder], ["paint", folder], [], ["info", folder, folder],
                   ["pack", folder, "x", "--zstd", "99"], ["pack", folder, "x", "--resize", "9"],
+                  ["pack", folder, "x", "--label-numbers", "2"],
+                  ["pack", folder, "x", "--quality", "101"],
                   ["pack", folder, "x", "--source", "none"], ["pack", folder, "x", "--fast"]):
         ddp_data(*wrong, code=64)
     ddp_data("pack", harness.scratch / "nowhere", harness.scratch / "x", code=66)

@@ -6,6 +6,7 @@
 
 struct dp_jpeg {
     tjhandle decoder; /* NULL: made for the next picture */
+    tjhandle encoder; /* NULL: none was needed yet */
 };
 
 dp_status dp_jpeg_create(struct dp_jpeg **out)
@@ -35,6 +36,9 @@ void dp_jpeg_destroy(struct dp_jpeg *jpeg)
 {
     if (jpeg != NULL) {
         drop_decoder(jpeg);
+        if (jpeg->encoder != NULL) {
+            (void)tjDestroy(jpeg->encoder);
+        }
         dp_free(jpeg);
     }
 }
@@ -89,5 +93,31 @@ dp_status dp_jpeg_decode(struct dp_jpeg *jpeg, const uint8_t *bytes, size_t coun
         return damaged(jpeg, problem);
     }
     *out = (struct dp_picture){height, width, found, memory->data};
+    return DP_OK;
+}
+
+dp_status dp_jpeg_encode(struct dp_jpeg *jpeg, const struct dp_picture *picture, int quality,
+                         struct dp_buffer *memory, size_t *bytes)
+{
+    const bool grey = picture->channels == 1;
+    const int subsampling = grey ? TJSAMP_GRAY : TJSAMP_420;
+    const unsigned long room = tjBufSize(picture->width, picture->height, subsampling);
+    unsigned char *out;
+    unsigned long length = room;
+
+    if (jpeg->encoder == NULL) {
+        jpeg->encoder = tjInitCompress();
+    }
+    if (jpeg->encoder == NULL || !dp_buffer_reserve(memory, room)) {
+        return DP_FAIL(DP_ERR_NOMEM, "encoder of JPEG");
+    }
+    out = memory->data;
+    if (tjCompress2(jpeg->encoder, picture->pixels, picture->width, 0, picture->height,
+                    grey ? TJPF_GRAY : TJPF_RGB, &out, &length, subsampling, quality,
+                    TJFLAG_NOREALLOC) != 0) {
+        return DP_FAIL(DP_ERR_NOMEM, "%d x %d pixels as JPEG: %s", picture->width, picture->height,
+                       tjGetErrorStr2(jpeg->encoder));
+    }
+    *bytes = length;
     return DP_OK;
 }

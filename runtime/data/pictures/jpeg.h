@@ -10,7 +10,7 @@
 
 struct dp_jpeg;
 
-/* A decoder, used by one thread at a time. Errors: DP_ERR_NOMEM. */
+/* A decoder and encoder, used by one thread at a time. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_jpeg_create(struct dp_jpeg **out);
 void dp_jpeg_destroy(struct dp_jpeg *jpeg);
 
@@ -21,5 +21,17 @@ bool dp_jpeg_is(const uint8_t *bytes, size_t count);
 DP_CHECKED dp_status dp_jpeg_decode(struct dp_jpeg *jpeg, const uint8_t *bytes, size_t count,
                                     int channels, struct dp_buffer *memory, struct dp_picture *out,
                                     struct dp_problem *problem);
+
+/*
+ * Makes a file of pixels: with colour at half the resolution, as most files have it.
+ *
+ *   quality  1 to 100
+ *   memory   gets the file
+ *   bytes    out  its length
+ *
+ * Errors: DP_ERR_NOMEM (also where the library says something else).
+ */
+DP_CHECKED dp_status dp_jpeg_encode(struct dp_jpeg *jpeg, const struct dp_picture *picture,
+                                    int quality, struct dp_buffer *memory, size_t *bytes);
 
 #endif

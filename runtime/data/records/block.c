@@ -12,27 +12,48 @@ struct dp_block_packer {
     ZSTD_CCtx *context; /* owned */
 };
 
-enum { LABEL_BYTES = 8, END_BYTES = 4, LEAST_SAVING = 16 };
+enum { NUMBER_BYTES = 8, END_BYTES = 4, LEAST_SAVING = 16 };
+
+static size_t label_bytes(const struct dp_block_form *form)
+{
+    return form->label_numbers * NUMBER_BYTES;
+}
 
 /* ---- writing ---- */
 
 bool dp_block_fits(const struct dp_block_builder *b, size_t bytes, size_t most)
 {
+    const size_t label = b->form.label_numbers > 1 ? label_bytes(&b->form) : 0;
+    const size_t used = b->used + b->samples * label;
+
     return b->samples == 0 ||
-           (b->samples < DP_SHARD_BLOCK_SAMPLES && b->used <= most && bytes <= most - b->used);
+           (b->samples < DP_SHARD_BLOCK_SAMPLES && used <= most && bytes + label <= most - used);
 }
 
-bool dp_block_add(struct dp_block_builder *b, const void *data, size_t bytes, double label,
+/* Room for the labels of a block: those of one number for the most samples, others as many as the
+ * block may have bytes. */
+static size_t label_room(const struct dp_block_form *form, size_t most)
+{
+    const size_t label = label_bytes(form);
+
+    return form->label_numbers == 1 ? DP_SHARD_BLOCK_SAMPLES * label : most + label;
+}
+
+bool dp_block_add(struct dp_block_builder *b, const void *data, size_t bytes, const double *label,
                   size_t most)
 {
-    if (b->samples == 0 && !dp_buffer_reserve(&b->data, bytes > most ? bytes : most)) {
+    double *labels;
+
+    if (b->samples == 0 && (!dp_buffer_reserve(&b->data, bytes > most ? bytes : most) ||
+                            !dp_buffer_reserve(&b->labels, label_room(&b->form, most)))) {
         return false;
     }
     if (bytes > 0) {
         memcpy((uint8_t *)b->data.data + b->used, data, bytes);
     }
+    labels = b->labels.data;
+    memcpy(labels + b->samples * b->form.label_numbers, label, label_bytes(&b->form));
     b->used += bytes;
-    b->labels[b->samples] = label;
     b->ends[b->samples] = (uint32_t)b->used;
     b->samples++;
     return true;
@@ -40,20 +61,22 @@ bool dp_block_add(struct dp_block_builder *b, const void *data, size_t bytes, do
 
 size_t dp_block_finish(struct dp_block_builder *b)
 {
-    const size_t each = LABEL_BYTES + (b->sample_bytes == 0 ? END_BYTES : 0);
-    const size_t bytes = b->samples * each + b->used;
+    const size_t numbers = b->samples * b->form.label_numbers;
+    const size_t ends = b->form.sample_bytes == 0 ? b->samples : 0;
+    const size_t bytes = numbers * NUMBER_BYTES + ends * END_BYTES + b->used;
+    const double *labels = b->labels.data;
     uint8_t *out;
 
     if (!dp_buffer_reserve(&b->payload, bytes)) {
         return 0;
     }
     out = b->payload.data;
-    for (uint32_t i = 0; i < b->samples; i++, out += LABEL_BYTES) {
+    for (size_t i = 0; i < numbers; i++, out += NUMBER_BYTES) {
         uint64_t bits;
-        memcpy(&bits, &b->labels[i], sizeof(bits));
-        dp_shard_put(out, bits, LABEL_BYTES);
+        memcpy(&bits, &labels[i], sizeof(bits));
+        dp_shard_put(out, bits, NUMBER_BYTES);
     }
-    for (uint32_t i = 0; b->sample_bytes == 0 && i < b->samples; i++, out += END_BYTES) {
+    for (size_t i = 0; i < ends; i++, out += END_BYTES) {
         dp_shard_put(out, b->ends[i], END_BYTES);
     }
     memcpy(out, b->data.data, b->used);
@@ -65,6 +88,7 @@ size_t dp_block_finish(struct dp_block_builder *b)
 void dp_block_builder_release(struct dp_block_builder *b)
 {
     dp_buffer_release(&b->data);
+    dp_buffer_release(&b->labels);
     dp_buffer_release(&b->payload);
 }
 
@@ -157,17 +181,19 @@ dp_status dp_block_unpack(const struct dp_shard_block *block, const void *stored
     return DP_OK;
 }
 
-dp_status dp_block_open(const struct dp_shard_block *block, const uint8_t *raw, size_t sample_bytes,
-                        struct dp_block_view *view, struct dp_problem *problem)
+dp_status dp_block_open(const struct dp_shard_block *block, const uint8_t *raw,
+                        const struct dp_block_form *form, struct dp_block_view *view,
+                        struct dp_problem *problem)
 {
-    const size_t n = block->samples;
-    const size_t before = n * (LABEL_BYTES + (sample_bytes == 0 ? END_BYTES : 0));
+    const size_t n = block->samples, sample_bytes = form->sample_bytes;
+    const size_t labels = n * label_bytes(form);
+    const size_t before = labels + (sample_bytes == 0 ? n * END_BYTES : 0);
     size_t end = 0;
 
     *view = (struct dp_block_view){.labels = raw,
-                                   .ends = raw + n * LABEL_BYTES,
+                                   .ends = raw + labels,
                                    .data = raw + before,
-                                   .sample_bytes = sample_bytes,
+                                   .form = *form,
                                    .samples = block->samples};
     if (before > block->raw || (sample_bytes > 0 && (block->raw - before) / n != sample_bytes) ||
         (sample_bytes > 0 && (block->raw - before) % n != 0)) {
@@ -190,9 +216,9 @@ const uint8_t *dp_block_sample(const struct dp_block_view *view, uint32_t i, siz
 {
     size_t begin, end;
 
-    if (view->sample_bytes > 0) {
-        *bytes = view->sample_bytes;
-        return view->data + i * view->sample_bytes;
+    if (view->form.sample_bytes > 0) {
+        *bytes = view->form.sample_bytes;
+        return view->data + i * view->form.sample_bytes;
     }
     begin = i == 0 ? 0 : (size_t)dp_shard_get(view->ends + (size_t)(i - 1) * END_BYTES, END_BYTES);
     end = (size_t)dp_shard_get(view->ends + (size_t)i * END_BYTES, END_BYTES);
@@ -200,13 +226,19 @@ const uint8_t *dp_block_sample(const struct dp_block_view *view, uint32_t i, siz
     return view->data + begin;
 }
 
-double dp_block_label(const struct dp_block_view *view, uint32_t i)
+double dp_block_label(const struct dp_block_view *view, uint32_t i, size_t k)
 {
-    const uint64_t bits = dp_shard_get(view->labels + (size_t)i * LABEL_BYTES, LABEL_BYTES);
+    const uint8_t *at = view->labels + i * label_bytes(&view->form) + k * NUMBER_BYTES;
+    const uint64_t bits = dp_shard_get(at, NUMBER_BYTES);
     double label;
 
     memcpy(&label, &bits, sizeof(label));
     return label;
+}
+
+const double *dp_block_numbers(const struct dp_block_view *view, uint32_t i)
+{
+    return (const double *)(const void *)(view->labels + i * label_bytes(&view->form));
 }
 
 void dp_block_pixels_head(uint8_t out[DP_BLOCK_PIXELS_HEAD], int height, int width, int channels)

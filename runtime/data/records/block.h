@@ -2,10 +2,10 @@
  * block.h - some samples after one another, as one piece of a shard that is hashed, and may be
  * compressed.
  *
- * Decompressed a block holds, of n samples: n labels, float64; where samples are of several sizes,
- * n ends of samples, 4 bytes each, counted in the samples' bytes; the samples. Those are the bytes
- * of an array, the file of a picture, or the pixels of one behind 12 bytes: height, width,
- * channels.
+ * Decompressed a block holds, of n samples: n labels, each of one or more float64; where samples
+ * are of several sizes, n ends of samples, 4 bytes each, counted in the samples' bytes; the
+ * samples. Those are the bytes of an array, the file of a picture, or the pixels of one behind 12
+ * bytes: height, width, channels.
  */
 #ifndef DP_RUNTIME_DATA_RECORDS_BLOCK_H
 #define DP_RUNTIME_DATA_RECORDS_BLOCK_H
@@ -15,25 +15,30 @@
 
 enum { DP_BLOCK_PIXELS_HEAD = 12 };
 
+/* What all samples of a folder have in common. */
+struct dp_block_form {
+    size_t sample_bytes;  /* of each sample; 0: each has its own size */
+    size_t label_numbers; /* of each label, 1 or more */
+};
+
 /* ---- writing ---- */
 
-/* A block that is being filled. Begins with zeros, but for sample_bytes. */
+/* A block that is being filled. Begins with zeros, but for its form. */
 struct dp_block_builder {
-    size_t sample_bytes; /* of each sample; 0: each has its own size */
-    struct dp_buffer data, payload;
+    struct dp_block_form form;
+    struct dp_buffer data, labels, payload;
     size_t used;
     uint32_t samples;
-    double labels[DP_SHARD_BLOCK_SAMPLES];
     uint32_t ends[DP_SHARD_BLOCK_SAMPLES];
 };
 
 /* Whether a sample of so many bytes still fits a block that is to have `most` bytes; an empty
- * block takes any. */
+ * block takes any. Labels of several numbers count, so that a block of them is no larger. */
 bool dp_block_fits(const struct dp_block_builder *builder, size_t bytes, size_t most);
 
-/* Adds a sample that fits. False: there is no memory. */
-bool dp_block_add(struct dp_block_builder *builder, const void *data, size_t bytes, double label,
-                  size_t most);
+/* Adds a sample that fits, and its label [label_numbers]. False: there is no memory. */
+bool dp_block_add(struct dp_block_builder *builder, const void *data, size_t bytes,
+                  const double *label, size_t most);
 
 /* The block's bytes, in `payload`; it is empty afterwards. Returns how many; 0: no memory. */
 size_t dp_block_finish(struct dp_block_builder *builder);
@@ -68,18 +73,22 @@ const uint8_t *dp_block_unpacked(const struct dp_shard_block *block, const void 
 /* What a decompressed block holds; borrows its bytes. */
 struct dp_block_view {
     const uint8_t *labels, *ends, *data;
-    size_t sample_bytes;
+    struct dp_block_form form;
     uint32_t samples;
 };
 
 /* Errors: DP_ERR_DATA: its parts do not make up its bytes; `sample` is the first that is wrong. */
 DP_CHECKED dp_status dp_block_open(const struct dp_shard_block *block, const uint8_t *raw,
-                                   size_t sample_bytes, struct dp_block_view *view,
+                                   const struct dp_block_form *form, struct dp_block_view *view,
                                    struct dp_problem *problem);
 
 /* Sample i < samples: its bytes, and their number. */
 const uint8_t *dp_block_sample(const struct dp_block_view *view, uint32_t i, size_t *bytes);
-double dp_block_label(const struct dp_block_view *view, uint32_t i);
+
+/* Number `k` of its label; and all of them [label_numbers], borrowed: where the block's bytes begin
+ * as memory of doubles must. */
+double dp_block_label(const struct dp_block_view *view, uint32_t i, size_t k);
+const double *dp_block_numbers(const struct dp_block_view *view, uint32_t i);
 
 /* Of pixels: writes and reads what stands before them. Errors: DP_ERR_DATA: no picture has that
  * size, or so many bytes. */

@@ -26,20 +26,36 @@ static void release(struct eye *eye)
 
 /* ---- verifying ---- */
 
+/* Training needs numbers that float32 has. */
+static dp_status verify_label(const struct dp_records_index *index, const struct dp_raw *raw,
+                              struct dp_problem *problem)
+{
+    const double *numbers = raw->targets != NULL ? raw->targets : &raw->label;
+
+    for (size_t k = 0; k < index->label_numbers; k++) {
+        if (!isfinite((float)numbers[k])) {
+            return dp_problem_refuse(problem, DP_ERR_DATA,
+                                     "number %zu of its label (counted from 0) is %.9g", k,
+                                     numbers[k]);
+        }
+    }
+    if (index->classes > 0 && !(raw->label >= 0.0 && raw->label < (double)index->classes &&
+                                raw->label == floor(raw->label))) {
+        return dp_problem_refuse(problem, DP_ERR_DATA, "label %.17g is not one of 0 to %d",
+                                 raw->label, index->classes - 1);
+    }
+    return DP_OK;
+}
+
 static dp_status verify_sample(struct eye *eye, enum dp_set set, uint64_t row,
                                const struct dp_raw *raw)
 {
-    const int classes = dp_records_index(eye->records)->classes;
     struct dp_picture picture = {0, 0, 0, NULL};
     struct dp_problem problem;
     char name[DP_PATH_BYTES];
-    dp_status status = DP_OK;
+    dp_status status = verify_label(dp_records_index(eye->records), raw, &problem);
 
-    if (classes > 0 &&
-        !(raw->label >= 0.0 && raw->label < (double)classes && raw->label == floor(raw->label))) {
-        status = dp_problem_refuse(&problem, DP_ERR_DATA, "label %.17g is not one of 0 to %d",
-                                   raw->label, classes - 1);
-    } else if (raw->kind == DP_RAW_PICTURE) {
+    if (status == DP_OK && raw->kind == DP_RAW_PICTURE) {
         status = dp_decode_pixels(eye->decoder, raw, 3, &picture, &problem);
     }
     if (status != DP_OK) {

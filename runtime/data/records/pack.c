@@ -16,11 +16,8 @@
 #include "base/system/worker.h"
 #include "base/trace.h"
 #include "runtime/data/data_file.h"
-#include "runtime/data/decode.h"
-#include "runtime/data/pictures/resize.h"
+#include "runtime/data/records/pack_sample.h"
 #include "runtime/data/records/shard_writer.h"
-#include "runtime/data/records/statistics.h"
-#include "runtime/data/samples.h"
 
 #define MARK ".lockstep-records"
 
@@ -30,26 +27,14 @@ enum {
     ERROR_BYTES = 1024
 };
 
-/* A sample that was read, and waits to be written. */
-struct slot {
-    struct dp_buffer memory;
-    size_t bytes;
-    double label;
-    struct dp_sample_shape shape;
-};
-
 struct packer;
 
 /* A thread that reads samples. */
 struct hand {
     struct packer *packer;
-    struct dp_sample_reader *reader; /* owned */
-    struct dp_decoder *decoder;      /* owned */
-    struct dp_resizer resizer;
-    struct dp_worker *worker; /* owned; NULL: the main thread */
-    struct dp_statistics statistics;
-    uint64_t decode_ns;
-    size_t bad; /* 1 + the slot that it failed at; 0: none */
+    struct dp_pack_maker *maker; /* owned */
+    struct dp_worker *worker;    /* owned; NULL: the main thread */
+    size_t bad;                  /* 1 + the slot that it failed at; 0: none */
     char error[ERROR_BYTES];
 };
 
@@ -57,10 +42,12 @@ struct packer {
     const struct dp_pack_options *options;
     struct dp_samples *samples; /* owned */
     struct dp_records_index index;
+    struct dp_pack_form form;
     struct dp_shard_writer *writer; /* owned */
     struct hand *hands;             /* owned; [threads] */
-    struct slot *slots;             /* owned; [WAVE] */
+    struct dp_packed *slots;        /* owned; [WAVE] */
     struct dp_statistics statistics;
+    struct dp_pack_effect effect;
     enum dp_set set; /* of the wave: its set, first sample, and number */
     size_t first, count;
     atomic_size_t next; /* slot that nobody has taken yet */
@@ -88,98 +75,7 @@ const char *dp_pack_source_of(const char *dir)
     return "folder";
 }
 
-/* ---- a sample, on any thread ---- */
-
-static bool keep(struct slot *slot, const void *data, size_t bytes, size_t before)
-{
-    if (!dp_buffer_reserve(&slot->memory, before + bytes)) {
-        return false;
-    }
-    memcpy((uint8_t *)slot->memory.data + before, data, bytes);
-    slot->bytes = before + bytes;
-    return true;
-}
-
-/* A shorter side of at most `resize`; it never gets larger. */
-static void size_of(const struct dp_picture *in, int resize, int *height, int *width)
-{
-    const int shorter = in->height < in->width ? in->height : in->width;
-    const double scale = resize > 0 && shorter > resize ? (double)resize / shorter : 1.0;
-
-    *height = (int)lround(in->height * scale);
-    *width = (int)lround(in->width * scale);
-    *height = *height < 1 ? 1 : *height;
-    *width = *width < 1 ? 1 : *width;
-}
-
-static dp_status store_pixels(struct hand *hand, const struct dp_picture *picture,
-                              struct slot *slot)
-{
-    size_t bytes;
-    int height, width;
-
-    size_of(picture, hand->packer->options->resize, &height, &width);
-    bytes = (size_t)height * (size_t)width * (size_t)picture->channels;
-    slot->bytes = DP_BLOCK_PIXELS_HEAD + bytes;
-    if (!dp_buffer_reserve(&slot->memory, slot->bytes) ||
-        !dp_resize(&hand->resizer, picture, DP_RESIZE_BILINEAR, height, width, picture->channels,
-                   (uint8_t *)slot->memory.data + DP_BLOCK_PIXELS_HEAD)) {
-        return DP_FAIL(DP_ERR_NOMEM, "%d x %d pixels", width, height);
-    }
-    dp_block_pixels_head(slot->memory.data, height, width, picture->channels);
-    return DP_OK;
-}
-
-/* Pictures are decoded in any case: damaged ones come to light here, and statistics are of pixels.
- */
-static dp_status take_picture(struct hand *hand, const struct dp_raw *raw, size_t at,
-                              struct slot *slot)
-{
-    const struct packer *p = hand->packer;
-    const uint64_t begin = dp_now_ns();
-    struct dp_picture picture = {0, 0, 0, NULL};
-    struct dp_problem problem;
-    char name[DP_PATH_BYTES];
-    const dp_status status = dp_decode_pixels(hand->decoder, raw, 3, &picture, &problem);
-
-    if (status != DP_OK) {
-        dp_samples_name(p->samples, p->set, at, name, sizeof(name));
-        return DP_FAIL(status, "%s: %s", name, problem.text);
-    }
-    hand->decode_ns += dp_now_ns() - begin;
-    if (p->set == DP_SET_TRAIN) {
-        dp_statistics_bytes(&hand->statistics, picture.pixels,
-                            (size_t)picture.height * (size_t)picture.width, picture.channels);
-    }
-    if (p->index.kind == DP_RECORDS_PIXELS) {
-        return store_pixels(hand, &picture, slot);
-    }
-    return keep(slot, raw->data, raw->bytes, 0) ? DP_OK
-                                                : DP_FAIL(DP_ERR_NOMEM, "%zu bytes", raw->bytes);
-}
-
-static dp_status take_sample(struct hand *hand, size_t i)
-{
-    struct packer *p = hand->packer;
-    struct slot *slot = &p->slots[i];
-    const size_t at = p->first + i;
-    struct dp_raw raw;
-
-    DP_TRY(dp_sample_reader_raw(hand->reader, p->set, at, &raw));
-    slot->label = raw.label;
-    if (p->index.kind != DP_RECORDS_ARRAYS) {
-        return take_picture(hand, &raw, at, slot);
-    }
-    if (!keep(slot, raw.data, raw.bytes, 0)) {
-        return DP_FAIL(DP_ERR_NOMEM, "%zu bytes", raw.bytes);
-    }
-    if (p->set == DP_SET_TRAIN && raw.shape.element == DP_ELEMENT_BYTE) {
-        const int channels = hand->statistics.channels;
-        dp_statistics_bytes(&hand->statistics, raw.data, raw.shape.count / (size_t)channels,
-                            channels);
-    }
-    return DP_OK;
-}
+/* ---- samples, on any thread ---- */
 
 /* Takes samples of the wave until none is left. What is wrong is kept, to be said for the first. */
 static dp_status work(void *context)
@@ -192,7 +88,7 @@ static dp_status work(void *context)
 
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
     while (status == DP_OK && (i = atomic_fetch_add(&p->next, 1)) < p->count) {
-        status = take_sample(hand, i);
+        status = dp_pack_maker_make(hand->maker, p->set, p->first + i, &p->slots[i]);
         if (status != DP_OK) {
             hand->bad = i + 1;
         }
@@ -237,16 +133,16 @@ static dp_status write_wave(struct packer *p)
                         p->index.shape.element == DP_ELEMENT_FLOAT && p->set == DP_SET_TRAIN;
 
     for (size_t i = 0; i < p->count; i++) {
-        const struct slot *slot = &p->slots[i];
-        DP_TRY(dp_shard_writer_add(p->writer, p->set, slot->memory.data, slot->bytes, slot->label));
+        const struct dp_packed *slot = &p->slots[i];
+        const double *label = dp_packed_label(slot);
+        DP_TRY(dp_shard_writer_add(p->writer, p->set, slot->memory.data, slot->bytes, label));
         if (floats) {
             dp_statistics_floats(&p->statistics, slot->memory.data,
                                  p->index.shape.count / (size_t)p->statistics.channels);
         }
-        p->whole_labels = p->whole_labels && slot->label >= 0.0 &&
-                          slot->label < (double)DP_RECORDS_CLASSES &&
-                          slot->label == floor(slot->label);
-        p->largest_label = slot->label > p->largest_label ? slot->label : p->largest_label;
+        p->whole_labels = p->whole_labels && *label >= 0.0 && *label < (double)DP_RECORDS_CLASSES &&
+                          *label == floor(*label);
+        p->largest_label = *label > p->largest_label ? *label : p->largest_label;
         p->read_bytes += slot->bytes;
     }
     return DP_OK;
@@ -335,10 +231,41 @@ static dp_status take_folder(const char *dir, bool *made, struct dp_lock **lock)
 
 /* ---- all of it ---- */
 
+/* Whether the flags and the samples go together. */
+static dp_status check_options(const struct packer *p, const struct dp_samples_info *info)
+{
+    const struct dp_pack_options *o = p->options;
+    const bool pictures = p->index.kind != DP_RECORDS_ARRAYS;
+
+    if (o->resize > 0 && !pictures) {
+        return DP_FAIL(DP_ERR_USAGE, "--resize is for pictures: %s has arrays", o->from);
+    }
+    if (o->label_numbers > 0 && pictures) {
+        return DP_FAIL(DP_ERR_USAGE, "--label-numbers is for arrays: the labels of pictures are "
+                                     "the classes of their folders");
+    }
+    if (o->label_numbers > 1 && info->targets != (size_t)o->label_numbers) {
+        return DP_FAIL(DP_ERR_USAGE, "--label-numbers %d: the labels of %s are %zu number%s each",
+                       o->label_numbers, o->from, info->targets > 0 ? info->targets : (size_t)1,
+                       dp_plural(info->targets > 0 ? info->targets : 1));
+    }
+    if (info->targets > DP_RECORDS_LABEL) {
+        return DP_FAIL(DP_ERR_DATA, "%s: labels of %zu numbers; at most %d are taken", o->from,
+                       info->targets, DP_RECORDS_LABEL);
+    }
+    if (dp_shape_bytes(&info->shape) > DP_SHARD_SAMPLE_BYTES) {
+        return DP_FAIL(DP_ERR_DATA, "%s: samples of %zu bytes; at most %d are taken", o->from,
+                       dp_shape_bytes(&info->shape), DP_SHARD_SAMPLE_BYTES);
+    }
+    return DP_OK;
+}
+
 static dp_status open_source(struct packer *p, const char *name)
 {
-    const struct dp_source_config config = {
-        .dir = p->options->from, .only_train = true, .label_last = p->options->label_last};
+    const struct dp_source_config config = {.dir = p->options->from,
+                                            .only_train = true,
+                                            .label_last = p->options->label_last,
+                                            .targets = (size_t)p->options->label_numbers};
     const struct dp_samples_info *info;
 
     DP_TRY(dp_samples_open(name, &config, &p->samples));
@@ -347,13 +274,8 @@ static dp_status open_source(struct packer *p, const char *name)
     p->index.kind = info->shape.count > 0 ? DP_RECORDS_ARRAYS
                     : p->options->decode  ? DP_RECORDS_PIXELS
                                           : DP_RECORDS_PICTURES;
-    if (p->options->resize > 0 && p->index.kind != DP_RECORDS_PIXELS) {
-        return DP_FAIL(DP_ERR_USAGE, "--resize is for pictures, with --decode");
-    }
-    if (dp_shape_bytes(&info->shape) > DP_SHARD_SAMPLE_BYTES) {
-        return DP_FAIL(DP_ERR_DATA, "%s: samples of %zu bytes; at most %d are taken",
-                       p->options->from, dp_shape_bytes(&info->shape), DP_SHARD_SAMPLE_BYTES);
-    }
+    p->index.label_numbers = info->targets;
+    DP_TRY(check_options(p, info));
     for (int set = 0; set < DP_SETS; set++) {
         p->index.count[set] = info->count[set];
     }
@@ -365,9 +287,15 @@ static dp_status open_source(struct packer *p, const char *name)
 
 static dp_status start_hands(struct packer *p)
 {
-    const int threads = p->options->threads, channels = dp_statistics_channels(&p->index.shape);
+    const int threads = p->options->threads;
 
-    p->statistics.channels = channels;
+    p->form = (struct dp_pack_form){.samples = p->samples,
+                                    .kind = p->index.kind,
+                                    .shape = p->index.shape,
+                                    .label_numbers = dp_records_form(&p->index).label_numbers,
+                                    .resize = p->options->resize,
+                                    .quality = p->options->quality};
+    p->statistics.channels = dp_statistics_channels(&p->index.shape);
     p->slots = dp_zalloc(WAVE, sizeof(*p->slots));
     p->hands = dp_zalloc((size_t)threads, sizeof(*p->hands));
     if (p->slots == NULL || p->hands == NULL) {
@@ -378,9 +306,7 @@ static dp_status start_hands(struct packer *p)
         const struct dp_worker_config config = {
             .name = "pack", .task = "reads samples", .run = work, .context = hand};
         hand->packer = p;
-        hand->statistics.channels = channels;
-        DP_TRY(dp_sample_reader_create(p->samples, &hand->reader));
-        DP_TRY(dp_decoder_create(&hand->decoder));
+        DP_TRY(dp_pack_maker_create(&p->form, &hand->maker));
         if (i > 0) {
             DP_TRY(dp_worker_create(&config, &hand->worker));
         }
@@ -390,12 +316,11 @@ static dp_status start_hands(struct packer *p)
 
 static dp_status make_writer(struct packer *p)
 {
-    const bool arrays = p->index.kind == DP_RECORDS_ARRAYS;
     const struct dp_shard_writer_config config = {
         .dir = p->options->to,
         .shard_bytes = p->options->shard_bytes,
         .block_bytes = BLOCK_BYTES,
-        .sample_bytes = arrays ? dp_shape_bytes(&p->index.shape) : 0,
+        .form = dp_records_form(&p->index),
         .zstd = p->options->zstd,
     };
 
@@ -408,10 +333,12 @@ static dp_status save_index(struct packer *p)
     size_t count;
     const struct dp_records_shard *shards = dp_shard_writer_shards(p->writer, &count);
 
-    p->index.classes = info->classes > 0 ? info->classes
-                       : p->whole_labels ? (int)p->largest_label + 1
-                                         : 0;
-    p->index.class_names = info->class_names;
+    if (p->index.label_numbers == 0) {
+        p->index.classes = info->classes > 0 ? info->classes
+                           : p->whole_labels ? (int)p->largest_label + 1
+                                             : 0;
+        p->index.class_names = info->class_names;
+    }
     p->index.block_bytes = BLOCK_BYTES;
     p->index.zstd = p->options->zstd;
     p->index.shards = dp_zalloc(count, sizeof(*shards));
@@ -421,7 +348,7 @@ static dp_status save_index(struct packer *p)
     memcpy(p->index.shards, shards, count * sizeof(*shards));
     p->index.shard_count = count;
     for (int i = 0; i < p->options->threads; i++) {
-        dp_statistics_merge(&p->statistics, &p->hands[i].statistics);
+        dp_pack_maker_sum(p->hands[i].maker, &p->statistics, &p->effect);
     }
     dp_statistics_finish(&p->statistics, p->index.shape.element, &p->index);
     DP_TRY(dp_file_sync_folder(p->options->to));
@@ -430,29 +357,22 @@ static dp_status save_index(struct packer *p)
 
 static void fill_result(const struct packer *p, struct dp_pack_result *r)
 {
-    uint64_t decode_ns = 0;
-
-    for (int i = 0; i < p->options->threads; i++) {
-        decode_ns += p->hands[i].decode_ns;
-    }
     r->samples = p->index.count[DP_SET_TRAIN] + p->index.count[DP_SET_TEST];
     r->shards = p->index.shard_count;
     r->read_bytes = p->read_bytes;
     dp_shard_writer_bytes(p->writer, &r->raw_bytes, &r->stored_bytes);
     r->seconds = (double)(dp_now_ns() - p->begin_ns) / 1e9;
-    r->decode_seconds = (double)decode_ns / 1e9;
+    r->effect = p->effect;
 }
 
 static void release(struct packer *p)
 {
     for (int i = 0; p->hands != NULL && i < p->options->threads; i++) {
         dp_worker_destroy(p->hands[i].worker);
-        dp_sample_reader_destroy(p->hands[i].reader);
-        dp_decoder_destroy(p->hands[i].decoder);
-        dp_resizer_release(&p->hands[i].resizer);
+        dp_pack_maker_destroy(p->hands[i].maker);
     }
     for (int i = 0; p->slots != NULL && i < WAVE; i++) {
-        dp_buffer_release(&p->slots[i].memory);
+        dp_packed_release(&p->slots[i]);
     }
     dp_free(p->hands);
     dp_free(p->slots);

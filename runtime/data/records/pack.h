@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "runtime/data/records/pack_sample.h"
 
 struct dp_pack_progress {
     uint64_t done, all; /* samples */
@@ -22,10 +22,12 @@ struct dp_pack_options {
     const char *source; /* name of the source; NULL: found out by the files that SRC has */
     const char *from, *to;
     uint64_t shard_bytes;
-    int zstd;        /* level; 0: not compressed */
-    bool decode;     /* pictures are stored as pixels, */
-    int resize;      /* whose shorter side is at most this; 0: as they are */
-    bool label_last; /* of csv */
+    int zstd;          /* level; 0: not compressed */
+    bool decode;       /* pictures are stored as pixels */
+    int resize;        /* their shorter side is at most this; 0: as they are */
+    int quality;       /* of JPEG files that are made smaller: 1 to 100 */
+    bool label_last;   /* of csv */
+    int label_numbers; /* labels are so many numbers, no classes; 0: classes, or what npy has */
     int threads;
     bool (*stopped)(void); /* whether to give up, asked now and then; may be NULL */
     void (*progress)(void *context, const struct dp_pack_progress *progress); /* may be NULL */
@@ -36,7 +38,7 @@ struct dp_pack_result {
     const char *source;
     uint64_t samples, shards, read_bytes, raw_bytes, stored_bytes;
     double seconds;
-    double decode_seconds; /* of processor time, all pictures: what each epoch would take */
+    struct dp_pack_effect effect;
 };
 
 /* The source that can read a folder, by the names of its files. */

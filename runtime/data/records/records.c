@@ -267,24 +267,16 @@ dp_status dp_records_check(const struct dp_records *r, const struct dp_records_b
                               "again");
 }
 
-/* 0: each sample has its own size. */
-static size_t sample_bytes(const struct dp_records *r)
-{
-    const struct dp_records_index *index = &r->file.index;
-
-    return index->kind == DP_RECORDS_ARRAYS ? dp_shape_bytes(&index->shape) : 0;
-}
-
 dp_status dp_records_expand(const struct dp_records *r, const struct dp_records_block *b,
                             const struct dp_buffer *stored, struct dp_buffer *memory,
                             struct dp_block_view *view)
 {
     struct dp_problem problem;
+    const struct dp_block_form form = dp_records_form(&r->file.index);
     const uint8_t *raw;
     dp_status status = dp_block_unpack(&b->block, stored->data, memory, &raw, &problem);
 
-    status =
-        status == DP_OK ? dp_block_open(&b->block, raw, sample_bytes(r), view, &problem) : status;
+    status = status == DP_OK ? dp_block_open(&b->block, raw, &form, view, &problem) : status;
     return status == DP_OK ? DP_OK : refuse_block(r, b, status, problem.text);
 }
 
@@ -301,10 +293,11 @@ dp_status dp_records_view(const struct dp_records *r, const struct dp_records_bl
                           const struct dp_buffer *stored, const struct dp_buffer *memory,
                           struct dp_block_view *view)
 {
+    const struct dp_block_form form = dp_records_form(&r->file.index);
     const uint8_t *raw = dp_block_unpacked(&b->block, stored->data, memory);
     struct dp_problem problem;
 
-    return dp_block_open(&b->block, raw, sample_bytes(r), view, &problem);
+    return dp_block_open(&b->block, raw, &form, view, &problem);
 }
 
 void dp_records_name(const struct dp_records *r, enum dp_set set, uint64_t row, char *text,
@@ -333,7 +326,8 @@ dp_status dp_records_sample(const struct dp_records *r, const struct dp_records_
                         .data = data,
                         .bytes = bytes,
                         .shape = index->shape,
-                        .label = dp_block_label(view, i)};
+                        .label = dp_block_label(view, i, 0),
+                        .targets = index->label_numbers > 1 ? dp_block_numbers(view, i) : NULL};
     if (index->kind != DP_RECORDS_PIXELS) {
         return DP_OK;
     }

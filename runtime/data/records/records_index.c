@@ -30,6 +30,13 @@ const char *dp_records_kind_text(enum dp_records_kind kind)
     return kinds[kind];
 }
 
+struct dp_block_form dp_records_form(const struct dp_records_index *index)
+{
+    return (struct dp_block_form){
+        .sample_bytes = index->kind == DP_RECORDS_ARRAYS ? dp_shape_bytes(&index->shape) : 0,
+        .label_numbers = index->label_numbers > 0 ? index->label_numbers : 1};
+}
+
 /* The hash of all members but its own. */
 static dp_status hash_of(const struct dp_json *json, char hex[HEX64])
 {
@@ -108,6 +115,9 @@ static dp_status put_index(const struct dp_records_index *index, struct dp_json 
     DP_TRY(dp_json_set_int(json, "version", VERSION));
     DP_TRY(put_sample(index, dp_json_set_object(json, "sample")));
     DP_TRY(dp_json_set_int(json, "classes", index->classes));
+    if (index->label_numbers > 0) { /* not otherwise: most folders are as they always were */
+        DP_TRY(dp_json_set_int(json, "label_numbers", (int64_t)index->label_numbers));
+    }
     if (index->class_names != NULL) {
         array = dp_json_set_array(json, "class_names");
         for (int i = 0; i < index->classes; i++) {
@@ -397,6 +407,11 @@ static dp_status take_index(struct reading *r, const struct dp_json *json,
     DP_TRY(take_version(r, json));
     take_sample(r, json, index);
     index->classes = (int)take_int(r, json, "classes", 0, DP_RECORDS_CLASSES);
+    if (dp_json_get(json, "label_numbers") != NULL) {
+        const int64_t most =
+            index->classes == 0 ? DP_RECORDS_LABEL : 0; /* classes are no numbers */
+        index->label_numbers = (size_t)take_int(r, json, "label_numbers", 1, most);
+    }
     for (int set = 0; set < DP_SETS; set++) {
         index->count[set] =
             (uint64_t)take_int(r, samples, sets[set], set == DP_SET_TRAIN ? 1 : 0, INT64_MAX);

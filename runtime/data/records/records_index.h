@@ -10,6 +10,7 @@
 #include "base/files/file.h"
 #include "base/json.h"
 #include "runtime/data/problem.h"
+#include "runtime/data/records/block.h"
 #include "runtime/data/sample.h"
 
 #define DP_RECORDS_INDEX "index.json"
@@ -19,7 +20,8 @@ enum {
     DP_RECORDS_SHARDS = 99999,         /* most of them: five digits */
     DP_RECORDS_NAME = 16,              /* bytes of "shard-00000.rec" */
     DP_RECORDS_INDEX_BYTES = 64 << 20, /* longest index.json */
-    DP_RECORDS_CLASSES = 1 << 20
+    DP_RECORDS_CLASSES = 1 << 20,
+    DP_RECORDS_LABEL = 4096 /* most numbers of a label */
 };
 
 enum dp_records_kind {
@@ -40,6 +42,7 @@ struct dp_records_index {
     enum dp_records_kind kind;
     struct dp_sample_shape shape;   /* of arrays; others: count 0 */
     int classes;                    /* labels are below; 0: they are no classes */
+    size_t label_numbers;           /* of each label, which is no class; 0: it is one */
     const char *const *class_names; /* [classes]; NULL: they have none */
     uint64_t count[DP_SETS];
     int channels; /* of mean and std, of the training set: bytes are scaled to 0..1 */
@@ -52,6 +55,9 @@ struct dp_records_index {
 
 /* "shard-00003.rec" */
 void dp_records_shard_name(char name[DP_RECORDS_NAME], size_t number);
+
+/* What the samples of every block have in common. */
+struct dp_block_form dp_records_form(const struct dp_records_index *index);
 
 /* "array", "picture", "pixels". */
 const char *dp_records_kind_text(enum dp_records_kind kind);

@@ -44,7 +44,7 @@ dp_status dp_shard_writer_create(const struct dp_shard_writer_config *config,
         return DP_FAIL(DP_ERR_NOMEM, "%s: writing shards", config->dir);
     }
     w->config = *config;
-    w->builder.sample_bytes = config->sample_bytes;
+    w->builder.form = config->form;
     if (config->zstd != 0) {
         status = dp_block_packer_create(config->zstd, &w->packer);
     }
@@ -196,7 +196,7 @@ static dp_status end_block(struct dp_shard_writer *w)
 }
 
 dp_status dp_shard_writer_add(struct dp_shard_writer *w, enum dp_set set, const void *data,
-                              size_t bytes, double label)
+                              size_t bytes, const double *label)
 {
     if (w->open && w->set != set) {
         DP_TRY(end_block(w));

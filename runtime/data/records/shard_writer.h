@@ -13,18 +13,18 @@ struct dp_shard_writer_config {
     const char *dir;      /* borrowed */
     uint64_t shard_bytes; /* a shard ends after the block that reaches this */
     size_t block_bytes;
-    size_t sample_bytes; /* of arrays; 0: each sample has its own size */
-    int zstd;            /* level; 0: not compressed */
+    struct dp_block_form form;
+    int zstd; /* level; 0: not compressed */
 };
 
 /* Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_shard_writer_create(const struct dp_shard_writer_config *config,
                                             struct dp_shard_writer **out);
 
-/* Adds a sample; those of a set come one after another, the training set first. Errors:
- * DP_ERR_WRITE, DP_ERR_NOMEM. */
+/* Adds a sample and its label [form.label_numbers]; those of a set come one after another, the
+ * training set first. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_shard_writer_add(struct dp_shard_writer *writer, enum dp_set set,
-                                         const void *data, size_t bytes, double label);
+                                         const void *data, size_t bytes, const double *label);
 
 /* Ends the last shard. Errors: as above. */
 DP_CHECKED dp_status dp_shard_writer_finish(struct dp_shard_writer *writer);

@@ -66,23 +66,31 @@ static dp_status begin_arrays(struct unpacker *u, char paths[2][DP_PATH_BYTES])
     u->open = true;
     DP_TRY(write_header(&u->images, s->element == DP_ELEMENT_FLOAT ? "<f4" : "|u1",
                         u->index->count[u->set], shape));
+    shape[0] = '\0';
+    if (u->index->label_numbers > 1) {
+        (void)snprintf(shape, sizeof(shape), " %zu", u->index->label_numbers);
+    }
     return write_header(&u->labels, u->index->classes > 0 ? "<i8" : "<f8", u->index->count[u->set],
-                        "");
+                        shape);
 }
 
 static dp_status append_array(struct unpacker *u, const struct dp_raw *raw)
 {
-    uint8_t label[8];
-    uint64_t bits;
+    const size_t numbers = dp_records_form(u->index).label_numbers;
+    const double *label = raw->targets != NULL ? raw->targets : &raw->label;
+    uint8_t bytes[8];
 
-    if (u->index->classes > 0) {
-        bits = (uint64_t)(int64_t)raw->label;
-    } else {
-        memcpy(&bits, &raw->label, sizeof(bits));
+    for (size_t k = 0; k < numbers; k++) {
+        uint64_t bits;
+        if (u->index->classes > 0) {
+            bits = (uint64_t)(int64_t)raw->label;
+        } else {
+            memcpy(&bits, &label[k], sizeof(bits));
+        }
+        dp_shard_put(bytes, bits, 8);
+        DP_TRY(dp_file_append(&u->labels, bytes, sizeof(bytes)));
     }
-    dp_shard_put(label, bits, 8);
-    DP_TRY(dp_file_append(&u->images, raw->data, raw->bytes));
-    return dp_file_append(&u->labels, label, sizeof(label));
+    return dp_file_append(&u->images, raw->data, raw->bytes);
 }
 
 static dp_status end_arrays(struct unpacker *u)

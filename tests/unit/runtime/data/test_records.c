@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/data/pictures/picture.h"
 #include "runtime/data/records/inspect.h"
 #include "runtime/data/records/pack.h"
 #include "tests/support/array_files.h"
@@ -127,6 +128,126 @@ static void what_is_packed_comes_back_compressed_or_not(void **state)
         assert_int_equal(dp_records_verify(records), DP_OK);
         dp_records_close(records);
     }
+}
+
+/* Labels of three numbers, with fewer numbers a sample than a label has. */
+static void labels_of_several_numbers_come_back(void **state)
+{
+    static double labels[ROWS * 3];
+    struct dp_pack_options options = usual();
+    struct dp_source_config config;
+    struct dp_records_index_file file;
+    struct outcome a, b;
+    char dir[96];
+    (void)state;
+
+    (void)snprintf(dir, sizeof(dir), "%s/numbers", root);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    for (int i = 0; i < ROWS * 3; i++) {
+        labels[i] = (double)i / 7.0 - 50.0;
+    }
+    for (int set = 0; set < 2; set++) {
+        npy_file(dir, set == 0 ? "train_images.npy" : "test_images.npy", "<f4", "(700, 2)", labels,
+                 sizeof(float) * ROWS * 2);
+        npy_file(dir, set == 0 ? "train_labels.npy" : "test_labels.npy", "<f8", "(700, 3)", labels,
+                 sizeof(labels));
+    }
+    options.from = dir;
+    pack_well(&options);
+    assert_int_equal(dp_records_index_read(packed, &file), DP_OK);
+    assert_int_equal(file.index.label_numbers, 3);
+    assert_int_equal(file.index.classes, 0);
+    dp_records_index_release(&file);
+    config = (struct dp_source_config){
+        .dir = dir, .input = {.count = 2, .element = DP_ELEMENT_FLOAT}, .targets = 3};
+    a = run_source_well("npy", &config);
+    config.dir = packed;
+    b = run_source_well("records", &config);
+    assert_int_equal(b.info.targets, 3);
+    for (int set = 0; set < DP_SETS; set++) {
+        assert_memory_equal(a.images[set], b.images[set], ROWS * a.bytes);
+        assert_memory_equal(a.labels[set], b.labels[set], sizeof(float) * ROWS * 3);
+    }
+    outcome_release(&a);
+    outcome_free(&b);
+    config.targets = 2;
+    assert_source_refuses("records", &config, DP_ERR_DATA,
+                          "its labels are 3 numbers each, the model has 2 outputs: give its last "
+                          "dense layer units: 3");
+    config.targets = 0;
+    config.classes = 3;
+    assert_source_refuses("records", &config, DP_ERR_DATA,
+                          "3 numbers each, no classes: set train.loss to mse");
+}
+
+/* Size of every picture of a set, and whether it is a JPEG; how many bytes they have together. */
+static size_t sizes_of(bool jpeg[4], int side[4][2])
+{
+    struct dp_records *records;
+    struct dp_buffer stored = {NULL, 0}, memory = {NULL, 0}, pixels = {NULL, 0};
+    struct dp_block_view view;
+    struct dp_problem problem;
+    struct dp_picture picture;
+    struct dp_jpeg *decoder;
+    struct dp_raw raw;
+    size_t bytes = 0;
+
+    assert_int_equal(dp_records_open(packed, &records), DP_OK);
+    assert_int_equal(dp_jpeg_create(&decoder), DP_OK);
+    assert_int_equal(dp_records_read(records, dp_records_block(records, DP_SET_TRAIN, 0), &stored,
+                                     &memory, &view),
+                     DP_OK);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(
+            dp_records_sample(records, dp_records_block(records, DP_SET_TRAIN, 0), &view, i, &raw),
+            DP_OK);
+        jpeg[i] = dp_jpeg_is(raw.data, raw.bytes);
+        assert_int_equal(
+            dp_picture_decode(decoder, raw.data, raw.bytes, 3, &pixels, &picture, &problem), DP_OK);
+        side[i][0] = picture.height;
+        side[i][1] = picture.width;
+        bytes += raw.bytes;
+    }
+    dp_buffer_release(&stored);
+    dp_buffer_release(&memory);
+    dp_buffer_release(&pixels);
+    dp_jpeg_destroy(decoder);
+    dp_records_close(records);
+    return bytes;
+}
+
+/* Files stay of their kind, the shorter side is at most 40, and small pictures stay as they are. */
+static void pictures_are_made_smaller_as_files(void **state)
+{
+    static const int expected[4][2] = {{40, 60}, {30, 50}, {45, 40}, {40, 40}};
+    struct dp_pack_options options = usual();
+    struct dp_pack_result result;
+    char dir[96];
+    bool jpeg[4];
+    int side[4][2];
+    size_t bytes;
+    (void)state;
+
+    (void)snprintf(dir, sizeof(dir), "%s/pictures", root);
+    picture_file(dir, "a/1.jpg", 120, 80, 3, 1);
+    picture_file(dir, "a/2.jpg", 50, 30, 3, 2);
+    picture_file(dir, "b/3.png", 80, 90, 3, 3);
+    picture_file(dir, "b/4.jpg", 100, 100, 1, 4);
+    options.from = dir;
+    options.resize = 40;
+    options.quality = 90;
+    remove_packed();
+    assert_int_equal(dp_pack(&options, &result), DP_OK);
+    assert_int_equal(result.effect.resized, 3);
+    assert_int_equal(result.effect.pictures, 4);
+    assert_true(result.effect.resized_bytes < result.effect.bytes);
+    bytes = sizes_of(jpeg, side);
+    assert_memory_equal(side, expected, sizeof(side));
+    assert_true(jpeg[0] && jpeg[1] && !jpeg[2] && jpeg[3]);
+    options.quality = 10;
+    pack_well(&options);
+    assert_true(sizes_of(jpeg, side) < bytes);
+    assert_int_equal(dp_mem_live(), 0);
 }
 
 /* Of 0, 1, ... 9 in each of two channels, and of twice that. */
@@ -337,6 +458,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_packed_comes_back_compressed_or_not),
+        cmocka_unit_test(labels_of_several_numbers_come_back),
+        cmocka_unit_test(pictures_are_made_smaller_as_files),
         cmocka_unit_test(statistics_are_those_of_the_training_set),
         cmocka_unit_test(damaged_shards_are_refused_by_name),
         cmocka_unit_test(a_wrong_index_is_refused),

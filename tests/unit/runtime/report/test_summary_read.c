@@ -146,6 +146,13 @@ static void whatever_is_written_is_read_back(void **state)
     }
 }
 
+static void assert_has(const struct dp_json *object, const char *where, const char *key)
+{
+    if (dp_json_get(object, key) == NULL) {
+        fail_msg("%s has no %s", where, key);
+    }
+}
+
 static void objects_and_tables_have_the_documented_keys(void **state)
 {
     static const char *const keys[][12] = {
@@ -172,9 +179,7 @@ static void objects_and_tables_have_the_documented_keys(void **state)
         const struct dp_json *at = dp_json_get(json, keys[i][0]);
         const struct dp_json *object = dp_json_is_array(at) ? dp_json_at(at, 1) : at;
         for (int k = 1; k < 12 && keys[i][k] != NULL; k++) {
-            if (dp_json_get(object, keys[i][k]) == NULL) {
-                fail_msg("%s has no %s", keys[i][0], keys[i][k]);
-            }
+            assert_has(object, keys[i][0], keys[i][k]);
         }
     }
     assert_real(json, "mfu", summary.mfu);

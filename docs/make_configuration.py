@@ -101,8 +101,10 @@ be written.
 ## run.json
 
 `run.json` is one JSON object. What is not known is null. A key with a dot lies in an object:
-`final.test_loss` is `test_loss` in `final`. `ranks` is a list with an object for each training
-rank. [How the figures are made](checkpoints.md#files-of-a-run) says more of some of them.
+`final.test_loss` is `test_loss` in `final`. A key with `[]` lies in each object of a list: `ranks`
+has one for each training rank, `buckets` for each piece of the gradient that is shared as one,
+`layers` for each layer. [How the figures are made](checkpoints.md#files-of-a-run) says more of
+some of them.
 """
 
 
@@ -160,9 +162,9 @@ def sections(text):
 
 
 def reported(build):
-    """(key, unit, what it is) of each line of --list report, which has three columns."""
+    """(key, unit, what it is) of each line of --list report."""
     for line in output_of(build, "--list", "report").splitlines():
-        yield line[:32].strip(), line[32:44].strip(), line[44:]
+        yield line[:44].strip(), line[44:56].strip(), line[56:]
 
 
 def report_page(build):

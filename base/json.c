@@ -124,6 +124,11 @@ struct dp_json *dp_json_set_array(struct dp_json *object, const char *key)
     return set(object, key, child) == DP_OK ? outer(child) : NULL;
 }
 
+struct dp_json *dp_json_member(struct dp_json *object, const char *key)
+{
+    return outer(json_object_get(inner(object), key));
+}
+
 dp_status dp_json_push_text(struct dp_json *array, const char *value)
 {
     return push(array, text_value(value));

@@ -35,6 +35,9 @@ DP_CHECKED dp_status dp_json_set_null(struct dp_json *object, const char *key);
 struct dp_json *dp_json_set_object(struct dp_json *object, const char *key);
 struct dp_json *dp_json_set_array(struct dp_json *object, const char *key);
 
+/* A member that is there, for more to be set in it; borrowed from `object`. NULL: there is none. */
+struct dp_json *dp_json_member(struct dp_json *object, const char *key);
+
 /* Sets a member to a copy of a value, with all inside; NULL becomes null. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_json_set_copy(struct dp_json *object, const char *key,
                                       const struct dp_json *value);

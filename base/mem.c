@@ -15,7 +15,7 @@ enum { HUGE_PAGE = 2 * 1024 * 1024 };
 /* Precedes every block. It is as long as the alignment, so that the block is aligned too. */
 union header {
     struct {
-        size_t bytes;
+        size_t bytes, whole;
         enum dp_purpose purpose;
         void (*give)(void *memory); /* releases it; NULL: the C library */
     } block;
@@ -24,6 +24,7 @@ union header {
 
 static atomic_llong bytes_by_purpose[DP_MEM_PURPOSE_COUNT];
 static atomic_llong live_blocks;
+static atomic_llong heap_bytes; /* from the C library, headers included */
 static atomic_int fail_countdown;
 static void *(*take_elsewhere)(size_t bytes);
 static void (*give_back)(void *memory);
@@ -67,9 +68,11 @@ static void *take_block(enum dp_purpose purpose, size_t bytes, size_t align)
     memset(header, 0, whole);
     header->block.give = elsewhere ? give_back : NULL;
     header->block.bytes = bytes;
+    header->block.whole = elsewhere ? 0 : whole;
     header->block.purpose = purpose;
     atomic_fetch_add(&bytes_by_purpose[purpose], (long long)bytes);
     atomic_fetch_add(&live_blocks, 1);
+    atomic_fetch_add(&heap_bytes, (long long)header->block.whole);
     return header + 1;
 }
 
@@ -138,6 +141,7 @@ void dp_free(void *memory)
     header--;
     atomic_fetch_sub(&bytes_by_purpose[header->block.purpose], (long long)header->block.bytes);
     atomic_fetch_sub(&live_blocks, 1);
+    atomic_fetch_sub(&heap_bytes, (long long)header->block.whole);
     if (header->block.give != NULL) {
         header->block.give(header);
     } else {
@@ -163,6 +167,11 @@ size_t dp_mem_bytes(enum dp_purpose purpose)
 size_t dp_mem_live(void)
 {
     return (size_t)atomic_load(&live_blocks);
+}
+
+size_t dp_mem_heap(void)
+{
+    return (size_t)atomic_load(&heap_bytes);
 }
 
 void dp_mem_count(enum dp_purpose purpose, long long bytes)

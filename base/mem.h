@@ -56,6 +56,9 @@ const char *dp_purpose_text(enum dp_purpose purpose);
 size_t dp_mem_bytes(enum dp_purpose purpose);
 size_t dp_mem_live(void);
 
+/* Bytes of the C library's heap that these blocks take. */
+size_t dp_mem_heap(void);
+
 /* Zeroes memory that is part of a file. False where its file system has no space for it, and
  * touching the memory would end the process by SIGBUS, as it still does on Linux before 5.14. */
 bool dp_mem_clear(void *memory, size_t bytes);

@@ -5,7 +5,7 @@
 /* Totals of the calling thread, and its innermost open span. */
 static _Thread_local uint64_t phase_ns[DP_PHASE_COUNT];
 static _Thread_local struct dp_span *innermost;
-static _Thread_local struct dp_trace_mark *published;
+static _Thread_local struct dp_trace_mark *published[DP_TRACE_READERS];
 
 const char *dp_phase_text(enum dp_phase phase)
 {
@@ -25,33 +25,48 @@ uint64_t dp_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void dp_trace_publish(struct dp_trace_mark *mark)
-{
-    published = mark;
-}
-
 /* Only the publishing thread writes; a reader may see a mark that is half old. */
 static void set_mark(atomic_int *member, int value)
 {
     atomic_store_explicit(member, value, memory_order_relaxed);
 }
 
-static void update_mark(struct dp_trace_mark *mark)
+static void update_mark(struct dp_trace_mark *mark, int open, int activity)
 {
     const uint64_t changes = atomic_load_explicit(&mark->changes, memory_order_relaxed);
-    int open = 0, activity = DP_PHASE_OTHER;
 
-    for (const struct dp_span *span = innermost; span != NULL; span = span->outer) {
-        activity = span->phase == DP_PHASE_OTHER ? activity : (int)span->phase;
-        open++;
-    }
     set_mark(&mark->open, open);
     set_mark(&mark->activity, activity);
     set_mark(&mark->phase, innermost != NULL ? (int)innermost->phase : DP_PHASE_OTHER);
     atomic_store_explicit(&mark->changes, changes + 1, memory_order_relaxed);
 }
 
-static void mark_open(struct dp_trace_mark *mark, const struct dp_span *span)
+static void update_marks(void)
+{
+    int open = 0, activity = DP_PHASE_OTHER;
+
+    for (const struct dp_span *span = innermost; span != NULL; span = span->outer) {
+        activity = span->phase == DP_PHASE_OTHER ? activity : (int)span->phase;
+        open++;
+    }
+    for (int i = 0; i < DP_TRACE_READERS; i++) {
+        if (published[i] != NULL) {
+            update_mark(published[i], open, activity);
+        }
+    }
+}
+
+static bool publishes(void)
+{
+    return published[DP_TRACE_WATCHDOG] != NULL || published[DP_TRACE_LIVE] != NULL;
+}
+
+void dp_trace_publish(enum dp_trace_reader reader, struct dp_trace_mark *mark)
+{
+    published[reader] = mark;
+}
+
+static void mark_opened(struct dp_trace_mark *mark, const struct dp_span *span)
 {
     if (span->phase == DP_PHASE_STEP) {
         atomic_store_explicit(&mark->step, span->arg + 1, memory_order_relaxed);
@@ -59,7 +74,16 @@ static void mark_open(struct dp_trace_mark *mark, const struct dp_span *span)
     } else if (span->phase == DP_PHASE_WAIT) {
         atomic_store_explicit(&mark->bucket, span->arg, memory_order_relaxed);
     }
-    update_mark(mark);
+}
+
+static void mark_open(const struct dp_span *span)
+{
+    for (int i = 0; i < DP_TRACE_READERS; i++) {
+        if (published[i] != NULL) {
+            mark_opened(published[i], span);
+        }
+    }
+    update_marks();
 }
 
 void dp_span_open(struct dp_span *span, enum dp_phase phase, int64_t arg)
@@ -70,8 +94,8 @@ void dp_span_open(struct dp_span *span, enum dp_phase phase, int64_t arg)
     span->outer = innermost;
     span->begin_ns = dp_now_ns();
     innermost = span;
-    if (published != NULL) {
-        mark_open(published, span);
+    if (publishes()) {
+        mark_open(span);
     }
 }
 
@@ -84,8 +108,8 @@ void dp_span_close(struct dp_span *span)
         span->outer->inner_ns += whole_ns;
     }
     innermost = span->outer;
-    if (published != NULL) {
-        update_mark(published);
+    if (publishes()) {
+        update_marks();
     }
 }
 

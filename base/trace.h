@@ -82,9 +82,16 @@ struct dp_trace_mark {
     atomic_llong bucket;          /* of the last DP_PHASE_WAIT in that step; -1: none so far */
 };
 
-/* Keeps a mark of the calling thread up to date, until it is called again; NULL: no more. Call it
- * while the thread has no span open. The mark is borrowed. */
-void dp_trace_publish(struct dp_trace_mark *mark);
+/* Whom a mark is for. */
+enum dp_trace_reader {
+    DP_TRACE_WATCHDOG, /* collectives/world/watchdog.h */
+    DP_TRACE_LIVE,     /* base/system/live.h */
+    DP_TRACE_READERS
+};
+
+/* Keeps a mark of the calling thread up to date for a reader, until it is called again; NULL: no
+ * more. The mark is borrowed. */
+void dp_trace_publish(enum dp_trace_reader reader, struct dp_trace_mark *mark);
 
 /* How many spans the calling thread has open: 0 at the end of every thread. */
 int dp_trace_open_spans(void);

@@ -98,11 +98,28 @@ samples_per_second, step_ms |
 Exit codes: 64 wrong usage, 65 nothing of the run can be read, 66 there is no run, 74 a file cannot
 be written.
 
+## ddp_top
+
+`ddp_top` shows your jobs on this host: each rank's phase, step, samples/s, share of the time that
+waits for communication, processor and memory. `ddp_top RUN` shows one run, also when it has ended.
+On a terminal it looks again each second until you press `q`; elsewhere, and with `--once`, it
+prints once. A rank that has done nothing for two seconds says for how long.
+
+```sh
+build/ddp_top --once
+```
+
+It costs the ranks nothing: each keeps a few words of memory up to date, in a file without a name
+that others find among its open files in `/proc`. So it sees ranks of the same user on the same
+host; root sees all.
+
 ## run.json
 
 `run.json` is one JSON object. What is not known is null. A key with a dot lies in an object:
-`final.test_loss` is `test_loss` in `final`. `ranks` is a list with an object for each training
-rank. [How the figures are made](checkpoints.md#files-of-a-run) says more of some of them.
+`final.test_loss` is `test_loss` in `final`. A key with `[]` lies in each object of a list: `ranks`
+has one for each training rank, `buckets` for each piece of the gradient that is shared as one,
+`layers` for each layer. [How the figures are made](checkpoints.md#files-of-a-run) says more of
+some of them.
 """
 
 
@@ -160,9 +177,9 @@ def sections(text):
 
 
 def reported(build):
-    """(key, unit, what it is) of each line of --list report, which has three columns."""
+    """(key, unit, what it is) of each line of --list report."""
     for line in output_of(build, "--list", "report").splitlines():
-        yield line[:32].strip(), line[32:44].strip(), line[44:]
+        yield line[:44].strip(), line[44:56].strip(), line[56:]
 
 
 def report_page(build):

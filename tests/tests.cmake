@@ -16,8 +16,15 @@ file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/support/*.c)
 add_library(dp_test_helpers STATIC ${dp_test_helpers})
 target_link_libraries(dp_test_helpers PUBLIC dp_bench dp_runtime dp_ext_cmocka dp_ext_png
                       dp_ext_turbojpeg)
-target_compile_definitions(dp_test_helpers PUBLIC DP_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-                           DP_CUDA_ON_HOST=$<STREQUAL:${DP_CUDA},host>)
+# Only sources that need them know where the project lies, and whether the device is on the host:
+# all other objects are the same in other builds and folders, for a compiler cache.
+foreach(source ${dp_test_sources} ${dp_test_helpers})
+  file(STRINGS ${source} uses REGEX "DP_(SOURCE_DIR|CUDA_ON_HOST)")
+  if(uses)
+    set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS
+      "DP_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\";DP_CUDA_ON_HOST=$<STREQUAL:${DP_CUDA},host>")
+  endif()
+endforeach()
 foreach(source ${dp_test_sources})
   get_filename_component(program ${source} NAME_WE)
   add_executable(${program} ${source})

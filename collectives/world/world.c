@@ -223,7 +223,7 @@ dp_status dp_world_create(struct dp_world **out)
     }
     world->train = world->all;
     if (world->liveness != NULL) {
-        dp_trace_publish(dp_liveness_mark(world->liveness));
+        dp_trace_publish(DP_TRACE_WATCHDOG, dp_liveness_mark(world->liveness));
     }
     set_world(world);
     *out = world;
@@ -257,7 +257,7 @@ void dp_world_destroy(struct dp_world *world)
     set_world(NULL);
     dp_failure_detector_destroy(
         world->detector); /* other ranks may end from here on, which is no error */
-    dp_trace_publish(NULL);
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
     dp_watchdog_destroy(world->watchdog);
     dp_liveness_destroy(world->liveness);
     dp_group_destroy(world->all);

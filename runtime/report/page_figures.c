@@ -137,6 +137,17 @@ static void add_figure(struct dp_html *h, const char *key, const struct dp_json 
     dp_html_add(h, "</td></tr>\n");
 }
 
+/* Tables are shown by themselves. */
+static bool is_table(const char *key)
+{
+    bool found = false;
+
+    for (int t = 0; t < DP_RUN_TABLES; t++) {
+        found = found || strcmp(key, dp_report_table((enum dp_run_table)t)->key) == 0;
+    }
+    return found;
+}
+
 /* The members of an object, and of those in it, whose keys get `before` in front. */
 /* NOLINTNEXTLINE(misc-no-recursion): no deeper than DEPTH_MOST */
 static void add_members(struct dp_html *h, const struct dp_json *object, const char *before,
@@ -150,7 +161,7 @@ static void add_members(struct dp_html *h, const struct dp_json *object, const c
         if (dp_json_is_object(member.value) && depth < DEPTH_MOST) {
             memcpy(key + strlen(key), ".", 2);
             add_members(h, member.value, key, depth + 1);
-        } else if (strcmp(key, "ranks") != 0) { /* which the tables above have */
+        } else if (!is_table(key)) {
             add_figure(h, key, member.value);
         }
     }
@@ -164,7 +175,7 @@ void dp_page_figures(struct dp_html *html, const struct dp_json *json)
     }
     dp_html_add(html, "<details><summary>Every figure of run.json</summary>"
                       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"table of "
-                      "figures\"><table class=\"all\"><caption>run.json, but for its ranks"
+                      "figures\"><table class=\"all\"><caption>run.json, but for its tables"
                       "</caption><thead><tr><th scope=\"col\">key</th>"
                       "<th scope=\"col\" class=\"text\">value</th>"
                       "<th scope=\"col\" class=\"text\">what it is</th></tr></thead><tbody>\n");

@@ -90,7 +90,7 @@ static dp_status parse_summary(struct dp_run_record *r, const char *text, size_t
         note(r, "run.json is torn or damaged: no efficiency, verdict and parts of the step");
         return DP_OK;
     }
-    DP_TRY(dp_run_summary_read(r->json, &r->summary, &r->ranks));
+    DP_TRY(dp_run_summary_read(r->json, &r->summary));
     r->has_summary = true;
     return DP_OK;
 }
@@ -163,9 +163,8 @@ static void summarize_history(struct dp_run_record *r)
 static void drop_summary(struct dp_run_record *r)
 {
     dp_json_destroy(r->json);
-    dp_free(r->ranks);
+    dp_run_summary_release(&r->summary);
     r->json = NULL;
-    r->ranks = NULL;
     r->has_summary = false;
 }
 

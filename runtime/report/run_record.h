@@ -36,11 +36,11 @@ enum { DP_RECORD_NOTES = 8, DP_RECORD_NOTE_BYTES = 256 };
 struct dp_run_record {
     char path[DP_PATH_BYTES];
     enum dp_run_state state;
-    bool has_summary;              /* run.json is there and can be read */
-    struct dp_json *json;          /* owned: run.json; NULL: none */
-    struct dp_run_summary summary; /* of run.json; without it what metrics.jsonl lets one know */
-    struct dp_run_rank *ranks;     /* owned: summary.ranks */
-    char *config;                  /* owned: config.yaml; NULL: none */
+    bool has_summary;     /* run.json is there and can be read */
+    struct dp_json *json; /* owned: run.json; NULL: none */
+    /* Of run.json; without it what metrics.jsonl lets one know. It owns its tables. */
+    struct dp_run_summary summary;
+    char *config; /* owned: config.yaml; NULL: none */
     bool has_metrics;
     struct dp_metrics_reader reader;
     struct dp_history history;

@@ -17,6 +17,7 @@ const char *dp_run_exit_text(enum dp_run_exit exit)
 /* ---- the rows ---- */
 
 enum { DP_END_NO, DP_END_END };
+enum { KEY_BYTES = 64 };
 
 /* clang-format off */
 static const struct dp_report_row run_rows[] = {
@@ -26,19 +27,25 @@ static const struct dp_report_row run_rows[] = {
 #include "runtime/report/summary.def"
 };
 
-static const struct dp_report_row rank_rows[] = {
-#define DP_RANK_ROW(kind_, member, key_, width_, heading, help_)      \
-    {.kind = DP_REPORT_##kind_, .key = (key_), .width = (width_),         \
-     .offset = offsetof(struct dp_run_rank, member), .text = (heading), \
-     .help = (help_)},
+#define DP_TABLE(NAME, one, many) static const struct dp_report_row one##_rows[] = {
+#define DP_TABLE_ROW(one, kind_, member, key_, width_, heading, help_) \
+    {.kind = DP_REPORT_##kind_, .key = (key_), .width = (width_),      \
+     .offset = offsetof(struct dp_run_##one, member), .text = (heading), .help = (help_)},
+#define DP_TABLE_END(one) };
+#include "runtime/report/summary.def"
+
+static const struct dp_report_table tables[] = {
+#define DP_TABLE(NAME, one, many)                                                             \
+    [DP_TABLE_##NAME] = {.key = #many, .rows = one##_rows,                                    \
+                         .row_count = sizeof(one##_rows) / sizeof(one##_rows[0]),             \
+                         .size = sizeof(struct dp_run_##one),                                 \
+                         .objects_offset = offsetof(struct dp_run_summary, many),             \
+                         .count_offset = offsetof(struct dp_run_summary, one##_count)},
 #include "runtime/report/summary.def"
 };
 /* clang-format on */
 
-enum {
-    RUN_ROWS = sizeof(run_rows) / sizeof(run_rows[0]),
-    RANK_ROWS = sizeof(rank_rows) / sizeof(rank_rows[0])
-};
+enum { RUN_ROWS = sizeof(run_rows) / sizeof(run_rows[0]) };
 
 const struct dp_report_row *dp_report_run_row(int i)
 {
@@ -47,7 +54,24 @@ const struct dp_report_row *dp_report_run_row(int i)
 
 const struct dp_report_row *dp_report_rank_row(int i)
 {
-    return i < RANK_ROWS ? &rank_rows[i] : NULL;
+    return i < tables[DP_TABLE_RANKS].row_count ? &rank_rows[i] : NULL;
+}
+
+const struct dp_report_table *dp_report_table(enum dp_run_table table)
+{
+    return &tables[table];
+}
+
+int dp_report_table_count(const struct dp_run_summary *summary, enum dp_run_table table)
+{
+    return *(const int *)((const char *)summary + tables[table].count_offset);
+}
+
+void *dp_report_table_at(const struct dp_run_summary *summary, enum dp_run_table table, int i)
+{
+    char *const *objects = (char *const *)((const char *)summary + tables[table].objects_offset);
+
+    return *objects + (size_t)i * tables[table].size;
 }
 
 /* ---- run.json ---- */
@@ -95,12 +119,22 @@ static dp_status put_list(struct dp_json *object, const char *key, const struct 
     return DP_OK;
 }
 
+static dp_status put_series(struct dp_json *object, const char *key, const struct dp_series *series)
+{
+    struct dp_json *array = dp_json_set_array(object, key);
+
+    for (int i = 0; i < series->count; i++) {
+        DP_TRY(dp_json_push_real(array, series->at[i]));
+    }
+    return array == NULL ? DP_ERR_NOMEM : DP_OK;
+}
+
 static dp_status put_count(struct dp_json *object, const char *key, int64_t value)
 {
     return value < 0 ? dp_json_set_null(object, key) : dp_json_set_int(object, key, value);
 }
 
-/* Of a record, which is a summary or a rank. */
+/* Of a record, which is a summary or an object of a table. */
 static dp_status put(struct dp_json *object, const char *key, const struct dp_report_row *row,
                      const void *record)
 {
@@ -120,6 +154,8 @@ static dp_status put(struct dp_json *object, const char *key, const struct dp_re
         return put_parts(object, key, value);
     case DP_REPORT_HISTOGRAM:
         return put_histogram(object, key, value);
+    case DP_REPORT_SERIES:
+        return put_series(object, key, value);
     case DP_REPORT_LIST:
         return put_list(object, key, value);
     default:
@@ -127,49 +163,67 @@ static dp_status put(struct dp_json *object, const char *key, const struct dp_re
     }
 }
 
-/* What comes after the dot; all of it without one. */
+/* What comes after the last dot; all of it without one. */
 static const char *last_word(const char *key)
 {
-    const char *dot = strchr(key, '.');
+    const char *dot = strrchr(key, '.');
 
     return dot == NULL ? key : dot + 1;
 }
 
-/* Rows of one inner object stand together. */
+/* The object that a key lies in: of "a.b.c" the member b of the member a. Made where the row before
+ * did not lie in it, too. */
+static struct dp_json *outer_of(struct dp_json *object, const char *key, const char *key_before)
+{
+    struct dp_json *inner = object;
+    bool is_new = false;
+
+    for (const char *dot = strchr(key, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+        const size_t length = (size_t)(dot - key) + 1;
+        char name[KEY_BYTES];
+
+        is_new = is_new || strncmp(key, key_before, length) != 0;
+        (void)snprintf(name, sizeof(name), "%.*s", (int)length - 1, key);
+        inner = is_new ? dp_json_set_object(inner, last_word(name))
+                       : dp_json_member(inner, last_word(name));
+    }
+    return inner;
+}
+
 static dp_status put_rows(struct dp_json *object, const struct dp_report_row *rows, int count,
                           const void *record)
 {
-    struct dp_json *inner = NULL;
-    char name[32] = "";
+    const char *before = "";
 
     for (int i = 0; i < count; i++) {
-        const char *word = last_word(rows[i].key);
-        char outer[sizeof(name)];
-
-        if (word == rows[i].key) {
-            DP_TRY(put(object, word, &rows[i], record));
-            continue;
-        }
-        (void)snprintf(outer, sizeof(outer), "%.*s", (int)(word - rows[i].key) - 1, rows[i].key);
-        if (strcmp(outer, name) != 0) {
-            memcpy(name, outer, sizeof(name));
-            inner = dp_json_set_object(object, name);
-        }
-        DP_TRY(put(inner, word, &rows[i], record));
+        struct dp_json *outer = outer_of(object, rows[i].key, before);
+        DP_TRY(put(outer, last_word(rows[i].key), &rows[i], record));
+        before = rows[i].key;
     }
     return DP_OK;
 }
 
+static dp_status put_table(struct dp_json *object, const struct dp_run_summary *summary,
+                           enum dp_run_table t)
+{
+    const struct dp_report_table *table = &tables[t];
+    struct dp_json *array = dp_json_set_array(object, table->key);
+    const int count = dp_report_table_count(summary, t);
+
+    for (int i = 0; i < count; i++) {
+        DP_TRY(put_rows(dp_json_push_object(array), table->rows, table->row_count,
+                        dp_report_table_at(summary, t, i)));
+    }
+    return array == NULL ? DP_ERR_NOMEM : DP_OK;
+}
+
 static dp_status fill(struct dp_json *object, const struct dp_run_summary *summary)
 {
-    struct dp_json *ranks;
-
     DP_TRY(put_rows(object, run_rows, RUN_ROWS, summary));
-    ranks = dp_json_set_array(object, "ranks");
-    for (int i = 0; i < summary->rank_count; i++) {
-        DP_TRY(put_rows(dp_json_push_object(ranks), rank_rows, RANK_ROWS, &summary->ranks[i]));
+    for (int t = 0; t < DP_RUN_TABLES; t++) {
+        DP_TRY(put_table(object, summary, (enum dp_run_table)t));
     }
-    return ranks == NULL ? DP_ERR_NOMEM : DP_OK;
+    return DP_OK;
 }
 
 dp_status dp_run_summary_write(const struct dp_run_summary *summary, const char *path)
@@ -196,29 +250,31 @@ dp_status dp_run_summary_put_end(const struct dp_run_summary *summary, struct dp
 
 /* ---- what there is ---- */
 
-static void list_row(const char *prefix, const struct dp_report_row *row)
+static void list_row(const char *table, const char *between, const struct dp_report_row *row)
 {
     static const char *const units[] = {
 #define X(kind, unit) [DP_REPORT_##kind] = (unit),
         DP_REPORT_KINDS(X)
 #undef X
     };
-    char key[64];
+    char key[KEY_BYTES];
 
-    (void)snprintf(key, sizeof(key), "%s%s", prefix, row->key);
-    printf("%-32s %-10s %s\n", key, units[row->kind], row->help);
+    (void)snprintf(key, sizeof(key), "%s%s%s", table, between, row->key);
+    printf("%-44s %-10s %s\n", key, units[row->kind], row->help);
     for (int i = 0; row->kind == DP_REPORT_PARTS && i < DP_STEP_PART_COUNT; i++) {
-        (void)snprintf(key, sizeof(key), "%s%s.%s", prefix, row->key, parts[i].key);
-        printf("%-32s %-10s %s\n", key, units[row->kind], parts[i].help);
+        (void)snprintf(key, sizeof(key), "%s%s%s.%s", table, between, row->key, parts[i].key);
+        printf("%-44s %-10s %s\n", key, units[row->kind], parts[i].help);
     }
 }
 
 void dp_run_summary_list(void)
 {
     for (int i = 0; i < RUN_ROWS; i++) {
-        list_row("", &run_rows[i]);
+        list_row("", "", &run_rows[i]);
     }
-    for (int i = 0; i < RANK_ROWS; i++) {
-        list_row("ranks[].", &rank_rows[i]);
+    for (int t = 0; t < DP_RUN_TABLES; t++) {
+        for (int i = 0; i < tables[t].row_count; i++) {
+            list_row(tables[t].key, "[].", &tables[t].rows[i]);
+        }
     }
 }

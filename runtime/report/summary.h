@@ -67,6 +67,9 @@ enum dp_step_part {
     X(PER_DOLLAR, "samples/$") \
     X(SECONDS, "s")            \
     X(MILLISECONDS, "ms")      \
+    X(GFLOPS, "GFLOP/s")       \
+    X(GBS, "GB/s")             \
+    X(SERIES, "")              \
     X(PARTS, "ms")             \
     X(HISTOGRAM, "")           \
     X(LIST, "")
@@ -82,6 +85,11 @@ enum { DP_REPORT_NAME_BYTES = 128 };
 struct dp_histogram {
     const uint64_t *counts; /* [bins]; borrowed */
     size_t bins;            /* 0: there is none */
+};
+
+struct dp_series {
+    double *at; /* [count]; owned by the summary */
+    int count;  /* 0: there are none */
 };
 
 struct dp_text_list {
@@ -103,21 +111,37 @@ struct dp_text_list {
 #define DP_MEMBER_PER_DOLLAR(member) double member
 #define DP_MEMBER_SECONDS(member) double member
 #define DP_MEMBER_MILLISECONDS(member) double member
+#define DP_MEMBER_GFLOPS(member) double member
+#define DP_MEMBER_GBS(member) double member
+#define DP_MEMBER_SERIES(member) struct dp_series member
 #define DP_MEMBER_PARTS(member) double member[DP_STEP_PART_COUNT]
 #define DP_MEMBER_HISTOGRAM(member) struct dp_histogram member
 #define DP_MEMBER_LIST(member) struct dp_text_list member
 
-/* One rank. Plain bytes, so that ranks of one build may send it to each other. */
-struct dp_run_rank {
-#define DP_RANK_ROW(kind, member, key, width, heading, help) DP_MEMBER_##kind(member);
+/* clang-format off */
+
+/* An object of each table: struct dp_run_rank, struct dp_run_bucket ... Those without TEXT are
+ * plain bytes, so that ranks of one build may send them to each other. */
+#define DP_TABLE(NAME, one, many) struct dp_run_##one {
+#define DP_TABLE_ROW(one, kind, member, key, width, heading, help) DP_MEMBER_##kind(member);
+#define DP_TABLE_END(one) };
 #include "runtime/report/summary.def"
+
+/* clang-format on */
+
+enum dp_run_table {
+#define DP_TABLE(NAME, one, many) DP_TABLE_##NAME,
+#include "runtime/report/summary.def"
+    DP_RUN_TABLES
 };
 
 struct dp_run_summary {
 #define DP_RUN_ROW(kind, member, key, line, end, text, help) DP_MEMBER_##kind(member);
 #include "runtime/report/summary.def"
-    const struct dp_run_rank *ranks; /* [rank_count]; borrowed */
-    int rank_count;
+/* clang-format off */
+#define DP_TABLE(NAME, one, many) struct dp_run_##one *many; int one##_count;
+#include "runtime/report/summary.def"
+    /* clang-format on */
 };
 
 /* Lines of the text for people, from top to bottom. */
@@ -146,6 +170,21 @@ struct dp_report_row {
 /* Row number `i`, from 0, of the whole run or of a rank; NULL: there are no more. */
 const struct dp_report_row *dp_report_run_row(int i);
 const struct dp_report_row *dp_report_rank_row(int i);
+
+/* A table of summary.def. */
+struct dp_report_table {
+    const char *key;
+    const struct dp_report_row *rows; /* [row_count] */
+    int row_count;
+    size_t size;                         /* of an object */
+    size_t objects_offset, count_offset; /* in the summary */
+};
+
+const struct dp_report_table *dp_report_table(enum dp_run_table table);
+
+/* The objects of a table: their number, and one of them. */
+int dp_report_table_count(const struct dp_run_summary *summary, enum dp_run_table table);
+void *dp_report_table_at(const struct dp_run_summary *summary, enum dp_run_table table, int i);
 
 /* Replaces the file `path` by the summary as JSON; a reader never sees a part of it. On error an
  * older one stays. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */

@@ -12,17 +12,20 @@ static const char *const part_keys[] = {
 #undef X
 };
 
-/* The value at a key that may have a dot. */
+/* ---- reading ---- */
+
+/* The value at a key that may have dots. */
 static const struct dp_json *value_at(const struct dp_json *json, const char *key)
 {
-    const char *dot = strchr(key, '.');
+    const char *dot;
     char outer[64];
 
-    if (dot == NULL) {
-        return dp_json_get(json, key);
+    while ((dot = strchr(key, '.')) != NULL) {
+        (void)snprintf(outer, sizeof(outer), "%.*s", (int)(dot - key), key);
+        json = dp_json_get(json, outer);
+        key = dot + 1;
     }
-    (void)snprintf(outer, sizeof(outer), "%.*s", (int)(dot - key), key);
-    return dp_json_get(dp_json_get(json, outer), dot + 1);
+    return dp_json_get(json, key);
 }
 
 static double real_of(const struct dp_json *json)
@@ -72,18 +75,18 @@ static void read_value(const struct dp_report_row *row, const struct dp_json *js
         break;
     case DP_REPORT_HISTOGRAM:
     case DP_REPORT_LIST:
-        break; /* zeros: there is none */
+    case DP_REPORT_SERIES: /* read_series() */
+        break;             /* zeros: there is none */
     default:
         *(double *)member = real_of(json);
     }
 }
 
-static void read_rank(const struct dp_json *json, struct dp_run_rank *rank)
+static void read_object(const struct dp_report_table *table, const struct dp_json *json,
+                        void *object)
 {
-    const struct dp_report_row *row;
-
-    for (int i = 0; (row = dp_report_rank_row(i)) != NULL; i++) {
-        read_value(row, value_at(json, row->key), rank);
+    for (int i = 0; i < table->row_count; i++) {
+        read_value(&table->rows[i], value_at(json, table->rows[i].key), object);
     }
 }
 
@@ -97,31 +100,126 @@ static void read_run(const struct dp_json *json, struct dp_run_summary *summary)
     }
 }
 
+/* ---- memory ---- */
+
 void dp_run_summary_clear(struct dp_run_summary *summary)
 {
     read_run(NULL, summary);
 }
 
-dp_status dp_run_summary_read(const struct dp_json *json, struct dp_run_summary *summary,
-                              struct dp_run_rank **ranks)
+static void **objects_of(struct dp_run_summary *summary, enum dp_run_table table)
 {
-    const struct dp_json *list = dp_json_get(json, "ranks");
-    const size_t length = dp_json_is_array(list) ? dp_json_length(list) : 0;
-    const size_t count = length < DP_SUMMARY_RANKS_MOST ? length : DP_SUMMARY_RANKS_MOST;
+    return (void **)((char *)summary + dp_report_table(table)->objects_offset);
+}
 
-    read_run(json, summary);
-    *ranks = NULL;
+static void set_count(struct dp_run_summary *summary, enum dp_run_table table, int count)
+{
+    *(int *)((char *)summary + dp_report_table(table)->count_offset) = count;
+}
+
+dp_status dp_run_summary_resize(struct dp_run_summary *summary, enum dp_run_table t, int count)
+{
+    const struct dp_report_table *table = dp_report_table(t);
+    void **objects = objects_of(summary, t);
+
+    dp_free(*objects);
+    *objects = NULL;
+    set_count(summary, t, 0);
     if (count == 0) {
         return DP_OK;
     }
-    *ranks = dp_zalloc(count, sizeof(**ranks));
-    if (*ranks == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%zu ranks", count);
+    *objects = dp_zalloc((size_t)count, table->size);
+    if (*objects == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%d %s of a report", count, table->key);
     }
-    for (size_t i = 0; i < count; i++) {
-        read_rank(dp_json_at(list, i), &(*ranks)[i]);
+    for (int i = 0; i < count; i++) {
+        read_object(table, NULL, (char *)*objects + (size_t)i * table->size);
     }
-    summary->ranks = *ranks;
-    summary->rank_count = (int)count;
+    set_count(summary, t, count);
+    return DP_OK;
+}
+
+dp_status dp_series_resize(struct dp_series *series, int count)
+{
+    dp_free(series->at);
+    *series = (struct dp_series){NULL, 0};
+    if (count > 0) {
+        series->at = dp_zalloc((size_t)count, sizeof(*series->at));
+        if (series->at == NULL) {
+            return DP_FAIL(DP_ERR_NOMEM, "%d numbers of a report", count);
+        }
+        series->count = count;
+    }
+    return DP_OK;
+}
+
+static struct dp_series *series_of(struct dp_run_summary *summary, const struct dp_report_row *row)
+{
+    return (struct dp_series *)((char *)summary + row->offset);
+}
+
+void dp_run_summary_release(struct dp_run_summary *summary)
+{
+    const struct dp_report_row *row;
+
+    for (int i = 0; (row = dp_report_run_row(i)) != NULL; i++) {
+        if (row->kind == DP_REPORT_SERIES) {
+            dp_free(series_of(summary, row)->at);
+            *series_of(summary, row) = (struct dp_series){NULL, 0};
+        }
+    }
+    for (int t = 0; t < DP_RUN_TABLES; t++) {
+        dp_free(*objects_of(summary, (enum dp_run_table)t));
+        *objects_of(summary, (enum dp_run_table)t) = NULL;
+        set_count(summary, (enum dp_run_table)t, 0);
+    }
+}
+
+/* ---- a whole file ---- */
+
+static int bounded_length(const struct dp_json *array)
+{
+    const size_t length = dp_json_is_array(array) ? dp_json_length(array) : 0;
+
+    return length < DP_SUMMARY_OBJECTS_MOST ? (int)length : DP_SUMMARY_OBJECTS_MOST;
+}
+
+static dp_status read_series(const struct dp_json *array, struct dp_series *series)
+{
+    DP_TRY(dp_series_resize(series, bounded_length(array)));
+    for (int i = 0; i < series->count; i++) {
+        series->at[i] = real_of(dp_json_at(array, (size_t)i));
+    }
+    return DP_OK;
+}
+
+static dp_status read_table(const struct dp_json *array, struct dp_run_summary *summary,
+                            enum dp_run_table t)
+{
+    const struct dp_report_table *table = dp_report_table(t);
+    const int count = bounded_length(array);
+
+    DP_TRY(dp_run_summary_resize(summary, t, count));
+    for (int i = 0; i < count; i++) {
+        read_object(table, dp_json_at(array, (size_t)i),
+                    (char *)*objects_of(summary, t) + (size_t)i * table->size);
+    }
+    return DP_OK;
+}
+
+dp_status dp_run_summary_read(const struct dp_json *json, struct dp_run_summary *summary)
+{
+    const struct dp_report_row *row;
+
+    read_run(json, summary);
+    for (int i = 0; (row = dp_report_run_row(i)) != NULL; i++) {
+        if (row->kind == DP_REPORT_SERIES) {
+            DP_TRY(read_series(value_at(json, row->key), series_of(summary, row)));
+        }
+    }
+    for (int t = 0; t < DP_RUN_TABLES; t++) {
+        DP_TRY(read_table(dp_json_get(json, dp_report_table((enum dp_run_table)t)->key), summary,
+                          (enum dp_run_table)t));
+    }
     return DP_OK;
 }

@@ -24,6 +24,7 @@ void dp_figures_close(struct dp_figures *f)
         dp_metrics_close(&f->metrics);
     }
     dp_report_writer_destroy(f->reports);
+    dp_resources_end(&f->resources);
     dp_free(f->staleness);
 }
 
@@ -38,6 +39,7 @@ void dp_figures_time_step(struct dp_figures *f, const struct dp_run_job *job)
 
     dp_ledger_mark(&f->ledger, dp_trainer_batch(t)->global_rows, dp_trainer_batch(t)->rows,
                    dp_exchange_comm_ns(dp_trainer_exchange(t)));
+    dp_resources_step(&f->resources, job, &f->ledger);
     if (f->first_step_s == 0.0) {
         f->first_step_s = dp_process_age_s();
     }
@@ -110,6 +112,7 @@ static dp_status show_step(struct dp_figures *f, const struct dp_run_job *job,
 dp_status dp_figures_add_step(struct dp_figures *f, const struct dp_run_job *job,
                               const struct dp_step_result *result)
 {
+    dp_resources_loss(&f->resources, (double)result->report.loss);
     if (!result->report.skipped) {
         f->train_loss.sum += (double)result->report.loss;
         f->train_loss.steps++;

@@ -14,6 +14,7 @@
 #include "runtime/report/progress.h"
 #include "runtime/report/report_writer.h"
 #include "runtime/run/job.h"
+#include "runtime/run/resources.h"
 #include "runtime/trainer/evaluation.h"
 
 struct dp_figures {
@@ -23,6 +24,7 @@ struct dp_figures {
     struct dp_report_writer *reports; /* owned; NULL: none are written here */
     struct dp_ledger ledger;
     struct dp_throughput throughput; /* rank 0 */
+    struct dp_resources resources;
     struct {
         uint64_t ns, samples; /* rank 0: of about the last two seconds */
     } recent;

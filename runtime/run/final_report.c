@@ -12,6 +12,7 @@
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/report/summary_print.h"
+#include "runtime/report/summary_read.h"
 #include "runtime/report/verdict.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
@@ -109,45 +110,49 @@ static void summarize_baseline(const struct dp_run_job *job, const struct dp_fig
     s->baseline_spread = dp_figures_spread(figures, single);
 }
 
-struct dp_run_summary dp_run_summarize(const struct dp_training *run,
-                                       const struct dp_run_rank *ranks, int64_t wire)
+/* The setup, and how far it came. */
+static void summarize_setup(const struct dp_run_job *job, struct dp_run_summary *s)
+{
+    const uint64_t steps = dp_trainer_steps(job->trainer);
+
+    s->schema = DP_SUMMARY_SCHEMA;
+    s->name = job->config->name;
+    s->version = DP_VERSION;
+    s->started = job->output.started;
+    s->world_size = dp_trainer_ranks(job->trainer);
+    s->device = job->device->plugin.name;
+    s->precision = dp_precision_text(job->config->train.precision);
+    s->strategy = dp_exchange_label(dp_trainer_exchange(job->trainer));
+    s->compressor = job->config->comm.compressor;
+    s->global_batch = job->config->train.global_batch;
+    s->steps = (int64_t)steps;
+    s->resumed_from = job->resume.on ? (int64_t)job->resume.step : -1;
+    s->epochs = (double)steps / (double)job->steps_per_epoch;
+    s->skipped_steps = (int64_t)dp_trainer_loss_scaler(job->trainer)->skipped;
+    s->skipped_samples = (int64_t)job->skipped_samples;
+    s->restored = dp_trainer_restored(job->trainer);
+    s->classes = (struct dp_text_list){job->class_names.at, job->class_names.count};
+}
+
+struct dp_run_summary dp_run_summarize(const struct dp_training *run, int64_t wire)
 {
     const struct dp_run_job *job = &run->job;
     const struct dp_outcome *outcome = &run->outcome;
     const struct dp_figures *figures = &run->figures;
     const double seconds = dp_ledger_seconds(&figures->ledger);
     const double rate = seconds > 0.0 ? (double)figures->ledger.samples / seconds : (double)NAN;
-    const uint64_t steps = dp_trainer_steps(job->trainer);
-    struct dp_run_summary s = {
-        .schema = DP_SUMMARY_SCHEMA,
-        .name = job->config->name,
-        .version = DP_VERSION,
-        .started = job->output.started,
-        .exit = outcome->exit,
-        .reason = outcome->exit == DP_RUN_FINISHED ? NULL : outcome->reason,
-        .world_size = dp_trainer_ranks(job->trainer),
-        .device = job->device->plugin.name,
-        .precision = dp_precision_text(job->config->train.precision),
-        .strategy = dp_exchange_label(dp_trainer_exchange(job->trainer)),
-        .compressor = job->config->comm.compressor,
-        .global_batch = job->config->train.global_batch,
-        .steps = (int64_t)steps,
-        .resumed_from = job->resume.on ? (int64_t)job->resume.step : -1,
-        .epochs = (double)steps / (double)job->steps_per_epoch,
-        .samples_per_second = rate,
-        .samples_per_dollar = samples_per_dollar(job, rate),
-        .wire_bytes_per_step = wire,
-        .skipped_steps = (int64_t)dp_trainer_loss_scaler(job->trainer)->skipped,
-        .skipped_samples = (int64_t)job->skipped_samples,
-        .restored = dp_trainer_restored(job->trainer),
-        .time_to_first_step_s = figures->first_step_s,
-        .seconds = dp_process_age_s(),
-        .ranks = ranks,
-        .rank_count = dp_trainer_ranks(job->trainer),
-        .classes = {job->class_names.at, job->class_names.count},
-        .staleness = {figures->staleness, figures->staleness_count},
-    };
+    struct dp_run_summary s;
 
+    dp_run_summary_clear(&s);
+    summarize_setup(job, &s);
+    s.exit = outcome->exit;
+    s.reason = outcome->exit == DP_RUN_FINISHED ? NULL : outcome->reason;
+    s.samples_per_second = rate;
+    s.samples_per_dollar = samples_per_dollar(job, rate);
+    s.wire_bytes_per_step = wire;
+    s.time_to_first_step_s = figures->first_step_s;
+    s.seconds = dp_process_age_s();
+    s.staleness = (struct dp_histogram){figures->staleness, figures->staleness_count};
     summarize_baseline(job, figures, &s);
     /* Of a run that was stopped: the mean since the last evaluation. */
     s.final_train_loss = outcome->exit == DP_RUN_STOPPED && figures->train_loss.steps > 0
@@ -187,25 +192,49 @@ static dp_status write_files(struct dp_training *run, const struct dp_run_summar
 }
 
 /* Rank 0: the files, the table, and the paths of the files. */
-static dp_status write_report(struct dp_training *run, const struct dp_run_rank *ranks,
-                              int64_t wire)
+static dp_status write_report(struct dp_training *run, const struct dp_run_summary *s)
 {
     const struct dp_run_job *job = &run->job;
     struct dp_progress *progress = &run->figures.progress;
-    struct dp_run_summary s = dp_run_summarize(run, ranks, wire);
-    char verdict[256] = "", plan[160];
-    dp_status status;
+    const dp_status status = write_files(run, s);
 
-    s.verdict = dp_verdict(&s, verdict, sizeof(verdict));
-    s.plan = plan_text(job, plan, sizeof(plan));
-    status = write_files(run, &s);
     if (!job->options->quiet) {
         dp_progress_end(progress);
-        dp_run_summary_print(&s, stdout);
+        dp_run_summary_print(s, stdout);
         dp_progress_line(progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s%s}",
                          job->output.path, job->config->report.html ? ",report.html" : "",
                          run->saver.good_step == 0 ? "" : ",checkpoints/latest/model.safetensors");
     }
+    return status;
+}
+
+/* What a rank has to say. */
+struct rank_report {
+    struct dp_run_rank rank;
+    int64_t wire;
+};
+
+/* Rank 0, with what all ranks have sent. */
+static dp_status summarize_all(struct dp_training *run, const struct rank_report *all)
+{
+    const int ranks = dp_trainer_ranks(run->job.trainer), senders = run->job.world->train->size;
+    char verdict[256] = "", plan[160];
+    struct dp_run_summary s;
+    int64_t wire = 0;
+    dp_status status;
+
+    for (int i = 0; i < senders; i++) {
+        wire = all[i].wire > wire ? all[i].wire : wire;
+    }
+    s = dp_run_summarize(run, wire);
+    status = dp_run_summary_resize(&s, DP_TABLE_RANKS, ranks);
+    for (int i = 0; i < s.rank_count; i++) {
+        s.ranks[i] = all[i].rank;
+    }
+    s.verdict = dp_verdict(&s, verdict, sizeof(verdict));
+    s.plan = plan_text(&run->job, plan, sizeof(plan));
+    status = status == DP_OK ? write_report(run, &s) : status;
+    dp_run_summary_release(&s);
     return status;
 }
 
@@ -235,31 +264,20 @@ static dp_status report(struct dp_training *run)
     const size_t size =
         (size_t)job->world->train->size; /* servers included: they send bytes, too */
     struct dp_exchange *e = dp_trainer_exchange(job->trainer);
-    struct {
-        struct dp_run_rank rank;
-        int64_t wire;
-    } mine, *all;
-    struct dp_run_rank *ranks;
-    int64_t wire = 0;
+    struct rank_report mine, *all;
     dp_status status;
 
     DP_TRY(gather_staleness(job, &run->figures));
     all = dp_zalloc(size, sizeof(*all));
-    ranks = dp_zalloc(size, sizeof(*ranks));
     memset(&mine, 0, sizeof(mine));
     describe_rank(job, &run->figures, &mine.rank, &mine.wire);
-    status =
-        all == NULL || ranks == NULL ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size) : DP_OK;
+    status = all == NULL ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size) : DP_OK;
     status = dp_exchange_agree(e, status);
     status = status == DP_OK ? dp_exchange_gather(e, &mine, sizeof(mine), all) : status;
-    for (size_t i = 0; status == DP_OK && ranks != NULL && all != NULL && i < size; i++) {
-        ranks[i] = all[i].rank;
-        wire = all[i].wire > wire ? all[i].wire : wire;
-    }
     if (status == DP_OK) {
-        status = dp_exchange_agree(e, dp_run_leads(job) ? write_report(run, ranks, wire) : DP_OK);
+        const bool leads = dp_run_leads(job) && all != NULL;
+        status = dp_exchange_agree(e, leads ? summarize_all(run, all) : DP_OK);
     }
-    dp_free(ranks);
     dp_free(all);
     return status;
 }

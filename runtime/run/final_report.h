@@ -10,9 +10,8 @@
  * written the report still is, if possible, and says so. Collective. */
 DP_CHECKED dp_status dp_run_finish(struct dp_training *run);
 
-/* What this rank knows of the run, with ranks [ranks] (borrowed), of which the busiest sends `wire`
- * bytes a step. Local: it only reads. */
-struct dp_run_summary dp_run_summarize(const struct dp_training *run,
-                                       const struct dp_run_rank *ranks, int64_t wire);
+/* What this rank knows of the run, of which the busiest rank sends `wire` bytes a step; no tables.
+ * The caller adds them, and releases it (dp_run_summary_release). Local: it only reads. */
+struct dp_run_summary dp_run_summarize(const struct dp_training *run, int64_t wire);
 
 #endif

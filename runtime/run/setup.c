@@ -464,7 +464,9 @@ dp_status dp_run_setup(struct dp_training *run, const struct dp_async_hooks *ste
     DP_TRY(dp_exchange_agree(exchange, make_async(job, &hooks)));
     DP_TRY(dp_run_options_write(job->options) ? dp_saver_open(&run->saver, job) : DP_OK);
     DP_TRY(dp_exchange_agree(exchange, begin(job, &run->figures)));
-    return dp_run_watch_hang(run);
+    DP_TRY(dp_run_watch_hang(run));
+    dp_resources_begin(&run->figures.resources, job);
+    return DP_OK;
 }
 
 /* ---- releasing ---- */

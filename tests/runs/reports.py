@@ -18,11 +18,14 @@ def positive(value):
 
 
 def reported():
-    """The keys that the program says run.json has: of the run, and of a rank."""
+    """The keys that the program says run.json has: of the run, and of the objects of each table."""
     keys = {line.split()[0] for line in train_well("--list", "report").out.splitlines()}
     keys -= {key.rpartition(".")[0] for key in keys}  # objects
-    of_rank = {key for key in keys if key.startswith("ranks[].")}
-    return keys - of_rank, {key.removeprefix("ranks[].") for key in of_rank}
+    tables = {}
+    for key in keys:
+        table, _, column = key.rpartition("[].")
+        tables.setdefault(table, set()).add(column)
+    return tables.pop(""), tables
 
 
 def keys_of(value, before=""):
@@ -114,11 +117,12 @@ def case_run_json_has_the_keys_that_are_declared():
     out = harness.scratch / "out"
     train_well(small_cfg(), "--steps", 6, "--out", out, ranks=2)
     summary = run_json(out)
-    ranks = summary.pop("ranks")
-    of_run, of_rank = reported()
+    of_run, tables = reported()
+    check({"ranks", "buckets"} <= set(tables), f"the tables are {set(tables)}")
+    for table, columns in tables.items():
+        for item in summary.pop(table):
+            same(set(keys_of(item)), columns, f"keys of {table}")
     same(set(keys_of(summary)), of_run, "keys of run.json")
-    for rank in ranks:
-        same(set(keys_of(rank)), of_rank, "keys of a rank")
     flat = {key.rpartition(".")[2] for key in of_run}
     check(set(metrics(out, "end")[0]) - {"type", "time"} <= flat, "other names in metrics.jsonl")
 

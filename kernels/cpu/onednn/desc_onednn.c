@@ -228,15 +228,17 @@ static void replace(dnnl_engine_t engine, const dnnl_convolution_desc_t *desc,
     dnnl_primitive_desc_t found = NULL;
     dnnl_status_t status =
         dnnl_primitive_desc_iterator_create(&iterator, desc, attr, engine, forward);
+    bool good = false;
 
-    while (status == dnnl_success && !wanted(found)) {
+    while (status == dnnl_success && !good) {
         (void)dnnl_primitive_desc_destroy(found);
         found = dnnl_primitive_desc_iterator_fetch(iterator);
-        status = wanted(found) ? dnnl_success : dnnl_primitive_desc_iterator_next(iterator);
+        good = wanted(found);
+        status = good ? dnnl_success : dnnl_primitive_desc_iterator_next(iterator);
     }
     (void)dnnl_primitive_desc_iterator_destroy(iterator);
-    (void)dnnl_primitive_desc_destroy(wanted(found) ? *out : found);
-    *out = wanted(found) ? found : *out;
+    (void)dnnl_primitive_desc_destroy(good ? *out : found);
+    *out = good ? found : *out;
 }
 
 static dnnl_status_t choose_forward(dnnl_engine_t engine, const dnnl_convolution_desc_t *desc,

@@ -141,10 +141,10 @@ static void run_json_is_read_as_far_as_it_goes(void **state)
     assert_true(isnan(record->summary.final_test_accuracy));
     assert_int_equal(record->summary.wire_bytes_per_step, -1);
     assert_int_equal(record->summary.rank_count, 2);
-    assert_string_equal(record->ranks[0].host, "a");
-    assert_true(record->ranks[0].step_ms[DP_PART_FORWARD] == 2.5);
-    assert_true(isnan(record->ranks[0].step_ms[DP_PART_COPY]));
-    assert_int_equal(record->ranks[1].rank, -1);
+    assert_string_equal(record->summary.ranks[0].host, "a");
+    assert_true(record->summary.ranks[0].step_ms[DP_PART_FORWARD] == 2.5);
+    assert_true(isnan(record->summary.ranks[0].step_ms[DP_PART_COPY]));
+    assert_int_equal(record->summary.ranks[1].rank, -1);
     assert_true(notes(record, "metrics.jsonl is missing"));
     dp_run_record_close(record);
 }

@@ -14,7 +14,7 @@
 #include "runtime/report/summary_print.h"
 #include "tests/support/scratch.h"
 
-static const struct dp_run_rank ranks[] = {
+static struct dp_run_rank ranks[] = {
     {.rank = 0,
      .threads = 2,
      .host = "node7",

@@ -1,0 +1,288 @@
+#define _GNU_SOURCE /* ru_nvcsw, RUSAGE_SELF */
+
+#include "base/system/usage.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/trace.h"
+
+enum { TEXT_BYTES = 8192, PATH_BYTES = 512 };
+
+/* A small file as text; false: it cannot be read. */
+static bool read_text(char text[TEXT_BYTES], const char *path)
+{
+    FILE *file = fopen(path, "re");
+    const size_t length = file == NULL ? 0 : fread(text, 1, TEXT_BYTES - 1, file);
+
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    text[length] = '\0';
+    return length > 0;
+}
+
+/* ---- kinds of threads ---- */
+
+static const struct {
+    const char *name;
+    enum dp_thread_kind kind;
+} thread_names[] = {
+    {"dp-engine", DP_THREAD_COMMUNICATION}, {"dp-loader", DP_THREAD_INPUT},
+    {"dp-decode", DP_THREAD_INPUT},         {"dp-lane", DP_THREAD_COMPUTE},
+    {"dp-writer", DP_THREAD_WRITER},        {"dp-copy", DP_THREAD_WRITER},
+    {"dp-report", DP_THREAD_WRITER},
+};
+
+enum dp_thread_kind dp_thread_kind_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof(thread_names) / sizeof(thread_names[0]); i++) {
+        if (strcmp(thread_names[i].name, name) == 0) {
+            return thread_names[i].kind;
+        }
+    }
+    return strncmp(name, "dp-", 3) == 0 ? DP_THREAD_OTHER : DP_THREAD_COMPUTE;
+}
+
+static void add_thread(const char *root, const char *task, struct dp_usage *out)
+{
+    char path[PATH_BYTES], text[TEXT_BYTES];
+    uint64_t ran_ns = 0, queued_ns = 0;
+
+    (void)snprintf(path, sizeof(path), "%s/self/task/%.20s/schedstat", root, task);
+    if (!read_text(text, path) ||
+        sscanf(text, "%" SCNu64 " %" SCNu64, &ran_ns, /* NOLINT(cert-err34-c): the kernel's */
+               &queued_ns) != 2) {
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "%s/self/task/%.20s/comm", root, task);
+    if (read_text(text, path)) {
+        text[strcspn(text, "\n")] = '\0';
+        out->thread_ns[dp_thread_kind_of(text)] += ran_ns;
+        out->queued_ns += queued_ns;
+    }
+}
+
+static void add_threads(const char *root, struct dp_usage *out)
+{
+    char path[PATH_BYTES];
+    const struct dirent *entry;
+    DIR *folder;
+
+    (void)snprintf(path, sizeof(path), "%s/self/task", root);
+    folder = opendir(path);
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            add_thread(root, entry->d_name, out);
+        }
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    }
+}
+
+/* ---- disks and network ---- */
+
+/* The number after a word; below 0: there is none. */
+static int64_t number_after(const char *text, const char *word)
+{
+    const char *at = strstr(text, word);
+    int64_t value;
+
+    return at != NULL && sscanf(at + strlen(word), /* NOLINT(cert-err34-c): the kernel's */
+                                "%" SCNd64, &value) == 1
+               ? value
+               : -1;
+}
+
+static int64_t disk_bytes(const char *root)
+{
+    char path[PATH_BYTES], text[TEXT_BYTES];
+    int64_t got, put;
+
+    (void)snprintf(path, sizeof(path), "%s/self/io", root);
+    if (!read_text(text, path)) {
+        return -1;
+    }
+    got = number_after(text, "\nread_bytes:");
+    put = number_after(text, "\nwrite_bytes:");
+    return got < 0 || put < 0 ? -1 : got + put;
+}
+
+/* Two lines of headings, then "  eth0: bytes in ... (8 columns) bytes out ...". */
+static int64_t net_bytes(const char *root)
+{
+    char path[PATH_BYTES], text[TEXT_BYTES], *line, *next;
+    int64_t sum = -1;
+
+    (void)snprintf(path, sizeof(path), "%s/net/dev", root);
+    if (!read_text(text, path)) {
+        return -1;
+    }
+    for (line = text; line != NULL && *line != '\0'; line = next) {
+        const char *colon = strchr(line, ':'), *end = strchr(line, '\n');
+        uint64_t in, out;
+
+        next = end == NULL ? NULL : line + (end - line) + 1;
+        line += strspn(line, " ");
+        if (colon == NULL || (end != NULL && colon > end)) {
+            continue;
+        }
+        sum = sum < 0 ? 0 : sum;
+        if (strncmp(line, "lo:", 3) != 0 &&
+            sscanf(colon + 1, /* NOLINT(cert-err34-c): the kernel's */
+                   "%" SCNu64 " %*u %*u %*u %*u %*u %*u %*u %" SCNu64, &in, &out) == 2) {
+            sum += (int64_t)(in + out);
+        }
+    }
+    return sum;
+}
+
+/* ---- all of it ---- */
+
+static uint64_t in_ns(const struct timeval *time)
+{
+    return (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_usec * 1000u;
+}
+
+void dp_usage_read_from(const char *root, struct dp_usage *out)
+{
+    struct rusage used;
+
+    memset(out, 0, sizeof(*out));
+    if (getrusage(RUSAGE_SELF, &used) == 0) {
+        out->cpu_ns = in_ns(&used.ru_utime) + in_ns(&used.ru_stime);
+        out->minor_faults = (uint64_t)used.ru_minflt;
+        out->major_faults = (uint64_t)used.ru_majflt;
+        out->waits = (uint64_t)used.ru_nvcsw;
+        out->preempted = (uint64_t)used.ru_nivcsw;
+    }
+    add_threads(root, out);
+    out->disk_bytes = disk_bytes(root);
+    out->net_bytes = net_bytes(root);
+}
+
+void dp_usage_read(struct dp_usage *out)
+{
+    dp_usage_read_from("/proc", out);
+}
+
+void dp_usage_look(struct dp_usage_brief *out)
+{
+    char text[TEXT_BYTES];
+    struct rusage used;
+    uint64_t pages, shared, ticks;
+
+    memset(out, 0, sizeof(*out));
+    if (getrusage(RUSAGE_SELF, &used) == 0) {
+        out->major_faults = (uint64_t)used.ru_majflt;
+        out->peak_bytes = (uint64_t)used.ru_maxrss * 1024;
+    }
+    /* NOLINTBEGIN(cert-err34-c): the kernel wrote them */
+    if (read_text(text, "/proc/self/schedstat")) {
+        (void)sscanf(text, "%*u %" SCNu64, &out->queued_ns);
+    }
+    if (read_text(text, "/proc/self/statm") &&
+        sscanf(text, "%*u %" SCNu64 " %" SCNu64, &pages, &shared) == 2) {
+        out->rss_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+        out->own_bytes = (pages - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
+    }
+    if (read_text(text, "/proc/stat") &&
+        sscanf(text, "cpu %*u %*u %*u %*u %*u %*u %*u %" SCNu64, &ticks) == 1) {
+        out->stolen_ns = ticks * (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK));
+    }
+    /* NOLINTEND(cert-err34-c) */
+}
+
+/* ---- energy ---- */
+
+static bool read_number(const char *path, const char *name, uint64_t *out)
+{
+    char whole[PATH_BYTES], text[TEXT_BYTES];
+
+    (void)snprintf(whole, sizeof(whole), "%s/%s", path, name);
+    return read_text(text, whole) &&
+           sscanf(text, "%" SCNu64, out) == 1; /* NOLINT(cert-err34-c): the kernel's */
+}
+
+/* Packages are intel-rapl:0, intel-rapl:1 and so on, also of AMD; what is in one has two colons. */
+void dp_energy_begin(struct dp_energy *e, const char *root)
+{
+    const int most = (int)(sizeof(e->package) / sizeof(e->package[0]));
+
+    memset(e, 0, sizeof(*e));
+    for (int i = 0; i < most; i++) {
+        char *path = e->package[e->packages].path;
+        uint64_t *last = &e->package[e->packages].last_uj;
+        uint64_t *range = &e->package[e->packages].range_uj;
+
+        (void)snprintf(path, sizeof(e->package[0].path), "%.64s/intel-rapl:%d", root, i);
+        e->packages +=
+            read_number(path, "energy_uj", last) && read_number(path, "max_energy_range_uj", range);
+    }
+}
+
+void dp_energy_add(struct dp_energy *e)
+{
+    for (int i = 0; i < e->packages; i++) {
+        const uint64_t last = e->package[i].last_uj;
+        uint64_t now = last;
+
+        if (!read_number(e->package[i].path, "energy_uj", &now)) {
+            continue;
+        }
+        e->joules += (double)(now >= last ? now - last : e->package[i].range_uj - last + now) / 1e6;
+        e->package[i].last_uj = now;
+    }
+}
+
+/* ---- clock ---- */
+
+enum { CHAIN = 16384, TRIES = 3 };
+
+#if defined(__x86_64__) || defined(__aarch64__)
+/* The compiler can neither shorten the chain nor join its additions. They add registers: processors
+ * take constants together. */
+static uint64_t add_chain(uint64_t value, uint64_t more)
+{
+    for (int i = 0; i < CHAIN / 8; i++) {
+#if defined(__x86_64__)
+        __asm__ volatile("add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\t"
+                         "add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0"
+                         : "+r"(value)
+                         : "r"(more)
+                         : "cc");
+#else
+        __asm__ volatile("add %0, %0, %1\n\tadd %0, %0, %1\n\tadd %0, %0, %1\n\tadd %0, %0, %1\n\t"
+                         "add %0, %0, %1\n\tadd %0, %0, %1\n\tadd %0, %0, %1\n\tadd %0, %0, %1"
+                         : "+r"(value)
+                         : "r"(more));
+#endif
+    }
+    return value;
+}
+
+double dp_clock_ghz(void)
+{
+    uint64_t least_ns = UINT64_MAX;
+    volatile uint64_t kept = 0;
+
+    for (int i = 0; i < TRIES; i++) {
+        const uint64_t begin_ns = dp_now_ns();
+        kept = add_chain(kept, begin_ns);
+        const uint64_t took_ns = dp_now_ns() - begin_ns;
+        least_ns = took_ns < least_ns ? took_ns : least_ns;
+    }
+    return least_ns == 0 ? 0.0 : (double)CHAIN / (double)least_ns;
+}
+#else
+double dp_clock_ghz(void)
+{
+    return 0.0;
+}
+#endif

@@ -1,0 +1,216 @@
+#include "runtime/report/live/live_view.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "runtime/report/figure_text.h"
+#include "runtime/report/progress.h"
+
+enum { LINE_BYTES = 512, STILL_S = 2 };
+
+static void add_line(struct dp_live_view *v, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* A line; none where the terminal is full. A character that several bytes make counts as so many:
+ * a line may be cut a little early. */
+static void add_line(struct dp_live_view *v, const char *format, ...)
+{
+    char line[LINE_BYTES], clean[LINE_BYTES];
+    const size_t width = v->width < 20 ? 20 : (size_t)v->width;
+    va_list args;
+
+    if (v->height > 0 && v->used >= v->height) {
+        return;
+    }
+    va_start(args, format);
+    dp_text_format(line, sizeof(line), format, args);
+    va_end(args);
+    (void)dp_text_clean(line, clean, width < sizeof(clean) ? width + 1 : sizeof(clean));
+    (void)fprintf(v->out, "%s%s", clean, v->end_line);
+    v->used++;
+}
+
+/* ---- a job that runs here ---- */
+
+static const char *phase_of(const struct dp_live *live, char text[DP_FIGURE_BYTES])
+{
+    const int activity = atomic_load(&live->mark.activity), phase = atomic_load(&live->mark.phase);
+    const long long bucket = atomic_load(&live->mark.bucket);
+
+    if (atomic_load(&live->mark.open) == 0) {
+        return "outside";
+    }
+    if (activity != DP_PHASE_STEP) {
+        return dp_phase_text((enum dp_phase)(activity == DP_PHASE_OTHER ? phase : activity));
+    }
+    if (phase != DP_PHASE_WAIT || bucket < 0) {
+        return dp_phase_text((enum dp_phase)phase);
+    }
+    (void)snprintf(text, DP_FIGURE_BYTES, "wait %lld", bucket);
+    return text;
+}
+
+static const char *state_of(const struct dp_live_rank *rank, char text[DP_FIGURE_BYTES])
+{
+    const uint64_t still_s = (rank->at_ns - rank->still_ns) / 1000000000u;
+    char phase[DP_FIGURE_BYTES];
+
+    if (still_s < STILL_S) {
+        (void)snprintf(text, DP_FIGURE_BYTES, "%s", phase_of(&rank->live, phase));
+    } else {
+        (void)snprintf(text, DP_FIGURE_BYTES, "%.12s %" PRIu64 "s", phase_of(&rank->live, phase),
+                       still_s);
+    }
+    return text;
+}
+
+static void add_rank(struct dp_live_view *v, const struct dp_live_rank *rank)
+{
+    const struct dp_live *live = &rank->live;
+    char phase[DP_FIGURE_BYTES], rate[DP_FIGURE_BYTES], exposed[DP_FIGURE_BYTES];
+    char cpu[DP_FIGURE_BYTES], memory[DP_FIGURE_BYTES];
+    const double rows = atomic_load(&live->rows_per_second);
+
+    add_line(v, "%4d %-10.10s %7" PRId64 " %8lld %-11.11s %9s %7s %5s %9s", live->who.rank,
+             live->who.host, rank->process, atomic_load(&live->mark.step), state_of(rank, phase),
+             dp_figure_number(rate, DP_REPORT_RATE, rows > 0.0 ? rows : (double)NAN),
+             dp_figure_number(exposed, DP_REPORT_FRACTION,
+                              rows > 0.0 ? atomic_load(&live->exposed) : (double)NAN),
+             dp_figure_fixed(cpu, 100.0 * rank->cores, 0, "%"),
+             dp_figure_bytes(memory, atomic_load(&live->memory)));
+}
+
+static const char *time_left(const struct dp_live *live, double rate, char text[DP_FIGURE_BYTES])
+{
+    const double steps = (double)(live->who.steps - atomic_load(&live->mark.step));
+    const double batch = atomic_load(&live->batch);
+
+    if (!(rate > 0.0) || !(batch > 0.0) || steps < 0.0) {
+        return "-";
+    }
+    const long long left = llround(steps * batch / rate);
+    (void)snprintf(text, DP_FIGURE_BYTES, "%lld:%02lld:%02lld", left / 3600, left / 60 % 60,
+                   left % 60);
+    return text;
+}
+
+/* The first rank here says what the job does. */
+static void add_job(struct dp_live_view *v, const struct dp_live_rank *ranks, int count)
+{
+    const struct dp_live *live = &ranks[0].live;
+    const double rate = atomic_load(&live->samples_per_second);
+    char left[DP_FIGURE_BYTES], speed[DP_FIGURE_BYTES], loss[DP_FIGURE_BYTES];
+
+    add_line(v, "%s: step %lld of %" PRId64 ", loss %s, %s samples/s, %s left", live->who.name,
+             atomic_load(&live->mark.step), live->who.steps,
+             dp_figure_number(loss, DP_REPORT_LOSS, atomic_load(&live->loss)),
+             dp_figure_number(speed, DP_REPORT_RATE, rate > 0.0 ? rate : (double)NAN),
+             time_left(live, rate, left));
+    if (live->who.folder[0] != '\0') {
+        add_line(v, "%s", live->who.folder);
+    }
+    if (count < live->who.ranks) {
+        add_line(v, "%d of %d ranks: the others are on other hosts, or another user's", count,
+                 live->who.ranks);
+    }
+    add_line(v, "%4s %-10s %7s %8s %-11s %9s %7s %5s %9s", "rank", "host", "process", "step",
+             "phase", "samples/s", "exposed", "cpu", "memory");
+    for (int i = 0; i < count; i++) {
+        if (v->height > 0 && v->used + 1 >= v->height && i + 1 < count) {
+            add_line(v, "     ... and %d more ranks", count - i);
+            return;
+        }
+        add_rank(v, &ranks[i]);
+    }
+}
+
+/* ---- the run that was asked for ---- */
+
+static void add_results(struct dp_live_view *v, const struct dp_run_summary *s)
+{
+    const struct dp_figure_metric metric =
+        dp_figure_metric(s->final_test_accuracy, s->final_test_error);
+    char value[DP_FIGURE_BYTES], loss[DP_FIGURE_BYTES];
+
+    if (isfinite(s->final_test_loss)) {
+        add_line(v, "test %s %s, test loss %s", metric.name,
+                 dp_figure_number(value, metric.kind, metric.value),
+                 dp_figure_number(loss, DP_REPORT_LOSS, s->final_test_loss));
+    }
+    if (s->verdict != NULL) {
+        add_line(v, "verdict: %s", s->verdict);
+    }
+}
+
+/* No rank of it is seen here. */
+static void add_record(struct dp_live_view *v, const struct dp_run_record *r)
+{
+    const struct dp_run_summary *s = &r->summary;
+    char rate[DP_FIGURE_BYTES];
+
+    add_line(v, "%s: %s after %" PRId64 " step%s, %s samples/s", dp_figure_or_dash(s->name),
+             r->has_summary ? dp_run_exit_text(s->exit) : dp_run_state_key(r->state), s->steps,
+             dp_plural((uint64_t)s->steps),
+             dp_figure_number(rate, DP_REPORT_RATE, s->samples_per_second));
+    add_line(v, "%s", r->path);
+    if (r->state == DP_RUN_STATE_GOING) {
+        add_line(v, "its ranks are on other hosts, or another user's");
+    }
+    add_results(v, s);
+}
+
+static void add_ended_rank(struct dp_live_view *v, const struct dp_run_rank *rank)
+{
+    char rate[DP_FIGURE_BYTES], exposed[DP_FIGURE_BYTES], memory[DP_FIGURE_BYTES];
+    double step_ms = 0.0;
+
+    for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
+        step_ms += rank->step_ms[i];
+    }
+    add_line(
+        v, "%4" PRId64 " %-14.14s %9s %8s %9s", rank->rank, rank->host,
+        dp_figure_number(rate, DP_REPORT_RATE, rank->samples_per_second),
+        dp_figure_number(exposed, DP_REPORT_FRACTION, rank->step_ms[DP_PART_EXPOSED] / step_ms),
+        dp_figure_bytes(memory, rank->peak_rss_bytes));
+}
+
+static void add_ended_ranks(struct dp_live_view *v, const struct dp_run_summary *s)
+{
+    if (s->rank_count > 0) {
+        add_line(v, "%4s %-14s %9s %8s %9s", "rank", "host", "samples/s", "exposed", "memory");
+    }
+    for (int i = 0; i < s->rank_count; i++) {
+        add_ended_rank(v, &s->ranks[i]);
+    }
+}
+
+void dp_live_view_print(struct dp_live_view *v, const struct dp_live_jobs *jobs,
+                        const struct dp_run_record *record)
+{
+    int end;
+
+    if (record != NULL && jobs->count == 0) {
+        add_record(v, record);
+        add_ended_ranks(v, &record->summary);
+    }
+    if (record == NULL && jobs->count == 0) {
+        add_line(v, "no job of yours runs on this host");
+    }
+    for (int i = 0; i < jobs->count; i = end) {
+        for (end = i; end < jobs->count &&
+                      strcmp(jobs->ranks[end].live.who.job, jobs->ranks[i].live.who.job) == 0;) {
+            end++;
+        }
+        if (v->used > 0) {
+            add_line(v, "%s", "");
+        }
+        add_job(v, &jobs->ranks[i], end - i);
+    }
+    if (record != NULL && jobs->count > 0) {
+        add_results(v, &record->summary);
+    }
+}

@@ -41,7 +41,7 @@ DP_CHECKED dp_status dp_shard_store_begin(struct dp_shard_store *store,
 /*
  * Reads bytes of a shard. Several threads may read at once.
  *
- *   end  they are among those of its end, which are read before all others: no copy is made for them
+ *   end  they are of its head or end, which are read before all others: no copy is made for them
  *
  * Errors: DP_ERR_DATA, DP_ERR_NOINPUT (it has vanished), DP_ERR_NOMEM.
  */

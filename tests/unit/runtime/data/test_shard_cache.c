@@ -24,7 +24,7 @@
 #include "tests/support/picture_files.h"
 #include "tests/support/read_source.h"
 
-enum { ROWS = 1600, FEATURES = 300 };
+enum { ROWS = 1600, FEATURES = 300, TWO_SHARDS = 1800000 };
 
 static char root[64], arrays[80], packed[80], cache[80];
 
@@ -132,7 +132,7 @@ static void copies_are_made_once_and_read(void **state)
 /* Of three shards two fit, so that reading all of them always misses one. */
 static void the_budget_is_kept_and_other_files_stay(void **state)
 {
-    const uint64_t budget = 2 * 900000;
+    const uint64_t budget = TWO_SHARDS;
     char name[64];
     uint64_t bytes;
     (void)state;
@@ -237,7 +237,7 @@ static void *read_beside(void *context)
     dp_status *status = context;
 
     for (int i = 0; i < 3 && *status == DP_OK; i++) {
-        *status = read_all(2 * 900000);
+        *status = read_all(TWO_SHARDS);
     }
     return NULL;
 }

@@ -50,6 +50,7 @@ MAY_INCLUDE = {
     "runtime/trainer": LOW | COLLECTIVES | {"models"} | TRAINED,
     "runtime/measure": LOW | COLLECTIVES | TRAINED | {"models", "runtime/trainer"},
 }
+MAY_INCLUDE["runtime/timeline"] = LOW | COLLECTIVES | {"runtime/report"}
 MAY_INCLUDE["runtime/run"] = set(MAY_INCLUDE)
 MAY_INCLUDE["runtime"] = set(MAY_INCLUDE)  # lockstep.h, the public face
 MAY_INCLUDE["launch/bench"] = set(MAY_INCLUDE)

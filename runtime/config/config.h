@@ -39,8 +39,10 @@ struct dp_data_config {
     bool drop_last;
     int samples, test_samples; /* source synthetic */
     double test_fraction;
-    int label;           /* DP_LABEL_... */
-    int resize;          /* enum dp_resize (runtime/data/sample.h) */
+    int label;  /* DP_LABEL_... */
+    int resize; /* enum dp_resize (runtime/data/sample.h) */
+    const char *local_cache;
+    int local_cache_mb;
     int on_bad_sample;   /* DP_BAD_SAMPLE_... */
     const char *augment; /* as dp_augment_create() takes it (runtime/data/augment/augment.h) */
     struct dp_normalize_config normalize;

@@ -34,8 +34,10 @@ struct dp_source_config {
     size_t samples, test_samples; /* how many `synthetic` makes; 0: its default */
     double test_fraction;         /* of the training set, where there is no test set; 0: none */
     enum dp_resize resize;
-    bool label_last; /* of csv */
-    bool only_train; /* a test set may be missing, and is not split off */
+    bool label_last;            /* of csv */
+    const char *local_cache;    /* borrowed; of records: a folder for copies; NULL or "": none */
+    uint64_t local_cache_bytes; /* its budget; 0: by what is free there */
+    bool only_train;            /* a test set may be missing, and is not split off */
 };
 
 /* What the source has. */

@@ -37,6 +37,8 @@ static dp_status records_open(void *state, const struct dp_source_config *config
                               struct dp_source_info *info)
 {
     struct state *s = state;
+    const struct dp_shard_store_config store = {
+        .dir = config->dir, .cache = config->local_cache, .cache_bytes = config->local_cache_bytes};
     const struct dp_records_index *index;
     dp_status status;
 
@@ -44,7 +46,7 @@ static dp_status records_open(void *state, const struct dp_source_config *config
         return DP_FAIL(DP_ERR_CONFIG,
                        "data.dir: source records needs the folder that ddp_data pack made");
     }
-    DP_TRY(dp_records_open(config->dir, &s->records));
+    DP_TRY(dp_records_open(&store, &s->records));
     index = dp_records_index(s->records);
     status = check_labels(index, config);
     if (status != DP_OK) {

@@ -6,7 +6,7 @@
 #define DP_RUNTIME_DATA_RECORDS_RECORDS_H
 
 #include "runtime/data/records/block.h"
-#include "runtime/data/records/records_index.h"
+#include "runtime/data/records/shard_store.h"
 
 struct dp_records;
 
@@ -19,9 +19,14 @@ struct dp_records_block {
 
 /*
  * Reads index.json and the end of every shard; block for block they must be those that were packed.
- * Errors: DP_ERR_NOINPUT (no index, a shard is missing), DP_ERR_DATA, DP_ERR_NOMEM.
+ *
+ *   config  what it points to is borrowed until close
+ *
+ * Errors: DP_ERR_NOINPUT (no index, a shard is missing), DP_ERR_DATA, DP_ERR_NOMEM, and of a cache
+ * DP_ERR_WRITE and DP_ERR_CONFIG.
  */
-DP_CHECKED dp_status dp_records_open(const char *dir, struct dp_records **out);
+DP_CHECKED dp_status dp_records_open(const struct dp_shard_store_config *config,
+                                     struct dp_records **out);
 
 /* NULL is allowed. */
 void dp_records_close(struct dp_records *records);
@@ -47,7 +52,7 @@ DP_CHECKED dp_status dp_records_expand(const struct dp_records *records,
                                        const struct dp_buffer *stored, struct dp_buffer *memory,
                                        struct dp_block_view *view);
 
-/* All three. */
+/* All three. A damaged copy in a cache is made again. */
 DP_CHECKED dp_status dp_records_read(const struct dp_records *records,
                                      const struct dp_records_block *block, struct dp_buffer *stored,
                                      struct dp_buffer *memory, struct dp_block_view *view);
@@ -69,7 +74,7 @@ DP_CHECKED dp_status dp_records_sample(const struct dp_records *records,
 void dp_records_name(const struct dp_records *records, enum dp_set set, uint64_t row, char *text,
                      size_t size);
 
-/* The path of a shard; borrowed. */
+/* Where a shard has its origin; borrowed. */
 const char *dp_records_path(const struct dp_records *records, size_t shard);
 
 /* Lets the system read ahead what lies after a block in its shard. */

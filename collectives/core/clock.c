@@ -87,6 +87,8 @@ dp_status dp_clock_mark(struct dp_clock *clock, struct dp_group *group, uint64_t
 
     if (group->nodes > 1) {
         DP_TRY_GOTO(dp_group_agree(group, status), status, done);
+    }
+    if (group->nodes > 1 && found != NULL) {
         group->spin_ns = DP_SPIN_NS; /* a round trip without a sleep says more */
         status = compare(group, now, found);
         group->spin_ns = spin_ns;

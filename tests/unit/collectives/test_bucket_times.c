@@ -1,4 +1,4 @@
-/* test_bucket_times.c - times of buckets are added up, and those of evenly spaced steps are kept. */
+/* test_bucket_times.c - times of buckets are added up, and those of spaced steps are kept. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -93,7 +93,7 @@ static void kept_steps_are_evenly_spaced(void **state)
         for (int row = 0; row < times->kept; row++) {
             const int step = row * (int)times->every;
             for (int b = 0; b < counts[i]; b++) {
-                assert_int_equal(times->times[row * counts[i] + b].ready_ns,
+                assert_int_equal(times->times[(size_t)row * (size_t)counts[i] + (size_t)b].ready_ns,
                                  begin_of(step) + 10 * (uint64_t)(b + 1));
             }
         }
@@ -122,8 +122,8 @@ static void a_deferred_bucket_belongs_to_the_step_that_submitted_it(void **state
     assert_int_equal(times->sums[1].ready_ns, 20 * (uint64_t)(steps - 1));
     for (int row = 0; row < times->kept; row++) {
         const int step = row * (int)times->every;
-        assert_int_equal(times->times[row * 2].ready_ns, begin_of(step) + 10);
-        assert_int_equal(times->times[row * 2 + 1].ready_ns,
+        assert_int_equal(times->times[(size_t)row * 2].ready_ns, begin_of(step) + 10);
+        assert_int_equal(times->times[(size_t)row * 2 + 1].ready_ns,
                          step == steps - 1 ? 0 : begin_of(step) + 20);
     }
     dp_bucket_times_destroy(times);

@@ -371,10 +371,11 @@ static dp_status unpack(const struct options *o, const struct dp_records *record
 
 static dp_status look(const struct options *o)
 {
+    const struct dp_shard_store_config config = {.dir = o->words[1]};
     struct dp_records *records;
     dp_status status = DP_OK;
 
-    DP_TRY(dp_records_open(o->words[1], &records));
+    DP_TRY(dp_records_open(&config, &records));
     if (strcmp(o->words[0], "info") == 0) {
         info(records);
     } else if (strcmp(o->words[0], "time") == 0) {

@@ -44,12 +44,12 @@ def ddp_data(*arguments, code=0):
     return done.stderr if code else done.stdout
 
 
-def trained(text, source, folder, ranks):
+def trained(text, source, folder, ranks, *flags):
     """The weights, and the report."""
     cfg = harness.scratch / f"{source}-{pathlib.Path(folder).name}.cfg"
     cfg.write_text(text.format(source=source, dir=folder))
-    out = harness.scratch / f"out-{cfg.stem}-{ranks}"
-    train_well(cfg, "--out", out, ranks=ranks)
+    out = harness.scratch / f"out-{cfg.stem}-{ranks}-{len(flags)}"
+    train_well(cfg, "--out", out, *flags, ranks=ranks)
     return weights(out), run_json(out)
 
 
@@ -133,6 +133,11 @@ def case_arrays_train_to_the_same_bits_packed_or_not():
     for ranks in (1, 2):
         found, _ = trained(IMAGES, "records", harness.scratch / "packed", ranks)
         same(found, expected, f"weights on {ranks} ranks")
+    cache = harness.scratch / "cache"
+    found, _ = trained(IMAGES, "records", harness.scratch / "packed", 2, "--set",
+                       f"data.local_cache={cache}")
+    same(found, expected, "weights from copies")
+    same(sorted(path.suffix for path in cache.iterdir()), [".rec", ".rec"], "copies")
     ddp_data("unpack", harness.scratch / "packed")
     found, _ = trained(IMAGES, "npy", harness.scratch / "packed.unpacked", 2)
     same(found, expected, "weights from what was unpacked")

@@ -122,7 +122,8 @@ static void what_is_packed_comes_back_compressed_or_not(void **state)
         options.zstd = level;
         pack_well(&options);
         assert_same_as_arrays();
-        assert_int_equal(dp_records_open(packed, &records), DP_OK);
+        assert_int_equal(dp_records_open(&(struct dp_shard_store_config){.dir = packed}, &records),
+                         DP_OK);
         assert_true(dp_records_index(records)->shard_count > 2 || level > 0);
         assert_int_equal(dp_records_index(records)->classes, 7);
         assert_int_equal(dp_records_verify(records), DP_OK);
@@ -192,7 +193,8 @@ static size_t sizes_of(bool jpeg[4], int side[4][2])
     struct dp_raw raw;
     size_t bytes = 0;
 
-    assert_int_equal(dp_records_open(packed, &records), DP_OK);
+    assert_int_equal(dp_records_open(&(struct dp_shard_store_config){.dir = packed}, &records),
+                     DP_OK);
     assert_int_equal(dp_jpeg_create(&decoder), DP_OK);
     assert_int_equal(dp_records_read(records, dp_records_block(records, DP_SET_TRAIN, 0), &stored,
                                      &memory, &view),

@@ -1,0 +1,291 @@
+#include "runtime/data/records/shard_cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/files/disk.h"
+#include "base/files/lock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+/* What a copy is called while it is made. */
+#define PART ".part"
+
+struct dp_shard_cache {
+    const char *dir; /* borrowed */
+    uint64_t bytes;  /* the budget; 0: by what is free */
+};
+
+enum {
+    DIGITS = DP_HASH_TEXT - 1,
+    WAIT_NS = 20000000, /* between two looks whether another has made a copy */
+    LEFT_OVER_S = 3600  /* after which half a copy that nobody makes is deleted */
+};
+
+/* ---- the folder ---- */
+
+dp_status dp_shard_cache_open(const char *dir, uint64_t bytes, struct dp_shard_cache **out)
+{
+    struct dp_shard_cache *cache;
+    struct stat info;
+
+    if (access(dir, F_OK) != 0 && dp_disk_mkdir(dir) != 0 && errno != EEXIST) {
+        return dp_file_fail(dir, errno);
+    }
+    if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        return DP_FAIL(DP_ERR_WRITE, "data.local_cache: %s is no folder", dir);
+    }
+    cache = dp_zalloc(1, sizeof(*cache));
+    if (cache == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s: cache of shards", dir);
+    }
+    *cache = (struct dp_shard_cache){.dir = dir, .bytes = bytes};
+    *out = cache;
+    return DP_OK;
+}
+
+void dp_shard_cache_close(struct dp_shard_cache *cache)
+{
+    dp_free(cache);
+}
+
+/* Others may write to $TMPDIR, and must not give us what we read. */
+dp_status dp_shard_cache_own(char dir[DP_PATH_BYTES])
+{
+    const char *temporary = getenv("TMPDIR");
+    char name[64];
+    struct stat info;
+
+    (void)snprintf(name, sizeof(name), "lockstep-cache-%lu", (unsigned long)geteuid());
+    DP_TRY(dp_file_join(dir, temporary != NULL && temporary[0] == '/' ? temporary : "/tmp", name));
+    if (access(dir, F_OK) != 0 && dp_disk_mkdir(dir) != 0 && errno != EEXIST) {
+        return dp_file_fail(dir, errno);
+    }
+    if (lstat(dir, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
+        ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && chmod(dir, S_IRWXU) != 0)) {
+        return DP_FAIL(DP_ERR_WRITE,
+                       "%s: belongs to somebody else, or is no folder: set data.local_cache", dir);
+    }
+    return DP_OK;
+}
+
+void dp_cache_name(char name[DP_CACHE_NAME], const char *hash, bool end)
+{
+    (void)snprintf(name, DP_CACHE_NAME, "%.*s%s", DIGITS, hash, end ? ".end" : ".rec");
+}
+
+/* ---- room ---- */
+
+/* A file of the folder. */
+struct copy {
+    char name[DP_CACHE_NAME + sizeof(PART)];
+    struct timespec used;
+    uint64_t bytes;
+};
+
+/* Whether a name is that of a copy, or of half a one. */
+static bool is_copy(const char *name, bool *half)
+{
+    const char *end = name + DIGITS;
+
+    if (strspn(name, "0123456789abcdef") != (size_t)DIGITS ||
+        (strncmp(end, ".rec", 4) != 0 && strncmp(end, ".end", 4) != 0)) {
+        return false;
+    }
+    *half = strcmp(end + 4, PART) == 0;
+    return *half || end[4] == '\0';
+}
+
+static bool is_held(const struct dp_shard_cache *cache, const char *name)
+{
+    char path[DP_PATH_BYTES];
+
+    (void)snprintf(path, sizeof(path), "%s/%.*s.lock", cache->dir, DIGITS + 4, name);
+    return dp_lock_held(path);
+}
+
+/* The copy that was not used for longest, and how much all have. What a process left that was
+ * killed is deleted. */
+static uint64_t look(const struct dp_shard_cache *cache, struct copy *oldest)
+{
+    DIR *entries = opendir(cache->dir);
+    const struct dirent *entry;
+    uint64_t bytes = 0;
+    struct stat info;
+    bool half;
+
+    oldest->name[0] = '\0';
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        if (!is_copy(entry->d_name, &half) ||
+            fstatat(dirfd(entries), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+            continue;
+        }
+        if (half && time(NULL) - info.st_mtim.tv_sec > LEFT_OVER_S &&
+            !is_held(cache, entry->d_name)) {
+            (void)dp_disk_unlink_at(dirfd(entries), entry->d_name);
+            continue;
+        }
+        bytes += (uint64_t)info.st_size;
+        if (!half && (oldest->name[0] == '\0' || info.st_mtim.tv_sec < oldest->used.tv_sec ||
+                      (info.st_mtim.tv_sec == oldest->used.tv_sec &&
+                       info.st_mtim.tv_nsec < oldest->used.tv_nsec))) {
+            (void)snprintf(oldest->name, sizeof(oldest->name), "%.*s", DIGITS + 4, entry->d_name);
+            oldest->used = info.st_mtim;
+            oldest->bytes = (uint64_t)info.st_size;
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+    return bytes;
+}
+
+static uint64_t budget(const struct dp_shard_cache *cache, uint64_t held)
+{
+    const uint64_t left = dp_file_free(cache->dir);
+
+    return cache->bytes > 0 ? cache->bytes
+                            : (left < UINT64_MAX - held ? left + held : left) / 10 * 9;
+}
+
+void dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name)
+{
+    char path[DP_PATH_BYTES];
+
+    if (snprintf(path, sizeof(path), "%s/%s", cache->dir, name) < (int)sizeof(path)) {
+        (void)dp_disk_unlink(path);
+    }
+}
+
+/* Deletes copies until `bytes` more fit. */
+static void make_room(const struct dp_shard_cache *cache, uint64_t bytes)
+{
+    struct copy oldest;
+    uint64_t held = look(cache, &oldest);
+    const uint64_t most = budget(cache, held);
+
+    while (held > 0 && bytes + held > most && oldest.name[0] != '\0') {
+        dp_shard_cache_drop(cache, oldest.name);
+        DP_DEBUG("%s: the cache drops %s of %llu bytes", cache->dir, oldest.name,
+                 (unsigned long long)oldest.bytes);
+        held = look(cache, &oldest);
+    }
+}
+
+/* ---- a copy ---- */
+
+/* Opens it if it is there, and marks it as used. */
+static bool find(const struct dp_shard_cache *cache, const struct dp_cache_want *want,
+                 struct dp_data_file *file)
+{
+    struct dp_log_capture capture;
+    dp_status status = DP_ERR_NOINPUT;
+
+    if (!dp_data_file_exists(cache->dir, want->name)) {
+        return false;
+    }
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    status = dp_data_file_open(file, cache->dir, want->name);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    if (status != DP_OK) {
+        return false;
+    }
+    if (file->bytes != want->bytes) {
+        dp_data_file_close(file);
+        return false;
+    }
+    (void)futimens(file->fd, NULL);
+    return true;
+}
+
+/* Locks a name, if nobody else has. */
+static dp_status try_lock(const struct dp_shard_cache *cache, const char *name,
+                          struct dp_lock **lock)
+{
+    char path[DP_PATH_BYTES];
+    struct dp_log_capture capture;
+    dp_status status;
+
+    *lock = NULL;
+    if (snprintf(path, sizeof(path), "%s/%s.lock", cache->dir, name) >= (int)sizeof(path)) {
+        return DP_FAIL(DP_ERR_WRITE, "data.local_cache: too long a name");
+    }
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    status = dp_lock_take(path, "a shard in data.local_cache", "wait for it", lock);
+    dp_log_capture_end(&capture, status == DP_ERR_USAGE ? DP_LOG_DROP : DP_LOG_PRINT);
+    return status == DP_ERR_USAGE ? DP_OK : status;
+}
+
+static dp_status check(const struct dp_cache_want *want, const char *hash)
+{
+    return want->hash == NULL || strcmp(want->hash, hash) == 0
+               ? DP_OK
+               : DP_FAIL(DP_ERR_DATA,
+                         "%s: its hash is another than in index.json: copy it again, or pack again",
+                         want->origin);
+}
+
+/* With the lock. */
+static dp_status make(const struct dp_shard_cache *cache, const struct dp_cache_want *want)
+{
+    char part[DP_PATH_BYTES], path[DP_PATH_BYTES], hash[DP_HASH_TEXT];
+    char name[DP_CACHE_NAME + sizeof(PART)];
+    struct dp_file file;
+    dp_status status;
+
+    (void)snprintf(name, sizeof(name), "%s" PART, want->name);
+    DP_TRY(dp_file_join(part, cache->dir, name));
+    DP_TRY(dp_file_join(path, cache->dir, want->name));
+    make_room(cache, want->bytes);
+    DP_TRY(dp_file_create(&file, part));
+    status = want->fill(want->context, &file);
+    if (status == DP_OK) {
+        status = dp_file_finish(&file, hash);
+    } else {
+        dp_file_discard(&file);
+    }
+    status = status == DP_OK ? check(want, hash) : status;
+    if (status == DP_OK && dp_disk_rename(part, path) != 0) {
+        status = dp_file_fail(path, errno);
+    }
+    if (status != DP_OK) {
+        (void)dp_disk_unlink(part);
+    }
+    return status;
+}
+
+dp_status dp_shard_cache_get(const struct dp_shard_cache *cache, const struct dp_cache_want *want,
+                             struct dp_data_file *file)
+{
+    const struct timespec pause = {.tv_nsec = WAIT_NS};
+    struct dp_lock *lock;
+    dp_status status;
+
+    while (!find(cache, want, file)) {
+        DP_TRY(try_lock(cache, want->name, &lock));
+        if (lock == NULL) {
+            (void)nanosleep(&pause, NULL);
+            continue;
+        }
+        /* Another may have made it between the look and the lock. */
+        if (find(cache, want, file)) {
+            dp_lock_release(lock);
+            return DP_OK;
+        }
+        status = make(cache, want);
+        if (status == DP_OK && !find(cache, want, file)) {
+            status = DP_FAIL(DP_ERR_WRITE, "%s: a copy of %s is gone, or of another length",
+                             cache->dir, want->origin);
+        }
+        dp_lock_release(lock);
+        return status;
+    }
+    return DP_OK;
+}

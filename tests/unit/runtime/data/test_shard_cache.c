@@ -1,0 +1,285 @@
+/*
+ * test_shard_cache.c - records that are read through copies on a local disk: the same bytes, within
+ * the budget, whatever befalls the copies.
+ */
+#include <dirent.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/files/disk.h"
+#include "runtime/data/records/inspect.h"
+#include "runtime/data/records/pack.h"
+#include "tests/support/array_files.h"
+#include "tests/support/picture_files.h"
+#include "tests/support/read_source.h"
+
+enum { ROWS = 1600, FEATURES = 300, TWO_SHARDS = 1800000 };
+
+static char root[64], arrays[80], packed[80], cache[80];
+
+/* About 2 MB in three shards. */
+static int make_folder(void **state)
+{
+    static float numbers[ROWS * FEATURES];
+    static uint8_t labels[ROWS];
+    struct dp_pack_options options = {.from = arrays, .to = packed, .shard_bytes = 800000};
+    struct dp_pack_result result;
+    (void)state;
+
+    (void)snprintf(root, sizeof(root), "/tmp/test_shard_cache.XXXXXX");
+    if (mkdtemp(root) == NULL) {
+        return 1;
+    }
+    (void)snprintf(arrays, sizeof(arrays), "%s/arrays", root);
+    (void)snprintf(packed, sizeof(packed), "%s/packed", root);
+    (void)snprintf(cache, sizeof(cache), "%s/cache", root);
+    for (int i = 0; i < ROWS * FEATURES; i++) {
+        numbers[i] = (float)((i * 4003) % 100003) / 64.0f;
+    }
+    if (mkdir(arrays, 0700) != 0) {
+        return 1;
+    }
+    npy_file(arrays, "train_images.npy", "<f4", "(1600, 300)", numbers, sizeof(numbers));
+    npy_file(arrays, "train_labels.npy", "|u1", "(1600,)", labels, sizeof(labels));
+    options.threads = 1;
+    return dp_pack(&options, &result) == DP_OK && result.shards == 3 ? 0 : 1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    remove_tree(root);
+    return 0;
+}
+
+static int no_cache(void **state)
+{
+    (void)state;
+    if (access(cache, F_OK) == 0) {
+        remove_tree(cache);
+    }
+    return 0;
+}
+
+/* Reads all of it; 0 is the budget's default. */
+static dp_status read_all(uint64_t budget)
+{
+    const struct dp_shard_store_config config = {
+        .dir = packed, .cache = cache, .cache_bytes = budget};
+    struct dp_records *records;
+    dp_status status = dp_records_open(&config, &records);
+
+    if (status == DP_OK) {
+        status = dp_records_verify(records);
+        dp_records_close(records);
+    }
+    return status;
+}
+
+/* Copies in the cache, and their bytes; the name of the first that readdir() gives. */
+static int count_copies(uint64_t *bytes, char name[64])
+{
+    DIR *entries = opendir(cache);
+    const struct dirent *entry;
+    struct stat info;
+    int count = 0;
+
+    *bytes = 0;
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        if (strlen(entry->d_name) == 36 && strcmp(entry->d_name + 32, ".rec") == 0) {
+            (void)snprintf(name, 64, "%.63s", entry->d_name);
+            assert_int_equal(fstatat(dirfd(entries), entry->d_name, &info, 0), 0);
+            *bytes += (uint64_t)info.st_size;
+            count++;
+        } else {
+            assert_true(entry->d_name[0] == '.' || strcmp(entry->d_name, "letter") == 0);
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+    return count;
+}
+
+static void copies_are_made_once_and_read(void **state)
+{
+    struct stat before, after;
+    char name[64], path[160];
+    uint64_t bytes;
+    (void)state;
+
+    assert_int_equal(read_all(0), DP_OK);
+    assert_int_equal(count_copies(&bytes, name), 3);
+    (void)snprintf(path, sizeof(path), "%s/%s", cache, name);
+    assert_int_equal(stat(path, &before), 0);
+    assert_int_equal(read_all(0), DP_OK);
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(before.st_ino, after.st_ino);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* Of three shards two fit, so that reading all of them always misses one. */
+static void the_budget_is_kept_and_other_files_stay(void **state)
+{
+    const uint64_t budget = TWO_SHARDS;
+    char name[64];
+    uint64_t bytes;
+    (void)state;
+
+    assert_int_equal(mkdir(cache, 0700), 0);
+    write_bytes(cache, "letter", "dear", 4);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(read_all(budget), DP_OK);
+        assert_int_equal(count_copies(&bytes, name), 2);
+        assert_true(bytes <= budget);
+    }
+    (void)snprintf(name, sizeof(name), "%.40s/letter", cache);
+    assert_int_equal(access(name, F_OK), 0);
+    assert_int_equal(read_all(700000), DP_ERR_CONFIG); /* less than a shard */
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void flip(const char *dir, const char *name, long at)
+{
+    char path[160];
+    FILE *file;
+    int byte;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    byte = fgetc(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    assert_int_equal(fputc(byte ^ 1, file), byte ^ 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void a_damaged_or_short_copy_is_made_again(void **state)
+{
+    char name[64], path[160];
+    uint64_t bytes;
+    (void)state;
+
+    assert_int_equal(read_all(0), DP_OK);
+    assert_int_equal(count_copies(&bytes, name), 3);
+    flip(cache, name, 5000);
+    assert_int_equal(read_all(0), DP_OK);
+    (void)snprintf(path, sizeof(path), "%s/%s", cache, name);
+    assert_int_equal(truncate(path, 4000), 0);
+    assert_int_equal(read_all(0), DP_OK);
+    assert_int_equal(count_copies(&bytes, name), 3);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void damage_of_the_origin_is_no_copy(void **state)
+{
+    struct dp_log_capture capture;
+    char name[64];
+    uint64_t bytes;
+    (void)state;
+
+    flip(packed, "shard-00001.rec", 5000);
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    assert_int_equal(read_all(0), DP_ERR_DATA);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    assert_non_null(strstr(dp_log_captured(&capture),
+                           "packed/shard-00001.rec: its hash is another than in index.json"));
+    assert_true(strlen(capture.lines) + 1 >= capture.used);
+    flip(packed, "shard-00001.rec", 5000);
+    assert_true(count_copies(&bytes, name) < 3);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* From the first file on, and from the middle of the second copy. */
+static void a_full_disk_is_one_warning_and_reading_goes_on(void **state)
+{
+    static const char *const faults[] = {"full:write=1", "full:write=4"};
+    (void)state;
+
+    for (int i = 0; i < 2; i++) {
+        struct dp_fault *fault;
+        struct dp_log_capture capture;
+        char name[64];
+        uint64_t bytes;
+        if (i == 0) {
+            assert_int_equal(mkdir(cache, 0700), 0);
+        }
+        assert_int_equal(dp_faults_create(faults[i], &fault), DP_OK);
+        dp_log_set_level(DP_LOG_WARN);
+        dp_log_capture_begin(&capture, DP_LOG_WARN);
+        dp_disk_set_faults(fault, 0);
+        assert_int_equal(read_all(0), DP_OK);
+        dp_disk_set_faults(NULL, 0);
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+        dp_log_set_level(DP_LOG_NONE);
+        dp_faults_destroy(fault);
+        assert_non_null(strstr(capture.lines, "from now on shards are read from "));
+        assert_true(strlen(capture.lines) + 1 >= capture.used); /* nothing more is said */
+        assert_true(count_copies(&bytes, name) <= i);
+    }
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void *read_beside(void *context)
+{
+    dp_status *status = context;
+
+    for (int i = 0; i < 3 && *status == DP_OK; i++) {
+        *status = read_all(TWO_SHARDS);
+    }
+    return NULL;
+}
+
+static void two_jobs_share_the_folder(void **state)
+{
+    dp_status status = DP_OK, other = DP_OK;
+    pthread_t thread;
+    char name[64];
+    uint64_t bytes;
+    (void)state;
+
+    assert_int_equal(pthread_create(&thread, NULL, read_beside, &other), 0);
+    (void)read_beside(&status);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(status, DP_OK);
+    assert_int_equal(other, DP_OK);
+    assert_in_range(count_copies(&bytes, name), 1, 3);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void a_folder_that_cannot_be_made_is_refused(void **state)
+{
+    (void)state;
+    write_bytes(root, "cache", "", 0);
+    assert_int_equal(read_all(0), DP_ERR_WRITE);
+    remove_file(root, "cache");
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(copies_are_made_once_and_read, no_cache),
+        cmocka_unit_test_setup(the_budget_is_kept_and_other_files_stay, no_cache),
+        cmocka_unit_test_setup(a_damaged_or_short_copy_is_made_again, no_cache),
+        cmocka_unit_test_setup(damage_of_the_origin_is_no_copy, no_cache),
+        cmocka_unit_test_setup(a_full_disk_is_one_warning_and_reading_goes_on, no_cache),
+        cmocka_unit_test_setup(two_jobs_share_the_folder, no_cache),
+        cmocka_unit_test_setup(a_folder_that_cannot_be_made_is_refused, no_cache),
+    };
+
+    dp_log_set_level(DP_LOG_NONE);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

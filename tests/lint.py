@@ -78,7 +78,7 @@ DOORS = {
     r"zstd\.h": r"runtime/data/records/block\.c",
     r"(xxhash|xxh3)\.h": r"(base(/\w+)?|collectives/\w+)/\w+\.[ch]|runtime/checkpoint/manifest\.c|"
                          r"runtime/data/records/\w+\.c|"
-                         r"runtime/run/(run_fingerprint|load_dataset|run_plan)\.c|"
+                         r"runtime/run/(run_fingerprint|data_prints|load_dataset|run_plan)\.c|"
                          r"runtime/trainer/state/replica_check\.c",
     r"cmocka\.h": r"tests/.*",
     r"runtime/trainer/trainer_parts\.h": r"runtime/trainer/.*",  # and tests, which look inside

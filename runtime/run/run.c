@@ -27,6 +27,7 @@ dp_status dp_run_evaluate(struct dp_training *run)
     struct dp_evaluation found;
     dp_status status;
 
+    dp_resources_pause(&run->figures.resources);
     DP_TRY(dp_trainer_sync_weights(job->trainer));
     status = dp_trainer_evaluate(job->trainer, &found);
     if (status != DP_OK) {
@@ -62,6 +63,7 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
         figures->baseline.before.no_memory) {
         return DP_OK;
     }
+    dp_resources_pause(&figures->resources);
     if (dp_run_leads(job)) {
         dp_progress_line(&figures->progress, "measuring one rank alone (the others sleep)");
         note_overlap(job);
@@ -293,7 +295,6 @@ dp_status dp_run_start(struct dp_training *run)
         dp_stop_set_deadline(job->stop, job->options->max_time_s, dp_process_age_s());
     }
     DP_TRY(note_start(job, &run->figures));
-    DP_TRY(dp_figures_mark_clock(&run->figures, job));
     dp_overlap_begin(&job->overlap, t, job->total_steps);
     dp_ledger_init(&run->figures.ledger, dp_ledger_unsteady(steps),
                    dp_exchange_comm_ns(dp_trainer_exchange(t)));

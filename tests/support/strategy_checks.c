@@ -1,6 +1,5 @@
 #include "tests/support/strategy_checks.h"
 
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,10 +11,7 @@
 #include "tests/support/strategy_traffic.h"
 #include "tests/support/tested_device.h"
 
-enum { CAPACITY = 12000, MOST_RANKS = 8 };
-
-/* What ranks add. */
-enum numbers { INTEGERS, RANDOM, NUMBERS };
+enum { CAPACITY = 12000 };
 
 float tree_sum(int first, int count, size_t i, /* NOLINT(misc-no-recursion) */
                float (*value)(int rank, size_t i))
@@ -47,29 +43,6 @@ static float random_value(int rank, size_t i)
     return (dp_random_unit(bits) - 0.5f) * (float)(1u << (bits & 15));
 }
 
-/* All numbers of all ranks, and their sums by the tree over the first ranks: every check of every
- * rank compares with them. */
-static float values[NUMBERS][MOST_RANKS][CAPACITY];
-static float tree_sums[NUMBERS][MOST_RANKS + 1][CAPACITY];
-static float gathered[CAPACITY]; /* other random numbers */
-
-static void make_numbers(void)
-{
-    static float (*const value_of[NUMBERS])(int rank, size_t i) = {integer_value, random_value};
-
-    for (int n = 0; n < NUMBERS; n++) {
-        for (size_t i = 0; i < CAPACITY; i++) {
-            for (int r = 0; r < MOST_RANKS; r++) {
-                values[n][r][i] = value_of[n](r, i);
-                tree_sums[n][r + 1][i] = tree_sum(0, r + 1, i, value_of[n]);
-            }
-        }
-    }
-    for (size_t i = 0; i < CAPACITY; i++) {
-        gathered[i] = random_value(MOST_RANKS, i);
-    }
-}
-
 struct sums {
     const char *text; /* the strategy's */
     struct dp_comm *comm;
@@ -77,7 +50,7 @@ struct sums {
     float *there;  /* [CAPACITY] from dp_gpu_peers_memory, for strategies on GPUs; else NULL */
     struct dp_slice slice;
     enum dp_keep keep;
-    enum numbers numbers;
+    float (*value)(int rank, size_t i);
     bool exact; /* the path of the tail */
 };
 
@@ -128,7 +101,7 @@ static dp_status sum_once(struct sums *s)
 
     for (size_t i = 0; i < end; i++) {
         const bool inside = i >= begin && i < begin + s->slice.count;
-        s->memory[i] = inside ? values[s->numbers][rank][i] : untouched(rank, i);
+        s->memory[i] = inside ? s->value(rank, i) : untouched(rank, i);
     }
     DP_TRY(move(s, true));
     DP_TRY(s->exact ? dp_comm_sum_exact(s->comm, placed(s))
@@ -148,7 +121,7 @@ static size_t wrong_elements(const struct sums *s)
 
     for (size_t i = 0; i < end; i++) {
         if (i >= from && i < from + kept.count) {
-            wrong += s->memory[i] != tree_sums[s->numbers][group->size][i];
+            wrong += s->memory[i] != tree_sum(0, group->size, i, s->value);
         } else if (i < begin || i >= begin + s->slice.count) {
             wrong += s->memory[i] != untouched(group->rank, i);
         }
@@ -198,7 +171,7 @@ static size_t check_same_bits(struct sums *s)
 
     s->slice = (struct dp_slice){s->memory + DP_BLOCK, 1000, sizeof(float)};
     s->keep = DP_KEEP_ALL;
-    s->numbers = RANDOM;
+    s->value = random_value;
     if (all == NULL || sum_once(s) != DP_OK ||
         dp_group_allgather(s->comm->group, s->slice.data, bytes, all) != DP_OK) {
         dp_free(all);
@@ -221,7 +194,7 @@ static size_t check_chunk_bits(struct sums *s)
     size_t wrong = 0;
 
     s->slice = slice;
-    s->numbers = RANDOM;
+    s->value = random_value;
     s->keep = DP_KEEP_ALL;
     wrong += sum_once(s) != DP_OK;
     memcpy(whole, mine.data, dp_slice_bytes(mine));
@@ -245,13 +218,13 @@ static size_t check_gather(struct sums *s)
         const size_t begin = begin_of(s, &end);
         for (size_t i = 0; i < end; i++) {
             const bool own = i >= from && i < from + mine.count;
-            s->memory[i] = own ? gathered[i] : untouched(group->rank, i);
+            s->memory[i] = own ? random_value(99, i) : untouched(group->rank, i);
         }
         wrong += move(s, true) != DP_OK || dp_comm_gather(s->comm, placed(s)) != DP_OK ||
                  move(s, false) != DP_OK;
         for (size_t i = 0; i < end; i++) {
             const bool inside = i >= begin && i < begin + counts[n];
-            wrong += s->memory[i] != (inside ? gathered[i] : untouched(group->rank, i));
+            wrong += s->memory[i] != (inside ? random_value(99, i) : untouched(group->rank, i));
         }
     }
     return wrong;
@@ -300,7 +273,7 @@ static size_t check_sums(struct sums *s)
     const bool ordered = dp_strategy_keeps_order(s->comm->strategy, s->comm->state, s->comm->group);
     size_t wrong = 0;
 
-    s->numbers = INTEGERS;
+    s->value = integer_value;
     wrong += named(s, "sums of any length", check_counts(s));
     wrong += named(s, "sums one after the other", check_repeated(s));
     wrong += named(s, "the same bits on all ranks", check_same_bits(s));
@@ -310,11 +283,11 @@ static size_t check_sums(struct sums *s)
     wrong += named(s, "whether the order is kept",
                    dp_strategy_ordered(s->text, s->comm->group) != ordered);
     if (ordered) {
-        s->numbers = RANDOM;
+        s->value = random_value;
         wrong += named(s, "sums in the order of the tree", check_counts(s));
     }
     s->exact = true;
-    s->numbers = ordered ? RANDOM : INTEGERS;
+    s->value = ordered ? random_value : integer_value;
     return wrong + named(s, "exact sums", check_repeated(s));
 }
 
@@ -323,11 +296,11 @@ static size_t check_none(struct sums *s)
 {
     size_t wrong = 0;
 
-    s->numbers = RANDOM;
+    s->value = random_value;
     s->slice = (struct dp_slice){s->memory + DP_BLOCK, 1000, sizeof(float)};
     wrong += sum_once(s) != DP_OK;
     for (size_t i = 0; i < 1000; i++) {
-        wrong += s->memory[DP_BLOCK + i] != values[RANDOM][s->comm->group->rank][DP_BLOCK + i];
+        wrong += s->memory[DP_BLOCK + i] != random_value(s->comm->group->rank, DP_BLOCK + i);
     }
     s->exact = true;
     return named(s, "gradients stay as they are", wrong) +
@@ -366,16 +339,14 @@ bool strategy_refuses(const struct dp_group *group, const char *text, const char
 
 size_t check_strategy(struct dp_group *group, const void *name)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     const struct dp_strategy *strategy = strategy_of(name);
     struct sums s = {.text = name};
     const char *why_not = NULL;
     size_t wrong;
 
-    if (strategy == NULL || group->size > MOST_RANKS || find_gpus(group) != DP_OK) {
+    if (strategy == NULL || find_gpus(group) != DP_OK) {
         return 1;
     }
-    (void)pthread_once(&once, make_numbers);
     if (strategy_refuses(group, name, &why_not)) {
         return check_refused(group, name) + (why_not == NULL);
     }

@@ -19,6 +19,7 @@
 enum { DP_MODE_SYNC, DP_MODE_ASYNC };
 enum { DP_SHUFFLE_ON, DP_SHUFFLE_OFF, DP_SHUFFLE_FULL, DP_SHUFFLE_WINDOW };
 enum { DP_LABEL_FIRST, DP_LABEL_LAST };
+enum { DP_CACHE_AUTO, DP_CACHE_NONE, DP_CACHE_RAW, DP_CACHE_DECODED, DP_CACHE_BATCH };
 enum { DP_BAD_SAMPLE_STOP, DP_BAD_SAMPLE_SKIP };
 enum { DP_OVERLAP_AUTO, DP_OVERLAP_ON, DP_OVERLAP_OFF };
 enum { DP_GRAPH_AUTO, DP_GRAPH_ON, DP_GRAPH_OFF };
@@ -44,6 +45,9 @@ struct dp_data_config {
     const char *local_cache;
     int local_cache_mb;
     int on_bad_sample;   /* DP_BAD_SAMPLE_... */
+    int cache;           /* DP_CACHE_... */
+    int memory_mb;       /* 0: what the host has */
+    const char *workers; /* "auto", or a number: dp_config_workers() */
     const char *augment; /* as dp_augment_create() takes it (runtime/data/augment/augment.h) */
     struct dp_normalize_config normalize;
 };
@@ -150,6 +154,9 @@ struct dp_config {
     struct dp_yaml_node *root; /* the parsed text with its places: for dp_config_where() */
     void *texts;               /* owned: the memory of all of the above, including this struct */
 };
+
+/* Threads that prepare batches; 0: auto. Below 0: the text is neither. */
+int dp_config_workers(const struct dp_config *config);
 
 /* Whether ranks train at their own pace: async.h. Staleness 0 is the synchronous step. */
 static inline bool dp_config_stale(const struct dp_config *config)

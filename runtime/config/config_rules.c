@@ -4,6 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { WORKERS_MOST = 1024 };
+
+int dp_config_workers(const struct dp_config *config)
+{
+    const char *text = config->data.workers;
+    char *end;
+    long count;
+
+    if (strcmp(text, "auto") == 0) {
+        return 0;
+    }
+    count = strtol(text, &end, 10);
+    return *text >= '1' && *text <= '9' && *end == '\0' && count <= WORKERS_MOST ? (int)count : -1;
+}
+
 /* ---- values ---- */
 
 /* `value` NULL: any number above 0. */
@@ -85,6 +100,11 @@ static bool is_sync_in_passes(const struct dp_config *config)
 {
     return config->train.micro_batch > 0 &&
            any_sync(config->model.layers, config->model.layer_count);
+}
+
+static bool has_odd_workers(const struct dp_config *config)
+{
+    return dp_config_workers(config) < 0;
 }
 
 static bool has_odd_lanes(const struct dp_config *config)
@@ -225,6 +245,7 @@ static const struct dp_config_rule refusals[] = {
      "expected one number, or one for each channel or feature of model.input"},
     {"data.normalize.std", has_other_stds,
      "expected one number, or one for each channel or feature of model.input"},
+    {"data.workers", has_odd_workers, "expected auto, or a number of threads from 1 to 1024"},
     {"early_stop.metric", stops_without_answers,
      "with train.loss mse there is no accuracy: take test_mean_absolute_error, or test_loss"},
     {"early_stop.metric", stops_without_errors, "test_mean_absolute_error needs train.loss mse"},

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/trace.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/report/figure_text.h"
 
 enum { RECENT_NS = 2000000000 };
@@ -28,6 +29,27 @@ void dp_figures_close(struct dp_figures *f)
     dp_free(f->staleness);
 }
 
+struct marking {
+    struct dp_clock *clock;
+    struct dp_group *group;
+};
+
+static dp_status mark_clock(void *arg, int index)
+{
+    const struct marking *marking = arg;
+    (void)index;
+
+    return dp_clock_mark(marking->clock, marking->group, dp_now_ns);
+}
+
+dp_status dp_figures_mark_clock(struct dp_figures *f, const struct dp_run_job *job)
+{
+    struct dp_exchange *e = dp_trainer_exchange(job->trainer);
+    struct marking marking = {&f->clock, dp_exchange_group(e)};
+
+    return dp_exchange_call(e, mark_clock, &marking, 0);
+}
+
 void dp_figures_restart(struct dp_figures *f, const struct dp_run_job *job)
 {
     dp_ledger_restart(&f->ledger, dp_exchange_comm_ns(dp_trainer_exchange(job->trainer)));
@@ -36,9 +58,13 @@ void dp_figures_restart(struct dp_figures *f, const struct dp_run_job *job)
 void dp_figures_time_step(struct dp_figures *f, const struct dp_run_job *job)
 {
     const struct dp_trainer *t = job->trainer;
+    const bool steady = f->ledger.unsteady == 0;
 
     dp_ledger_mark(&f->ledger, dp_trainer_batch(t)->global_rows, dp_trainer_batch(t)->rows,
                    dp_exchange_comm_ns(dp_trainer_exchange(t)));
+    if (!steady && f->ledger.unsteady == 0) {
+        dp_exchange_restart_times(dp_trainer_exchange(t));
+    }
     dp_resources_step(&f->resources, job, &f->ledger);
     if (f->first_step_s == 0.0) {
         f->first_step_s = dp_process_age_s();

@@ -7,6 +7,7 @@
 #ifndef DP_RUNTIME_RUN_FIGURES_H
 #define DP_RUNTIME_RUN_FIGURES_H
 
+#include "collectives/core/clock.h"
 #include "runtime/control/stop_criteria.h"
 #include "runtime/measure/baseline.h"
 #include "runtime/report/ledger.h"
@@ -40,13 +41,18 @@ struct dp_figures {
         double given;  /* samples/s from --baseline; 0: measured */
         struct dp_baseline before, after;
     } baseline;
-    uint64_t *staleness; /* owned, [staleness_count]: see summary.h */
+    struct dp_clock clock; /* marked before the first step and after the last */
+    uint64_t *staleness;   /* owned, [staleness_count]: see summary.h */
     size_t staleness_count;
 };
 
 /* Nothing is measured yet; quiet: nor is anything printed. */
 void dp_figures_init(struct dp_figures *figures, bool quiet);
 void dp_figures_close(struct dp_figures *figures);
+
+/* Compares the clocks of hosts. Collective, between steps. Errors: those of dp_clock_mark. */
+DP_CHECKED dp_status dp_figures_mark_clock(struct dp_figures *figures,
+                                           const struct dp_run_job *job);
 
 /* Leaves the time since the last step out of the ledger. */
 void dp_figures_restart(struct dp_figures *figures, const struct dp_run_job *job);

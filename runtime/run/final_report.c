@@ -11,11 +11,13 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "runtime/report/efficiency.h"
 #include "runtime/report/summary_print.h"
 #include "runtime/report/summary_read.h"
 #include "runtime/report/verdict.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
+#include "runtime/timeline/bucket_table.h"
 
 static int64_t peak_rss_bytes(void)
 {
@@ -207,8 +209,27 @@ struct rank_report {
     int64_t wire;
 };
 
+/* Buckets and stragglers, and what efficiency is lost to. */
+static dp_status summarize_times(const struct dp_training *run, const struct dp_all_times *times,
+                                 struct dp_run_summary *s)
+{
+    const struct dp_baseline *before = &run->figures.baseline.before;
+    const struct dp_baseline *after = &run->figures.baseline.after;
+    double waiting_ms;
+
+    DP_TRY(dp_bucket_table(times, s->rank_count,
+                           dp_exchange_plan(dp_trainer_exchange(run->job.trainer)), s,
+                           &waiting_ms));
+    for (int i = 0; i < s->straggler_count; i++) {
+        memcpy(s->stragglers[i].host, s->ranks[i].host, sizeof(s->stragglers[i].host));
+    }
+    dp_efficiency_split(s, dp_baseline_mean(before->compute_ms, after->compute_ms), waiting_ms);
+    return DP_OK;
+}
+
 /* Rank 0, with what all ranks have sent. */
-static dp_status summarize_all(struct dp_training *run, const struct rank_report *all)
+static dp_status summarize_all(struct dp_training *run, const struct rank_report *all,
+                               const struct dp_all_times *times)
 {
     const int ranks = dp_trainer_ranks(run->job.trainer), senders = run->job.world->train->size;
     char verdict[256] = "", plan[160];
@@ -224,6 +245,7 @@ static dp_status summarize_all(struct dp_training *run, const struct rank_report
     for (int i = 0; i < s.rank_count; i++) {
         s.ranks[i] = all[i].rank;
     }
+    status = status == DP_OK ? summarize_times(run, times, &s) : status;
     status =
         status == DP_OK ? dp_resources_summarize(&run->figures.resources, &run->job, &s) : status;
     s.verdict = dp_verdict(&s, verdict, sizeof(verdict));
@@ -260,9 +282,12 @@ static dp_status report(struct dp_training *run)
         (size_t)job->world->train->size; /* servers included: they send bytes, too */
     struct dp_exchange *e = dp_trainer_exchange(job->trainer);
     struct rank_report mine, *all;
+    struct dp_all_times times;
     dp_status status;
 
     DP_TRY(gather_staleness(job, &run->figures));
+    DP_TRY(dp_figures_mark_clock(&run->figures, job));
+    DP_TRY(dp_all_times_collect(e, &run->figures.clock, &times));
     all = dp_zalloc(size, sizeof(*all));
     memset(&mine, 0, sizeof(mine));
     describe_rank(job, &run->figures, &mine.rank, &mine.wire);
@@ -271,9 +296,10 @@ static dp_status report(struct dp_training *run)
     status = status == DP_OK ? dp_exchange_gather(e, &mine, sizeof(mine), all) : status;
     if (status == DP_OK) {
         const bool leads = dp_run_leads(job) && all != NULL;
-        status = dp_exchange_agree(e, leads ? summarize_all(run, all) : DP_OK);
+        status = dp_exchange_agree(e, leads ? summarize_all(run, all, &times) : DP_OK);
     }
     dp_free(all);
+    dp_all_times_release(&times);
     return status;
 }
 

@@ -77,7 +77,10 @@ struct dp_run_job {
     int threads;                  /* of this rank */
     struct dp_plan plan;          /* pinned, or from the cache */
     struct dp_node_memory data_memory;
+    struct dp_node_memory raw_index, raw_units; /* of samples that are read (raw_cache.h) */
+    struct dp_samples *samples;                 /* owned; open while samples are read; or NULL */
     struct dp_dataset data;
+    uint64_t spread_labels; /* data_prints.h */
     struct dp_class_names class_names;
     size_t skipped_samples;   /* bad ones, which were left out */
     int64_t predicted_memory; /* bytes of this rank; on a GPU's host those of the GPU */
@@ -93,6 +96,12 @@ struct dp_run_job {
 static inline bool dp_run_leads(const struct dp_run_job *job)
 {
     return job->world->all->rank == 0;
+}
+
+/* Whether every step has the first batch. */
+static inline bool dp_run_cached_input(const struct dp_run_job *job)
+{
+    return job->options->cached_input || job->config->data.cache == DP_CACHE_BATCH;
 }
 
 #endif

@@ -295,6 +295,7 @@ dp_status dp_run_start(struct dp_training *run)
         dp_stop_set_deadline(job->stop, job->options->max_time_s, dp_process_age_s());
     }
     DP_TRY(note_start(job, &run->figures));
+    DP_TRY(dp_figures_mark_clock(&run->figures, job));
     dp_overlap_begin(&job->overlap, t, job->total_steps);
     dp_ledger_init(&run->figures.ledger, dp_ledger_unsteady(steps),
                    dp_exchange_comm_ns(dp_trainer_exchange(t)));

@@ -265,7 +265,7 @@ static dp_status open_trainer(struct dp_run_job *job)
         .group = job->world->train,
         .data = &job->data,
         .threads = job->threads,
-        .cached_input = job->options->cached_input,
+        .cached_input = dp_run_cached_input(job),
         .first_step = job->resume.step,
         .total_steps = job->total_steps,
         .schedule_steps = job->schedule_steps,
@@ -475,7 +475,7 @@ static void release_job(struct dp_run_job *job)
 {
     dp_algo_choices_destroy(job->algo_choices);
     dp_json_destroy(job->resume.state);
-    dp_group_release_node(job->world->all, &job->data_memory);
+    dp_run_release_data(job);
     dp_class_names_release(&job->class_names);
     dp_free(job->places);
     dp_machine_destroy(job->machine);

@@ -13,14 +13,14 @@
 static dp_status evaluate_mine(struct dp_trainer *t, struct dp_range passes,
                                double (*sums)[DP_EVALUATION_SUMS])
 {
-    const struct dp_dataset *data = t->input.data;
     const struct dp_pass_call call = {.weights = t->state.flat.weights,
                                       .running = t->state.flat.running,
                                       .step_params = t->state.there,
-                                      .batch_rows = dp_trainer_rows(t, data->test_count).count,
+                                      .batch_rows =
+                                          dp_trainer_rows(t, t->input.data->test_count).count,
                                       .seed = (uint64_t)t->config->train.seed};
 
-    return t->compute.mode->evaluate(&t->compute, data, passes, &call, sums);
+    return t->compute.mode->evaluate(&t->compute, t->input.test, passes, &call, sums);
 }
 
 /* What a rank reports to the others after a round of an evaluation. */

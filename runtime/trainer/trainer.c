@@ -157,9 +157,30 @@ static dp_status make_augment(struct dp_trainer *t)
                          dp_config_where(t->config, "data.augment", where, sizeof(where)), problem);
 }
 
+static dp_status make_test_rows(struct dp_trainer *t, int threads)
+{
+    const struct dp_dataset *data = t->input.data;
+    const struct dp_test_rows_config config = {
+        .images = data->test_images,
+        .labels = data->test_labels,
+        .count = data->test_count,
+        .sample_bytes = data->sample_bytes,
+        .label_words = dp_model_label_words(t->model),
+        .samples = data->samples,
+        .skips = data->skips,
+        .users = t->compute.lanes != NULL ? dp_lanes_users(t->compute.lanes) : 1,
+        .threads = threads,
+    };
+
+    return t->compute.borrowed || dp_trainer_serves(t)
+               ? DP_OK
+               : dp_test_rows_create(&config, &t->input.test);
+}
+
 static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_config *c)
 {
-    DP_TRY(make_augment(t));
+    /* A copy alone keeps up with any step. */
+    const bool simple = t->input.data->train_images != NULL && t->input.augment == NULL;
     const struct dp_loader_config config = {
         .images = t->input.data->train_images,
         .labels = t->input.data->train_labels,
@@ -177,6 +198,10 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
         .total_steps = c->total_steps,
         .device = t->device->host_memory ? NULL : t->device,
         .augment = t->input.augment,
+        .samples = t->input.data->samples,
+        .skips = t->input.data->skips,
+        .workers = dp_config_workers(t->config),
+        .workers_most = simple ? 1 : c->threads,
     };
 
     return dp_trainer_serves(t) ? DP_OK : dp_loader_create(&config, &t->input.loader);
@@ -212,6 +237,8 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
                                    t->state.scaler.on, t->compute.stream, &t->modes.grad_norm));
     }
     t->modes.rule = dp_update_rule_choose(t);
+    DP_TRY(make_augment(t));
+    DP_TRY(make_test_rows(t, c->threads));
     return make_loader(t, c);
 }
 
@@ -274,6 +301,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
     dp_exchange_destroy(t->exchange);
     dp_compute_drop_rows(&t->compute);
     dp_loader_destroy(t->input.loader);
+    dp_test_rows_destroy(t->input.test);
     dp_augment_destroy(t->input.augment);
     dp_compute_close(&t->compute);
     dp_model_state_close(&t->state, t->device);

@@ -23,12 +23,13 @@ enum { STAGES_MOST = 16, BLOCKS = 16 /* of random numbers a stage */ };
 
 struct stage {
     const struct dp_augmentation *is;
-    void *state; /* owned */
+    void *state; /* owned, unless the augment borrows */
 };
 
 struct dp_augment {
     struct stage stages[STAGES_MOST];
     int count;
+    bool borrows; /* the states are another one's */
     struct dp_sample_shape shape;
     uint64_t seed;
     uint8_t *between[2]; /* within `memory`; what a stage makes for the next one */
@@ -72,20 +73,26 @@ static dp_status add_stages(struct dp_augment *a, char *text, char *problem, siz
     return DP_OK;
 }
 
-static dp_status fill(struct dp_augment *a, const char *text, char *problem, size_t size)
+static bool make_between(struct dp_augment *a)
 {
     const size_t bytes = dp_round_up(dp_shape_bytes(&a->shape), DP_MEM_ALIGN);
+
+    a->memory = dp_mem_arena(DP_MEM_DATA, 2 * bytes);
+    a->between[0] = a->memory;
+    a->between[1] = a->memory != NULL ? a->memory + bytes : NULL;
+    return a->memory != NULL;
+}
+
+static dp_status fill(struct dp_augment *a, const char *text, char *problem, size_t size)
+{
     char *copy = dp_strdup(text);
     dp_status status;
 
-    a->memory = dp_mem_arena(DP_MEM_DATA, 2 * bytes);
-    if (copy == NULL || a->memory == NULL) {
+    if (copy == NULL || !make_between(a)) {
         dp_free(copy);
         (void)snprintf(problem, size, "no memory");
         return DP_ERR_NOMEM;
     }
-    a->between[0] = a->memory;
-    a->between[1] = a->memory + bytes;
     status = add_stages(a, copy, problem, size);
     dp_free(copy);
     return status;
@@ -117,6 +124,22 @@ dp_status dp_augment_create(const char *text, const struct dp_sample_shape *shap
     return DP_OK;
 }
 
+dp_status dp_augment_share(const struct dp_augment *augment, struct dp_augment **out)
+{
+    struct dp_augment *a = dp_zalloc(1, sizeof(*a));
+
+    if (a != NULL) {
+        *a = *augment;
+        a->borrows = true;
+    }
+    if (a == NULL || !make_between(a)) {
+        dp_free(a);
+        return DP_FAIL(DP_ERR_NOMEM, "augmentation of a thread");
+    }
+    *out = a;
+    return DP_OK;
+}
+
 void dp_augment_sample(struct dp_augment *a, uint64_t epoch, uint64_t row, const uint8_t *in,
                        uint8_t *out)
 {
@@ -137,7 +160,7 @@ void dp_augment_destroy(struct dp_augment *a)
     if (a == NULL) {
         return;
     }
-    for (int i = 0; i < a->count; i++) {
+    for (int i = 0; i < a->count && !a->borrows; i++) {
         dp_free(a->stages[i].state);
     }
     dp_free(a->memory);

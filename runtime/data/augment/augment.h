@@ -21,6 +21,9 @@ DP_CHECKED dp_status dp_augment_create(const char *text, const struct dp_sample_
                                        uint64_t seed, struct dp_augment **out, char *problem,
                                        size_t problem_size);
 
+/* Another one for another thread: its stages are those of `augment`, which is destroyed last. */
+DP_CHECKED dp_status dp_augment_share(const struct dp_augment *augment, struct dp_augment **out);
+
 /* Writes sample `row` as epoch `epoch` sees it. in, out: as in augmentation.h. One thread at a time
  * calls this. */
 void dp_augment_sample(struct dp_augment *augment, uint64_t epoch, uint64_t row, const uint8_t *in,

@@ -127,11 +127,12 @@ static dp_status time_block(struct eye *eye, const struct dp_records_block *bloc
 {
     uint64_t at = dp_now_ns();
 
-    DP_TRY(dp_records_take(eye->records, block, &eye->stored));
+    DP_TRY(dp_records_reserve(eye->records, block, &eye->stored));
+    DP_TRY(dp_records_take(eye->records, block, eye->stored.data));
     t->take_s += lap(&at);
-    DP_TRY(dp_records_check(eye->records, block, &eye->stored));
+    DP_TRY(dp_records_check(eye->records, block, eye->stored.data));
     t->check_s += lap(&at);
-    DP_TRY(dp_records_expand(eye->records, block, &eye->stored, &eye->memory, view));
+    DP_TRY(dp_records_expand(eye->records, block, eye->stored.data, &eye->memory, view));
     t->expand_s += lap(&at);
     t->stored_bytes += block->block.stored;
     return DP_OK;

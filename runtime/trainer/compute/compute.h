@@ -35,7 +35,7 @@ struct dp_compute_mode {
     size_t (*evaluations)(const struct dp_compute *compute, size_t rows);
     /* Adds what the test rows of each lane (one, without lanes) come to, to sums [lanes]; of their
      * passes, only those in `passes`. Like dp_micro_batch_evaluate(). */
-    dp_status (*evaluate)(const struct dp_compute *compute, const struct dp_dataset *data,
+    dp_status (*evaluate)(const struct dp_compute *compute, struct dp_test_rows *test,
                           struct dp_range passes, const struct dp_pass_call *call,
                           double (*sums)[DP_EVALUATION_SUMS]);
 };

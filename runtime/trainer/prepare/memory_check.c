@@ -377,3 +377,26 @@ dp_status dp_memory_check_hosts(const struct dp_memory_plan *plan, struct dp_gro
     dp_free(all);
     return status == DP_ERR_NOMEM ? DP_ERR_UNAVAILABLE : status;
 }
+
+bool dp_memory_fits_host(const struct dp_memory_plan *plan, const struct dp_group *group,
+                         const char *root)
+{
+    struct dp_memory_ranks ranks = {.first = true, .leads = true};
+    struct dp_memory_limits limits;
+    size_t bytes[DP_MEM_PURPOSE_COUNT];
+
+    for (int i = 0; i < group->size; i++) {
+        if (group->node_of[i] == group->node_of[group->rank]) {
+            ranks.trainers += i < plan->trainers;
+            ranks.servers += i >= plan->trainers;
+        }
+    }
+    dp_memory_plan_host(plan, &ranks, (size_t)plan->config->train.micro_batch, bytes);
+    dp_memory_limits_read(root, &limits);
+    for (int i = 0; i < limits.count; i++) {
+        if (dp_memory_fit(bytes, &limits.limit[i]) != DP_MEMORY_FITS) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -58,4 +58,9 @@ DP_CHECKED dp_status dp_memory_check_host(const struct dp_memory_plan *plan,
 DP_CHECKED dp_status dp_memory_check_hosts(const struct dp_memory_plan *plan,
                                            struct dp_group *group, const char *root);
 
+/* Whether it fits easily into all limits of this host, as if all of its ranks shared each of them.
+ * Local. */
+bool dp_memory_fits_host(const struct dp_memory_plan *plan, const struct dp_group *group,
+                         const char *root);
+
 #endif

@@ -42,6 +42,7 @@ struct dp_data_config {
     double test_fraction;
     int label;  /* DP_LABEL_... */
     int resize; /* enum dp_resize (runtime/data/sample.h) */
+    double remote_wait_s;
     const char *local_cache;
     int local_cache_mb;
     int on_bad_sample;   /* DP_BAD_SAMPLE_... */

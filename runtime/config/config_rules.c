@@ -239,7 +239,14 @@ static bool guesses_without_answers(const struct dp_config *config)
     return config->train.loss == DP_LOSS_SQUARE && config->failure_stop.chance_steps > 0;
 }
 
+static bool fetches_other_files(const struct dp_config *config)
+{
+    return strstr(config->data.dir, "://") != NULL && strcmp(config->data.source, "records") != 0;
+}
+
 static const struct dp_config_rule refusals[] = {
+    {"data.dir", fetches_other_files,
+     "an address needs data.source records: pack the data set with ddp_data"},
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,
      "expected one number, or one for each channel or feature of model.input"},

@@ -30,7 +30,8 @@ static const struct dp_option top_options[] = {
 static const struct dp_option data_options[] = {
     DP_STRING(DATA, source,       "fashion-mnist", "where samples come from; see --list sources",
               DP_KEY_BITS),
-    DP_STRING(DATA, dir,          "/usr/share/datasets/fashion-mnist", "folder of the data set"),
+    DP_STRING(DATA, dir,          "/usr/share/datasets/fashion-mnist",
+              "folder of the data set; of source records also https:// or s3://"),
     DP_CHOICE(DATA, shuffle,      "true", "true|false|full",
               "order of an epoch: permuted, or as in the file", DP_KEY_BINDS),
     DP_SWITCH(DATA, drop_last,    "false", "leave out the short last batch of an epoch",
@@ -47,6 +48,8 @@ static const struct dp_option data_options[] = {
     DP_CHOICE(DATA, resize,       "auto", "auto|bilinear|crop",
               "images to model.input: scaled, or cut in the middle; auto: pictures scaled",
               DP_KEY_BITS),
+    DP_DOUBLE(DATA, remote_wait_s, "60", 1, 86400,
+              "s without a byte after which the server of data.dir is given up"),
     DP_STRING(DATA, local_cache,  "",
               "folder of a local disk for copies of shards of source records; empty: none"),
     DP_INT(   DATA, local_cache_mb, "0", 0, INT_HIGH,

@@ -74,6 +74,7 @@ DOORS = {
     r"jansson\.h": r"base/json\.[ch]",
     r"zlib\.h": r"runtime/data/idx\.c",
     r"turbojpeg\.h": r"runtime/data/pictures/jpeg\.c",
+    r"jpeglib\.h": r"runtime/data/pictures/jpeg_part\.c",
     r"png\.h": r"runtime/data/pictures/png\.c",
     r"zstd\.h": r"runtime/data/records/block\.c",
     r"(xxhash|xxh3)\.h": r"(base(/\w+)?|collectives/\w+)/\w+\.[ch]|runtime/checkpoint/manifest\.c|"

@@ -9,13 +9,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
-#include "runtime/data/decode.h"
 #include "runtime/data/samples_own.h"
 
 struct dp_sample_reader {
     struct dp_samples *samples; /* borrowed */
     struct dp_fetcher fetcher;
     struct dp_decoder *decoder;  /* owned */
+    const struct dp_crop *crop;  /* borrowed; NULL: whole pictures */
     struct dp_stage_times times; /* of decoding */
 };
 
@@ -40,6 +40,11 @@ dp_status dp_sample_reader_create(struct dp_samples *samples, struct dp_sample_r
     }
     *out = reader;
     return DP_OK;
+}
+
+void dp_sample_reader_crop(struct dp_sample_reader *reader, const struct dp_crop *crop)
+{
+    reader->crop = crop;
 }
 
 void dp_sample_reader_destroy(struct dp_sample_reader *reader)
@@ -191,7 +196,10 @@ dp_status dp_sample_reader_read(struct dp_sample_reader *reader, enum dp_set set
 
     DP_TRY(dp_sample_reader_label(reader, set, i, &raw, label));
     begin_ns = dp_now_ns();
-    status = dp_decode(reader->decoder, &raw, &s->info.shape, s->config.resize, out, &problem);
+    status =
+        reader->crop != NULL
+            ? dp_decode_part(reader->decoder, &raw, &s->info.shape, reader->crop, out, &problem)
+            : dp_decode(reader->decoder, &raw, &s->info.shape, s->config.resize, out, &problem);
     if (status != DP_OK) {
         return refuse(s, set, i, status, problem.text);
     }

@@ -5,6 +5,7 @@
 #ifndef DP_RUNTIME_DATA_SAMPLE_READER_H
 #define DP_RUNTIME_DATA_SAMPLE_READER_H
 
+#include "runtime/data/decode.h"
 #include "runtime/data/samples.h"
 #include "runtime/data/stream/stage.h"
 
@@ -14,6 +15,10 @@ struct dp_sample_reader;
 DP_CHECKED dp_status dp_sample_reader_create(struct dp_samples *samples,
                                              struct dp_sample_reader **out);
 void dp_sample_reader_destroy(struct dp_sample_reader *reader);
+
+/* From now on samples are parts of pictures, as dp_decode_part() makes them; NULL: whole ones.
+ * `crop` is borrowed. */
+void dp_sample_reader_crop(struct dp_sample_reader *reader, const struct dp_crop *crop);
 
 /* The sample as the source has it, until the next call. Errors: those of dp_source.fetch;
  * DP_ERR_DATA: its label is out of range. */

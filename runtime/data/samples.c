@@ -93,8 +93,8 @@ static void fill_info(struct dp_samples *s)
     } else {
         memcpy(s->info.count, count, sizeof(s->info.count));
     }
-    s->info.whole = s->source->load != NULL && s->split.test == 0 &&
-                    is_same_shape(&s->info.shape, &s->found.shape);
+    s->info.resized = !is_same_shape(&s->info.shape, &s->found.shape);
+    s->info.whole = s->source->load != NULL && s->split.test == 0 && !s->info.resized;
 }
 
 static dp_status open_source(struct dp_samples *s, const char *name)

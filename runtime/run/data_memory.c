@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "collectives/core/consistency.h"
+#include "runtime/data/augment/augment.h"
 #include "runtime/data/stream/raw_cache.h"
 #include "runtime/trainer/prepare/memory_check.h"
 
@@ -96,11 +97,36 @@ static dp_status measure_units(struct dp_run_job *job, const struct dp_samples *
     return DP_OK;
 }
 
+/* Whether data.augment takes parts of pictures as they are: then they cannot be kept decoded. */
+static dp_status takes_parts(const struct dp_run_job *job, const struct dp_samples_info *info,
+                             bool *parts)
+{
+    struct dp_augment *augment = NULL;
+    char problem[256];
+    bool more;
+
+    if (dp_augment_create(job->config->data.augment, &info->shape, 0, &augment, problem,
+                          sizeof(problem)) != DP_OK) {
+        return DP_FAIL(DP_ERR_CONFIG, "data.augment: %s", problem);
+    }
+    *parts = augment != NULL && info->any_order && info->resized &&
+             dp_augment_takes_part(augment, &more);
+    dp_augment_destroy(augment);
+    return DP_OK;
+}
+
 /* What the source does not allow. */
 static dp_status check_asked(const struct dp_run_job *job, const struct dp_samples_info *info,
-                             size_t decoded)
+                             size_t decoded, bool *parts)
 {
     const struct dp_data_config *c = &job->config->data;
+
+    DP_TRY(takes_parts(job, info, parts));
+    if (c->cache == DP_CACHE_DECODED && *parts) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "data.cache: data.augment takes parts of pictures as they are in files, so "
+                       "they cannot be decoded before: take raw, none or auto");
+    }
 
     if ((c->cache == DP_CACHE_NONE || c->cache == DP_CACHE_RAW) && !info->any_order) {
         return DP_FAIL(DP_ERR_CONFIG,
@@ -124,7 +150,7 @@ static dp_status check_asked(const struct dp_run_job *job, const struct dp_sampl
 }
 
 static dp_status choose(struct dp_run_job *job, const struct dp_samples *samples, size_t decoded,
-                        int *cache)
+                        bool parts, int *cache)
 {
     const struct dp_samples_info *info = dp_samples_info(samples);
     const size_t rows = info->count[DP_SET_TRAIN];
@@ -132,7 +158,9 @@ static dp_status choose(struct dp_run_job *job, const struct dp_samples *samples
     size_t raw;
 
     *cache = DP_CACHE_DECODED;
-    if (info->any_order) {
+    if (parts) {
+        fit = false;
+    } else if (info->any_order) {
         DP_TRY(fits(job, rows, decoded, &fit));
     }
     if (fit) {
@@ -151,14 +179,15 @@ dp_status dp_run_choose_cache(struct dp_run_job *job, const struct dp_samples *s
 {
     const int asked = job->config->data.cache;
     struct dp_log_capture capture;
+    bool parts = false;
     dp_status status;
     size_t raw;
 
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
-    status = check_asked(job, dp_samples_info(samples), decoded);
+    status = check_asked(job, dp_samples_info(samples), decoded, &parts);
     DP_TRY(dp_consistency_agree(job->world->all, status, &capture));
     if (asked == DP_CACHE_AUTO || asked == DP_CACHE_BATCH) {
-        return choose(job, samples, decoded, cache);
+        return choose(job, samples, decoded, parts, cache);
     }
     *cache = asked;
     return asked == DP_CACHE_RAW ? measure_units(job, samples, &raw) : DP_OK;

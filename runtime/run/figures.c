@@ -25,6 +25,7 @@ void dp_figures_close(struct dp_figures *f)
         dp_metrics_close(&f->metrics);
     }
     dp_report_writer_destroy(f->reports);
+    dp_limits_free(&f->limits);
     dp_resources_end(&f->resources);
     dp_free(f->staleness);
 }

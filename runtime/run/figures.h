@@ -10,6 +10,7 @@
 #include "collectives/core/clock.h"
 #include "runtime/control/stop_criteria.h"
 #include "runtime/measure/baseline.h"
+#include "runtime/measure/limits.h"
 #include "runtime/report/ledger.h"
 #include "runtime/report/metrics.h"
 #include "runtime/report/progress.h"
@@ -41,8 +42,9 @@ struct dp_figures {
         double given;  /* samples/s from --baseline; 0: measured */
         struct dp_baseline before, after;
     } baseline;
-    struct dp_clock clock; /* marked before the first step and after the last */
-    uint64_t *staleness;   /* owned, [staleness_count]: see summary.h */
+    struct dp_limits limits; /* owned; measured after `baseline.before` */
+    struct dp_clock clock;   /* marked before the first step and after the last */
+    uint64_t *staleness;     /* owned, [staleness_count]: see summary.h */
     size_t staleness_count;
 };
 

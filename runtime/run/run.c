@@ -13,6 +13,7 @@
 #include "runtime/config/config_print.h"
 #include "runtime/run/check.h"
 #include "runtime/run/final_report.h"
+#include "runtime/run/limit_figures.h"
 #include "runtime/run/resume.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
@@ -138,6 +139,7 @@ static dp_status between_steps(struct dp_training *run, uint64_t step)
     }
     if (dp_outcome_goes_on(outcome) && step == run->figures.baseline.step) {
         DP_TRY(measure_baseline(run, &run->figures.baseline.before));
+        DP_TRY(dp_outcome_goes_on(outcome) ? dp_run_measure_limits(run) : DP_OK);
     }
     if (dp_outcome_goes_on(outcome) && scheduled && evaluation_due(run, step)) {
         DP_TRY(dp_run_evaluate(run));

@@ -360,6 +360,21 @@ const struct dp_step_params *dp_trainer_step_params(const struct dp_trainer *t)
     return t->state.step_params;
 }
 
+struct dp_loader_report dp_trainer_input(const struct dp_trainer *t)
+{
+    struct dp_loader_report report = {0};
+
+    if (t->input.loader != NULL) {
+        dp_loader_report(t->input.loader, &report);
+    }
+    return report;
+}
+
+struct dp_stream *dp_trainer_stream(const struct dp_trainer *t)
+{
+    return t->compute.stream;
+}
+
 const struct dp_loss_scaler *dp_trainer_loss_scaler(const struct dp_trainer *t)
 {
     return &t->state.scaler;

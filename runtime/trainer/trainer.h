@@ -61,6 +61,9 @@ const struct dp_model *dp_trainer_model(const struct dp_trainer *trainer);
 const struct dp_config *dp_trainer_configuration(const struct dp_trainer *trainer);
 const struct dp_loss_scaler *dp_trainer_loss_scaler(const struct dp_trainer *trainer);
 
+/* On which this rank computes. */
+struct dp_stream *dp_trainer_stream(const struct dp_trainer *trainer);
+
 /* Those of the last step. */
 const struct dp_step_params *dp_trainer_step_params(const struct dp_trainer *trainer);
 
@@ -84,6 +87,9 @@ int64_t dp_trainer_restored(const struct dp_trainer *trainer);
 
 /* Reads the next batch without a step, to measure input. Errors: those of dp_loader_next. */
 DP_CHECKED dp_status dp_trainer_next_batch(struct dp_trainer *trainer);
+
+/* What its threads have done to prepare batches; without any, zeros. */
+struct dp_loader_report dp_trainer_input(const struct dp_trainer *trainer);
 
 /* The batch of the last step. */
 const struct dp_batch *dp_trainer_batch(const struct dp_trainer *trainer);

@@ -42,6 +42,26 @@ def case_a_run_goes_on_in_the_middle_of_an_epoch_with_another_cache():
     check(weights(out) == weights(whole), "other bits after a resume")
 
 
+def case_a_random_part_is_taken_of_the_picture_as_it_is():
+    folder = pictures("parts")
+    cfg, packed = model(folder), harness.scratch / "packed"
+    ddp_data("pack", folder, packed, "--source", "folder")
+    parts = "data.augment=[random_resized_crop: {scale: 0.2}, flip: {}]"
+    records = ("data.source=records", f"data.dir={packed}")
+    first, _ = trained(cfg, "auto", parts)
+    for number, (ranks, *sets) in enumerate((
+            (2, "data.cache=none"), (1, "data.cache=raw", "data.workers=2", *records))):
+        out, _ = trained(cfg, f"other-{number}", parts, *sets, ranks=ranks)
+        check(weights(out) == weights(first), f"{ranks} ranks, {sets}: other bits")
+    whole, _ = trained(cfg, "whole", "data.augment=[flip: {}]")
+    check(weights(whole) != weights(first), "no part is taken")
+    result = train(cfg, "--set", parts, "--set", "data.cache=decoded", "--out",
+                   harness.scratch / "none", ranks=2)
+    same((result.code, len(result.errors)), (78, 1), f"exit code and errors of\n{result}\n")
+    check("data.cache: data.augment takes parts of pictures as they are" in result.errors[0],
+          f"{result}")
+
+
 def case_what_a_source_cannot_do_is_refused():
     fashion()
     for cfg, sets, text in (

@@ -140,19 +140,51 @@ dp_status dp_augment_share(const struct dp_augment *augment, struct dp_augment *
     return DP_OK;
 }
 
-void dp_augment_sample(struct dp_augment *a, uint64_t epoch, uint64_t row, const uint8_t *in,
-                       uint8_t *out)
+static struct dp_draw draw_of(const struct dp_augment *a, uint64_t epoch, uint64_t row, int stage)
 {
-    for (int i = 0; i < a->count; i++) {
-        const struct dp_draw draw = {.seed = a->seed,
-                                     .row = row,
-                                     .what = DP_RANDOM_AUGMENT + (uint32_t)(i * BLOCKS),
-                                     .epoch = (uint32_t)epoch};
+    return (struct dp_draw){.seed = a->seed,
+                            .row = row,
+                            .what = DP_RANDOM_AUGMENT + (uint32_t)(stage * BLOCKS),
+                            .epoch = (uint32_t)epoch};
+}
+
+/* All stages from `first` on. */
+static void apply(struct dp_augment *a, int first, uint64_t epoch, uint64_t row, const uint8_t *in,
+                  uint8_t *out)
+{
+    for (int i = first; i < a->count; i++) {
+        const struct dp_draw draw = draw_of(a, epoch, row, i);
         uint8_t *to = i == a->count - 1 ? out : a->between[i % 2];
 
         a->stages[i].is->apply(a->stages[i].state, &a->shape, &draw, in, to);
         in = to;
     }
+}
+
+void dp_augment_sample(struct dp_augment *a, uint64_t epoch, uint64_t row, const uint8_t *in,
+                       uint8_t *out)
+{
+    apply(a, 0, epoch, row, in, out);
+}
+
+bool dp_augment_takes_part(const struct dp_augment *a, bool *more)
+{
+    *more = a->count > 1;
+    return a->stages[0].is->part != NULL;
+}
+
+void dp_augment_part(const struct dp_augment *a, uint64_t epoch, uint64_t row, int height,
+                     int width, struct dp_part *part)
+{
+    const struct dp_draw draw = draw_of(a, epoch, row, 0);
+
+    a->stages[0].is->part(a->stages[0].state, height, width, &draw, part);
+}
+
+void dp_augment_rest(struct dp_augment *a, uint64_t epoch, uint64_t row, const uint8_t *in,
+                     uint8_t *out)
+{
+    apply(a, 1, epoch, row, in, out);
 }
 
 void dp_augment_destroy(struct dp_augment *a)

@@ -29,6 +29,15 @@ DP_CHECKED dp_status dp_augment_share(const struct dp_augment *augment, struct d
 void dp_augment_sample(struct dp_augment *augment, uint64_t epoch, uint64_t row, const uint8_t *in,
                        uint8_t *out);
 
+/* Whether it begins with taking a part. Then that can be done on a picture of any size, when it is
+ * decoded: dp_augment_part() says which part, dp_augment_rest() does what comes after it; without
+ * `more` there is nothing to do. */
+bool dp_augment_takes_part(const struct dp_augment *augment, bool *more);
+void dp_augment_part(const struct dp_augment *augment, uint64_t epoch, uint64_t row, int height,
+                     int width, struct dp_part *part);
+void dp_augment_rest(struct dp_augment *augment, uint64_t epoch, uint64_t row, const uint8_t *in,
+                     uint8_t *out);
+
 /* NULL is allowed. */
 void dp_augment_destroy(struct dp_augment *augment);
 

@@ -11,12 +11,24 @@ struct dp_row_maker {
     struct dp_augment *augment;      /* owned; NULL: none */
     struct dp_sample_reader *reader; /* owned; NULL: images lie in memory */
     uint8_t *sample;                 /* owned; what is changed; NULL: nothing is */
+    struct dp_crop crop;             /* of the picture as it is, where that comes first */
+    bool crops, changes;             /* whether that is so; whether anything else is changed */
+    uint64_t epoch, row;             /* that are made now */
     struct dp_stage_times times;
 };
+
+/* The part of a picture of that size for the row that is made now. */
+static void choose_part(void *context, int height, int width, struct dp_part *part)
+{
+    const struct dp_row_maker *m = context;
+
+    dp_augment_part(m->augment, m->epoch, m->row, height, width, part);
+}
 
 static dp_status fill(struct dp_row_maker *m)
 {
     const struct dp_row_maker_config *c = &m->config;
+    bool more;
 
     if (c->augment != NULL) {
         DP_TRY(dp_augment_share(c->augment, &m->augment));
@@ -25,7 +37,15 @@ static dp_status fill(struct dp_row_maker *m)
         return DP_OK;
     }
     DP_TRY(dp_sample_reader_create(c->samples, &m->reader));
-    if (c->augment == NULL) {
+    m->changes = c->augment != NULL;
+    if (c->augment != NULL && dp_samples_info(c->samples)->resized &&
+        dp_augment_takes_part(c->augment, &more)) {
+        m->crop = (struct dp_crop){choose_part, m};
+        dp_sample_reader_crop(m->reader, &m->crop);
+        m->crops = true;
+        m->changes = more;
+    }
+    if (!m->changes) {
         return DP_OK;
     }
     m->sample = dp_mem_arena(DP_MEM_DATA, c->sample_bytes);
@@ -90,15 +110,21 @@ static dp_status make_read(struct dp_row_maker *m, uint64_t epoch, uint64_t row,
                            int32_t *label, size_t *skipped)
 {
     const struct dp_row_maker_config *c = &m->config;
-    uint8_t *sample = m->augment != NULL ? m->sample : image;
+    uint8_t *sample = m->changes ? m->sample : image;
     uint64_t begin_ns;
 
+    m->epoch = epoch;
+    m->row = row;
     DP_TRY(c->skips
                ? dp_sample_reader_read_good(m->reader, DP_SET_TRAIN, row, sample, label, skipped)
                : dp_sample_reader_read(m->reader, DP_SET_TRAIN, row, sample, label));
-    if (m->augment != NULL) {
+    if (m->changes) {
         begin_ns = dp_now_ns();
-        dp_augment_sample(m->augment, epoch, row, sample, image);
+        if (m->crops) {
+            dp_augment_rest(m->augment, epoch, row, sample, image);
+        } else {
+            dp_augment_sample(m->augment, epoch, row, sample, image);
+        }
         m->times.ns[DP_STAGE_AUGMENT] += dp_now_ns() - begin_ns;
     }
     return DP_OK;

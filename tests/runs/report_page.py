@@ -203,7 +203,8 @@ def case_a_browser_opens_the_page_without_a_complaint():
     folder.mkdir()
     for out, units in ((first, 16), (second, 24)):
         train_well(small_cfg(), "--set", "train.steps=30", "--set", "train.eval_every=1",
-                   "--set", f"model.layers[4].dense.units={units}", "--out", out, ranks=2,
+                   "--set", f"model.layers[4].dense.units={units}", "--set", "comm.overlap=off",
+                   "--out", out, ranks=2,
                    env={"DP_FAULT": "slow:ms=20"})  # long enough for windows of a tenth of a second
     report_well(first, second)
     page = page_of(first)

@@ -237,6 +237,8 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
                                    t->state.scaler.on, t->compute.stream, &t->modes.grad_norm));
     }
     t->modes.rule = dp_update_rule_choose(t);
+    t->compute.micro_batches.after = t->modes.rule->after_backward;
+    t->compute.micro_batches.after_context = t;
     DP_TRY(make_augment(t));
     DP_TRY(make_test_rows(t, c->threads));
     return make_loader(t, c);

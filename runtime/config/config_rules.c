@@ -212,6 +212,11 @@ static bool is_compressed_in_lanes(const struct dp_config *config)
     return config->train.lanes > 0 && strcmp(config->comm.compressor, "none") != 0;
 }
 
+static bool is_unshared_for_evaluator(const struct dp_config *config)
+{
+    return config->train.eval_rank && is_named(config->comm.strategy, "none");
+}
+
 static bool has_momentum_twice(const struct dp_config *config)
 {
     const char *momentum = strstr(config->comm.compressor, "momentum=");
@@ -287,6 +292,8 @@ static const struct dp_config_rule refusals[] = {
     {"train.local_steps", is_local_unshared, "averages nothing with comm.strategy none"},
     {"train.local_steps", is_compressed_in_local_steps,
      "cannot go with a comm.compressor: weights are averaged, not gradients"},
+    {"train.eval_rank", is_unshared_for_evaluator,
+     "cannot go with comm.strategy none, where every rank has weights of its own"},
     {"train.micro_batch", is_sync_in_passes,
      "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
     {"comm.compressor", is_compressed_in_lanes,

@@ -108,6 +108,8 @@ static const struct dp_option train_options[] = {
               DP_KEY_BITS | DP_KEY_AUTO),
     DP_INT(   TRAIN, eval_every,     "1",    0, 1000000,
               "epochs between evaluations; 0: only at the end", DP_KEY_AVERAGES),
+    DP_SWITCH(TRAIN, eval_rank,      "false",
+              "the last rank trains nothing: it evaluates while the others train on"),
     DP_DOUBLE(TRAIN, hang_timeout_s, "0",    0, 86400,
               "s without progress that end a run; 0: five times the slowest step, >= 10"),
     DP_INT(   TRAIN, check_every,    "100",  0, INT_HIGH,

@@ -6,7 +6,7 @@
 
 #define FAULT struct dp_fault
 
-enum { INT_HIGH = 2147483647, BIT_HIGH = 31, MS_HIGH = 86400000 };
+enum { INT_HIGH = 2147483647, BIT_HIGH = 31, MS_HIGH = 86400000, MB_HIGH = 1048576 };
 
 /* clang-format off */
 static const struct dp_option flip_options[] = {
@@ -52,6 +52,13 @@ static const struct dp_option slow_options[] = {
     DP_INT(   FAULT, ms,      "100", 1, MS_HIGH, "milliseconds"),
     {0},
 };
+
+static const struct dp_option leak_options[] = {
+    DP_INT(   FAULT, step,    "0",  0, INT_HIGH, "after this step; 0: after every step"),
+    DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "this rank"),
+    DP_INT(   FAULT, mb,      "1",  1, MB_HIGH,  "megabytes"),
+    {0},
+};
 /* clang-format on */
 
 const struct dp_plugin dp_fault_flip = {
@@ -89,6 +96,13 @@ const struct dp_plugin dp_fault_exit = {
     .state_bytes = sizeof(struct dp_fault),
 };
 
+const struct dp_plugin dp_fault_leak = {
+    .name = "leak",
+    .help = "the rank takes memory for activations, and keeps it",
+    .options = leak_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
 const struct dp_plugin dp_fault_torn = {
     .name = "torn",
     .help = "the rank is killed when half of a write is done, or right after another change",
@@ -117,9 +131,9 @@ const struct dp_plugin dp_fault_nomem = {
     .state_bytes = sizeof(struct dp_fault),
 };
 
-static const struct dp_plugin *const kinds[] = {&dp_fault_flip, &dp_fault_kill, &dp_fault_stop,
-                                                &dp_fault_slow, &dp_fault_exit, &dp_fault_torn,
-                                                &dp_fault_full, &dp_fault_eio,  &dp_fault_nomem};
+static const struct dp_plugin *const kinds[] = {
+    &dp_fault_flip, &dp_fault_kill, &dp_fault_stop, &dp_fault_slow, &dp_fault_exit,
+    &dp_fault_leak, &dp_fault_torn, &dp_fault_full, &dp_fault_eio,  &dp_fault_nomem};
 
 struct dp_plugin_family dp_fault_kinds = {
     .noun = "fault", .rows = kinds, .count = sizeof(kinds) / sizeof(kinds[0])};

@@ -27,12 +27,13 @@ struct dp_fault {
                  * instead, from 1 (base/files/disk.h) */
     int alloc;  /* nomem: at this allocation instead, from 1 */
     int ms;     /* slow */
+    int mb;     /* leak */
     const char *tensor; /* flip: as named in model.safetensors */
     int element, bit;   /* flip: in the order of model.safetensors; 0 is the lowest bit */
 };
 
 extern const struct dp_plugin dp_fault_flip, dp_fault_kill, dp_fault_stop, dp_fault_slow,
-    dp_fault_exit, dp_fault_torn, dp_fault_full, dp_fault_eio, dp_fault_nomem;
+    dp_fault_exit, dp_fault_leak, dp_fault_torn, dp_fault_full, dp_fault_eio, dp_fault_nomem;
 extern struct dp_plugin_family dp_fault_kinds;
 
 /*

@@ -6,6 +6,7 @@
 static _Thread_local uint64_t phase_ns[DP_PHASE_COUNT];
 static _Thread_local struct dp_span *innermost;
 static _Thread_local struct dp_trace_mark *published[DP_TRACE_READERS];
+static _Thread_local uint64_t step_ns; /* when its last step began */
 
 const char *dp_phase_text(enum dp_phase phase)
 {
@@ -94,6 +95,7 @@ void dp_span_open(struct dp_span *span, enum dp_phase phase, int64_t arg)
     span->outer = innermost;
     span->begin_ns = dp_now_ns();
     innermost = span;
+    step_ns = phase == DP_PHASE_STEP ? span->begin_ns : step_ns;
     if (publishes()) {
         mark_open(span);
     }
@@ -126,6 +128,11 @@ void dp_trace_totals(uint64_t totals_ns[DP_PHASE_COUNT])
         totals_ns[span->phase] += whole_ns - span->inner_ns - inside_ns;
         inside_ns = whole_ns;
     }
+}
+
+uint64_t dp_trace_step_ns(void)
+{
+    return step_ns != 0 ? step_ns : dp_now_ns();
 }
 
 int dp_trace_open_spans(void)

@@ -30,7 +30,8 @@
     X(REDUCE, "reduce")         \
     X(LOAD, "load")             \
     X(EVALUATE, "evaluate")     \
-    X(MEASURE, "measure")
+    X(MEASURE, "measure")       \
+    X(IDLE, "idle")
 
 enum dp_phase {
 #define X(name, text) DP_PHASE_##name,
@@ -92,6 +93,9 @@ enum dp_trace_reader {
 /* Keeps a mark of the calling thread up to date for a reader, until it is called again; NULL: no
  * more. The mark is borrowed. */
 void dp_trace_publish(enum dp_trace_reader reader, struct dp_trace_mark *mark);
+
+/* When the step that the calling thread is in, or was in last, began; now before the first. */
+uint64_t dp_trace_step_ns(void);
 
 /* How many spans the calling thread has open: 0 at the end of every thread. */
 int dp_trace_open_spans(void);

@@ -113,6 +113,25 @@ It costs the ranks nothing: each keeps a few words of memory up to date, in a fi
 that others find among its open files in `/proc`. So it sees ranks of the same user on the same
 host; root sees all.
 
+## Resources
+
+Every run counts what it uses; a look after a step costs some nanoseconds, one into `/proc`, ten
+times a second at most, 15 us.
+
+* **Memory** by purpose, as the program allocates it; of the libraries' memory their code and their
+  part of the heap. What is resident beside that is `unexplained`, and said where it is more than a
+  tenth. After the first steps nothing should be allocated: memory of a purpose that grows and
+  never shrinks is a leak, and a warning names the purpose. `report.memory_budget_mb` warns, too.
+* **Use** of processors in the steady steps: cores that each kind of thread kept busy, how many
+  threads were ready and had no core, page faults and context switches a step, bytes of network and
+  disks. Threads that libraries start count as computing. Energy is that of the processors, where
+  the kernel counts it (RAPL) and this user may read it.
+* **Stability**: samples/s in up to 64 windows. Where the last quarter of a run of at least 10 s is
+  more than 10 % faster or slower than the first, and by more than the windows vary, a warning says
+  so with the likely cause: the clock, other load, memory pressure.
+* **Cost**, if `report.price_per_hour` has a price: there is none by default. With
+  `report.target_accuracy` also the time, and the dollars, until an evaluation reached it.
+
 ## run.json
 
 `run.json` is one JSON object. What is not known is null. A key with a dot lies in an object:

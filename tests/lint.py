@@ -50,6 +50,7 @@ MAY_INCLUDE = {
     "runtime/trainer": LOW | COLLECTIVES | {"models"} | TRAINED,
     "runtime/measure": LOW | COLLECTIVES | TRAINED | {"models", "runtime/trainer"},
 }
+MAY_INCLUDE["runtime/timeline"] = LOW | COLLECTIVES | {"runtime/report"}
 MAY_INCLUDE["runtime/run"] = set(MAY_INCLUDE)
 MAY_INCLUDE["runtime"] = set(MAY_INCLUDE)  # lockstep.h, the public face
 MAY_INCLUDE["launch/bench"] = set(MAY_INCLUDE)
@@ -73,11 +74,13 @@ DOORS = {
     r"jansson\.h": r"base/json\.[ch]",
     r"zlib\.h": r"runtime/data/idx\.c",
     r"turbojpeg\.h": r"runtime/data/pictures/jpeg\.c",
+    r"jpeglib\.h": r"runtime/data/pictures/jpeg_part\.c",
     r"png\.h": r"runtime/data/pictures/png\.c",
     r"zstd\.h": r"runtime/data/records/block\.c",
+    r"curl/.*": r"runtime/data/remote/http\.c",
     r"(xxhash|xxh3)\.h": r"(base(/\w+)?|collectives/\w+)/\w+\.[ch]|runtime/checkpoint/manifest\.c|"
                          r"runtime/data/records/\w+\.c|"
-                         r"runtime/run/(run_fingerprint|load_dataset|run_plan)\.c|"
+                         r"runtime/run/(run_fingerprint|data_prints|load_dataset|run_plan)\.c|"
                          r"runtime/trainer/state/replica_check\.c",
     r"cmocka\.h": r"tests/.*",
     r"runtime/trainer/trainer_parts\.h": r"runtime/trainer/.*",  # and tests, which look inside

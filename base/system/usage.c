@@ -172,6 +172,32 @@ void dp_usage_read(struct dp_usage *out)
     dp_usage_read_from("/proc", out);
 }
 
+/* Of threads that have ended the later reading knows nothing. */
+static uint64_t more(uint64_t from, uint64_t to)
+{
+    return to > from ? to - from : 0;
+}
+
+static int64_t add_known(int64_t sum, int64_t from, int64_t to)
+{
+    return sum < 0 || from < 0 || to < 0 ? -1 : sum + (to > from ? to - from : 0);
+}
+
+void dp_usage_add(struct dp_usage *sum, const struct dp_usage *from, const struct dp_usage *to)
+{
+    for (int i = 0; i < DP_THREAD_KIND_COUNT; i++) {
+        sum->thread_ns[i] += more(from->thread_ns[i], to->thread_ns[i]);
+    }
+    sum->cpu_ns += more(from->cpu_ns, to->cpu_ns);
+    sum->queued_ns += more(from->queued_ns, to->queued_ns);
+    sum->minor_faults += more(from->minor_faults, to->minor_faults);
+    sum->major_faults += more(from->major_faults, to->major_faults);
+    sum->waits += more(from->waits, to->waits);
+    sum->preempted += more(from->preempted, to->preempted);
+    sum->disk_bytes = add_known(sum->disk_bytes, from->disk_bytes, to->disk_bytes);
+    sum->net_bytes = add_known(sum->net_bytes, from->net_bytes, to->net_bytes);
+}
+
 void dp_usage_look(struct dp_usage_brief *out)
 {
     char text[TEXT_BYTES];

@@ -56,6 +56,10 @@ struct dp_usage {
 /* One file or two of /proc for each thread, so not for every second. */
 void dp_usage_read(struct dp_usage *out);
 
+/* Adds to `sum` what was used from one reading to the next. What is not known in one of them is not
+ * known in the sum. */
+void dp_usage_add(struct dp_usage *sum, const struct dp_usage *from, const struct dp_usage *to);
+
 /* The same from the files below `root` in place of "/proc". */
 void dp_usage_read_from(const char *root, struct dp_usage *out);
 

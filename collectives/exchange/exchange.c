@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/trace.h"
 #include "collectives/exchange/exchange_own.h"
 #include "collectives/gpu/gpu_peers.h"
 
@@ -126,6 +127,7 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
     place_owned(e, flat);
     write_label(e);
     DP_TRY(dp_exchange_make_jobs(e));
+    DP_TRY(dp_bucket_times_create(e->plan->count, &e->times));
     DP_TRY(dp_engine_create(e->group, config->run, &e->engine));
     dp_exchange_set_run(e, config->run);
     return DP_OK;
@@ -162,6 +164,7 @@ void dp_exchange_destroy(struct dp_exchange *e)
     }
     dp_engine_destroy(e->engine);
     dp_free(e->buckets);
+    dp_bucket_times_destroy(e->times);
     if (e->open) {
         e->sharding->close(e->sharding_state);
     }
@@ -219,6 +222,7 @@ void dp_exchange_begin(struct dp_exchange *e, bool alone)
         e->buckets[b].pending = e->plan->buckets[b].tensor_count;
     }
     e->submitted = 0;
+    dp_bucket_times_begin(e->times, dp_trace_step_ns());
 }
 
 static dp_status submit(struct dp_exchange *e, int b)
@@ -226,6 +230,7 @@ static dp_status submit(struct dp_exchange *e, int b)
     dp_compression_ready(e->compression, b);
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order);
     DP_TRY(dp_exchange_hand_over(e, b));
+    dp_bucket_times_submitted(e->times, b);
     return dp_engine_submit(e->engine, &e->buckets[b].sum);
 }
 
@@ -272,7 +277,13 @@ static dp_status wait_for(struct dp_exchange *e, struct dp_job *job)
 
 dp_status dp_exchange_wait(struct dp_exchange *e, int b)
 {
-    DP_TRY(wait_for(e, &e->buckets[b].sum));
+    struct dp_job *job = &e->buckets[b].sum;
+    struct dp_bucket_time time = {.wait_ns = dp_now_ns()};
+
+    DP_TRY(wait_for(e, job));
+    time.ready_ns = job->ready_ns;
+    time.wait_ended_ns = dp_now_ns();
+    dp_bucket_times_summed(e->times, b, &time, job->begin_ns, job->end_ns);
     return dp_exchange_take_sum(e, b);
 }
 
@@ -297,14 +308,26 @@ static dp_status barrier_job(void *arg, int index)
     return dp_comm_barrier(((struct dp_exchange *)arg)->comm);
 }
 
+/* Until all ranks have written their part of the one copy. */
+static dp_status wait_for_writers(struct dp_exchange *e)
+{
+    const uint64_t begin_ns = dp_now_ns();
+
+    DP_TRY(dp_engine_call(e->engine, barrier_job, e));
+    e->times->end_wait_ns += dp_now_ns() - begin_ns;
+    return DP_OK;
+}
+
 dp_status dp_exchange_end(struct dp_exchange *e)
 {
     if (e->one_copy.data != NULL) {
-        return dp_engine_call(e->engine, barrier_job, e);
+        return wait_for_writers(e);
     }
     for (int b = 0; dp_exchange_publishes(e) && b < e->plan->count; b++) {
         if (!e->plan->buckets[b].exact) {
+            const uint64_t begin_ns = dp_now_ns();
             DP_TRY(wait_for(e, &e->buckets[b].publish));
+            dp_bucket_times_exposed(e->times, b, dp_now_ns() - begin_ns);
             DP_TRY(dp_exchange_end_publish(e, b));
         }
     }
@@ -400,6 +423,16 @@ uint64_t dp_exchange_order(const struct dp_exchange *e)
 uint64_t dp_exchange_comm_ns(const struct dp_exchange *e)
 {
     return e->comm_ns;
+}
+
+const struct dp_bucket_times *dp_exchange_times(const struct dp_exchange *e)
+{
+    return e->times;
+}
+
+void dp_exchange_restart_times(struct dp_exchange *e)
+{
+    dp_bucket_times_restart(e->times);
 }
 
 uint64_t dp_exchange_wire(const struct dp_exchange *e)

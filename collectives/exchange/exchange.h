@@ -15,6 +15,7 @@
 #define DP_COLLECTIVES_EXCHANGE_EXCHANGE_H
 
 #include "collectives/core/bucket.h"
+#include "collectives/exchange/bucket_times.h"
 #include "collectives/exchange/exchange_config.h"
 #include "kernels/flat.h"
 
@@ -123,6 +124,10 @@ uint64_t dp_exchange_order(const struct dp_exchange *exchange);
 
 /* Time of bucket jobs since the start; only those that have been waited for. */
 uint64_t dp_exchange_comm_ns(const struct dp_exchange *exchange);
+
+/* When buckets were ready, sent and summed, borrowed; and the same from now on only. */
+const struct dp_bucket_times *dp_exchange_times(const struct dp_exchange *exchange);
+void dp_exchange_restart_times(struct dp_exchange *exchange);
 
 /* Bytes that this rank sent in finished jobs. May be called while others run. */
 uint64_t dp_exchange_wire(const struct dp_exchange *exchange);

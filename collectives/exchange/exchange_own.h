@@ -7,6 +7,7 @@
 #include "collectives/compressors/compression.h"
 #include "collectives/core/bucket.h"
 #include "collectives/core/engine.h"
+#include "collectives/exchange/bucket_times.h"
 #include "collectives/exchange/exchange_config.h"
 #include "collectives/exchange/sharding.h"
 #include "collectives/exchange/staging.h"
@@ -54,6 +55,7 @@ struct dp_exchange {
     bool alone;                         /* only the tail of this step is shared */
     uint64_t order;                     /* hash of the jobs submitted so far */
     uint64_t comm_ns;                   /* time of bucket jobs since the start */
+    struct dp_bucket_times *times;      /* owned */
 
     float *grad;                /* [total]; from dp_group_memory: flat->grad, or its copy */
     float *scratch;             /* [scratch_count], after grad */

@@ -19,6 +19,7 @@
 enum { DP_MODE_SYNC, DP_MODE_ASYNC };
 enum { DP_SHUFFLE_ON, DP_SHUFFLE_OFF, DP_SHUFFLE_FULL, DP_SHUFFLE_WINDOW };
 enum { DP_LABEL_FIRST, DP_LABEL_LAST };
+enum { DP_CACHE_AUTO, DP_CACHE_NONE, DP_CACHE_RAW, DP_CACHE_DECODED, DP_CACHE_BATCH };
 enum { DP_BAD_SAMPLE_STOP, DP_BAD_SAMPLE_SKIP };
 enum { DP_OVERLAP_AUTO, DP_OVERLAP_ON, DP_OVERLAP_OFF };
 enum { DP_GRAPH_AUTO, DP_GRAPH_ON, DP_GRAPH_OFF };
@@ -41,9 +42,13 @@ struct dp_data_config {
     double test_fraction;
     int label;  /* DP_LABEL_... */
     int resize; /* enum dp_resize (runtime/data/sample.h) */
+    double remote_wait_s;
     const char *local_cache;
     int local_cache_mb;
     int on_bad_sample;   /* DP_BAD_SAMPLE_... */
+    int cache;           /* DP_CACHE_... */
+    int memory_mb;       /* 0: what the host has */
+    const char *workers; /* "auto", or a number: dp_config_workers() */
     const char *augment; /* as dp_augment_create() takes it (runtime/data/augment/augment.h) */
     struct dp_normalize_config normalize;
 };
@@ -66,6 +71,7 @@ struct dp_train_config {
     int mode;       /* DP_MODE_... */
     int staleness;  /* of mode async, in steps */
     int eval_every; /* epochs; 0: only at the end */
+    bool eval_rank; /* the last rank evaluates, and trains nothing */
     double hang_timeout_s;
     int check_every;   /* steps; 0: never */
     int on_divergence; /* DP_DIVERGENCE_... */
@@ -106,6 +112,8 @@ struct dp_report_config {
     int price_per;         /* DP_PRICE_PER_... */
     bool html, tensorboard;
     const char *prometheus; /* a file; empty: none */
+    double target_accuracy; /* of 1; NaN: null, none */
+    int memory_budget_mb;   /* of a rank; 0: none */
 };
 
 struct dp_device_config {
@@ -148,6 +156,9 @@ struct dp_config {
     struct dp_yaml_node *root; /* the parsed text with its places: for dp_config_where() */
     void *texts;               /* owned: the memory of all of the above, including this struct */
 };
+
+/* Threads that prepare batches; 0: auto. Below 0: the text is neither. */
+int dp_config_workers(const struct dp_config *config);
 
 /* Whether ranks train at their own pace: async.h. Staleness 0 is the synchronous step. */
 static inline bool dp_config_stale(const struct dp_config *config)

@@ -4,6 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { WORKERS_MOST = 1024 };
+
+int dp_config_workers(const struct dp_config *config)
+{
+    const char *text = config->data.workers;
+    char *end;
+    long count;
+
+    if (strcmp(text, "auto") == 0) {
+        return 0;
+    }
+    count = strtol(text, &end, 10);
+    return *text >= '1' && *text <= '9' && *end == '\0' && count <= WORKERS_MOST ? (int)count : -1;
+}
+
 /* ---- values ---- */
 
 /* `value` NULL: any number above 0. */
@@ -85,6 +100,11 @@ static bool is_sync_in_passes(const struct dp_config *config)
 {
     return config->train.micro_batch > 0 &&
            any_sync(config->model.layers, config->model.layer_count);
+}
+
+static bool has_odd_workers(const struct dp_config *config)
+{
+    return dp_config_workers(config) < 0;
 }
 
 static bool has_odd_lanes(const struct dp_config *config)
@@ -192,6 +212,11 @@ static bool is_compressed_in_lanes(const struct dp_config *config)
     return config->train.lanes > 0 && strcmp(config->comm.compressor, "none") != 0;
 }
 
+static bool is_unshared_for_evaluator(const struct dp_config *config)
+{
+    return config->train.eval_rank && is_named(config->comm.strategy, "none");
+}
+
 static bool has_momentum_twice(const struct dp_config *config)
 {
     const char *momentum = strstr(config->comm.compressor, "momentum=");
@@ -219,12 +244,20 @@ static bool guesses_without_answers(const struct dp_config *config)
     return config->train.loss == DP_LOSS_SQUARE && config->failure_stop.chance_steps > 0;
 }
 
+static bool fetches_other_files(const struct dp_config *config)
+{
+    return strstr(config->data.dir, "://") != NULL && strcmp(config->data.source, "records") != 0;
+}
+
 static const struct dp_config_rule refusals[] = {
+    {"data.dir", fetches_other_files,
+     "an address needs data.source records: pack the data set with ddp_data"},
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,
      "expected one number, or one for each channel or feature of model.input"},
     {"data.normalize.std", has_other_stds,
      "expected one number, or one for each channel or feature of model.input"},
+    {"data.workers", has_odd_workers, "expected auto, or a number of threads from 1 to 1024"},
     {"early_stop.metric", stops_without_answers,
      "with train.loss mse there is no accuracy: take test_mean_absolute_error, or test_loss"},
     {"early_stop.metric", stops_without_errors, "test_mean_absolute_error needs train.loss mse"},
@@ -259,6 +292,8 @@ static const struct dp_config_rule refusals[] = {
     {"train.local_steps", is_local_unshared, "averages nothing with comm.strategy none"},
     {"train.local_steps", is_compressed_in_local_steps,
      "cannot go with a comm.compressor: weights are averaged, not gradients"},
+    {"train.eval_rank", is_unshared_for_evaluator,
+     "cannot go with comm.strategy none, where every rank has weights of its own"},
     {"train.micro_batch", is_sync_in_passes,
      "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
     {"comm.compressor", is_compressed_in_lanes,

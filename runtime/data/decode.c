@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "runtime/data/pictures/jpeg_part.h"
 #include "runtime/data/pictures/picture.h"
 #include "runtime/data/pictures/resize.h"
 
 struct dp_decoder {
-    struct dp_jpeg *jpeg; /* owned */
+    struct dp_jpeg *jpeg;           /* owned */
+    struct dp_jpeg_part *jpeg_part; /* owned */
     struct dp_buffer pixels;
     struct dp_resizer resizer;
 };
@@ -24,8 +26,9 @@ dp_status dp_decoder_create(struct dp_decoder **out)
         return DP_FAIL(DP_ERR_NOMEM, "decoder of samples");
     }
     status = dp_jpeg_create(&decoder->jpeg);
+    status = status == DP_OK ? dp_jpeg_part_create(&decoder->jpeg_part) : status;
     if (status != DP_OK) {
-        dp_free(decoder);
+        dp_decoder_destroy(decoder);
         return status;
     }
     *out = decoder;
@@ -36,6 +39,7 @@ void dp_decoder_destroy(struct dp_decoder *decoder)
 {
     if (decoder != NULL) {
         dp_jpeg_destroy(decoder->jpeg);
+        dp_jpeg_part_destroy(decoder->jpeg_part);
         dp_buffer_release(&decoder->pixels);
         dp_resizer_release(&decoder->resizer);
         dp_free(decoder);
@@ -116,8 +120,10 @@ dp_status dp_decode_pixels(struct dp_decoder *decoder, const struct dp_raw *raw,
         return dp_problem_refuse(problem, DP_ERR_NOMEM, "%zu bytes of pixels", raw->bytes);
     }
     memcpy(decoder->pixels.data, raw->data, raw->bytes);
-    *out = (struct dp_picture){raw->shape.height, raw->shape.width, raw->shape.channels,
-                               decoder->pixels.data};
+    *out = (struct dp_picture){.height = raw->shape.height,
+                               .width = raw->shape.width,
+                               .channels = raw->shape.channels,
+                               .pixels = decoder->pixels.data};
     if (channels == 1) {
         dp_picture_make_grey(out);
     }
@@ -128,7 +134,7 @@ dp_status dp_decode(struct dp_decoder *decoder, const struct dp_raw *raw,
                     const struct dp_sample_shape *want, enum dp_resize resize, void *out,
                     struct dp_problem *problem)
 {
-    struct dp_picture picture = {0, 0, 0, NULL};
+    struct dp_picture picture = {.pixels = NULL};
 
     if (raw->kind == DP_RAW_ARRAY && same_shape(&raw->shape, want)) {
         memcpy(out, raw->data, raw->bytes);
@@ -141,4 +147,93 @@ dp_status dp_decode(struct dp_decoder *decoder, const struct dp_raw *raw,
                                  picture.height);
     }
     return DP_OK;
+}
+
+/* ---- parts ---- */
+
+/* That of a picture in memory. */
+static struct dp_picture cut(const struct dp_picture *whole, const struct dp_part *part)
+{
+    const size_t line = dp_picture_line(whole);
+
+    return (struct dp_picture){.height = part->height,
+                               .width = part->width,
+                               .channels = whole->channels,
+                               .pixels = whole->pixels + (size_t)part->top * line +
+                                         (size_t)part->left * (size_t)whole->channels,
+                               .line = line};
+}
+
+static dp_status scale_part(struct dp_decoder *decoder, const struct dp_picture *picture,
+                            struct dp_stretch rows, struct dp_stretch columns,
+                            const struct dp_sample_shape *want, void *out,
+                            struct dp_problem *problem)
+{
+    return dp_resize_part(&decoder->resizer, picture, rows, columns, want->height, want->width,
+                          want->channels, out)
+               ? DP_OK
+               : dp_problem_refuse(problem, DP_ERR_NOMEM, "resizing %d x %d pixels", picture->width,
+                                   picture->height);
+}
+
+/* How much smaller a part may be read without becoming smaller than what is wanted. */
+static int scale_of(const struct dp_part *part, const struct dp_sample_shape *want)
+{
+    int scale = 8;
+
+    while (scale > 1 &&
+           (part->height / scale < want->height || part->width / scale < want->width)) {
+        scale /= 2;
+    }
+    return scale;
+}
+
+/* The pixels of a picture that is `scale` times smaller in which `length` from `begin` on lie. */
+static void shrink(int begin, int length, int scale, int *first, int *count,
+                   struct dp_stretch *inside)
+{
+    *first = begin / scale;
+    *count = (begin + length + scale - 1) / scale - *first;
+    inside->begin = (double)begin / scale - *first;
+    inside->length = (double)length / scale;
+}
+
+static dp_status decode_jpeg_part(struct dp_decoder *decoder, const struct dp_part *part,
+                                  const struct dp_sample_shape *want, void *out,
+                                  struct dp_problem *problem)
+{
+    const int scale = scale_of(part, want);
+    struct dp_stretch rows, columns;
+    struct dp_picture picture;
+    struct dp_part small;
+
+    shrink(part->top, part->height, scale, &small.top, &small.height, &rows);
+    shrink(part->left, part->width, scale, &small.left, &small.width, &columns);
+    DP_TRY(dp_jpeg_part_decode(decoder->jpeg_part, scale, &small, &decoder->pixels, &picture,
+                               problem));
+    return scale_part(decoder, &picture, rows, columns, want, out, problem);
+}
+
+dp_status dp_decode_part(struct dp_decoder *decoder, const struct dp_raw *raw,
+                         const struct dp_sample_shape *want, const struct dp_crop *crop, void *out,
+                         struct dp_problem *problem)
+{
+    struct dp_picture picture = {.pixels = NULL};
+    bool parts = false;
+    struct dp_part part;
+
+    if (raw->kind == DP_RAW_PICTURE && dp_jpeg_is(raw->data, raw->bytes)) {
+        DP_TRY(dp_jpeg_part_open(decoder->jpeg_part, raw->data, raw->bytes, want->channels,
+                                 &picture, &parts, problem));
+    }
+    if (!parts) {
+        DP_TRY(dp_decode_pixels(decoder, raw, want->channels, &picture, problem));
+    }
+    crop->choose(crop->context, picture.height, picture.width, &part);
+    if (parts) {
+        return decode_jpeg_part(decoder, &part, want, out, problem);
+    }
+    picture = cut(&picture, &part);
+    return scale_part(decoder, &picture, (struct dp_stretch){0.0, part.height},
+                      (struct dp_stretch){0.0, part.width}, want, out, problem);
 }

@@ -36,6 +36,21 @@ DP_CHECKED dp_status dp_decode(struct dp_decoder *decoder, const struct dp_raw *
                                const struct dp_sample_shape *want, enum dp_resize resize, void *out,
                                struct dp_problem *problem);
 
+/* Which part of a picture becomes the sample. */
+struct dp_crop {
+    void (*choose)(void *context, int height, int width, struct dp_part *part);
+    void *context;
+};
+
+/*
+ * The same of part of a picture, or of an image of bytes, scaled to the size that is wanted. The
+ * chosen part is read at half its size, a quarter or an eighth where the file allows it and that is
+ * not smaller than what is wanted. What lies below the part is not looked at.
+ */
+DP_CHECKED dp_status dp_decode_part(struct dp_decoder *decoder, const struct dp_raw *raw,
+                                    const struct dp_sample_shape *want, const struct dp_crop *crop,
+                                    void *out, struct dp_problem *problem);
+
 /* The pixels of a raw sample that is a picture, or an image of bytes, in its own size; valid until
  * the next call. channels 1: grey. Errors: as above. */
 DP_CHECKED dp_status dp_decode_pixels(struct dp_decoder *decoder, const struct dp_raw *raw,

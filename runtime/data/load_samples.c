@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/system/thread.h"
 #include "base/trace.h"
+#include "runtime/data/sample_reader.h"
 
 enum {
     TAKEN_AT_ONCE = 16,    /* samples; neighbours often come from one block of a file */
@@ -58,15 +59,16 @@ static void note_error(struct crew *crew, dp_status status, size_t place, const 
     lower(&crew->job->state->first_bad, place);
 }
 
-static void leave_out(struct crew *crew, size_t at, const char *error)
+static void mark_bad(struct crew *crew, size_t at, const char *error)
 {
     crew->job->bad[at] = 1;
     atomic_fetch_add(&crew->job->state->bad, 1);
     (void)pthread_mutex_lock(&crew->mutex);
     crew->warnings++;
     if (crew->warnings <= WARNINGS_MOST) {
-        DP_WARN("%s; it is left out%s", error,
-                crew->warnings == WARNINGS_MOST ? ", and so may be others, without a word" : "");
+        DP_WARN("%s; another one stands in its place%s", error,
+                crew->warnings == WARNINGS_MOST ? ", and so it may be for others, without a word"
+                                                : "");
     }
     (void)pthread_mutex_unlock(&crew->mutex);
 }
@@ -116,7 +118,7 @@ static bool take_one(struct hand *hand, size_t at)
     status = read_one(hand, at);
     dp_log_capture_end(&capture, DP_LOG_DROP);
     if (status == DP_ERR_DATA && crew->job->bad != NULL) {
-        leave_out(crew, at, dp_log_captured(&capture));
+        mark_bad(crew, at, dp_log_captured(&capture));
     } else if (status != DP_OK) {
         note_error(crew, status, at + 1, dp_log_captured(&capture));
         return false;
@@ -204,26 +206,37 @@ dp_status dp_load_samples(const struct dp_load_job *job, size_t *place)
     return status;
 }
 
-void dp_load_compact(const struct dp_load_job *job, size_t left[DP_SETS])
+/* The next sample from `at` on that is not bad, round and round; `count`: there is none. */
+static size_t next_good(const uint8_t *bad, size_t at, size_t count)
+{
+    for (size_t k = 1; k < count; k++) {
+        if (bad[(at + k) % count] == 0) {
+            return (at + k) % count;
+        }
+    }
+    return count;
+}
+
+bool dp_load_replace(const struct dp_load_job *job)
 {
     const struct dp_samples_info *info = dp_samples_info(job->samples);
     const size_t bytes = dp_shape_bytes(&info->shape), words = dp_label_words(info);
     const uint8_t *bad = job->bad;
 
     for (int set = 0; set < DP_SETS; set++) {
-        size_t to = 0;
-        for (size_t from = 0; from < info->count[set]; from++) {
-            if (bad[from] != 0) {
-                continue;
+        const size_t count = info->count[set];
+        for (size_t at = 0; at < count; at++) {
+            const size_t from = bad[at] != 0 ? next_good(bad, at, count) : at;
+            if (from == count) {
+                return false;
             }
-            if (to < from) {
-                memcpy(job->out[set] + to * bytes, job->out[set] + from * bytes, bytes);
-                memcpy(job->labels[set] + to * words, job->labels[set] + from * words,
+            if (from != at) {
+                memcpy(job->out[set] + at * bytes, job->out[set] + from * bytes, bytes);
+                memcpy(job->labels[set] + at * words, job->labels[set] + from * words,
                        words * sizeof(int32_t));
             }
-            to++;
         }
-        left[set] = to;
-        bad += info->count[set];
+        bad += count;
     }
+    return true;
 }

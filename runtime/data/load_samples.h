@@ -16,9 +16,9 @@
  * to begin with. Places count both sets: those to train on, then those to test with. */
 struct dp_load_state {
     atomic_size_t next;      /* place that nobody has taken yet */
-    atomic_size_t done;      /* samples that were read, or left out */
+    atomic_size_t done;      /* samples that were read, or are bad */
     atomic_size_t first_bad; /* 1 + place of the first one that ends the load; 0: none */
-    atomic_size_t bad;       /* samples that were left out */
+    atomic_size_t bad;       /* samples that are bad and do not end it */
 };
 
 struct dp_load_job {
@@ -26,7 +26,7 @@ struct dp_load_job {
     struct dp_load_state *state;
     uint8_t *out[DP_SETS];    /* [count, shape] */
     int32_t *labels[DP_SETS]; /* [count, dp_label_words()] */
-    uint8_t *bad;             /* [places]: set to 1 for a bad sample; NULL: it ends the load */
+    uint8_t *bad;             /* [places]: set to 1 for a bad one; NULL: it ends the load */
     int threads;              /* of this rank */
     void (*progress)(void *context, size_t done, size_t all); /* may be NULL */
     void *context;
@@ -38,13 +38,14 @@ struct dp_load_job {
  *
  *   place  out  where this rank's error stands, counted as `first_bad`; 0: it has none of its own
  *
- * Errors: those of dp_sample_reader_read(). Of bad samples that are left out, the first few of each
- * rank are named in warnings.
+ * Errors: those of dp_sample_reader_read(). Of bad samples that do not end it, the first few of
+ * each rank are named in warnings.
  */
 DP_CHECKED dp_status dp_load_samples(const struct dp_load_job *job, size_t *place);
 
-/* After all have returned: closes the gaps of samples that were left out. Returns how many of each
- * set are there. */
-void dp_load_compact(const struct dp_load_job *job, size_t left[DP_SETS]);
+/* After all have returned: puts in the place of each bad sample the next good one of its set,
+ * counted from its end to its begin, as dp_sample_reader_read_good() does. False: a set has none.
+ */
+bool dp_load_replace(const struct dp_load_job *job);
 
 #endif

@@ -30,6 +30,11 @@ static inline size_t dp_shape_bytes(const struct dp_sample_shape *shape)
     return shape->count * dp_element_bytes(shape->element);
 }
 
+/* Part of an image, in pixels. */
+struct dp_part {
+    int top, left, height, width;
+};
+
 /* How images get the size that a model takes. */
 enum dp_resize {
     DP_RESIZE_AUTO,     /* pictures as by bilinear; arrays must have it */

@@ -1,32 +1,12 @@
 #include "runtime/data/samples.h"
 
-#include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/files/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/decode.h"
-#include "runtime/data/split.h"
-
-struct dp_samples {
-    struct dp_source_config config;
-    const struct dp_source *source;
-    void *state;                 /* owned: the source's */
-    struct dp_source_info found; /* by the source */
-    struct dp_samples_info info;
-    struct dp_split split; /* test 0: the test set is the source's own */
-    uint8_t *held[DP_SETS];
-    int32_t *held_labels[DP_SETS]; /* owned; NULL: not held */
-};
-
-struct dp_sample_reader {
-    struct dp_samples *samples; /* borrowed */
-    struct dp_fetcher fetcher;
-    struct dp_decoder *decoder; /* owned */
-};
+#include "runtime/data/samples_own.h"
 
 /* What messages call the data set. */
 static const char *place_of(const struct dp_samples *s)
@@ -87,6 +67,12 @@ static bool is_same_shape(const struct dp_sample_shape *a, const struct dp_sampl
             (a->height == b->height && a->width == b->width && a->channels == b->channels));
 }
 
+static size_t units_of(const struct dp_samples *s, enum dp_set set)
+{
+    return s->source->units != NULL && s->found.count[set] > 0 ? s->source->units(s->state, set)
+                                                               : 0;
+}
+
 static void fill_info(struct dp_samples *s)
 {
     const struct dp_sample_shape *input = &s->config.input;
@@ -99,6 +85,7 @@ static void fill_info(struct dp_samples *s)
     s->info.class_names = s->found.class_names;
     s->info.note = s->found.note;
     s->info.any_order = s->source->fetch != NULL;
+    s->info.units = units_of(s, DP_SET_TRAIN) + units_of(s, DP_SET_TEST);
     if (count[DP_SET_TEST] == 0 && !s->config.only_train) {
         s->split = dp_split_of(count[DP_SET_TRAIN], s->config.test_fraction);
         s->info.count[DP_SET_TRAIN] = s->split.count - s->split.test;
@@ -106,8 +93,8 @@ static void fill_info(struct dp_samples *s)
     } else {
         memcpy(s->info.count, count, sizeof(s->info.count));
     }
-    s->info.whole = s->source->load != NULL && s->split.test == 0 &&
-                    is_same_shape(&s->info.shape, &s->found.shape);
+    s->info.resized = !is_same_shape(&s->info.shape, &s->found.shape);
+    s->info.whole = s->source->load != NULL && s->split.test == 0 && !s->info.resized;
 }
 
 static dp_status open_source(struct dp_samples *s, const char *name)
@@ -206,10 +193,46 @@ dp_status dp_samples_hold(struct dp_samples *s)
     return s->source->load(s->state, s->held, s->held_labels);
 }
 
-/* ---- reading in any order ---- */
+/* ---- units ---- */
 
-/* Where sample `i` of a set lies in the source. */
-static size_t locate(const struct dp_samples *s, enum dp_set set, size_t i, enum dp_set *from)
+/* The set of unit `u`, which then counts in it. */
+static enum dp_set set_of_unit(const struct dp_samples *s, size_t *u)
+{
+    const size_t train = units_of(s, DP_SET_TRAIN);
+
+    if (*u < train) {
+        return DP_SET_TRAIN;
+    }
+    *u -= train;
+    return DP_SET_TEST;
+}
+
+size_t dp_samples_unit_bytes(const struct dp_samples *s, size_t u)
+{
+    const enum dp_set set = set_of_unit(s, &u);
+
+    return s->source->unit_bytes(s->state, set, u);
+}
+
+dp_status dp_samples_read_unit(const struct dp_samples *s, size_t u, size_t bytes, uint8_t *out)
+{
+    const enum dp_set set = set_of_unit(s, &u);
+
+    return s->source->read_unit(s->state, set, u, bytes, out);
+}
+
+void dp_samples_keep(struct dp_samples *s, const uint8_t *bytes, const uint64_t *at,
+                     const uint8_t *there)
+{
+    const size_t train = units_of(s, DP_SET_TRAIN);
+
+    s->kept = (struct dp_kept_units){
+        .bytes = bytes, .at = {at, at + train}, .there = {there, there + train}};
+}
+
+/* ---- places ---- */
+
+size_t dp_samples_locate(const struct dp_samples *s, enum dp_set set, size_t i, enum dp_set *from)
 {
     *from = s->split.test > 0 ? DP_SET_TRAIN : set;
     return s->split.test == 0   ? i
@@ -220,7 +243,7 @@ static size_t locate(const struct dp_samples *s, enum dp_set set, size_t i, enum
 void dp_samples_name(const struct dp_samples *s, enum dp_set set, size_t i, char *text, size_t size)
 {
     enum dp_set from;
-    const size_t row = locate(s, set, i, &from);
+    const size_t row = dp_samples_locate(s, set, i, &from);
 
     if (s->source->name != NULL) {
         s->source->name(s->state, from, row, text, size);
@@ -228,170 +251,4 @@ void dp_samples_name(const struct dp_samples *s, enum dp_set set, size_t i, char
         (void)snprintf(text, size, "%s: sample %zu (counted from 0) of the %s set", place_of(s),
                        row, from == DP_SET_TRAIN ? "training" : "test");
     }
-}
-
-dp_status dp_sample_reader_create(struct dp_samples *samples, struct dp_sample_reader **out)
-{
-    struct dp_sample_reader *reader = dp_zalloc(1, sizeof(*reader));
-    dp_status status;
-
-    if (reader == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "reader of samples");
-    }
-    reader->samples = samples;
-    status = dp_decoder_create(&reader->decoder);
-    if (status != DP_OK) {
-        dp_free(reader);
-        return status;
-    }
-    *out = reader;
-    return DP_OK;
-}
-
-void dp_sample_reader_destroy(struct dp_sample_reader *reader)
-{
-    if (reader != NULL) {
-        dp_decoder_destroy(reader->decoder);
-        dp_buffer_release(&reader->fetcher.bytes);
-        dp_buffer_release(&reader->fetcher.more);
-        dp_free(reader);
-    }
-}
-
-static void take_held(const struct dp_samples *s, enum dp_set set, size_t row, struct dp_raw *raw)
-{
-    const size_t bytes = dp_shape_bytes(&s->found.shape);
-
-    *raw = (struct dp_raw){.kind = DP_RAW_ARRAY,
-                           .data = s->held[set] + row * bytes,
-                           .bytes = bytes,
-                           .shape = s->found.shape,
-                           .label = s->held_labels[set][row]};
-}
-
-/* Says what is wrong with a sample, and which it is. */
-static dp_status refuse(const struct dp_samples *s, enum dp_set set, size_t i, dp_status status,
-                        const char *problem)
-{
-    char name[DP_PATH_BYTES];
-
-    dp_samples_name(s, set, i, name, sizeof(name));
-    return DP_FAIL(status, "%s: %s", name, problem);
-}
-
-static dp_status check_label(const struct dp_samples *s, enum dp_set set, size_t i, double label)
-{
-    const int outputs = s->config.classes;
-    char problem[DP_PROBLEM_BYTES];
-
-    if (label >= 0.0 && label < (double)(outputs > 0 ? outputs : INT_MAX) &&
-        label == floor(label)) {
-        return DP_OK;
-    }
-    if (outputs > 0) {
-        (void)snprintf(problem, sizeof(problem),
-                       "label %.17g is not one of 0 to %d, for which the model has outputs: give "
-                       "the model more, or mend the label",
-                       label, outputs - 1);
-    } else {
-        (void)snprintf(problem, sizeof(problem), "label %.17g: labels are whole numbers from 0 up",
-                       label);
-    }
-    return refuse(s, set, i, DP_ERR_DATA, problem);
-}
-
-/* The numbers of a label that is none of classes. */
-static const double *targets_of(const struct dp_raw *raw)
-{
-    return raw->targets != NULL ? raw->targets : &raw->label;
-}
-
-static dp_status check_targets(const struct dp_samples *s, enum dp_set set, size_t i,
-                               const double *targets)
-{
-    char problem[DP_PROBLEM_BYTES];
-
-    for (size_t k = 0; k < s->info.targets; k++) {
-        const double t = targets[k];
-        if (isfinite((float)t) && (!s->config.shares || (t >= 0.0 && t <= 1.0))) {
-            continue;
-        }
-        (void)snprintf(problem, sizeof(problem),
-                       "number %zu of its label (counted from 0) is %.9g: %s: mend it, or take the "
-                       "sample out",
-                       k, t,
-                       s->config.shares ? "train.loss binary_cross_entropy needs 0 to 1"
-                                        : "numbers of float32 are wanted");
-        return refuse(s, set, i, DP_ERR_DATA, problem);
-    }
-    return DP_OK;
-}
-
-static void put_label(const struct dp_samples *s, const struct dp_raw *raw, int32_t *label)
-{
-    if (s->info.targets == 0) {
-        *label = (int32_t)raw->label;
-    }
-    for (size_t k = 0; k < s->info.targets; k++) {
-        const float number = (float)targets_of(raw)[k];
-        memcpy(&label[k], &number, sizeof(number));
-    }
-}
-
-/* One that is not finite would make all weights so. */
-static dp_status check_numbers(const struct dp_samples *s, enum dp_set set, size_t i,
-                               const float *x, size_t count)
-{
-    char problem[DP_PROBLEM_BYTES];
-    float sum = 0.0f;
-    size_t bad = 0;
-
-    for (size_t k = 0; k < count; k++) {
-        sum += x[k] * 0.0f; /* 0, or not a number */
-    }
-    if (sum == 0.0f) {
-        return DP_OK;
-    }
-    while (bad + 1 < count && isfinite(x[bad])) {
-        bad++;
-    }
-    (void)snprintf(problem, sizeof(problem),
-                   "number %zu (counted from 0) is %s: mend it, or take the sample out", bad,
-                   isnan(x[bad]) ? "not a number" : "infinite");
-    return refuse(s, set, i, DP_ERR_DATA, problem);
-}
-
-dp_status dp_sample_reader_raw(struct dp_sample_reader *reader, enum dp_set set, size_t i,
-                               struct dp_raw *raw)
-{
-    struct dp_samples *s = reader->samples;
-    enum dp_set from;
-    const size_t row = locate(s, set, i, &from);
-
-    if (s->source->fetch != NULL) {
-        DP_TRY(s->source->fetch(s->state, &reader->fetcher, from, row, raw));
-    } else {
-        take_held(s, from, row, raw);
-    }
-    return s->info.targets > 0 ? check_targets(s, set, i, targets_of(raw))
-                               : check_label(s, set, i, raw->label);
-}
-
-dp_status dp_sample_reader_read(struct dp_sample_reader *reader, enum dp_set set, size_t i,
-                                void *out, int32_t *label)
-{
-    struct dp_samples *s = reader->samples;
-    struct dp_problem problem;
-    struct dp_raw raw;
-    dp_status status;
-
-    DP_TRY(dp_sample_reader_raw(reader, set, i, &raw));
-    status = dp_decode(reader->decoder, &raw, &s->info.shape, s->config.resize, out, &problem);
-    if (status != DP_OK) {
-        return refuse(s, set, i, status, problem.text);
-    }
-    put_label(s, &raw, label);
-    return s->info.shape.element == DP_ELEMENT_FLOAT
-               ? check_numbers(s, set, i, out, s->info.shape.count)
-               : DP_OK;
 }

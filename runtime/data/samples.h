@@ -20,6 +20,8 @@ struct dp_samples_info {
     const char *note;
     bool any_order; /* readers can be had at once; else after dp_samples_hold() */
     bool whole;     /* dp_samples_load() can be used */
+    bool resized;   /* images of other sizes than the model's, or of any */
+    size_t units;   /* of both sets: see source.h; 0: there are none */
 };
 
 /*
@@ -54,23 +56,16 @@ DP_CHECKED dp_status dp_samples_load(struct dp_samples *samples, uint8_t *const 
  * Errors: those of dp_source.load. */
 DP_CHECKED dp_status dp_samples_hold(struct dp_samples *samples);
 
-/* Reads one sample after another, in any order; one thread uses it at a time. */
-struct dp_sample_reader;
+/* What units are, where info->units is above 0; `u` counts those of the training set first. As in
+ * source.h. */
+size_t dp_samples_unit_bytes(const struct dp_samples *samples, size_t u);
+DP_CHECKED dp_status dp_samples_read_unit(const struct dp_samples *samples, size_t u, size_t bytes,
+                                          uint8_t *out);
 
-/* Errors: DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_sample_reader_create(struct dp_samples *samples,
-                                             struct dp_sample_reader **out);
-void dp_sample_reader_destroy(struct dp_sample_reader *reader);
-
-/* The sample as the source has it, until the next call. Errors: those of dp_source.fetch;
- * DP_ERR_DATA: its label is out of range. */
-DP_CHECKED dp_status dp_sample_reader_raw(struct dp_sample_reader *reader, enum dp_set set,
-                                          size_t i, struct dp_raw *raw);
-
-/* Sample `i` of a set, as the model takes it: out [dp_shape_bytes(shape)], and its label
- * [dp_label_words()]. Errors: as above, and DP_ERR_DATA: it is damaged. Each names the sample. */
-DP_CHECKED dp_status dp_sample_reader_read(struct dp_sample_reader *reader, enum dp_set set,
-                                           size_t i, void *out, int32_t *label);
+/* From now on readers take units from memory: `bytes`, where unit u begins at at[u], if there[u] is
+ * not 0. All is borrowed until close. */
+void dp_samples_keep(struct dp_samples *samples, const uint8_t *bytes, const uint64_t *at,
+                     const uint8_t *there);
 
 /* Where sample `i` is to be found, for messages. */
 void dp_samples_name(const struct dp_samples *samples, enum dp_set set, size_t i, char *text,

@@ -34,8 +34,9 @@ struct dp_source_config {
     size_t samples, test_samples; /* how many `synthetic` makes; 0: its default */
     double test_fraction;         /* of the training set, where there is no test set; 0: none */
     enum dp_resize resize;
-    bool label_last;            /* of csv */
-    const char *local_cache;    /* borrowed; of records: a folder for copies; NULL or "": none */
+    bool label_last;         /* of csv */
+    double remote_wait_s;    /* of records: a server that sends nothing for so long is given up */
+    const char *local_cache; /* borrowed; of records: a folder for copies; NULL or "": none */
     uint64_t local_cache_bytes; /* its budget; 0: by what is free there */
     bool only_train;            /* a test set may be missing, and is not split off */
 };
@@ -51,11 +52,30 @@ struct dp_source_info {
     char note[200];                 /* what is worth a warning; empty: nothing */
 };
 
+/* Units (see below) that are kept in memory: number u of a set begins at bytes + at[set][u]. */
+struct dp_kept_units {
+    const uint8_t *bytes;
+    const uint64_t *at[DP_SETS];
+    const uint8_t *there[DP_SETS]; /* not 0: it is there */
+};
+
 /* What fetch() keeps from call to call, for one thread. Begins with zeros. */
 struct dp_fetcher {
     struct dp_buffer bytes, more;
     uint64_t held; /* what the buffers hold, as the source numbers it from 1; 0: nothing */
+    const struct dp_kept_units *kept; /* borrowed; NULL: all is read */
+    uint64_t read_ns, expand_ns;      /* spent so far: see stream/stage.h */
+    uint64_t read_bytes, expand_bytes;
 };
+
+/* Unit `u` where it is kept, else NULL. */
+static inline const uint8_t *dp_kept_unit(const struct dp_fetcher *fetcher, enum dp_set set,
+                                          size_t u)
+{
+    const struct dp_kept_units *kept = fetcher->kept;
+
+    return kept != NULL && kept->there[set][u] != 0 ? kept->bytes + kept->at[set][u] : NULL;
+}
 
 struct dp_source {
     struct dp_plugin plugin; /* name, help, options, state_bytes */
@@ -94,6 +114,20 @@ struct dp_source {
      */
     dp_status (*fetch)(void *state, struct dp_fetcher *fetcher, enum dp_set set, size_t row,
                        struct dp_raw *raw);
+
+    /*
+     * Units are what a source reads at once, and can be kept in memory as it lies there: the file
+     * of a picture, or a block of records. fetch() takes kept ones. NULL, all three: samples are
+     * kept decoded only, or not at all. Several threads call them at once.
+     *
+     *   unit_bytes  0: it cannot be read
+     *   read_unit   out [bytes], which unit_bytes() has said; checked as fetch() checks it. Errors
+     *               as there.
+     */
+    size_t (*units)(const void *state, enum dp_set set);
+    size_t (*unit_bytes)(const void *state, enum dp_set set, size_t unit);
+    dp_status (*read_unit)(const void *state, enum dp_set set, size_t unit, size_t bytes,
+                           uint8_t *out);
 
     /* Writes where a sample is to be found: "pets/train/cat/7.png", "train.csv: line 3". */
     void (*name)(const void *state, enum dp_set set, size_t row, char *text, size_t size);

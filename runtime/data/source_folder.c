@@ -2,8 +2,10 @@
  * source_folder.c - pictures in folders of classes, as they are: see class_folders.h.
  */
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/trace.h"
 #include "runtime/data/class_folders.h"
 #include "runtime/data/pictures/pixels.h"
 #include "runtime/data/source.h"
@@ -61,14 +63,61 @@ static dp_status folder_fetch(void *state, struct dp_fetcher *fetcher, enum dp_s
                               struct dp_raw *raw)
 {
     const struct pictures *p = state;
+    const uint8_t *kept = dp_kept_unit(fetcher, set, row);
     char path[DP_PATH_BYTES];
     const int label = dp_class_folders_path(p->folders, set, row, path);
-    size_t bytes;
+    size_t bytes = 0;
 
-    DP_TRY(read_file(path, &fetcher->bytes, &bytes));
-    *raw = (struct dp_raw){
-        .kind = DP_RAW_PICTURE, .data = fetcher->bytes.data, .bytes = bytes, .label = label};
+    if (kept != NULL) {
+        bytes = (size_t)(fetcher->kept->at[set][row + 1] - fetcher->kept->at[set][row]);
+    } else {
+        const uint64_t begin_ns = dp_now_ns();
+        DP_TRY(read_file(path, &fetcher->bytes, &bytes));
+        fetcher->read_ns += dp_now_ns() - begin_ns;
+        fetcher->read_bytes += bytes;
+        kept = fetcher->bytes.data;
+    }
+    *raw = (struct dp_raw){.kind = DP_RAW_PICTURE, .data = kept, .bytes = bytes, .label = label};
     return DP_OK;
+}
+
+/* ---- files as units ---- */
+
+static size_t folder_units(const void *state, enum dp_set set)
+{
+    const struct pictures *p = state;
+
+    return dp_class_folders_count(p->folders, set);
+}
+
+static size_t folder_unit_bytes(const void *state, enum dp_set set, size_t unit)
+{
+    const struct pictures *p = state;
+    char path[DP_PATH_BYTES];
+    struct stat info;
+
+    (void)dp_class_folders_path(p->folders, set, unit, path);
+    return stat(path, &info) == 0 && info.st_size > 0 && info.st_size <= DP_PICTURE_FILE
+               ? (size_t)info.st_size
+               : 0;
+}
+
+static dp_status folder_read_unit(const void *state, enum dp_set set, size_t unit, size_t bytes,
+                                  uint8_t *out)
+{
+    const struct pictures *p = state;
+    char path[DP_PATH_BYTES];
+    size_t length, got = 0;
+    dp_status status;
+    int fd;
+
+    (void)dp_class_folders_path(p->folders, set, unit, path);
+    DP_TRY(dp_file_open(path, &fd, &length));
+    status = dp_file_take(fd, path, out, bytes, &got);
+    (void)close(fd);
+    return status == DP_OK && (length != bytes || got != bytes)
+               ? DP_FAIL(DP_ERR_DATA, "%s: changes while it is read", path)
+               : status;
 }
 
 static void folder_name(const void *state, enum dp_set set, size_t row, char *text, size_t size)
@@ -96,6 +145,9 @@ const struct dp_source dp_source_folder = {
                .state_bytes = sizeof(struct pictures)},
     .open = folder_open,
     .fetch = folder_fetch,
+    .units = folder_units,
+    .unit_bytes = folder_unit_bytes,
+    .read_unit = folder_read_unit,
     .name = folder_name,
     .close = folder_close,
 };

@@ -2,6 +2,7 @@
  * source_records.c - samples that `ddp_data pack` has packed: see records/records.h.
  */
 #include "base/log.h"
+#include "base/trace.h"
 #include "runtime/data/records/records.h"
 #include "runtime/data/source.h"
 
@@ -37,8 +38,10 @@ static dp_status records_open(void *state, const struct dp_source_config *config
                               struct dp_source_info *info)
 {
     struct state *s = state;
-    const struct dp_shard_store_config store = {
-        .dir = config->dir, .cache = config->local_cache, .cache_bytes = config->local_cache_bytes};
+    const struct dp_shard_store_config store = {.dir = config->dir,
+                                                .patience_s = config->remote_wait_s,
+                                                .cache = config->local_cache,
+                                                .cache_bytes = config->local_cache_bytes};
     const struct dp_records_index *index;
     dp_status status;
 
@@ -62,6 +65,28 @@ static dp_status records_open(void *state, const struct dp_source_config *config
     return DP_OK;
 }
 
+/* Reads a block, unless it is kept, and decompresses it. `stored`: in, out: where it is kept. */
+static dp_status open_block(const struct state *s, struct dp_fetcher *f,
+                            const struct dp_records_block *block, const uint8_t **stored,
+                            struct dp_block_view *view)
+{
+    const uint64_t begin_ns = dp_now_ns();
+    uint64_t read_ns = begin_ns;
+
+    if (*stored == NULL) {
+        DP_TRY(dp_records_reserve(s->records, block, &f->bytes));
+        DP_TRY(dp_records_take_whole(s->records, block, f->bytes.data));
+        read_ns = dp_now_ns();
+        f->read_ns += read_ns - begin_ns;
+        f->read_bytes += block->block.stored;
+        *stored = f->bytes.data;
+    }
+    DP_TRY(dp_records_expand(s->records, block, *stored, &f->more, view));
+    f->expand_ns += dp_now_ns() - read_ns;
+    f->expand_bytes += block->block.raw;
+    return DP_OK;
+}
+
 /* `held` is the block's number: twice, and one more for those to test with; from 1. */
 static dp_status records_fetch(void *state, struct dp_fetcher *fetcher, enum dp_set set, size_t row,
                                struct dp_raw *raw)
@@ -70,16 +95,44 @@ static dp_status records_fetch(void *state, struct dp_fetcher *fetcher, enum dp_
     const size_t at = dp_records_find(s->records, set, row);
     const struct dp_records_block *block = dp_records_block(s->records, set, at);
     const uint64_t number = 1 + 2 * (uint64_t)at + (uint64_t)set;
+    const uint8_t *stored = dp_kept_unit(fetcher, set, at);
     struct dp_block_view view;
 
     if (fetcher->held == number) {
-        DP_TRY(dp_records_view(s->records, block, &fetcher->bytes, &fetcher->more, &view));
+        stored = stored != NULL ? stored : fetcher->bytes.data;
+        DP_TRY(dp_records_view(s->records, block, stored, &fetcher->more, &view));
     } else {
         fetcher->held = 0;
-        DP_TRY(dp_records_read(s->records, block, &fetcher->bytes, &fetcher->more, &view));
+        DP_TRY(open_block(s, fetcher, block, &stored, &view));
         fetcher->held = number;
     }
     return dp_records_sample(s->records, block, &view, row, raw);
+}
+
+/* ---- blocks as units ---- */
+
+static size_t records_units(const void *state, enum dp_set set)
+{
+    const struct state *s = state;
+
+    return dp_records_blocks(s->records, set);
+}
+
+static size_t records_unit_bytes(const void *state, enum dp_set set, size_t unit)
+{
+    const struct state *s = state;
+
+    return dp_records_block(s->records, set, unit)->block.stored;
+}
+
+static dp_status records_read_unit(const void *state, enum dp_set set, size_t unit, size_t bytes,
+                                   uint8_t *out)
+{
+    const struct state *s = state;
+    const struct dp_records_block *block = dp_records_block(s->records, set, unit);
+
+    (void)bytes;
+    return dp_records_take_whole(s->records, block, out);
 }
 
 static void records_name(const void *state, enum dp_set set, size_t row, char *text, size_t size)
@@ -104,6 +157,9 @@ const struct dp_source dp_source_records = {
                .state_bytes = sizeof(struct state)},
     .open = records_open,
     .fetch = records_fetch,
+    .units = records_units,
+    .unit_bytes = records_unit_bytes,
+    .read_unit = records_read_unit,
     .name = records_name,
     .close = records_close,
 };

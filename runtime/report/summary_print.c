@@ -11,6 +11,8 @@
 #include "runtime/report/parts_table.h"
 #include "runtime/report/progress.h"
 
+static const double unexplained_most = 0.1; /* of the memory; more is said */
+
 enum { CELL_BYTES = DP_FIGURE_BYTES, LINE_BYTES = 2048, INDENT = 4 };
 
 /* ---- lines ---- */
@@ -71,6 +73,27 @@ static void print_baseline(const struct dp_run_summary *s, FILE *out)
     dp_paragraph(out, INDENT, "one rank alone: %s samples/s (%s%s)",
                  dp_grouped(rate, s->single_rank_samples_per_second),
                  dp_figure_or_dash(s->baseline_source), measured);
+}
+
+/* Of the rank with most memory. */
+static void print_memory(const struct dp_run_summary *s, FILE *out)
+{
+    char peak[CELL_BYTES], predicted[CELL_BYTES], unexplained[CELL_BYTES],
+        rest[2 * CELL_BYTES] = "";
+
+    if (s->memory_peak <= 0) {
+        return;
+    }
+    if ((double)s->memory_unexplained > unexplained_most * (double)s->memory_peak) {
+        (void)snprintf(rest, sizeof(rest), ", of which nothing explains %s",
+                       dp_figure_bytes(unexplained, s->memory_unexplained));
+    }
+    dp_paragraph(out, INDENT,
+                 "memory of a rank: at most %s, after step %" PRId64 ", predicted %s%s%s%s",
+                 dp_figure_bytes(peak, s->memory_peak), s->memory_peak_step,
+                 dp_figure_bytes(predicted, s->memory_predicted), rest,
+                 s->memory_growing != NULL ? "; it grows: " : "",
+                 s->memory_growing != NULL ? s->memory_growing : "");
 }
 
 static void print_staleness(const struct dp_histogram *staleness, FILE *out)
@@ -162,6 +185,7 @@ void dp_run_summary_print(const struct dp_run_summary *summary, FILE *out)
     print_line(summary, DP_LINE_RATES, out);
     print_baseline(summary, out);
     print_line(summary, DP_LINE_COST, out);
+    print_memory(summary, out);
     print_staleness(&summary->staleness, out);
     print_ranks(summary, out);
     print_line(summary, DP_LINE_VERDICT, out);

@@ -114,6 +114,30 @@ static void exit_apply(const struct dp_fault *fault, struct dp_trainer *t)
     _exit(0);
 }
 
+/* ---- leak ---- */
+
+static void *leaked; /* the last block, which begins with the address of the one before */
+
+static void leak_apply(const struct dp_fault *fault, struct dp_trainer *t)
+{
+    void **block = dp_mem_arena(DP_MEM_ACTIVATIONS, (size_t)fault->mb << 20);
+    (void)t;
+
+    if (block != NULL) {
+        *block = leaked;
+        leaked = block;
+    }
+}
+
+static void leak_end(void)
+{
+    while (leaked != NULL) {
+        void *before = *(void **)leaked;
+        dp_free(leaked);
+        leaked = before;
+    }
+}
+
 /* ---- what does not happen in the steps ---- */
 
 static dp_status elsewhere_check(const struct dp_fault *fault, const struct dp_trainer *t)
@@ -155,6 +179,7 @@ void dp_fault_injection_end(const struct dp_fault *first, int rank)
         DP_DEBUG("%llu calls changed files", (unsigned long long)dp_disk_calls());
     }
     dp_disk_set_faults(NULL, 0);
+    leak_end();
 }
 
 /* ---- all kinds ---- */
@@ -171,6 +196,7 @@ static const struct happening {
     {&dp_fault_stop, bucket_check, stop_apply, false},
     {&dp_fault_slow, bucket_check, slow_apply, false},
     {&dp_fault_exit, bucket_check, exit_apply, false},
+    {&dp_fault_leak, elsewhere_check, leak_apply, false},
     {&dp_fault_torn, elsewhere_check, NULL, false},
     {&dp_fault_full, elsewhere_check, NULL, false},
     {&dp_fault_eio, elsewhere_check, NULL, false},
@@ -246,7 +272,7 @@ uint64_t dp_fault_injection_next(const struct dp_fault *first, uint64_t after)
 static dp_status apply_together(const struct dp_fault *fault, struct dp_trainer *t)
 {
     DP_TRY(dp_deferred_update_finish(t));
-    dp_trainer_finish_copy(t); /* on all ranks, who may share the weights */
+    dp_trainer_finish_copies(t); /* on all ranks, who may share the weights */
     DP_TRY(dp_exchange_barrier(dp_trainer_exchange(t)));
     if (fault->rank == dp_trainer_group(t)->rank) {
         DP_TRY(dp_trainer_fetch(t));

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/trace.h"
+#include "collectives/exchange/exchange_calls.h"
 #include "runtime/report/figure_text.h"
 
 enum { RECENT_NS = 2000000000 };
@@ -24,8 +25,30 @@ void dp_figures_close(struct dp_figures *f)
         dp_metrics_close(&f->metrics);
     }
     dp_report_writer_destroy(f->reports);
+    dp_limits_free(&f->limits);
     dp_resources_end(&f->resources);
     dp_free(f->staleness);
+}
+
+struct marking {
+    struct dp_clock *clock;
+    struct dp_group *group;
+};
+
+static dp_status mark_clock(void *arg, int index)
+{
+    const struct marking *marking = arg;
+    (void)index;
+
+    return dp_clock_mark(marking->clock, marking->group, dp_now_ns);
+}
+
+dp_status dp_figures_mark_clock(struct dp_figures *f, const struct dp_run_job *job)
+{
+    struct dp_exchange *e = dp_trainer_exchange(job->trainer);
+    struct marking marking = {&f->clock, dp_exchange_group(e)};
+
+    return dp_exchange_call(e, mark_clock, &marking, 0);
 }
 
 void dp_figures_restart(struct dp_figures *f, const struct dp_run_job *job)
@@ -36,9 +59,13 @@ void dp_figures_restart(struct dp_figures *f, const struct dp_run_job *job)
 void dp_figures_time_step(struct dp_figures *f, const struct dp_run_job *job)
 {
     const struct dp_trainer *t = job->trainer;
+    const bool steady = f->ledger.unsteady == 0;
 
     dp_ledger_mark(&f->ledger, dp_trainer_batch(t)->global_rows, dp_trainer_batch(t)->rows,
                    dp_exchange_comm_ns(dp_trainer_exchange(t)));
+    if (!steady && f->ledger.unsteady == 0) {
+        dp_exchange_restart_times(dp_trainer_exchange(t));
+    }
     dp_resources_step(&f->resources, job, &f->ledger);
     if (f->first_step_s == 0.0) {
         f->first_step_s = dp_process_age_s();
@@ -120,21 +147,21 @@ dp_status dp_figures_add_step(struct dp_figures *f, const struct dp_run_job *job
     return f->metrics_open ? show_step(f, job, result) : DP_OK;
 }
 
-static dp_status show_evaluation(struct dp_figures *f, const struct dp_run_job *job, double seconds)
+static dp_status show_evaluation(struct dp_figures *f, const struct dp_run_job *job,
+                                 const struct dp_eval_answer *answer)
 {
-    const uint64_t step = dp_trainer_steps(job->trainer);
     const struct dp_figure_metric metric =
         dp_figure_metric(f->evaluation.accuracy, f->evaluation.error);
     char value[DP_FIGURE_BYTES];
     const struct dp_metrics_eval line = {
-        .step = (int64_t)step,
-        .epoch = epoch_of(job, step - 1),
+        .step = (int64_t)answer->step,
+        .epoch = epoch_of(job, answer->step - 1),
         .train_loss = f->train_loss.last,
         .test_loss = f->evaluation.loss,
         .test_accuracy = f->evaluation.accuracy,
         .test_top5 = f->evaluation.top5,
         .test_error = f->evaluation.error,
-        .seconds = seconds,
+        .seconds = answer->seconds,
     };
 
     dp_progress_line(&f->progress,
@@ -144,16 +171,25 @@ static dp_status show_evaluation(struct dp_figures *f, const struct dp_run_job *
     return noted(dp_metrics_eval(&f->metrics, &line));
 }
 
-dp_status dp_figures_add_evaluation(struct dp_figures *f, const struct dp_run_job *job,
-                                    const struct dp_evaluation *evaluation, double seconds)
+void dp_figures_end_losses(struct dp_figures *f)
 {
-    f->evaluation = *evaluation;
     if (f->train_loss.steps > 0) {
         f->train_loss.last = f->train_loss.sum / (double)f->train_loss.steps;
     }
     f->train_loss.sum = 0.0;
     f->train_loss.steps = 0;
-    return f->metrics_open ? show_evaluation(f, job, seconds) : DP_OK;
+}
+
+dp_status dp_figures_add_evaluation(struct dp_figures *f, const struct dp_run_job *job,
+                                    const struct dp_eval_answer *answer)
+{
+    if (f->evaluated_at == answer->step) {
+        return DP_OK;
+    }
+    f->evaluated_at = answer->step;
+    f->evaluation = answer->found;
+    dp_resources_evaluated(&f->resources, job, answer->found.accuracy);
+    return f->metrics_open ? show_evaluation(f, job, answer) : DP_OK;
 }
 
 double dp_figures_single_rate(const struct dp_figures *f, int ranks, double own_rate)

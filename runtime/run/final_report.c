@@ -11,11 +11,14 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "runtime/report/efficiency.h"
 #include "runtime/report/summary_print.h"
 #include "runtime/report/summary_read.h"
 #include "runtime/report/verdict.h"
+#include "runtime/run/limit_figures.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
+#include "runtime/timeline/bucket_table.h"
 
 static int64_t peak_rss_bytes(void)
 {
@@ -41,7 +44,7 @@ static double measured(double rate)
     return rate > 0.0 ? rate : (double)NAN;
 }
 
-static void describe_rank(const struct dp_run_job *job, const struct dp_figures *figures,
+static void describe_rank(const struct dp_run_job *job, struct dp_figures *figures,
                           struct dp_run_rank *rank, int64_t *wire)
 {
     const int ranks = job->world->train->size, self = job->world->train->rank;
@@ -64,18 +67,12 @@ static void describe_rank(const struct dp_run_job *job, const struct dp_figures 
                                                              figures->baseline.after.compute_ms) /
                                                 dp_compute_ms(rank->step_ms);
     rank->hidden_comm_ms = dp_ledger_hidden_ms(ledger);
+    dp_run_describe_limits(job->trainer, &figures->limits, rank);
     rank->peak_rss_bytes = peak_rss_bytes();
     rank->peak_device_bytes = peak_device_bytes(job->device);
     *wire = done == 0 ? 0 : (int64_t)(dp_trainer_wire_bytes(job->trainer) / done);
-}
-
-static double samples_per_dollar(const struct dp_run_job *job, double rate)
-{
-    const struct dp_report_config *r = &job->config->report;
-    const struct dp_group *all = job->world->all;
-    const int units = r->price_per == DP_PRICE_PER_NODE ? all->nodes : all->size;
-
-    return rate * 3600.0 / (r->price_per_hour * units);
+    dp_resources_describe(&figures->resources, job, ledger, rank);
+    rank->copied_sent = *wire;
 }
 
 static const char *plan_text(const struct dp_run_job *job, char *text, size_t size)
@@ -148,10 +145,10 @@ struct dp_run_summary dp_run_summarize(const struct dp_training *run, int64_t wi
     s.exit = outcome->exit;
     s.reason = outcome->exit == DP_RUN_FINISHED ? NULL : outcome->reason;
     s.samples_per_second = rate;
-    s.samples_per_dollar = samples_per_dollar(job, rate);
     s.wire_bytes_per_step = wire;
     s.time_to_first_step_s = figures->first_step_s;
     s.seconds = dp_process_age_s();
+    dp_resources_cost(&figures->resources, job, &s);
     s.staleness = (struct dp_histogram){figures->staleness, figures->staleness_count};
     summarize_baseline(job, figures, &s);
     /* Of a run that was stopped: the mean since the last evaluation. */
@@ -214,8 +211,27 @@ struct rank_report {
     int64_t wire;
 };
 
+/* Buckets and stragglers, and what efficiency is lost to. */
+static dp_status summarize_times(const struct dp_training *run, const struct dp_all_times *times,
+                                 struct dp_run_summary *s)
+{
+    const struct dp_baseline *before = &run->figures.baseline.before;
+    const struct dp_baseline *after = &run->figures.baseline.after;
+    double waiting_ms;
+
+    DP_TRY(dp_bucket_table(times, s->rank_count,
+                           dp_exchange_plan(dp_trainer_exchange(run->job.trainer)), s,
+                           &waiting_ms));
+    for (int i = 0; i < s->straggler_count; i++) {
+        memcpy(s->stragglers[i].host, s->ranks[i].host, sizeof(s->stragglers[i].host));
+    }
+    dp_efficiency_split(s, dp_baseline_mean(before->compute_ms, after->compute_ms), waiting_ms);
+    return DP_OK;
+}
+
 /* Rank 0, with what all ranks have sent. */
-static dp_status summarize_all(struct dp_training *run, const struct rank_report *all)
+static dp_status summarize_all(struct dp_training *run, const struct rank_report *all,
+                               const struct dp_all_times *times)
 {
     const int ranks = dp_trainer_ranks(run->job.trainer), senders = run->job.world->train->size;
     char verdict[256] = "", plan[160];
@@ -231,6 +247,10 @@ static dp_status summarize_all(struct dp_training *run, const struct rank_report
     for (int i = 0; i < s.rank_count; i++) {
         s.ranks[i] = all[i].rank;
     }
+    status = status == DP_OK ? dp_run_summarize_limits(&run->figures, &s) : status;
+    status = status == DP_OK ? summarize_times(run, times, &s) : status;
+    status =
+        status == DP_OK ? dp_resources_summarize(&run->figures.resources, &run->job, &s) : status;
     s.verdict = dp_verdict(&s, verdict, sizeof(verdict));
     s.plan = plan_text(&run->job, plan, sizeof(plan));
     status = status == DP_OK ? write_report(run, &s) : status;
@@ -265,9 +285,12 @@ static dp_status report(struct dp_training *run)
         (size_t)job->world->train->size; /* servers included: they send bytes, too */
     struct dp_exchange *e = dp_trainer_exchange(job->trainer);
     struct rank_report mine, *all;
+    struct dp_all_times times;
     dp_status status;
 
     DP_TRY(gather_staleness(job, &run->figures));
+    DP_TRY(dp_figures_mark_clock(&run->figures, job));
+    DP_TRY(dp_all_times_collect(e, &run->figures.clock, &times));
     all = dp_zalloc(size, sizeof(*all));
     memset(&mine, 0, sizeof(mine));
     describe_rank(job, &run->figures, &mine.rank, &mine.wire);
@@ -276,9 +299,10 @@ static dp_status report(struct dp_training *run)
     status = status == DP_OK ? dp_exchange_gather(e, &mine, sizeof(mine), all) : status;
     if (status == DP_OK) {
         const bool leads = dp_run_leads(job) && all != NULL;
-        status = dp_exchange_agree(e, leads ? summarize_all(run, all) : DP_OK);
+        status = dp_exchange_agree(e, leads ? summarize_all(run, all, &times) : DP_OK);
     }
     dp_free(all);
+    dp_all_times_release(&times);
     return status;
 }
 

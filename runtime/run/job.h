@@ -12,6 +12,7 @@
 #include "base/files/lock.h"
 #include "base/json.h"
 #include "base/system/machine.h"
+#include "collectives/async/p2p.h"
 #include "collectives/exchange/exchange.h"
 #include "collectives/world/world.h"
 #include "kernels/algo_choices.h"
@@ -60,6 +61,8 @@ struct dp_resume {
     struct dp_json *state;            /* rank 0, owned: what state.json says */
 };
 
+struct dp_eval_rank;
+
 struct dp_run_job {
     const struct dp_run_options *options; /* borrowed */
     struct dp_world *world;               /* borrowed */
@@ -77,21 +80,34 @@ struct dp_run_job {
     int threads;                  /* of this rank */
     struct dp_plan plan;          /* pinned, or from the cache */
     struct dp_node_memory data_memory;
+    struct dp_node_memory raw_index, raw_units; /* of samples that are read (raw_cache.h) */
+    struct dp_samples *samples;                 /* owned; open while samples are read; or NULL */
     struct dp_dataset data;
+    uint64_t spread_labels; /* data_prints.h */
     struct dp_class_names class_names;
-    size_t skipped_samples; /* bad ones, which were left out */
+    size_t skipped_samples;   /* bad ones, which were left out */
+    int64_t predicted_memory; /* bytes of this rank; on a GPU's host those of the GPU */
     uint64_t total_steps, steps_per_epoch;
     uint64_t schedule_steps;              /* that the learning rate is made for */
     struct dp_algo_choices *algo_choices; /* algo_tuning.h; NULL: none are measured */
     char algo_cache[DP_PATH_BYTES];       /* rank 0: the file that keeps them; empty: none does */
     struct dp_trainer *trainer;
-    struct dp_async *async; /* NULL: synchronous steps */
+    struct dp_async *async;    /* NULL: synchronous steps */
+    struct dp_group *beside;   /* owned: of all ranks, for p2p; NULL: no ranks help */
+    struct dp_p2p p2p;         /* messages between ranks that train and ranks that help */
+    struct dp_eval_rank *eval; /* owned, on ranks that train; NULL: they evaluate themselves */
     struct dp_overlap overlap;
 };
 
 static inline bool dp_run_leads(const struct dp_run_job *job)
 {
     return job->world->all->rank == 0;
+}
+
+/* Whether every step has the first batch. */
+static inline bool dp_run_cached_input(const struct dp_run_job *job)
+{
+    return job->options->cached_input || job->config->data.cache == DP_CACHE_BATCH;
 }
 
 #endif

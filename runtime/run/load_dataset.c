@@ -14,34 +14,29 @@
 #include "base/trace.h"
 #include "collectives/core/consistency.h"
 #include "runtime/data/load_samples.h"
-#include "runtime/trainer/prepare/memory_check.h"
+#include "runtime/data/stream/raw_cache.h"
+#include "runtime/run/data_memory.h"
+#include "runtime/run/data_prints.h"
+#include "runtime/run/stream_dataset.h"
 
-/* So many bytes of each set of images are compared: all of a small set, and of a large one rows
- * that are spread evenly over it, which takes next to no time. */
-enum { SAMPLE_BYTES = 512 * 1024 };
-
-/* Of so many samples one may be bad, where bad ones are left out. */
+/* Of so many samples one may be bad, where bad ones are replaced. */
 enum { BAD_SHARE = 1000 };
 
 #define PROGRESS_NS 5000000000u /* between two lines about loading */
 
-/* Hashes of a node's copy. Its writer, which has the rows in its cache, makes them for all: another
- * rank would map every page first, which takes ten times as long. */
-struct prints {
-    uint64_t train_labels, test_labels, train_images, test_images;
-};
-
 /* What the ranks of a node share about the set while it is loaded, in front of it. */
 struct shared {
-    struct prints prints;
+    struct dp_data_prints
+        prints; /* its writer, which has the rows in its cache, makes them for all:
+                                   * another rank would map every page first, which takes ten times
+                                   * as long */
     struct dp_load_state load;
-    size_t left[DP_SETS]; /* samples of each set, without those that were left out */
 };
 
 /* Where everything lies in one piece of memory, after what is shared. */
 struct layout {
     size_t samples[DP_SETS], labels[DP_SETS];
-    size_t bad; /* a flag for each sample, where bad ones are left out */
+    size_t bad; /* a flag for each sample, where bad ones are replaced */
     size_t bytes;
 };
 
@@ -96,6 +91,7 @@ static struct dp_source_config source_config(const struct dp_config *c,
         .test_fraction = data->test_fraction,
         .resize = (enum dp_resize)data->resize,
         .label_last = data->label == DP_LABEL_LAST,
+        .remote_wait_s = data->remote_wait_s,
         .local_cache = data->local_cache,
         .local_cache_bytes = (uint64_t)data->local_cache_mb << 20,
     };
@@ -134,38 +130,9 @@ size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size
     return bytes;
 }
 
-static uint64_t hash_images(const uint8_t *images, size_t count, size_t sample_bytes)
-{
-    const size_t every = count * sample_bytes / SAMPLE_BYTES + 1;
-    uint64_t hash = 0;
-
-    for (size_t row = 0; row < count; row += every) {
-        hash = XXH3_64bits_withSeed(images + row * sample_bytes, sample_bytes, hash);
-    }
-    return hash;
-}
-
-static struct prints take_prints(const struct dp_dataset *d, size_t label_words)
-{
-    const size_t label = label_words * sizeof(int32_t);
-
-    return (struct prints){
-        .train_labels = XXH3_64bits(d->train_labels, d->train_count * label),
-        .test_labels = XXH3_64bits(d->test_labels, d->test_count * label),
-        .train_images = hash_images(d->train_images, d->train_count, d->sample_bytes),
-        .test_images = hash_images(d->test_images, d->test_count, d->sample_bytes),
-    };
-}
-
-static struct dp_consistency_item hash_claim(const char *field, uint64_t hash)
-{
-    return (struct dp_consistency_item){
-        .field = field, .hash = hash, .remedy = "give all hosts the same data set"};
-}
-
 static struct dp_consistency_item count_claim(const char *field, size_t count)
 {
-    struct dp_consistency_item item = hash_claim(field, count);
+    struct dp_consistency_item item = dp_data_claim(field, count);
 
     (void)snprintf(item.value, sizeof(item.value), "%zu", count);
     return item;
@@ -189,48 +156,10 @@ static dp_status compare_counts(const struct dp_run_job *job, const struct dp_sa
         count_claim("numbers of a label", dp_label_words(info)),
         count_claim("training rows", info->count[DP_SET_TRAIN]),
         count_claim("test rows", info->count[DP_SET_TEST]),
-        hash_claim("list of classes", hash_names(info)),
+        dp_data_claim("list of classes", hash_names(info)),
     };
 
     return dp_consistency_check(job->world->all, items, sizeof(items) / sizeof(items[0]));
-}
-
-/* Every node has all rows, whatever the source, and whether its ranks train or are servers.
- * Collective. */
-static dp_status compare_rows(const struct dp_run_job *job)
-{
-    const struct prints *prints = job->data_memory.data;
-    const struct dp_consistency_item items[] = {
-        hash_claim("list of training labels", prints->train_labels),
-        hash_claim("list of test labels", prints->test_labels),
-        hash_claim("set of training images", prints->train_images),
-        hash_claim("set of test images", prints->test_images),
-    };
-
-    return dp_consistency_check(job->world->all, items, sizeof(items) / sizeof(items[0]));
-}
-
-/* Whether hosts have what the whole run will take, of which the data set is the first. Collective.
- */
-static dp_status check_memory(const struct dp_run_job *job, const struct dp_samples_info *info)
-{
-    const struct dp_config *c = job->config;
-    const struct dp_group *group = job->world->all;
-    const struct dp_memory_plan plan = {
-        .config = c,
-        .model = job->model,
-        .device = job->device,
-        .trainers = group->size - c->comm.servers,
-        .threads = job->threads,
-        .one_node = dp_group_one_node(group),
-        .data_bytes = lay_out(c, info).bytes,
-        .train_count = info->count[DP_SET_TRAIN],
-        .cached_input = job->options->cached_input,
-        .saves = dp_run_options_write(job->options) && strcmp(c->comm.strategy, "none") != 0,
-    };
-
-    /* Where no rank is left to train, the trainer refuses. */
-    return plan.trainers < 1 ? DP_OK : dp_memory_check_hosts(&plan, job->world->all, "");
 }
 
 /* ---- loading ---- */
@@ -283,7 +212,7 @@ static dp_status read_samples(struct dp_run_job *job, struct dp_load_job *load)
     return dp_consistency_agree(job->world->all, met == DP_OK ? status : met, &capture);
 }
 
-/* Where the first sample that was left out is to be found. */
+/* Where the first bad sample is to be found. */
 static void name_bad(const struct dp_load_job *load, char *text, size_t size)
 {
     const size_t *count = dp_samples_info(load->samples)->count;
@@ -302,28 +231,22 @@ static void name_bad(const struct dp_load_job *load, char *text, size_t size)
 /* The writer, after all is there. */
 static dp_status finish_samples(struct dp_run_job *job, const struct dp_load_job *load)
 {
-    struct shared *shared = job->data_memory.data;
     const struct dp_samples_info *info = dp_samples_info(load->samples);
     const size_t all = info->count[DP_SET_TRAIN] + info->count[DP_SET_TEST];
     const size_t bad = atomic_load(&load->state->bad);
     char first[DP_PATH_BYTES];
 
-    memcpy(shared->left, info->count, sizeof(shared->left));
     if (bad * BAD_SHARE > all) {
         name_bad(load, first, sizeof(first));
         return DP_FAIL(DP_ERR_DATA,
                        "%s: %zu of %zu samples %s bad, the first is %s: data.on_bad_sample skip "
-                       "leaves out at most 1 of %d: mend them, or take them out",
+                       "replaces at most 1 of %d: mend them, or take them out",
                        job->config->data.dir, bad, all, bad == 1 ? "is" : "are", first, BAD_SHARE);
     }
-    if (bad > 0) {
-        dp_load_compact(load, shared->left);
-    }
-    if (shared->left[DP_SET_TRAIN] == 0 || shared->left[DP_SET_TEST] == 0) {
-        return DP_FAIL(DP_ERR_DATA, "%s: bad samples leave none to train on, or to test with",
-                       job->config->data.dir);
-    }
-    return DP_OK;
+    return bad == 0 || dp_load_replace(load)
+               ? DP_OK
+               : DP_FAIL(DP_ERR_DATA, "%s: bad samples leave none to train on, or to test with",
+                         job->config->data.dir);
 }
 
 static void place_samples(struct dp_run_job *job, const struct layout *l, struct dp_load_job *load)
@@ -365,16 +288,18 @@ static dp_status load_rows(struct dp_run_job *job, struct dp_progress *progress,
         .test_images = load.out[DP_SET_TEST],
         .train_labels = load.labels[DP_SET_TRAIN],
         .test_labels = load.labels[DP_SET_TEST],
-        .train_count = shared->left[DP_SET_TRAIN],
-        .test_count = shared->left[DP_SET_TEST],
+        .train_count = info->count[DP_SET_TRAIN],
+        .test_count = info->count[DP_SET_TEST],
         .sample_bytes = dp_shape_bytes(&info->shape),
         .shape = info->shape,
     };
     job->skipped_samples = atomic_load(&shared->load.bad);
     if (job->data_memory.writer) {
-        shared->prints = take_prints(&job->data, dp_label_words(info));
+        shared->prints = dp_data_prints_of_memory(&job->data, dp_label_words(info));
     }
-    return dp_group_barrier(job->world->all);
+    DP_TRY(dp_group_barrier(job->world->all));
+    job->spread_labels = shared->prints.spread_labels;
+    return dp_data_prints_compare(job->world->all, &shared->prints);
 }
 
 static dp_status keep_class_names(struct dp_run_job *job, const struct dp_samples_info *info)
@@ -395,9 +320,28 @@ static void tell_oddities(const struct dp_run_job *job, const struct dp_samples_
                 job->config->data.dir, outputs, info->classes, info->classes == 1 ? "" : "es");
     }
     if (job->skipped_samples > 0) {
-        DP_WARN("%s: %zu bad sample%s left out", job->config->data.dir, job->skipped_samples,
-                job->skipped_samples == 1 ? " is" : "s are");
+        DP_WARN("%s: %zu bad sample%s replaced by the next ones", job->config->data.dir,
+                job->skipped_samples, job->skipped_samples == 1 ? " is" : "s are");
     }
+}
+
+/* All of it decoded in memory now, or read when it is needed. Collective. */
+static dp_status take_samples(struct dp_run_job *job, struct dp_progress *progress,
+                              struct dp_samples *samples)
+{
+    const struct dp_samples_info *info = dp_samples_info(samples);
+    const size_t decoded = lay_out(job->config, info).bytes;
+    const size_t rows = info->count[DP_SET_TRAIN];
+    size_t bytes = decoded;
+    int cache;
+
+    DP_TRY(dp_run_choose_cache(job, samples, decoded, &cache));
+    if (cache != DP_CACHE_DECODED) {
+        bytes = cache == DP_CACHE_RAW ? dp_raw_cache_bytes(job->raw_index.data, info->units) : 0;
+    }
+    DP_TRY(dp_run_check_data_memory(job, rows, bytes));
+    return cache == DP_CACHE_DECODED ? load_rows(job, progress, samples)
+                                     : dp_run_stream_data(job, samples, cache);
 }
 
 dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress)
@@ -410,16 +354,25 @@ dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress)
     status = open_samples(job->config, job->model, &samples);
     status = status == DP_OK ? keep_class_names(job, dp_samples_info(samples)) : status;
     status = dp_consistency_agree(job->world->all, status, &capture);
-    if (status == DP_OK) {
-        take_kinds(job->model, dp_samples_info(samples));
-        status = compare_counts(job, dp_samples_info(samples));
-    }
-    status = status == DP_OK ? check_memory(job, dp_samples_info(samples)) : status;
-    status = status == DP_OK ? load_rows(job, progress, samples) : status;
-    status = status == DP_OK ? compare_rows(job) : status;
-    if (status == DP_OK && dp_run_leads(job)) {
+    job->samples = samples;
+    DP_TRY(status);
+    take_kinds(job->model, dp_samples_info(samples));
+    DP_TRY(compare_counts(job, dp_samples_info(samples)));
+    DP_TRY(take_samples(job, progress, samples));
+    if (dp_run_leads(job)) {
         tell_oddities(job, dp_samples_info(samples));
     }
-    dp_samples_close(samples);
-    return status;
+    if (job->data.samples == NULL) { /* all of it lies in memory */
+        dp_samples_close(samples);
+        job->samples = NULL;
+    }
+    return DP_OK;
+}
+
+void dp_run_release_data(struct dp_run_job *job)
+{
+    dp_samples_close(job->samples);
+    dp_group_release_node(job->world->all, &job->raw_units);
+    dp_group_release_node(job->world->all, &job->raw_index);
+    dp_group_release_node(job->world->all, &job->data_memory);
 }

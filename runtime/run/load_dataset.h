@@ -11,6 +11,9 @@
  * 0 says how far it is. Collective. */
 DP_CHECKED dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress);
 
+/* Closes and releases it. Collective. */
+void dp_run_release_data(struct dp_run_job *job);
+
 /* Bytes that the configured data set will take of each host's memory, and its training rows; 0
  * where it is not found here. Sets model->float_samples. */
 size_t dp_run_data_bytes(const struct dp_config *config, struct dp_model *model,

@@ -56,9 +56,7 @@ static void put_rows(const struct dp_run_job *job, char *text)
 /* Differs between data sets of as many rows, wherever they lie. */
 static void put_labels(const struct dp_run_job *job, char *text)
 {
-    const size_t label = dp_model_label_words(job->model) * sizeof(*job->data.train_labels);
-
-    put_hash(text, XXH3_64bits(job->data.train_labels, job->data.train_count * label));
+    put_hash(text, job->spread_labels);
 }
 
 static void put_device(const struct dp_run_job *job, char *text)

@@ -157,9 +157,18 @@ static dp_status make_augment(struct dp_trainer *t)
                          dp_config_where(t->config, "data.augment", where, sizeof(where)), problem);
 }
 
+static dp_status make_test_rows(struct dp_trainer *t, int threads)
+{
+    return t->compute.borrowed || dp_trainer_serves(t)
+               ? DP_OK
+               : dp_dataset_test_rows(t->input.data, dp_model_label_words(t->model),
+                                      dp_compute_users(&t->compute), threads, &t->input.test);
+}
+
 static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_config *c)
 {
-    DP_TRY(make_augment(t));
+    /* A copy alone keeps up with any step. */
+    const bool simple = t->input.data->train_images != NULL && t->input.augment == NULL;
     const struct dp_loader_config config = {
         .images = t->input.data->train_images,
         .labels = t->input.data->train_labels,
@@ -177,6 +186,10 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
         .total_steps = c->total_steps,
         .device = t->device->host_memory ? NULL : t->device,
         .augment = t->input.augment,
+        .samples = t->input.data->samples,
+        .skips = t->input.data->skips,
+        .workers = dp_config_workers(t->config),
+        .workers_most = simple ? 1 : c->threads,
     };
 
     return dp_trainer_serves(t) ? DP_OK : dp_loader_create(&config, &t->input.loader);
@@ -212,6 +225,10 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
                                    t->state.scaler.on, t->compute.stream, &t->modes.grad_norm));
     }
     t->modes.rule = dp_update_rule_choose(t);
+    t->compute.micro_batches.after = t->modes.rule->after_backward;
+    t->compute.micro_batches.after_context = t;
+    DP_TRY(make_augment(t));
+    DP_TRY(make_test_rows(t, c->threads));
     return make_loader(t, c);
 }
 
@@ -274,6 +291,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
     dp_exchange_destroy(t->exchange);
     dp_compute_drop_rows(&t->compute);
     dp_loader_destroy(t->input.loader);
+    dp_test_rows_destroy(t->input.test);
     dp_augment_destroy(t->input.augment);
     dp_compute_close(&t->compute);
     dp_model_state_close(&t->state, t->device);
@@ -330,6 +348,21 @@ const struct dp_flat *dp_trainer_host_flat(const struct dp_trainer *t)
 const struct dp_step_params *dp_trainer_step_params(const struct dp_trainer *t)
 {
     return t->state.step_params;
+}
+
+struct dp_loader_report dp_trainer_input(const struct dp_trainer *t)
+{
+    struct dp_loader_report report = {0};
+
+    if (t->input.loader != NULL) {
+        dp_loader_report(t->input.loader, &report);
+    }
+    return report;
+}
+
+struct dp_stream *dp_trainer_stream(const struct dp_trainer *t)
+{
+    return t->compute.stream;
 }
 
 const struct dp_loss_scaler *dp_trainer_loss_scaler(const struct dp_trainer *t)
@@ -400,12 +433,13 @@ void dp_trainer_set_stop(struct dp_trainer *t, const struct dp_stop *stop)
     t->stop = stop;
 }
 
-void dp_trainer_set_async_copy(struct dp_trainer *t, struct dp_async_copy *copy)
+void dp_trainer_set_async_copy(struct dp_trainer *t, enum dp_async_copy_use use,
+                               struct dp_async_copy *copy)
 {
-    t->modes.async_copy = copy;
+    t->modes.async_copies[use] = copy;
 }
 
-void dp_trainer_finish_copy(const struct dp_trainer *t)
+void dp_trainer_finish_copies(const struct dp_trainer *t)
 {
-    dp_async_copy_finish(t->modes.async_copy);
+    dp_modes_finish_copies(&t->modes);
 }

@@ -19,7 +19,7 @@ FAMILIES = {
     "schedules": {"constant", "step", "cosine", "linear"},
     "sources": {"fashion-mnist", "idx", "synthetic"},
     "devices": {"cpu"},
-    "faults": {"flip", "kill", "stop", "slow", "exit"},
+    "faults": {"flip", "kill", "stop", "slow", "exit", "leak"},
 }
 
 

@@ -92,7 +92,7 @@ def case_lines_of_numbers_are_trained_on_alike_on_any_number_of_ranks():
         check("train.csv: line 78: field 5 is no number: 'dog'" in result.errors[0], f"{result}")
 
 
-def case_bad_lines_are_left_out_where_that_is_wanted_alike_on_all_ranks():
+def case_bad_lines_are_replaced_where_that_is_wanted_alike_on_all_ranks():
     folder = harness.scratch / "ragged"
     folder.mkdir()
     lines = [",".join([str(label), *map(repr, row)]) for row, label in zip(*points(1200, "bad"))]
@@ -104,7 +104,7 @@ def case_bad_lines_are_left_out_where_that_is_wanted_alike_on_all_ranks():
         out = harness.scratch / f"ragged-{ranks}"
         result = train_well(cfg, "--out", out, "--steps", 50, ranks=ranks)
         check("train.csv: line 78: has 3 fields, the first line has 5" in result.err, f"{result}")
-        same(run_json(out)["skipped_samples"], 1, "samples left out")
+        same(run_json(out)["skipped_samples"], 1, "bad samples")
         found.append(weights(out))
     same(found[1], found[0], "the weights of 2 ranks")
     lines[500] = lines[501] = "4,nan,1,1,1"

@@ -139,7 +139,7 @@ def many(name, count):
     return folder, sorted((folder / "train").rglob("*.png"))
 
 
-def case_a_bad_picture_is_left_out_where_that_is_wanted_alike_on_all_ranks():
+def case_a_bad_picture_is_replaced_where_that_is_wanted_alike_on_all_ranks():
     folder, paths = many("skipped", 1080)
     paths[700].write_bytes(paths[700].read_bytes()[:-20])
     cfg = model(folder)
@@ -150,9 +150,9 @@ def case_a_bad_picture_is_left_out_where_that_is_wanted_alike_on_all_ranks():
         out = harness.scratch / f"skipped-{ranks}"
         result = train_well(cfg, *skip, "--out", out, ranks=ranks)
         check(f"{paths[700]}: is damaged" in result.err, f"not named:\n{result}")
-        check("1 bad sample is left out" in result.err, f"not counted:\n{result}")
+        check("1 bad sample is replaced" in result.err, f"not counted:\n{result}")
         report = run_json(out)
-        same((report["skipped_samples"], report["steps"]), (1, 90), "samples left out, and steps")
+        same((report["skipped_samples"], report["steps"]), (1, 90), "bad samples, and steps")
         found.append((weights(out), [line["loss"] for line in metrics(out, "step")]))
     same(found[1], found[0], "weights and losses of 2 ranks")
     paths[3].write_bytes(b"")

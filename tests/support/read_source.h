@@ -16,7 +16,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/data/samples.h"
+#include "runtime/data/sample_reader.h"
 
 struct outcome {
     dp_status opened, loaded;

@@ -23,12 +23,13 @@ enum { STAGES_MOST = 16, BLOCKS = 16 /* of random numbers a stage */ };
 
 struct stage {
     const struct dp_augmentation *is;
-    void *state; /* owned */
+    void *state; /* owned, unless the augment borrows */
 };
 
 struct dp_augment {
     struct stage stages[STAGES_MOST];
     int count;
+    bool borrows; /* the states are another one's */
     struct dp_sample_shape shape;
     uint64_t seed;
     uint8_t *between[2]; /* within `memory`; what a stage makes for the next one */
@@ -72,20 +73,26 @@ static dp_status add_stages(struct dp_augment *a, char *text, char *problem, siz
     return DP_OK;
 }
 
-static dp_status fill(struct dp_augment *a, const char *text, char *problem, size_t size)
+static bool make_between(struct dp_augment *a)
 {
     const size_t bytes = dp_round_up(dp_shape_bytes(&a->shape), DP_MEM_ALIGN);
+
+    a->memory = dp_mem_arena(DP_MEM_DATA, 2 * bytes);
+    a->between[0] = a->memory;
+    a->between[1] = a->memory != NULL ? a->memory + bytes : NULL;
+    return a->memory != NULL;
+}
+
+static dp_status fill(struct dp_augment *a, const char *text, char *problem, size_t size)
+{
     char *copy = dp_strdup(text);
     dp_status status;
 
-    a->memory = dp_mem_arena(DP_MEM_DATA, 2 * bytes);
-    if (copy == NULL || a->memory == NULL) {
+    if (copy == NULL || !make_between(a)) {
         dp_free(copy);
         (void)snprintf(problem, size, "no memory");
         return DP_ERR_NOMEM;
     }
-    a->between[0] = a->memory;
-    a->between[1] = a->memory + bytes;
     status = add_stages(a, copy, problem, size);
     dp_free(copy);
     return status;
@@ -117,14 +124,36 @@ dp_status dp_augment_create(const char *text, const struct dp_sample_shape *shap
     return DP_OK;
 }
 
-void dp_augment_sample(struct dp_augment *a, uint64_t epoch, uint64_t row, const uint8_t *in,
-                       uint8_t *out)
+dp_status dp_augment_share(const struct dp_augment *augment, struct dp_augment **out)
 {
-    for (int i = 0; i < a->count; i++) {
-        const struct dp_draw draw = {.seed = a->seed,
-                                     .row = row,
-                                     .what = DP_RANDOM_AUGMENT + (uint32_t)(i * BLOCKS),
-                                     .epoch = (uint32_t)epoch};
+    struct dp_augment *a = dp_zalloc(1, sizeof(*a));
+
+    if (a != NULL) {
+        *a = *augment;
+        a->borrows = true;
+    }
+    if (a == NULL || !make_between(a)) {
+        dp_free(a);
+        return DP_FAIL(DP_ERR_NOMEM, "augmentation of a thread");
+    }
+    *out = a;
+    return DP_OK;
+}
+
+static struct dp_draw draw_of(const struct dp_augment *a, uint64_t epoch, uint64_t row, int stage)
+{
+    return (struct dp_draw){.seed = a->seed,
+                            .row = row,
+                            .what = DP_RANDOM_AUGMENT + (uint32_t)(stage * BLOCKS),
+                            .epoch = (uint32_t)epoch};
+}
+
+/* All stages from `first` on. */
+static void apply(struct dp_augment *a, int first, uint64_t epoch, uint64_t row, const uint8_t *in,
+                  uint8_t *out)
+{
+    for (int i = first; i < a->count; i++) {
+        const struct dp_draw draw = draw_of(a, epoch, row, i);
         uint8_t *to = i == a->count - 1 ? out : a->between[i % 2];
 
         a->stages[i].is->apply(a->stages[i].state, &a->shape, &draw, in, to);
@@ -132,12 +161,38 @@ void dp_augment_sample(struct dp_augment *a, uint64_t epoch, uint64_t row, const
     }
 }
 
+void dp_augment_sample(struct dp_augment *a, uint64_t epoch, uint64_t row, const uint8_t *in,
+                       uint8_t *out)
+{
+    apply(a, 0, epoch, row, in, out);
+}
+
+bool dp_augment_takes_part(const struct dp_augment *a, bool *more)
+{
+    *more = a->count > 1;
+    return a->stages[0].is->part != NULL;
+}
+
+void dp_augment_part(const struct dp_augment *a, uint64_t epoch, uint64_t row, int height,
+                     int width, struct dp_part *part)
+{
+    const struct dp_draw draw = draw_of(a, epoch, row, 0);
+
+    a->stages[0].is->part(a->stages[0].state, height, width, &draw, part);
+}
+
+void dp_augment_rest(struct dp_augment *a, uint64_t epoch, uint64_t row, const uint8_t *in,
+                     uint8_t *out)
+{
+    apply(a, 1, epoch, row, in, out);
+}
+
 void dp_augment_destroy(struct dp_augment *a)
 {
     if (a == NULL) {
         return;
     }
-    for (int i = 0; i < a->count; i++) {
+    for (int i = 0; i < a->count && !a->borrows; i++) {
         dp_free(a->stages[i].state);
     }
     dp_free(a->memory);

@@ -21,10 +21,22 @@ DP_CHECKED dp_status dp_augment_create(const char *text, const struct dp_sample_
                                        uint64_t seed, struct dp_augment **out, char *problem,
                                        size_t problem_size);
 
+/* Another one for another thread: its stages are those of `augment`, which is destroyed last. */
+DP_CHECKED dp_status dp_augment_share(const struct dp_augment *augment, struct dp_augment **out);
+
 /* Writes sample `row` as epoch `epoch` sees it. in, out: as in augmentation.h. One thread at a time
  * calls this. */
 void dp_augment_sample(struct dp_augment *augment, uint64_t epoch, uint64_t row, const uint8_t *in,
                        uint8_t *out);
+
+/* Whether it begins with taking a part. Then that can be done on a picture of any size, when it is
+ * decoded: dp_augment_part() says which part, dp_augment_rest() does what comes after it; without
+ * `more` there is nothing to do. */
+bool dp_augment_takes_part(const struct dp_augment *augment, bool *more);
+void dp_augment_part(const struct dp_augment *augment, uint64_t epoch, uint64_t row, int height,
+                     int width, struct dp_part *part);
+void dp_augment_rest(struct dp_augment *augment, uint64_t epoch, uint64_t row, const uint8_t *in,
+                     uint8_t *out);
 
 /* NULL is allowed. */
 void dp_augment_destroy(struct dp_augment *augment);

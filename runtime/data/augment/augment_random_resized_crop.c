@@ -1,8 +1,9 @@
 /*
  * augment_random_resized_crop.c - a part of random area and proportions, scaled to the whole size.
  *
- * As torchvision's RandomResizedCrop on pictures that have the size already: up to ten tries for a
- * part that fits, else the largest in the middle with proportions within the bounds.
+ * As torchvision's RandomResizedCrop: up to ten tries for a part that fits, else the largest in the
+ * middle with proportions within the bounds. Here it is scaled where the picture has the size
+ * already; of others the part is chosen here, and scaled when they are decoded (decode.h).
  *
  * Source: Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6.
  */
@@ -38,29 +39,25 @@ static const char *refuse(const void *state, const struct dp_sample_shape *shape
                : "size must be the height and the width of model.input, or 0";
 }
 
-struct part {
-    int top, left, height, width;
-};
-
-static struct part middle_part(const struct dp_sample_shape *shape)
+static struct dp_part middle_part(int height, int width)
 {
-    const double ratio = (double)shape->width / shape->height;
-    struct part part = {.height = shape->height, .width = shape->width};
+    const double ratio = (double)width / height;
+    struct dp_part part = {.height = height, .width = width};
 
     if (ratio < ratio_low) {
         part.height = (int)lround(part.width / ratio_low);
     } else if (ratio > ratio_high) {
         part.width = (int)lround(part.height * ratio_high);
     }
-    part.top = (shape->height - part.height) / 2;
-    part.left = (shape->width - part.width) / 2;
+    part.top = (height - part.height) / 2;
+    part.left = (width - part.width) / 2;
     return part;
 }
 
-static struct part choose_part(const struct random_resized_crop *crop,
-                               const struct dp_sample_shape *shape, const struct dp_draw *draw)
+static struct dp_part choose_part(const struct random_resized_crop *crop, int height, int width,
+                                  const struct dp_draw *draw)
 {
-    const double all = (double)shape->height * shape->width;
+    const double all = (double)height * width;
     const double low = log(ratio_low), high = log(ratio_high);
 
     for (uint32_t i = 0; i < TRIES; i++) {
@@ -70,17 +67,16 @@ static struct part choose_part(const struct random_resized_crop *crop,
         const double unit = (double)dp_random_unit(bits[0]);
         const double area = all * (crop->scale + (1.0 - crop->scale) * unit);
         const double ratio = exp(low + (high - low) * (double)dp_random_unit(bits[1]));
-        struct part part = {.height = (int)lround(sqrt(area / ratio)),
-                            .width = (int)lround(sqrt(area * ratio))};
+        struct dp_part part = {.height = (int)lround(sqrt(area / ratio)),
+                               .width = (int)lround(sqrt(area * ratio))};
 
-        if (part.height > 0 && part.height <= shape->height && part.width > 0 &&
-            part.width <= shape->width) {
-            part.top = dp_draw_below(bits[2], shape->height - part.height + 1);
-            part.left = dp_draw_below(bits[3], shape->width - part.width + 1);
+        if (part.height > 0 && part.height <= height && part.width > 0 && part.width <= width) {
+            part.top = dp_draw_below(bits[2], height - part.height + 1);
+            part.left = dp_draw_below(bits[3], width - part.width + 1);
             return part;
         }
     }
-    return middle_part(shape);
+    return middle_part(height, width);
 }
 
 /* Where output pixel `i` of `count` lies among `from` pixels from `begin` on: between *first and
@@ -100,7 +96,7 @@ static float mix(float a, float b, float share)
     return a + (b - a) * share;
 }
 
-static void scale_bytes(const struct dp_sample_shape *shape, const struct part *part,
+static void scale_bytes(const struct dp_sample_shape *shape, const struct dp_part *part,
                         const uint8_t *in, uint8_t *out)
 {
     const size_t channels = (size_t)shape->channels, row = (size_t)shape->width * channels;
@@ -122,7 +118,7 @@ static void scale_bytes(const struct dp_sample_shape *shape, const struct part *
     }
 }
 
-static void scale_floats(const struct dp_sample_shape *shape, const struct part *part,
+static void scale_floats(const struct dp_sample_shape *shape, const struct dp_part *part,
                          const float *in, float *out)
 {
     const size_t channels = (size_t)shape->channels, row = (size_t)shape->width * channels;
@@ -147,7 +143,7 @@ static void scale_floats(const struct dp_sample_shape *shape, const struct part 
 static void apply(const void *state, const struct dp_sample_shape *shape,
                   const struct dp_draw *draw, const uint8_t *in, uint8_t *out)
 {
-    const struct part part = choose_part(state, shape, draw);
+    const struct dp_part part = choose_part(state, shape->height, shape->width, draw);
 
     if (shape->element == DP_ELEMENT_BYTE) {
         scale_bytes(shape, &part, in, out);
@@ -156,11 +152,18 @@ static void apply(const void *state, const struct dp_sample_shape *shape,
     }
 }
 
+static void part_of(const void *state, int height, int width, const struct dp_draw *draw,
+                    struct dp_part *part)
+{
+    *part = choose_part(state, height, width, draw);
+}
+
 const struct dp_augmentation dp_augmentation_random_resized_crop = {
     .plugin = {.name = "random_resized_crop",
                .help = "a random part, scaled to the whole size",
                .options = options,
                .state_bytes = sizeof(struct random_resized_crop)},
     .refuse = refuse,
+    .part = part_of,
     .apply = apply,
 };

@@ -39,6 +39,11 @@ struct dp_augmentation {
     /* Why pictures of this shape cannot be changed so; NULL: they can. May be NULL. */
     const char *(*refuse)(const void *state, const struct dp_sample_shape *shape);
 
+    /* Of a picture of any size: which part of it apply() would scale to the shape. NULL: there is
+     * none. */
+    void (*part)(const void *state, int height, int width, const struct dp_draw *draw,
+                 struct dp_part *part);
+
     /* Writes the changed picture; both are aligned to their elements, and do not overlap. */
     void (*apply)(const void *state, const struct dp_sample_shape *shape,
                   const struct dp_draw *draw, const uint8_t *in, uint8_t *out);

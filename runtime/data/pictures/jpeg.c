@@ -92,7 +92,7 @@ dp_status dp_jpeg_decode(struct dp_jpeg *jpeg, const uint8_t *bytes, size_t coun
                       found == 1 ? TJPF_GRAY : TJPF_RGB, flags) != 0) {
         return damaged(jpeg, problem);
     }
-    *out = (struct dp_picture){height, width, found, memory->data};
+    *out = (struct dp_picture){height, width, found, memory->data, 0};
     return DP_OK;
 }
 

@@ -23,7 +23,13 @@ enum {
 struct dp_picture {
     int height, width, channels; /* channels: 1, grey, or 3: red, green, blue */
     uint8_t *pixels;             /* borrowed; [height, width, channels] */
+    size_t line;                 /* bytes from line to line; 0: they follow one another */
 };
+
+static inline size_t dp_picture_line(const struct dp_picture *picture)
+{
+    return picture->line > 0 ? picture->line : (size_t)picture->width * (size_t)picture->channels;
+}
 
 /* Whether a picture may have that size. Errors: DP_ERR_DATA. */
 DP_CHECKED dp_status dp_picture_check_size(unsigned width, unsigned height,

@@ -15,11 +15,6 @@ struct axis {
     int begin, end; /* pixels that are read at all */
 };
 
-/* Part of a picture's rows, or columns: not always at whole pixels. */
-struct part {
-    double begin, length;
-};
-
 void dp_resizer_release(struct dp_resizer *resizer)
 {
     dp_buffer_release(&resizer->rows);
@@ -52,7 +47,8 @@ static void weigh(struct axis *axis, int i, double centre, double reach, int siz
 }
 
 /* Prepares `size` pixels, of which `part` becomes `out`. */
-static bool plan(struct axis *axis, struct dp_buffer *memory, int size, struct part part, int out)
+static bool plan(struct axis *axis, struct dp_buffer *memory, int size, struct dp_stretch part,
+                 int out)
 {
     const double scale = part.length / (double)out, reach = scale > 1.0 ? scale : 1.0;
     const size_t most = 2 * (size_t)ceil(reach) + 1;
@@ -102,7 +98,7 @@ static inline void line_of(const struct axis *axis, const uint8_t *in, uint8_t *
 static void resize_rows(const struct axis *axis, const struct dp_picture *in, int begin, int end,
                         uint8_t *out)
 {
-    const size_t c = (size_t)in->channels, from = (size_t)in->width * c, to = (size_t)axis->out * c;
+    const size_t c = (size_t)in->channels, from = dp_picture_line(in), to = (size_t)axis->out * c;
 
     for (int y = begin; y < end; y++) {
         const uint8_t *line = in->pixels + (size_t)y * from;
@@ -144,8 +140,8 @@ static void repeat_grey(uint8_t *pixels, size_t count)
 }
 
 /* The largest part in the middle whose proportions are those of [height, width]. */
-static void crop(const struct dp_picture *in, int height, int width, struct part *rows,
-                 struct part *columns)
+static void crop(const struct dp_picture *in, int height, int width, struct dp_stretch *rows,
+                 struct dp_stretch *columns)
 {
     const double wide = (double)in->width * height, high = (double)in->height * width;
 
@@ -158,32 +154,43 @@ static void crop(const struct dp_picture *in, int height, int width, struct part
     }
 }
 
+bool dp_resize_part(struct dp_resizer *r, const struct dp_picture *in, struct dp_stretch row_part,
+                    struct dp_stretch column_part, int height, int width, int channels,
+                    uint8_t *out)
+{
+    const size_t line = (size_t)width * (size_t)in->channels;
+    struct axis rows, columns;
+
+    assert(in->channels == 1 || in->channels == channels);
+    if (!plan(&rows, &r->rows, in->height, row_part, height) ||
+        !plan(&columns, &r->columns, in->width, column_part, width) ||
+        !dp_buffer_reserve(&r->between, (size_t)(rows.end - rows.begin) * line) ||
+        !dp_buffer_reserve(&r->sums, line * sizeof(int32_t))) {
+        return false;
+    }
+    resize_rows(&columns, in, rows.begin, rows.end, r->between.data);
+    for (int y = 0; y < height; y++) {
+        resize_column(&rows, y, r->between.data, line, r->sums.data, out + (size_t)y * line);
+    }
+    if (in->channels == 1 && channels == 3) {
+        repeat_grey(out, (size_t)height * (size_t)width);
+    }
+    return true;
+}
+
 bool dp_resize(struct dp_resizer *r, const struct dp_picture *in, enum dp_resize how, int height,
                int width, int channels, uint8_t *out)
 {
     const size_t pixels = (size_t)height * (size_t)width;
-    const size_t line = (size_t)width * (size_t)in->channels;
-    struct part row_part = {0.0, (double)in->height}, column_part = {0.0, (double)in->width};
-    struct axis rows, columns;
+    struct dp_stretch rows = {0.0, (double)in->height}, columns = {0.0, (double)in->width};
 
-    assert(in->channels == 1 || in->channels == channels);
-    if (in->height == height && in->width == width) {
-        memcpy(out, in->pixels, pixels * (size_t)in->channels);
-    } else {
+    if (in->height != height || in->width != width || in->line != 0) {
         if (how == DP_RESIZE_CROP) {
-            crop(in, height, width, &row_part, &column_part);
+            crop(in, height, width, &rows, &columns);
         }
-        if (!plan(&rows, &r->rows, in->height, row_part, height) ||
-            !plan(&columns, &r->columns, in->width, column_part, width) ||
-            !dp_buffer_reserve(&r->between, (size_t)(rows.end - rows.begin) * line) ||
-            !dp_buffer_reserve(&r->sums, line * sizeof(int32_t))) {
-            return false;
-        }
-        resize_rows(&columns, in, rows.begin, rows.end, r->between.data);
-        for (int y = 0; y < height; y++) {
-            resize_column(&rows, y, r->between.data, line, r->sums.data, out + (size_t)y * line);
-        }
+        return dp_resize_part(r, in, rows, columns, height, width, channels, out);
     }
+    memcpy(out, in->pixels, pixels * (size_t)in->channels);
     if (in->channels == 1 && channels == 3) {
         repeat_grey(out, pixels);
     }

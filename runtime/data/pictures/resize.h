@@ -24,6 +24,11 @@ struct dp_resizer {
 
 void dp_resizer_release(struct dp_resizer *resizer);
 
+/* Some of a picture's rows, or columns: not always whole ones. */
+struct dp_stretch {
+    double begin, length;
+};
+
 /*
  * Writes `in` as [height, width, channels]; its channels must be 1, or as many. Grey is repeated.
  *
@@ -34,5 +39,9 @@ void dp_resizer_release(struct dp_resizer *resizer);
  */
 bool dp_resize(struct dp_resizer *resizer, const struct dp_picture *in, enum dp_resize how,
                int height, int width, int channels, uint8_t *out);
+
+/* The same of these rows and columns. */
+bool dp_resize_part(struct dp_resizer *resizer, const struct dp_picture *in, struct dp_stretch rows,
+                    struct dp_stretch columns, int height, int width, int channels, uint8_t *out);
 
 #endif

@@ -50,7 +50,7 @@ static dp_status verify_label(const struct dp_records_index *index, const struct
 static dp_status verify_sample(struct eye *eye, enum dp_set set, uint64_t row,
                                const struct dp_raw *raw)
 {
-    struct dp_picture picture = {0, 0, 0, NULL};
+    struct dp_picture picture = {.pixels = NULL};
     struct dp_problem problem;
     char name[DP_PATH_BYTES];
     dp_status status = verify_label(dp_records_index(eye->records), raw, &problem);
@@ -127,11 +127,12 @@ static dp_status time_block(struct eye *eye, const struct dp_records_block *bloc
 {
     uint64_t at = dp_now_ns();
 
-    DP_TRY(dp_records_take(eye->records, block, &eye->stored));
+    DP_TRY(dp_records_reserve(eye->records, block, &eye->stored));
+    DP_TRY(dp_records_take(eye->records, block, eye->stored.data));
     t->take_s += lap(&at);
-    DP_TRY(dp_records_check(eye->records, block, &eye->stored));
+    DP_TRY(dp_records_check(eye->records, block, eye->stored.data));
     t->check_s += lap(&at);
-    DP_TRY(dp_records_expand(eye->records, block, &eye->stored, &eye->memory, view));
+    DP_TRY(dp_records_expand(eye->records, block, eye->stored.data, &eye->memory, view));
     t->expand_s += lap(&at);
     t->stored_bytes += block->block.stored;
     return DP_OK;
@@ -141,7 +142,7 @@ static dp_status time_sample(struct eye *eye, const struct dp_records_block *blo
                              const struct dp_block_view *view, uint64_t row,
                              struct dp_records_timing *t)
 {
-    struct dp_picture picture = {0, 0, 0, NULL};
+    struct dp_picture picture = {.pixels = NULL};
     struct dp_problem problem;
     struct dp_raw raw;
     uint64_t at = dp_now_ns();

@@ -145,7 +145,7 @@ static dp_status make_picture(struct dp_pack_maker *m, enum dp_set set, size_t a
                               const struct dp_raw *raw, struct dp_packed *out)
 {
     const uint64_t begin = dp_now_ns();
-    struct dp_picture picture = {0, 0, 0, NULL};
+    struct dp_picture picture = {.pixels = NULL};
     struct dp_problem problem;
     char name[DP_PATH_BYTES];
     const dp_status status = dp_decode_pixels(m->decoder, raw, 3, &picture, &problem);

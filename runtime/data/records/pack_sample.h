@@ -9,7 +9,7 @@
 
 #include "runtime/data/records/records_index.h"
 #include "runtime/data/records/statistics.h"
-#include "runtime/data/samples.h"
+#include "runtime/data/sample_reader.h"
 
 /* What all threads of a pack share. */
 struct dp_pack_form {

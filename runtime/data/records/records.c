@@ -38,10 +38,12 @@ static dp_status read_ends(struct dp_records *r, size_t number, struct dp_shard_
     struct dp_problem problem;
     dp_status status;
 
-    DP_TRY(dp_shard_store_read(r->store, number, true, 0, bytes, DP_SHARD_HEAD));
-    status = dp_shard_head_check(bytes, (uint32_t)number, said->set, &problem);
-    if (status != DP_OK) {
-        return refuse_shard(r, number, status, &problem);
+    if (!dp_shard_store_remote(r->store)) { /* else copies are checked as a whole */
+        DP_TRY(dp_shard_store_read(r->store, number, true, 0, bytes, DP_SHARD_HEAD));
+        status = dp_shard_head_check(bytes, (uint32_t)number, said->set, &problem);
+        if (status != DP_OK) {
+            return refuse_shard(r, number, status, &problem);
+        }
     }
     DP_TRY(dp_shard_store_read(r->store, number, true, said->bytes - DP_SHARD_FOOT, bytes,
                                DP_SHARD_FOOT));
@@ -204,20 +206,23 @@ static dp_status refuse_block(const struct dp_records *r, const struct dp_record
                    set_text(r->file.index.shards[b->shard].set), text);
 }
 
-dp_status dp_records_take(const struct dp_records *r, const struct dp_records_block *b,
-                          struct dp_buffer *stored)
+dp_status dp_records_reserve(const struct dp_records *r, const struct dp_records_block *b,
+                             struct dp_buffer *stored)
 {
-    if (!dp_buffer_reserve(stored, b->block.stored)) {
-        return refuse_block(r, b, DP_ERR_NOMEM, "reading");
-    }
-    return dp_shard_store_read(r->store, b->shard, false, b->block.at, stored->data,
-                               b->block.stored);
+    return dp_buffer_reserve(stored, b->block.stored) ? DP_OK
+                                                      : refuse_block(r, b, DP_ERR_NOMEM, "reading");
+}
+
+dp_status dp_records_take(const struct dp_records *r, const struct dp_records_block *b,
+                          void *stored)
+{
+    return dp_shard_store_read(r->store, b->shard, false, b->block.at, stored, b->block.stored);
 }
 
 dp_status dp_records_check(const struct dp_records *r, const struct dp_records_block *b,
-                           const struct dp_buffer *stored)
+                           const void *stored)
 {
-    return dp_shard_hash(stored->data, b->block.stored) == b->block.hash
+    return dp_shard_hash(stored, b->block.stored) == b->block.hash
                ? DP_OK
                : refuse_block(r, b, DP_ERR_DATA,
                               "is damaged, its hash is another: copy the file again, or pack "
@@ -225,21 +230,20 @@ dp_status dp_records_check(const struct dp_records *r, const struct dp_records_b
 }
 
 dp_status dp_records_expand(const struct dp_records *r, const struct dp_records_block *b,
-                            const struct dp_buffer *stored, struct dp_buffer *memory,
+                            const void *stored, struct dp_buffer *memory,
                             struct dp_block_view *view)
 {
     struct dp_problem problem;
     const struct dp_block_form form = dp_records_form(&r->file.index);
     const uint8_t *raw;
-    dp_status status = dp_block_unpack(&b->block, stored->data, memory, &raw, &problem);
+    dp_status status = dp_block_unpack(&b->block, stored, memory, &raw, &problem);
 
     status = status == DP_OK ? dp_block_open(&b->block, raw, &form, view, &problem) : status;
     return status == DP_OK ? DP_OK : refuse_block(r, b, status, problem.text);
 }
 
-dp_status dp_records_read(const struct dp_records *r, const struct dp_records_block *b,
-                          struct dp_buffer *stored, struct dp_buffer *memory,
-                          struct dp_block_view *view)
+dp_status dp_records_take_whole(const struct dp_records *r, const struct dp_records_block *b,
+                                void *stored)
 {
     struct dp_log_capture capture;
     dp_status status;
@@ -249,23 +253,30 @@ dp_status dp_records_read(const struct dp_records *r, const struct dp_records_bl
     status = dp_records_check(r, b, stored);
     if (status == DP_OK || !dp_shard_store_drop(r->store, b->shard)) {
         dp_log_capture_end(&capture, DP_LOG_PRINT);
-    } else {
-        dp_log_capture_end(&capture, DP_LOG_DROP);
-        DP_WARN("%s: its copy in data.local_cache was damaged: it is made again",
-                dp_records_path(r, b->shard));
-        DP_TRY(dp_records_take(r, b, stored));
-        status = dp_records_check(r, b, stored);
+        return status;
     }
-    DP_TRY(status);
-    return dp_records_expand(r, b, stored, memory, view);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    DP_WARN("%s: its copy in data.local_cache was damaged: it is made again",
+            dp_records_path(r, b->shard));
+    DP_TRY(dp_records_take(r, b, stored));
+    return dp_records_check(r, b, stored);
+}
+
+dp_status dp_records_read(const struct dp_records *r, const struct dp_records_block *b,
+                          struct dp_buffer *stored, struct dp_buffer *memory,
+                          struct dp_block_view *view)
+{
+    DP_TRY(dp_records_reserve(r, b, stored));
+    DP_TRY(dp_records_take_whole(r, b, stored->data));
+    return dp_records_expand(r, b, stored->data, memory, view);
 }
 
 dp_status dp_records_view(const struct dp_records *r, const struct dp_records_block *b,
-                          const struct dp_buffer *stored, const struct dp_buffer *memory,
+                          const void *stored, const struct dp_buffer *memory,
                           struct dp_block_view *view)
 {
     const struct dp_block_form form = dp_records_form(&r->file.index);
-    const uint8_t *raw = dp_block_unpacked(&b->block, stored->data, memory);
+    const uint8_t *raw = dp_block_unpacked(&b->block, stored, memory);
     struct dp_problem problem;
 
     return dp_block_open(&b->block, raw, &form, view, &problem);

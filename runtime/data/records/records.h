@@ -39,29 +39,34 @@ const struct dp_records_block *dp_records_block(const struct dp_records *records
                                                 size_t i);
 size_t dp_records_find(const struct dp_records *records, enum dp_set set, uint64_t row);
 
-/* Reading a block in its three stages; each names file, block and samples if it fails. `stored` is
- * the block's memory as it lies in the file. Errors: DP_ERR_DATA, DP_ERR_NOMEM. */
+/* Reading a block in its three stages; each names file, block and samples if it fails. `stored`
+ * [block->block.stored] is the block as it lies in the file. Errors: DP_ERR_DATA, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_records_take(const struct dp_records *records,
-                                     const struct dp_records_block *block,
-                                     struct dp_buffer *stored);
+                                     const struct dp_records_block *block, void *stored);
 DP_CHECKED dp_status dp_records_check(const struct dp_records *records,
-                                      const struct dp_records_block *block,
-                                      const struct dp_buffer *stored);
+                                      const struct dp_records_block *block, const void *stored);
 DP_CHECKED dp_status dp_records_expand(const struct dp_records *records,
-                                       const struct dp_records_block *block,
-                                       const struct dp_buffer *stored, struct dp_buffer *memory,
-                                       struct dp_block_view *view);
+                                       const struct dp_records_block *block, const void *stored,
+                                       struct dp_buffer *memory, struct dp_block_view *view);
 
-/* All three. A damaged copy in a cache is made again. */
+/* The first two. A damaged copy in a cache is made again. */
+DP_CHECKED dp_status dp_records_take_whole(const struct dp_records *records,
+                                           const struct dp_records_block *block, void *stored);
+
+/* All three, likewise; `stored` grows as needed. */
 DP_CHECKED dp_status dp_records_read(const struct dp_records *records,
                                      const struct dp_records_block *block, struct dp_buffer *stored,
                                      struct dp_buffer *memory, struct dp_block_view *view);
 
-/* The view of a block that dp_records_read() has left in both memories. Errors: as above. */
+/* The view of a block that dp_records_expand() has left in both memories. Errors: as above. */
 DP_CHECKED dp_status dp_records_view(const struct dp_records *records,
-                                     const struct dp_records_block *block,
-                                     const struct dp_buffer *stored, const struct dp_buffer *memory,
-                                     struct dp_block_view *view);
+                                     const struct dp_records_block *block, const void *stored,
+                                     const struct dp_buffer *memory, struct dp_block_view *view);
+
+/* Makes room for a block as it lies in the file. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_records_reserve(const struct dp_records *records,
+                                        const struct dp_records_block *block,
+                                        struct dp_buffer *stored);
 
 /* A sample of a block, as a source gives it; `row` counts in its set. Errors: DP_ERR_DATA. */
 DP_CHECKED dp_status dp_records_sample(const struct dp_records *records,

@@ -10,7 +10,7 @@
 enum { LEAST_WINDOWS = 8, MEGABYTE = 1 << 20, LIBRARY_MEGABYTES = 8, TEXT_BYTES = 8192 };
 
 static const char *const keys[] = {
-#define X(name, key, help) key,
+#define X(name, key) #key,
     DP_MEMORY_USES(X)
 #undef X
 };
@@ -91,7 +91,7 @@ static void add_look(struct dp_memory_use *use, uint64_t step, const int64_t *by
     }
 }
 
-void dp_memory_use_look(struct dp_memory_use *use, uint64_t step,
+void dp_memory_use_look(struct dp_memory_use *use, uint64_t step, bool steady,
                         const int64_t bytes[DP_MEMORY_USE_COUNT], int64_t peak)
 {
     memcpy(use->now, bytes, sizeof(use->now));
@@ -99,8 +99,9 @@ void dp_memory_use_look(struct dp_memory_use *use, uint64_t step,
         use->peak = peak;
         use->peak_step = step;
     }
-    use->last_step = step;
-    add_look(use, step, bytes);
+    if (steady) {
+        add_look(use, step, bytes);
+    }
 }
 
 /* ---- leaks ---- */

@@ -15,19 +15,19 @@
 
 #include "base/mem.h"
 
-/* Purposes in the report: name, key in run.json, what it is. */
-#define DP_MEMORY_USES(X)                                                       \
-    X(WEIGHTS, "weights", "weights, their float32 masters, running statistics") \
-    X(GRADIENTS, "gradients", "gradients")                                      \
-    X(OPTIMIZER, "optimizer", "optimizer state")                                \
-    X(ACTIVATIONS, "activations", "activations and their gradients")            \
-    X(COMMUNICATION, "communication", "messages; residuals of a compressor")    \
-    X(INPUT, "input", "data set and batches")                                   \
-    X(LIBRARY, "library", "code and memory of libraries, their workspace")      \
-    X(OTHER, "other", "snapshots of checkpoints, and all else")
+/* Purposes in the report: name, key in run.json. summary.def says what each is. */
+#define DP_MEMORY_USES(X)           \
+    X(WEIGHTS, weights)             \
+    X(GRADIENTS, gradients)         \
+    X(OPTIMIZER, optimizer)         \
+    X(ACTIVATIONS, activations)     \
+    X(COMMUNICATION, communication) \
+    X(INPUT, input)                 \
+    X(LIBRARY, library)             \
+    X(OTHER, other)
 
 enum dp_memory_use_kind {
-#define X(name, key, help) DP_MEMORY_##name,
+#define X(name, key) DP_MEMORY_##name,
     DP_MEMORY_USES(X)
 #undef X
         DP_MEMORY_USE_COUNT
@@ -48,7 +48,6 @@ struct dp_memory_use {
     int64_t now[DP_MEMORY_USE_COUNT]; /* at the last look */
     int64_t peak;                     /* most resident memory; 0: not looked yet */
     uint64_t peak_step;               /* after which it was first seen to be that */
-    uint64_t last_step;
     struct dp_memory_window windows[DP_MEMORY_WINDOWS], open;
     int count;
     uint64_t looks_each; /* looks of a window; 0: 1 */
@@ -60,10 +59,11 @@ void dp_memory_group(const size_t bytes[DP_MEM_PURPOSE_COUNT], int64_t out[DP_ME
 /*
  * A look after a step.
  *
+ *   steady    whether it counts for leaks: the first steps allocate
  *   bytes     [DP_MEMORY_USE_COUNT], as dp_memory_group() gives them, with what libraries take
  *   peak      most memory that the process ever had resident
  */
-void dp_memory_use_look(struct dp_memory_use *use, uint64_t step,
+void dp_memory_use_look(struct dp_memory_use *use, uint64_t step, bool steady,
                         const int64_t bytes[DP_MEMORY_USE_COUNT], int64_t peak);
 
 struct dp_memory_leak {

@@ -151,7 +151,7 @@ void dp_stability_cause(const struct dp_stability *s, char *text, size_t size)
                        pages, pages_before);
     } else if ((queued + stolen) * lost > 0.0 && fabs(queued + stolen) > fabs(lost) / 3.0) {
         (void)snprintf(text, size,
-                       "other load: %.0f %% of the time this rank waited for a core, "
+                       "other load: this rank waited for a core %.0f %% of the time, "
                        "%.0f %% before",
                        100.0 * per_ns(&late, late.causes.queued_ns + late.causes.stolen_ns),
                        100.0 * per_ns(&early, early.causes.queued_ns + early.causes.stolen_ns));

@@ -38,16 +38,14 @@ static size_t count_passes(const struct dp_compute *c, size_t rows)
     return dp_micro_batch_evaluations(&c->micro_batches, my_rows(c->share, rows));
 }
 
-static dp_status evaluate_passes(const struct dp_compute *c, const struct dp_dataset *data,
+static dp_status evaluate_passes(const struct dp_compute *c, struct dp_test_rows *test,
                                  struct dp_range passes, const struct dp_pass_call *call,
                                  double (*sums)[DP_EVALUATION_SUMS])
 {
-    const struct dp_range rows = dp_row_range(data->test_count, c->share.rank, c->share.ranks);
+    const struct dp_range rows =
+        dp_row_range(dp_test_rows_count(test), c->share.rank, c->share.ranks);
 
-    return dp_micro_batch_evaluate(
-        &c->micro_batches, data->test_images + rows.begin * data->sample_bytes,
-        data->test_labels + rows.begin * dp_model_label_words(c->micro_batches.model), rows.count,
-        passes, call, sums[0]);
+    return dp_micro_batch_evaluate(&c->micro_batches, test, 0, rows, passes, call, sums[0]);
 }
 
 const struct dp_compute_mode dp_compute_micro_batches = {
@@ -83,12 +81,11 @@ static size_t count_lane_passes(const struct dp_compute *c, size_t rows)
     return dp_lanes_evaluations(c->lanes, c->share, rows);
 }
 
-static dp_status evaluate_lanes(const struct dp_compute *c, const struct dp_dataset *data,
+static dp_status evaluate_lanes(const struct dp_compute *c, struct dp_test_rows *test,
                                 struct dp_range passes, const struct dp_pass_call *call,
                                 double (*sums)[DP_EVALUATION_SUMS])
 {
-    return dp_lanes_evaluate(c->lanes, c->share, data->test_images, data->test_labels,
-                             data->test_count, passes, call, sums);
+    return dp_lanes_evaluate(c->lanes, c->share, test, passes, call, sums);
 }
 
 const struct dp_compute_mode dp_compute_lanes = {
@@ -132,12 +129,12 @@ static size_t count_nothing(const struct dp_compute *c, size_t rows)
     return 0;
 }
 
-static dp_status evaluate_nothing(const struct dp_compute *c, const struct dp_dataset *data,
+static dp_status evaluate_nothing(const struct dp_compute *c, struct dp_test_rows *test,
                                   struct dp_range passes, const struct dp_pass_call *call,
                                   double (*sums)[DP_EVALUATION_SUMS])
 {
     (void)c;
-    (void)data;
+    (void)test;
     (void)passes;
     (void)call;
     (void)sums;

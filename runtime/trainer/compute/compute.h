@@ -35,7 +35,7 @@ struct dp_compute_mode {
     size_t (*evaluations)(const struct dp_compute *compute, size_t rows);
     /* Adds what the test rows of each lane (one, without lanes) come to, to sums [lanes]; of their
      * passes, only those in `passes`. Like dp_micro_batch_evaluate(). */
-    dp_status (*evaluate)(const struct dp_compute *compute, const struct dp_dataset *data,
+    dp_status (*evaluate)(const struct dp_compute *compute, struct dp_test_rows *test,
                           struct dp_range passes, const struct dp_pass_call *call,
                           double (*sums)[DP_EVALUATION_SUMS]);
 };
@@ -55,6 +55,12 @@ struct dp_compute {
     struct dp_graph_capture *capture; /* owned; NULL: steps are not recorded */
     struct dp_model_hooks hooks;      /* `ready` NULL: gradients are sent only after backward */
 };
+
+/* Threads that take test rows at the same time. */
+static inline int dp_compute_users(const struct dp_compute *compute)
+{
+    return compute->lanes != NULL ? dp_lanes_users(compute->lanes) : 1;
+}
 
 /* Waits until the device no longer reads rows of batches. Call it before destroying their
  * loader. */

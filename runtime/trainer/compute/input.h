@@ -1,30 +1,38 @@
 /*
- * input.h - the data set in memory, and this rank's rows of it, batch by batch.
+ * input.h - the data set, and this rank's rows of it, batch by batch.
  */
 #ifndef DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
 #define DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
 
 #include "runtime/data/augment/augment.h"
 #include "runtime/data/loader.h"
+#include "runtime/data/stream/test_rows.h"
 
-/* The data set in memory, one copy on each node: bytes, or float32 where the model has
- * float_samples. */
+/* The data set, one copy on each node, or read as it is wanted: bytes, or float32 where the model
+ * has float_samples. */
 struct dp_dataset {
-    const uint8_t *train_images, *test_images; /* [count, sample_bytes] */
+    const uint8_t *train_images, *test_images; /* [count, sample_bytes]; NULL: they are read */
     const int32_t *train_labels, *test_labels; /* [count, label words of the model] */
     size_t train_count, test_count, sample_bytes;
     struct dp_sample_shape shape; /* of a sample */
+    struct dp_samples *samples;   /* borrowed; where they are read */
+    bool skips;                   /* others take the places of bad ones */
 };
 
 struct dp_input {
     const struct dp_dataset *data; /* borrowed */
     struct dp_augment *augment;    /* owned; NULL: none */
     struct dp_loader *loader;      /* owned; NULL: this rank has no rows, it is a server */
+    struct dp_test_rows *test;     /* owned; NULL: it is a server, or evaluates nothing */
     struct dp_batch batch;         /* set by dp_input_next() */
     size_t global_batch;           /* rows over all ranks */
     bool drop_last;
     bool cached; /* the same batch in every step: to measure without input */
 };
+
+/* Its test rows, for so many users and threads of each: test_rows.h. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_dataset_test_rows(const struct dp_dataset *data, size_t label_words,
+                                          int users, int threads, struct dp_test_rows **out);
 
 /* The number of rows in the global batch of a step: the last one of an epoch may be smaller. */
 size_t dp_input_global_rows(const struct dp_input *input, uint64_t step);

@@ -14,11 +14,9 @@ enum { STACK = 12 }; /* levels of partial sums: up to 2^11 lanes */
 struct orders {
     bool evaluates; /* else it trains */
     struct dp_lanes_share share;
-    const struct dp_batch *batch;    /* to train only */
-    const struct dp_pass_call *call; /* for both */
-    const uint8_t *images;           /* to evaluate only */
-    const int32_t *labels;
-    size_t rows;
+    const struct dp_batch *batch;       /* to train only */
+    const struct dp_pass_call *call;    /* for both */
+    struct dp_test_rows *test;          /* to evaluate only */
     struct dp_range passes;             /* of each lane */
     double (*sums)[DP_EVALUATION_SUMS]; /* [count] */
 };
@@ -214,12 +212,9 @@ static dp_status run_lane(struct worker *w, const struct orders *o, int lane)
 
 static dp_status evaluate_lane(struct worker *w, const struct orders *o, int lane)
 {
-    const struct dp_range rows = lane_rows(w->lanes, o->share, lane, o->rows);
-    const size_t sample = dp_model_sample_bytes(w->lanes->config.model);
-    const size_t words = dp_model_label_words(w->lanes->config.model);
+    const struct dp_range rows = lane_rows(w->lanes, o->share, lane, dp_test_rows_count(o->test));
 
-    return dp_micro_batch_evaluate(&w->micro_batches, o->images + rows.begin * sample,
-                                   o->labels + rows.begin * words, rows.count, o->passes, o->call,
+    return dp_micro_batch_evaluate(&w->micro_batches, o->test, w->index, rows, o->passes, o->call,
                                    o->sums[lane]);
 }
 
@@ -281,6 +276,11 @@ dp_status dp_lanes_run(struct dp_lanes *l, struct dp_lanes_share share,
     return hand_over(l);
 }
 
+int dp_lanes_users(const struct dp_lanes *l)
+{
+    return l->workers;
+}
+
 size_t dp_lanes_evaluations(const struct dp_lanes *l, struct dp_lanes_share share, size_t rows)
 {
     size_t most = 0;
@@ -293,16 +293,14 @@ size_t dp_lanes_evaluations(const struct dp_lanes *l, struct dp_lanes_share shar
     return most;
 }
 
-dp_status dp_lanes_evaluate(struct dp_lanes *l, struct dp_lanes_share share, const uint8_t *images,
-                            const int32_t *labels, size_t rows, struct dp_range passes,
+dp_status dp_lanes_evaluate(struct dp_lanes *l, struct dp_lanes_share share,
+                            struct dp_test_rows *test, struct dp_range passes,
                             const struct dp_pass_call *call, double (*sums)[DP_EVALUATION_SUMS])
 {
     const struct orders orders = {.evaluates = true,
                                   .share = share,
                                   .call = call,
-                                  .images = images,
-                                  .labels = labels,
-                                  .rows = rows,
+                                  .test = test,
                                   .passes = passes,
                                   .sums = sums};
 
@@ -327,6 +325,16 @@ dp_status dp_lanes_forget(struct dp_lanes *l)
         DP_TRY(l->config.device->forget(l->worker[i].stream));
     }
     return DP_OK;
+}
+
+struct dp_lanes_first dp_lanes_first(const struct dp_lanes *l, struct dp_lanes_share share,
+                                     size_t global_rows)
+{
+    return (struct dp_lanes_first){
+        .pass = l->worker[0].micro_batches.pass,
+        .rows = lane_rows(l, share, l->block - 1, global_rows).count,
+        .lanes = l->block,
+    };
 }
 
 /* ---- making and releasing ---- */

@@ -61,15 +61,29 @@ DP_CHECKED dp_status dp_lanes_forget(struct dp_lanes *lanes);
 DP_CHECKED dp_status dp_lanes_run(struct dp_lanes *lanes, struct dp_lanes_share share,
                                   const struct dp_batch *batch, const struct dp_pass_call *call);
 
+/* The pass of the first worker, the rows of the last lane that it computed in a batch of
+ * `global_rows`, and the number of its lanes. Local. */
+struct dp_lanes_first {
+    struct dp_pass *pass; /* borrowed */
+    size_t rows;
+    int lanes;
+};
+
+struct dp_lanes_first dp_lanes_first(const struct dp_lanes *lanes, struct dp_lanes_share share,
+                                     size_t global_rows);
+
+/* Threads that compute lanes. */
+int dp_lanes_users(const struct dp_lanes *lanes);
+
 /* The most passes that a lane of this rank needs for its part of `rows` test rows. */
 size_t dp_lanes_evaluations(const struct dp_lanes *lanes, struct dp_lanes_share share, size_t rows);
 
-/* Does forward over this rank's lanes of `rows` test rows over all ranks; `images` and `labels`
- * point at the first of all. Adds what lane l comes to, to sums[l]; of each lane's passes, only
- * those in `passes`, like dp_micro_batch_evaluate(). */
+/* Does forward over this rank's lanes of all test rows, which dp_lanes_users() threads take. Adds
+ * what lane l comes to, to sums[l]; of each lane's passes, only those in `passes`, like
+ * dp_micro_batch_evaluate(). */
 DP_CHECKED dp_status dp_lanes_evaluate(struct dp_lanes *lanes, struct dp_lanes_share share,
-                                       const uint8_t *images, const int32_t *labels, size_t rows,
-                                       struct dp_range passes, const struct dp_pass_call *call,
+                                       struct dp_test_rows *test, struct dp_range passes,
+                                       const struct dp_pass_call *call,
                                        double (*sums)[DP_EVALUATION_SUMS]);
 
 #endif

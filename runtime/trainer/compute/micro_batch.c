@@ -73,17 +73,21 @@ dp_status dp_micro_batch_send(const struct dp_micro_batches *batches, const stru
 
 /* What queueing or recording a pass needs. */
 struct pass {
-    struct dp_pass *pass;
+    const struct dp_micro_batches *batches;
     struct dp_pass_call call;
+    bool last; /* of the batch */
 };
 
 static dp_status run_pass(void *context, const struct dp_model_hooks *hooks)
 {
     struct pass *pass = context;
 
+    const struct dp_micro_batches *batches = pass->batches;
+
     pass->call.hooks = hooks;
-    DP_TRY(dp_pass_forward(pass->pass, &pass->call));
-    return dp_pass_backward(pass->pass, &pass->call);
+    DP_TRY(dp_pass_forward(batches->pass, &pass->call));
+    DP_TRY(dp_pass_backward(batches->pass, &pass->call));
+    return pass->last && batches->after != NULL ? batches->after(batches->after_context) : DP_OK;
 }
 
 dp_status dp_micro_batch_run(const struct dp_micro_batches *batches, const struct dp_batch *batch,
@@ -96,7 +100,7 @@ dp_status dp_micro_batch_run(const struct dp_micro_batches *batches, const struc
         const struct dp_micro_batch micro = dp_micro_batch_at(batch->rows, batches->micro_batch, i);
         const struct dp_pass_rows rows =
             rows_at(batches, batch->images, batch->labels, batch->rows, i);
-        struct pass pass = {batches->pass, *call};
+        struct pass pass = {batches, *call, micro.last};
 
         pass.call.rows = micro.rows.count;
         pass.call.first_row = batch->first_row + micro.rows.begin;
@@ -116,22 +120,21 @@ size_t dp_micro_batch_evaluations(const struct dp_micro_batches *batches, size_t
     return rows == 0 ? 0 : dp_micro_batch_count(rows, dp_pass_rows(batches->pass));
 }
 
-dp_status dp_micro_batch_evaluate(const struct dp_micro_batches *batches, const uint8_t *images,
-                                  const int32_t *labels, size_t rows, struct dp_range passes,
+dp_status dp_micro_batch_evaluate(const struct dp_micro_batches *batches, struct dp_test_rows *test,
+                                  int user, struct dp_range rows, struct dp_range passes,
                                   const struct dp_pass_call *call, double sums[DP_EVALUATION_SUMS])
 {
     const size_t most = dp_pass_rows(batches->pass),
-                 count = dp_micro_batch_evaluations(batches, rows);
-    const size_t sample = dp_model_sample_bytes(batches->model);
-    const size_t words = dp_model_label_words(batches->model);
+                 count = dp_micro_batch_evaluations(batches, rows.count);
 
     for (size_t i = passes.begin; i < count && i < passes.begin + passes.count; i++) {
-        const struct dp_range range = dp_micro_batch_at(rows, most, i).rows;
-        const struct dp_pass_rows part = {images + range.begin * sample,
-                                          labels + range.begin * words, range.count};
+        const struct dp_range range = dp_micro_batch_at(rows.count, most, i).rows;
+        struct dp_pass_rows part = {.count = range.count};
         struct dp_pass_call c = *call;
         float result[DP_EVALUATION_SUMS];
 
+        DP_TRY(dp_test_rows_get(test, user, rows.begin + range.begin, range.count, &part.images,
+                                &part.labels));
         c.rows = range.count;
         c.labels = part.labels;
         DP_TRY(load_rows(batches, &part));

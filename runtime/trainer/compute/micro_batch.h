@@ -10,6 +10,7 @@
 
 #include "models/pass.h"
 #include "runtime/data/loader.h"
+#include "runtime/data/stream/test_rows.h"
 #include "runtime/trainer/compute/graph_capture.h"
 #include "runtime/trainer/compute/normalize.h"
 
@@ -26,6 +27,9 @@ struct dp_micro_batches {
     size_t micro_batch;                   /* 0: all rows at once */
     const struct dp_normalize *normalize; /* borrowed */
     struct dp_graph_capture *capture;     /* borrowed; NULL: every operation is queued each time */
+    dp_status (*after)(void *context);    /* queues what comes after a batch's last backward, and is
+                                           * recorded with it; NULL: nothing */
+    void *after_context;
 };
 
 /* The number of passes for `rows` rows, and the rows of pass `i`. */
@@ -53,12 +57,12 @@ DP_CHECKED dp_status dp_micro_batch_send(const struct dp_micro_batches *batches,
 /* The number of passes for `rows` test rows. */
 size_t dp_micro_batch_evaluations(const struct dp_micro_batches *batches, size_t rows);
 
-/* Does forward over test rows: adds what dp_pass_evaluate() returns to `sums`. Of their passes,
- * only those in `passes`, whose end may be too large. Calls that together cover all passes in order
- * give the same sums as one call. */
+/* Does forward over these rows of the test set, which thread `user` takes: adds what
+ * dp_pass_evaluate() returns to `sums`. Of their passes, only those in `passes`, whose end may be
+ * too large. Calls that together cover all passes in order give the same sums as one call. */
 DP_CHECKED dp_status dp_micro_batch_evaluate(const struct dp_micro_batches *batches,
-                                             const uint8_t *images, const int32_t *labels,
-                                             size_t rows, struct dp_range passes,
+                                             struct dp_test_rows *test, int user,
+                                             struct dp_range rows, struct dp_range passes,
                                              const struct dp_pass_call *call,
                                              double sums[DP_EVALUATION_SUMS]);
 

@@ -50,12 +50,18 @@ DP_CHECKED dp_status dp_memory_check_host(const struct dp_memory_plan *plan,
 
 /*
  * The same for all ranks of a group and the limits of each: the first of the ranks that share a
- * limit compares. The servers are the last ranks. `root` as for dp_memory_limits_read(). All ranks
+ * limit compares. Servers follow the ranks
+ * that train, and the evaluator comes last. `root` as for dp_memory_limits_read(). All ranks
  * leave together, and the first that lacks memory reports it.
  *
  * Collective, before any rank allocates. Errors: DP_ERR_UNAVAILABLE; those of the group.
  */
 DP_CHECKED dp_status dp_memory_check_hosts(const struct dp_memory_plan *plan,
                                            struct dp_group *group, const char *root);
+
+/* Whether it fits easily into all limits of this host, as if all of its ranks shared each of them.
+ * Local. */
+bool dp_memory_fits_host(const struct dp_memory_plan *plan, const struct dp_group *group,
+                         const char *root);
 
 #endif

@@ -1,5 +1,5 @@
 /* test_load_samples.c - a whole set into memory by several threads: the same bytes as one by one;
- * of bad samples the first is named, or all are left out and counted. */
+ * of bad samples the first is named, or all are replaced and counted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/load_samples.h"
+#include "runtime/data/sample_reader.h"
 #include "tests/support/picture_files.h"
 
 enum { SIDE = 6, BYTES = SIDE * SIDE * 3, PER_CLASS = 40, TRAIN = 2 * PER_CLASS, TEST = 10 };
@@ -163,12 +164,11 @@ static void the_first_bad_sample_is_named_whoever_meets_it(void **state)
     }
 }
 
-/* The samples that are left, in their order, and nothing else. */
-static void bad_samples_are_left_out_and_counted(void **state)
+/* All samples stay where they are, and the next good one is in the place of each bad one. */
+static void bad_samples_are_replaced_and_counted(void **state)
 {
     static const size_t bad[] = {0, 21, 22, 79, 85};
     struct dp_log_capture capture;
-    size_t left[DP_SETS], to = 0;
     (void)state;
 
     for (size_t i = 0; i < 5; i++) {
@@ -181,20 +181,17 @@ static void bad_samples_are_left_out_and_counted(void **state)
         assert_int_equal(atomic_load(&load.state.bad), 5);
         if (threads == 1) { /* what other threads say is not captured */
             assert_non_null(strstr(capture.lines, "/train/cat/00.png: is no PNG and no JPEG"));
-            assert_non_null(strstr(capture.lines, "it is left out"));
+            assert_non_null(strstr(capture.lines, "another one stands in its place"));
         }
-        dp_load_compact(&load.job, left);
-        assert_int_equal(left[DP_SET_TRAIN], TRAIN - 4);
-        assert_int_equal(left[DP_SET_TEST], TEST - 1);
-        to = 0;
+        assert_true(dp_load_replace(&load.job));
         for (size_t at = 0; at < ALL; at++) {
-            const bool is_bad = at == 0 || at == 21 || at == 22 || at == 79 || at == 85;
-            to = at == TRAIN ? TRAIN : to; /* the second set begins where it did */
-            if (!is_bad) {
-                assert_memory_equal(load.out + to * BYTES, plain + at * BYTES, BYTES);
-                assert_int_equal(load.labels[to], plain_labels[at]);
-                to++;
-            }
+            const size_t from = at == 0                ? 1
+                                : at == 21 || at == 22 ? 23
+                                : at == 79             ? 1
+                                : at == 85             ? 86
+                                                       : at;
+            assert_memory_equal(load.out + at * BYTES, plain + from * BYTES, BYTES);
+            assert_int_equal(load.labels[at], plain_labels[from]);
         }
         finish(&load);
     }
@@ -213,7 +210,7 @@ static void a_file_that_vanishes_ends_the_load_with_its_name(void **state)
         prepare(&load, 3, skips != 0); /* lists the files */
         remove_file(folder, name_of(33, name));
         run(&load, &capture);
-        assert_int_equal(load.status, DP_ERR_NOINPUT); /* not bad, but gone: never left out */
+        assert_int_equal(load.status, DP_ERR_NOINPUT); /* not bad, but gone: never replaced */
         assert_non_null(strstr(dp_log_captured(&capture), name_of(33, name)));
         finish(&load);
         mend(33);
@@ -263,7 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_load_what_one_reader_reads),
         cmocka_unit_test(the_first_bad_sample_is_named_whoever_meets_it),
-        cmocka_unit_test(bad_samples_are_left_out_and_counted),
+        cmocka_unit_test(bad_samples_are_replaced_and_counted),
         cmocka_unit_test(a_file_that_vanishes_ends_the_load_with_its_name),
         cmocka_unit_test(progress_is_told_by_one_thread),
         cmocka_unit_test(without_memory_it_ends),

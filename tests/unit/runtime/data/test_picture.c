@@ -42,7 +42,7 @@ static dp_status decode(int channels, struct dp_picture *out)
 
 static struct dp_picture decoded(int channels, int width, int height, int expected)
 {
-    struct dp_picture picture = {0, 0, 0, NULL};
+    struct dp_picture picture = {.pixels = NULL};
 
     assert_int_equal(decode(channels, &picture), DP_OK);
     assert_int_equal(picture.width, width);

@@ -34,7 +34,7 @@ static struct dp_picture sample(int width, int height, int channels, uint8_t *pi
             }
         }
     }
-    return (struct dp_picture){height, width, channels, pixels};
+    return (struct dp_picture){height, width, channels, pixels, 0};
 }
 
 /* Pillow's Image.resize((width, height), Image.BILINEAR) of that picture, and with
@@ -111,7 +111,7 @@ static void one_shade_stays_one_shade(void **state)
     for (int shade = 0; shade < 256; shade += 51) {
         memset(pixels, shade, sizeof(pixels));
         for (int size = 1; size <= 60; size += 7) {
-            const struct dp_picture in = {40, 50, 1, pixels};
+            const struct dp_picture in = {40, 50, 1, pixels, 0};
             assert_true(dp_resize(&resizer, &in, size % 2 == 0 ? DP_RESIZE_CROP : DP_RESIZE_AUTO,
                                   size, 61 - size, 1, out));
             for (int i = 0; i < size * (61 - size); i++) {

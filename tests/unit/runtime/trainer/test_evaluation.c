@@ -28,10 +28,7 @@ static dp_status sum_in(struct dp_trainer *t, size_t passes, double sums[DP_EVAL
     memset(sums, 0, DP_EVALUATION_SUMS * sizeof(*sums));
     for (size_t at = 0; at < dp_micro_batch_evaluations(&t->compute.micro_batches, rows.count);
          at += passes) {
-        DP_TRY(dp_micro_batch_evaluate(&t->compute.micro_batches,
-                                       t->input.data->test_images +
-                                           rows.begin * t->input.data->sample_bytes,
-                                       t->input.data->test_labels + rows.begin, rows.count,
+        DP_TRY(dp_micro_batch_evaluate(&t->compute.micro_batches, t->input.test, 0, rows,
                                        (struct dp_range){at, passes}, &call, sums));
     }
     return DP_OK;

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""data.cache: wherever samples are kept, and whoever decodes them when, weights have the same
+bits; and what is bad or gone is named when it is needed.
+"""
+import harness
+from harness import check, fashion, run_json, same, small_cfg, train, train_well, weights
+from own_pictures import many, model, pictures
+from records import ddp_data
+
+AUGMENT = "data.augment=[random_crop: {padding: 2}, flip: {}]"
+
+
+def trained(cfg, name, *sets, ranks=1, flags=()):
+    out = harness.scratch / name
+    pairs = [word for text in (AUGMENT, *sets) for word in ("--set", text)]
+    result = train_well(cfg, *pairs, *flags, "--out", out, ranks=ranks)
+    return out, result
+
+
+def case_samples_are_the_same_wherever_they_are_kept():
+    cfg = model(pictures("kept"))
+    packed = harness.scratch / "packed"
+    ddp_data("pack", harness.scratch / "kept", packed, "--zstd", 3, "--source", "folder")
+    records = ("data.source=records", f"data.dir={packed}")
+    first, told = trained(cfg, "decoded", "data.cache=decoded")
+    for number, (ranks, *sets) in enumerate((
+            (1, "data.cache=raw"), (2, "data.cache=none", "data.workers=3"), (1, *records),
+            (2, "data.cache=raw", *records), (1, "data.cache=none", "data.workers=2", *records),
+            (4, "data.memory_mb=1", "data.workers=1", *records))):
+        out, _ = trained(cfg, f"other-{number}", *sets, ranks=ranks)
+        check(weights(out) == weights(first), f"{ranks} ranks, {sets}: other bits")
+        same(run_json(out)["final"]["test_loss"], run_json(first)["final"]["test_loss"],
+             f"the test loss of {ranks} ranks, {sets}")
+
+
+def case_a_run_goes_on_in_the_middle_of_an_epoch_with_another_cache():
+    cfg = model(pictures("on"))
+    whole, _ = trained(cfg, "whole", "data.cache=decoded")
+    out, _ = trained(cfg, "parts", "data.cache=none", flags=("--steps", 6))
+    _, told = trained(cfg, "parts", "data.cache=raw", ranks=2, flags=("--resume",))
+    check("training labels" not in told.out + told.err, f"other samples:\n{told}")
+    check(weights(out) == weights(whole), "other bits after a resume")
+
+
+def case_a_random_part_is_taken_of_the_picture_as_it_is():
+    folder = pictures("parts")
+    cfg, packed = model(folder), harness.scratch / "packed"
+    ddp_data("pack", folder, packed, "--source", "folder")
+    parts = "data.augment=[random_resized_crop: {scale: 0.2}, flip: {}]"
+    records = ("data.source=records", f"data.dir={packed}")
+    first, _ = trained(cfg, "auto", parts)
+    for number, (ranks, *sets) in enumerate((
+            (2, "data.cache=none"), (1, "data.cache=raw", "data.workers=2", *records))):
+        out, _ = trained(cfg, f"other-{number}", parts, *sets, ranks=ranks)
+        check(weights(out) == weights(first), f"{ranks} ranks, {sets}: other bits")
+    whole, _ = trained(cfg, "whole", "data.augment=[flip: {}]")
+    check(weights(whole) != weights(first), "no part is taken")
+    result = train(cfg, "--set", parts, "--set", "data.cache=decoded", "--out",
+                   harness.scratch / "none", ranks=2)
+    same((result.code, len(result.errors)), (78, 1), f"exit code and errors of\n{result}\n")
+    check("data.cache: data.augment takes parts of pictures as they are" in result.errors[0],
+          f"{result}")
+
+
+def case_what_a_source_cannot_do_is_refused():
+    fashion()
+    for cfg, sets, text in (
+            (small_cfg(), "data.cache=none", "data.cache: source idx is read from front to back"),
+            (small_cfg(), "data.workers=none", "data.workers: expected auto, or a number"),
+            (model(pictures("large")), "data.workers=0", "data.workers: expected auto, or a")):
+        result = train(cfg, "--set", sets, "--out", harness.scratch / "none", ranks=2)
+        same((result.code, len(result.errors)), (78, 1), f"exit code and errors of\n{result}\n")
+        check(text in result.errors[0], f"{result}")
+
+
+def case_a_bad_picture_ends_all_ranks_when_it_is_needed():
+    folder, paths = many("bad", 60)
+    paths[7].write_bytes(b"no picture")
+    for ranks, cache in ((1, "none"), (2, "raw"), (2, "none")):
+        result = train(model(folder), "--set", f"data.cache={cache}", "--out",
+                       harness.scratch / f"{cache}-{ranks}", ranks=ranks)
+        same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+        check(f"{paths[7]}: is no PNG and no JPEG" in result.errors[0], f"{result}")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -1,0 +1,80 @@
+/*
+ * test_pace.c - as many threads prepare batches as keep up with the steps, and no more.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/data/stream/pace.h"
+
+enum { BATCHES = 64 };
+
+static const uint64_t ms = 1000000;
+
+/* What the number settles at where a batch is `work` of a thread, and a step computes for `step`:
+ * with n threads the step waits for what is left of work / n. */
+static int settled(int most, uint64_t work, uint64_t step)
+{
+    struct dp_pace pace = {.most = most, .active = 1};
+
+    for (int i = 0; i < BATCHES; i++) {
+        const uint64_t each = work / (uint64_t)pace.active;
+        (void)dp_pace_note(&pace, each > step ? each - step : 0, step, work);
+        assert_in_range(pace.active, 1, most);
+    }
+    return pace.active;
+}
+
+static void as_many_work_as_are_needed(void **state)
+{
+    (void)state;
+    assert_int_equal(settled(16, 1 * ms, 10 * ms), 1);
+    assert_int_equal(settled(16, 35 * ms, 10 * ms), 4);
+    assert_int_equal(settled(16, 100 * ms, 10 * ms), 10);
+}
+
+static void no_more_work_than_there_are(void **state)
+{
+    (void)state;
+    assert_int_equal(settled(2, 100 * ms, 10 * ms), 2);
+    assert_int_equal(settled(1, 100 * ms, 10 * ms), 1);
+    assert_int_equal(settled(3, 100 * ms, 0), 3);
+}
+
+static void fewer_work_when_steps_become_slower(void **state)
+{
+    struct dp_pace pace = {.most = 8, .active = 8};
+    (void)state;
+
+    for (int i = 0; i < BATCHES; i++) {
+        (void)dp_pace_note(&pace, 0, 100 * ms, 150 * ms);
+    }
+    assert_int_equal(pace.active, 2);
+}
+
+/* A short wait is chance. */
+static void a_number_that_fits_stays(void **state)
+{
+    struct dp_pace pace = {.most = 8, .active = 3};
+    (void)state;
+
+    for (int i = 0; i < BATCHES; i++) {
+        (void)dp_pace_note(&pace, i % 8 == 0 ? ms : 0, 100 * ms, 250 * ms);
+        assert_int_equal(pace.active, 3);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_many_work_as_are_needed),
+        cmocka_unit_test(no_more_work_than_there_are),
+        cmocka_unit_test(fewer_work_when_steps_become_slower),
+        cmocka_unit_test(a_number_that_fits_stays),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

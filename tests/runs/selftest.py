@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """ddp_train --selftest: alone and on ranks, what it prints, leaves and returns; a planted fault
-makes the line about it fail. tests/unit/runtime/run/test_selftest.c has wrong layers and strategies.
+makes the line about it fail. Wrong layers and strategies: tests/unit/runtime/run/test_selftest.c.
 """
 import re
 
@@ -49,7 +49,8 @@ def case_ranks_of_a_job_test_themselves():
 
 def case_a_flipped_bit_of_one_rank_is_found():
     fault = "flip:step=1,rank=1,tensor=0.weight,element=7,bit=22"
-    result = selftest("--set", "train.check_every=1", "--set", "comm.strategy=ring", env={"DP_FAULT": fault})
+    result = selftest("--set", "train.check_every=1", "--set", "comm.strategy=ring",
+                      env={"DP_FAULT": fault})
     same(result.code, 70, f"the exit code of\n{result}\n")
     failures = check_lines(result)
     same(len(failures), 1, f"failures in\n{result}\n")

@@ -50,7 +50,7 @@ static dp_status compute(const struct comparison *c, const struct dp_device *dev
     struct dp_model_run *run = NULL;
     dp_status status;
 
-    DP_TRY(dp_model_run_create(c->selftest->job, device, type, c->rows, &run));
+    DP_TRY(dp_model_run_create(c->selftest, device, type, c->rows, &run));
     status = dp_model_run_gradient(run, c->weights, &out->loss, out->gradient);
     if (status == DP_OK && type == DP_TYPE_F32) {
         status = dp_model_run_outputs(run, out->outputs);

@@ -27,10 +27,12 @@ struct differences {
     double loss, length; /* of the whole gradient */
 };
 
-static dp_status open_differences(struct differences *d, const struct dp_run_job *job, size_t rows)
+static dp_status open_differences(struct differences *d, const struct dp_selftest *selftest,
+                                  size_t rows)
 {
     const struct dp_device *ref =
         (const struct dp_device *)dp_plugin_find(&dp_devices, "ref", sizeof("ref") - 1);
+    const struct dp_run_job *job = selftest->job;
     const size_t count = job->model->trained;
 
     DP_TRY(dp_selftest_weights(job, &d->weights));
@@ -40,7 +42,7 @@ static dp_status open_differences(struct differences *d, const struct dp_run_job
     if (d->moved == NULL || d->gradient == NULL || d->direction == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "finite differences");
     }
-    DP_TRY(dp_model_run_create(job, ref, DP_TYPE_F32, rows, &d->run));
+    DP_TRY(dp_model_run_create(selftest, ref, DP_TYPE_F32, rows, &d->run));
     DP_TRY(dp_model_run_gradient(d->run, d->weights, &d->loss, d->gradient));
     for (size_t i = 0; i < count; i++) {
         d->length += (double)d->gradient[i] * (double)d->gradient[i];
@@ -158,7 +160,7 @@ dp_status dp_gradient_check(struct dp_selftest *selftest, size_t rows)
 {
     const struct dp_model *m = selftest->job->model;
     struct differences d = {.run = NULL};
-    dp_status status = open_differences(&d, selftest->job, rows);
+    dp_status status = open_differences(&d, selftest, rows);
 
     if (status == DP_OK) {
         memcpy(d.moved, d.weights, m->trained * sizeof(float));

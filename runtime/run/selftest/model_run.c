@@ -78,9 +78,10 @@ static dp_status open_run(struct dp_model_run *run, const struct dp_run_job *job
     return fill(run);
 }
 
-dp_status dp_model_run_create(const struct dp_run_job *job, const struct dp_device *device,
+dp_status dp_model_run_create(const struct dp_selftest *selftest, const struct dp_device *device,
                               enum dp_type type, size_t rows, struct dp_model_run **out)
 {
+    const struct dp_run_job *job = selftest->job;
     struct dp_model_run *run = dp_zalloc(1, sizeof(*run));
     dp_status status;
 
@@ -91,7 +92,8 @@ dp_status dp_model_run_create(const struct dp_run_job *job, const struct dp_devi
     run->device = device;
     run->scale = type == DP_TYPE_F16 ? fp16_scale : 1.0f;
     run->seed = (uint64_t)job->config->train.seed;
-    run->rows = (struct dp_pass_rows){job->data.train_images, job->data.train_labels, rows};
+    run->rows = selftest->rows;
+    run->rows.count = rows;
     status = open_run(run, job, type);
     if (status != DP_OK) {
         dp_model_run_destroy(run);

@@ -10,9 +10,9 @@
 
 struct dp_model_run;
 
-/* Training rows [0, rows) of the job's data, without augmentation, on this device in this compute
- * type. Errors: those of pass and device. */
-DP_CHECKED dp_status dp_model_run_create(const struct dp_run_job *job,
+/* The first of the selftest's rows, without augmentation, on this device in this compute type.
+ * Errors: those of pass and device. */
+DP_CHECKED dp_status dp_model_run_create(const struct dp_selftest *selftest,
                                          const struct dp_device *device, enum dp_type type,
                                          size_t rows, struct dp_model_run **out);
 void dp_model_run_destroy(struct dp_model_run *run);

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "runtime/data/loader.h"
 #include "runtime/run/load_dataset.h"
+#include "runtime/run/place.h"
 #include "runtime/run/selftest/device_check.h"
 #include "runtime/run/selftest/gradient_check.h"
 #include "runtime/run/selftest/rank_check.h"
@@ -88,13 +90,57 @@ static size_t batch_rows(const struct dp_run_job *job)
     return at_most(at_most(wanted, (size_t)job->config->train.global_batch), job->data.train_count);
 }
 
+/* Copies the first rows of the first epoch, which a loader reads wherever they are. */
+static dp_status take_rows(const struct dp_run_job *job, size_t count, uint8_t **images,
+                           int32_t **labels)
+{
+    const size_t words = dp_model_label_words(job->model);
+    const struct dp_loader_config config = {.images = job->data.train_images,
+                                            .labels = job->data.train_labels,
+                                            .samples = job->data.samples,
+                                            .skips = job->data.skips,
+                                            .count = job->data.train_count,
+                                            .sample_bytes = job->data.sample_bytes,
+                                            .label_words = words,
+                                            .global_batch = count,
+                                            .ranks = 1,
+                                            .seed = (uint64_t)job->config->train.seed,
+                                            .shuffle = job->config->data.shuffle != DP_SHUFFLE_OFF,
+                                            .total_steps = 1,
+                                            .depth = 1};
+    struct dp_loader *loader = NULL;
+    struct dp_batch batch;
+    dp_status status;
+
+    *images = dp_zalloc(count, job->data.sample_bytes);
+    *labels = dp_zalloc(count, words * sizeof(**labels));
+    if (*images == NULL || *labels == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%zu rows", count);
+    }
+    DP_TRY(dp_loader_create(&config, &loader));
+    status = dp_loader_next(loader, &batch);
+    if (status == DP_OK) {
+        memcpy(*images, batch.images, count * job->data.sample_bytes);
+        memcpy(*labels, batch.labels, count * words * sizeof(**labels));
+    }
+    dp_loader_destroy(loader);
+    return status;
+}
+
 /* Of rank 0 alone. */
 static dp_status check_model(struct dp_selftest *selftest)
 {
-    const size_t rows = selftest->job->data.train_count;
+    const size_t rows = at_most(DEVICE_ROWS, selftest->job->data.train_count);
+    uint8_t *images = NULL;
+    int32_t *labels = NULL;
+    dp_status status = take_rows(selftest->job, rows, &images, &labels);
 
-    DP_TRY(dp_gradient_check(selftest, at_most(GRADIENT_ROWS, rows)));
-    return dp_device_check(selftest, at_most(DEVICE_ROWS, rows));
+    selftest->rows = (struct dp_pass_rows){images, labels, rows};
+    status = status == DP_OK ? dp_gradient_check(selftest, at_most(GRADIENT_ROWS, rows)) : status;
+    status = status == DP_OK ? dp_device_check(selftest, rows) : status;
+    dp_free(labels);
+    dp_free(images);
+    return status;
 }
 
 static dp_status check_all(struct dp_selftest *selftest, const struct dp_run_options *options)

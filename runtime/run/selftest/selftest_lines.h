@@ -7,11 +7,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "models/pass.h"
 #include "runtime/run/training.h"
 
 struct dp_selftest {
     const struct dp_run_job *job; /* configured, with data; borrowed */
     bool synthetic;               /* its data are generated */
+    struct dp_pass_rows rows;     /* rank 0: some of them; borrowed */
     int checks, failures;         /* lines so far */
 };
 

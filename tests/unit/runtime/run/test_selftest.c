@@ -177,7 +177,7 @@ static void a_right_model_passes_and_nothing_is_left(void **state)
 
 static void a_wrong_backward_is_found_in_its_tensor(void **state)
 {
-    static const char *const lines[] = {"FAIL gradient.0.weight: 4."};
+    static const char *const lines[] = {"FAIL gradient.0.weight: "};
     (void)state;
 
     mistake = BACKWARD;

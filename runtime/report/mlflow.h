@@ -12,9 +12,9 @@
 
 /*
  * Adds a run to the store `folder`, which is made where it is not there. The experiment has the
- * name of the run's configuration. Metrics are those of the steps and evaluations in metrics.jsonl, and
- * the numbers of run.json as run.KEY; parameters are the keys of config.yaml; artifacts are the
- * folder of the run itself. A run that is added again replaces what it was.
+ * name of the run's configuration. Metrics are those of the steps and evaluations in
+ * metrics.jsonl, and the numbers of run.json as run.KEY; parameters are the keys of config.yaml;
+ * artifacts are the folder of the run itself. A run that is added again replaces what it was.
  *
  * Errors: DP_ERR_WRITE, DP_ERR_NOMEM, DP_ERR_DATA.
  */

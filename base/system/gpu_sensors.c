@@ -33,6 +33,7 @@ struct memory {
 
 struct dp_gpu_sensors {
     void *library, *device;
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration */
 #define X(member, name, parameters) int(*member) parameters;
     FUNCTIONS(X, X)
 #undef X

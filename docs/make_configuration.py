@@ -93,7 +93,13 @@ busy host, may differ more than either does in itself.
 are of `metrics.jsonl`; of two runs `a`, `b`, `changed`, `figures` |
 | `--csv FILE` | writes the steps of the first run: step, epoch, time, loss, lr, \
 samples_per_second, step_ms |
+| `--mlflow DIR` | adds the first run to a store of MLflow's in the folder DIR; metrics of steps \
+and evaluations, the numbers of `run.json` as `run.KEY`, the configuration as parameters; a run \
+that is added again replaces what it was |
 | `--no-page` | writes no `report.html`, as for a folder that belongs to somebody else |
+
+MLflow 3 reads a store in files where `MLFLOW_ALLOW_FILE_STORE=true` is set: `mlflow ui
+--backend-store-uri file:DIR`. `mlflow migrate-filestore` takes it into a database.
 
 Exit codes: 64 wrong usage, 65 nothing of the run can be read, 66 there is no run, 74 a file cannot
 be written.
@@ -124,8 +130,10 @@ times a second at most, 15 us.
   never shrinks is a leak, and a warning names the purpose. `report.memory_budget_mb` warns, too.
 * **Use** of processors in the steady steps: cores that each kind of thread kept busy, how many
   threads were ready and had no core, page faults and context switches a step, bytes of network and
-  disks. Threads that libraries start count as computing. Energy is that of the processors, where
-  the kernel counts it (RAPL) and this user may read it.
+  disks. Threads that libraries start count as computing. Of NVIDIA GPUs NVML says use, clock, what
+  lowered it, memory and power, once a second on a thread of its own; under 80 % use, in a run of
+  at least 10 s, is a warning. Energy is that of GPUs, and of processors where the kernel counts it
+  (RAPL) and this user may read it; ranks that share a GPU each count it.
 * **Stability**: samples/s in up to 64 windows. Where the last quarter of a run of at least 10 s is
   more than 10 % faster or slower than the first, and by more than the windows vary, a warning says
   so with the likely cause: the clock, other load, memory pressure.

@@ -410,6 +410,14 @@ dp_status dp_trainer_next_batch(struct dp_trainer *t)
     return dp_input_next(&t->input, t->state.step);
 }
 
+void dp_trainer_input_report(const struct dp_trainer *t, struct dp_loader_report *out)
+{
+    *out = (struct dp_loader_report){.workers = 0};
+    if (t->input.loader != NULL) {
+        dp_loader_report(t->input.loader, out);
+    }
+}
+
 /* ---- settings ---- */
 
 void dp_trainer_set_request(struct dp_trainer *t, enum dp_request request, bool on)

@@ -85,6 +85,9 @@ int64_t dp_trainer_restored(const struct dp_trainer *trainer);
 /* Reads the next batch without a step, to measure input. Errors: those of dp_loader_next. */
 DP_CHECKED dp_status dp_trainer_next_batch(struct dp_trainer *trainer);
 
+/* What the threads that prepare batches did so far; zeros on a server. */
+void dp_trainer_input_report(const struct dp_trainer *trainer, struct dp_loader_report *out);
+
 /* The batch of the last step. */
 const struct dp_batch *dp_trainer_batch(const struct dp_trainer *trainer);
 

@@ -40,12 +40,10 @@ static void check(dp_status status)
 
 static struct dp_samples *opened(const char *dir, int side)
 {
-    const struct dp_source_config config = {.dir = dir,
-                                            .input = {.height = side,
-                                                      .width = side,
-                                                      .channels = 3,
-                                                      .count = (size_t)(3 * side * side)},
-                                            .only_train = true};
+    const struct dp_source_config config = {
+        .dir = dir,
+        .input = {.height = side, .width = side, .channels = 3, .count = (size_t)(3 * side * side)},
+        .only_train = true};
     struct dp_samples *samples = NULL;
 
     check(dp_samples_open("folder", &config, &samples));

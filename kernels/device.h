@@ -35,6 +35,7 @@ struct dp_stream {
         *algo_choices; /* borrowed; choices among several algorithms, read and extended while
                         * operations are prepared; NULL: the library's first proposal, without
                         * measuring */
+    char *path;        /* borrowed; NULL: nobody asks what computes operations (op_path.h) */
     void *state;       /* the device's own */
 };
 

@@ -146,6 +146,25 @@ static struct dp_layer_call end_call(const struct dp_pass *p, const struct dp_pa
     return c;
 }
 
+/* A function of a layer type. */
+typedef dp_status layer_function(const void *state, const struct dp_layer_call *call);
+
+/* Calls it, and times it where there is a clock. */
+static dp_status call_layer(const struct dp_pass *p, const struct dp_node *node, int direction,
+                            layer_function *function, const struct dp_layer_call *c)
+{
+    dp_status status;
+
+    if (p->clock == NULL) {
+        return function(node->state, c);
+    }
+    const uint64_t begin_ns =
+        dp_pass_clock_start(p->clock, p->stream, dp_pass_layer_of(p->model, node));
+    status = function(node->state, c);
+    dp_pass_clock_stop(p->clock, p->stream, dp_pass_layer_of(p->model, node), direction, begin_ns);
+    return status;
+}
+
 static dp_status need_weights(const struct dp_pass *p, const struct dp_pass_call *call,
                               const struct dp_segment *segment)
 {
@@ -181,7 +200,7 @@ static dp_status forward_first(struct dp_pass *p, const struct dp_pass_call *cal
     DP_TRY(hooks->needs(hooks->context, node->first_param - 1));
     c = call_of(p, call, node, (struct dp_range){0, call->rows});
     c.deferred = *deferred;
-    return node->type->forward_first(node->state, &c);
+    return call_layer(p, node, DP_FORWARD, node->type->forward_first, &c);
 }
 
 static dp_status forward_segment(struct dp_pass *p, const struct dp_pass_call *call,
@@ -198,14 +217,14 @@ static dp_status forward_segment(struct dp_pass *p, const struct dp_pass_call *c
             const struct dp_node *node = &p->model->nodes[n];
             struct dp_layer_call c = call_of(p, call, node, rows);
             c.deferred = deferred;
-            DP_TRY(node->type->forward(node->state, &c));
+            DP_TRY(call_layer(p, node, DP_FORWARD, node->type->forward, &c));
         }
     }
     for (int n = segment->first; n <= segment->last; n++) {
         const struct dp_node *node = &p->model->nodes[n];
         if (node->type->forward_end != NULL) {
             const struct dp_layer_call c = end_call(p, call, node);
-            DP_TRY(node->type->forward_end(node->state, &c));
+            DP_TRY(call_layer(p, node, DP_FORWARD, node->type->forward_end, &c));
         }
     }
     return DP_OK;
@@ -240,10 +259,18 @@ dp_status dp_pass_forward(struct dp_pass *p, const struct dp_pass_call *call)
     DP_SPAN(DP_PHASE_FORWARD, (int64_t)call->first_row);
     const struct dp_model *m = p->model;
     const struct dp_node *last = &m->nodes[m->node_count - 1];
+    uint64_t begin_ns = 0;
 
     DP_TRY(run_forward(p, call));
-    return compare(p, call, slot_at(p, last->dy_slot, last->y, 0), call->grad + dp_model_loss_at(m),
-                   &call->step_params->loss_factor, call->keep);
+    if (p->clock != NULL) {
+        begin_ns = dp_pass_clock_start(p->clock, p->stream, m->node_count);
+    }
+    DP_TRY(compare(p, call, slot_at(p, last->dy_slot, last->y, 0), call->grad + dp_model_loss_at(m),
+                   &call->step_params->loss_factor, call->keep));
+    if (p->clock != NULL) {
+        dp_pass_clock_stop(p->clock, p->stream, m->node_count, DP_FORWARD, begin_ns);
+    }
+    return DP_OK;
 }
 
 static dp_status announce(const struct dp_model_hooks *hooks, const struct dp_node *node)
@@ -303,13 +330,17 @@ static dp_status backward_whole(const struct dp_pass *p, const struct dp_node *n
 static dp_status backward_layer(const struct dp_pass *p, const struct dp_pass_call *call,
                                 const struct dp_node *node, struct dp_layer_call *c, bool early)
 {
-    if (node->mask_slot >= 0) {
-        void *masked = slot_at(p, node->mask_slot, node->y, c->rows_before);
+    void *masked = slot_at(p, node->mask_slot, node->y, c->rows_before);
+
+    if (masked != NULL && node->type->masks != NULL && node->type->masks(node->state, c)) {
+        c->masked = masked;
+    } else if (masked != NULL) {
         DP_TRY(p->stream->ops->relu_backward(p->stream, masked, c->dy, c->y,
                                              c->rows * p->model->values[node->y].count));
         c->dy = masked;
     }
     DP_TRY(node->type->backward(node->state, c));
+    c->dy = masked != NULL ? masked : c->dy;
     DP_TRY(early ? announce(hooks_of(call), node) : DP_OK);
     return node->type->backward_data != NULL && c->dx != NULL
                ? node->type->backward_data(node->state, c)
@@ -317,8 +348,8 @@ static dp_status backward_layer(const struct dp_pass *p, const struct dp_pass_ca
 }
 
 /* Calls the layer, and joins the branches of a residual. */
-static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *call,
-                               const struct dp_node *node, struct dp_range rows, bool early)
+static dp_status run_backward(struct dp_pass *p, const struct dp_pass_call *call,
+                              const struct dp_node *node, struct dp_range rows, bool early)
 {
     struct dp_layer_call c = call_of(p, call, node, rows);
 
@@ -332,6 +363,22 @@ static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *cal
     return node->add_y >= 0 && !leaves_sum(p, node, &c)
                ? add_branches(p, node, rows.begin, rows.count)
                : DP_OK;
+}
+
+static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *call,
+                               const struct dp_node *node, struct dp_range rows, bool early)
+{
+    dp_status status;
+
+    if (p->clock == NULL) {
+        return run_backward(p, call, node, rows, early);
+    }
+    const uint64_t begin_ns =
+        dp_pass_clock_start(p->clock, p->stream, dp_pass_layer_of(p->model, node));
+    status = run_backward(p, call, node, rows, early);
+    dp_pass_clock_stop(p->clock, p->stream, dp_pass_layer_of(p->model, node), DP_BACKWARD,
+                       begin_ns);
+    return status;
 }
 
 static dp_status backward_segment(struct dp_pass *p, const struct dp_pass_call *call,
@@ -360,7 +407,7 @@ static dp_status end_backward(const struct dp_pass *p, const struct dp_pass_call
         const struct dp_node *node = &p->model->nodes[n];
         if (node->type->backward_end != NULL) {
             const struct dp_layer_call c = end_call(p, call, node);
-            DP_TRY(node->type->backward_end(node->state, &c));
+            DP_TRY(call_layer(p, node, DP_BACKWARD, node->type->backward_end, &c));
         }
         DP_TRY(announce(hooks_of(call), node));
     }
@@ -376,6 +423,23 @@ dp_status dp_pass_backward(struct dp_pass *p, const struct dp_pass_call *call)
         DP_TRY(end_backward(p, call, &p->model->segments[i]));
     }
     return DP_OK;
+}
+
+size_t dp_pass_alone_rows(const struct dp_pass *p, size_t rows, int node)
+{
+    const struct dp_segment *segment = &p->model->segments[p->model->nodes[node].segment];
+
+    return tile_at(rows, tile_count(p, segment, rows), 0).count;
+}
+
+dp_status dp_pass_run_alone(struct dp_pass *p, const struct dp_pass_call *call, int n)
+{
+    const struct dp_range rows = {0, dp_pass_alone_rows(p, call->rows, n)};
+    const struct dp_node *node = &p->model->nodes[n];
+    const struct dp_layer_call c = call_of(p, call, node, rows);
+
+    DP_TRY(call_layer(p, node, DP_FORWARD, node->type->forward, &c));
+    return backward_node(p, call, node, rows, false);
 }
 
 dp_status dp_pass_evaluate(struct dp_pass *p, const struct dp_pass_call *call,

@@ -1,11 +1,12 @@
 /*
  * pass_own.h - the struct of a pass: for pass_create.c, which allocates it, pass_input.c, which
- * loads its input, and pass.c, which runs it.
+ * loads its input, pass.c, which runs it, and pass_profile.c, which times it.
  */
 #ifndef DP_MODELS_PASS_OWN_H
 #define DP_MODELS_PASS_OWN_H
 
 #include "models/pass.h"
+#include "models/pass_clock.h"
 
 /* Copies the next rows while the pass computes. All NULL: not prepared. */
 struct dp_pass_sender {
@@ -31,7 +32,24 @@ struct dp_pass {
     char *bytes;     /* device; `rows` samples as they come; NULL: the device reads the host's */
     int32_t *labels; /* device; [rows, label words]; likewise */
     struct dp_pass_sender sender;
+    struct dp_pass_clock *clock; /* borrowed; NULL: layers are not timed */
 };
+
+/* The layer that a node's time belongs to: a normalisation's statistics are part of it. */
+static inline int dp_pass_layer_of(const struct dp_model *model, const struct dp_node *node)
+{
+    const int n = (int)(node - model->nodes);
+
+    return node->owner > n ? node->owner : n;
+}
+
+/* ---- pass.c, for pass_profile.c ---- */
+
+/* Forward and backward of one node on the first tile of the call's rows, on what is in the pass'
+ * memory; and how many rows that are. */
+DP_CHECKED dp_status dp_pass_run_alone(struct dp_pass *pass, const struct dp_pass_call *call,
+                                       int node);
+size_t dp_pass_alone_rows(const struct dp_pass *pass, size_t rows, int node);
 
 /* Releases the sender, also of a pass without one. */
 void dp_pass_close_ahead(struct dp_pass *pass);

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """How fast torch's DataLoader makes batches, as one line of JSON; started by compare_input.
 
-    input_torch.py pictures DIR SIDE WORKERS SECONDS   torchvision: RandomResizedCrop, flip, Normalize
-    input_torch.py arrays FILE WORKERS SECONDS         a .npy of images: RandomCrop(padding=4), flip,
-                                                       Normalize
+    input_torch.py pictures DIR SIDE WORKERS SECONDS   RandomResizedCrop, flip, Normalize
+    input_torch.py arrays FILE WORKERS SECONDS         a .npy: RandomCrop, flip, Normalize
 """
 import json
 import sys

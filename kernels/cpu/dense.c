@@ -9,6 +9,7 @@
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
+#include "kernels/op_path.h"
 
 #if DP_HAVE_ONEDNN && defined(__x86_64__)
 static bool wide_vectors(void)
@@ -36,8 +37,10 @@ static void multiply_any(const struct dp_stream *s, const struct dp_matmul *p)
         return;
     }
     if (wide_vectors()) {
+        dp_op_path_note(s, "oneDNN", "sgemm");
         dp_matmul_onednn(s->threads, p);
     } else {
+        dp_op_path_note(s, "OpenBLAS", "sgemm");
         dp_matmul_blas(s->threads, p);
     }
 }

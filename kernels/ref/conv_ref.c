@@ -1,3 +1,4 @@
+#include "kernels/op_path.h"
 #include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
 #include "kernels/ref/window.h"
@@ -41,6 +42,7 @@ dp_status dp_ref_conv_forward(struct dp_stream *s, void *y, const void *x, const
 {
     const size_t kernel = w->kernel_h * w->kernel_w * w->in_c;
 
+    dp_op_path_note(s, "ref", "loops");
     for (size_t i = 0; i < rows * dp_window_out(w); i++) {
         const size_t channel = i % w->out_c, pixel = i / w->out_c;
         const size_t ox = pixel % w->out_w, oy = pixel / w->out_w % w->out_h;
@@ -78,6 +80,7 @@ static double input_gradient(const struct dp_stream *s, const struct dp_window *
 dp_status dp_ref_conv_backward_data(struct dp_stream *s, void *dx, const void *dy,
                                     const void *weights, const struct dp_window *w, size_t rows)
 {
+    dp_op_path_note(s, "ref", "loops");
     for (size_t i = 0; i < rows * dp_window_in(w); i++) {
         const size_t channel = i % w->in_c, pixel = i / w->in_c;
         const size_t ix = pixel % w->in_w, iy = pixel / w->in_w % w->in_h;
@@ -118,6 +121,7 @@ dp_status dp_ref_conv_backward_weights(struct dp_stream *s, float *dw, float *db
 {
     const size_t kernel = w->kernel_h * w->kernel_w * w->in_c;
 
+    dp_op_path_note(s, "ref", "loops");
     for (size_t i = 0; i < w->out_c * kernel; i++) {
         const size_t ic = i % w->in_c, k = i % kernel / w->in_c;
         double sum = keep != 0 ? (double)dw[i] : 0.0;

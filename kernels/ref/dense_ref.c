@@ -1,6 +1,7 @@
 /*
  * dense_ref.c - products of matrices, and column sums: the formulas of kernels/ops.h.
  */
+#include "kernels/op_path.h"
 #include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
 
@@ -19,6 +20,7 @@ dp_status dp_ref_dense_forward(struct dp_stream *s, void *y, const void *x, cons
                                const void *b, size_t rows, size_t in, size_t out,
                                enum dp_activation act)
 {
+    dp_op_path_note(s, "ref", "loops");
     for (size_t r = 0; r < rows; r++) {
         for (size_t o = 0; o < out; o++) {
             double sum = b != NULL ? (double)dp_ref_get(s, b, o) : 0;
@@ -34,6 +36,7 @@ dp_status dp_ref_dense_forward(struct dp_stream *s, void *y, const void *x, cons
 dp_status dp_ref_dense_backward_data(struct dp_stream *s, void *dx, const void *dy, const void *w,
                                      size_t rows, size_t in, size_t out)
 {
+    dp_op_path_note(s, "ref", "loops");
     for (size_t r = 0; r < rows; r++) {
         for (size_t i = 0; i < in; i++) {
             double sum = 0;
@@ -51,6 +54,7 @@ dp_status dp_ref_dense_backward_weights(struct dp_stream *s, float *dw, const vo
                                         const void *x, size_t rows, size_t in, size_t out,
                                         float keep)
 {
+    dp_op_path_note(s, "ref", "loops");
     for (size_t o = 0; o < out; o++) {
         for (size_t i = 0; i < in; i++) {
             double sum = keep != 0 ? (double)dw[o * in + i] : 0;

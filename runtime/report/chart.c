@@ -68,10 +68,17 @@ static bool find_frame(const struct dp_chart *chart, struct frame *f)
     return true;
 }
 
+static const char *counted(const struct dp_chart *chart)
+{
+    return chart->at != NULL ? chart->at : "step";
+}
+
 static void add_grid(struct dp_html *h, const struct dp_chart *chart, const struct frame *f)
 {
     const double step_y = dp_chart_step(f->y1 - f->y0, PIECES_Y);
-    const double step_x = fmax(dp_chart_step(f->x1 - f->x0, PIECES_X), 1.0);
+    const double step_x =
+        fmax(dp_chart_step(f->x1 - f->x0, PIECES_X), chart->at == NULL ? 1.0 : 0.0);
+    const int decimals_x = step_x < 1.0 ? (int)ceil(-log10(step_x) - 1e-9) : 0;
     const int rows = (int)lround((f->y1 - f->y0) / step_y);
     char text[DP_FIGURE_BYTES];
     double x = ceil(f->x0 / step_x) * step_x;
@@ -89,10 +96,11 @@ static void add_grid(struct dp_html *h, const struct dp_chart *chart, const stru
     for (int i = 0; x <= f->x1 && i <= 2 * PIECES_X; i++, x += step_x) {
         dp_html_print(h, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
                       place_x(f, x), HEIGHT - BOTTOM + 16,
-                      x >= 10000.0 ? dp_figure_short(text, x) : dp_figure_fixed(text, x, 0, ""));
+                      x >= 10000.0 ? dp_figure_short(text, x)
+                                   : dp_figure_fixed(text, x, decimals_x, ""));
     }
-    dp_html_print(h, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">step</text>", WIDTH - RIGHT,
-                  HEIGHT - 4);
+    dp_html_print(h, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", WIDTH - RIGHT,
+                  HEIGHT - 4, counted(chart));
     dp_html_print(h, "<path class=\"axis\" d=\"M%d %dH%d\"/>", LEFT, HEIGHT - BOTTOM,
                   WIDTH - RIGHT);
 }
@@ -174,7 +182,7 @@ void dp_chart_add(struct dp_html *html, const struct dp_chart *chart)
                   chart->id, WIDTH, HEIGHT, chart->id, chart->id);
     dp_html_print(html, " data-box=\"%d %d %d %d\" data-range=\"%.9g %.9g %.9g %.9g\"", LEFT, TOP,
                   WIDTH - RIGHT, HEIGHT - BOTTOM, f.x0, f.x1, f.y0, f.y1);
-    dp_html_print(html, " data-unit=\"%s\"", chart->unit);
+    dp_html_print(html, " data-unit=\"%s\" data-at=\"%s\"", chart->unit, counted(chart));
     add_values(html, chart);
     dp_html_add(html, ">");
     add_grid(html, chart, &f);

@@ -47,6 +47,16 @@ const char *dp_figure_ms(char text[DP_FIGURE_BYTES], double value)
     return dp_figure_fixed(text, value, decimals, "");
 }
 
+const char *dp_figure_dollars(char text[DP_FIGURE_BYTES], double dollars)
+{
+    if (!isfinite(dollars)) {
+        return dp_figure_fixed(text, dollars, 0, "");
+    }
+    (void)snprintf(text, DP_FIGURE_BYTES, dollars >= 0.995 || dollars == 0.0 ? "$%.2f" : "$%.2g",
+                   dollars);
+    return text;
+}
+
 const char *dp_figure_bytes(char text[DP_FIGURE_BYTES], int64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

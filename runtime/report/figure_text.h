@@ -23,6 +23,9 @@ const char *dp_figure_ms(char text[DP_FIGURE_BYTES], double value);
 /* "3.2 MiB". */
 const char *dp_figure_bytes(char text[DP_FIGURE_BYTES], int64_t bytes);
 
+/* "$3.06", "$0.0025". */
+const char *dp_figure_dollars(char text[DP_FIGURE_BYTES], double dollars);
+
 /* A number, or an integer, of that kind. */
 const char *dp_figure_number(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, double value);
 const char *dp_figure_count(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, int64_t value);

@@ -13,6 +13,7 @@
 #include "runtime/report/page_figures.h"
 #include "runtime/report/page_step.h"
 #include "runtime/report/page_template.h"
+#include "runtime/report/resources/page_resources.h"
 
 /* ---- the head ---- */
 
@@ -112,6 +113,12 @@ static void add_rates(struct dp_html *h, const struct dp_run_record *r)
         add_tile(h, "first", "samples per dollar",
                  dp_figure_number(value, DP_REPORT_PER_DOLLAR, s->samples_per_dollar), NULL);
     }
+    if (isfinite(s->dollars)) {
+        (void)snprintf(after, sizeof(after), "%s to the target",
+                       dp_figure_dollars(other, s->dollars_to_target));
+        add_tile(h, NULL, "cost", dp_figure_dollars(value, s->dollars),
+                 isfinite(s->dollars_to_target) ? after : NULL);
+    }
 }
 
 static void add_results(struct dp_html *h, const struct dp_run_record *r)
@@ -188,6 +195,11 @@ static void add_course(struct dp_html *h, const struct dp_run_record *r)
     dp_page_course(h, &r->history);
 }
 
+static void add_resources(struct dp_html *h, const struct dp_run_record *r)
+{
+    dp_page_resources(h, &r->summary);
+}
+
 static void add_environment(struct dp_html *h, const struct dp_run_record *r)
 {
     dp_page_environment(h, &r->summary);
@@ -220,17 +232,12 @@ static const struct {
     const char *name;
     void (*add)(struct dp_html *html, const struct dp_run_record *record);
 } places[] = {
-    {"reload", add_reload},
-    {"title", add_title},
-    {"name", add_name},
-    {"state", add_state},
-    {"missing", add_missing},
-    {"efficiency", add_efficiency},
-    {"step", add_step},
-    {"course", add_course},
-    {"environment", add_environment},
-    {"figures", add_figures},
-    {"configuration", add_configuration},
+    {"reload", add_reload},       {"title", add_title},
+    {"name", add_name},           {"state", add_state},
+    {"missing", add_missing},     {"efficiency", add_efficiency},
+    {"step", add_step},           {"course", add_course},
+    {"resources", add_resources}, {"environment", add_environment},
+    {"figures", add_figures},     {"configuration", add_configuration},
     {"footer", add_footer},
 };
 

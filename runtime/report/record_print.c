@@ -79,6 +79,39 @@ static void print_results(const struct dp_run_record *r, FILE *out)
                  dp_figure_count(first, DP_REPORT_COUNT, s->global_batch));
 }
 
+static void print_resources(const struct dp_run_summary *s, FILE *out)
+{
+    char first[DP_FIGURE_BYTES], second[DP_FIGURE_BYTES], third[DP_FIGURE_BYTES];
+
+    if (s->memory_peak > 0) {
+        dp_paragraph(out, 12, "memory      at most %s a rank, after step %s, predicted %s%s%s",
+                     dp_figure_bytes(first, s->memory_peak),
+                     dp_figure_count(second, DP_REPORT_COUNT, s->memory_peak_step),
+                     dp_figure_bytes(third, s->memory_predicted),
+                     s->memory_growing != NULL ? "; it grows: " : "",
+                     s->memory_growing != NULL ? s->memory_growing : "");
+    }
+    if (isfinite(s->cpu_use)) {
+        dp_paragraph(out, 12, "use         %s of the ranks' cores, network %s MB/s, disks %s MB/s",
+                     dp_figure_number(first, DP_REPORT_FRACTION, s->cpu_use),
+                     dp_figure_fixed(second, s->net_mb_s, 1, ""),
+                     dp_figure_fixed(third, s->disk_mb_s, 1, ""));
+    }
+    if (isfinite(s->rate_drift)) {
+        dp_paragraph(out, 12,
+                     "stability   samples/s vary by %s between windows of %s, and by %s "
+                     "from the beginning to the end",
+                     dp_figure_number(first, DP_REPORT_FRACTION, s->rate_cv),
+                     dp_figure_fixed(second, s->window_s, 1, " s"),
+                     dp_figure_number(third, DP_REPORT_FRACTION, s->rate_drift));
+    }
+    if (isfinite(s->dollars)) {
+        dp_paragraph(out, 12, "cost        %s, until the target was reached %s",
+                     dp_figure_dollars(first, s->dollars),
+                     dp_figure_dollars(second, s->dollars_to_target));
+    }
+}
+
 /* ---- the course ---- */
 
 /* The last evaluation at a step or before, or NULL. */
@@ -147,6 +180,7 @@ void dp_record_print(const struct dp_run_record *record, FILE *out)
     }
     print_efficiency(record, out);
     print_results(record, out);
+    print_resources(&record->summary, out);
     dp_parts_print(&record->summary, out);
     print_course(&record->history, out);
     (void)fprintf(out, "\n");

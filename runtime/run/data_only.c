@@ -51,11 +51,11 @@ static dp_status measure(const struct dp_run_job *job, struct part *mine)
 
     memset(mine, 0, sizeof(*mine));
     DP_TRY(take_batches(job, first, &ignored));
-    dp_trainer_input_report(job->trainer, &before);
+    before = dp_trainer_input(job->trainer);
     begin_ns = dp_now_ns();
     DP_TRY(take_batches(job, job->total_steps - first, &mine->rows));
     mine->seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
-    dp_trainer_input_report(job->trainer, &after);
+    after = dp_trainer_input(job->trainer);
     mine->stages = after.stages;
     subtract(&mine->stages, &before.stages);
     mine->workers = after.workers;
@@ -127,7 +127,7 @@ static void show(const struct dp_run_job *job, struct dp_progress *progress,
 
 dp_status dp_run_data_only(const struct dp_run_job *job, struct dp_progress *progress)
 {
-    struct dp_group *group = job->world->all;
+    const struct dp_group *group = dp_trainer_group(job->trainer);
     struct part mine, *parts = dp_zalloc((size_t)group->size, sizeof(*parts));
     dp_status status = parts == NULL ? DP_FAIL(DP_ERR_NOMEM, "figures of all ranks") : DP_OK;
 

@@ -10,12 +10,14 @@
 #include "collectives/core/clock.h"
 #include "runtime/control/stop_criteria.h"
 #include "runtime/measure/baseline.h"
+#include "runtime/measure/limits.h"
 #include "runtime/report/ledger.h"
 #include "runtime/report/metrics.h"
 #include "runtime/report/progress.h"
 #include "runtime/report/report_writer.h"
 #include "runtime/run/job.h"
 #include "runtime/run/resources.h"
+#include "runtime/run/roles/eval_messages.h"
 #include "runtime/trainer/evaluation.h"
 
 struct dp_figures {
@@ -33,16 +35,18 @@ struct dp_figures {
     struct {
         double sum; /* of the losses of `steps` steps since the last evaluation */
         uint64_t steps;
-        double last; /* their mean at the last evaluation, or the loss that ended the run */
+        double last; /* their mean when the last evaluation began, or the loss that ended the run */
     } train_loss;
     struct dp_evaluation evaluation; /* the last one that was recorded */
+    uint64_t evaluated_at;           /* in this run: the step that it belongs to; 0: none so far */
     struct {
         uint64_t step; /* after which `before` is measured */
         double given;  /* samples/s from --baseline; 0: measured */
         struct dp_baseline before, after;
     } baseline;
-    struct dp_clock clock; /* marked before the first step and after the last */
-    uint64_t *staleness;   /* owned, [staleness_count]: see summary.h */
+    struct dp_limits limits; /* owned; measured after `baseline.before` */
+    struct dp_clock clock;   /* marked before the first step and after the last */
+    uint64_t *staleness;     /* owned, [staleness_count]: see summary.h */
     size_t staleness_count;
 };
 
@@ -64,11 +68,14 @@ void dp_figures_time_step(struct dp_figures *figures, const struct dp_run_job *j
 DP_CHECKED dp_status dp_figures_add_step(struct dp_figures *figures, const struct dp_run_job *job,
                                          const struct dp_step_result *result);
 
-/* An evaluation that took so many seconds. Errors: as above. */
+/* An evaluation of the weights after the last step begins: the mean of the losses up to there goes
+ * with it. */
+void dp_figures_end_losses(struct dp_figures *figures);
+
+/* What it came to, once for each step. Errors: as above. */
 DP_CHECKED dp_status dp_figures_add_evaluation(struct dp_figures *figures,
                                                const struct dp_run_job *job,
-                                               const struct dp_evaluation *evaluation,
-                                               double seconds);
+                                               const struct dp_eval_answer *answer);
 
 /* Samples/s of one rank alone, as given or measured; of a run of one rank `own_rate`. NaN: it was
  * not measured. */

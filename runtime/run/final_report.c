@@ -15,6 +15,7 @@
 #include "runtime/report/summary_print.h"
 #include "runtime/report/summary_read.h"
 #include "runtime/report/verdict.h"
+#include "runtime/run/limit_figures.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
 #include "runtime/timeline/bucket_table.h"
@@ -66,6 +67,7 @@ static void describe_rank(const struct dp_run_job *job, struct dp_figures *figur
                                                              figures->baseline.after.compute_ms) /
                                                 dp_compute_ms(rank->step_ms);
     rank->hidden_comm_ms = dp_ledger_hidden_ms(ledger);
+    dp_run_describe_limits(job->trainer, &figures->limits, rank);
     rank->peak_rss_bytes = peak_rss_bytes();
     rank->peak_device_bytes = peak_device_bytes(job->device);
     *wire = done == 0 ? 0 : (int64_t)(dp_trainer_wire_bytes(job->trainer) / done);
@@ -245,6 +247,7 @@ static dp_status summarize_all(struct dp_training *run, const struct rank_report
     for (int i = 0; i < s.rank_count; i++) {
         s.ranks[i] = all[i].rank;
     }
+    status = status == DP_OK ? dp_run_summarize_limits(&run->figures, &s) : status;
     status = status == DP_OK ? summarize_times(run, times, &s) : status;
     status =
         status == DP_OK ? dp_resources_summarize(&run->figures.resources, &run->job, &s) : status;

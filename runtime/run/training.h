@@ -9,12 +9,14 @@
 #include "runtime/run/job.h"
 #include "runtime/run/outcome.h"
 #include "runtime/run/saver.h"
+#include "runtime/trainer/evaluator.h"
 
 struct dp_training {
     struct dp_run_job job;
     struct dp_saver saver;
     struct dp_outcome outcome;
     struct dp_figures figures;
+    struct dp_evaluator *evaluator; /* owned; on the rank that evaluates for the others */
 };
 
 #endif

@@ -17,6 +17,7 @@
 #include "runtime/optim/loss_scaler.h"
 #include "runtime/trainer/compute/input.h"
 #include "runtime/trainer/evaluation.h"
+#include "runtime/trainer/modes.h"
 #include "runtime/trainer/state/state.h"
 #include "runtime/trainer/step.h"
 #include "runtime/trainer/update/weight_sync.h"
@@ -61,6 +62,9 @@ const struct dp_model *dp_trainer_model(const struct dp_trainer *trainer);
 const struct dp_config *dp_trainer_configuration(const struct dp_trainer *trainer);
 const struct dp_loss_scaler *dp_trainer_loss_scaler(const struct dp_trainer *trainer);
 
+/* On which this rank computes. */
+struct dp_stream *dp_trainer_stream(const struct dp_trainer *trainer);
+
 /* Those of the last step. */
 const struct dp_step_params *dp_trainer_step_params(const struct dp_trainer *trainer);
 
@@ -85,8 +89,8 @@ int64_t dp_trainer_restored(const struct dp_trainer *trainer);
 /* Reads the next batch without a step, to measure input. Errors: those of dp_loader_next. */
 DP_CHECKED dp_status dp_trainer_next_batch(struct dp_trainer *trainer);
 
-/* What the threads that prepare batches did so far; zeros on a server. */
-void dp_trainer_input_report(const struct dp_trainer *trainer, struct dp_loader_report *out);
+/* What its threads have done to prepare batches; without any, zeros. */
+struct dp_loader_report dp_trainer_input(const struct dp_trainer *trainer);
 
 /* The batch of the last step. */
 const struct dp_batch *dp_trainer_batch(const struct dp_trainer *trainer);
@@ -112,10 +116,11 @@ typedef void dp_bucket_hook(void *context, struct dp_trainer *trainer, int bucke
 void dp_trainer_before_wait(struct dp_trainer *trainer, dp_bucket_hook *hook, void *context);
 const struct dp_stop *dp_trainer_stop(const struct dp_trainer *trainer);
 
-/* Sets the copy of a snapshot that each step finishes before weights change, or NULL; borrowed. */
-void dp_trainer_set_async_copy(struct dp_trainer *trainer, struct dp_async_copy *copy);
+/* Sets a copy that each step finishes before weights change, or NULL; borrowed. */
+void dp_trainer_set_async_copy(struct dp_trainer *trainer, enum dp_async_copy_use use,
+                               struct dp_async_copy *copy);
 
-/* Finishes that copy now. */
-void dp_trainer_finish_copy(const struct dp_trainer *trainer);
+/* Finishes these copies now. */
+void dp_trainer_finish_copies(const struct dp_trainer *trainer);
 
 #endif

@@ -270,6 +270,22 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void *value, size_t bytes, size_t *written)
+{
+    const int32_t number = static_cast<int32_t>(algo->number);
+
+    if (attribute != CUBLASLT_ALGO_CONFIG_ID || bytes != sizeof(number)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(value, &number, sizeof(number));
+    if (written != nullptr) {
+        *written = sizeof(number);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 /* Two good algorithms, so that there is something to choose from, behind a broken one and the one
  * in parts where it may be. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,

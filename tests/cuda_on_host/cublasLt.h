@@ -79,6 +79,9 @@ struct cuda_host_algo {
 };
 typedef struct cuda_host_algo cublasLtMatmulAlgo_t;
 
+enum cuda_host_algo_attribute { CUBLASLT_ALGO_CONFIG_ID = 0 };
+typedef enum cuda_host_algo_attribute cublasLtMatmulAlgoConfigAttributes_t;
+
 struct cuda_host_found {
     cublasLtMatmulAlgo_t algo;
     size_t workspaceSize;
@@ -114,6 +117,9 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t *algo,
                                        cublasLtMatmulHeuristicResult_t *result);
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void *value, size_t bytes, size_t *written);
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,

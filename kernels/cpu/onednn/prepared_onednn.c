@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "kernels/cpu/onednn/desc_onednn.h"
+#include "kernels/op_path.h"
 
 int dp_prepared_threads(int threads)
 {
@@ -136,6 +137,17 @@ size_t dp_prepared_bytes(dnnl_memory_t memory)
     return dnnl_memory_desc_get_size(desc);
 }
 
+const char *dp_prepared_code(const_dnnl_primitive_t primitive)
+{
+    const_dnnl_primitive_desc_t desc = NULL;
+    const char *code = "?";
+
+    if (dnnl_primitive_get_primitive_desc(primitive, &desc) == dnnl_success) {
+        (void)dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&code);
+    }
+    return code;
+}
+
 static void add_arg(struct dp_prepared_conv *conv, int arg, dnnl_memory_t memory)
 {
     conv->args[conv->arg_count++] = (dnnl_exec_arg_t){.arg = arg, .memory = memory};
@@ -198,14 +210,13 @@ static dp_status primitive_open(struct dp_prepared_conv *conv, dnnl_engine_t eng
                                 dnnl_primitive_desc_t desc)
 {
     const struct dp_window *w = &conv->key.window;
-    const char *how = "?";
 
-    DP_TRY_ONEDNN(dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&how));
-    DP_DEBUG("convolution %zux%zux%zu -> %zux%zux%zu, kernel %zux%zu, rows %zu, use %u: %s",
-             w->in_h, w->in_w, w->in_c, w->out_h, w->out_w, w->out_c, w->kernel_h, w->kernel_w,
-             conv->key.rows, conv->key.use, how);
     DP_TRY(arguments_open(conv, engine, desc));
     DP_TRY_ONEDNN(dnnl_primitive_create(&conv->primitive, desc));
+    conv->code = dp_prepared_code(conv->primitive);
+    DP_DEBUG("convolution %zux%zux%zu -> %zux%zux%zu, kernel %zux%zu, rows %zu, use %u: %s",
+             w->in_h, w->in_w, w->in_c, w->out_h, w->out_w, w->out_c, w->kernel_h, w->kernel_w,
+             conv->key.rows, conv->key.use, conv->code);
     return DP_OK;
 }
 
@@ -356,6 +367,7 @@ dp_status dp_prepared_execute(struct dp_stream *s, struct dp_prepared_conv *conv
     dnnl_status_t status;
     int before;
 
+    dp_op_path_note(s, "oneDNN", conv->code);
     DP_TRY(dp_prepared_point(conv->scratchpad, all->arena + conv->scratchpad_at));
     before = dp_prepared_threads(s->threads);
     status = dnnl_primitive_execute(conv->primitive, all->stream, conv->arg_count, conv->args);

@@ -32,6 +32,7 @@ struct dp_prepared_conv {
     dnnl_primitive_t primitive;
     dnnl_memory_t x, y, weights, bias, scratchpad; /* bias: NULL if there is none */
     dnnl_exec_arg_t args[DP_PREPARED_ARGS];
+    const char *code; /* dp_prepared_code() */
     int arg_count;
 
     /* From our layout of the weights to the primitive's, or back for a gradient; NULL where they
@@ -70,6 +71,9 @@ DP_CHECKED dp_status dp_prepared_grow(struct dp_prepared_onednn *all, size_t byt
 /* Sets the number of threads that oneDNN gets from OpenMP on the calling thread, for making and for
  * running a primitive. Returns the previous number. */
 int dp_prepared_threads(int threads);
+
+/* oneDNN's name for the code of a primitive, "jit:avx512_core"; it lives as long as that. */
+const char *dp_prepared_code(const_dnnl_primitive_t primitive);
 
 /* Bytes of a memory object's array; 0 for NULL. */
 size_t dp_prepared_bytes(dnnl_memory_t memory);

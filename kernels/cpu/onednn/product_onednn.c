@@ -8,11 +8,13 @@
 #include "kernels/cpu/mixed.h"
 #include "kernels/cpu/onednn/desc_onednn.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
+#include "kernels/op_path.h"
 
 struct dp_prepared_product {
     struct dp_prepared_product *next;
     struct dp_onednn_product what;
     dnnl_primitive_t primitive;
+    const char *code;                        /* dp_prepared_code() */
     dnnl_memory_t a, b, c, bias, scratchpad; /* bias: NULL if there is none */
 };
 
@@ -68,16 +70,14 @@ static dp_status bias_open(struct dp_prepared_product *p, dnnl_engine_t engine,
 static dp_status arguments_open(struct dp_prepared_product *p, dnnl_engine_t engine,
                                 const_dnnl_primitive_desc_t desc)
 {
-    const char *how = "?";
-
-    DP_TRY_ONEDNN(dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&how));
-    DP_DEBUG("product %zux%zux%zu of bfloats: %s", p->what.m, p->what.n, p->what.k, how);
     DP_TRY(dp_onednn_argument(engine, desc, dnnl_query_src_md, &p->a));
     DP_TRY(dp_onednn_argument(engine, desc, dnnl_query_weights_md, &p->b));
     DP_TRY(dp_onednn_argument(engine, desc, dnnl_query_dst_md, &p->c));
     DP_TRY(dp_onednn_argument(engine, desc, dnnl_query_scratchpad_md, &p->scratchpad));
     DP_TRY(p->what.bias ? bias_open(p, engine, desc) : DP_OK);
     DP_TRY_ONEDNN(dnnl_primitive_create(&p->primitive, desc));
+    p->code = dp_prepared_code(p->primitive);
+    DP_DEBUG("product %zux%zux%zu of bfloats: %s", p->what.m, p->what.n, p->what.k, p->code);
     return DP_OK;
 }
 
@@ -138,6 +138,7 @@ static dp_status run(struct dp_stream *s, const struct dp_onednn_product *what, 
         {DNNL_ARG_DST, p->c},     {DNNL_ARG_SCRATCHPAD, p->scratchpad},
         {DNNL_ARG_BIAS, p->bias},
     };
+    dp_op_path_note(s, "oneDNN", p->code);
     DP_TRY(dp_prepared_point(p->a, a));
     DP_TRY(dp_prepared_point(p->b, b));
     DP_TRY(dp_prepared_point(p->c, c));

@@ -8,6 +8,7 @@
 #include "kernels/cuda/cublas/trial_cublas.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/stream_cuda.h"
+#include "kernels/op_path.h"
 
 enum {
     PROPOSALS = 8,
@@ -236,7 +237,7 @@ static dp_status choose(struct dp_stream *s, const struct dp_cublas_plan *plan,
     for (int i = 0; i < count; i++) {
         workspace = proposals[i].workspaceSize > workspace ? proposals[i].workspaceSize : workspace;
     }
-    status = dp_cublas_trial_create(trial, s, &plan->shape, workspace);
+    status = dp_cublas_trial_create(trial, s, &plan->shape, workspace, false);
     *best = -1;
     *best_ms = INFINITY;
     for (int i = 0; status == DP_OK && trial->a != NULL && i < count; i++) {
@@ -391,9 +392,24 @@ dp_status dp_cublas_plan_create(struct dp_stream *s, cublasLtHandle_t handle,
     return DP_OK;
 }
 
+/* "cuBLASLt algorithm 66", for whoever asks. */
+static void note_path(const struct dp_stream *s, const cublasLtMatmulAlgo_t *algo)
+{
+    int32_t number = -1;
+    char text[32];
+
+    if (s->path != NULL &&
+        cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_ID, &number, sizeof(number),
+                                             NULL) == CUBLAS_STATUS_SUCCESS) {
+        (void)snprintf(text, sizeof(text), "algorithm %d", (int)number);
+        dp_op_path_note(s, "cuBLASLt", text);
+    }
+}
+
 dp_status dp_cublas_plan_run(struct dp_stream *s, const struct dp_cublas_plan *plan,
                              const struct dp_cuda_scratch *workspace, void *d, const void *a,
                              const void *b, const void *beside, float keep)
 {
+    note_path(s, &plan->algo);
     return DP_CUBLAS(try_multiply(s, plan, &plan->algo, workspace, d, a, b, beside, keep));
 }

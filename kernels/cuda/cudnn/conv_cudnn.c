@@ -6,6 +6,7 @@
  * weights are float32, or rounded once to the compute type; what is kept is added after that, 12 or
  * 10 bytes a weight. choose_cudnn.h decides.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -14,6 +15,7 @@
 #include "kernels/cuda/cudnn/choose_cudnn.h"
 #include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
+#include "kernels/op_path.h"
 #include "kernels/ref/window.h"
 
 enum { FIRST_CAPACITY = 32 }; /* cases; grows in prepare */
@@ -231,6 +233,17 @@ static dp_status run_failed(const struct dp_stream *s, const struct dp_conv *con
     return DP_ERR_UNAVAILABLE;
 }
 
+/* "cuDNN engine 38", for whoever asks. */
+static void note_path(const struct dp_stream *s, const struct dp_cudnn_plan *plan)
+{
+    char text[32];
+
+    if (s->path != NULL) {
+        (void)snprintf(text, sizeof(text), "engine %d", (int)plan->pick.engine);
+        dp_op_path_note(s, "cuDNN", text);
+    }
+}
+
 static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, const void *x,
                      const void *w, const void *y, const void *bias)
 {
@@ -250,6 +263,7 @@ static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, cons
                            given[i], multiples[i]);
         }
     }
+    note_path(s, &conv->plan);
     const int result = dp_cudnn_plan_try(convs->library, convs->handle, &conv->plan, &arrays);
     return result == 0 ? DP_OK : run_failed(s, conv, result);
 }

@@ -327,6 +327,16 @@ dp_status dp_lanes_forget(struct dp_lanes *l)
     return DP_OK;
 }
 
+struct dp_lanes_first dp_lanes_first(const struct dp_lanes *l, struct dp_lanes_share share,
+                                     size_t global_rows)
+{
+    return (struct dp_lanes_first){
+        .pass = l->worker[0].micro_batches.pass,
+        .rows = lane_rows(l, share, l->block - 1, global_rows).count,
+        .lanes = l->block,
+    };
+}
+
 /* ---- making and releasing ---- */
 
 static dp_status worker_open(struct worker *w)

@@ -61,6 +61,17 @@ DP_CHECKED dp_status dp_lanes_forget(struct dp_lanes *lanes);
 DP_CHECKED dp_status dp_lanes_run(struct dp_lanes *lanes, struct dp_lanes_share share,
                                   const struct dp_batch *batch, const struct dp_pass_call *call);
 
+/* The pass of the first worker, the rows of the last lane that it computed in a batch of
+ * `global_rows`, and the number of its lanes. Local. */
+struct dp_lanes_first {
+    struct dp_pass *pass; /* borrowed */
+    size_t rows;
+    int lanes;
+};
+
+struct dp_lanes_first dp_lanes_first(const struct dp_lanes *lanes, struct dp_lanes_share share,
+                                     size_t global_rows);
+
 /* Threads that compute lanes. */
 int dp_lanes_users(const struct dp_lanes *lanes);
 

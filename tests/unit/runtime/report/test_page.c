@@ -212,10 +212,10 @@ static void charts_stand_any_values(void **state)
     const double x[] = {1, 2, 3, 4}, flat[] = {0, 0, 0, 0},
                  odd[] = {(double)NAN, 1e300, -1e14, (double)INFINITY};
     const struct dp_chart charts[] = {
-        {"c", "t", "", "s", false, {{"a", x, flat, 4, false}}, 1},
-        {"c", "t", "", "s", true, {{"a", x, odd, 4, true}}, 1},
-        {"c", "t", "", "s", true, {{"a", x, odd, 1, true}}, 1},
-        {"c", "t", "", "s", true, {{"a", x, flat, 0, true}}, 1},
+        {"c", "t", "", "s", false, {{"a", x, flat, 4, false}}, 1, NULL},
+        {"c", "t", "", "s", true, {{"a", x, odd, 4, true}}, 1, NULL},
+        {"c", "t", "", "s", true, {{"a", x, odd, 1, true}}, 1, NULL},
+        {"c", "t", "", "s", true, {{"a", x, flat, 0, true}}, 1, NULL},
     };
     (void)state;
 

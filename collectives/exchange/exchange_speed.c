@@ -1,0 +1,159 @@
+#include "collectives/exchange/exchange_speed.h"
+
+#include "base/mem.h"
+#include "base/statistics.h"
+#include "base/trace.h"
+#include "collectives/exchange/exchange_own.h"
+
+enum {
+    BYTES_FIRST = 64 << 10, /* its time says how large the others may be */
+    TURNS = 9,              /* of one size, at most */
+    SIZES = 3
+};
+
+struct speed {
+    struct dp_exchange *exchange;
+    struct dp_comm *comm; /* owned; the exchange's strategy again, for scratch memory */
+    float *data;          /* from dp_group_memory */
+    double *seconds;      /* owned; [ranks] */
+    struct dp_curve curve;
+    double budget_s;
+    struct dp_exchange_speed *out;
+};
+
+/* One sum, of data rewritten as backward does; the slowest rank's time. */
+static dp_status take_turn(struct speed *s, size_t bytes, double *slowest)
+{
+    const struct dp_slice data = {s->data, bytes / sizeof(float), sizeof(float)};
+    struct dp_group *group = s->exchange->group;
+    double mine;
+
+    for (size_t i = 0; i < data.count; i++) {
+        s->data[i] = 1.0f;
+    }
+    DP_TRY(dp_group_barrier(group));
+    const uint64_t begin_ns = dp_now_ns();
+    DP_TRY(dp_comm_sum(s->comm, data, DP_KEEP_ALL));
+    mine = (double)(dp_now_ns() - begin_ns) / 1e9;
+    DP_TRY(dp_group_allgather(group, &mine, sizeof(mine), s->seconds));
+    *slowest = 0.0;
+    for (int i = 0; i < group->size; i++) {
+        *slowest = s->seconds[i] > *slowest ? s->seconds[i] : *slowest;
+    }
+    return DP_OK;
+}
+
+/* A point of the curve: the median of several turns, as far as there is time. The first turn of a
+ * size may connect, and does not count where there are others. */
+static dp_status add_point(struct speed *s, size_t bytes, double budget_s)
+{
+    double turns[TURNS], first = 0.0, spent;
+    size_t count = 0;
+
+    DP_TRY(take_turn(s, bytes, &first));
+    for (spent = first; count < TURNS && spent < budget_s; count++) {
+        DP_TRY(take_turn(s, bytes, &turns[count]));
+        spent += turns[count];
+    }
+    dp_sort(turns, count);
+    s->curve.bytes[s->curve.count] = (double)bytes;
+    s->curve.seconds[s->curve.count++] = count > 0 ? dp_median(turns, count) : first;
+    return DP_OK;
+}
+
+static size_t bucket_bytes(const struct dp_bucket_plan *plan, int b)
+{
+    return plan->buckets[b].exact ? 0 : plan->buckets[b].range.count * sizeof(float);
+}
+
+/* The plan's bytes, and its largest bucket. */
+static size_t sum_bytes(const struct dp_bucket_plan *plan, size_t *largest)
+{
+    size_t sum = 0;
+
+    *largest = 0;
+    for (int b = 0; b < plan->count; b++) {
+        const size_t bytes = bucket_bytes(plan, b);
+        sum += bytes;
+        *largest = bytes > *largest ? bytes : *largest;
+    }
+    return sum;
+}
+
+/* Rising sizes: a small one, the largest bucket, and all together. */
+static dp_status measure_sizes(struct speed *s, size_t largest, size_t whole)
+{
+    const size_t first = whole < BYTES_FIRST ? whole : BYTES_FIRST;
+    const size_t wanted[SIZES] = {first, largest, whole};
+
+    for (int i = 0; i < SIZES; i++) {
+        const double share = s->budget_s / SIZES;
+        size_t bytes = wanted[i];
+        if (i > 0) {
+            const double each = s->curve.seconds[0] / s->curve.bytes[0];
+            const double fits = 0.5 * share / each;
+            bytes = fits < (double)bytes ? (size_t)fits / DP_MEM_ALIGN * DP_MEM_ALIGN : bytes;
+            if ((double)bytes <= s->curve.bytes[s->curve.count - 1]) {
+                continue;
+            }
+        }
+        DP_TRY(add_point(s, bytes, share));
+    }
+    return DP_OK;
+}
+
+static void predict(struct speed *s, size_t sum)
+{
+    const struct dp_bucket_plan *plan = s->exchange->plan;
+    const size_t whole = DP_EXCHANGE_WHOLE_BYTES;
+
+    s->out->bytes = (double)sum;
+    for (int b = 0; b < plan->count; b++) {
+        const size_t bytes = bucket_bytes(plan, b);
+        s->out->step_s += bytes > 0 ? dp_curve_at(&s->curve, (double)bytes) : 0.0;
+    }
+    for (size_t at = 0; at < sum; at += whole) {
+        s->out->whole_s += dp_curve_at(&s->curve, (double)(sum - at < whole ? sum - at : whole));
+    }
+}
+
+/* A job of the engine: only its thread may use the group. */
+static dp_status measure(void *context, int index)
+{
+    struct speed *s = context;
+    struct dp_group *group = s->exchange->group;
+    size_t largest;
+    const size_t sum = sum_bytes(s->exchange->plan, &largest);
+    const size_t whole = sum < DP_EXCHANGE_WHOLE_BYTES ? sum : DP_EXCHANGE_WHOLE_BYTES;
+    const size_t most = whole > largest ? whole : largest;
+    dp_status status;
+
+    (void)index;
+    s->seconds = dp_zalloc((size_t)group->size, sizeof(*s->seconds));
+    s->data = dp_group_memory(group, DP_MEM_COMM, most);
+    status = dp_group_agree(group, s->seconds == NULL || s->data == NULL ? DP_ERR_NOMEM : DP_OK);
+    if (status == DP_OK) {
+        status = dp_comm_create(group, s->exchange->comm->text, most / sizeof(float), 0, &s->comm);
+    }
+    status = status == DP_OK ? measure_sizes(s, largest, whole) : status;
+    if (status == DP_OK) {
+        predict(s, sum);
+    }
+    dp_comm_destroy(s->comm);
+    dp_group_release(group, s->data);
+    dp_free(s->seconds);
+    return status;
+}
+
+dp_status dp_exchange_measure_speed(struct dp_exchange *e, double seconds,
+                                    struct dp_exchange_speed *out)
+{
+    struct speed speed = {.exchange = e, .budget_s = seconds, .out = out};
+    size_t largest;
+
+    *out = (struct dp_exchange_speed){0};
+    return e->group->size < 2 || e->gpus != NULL || e->comm->strategy->sum == NULL ||
+                   sum_bytes(e->plan, &largest) == 0
+               ? DP_OK
+               : dp_engine_call(e->engine, measure, &speed);
+}

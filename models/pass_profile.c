@@ -1,0 +1,184 @@
+#include "models/pass_profile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "models/pass_own.h"
+
+/* ---- work ---- */
+
+static size_t params_of(const struct dp_model *m, const struct dp_node *node)
+{
+    const struct dp_node *owner = &m->nodes[node->owner];
+    size_t count = 0;
+
+    for (int i = 0; i < owner->plan.param_count; i++) {
+        count += owner->plan.params[i].count;
+    }
+    return count;
+}
+
+/* A layer whose weights are a matrix, or several. */
+static bool is_product(const struct dp_node *node)
+{
+    return node->plan.param_count > 0 && node->plan.params[0].dims >= 2;
+}
+
+/* Forward, then the gradients of parameters and of the input, each as much work as forward. Others
+ * than products have no parameters that are much work. */
+static double flops_of(const struct dp_node *node)
+{
+    const double gradients =
+        node->dy_slot < 0 ? 0.0
+                          : (double)(is_product(node) || node->dx_slot < 0) + (node->dx_slot >= 0);
+
+    return node->plan.flops * (1.0 + gradients);
+}
+
+/* Bytes per row, and bytes whatever the rows. */
+static void add_bytes(const struct dp_pass *p, const struct dp_node *node, size_t rows,
+                      struct dp_layer_profile *layer)
+{
+    const struct dp_model *m = p->model;
+    const size_t x = m->values[node->x].count, y = m->values[node->y].count;
+    const size_t forward = node->plan.alias ? 0 : x + (node->x2 >= 0 ? x : 0) + y;
+    const size_t gradients = node->dy_slot < 0 || node->plan.passes_dy
+                                 ? 0
+                                 : y + (node->plan.skips_x ? 0 : x) +
+                                       (node->plan.reads_y || node->mask_slot >= 0 ? y : 0) +
+                                       (node->dx_slot >= 0 ? x : 0);
+    const size_t params = node->plan.alias ? 0 : params_of(m, node);
+
+    layer->bytes += (double)((forward + gradients) * rows * p->width);
+    layer->bytes += (double)params * (double)(p->width * (1 + (size_t)(node->dx_slot >= 0)) +
+                                              (node->dy_slot >= 0 ? sizeof(float) : 0));
+}
+
+static void describe(const struct dp_pass *p, size_t rows, struct dp_layer_profile *layers)
+{
+    const struct dp_model *m = p->model;
+
+    for (int n = 0; n < m->node_count; n++) {
+        const struct dp_node *node = &m->nodes[n];
+        struct dp_layer_profile *layer = &layers[dp_pass_layer_of(m, &m->nodes[n])];
+        add_bytes(p, node, rows, layer);
+        if (dp_pass_layer_of(m, &m->nodes[n]) != n) {
+            continue;
+        }
+        (void)snprintf(layer->name, sizeof(layer->name), "%s", node->path);
+        (void)snprintf(layer->kind, sizeof(layer->kind), "%s", node->type->plugin.name);
+        layer->flops = flops_of(node) * (double)rows;
+        layer->product = is_product(node);
+        layer->cached = m->segments[node->segment].tiled &&
+                        dp_segment_tile(&m->segments[node->segment], p->rows, p->tile_bytes) < rows;
+    }
+    struct dp_layer_profile *loss = &layers[m->node_count];
+    (void)snprintf(loss->name, sizeof(loss->name), "loss");
+    (void)snprintf(loss->kind, sizeof(loss->kind), "loss");
+    loss->bytes = (double)(2 * rows * m->classes * p->width);
+}
+
+/* ---- measuring ---- */
+
+static dp_status time_passes(struct dp_pass *p, const struct dp_pass_call *call, int passes)
+{
+    for (int i = 0; i < passes; i++) {
+        DP_TRY(dp_pass_forward(p, call));
+        DP_TRY(dp_pass_backward(p, call));
+    }
+    return DP_OK;
+}
+
+/* Calls a product on its first tile again and again; best[] gets the fastest call of each
+ * direction. */
+static dp_status time_product(struct dp_pass *p, const struct dp_pass_call *call, int node,
+                              int repeats, uint64_t best[DP_DIRECTIONS])
+{
+    uint64_t *ns = p->clock->ns[dp_pass_layer_of(p->model, &p->model->nodes[node])];
+
+    for (int i = 0; i < repeats; i++) {
+        ns[DP_FORWARD] = ns[DP_BACKWARD] = 0;
+        DP_TRY(dp_pass_run_alone(p, call, node));
+        for (int d = 0; d < DP_DIRECTIONS; d++) {
+            best[d] = i == 0 || ns[d] < best[d] ? ns[d] : best[d];
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status time_products(struct dp_pass *p, const struct dp_pass_call *call, int repeats,
+                               struct dp_layer_profile *layers)
+{
+    for (int n = 0; n < p->model->node_count; n++) {
+        struct dp_layer_profile *layer = &layers[dp_pass_layer_of(p->model, &p->model->nodes[n])];
+        uint64_t best[DP_DIRECTIONS] = {0};
+        if (is_product(&p->model->nodes[n])) {
+            DP_TRY(time_product(p, call, n, repeats, best));
+            layer->best_s = (double)(best[DP_FORWARD] + best[DP_BACKWARD]) / 1e9 *
+                            (double)call->rows / (double)dp_pass_alone_rows(p, call->rows, n);
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status measure(struct dp_pass *p, const struct dp_pass_call *call, int passes,
+                         int repeats, struct dp_layer_profile *layers)
+{
+    const int most = dp_pass_profile_most(p->model);
+
+    DP_TRY(time_passes(p, call, 1)); /* not counted: it warms up */
+    memset(p->clock->ns, 0, sizeof(*p->clock->ns) * (size_t)most);
+    DP_TRY(time_passes(p, call, passes));
+    for (int i = 0; i < most; i++) {
+        for (int d = 0; d < DP_DIRECTIONS; d++) {
+            layers[i].seconds[d] = (double)p->clock->ns[i][d] / 1e9 / passes;
+        }
+        memcpy(layers[i].path, p->clock->paths[i], sizeof(layers[i].path));
+    }
+    DP_TRY(call->rows > 0 && repeats > 0 ? time_products(p, call, repeats, layers) : DP_OK);
+    return p->clock->failed;
+}
+
+/* With a clock for `most` layers. */
+static dp_status profile(struct dp_pass *p, const struct dp_pass_call *call, int passes,
+                         int repeats, struct dp_layer_profile *layers)
+{
+    const size_t most = (size_t)dp_pass_profile_most(p->model);
+    struct dp_pass_clock clock = {.ns = dp_zalloc(most, sizeof(*clock.ns)),
+                                  .paths = dp_zalloc(most, sizeof(*clock.paths))};
+    dp_status status = DP_OK;
+
+    if (clock.ns == NULL || clock.paths == NULL) {
+        status = DP_FAIL(DP_ERR_NOMEM, "times of %zu layers", most);
+    } else {
+        p->clock = &clock;
+        status = measure(p, call, passes, repeats, layers);
+        p->clock = NULL;
+    }
+    dp_free(clock.paths);
+    dp_free(clock.ns);
+    return status;
+}
+
+int dp_pass_profile_most(const struct dp_model *model)
+{
+    return model->node_count + 1;
+}
+
+dp_status dp_pass_profile(struct dp_pass *p, const struct dp_pass_call *call, int passes,
+                          int repeats, struct dp_layer_profile *layers, int *count)
+{
+    const int most = dp_pass_profile_most(p->model);
+
+    memset(layers, 0, sizeof(*layers) * (size_t)most);
+    describe(p, call->rows, layers);
+    DP_TRY(profile(p, call, passes, repeats, layers));
+    *count = 0;
+    for (int i = 0; i < most; i++) {
+        if (layers[i].bytes > 0.0) {
+            layers[(*count)++] = layers[i];
+        }
+    }
+    return DP_OK;
+}

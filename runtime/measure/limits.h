@@ -1,0 +1,40 @@
+/*
+ * limits.h - how fast the parts of a step could be here: the layers, the machine, the sum over
+ * ranks. What a step achieves is compared with it.
+ *
+ * Between two steps all ranks measure at the same time, as they compute at the same time in a step.
+ * They work on scratch memory: no bit of the training changes. The best rates of a host are kept
+ * for later runs (rates_cache.h); layers and sums are measured in every run, since a link may have
+ * become another one.
+ */
+#ifndef DP_RUNTIME_MEASURE_LIMITS_H
+#define DP_RUNTIME_MEASURE_LIMITS_H
+
+#include "collectives/exchange/exchange_speed.h"
+#include "runtime/measure/machine_rates.h"
+#include "runtime/trainer/compute/layer_times.h"
+#include "runtime/trainer/trainer.h"
+
+struct dp_limits_config {
+    int threads;          /* of this rank */
+    bool quick;           /* a tenth of a second at most, for short runs */
+    double step_s;        /* what this rank computes in a step */
+    const char *host_key; /* what the machine's rates depend on; NULL: they are not kept */
+};
+
+struct dp_limits {
+    bool measured; /* all else is of this rank, but for `sum` */
+    struct dp_machine_rates machine;
+    struct dp_exchange_speed sum;    /* equal on all ranks */
+    struct dp_layer_times layers;    /* owned */
+    double gemm_gflops, conv_gflops; /* at the model's shapes; NaN: it has none */
+};
+
+/* Collective, between steps. Takes a second, less if rates are known. `out` is released by
+ * dp_limits_free(), also after an error. Errors: those of the device, strategy and transport. */
+DP_CHECKED dp_status dp_limits_measure(struct dp_trainer *trainer,
+                                       const struct dp_limits_config *config,
+                                       struct dp_limits *out);
+void dp_limits_free(struct dp_limits *limits);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * machine_rates.h - how fast the device of a rank computes and copies: the limits that its layers
+ * are compared with. They are measured, never looked up by the name of a product.
+ *
+ * Each is the best of several tries of an operation of kernels/ops.h on a stream of its own, while
+ * the other ranks of the host do the same.
+ */
+#ifndef DP_RUNTIME_MEASURE_MACHINE_RATES_H
+#define DP_RUNTIME_MEASURE_MACHINE_RATES_H
+
+#include "kernels/device.h"
+
+/* GB = 1e9 bytes; NaN: not measured. */
+struct dp_machine_rates {
+    double peak_gflops;     /* of a large matrix product in the compute type */
+    double copy_gbs;        /* bytes read and written by a copy of arrays beyond the caches */
+    double cache_gbs;       /* the same of arrays that stay in a cache near the core */
+    double host_device_gbs; /* bytes copied to and from the device, in turns; the host: NaN */
+};
+
+/* The keys of the members, in order, for a cache of them (rates_cache.h). */
+enum { DP_MACHINE_RATES = 4 };
+extern const char *const dp_machine_rate_keys[DP_MACHINE_RATES];
+
+/* Nothing is known. */
+void dp_machine_rates_clear(struct dp_machine_rates *rates);
+
+/* Takes about `seconds`. like: a stream of the compute type, which is not used. Rates that need
+ * more memory than there is stay NaN. Local. Errors: those of the device. */
+DP_CHECKED dp_status dp_machine_rates_measure(const struct dp_stream *like, int threads,
+                                              double seconds, struct dp_machine_rates *out);
+
+#endif

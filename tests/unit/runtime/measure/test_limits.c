@@ -1,0 +1,162 @@
+/* test_limits.c - measuring what the machine allows: it finds plausible rates, equal on all ranks
+ * where they must be, keeps them, and does not change training. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "collectives/exchange/exchange_calls.h"
+#include "runtime/measure/limits.h"
+#include "runtime/measure/rates_cache.h"
+#include "tests/support/local_world.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_run.h"
+
+enum { STEPS = 5 };
+
+static bool plausible(const struct dp_limits *l, bool host)
+{
+    double seconds = 0.0;
+
+    for (int i = 0; i < l->layers.count; i++) {
+        const struct dp_layer_profile *layer = &l->layers.layers[i];
+        seconds += layer->seconds[DP_FORWARD] + layer->seconds[DP_BACKWARD];
+    }
+    return l->measured && seconds > 0.0 && l->machine.peak_gflops > 0.0 &&
+           l->machine.copy_gbs > 0.0 && (l->machine.cache_gbs > 0.0) == host &&
+           (l->machine.host_device_gbs > 0.0) == !host;
+}
+
+/* Measures after the third step. */
+static dp_status measure(struct dp_trainer *t)
+{
+    const struct dp_limits_config config = {.threads = 1, .quick = true, .step_s = 1e-3};
+    const struct dp_step_params step_params = *t->state.step_params;
+    const uint64_t order = dp_exchange_order(t->exchange), hash = small_hash(t);
+    struct dp_exchange_speed all[SMALL_RANKS];
+    struct dp_limits limits;
+
+    if (t->state.step != 3) {
+        return DP_OK;
+    }
+    DP_TRY(dp_limits_measure(t, &config, &limits));
+    const struct dp_exchange_speed sum = limits.sum;
+    const bool host = t->device->host_memory, good = plausible(&limits, host);
+    const bool summed = sum.bytes > 0.0 && sum.step_s > 0.0 && sum.whole_s > 0.0;
+    dp_limits_free(&limits);
+    if (!good || (host && summed != (t->group->size > 1))) {
+        return DP_FAIL(DP_ERR_INTERNAL, "not a measurement");
+    }
+    DP_TRY(dp_exchange_gather(t->exchange, &sum, sizeof(sum), all));
+    for (int rank = 0; rank < t->group->size; rank++) {
+        if (all[rank].bytes != sum.bytes || all[rank].step_s != sum.step_s ||
+            all[rank].whole_s != sum.whole_s) {
+            return DP_FAIL(DP_ERR_DISAGREE, "ranks know different sums");
+        }
+    }
+    if (dp_exchange_order(t->exchange) != order || small_hash(t) != hash ||
+        t->state.step_params->step != step_params.step ||
+        t->state.step_params->applied != step_params.applied) {
+        return DP_FAIL(DP_ERR_INTERNAL, "measuring changed the trainer");
+    }
+    return DP_OK;
+}
+
+static void measuring_changes_no_bit_of_the_training(void **state)
+{
+    static const char *const layers[] = {small_dense, small_conv, small_dropout};
+    static const char *const sets[][4] = {
+        {"comm.overlap=on", NULL},
+        {"comm.overlap=off", "optimizer.name=adamw", NULL},
+        {"comm.strategy=direct", "train.lanes=4", NULL},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < 9; i++) {
+        const int ranks = i == 4 ? 1 : 2;
+        const size_t live = dp_mem_live();
+        struct small_run run;
+        struct outcome with, without;
+        assert_int_equal(small_run_create(&run, layers[i % 3], sets[i / 3]), 0);
+        assert_int_equal(small_train(&run, ranks, STEPS, measure, &with), 0);
+        assert_int_equal(small_train(&run, ranks, STEPS, NULL, &without), 0);
+        assert_memory_equal(with.hash, without.hash, sizeof(with.hash));
+        assert_memory_equal(with.loss, without.loss, sizeof(with.loss));
+        outcome_fini(&with);
+        outcome_fini(&without);
+        small_run_destroy(&run);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+/* With every allocation missing once: no error, and training goes on. */
+static size_t goes_on(struct dp_group *group, const void *run)
+{
+    const struct dp_limits_config config = {.threads = 1, .quick = true, .step_s = 1e-3};
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    size_t wrong = 0;
+
+    if (small_run_trainer(run, group, 40, &t) != DP_OK || dp_trainer_step(t, &report) != DP_OK) {
+        return 1;
+    }
+    for (int nth = 1; nth < 20; nth++) {
+        struct dp_limits limits;
+        dp_mem_fail_nth(nth);
+        wrong += dp_limits_measure(t, &config, &limits) != DP_OK;
+        dp_mem_fail_nth(0);
+        dp_limits_free(&limits);
+    }
+    wrong += dp_trainer_step(t, &report) != DP_OK;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void without_memory_less_is_measured_and_training_continues(void **state)
+{
+    const size_t live = dp_mem_live();
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
+    assert_int_equal(on_local_ranks(1, goes_on, &run), 0);
+    small_run_destroy(&run);
+    assert_int_equal(dp_mem_live(), live);
+}
+
+static void rates_are_kept_by_key(void **state)
+{
+    static const char *const names[] = {"first", "second"};
+    const double kept[] = {1.5, NAN}, others[] = {7.0, 8.0};
+    double values[] = {-1.0, -1.0};
+    (void)state;
+
+    assert_int_equal(setenv("XDG_CACHE_HOME", scratch_folder, 1), 0);
+    assert_false(dp_rates_cache_get("one host", names, values, 2));
+    assert_true(values[0] == -1.0);
+    dp_rates_cache_put("one host", names, kept, 2);
+    dp_rates_cache_put("other host", names, others, 2);
+    assert_true(dp_rates_cache_get("one host", names, values, 2));
+    assert_true(values[0] == 1.5 && isnan(values[1]));
+    dp_rates_cache_put("one host", names, others, 2);
+    assert_true(dp_rates_cache_get("one host", names, values, 2));
+    assert_true(values[0] == 7.0 && values[1] == 8.0);
+    assert_false(dp_rates_cache_get("a third host", names, values, 2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(measuring_changes_no_bit_of_the_training),
+        cmocka_unit_test(without_memory_less_is_measured_and_training_continues),
+        cmocka_unit_test_setup_teardown(rates_are_kept_by_key, scratch_create, scratch_destroy),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -40,6 +40,7 @@ enum flag {
     FLAG_MAX_TIME,
     FLAG_BASELINE,
     FLAG_PLAN,
+    FLAG_TRACE,
     FLAG_LOG_LEVEL,
     FLAG_QUIET,
     FLAG_VERSION,
@@ -68,6 +69,8 @@ static const struct {
     [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
     [FLAG_PLAN] = {"--plan", "FILE", "shares gradients as the run with that config.yaml did"},
+    [FLAG_TRACE] = {"--trace", "FILE",
+                    "writes a trace for Perfetto; FILE:steps=A-B: of those steps"},
     [FLAG_LOG_LEVEL] = {"--log-level", "LEVEL", "error|warn|info|debug"},
     [FLAG_QUIET] = {"--quiet", NULL, "prints errors and warnings only"},
     [FLAG_VERSION] = {"--version", NULL, "prints the version"},
@@ -219,6 +222,8 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
     case FLAG_PLAN:
         cli->run.plan = value;
         return DP_OK;
+    case FLAG_TRACE:
+        return dp_trace_request_read(value, &cli->run.trace);
     default:
         return read_level(cli, value);
     }

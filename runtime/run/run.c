@@ -17,6 +17,7 @@
 #include "runtime/run/resume.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
+#include "runtime/run/run_trace.h"
 #include "runtime/run/setup.h"
 #include "runtime/run/training.h"
 
@@ -69,8 +70,10 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
         dp_progress_line(&figures->progress, "measuring one rank alone (the others sleep)");
         note_overlap(job);
     }
+    dp_run_trace_pause(run, true);
     status = dp_baseline_measure(job->trainer, job->threads,
                                  job->total_steps - job->resume.step < 40, out);
+    dp_run_trace_pause(run, false);
     if (status == DP_STOPPED) {
         status = dp_run_judge_stop(run);
     }
@@ -177,11 +180,13 @@ dp_status dp_run_step(struct dp_training *run, struct dp_step_result *result)
 
     dp_run_request(run);
     dp_overlap_before(overlap, t);
+    dp_run_trace_before(run);
     DP_TRY(dp_trainer_step(t, &result->report));
     result->step = dp_trainer_steps(t);
     result->rows = dp_trainer_batch(t)->global_rows;
     result->lr = (double)dp_trainer_step_params(t)->lr;
     time_step(run);
+    dp_run_trace_after(run, result);
     DP_TRY(take_result(run, result));
     DP_TRY(dp_run_judge_requests(run, result->report.request));
     DP_TRY(inject_faults(&run->job));
@@ -320,6 +325,7 @@ static dp_status train_steps(struct dp_training *run)
     }
     while (dp_trainer_steps(job->trainer) < job->total_steps && outcome->exit == DP_RUN_FINISHED) {
         DP_TRY(job->async != NULL ? async_steps(run) : dp_run_step(run, &result));
+        DP_TRY(dp_run_trace_write(run, false));
         dp_saver_poll(&run->saver, outcome, &run->figures.metrics);
         DP_TRY(between_steps(run, dp_trainer_steps(job->trainer)));
     }
@@ -345,7 +351,12 @@ static dp_status train(struct dp_training *run)
     } else if (status != DP_OK) {
         return status;
     }
+    DP_TRY(dp_run_trace_write(run, true));
     DP_TRY(dp_run_finish(run));
+    if (run->trace_failed && status == DP_OK && dp_run_end_status(&run->outcome) == DP_OK) {
+        run->outcome.unwritable = true; /* all ranks know */
+        return DP_ERR_WRITE;
+    }
     return status != DP_OK ? status : dp_run_last_word(run);
 }
 

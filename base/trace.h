@@ -30,7 +30,8 @@
     X(REDUCE, "reduce")         \
     X(LOAD, "load")             \
     X(EVALUATE, "evaluate")     \
-    X(MEASURE, "measure")
+    X(MEASURE, "measure")       \
+    X(IDLE, "idle")
 
 enum dp_phase {
 #define X(name, text) DP_PHASE_##name,

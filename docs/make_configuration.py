@@ -93,7 +93,13 @@ busy host, may differ more than either does in itself.
 are of `metrics.jsonl`; of two runs `a`, `b`, `changed`, `figures` |
 | `--csv FILE` | writes the steps of the first run: step, epoch, time, loss, lr, \
 samples_per_second, step_ms |
+| `--mlflow DIR` | adds the first run to a store of MLflow's in the folder DIR; metrics of steps \
+and evaluations, the numbers of `run.json` as `run.KEY`, the configuration as parameters; a run \
+that is added again replaces what it was |
 | `--no-page` | writes no `report.html`, as for a folder that belongs to somebody else |
+
+MLflow 3 reads a store in files where `MLFLOW_ALLOW_FILE_STORE=true` is set: `mlflow ui
+--backend-store-uri file:DIR`. `mlflow migrate-filestore` takes it into a database.
 
 Exit codes: 64 wrong usage, 65 nothing of the run can be read, 66 there is no run, 74 a file cannot
 be written.

@@ -60,6 +60,19 @@ DP_CHECKED dp_status dp_engine_submit(struct dp_engine *engine, struct dp_job *j
  * be waited for. When one job fails, all later ones fail with DP_ERR_CANCELLED. */
 DP_CHECKED dp_status dp_engine_wait(struct dp_engine *engine, struct dp_job *job);
 
+/*
+ * Sets what the engine also does: `run` is called beside the jobs, never while one of them runs,
+ * whenever dp_engine_poke() asks for it, and then every millisecond while it sets *more. It must
+ * not block. After an error of it all later jobs fail with that error. NULL: nothing. Its calls of
+ * MPI are then in turn with those of the jobs.
+ */
+struct dp_errand {
+    dp_status (*run)(void *arg, bool *more);
+    void *arg;
+};
+void dp_engine_set_errand(struct dp_engine *engine, struct dp_errand errand);
+void dp_engine_poke(struct dp_engine *engine);
+
 /* Waits until no engine of this process runs a job, for at most `most_ns`. Returns whether none
  * does. What the jobs wait for must have been cancelled. */
 bool dp_engines_rest(uint64_t most_ns);

@@ -116,7 +116,7 @@ dp_status dp_saver_open(struct dp_saver *s, const struct dp_run_job *job)
     }
     DP_TRY(dp_snapshot_share(&s->state_dict, dp_trainer_flat(t), dp_trainer_exchange(t),
                              job->threads, &s->snapshot));
-    dp_trainer_set_async_copy(t, s->snapshot->async_copy);
+    dp_trainer_set_async_copy(t, DP_ASYNC_COPY_SNAPSHOT, s->snapshot->async_copy);
     return dp_exchange_agree(dp_trainer_exchange(t), dp_run_leads(job) ? make_writer(s) : DP_OK);
 }
 
@@ -192,7 +192,7 @@ static dp_status take_snapshot(struct dp_saver *s)
     if (!loose) {
         return DP_OK;
     }
-    dp_trainer_finish_copy(t);
+    dp_trainer_finish_copies(t);
     return dp_exchange_barrier(dp_trainer_exchange(t));
 }
 
@@ -247,7 +247,7 @@ dp_status dp_saver_finish(struct dp_saver *s, const struct dp_outcome *outcome,
     dp_status status = DP_OK;
 
     DP_TRY(dp_saver_save(s, outcome, metrics));
-    dp_trainer_finish_copy(t);
+    dp_trainer_finish_copies(t);
     if (s->writer != NULL && s->taken) {
         status = finish_writing(s);
     }

@@ -130,8 +130,10 @@ times a second at most, 15 us.
   never shrinks is a leak, and a warning names the purpose. `report.memory_budget_mb` warns, too.
 * **Use** of processors in the steady steps: cores that each kind of thread kept busy, how many
   threads were ready and had no core, page faults and context switches a step, bytes of network and
-  disks. Threads that libraries start count as computing. Energy is that of the processors, where
-  the kernel counts it (RAPL) and this user may read it.
+  disks. Threads that libraries start count as computing. Of NVIDIA GPUs NVML says use, clock, what
+  lowered it, memory and power, once a second on a thread of its own; under 80 % use, in a run of
+  at least 10 s, is a warning. Energy is that of GPUs, and of processors where the kernel counts it
+  (RAPL) and this user may read it; ranks that share a GPU each count it.
 * **Stability**: samples/s in up to 64 windows. Where the last quarter of a run of at least 10 s is
   more than 10 % faster or slower than the first, and by more than the windows vary, a warning says
   so with the likely cause: the clock, other load, memory pressure.

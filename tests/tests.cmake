@@ -34,6 +34,13 @@ foreach(source ${dp_test_sources})
     SKIP_RETURN_CODE 77)
 endforeach()
 
+# A library that stands in for NVML.
+add_library(dp_fake_nvml SHARED tests/fake_nvml/fake_nvml.c)
+target_link_libraries(dp_fake_nvml PRIVATE dp_flags)
+target_compile_definitions(test_gpu_sensors PRIVATE
+                           DP_FAKE_NVML="$<TARGET_FILE:dp_fake_nvml>")
+add_dependencies(test_gpu_sensors dp_fake_nvml)
+
 # Compares numbers of cuDNN's headers, where CUDA is built; calls CUDA itself.
 target_compile_definitions(test_cudnn PRIVATE ${dp_have_cuda})
 target_link_libraries(test_cudnn PRIVATE ${dp_cuda_headers})

@@ -34,6 +34,7 @@ enum flag {
     FLAG_DATA_ONLY,
     FLAG_CHECK,
     FLAG_DRY_RUN,
+    FLAG_SELFTEST,
     FLAG_PRINT_CONFIG,
     FLAG_LIST,
     FLAG_DEVICE,
@@ -62,6 +63,7 @@ static const struct {
     [FLAG_DATA_ONLY] = {"--data-only", NULL, "iterates the input without training"},
     [FLAG_CHECK] = {"--check", NULL, "checks the model and prints its layers, FLOPs and memory"},
     [FLAG_DRY_RUN] = {"--dry-run", NULL, "prints ranks, binding and bucket plan, then ends"},
+    [FLAG_SELFTEST] = {"--selftest", NULL, "checks that this model trains rightly here"},
     [FLAG_PRINT_CONFIG] = {"--print-config", NULL, "prints the resolved configuration"},
     [FLAG_LIST] = {"--list", "FAMILY",
                    "what there is of strategies, layers ...; a wrong name lists all"},
@@ -245,6 +247,9 @@ static dp_status apply_plain(struct dp_cli *cli, enum flag flag)
         break;
     case FLAG_DRY_RUN:
         cli->run.dry_run = true;
+        break;
+    case FLAG_SELFTEST:
+        cli->run.selftest = true;
         break;
     case FLAG_PRINT_CONFIG:
         cli->run.print_config = true;

@@ -12,6 +12,7 @@
 #include "base/trace.h"
 #include "runtime/config/config_print.h"
 #include "runtime/run/check.h"
+#include "runtime/run/data_only.h"
 #include "runtime/run/final_report.h"
 #include "runtime/run/limit_figures.h"
 #include "runtime/run/resume.h"
@@ -351,26 +352,6 @@ static dp_status evaluate(struct dp_training *run)
     return end;
 }
 
-/* --data-only: instead of training. */
-static dp_status data_only(const struct dp_run_job *job, struct dp_progress *progress)
-{
-    const uint64_t begin_ns = dp_now_ns();
-    uint64_t rows = 0;
-    char text[DP_GROUPED_BYTES];
-
-    for (uint64_t i = 0; i < job->total_steps; i++) {
-        DP_TRY(dp_trainer_next_batch(job->trainer));
-        rows += dp_trainer_batch(job->trainer)->global_rows;
-    }
-    if (dp_run_leads(job)) {
-        const double seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
-        dp_progress_line(progress, "input alone: %llu batch%s, %s samples/s over all ranks",
-                         (unsigned long long)job->total_steps, job->total_steps == 1 ? "" : "es",
-                         dp_grouped(text, (double)rows / seconds));
-    }
-    return DP_OK;
-}
-
 static dp_status run_all(struct dp_training *run)
 {
     struct dp_run_job *job = &run->job;
@@ -399,7 +380,7 @@ static dp_status run_all(struct dp_training *run)
         return DP_OK;
     }
     run->outcome.ready = true;
-    return job->options->data_only ? data_only(job, progress) : train(run);
+    return job->options->data_only ? dp_run_data_only(job, progress) : train(run);
 }
 
 /* dp_status_together() of a whole run. A failure in a step is of one rank, until all know of it. */

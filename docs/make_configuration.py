@@ -93,7 +93,13 @@ busy host, may differ more than either does in itself.
 are of `metrics.jsonl`; of two runs `a`, `b`, `changed`, `figures` |
 | `--csv FILE` | writes the steps of the first run: step, epoch, time, loss, lr, \
 samples_per_second, step_ms |
+| `--mlflow DIR` | adds the first run to a store of MLflow's in the folder DIR; metrics of steps \
+and evaluations, the numbers of `run.json` as `run.KEY`, the configuration as parameters; a run \
+that is added again replaces what it was |
 | `--no-page` | writes no `report.html`, as for a folder that belongs to somebody else |
+
+MLflow 3 reads a store in files where `MLFLOW_ALLOW_FILE_STORE=true` is set: `mlflow ui
+--backend-store-uri file:DIR`. `mlflow migrate-filestore` takes it into a database.
 
 Exit codes: 64 wrong usage, 65 nothing of the run can be read, 66 there is no run, 74 a file cannot
 be written.
@@ -124,13 +130,49 @@ times a second at most, 15 us.
   never shrinks is a leak, and a warning names the purpose. `report.memory_budget_mb` warns, too.
 * **Use** of processors in the steady steps: cores that each kind of thread kept busy, how many
   threads were ready and had no core, page faults and context switches a step, bytes of network and
-  disks. Threads that libraries start count as computing. Energy is that of the processors, where
-  the kernel counts it (RAPL) and this user may read it.
+  disks. Threads that libraries start count as computing. Of NVIDIA GPUs NVML says use, clock, what
+  lowered it, memory and power, once a second on a thread of its own; under 80 % use, in a run of
+  at least 10 s, is a warning. Energy is that of GPUs, and of processors where the kernel counts it
+  (RAPL) and this user may read it; ranks that share a GPU each count it.
 * **Stability**: samples/s in up to 64 windows. Where the last quarter of a run of at least 10 s is
   more than 10 % faster or slower than the first, and by more than the windows vary, a warning says
   so with the likely cause: the clock, other load, memory pressure.
 * **Cost**, if `report.price_per_hour` has a price: there is none by default. With
   `report.target_accuracy` also the time, and the dollars, until an evaluation reached it.
+
+## Buckets, late ranks, and what efficiency is lost to
+
+`buckets` says of each piece of the gradient when it was ready, sent and summed, counted from the
+step's begin, and how long the step waited for it: means of the steady steps, and of the ranks. Who
+came first and last, and by how much, is compared in up to 2,048 / buckets steps, evenly spaced over
+the run. A rank is late by when its gradient is ready, never by how long something takes it: ranks
+that wait for others take as long as they do. `stragglers` has the share of buckets at which each
+rank came last. Ranks of several hosts are compared by the clock of rank 0: before the first step
+and after the last one it exchanges 16 messages with each host, and takes the quickest.
+
+`efficiency` has five factors, whose product is `scaling_efficiency`. A step of one rank alone is
+made longer in turn by what each cause adds to it in the run: computing that is slower
+(contention), waiting for batches, communication that nothing hides, waiting for ranks that come
+later, all else. Waiting is what a rank waits for a bucket before the last rank has it, and for all
+ranks at the end of a step whose weights they share. All but these are what the run and one rank
+alone were measured to take, so a factor may be a little above 1.
+
+## A trace
+
+```sh
+launch/mpirun -np 2 build/ddp_train models/lenet.cfg --out runs/traced --trace :steps=21-25
+```
+
+`--trace FILE:steps=A-B` writes what all threads of all ranks do in those steps, as a Chrome trace:
+open it in [Perfetto](https://ui.perfetto.dev) or chrome://tracing. Without a FILE it is
+`trace.json` in the folder of the run; without steps it is ten of them, from the 21st on where there
+are as many. A process is a rank, and its lines are computing, communication, input and checkpoints.
+An arrow goes from where a bucket was ready to the job that sums it; counters are the bytes that a
+rank sends in a step, and samples/s. All times are by the clock of rank 0. While other steps run,
+tracing costs nothing. A file that cannot be written is found before the first step (exit code 74);
+if the disk is full later, the run goes on to its end, and then exits with 74. Asynchronous training
+cannot be traced (64): its ranks have no steps in common. Of a GPU it shows what the host sees: when
+work was queued, and when it was waited for.
 
 ## run.json
 

@@ -4,7 +4,8 @@
 # What every build needs. Ninja is used if it is installed; Ninja or make must be.
 dp_build_packages=(gcc libc6-dev cmake pkg-config libopenmpi-dev libhwloc-dev
     libopenblas-openmp-dev libdnnl-dev libyaml-dev libjansson-dev zlib1g-dev libxxhash-dev
-    libturbojpeg0-dev libjpeg-dev libpng-dev libzstd-dev)
+    libturbojpeg0-dev libjpeg-dev libpng-dev libzstd-dev
+    libcurl4-openssl-dev)
 command -v ninja >/dev/null || dp_build_packages+=(make)
 
 # What training the shipped models needs.

@@ -49,7 +49,7 @@ static const char help[] =
     "exit codes: 0; 64 wrong usage; 65 bad data; 66 input is missing; 74 a file\n"
     "cannot be written; 75 stopped by a signal: nothing is left\n";
 
-enum { ARGUMENTS = 3, SHARD_MB_MOST = 1 << 20, SIDE_MOST = 16384, TIME_S = 3 };
+enum { ARGUMENTS = 3, SHARD_MB_MOST = 1 << 20, SIDE_MOST = 16384, TIME_S = 3, REMOTE_WAIT_S = 60 };
 
 struct options {
     const char *words[ARGUMENTS]; /* the command, and its folders */
@@ -371,7 +371,7 @@ static dp_status unpack(const struct options *o, const struct dp_records *record
 
 static dp_status look(const struct options *o)
 {
-    const struct dp_shard_store_config config = {.dir = o->words[1]};
+    const struct dp_shard_store_config config = {.dir = o->words[1], .patience_s = REMOTE_WAIT_S};
     struct dp_records *records;
     dp_status status = DP_OK;
 

@@ -12,6 +12,7 @@
 
 /* Not runtime/lockstep.h, which trains: this program only reads what a run has left. */
 #include "runtime/report/comparison_print.h"
+#include "runtime/report/mlflow.h"
 #include "runtime/report/page.h"
 #include "runtime/report/record_json.h"
 #include "runtime/report/record_print.h"
@@ -27,6 +28,7 @@ static const char help[] =
     "flags:\n"
     "  --json        prints the figures as JSON\n"
     "  --csv FILE    writes the steps of RUN to FILE\n"
+    "  --mlflow DIR  adds RUN to a store of MLflow's, in files\n"
     "  --no-page     writes no report.html\n"
     "  --version     prints the version\n"
     "  --help        prints this text\n"
@@ -39,12 +41,28 @@ enum { RUNS_MOST = 2 };
 struct options {
     const char *runs[RUNS_MOST];
     int count;
-    const char *csv;
+    const char *csv, *mlflow; /* files to write; NULL: none */
     bool json, no_page, help, version;
 };
 
+/* The value of a flag, "--csv FILE" or "--csv=FILE"; NULL: it is another flag, or has none. */
+static const char *value_of(const char *flag, const char *name, int argc, char **argv, int *at)
+{
+    const size_t length = strlen(name);
+
+    if (strncmp(flag, name, length) != 0) {
+        return NULL;
+    }
+    if (flag[length] == '=' && flag[length + 1] != '\0') {
+        return flag + length + 1;
+    }
+    return flag[length] == '\0' && *at + 1 < argc ? argv[++*at] : NULL;
+}
+
 static dp_status parse_flag(const char *flag, int argc, char **argv, int *at, struct options *o)
 {
+    const char *value;
+
     if (strcmp(flag, "--json") == 0) {
         o->json = true;
     } else if (strcmp(flag, "--no-page") == 0) {
@@ -53,13 +71,14 @@ static dp_status parse_flag(const char *flag, int argc, char **argv, int *at, st
         o->help = true;
     } else if (strcmp(flag, "--version") == 0) {
         o->version = true;
-    } else if (strncmp(flag, "--csv=", 6) == 0 && flag[6] != '\0') {
-        o->csv = flag + 6;
-    } else if (strcmp(flag, "--csv") == 0 && *at + 1 < argc) {
-        o->csv = argv[++*at];
+    } else if ((value = value_of(flag, "--csv", argc, argv, at)) != NULL) {
+        o->csv = value;
+    } else if ((value = value_of(flag, "--mlflow", argc, argv, at)) != NULL) {
+        o->mlflow = value;
     } else {
+        const bool lacks = strncmp(flag, "--csv", 5) == 0 || strncmp(flag, "--mlflow", 8) == 0;
         return DP_FAIL(DP_ERR_USAGE, "%s: %s; see ddp_report --help", flag,
-                       strncmp(flag, "--csv", 5) == 0 ? "a file must follow" : "unknown flag");
+                       lacks ? "a path must follow" : "unknown flag");
     }
     return DP_OK;
 }
@@ -124,6 +143,9 @@ static dp_status show(const struct options *o, const struct report *r)
     }
     if (o->csv != NULL) {
         DP_TRY(dp_record_write_csv(r->runs[0], o->csv));
+    }
+    if (o->mlflow != NULL) {
+        DP_TRY(dp_mlflow_write(r->runs[0], o->mlflow));
     }
     if (o->no_page) {
         return DP_OK;

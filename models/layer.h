@@ -90,6 +90,7 @@ struct dp_layer_call {
     void *y;         /* [rows, out]; written by forward; backward may read it */
     const void *dy;  /* [rows, out]; backward only */
     const void *dy2; /* [rows, out]; backward_whole only: to be added to dy; NULL: nothing */
+    void *masked;    /* [rows, out]; backward only; of a layer that `masks`: see there; else NULL */
     void *dx;        /* [rows, in]; backward only; NULL for the first layer of a model */
     const void *weights[DP_LAYER_PARAMS]; /* one for each of plan.params, in the compute type */
     float *grads[DP_LAYER_PARAMS];        /* one for each of plan.params; float32 */
@@ -140,6 +141,10 @@ struct dp_layer_type {
      * which is not NULL. A large gradient is then sent while dx is computed. NULL: backward
      * computes everything. */
     dp_status (*backward_data)(const void *state, const struct dp_layer_call *call);
+
+    /* Whether backward undoes a fused relu itself: it writes dy where y > 0, else 0, to
+     * call->masked, which may be dy, and which backward_data gets as its dy. NULL: it does not. */
+    bool (*masks)(const void *state, const struct dp_layer_call *call);
 
     /* Called after the last tile of a pass, with all its rows; x, y, dx and dy are not set. NULL:
      * nothing to do. Gradients of parameters are final after backward_end. */

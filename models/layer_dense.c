@@ -105,12 +105,40 @@ static dp_status dense_forward(const void *state, const struct dp_layer_call *c)
     return forward_part(l, c, 0, second);
 }
 
+static bool dense_masks(const void *state, const struct dp_layer_call *c)
+{
+    const struct dense *l = state;
+
+    return l->bias && c->stream->ops->dense_backward_relu != NULL;
+}
+
+static dp_status backward_relu(const struct dense *l, const struct dp_layer_call *c)
+{
+    const struct dp_dense_backward b = {
+        .dy = c->dy,
+        .y = c->y,
+        .x = c->x,
+        .g = c->masked,
+        .dw = c->grads[0],
+        .db = c->grads[1],
+        .rows = c->rows,
+        .in = l->in,
+        .out = (size_t)l->units,
+        .keep = c->keep,
+    };
+
+    return c->stream->ops->dense_backward_relu(c->stream, &b);
+}
+
 static dp_status dense_backward(const void *state, const struct dp_layer_call *c)
 {
     const struct dense *l = state;
     const struct dp_ops *ops = c->stream->ops;
     const size_t in = l->in, out = (size_t)l->units;
 
+    if (c->masked != NULL) {
+        return backward_relu(l, c);
+    }
     if (l->bias && ops->dense_backward_both != NULL) {
         DP_TRY(ops->dense_backward_both(c->stream, c->grads[0], c->grads[1], c->dy, c->x, c->rows,
                                         in, out, c->keep));
@@ -152,4 +180,5 @@ const struct dp_layer_type dp_layer_dense = {
     .forward_first = dense_forward_first,
     .backward = dense_backward,
     .backward_data = dense_backward_data,
+    .masks = dense_masks,
 };

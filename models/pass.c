@@ -330,13 +330,17 @@ static dp_status backward_whole(const struct dp_pass *p, const struct dp_node *n
 static dp_status backward_layer(const struct dp_pass *p, const struct dp_pass_call *call,
                                 const struct dp_node *node, struct dp_layer_call *c, bool early)
 {
-    if (node->mask_slot >= 0) {
-        void *masked = slot_at(p, node->mask_slot, node->y, c->rows_before);
+    void *masked = slot_at(p, node->mask_slot, node->y, c->rows_before);
+
+    if (masked != NULL && node->type->masks != NULL && node->type->masks(node->state, c)) {
+        c->masked = masked;
+    } else if (masked != NULL) {
         DP_TRY(p->stream->ops->relu_backward(p->stream, masked, c->dy, c->y,
                                              c->rows * p->model->values[node->y].count));
         c->dy = masked;
     }
     DP_TRY(node->type->backward(node->state, c));
+    c->dy = masked != NULL ? masked : c->dy;
     DP_TRY(early ? announce(hooks_of(call), node) : DP_OK);
     return node->type->backward_data != NULL && c->dx != NULL
                ? node->type->backward_data(node->state, c)

@@ -15,6 +15,7 @@
 #include "collectives/exchange/exchange_calls.h"
 #include "collectives/world/world.h"
 #include "runtime/config/config_load.h"
+#include "runtime/run/roles/evaluation.h"
 #include "runtime/run/run.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/setup.h"
@@ -132,6 +133,12 @@ static dp_status check_mode(const struct dp_run_job *job)
 {
     char where[256];
 
+    if (job->config->train.eval_rank) {
+        return refuse(job, DP_ERR_CONFIG,
+                      "%s: in a program of your own all ranks train: leave it out; ddp_train can "
+                      "run it",
+                      dp_config_where(job->config, "train.eval_rank", where, sizeof(where)));
+    }
     return !dp_config_stale(job->config)
                ? DP_OK
                : refuse(job, DP_ERR_CONFIG,

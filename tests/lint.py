@@ -77,6 +77,7 @@ DOORS = {
     r"jpeglib\.h": r"runtime/data/pictures/jpeg_part\.c",
     r"png\.h": r"runtime/data/pictures/png\.c",
     r"zstd\.h": r"runtime/data/records/block\.c",
+    r"curl/.*": r"runtime/data/remote/http\.c",
     r"(xxhash|xxh3)\.h": r"(base(/\w+)?|collectives/\w+)/\w+\.[ch]|runtime/checkpoint/manifest\.c|"
                          r"runtime/data/records/\w+\.c|"
                          r"runtime/run/(run_fingerprint|data_prints|load_dataset|run_plan)\.c|"

@@ -34,11 +34,19 @@ foreach(source ${dp_test_sources})
     SKIP_RETURN_CODE 77)
 endforeach()
 
+# A library that stands in for NVML.
+add_library(dp_fake_nvml SHARED tests/fake_nvml/fake_nvml.c)
+target_link_libraries(dp_fake_nvml PRIVATE dp_flags)
+target_compile_definitions(test_gpu_sensors PRIVATE
+                           DP_FAKE_NVML="$<TARGET_FILE:dp_fake_nvml>")
+add_dependencies(test_gpu_sensors dp_fake_nvml)
+
 # Compares numbers of cuDNN's headers, where CUDA is built; calls CUDA itself.
 target_compile_definitions(test_cudnn PRIVATE ${dp_have_cuda})
 target_link_libraries(test_cudnn PRIVATE ${dp_cuda_headers})
 target_link_libraries(test_cuda_on_host PRIVATE ${dp_cuda_headers})
 target_link_libraries(test_nccl_on_host PRIVATE ${dp_cuda_headers})
+target_link_libraries(test_block_on_host PRIVATE ${dp_cuda_headers})
 
 # dp_cuda_test(suffix noun variable=value ...): test_<noun> on device cuda, as test_<suffix>. On the
 # host it needs no GPU.
@@ -83,11 +91,9 @@ elseif(DP_CUDA STREQUAL "host")
   dp_cuda_test(golden_cuda golden DP_TEST_QUICK=1)
   dp_cuda_test(on_host_cuda cuda_on_host)
   dp_cuda_test(nccl_on_host_cuda nccl_on_host)
+  dp_cuda_test(block_on_host_cuda block_on_host)
   dp_cuda_test(step_budget_cuda step_budget)
-  # Not how fast that is here, but that it runs.
-  add_test(NAME bench_gpu_cuda COMMAND bench_gpu small)
-  set_tests_properties(bench_gpu_cuda PROPERTIES LABELS unit TIMEOUT 120)
-  add_dependencies(cuda_tests bench_gpu)
+  add_dependencies(cuda_tests bench_gpu) # for tests/runs/bench_gpu.py
   # One rank a GPU, which is what NCCL wants; without it ranks share one.
   dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8)
   dp_cuda_test(gpu_peers_apart_cuda gpu_peers DP_CUDA_GPUS=8)
@@ -228,7 +234,7 @@ if(Python3_FOUND)
   list(REMOVE_ITEM runs gpu_memory.py) # elsewhere nothing in it can run
   foreach(file ${runs})
     get_filename_component(subject ${file} NAME_WE)
-    if(subject MATCHES "^(gpus|algo_tuning)$")
+    if(subject MATCHES "^(gpus|algo_tuning|bench_gpu)$")
       if(DP_CUDA STREQUAL "host") # elsewhere nothing in them can run
         dp_check(runs_${subject}_cuda mpi 600 ${Python3_EXECUTABLE} -B tests/runs/${file}
                  ${PROJECT_BINARY_DIR})

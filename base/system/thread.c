@@ -3,6 +3,7 @@
 #include "base/system/thread.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 
@@ -48,4 +49,23 @@ dp_status dp_thread_try(int count, const char *task)
     }
     dp_free(threads);
     return status;
+}
+
+void dp_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t clock;
+
+    /* These fail only without memory, which Linux never needs for them. */
+    (void)pthread_condattr_init(&clock);
+    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(cond, &clock);
+    (void)pthread_condattr_destroy(&clock);
+}
+
+void dp_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns)
+{
+    const struct timespec at = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                                .tv_nsec = (long)(until_ns % 1000000000u)};
+
+    (void)pthread_cond_timedwait(cond, mutex, &at);
 }

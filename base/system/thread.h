@@ -1,10 +1,11 @@
 /*
- * thread.h - starting threads, where a system may refuse them.
+ * thread.h - starting threads, where a system may refuse them; waiting for a while.
  */
 #ifndef DP_BASE_SYSTEM_THREAD_H
 #define DP_BASE_SYSTEM_THREAD_H
 
 #include <pthread.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -18,5 +19,11 @@ DP_CHECKED dp_status dp_thread_start(pthread_t *thread, void *(*body)(void *), v
 /* Checks that this many more threads can run now at the same time, for a library that ends the
  * process if they cannot. Errors: as above. */
 DP_CHECKED dp_status dp_thread_try(int count, const char *task);
+
+/* A condition to wait for until a time of dp_now_ns(); destroyed by pthread_cond_destroy(). */
+void dp_cond_init(pthread_cond_t *cond);
+
+/* Waits as pthread_cond_wait(), but no longer than until that time. */
+void dp_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns);
 
 #endif

@@ -20,8 +20,17 @@ struct dp_engine {
     struct dp_job *queue[DP_ENGINE_QUEUE];
     unsigned head, tail; /* jobs [head, tail) are waiting */
     bool stop, failed;
-    uint64_t wire_bytes; /* the group's count after the last job */
+    uint64_t submitted_jobs; /* so far */
+    bool busy;               /* a job or the errand runs */
+    uint64_t wire_bytes;     /* the group's count after the last job */
+    struct dp_errand errand;
+    bool errand_due; /* it is called again, but not before next_ns */
+    uint64_t next_ns;
+    dp_status errand_status; /* the error with which it ended the jobs; or DP_OK */
 };
+
+/* Between two calls of an errand. */
+enum { ERRAND_NS = 1000000 };
 
 static atomic_int running; /* running jobs of all engines */
 
@@ -32,9 +41,13 @@ static void engine_turn(struct dp_engine *engine)
     struct dp_job *job = engine->queue[engine->head % DP_ENGINE_QUEUE];
     bool *in_job = dp_group_in_job();
 
+    while (engine->busy) { /* with the errand, on the engine's thread */
+        (void)pthread_cond_wait(&engine->issued, &engine->mutex);
+    }
+    engine->busy = true;
     engine->head++;
     (void)pthread_mutex_unlock(&engine->mutex);
-    job->status = DP_ERR_CANCELLED;
+    job->status = engine->errand_status != DP_OK ? engine->errand_status : DP_ERR_CANCELLED;
     job->begin_ns = dp_now_ns();
     if (!engine->failed) {
         *in_job = true;
@@ -44,11 +57,56 @@ static void engine_turn(struct dp_engine *engine)
         *in_job = false;
     }
     job->end_ns = dp_now_ns();
+    if (dp_trace_records()) {
+        dp_trace_add_job(job->what, job->index, job->number, job->begin_ns, job->end_ns);
+    }
     (void)pthread_mutex_lock(&engine->mutex);
     engine->failed = engine->failed || job->status != DP_OK;
     engine->wire_bytes = engine->group->wire_bytes;
+    engine->busy = false;
     job->state = DP_JOB_ISSUED;
     (void)pthread_cond_broadcast(&engine->issued);
+}
+
+/* The same for the errand. */
+static void errand_turn(struct dp_engine *engine)
+{
+    const struct dp_errand errand = engine->errand;
+    bool *in_job = dp_group_in_job(), more = false;
+    dp_status status;
+
+    engine->busy = true;
+    engine->errand_due = false; /* unless it is asked for meanwhile */
+    (void)pthread_mutex_unlock(&engine->mutex);
+    *in_job = true;
+    atomic_fetch_add(&running, 1);
+    status = errand.run(errand.arg, &more);
+    atomic_fetch_sub(&running, 1);
+    *in_job = false;
+    (void)pthread_mutex_lock(&engine->mutex);
+    engine->busy = false;
+    if (status != DP_OK) {
+        engine->errand_status = status;
+        engine->failed = true;
+    }
+    if (more && !engine->errand_due) {
+        engine->errand_due = true;
+        engine->next_ns = dp_now_ns() + ERRAND_NS;
+    }
+    (void)pthread_cond_broadcast(&engine->issued);
+}
+
+/* Waits until there may be something to do: of an errand that is due, only until its time. */
+static void await_work(struct dp_engine *engine)
+{
+    const uint64_t now = dp_now_ns();
+    const uint64_t until = engine->next_ns > now ? engine->next_ns : now + ERRAND_NS;
+
+    if (engine->errand_due && !engine->failed) {
+        dp_cond_wait_until(&engine->submitted, &engine->mutex, until);
+    } else {
+        (void)pthread_cond_wait(&engine->submitted, &engine->mutex);
+    }
 }
 
 static void *engine_main(void *arg)
@@ -61,8 +119,11 @@ static void *engine_main(void *arg)
         if (engine->run == DP_RUN_ON_THREAD && engine->head != engine->tail) {
             DP_SPAN(DP_PHASE_REDUCE, engine->head);
             engine_turn(engine);
+        } else if (engine->errand_due && !engine->busy && !engine->failed &&
+                   dp_now_ns() >= engine->next_ns) {
+            errand_turn(engine);
         } else {
-            (void)pthread_cond_wait(&engine->submitted, &engine->mutex);
+            await_work(engine);
         }
     }
     (void)pthread_mutex_unlock(&engine->mutex);
@@ -97,7 +158,7 @@ dp_status dp_engine_create(struct dp_group *group, enum dp_run run, struct dp_en
     engine->wire_bytes = group->wire_bytes;
     set_run(engine, run);
     (void)pthread_mutex_init(&engine->mutex, NULL);
-    (void)pthread_cond_init(&engine->submitted, NULL);
+    dp_cond_init(&engine->submitted);
     (void)pthread_cond_init(&engine->issued, NULL);
     status = dp_thread_start(&engine->thread, engine_main, engine, "dp-engine", "shares gradients");
     if (status != DP_OK) {
@@ -165,7 +226,11 @@ dp_status dp_engine_submit(struct dp_engine *engine, struct dp_job *job)
         return DP_FAIL(DP_ERR_INTERNAL, "more than %d communication jobs", DP_ENGINE_QUEUE);
     }
     job->state = DP_JOB_SUBMITTED;
+    job->number = engine->submitted_jobs++;
     job->ready_ns = dp_now_ns();
+    if (job->what != DP_TRACE_CALL && dp_trace_records()) {
+        dp_trace_add_arrow(job->number, job->ready_ns);
+    }
     engine->queue[engine->tail++ % DP_ENGINE_QUEUE] = job;
     if (engine->run == DP_RUN_ON_THREAD) {
         (void)pthread_cond_signal(&engine->submitted);
@@ -191,6 +256,26 @@ dp_status dp_engine_wait(struct dp_engine *engine, struct dp_job *job)
     job->state = DP_JOB_IDLE;
     (void)pthread_mutex_unlock(&engine->mutex);
     return job->status;
+}
+
+void dp_engine_set_errand(struct dp_engine *engine, struct dp_errand errand)
+{
+    (void)pthread_mutex_lock(&engine->mutex);
+    while (engine->busy) {
+        (void)pthread_cond_wait(&engine->issued, &engine->mutex);
+    }
+    engine->errand = errand;
+    engine->errand_due = false;
+    (void)pthread_mutex_unlock(&engine->mutex);
+}
+
+void dp_engine_poke(struct dp_engine *engine)
+{
+    (void)pthread_mutex_lock(&engine->mutex);
+    engine->errand_due = engine->errand.run != NULL;
+    engine->next_ns = 0;
+    (void)pthread_cond_signal(&engine->submitted);
+    (void)pthread_mutex_unlock(&engine->mutex);
 }
 
 bool dp_engines_rest(uint64_t most_ns)

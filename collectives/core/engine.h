@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/trace_ring.h"
 #include "collectives/core/group.h"
 
 enum dp_run {
@@ -25,6 +26,8 @@ struct dp_job {
     dp_status (*run)(void *arg, int index);
     void *arg;
     int index;
+    enum dp_trace_job what; /* for a trace */
+    uint64_t number;        /* of the jobs submitted so far */
     enum dp_job_state state;
     dp_status status;
     uint64_t ready_ns, begin_ns, end_ns; /* submitted, started, done */
@@ -56,6 +59,19 @@ DP_CHECKED dp_status dp_engine_submit(struct dp_engine *engine, struct dp_job *j
 /* Returns the job's status when it is done; the job is IDLE again. Earlier jobs may still have to
  * be waited for. When one job fails, all later ones fail with DP_ERR_CANCELLED. */
 DP_CHECKED dp_status dp_engine_wait(struct dp_engine *engine, struct dp_job *job);
+
+/*
+ * Sets what the engine also does: `run` is called beside the jobs, never while one of them runs,
+ * whenever dp_engine_poke() asks for it, and then every millisecond while it sets *more. It must
+ * not block. After an error of it all later jobs fail with that error. NULL: nothing. Its calls of
+ * MPI are then in turn with those of the jobs.
+ */
+struct dp_errand {
+    dp_status (*run)(void *arg, bool *more);
+    void *arg;
+};
+void dp_engine_set_errand(struct dp_engine *engine, struct dp_errand errand);
+void dp_engine_poke(struct dp_engine *engine);
 
 /* Waits until no engine of this process runs a job, for at most `most_ns`. Returns whether none
  * does. What the jobs wait for must have been cancelled. */

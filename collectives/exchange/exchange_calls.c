@@ -196,3 +196,13 @@ dp_status dp_exchange_call(struct dp_exchange *e, dp_status (*run)(void *arg, in
     DP_TRY(dp_engine_submit(e->engine, &job));
     return dp_engine_wait(e->engine, &job);
 }
+
+void dp_exchange_set_errand(struct dp_exchange *e, struct dp_errand errand)
+{
+    dp_engine_set_errand(e->engine, errand);
+}
+
+void dp_exchange_poke(struct dp_exchange *e)
+{
+    dp_engine_poke(e->engine);
+}

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "collectives/core/engine.h"
 
 struct dp_exchange;
 
@@ -47,5 +48,10 @@ DP_CHECKED dp_status dp_exchange_barrier(struct dp_exchange *exchange);
 /* Runs a job of the caller's, which may use the group; collective if the job is. */
 DP_CHECKED dp_status dp_exchange_call(struct dp_exchange *exchange,
                                       dp_status (*run)(void *arg, int index), void *arg, int index);
+
+/* Work beside the jobs, on other groups, and the request for a call of it: as
+ * dp_engine_set_errand(), dp_engine_poke(). Local; the second is callable from any thread. */
+void dp_exchange_set_errand(struct dp_exchange *exchange, struct dp_errand errand);
+void dp_exchange_poke(struct dp_exchange *exchange);
 
 #endif

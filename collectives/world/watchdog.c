@@ -125,6 +125,12 @@ static bool waits(const struct rank_state *r)
     return phase(r) == DP_PHASE_WAIT && runs(r);
 }
 
+/* Whether it waits for work that need not come: nobody waits for it, and it for nobody. */
+static bool idles(const struct rank_state *r)
+{
+    return phase(r) == DP_PHASE_IDLE && runs(r);
+}
+
 /* Notes what a rank has done since the last look. */
 static void follow(struct dp_watchdog *w, struct rank_state *r)
 {
@@ -194,19 +200,24 @@ static double limit_of(const struct dp_watchdog *w, const struct rank_state *r)
     return fmax(LEAST_OTHER_S, TIMES_SLOWEST * in_seconds(w->slowest_ns[r->activity]));
 }
 
-/* A rank that is stopped, or waits for one that can be seen from here, has no say. */
+/* A rank that is stopped or idle, or waits for one that can be seen from here, has no say. */
 static double limit_s(const struct dp_watchdog *w)
 {
     double limit = 0.0;
+    int idle = 0;
 
     for (int i = 0; i < w->count; i++) {
         const struct rank_state *r = &w->ranks[i];
         if (r->now.state == 't') {
             return (double)INFINITY;
         }
-        if (!stopped(r) && (!waits(r) || w->others)) {
+        idle += idles(r);
+        if (!stopped(r) && !idles(r) && (!waits(r) || w->others)) {
             limit = fmax(limit, limit_of(w, r));
         }
+    }
+    if (idle == w->count) {
+        return (double)INFINITY;
     }
     return limit > 0.0 ? limit : step_limit_s(w);
 }
@@ -263,6 +274,9 @@ static bool is_before(const struct rank_state *a, const struct rank_state *b)
 
 static bool is_missing(const struct dp_watchdog *w, const struct rank_state *r)
 {
+    if (idles(r)) {
+        return false;
+    }
     if (!waits(r)) {
         return true;
     }
@@ -305,6 +319,9 @@ static const char *doing(const struct dp_watchdog *w, const struct rank_state *r
     }
     if (waits(r)) {
         return "waits for other ranks";
+    }
+    if (idles(r)) {
+        return "has nothing to do";
     }
     if (r->now.state == 'D') {
         return "waits for a device";

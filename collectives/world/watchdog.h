@@ -14,6 +14,7 @@
  *   saving, evaluating,     five times the slowest one so far, at least 300 s: they may wait for
  *   measuring, start        storage
  *   the caller's own code   none
+ *   idle: no work has come  none; the other ranks of the host have theirs
  *
  * Time in which this process did not run, as when the whole job is suspended, does not count. Nor
  * does time in which a debugger holds a rank.

@@ -221,7 +221,7 @@ dp_status dp_world_create(struct dp_world **out)
         dp_free(world);
         return status;
     }
-    world->train = world->all;
+    dp_world_unite(world);
     if (world->liveness != NULL) {
         dp_trace_publish(DP_TRACE_WATCHDOG, dp_liveness_mark(world->liveness));
     }
@@ -234,6 +234,37 @@ dp_status dp_world_group(struct dp_world *world, struct dp_group **out)
 {
     return world->mpi ? dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, out)
                       : dp_local_alone(out);
+}
+
+dp_status dp_world_divide(struct dp_world *world, const struct dp_roles *roles)
+{
+    const int rank = world->all->rank;
+    const bool shares = rank < dp_roles_sharing(roles);
+    MPI_Comm some = MPI_COMM_NULL;
+    dp_status status = DP_OK;
+
+    world->roles = *roles;
+    world->role = dp_role_of(roles, rank);
+    if (!dp_roles_help(roles)) {
+        return DP_OK;
+    }
+    world->train = NULL;
+    DP_TRY(DP_MPI(MPI_Comm_split(MPI_COMM_WORLD, shares ? 0 : MPI_UNDEFINED, rank, &some)));
+    if (shares) {
+        status = dp_mpi_group_create(some, &world->cancel, &world->train);
+        (void)MPI_Comm_free(&some); /* the group has a copy */
+    }
+    return status;
+}
+
+void dp_world_unite(struct dp_world *world)
+{
+    if (world->train != world->all) {
+        dp_group_destroy(world->train);
+    }
+    world->train = world->all;
+    world->roles = (struct dp_roles){.count = {[DP_ROLE_TRAIN] = world->all->size}};
+    world->role = DP_ROLE_TRAIN;
 }
 
 dp_status dp_world_meet(struct dp_world *world, const char *asked, dp_status mine,
@@ -260,6 +291,7 @@ void dp_world_destroy(struct dp_world *world)
     dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
     dp_watchdog_destroy(world->watchdog);
     dp_liveness_destroy(world->liveness);
+    dp_world_unite(world);
     dp_group_destroy(world->all);
     if (world->mpi) {
         (void)MPI_Finalize();

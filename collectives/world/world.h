@@ -5,6 +5,7 @@
 #define DP_COLLECTIVES_WORLD_WORLD_H
 
 #include "collectives/core/group.h"
+#include "collectives/world/roles.h"
 
 struct dp_failure_detector;
 struct dp_liveness;
@@ -13,7 +14,9 @@ struct dp_watchdog;
 /* A group is NULL where this rank is not a member. */
 struct dp_world {
     struct dp_group *all;   /* checks at start, ending */
-    struct dp_group *train; /* training ranks: gradients and weights */
+    struct dp_group *train; /* ranks that train and serve: gradients and weights */
+    struct dp_roles roles;  /* of all ranks; at first all train */
+    enum dp_role role;      /* of this one */
     bool mpi;               /* started by mpirun or srun */
     char host[64];
     char library[64];                     /* "Open MPI v4.1.4", or "no MPI" */
@@ -41,6 +44,14 @@ DP_CHECKED dp_status dp_world_create(struct dp_world **out);
 /* Makes one more group of all ranks, which another engine may own. Collective. Destroy it with
  * dp_group_destroy() before the world. Errors: DP_ERR_MPI, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_world_group(struct dp_world *world, struct dp_group **out);
+
+/*
+ * Gives the ranks their roles, and makes the group `train` of those that share gradients; the ranks
+ * keep their numbers in it. dp_world_unite() takes the roles back: all ranks train again. Both are
+ * collective. Errors: DP_ERR_MPI, DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_world_divide(struct dp_world *world, const struct dp_roles *roles);
+void dp_world_unite(struct dp_world *world);
 
 /*
  * Gives all ranks the worst status that any of them had before this call. mpirun ends all ranks as

@@ -43,17 +43,13 @@ elseif(DP_CUDA STREQUAL "on")
   if(NOT CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
   endif()
-  # Machine code for A100 and H100/H200; newer ones make theirs from the last. Asked for others, or
-  # for one alone, by CMAKE_CUDA_ARCHITECTURES or CUDAARCHS, those. device_cuda.c refuses GPUs below
-  # the first.
-  if(NOT CMAKE_CUDA_ARCHITECTURES AND "$ENV{CUDAARCHS}" STREQUAL "")
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
-  endif()
+  include(kernels/cuda/architectures.cmake)
+  dp_default_architectures()
   enable_language(CUDA)
   set_target_properties(dp_kernels PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
-  list(GET CMAKE_CUDA_ARCHITECTURES 0 dp_least_capability)
-  if(dp_least_capability MATCHES "^([0-9]+)")
-    target_compile_definitions(dp_kernels PRIVATE DP_LEAST_CAPABILITY=${CMAKE_MATCH_1})
+  dp_least_capability(dp_least)
+  if(DEFINED dp_least)
+    target_compile_definitions(dp_kernels PRIVATE DP_LEAST_CAPABILITY=${dp_least})
   endif()
   set(dp_nvcc_options -std=c++17 --fmad=false -lineinfo
       -Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas --Werror=all-warnings)

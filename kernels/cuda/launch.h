@@ -32,6 +32,7 @@ extern "C" {
 #define DP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                                 \
     (kernel)<<<dp_grid((stream), (kernel), (blocks), (threads), (shared)), (threads), (shared), \
                dp_cuda_of(stream)->queue>>>(__VA_ARGS__)
+#define DP_TOUCH(writes)
 #define DP_SHARED(type, name)                                  \
     extern __shared__ __align__(16) unsigned char dp_shared[]; \
     type *name = reinterpret_cast<type *>(dp_shared)
@@ -40,6 +41,7 @@ extern "C" {
     cuda_on_host_launch(#kernel, (kernel),                                                     \
                         dp_grid((stream), (kernel), (blocks), (threads), (shared)), (threads), \
                         (shared), dp_cuda_of(stream)->queue, __VA_ARGS__)
+#define DP_TOUCH(writes) cuda_on_host_touch(writes) /* counted there */
 #define DP_SHARED(type, name) type *name = static_cast<type *>(cuda_on_host_shared())
 #endif
 
@@ -110,6 +112,7 @@ static __device__ __forceinline__ void dp_read(float *to, const T *from)
 {
     const dp_pack<T, P> pack = *reinterpret_cast<const dp_pack<T, P> *>(from);
 
+    DP_TOUCH(false);
 #pragma unroll
     for (int p = 0; p < P; p++) {
         to[p] = dp_wide(pack.at[p]);
@@ -156,6 +159,7 @@ static __device__ __forceinline__ void dp_write(T *to, const float *from)
     for (int p = 0; p < P; p++) {
         dp_narrow(&pack.at[p], from[p]);
     }
+    DP_TOUCH(true);
     *reinterpret_cast<dp_pack<T, P> *>(to) = pack;
 }
 

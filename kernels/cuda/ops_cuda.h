@@ -11,13 +11,17 @@
 #include "kernels/ops.h"
 #include "kernels/ref/ops_ref.h"
 
-#define DP_OPS_CUDA(X) DP_OPS_LIST(X) X(dense_backward_both) X(norm_statistics) X(norm_backward)
+#define DP_OPS_CUDA(X) \
+    DP_OPS_LIST(X) X(dense_backward_both) X(dense_backward_relu) X(norm_statistics) X(norm_backward)
 
 #define X(name) DP_CHECKED DP_OP_TYPE(name) dp_cuda_##name;
 DP_OPS_CUDA(X)
 #undef X
 
 extern const struct dp_ops dp_cuda_ops;
+
+/* relu_backward to g and sum_rows of it, in one pass over memory: b->x, dw and in are not read. */
+DP_CHECKED dp_status dp_cuda_sum_masked(struct dp_stream *s, const struct dp_dense_backward *b);
 
 /* Image windows as rows of a matrix: columns [pixels, kernel_h, kernel_w, in_c] of `rows` images
  * x, pixels = rows out_h out_w. Both in the stream's compute type. */

@@ -15,6 +15,7 @@
 #include "collectives/exchange/exchange.h"
 #include "collectives/exchange/exchange_probe.h"
 #include "collectives/gpu/gpu_peers.h"
+#include "runtime/run/place.h"
 #include "runtime/run/setup.h"
 
 /* The probe's messages need not be longer: beyond, curves are straight. */

@@ -42,6 +42,7 @@ struct dp_data_config {
     double test_fraction;
     int label;  /* DP_LABEL_... */
     int resize; /* enum dp_resize (runtime/data/sample.h) */
+    double remote_wait_s;
     const char *local_cache;
     int local_cache_mb;
     int on_bad_sample;   /* DP_BAD_SAMPLE_... */
@@ -70,6 +71,7 @@ struct dp_train_config {
     int mode;       /* DP_MODE_... */
     int staleness;  /* of mode async, in steps */
     int eval_every; /* epochs; 0: only at the end */
+    bool eval_rank; /* the last rank evaluates, and trains nothing */
     double hang_timeout_s;
     int check_every;   /* steps; 0: never */
     int on_divergence; /* DP_DIVERGENCE_... */

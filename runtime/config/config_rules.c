@@ -212,6 +212,11 @@ static bool is_compressed_in_lanes(const struct dp_config *config)
     return config->train.lanes > 0 && strcmp(config->comm.compressor, "none") != 0;
 }
 
+static bool is_unshared_for_evaluator(const struct dp_config *config)
+{
+    return config->train.eval_rank && is_named(config->comm.strategy, "none");
+}
+
 static bool has_momentum_twice(const struct dp_config *config)
 {
     const char *momentum = strstr(config->comm.compressor, "momentum=");
@@ -239,7 +244,14 @@ static bool guesses_without_answers(const struct dp_config *config)
     return config->train.loss == DP_LOSS_SQUARE && config->failure_stop.chance_steps > 0;
 }
 
+static bool fetches_other_files(const struct dp_config *config)
+{
+    return strstr(config->data.dir, "://") != NULL && strcmp(config->data.source, "records") != 0;
+}
+
 static const struct dp_config_rule refusals[] = {
+    {"data.dir", fetches_other_files,
+     "an address needs data.source records: pack the data set with ddp_data"},
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,
      "expected one number, or one for each channel or feature of model.input"},
@@ -280,6 +292,8 @@ static const struct dp_config_rule refusals[] = {
     {"train.local_steps", is_local_unshared, "averages nothing with comm.strategy none"},
     {"train.local_steps", is_compressed_in_local_steps,
      "cannot go with a comm.compressor: weights are averaged, not gradients"},
+    {"train.eval_rank", is_unshared_for_evaluator,
+     "cannot go with comm.strategy none, where every rank has weights of its own"},
     {"train.micro_batch", is_sync_in_passes,
      "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
     {"comm.compressor", is_compressed_in_lanes,

@@ -34,8 +34,9 @@ struct dp_source_config {
     size_t samples, test_samples; /* how many `synthetic` makes; 0: its default */
     double test_fraction;         /* of the training set, where there is no test set; 0: none */
     enum dp_resize resize;
-    bool label_last;            /* of csv */
-    const char *local_cache;    /* borrowed; of records: a folder for copies; NULL or "": none */
+    bool label_last;         /* of csv */
+    double remote_wait_s;    /* of records: a server that sends nothing for so long is given up */
+    const char *local_cache; /* borrowed; of records: a folder for copies; NULL or "": none */
     uint64_t local_cache_bytes; /* its budget; 0: by what is free there */
     bool only_train;            /* a test set may be missing, and is not split off */
 };

@@ -38,8 +38,10 @@ static dp_status records_open(void *state, const struct dp_source_config *config
                               struct dp_source_info *info)
 {
     struct state *s = state;
-    const struct dp_shard_store_config store = {
-        .dir = config->dir, .cache = config->local_cache, .cache_bytes = config->local_cache_bytes};
+    const struct dp_shard_store_config store = {.dir = config->dir,
+                                                .patience_s = config->remote_wait_s,
+                                                .cache = config->local_cache,
+                                                .cache_bytes = config->local_cache_bytes};
     const struct dp_records_index *index;
     dp_status status;
 

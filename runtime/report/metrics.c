@@ -125,8 +125,9 @@ static bool skip_nuls(const char **line, const char *end)
 
 /* Closes the gaps of lines that are removed. *damaged: how many had NUL bytes. Returns how many
  * bytes stay. */
-static size_t keep_lines(char *text, size_t bytes, int64_t step, size_t *damaged)
+static size_t keep_lines(char *text, size_t bytes, int64_t step, int64_t evaluated, size_t *damaged)
 {
+    static const char eval_begin[] = "{\"type\":\"eval\"";
     const char *line = text, *const all = text + bytes, *end;
     char *to = text;
 
@@ -134,8 +135,10 @@ static size_t keep_lines(char *text, size_t bytes, int64_t step, size_t *damaged
         const bool had_nuls = skip_nuls(&line, end);
         const size_t length = (size_t)(end + 1 - line);
 
+        const bool eval = strncmp(line, eval_begin, sizeof(eval_begin) - 1) == 0;
+
         *damaged += had_nuls;
-        if ((!had_nuls || *line == '{') && step_of_line(line) <= step) {
+        if ((!had_nuls || *line == '{') && step_of_line(line) <= (eval ? evaluated : step)) {
             memmove(to, line, length);
             to += length;
         }
@@ -144,7 +147,7 @@ static size_t keep_lines(char *text, size_t bytes, int64_t step, size_t *damaged
     return (size_t)(to - text);
 }
 
-dp_status dp_metrics_trim(const char *path, int64_t step)
+dp_status dp_metrics_trim(const char *path, int64_t step, int64_t evaluated)
 {
     char *text = NULL;
     size_t bytes = 0, kept, damaged = 0;
@@ -154,7 +157,7 @@ dp_status dp_metrics_trim(const char *path, int64_t step)
         return DP_OK;
     }
     DP_TRY(dp_file_read(path, SIZE_MAX / 2, &text, &bytes));
-    kept = keep_lines(text, bytes, step, &damaged);
+    kept = keep_lines(text, bytes, step, evaluated, &damaged);
     if (damaged > 0) {
         DP_WARN("%s: %zu line%s damaged by NUL bytes: what cannot be read of %s is left out", path,
                 damaged, damaged == 1 ? " is" : "s are", damaged == 1 ? "it" : "them");

@@ -65,10 +65,11 @@ struct dp_metrics_eval {
  * success dp_metrics_close() must be called. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool append);
 
-/* For a run that goes on after `step`: removes the lines of later steps, a torn last line and, with
- * a warning, what NUL bytes have made unreadable. The file is replaced at once. Without such a file
- * it does nothing. Errors: DP_ERR_WRITE, DP_ERR_DATA, DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_metrics_trim(const char *path, int64_t step);
+/* For a run that goes on after `step`: removes the lines of later steps, those about evaluations of
+ * steps after `evaluated`, which are made again, a torn last line and, with a warning, what NUL
+ * bytes have made unreadable. The file is replaced at once. Without such a file it does nothing.
+ * Errors: DP_ERR_WRITE, DP_ERR_DATA, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_metrics_trim(const char *path, int64_t step, int64_t evaluated);
 
 /* One line each. The step's line takes no memory. Errors: DP_ERR_NOMEM, except for a step;
  * DP_ERR_WRITE: the first two and the last, which do not wait, report it; a step and an evaluation

@@ -78,7 +78,11 @@ static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memor
 {
     static const char *const fits[] = {"fits here", "is tight here", "does NOT fit here"};
     const struct dp_config *c = plan->config;
-    const struct dp_memory_ranks all = {plan->trainers, c->comm.servers, true, true};
+    const struct dp_memory_ranks all = {.trainers = plan->trainers,
+                                        .servers = c->comm.servers,
+                                        .evaluators = c->train.eval_rank,
+                                        .first = true,
+                                        .leads = true};
     const struct dp_memory_ranks one = {.trainers = 1, .first = true};
     const size_t micro_batch = (size_t)c->train.micro_batch;
     const struct dp_share share = dp_share_of(c, plan->model, plan->trainers, micro_batch, 1);
@@ -352,6 +356,10 @@ static void describe_kind(const struct dp_run_job *job, struct dp_progress *prog
     if (c->comm.servers > 0) {
         dp_progress_line(progress, "the last %d of the ranks serve%s: %d train", c->comm.servers,
                          c->comm.servers == 1 ? "s" : "", dp_trainer_ranks(job->trainer));
+    }
+    if (job->world->roles.count[DP_ROLE_EVALUATE] > 0) {
+        dp_progress_line(progress, "rank %d evaluates, while the others train on",
+                         dp_role_first(&job->world->roles, DP_ROLE_EVALUATE));
     }
     if (dp_config_stale(c)) {
         dp_progress_line(progress,

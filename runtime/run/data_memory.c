@@ -8,6 +8,16 @@
 #include "runtime/data/stream/raw_cache.h"
 #include "runtime/trainer/prepare/memory_check.h"
 
+static bool on_one_node(const struct dp_group *group, int ranks)
+{
+    for (int i = 1; i < ranks; i++) {
+        if (group->node_of[i] != group->node_of[0]) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static struct dp_memory_plan plan_of(const struct dp_run_job *job, size_t train_count, size_t bytes)
 {
     const struct dp_config *c = job->config;
@@ -17,9 +27,9 @@ static struct dp_memory_plan plan_of(const struct dp_run_job *job, size_t train_
         .config = c,
         .model = job->model,
         .device = job->device,
-        .trainers = group->size - c->comm.servers,
+        .trainers = job->world->roles.count[DP_ROLE_TRAIN],
         .threads = job->threads,
-        .one_node = dp_group_one_node(group),
+        .one_node = on_one_node(group, dp_roles_sharing(&job->world->roles)),
         .data_bytes = bytes,
         .train_count = train_count,
         .cached_input = dp_run_cached_input(job),

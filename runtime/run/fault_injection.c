@@ -272,7 +272,7 @@ uint64_t dp_fault_injection_next(const struct dp_fault *first, uint64_t after)
 static dp_status apply_together(const struct dp_fault *fault, struct dp_trainer *t)
 {
     DP_TRY(dp_deferred_update_finish(t));
-    dp_trainer_finish_copy(t); /* on all ranks, who may share the weights */
+    dp_trainer_finish_copies(t); /* on all ranks, who may share the weights */
     DP_TRY(dp_exchange_barrier(dp_trainer_exchange(t)));
     if (fault->rank == dp_trainer_group(t)->rank) {
         DP_TRY(dp_trainer_fetch(t));

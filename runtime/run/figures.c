@@ -147,21 +147,21 @@ dp_status dp_figures_add_step(struct dp_figures *f, const struct dp_run_job *job
     return f->metrics_open ? show_step(f, job, result) : DP_OK;
 }
 
-static dp_status show_evaluation(struct dp_figures *f, const struct dp_run_job *job, double seconds)
+static dp_status show_evaluation(struct dp_figures *f, const struct dp_run_job *job,
+                                 const struct dp_eval_answer *answer)
 {
-    const uint64_t step = dp_trainer_steps(job->trainer);
     const struct dp_figure_metric metric =
         dp_figure_metric(f->evaluation.accuracy, f->evaluation.error);
     char value[DP_FIGURE_BYTES];
     const struct dp_metrics_eval line = {
-        .step = (int64_t)step,
-        .epoch = epoch_of(job, step - 1),
+        .step = (int64_t)answer->step,
+        .epoch = epoch_of(job, answer->step - 1),
         .train_loss = f->train_loss.last,
         .test_loss = f->evaluation.loss,
         .test_accuracy = f->evaluation.accuracy,
         .test_top5 = f->evaluation.top5,
         .test_error = f->evaluation.error,
-        .seconds = seconds,
+        .seconds = answer->seconds,
     };
 
     dp_progress_line(&f->progress,
@@ -171,17 +171,25 @@ static dp_status show_evaluation(struct dp_figures *f, const struct dp_run_job *
     return noted(dp_metrics_eval(&f->metrics, &line));
 }
 
-dp_status dp_figures_add_evaluation(struct dp_figures *f, const struct dp_run_job *job,
-                                    const struct dp_evaluation *evaluation, double seconds)
+void dp_figures_end_losses(struct dp_figures *f)
 {
-    f->evaluation = *evaluation;
-    dp_resources_evaluated(&f->resources, job, evaluation->accuracy);
     if (f->train_loss.steps > 0) {
         f->train_loss.last = f->train_loss.sum / (double)f->train_loss.steps;
     }
     f->train_loss.sum = 0.0;
     f->train_loss.steps = 0;
-    return f->metrics_open ? show_evaluation(f, job, seconds) : DP_OK;
+}
+
+dp_status dp_figures_add_evaluation(struct dp_figures *f, const struct dp_run_job *job,
+                                    const struct dp_eval_answer *answer)
+{
+    if (f->evaluated_at == answer->step) {
+        return DP_OK;
+    }
+    f->evaluated_at = answer->step;
+    f->evaluation = answer->found;
+    dp_resources_evaluated(&f->resources, job, answer->found.accuracy);
+    return f->metrics_open ? show_evaluation(f, job, answer) : DP_OK;
 }
 
 double dp_figures_single_rate(const struct dp_figures *f, int ranks, double own_rate)

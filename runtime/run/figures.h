@@ -17,6 +17,7 @@
 #include "runtime/report/report_writer.h"
 #include "runtime/run/job.h"
 #include "runtime/run/resources.h"
+#include "runtime/run/roles/eval_messages.h"
 #include "runtime/trainer/evaluation.h"
 
 struct dp_figures {
@@ -34,9 +35,10 @@ struct dp_figures {
     struct {
         double sum; /* of the losses of `steps` steps since the last evaluation */
         uint64_t steps;
-        double last; /* their mean at the last evaluation, or the loss that ended the run */
+        double last; /* their mean when the last evaluation began, or the loss that ended the run */
     } train_loss;
     struct dp_evaluation evaluation; /* the last one that was recorded */
+    uint64_t evaluated_at;           /* in this run: the step that it belongs to; 0: none so far */
     struct {
         uint64_t step; /* after which `before` is measured */
         double given;  /* samples/s from --baseline; 0: measured */
@@ -66,11 +68,14 @@ void dp_figures_time_step(struct dp_figures *figures, const struct dp_run_job *j
 DP_CHECKED dp_status dp_figures_add_step(struct dp_figures *figures, const struct dp_run_job *job,
                                          const struct dp_step_result *result);
 
-/* An evaluation that took so many seconds. Errors: as above. */
+/* An evaluation of the weights after the last step begins: the mean of the losses up to there goes
+ * with it. */
+void dp_figures_end_losses(struct dp_figures *figures);
+
+/* What it came to, once for each step. Errors: as above. */
 DP_CHECKED dp_status dp_figures_add_evaluation(struct dp_figures *figures,
                                                const struct dp_run_job *job,
-                                               const struct dp_evaluation *evaluation,
-                                               double seconds);
+                                               const struct dp_eval_answer *answer);
 
 /* Samples/s of one rank alone, as given or measured; of a run of one rank `own_rate`. NaN: it was
  * not measured. */

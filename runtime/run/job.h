@@ -12,6 +12,7 @@
 #include "base/files/lock.h"
 #include "base/json.h"
 #include "base/system/machine.h"
+#include "collectives/async/p2p.h"
 #include "collectives/exchange/exchange.h"
 #include "collectives/world/world.h"
 #include "kernels/algo_choices.h"
@@ -60,6 +61,8 @@ struct dp_resume {
     struct dp_json *state;            /* rank 0, owned: what state.json says */
 };
 
+struct dp_eval_rank;
+
 struct dp_run_job {
     const struct dp_run_options *options; /* borrowed */
     struct dp_world *world;               /* borrowed */
@@ -89,7 +92,10 @@ struct dp_run_job {
     struct dp_algo_choices *algo_choices; /* algo_tuning.h; NULL: none are measured */
     char algo_cache[DP_PATH_BYTES];       /* rank 0: the file that keeps them; empty: none does */
     struct dp_trainer *trainer;
-    struct dp_async *async; /* NULL: synchronous steps */
+    struct dp_async *async;    /* NULL: synchronous steps */
+    struct dp_group *beside;   /* owned: of all ranks, for p2p; NULL: no ranks help */
+    struct dp_p2p p2p;         /* messages between ranks that train and ranks that help */
+    struct dp_eval_rank *eval; /* owned, on ranks that train; NULL: they evaluate themselves */
     struct dp_overlap overlap;
 };
 

@@ -91,6 +91,7 @@ static struct dp_source_config source_config(const struct dp_config *c,
         .test_fraction = data->test_fraction,
         .resize = (enum dp_resize)data->resize,
         .label_last = data->label == DP_LABEL_LAST,
+        .remote_wait_s = data->remote_wait_s,
         .local_cache = data->local_cache,
         .local_cache_bytes = (uint64_t)data->local_cache_mb << 20,
     };

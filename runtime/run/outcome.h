@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "runtime/control/stop.h"
 #include "runtime/control/stop_criteria.h"
 #include "runtime/report/summary.h"
 
@@ -15,11 +16,12 @@ struct dp_outcome {
     enum dp_run_exit exit; /* DP_RUN_FINISHED while nothing else ends the run */
     char reason[512];      /* unless finished: why, one line */
     struct dp_stop_criteria stop_criteria;
-    bool ready;          /* all ranks are set up: from now on they do not fail alike */
-    bool save_requested; /* by some rank, in the last step */
-    bool too_slow;       /* rank 0: requests to stop (failure_stop.min_samples_per_second) */
-    bool late_stop;      /* asked to stop after the last step: the run only saves and reports */
-    bool unwritable;     /* the run is stopped since metrics.jsonl cannot be written */
+    enum dp_stop_cause stop_cause; /* of a run that is stopped on request */
+    bool ready;                    /* all ranks are set up: from now on they do not fail alike */
+    bool save_requested;           /* by some rank, in the last step */
+    bool too_slow;   /* rank 0: requests to stop (failure_stop.min_samples_per_second) */
+    bool late_stop;  /* asked to stop after the last step: the run only saves and reports */
+    bool unwritable; /* the run is stopped since metrics.jsonl cannot be written */
 };
 
 /* Whether there is time for more than to save and to report. */

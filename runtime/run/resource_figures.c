@@ -12,6 +12,10 @@
 
 static const double megabyte = 1048576.0, unknown = (double)NAN;
 
+/* A GPU that is used less is an alarm, in a run that is long enough to tell. */
+static const double gpu_use_least = 0.8;
+static const uint64_t alarm_ns = 10000000000;
+
 /* ---- one rank ---- */
 
 static void describe_memory(struct dp_resources *r, const struct dp_run_job *job,
@@ -81,6 +85,19 @@ static void describe_use(const struct dp_resources *r, const struct dp_rank_plac
     rank->joules = r->energy.packages > 0 && ns > 0 ? r->used.joules : unknown;
 }
 
+static void describe_gpu(const struct dp_gpu_use *use, struct dp_run_rank *rank)
+{
+    const double readings = (double)use->readings;
+
+    rank->gpu_use = dp_gpu_use_utilisation(use);
+    rank->gpu_mhz = dp_gpu_use_mhz(use);
+    rank->gpu_watts = dp_gpu_use_watts(use);
+    rank->gpu_throttled = use->readings > 0 ? (double)use->throttled / readings : unknown;
+    rank->gpu_joules = use->readings > 0 ? use->joules : unknown;
+    rank->gpu_memory = use->readings > 0 ? use->memory : -1;
+    dp_gpu_throttle_text(use->throttles, rank->gpu_throttle, sizeof(rank->gpu_throttle));
+}
+
 void dp_resources_describe(struct dp_resources *r, const struct dp_run_job *job,
                            const struct dp_ledger *ledger, struct dp_run_rank *rank)
 {
@@ -91,6 +108,7 @@ void dp_resources_describe(struct dp_resources *r, const struct dp_run_job *job,
     dp_resources_pause(r);
     describe_memory(r, job, rank);
     describe_use(r, place, rank);
+    describe_gpu(&r->gpu.use, rank);
     rank->copied_input = ledger->steps > 0 ? (int64_t)(ledger->rows * sample / ledger->steps) : -1;
 }
 
@@ -150,16 +168,26 @@ static void summarize_use(const struct dp_resources *r, const struct dp_group *g
                           struct dp_run_summary *s)
 {
     double cpu = unknown, joules = unknown;
+    int gpus = 0;
 
     for (int i = 0; i < s->rank_count; i++) {
         add_known(&cpu, s->ranks[i].cpu_use);
         add_known(&s->disk_mb_s, s->ranks[i].disk_mb_s);
+        add_known(&s->gpu_use, s->ranks[i].gpu_use);
+        add_known(&joules, s->ranks[i].gpu_joules);
+        gpus += isfinite(s->ranks[i].gpu_use);
         if (is_first_there(group, i)) {
             add_known(&s->net_mb_s, s->ranks[i].net_mb_s);
             add_known(&joules, s->ranks[i].joules);
         }
     }
     s->cpu_use = cpu / s->rank_count;
+    s->gpu_use = gpus > 0 ? s->gpu_use / gpus : unknown;
+    if (s->gpu_use < gpu_use_least && r->used.ns > alarm_ns) {
+        DP_WARN("GPUs ran kernels in %.0f %% of the time, less than %.0f %%: see the verdict for "
+                "what they wait for",
+                100.0 * s->gpu_use, 100.0 * gpu_use_least);
+    }
     s->joules_per_sample = r->used.samples > 0 ? joules / (double)r->used.samples : unknown;
 }
 

@@ -2,6 +2,7 @@
 
 #include "runtime/run/resources.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,12 +34,93 @@ static void name_job(struct dp_live_who *who)
     }
 }
 
+/* ---- a GPU's sensors ---- */
+
+static dp_status read_sensors(void *context)
+{
+    struct dp_resources *r = context;
+
+    dp_gpu_sensors_read(r->gpu.sensors, &r->gpu.reading);
+    r->gpu.read_ns = dp_now_ns();
+    return DP_OK;
+}
+
+static void close_sensors(struct dp_resources *r)
+{
+    dp_worker_destroy(r->gpu.worker);
+    dp_gpu_sensors_close(r->gpu.sensors);
+    r->gpu.worker = NULL;
+    r->gpu.sensors = NULL;
+}
+
+/* A run without sensors trains as well. */
+static void open_sensors(struct dp_resources *r, const struct dp_device *device)
+{
+    const struct dp_worker_config worker = {.name = "dp-sensors",
+                                            .task = "reads sensors of the GPU",
+                                            .idle = true,
+                                            .run = read_sensors,
+                                            .context = r};
+    struct dp_log_capture capture;
+    const char *why_not = "it has no name";
+    char bus[DP_UNIT_NAME] = "";
+
+    if (device->host_memory || device->units == NULL) {
+        return;
+    }
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    if (device->units->name(bus) == DP_OK) {
+        r->gpu.sensors = dp_gpu_sensors_open("libnvidia-ml.so.1", bus, &why_not);
+    }
+    if (r->gpu.sensors != NULL && dp_worker_create(&worker, &r->gpu.worker) != DP_OK) {
+        close_sensors(r);
+    }
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    if (r->gpu.sensors == NULL) {
+        DP_DEBUG("nothing is known of the use of the GPU at %s: %s", bus, why_not);
+    }
+}
+
+/* Takes the reading that was asked for, if it is there. */
+static void take_reading(struct dp_resources *r)
+{
+    if (r->gpu.asked && !dp_worker_busy(r->gpu.worker)) {
+        (void)!dp_worker_wait(r->gpu.worker); /* it never fails */
+        dp_gpu_use_add(&r->gpu.use, &r->gpu.reading, r->gpu.read_ns);
+        r->gpu.asked = false;
+    }
+}
+
+static void ask_sensors(struct dp_resources *r)
+{
+    if (r->gpu.worker == NULL) {
+        return;
+    }
+    take_reading(r);
+    if (!dp_worker_busy(r->gpu.worker)) {
+        dp_worker_start(r->gpu.worker);
+        r->gpu.asked = true;
+    }
+}
+
+static void pause_sensors(struct dp_resources *r)
+{
+    if (r->gpu.worker != NULL) {
+        take_reading(r);
+        r->gpu.asked = false;
+        dp_gpu_use_pause(&r->gpu.use);
+    }
+}
+
+/* ---- begin ---- */
+
 void dp_resources_begin(struct dp_resources *r, const struct dp_run_job *job)
 {
     const struct dp_group *all = job->world->all;
     struct dp_live_who *who = dp_zalloc(1, sizeof(*who));
 
     dp_energy_begin(&r->energy, "/sys/class/powercap");
+    open_sensors(r, job->device);
     if (who == NULL) {
         return; /* nobody sees this rank, which trains nevertheless */
     }
@@ -184,6 +266,7 @@ void dp_resources_pause(struct dp_resources *r)
     r->used.ns += dp_now_ns() - r->used.from_ns;
     dp_energy_add(&r->energy);
     r->used.joules += r->energy.joules - r->used.from_joules;
+    pause_sensors(r);
     r->used.on = false;
 }
 
@@ -191,7 +274,9 @@ void dp_resources_pause(struct dp_resources *r)
 static void look_for_causes(struct dp_resources *r, const struct dp_usage_brief *before,
                             uint64_t now_ns)
 {
-    const double ghz = dp_clock_ghz();
+    const double mhz = r->gpu.worker != NULL && r->gpu.use.readings > 0 ? r->gpu.use.last_mhz
+                                                                        : 1e3 * dp_clock_ghz();
+    const double ghz = isfinite(mhz) ? mhz / 1e3 : 0.0;
     struct dp_stability_causes causes = {.ghz_sum = ghz, .looks = ghz > 0.0};
 
     if (r->brief_ns > 0) {
@@ -200,6 +285,7 @@ static void look_for_causes(struct dp_resources *r, const struct dp_usage_brief 
         causes.stolen_ns = r->brief.stolen_ns - before->stolen_ns;
         causes.major_faults = r->brief.major_faults - before->major_faults;
     }
+    ask_sensors(r);
     dp_stability_note(&r->stability, &causes);
     dp_energy_add(&r->energy);
     r->brief_ns = now_ns;
@@ -250,5 +336,6 @@ void dp_resources_evaluated(struct dp_resources *r, const struct dp_run_job *job
 
 void dp_resources_end(struct dp_resources *r)
 {
+    close_sensors(r);
     dp_live_close(&r->live);
 }

@@ -11,7 +11,9 @@
 
 #include "base/system/live.h"
 #include "base/system/usage.h"
+#include "base/system/worker.h"
 #include "runtime/report/ledger.h"
+#include "runtime/report/resources/gpu_use.h"
 #include "runtime/report/resources/memory_use.h"
 #include "runtime/report/resources/stability.h"
 #include "runtime/run/job.h"
@@ -38,6 +40,14 @@ struct dp_resources {
         double joules;
     } used;
     struct dp_energy energy;
+    struct {
+        struct dp_gpu_sensors *sensors; /* owned; NULL: there is no GPU, or it has none */
+        struct dp_worker *worker;       /* owned: reads them, since that may take long */
+        bool asked;                     /* `reading` is, or will be, of this stretch */
+        struct dp_gpu_reading reading;
+        uint64_t read_ns;
+        struct dp_gpu_use use;
+    } gpu;
     double target_s; /* when the target was reached, from the start of the process; 0: not yet */
     bool over_budget, leaks; /* it has been warned of that */
 };

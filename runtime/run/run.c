@@ -12,35 +12,19 @@
 #include "base/trace.h"
 #include "runtime/config/config_print.h"
 #include "runtime/run/check.h"
+#include "runtime/run/data_only.h"
 #include "runtime/run/final_report.h"
 #include "runtime/run/limit_figures.h"
 #include "runtime/run/resume.h"
+#include "runtime/run/roles/eval_rank.h"
+#include "runtime/run/roles/eval_serve.h"
+#include "runtime/run/roles/evaluation.h"
+#include "runtime/run/roles/rank_roles.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
+#include "runtime/run/run_trace.h"
 #include "runtime/run/setup.h"
 #include "runtime/run/training.h"
-
-/* An evaluation that is broken off is not recorded; a resumed run makes it. */
-dp_status dp_run_evaluate(struct dp_training *run)
-{
-    const struct dp_run_job *job = &run->job;
-    const uint64_t begin_ns = dp_now_ns();
-    struct dp_evaluation found;
-    dp_status status;
-
-    dp_resources_pause(&run->figures.resources);
-    DP_TRY(dp_trainer_sync_weights(job->trainer));
-    status = dp_trainer_evaluate(job->trainer, &found);
-    if (status != DP_OK) {
-        return status == DP_STOPPED ? dp_run_judge_stop(run) : status;
-    }
-    run->outcome.stop_criteria.evaluated_at = dp_trainer_steps(job->trainer);
-    DP_TRY(dp_figures_add_evaluation(&run->figures, job, &found,
-                                     (double)(dp_now_ns() - begin_ns) / 1e9));
-    dp_run_judge_evaluation(job, &run->figures, &run->outcome);
-    dp_figures_restart(&run->figures, job);
-    return DP_OK;
-}
 
 /* By now overlap is decided. Where that cannot be written, the end of the run tries again. */
 static void note_overlap(const struct dp_run_job *job)
@@ -64,39 +48,24 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
         figures->baseline.before.no_memory) {
         return DP_OK;
     }
+    DP_TRY(dp_evaluation_settle(run)); /* its rank must not take a core meanwhile */
+    if (!dp_outcome_goes_on(&run->outcome) && run->outcome.exit != DP_RUN_EARLY_STOPPED) {
+        return DP_OK;
+    }
     dp_resources_pause(&figures->resources);
     if (dp_run_leads(job)) {
         dp_progress_line(&figures->progress, "measuring one rank alone (the others sleep)");
         note_overlap(job);
     }
+    dp_run_trace_pause(run, true);
     status = dp_baseline_measure(job->trainer, job->threads,
                                  job->total_steps - job->resume.step < 40, out);
+    dp_run_trace_pause(run, false);
     if (status == DP_STOPPED) {
         status = dp_run_judge_stop(run);
     }
     dp_figures_restart(figures, job);
     return status;
-}
-
-/* Every so many steps a run is evaluated, wherever it ends; 0: never. */
-static uint64_t evaluation_period(const struct dp_run_job *job)
-{
-    return (uint64_t)job->config->train.eval_every * job->steps_per_epoch;
-}
-
-/* Whether it is after step number `step` (from 1). */
-static bool evaluation_scheduled(const struct dp_run_job *job, uint64_t step)
-{
-    const uint64_t steps = evaluation_period(job);
-
-    return steps > 0 && step % steps == 0;
-}
-
-/* Whether an evaluation is due after a step and has not been made. */
-static bool evaluation_due(const struct dp_training *run, uint64_t step)
-{
-    return step > 0 && run->outcome.stop_criteria.evaluated_at != step &&
-           (step == run->job.total_steps || evaluation_scheduled(&run->job, step));
 }
 
 /* Before a checkpoint, and before it is evaluated: a run that resumes from it must not inherit one
@@ -113,7 +82,14 @@ static dp_status save(struct dp_training *run)
     if (run->outcome.exit != DP_RUN_FINISHED) {
         return DP_OK;
     }
+    DP_TRY(dp_evaluation_settle(run));
+    if (run->outcome.exit != DP_RUN_FINISHED) {
+        return DP_OK;
+    }
     dp_stop_saving(run->job.stop);
+    if (run->job.eval != NULL) {
+        dp_eval_rank_saving(run->job.eval);
+    }
     return dp_saver_save(&run->saver, &run->outcome, &run->figures.metrics);
 }
 
@@ -131,7 +107,7 @@ static dp_status between_steps(struct dp_training *run, uint64_t step)
 {
     const struct dp_run_job *job = &run->job;
     const struct dp_outcome *outcome = &run->outcome;
-    const bool last = step == job->total_steps, scheduled = evaluation_scheduled(job, step);
+    const bool last = step == job->total_steps, scheduled = dp_evaluation_scheduled(job, step);
     const bool saves = last || outcome->save_requested || save_scheduled(job, step);
 
     if (dp_outcome_goes_on(outcome) && saves) {
@@ -141,14 +117,15 @@ static dp_status between_steps(struct dp_training *run, uint64_t step)
         DP_TRY(measure_baseline(run, &run->figures.baseline.before));
         DP_TRY(dp_outcome_goes_on(outcome) ? dp_run_measure_limits(run) : DP_OK);
     }
-    if (dp_outcome_goes_on(outcome) && scheduled && evaluation_due(run, step)) {
+    if (dp_outcome_goes_on(outcome) && scheduled && dp_evaluation_due(run, step)) {
         DP_TRY(dp_run_evaluate(run));
     }
     if (dp_outcome_goes_on(outcome) && saves) {
         DP_TRY(save(run));
     }
-    return dp_outcome_goes_on(outcome) && last && evaluation_due(run, step) ? dp_run_evaluate(run)
-                                                                            : DP_OK;
+    return dp_outcome_goes_on(outcome) && last && dp_evaluation_due(run, step)
+               ? dp_run_evaluate(run)
+               : DP_OK;
 }
 
 /* What a step came to, on every rank. */
@@ -175,13 +152,16 @@ dp_status dp_run_step(struct dp_training *run, struct dp_step_result *result)
     struct dp_overlap *overlap = &run->job.overlap;
     struct dp_trainer *t = run->job.trainer;
 
+    DP_TRY(dp_evaluation_poll(run));
     dp_run_request(run);
     dp_overlap_before(overlap, t);
+    dp_run_trace_before(run);
     DP_TRY(dp_trainer_step(t, &result->report));
     result->step = dp_trainer_steps(t);
     result->rows = dp_trainer_batch(t)->global_rows;
     result->lr = (double)dp_trainer_step_params(t)->lr;
     time_step(run);
+    dp_run_trace_after(run, result);
     DP_TRY(take_result(run, result));
     DP_TRY(dp_run_judge_requests(run, result->report.request));
     DP_TRY(inject_faults(&run->job));
@@ -202,7 +182,7 @@ static void async_request(void *run)
 static dp_status async_stepped(void *run)
 {
     time_step(run);
-    return DP_OK;
+    return dp_evaluation_poll(run);
 }
 
 static dp_status async_result(void *context, const struct dp_step_result *result, bool *enough)
@@ -241,7 +221,7 @@ static uint64_t next_sync(const struct dp_run_job *job, uint64_t baseline_step, 
         earlier(&next, baseline_step);
     }
     earlier(&next, dp_fault_injection_next(job->faults, step));
-    earlier_multiple(&next, step, evaluation_period(job));
+    earlier_multiple(&next, step, dp_evaluation_period(job));
     earlier_multiple(&next, step, (uint64_t)job->config->checkpoint.every_steps);
     return next;
 }
@@ -301,7 +281,9 @@ dp_status dp_run_start(struct dp_training *run)
     dp_overlap_begin(&job->overlap, t, job->total_steps);
     dp_ledger_init(&run->figures.ledger, dp_ledger_unsteady(steps),
                    dp_exchange_comm_ns(dp_trainer_exchange(t)));
-    if (dp_trainer_steps(t) > 0) { /* there may be nothing left to wait for */
+    /* There may be nothing left to wait for. */
+    if (dp_trainer_steps(t) > 0 &&
+        (job->eval == NULL || dp_evaluation_scheduled(job, dp_trainer_steps(t)))) {
         dp_run_judge_improvement(job, &run->outcome);
     }
     return DP_OK;
@@ -315,14 +297,16 @@ static dp_status train_steps(struct dp_training *run)
     struct dp_step_result result;
 
     DP_TRY(dp_run_start(run));
-    if (dp_outcome_goes_on(outcome) && evaluation_due(run, dp_trainer_steps(job->trainer))) {
+    if (dp_outcome_goes_on(outcome) && dp_evaluation_due(run, dp_trainer_steps(job->trainer))) {
         DP_TRY(dp_run_evaluate(run)); /* one that was broken off */
     }
     while (dp_trainer_steps(job->trainer) < job->total_steps && outcome->exit == DP_RUN_FINISHED) {
         DP_TRY(job->async != NULL ? async_steps(run) : dp_run_step(run, &result));
+        DP_TRY(dp_run_trace_write(run, false));
         dp_saver_poll(&run->saver, outcome, &run->figures.metrics);
         DP_TRY(between_steps(run, dp_trainer_steps(job->trainer)));
     }
+    DP_TRY(dp_evaluation_finish(run));
     if ((outcome->exit == DP_RUN_FINISHED || outcome->exit == DP_RUN_EARLY_STOPPED) &&
         !outcome->late_stop) {
         DP_TRY(measure_baseline(run, &run->figures.baseline.after));
@@ -345,28 +329,27 @@ static dp_status train(struct dp_training *run)
     } else if (status != DP_OK) {
         return status;
     }
+    DP_TRY(dp_run_trace_write(run, true));
     DP_TRY(dp_run_finish(run));
+    if (run->job.eval != NULL) {
+        DP_TRY(dp_eval_rank_end(run->job.eval,
+                                status != DP_OK ? status : dp_run_end_status(&run->outcome)));
+    }
+    if (run->trace_failed && status == DP_OK && dp_run_end_status(&run->outcome) == DP_OK) {
+        run->outcome.unwritable = true; /* all ranks know */
+        return DP_ERR_WRITE;
+    }
     return status != DP_OK ? status : dp_run_last_word(run);
 }
 
-/* --data-only: instead of training. */
-static dp_status data_only(const struct dp_run_job *job, struct dp_progress *progress)
+/* The run of the rank that evaluates for the others, and ends as they do. */
+static dp_status evaluate(struct dp_training *run)
 {
-    const uint64_t begin_ns = dp_now_ns();
-    uint64_t rows = 0;
-    char text[DP_GROUPED_BYTES];
+    dp_status end = DP_OK;
 
-    for (uint64_t i = 0; i < job->total_steps; i++) {
-        DP_TRY(dp_trainer_next_batch(job->trainer));
-        rows += dp_trainer_batch(job->trainer)->global_rows;
-    }
-    if (dp_run_leads(job)) {
-        const double seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
-        dp_progress_line(progress, "input alone: %llu batch%s, %s samples/s over all ranks",
-                         (unsigned long long)job->total_steps, job->total_steps == 1 ? "" : "es",
-                         dp_grouped(text, (double)rows / seconds));
-    }
-    return DP_OK;
+    DP_TRY(dp_eval_serve(&run->job, run->evaluator, &end));
+    run->outcome.unwritable = end == DP_ERR_WRITE;
+    return end;
 }
 
 static dp_status run_all(struct dp_training *run)
@@ -385,6 +368,10 @@ static dp_status run_all(struct dp_training *run)
     if (job->resume.finished) {
         return DP_OK;
     }
+    if (!dp_run_shares(job)) {
+        run->outcome.ready = true;
+        return job->options->dry_run || job->options->data_only ? DP_OK : evaluate(run);
+    }
     if (dp_run_leads(job)) {
         dp_run_describe(job, progress);
         dp_run_describe_resume(job, progress);
@@ -393,7 +380,7 @@ static dp_status run_all(struct dp_training *run)
         return DP_OK;
     }
     run->outcome.ready = true;
-    return job->options->data_only ? data_only(job, progress) : train(run);
+    return job->options->data_only ? dp_run_data_only(job, progress) : train(run);
 }
 
 /* dp_status_together() of a whole run. A failure in a step is of one rank, until all know of it. */

@@ -24,7 +24,4 @@ DP_CHECKED dp_status dp_run_start(struct dp_training *run);
  * Collective. */
 DP_CHECKED dp_status dp_run_step(struct dp_training *run, struct dp_step_result *result);
 
-/* A piece: an evaluation, recorded in the run's figures, and judged. After a step. Collective. */
-DP_CHECKED dp_status dp_run_evaluate(struct dp_training *run);
-
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "runtime/run/roles/eval_rank.h"
 
 /* ---- requests ---- */
 
@@ -27,12 +28,33 @@ static enum dp_stop_cause cause_of(const struct dp_training *run)
     return run->figures.metrics.given_up ? DP_STOP_WRITE : dp_stop_asked(run->job.stop);
 }
 
+/* A request to stop, and the rank that got it. */
+struct request {
+    int cause; /* enum dp_stop_cause */
+    int rank;
+};
+
+/* Rank 0 speaks for the rank that evaluates, too. */
+static struct request request_of(const struct dp_training *run)
+{
+    const struct dp_world *world = run->job.world;
+    struct request mine = {(int)cause_of(run), world->all->rank};
+
+    if (mine.cause == DP_STOP_NONE && run->job.eval != NULL) {
+        mine.cause = (int)dp_eval_rank_asked(run->job.eval);
+        mine.rank = dp_role_first(&world->roles, DP_ROLE_EVALUATE);
+    }
+    return mine;
+}
+
 dp_status dp_run_judge_stop(struct dp_training *run)
 {
     const struct dp_run_job *job = &run->job;
-    const int ranks = job->world->train->size, mine = (int)cause_of(run);
-    int *all, rank = 0;
+    const int ranks = job->world->train->size;
+    const struct request mine = request_of(run);
+    struct request *all;
     dp_status status;
+    int i = 0;
 
     if (dp_trainer_steps(job->trainer) == job->total_steps) {
         run->outcome.late_stop = true;
@@ -43,14 +65,17 @@ dp_status dp_run_judge_stop(struct dp_training *run)
         return DP_FAIL(DP_ERR_NOMEM, "requests of %d ranks", ranks);
     }
     status = dp_exchange_gather(dp_trainer_exchange(job->trainer), &mine, sizeof(mine), all);
-    while (rank + 1 < ranks && all[rank] == DP_STOP_NONE) {
-        rank++;
+    while (i + 1 < ranks && all[i].cause == DP_STOP_NONE) {
+        i++;
     }
-    if (status == DP_OK && !can_wait(job, (enum dp_stop_cause)all[rank])) {
-        run->outcome.unwritable = all[rank] == DP_STOP_WRITE;
+    const enum dp_stop_cause cause = (enum dp_stop_cause)all[i].cause;
+    const int rank = all[i].rank;
+    if (status == DP_OK && !can_wait(job, cause)) {
+        run->outcome.stop_cause = cause;
+        run->outcome.unwritable = cause == DP_STOP_WRITE;
         dp_outcome_end(&run->outcome, DP_RUN_STOPPED, "stopped after step %llu: %s on rank %d (%s)",
-                       (unsigned long long)dp_trainer_steps(job->trainer),
-                       dp_stop_text((enum dp_stop_cause)all[rank]), rank, job->places[rank].host);
+                       (unsigned long long)dp_trainer_steps(job->trainer), dp_stop_text(cause),
+                       rank, job->places[rank].host);
     }
     dp_free(all);
     return status;
@@ -60,8 +85,10 @@ void dp_run_request(struct dp_training *run)
 {
     struct dp_trainer *t = run->job.trainer;
 
-    dp_trainer_set_request(t, DP_REQUEST_STOP, cause_of(run) != DP_STOP_NONE);
-    dp_trainer_set_request(t, DP_REQUEST_SAVE, dp_stop_save_asked(run->job.stop));
+    dp_trainer_set_request(t, DP_REQUEST_STOP, request_of(run).cause != DP_STOP_NONE);
+    dp_trainer_set_request(t, DP_REQUEST_SAVE,
+                           dp_stop_save_asked(run->job.stop) ||
+                               (run->job.eval != NULL && dp_eval_rank_save_asked(run->job.eval)));
     dp_trainer_set_request(t, DP_REQUEST_SLOW, run->outcome.too_slow);
 }
 
@@ -151,7 +178,6 @@ void dp_run_judge_evaluation(const struct dp_run_job *job, const struct dp_figur
                               [DP_METRIC_TEST_ERROR] = figures->evaluation.error};
 
     dp_improvement_add(&outcome->stop_criteria.improvement, config, metrics[config->metric]);
-    dp_run_judge_improvement(job, outcome);
 }
 
 void dp_run_judge_improvement(const struct dp_run_job *job, struct dp_outcome *outcome)

@@ -28,8 +28,7 @@ void dp_run_judge_step(struct dp_training *run, uint64_t number, size_t rows,
 /* After a step: what ranks request [DP_REQUEST_COUNT], unless it has failed. Collective. */
 DP_CHECKED dp_status dp_run_judge_requests(struct dp_training *run, const bool *request);
 
-/* After a recorded evaluation: early stopping. The second one adds no evaluation: for a run that
- * goes on from a checkpoint. */
+/* After a recorded evaluation: counts for early stopping. The second one decides. */
 void dp_run_judge_evaluation(const struct dp_run_job *job, const struct dp_figures *figures,
                              struct dp_outcome *outcome);
 void dp_run_judge_improvement(const struct dp_run_job *job, struct dp_outcome *outcome);

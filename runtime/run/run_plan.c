@@ -167,17 +167,22 @@ dp_status dp_run_find_plan(struct dp_run_job *job)
     return DP_OK;
 }
 
-dp_status dp_run_share_plan(struct dp_run_job *job)
+static dp_status share_plan(struct dp_run_job *job, struct dp_group *group)
 {
     struct dp_comm_config *comm = &job->config->comm;
 
-    DP_TRY(dp_group_broadcast(job->world->all, &job->plan, sizeof(job->plan), 0));
+    DP_TRY(dp_group_broadcast(group, &job->plan, sizeof(job->plan), 0));
     if (job->plan.on) {
         comm->strategy = job->plan.strategy;
         comm->recalled = job->options->plan == NULL;
         comm->overlap = job->plan.overlap != DP_OVERLAP_AUTO ? job->plan.overlap : comm->overlap;
     }
     return DP_OK;
+}
+
+dp_status dp_run_share_plan(struct dp_run_job *job)
+{
+    return share_plan(job, job->world->all);
 }
 
 /* ---- the cache ---- */
@@ -209,8 +214,8 @@ static uint64_t hash_key(const struct dp_run_job *job, const uint64_t *wires)
 {
     uint64_t hash = hash_text(job->world->library, hash_program());
 
-    for (int i = 0; i < job->world->all->size; i++) {
-        hash = hash_text(job->places[i].host, hash + (uint64_t)job->world->all->node_of[i]);
+    for (int i = 0; i < job->world->train->size; i++) {
+        hash = hash_text(job->places[i].host, hash + (uint64_t)job->world->train->node_of[i]);
         hash = XXH3_64bits_withSeed(&wires[i], sizeof(wires[i]), hash);
     }
     for (int i = 0; i < job->model->tensor_count; i++) {
@@ -298,16 +303,17 @@ dp_status dp_run_recall_plan(struct dp_run_job *job)
     uint64_t *wires;
     dp_status status;
 
-    if (job->plan.on || !job->config->comm.plan_cache || job->config->comm.servers > 0 ||
-        dp_group_one_node(job->world->train) || strcmp(job->config->comm.strategy, "auto") != 0) {
+    if (job->world->train == NULL || job->plan.on || !job->config->comm.plan_cache ||
+        job->config->comm.servers > 0 || dp_group_one_node(job->world->train) ||
+        strcmp(job->config->comm.strategy, "auto") != 0) {
         return DP_OK;
     }
-    status = gather_wires(job->world->all, &wires);
+    status = gather_wires(job->world->train, &wires);
     if (status == DP_OK && dp_run_leads(job)) {
         ask_cache(job, wires);
     }
     dp_free(wires);
-    return status == DP_OK ? dp_run_share_plan(job) : status;
+    return status == DP_OK ? share_plan(job, job->world->train) : status;
 }
 
 /* Rank 0: keeps what was measured, if it can. */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
+#include "base/trace_ring.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/checkpoint/checkpoint_save.h"
 #include "runtime/run/run_fingerprint.h"
@@ -73,6 +74,8 @@ static dp_status write_snapshot(void *context)
     struct dp_json *state;
     dp_status status;
 
+    dp_trace_set_lane(DP_LANE_CHECKPOINT, 0);
+    DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)s->step);
     DP_TRY(dp_snapshot_wait(s->snapshot));
     state = dp_json_create();
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
@@ -113,7 +116,7 @@ dp_status dp_saver_open(struct dp_saver *s, const struct dp_run_job *job)
     }
     DP_TRY(dp_snapshot_share(&s->state_dict, dp_trainer_flat(t), dp_trainer_exchange(t),
                              job->threads, &s->snapshot));
-    dp_trainer_set_async_copy(t, s->snapshot->async_copy);
+    dp_trainer_set_async_copy(t, DP_ASYNC_COPY_SNAPSHOT, s->snapshot->async_copy);
     return dp_exchange_agree(dp_trainer_exchange(t), dp_run_leads(job) ? make_writer(s) : DP_OK);
 }
 
@@ -189,7 +192,7 @@ static dp_status take_snapshot(struct dp_saver *s)
     if (!loose) {
         return DP_OK;
     }
-    dp_trainer_finish_copy(t);
+    dp_trainer_finish_copies(t);
     return dp_exchange_barrier(dp_trainer_exchange(t));
 }
 
@@ -244,7 +247,7 @@ dp_status dp_saver_finish(struct dp_saver *s, const struct dp_outcome *outcome,
     dp_status status = DP_OK;
 
     DP_TRY(dp_saver_save(s, outcome, metrics));
-    dp_trainer_finish_copy(t);
+    dp_trainer_finish_copies(t);
     if (s->writer != NULL && s->taken) {
         status = finish_writing(s);
     }

@@ -28,8 +28,13 @@
 #include "runtime/run/hang_report.h"
 #include "runtime/run/load_dataset.h"
 #include "runtime/run/output_dir.h"
+#include "runtime/run/place.h"
 #include "runtime/run/resume.h"
+#include "runtime/run/roles/eval_rank.h"
+#include "runtime/run/roles/rank_roles.h"
+#include "runtime/run/run_files.h"
 #include "runtime/run/run_plan.h"
+#include "runtime/run/run_trace.h"
 
 extern char **environ;
 
@@ -74,7 +79,8 @@ static dp_status compare_arguments(const struct dp_run_job *job)
     const char *init = options->init == NULL ? "" : options->init;
     const char *plan = options->plan == NULL ? "" : options->plan;
     const char *text = options->text == NULL ? "" : options->text;
-    char sets[8192] = "", steps[32] = "", flags[64] = "";
+    const struct dp_trace_request *trace = &options->trace;
+    char sets[8192] = "", steps[32] = "", flags[64] = "", traced[64] = "";
 
     for (int i = 0; i < options->set_count; i++) {
         append(sets, sizeof(sets), options->sets[i]);
@@ -86,11 +92,16 @@ static dp_status compare_arguments(const struct dp_run_job *job)
     if (options->steps > 0) {
         (void)snprintf(steps, sizeof(steps), "%lld", (long long)options->steps);
     }
+    if (trace->on) {
+        (void)snprintf(traced, sizeof(traced), "%llu-%llu", (unsigned long long)trace->first,
+                       (unsigned long long)trace->last);
+    }
     const struct dp_consistency_item items[] = {
         dp_consistency_text("version", DP_VERSION),
         dp_consistency_text("model.cfg", options->config),
         dp_consistency_text("--set", sets),
         dp_consistency_text("--steps", steps),
+        dp_consistency_text("--trace", traced),
         dp_consistency_text("flags", flags),
         dp_consistency_text("--init", init),
         dp_consistency_text("--plan", plan),
@@ -148,102 +159,6 @@ dp_status dp_run_configure(struct dp_run_job *job)
     return job->world->all->size > 1 ? dp_gpu_peers_create(job->world->all, job->device) : DP_OK;
 }
 
-dp_status dp_run_place(struct dp_run_job *job)
-{
-    struct dp_group *group = job->world->all;
-    unsigned char *cpusets;
-    struct dp_rank_place mine;
-    int local = 0, self = 0, sharers, part;
-    dp_status status = dp_machine_create(&job->machine);
-
-    memset(&mine, 0, sizeof(mine));
-    job->places = dp_zalloc((size_t)group->size, sizeof(*job->places));
-    cpusets = dp_zalloc((size_t)group->size, DP_CPUSET_BYTES);
-    if (status == DP_OK && (job->places == NULL || cpusets == NULL)) {
-        status = DP_FAIL(DP_ERR_NOMEM, "places of %d ranks", group->size);
-    }
-    status = dp_group_agree(group, status); /* before any rank gathers: all do, or none */
-    if (status != DP_OK || job->places == NULL || cpusets == NULL) {
-        dp_free(cpusets);
-        return status;
-    }
-    dp_machine_cpuset_bytes(job->machine, mine.cpuset);
-    status = dp_group_allgather(group, &mine, sizeof(mine), job->places);
-    for (int i = 0; i < group->size; i++) {
-        if (group->node_of[i] == group->node_of[group->rank]) {
-            self = i == group->rank ? local : self;
-            memcpy(cpusets + (size_t)local++ * DP_CPUSET_BYTES, job->places[i].cpuset,
-                   DP_CPUSET_BYTES);
-        }
-    }
-    sharers = dp_machine_sharing(cpusets, local, self, &part);
-    dp_free(cpusets);
-    DP_TRY(status);
-    if (sharers > 1 && dp_machine_bind_self(job->machine, part, sharers)) {
-        sharers = 1;
-    }
-    job->threads = dp_machine_threads(job->machine, sharers);
-    mine.threads = job->threads;
-    mine.cores = job->machine->cores;
-    mine.memory = dp_machine_memory();
-    (void)snprintf(mine.host, sizeof(mine.host), "%s", job->machine->host);
-    (void)snprintf(mine.cpus, sizeof(mine.cpus), "%s", job->machine->cpus);
-    (void)snprintf(mine.isa, sizeof(mine.isa), "%s", job->machine->isa);
-    if (sharers > job->machine->cores && self == 0) {
-        DP_WARN("%d ranks share %d core%s of this node: they take turns, and run slower", sharers,
-                job->machine->cores, dp_plural(job->machine->cores));
-    }
-    return dp_group_allgather(group, &mine, sizeof(mine), job->places);
-}
-
-static bool writes_reports(const struct dp_run_job *job)
-{
-    const struct dp_report_config *report = &job->config->report;
-
-    return report->html || report->tensorboard || report->prometheus[0] != '\0';
-}
-
-static dp_status start_reports(const struct dp_run_job *job, struct dp_report_writer **out)
-{
-    const struct dp_report_config *report = &job->config->report;
-    const struct dp_report_writer_config config = {.folder = job->output.path,
-                                                   .html = report->html,
-                                                   .tensorboard = report->tensorboard,
-                                                   .prometheus = report->prometheus};
-
-    return dp_report_writer_create(&config, out);
-}
-
-static dp_status open_files(const struct dp_run_job *job, struct dp_figures *figures)
-{
-    char path[DP_PATH_BYTES];
-
-    DP_TRY(dp_run_write_config(job));
-    DP_TRY(dp_file_join(path, job->output.path, "run.json"));
-    (void)dp_disk_unlink(path); /* it is of the run before */
-    DP_TRY(dp_file_join(path, job->output.path, "metrics.jsonl"));
-    if (job->resume.continues) {
-        DP_TRY(dp_metrics_trim(path, (int64_t)job->resume.step));
-    }
-    DP_TRY(dp_metrics_open(&figures->metrics, path, job->resume.continues));
-    figures->metrics_open = true;
-    return writes_reports(job) ? start_reports(job, &figures->reports) : DP_OK;
-}
-
-/* Rank 0: the files before the first step. A run that cannot begin leaves no config.yaml, since for
- * that the next try would be refused. */
-static dp_status begin_files(const struct dp_run_job *job, struct dp_figures *figures)
-{
-    const dp_status status = open_files(job, figures);
-    char path[DP_PATH_BYTES];
-
-    if (status != DP_OK && !job->resume.continues &&
-        dp_file_join(path, job->output.path, "config.yaml") == DP_OK) {
-        (void)dp_disk_unlink(path);
-    }
-    return status;
-}
-
 static void count_steps(struct dp_run_job *job)
 {
     const struct dp_train_config *train = &job->config->train;
@@ -292,7 +207,7 @@ dp_status dp_run_make_trainer(struct dp_run_job *job)
     reported = status == DP_OK || job->trainer != NULL; /* then all ranks have failed alike */
     if (!reported) {
         bool by_first = dp_log_errors() > errors;
-        reported = dp_group_broadcast(job->world->all, &by_first, sizeof(by_first), 0) == DP_OK &&
+        reported = dp_group_broadcast(job->world->train, &by_first, sizeof(by_first), 0) == DP_OK &&
                    by_first;
     }
     dp_log_capture_end(others, reported ? DP_LOG_DROP : DP_LOG_PRINT);
@@ -433,25 +348,24 @@ static dp_status setup_trainer(struct dp_training *run)
 }
 
 /* OpenMP starts its threads in the first step, after ours, and ends the process if it cannot. */
-static dp_status begin(const struct dp_run_job *job, struct dp_figures *figures)
+static dp_status begin(struct dp_training *run)
 {
+    const struct dp_run_job *job = &run->job;
     const bool writes = job->output.path[0] != '\0';
-    const int own = writes && writes_reports(job) ? 1 : 0; /* it writes them */
+    const int own = writes && dp_run_writes_reports(job) ? 1 : 0; /* it writes them */
 
     DP_TRY(dp_thread_try(job->threads - 1 + own, "computes"));
-    return writes ? begin_files(job, figures) : DP_OK;
+    return writes ? dp_run_begin_files(job, run->outcome.stop_criteria.evaluated_at, &run->figures)
+                  : DP_OK;
 }
 
-dp_status dp_run_setup(struct dp_training *run, const struct dp_async_hooks *steps)
+/* Of ranks that share gradients and weights. */
+static dp_status setup_sharing(struct dp_training *run, const struct dp_async_hooks *steps)
 {
     struct dp_run_job *job = &run->job;
     struct dp_async_hooks hooks = {.context = NULL};
     struct dp_exchange *exchange;
 
-    DP_TRY(dp_run_prepare(run));
-    if (job->resume.finished) {
-        return DP_OK;
-    }
     DP_TRY(setup_trainer(run));
     if (job->options->dry_run || job->options->data_only) {
         return DP_OK;
@@ -462,11 +376,60 @@ dp_status dp_run_setup(struct dp_training *run, const struct dp_async_hooks *ste
     }
     exchange = dp_trainer_exchange(job->trainer);
     DP_TRY(dp_exchange_agree(exchange, make_async(job, &hooks)));
+    DP_TRY(dp_run_trace_open(run));
     DP_TRY(dp_run_options_write(job->options) ? dp_saver_open(&run->saver, job) : DP_OK);
-    DP_TRY(dp_exchange_agree(exchange, begin(job, &run->figures)));
+    DP_TRY(dp_exchange_agree(exchange, begin(run)));
     DP_TRY(dp_run_watch_hang(run));
     dp_resources_begin(&run->figures.resources, job);
     return DP_OK;
+}
+
+/* The evaluator comes last, since what it refuses the others refuse, too, and report. */
+static dp_status setup_evaluator(struct dp_training *run)
+{
+    const struct dp_run_job *job = &run->job;
+    const struct dp_evaluator_config config = {
+        .config = job->config,
+        .model = job->model,
+        .device = job->device,
+        .data = &job->data,
+        .trainers = job->world->roles.count[DP_ROLE_TRAIN],
+        .threads = job->threads,
+    };
+
+    DP_TRY(dp_thread_try(job->threads - 1, "computes"));
+    return dp_evaluator_create(&config, &run->evaluator);
+}
+
+/* Ranks that train and ranks that help meet after each part. */
+static dp_status setup_ranks(struct dp_training *run, const struct dp_async_hooks *steps)
+{
+    struct dp_run_job *job = &run->job;
+    struct dp_group *all = job->world->all;
+    const bool shares = dp_run_shares(job);
+    dp_status status, worst;
+
+    status = shares ? setup_sharing(run, steps) : DP_OK;
+    worst = dp_group_agree(all, status);
+    DP_TRY(status != DP_OK ? status : worst);
+    status = shares ? DP_OK : setup_evaluator(run);
+    worst = dp_group_agree(all, status);
+    DP_TRY(status != DP_OK ? status : worst);
+    dp_run_connect(job);
+    return shares && !job->options->dry_run && !job->options->data_only
+               ? dp_eval_rank_open(job, &job->eval)
+               : DP_OK;
+}
+
+dp_status dp_run_setup(struct dp_training *run, const struct dp_async_hooks *steps)
+{
+    DP_TRY(dp_run_divide(&run->job));
+    DP_TRY(dp_run_prepare(run));
+    if (run->job.resume.finished) {
+        return DP_OK;
+    }
+    return dp_roles_help(&run->job.world->roles) ? setup_ranks(run, steps)
+                                                 : setup_sharing(run, steps);
 }
 
 /* ---- releasing ---- */
@@ -491,9 +454,14 @@ void dp_run_teardown(struct dp_training *run)
 {
     dp_world_on_hang(run->job.world, NULL, NULL);
     dp_saver_close(&run->saver);
+    dp_eval_rank_close(run->job.eval);
+    dp_evaluator_destroy(run->evaluator);
+    dp_run_disconnect(&run->job);
     dp_async_destroy(run->job.async);
     dp_trainer_destroy(run->job.trainer);
+    dp_tracing_destroy(run->tracing);
     dp_figures_close(&run->figures);
     dp_run_release_out(&run->job.output, run->figures.metrics_open);
     release_job(&run->job);
+    dp_run_unite(&run->job);
 }

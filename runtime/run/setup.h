@@ -14,10 +14,6 @@ void dp_run_init(struct dp_training *run, const struct dp_run_options *options,
  * Collective. */
 DP_CHECKED dp_status dp_run_configure(struct dp_run_job *job);
 
-/* This rank's cores, and how many threads the ranks that share them leave to it: job->machine,
- * places, threads. Where one rank fails, all do. Collective. */
-DP_CHECKED dp_status dp_run_place(struct dp_run_job *job);
-
 /* After dp_run_configure() what trainers are made of: places, data, numbers of steps, and what is
  * known of plan, checkpoint and algorithms. Where nothing is left to do, job->resume.finished.
  * Collective. */

@@ -30,12 +30,20 @@ struct eval_round {
     bool more;      /* whether passes are left */
 };
 
+size_t dp_evaluation_round(size_t passes, double seconds)
+{
+    const double wanted_s = 0.25;
+    const double fitting = (double)passes * wanted_s / (seconds > 1e-9 ? seconds : 1e-9);
+    const double most = 8.0 * (double)passes; /* its time may be off */
+
+    return (size_t)(fitting < 1.0 ? 1.0 : fitting < most ? fitting : most);
+}
+
 /* Sets *passes to those of the next round; none: all are done. Their number depends on the time
  * that the slowest rank took for the last round, which all ranks know. */
 static dp_status next_round(const struct eval_round *all, int ranks, struct dp_range *passes)
 {
-    const double wanted_s = 0.25;
-    double slowest_s = 1e-9;
+    double slowest_s = 0.0;
     bool more = false;
 
     for (int i = 0; i < ranks; i++) {
@@ -48,9 +56,7 @@ static dp_status next_round(const struct eval_round *all, int ranks, struct dp_r
         }
     }
     passes->begin += passes->count;
-    const double fitting = (double)passes->count * wanted_s / slowest_s;
-    const double most = 8.0 * (double)passes->count; /* its time may be off */
-    passes->count = !more ? 0 : (size_t)(fitting < 1.0 ? 1.0 : fitting < most ? fitting : most);
+    passes->count = more ? dp_evaluation_round(passes->count, slowest_s) : 0;
     return DP_OK;
 }
 
@@ -82,8 +88,7 @@ static dp_status evaluate_rounds(struct dp_trainer *t, double (*sums)[DP_EVALUAT
     return status;
 }
 
-static struct dp_evaluation evaluation_of(const struct dp_model *model,
-                                          const double sum[DP_EVALUATION_SUMS], double rows)
+struct dp_evaluation dp_evaluation_of(const struct dp_model *model, const double *sum, double rows)
 {
     const bool answers = model->loss != DP_LOSS_SQUARE;
     const double unknown = (double)NAN, score = sum[DP_SUM_SCORE] / rows;
@@ -120,6 +125,6 @@ dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
     }
     dp_free(sums);
     DP_TRY(status);
-    *out = evaluation_of(t->model, sum, (double)t->input.data->test_count);
+    *out = dp_evaluation_of(t->model, sum, (double)t->input.data->test_count);
     return DP_OK;
 }

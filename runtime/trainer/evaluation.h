@@ -4,8 +4,11 @@
 #ifndef DP_RUNTIME_TRAINER_EVALUATION_H
 #define DP_RUNTIME_TRAINER_EVALUATION_H
 
+#include <stddef.h>
+
 #include "base/status.h"
 
+struct dp_model;
 struct dp_trainer;
 
 /* Means over rows; NaN: not of this loss. */
@@ -21,5 +24,14 @@ struct dp_evaluation {
  * stop, all ranks stop after the same round. Collective. Errors: also DP_STOPPED (stopped so; not
  * logged). */
 DP_CHECKED dp_status dp_trainer_evaluate(struct dp_trainer *trainer, struct dp_evaluation *out);
+
+/* ---- pieces that evaluator.c shares ---- */
+
+/* From the sums [DP_EVALUATION_SUMS] over `rows` test rows. */
+struct dp_evaluation dp_evaluation_of(const struct dp_model *model, const double *sums,
+                                      double rows);
+
+/* The number of passes of a round, after a round of `passes` that took so long. */
+size_t dp_evaluation_round(size_t passes, double seconds);
 
 #endif

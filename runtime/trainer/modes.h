@@ -12,6 +12,9 @@
 struct dp_trainer;
 struct dp_update_rule;
 
+/* What may be copied beside a step: the snapshot of a checkpoint, weights to be evaluated. */
+enum dp_async_copy_use { DP_ASYNC_COPY_SNAPSHOT, DP_ASYNC_COPY_EVALUATION, DP_ASYNC_COPY_COUNT };
+
 /* See deferred_update.h. Zeroed: no updates are deferred. */
 struct dp_deferred_updates {
     bool on; /* in steps that begin from now on; the same on all ranks */
@@ -24,12 +27,21 @@ struct dp_modes {
     struct dp_grad_norm *grad_norm;         /* owned; NULL: nothing needs the whole gradient */
     struct dp_replica_check *replica_check; /* owned */
     struct dp_deferred_updates deferred;    /* buckets that the next step's forward waits for */
-    struct dp_async_copy *async_copy;       /* borrowed, or NULL; finished before weights change */
+    /* Borrowed, or NULL; finished before weights change. */
+    struct dp_async_copy *async_copies[DP_ASYNC_COPY_COUNT];
     /* NULL, or called before a step waits for the sum of a bucket: to inject faults. */
     void (*before_wait)(void *context, struct dp_trainer *trainer, int bucket);
     void *before_wait_context;
     bool hash_after; /* in this step weights are hashed after forward, since some were deferred */
     bool unaveraged; /* local steps since the last average: weights differ between ranks */
 };
+
+/* Finishes what is copied beside a step. */
+static inline void dp_modes_finish_copies(const struct dp_modes *modes)
+{
+    for (int i = 0; i < DP_ASYNC_COPY_COUNT; i++) {
+        dp_async_copy_finish(modes->async_copies[i]);
+    }
+}
 
 #endif

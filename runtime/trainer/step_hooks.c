@@ -48,12 +48,12 @@ static dp_status hash_after(struct dp_trainer *t, const struct dp_step_report *r
     return t->modes.hash_after ? hash_weights(t) : DP_OK;
 }
 
-/* ---- a snapshot that is copied during this step ---- */
+/* ---- what is copied during this step ---- */
 
 static dp_status finish_copy(struct dp_trainer *t, const struct dp_step_report *report)
 {
     (void)report;
-    dp_async_copy_finish(t->modes.async_copy);
+    dp_modes_finish_copies(&t->modes);
     return DP_OK;
 }
 

@@ -159,22 +159,10 @@ static dp_status make_augment(struct dp_trainer *t)
 
 static dp_status make_test_rows(struct dp_trainer *t, int threads)
 {
-    const struct dp_dataset *data = t->input.data;
-    const struct dp_test_rows_config config = {
-        .images = data->test_images,
-        .labels = data->test_labels,
-        .count = data->test_count,
-        .sample_bytes = data->sample_bytes,
-        .label_words = dp_model_label_words(t->model),
-        .samples = data->samples,
-        .skips = data->skips,
-        .users = t->compute.lanes != NULL ? dp_lanes_users(t->compute.lanes) : 1,
-        .threads = threads,
-    };
-
     return t->compute.borrowed || dp_trainer_serves(t)
                ? DP_OK
-               : dp_test_rows_create(&config, &t->input.test);
+               : dp_dataset_test_rows(t->input.data, dp_model_label_words(t->model),
+                                      dp_compute_users(&t->compute), threads, &t->input.test);
 }
 
 static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_config *c)
@@ -237,6 +225,8 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
                                    t->state.scaler.on, t->compute.stream, &t->modes.grad_norm));
     }
     t->modes.rule = dp_update_rule_choose(t);
+    t->compute.micro_batches.after = t->modes.rule->after_backward;
+    t->compute.micro_batches.after_context = t;
     DP_TRY(make_augment(t));
     DP_TRY(make_test_rows(t, c->threads));
     return make_loader(t, c);
@@ -443,12 +433,13 @@ void dp_trainer_set_stop(struct dp_trainer *t, const struct dp_stop *stop)
     t->stop = stop;
 }
 
-void dp_trainer_set_async_copy(struct dp_trainer *t, struct dp_async_copy *copy)
+void dp_trainer_set_async_copy(struct dp_trainer *t, enum dp_async_copy_use use,
+                               struct dp_async_copy *copy)
 {
-    t->modes.async_copy = copy;
+    t->modes.async_copies[use] = copy;
 }
 
-void dp_trainer_finish_copy(const struct dp_trainer *t)
+void dp_trainer_finish_copies(const struct dp_trainer *t)
 {
-    dp_async_copy_finish(t->modes.async_copy);
+    dp_modes_finish_copies(&t->modes);
 }

@@ -17,6 +17,7 @@
 #include "runtime/optim/loss_scaler.h"
 #include "runtime/trainer/compute/input.h"
 #include "runtime/trainer/evaluation.h"
+#include "runtime/trainer/modes.h"
 #include "runtime/trainer/state/state.h"
 #include "runtime/trainer/step.h"
 #include "runtime/trainer/update/weight_sync.h"
@@ -115,10 +116,11 @@ typedef void dp_bucket_hook(void *context, struct dp_trainer *trainer, int bucke
 void dp_trainer_before_wait(struct dp_trainer *trainer, dp_bucket_hook *hook, void *context);
 const struct dp_stop *dp_trainer_stop(const struct dp_trainer *trainer);
 
-/* Sets the copy of a snapshot that each step finishes before weights change, or NULL; borrowed. */
-void dp_trainer_set_async_copy(struct dp_trainer *trainer, struct dp_async_copy *copy);
+/* Sets a copy that each step finishes before weights change, or NULL; borrowed. */
+void dp_trainer_set_async_copy(struct dp_trainer *trainer, enum dp_async_copy_use use,
+                               struct dp_async_copy *copy);
 
-/* Finishes that copy now. */
-void dp_trainer_finish_copy(const struct dp_trainer *trainer);
+/* Finishes these copies now. */
+void dp_trainer_finish_copies(const struct dp_trainer *trainer);
 
 #endif

@@ -148,6 +148,20 @@ static inline float __fmaf_rn(float a, float b, float c)
     return fmaf(a, b, c);
 }
 
+/* ---- what a kernel asks of memory ---- */
+
+/* Of all kernels so far, through dp_read() and dp_write() (launch.h): accesses, and how often one
+ * that reads comes after one that writes. */
+extern uint64_t cuda_on_host_accesses, cuda_on_host_turns;
+extern bool cuda_on_host_wrote;
+
+static inline void cuda_on_host_touch(bool writes)
+{
+    cuda_on_host_accesses++;
+    cuda_on_host_turns += cuda_on_host_wrote && !writes;
+    cuda_on_host_wrote = writes;
+}
+
 /* ---- launching ---- */
 
 struct cuda_on_host_grid {

@@ -20,6 +20,9 @@
 static std::recursive_mutex &mutex = cuda_on_host_mutex;
 static cuda_on_host_meter meter;
 
+uint64_t cuda_on_host_accesses, cuda_on_host_turns;
+bool cuda_on_host_wrote;
+
 static bool steps;                                /* are reported */
 static size_t pageable, pageable_most = SIZE_MAX; /* bytes of this step */
 static std::map<std::string, size_t> pageable_by; /* bytes, by who copied */
@@ -139,6 +142,8 @@ void cuda_on_host_meter_read(struct cuda_on_host_meter *out)
     std::lock_guard<std::recursive_mutex> lock(mutex);
 
     *out = meter;
+    out->accesses = cuda_on_host_accesses;
+    out->turns = cuda_on_host_turns;
 }
 
 void cuda_on_host_meter_step(size_t most)

@@ -39,6 +39,9 @@ struct cuda_on_host_meter {
     CUDA_ON_HOST_COUNTS(X)
     CUDA_ON_HOST_BYTES(X)
 #undef X
+    /* Of kernels: accesses to memory, of 16 bytes if these are aligned, and how often one that
+     * reads comes after one that writes: reads in between are under way at a time. */
+    uint64_t accesses, turns;
     /* Bytes of the host that are registered, which is to say pinned where they are, now. */
     uint64_t registered;
 };

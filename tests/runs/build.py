@@ -3,6 +3,7 @@
 that lies in a folder of its own is found by all that include it.
 """
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -54,6 +55,27 @@ def case_a_library_in_a_folder_of_its_own_is_found_by_all_that_include_it():
                 seen.add(header)
                 check(str(folder) in words, f"{entry['file']} is not told where {header} is")
     check({"xxhash.h", "hwloc.h", "cblas.h"} <= seen, f"only {seen} are included")
+
+
+def architectures(*flags, **env):
+    """Which GPUs kernels are compiled for, and the least capability, where this is asked for."""
+    script = harness.scratch / "ask.cmake"
+    script.write_text(f"include({harness.ROOT}/kernels/cuda/architectures.cmake)\n"
+                      "dp_default_architectures()\n"
+                      'if(NOT CMAKE_CUDA_ARCHITECTURES)  # as enabling CUDA does\n'
+                      '  set(CMAKE_CUDA_ARCHITECTURES "$ENV{CUDAARCHS}")\nendif()\n'
+                      "dp_least_capability(least)\n"
+                      'message("${CMAKE_CUDA_ARCHITECTURES} ${least}")\n')
+    done = subprocess.run(["cmake", *flags, "-P", script], capture_output=True, text=True,
+                          env={**os.environ, **env}, timeout=harness.PATIENCE, check=False)
+    return done.stderr.strip()
+
+
+def case_kernels_are_compiled_for_the_gpus_that_are_asked_for():
+    same(architectures(), "80-real;90-real;90-virtual 80", "without a wish")
+    same(architectures("-DCMAKE_CUDA_ARCHITECTURES=90-real"), "90-real 90", "for one alone")
+    same(architectures(CUDAARCHS="100"), "100 100", "by the environment")
+    same(architectures("-DCMAKE_CUDA_ARCHITECTURES=native"), "native", "for what is here")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,8 @@ def case_no_shipped_model_has_a_price():
 
 def case_the_rate_is_shown_in_windows():
     out = harness.scratch / "out"
-    train_well(small_cfg(), "--set", "train.steps=40", "--out", out,
+    train_well(small_cfg(), "--set", "train.steps=40", "--set", "train.eval_every=0",
+               "--out", out,
                env={"DP_FAULT": "slow:ms=20"})
     told = run_json(out)["stability"]
     check(len(told["samples_per_second"]) >= 4 and told["window_s"] >= 0.1, f"{told}")

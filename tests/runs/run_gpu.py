@@ -80,12 +80,18 @@ def case_stages_are_listed_and_shown():
     else:
         same(done.returncode, 0, f"exit code of --dry-run\n{done.stdout}{done.stderr}")
     commands = [line for line in done.stdout.splitlines() if line.startswith("  $ ")]
-    check(any("ctest" in line and "-L gpu" in line for line in commands), done.stdout)
+    for words in ("-L gpu", "-j 4", "DP_TEST_QUICK=1"):
+        check(any("ctest" in line and words in line for line in commands), done.stdout)
     check(any("--tool racecheck" in line for line in commands), done.stdout)
     check(not (harness.scratch / "b").exists(), "a dry run leaves nothing")
     done = call("tests/run_gpu", "tests")
     same(done.returncode, 2, "exit code of an unknown stage")
     check("there is no stage tests: there are build, test," in done.stderr, done.stderr)
+
+
+def case_what_users_ask_for_first_is_measured_first():
+    models = call("benchmarks/compare_gpu", "--help").stdout
+    check(0 < models.find("resnet50,") < models.find("mlp8192"), models)
 
 
 def case_a_stage_says_what_this_machine_lacks():

@@ -4,9 +4,10 @@
  * 2 rows in out FLOPs each. The gradient of the bias comes with that of the weights if cuBLASLt
  * has such products and they are faster; else a pass over dy computes it (dense.cu).
  *
- * A rectifier after the layer is undone by a pass of its own (relu_backward): cuBLASLt would do it
- * with the gradient of the next layer, but wants a mask of bits that forward writes. Its GELU is
- * the approximation by tanh, ours is exact, so neither direction uses it.
+ * A rectifier after the layer is undone by a pass of its own, or by the one that sums, whichever is
+ * measured to be faster. cuBLASLt would do it with the gradient of the next layer (DRELU), but
+ * wants a mask of bits that forward writes. Its GELU is the approximation by tanh, ours is exact,
+ * so neither direction uses it.
  */
 #include "kernels/cuda/cublas/matmul_cublas.h"
 #include "kernels/cuda/ops_cuda.h"
@@ -35,7 +36,7 @@ dp_status dp_cuda_dense_prepare(struct dp_stream *s, size_t rows, size_t in, siz
     const enum dp_activation act = (uses & DP_DENSE_RELU) != 0 ? DP_ACT_RELU : DP_ACT_NONE;
     const struct dp_matmul forward = forward_shape(rows, in, out, (uses & DP_DENSE_BIAS) != 0, act);
     const struct dp_matmul data = data_shape(rows, in, out);
-    struct dp_matmul weights = weights_shape(rows, in, out);
+    const struct dp_matmul weights = weights_shape(rows, in, out);
 
     if (rows == 0) {
         return DP_OK;
@@ -49,8 +50,10 @@ dp_status dp_cuda_dense_prepare(struct dp_stream *s, size_t rows, size_t in, siz
     if ((uses & DP_DENSE_BACKWARD_WEIGHTS) != 0) {
         DP_TRY(dp_matmul_prepare(s, &weights));
         if ((uses & DP_DENSE_BIAS) != 0) {
-            weights.sums = 1;
-            DP_TRY(dp_matmul_prepare(s, &weights));
+            struct dp_matmul sums = weights;
+            sums.sums = 1;
+            DP_TRY(dp_matmul_prepare(s, &sums));
+            DP_TRY(act == DP_ACT_RELU ? dp_matmul_choose_mask(s, &weights) : DP_OK);
         }
     }
     return DP_OK;
@@ -99,4 +102,18 @@ dp_status dp_cuda_dense_backward_both(struct dp_stream *s, float *dw, float *db,
     }
     DP_TRY(dp_matmul_run(s, &shape, dw, dy, x, NULL, sums, keep));
     return keep != 0.0f ? dp_cuda_add(s, db, sums, out) : DP_OK;
+}
+
+dp_status dp_cuda_dense_backward_relu(struct dp_stream *s, const struct dp_dense_backward *b)
+{
+    const struct dp_matmul shape = weights_shape(b->rows, b->in, b->out);
+
+    if (dp_matmul_masks_in_sums(s, &shape)) {
+        DP_TRY(dp_cuda_sum_masked(s, b));
+        return dp_cuda_dense_backward_weights(s, b->dw, b->g, b->x, b->rows, b->in, b->out,
+                                              b->keep);
+    }
+    DP_TRY(dp_cuda_relu_backward(s, b->g, b->dy, b->y, b->rows * b->out));
+    return dp_cuda_dense_backward_both(s, b->dw, b->db, b->g, b->x, b->rows, b->in, b->out,
+                                       b->keep);
 }

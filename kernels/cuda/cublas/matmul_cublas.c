@@ -63,8 +63,7 @@ void dp_matmuls_destroy(struct dp_matmuls *m)
     dp_free(m);
 }
 
-static const struct dp_cublas_plan *plan_find(const struct dp_matmuls *m,
-                                              const struct dp_matmul *shape)
+static struct dp_cublas_plan *plan_find(const struct dp_matmuls *m, const struct dp_matmul *shape)
 {
     for (int i = 0; i < m->count; i++) {
         if (memcmp(&m->plans[i].shape, shape, sizeof(*shape)) == 0) {
@@ -122,6 +121,22 @@ dp_status dp_matmul_prepare(struct dp_stream *s, const struct dp_matmul *shape)
     return DP_OK;
 }
 
+dp_status dp_matmul_choose_mask(struct dp_stream *s, const struct dp_matmul *shape)
+{
+    const struct dp_matmuls *m = dp_cuda_of(s)->matmuls;
+    struct dp_matmul wanted = *shape;
+    struct dp_cublas_plan *plain;
+
+    wanted.type = (uint32_t)s->type;
+    plain = plan_find(m, &wanted);
+    wanted.sums = 1;
+    if (plain == NULL || plain->tried_masks) {
+        return DP_OK;
+    }
+    plain->tried_masks = true;
+    return dp_cublas_mask_pays(s, plan_find(m, &wanted), plain, &plain->masks_in_sums);
+}
+
 static const struct dp_cublas_plan *plan_of(const struct dp_stream *s,
                                             const struct dp_matmul *shape)
 {
@@ -131,6 +146,13 @@ static const struct dp_cublas_plan *plan_of(const struct dp_stream *s,
     wanted.type = (uint32_t)s->type;
     plan = plan_find(dp_cuda_of(s)->matmuls, &wanted);
     return plan != NULL && !plan->missing ? plan : NULL;
+}
+
+bool dp_matmul_masks_in_sums(const struct dp_stream *s, const struct dp_matmul *shape)
+{
+    const struct dp_cublas_plan *plan = plan_of(s, shape);
+
+    return plan != NULL && plan->masks_in_sums;
 }
 
 bool dp_matmul_has(const struct dp_stream *s, const struct dp_matmul *shape)

@@ -23,6 +23,13 @@ DP_CHECKED dp_status dp_matmul_prepare(struct dp_stream *s, const struct dp_matm
 /* Whether it was prepared, and there is one. */
 bool dp_matmul_has(const struct dp_stream *s, const struct dp_matmul *shape);
 
+/* Chooses which pass undoes a rectifier before this product, which was prepared without sums, and
+ * with them: sums_cublas.h. Twice costs nothing. */
+DP_CHECKED dp_status dp_matmul_choose_mask(struct dp_stream *s, const struct dp_matmul *shape);
+
+/* Whether that is the pass that makes the sums. */
+bool dp_matmul_masks_in_sums(const struct dp_stream *s, const struct dp_matmul *shape);
+
 /* bias in, or sums out, of shapes that have them. Errors: DP_ERR_INTERNAL (not prepared),
  * DP_ERR_CUDA. */
 DP_CHECKED dp_status dp_matmul_run(struct dp_stream *s, const struct dp_matmul *shape, void *d,

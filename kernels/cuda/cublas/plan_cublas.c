@@ -237,7 +237,7 @@ static dp_status choose(struct dp_stream *s, const struct dp_cublas_plan *plan,
     for (int i = 0; i < count; i++) {
         workspace = proposals[i].workspaceSize > workspace ? proposals[i].workspaceSize : workspace;
     }
-    status = dp_cublas_trial_create(trial, s, &plan->shape, workspace);
+    status = dp_cublas_trial_create(trial, s, &plan->shape, workspace, false);
     *best = -1;
     *best_ms = INFINITY;
     for (int i = 0; status == DP_OK && trial->a != NULL && i < count; i++) {

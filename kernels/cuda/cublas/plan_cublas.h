@@ -21,6 +21,8 @@ struct dp_cublas_plan {
     cublasLtMatmulAlgo_t algo;
     size_t workspace_bytes; /* that it wants */
     bool missing;           /* no algorithm, or none that is fast enough; only with `sums` */
+    bool tried_masks;       /* masks_in_sums was chosen: dp_matmul_choose_mask() */
+    bool masks_in_sums;
 };
 
 /*

@@ -8,66 +8,114 @@
 
 enum { ROUNDS = 5 }; /* of measuring; the fastest counts */
 
-/* The values of the choice. */
-static const char epilogue[] = "epilogue", pass[] = "separate pass";
+/* What undoes a rectifier before the product. */
+enum mask { NO_MASK, MASK_APART, MASK_IN_SUMS };
+
+/* A way to compute a product and its sums. */
+struct form {
+    const struct dp_cublas_plan *plan;
+    enum mask mask;
+};
 
 struct attempt {
     struct dp_cublas_trial trial;
-    const struct dp_cublas_plan *plan;
+    struct form form;
 };
 
 static dp_status run(void *context)
 {
     const struct attempt *attempt = context;
     const struct dp_cublas_trial *t = &attempt->trial;
-    const struct dp_matmul *p = &attempt->plan->shape;
+    const struct dp_matmul *p = &attempt->form.plan->shape;
     float *sums = (float *)(void *)t->beside;
+    const struct dp_dense_backward b = {
+        .dy = t->a, .y = t->y, .g = t->a, .db = sums, .rows = p->k, .out = p->m};
 
-    DP_TRY(dp_cublas_plan_run(t->stream, attempt->plan, &t->workspace, t->d, t->a, t->b, sums, 0));
-    return p->sums != 0 ? DP_OK : dp_cuda_sum_rows(t->stream, sums, t->a, p->k, p->m, 0);
+    if (attempt->form.mask == MASK_APART) {
+        DP_TRY(dp_cuda_relu_backward(t->stream, t->a, t->a, t->y, p->k * p->m));
+    }
+    if (attempt->form.mask == MASK_IN_SUMS) {
+        DP_TRY(dp_cuda_sum_masked(t->stream, &b));
+    }
+    DP_TRY(dp_cublas_plan_run(t->stream, attempt->form.plan, &t->workspace, t->d, t->a, t->b, sums,
+                              0));
+    return p->sums != 0 || attempt->form.mask == MASK_IN_SUMS
+               ? DP_OK
+               : dp_cuda_sum_rows(t->stream, sums, t->a, p->k, p->m, 0);
 }
 
-/* ms: of the epilogue, and of the separate pass; both INFINITY if nothing can be measured. */
-static dp_status measure(struct attempt *attempt, struct dp_stream *s,
-                         const struct dp_cublas_plan *const plans[2], float ms[2])
+/* ms: of both forms; both INFINITY if nothing can be measured. */
+static dp_status measure(struct attempt *attempt, struct dp_stream *s, const struct form forms[2],
+                         float ms[2])
 {
     struct dp_cublas_trial *trial = &attempt->trial;
-    const size_t workspace = plans[0]->workspace_bytes > plans[1]->workspace_bytes
-                                 ? plans[0]->workspace_bytes
-                                 : plans[1]->workspace_bytes;
+    const size_t workspace = forms[0].plan->workspace_bytes > forms[1].plan->workspace_bytes
+                                 ? forms[0].plan->workspace_bytes
+                                 : forms[1].plan->workspace_bytes;
 
     ms[0] = ms[1] = INFINITY;
-    DP_TRY(dp_cublas_trial_create(trial, s, &plans[0]->shape, workspace));
+    DP_TRY(dp_cublas_trial_create(trial, s, &forms[0].plan->shape, workspace,
+                                  forms[0].mask != NO_MASK));
     for (int i = 0; i < 2 && trial->a != NULL && trial->workspace.bytes >= workspace; i++) {
-        attempt->plan = plans[i];
+        attempt->form = forms[i];
         DP_TRY(dp_cuda_clock_time(&trial->clock, s, run, attempt, ROUNDS, INFINITY, &ms[i]));
     }
     return DP_OK;
 }
 
-dp_status dp_cublas_sums_pay(struct dp_stream *s, const struct dp_cublas_plan *with_sums,
-                             const struct dp_cublas_plan *plain, bool *pays)
+/* Of two forms, which the choice calls by these names. *first: the first one is used; without a
+ * choice, and without measuring, it is left as it is. */
+static dp_status choose(struct dp_stream *s, const char *key, const struct form forms[2],
+                        const char *const names[2], bool *first)
 {
-    const struct dp_cublas_plan *const plans[2] = {with_sums, plain};
-    struct attempt attempt = {.plan = NULL};
-    char key[DP_ALGO_CHOICE_KEY];
+    struct attempt attempt = {.form = {NULL, NO_MASK}};
     const char *value;
     dp_status status;
     float ms[2];
 
-    dp_cublas_key(s, "sums of product", &with_sums->shape, key);
     DP_TRY(dp_algo_choices_ask(s->algo_choices, key, &value));
-    *pays = value == NULL || strcmp(value, pass) != 0;
-    if ((value != NULL && (!*pays || strcmp(value, epilogue) == 0)) ||
-        !dp_algo_choices_open(s->algo_choices)) {
+    for (int i = 0; i < 2; i++) {
+        if (value != NULL && strcmp(value, names[i]) == 0) {
+            *first = i == 0;
+            return DP_OK;
+        }
+    }
+    if (!dp_algo_choices_open(s->algo_choices)) {
         return DP_OK;
     }
-    status = measure(&attempt, s, plans, ms);
+    status = measure(&attempt, s, forms, ms);
     dp_cublas_trial_destroy(&attempt.trial);
     DP_TRY(status);
-    *pays = ms[0] <= ms[1];
-    return ms[0] < INFINITY || ms[1] < INFINITY
-               ? dp_algo_choices_note(s->algo_choices, key, *pays ? epilogue : pass,
-                                      *pays ? ms[0] : ms[1])
-               : DP_OK;
+    if (ms[0] == INFINITY && ms[1] == INFINITY) {
+        return DP_OK;
+    }
+    *first = ms[0] <= ms[1];
+    return dp_algo_choices_note(s->algo_choices, key, names[*first ? 0 : 1], ms[*first ? 0 : 1]);
+}
+
+dp_status dp_cublas_sums_pay(struct dp_stream *s, const struct dp_cublas_plan *with_sums,
+                             const struct dp_cublas_plan *plain, bool *pays)
+{
+    static const char *const names[] = {"epilogue", "separate pass"};
+    const struct form forms[] = {{with_sums, NO_MASK}, {plain, NO_MASK}};
+    char key[DP_ALGO_CHOICE_KEY];
+
+    dp_cublas_key(s, "sums of product", &with_sums->shape, key);
+    *pays = true;
+    return choose(s, key, forms, names, pays);
+}
+
+dp_status dp_cublas_mask_pays(struct dp_stream *s, const struct dp_cublas_plan *with_sums,
+                              const struct dp_cublas_plan *plain, bool *pays)
+{
+    static const char *const names[] = {"separate pass", "with the sums"};
+    const bool sums = with_sums != NULL && !with_sums->missing;
+    const struct form forms[] = {{sums ? with_sums : plain, MASK_APART}, {plain, MASK_IN_SUMS}};
+    char key[DP_ALGO_CHOICE_KEY];
+    bool apart = true;
+
+    dp_cublas_key(s, "relu before product", &plain->shape, key);
+    DP_TRY(choose(s, key, forms, names, &apart));
+    *pays = !apart;
+    return DP_OK;
 }

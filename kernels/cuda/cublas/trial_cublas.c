@@ -11,7 +11,7 @@ void dp_cublas_trial_destroy(struct dp_cublas_trial *trial)
 }
 
 dp_status dp_cublas_trial_create(struct dp_cublas_trial *trial, struct dp_stream *s,
-                                 const struct dp_matmul *p, size_t workspace)
+                                 const struct dp_matmul *p, size_t workspace, bool masks)
 {
     const enum dp_type type = (enum dp_type)p->type;
     const size_t narrow = dp_type_bytes(type), wide = p->wide != 0 ? sizeof(float) : narrow;
@@ -19,7 +19,7 @@ dp_status dp_cublas_trial_create(struct dp_cublas_trial *trial, struct dp_stream
                  b = dp_round_up(p->k * p->n * narrow, ALIGNMENT);
     const size_t d = dp_round_up(p->m * p->n * wide, ALIGNMENT);
     const size_t beside = dp_round_up((p->n > p->m ? p->n : p->m) * sizeof(float), ALIGNMENT);
-    const size_t all = a + b + d + beside;
+    const size_t all = a + b + d + beside + (masks ? a : 0);
 
     *trial = (struct dp_cublas_trial){.stream = s};
     trial->workspace.memory = workspace > 0 ? dp_cuda_trial_alloc(workspace) : NULL;
@@ -31,6 +31,7 @@ dp_status dp_cublas_trial_create(struct dp_cublas_trial *trial, struct dp_stream
     trial->b = trial->a + a;
     trial->d = trial->b + b;
     trial->beside = trial->d + d;
+    trial->y = masks ? trial->beside + beside : NULL;
     DP_TRY(dp_cuda_fill(s, trial->a, type, all / narrow, 1));
     return dp_cuda_clock_open(&trial->clock);
 }

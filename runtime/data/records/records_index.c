@@ -445,11 +445,9 @@ dp_status dp_records_index_parse(const char *text, size_t bytes, const char *sou
     return DP_OK;
 }
 
-dp_status dp_records_index_read(const char *dir, struct dp_records_index_file *out)
+dp_status dp_records_index_text(const char *dir, char **text, size_t *bytes)
 {
-    char path[DP_PATH_BYTES], *text = NULL;
-    size_t bytes;
-    dp_status status;
+    char path[DP_PATH_BYTES];
 
     DP_TRY(dp_file_join(path, dir, DP_RECORDS_INDEX));
     if (access(path, F_OK) != 0) {
@@ -458,7 +456,17 @@ dp_status dp_records_index_read(const char *dir, struct dp_records_index_file *o
                        "which writes that last",
                        dir);
     }
-    DP_TRY(dp_file_read(path, DP_RECORDS_INDEX_BYTES, &text, &bytes));
+    return dp_file_read(path, DP_RECORDS_INDEX_BYTES, text, bytes);
+}
+
+dp_status dp_records_index_read(const char *dir, struct dp_records_index_file *out)
+{
+    char path[DP_PATH_BYTES], *text = NULL;
+    size_t bytes;
+    dp_status status;
+
+    DP_TRY(dp_file_join(path, dir, DP_RECORDS_INDEX));
+    DP_TRY(dp_records_index_text(dir, &text, &bytes));
     status = dp_records_index_parse(text, bytes, path, out);
     dp_free(text);
     return status;

@@ -83,7 +83,11 @@ struct dp_records_index_file {
 DP_CHECKED dp_status dp_records_index_parse(const char *text, size_t bytes, const char *source,
                                             struct dp_records_index_file *out);
 
-/* The same of a folder's. Errors: as above; DP_ERR_NOINPUT: it has none. */
+/* The text of a folder's index.json (dp_free). Errors: DP_ERR_NOINPUT (it has none), DP_ERR_DATA,
+ * DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_records_index_text(const char *dir, char **text, size_t *bytes);
+
+/* Reads and parses it. Errors: as above. */
 DP_CHECKED dp_status dp_records_index_read(const char *dir, struct dp_records_index_file *out);
 void dp_records_index_release(struct dp_records_index_file *file);
 

@@ -3,12 +3,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/files/disk.h"
 #include "base/files/lock.h"
@@ -26,6 +28,7 @@ struct dp_shard_cache {
 enum {
     DIGITS = DP_HASH_TEXT - 1,
     WAIT_NS = 20000000, /* between two looks whether another has made a copy */
+    FRESH_S = 10,       /* age of a text that is taken as it is */
     LEFT_OVER_S = 3600  /* after which half a copy that nobody makes is deleted */
 };
 
@@ -288,4 +291,70 @@ dp_status dp_shard_cache_get(const struct dp_shard_cache *cache, const struct dp
         return status;
     }
     return DP_OK;
+}
+
+/* ---- a text ---- */
+
+/* Reads it if it is there, and fresh. */
+static bool find_text(const char *path, char **text, size_t *bytes)
+{
+    struct dp_log_capture capture;
+    struct stat info;
+    dp_status status;
+
+    if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode) ||
+        time(NULL) - info.st_mtim.tv_sec > FRESH_S || info.st_mtim.tv_sec - time(NULL) > FRESH_S) {
+        return false;
+    }
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    status = dp_file_read(path, (size_t)info.st_size, text, bytes);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    return status == DP_OK;
+}
+
+/* For others; it is no harm where that fails. */
+static void keep_text(const char *path, const char *text, size_t bytes)
+{
+    struct dp_log_capture capture;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    (void)!dp_file_replace(path, text, bytes);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+}
+
+dp_status dp_shard_cache_text(const struct dp_shard_cache *cache, const char *what,
+                              dp_status (*fetch)(void *context, char **text, size_t *bytes),
+                              void *context, char **text, size_t *bytes)
+{
+    const XXH128_hash_t hash = XXH3_128bits(what, strlen(what));
+    const struct timespec pause = {.tv_nsec = WAIT_NS};
+    struct dp_lock *lock = NULL;
+    char name[DP_CACHE_NAME], path[DP_PATH_BYTES];
+    dp_status status = DP_OK;
+
+    (void)snprintf(name, sizeof(name), "%016" PRIx64 "%016" PRIx64 ".idx", hash.high64, hash.low64);
+    DP_TRY(dp_file_join(path, cache->dir, name));
+    while (!find_text(path, text, bytes)) {
+        struct dp_log_capture capture;
+        dp_log_capture_begin(&capture, DP_LOG_ERROR);
+        status = try_lock(cache, name, &lock);
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+        if (status != DP_OK || lock != NULL) {
+            break;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    if (lock == NULL && status == DP_OK) {
+        return DP_OK;
+    }
+    if (lock == NULL || !find_text(path, text, bytes)) {
+        status = fetch(context, text, bytes);
+        if (status == DP_OK && lock != NULL) {
+            keep_text(path, *text, *bytes);
+        }
+    } else {
+        status = DP_OK;
+    }
+    dp_lock_release(lock);
+    return status;
 }

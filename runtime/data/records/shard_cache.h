@@ -63,6 +63,20 @@ DP_CHECKED dp_status dp_shard_cache_get(const struct dp_shard_cache *cache,
                                         const struct dp_cache_want *want,
                                         struct dp_data_file *file);
 
+/*
+ * The text that `fetch` gets, or that somebody who uses this folder got in the last few seconds: so
+ * that of many ranks that begin at once, one asks. Where it cannot be kept, each asks.
+ *
+ *   what  names it: an address
+ *   text  out  owned by the caller (dp_free)
+ *
+ * Errors: those of fetch; DP_ERR_NOMEM.
+ */
+DP_CHECKED dp_status dp_shard_cache_text(const struct dp_shard_cache *cache, const char *what,
+                                         dp_status (*fetch)(void *context, char **text,
+                                                            size_t *bytes),
+                                         void *context, char **text, size_t *bytes);
+
 /* Deletes a copy, whose content is damaged. */
 void dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name);
 

@@ -1,6 +1,5 @@
 #include "runtime/data/records/shard_store.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -12,19 +11,21 @@
 #include "base/system/worker.h"
 #include "runtime/data/data_file.h"
 #include "runtime/data/records/shard_cache.h"
+#include "runtime/data/records/shard_origin.h"
 
-enum { PIECE = 1 << 20, OTHER_FILES = 64 };
+enum { OTHER_FILES = 64 };
 
 struct shard {
-    struct dp_data_file origin; /* open, or only its path, where copies are read */
-    struct dp_data_file copy;   /* open, or zeros */
-    int readers;                /* of the copy */
+    struct dp_data_file copy; /* open, or zeros */
+    int readers;              /* of the copy */
 };
 
 struct dp_shard_store {
     const struct dp_shard_store_config *config; /* borrowed */
     const struct dp_records_index *index;       /* borrowed; NULL: before begin */
+    struct dp_shard_origin *origin;             /* owned */
     struct dp_shard_cache *cache;               /* owned; NULL: none */
+    char own[DP_PATH_BYTES];                    /* folder of the cache, where none was named */
     pthread_mutex_t mutex;                      /* of what follows */
     struct shard *shards;                       /* owned; [index->shard_count] */
     struct dp_worker *worker;                   /* owned: copies `ahead`; NULL: none */
@@ -32,20 +33,37 @@ struct dp_shard_store {
     bool full; /* no space for copies: origins are read */
 };
 
+/* What is not in a folder is read from copies in any case. */
+static dp_status open_cache(struct dp_shard_store *s)
+{
+    const struct dp_shard_store_config *config = s->config;
+
+    if (config->cache != NULL && config->cache[0] != '\0') {
+        return dp_shard_cache_open(config->cache, config->cache_bytes, &s->cache);
+    }
+    if (!dp_shard_origin_remote(s->origin)) {
+        return DP_OK;
+    }
+    DP_TRY(dp_shard_cache_own(s->own));
+    DP_WARN("%s: copies of its shards are kept in %s: set data.local_cache to a folder of a local "
+            "disk that has room for them",
+            config->dir, s->own);
+    return dp_shard_cache_open(s->own, config->cache_bytes, &s->cache);
+}
+
 dp_status dp_shard_store_open(const struct dp_shard_store_config *config,
                               struct dp_shard_store **out)
 {
     struct dp_shard_store *s = dp_zalloc(1, sizeof(*s));
-    dp_status status = DP_OK;
+    dp_status status;
 
     if (s == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: records", config->dir);
     }
     s->config = config;
     (void)pthread_mutex_init(&s->mutex, NULL);
-    if (config->cache != NULL && config->cache[0] != '\0') {
-        status = dp_shard_cache_open(config->cache, config->cache_bytes, &s->cache);
-    }
+    status = dp_shard_origin_open(config->dir, config->patience_s, &s->origin);
+    status = status == DP_OK ? open_cache(s) : status;
     if (status != DP_OK) {
         dp_shard_store_close(s);
         return status;
@@ -61,50 +79,49 @@ void dp_shard_store_close(struct dp_shard_store *s)
     }
     dp_worker_destroy(s->worker);
     for (size_t i = 0; s->shards != NULL && i < s->index->shard_count; i++) {
-        dp_data_file_close(&s->shards[i].origin);
         dp_data_file_close(&s->shards[i].copy);
     }
     dp_free(s->shards);
+    dp_shard_origin_close(s->origin);
     dp_shard_cache_close(s->cache);
     (void)pthread_mutex_destroy(&s->mutex);
     dp_free(s);
 }
 
+static dp_status fetch_index(void *context, char **text, size_t *bytes)
+{
+    return dp_shard_origin_index(context, text, bytes);
+}
+
 dp_status dp_shard_store_index(struct dp_shard_store *s, struct dp_records_index_file *out)
 {
-    return dp_records_index_read(s->config->dir, out);
+    char name[DP_PATH_BYTES], *text = NULL;
+    size_t bytes;
+    dp_status status;
+
+    if (dp_shard_origin_remote(s->origin)) {
+        status =
+            dp_shard_cache_text(s->cache, s->config->dir, fetch_index, s->origin, &text, &bytes);
+    } else {
+        status = dp_shard_origin_index(s->origin, &text, &bytes);
+    }
+    status = status == DP_OK ? dp_file_join(name, s->config->dir, DP_RECORDS_INDEX) : status;
+    status = status == DP_OK ? dp_records_index_parse(text, bytes, name, out) : status;
+    dp_free(text);
+    return status;
+}
+
+bool dp_shard_store_remote(const struct dp_shard_store *s)
+{
+    return dp_shard_origin_remote(s->origin);
 }
 
 const char *dp_shard_store_path(const struct dp_shard_store *s, size_t shard)
 {
-    return s->shards[shard].origin.path;
+    return dp_shard_origin_path(s->origin, shard);
 }
 
 /* ---- beginning ---- */
-
-static dp_status open_origin(struct dp_shard_store *s, size_t number)
-{
-    const struct dp_records_shard *said = &s->index->shards[number];
-    struct dp_data_file *file = &s->shards[number].origin;
-    const char *dir = s->config->dir;
-    char name[DP_RECORDS_NAME];
-
-    dp_records_shard_name(name, number);
-    if (!dp_data_file_exists(dir, name)) {
-        return DP_FAIL(DP_ERR_NOINPUT,
-                       "%s/%s: is missing, with %llu samples: copy it there, or "
-                       "pack again",
-                       dir, name, (unsigned long long)said->samples);
-    }
-    DP_TRY(dp_data_file_open(file, dir, name));
-    if (file->bytes != said->bytes) {
-        return DP_FAIL(DP_ERR_DATA,
-                       "%s: has %zu bytes, " DP_RECORDS_INDEX " says %llu: copy it "
-                       "again, or pack again",
-                       file->path, file->bytes, (unsigned long long)said->bytes);
-    }
-    return DP_OK;
-}
 
 /* Files stay open for each shard: its origin, and its copy. */
 static void allow_files(size_t files)
@@ -152,9 +169,7 @@ dp_status dp_shard_store_begin(struct dp_shard_store *s, const struct dp_records
         return DP_FAIL(DP_ERR_NOMEM, "%s: %zu shards", s->config->dir, index->shard_count);
     }
     allow_files(index->shard_count * (s->cache != NULL ? 2 : 1));
-    for (size_t i = 0; i < index->shard_count; i++) {
-        DP_TRY(open_origin(s, i));
-    }
+    DP_TRY(dp_shard_origin_begin(s->origin, index));
     return s->cache != NULL ? dp_worker_create(&worker, &s->worker) : DP_OK;
 }
 
@@ -162,42 +177,61 @@ dp_status dp_shard_store_begin(struct dp_shard_store *s, const struct dp_records
 
 /* What a copy is made of. */
 struct source {
-    const struct dp_data_file *origin;
-    uint8_t *piece; /* owned */
+    const struct dp_shard_origin *origin;
+    size_t shard;
+    uint64_t begin, end;
 };
 
 static dp_status fill(void *context, struct dp_file *out)
 {
     const struct source *source = context;
-    const struct dp_data_file *origin = source->origin;
-    dp_status status = DP_OK;
 
-    for (size_t at = 0; status == DP_OK && at < origin->bytes; at += PIECE) {
-        const size_t left = origin->bytes - at, count = left < PIECE ? left : PIECE;
-        status = dp_data_file_read(origin, at, source->piece, count);
-        status = status == DP_OK ? dp_file_append(out, source->piece, count) : status;
-    }
-    return status;
+    return dp_shard_origin_copy(source->origin, source->shard, source->begin, source->end, out);
 }
 
 static dp_status get_copy(struct dp_shard_store *s, size_t shard, struct dp_data_file *copy)
 {
-    struct source source = {&s->shards[shard].origin, dp_zalloc(1, PIECE)};
+    const struct dp_records_shard *said = &s->index->shards[shard];
+    struct source source = {s->origin, shard, 0, said->bytes};
     char name[DP_CACHE_NAME];
     const struct dp_cache_want want = {.name = name,
-                                       .origin = source.origin->path,
-                                       .bytes = s->index->shards[shard].bytes,
-                                       .hash = s->index->shards[shard].hash,
+                                       .origin = dp_shard_origin_path(s->origin, shard),
+                                       .bytes = said->bytes,
+                                       .hash = said->hash,
+                                       .fill = fill,
+                                       .context = &source};
+
+    dp_cache_name(name, said->hash, false);
+    return dp_shard_cache_get(s->cache, &want, copy);
+}
+
+/* The table of blocks and what follows it, of a shard that is not copied whole yet. */
+static uint64_t end_of(const struct dp_records_shard *said)
+{
+    return said->bytes - said->blocks * DP_SHARD_ROW - DP_SHARD_FOOT;
+}
+
+static dp_status read_end(struct dp_shard_store *s, size_t shard, uint64_t at, void *out,
+                          size_t bytes)
+{
+    const struct dp_records_shard *said = &s->index->shards[shard];
+    struct source source = {s->origin, shard, end_of(said), said->bytes};
+    struct dp_data_file copy = {NULL, 0, 0};
+    char name[DP_CACHE_NAME];
+    const struct dp_cache_want want = {.name = name,
+                                       .origin = dp_shard_origin_path(s->origin, shard),
+                                       .bytes = said->bytes - source.begin,
                                        .fill = fill,
                                        .context = &source};
     dp_status status;
 
-    if (source.piece == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%s: copying", source.origin->path);
+    dp_cache_name(name, said->hash, true);
+    if (at < source.begin) {
+        return DP_FAIL(DP_ERR_DATA, "%s: its end does not fit its length: pack again", want.origin);
     }
-    dp_cache_name(name, want.hash, false);
-    status = dp_shard_cache_get(s->cache, &want, copy);
-    dp_free(source.piece);
+    DP_TRY(dp_shard_cache_get(s->cache, &want, &copy));
+    status = dp_data_file_read(&copy, (size_t)(at - source.begin), out, bytes);
+    dp_data_file_close(&copy);
     return status;
 }
 
@@ -249,6 +283,7 @@ static dp_status hold_copy(struct dp_shard_store *s, size_t number, bool *found)
     struct shard *shard = &s->shards[number];
     struct dp_data_file copy = {NULL, 0, 0};
     struct dp_log_capture capture;
+    bool goes_on;
     dp_status status;
 
     (void)pthread_mutex_lock(&s->mutex);
@@ -261,9 +296,10 @@ static dp_status hold_copy(struct dp_shard_store *s, size_t number, bool *found)
     (void)pthread_mutex_unlock(&s->mutex);
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
     status = get_copy(s, number, &copy);
-    dp_log_capture_end(&capture, status == DP_ERR_WRITE ? DP_LOG_DROP : DP_LOG_PRINT);
+    goes_on = status == DP_ERR_WRITE && !dp_shard_origin_remote(s->origin);
+    dp_log_capture_end(&capture, goes_on ? DP_LOG_DROP : DP_LOG_PRINT);
     (void)pthread_mutex_lock(&s->mutex);
-    if (status == DP_ERR_WRITE && !s->full) {
+    if (goes_on && !s->full) {
         s->full = true;
         DP_WARN("%s; from now on shards are read from %s itself", dp_log_captured(&capture),
                 s->config->dir);
@@ -280,7 +316,7 @@ static dp_status hold_copy(struct dp_shard_store *s, size_t number, bool *found)
         }
     }
     (void)pthread_mutex_unlock(&s->mutex);
-    return status == DP_ERR_WRITE ? DP_OK : status;
+    return goes_on ? DP_OK : status;
 }
 
 static void release_copy(struct dp_shard_store *s, size_t shard)
@@ -319,12 +355,14 @@ dp_status dp_shard_store_read(struct dp_shard_store *s, size_t shard, bool end, 
     bool copied = false;
     dp_status status;
 
-    if (s->cache == NULL || end) {
-        return dp_data_file_read(&s->shards[shard].origin, (size_t)at, out, bytes);
+    if (end && dp_shard_origin_remote(s->origin)) {
+        return read_end(s, shard, at, out, bytes);
     }
-    DP_TRY(hold_copy(s, shard, &copied));
+    if (s->cache != NULL && !end) {
+        DP_TRY(hold_copy(s, shard, &copied));
+    }
     if (!copied) {
-        return dp_data_file_read(&s->shards[shard].origin, (size_t)at, out, bytes);
+        return dp_shard_origin_read(s->origin, shard, at, out, bytes);
     }
     status = dp_data_file_read(&s->shards[shard].copy, (size_t)at, out, bytes);
     release_copy(s, shard);
@@ -334,7 +372,6 @@ dp_status dp_shard_store_read(struct dp_shard_store *s, size_t shard, bool end, 
 void dp_shard_store_read_ahead(struct dp_shard_store *s, size_t shard, uint64_t at, size_t bytes)
 {
     if (s->cache == NULL) {
-        (void)posix_fadvise(s->shards[shard].origin.fd, (off_t)at, (off_t)bytes,
-                            POSIX_FADV_WILLNEED);
+        dp_shard_origin_read_ahead(s->origin, shard, at, bytes);
     }
 }

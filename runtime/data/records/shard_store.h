@@ -1,9 +1,10 @@
 /*
- * shard_store.h - the files of a folder of records, wherever they lie: as they are, or as copies in
- * a folder of a local disk (shard_cache.h), made when they are first read.
+ * shard_store.h - the files of a folder of records, wherever they lie (shard_origin.h): as they
+ * are, or as copies in a folder of a local disk (shard_cache.h), made when they are first read.
  *
  * While a shard is read, the next one is copied, on a thread of its own. Where copies find no space
- * on the disk, reading goes on from the folder itself; a warning says so.
+ * on the disk, reading goes on from the folder itself; a warning says so. What is not in a folder
+ * is always read from copies, and ends with DP_ERR_WRITE then.
  */
 #ifndef DP_RUNTIME_DATA_RECORDS_SHARD_STORE_H
 #define DP_RUNTIME_DATA_RECORDS_SHARD_STORE_H
@@ -13,8 +14,9 @@
 struct dp_shard_store;
 
 struct dp_shard_store_config {
-    const char *dir;      /* of index.json and shards */
-    const char *cache;    /* the folder of copies; NULL or "": none */
+    const char *dir;      /* of index.json and shards, or a place: see remote/place.h */
+    double patience_s;    /* a place that sends nothing for so long is given up */
+    const char *cache;    /* the folder of copies; NULL or "": none; of a place one in $TMPDIR */
     uint64_t cache_bytes; /* its budget; 0: as dp_shard_cache_open() has it */
 };
 
@@ -25,7 +27,10 @@ DP_CHECKED dp_status dp_shard_store_open(const struct dp_shard_store_config *con
 /* NULL is allowed. */
 void dp_shard_store_close(struct dp_shard_store *store);
 
-/* Reads index.json. Errors: as dp_records_index_read(). */
+/* Whether the files are not in a folder. Their heads are then not read by themselves. */
+bool dp_shard_store_remote(const struct dp_shard_store *store);
+
+/* Reads index.json. Errors: as dp_records_index_read(); DP_ERR_NOINPUT. */
 DP_CHECKED dp_status dp_shard_store_index(struct dp_shard_store *store,
                                           struct dp_records_index_file *out);
 

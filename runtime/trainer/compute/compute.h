@@ -56,6 +56,12 @@ struct dp_compute {
     struct dp_model_hooks hooks;      /* `ready` NULL: gradients are sent only after backward */
 };
 
+/* Threads that take test rows at the same time. */
+static inline int dp_compute_users(const struct dp_compute *compute)
+{
+    return compute->lanes != NULL ? dp_lanes_users(compute->lanes) : 1;
+}
+
 /* Waits until the device no longer reads rows of batches. Call it before destroying their
  * loader. */
 void dp_compute_drop_rows(const struct dp_compute *compute);

@@ -2,6 +2,24 @@
 
 #include "runtime/data/rows.h"
 
+dp_status dp_dataset_test_rows(const struct dp_dataset *data, size_t label_words, int users,
+                               int threads, struct dp_test_rows **out)
+{
+    const struct dp_test_rows_config config = {
+        .images = data->test_images,
+        .labels = data->test_labels,
+        .count = data->test_count,
+        .sample_bytes = data->sample_bytes,
+        .label_words = label_words,
+        .samples = data->samples,
+        .skips = data->skips,
+        .users = users,
+        .threads = threads,
+    };
+
+    return dp_test_rows_create(&config, out);
+}
+
 static uint64_t steps_per_epoch(const struct dp_input *in)
 {
     return dp_steps_per_epoch(in->data->train_count, in->global_batch, in->drop_last);

@@ -30,6 +30,10 @@ struct dp_input {
     bool cached; /* the same batch in every step: to measure without input */
 };
 
+/* Its test rows, for so many users and threads of each: test_rows.h. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_dataset_test_rows(const struct dp_dataset *data, size_t label_words,
+                                          int users, int threads, struct dp_test_rows **out);
+
 /* The number of rows in the global batch of a step: the last one of an epoch may be smaller. */
 size_t dp_input_global_rows(const struct dp_input *input, uint64_t step);
 

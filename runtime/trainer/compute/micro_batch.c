@@ -73,17 +73,21 @@ dp_status dp_micro_batch_send(const struct dp_micro_batches *batches, const stru
 
 /* What queueing or recording a pass needs. */
 struct pass {
-    struct dp_pass *pass;
+    const struct dp_micro_batches *batches;
     struct dp_pass_call call;
+    bool last; /* of the batch */
 };
 
 static dp_status run_pass(void *context, const struct dp_model_hooks *hooks)
 {
     struct pass *pass = context;
 
+    const struct dp_micro_batches *batches = pass->batches;
+
     pass->call.hooks = hooks;
-    DP_TRY(dp_pass_forward(pass->pass, &pass->call));
-    return dp_pass_backward(pass->pass, &pass->call);
+    DP_TRY(dp_pass_forward(batches->pass, &pass->call));
+    DP_TRY(dp_pass_backward(batches->pass, &pass->call));
+    return pass->last && batches->after != NULL ? batches->after(batches->after_context) : DP_OK;
 }
 
 dp_status dp_micro_batch_run(const struct dp_micro_batches *batches, const struct dp_batch *batch,
@@ -96,7 +100,7 @@ dp_status dp_micro_batch_run(const struct dp_micro_batches *batches, const struc
         const struct dp_micro_batch micro = dp_micro_batch_at(batch->rows, batches->micro_batch, i);
         const struct dp_pass_rows rows =
             rows_at(batches, batch->images, batch->labels, batch->rows, i);
-        struct pass pass = {batches->pass, *call};
+        struct pass pass = {batches, *call, micro.last};
 
         pass.call.rows = micro.rows.count;
         pass.call.first_row = batch->first_row + micro.rows.begin;

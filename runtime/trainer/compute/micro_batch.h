@@ -27,6 +27,9 @@ struct dp_micro_batches {
     size_t micro_batch;                   /* 0: all rows at once */
     const struct dp_normalize *normalize; /* borrowed */
     struct dp_graph_capture *capture;     /* borrowed; NULL: every operation is queued each time */
+    dp_status (*after)(void *context);    /* queues what comes after a batch's last backward, and is
+                                           * recorded with it; NULL: nothing */
+    void *after_context;
 };
 
 /* The number of passes for `rows` rows, and the rows of pass `i`. */

@@ -239,7 +239,7 @@ dp_status dp_memory_check_host(const struct dp_memory_plan *plan,
                                const struct dp_memory_limit *limit)
 {
     const struct side side = {plan, ranks};
-    const int count = ranks->trainers + ranks->servers;
+    const int count = ranks->trainers + ranks->servers + ranks->evaluators;
     size_t bytes[DP_MEM_PURPOSE_COUNT];
     char needs[320] = "", left[32], total[32], all[32], advice[ADVICE], name[256];
     enum dp_memory_fit fit;
@@ -281,6 +281,12 @@ static bool has_limit(const struct ids *ids, uint64_t id)
     return false;
 }
 
+/* The number of ranks that share gradients; the others evaluate. */
+static int sharing(const struct dp_memory_plan *plan)
+{
+    return plan->trainers + plan->config->comm.servers;
+}
+
 /* The ranks of this host that share a limit. False: this rank is not the first of them. */
 static bool count_ranks(const struct dp_memory_plan *plan, const struct dp_group *group,
                         const struct ids *all, uint64_t id, struct dp_memory_ranks *ranks)
@@ -296,7 +302,8 @@ static bool count_ranks(const struct dp_memory_plan *plan, const struct dp_group
         if (has_limit(&all[i], id)) {
             first = i;
             ranks->trainers += i < plan->trainers;
-            ranks->servers += i >= plan->trainers;
+            ranks->servers += i >= plan->trainers && i < sharing(plan);
+            ranks->evaluators += i >= sharing(plan);
         }
     }
     ranks->first = first == first_here;
@@ -323,9 +330,12 @@ static dp_status check_limits(const struct dp_memory_plan *plan, const struct dp
 static dp_status check_addresses(const struct dp_memory_plan *plan, const struct dp_group *group,
                                  size_t left)
 {
-    const bool serves = group->rank >= plan->trainers;
-    const struct dp_memory_ranks mine = {
-        .trainers = !serves, .servers = serves, .first = true, .leads = group->rank == 0};
+    const bool evaluates = group->rank >= sharing(plan), trains = group->rank < plan->trainers;
+    const struct dp_memory_ranks mine = {.trainers = trains,
+                                         .servers = !trains && !evaluates,
+                                         .evaluators = evaluates,
+                                         .first = true,
+                                         .leads = group->rank == 0};
     const struct dp_memory_limit limit = {
         .total = left, .available = left, .name = "address space (ulimit -v)"};
     size_t bytes[DP_MEM_PURPOSE_COUNT];

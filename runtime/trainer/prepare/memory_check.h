@@ -50,7 +50,8 @@ DP_CHECKED dp_status dp_memory_check_host(const struct dp_memory_plan *plan,
 
 /*
  * The same for all ranks of a group and the limits of each: the first of the ranks that share a
- * limit compares. The servers are the last ranks. `root` as for dp_memory_limits_read(). All ranks
+ * limit compares. Servers follow the ranks
+ * that train, and the evaluator comes last. `root` as for dp_memory_limits_read(). All ranks
  * leave together, and the first that lacks memory reports it.
  *
  * Collective, before any rank allocates. Errors: DP_ERR_UNAVAILABLE; those of the group.

@@ -136,7 +136,8 @@ static size_t tile_bytes(const struct dp_memory_plan *plan)
 }
 
 /* Of all passes of a rank. */
-static size_t activations(const struct dp_memory_plan *plan, const struct dp_share *share)
+static size_t activations(const struct dp_memory_plan *plan, const struct dp_share *share,
+                          bool trains)
 {
     const struct dp_model *m = plan->model;
     const enum dp_type type = dp_precision_type(plan->config->train.precision);
@@ -148,7 +149,7 @@ static size_t activations(const struct dp_memory_plan *plan, const struct dp_sha
         plan->device->host_memory ? 0 : share->rows * (dp_model_sample_bytes(m) + labels);
 
     return share->passes *
-           (dp_model_activation_bytes(m, type, share->rows, tile_bytes(plan), true) + input +
+           (dp_model_activation_bytes(m, type, share->rows, tile_bytes(plan), trains) + input +
             m->local * sizeof(float));
 }
 
@@ -167,7 +168,7 @@ void dp_memory_plan_device(const struct dp_memory_plan *plan, size_t micro_batch
     bytes[DP_MEM_OPTIMIZER] = slots(plan) * part;
     bytes[DP_MEM_RESIDUALS] = (kept.residuals + kept.warm) * sizeof(float);
     bytes[DP_MEM_COMM] = sent(plan);
-    bytes[DP_MEM_ACTIVATIONS] = activations(plan, &share);
+    bytes[DP_MEM_ACTIVATIONS] = activations(plan, &share, true);
 }
 
 /* Whole arrays, and the residuals of each rank. */
@@ -181,6 +182,36 @@ static size_t snapshot(const struct dp_memory_plan *plan)
            sizeof(float);
 }
 
+/* Narrow types are computed in float32, piece by piece, on a stream per pass. */
+static size_t workspace(const struct dp_memory_plan *plan, const struct dp_share *share)
+{
+    const bool narrow = dp_precision_type(plan->config->train.precision) != DP_TYPE_F32;
+
+    return narrow && plan->device->reserve != NULL
+               ? share->passes * dp_pass_reserved(plan->model, share->rows, tile_bytes(plan)) *
+                     sizeof(float)
+               : 0;
+}
+
+/* Adds what ranks need that evaluate for the others, and rank 0, which sends them weights. Lanes
+ * have what training needs. */
+static void add_evaluators(const struct dp_memory_plan *plan, const struct dp_memory_ranks *ranks,
+                           const struct dp_share *share, size_t bytes[DP_MEM_PURPOSE_COUNT])
+{
+    const struct dp_model *m = plan->model;
+    const size_t count = (size_t)ranks->evaluators;
+    const size_t weights =
+        m->trained * dp_type_bytes(dp_precision_type(plan->config->train.precision));
+    const bool lanes = plan->config->train.lanes > 0;
+
+    bytes[DP_MEM_WEIGHTS] += count * weights;
+    bytes[DP_MEM_GRADIENTS] += count * (share->gradients - 1) * m->trained * sizeof(float);
+    bytes[DP_MEM_ACTIVATIONS] += count * activations(plan, share, lanes);
+    bytes[DP_MEM_WORKSPACE] += count * workspace(plan, share);
+    bytes[DP_MEM_OTHER] +=
+        count * LIBRARY_BYTES + (plan->config->train.eval_rank && ranks->leads ? weights : 0);
+}
+
 /* The batches that a rank's loader keeps. */
 static size_t batches(const struct dp_memory_plan *plan)
 {
@@ -191,17 +222,6 @@ static size_t batches(const struct dp_memory_plan *plan)
     return (plan->cached_input ? 1 : DP_LOADER_DEPTH) * dp_most_rows(most, plan->trainers) *
            (dp_model_sample_bytes(plan->model) +
             dp_model_label_words(plan->model) * sizeof(int32_t));
-}
-
-/* Narrow types are computed in float32, piece by piece, on a stream per pass. */
-static size_t workspace(const struct dp_memory_plan *plan, const struct dp_share *share)
-{
-    const bool narrow = dp_precision_type(plan->config->train.precision) != DP_TYPE_F32;
-
-    return narrow && plan->device->reserve != NULL
-               ? share->passes * dp_pass_reserved(plan->model, share->rows, tile_bytes(plan)) *
-                     sizeof(float)
-               : 0;
 }
 
 void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memory_ranks *ranks,
@@ -229,8 +249,9 @@ void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memo
     bytes[DP_MEM_OTHER] = all * LIBRARY_BYTES;
     if (plan->device->host_memory) {
         bytes[DP_MEM_GRADIENTS] += train * (share.gradients - 1) * m->trained * sizeof(float);
-        bytes[DP_MEM_ACTIVATIONS] = train * activations(plan, &share);
+        bytes[DP_MEM_ACTIVATIONS] = train * activations(plan, &share, true);
         bytes[DP_MEM_WORKSPACE] = train * workspace(plan, &share);
+        add_evaluators(plan, ranks, &share, bytes);
     }
 }
 

@@ -33,7 +33,7 @@ struct dp_memory_plan {
     int trainers;         /* ranks that train */
     int threads;          /* of a rank; 1 or more */
     int ranks_per_device; /* number of ranks that share the device's memory; 1 or more */
-    bool one_node;        /* all ranks, servers included, live on one host */
+    bool one_node;        /* all ranks that share gradients live on one host */
     size_t data_bytes;    /* of the data set in memory, and its training rows; 0: unknown */
     size_t train_count;
     bool cached_input, saves; /* one batch for all steps; checkpoints are written */
@@ -41,7 +41,7 @@ struct dp_memory_plan {
 
 /* Ranks of one host. */
 struct dp_memory_ranks {
-    int trainers, servers;
+    int trainers, servers, evaluators;
     bool first; /* include what a host has once: the data set, weights that its ranks share */
     bool leads; /* include rank 0, which has the snapshot of a checkpoint */
 };

@@ -4,54 +4,76 @@
 #include "runtime/trainer/prepare/algo_agreement.h"
 #include "runtime/trainer/trainer_parts.h"
 
-static dp_status make_lanes(struct dp_trainer *t, int threads)
+static dp_status make_lanes(struct dp_compute *c, const struct dp_compute_plan *plan)
 {
-    const struct dp_train_config *c = &t->config->train;
-    const int ranks = t->trainers;
+    const struct dp_train_config *train = &plan->config->train;
     const struct dp_lanes_config config = {
-        .model = t->model,
-        .device = t->device,
-        .stream = t->compute.stream,
-        .normalize = &t->compute.normalize,
-        .total = c->lanes,
-        .count = c->lanes / ranks,
-        .threads = threads,
-        .global_batch = t->input.global_batch,
-        .micro_batch = (size_t)c->micro_batch,
+        .model = plan->model,
+        .device = plan->device,
+        .stream = c->stream,
+        .normalize = &c->normalize,
+        .total = train->lanes,
+        .count = train->lanes / plan->ranks,
+        .threads = plan->threads,
+        .global_batch = plan->global_batch,
+        .micro_batch = (size_t)train->micro_batch,
     };
 
-    if (c->lanes % ranks != 0) {
+    if (train->lanes % plan->ranks != 0) {
         return DP_FAIL(DP_ERR_CONFIG,
                        "train.lanes: %d lanes cannot be shared evenly by %d ranks; run on a power "
                        "of two of them, up to %d",
-                       c->lanes, ranks, c->lanes);
+                       train->lanes, plan->ranks, train->lanes);
     }
-    return dp_lanes_create(&config, &t->compute.lanes);
+    return dp_lanes_create(&config, &c->lanes);
 }
 
-/* Creates passes or lanes, for the most rows that any rank can have. */
-static dp_status make_passes(struct dp_trainer *t, int threads)
+dp_status dp_prepare_stream(struct dp_compute *c, const struct dp_compute_plan *plan)
 {
-    const struct dp_train_config *c = &t->config->train;
-    const size_t most = dp_most_rows(t->input.global_batch, t->trainers);
+    const struct dp_config *config = plan->config;
     const char *engine;
 
-    DP_TRY(dp_device_find_conv(t->device, (enum dp_conv_engine)t->config->device.conv, &engine));
-    DP_TRY(t->device->stream_create(t->device, threads, &t->compute.stream));
-    t->compute.stream->algo_choices = t->compute.algo_choices;
-    t->compute.stream->conv = (enum dp_conv_engine)t->config->device.conv;
-    t->compute.stream->tf32 = c->precision == DP_PRECISION_TF32;
-    dp_stream_set_type(t->compute.stream, t->state.flat.type);
-    if (dp_trainer_serves(t)) {
-        return DP_OK;
+    DP_TRY(dp_device_find_conv(plan->device, (enum dp_conv_engine)config->device.conv, &engine));
+    DP_TRY(plan->device->stream_create(plan->device, plan->threads, &c->stream));
+    c->stream->algo_choices = c->algo_choices;
+    c->stream->conv = (enum dp_conv_engine)config->device.conv;
+    c->stream->tf32 = config->train.precision == DP_PRECISION_TF32;
+    dp_stream_set_type(c->stream, plan->type);
+    return DP_OK;
+}
+
+dp_status dp_prepare_passes(struct dp_compute *c, const struct dp_compute_plan *plan)
+{
+    const size_t most = dp_most_rows(plan->global_batch, plan->ranks);
+    const size_t micro_batch = (size_t)plan->config->train.micro_batch;
+
+    if (plan->config->train.lanes > 0) {
+        return make_lanes(c, plan);
     }
-    if (c->lanes > 0) {
-        return make_lanes(t, threads);
-    }
-    DP_TRY(dp_pass_create(t->model, t->compute.stream,
-                          dp_micro_batch_most(most, (size_t)c->micro_batch), true,
-                          &t->compute.pass));
-    return dp_pass_prepare_ahead(t->compute.pass);
+    DP_TRY(dp_pass_create(plan->model, c->stream, dp_micro_batch_most(most, micro_batch),
+                          plan->trains, &c->pass));
+    return plan->trains ? dp_pass_prepare_ahead(c->pass) : DP_OK;
+}
+
+const struct dp_compute_mode *dp_prepare_mode(const struct dp_config *config)
+{
+    return config->train.lanes > 0 ? &dp_compute_lanes : &dp_compute_micro_batches;
+}
+
+/* Passes or lanes, for the most rows that any rank can have; servers have none. */
+static dp_status make_passes(struct dp_trainer *t, int threads)
+{
+    const struct dp_compute_plan plan = {.config = t->config,
+                                         .model = t->model,
+                                         .device = t->device,
+                                         .type = t->state.flat.type,
+                                         .ranks = t->trainers,
+                                         .threads = threads,
+                                         .global_batch = t->input.global_batch,
+                                         .trains = true};
+
+    DP_TRY(dp_prepare_stream(&t->compute, &plan));
+    return dp_trainer_serves(t) ? DP_OK : dp_prepare_passes(&t->compute, &plan);
 }
 
 const char *dp_trainer_unrecorded(const struct dp_trainer *t)
@@ -119,19 +141,11 @@ static dp_status prepare_all(const struct dp_trainer *t)
     return c->borrowed ? DP_OK : c->mode->prepare(c, c->share, in->data->test_count, false);
 }
 
-static const struct dp_compute_mode *mode_of(const struct dp_trainer *t)
-{
-    if (dp_trainer_serves(t)) {
-        return &dp_compute_server;
-    }
-    return t->config->train.lanes > 0 ? &dp_compute_lanes : &dp_compute_micro_batches;
-}
-
 static dp_status make_compute(struct dp_trainer *t, int threads)
 {
     struct dp_compute *c = &t->compute;
 
-    c->mode = mode_of(t);
+    c->mode = dp_trainer_serves(t) ? &dp_compute_server : dp_prepare_mode(t->config);
     c->share = (struct dp_lanes_share){t->group->rank, t->trainers};
     if (!c->borrowed) {
         DP_TRY(make_passes(t, threads));

@@ -98,6 +98,14 @@ static dp_status read_decide_and_update(struct dp_trainer *t, struct dp_step_rep
     return decide_and_update(t, report);
 }
 
+/* ---- recorded ---- */
+
+/* No sum is waited for, and no step is skipped. */
+static dp_status update_after_backward(void *trainer)
+{
+    return update_all(trainer);
+}
+
 /* ---- agreed first ---- */
 
 /* Sends the gradients that were held back, unscaled, if those of all ranks are finite. */
@@ -136,6 +144,15 @@ static const struct dp_update_rule streaming = {
     .scalars_first = &streaming_scalars_first,
 };
 
+static const struct dp_update_rule recorded = {
+    .computed = nothing_held_back,
+    .summed = nothing_summed,
+    .update = nothing_left,
+    .read = dp_tail_read,
+    .scalars_first = &recorded,
+    .after_backward = update_after_backward,
+};
+
 static const struct dp_update_rule after_sums_scalars_first = {
     .computed = begin_norm,
     .summed = add_to_norm,
@@ -171,5 +188,10 @@ const struct dp_update_rule *dp_update_rule_choose(const struct dp_trainer *t)
     if (t->compute.hooks.ready == NULL) {
         return &agreed_first;
     }
-    return t->modes.grad_norm != NULL ? &after_sums : &streaming;
+    if (t->modes.grad_norm != NULL) {
+        return &after_sums;
+    }
+    return t->group->size == 1 && t->compute.capture != NULL && !dp_config_stale(t->config)
+               ? &recorded
+               : &streaming;
 }

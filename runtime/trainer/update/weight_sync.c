@@ -20,6 +20,6 @@ static dp_status average(struct dp_trainer *t)
 dp_status dp_trainer_sync_weights(struct dp_trainer *t)
 {
     DP_TRY(dp_deferred_update_finish(t));
-    dp_async_copy_finish(t->modes.async_copy);
+    dp_modes_finish_copies(&t->modes);
     return t->modes.unaveraged ? average(t) : DP_OK;
 }

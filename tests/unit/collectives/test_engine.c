@@ -332,6 +332,90 @@ static void engines_rest_after_their_jobs(void **state)
     dp_group_destroy(group);
 }
 
+/* An errand, and jobs that look whether it runs meanwhile. */
+struct beside {
+    atomic_int inside; /* errand or job */
+    atomic_int calls, clashes;
+    int until; /* calls after which nothing is left; then it fails, if it is to */
+    dp_status end;
+};
+
+static void enter(struct beside *b)
+{
+    if (atomic_fetch_add(&b->inside, 1) != 0) {
+        atomic_fetch_add(&b->clashes, 1);
+    }
+    (void)sched_yield();
+    atomic_fetch_sub(&b->inside, 1);
+}
+
+static dp_status errand(void *arg, bool *more)
+{
+    struct beside *b = arg;
+
+    enter(b);
+    *more = atomic_fetch_add(&b->calls, 1) + 1 < b->until;
+    return *more ? DP_OK : b->end;
+}
+
+static dp_status job_beside(void *arg, int index)
+{
+    (void)index;
+    enter(arg);
+    return DP_OK;
+}
+
+static void await_calls(struct beside *b, int calls)
+{
+    struct dp_backoff backoff = {.spin_ns = 0};
+
+    while (atomic_load(&b->calls) < calls) {
+        (void)dp_backoff_wait(&backoff);
+    }
+}
+
+static void an_errand_is_called_beside_jobs_and_never_within_one(void **state)
+{
+    (void)state;
+
+    for (int r = 0; r < 2; r++) {
+        struct beside b = {.until = 20, .end = DP_OK};
+        struct world w;
+        world_create(&w, runs[r]);
+        dp_engine_poke(w.engine); /* none is set: nothing happens */
+        dp_engine_set_errand(w.engine, (struct dp_errand){errand, &b});
+        dp_engine_poke(w.engine);
+        while (atomic_load(&b.calls) < 10) {
+            assert_int_equal(dp_engine_call(w.engine, job_beside, &b), DP_OK);
+        }
+        await_calls(&b, 20); /* it comes again, as long as it has more to do */
+        b.until = 0;
+        dp_engine_poke(w.engine); /* and when it is asked for */
+        await_calls(&b, 21);
+        dp_engine_set_errand(w.engine, (struct dp_errand){NULL, NULL});
+        dp_engine_poke(w.engine);
+        assert_int_equal(dp_engine_call(w.engine, job_beside, &b), DP_OK);
+        assert_int_equal(atomic_load(&b.calls), 21);
+        assert_int_equal(atomic_load(&b.clashes), 0);
+        world_destroy(&w);
+    }
+}
+
+static void after_an_errand_that_fails_jobs_fail_with_its_error(void **state)
+{
+    struct beside b = {.until = 1, .end = DP_ERR_MPI};
+    struct world w;
+    (void)state;
+
+    world_create(&w, DP_RUN_ON_THREAD);
+    dp_engine_set_errand(w.engine, (struct dp_errand){errand, &b});
+    dp_engine_poke(w.engine);
+    await_calls(&b, 1);
+    dp_engine_set_errand(w.engine, (struct dp_errand){NULL, NULL}); /* it has returned */
+    assert_int_equal(dp_engine_call(w.engine, job_beside, &b), DP_ERR_MPI);
+    world_destroy(&w);
+}
+
 #ifndef NDEBUG
 /* In a child: communicates while an engine owns the group. The group is cancelled, so an allowed
  * call returns at once. */
@@ -390,6 +474,8 @@ int main(void)
         cmocka_unit_test(a_full_queue_refuses_another_job),
         cmocka_unit_test(jobs_synchronise_ranks_and_a_failing_rank_wakes_the_others),
         cmocka_unit_test(engines_rest_after_their_jobs),
+        cmocka_unit_test(an_errand_is_called_beside_jobs_and_never_within_one),
+        cmocka_unit_test(after_an_errand_that_fails_jobs_fail_with_its_error),
         cmocka_unit_test(creating_survives_every_failed_allocation),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

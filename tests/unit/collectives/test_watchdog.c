@@ -177,6 +177,35 @@ static void who_waits_does_not_lengthen_the_limit_of_who_keeps_it_waiting(void *
     }
 }
 
+/* Rank 5 waits for work; rank 4 and 6 wait for each other, or have nothing to do either. */
+static void a_rank_without_work_neither_hangs_nor_lengthens_the_limit_of_others(void **state)
+{
+    char cause[200];
+    int when = 0;
+    (void)state;
+
+    for (int other_hosts = 0; other_hosts < 2; other_hosts++) {
+        begin(4, other_hosts == 1);
+        train_steps(100);
+        put(0, DP_PHASE_STEP, DP_PHASE_FORWARD, 5, -1);
+        put(1, DP_PHASE_IDLE, DP_PHASE_IDLE, 0, -1);
+        put(2, DP_PHASE_STEP, DP_PHASE_WAIT, 5, 1);
+        assert_int_equal(look_for(20000, &when), DP_WATCHDOG_HUNG);
+        assert_true(dp_watchdog_blames(host.watchdog, 4));
+        assert_false(dp_watchdog_blames(host.watchdog, 5));
+        dp_watchdog_cause(host.watchdog, cause, sizeof(cause));
+        assert_null(strstr(cause, "rank 5"));
+        end();
+    }
+    begin(4, false);
+    train_steps(100);
+    for (int i = 0; i < RANKS; i++) {
+        put(i, DP_PHASE_IDLE, DP_PHASE_IDLE, 0, -1);
+    }
+    assert_int_equal(look_for(1000000, &when), DP_WATCHDOG_FINE);
+    end();
+}
+
 static void an_outage_that_is_allowed_is_no_hang(void **state)
 {
     int when = 0;
@@ -351,6 +380,7 @@ int main(void)
         cmocka_unit_test(a_timeout_that_is_set_holds_and_half_of_it_warns_once),
         cmocka_unit_test(other_activities_may_wait_for_storage_and_own_code_for_ever),
         cmocka_unit_test(who_waits_does_not_lengthen_the_limit_of_who_keeps_it_waiting),
+        cmocka_unit_test(a_rank_without_work_neither_hangs_nor_lengthens_the_limit_of_others),
         cmocka_unit_test(an_outage_that_is_allowed_is_no_hang),
         cmocka_unit_test(time_in_which_the_job_was_suspended_does_not_count),
         cmocka_unit_test(a_debugger_may_hold_a_rank),

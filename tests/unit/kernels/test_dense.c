@@ -145,6 +145,59 @@ static void backward_equals_the_reference(void **state)
     }
 }
 
+/* Of a relu after the layer: in both forms, which the choice names, in place and not. */
+static void check_relu(struct dp_stream *s, const struct shape *n, bool in_place, float keep)
+{
+    const size_t ys = n->rows * n->out, ws = n->in * n->out;
+    struct dp_stream *ref = stream_on("ref", 1);
+    float *x = uniform(n->rows * n->in, 1, -1, 1), *dy = uniform(ys, 3, -1, 1);
+    float *y = uniform(ys, 4, -1, 1), *g0 = zeros(ys), *g = in_place ? copy_of(dy, ys) : zeros(ys);
+    float *dw0 = held(ws, 5, keep), *db0 = held(n->out, 7, keep);
+    float *dw = held(ws, 5, keep), *db = held(n->out, 7, keep);
+    const struct dp_dense_backward b = {in_place ? g : dy, y,     x,      g,   dw, db,
+                                        n->rows,           n->in, n->out, keep};
+
+    OK(ref->ops->relu_backward(ref, g0, dy, y, ys));
+    OK(ref->ops->dense_backward_weights(ref, dw0, g0, x, n->rows, n->in, n->out, keep));
+    OK(ref->ops->sum_rows(ref, db0, g0, n->rows, n->out, keep));
+    OK(prepare(s, n->rows, n->in, n->out, true, DP_ACT_RELU));
+    OK(s->ops->dense_backward_relu(s, &b));
+    assert_near(dw, dw0, ws, near_sum(n->rows), 0);
+    assert_near(db, db0, n->out, near_sum(n->rows), 0);
+    assert_same_bits(g, g0, ys);
+    for (int i = 0; i < 8; i++) {
+        dp_free((float *[]){x, dy, y, g0, g, dw0, db0, dw}[i]);
+    }
+    dp_free(db);
+    stream_close(ref);
+}
+
+static void a_rectifier_is_undone_in_both_forms(void **state)
+{
+    static const struct shape some[] = {{0, 3, 5},    {1, 1, 1},      {15, 16, 17},
+                                        {65, 10, 64}, {130, 65, 256}, {33, 4, 1000}};
+    static const char *const forms[] = {"separate pass", "with the sums"};
+    char key[DP_ALGO_CHOICE_KEY];
+    (void)state;
+
+    for (size_t i = 0; i < 4 * DP_COUNT(some); i++) {
+        const struct shape *n = &some[i / 4];
+        struct dp_stream *s = stream_on(tested_device(), 1);
+        struct dp_algo_choices *algo_choices = NULL;
+        if (s->ops->dense_backward_relu != NULL) {
+            (void)snprintf(key, sizeof(key), "relu before product %zux%zux%zu tn fp32 wide", n->out,
+                           n->in, n->rows);
+            OK(dp_algo_choices_create("here", &algo_choices));
+            OK(dp_algo_choices_note(algo_choices, key, forms[i % 2], 0));
+            dp_algo_choices_freeze(algo_choices);
+            s->algo_choices = algo_choices;
+            check_relu(s, n, i / 2 % 2 != 0, i / 2 % 2 != 0 ? 1.0f : 0.0f);
+        }
+        stream_close(s);
+        dp_algo_choices_destroy(algo_choices);
+    }
+}
+
 static void column_sums_of_every_shape_equal_the_reference(void **state)
 {
     static const size_t all_rows[] = {0, 1, 7, 8, 129, 70000};
@@ -361,6 +414,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_equals_the_reference),
         cmocka_unit_test(backward_equals_the_reference),
+        cmocka_unit_test(a_rectifier_is_undone_in_both_forms),
         cmocka_unit_test(column_sums_of_every_shape_equal_the_reference),
         cmocka_unit_test(gradients_are_the_slopes_of_forward),
         cmocka_unit_test(tf32_rounds_factors_if_the_device_can),

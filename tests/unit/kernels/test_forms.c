@@ -5,6 +5,10 @@
  */
 #include "tests/support/arrays.h"
 
+#if DP_CUDA_ON_HOST
+#include "tests/cuda_on_host/meter.h"
+#endif
+
 /* cuDNN has two lists of plans: first its proposals, then its last resort. */
 enum { AT_ONCE = 0, LAST = 2 };
 
@@ -264,14 +268,28 @@ static void bias_and_rectifier_are_fused_where_that_is_fastest(void **state)
 
 /* ---- sums of a gradient ---- */
 
+/* Kernels queued so far, where that is counted. */
+static int kernels_now(void)
+{
+#if DP_CUDA_ON_HOST
+    struct cuda_on_host_meter meter;
+
+    cuda_on_host_meter_read(&meter);
+    return (int)meter.kernels;
+#else
+    return 0;
+#endif
+}
+
 static const struct {
     const char *slow, *lacks, *value; /* NULL: there is no choice */
+    int kernels;                      /* of a backward, which tell how it is computed */
 } of_sums[] = {
-    {"", "", "epilogue"},
-    {"sums", "", "separate pass"},
-    {"sums,pass", "", "separate pass"},
-    {"pass", "", "epilogue"},
-    {"", "sums", NULL}, /* which cuBLASLt says in its own way */
+    {"", "", "epilogue", 0},
+    {"sums", "", "separate pass", 2},
+    {"sums,pass", "", "separate pass", 2},
+    {"pass", "", "epilogue", 0},
+    {"", "sums", NULL, 2}, /* which cuBLASLt says in its own way */
 };
 
 static void sums_come_with_the_product_where_that_is_fastest(void **state)
@@ -293,8 +311,11 @@ static void sums_come_with_the_product_where_that_is_fastest(void **state)
         make_host(of_sums[i / 2].slow, of_sums[i / 2].lacks);
         s = open_stream(i % 2 != 0, &algo_choices);
         OK(s->ops->dense_prepare(s, K, N, M, DP_DENSE_BACKWARD_WEIGHTS | DP_DENSE_BIAS));
+        const int before = kernels_now();
         OK(s->ops->dense_backward_both(s, dw, db, dy, x, K, N, M, 0));
+        const int kernels = kernels_now() - before;
         assert_near(db, sums, M, 1e-5, 0);
+        assert_true(i % 2 == 0 || kernels == of_sums[i / 2].kernels);
         if (i % 2 != 0) {
             value = noted(algo_choices, "sums of product", &ms);
             assert_int_equal(value != NULL, of_sums[i / 2].value != NULL);
@@ -309,6 +330,80 @@ static void sums_come_with_the_product_where_that_is_fastest(void **state)
     }
     dp_free(wide);
     dp_free(x);
+    dp_free(dy);
+}
+
+/* kernels: those of a backward, which tell how it is computed. */
+static const struct {
+    const char *slow, *lacks, *value;
+    int kernels, first_kernels;
+} of_masks[] = {
+    {"", "", "separate pass", 1, 1},     {"sums", "", "with the sums", 2, 1},
+    {"pass", "", "separate pass", 1, 1}, {"sums,pass", "", "with the sums", 2, 1},
+    {"", "sums", "with the sums", 2, 3},
+};
+
+enum { OUTS = 24, INS = 40, DENSE_ROWS = 32, GS = DENSE_ROWS * OUTS };
+
+/* The kernels of backward of a dense layer with relu, and checks its choice if it measures. */
+static int dense_backward(bool measures, const struct dp_dense_backward *b, const char *expected)
+{
+    struct dp_algo_choices *algo_choices;
+    struct dp_stream *s = open_stream(measures, &algo_choices);
+    double ms = 0;
+    int kernels;
+
+    OK(s->ops->dense_prepare(s, DENSE_ROWS, INS, OUTS,
+                             DP_DENSE_BACKWARD_WEIGHTS | DP_DENSE_BIAS | DP_DENSE_RELU));
+    kernels = kernels_now();
+    OK(s->ops->dense_backward_relu(s, b));
+    kernels = kernels_now() - kernels;
+    OK(s->device->synchronize(s));
+    if (measures) {
+        const char *value = noted(algo_choices, "relu before product", &ms);
+        assert_non_null(value);
+        assert_string_equal(value, expected);
+        assert_true(ms > 0);
+    }
+    close_stream(s, algo_choices);
+    return kernels;
+}
+
+static void a_rectifier_is_undone_where_that_is_fastest(void **state)
+{
+    void *dy = numbers(GS, 5), *y = numbers(GS, 7), *x = numbers((size_t)DENSE_ROWS * INS, 6);
+    float *wide = widened(dy, GS), *outs = widened(y, GS), sums[OUTS] = {0};
+    void *g = zeros(GS);
+    float *dw = zeros((size_t)OUTS * INS), *db = zeros(OUTS);
+    const struct dp_dense_backward b = {.dy = dy,
+                                        .y = y,
+                                        .x = x,
+                                        .g = g,
+                                        .dw = dw,
+                                        .db = db,
+                                        .rows = DENSE_ROWS,
+                                        .in = INS,
+                                        .out = OUTS};
+    (void)state;
+
+    for (size_t i = 0; i < GS; i++) {
+        sums[i % OUTS] += outs[i] > 0 ? wide[i] : 0;
+    }
+    for (size_t i = 0; i < 2 * DP_COUNT(of_masks); i++) {
+        const bool measures = i % 2 != 0;
+        make_host(of_masks[i / 2].slow, of_masks[i / 2].lacks);
+        assert_int_equal(dense_backward(measures, &b, of_masks[i / 2].value),
+                         measures ? of_masks[i / 2].kernels : of_masks[i / 2].first_kernels);
+        assert_near(db, sums, OUTS, 1e-5, 0);
+        memset(db, 0xff, OUTS * sizeof(*db));
+    }
+    dp_free(db);
+    dp_free(dw);
+    dp_free(g);
+    dp_free(outs);
+    dp_free(wide);
+    dp_free(x);
+    dp_free(y);
     dp_free(dy);
 }
 
@@ -348,6 +443,7 @@ int main(void)
         cmocka_unit_test(bias_and_rectifier_are_fused_where_that_is_fastest),
         cmocka_unit_test(sums_come_with_the_product_where_that_is_fastest),
         cmocka_unit_test(known_sums_are_not_measured_again),
+        cmocka_unit_test(a_rectifier_is_undone_where_that_is_fastest),
     };
 
     if (!on_host()) { /* before anything is allocated, which skipping would leak */

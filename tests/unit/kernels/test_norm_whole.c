@@ -5,6 +5,10 @@
  */
 #include "tests/support/arrays.h"
 
+#if DP_CUDA_ON_HOST
+#include "tests/cuda_on_host/meter.h"
+#endif
+
 enum { ROWS = 3 };
 
 static const struct size {
@@ -362,6 +366,58 @@ static void joins_at_once_are_those_one_by_one(void **state)
     each_size(check_joins);
 }
 
+#if DP_CUDA_ON_HOST
+/* What a pass over rows asks of memory. */
+static struct cuda_on_host_meter accesses_of(struct data *d, void *out, bool backward)
+{
+    const size_t c = d->norm.channels;
+    struct cuda_on_host_meter before, after;
+    float *slopes = zeros(2 * c);
+    struct dp_norm norm = d->norm;
+
+    norm.scale = d->wide_gamma;
+    norm.slopes = slopes;
+    cuda_on_host_meter_read(&before);
+    if (backward) {
+        OK(d->s->ops->norm_backward_apply(d->s, out, d->dy, d->x, d->mean, d->var, d->wide_gamma,
+                                          d->wide_beta, NULL, 1, &norm));
+    } else {
+        OK(d->s->ops->norm_apply(d->s, out, d->x, NULL, d->mean, d->var, d->wide_gamma,
+                                 d->wide_beta, &norm));
+    }
+    OK(d->s->device->synchronize(d->s));
+    cuda_on_host_meter_read(&after);
+    after.accesses -= before.accesses;
+    after.turns -= before.turns;
+    dp_free(slopes);
+    return after;
+}
+
+/* 16 bytes an access; factors of channels once, not for each row, for which half is room; and
+ * two rows or more are read before any is written. */
+static void passes_over_rows_ask_for_little_of_memory(void **state)
+{
+    static const enum dp_type types[] = {DP_TYPE_F32, DP_TYPE_BF16};
+    const struct size size = {16384, 32};
+    struct dp_stream *s = stream_on(tested_device(), 1);
+    (void)state;
+
+    for (size_t i = 0; i < 4 && s->ops->norm_statistics != NULL; i++) {
+        const bool backward = i / 2 != 0;
+        dp_stream_set_type(s, types[i % 2]);
+        struct data d = data_create(s, size, DP_ACT_RELU);
+        const uint64_t packs = d.total * dp_type_bytes(s->type) / 16, arrays = backward ? 3 : 2;
+        void *out = room(&d);
+        const struct cuda_on_host_meter all = accesses_of(&d, out, backward);
+        assert_in_range(all.accesses, arrays * packs, arrays * packs + packs / 2);
+        assert_in_range(all.turns, packs / 8, packs / 2 + packs / 8);
+        dp_free(out);
+        data_destroy(&d);
+    }
+    stream_close(s);
+}
+#endif
+
 static int nothing_is_left(void **state)
 {
     (void)state;
@@ -374,6 +430,9 @@ int main(void)
         cmocka_unit_test(statistics_at_once_are_those_one_by_one),
         cmocka_unit_test(gradients_at_once_are_those_one_by_one),
         cmocka_unit_test(joins_at_once_are_those_one_by_one),
+#if DP_CUDA_ON_HOST
+        cmocka_unit_test(passes_over_rows_ask_for_little_of_memory),
+#endif
     };
 
     return run_reached_tests(tests, NULL, nothing_is_left);

@@ -34,7 +34,7 @@ static dp_status compare_takes(struct dp_trainer *t, const struct dp_state_dict 
 {
     struct dp_step_report report;
 
-    t->modes.async_copy = shared->async_copy;
+    t->modes.async_copies[DP_ASYNC_COPY_SNAPSHOT] = shared->async_copy;
     for (int step = 0; step < STEPS; step++) {
         DP_TRY(dp_trainer_step(t, &report));
         DP_TRY(dp_trainer_fetch(t));
@@ -151,7 +151,7 @@ static dp_status take_apart(struct dp_trainer *t, size_t *wrong)
     dp_trainer_add_state(t, &state_dict);
     DP_TRY(dp_snapshot_share(&state_dict, &t->state.flat, t->exchange, 1, &s));
     keep_apart(s);
-    t->modes.async_copy = s->async_copy;
+    t->modes.async_copies[DP_ASYNC_COPY_SNAPSHOT] = s->async_copy;
     *wrong += !one_copy && t->device->host_memory; /* GPUs have weights of their own */
     status = dp_trainer_fetch(t);
     for (int step = 0; step < STEPS && status == DP_OK; step++) {

@@ -1,6 +1,4 @@
-/*
- * test_config_errors.c - invalid configurations, and the one line that reports each.
- */
+/* test_config_errors.c - invalid configurations, and the one line that reports each. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -325,6 +323,9 @@ static void incompatible_modes_are_refused(void **state)
          "1:33: train.staleness: expected an integer from 0 to 1024, found '2000'"},
         {"comm: {servers: 1, compressor: fp16}\n" MODEL,
          "1:32: comm.compressor: cannot go with servers, which get gradients as they are"},
+        {"comm: {strategy: none}\ntrain: {eval_rank: true}\n" MODEL,
+         "2:20: train.eval_rank: cannot go with comm.strategy none, where every rank has weights "
+         "of its own"},
         {"comm: {servers: 1}\ntrain: {local_steps: 2}\n" MODEL,
          "2:22: train.local_steps: cannot go with servers: every rank updates all weights"},
         {"comm: {servers: 1}\n" IMAGE "    - batchnorm: {sync: true}\n",

@@ -179,14 +179,30 @@ static void a_resumed_run_has_no_lines_of_later_steps(void **state)
 
     (void)snprintf(text, sizeof(text), "%s%s", kept, gone);
     scratch_write(scratch_path("metrics.jsonl"), text, strlen(text));
-    assert_int_equal(dp_metrics_trim(scratch_path("metrics.jsonl"), 9), DP_OK);
+    assert_int_equal(dp_metrics_trim(scratch_path("metrics.jsonl"), 9, 9), DP_OK);
     assert_int_equal(scratch_read(scratch_path("metrics.jsonl"), text, sizeof(text)),
                      (long)strlen(kept));
     assert_string_equal(text, kept);
-    assert_int_equal(dp_metrics_trim(scratch_path("metrics.jsonl"), 9), DP_OK);
-    assert_int_equal(dp_metrics_trim(scratch_path("nowhere"), 9), DP_OK);
+    assert_int_equal(dp_metrics_trim(scratch_path("metrics.jsonl"), 9, 9), DP_OK);
+    assert_int_equal(dp_metrics_trim(scratch_path("nowhere"), 9, 9), DP_OK);
     assert_int_equal(scratch_count("."), 1);
     assert_int_equal(dp_mem_live(), 0);
+}
+
+/* The evaluation of the step that is resumed from was not known yet. */
+static void an_evaluation_that_is_made_again_loses_its_line(void **state)
+{
+    static const char text[] = "{\"type\":\"eval\",\"step\":6}\n"
+                               "{\"type\":\"step\",\"step\":9}\n"
+                               "{\"type\":\"step\",\"step\":10}\n"
+                               "{\"type\":\"eval\",\"step\":9}\n";
+    char found[256];
+    (void)state;
+
+    scratch_write(scratch_path("m"), text, sizeof(text) - 1);
+    assert_int_equal(dp_metrics_trim(scratch_path("m"), 9, 6), DP_OK);
+    assert_true(scratch_read(scratch_path("m"), found, sizeof(found)) > 0);
+    assert_string_equal(found, "{\"type\":\"eval\",\"step\":6}\n{\"type\":\"step\",\"step\":9}\n");
 }
 
 static void a_resumed_run_continues_after_a_torn_line(void **state)
@@ -226,7 +242,7 @@ static void nul_bytes_damage_only_their_own_lines(void **state)
 
     scratch_write(scratch_path("m"), text, sizeof(text) - 1);
     stderr_begin();
-    assert_int_equal(dp_metrics_trim(scratch_path("m"), 4), DP_OK);
+    assert_int_equal(dp_metrics_trim(scratch_path("m"), 4, 4), DP_OK);
     stderr_end();
     assert_int_equal(scratch_read(scratch_path("m"), found, sizeof(found)),
                      (long)sizeof(expected) - 1);
@@ -420,6 +436,7 @@ int main(void)
         WITH_FOLDER(numbers_that_are_not_finite_are_null),
         WITH_FOLDER(a_step_allocates_nothing),
         WITH_FOLDER(a_resumed_run_has_no_lines_of_later_steps),
+        WITH_FOLDER(an_evaluation_that_is_made_again_loses_its_line),
         WITH_FOLDER(a_resumed_run_continues_after_a_torn_line),
         WITH_FOLDER(nul_bytes_damage_only_their_own_lines),
         WITH_FOLDER(lines_wait_until_the_disk_has_space),

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "runtime/run/load_dataset.h"
+#include "runtime/run/place.h"
 #include "runtime/run/setup.h"
 #include "runtime/run/training.h"
 #include "tests/support/local_world.h"
@@ -30,7 +31,8 @@ struct attempt {
 static size_t try_part(struct dp_group *group, const void *arg)
 {
     struct attempt *attempt = *(struct attempt *const *)arg;
-    struct dp_world world = {.all = group, .train = group};
+    struct dp_world world = {
+        .all = group, .train = group, .roles = {.count = {[DP_ROLE_TRAIN] = group->size}}};
     struct dp_training run;
 
     memset(&run, 0, sizeof(run));

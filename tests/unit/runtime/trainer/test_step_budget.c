@@ -19,6 +19,7 @@
 #include "base/files/file.h"
 #include "base/random.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "kernels/algo_choices.h"
 #include "runtime/config/config_load.h"
 #include "runtime/trainer/trainer.h"
 #include "runtime/trainer/trainer_parts.h"
@@ -60,6 +61,11 @@ static const struct line {
      {"train.global_batch=128", "train.precision=bf16", "comm.strategy=zero1:over=nccl"},
      2},
     {"mlp, zero1 alone", "mlp", {"train.global_batch=128", "comm.strategy=zero1:over=shm"}, 1},
+    {"mlp, fp16, clipped",
+     "mlp",
+     {"train.global_batch=128", "train.precision=fp16", "optimizer.clip_norm=1"},
+     1},
+    {"mlp, slow BGRADB", "mlp", {"train.global_batch=128"}, 1},
 };
 
 static struct cuda_on_host_meter steps[ROWS][COUNTED]; /* what each one took */
@@ -69,6 +75,7 @@ struct budget {
     struct dp_config *config;
     struct dp_model *model;
     struct dp_dataset data;
+    struct dp_algo_choices *algo_choices; /* or NULL */
     uint8_t *images;
     int32_t *labels;
 };
@@ -118,6 +125,7 @@ static dp_status make_data(struct budget *b)
 
 static void budget_fini(struct budget *b)
 {
+    dp_algo_choices_destroy(b->algo_choices);
     dp_free(b->labels);
     dp_free(b->images);
     dp_model_destroy(b->model);
@@ -186,6 +194,7 @@ static size_t run_rank(struct dp_group *group, const void *arg)
         .group = group,
         .data = &b->data,
         .threads = 1,
+        .algo_choices = b->algo_choices,
         .global_batch = (size_t)b->config->train.global_batch,
         .total_steps = STEPS + 1, /* the last one has a batch to send ahead, too */
         .schedule_steps = STEPS + 1,
@@ -210,7 +219,12 @@ static void measure(const struct line *line)
     assert_int_equal(dp_model_create(b.config->model.layers, b.config->model.layer_count,
                                      &b.config->model.input, &b.model),
                      DP_OK);
+    if (strstr(line->name, "slow BGRADB") != NULL) { /* where choices are measured */
+        assert_int_equal(dp_algo_choices_create("here", &b.algo_choices), DP_OK);
+        assert_int_equal(setenv("DP_HOST_SLOW", "sums", 1), 0);
+    }
     assert_int_equal(on_local_ranks(line->ranks, run_rank, &b), 0);
+    assert_int_equal(unsetenv("DP_HOST_SLOW"), 0);
     budget_fini(&b);
 }
 

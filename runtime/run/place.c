@@ -1,0 +1,54 @@
+#include "runtime/run/place.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+dp_status dp_run_place(struct dp_run_job *job)
+{
+    struct dp_group *group = job->world->all;
+    unsigned char *cpusets;
+    struct dp_rank_place mine;
+    int local = 0, self = 0, sharers, part;
+    dp_status status = dp_machine_create(&job->machine);
+
+    memset(&mine, 0, sizeof(mine));
+    job->places = dp_zalloc((size_t)group->size, sizeof(*job->places));
+    cpusets = dp_zalloc((size_t)group->size, DP_CPUSET_BYTES);
+    if (status == DP_OK && (job->places == NULL || cpusets == NULL)) {
+        status = DP_FAIL(DP_ERR_NOMEM, "places of %d ranks", group->size);
+    }
+    status = dp_group_agree(group, status); /* before any rank gathers: all do, or none */
+    if (status != DP_OK || job->places == NULL || cpusets == NULL) {
+        dp_free(cpusets);
+        return status;
+    }
+    dp_machine_cpuset_bytes(job->machine, mine.cpuset);
+    status = dp_group_allgather(group, &mine, sizeof(mine), job->places);
+    for (int i = 0; i < group->size; i++) {
+        if (group->node_of[i] == group->node_of[group->rank]) {
+            self = i == group->rank ? local : self;
+            memcpy(cpusets + (size_t)local++ * DP_CPUSET_BYTES, job->places[i].cpuset,
+                   DP_CPUSET_BYTES);
+        }
+    }
+    sharers = dp_machine_sharing(cpusets, local, self, &part);
+    dp_free(cpusets);
+    DP_TRY(status);
+    if (sharers > 1 && dp_machine_bind_self(job->machine, part, sharers)) {
+        sharers = 1;
+    }
+    job->threads = dp_machine_threads(job->machine, sharers);
+    mine.threads = job->threads;
+    mine.cores = job->machine->cores;
+    mine.memory = dp_machine_memory();
+    (void)snprintf(mine.host, sizeof(mine.host), "%s", job->machine->host);
+    (void)snprintf(mine.cpus, sizeof(mine.cpus), "%s", job->machine->cpus);
+    (void)snprintf(mine.isa, sizeof(mine.isa), "%s", job->machine->isa);
+    if (sharers > job->machine->cores && self == 0) {
+        DP_WARN("%d ranks share %d core%s of this node: they take turns, and run slower", sharers,
+                job->machine->cores, dp_plural(job->machine->cores));
+    }
+    return dp_group_allgather(group, &mine, sizeof(mine), job->places);
+}

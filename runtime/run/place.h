@@ -1,0 +1,13 @@
+/*
+ * place.h - where the ranks of a run live, and the cores that each of them has.
+ */
+#ifndef DP_RUNTIME_RUN_PLACE_H
+#define DP_RUNTIME_RUN_PLACE_H
+
+#include "runtime/run/job.h"
+
+/* This rank's cores, and how many threads the ranks that share them leave to it: job->machine,
+ * places, threads. Where one rank fails, all do. Collective. */
+DP_CHECKED dp_status dp_run_place(struct dp_run_job *job);
+
+#endif

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "base/trace_ring.h"
+
 /* Totals of the calling thread, and its innermost open span. */
 static _Thread_local uint64_t phase_ns[DP_PHASE_COUNT];
 static _Thread_local struct dp_span *innermost;
@@ -103,8 +105,11 @@ void dp_span_open(struct dp_span *span, enum dp_phase phase, int64_t arg)
 
 void dp_span_close(struct dp_span *span)
 {
-    const uint64_t whole_ns = dp_now_ns() - span->begin_ns;
+    const uint64_t end_ns = dp_now_ns(), whole_ns = end_ns - span->begin_ns;
 
+    if (dp_trace_records()) {
+        dp_trace_add_span((int)span->phase, span->arg, span->begin_ns, end_ns);
+    }
     phase_ns[span->phase] += whole_ns - span->inner_ns;
     if (span->outer != NULL) {
         span->outer->inner_ns += whole_ns;

@@ -4,7 +4,7 @@
  * This is the only source of times. A span charges its time to a phase of the calling thread,
  * without the spans opened inside it (exclusive time), so the phases of a thread sum to the wall
  * time by construction. Opening and closing take no lock and allocate nothing. The run's ledger
- * reads the totals; single spans are kept only while recording is on.
+ * reads the totals; single spans are kept only while a trace is recorded (trace_ring.h).
  */
 #ifndef DP_BASE_TRACE_H
 #define DP_BASE_TRACE_H

@@ -142,6 +142,40 @@ times a second at most, 15 us.
 * **Cost**, if `report.price_per_hour` has a price: there is none by default. With
   `report.target_accuracy` also the time, and the dollars, until an evaluation reached it.
 
+## Buckets, late ranks, and what efficiency is lost to
+
+`buckets` says of each piece of the gradient when it was ready, sent and summed, counted from the
+step's begin, and how long the step waited for it: means of the steady steps, and of the ranks. Who
+came first and last, and by how much, is compared in up to 2,048 / buckets steps, evenly spaced over
+the run. A rank is late by when its gradient is ready, never by how long something takes it: ranks
+that wait for others take as long as they do. `stragglers` has the share of buckets at which each
+rank came last. Ranks of several hosts are compared by the clock of rank 0: before the first step
+and after the last one it exchanges 16 messages with each host, and takes the quickest.
+
+`efficiency` has five factors, whose product is `scaling_efficiency`. A step of one rank alone is
+made longer in turn by what each cause adds to it in the run: computing that is slower
+(contention), waiting for batches, communication that nothing hides, waiting for ranks that come
+later, all else. Waiting is what a rank waits for a bucket before the last rank has it, and for all
+ranks at the end of a step whose weights they share. All but these are what the run and one rank
+alone were measured to take, so a factor may be a little above 1.
+
+## A trace
+
+```sh
+launch/mpirun -np 2 build/ddp_train models/lenet.cfg --out runs/traced --trace :steps=21-25
+```
+
+`--trace FILE:steps=A-B` writes what all threads of all ranks do in those steps, as a Chrome trace:
+open it in [Perfetto](https://ui.perfetto.dev) or chrome://tracing. Without a FILE it is
+`trace.json` in the folder of the run; without steps it is ten of them, from the 21st on where there
+are as many. A process is a rank, and its lines are computing, communication, input and checkpoints.
+An arrow goes from where a bucket was ready to the job that sums it; counters are the bytes that a
+rank sends in a step, and samples/s. All times are by the clock of rank 0. While other steps run,
+tracing costs nothing. A file that cannot be written is found before the first step (exit code 74);
+if the disk is full later, the run goes on to its end, and then exits with 74. Asynchronous training
+cannot be traced (64): its ranks have no steps in common. Of a GPU it shows what the host sees: when
+work was queued, and when it was waited for.
+
 ## run.json
 
 `run.json` is one JSON object. What is not known is null. A key with a dot lies in an object:

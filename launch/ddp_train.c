@@ -21,6 +21,7 @@
 #include "runtime/run/check.h"
 #include "runtime/run/cli.h"
 #include "runtime/run/run.h"
+#include "runtime/run/selftest/selftest.h"
 
 static struct dp_stop stop; /* set by signal handlers, read by the run */
 static atomic_bool ends;    /* this process may be ended soon, in the middle of a step */
@@ -157,7 +158,7 @@ static const char *question(const struct dp_cli *cli)
 static bool trains(const struct dp_cli *cli)
 {
     return *question(cli) == '\0' && !cli->run.print_config && !cli->run.dry_run &&
-           !cli->run.data_only;
+           !cli->run.data_only && !cli->run.selftest;
 }
 
 /* parsed: the result of parsing the command line. */
@@ -174,14 +175,16 @@ static dp_status train(int argc, char **argv, struct dp_cli *cli, dp_status pars
         DP_TRY(handle_signals());
     }
     DP_TRY(dp_world_create(&world));
-    (void)snprintf(asked, sizeof(asked), "ddp_train%s", question(cli));
+    (void)snprintf(asked, sizeof(asked), "ddp_train%s%s", question(cli),
+                   cli->run.selftest ? " --selftest" : "");
     status = dp_world_meet(world, asked, parsed, &must_report);
     if (must_report) {
         status = dp_cli_parse(argc, argv, false, cli);
     } else if (status == DP_OK && asks && world->all->rank == 0) {
         status = answer(cli); /* on one rank */
     } else if (status == DP_OK && !asks) {
-        status = dp_run_main(&cli->run, world, &stop);
+        status = cli->run.selftest ? dp_selftest_run(&cli->run, world)
+                                   : dp_run_main(&cli->run, world, &stop);
     }
     dp_world_destroy(world);
     return status;

@@ -4,10 +4,10 @@
 
 #include "base/random.h"
 
-/* Bytes of a slot. */
+/* Bytes of a slot: of the longest chunk of any bucket, which may be longer than its share. */
 static size_t slot_bytes_of(const struct dp_codec *codec, size_t max_count, size_t ranks)
 {
-    const size_t chunk = dp_round_up(dp_round_up(max_count, DP_BLOCK) / ranks + 1, DP_BLOCK);
+    const size_t chunk = dp_chunk_room(max_count, (int)ranks);
 
     return dp_round_up(codec->bytes(codec->context, chunk), DP_MEM_ALIGN);
 }

@@ -57,7 +57,7 @@ static const struct dp_option data_options[] = {
     DP_CHOICE(DATA, on_bad_sample, "stop", "stop|skip",
               "a damaged sample: end, or take the next one instead (at most 1 of 1000)"),
     DP_CHOICE(DATA, cache,        "auto", "auto|none|raw|decoded|batch",
-              "samples in memory: not, as in files, decoded, the first batch; see docs/data.md"),
+              "samples in memory: not, as in files, decoded, one batch; see docs/data.md"),
     DP_INT(   DATA, memory_mb,    "0", 0, INT_HIGH,
               "most of a host's memory for samples, in MiB; 0: what is left"),
     DP_STRING(DATA, workers,      "auto", "threads of a rank that prepare batches: auto, or N"),

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/system/thread.h"
 #include "base/trace.h"
+#include "base/trace_ring.h"
 #include "runtime/data/permute.h"
 #include "runtime/data/rows.h"
 #include "runtime/data/stream/pace.h"
@@ -213,6 +214,7 @@ static void *worker_run(void *arg)
     struct ticket ticket;
 
     (void)prctl(PR_SET_NAME, "dp-loader", 0, 0, 0);
+    dp_trace_set_lane(DP_LANE_INPUT, worker->index);
     (void)pthread_mutex_lock(&loader->mutex);
     while (!loader->stopping) {
         if (worker->index < loader->pace.active && take_ticket(loader, &ticket)) {

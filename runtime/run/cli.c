@@ -34,12 +34,14 @@ enum flag {
     FLAG_DATA_ONLY,
     FLAG_CHECK,
     FLAG_DRY_RUN,
+    FLAG_SELFTEST,
     FLAG_PRINT_CONFIG,
     FLAG_LIST,
     FLAG_DEVICE,
     FLAG_MAX_TIME,
     FLAG_BASELINE,
     FLAG_PLAN,
+    FLAG_TRACE,
     FLAG_LOG_LEVEL,
     FLAG_QUIET,
     FLAG_VERSION,
@@ -61,6 +63,7 @@ static const struct {
     [FLAG_DATA_ONLY] = {"--data-only", NULL, "iterates the input without training"},
     [FLAG_CHECK] = {"--check", NULL, "checks the model and prints its layers, FLOPs and memory"},
     [FLAG_DRY_RUN] = {"--dry-run", NULL, "prints ranks, binding and bucket plan, then ends"},
+    [FLAG_SELFTEST] = {"--selftest", NULL, "checks that this model trains rightly here"},
     [FLAG_PRINT_CONFIG] = {"--print-config", NULL, "prints the resolved configuration"},
     [FLAG_LIST] = {"--list", "FAMILY",
                    "what there is of strategies, layers ...; a wrong name lists all"},
@@ -68,6 +71,8 @@ static const struct {
     [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
     [FLAG_PLAN] = {"--plan", "FILE", "shares gradients as the run with that config.yaml did"},
+    [FLAG_TRACE] = {"--trace", "FILE",
+                    "writes a trace for Perfetto; FILE:steps=A-B: of those steps"},
     [FLAG_LOG_LEVEL] = {"--log-level", "LEVEL", "error|warn|info|debug"},
     [FLAG_QUIET] = {"--quiet", NULL, "prints errors and warnings only"},
     [FLAG_VERSION] = {"--version", NULL, "prints the version"},
@@ -219,6 +224,8 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
     case FLAG_PLAN:
         cli->run.plan = value;
         return DP_OK;
+    case FLAG_TRACE:
+        return dp_trace_request_read(value, &cli->run.trace);
     default:
         return read_level(cli, value);
     }
@@ -240,6 +247,9 @@ static dp_status apply_plain(struct dp_cli *cli, enum flag flag)
         break;
     case FLAG_DRY_RUN:
         cli->run.dry_run = true;
+        break;
+    case FLAG_SELFTEST:
+        cli->run.selftest = true;
         break;
     case FLAG_PRINT_CONFIG:
         cli->run.print_config = true;

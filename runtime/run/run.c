@@ -12,6 +12,7 @@
 #include "base/trace.h"
 #include "runtime/config/config_print.h"
 #include "runtime/run/check.h"
+#include "runtime/run/data_only.h"
 #include "runtime/run/final_report.h"
 #include "runtime/run/limit_figures.h"
 #include "runtime/run/resume.h"
@@ -21,6 +22,7 @@
 #include "runtime/run/roles/rank_roles.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
+#include "runtime/run/run_trace.h"
 #include "runtime/run/setup.h"
 #include "runtime/run/training.h"
 
@@ -55,8 +57,10 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
         dp_progress_line(&figures->progress, "measuring one rank alone (the others sleep)");
         note_overlap(job);
     }
+    dp_run_trace_pause(run, true);
     status = dp_baseline_measure(job->trainer, job->threads,
                                  job->total_steps - job->resume.step < 40, out);
+    dp_run_trace_pause(run, false);
     if (status == DP_STOPPED) {
         status = dp_run_judge_stop(run);
     }
@@ -151,11 +155,13 @@ dp_status dp_run_step(struct dp_training *run, struct dp_step_result *result)
     DP_TRY(dp_evaluation_poll(run));
     dp_run_request(run);
     dp_overlap_before(overlap, t);
+    dp_run_trace_before(run);
     DP_TRY(dp_trainer_step(t, &result->report));
     result->step = dp_trainer_steps(t);
     result->rows = dp_trainer_batch(t)->global_rows;
     result->lr = (double)dp_trainer_step_params(t)->lr;
     time_step(run);
+    dp_run_trace_after(run, result);
     DP_TRY(take_result(run, result));
     DP_TRY(dp_run_judge_requests(run, result->report.request));
     DP_TRY(inject_faults(&run->job));
@@ -296,6 +302,7 @@ static dp_status train_steps(struct dp_training *run)
     }
     while (dp_trainer_steps(job->trainer) < job->total_steps && outcome->exit == DP_RUN_FINISHED) {
         DP_TRY(job->async != NULL ? async_steps(run) : dp_run_step(run, &result));
+        DP_TRY(dp_run_trace_write(run, false));
         dp_saver_poll(&run->saver, outcome, &run->figures.metrics);
         DP_TRY(between_steps(run, dp_trainer_steps(job->trainer)));
     }
@@ -322,10 +329,15 @@ static dp_status train(struct dp_training *run)
     } else if (status != DP_OK) {
         return status;
     }
+    DP_TRY(dp_run_trace_write(run, true));
     DP_TRY(dp_run_finish(run));
     if (run->job.eval != NULL) {
         DP_TRY(dp_eval_rank_end(run->job.eval,
                                 status != DP_OK ? status : dp_run_end_status(&run->outcome)));
+    }
+    if (run->trace_failed && status == DP_OK && dp_run_end_status(&run->outcome) == DP_OK) {
+        run->outcome.unwritable = true; /* all ranks know */
+        return DP_ERR_WRITE;
     }
     return status != DP_OK ? status : dp_run_last_word(run);
 }
@@ -338,26 +350,6 @@ static dp_status evaluate(struct dp_training *run)
     DP_TRY(dp_eval_serve(&run->job, run->evaluator, &end));
     run->outcome.unwritable = end == DP_ERR_WRITE;
     return end;
-}
-
-/* --data-only: instead of training. */
-static dp_status data_only(const struct dp_run_job *job, struct dp_progress *progress)
-{
-    const uint64_t begin_ns = dp_now_ns();
-    uint64_t rows = 0;
-    char text[DP_GROUPED_BYTES];
-
-    for (uint64_t i = 0; i < job->total_steps; i++) {
-        DP_TRY(dp_trainer_next_batch(job->trainer));
-        rows += dp_trainer_batch(job->trainer)->global_rows;
-    }
-    if (dp_run_leads(job)) {
-        const double seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
-        dp_progress_line(progress, "input alone: %llu batch%s, %s samples/s over all ranks",
-                         (unsigned long long)job->total_steps, job->total_steps == 1 ? "" : "es",
-                         dp_grouped(text, (double)rows / seconds));
-    }
-    return DP_OK;
 }
 
 static dp_status run_all(struct dp_training *run)
@@ -388,7 +380,7 @@ static dp_status run_all(struct dp_training *run)
         return DP_OK;
     }
     run->outcome.ready = true;
-    return job->options->data_only ? data_only(job, progress) : train(run);
+    return job->options->data_only ? dp_run_data_only(job, progress) : train(run);
 }
 
 /* dp_status_together() of a whole run. A failure in a step is of one rank, until all know of it. */

@@ -34,6 +34,7 @@
 #include "runtime/run/roles/rank_roles.h"
 #include "runtime/run/run_files.h"
 #include "runtime/run/run_plan.h"
+#include "runtime/run/run_trace.h"
 
 extern char **environ;
 
@@ -78,7 +79,8 @@ static dp_status compare_arguments(const struct dp_run_job *job)
     const char *init = options->init == NULL ? "" : options->init;
     const char *plan = options->plan == NULL ? "" : options->plan;
     const char *text = options->text == NULL ? "" : options->text;
-    char sets[8192] = "", steps[32] = "", flags[64] = "";
+    const struct dp_trace_request *trace = &options->trace;
+    char sets[8192] = "", steps[32] = "", flags[64] = "", traced[64] = "";
 
     for (int i = 0; i < options->set_count; i++) {
         append(sets, sizeof(sets), options->sets[i]);
@@ -90,11 +92,16 @@ static dp_status compare_arguments(const struct dp_run_job *job)
     if (options->steps > 0) {
         (void)snprintf(steps, sizeof(steps), "%lld", (long long)options->steps);
     }
+    if (trace->on) {
+        (void)snprintf(traced, sizeof(traced), "%llu-%llu", (unsigned long long)trace->first,
+                       (unsigned long long)trace->last);
+    }
     const struct dp_consistency_item items[] = {
         dp_consistency_text("version", DP_VERSION),
         dp_consistency_text("model.cfg", options->config),
         dp_consistency_text("--set", sets),
         dp_consistency_text("--steps", steps),
+        dp_consistency_text("--trace", traced),
         dp_consistency_text("flags", flags),
         dp_consistency_text("--init", init),
         dp_consistency_text("--plan", plan),
@@ -369,6 +376,7 @@ static dp_status setup_sharing(struct dp_training *run, const struct dp_async_ho
     }
     exchange = dp_trainer_exchange(job->trainer);
     DP_TRY(dp_exchange_agree(exchange, make_async(job, &hooks)));
+    DP_TRY(dp_run_trace_open(run));
     DP_TRY(dp_run_options_write(job->options) ? dp_saver_open(&run->saver, job) : DP_OK);
     DP_TRY(dp_exchange_agree(exchange, begin(run)));
     DP_TRY(dp_run_watch_hang(run));
@@ -451,6 +459,7 @@ void dp_run_teardown(struct dp_training *run)
     dp_run_disconnect(&run->job);
     dp_async_destroy(run->job.async);
     dp_trainer_destroy(run->job.trainer);
+    dp_tracing_destroy(run->tracing);
     dp_figures_close(&run->figures);
     dp_run_release_out(&run->job.output, run->figures.metrics_open);
     release_job(&run->job);

@@ -2,6 +2,8 @@
 """data.cache: wherever samples are kept, and whoever decodes them when, weights have the same
 bits; and what is bad or gone is named when it is needed.
 """
+import re
+
 import harness
 from harness import check, fashion, run_json, same, small_cfg, train, train_well, weights
 from own_pictures import many, model, pictures
@@ -60,6 +62,19 @@ def case_a_random_part_is_taken_of_the_picture_as_it_is():
     same((result.code, len(result.errors)), (78, 1), f"exit code and errors of\n{result}\n")
     check("data.cache: data.augment takes parts of pictures as they are" in result.errors[0],
           f"{result}")
+
+
+def case_the_input_alone_is_timed_by_stage():
+    cfg = model(pictures("alone"))
+    for cache, stages in (("none", ["read", "decode", "augment"]), ("raw", ["decode", "augment"]),
+                          ("decoded", ["augment"]), ("batch", [])):
+        told = train_well(cfg, "--data-only", "--set", AUGMENT, "--set", f"data.cache={cache}",
+                          "--set", "report.price_per_hour=2", ranks=2).out
+        check("input alone: 12 batches, " in told and " samples per dollar" in told, told)
+        found = [line.split()[0] for line in told.split("\nstage ")[-1].splitlines()[1:]
+                 if " % " in line] if "\nstage " in told else []
+        same(found, stages, f"stages of data.cache {cache} in\n{told}\n")
+        check(not stages or re.search(r"what limits: (read|decode|augment) ", told), told)
 
 
 def case_what_a_source_cannot_do_is_refused():

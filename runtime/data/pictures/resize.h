@@ -19,7 +19,6 @@
 struct dp_resizer {
     struct dp_buffer rows, columns; /* weights of each direction */
     struct dp_buffer between;       /* the picture after the first one */
-    struct dp_buffer sums;          /* of a line */
 };
 
 void dp_resizer_release(struct dp_resizer *resizer);

@@ -430,6 +430,30 @@ static void long_codes_are_decoded_tile_by_tile(void **state)
     }
 }
 
+/* ---- room ---- */
+
+static size_t two_bytes_each(const void *context, size_t count)
+{
+    (void)context;
+    return 2 * count;
+}
+
+/* The last chunk of a slice may be longer than its share by several blocks. */
+static void codes_of_the_longest_chunk_have_room(void **state)
+{
+    const struct dp_codec codec = {.bytes = two_bytes_each};
+    const size_t most = (size_t)DP_BLOCK * 1500;
+    (void)state;
+
+    for (int ranks = 1; ranks <= 8; ranks++) {
+        const size_t tiles = (size_t)ranks * DP_CODEC_SUM_TILE * sizeof(float);
+        for (size_t count = DP_BLOCK; count <= most; count += DP_BLOCK) {
+            const size_t slots = (dp_codec_sum_bytes(&codec, count, ranks) - tiles) / 3;
+            assert_true(slots >= (size_t)ranks * 2 * dp_chunk_longest(count, ranks));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +464,7 @@ int main(void)
         cmocka_unit_test(topk_sends_the_largest_unsent_numbers),
         cmocka_unit_test(topk_sends_more_while_it_warms_up),
         cmocka_unit_test(long_codes_are_decoded_tile_by_tile),
+        cmocka_unit_test(codes_of_the_longest_chunk_have_room),
     };
 
     return cmocka_run_group_tests_name("compressor_methods", tests, NULL, NULL);

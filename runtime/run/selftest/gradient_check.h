@@ -1,0 +1,19 @@
+/*
+ * gradient_check.h - the gradient of each tensor against finite differences of the loss.
+ *
+ * Two directions for each tensor, in which all else stays as it is: along its gradient, each
+ * element weighted differently, which sees wrong values of any size; and DP_GRADIENT_SAMPLE
+ * elements drawn at random, which also sees elements whose gradient is missing. The loss is
+ * computed by device ref, whose sums are doubles.
+ */
+#ifndef DP_RUNTIME_RUN_SELFTEST_GRADIENT_CHECK_H
+#define DP_RUNTIME_RUN_SELFTEST_GRADIENT_CHECK_H
+
+#include "runtime/run/selftest/selftest_lines.h"
+
+enum { DP_GRADIENT_SAMPLE = 64 };
+
+/* Rank 0: a line for each tensor. Errors: those of the device. */
+DP_CHECKED dp_status dp_gradient_check(struct dp_selftest *selftest, size_t rows);
+
+#endif

@@ -120,6 +120,8 @@ It costs the ranks nothing: each keeps a few words of memory up to date, in a fi
 that others find among its open files in `/proc`. So it sees ranks of the same user on the same
 host; root sees all.
 
+Reports have colour on a terminal alone, and none where `NO_COLOR` is set or `TERM` is `dumb`.
+
 ## Resources
 
 Every run counts what it uses; a look after a step costs some nanoseconds, one into `/proc`, ten

@@ -458,12 +458,11 @@ dp_status dp_loader_next(struct dp_loader *loader, struct dp_batch *out)
         return DP_OK;
     }
     await(loader, k);
+    *out = slot->batch;
     if (slot->status != DP_OK) {
         dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", slot->error);
-        return slot->status;
     }
-    *out = slot->batch;
-    return DP_OK;
+    return slot->status;
 }
 
 bool dp_loader_peek(struct dp_loader *loader, struct dp_batch *out)

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "runtime/report/colour.h"
 #include "runtime/report/efficiency.h"
 #include "runtime/report/summary_print.h"
 #include "runtime/report/summary_read.h"
@@ -197,6 +198,7 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_summa
 
     if (!job->options->quiet) {
         dp_progress_end(progress);
+        dp_colour_allow(progress->terminal);
         dp_run_summary_print(s, stdout);
         dp_progress_line(progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s%s}",
                          job->output.path, job->config->report.html ? ",report.html" : "",

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "runtime/config/config_print.h"
+#include "runtime/run/bad_data.h"
 #include "runtime/run/check.h"
 #include "runtime/run/data_only.h"
 #include "runtime/run/final_report.h"
@@ -157,6 +158,7 @@ dp_status dp_run_step(struct dp_training *run, struct dp_step_result *result)
     dp_overlap_before(overlap, t);
     dp_run_trace_before(run);
     DP_TRY(dp_trainer_step(t, &result->report));
+    DP_TRY(dp_run_judge_data(run, &result->report));
     result->step = dp_trainer_steps(t);
     result->rows = dp_trainer_batch(t)->global_rows;
     result->lr = (double)dp_trainer_step_params(t)->lr;

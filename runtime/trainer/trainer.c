@@ -350,6 +350,12 @@ const struct dp_step_params *dp_trainer_step_params(const struct dp_trainer *t)
     return t->state.step_params;
 }
 
+dp_status dp_trainer_input_failure(const struct dp_trainer *t, const char **error)
+{
+    *error = t->input.error;
+    return t->input.failure;
+}
+
 struct dp_loader_report dp_trainer_input(const struct dp_trainer *t)
 {
     struct dp_loader_report report = {0};

@@ -92,6 +92,9 @@ DP_CHECKED dp_status dp_trainer_next_batch(struct dp_trainer *trainer);
 /* What its threads have done to prepare batches; without any, zeros. */
 struct dp_loader_report dp_trainer_input(const struct dp_trainer *trainer);
 
+/* Why this rank could not read its rows of the last step; DP_OK: it could. */
+DP_CHECKED dp_status dp_trainer_input_failure(const struct dp_trainer *trainer, const char **error);
+
 /* The batch of the last step. */
 const struct dp_batch *dp_trainer_batch(const struct dp_trainer *trainer);
 

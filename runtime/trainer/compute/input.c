@@ -1,5 +1,7 @@
 #include "runtime/trainer/compute/input.h"
 
+#include <stdio.h>
+
 #include "runtime/data/rows.h"
 
 dp_status dp_dataset_test_rows(const struct dp_dataset *data, size_t label_words, int users,
@@ -46,6 +48,16 @@ dp_status dp_input_next(struct dp_input *in, uint64_t step)
         return DP_OK;
     }
     return dp_loader_next(in->loader, &in->batch);
+}
+
+void dp_input_try(struct dp_input *in, uint64_t step)
+{
+    struct dp_log_capture capture;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    in->failure = dp_input_next(in, step);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    (void)snprintf(in->error, sizeof(in->error), "%s", dp_log_captured(&capture));
 }
 
 bool dp_input_peek(const struct dp_input *in, struct dp_batch *next)

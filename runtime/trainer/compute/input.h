@@ -4,6 +4,7 @@
 #ifndef DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
 #define DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
 
+#include "base/log.h"
 #include "runtime/data/augment/augment.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/stream/test_rows.h"
@@ -27,6 +28,8 @@ struct dp_input {
     struct dp_batch batch;         /* set by dp_input_next() */
     size_t global_batch;           /* rows over all ranks */
     bool drop_last;
+    dp_status failure; /* of dp_input_try(), which is not known to others yet */
+    char error[DP_LOG_CAPTURE_BYTES];
     bool cached; /* the same batch in every step: to measure without input */
 };
 
@@ -40,6 +43,10 @@ size_t dp_input_global_rows(const struct dp_input *input, uint64_t step);
 /* Sets input->batch to the batch of `step`, which follows the previous call's. Servers get no data,
  * only the number of rows. Errors: those of dp_loader_next. */
 DP_CHECKED dp_status dp_input_next(struct dp_input *input, uint64_t step);
+
+/* The same; but a failure is kept in input->failure and input->error, and the batch has rows that
+ * were not read: for a rank that goes through the step with all others, and ends with them. */
+void dp_input_try(struct dp_input *input, uint64_t step);
 
 /* The batch after that one, if it is ready, like dp_loader_peek(). */
 bool dp_input_peek(const struct dp_input *input, struct dp_batch *next);

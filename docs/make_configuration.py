@@ -175,7 +175,8 @@ rank sends in a step, and samples/s. All times are by the clock of rank 0. While
 tracing costs nothing. A file that cannot be written is found before the first step (exit code 74);
 if the disk is full later, the run goes on to its end, and then exits with 74. Asynchronous training
 cannot be traced (64): its ranks have no steps in common. Of a GPU it shows what the host sees: when
-work was queued, and when it was waited for.
+work was queued, and when it was waited for. There phases are NVTX ranges as well, which Nsight
+Systems shows above the GPU's own work, in builds with CUDA's headers nvtx3.
 
 ## run.json
 

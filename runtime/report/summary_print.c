@@ -201,5 +201,6 @@ void dp_run_summary_print(const struct dp_run_summary *summary, FILE *out)
     begin(DP_COLOUR_BOLD, out);
     print_line(summary, DP_LINE_VERDICT, out);
     begin(DP_COLOUR_PLAIN, out);
+    print_line(summary, DP_LINE_INPUT, out);
     (void)fflush(out);
 }

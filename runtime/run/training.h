@@ -24,6 +24,7 @@ struct dp_training {
     struct dp_tracing *tracing;     /* owned; NULL: nothing is traced */
     bool trace_failed;              /* its file could not be written */
     struct dp_evaluator *evaluator; /* owned; on the rank that evaluates for the others */
+    struct dp_reader *reader;       /* owned; on ranks that read for the others */
 };
 
 #endif

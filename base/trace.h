@@ -4,7 +4,7 @@
  * This is the only source of times. A span charges its time to a phase of the calling thread,
  * without the spans opened inside it (exclusive time), so the phases of a thread sum to the wall
  * time by construction. Opening and closing take no lock and allocate nothing. The run's ledger
- * reads the totals; single spans are kept only while recording is on.
+ * reads the totals; single spans are kept only while a trace is recorded (trace_ring.h).
  */
 #ifndef DP_BASE_TRACE_H
 #define DP_BASE_TRACE_H
@@ -93,6 +93,16 @@ enum dp_trace_reader {
 /* Keeps a mark of the calling thread up to date for a reader, until it is called again; NULL: no
  * more. The mark is borrowed. */
 void dp_trace_publish(enum dp_trace_reader reader, struct dp_trace_mark *mark);
+
+/* A tool that shows spans while they are open, such as a profiler. `phase`: a text that stays. */
+struct dp_trace_tool {
+    void (*open)(const char *phase);
+    void (*close)(void);
+};
+
+/* From now on all threads tell it of their spans; NULL: none. Borrowed. A span that is open already
+ * is only closed. */
+void dp_trace_show(const struct dp_trace_tool *tool);
 
 /* When the step that the calling thread is in, or was in last, began; now before the first. */
 uint64_t dp_trace_step_ns(void);

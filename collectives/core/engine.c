@@ -20,8 +20,9 @@ struct dp_engine {
     struct dp_job *queue[DP_ENGINE_QUEUE];
     unsigned head, tail; /* jobs [head, tail) are waiting */
     bool stop, failed;
-    bool busy;           /* a job or the errand runs */
-    uint64_t wire_bytes; /* the group's count after the last job */
+    uint64_t submitted_jobs; /* so far */
+    bool busy;               /* a job or the errand runs */
+    uint64_t wire_bytes;     /* the group's count after the last job */
     struct dp_errand errand;
     bool errand_due; /* it is called again, but not before next_ns */
     uint64_t next_ns;
@@ -56,6 +57,9 @@ static void engine_turn(struct dp_engine *engine)
         *in_job = false;
     }
     job->end_ns = dp_now_ns();
+    if (dp_trace_records()) {
+        dp_trace_add_job(job->what, job->index, job->number, job->begin_ns, job->end_ns);
+    }
     (void)pthread_mutex_lock(&engine->mutex);
     engine->failed = engine->failed || job->status != DP_OK;
     engine->wire_bytes = engine->group->wire_bytes;
@@ -222,7 +226,11 @@ dp_status dp_engine_submit(struct dp_engine *engine, struct dp_job *job)
         return DP_FAIL(DP_ERR_INTERNAL, "more than %d communication jobs", DP_ENGINE_QUEUE);
     }
     job->state = DP_JOB_SUBMITTED;
+    job->number = engine->submitted_jobs++;
     job->ready_ns = dp_now_ns();
+    if (job->what != DP_TRACE_CALL && dp_trace_records()) {
+        dp_trace_add_arrow(job->number, job->ready_ns);
+    }
     engine->queue[engine->tail++ % DP_ENGINE_QUEUE] = job;
     if (engine->run == DP_RUN_ON_THREAD) {
         (void)pthread_cond_signal(&engine->submitted);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/trace_ring.h"
 #include "collectives/core/group.h"
 
 enum dp_run {
@@ -25,6 +26,8 @@ struct dp_job {
     dp_status (*run)(void *arg, int index);
     void *arg;
     int index;
+    enum dp_trace_job what; /* for a trace */
+    uint64_t number;        /* of the jobs submitted so far */
     enum dp_job_state state;
     dp_status status;
     uint64_t ready_ns, begin_ns, end_ns; /* submitted, started, done */

@@ -59,8 +59,12 @@ dp_status dp_exchange_make_jobs(struct dp_exchange *e)
     for (int b = 0; b < e->plan->count; b++) {
         e->buckets[b] = (struct dp_exchange_bucket){
             .route = find_route(e, b),
-            .sum = {.arg = e, .index = b}, /* its function: dp_exchange_hand_over() */
-            .publish = {.run = dp_exchange_publish_job, .arg = e, .index = b},
+            .sum = {.arg = e, .index = b, .what = DP_TRACE_BUCKET}, /* its function:
+                                                                      * dp_exchange_hand_over() */
+            .publish = {.run = dp_exchange_publish_job,
+                        .arg = e,
+                        .index = b,
+                        .what = DP_TRACE_PUBLISH},
         };
     }
     if (e->staging != NULL) {

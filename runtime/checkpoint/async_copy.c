@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/system/worker.h"
 #include "base/trace.h"
+#include "base/trace_ring.h"
 #include "kernels/cpu/parallel.h"
 
 /* Size of a piece: small enough that waiting for another thread's last piece is short, and large
@@ -86,6 +87,9 @@ static void copy(struct dp_async_copy *c, int threads)
 
 static dp_status copy_beside(void *context)
 {
+    dp_trace_set_lane(DP_LANE_CHECKPOINT, 1);
+    DP_SPAN(DP_PHASE_CHECKPOINT, 0);
+
     copy(context, 1);
     return DP_OK;
 }

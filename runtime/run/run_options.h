@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/timeline/tracing.h"
+
 enum { DP_RUN_SETS = 256 };
 
 /* Texts are borrowed. */
@@ -19,11 +21,12 @@ struct dp_run_options {
     int set_count;
     const char *out, *init, *baseline, *plan;
     const char *resume; /* NULL: no; "auto", or a path */
-    int64_t steps;      /* 0: as configured */
-    double max_time_s;  /* 0: none */
-    bool own_folder;    /* without `out` it has runs/NAME-DATE-TIME; else it then writes nothing */
-    bool reopens;       /* a run that has ended gets a trainer, too: to be evaluated */
-    bool cached_input, data_only, dry_run, print_config, quiet;
+    struct dp_trace_request trace;
+    int64_t steps;     /* 0: as configured */
+    double max_time_s; /* 0: none */
+    bool own_folder;   /* without `out` it has runs/NAME-DATE-TIME; else it then writes nothing */
+    bool reopens;      /* a run that has ended gets a trainer, too: to be evaluated */
+    bool cached_input, data_only, dry_run, print_config, quiet, explain;
     bool selftest; /* only for the command line: selftest.h */
 };
 

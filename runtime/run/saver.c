@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
+#include "base/trace_ring.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/checkpoint/checkpoint_save.h"
 #include "runtime/run/run_fingerprint.h"
@@ -73,6 +74,8 @@ static dp_status write_snapshot(void *context)
     struct dp_json *state;
     dp_status status;
 
+    dp_trace_set_lane(DP_LANE_CHECKPOINT, 0);
+    DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)s->step);
     DP_TRY(dp_snapshot_wait(s->snapshot));
     state = dp_json_create();
     dp_log_capture_begin(&capture, DP_LOG_ERROR);

@@ -31,9 +31,11 @@
 #include "runtime/run/place.h"
 #include "runtime/run/resume.h"
 #include "runtime/run/roles/eval_rank.h"
+#include "runtime/run/roles/input_ranks.h"
 #include "runtime/run/roles/rank_roles.h"
 #include "runtime/run/run_files.h"
 #include "runtime/run/run_plan.h"
+#include "runtime/run/run_trace.h"
 
 extern char **environ;
 
@@ -78,7 +80,8 @@ static dp_status compare_arguments(const struct dp_run_job *job)
     const char *init = options->init == NULL ? "" : options->init;
     const char *plan = options->plan == NULL ? "" : options->plan;
     const char *text = options->text == NULL ? "" : options->text;
-    char sets[8192] = "", steps[32] = "", flags[64] = "";
+    const struct dp_trace_request *trace = &options->trace;
+    char sets[8192] = "", steps[32] = "", flags[64] = "", traced[64] = "";
 
     for (int i = 0; i < options->set_count; i++) {
         append(sets, sizeof(sets), options->sets[i]);
@@ -90,11 +93,16 @@ static dp_status compare_arguments(const struct dp_run_job *job)
     if (options->steps > 0) {
         (void)snprintf(steps, sizeof(steps), "%lld", (long long)options->steps);
     }
+    if (trace->on) {
+        (void)snprintf(traced, sizeof(traced), "%llu-%llu", (unsigned long long)trace->first,
+                       (unsigned long long)trace->last);
+    }
     const struct dp_consistency_item items[] = {
         dp_consistency_text("version", DP_VERSION),
         dp_consistency_text("model.cfg", options->config),
         dp_consistency_text("--set", sets),
         dp_consistency_text("--steps", steps),
+        dp_consistency_text("--trace", traced),
         dp_consistency_text("flags", flags),
         dp_consistency_text("--init", init),
         dp_consistency_text("--plan", plan),
@@ -178,6 +186,7 @@ static dp_status open_trainer(struct dp_run_job *job)
         .total_steps = job->total_steps,
         .schedule_steps = job->schedule_steps,
         .algo_choices = job->algo_choices,
+        .others_read = job->config->data.input_ranks > 0,
     };
 
     DP_TRY(dp_trainer_create(&config, &job->trainer));
@@ -369,6 +378,7 @@ static dp_status setup_sharing(struct dp_training *run, const struct dp_async_ho
     }
     exchange = dp_trainer_exchange(job->trainer);
     DP_TRY(dp_exchange_agree(exchange, make_async(job, &hooks)));
+    DP_TRY(dp_run_trace_open(run));
     DP_TRY(dp_run_options_write(job->options) ? dp_saver_open(&run->saver, job) : DP_OK);
     DP_TRY(dp_exchange_agree(exchange, begin(run)));
     DP_TRY(dp_run_watch_hang(run));
@@ -376,8 +386,8 @@ static dp_status setup_sharing(struct dp_training *run, const struct dp_async_ho
     return DP_OK;
 }
 
-/* The evaluator comes last, since what it refuses the others refuse, too, and report. */
-static dp_status setup_evaluator(struct dp_training *run)
+/* Ranks that help come last, since what they refuse the others refuse, too, and report. */
+static dp_status setup_helper(struct dp_training *run)
 {
     const struct dp_run_job *job = &run->job;
     const struct dp_evaluator_config config = {
@@ -389,6 +399,9 @@ static dp_status setup_evaluator(struct dp_training *run)
         .threads = job->threads,
     };
 
+    if (job->world->role == DP_ROLE_READ) {
+        return dp_reader_create(job, &run->reader);
+    }
     DP_TRY(dp_thread_try(job->threads - 1, "computes"));
     return dp_evaluator_create(&config, &run->evaluator);
 }
@@ -404,11 +417,15 @@ static dp_status setup_ranks(struct dp_training *run, const struct dp_async_hook
     status = shares ? setup_sharing(run, steps) : DP_OK;
     worst = dp_group_agree(all, status);
     DP_TRY(status != DP_OK ? status : worst);
-    status = shares ? DP_OK : setup_evaluator(run);
+    status = shares ? DP_OK : setup_helper(run);
     worst = dp_group_agree(all, status);
     DP_TRY(status != DP_OK ? status : worst);
     dp_run_connect(job);
-    return shares && !job->options->dry_run && !job->options->data_only
+    if (!shares || job->options->dry_run) {
+        return DP_OK;
+    }
+    DP_TRY(job->config->data.input_ranks > 0 ? dp_input_ranks_open(job, &job->input) : DP_OK);
+    return job->config->train.eval_rank && !job->options->data_only
                ? dp_eval_rank_open(job, &job->eval)
                : DP_OK;
 }
@@ -447,10 +464,13 @@ void dp_run_teardown(struct dp_training *run)
     dp_world_on_hang(run->job.world, NULL, NULL);
     dp_saver_close(&run->saver);
     dp_eval_rank_close(run->job.eval);
+    dp_input_ranks_close(run->job.input);
+    dp_reader_destroy(run->reader);
     dp_evaluator_destroy(run->evaluator);
     dp_run_disconnect(&run->job);
     dp_async_destroy(run->job.async);
     dp_trainer_destroy(run->job.trainer);
+    dp_tracing_destroy(run->tracing);
     dp_figures_close(&run->figures);
     dp_run_release_out(&run->job.output, run->figures.metrics_open);
     release_job(&run->job);

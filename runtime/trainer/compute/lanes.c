@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/system/worker.h"
 #include "base/trace.h"
+#include "base/trace_ring.h"
 #include "runtime/data/rows.h"
 #include "runtime/trainer/compute/lane_sync.h"
 
@@ -222,6 +223,9 @@ static dp_status evaluate_lane(struct worker *w, const struct orders *o, int lan
 static dp_status carry_out(void *context)
 {
     struct worker *w = context;
+    if (w->index > 0) {
+        dp_trace_set_lane(DP_LANE_COMPUTE, w->index);
+    }
     DP_SPAN(DP_PHASE_OTHER, w->index);
     const struct dp_lanes *l = w->lanes;
     dp_status status = DP_OK;

@@ -134,7 +134,6 @@ static dp_status checked_start(struct dp_group *group, struct dp_slice out, stru
         (struct dp_transfer){.to = sends ? transfer->to : -1, .from = gets ? transfer->from : -1};
     slot->sent = sends ? XXH3_64bits(out.data, dp_slice_bytes(out)) : 0;
     transfer->check = (int)(slot - group->checks->slots) + 1;
-    group->wire_bytes += sends ? sizeof(slot->sent) : 0;
     DP_TRY(group->checks->under->start(group, out, in, transfer));
     return group->checks->under->start(group, (struct dp_slice){&slot->sent, sizeof(slot->sent), 1},
                                        (struct dp_slice){&slot->came, sizeof(slot->came), 1},

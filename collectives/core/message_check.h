@@ -3,7 +3,8 @@
  * networks that change bits.
  *
  * The sender takes XXH3-64 of what it sends before it is under way, and sends it as a message of
- * its own, right after. For that the group gets another transport, over its own. Messages of fewer than DP_MESSAGE_CHECKED bytes (barriers, flags) have none.
+ * its own, right after, which counts no bytes. For that the group gets another transport, over its
+ * own. Messages of fewer than DP_MESSAGE_CHECKED bytes (barriers, flags) have none.
  * What ranks of a node read in each other's memory, and what MPI or NCCL sum, are no messages.
  */
 #ifndef DP_COLLECTIVES_CORE_MESSAGE_CHECK_H

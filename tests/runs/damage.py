@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Bits that change where a comparison of ranks does not see it, or only later: on the way from rank
-to rank (comm.checksum, train.verify_sums), in sums of gradients, in optimizer state. Each is found and
-named; without these options a changed message is not.
+to rank (comm.checksum, train.verify_sums), in sums of gradients, in optimizer state. Each is found
+and named; without these options a changed message is not.
 """
 import re
 

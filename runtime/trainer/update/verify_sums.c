@@ -144,8 +144,7 @@ static void compare_piece(const struct dp_verify_sums *v, const struct dp_traine
             continue; /* another rank's to sum */
         }
         const float is = t->state.flat.grad[at], should = tree_sum(v->all, count, 0, ranks, i);
-        const bool same =
-            memcmp(&is, &should, sizeof(is)) == 0 || is == should || (isnan(is) && isnan(should));
+        const bool same = is == should || (isnan(is) && isnan(should));
         if (same ||
             (!ordered && fabs((double)is - (double)should) <= bound_of(v->all, count, ranks, i))) {
             continue;

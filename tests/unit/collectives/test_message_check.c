@@ -57,21 +57,22 @@ static size_t sums(struct dp_group *group, const void *arg)
     const struct trial *trial = arg;
     float *x = dp_group_memory(group, DP_MEM_GRADIENTS, COUNT * sizeof(float));
     struct dp_comm *comm = NULL;
-    dp_status status = DP_ERR_NOMEM;
-    size_t wrong = 1;
+    dp_status status = x == NULL ? DP_ERR_NOMEM : DP_OK;
+    size_t wrong;
 
-    if (x != NULL && (!trial->checked || dp_message_checks_begin(group) == DP_OK) &&
-        dp_comm_create(group, trial->strategy, COUNT, DP_BLOCK, &comm) == DP_OK) {
-        for (int i = 0; i < COUNT; i++) {
-            x[i] = 1.0f;
-        }
-        status = group->rank == 1 ? dp_message_damage_next(group, 30) : DP_OK;
-        status = status != DP_OK
-                     ? status
-                     : dp_comm_sum(comm, (struct dp_slice){x, COUNT, sizeof(float)}, DP_KEEP_ALL);
-        wrong =
-            status != (group->rank == 1 ? trial->expected : DP_OK) && status != DP_ERR_CANCELLED;
+    status = status == DP_OK && trial->checked ? dp_message_checks_begin(group) : status;
+    status =
+        status == DP_OK ? dp_comm_create(group, trial->strategy, COUNT, DP_BLOCK, &comm) : status;
+    for (int i = 0; status == DP_OK && i < COUNT; i++) {
+        x[i] = 1.0f;
     }
+    if (status == DP_OK && group->rank == 1) {
+        status = dp_message_damage_next(group, 30);
+    }
+    status = status == DP_OK
+                 ? dp_comm_sum(comm, (struct dp_slice){x, COUNT, sizeof(float)}, DP_KEEP_ALL)
+                 : status;
+    wrong = status != (group->rank == 1 ? trial->expected : DP_OK) && status != DP_ERR_CANCELLED;
     if (status != DP_OK) {
         dp_group_leave(group, status);
     }

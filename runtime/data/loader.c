@@ -26,7 +26,7 @@ struct slot {
     uint64_t first;                    /* this rank's first position in the epoch */
     size_t left;                       /* rows that are not written yet */
     uint8_t *images;         /* within the loader's memory; [dp_most_rows(), sample_bytes] */
-    int32_t *labels;         /* likewise; [dp_most_rows(), label_words] */
+    int32_t *labels;         /* likewise; [dp_most_rows(), batch_words] */
     dp_status status;        /* of its first bad row, */
     size_t bad_row;          /* which row that is, */
     char error[ERROR_BYTES]; /* and what there is to say about it */
@@ -125,7 +125,7 @@ static void make_rows(const struct dp_loader *loader, struct dp_row_maker *maker
     for (size_t i = t->row; i < t->row + t->count; i++) {
         t->status = dp_row_maker_make(maker, slot->batch.epoch, sample_at(loader, slot, i),
                                       slot->images + i * c->sample_bytes,
-                                      slot->labels + i * c->label_words, &t->skipped);
+                                      slot->labels + i * c->batch_words, &t->skipped);
         if (t->status != DP_OK) {
             t->bad_row = i;
             return;
@@ -264,7 +264,7 @@ static bool slots_alloc(struct dp_loader *loader)
     const size_t largest = c->global_batch < c->count ? c->global_batch : c->count;
     const size_t rows = dp_most_rows(largest, c->ranks), depth = (size_t)c->depth;
     const size_t images = dp_round_up(depth * rows * c->sample_bytes, DP_MEM_ALIGN);
-    const size_t words = rows * c->label_words;
+    const size_t words = rows * c->batch_words;
     const size_t bytes = images + depth * words * sizeof(int32_t);
 
     loader->slots = dp_zalloc(depth, sizeof(*loader->slots));
@@ -291,6 +291,7 @@ static dp_status make_makers(struct dp_loader *loader)
         .count = c->count,
         .sample_bytes = c->sample_bytes,
         .label_words = c->label_words,
+        .pairs = c->batch_words > c->label_words,
         .samples = c->samples,
         .skips = c->skips,
         .augment = c->augment,
@@ -335,6 +336,7 @@ static void choose(struct dp_loader *loader)
     const int most = c->workers > 0 ? c->workers : c->workers_most;
 
     c->label_words = c->label_words == 0 ? 1 : c->label_words;
+    c->batch_words = c->batch_words == 0 ? c->label_words : c->batch_words;
     c->depth = c->depth == 0 ? DP_LOADER_DEPTH : c->depth;
     if (c->cached) {
         c->depth = 1; /* filled here, once: there is nothing to do for a thread */

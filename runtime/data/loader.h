@@ -33,7 +33,9 @@ struct dp_loader_config {
     struct dp_samples *samples; /* borrowed */
     bool skips;                 /* of `samples`: another one takes the place of a bad one */
     size_t count, sample_bytes;
-    size_t label_words;  /* of a label; 0: 1 */
+    size_t label_words; /* of a label; 0: 1 */
+    size_t
+        batch_words; /* of a label in a batch; 0: as many; more: augment makes pairs of classes */
     size_t global_batch; /* rows over all ranks; 1 or more */
     int rank, ranks;
     uint64_t seed;
@@ -57,7 +59,7 @@ struct dp_batch {
     size_t rows;           /* this rank's; may be 0 */
     size_t skipped;        /* bad samples among them, in whose place others stand */
     const uint8_t *images; /* borrowed; [rows, sample_bytes] */
-    const int32_t *labels; /* borrowed; [rows, label_words] */
+    const int32_t *labels; /* borrowed; [rows, batch_words] */
 };
 
 struct dp_loader;

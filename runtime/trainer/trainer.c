@@ -175,6 +175,7 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
         .count = t->input.data->train_count,
         .sample_bytes = t->input.data->sample_bytes,
         .label_words = dp_model_label_words(t->model),
+        .batch_words = dp_model_train_words(t->model),
         .global_batch = t->input.global_batch,
         .rank = t->group->rank,
         .ranks = t->trainers,

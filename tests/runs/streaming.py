@@ -3,13 +3,14 @@
 bits; and what is bad or gone is named when it is needed.
 """
 import re
+import shutil
 
 import harness
-from harness import check, fashion, run_json, same, small_cfg, train, train_well, weights
+from harness import begin, check, fashion, run_json, same, small_cfg, train, train_well, weights
 from own_pictures import many, model, pictures
 from records import ddp_data
 
-AUGMENT = "data.augment=[random_crop: {padding: 2}, flip: {}]"
+AUGMENT = "data.augment=[random_crop: {padding: 2}, flip: {}, mixup: {}]"
 
 
 def trained(cfg, name, *sets, ranks=1, flags=()):
@@ -96,6 +97,20 @@ def case_a_bad_picture_ends_all_ranks_when_it_is_needed():
                        harness.scratch / f"{cache}-{ranks}", ranks=ranks)
         same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
         check(f"{paths[7]}: is no PNG and no JPEG" in result.errors[0], f"{result}")
+
+
+def case_a_folder_that_vanishes_while_it_is_read_ends_all_ranks():
+    for ranks, sets in ((2, ()), (1, ("--set", "data.on_bad_sample=skip"))):
+        folder = pictures(f"vanishing-{ranks}")
+        started, _ = begin(model(folder), "--set", "data.cache=none", "--set", "train.eval_every=0",
+                           *sets, ranks=ranks, name=f"vanished-{ranks}")
+        shutil.rmtree(folder)
+        result = started.finish()
+        same(result.code, 66, f"exit code of\n{result}\n")
+        # Each rank that has missed a file at that moment names it.
+        check(1 <= len(result.errors) <= ranks, f"{result}")
+        check(all(f"{folder}/train/" in line and "No such file" in line for line in result.errors),
+              f"no file is named:\n{result}")
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ static size_t activations(const struct dp_memory_plan *plan, const struct dp_sha
     /* With labels; without lanes also the next batch's. Not needed by a device that reads the
      * host's memory. */
     const size_t labels =
-        (plan->config->train.lanes > 0 ? 1 : 2) * dp_model_label_words(m) * sizeof(int32_t);
+        (plan->config->train.lanes > 0 ? 1 : 2) * dp_model_train_words(m) * sizeof(int32_t);
     const size_t input =
         plan->device->host_memory ? 0 : share->rows * (dp_model_sample_bytes(m) + labels);
 
@@ -221,7 +221,7 @@ static size_t batches(const struct dp_memory_plan *plan)
 
     return (plan->cached_input ? 1 : DP_LOADER_DEPTH) * dp_most_rows(most, plan->trainers) *
            (dp_model_sample_bytes(plan->model) +
-            dp_model_label_words(plan->model) * sizeof(int32_t));
+            dp_model_train_words(plan->model) * sizeof(int32_t));
 }
 
 void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memory_ranks *ranks,

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/files/stdio.h"
 #include "base/log.h"
@@ -11,6 +12,7 @@
 #include "base/text.h"
 
 /* Not runtime/lockstep.h, which trains: this program only reads what a run has left. */
+#include "runtime/report/colour.h"
 #include "runtime/report/comparison_print.h"
 #include "runtime/report/mlflow.h"
 #include "runtime/report/page.h"
@@ -192,6 +194,7 @@ int main(int argc, char **argv)
         return dp_status_exit(status);
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error, as a full disk is */
+    dp_colour_allow(isatty(STDOUT_FILENO) != 0);
     status = parse(argc, argv, &options);
     status = status == DP_OK ? answer(&options) : status;
     return dp_status_exit(dp_stdio_finish(status, true));

@@ -133,11 +133,14 @@ static dp_status check_mode(const struct dp_run_job *job)
 {
     char where[256];
 
-    if (job->config->train.eval_rank) {
+    const bool reads = job->config->data.input_ranks > 0;
+
+    if (job->config->train.eval_rank || reads) {
         return refuse(job, DP_ERR_CONFIG,
                       "%s: in a program of your own all ranks train: leave it out; ddp_train can "
                       "run it",
-                      dp_config_where(job->config, "train.eval_rank", where, sizeof(where)));
+                      dp_config_where(job->config, reads ? "data.input_ranks" : "train.eval_rank",
+                                      where, sizeof(where)));
     }
     return !dp_config_stale(job->config)
                ? DP_OK

@@ -344,11 +344,12 @@ static dp_status check_ranks(const struct dp_run_job *job)
     const struct dp_config *config = job->config;
     const char *key = config->train.mode == DP_MODE_ASYNC ? "train.mode"
                       : config->comm.servers > 0          ? "comm.servers"
+                      : config->data.input_ranks > 0      ? "data.input_ranks"
                                                           : "train.eval_rank";
     char where[WHERE];
 
     if (config->train.mode == DP_MODE_SYNC && config->comm.servers == 0 &&
-        !config->train.eval_rank) {
+        !config->train.eval_rank && config->data.input_ranks == 0) {
         return DP_OK;
     }
     return !dp_run_leads(job)
@@ -356,8 +357,8 @@ static dp_status check_ranks(const struct dp_run_job *job)
                : DP_FAIL(
                      DP_ERR_CONFIG,
                      "%s: ddp_bench compares steps in which all ranks train together: leave "
-                     "out train.mode async, comm.servers and train.eval_rank; ddp_train measures "
-                     "a run with them",
+                     "out train.mode async, comm.servers, train.eval_rank and data.input_ranks; "
+                     "ddp_train measures a run with them",
                      dp_config_where(config, key, where, sizeof(where)));
 }
 

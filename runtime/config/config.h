@@ -48,6 +48,7 @@ struct dp_data_config {
     int on_bad_sample;   /* DP_BAD_SAMPLE_... */
     int cache;           /* DP_CACHE_... */
     int memory_mb;       /* 0: what the host has */
+    int input_ranks;     /* ranks that only read; 0: each reads its own rows */
     const char *workers; /* "auto", or a number: dp_config_workers() */
     const char *augment; /* as dp_augment_create() takes it (runtime/data/augment/augment.h) */
     struct dp_normalize_config normalize;

@@ -60,6 +60,8 @@ static const struct dp_option data_options[] = {
               "samples in memory: not, as in files, decoded, one batch; see docs/data.md"),
     DP_INT(   DATA, memory_mb,    "0", 0, INT_HIGH,
               "most of a host's memory for samples, in MiB; 0: what is left"),
+    DP_INT(   DATA, input_ranks,  "0", 0, 4096,
+              "last ranks that train nothing, but read and change samples for the others"),
     DP_STRING(DATA, workers,      "auto", "threads of a rank that prepare batches: auto, or N"),
     DP_STRING(DATA, augment,      "",
               "pictures changed at random: [flip: {}]; see --list augmentations",

@@ -137,9 +137,10 @@ static void make_rows(const struct dp_loader *loader, struct dp_row_maker *maker
 static bool take_ticket(struct dp_loader *loader, struct ticket *ticket)
 {
     const uint64_t steps = steps_in_all(&loader->config);
-    struct slot *slot = loader->begun > 0 ? slot_of(loader, loader->begun - 1) : NULL;
+    struct slot *slot;
 
-    while (slot == NULL || loader->next_row == slot->batch.rows) {
+    while (loader->begun == 0 ||
+           loader->next_row == slot_of(loader, loader->begun - 1)->batch.rows) {
         if (loader->begun == steps ||
             loader->begun - loader->released == (uint64_t)loader->config.depth) {
             return false;
@@ -152,6 +153,7 @@ static bool take_ticket(struct dp_loader *loader, struct ticket *ticket)
             break; /* a ticket without rows completes it */
         }
     }
+    slot = slot_of(loader, loader->begun - 1);
     const size_t left = slot->batch.rows - loader->next_row;
     *ticket = (struct ticket){.slot = slot, .row = loader->next_row, .status = DP_OK};
     ticket->count = left < loader->taken_at_once ? left : loader->taken_at_once;
@@ -458,12 +460,11 @@ dp_status dp_loader_next(struct dp_loader *loader, struct dp_batch *out)
         return DP_OK;
     }
     await(loader, k);
+    *out = slot->batch;
     if (slot->status != DP_OK) {
         dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", slot->error);
-        return slot->status;
     }
-    *out = slot->batch;
-    return DP_OK;
+    return slot->status;
 }
 
 bool dp_loader_peek(struct dp_loader *loader, struct dp_batch *out)

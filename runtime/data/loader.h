@@ -80,7 +80,7 @@ DP_CHECKED dp_status dp_loader_create(const struct dp_loader_config *config,
  * batch points to stays valid until the next call, or dp_loader_destroy(). One thread calls this.
  *
  * Errors: DP_ERR_ARG (total_steps batches were taken); those of dp_sample_reader_read(), of the
- * first bad sample of the batch.
+ * first bad sample of the batch: then its rows may be of earlier batches.
  */
 DP_CHECKED dp_status dp_loader_next(struct dp_loader *loader, struct dp_batch *out);
 

@@ -19,10 +19,7 @@ struct dp_sample_reader {
     struct dp_stage_times times; /* of decoding */
 };
 
-enum {
-    WARNINGS_MOST = 5, /* of bad samples, of one rank */
-    TRIES_MOST = 1000  /* samples that may be bad in a row */
-};
+enum { TRIES_MOST = 1000 /* samples that may be bad in a row */ };
 
 dp_status dp_sample_reader_create(struct dp_samples *samples, struct dp_sample_reader **out)
 {
@@ -211,13 +208,22 @@ dp_status dp_sample_reader_read(struct dp_sample_reader *reader, enum dp_set set
     return DP_OK;
 }
 
-static void warn_of_bad(struct dp_samples *s, const char *error)
+/* Once for each sample: it is met again in every epoch. */
+static void warn_of_bad(struct dp_samples *s, enum dp_set set, size_t i, const char *error)
 {
-    const int before = atomic_fetch_add(&s->warnings, 1);
+    const size_t name = 2 * i + (size_t)set + 1;
 
-    if (before < WARNINGS_MOST) {
-        DP_WARN("%s; another one stands in its place%s", error,
-                before + 1 == WARNINGS_MOST ? ", and so it may be for others, without a word" : "");
+    for (int k = 0; k < DP_SAMPLES_WARNED; k++) {
+        size_t found = 0;
+        if (atomic_compare_exchange_strong(&s->warned[k], &found, name)) {
+            DP_WARN("%s; another one stands in its place%s", error,
+                    k + 1 == DP_SAMPLES_WARNED ? ", and so it may be for others, without a word"
+                                               : "");
+            return;
+        }
+        if (found == name) {
+            return;
+        }
     }
 }
 
@@ -235,7 +241,7 @@ dp_status dp_sample_reader_read_good(struct dp_sample_reader *reader, enum dp_se
         dp_log_capture_end(&capture, status == DP_ERR_DATA ? DP_LOG_DROP : DP_LOG_PRINT);
         if (k == 0 && status == DP_ERR_DATA) {
             ++*skipped;
-            warn_of_bad(s, dp_log_captured(&capture));
+            warn_of_bad(s, set, i, dp_log_captured(&capture));
         }
     }
     return status == DP_ERR_DATA

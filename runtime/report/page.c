@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "runtime/report/comparison_print.h"
 #include "runtime/report/figure_text.h"
+#include "runtime/report/page_buckets.h"
 #include "runtime/report/page_course.h"
 #include "runtime/report/page_figures.h"
 #include "runtime/report/page_step.h"
@@ -190,6 +191,11 @@ static void add_step(struct dp_html *h, const struct dp_run_record *r)
     dp_page_step(h, &r->summary);
 }
 
+static void add_buckets(struct dp_html *h, const struct dp_run_record *r)
+{
+    dp_page_buckets(h, &r->summary);
+}
+
 static void add_course(struct dp_html *h, const struct dp_run_record *r)
 {
     dp_page_course(h, &r->history);
@@ -232,12 +238,19 @@ static const struct {
     const char *name;
     void (*add)(struct dp_html *html, const struct dp_run_record *record);
 } places[] = {
-    {"reload", add_reload},       {"title", add_title},
-    {"name", add_name},           {"state", add_state},
-    {"missing", add_missing},     {"efficiency", add_efficiency},
-    {"step", add_step},           {"course", add_course},
-    {"resources", add_resources}, {"environment", add_environment},
-    {"figures", add_figures},     {"configuration", add_configuration},
+    {"reload", add_reload},
+    {"title", add_title},
+    {"name", add_name},
+    {"state", add_state},
+    {"missing", add_missing},
+    {"efficiency", add_efficiency},
+    {"step", add_step},
+    {"buckets", add_buckets},
+    {"course", add_course},
+    {"resources", add_resources},
+    {"environment", add_environment},
+    {"figures", add_figures},
+    {"configuration", add_configuration},
     {"footer", add_footer},
 };
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +14,7 @@
 
 static const uint64_t TERMINAL_NS = 100000000, PLAIN_NS = 5000000000;
 
-enum { LINE_BYTES = 256, SHORT_BYTES = 32 };
+enum { LINE_BYTES = 256, SHORT_BYTES = 32, COLUMNS = 80, BAR_LEAST = 8, BAR_MOST = 30 };
 
 bool dp_progress_on_terminal(bool launched)
 {
@@ -103,17 +104,68 @@ static const char *rate_text(char text[SHORT_BYTES], double lr)
     return text;
 }
 
-static void step_text(char line[LINE_BYTES], const struct dp_progress_step *step)
-{
-    char speed[DP_GROUPED_BYTES], eta[SHORT_BYTES], lr[SHORT_BYTES], epoch[SHORT_BYTES] = "";
+/* What a line may leave out where there is little room, in this order. */
+enum { WITH_ALL, WITHOUT_LR, WITHOUT_EPOCH, WITHOUT_EFFICIENCY, SHORTEST };
 
-    if (step->epochs > 0) {
+/* efficiency: of a terminal. Returns the length. */
+static int step_text(char line[LINE_BYTES], const struct dp_progress_step *step, bool efficiency,
+                     int without)
+{
+    char speed[DP_GROUPED_BYTES], eta[SHORT_BYTES], lr[SHORT_BYTES];
+    char epoch[SHORT_BYTES] = "", share[SHORT_BYTES] = "", rate[2 * SHORT_BYTES] = "";
+
+    if (step->epochs > 0 && without < WITHOUT_EPOCH) {
         (void)snprintf(epoch, sizeof(epoch), "epoch %d/%d ", step->epoch, step->epochs);
     }
-    (void)snprintf(line, LINE_BYTES,
-                   "%sstep %" PRId64 "/%" PRId64 " loss %.4f %s samples/s lr %s eta %s", epoch,
-                   step->step, step->steps, step->loss, dp_grouped(speed, step->samples_per_second),
-                   rate_text(lr, step->lr), duration(eta, step->left_s));
+    if (efficiency && isfinite(step->efficiency) && without < WITHOUT_EFFICIENCY) {
+        (void)snprintf(share, sizeof(share), " efficiency %.0f %%", 100.0 * step->efficiency);
+    }
+    if (without < WITHOUT_LR) {
+        (void)snprintf(rate, sizeof(rate), " lr %s", rate_text(lr, step->lr));
+    }
+    return snprintf(
+        line, LINE_BYTES, "%sstep %" PRId64 "/%" PRId64 " loss %.4f %s samples/s%s%s eta %s", epoch,
+        step->step, step->steps, step->loss, dp_grouped(speed, step->samples_per_second), share,
+        rate, duration(eta, step->left_s));
+}
+
+/* Columns of the terminal; of one that does not say, as under a launcher, 80. */
+static int columns_of(FILE *out)
+{
+    struct winsize size;
+
+    return ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : COLUMNS;
+}
+
+/* "[####----] " in the room that the text leaves, which is all of the line. */
+static void add_bar(FILE *out, const struct dp_progress_step *step, int room)
+{
+    const int cells = (room - 3 < BAR_MOST ? room - 3 : BAR_MOST);
+    const double part = step->steps > 0 ? (double)step->step / (double)step->steps : 0.0;
+    const int full = (int)(part * cells);
+
+    if (cells < BAR_LEAST) {
+        return;
+    }
+    (void)fputc('[', out);
+    for (int i = 0; i < cells; i++) {
+        (void)fputc(i < full ? '#' : '-', out);
+    }
+    (void)fputs("] ", out);
+}
+
+/* A line that is rewritten must not be longer than the terminal is wide. */
+static void show_on_terminal(struct dp_progress *progress, const struct dp_progress_step *step)
+{
+    const int columns = columns_of(progress->out) - 1;
+    char line[LINE_BYTES];
+    int without = WITH_ALL, length = step_text(line, step, true, without);
+
+    while (length + BAR_LEAST + 3 > columns && ++without < SHORTEST) {
+        length = step_text(line, step, true, without);
+    }
+    add_bar(progress->out, step, columns - length);
+    (void)fprintf(progress->out, "%.*s", columns > 0 ? columns : COLUMNS, line);
 }
 
 /* Back to the beginning of the line, which is erased (ECMA-48: EL). */
@@ -138,9 +190,13 @@ void dp_progress_step(struct dp_progress *progress, const struct dp_progress_ste
         return;
     }
     progress->next_ns = now_ns + (progress->terminal ? TERMINAL_NS : PLAIN_NS);
-    step_text(line, step);
     rewind_line(progress);
-    (void)fprintf(progress->out, progress->terminal ? "%s" : "%s\n", line);
+    if (progress->terminal) {
+        show_on_terminal(progress, step);
+    } else {
+        (void)step_text(line, step, false, WITH_ALL);
+        (void)fprintf(progress->out, "%s\n", line);
+    }
     progress->open = progress->terminal;
     (void)fflush(progress->out);
 }

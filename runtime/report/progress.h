@@ -21,7 +21,8 @@ struct dp_progress_step {
     int64_t step, steps;
     double loss, lr;
     double samples_per_second;
-    double left_s; /* to the end of the run; NaN: unknown */
+    double efficiency; /* samples_per_second over what the ranks alone would do; NaN: not known */
+    double left_s;     /* to the end of the run; NaN: unknown */
 };
 
 /* Whether this process's stdout leads to a terminal. `launched`: by mpirun, which may give its
@@ -32,7 +33,8 @@ bool dp_progress_on_terminal(bool launched);
 void dp_progress_init(struct dp_progress *progress, FILE *out, bool terminal, bool quiet);
 
 /* Shows where the run is, at most every 0.1 s on a terminal, else every 5 s: "epoch 1/3 step
- * 120/705 loss 0.5312 12,345 samples/s lr 0.0500 eta 0:21". Cheap in between. */
+ * 120/705 loss 0.5312 12,345 samples/s lr 0.0500 eta 0:21". On a terminal it has a bar in front,
+ * the efficiency once that is known, and no more columns than there are. Cheap in between. */
 void dp_progress_step(struct dp_progress *progress, const struct dp_progress_step *step);
 
 /* Prints a line that stays; a line end is added. */

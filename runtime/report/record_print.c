@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "runtime/report/colour.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/paragraph.h"
 #include "runtime/report/parts_table.h"
@@ -37,14 +38,18 @@ static void print_efficiency(const struct dp_run_record *r, FILE *out)
     char first[DP_FIGURE_BYTES], second[DP_FIGURE_BYTES], third[DP_FIGURE_BYTES];
 
     if (r->has_summary) {
+        (void)fputs(dp_colour(dp_colour_of_share(s->scaling_efficiency)), out);
         dp_paragraph(out, 12, "efficiency  %s of what %s rank%s alone would do: %s samples/s each",
                      dp_figure_number(first, DP_REPORT_FRACTION, s->scaling_efficiency),
                      dp_figure_count(second, DP_REPORT_COUNT, s->world_size),
                      dp_plural((uint64_t)s->world_size),
                      dp_figure_number(third, DP_REPORT_RATE, s->single_rank_samples_per_second));
+        (void)fputs(dp_colour(DP_COLOUR_PLAIN), out);
     }
     if (s->verdict != NULL && *s->verdict != '\0') {
+        (void)fputs(dp_colour(DP_COLOUR_BOLD), out);
         dp_paragraph(out, 12, "verdict     %s", s->verdict);
+        (void)fputs(dp_colour(DP_COLOUR_PLAIN), out);
     }
     dp_paragraph(out, 12, "samples/s   %s%s%s%s%s",
                  dp_figure_number(first, DP_REPORT_RATE, s->samples_per_second),
@@ -174,9 +179,13 @@ static void print_course(const struct dp_history *h, FILE *out)
 
 void dp_record_print(const struct dp_run_record *record, FILE *out)
 {
+    (void)fputs(dp_colour(DP_COLOUR_BOLD), out);
     print_title(record, out);
+    (void)fputs(dp_colour(DP_COLOUR_PLAIN), out);
     for (int i = 0; i < record->note_count; i++) {
+        (void)fputs(dp_colour(DP_COLOUR_NOTICE), out);
         dp_paragraph(out, 12, "missing     %s", record->notes[i]);
+        (void)fputs(dp_colour(DP_COLOUR_PLAIN), out);
     }
     print_efficiency(record, out);
     print_results(record, out);

@@ -153,7 +153,8 @@ enum dp_report_line {
     DP_LINE_LOSSES,
     DP_LINE_RATES,
     DP_LINE_COST,
-    DP_LINE_VERDICT
+    DP_LINE_VERDICT,
+    DP_LINE_INPUT
 };
 
 /* A row of summary.def. */

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "runtime/report/colour.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/paragraph.h"
 #include "runtime/report/parts_table.h"
@@ -175,19 +176,31 @@ static void print_ranks(const struct dp_run_summary *s, FILE *out)
     (void)fprintf(out, "\n");
 }
 
+static void begin(enum dp_colour colour, FILE *out)
+{
+    (void)fputs(dp_colour(colour), out);
+}
+
 void dp_run_summary_print(const struct dp_run_summary *summary, FILE *out)
 {
+    begin(DP_COLOUR_BOLD, out);
     print_title(summary, out);
+    begin(DP_COLOUR_PLAIN, out);
     print_line(summary, DP_LINE_REASON, out);
     print_line(summary, DP_LINE_SETUP, out);
     print_line(summary, DP_LINE_PLAN, out);
     print_line(summary, DP_LINE_LOSSES, out);
+    begin(dp_colour_of_share(summary->scaling_efficiency), out);
     print_line(summary, DP_LINE_RATES, out);
+    begin(DP_COLOUR_PLAIN, out);
     print_baseline(summary, out);
     print_line(summary, DP_LINE_COST, out);
     print_memory(summary, out);
     print_staleness(&summary->staleness, out);
     print_ranks(summary, out);
+    begin(DP_COLOUR_BOLD, out);
     print_line(summary, DP_LINE_VERDICT, out);
+    begin(DP_COLOUR_PLAIN, out);
+    print_line(summary, DP_LINE_INPUT, out);
     (void)fflush(out);
 }

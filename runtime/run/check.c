@@ -80,6 +80,7 @@ static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memor
     const struct dp_config *c = plan->config;
     const struct dp_memory_ranks all = {.trainers = plan->trainers,
                                         .servers = c->comm.servers,
+                                        .readers = c->data.input_ranks,
                                         .evaluators = c->train.eval_rank,
                                         .first = true,
                                         .leads = true};
@@ -356,6 +357,12 @@ static void describe_kind(const struct dp_run_job *job, struct dp_progress *prog
     if (c->comm.servers > 0) {
         dp_progress_line(progress, "the last %d of the ranks serve%s: %d train", c->comm.servers,
                          c->comm.servers == 1 ? "s" : "", dp_trainer_ranks(job->trainer));
+    }
+    if (job->world->roles.count[DP_ROLE_READ] > 0) {
+        const int readers = job->world->roles.count[DP_ROLE_READ];
+        dp_progress_line(progress, "%d rank%s, from rank %d on, read%s for the others", readers,
+                         dp_plural(readers), dp_role_first(&job->world->roles, DP_ROLE_READ),
+                         readers == 1 ? "s" : "");
     }
     if (job->world->roles.count[DP_ROLE_EVALUATE] > 0) {
         dp_progress_line(progress, "rank %d evaluates, while the others train on",

@@ -113,6 +113,8 @@ static dp_status show_step(struct dp_figures *f, const struct dp_run_job *job,
         .loss = (double)result->report.loss,
         .lr = result->lr,
         .samples_per_second = rate,
+        .efficiency =
+            rate / (dp_trainer_ranks(t) * dp_figures_single_rate(f, dp_trainer_ranks(t), rate)),
         .left_s = (double)(job->total_steps - result->step) *
                   (double)job->config->train.global_batch / rate,
     };

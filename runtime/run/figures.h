@@ -46,7 +46,11 @@ struct dp_figures {
     } baseline;
     struct dp_limits limits; /* owned; measured after `baseline.before` */
     struct dp_clock clock;   /* marked before the first step and after the last */
-    uint64_t *staleness;     /* owned, [staleness_count]: see summary.h */
+    struct {
+        uint64_t work_ns,
+            rows; /* rank 0: of ranks that read for others, and all of their threads */
+    } input;
+    uint64_t *staleness; /* owned, [staleness_count]: see summary.h */
     size_t staleness_count;
 };
 

@@ -11,11 +11,13 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "runtime/report/colour.h"
 #include "runtime/report/efficiency.h"
 #include "runtime/report/summary_print.h"
 #include "runtime/report/summary_read.h"
 #include "runtime/report/verdict.h"
 #include "runtime/run/limit_figures.h"
+#include "runtime/run/roles/input_figures.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
 #include "runtime/timeline/bucket_table.h"
@@ -197,6 +199,7 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_summa
 
     if (!job->options->quiet) {
         dp_progress_end(progress);
+        dp_colour_allow(progress->terminal);
         dp_run_summary_print(s, stdout);
         dp_progress_line(progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s%s}",
                          job->output.path, job->config->report.html ? ",report.html" : "",
@@ -234,7 +237,7 @@ static dp_status summarize_all(struct dp_training *run, const struct rank_report
                                const struct dp_all_times *times)
 {
     const int ranks = dp_trainer_ranks(run->job.trainer), senders = run->job.world->train->size;
-    char verdict[256] = "", plan[160];
+    char verdict[256] = "", plan[160], input[DP_INPUT_VERDICT];
     struct dp_run_summary s;
     int64_t wire = 0;
     dp_status status;
@@ -253,6 +256,7 @@ static dp_status summarize_all(struct dp_training *run, const struct rank_report
         status == DP_OK ? dp_resources_summarize(&run->figures.resources, &run->job, &s) : status;
     s.verdict = dp_verdict(&s, verdict, sizeof(verdict));
     s.plan = plan_text(&run->job, plan, sizeof(plan));
+    dp_input_figures_summarize(run, &s, input);
     status = status == DP_OK ? write_report(run, &s) : status;
     dp_run_summary_release(&s);
     return status;

@@ -62,6 +62,8 @@ struct dp_resume {
 };
 
 struct dp_eval_rank;
+struct dp_input_ranks;
+struct dp_reader;
 
 struct dp_run_job {
     const struct dp_run_options *options; /* borrowed */
@@ -92,10 +94,13 @@ struct dp_run_job {
     struct dp_algo_choices *algo_choices; /* algo_tuning.h; NULL: none are measured */
     char algo_cache[DP_PATH_BYTES];       /* rank 0: the file that keeps them; empty: none does */
     struct dp_trainer *trainer;
-    struct dp_async *async;    /* NULL: synchronous steps */
-    struct dp_group *beside;   /* owned: of all ranks, for p2p; NULL: no ranks help */
-    struct dp_p2p p2p;         /* messages between ranks that train and ranks that help */
-    struct dp_eval_rank *eval; /* owned, on ranks that train; NULL: they evaluate themselves */
+    struct dp_async *async;         /* NULL: synchronous steps */
+    struct dp_group *beside;        /* owned: of all ranks, for p2p; NULL: no ranks help */
+    struct dp_p2p p2p;              /* messages between ranks that train and ranks that help */
+    struct dp_group *control_group; /* owned: of all ranks, for control; NULL: no ranks help */
+    struct dp_p2p control;          /* messages of rank 0 and ranks that read, beside batches */
+    struct dp_input_ranks *input;   /* owned; NULL: each rank reads its own rows */
+    struct dp_eval_rank *eval;      /* owned, on ranks that train; NULL: they evaluate themselves */
     struct dp_overlap overlap;
 };
 

@@ -20,9 +20,6 @@
 #include "runtime/run/data_prints.h"
 #include "runtime/run/stream_dataset.h"
 
-/* Of so many samples one may be bad, where bad ones are replaced. */
-enum { BAD_SHARE = 1000 };
-
 #define PROGRESS_NS 5000000000u /* between two lines about loading */
 
 /* What the ranks of a node share about the set while it is loaded, in front of it. */
@@ -239,12 +236,13 @@ static dp_status finish_samples(struct dp_run_job *job, const struct dp_load_job
     const size_t bad = atomic_load(&load->state->bad);
     char first[DP_PATH_BYTES];
 
-    if (bad * BAD_SHARE > all) {
+    if (bad * DP_BAD_SHARE > all) {
         name_bad(load, first, sizeof(first));
         return DP_FAIL(DP_ERR_DATA,
                        "%s: %zu of %zu samples %s bad, the first is %s: data.on_bad_sample skip "
                        "replaces at most 1 of %d: mend them, or take them out",
-                       job->config->data.dir, bad, all, bad == 1 ? "is" : "are", first, BAD_SHARE);
+                       job->config->data.dir, bad, all, bad == 1 ? "is" : "are", first,
+                       DP_BAD_SHARE);
     }
     return bad == 0 || dp_load_replace(load)
                ? DP_OK

@@ -7,6 +7,9 @@
 #include "runtime/report/progress.h"
 #include "runtime/run/job.h"
 
+/* Of so many samples one may be bad, where bad ones are replaced. */
+enum { DP_BAD_SHARE = 1000 };
+
 /* The data set into memory; job->data, names of classes, skipped samples. While it takes long, rank
  * 0 says how far it is. Collective. */
 DP_CHECKED dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress);

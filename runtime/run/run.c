@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "runtime/config/config_print.h"
+#include "runtime/run/bad_data.h"
 #include "runtime/run/check.h"
 #include "runtime/run/data_only.h"
 #include "runtime/run/final_report.h"
@@ -19,6 +20,7 @@
 #include "runtime/run/roles/eval_rank.h"
 #include "runtime/run/roles/eval_serve.h"
 #include "runtime/run/roles/evaluation.h"
+#include "runtime/run/roles/input_ranks.h"
 #include "runtime/run/roles/rank_roles.h"
 #include "runtime/run/run_end.h"
 #include "runtime/run/run_plan.h"
@@ -90,6 +92,9 @@ static dp_status save(struct dp_training *run)
     if (run->job.eval != NULL) {
         dp_eval_rank_saving(run->job.eval);
     }
+    if (run->job.input != NULL) {
+        dp_input_ranks_saving(run->job.input);
+    }
     return dp_saver_save(&run->saver, &run->outcome, &run->figures.metrics);
 }
 
@@ -157,6 +162,7 @@ dp_status dp_run_step(struct dp_training *run, struct dp_step_result *result)
     dp_overlap_before(overlap, t);
     dp_run_trace_before(run);
     DP_TRY(dp_trainer_step(t, &result->report));
+    DP_TRY(dp_run_judge_data(run, &result->report));
     result->step = dp_trainer_steps(t);
     result->rows = dp_trainer_batch(t)->global_rows;
     result->lr = (double)dp_trainer_step_params(t)->lr;
@@ -318,10 +324,38 @@ static dp_status train_steps(struct dp_training *run)
     return dp_run_judge_weights(job, &run->outcome);
 }
 
+/* dp_status_together() of a whole run. A failure in a step is of one rank, until all know of it. */
+static bool ends_together(const struct dp_outcome *outcome, dp_status status)
+{
+    return outcome->ready
+               ? status == DP_OK || status == DP_STOPPED || status == DP_ERR_DIVERGED ||
+                     status == DP_ERR_DISAGREE || (status == DP_ERR_WRITE && outcome->unwritable)
+               : dp_status_together(status);
+}
+
+static dp_status finish_input(struct dp_training *run)
+{
+    return run->job.input != NULL
+               ? dp_input_ranks_finish(run->job.input, &run->figures.input.work_ns,
+                                       &run->figures.input.rows)
+               : DP_OK;
+}
+
+/* Ranks that help end as the others do. */
+static dp_status end_helpers(const struct dp_training *run, dp_status status)
+{
+    if (run->job.input != NULL) {
+        DP_TRY(dp_input_ranks_end(run->job.input, status));
+    }
+    return run->job.eval != NULL ? dp_eval_rank_end(run->job.eval, status) : DP_OK;
+}
+
 /* The whole run, with its report. */
 static dp_status train(struct dp_training *run)
 {
     const dp_status status = train_steps(run);
+    dp_status finished;
+    bool untraced;
 
     if (status == DP_ERR_DISAGREE) {
         dp_outcome_replace(&run->outcome, DP_RUN_ERROR, "after step %llu: ranks disagree",
@@ -330,26 +364,40 @@ static dp_status train(struct dp_training *run)
         return status;
     }
     DP_TRY(dp_run_trace_write(run, true));
-    DP_TRY(dp_run_finish(run));
-    if (run->job.eval != NULL) {
-        DP_TRY(dp_eval_rank_end(run->job.eval,
-                                status != DP_OK ? status : dp_run_end_status(&run->outcome)));
+    DP_TRY(finish_input(run));
+    finished = dp_run_finish(run);
+    if (finished != DP_OK) { /* otherwise ranks that help are aborted as all others are */
+        DP_TRY(ends_together(&run->outcome, finished) ? end_helpers(run, finished) : DP_OK);
+        return finished;
     }
-    if (run->trace_failed && status == DP_OK && dp_run_end_status(&run->outcome) == DP_OK) {
+    untraced = run->trace_failed && status == DP_OK && dp_run_end_status(&run->outcome) == DP_OK;
+    DP_TRY(end_helpers(run, status != DP_OK ? status
+                            : untraced      ? DP_ERR_WRITE
+                                            : dp_run_end_status(&run->outcome)));
+    if (untraced) {
         run->outcome.unwritable = true; /* all ranks know */
         return DP_ERR_WRITE;
     }
     return status != DP_OK ? status : dp_run_last_word(run);
 }
 
-/* The run of the rank that evaluates for the others, and ends as they do. */
-static dp_status evaluate(struct dp_training *run)
+/* The run of a rank that helps the others, and ends as they do. */
+static dp_status help(struct dp_training *run)
 {
     dp_status end = DP_OK;
 
-    DP_TRY(dp_eval_serve(&run->job, run->evaluator, &end));
+    DP_TRY(run->reader != NULL ? dp_reader_serve(run->reader, &run->job, &end)
+                               : dp_eval_serve(&run->job, run->evaluator, &end));
     run->outcome.unwritable = end == DP_ERR_WRITE;
     return end;
+}
+
+/* --data-only: instead of training. */
+static dp_status read_only(struct dp_training *run)
+{
+    DP_TRY(dp_run_data_only(&run->job, &run->figures.progress));
+    DP_TRY(finish_input(run));
+    return end_helpers(run, DP_OK);
 }
 
 static dp_status run_all(struct dp_training *run)
@@ -370,7 +418,8 @@ static dp_status run_all(struct dp_training *run)
     }
     if (!dp_run_shares(job)) {
         run->outcome.ready = true;
-        return job->options->dry_run || job->options->data_only ? DP_OK : evaluate(run);
+        const bool idle = job->options->data_only && job->world->role == DP_ROLE_EVALUATE;
+        return job->options->dry_run || idle ? DP_OK : help(run);
     }
     if (dp_run_leads(job)) {
         dp_run_describe(job, progress);
@@ -380,16 +429,7 @@ static dp_status run_all(struct dp_training *run)
         return DP_OK;
     }
     run->outcome.ready = true;
-    return job->options->data_only ? dp_run_data_only(job, progress) : train(run);
-}
-
-/* dp_status_together() of a whole run. A failure in a step is of one rank, until all know of it. */
-static bool ends_together(const struct dp_outcome *outcome, dp_status status)
-{
-    return outcome->ready
-               ? status == DP_OK || status == DP_STOPPED || status == DP_ERR_DIVERGED ||
-                     status == DP_ERR_DISAGREE || (status == DP_ERR_WRITE && outcome->unwritable)
-               : dp_status_together(status);
+    return job->options->data_only ? read_only(run) : train(run);
 }
 
 dp_status dp_run_main(const struct dp_run_options *options, struct dp_world *world,

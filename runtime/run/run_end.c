@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/run/roles/eval_rank.h"
+#include "runtime/run/roles/input_ranks.h"
 
 /* ---- requests ---- */
 
@@ -34,7 +35,7 @@ struct request {
     int rank;
 };
 
-/* Rank 0 speaks for the rank that evaluates, too. */
+/* Rank 0 speaks for ranks that help, too. */
 static struct request request_of(const struct dp_training *run)
 {
     const struct dp_world *world = run->job.world;
@@ -43,6 +44,9 @@ static struct request request_of(const struct dp_training *run)
     if (mine.cause == DP_STOP_NONE && run->job.eval != NULL) {
         mine.cause = (int)dp_eval_rank_asked(run->job.eval);
         mine.rank = dp_role_first(&world->roles, DP_ROLE_EVALUATE);
+    }
+    if (mine.cause == DP_STOP_NONE && run->job.input != NULL) {
+        mine.cause = (int)dp_input_ranks_asked(run->job.input, &mine.rank);
     }
     return mine;
 }
@@ -86,9 +90,11 @@ void dp_run_request(struct dp_training *run)
     struct dp_trainer *t = run->job.trainer;
 
     dp_trainer_set_request(t, DP_REQUEST_STOP, request_of(run).cause != DP_STOP_NONE);
-    dp_trainer_set_request(t, DP_REQUEST_SAVE,
-                           dp_stop_save_asked(run->job.stop) ||
-                               (run->job.eval != NULL && dp_eval_rank_save_asked(run->job.eval)));
+    dp_trainer_set_request(
+        t, DP_REQUEST_SAVE,
+        dp_stop_save_asked(run->job.stop) ||
+            (run->job.eval != NULL && dp_eval_rank_save_asked(run->job.eval)) ||
+            (run->job.input != NULL && dp_input_ranks_save_asked(run->job.input)));
     dp_trainer_set_request(t, DP_REQUEST_SLOW, run->outcome.too_slow);
 }
 

@@ -31,6 +31,7 @@
 #include "runtime/run/place.h"
 #include "runtime/run/resume.h"
 #include "runtime/run/roles/eval_rank.h"
+#include "runtime/run/roles/input_ranks.h"
 #include "runtime/run/roles/rank_roles.h"
 #include "runtime/run/run_files.h"
 #include "runtime/run/run_plan.h"
@@ -185,6 +186,7 @@ static dp_status open_trainer(struct dp_run_job *job)
         .total_steps = job->total_steps,
         .schedule_steps = job->schedule_steps,
         .algo_choices = job->algo_choices,
+        .others_read = job->config->data.input_ranks > 0,
     };
 
     DP_TRY(dp_trainer_create(&config, &job->trainer));
@@ -384,8 +386,8 @@ static dp_status setup_sharing(struct dp_training *run, const struct dp_async_ho
     return DP_OK;
 }
 
-/* The evaluator comes last, since what it refuses the others refuse, too, and report. */
-static dp_status setup_evaluator(struct dp_training *run)
+/* Ranks that help come last, since what they refuse the others refuse, too, and report. */
+static dp_status setup_helper(struct dp_training *run)
 {
     const struct dp_run_job *job = &run->job;
     const struct dp_evaluator_config config = {
@@ -397,6 +399,9 @@ static dp_status setup_evaluator(struct dp_training *run)
         .threads = job->threads,
     };
 
+    if (job->world->role == DP_ROLE_READ) {
+        return dp_reader_create(job, &run->reader);
+    }
     DP_TRY(dp_thread_try(job->threads - 1, "computes"));
     return dp_evaluator_create(&config, &run->evaluator);
 }
@@ -412,11 +417,15 @@ static dp_status setup_ranks(struct dp_training *run, const struct dp_async_hook
     status = shares ? setup_sharing(run, steps) : DP_OK;
     worst = dp_group_agree(all, status);
     DP_TRY(status != DP_OK ? status : worst);
-    status = shares ? DP_OK : setup_evaluator(run);
+    status = shares ? DP_OK : setup_helper(run);
     worst = dp_group_agree(all, status);
     DP_TRY(status != DP_OK ? status : worst);
     dp_run_connect(job);
-    return shares && !job->options->dry_run && !job->options->data_only
+    if (!shares || job->options->dry_run) {
+        return DP_OK;
+    }
+    DP_TRY(job->config->data.input_ranks > 0 ? dp_input_ranks_open(job, &job->input) : DP_OK);
+    return job->config->train.eval_rank && !job->options->data_only
                ? dp_eval_rank_open(job, &job->eval)
                : DP_OK;
 }
@@ -455,6 +464,8 @@ void dp_run_teardown(struct dp_training *run)
     dp_world_on_hang(run->job.world, NULL, NULL);
     dp_saver_close(&run->saver);
     dp_eval_rank_close(run->job.eval);
+    dp_input_ranks_close(run->job.input);
+    dp_reader_destroy(run->reader);
     dp_evaluator_destroy(run->evaluator);
     dp_run_disconnect(&run->job);
     dp_async_destroy(run->job.async);

@@ -17,9 +17,14 @@ struct dp_training {
     struct dp_saver saver;
     struct dp_outcome outcome;
     struct dp_figures figures;
+    struct {
+        uint64_t epoch;
+        size_t count; /* so far in that epoch; all ranks have the same */
+    } bad_samples;
     struct dp_tracing *tracing;     /* owned; NULL: nothing is traced */
     bool trace_failed;              /* its file could not be written */
     struct dp_evaluator *evaluator; /* owned; on the rank that evaluates for the others */
+    struct dp_reader *reader;       /* owned; on ranks that read for the others */
 };
 
 #endif

@@ -126,8 +126,13 @@ static void set_step_params(struct dp_trainer *t)
 static dp_status next_batch(struct dp_trainer *t)
 {
     DP_SPAN(DP_PHASE_INPUT, (int64_t)t->state.step);
+    const bool alone = t->group->size == 1 || dp_config_stale(t->config) || !dp_trainer_sums(t);
 
-    return dp_input_next(&t->input, t->state.step);
+    if (alone) {
+        return dp_input_next(&t->input, t->state.step);
+    }
+    dp_input_try(&t->input, t->state.step); /* the tail tells the others */
+    return DP_OK;
 }
 
 dp_status dp_step_begin(struct dp_trainer *t)

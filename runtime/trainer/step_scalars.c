@@ -1,6 +1,6 @@
 #include "runtime/trainer/step_scalars.h"
 
-enum { PIECE_BITS = 11, REQUESTS_AT = 2, HASHES_AT = REQUESTS_AT + DP_REQUEST_COUNT };
+enum { PIECE_BITS = 11, BAD_AT = 2, REQUESTS_AT = 3, HASHES_AT = REQUESTS_AT + DP_REQUEST_COUNT };
 
 static float piece(uint64_t hash, int i)
 {
@@ -9,6 +9,7 @@ static float piece(uint64_t hash, int i)
 
 void dp_step_scalars_write(float *tail, const struct dp_step_scalars *scalars)
 {
+    tail[BAD_AT] = (float)scalars->bad_samples;
     for (int i = 0; i < DP_REQUEST_COUNT; i++) {
         tail[REQUESTS_AT + i] = scalars->request[i] ? 1.0f : 0.0f;
     }
@@ -36,6 +37,7 @@ dp_status dp_step_scalars_read(const float *tail, const struct dp_step_scalars *
     }
     report->loss = tail[0];
     report->score = tail[1];
+    report->bad_samples = tail[BAD_AT];
     for (int i = 0; i < DP_REQUEST_COUNT; i++) {
         report->request[i] = tail[REQUESTS_AT + i] > 0.0f;
     }

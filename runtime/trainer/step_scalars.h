@@ -1,9 +1,10 @@
 /*
  * step_scalars.h - the scalars that ranks share in every step, in the tail of the gradient.
  *
- * After the batch statistics come the loss and the score, then requests (0 or 1 from each
- * rank), then agreement hashes. A hash is sent in pieces of 11 bits, so that the float32 sum of
- * equal pieces over up to 8192 ranks is exact: if the sum is not ranks * mine, ranks do not agree.
+ * After the batch statistics come the loss and the score, the number of bad samples, requests (0 or
+ * 1 from each rank), and agreement hashes. A hash is sent in pieces of 11 bits, so that the float32
+ * sum of equal pieces over up to 8192 ranks is exact: if the sum is not ranks * mine, ranks do not
+ * agree.
  */
 #ifndef DP_RUNTIME_TRAINER_STEP_SCALARS_H
 #define DP_RUNTIME_TRAINER_STEP_SCALARS_H
@@ -15,9 +16,10 @@
 #include "base/status.h"
 
 enum dp_request {
-    DP_REQUEST_STOP, /* was asked to: stop.h */
-    DP_REQUEST_SAVE, /* was asked to */
-    DP_REQUEST_SLOW, /* to stop, since training is too slow: stop_criteria.h */
+    DP_REQUEST_STOP,  /* was asked to: stop.h */
+    DP_REQUEST_SAVE,  /* was asked to */
+    DP_REQUEST_INPUT, /* to end, since its samples cannot be read: runtime/run/bad_data.h */
+    DP_REQUEST_SLOW,  /* to stop, since training is too slow: stop_criteria.h */
     DP_REQUEST_COUNT
 };
 
@@ -32,15 +34,17 @@ enum dp_agreement {
 enum { DP_HASH_PIECES = 6, DP_STEP_SCALARS_RANKS_MAX = 8192 };
 
 /* Floats after the batch statistics. */
-enum { DP_STEP_SCALARS_COUNT = 2 + DP_REQUEST_COUNT + DP_AGREE_COUNT * DP_HASH_PIECES };
+enum { DP_STEP_SCALARS_COUNT = 3 + DP_REQUEST_COUNT + DP_AGREE_COUNT * DP_HASH_PIECES };
 
 struct dp_step_scalars {
     uint64_t hash[DP_AGREE_COUNT];
     bool request[DP_REQUEST_COUNT];
+    size_t bad_samples; /* in whose places others stand, in this rank's rows */
 };
 
 struct dp_step_report {
-    float loss;  /* mean over the global batch */
+    float loss;        /* mean over the global batch */
+    float bad_samples; /* of the global batch, in whose places others stand */
     float score; /* number of rows with a right answer; of mse the sum of their mean distances */
     bool request[DP_REQUEST_COUNT]; /* whether some rank requests it */
     bool skipped;                   /* the gradient was not finite, so nothing was changed */

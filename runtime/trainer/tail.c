@@ -8,6 +8,8 @@ dp_status dp_tail_send(struct dp_trainer *t)
     for (int i = 0; i < DP_REQUEST_COUNT; i++) {
         t->scalars.request[i] = t->request[i];
     }
+    t->scalars.request[DP_REQUEST_INPUT] = t->input.failure != DP_OK;
+    t->scalars.bad_samples = t->input.batch.skipped;
     t->scalars.hash[DP_AGREE_PLAN] = dp_exchange_plan(t->exchange)->hash;
     t->scalars.hash[DP_AGREE_ORDER] = dp_exchange_order(t->exchange);
     dp_step_scalars_write(dp_trainer_tail(t), &t->scalars);

@@ -143,20 +143,6 @@ static dp_status make_replicas(struct dp_trainer *t)
     return dp_replica_check_create(&config, &t->modes.replica_check);
 }
 
-static dp_status make_augment(struct dp_trainer *t)
-{
-    const struct dp_data_config *c = &t->config->data;
-    char problem[256], where[256];
-    const dp_status status =
-        dp_augment_create(c->augment, &t->input.data->shape, (uint64_t)t->config->train.seed,
-                          &t->input.augment, problem, sizeof(problem));
-
-    return status == DP_OK
-               ? DP_OK
-               : DP_FAIL(status, "%s: %s",
-                         dp_config_where(t->config, "data.augment", where, sizeof(where)), problem);
-}
-
 static dp_status make_test_rows(struct dp_trainer *t, int threads)
 {
     return t->compute.borrowed || dp_trainer_serves(t)
@@ -167,33 +153,21 @@ static dp_status make_test_rows(struct dp_trainer *t, int threads)
 
 static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_config *c)
 {
-    /* A copy alone keeps up with any step. */
-    const bool simple = t->input.data->train_images != NULL && t->input.augment == NULL;
-    const struct dp_loader_config config = {
-        .images = t->input.data->train_images,
-        .labels = t->input.data->train_labels,
-        .count = t->input.data->train_count,
-        .sample_bytes = t->input.data->sample_bytes,
-        .label_words = dp_model_label_words(t->model),
-        .batch_words = dp_model_train_words(t->model),
-        .global_batch = t->input.global_batch,
-        .rank = t->group->rank,
-        .ranks = t->trainers,
-        .seed = (uint64_t)t->config->train.seed,
-        .shuffle = t->config->data.shuffle != DP_SHUFFLE_OFF,
-        .drop_last = t->config->data.drop_last,
-        .cached = c->cached_input,
-        .first_step = c->first_step,
-        .total_steps = c->total_steps,
-        .device = t->device->host_memory ? NULL : t->device,
-        .augment = t->input.augment,
-        .samples = t->input.data->samples,
-        .skips = t->input.data->skips,
-        .workers = dp_config_workers(t->config),
-        .workers_most = simple ? 1 : c->threads,
-    };
+    struct dp_loader_config config;
 
-    return dp_trainer_serves(t) ? DP_OK : dp_loader_create(&config, &t->input.loader);
+    if (dp_trainer_serves(t) || c->others_read) {
+        return DP_OK;
+    }
+    DP_TRY(dp_dataset_augment(t->input.data, t->config, &t->input.augment));
+    config = dp_dataset_loader(t->input.data, t->config, t->model, t->input.augment, c->threads);
+    config.global_batch = t->input.global_batch;
+    config.rank = t->group->rank;
+    config.ranks = t->trainers;
+    config.cached = c->cached_input;
+    config.first_step = c->first_step;
+    config.total_steps = c->total_steps;
+    config.device = t->device->host_memory ? NULL : t->device;
+    return dp_loader_create(&config, &t->input.loader);
 }
 
 static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_config *c)
@@ -228,7 +202,6 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     t->modes.rule = dp_update_rule_choose(t);
     t->compute.micro_batches.after = t->modes.rule->after_backward;
     t->compute.micro_batches.after_context = t;
-    DP_TRY(make_augment(t));
     DP_TRY(make_test_rows(t, c->threads));
     return make_loader(t, c);
 }
@@ -299,6 +272,23 @@ void dp_trainer_destroy(struct dp_trainer *t)
     dp_free(t);
 }
 
+/* The rows of the last batch as a data set; where this rank has none, or reads them itself, all. */
+static const struct dp_dataset *lent_data(struct dp_trainer *t)
+{
+    const struct dp_batch *batch = &t->input.batch;
+
+    if (t->input.receiver == NULL || batch->rows == 0) {
+        return t->input.data;
+    }
+    t->input.lent = *t->input.data;
+    t->input.lent.train_images = batch->images;
+    t->input.lent.train_labels = batch->labels;
+    t->input.lent.train_count = batch->rows;
+    t->input.lent.samples = NULL;
+    t->input.lent.made = true;
+    return &t->input.lent;
+}
+
 struct dp_trainer_config dp_trainer_lend(struct dp_trainer *t)
 {
     const size_t ranks = (size_t)t->trainers;
@@ -307,7 +297,8 @@ struct dp_trainer_config dp_trainer_lend(struct dp_trainer *t)
         .config = t->config,
         .model = t->model,
         .device = t->device,
-        .data = t->input.data,
+        .data = lent_data(t),
+        .cached_input = t->input.receiver != NULL,
         .global_batch = (t->input.global_batch + ranks - 1) / ranks,
         .schedule_steps = t->schedule_steps,
         .lender = t,
@@ -349,6 +340,12 @@ const struct dp_flat *dp_trainer_host_flat(const struct dp_trainer *t)
 const struct dp_step_params *dp_trainer_step_params(const struct dp_trainer *t)
 {
     return t->state.step_params;
+}
+
+dp_status dp_trainer_input_failure(const struct dp_trainer *t, const char **error)
+{
+    *error = t->input.error;
+    return t->input.failure;
 }
 
 struct dp_loader_report dp_trainer_input(const struct dp_trainer *t)
@@ -427,6 +424,11 @@ void dp_trainer_before_wait(struct dp_trainer *t, dp_bucket_hook *hook, void *co
 {
     t->modes.before_wait = hook;
     t->modes.before_wait_context = context;
+}
+
+void dp_trainer_set_receiver(struct dp_trainer *t, struct dp_batch_receiver *receiver)
+{
+    t->input.receiver = receiver;
 }
 
 void dp_trainer_set_stop(struct dp_trainer *t, const struct dp_stop *stop)

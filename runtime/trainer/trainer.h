@@ -33,7 +33,8 @@ struct dp_trainer_config {
     int threads;                   /* of this rank */
     size_t global_batch;           /* 0: as configured */
     bool cached_input;
-    uint64_t first_step;                  /* number of steps done before: not 0 for a resumed run */
+    bool others_read;    /* batches come from a receiver, which is set before the first one */
+    uint64_t first_step; /* number of steps done before: not 0 for a resumed run */
     uint64_t total_steps, schedule_steps; /* last step; steps of the learning rate's schedule */
     struct dp_algo_choices *algo_choices; /* borrowed; NULL: no algorithms are measured */
     struct dp_trainer *lender;            /* whose passes or lanes it uses, or NULL */
@@ -92,6 +93,9 @@ DP_CHECKED dp_status dp_trainer_next_batch(struct dp_trainer *trainer);
 /* What its threads have done to prepare batches; without any, zeros. */
 struct dp_loader_report dp_trainer_input(const struct dp_trainer *trainer);
 
+/* Why this rank could not read its rows of the last step; DP_OK: it could. */
+DP_CHECKED dp_status dp_trainer_input_failure(const struct dp_trainer *trainer, const char **error);
+
 /* The batch of the last step. */
 const struct dp_batch *dp_trainer_batch(const struct dp_trainer *trainer);
 
@@ -105,6 +109,9 @@ bool dp_trainer_holds_back(const struct dp_trainer *trainer);
 
 /* Sets this rank's request for the next step's tail. */
 void dp_trainer_set_request(struct dp_trainer *trainer, enum dp_request request, bool on);
+
+/* Sets where batches come from that other ranks read; borrowed. */
+void dp_trainer_set_receiver(struct dp_trainer *trainer, struct dp_batch_receiver *receiver);
 
 /* Sets the flag that ends long evaluations and measurements, or NULL; borrowed. */
 void dp_trainer_set_stop(struct dp_trainer *trainer, const struct dp_stop *stop);

@@ -3,10 +3,9 @@
 bits; and what is bad or gone is named when it is needed.
 """
 import re
-import shutil
 
 import harness
-from harness import begin, check, fashion, run_json, same, small_cfg, train, train_well, weights
+from harness import check, fashion, run_json, same, small_cfg, train, train_well, weights
 from own_pictures import many, model, pictures
 from records import ddp_data
 
@@ -99,18 +98,34 @@ def case_a_bad_picture_ends_all_ranks_when_it_is_needed():
         check(f"{paths[7]}: is no PNG and no JPEG" in result.errors[0], f"{result}")
 
 
-def case_a_folder_that_vanishes_while_it_is_read_ends_all_ranks():
-    for ranks, sets in ((2, ()), (1, ("--set", "data.on_bad_sample=skip"))):
-        folder = pictures(f"vanishing-{ranks}")
-        started, _ = begin(model(folder), "--set", "data.cache=none", "--set", "train.eval_every=0",
-                           *sets, ranks=ranks, name=f"vanished-{ranks}")
-        shutil.rmtree(folder)
-        result = started.finish()
-        same(result.code, 66, f"exit code of\n{result}\n")
-        # Each rank that has missed a file at that moment names it.
-        check(1 <= len(result.errors) <= ranks, f"{result}")
-        check(all(f"{folder}/train/" in line and "No such file" in line for line in result.errors),
-              f"no file is named:\n{result}")
+def case_a_bad_picture_is_replaced_alike_wherever_samples_are_kept():
+    folder, paths = many("skipped", 1000)
+    paths[700].write_bytes(b"no picture")
+    cfg = model(folder)
+    skip = ("data.on_bad_sample=skip", "train.epochs=1")
+    first, _ = trained(cfg, "decoded", *skip)
+    for ranks, cache in ((1, "none"), (2, "raw")):
+        out, told = trained(cfg, f"{cache}-{ranks}", f"data.cache={cache}", *skip, ranks=ranks)
+        check(weights(out) == weights(first), f"{ranks} ranks, {cache}: other bits")
+        report = run_json(out)
+        same((report["skipped_samples"], report["steps"]), (1, 84), "bad samples, and steps")
+        check(1 <= told.err.count(f"{paths[700]}: is no PNG") <= ranks, f"warnings of\n{told}\n")
+    paths[3].write_bytes(b"")
+    result = train(cfg, *(word for text in ("data.cache=none", *skip) for word in ("--set", text)),
+                   "--out", harness.scratch / "more", ranks=2)
+    same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+    check("2 of 1000 samples are bad so far in this epoch: data.on_bad_sample" in result.errors[0],
+          f"{result}")
+
+
+def case_a_folder_that_vanishes_in_the_middle_of_an_epoch_ends_all_ranks():
+    folder = pictures("vanishing")
+    started, _ = harness.begin(model(folder), "--set", "train.eval_every=0", "--set",
+                               "data.cache=none")
+    folder.rename(harness.scratch / "elsewhere")
+    result = started.finish()
+    same((result.code, len(result.errors)), (66, 1), f"exit code and errors of\n{result}\n")
+    check(f"{folder}/train/" in result.errors[0], f"{result}")
 
 
 if __name__ == "__main__":

@@ -16,16 +16,19 @@ from harness import Started, check, same, small_cfg, train_well
 
 PROGRESS = (r"epoch \d+/\d+ step \d+/\d+ loss \d+\.\d{4} [\d,.]+ samples/s lr \S+ "
             r"eta (?:\d+:)?\d+:\d\d")
-STEPS = re.compile(r"^(epoch \d+/\d+ )?step \d+/\d+ loss ")
+ON_TERMINAL = (r"(?:\[[#-]+\] )?(?:epoch \d+/\d+ )?step \d+/\d+ loss \d+\.\d{4} [\d,.]+ samples/s"
+               r"(?: efficiency \d+ %)?(?: lr \S+)? eta (?:\d+:)?\d+:\d\d")
+STEPS = re.compile(r"^(\[[#-]+\] )?(epoch \d+/\d+ )?step \d+/\d+ loss ")
+COLOUR = re.compile(r"\x1b\[\d+m")
 
 
-def on_terminal(enough, *arguments, ranks=0):
+def on_terminal(enough, *arguments, ranks=0, env=None):
     """What a run writes to a terminal that is its stdout. It is asked to stop once enough(text)."""
     master, slave = pty.openpty()
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
         harness.command_of(arguments, ranks), stdin=subprocess.DEVNULL, stdout=slave,
-        stderr=subprocess.STDOUT, env=harness.environment(mark), cwd=harness.scratch)
+        stderr=subprocess.STDOUT, env=harness.environment(mark, env), cwd=harness.scratch)
     os.close(slave)
     text, asked, end = "", False, time.monotonic() + harness.PATIENCE
     try:
@@ -63,17 +66,35 @@ def case_a_terminal_sees_one_line_that_is_rewritten():
     cfg = small_cfg()
 
     def enough(text):
-        return (len(re.findall(PROGRESS + r"\r\x1b\[K", text)) >= 2
+        return (len(re.findall(ON_TERMINAL + r"\r\x1b\[K", text)) >= 2
                 and EVALUATED.search("\n".join(shown(text.replace("\r\n", "\n")))))
 
     for ranks in (0, 2):
         text = on_terminal(enough, cfg, "--set", "train.epochs=1000000", "--set",
                            "train.eval_every=100", "--set", "checkpoint.every_steps=0",
-                           "--out", harness.scratch / f"out-{ranks}", ranks=ranks)
+                           "--out", harness.scratch / f"out-{ranks}", ranks=ranks,
+                           env={"TERM": "xterm", "NO_COLOR": "" if ranks == 2 else "1"})
         check(enough(text), f"no rewritten line, or no evaluation, on {ranks} ranks:\n{text!r}")
         left = [line for line in shown(text) if STEPS.match(line)]
         check(len(left) <= 1, f"progress lines that stay, and not the last one alone: {left}")
-        check(any(line.startswith("verdict: ") for line in shown(text)), f"no table:\n{text}")
+        lines = [COLOUR.sub("", line) for line in shown(text)]
+        check(any(line.startswith("verdict: ") for line in lines), f"no table:\n{text}")
+        check(all(len(line) < 80 for line in lines if STEPS.match(line)), f"a long line:\n{text}")
+        same("\x1b[1mverdict: " in text, ranks == 2, f"colour on {ranks} ranks in {text!r}")
+        same(COLOUR.search(text) is not None, ranks == 2, f"any colour in {text!r}")
+
+
+def case_a_report_has_colour_on_a_terminal_alone():
+    out = harness.scratch / "out"
+    train_well(small_cfg(), "--out", out)
+    for env, colour in ((None, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        master, slave = pty.openpty()
+        subprocess.run([harness.build / "ddp_report", out, "--no-page"], stdout=slave, check=True,
+                       env=harness.environment("", {"TERM": "xterm", **(env or {})}))
+        os.close(slave)
+        text = os.read(master, 65536).decode()
+        os.close(master)
+        same("\x1b[1mverdict " in text, colour, f"colour with {env} in {text!r}")
 
 
 def case_a_file_and_a_pipe_get_plain_lines():

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "runtime/report/chart.h"
@@ -152,7 +153,8 @@ static void add_use_row(struct dp_html *h, const struct dp_run_rank *rank)
 
     dp_html_print(h, "<tr><th scope=\"row\">%" PRId64 "</th>", rank->rank);
     for (int i = 0; i < COLUMNS; i++) {
-        const double value = *(const double *)((const char *)rank + columns[i].offset);
+        double value;
+        memcpy(&value, (const char *)rank + columns[i].offset, sizeof(value));
         dp_html_print(h, "<td>%s</td>",
                       columns[i].decimals < 0
                           ? dp_figure_number(text, DP_REPORT_FRACTION, value)

@@ -1,5 +1,9 @@
 #include "runtime/trainer/compute/input.h"
 
+#include <stdio.h>
+
+#include "base/log.h"
+#include "runtime/config/config_load.h"
 #include "runtime/data/rows.h"
 
 dp_status dp_dataset_test_rows(const struct dp_dataset *data, size_t label_words, int users,
@@ -18,6 +22,46 @@ dp_status dp_dataset_test_rows(const struct dp_dataset *data, size_t label_words
     };
 
     return dp_test_rows_create(&config, out);
+}
+
+dp_status dp_dataset_augment(const struct dp_dataset *data, const struct dp_config *config,
+                             struct dp_augment **out)
+{
+    char problem[256], where[256];
+    const dp_status status =
+        dp_augment_create(data->made ? "" : config->data.augment, &data->shape,
+                          (uint64_t)config->train.seed, out, problem, sizeof(problem));
+
+    return status == DP_OK
+               ? DP_OK
+               : DP_FAIL(status, "%s: %s",
+                         dp_config_where(config, "data.augment", where, sizeof(where)), problem);
+}
+
+struct dp_loader_config dp_dataset_loader(const struct dp_dataset *data,
+                                          const struct dp_config *config,
+                                          const struct dp_model *model,
+                                          const struct dp_augment *augment, int threads)
+{
+    /* A copy alone keeps up with any step. */
+    const bool simple = data->train_images != NULL && augment == NULL;
+
+    return (struct dp_loader_config){
+        .images = data->train_images,
+        .labels = data->train_labels,
+        .count = data->train_count,
+        .sample_bytes = data->sample_bytes,
+        .label_words = dp_model_label_words(model),
+        .batch_words = dp_model_train_words(model),
+        .seed = (uint64_t)config->train.seed,
+        .shuffle = config->data.shuffle != DP_SHUFFLE_OFF,
+        .drop_last = config->data.drop_last,
+        .augment = augment,
+        .samples = data->samples,
+        .skips = data->skips,
+        .workers = dp_config_workers(config),
+        .workers_most = simple ? 1 : threads,
+    };
 }
 
 static uint64_t steps_per_epoch(const struct dp_input *in)
@@ -41,6 +85,9 @@ static struct dp_batch batch_of_server(const struct dp_input *in, uint64_t step)
 
 dp_status dp_input_next(struct dp_input *in, uint64_t step)
 {
+    if (in->receiver != NULL) {
+        return dp_batch_receiver_next(in->receiver, &in->batch);
+    }
     if (in->loader == NULL) {
         in->batch = batch_of_server(in, step);
         return DP_OK;
@@ -48,7 +95,20 @@ dp_status dp_input_next(struct dp_input *in, uint64_t step)
     return dp_loader_next(in->loader, &in->batch);
 }
 
+void dp_input_try(struct dp_input *in, uint64_t step)
+{
+    struct dp_log_capture capture;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    in->failure = dp_input_next(in, step);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    (void)snprintf(in->error, sizeof(in->error), "%s", dp_log_captured(&capture));
+}
+
 bool dp_input_peek(const struct dp_input *in, struct dp_batch *next)
 {
+    if (in->receiver != NULL) {
+        return dp_batch_receiver_peek(in->receiver, next);
+    }
     return in->loader != NULL && dp_loader_peek(in->loader, next);
 }

@@ -4,9 +4,13 @@
 #ifndef DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
 #define DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
 
+#include "base/log.h"
+#include "models/model.h"
+#include "runtime/config/config.h"
 #include "runtime/data/augment/augment.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/stream/test_rows.h"
+#include "runtime/trainer/input/batch_receiver.h"
 
 /* The data set, one copy on each node, or read as it is wanted: bytes, or float32 where the model
  * has float_samples. */
@@ -17,16 +21,21 @@ struct dp_dataset {
     struct dp_sample_shape shape; /* of a sample */
     struct dp_samples *samples;   /* borrowed; where they are read */
     bool skips;                   /* others take the places of bad ones */
+    bool made;                    /* training rows are changed at random already */
 };
 
 struct dp_input {
-    const struct dp_dataset *data; /* borrowed */
-    struct dp_augment *augment;    /* owned; NULL: none */
-    struct dp_loader *loader;      /* owned; NULL: this rank has no rows, it is a server */
-    struct dp_test_rows *test;     /* owned; NULL: it is a server, or evaluates nothing */
-    struct dp_batch batch;         /* set by dp_input_next() */
-    size_t global_batch;           /* rows over all ranks */
+    const struct dp_dataset *data;      /* borrowed */
+    struct dp_augment *augment;         /* owned; NULL: none */
+    struct dp_loader *loader;           /* owned; NULL: this rank reads no rows, */
+    struct dp_batch_receiver *receiver; /* borrowed; but others do; NULL: it is a server */
+    struct dp_test_rows *test;          /* owned; NULL: it is a server, or evaluates nothing */
+    struct dp_batch batch;              /* set by dp_input_next() */
+    struct dp_dataset lent;             /* what another trainer of this rank measures with */
+    size_t global_batch;                /* rows over all ranks */
     bool drop_last;
+    dp_status failure; /* of dp_input_try(), which is not known to others yet */
+    char error[DP_LOG_CAPTURE_BYTES];
     bool cached; /* the same batch in every step: to measure without input */
 };
 
@@ -34,12 +43,27 @@ struct dp_input {
 DP_CHECKED dp_status dp_dataset_test_rows(const struct dp_dataset *data, size_t label_words,
                                           int users, int threads, struct dp_test_rows **out);
 
+/* What changes its samples at random: data.augment. Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_dataset_augment(const struct dp_dataset *data,
+                                        const struct dp_config *config, struct dp_augment **out);
+
+/* What a loader of its training rows is made from; the caller sets global_batch, rank, ranks, the
+ * steps and the device. */
+struct dp_loader_config dp_dataset_loader(const struct dp_dataset *data,
+                                          const struct dp_config *config,
+                                          const struct dp_model *model,
+                                          const struct dp_augment *augment, int threads);
+
 /* The number of rows in the global batch of a step: the last one of an epoch may be smaller. */
 size_t dp_input_global_rows(const struct dp_input *input, uint64_t step);
 
 /* Sets input->batch to the batch of `step`, which follows the previous call's. Servers get no data,
  * only the number of rows. Errors: those of dp_loader_next. */
 DP_CHECKED dp_status dp_input_next(struct dp_input *input, uint64_t step);
+
+/* The same; but a failure is kept in input->failure and input->error, and the batch has rows that
+ * were not read: for a rank that goes through the step with all others, and ends with them. */
+void dp_input_try(struct dp_input *input, uint64_t step);
 
 /* The batch after that one, if it is ready, like dp_loader_peek(). */
 bool dp_input_peek(const struct dp_input *input, struct dp_batch *next);

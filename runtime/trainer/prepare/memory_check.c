@@ -239,7 +239,7 @@ dp_status dp_memory_check_host(const struct dp_memory_plan *plan,
                                const struct dp_memory_limit *limit)
 {
     const struct side side = {plan, ranks};
-    const int count = ranks->trainers + ranks->servers + ranks->evaluators;
+    const int count = ranks->trainers + ranks->servers + ranks->readers + ranks->evaluators;
     size_t bytes[DP_MEM_PURPOSE_COUNT];
     char needs[320] = "", left[32], total[32], all[32], advice[ADVICE], name[256];
     enum dp_memory_fit fit;
@@ -281,10 +281,15 @@ static bool has_limit(const struct ids *ids, uint64_t id)
     return false;
 }
 
-/* The number of ranks that share gradients; the others evaluate. */
+/* The number of ranks that share gradients; ranks that read follow, then who evaluates. */
 static int sharing(const struct dp_memory_plan *plan)
 {
     return plan->trainers + plan->config->comm.servers;
+}
+
+static int first_evaluator(const struct dp_memory_plan *plan)
+{
+    return sharing(plan) + plan->config->data.input_ranks;
 }
 
 /* The ranks of this host that share a limit. False: this rank is not the first of them. */
@@ -303,7 +308,8 @@ static bool count_ranks(const struct dp_memory_plan *plan, const struct dp_group
             first = i;
             ranks->trainers += i < plan->trainers;
             ranks->servers += i >= plan->trainers && i < sharing(plan);
-            ranks->evaluators += i >= sharing(plan);
+            ranks->readers += i >= sharing(plan) && i < first_evaluator(plan);
+            ranks->evaluators += i >= first_evaluator(plan);
         }
     }
     ranks->first = first == first_here;
@@ -330,12 +336,15 @@ static dp_status check_limits(const struct dp_memory_plan *plan, const struct dp
 static dp_status check_addresses(const struct dp_memory_plan *plan, const struct dp_group *group,
                                  size_t left)
 {
-    const bool evaluates = group->rank >= sharing(plan), trains = group->rank < plan->trainers;
-    const struct dp_memory_ranks mine = {.trainers = trains,
-                                         .servers = !trains && !evaluates,
-                                         .evaluators = evaluates,
-                                         .first = true,
-                                         .leads = group->rank == 0};
+    const int rank = group->rank;
+    const struct dp_memory_ranks mine = {
+        .trainers = rank < plan->trainers,
+        .servers = rank >= plan->trainers && rank < sharing(plan),
+        .readers = rank >= sharing(plan) && rank < first_evaluator(plan),
+        .evaluators = rank >= first_evaluator(plan),
+        .first = true,
+        .leads = rank == 0,
+    };
     const struct dp_memory_limit limit = {
         .total = left, .available = left, .name = "address space (ulimit -v)"};
     size_t bytes[DP_MEM_PURPOSE_COUNT];

@@ -50,9 +50,9 @@ DP_CHECKED dp_status dp_memory_check_host(const struct dp_memory_plan *plan,
 
 /*
  * The same for all ranks of a group and the limits of each: the first of the ranks that share a
- * limit compares. Servers follow the ranks
- * that train, and the evaluator comes last. `root` as for dp_memory_limits_read(). All ranks
- * leave together, and the first that lacks memory reports it.
+ * limit compares. Servers follow the ranks that train; then come those that read for others, and
+ * the evaluator. `root` as for dp_memory_limits_read(). All ranks leave together, and the first
+ * that lacks memory reports it.
  *
  * Collective, before any rank allocates. Errors: DP_ERR_UNAVAILABLE; those of the group.
  */

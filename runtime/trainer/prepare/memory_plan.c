@@ -10,6 +10,7 @@
 #include "runtime/optim/optimizer.h"
 #include "runtime/trainer/compute/lane_plan.h"
 #include "runtime/trainer/compute/micro_batch.h"
+#include "runtime/trainer/input/batch_link.h"
 #include "runtime/trainer/step_scalars.h"
 
 /* What MPI, oneDNN and OpenBLAS allocate for a rank: 14 to 47 MB, measured. Their code is not
@@ -212,16 +213,21 @@ static void add_evaluators(const struct dp_memory_plan *plan, const struct dp_me
         count * LIBRARY_BYTES + (plan->config->train.eval_rank && ranks->leads ? weights : 0);
 }
 
-/* The batches that a rank's loader keeps. */
-static size_t batches(const struct dp_memory_plan *plan)
+/* The batches that a rank that trains keeps, and one that reads for others. */
+static size_t batches(const struct dp_memory_plan *plan, size_t *reader)
 {
     const size_t batch = (size_t)plan->config->train.global_batch;
     const size_t most =
         plan->train_count > 0 && plan->train_count < batch ? plan->train_count : batch;
 
-    return (plan->cached_input ? 1 : DP_LOADER_DEPTH) * dp_most_rows(most, plan->trainers) *
-           (dp_model_sample_bytes(plan->model) +
-            dp_model_train_words(plan->model) * sizeof(int32_t));
+    const size_t row =
+        dp_model_sample_bytes(plan->model) + dp_model_train_words(plan->model) * sizeof(int32_t);
+    const size_t read = plan->cached_input ? 1 : DP_LOADER_DEPTH;
+    const int readers = plan->config->data.input_ranks;
+    const size_t kept = readers > 0 ? DP_BATCH_LINK_DEPTH : read;
+
+    *reader = readers > 0 ? (read + kept) * dp_most_rows(most, readers) * row : 0;
+    return kept * dp_most_rows(most, plan->trainers) * row;
 }
 
 void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memory_ranks *ranks,
@@ -236,6 +242,8 @@ void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memo
     const size_t part =
         (train * owned(plan) + (size_t)ranks->servers * served(plan)) * sizeof(float);
     const size_t copies = has_one_copy(plan) ? ranks->first : all;
+    size_t reader_batches;
+    const size_t trainer_batches = batches(plan, &reader_batches);
 
     memset(bytes, 0, DP_MEM_PURPOSE_COUNT * sizeof(*bytes));
     bytes[DP_MEM_WEIGHTS] =
@@ -244,9 +252,10 @@ void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memo
     bytes[DP_MEM_OPTIMIZER] = slots(plan) * part;
     bytes[DP_MEM_RESIDUALS] = all * (kept.residuals + kept.warm) * sizeof(float);
     bytes[DP_MEM_COMM] = all * sent(plan);
-    bytes[DP_MEM_DATA] = (ranks->first ? plan->data_bytes : 0) + train * batches(plan);
+    bytes[DP_MEM_DATA] = (ranks->first ? plan->data_bytes : 0) + train * trainer_batches +
+                         (size_t)ranks->readers * reader_batches;
     bytes[DP_MEM_CHECKPOINT] = plan->saves && ranks->leads ? snapshot(plan) : 0;
-    bytes[DP_MEM_OTHER] = all * LIBRARY_BYTES;
+    bytes[DP_MEM_OTHER] = (all + (size_t)ranks->readers) * LIBRARY_BYTES;
     if (plan->device->host_memory) {
         bytes[DP_MEM_GRADIENTS] += train * (share.gradients - 1) * m->trained * sizeof(float);
         bytes[DP_MEM_ACTIVATIONS] = train * activations(plan, &share, true);

@@ -41,7 +41,7 @@ struct dp_memory_plan {
 
 /* Ranks of one host. */
 struct dp_memory_ranks {
-    int trainers, servers, evaluators;
+    int trainers, servers, readers, evaluators;
     bool first; /* include what a host has once: the data set, weights that its ranks share */
     bool leads; /* include rank 0, which has the snapshot of a checkpoint */
 };

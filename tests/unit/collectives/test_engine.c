@@ -336,7 +336,7 @@ static void engines_rest_after_their_jobs(void **state)
 struct beside {
     atomic_int inside; /* errand or job */
     atomic_int calls, clashes;
-    int until; /* calls after which nothing is left; then it fails, if it is to */
+    atomic_int until; /* calls after which nothing is left; then it fails, if it is to */
     dp_status end;
 };
 
@@ -354,7 +354,7 @@ static dp_status errand(void *arg, bool *more)
     struct beside *b = arg;
 
     enter(b);
-    *more = atomic_fetch_add(&b->calls, 1) + 1 < b->until;
+    *more = atomic_fetch_add(&b->calls, 1) + 1 < atomic_load(&b->until);
     return *more ? DP_OK : b->end;
 }
 
@@ -389,7 +389,7 @@ static void an_errand_is_called_beside_jobs_and_never_within_one(void **state)
             assert_int_equal(dp_engine_call(w.engine, job_beside, &b), DP_OK);
         }
         await_calls(&b, 20); /* it comes again, as long as it has more to do */
-        b.until = 0;
+        atomic_store(&b.until, 0);
         dp_engine_poke(w.engine); /* and when it is asked for */
         await_calls(&b, 21);
         dp_engine_set_errand(w.engine, (struct dp_errand){NULL, NULL});

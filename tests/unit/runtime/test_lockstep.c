@@ -160,6 +160,7 @@ static void mistakes_are_returned_as_one_line(void **state)
     static const char *const own_pace[] = {"train.mode=async", "train.staleness=2",
                                            "comm.servers=1", NULL};
     static const char *const evaluator[] = {"train.eval_rank=true", NULL};
+    static const char *const reader[] = {"data.input_ranks=1", NULL};
     struct dp_lockstep_options options;
     (void)state;
 
@@ -172,6 +173,8 @@ static void mistakes_are_returned_as_one_line(void **state)
     refuses(&options, DP_ERR_CONFIG, "ddp_train can run it");
     options = asked(evaluator);
     refuses(&options, DP_ERR_CONFIG, "train.eval_rank: in a program of your own all ranks train");
+    options = asked(reader);
+    refuses(&options, DP_ERR_CONFIG, "data.input_ranks: in a program of your own all ranks train");
     options = (struct dp_lockstep_options){.config = scratch_path("none.cfg")};
     refuses(&options, DP_ERR_NOINPUT, "none.cfg");
     options = (struct dp_lockstep_options){.text = "model: [", .config = "mine.cfg"};

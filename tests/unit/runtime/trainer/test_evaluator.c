@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "runtime/trainer/evaluator.h"
+#include "runtime/trainer/prepare/memory_plan.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 
@@ -123,6 +124,7 @@ static void an_evaluation_can_be_ended_and_begun_again(void **state)
 static void it_takes_memory_for_weights_and_activations_alone(void **state)
 {
     const size_t before = dp_mem_bytes(DP_MEM_GRADIENTS);
+    size_t predicted[DP_MEM_PURPOSE_COUNT];
     struct dp_evaluator *e = NULL;
     struct small_run run;
     (void)state;
@@ -131,7 +133,18 @@ static void it_takes_memory_for_weights_and_activations_alone(void **state)
     assert_int_equal(create(&run, 2, &e), DP_OK);
     assert_int_equal(dp_mem_bytes(DP_MEM_GRADIENTS), before);
     assert_int_equal(dp_mem_bytes(DP_MEM_OPTIMIZER), 0);
-    assert_true(dp_mem_bytes(DP_MEM_WEIGHTS) >= run.model->trained * sizeof(float));
+    const struct dp_memory_plan plan = {.config = run.config,
+                                        .model = run.model,
+                                        .device = run.device,
+                                        .trainers = 2,
+                                        .threads = 1,
+                                        .one_node = true};
+    const struct dp_memory_ranks one = {.evaluators = 1};
+    dp_memory_plan_host(&plan, &one, 0, predicted);
+    assert_in_range(dp_mem_bytes(DP_MEM_WEIGHTS), predicted[DP_MEM_WEIGHTS],
+                    predicted[DP_MEM_WEIGHTS] + 4096);
+    assert_in_range(dp_mem_bytes(DP_MEM_ACTIVATIONS), predicted[DP_MEM_ACTIVATIONS] / 2,
+                    predicted[DP_MEM_ACTIVATIONS] + 4096);
     dp_evaluator_destroy(e);
     small_run_destroy(&run);
 }

@@ -146,7 +146,7 @@ static void await_batch(const struct dp_trainer *t)
 static struct cuda_on_host_meter difference(const struct cuda_on_host_meter *a,
                                             const struct cuda_on_host_meter *b)
 {
-    struct cuda_on_host_meter d;
+    struct cuda_on_host_meter d = *b; /* what a table does not show stays */
 
 #define X(name) d.name = b->name - a->name;
     CUDA_ON_HOST_COUNTS(X)

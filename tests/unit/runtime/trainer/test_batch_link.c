@@ -1,0 +1,257 @@
+/*
+ * test_batch_link.c - batches that other ranks read are those that a rank would read itself, for
+ * any numbers of both; what is under way is bounded, and ends at any step.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "runtime/trainer/compute/input.h"
+#include "runtime/trainer/input/batch_sender.h"
+#include "tests/support/local_world.h"
+#include "tests/support/small_run.h"
+
+/* With a global batch of 32: four whole batches and one of 3 rows an epoch. */
+enum { FIRST = 3, STEPS = 12 };
+
+struct job {
+    const struct small_run *run;
+    int trainers, readers;
+    uint64_t taken; /* batches that each rank that trains takes; of STEPS */
+    bool cached;
+};
+
+static struct dp_loader_config loader_of(const struct job *job, const struct dp_augment *augment,
+                                         int rank, int ranks)
+{
+    const struct small_run *run = job->run;
+    struct dp_loader_config config =
+        dp_dataset_loader(&run->data, run->config, run->model, augment, 2);
+
+    config.global_batch = (size_t)run->config->train.global_batch;
+    config.rank = rank;
+    config.ranks = ranks;
+    config.cached = job->cached;
+    config.first_step = FIRST;
+    config.total_steps = FIRST + STEPS;
+    return config;
+}
+
+static size_t differ(const struct dp_batch *a, const struct dp_batch *b, const struct job *job)
+{
+    const size_t words = dp_model_label_words(job->run->model);
+
+    return (a->step != b->step || a->epoch != b->epoch || a->global_rows != b->global_rows ||
+            a->first_row != b->first_row || a->rows != b->rows)
+               ? 1
+               : (memcmp(a->images, b->images, a->rows * job->run->data.sample_bytes) != 0) +
+                     (memcmp(a->labels, b->labels, a->rows * words * sizeof(int32_t)) != 0);
+}
+
+static size_t train(const struct job *job, const struct dp_batch_link *link, int rank)
+{
+    struct dp_batch_receiver *receiver = NULL;
+    struct dp_augment *augment = NULL;
+    struct dp_loader *loader = NULL;
+    struct dp_loader_config config;
+    struct dp_batch mine, theirs, next;
+    size_t wrong;
+
+    wrong = dp_dataset_augment(&job->run->data, job->run->config, &augment) != DP_OK;
+    config = loader_of(job, augment, rank, job->trainers);
+    wrong += dp_loader_create(&config, &loader) != DP_OK;
+    wrong += dp_batch_receiver_create(link, rank, FIRST, &receiver) != DP_OK;
+    for (uint64_t i = 0; wrong == 0 && i < job->taken; i++) {
+        const bool there = dp_batch_receiver_peek(receiver, &next);
+        wrong += dp_loader_next(loader, &mine) != DP_OK;
+        wrong += dp_batch_receiver_next(receiver, &theirs) != DP_OK;
+        wrong += differ(&mine, &theirs, job) + (there ? differ(&next, &theirs, job) : 0);
+    }
+    if (wrong == 0 && job->taken == STEPS) {
+        wrong += dp_batch_receiver_peek(receiver, &next);
+        wrong += dp_batch_receiver_next(receiver, &theirs) != DP_ERR_ARG;
+    }
+    wrong += dp_batch_receiver_end(receiver) != DP_OK;
+    wrong += dp_batch_receiver_end(receiver) != DP_OK; /* once is enough */
+    dp_batch_receiver_destroy(receiver);
+    dp_loader_destroy(loader);
+    dp_augment_destroy(augment);
+    return wrong;
+}
+
+static dp_status look(void *looks)
+{
+    ++*(int *)looks;
+    return DP_OK;
+}
+
+static size_t serve(const struct job *job, const struct dp_batch_link *link, int reader)
+{
+    struct dp_batch_sender *sender = NULL;
+    struct dp_augment *augment = NULL;
+    struct dp_loader *loader = NULL;
+    struct dp_loader_config config;
+    struct dp_batch last;
+    size_t wrong;
+    int looks = 0;
+
+    wrong = dp_dataset_augment(&job->run->data, job->run->config, &augment) != DP_OK;
+    config = loader_of(job, augment, reader, job->readers);
+    wrong += dp_loader_create(&config, &loader) != DP_OK;
+    wrong += dp_batch_sender_create(link, reader, loader, &sender) != DP_OK;
+    wrong += dp_batch_sender_run(sender, look, &looks) != DP_OK || looks == 0;
+    /* It has read no further than it was allowed to. */
+    if (!job->cached && job->taken + DP_BATCH_LINK_DEPTH < STEPS) {
+        wrong += dp_loader_next(loader, &last) != DP_OK ||
+                 last.step - FIRST > job->taken - 1 + DP_BATCH_LINK_DEPTH;
+    }
+    dp_batch_sender_destroy(sender);
+    dp_loader_destroy(loader);
+    dp_augment_destroy(augment);
+    return wrong;
+}
+
+static size_t take_part(struct dp_group *group, const void *arg)
+{
+    const struct job *job = arg;
+    const int rank = group->rank;
+    const bool trains = rank < job->trainers;
+    struct dp_p2p p2p;
+    const struct dp_batch_link link = {
+        .p2p = &p2p,
+        .trainers = job->trainers,
+        .readers = job->readers,
+        .first_reader = job->trainers,
+        .sample_bytes = job->run->data.sample_bytes,
+        .label_words = dp_model_label_words(job->run->model),
+        .count = job->run->data.train_count,
+        .global_batch = (size_t)job->run->config->train.global_batch,
+        .cached = job->cached,
+        .batches = job->cached && !trains ? 1 : STEPS,
+    };
+    size_t wrong;
+
+    dp_p2p_open(&p2p, group, NULL, NULL);
+    wrong = trains ? train(job, &link, rank) : serve(job, &link, rank - job->trainers);
+    dp_p2p_close(&p2p);
+    return wrong;
+}
+
+static const char *const augmented[] = {"data.augment=[{random_crop: {padding: 1}}, {flip: {}}]",
+                                        NULL};
+
+/* Whose samples are pictures, as augmentations want them. */
+static void create_pictures(struct small_run *run)
+{
+    const struct dp_shape *input;
+
+    assert_int_equal(small_run_create(run, small_conv, augmented), 0);
+    input = &run->config->model.input;
+    run->data.shape = (struct dp_sample_shape){.height = (int)input->dim[0],
+                                               .width = (int)input->dim[1],
+                                               .channels = (int)input->dim[2],
+                                               .count = dp_shape_count(input),
+                                               .element = DP_ELEMENT_BYTE};
+}
+
+static void batches_are_those_that_a_rank_would_read_itself(void **state)
+{
+    static const int numbers[][2] = {{1, 1}, {1, 3}, {2, 1}, {2, 2},
+                                     {3, 2}, {2, 3}, {5, 3}, {7, 1}};
+    struct small_run run;
+    (void)state;
+
+    create_pictures(&run);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        for (int cached = 0; cached < 2; cached++) {
+            const struct job job = {&run, numbers[i][0], numbers[i][1], STEPS, cached == 1};
+            assert_int_equal(on_local_ranks(job.trainers + job.readers, take_part, &job), 0);
+        }
+    }
+    small_run_destroy(&run);
+}
+
+static void a_run_may_end_after_any_step(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    create_pictures(&run);
+    for (uint64_t taken = 1; taken < STEPS; taken += 2) {
+        const struct job job = {&run, 2, 2, taken, false};
+        assert_int_equal(on_local_ranks(4, take_part, &job), 0);
+    }
+    small_run_destroy(&run);
+}
+
+static void every_row_has_one_reader(void **state)
+{
+    (void)state;
+
+    for (int trainers = 1; trainers < 9; trainers++) {
+        for (int readers = 1; readers < 9; readers++) {
+            const struct dp_batch_link link = {.trainers = trainers, .readers = readers};
+            for (size_t rows = 0; rows < 40; rows++) {
+                for (int t = 0; t < trainers; t++) {
+                    const struct dp_range mine = dp_row_range(rows, t, trainers);
+                    size_t next = mine.begin;
+                    for (int r = 0; r < readers; r++) {
+                        const struct dp_range part = dp_batch_link_rows(&link, r, t, rows);
+                        assert_true(part.count == 0 || part.begin == next);
+                        next += part.count;
+                    }
+                    assert_int_equal(next, mine.begin + mine.count);
+                }
+            }
+        }
+    }
+}
+
+static size_t create_receiver(struct dp_group *group, const void *arg)
+{
+    const struct job *job = arg;
+    struct dp_p2p p2p;
+    const struct dp_batch_link link = {.p2p = &p2p,
+                                       .trainers = 1,
+                                       .readers = 1,
+                                       .first_reader = 1,
+                                       .sample_bytes = job->run->data.sample_bytes,
+                                       .label_words = 1,
+                                       .count = 32,
+                                       .global_batch = 32};
+    struct dp_batch_receiver *receiver = NULL; /* of no batches: it asks for none */
+    dp_status status;
+
+    dp_p2p_open(&p2p, group, NULL, NULL);
+    status = dp_batch_receiver_create(&link, 0, 0, &receiver);
+    dp_batch_receiver_destroy(receiver);
+    dp_p2p_close(&p2p);
+    return status != DP_OK;
+}
+
+static void failed_allocation_makes_create_fail_and_leaves_nothing(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_conv, NULL), 0);
+    const struct job job = {.run = &run};
+    check_failing_allocations(1, NULL, create_receiver, &job);
+    small_run_destroy(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_are_those_that_a_rank_would_read_itself),
+        cmocka_unit_test(a_run_may_end_after_any_step),
+        cmocka_unit_test(every_row_has_one_reader),
+        cmocka_unit_test(failed_allocation_makes_create_fail_and_leaves_nothing),
+    };
+    return cmocka_run_group_tests_name("batch_link", tests, NULL, NULL);
+}

@@ -151,15 +151,6 @@ static dp_status make(struct dp_row_maker *m, uint64_t epoch, uint64_t row, uint
     return DP_OK;
 }
 
-/* The first class of the pair is there already. */
-static void put_pair(const struct dp_mix *mix, int32_t other, int32_t *label)
-{
-    const float share = (float)mix->part / DP_MIX_WHOLE;
-
-    label[1] = other;
-    memcpy(&label[2], &share, sizeof(share));
-}
-
 /* Numbers become weighted means, two classes a pair. */
 static void mix_labels(const struct dp_row_maker *m, const struct dp_mix *mix, int32_t *label)
 {
@@ -167,7 +158,8 @@ static void mix_labels(const struct dp_row_maker *m, const struct dp_mix *mix, i
     const float rest = (float)(DP_MIX_WHOLE - mix->part) / DP_MIX_WHOLE;
 
     if (m->config.pairs) {
-        put_pair(mix, m->other_label[0], label);
+        label[1] = m->other_label[0]; /* the first one is there already */
+        memcpy(&label[2], &share, sizeof(share));
         return;
     }
     for (size_t i = 0; i < m->config.label_words; i++) {
@@ -188,10 +180,6 @@ dp_status dp_row_maker_make(struct dp_row_maker *m, uint64_t epoch, uint64_t row
     m->times.rows++;
     m->times.bytes[DP_STAGE_AUGMENT] += m->config.sample_bytes;
     DP_TRY(make(m, epoch, row, image, label, skipped));
-    if (m->other == NULL && m->config.pairs) { /* made samples are not mixed */
-        const struct dp_mix itself = {row, DP_MIX_WHOLE};
-        put_pair(&itself, label[0], label);
-    }
     if (m->other == NULL) {
         return DP_OK;
     }

@@ -200,22 +200,6 @@ static void any_ranks_and_threads_get_the_same_pairs(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-/* As of --synthetic, whose samples are not changed. */
-static void without_it_a_pair_is_one_class(void **state)
-{
-    static struct run run;
-    (void)state;
-
-    load(&run, true, 2, 1, NULL);
-    for (size_t row = 0; row < BATCH; row++) {
-        const int32_t *pair = run.labels[0] + row * DP_PAIR_WORDS;
-        float share;
-        memcpy(&share, &pair[2], sizeof(share));
-        assert_int_equal(pair[0], pair[1]);
-        assert_true(share == 1);
-    }
-}
-
 /* Both numbers of a label are those of the sample's own share of the images: label 0 is the row,
  * label 1 is -2 of it, also of a mean. */
 static void numbers_become_weighted_means(void **state)
@@ -245,7 +229,6 @@ int main(void)
         cmocka_unit_test(bytes_are_rounded_and_floats_are_not),
         cmocka_unit_test(it_comes_last_and_once),
         cmocka_unit_test(any_ranks_and_threads_get_the_same_pairs),
-        cmocka_unit_test(without_it_a_pair_is_one_class),
         cmocka_unit_test(numbers_become_weighted_means),
     };
 

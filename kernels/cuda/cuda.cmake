@@ -19,13 +19,16 @@ if(DP_CUDA STREQUAL "host")
   set(CMAKE_CXX_STANDARD 17)
   set(CMAKE_CXX_STANDARD_REQUIRED ON)
   set(CMAKE_CXX_EXTENSIONS OFF)
+  # For the processor that is here, whose fma() is one instruction: the same bits, in less time.
+  include(CheckCXXCompilerFlag)
+  check_cxx_compiler_flag(-march=native DP_HAVE_NATIVE)
+  set(dp_host_options -ffp-contract=off -Wall -Wextra $<$<BOOL:${DP_HAVE_NATIVE}>:-march=native>
+                      $<$<BOOL:${DP_WERROR}>:-Werror>)
   set_source_files_properties(${dp_cuda_kernels} PROPERTIES LANGUAGE CXX
-    COMPILE_OPTIONS
-    "-ffp-contract=off;-Wall;-Wextra;-Wno-unknown-pragmas;$<$<BOOL:${DP_WERROR}>:-Werror>")
+    COMPILE_OPTIONS "${dp_host_options};-Wno-unknown-pragmas")
   file(GLOB dp_on_host CONFIGURE_DEPENDS tests/cuda_on_host/*.cpp)
   add_library(dp_cuda_on_host STATIC ${dp_on_host})
-  target_compile_options(dp_cuda_on_host PRIVATE -O3 -Wall -Wextra
-                         $<$<BOOL:${DP_WERROR}>:-Werror>)
+  target_compile_options(dp_cuda_on_host PRIVATE -O3 ${dp_host_options})
   target_link_libraries(dp_cuda_on_host PUBLIC dp_flags dp_ext_blas)
   target_include_directories(dp_cuda_on_host SYSTEM PUBLIC tests/cuda_on_host)
   target_link_libraries(dp_kernels PRIVATE dp_cuda_on_host)

@@ -106,6 +106,9 @@ void dp_resources_describe(struct dp_resources *r, const struct dp_run_job *job,
         dp_model_sample_bytes(job->model) + dp_model_label_words(job->model) * sizeof(int32_t);
 
     dp_resources_pause(r);
+    DP_DEBUG("%llu looks at resources took %.6f s of the %.3f s of steady steps",
+             (unsigned long long)r->memory_looks, (double)r->look_ns / 1e9,
+             (double)r->used.ns / 1e9);
     describe_memory(r, job, rank);
     describe_use(r, place, rank);
     describe_gpu(&r->gpu.use, rank);

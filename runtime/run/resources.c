@@ -324,6 +324,7 @@ void dp_resources_step(struct dp_resources *r, const struct dp_run_job *job,
     if (now_ns - r->shown_ns >= SHOW_NS || r->memory_looks < FIRST_LOOKS) {
         look(r, job, steady, now_ns);
         r->memory_looks++;
+        r->look_ns += dp_now_ns() - now_ns;
     }
 }
 

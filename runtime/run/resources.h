@@ -27,7 +27,7 @@ struct dp_resources {
     uint64_t shown_ns;   /* when it last showed these, and looked at memory; 0: not yet */
     struct dp_usage_brief brief, brief_at; /* at the last look, and at that for causes */
     uint64_t brief_ns;                     /* when that was; 0: not in this stretch */
-    uint64_t memory_looks;
+    uint64_t memory_looks, look_ns;        /* how many, and what they took in all */
     struct dp_memory_use memory;
     struct dp_stability stability;
     struct {

@@ -54,10 +54,13 @@ enum { NO_LESS = 256, BESIDE = 16 }; /* what addresses are multiples of */
 static std::vector<double> widened(const void *array, const cuda_host_layout &layout, bool tf32)
 {
     std::vector<double> wide(layout.rows * layout.cols);
+    double *to = wide.data();
 
-    for (size_t i = 0; i < wide.size(); i++) {
-        const float value = get(array, layout.type, i / layout.rows * layout.ld + i % layout.rows);
-        wide[i] = (double)(tf32 ? to_tf32(value) : value);
+    for (size_t col = 0; col < layout.cols; col++) {
+        for (size_t row = 0; row < layout.rows; row++) {
+            const float value = get(array, layout.type, col * layout.ld + row);
+            *to++ = (double)(tf32 ? to_tf32(value) : value);
+        }
     }
     return wide;
 }
@@ -66,17 +69,19 @@ static void finish(const cuda_host_product &product, const cuda_host_layout &lay
                    const std::vector<double> &sums)
 {
     const int epilogue = product.epilogue;
+    const double *from = sums.data();
 
-    for (size_t i = 0; i < sums.size(); i++) {
-        const size_t row = i % layout.rows;
-        double value = sums[i];
-        if ((epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) {
-            value += (double)get(product.bias, layout.type, row);
+    for (size_t col = 0; col < layout.cols; col++) {
+        for (size_t row = 0; row < layout.rows; row++) {
+            double value = *from++;
+            if ((epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) {
+                value += (double)get(product.bias, layout.type, row);
+            }
+            if ((epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && value < 0) {
+                value = 0;
+            }
+            put(d, layout.type, col * layout.ld + row, (float)value);
         }
-        if ((epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && value < 0) {
-            value = 0;
-        }
-        put(d, layout.type, i / layout.rows * layout.ld + row, (float)value);
     }
 }
 

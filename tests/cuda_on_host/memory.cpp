@@ -23,6 +23,7 @@ std::recursive_mutex cuda_on_host_mutex;
 static std::recursive_mutex &mutex = cuda_on_host_mutex;
 
 static const size_t page = 4096, region_bytes = size_t(64) << 30;
+static const size_t large = size_t(64) << 20; /* given back to the host when it is freed */
 static char *region;
 static int region_file; /* its memory: other processes can map it */
 struct block {
@@ -259,7 +260,9 @@ cudaError_t cudaFree(void *memory)
     cuda_on_host_run_all();
     end_export(found->first);
     used_bytes[found->second.device] -= found->second.bytes;
-    (void)madvise(found->first, found->second.bytes, MADV_REMOVE);
+    if (found->second.bytes >= large) {
+        (void)madvise(found->first, found->second.bytes, MADV_REMOVE);
+    }
     blocks.erase(found);
     return cudaSuccess;
 }

@@ -40,7 +40,7 @@ def case_a_right_model_is_ok_and_leaves_nothing():
 
 
 def case_ranks_of_a_job_test_themselves():
-    result = selftest("--set", "train.lanes=4", ranks=2)
+    result = selftest("--set", "train.lanes=4", "--set", "train.eval_rank=true", ranks=2)
     same(result.code, 0, f"the exit code of\n{result}\n")
     same(check_lines(result, "ok resume", "ok lanes", "ok strategy.mpi", "ok compressor.onebit"),
          [], "failures")

@@ -139,9 +139,8 @@ struct dp_memory_leak dp_memory_use_leak(const struct dp_memory_use *use)
         }
     }
     if (leak.kind >= 0) {
-        leak.bytes_per_step =
-            (double)leak.bytes /
-            (double)(use->windows[use->count - 1].first_step - use->windows[0].first_step);
+        const uint64_t steps = use->windows[use->count - 1].first_step - use->windows[0].first_step;
+        leak.bytes_per_step = (double)leak.bytes / (double)(steps > 0 ? steps : 1);
     }
     return leak;
 }

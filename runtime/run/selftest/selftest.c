@@ -178,6 +178,8 @@ dp_status dp_selftest_run(const struct dp_run_options *options, struct dp_world 
         return DP_FAIL(DP_ERR_NOMEM, "selftest");
     }
     own.quiet = true;
+    own.sets[own.set_count++] = "train.eval_rank=false"; /* all ranks train */
+    own.sets[own.set_count++] = "data.input_ranks=0";
     status = open_job(&own, world, run, &selftest);
     status = status == DP_OK ? check_all(&selftest, &own) : status;
     if (!dp_status_together(status)) { /* it may be one rank's alone */

@@ -10,6 +10,8 @@ static _Thread_local struct dp_span *innermost;
 static _Thread_local struct dp_trace_mark *published[DP_TRACE_READERS];
 static _Thread_local uint64_t step_ns; /* when its last step began */
 
+static _Atomic(const struct dp_trace_tool *) shown_by;
+
 const char *dp_phase_text(enum dp_phase phase)
 {
     static const char *const texts[] = {
@@ -89,8 +91,20 @@ static void mark_open(const struct dp_span *span)
     update_marks();
 }
 
+void dp_trace_show(const struct dp_trace_tool *tool)
+{
+    atomic_store_explicit(&shown_by, tool, memory_order_release);
+}
+
+static const struct dp_trace_tool *tool_now(void)
+{
+    return atomic_load_explicit(&shown_by, memory_order_acquire);
+}
+
 void dp_span_open(struct dp_span *span, enum dp_phase phase, int64_t arg)
 {
+    const struct dp_trace_tool *tool = tool_now();
+
     span->phase = phase;
     span->arg = arg;
     span->inner_ns = 0;
@@ -101,11 +115,15 @@ void dp_span_open(struct dp_span *span, enum dp_phase phase, int64_t arg)
     if (publishes()) {
         mark_open(span);
     }
+    if (tool != NULL) {
+        tool->open(dp_phase_text(phase));
+    }
 }
 
 void dp_span_close(struct dp_span *span)
 {
     const uint64_t end_ns = dp_now_ns(), whole_ns = end_ns - span->begin_ns;
+    const struct dp_trace_tool *tool = tool_now();
 
     if (dp_trace_records()) {
         dp_trace_add_span((int)span->phase, span->arg, span->begin_ns, end_ns);
@@ -117,6 +135,9 @@ void dp_span_close(struct dp_span *span)
     innermost = span->outer;
     if (publishes()) {
         update_marks();
+    }
+    if (tool != NULL) {
+        tool->close();
     }
 }
 

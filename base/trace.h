@@ -94,6 +94,16 @@ enum dp_trace_reader {
  * more. The mark is borrowed. */
 void dp_trace_publish(enum dp_trace_reader reader, struct dp_trace_mark *mark);
 
+/* A tool that shows spans while they are open, such as a profiler. `phase`: a text that stays. */
+struct dp_trace_tool {
+    void (*open)(const char *phase);
+    void (*close)(void);
+};
+
+/* From now on all threads tell it of their spans; NULL: none. Borrowed. A span that is open already
+ * is only closed. */
+void dp_trace_show(const struct dp_trace_tool *tool);
+
 /* When the step that the calling thread is in, or was in last, began; now before the first. */
 uint64_t dp_trace_step_ns(void);
 

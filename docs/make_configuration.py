@@ -92,6 +92,7 @@ busy host, may differ more than either does in itself.
 |---|---|
 | `--json` | prints the figures as JSON: `summary` is `run.json`, `steps` and `evaluations` \
 are of `metrics.jsonl`; of two runs `a`, `b`, `changed`, `figures` |
+| `--explain` | prints how the verdict on the first run was found |
 | `--csv FILE` | writes the steps of the first run: step, epoch, time, loss, lr, \
 samples_per_second, step_ms |
 | `--mlflow DIR` | adds the first run to a store of MLflow's in the folder DIR; metrics of steps \
@@ -104,6 +105,36 @@ MLflow 3 reads a store in files where `MLFLOW_ALLOW_FILE_STORE=true` is set: `ml
 
 Exit codes: 64 wrong usage, 65 nothing of the run can be read, 66 there is no run, 74 a file cannot
 be written.
+
+## Limits and verdict
+
+After the first steps a run measures, for about a second that belongs to no step, what its machine
+allows: a large product, copies of memory, each layer, the sum of the gradient when nothing else
+runs. It works on memory of its own, so no bit of the training changes. The best rates of a host are
+kept in `~/.cache/lockstep/limits.json`. Whatever else runs there at that moment makes limits lower.
+
+The verdict is the largest loss of a step, if it is a tenth of it or more; else the run is
+`compute`-bound.
+
+| bound | what the step loses time to | what is suggested | what that would give |
+|---|---|---|---|
+| `input` | waiting for batches | twice the threads, or less work | what the cores allow |
+| `communication` | waiting for gradients | the first that fits of no compressor, \
+larger buckets, fp16 between hosts, a larger batch | jobs in proportion to limits or bytes |
+| `straggler` | waiting for ranks that are late | a look at that rank | no such waiting |
+| `contention` | computing slower than one rank alone | a core for each rank, or fewer \
+ranks | the step of one rank alone, and the sum |
+| `memory` | checkpoints, or the optimizer | fewer checkpoints, `zero1`, or a larger \
+batch | the same cost, less often |
+| `launch` | calls, whatever the rows | a batch four times as large | as it was measured |
+
+`--explain` of `ddp_train` or `ddp_report` prints every term of it.
+[Bottlenecks that were planted](../benchmarks/results/notes/verdict.md) shows how near predictions
+come to what an action gives.
+
+```sh
+build/ddp_report runs/before --explain
+```
 
 ## ddp_top
 
@@ -178,7 +209,8 @@ rank sends in a step, and samples/s. All times are by the clock of rank 0. While
 tracing costs nothing. A file that cannot be written is found before the first step (exit code 74);
 if the disk is full later, the run goes on to its end, and then exits with 74. Asynchronous training
 cannot be traced (64): its ranks have no steps in common. Of a GPU it shows what the host sees: when
-work was queued, and when it was waited for.
+work was queued, and when it was waited for. There phases are NVTX ranges as well, which Nsight
+Systems shows above the GPU's own work, in builds with CUDA's headers nvtx3.
 
 ## run.json
 

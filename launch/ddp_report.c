@@ -18,6 +18,7 @@
 #include "runtime/report/page.h"
 #include "runtime/report/record_json.h"
 #include "runtime/report/record_print.h"
+#include "runtime/report/verdict.h"
 
 static const char help[] =
     "usage: ddp_report RUN [RUN2] [flags]\n"
@@ -29,6 +30,7 @@ static const char help[] =
     "\n"
     "flags:\n"
     "  --json        prints the figures as JSON\n"
+    "  --explain     prints how the verdict on RUN was found\n"
     "  --csv FILE    writes the steps of RUN to FILE\n"
     "  --mlflow DIR  adds RUN to a store of MLflow's, in files\n"
     "  --no-page     writes no report.html\n"
@@ -44,7 +46,7 @@ struct options {
     const char *runs[RUNS_MOST];
     int count;
     const char *csv, *mlflow; /* files to write; NULL: none */
-    bool json, no_page, help, version;
+    bool json, explain, no_page, help, version;
 };
 
 /* The value of a flag, "--csv FILE" or "--csv=FILE"; NULL: it is another flag, or has none. */
@@ -67,6 +69,8 @@ static dp_status parse_flag(const char *flag, int argc, char **argv, int *at, st
 
     if (strcmp(flag, "--json") == 0) {
         o->json = true;
+    } else if (strcmp(flag, "--explain") == 0) {
+        o->explain = true;
     } else if (strcmp(flag, "--no-page") == 0) {
         o->no_page = true;
     } else if (strcmp(flag, "--help") == 0) {
@@ -142,6 +146,9 @@ static dp_status show(const struct options *o, const struct report *r)
         dp_comparison_print(r->comparison, stdout);
     } else {
         dp_record_print(r->runs[0], stdout);
+    }
+    if (o->explain && !o->json) {
+        dp_verdict_explain(&r->runs[0]->summary, stdout);
     }
     if (o->csv != NULL) {
         DP_TRY(dp_record_write_csv(r->runs[0], o->csv));

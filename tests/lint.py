@@ -67,6 +67,7 @@ DOORS = {
                       r"collectives/world/world\.[ch]",
     r"nccl\.h": r"tests/.*",  # collectives/gpu/nccl_api.h declares what we use
     r"(cuda(_\w+)?|cublas\w*|cudnn\w*)\.h": r"kernels/cuda/.*",
+    r"nvtx3/.*\.h": r"kernels/cuda/.*",
     r"(oneapi/dnnl/)?dnnl.*\.h": r"kernels/cpu/onednn/.*",
     r"cblas.*\.h": r"kernels/cpu/matmul_blas\.c",
     r"hwloc.*\.h": r"base/system/machine\.c",

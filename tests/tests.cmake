@@ -44,6 +44,8 @@ add_dependencies(test_gpu_sensors dp_fake_nvml)
 # Compares numbers of cuDNN's headers, where CUDA is built; calls CUDA itself.
 target_compile_definitions(test_cudnn PRIVATE ${dp_have_cuda})
 target_link_libraries(test_cudnn PRIVATE ${dp_cuda_headers})
+target_compile_definitions(test_nvtx PRIVATE ${dp_have_cuda})
+target_link_libraries(test_nvtx PRIVATE ${dp_cuda_headers})
 target_link_libraries(test_cuda_on_host PRIVATE ${dp_cuda_headers})
 target_link_libraries(test_nccl_on_host PRIVATE ${dp_cuda_headers})
 target_link_libraries(test_block_on_host PRIVATE ${dp_cuda_headers})

@@ -6,9 +6,10 @@
 #include "collectives/exchange/exchange_own.h"
 
 enum {
-    BYTES_FIRST = 64 << 10, /* its time says how large the others may be */
-    TURNS = 9,              /* of one size, at most */
-    SIZES = 3
+    BYTES_LEAST = 1 << 10,
+    BYTES_SMALL = 64 << 10,
+    TURNS = 9, /* of one size, at most */
+    SIZES = 4
 };
 
 struct speed {
@@ -66,38 +67,40 @@ static size_t bucket_bytes(const struct dp_bucket_plan *plan, int b)
     return plan->buckets[b].exact ? 0 : plan->buckets[b].range.count * sizeof(float);
 }
 
-/* The plan's bytes, and its largest bucket. */
-static size_t sum_bytes(const struct dp_bucket_plan *plan, size_t *largest)
+/* The plan's bytes, and the sizes of its smallest and largest bucket. */
+static size_t sum_bytes(const struct dp_bucket_plan *plan, size_t *smallest, size_t *largest)
 {
     size_t sum = 0;
 
+    *smallest = (size_t)-1;
     *largest = 0;
     for (int b = 0; b < plan->count; b++) {
         const size_t bytes = bucket_bytes(plan, b);
         sum += bytes;
         *largest = bytes > *largest ? bytes : *largest;
+        *smallest = bytes > 0 && bytes < *smallest ? bytes : *smallest;
     }
     return sum;
 }
 
-/* Rising sizes: a small one, the largest bucket, and all together. */
-static dp_status measure_sizes(struct speed *s, size_t largest, size_t whole)
+/* Rising sizes: the smallest bucket, a small one, the largest bucket, and all together. The speed
+ * of one says how large the next may be. */
+static dp_status measure_sizes(struct speed *s, size_t smallest, size_t largest, size_t whole)
 {
-    const size_t first = whole < BYTES_FIRST ? whole : BYTES_FIRST;
-    const size_t wanted[SIZES] = {first, largest, whole};
+    const size_t first = smallest < BYTES_LEAST ? BYTES_LEAST : smallest;
+    const size_t wanted[SIZES] = {first < whole ? first : whole, BYTES_SMALL, largest, whole};
+    const double share = s->budget_s / SIZES;
 
     for (int i = 0; i < SIZES; i++) {
-        const double share = s->budget_s / SIZES;
-        size_t bytes = wanted[i];
-        if (i > 0) {
-            const double each = s->curve.seconds[0] / s->curve.bytes[0];
-            const double fits = 0.5 * share / each;
+        const int last = s->curve.count - 1;
+        size_t bytes = wanted[i] < whole ? wanted[i] : whole;
+        if (last >= 0) {
+            const double fits = 0.5 * share * s->curve.bytes[last] / s->curve.seconds[last];
             bytes = fits < (double)bytes ? (size_t)fits / DP_MEM_ALIGN * DP_MEM_ALIGN : bytes;
-            if ((double)bytes <= s->curve.bytes[s->curve.count - 1]) {
-                continue;
-            }
         }
-        DP_TRY(add_point(s, bytes, share));
+        if (last < 0 || (double)bytes > s->curve.bytes[last]) {
+            DP_TRY(add_point(s, bytes, share));
+        }
     }
     return DP_OK;
 }
@@ -122,8 +125,8 @@ static dp_status measure(void *context, int index)
 {
     struct speed *s = context;
     struct dp_group *group = s->exchange->group;
-    size_t largest;
-    const size_t sum = sum_bytes(s->exchange->plan, &largest);
+    size_t smallest, largest;
+    const size_t sum = sum_bytes(s->exchange->plan, &smallest, &largest);
     const size_t whole = sum < DP_EXCHANGE_WHOLE_BYTES ? sum : DP_EXCHANGE_WHOLE_BYTES;
     const size_t most = whole > largest ? whole : largest;
     dp_status status;
@@ -135,7 +138,7 @@ static dp_status measure(void *context, int index)
     if (status == DP_OK) {
         status = dp_comm_create(group, s->exchange->comm->text, most / sizeof(float), 0, &s->comm);
     }
-    status = status == DP_OK ? measure_sizes(s, largest, whole) : status;
+    status = status == DP_OK ? measure_sizes(s, smallest, largest, most) : status;
     if (status == DP_OK) {
         predict(s, sum);
     }
@@ -149,11 +152,11 @@ dp_status dp_exchange_measure_speed(struct dp_exchange *e, double seconds,
                                     struct dp_exchange_speed *out)
 {
     struct speed speed = {.exchange = e, .budget_s = seconds, .out = out};
-    size_t largest;
+    size_t smallest, largest;
 
     *out = (struct dp_exchange_speed){0};
     return e->group->size < 2 || e->gpus != NULL || e->comm->strategy->sum == NULL ||
-                   sum_bytes(e->plan, &largest) == 0
+                   sum_bytes(e->plan, &smallest, &largest) == 0
                ? DP_OK
                : dp_engine_call(e->engine, measure, &speed);
 }

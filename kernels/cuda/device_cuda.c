@@ -15,6 +15,7 @@
 #include "kernels/cuda/cublas/matmul_cublas.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cudnn/cudnn_api.h"
+#include "kernels/cuda/nvtx_cuda.h"
 #include "kernels/cuda/ops_cuda.h"
 #include "kernels/cuda/record_cuda.h"
 #include "kernels/cuda/scratch_cuda.h"
@@ -289,6 +290,7 @@ static dp_status stream_open(struct dp_cuda *cuda)
     if (cuda->partials == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "stream of device cuda");
     }
+    (void)dp_cuda_show_spans();
     return dp_matmuls_create(&cuda->matmuls);
 }
 

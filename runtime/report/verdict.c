@@ -1,86 +1,424 @@
 #include "runtime/report/verdict.h"
 
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
+#include <stdarg.h>
+#include <string.h>
 
-#include "runtime/report/ledger.h"
+#include "runtime/report/figure_text.h"
+#include "runtime/report/paragraph.h"
+#include "runtime/report/step_terms.h"
 
-/* Fractions of the mean step of all ranks. */
-struct shares {
-    double compute, exposed, input;
-    double contention;    /* the part of compute that a rank alone would not need */
-    double slower;        /* how much longer computing takes than alone: 0.25 is 25 % */
-    double slowest_extra; /* how much longer the slowest rank computes than the mean */
-    int slowest;          /* its index */
+static const double least = 0.1; /* of the step: a smaller loss bounds nothing */
+
+/* A loss of time, and what can be done about it. */
+struct loss {
+    const char *bound;
+    double ms;
+    double step_ms; /* predicted with the action; NaN: not known */
+    double batch;   /* then, as a multiple of the present one */
+    char evidence[256], action[192];
+    char how[160]; /* how step_ms is computed, for dp_verdict_explain() */
 };
 
-/* False: no steady step was measured. */
-static bool share_out(const struct dp_run_summary *s, struct shares *out)
-{
-    double means[DP_STEP_PART_COUNT] = {0}, alone_ms = 0.0, step_ms = 0.0, most_ms = 0.0;
-    struct shares shares = {0};
+enum { LOSSES = 6 };
 
-    for (int i = 0; i < s->rank_count; i++) {
-        const struct dp_run_rank *rank = &s->ranks[i];
-        const double own_ms = dp_compute_ms(rank->step_ms);
-        for (int p = 0; p < DP_STEP_PART_COUNT; p++) {
-            means[p] += rank->step_ms[p] / s->rank_count;
-            step_ms += rank->step_ms[p] / s->rank_count;
-        }
-        alone_ms += own_ms * rank->compute_efficiency / s->rank_count;
-        if (own_ms > most_ms) {
-            most_ms = own_ms;
-            shares.slowest = i;
-        }
-    }
-    if (!(step_ms > 0.0) || !(dp_compute_ms(means) > 0.0)) {
-        return false;
-    }
-    shares.compute = dp_compute_ms(means) / step_ms;
-    shares.exposed = means[DP_PART_EXPOSED] / step_ms;
-    shares.input = means[DP_PART_INPUT] / step_ms;
-    shares.slowest_extra = most_ms / dp_compute_ms(means) - 1.0;
-    if (alone_ms > 0.0) { /* not where it is unknown: NaN */
-        shares.contention = (dp_compute_ms(means) - alone_ms) / step_ms;
-        shares.slower = dp_compute_ms(means) / alone_ms - 1.0;
-    }
-    *out = shares;
-    return true;
+#define WRITE(text, ...) (void)snprintf(text, sizeof(text), __VA_ARGS__)
+
+static double percent(const struct dp_step_terms *t, double ms)
+{
+    return 100.0 * ms / t->step;
 }
 
-const char *dp_verdict(const struct dp_run_summary *s, char *text, size_t size)
+/* The loss goes away. */
+static void saves(struct loss *l, const struct dp_step_terms *t, double ms)
 {
-    const double least = 0.1; /* of the step: a smaller share bounds nothing */
-    struct shares a;
+    l->step_ms = t->step - ms;
+    WRITE(l->how, "%.3f - %.3f ms", t->step, ms);
+}
 
-    if (s->rank_count == 0) {
-        return text;
+/* ---- each loss ---- */
+
+static void judge_input(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                        struct loss *l)
+{
+    const struct dp_run_rank *first = &s->ranks[0];
+    const char *stage = first->input_stage;
+    const double each_ms = 1e3 * (double)s->global_batch / s->limit_input; /* of all its threads */
+    const double rest_ms = t->step - t->input;
+    const int64_t workers = first->input_workers;
+
+    l->bound = "input";
+    l->ms = t->input;
+    WRITE(l->evidence, "%.0f %% of the step waits for data%s%s%s", percent(t, t->input),
+          stage[0] != '\0' ? ", mostly to " : "", stage, stage[0] != '\0' ? " it" : "");
+    if (!(each_ms > 0.0) || workers < 1 || t->crowding > 1.0) {
+        WRITE(l->action, "less work a sample: data.cache, or ddp_data pack with --resize");
+        saves(l, t, t->input);
+        return;
     }
-    if (!share_out(s, &a)) {
-        (void)snprintf(text, size, "too few steps to know what bounds this run");
-    } else if (a.input > least && a.input > fmax(a.exposed, a.contention)) {
-        (void)snprintf(text, size, "input-bound: %.0f %% of the step waits for data",
-                       100 * a.input);
-    } else if (a.contention > least && a.contention > a.exposed) {
-        (void)snprintf(text, size,
-                       "contention: ranks compute %.0f %% longer together than one does alone "
-                       "(they share memory, caches or cores); %.0f %% of the step waits for "
-                       "gradients",
-                       100 * a.slower, 100 * a.exposed);
-    } else if (a.exposed > least && a.slowest_extra > least) {
-        (void)snprintf(text, size,
-                       "imbalance: rank %d computes %.0f %% longer than the mean; the others wait "
-                       "for it (%.0f %% of the step)",
-                       (int)s->ranks[a.slowest].rank, 100 * a.slowest_extra, 100 * a.exposed);
-    } else if (a.exposed > least) {
-        (void)snprintf(text, size,
-                       "communication-bound: %.0f %% of the step waits for gradients (%s)",
-                       100 * a.exposed, s->strategy);
+    WRITE(l->action, "--set data.workers=%d", (int)(2 * workers));
+    /* Twice the threads need half the time, where cores are left. */
+    l->step_ms = fmax(rest_ms, each_ms / 2);
+    l->step_ms =
+        fmax(l->step_ms, ((double)workers * each_ms + (double)first->threads * rest_ms) / t->cores);
+    WRITE(l->how,
+          "the longest of %.3f - %.3f ms, half of %.3f ms for a batch, and both on %.0f cores",
+          t->step, t->input, each_ms, t->cores);
+}
+
+static void enlarge(const struct dp_run_summary *s, struct loss *l)
+{
+    WRITE(l->action, "--set train.global_batch=%.0f", l->batch * (double)s->global_batch);
+}
+
+/* A batch twice as large: computing doubles, and hides more of the same communication. */
+static void share_more_rows(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                            struct loss *l)
+{
+    const double work = t->step - t->exposed - t->optimizer;
+
+    l->batch = 2.0;
+    l->step_ms = 2.0 * work + t->optimizer + fmax(t->sending - t->hidden, 0.0) + t->waiting;
+    enlarge(s, l);
+    WRITE(l->how, "2 x %.3f ms of work, and %.3f ms that is not hidden beside it", work,
+          fmax(t->sending - t->hidden, 0.0));
+}
+
+/* Jobs take `part` of their time. */
+static void shorten_jobs(const struct dp_step_terms *t, double part, struct loss *l)
+{
+    const double jobs = t->sending + t->hidden, saved = fmin(t->sending, (1.0 - part) * jobs);
+
+    l->step_ms = t->step - saved;
+    WRITE(l->how, "%.3f ms of jobs become %.3f ms, of which %.3f ms were waited for", jobs,
+          part * jobs, t->sending);
+}
+
+static bool is_none(const char *compressor)
+{
+    return compressor == NULL || strcmp(compressor, "none") == 0;
+}
+
+static void judge_sending(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                          struct loss *l)
+{
+    const double jobs = t->sending + t->hidden;
+    const double gain = 0.8; /* a change that leaves more is not worth it */
+
+    l->bound = "communication";
+    l->ms = fmax(t->sending - (t->crowding - 1.0) * t->compute, 0.0); /* not what turns take */
+    WRITE(l->evidence, "%.0f %% of the step waits for gradients (%s)", percent(t, t->sending),
+          s->strategy != NULL ? s->strategy : "?");
+    if (s->wire_bytes_per_step > 0) {
+        const size_t used = strlen(l->evidence);
+        (void)snprintf(l->evidence + used, sizeof(l->evidence) - used,
+                       ": %.1f MB in %.1f ms of jobs, %.0f MB/s",
+                       (double)s->wire_bytes_per_step / 1e6, jobs,
+                       (double)s->wire_bytes_per_step / 1e3 / jobs);
+    }
+    if (!is_none(s->compressor) && s->limit_sum < gain * jobs) {
+        WRITE(l->action, "--set comm.compressor=none");
+        shorten_jobs(t, s->limit_sum / jobs, l);
+    } else if (s->limit_whole < gain * s->limit_sum) {
+        WRITE(l->action, "--set comm.bucket_mb=25 --set comm.first_bucket_mb=1");
+        shorten_jobs(t, s->limit_whole / s->limit_sum, l);
+    } else if (t->hosts > 1 && is_none(s->compressor)) {
+        WRITE(l->action, "--set comm.compressor=fp16");
+        shorten_jobs(t, 0.5, l);
     } else {
-        (void)snprintf(text, size,
-                       "compute-bound: %.1f %% of the step computes, %.1f %% waits for gradients",
-                       100 * a.compute, 100 * a.exposed);
+        share_more_rows(s, t, l);
     }
-    return text;
+}
+
+static void judge_late(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                       struct loss *l)
+{
+    static const char *const parts[] = {
+#define X(name, key, heading, help) key,
+        DP_STEP_PARTS(X)
+#undef X
+    };
+    const struct dp_run_rank *late;
+
+    l->bound = "straggler";
+    if (t->late < 0) {
+        l->ms = t->crowding > 1.0 ? 0.0 : t->waiting; /* there it is contention */
+        WRITE(l->evidence, "ranks come late in turns; the others wait for them %.0f %% of the step",
+              percent(t, l->ms));
+        WRITE(l->action, "end other work on the ranks' cores (ddp_top)");
+        saves(l, t, l->ms);
+        return;
+    }
+    if (t->late_part == DP_PART_CHECKPOINT) {
+        return; /* what a checkpoint delays counts there */
+    }
+    late = &s->ranks[t->late];
+    l->ms = t->waiting * s->rank_count / (s->rank_count - 1); /* of the ranks that wait */
+    WRITE(l->evidence,
+          "rank %d on %s comes last, by its %s; the others wait for it %.0f %% of the "
+          "step",
+          (int)late->rank, late->host, parts[t->late_part], percent(t, l->ms));
+    WRITE(l->action, "find out what slows down %s (ddp_top), or leave it out", late->host);
+    saves(l, t, l->ms);
+}
+
+/* Ranks that share cores take turns: a step is as long as what all of them compute. With cores of
+ * their own they would take as long as one rank alone, and the sum of gradients. */
+static void judge_crowding(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                           struct loss *l)
+{
+    const double rows = (double)s->global_batch / s->rank_count;
+    const double alone_ms = 1e3 * rows / s->single_rank_samples_per_second;
+    const double sum_ms = s->limit_sum > 0.0 ? s->limit_sum : 0.0;
+
+    l->ms = fmin((t->crowding - 1.0) * t->compute + t->waiting, t->step - t->compute);
+    saves(l, t, l->ms);
+    if (alone_ms > 0.0) {
+        l->step_ms = alone_ms + sum_ms;
+        WRITE(l->how, "%.3f ms of one rank alone and %.3f ms for the sum", alone_ms, sum_ms);
+    }
+    WRITE(l->evidence, "ranks share cores: %.1f threads compute on each, and take turns",
+          t->crowding);
+    WRITE(l->action, "a core for each rank (mpirun --bind-to core), or fewer ranks");
+}
+
+static void judge_contention(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                             struct loss *l)
+{
+    l->bound = "contention";
+    if (t->crowding > 1.0 && t->contended < (t->crowding - 1.0) * t->compute) {
+        judge_crowding(s, t, l);
+        return;
+    }
+    l->ms = t->contended;
+    WRITE(l->evidence,
+          "ranks compute %.0f %% longer together than one does alone (they share memory, caches or "
+          "cores)",
+          100.0 * t->contended / (t->compute - t->contended));
+    WRITE(l->action, "end other work on this host (ddp_top), or use fewer ranks on it");
+    saves(l, t, l->ms);
+}
+
+static void judge_memory(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                         struct loss *l)
+{
+    const bool delays = t->late >= 0 && t->late_part == DP_PART_CHECKPOINT;
+    const double saving = t->checkpoint + (delays ? t->waiting : 0.0);
+    const bool shards = s->strategy != NULL && strncmp(s->strategy, "zero1", 5) == 0;
+
+    l->bound = "memory";
+    l->ms = fmax(saving, t->optimizer);
+    if (saving >= t->optimizer) {
+        WRITE(l->evidence, "%.0f %% of the step copies and writes checkpoints", percent(t, saving));
+        WRITE(l->action, "--set checkpoint.every_steps=500");
+        saves(l, t, saving);
+        return;
+    }
+    WRITE(l->evidence, "%.0f %% of the step moves weights and optimizer state through memory",
+          percent(t, t->optimizer));
+    if (s->rank_count > 1 && !shards) {
+        WRITE(l->action, "--set comm.strategy=zero1");
+        saves(l, t, t->optimizer * (s->rank_count - 1) / s->rank_count);
+        return;
+    }
+    l->batch = DP_LARGER_BATCH;
+    l->step_ms = t->step + t->passes * ((s->limit_larger > 0.0 ? s->limit_larger : l->batch) - 1.0);
+    enlarge(s, l);
+    WRITE(l->how, "%.3f ms, with %.3f ms of forward and backward in place of %.3f", t->step,
+          l->step_ms - t->step + t->passes, t->passes);
+}
+
+static void judge_launch(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                         struct loss *l)
+{
+    l->bound = "launch";
+    if (!(s->limit_larger > 0.0)) {
+        return;
+    }
+    l->ms = t->launch + t->overhead;
+    l->batch = DP_LARGER_BATCH;
+    l->step_ms = t->step + t->passes * (s->limit_larger - 1.0);
+    WRITE(l->evidence, "%.0f %% of the step goes to calls and bookkeeping, whatever the rows",
+          percent(t, l->ms));
+    enlarge(s, l);
+    WRITE(l->how, "%.3f ms, with %.3f ms of forward and backward in place of %.3f", t->step,
+          s->limit_larger * t->passes, t->passes);
+}
+
+/* ---- the verdict ---- */
+
+static void judge_all(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                      struct loss losses[LOSSES])
+{
+    static void (*const judges[LOSSES])(const struct dp_run_summary *s,
+                                        const struct dp_step_terms *t, struct loss *l) = {
+        judge_input, judge_sending, judge_late, judge_contention, judge_memory, judge_launch};
+
+    for (int i = 0; i < LOSSES; i++) {
+        losses[i] = (struct loss){.batch = 1.0, .step_ms = (double)NAN};
+        judges[i](s, t, &losses[i]);
+    }
+}
+
+static const struct loss *largest(const struct loss losses[LOSSES])
+{
+    const struct loss *most = &losses[0];
+
+    for (int i = 1; i < LOSSES; i++) {
+        most = losses[i].ms > most->ms ? &losses[i] : most;
+    }
+    return most;
+}
+
+/* Samples/s where a loss' action is taken. */
+static double rate_with(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                        const struct loss *l)
+{
+    return s->samples_per_second * l->batch * t->step / l->step_ms;
+}
+
+/* The layer that takes most, for those who want computing to be faster. */
+static void describe_compute(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                             struct dp_verdict *v)
+{
+    const struct dp_run_layer *most = s->layer_count > 0 ? &s->layers[0] : NULL;
+    size_t used;
+
+    v->bound = "compute";
+    v->share = t->compute / t->step;
+    WRITE(v->evidence, "%.1f %% of the step computes, %.1f %% waits for gradients",
+          100.0 * v->share, percent(t, t->exposed));
+    for (int i = 1; i < s->layer_count; i++) {
+        most = s->layers[i].share > most->share ? &s->layers[i] : most;
+    }
+    used = strlen(v->evidence);
+    if (s->mfu > 0.0 && most != NULL) {
+        (void)snprintf(v->evidence + used, sizeof(v->evidence) - used,
+                       "; %.0f %% of the measured peak, most of the time in layer %s (%s)",
+                       100.0 * s->mfu, most->name, most->kind);
+    }
+}
+
+static const char *adjective(const char *bound)
+{
+    return strcmp(bound, "straggler") == 0 || strcmp(bound, "contention") == 0 ? "" : "-bound";
+}
+
+static void write_text(const struct dp_run_summary *s, struct dp_verdict *v)
+{
+    char rate[DP_FIGURE_BYTES], gives[DP_FIGURE_BYTES + 64] = "";
+
+    if (isfinite(v->rate)) {
+        (void)snprintf(gives, sizeof(gives), " would give %s samples/s (%+.0f %%)",
+                       dp_figure_number(rate, DP_REPORT_RATE, v->rate),
+                       100.0 * (v->rate / s->samples_per_second - 1.0));
+    }
+    WRITE(v->text, "%s%s: %s%s%s%s", v->bound, adjective(v->bound), v->evidence,
+          v->action[0] != '\0' ? "; " : "", v->action, gives);
+}
+
+void dp_verdict_find(const struct dp_run_summary *s, struct dp_verdict *out)
+{
+    struct dp_step_terms t;
+    struct loss losses[LOSSES];
+    const struct loss *most;
+
+    *out = (struct dp_verdict){.share = (double)NAN, .rate = (double)NAN};
+    if (s->rank_count == 0) {
+        return;
+    }
+    if (!dp_step_terms_find(s, &t)) {
+        WRITE(out->text, "too few steps to know what bounds this run");
+        return;
+    }
+    judge_all(s, &t, losses);
+    most = largest(losses);
+    if (most->ms > least * t.step) {
+        out->bound = most->bound;
+        out->share = most->ms / t.step;
+        out->rate = rate_with(s, &t, most);
+        memcpy(out->evidence, most->evidence, sizeof(out->evidence));
+        memcpy(out->action, most->action, sizeof(out->action));
+    } else {
+        describe_compute(s, &t, out);
+    }
+    write_text(s, out);
+}
+
+void dp_verdict_put(const struct dp_verdict *v, struct dp_run_summary *s)
+{
+    s->verdict = v->text[0] != '\0' ? v->text : NULL;
+    s->verdict_bound = v->bound;
+    s->verdict_share = v->share;
+    s->verdict_evidence = v->evidence[0] != '\0' ? v->evidence : NULL;
+    s->verdict_action = v->action[0] != '\0' ? v->action : NULL;
+    s->verdict_rate = v->rate;
+}
+
+/* ---- how it was found ---- */
+
+static void print_terms(const struct dp_run_summary *s, const struct dp_step_terms *t, FILE *out)
+{
+    const struct {
+        const char *name;
+        double ms;
+    } terms[] = {
+        {"forward and backward", t->passes},
+        {"optimizer", t->optimizer},
+        {"copies of batches", t->compute - t->passes - t->optimizer},
+        {"waiting for batches", t->input},
+        {"communication that nothing hides", t->sending},
+        {"waiting for ranks that are late", t->waiting},
+        {"checkpoints", t->checkpoint},
+        {"all else", t->step - t->compute - t->input - t->exposed - t->checkpoint},
+    };
+
+    (void)fprintf(out, "a steady step of %.3f ms; parts are means of %d rank%s\n", t->step,
+                  s->rank_count, s->rank_count == 1 ? "" : "s");
+    for (size_t i = 0; i < sizeof(terms) / sizeof(terms[0]); i++) {
+        (void)fprintf(out, "  %10.3f ms %5.1f %%  %s\n", terms[i].ms, percent(t, terms[i].ms),
+                      terms[i].name);
+    }
+    (void)fprintf(out,
+                  "beside it or in it\n  %10.3f ms          communication that computing hid\n",
+                  t->hidden);
+    (void)fprintf(out, "  %10.3f ms          computing beyond that of one rank alone\n",
+                  t->contended);
+    (void)fprintf(out, "  %10.3f ms          of forward and backward: calls, whatever the rows\n",
+                  t->launch);
+}
+
+static void print_loss(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                       const struct loss *l, FILE *out)
+{
+    char rate[DP_FIGURE_BYTES];
+
+    (void)fprintf(out, "  %-14s %10.3f ms %5.1f %%\n", l->bound, l->ms, percent(t, l->ms));
+    if (l->ms > least * t->step) {
+        dp_paragraph(out, 6, "      %s", l->evidence);
+        dp_paragraph(out, 6, "      %s: %s = %.3f ms a step%s", l->action, l->how, l->step_ms,
+                     l->batch > 1.0 ? " of a larger batch" : "");
+        dp_paragraph(out, 6, "      %s samples/s",
+                     dp_figure_number(rate, DP_REPORT_RATE, rate_with(s, t, l)));
+    }
+}
+
+void dp_verdict_explain(const struct dp_run_summary *s, FILE *out)
+{
+    struct dp_verdict verdict;
+    struct dp_step_terms t;
+    struct loss losses[LOSSES];
+
+    dp_verdict_find(s, &verdict);
+    if (s->rank_count > 0 && dp_step_terms_find(s, &t)) {
+        judge_all(s, &t, losses);
+        print_terms(s, &t, out);
+        (void)fprintf(out,
+                      "losses; the largest bounds the run, if it is over %.0f %% of the step\n",
+                      100.0 * least);
+        for (int i = 0; i < LOSSES; i++) {
+            print_loss(s, &t, &losses[i], out);
+        }
+    }
+    dp_paragraph(out, 4, "verdict: %s", verdict.text[0] != '\0' ? verdict.text : "none");
 }

@@ -1,14 +1,36 @@
 /*
- * verdict.h - in one line: what bounds the run.
+ * verdict.h - what bounds a run, what to do about it, and what that would give.
+ *
+ * A step loses time to several things: waiting for batches, for gradients, for a rank that is late;
+ * to ranks that share cores; to moving state; to calls that cost more than what they compute. The
+ * largest loss bounds the run, if it is a tenth of the step or more; else computing does. What an
+ * action would give follows from the terms of the step and from the limits of the machine, both in
+ * run.json: dp_verdict_explain() prints all of it.
  */
 #ifndef DP_RUNTIME_REPORT_VERDICT_H
 #define DP_RUNTIME_REPORT_VERDICT_H
 
-#include <stddef.h>
+#include <stdio.h>
 
 #include "runtime/report/summary.h"
 
-/* Writes the verdict on a run whose ranks are filled in. Returns `text`. */
-const char *dp_verdict(const struct dp_run_summary *summary, char *text, size_t size);
+struct dp_verdict {
+    const char *bound; /* static: "input" ..., as verdict_detail.bound; NULL: too few steps */
+    double share;      /* of the step that is lost; of `compute`: that computes */
+    char evidence[256];
+    char action[192]; /* something to type, or a sentence; empty: none is known */
+    double rate;      /* samples/s that it would give; NaN: not known */
+    char text[640];   /* all of it in one line; empty: no rank reported */
+};
+
+/* Judges a summary whose ranks, limits, layers and stragglers are filled in, as far as they are
+ * known. */
+void dp_verdict_find(const struct dp_run_summary *summary, struct dp_verdict *out);
+
+/* Sets the summary's verdict and verdict_detail; its texts are those of `verdict`. */
+void dp_verdict_put(const struct dp_verdict *verdict, struct dp_run_summary *summary);
+
+/* Prints how it was found: the terms of the step, and every loss with its action. */
+void dp_verdict_explain(const struct dp_run_summary *summary, FILE *out);
 
 #endif

@@ -40,6 +40,7 @@ enum flag {
     FLAG_DEVICE,
     FLAG_MAX_TIME,
     FLAG_BASELINE,
+    FLAG_EXPLAIN,
     FLAG_PLAN,
     FLAG_TRACE,
     FLAG_LOG_LEVEL,
@@ -70,6 +71,7 @@ static const struct {
     [FLAG_DEVICE] = {"--device", "NAME", "cpu|cuda|auto; see --list devices"},
     [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
+    [FLAG_EXPLAIN] = {"--explain", NULL, "prints at the end how the verdict was found"},
     [FLAG_PLAN] = {"--plan", "FILE", "shares gradients as the run with that config.yaml did"},
     [FLAG_TRACE] = {"--trace", "FILE",
                     "writes a trace for Perfetto; FILE:steps=A-B: of those steps"},
@@ -253,6 +255,9 @@ static dp_status apply_plain(struct dp_cli *cli, enum flag flag)
         break;
     case FLAG_PRINT_CONFIG:
         cli->run.print_config = true;
+        break;
+    case FLAG_EXPLAIN:
+        cli->run.explain = true;
         break;
     case FLAG_QUIET:
         cli->run.quiet = true;

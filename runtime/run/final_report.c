@@ -201,6 +201,11 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_summa
         dp_progress_end(progress);
         dp_colour_allow(progress->terminal);
         dp_run_summary_print(s, stdout);
+    }
+    if (job->options->explain) {
+        dp_verdict_explain(s, stdout);
+    }
+    if (!job->options->quiet) {
         dp_progress_line(progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s%s}",
                          job->output.path, job->config->report.html ? ",report.html" : "",
                          run->saver.good_step == 0 ? "" : ",checkpoints/latest/model.safetensors");
@@ -237,7 +242,8 @@ static dp_status summarize_all(struct dp_training *run, const struct rank_report
                                const struct dp_all_times *times)
 {
     const int ranks = dp_trainer_ranks(run->job.trainer), senders = run->job.world->train->size;
-    char verdict[256] = "", plan[160], input[DP_INPUT_VERDICT];
+    struct dp_verdict verdict;
+    char plan[160], input[DP_INPUT_VERDICT];
     struct dp_run_summary s;
     int64_t wire = 0;
     dp_status status;
@@ -254,7 +260,8 @@ static dp_status summarize_all(struct dp_training *run, const struct rank_report
     status = status == DP_OK ? summarize_times(run, times, &s) : status;
     status =
         status == DP_OK ? dp_resources_summarize(&run->figures.resources, &run->job, &s) : status;
-    s.verdict = dp_verdict(&s, verdict, sizeof(verdict));
+    dp_verdict_find(&s, &verdict);
+    dp_verdict_put(&verdict, &s);
     s.plan = plan_text(&run->job, plan, sizeof(plan));
     dp_input_figures_summarize(run, &s, input);
     status = status == DP_OK ? write_report(run, &s) : status;

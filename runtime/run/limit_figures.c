@@ -41,15 +41,26 @@ dp_status dp_run_measure_limits(struct dp_training *run)
 
 /* ---- reporting ---- */
 
+static const char *const stages[] = {
+#define X(name, text) text,
+    DP_STAGES(X)
+#undef X
+};
+
 void dp_run_describe_limits(const struct dp_trainer *trainer, const struct dp_limits *l,
                             struct dp_run_rank *rank)
 {
     const struct dp_loader_report input = dp_trainer_input(trainer);
     double work_ns = 0.0;
+    int longest = 0;
 
     for (int i = 0; i < DP_STAGE_COUNT; i++) {
         work_ns += (double)input.stages.ns[i];
+        longest = input.stages.ns[i] > input.stages.ns[longest] ? i : longest;
     }
+    rank->input_workers = input.workers;
+    (void)snprintf(rank->input_stage, sizeof(rank->input_stage), "%s",
+                   work_ns > 0.0 ? stages[longest] : "");
     rank->input_samples_per_second =
         work_ns > 0.0 ? (double)input.stages.rows * input.workers / work_ns * 1e9 : (double)NAN;
     rank->peak_gflops = l->measured ? l->machine.peak_gflops : (double)NAN;
@@ -138,6 +149,7 @@ static void summarize_machine(const struct dp_limits *l, struct dp_run_summary *
     s->limit_conv = l->conv_gflops;
     if (l->layers.count > 0) {
         s->limit_compute = 1e3 * compute_s;
+        s->limit_larger = l->layers.larger_cost > 0.0 ? l->layers.larger_cost : (double)NAN;
         s->mfu = flops / (double)l->layers.rows * s->samples_per_second / (peaks * 1e9);
     }
 }

@@ -26,7 +26,7 @@ struct dp_run_options {
     double max_time_s; /* 0: none */
     bool own_folder;   /* without `out` it has runs/NAME-DATE-TIME; else it then writes nothing */
     bool reopens;      /* a run that has ended gets a trainer, too: to be evaluated */
-    bool cached_input, data_only, dry_run, print_config, quiet;
+    bool cached_input, data_only, dry_run, print_config, quiet, explain;
     bool selftest; /* only for the command line: selftest.h */
 };
 

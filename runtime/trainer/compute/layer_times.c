@@ -2,11 +2,13 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "runtime/trainer/compute/larger_batch.h"
 #include "runtime/trainer/trainer_parts.h"
 
 enum { PASSES_MOST = 20, REPEATS_MOST = 20 };
 
-static const double slow_s = 0.5; /* products of a slower pass are not repeated */
+static const double short_s = 0.003; /* more rows are tried where a pass takes less */
+static const double slow_s = 0.5;    /* products of a slower pass are not repeated */
 
 /* Where rows are computed. */
 struct place {
@@ -91,11 +93,14 @@ dp_status dp_layer_times_measure(const struct dp_trainer *t, double seconds, dou
         return DP_OK;
     }
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
-    grad = t->device->alloc(DP_MEM_GRADIENTS, count * sizeof(*grad));
+    grad = t->device->alloc(DP_MEM_TRIAL, count * sizeof(*grad));
     status = grad == NULL ? DP_ERR_NOMEM
                           : measure(t, &place, grad, pass_s > 0.0 ? seconds / pass_s : 1.0,
                                     pass_s < slow_s, out);
     t->device->release(grad);
+    if (status == DP_OK && pass_s < short_s && t->compute.lanes == NULL) {
+        status = dp_larger_batch_cost(t, place.rows, DP_LARGER_TIMES, &out->larger_cost);
+    }
     dp_log_capture_end(&capture, status == DP_OK ? DP_LOG_PRINT : DP_LOG_DROP);
     if (status != DP_OK) {
         dp_free(out->layers);

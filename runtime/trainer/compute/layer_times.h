@@ -15,8 +15,12 @@ struct dp_trainer;
 struct dp_layer_times {
     struct dp_layer_profile *layers; /* owned (dp_free); [count]; of a whole step */
     size_t rows;                     /* of this rank in that step */
-    int count;                       /* 0: this rank computes nothing, or had no memory for it */
+    double larger_cost; /* forward and backward of DP_LARGER_TIMES times the rows, over that of the
+                         * rows; 0: it was not measured, since a step is long, or has lanes */
+    int count;          /* 0: this rank computes nothing, or had no memory for it */
 };
+
+enum { DP_LARGER_TIMES = 4 };
 
 /* Takes about `seconds`, or a few passes if these take longer; step_s: what a step computes.
  * Between steps, with no deferred update left. Local. Errors: those of the device. */

@@ -8,22 +8,36 @@
 
 #include <cmocka.h>
 
+#include "runtime/report/summary_read.h"
 #include "runtime/report/verdict.h"
+
+#define assert_double_near(a, b) assert_true(fabs((a) - (b)) <= 1e-9 * fabs(b))
 
 enum { RANKS = 2 };
 
-/* Two ranks alike, of one step of `compute` + `exposed` + `input` ms. */
 struct run {
     struct dp_run_rank ranks[RANKS];
     struct dp_run_summary summary;
 };
 
+static void set_text(char text[DP_REPORT_NAME_BYTES], const char *value)
+{
+    (void)snprintf(text, DP_REPORT_NAME_BYTES, "%s", value);
+}
+
+/* Two ranks alike, of one step of `compute` + `exposed` + `input` ms and 100 rows: nothing else is
+ * known. */
 static void fill(struct run *run, double compute, double exposed, double input)
 {
+    const double step_ms = compute + exposed + input;
+
     memset(run, 0, sizeof(*run));
+    dp_run_summary_clear(&run->summary);
     for (int i = 0; i < RANKS; i++) {
         struct dp_run_rank *rank = &run->ranks[i];
         rank->rank = i;
+        rank->input_workers = -1;
+        set_text(rank->host, "h");
         rank->compute_efficiency = 1.0;
         rank->step_ms[DP_PART_FORWARD] = compute / 4;
         rank->step_ms[DP_PART_BACKWARD] = compute * 3 / 4;
@@ -33,13 +47,38 @@ static void fill(struct run *run, double compute, double exposed, double input)
     run->summary.ranks = run->ranks;
     run->summary.rank_count = RANKS;
     run->summary.strategy = "ring";
+    run->summary.global_batch = 100;
+    run->summary.samples_per_second = step_ms > 0.0 ? 1000.0 * 100 / step_ms : (double)NAN;
 }
 
-static void assert_verdict(const struct run *run, const char *expected)
+static struct dp_verdict judged(const struct run *run)
 {
-    char text[256] = "";
+    struct dp_verdict verdict;
 
-    assert_string_equal(dp_verdict(&run->summary, text, sizeof(text)), expected);
+    dp_verdict_find(&run->summary, &verdict);
+    return verdict;
+}
+
+/* The bound, what is lost of the step, and the samples/s that the action would give. */
+static void assert_verdict(const struct run *run, const char *bound, double share, double rate)
+{
+    const struct dp_verdict verdict = judged(run);
+
+    assert_string_equal(verdict.bound, bound);
+    assert_double_near(verdict.share, share);
+    if (rate > 0.0) {
+        assert_double_near(verdict.rate, rate);
+    } else {
+        assert_true(isnan(verdict.rate));
+    }
+    assert_non_null(strstr(verdict.text, verdict.evidence));
+    assert_non_null(strstr(verdict.text, verdict.action));
+    assert_true(strncmp(verdict.text, bound, strlen(bound)) == 0);
+}
+
+static void assert_action(const struct run *run, const char *action)
+{
+    assert_string_equal(judged(run).action, action);
 }
 
 static void the_largest_loss_of_time_is_named(void **state)
@@ -48,11 +87,37 @@ static void the_largest_loss_of_time_is_named(void **state)
     (void)state;
 
     fill(&run, 95, 5, 0);
-    assert_verdict(&run, "compute-bound: 95.0 % of the step computes, 5.0 % waits for gradients");
+    assert_verdict(&run, "compute", 0.95, 0);
+    assert_string_equal(judged(&run).text,
+                        "compute-bound: 95.0 % of the step computes, 5.0 % waits for gradients");
     fill(&run, 70, 20, 10);
-    assert_verdict(&run, "communication-bound: 20 % of the step waits for gradients (ring)");
+    assert_verdict(&run, "communication", 0.2, 1000.0 * 2 * 100 / (2 * 80 + 20));
     fill(&run, 70, 10, 20);
-    assert_verdict(&run, "input-bound: 20 % of the step waits for data");
+    assert_verdict(&run, "input", 0.2, 1000.0 * 100 / 80);
+}
+
+static void more_threads_prepare_batches_where_there_are_cores(void **state)
+{
+    struct run run;
+    (void)state;
+
+    fill(&run, 60, 0, 40);
+    run.summary.limit_input = 1e3; /* all of the step: 100 ms for a batch of 100 */
+    for (int i = 0; i < RANKS; i++) {
+        run.ranks[i].input_workers = 1;
+        set_text(run.ranks[i].input_stage, "decode");
+        set_text(run.ranks[i].cpus, i == 0 ? "0-3" : "4,6-8");
+        run.ranks[i].threads = 2;
+    }
+    assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 60);
+    assert_action(&run, "--set data.workers=2");
+    assert_string_equal(judged(&run).evidence,
+                        "40 % of the step waits for data, mostly to decode it");
+    run.summary.limit_input = 400; /* even two threads are the slowest part */
+    assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 125);
+    run.summary.limit_input = 1e3; /* on two cores: (100 + 2 x 60) / 2 ms */
+    set_text(run.ranks[0].cpus, "0,1");
+    assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 110);
 }
 
 static void mutual_slowdown_is_contention(void **state)
@@ -62,15 +127,34 @@ static void mutual_slowdown_is_contention(void **state)
 
     fill(&run, 88, 12, 0);
     run.ranks[0].compute_efficiency = run.ranks[1].compute_efficiency = 0.8;
-    assert_verdict(&run, "contention: ranks compute 25 % longer together than one does alone (they "
-                         "share memory, caches or cores); 12 % of the step waits for gradients");
+    assert_verdict(&run, "contention", 0.176, 1000.0 * 100 / (100 - 17.6));
     run.ranks[0].compute_efficiency = run.ranks[1].compute_efficiency = 0.95;
-    assert_verdict(&run, "communication-bound: 12 % of the step waits for gradients (ring)");
+    assert_verdict(&run, "communication", 0.12, 1000.0 * 2 * 100 / (2 * 88 + 12));
     run.ranks[0].compute_efficiency = (double)NAN; /* not measured */
-    assert_verdict(&run, "communication-bound: 12 % of the step waits for gradients (ring)");
+    assert_verdict(&run, "communication", 0.12, 1000.0 * 2 * 100 / (2 * 88 + 12));
 }
 
-static void one_slow_rank_is_imbalance(void **state)
+static void ranks_on_one_core_are_told_to_leave_it(void **state)
+{
+    struct run run;
+    (void)state;
+
+    fill(&run, 40, 50, 10);
+    for (int i = 0; i < RANKS; i++) {
+        run.ranks[i].threads = 1;
+        set_text(run.ranks[i].cpus, "0");
+    }
+    assert_verdict(&run, "contention", 0.4, 1000.0 * 100 / 60);
+    assert_action(&run, "a core for each rank (mpirun --bind-to core), or fewer ranks");
+    run.summary.single_rank_samples_per_second = 1e3; /* 50 rows in 50 ms */
+    run.summary.limit_sum = 5;
+    assert_verdict(&run, "contention", 0.4, 1000.0 * 100 / 55);
+    set_text(run.ranks[1].cpus, "1");
+    assert_true(strcmp(judged(&run).action,
+                       "a core for each rank (mpirun --bind-to core), or fewer ranks") != 0);
+}
+
+static void one_slow_rank_is_a_straggler(void **state)
 {
     struct run run;
     (void)state;
@@ -78,8 +162,100 @@ static void one_slow_rank_is_imbalance(void **state)
     fill(&run, 60, 40, 0);
     run.ranks[1].step_ms[DP_PART_BACKWARD] += 40;
     run.ranks[1].step_ms[DP_PART_EXPOSED] -= 40;
-    assert_verdict(&run, "imbalance: rank 1 computes 25 % longer than the mean; the others wait "
-                         "for it (20 % of the step)");
+    assert_verdict(&run, "straggler", 0.4, 1000.0 * 100 / 60);
+    assert_non_null(strstr(judged(&run).evidence, "rank 1 on h comes last, by its backward"));
+    /* By arrival at buckets: of 80 ms before, 5 are added by sending, and 15 by waiting. */
+    struct dp_run_straggler stragglers[RANKS] = {{.rank = 0, .last_at = 0.5},
+                                                 {.rank = 1, .last_at = 0.5}};
+    fill(&run, 80, 20, 0);
+    run.summary.stragglers = stragglers;
+    run.summary.straggler_count = RANKS;
+    assert_verdict(&run, "communication", 0.2, 1000.0 * 2 * 100 / (2 * 80 + 20));
+    run.summary.efficiency_exposed = 80.0 / 85;
+    run.summary.efficiency_waiting = 0.85;
+    assert_verdict(&run, "straggler", 0.15, 1000.0 * 100 / 85);
+    assert_non_null(strstr(judged(&run).evidence, "ranks come late in turns"));
+    stragglers[1].last_at = 0.9;
+    assert_verdict(&run, "straggler", 0.3, 1000.0 * 100 / 70);
+    assert_non_null(strstr(judged(&run).evidence, "rank 1 on h comes last"));
+}
+
+static void communication_gets_the_action_that_fits(void **state)
+{
+    struct run run;
+    (void)state;
+
+    fill(&run, 50, 40, 10);
+    run.ranks[0].hidden_comm_ms = run.ranks[1].hidden_comm_ms = 20;
+    run.summary.wire_bytes_per_step = 6000000;
+    assert_verdict(&run, "communication", 0.4, 1000.0 * 2 * 100 / (2 * 60 + 20));
+    assert_string_equal(judged(&run).evidence,
+                        "40 % of the step waits for gradients (ring): 6.0 MB "
+                        "in 60.0 ms of jobs, 100 MB/s");
+    set_text(run.ranks[1].host, "other"); /* half the bytes take half of 60 ms */
+    assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / 70);
+    assert_action(&run, "--set comm.compressor=fp16");
+    run.summary.limit_sum = 50; /* many small buckets */
+    run.summary.limit_whole = 20;
+    assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / (100 - 36));
+    assert_action(&run, "--set comm.bucket_mb=25 --set comm.first_bucket_mb=1");
+    run.summary.compressor = "onebit"; /* without it the sums take 30 ms */
+    run.summary.limit_sum = 30;
+    assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / 70);
+    assert_action(&run, "--set comm.compressor=none");
+}
+
+static void moving_state_is_memory(void **state)
+{
+    struct run run;
+    (void)state;
+
+    fill(&run, 60, 0, 0);
+    run.ranks[0].step_ms[DP_PART_OPTIMIZER] = run.ranks[1].step_ms[DP_PART_OPTIMIZER] = 40;
+    run.summary.samples_per_second = 1000;
+    assert_verdict(&run, "memory", 0.4, 1000.0 * 100 / 80);
+    assert_action(&run, "--set comm.strategy=zero1");
+    run.summary.strategy = "zero1:over=shm";
+    assert_verdict(&run, "memory", 0.4, 1000.0 * 4 * 100 / (4 * 60 + 40));
+    assert_action(&run, "--set train.global_batch=400");
+    /* Rank 0 writes a checkpoint after each step, and rank 1 waits for it. */
+    fill(&run, 50, 0, 0);
+    run.ranks[0].step_ms[DP_PART_CHECKPOINT] = 50;
+    run.ranks[1].step_ms[DP_PART_EXPOSED] = 50;
+    run.summary.samples_per_second = 1000;
+    assert_verdict(&run, "memory", 0.5, 1000.0 * 100 / 50);
+    assert_action(&run, "--set checkpoint.every_steps=500");
+}
+
+static void calls_that_cost_more_than_they_compute_are_launch(void **state)
+{
+    struct run run;
+    (void)state;
+
+    fill(&run, 90, 0, 0);
+    run.ranks[0].step_ms[DP_PART_OTHER] = run.ranks[1].step_ms[DP_PART_OTHER] = 10;
+    run.summary.samples_per_second = 1000;
+    run.summary.limit_larger = 2; /* four times the rows take twice the time */
+    assert_verdict(&run, "launch", 0.45 + 0.1, 1000.0 * 4 * 100 / 190);
+    assert_action(&run, "--set train.global_batch=400");
+    run.summary.limit_larger = 4;
+    run.ranks[0].step_ms[DP_PART_OTHER] = 9;
+    assert_string_equal(judged(&run).bound, "compute");
+}
+
+static void computing_names_the_layer_that_takes_most(void **state)
+{
+    struct dp_run_layer layers[] = {{.name = "0", .kind = "conv2d", .share = 0.3},
+                                    {.name = "3", .kind = "dense", .share = 0.7}};
+    struct run run;
+    (void)state;
+
+    fill(&run, 100, 0, 0);
+    run.summary.layers = layers;
+    run.summary.layer_count = 2;
+    run.summary.mfu = 0.5;
+    assert_non_null(strstr(judged(&run).evidence,
+                           "50 % of the measured peak, most of the time in layer 3 (dense)"));
 }
 
 static void without_steady_steps_there_is_no_verdict(void **state)
@@ -88,18 +264,48 @@ static void without_steady_steps_there_is_no_verdict(void **state)
     (void)state;
 
     fill(&run, 0, 0, 0);
-    assert_verdict(&run, "too few steps to know what bounds this run");
+    assert_string_equal(judged(&run).text, "too few steps to know what bounds this run");
+    assert_null(judged(&run).bound);
     run.summary.rank_count = 0;
-    assert_verdict(&run, "");
+    assert_string_equal(judged(&run).text, "");
+}
+
+/* Every term of the calculation is printed, and the verdict. */
+static void an_explanation_has_the_terms_and_the_verdict(void **state)
+{
+    static const char *const parts[] = {"a steady step of 100.000 ms", "70.000 ms  70.0 %  forward",
+                                        "communication      20.000 ms  20.0 %", "2 x 80.000 ms of",
+                                        "verdict: communication-bound"};
+    char text[4096] = "";
+    FILE *file = fmemopen(text, sizeof(text), "w");
+    struct run run;
+    (void)state;
+
+    assert_non_null(file);
+    fill(&run, 70, 20, 10);
+    dp_verdict_explain(&run.summary, file);
+    assert_int_equal(fclose(file), 0);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (strstr(text, parts[i]) == NULL) {
+            fail_msg("'%s' is not in:\n%s", parts[i], text);
+        }
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_loss_of_time_is_named),
+        cmocka_unit_test(more_threads_prepare_batches_where_there_are_cores),
         cmocka_unit_test(mutual_slowdown_is_contention),
-        cmocka_unit_test(one_slow_rank_is_imbalance),
+        cmocka_unit_test(ranks_on_one_core_are_told_to_leave_it),
+        cmocka_unit_test(one_slow_rank_is_a_straggler),
+        cmocka_unit_test(communication_gets_the_action_that_fits),
+        cmocka_unit_test(moving_state_is_memory),
+        cmocka_unit_test(calls_that_cost_more_than_they_compute_are_launch),
+        cmocka_unit_test(computing_names_the_layer_that_takes_most),
         cmocka_unit_test(without_steady_steps_there_is_no_verdict),
+        cmocka_unit_test(an_explanation_has_the_terms_and_the_verdict),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,15 +14,14 @@
 #include "runtime/data/rows.h"
 #include "runtime/data/stream/pace.h"
 #include "runtime/data/stream/row_maker.h"
+#include "runtime/data/window.h"
 
-enum {
-    TAKEN_BYTES = 32768, /* of rows in memory that a thread takes at once */
-    ERROR_BYTES = 1024
-};
+enum { ERROR_BYTES = 1024, TAKEN_BYTES = 32768 /* of rows in memory, at once */ };
 
 struct slot {
     struct dp_batch batch;
     struct dp_permutation permutation; /* of its epoch */
+    struct dp_window_order windows;    /* of its epoch, where rows are shuffled in windows */
     uint64_t first;                    /* this rank's first position in the epoch */
     size_t left;                       /* rows that are not written yet */
     uint8_t *images;         /* within the loader's memory; [dp_most_rows(), sample_bytes] */
@@ -88,6 +87,8 @@ static void begin_batch(const struct dp_loader *loader, struct slot *slot, uint6
     const struct dp_range range = dp_row_range(global_rows, c->rank, c->ranks);
 
     dp_permutation_init(&slot->permutation, c->seed, (uint32_t)epoch, c->count);
+    dp_window_order_init(&slot->windows, c->seed, (uint32_t)epoch, c->count,
+                         c->window > 0 ? c->window : c->count);
     slot->first = index * c->global_batch + range.begin;
     slot->left = range.count;
     slot->status = DP_OK;
@@ -113,7 +114,9 @@ static uint64_t sample_at(const struct dp_loader *loader, const struct slot *slo
 {
     const uint64_t at = slot->first + row;
 
-    return loader->config.shuffle ? dp_permutation_at(&slot->permutation, at) : at;
+    return !loader->config.shuffle     ? at
+           : loader->config.window > 0 ? dp_window_order_at(&slot->windows, at)
+                                       : dp_permutation_at(&slot->permutation, at);
 }
 
 static void make_rows(const struct dp_loader *loader, struct dp_row_maker *maker, struct ticket *t)

@@ -3,8 +3,8 @@
  *
  * Step s of a run takes global batch s % steps_per_epoch of epoch s / steps_per_epoch, and of it
  * the rows that dp_row_range() gives this rank. Position i of epoch e is row
- * dp_permutation_at(permutation(seed, e), i) of the data set, or row i without shuffle. All of it
- * is a function of the step, so a loader can start anywhere.
+ * dp_permutation_at(permutation(seed, e), i) of the data set, with a window that of window.h, and
+ * row i without shuffle. All of it is a function of the step, so a loader can start anywhere.
  *
  * Slots are filled in order. A free thread takes the next few rows of the batch that is being
  * filled, reads, decodes and changes them (stream/row_maker.h), and writes them where they belong:
@@ -38,6 +38,7 @@ struct dp_loader_config {
     int rank, ranks;
     uint64_t seed;
     bool shuffle;
+    size_t window;                  /* rows that are shuffled together (window.h); 0: all */
     bool drop_last;                   /* leave out the rows that fill no batch */
     bool cached;                      /* batch 0 of epoch 0 in every step: measures without input */
     uint64_t first_step;              /* of the run: where a resumed run goes on */

@@ -109,6 +109,34 @@ static void take_kinds(struct dp_model *model, const struct dp_samples_info *inf
     model->targets = info->targets;
 }
 
+/* Of all files, or blocks, as they are. */
+static size_t raw_bytes(const struct dp_samples *samples)
+{
+    size_t sum = 0;
+
+    for (size_t u = 0; u < dp_samples_info(samples)->units; u++) {
+        sum += dp_samples_unit_bytes(samples, u);
+    }
+    return sum;
+}
+
+/* Where data.cache keeps samples, on a host that has the memory for it. */
+static size_t kept_bytes(const struct dp_config *c, const struct dp_samples *samples)
+{
+    const struct dp_samples_info *info = dp_samples_info(samples);
+    const size_t decoded = lay_out(c, info).bytes, most = (size_t)c->data.memory_mb << 20;
+    const bool fits = most == 0 || decoded <= most;
+    size_t raw;
+
+    if (!info->any_order || c->data.cache == DP_CACHE_DECODED ||
+        (fits && c->data.cache != DP_CACHE_RAW && c->data.cache != DP_CACHE_NONE)) {
+        return decoded;
+    }
+    raw = c->data.cache != DP_CACHE_NONE && info->units > 0 ? raw_bytes(samples) : 0;
+    return sizeof(struct shared) +
+           (c->data.cache == DP_CACHE_RAW || most == 0 || raw <= most ? raw : 0);
+}
+
 size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size_t *train_count)
 {
     struct dp_samples *samples = NULL;
@@ -120,7 +148,7 @@ size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size
     if (open_samples(c, model, &samples) == DP_OK) {
         *train_count = dp_samples_info(samples)->count[DP_SET_TRAIN];
         take_kinds(model, dp_samples_info(samples));
-        bytes = lay_out(c, dp_samples_info(samples)).bytes;
+        bytes = kept_bytes(c, samples);
     }
     dp_log_capture_end(&capture, DP_LOG_DROP);
     dp_samples_close(samples);

@@ -64,6 +64,17 @@ def case_a_random_part_is_taken_of_the_picture_as_it_is():
           f"{result}")
 
 
+def case_check_predicts_what_is_kept():
+    cfg = model(pictures("checked"))
+    found = {}
+    for cache in ("decoded", "raw", "none"):
+        told = train_well(cfg, "--check", "--set", f"data.cache={cache}").out
+        found[cache] = float(re.search(r"and the data set, ([\d.]+) MB, once", told)[1])
+    files = sum(p.stat().st_size for p in (harness.scratch / "checked").rglob("*.png")) / 2**20
+    same(found, {"decoded": round(64 * (12 * 16 * 3 + 4) / 2**20, 1), "raw": round(files, 1),
+                 "none": 0.0}, "MB of the data set")
+
+
 def case_the_input_alone_is_timed_by_stage():
     cfg = model(pictures("alone"))
     for cache, stages in (("none", ["read", "decode", "augment"]), ("raw", ["decode", "augment"]),

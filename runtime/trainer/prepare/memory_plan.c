@@ -213,6 +213,18 @@ static void add_evaluators(const struct dp_memory_plan *plan, const struct dp_me
         count * LIBRARY_BYTES + (plan->config->train.eval_rank && ranks->leads ? weights : 0);
 }
 
+/* What the loader's threads work in where they change samples; of pictures that they decode, what
+ * the largest takes comes on top. */
+static size_t augmented(const struct dp_memory_plan *plan)
+{
+    const int asked = dp_config_workers(plan->config);
+    const size_t workers = (size_t)(plan->cached_input ? 1 : asked > 0 ? asked : plan->threads);
+
+    return plan->config->data.augment[0] != '\0'
+               ? (2 * workers + 2) * dp_round_up(dp_model_sample_bytes(plan->model), DP_MEM_ALIGN)
+               : 0;
+}
+
 /* The batches that a rank that trains keeps, and one that reads for others. */
 static size_t batches(const struct dp_memory_plan *plan, size_t *reader)
 {
@@ -226,8 +238,8 @@ static size_t batches(const struct dp_memory_plan *plan, size_t *reader)
     const int readers = plan->config->data.input_ranks;
     const size_t kept = readers > 0 ? DP_BATCH_LINK_DEPTH : read;
 
-    *reader = readers > 0 ? (read + kept) * dp_most_rows(most, readers) * row : 0;
-    return kept * dp_most_rows(most, plan->trainers) * row;
+    *reader = readers > 0 ? (read + kept) * dp_most_rows(most, readers) * row + augmented(plan) : 0;
+    return kept * dp_most_rows(most, plan->trainers) * row + (readers > 0 ? 0 : augmented(plan));
 }
 
 void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memory_ranks *ranks,

@@ -28,7 +28,8 @@ enum dp_random_what {
     DP_RANDOM_AUGMENT = 5 << 24,
     DP_RANDOM_TEST = 6 << 24,
     DP_RANDOM_CODE = 7 << 24, /* + rank that encodes; + 0xfffff0 ... ffffff: equal on all ranks */
-    DP_RANDOM_SPLIT = 8 << 24
+    DP_RANDOM_SPLIT = 8 << 24,
+    DP_RANDOM_WINDOW = 9 << 24
 };
 
 /* Four independent 32-bit numbers: block `block` of the sequence (seed, what, step). Element i of

@@ -156,8 +156,8 @@ Reports have colour on a terminal alone, and none where `NO_COLOR` is set or `TE
 ## Resources
 
 Every run counts what it uses: after each of the first 64 steps, and then ten times a second, it
-looks at memory and into `/proc`. These looks took 0.13 % of the steady steps of a run of 90 steps,
-2 to 3 s, and less of longer ones; the thread that writes page and events took 0.02 % of a core.
+looks at memory and into `/proc`. 77 such looks of 80 us took 0.13 % of a run of 4.8 s of steady
+steps, and take less of longer ones; the thread of page and events took 0.02 % of a core.
 With all reports lenet reached 0.997 of its samples/s without them, in a measurement that is sure
 only to 0.03 (`benchmarks/results/report_cost.json`).
 

@@ -35,12 +35,18 @@ enum dp_activation { DP_ACT_NONE, DP_ACT_RELU };
 /* What a model's outputs are compared with its targets by; see softmax_loss and output_loss. */
 enum dp_loss_kind { DP_LOSS_SOFTMAX, DP_LOSS_SIGMOID, DP_LOSS_SQUARE };
 
+/* What a row is compared with: a number for each output, a class, or two classes by shares. */
+enum dp_target_kind { DP_TARGET_NUMBERS, DP_TARGET_CLASSES, DP_TARGET_PAIRS };
+
 /* A loss of each output by itself. */
 struct dp_output_loss {
-    enum dp_loss_kind kind; /* not DP_LOSS_SOFTMAX */
+    enum dp_loss_kind kind; /* DP_LOSS_SOFTMAX of pairs only */
     size_t rows, outputs;   /* outputs: of a row */
-    bool classes;           /* targets are classes, not numbers */
+    enum dp_target_kind targets;
 };
+
+/* A pair of classes: int32 of both, and the float32 share of the first, 0 to 1. */
+enum { DP_PAIR_WORDS = 3 };
 
 enum dp_pool_kind { DP_POOL_MAX, DP_POOL_AVERAGE /* padding counted */ };
 
@@ -356,8 +362,13 @@ struct dp_ops {
      *                 DP_LOSS_SIGMOID: of the share of outputs where x > 0 is t > 0.5; of classes
      *                 rows whose largest output (first of equals) is the target's
      *   targets  in   float32 [rows, outputs]: t; of classes int32 [rows]: the output with t = 1,
-     *                 where others have t = 0
+     *                 where others have t = 0; of pairs [rows, DP_PAIR_WORDS]: the first has its
+     *                 share as t, the other one the rest of 1, which is also what they add to the
+     *                 score
      *   scale    in   [1], as in softmax_loss
+     *
+     * Of pairs also DP_LOSS_SOFTMAX: a row's loss is - the sum of t log softmax(x), not divided by
+     * the outputs, its gradient softmax(x) - t.
      */
     dp_status (*output_loss)(struct dp_stream *s, const struct dp_output_loss *how, void *dx,
                              float *loss, float *score, const void *x, const void *targets,

@@ -102,6 +102,7 @@ struct dp_model {
     enum dp_loss_kind loss;
     bool float_samples; /* samples come as float32, not as bytes */
     size_t targets;     /* a label is so many float32, one for each output; 0: its class */
+    bool pairs;         /* labels to train with that would be classes are pairs of them */
 };
 
 /* Whether evaluations count rows whose class is among the best DP_TOP. */
@@ -112,10 +113,16 @@ static inline bool dp_model_counts_top(const struct dp_model *model)
     return model->loss == DP_LOSS_SOFTMAX && model->classes > DP_TOP;
 }
 
-/* A label is so many words of 4 bytes: an int32, or float32. */
+/* A label of the data set is so many words of 4 bytes: an int32, or float32. */
 static inline size_t dp_model_label_words(const struct dp_model *model)
 {
     return model->targets > 0 ? model->targets : 1;
+}
+
+/* One to train with; at least as many. */
+static inline size_t dp_model_train_words(const struct dp_model *model)
+{
+    return model->targets == 0 && model->pairs ? DP_PAIR_WORDS : dp_model_label_words(model);
 }
 
 /* Bytes of a sample as it comes from the data set. */

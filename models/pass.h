@@ -21,8 +21,10 @@ enum { DP_SUM_LOSS, DP_SUM_SCORE, DP_SUM_TOP, DP_EVALUATION_SUMS };
 /* Some samples, in memory of the host. */
 struct dp_pass_rows {
     const uint8_t *images; /* [count, input]; float32 where the model has float_samples */
-    const int32_t *labels; /* [count, dp_model_label_words()] */
+    const int32_t
+        *labels; /* [count, dp_model_train_words()]; to evaluate: dp_model_label_words() */
     size_t count;
+    bool evaluated; /* what they are for */
 };
 
 /* One forward and backward over some rows of this rank. */

@@ -31,7 +31,7 @@ static bool input_allocate(struct dp_pass *p)
     }
     p->bytes = device->alloc(DP_MEM_ACTIVATIONS, p->rows * dp_model_sample_bytes(p->model));
     p->labels = device->alloc(DP_MEM_ACTIVATIONS,
-                              p->rows * dp_model_label_words(p->model) * sizeof(*p->labels));
+                              p->rows * dp_model_train_words(p->model) * sizeof(*p->labels));
     return p->bytes != NULL && p->labels != NULL;
 }
 

@@ -20,20 +20,24 @@ void *dp_pass_input(const struct dp_pass *p)
     return p->storage[p->model->values[0].storage];
 }
 
-static size_t label_bytes(const struct dp_pass *p, size_t rows)
+static size_t label_bytes(const struct dp_pass *p, const struct dp_pass_rows *rows)
 {
-    return rows * dp_model_label_words(p->model) * sizeof(int32_t);
+    const size_t words =
+        rows->evaluated ? dp_model_label_words(p->model) : dp_model_train_words(p->model);
+
+    return rows->count * words * sizeof(int32_t);
 }
 
 dp_status dp_pass_prepare_ahead(struct dp_pass *p)
 {
     const struct dp_device *device = p->stream->device;
+    const struct dp_pass_rows most = {.count = p->rows};
     struct dp_pass_sender *sender = &p->sender;
 
     if (device->host_memory) {
         return DP_OK;
     }
-    sender->labels = device->alloc(DP_MEM_ACTIVATIONS, label_bytes(p, p->rows));
+    sender->labels = device->alloc(DP_MEM_ACTIVATIONS, label_bytes(p, &most));
     if (sender->labels == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "labels of %zu rows", p->rows);
     }
@@ -67,7 +71,7 @@ static dp_status upload(const struct dp_pass *p, struct dp_stream *stream,
 
     DP_TRY(device->upload(stream, p->bytes, rows->images,
                           rows->count * dp_model_sample_bytes(p->model)));
-    return device->upload(stream, labels_to_fill(p), rows->labels, label_bytes(p, rows->count));
+    return device->upload(stream, labels_to_fill(p), rows->labels, label_bytes(p, rows));
 }
 
 dp_status dp_pass_send(struct dp_pass *p, const struct dp_pass_rows *rows)
@@ -106,7 +110,7 @@ static dp_status take(struct dp_pass *p, const struct dp_pass_rows *rows)
     if (sender->stream == NULL) {
         return DP_OK;
     }
-    DP_TRY(p->stream->ops->copy(p->stream, p->labels, sender->labels, label_bytes(p, rows->count)));
+    DP_TRY(p->stream->ops->copy(p->stream, p->labels, sender->labels, label_bytes(p, rows)));
     return p->stream->device->event_record(sender->taken, p->stream);
 }
 

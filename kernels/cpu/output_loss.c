@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "kernels/cpu/ops_cpu.h"
+#include "kernels/cpu/pairs.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/device.h"
@@ -123,6 +124,35 @@ static struct sums class_sums(enum dp_loss_kind kind, float *dx, const float *x,
     return sums;
 }
 
+/* A row whose target is a pair: the outputs of both classes, and those before, between, after. */
+static struct sums pair_sums(enum dp_loss_kind kind, float *dx, const float *x, const int32_t *pair,
+                             size_t outputs, float scale)
+{
+    const struct dp_pair p = dp_pair_of(pair);
+    const size_t best = largest(x, outputs); /* dx may be x */
+    const size_t ends[] = {p.first < p.other ? p.first : p.other,
+                           p.first < p.other ? p.other : p.first};
+    struct sums sums = {0, 0};
+    size_t at = 0;
+
+    for (int i = 0; i < 2; i++) {
+        const float target = (float)dp_pair_target(&p, ends[i]);
+        if (ends[i] < at) {
+            break; /* both are one class */
+        }
+        sums =
+            add_outputs(sums, kind, dx != NULL ? dx + at : NULL, x + at, NULL, ends[i] - at, scale);
+        at = ends[i];
+        sums = add_outputs(sums, kind, dx != NULL ? dx + at : NULL, x + at, &target, 1, scale);
+        at++;
+    }
+    sums = add_outputs(sums, kind, dx != NULL ? dx + at : NULL, x + at, NULL, outputs - at, scale);
+    if (kind == DP_LOSS_SIGMOID) {
+        sums.score = dp_pair_target(&p, best) * (double)outputs; /* all outputs are one answer */
+    }
+    return sums;
+}
+
 dp_status dp_cpu_output_loss(struct dp_stream *s, const struct dp_output_loss *how, void *dx,
                              float *loss, float *score, const void *x, const void *targets,
                              const float *scale, float keep)
@@ -135,13 +165,19 @@ dp_status dp_cpu_output_loss(struct dp_stream *s, const struct dp_output_loss *h
     struct sums sums = {0, 0};
     (void)s;
 
-    if (!how->classes) {
+    if (how->kind == DP_LOSS_SOFTMAX) {
+        return dp_cpu_softmax_pairs(how, dx, loss, score, x, classes, *scale, keep);
+    }
+    if (how->targets == DP_TARGET_NUMBERS) {
         sums = add_outputs(sums, how->kind, gradient, values, targets, count, each);
     }
-    for (size_t r = 0; how->classes && r < how->rows; r++) {
+    for (size_t r = 0; how->targets != DP_TARGET_NUMBERS && r < how->rows; r++) {
+        float *to = gradient != NULL ? gradient + r * outputs : NULL;
+        const float *from = values + r * outputs;
         const struct sums row =
-            class_sums(how->kind, gradient != NULL ? gradient + r * outputs : NULL,
-                       values + r * outputs, (size_t)classes[r], outputs, each);
+            how->targets == DP_TARGET_PAIRS
+                ? pair_sums(how->kind, to, from, classes + r * DP_PAIR_WORDS, outputs, each)
+                : class_sums(how->kind, to, from, (size_t)classes[r], outputs, each);
         sums = (struct sums){sums.loss + row.loss, sums.score + row.score};
     }
     *loss = (float)(sums.loss / (double)outputs * (double)*scale + (keep != 0 ? (double)*loss : 0));

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "kernels/cpu/ops_cpu.h"
+#include "kernels/cpu/pairs.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/device.h"
@@ -75,6 +76,40 @@ static inline void scale_row(float *y, float factor, size_t count)
     for (size_t i = 0; i < count; i++) {
         y[i] *= factor;
     }
+}
+
+dp_status dp_cpu_softmax_pairs(const struct dp_output_loss *how, float *dx, float *loss,
+                               float *score, const float *x, const int32_t *pairs, float scale,
+                               float keep)
+{
+    double sum = 0, right = 0;
+
+    for (size_t r = 0; r < how->rows; r++, pairs += DP_PAIR_WORDS) {
+        const float *row = x + r * how->outputs;
+        float *to = dx != NULL ? dx + r * how->outputs : NULL;
+        const struct dp_pair p = dp_pair_of(pairs);
+        const float most = largest(row, how->outputs);
+        /* Before dx, which may be x, is written; a share of 0 takes no part. */
+        const double margin =
+            (p.share > 0 ? (double)p.share * ((double)row[p.first] - (double)most) : 0) +
+            (p.rest > 0 ? (double)p.rest * ((double)row[p.other] - (double)most) : 0);
+        size_t best = 0;
+        float all;
+        while (best + 1 < how->outputs && row[best] < most) {
+            best++;
+        }
+        right += dp_pair_target(&p, best);
+        all = exponentials(to, row, most, how->outputs);
+        sum += log((double)all) - margin;
+        if (to != NULL) {
+            scale_row(to, scale / all, how->outputs);
+            to[p.first] -= scale * p.share;
+            to[p.other] -= scale * p.rest;
+        }
+    }
+    *loss = (float)(sum * (double)scale + (keep != 0 ? (double)*loss : 0));
+    *score = (float)(right + (keep != 0 ? (double)*score : 0));
+    return DP_OK;
 }
 
 /* One row: returns its loss and writes its gradient unless dx is NULL (dx may be x). *right:

@@ -4,6 +4,7 @@
  *
  * A block takes a row at a time, and reads it once: 2 e bytes an element of type size e.
  */
+#include "kernels/cuda/pairs.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
 /* The loss of an output x with target t, and its slope. */
@@ -19,9 +20,9 @@ template <dp_loss_kind Kind> static __device__ float loss_of(float x, float t, f
 }
 
 /* One row: the sum of its losses on every thread, and *score; writes the gradient where dx is
- * wanted (dx may be x). */
+ * wanted (dx may be x). t: the target of each output; NULL: those of `pair`. */
 template <dp_loss_kind Kind, typename T>
-static __device__ double row_loss(T *dx, const T *x, const float *t, int target, int outputs,
+static __device__ double row_loss(T *dx, const T *x, const float *t, dp_pair pair, int outputs,
                                   float scale, void *shared, double *score)
 {
     dp_best mine = {-INFINITY, INT32_MAX};
@@ -29,7 +30,7 @@ static __device__ double row_loss(T *dx, const T *x, const float *t, int target,
     float slope;
 
     for (int c = (int)threadIdx.x; c < outputs; c += (int)blockDim.x) {
-        const float v = dp_wide(x[c]), wanted = t != nullptr ? t[c] : target == c ? 1.0f : 0.0f;
+        const float v = dp_wide(x[c]), wanted = t != nullptr ? t[c] : dp_pair_target(pair, c);
         mine = dp_better(mine, dp_best{v, c});
         sum += (double)loss_of<Kind>(v, wanted, &slope);
         near += Kind == DP_LOSS_SQUARE          ? (double)fabsf(v - wanted)
@@ -41,7 +42,7 @@ static __device__ double row_loss(T *dx, const T *x, const float *t, int target,
     }
     if (Kind == DP_LOSS_SIGMOID && t == nullptr) {
         const dp_best top = dp_block_best(mine, static_cast<dp_best *>(shared));
-        *score = (top.at == INT32_MAX ? 0 : top.at) == target ? 1.0 : 0.0;
+        *score = (double)dp_pair_target(pair, top.at == INT32_MAX ? 0 : top.at);
     } else {
         *score = dp_block_sum(near, static_cast<double *>(shared)) / outputs;
     }
@@ -50,7 +51,8 @@ static __device__ double row_loss(T *dx, const T *x, const float *t, int target,
 
 template <dp_loss_kind Kind, typename T>
 static __global__ void output_kernel(double *partials, T *dx, const T *x, const void *targets,
-                                     bool classes, size_t rows, int outputs, const float *scale)
+                                     dp_target_kind kind, size_t rows, int outputs,
+                                     const float *scale)
 {
     DP_SHARED(double, shared);
     const float each = *scale / (float)outputs;
@@ -58,10 +60,13 @@ static __global__ void output_kernel(double *partials, T *dx, const T *x, const 
 
     for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const size_t at = row * (size_t)outputs;
-        const float *t = classes ? nullptr : static_cast<const float *>(targets) + at;
-        const int target = classes ? static_cast<const int32_t *>(targets)[row] : 0;
+        const float *t =
+            kind != DP_TARGET_NUMBERS ? nullptr : static_cast<const float *>(targets) + at;
+        const dp_pair pair = kind != DP_TARGET_NUMBERS
+                                 ? dp_pair_at(targets, row, kind == DP_TARGET_PAIRS)
+                                 : dp_pair{-1, -1, 0.0f};
         double right;
-        loss += row_loss<Kind>(dx != nullptr ? dx + at : nullptr, x + at, t, target, outputs, each,
+        loss += row_loss<Kind>(dx != nullptr ? dx + at : nullptr, x + at, t, pair, outputs, each,
                                shared, &right) /
                 outputs;
         score += right;
@@ -77,7 +82,7 @@ static dp_status launch(struct dp_stream *s, const struct dp_output_loss *how, v
 
     DP_BY_TYPE(s->type, T, {
         DP_LAUNCH((output_kernel<Kind, T>), blocks, dp_row_threads(how->outputs),
-                  32 * sizeof(double), s, partials, (T *)dx, (const T *)x, targets, how->classes,
+                  32 * sizeof(double), s, partials, (T *)dx, (const T *)x, targets, how->targets,
                   how->rows, (int)how->outputs, scale);
     });
     return DP_CUDA(cudaGetLastError());
@@ -91,6 +96,9 @@ extern "C" dp_status dp_cuda_output_loss(struct dp_stream *s, const struct dp_ou
 
     if (how->outputs > INT32_MAX) {
         return DP_FAIL(DP_ERR_ARG, "%zu outputs", how->outputs);
+    }
+    if (how->kind == DP_LOSS_SOFTMAX) {
+        return dp_cuda_softmax_pairs(s, how, dx, loss, score, x, targets, scale, keep);
     }
     DP_TRY(dp_cuda_zero(s, dp_cuda_of(s)->partials, 2 * blocks * sizeof(double)));
     if (how->rows > 0) {

@@ -4,11 +4,12 @@
  * A block takes a row at a time, in three passes over it, of which the cache serves two: 2 e bytes
  * an element of type size e. The sums of the blocks are added by one block, in their order.
  */
+#include "kernels/cuda/pairs.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
 /* One row: its loss on every thread; writes the gradient where dx is wanted (dx may be x). */
 template <typename T>
-static __device__ float row_loss(T *dx, const T *x, int label, int classes, float scale,
+static __device__ float row_loss(T *dx, const T *x, dp_pair pair, int classes, float scale,
                                  void *shared, int *place)
 {
     dp_best mine = {-INFINITY, INT32_MAX};
@@ -24,37 +25,42 @@ static __device__ float row_loss(T *dx, const T *x, int label, int classes, floa
     }
     sum = dp_block_sum(sum, static_cast<float *>(shared));
     /* log1p keeps what exp(largest) = 1 would drown; the term of the largest is that 1. */
-    const float rest = log1pf(sum), wanted = dp_wide(x[label]) - largest, total = 1.0f + sum;
+    const float rest = log1pf(sum), total = 1.0f + sum;
+    float wanted = dp_wide(x[pair.first]) - largest;
+    if (pair.other >= 0) { /* a share of 0 takes no part */
+        const float left = 1.0f - pair.share;
+        wanted = (pair.share > 0.0f ? pair.share * wanted : 0.0f) +
+                 (left > 0.0f ? left * (dp_wide(x[pair.other]) - largest) : 0.0f);
+    }
     *place = top.at == INT32_MAX ? 0 : top.at;
     __syncthreads(); /* all have read x, which dx may be */
     for (int c = (int)threadIdx.x; dx != nullptr && c < classes; c += (int)blockDim.x) {
         const float p = expf(dp_wide(x[c]) - largest) / total;
-        dp_narrow(&dx[c], (p - (c == label ? 1.0f : 0.0f)) * scale);
+        dp_narrow(&dx[c], (p - dp_pair_target(pair, c)) * scale);
     }
     return rest - wanted;
 }
 
 template <typename T>
-static __global__ void softmax_kernel(double *partials, T *dx, const T *x, const int32_t *labels,
-                                      size_t rows, int classes, const float *scale)
+static __global__ void softmax_kernel(double *partials, T *dx, const T *x, const void *labels,
+                                      bool pairs, size_t rows, int classes, const float *scale)
 {
     DP_SHARED(double, shared);
     double loss = 0, correct = 0;
 
     for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const int label = labels[row];
+        const dp_pair pair = dp_pair_at(labels, row, pairs);
         int place;
         loss += (double)row_loss(dx != nullptr ? dx + row * (size_t)classes : nullptr,
-                                 x + row * (size_t)classes, label, classes, *scale, shared, &place);
-        correct += place == label ? 1 : 0;
+                                 x + row * (size_t)classes, pair, classes, *scale, shared, &place);
+        correct += (double)dp_pair_target(pair, place);
     }
     dp_leave_sums(partials, loss, correct);
 }
 
-extern "C" dp_status dp_cuda_softmax_loss(struct dp_stream *s, void *dx, float *loss,
-                                          float *correct, const void *x, const int32_t *labels,
-                                          size_t rows, size_t classes, const float *scale,
-                                          float keep)
+static dp_status softmax(struct dp_stream *s, void *dx, float *loss, float *correct, const void *x,
+                         const void *labels, bool pairs, size_t rows, size_t classes,
+                         const float *scale, float keep)
 {
     const unsigned threads = dp_row_threads(classes);
     const size_t blocks = dp_least(rows, DP_ROW_BLOCKS);
@@ -67,9 +73,24 @@ extern "C" dp_status dp_cuda_softmax_loss(struct dp_stream *s, void *dx, float *
     if (rows > 0) {
         DP_BY_TYPE(s->type, T, {
             DP_LAUNCH(softmax_kernel<T>, blocks, threads, 32 * sizeof(double), s, partials, (T *)dx,
-                      (const T *)x, labels, rows, (int)classes, scale);
+                      (const T *)x, labels, pairs, rows, (int)classes, scale);
         });
         DP_TRY(DP_CUDA(cudaGetLastError()));
     }
     return dp_add_rows(s, loss, correct, partials, blocks, scale, keep);
+}
+
+extern "C" dp_status dp_cuda_softmax_loss(struct dp_stream *s, void *dx, float *loss,
+                                          float *correct, const void *x, const int32_t *labels,
+                                          size_t rows, size_t classes, const float *scale,
+                                          float keep)
+{
+    return softmax(s, dx, loss, correct, x, labels, false, rows, classes, scale, keep);
+}
+
+extern "C" dp_status dp_cuda_softmax_pairs(struct dp_stream *s, const struct dp_output_loss *how,
+                                           void *dx, float *loss, float *score, const void *x,
+                                           const void *pairs, const float *scale, float keep)
+{
+    return softmax(s, dx, loss, score, x, pairs, true, how->rows, how->outputs, scale, keep);
 }

@@ -4,6 +4,7 @@
  */
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "kernels/ref/element.h"
 #include "kernels/ref/ops_ref.h"
@@ -21,11 +22,25 @@ static double loss_of(enum dp_loss_kind kind, double x, double t, double *slope)
     return (x > 0 ? x : 0) - x * t + log1p(e);
 }
 
+/* The same of a pair of classes. */
+static double pair_target(const int32_t *pair, size_t c)
+{
+    float share;
+
+    memcpy(&share, &pair[2], sizeof(share));
+    return ((size_t)pair[0] == c ? (double)share : 0) +
+           ((size_t)pair[1] == c ? 1 - (double)share : 0);
+}
+
 /* The target of output `c` of a row. */
 static double target_of(const struct dp_output_loss *how, const void *targets, size_t row, size_t c)
 {
-    return how->classes ? (size_t)((const int32_t *)targets)[row] == c ? 1 : 0
-                        : (double)((const float *)targets)[row * how->outputs + c];
+    if (how->targets == DP_TARGET_PAIRS) {
+        return pair_target((const int32_t *)targets + row * DP_PAIR_WORDS, c);
+    }
+    return how->targets == DP_TARGET_CLASSES
+               ? (size_t)((const int32_t *)targets)[row] == c ? 1 : 0
+               : (double)((const float *)targets)[row * how->outputs + c];
 }
 
 /* What an output adds to the score of its row; with classes and DP_LOSS_SIGMOID nothing. */
@@ -34,7 +49,35 @@ static double score_of(const struct dp_output_loss *how, double x, double t)
     if (how->kind == DP_LOSS_SQUARE) {
         return fabs(x - t) / (double)how->outputs;
     }
-    return !how->classes && (x > 0) == (t > 0.5) ? 1 / (double)how->outputs : 0;
+    return how->targets == DP_TARGET_NUMBERS && (x > 0) == (t > 0.5) ? 1 / (double)how->outputs : 0;
+}
+
+/* One row of softmax cross-entropy, likewise. */
+static double softmax_row(const struct dp_stream *s, const struct dp_output_loss *how, void *dx,
+                          const void *x, const void *targets, size_t row, double scale,
+                          double *score)
+{
+    double most = 0, sum = 0, loss = 0;
+    size_t best = 0;
+
+    for (size_t c = 0; c < how->outputs; c++) {
+        const double v = (double)dp_ref_get(s, x, c);
+        best = c > 0 && v > most ? c : best;
+        most = c == 0 || v > most ? v : most;
+    }
+    for (size_t c = 0; c < how->outputs; c++) {
+        sum += exp((double)dp_ref_get(s, x, c) - most);
+    }
+    for (size_t c = 0; c < how->outputs; c++) {
+        const double v = (double)dp_ref_get(s, x, c) - most - log(sum);
+        const double t = target_of(how, targets, row, c);
+        loss -= t > 0 ? t * v : 0;
+        if (dx != NULL) {
+            dp_ref_put(s, dx, c, (float)((exp(v) - t) * scale));
+        }
+    }
+    *score += target_of(how, targets, row, best);
+    return loss;
 }
 
 /* One row: returns its loss; writes the gradient unless dx is NULL (dx may be x); adds to
@@ -56,7 +99,7 @@ static double row_loss(const struct dp_stream *s, const struct dp_output_loss *h
             dp_ref_put(s, dx, c, (float)(slope * scale / (double)outputs));
         }
     }
-    if (how->classes && how->kind == DP_LOSS_SIGMOID) {
+    if (how->targets != DP_TARGET_NUMBERS && how->kind == DP_LOSS_SIGMOID) {
         *score += target_of(how, targets, row, best);
     }
     return sum / (double)outputs;
@@ -68,10 +111,13 @@ dp_status dp_ref_output_loss(struct dp_stream *s, const struct dp_output_loss *h
 {
     double sum = 0, scores = 0;
 
-    assert(how->kind == DP_LOSS_SIGMOID || how->kind == DP_LOSS_SQUARE);
+    assert(how->kind != DP_LOSS_SOFTMAX || how->targets == DP_TARGET_PAIRS);
     for (size_t r = 0; r < how->rows; r++) {
-        sum += row_loss(s, how, dx != NULL ? dp_ref_to(s, dx, r * how->outputs) : NULL,
-                        dp_ref_at(s, x, r * how->outputs), targets, r, (double)*scale, &scores);
+        void *to = dx != NULL ? dp_ref_to(s, dx, r * how->outputs) : NULL;
+        const void *from = dp_ref_at(s, x, r * how->outputs);
+        sum += how->kind == DP_LOSS_SOFTMAX
+                   ? softmax_row(s, how, to, from, targets, r, (double)*scale, &scores)
+                   : row_loss(s, how, to, from, targets, r, (double)*scale, &scores);
     }
     *loss = (float)(sum * (double)*scale + (keep != 0 ? (double)*loss : 0));
     *score = (float)(scores + (keep != 0 ? (double)*score : 0));

@@ -37,6 +37,7 @@ struct dp_data_config {
     const char *source;
     const char *dir;
     int shuffle; /* DP_SHUFFLE_... */
+    int window;  /* rows, of DP_SHUFFLE_WINDOW */
     bool drop_last;
     int samples, test_samples; /* source synthetic */
     double test_fraction;

@@ -58,7 +58,6 @@ static dp_status apply_list(const struct dp_option *row, void *base,
 dp_status dp_config_apply(const struct dp_option *row, void *base, const struct dp_yaml_node *node,
                           const char *key)
 {
-    const char *reason;
     char problem[512];
 
     if (node->kind == DP_YAML_LIST && row->kind == DP_OPTION_NUMBERS) {
@@ -67,10 +66,6 @@ dp_status dp_config_apply(const struct dp_option *row, void *base, const struct 
     if (node->kind != DP_YAML_SCALAR || (needs_plain(row) && !node->plain) ||
         (!needs_plain(row) && dp_yaml_is_null(node))) {
         return refuse_kind(row, node, key);
-    }
-    reason = dp_config_rule_of_value(key, node->text);
-    if (reason != NULL) {
-        return dp_config_refuse(&node->at, key, "%s", reason);
     }
     if (dp_option_apply(row, base, &node->text, 1, problem, sizeof(problem)) != DP_OK) {
         return dp_config_refuse(&node->at, key, "%s", problem);

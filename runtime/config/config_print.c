@@ -301,9 +301,6 @@ static void help_rows(const struct dp_option *row, const char *path,
 
     for (; row != NULL && row->kind != DP_OPTION_END; row++) {
         (void)snprintf(key, sizeof(key), "%s%s%s", path, path[0] != '\0' ? "." : "", row->name);
-        if (dp_config_rule_hides(key)) {
-            continue;
-        }
         if (family != NULL && strcmp(row->name, "name") == 0) {
             describe_names(family, expected, sizeof(expected));
         } else {

@@ -19,41 +19,6 @@ int dp_config_workers(const struct dp_config *config)
     return *text >= '1' && *text <= '9' && *end == '\0' && count <= WORKERS_MOST ? (int)count : -1;
 }
 
-/* ---- values ---- */
-
-/* `value` NULL: any number above 0. */
-struct refused_value {
-    const char *key, *value, *reason;
-};
-
-static const struct refused_value refused_values[] = {
-    {"data.shuffle", "window", "not available in this version: only true, false and full"},
-};
-
-enum { VALUE_COUNT = sizeof(refused_values) / sizeof(refused_values[0]) };
-
-const char *dp_config_rule_of_value(const char *key, const char *text)
-{
-    for (int i = 0; i < VALUE_COUNT; i++) {
-        const struct refused_value *row = &refused_values[i];
-        if (strcmp(row->key, key) == 0 &&
-            (row->value != NULL ? strcmp(row->value, text) == 0 : strtod(text, NULL) > 0.0)) {
-            return row->reason;
-        }
-    }
-    return NULL;
-}
-
-bool dp_config_rule_hides(const char *key)
-{
-    for (int i = 0; i < VALUE_COUNT; i++) {
-        if (refused_values[i].value == NULL && strcmp(refused_values[i].key, key) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- contradictions ---- */
 
 static bool normalizes_by_half(const struct dp_config *config)

@@ -1,7 +1,6 @@
 /*
- * config_rules.h - what a configuration may not contain: values that this version does not offer,
- * and options that exclude each other. Each is a table; to add a refusal, add a row. A third table
- * lists keys without effect.
+ * config_rules.h - what a configuration may not contain: options that exclude each other. To add a
+ * refusal, add a row to the table.
  */
 #ifndef DP_RUNTIME_CONFIG_CONFIG_RULES_H
 #define DP_RUNTIME_CONFIG_CONFIG_RULES_H
@@ -9,13 +8,6 @@
 #include <stdbool.h>
 
 #include "runtime/config/config.h"
-
-/* Why this version refuses the value `text` of `key`, or NULL. */
-const char *dp_config_rule_of_value(const char *key, const char *text);
-
-/* Whether only the default of `key` is offered, or the key has no effect in this version, so that
- * --help leaves it out. */
-bool dp_config_rule_hides(const char *key);
 
 /* Options that contradict each other. */
 struct dp_config_rule {

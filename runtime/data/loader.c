@@ -14,19 +14,18 @@
 #include "runtime/data/rows.h"
 #include "runtime/data/stream/pace.h"
 #include "runtime/data/stream/row_maker.h"
+#include "runtime/data/window.h"
 
-enum {
-    TAKEN_BYTES = 32768, /* of rows in memory that a thread takes at once */
-    ERROR_BYTES = 1024
-};
+enum { ERROR_BYTES = 1024, TAKEN_BYTES = 32768 /* of rows in memory, at once */ };
 
 struct slot {
     struct dp_batch batch;
     struct dp_permutation permutation; /* of its epoch */
+    struct dp_window_order windows;    /* of its epoch, where rows are shuffled in windows */
     uint64_t first;                    /* this rank's first position in the epoch */
     size_t left;                       /* rows that are not written yet */
     uint8_t *images;         /* within the loader's memory; [dp_most_rows(), sample_bytes] */
-    int32_t *labels;         /* likewise; [dp_most_rows(), label_words] */
+    int32_t *labels;         /* likewise; [dp_most_rows(), batch_words] */
     dp_status status;        /* of its first bad row, */
     size_t bad_row;          /* which row that is, */
     char error[ERROR_BYTES]; /* and what there is to say about it */
@@ -88,6 +87,8 @@ static void begin_batch(const struct dp_loader *loader, struct slot *slot, uint6
     const struct dp_range range = dp_row_range(global_rows, c->rank, c->ranks);
 
     dp_permutation_init(&slot->permutation, c->seed, (uint32_t)epoch, c->count);
+    dp_window_order_init(&slot->windows, c->seed, (uint32_t)epoch, c->count,
+                         c->window > 0 ? c->window : c->count);
     slot->first = index * c->global_batch + range.begin;
     slot->left = range.count;
     slot->status = DP_OK;
@@ -113,7 +114,9 @@ static uint64_t sample_at(const struct dp_loader *loader, const struct slot *slo
 {
     const uint64_t at = slot->first + row;
 
-    return loader->config.shuffle ? dp_permutation_at(&slot->permutation, at) : at;
+    return !loader->config.shuffle     ? at
+           : loader->config.window > 0 ? dp_window_order_at(&slot->windows, at)
+                                       : dp_permutation_at(&slot->permutation, at);
 }
 
 static void make_rows(const struct dp_loader *loader, struct dp_row_maker *maker, struct ticket *t)
@@ -125,7 +128,7 @@ static void make_rows(const struct dp_loader *loader, struct dp_row_maker *maker
     for (size_t i = t->row; i < t->row + t->count; i++) {
         t->status = dp_row_maker_make(maker, slot->batch.epoch, sample_at(loader, slot, i),
                                       slot->images + i * c->sample_bytes,
-                                      slot->labels + i * c->label_words, &t->skipped);
+                                      slot->labels + i * c->batch_words, &t->skipped);
         if (t->status != DP_OK) {
             t->bad_row = i;
             return;
@@ -266,8 +269,7 @@ static bool slots_alloc(struct dp_loader *loader)
     const size_t largest = c->global_batch < c->count ? c->global_batch : c->count;
     const size_t rows = dp_most_rows(largest, c->ranks), depth = (size_t)c->depth;
     const size_t images = dp_round_up(depth * rows * c->sample_bytes, DP_MEM_ALIGN);
-    const size_t words = rows * c->label_words;
-    const size_t bytes = images + depth * words * sizeof(int32_t);
+    const size_t words = rows * c->batch_words, bytes = images + depth * words * sizeof(int32_t);
 
     loader->slots = dp_zalloc(depth, sizeof(*loader->slots));
     loader->memory = dp_mem_arena(DP_MEM_DATA, bytes);
@@ -293,6 +295,7 @@ static dp_status make_makers(struct dp_loader *loader)
         .count = c->count,
         .sample_bytes = c->sample_bytes,
         .label_words = c->label_words,
+        .pairs = c->batch_words > c->label_words,
         .samples = c->samples,
         .skips = c->skips,
         .augment = c->augment,
@@ -337,6 +340,7 @@ static void choose(struct dp_loader *loader)
     const int most = c->workers > 0 ? c->workers : c->workers_most;
 
     c->label_words = c->label_words == 0 ? 1 : c->label_words;
+    c->batch_words = c->batch_words == 0 ? c->label_words : c->batch_words;
     c->depth = c->depth == 0 ? DP_LOADER_DEPTH : c->depth;
     if (c->cached) {
         c->depth = 1; /* filled here, once: there is nothing to do for a thread */

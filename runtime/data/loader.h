@@ -3,8 +3,8 @@
  *
  * Step s of a run takes global batch s % steps_per_epoch of epoch s / steps_per_epoch, and of it
  * the rows that dp_row_range() gives this rank. Position i of epoch e is row
- * dp_permutation_at(permutation(seed, e), i) of the data set, or row i without shuffle. All of it
- * is a function of the step, so a loader can start anywhere.
+ * dp_permutation_at(permutation(seed, e), i) of the data set, with a window that of window.h, and
+ * row i without shuffle. All of it is a function of the step, so a loader can start anywhere.
  *
  * Slots are filled in order. A free thread takes the next few rows of the batch that is being
  * filled, reads, decodes and changes them (stream/row_maker.h), and writes them where they belong:
@@ -33,11 +33,14 @@ struct dp_loader_config {
     struct dp_samples *samples; /* borrowed */
     bool skips;                 /* of `samples`: another one takes the place of a bad one */
     size_t count, sample_bytes;
-    size_t label_words;  /* of a label; 0: 1 */
+    size_t label_words; /* of a label; 0: 1 */
+    size_t
+        batch_words; /* of a label in a batch; 0: as many; more: augment makes pairs of classes */
     size_t global_batch; /* rows over all ranks; 1 or more */
     int rank, ranks;
     uint64_t seed;
     bool shuffle;
+    size_t window;                  /* rows that are shuffled together (window.h); 0: all */
     bool drop_last;                   /* leave out the rows that fill no batch */
     bool cached;                      /* batch 0 of epoch 0 in every step: measures without input */
     uint64_t first_step;              /* of the run: where a resumed run goes on */
@@ -57,7 +60,7 @@ struct dp_batch {
     size_t rows;           /* this rank's; may be 0 */
     size_t skipped;        /* bad samples among them, in whose place others stand */
     const uint8_t *images; /* borrowed; [rows, sample_bytes] */
-    const int32_t *labels; /* borrowed; [rows, label_words] */
+    const int32_t *labels; /* borrowed; [rows, batch_words] */
 };
 
 struct dp_loader;

@@ -31,6 +31,7 @@ static void add_means(const struct dp_run_summary *s, struct dp_step_terms *t)
         t->optimizer += ms[DP_PART_OPTIMIZER] / n;
         t->checkpoint += ms[DP_PART_CHECKPOINT] / n;
         t->exposed += ms[DP_PART_EXPOSED] / n;
+        t->exposed_most = fmax(t->exposed_most, ms[DP_PART_EXPOSED]);
         t->hidden += s->ranks[i].hidden_comm_ms / n;
     }
 }

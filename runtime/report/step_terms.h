@@ -13,6 +13,7 @@ struct dp_step_terms {
     double input, compute, optimizer, checkpoint; /* compute: copy, forward, backward, optimizer */
     double passes;                                /* forward and backward */
     double exposed;                               /* waits for gradients: sending + waiting */
+    double exposed_most;                          /* of the rank that waits most */
     double waiting;                               /* for ranks that come later */
     double sending;                               /* for communication itself */
     double hidden;                                /* communication beside computing */

@@ -153,7 +153,8 @@ static void judge_late(const struct dp_run_summary *s, const struct dp_step_term
         return; /* what a checkpoint delays counts there */
     }
     late = &s->ranks[t->late];
-    l->ms = t->waiting * s->rank_count / (s->rank_count - 1); /* of the ranks that wait */
+    /* Of the ranks that wait; none of them waits longer than it does for all gradients. */
+    l->ms = fmin(t->waiting * s->rank_count / (s->rank_count - 1), t->exposed_most);
     WRITE(l->evidence,
           "rank %d on %s comes last, by its %s; the others wait for it %.0f %% of the "
           "step",

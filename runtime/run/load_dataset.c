@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "collectives/core/consistency.h"
+#include "runtime/data/augment/augment.h"
 #include "runtime/data/load_samples.h"
 #include "runtime/data/stream/raw_cache.h"
 #include "runtime/run/data_memory.h"
@@ -103,10 +104,40 @@ static dp_status open_samples(const struct dp_config *c, const struct dp_model *
 }
 
 /* What samples and labels are: from here on the model's memory is theirs. */
-static void take_kinds(struct dp_model *model, const struct dp_samples_info *info)
+static void take_kinds(const struct dp_config *c, struct dp_model *model,
+                       const struct dp_samples_info *info)
 {
+    model->pairs = dp_augment_text_mixes(c->data.augment);
     model->float_samples = info->shape.element == DP_ELEMENT_FLOAT;
     model->targets = info->targets;
+}
+
+/* Of all files, or blocks, as they are. */
+static size_t raw_bytes(const struct dp_samples *samples)
+{
+    size_t sum = 0;
+
+    for (size_t u = 0; u < dp_samples_info(samples)->units; u++) {
+        sum += dp_samples_unit_bytes(samples, u);
+    }
+    return sum;
+}
+
+/* Where data.cache keeps samples, on a host that has the memory for it. */
+static size_t kept_bytes(const struct dp_config *c, const struct dp_samples *samples)
+{
+    const struct dp_samples_info *info = dp_samples_info(samples);
+    const size_t decoded = lay_out(c, info).bytes, most = (size_t)c->data.memory_mb << 20;
+    const bool fits = most == 0 || decoded <= most;
+    size_t raw;
+
+    if (!info->any_order || c->data.cache == DP_CACHE_DECODED ||
+        (fits && c->data.cache != DP_CACHE_RAW && c->data.cache != DP_CACHE_NONE)) {
+        return decoded;
+    }
+    raw = c->data.cache != DP_CACHE_NONE && info->units > 0 ? raw_bytes(samples) : 0;
+    return sizeof(struct shared) +
+           (c->data.cache == DP_CACHE_RAW || most == 0 || raw <= most ? raw : 0);
 }
 
 size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size_t *train_count)
@@ -119,8 +150,8 @@ size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size
     dp_log_capture_begin(&capture, DP_LOG_DEBUG);
     if (open_samples(c, model, &samples) == DP_OK) {
         *train_count = dp_samples_info(samples)->count[DP_SET_TRAIN];
-        take_kinds(model, dp_samples_info(samples));
-        bytes = lay_out(c, dp_samples_info(samples)).bytes;
+        take_kinds(c, model, dp_samples_info(samples));
+        bytes = kept_bytes(c, samples);
     }
     dp_log_capture_end(&capture, DP_LOG_DROP);
     dp_samples_close(samples);
@@ -354,7 +385,7 @@ dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress)
     status = dp_consistency_agree(job->world->all, status, &capture);
     job->samples = samples;
     DP_TRY(status);
-    take_kinds(job->model, dp_samples_info(samples));
+    take_kinds(job->config, job->model, dp_samples_info(samples));
     DP_TRY(compare_counts(job, dp_samples_info(samples)));
     DP_TRY(take_samples(job, progress, samples));
     if (dp_run_leads(job)) {

@@ -45,7 +45,11 @@ static void put_switch(char *text, bool value)
 
 static void put_shuffle(const struct dp_run_job *job, char *text)
 {
-    put_switch(text, job->config->data.shuffle != DP_SHUFFLE_OFF);
+    if (job->config->data.shuffle == DP_SHUFFLE_WINDOW) {
+        (void)snprintf(text, TEXT_BYTES, "window of %d", job->config->data.window);
+    } else {
+        put_switch(text, job->config->data.shuffle != DP_SHUFFLE_OFF);
+    }
 }
 
 static void put_rows(const struct dp_run_job *job, char *text)

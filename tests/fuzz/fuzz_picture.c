@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/data/pictures/jpeg_part.h"
 #include "runtime/data/pictures/picture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -41,6 +42,35 @@ static void decode(struct dp_jpeg *jpeg, struct dp_buffer *memory, const uint8_t
     (void)sum;
 }
 
+/* A part of a JPEG file, which its last bytes choose. */
+static void decode_part(const uint8_t *data, size_t size)
+{
+    static struct dp_buffer memory;
+    static struct dp_jpeg_part *decoder;
+    struct dp_problem problem = {.text = ""};
+    struct dp_picture whole, out;
+    const int scale = 1 << data[size - 1] % 4;
+    struct dp_part part;
+    bool parts;
+
+    if (decoder == NULL && dp_jpeg_part_create(&decoder) != DP_OK) {
+        abort();
+    }
+    if (dp_jpeg_part_open(decoder, data, size, 3, &whole, &parts, &problem) != DP_OK || !parts) {
+        return;
+    }
+    whole.width = (whole.width + scale - 1) / scale;
+    whole.height = (whole.height + scale - 1) / scale;
+    part.left = data[size - 2] * whole.width / 256;
+    part.top = data[size - 3] * whole.height / 256;
+    part.width = 1 + data[size - 4] * (whole.width - part.left - 1) / 255;
+    part.height = 1 + data[size - 5] * (whole.height - part.top - 1) / 255;
+    if (dp_jpeg_part_decode(decoder, scale, &part, &memory, &out, &problem) == DP_OK &&
+        (out.width != part.width || out.height != part.height)) {
+        abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct dp_buffer memory;
@@ -53,6 +83,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     decode(jpeg, &memory, data, size, 1);
     decode(jpeg, &memory, data, size, 3);
+    if (size > 8 && dp_jpeg_is(data, size)) {
+        decode_part(data, size);
+    }
     if (dp_picture_decode(jpeg, small, sizeof(small), 3, &memory, &picture, &problem) != DP_OK) {
         abort();
     }

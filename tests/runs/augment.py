@@ -5,7 +5,8 @@ a resume in the middle of an epoch; the test set stays as it is.
 import harness
 from harness import check, run_json, same, small_cfg, train, train_well
 
-AUGMENT = "data.augment=[random_crop: {padding: 2}, flip: {}, cutout: {size: 3}]"
+AUGMENT = ("data.augment=[random_crop: {padding: 2}, flip: {}, cutout: {size: 3}, "
+           "mixup: {alpha: 0.4}]")
 LANES = ("--set", "train.lanes=2", "--set", "train.eval_every=0")
 STEPS = 15  # 12 are an epoch
 
@@ -42,9 +43,23 @@ def case_what_is_tested_with_is_not_changed():
     check(found[0]["train_loss"] != found[1]["train_loss"], "training samples are not changed")
 
 
+def case_labels_are_mixed_for_every_loss():
+    mixup = "data.augment=[mixup: {alpha: 1}]"
+    for loss in ("softmax_cross_entropy", "binary_cross_entropy", "mse"):
+        flags = ("--set", f"train.loss={loss}", "--set", "optimizer.lr=0.02")
+        first, plain = [trained(f"{loss}-{number}", *more, *flags, ranks=1, steps=5)
+                        for number, more in enumerate((("--set", mixup), ()))]
+        second = trained(f"{loss}-2", "--set", mixup, *flags, ranks=2, steps=5)
+        check(weights(first) == weights(second), f"{loss}: other bits on 2 ranks")
+        check(weights(first) != weights(plain), f"{loss}: nothing is mixed")
+        loss_of = run_json(first)["final"]
+        check(0 < loss_of["train_loss"] < 10 and 0 < loss_of["test_loss"] < 10, f"{loss_of}")
+
+
 def case_a_mistake_is_one_line_with_its_place():
     cases = (("[flop: {}]", "unknown augmentation 'flop' (did you mean 'flip'?)"),
              ("[flip: {q: 1}]", "flip: unknown option 'q'"),
+             ("[mixup: {}, flip: {}]", "mixup must be the last one"),
              ("[random_crop: {padding: 8}]", "random_crop: padding must be less than the height"),
              ("{flip: {}}", "expected a list such as [flip: {}, cutout: {size: 8}]"))
     for value, text in cases:

@@ -9,7 +9,7 @@ import signal
 import harness
 from harness import begin, check, metrics, run_json, same, small_cfg, steps_done, train, train_well
 
-AUGMENT = ("--set", "data.augment=[{random_crop: {padding: 2}}, {flip: {}}]")
+AUGMENT = ("--set", "data.augment=[{random_crop: {padding: 2}}, {flip: {}}, {mixup: {}}]")
 
 
 def readers(count, *more):

@@ -9,7 +9,7 @@ from harness import check, fashion, run_json, same, small_cfg, train, train_well
 from own_pictures import many, model, pictures
 from records import ddp_data
 
-AUGMENT = "data.augment=[random_crop: {padding: 2}, flip: {}]"
+AUGMENT = "data.augment=[random_crop: {padding: 2}, flip: {}, mixup: {}]"
 
 
 def trained(cfg, name, *sets, ranks=1, flags=()):
@@ -62,6 +62,17 @@ def case_a_random_part_is_taken_of_the_picture_as_it_is():
     same((result.code, len(result.errors)), (78, 1), f"exit code and errors of\n{result}\n")
     check("data.cache: data.augment takes parts of pictures as they are" in result.errors[0],
           f"{result}")
+
+
+def case_check_predicts_what_is_kept():
+    cfg = model(pictures("checked"))
+    found = {}
+    for cache in ("decoded", "raw", "none"):
+        told = train_well(cfg, "--check", "--set", f"data.cache={cache}").out
+        found[cache] = float(re.search(r"and the data set, ([\d.]+) MB, once", told)[1])
+    files = sum(p.stat().st_size for p in (harness.scratch / "checked").rglob("*.png")) / 2**20
+    same(found, {"decoded": round(64 * (12 * 16 * 3 + 4) / 2**20, 1), "raw": round(files, 1),
+                 "none": 0.0}, "MB of the data set")
 
 
 def case_the_input_alone_is_timed_by_stage():

@@ -1,5 +1,6 @@
 #include "runtime/data/augment/augment.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,8 +29,9 @@ struct stage {
 
 struct dp_augment {
     struct stage stages[STAGES_MOST];
-    int count;
-    bool borrows; /* the states are another one's */
+    int count;        /* of those that change a sample by itself */
+    struct stage mix; /* comes after them; `is` NULL: none */
+    bool borrows;     /* the states are another one's */
     struct dp_sample_shape shape;
     uint64_t seed;
     uint8_t *between[2]; /* within `memory`; what a stage makes for the next one */
@@ -38,20 +40,28 @@ struct dp_augment {
 
 static dp_status add_stage(struct dp_augment *a, const char *text, char *problem, size_t size)
 {
-    struct stage *stage = &a->stages[a->count];
     const struct dp_plugin *plugin = NULL;
+    struct stage stage = {NULL, NULL};
     const char *reason;
 
+    if (a->mix.is != NULL) {
+        (void)snprintf(problem, size, "%s must be the last one", a->mix.is->plugin.name);
+        return DP_ERR_CONFIG;
+    }
     if (a->count == STAGES_MOST) {
         (void)snprintf(problem, size, "more than %d augmentations", STAGES_MOST);
         return DP_ERR_CONFIG;
     }
-    DP_TRY(dp_plugin_create(&dp_augmentations, text, &plugin, &stage->state, problem, size));
-    a->count++;
-    stage->is = (const struct dp_augmentation *)(const void *)plugin; /* its first member */
-    reason = a->shape.height == 0        ? "samples are no pictures"
-             : stage->is->refuse != NULL ? stage->is->refuse(stage->state, &a->shape)
-                                         : NULL;
+    DP_TRY(dp_plugin_create(&dp_augmentations, text, &plugin, &stage.state, problem, size));
+    stage.is = (const struct dp_augmentation *)(const void *)plugin; /* its first member */
+    if (stage.is->share != NULL) {
+        a->mix = stage;
+        return DP_OK;
+    }
+    a->stages[a->count++] = stage;
+    reason = a->shape.height == 0       ? "samples are no pictures"
+             : stage.is->refuse != NULL ? stage.is->refuse(stage.state, &a->shape)
+                                        : NULL;
     if (reason != NULL) {
         (void)snprintf(problem, size, "%s: %s", plugin->name, reason);
         return DP_ERR_CONFIG;
@@ -164,13 +174,75 @@ static void apply(struct dp_augment *a, int first, uint64_t epoch, uint64_t row,
 void dp_augment_sample(struct dp_augment *a, uint64_t epoch, uint64_t row, const uint8_t *in,
                        uint8_t *out)
 {
+    if (a->count == 0) {
+        memcpy(out, in, dp_shape_bytes(&a->shape));
+    }
     apply(a, 0, epoch, row, in, out);
+}
+
+/* ---- mixing ---- */
+
+bool dp_augment_text_mixes(const char *text)
+{
+    for (const char *at = text; at != NULL; at = strchr(at, ';')) {
+        const size_t length = strcspn(at += *at == ';', ":;");
+        const struct dp_plugin *plugin = dp_plugin_find(&dp_augmentations, at, length);
+        if (plugin != NULL &&
+            ((const struct dp_augmentation *)(const void *)plugin)->share != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool dp_augment_changes(const struct dp_augment *a)
+{
+    return a->count > 0;
+}
+
+bool dp_augment_mixes(const struct dp_augment *a)
+{
+    return a->mix.is != NULL;
+}
+
+struct dp_mix dp_augment_mix(const struct dp_augment *a, uint64_t epoch, uint64_t row,
+                             uint64_t count)
+{
+    const struct dp_draw draw = draw_of(a, epoch, row, a->count);
+    const double share = a->mix.is->share(a->mix.state, &draw);
+    uint32_t bits[4];
+    double place; /* [0, 1), of 52 bits: no product with a count rounds to the count */
+
+    dp_draw_block(&draw, 0, bits);
+    place = (double)((uint64_t)bits[0] << 20 | bits[1] >> 12) / 4503599627370496.0;
+    return (struct dp_mix){.row = (uint64_t)(place * (double)count),
+                           .part = (uint32_t)lround(share * DP_MIX_WHOLE)};
+}
+
+void dp_augment_mix_samples(const struct dp_augment *a, const struct dp_mix *mix, uint8_t *sample,
+                            const uint8_t *other)
+{
+    const uint32_t part = mix->part, rest = DP_MIX_WHOLE - part;
+    const size_t count = a->shape.count;
+
+    if (a->shape.element == DP_ELEMENT_FLOAT) {
+        const float share = (float)part / DP_MIX_WHOLE, left = (float)rest / DP_MIX_WHOLE;
+        const float *y = (const float *)(const void *)other;
+        float *x = (float *)(void *)sample;
+        for (size_t i = 0; i < count; i++) {
+            x[i] = share * x[i] + left * y[i];
+        }
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        sample[i] = (uint8_t)((part * sample[i] + rest * other[i] + DP_MIX_WHOLE / 2) >> 16);
+    }
 }
 
 bool dp_augment_takes_part(const struct dp_augment *a, bool *more)
 {
     *more = a->count > 1;
-    return a->stages[0].is->part != NULL;
+    return a->count > 0 && a->stages[0].is->part != NULL;
 }
 
 void dp_augment_part(const struct dp_augment *a, uint64_t epoch, uint64_t row, int height,
@@ -194,6 +266,9 @@ void dp_augment_destroy(struct dp_augment *a)
     }
     for (int i = 0; i < a->count && !a->borrows; i++) {
         dp_free(a->stages[i].state);
+    }
+    if (!a->borrows) {
+        dp_free(a->mix.state);
     }
     dp_free(a->memory);
     dp_free(a);

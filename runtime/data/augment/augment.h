@@ -29,6 +29,28 @@ DP_CHECKED dp_status dp_augment_share(const struct dp_augment *augment, struct d
 void dp_augment_sample(struct dp_augment *augment, uint64_t epoch, uint64_t row, const uint8_t *in,
                        uint8_t *out);
 
+/* Whether the text has an augmentation that mixes samples. */
+bool dp_augment_text_mixes(const char *text);
+
+/* Whether it changes samples by themselves; and whether it then mixes each with another one, which
+ * dp_augment_mix() chooses. */
+bool dp_augment_changes(const struct dp_augment *augment);
+bool dp_augment_mixes(const struct dp_augment *augment);
+
+struct dp_mix {
+    uint64_t row;  /* the other sample */
+    uint32_t part; /* of the sample itself, of DP_MIX_WHOLE */
+};
+enum { DP_MIX_WHOLE = 1 << 16 };
+
+/* What sample `row` of `count` is mixed with in an epoch. */
+struct dp_mix dp_augment_mix(const struct dp_augment *augment, uint64_t epoch, uint64_t row,
+                             uint64_t count);
+
+/* Mixes `other` into `sample`, of the shape; bytes are rounded to the nearest. */
+void dp_augment_mix_samples(const struct dp_augment *augment, const struct dp_mix *mix,
+                            uint8_t *sample, const uint8_t *other);
+
 /* Whether it begins with taking a part. Then that can be done on a picture of any size, when it is
  * decoded: dp_augment_part() says which part, dp_augment_rest() does what comes after it; without
  * `more` there is nothing to do. */

@@ -27,6 +27,12 @@ static inline void dp_draw_block(const struct dp_draw *draw, uint32_t block, uin
     dp_random_block(draw->seed, draw->what + block, draw->epoch, draw->row, out);
 }
 
+/* So far away from 0 that its logarithm can be taken: (0, 1). */
+static inline double dp_draw_inside(uint32_t bits)
+{
+    return ((double)bits + 0.5) / 4294967296.0;
+}
+
 /* 0 to count - 1, each as often. */
 static inline int dp_draw_below(uint32_t bits, int count)
 {
@@ -43,6 +49,10 @@ struct dp_augmentation {
      * none. */
     void (*part)(const void *state, int height, int width, const struct dp_draw *draw,
                  struct dp_part *part);
+
+    /* Mixes each sample with another one: the share of the sample, 0 to 1. Comes last, takes
+     * samples of any shape, and has no apply(). NULL: it changes samples by themselves. */
+    double (*share)(const void *state, const struct dp_draw *draw);
 
     /* Writes the changed picture; both are aligned to their elements, and do not overlap. */
     void (*apply)(const void *state, const struct dp_sample_shape *shape,

@@ -13,6 +13,8 @@ struct dp_row_maker {
     uint8_t *sample;                 /* owned; what is changed; NULL: nothing is */
     struct dp_crop crop;             /* of the picture as it is, where that comes first */
     bool crops, changes;             /* whether that is so; whether anything else is changed */
+    uint8_t *other;                  /* owned; what a sample is mixed with; NULL: with nothing */
+    int32_t *other_label;            /* owned; [label_words] */
     uint64_t epoch, row;             /* that are made now */
     struct dp_stage_times times;
 };
@@ -33,11 +35,18 @@ static dp_status fill(struct dp_row_maker *m)
     if (c->augment != NULL) {
         DP_TRY(dp_augment_share(c->augment, &m->augment));
     }
+    if (c->augment != NULL && dp_augment_mixes(c->augment)) {
+        m->other = dp_mem_arena(DP_MEM_DATA, c->sample_bytes);
+        m->other_label = dp_zalloc(c->label_words, sizeof(*m->other_label));
+        if (m->other == NULL || m->other_label == NULL) {
+            return DP_FAIL(DP_ERR_NOMEM, "thread that mixes rows of %zu bytes", c->sample_bytes);
+        }
+    }
     if (c->images != NULL) {
         return DP_OK;
     }
     DP_TRY(dp_sample_reader_create(c->samples, &m->reader));
-    m->changes = c->augment != NULL;
+    m->changes = c->augment != NULL && dp_augment_changes(c->augment);
     if (c->augment != NULL && dp_samples_info(c->samples)->resized &&
         dp_augment_takes_part(c->augment, &more)) {
         m->crop = (struct dp_crop){choose_part, m};
@@ -78,6 +87,8 @@ void dp_row_maker_destroy(struct dp_row_maker *m)
         dp_sample_reader_destroy(m->reader);
         dp_augment_destroy(m->augment);
         dp_free(m->sample);
+        dp_free(m->other);
+        dp_free(m->other_label);
         dp_free(m);
     }
 }
@@ -130,15 +141,52 @@ static dp_status make_read(struct dp_row_maker *m, uint64_t epoch, uint64_t row,
     return DP_OK;
 }
 
-dp_status dp_row_maker_make(struct dp_row_maker *m, uint64_t epoch, uint64_t row, uint8_t *image,
-                            int32_t *label, size_t *skipped)
+static dp_status make(struct dp_row_maker *m, uint64_t epoch, uint64_t row, uint8_t *image,
+                      int32_t *label, size_t *skipped)
 {
-    m->times.rows++;
-    m->times.bytes[DP_STAGE_AUGMENT] += m->config.sample_bytes;
     if (m->reader != NULL) {
         return make_read(m, epoch, row, image, label, skipped);
     }
     make_resident(m, epoch, row, image, label);
+    return DP_OK;
+}
+
+/* Numbers become weighted means, two classes a pair. */
+static void mix_labels(const struct dp_row_maker *m, const struct dp_mix *mix, int32_t *label)
+{
+    const float share = (float)mix->part / DP_MIX_WHOLE;
+    const float rest = (float)(DP_MIX_WHOLE - mix->part) / DP_MIX_WHOLE;
+
+    if (m->config.pairs) {
+        label[1] = m->other_label[0]; /* the first one is there already */
+        memcpy(&label[2], &share, sizeof(share));
+        return;
+    }
+    for (size_t i = 0; i < m->config.label_words; i++) {
+        float one, other;
+        memcpy(&one, &label[i], sizeof(one));
+        memcpy(&other, &m->other_label[i], sizeof(other));
+        one = share * one + rest * other;
+        memcpy(&label[i], &one, sizeof(one));
+    }
+}
+
+dp_status dp_row_maker_make(struct dp_row_maker *m, uint64_t epoch, uint64_t row, uint8_t *image,
+                            int32_t *label, size_t *skipped)
+{
+    size_t of_other = 0; /* which its own row counts */
+    struct dp_mix mix;
+
+    m->times.rows++;
+    m->times.bytes[DP_STAGE_AUGMENT] += m->config.sample_bytes;
+    DP_TRY(make(m, epoch, row, image, label, skipped));
+    if (m->other == NULL) {
+        return DP_OK;
+    }
+    mix = dp_augment_mix(m->augment, epoch, row, m->config.count);
+    DP_TRY(make(m, epoch, mix.row, m->other, m->other_label, &of_other));
+    dp_augment_mix_samples(m->augment, &mix, image, m->other);
+    mix_labels(m, &mix, label);
     return DP_OK;
 }
 

@@ -16,6 +16,7 @@ struct dp_row_maker_config {
     struct dp_samples *samples;       /* borrowed */
     bool skips;                       /* another sample takes the place of a bad one */
     const struct dp_augment *augment; /* borrowed; NULL: samples stay as they are */
+    bool pairs; /* where `augment` mixes: labels are classes, which become pairs (kernels/ops.h) */
 };
 
 struct dp_row_maker;
@@ -28,7 +29,7 @@ DP_CHECKED dp_status dp_row_maker_create(const struct dp_row_maker_config *confi
  * Makes sample `row` as epoch `epoch` sees it.
  *
  *   image    out  [sample_bytes]
- *   label    out  [label_words]
+ *   label    out  [label_words], or DP_PAIR_WORDS of pairs; mixed numbers are weighted means
  *   skipped  in, out  counts bad samples in whose place another one stands
  *
  * Errors: those of dp_sample_reader_read(); none where images lie in memory.

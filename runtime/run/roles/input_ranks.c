@@ -32,7 +32,7 @@ static struct dp_batch_link link_of(struct dp_run_job *job)
         .readers = roles->count[DP_ROLE_READ],
         .first_reader = dp_role_first(roles, DP_ROLE_READ),
         .sample_bytes = job->data.sample_bytes,
-        .label_words = dp_model_label_words(job->model),
+        .label_words = dp_model_train_words(job->model),
         .count = job->data.train_count,
         .global_batch = (size_t)job->config->train.global_batch,
         .drop_last = job->config->data.drop_last,
@@ -221,8 +221,7 @@ static dp_status open_reader(const struct dp_run_job *job, struct dp_reader *r)
     struct dp_loader_config config;
 
     DP_TRY(dp_dataset_augment(&job->data, job->config, &r->augment));
-    config = dp_dataset_loader(&job->data, job->config, dp_model_label_words(job->model),
-                               r->augment, job->threads);
+    config = dp_dataset_loader(&job->data, job->config, job->model, r->augment, job->threads);
     config.global_batch = (size_t)job->config->train.global_batch;
     config.rank = job->world->all->rank - dp_role_first(roles, DP_ROLE_READ);
     config.ranks = roles->count[DP_ROLE_READ];

@@ -135,7 +135,8 @@ static dp_status check_model(struct dp_selftest *selftest)
     int32_t *labels = NULL;
     dp_status status = take_rows(selftest->job, rows, &images, &labels);
 
-    selftest->rows = (struct dp_pass_rows){images, labels, rows};
+    selftest->job->model->pairs = false; /* samples are taken as they are */
+    selftest->rows = (struct dp_pass_rows){.images = images, .labels = labels, .count = rows};
     status = status == DP_OK ? dp_gradient_check(selftest, at_most(GRADIENT_ROWS, rows)) : status;
     status = status == DP_OK ? dp_device_check(selftest, rows) : status;
     dp_free(labels);

@@ -39,7 +39,8 @@ dp_status dp_dataset_augment(const struct dp_dataset *data, const struct dp_conf
 }
 
 struct dp_loader_config dp_dataset_loader(const struct dp_dataset *data,
-                                          const struct dp_config *config, size_t label_words,
+                                          const struct dp_config *config,
+                                          const struct dp_model *model,
                                           const struct dp_augment *augment, int threads)
 {
     /* A copy alone keeps up with any step. */
@@ -50,9 +51,11 @@ struct dp_loader_config dp_dataset_loader(const struct dp_dataset *data,
         .labels = data->train_labels,
         .count = data->train_count,
         .sample_bytes = data->sample_bytes,
-        .label_words = label_words,
+        .label_words = data->made ? dp_model_train_words(model) : dp_model_label_words(model),
+        .batch_words = dp_model_train_words(model),
         .seed = (uint64_t)config->train.seed,
         .shuffle = config->data.shuffle != DP_SHUFFLE_OFF,
+        .window = config->data.shuffle == DP_SHUFFLE_WINDOW ? (size_t)config->data.window : 0,
         .drop_last = config->data.drop_last,
         .augment = augment,
         .samples = data->samples,

@@ -5,6 +5,7 @@
 #define DP_RUNTIME_TRAINER_COMPUTE_INPUT_H
 
 #include "base/log.h"
+#include "models/model.h"
 #include "runtime/config/config.h"
 #include "runtime/data/augment/augment.h"
 #include "runtime/data/loader.h"
@@ -49,7 +50,8 @@ DP_CHECKED dp_status dp_dataset_augment(const struct dp_dataset *data,
 /* What a loader of its training rows is made from; the caller sets global_batch, rank, ranks, the
  * steps and the device. */
 struct dp_loader_config dp_dataset_loader(const struct dp_dataset *data,
-                                          const struct dp_config *config, size_t label_words,
+                                          const struct dp_config *config,
+                                          const struct dp_model *model,
                                           const struct dp_augment *augment, int threads);
 
 /* The number of rows in the global batch of a step: the last one of an epoch may be smaller. */

@@ -203,7 +203,7 @@ static dp_status run_lane(struct worker *w, const struct orders *o, int lane)
     batch.first_row = rows.begin;
     batch.rows = rows.count;
     batch.images += at * dp_model_sample_bytes(l->config.model);
-    batch.labels += at * dp_model_label_words(l->config.model);
+    batch.labels += at * dp_model_train_words(l->config.model);
     call.grad = w->stack[dp_lane_depth(w->lane)];
     w->hooks.early = o->call->hooks->early;
     call.hooks = &w->hooks;

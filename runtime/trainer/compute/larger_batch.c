@@ -21,12 +21,12 @@ static dp_status larger_open(struct larger *l, const struct dp_trainer *t, size_
     const size_t count = dp_model_loss_at(t->model) + 2;
 
     l->images = dp_zalloc(rows, dp_model_sample_bytes(t->model));
-    l->labels = dp_zalloc(rows, dp_model_label_words(t->model) * sizeof(int32_t));
+    l->labels = dp_zalloc(rows, dp_model_train_words(t->model) * sizeof(int32_t));
     l->grad = t->device->alloc(DP_MEM_TRIAL, count * sizeof(*l->grad));
     if (l->images == NULL || l->labels == NULL || l->grad == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "a batch of %zu rows", rows);
     }
-    l->rows = (struct dp_pass_rows){l->images, l->labels, rows};
+    l->rows = (struct dp_pass_rows){.images = l->images, .labels = l->labels, .count = rows};
     DP_TRY(t->device->stream_create(t->device, like->threads, &l->stream));
     dp_stream_set_like(l->stream, like);
     return dp_pass_create(t->model, l->stream, rows, true, &l->pass);

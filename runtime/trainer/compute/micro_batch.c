@@ -45,8 +45,8 @@ static struct dp_pass_rows rows_at(const struct dp_micro_batches *batches, const
     const struct dp_range range = dp_micro_batch_at(rows, batches->micro_batch, i).rows;
 
     return (struct dp_pass_rows){images + range.begin * dp_model_sample_bytes(batches->model),
-                                 labels + range.begin * dp_model_label_words(batches->model),
-                                 range.count};
+                                 labels + range.begin * dp_model_train_words(batches->model),
+                                 range.count, false};
 }
 
 static dp_status load_rows(const struct dp_micro_batches *batches, const struct dp_pass_rows *rows)
@@ -129,7 +129,7 @@ dp_status dp_micro_batch_evaluate(const struct dp_micro_batches *batches, struct
 
     for (size_t i = passes.begin; i < count && i < passes.begin + passes.count; i++) {
         const struct dp_range range = dp_micro_batch_at(rows.count, most, i).rows;
-        struct dp_pass_rows part = {.count = range.count};
+        struct dp_pass_rows part = {.count = range.count, .evaluated = true};
         struct dp_pass_call c = *call;
         float result[DP_EVALUATION_SUMS];
 

@@ -145,7 +145,7 @@ static size_t activations(const struct dp_memory_plan *plan, const struct dp_sha
     /* With labels; without lanes also the next batch's. Not needed by a device that reads the
      * host's memory. */
     const size_t labels =
-        (plan->config->train.lanes > 0 ? 1 : 2) * dp_model_label_words(m) * sizeof(int32_t);
+        (plan->config->train.lanes > 0 ? 1 : 2) * dp_model_train_words(m) * sizeof(int32_t);
     const size_t input =
         plan->device->host_memory ? 0 : share->rows * (dp_model_sample_bytes(m) + labels);
 
@@ -213,6 +213,18 @@ static void add_evaluators(const struct dp_memory_plan *plan, const struct dp_me
         count * LIBRARY_BYTES + (plan->config->train.eval_rank && ranks->leads ? weights : 0);
 }
 
+/* What the loader's threads work in where they change samples; of pictures that they decode, what
+ * the largest takes comes on top. */
+static size_t augmented(const struct dp_memory_plan *plan)
+{
+    const int asked = dp_config_workers(plan->config);
+    const size_t workers = (size_t)(plan->cached_input ? 1 : asked > 0 ? asked : plan->threads);
+
+    return plan->config->data.augment[0] != '\0'
+               ? (2 * workers + 2) * dp_round_up(dp_model_sample_bytes(plan->model), DP_MEM_ALIGN)
+               : 0;
+}
+
 /* The batches that a rank that trains keeps, and one that reads for others. */
 static size_t batches(const struct dp_memory_plan *plan, size_t *reader)
 {
@@ -221,13 +233,13 @@ static size_t batches(const struct dp_memory_plan *plan, size_t *reader)
         plan->train_count > 0 && plan->train_count < batch ? plan->train_count : batch;
 
     const size_t row =
-        dp_model_sample_bytes(plan->model) + dp_model_label_words(plan->model) * sizeof(int32_t);
+        dp_model_sample_bytes(plan->model) + dp_model_train_words(plan->model) * sizeof(int32_t);
     const size_t read = plan->cached_input ? 1 : DP_LOADER_DEPTH;
     const int readers = plan->config->data.input_ranks;
     const size_t kept = readers > 0 ? DP_BATCH_LINK_DEPTH : read;
 
-    *reader = readers > 0 ? (read + kept) * dp_most_rows(most, readers) * row : 0;
-    return kept * dp_most_rows(most, plan->trainers) * row;
+    *reader = readers > 0 ? (read + kept) * dp_most_rows(most, readers) * row + augmented(plan) : 0;
+    return kept * dp_most_rows(most, plan->trainers) * row + (readers > 0 ? 0 : augmented(plan));
 }
 
 void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memory_ranks *ranks,

@@ -13,6 +13,17 @@ struct batch {
     float scale;
 };
 
+/* Every third has one class twice, and shares are also 0 and 1. */
+static void put_pair(int32_t *pair, size_t row, size_t outputs)
+{
+    const float share = (float)(row % 5) / 4.0f;
+
+    pair[0] = (int32_t)(dp_random_u32(2, DP_RANDOM_TEST, 1, row) % outputs);
+    pair[1] =
+        row % 3 == 0 ? pair[0] : (int32_t)(dp_random_u32(2, DP_RANDOM_TEST, 2, row) % outputs);
+    memcpy(&pair[2], &share, sizeof(share));
+}
+
 /* Numbers are shares of 1 for DP_LOSS_SIGMOID, some of them 0 or 1. */
 static struct batch batch_create(struct dp_output_loss how, float range)
 {
@@ -21,16 +32,19 @@ static struct batch batch_create(struct dp_output_loss how, float range)
                           1.0f / (float)(how.rows + 1)};
     float *numbers = uniform(count, 2, how.kind == DP_LOSS_SIGMOID ? 0 : -10,
                              how.kind == DP_LOSS_SIGMOID ? 1 : 10);
-    int32_t *classes = dp_zalloc(how.rows, sizeof(*classes));
+    int32_t *classes = dp_zalloc(how.rows, sizeof(*classes) * DP_PAIR_WORDS);
 
     for (size_t i = 0; how.kind == DP_LOSS_SIGMOID && i < count; i++) {
         numbers[i] = i % 3 == 0 ? numbers[i] : (float)(i % 2);
     }
     for (size_t r = 0; r < how.rows; r++) {
         classes[r] = (int32_t)(dp_random_u32(2, DP_RANDOM_TEST, 0, r) % how.outputs);
+        if (how.targets == DP_TARGET_PAIRS) {
+            put_pair(classes + r * DP_PAIR_WORDS, r, how.outputs);
+        }
     }
-    batch.targets = how.classes ? (void *)classes : (void *)numbers;
-    dp_free(how.classes ? (void *)numbers : (void *)classes);
+    batch.targets = how.targets != DP_TARGET_NUMBERS ? (void *)classes : (void *)numbers;
+    dp_free(how.targets != DP_TARGET_NUMBERS ? (void *)numbers : (void *)classes);
     return batch;
 }
 
@@ -59,7 +73,9 @@ static void check(const struct streams *streams, struct dp_output_loss how, floa
     struct batch b = batch_create(how, 10);
     const size_t count = how.rows * how.outputs;
     struct result expected = {.dx = held(count, 3, 0)};
-    const double slope = 40.0 * (double)b.scale / (double)how.outputs; /* the largest */
+    /* 2e-7 of the largest; of softmax 3e-6, as test_softmax explains. */
+    const double slope = how.kind == DP_LOSS_SOFTMAX ? 15.0 * (double)b.scale
+                                                     : 40.0 * (double)b.scale / (double)how.outputs;
 
     run(streams->ref, &b, &expected, keep);
     for (int i = 0; i < 2; i++) {
@@ -88,13 +104,22 @@ static void loss_and_gradient_equal_the_reference(void **state)
 {
     static const size_t all_rows[] = {0, 1, 3, 128}, all_outputs[] = {1, 2, 10, 17, 1000};
 
+    for (size_t c = 0; c < DP_COUNT(all_outputs); c++) {
+        const struct dp_output_loss how = {DP_LOSS_SOFTMAX, 40, all_outputs[c], DP_TARGET_PAIRS};
+        check(*state, how, 0);
+        check(*state, how, 1);
+    }
     for (size_t k = 0; k < DP_COUNT(kinds); k++) {
         for (size_t r = 0; r < DP_COUNT(all_rows); r++) {
             for (size_t c = 0; c < DP_COUNT(all_outputs); c++) {
-                struct dp_output_loss how = {kinds[k], all_rows[r], all_outputs[c], false};
+                struct dp_output_loss how = {kinds[k], all_rows[r], all_outputs[c],
+                                             DP_TARGET_NUMBERS};
                 check(*state, how, 0);
                 check(*state, how, 1);
-                how.classes = true;
+                how.targets = DP_TARGET_CLASSES;
+                check(*state, how, 0);
+                check(*state, how, 1);
+                how.targets = DP_TARGET_PAIRS;
                 check(*state, how, 0);
                 check(*state, how, 1);
             }
@@ -105,8 +130,66 @@ static void loss_and_gradient_equal_the_reference(void **state)
 /* More outputs than factors fit into one logarithm. */
 static void very_many_outputs_are_summed(void **state)
 {
-    check(*state, (struct dp_output_loss){DP_LOSS_SIGMOID, 2, 20000, false}, 0);
-    check(*state, (struct dp_output_loss){DP_LOSS_SIGMOID, 2, 20000, true}, 0);
+    check(*state, (struct dp_output_loss){DP_LOSS_SIGMOID, 2, 20000, DP_TARGET_NUMBERS}, 0);
+    check(*state, (struct dp_output_loss){DP_LOSS_SIGMOID, 2, 20000, DP_TARGET_CLASSES}, 0);
+}
+
+/* The loss of a row whose target is t, in double: as PyTorch's functions compute it. */
+static double loss_of_row(enum dp_loss_kind kind, const float *x, size_t outputs, const double *t)
+{
+    double sum = 0, loss = 0;
+
+    for (size_t c = 0; c < outputs; c++) {
+        sum += exp((double)x[c]);
+    }
+    for (size_t c = 0; c < outputs; c++) {
+        const double v = (double)x[c];
+        loss += kind == DP_LOSS_SOFTMAX   ? -t[c] * (v - log(sum))
+                : kind == DP_LOSS_SIGMOID ? (log1p(exp(v)) - t[c] * v) / (double)outputs
+                                          : (v - t[c]) * (v - t[c]) / (double)outputs;
+    }
+    return loss;
+}
+
+/* Of mixup: share loss(class a) + (1 - share) loss(class b), which for both entropies is that of
+ * the mixed target; mse is compared with the mixed target itself. The gradient is that of
+ * differences. Right is the share of the class that the largest output belongs to. */
+static void a_pair_of_classes_is_a_mixed_target(void **state)
+{
+    static const enum dp_loss_kind all[] = {DP_LOSS_SOFTMAX, DP_LOSS_SIGMOID, DP_LOSS_SQUARE};
+    const float x[5] = {0.5f, -2, 3, 1, 0.25f};
+    const struct streams *streams = *state;
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
+    const float share = 0.3f, scale = 1;
+
+    for (size_t i = 0; i < 2 * DP_COUNT(all); i++) {
+        const struct dp_output_loss how = {all[i / 2], 1, 5, DP_TARGET_PAIRS};
+        int32_t pair[DP_PAIR_WORDS] = {1, 2, 0};
+        const double s = (double)share, t[3][5] = {{0, 1}, {0, 0, 1}, {0, s, 1 - s}};
+        const double mixed = loss_of_row(how.kind, x, 5, t[2]);
+        float dx[5], loss, score;
+        memcpy(&pair[2], &share, sizeof(share));
+        OK(both[i % 2]->ops->output_loss(both[i % 2], &how, dx, &loss, &score, x, pair, &scale, 0));
+        assert_true(fabs((double)loss - mixed) < 1e-6);
+        if (how.kind != DP_LOSS_SQUARE) {
+            const double one = loss_of_row(how.kind, x, 5, t[0]);
+            const double other = loss_of_row(how.kind, x, 5, t[1]);
+            assert_true(fabs(s * one + (1 - s) * other - mixed) < 1e-12);
+            assert_true(fabs((double)score - (1 - s)) < 1e-6); /* x[2] is the largest */
+        }
+        for (size_t c = 0; c < 5; c++) {
+            float up[5], down[5];
+            memcpy(up, x, sizeof(x));
+            memcpy(down, x, sizeof(x));
+            up[c] += 0.0625f; /* exact */
+            down[c] -= 0.0625f;
+            /* The error is the third derivative times 0.0625^2 / 6. */
+            assert_true(
+                fabs((loss_of_row(how.kind, up, 5, t[2]) - loss_of_row(how.kind, down, 5, t[2])) /
+                         0.125 -
+                     (double)dx[c]) < 2e-4);
+        }
+    }
 }
 
 /* PyTorch 2: torch.nn.BCEWithLogitsLoss() and MSELoss() of x = [[0.5, -2, 3]] with the one-hot
@@ -119,24 +202,28 @@ static void losses_are_pytorchs(void **state)
         float x[4], targets[4]; /* of classes: the class */
         double loss, dx[4];
     } cases[] = {
-        {{DP_LOSS_SIGMOID, 1, 3, true},
+        {{DP_LOSS_SIGMOID, 1, 3, DP_TARGET_CLASSES},
          {0.5f, -2, 3},
          {1},
          2.049864115599,
          {0.207486443734, -0.293599025993, 0.317524708941}},
-        {{DP_LOSS_SIGMOID, 2, 1, false},
+        {{DP_LOSS_SIGMOID, 2, 1, DP_TARGET_NUMBERS},
          {0.5f, -2},
          {0.25f, 1},
          1.488002497612,
          {0.186229665601, -0.440398538989}},
-        {{DP_LOSS_SIGMOID, 2, 2, false},
+        {{DP_LOSS_SIGMOID, 2, 2, DP_TARGET_NUMBERS},
          {0.5f, -2, 3, 1},
          {1, 0.25f, 0, 1},
          1.115713508579,
          {-0.094385167200, -0.032699269494, 0.238143531706, -0.067235355342}},
-        {{DP_LOSS_SQUARE, 1, 3, true}, {0.5f, -2, 3}, {1}, 6.083333333333, {0.333333333333, -2, 2}},
-        {{DP_LOSS_SQUARE, 2, 1, false}, {0.5f, -2}, {0.25f, 1}, 4.53125, {0.25, -3}},
-        {{DP_LOSS_SQUARE, 2, 2, false},
+        {{DP_LOSS_SQUARE, 1, 3, DP_TARGET_CLASSES},
+         {0.5f, -2, 3},
+         {1},
+         6.083333333333,
+         {0.333333333333, -2, 2}},
+        {{DP_LOSS_SQUARE, 2, 1, DP_TARGET_NUMBERS}, {0.5f, -2}, {0.25f, 1}, 4.53125, {0.25, -3}},
+        {{DP_LOSS_SQUARE, 2, 2, DP_TARGET_NUMBERS},
          {0.5f, -2, 3, 1},
          {1, 0.25f, 0, 1},
          3.578125,
@@ -153,9 +240,10 @@ static void losses_are_pytorchs(void **state)
         float x[4], targets[4], dx[4], loss, score;
         memcpy(x, cases[i / 2].x, sizeof(x));
         memcpy(targets, cases[i / 2].targets, sizeof(targets));
-        OK(s->ops->output_loss(s, how, dx, &loss, &score, x,
-                               how->classes ? (const void *)&class : (const void *)targets, &scale,
-                               0));
+        OK(s->ops->output_loss(
+            s, how, dx, &loss, &score, x,
+            how->targets == DP_TARGET_CLASSES ? (const void *)&class : (const void *)targets,
+            &scale, 0));
         assert_true(fabs((double)loss - cases[i / 2].loss) < 1e-6);
         for (size_t c = 0; c < how->rows * how->outputs; c++) {
             assert_true(fabs((double)dx[c] - cases[i / 2].dx[c]) < 1e-6);
@@ -183,14 +271,18 @@ static void the_score_is_answers_or_distance(void **state)
         struct dp_stream *s = both[k];
         for (int32_t class = 0; class < 4; class ++) { /* the first of equals */
             const float distance = (1 + 5 + 5 + 2 - x[class] + fabsf(x[class] - 1)) / 4;
-            assert_true(score_of(s, (struct dp_output_loss){DP_LOSS_SIGMOID, 1, 4, true}, x,
-                                 &class) == (class == 1 ? 1.0f : 0.0f));
-            assert_true(score_of(s, (struct dp_output_loss){DP_LOSS_SQUARE, 1, 4, true}, x,
-                                 &class) == distance);
+            assert_true(score_of(s,
+                                 (struct dp_output_loss){DP_LOSS_SIGMOID, 1, 4, DP_TARGET_CLASSES},
+                                 x, &class) == (class == 1 ? 1.0f : 0.0f));
+            assert_true(score_of(s,
+                                 (struct dp_output_loss){DP_LOSS_SQUARE, 1, 4, DP_TARGET_CLASSES},
+                                 x, &class) == distance);
         }
         for (size_t outputs = 1; outputs <= 4; outputs *= 2) { /* shares 1 and 3 are right */
-            const struct dp_output_loss binary = {DP_LOSS_SIGMOID, 4 / outputs, outputs, false};
-            const struct dp_output_loss square = {DP_LOSS_SQUARE, 4 / outputs, outputs, false};
+            const struct dp_output_loss binary = {DP_LOSS_SIGMOID, 4 / outputs, outputs,
+                                                  DP_TARGET_NUMBERS};
+            const struct dp_output_loss square = {DP_LOSS_SQUARE, 4 / outputs, outputs,
+                                                  DP_TARGET_NUMBERS};
             assert_true(score_of(s, binary, x, shares) == 2.0f / (float)outputs);
             assert_true(fabsf(score_of(s, square, x, shares) - 11.0f / (float)outputs) < 1e-5f);
         }
@@ -205,12 +297,13 @@ static void large_outputs_neither_overflow_nor_vanish(void **state)
     float dx[2], loss, score;
 
     for (size_t k = 0; k < DP_COUNT(both); k++) {
-        OK(both[k]->ops->output_loss(both[k],
-                                     &(struct dp_output_loss){DP_LOSS_SIGMOID, 2, 1, false}, dx,
-                                     &loss, &score, x, ones, &scale, 0));
+        OK(both[k]->ops->output_loss(
+            both[k], &(struct dp_output_loss){DP_LOSS_SIGMOID, 2, 1, DP_TARGET_NUMBERS}, dx, &loss,
+            &score, x, ones, &scale, 0));
         assert_true(loss == 1e6f && dx[0] == 0 && dx[1] == -1 && score == 1);
-        OK(both[k]->ops->output_loss(both[k], &(struct dp_output_loss){DP_LOSS_SQUARE, 2, 1, false},
-                                     dx, &loss, &score, x, near, &scale, 0));
+        OK(both[k]->ops->output_loss(
+            both[k], &(struct dp_output_loss){DP_LOSS_SQUARE, 2, 1, DP_TARGET_NUMBERS}, dx, &loss,
+            &score, x, near, &scale, 0));
         assert_true(loss == 0.25f && dx[0] == 1 && dx[1] == 0 && score == 0.5f);
     }
 }
@@ -223,14 +316,16 @@ static void a_nan_reaches_the_loss(void **state)
     const int32_t class = 2;
 
     for (size_t k = 0; k < 2 * DP_COUNT(both) * DP_COUNT(kinds); k++) {
-        const struct dp_output_loss how = {kinds[k % 2], 1, 20, k % 4 < 2};
+        const struct dp_output_loss how = {kinds[k % 2], 1, 20,
+                                           k % 4 < 2 ? DP_TARGET_CLASSES : DP_TARGET_NUMBERS};
         struct dp_stream *s = both[k / 4];
         for (size_t bad = 0; bad < 20; bad++) {
             float x[20] = {0}, scale = 1, loss, score;
             x[bad] = NAN;
-            OK(s->ops->output_loss(s, &how, NULL, &loss, &score, x,
-                                   how.classes ? (const void *)&class : (const void *)numbers,
-                                   &scale, 0));
+            OK(s->ops->output_loss(
+                s, &how, NULL, &loss, &score, x,
+                how.targets == DP_TARGET_CLASSES ? (const void *)&class : (const void *)numbers,
+                &scale, 0));
             assert_true(isnan(loss));
         }
     }
@@ -246,7 +341,9 @@ static void gradient_is_the_slope_of_the_loss(void **state)
     for (size_t k = 0; k < 3 * DP_COUNT(kinds); k++) {
         const size_t outputs = k < 4 ? 5 : 1;
         struct batch b =
-            batch_create((struct dp_output_loss){kinds[k % 2], 15 / outputs, outputs, k < 2}, 2);
+            batch_create((struct dp_output_loss){kinds[k % 2], 15 / outputs, outputs,
+                                                 k < 2 ? DP_TARGET_CLASSES : DP_TARGET_NUMBERS},
+                         2);
         struct result at = {.dx = zeros(15)}, ends[2] = {{0}, {0}};
         run(streams->ref, &b, &at, 0);
         for (size_t i = 0; i < 15; i++) {
@@ -298,7 +395,8 @@ static void many_rows_are_counted_as_by_the_reference(void **state)
     const struct streams *streams = *state;
 
     for (size_t rows = 0; rows <= 6000; rows = 2 * rows + 1) {
-        struct batch b = batch_create((struct dp_output_loss){DP_LOSS_SQUARE, rows, 37, true}, 3);
+        struct batch b =
+            batch_create((struct dp_output_loss){DP_LOSS_SQUARE, rows, 37, DP_TARGET_CLASSES}, 3);
         float expected = 3.0f, own = 3.0f;
         OK(streams->ref->ops->count_top(streams->ref, &expected, b.x, b.targets, rows, 37, 5, 1));
         OK(streams->tested[0]->ops->count_top(streams->tested[0], &own, b.x, b.targets, rows, 37, 5,
@@ -313,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loss_and_gradient_equal_the_reference),
         cmocka_unit_test(very_many_outputs_are_summed),
+        cmocka_unit_test(a_pair_of_classes_is_a_mixed_target),
         cmocka_unit_test(losses_are_pytorchs),
         cmocka_unit_test(the_score_is_answers_or_distance),
         cmocka_unit_test(large_outputs_neither_overflow_nor_vanish),

@@ -258,8 +258,8 @@ static void contradictions_are_refused(void **state)
          "together"},
         {"failure_stop: {spike_window: 1}\n" MODEL,
          "1:30: failure_stop.spike_window: expected an integer from 2 to 1000000, found '1'"},
-        {"data: {shuffle: window}\n" MODEL,
-         "1:17: data.shuffle: not available in this version: only true, false and full"},
+        {"data: {shuffle: some}\n" MODEL,
+         "1:17: data.shuffle: expected one of true, false, full, window, found 'some'"},
     };
     (void)state;
 

@@ -47,6 +47,11 @@ static void every_augmentation_depends_on_epoch_and_row_alone(void **state)
         struct dp_augment *b = augment_of(plugin->name, &bytes_shape);
         int same_rows = 0, same_epochs = 0;
 
+        if (dp_augment_mixes(a)) { /* test_mixup */
+            dp_augment_destroy(a);
+            dp_augment_destroy(b);
+            continue;
+        }
         for (uint64_t row = 0; row < ROWS; row++) {
             dp_augment_sample(a, 3, row, picture, first[row]);
             dp_augment_sample(a, 4, row, picture, other);

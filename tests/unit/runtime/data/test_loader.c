@@ -16,6 +16,7 @@
 #include "runtime/data/loader.h"
 #include "runtime/data/permute.h"
 #include "runtime/data/rows.h"
+#include "runtime/data/window.h"
 
 enum { COUNT = 261, TWICE = 2 * COUNT, SAMPLE = 5 };
 
@@ -140,6 +141,25 @@ static void ranks_together_take_exactly_the_order_of_the_epoch(void **state)
             }
             check_record(&record, &config, COUNT);
         }
+    }
+}
+
+static void in_windows_ranks_together_take_each_row_once(void **state)
+{
+    static struct record record;
+    struct dp_loader_config config = configured(7, 0, 3, 2 * dp_steps_per_epoch(COUNT, 7, false));
+    struct dp_window_order order;
+    (void)state;
+
+    config.window = 50;
+    memset(&record, 0, sizeof(record));
+    for (config.rank = 0; config.rank < 3; config.rank++) {
+        record_rank(&record, &config);
+    }
+    for (size_t at = 0; at < TWICE; at++) {
+        dp_window_order_init(&order, config.seed, at < COUNT ? 0 : 1, COUNT, 50);
+        assert_int_equal(record.times[at], 1);
+        assert_int_equal(record.row[at], dp_window_order_at(&order, at % COUNT));
     }
 }
 
@@ -457,6 +477,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_together_take_exactly_the_order_of_the_epoch),
+        cmocka_unit_test(in_windows_ranks_together_take_each_row_once),
         cmocka_unit_test(without_shuffle_rows_follow_the_file),
         cmocka_unit_test(drop_last_leaves_out_the_short_batch_only),
         cmocka_unit_test(steps_of_an_epoch_round_up_or_down),

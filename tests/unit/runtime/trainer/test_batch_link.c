@@ -31,7 +31,7 @@ static struct dp_loader_config loader_of(const struct job *job, const struct dp_
 {
     const struct small_run *run = job->run;
     struct dp_loader_config config =
-        dp_dataset_loader(&run->data, run->config, dp_model_label_words(run->model), augment, 2);
+        dp_dataset_loader(&run->data, run->config, run->model, augment, 2);
 
     config.global_batch = (size_t)run->config->train.global_batch;
     config.rank = rank;

@@ -259,8 +259,9 @@ static size_t drops_rows(struct dp_group *group, const void *arg)
     const size_t count = ROWS * run->data.sample_bytes, at = PAGES - sizeof(int32_t) * ROWS;
     unsigned char *memory =
         mmap(NULL, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const struct dp_pass_rows rows = {memory, (const int32_t *)(void *)(memory + at), ROWS};
-    const struct dp_pass_rows others = {run->data.train_images, run->data.train_labels, ROWS};
+    const struct dp_pass_rows rows = {memory, (const int32_t *)(void *)(memory + at), ROWS, false};
+    const struct dp_pass_rows others = {run->data.train_images, run->data.train_labels, ROWS,
+                                        false};
     float *found = zeros(count), *expected = zeros(count);
     struct dp_trainer *t = NULL;
     size_t wrong = memory == MAP_FAILED || make_trainer(run, group, &t) != DP_OK;

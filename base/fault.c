@@ -12,7 +12,9 @@ enum { INT_HIGH = 2147483647, BIT_HIGH = 31, MS_HIGH = 86400000, MB_HIGH = 10485
 static const struct dp_option flip_options[] = {
     DP_INT(   FAULT, step,    "1",  1, INT_HIGH, "after this step"),
     DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "on this rank"),
+    DP_CHOICE(FAULT, what,    "weight", "weight|optimizer|message|gradient", "what is changed"),
     DP_STRING(FAULT, tensor,  "",   "its name in model.safetensors"),
+    DP_INT(   FAULT, bucket,  "0",  0, INT_HIGH, "of a gradient: in that step, after it is summed"),
     DP_INT(   FAULT, element, "0",  0, INT_HIGH, "which one, in the order of model.safetensors"),
     DP_INT(   FAULT, bit,     "22", 0, BIT_HIGH, "of the float32; 0 is the lowest"),
     {0},
@@ -63,7 +65,7 @@ static const struct dp_option leak_options[] = {
 
 const struct dp_plugin dp_fault_flip = {
     .name = "flip",
-    .help = "one bit of a weight or running statistic",
+    .help = "one bit of a weight or running statistic, or of something else",
     .options = flip_options,
     .state_bytes = sizeof(struct dp_fault),
 };
@@ -161,7 +163,9 @@ static dp_status read_fault(const char *text, struct dp_fault **out)
     }
     *out = state;
     (*out)->kind = kind;
-    (*out)->bucket = has_bucket(kind) ? (*out)->bucket : -1;
+    if (!has_bucket(kind) || (kind == &dp_fault_flip && (*out)->what != DP_FLIP_GRADIENT)) {
+        (*out)->bucket = -1;
+    }
     return DP_OK;
 }
 

@@ -21,16 +21,22 @@ struct dp_fault {
     const struct dp_plugin *kind; /* &dp_fault_flip, and so on */
     struct dp_fault *next;        /* owned; NULL after the last */
     int step, rank; /* it happens after this step (from 1; slow: 0 is every step), on this rank */
-    int bucket; /* kill, stop, slow, exit: 0 or above: in that step instead, before the rank waits
-                     * for the sum of this bucket */
+    int bucket; /* flip of a gradient: of this one. kill, stop, slow, exit: 0 or above: in that step
+                     * instead, before the rank waits for the sum of this bucket */
     int write;  /* torn, full, eio, and kill where it is above 0: at this call that changes a file
                  * instead, from 1 (base/files/disk.h) */
     int alloc;  /* nomem: at this allocation instead, from 1 */
     int ms;     /* slow */
     int mb;     /* leak */
+    int what;   /* flip: DP_FLIP_... */
     const char *tensor; /* flip: as named in model.safetensors */
     int element, bit;   /* flip: in the order of model.safetensors; 0 is the lowest bit */
 };
+
+/* What a flip changes: a weight or running statistic; the optimizer's first state of a weight; the
+ * next message of at least DP_MESSAGE_CHECKED bytes that the rank receives (message_check.h); an
+ * element of the sum of a bucket, in the step, before it is used. */
+enum { DP_FLIP_WEIGHT, DP_FLIP_OPTIMIZER, DP_FLIP_MESSAGE, DP_FLIP_GRADIENT };
 
 extern const struct dp_plugin dp_fault_flip, dp_fault_kill, dp_fault_stop, dp_fault_slow,
     dp_fault_exit, dp_fault_leak, dp_fault_torn, dp_fault_full, dp_fault_eio, dp_fault_nomem;

@@ -25,6 +25,7 @@
     X(ERR_MPI, 70, "MPI call failed")                     \
     X(ERR_CUDA, 70, "CUDA call failed")                   \
     X(ERR_DISAGREE, 70, "ranks disagree")                 \
+    X(ERR_DAMAGED, 70, "damaged on the way")              \
     X(ERR_CANCELLED, 70, "given up: another part failed") \
     X(ERR_WRITE, 74, "cannot write")                      \
     X(STOPPED, 75, "checkpointed and stopped on request") \

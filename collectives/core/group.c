@@ -93,7 +93,7 @@ dp_status dp_group_start(struct dp_group *group, int to, struct dp_slice out, in
     assert(to != group->rank && from != group->rank && to < group->size && from < group->size);
     assert(to < 0 || dp_slice_bytes(out) <= DP_MESSAGE_MAX);
     assert(from < 0 || dp_slice_bytes(in) <= DP_MESSAGE_MAX);
-    *transfer = (struct dp_transfer){.to = to, .from = from};
+    *transfer = (struct dp_transfer){.to = to, .from = from, .came = in};
     if (to >= 0) {
         group->wire_bytes += dp_slice_bytes(out);
     }

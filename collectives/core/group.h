@@ -40,6 +40,8 @@ struct dp_transfer {
     int to, from;                           /* -1: none */
     size_t far_bytes;                       /* the larger direction, if between nodes; else 0 */
     uint64_t out[DP_PIECES], in[DP_PIECES]; /* the transport's own */
+    int check;                              /* number of its checksums; 0: none */
+    struct dp_slice came;                   /* where it comes to */
 };
 
 /* See dp_group_node_memory(). */
@@ -61,10 +63,11 @@ struct dp_group {
     int nodes, local_size;         /* nodes of the group; ranks on this node */
     atomic_int *cancel;            /* not 0: every wait of this process gives up */
     uint64_t spin_ns;              /* how long waits spin: see backoff.h */
-    bool unshared;       /* some memory (gradients, or what is allocated later) is not shared: no
+    bool unshared; /* some memory (gradients, or what is allocated later) is not shared: no
                           * space for it, or the group has only some ranks of a node */
-    bool ordered;        /* its sums must keep the tree's order over ranks: lanes */
-    bool guarded;        /* an engine owns it: only jobs call it */
+    bool ordered;  /* its sums must keep the tree's order over ranks: lanes */
+    bool guarded;  /* an engine owns it: only jobs call it */
+    struct dp_message_checks *checks; /* message_check.h; NULL: messages have no checksums */
     uint64_t wire_bytes; /* sent by this rank, and read from peers' memory, so far; what MPI and
                           * NCCL send internally is estimated (dp_slice_passes) */
 };

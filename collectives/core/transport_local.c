@@ -22,7 +22,7 @@ struct half {
 
 /* Both sides number their messages; those below both numbers have been copied. */
 struct box {
-    struct half waiting[DP_TRANSFERS_MAX];
+    struct half waiting[2 * DP_TRANSFERS_MAX]; /* half of them are checksums */
     uint64_t sent, wanted; /* messages started by the sender and by the receiver */
 };
 
@@ -144,12 +144,19 @@ static dp_status box_copy(struct dp_local_hub *hub, int first, const void *out, 
     return DP_OK;
 }
 
-static dp_status box_send(struct dp_local_hub *hub, struct box *box, int to, struct dp_slice out)
+/* Checksums go beside the messages. */
+static uint64_t most_of(const struct dp_group *group)
 {
-    struct half *half = &box->waiting[box->sent % DP_TRANSFERS_MAX];
+    return (group->checks != NULL ? 2 : 1) * (uint64_t)DP_TRANSFERS_MAX;
+}
+
+static dp_status box_send(const struct dp_group *group, struct dp_local_hub *hub, struct box *box,
+                          int to, struct dp_slice out)
+{
+    struct half *half = &box->waiting[box->sent % (2 * (uint64_t)DP_TRANSFERS_MAX)];
     const bool second = box->sent < box->wanted;
 
-    if (!second && box->sent - box->wanted == DP_TRANSFERS_MAX) {
+    if (!second && box->sent - box->wanted >= most_of(group)) {
         return DP_FAIL(DP_ERR_INTERNAL, "more than %d messages under way", DP_TRANSFERS_MAX);
     }
     box->sent++;
@@ -160,12 +167,13 @@ static dp_status box_send(struct dp_local_hub *hub, struct box *box, int to, str
     return DP_OK;
 }
 
-static dp_status box_want(struct dp_local_hub *hub, struct box *box, int from, struct dp_slice in)
+static dp_status box_want(const struct dp_group *group, struct dp_local_hub *hub, struct box *box,
+                          int from, struct dp_slice in)
 {
-    struct half *half = &box->waiting[box->wanted % DP_TRANSFERS_MAX];
+    struct half *half = &box->waiting[box->wanted % (2 * (uint64_t)DP_TRANSFERS_MAX)];
     const bool second = box->wanted < box->sent;
 
-    if (!second && box->wanted - box->sent == DP_TRANSFERS_MAX) {
+    if (!second && box->wanted - box->sent >= most_of(group)) {
         return DP_FAIL(DP_ERR_INTERNAL, "more than %d messages under way", DP_TRANSFERS_MAX);
     }
     box->wanted++;
@@ -211,12 +219,12 @@ static dp_status local_start(struct dp_group *group, struct dp_slice out, struct
     if (status == DP_OK && t->from >= 0) {
         struct box *box = box_of(hub, t->from, group->rank);
         t->in[0] = box->wanted;
-        status = box_want(hub, box, t->from, in);
+        status = box_want(group, hub, box, t->from, in);
     }
     if (status == DP_OK && t->to >= 0) {
         struct box *box = box_of(hub, group->rank, t->to);
         t->out[0] = box->sent;
-        status = box_send(hub, box, t->to, out);
+        status = box_send(group, hub, box, t->to, out);
     }
     (void)pthread_mutex_unlock(&hub->mutex);
     return status;

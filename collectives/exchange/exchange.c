@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/trace.h"
+#include "collectives/core/message_check.h"
 #include "collectives/exchange/exchange_own.h"
 #include "collectives/gpu/gpu_peers.h"
 
@@ -114,6 +115,7 @@ static dp_status exchange_open(struct dp_exchange *e, const struct dp_exchange_c
                                           config->bucket_bytes / sizeof(float),
                                           may_defer(e->group, config)};
 
+    DP_TRY(config->checked ? dp_message_checks_begin(e->group) : DP_OK);
     DP_TRY(open_streams(e, config));
     DP_TRY(dp_bucket_plan_create(flat->tensors, flat->tensor_count, flat->trained, flat->total,
                                  &sizes, &e->plan));
@@ -176,6 +178,7 @@ void dp_exchange_destroy(struct dp_exchange *e)
         e->codes->device->stream_destroy(e->codes);
     }
     dp_exchange_release_memory(e);
+    dp_message_checks_end(e->group);
     dp_bucket_plan_destroy(e->plan);
     if (e->stream != NULL) {
         e->stream->device->stream_destroy(e->stream);
@@ -225,8 +228,19 @@ void dp_exchange_begin(struct dp_exchange *e, bool alone)
     dp_bucket_times_begin(e->times, dp_trace_step_ns());
 }
 
+void dp_exchange_keep(struct dp_exchange *e, int b, float *copy)
+{
+    e->kept = copy;
+    e->kept_bucket = b;
+}
+
 static dp_status submit(struct dp_exchange *e, int b)
 {
+    if (e->kept != NULL && e->kept_bucket == b) {
+        const struct dp_range range = e->plan->buckets[b].range;
+        memcpy(e->kept, e->grad + range.begin, range.count * sizeof(float));
+        e->kept = NULL;
+    }
     dp_compression_ready(e->compression, b);
     e->order = XXH3_64bits_withSeed(&b, sizeof(b), e->order);
     DP_TRY(dp_exchange_hand_over(e, b));
@@ -362,6 +376,12 @@ const struct dp_compression *dp_exchange_compression(const struct dp_exchange *e
 bool dp_exchange_sums(const struct dp_exchange *e)
 {
     return e->comm->strategy->sum != NULL;
+}
+
+bool dp_exchange_keeps_order(const struct dp_exchange *e)
+{
+    return e->sharding->sum != NULL ||
+           dp_strategy_keeps_order(e->comm->strategy, e->comm->state, e->group);
 }
 
 bool dp_exchange_is_sharded(const struct dp_exchange *e)

@@ -53,6 +53,10 @@ bool dp_exchange_defers(const struct dp_exchange *exchange);
 /* alone: only the tail of this step's gradient is shared (train.local_steps). */
 void dp_exchange_begin(struct dp_exchange *exchange, bool alone);
 
+/* In this step, or the next, this rank's gradient of bucket b is copied to `copy` [its elements]
+ * before it is shared. Only where gradients are made in the host's memory. */
+void dp_exchange_keep(struct dp_exchange *exchange, int b, float *copy);
+
 /* This rank's gradient of the tensor is final. Called from the last tensor to the first. */
 DP_CHECKED dp_status dp_exchange_ready(struct dp_exchange *exchange, int tensor);
 
@@ -92,6 +96,9 @@ const struct dp_compression *dp_exchange_compression(const struct dp_exchange *e
 
 /* Whether gradients are shared: not with strategy none, where each rank keeps its own. */
 bool dp_exchange_sums(const struct dp_exchange *exchange);
+
+/* Whether sums keep the order of the tree over ranks (strategy.h). */
+bool dp_exchange_keeps_order(const struct dp_exchange *exchange);
 
 /* Whether ranks own parts, so that no rank has the whole sum or optimizer state. */
 bool dp_exchange_is_sharded(const struct dp_exchange *exchange);

@@ -30,6 +30,7 @@ struct dp_exchange_config {
     bool whole;           /* every rank updates all weights: local steps */
     bool deferred;        /* the caller can handle deferred buckets */
     bool ordered;         /* sums must keep the tree's order over ranks: lanes */
+    bool checked;         /* messages have checksums (message_check.h) */
     size_t tail_made;     /* elements of the tail, the first ones, that the device computes */
     const struct dp_device *device;
     int threads;                             /* of this rank: sums use them while they are idle */

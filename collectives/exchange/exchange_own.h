@@ -57,9 +57,11 @@ struct dp_exchange {
     uint64_t comm_ns;                   /* time of bucket jobs since the start */
     struct dp_bucket_times *times;      /* owned */
 
-    float *grad;                /* [total]; from dp_group_memory: flat->grad, or its copy */
-    float *scratch;             /* [scratch_count], after grad */
-    size_t scratch_count;       /* the largest small sum, in numbers */
+    float *grad;          /* [total]; from dp_group_memory: flat->grad, or its copy */
+    float *scratch;       /* [scratch_count], after grad */
+    size_t scratch_count; /* the largest small sum, in numbers */
+    float *kept;          /* borrowed: where this step copies kept_bucket to, or NULL */
+    int kept_bucket;
     struct dp_staging *staging; /* owned; where only the device can use flat->grad, else NULL */
     void *weights;              /* [trained], of `width` bytes each; where ranks publish weights,
                                  * else NULL; flat->weights, or its copy */

@@ -76,6 +76,7 @@ struct dp_train_config {
     bool eval_rank; /* the last rank evaluates, and trains nothing */
     double hang_timeout_s;
     int check_every;   /* steps; 0: never */
+    int verify_sums;   /* steps; 0: never */
     int on_divergence; /* DP_DIVERGENCE_... */
 };
 
@@ -86,6 +87,7 @@ struct dp_comm_config {
     int overlap;     /* DP_OVERLAP_... */
     int outage_s;    /* seconds that a host may be silent */
     bool plan_cache; /* see plan.h */
+    bool checksum;   /* of messages: message_check.h */
     bool recalled;   /* strategy was chosen by auto in an earlier run: if it cannot run any more,
                       * auto chooses another one */
 };

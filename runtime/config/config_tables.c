@@ -118,6 +118,8 @@ static const struct dp_option train_options[] = {
               "s without progress that end a run; 0: five times the slowest step, >= 10"),
     DP_INT(   TRAIN, check_every,    "100",  0, INT_HIGH,
               "steps between comparisons of all weights over ranks; 0: only slices of them"),
+    DP_INT(   TRAIN, verify_sums,    "0",    0, INT_HIGH,
+              "steps between recomputations of one bucket's sum on all ranks; 0: never"),
     DP_CHOICE(TRAIN, on_divergence,  "stop", "stop|restore",
               "when ranks hold different weights: end, or copy the majority's"),
     {0},
@@ -155,6 +157,7 @@ static const struct dp_option comm_options[] = {
               "seconds without a sign of life from a host until the job ends"),
     DP_SWITCH(COMM, plan_cache,      "true",
               "strategy auto, algorithms of GPUs: use what was measured earlier"),
+    DP_SWITCH(COMM, checksum,        "false", "messages have checksums, which receivers compare"),
     {0},
 };
 

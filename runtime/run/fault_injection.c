@@ -9,6 +9,7 @@
 #include "base/files/disk.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "collectives/core/message_check.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/trainer/update/deferred_update.h"
 
@@ -24,24 +25,48 @@ static const struct dp_tensor *find_in(const struct dp_tensor *tensors, int coun
     return NULL;
 }
 
-static dp_status flip_check(const struct dp_fault *fault, const struct dp_trainer *t)
+/* The tensor that is named: a weight, or a running statistic. */
+static const struct dp_tensor *find_tensor(const struct dp_fault *fault, const struct dp_model *m,
+                                           bool *weight)
+{
+    const struct dp_tensor *found = find_in(m->tensors, m->tensor_count, fault->tensor);
+
+    *weight = found != NULL;
+    return found != NULL ? found : find_in(m->buffers, m->buffer_count, fault->tensor);
+}
+
+/* What the flip is refused for beside its tensor, or NULL. */
+static const char *why_no_flip(const struct dp_fault *fault, const struct dp_trainer *t)
+{
+    const bool sharded = dp_exchange_is_sharded(dp_trainer_exchange(t));
+
+    if (sharded && dp_trainer_flat(t)->type != DP_TYPE_F32) {
+        return "none has all master weights, but under train.precision fp32";
+    }
+    if (fault->what == DP_FLIP_OPTIMIZER && sharded) {
+        return "none has all optimizer state";
+    }
+    return NULL;
+}
+
+static dp_status flip_check_tensor(const struct dp_fault *fault, const struct dp_trainer *t)
 {
     const struct dp_model *m = dp_trainer_model(t);
-    const struct dp_tensor *weight = find_in(m->tensors, m->tensor_count, fault->tensor);
-    const struct dp_tensor *tensor =
-        weight != NULL ? weight : find_in(m->buffers, m->buffer_count, fault->tensor);
+    bool weight;
+    const struct dp_tensor *tensor = find_tensor(fault, m, &weight);
+    const char *why_not = why_no_flip(fault, t);
 
-    if (tensor == NULL) {
+    if (tensor == NULL || (fault->what == DP_FLIP_OPTIMIZER && !weight)) {
         return DP_FAIL(DP_ERR_CONFIG,
                        DP_FAULT_VARIABLE ": flip: the model has no tensor '%s'; its first is %s",
                        fault->tensor, m->tensors[0].name);
     }
-    if (dp_trainer_flat(t)->type != DP_TYPE_F32 && dp_exchange_is_sharded(dp_trainer_exchange(t))) {
-        return DP_FAIL(DP_ERR_CONFIG,
-                       DP_FAULT_VARIABLE
-                       ": flip: where ranks own parts (%s) none has all master weights, but "
-                       "under train.precision fp32",
-                       dp_exchange_label(dp_trainer_exchange(t)));
+    if (why_not != NULL) {
+        return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: where ranks own parts (%s) %s",
+                       dp_exchange_label(dp_trainer_exchange(t)), why_not);
+    }
+    if (fault->what == DP_FLIP_OPTIMIZER && dp_trainer_host_flat(t)->slots[0] == NULL) {
+        return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: this optimizer keeps no state");
     }
     if ((size_t)fault->element >= tensor->count) {
         return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: %s has %zu elements, not %d",
@@ -50,20 +75,62 @@ static dp_status flip_check(const struct dp_fault *fault, const struct dp_traine
     return DP_OK;
 }
 
-static void flip_apply(const struct dp_fault *fault, struct dp_trainer *t)
+static dp_status bucket_check(const struct dp_fault *fault, const struct dp_trainer *t);
+
+static dp_status flip_check(const struct dp_fault *fault, const struct dp_trainer *t)
 {
-    const struct dp_model *m = dp_trainer_model(t);
-    const struct dp_tensor *weight = find_in(m->tensors, m->tensor_count, fault->tensor);
-    const struct dp_tensor *tensor =
-        weight != NULL ? weight : find_in(m->buffers, m->buffer_count, fault->tensor);
-    float *array =
-        weight != NULL ? dp_trainer_host_flat(t)->master : dp_trainer_host_flat(t)->running;
-    float *value = array + tensor->begin + dp_tensor_index(tensor, (size_t)fault->element);
+    const struct dp_bucket_plan *plan = dp_exchange_plan(dp_trainer_exchange(t));
+
+    if (fault->what == DP_FLIP_MESSAGE) {
+        return DP_OK;
+    }
+    if (fault->what != DP_FLIP_GRADIENT) {
+        return flip_check_tensor(fault, t);
+    }
+    DP_TRY(bucket_check(fault, t));
+    if (dp_trainer_flat(t)->grad != dp_exchange_host_gradient(dp_trainer_exchange(t))) {
+        return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: the gradient is not in the host's "
+                                                        "memory");
+    }
+    return (size_t)fault->element < plan->buckets[fault->bucket].range.count
+               ? DP_OK
+               : DP_FAIL(
+                     DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: bucket %d has %zu elements, not %d",
+                     fault->bucket, plan->buckets[fault->bucket].range.count, fault->element + 1);
+}
+
+static void flip_value(const struct dp_fault *fault, float *value)
+{
     uint32_t bits;
 
     memcpy(&bits, value, sizeof(bits));
     bits ^= (uint32_t)1 << fault->bit;
     memcpy(value, &bits, sizeof(bits));
+}
+
+static void flip_apply(const struct dp_fault *fault, struct dp_trainer *t)
+{
+    const struct dp_flat *flat = dp_trainer_host_flat(t);
+    const struct dp_bucket_plan *plan = dp_exchange_plan(dp_trainer_exchange(t));
+    const struct dp_tensor *tensor;
+    bool weight;
+
+    if (fault->what == DP_FLIP_MESSAGE) {
+        if (dp_message_damage_next(dp_trainer_group(t), fault->bit) != DP_OK) {
+            DP_DEBUG("no message is damaged");
+        }
+        return;
+    }
+    if (fault->what == DP_FLIP_GRADIENT) {
+        flip_value(fault, dp_exchange_host_gradient(dp_trainer_exchange(t)) +
+                              plan->buckets[fault->bucket].range.begin + fault->element);
+        return;
+    }
+    tensor = find_tensor(fault, dp_trainer_model(t), &weight);
+    float *const array = !weight                            ? flat->running
+                         : fault->what == DP_FLIP_OPTIMIZER ? flat->slots[0]
+                                                            : flat->master;
+    flip_value(fault, array + tensor->begin + dp_tensor_index(tensor, (size_t)fault->element));
 }
 
 /* ---- ranks that end, stop, or are late ---- */
@@ -236,11 +303,11 @@ static bool due_in(const struct dp_fault *fault, uint64_t step)
     return fault->step == 0 || (uint64_t)fault->step == step;
 }
 
-static void before_wait(void *first, struct dp_trainer *t, int bucket)
+static void on_bucket(void *first, struct dp_trainer *t, int bucket, bool summed)
 {
     for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
-        if (fault->bucket == bucket && fault->rank == dp_trainer_group(t)->rank &&
-            due_in(fault, dp_trainer_steps(t) + 1)) {
+        if (fault->bucket == bucket && summed == (fault->kind == &dp_fault_flip) &&
+            fault->rank == dp_trainer_group(t)->rank && due_in(fault, dp_trainer_steps(t) + 1)) {
             happening_of(fault)->apply(fault, t);
         }
     }
@@ -250,7 +317,7 @@ void dp_fault_injection_arm(struct dp_fault *first, struct dp_trainer *t)
 {
     for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
         if (fault->bucket >= 0 && fault->rank == dp_trainer_group(t)->rank) {
-            dp_trainer_before_wait(t, before_wait, first);
+            dp_trainer_on_bucket(t, on_bucket, first);
         }
     }
 }

@@ -11,6 +11,7 @@
 
 struct dp_trainer;
 struct dp_update_rule;
+struct dp_verify_sums;
 
 /* What may be copied beside a step: the snapshot of a checkpoint, weights to be evaluated. */
 enum dp_async_copy_use { DP_ASYNC_COPY_SNAPSHOT, DP_ASYNC_COPY_EVALUATION, DP_ASYNC_COPY_COUNT };
@@ -26,12 +27,13 @@ struct dp_modes {
     const struct dp_update_rule *rule;      /* chosen when the trainer is made */
     struct dp_grad_norm *grad_norm;         /* owned; NULL: nothing needs the whole gradient */
     struct dp_replica_check *replica_check; /* owned */
+    struct dp_verify_sums *verify_sums;     /* owned; NULL: sums are not verified */
     struct dp_deferred_updates deferred;    /* buckets that the next step's forward waits for */
     /* Borrowed, or NULL; finished before weights change. */
     struct dp_async_copy *async_copies[DP_ASYNC_COPY_COUNT];
-    /* NULL, or called before a step waits for the sum of a bucket: to inject faults. */
-    void (*before_wait)(void *context, struct dp_trainer *trainer, int bucket);
-    void *before_wait_context;
+    /* NULL, or called before a step waits for the sum of a bucket, and after: to inject faults. */
+    void (*on_bucket)(void *context, struct dp_trainer *trainer, int bucket, bool summed);
+    void *on_bucket_context;
     bool hash_after; /* in this step weights are hashed after forward, since some were deferred */
     bool unaveraged; /* local steps since the last average: weights differ between ranks */
 };

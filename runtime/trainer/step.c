@@ -23,7 +23,7 @@ struct step_kind {
 
 static struct step_kind kind_of_step(const struct dp_trainer *t);
 static void begin_exchange(struct dp_trainer *t, struct step_kind kind);
-static void inject_faults(struct dp_trainer *t, int bucket);
+static void inject_faults(struct dp_trainer *t, int bucket, bool summed);
 static void count_step(struct dp_trainer *t, struct dp_step_report *report);
 
 dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
@@ -39,6 +39,7 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
      * after them. */
     DP_TRY(dp_step_hooks_call(DP_STEP_BEFORE_COMPUTE, t, report));
     begin_exchange(t, kind);
+    DP_TRY(dp_step_hooks_call(DP_STEP_BEGUN, t, report));
     DP_TRY(dp_step_compute(t));
     DP_TRY(dp_step_hooks_call(DP_STEP_AFTER_COMPUTE, t, report));
     DP_TRY(dp_step_hooks_call(DP_STEP_BEFORE_UPDATE, t, report));
@@ -48,8 +49,9 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     /* Sums arrive, and weights change. */
     for (int b = 0; b < dp_trainer_plan(t)->count; b++) {
         if (!dp_exchange_is_deferred(t->exchange, b)) {
-            inject_faults(t, b);
+            inject_faults(t, b, false);
             DP_TRY(dp_exchange_wait(t->exchange, b));
+            inject_faults(t, b, true);
             DP_TRY(kind.rule->summed(t, b));
         }
     }
@@ -64,10 +66,10 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     return dp_step_hooks_call(DP_STEP_AFTER_STEP, t, report);
 }
 
-static void inject_faults(struct dp_trainer *t, int bucket)
+static void inject_faults(struct dp_trainer *t, int bucket, bool summed)
 {
-    if (t->modes.before_wait != NULL) {
-        t->modes.before_wait(t->modes.before_wait_context, t, bucket);
+    if (t->modes.on_bucket != NULL) {
+        t->modes.on_bucket(t->modes.on_bucket_context, t, bucket, summed);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/trainer/update/deferred_update.h"
 #include "runtime/trainer/update/local_steps.h"
 #include "runtime/trainer/update/overflow.h"
+#include "runtime/trainer/update/verify_sums.h"
 #include "runtime/trainer/update/weight_sync.h"
 
 /* ---- bytes on the wire ---- */
@@ -46,6 +47,21 @@ static dp_status hash_after(struct dp_trainer *t, const struct dp_step_report *r
 {
     (void)report;
     return t->modes.hash_after ? hash_weights(t) : DP_OK;
+}
+
+/* ---- sums made once more ---- */
+
+static dp_status keep_bucket(struct dp_trainer *t, const struct dp_step_report *report)
+{
+    (void)report;
+    dp_verify_sums_begin(t->modes.verify_sums, t);
+    return DP_OK;
+}
+
+static dp_status verify_sums(struct dp_trainer *t, const struct dp_step_report *report)
+{
+    (void)report;
+    return dp_verify_sums_end(t->modes.verify_sums, t);
 }
 
 /* ---- what is copied during this step ---- */
@@ -95,6 +111,7 @@ static step_hook *const hooks[][DP_STEP_POINTS] = {
     {[DP_STEP_BEFORE_COMPUTE] = mark_wire, [DP_STEP_AFTER_STEP] = count_wire},
     {[DP_STEP_BEFORE_COMPUTE] = hash_before, [DP_STEP_AFTER_COMPUTE] = hash_after},
     {[DP_STEP_BEFORE_UPDATE] = finish_copy},
+    {[DP_STEP_BEGUN] = keep_bucket, [DP_STEP_AFTER_SUMS] = verify_sums},
     {[DP_STEP_AFTER_SUMS] = defer_updates},
     {[DP_STEP_AFTER_SUMS] = average},
     {[DP_STEP_AFTER_STEP] = scale_loss},

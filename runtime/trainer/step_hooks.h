@@ -12,6 +12,7 @@ struct dp_trainer;
 enum dp_step_point {
     DP_STEP_BEFORE_COMPUTE, /* the batch has been read; deferred weights of the last step are
                              * pending */
+    DP_STEP_BEGUN,          /* it is decided what this step shares, and nothing has been sent */
     DP_STEP_AFTER_COMPUTE,  /* after backward, before the tail is sent */
     DP_STEP_BEFORE_UPDATE,  /* before this step changes weights on this rank */
     DP_STEP_AFTER_SUMS,     /* all weights have been updated, except deferred ones */

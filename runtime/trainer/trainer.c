@@ -10,6 +10,7 @@
 #include "runtime/trainer/trainer_parts.h"
 #include "runtime/trainer/update/deferred_update.h"
 #include "runtime/trainer/update/update_rule.h"
+#include "runtime/trainer/update/verify_sums.h"
 
 static size_t hook_deferred(void *trainer, int tensor)
 {
@@ -91,6 +92,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .first_bucket_bytes = (size_t)(c->first_bucket_mb * 1048576.0),
         .run = c->overlap == DP_OVERLAP_ON ? DP_RUN_ON_THREAD : DP_RUN_AT_WAIT,
         .scratch_count = widest_sum(t),
+        .checked = c->checksum && !t->compute.borrowed,
         .tail_made = t->model->statistics + 2,
         .device = t->device,
         .threads = threads,
@@ -194,6 +196,7 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(dp_host_state_create(&t->state.flat, t->model->statistics, t->compute.stream,
                                 &t->state.host));
     DP_TRY(make_replicas(t));
+    DP_TRY(dp_verify_sums_create(t, &t->modes.verify_sums));
     dp_loss_scaler_init(&t->state.scaler, is_scaled(t));
     if (t->config->optimizer.clip_norm > 0.0 || t->state.scaler.on) {
         DP_TRY(dp_grad_norm_create(&t->state.flat, t->config->optimizer.clip_norm,
@@ -260,6 +263,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
         return;
     }
     dp_grad_norm_destroy(t->modes.grad_norm);
+    dp_verify_sums_destroy(t->modes.verify_sums);
     dp_replica_check_destroy(t->modes.replica_check);
     dp_host_state_destroy(t->state.host);
     dp_exchange_destroy(t->exchange);
@@ -420,10 +424,10 @@ void dp_trainer_set_request(struct dp_trainer *t, enum dp_request request, bool 
     t->request[request] = on;
 }
 
-void dp_trainer_before_wait(struct dp_trainer *t, dp_bucket_hook *hook, void *context)
+void dp_trainer_on_bucket(struct dp_trainer *t, dp_bucket_hook *hook, void *context)
 {
-    t->modes.before_wait = hook;
-    t->modes.before_wait_context = context;
+    t->modes.on_bucket = hook;
+    t->modes.on_bucket_context = context;
 }
 
 void dp_trainer_set_receiver(struct dp_trainer *t, struct dp_batch_receiver *receiver)

@@ -116,11 +116,11 @@ void dp_trainer_set_receiver(struct dp_trainer *trainer, struct dp_batch_receive
 /* Sets the flag that ends long evaluations and measurements, or NULL; borrowed. */
 void dp_trainer_set_stop(struct dp_trainer *trainer, const struct dp_stop *stop);
 
-typedef void dp_bucket_hook(void *context, struct dp_trainer *trainer, int bucket);
+typedef void dp_bucket_hook(void *context, struct dp_trainer *trainer, int bucket, bool summed);
 
-/* Before a step waits for the sum of a bucket, `hook` is called: to inject faults. NULL: nothing
- * is. The context is borrowed. */
-void dp_trainer_before_wait(struct dp_trainer *trainer, dp_bucket_hook *hook, void *context);
+/* Before a step waits for the sum of a bucket, and again when that is there (`summed`) and nothing
+ * has used it, `hook` is called: to inject faults. NULL: nothing is. The context is borrowed. */
+void dp_trainer_on_bucket(struct dp_trainer *trainer, dp_bucket_hook *hook, void *context);
 const struct dp_stop *dp_trainer_stop(const struct dp_trainer *trainer);
 
 /* Sets a copy that each step finishes before weights change, or NULL; borrowed. */

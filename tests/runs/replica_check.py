@@ -148,7 +148,7 @@ def case_faults_that_cannot_be_are_one_line():
     for ranks, fault, line in (
         (0, "flop:step=1", "unknown fault 'flop' (did you mean 'flip'?)"),
         (0, "flip:setp=1",
-         "flip: unknown option 'setp'; known are: step, rank, tensor, element, bit"),
+         "flip: unknown option 'setp'; known are: step, rank, what, tensor, bucket, element, bit"),
         (0, "flip:step=0", "flip: step: expected an integer from 1 to 2147483647, found '0'"),
         (0, "flip:step", "flip: expected key=value, found 'step'"),
         (0, "flip:tensor=0.wieght",

@@ -64,7 +64,7 @@ static void bad_faults_are_reported_in_one_line(void **state)
         {"flip:step=1;", "lockstep: error: DP_FAULT: unknown fault ''; known are: flip, kill, "
                          "stop, slow, exit, leak, torn, full, eio, nomem\n"},
         {"flip:steps=1", "lockstep: error: DP_FAULT: flip: unknown option 'steps'; known are: "
-                         "step, rank, tensor, element, bit\n"},
+                         "step, rank, what, tensor, bucket, element, bit\n"},
         {"flip:step", "lockstep: error: DP_FAULT: flip: expected key=value, found 'step'\n"},
         {"flip:rank=1;flip:bit=32",
          "lockstep: error: DP_FAULT: flip: bit: expected an integer from 0 to 31, found '32'\n"},

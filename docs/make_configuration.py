@@ -197,7 +197,7 @@ alone were measured to take, so a factor may be a little above 1.
 ## A trace
 
 ```sh
-launch/mpirun -np 2 build/ddp_train models/lenet.cfg --out runs/traced --trace :steps=21-25
+launch/mpirun -np 2 build/ddp_train models/lenet.cfg --out runs/traced --trace runs/traced.json
 ```
 
 `--trace FILE:steps=A-B` writes what all threads of all ranks do in those steps, as a Chrome trace:

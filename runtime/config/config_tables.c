@@ -55,7 +55,7 @@ static const struct dp_option data_options[] = {
     DP_STRING(DATA, local_cache,  "",
               "folder of a local disk for copies of shards of source records; empty: none"),
     DP_INT(   DATA, local_cache_mb, "0", 0, INT_HIGH,
-              "MB of these copies, of all jobs; 0: nine tenths of what the disk has for them"),
+              "MB of these copies, of all jobs; 0: nine tenths of what is free there"),
     DP_CHOICE(DATA, on_bad_sample, "stop", "stop|skip",
               "a damaged sample: end, or take the next one instead (at most 1 of 1000)"),
     DP_CHOICE(DATA, cache,        "auto", "auto|none|raw|decoded|batch",

@@ -40,7 +40,7 @@ struct dp_loader_config {
     int rank, ranks;
     uint64_t seed;
     bool shuffle;
-    size_t window;                  /* rows that are shuffled together (window.h); 0: all */
+    size_t window;                    /* rows that are shuffled together (window.h); 0: all */
     bool drop_last;                   /* leave out the rows that fill no batch */
     bool cached;                      /* batch 0 of epoch 0 in every step: measures without input */
     uint64_t first_step;              /* of the run: where a resumed run goes on */

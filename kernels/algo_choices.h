@@ -6,7 +6,7 @@
  * measure them when the operation is prepared. The result is a choice: a key that says what is
  * computed, and a value that says how; both are texts of the device. The measured time is kept for
  * people to read. Algorithms differ in bits, and measured times vary. So all ranks, and later runs,
- * must use the same choices: runtime/run/algo_tuning.h.
+ * must use the same choices: runtime/run/plan/algo_tuning.h.
  *
  * Choices are valid on machines of one kind (struct dp_device.machine). A table may hold those of
  * several kinds; a process sees only its own. As JSON it is one object:

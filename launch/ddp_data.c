@@ -18,7 +18,7 @@
 #include "runtime/data/records/pack.h"
 #include "runtime/data/records/unpack.h"
 #include "runtime/data/source.h"
-#include "runtime/report/progress.h"
+#include "runtime/report/live/progress.h"
 
 static const char help[] =
     "usage: ddp_data pack SRC DST [flags]\n"

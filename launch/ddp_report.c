@@ -13,11 +13,11 @@
 
 /* Not runtime/lockstep.h, which trains: this program only reads what a run has left. */
 #include "runtime/report/colour.h"
-#include "runtime/report/comparison_print.h"
-#include "runtime/report/mlflow.h"
-#include "runtime/report/page.h"
-#include "runtime/report/record_json.h"
-#include "runtime/report/record_print.h"
+#include "runtime/report/files/mlflow.h"
+#include "runtime/report/page/page.h"
+#include "runtime/report/record/comparison_print.h"
+#include "runtime/report/record/record_json.h"
+#include "runtime/report/record/record_print.h"
 #include "runtime/report/verdict.h"
 
 static const char help[] =

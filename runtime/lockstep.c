@@ -15,9 +15,9 @@
 #include "collectives/exchange/exchange_calls.h"
 #include "collectives/world/world.h"
 #include "runtime/config/config_load.h"
+#include "runtime/run/results/run_end.h"
 #include "runtime/run/roles/evaluation.h"
 #include "runtime/run/run.h"
-#include "runtime/run/run_end.h"
 #include "runtime/run/setup.h"
 #include "runtime/run/training.h"
 

@@ -73,7 +73,7 @@ DOORS = {
     r"hwloc.*\.h": r"base/system/machine\.c",
     r"yaml\.h": r"runtime/config/config_yaml\.[ch]",
     r"jansson\.h": r"base/json\.[ch]",
-    r"zlib\.h": r"runtime/data/idx\.c",
+    r"zlib\.h": r"runtime/data/formats/idx\.c",
     r"turbojpeg\.h": r"runtime/data/pictures/jpeg\.c",
     r"jpeglib\.h": r"runtime/data/pictures/jpeg_part\.c",
     r"png\.h": r"runtime/data/pictures/png\.c",
@@ -81,7 +81,7 @@ DOORS = {
     r"curl/.*": r"runtime/data/remote/http\.c",
     r"(xxhash|xxh3)\.h": r"(base(/\w+)?|collectives/\w+)/\w+\.[ch]|runtime/checkpoint/manifest\.c|"
                          r"runtime/data/records/\w+\.c|"
-                         r"runtime/run/(run_fingerprint|data_prints|load_dataset|run_plan)\.c|"
+                         r"runtime/run/(dataset|plan)/\w+\.c|"
                          r"runtime/trainer/state/replica_check\.c",
     r"cmocka\.h": r"tests/.*",
     r"runtime/trainer/trainer_parts\.h": r"runtime/trainer/.*",  # and tests, which look inside

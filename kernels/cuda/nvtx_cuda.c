@@ -3,6 +3,7 @@
 #include "base/trace.h"
 
 #if defined(__has_include)
+/* cppcheck-suppress preprocessorErrorDirective ; it cannot evaluate this */
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #define HAVE_NVTX 1

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "runtime/report/progress.h"
+#include "runtime/report/live/progress.h"
 
 const char *dp_figure_fixed(char text[DP_FIGURE_BYTES], double value, int decimals,
                             const char *after)

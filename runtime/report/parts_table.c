@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "runtime/report/figure_text.h"
-#include "runtime/report/page_step.h"
+#include "runtime/report/page/page_step.h"
 
 enum { HOST_WIDTH = 8 };
 

@@ -8,9 +8,9 @@
 #include "base/text.h"
 #include "runtime/report/colour.h"
 #include "runtime/report/figure_text.h"
+#include "runtime/report/live/progress.h"
 #include "runtime/report/paragraph.h"
 #include "runtime/report/parts_table.h"
-#include "runtime/report/progress.h"
 
 static const double unexplained_most = 0.1; /* of the memory; more is said */
 

@@ -18,7 +18,7 @@
 #include "runtime/data/augment/augment.h"
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
-#include "runtime/run/load_dataset.h"
+#include "runtime/run/dataset/load_dataset.h"
 #include "runtime/trainer/prepare/memory_check.h"
 #include "runtime/trainer/prepare/prepare.h"
 

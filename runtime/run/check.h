@@ -4,7 +4,7 @@
 #ifndef DP_RUNTIME_RUN_CHECK_H
 #define DP_RUNTIME_RUN_CHECK_H
 
-#include "runtime/report/progress.h"
+#include "runtime/report/live/progress.h"
 #include "runtime/run/job.h"
 
 /* Refuses, with its place, a name that no plug-in has: before any data is read. */

@@ -1,8 +1,8 @@
 #include "runtime/run/run_files.h"
 
 #include "base/files/disk.h"
+#include "runtime/run/plan/run_plan.h"
 #include "runtime/run/roles/evaluation.h"
-#include "runtime/run/run_plan.h"
 
 bool dp_run_writes_reports(const struct dp_run_job *job)
 {

@@ -4,7 +4,7 @@
 #ifndef DP_RUNTIME_RUN_RUN_FILES_H
 #define DP_RUNTIME_RUN_RUN_FILES_H
 
-#include "runtime/run/figures.h"
+#include "runtime/run/results/figures.h"
 
 /* Whether other files are made of metrics.jsonl. */
 bool dp_run_writes_reports(const struct dp_run_job *job);

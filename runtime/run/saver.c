@@ -11,7 +11,7 @@
 #include "base/trace_ring.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/checkpoint/checkpoint_save.h"
-#include "runtime/run/run_fingerprint.h"
+#include "runtime/run/plan/run_fingerprint.h"
 
 /* ---- on the writer's thread ---- */
 

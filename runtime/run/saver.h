@@ -11,9 +11,9 @@
 #include "base/system/worker.h"
 #include "runtime/checkpoint/snapshot.h"
 #include "runtime/checkpoint/state_dict.h"
-#include "runtime/report/metrics.h"
+#include "runtime/report/files/metrics.h"
 #include "runtime/run/job.h"
-#include "runtime/run/outcome.h"
+#include "runtime/run/results/outcome.h"
 
 /* Others only read it, but for the rows, which are added before it is opened. */
 struct dp_saver {

@@ -5,9 +5,9 @@
 #ifndef DP_RUNTIME_RUN_TRAINING_H
 #define DP_RUNTIME_RUN_TRAINING_H
 
-#include "runtime/run/figures.h"
 #include "runtime/run/job.h"
-#include "runtime/run/outcome.h"
+#include "runtime/run/results/figures.h"
+#include "runtime/run/results/outcome.h"
 #include "runtime/run/saver.h"
 #include "runtime/timeline/tracing.h"
 #include "runtime/trainer/evaluator.h"

@@ -18,7 +18,7 @@
 enum dp_request {
     DP_REQUEST_STOP,  /* was asked to: stop.h */
     DP_REQUEST_SAVE,  /* was asked to */
-    DP_REQUEST_INPUT, /* to end, since its samples cannot be read: runtime/run/bad_data.h */
+    DP_REQUEST_INPUT, /* to end, since its samples cannot be read: runtime/run/dataset/bad_data.h */
     DP_REQUEST_SLOW,  /* to stop, since training is too slow: stop_criteria.h */
     DP_REQUEST_COUNT
 };

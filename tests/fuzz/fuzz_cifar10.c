@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "runtime/data/cifar10.h"
+#include "runtime/data/formats/cifar10.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/data/csv.h"
-#include "runtime/data/csv_index.h"
+#include "runtime/data/formats/csv.h"
+#include "runtime/data/formats/csv_index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,14 +3,15 @@
  * memory.
  *
  * clang -g -O1 -std=c11 -D_POSIX_C_SOURCE=200809L -fsanitize=fuzzer,address,undefined -I.
- *     tests/fuzz/fuzz_idx.c runtime/data/idx.c base/mem.c base/log.c base/status.c -lz -o fuzz_idx
+ *     tests/fuzz/fuzz_idx.c runtime/data/formats/idx.c base/mem.c base/log.c base/status.c -lz \
+ *     -o fuzz_idx
  */
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/data/idx.h"
+#include "runtime/data/formats/idx.h"
 
 /* A gzip bomb is read no further than this. */
 enum { READ_MOST = 1 << 20 };

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/data/npy.h"
+#include "runtime/data/formats/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/system/worker.h"
 #include "base/trace.h"
-#include "runtime/data/data_file.h"
+#include "runtime/data/formats/data_file.h"
 #include "runtime/data/records/pack_sample.h"
 #include "runtime/data/records/shard_writer.h"
 

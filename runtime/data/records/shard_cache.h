@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/files/file.h"
-#include "runtime/data/data_file.h"
+#include "runtime/data/formats/data_file.h"
 
 struct dp_shard_cache;
 

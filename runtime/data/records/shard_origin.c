@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "runtime/data/data_file.h"
+#include "runtime/data/formats/data_file.h"
 #include "runtime/data/remote/place.h"
 #include "runtime/data/remote/remote.h"
 

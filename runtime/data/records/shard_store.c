@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/system/worker.h"
-#include "runtime/data/data_file.h"
+#include "runtime/data/formats/data_file.h"
 #include "runtime/data/records/shard_cache.h"
 #include "runtime/data/records/shard_origin.h"
 

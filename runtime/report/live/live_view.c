@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/report/figure_text.h"
-#include "runtime/report/progress.h"
+#include "runtime/report/live/progress.h"
 
 enum { LINE_BYTES = 512, STILL_S = 2 };
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "runtime/report/live/live_jobs.h"
-#include "runtime/report/run_record.h"
+#include "runtime/report/record/run_record.h"
 
 struct dp_live_view {
     FILE *out;

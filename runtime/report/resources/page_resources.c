@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "runtime/report/chart.h"
 #include "runtime/report/figure_text.h"
+#include "runtime/report/page/chart.h"
 #include "runtime/report/resources/memory_use.h"
 
 /* ---- memory ---- */

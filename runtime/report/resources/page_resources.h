@@ -5,7 +5,7 @@
 #ifndef DP_RUNTIME_REPORT_RESOURCES_PAGE_RESOURCES_H
 #define DP_RUNTIME_REPORT_RESOURCES_PAGE_RESOURCES_H
 
-#include "runtime/report/html.h"
+#include "runtime/report/page/html.h"
 #include "runtime/report/summary.h"
 
 void dp_page_resources(struct dp_html *html, const struct dp_run_summary *summary);

@@ -2,8 +2,8 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "runtime/run/results/run_end.h"
 #include "runtime/run/roles/eval_rank.h"
-#include "runtime/run/run_end.h"
 
 uint64_t dp_evaluation_period(const struct dp_run_job *job)
 {

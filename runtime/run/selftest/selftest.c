@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "runtime/data/loader.h"
-#include "runtime/run/load_dataset.h"
+#include "runtime/run/dataset/load_dataset.h"
 #include "runtime/run/place.h"
 #include "runtime/run/selftest/device_check.h"
 #include "runtime/run/selftest/gradient_check.h"

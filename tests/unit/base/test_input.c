@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/safetensors.h"
-#include "runtime/data/idx.h"
+#include "runtime/data/formats/idx.h"
 #include "tests/support/scratch.h"
 
 /* A plain open() of one of them would never return. */

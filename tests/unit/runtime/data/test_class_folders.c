@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/data/class_folders.h"
+#include "runtime/data/formats/class_folders.h"
 #include "tests/support/picture_files.h"
 
 static char folder[64];

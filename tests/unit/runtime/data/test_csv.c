@@ -12,8 +12,8 @@
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "runtime/data/csv.h"
-#include "runtime/data/csv_index.h"
+#include "runtime/data/formats/csv.h"
+#include "runtime/data/formats/csv_index.h"
 
 static struct dp_problem problem;
 

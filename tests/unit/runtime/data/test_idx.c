@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "runtime/data/idx.h"
+#include "runtime/data/formats/idx.h"
 #include "tests/support/idx_files.h"
 #include "tests/support/read_source.h"
 

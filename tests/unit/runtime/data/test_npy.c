@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/data/npy.h"
+#include "runtime/data/formats/npy.h"
 #include "tests/support/array_files.h"
 
 static struct dp_npy npy;

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "runtime/data/cifar10.h"
+#include "runtime/data/formats/cifar10.h"
 #include "tests/support/array_files.h"
 #include "tests/support/picture_files.h"
 #include "tests/support/read_source.h"

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "runtime/report/comparison_print.h"
+#include "runtime/report/record/comparison_print.h"
 #include "tests/support/scratch.h"
 
 static const char config[] = "name: small # not a comment of ours\n"

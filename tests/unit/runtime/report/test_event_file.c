@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/report/event_file.h"
+#include "runtime/report/files/event_file.h"
 #include "tests/support/scratch.h"
 
 static const char name[] = "events.out.tfevents.1000000000.lockstep";

@@ -11,8 +11,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/report/metrics.h"
-#include "runtime/report/progress.h"
+#include "runtime/report/files/metrics.h"
+#include "runtime/report/live/progress.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stderr_text.h"
 

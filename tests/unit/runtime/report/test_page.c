@@ -9,9 +9,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/report/chart.h"
-#include "runtime/report/page.h"
-#include "runtime/report/report_writer.h"
+#include "runtime/report/files/report_writer.h"
+#include "runtime/report/page/chart.h"
+#include "runtime/report/page/page.h"
 #include "tests/support/scratch.h"
 
 static char page[1 << 20];

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "runtime/report/page_buckets.h"
+#include "runtime/report/page/page_buckets.h"
 #include "runtime/report/summary_read.h"
 
 static struct dp_run_summary summary;

@@ -10,9 +10,9 @@
 #include "base/files/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/report/metrics.h"
-#include "runtime/report/record_json.h"
-#include "runtime/report/record_print.h"
+#include "runtime/report/files/metrics.h"
+#include "runtime/report/record/record_json.h"
+#include "runtime/report/record/record_print.h"
 #include "tests/support/scratch.h"
 
 static void write_text(const char *name, const char *text)

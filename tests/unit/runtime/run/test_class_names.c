@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/run/class_names.h"
+#include "runtime/run/dataset/class_names.h"
 
 static const char *const animals[] = {"cat", "dog", "fox"};
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/config/config.h"
-#include "runtime/run/plan.h"
+#include "runtime/run/plan/plan.h"
 #include "tests/support/scratch.h"
 
 #define PLAN(strategy, rest)                                                                 \

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "runtime/run/load_dataset.h"
+#include "runtime/run/dataset/load_dataset.h"
 #include "runtime/run/place.h"
 #include "runtime/run/setup.h"
 #include "runtime/run/training.h"

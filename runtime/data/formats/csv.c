@@ -1,0 +1,236 @@
+#include "runtime/data/formats/csv.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NUMBER_MOST = 127, /* characters */
+    SHOWN = 40,        /* characters of a field in a message */
+    EXPONENT_MOST = 100000,
+    EXACT_TENS = 22 /* powers of ten that a double holds exactly */
+};
+
+static const double tens[EXACT_TENS + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                            1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                            1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+/* Some characters of a line. */
+struct field {
+    const char *begin, *end;
+};
+
+/* ---- fields ---- */
+
+/* The field that begins at `at`, up to the separator or the end of the line. */
+static struct field field_at(const char *at, const char *end, char separator)
+{
+    const char *stop = memchr(at, separator, (size_t)(end - at));
+
+    return (struct field){at, stop != NULL ? stop : end};
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+/* Without spaces around it, and without quotes. */
+static struct field trimmed(struct field f)
+{
+    while (f.begin < f.end && is_space(*f.begin)) {
+        f.begin++;
+    }
+    while (f.end > f.begin && is_space(f.end[-1])) {
+        f.end--;
+    }
+    if (f.end - f.begin >= 2 && *f.begin == '"' && f.end[-1] == '"') {
+        f.begin++;
+        f.end--;
+    }
+    return f;
+}
+
+/* ---- numbers ---- */
+
+static bool is_digit(const char *at, const char *end)
+{
+    return at < end && *at >= '0' && *at <= '9';
+}
+
+/* A decimal number in parts: digits times 10^exponent. */
+struct decimal {
+    uint64_t digits;
+    int exponent;
+    bool negative, exact; /* exact: no digit is left out */
+};
+
+/* Digits before or after the point; returns what comes after them. */
+static const char *take_digits(const char *at, const char *end, bool fraction, struct decimal *d)
+{
+    for (; is_digit(at, end); at++) {
+        if (d->digits > (UINT64_MAX - 9) / 10) {
+            d->exact = false;
+        } else {
+            d->digits = d->digits * 10 + (uint64_t)(*at - '0');
+            d->exponent -= fraction ? 1 : 0;
+        }
+    }
+    return at;
+}
+
+/* An exponent, from its e on; NULL: it is none. */
+static const char *take_exponent(const char *at, const char *end, struct decimal *d)
+{
+    bool negative = false;
+    int exponent = 0;
+
+    at++;
+    if (at < end && (*at == '-' || *at == '+')) {
+        negative = *at++ == '-';
+    }
+    if (!is_digit(at, end)) {
+        return NULL;
+    }
+    for (; is_digit(at, end); at++) {
+        exponent = exponent < EXPONENT_MOST ? exponent * 10 + (*at - '0') : exponent;
+    }
+    d->exponent += negative ? -exponent : exponent;
+    return at;
+}
+
+/* False: these characters are no decimal number. */
+static bool take_decimal(const struct field *f, struct decimal *d)
+{
+    const char *at = f->begin, *digits;
+    bool any;
+
+    *d = (struct decimal){0, 0, false, true};
+    if (at < f->end && (*at == '-' || *at == '+')) {
+        d->negative = *at++ == '-';
+    }
+    digits = at;
+    at = take_digits(at, f->end, false, d);
+    any = at > digits;
+    if (at < f->end && *at == '.') {
+        digits = ++at;
+        at = take_digits(at, f->end, true, d);
+        any = any || at > digits;
+    }
+    if (any && at < f->end && (*at == 'e' || *at == 'E')) {
+        at = take_exponent(at, f->end, d);
+    }
+    return any && at == f->end;
+}
+
+/* Few digits and a small power of ten are exact doubles, and so their product or quotient is
+ * rounded once. Others, which are rare, are left to the C library. Source: Clinger, "How to read
+ * floating point numbers accurately", PLDI 1990, section 3. */
+static bool number_of(const struct field *f, double *number)
+{
+    char text[NUMBER_MOST + 1];
+    const size_t length = (size_t)(f->end - f->begin);
+    struct decimal d;
+    double value;
+
+    if (length > NUMBER_MOST || !take_decimal(f, &d)) {
+        return false;
+    }
+    if (d.exact && d.digits < (uint64_t)1 << 53 && abs(d.exponent) <= EXACT_TENS) {
+        value = (double)d.digits;
+        value = d.exponent < 0 ? value / tens[-d.exponent] : value * tens[d.exponent];
+        *number = d.negative ? -value : value;
+    } else {
+        memcpy(text, f->begin, length);
+        text[length] = '\0';
+        *number = strtod(text, NULL);
+    }
+    return true;
+}
+
+/* ---- lines ---- */
+
+struct dp_csv_form dp_csv_form_of(const char *line, size_t length, bool label_last)
+{
+    static const char separators[] = {',', ';', '\t'};
+    struct dp_csv_form form = {',', label_last, 1, 1};
+
+    for (size_t i = 0; i < sizeof(separators); i++) {
+        if (memchr(line, separators[i], length) != NULL) {
+            form.separator = separators[i];
+            break;
+        }
+    }
+    for (size_t i = 0; i < length; i++) {
+        form.fields += line[i] == form.separator ? 1 : 0;
+    }
+    return form;
+}
+
+bool dp_csv_is_header(const struct dp_csv_form *form, const char *line, size_t length)
+{
+    const char *at = line, *end = line + length;
+    struct field f = field_at(at, end, form->separator);
+    double ignored;
+
+    while (form->label_last && f.end < end) {
+        f = field_at(f.end + 1, end, form->separator);
+    }
+    f = trimmed(f);
+    return !number_of(&f, &ignored);
+}
+
+static dp_status refuse(const struct field *f, size_t number, struct dp_problem *problem)
+{
+    const int length = f->end - f->begin > SHOWN ? SHOWN : (int)(f->end - f->begin);
+
+    return dp_problem_refuse(
+        problem, DP_ERR_DATA, "field %zu %s%.*s%s: mend it, or take the line out", number,
+        length == 0 ? "is empty" : "is no number: '", length, f->begin, length == 0 ? "" : "'");
+}
+
+static dp_status refuse_count(const struct dp_csv_form *form, const char *line, size_t length,
+                              struct dp_problem *problem)
+{
+    size_t fields = 1;
+
+    for (size_t i = 0; i < length; i++) {
+        fields += line[i] == form->separator ? 1 : 0;
+    }
+    return dp_problem_refuse(problem, DP_ERR_DATA,
+                             "has %zu field%s, the first line has %zu: mend it, or take it out",
+                             fields, fields == 1 ? "" : "s", form->fields);
+}
+
+dp_status dp_csv_read(const struct dp_csv_form *form, const char *line, size_t length,
+                      float *numbers, double *label, struct dp_problem *problem)
+{
+    const size_t label_at = form->label_last ? form->fields - form->labels : 0;
+    const char *at = line, *end = line + length;
+    bool more = true;
+
+    for (size_t i = 0; i < form->fields; i++) {
+        double number = 0.0;
+        struct field f;
+        if (!more) {
+            return refuse_count(form, line, length, problem);
+        }
+        f = field_at(at, end, form->separator);
+        more = f.end < end;
+        at = more ? f.end + 1 : end;
+        f = trimmed(f);
+        if (!number_of(&f, &number)) {
+            return refuse(&f, i + 1, problem);
+        }
+        if (i >= label_at && i < label_at + form->labels) {
+            *label++ = number;
+        } else if (!isfinite((float)number)) {
+            return dp_problem_refuse(problem, DP_ERR_DATA, "field %zu is too large for float32",
+                                     i + 1);
+        } else {
+            *numbers++ = (float)number;
+        }
+    }
+    return !more ? DP_OK : refuse_count(form, line, length, problem);
+}

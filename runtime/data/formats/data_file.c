@@ -1,0 +1,56 @@
+#include "runtime/data/formats/data_file.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/files/file.h"
+#include "base/mem.h"
+
+bool dp_data_file_exists(const char *dir, const char *name)
+{
+    char path[DP_PATH_BYTES];
+    const int length = snprintf(path, sizeof(path), "%s/%s", dir, name);
+
+    return length > 0 && (size_t)length < sizeof(path) && access(path, F_OK) == 0;
+}
+
+dp_status dp_data_file_open(struct dp_data_file *file, const char *dir, const char *name)
+{
+    char path[DP_PATH_BYTES];
+    dp_status status;
+
+    DP_TRY(dp_file_join(path, dir, name));
+    file->path = dp_zalloc(strlen(path) + 1, 1);
+    if (file->path == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%s: name", path);
+    }
+    memcpy(file->path, path, strlen(path) + 1);
+    status = dp_file_open(path, &file->fd, &file->bytes);
+    if (status != DP_OK) {
+        dp_free(file->path);
+        file->path = NULL;
+    }
+    return status;
+}
+
+dp_status dp_data_file_read(const struct dp_data_file *file, size_t at, void *out, size_t bytes)
+{
+    size_t got;
+
+    DP_TRY(dp_file_take_at(file->fd, file->path, at, out, bytes, &got));
+    if (got < bytes) {
+        return DP_FAIL(DP_ERR_DATA, "%s: ends at byte %zu, %zu were there when the run began",
+                       file->path, at + got, file->bytes);
+    }
+    return DP_OK;
+}
+
+void dp_data_file_close(struct dp_data_file *file)
+{
+    if (file->path != NULL) {
+        (void)close(file->fd);
+        dp_free(file->path);
+    }
+    *file = (struct dp_data_file){NULL, 0, 0};
+}

@@ -1,0 +1,34 @@
+/*
+ * data_file.h - a file of a data set: open from the source's open() to its close(), so that the
+ * file that was checked is the one that is read, and read at any place by several threads at once.
+ */
+#ifndef DP_RUNTIME_DATA_FORMATS_DATA_FILE_H
+#define DP_RUNTIME_DATA_FORMATS_DATA_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* Begins with zeros. */
+struct dp_data_file {
+    char *path; /* owned; NULL: it is not open */
+    int fd;
+    size_t bytes; /* when it was opened */
+};
+
+/* Whether there is an entry of that name. */
+bool dp_data_file_exists(const char *dir, const char *name);
+
+/* Opens dir/name. Errors: DP_ERR_NOINPUT (not there, or it cannot be opened), DP_ERR_DATA (no
+ * regular file), DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_data_file_open(struct dp_data_file *file, const char *dir,
+                                       const char *name);
+
+/* Reads `bytes` from byte `at` on. Errors: DP_ERR_DATA (it cannot be read, or ends before). */
+DP_CHECKED dp_status dp_data_file_read(const struct dp_data_file *file, size_t at, void *out,
+                                       size_t bytes);
+
+void dp_data_file_close(struct dp_data_file *file);
+
+#endif

@@ -1,0 +1,77 @@
+#include "runtime/run/dataset/bad_data.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "collectives/exchange/exchange_calls.h"
+#include "runtime/run/dataset/load_dataset.h"
+
+/* The first rank that failed says why. Nobody leaves before it has. */
+static dp_status report_failure(const struct dp_training *run)
+{
+    const struct dp_trainer *t = run->job.trainer;
+    struct dp_exchange *exchange = dp_trainer_exchange(t);
+    const struct dp_group *group = dp_trainer_group(t);
+    const char *error;
+    dp_status mine = dp_trainer_input_failure(t, &error), status, cause = DP_OK;
+    dp_status *all = dp_zalloc((size_t)group->size, sizeof(*all));
+
+    if (all == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "statuses of %d ranks", group->size);
+    }
+    status = dp_exchange_gather(exchange, &mine, sizeof(mine), all);
+    for (int i = 0; status == DP_OK && i < group->size && cause == DP_OK; i++) {
+        cause = all[i];
+        if (cause != DP_OK && i == group->rank) {
+            dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", error);
+        }
+    }
+    if (status == DP_OK) {
+        status = dp_exchange_gather(exchange, &mine, sizeof(mine), all);
+    }
+    dp_free(all);
+    return status != DP_OK ? status : cause;
+}
+
+static dp_status report_many(const struct dp_training *run, size_t count)
+{
+    const struct dp_trainer *t = run->job.trainer;
+    const struct dp_group *group = dp_trainer_group(t);
+    struct dp_log_capture capture;
+    dp_status status, ended;
+    char *all = dp_zalloc((size_t)group->size, 1), mine = 0;
+
+    dp_log_capture_begin(dp_run_leads(&run->job) ? NULL : &capture, DP_LOG_ERROR);
+    status = DP_FAIL(DP_ERR_DATA,
+                     "%s: %zu of %zu samples are bad so far in this epoch: data.on_bad_sample skip "
+                     "replaces at most 1 of %d: mend them, or take them out",
+                     run->job.config->data.dir, count, run->job.data.train_count, DP_BAD_SHARE);
+    dp_log_capture_end(dp_run_leads(&run->job) ? NULL : &capture, DP_LOG_DROP);
+    ended = all != NULL ? dp_exchange_gather(dp_trainer_exchange(t), &mine, sizeof(mine), all)
+                        : DP_ERR_NOMEM; /* rank 0 has reported before any of them leaves */
+    dp_free(all);
+    return ended == DP_OK ? status : ended;
+}
+
+dp_status dp_run_judge_data(struct dp_training *run, const struct dp_step_report *report)
+{
+    struct dp_run_job *job = &run->job;
+    const uint64_t epoch = dp_trainer_batch(job->trainer)->epoch;
+
+    if (report->request[DP_REQUEST_INPUT]) {
+        return report_failure(run);
+    }
+    if (report->bad_samples <= 0.0f) {
+        return DP_OK;
+    }
+    if (run->bad_samples.epoch != epoch) {
+        run->bad_samples.epoch = epoch;
+        run->bad_samples.count = 0;
+    }
+    run->bad_samples.count += (size_t)report->bad_samples;
+    if (run->bad_samples.count > job->skipped_samples) {
+        job->skipped_samples = run->bad_samples.count;
+    }
+    return run->bad_samples.count * DP_BAD_SHARE > job->data.train_count
+               ? report_many(run, run->bad_samples.count)
+               : DP_OK;
+}

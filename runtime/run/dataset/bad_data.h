@@ -1,0 +1,20 @@
+/*
+ * bad_data.h - samples that cannot be read while a run trains: by the rule of data.on_bad_sample.
+ */
+#ifndef DP_RUNTIME_RUN_DATASET_BAD_DATA_H
+#define DP_RUNTIME_RUN_DATASET_BAD_DATA_H
+
+#include "runtime/run/training.h"
+
+/*
+ * After a step. A rank that could not read a sample has requested that all end
+ * (DP_REQUEST_INPUT): the first of them reports why. Where others take the places of bad samples,
+ * all ranks count them: job->skipped_samples is the most of an epoch.
+ *
+ * Collective. Errors, the same on all ranks, after one of them has reported it: those of
+ * dp_loader_next(); DP_ERR_DATA: too many samples are bad.
+ */
+DP_CHECKED dp_status dp_run_judge_data(struct dp_training *run,
+                                       const struct dp_step_report *report);
+
+#endif

@@ -39,7 +39,7 @@ static void add_means(const struct dp_run_summary *s, struct dp_step_terms *t)
 /* What a rank alone would not need, and what no rank is without. */
 static void add_least(const struct dp_run_summary *s, struct dp_step_terms *t)
 {
-    t->contended = t->overhead = INFINITY;
+    t->contended = t->overhead = (double)INFINITY;
     for (int i = 0; i < s->rank_count; i++) {
         const struct dp_run_rank *rank = &s->ranks[i];
         const double lost = dp_compute_ms(rank->step_ms) * (1.0 - rank->compute_efficiency);
@@ -79,7 +79,7 @@ static int last_by_waiting(const struct dp_run_summary *s)
 static enum dp_step_part longest_excess(const struct dp_run_summary *s, int rank)
 {
     enum dp_step_part part = DP_PART_OTHER;
-    double most = -INFINITY;
+    double most = -(double)INFINITY;
 
     for (int p = 0; p < DP_STEP_PART_COUNT; p++) {
         double others = 0.0;

@@ -20,7 +20,7 @@ struct dp_verdict {
     char evidence[256];
     char action[192]; /* something to type, or a sentence; empty: none is known */
     double rate;      /* samples/s that it would give; NaN: not known */
-    char text[640];   /* all of it in one line; empty: no rank reported */
+    char text[768];   /* all of it in one line; empty: no rank reported */
 };
 
 /* Judges a summary whose ranks, limits, layers and stragglers are filled in, as far as they are

@@ -21,13 +21,13 @@ static void make_folder(const char *name)
     assert_int_equal(mkdir(scratch_path(name), 0777), 0);
 }
 
-static void add_task(const char *folder, const char *name, const char *schedstat)
+static void add_task(const char *folder, const char *comm, const char *schedstat)
 {
     char path[64];
 
     make_folder(folder);
     (void)snprintf(path, sizeof(path), "%s/comm", folder);
-    write_text(path, name);
+    write_text(path, comm);
     (void)snprintf(path, sizeof(path), "%s/schedstat", folder);
     write_text(path, schedstat);
 }

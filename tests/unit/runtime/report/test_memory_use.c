@@ -9,7 +9,7 @@
 
 #include "runtime/report/resources/memory_use.h"
 
-enum { MEGABYTE = 1 << 20 };
+static const int64_t MEGABYTE = 1 << 20;
 
 /* Steps, after each of which activations have grown by `grows` bytes and, where it is not 0, every
  * `often` steps a snapshot is there for one step. */

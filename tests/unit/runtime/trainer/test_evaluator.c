@@ -32,7 +32,11 @@ static dp_status create(const struct small_run *run, int trainers, struct dp_eva
 
 static size_t differ(double a, double b)
 {
-    return memcmp(&a, &b, sizeof(a)) != 0;
+    uint64_t bits[2]; /* NaN equals NaN */
+
+    memcpy(&bits[0], &a, sizeof(a));
+    memcpy(&bits[1], &b, sizeof(b));
+    return bits[0] != bits[1];
 }
 
 /* Each rank trains, and compares what all find together with what an evaluator finds. */

@@ -1,5 +1,6 @@
 #include "collectives/exchange/exchange_speed.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/statistics.h"
 #include "base/trace.h"
@@ -120,6 +121,27 @@ static void predict(struct speed *s, size_t sum)
     }
 }
 
+/* Scratch memory, and the strategy for it. Where there is no room to share it, a strategy that
+ * needs that refuses: then nothing is measured, and the run goes on as if nobody had asked. */
+static dp_status open_scratch(struct speed *s, size_t bytes)
+{
+    struct dp_group *group = s->exchange->group;
+    const bool unshared = group->unshared;
+    struct dp_log_capture capture;
+    dp_status status;
+
+    dp_log_capture_begin(&capture, DP_LOG_DEBUG);
+    s->seconds = dp_zalloc((size_t)group->size, sizeof(*s->seconds));
+    s->data = dp_group_memory(group, DP_MEM_COMM, bytes);
+    status = dp_group_agree(group, s->seconds == NULL || s->data == NULL ? DP_ERR_NOMEM : DP_OK);
+    if (status == DP_OK) {
+        status = dp_comm_create(group, s->exchange->comm->text, bytes / sizeof(float), 0, &s->comm);
+    }
+    dp_log_capture_end(&capture, status == DP_ERR_UNAVAILABLE ? DP_LOG_DROP : DP_LOG_PRINT);
+    group->unshared = unshared;
+    return status == DP_ERR_UNAVAILABLE ? DP_OK : status;
+}
+
 /* A job of the engine: only its thread may use the group. */
 static dp_status measure(void *context, int index)
 {
@@ -132,14 +154,11 @@ static dp_status measure(void *context, int index)
     dp_status status;
 
     (void)index;
-    s->seconds = dp_zalloc((size_t)group->size, sizeof(*s->seconds));
-    s->data = dp_group_memory(group, DP_MEM_COMM, most);
-    status = dp_group_agree(group, s->seconds == NULL || s->data == NULL ? DP_ERR_NOMEM : DP_OK);
-    if (status == DP_OK) {
-        status = dp_comm_create(group, s->exchange->comm->text, most / sizeof(float), 0, &s->comm);
+    status = open_scratch(s, most);
+    if (status == DP_OK && s->comm != NULL) {
+        status = measure_sizes(s, smallest, largest, most);
     }
-    status = status == DP_OK ? measure_sizes(s, smallest, largest, most) : status;
-    if (status == DP_OK) {
+    if (status == DP_OK && s->comm != NULL) {
         predict(s, sum);
     }
     dp_comm_destroy(s->comm);

@@ -281,7 +281,12 @@ static bool is_missing(const struct dp_watchdog *w, const struct rank_state *r)
         return true;
     }
     for (int i = 0; i < w->count; i++) {
-        if (waits(&w->ranks[i]) && is_before(r, &w->ranks[i])) {
+        if (!idles(&w->ranks[i]) && !waits(&w->ranks[i])) {
+            return false; /* that one is the cause, and r may wait for it */
+        }
+    }
+    for (int i = 0; i < w->count; i++) {
+        if (is_before(r, &w->ranks[i])) {
             return true;
         }
     }

@@ -319,6 +319,31 @@ static void the_rank_that_did_not_arrive_is_named_with_what_it_does(void **state
     expect_cause('S', DP_PHASE_WAIT, 7, 2, 0, 0, "all ranks of host h1 wait for each other");
 }
 
+/* A rank that waits for one without a step of its own, as for an input rank, is behind the others
+ * because of that one. */
+static void who_waits_is_no_cause_where_another_rank_is(void **state)
+{
+    char text[256];
+    int when;
+    (void)state;
+
+    begin(4, false);
+    train_steps(100);
+    put(0, DP_PHASE_STEP, DP_PHASE_WAIT, 7, 0);
+    put(1, DP_PHASE_STEP, DP_PHASE_BACKWARD, 0, -1);
+    put(2, DP_PHASE_STEP, DP_PHASE_WAIT, 7, 2);
+    host.doing[1].state = 'T';
+    assert_int_equal(look_for(10100, &when), DP_WATCHDOG_HUNG);
+    dp_watchdog_cause(host.watchdog, text, sizeof(text));
+    assert_string_equal(text, "did not arrive: rank 5 (h1): stopped by a signal, phase backward");
+    assert_false(dp_watchdog_blames(host.watchdog, 4));
+    host.doing[1].state = 'S';
+    put(1, DP_PHASE_STEP, DP_PHASE_WAIT, 7, 2); /* now all wait: who is behind is the cause */
+    (void)dp_watchdog_look(host.watchdog, host.now_ns);
+    assert_true(dp_watchdog_blames(host.watchdog, 4));
+    end();
+}
+
 static void the_report_is_a_table_and_one_error(void **state)
 {
     int when;
@@ -386,6 +411,7 @@ int main(void)
         cmocka_unit_test(a_debugger_may_hold_a_rank),
         cmocka_unit_test(the_first_rank_that_runs_reports),
         cmocka_unit_test(the_rank_that_did_not_arrive_is_named_with_what_it_does),
+        cmocka_unit_test(who_waits_is_no_cause_where_another_rank_is),
         cmocka_unit_test(the_report_is_a_table_and_one_error),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };

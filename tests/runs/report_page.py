@@ -140,7 +140,7 @@ def case_two_runs_are_compared():
 # What the page's copy tells of itself to the page around it.
 PROBE = """<script>
 const told = {wide: document.documentElement.scrollWidth - innerWidth, values: []};
-for (const svg of document.querySelectorAll(".chart svg")) {
+for (const svg of document.querySelectorAll(".chart svg[data-box]")) {
   const box = svg.getBoundingClientRect();
   svg.dispatchEvent(new PointerEvent("pointermove", {clientX: box.left + box.width / 2}));
   told.values.push(svg.parentNode.querySelector(".values").textContent);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "runtime/report/figure_text.h"
+#include "runtime/report/layers/page_layers.h"
 #include "runtime/report/page/page_buckets.h"
 #include "runtime/report/page/page_course.h"
 #include "runtime/report/page/page_figures.h"
@@ -206,6 +207,11 @@ static void add_resources(struct dp_html *h, const struct dp_run_record *r)
     dp_page_resources(h, &r->summary);
 }
 
+static void add_layers(struct dp_html *h, const struct dp_run_record *r)
+{
+    dp_page_layers(h, &r->summary);
+}
+
 static void add_environment(struct dp_html *h, const struct dp_run_record *r)
 {
     dp_page_environment(h, &r->summary);
@@ -238,19 +244,13 @@ static const struct {
     const char *name;
     void (*add)(struct dp_html *html, const struct dp_run_record *record);
 } places[] = {
-    {"reload", add_reload},
-    {"title", add_title},
-    {"name", add_name},
-    {"state", add_state},
-    {"missing", add_missing},
-    {"efficiency", add_efficiency},
-    {"step", add_step},
-    {"buckets", add_buckets},
-    {"course", add_course},
-    {"resources", add_resources},
-    {"environment", add_environment},
-    {"figures", add_figures},
-    {"configuration", add_configuration},
+    {"reload", add_reload},       {"title", add_title},
+    {"name", add_name},           {"state", add_state},
+    {"missing", add_missing},     {"efficiency", add_efficiency},
+    {"step", add_step},           {"buckets", add_buckets},
+    {"course", add_course},       {"layers", add_layers},
+    {"resources", add_resources}, {"environment", add_environment},
+    {"figures", add_figures},     {"configuration", add_configuration},
     {"footer", add_footer},
 };
 

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "runtime/report/colour.h"
 #include "runtime/report/figure_text.h"
+#include "runtime/report/layers/layers_table.h"
 #include "runtime/report/paragraph.h"
 #include "runtime/report/parts_table.h"
 
@@ -191,6 +192,7 @@ void dp_record_print(const struct dp_run_record *record, FILE *out)
     print_results(record, out);
     print_resources(&record->summary, out);
     dp_parts_print(&record->summary, out);
+    dp_layers_print(&record->summary, out);
     print_course(&record->history, out);
     (void)fprintf(out, "\n");
 }

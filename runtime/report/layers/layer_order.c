@@ -1,0 +1,64 @@
+#include "runtime/report/layers/layer_order.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double least_share = 0.01, slower = 4.0;
+
+double dp_layer_ms(const struct dp_run_layer *layer)
+{
+    return layer->forward_ms + layer->backward_ms;
+}
+
+double dp_layer_of_limit(const struct dp_run_layer *layer)
+{
+    return layer->limit > 0.0 ? layer->gflops / layer->limit : (double)NAN;
+}
+
+int dp_layers_longest(const struct dp_run_summary *s, int order[DP_LAYERS_SHOWN])
+{
+    int count = 0;
+
+    for (int i = 0; i < s->layer_count; i++) {
+        const double ms = dp_layer_ms(&s->layers[i]);
+        int at = count < DP_LAYERS_SHOWN ? count : DP_LAYERS_SHOWN;
+
+        if (!isfinite(ms)) {
+            continue;
+        }
+        for (; at > 0 && dp_layer_ms(&s->layers[order[at - 1]]) < ms; at--) {
+            if (at < DP_LAYERS_SHOWN) {
+                order[at] = order[at - 1];
+            }
+        }
+        if (at < DP_LAYERS_SHOWN) {
+            order[at] = i;
+            count += count < DP_LAYERS_SHOWN;
+        }
+    }
+    return count;
+}
+
+bool dp_layer_is_slow(const struct dp_run_summary *s, int index, int *other)
+{
+    const struct dp_run_layer *layer = &s->layers[index];
+    const double mine = dp_layer_of_limit(layer);
+    int found = -1;
+
+    if (!(mine >= 0.0) || !(layer->share >= least_share)) {
+        return false;
+    }
+    for (int i = 0; i < s->layer_count; i++) {
+        const struct dp_run_layer *l = &s->layers[i];
+        const bool same_path = strcmp(l->implementation, layer->implementation) == 0;
+        if (i == index || strcmp(l->kind, layer->kind) != 0) {
+            continue;
+        }
+        if ((dp_layer_of_limit(l) > slower * mine) == same_path) {
+            return false; /* a path that serves others well, or another one that is no better */
+        }
+        found = same_path ? found : i;
+    }
+    *other = found;
+    return found >= 0;
+}

@@ -252,21 +252,22 @@ def case_strategies_of_two_levels_sum_over_hosts():
 
 
 def case_the_bytes_a_run_reports_are_those_on_the_wire():
-    """Bytes the interface sent for 40 steps more, against the gradient's: headers, acknowledgements
-    of the other direction and the launcher's messages come on top."""
+    """Bytes the interface sent for 30 steps more, against the gradient's: headers, acknowledgements
+    of the other direction and the launcher's messages come on top. A run of under 40 steps measures
+    the wire's speed with few bytes."""
     need_lab()
     cfg = small_cfg(mlp_layers(2048, 256))
     count = "cat /sys/class/net/eth0/statistics/tx_bytes"
     train = f'{harness.ROOT}/launch/mpirun -np 2 {harness.build}/ddp_train "$@" >log 2>&1'
     sent, wire = [], 0
-    for steps in (20, 60):
+    for steps in (8, 38):
         out = harness.scratch / f"out-{steps}"
         words = (cfg, "--steps", steps, "--set", "comm.strategy=ring", "--out", out)
         sent.append(int(lab(2, "sh", "-c", f"{train}; {count}", "sh", *words).out))
         wire = run_json(out)["wire_bytes_per_step"]
     gradient = 4 * (64 * 2048 + 2048 + 2048 * 256 + 256 + 256 * 10 + 10)
     check(gradient <= wire <= 1.02 * gradient, f"{wire} bytes a step, for a gradient of {gradient}")
-    ratio = (sent[1] - sent[0]) / (40 * wire)
+    ratio = (sent[1] - sent[0]) / (30 * wire)
     check(1.0 <= ratio <= 1.15, f"the interface sent {ratio:.3f} times the bytes reported")
 
 

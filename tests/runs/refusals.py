@@ -353,7 +353,7 @@ def case_weights_that_cannot_be_taken_over_are_refused():
 
 def case_what_is_not_there_yet_is_no_flag():
     cfg = small_cfg()
-    for flag in ("--trace=t.json", "--selftest"):
+    for flag in ("--evaluate=runs/a", "--onnx"):
         refuse(64, rf"unknown flag {flag.split('=')[0]}", cfg, flag, ranks=(0,))
 
 

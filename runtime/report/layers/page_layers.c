@@ -140,9 +140,9 @@ static void add_row(struct dp_html *h, const struct dp_run_layer *l, bool slow)
 {
     char text[DP_FIGURE_BYTES];
 
-    dp_html_add(h, "<tr><th scope=\"row\" class=\"text\">");
+    dp_html_add(h, "<tr><th scope=\"row\" class=\"text name\">");
     dp_html_text(h, l->name);
-    dp_html_add(h, "</th><td class=\"text\">");
+    dp_html_add(h, "</th><td class=\"text name\">");
     dp_html_text(h, l->kind);
     dp_html_print(h, "</td><td>%s</td>", dp_figure_ms(text, l->forward_ms));
     dp_html_print(h, "<td>%s</td>", dp_figure_ms(text, l->backward_ms));
@@ -151,7 +151,8 @@ static void add_row(struct dp_html *h, const struct dp_run_layer *l, bool slow)
     dp_html_print(h, "<td>%s</td>", dp_figure_short(text, l->gbs));
     dp_html_print(h, "<td>%s</td>",
                   dp_figure_number(text, DP_REPORT_FRACTION, dp_layer_of_limit(l)));
-    dp_html_print(h, "<td class=\"text%s\">%s", slow ? " worse" : "", slow ? "slow path: " : "");
+    dp_html_print(h, "<td class=\"text name%s\">%s", slow ? " worse" : "",
+                  slow ? "slow path: " : "");
     dp_html_text(h, l->implementation);
     dp_html_add(h, "</td></tr>\n");
 }
@@ -172,14 +173,15 @@ void dp_page_layers(struct dp_html *html, const struct dp_run_summary *summary)
                   "figure is what a layer reaches of the limit that its arithmetic, or the memory "
                   "that it needs, sets on this machine.</p>\n",
                   count, summary->layer_count);
-    dp_html_add(html, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"table of "
-                      "layers\"><table><caption>Layers</caption><thead><tr>"
-                      "<th scope=\"col\" class=\"text\">layer</th>"
-                      "<th scope=\"col\" class=\"text\">kind</th><th scope=\"col\">forward</th>"
-                      "<th scope=\"col\">backward</th><th scope=\"col\">share</th>"
-                      "<th scope=\"col\">GFLOP/s</th><th scope=\"col\">GB/s</th>"
-                      "<th scope=\"col\">of limit</th><th scope=\"col\" class=\"text\">library path"
-                      "</th></tr></thead><tbody>\n");
+    dp_html_add(html,
+                "<div class=\"scroll whole\" tabindex=\"0\" role=\"region\" aria-label=\"table of "
+                "layers\"><table><caption>Layers</caption><thead><tr>"
+                "<th scope=\"col\" class=\"text\">layer</th>"
+                "<th scope=\"col\" class=\"text\">kind</th><th scope=\"col\">forward</th>"
+                "<th scope=\"col\">backward</th><th scope=\"col\">share</th>"
+                "<th scope=\"col\">GFLOP/s</th><th scope=\"col\">GB/s</th>"
+                "<th scope=\"col\">of limit</th><th scope=\"col\" class=\"text\">library path"
+                "</th></tr></thead><tbody>\n");
     for (int i = 0; i < count; i++) {
         add_row(html, &summary->layers[order[i]], dp_layer_is_slow(summary, order[i], &other));
     }

@@ -15,8 +15,13 @@ enum {
     CACHE_COPY = 32 << 10,
     CACHE_CALLS = 16, /* one copy in the cache takes as long as reading the clock twice */
     TRIES_LEAST = 3,
+    FIRST_SIDE = 64, /* of the first product, which says how large the next may be */
+    GROWS = 8,
     KINDS = 4
 };
+
+/* How much longer than it should a product may take, as its time is guessed from a smaller one. */
+static const double patience = 16.0;
 
 static const double quick_s = 0.05; /* below, sizes are small ones */
 
@@ -81,13 +86,39 @@ static dp_status rate_of(struct trial *t, double work, double seconds, double *r
     return DP_OK;
 }
 
+/* Seconds of one product of this side, the fastest of a few. */
+static dp_status one_product(struct trial *t, size_t side, double *seconds)
+{
+    t->side = side;
+    DP_TRY(t->stream->ops->dense_prepare(t->stream, side, side, side, DP_DENSE_FORWARD));
+    return best_of(t, 0.0, seconds);
+}
+
+/* Devices that compute in plain loops would take minutes for a large product. */
+static dp_status find_side(struct trial *t, size_t wanted, double seconds)
+{
+    double once = 0.0;
+
+    DP_TRY(one_product(t, FIRST_SIDE, &once));
+    while (t->side < wanted) {
+        const size_t next = t->side * GROWS < wanted ? t->side * GROWS : wanted;
+        const double longer = pow((double)next / (double)t->side, 3.0);
+        if (once * longer * (TRIES_LEAST + 1) > patience * seconds) {
+            break;
+        }
+        DP_TRY(one_product(t, next, &once));
+    }
+    return DP_OK;
+}
+
 static dp_status product_rate(struct trial *t, double seconds, double *rate)
 {
-    const double side = (double)t->side;
+    double side;
 
     t->run = multiply;
     t->calls = 1;
-    DP_TRY(t->stream->ops->dense_prepare(t->stream, t->side, t->side, t->side, DP_DENSE_FORWARD));
+    DP_TRY(find_side(t, t->side, seconds));
+    side = (double)t->side;
     return rate_of(t, 2.0 * side * side * side, seconds, rate);
 }
 

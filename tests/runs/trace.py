@@ -210,13 +210,14 @@ def case_hosts_with_other_clocks_have_one_in_the_trace():
     same(result.code, 0, f"the exit code of\n{result}\n")
     trace = Trace(out / "trace.json")
     check_trace(trace, run_json(out), 4, 9)
-    # No rank has a sum before both have their gradient: messages take time, and only forward. Clocks
-    # are compared to half of a round trip (test_clock): on a busy machine that may be a millisecond.
+    # No rank has a sum before both have their gradient: messages take time, and only forward.
+    # Clocks are compared to half of a round trip (test_clock), a millisecond on a busy machine.
     error_us = 1000
     for bucket in range(len(run_json(out)["buckets"])):
         for mine, theirs in zip(*(trace.spans(f"bucket {bucket}", pid) for pid in (0, 1))):
             check(mine["ts"] + mine["dur"] > theirs["ts"] - error_us and
-                  theirs["ts"] + theirs["dur"] > mine["ts"] - error_us, f"{mine} and {theirs} do not meet")
+                  theirs["ts"] + theirs["dur"] > mine["ts"] - error_us,
+                  f"{mine} and {theirs} do not meet")
 
 
 if __name__ == "__main__":

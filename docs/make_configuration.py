@@ -113,6 +113,11 @@ allows: a large product, copies of memory, each layer, the sum of the gradient w
 runs. It works on memory of its own, so no bit of the training changes. The best rates of a host are
 kept in `~/.cache/lockstep/limits.json`. Whatever else runs there at that moment makes limits lower.
 
+The report of a terminal and the page show the ten layers that take longest, with the part that
+each reaches of its limit: what its arithmetic allows, or the memory that it needs (a roofline,
+which the page draws). A layer is a "slow path" if others of its kind, computed by another path of
+the libraries, all come more than four times as near to their limits, and none on its own path does.
+
 The verdict is the largest loss of a step, if it is a tenth of it or more; else the run is
 `compute`-bound.
 

@@ -57,19 +57,20 @@ static void add_axes(struct dp_html *h, const struct frame *f)
 {
     char text[DP_FIGURE_BYTES];
 
-    for (double y = f->y0; y <= f->y1; y += 1.0) {
+    for (int power = (int)f->y0; power <= (int)f->y1; power++) {
+        const double y = pow(10.0, power), place = place_y(f, y);
         dp_html_print(h,
                       "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" "
                       "text-anchor=\"end\">%s</text>",
-                      LEFT, place_y(f, pow(10.0, y)), WIDTH - RIGHT, LEFT - 6,
-                      place_y(f, pow(10.0, y)) + 4.0, dp_figure_short(text, pow(10.0, y)));
+                      LEFT, place, WIDTH - RIGHT, LEFT - 6, place + 4.0, dp_figure_short(text, y));
     }
-    for (double x = f->x0; x <= f->x1; x += 1.0) {
+    for (int power = (int)f->x0; power <= (int)f->x1; power++) {
+        const double x = pow(10.0, power), place = place_x(f, x);
         dp_html_print(h,
                       "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" "
                       "text-anchor=\"middle\">%s</text>",
-                      place_x(f, pow(10.0, x)), TOP, HEIGHT - BOTTOM, place_x(f, pow(10.0, x)),
-                      HEIGHT - BOTTOM + 16, dp_figure_short(text, pow(10.0, x)));
+                      place, TOP, HEIGHT - BOTTOM, place, HEIGHT - BOTTOM + 16,
+                      dp_figure_short(text, x));
     }
     dp_html_print(h,
                   "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">FLOP for each byte</text>"

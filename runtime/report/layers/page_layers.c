@@ -33,7 +33,7 @@ static double intensity(const struct dp_run_layer *l)
 /* From the layers and the peak, in whole powers of ten. False: there is nothing to draw. */
 static bool find_frame(const struct dp_run_summary *s, double peak, double copy, struct frame *f)
 {
-    double least_x = peak / copy, most_x = peak / copy, least_y = peak;
+    double least_x = peak / copy, most_x = least_x, least_y = peak;
     bool any = false;
 
     for (int i = 0; i < s->layer_count; i++) {

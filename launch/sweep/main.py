@@ -3,7 +3,7 @@ import os
 import re
 import subprocess
 
-from sweep import csv_file, options, page, plan, prices, results, table
+from sweep import csv_file, options, page, plan, prices, prune, results, table
 from sweep.failure import CANNOT_WRITE, INTERNAL, NOT_AVAILABLE, STOPPED, Failure, complain, say
 from sweep.folder import SCHEMA, Folder, write_json, write_text
 from sweep.local import Local, Stopped
@@ -239,6 +239,8 @@ def do_sweep(args, tools):
 def main(words, bin_folder, launch_folder, version):
     try:
         args = options.parse(words, version)
+        if args.prune is not None:
+            return prune.prune(args.prune, args.yes)
         return do_sweep(args, Tools(bin_folder, launch_folder))
     except Failure as failure:
         complain("error", failure)

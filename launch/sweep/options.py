@@ -160,6 +160,9 @@ def make_parser(version):
     parser.add_argument("model", metavar="model.cfg", nargs="?", help="as for ddp_train")
     add_axes(parser)
     add_places(parser)
+    parser.add_argument("--prune", metavar="FOLDER", type=pathlib.Path,
+                        help="lists runs and sweeps below a folder by size, to delete them")
+    parser.add_argument("--yes", action="store_true", help="with --prune: deletes them")
     parser.add_argument("--version", action="version", version=f"lockstep {version}")
     return parser
 
@@ -175,6 +178,10 @@ def check_flags(flags):
 
 def settle(args):
     """What belongs together."""
+    if args.prune is not None or args.yes:
+        if args.prune is None or args.model is not None or args.out is not None:
+            raise Failure("--prune FOLDER [--yes] stands alone", USAGE)
+        return
     if args.model is None:
         raise Failure("which model? ddp_sweep model.cfg --ranks 1,2 --out DIR", USAGE)
     if args.ranks is None:
@@ -203,5 +210,5 @@ def parse(words, version):
                   *(["--device", args.device] if args.device else []), *words[at + 1:]]
     check_flags(args.flags)
     settle(args)
-    args.out = pathlib.Path(os.path.abspath(args.out))
+    args.out = pathlib.Path(os.path.abspath(args.out)) if args.out is not None else None
     return args

@@ -13,7 +13,7 @@ from sweep.folder import POINT_SCHEMA, SCHEMA, read_json
 
 RUN_SCHEMA, PLAN_SCHEMA = "lockstep.run/1", '"schema":"lockstep.plan/1"'
 OF_A_RUN = (r"(config\.yaml|metrics\.jsonl|run\.json|report\.html|trace\.json|point\.json|"
-            r"stdout\.txt|stderr\.txt|\.lockstep\.lock|events\.out\.tfevents\.[\w.-]+|"
+            r"stdout\.txt|stderr\.txt|exit_code|\.lockstep\.lock|events\.out\.tfevents\.[\w.-]+|"
             r"checkpoints/latest|checkpoints/step-\d{8,}/"
             r"(model\.safetensors|optimizer\.safetensors|state\.json|MANIFEST))(\.new|\.tmp)?")
 OF_A_SWEEP = r"sweep\.(json|csv|html)(\.new)?|\.lock|slurm/[\w.-]+|points/[\w.=-]+/" + OF_A_RUN

@@ -72,6 +72,7 @@ def case_a_sweep_shows_what_failed_and_keeps_what_is_finished():
     check(result.err.startswith("lockstep: warning: 2 of 4 runs failed"), f"{result}")
     told = sweep_json(out)
     same((told["schema"], len(told["points"])), ("lockstep.sweep/1", 4), "schema and points")
+    check("units: 16" in told["configuration"], "the configuration is not there")
     good = [point for point in told["points"] if point["strategy"] == "shm"]
     for point in good:
         run = harness.run_json(out / point["run"])

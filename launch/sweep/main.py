@@ -2,9 +2,8 @@
 import os
 import re
 import subprocess
-import time
 
-from sweep import csv_file, options, plan, results, table
+from sweep import csv_file, options, page, plan, prices, results, table
 from sweep.failure import CANNOT_WRITE, INTERNAL, NOT_AVAILABLE, STOPPED, Failure, complain, say
 from sweep.folder import SCHEMA, Folder, write_json, write_text
 from sweep.local import Local, Stopped
@@ -20,6 +19,9 @@ class Tools:
         self.train = self.find("ddp_train", bin_folder)
         self.mpirun = self.find("mpirun", launch_folder)
         self.netlab = self.find("netlab", launch_folder, bin_folder)
+        self.template = os.path.join(launch_folder, "page.html")
+        if not os.path.exists(self.template):
+            self.template = os.path.join(launch_folder, "../runtime/report/page/page.html")
 
     @staticmethod
     def find(name, *folders):
@@ -101,12 +103,20 @@ def describe(point, folder):
 class Sweep:
     """A sweep that has begun: its points, folder, and what is known."""
 
-    def __init__(self, args, defaults, text):
-        self.args = args
+    def __init__(self, args, tools, defaults, text):
+        self.args, self.tools = args, tools
+        self.machines = prices.read(args.prices) if args.prices is not None else None
         self.points = plan.points_of(args, defaults)
         self.runs = plan.order_of(self.points, args.repeat)
         self.identity = plan.identity(args, defaults, text)
-        self.folder, self.cores, self.began = None, None, time.time()
+        self.others = self.read_others() if self.machines else []
+        self.folder, self.cores = None, None
+
+    def read_others(self):
+        """(machine type, curves) of each --with."""
+        prices.check_name(self.machines, self.args.machine)
+        others = [prices.read_other(path, self.identity["model"]) for path in self.args.others]
+        return [(other.get("machine"), other["summary"]["curves"]) for other in others]
 
     def open(self):
         self.folder = Folder(self.args.out, self.identity)
@@ -115,16 +125,29 @@ class Sweep:
         return [run for run in self.runs if not self.folder.is_finished(run)]
 
     def write(self):
-        """sweep.json, and all that is made of it; returns the curves."""
+        """sweep.json, and all that is made of it; returns it, and the prices side by side."""
         points = [describe(point, self.folder) for point in self.points]
+        machine, comparison = None, None
+        if self.machines:
+            hosts = sorted({host for point in points for host in point["hosts"]})
+            machine = prices.machine_of(self.machines, self.args.machine, hosts)
+            prices.add_to_points(points, machine)
         curves = results.curves_of(points)
         results.add_strong_efficiency(points, curves)
-        write_json(self.folder.path / "sweep.json",
-                   {"schema": SCHEMA, "model": self.args.model, "identity": self.identity,
-                    "steps": self.args.steps, "cores": self.cores, "points": points,
-                    "summary": {"curves": curves, "knee_share": results.KNEE}})
-        write_text(self.folder.path / "sweep.csv", csv_file.text_of(points))
-        return points, curves
+        if self.machines:
+            name = machine.name if machine else None
+            comparison = prices.compare(self.machines, [(name, curves), *self.others])
+        told = {"schema": SCHEMA, "model": self.args.model, "identity": self.identity,
+                "steps": self.args.steps, "cores": self.cores,
+                "machine": machine.name if machine else None, "points": points,
+                "summary": {"curves": curves, "knee_share": results.KNEE, "prices": comparison}}
+        path = self.folder.path
+        write_json(path / "sweep.json", told)
+        write_text(path / "sweep.csv", csv_file.text_of(points))
+        write_text(path / "sweep.html", page.text_of(
+            told, curves, comparison, self.tools.template,
+            lambda run: (path / run / "report.html").exists(), self.cores))
+        return told, comparison
 
 
 # ---- running ----
@@ -169,11 +192,16 @@ def run_all(sweep, place):
 
 def show(sweep):
     """The table; the exit code."""
-    points, curves = sweep.write()
+    told, comparison = sweep.write()
+    points = told["points"]
     say()
-    for line in table.lines_of(curves, sweep.cores):
+    for line in table.lines_of(told["summary"]["curves"], sweep.cores):
         say(line)
-    say(f"files: {sweep.folder.path}/{{sweep.json,sweep.csv}}, runs in points/")
+    if comparison:
+        say()
+        for line in (*prices.lines_of(comparison), *table.wrapped(comparison["rent"])):
+            say(line)
+    say(f"files: {sweep.folder.path}/{{sweep.html,sweep.json,sweep.csv}}, runs in points/")
     failed = [point for point in points if point["status"] == "failed"]
     if failed:
         runs = {point["run"]: point for point in failed}
@@ -188,7 +216,7 @@ def do_sweep(args, tools):
     defaults, text = read_model(args, tools)
     args.hosts = {"hostfile": str(args.hostfile) if args.hostfile else None,
                   "netlab": list(args.netlab) if args.netlab else None}
-    sweep = Sweep(args, defaults, text)
+    sweep = Sweep(args, tools, defaults, text)
     if args.dry_run:
         dry_run(sweep)
         return 0

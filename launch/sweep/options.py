@@ -145,6 +145,11 @@ def add_places(parser):
     add("--device", metavar="NAME", help="as for ddp_train")
     add("--mpirun", metavar="FLAGS", default="",
         help="more flags of mpirun; without them a rank has one core where there are enough")
+    add("--prices", metavar="FILE", type=pathlib.Path,
+        help="what machine types cost, in lines NAME: DOLLARS an hour: which to rent")
+    add("--machine", metavar="NAME", help="the type of --prices that the sweep runs on")
+    add("--with", metavar="DIR", dest="others", type=pathlib.Path, action="append", default=[],
+        help="a sweep of the same model on another machine type, for --prices (repeatable)")
     add("--dry-run", action="store_true", help="prints the runs and ends")
 
 
@@ -176,6 +181,8 @@ def settle(args):
         raise Failure("how many ranks? --ranks 1,2,4", USAGE)
     if args.out is None:
         raise Failure("where to? --out DIR", USAGE)
+    if args.prices is None and (args.machine is not None or args.others):
+        raise Failure("--machine and --with belong to --prices FILE", USAGE)
     keys = [key for key, _ in args.settings]
     for key in keys:
         if keys.count(key) > 1:

@@ -48,6 +48,13 @@ def exposed_share(ranks):
     return exposed / whole if whole > 0.0 else None
 
 
+def mean_step(ranks):
+    """The parts of a step in ms, mean over ranks."""
+    steps = [step for step in (dig(rank, "step_ms") for rank in ranks) if step]
+    return {key: statistics.fmean(number(step.get(key)) or 0.0 for step in steps)
+            for key in (steps[0] if steps else ())}
+
+
 def figures(run):
     """What a sweep takes from run.json."""
     ranks = [rank for rank in run.get("ranks") or [] if isinstance(rank, dict)]
@@ -67,6 +74,8 @@ def figures(run):
         "seconds_to_target": number(dig(run, "cost", "seconds_to_target")),
         "bound": dig(run, "verdict_detail", "bound"), "verdict": run.get("verdict"),
         "factors": {name: number(dig(run, "efficiency", name)) for name in FACTORS},
+        "step_ms": mean_step(ranks),
+        "queued": median(number(dig(rank, "utilisation", "queued")) for rank in ranks),
     })
     return found
 
@@ -101,6 +110,9 @@ def merge(points):
         "threads": first.get("threads"), "hosts": first.get("hosts") or [],
         "price_per_hour": first.get("price_per_hour"),
         "factors": {name: median(dig(p, "factors", name) for p in done) for name in FACTORS},
+        "step_ms": {key: median(dig(p, "step_ms", key) for p in done)
+                    for key in first.get("step_ms") or ()},
+        "queued": median(p.get("queued") for p in done),
     })
     return merged
 

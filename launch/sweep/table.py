@@ -4,6 +4,7 @@ import textwrap
 from sweep import results
 
 COLUMNS = 100
+BUSY = 0.1  # share of the time that a rank waits for its core
 HEADINGS = (("ranks", 6), ("batch", 8), ("runs", 5), ("samples/s", 11), ("+-", 7), ("speed-up", 9),
             ("eff.", 8), ("own eff.", 9), ("exposed", 8), ("spread", 8), ("samples/$", 11))
 
@@ -16,6 +17,12 @@ def rate(value):
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def big(value):
+    """Samples per dollar: 5,938 M."""
+    return "-" if value is None else f"{value / 1e6:,.3g} M" if value < 1e9 else \
+        f"{value / 1e6:,.0f} M"
 
 
 def times(value):
@@ -36,9 +43,10 @@ def title_of(curve):
                       *(f"{key}={value}" for key, value in curve["set"])])
 
 
-def wrapped(text, indent=""):
-    return textwrap.wrap(text, COLUMNS, initial_indent=indent, subsequent_indent=indent + "  ",
-                         break_long_words=True) or [""]
+def wrapped(text, indent="  "):
+    """Its lines; `indent` is that of all but the first."""
+    return textwrap.wrap(text, COLUMNS, subsequent_indent=indent, break_long_words=True,
+                         drop_whitespace=True) or [""]
 
 
 def cells(place):
@@ -48,7 +56,7 @@ def cells(place):
             rate(place["samples_per_second"]), noise(place["noise"]), times(place["speedup"]),
             percent(place["efficiency"]), percent(place["scaling_efficiency"]),
             percent(place["exposed_share"]), percent(place["rank_spread"]),
-            rate(place["samples_per_dollar"])]
+            big(place["samples_per_dollar"])]
 
 
 def failure_of(place):
@@ -62,6 +70,9 @@ def knee_text(curve):
     if knee is None:
         return None
     if knee["reached"]:
+        if knee["gain"] <= 0.0:
+            return (f"knee: {knee['ranks']} rank{'s' if knee['ranks'] > 1 else ''}; with "
+                    f"{knee['next']} it is no faster")
         return (f"knee: {knee['ranks']} rank{'s' if knee['ranks'] > 1 else ''}; going on to "
                 f"{knee['next']} brings {percent(knee['gain'])} of the ideal gain (less than "
                 f"{least})")
@@ -80,7 +91,8 @@ def block(curve):
         if place["finished"] > 0:
             lines.append(" ".join(cell.rjust(w) for cell, w in zip(row, widths)).rstrip())
         if place["failed"] > 0:
-            lines += wrapped(f"{row[0].rjust(widths[0])} {failure_of(place)}")
+            lines += wrapped(f"{row[0].rjust(widths[0])} {failure_of(place)}",
+                             " " * (widths[0] + 1))
         elif place["finished"] == 0:
             lines.append(f"{row[0].rjust(widths[0])} not run yet")
     sentence = knee_text(curve)
@@ -96,6 +108,12 @@ def notes(curves, cores):
         found.append(f"note: with more than {cores} rank{'s' if cores > 1 else ''} they share the "
                      f"{cores} core{'s' if cores > 1 else ''} of this machine: such figures are "
                      "not those of a larger machine")
+    alone = [p["queued"] for p in places if p["queued"] is not None
+             and (not cores or p["ranks"] <= cores)]
+    if alone and max(alone) > BUSY:
+        found.append(f"note: ranks with a core each waited up to {percent(min(max(alone), 1.0))} "
+                     "of the time for it: something else runs on this machine, and the figures "
+                     "suffer")
     threads = {p["threads"] for p in places if p["threads"]}
     if len(threads) > 1:
         found.append(f"note: ranks have {min(threads)} to {max(threads)} threads: efficiencies "

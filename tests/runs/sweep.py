@@ -11,7 +11,9 @@ from harness import ROOT, Started, check, close, metrics, same
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "launch"))
-from sweep import options, plan, results, table
+import report_page
+from sweep import options, page, plan, prices, results, table
+from sweep.failure import Failure
 
 TINY = """\
 name: tiny
@@ -85,14 +87,20 @@ def case_a_sweep_shows_what_failed_and_keeps_what_is_finished():
     rows = list(csv.DictReader((out / "sweep.csv").open()))
     same([float(row["samples_per_second"] or 0) for row in rows],
          [point["samples_per_second"] or 0 for point in told["points"]], "samples/s in sweep.csv")
-    # Again: what is finished stays, what failed is tried.
+    check("rent" not in result.out and "Sweep of" in (out / "sweep.html").read_text(), "no page")
+    # Again: what is finished stays, what failed is tried; prices change nothing of that.
     before = times(out)
     (out / bad[0]["run"] / "mine").write_text("x")
-    result = sweep(*arguments)
+    (harness.scratch / "prices").write_text("mine: 0.5\n")
+    result = sweep(*arguments, "--prices", harness.scratch / "prices", "--machine", "mine")
+    check("rent mine" in result.out, f"{result}")
     check("2 of them are finished already" in result.out and "[3/4]" in result.out, f"{result}")
     same(times(out), before, "finished runs")
     check(not (out / bad[0]["run"] / "mine").exists(), "a failed run is done in its old folder")
-    same(sweep_json(out)["points"][0], told["points"][0], "a finished point")
+    again = sweep_json(out)["points"][0]
+    close(again.pop("samples_per_dollar"), again["samples_per_second"] * 7200, 1e-9, "per dollar")
+    same(again, {k: v for k, v in told["points"][0].items() if k != "samples_per_dollar"},
+         "a finished point")
 
 
 def case_a_signal_ends_the_run_and_the_sweep_goes_on_afterwards():
@@ -153,6 +161,8 @@ def case_bad_input_is_one_line_with_its_code():
             (64, "unrecognized", (*good, "--wrong")), (64, "KEY=VALUE", (*good, "--set", "a")),
             (64, "an empty value", (*good, "--ranks", "1,,2")),
             (64, "--out after --", (*good, "--", "--out", "x")),
+            (64, "belong to --prices", (*good, "--machine", "x")),
+            (66, "--prices", (*good, "--prices", harness.scratch / "none")),
             (64, "not allowed with", (*good, "--hostfile", hosts, "--netlab", 2)),
             (78, "unknown key 'learning'", (*good, "--set", "optimizer.learning=1,2")),
             (78, "unknown strategy 'rign'", (*good, "--strategy", "ring,rign")),
@@ -292,6 +302,97 @@ def case_figures_of_a_run_survive_what_is_missing():
     same((found["samples_per_second"], found["exposed_share"], found["rank_spread"]),
          (None, 0.0, 2.0), "figures")
     same(results.figures({})["rank_spread"], None, "nothing")
+
+
+# ---- the page, and prices ----
+
+
+def made_up():
+    """sweep.json's points of 10 strategies on up to 64 ranks, with one that failed."""
+    points = []
+    for strategy in ("ring", "<b>&\"'", *"abcdefgh"):
+        for ranks in (1, 2, 4, 8, 16, 32, 64):
+            step = {"forward": 1.0, "exposed_comm": 0.1 * ranks}
+            more = {"step_ms": step, "used_strategy": "ring", "repeat": 1, "seconds": 2.0,
+                    "run": f"points/{len(points)}", "hosts": [f"h{ranks // 32}"],
+                    "bound": "compute"}
+            points.append(point(ranks, 1000 * ranks ** 0.9, strategy=strategy, **more))
+    points[-1].update(status="failed", exit_code=69, error="no <i>way</i>",
+                      samples_per_second=None, step_ms={})
+    return points
+
+
+def page_of(points, comparison=None):
+    curves = results.curves_of(points)
+    told = {"points": points, "model": "<m>.cfg", "steps": 200}
+    return page.text_of(told, curves, comparison, ROOT / "runtime/report/page/page.html",
+                        lambda run: run == "points/1", 2)
+
+
+def case_the_page_shows_all_and_nothing_of_a_text_is_markup():
+    text = page_of(made_up())
+    for part in ("&lt;m&gt;.cfg", "failed with exit code 69: no &lt;i&gt;way&lt;/i&gt;",
+                 '<a href="points/1/report.html">1</a>', "The 8 fastest of 10 curves", "ideal",
+                 "no knee up to 64 ranks", "69 finished, 1 failed", "exposed communication"):
+        check(part in text, f"the page has no {part!r}")
+    for outside in ("<b>&", 'src="http', 'href="http', "url(", "@import", "fetch(", "<m>",
+                    "<i>way"):
+        check(outside not in text, f"the page has {outside!r}")
+    nothing = page_of([point(1, None, status="pending", run="points/1", repeat=1, seconds=None,
+                             used_strategy=None)])
+    check("no run has finished yet" in nothing and "no values" in nothing, "a page of nothing")
+
+
+def case_a_browser_opens_the_page_without_a_complaint():
+    browser, folder = report_page.find_browser(), harness.scratch
+    text = page_of(made_up()).replace("</body>", report_page.PROBE + "</body>")
+    (folder / "copy.html").write_text(text)
+    pixels = {}
+    for width, dark in ((390, False), (1400, True)):
+        told, complaints, asked = report_page.browse(browser, folder, width, dark)
+        same((complaints, told["wide"], told["unnamed"]), ([], 0, 0), f"at {width}: {told}")
+        same({a for a in asked if not report_page.OF_BROWSER.match(a)}, set(), "addresses")
+        # Five charts, each pointed at in its middle and read from its begin.
+        same(len(told["values"]), 10, f"values in {told}")
+        check(told["values"][0].startswith("ranks 8: ") and told["values"][1].startswith(
+            "ranks 1: ") and "1,000" in told["values"][1], f"{told['values']}")
+        pixels[dark] = report_page.first_pixel(folder / "shot.png")
+    check(sum(pixels[True]) < 200 < 600 < sum(pixels[False]), f"no two themes: {pixels}")
+
+
+def case_prices_say_which_machine_to_rent():
+    file = harness.scratch / "prices.yaml"
+    file.write_text('# $ an hour\nsmall: 0.5\n"big one": {price: 4, hosts: "gpu-*"} # pattern\n')
+    machines = prices.read(file)
+    same([(m.name, m.price, m.hosts) for m in machines],
+         [("small", 0.5, "small"), ("big one", 4.0, "gpu-*")], "machines")
+    small = [point(1, 100, hosts=["small"]), point(2, 190, hosts=["small"])]
+    big = [point(1, 900, hosts=["gpu-1"]), point(2, 2000, hosts=["gpu-1", "gpu-2"])]
+    same(prices.machine_of(machines, None, ["gpu-1", "gpu-2"]).name, "big one", "by pattern")
+    same(prices.machine_of(machines, "small", ["x"]).name, "small", "by name")
+    prices.add_to_points(small, machines[0])
+    close(small[1]["samples_per_dollar"], 190 * 3600 / 0.5, 1e-9, "samples per dollar")
+    told = prices.compare(machines, [(None, results.curves_of(small)),
+                                     (None, results.curves_of(big))])
+    same([(r["machine"], r["ranks"], r["measured"]) for r in told["rows"]],
+         [("small", 2, True), ("big one", 2, True)], "side by side")
+    close(told["rows"][1]["samples_per_dollar"], 2000 * 3600 / (4 * 2), 1e-9, "of two nodes")
+    check("rent small" in told["rent"] and "52 % more than big one" in told["rent"], told["rent"])
+    check("rent small" in page_of(made_up(), told), "the page does not say so")
+    check(all(len(line) <= 100 for line in prices.lines_of(told)), "wide lines")
+    # On a machine that the file does not have, nothing is claimed to be measured.
+    told = prices.compare(machines, [(None, results.curves_of([point(1, 5, hosts=["x"])]))])
+    check(told["assumed"] and not any(r["measured"] for r in told["rows"])
+          and "if all types are as fast" in told["rent"], f"{told}")
+    for text, part in (("a: 0\n", ":1: 0: no price"), ("a 1\n", "expected NAME: DOLLARS"),
+                       ("a: 1\na: 2\n", "twice"), ("", "no machine type"),
+                       ("a: {price: 1, host: x}\n", "expected {price")):
+        file.write_text(text)
+        try:
+            prices.read(file)
+            check(False, f"this is read: {text}")
+        except Failure as failure:
+            check(part in str(failure) and failure.code == 78, f"{failure}")
 
 
 if __name__ == "__main__":

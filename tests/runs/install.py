@@ -101,7 +101,8 @@ assert run.summary is None and "model:" in run.config
 try:
     lockstep.Training("missing.cfg")
 except lockstep.LockstepError as error:
-    print("refused:", error)
+    if training.rank == 0:
+        print("refused:", error)
 """
 
 
@@ -114,7 +115,7 @@ def case_python_drives_a_training_and_reads_its_files():
         result = on_ranks(ranks, sys.executable, script, harness.small_cfg(), out,
                           env={"PYTHONPATH": str(path)})
         same(result.code, 0, f"the exit code of\n{result}\n")
-        check(result.out.count("refused: input is missing") == ranks, f"{result}")
+        check("\nrefused: input is missing\n" in result.out, f"{result}")
         lines.append(next(line for line in result.out.splitlines() if "0x" in line).split()[1:])
     same(lines[0], lines[1], "what one rank and two come to")
 
@@ -180,7 +181,7 @@ def case_every_program_has_a_manual_page_and_completion():
         raise Skipped("there is no help2man")
     for program in programs:
         page = (prefix / f"share/man/man1/{program}.1").read_text()
-        check(f".TH {program.upper()} " in page and ".SH OPTIONS" in page, f"{program}:\n{page}")
+        check(f".TH {program.upper()} " in page and "\\-\\-version" in page, f"{program}:\n{page}")
         check(re.search(rf"^{program} \\- \w", page, re.M), f"no line that says what {program} is")
 
 

@@ -358,8 +358,12 @@ void dp_cli_help(void)
     printf("usage: mpirun -np N ddp_train model.cfg [flags]\n\n"
            "Trains a model on N ranks; without mpirun, on one.\n\nflags:\n");
     for (int i = 0; i < FLAG_COUNT; i++) {
-        printf("  %-15s %-9s %s\n", flags[i].name, flags[i].value == NULL ? "" : flags[i].value,
-               flags[i].help);
+        const char *value = flags[i].value == NULL ? "" : flags[i].value;
+        char both[32];
+
+        (void)snprintf(both, sizeof(both), "%s%s%s", flags[i].name,
+                       value[0] == '\0' || value[0] == '[' ? "" : " ", value);
+        printf("  %-18s  %s\n", both, flags[i].help);
     }
     printf("\n" DP_FAULT_VARIABLE "=FAULT:KEY=VALUE,... in the environment breaks something on "
            "purpose; see --list faults\n\n");

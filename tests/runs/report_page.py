@@ -194,11 +194,16 @@ def first_pixel(path):
     return tuple(zlib.decompressobj().decompress(body, 4)[1:])
 
 
-def case_a_browser_opens_the_page_without_a_complaint():
+def find_browser():
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None or subprocess.run([browser, "--version"], capture_output=True,
                                          check=False).returncode != 0:
         raise harness.Skipped("Debian's package chromium is not installed, or does not start")
+    return browser
+
+
+def case_a_browser_opens_the_page_without_a_complaint():
+    browser = find_browser()
     first, second, folder = (harness.scratch / name for name in ("first", "second", "page"))
     folder.mkdir()
     for out, units in ((first, 16), (second, 24)):
@@ -228,4 +233,5 @@ def case_a_browser_opens_the_page_without_a_complaint():
     check(any("Content Security Policy" in line for line in complaints), f"{complaints}")
 
 
-harness.main(globals())
+if __name__ == "__main__":
+    harness.main(globals())

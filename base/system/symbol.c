@@ -20,7 +20,7 @@ struct place {
 
 /* A file in memory. */
 struct image {
-    const unsigned char *bytes;
+    unsigned char *bytes; /* only read */
     size_t size;
 };
 
@@ -30,7 +30,8 @@ static bool is_in_line(const char *line, uintptr_t address, struct place *out)
     unsigned long long begin, end, offset;
     int path = 0;
 
-    if (sscanf(line, "%llx-%llx %*s %llx %*s %*s %n", &begin, &end, &offset, &path) != 3 ||
+    if (sscanf(line, /* NOLINT(cert-err34-c): the kernel wrote it */
+               "%llx-%llx %*s %llx %*s %*s %n", &begin, &end, &offset, &path) != 3 ||
         path == 0 || address < begin || address >= end || line[path] != '/') {
         return false;
     }
@@ -188,5 +189,5 @@ void dp_symbol_name(uintptr_t address, char *out, size_t size)
         (void)snprintf(out, size, "%s%s%s%s", function, own ? "" : " (", own ? "" : name,
                        own ? "" : ")");
     }
-    (void)munmap((void *)(uintptr_t)image.bytes, image.size);
+    (void)munmap(image.bytes, image.size);
 }

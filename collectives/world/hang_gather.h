@@ -23,8 +23,8 @@ DP_CHECKED dp_status dp_hang_gather_create(struct dp_group *group, struct dp_hos
                                            struct dp_hang_gather **out);
 
 /* Takes and sends what can be now, without waiting; to be called several times a second, by the
- * thread that also calls dp_host_link_lost(). Returns whether another host has told of a hang. NULL:
- * false. */
+ * thread that also calls dp_host_link_lost(). Returns whether another host has told of a hang.
+ * NULL: false. */
 bool dp_hang_gather_look(struct dp_hang_gather *gather);
 
 /* Gives the rows of this host, once. */

@@ -57,7 +57,7 @@ static int make_file(void)
 static void swap(void)
 {
     const int file = make_file();
-    volatile unsigned char *pages;
+    void *pages;
     unsigned sum = 0;
 
     if (file < 0) {
@@ -71,11 +71,11 @@ static void swap(void)
         if (pages == MAP_FAILED) {
             break;
         }
-        (void)posix_madvise((void *)(uintptr_t)pages, (size_t)PAGE * PAGES, POSIX_MADV_RANDOM);
+        (void)posix_madvise(pages, (size_t)PAGE * PAGES, POSIX_MADV_RANDOM);
         for (size_t i = 0; i < PAGES; i++) {
-            sum += pages[i * PAGE];
+            sum += ((volatile unsigned char *)pages)[i * PAGE];
         }
-        (void)munmap((void *)(uintptr_t)pages, (size_t)PAGE * PAGES);
+        (void)munmap(pages, (size_t)PAGE * PAGES);
     }
     (void)close(file);
 }

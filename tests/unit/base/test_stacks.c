@@ -1,4 +1,4 @@
-/* test_stacks.c - where threads are is told by the names of functions, also while they are stuck. */
+/* test_stacks.c - the names of the functions that threads are in, also while they are stuck. */
 #define _GNU_SOURCE /* pthread_setname_np */
 
 #include <pthread.h>

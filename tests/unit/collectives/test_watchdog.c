@@ -440,52 +440,6 @@ static void who_runs_is_asked_for_its_stacks(void **state)
     end();
 }
 
-/* As gathered from several hosts. */
-static void a_rank_that_does_not_answer_is_named_and_all_that_wait_are_not(void **state)
-{
-    struct dp_hang_row rows[3] = {{.rank = 0,
-                                   .known = true,
-                                   .waits = true,
-                                   .host = "h1",
-                                   .activity = DP_PHASE_STEP,
-                                   .phase = "wait",
-                                   .step = 7,
-                                   .bucket = 1,
-                                   .doing = "waits for other ranks"},
-                                  {.rank = 1, .host = "host-2"},
-                                  {.rank = 2,
-                                   .known = true,
-                                   .waits = true,
-                                   .host = "h3",
-                                   .activity = DP_PHASE_STEP,
-                                   .phase = "wait",
-                                   .step = 7,
-                                   .bucket = 1,
-                                   .doing = "waits for other ranks"}};
-    (void)state;
-
-    stderr_begin();
-    dp_hang_table_report(rows, 3, false, 7.0);
-    stderr_end();
-    assert_string_equal(
-        stderr_text,
-        "rank host       step bucket phase       since_s  process\n"
-        "   0 h1            7      1 wait            0.0  waits for other ranks\n"
-        "   1 host-2        -      - -                 -  does not answer\n"
-        "   2 h3            7      1 wait            0.0  waits for other ranks\n"
-        "lockstep: error: no progress for 7.0 s: did not arrive: rank 1 (host-2): does not answer; "
-        "the job ends, start it again with --resume\n");
-    rows[1] = rows[0];
-    rows[1].rank = 1;
-    stderr_begin();
-    dp_hang_table_report(rows, 3, false, 7.0);
-    stderr_end();
-    assert_non_null(strstr(stderr_text, "7.0 s: all ranks wait for each other; the job"));
-    rows[2].bucket = 0;
-    assert_true(dp_hang_table_blames(rows, 3, 2));
-    assert_false(dp_hang_table_blames(rows, 3, 0));
-}
-
 static void a_failed_allocation_leaves_nothing(void **state)
 {
     const struct dp_trace_mark mark = {0};
@@ -526,7 +480,6 @@ int main(void)
         cmocka_unit_test(who_waits_is_no_cause_where_another_rank_is),
         cmocka_unit_test(the_report_is_a_table_and_one_error),
         cmocka_unit_test(who_runs_is_asked_for_its_stacks),
-        cmocka_unit_test(a_rank_that_does_not_answer_is_named_and_all_that_wait_are_not),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
 

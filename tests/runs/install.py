@@ -185,5 +185,19 @@ def case_every_program_has_a_manual_page_and_completion():
         check(re.search(rf"^{program} \\- \w", page, re.M), f"no line that says what {program} is")
 
 
+def case_a_debian_package_names_what_it_needs():
+    if shutil.which("dpkg-shlibdeps") is None:
+        raise Skipped("there is no dpkg-dev")
+    installed("scripts")  # or there is nothing to pack
+    well("cpack", "--config", harness.build / "CPackConfig.cmake", "-B", harness.scratch)
+    package, = harness.scratch.glob("lockstep_*.deb")
+    needs = well("dpkg-deb", "--field", package, "Depends").out
+    for what in ("openmpi-bin", "libopenblas0-openmp", "libhwloc15", "libyaml-0-2"):
+        check(what in needs, f"no {what} in {needs}")
+    well("dpkg-deb", "--extract", package, harness.scratch / "root")
+    same(well(harness.scratch / "root/usr/bin/ddp_train", "--version").out[:9], "lockstep ",
+         "what the packed program prints")
+
+
 if __name__ == "__main__":
     harness.main(globals())

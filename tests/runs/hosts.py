@@ -12,6 +12,7 @@ import time
 
 import harness
 import netlab
+from broken import soon_over
 from harness import (IDX_FILES, Started, check, endless, mlp_layers, same, small_cfg, small_data,
                      steps_done)
 
@@ -94,7 +95,7 @@ def case_a_rank_that_dies_alone_on_its_host_is_named_and_ends_the_job_within_fiv
     for hosts, victim, teller, strategy in ((2, 1, 0, "ring"), (2, 0, 1, "mpi"),
                                             (3, 1, 2, "zero1:over=direct")):
         outs = iter(harness.scratch / f"out-{hosts}-{victim}-{i}" for i in range(9))
-        harness.soon_over(lambda: kill_one(cfg, hosts, victim, teller, strategy, next(outs)))
+        soon_over(lambda: kill_one(cfg, hosts, victim, teller, strategy, next(outs)))
 
 
 def case_a_rank_that_dies_while_strategies_are_measured_is_named():

@@ -32,9 +32,9 @@ comes from the first of these places that has it:
 4. the default.
 
 `train.epochs` and `train.steps` exclude each other; the one from the higher place counts. Sizes in
-MB are 2^20 bytes. A mistake is one line that names file, line, column and key, and the run ends
-with exit code 78 on all ranks. `--print-config` prints the resolved configuration; every run writes
-it to `config.yaml`.
+MB are 2^20 bytes. A mistake is one line that names file, line, column and key; up to ten are
+reported at once, and the run ends with exit code 78 on all ranks. `--print-config` prints the
+resolved configuration; every run writes it to `config.yaml`.
 """
 
 MODEL = """\

@@ -23,7 +23,7 @@
 
 enum { DP_LOCAL_PEERS_WATCHED = 3 }; /* so many may die at the same time as their watcher */
 
-/* What a rank shows to the other ranks of its node, in memory that they share. Begins with zeros. */
+/* What a rank shows to the other ranks of its node, in common memory. Begins with zeros. */
 struct dp_local_sign {
     atomic_int left;  /* not 0: it ends by itself, and reports why */
     atomic_int found; /* not 0: the rank that one of them has found dead, from 1 */

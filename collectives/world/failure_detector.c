@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,7 +30,10 @@ static const uint64_t end_ns = 3000000000;
 
 /* Before the rank that reports a hang ends the job, so that other hosts report, too; and before a
  * rank does that has nothing to report, since the one that has may be stuck. */
-static const uint64_t report_ns = 500000000, no_report_ns = 3000000000;
+static const uint64_t report_ns = 500000000, no_report_ns = 4000000000;
+
+/* How long ranks of this host have to say where they are, and those of other hosts. */
+static const uint64_t stacks_ns = 1000000000, rows_ns = 2500000000;
 
 struct dp_failure_detector {
     struct dp_failure_detector_config config;
@@ -41,9 +45,12 @@ struct dp_failure_detector {
     atomic_bool hung;             /* how ranks end is unknown: a host is silent, or none of its
                                    * ranks makes progress */
     uint64_t hung_ns;             /* when that was found; 0: it was not */
-    bool told;                    /* this rank has reported that */
+    bool reports;                 /* this rank was the one to report when it was found */
+    bool told;                    /* it has */
     dp_hang_hook *hook;           /* under the mutex */
     void *hook_context;
+    dp_hang_hook *loss_hook; /* under the mutex, too */
+    void *loss_context;
 };
 
 static atomic_bool hung_up;     /* a thread wrote to a rank that is gone */
@@ -96,7 +103,7 @@ static void ignore_broken_pipe(void)
     (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
 }
 
-static void tell_of(const struct dp_loss *loss)
+static void log_loss(const struct dp_loss *loss)
 {
     if (loss->silent_s > 0) {
         dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
@@ -109,6 +116,24 @@ static void tell_of(const struct dp_loss *loss)
            "rank %d%s%s%s has died: was it killed, or out of memory? The job ends; start it again",
            loss->rank, loss->host == NULL ? ", of this host," : " (",
            loss->host == NULL ? "" : loss->host, loss->host == NULL ? "" : ")");
+}
+
+/* The mutex is held, so the hook stays. */
+static void tell_of(const struct dp_failure_detector *detector, const struct dp_loss *loss)
+{
+    char cause[256];
+
+    log_loss(loss);
+    if (detector->loss_hook == NULL) {
+        return;
+    }
+    if (loss->silent_s > 0) {
+        (void)snprintf(cause, sizeof(cause), "no sign of life from host %s (rank %d) for %d s",
+                       loss->host, loss->rank, loss->silent_s);
+    } else {
+        (void)snprintf(cause, sizeof(cause), "rank %d has died", loss->rank);
+    }
+    detector->loss_hook(detector->loss_context, cause);
 }
 
 /* Checks once. */
@@ -129,7 +154,7 @@ static void look(struct dp_failure_detector *detector)
     }
     atomic_store(&detector->hung, loss.silent_s > 0);
     if (atomic_exchange(config->cancel, 1) == 0 && loss.reports) {
-        tell_of(&loss);
+        tell_of(detector, &loss);
     }
     if (loss.silent_s > 0 && now_ns - atomic_load(&detector->lost_ns) > GRACE_NS + end_ns) {
         config->abort(dp_status_exit(DP_ERR_HUNG));
@@ -137,17 +162,44 @@ static void look(struct dp_failure_detector *detector)
 }
 
 /* The mutex is held, so the hook stays. */
-static void report_hang(struct dp_failure_detector *detector)
+static void report_hang(struct dp_failure_detector *detector, const struct dp_hang_row *rows,
+                        int count, bool others)
 {
-    const struct dp_watchdog *watchdog = detector->config.watchdog;
     char cause[1024];
 
-    dp_watchdog_report(watchdog);
-    dp_watchdog_cause(watchdog, cause, sizeof(cause));
+    dp_hang_table_report(rows, count, others, dp_watchdog_quiet_s(detector->config.watchdog));
+    dp_hang_table_cause(rows, count, others, cause, sizeof(cause));
     if (detector->hook != NULL) {
         detector->hook(detector->hook_context, cause);
     }
     detector->told = true;
+}
+
+/* Once all is known that can be, or time is up, this host's rows go to the other hosts, and the
+ * rank that reports does. */
+static void gather_and_report(struct dp_failure_detector *detector)
+{
+    struct dp_watchdog *watchdog = detector->config.watchdog;
+    struct dp_hang_gather *gather = detector->config.gather;
+    const uint64_t since_ns = dp_now_ns() - detector->hung_ns;
+    const struct dp_hang_row *rows;
+    int count;
+
+    if (detector->told || !detector->reports ||
+        (!dp_watchdog_answered(watchdog) && since_ns < stacks_ns)) {
+        return;
+    }
+    rows = dp_watchdog_rows(watchdog, &count);
+    if (gather == NULL) {
+        report_hang(detector, rows, count, dp_watchdog_has_others(watchdog));
+        return;
+    }
+    dp_hang_gather_put(gather, rows, count);
+    if ((dp_hang_gather_complete(gather) || since_ns >= rows_ns) &&
+        dp_hang_gather_reports(gather)) {
+        rows = dp_hang_gather_rows(gather, &count);
+        report_hang(detector, rows, count, false);
+    }
 }
 
 /* Ends the job, first by ending the waits of this rank, then by force. */
@@ -175,8 +227,13 @@ static void look_at_progress(struct dp_failure_detector *detector)
     if (watchdog == NULL || atomic_load(&detector->lost_ns) != 0) {
         return;
     }
+    dp_watchdog_answer(watchdog);
     finding = dp_watchdog_look(watchdog, dp_now_ns());
+    if (dp_hang_gather_look(detector->config.gather)) {
+        finding = DP_WATCHDOG_HUNG; /* another host has found that */
+    }
     if (detector->hung_ns != 0 && (detector->told || finding == DP_WATCHDOG_HUNG)) {
+        gather_and_report(detector);
         end_hang(detector);
         return;
     }
@@ -186,8 +243,9 @@ static void look_at_progress(struct dp_failure_detector *detector)
     }
     if (finding == DP_WATCHDOG_HUNG && atomic_load(detector->config.cancel) == 0) {
         detector->hung_ns = dp_now_ns();
-        if (dp_watchdog_reports(watchdog)) {
-            report_hang(detector);
+        detector->reports = dp_watchdog_reports(watchdog);
+        if (detector->reports) {
+            dp_watchdog_ask(watchdog);
         }
     }
 }
@@ -281,6 +339,15 @@ void dp_failure_detector_on_hang(struct dp_failure_detector *detector, dp_hang_h
     (void)pthread_mutex_lock(&detector->mutex);
     detector->hook = hook;
     detector->hook_context = context;
+    (void)pthread_mutex_unlock(&detector->mutex);
+}
+
+void dp_failure_detector_on_loss(struct dp_failure_detector *detector, dp_hang_hook *hook,
+                                 void *context)
+{
+    (void)pthread_mutex_lock(&detector->mutex);
+    detector->loss_hook = hook;
+    detector->loss_context = context;
     (void)pthread_mutex_unlock(&detector->mutex);
 }
 

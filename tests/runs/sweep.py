@@ -208,12 +208,10 @@ def case_runs_spread_over_the_hosts_of_a_netlab():
 def case_an_installed_sweep_finds_its_modules_and_programs():
     prefix, cfg = harness.scratch / "prefix", tiny()
     done = harness.subprocess.run(
-        ["cmake", "--install", harness.build, "--prefix", prefix, "--component", "sweep"],
+        ["cmake", "--install", harness.build, "--prefix", prefix, "--component", "scripts"],
         capture_output=True, text=True, check=False)
     same(done.returncode, 0, f"what came of installing:\n{done.stderr}\n")
     (prefix / "bin/ddp_train").symlink_to(harness.build / "ddp_train")
-    (prefix / "bin/netlab").symlink_to(ROOT / "launch/netlab")
-    (prefix / "share/lockstep/env.sh").symlink_to(ROOT / "launch/env.sh")
     built, harness.build = harness.build, prefix / "bin"
     try:
         result = sweep(cfg, "--ranks", 1, "--steps", 12, "--out", harness.scratch / "out")

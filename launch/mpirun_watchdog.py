@@ -30,6 +30,8 @@ PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIG
 # Ignored signals, as under nohup, stay ignored.
 WATCHED = {signal.SIGCHLD, signal.SIGIO,
            *(number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN)}
+# Where it is not known why mpirun ends the job it may just be slow, on a busy machine.
+UNKNOWN_CAUSE = 3
 BEGUN, HOST_GONE = 0, 76  # a byte in the pipe; an exit code
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
@@ -121,7 +123,7 @@ def wait_for(mpirun, pipe, grace_s):
                 if known and not reported:
                     code, reported, deadline = known[0], True, time.monotonic() + grace_s
                 elif deadline is None:
-                    code, deadline = HOST_GONE, time.monotonic() + grace_s
+                    code, deadline = HOST_GONE, time.monotonic() + UNKNOWN_CAUSE * grace_s
         else:
             pass_on(info, mpirun)
             if info.si_signo in ENDING and deadline is None:

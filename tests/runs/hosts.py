@@ -175,7 +175,7 @@ def case_a_host_that_is_cut_off_ends_the_job_with_one_line():
                         "--out", out)
         started.wait_for("step 5", lambda: steps_done(out) >= 5)
         cut(started, host)
-        result = started.finish()
+        result = started.finish(2 * harness.PATIENCE)  # mpirun itself may be given a minute
         same(result.code, 76, f"the exit code of\n{result}\n")
         same(len(result.complaints), 1, f"the number of lines on stderr in\n{result}\n")
         check(re.search(rf"rank {re.escape(teller)}: no sign of life from host {host} "

@@ -20,7 +20,7 @@ from draw import MODELS, STEPS  # noqa: E402
 from harness import ROOT, Started  # noqa: E402
 
 BATCH = 48
-LIMIT_S = 400  # what takes longer hangs: a rank that stops while others evaluate may take 300
+LIMIT_S = 900  # what takes longer hangs: a rank that stops while others save may take 300
 MPIRUN = str(ROOT / "launch/mpirun")
 CODES = {
     "kill step": {137}, "kill bucket": {137}, "kill write": {137}, "torn write": {137},

@@ -7,7 +7,7 @@ from sweep import csv_file, options, page, plan, prices, prune, results, table
 from sweep.failure import (CANNOT_WRITE, INTERNAL, NO_INPUT, NOT_AVAILABLE, STOPPED, Failure,
                            complain, say)
 from sweep.folder import SCHEMA, Folder, write_json, write_text
-from sweep.local import Local, Stopped
+from sweep.local import Local, Stopped, exit_code
 from sweep.running import as_jobs, one_by_one
 from sweep.slurm import Slurm
 
@@ -50,9 +50,11 @@ def resolve(args, tools, overrides):
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Failure(f"{tools.train} does not run: {error}", NOT_AVAILABLE) from error
     if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        text = (lines or [f"{tools.train} --print-config failed"])[-1]
-        raise Failure(text.removeprefix("lockstep: error: "), done.returncode)
+        lines = [line.removeprefix("lockstep: error: ") for line in done.stderr.splitlines()
+                 if line.startswith("lockstep: error: ")]
+        text = (lines or [f"{tools.train} --print-config failed"])[0]
+        more = f"; and {len(lines) - 1} more, see ddp_train --check" if len(lines) > 1 else ""
+        raise Failure(text + more, exit_code(done.returncode))
     return done.stdout
 
 

@@ -69,7 +69,7 @@ class Cluster:
 
     def __init__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-slurm-"))
-        self.daemons = []
+        self.daemons, self.why_not = [], None
         sbin = os.pathsep.join([os.environ["PATH"], "/usr/sbin"])
         self.find = {name: shutil.which(name, path=sbin) for name in PROGRAMS}
         self.conf = self.folder / "slurm.conf"
@@ -101,6 +101,9 @@ class Cluster:
         self.daemon("slurmd", "-D", "-f", self.conf)
         self.wait("a node that is idle", lambda: "State=IDLE" in self.call(
             "scontrol", "show", "node").stdout)
+        listed = self.call("srun", "--mpi=list")
+        if "pmix" not in listed.stdout + listed.stderr:
+            raise harness.Skipped("this Slurm has no PMIx, by which Open MPI's ranks start")
 
     def daemon(self, name, *words):
         with open(self.folder / f"{name}.out", "wb") as out:
@@ -145,14 +148,16 @@ cluster = None
 
 
 def slurm():
-    """The cluster, started for the first case that wants it."""
+    """The cluster, started for the first case that wants it; all are skipped if it does not."""
     global cluster
     if cluster is None:
-        harness.scratch.mkdir(exist_ok=True)
         cluster = Cluster()
-        cluster.start()
-    elif not cluster.daemons:
-        raise harness.Skipped("Slurm does not start here")
+        try:
+            cluster.start()
+        except harness.Skipped as why:
+            cluster.why_not = str(why)
+    if cluster.why_not is not None:
+        raise harness.Skipped(cluster.why_not)
     return cluster
 
 

@@ -171,7 +171,7 @@ def case_bad_input_is_one_line_with_its_code():
             (78, "unknown key 'learning'", (*good, "--set", "optimizer.learning=1,2")),
             (78, "unknown strategy 'rign'", (*good, "--strategy", "ring,rign")),
             (78, "unknown compressor", (*good, "--compressor", "zip")),
-            (66, "input is missing", (harness.scratch / "none.cfg", *good[1:])),
+            (66, "none.cfg: No such file", (harness.scratch / "none.cfg", *good[1:])),
             (66, "no host in it", (*good, "--hostfile", hosts)),
             (64, "holds something else", (cfg, "--ranks", 1, "--out", full)),
             (74, "cannot make this folder", (cfg, "--ranks", 1, "--out", file / "x"))):

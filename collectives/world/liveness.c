@@ -7,7 +7,7 @@
 
 /* What a rank shows to the ranks of its host. */
 struct signs {
-    atomic_int left; /* not 0: it ends by itself */
+    struct dp_local_sign sign;
     struct dp_trace_mark mark;
     struct dp_watchdog_question question;
 };
@@ -38,7 +38,7 @@ static dp_status watch_peers(struct dp_liveness *l)
     for (int i = 0; i < group->size && status == DP_OK; i++) {
         if (group->node_of[i] == group->node_of[group->rank]) {
             struct signs *signs = dp_group_peer(group, l->signs, i);
-            dp_local_peers_watch(&l->peers, i, all[i], signs != NULL ? &signs->left : NULL);
+            dp_local_peers_add(&l->peers, i, all[i], signs != NULL ? &signs->sign : NULL);
             /* Of a rank whose memory this one cannot reach the watchdog sees nothing. */
             if (signs != NULL && all[i].space == mine.space && all[i].id > 0) {
                 l->ranks[l->count++] =
@@ -47,6 +47,9 @@ static dp_status watch_peers(struct dp_liveness *l)
         }
     }
     dp_free(all);
+    if (status == DP_OK) {
+        dp_local_peers_watch(&l->peers);
+    }
     return status;
 }
 
@@ -134,7 +137,7 @@ struct dp_loss dp_liveness_lost(struct dp_liveness *l)
 void dp_liveness_farewell(struct dp_liveness *l)
 {
     if (l != NULL) {
-        atomic_store(&l->signs->left, 1);
+        atomic_store(&l->signs->sign.left, 1);
         dp_host_link_leave(&l->link);
     }
 }

@@ -14,7 +14,7 @@ enum {
     FIRST_STEP_S = 60,
     AFTER_OUTAGE_S = 5,
     LEAST_OTHER_S = 300,
-    LOOK_S = 1,           /* without progress, before /proc is read */
+    LOOK_S = 1,           /* without progress, and before the warning, /proc is read */
     PAGES_PER_SECOND = 50 /* read from a disk: more of them is swapping */
 };
 
@@ -160,26 +160,6 @@ static void follow(struct dp_watchdog *w, struct rank_state *r)
     }
 }
 
-/* Reads what the processes do, twice or more, so that it can be said what they did meanwhile. */
-static void look_at_processes(struct dp_watchdog *w)
-{
-    const bool first = w->looked_ns == 0;
-
-    if (w->clock_ns - w->moved_ns < (uint64_t)LOOK_S * 1000000000u) {
-        w->looked_ns = 0;
-        for (int i = 0; i < w->count; i++) {
-            w->ranks[i].now.state = '\0';
-        }
-        return;
-    }
-    for (int i = 0; i < w->count; i++) {
-        struct rank_state *r = &w->ranks[i];
-        w->look(r->is.process, &r->now);
-        r->first = first ? r->now : r->first;
-    }
-    w->looked_ns = first ? w->clock_ns : w->looked_ns;
-}
-
 /* ---- how long is too long ---- */
 
 static double step_limit_s(const struct dp_watchdog *w)
@@ -230,6 +210,36 @@ static double limit_s(const struct dp_watchdog *w)
 double dp_watchdog_quiet_s(const struct dp_watchdog *w)
 {
     return in_seconds(w->clock_ns - w->moved_ns);
+}
+
+/* Whether what processes do may soon matter, and so the limit. Not earlier: every rank reads all of
+ * them, and where many start on few cores, that would take all cores. */
+static bool must_look(const struct dp_watchdog *w)
+{
+    const double least_s = fmin(step_limit_s(w), LEAST_OTHER_S);
+    const double quiet_s = dp_watchdog_quiet_s(w);
+
+    return quiet_s >= LOOK_S && quiet_s >= least_s / 2 - LOOK_S;
+}
+
+/* Reads what the processes do, twice or more, so that it can be said what they did meanwhile. */
+static void look_at_processes(struct dp_watchdog *w)
+{
+    const bool first = w->looked_ns == 0;
+
+    if (!must_look(w)) {
+        w->looked_ns = 0;
+        for (int i = 0; i < w->count; i++) {
+            w->ranks[i].now.state = '\0';
+        }
+        return;
+    }
+    for (int i = 0; i < w->count; i++) {
+        struct rank_state *r = &w->ranks[i];
+        w->look(r->is.process, &r->now);
+        r->first = first ? r->now : r->first;
+    }
+    w->looked_ns = first ? w->clock_ns : w->looked_ns;
 }
 
 enum dp_watchdog_finding dp_watchdog_look(struct dp_watchdog *w, uint64_t now_ns)

@@ -20,11 +20,13 @@ static struct {
     struct dp_process_doing doing[RANKS];
     struct dp_watchdog *watchdog;
     uint64_t now_ns;
+    int looks; /* at a process */
 } host;
 
 static void look(int64_t process, struct dp_process_doing *out)
 {
     *out = host.doing[process - 40];
+    host.looks++;
 }
 
 static bool blames(int rank)
@@ -131,8 +133,12 @@ static void a_step_may_take_five_times_the_slowest_but_at_least_ten_seconds(void
     dp_watchdog_set_timeout(host.watchdog, 60.0);
     train_steps(3000); /* no warning: far under 60 s */
     dp_watchdog_set_timeout(host.watchdog, 0.0);
-    assert_int_equal(look_for(20000, &when), DP_WATCHDOG_HUNG);
-    assert_in_range(when, 14700, 15300);
+    host.looks = 0;
+    assert_int_equal(look_for(6000, &when), DP_WATCHDOG_FINE);
+    assert_int_equal(host.looks, 0); /* every rank looks at all: not before it matters */
+    assert_int_equal(look_for(14000, &when), DP_WATCHDOG_HUNG);
+    assert_in_range(when, 14700 - 6000, 15300 - 6000);
+    assert_true(host.looks > 0);
     end();
 }
 

@@ -1,7 +1,6 @@
 #include "base/option.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,9 +9,8 @@
 #include <strings.h>
 
 #include "base/log.h"
+#include "base/option_own.h"
 #include "base/text.h"
-
-enum { WORD_MAX = 64 /* of a choice */ };
 
 /* ---- reading one text ---- */
 
@@ -62,19 +60,9 @@ static bool is_decimal(const char *text, bool whole)
     return *at == '\0';
 }
 
-static bool is_null(const char *text)
-{
-    return strcmp(text, "null") == 0 || strcmp(text, "~") == 0;
-}
-
-static bool may_be_null(const struct dp_option *row)
-{
-    return row->kind == DP_OPTION_DOUBLE && row->initial != NULL && is_null(row->initial);
-}
-
 static bool read_number(const struct dp_option *row, const char *text, double *value)
 {
-    if (may_be_null(row) && is_null(text)) {
+    if (dp_option_may_be_null(row) && dp_option_is_null(text)) {
         *value = (double)NAN;
         return true;
     }
@@ -85,45 +73,18 @@ static bool read_number(const struct dp_option *row, const char *text, double *v
     return true;
 }
 
-/* 1 for true, 0 for false, -1 for anything else. */
-static int read_switch(const char *text)
-{
-    static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
-
-    for (int i = 0; i < (int)(sizeof(words) / sizeof(words[0])); i++) {
-        if (strcasecmp(text, words[i]) == 0) {
-            return i % 2;
-        }
-    }
-    return -1;
-}
-
-/* Copies choice `i` of "a|b|c" into `word`; false after the last. */
-static bool choice_at(const char *choices, int i, char *word, size_t size)
-{
-    for (; i > 0; i--) {
-        choices = strchr(choices, '|');
-        if (choices == NULL) {
-            return false;
-        }
-        choices++;
-    }
-    (void)snprintf(word, size, "%.*s", (int)strcspn(choices, "|"), choices);
-    return true;
-}
-
 /* The index of a choice, or -1. Words of a switch are equivalent: yes, where on is a choice. */
 static int read_choice(const char *choices, const char *text)
 {
-    const int wanted = read_switch(text);
-    char word[WORD_MAX];
+    const int wanted = dp_option_read_switch(text);
+    char word[DP_OPTION_WORD];
     int twin = -1;
 
-    for (int i = 0; choice_at(choices, i, word, sizeof(word)); i++) {
+    for (int i = 0; dp_option_choice_at(choices, i, word, sizeof(word)); i++) {
         if (strcmp(word, text) == 0) {
             return i;
         }
-        if (wanted >= 0 && read_switch(word) == wanted) {
+        if (wanted >= 0 && dp_option_read_switch(word) == wanted) {
             twin = i;
         }
     }
@@ -152,7 +113,7 @@ static bool is_text(const char *text)
 
 static bool in_range(const struct dp_option *row, double value)
 {
-    return isnan(value) ? may_be_null(row) : value >= row->low && value <= row->high;
+    return isnan(value) ? dp_option_may_be_null(row) : value >= row->low && value <= row->high;
 }
 
 /* Stores one text in the field (a list: appends), without checking its range. */
@@ -173,7 +134,7 @@ static bool store(const struct dp_option *row, void *base, const char *text)
     case DP_OPTION_DOUBLE:
         return read_number(row, text, (double *)field);
     case DP_OPTION_SWITCH:
-        index = read_switch(text);
+        index = dp_option_read_switch(text);
         *(bool *)field = index == 1;
         return index >= 0;
     case DP_OPTION_STRING:
@@ -187,6 +148,10 @@ static bool store(const struct dp_option *row, void *base, const char *text)
         struct dp_numbers *list = field;
         return list->count < DP_NUMBERS_MAX && read_number(row, text, &list->value[list->count++]);
     }
+    case DP_OPTION_WORDS:
+        index = read_choice(row->choices, text);
+        *(unsigned *)field |= index >= 0 ? 1u << index : 0;
+        return index >= 0;
     case DP_OPTION_END:
         break;
     }
@@ -204,10 +169,11 @@ static bool accepts(const struct dp_option *row, const char *text)
     case DP_OPTION_NUMBERS:
         return read_number(row, text, &number) && in_range(row, number);
     case DP_OPTION_SWITCH:
-        return read_switch(text) >= 0;
+        return dp_option_read_switch(text) >= 0;
     case DP_OPTION_STRING:
         return is_text(text);
     case DP_OPTION_CHOICE:
+    case DP_OPTION_WORDS:
         return read_choice(row->choices, text) >= 0;
     case DP_OPTION_END:
         break;
@@ -216,6 +182,37 @@ static bool accepts(const struct dp_option *row, const char *text)
 }
 
 /* ---- tables ---- */
+
+bool dp_option_is_list(const struct dp_option *row)
+{
+    return row->kind == DP_OPTION_NUMBERS || row->kind == DP_OPTION_WORDS;
+}
+
+static void empty_list(const struct dp_option *row, void *base)
+{
+    void *field = (char *)base + row->offset;
+
+    if (row->kind == DP_OPTION_NUMBERS) {
+        ((struct dp_numbers *)field)->count = 0;
+    } else {
+        *(unsigned *)field = 0;
+    }
+}
+
+static void default_words(const struct dp_option *row, void *base)
+{
+    char word[DP_OPTION_WORD];
+
+    empty_list(row, base);
+    for (const char *at = row->initial; *at != '\0'; at += strspn(at, ",")) {
+        const size_t length = strcspn(at, ",");
+        (void)snprintf(word, sizeof(word), "%.*s", (int)length, at);
+        const bool stored = store(row, base, word);
+        assert(stored);
+        (void)stored;
+        at += length;
+    }
+}
 
 static void default_numbers(const struct dp_option *row, void *base)
 {
@@ -238,6 +235,8 @@ void dp_option_defaults(const struct dp_option *table, void *base)
         }
         if (row->kind == DP_OPTION_NUMBERS) {
             default_numbers(row, base);
+        } else if (row->kind == DP_OPTION_WORDS) {
+            default_words(row, base);
         } else {
             const bool stored = store(row, base, row->initial);
             assert(stored);
@@ -271,41 +270,6 @@ const char *dp_option_nearest(const struct dp_option *table, const char *name)
     return nearest;
 }
 
-void dp_option_describe(const struct dp_option *row, char *text, size_t size)
-{
-    char word[WORD_MAX];
-    size_t used;
-
-    text[0] = '\0';
-    switch (row->kind) {
-    case DP_OPTION_INT:
-        (void)snprintf(text, size, "an integer from %.10g to %.10g", row->low, row->high);
-        break;
-    case DP_OPTION_DOUBLE:
-        (void)snprintf(text, size, "a number from %.10g to %.10g%s", row->low, row->high,
-                       may_be_null(row) ? ", or null" : "");
-        break;
-    case DP_OPTION_SWITCH:
-        (void)snprintf(text, size, "true or false");
-        break;
-    case DP_OPTION_STRING:
-        (void)snprintf(text, size, "a text");
-        break;
-    case DP_OPTION_CHOICE:
-        (void)snprintf(text, size, "%s", strchr(row->choices, '|') != NULL ? "one of " : "");
-        for (int i = 0; choice_at(row->choices, i, word, sizeof(word)); i++) {
-            used = strlen(text);
-            (void)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", word);
-        }
-        break;
-    case DP_OPTION_NUMBERS:
-        (void)snprintf(text, size, "a list of numbers from %.10g to %.10g", row->low, row->high);
-        break;
-    case DP_OPTION_END:
-        break;
-    }
-}
-
 bool dp_option_holds(const struct dp_option *row, const void *base)
 {
     const void *field = (const char *)base + row->offset;
@@ -328,13 +292,14 @@ bool dp_option_holds(const struct dp_option *row, const void *base)
         return true;
     case DP_OPTION_SWITCH:
     case DP_OPTION_CHOICE:
+    case DP_OPTION_WORDS:
     case DP_OPTION_END:
         break;
     }
     return true;
 }
 
-/* ---- storing and printing values ---- */
+/* ---- storing values ---- */
 
 /* Writes "expected an integer from 1 to 100, found 'abc'"; long texts are cut. */
 static dp_status say_expected(const struct dp_option *row, const char *found, char *problem,
@@ -370,7 +335,7 @@ dp_status dp_option_apply(const struct dp_option *row, void *base, const char *c
 {
     char expected[256];
 
-    if (row->kind == DP_OPTION_NUMBERS ? count > DP_NUMBERS_MAX : count != 1) {
+    if (dp_option_is_list(row) ? count > DP_NUMBERS_MAX : count != 1) {
         dp_option_describe(row, expected, sizeof(expected));
         (void)snprintf(problem, problem_size, "expected %s, found %d value%s", expected, count,
                        dp_plural(count));
@@ -381,8 +346,8 @@ dp_status dp_option_apply(const struct dp_option *row, void *base, const char *c
             return say_expected(row, texts[i], problem, problem_size);
         }
     }
-    if (row->kind == DP_OPTION_NUMBERS) {
-        ((struct dp_numbers *)(void *)((char *)base + row->offset))->count = 0;
+    if (dp_option_is_list(row)) {
+        empty_list(row, base);
     }
     for (int i = 0; i < count; i++) {
         if (!store(row, base, texts[i])) {
@@ -390,100 +355,4 @@ dp_status dp_option_apply(const struct dp_option *row, void *base, const char *c
         }
     }
     return DP_OK;
-}
-
-/* Prints the shortest decimal that reads back as the same bits. */
-static void print_number(double value, char *text, size_t size)
-{
-    if (isnan(value)) {
-        (void)snprintf(text, size, "null");
-        return;
-    }
-    for (int digits = 1; digits <= 17; digits++) {
-        (void)snprintf(text, size, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) {
-            return;
-        }
-    }
-}
-
-/* Whether YAML reads the word as text without quotes, in flow style too. */
-static bool is_plain(const char *text)
-{
-    static const char *const taken[] = {"y", "n", "null"};
-    const size_t length = strlen(text);
-
-    if (!isalpha((unsigned char)text[0]) && text[0] != '/' && text[0] != '_') {
-        return false;
-    }
-    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
-        if (strcasecmp(text, taken[i]) == 0) {
-            return false;
-        }
-    }
-    return read_switch(text) < 0 && text[length - 1] != ':' &&
-           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:+=@-") ==
-               length;
-}
-
-static void print_text(const char *value, char *text, size_t size)
-{
-    size_t used = 0;
-
-    if (is_plain(value)) {
-        (void)snprintf(text, size, "%s", value);
-        return;
-    }
-    if (size < 3 * strlen(value) + 3) {
-        text[0] = '\0';
-        return;
-    }
-    text[used++] = '"';
-    while (*value != '\0') {
-        char piece[DP_TEXT_PIECE];
-        if (*value == '"' || *value == '\\') {
-            text[used++] = '\\';
-        }
-        value += dp_text_piece(value, piece); /* YAML reads it, since the text is UTF-8 */
-        memcpy(text + used, piece, strlen(piece));
-        used += strlen(piece);
-    }
-    text[used++] = '"';
-    text[used] = '\0';
-}
-
-void dp_option_print(const struct dp_option *row, const void *base, char *text, size_t size)
-{
-    const void *field = (const char *)base + row->offset;
-    const struct dp_numbers *list = field;
-
-    switch (row->kind) {
-    case DP_OPTION_INT:
-        (void)snprintf(text, size, "%d", *(const int *)field);
-        break;
-    case DP_OPTION_DOUBLE:
-        print_number(*(const double *)field, text, size);
-        break;
-    case DP_OPTION_SWITCH:
-        (void)snprintf(text, size, "%s", *(const bool *)field ? "true" : "false");
-        break;
-    case DP_OPTION_STRING:
-        print_text(*(const char *const *)field, text, size);
-        break;
-    case DP_OPTION_CHOICE:
-        (void)choice_at(row->choices, *(const int *)field, text, size);
-        break;
-    case DP_OPTION_NUMBERS:
-        (void)snprintf(text, size, "[");
-        for (int i = 0; i < list->count; i++) {
-            char number[32];
-            const size_t used = strlen(text);
-            print_number(list->value[i], number, sizeof(number));
-            (void)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", number);
-        }
-        (void)snprintf(text + strlen(text), size - strlen(text), "]");
-        break;
-    case DP_OPTION_END:
-        break;
-    }
 }

@@ -15,12 +15,13 @@
 
 enum dp_option_kind {
     DP_OPTION_END,
-    DP_OPTION_INT,    /* int */
-    DP_OPTION_DOUBLE, /* double; "null" gives NaN where the default is "null" */
-    DP_OPTION_SWITCH, /* bool: true false on off yes no */
-    DP_OPTION_STRING, /* const char * */
-    DP_OPTION_CHOICE, /* int: index into "a|b|c", from 0 */
-    DP_OPTION_NUMBERS /* struct dp_numbers: a list; a single number is a list of one */
+    DP_OPTION_INT,     /* int */
+    DP_OPTION_DOUBLE,  /* double; "null" gives NaN where the default is "null" */
+    DP_OPTION_SWITCH,  /* bool: true false on off yes no */
+    DP_OPTION_STRING,  /* const char * */
+    DP_OPTION_CHOICE,  /* int: index into "a|b|c", from 0 */
+    DP_OPTION_NUMBERS, /* struct dp_numbers: a list; a single number is a list of one */
+    DP_OPTION_WORDS    /* unsigned: a list of words of "a|b|c"; bit i is word i */
 };
 
 enum {
@@ -40,7 +41,7 @@ struct dp_option {
     size_t offset;
     const char *initial; /* the default, as text; lists "a,b"; NULL: the key is required */
     double low, high;    /* range, both included; for each number of a list */
-    const char *choices; /* DP_OPTION_CHOICE: "auto|on|off" */
+    const char *choices; /* DP_OPTION_CHOICE, DP_OPTION_WORDS: "auto|on|off" */
     const char *help;    /* one line */
     unsigned flags;      /* further properties, defined by the table's user; 0: none */
 };
@@ -68,6 +69,8 @@ struct dp_option {
 #define DP_NUMBERS(type, field, initial, low, high, ...) \
     DP_ROW(type, field, DP_OPTION_NUMBERS, struct dp_numbers, initial, low, high, NULL, \
            __VA_ARGS__)
+#define DP_WORDS(type, field, initial, choices, ...) \
+    DP_ROW(type, field, DP_OPTION_WORDS, unsigned, initial, 0, 0, choices, __VA_ARGS__)
 /* clang-format on */
 
 /* Fills every field of the table with its default; required ones are unchanged. */
@@ -82,13 +85,16 @@ const char *dp_option_nearest(const struct dp_option *table, const char *name);
 /* Writes what the row accepts: "an integer from 1 to 100", "one of auto, on, off". */
 void dp_option_describe(const struct dp_option *row, char *text, size_t size);
 
+/* Whether the row takes a list. */
+bool dp_option_is_list(const struct dp_option *row);
+
 /* Whether the field's value is in the row's range. A default may be outside: it then means "not
  * given" (for example stride 0, which follows the window), and is not printed. */
 bool dp_option_holds(const struct dp_option *row, const void *base);
 
 /*
  * Parses texts[0..count) into the field of `row` in the struct at `base`. Every kind but
- * DP_OPTION_NUMBERS needs count 1. Strings are stored as given, not copied.
+ * DP_OPTION_NUMBERS and DP_OPTION_WORDS needs count 1. Strings are stored as given, not copied.
  *
  *   problem  out  on error: one line with what was expected and what was found ("expected an
  *                 integer from 1 to 100, found 'abc'"); nothing is logged

@@ -42,6 +42,10 @@ struct dp_update {
     float *slots[2];
     size_t count;
     const struct dp_step_params *step_params; /* device memory: lr, factor, skip, applied */
+    /* Factors of each block of DP_BLOCK elements [ceil(count / DP_BLOCK)], in device memory; NULL:
+     * 1 everywhere. */
+    const float *decays; /* of the weight decay */
+    const float *rates;  /* of what the weights change by: see the operations */
 };
 
 #endif

@@ -27,120 +27,9 @@
 
 #include "base/status.h"
 #include "kernels/flat.h"
+#include "kernels/op_args.h"
 
 struct dp_stream;
-
-enum dp_order { DP_PLAIN, DP_TRANSPOSED };
-enum dp_activation { DP_ACT_NONE, DP_ACT_RELU };
-/* What a model's outputs are compared with its targets by; see softmax_loss and output_loss. */
-enum dp_loss_kind { DP_LOSS_SOFTMAX, DP_LOSS_SIGMOID, DP_LOSS_SQUARE };
-
-/* What a row is compared with: a number for each output, a class, or two classes by shares. */
-enum dp_target_kind { DP_TARGET_NUMBERS, DP_TARGET_CLASSES, DP_TARGET_PAIRS };
-
-/* A loss of each output by itself. */
-struct dp_output_loss {
-    enum dp_loss_kind kind; /* DP_LOSS_SOFTMAX of pairs only */
-    size_t rows, outputs;   /* outputs: of a row */
-    enum dp_target_kind targets;
-};
-
-/* A pair of classes: int32 of both, and the float32 share of the first, 0 to 1. */
-enum { DP_PAIR_WORDS = 3 };
-
-enum dp_pool_kind { DP_POOL_MAX, DP_POOL_AVERAGE /* padding counted */ };
-
-/* A window that moves over an image: convolutions and pools. All in elements. out = (in + 2 padding
- * - kernel) / stride + 1, rounded down. Unused bytes must be zero. */
-struct dp_window {
-    size_t in_h, in_w, in_c;
-    size_t out_h, out_w, out_c; /* pools: out_c == in_c */
-    size_t kernel_h, kernel_w, stride, padding;
-};
-
-/* Which operations a convolution will be used for. */
-enum dp_conv_use {
-    DP_CONV_FORWARD = 1,
-    DP_CONV_BACKWARD_DATA = 2,
-    DP_CONV_BACKWARD_WEIGHTS = 4,
-    DP_CONV_BIAS = 8, /* there is a bias */
-    DP_CONV_RELU = 16 /* forward is called with DP_ACT_RELU */
-};
-
-/* The fixed part of a dropout layer's random numbers. */
-struct dp_dropout {
-    uint64_t seed;
-    uint32_t what; /* DP_RANDOM_DROPOUT + number of the layer */
-    float rate;    /* probability that an element becomes 0; others are scaled by 1/(1-rate) */
-};
-
-/* Signs of DP_SIGNS numbers, or of fewer at the end of an array: bit k of word j is 1 where number
- * 32 k + j is negative. Each block of DP_BLOCK numbers has a scale. */
-enum { DP_SIGNS = 1024, DP_SIGN_SCALES = DP_SIGNS / DP_BLOCK };
-
-struct dp_signs {
-    float scale[DP_SIGN_SCALES]; /* mean of the magnitudes; 0 beyond the end of the array */
-    uint32_t words[DP_SIGNS / 32];
-};
-
-/* The random numbers of a range of elements: element i gets number first + i of the sequence (seed,
- * what, step) of base/random.h. */
-struct dp_key {
-    uint64_t seed, first;
-    uint32_t what, step;
-};
-
-/* Size of a batch normalisation: x is [count, channels], count = rows * height * width; and factors
- * that norm_statistics and norm_backward have made, NULL: they have not. */
-struct dp_norm {
-    size_t count, channels;
-    float eps;              /* added to the variance */
-    enum dp_activation act; /* applied after scale and shift */
-    const float *scale;     /* [channels] gamma / sqrt(var + eps) */
-    const float *slopes;    /* [2, channels] what norm_backward_apply needs of the sums */
-};
-
-/* What norm_statistics makes. */
-struct dp_norm_statistics {
-    float *mean, *var, *scale; /* out [channels] */
-    const void *weights[2];    /* in [channels] gamma and beta, in the compute type */
-    float *wide[2];            /* out [channels] the same as float32; NULL in float32 */
-    float *shares;             /* [2, channels] keep shares + those of mean and variance */
-    size_t rows;               /* of norm_share: both shares' */
-    float unbiased;            /* of norm_share: the variance's factor; the mean's is 1 */
-    float keep;
-    const struct dp_step_params *step_params;
-};
-
-/* What norm_backward reads and makes. */
-struct dp_norm_backward {
-    const void *dy, *x;                     /* in [count, channels] */
-    const void *dy2, *y;                    /* in [count, channels] or NULL: of a join */
-    void *g;                                /* out [count, channels]; NULL: no join */
-    const float *mean, *var, *gamma, *beta; /* in [channels] */
-    float *dgamma, *dbeta;                  /* [channels] keep dgamma + ... */
-    float *slopes;                          /* out [2, channels] */
-    double total;                           /* elements a channel, normalised together */
-    float keep;
-};
-
-/* Which operations a dense layer will be used for. */
-enum dp_dense_use {
-    DP_DENSE_FORWARD = 1,
-    DP_DENSE_BACKWARD_DATA = 2,
-    DP_DENSE_BACKWARD_WEIGHTS = 4,
-    DP_DENSE_BIAS = 8, /* forward is called with a bias */
-    DP_DENSE_RELU = 16 /* forward is called with DP_ACT_RELU */
-};
-
-/* What dense_backward_relu reads and makes. */
-struct dp_dense_backward {
-    const void *dy, *y, *x; /* in [rows, out], [rows, out], [rows, in] */
-    void *g;                /* out [rows, out] dy where y > 0, else 0; may be dy */
-    float *dw, *db;         /* [out, in], [out]: keep dw + ... of g */
-    size_t rows, in, out;
-    float keep;
-};
 
 struct dp_ops {
     /* ---- memory ---- */
@@ -236,6 +125,15 @@ struct dp_ops {
     dp_status (*gelu_forward)(struct dp_stream *s, void *y, const void *x, size_t count);
     dp_status (*gelu_backward)(struct dp_stream *s, void *dx, const void *dy, const void *x,
                                size_t count);
+    /* y = x / (1 + e^-x): Elfwing, Uchibe and Doya, arXiv:1702.03118. */
+    dp_status (*silu_forward)(struct dp_stream *s, void *y, const void *x, size_t count);
+    dp_status (*silu_backward)(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                               size_t count);
+    /* y = x > 0 ? x : slope x, and dx = x > 0 ? dy : slope dy. */
+    dp_status (*leaky_forward)(struct dp_stream *s, void *y, const void *x, float slope,
+                               size_t count);
+    dp_status (*leaky_backward)(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                                float slope, size_t count);
     /* y = act(a + b); y may be a or b. */
     dp_status (*add_forward)(struct dp_stream *s, void *y, const void *a, const void *b,
                              size_t count, enum dp_activation act);
@@ -335,6 +233,20 @@ struct dp_ops {
     dp_status (*norm_backward)(struct dp_stream *s, const struct dp_norm_backward *b,
                                const struct dp_norm *norm);
 
+    /* ---- normalisation of groups: y = (x - mean) / sqrt(var + eps) gamma + beta ----
+     * mean and biased variance of a group; gamma, beta [channels] in the compute type; saved
+     * [rows, groups, 2] float32: mean, 1 / sqrt(var + eps). Sources: Wu and He, arXiv:1803.08494;
+     * one group of one place: Ba, Kiros and Hinton, arXiv:1607.06450. */
+
+    dp_status (*group_norm_forward)(struct dp_stream *s, void *y, float *saved, const void *x,
+                                    const void *gamma, const void *beta,
+                                    const struct dp_group_norm *norm);
+    /* dx may be dy, or NULL: not needed. dgamma, dbeta: out = keep out + result. */
+    dp_status (*group_norm_backward)(struct dp_stream *s, void *dx, float *dgamma, float *dbeta,
+                                     const void *dy, const void *x, const void *gamma,
+                                     const float *saved, const struct dp_group_norm *norm,
+                                     float keep);
+
     /* ---- loss ---- */
 
     /*
@@ -384,11 +296,12 @@ struct dp_ops {
     dp_status (*count_top)(struct dp_stream *s, float *count, const void *x, const int32_t *labels,
                            size_t rows, size_t classes, size_t k, float keep);
 
-    /* ---- optimizers: one pass; g = factor * grad; nothing happens if step_params->skip ---- */
+    /* ---- optimizers: one pass; g = factor * grad; `decay` is that of dp_update times its
+     * decays; nothing happens if step_params->skip ---- */
 
-    /* g += decay w; v = momentum v + g; w -= lr (nesterov ? g + momentum v : v). slots[0] = v; it
-     * is unused and may be NULL when momentum is 0. As torch.optim.SGD (zero v is the same as its
-     * first step when dampening is 0). */
+    /* g += decay w; g *= rate; v = momentum v + g; w -= lr (nesterov ? g + momentum v : v).
+     * slots[0] = v; it is unused and may be NULL when momentum is 0. As torch.optim.SGD (zero v is
+     * the same as its first step when dampening is 0); with rates, the second half of LARS. */
     dp_status (*sgd)(struct dp_stream *s, const struct dp_update *u, float momentum, bool nesterov,
                      float decay);
     /* w -= lr decay w; m, v = moments; t = step_params->applied + 1; w -= lr mhat / (sqrt(vhat) +
@@ -397,6 +310,29 @@ struct dp_ops {
      * would be off by 1e-6. */
     dp_status (*adamw)(struct dp_stream *s, const struct dp_update *u, double beta1, double beta2,
                        float eps, float decay);
+    /* The first half of LAMB: m, v and t as adamw's; r = mhat / (sqrt(vhat) + eps) + decay w; then
+     * squares[i] = the sum over block i of r squared, as block_squares. Weights do not change. */
+    dp_status (*lamb_moments)(struct dp_stream *s, float *squares, const struct dp_update *u,
+                              double beta1, double beta2, float eps, float decay);
+    /* The second half: w -= lr rate r, of the moments that the first has written. Source: You et
+     * al., arXiv:1904.00962, algorithm 2, whose phi is the identity. */
+    dp_status (*lamb)(struct dp_stream *s, const struct dp_update *u, double beta1, double beta2,
+                      float eps, float decay);
+    /*
+     * trust_ratios - how far each tensor may move: between the halves of LARS and LAMB.
+     *
+     *   rates    out  [blocks]  coefficient |w| / (|r| + decay |w| + eps), where both norms are
+     *                 above 0; else, and of fixed tensors, 1. Blocks of no tensor are unchanged
+     *   squares  in   [2, blocks]  of the weights, and of r, which the factor scales if it is the
+     *                 gradient. They are summed in double, in the order of a tensor's blocks or
+     *                 another one that its size decides
+     *   tensors  in   [n], device memory
+     *
+     * Source: You, Gitman and Ginsburg, arXiv:1708.03888, equation 6; arXiv:1904.00962.
+     */
+    dp_status (*trust_ratios)(struct dp_stream *s, float *rates, const float *squares,
+                              size_t blocks, const struct dp_tensor_blocks *tensors, int n,
+                              const struct dp_trust *how, const struct dp_step_params *step_params);
 
     /* ---- codes: smaller forms of a gradient, for compressors. A result depends neither on the
      * number of threads nor on the instruction set unless the comment says so. ---- */

@@ -15,6 +15,7 @@
 struct arrays {
     float *y;
     const float *a, *b;
+    float slope; /* of the leaky rectifier */
 };
 
 DP_HOT static void relu_part(void *arg, size_t begin, size_t end)
@@ -66,6 +67,46 @@ DP_HOT static void gelu_backward_part(void *arg, size_t begin, size_t end)
         float bell;
         const float below = dp_normal_below(b[i], &bell);
         y[i] = a[i] * (below + b[i] * (0.398942280f * bell)); /* 1 / sqrt(2 pi) */
+    }
+}
+
+DP_HOT static void silu_part(void *arg, size_t begin, size_t end)
+{
+    const struct arrays *v = arg;
+    float *y = v->y;
+    const float *a = v->a;
+
+    DP_INDEPENDENT
+    for (size_t i = begin; i < end; i++) {
+        float off;
+        y[i] = a[i] * dp_logistic(a[i], &off);
+    }
+}
+
+DP_HOT static void silu_backward_part(void *arg, size_t begin, size_t end)
+{
+    const struct arrays *v = arg;
+    float *y = v->y;
+    const float *a = v->a, *b = v->b;
+
+    DP_INDEPENDENT
+    for (size_t i = begin; i < end; i++) {
+        float off;
+        const float on = dp_logistic(b[i], &off);
+        y[i] = a[i] * (on * (1.0f + b[i] * off));
+    }
+}
+
+/* Forward is backward of x itself. */
+DP_HOT static void leaky_part(void *arg, size_t begin, size_t end)
+{
+    const struct arrays *v = arg;
+    float *y = v->y;
+    const float *a = v->a, *b = v->b, slope = v->slope;
+
+    DP_INDEPENDENT
+    for (size_t i = begin; i < end; i++) {
+        y[i] = b[i] > 0 ? a[i] : slope * a[i];
     }
 }
 
@@ -123,6 +164,32 @@ dp_status dp_cpu_gelu_backward(struct dp_stream *s, void *dx, const void *dy, co
                                size_t count)
 {
     return each(s, gelu_backward_part, dx, dy, x, count);
+}
+
+dp_status dp_cpu_silu_forward(struct dp_stream *s, void *y, const void *x, size_t count)
+{
+    return each(s, silu_part, y, x, NULL, count);
+}
+
+dp_status dp_cpu_silu_backward(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                               size_t count)
+{
+    return each(s, silu_backward_part, dx, dy, x, count);
+}
+
+dp_status dp_cpu_leaky_backward(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                                float slope, size_t count)
+{
+    struct arrays v = {dx, dy, x, slope};
+
+    dp_parallel(s->threads, count, DP_BLOCK, leaky_part, &v);
+    return DP_OK;
+}
+
+dp_status dp_cpu_leaky_forward(struct dp_stream *s, void *y, const void *x, float slope,
+                               size_t count)
+{
+    return dp_cpu_leaky_backward(s, y, x, x, slope, count);
 }
 
 dp_status dp_cpu_add_forward(struct dp_stream *s, void *y, const void *a, const void *b,

@@ -98,6 +98,34 @@ static dp_status gelu_back(const struct each *e, float *y, const float *b, size_
     return dp_cpu_gelu_backward(e->stream, y, y, b, count);
 }
 
+static dp_status silu(const struct each *e, float *y, const float *b, size_t first, size_t count)
+{
+    (void)b;
+    (void)first;
+    return dp_cpu_silu_forward(e->stream, y, y, count);
+}
+
+static dp_status silu_back(const struct each *e, float *y, const float *b, size_t first,
+                           size_t count)
+{
+    (void)first;
+    return dp_cpu_silu_backward(e->stream, y, y, b, count);
+}
+
+static dp_status leaky(const struct each *e, float *y, const float *b, size_t first, size_t count)
+{
+    (void)b;
+    (void)first;
+    return dp_cpu_leaky_forward(e->stream, y, y, *(const float *)e->arg, count);
+}
+
+static dp_status leaky_back(const struct each *e, float *y, const float *b, size_t first,
+                            size_t count)
+{
+    (void)first;
+    return dp_cpu_leaky_backward(e->stream, y, y, b, *(const float *)e->arg, count);
+}
+
 static dp_status plus(const struct each *e, float *y, const float *b, size_t first, size_t count)
 {
     (void)first;
@@ -144,6 +172,37 @@ dp_status dp_cpu_mixed_gelu_backward(struct dp_stream *s, void *dx, const void *
                                      size_t count)
 {
     struct each e = {s, dx, dy, x, gelu_back, NULL, DP_OK};
+
+    return each(&e, count);
+}
+
+dp_status dp_cpu_mixed_silu_forward(struct dp_stream *s, void *y, const void *x, size_t count)
+{
+    struct each e = {s, y, x, NULL, silu, NULL, DP_OK};
+
+    return each(&e, count);
+}
+
+dp_status dp_cpu_mixed_silu_backward(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                                     size_t count)
+{
+    struct each e = {s, dx, dy, x, silu_back, NULL, DP_OK};
+
+    return each(&e, count);
+}
+
+dp_status dp_cpu_mixed_leaky_forward(struct dp_stream *s, void *y, const void *x, float slope,
+                                     size_t count)
+{
+    struct each e = {s, y, x, NULL, leaky, &slope, DP_OK};
+
+    return each(&e, count);
+}
+
+dp_status dp_cpu_mixed_leaky_backward(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                                      float slope, size_t count)
+{
+    struct each e = {s, dx, dy, x, leaky_back, &slope, DP_OK};
 
     return each(&e, count);
 }

@@ -18,10 +18,12 @@
 /* clang-format off */
 #define DP_OPS_MIXED(X)                                                                   \
     X(bytes_load) X(floats_load) X(relu_forward) X(relu_backward) X(gelu_forward)         \
+    X(silu_forward) X(silu_backward) X(leaky_forward) X(leaky_backward)                   \
     X(gelu_backward) X(add_forward) X(accumulate) X(dropout)                              \
     X(dense_forward) X(dense_backward_data) X(dense_backward_weights) X(sum_rows)         \
     X(pool_forward) X(pool_backward)                                                      \
     X(norm_moments) X(norm_apply) X(norm_backward_sums) X(norm_backward_apply)            \
+    X(group_norm_forward) X(group_norm_backward)                                          \
     X(softmax_loss) X(output_loss) X(count_top)
 
 #define DP_OPS_MIXED_CONV(X) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)

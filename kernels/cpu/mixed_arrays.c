@@ -175,6 +175,39 @@ dp_status dp_cpu_mixed_norm_backward_apply(struct dp_stream *s, void *dx, const 
     return dp_scratch_narrow(&scratch, dx, dys, count);
 }
 
+dp_status dp_cpu_mixed_group_norm_forward(struct dp_stream *s, void *y, float *saved, const void *x,
+                                          const void *gamma, const void *beta,
+                                          const struct dp_group_norm *norm)
+{
+    const size_t count = norm->rows * norm->places * norm->channels;
+    struct dp_scratch scratch = dp_scratch_of(s);
+    float *values, *xs, *gammas, *betas;
+
+    DP_TRY(dp_scratch_widen(&scratch, x, count, &xs));
+    DP_TRY(dp_scratch_widen(&scratch, gamma, norm->channels, &gammas));
+    DP_TRY(dp_scratch_widen(&scratch, beta, norm->channels, &betas));
+    DP_TRY(dp_scratch_take(&scratch, count, &values));
+    DP_TRY(dp_cpu_group_norm_forward(s, values, saved, xs, gammas, betas, norm));
+    return dp_scratch_narrow(&scratch, y, values, count);
+}
+
+dp_status dp_cpu_mixed_group_norm_backward(struct dp_stream *s, void *dx, float *dgamma,
+                                           float *dbeta, const void *dy, const void *x,
+                                           const void *gamma, const float *saved,
+                                           const struct dp_group_norm *norm, float keep)
+{
+    const size_t count = norm->rows * norm->places * norm->channels;
+    struct dp_scratch scratch = dp_scratch_of(s);
+    float *dys, *xs, *gammas;
+
+    DP_TRY(dp_scratch_widen(&scratch, dy, count, &dys));
+    DP_TRY(dp_scratch_widen(&scratch, x, count, &xs));
+    DP_TRY(dp_scratch_widen(&scratch, gamma, norm->channels, &gammas));
+    DP_TRY(dp_cpu_group_norm_backward(s, dx != NULL ? dys : NULL, dgamma, dbeta, dys, xs, gammas,
+                                      saved, norm, keep));
+    return dx != NULL ? dp_scratch_narrow(&scratch, dx, dys, count) : DP_OK;
+}
+
 dp_status dp_cpu_mixed_softmax_loss(struct dp_stream *s, void *dx, float *loss, float *correct,
                                     const void *x, const int32_t *labels, size_t rows,
                                     size_t classes, const float *scale, float keep)

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/publish.h"
 #include "kernels/device.h"
 
 enum { PIECE = 2048 }; /* copied to the weights while in the first-level cache */
@@ -55,9 +56,41 @@ DP_HOT static void sgd_nesterov(const struct sgd *o, float *restrict w, float *r
     }
 }
 
-/* weights = master in the stream's type, where they are two arrays. A piece is too small for
- * several threads, so the cast stays on this one. */
-static void publish(struct dp_stream *s, const struct dp_update *u, size_t begin, size_t count)
+/* Of blocks with factors of their own; the block is too short for the loops above to be worth one
+ * each. */
+DP_HOT static void sgd_block(const struct sgd *o, float rate, float *restrict w, float *restrict v,
+                             const float *restrict grad, size_t count)
+{
+    const float lr = o->lr, factor = o->factor, momentum = o->momentum, decay = o->decay;
+
+    if (momentum == 0) {
+        for (size_t i = 0; i < count; i++) {
+            w[i] -= lr * (rate * (grad[i] * factor + decay * w[i]));
+        }
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const float g = rate * (grad[i] * factor + decay * w[i]);
+        v[i] = momentum * v[i] + g;
+        w[i] -= lr * (o->nesterov ? g + momentum * v[i] : v[i]);
+    }
+}
+
+static void sgd_blocks(const struct sgd *o, size_t begin, size_t count)
+{
+    const struct dp_update *u = o->update;
+    struct sgd own = *o;
+
+    for (size_t i = begin; i < begin + count; i += DP_BLOCK) {
+        const size_t rest = begin + count - i;
+        const float rate = u->rates == NULL ? 1 : u->rates[i / DP_BLOCK];
+        own.decay = o->decay * (u->decays == NULL ? 1 : u->decays[i / DP_BLOCK]);
+        sgd_block(&own, rate, u->master + i, o->momentum == 0 ? NULL : u->slots[0] + i, u->grad + i,
+                  rest < DP_BLOCK ? rest : DP_BLOCK);
+    }
+}
+
+void dp_cpu_publish(struct dp_stream *s, const struct dp_update *u, size_t begin, size_t count)
 {
     const float *master = u->master + begin;
 
@@ -78,14 +111,16 @@ static void sgd_part(void *arg, size_t begin, size_t end)
 
     for (size_t i = begin; i < end; i += PIECE) {
         const size_t count = end - i < PIECE ? end - i : PIECE;
-        if (o->momentum == 0) {
+        if (u->decays != NULL || u->rates != NULL) {
+            sgd_blocks(o, i, count);
+        } else if (o->momentum == 0) {
             sgd_plain(o, u->master + i, u->grad + i, count);
         } else if (o->nesterov) {
             sgd_nesterov(o, u->master + i, u->slots[0] + i, u->grad + i, count);
         } else {
             sgd_momentum(o, u->master + i, u->slots[0] + i, u->grad + i, count);
         }
-        publish(o->stream, u, i, count);
+        dp_cpu_publish(o->stream, u, i, count);
     }
 }
 
@@ -105,6 +140,7 @@ struct adamw {
     const struct dp_update *update;
     float factor, beta1, beta2, rest1, rest2; /* rest = 1 - beta */
     float shrink, step, root, eps;            /* 1 - lr decay; lr / (1 - beta1^t); see below */
+    double lr, decay;
 };
 
 /* w -= step m / (sqrt(v) root + eps) with root = 1 / sqrt(1 - beta2^t). */
@@ -122,6 +158,19 @@ DP_HOT static void adamw_piece(const struct adamw *o, float *restrict w, float *
     }
 }
 
+static void adamw_blocks(const struct adamw *o, size_t begin, size_t count)
+{
+    const struct dp_update *u = o->update;
+    struct adamw own = *o;
+
+    for (size_t i = begin; i < begin + count; i += DP_BLOCK) {
+        const size_t rest = begin + count - i;
+        own.shrink = (float)(1 - o->lr * o->decay * (double)u->decays[i / DP_BLOCK]);
+        adamw_piece(&own, u->master + i, u->slots[0] + i, u->slots[1] + i, u->grad + i,
+                    rest < DP_BLOCK ? rest : DP_BLOCK);
+    }
+}
+
 static void adamw_part(void *arg, size_t begin, size_t end)
 {
     const struct adamw *o = arg;
@@ -129,8 +178,12 @@ static void adamw_part(void *arg, size_t begin, size_t end)
 
     for (size_t i = begin; i < end; i += PIECE) {
         const size_t count = end - i < PIECE ? end - i : PIECE;
-        adamw_piece(o, u->master + i, u->slots[0] + i, u->slots[1] + i, u->grad + i, count);
-        publish(o->stream, u, i, count);
+        if (u->decays != NULL) {
+            adamw_blocks(o, i, count);
+        } else {
+            adamw_piece(o, u->master + i, u->slots[0] + i, u->slots[1] + i, u->grad + i, count);
+        }
+        dp_cpu_publish(o->stream, u, i, count);
     }
 }
 
@@ -148,7 +201,9 @@ dp_status dp_cpu_adamw(struct dp_stream *s, const struct dp_update *u, double be
                       .shrink = (float)(1 - lr * (double)decay),
                       .step = (float)(lr / (1 - pow(beta1, t))),
                       .root = (float)(1 / sqrt(1 - pow(beta2, t))),
-                      .eps = eps};
+                      .eps = eps,
+                      .lr = lr,
+                      .decay = (double)decay};
 
     if (u->step_params->skip == 0) {
         dp_parallel(s->threads, u->count, DP_BLOCK, adamw_part, &o);

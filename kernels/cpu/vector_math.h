@@ -62,4 +62,13 @@ static inline float dp_normal_below(float x, float *bell)
     return square < 1.0f ? 0.5f + x * p : tail;
 }
 
+/* 1 / (1 + e^-x), and in *rest 1 minus that, without cancellation. */
+static inline float dp_logistic(float x, float *rest)
+{
+    const float tail = dp_exp_nonpositive(x < 0 ? x : -x), one = 1.0f / (1.0f + tail);
+
+    *rest = x < 0 ? one : tail * one;
+    return x < 0 ? tail * one : one;
+}
+
 #endif

@@ -170,6 +170,48 @@ struct gelu_slope {
     }
 };
 
+/* 1 / (1 + e^-x), which is 0 where e^-x is infinite. */
+static __device__ __forceinline__ float logistic(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+struct silu {
+    __device__ float operator()(float x, float b, size_t i) const
+    {
+        (void)b;
+        (void)i;
+        return x * logistic(x);
+    }
+};
+
+struct silu_slope {
+    __device__ float operator()(float dy, float x, size_t i) const
+    {
+        (void)i;
+        return dy * (logistic(x) * __fmaf_rn(x, logistic(-x), 1));
+    }
+};
+
+struct leaky {
+    float slope;
+    __device__ float operator()(float x, float b, size_t i) const
+    {
+        (void)b;
+        (void)i;
+        return x > 0 ? x : slope * x;
+    }
+};
+
+struct leaky_slope {
+    float slope;
+    __device__ float operator()(float dy, float x, size_t i) const
+    {
+        (void)i;
+        return x > 0 ? dy : slope * dy;
+    }
+};
+
 extern "C" dp_status dp_cuda_relu_forward(struct dp_stream *s, void *y, const void *x, size_t count)
 {
     return map_typed(s, y, x, nullptr, count, rectified{});
@@ -190,6 +232,29 @@ extern "C" dp_status dp_cuda_gelu_backward(struct dp_stream *s, void *dx, const 
                                            const void *x, size_t count)
 {
     return map_typed(s, dx, dy, x, count, gelu_slope{});
+}
+
+extern "C" dp_status dp_cuda_silu_forward(struct dp_stream *s, void *y, const void *x, size_t count)
+{
+    return map_typed(s, y, x, nullptr, count, silu{});
+}
+
+extern "C" dp_status dp_cuda_silu_backward(struct dp_stream *s, void *dx, const void *dy,
+                                           const void *x, size_t count)
+{
+    return map_typed(s, dx, dy, x, count, silu_slope{});
+}
+
+extern "C" dp_status dp_cuda_leaky_forward(struct dp_stream *s, void *y, const void *x, float slope,
+                                           size_t count)
+{
+    return map_typed(s, y, x, nullptr, count, leaky{slope});
+}
+
+extern "C" dp_status dp_cuda_leaky_backward(struct dp_stream *s, void *dx, const void *dy,
+                                            const void *x, float slope, size_t count)
+{
+    return map_typed(s, dx, dy, x, count, leaky_slope{slope});
 }
 
 extern "C" dp_status dp_cuda_add_forward(struct dp_stream *s, void *y, const void *a, const void *b,

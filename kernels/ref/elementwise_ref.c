@@ -52,6 +52,46 @@ dp_status dp_ref_gelu_backward(struct dp_stream *s, void *dx, const void *dy, co
     return DP_OK;
 }
 
+dp_status dp_ref_silu_forward(struct dp_stream *s, void *y, const void *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const double v = (double)dp_ref_get(s, x, i);
+        dp_ref_put(s, y, i, (float)(v / (1 + exp(-v))));
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_silu_backward(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                               size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const double v = (double)dp_ref_get(s, x, i);
+        const double on = 1 / (1 + exp(-v)), off = 1 / (1 + exp(v));
+        dp_ref_put(s, dx, i, (float)((double)dp_ref_get(s, dy, i) * (on * (1 + v * off))));
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_leaky_forward(struct dp_stream *s, void *y, const void *x, float slope,
+                               size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float v = dp_ref_get(s, x, i);
+        dp_ref_put(s, y, i, v > 0 ? v : slope * v);
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_leaky_backward(struct dp_stream *s, void *dx, const void *dy, const void *x,
+                                float slope, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float g = dp_ref_get(s, dy, i);
+        dp_ref_put(s, dx, i, dp_ref_get(s, x, i) > 0 ? g : slope * g);
+    }
+    return DP_OK;
+}
+
 dp_status dp_ref_add_forward(struct dp_stream *s, void *y, const void *a, const void *b,
                              size_t count, enum dp_activation act)
 {

@@ -20,9 +20,11 @@
     X(dense_prepare) X(dense_forward) X(dense_backward_data) X(dense_backward_weights) \
     X(sum_rows)                                                                        \
     X(relu_forward) X(relu_backward) X(gelu_forward) X(gelu_backward)                  \
+    X(silu_forward) X(silu_backward) X(leaky_forward) X(leaky_backward)                \
     X(add_forward) X(accumulate) X(dropout)                                            \
     X(norm_moments) X(norm_apply) X(norm_backward_sums) X(norm_backward_apply)         \
-    X(softmax_loss) X(output_loss) X(count_top) X(sgd) X(adamw)
+    X(group_norm_forward) X(group_norm_backward)                                       \
+    X(softmax_loss) X(output_loss) X(count_top) X(sgd) X(adamw) X(lamb_moments) X(lamb)
 
 /* Codes of compressors. */
 #define DP_OPS_CODE(X)                                                                 \
@@ -34,7 +36,7 @@
 
 /* Some hundred numbers, or none: every device of the host uses the plain loop. */
 #define DP_OPS_SMALL(X) \
-    X(norm_mean) X(norm_variance) X(norm_share) X(norm_grads) X(norm_widen)
+    X(norm_mean) X(norm_variance) X(norm_share) X(norm_grads) X(norm_widen) X(trust_ratios)
 
 #define DP_OPS_CONV(X) \
     X(conv_prepare) X(conv_forward) X(conv_backward_data) X(conv_backward_weights)

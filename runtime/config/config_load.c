@@ -26,7 +26,8 @@ dp_status dp_config_count(struct dp_draft *draft, dp_status status)
 /* Numbers and switches are unquoted: "5" in quotes is a text. */
 static bool needs_plain(const struct dp_option *row)
 {
-    return row->kind != DP_OPTION_STRING && row->kind != DP_OPTION_CHOICE;
+    return row->kind != DP_OPTION_STRING && row->kind != DP_OPTION_CHOICE &&
+           row->kind != DP_OPTION_WORDS;
 }
 
 static dp_status refuse_kind(const struct dp_option *row, const struct dp_yaml_node *node,
@@ -39,7 +40,7 @@ static dp_status refuse_kind(const struct dp_option *row, const struct dp_yaml_n
                             dp_yaml_found(node, found, sizeof(found)));
 }
 
-/* Applies each number of a list by itself first, so that an error names its place. */
+/* Applies each value of a list by itself first, so that an error names its place. */
 static dp_status apply_list(const struct dp_option *row, void *base,
                             const struct dp_yaml_node *node, const char *key)
 {
@@ -49,9 +50,9 @@ static dp_status apply_list(const struct dp_option *row, void *base,
 
     for (const struct dp_yaml_node *item = node->first; item != NULL; item = item->next) {
         if (count == DP_NUMBERS_MAX) {
-            return dp_config_refuse(&item->at, key, "more than %d numbers", DP_NUMBERS_MAX);
+            return dp_config_refuse(&item->at, key, "more than %d values", DP_NUMBERS_MAX);
         }
-        if (item->kind != DP_YAML_SCALAR || !item->plain) {
+        if (item->kind != DP_YAML_SCALAR || (needs_plain(row) && !item->plain)) {
             return refuse_kind(row, item, key);
         }
         if (dp_option_apply(row, base, &item->text, 1, problem, sizeof(problem)) != DP_OK) {
@@ -70,7 +71,7 @@ dp_status dp_config_apply(const struct dp_option *row, void *base, const struct 
 {
     char problem[512];
 
-    if (node->kind == DP_YAML_LIST && row->kind == DP_OPTION_NUMBERS) {
+    if (node->kind == DP_YAML_LIST && dp_option_is_list(row)) {
         return apply_list(row, base, node, key);
     }
     if (node->kind != DP_YAML_SCALAR || (needs_plain(row) && !node->plain) ||
@@ -331,6 +332,7 @@ static dp_status build(struct dp_draft *draft, const char *path)
     if (dp_yaml_find(draft->root, "train.steps") != NULL) {
         config->train.epochs = 0;
     }
+    config->optimizer.global_batch = config->train.global_batch;
     if (strcmp(config->device.name, "gpu") == 0) {
         config->device.name = "cuda";
     }

@@ -163,6 +163,11 @@ static bool is_stale_clipped(const struct dp_config *config)
     return dp_config_stale(config) && config->optimizer.clip_norm > 0.0;
 }
 
+static bool is_stale_layerwise(const struct dp_config *config)
+{
+    return dp_config_stale(config) && dp_optimizer_of(&config->optimizer)->measure != NULL;
+}
+
 static bool is_stale_overlapped(const struct dp_config *config)
 {
     return dp_config_stale(config) && config->comm.overlap == DP_OVERLAP_ON;
@@ -264,6 +269,9 @@ static const struct dp_config_rule refusals[] = {
      "cannot go with train.lanes: gradients are applied in the order in which they come"},
     {"train.staleness", is_stale_clipped,
      "cannot go with optimizer.clip_norm, since no rank has the gradient of all ranks"},
+    {"train.staleness", is_stale_layerwise,
+     "cannot go with optimizer lars or lamb: no rank has the gradient of all ranks, of which they "
+     "need norms"},
     {"train.staleness", is_stale_scaled,
      "cannot go with train.precision fp16: ranks must skip a step together"},
     {"train.staleness", is_stale_overlapped,

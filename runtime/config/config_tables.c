@@ -132,6 +132,11 @@ static const struct dp_option optimizer_options[] = {
     DP_DOUBLE(OPTIMIZER, lr,        "0.05", 0, 1e6, "learning rate", DP_KEY_BITS),
     DP_DOUBLE(OPTIMIZER, clip_norm, "0",    0, 1e30,
               "largest norm of the gradient; 0: no clipping", DP_KEY_BITS),
+    DP_CHOICE(OPTIMIZER, scale_lr,  "none", "none|linear|sqrt",
+              "multiply lr by train.global_batch / base_batch, or by its square root",
+              DP_KEY_BITS),
+    DP_INT(   OPTIMIZER, base_batch, "256", 1, INT_HIGH, "of scale_lr: the batch that lr is for",
+              DP_KEY_BITS),
     {0},
 };
 

@@ -6,14 +6,16 @@
 struct adamw {
     struct dp_numbers betas; /* two */
     double eps, weight_decay;
+    unsigned no_decay;
 };
 
 static const struct dp_option adamw_options[] = {
     DP_NUMBERS(struct adamw, betas, "0.9,0.999", 0, 0.999999999,
                "decay rates of the averages of gradients and of their squares"),
     DP_DOUBLE(struct adamw, eps, "1e-8", 0, 1, "added to the denominator"),
-    DP_DOUBLE(struct adamw, weight_decay, "0", 0, 1000,
-              "on all parameters, apart from the gradient"),
+    DP_DOUBLE(struct adamw, weight_decay, "0", 0, 1000, "apart from the gradient"),
+    DP_WORDS(struct adamw, no_decay, "", DP_NO_DECAY_WORDS,
+             "parameters without weight decay: bias, norm (of normalisations)"),
     {0},
 };
 

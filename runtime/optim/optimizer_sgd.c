@@ -6,12 +6,15 @@
 struct sgd {
     double momentum, weight_decay;
     bool nesterov;
+    unsigned no_decay;
 };
 
 static const struct dp_option sgd_options[] = {
     DP_DOUBLE(struct sgd, momentum, "0.9", 0, 1, "part of the last update that is added again"),
     DP_SWITCH(struct sgd, nesterov, "false", "Nesterov's momentum"),
-    DP_DOUBLE(struct sgd, weight_decay, "0", 0, 1000, "on all parameters, added to the gradient"),
+    DP_DOUBLE(struct sgd, weight_decay, "0", 0, 1000, "added to the gradient"),
+    DP_WORDS(struct sgd, no_decay, "", DP_NO_DECAY_WORDS,
+             "parameters without weight decay: bias, norm (of normalisations)"),
     {0},
 };
 

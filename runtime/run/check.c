@@ -313,6 +313,19 @@ static void describe_compressor(const struct dp_run_job *job, struct dp_progress
         job->config->comm.compressor, (double)with / mib, (double)without / mib);
 }
 
+/* A learning rate that is not the one in the configuration. */
+static void describe_rate(const struct dp_optimizer_config *c, struct dp_progress *progress)
+{
+    static const char *const names[] = {"", "linear", "sqrt"};
+
+    if (c->scale_lr != DP_SCALE_LR_NONE) {
+        dp_progress_line(progress,
+                         "learning rate %g: optimizer.lr %g of batch %d, scaled (%s) to %d",
+                         c->lr * dp_optimizer_lr_factor(c), c->lr, c->base_batch,
+                         names[c->scale_lr], c->global_batch);
+    }
+}
+
 /* Which engine computes convolutions, where there is a choice of them. */
 static void describe_convolutions(const struct dp_run_job *job, struct dp_progress *progress)
 {
@@ -445,6 +458,7 @@ void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
     if (gpus[0] != '\0') {
         dp_progress_line(progress, "%s: they take turns, and share its memory", gpus);
     }
+    describe_rate(&c->optimizer, progress);
     describe_convolutions(job, progress);
     describe_choices(job, progress);
     describe_kind(job, progress);

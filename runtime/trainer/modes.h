@@ -7,6 +7,7 @@
 
 #include "runtime/checkpoint/async_copy.h"
 #include "runtime/optim/grad_norm.h"
+#include "runtime/optim/param_groups.h"
 #include "runtime/trainer/state/replica_check.h"
 
 struct dp_trainer;
@@ -26,6 +27,7 @@ struct dp_deferred_updates {
 struct dp_modes {
     const struct dp_update_rule *rule;      /* chosen when the trainer is made */
     struct dp_grad_norm *grad_norm;         /* owned; NULL: nothing needs the whole gradient */
+    struct dp_param_groups *groups;         /* owned; NULL: parameters are treated alike */
     struct dp_replica_check *replica_check; /* owned */
     struct dp_verify_sums *verify_sums;     /* owned; NULL: sums are not verified */
     struct dp_deferred_updates deferred;    /* buckets that the next step's forward waits for */

@@ -41,13 +41,15 @@ static bool holds_back(const struct dp_trainer *t)
 }
 
 /* The longest sum over ranks within a step, in elements: of synchronised layers, of the gradient's
- * squares where each rank has only a part of it, and of the flags of overflow.c, one per layer or
- * tensor. */
+ * squares (and the weights') where each rank has only a part of it, and of the flags of overflow.c,
+ * one per layer or tensor. */
 static size_t widest_sum(const struct dp_trainer *t)
 {
     const struct dp_model *model = t->model;
     const bool sees_all = t->config->optimizer.clip_norm > 0.0 || is_scaled(t);
-    size_t most = sees_all ? model->trained / DP_BLOCK : 0;
+    size_t most = t->state.optimizer->measure != NULL ? 2 * model->trained / DP_BLOCK
+                  : sees_all                          ? model->trained / DP_BLOCK
+                                                      : 0;
 
     if (is_scaled(t)) { /* a tensor is a block at least */
         most = most > (size_t)model->node_count ? most : (size_t)model->node_count;
@@ -202,6 +204,8 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
         DP_TRY(dp_grad_norm_create(&t->state.flat, t->config->optimizer.clip_norm,
                                    t->state.scaler.on, t->compute.stream, &t->modes.grad_norm));
     }
+    DP_TRY(dp_param_groups_create(&t->state.flat, t->state.optimizer, t->state.optimizer_options,
+                                  t->compute.stream, &t->modes.groups));
     t->modes.rule = dp_update_rule_choose(t);
     t->compute.micro_batches.after = t->modes.rule->after_backward;
     t->compute.micro_batches.after_context = t;
@@ -262,6 +266,7 @@ void dp_trainer_destroy(struct dp_trainer *t)
     if (t == NULL) {
         return;
     }
+    dp_param_groups_destroy(t->modes.groups);
     dp_grad_norm_destroy(t->modes.grad_norm);
     dp_verify_sums_destroy(t->modes.verify_sums);
     dp_replica_check_destroy(t->modes.replica_check);

@@ -31,16 +31,25 @@ SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
 NESTEROV = {"name": "sgd", "lr": 0.02, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
 CLIPPED = {**NESTEROV, "clip_norm": 0.5}
 ADAMW = {"name": "adamw", "lr": 0.002, "betas": [0.9, 0.99], "eps": 1e-6, "weight_decay": 0.05}
+NO_DECAY = {**NESTEROV, "no_decay": ["bias", "norm"]}
+NO_BIAS_DECAY = {**ADAMW, "no_decay": ["bias"]}
+LARS = {"name": "lars", "lr": 2.0, "momentum": 0.9, "weight_decay": 0.01, "eps": 1e-8,
+        "trust_coefficient": 0.01}
+LAMB = {"name": "lamb", "lr": 0.01, "betas": [0.9, 0.99], "eps": 1e-6, "weight_decay": 0.05}
 BINARY = {**SGD, "loss": "binary_cross_entropy"}  # with the optimizer's options, as Training has it
 BINARY_ADAMW = {**ADAMW, "loss": "binary_cross_entropy"}
 MSE = {**NESTEROV, "loss": "mse"}
 MLP_SMALL = torch_models.mlp((8, 10))
 LENET_SMALL = torch_models.lenet((4, 8), 16)
 RESNET_SMALL = torch_models.resnet20((2, 4, 8))
+SMOOTH_SMALL = torch_models.smooth()
 SMALL = [
     ("mlp-small-sgd", MLP_SMALL, SGD, (1,), 13, 1),
     ("mlp-small-clipped", MLP_SMALL, CLIPPED, (1,), 13, 1),
     ("mlp-small-adamw", MLP_SMALL, ADAMW, (1,), 13, 1),
+    ("mlp-small-lars", MLP_SMALL, LARS, (1,), 13, 1),
+    ("mlp-small-lamb", MLP_SMALL, LAMB, (1,), 13, 1),
+    ("mlp-small-no-decay", MLP_SMALL, NO_BIAS_DECAY, (1,), 13, 1),
     ("mlp-binary-one", torch_models.mlp((4, 6), 1), BINARY, (1,), 13, 1),
     ("mlp-binary-labels", torch_models.mlp((4, 6), 3), BINARY_ADAMW, (1,), 13, 1),
     ("mlp-binary-classes", torch_models.mlp((4, 6)), BINARY, (1,), 13, 1),
@@ -49,9 +58,12 @@ SMALL = [
     ("lenet-small-sgd", LENET_SMALL, SGD, (1,), 13, 1),
     ("lenet-small-nesterov", LENET_SMALL, NESTEROV, (1,), 13, 1),
     ("lenet-small-adamw", LENET_SMALL, ADAMW, (1,), 13, 1),
+    ("smooth-small-sgd", SMOOTH_SMALL, SGD, (1,), 7, 1),
     ("resnet20-small-sgd", RESNET_SMALL, SGD, (1, 2), 7, 29),
     ("resnet20-small-clipped", RESNET_SMALL, CLIPPED, (1, 3), 7, 6),
     ("resnet20-small-adamw", RESNET_SMALL, ADAMW, (1,), 7, 20),
+    ("resnet20-small-lars", RESNET_SMALL, LARS, (1,), 7, 3),
+    ("resnet20-small-no-decay", RESNET_SMALL, NO_DECAY, (1,), 7, 8),
 ]
 SMALL_BEFORE = 3
 SMALL_MARGIN = 1.5e-5  # float32 is off by less than 1e-5 at the relus of resnet20-small
@@ -261,7 +273,7 @@ def step_margin(run, images, ranks):
     """How near to zero the inputs of relus come in this step: the smallest magnitude."""
     least, hooks = [], []
     for module in run.model.modules():
-        if isinstance(module, nn.ReLU):
+        if isinstance(module, (nn.ReLU, nn.LeakyReLU)):
             hook = module.register_forward_hook(lambda _, x, __: least.append(x[0].abs().min()))
             hooks.append(hook)
     x = run.input(images)

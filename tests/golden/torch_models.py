@@ -42,6 +42,23 @@ def lenet(filters=(32, 64), units=512):
     ]
 
 
+def smooth(filters=4, units=12):
+    """Small, with the layers that no shipped model has."""
+    return [
+        ("conv2d", {"filters": filters, "kernel": 5, "stride": 2}),
+        ("groupnorm", {"groups": 2}),
+        ("silu", {}),
+        ("conv2d", {"filters": filters, "kernel": 3, "stride": 2}),
+        ("leaky_relu", {"slope": 0.25}),
+        ("flatten", {}),
+        ("layernorm", {}),
+        ("dense", {"units": units}),
+        ("layernorm", {}),
+        ("silu", {}),
+        ("dense", {"units": 10}),
+    ]
+
+
 def convolution(filters, kernel, stride):
     options = {"filters": filters, "kernel": kernel, "bias": False}
     if stride != 1:
@@ -121,6 +138,14 @@ def build_layer(kind, options, shape):
         return nn.BatchNorm2d(shape[-1]), shape
     if kind == "relu":
         return nn.ReLU(), shape
+    if kind == "groupnorm":
+        return nn.GroupNorm(options["groups"], shape[-1]), shape
+    if kind == "layernorm":
+        return nn.LayerNorm(shape[-1]), shape
+    if kind == "silu":
+        return nn.SiLU(), shape
+    if kind == "leaky_relu":
+        return nn.LeakyReLU(options["slope"]), shape
     if kind == "maxpool":
         size, padding = options["size"], options.get("padding", 0)
         window_of = {"kernel": size, "stride": options.get("stride", size), "padding": padding}

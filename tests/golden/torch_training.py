@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import torch_models
+from torch_large_batch import Lamb, Lars
 
 DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
 MEAN, STD = 0.2860, 0.3530
@@ -66,7 +67,30 @@ def initial_weights(model, seed):
     return weights
 
 
-SLOTS = {"sgd": {"momentum": "momentum_buffer"}, "adamw": {k: k for k in ("exp_avg", "exp_avg_sq")}}
+ADAM_SLOTS = {k: k for k in ("exp_avg", "exp_avg_sq")}
+SLOTS = {"sgd": {"momentum": "momentum_buffer"}, "adamw": ADAM_SLOTS,
+         "lars": {"momentum": "momentum_buffer"}, "lamb": ADAM_SLOTS}
+
+
+def make_optimizer(model, options):
+    """The optimizer; parameters that no_decay lists are in a group of their own."""
+    left_out = options.get("no_decay", ["bias", "norm"] if options["name"] in LAYERWISE else [])
+    groups = [{"params": []}, {"params": [], "weight_decay": 0.0, "fixed": True}]
+    for module in model.modules():
+        norm = isinstance(module, (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm))
+        for name, param in module.named_parameters(recurse=False):
+            word = "norm" if norm else name
+            groups[word in left_out]["params"].append(param)
+    groups = [group for group in groups if group["params"]]
+    common = {"lr": options["lr"], "weight_decay": options.get("weight_decay", 0.0)}
+    for key in ("momentum", "nesterov", "betas", "eps", "trust_coefficient"):
+        if key in options:
+            common[key] = options[key]
+    kind = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, **LAYERWISE}[options["name"]]
+    return kind(groups, **common)
+
+
+LAYERWISE = {"lars": Lars, "lamb": Lamb}
 
 
 def sum_losses(name, output, labels):
@@ -93,16 +117,7 @@ class Training:
         self.model = self.model.to(memory_format=memory_format)
         self.options, self.dtype, self.memory_format = options, dtype, memory_format
         self.norms = [m for m in self.model.modules() if isinstance(m, nn.BatchNorm2d)]
-        common = {"lr": options["lr"], "weight_decay": options.get("weight_decay", 0.0)}
-        if options["name"] == "sgd":
-            nesterov = options.get("nesterov", False)
-            self.optimizer = torch.optim.SGD(
-                self.model.parameters(), momentum=options["momentum"], nesterov=nesterov, **common
-            )
-        else:
-            self.optimizer = torch.optim.AdamW(
-                self.model.parameters(), betas=options["betas"], eps=options["eps"], **common
-            )
+        self.optimizer = make_optimizer(self.model, options)
         self.steps = 0
 
     def load(self, state, steps):

@@ -13,9 +13,10 @@ FAMILIES = {
     "strategies": {"shm", "ring", "mpi", "none"},
     "compressors": {"none", "fp16", "bf16", "int8", "onebit", "topk", "randomk",
                     "powersgd"},
-    "layers": {"dense", "conv2d", "batchnorm", "relu", "gelu", "maxpool", "avgpool",
+    "layers": {"dense", "conv2d", "batchnorm", "relu", "gelu", "silu", "leaky_relu",
+               "groupnorm", "layernorm", "maxpool", "avgpool",
                "global_avgpool", "dropout", "flatten", "residual"},
-    "optimizers": {"sgd", "adamw"},
+    "optimizers": {"sgd", "adamw", "lars", "lamb"},
     "schedules": {"constant", "step", "cosine", "linear"},
     "sources": {"fashion-mnist", "idx", "synthetic"},
     "devices": {"cpu"},
@@ -183,11 +184,15 @@ def case_every_kind_of_training_runs():
     - conv2d: {filters: 4, kernel: 3, padding: 1, bias: false}
     - batchnorm: {}
     - gelu: {}
+    - silu: {}
+    - groupnorm: {groups: 2}
+    - leaky_relu: {slope: 0.1}
     - avgpool: {size: 2}
     - residual: {body: [{conv2d: {filters: 4, kernel: 3, padding: 1}}, {batchnorm: {}}]}
     - dropout: {rate: 0.2}
     - global_avgpool: {}
     - flatten: {}
+    - layernorm: {}
     - dense: {units: 10}
 """
     cfg = small_cfg(norms, "norms.cfg")
@@ -199,9 +204,17 @@ def case_every_kind_of_training_runs():
         ["data.shuffle=full", "data.drop_last=true", "train.global_batch=77"],
         ["optimizer.nesterov=true", "optimizer.weight_decay=0.01"],
         ["device.name=ref", "train.global_batch=10"],
+        ["optimizer.name=lars", "optimizer.lr=0.5", "optimizer.scale_lr=sqrt",
+         "train.global_batch=64", "optimizer.base_batch=16"],
+        ["optimizer.name=lamb", "optimizer.lr=0.01", "optimizer.no_decay=[bias]"],
     )):
         sets = [part for value in values for part in ("--set", value)]
-        train_well(cfg, *sets, "--out", harness.scratch / f"out-{number}", ranks=2)
+        out = harness.scratch / f"out-{number}"
+        text = train_well(cfg, *sets, "--out", out, ranks=2).out
+        scaled = "optimizer.scale_lr=sqrt" in values
+        check(("learning rate 1: optimizer.lr 0.5 of batch 16, scaled (sqrt) to 64" in text)
+              == scaled, text)
+        check(not scaled or metrics(out, "step")[0]["lr"] == 1, "the rate is not scaled")
     for flag in ("--synthetic", "--cached-input"):
         out = harness.scratch / flag
         train_well(cfg, flag, "--steps", 30, "--out", out, ranks=2)

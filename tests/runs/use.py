@@ -247,12 +247,15 @@ RESIDUAL_LAYERS = """\
           - conv2d: {filters: 16, kernel: 3, padding: 1, stride: 2}
           - batchnorm: {}
           - gelu: {}
-          - residual: {body: [conv2d: {filters: 16, kernel: 1}]}
+          - groupnorm: {groups: 4}
+          - silu: {}
+          - residual: {body: [conv2d: {filters: 16, kernel: 1}, leaky_relu: {slope: 0.2}]}
         shortcut: [conv2d: {filters: 16, kernel: 1, stride: 2}]
     - avgpool: {size: 2, stride: 1, padding: 1}
     - maxpool: {size: 2}
     - flatten: {}
     - repeat: {times: 2, layers: [dense: {units: 24}, batchnorm: {}, dropout: {rate: 0.25}]}
+    - layernorm: {}
     - dense: {units: 10}
 """
 

@@ -120,6 +120,30 @@ static void put_batchnorm(struct walk *w, const struct dp_layer_spec *layer, con
         option(layer, "momentum", momentum));
 }
 
+static void put_groupnorm(struct walk *w, const struct dp_layer_spec *layer, const char *path)
+{
+    char groups[VALUE], eps[VALUE];
+
+    put(w->text, "nn.GroupNorm(%s, %zu, eps=%s)", option(layer, "groups", groups),
+        weight_of(w, path)->shape[0], option(layer, "eps", eps));
+}
+
+static void put_layernorm(struct walk *w, const struct dp_layer_spec *layer, const char *path)
+{
+    char eps[VALUE];
+
+    put(w->text, "nn.LayerNorm(%zu, eps=%s)", weight_of(w, path)->shape[0],
+        option(layer, "eps", eps));
+}
+
+static void put_leaky_relu(struct walk *w, const struct dp_layer_spec *layer, const char *path)
+{
+    char slope[VALUE];
+
+    (void)path;
+    put(w->text, "nn.LeakyReLU(%s)", option(layer, "slope", slope));
+}
+
 static void put_pool(struct walk *w, const struct dp_layer_spec *layer, const char *path)
 {
     const bool max = strcmp(layer->type->plugin.name, "maxpool") == 0;
@@ -153,12 +177,21 @@ static const struct {
     const char *name, *plain;
     void (*put)(struct walk *walk, const struct dp_layer_spec *layer, const char *path);
 } kinds[] = {
-    {"dense", NULL, put_dense},         {"conv2d", NULL, put_conv2d},
-    {"batchnorm", NULL, put_batchnorm}, {"maxpool", NULL, put_pool},
-    {"avgpool", NULL, put_pool},        {"dropout", NULL, put_dropout},
-    {"flatten", NULL, put_flatten},     {"relu", "nn.ReLU()", NULL},
-    {"gelu", "nn.GELU()", NULL},        {"global_avgpool", "nn.AdaptiveAvgPool2d(1)", NULL},
+    {"dense", NULL, put_dense},
+    {"conv2d", NULL, put_conv2d},
+    {"batchnorm", NULL, put_batchnorm},
+    {"maxpool", NULL, put_pool},
+    {"avgpool", NULL, put_pool},
+    {"dropout", NULL, put_dropout},
+    {"flatten", NULL, put_flatten},
+    {"relu", "nn.ReLU()", NULL},
+    {"gelu", "nn.GELU()", NULL},
+    {"global_avgpool", "nn.AdaptiveAvgPool2d(1)", NULL},
     {"residual", NULL, NULL},
+    {"silu", "nn.SiLU()", NULL},
+    {"groupnorm", NULL, put_groupnorm},
+    {"layernorm", NULL, put_layernorm},
+    {"leaky_relu", NULL, put_leaky_relu},
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 

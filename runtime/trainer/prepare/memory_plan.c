@@ -9,6 +9,7 @@
 #include "runtime/data/loader.h"
 #include "runtime/data/rows.h"
 #include "runtime/optim/optimizer.h"
+#include "runtime/optim/param_groups.h"
 #include "runtime/trainer/compute/lane_plan.h"
 #include "runtime/trainer/compute/micro_batch.h"
 #include "runtime/trainer/input/batch_link.h"
@@ -39,6 +40,15 @@ static size_t slots(const struct dp_memory_plan *plan)
     const char *const *names = dp_optimizer_of(&plan->config->optimizer)->slots;
 
     return (size_t)(names[0] != NULL) + (size_t)(names[1] != NULL);
+}
+
+/* Factors of parameters, whole on every rank that updates. */
+static size_t groups(const struct dp_memory_plan *plan)
+{
+    const struct dp_optimizer_config *c = &plan->config->optimizer;
+
+    return dp_param_groups_bytes(dp_optimizer_of(c), c->chosen.state, plan->model->trained,
+                                 plan->model->tensor_count);
 }
 
 static int rank_count(const struct dp_memory_plan *plan)
@@ -171,7 +181,7 @@ void dp_memory_plan_device(const struct dp_memory_plan *plan, size_t micro_batch
     memset(bytes, 0, DP_MEM_PURPOSE_COUNT * sizeof(*bytes));
     bytes[DP_MEM_WEIGHTS] = m->trained * dp_type_bytes(type) + (type == DP_TYPE_F32 ? 0 : part);
     bytes[DP_MEM_GRADIENTS] = share.gradients * m->trained * sizeof(float);
-    bytes[DP_MEM_OPTIMIZER] = slots(plan) * part;
+    bytes[DP_MEM_OPTIMIZER] = slots(plan) * part + groups(plan);
     bytes[DP_MEM_RESIDUALS] = (kept.residuals + kept.warm) * sizeof(float);
     bytes[DP_MEM_COMM] = sent(plan);
     bytes[DP_MEM_ACTIVATIONS] = activations(plan, &share, true);
@@ -278,7 +288,7 @@ void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memo
     bytes[DP_MEM_WEIGHTS] =
         copies * m->trained * dp_type_bytes(type) + (type == DP_TYPE_F32 ? 0 : part);
     bytes[DP_MEM_GRADIENTS] = all * (m->trained + tail_of(m)) * sizeof(float);
-    bytes[DP_MEM_OPTIMIZER] = slots(plan) * part;
+    bytes[DP_MEM_OPTIMIZER] = slots(plan) * part + all * groups(plan);
     bytes[DP_MEM_RESIDUALS] = all * (kept.residuals + kept.warm) * sizeof(float);
     bytes[DP_MEM_COMM] = all * sent(plan);
     bytes[DP_MEM_DATA] = (ranks->first ? plan->data_bytes : 0) + train * trainer_batches +

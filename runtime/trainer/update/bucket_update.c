@@ -3,14 +3,15 @@
 #include "base/trace.h"
 #include "runtime/trainer/trainer_parts.h"
 
-dp_status dp_bucket_update(struct dp_trainer *t, int b, const float *grad,
-                           const struct dp_step_params *step_params)
+/* The update of this rank's part of bucket b. */
+static struct dp_update update_of(const struct dp_trainer *t, int b, const float *grad,
+                                  const struct dp_step_params *step_params)
 {
     const struct dp_flat *f = &t->state.flat;
     const struct dp_range mine = dp_exchange_mine(t->exchange, b);
     const size_t own = dp_trainer_plan(t)->buckets[b].owned_at;
     const bool fp32 = f->type == DP_TYPE_F32; /* weights are their own masters */
-    const struct dp_update update = {
+    struct dp_update update = {
         .master = f->master + (fp32 ? mine.begin : own),
         .weights = (char *)f->weights + mine.begin * dp_type_bytes(f->type),
         .grad = grad,
@@ -20,7 +21,24 @@ dp_status dp_bucket_update(struct dp_trainer *t, int b, const float *grad,
         .step_params = step_params,
     };
 
+    dp_param_groups_apply(t->modes.groups, mine.begin, &update);
+    return update;
+}
+
+dp_status dp_bucket_update(struct dp_trainer *t, int b, const float *grad,
+                           const struct dp_step_params *step_params)
+{
+    const struct dp_update update = update_of(t, b, grad, step_params);
+
     return t->state.optimizer->update(t->state.optimizer_options, t->compute.stream, &update);
+}
+
+dp_status dp_bucket_measure(struct dp_trainer *t, int b)
+{
+    const struct dp_update update = update_of(t, b, dp_bucket_gradient(t, b), t->state.there);
+
+    return dp_param_groups_measure(t->modes.groups, dp_exchange_mine(t->exchange, b).begin,
+                                   &update);
 }
 
 const float *dp_bucket_gradient(const struct dp_trainer *t, int b)

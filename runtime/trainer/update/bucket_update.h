@@ -14,6 +14,10 @@ struct dp_trainer;
 DP_CHECKED dp_status dp_bucket_update(struct dp_trainer *trainer, int b, const float *grad,
                                       const struct dp_step_params *step_params);
 
+/* Queues the sums of squares that layer-wise rates need (runtime/optim/param_groups.h), of this
+ * rank's part of bucket b, not the tail. */
+DP_CHECKED dp_status dp_bucket_measure(struct dp_trainer *trainer, int b);
+
 /* Where the bucket's sum is after dp_exchange_wait(). */
 const float *dp_bucket_gradient(const struct dp_trainer *trainer, int b);
 

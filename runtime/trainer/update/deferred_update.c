@@ -7,7 +7,8 @@
 bool dp_deferred_update_possible(const struct dp_trainer *t)
 {
     const struct dp_config *c = t->config;
-    const bool sees_all = c->optimizer.clip_norm > 0.0 || c->train.precision == DP_PRECISION_FP16;
+    const bool sees_all = c->optimizer.clip_norm > 0.0 || t->state.optimizer->measure != NULL ||
+                          c->train.precision == DP_PRECISION_FP16;
 
     return !t->compute.borrowed && !sees_all && c->train.lanes == 0 && c->train.local_steps == 1 &&
            c->comm.overlap != DP_OVERLAP_OFF && !dp_config_stale(c) &&

@@ -16,8 +16,8 @@
 struct dp_trainer;
 
 /* Whether this configuration allows it. Not with updates that need the whole gradient first
- * (clipping, fp16), that are averaged later, or whose order is not that of one pass's forward
- * (lanes, layers that wait for other ranks in forward). Local. */
+ * (clipping, layer-wise rates, fp16), that are averaged later, or whose order is not that of one
+ * pass's forward (lanes, layers that wait for other ranks in forward). Local. */
 bool dp_deferred_update_possible(const struct dp_trainer *trainer);
 
 /* Whether steps that begin from now on defer updates, where they can; the same on all ranks. Off at

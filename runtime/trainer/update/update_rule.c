@@ -42,14 +42,16 @@ static dp_status skip_together(struct dp_trainer *t)
 /* Where ranks own parts of the sum each reads only its own. */
 static dp_status begin_norm(struct dp_trainer *t)
 {
-    return dp_exchange_is_sharded(t->exchange) ? dp_grad_norm_reset(t->modes.grad_norm) : DP_OK;
+    return t->modes.grad_norm != NULL && dp_exchange_is_sharded(t->exchange)
+               ? dp_grad_norm_reset(t->modes.grad_norm)
+               : DP_OK;
 }
 
 static dp_status add_to_norm(struct dp_trainer *t, int b)
 {
     DP_SPAN(DP_PHASE_OPTIMIZER, b);
 
-    return dp_trainer_plan(t)->buckets[b].exact
+    return t->modes.grad_norm == NULL || dp_trainer_plan(t)->buckets[b].exact
                ? DP_OK
                : dp_grad_norm_add(t->modes.grad_norm, dp_exchange_mine(t->exchange, b));
 }
@@ -59,6 +61,9 @@ static dp_status decide(struct dp_trainer *t)
 {
     struct dp_grad_norm *norm = t->modes.grad_norm;
 
+    if (norm == NULL) {
+        return DP_OK;
+    }
     if (dp_exchange_is_sharded(t->exchange)) {
         DP_TRY(dp_exchange_sum(t->exchange, norm->squares, norm->blocks));
     }
@@ -67,6 +72,25 @@ static dp_status decide(struct dp_trainer *t)
         DP_TRY(skip_together(t));
     }
     return dp_model_state_send_params(&t->state, t->compute.stream);
+}
+
+/* Finds the layer-wise rates of this step, with the other ranks where each has only a part. */
+static dp_status find_rates(struct dp_trainer *t)
+{
+    struct dp_param_groups *groups = t->modes.groups;
+    const bool sharded = dp_exchange_is_sharded(t->exchange);
+
+    if (groups == NULL || groups->rates == NULL || t->state.step_params->skip != 0) {
+        return DP_OK;
+    }
+    DP_TRY(sharded ? dp_param_groups_reset(groups) : DP_OK);
+    for (int b = 0; b < dp_trainer_plan(t)->count; b++) {
+        DP_TRY(dp_trainer_plan(t)->buckets[b].exact ? DP_OK : dp_bucket_measure(t, b));
+    }
+    if (sharded) {
+        DP_TRY(dp_exchange_sum(t->exchange, groups->squares, 2 * groups->blocks));
+    }
+    return dp_param_groups_find_rates(groups, t->state.there);
 }
 
 /* ---- after all sums ---- */
@@ -83,6 +107,7 @@ static dp_status decide_and_update(struct dp_trainer *t, struct dp_step_report *
 {
     (void)report;
     DP_TRY(decide(t));
+    DP_TRY(find_rates(t));
     return update_all(t);
 }
 
@@ -188,7 +213,7 @@ const struct dp_update_rule *dp_update_rule_choose(const struct dp_trainer *t)
     if (t->compute.hooks.ready == NULL) {
         return &agreed_first;
     }
-    if (t->modes.grad_norm != NULL) {
+    if (t->modes.grad_norm != NULL || t->state.optimizer->measure != NULL) {
         return &after_sums;
     }
     return t->group->size == 1 && t->compute.capture != NULL && !dp_config_stale(t->config)

@@ -4,8 +4,8 @@
  *   streaming     each bucket is updated as its sum arrives, while later ones are on the wire
  *   recorded      one rank on a device that records steps: all buckets at the end of backward, as a
  *                 part of the recording
- *   after sums    when all sums are there: clipping by norm, and fp16, which skips a step whose
- *                 gradient is not finite
+ *   after sums    when all sums are there: clipping by norm, layer-wise rates, and fp16, which
+ *                 skips a step whose gradient is not finite
  *   agreed first  fp16 with a compressor: gradients are held back until all ranks know that theirs
  *                 are finite, and what a compressor keeps for later steps is of good steps alone
  *

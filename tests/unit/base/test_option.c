@@ -20,6 +20,7 @@ struct sample {
     const char *name;
     int mode, order;
     struct dp_numbers list;
+    unsigned words;
 };
 
 #define SAMPLE struct sample
@@ -34,6 +35,7 @@ static const struct dp_option table[] = {
     DP_CHOICE( SAMPLE, mode,  "auto",  "auto|on|off", "when it works"),
     DP_CHOICE( SAMPLE, order, "fp32",  "fp32", "the only one there is"),
     DP_NUMBERS(SAMPLE, list,  "1,2.5", -10, 10, "several"),
+    DP_WORDS(  SAMPLE, words, "c,a",  "a|b|c", "several words"),
     {0},
 };
 /* clang-format on */
@@ -210,6 +212,28 @@ static void lists_hold_some_numbers_and_a_number_is_a_list(void **state)
     assert_string_equal(problem, "expected an integer from 1 to 100, found 2 values");
 }
 
+static void lists_of_words_are_sets(void **state)
+{
+    static const char *const some[] = {"b", "c", "b"}, *const wrong[] = {"a", "d"};
+    const struct dp_option *row = dp_option_find(table, "words");
+    struct sample s;
+    char text[64];
+    (void)state;
+
+    dp_option_defaults(table, &s);
+    assert_int_equal(s.words, 5);
+    dp_option_print(row, &s, text, sizeof(text));
+    assert_string_equal(text, "[a, c]");
+    assert_int_equal(dp_option_apply(row, &s, some, 3, problem, sizeof(problem)), DP_OK);
+    assert_int_equal(s.words, 6);
+    assert_int_equal(dp_option_apply(row, &s, wrong, 2, problem, sizeof(problem)), DP_ERR_CONFIG);
+    assert_string_equal(problem, "expected a list of a, b, c, found 'd'");
+    assert_int_equal(s.words, 6);
+    assert_int_equal(dp_option_apply(row, &s, some, 0, problem, sizeof(problem)), DP_OK);
+    dp_option_print(row, &s, text, sizeof(text));
+    assert_string_equal(text, "[]");
+}
+
 static void a_default_outside_its_range_is_an_error(void **state)
 {
     static const struct dp_option steps[] = {DP_INT(SAMPLE, count, "0", 1, 100, "or none"), {0}};
@@ -345,6 +369,7 @@ int main(void)
         cmocka_unit_test(choices_become_their_index),
         cmocka_unit_test(texts_are_printable_and_limited),
         cmocka_unit_test(lists_hold_some_numbers_and_a_number_is_a_list),
+        cmocka_unit_test(lists_of_words_are_sets),
         cmocka_unit_test(a_default_outside_its_range_is_an_error),
         cmocka_unit_test(printed_numbers_read_back_to_the_bit),
         cmocka_unit_test(values_print_as_yaml),

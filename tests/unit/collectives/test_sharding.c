@@ -34,6 +34,8 @@ static const struct kind kinds[] = {
     {small_own_norm, {"comm.overlap=on", NULL}},
     {small_dense, {"optimizer.name=adamw", "optimizer.lr=0.01", "optimizer.clip_norm=0.05", NULL}},
     {small_dropout, {"train.micro_batch=3", "comm.bucket_mb=25", "optimizer.clip_norm=1", NULL}},
+    {small_dense, {"optimizer.name=lamb", "optimizer.lr=0.01", "optimizer.weight_decay=0.1", NULL}},
+    {small_own_norm, {"optimizer.name=lars", "optimizer.lr=1", NULL}},
 };
 
 /* Trains with this comm.strategy and the settings of the kind. */

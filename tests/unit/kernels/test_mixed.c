@@ -62,6 +62,32 @@ static dp_status gelu(struct dp_stream *s, uint16_t *y, const uint16_t *a, const
     return s->ops->gelu_forward(s, y, a, count);
 }
 
+static dp_status silu(struct dp_stream *s, uint16_t *y, const uint16_t *a, const uint16_t *b,
+                      size_t count)
+{
+    (void)b;
+    return s->ops->silu_forward(s, y, a, count);
+}
+
+static dp_status silu_backward(struct dp_stream *s, uint16_t *y, const uint16_t *a,
+                               const uint16_t *b, size_t count)
+{
+    return s->ops->silu_backward(s, y, a, b, count);
+}
+
+static dp_status leaky(struct dp_stream *s, uint16_t *y, const uint16_t *a, const uint16_t *b,
+                       size_t count)
+{
+    (void)b;
+    return s->ops->leaky_forward(s, y, a, 0.3f, count);
+}
+
+static dp_status leaky_backward(struct dp_stream *s, uint16_t *y, const uint16_t *a,
+                                const uint16_t *b, size_t count)
+{
+    return s->ops->leaky_backward(s, y, a, b, 0.3f, count);
+}
+
 static dp_status gelu_backward(struct dp_stream *s, uint16_t *y, const uint16_t *a,
                                const uint16_t *b, size_t count)
 {
@@ -96,7 +122,8 @@ static void check_elementwise(const struct typed *t, elementwise *op, size_t cou
 static void check_all_elementwise(const struct typed *t)
 {
     static const size_t sizes[] = {0, 1, 63, 64, 2047, 2048, 2049, 70000};
-    elementwise *const exact[] = {relu, relu_backward, add, add_relu, accumulate, dropout};
+    elementwise *const exact[] = {relu,       relu_backward, add,   add_relu,
+                                  accumulate, dropout,       leaky, leaky_backward};
 
     for (size_t n = 0; n < DP_COUNT(sizes); n++) {
         for (size_t op = 0; op < DP_COUNT(exact); op++) {
@@ -104,6 +131,8 @@ static void check_all_elementwise(const struct typed *t)
         }
         check_elementwise(t, gelu, sizes[n], false);
         check_elementwise(t, gelu_backward, sizes[n], false);
+        check_elementwise(t, silu, sizes[n], false);
+        check_elementwise(t, silu_backward, sizes[n], false);
     }
 }
 

@@ -131,7 +131,7 @@ static void a_default_that_others_do_not_share_is_not_printed(void **state)
 
     assert_null(strstr(text, "betas"));
     assert_true(has_line(text, "weight_decay: 0"));
-    assert_true(has_line(text, "eps: 1e-08"));
+    assert_false(has_line(text, "eps: 1e-08")); /* lamb has another one */
     assert_true(has_line(text, "sharpness: 3"));
     dp_free(text);
     text = resolve("name: sgd, betas: [0.5, 0.25]", no_environment);
@@ -139,6 +139,11 @@ static void a_default_that_others_do_not_share_is_not_printed(void **state)
     dp_free(text);
     text = resolve("name: adamw", no_environment);
     assert_true(has_line(text, "betas: [0.9, 0.999]"));
+    assert_true(has_line(text, "momentum: 0.9"));
+    assert_true(has_line(text, "no_decay: []"));
+    dp_free(text);
+    text = resolve("name: lars, no_decay: [norm]", no_environment);
+    assert_true(has_line(text, "no_decay: [norm]"));
     dp_free(text);
 }
 

@@ -5,7 +5,7 @@
  */
 #include "tests/support/arrays.h"
 
-#include "runtime/optim/optimizer.h"
+#include "runtime/optim/param_groups.h"
 #include "tests/support/small_run.h"
 
 /* Elements: many blocks, and a part that fills no vector. */
@@ -75,20 +75,51 @@ static void next_gradient(struct memory *m, float factor)
     }
 }
 
+/* The update of a part. */
+static struct dp_update part_at(const struct memory *m, const struct dp_param_groups *groups,
+                                size_t at, size_t part)
+{
+    struct dp_update u = m->update;
+
+    u.master += at;
+    u.weights = (float *)u.weights + at;
+    u.grad += at;
+    for (int k = 0; k < 2; k++) {
+        u.slots[k] = u.slots[k] == NULL ? NULL : u.slots[k] + at;
+    }
+    u.count = COUNT - at < part ? COUNT - at : part;
+    dp_param_groups_apply(groups, at, &u);
+    return u;
+}
+
+/* Two weights and a bias. */
+static const struct dp_tensor tensors[] = {
+    {.name = "0.weight", .count = 1000, .begin = 0, .fan_in = 10},
+    {.name = "0.bias", .count = 100, .begin = 1024, .fan_in = 10},
+    {.name = "1.weight", .count = COUNT - 1152, .begin = 1152, .fan_in = 10},
+};
+
 /* One step, in parts of `part` elements. */
 static void step_in(const struct rule *rule, struct dp_stream *s, struct memory *m, size_t part)
 {
+    const struct dp_flat flat = {.tensors = tensors,
+                                 .tensor_count = (int)DP_COUNT(tensors),
+                                 .trained = dp_round_up(COUNT, DP_BLOCK)};
+    struct dp_param_groups *groups = NULL;
+
+    OK(dp_param_groups_create(&flat, rule->optimizer, rule->options, s, &groups));
+    for (size_t at = 0; at < COUNT && rule->optimizer->measure != NULL; at += part) {
+        const struct dp_update u = part_at(m, groups, at, part);
+        OK(dp_param_groups_measure(groups, at, &u));
+    }
+    if (rule->optimizer->measure != NULL) {
+        OK(dp_param_groups_find_rates(groups, &m->step_params));
+    }
     for (size_t at = 0; at < COUNT; at += part) {
-        struct dp_update u = m->update;
-        u.master += at;
-        u.weights = (float *)u.weights + at;
-        u.grad += at;
-        for (int k = 0; k < 2; k++) {
-            u.slots[k] = u.slots[k] == NULL ? NULL : u.slots[k] + at;
-        }
-        u.count = COUNT - at < part ? COUNT - at : part;
+        const struct dp_update u = part_at(m, groups, at, part);
         OK(rule->optimizer->update(rule->options, s, &u));
     }
+    dp_param_groups_destroy(groups);
     m->step_params.applied++;
 }
 
@@ -117,6 +148,7 @@ static void is_complete(const struct rule *rule, const struct streams *streams)
 
     assert_true(o->plugin.help != NULL && strlen(o->plugin.help) > 0);
     assert_non_null(o->update);
+    assert_true((o->measure == NULL) == (o->trust == NULL));
     if (o->slots[1] != NULL) {
         assert_non_null(o->slots[0]);
         assert_string_not_equal(o->slots[0], o->slots[1]);
@@ -242,6 +274,42 @@ static void a_skipped_step_changes_nothing(const struct rule *rule, const struct
     }
 }
 
+/* What is left out has no decay: with a gradient of zeros its weights stay as they are. */
+static void no_decay_leaves_parameters_out(void **state)
+{
+    static const char *const options[] = {"no_decay=[]", "no_decay=[bias]", "no_decay=[norm]",
+                                          "no_decay=[norm, bias]"};
+    const struct streams *streams = *state;
+    const struct dp_plugin *plugin;
+
+    for (int i = 0; (plugin = dp_plugin_at(&dp_optimizers, i)) != NULL; i++) {
+        for (unsigned left = 0; left < DP_COUNT(options); left++) {
+            char name[64], words[64];
+            const char *const sets[] = {name, words, "optimizer.weight_decay=0.5", NULL};
+            struct small_run run;
+            struct rule rule = {.optimizer = (const struct dp_optimizer *)plugin};
+            struct memory m;
+            float *before;
+            print_message("optimizer %s, %s\n", plugin->name, options[left]);
+            (void)snprintf(name, sizeof(name), "optimizer.name=%s", plugin->name);
+            (void)snprintf(words, sizeof(words), "optimizer.%s", options[left]);
+            assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+            rule.options = run.config->optimizer.chosen.state;
+            assert_int_equal(dp_optimizer_no_decay(rule.optimizer, rule.options), left);
+            memory_init(&m, &rule);
+            before = copy_of(m.update.master, COUNT);
+            next_gradient(&m, 0);
+            step_in(&rule, streams->tested[0], &m, COUNT);
+            assert_true(m.update.master[500] != before[500]);
+            assert_true((m.update.master[1050] == before[1050]) ==
+                        ((left & DP_NO_DECAY_BIAS) != 0));
+            dp_free(before);
+            memory_fini(&m);
+            small_run_destroy(&run);
+        }
+    }
+}
+
 static void every_optimizer_has_its_functions_and_names_its_state(void **state)
 {
     for_each(*state, is_complete);
@@ -280,6 +348,7 @@ static void every_optimizer_ignores_a_skipped_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_decay_leaves_parameters_out),
         cmocka_unit_test(every_optimizer_has_its_functions_and_names_its_state),
         cmocka_unit_test(every_optimizer_lowers_the_loss),
         cmocka_unit_test(every_optimizer_gives_the_same_bits_part_by_part),

@@ -119,6 +119,32 @@ static void a_warm_up_longer_than_the_run_still_gives_a_rate(void **state)
     }
 }
 
+/* Warm-up and schedule alike; a batch of the base's size changes nothing. */
+static void the_rate_follows_the_batch_as_configured(void **state)
+{
+    static const struct {
+        int scale_lr, batch;
+        double factor;
+    } cases[] = {
+        {DP_SCALE_LR_NONE, 1024, 1}, {DP_SCALE_LR_LINEAR, 1024, 4}, {DP_SCALE_LR_LINEAR, 64, 0.25},
+        {DP_SCALE_LR_SQRT, 1024, 2}, {DP_SCALE_LR_SQRT, 64, 0.5},   {DP_SCALE_LR_SQRT, 256, 1},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct dp_optimizer_config config = config_of(rows[0].schedule, WARMUP);
+        config.scale_lr = cases[i].scale_lr;
+        config.base_batch = 256;
+        config.global_batch = cases[i].batch;
+        assert_near(dp_optimizer_lr_factor(&config), cases[i].factor);
+        for (uint64_t step = 0; step < WARMUP + 1; step++) {
+            const double plain = step < WARMUP ? warm[step] : 0.05;
+            assert_near(dp_optimizer_lr(&config, step, WARMUP + LENGTH), cases[i].factor * plain);
+        }
+        release();
+    }
+}
+
 /* Every option of a schedule at a value of its range: integers 3, numbers `number` (below 0: their
  * default). */
 static void spell(const struct dp_plugin *plugin, double number, char *text, size_t size)
@@ -189,6 +215,7 @@ int main(void)
         cmocka_unit_test(a_schedule_begins_after_the_warm_up),
         cmocka_unit_test(after_the_last_step_the_rate_stays),
         cmocka_unit_test(a_warm_up_longer_than_the_run_still_gives_a_rate),
+        cmocka_unit_test(the_rate_follows_the_batch_as_configured),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

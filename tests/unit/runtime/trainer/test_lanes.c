@@ -43,6 +43,10 @@ static const struct subject subjects[] = {
     {small_dropout,
      {"device.name=cpu", "train.precision=fp16", "optimizer.name=adamw", "optimizer.lr=0.01"}},
     {small_own_norm, {"train.precision=bf16", "train.micro_batch=2"}},
+    {small_conv, {"optimizer.name=lars", "optimizer.lr=1", "optimizer.trust_coefficient=0.02"}},
+    {small_dropout,
+     {"device.name=cpu", "train.precision=fp16", "optimizer.name=lamb", "optimizer.lr=0.01",
+      "optimizer.clip_norm=1"}},
 };
 
 /* Ways that must not matter. */

@@ -131,6 +131,8 @@ static void sharded_updates_give_the_bits_of_replicated_ones(void **state)
                     "comm.strategy=auto");
     check_shardings("train.precision=fp16", "optimizer.name=adamw", "comm.strategy=ring",
                     "comm.strategy=zero1:over=ring");
+    check_shardings("train.precision=fp16", "optimizer.name=lamb", "comm.strategy=shm",
+                    "comm.strategy=ps");
 }
 
 /* Master weights change by less than a narrow type can resolve. */

@@ -123,14 +123,15 @@ The verdict is the largest loss of a step, if it is a tenth of it or more; else 
 
 | bound | what the step loses time to | what is suggested | what that would give |
 |---|---|---|---|
-| `input` | waiting for batches | twice the threads, or less work | what the cores allow |
+| `input` | waiting for batches | twice the threads, or less work | what the cores allow, by the \
+processor time that was used |
 | `communication` | waiting for gradients | the first that fits of no compressor, \
-larger buckets, fp16 between hosts, a larger batch | jobs in proportion to limits or bytes |
+larger buckets, fp16 between hosts, a larger batch | sums as measured alone, or in proportion to bytes |
 | `straggler` | waiting for ranks that are late | a look at that rank | no such waiting |
 | `contention` | computing slower than one rank alone | a core for each rank, or fewer \
-ranks | the step of one rank alone, and the sum |
-| `memory` | checkpoints, or the optimizer | fewer checkpoints, `zero1`, or a larger \
-batch | the same cost, less often |
+ranks | the fastest steps of one rank alone, and the sum |
+| `memory` | checkpoints, the optimizer, or pages that come back from a disk | fewer \
+checkpoints, `zero1`, a larger batch, or more memory | the same cost, less often, or no such waiting |
 | `launch` | calls, whatever the rows | a batch four times as large | as it was measured |
 
 `--explain` of `ddp_train` or `ddp_report` prints every term of it.

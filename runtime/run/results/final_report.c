@@ -106,6 +106,8 @@ static void summarize_baseline(const struct dp_run_job *job, const struct dp_fig
                                                        : "not measured";
     s->baseline_before = measured(figures->baseline.before.samples_per_second);
     s->baseline_after = measured(figures->baseline.after.samples_per_second);
+    s->baseline_fastest =
+        measured(fmax(figures->baseline.before.fastest, figures->baseline.after.fastest));
     s->baseline_spread = dp_figures_spread(figures, single);
 }
 

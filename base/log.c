@@ -154,6 +154,15 @@ static void print(enum dp_log_level level, const char *file, int line, const cha
     }
 }
 
+void dp_log_notice(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    print(DP_LOG_INFO, __FILE__, __LINE__, format, args);
+    va_end(args);
+}
+
 void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
 {
     const bool shown = level <= dp_log_level() && (level != DP_LOG_INFO || log_rank == 0);

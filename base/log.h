@@ -58,6 +58,10 @@ const char *dp_log_captured(const struct dp_log_capture *capture);
 void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* A line that is no complaint, and is printed at every level: how a run that was asked to has
+ * ended. */
+void dp_log_notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* What a noun ends with after a number: "%d rank%s". */
 static inline const char *dp_plural(uint64_t count)
 {

@@ -43,7 +43,8 @@ dp_status dp_fail(const char *file, int line, dp_status status, const char *form
     va_start(args, format);
     dp_text_format(message, sizeof(message), format, args);
     va_end(args);
-    if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_WRITE) {
+    if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_WRITE ||
+        status == DP_ERR_NOINPUT) {
         dp_log(DP_LOG_ERROR, file, line, "%s", message); /* the message is complete without the
                                                           * status */
     } else {

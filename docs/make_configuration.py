@@ -32,9 +32,9 @@ comes from the first of these places that has it:
 4. the default.
 
 `train.epochs` and `train.steps` exclude each other; the one from the higher place counts. Sizes in
-MB are 2^20 bytes. A mistake is one line that names file, line, column and key, and the run ends
-with exit code 78 on all ranks. `--print-config` prints the resolved configuration; every run writes
-it to `config.yaml`.
+MB are 2^20 bytes. A mistake is one line that names file, line, column and key; up to ten are
+reported at once, and the run ends with exit code 78 on all ranks. `--print-config` prints the
+resolved configuration; every run writes it to `config.yaml`.
 """
 
 MODEL = """\
@@ -134,12 +134,14 @@ The verdict is the largest loss of a step, if it is a tenth of it or more; else 
 | `input` | waiting for batches | twice the threads, or less work | what the cores allow, by the \
 processor time that was used |
 | `communication` | waiting for gradients | the first that fits of no compressor, \
-larger buckets, fp16 between hosts, a larger batch | sums as measured alone, or in proportion to bytes |
+larger buckets, fp16 between hosts, a larger batch | sums as measured alone, or in proportion to \
+bytes |
 | `straggler` | waiting for ranks that are late | a look at that rank | no such waiting |
 | `contention` | computing slower than one rank alone | a core for each rank, or fewer \
 ranks | the fastest steps of one rank alone, and the sum |
 | `memory` | checkpoints, the optimizer, or pages that come back from a disk | fewer \
-checkpoints, `zero1`, a larger batch, or more memory | the same cost, less often, or no such waiting |
+checkpoints, `zero1`, a larger batch, or more memory | the same cost, less often, or no such \
+waiting |
 | `launch` | calls, whatever the rows | a batch four times as large | as it was measured |
 
 `--explain` of `ddp_train` or `ddp_report` prints every term of it.
@@ -259,12 +261,11 @@ def table(heads, rows):
 
 
 def flags(text):
-    """(flag and value, help) of each line below "flags:", which has three columns."""
+    """(flag and value, help) of each line below "flags:", which has two columns."""
     for line in text.split("flags:\n")[1].split("\n\n")[0].splitlines():
-        if line[17] != " " or line[27] != " ":
+        if line[20:22] != "  " or line[22] == " ":
             sys.exit("make_configuration.py: the columns of --help are elsewhere now")
-        name, value, about = line[2:17].strip(), line[18:27].strip(), line[28:]
-        yield f"`{name}{value if value.startswith('[') else ' ' + value}`".replace(" `", "`"), about
+        yield f"`{line[:20].strip()}`", line[22:]
 
 
 def sections(text):

@@ -145,6 +145,10 @@ struct dp_device {
     /* Waits until everything queued on the stream is done. On the CPU it already is. */
     dp_status (*synchronize)(struct dp_stream *stream);
 
+    /* What the library below calls this stream, for kernels of one's own: the cudaStream_t of
+     * device cuda, with its GPU made the thread's current one. NULL: there is no such thing. */
+    void *(*native)(struct dp_stream *stream);
+
     /* For several devices in a machine, and memory that processes share. NULL: there is one. */
     const struct dp_units *units;
 };

@@ -25,6 +25,8 @@ static const char help[] =
     "       ddp_data info|verify|time DST\n"
     "       ddp_data unpack DST [FOLDER]\n"
     "\n"
+    "Packs, checks and times data sets.\n"
+    "\n"
     "pack    writes the data set in the folder SRC (class folders of pictures, IDX,\n"
     "        CIFAR-10, CSV, npy) into the folder DST, for data.source records\n"
     "info    prints what DST holds, and data.normalize for it\n"

@@ -22,6 +22,7 @@
 #include "runtime/run/cli.h"
 #include "runtime/run/run.h"
 #include "runtime/run/selftest/selftest.h"
+#include "runtime/run/use/evaluate.h"
 
 static struct dp_stop stop; /* set by signal handlers, read by the run */
 static atomic_bool ends;    /* this process may be ended soon, in the middle of a step */
@@ -158,7 +159,7 @@ static const char *question(const struct dp_cli *cli)
 static bool trains(const struct dp_cli *cli)
 {
     return *question(cli) == '\0' && !cli->run.print_config && !cli->run.dry_run &&
-           !cli->run.data_only && !cli->run.selftest;
+           !cli->run.data_only && !cli->run.selftest && cli->run.evaluate == NULL;
 }
 
 /* parsed: the result of parsing the command line. */
@@ -183,8 +184,9 @@ static dp_status train(int argc, char **argv, struct dp_cli *cli, dp_status pars
     } else if (status == DP_OK && asks && world->all->rank == 0) {
         status = answer(cli); /* on one rank */
     } else if (status == DP_OK && !asks) {
-        status = cli->run.selftest ? dp_selftest_run(&cli->run, world)
-                                   : dp_run_main(&cli->run, world, &stop);
+        status = cli->run.selftest           ? dp_selftest_run(&cli->run, world)
+                 : cli->run.evaluate != NULL ? dp_run_evaluate_saved(&cli->run, world)
+                                             : dp_run_main(&cli->run, world, &stop);
     }
     dp_world_destroy(world);
     return status;

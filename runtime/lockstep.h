@@ -26,6 +26,9 @@
  * is wrong on all ranks is written by one of them. Of a training that failed in a step only
  * dp_lockstep_destroy() is called any more.
  *
+ * The model of a run that has ended is asked by runtime/run/use/predictor.h, which comes with this
+ * header.
+ *
  * What model.cfg may say is in docs/configuration.md. Evaluations and checkpoints that it wants
  * every so often, baseline and reports are ddp_train's: here the program calls for what it wants.
  */
@@ -39,6 +42,7 @@
 #include "base/system/openmp.h"
 #include "models/layer.h"
 #include "runtime/data/source.h"
+#include "runtime/run/use/predictor.h"
 
 /* ---- the job ---- */
 

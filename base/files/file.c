@@ -306,6 +306,12 @@ static int open_beside(const char *path, char name[DP_PATH_BYTES])
 
 dp_status dp_file_replace(const char *path, const void *data, size_t bytes)
 {
+    return dp_file_replace_unless(path, data, bytes, NULL);
+}
+
+dp_status dp_file_replace_unless(const char *path, const void *data, size_t bytes,
+                                 const char *other)
+{
     char temporary[DP_PATH_BYTES] = "", folder[DP_PATH_BYTES];
     struct dp_file file;
     dp_status status;
@@ -313,6 +319,10 @@ dp_status dp_file_replace(const char *path, const void *data, size_t bytes)
     DP_TRY(prepare(&file, path, NULL, BUFFER_BYTES + ALIGN));
     DP_TRY(begin(&file, open_beside(path, temporary)));
     status = fill(&file, data, bytes, NULL);
+    if (status == DP_OK && other != NULL && access(other, F_OK) == 0) {
+        (void)dp_disk_unlink(temporary);
+        return DP_OK;
+    }
     if (status == DP_OK && dp_disk_rename(temporary, path) != 0) {
         status = dp_file_fail(path, errno);
     }

@@ -82,6 +82,11 @@ DP_CHECKED dp_status dp_file_save(const char *path, const void *data, size_t byt
  * old content stays and nothing else is left. Other files of the folder are never touched. */
 DP_CHECKED dp_status dp_file_replace(const char *path, const void *data, size_t bytes);
 
+/* The same unless a file `other` is there by the time that the new content is on disk: then `path`
+ * stays as it is, which is no error. NULL: always. */
+DP_CHECKED dp_status dp_file_replace_unless(const char *path, const void *data, size_t bytes,
+                                            const char *other);
+
 /* Waits until the entries of a folder (new names, renames) are on disk. Errors: DP_ERR_WRITE. */
 DP_CHECKED dp_status dp_file_sync_folder(const char *path);
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,6 +45,8 @@ struct dp_failure_detector {
     bool told;                    /* this rank has reported that */
     dp_hang_hook *hook;           /* under the mutex */
     void *hook_context;
+    dp_hang_hook *loss_hook; /* under the mutex, too */
+    void *loss_context;
 };
 
 static atomic_bool hung_up;     /* a thread wrote to a rank that is gone */
@@ -96,7 +99,7 @@ static void ignore_broken_pipe(void)
     (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
 }
 
-static void tell_of(const struct dp_loss *loss)
+static void log_loss(const struct dp_loss *loss)
 {
     if (loss->silent_s > 0) {
         dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
@@ -109,6 +112,24 @@ static void tell_of(const struct dp_loss *loss)
            "rank %d%s%s%s has died: was it killed, or out of memory? The job ends; start it again",
            loss->rank, loss->host == NULL ? ", of this host," : " (",
            loss->host == NULL ? "" : loss->host, loss->host == NULL ? "" : ")");
+}
+
+/* The mutex is held, so the hook stays. */
+static void tell_of(const struct dp_failure_detector *detector, const struct dp_loss *loss)
+{
+    char cause[256];
+
+    log_loss(loss);
+    if (detector->loss_hook == NULL) {
+        return;
+    }
+    if (loss->silent_s > 0) {
+        (void)snprintf(cause, sizeof(cause), "no sign of life from host %s (rank %d) for %d s",
+                       loss->host, loss->rank, loss->silent_s);
+    } else {
+        (void)snprintf(cause, sizeof(cause), "rank %d has died", loss->rank);
+    }
+    detector->loss_hook(detector->loss_context, cause);
 }
 
 /* Checks once. */
@@ -129,7 +150,7 @@ static void look(struct dp_failure_detector *detector)
     }
     atomic_store(&detector->hung, loss.silent_s > 0);
     if (atomic_exchange(config->cancel, 1) == 0 && loss.reports) {
-        tell_of(&loss);
+        tell_of(detector, &loss);
     }
     if (loss.silent_s > 0 && now_ns - atomic_load(&detector->lost_ns) > GRACE_NS + end_ns) {
         config->abort(dp_status_exit(DP_ERR_HUNG));
@@ -281,6 +302,15 @@ void dp_failure_detector_on_hang(struct dp_failure_detector *detector, dp_hang_h
     (void)pthread_mutex_lock(&detector->mutex);
     detector->hook = hook;
     detector->hook_context = context;
+    (void)pthread_mutex_unlock(&detector->mutex);
+}
+
+void dp_failure_detector_on_loss(struct dp_failure_detector *detector, dp_hang_hook *hook,
+                                 void *context)
+{
+    (void)pthread_mutex_lock(&detector->mutex);
+    detector->loss_hook = hook;
+    detector->loss_context = context;
     (void)pthread_mutex_unlock(&detector->mutex);
 }
 

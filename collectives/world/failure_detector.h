@@ -58,6 +58,10 @@ typedef void dp_hang_hook(void *context, const char *cause);
 void dp_failure_detector_on_hang(struct dp_failure_detector *detector, dp_hang_hook *hook,
                                  void *context);
 
+/* The same for a rank, or a host, that is lost: the rank that reports it calls this after that. */
+void dp_failure_detector_on_loss(struct dp_failure_detector *detector, dp_hang_hook *hook,
+                                 void *context);
+
 /* NULL is ignored. SIGPIPE is handled as before. */
 void dp_failure_detector_destroy(struct dp_failure_detector *detector);
 

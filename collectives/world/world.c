@@ -132,6 +132,13 @@ void dp_world_on_hang(struct dp_world *world, dp_hang_hook *hook, void *context)
     }
 }
 
+void dp_world_on_loss(struct dp_world *world, dp_hang_hook *hook, void *context)
+{
+    if (world->detector != NULL) {
+        dp_failure_detector_on_loss(world->detector, hook, context);
+    }
+}
+
 /* The failure detector ends the job; peers need not report the death of this rank. */
 static void end_job(int code)
 {

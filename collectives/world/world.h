@@ -82,6 +82,10 @@ void dp_world_allow_hang(struct dp_world *world, double seconds);
 void dp_world_on_hang(struct dp_world *world, void (*hook)(void *context, const char *cause),
                       void *context);
 
+/* The same for the rank that reports a lost rank, or host. */
+void dp_world_on_loss(struct dp_world *world, void (*hook)(void *context, const char *cause),
+                      void *context);
+
 /* Leaves the job: collective, and ends MPI. */
 void dp_world_destroy(struct dp_world *world);
 

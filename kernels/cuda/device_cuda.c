@@ -354,6 +354,11 @@ static dp_status cuda_synchronize(struct dp_stream *stream)
     return DP_CUDA(cudaStreamSynchronize(dp_cuda_of(stream)->queue));
 }
 
+static void *cuda_native(struct dp_stream *stream)
+{
+    return dp_cuda_of(stream)->queue;
+}
+
 static dp_status cuda_order(struct dp_stream *later, struct dp_stream *earlier)
 {
     if (later == earlier) {
@@ -463,5 +468,6 @@ const struct dp_device dp_device_cuda = {
     .record_end = dp_cuda_record_end,
     .replay = dp_cuda_replay,
     .synchronize = cuda_synchronize,
+    .native = cuda_native,
     .units = &dp_cuda_units,
 };

@@ -77,7 +77,7 @@ static dp_status fill(struct dp_draft *draft, const struct dp_config_section *se
 
     for (const struct dp_yaml_node *entry = given ? node->first : NULL; entry != NULL;
          entry = entry->next) {
-        DP_TRY(fill_key(draft, section, states, entry));
+        DP_TRY(dp_config_count(draft, fill_key(draft, section, states, entry)));
     }
     return DP_OK;
 }
@@ -87,6 +87,7 @@ dp_status dp_config_choose(struct dp_draft *draft, const struct dp_config_sectio
     struct dp_plugin_choice *choice;
     void **states;
     const char *key = "", *reason;
+    const int before = draft->mistakes;
 
     if (section->family == NULL) {
         return DP_OK;
@@ -99,6 +100,8 @@ dp_status dp_config_choose(struct dp_draft *draft, const struct dp_config_sectio
     choice->states = states;
     DP_TRY(find(draft, section, choice));
     DP_TRY(fill(draft, section, states));
-    reason = choice->plugin->refuse != NULL ? choice->plugin->refuse(choice->state, &key) : NULL;
+    reason = draft->mistakes == before && choice->plugin->refuse != NULL
+                 ? choice->plugin->refuse(choice->state, &key)
+                 : NULL;
     return reason == NULL ? DP_OK : dp_config_refuse_key(draft, section->path, key, reason);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/config/config_own.h"
+#include "runtime/config/config_synonyms.h"
 
 enum { LAYERS_MAX = 10000 /* unrolled, including those inside residuals */ };
 
@@ -58,12 +59,28 @@ static bool is_residual(const struct dp_layer_type *type)
 
 static const char *nearest_option(const struct dp_layer_type *type, const char *key)
 {
+    const char *meant = dp_config_synonym(type->plugin.name, key);
+
+    if (meant != NULL) {
+        return meant;
+    }
     if (is_residual(type)) {
         return dp_looks_like(key, "body")       ? "body"
                : dp_looks_like(key, "shortcut") ? "shortcut"
                                                 : NULL;
     }
     return dp_option_nearest(type->plugin.options, key);
+}
+
+/* Frameworks that take "same" choose the padding that keeps the size. */
+static dp_status refuse_same(const struct dp_yaml_node *entry, const char *key)
+{
+    return strcmp(entry->key, "padding") == 0 && entry->kind == DP_YAML_SCALAR &&
+                   strcmp(entry->text, "same") == 0
+               ? dp_config_refuse(&entry->at, key,
+                                  "expected a number, found 'same': (kernel - 1) / 2 keeps the "
+                                  "size, with an odd kernel and stride 1")
+               : DP_OK;
 }
 
 /* Reads one option of a layer, or one branch of a residual. */
@@ -82,6 +99,7 @@ static dp_status build_option(struct dp_draft *draft, const struct dp_yaml_node 
         return dp_config_no_memory();
     }
     if (row != NULL) {
+        DP_TRY(refuse_same(entry, key));
         return dp_config_apply(row, spec->options, entry, key);
     }
     if (strcmp(entry->key, "body") == 0) {
@@ -122,6 +140,7 @@ static dp_status build_layer(struct dp_draft *draft, struct dp_yaml_node *node, 
                              const struct dp_plugin *plugin, struct list *list)
 {
     struct dp_layer_spec *spec = NULL;
+    const int before = draft->mistakes;
 
     if (draft->layer_count++ == LAYERS_MAX) {
         return dp_config_refuse(&node->key_at, path, "more than %d layers in all", LAYERS_MAX);
@@ -135,8 +154,11 @@ static dp_status build_layer(struct dp_draft *draft, struct dp_yaml_node *node, 
     }
     dp_option_defaults(plugin->options, spec->options);
     for (const struct dp_yaml_node *entry = node->first; entry != NULL; entry = entry->next) {
-        DP_TRY(dp_config_once(node, entry, path));
-        DP_TRY(build_option(draft, entry, path, spec));
+        DP_TRY(dp_config_count(draft, dp_config_once(node, entry, path)));
+        DP_TRY(dp_config_count(draft, build_option(draft, entry, path, spec)));
+    }
+    if (draft->mistakes > before) { /* what is missing may be there, misspelled */
+        return DP_OK;
     }
     DP_TRY(check_required(plugin->options, node, path));
     if (is_residual(spec->type) && spec->body_count == 0) {
@@ -156,6 +178,7 @@ static dp_status build_repeat(struct dp_draft *draft, struct dp_yaml_node *node,
     const char *times_key = dp_config_join(draft->pool, path, "times");
     const char *layers_key = dp_config_join(draft->pool, path, "layers");
     const struct dp_yaml_node *layers = NULL;
+    const int before = draft->mistakes;
 
     if (repeat == NULL || times_key == NULL || layers_key == NULL) {
         return dp_config_no_memory();
@@ -177,7 +200,7 @@ static dp_status build_repeat(struct dp_draft *draft, struct dp_yaml_node *node,
         return missing(node, path, "layers");
     }
     node->built = repeat;
-    for (int i = 0; i < repeat->times; i++) {
+    for (int i = 0; i < repeat->times && draft->mistakes == before; i++) {
         DP_TRY(build_list(draft, layers, layers_key, list));
     }
     return DP_OK;
@@ -195,8 +218,15 @@ static dp_status refuse_layer(const struct dp_yaml_node *node, const char *path)
 
 static dp_status refuse_unknown_layer(const struct dp_yaml_node *node, const char *path)
 {
-    const char *nearest = dp_plugin_nearest(&dp_layers, node->key);
+    const char *nearest = dp_config_synonym("layers", node->key);
+    const char *why = dp_config_no_layer(node->key);
 
+    if (why != NULL) {
+        return dp_config_refuse(&node->key_at, path, "unknown layer '%.100s': %s", node->key, why);
+    }
+    if (nearest == NULL) {
+        nearest = dp_plugin_nearest(&dp_layers, node->key);
+    }
     if (nearest == NULL && dp_looks_like(node->key, "repeat")) {
         nearest = "repeat";
     }
@@ -262,7 +292,7 @@ static dp_status build_list(struct dp_draft *draft, const struct dp_yaml_node *n
         if (key == NULL) {
             return dp_config_no_memory();
         }
-        DP_TRY(build_item(draft, item, key, list));
+        DP_TRY(dp_config_count(draft, build_item(draft, item, key, list)));
     }
     return DP_OK;
 }
@@ -300,6 +330,7 @@ dp_status dp_config_build_model(struct dp_draft *draft, struct dp_yaml_node *mod
 {
     struct dp_model_config *config = &draft->config->model;
     const struct dp_yaml_node *input = NULL, *layers = NULL;
+    const int before = draft->mistakes;
     char found[128];
 
     dp_yaml_as_map(model);
@@ -308,21 +339,24 @@ dp_status dp_config_build_model(struct dp_draft *draft, struct dp_yaml_node *mod
                                 dp_yaml_found(model, found, sizeof(found)));
     }
     for (const struct dp_yaml_node *entry = model->first; entry != NULL; entry = entry->next) {
-        DP_TRY(dp_config_once(model, entry, "model"));
+        DP_TRY(dp_config_count(draft, dp_config_once(model, entry, "model")));
         if (strcmp(entry->key, "input") == 0) {
             input = entry;
         } else if (strcmp(entry->key, "layers") == 0) {
             layers = entry;
         } else {
-            return dp_config_unknown(entry, "model",
-                                     dp_looks_like(entry->key, "input")    ? "input"
-                                     : dp_looks_like(entry->key, "layers") ? "layers"
-                                                                           : NULL);
+            DP_TRY(dp_config_count(
+                draft, dp_config_unknown(entry, "model",
+                                         dp_looks_like(entry->key, "input")    ? "input"
+                                         : dp_looks_like(entry->key, "layers") ? "layers"
+                                                                               : NULL)));
         }
     }
     if (input == NULL || layers == NULL) {
-        return missing(model, "model", input == NULL ? "input" : "layers");
+        return draft->mistakes > before
+                   ? DP_OK
+                   : missing(model, "model", input == NULL ? "input" : "layers");
     }
-    DP_TRY(build_input(&config->input, input));
+    DP_TRY(dp_config_count(draft, build_input(&config->input, input)));
     return build_branch(draft, layers, "model.layers", &config->layers, &config->layer_count);
 }

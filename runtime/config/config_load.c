@@ -8,8 +8,18 @@
 #include "runtime/config/config_own.h"
 #include "runtime/config/config_print.h"
 #include "runtime/config/config_rules.h"
+#include "runtime/config/config_synonyms.h"
 
 enum { NAME_MAX_BYTES = 128 };
+
+dp_status dp_config_count(struct dp_draft *draft, dp_status status)
+{
+    if (status != DP_ERR_CONFIG) {
+        return status;
+    }
+    draft->mistakes++;
+    return draft->mistakes < DP_CONFIG_MISTAKES ? DP_OK : status;
+}
 
 /* ---- one value ---- */
 
@@ -118,9 +128,13 @@ dp_status dp_config_unknown(const struct dp_yaml_node *entry, const char *path, 
  * section. */
 static const char *nearest_key(const struct dp_config_section *section, const char *key)
 {
-    const char *nearest = dp_config_key_nearest(section, key);
+    const char *nearest = dp_config_synonym(section->path, key);
     const char *name;
 
+    if (nearest != NULL) {
+        return nearest;
+    }
+    nearest = dp_config_key_nearest(section, key);
     for (int i = 0; dp_config_section_at(i) != NULL; i++) {
         name = dp_config_section_inside(i, section->path);
         if (name != NULL && dp_looks_like(key, name) &&
@@ -148,43 +162,49 @@ static dp_status fill_key(struct dp_draft *draft, const struct dp_option *row, v
     return dp_config_apply(row, base, entry, path);
 }
 
+static dp_status fill_section(struct dp_draft *draft, const struct dp_config_section *section,
+                              struct dp_yaml_node *node);
+
+/* An entry of a section: a key, or a section inside it. */
+static dp_status fill_entry(struct dp_draft *draft, const struct dp_config_section *section,
+                            const struct dp_yaml_node *node, struct dp_yaml_node *entry)
+{
+    const struct dp_option *row = dp_option_find(section->options, entry->key);
+    const char *path = dp_config_join(draft->pool, section->path, entry->key);
+    const struct dp_config_section *inside;
+    char found[128];
+
+    if (path == NULL) {
+        return dp_config_no_memory();
+    }
+    DP_TRY(dp_config_once(node, entry, section->path));
+    if (row != NULL) {
+        return fill_key(draft, row, (char *)draft->config + section->offset, entry, path);
+    }
+    if (dp_config_key_find(section, entry->key, NULL) != NULL) {
+        return DP_OK;
+    }
+    inside = entry->key[0] != '\0' && strchr(entry->key, '.') == NULL ? dp_config_section_find(path)
+                                                                      : NULL;
+    if (inside == NULL) {
+        return strcmp(path, "model") == 0
+                   ? DP_OK
+                   : dp_config_unknown(entry, section->path, nearest_key(section, entry->key));
+    }
+    dp_yaml_as_map(entry);
+    return entry->kind == DP_YAML_MAP
+               ? fill_section(draft, inside, entry)
+               : dp_config_refuse(&entry->at, path, "expected a section, found %s",
+                                  dp_yaml_found(entry, found, sizeof(found)));
+}
+
 /* Fills a section, and the sections inside it, from its node; `model` and the options of plug-ins
  * are filled in later. */
 static dp_status fill_section(struct dp_draft *draft, const struct dp_config_section *section,
                               struct dp_yaml_node *node)
 {
-    char *base = (char *)draft->config + section->offset;
-
     for (struct dp_yaml_node *entry = node->first; entry != NULL; entry = entry->next) {
-        const struct dp_option *row = dp_option_find(section->options, entry->key);
-        const char *path = dp_config_join(draft->pool, section->path, entry->key);
-        const struct dp_config_section *inside;
-        char found[128];
-
-        if (path == NULL) {
-            return dp_config_no_memory();
-        }
-        DP_TRY(dp_config_once(node, entry, section->path));
-        if (row != NULL) {
-            DP_TRY(fill_key(draft, row, base, entry, path));
-            continue;
-        }
-        if (dp_config_key_find(section, entry->key, NULL) != NULL) {
-            continue;
-        }
-        inside = entry->key[0] != '\0' && strchr(entry->key, '.') == NULL
-                     ? dp_config_section_find(path)
-                     : NULL;
-        if (inside != NULL) {
-            dp_yaml_as_map(entry);
-            if (entry->kind != DP_YAML_MAP) {
-                return dp_config_refuse(&entry->at, path, "expected a section, found %s",
-                                        dp_yaml_found(entry, found, sizeof(found)));
-            }
-            DP_TRY(fill_section(draft, inside, entry));
-        } else if (strcmp(path, "model") != 0) {
-            return dp_config_unknown(entry, section->path, nearest_key(section, entry->key));
-        }
+        DP_TRY(dp_config_count(draft, fill_entry(draft, section, node, entry)));
     }
     return DP_OK;
 }
@@ -262,11 +282,29 @@ static const char *stem(struct dp_pool *pool, const char *path)
     return copy;
 }
 
+/* Reads all sections, and the model; mistakes are counted. */
+static dp_status fill_all(struct dp_draft *draft)
+{
+    struct dp_yaml_node *model = dp_yaml_find(draft->root, "model");
+
+    DP_TRY(fill_section(draft, dp_config_section_at(0), draft->root));
+    for (int i = 0; dp_config_section_at(i) != NULL; i++) {
+        DP_TRY(dp_config_count(draft, dp_config_choose(draft, dp_config_section_at(i))));
+    }
+    if (draft->mistakes == 0) { /* else it has been said, or the key may be there, misspelled */
+        DP_TRY(dp_config_count(draft, check_length(draft->root)));
+        if (model == NULL) {
+            return dp_config_refuse(&draft->root->at, NULL, "missing key 'model'");
+        }
+    }
+    DP_TRY(dp_config_count(draft, check_name(draft)));
+    return model != NULL ? dp_config_count(draft, dp_config_build_model(draft, model)) : DP_OK;
+}
+
 /* Builds draft->config from draft->root, and checks it. */
 static dp_status build(struct dp_draft *draft, const char *path)
 {
     struct dp_config *config = dp_pool_take(draft->pool, sizeof(*config));
-    struct dp_yaml_node *model;
     char found[128];
 
     if (config == NULL || (config->name = stem(draft->pool, path)) == NULL) {
@@ -283,20 +321,16 @@ static dp_status build(struct dp_draft *draft, const char *path)
         return dp_config_refuse(&draft->root->at, NULL, "expected keys and values, found %s",
                                 dp_yaml_found(draft->root, found, sizeof(found)));
     }
-    DP_TRY(fill_section(draft, dp_config_section_at(0), draft->root));
-    for (int i = 0; dp_config_section_at(i) != NULL; i++) {
-        DP_TRY(dp_config_choose(draft, dp_config_section_at(i)));
+    DP_TRY(fill_all(draft));
+    if (draft->mistakes > 0) {
+        return DP_ERR_CONFIG;
     }
-    DP_TRY(check_length(draft->root));
     if (dp_yaml_find(draft->root, "train.steps") != NULL) {
         config->train.epochs = 0;
     }
-    DP_TRY(check_name(draft));
-    model = dp_yaml_find(draft->root, "model");
-    if (model == NULL) {
-        return dp_config_refuse(&draft->root->at, NULL, "missing key 'model'");
+    if (strcmp(config->device.name, "gpu") == 0) {
+        config->device.name = "cuda";
     }
-    DP_TRY(dp_config_build_model(draft, model));
     return check_refusals(draft);
 }
 
@@ -305,7 +339,7 @@ static dp_status resolve(struct dp_draft *draft, const char *content, size_t len
                          int set_count, char **text)
 {
     DP_TRY(dp_yaml_parse(draft->pool, content, length, path, true, NULL, &draft->root));
-    DP_TRY(check_length(draft->root));
+    DP_TRY(dp_config_count(draft, check_length(draft->root)));
     DP_TRY(dp_config_override(draft, environment, sets, set_count));
     DP_TRY(build(draft, path));
     return dp_config_print(draft, text);

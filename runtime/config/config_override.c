@@ -289,14 +289,14 @@ dp_status dp_config_override(struct dp_draft *draft, char *const *environment,
 {
     if (environment != NULL) {
         for (int i = 0; section_at(i) != NULL; i++) {
-            DP_TRY(override_from(draft, section_at(i), environment));
+            DP_TRY(dp_config_count(draft, override_from(draft, section_at(i), environment)));
         }
         for (char *const *entry = environment; *entry != NULL; entry++) {
             warn_if_misspelled(*entry);
         }
     }
     for (int i = 0; i < set_count; i++) {
-        DP_TRY(override_by_set(draft, sets[i]));
+        DP_TRY(dp_config_count(draft, override_by_set(draft, sets[i])));
     }
     return DP_OK;
 }

@@ -75,7 +75,14 @@ struct dp_draft {
     struct dp_yaml_node *root;
     struct dp_config *config; /* in the pool */
     int layer_count;          /* so far, unrolled, including those inside residuals */
+    int mistakes;             /* so far: all are reported, but no more than DP_CONFIG_MISTAKES */
 };
+
+enum { DP_CONFIG_MISTAKES = 10 };
+
+/* Counts a mistake that does not keep the rest from being read, and makes it DP_OK unless there are
+ * too many; passes on what is none. */
+DP_CHECKED dp_status dp_config_count(struct dp_draft *draft, dp_status status);
 
 /* Reads a node into the field of `row` in the struct at `base`; `key` is its whole path. */
 DP_CHECKED dp_status dp_config_apply(const struct dp_option *row, void *base,

@@ -29,6 +29,8 @@ enum flag {
     FLAG_SEED,
     FLAG_RESUME,
     FLAG_INIT,
+    FLAG_EVALUATE,
+    FLAG_JSON,
     FLAG_SYNTHETIC,
     FLAG_CACHED_INPUT,
     FLAG_DATA_ONLY,
@@ -59,6 +61,8 @@ static const struct {
     [FLAG_RESUME] = {"--resume", "[=PATH]",
                      "goes on from the newest whole checkpoint under --out, or PATH"},
     [FLAG_INIT] = {"--init", "FILE", "starts from the weights in a safetensors file"},
+    [FLAG_EVALUATE] = {"--evaluate", "RUN", "tests the weights of a run, or of a checkpoint, only"},
+    [FLAG_JSON] = {"--json", NULL, "prints what --evaluate finds as JSON"},
     [FLAG_SYNTHETIC] = {"--synthetic", NULL, "trains on generated data of the same shapes"},
     [FLAG_CACHED_INPUT] = {"--cached-input", NULL, "the first batch again and again"},
     [FLAG_DATA_ONLY] = {"--data-only", NULL, "iterates the input without training"},
@@ -68,7 +72,7 @@ static const struct {
     [FLAG_PRINT_CONFIG] = {"--print-config", NULL, "prints the resolved configuration"},
     [FLAG_LIST] = {"--list", "FAMILY",
                    "what there is of strategies, layers ...; a wrong name lists all"},
-    [FLAG_DEVICE] = {"--device", "NAME", "cpu|cuda|auto; see --list devices"},
+    [FLAG_DEVICE] = {"--device", "NAME", "cpu|cuda (or gpu)|auto; see --list devices"},
     [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
     [FLAG_EXPLAIN] = {"--explain", NULL, "prints at the end how the verdict was found"},
@@ -212,6 +216,9 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
     case FLAG_INIT:
         cli->run.init = value;
         return DP_OK;
+    case FLAG_EVALUATE:
+        cli->run.evaluate = value;
+        return DP_OK;
     case FLAG_LIST:
         cli->list = value;
         return DP_OK;
@@ -255,6 +262,9 @@ static dp_status apply_plain(struct dp_cli *cli, enum flag flag)
         break;
     case FLAG_PRINT_CONFIG:
         cli->run.print_config = true;
+        break;
+    case FLAG_JSON:
+        cli->run.json = true;
         break;
     case FLAG_EXPLAIN:
         cli->run.explain = true;
@@ -316,6 +326,46 @@ static dp_status refuse_second(const struct dp_cli *cli, int argc, char **argv, 
     return DP_FAIL(DP_ERR_USAGE, "two configurations: %s and %s", cli->run.config, second);
 }
 
+/* What would have no effect on an evaluation, or makes none. */
+static dp_status check_evaluate(const struct dp_cli *cli)
+{
+    const struct dp_run_options *run = &cli->run;
+    const struct {
+        bool given;
+        enum flag flag;
+    } others[] = {
+        {run->out != NULL, FLAG_OUT},
+        {run->steps > 0, FLAG_STEPS},
+        {run->resume != NULL, FLAG_RESUME},
+        {run->init != NULL, FLAG_INIT},
+        {run->cached_input, FLAG_CACHED_INPUT},
+        {run->data_only, FLAG_DATA_ONLY},
+        {cli->check, FLAG_CHECK},
+        {run->dry_run, FLAG_DRY_RUN},
+        {run->selftest, FLAG_SELFTEST},
+        {run->print_config, FLAG_PRINT_CONFIG},
+        {run->max_time_s > 0.0, FLAG_MAX_TIME},
+        {run->baseline != NULL, FLAG_BASELINE},
+        {run->explain, FLAG_EXPLAIN},
+        {run->plan != NULL, FLAG_PLAN},
+        {run->trace.on, FLAG_TRACE},
+    };
+
+    if (run->evaluate == NULL) {
+        return run->json ? DP_FAIL(DP_ERR_USAGE, "--json needs --evaluate RUN; the figures of a "
+                                                 "training are in run.json, and ddp_report --json "
+                                                 "prints them")
+                         : DP_OK;
+    }
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (others[i].given) {
+            return DP_FAIL(DP_ERR_USAGE, "--evaluate only tests weights: leave out %s",
+                           flags[others[i].flag].name);
+        }
+    }
+    return DP_OK;
+}
+
 static dp_status read_all(int argc, char **argv, struct dp_cli *cli)
 {
     for (int i = 1; i < argc; i++) {
@@ -327,10 +377,13 @@ static dp_status read_all(int argc, char **argv, struct dp_cli *cli)
             return refuse_second(cli, argc, argv, argv[i]);
         }
     }
-    if (cli->run.config == NULL && !cli->help && !cli->version && cli->list == NULL) {
+    if (cli->help || cli->version || cli->list != NULL) {
+        return DP_OK;
+    }
+    if (cli->run.config == NULL && cli->run.evaluate == NULL) {
         return DP_FAIL(DP_ERR_USAGE, "no model.cfg given; see --help");
     }
-    return DP_OK;
+    return check_evaluate(cli);
 }
 
 dp_status dp_cli_parse(int argc, char **argv, bool silent, struct dp_cli *cli)
@@ -358,8 +411,12 @@ void dp_cli_help(void)
     printf("usage: mpirun -np N ddp_train model.cfg [flags]\n\n"
            "Trains a model on N ranks; without mpirun, on one.\n\nflags:\n");
     for (int i = 0; i < FLAG_COUNT; i++) {
-        printf("  %-15s %-9s %s\n", flags[i].name, flags[i].value == NULL ? "" : flags[i].value,
-               flags[i].help);
+        const char *value = flags[i].value == NULL ? "" : flags[i].value;
+        char both[32];
+
+        (void)snprintf(both, sizeof(both), "%s%s%s", flags[i].name,
+                       value[0] == '\0' || value[0] == '[' ? "" : " ", value);
+        printf("  %-18s  %s\n", both, flags[i].help);
     }
     printf("\n" DP_FAULT_VARIABLE "=FAULT:KEY=VALUE,... in the environment breaks something on "
            "purpose; see --list faults\n\n");

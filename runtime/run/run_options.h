@@ -20,7 +20,9 @@ struct dp_run_options {
     const char *sets[DP_RUN_SETS]; /* "train.seed=3" */
     int set_count;
     const char *out, *init, *baseline, *plan;
-    const char *resume; /* NULL: no; "auto", or a path */
+    const char *resume;   /* NULL: no; "auto", or a path */
+    const char *evaluate; /* only for the command line: evaluate.h; a run, or a checkpoint */
+    bool json;            /* what it comes to, as JSON */
     struct dp_trace_request trace;
     int64_t steps;     /* 0: as configured */
     double max_time_s; /* 0: none */

@@ -462,6 +462,7 @@ static void release_job(struct dp_run_job *job)
 void dp_run_teardown(struct dp_training *run)
 {
     dp_world_on_hang(run->job.world, NULL, NULL);
+    dp_world_on_loss(run->job.world, NULL, NULL);
     dp_saver_close(&run->saver);
     dp_eval_rank_close(run->job.eval);
     dp_input_ranks_close(run->job.input);

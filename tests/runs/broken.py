@@ -7,6 +7,7 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 
@@ -66,6 +67,35 @@ def case_a_rank_that_dies_while_the_other_computes_is_named():
     same(len(result.errors), 1, f"the number of errors in\n{result}\n")
     check(re.search(r"rank 0 \(\S+\): rank 1, of this host, has died", result.errors[0]),
           f"who died is not reported:\n{result}")
+
+
+def killed_with_a_last_word(cfg, name):
+    """The command that the last line names after rank 1 was killed, and the folder; None: mpirun
+    was quicker than the ranks, as it may be on a busy machine."""
+    started, out = begin(cfg, *NO_EVALUATION, "--set", "checkpoint.every_steps=5", steps=12,
+                         name=name)
+    started.signal(signal.SIGKILL, 1)
+    result = started.finish()
+    same(result.code, 137, f"the exit code of\n{result}\n")
+    last = [line for line in result.err.splitlines() if line.startswith("lockstep: ")][-1]
+    command = last.removeprefix("lockstep: go on with: ")
+    return (command, out) if command != last and (out / "run.json").exists() else None
+
+
+def case_a_killed_rank_leaves_run_json_and_the_command_that_goes_on():
+    cfg = small_cfg()
+    left = next(filter(None, (killed_with_a_last_word(cfg, f"out 'n{i}") for i in range(3))), None)
+    check(left is not None, "no run.json and no command were left")
+    command, out = left
+    summary = harness.run_json(out)
+    same((summary["exit"], summary["reason"]), ("error", "rank 1 has died"), "the end in run.json")
+    done = harness.steps_done(out)
+    again = subprocess.run(["sh", "-c", f"{command} --steps {done + 3}"], capture_output=True,
+                           text=True, cwd=harness.scratch, env=harness.environment("again"),
+                           timeout=harness.PATIENCE, check=False)
+    same(again.returncode, 0, f"the exit code of {command}:\n{again.stdout}{again.stderr}\n")
+    check("going on from" in again.stdout, f"it began anew:\n{again.stdout}")
+    same(harness.run_json(out)["steps"], done + 3, "the steps after it")
 
 
 def case_a_killed_rank_is_named_while_mpirun_stands_still():

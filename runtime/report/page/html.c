@@ -106,12 +106,12 @@ void dp_html_lines(struct dp_html *html, const char *text)
     add_text(html, text, true);
 }
 
-dp_status dp_html_save(const struct dp_html *html, const char *path)
+dp_status dp_html_save(const struct dp_html *html, const char *path, const char *unless)
 {
     if (html->failed) {
         return DP_FAIL(DP_ERR_NOMEM, "%s", path);
     }
-    return dp_file_replace(path, html->text, html->used);
+    return dp_file_replace_unless(path, html->text, html->used, unless);
 }
 
 void dp_html_free(struct dp_html *html)

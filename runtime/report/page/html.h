@@ -37,8 +37,9 @@ void dp_html_text(struct dp_html *html, const char *text);
 /* The same, but line ends stay line ends: for <pre>. */
 void dp_html_lines(struct dp_html *html, const char *text);
 
-/* Replaces a file by the text. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_html_save(const struct dp_html *html, const char *path);
+/* Replaces a file by the text, unless a file of the other name is there by then (NULL: always).
+ * Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_html_save(const struct dp_html *html, const char *path, const char *unless);
 
 void dp_html_free(struct dp_html *html);
 

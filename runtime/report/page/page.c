@@ -288,12 +288,13 @@ void dp_page_make(const struct dp_run_record *record, const struct dp_comparison
 dp_status dp_page_write(const struct dp_run_record *record, const struct dp_comparison *comparison)
 {
     struct dp_html html = {0};
-    char path[DP_PATH_BYTES];
+    char path[DP_PATH_BYTES], summary[DP_PATH_BYTES];
     dp_status status;
 
     DP_TRY(dp_file_join(path, record->path, "report.html"));
+    DP_TRY(dp_file_join(summary, record->path, "run.json"));
     dp_page_make(record, comparison, &html);
-    status = dp_html_save(&html, path);
+    status = dp_html_save(&html, path, record->state == DP_RUN_STATE_GOING ? summary : NULL);
     dp_html_free(&html);
     return status;
 }

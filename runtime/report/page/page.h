@@ -17,7 +17,9 @@ enum { DP_PAGE_RELOAD_S = 10 }; /* how often the page of a run that goes on load
 void dp_page_make(const struct dp_run_record *record, const struct dp_comparison *comparison,
                   struct dp_html *html);
 
-/* Replaces report.html in the folder of the run. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
+/* Replaces report.html in the folder of the run. The page of a run that goes on is dropped where
+ * run.json is there by then: the failure detector writes both when the run hangs. Errors:
+ * DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_page_write(const struct dp_run_record *record,
                                    const struct dp_comparison *comparison);
 

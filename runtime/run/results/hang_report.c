@@ -7,6 +7,15 @@
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/report/summary_read.h"
 #include "runtime/run/results/final_report.h"
+#include "runtime/run/results/way_on.h"
+
+/* Whether this rank sees the folder of the run: other hosts may have another one of that name. */
+static bool has_folder(const struct dp_training *run)
+{
+    const struct dp_group *all = run->job.world->all;
+
+    return run->job.output.shared[0] != '\0' && all->node_of[all->rank] == all->node_of[0];
+}
 
 /* Other ranks cannot be asked what they measured. */
 static void describe_rank(const struct dp_run_job *job, int rank, struct dp_run_rank *out)
@@ -19,16 +28,15 @@ static void describe_rank(const struct dp_run_job *job, int rank, struct dp_run_
     (void)snprintf(out->cpus, sizeof(out->cpus), "%s", place->cpus);
 }
 
-/* On the thread of the failure detector. */
-static void write_report(void *context, const char *cause)
+/* run.json. */
+static void write_end(const struct dp_training *run, enum dp_run_exit exit, const char *cause)
 {
-    const struct dp_training *run = context;
     const struct dp_run_job *job = &run->job;
     const int count = dp_trainer_ranks(job->trainer);
     struct dp_run_summary summary = dp_run_summarize(run, -1);
     char path[DP_PATH_BYTES];
 
-    summary.exit = DP_RUN_HUNG;
+    summary.exit = exit;
     summary.reason = cause;
     if (dp_run_summary_resize(&summary, DP_TABLE_RANKS, count) != DP_OK) {
         DP_DEBUG("run.json has no ranks");
@@ -38,24 +46,54 @@ static void write_report(void *context, const char *cause)
     }
     if (dp_file_join(path, job->output.shared, "run.json") != DP_OK ||
         dp_run_summary_write(&summary, path) != DP_OK) {
-        DP_DEBUG("run.json does not say that the run hung");
-    } else if (job->config->report.html) {
-        dp_report_write_page(job->output.shared);
+        DP_DEBUG("run.json does not say how the run ended");
     }
     dp_run_summary_release(&summary);
+}
+
+static void write_page(const struct dp_run_job *job)
+{
+    if (job->config->report.html) {
+        dp_report_write_page(job->output.shared);
+    }
+}
+
+/* These two are called on the thread of the failure detector. */
+
+static void report_hang(void *context, const char *cause)
+{
+    const struct dp_training *run = context;
+
+    write_end(run, DP_RUN_HUNG, cause);
+    write_page(&run->job);
+}
+
+/* mpirun ends this rank soon, so what matters most comes first. */
+static void report_loss(void *context, const char *cause)
+{
+    const struct dp_training *run = context;
+
+    if (has_folder(run)) {
+        write_end(run, DP_RUN_ERROR, cause);
+    }
+    dp_run_tell_way_on(&run->job);
+    if (has_folder(run)) {
+        write_page(&run->job);
+    }
 }
 
 dp_status dp_run_watch_hang(struct dp_training *run)
 {
     struct dp_run_job *job = &run->job;
-    const struct dp_group *all = job->world->all;
 
     memcpy(job->output.shared, job->output.path, sizeof(job->output.shared));
     DP_TRY(dp_exchange_broadcast(dp_trainer_exchange(job->trainer), job->output.shared,
                                  sizeof(job->output.shared), 0));
-    /* Other hosts may have another folder of that name. */
-    if (job->output.shared[0] != '\0' && all->node_of[all->rank] == all->node_of[0]) {
-        dp_world_on_hang(job->world, write_report, run);
+    if (has_folder(run)) {
+        dp_world_on_hang(job->world, report_hang, run);
+    }
+    if (job->output.shared[0] != '\0') {
+        dp_world_on_loss(job->world, report_loss, run);
     }
     return DP_OK;
 }

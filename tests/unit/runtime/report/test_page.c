@@ -183,6 +183,24 @@ static void a_late_page_is_that_of_the_ended_run(void **state)
     assert_null(strstr(page, "http-equiv=\"refresh\""));
 }
 
+/* Its process may be stopped in the midst of it, and end before it can write the page again. */
+static void a_page_begun_before_the_end_is_dropped(void **state)
+{
+    struct dp_run_record *record = NULL;
+    struct stat info;
+    (void)state;
+
+    write_text("run.json", whole);
+    assert_int_equal(dp_run_record_create(scratch_folder, &record), DP_OK);
+    assert_int_equal(dp_run_record_update(record, true), DP_OK);
+    assert_int_equal(dp_page_write(record, NULL), DP_OK);
+    assert_int_not_equal(stat(scratch_path("report.html"), &info), 0);
+    assert_int_equal(unlink(scratch_path("run.json")), 0);
+    assert_int_equal(dp_page_write(record, NULL), DP_OK);
+    assert_int_equal(stat(scratch_path("report.html"), &info), 0);
+    dp_run_record_close(record);
+}
+
 /* A page that cannot be written ends nothing, and is reported once. */
 static void a_page_that_cannot_be_written_is_a_warning(void **state)
 {
@@ -241,6 +259,7 @@ int main(void)
         WITH_FOLDER(a_run_without_right_answers_shows_its_error),
         WITH_FOLDER(the_page_of_a_run_that_goes_on_reloads_itself),
         WITH_FOLDER(a_late_page_is_that_of_the_ended_run),
+        WITH_FOLDER(a_page_begun_before_the_end_is_dropped),
         WITH_FOLDER(a_page_that_cannot_be_written_is_a_warning),
         cmocka_unit_test(axes_have_round_numbers),
         cmocka_unit_test(charts_stand_any_values),

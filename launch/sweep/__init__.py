@@ -1,0 +1,14 @@
+"""The modules of ddp_sweep, from the top down; only the standard library is needed.
+
+    main        what the program does, from arguments to exit code
+    options     the command line
+    plan        which runs there are, and in which order they are done
+    folder      the sweep's folder: what is kept, what another start finds
+    local       runs on this machine, on hosts of a netlab or of a host file
+    slurm       runs as an array job of Slurm
+    results     figures of a run, of its repeats, of a curve; the knee
+    prices      dollars an hour of machine types, and which of them to rent
+    table, csv_file, page, chart    what people read
+    prune       --prune: removes folders of runs and sweeps
+    failure     errors: one line and an exit code
+"""

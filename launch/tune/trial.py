@@ -1,0 +1,85 @@
+"""One training: its command, its evaluations while it runs, its result."""
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+
+from sweep.failure import NOT_AVAILABLE, Failure
+from sweep.folder import last_line, read_json
+from sweep.local import exit_code, meaning
+
+GRACE_S = 30  # for a run that is asked to end: it saves first
+
+
+def share_of(cores, slot, slots):
+    """The CPUs of one of several trials at a time; all of them where there are too few."""
+    if len(cores) < slots:
+        return sorted(cores)
+    return sorted(cores)[slot * len(cores) // slots:(slot + 1) * len(cores) // slots]
+
+
+class Trial:
+    """A run of ddp_train under way."""
+
+    def __init__(self, number, folder, command, cpus):
+        self.number, self.folder, self.began = number, folder, time.monotonic()
+        self.read, self.rest, self.pruned = 0, b"", False
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
+            try:
+                # Ctrl-C reaches us alone: a group of its own, which is told once.
+                self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
+                                                stderr=err, start_new_session=True)
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(self.process.pid, cpus)
+            except OSError as error:
+                raise Failure(f"cannot run {error.filename}: {error.strerror}",
+                              NOT_AVAILABLE) from error
+
+    def evaluations(self):
+        """The new ones in metrics.jsonl since the last call, as objects."""
+        with contextlib.suppress(OSError):
+            with open(self.folder / "run/metrics.jsonl", "rb") as file:
+                file.seek(self.read)
+                data = file.read()
+            self.read += len(data)
+            *lines, self.rest = (self.rest + data).split(b"\n")
+            for line in lines:
+                with contextlib.suppress(ValueError):
+                    found = json.loads(line)
+                    if isinstance(found, dict) and found.get("type") == "eval":
+                        yield found
+
+    def stop(self):
+        """Asks it to end; ended() becomes true some time later."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+
+    def wait(self):
+        """After stop(), until it has ended."""
+        try:
+            self.process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    @property
+    def code(self):
+        return exit_code(self.process.returncode)
+
+    @property
+    def seconds(self):
+        return time.monotonic() - self.began
+
+    def why(self):
+        """Why it has failed, in a line."""
+        return last_line(self.folder / "stderr.txt") or meaning(self.code)
+
+    def run(self):
+        """Its run.json, or None."""
+        return read_json(self.folder / "run/run.json")

@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+"""ddp_sweep: its plan, its figures, its folder and its table; with failing and interrupted runs."""
+import csv
+import json
+import pathlib
+import signal
+import sys
+
+import harness
+from harness import ROOT, Started, check, close, metrics, same
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "launch"))
+import report_page
+from sweep import options, page, plan, prices, results, table
+from sweep.failure import Failure
+
+TINY = """\
+name: tiny
+data: {source: synthetic, samples: 256, test_samples: 64}
+train: {global_batch: 32, steps: 20}
+model:
+  input: [8, 8, 1]
+  layers:
+    - flatten: {}
+    - dense: {units: 16}
+    - relu: {}
+    - dense: {units: 10}
+"""
+
+
+def tiny():
+    path = harness.scratch / "tiny.cfg"
+    path.write_text(TINY)
+    return path
+
+
+def start(*arguments, env=None):
+    harness.program = "ddp_sweep"
+    try:
+        return Started(arguments, env=env)
+    finally:
+        harness.program = "ddp_train"
+
+
+def sweep(*arguments, env=None):
+    return start(*arguments, env=env).finish()
+
+
+def sweep_json(out):
+    return json.loads((pathlib.Path(out) / "sweep.json").read_text(),
+                      parse_constant=lambda text: check(False, f"{text} is no JSON"))
+
+
+def times(out):
+    return {path: path.stat().st_mtime_ns for path in pathlib.Path(out).glob("points/*/run.json")}
+
+
+# ---- whole sweeps ----
+
+
+def case_a_sweep_shows_what_failed_and_keeps_what_is_finished():
+    out = harness.scratch / "out"
+    arguments = (tiny(), "--ranks", "1,2", "--strategy", "shm,nccl", "--steps", 20, "--out", out)
+    result = sweep(*arguments)
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    check(max(map(len, result.out.split("\n\n", 1)[1].splitlines())) <= 100, f"wide:\n{result}")
+    for text in ("[4/4]", "left", "FAILED with exit code 69", "strategy shm, compressor none",
+                 "failed with exit code 69: rank 0"):
+        check(text in result.out, f"no {text!r} in\n{result}")
+    check(result.err.startswith("lockstep: warning: 2 of 4 runs failed"), f"{result}")
+    told = sweep_json(out)
+    same((told["schema"], len(told["points"])), ("lockstep.sweep/1", 4), "schema and points")
+    good = [point for point in told["points"] if point["strategy"] == "shm"]
+    for point in good:
+        run = harness.run_json(out / point["run"])
+        for key in ("samples_per_second", "scaling_efficiency", "global_batch"):
+            same(point[key], run[key], key)
+        same((point["status"], point["mode"], point["repeat"], point["samples_per_dollar"]),
+             ("finished", "strong", 1, None), "a point")
+        check(not (out / point["run"] / "checkpoints").exists(), "checkpoints are kept")
+    close(good[1]["strong_efficiency"],
+          good[1]["samples_per_second"] / 2 / good[0]["samples_per_second"], 1e-9, "efficiency")
+    bad = [point for point in told["points"] if point["strategy"] == "nccl"]
+    check(all(p["status"] == "failed" and p["exit_code"] == 69 and "cannot run here" in p["error"]
+              and p["samples_per_second"] is None for p in bad), f"failed points: {bad}")
+    rows = list(csv.DictReader((out / "sweep.csv").open()))
+    same([float(row["samples_per_second"] or 0) for row in rows],
+         [point["samples_per_second"] or 0 for point in told["points"]], "samples/s in sweep.csv")
+    check("rent" not in result.out and "Sweep of" in (out / "sweep.html").read_text(), "no page")
+    # Again: what is finished stays, what failed is tried; prices change nothing of that.
+    before = times(out)
+    (out / bad[0]["run"] / "mine").write_text("x")
+    (harness.scratch / "prices").write_text("mine: 0.5\n")
+    result = sweep(*arguments, "--prices", harness.scratch / "prices", "--machine", "mine")
+    check("rent mine" in result.out, f"{result}")
+    check("2 of them are finished already" in result.out and "[3/4]" in result.out, f"{result}")
+    same(times(out), before, "finished runs")
+    check(not (out / bad[0]["run"] / "mine").exists(), "a failed run is done in its old folder")
+    again = sweep_json(out)["points"][0]
+    close(again.pop("samples_per_dollar"), again["samples_per_second"] * 7200, 1e-9, "per dollar")
+    same(again, {k: v for k, v in told["points"][0].items() if k != "samples_per_dollar"},
+         "a finished point")
+
+
+def case_a_signal_ends_the_run_and_the_sweep_goes_on_afterwards():
+    out = harness.scratch / "out"
+    arguments = [tiny(), "--ranks", "1,2", "--out", out, "--steps", 400]
+    slow = {"DP_FAULT": "slow:ms=50"}
+    started = start(*arguments, env=slow)
+    first = out / "points/p1-auto-none-b32-r1"
+    started.wait_for("a step", lambda: (first / "metrics.jsonl").exists()
+                     and len(metrics(first, "step")) > 0)
+    other = sweep(*arguments)
+    check(other.code == 64 and "another ddp_sweep" in other.err, f"{other}")
+    started.signal(signal.SIGINT)
+    result = started.finish()
+    same(result.code, 75, f"the exit code of\n{result}\n")
+    check("the same command goes on with the 2 runs that are left" in result.err, f"{result}")
+    same([p["status"] for p in sweep_json(out)["points"]], ["interrupted", "pending"], "points")
+    result = sweep(*arguments)
+    check(result.code == 0 and "[2/2]" in result.out, f"{result}")
+    same([p["status"] for p in sweep_json(out)["points"]], ["finished"] * 2, "points afterwards")
+
+
+def case_another_sweep_is_refused_and_nothing_is_lost():
+    out, cfg = harness.scratch / "out", tiny()
+    result = sweep(cfg, "--ranks", 1, "--steps", 12, "--set", "optimizer.lr=0.1", "--out", out)
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    before = times(out)
+    for words, part in ((("--ranks", "1,2", "--steps", 12), "with ranks [1], not [1, 2]"),
+                        (("--ranks", 1, "--steps", 13), "with steps 12, not 13")):
+        result = sweep(cfg, *words, "--set", "optimizer.lr=0.1", "--out", out)
+        check(result.code == 78 and part in result.err, f"{result}")
+    cfg.write_text(TINY.replace("units: 16", "units: 17"))
+    same_words = ("--ranks", 1, "--steps", 12, "--set", "optimizer.lr=0.1", "--out", out)
+    result = sweep(cfg, *same_words)
+    check(result.code == 78 and "another model file" in result.err, f"{result}")
+    tiny()
+    (out / "sweep.json").write_text("{")
+    result = sweep(cfg, *same_words)
+    check(result.code == 65 and "is damaged" in result.err, f"{result}")
+    (out / "sweep.json").unlink()
+    result = sweep(cfg, *same_words)
+    check(result.code == 0 and "1 of them are finished" in result.out, f"{result}")
+    same(times(out), before, "the finished run")
+
+
+def case_bad_input_is_one_line_with_its_code():
+    cfg, out = tiny(), harness.scratch / "out"
+    full, file = harness.scratch / "full", harness.scratch / "file"
+    full.mkdir()
+    (full / "mine").write_text("x")
+    file.write_text("")
+    hosts = harness.scratch / "hosts"
+    hosts.write_text("# none\n")
+    good = (cfg, "--ranks", 1, "--out", out)
+    for code, part, words in (
+            (64, "which model", ()), (64, "how many ranks", (cfg, "--out", out)),
+            (64, "where to", (cfg, "--ranks", 1)), (64, "0 is no number", (cfg, "--ranks", "1,0")),
+            (64, "unrecognized", (*good, "--wrong")), (64, "KEY=VALUE", (*good, "--set", "a")),
+            (64, "an empty value", (*good, "--ranks", "1,,2")),
+            (64, "--out after --", (*good, "--", "--out", "x")),
+            (64, "belong to --prices", (*good, "--machine", "x")),
+            (66, "--prices", (*good, "--prices", harness.scratch / "none")),
+            (64, "not allowed with", (*good, "--hostfile", hosts, "--netlab", 2)),
+            (78, "unknown key 'learning'", (*good, "--set", "optimizer.learning=1,2")),
+            (78, "unknown strategy 'rign'", (*good, "--strategy", "ring,rign")),
+            (78, "unknown compressor", (*good, "--compressor", "zip")),
+            (66, "input is missing", (harness.scratch / "none.cfg", *good[1:])),
+            (66, "no host in it", (*good, "--hostfile", hosts)),
+            (64, "holds something else", (cfg, "--ranks", 1, "--out", full)),
+            (74, "cannot make this folder", (cfg, "--ranks", 1, "--out", file / "x"))):
+        result = sweep(*words)
+        same((result.code, len(result.err.splitlines())), (code, 1), f"what came of\n{result}\n")
+        check(part in result.err, f"no {part!r} in\n{result}")
+    check((full / "mine").exists() and [p.name for p in full.iterdir()] == ["mine"], "changed")
+    check(not out.exists() or not list(out.glob("points/*")), "a run was begun")
+    help_text = sweep("--help").out
+    check("--netlab" in help_text and max(map(len, help_text.splitlines())) <= 110, help_text)
+
+
+def case_a_dry_run_prints_the_plan_and_writes_nothing():
+    out = harness.scratch / "out"
+    result = sweep(tiny(), "--ranks", "1,2,4", "--mode", "both", "--batch", "16,32", "--repeat", 2,
+                   "--set", "optimizer.lr=0.1,0.2", "--steps", 5, "--out", out, "--dry-run")
+    check(result.code == 0 and not out.exists(), f"{result}")
+    # 3 strong and 3 weak of each batch and rate; alike are 1 rank of each batch, and 2 x 16 = 32.
+    check("36 runs" in result.out.splitlines()[0], f"{result}")
+    same(len(result.out.splitlines()), 37, "lines")
+
+
+def case_runs_spread_over_the_hosts_of_a_netlab():
+    done = harness.subprocess.run([str(ROOT / "launch/netlab"), "2", "--", "true"], check=False,
+                                  capture_output=True, stdin=harness.subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise harness.Skipped("no right to make network namespaces")
+    out = harness.scratch / "out"
+    result = sweep(tiny(), "--ranks", 2, "--netlab", "2,500mbit", "--strategy", "ring", "--steps",
+                   12, "--out", out)
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    same(sweep_json(out)["points"][0]["hosts"], ["h1", "h2"], "hosts")
+    result = sweep(tiny(), "--ranks", 2, "--netlab", "2,slow", "--steps", 12,
+                   "--out", harness.scratch / "other")
+    check(result.code == 64 and "no rate like" in result.err, f"{result}")
+
+
+def case_an_installed_sweep_finds_its_modules_and_programs():
+    prefix, cfg = harness.scratch / "prefix", tiny()
+    done = harness.subprocess.run(
+        ["cmake", "--install", harness.build, "--prefix", prefix, "--component", "scripts"],
+        capture_output=True, text=True, check=False)
+    same(done.returncode, 0, f"what came of installing:\n{done.stderr}\n")
+    (prefix / "bin/ddp_train").symlink_to(harness.build / "ddp_train")
+    built, harness.build = harness.build, prefix / "bin"
+    try:
+        result = sweep(cfg, "--ranks", 1, "--steps", 12, "--out", harness.scratch / "out")
+    finally:
+        harness.build = built
+    check(result.code == 0 and not result.err, f"{result}")
+    check(not list(prefix.rglob("__pycache__")), "something was written beside the modules")
+
+
+# ---- plan and figures, without runs ----
+
+
+def arguments(*words):
+    args = options.parse(["m.cfg", "--out", "x", *words], "1")
+    args.model_path, args.hosts = "m.cfg", {}
+    return args
+
+
+def case_values_of_lists_are_told_apart():
+    for text, values in (("ring,hier:inner=shm,outer=ring,tree",
+                          ["ring", "hier:inner=shm,outer=ring", "tree"]),
+                         ("[0.9, 0.99],[0.8, 0.9]", ["[0.9, 0.99]", "[0.8, 0.9]"]),
+                         ("'a,b',c", ["'a,b'", "c"]), ("1", ["1"]), ("1,", ["1", ""])):
+        same(options.split_values(text), values, f"values of {text}")
+
+
+def case_runs_are_interleaved_and_each_has_a_folder_of_its_own():
+    args = arguments("--ranks", "1,2,4", "--mode", "both", "--repeat", "3", "--set",
+                     "optimizer.betas=[0.9, 0.99],[0.9, 0.9]", "--strategy",
+                     "hier:inner=shm,outer=ring,hier:inner=shm,outer=tree")
+    points = plan.points_of(args, {"strategy": "auto", "compressor": "none", "global_batch": 8})
+    runs = plan.order_of(points, args.repeat)
+    same((len(points), len(runs), len({run.name for run in runs})), (72, 60, 60), "how many")
+    same([run.repeat for run in runs], [1] * 20 + [2] * 20 + [3] * 20, "repeats")
+    heads = [runs[at] for at in (0, 20, 40)]
+    same(len({(run.ranks, run.overrides()[0], run.settings) for run in heads}), 3, "beginnings")
+    check(all(set(run.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.=-") for run in runs),
+          f"names: {runs[0].name}")
+    words = plan.flags_of(runs[0], args)
+    check(words[0] == "m.cfg" and "train.global_batch=8" in words and "--steps" in words, words)
+
+
+def point(ranks, rate, mode="strong", **more):
+    base = {"ranks": ranks, "mode": mode, "strategy": "ring", "compressor": "none", "batch": 64,
+            "global_batch": 64 * (ranks if mode == "weak" else 1), "set": [], "exit_code": None,
+            "error": None, "status": "finished", "samples_per_second": rate, "factors": {},
+            "scaling_efficiency": 0.5, "exposed_share": 0.1, "rank_spread": 0.0,
+            "samples_per_dollar": None}
+    return {**base, **more}
+
+
+def case_curves_have_medians_efficiencies_and_a_knee():
+    points = [point(1, rate) for rate in (90, 100, 130)]
+    points += [point(2, 180), point(4, 280), point(8, 300),
+               point(16, None, status="failed", exit_code=69, error="why")]
+    curve, = results.curves_of(points)
+    places = {place["ranks"]: place for place in curve["places"]}
+    same([places[p]["samples_per_second"] for p in (1, 2, 4, 8, 16)], [100, 180, 280, 300, None],
+         "medians")
+    close(places[1]["noise"], 0.4, 1e-9, "noise")
+    close(places[4]["efficiency"], 0.7, 1e-9, "efficiency")
+    close(places[8]["cost_factor"], 8 / 3, 1e-9, "cost")
+    close(places[4]["gain"], 100 / (2 * 90), 1e-9, "gain of the third and fourth rank")
+    # 4 ranks gain 56 % of the ideal, 8 only 20 / (4 x 70).
+    same((curve["knee"]["ranks"], curve["knee"]["next"]), (4, 8), "the knee")
+    results.add_strong_efficiency(points, [curve])
+    close(points[4]["strong_efficiency"], 0.7, 1e-9, "strong efficiency")
+    text = "\n".join(table.lines_of([curve], 4))
+    for part in ("knee: 4 ranks; going on to 8", "16 failed with exit code 69: why", "2.80 x",
+                 "with more than 4 ranks they share the 4 cores"):
+        check(part in text, f"no {part!r} in\n{text}")
+
+
+def case_a_curve_without_one_rank_has_no_efficiency_but_a_knee():
+    curve, = results.curves_of([point(2, 100, "weak"), point(4, 190, "weak")])
+    same([place["efficiency"] for place in curve["places"]], [None, None], "efficiency")
+    same((curve["knee"]["ranks"], curve["knee"]["reached"]), (4, False), "the knee")
+    same(results.knee_of([{"samples_per_second": 5, "gain": None, "ranks": 1}]), None, "of one")
+    # A single rank serves both curves, and weak points have no strong efficiency.
+    points = [point(1, 100), point(1, 100, "weak"), point(2, 180, "weak")]
+    results.add_strong_efficiency(points, results.curves_of(points))
+    same([p["strong_efficiency"] for p in points], [1.0, 1.0, None], "strong efficiency")
+
+
+def case_figures_of_a_run_survive_what_is_missing():
+    found = results.figures({"samples_per_second": "fast", "ranks": [{"step_ms": {"input": 1.0}},
+                                                                    {"step_ms": None}, 3]})
+    same((found["samples_per_second"], found["exposed_share"], found["rank_spread"]),
+         (None, 0.0, 2.0), "figures")
+    same(results.figures({})["rank_spread"], None, "nothing")
+
+
+# ---- the page, and prices ----
+
+
+def made_up():
+    """sweep.json's points of 10 strategies on up to 64 ranks, with one that failed."""
+    points = []
+    for strategy in ("ring", "<b>&\"'", *"abcdefgh"):
+        for ranks in (1, 2, 4, 8, 16, 32, 64):
+            step = {"forward": 1.0, "exposed_comm": 0.1 * ranks}
+            more = {"step_ms": step, "used_strategy": "ring", "repeat": 1, "seconds": 2.0,
+                    "run": f"points/{len(points)}", "hosts": [f"h{ranks // 32}"],
+                    "bound": "compute"}
+            points.append(point(ranks, 1000 * ranks ** 0.9, strategy=strategy, **more))
+    points[-1].update(status="failed", exit_code=69, error="no <i>way</i>",
+                      samples_per_second=None, step_ms={})
+    return points
+
+
+def page_of(points, comparison=None):
+    curves = results.curves_of(points)
+    told = {"points": points, "model": "<m>.cfg", "steps": 200}
+    return page.text_of(told, curves, comparison, ROOT / "runtime/report/page/page.html",
+                        lambda run: run == "points/1", 2)
+
+
+def case_the_page_shows_all_and_nothing_of_a_text_is_markup():
+    text = page_of(made_up())
+    for part in ("&lt;m&gt;.cfg", "failed with exit code 69: no &lt;i&gt;way&lt;/i&gt;",
+                 '<a href="points/1/report.html">1</a>', "The 8 fastest of 10 curves", "ideal",
+                 "no knee up to 64 ranks", "69 finished, 1 failed", "exposed communication"):
+        check(part in text, f"the page has no {part!r}")
+    for outside in ("<b>&", 'src="http', 'href="http', "url(", "@import", "fetch(", "<m>",
+                    "<i>way"):
+        check(outside not in text, f"the page has {outside!r}")
+    nothing = page_of([point(1, None, status="pending", run="points/1", repeat=1, seconds=None,
+                             used_strategy=None)])
+    check("no run has finished yet" in nothing and "no values" in nothing, "a page of nothing")
+
+
+def case_a_browser_opens_the_page_without_a_complaint():
+    browser, folder = report_page.find_browser(), harness.scratch
+    text = page_of(made_up()).replace("</body>", report_page.PROBE + "</body>")
+    (folder / "copy.html").write_text(text)
+    pixels = {}
+    for width, dark in ((390, False), (1400, True)):
+        told, complaints, asked = report_page.browse(browser, folder, width, dark)
+        same((complaints, told["wide"], told["unnamed"]), ([], 0, 0), f"at {width}: {told}")
+        same({a for a in asked if not report_page.OF_BROWSER.match(a)}, set(), "addresses")
+        # Five charts, each pointed at in its middle and read from its begin.
+        same(len(told["values"]), 10, f"values in {told}")
+        check(told["values"][0].startswith("ranks 8: ") and told["values"][1].startswith(
+            "ranks 1: ") and "1,000" in told["values"][1], f"{told['values']}")
+        pixels[dark] = report_page.first_pixel(folder / "shot.png")
+    check(sum(pixels[True]) < 200 < 600 < sum(pixels[False]), f"no two themes: {pixels}")
+
+
+def case_prices_say_which_machine_to_rent():
+    file = harness.scratch / "prices.yaml"
+    file.write_text('# $ an hour\nsmall: 0.5\n"big one": {price: 4, hosts: "gpu-*"} # pattern\n')
+    machines = prices.read(file)
+    same([(m.name, m.price, m.hosts) for m in machines],
+         [("small", 0.5, "small"), ("big one", 4.0, "gpu-*")], "machines")
+    small = [point(1, 100, hosts=["small"]), point(2, 190, hosts=["small"])]
+    big = [point(1, 900, hosts=["gpu-1"]), point(2, 2000, hosts=["gpu-1", "gpu-2"])]
+    same(prices.machine_of(machines, None, ["gpu-1", "gpu-2"]).name, "big one", "by pattern")
+    same(prices.machine_of(machines, "small", ["x"]).name, "small", "by name")
+    prices.add_to_points(small, machines[0])
+    close(small[1]["samples_per_dollar"], 190 * 3600 / 0.5, 1e-9, "samples per dollar")
+    told = prices.compare(machines, [(None, results.curves_of(small)),
+                                     (None, results.curves_of(big))])
+    same([(r["machine"], r["ranks"], r["measured"]) for r in told["rows"]],
+         [("small", 2, True), ("big one", 2, True)], "side by side")
+    close(told["rows"][1]["samples_per_dollar"], 2000 * 3600 / (4 * 2), 1e-9, "of two nodes")
+    check("rent small" in told["rent"] and "52 % more than big one" in told["rent"], told["rent"])
+    check("rent small" in page_of(made_up(), told), "the page does not say so")
+    check(all(len(line) <= 100 for line in prices.lines_of(told)), "wide lines")
+    # On a machine that the file does not have, nothing is claimed to be measured.
+    told = prices.compare(machines, [(None, results.curves_of([point(1, 5, hosts=["x"])]))])
+    check(told["assumed"] and not any(r["measured"] for r in told["rows"])
+          and "if all types are as fast" in told["rent"], f"{told}")
+    for text, part in (("a: 0\n", ":1: 0: no price"), ("a 1\n", "expected NAME: DOLLARS"),
+                       ("a: 1\na: 2\n", "twice"), ("", "no machine type"),
+                       ("a: {price: 1, host: x}\n", "expected {price")):
+        file.write_text(text)
+        try:
+            prices.read(file)
+            check(False, f"this is read: {text}")
+        except Failure as failure:
+            check(part in str(failure) and failure.code == 78, f"{failure}")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

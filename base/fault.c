@@ -91,6 +91,27 @@ const struct dp_plugin dp_fault_slow = {
     .state_bytes = sizeof(struct dp_fault),
 };
 
+const struct dp_plugin dp_fault_spin = {
+    .name = "spin",
+    .help = "the rank computes for ever",
+    .options = end_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
+const struct dp_plugin dp_fault_lock = {
+    .name = "lock",
+    .help = "the rank waits for ever for a lock that it holds itself",
+    .options = end_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
+const struct dp_plugin dp_fault_swap = {
+    .name = "swap",
+    .help = "the rank reads pages for ever that the system has taken from it",
+    .options = end_options,
+    .state_bytes = sizeof(struct dp_fault),
+};
+
 const struct dp_plugin dp_fault_exit = {
     .name = "exit",
     .help = "the rank leaves with exit code 0, without a word to the others",
@@ -134,8 +155,9 @@ const struct dp_plugin dp_fault_nomem = {
 };
 
 static const struct dp_plugin *const kinds[] = {
-    &dp_fault_flip, &dp_fault_kill, &dp_fault_stop, &dp_fault_slow, &dp_fault_exit,
-    &dp_fault_leak, &dp_fault_torn, &dp_fault_full, &dp_fault_eio,  &dp_fault_nomem};
+    &dp_fault_flip, &dp_fault_kill, &dp_fault_stop, &dp_fault_slow, &dp_fault_spin,
+    &dp_fault_lock, &dp_fault_swap, &dp_fault_exit, &dp_fault_leak, &dp_fault_torn,
+    &dp_fault_full, &dp_fault_eio,  &dp_fault_nomem};
 
 struct dp_plugin_family dp_fault_kinds = {
     .noun = "fault", .rows = kinds, .count = sizeof(kinds) / sizeof(kinds[0])};

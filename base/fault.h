@@ -21,14 +21,14 @@ struct dp_fault {
     const struct dp_plugin *kind; /* &dp_fault_flip, and so on */
     struct dp_fault *next;        /* owned; NULL after the last */
     int step, rank; /* it happens after this step (from 1; slow: 0 is every step), on this rank */
-    int bucket; /* flip of a gradient: of this one. kill, stop, slow, exit: 0 or above: in that step
-                     * instead, before the rank waits for the sum of this bucket */
-    int write;  /* torn, full, eio, and kill where it is above 0: at this call that changes a file
+    int bucket;     /* flip of a gradient: of this one. kill, exit, and what makes a rank late or
+                 * stuck: 0 or above: in that step instead, before it waits for the bucket's sum */
+    int write; /* torn, full, eio, and kill where it is above 0: at this call that changes a file
                  * instead, from 1 (base/files/disk.h) */
-    int alloc;  /* nomem: at this allocation instead, from 1 */
-    int ms;     /* slow */
-    int mb;     /* leak */
-    int what;   /* flip: DP_FLIP_... */
+    int alloc; /* nomem: at this allocation instead, from 1 */
+    int ms;    /* slow */
+    int mb;    /* leak */
+    int what;  /* flip: DP_FLIP_... */
     const char *tensor; /* flip: as named in model.safetensors */
     int element, bit;   /* flip: in the order of model.safetensors; 0 is the lowest bit */
 };
@@ -39,7 +39,8 @@ struct dp_fault {
 enum { DP_FLIP_WEIGHT, DP_FLIP_OPTIMIZER, DP_FLIP_MESSAGE, DP_FLIP_GRADIENT };
 
 extern const struct dp_plugin dp_fault_flip, dp_fault_kill, dp_fault_stop, dp_fault_slow,
-    dp_fault_exit, dp_fault_leak, dp_fault_torn, dp_fault_full, dp_fault_eio, dp_fault_nomem;
+    dp_fault_spin, dp_fault_lock, dp_fault_swap, dp_fault_exit, dp_fault_leak, dp_fault_torn,
+    dp_fault_full, dp_fault_eio, dp_fault_nomem;
 extern struct dp_plugin_family dp_fault_kinds;
 
 /*

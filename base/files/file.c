@@ -13,13 +13,9 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#ifdef DP_XXHASH_DISPATCH
-#include <xxh_x86dispatch.h> /* the same functions, chosen for this processor */
-#else
-#include <xxhash.h>
-#endif
 
 #include "base/files/disk.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 

@@ -30,7 +30,10 @@ static const uint64_t end_ns = 3000000000;
 
 /* Before the rank that reports a hang ends the job, so that other hosts report, too; and before a
  * rank does that has nothing to report, since the one that has may be stuck. */
-static const uint64_t report_ns = 500000000, no_report_ns = 3000000000;
+static const uint64_t report_ns = 500000000, no_report_ns = 4000000000;
+
+/* How long ranks of this host have to say where they are, and those of other hosts. */
+static const uint64_t stacks_ns = 1000000000, rows_ns = 2500000000;
 
 struct dp_failure_detector {
     struct dp_failure_detector_config config;
@@ -42,7 +45,8 @@ struct dp_failure_detector {
     atomic_bool hung;             /* how ranks end is unknown: a host is silent, or none of its
                                    * ranks makes progress */
     uint64_t hung_ns;             /* when that was found; 0: it was not */
-    bool told;                    /* this rank has reported that */
+    bool reports;                 /* this rank was the one to report when it was found */
+    bool told;                    /* it has */
     dp_hang_hook *hook;           /* under the mutex */
     void *hook_context;
     dp_hang_hook *loss_hook; /* under the mutex, too */
@@ -158,17 +162,44 @@ static void look(struct dp_failure_detector *detector)
 }
 
 /* The mutex is held, so the hook stays. */
-static void report_hang(struct dp_failure_detector *detector)
+static void report_hang(struct dp_failure_detector *detector, const struct dp_hang_row *rows,
+                        int count, bool others)
 {
-    const struct dp_watchdog *watchdog = detector->config.watchdog;
     char cause[1024];
 
-    dp_watchdog_report(watchdog);
-    dp_watchdog_cause(watchdog, cause, sizeof(cause));
+    dp_hang_table_report(rows, count, others, dp_watchdog_quiet_s(detector->config.watchdog));
+    dp_hang_table_cause(rows, count, others, cause, sizeof(cause));
     if (detector->hook != NULL) {
         detector->hook(detector->hook_context, cause);
     }
     detector->told = true;
+}
+
+/* Once all is known that can be, or time is up, this host's rows go to the other hosts, and the
+ * rank that reports does. */
+static void gather_and_report(struct dp_failure_detector *detector)
+{
+    struct dp_watchdog *watchdog = detector->config.watchdog;
+    struct dp_hang_gather *gather = detector->config.gather;
+    const uint64_t since_ns = dp_now_ns() - detector->hung_ns;
+    const struct dp_hang_row *rows;
+    int count;
+
+    if (detector->told || !detector->reports ||
+        (!dp_watchdog_answered(watchdog) && since_ns < stacks_ns)) {
+        return;
+    }
+    rows = dp_watchdog_rows(watchdog, &count);
+    if (gather == NULL) {
+        report_hang(detector, rows, count, dp_watchdog_has_others(watchdog));
+        return;
+    }
+    dp_hang_gather_put(gather, rows, count);
+    if ((dp_hang_gather_complete(gather) || since_ns >= rows_ns) &&
+        dp_hang_gather_reports(gather)) {
+        rows = dp_hang_gather_rows(gather, &count);
+        report_hang(detector, rows, count, false);
+    }
 }
 
 /* Ends the job, first by ending the waits of this rank, then by force. */
@@ -196,8 +227,13 @@ static void look_at_progress(struct dp_failure_detector *detector)
     if (watchdog == NULL || atomic_load(&detector->lost_ns) != 0) {
         return;
     }
+    dp_watchdog_answer(watchdog);
     finding = dp_watchdog_look(watchdog, dp_now_ns());
+    if (dp_hang_gather_look(detector->config.gather)) {
+        finding = DP_WATCHDOG_HUNG; /* another host has found that */
+    }
     if (detector->hung_ns != 0 && (detector->told || finding == DP_WATCHDOG_HUNG)) {
+        gather_and_report(detector);
         end_hang(detector);
         return;
     }
@@ -207,8 +243,9 @@ static void look_at_progress(struct dp_failure_detector *detector)
     }
     if (finding == DP_WATCHDOG_HUNG && atomic_load(detector->config.cancel) == 0) {
         detector->hung_ns = dp_now_ns();
-        if (dp_watchdog_reports(watchdog)) {
-            report_hang(detector);
+        detector->reports = dp_watchdog_reports(watchdog);
+        if (detector->reports) {
+            dp_watchdog_ask(watchdog);
         }
     }
 }

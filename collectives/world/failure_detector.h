@@ -21,6 +21,7 @@
 #define DP_COLLECTIVES_WORLD_FAILURE_DETECTOR_H
 
 #include "collectives/core/group.h"
+#include "collectives/world/hang_gather.h"
 #include "collectives/world/liveness.h"
 #include "collectives/world/watchdog.h"
 
@@ -31,8 +32,9 @@ struct dp_failure_detector_config {
     atomic_int *cancel;                    /* ends all waits of this process */
     struct dp_loss (*lost)(void *context); /* the rank that is lost: dp_liveness_lost() */
     void *context;
-    void (*abort)(int code);      /* ends all ranks of the job, and does not return */
-    struct dp_watchdog *watchdog; /* NULL: none */
+    void (*abort)(int code);       /* ends all ranks of the job, and does not return */
+    struct dp_watchdog *watchdog;  /* NULL: none */
+    struct dp_hang_gather *gather; /* NULL: no connection to other hosts */
 };
 
 /* At most one in a process, since it handles SIGPIPE. Errors: DP_ERR_NOMEM (also when no thread can

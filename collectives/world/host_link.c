@@ -185,13 +185,16 @@ static void note_silence(struct dp_host_link *line, int outage_s)
 
 bool dp_host_link_lost(struct dp_host_link *line, int outage_s)
 {
-    char farewell;
+    char first = DP_HOST_LINK_FAREWELL;
     ssize_t got;
 
-    if (line->theirs < 0 || line->died || line->silent_s > 0) {
+    if (line->theirs < 0 || line->died || line->silent_s > 0 || line->talks) {
         return line->died || line->silent_s > 0;
     }
-    got = recv(line->theirs, &farewell, 1, MSG_DONTWAIT);
+    got = recv(line->theirs, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got > 0 && first == DP_HOST_LINK_ROW) {
+        return false;
+    }
     if (got > 0) {
         shut(&line->theirs);
     } else if (got == 0) {
@@ -206,8 +209,10 @@ bool dp_host_link_lost(struct dp_host_link *line, int outage_s)
 
 void dp_host_link_leave(const struct dp_host_link *line)
 {
-    if (line->mine >= 0) {
-        (void)send(line->mine, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const char farewell = DP_HOST_LINK_FAREWELL;
+
+    if (line->mine >= 0 && !line->talks) {
+        (void)send(line->mine, &farewell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
 }
 

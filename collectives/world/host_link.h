@@ -4,11 +4,11 @@
  * to ranks that wait.
  *
  * The first rank of each host has a TCP connection to the first rank of the next host, which
- * carries nothing but a farewell. The kernel closes it when the process ends, however it ends:
- * without a farewell that is a death. TCP probes the other host each second, also during an outage
- * of the network. The caller decides how long to wait for a host that does not answer. Where no
- * connection can be made (a firewall, no IPv4), or something between the hosts breaks it, no rank
- * is watched, and nothing else changes.
+ * carries nothing but a farewell, or rows of a table when the job hangs (hang_gather.h). The
+ * kernel closes it when the process ends, however it ends: without a farewell that is a death. TCP
+ * probes the other host each second, also during an outage of the network. The caller decides how
+ * long to wait for a host that does not answer. Where no connection can be made (a firewall, no
+ * IPv4), or something between the hosts breaks it, no rank is watched, and nothing else changes.
  *
  *      h1: 0         h2: 1         h3: 2, 3
  *          |  <-------  |  <---------  |       rank 1 watches rank 0, rank 2 watches rank 1, rank 0
@@ -29,7 +29,12 @@ struct dp_host_link {
     int quiet_s;   /* seconds since the last answer of its host, at the last check */
     bool warned;   /* a warning about that was logged */
     int silent_s;  /* above 0: given up after this many seconds */
+    bool talks;    /* rows go over the connections: the job ends, and nobody is lost any more; set
+                    * by hang_gather.c */
 };
+
+/* The first byte of a row; a farewell is another one. */
+enum { DP_HOST_LINK_FAREWELL, DP_HOST_LINK_ROW };
 
 /* Watches no rank. */
 void dp_host_link_init(struct dp_host_link *line);

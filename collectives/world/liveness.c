@@ -1,13 +1,15 @@
 #include "collectives/world/liveness.h"
 
 #include "base/system/process.h"
+#include "base/system/stacks.h"
 #include "collectives/world/host_link.h"
 #include "collectives/world/local_peers.h"
 
 /* What a rank shows to the ranks of its host. */
 struct signs {
-    atomic_int left; /* not 0: it ends by itself */
+    struct dp_local_sign sign;
     struct dp_trace_mark mark;
+    struct dp_watchdog_question question;
 };
 
 struct dp_liveness {
@@ -36,14 +38,18 @@ static dp_status watch_peers(struct dp_liveness *l)
     for (int i = 0; i < group->size && status == DP_OK; i++) {
         if (group->node_of[i] == group->node_of[group->rank]) {
             struct signs *signs = dp_group_peer(group, l->signs, i);
-            dp_local_peers_watch(&l->peers, i, all[i], signs != NULL ? &signs->left : NULL);
+            dp_local_peers_add(&l->peers, i, all[i], signs != NULL ? &signs->sign : NULL);
             /* Of a rank whose memory this one cannot reach the watchdog sees nothing. */
             if (signs != NULL && all[i].space == mine.space && all[i].id > 0) {
-                l->ranks[l->count++] = (struct dp_watchdog_rank){i, all[i].id, &signs->mark};
+                l->ranks[l->count++] =
+                    (struct dp_watchdog_rank){i, all[i].id, &signs->mark, &signs->question};
             }
         }
     }
     dp_free(all);
+    if (status == DP_OK) {
+        dp_local_peers_watch(&l->peers);
+    }
     return status;
 }
 
@@ -71,6 +77,7 @@ dp_status dp_liveness_create(struct dp_group *group, struct dp_liveness **out)
         return DP_FAIL(DP_ERR_NOMEM, "liveness");
     }
     l->group = group;
+    dp_stacks_init();
     atomic_init(&l->outage_s, DP_OUTAGE_S);
     dp_host_link_init(&l->link);
     status = open(l);
@@ -91,6 +98,11 @@ void dp_liveness_allow_outage(struct dp_liveness *l, int seconds)
 struct dp_trace_mark *dp_liveness_mark(const struct dp_liveness *l)
 {
     return &l->signs->mark;
+}
+
+dp_status dp_liveness_gather(struct dp_liveness *l, struct dp_hang_gather **out)
+{
+    return dp_hang_gather_create(l->group, &l->link, out);
 }
 
 dp_status dp_liveness_watchdog(const struct dp_liveness *l, const char *host,
@@ -125,7 +137,7 @@ struct dp_loss dp_liveness_lost(struct dp_liveness *l)
 void dp_liveness_farewell(struct dp_liveness *l)
 {
     if (l != NULL) {
-        atomic_store(&l->signs->left, 1);
+        atomic_store(&l->signs->sign.left, 1);
         dp_host_link_leave(&l->link);
     }
 }

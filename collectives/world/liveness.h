@@ -8,6 +8,7 @@
 #define DP_COLLECTIVES_WORLD_LIVENESS_H
 
 #include "collectives/core/group.h"
+#include "collectives/world/hang_gather.h"
 #include "collectives/world/watchdog.h"
 
 struct dp_liveness;
@@ -21,7 +22,8 @@ struct dp_loss {
                        * rank has died is unknown */
 };
 
-/* Starts to watch the ranks of a group. Collective. group: borrowed. Errors: DP_ERR_NOMEM, those of
+/* Starts to watch the ranks of a group, and prepares the calling thread for dp_stacks_print().
+ * Collective. group: borrowed. Errors: DP_ERR_NOMEM, those of
  * messages. */
 DP_CHECKED dp_status dp_liveness_create(struct dp_group *group, struct dp_liveness **out);
 
@@ -34,6 +36,10 @@ void dp_liveness_allow_outage(struct dp_liveness *liveness, int seconds);
  * be destroyed before liveness. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_liveness_watchdog(const struct dp_liveness *liveness, const char *host,
                                           struct dp_watchdog **out);
+
+/* What gathers the rows of all hosts; NULL: this rank has no connection to another host. Owned by
+ * the caller; to be destroyed before liveness. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_liveness_gather(struct dp_liveness *liveness, struct dp_hang_gather **out);
 
 /* Where this rank publishes what it does; of liveness. */
 struct dp_trace_mark *dp_liveness_mark(const struct dp_liveness *liveness);

@@ -19,33 +19,112 @@ void dp_local_peers_fini(struct dp_local_peers *peers)
     peers->peers = NULL;
 }
 
-void dp_local_peers_watch(struct dp_local_peers *peers, int rank, struct dp_process process,
-                          const atomic_int *left)
+void dp_local_peers_add(struct dp_local_peers *peers, int rank, struct dp_process process,
+                        struct dp_local_sign *sign)
 {
     struct dp_local_peer *peer = &peers->peers[rank];
 
-    if (rank != peers->self && process.space == dp_process_self().space && process.id > 0) {
-        peer->watched = dp_process_watch(&peer->watch, process.id);
-        peer->left = left;
+    if (process.space == dp_process_self().space && process.id > 0) {
+        peer->id = process.id;
+        peer->sign = sign;
     }
 }
 
-int dp_local_peers_lost(const struct dp_local_peers *peers)
+static bool has_left(const struct dp_local_peer *peer)
 {
-    for (int i = 0; peers->peers != NULL && i < peers->size; i++) {
-        const struct dp_local_peer *peer = &peers->peers[i];
-        const bool gone = peer->watched && dp_process_ended(&peer->watch);
-        if (gone && (peer->left == NULL || atomic_load(peer->left) == 0)) {
-            return i;
+    return peer->sign != NULL && atomic_load(&peer->sign->left) != 0;
+}
+
+/* Follows the circle of ranks from this one until it watches enough of them. Returns a rank that
+ * has died before it could be watched, or -1. */
+static int watch_more(struct dp_local_peers *peers)
+{
+    int watched = 0;
+
+    for (int i = 1; i < peers->size && watched < DP_LOCAL_PEERS_WATCHED; i++) {
+        const int rank = (peers->self + i) % peers->size;
+        struct dp_local_peer *peer = &peers->peers[rank];
+
+        if (peer->id == 0 || peer->over || peer->sign == NULL) {
+            continue;
+        }
+        peer->watched = peer->watched || dp_process_watch(&peer->watch, peer->id);
+        watched += peer->watched;
+        if (!peer->watched && !has_left(peer)) {
+            return rank;
+        }
+        peer->over = !peer->watched;
+    }
+    peers->fewer = false;
+    return -1;
+}
+
+void dp_local_peers_watch(struct dp_local_peers *peers)
+{
+    for (int i = 0; i < peers->size; i++) {
+        struct dp_local_peer *peer = &peers->peers[i];
+        if (i != peers->self && peer->id != 0 && peer->sign == NULL) {
+            peer->watched = dp_process_watch(&peer->watch, peer->id);
         }
     }
-    return -1;
+    peers->fewer = true;
+    (void)watch_more(peers); /* one that is dead already is found again */
+}
+
+/* The first one that has died, as this rank sees it, or -1. */
+static int look(struct dp_local_peers *peers)
+{
+    for (int i = 0; i < peers->size; i++) {
+        struct dp_local_peer *peer = &peers->peers[i];
+        if (!peer->watched || !dp_process_ended(&peer->watch)) {
+            continue;
+        }
+        if (!has_left(peer)) {
+            return i;
+        }
+        dp_process_unwatch(&peer->watch);
+        peer->watched = false;
+        peer->over = peers->fewer = true;
+    }
+    return peers->fewer ? watch_more(peers) : -1;
+}
+
+int dp_local_peers_lost(struct dp_local_peers *peers)
+{
+    const struct dp_local_sign *mine = peers->peers == NULL ? NULL : peers->peers[peers->self].sign;
+    int lost = -1;
+
+    if (mine != NULL && atomic_load(&mine->found) != 0) {
+        return atomic_load(&mine->found) - 1;
+    }
+    lost = peers->peers == NULL ? -1 : look(peers);
+    for (int i = 0; i < peers->size && lost >= 0; i++) {
+        if (peers->peers[i].sign != NULL) {
+            int nobody = 0;
+            (void)atomic_compare_exchange_strong(&peers->peers[i].sign->found, &nobody, lost + 1);
+        }
+    }
+    return lost;
+}
+
+static bool lives(const struct dp_local_peer *peer)
+{
+    struct dp_process_watch watch;
+
+    if (peer->watched) {
+        return !dp_process_ended(&peer->watch);
+    }
+    if (peer->id == 0 || peer->over || !dp_process_watch(&watch, peer->id)) {
+        return false;
+    }
+    dp_process_unwatch(&watch);
+    return true;
 }
 
 bool dp_local_peers_reports(const struct dp_local_peers *peers)
 {
     for (int i = 0; i < peers->self; i++) {
-        if (peers->peers[i].watched && !dp_process_ended(&peers->peers[i].watch)) {
+        if (lives(&peers->peers[i])) {
             return false;
         }
     }

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
+#include "base/system/stacks.h"
 
 enum {
     TIMES_SLOWEST = 5,
@@ -14,7 +14,7 @@ enum {
     FIRST_STEP_S = 60,
     AFTER_OUTAGE_S = 5,
     LEAST_OTHER_S = 300,
-    LOOK_S = 1,           /* without progress, before /proc is read */
+    LOOK_S = 1,           /* without progress, and before the warning, /proc is read */
     PAGES_PER_SECOND = 50 /* read from a disk: more of them is swapping */
 };
 
@@ -34,6 +34,7 @@ struct rank_state {
 
 struct dp_watchdog {
     struct rank_state *ranks; /* owned */
+    struct dp_hang_row *rows; /* owned; of the last look */
     int count, self;
     char host[64];
     bool others;
@@ -56,16 +57,19 @@ dp_status dp_watchdog_create(const struct dp_watchdog_config *config, struct dp_
 {
     struct dp_watchdog *w = dp_zalloc(1, sizeof(*w));
     struct rank_state *ranks = dp_zalloc((size_t)config->count, sizeof(*ranks));
+    struct dp_hang_row *rows = dp_zalloc((size_t)config->count, sizeof(*rows));
 
-    if (w == NULL || ranks == NULL) {
+    if (w == NULL || ranks == NULL || rows == NULL) {
         dp_free(w);
         dp_free(ranks);
+        dp_free(rows);
         return DP_FAIL(DP_ERR_NOMEM, "watchdog of %d ranks", config->count);
     }
     for (int i = 0; i < config->count; i++) {
         ranks[i].is = config->ranks[i];
     }
     w->ranks = ranks;
+    w->rows = rows;
     w->count = config->count;
     w->self = config->self;
     (void)snprintf(w->host, sizeof(w->host), "%s", config->host);
@@ -79,6 +83,7 @@ void dp_watchdog_destroy(struct dp_watchdog *w)
 {
     if (w != NULL) {
         dp_free(w->ranks);
+        dp_free(w->rows);
         dp_free(w);
     }
 }
@@ -155,26 +160,6 @@ static void follow(struct dp_watchdog *w, struct rank_state *r)
     }
 }
 
-/* Reads what the processes do, twice or more, so that it can be said what they did meanwhile. */
-static void look_at_processes(struct dp_watchdog *w)
-{
-    const bool first = w->looked_ns == 0;
-
-    if (w->clock_ns - w->moved_ns < (uint64_t)LOOK_S * 1000000000u) {
-        w->looked_ns = 0;
-        for (int i = 0; i < w->count; i++) {
-            w->ranks[i].now.state = '\0';
-        }
-        return;
-    }
-    for (int i = 0; i < w->count; i++) {
-        struct rank_state *r = &w->ranks[i];
-        w->look(r->is.process, &r->now);
-        r->first = first ? r->now : r->first;
-    }
-    w->looked_ns = first ? w->clock_ns : w->looked_ns;
-}
-
 /* ---- how long is too long ---- */
 
 static double step_limit_s(const struct dp_watchdog *w)
@@ -222,9 +207,39 @@ static double limit_s(const struct dp_watchdog *w)
     return limit > 0.0 ? limit : step_limit_s(w);
 }
 
-static double quiet_s(const struct dp_watchdog *w)
+double dp_watchdog_quiet_s(const struct dp_watchdog *w)
 {
     return in_seconds(w->clock_ns - w->moved_ns);
+}
+
+/* Whether what processes do may soon matter, and so the limit. Not earlier: every rank reads all of
+ * them, and where many start on few cores, that would take all cores. */
+static bool must_look(const struct dp_watchdog *w)
+{
+    const double least_s = fmin(step_limit_s(w), LEAST_OTHER_S);
+    const double quiet_s = dp_watchdog_quiet_s(w);
+
+    return quiet_s >= LOOK_S && quiet_s >= least_s / 2 - LOOK_S;
+}
+
+/* Reads what the processes do, twice or more, so that it can be said what they did meanwhile. */
+static void look_at_processes(struct dp_watchdog *w)
+{
+    const bool first = w->looked_ns == 0;
+
+    if (!must_look(w)) {
+        w->looked_ns = 0;
+        for (int i = 0; i < w->count; i++) {
+            w->ranks[i].now.state = '\0';
+        }
+        return;
+    }
+    for (int i = 0; i < w->count; i++) {
+        struct rank_state *r = &w->ranks[i];
+        w->look(r->is.process, &r->now);
+        r->first = first ? r->now : r->first;
+    }
+    w->looked_ns = first ? w->clock_ns : w->looked_ns;
 }
 
 enum dp_watchdog_finding dp_watchdog_look(struct dp_watchdog *w, uint64_t now_ns)
@@ -239,10 +254,10 @@ enum dp_watchdog_finding dp_watchdog_look(struct dp_watchdog *w, uint64_t now_ns
     }
     look_at_processes(w);
     limit = limit_s(w);
-    if (quiet_s(w) >= limit) {
+    if (dp_watchdog_quiet_s(w) >= limit) {
         return DP_WATCHDOG_HUNG;
     }
-    if (quiet_s(w) < limit / 2) {
+    if (dp_watchdog_quiet_s(w) < limit / 2) {
         w->warned = false;
         return DP_WATCHDOG_FINE;
     }
@@ -263,45 +278,7 @@ bool dp_watchdog_reports(const struct dp_watchdog *w)
     return false;
 }
 
-/* ---- who is the cause ---- */
-
-/* Whether `a` has come less far than `b`, both of which wait in a step. */
-static bool is_before(const struct rank_state *a, const struct rank_state *b)
-{
-    return a->activity == DP_PHASE_STEP && b->activity == DP_PHASE_STEP &&
-           (a->step < b->step || (a->step == b->step && bucket(a) < bucket(b)));
-}
-
-static bool is_missing(const struct dp_watchdog *w, const struct rank_state *r)
-{
-    if (idles(r)) {
-        return false;
-    }
-    if (!waits(r)) {
-        return true;
-    }
-    for (int i = 0; i < w->count; i++) {
-        if (!idles(&w->ranks[i]) && !waits(&w->ranks[i])) {
-            return false; /* that one is the cause, and r may wait for it */
-        }
-    }
-    for (int i = 0; i < w->count; i++) {
-        if (is_before(r, &w->ranks[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool dp_watchdog_blames(const struct dp_watchdog *w, int rank)
-{
-    for (int i = 0; i < w->count; i++) {
-        if (w->ranks[i].is.rank == rank) {
-            return is_missing(w, &w->ranks[i]);
-        }
-    }
-    return false;
-}
+/* ---- what is told of them ---- */
 
 /* What a process has done since the ranks of this host made no progress any more. */
 static const char *doing(const struct dp_watchdog *w, const struct rank_state *r)
@@ -331,7 +308,10 @@ static const char *doing(const struct dp_watchdog *w, const struct rank_state *r
     if (r->now.state == 'D') {
         return "waits for a device";
     }
-    return in_seconds(r->now.cpu_ns - r->first.cpu_ns) > past_s / 2 ? "computing" : "sleeping";
+    if (r->now.state == 'R' || in_seconds(r->now.cpu_ns - r->first.cpu_ns) > past_s / 2) {
+        return "computing";
+    }
+    return strncmp(r->now.waits, "futex", 5) == 0 ? "waits for a lock" : "sleeping";
 }
 
 static const char *phase_text(const struct rank_state *r)
@@ -339,60 +319,84 @@ static const char *phase_text(const struct rank_state *r)
     return open_spans(r) == 0 ? "outside" : dp_phase_text((enum dp_phase)phase(r));
 }
 
-void dp_watchdog_cause(const struct dp_watchdog *w, char *out, size_t size)
+static void describe(const struct dp_watchdog *w, const struct rank_state *r,
+                     struct dp_hang_row *out)
 {
-    size_t used = 0;
-    int missing = 0;
+    const struct dp_watchdog_question *q = r->is.question;
 
-    out[0] = '\0';
+    *out = (struct dp_hang_row){.rank = r->is.rank,
+                                .known = true,
+                                .waits = waits(r),
+                                .idles = idles(r),
+                                .activity = r->activity,
+                                .step = r->step,
+                                .bucket = bucket(r),
+                                .since_s = in_seconds(w->clock_ns - r->moved_ns)};
+    memcpy(out->host, w->host, sizeof(out->host));
+    memcpy(out->kernel, r->now.waits, sizeof(out->kernel));
+    (void)snprintf(out->phase, sizeof(out->phase), "%s", phase_text(r));
+    (void)snprintf(out->doing, sizeof(out->doing), "%s", doing(w, r));
+    if (q != NULL && atomic_load(&q->asked) > 0 &&
+        atomic_load_explicit(&q->given, memory_order_acquire) == atomic_load(&q->asked)) {
+        memcpy(out->stacks, q->stacks, sizeof(out->stacks));
+        out->stacks[sizeof(out->stacks) - 1] = '\0';
+    }
+}
+
+const struct dp_hang_row *dp_watchdog_rows(struct dp_watchdog *w, int *count)
+{
     for (int i = 0; i < w->count; i++) {
-        const struct rank_state *r = &w->ranks[i];
-        if (is_missing(w, r) && used < size) {
-            used += (size_t)snprintf(out + used, size - used, "%srank %d (%s): %s, phase %s",
-                                     missing++ == 0 ? "did not arrive: " : ", ", r->is.rank,
-                                     w->host, doing(w, r), phase_text(r));
+        describe(w, &w->ranks[i], &w->rows[i]);
+    }
+    *count = w->count;
+    return w->rows;
+}
+
+bool dp_watchdog_has_others(const struct dp_watchdog *w)
+{
+    return w->others;
+}
+
+void dp_watchdog_warn(struct dp_watchdog *w)
+{
+    char cause[1024];
+    int count;
+
+    dp_hang_table_cause(dp_watchdog_rows(w, &count), w->count, w->others, cause, sizeof(cause));
+    DP_WARN("no progress for %.1f s: %s; the job ends after %.1f s (train.hang_timeout_s)",
+            dp_watchdog_quiet_s(w), cause, limit_s(w));
+}
+
+/* ---- stacks ---- */
+
+void dp_watchdog_ask(const struct dp_watchdog *w)
+{
+    for (int i = 0; i < w->count; i++) {
+        if (w->ranks[i].is.question != NULL) {
+            atomic_fetch_add(&w->ranks[i].is.question->asked, 1);
         }
     }
-    if (missing == 0) {
-        (void)snprintf(out, size, "all ranks of host %s wait%s", w->host,
-                       w->others ? " for ranks that cannot be seen from here" : " for each other");
-    }
 }
 
-void dp_watchdog_warn(const struct dp_watchdog *w)
+bool dp_watchdog_answered(const struct dp_watchdog *w)
 {
-    char cause[1024];
-
-    dp_watchdog_cause(w, cause, sizeof(cause));
-    DP_WARN("no progress for %.1f s: %s; the job ends after %.1f s (train.hang_timeout_s)",
-            quiet_s(w), cause, limit_s(w));
-}
-
-static void print_row(const struct dp_watchdog *w, const struct rank_state *r, int width)
-{
-    char where[24] = "-";
-
-    if (r->activity == DP_PHASE_STEP && bucket(r) >= 0) {
-        (void)snprintf(where, sizeof(where), "%lld", bucket(r));
-    }
-    dp_text_line(stderr, "%4d %-*s %8lld %6s %-10s %8.1f  %s%s%s%s", r->is.rank, width, w->host,
-                 r->step, where, phase_text(r), in_seconds(w->clock_ns - r->moved_ns), doing(w, r),
-                 r->now.waits[0] == '\0' ? "" : " (", r->now.waits,
-                 r->now.waits[0] == '\0' ? "" : ")");
-}
-
-void dp_watchdog_report(const struct dp_watchdog *w)
-{
-    const int width = (int)strlen(w->host) > 4 ? (int)strlen(w->host) : 4;
-    char cause[1024];
-
-    dp_text_line(stderr, "%4s %-*s %8s %6s %-10s %8s  %s", "rank", width, "host", "step", "bucket",
-                 "phase", "since_s", "process");
     for (int i = 0; i < w->count; i++) {
-        print_row(w, &w->ranks[i], width);
+        const struct dp_watchdog_question *q = w->ranks[i].is.question;
+        if (q != NULL && runs(&w->ranks[i]) && atomic_load(&q->given) != atomic_load(&q->asked)) {
+            return false;
+        }
     }
-    dp_watchdog_cause(w, cause, sizeof(cause));
-    dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
-           "no progress for %.1f s: %s; the job ends, start it again with --resume", quiet_s(w),
-           cause);
+    return true;
+}
+
+void dp_watchdog_answer(const struct dp_watchdog *w)
+{
+    for (int i = 0; i < w->count; i++) {
+        struct dp_watchdog_question *q = w->ranks[i].is.question;
+        const int asked = q != NULL ? atomic_load(&q->asked) : 0;
+        if (w->ranks[i].is.rank == w->self && q != NULL && atomic_load(&q->given) != asked) {
+            dp_stacks_print(q->stacks, sizeof(q->stacks));
+            atomic_store_explicit(&q->given, asked, memory_order_release);
+        }
+    }
 }

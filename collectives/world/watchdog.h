@@ -5,7 +5,7 @@
  * Each rank publishes where it is (dp_trace_publish()) in memory that its host shares, so a rank
  * that is stopped or stuck needs not answer. Ranks that train together wait for each other: if none
  * of them opens or closes a span for longer than the limit, the job hangs. A rank that waits for
- * others is not the cause; one that does anything else, or is stopped, is.
+ * others is not the cause (hang_table.h).
  *
  *   activity                limit
  *   a step                  train.hang_timeout_s; 0: five times the slowest step so far, at least
@@ -25,13 +25,21 @@
 #include "base/status.h"
 #include "base/system/process.h"
 #include "base/trace.h"
+#include "collectives/world/hang_table.h"
 
 struct dp_watchdog;
 
+/* What a rank is asked for; zeroed: nothing. In memory that its host shares. */
+struct dp_watchdog_question {
+    atomic_int asked, given;     /* how often it was asked, and which time it last answered */
+    char stacks[DP_HANG_STACKS]; /* complete where both are equal */
+};
+
 struct dp_watchdog_rank {
     int rank;
-    int64_t process;                  /* its number */
-    const struct dp_trace_mark *mark; /* borrowed */
+    int64_t process;                       /* its number */
+    const struct dp_trace_mark *mark;      /* borrowed */
+    struct dp_watchdog_question *question; /* borrowed; NULL: it is asked nothing */
 };
 
 struct dp_watchdog_config {
@@ -66,18 +74,24 @@ enum dp_watchdog_finding dp_watchdog_look(struct dp_watchdog *watchdog, uint64_t
 /* Whether this rank is the one to report: the first one of the host whose process runs. */
 bool dp_watchdog_reports(const struct dp_watchdog *watchdog);
 
-/* Whether this rank keeps the others waiting. */
-bool dp_watchdog_blames(const struct dp_watchdog *watchdog, int rank);
-
 /* Logs a warning: who keeps the others waiting, and when the job will end. */
-void dp_watchdog_warn(const struct dp_watchdog *watchdog);
+void dp_watchdog_warn(struct dp_watchdog *watchdog);
 
-/* Prints where all ranks of the host are, as a table on stderr, and logs the ranks that did not
- * arrive as an error. */
-void dp_watchdog_report(const struct dp_watchdog *watchdog);
+/* Asks the ranks of this host for their stacks, which the rank that reports does; whether all that
+ * run have answered. */
+void dp_watchdog_ask(const struct dp_watchdog *watchdog);
+bool dp_watchdog_answered(const struct dp_watchdog *watchdog);
 
-/* The ranks that did not arrive, as in that error. */
-void dp_watchdog_cause(const struct dp_watchdog *watchdog, char *out, size_t size);
+/* Answers for this rank if it is asked and has not yet; by the thread that looks. */
+void dp_watchdog_answer(const struct dp_watchdog *watchdog);
+
+/* Where the ranks of this host were at the last look: [*count], borrowed until the next call. */
+const struct dp_hang_row *dp_watchdog_rows(struct dp_watchdog *watchdog, int *count);
+
+/* Seconds without progress at the last look; whether ranks here may wait for ranks that cannot be
+ * seen from here. */
+double dp_watchdog_quiet_s(const struct dp_watchdog *watchdog);
+bool dp_watchdog_has_others(const struct dp_watchdog *watchdog);
 
 /* NULL is ignored. */
 void dp_watchdog_destroy(struct dp_watchdog *watchdog);

@@ -164,13 +164,18 @@ static dp_status watch(struct dp_world *world)
         status = dp_liveness_watchdog(world->liveness, world->host, &world->watchdog);
     }
     if (status == DP_OK && world->all->size > 1) {
+        status = dp_liveness_gather(world->liveness, &world->gather);
+    }
+    if (status == DP_OK && world->all->size > 1) {
         config.watchdog = world->watchdog;
+        config.gather = world->gather;
         config.context = world->liveness;
         config.abort = end_job;
         status = dp_failure_detector_create(&config, &world->detector);
     }
     if (status != DP_OK) {
         dp_group_leave(world->all, status);
+        dp_hang_gather_destroy(world->gather);
         dp_watchdog_destroy(world->watchdog);
         dp_liveness_destroy(world->liveness);
         dp_group_destroy(world->all);
@@ -296,6 +301,7 @@ void dp_world_destroy(struct dp_world *world)
     dp_failure_detector_destroy(
         world->detector); /* other ranks may end from here on, which is no error */
     dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
+    dp_hang_gather_destroy(world->gather);
     dp_watchdog_destroy(world->watchdog);
     dp_liveness_destroy(world->liveness);
     dp_world_unite(world);

@@ -8,6 +8,7 @@
 #include "collectives/world/roles.h"
 
 struct dp_failure_detector;
+struct dp_hang_gather;
 struct dp_liveness;
 struct dp_watchdog;
 
@@ -22,6 +23,7 @@ struct dp_world {
     char library[64];                     /* "Open MPI v4.1.4", or "no MPI" */
     struct dp_liveness *liveness;         /* owned; of `all`; NULL: alone */
     struct dp_watchdog *watchdog;         /* owned; NULL: alone */
+    struct dp_hang_gather *gather;        /* owned; NULL: no connection to another host */
     struct dp_failure_detector *detector; /* owned; NULL: alone */
     atomic_int cancel;
     bool broken; /* this rank failed where the others may wait for it: only dp_world_abort() helps;

@@ -97,6 +97,7 @@ install(PROGRAMS launch/netlab DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT scr
 install(PROGRAMS launch/mpirun launch/mpirun_watchdog.py launch/supervise DESTINATION ${dp_share}
         COMPONENT scripts)
 install(FILES launch/env.sh DESTINATION ${dp_share} COMPONENT scripts)
+install(DIRECTORY launch/slurm DESTINATION ${dp_share} COMPONENT scripts)
 install(FILES ${dp_page} DESTINATION ${dp_share} COMPONENT scripts) # ddp_sweep's page looks alike
 install(DIRECTORY models/ DESTINATION ${dp_share}/models FILES_MATCHING PATTERN "*.cfg")
 install(DIRECTORY examples DESTINATION ${dp_share})

@@ -4,11 +4,12 @@
     options     the command line
     plan        which runs there are, and in which order they are done
     folder      the sweep's folder: what is kept, what another start finds
+    running     does the runs, one by one or as jobs
     local       runs on this machine, on hosts of a netlab or of a host file
     slurm       runs as an array job of Slurm
     results     figures of a run, of its repeats, of a curve; the knee
     prices      dollars an hour of machine types, and which of them to rent
-    table, csv_file, page, chart    what people read
+    progress, table, csv_file, page, chart    what people read
     prune       --prune: removes folders of runs and sweeps
     failure     errors: one line and an exit code
 """

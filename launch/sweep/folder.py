@@ -86,7 +86,7 @@ class Folder:
             return
         sweep = self.path / "sweep.json"
         if not sweep.exists():
-            left = {"points", ".lock", "sweep.json.new", "sweep.csv", "sweep.html"}
+            left = {"points", "slurm", ".lock", "sweep.json.new", "sweep.csv", "sweep.html"}
             if self.path.is_dir() and {p.name for p in self.path.iterdir()} <= left:
                 return
             raise Failure(f"{self.path} holds something else than a sweep: take another --out",

@@ -3,11 +3,13 @@ import os
 import re
 import subprocess
 
-from sweep import csv_file, options, page, plan, prices, results, table
-from sweep.failure import CANNOT_WRITE, INTERNAL, NOT_AVAILABLE, STOPPED, Failure, complain, say
+from sweep import csv_file, options, page, plan, prices, prune, results, table
+from sweep.failure import (CANNOT_WRITE, INTERNAL, NO_INPUT, NOT_AVAILABLE, STOPPED, Failure,
+                           complain, say)
 from sweep.folder import SCHEMA, Folder, write_json, write_text
-from sweep.local import Local, Stopped
-from sweep.progress import Progress
+from sweep.local import Local, Stopped, exit_code
+from sweep.running import as_jobs, one_by_one
+from sweep.slurm import Slurm
 
 CHECK_S = 120  # ddp_train takes a tenth of a second to read a configuration
 
@@ -19,6 +21,7 @@ class Tools:
         self.train = self.find("ddp_train", bin_folder)
         self.mpirun = self.find("mpirun", launch_folder)
         self.netlab = self.find("netlab", launch_folder, bin_folder)
+        self.array = os.path.join(launch_folder, "slurm/array.sbatch")
         self.template = os.path.join(launch_folder, "page.html")
         if not os.path.exists(self.template):
             self.template = os.path.join(launch_folder, "../runtime/report/page/page.html")
@@ -47,9 +50,11 @@ def resolve(args, tools, overrides):
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Failure(f"{tools.train} does not run: {error}", NOT_AVAILABLE) from error
     if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        text = (lines or [f"{tools.train} --print-config failed"])[-1]
-        raise Failure(text.removeprefix("lockstep: error: "), done.returncode)
+        lines = [line.removeprefix("lockstep: error: ") for line in done.stderr.splitlines()
+                 if line.startswith("lockstep: error: ")]
+        text = (lines or [f"{tools.train} --print-config failed"])[0]
+        more = f"; and {len(lines) - 1} more, see ddp_train --check" if len(lines) > 1 else ""
+        raise Failure(text + more, exit_code(done.returncode))
     return done.stdout
 
 
@@ -87,10 +92,14 @@ def read_model(args, tools):
 # ---- what is known ----
 
 
+# Of a manifest, where that is another status than a point's.
+SHOWN = {"running": "interrupted", "submitted": "pending"}
+
+
 def describe(point, folder):
     """A point of sweep.json."""
     run, note = point.run, folder.known(point.run) or {"status": "pending"}
-    status = note["status"] if note["status"] != "running" else "interrupted"
+    status = SHOWN.get(note["status"], note["status"])
     found = results.read_run(folder.run_folder(run)) if status == "finished" else None
     return {"ranks": run.ranks, "strategy": run.strategy, "compressor": run.compressor,
             "global_batch": run.global_batch, "mode": point.mode, "repeat": run.repeat,
@@ -108,7 +117,7 @@ class Sweep:
         self.machines = prices.read(args.prices) if args.prices is not None else None
         self.points = plan.points_of(args, defaults)
         self.runs = plan.order_of(self.points, args.repeat)
-        self.identity = plan.identity(args, defaults, text)
+        self.identity, self.text = plan.identity(args, defaults, text), text
         self.others = self.read_others() if self.machines else []
         self.folder, self.cores = None, None
 
@@ -138,7 +147,7 @@ class Sweep:
             name = machine.name if machine else None
             comparison = prices.compare(self.machines, [(name, curves), *self.others])
         told = {"schema": SCHEMA, "model": self.args.model, "identity": self.identity,
-                "steps": self.args.steps, "cores": self.cores,
+                "configuration": self.text, "steps": self.args.steps, "cores": self.cores,
                 "machine": machine.name if machine else None, "points": points,
                 "summary": {"curves": curves, "knee_share": results.KNEE, "prices": comparison}}
         path = self.folder.path
@@ -155,7 +164,7 @@ class Sweep:
 
 def tell_plan(sweep):
     args = sweep.args
-    say(f"ddp_sweep: {len(sweep.runs)} runs of {args.model}, "
+    say(f"ddp_sweep: {len(sweep.runs)} run{'s' if len(sweep.runs) > 1 else ''} of {args.model}, "
         + (f"{args.steps} steps each" if args.steps else "as long as the model says")
         + f", in {args.out}")
 
@@ -164,30 +173,6 @@ def dry_run(sweep):
     tell_plan(sweep)
     for number, run in enumerate(sweep.runs, 1):
         say(f"{number:4d}  {run.text}, repeat {run.repeat}")
-
-
-def run_all(sweep, place):
-    """Does what is not finished. Stopped: the run that was under way is marked so."""
-    waiting = sweep.waiting()
-    progress = Progress(len(sweep.runs), len(sweep.runs) - len(waiting))
-    if progress.number > 0:
-        say(f"{progress.number} of them are finished already")
-    for number, run in enumerate(waiting):
-        place.signals.check()
-        folder = sweep.folder.begin(run)
-        try:
-            note = place.do(run, plan.flags_of(run, sweep.args), folder)
-        except Stopped:
-            sweep.folder.write_note(run, "interrupted")
-            raise
-        found = results.read_run(folder)
-        if note["status"] == "finished" and found is None:
-            note.update(status="failed", error="it wrote no run.json")
-        sweep.folder.write_note(run, note.pop("status"), **note)
-        sweep.folder.drop_checkpoints(run)
-        sweep.write()
-        progress.tell(run, {**sweep.folder.note(run)}, results.figures(found or {}),
-                      waiting[number + 1:])
 
 
 def show(sweep):
@@ -212,26 +197,44 @@ def show(sweep):
     return 0
 
 
+def do_runs(sweep, tools):
+    """Stopped passes through, with what there is to know for the user."""
+    args = sweep.args
+    place = Slurm(args, tools) if args.slurm else Local(args, tools)
+    sweep.open()
+    sweep.cores = place.cores if not args.slurm and args.hostfile is None else None
+    if sweep.waiting() and (args.slurm or not args.collect):
+        place.check()
+    tell_plan(sweep)
+    sweep.write()
+    try:
+        if args.slurm:
+            as_jobs(sweep, place)
+        elif not args.collect:
+            one_by_one(sweep, place)
+    except Stopped as stopped:
+        left = len(sweep.waiting())
+        raise Stopped(f"stopped waiting for {left} runs; their jobs go on, and the same command "
+                      "waits for them" if args.slurm else
+                      f"stopped by a signal; the same command goes on with the {left} runs that "
+                      "are left") from stopped
+
+
 def do_sweep(args, tools):
     defaults, text = read_model(args, tools)
     args.hosts = {"hostfile": str(args.hostfile) if args.hostfile else None,
-                  "netlab": list(args.netlab) if args.netlab else None}
+                  "netlab": list(args.netlab) if args.netlab else None, "slurm": args.slurm}
     sweep = Sweep(args, tools, defaults, text)
     if args.dry_run:
         dry_run(sweep)
         return 0
-    place = Local(args, tools)
-    sweep.open()
-    sweep.cores = place.cores if args.hostfile is None else None
-    if sweep.waiting():
-        place.check()
-    tell_plan(sweep)
+    if args.collect and not (args.out / "sweep.json").exists():
+        raise Failure(f"--collect: no sweep in {args.out}", NO_INPUT)
     try:
-        run_all(sweep, place)
-    except Stopped:
+        do_runs(sweep, tools)
+    except Stopped as stopped:
         show(sweep)
-        complain("error", f"stopped by a signal; the same command goes on with the "
-                 f"{len(sweep.waiting())} runs that are left")
+        complain("error", stopped)
         return STOPPED
     return show(sweep)
 
@@ -239,6 +242,8 @@ def do_sweep(args, tools):
 def main(words, bin_folder, launch_folder, version):
     try:
         args = options.parse(words, version)
+        if args.prune is not None:
+            return prune.prune(args.prune, args.yes)
         return do_sweep(args, Tools(bin_folder, launch_folder))
     except Failure as failure:
         complain("error", failure)

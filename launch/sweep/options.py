@@ -141,6 +141,12 @@ def add_places(parser):
                        help="ranks on the hosts of an Open MPI host file")
     where.add_argument("--netlab", metavar="N[,RATE]", type=netlab,
                        help="ranks on N hosts made of network namespaces, see launch/netlab")
+    where.add_argument("--slurm", action="store_true",
+                       help="as array jobs of Slurm: submits them, and waits")
+    add("--sbatch", metavar="FLAGS", default="", help="more flags of sbatch, with --slurm")
+    add("--no-wait", action="store_true", help="with --slurm: ends when all is submitted")
+    add("--collect", action="store_true",
+        help="begins no run: shows what has ended, also of jobs of Slurm")
     add("--synthetic", action="store_true", help="as for ddp_train: generated data")
     add("--device", metavar="NAME", help="as for ddp_train")
     add("--mpirun", metavar="FLAGS", default="",
@@ -160,6 +166,9 @@ def make_parser(version):
     parser.add_argument("model", metavar="model.cfg", nargs="?", help="as for ddp_train")
     add_axes(parser)
     add_places(parser)
+    parser.add_argument("--prune", metavar="FOLDER", type=pathlib.Path,
+                        help="lists runs and sweeps below a folder by size, to delete them")
+    parser.add_argument("--yes", action="store_true", help="with --prune: deletes them")
     parser.add_argument("--version", action="version", version=f"lockstep {version}")
     return parser
 
@@ -175,6 +184,10 @@ def check_flags(flags):
 
 def settle(args):
     """What belongs together."""
+    if args.prune is not None or args.yes:
+        if args.prune is None or args.model is not None or args.out is not None:
+            raise Failure("--prune FOLDER [--yes] stands alone", USAGE)
+        return
     if args.model is None:
         raise Failure("which model? ddp_sweep model.cfg --ranks 1,2 --out DIR", USAGE)
     if args.ranks is None:
@@ -183,6 +196,8 @@ def settle(args):
         raise Failure("where to? --out DIR", USAGE)
     if args.prices is None and (args.machine is not None or args.others):
         raise Failure("--machine and --with belong to --prices FILE", USAGE)
+    if not args.slurm and (args.no_wait or args.sbatch):
+        raise Failure("--no-wait and --sbatch belong to --slurm", USAGE)
     keys = [key for key, _ in args.settings]
     for key in keys:
         if keys.count(key) > 1:
@@ -196,12 +211,23 @@ def settle(args):
                      if key not in [axis[0] for axis in AXES]]
 
 
+def with_flags_joined(words):
+    """--sbatch --exclusive as --sbatch=--exclusive, or argparse takes it for a flag of ours."""
+    joined = []
+    for word in words:
+        if joined and joined[-1] in ("--sbatch", "--mpirun"):
+            joined[-1] += "=" + word
+        else:
+            joined.append(word)
+    return joined
+
+
 def parse(words, version):
     at = words.index("--") if "--" in words else len(words)
-    args = make_parser(version).parse_args(words[:at])
+    args = make_parser(version).parse_args(with_flags_joined(words[:at]))
     args.flags = [*(["--synthetic"] if args.synthetic else []),
                   *(["--device", args.device] if args.device else []), *words[at + 1:]]
     check_flags(args.flags)
     settle(args)
-    args.out = pathlib.Path(os.path.abspath(args.out))
+    args.out = pathlib.Path(os.path.abspath(args.out)) if args.out is not None else None
     return args

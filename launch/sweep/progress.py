@@ -36,11 +36,13 @@ class Progress:
 
     def tell(self, run, note, figures, coming):
         self.number += 1
-        self.seconds[run] = note["seconds"]
+        took = note["seconds"]
+        if took is not None:
+            self.seconds[run] = took
         if note["status"] == "finished":
             text = (f"{rate(figures.get('samples_per_second'))} samples/s, efficiency "
                     f"{percent(figures.get('scaling_efficiency'))}")
         else:
             text = f"FAILED with exit code {note['exit_code']}: {note['error']}"
-        say(one_line(f"[{self.number}/{self.count}] {run.text}, repeat {run.repeat}: {text}; "
-                     f"{note['seconds']:.1f} s{self.left(coming)}"))
+        say(one_line(f"[{self.number}/{self.count}] {run.text}, repeat {run.repeat}: {text}"
+                     + (f"; {took:.1f} s" if took is not None else "") + self.left(coming)))

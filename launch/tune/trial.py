@@ -25,7 +25,7 @@ class Trial:
 
     def __init__(self, number, folder, command, cpus):
         self.number, self.folder, self.began = number, folder, time.monotonic()
-        self.read, self.rest, self.pruned = 0, b"", False
+        self.read, self.rest, self.pruned, self.asked = 0, b"", False, None
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
             try:
@@ -54,6 +54,7 @@ class Trial:
 
     def stop(self):
         """Asks it to end; ended() becomes true some time later."""
+        self.asked = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
 
@@ -66,7 +67,12 @@ class Trial:
             self.process.wait()
 
     def ended(self):
-        return self.process.poll() is not None
+        """Whether it has; one that was asked to and does not is killed."""
+        if self.process.poll() is not None:
+            return True
+        if self.asked is not None and time.monotonic() - self.asked > GRACE_S:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        return False
 
     @property
     def code(self):

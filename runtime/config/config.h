@@ -134,7 +134,8 @@ enum dp_key_flag {
     DP_KEY_AVERAGES = 4, /* as BITS, if ranks train alone: the key decides when weights are
                           * averaged */
     DP_KEY_AUTO = 8,     /* comm.strategy auto may choose another strategy */
-    DP_KEY_PLUGINS = 16  /* not about values: the text is a list of plug-ins (config_plugins.c) */
+    DP_KEY_PLUGINS = 16, /* not about values: the text is a list of plug-ins (config_plugins.c) */
+    DP_KEY_FOLDERS = 32  /* likewise: it may be a list of folders (base/files/folder_list.h) */
 };
 
 struct dp_model_config {

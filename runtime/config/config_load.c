@@ -159,6 +159,9 @@ static dp_status fill_key(struct dp_draft *draft, const struct dp_option *row, v
             return DP_OK; /* which is the default */
         }
     }
+    if ((row->flags & DP_KEY_FOLDERS) != 0) {
+        DP_TRY(dp_config_read_folders(draft->pool, entry, path));
+    }
     return dp_config_apply(row, base, entry, path);
 }
 

@@ -124,6 +124,12 @@ DP_CHECKED dp_status dp_config_read_plugins(struct dp_pool *pool, struct dp_yaml
 /* The list that such a text is, as it is written in model.cfg. */
 void dp_config_write_plugins(const char *text, char *out, size_t size);
 
+/* ---- config_folders.c ---- */
+
+/* Makes the node of a list of folders (DP_KEY_FOLDERS) a scalar, the text of the list. */
+DP_CHECKED dp_status dp_config_read_folders(struct dp_pool *pool, struct dp_yaml_node *node,
+                                            const char *key);
+
 /* ---- config_override.c ---- */
 
 /* Sets the DP_* variables, then the texts of --set, in the tree. */

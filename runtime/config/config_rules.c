@@ -1,4 +1,5 @@
 #include "runtime/config/config_rules.h"
+#include "base/files/folder_list.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -214,9 +215,22 @@ static bool fetches_other_files(const struct dp_config *config)
     return strstr(config->data.dir, "://") != NULL && strcmp(config->data.source, "records") != 0;
 }
 
+static bool lists_folders_of_files(const struct dp_config *config)
+{
+    return dp_folder_list_is(config->data.dir) && strcmp(config->data.source, "records") != 0;
+}
+
+static bool lists_addresses(const struct dp_config *config)
+{
+    return dp_folder_list_is(config->data.dir) && strstr(config->data.dir, "://") != NULL;
+}
+
 static const struct dp_config_rule refusals[] = {
     {"data.dir", fetches_other_files,
      "an address needs data.source records: pack the data set with ddp_data"},
+    {"data.dir", lists_folders_of_files,
+     "a list of folders needs data.source records: pack the data set with ddp_data"},
+    {"data.dir", lists_addresses, "an address cannot be in a list: give it alone"},
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,
      "expected one number, or one for each channel or feature of model.input"},

@@ -194,8 +194,8 @@ static void shrink(int begin, int length, int scale, int *first, int *count,
 {
     *first = begin / scale;
     *count = (begin + length + scale - 1) / scale - *first;
-    inside->begin = (double)begin / scale - *first;
-    inside->length = (double)length / scale;
+    *inside = (struct dp_stretch){.begin = (double)begin / scale - *first,
+                                  .length = (double)length / scale};
 }
 
 static dp_status decode_jpeg_part(struct dp_decoder *decoder, const struct dp_part *part,
@@ -205,10 +205,11 @@ static dp_status decode_jpeg_part(struct dp_decoder *decoder, const struct dp_pa
     const int scale = scale_of(part, want);
     struct dp_stretch rows, columns;
     struct dp_picture picture;
-    struct dp_part small;
+    struct dp_part small = {.mirrored = false};
 
     shrink(part->top, part->height, scale, &small.top, &small.height, &rows);
     shrink(part->left, part->width, scale, &small.left, &small.width, &columns);
+    columns.backwards = part->mirrored;
     DP_TRY(dp_jpeg_part_decode(decoder->jpeg_part, scale, &small, &decoder->pixels, &picture,
                                problem));
     return scale_part(decoder, &picture, rows, columns, want, out, problem);
@@ -233,7 +234,8 @@ dp_status dp_decode_part(struct dp_decoder *decoder, const struct dp_raw *raw,
     if (parts) {
         return decode_jpeg_part(decoder, &part, want, out, problem);
     }
+    const struct dp_stretch rows = {.length = part.height};
+    const struct dp_stretch columns = {.length = part.width, .backwards = part.mirrored};
     picture = cut(&picture, &part);
-    return scale_part(decoder, &picture, (struct dp_stretch){0.0, part.height},
-                      (struct dp_stretch){0.0, part.width}, want, out, problem);
+    return scale_part(decoder, &picture, rows, columns, want, out, problem);
 }

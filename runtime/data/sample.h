@@ -33,6 +33,7 @@ static inline size_t dp_shape_bytes(const struct dp_sample_shape *shape)
 /* Part of an image, in pixels. */
 struct dp_part {
     int top, left, height, width;
+    bool mirrored; /* left and right change places */
 };
 
 /* How images get the size that a model takes. */

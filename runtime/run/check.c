@@ -130,7 +130,7 @@ static void print_memory(const struct dp_config *c, struct dp_model *m,
                                   .one_node = true,
                                   .saves = strcmp(c->comm.strategy, "none") != 0};
 
-    plan.data_bytes = dp_run_data_bytes(c, m, &plan.train_count);
+    plan.data_bytes = dp_run_data_bytes(c, m, &plan.train_count, &plan.read_tests);
     dp_memory_limits_read("", &limits);
     printf("\nMB per rank");
     for (size_t i = 0; i < sizeof(memory_columns) / sizeof(memory_columns[0]); i++) {

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "collectives/core/message_check.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "runtime/run/fault_hang.h"
 #include "runtime/trainer/update/deferred_update.h"
 
 /* ---- flip ---- */
@@ -262,6 +263,9 @@ static const struct happening {
     {&dp_fault_kill, bucket_check, kill_apply, false},
     {&dp_fault_stop, bucket_check, stop_apply, false},
     {&dp_fault_slow, bucket_check, slow_apply, false},
+    {&dp_fault_spin, bucket_check, dp_fault_hang_apply, false},
+    {&dp_fault_lock, bucket_check, dp_fault_hang_apply, false},
+    {&dp_fault_swap, bucket_check, dp_fault_hang_apply, false},
     {&dp_fault_exit, bucket_check, exit_apply, false},
     {&dp_fault_leak, elsewhere_check, leak_apply, false},
     {&dp_fault_torn, elsewhere_check, NULL, false},

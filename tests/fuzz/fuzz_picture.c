@@ -50,7 +50,7 @@ static void decode_part(const uint8_t *data, size_t size)
     struct dp_problem problem = {.text = ""};
     struct dp_picture whole, out;
     const int scale = 1 << data[size - 1] % 4;
-    struct dp_part part;
+    struct dp_part part = {.mirrored = false};
     bool parts;
 
     if (decoder == NULL && dp_jpeg_part_create(&decoder) != DP_OK) {

@@ -4,23 +4,26 @@ run.json; a job that was suspended as a whole goes on.
 """
 import re
 import signal
+import subprocess
 import time
 
 import harness
+import hosts
 from harness import begin, check, run_json, same, small_cfg, steps_done, train
 
 QUICK = ("--set", "train.hang_timeout_s=2", "--set", "train.eval_every=0")
 
 
 def hang(fault, culprit, row):
-    """A run with this fault: `row` is the table's row of the rank that is named."""
+    """A run with this fault: `row` is the table's row of the rank that is named, and what follows.
+    """
     out = harness.scratch / fault.replace(":", "-")
     result = train(small_cfg(), *harness.endless(), *QUICK, "--out", out, ranks=2,
-                   env={"DP_FAULT": fault})
+                   env={"DP_FAULT": fault, "TMPDIR": str(harness.scratch)})
     same(result.code, 76, f"the exit code of\n{result}\n")
-    for what in (r"warning: rank \d \(\S+\): no progress for 1\.\d s: did not arrive: "
+    for what in (r"warning: rank \d \(\S+\): no progress for \d+\.\d s: did not arrive: "
                  rf"rank {culprit} \(\S+\): ", r"\nrank host +step bucket phase +since_s ", row,
-                 rf"error: rank \d \(\S+\): no progress for 2\.\d s: did not arrive: "
+                 rf"error: rank \d \(\S+\): no progress for \d+\.\d s: did not arrive: "
                  rf"rank {culprit} \(\S+\): .*; the job ends"):
         check(re.search(what, result.err), f"no {what!r} in\n{result}")
     check(f"did not arrive: rank {1 - culprit}" not in result.err, f"both are named:\n{result}")
@@ -37,16 +40,82 @@ def hang(fault, culprit, row):
 def case_a_stopped_rank_ends_the_job_and_is_named():
     for rank in (0, 1):
         summary = hang(f"stop:rank={rank},bucket=0,step=7", rank,
-                       rf"\n +{rank} \S+ +7 +- step +2\.\d  stopped by a signal")
+                       rf"\n +{rank} \S+ +7 +- step +\d+\.\d  stopped by a signal")
         same(summary["steps"], 6, "steps in run.json")
 
 
 def case_a_rank_that_sleeps_in_a_step_is_named():
-    hang("slow:rank=1,step=5,bucket=0,ms=60000", 1, r"\n +1 \S+ +5 +- step +2\.\d  sleeping")
+    hang("slow:rank=1,step=5,bucket=0,ms=60000", 1,
+         r"\n +1 \S+ +5 +- step +\d+\.\d  sleeping.*\n"
+         r" +ddp_train: .*nanosleep \(.*\) < slow_apply < .* < dp_trainer_step < .* < main\n"
+         r"(.*\n)* +dp-engine: .*< engine_main\n")
+
+
+def case_a_rank_that_computes_for_ever_is_named():
+    hang("spin:rank=1,step=5,bucket=0", 1,
+         r"\n +1 \S+ +5 +- step +\d+\.\d  computing.*\n +ddp_train: .*dp_fault_hang_apply < ")
+
+
+def case_a_rank_that_is_locked_in_a_library_is_named():
+    hang("lock:rank=0,step=5,bucket=0", 0,
+         r"\n +0 \S+ +5 +- step +\d+\.\d  (waits for a lock|sleeping).*\n"
+         r" +ddp_train: .*pthread_mutex_lock \(libc.*\) < ")
+
+
+def case_a_rank_that_swaps_is_named():
+    kind = subprocess.run(["stat", "-f", "-c", "%T", harness.scratch], check=True,
+                          capture_output=True, text=True).stdout.strip()
+    if kind in ("tmpfs", "ramfs"):
+        raise harness.Skipped("nothing is read from a disk: TMPDIR is in memory")
+    hang("swap:rank=1,step=5,bucket=0", 1, r"\n +1 \S+ +5 +- step +\d+\.\d  swapping")
 
 
 def case_a_rank_that_stops_between_steps_is_named():
-    hang("stop:rank=1,step=4", 1, r"\n +1 \S+ +4 +- other +2\.\d  stopped by a signal")
+    hang("stop:rank=1,step=4", 1, r"\n +1 \S+ +4 +- other +\d+\.\d  stopped by a signal")
+
+
+def begin_on_hosts(fault, ranks):
+    """A run on two hosts with this fault."""
+    out = harness.scratch / fault.replace(":", "-")
+    env = {"DP_FAULT": fault, "OMPI_MCA_mca_base_env_list": "DP_FAULT"}
+    return hosts.start(2, ranks, small_cfg(), *harness.endless(), *QUICK, "--out", out, env=env)
+
+
+def hung_once(started):
+    """What that run printed: one table and one error."""
+    result = started.finish()
+    same(result.code, 76, f"the exit code of\n{result}\n")
+    same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+    same(result.err.count("rank host "), 1, f"the number of tables in\n{result}\n")
+    return result
+
+
+def case_a_rank_that_hangs_on_another_host_is_in_the_one_table():
+    result = hung_once(begin_on_hosts("slow:rank=3,step=5,bucket=0,ms=60000", 4))
+    check(re.search(r"\nrank host .*\n +0 h1 (.*\n)+ +1 h1 (.*\n)+ +2 h2 (.*\n)+ +3 h2 .*sleeping.*"
+                    r"\n +ddp_train: .*nanosleep.* < slow_apply < ", result.err), f"{result}")
+    check(re.search(r"error: rank 0 \(h1\): no progress for .* s: did not arrive: rank 3 \(h2\): "
+                    "sleeping", result.errors[0]), f"{result}")
+    same(run_json(harness.scratch / "slow-rank=3,step=5,bucket=0,ms=60000")["reason"][:33],
+         "did not arrive: rank 3 (h2): slee", "the reason in run.json")
+
+
+def case_a_host_that_does_not_answer_is_named():
+    runs = [begin_on_hosts(f"stop:rank={rank},step=5,bucket=0", 2) for rank in (0, 1)]
+    for rank, result in enumerate(map(hung_once, runs)):
+        check(re.search(rf"\n +{rank} h{rank + 1} +- +- +- +-  does not answer\n", result.err),
+              f"{result}")
+        check(re.search(rf"rank {1 - rank} \(h{2 - rank}\): no progress for .* s: did not arrive: "
+                        rf"rank {rank} \(h{rank + 1}\): does not answer", result.errors[0]),
+              f"{result}")
+
+
+def case_a_rank_that_leaves_early_is_named():
+    result = train(small_cfg(), *harness.endless(), *QUICK, "--out", harness.scratch / "out",
+                   ranks=2, env={"DP_FAULT": "exit:rank=1,step=5"})
+    check(result.code not in (0, None), f"it ended well:\n{result}")
+    same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+    check("rank 1, of this host, has died" in result.errors[0], f"{result}")
 
 
 def case_a_job_that_was_suspended_goes_on():

@@ -133,6 +133,22 @@ def case_arrays_train_to_the_same_bits_packed_or_not():
     for ranks in (1, 2):
         found, _ = trained(IMAGES, "records", harness.scratch / "packed", ranks)
         same(found, expected, f"weights on {ranks} ranks")
+    disks = [harness.scratch / name for name in ("disk one", "disk-two")]
+    for disk, names in zip(disks, (("index.json", "shard-00001.rec"), ("shard-00000.rec",))):
+        disk.mkdir()
+        for name in names:
+            (disk / name).symlink_to(harness.scratch / "packed" / name)
+    cfg = harness.scratch / "disks.cfg"
+    text = IMAGES.replace('"{dir}"', f"[{disks[0]}, {disks[1]}]")
+    cfg.write_text(text.format(source="records"))
+    train_well(cfg, "--out", harness.scratch / "striped", "--set", "data.cache=none", ranks=2)
+    same(weights(harness.scratch / "striped"), expected, "weights from two folders")
+    for source, lines in (("records", f"{disks[0]}/shard-00000.rec: is missing, with 600"),
+                          ("npy", "data.dir: a list of folders needs data.source records")):
+        result = train(cfg, "--set", f"data.source={source}", "--set",
+                       f"data.dir=[{disks[0]}, {harness.scratch}]", ranks=2)
+        same((result.code, len(result.errors)), (66 if source == "records" else 78, 1), f"{result}")
+        check(lines in result.errors[0], f"{result}")
     cache = harness.scratch / "cache"
     found, _ = trained(IMAGES, "records", harness.scratch / "packed", 2, "--set",
                        f"data.local_cache={cache}")

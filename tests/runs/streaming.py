@@ -35,6 +35,17 @@ def case_samples_are_the_same_wherever_they_are_kept():
              f"the test loss of {ranks} ranks, {sets}")
 
 
+def case_windows_of_rows_are_permuted_alike_on_any_number_of_ranks():
+    cfg = model(pictures("windows"))
+    window = ("data.shuffle=window", "data.window=20", "data.cache=none")
+    first, _ = trained(cfg, "window-1", *window)
+    for ranks in (2, 4):
+        out, _ = trained(cfg, f"window-{ranks}", *window, ranks=ranks)
+        check(weights(out) == weights(first), f"{ranks} ranks: other bits")
+    other, _ = trained(cfg, "window-whole", "data.shuffle=true", "data.cache=none")
+    check(weights(other) != weights(first), "a window changes nothing")
+
+
 def case_a_run_goes_on_in_the_middle_of_an_epoch_with_another_cache():
     cfg = model(pictures("on"))
     whole, _ = trained(cfg, "whole", "data.cache=decoded")
@@ -73,6 +84,28 @@ def case_check_predicts_what_is_kept():
     files = sum(p.stat().st_size for p in (harness.scratch / "checked").rglob("*.png")) / 2**20
     same(found, {"decoded": round(64 * (12 * 16 * 3 + 4) / 2**20, 1), "raw": round(files, 1),
                  "none": 0.0}, "MB of the data set")
+
+
+def case_queues_take_the_memory_that_check_predicts():
+    folder = pictures("queued")
+    cfg = harness.scratch / "queued.cfg"
+    cfg.write_text(f"""\
+data: {{source: folder, dir: {folder}, cache: none, workers: 2}}
+train: {{global_batch: 4, steps: 8}}
+model: {{input: [224, 224, 3], layers: [global_avgpool: {{}}, dense: {{units: 2}}]}}
+""")
+    predicted, measured = {}, {}
+    for rows in (4, 40):
+        batch = ("--set", f"train.global_batch={rows}", "--set", "train.eval_every=0")
+        told = train_well(cfg, "--check", *batch).out
+        predicted[rows] = float(re.search(r"^ 2 ranks +(?:[\d.]+ +){6}([\d.]+) ", told, re.M)[1])
+        train_well(cfg, *batch, "--out", harness.scratch / f"queued-{rows}", ranks=2)
+        found = run_json(harness.scratch / f"queued-{rows}")["memory"]["input"]
+        measured[rows] = found / 2**20
+    more = predicted[40] - predicted[4]
+    check(8 < more < 9, f"3 batches of 18 more rows of 147 KB, 6 test rows: {predicted}")
+    check(abs(measured[40] - measured[4] - more) < 0.3 and measured[40] < predicted[40],
+          f"predicted {predicted}, measured {measured}")
 
 
 def case_the_input_alone_is_timed_by_stage():

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ddp_sweep: its plan, its figures, its folder and its table; with failing and interrupted runs."""
 import csv
+import fcntl
 import json
 import pathlib
 import signal
@@ -71,6 +72,7 @@ def case_a_sweep_shows_what_failed_and_keeps_what_is_finished():
     check(result.err.startswith("lockstep: warning: 2 of 4 runs failed"), f"{result}")
     told = sweep_json(out)
     same((told["schema"], len(told["points"])), ("lockstep.sweep/1", 4), "schema and points")
+    check("units: 16" in told["configuration"], "the configuration is not there")
     good = [point for point in told["points"] if point["strategy"] == "shm"]
     for point in good:
         run = harness.run_json(out / point["run"])
@@ -161,13 +163,15 @@ def case_bad_input_is_one_line_with_its_code():
             (64, "unrecognized", (*good, "--wrong")), (64, "KEY=VALUE", (*good, "--set", "a")),
             (64, "an empty value", (*good, "--ranks", "1,,2")),
             (64, "--out after --", (*good, "--", "--out", "x")),
+            (64, "stands alone", (*good, "--prune", full)), (64, "stands alone", ("--yes",)),
+            (66, "no such folder", ("--prune", harness.scratch / "none")),
             (64, "belong to --prices", (*good, "--machine", "x")),
             (66, "--prices", (*good, "--prices", harness.scratch / "none")),
             (64, "not allowed with", (*good, "--hostfile", hosts, "--netlab", 2)),
             (78, "unknown key 'learning'", (*good, "--set", "optimizer.learning=1,2")),
             (78, "unknown strategy 'rign'", (*good, "--strategy", "ring,rign")),
             (78, "unknown compressor", (*good, "--compressor", "zip")),
-            (66, "input is missing", (harness.scratch / "none.cfg", *good[1:])),
+            (66, "none.cfg: No such file", (harness.scratch / "none.cfg", *good[1:])),
             (66, "no host in it", (*good, "--hostfile", hosts)),
             (64, "holds something else", (cfg, "--ranks", 1, "--out", full)),
             (74, "cannot make this folder", (cfg, "--ranks", 1, "--out", file / "x"))):
@@ -219,6 +223,53 @@ def case_an_installed_sweep_finds_its_modules_and_programs():
         harness.build = built
     check(result.code == 0 and not result.err, f"{result}")
     check(not list(prefix.rglob("__pycache__")), "something was written beside the modules")
+
+
+def made_run(folder, size):
+    """What ddp_train leaves, with a checkpoint of so many bytes."""
+    step = folder / "checkpoints/step-00000020"
+    step.mkdir(parents=True)
+    (folder / "run.json").write_text('{"schema": "lockstep.run/1"}')
+    (folder / "metrics.jsonl").write_text("")
+    (folder / "checkpoints/latest").symlink_to(step.name)
+    (step / "MANIFEST").write_text("")
+    (step / "model.safetensors").write_bytes(b"x" * size)
+
+
+def case_pruning_deletes_what_a_run_has_made_and_only_when_asked_to():
+    top, precious = harness.scratch / "runs", harness.scratch / "precious"
+    precious.write_text("x")
+    for name, size in (("small", 10), ("deep/large", 3 << 20), ("mixed", 100), ("busy", 10)):
+        made_run(top / name, size)
+    (top / "mixed/thesis.tex").write_text("x")
+    (top / "mixed/checkpoints/step-00000020/notes").write_text("x")
+    (top / "mixed/data").symlink_to(harness.scratch)
+    (top / "other/checkpoints/step-00000001").mkdir(parents=True)
+    (top / "other/checkpoints/step-00000001/model.safetensors").write_text("x")
+    made = top / "sweep/points/p1"
+    made_run(made, 50)
+    (made / "point.json").write_text('{"schema": "lockstep.point/1"}')
+    (top / "sweep/sweep.json").write_text('{"schema": "lockstep.sweep/1"}')
+    everything = sorted(top.rglob("*"))
+    lock = open(top / "busy/.lockstep.lock", "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    result = sweep("--prune", top)
+    same([line.split()[-1] for line in result.out.splitlines()[:1]], [str(top / "deep/large")],
+         "the largest")
+    check(result.code == 0 and "nothing was deleted" in result.out and "busy is in use" in
+          result.err and "mixed  (3 other files stay)" in result.out
+          and str(top / "other") not in result.out, f"{result}")
+    check(set(everything) <= set(top.rglob("*")), "something is gone")
+    result = sweep("--prune", top, "--yes")
+    check(result.code == 0 and "4 runs and sweeps deleted" in result.out, f"{result}")
+    same(sorted(str(path.relative_to(top)) for path in top.rglob("*") if not path.is_dir()
+                or path.is_symlink()),
+         ["busy/.lockstep.lock", "busy/checkpoints/latest",
+          "busy/checkpoints/step-00000020/MANIFEST",
+          "busy/checkpoints/step-00000020/model.safetensors", "busy/metrics.jsonl",
+          "busy/run.json", "mixed/checkpoints/step-00000020/notes", "mixed/data",
+          "mixed/thesis.tex", "other/checkpoints/step-00000001/model.safetensors"], "what stays")
+    check(precious.exists() and not (top / "sweep").exists(), "a link was followed")
 
 
 # ---- plan and figures, without runs ----

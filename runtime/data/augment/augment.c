@@ -239,24 +239,31 @@ void dp_augment_mix_samples(const struct dp_augment *a, const struct dp_mix *mix
     }
 }
 
+/* The first stage that a part's decoding does not do. */
+static int after_part(const struct dp_augment *a)
+{
+    return a->count > 1 && a->stages[1].is->mirrors != NULL ? 2 : 1;
+}
+
 bool dp_augment_takes_part(const struct dp_augment *a, bool *more)
 {
-    *more = a->count > 1;
+    *more = a->count > after_part(a);
     return a->count > 0 && a->stages[0].is->part != NULL;
 }
 
 void dp_augment_part(const struct dp_augment *a, uint64_t epoch, uint64_t row, int height,
                      int width, struct dp_part *part)
 {
-    const struct dp_draw draw = draw_of(a, epoch, row, 0);
+    const struct dp_draw draw = draw_of(a, epoch, row, 0), next = draw_of(a, epoch, row, 1);
 
     a->stages[0].is->part(a->stages[0].state, height, width, &draw, part);
+    part->mirrored = after_part(a) > 1 && a->stages[1].is->mirrors(a->stages[1].state, &next);
 }
 
 void dp_augment_rest(struct dp_augment *a, uint64_t epoch, uint64_t row, const uint8_t *in,
                      uint8_t *out)
 {
-    apply(a, 1, epoch, row, in, out);
+    apply(a, after_part(a), epoch, row, in, out);
 }
 
 void dp_augment_destroy(struct dp_augment *a)

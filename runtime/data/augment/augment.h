@@ -51,9 +51,9 @@ struct dp_mix dp_augment_mix(const struct dp_augment *augment, uint64_t epoch, u
 void dp_augment_mix_samples(const struct dp_augment *augment, const struct dp_mix *mix,
                             uint8_t *sample, const uint8_t *other);
 
-/* Whether it begins with taking a part. Then that can be done on a picture of any size, when it is
- * decoded: dp_augment_part() says which part, dp_augment_rest() does what comes after it; without
- * `more` there is nothing to do. */
+/* Whether it begins with taking a part, which may then be mirrored. That can be done on a picture
+ * of any size, when it is decoded: dp_augment_part() says which part, and whether to mirror it;
+ * dp_augment_rest() does what comes after it; without `more` there is nothing to do. */
 bool dp_augment_takes_part(const struct dp_augment *augment, bool *more);
 void dp_augment_part(const struct dp_augment *augment, uint64_t epoch, uint64_t row, int height,
                      int width, struct dp_part *part);

@@ -50,6 +50,9 @@ struct dp_augmentation {
     void (*part)(const void *state, int height, int width, const struct dp_draw *draw,
                  struct dp_part *part);
 
+    /* It either leaves a picture as it is, or mirrors it: true. NULL: it does something else. */
+    bool (*mirrors)(const void *state, const struct dp_draw *draw);
+
     /* Mixes each sample with another one: the share of the sample, 0 to 1. Comes last, takes
      * samples of any shape, and has no apply(). NULL: it changes samples by themselves. */
     double (*share)(const void *state, const struct dp_draw *draw);

@@ -18,6 +18,7 @@
 /* Memory of one thread that resizes. Begins with zeros. */
 struct dp_resizer {
     struct dp_buffer rows, columns; /* weights of each direction */
+    struct dp_buffer pairs, last;   /* those of columns once more; lines with space after them */
     struct dp_buffer between;       /* the picture after the first one */
 };
 
@@ -26,6 +27,7 @@ void dp_resizer_release(struct dp_resizer *resizer);
 /* Some of a picture's rows, or columns: not always whole ones. */
 struct dp_stretch {
     double begin, length;
+    bool backwards; /* the last one becomes the first */
 };
 
 /*

@@ -1,7 +1,8 @@
 #include "runtime/data/records/shard_format.h"
 
 #include <string.h>
-#include <xxhash.h>
+
+#include "base/hash.h"
 
 static const uint8_t head_magic[8] = {'L', 'S', 'R', 'E', 'C', '\r', '\n', 0x1a};
 static const uint8_t foot_magic[8] = {'L', 'S', 'R', 'E', 'C', 'E', 'N', 'D'};

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/files/folder_list.h"
 #include "base/mem.h"
 #include "runtime/data/formats/data_file.h"
 #include "runtime/data/remote/place.h"
@@ -13,6 +14,7 @@ enum { PIECE = 1 << 20 };
 
 struct dp_shard_origin {
     const char *dir;                      /* borrowed */
+    struct dp_folder_list folders;        /* owned; the first one has index.json */
     struct dp_remote *remote;             /* owned; NULL: a folder */
     const struct dp_records_index *index; /* borrowed; NULL: before begin */
     struct dp_data_file *files;           /* owned; [index->shard_count]; of a folder open */
@@ -29,6 +31,8 @@ dp_status dp_shard_origin_open(const char *dir, double patience_s, struct dp_sha
     o->dir = dir;
     if (dp_place_is_remote(dir)) {
         status = dp_remote_open(dir, patience_s, &o->remote);
+    } else {
+        status = dp_folder_list_read(dir, &o->folders);
     }
     if (status != DP_OK) {
         dp_shard_origin_close(o);
@@ -47,6 +51,7 @@ void dp_shard_origin_close(struct dp_shard_origin *o)
         dp_data_file_close(&o->files[i]);
     }
     dp_free(o->files);
+    dp_folder_list_release(&o->folders);
     dp_remote_close(o->remote);
     dp_free(o);
 }
@@ -54,6 +59,11 @@ void dp_shard_origin_close(struct dp_shard_origin *o)
 bool dp_shard_origin_remote(const struct dp_shard_origin *o)
 {
     return o->remote != NULL;
+}
+
+const char *dp_shard_origin_index_dir(const struct dp_shard_origin *o)
+{
+    return o->remote == NULL ? o->folders.name[0] : o->dir;
 }
 
 const char *dp_shard_origin_path(const struct dp_shard_origin *o, size_t shard)
@@ -103,7 +113,7 @@ dp_status dp_shard_origin_index(struct dp_shard_origin *o, char **text, size_t *
     dp_status status;
 
     if (o->remote == NULL) {
-        return dp_records_index_text(o->dir, text, bytes);
+        return dp_records_index_text(o->folders.name[0], text, bytes);
     }
     status = dp_remote_get(o->remote, &want);
     status = status == DP_OK ? take_text(&t, "", 0) : status; /* of an empty one, too */
@@ -118,20 +128,41 @@ dp_status dp_shard_origin_index(struct dp_shard_origin *o, char **text, size_t *
 
 /* ---- shards ---- */
 
+/* The one folder that has a shard. */
+static dp_status find_folder(const struct dp_shard_origin *o, const char *name, uint64_t samples,
+                             const char **dir)
+{
+    const struct dp_folder_list *folders = &o->folders;
+
+    *dir = NULL;
+    for (size_t i = 0; i < folders->count; i++) {
+        if (!dp_data_file_exists(folders->name[i], name)) {
+            continue;
+        }
+        if (*dir != NULL) {
+            return DP_FAIL(DP_ERR_DATA, "%s/%s: is also in %s: keep one of them", *dir, name,
+                           folders->name[i]);
+        }
+        *dir = folders->name[i];
+    }
+    if (*dir == NULL) {
+        return DP_FAIL(DP_ERR_NOINPUT,
+                       "%s/%s: is missing, with %llu samples: copy it there%s, or pack again",
+                       folders->name[0], name, (unsigned long long)samples,
+                       folders->count > 1 ? " or to another folder of data.dir" : "");
+    }
+    return DP_OK;
+}
+
 static dp_status open_origin(struct dp_shard_origin *o, size_t number)
 {
     const struct dp_records_shard *said = &o->index->shards[number];
     struct dp_data_file *file = &o->files[number];
-    const char *dir = o->dir;
     char name[DP_RECORDS_NAME];
+    const char *dir;
 
     dp_records_shard_name(name, number);
-    if (!dp_data_file_exists(dir, name)) {
-        return DP_FAIL(DP_ERR_NOINPUT,
-                       "%s/%s: is missing, with %llu samples: copy it there, or "
-                       "pack again",
-                       dir, name, (unsigned long long)said->samples);
-    }
+    DP_TRY(find_folder(o, name, said->samples, &dir));
     DP_TRY(dp_data_file_open(file, dir, name));
     if (file->bytes != said->bytes) {
         return DP_FAIL(DP_ERR_DATA,

@@ -1,6 +1,6 @@
 /*
- * shard_origin.h - where a folder of records has its files: in a folder, or at a place that is
- * asked for them (remote/remote.h).
+ * shard_origin.h - where records have their files: in a folder, in several (folder_list.h), each
+ * of which has some of the shards, or at a place that is asked for them (remote/remote.h).
  */
 #ifndef DP_RUNTIME_DATA_RECORDS_SHARD_ORIGIN_H
 #define DP_RUNTIME_DATA_RECORDS_SHARD_ORIGIN_H
@@ -9,7 +9,8 @@
 
 struct dp_shard_origin;
 
-/* dir: borrowed. patience_s: as dp_remote_open() takes it. Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
+/* dir: borrowed; a folder, a list of folders, or a place. patience_s: as dp_remote_open() takes it.
+ * Errors: DP_ERR_CONFIG, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_shard_origin_open(const char *dir, double patience_s,
                                           struct dp_shard_origin **out);
 
@@ -28,10 +29,14 @@ DP_CHECKED dp_status dp_shard_origin_index(struct dp_shard_origin *origin, char 
  * Takes the shards of an index, which is borrowed until close; afterwards they can be read. Those
  * of a folder are opened.
  *
- * Errors: DP_ERR_NOINPUT (one is missing), DP_ERR_DATA (one has another length), DP_ERR_NOMEM.
+ * Errors: DP_ERR_NOINPUT (one is missing), DP_ERR_DATA (one has another length, or is in two
+ * folders), DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_shard_origin_begin(struct dp_shard_origin *origin,
                                            const struct dp_records_index *index);
+
+/* The folder of index.json: of a list the first one. Or the place; borrowed. */
+const char *dp_shard_origin_index_dir(const struct dp_shard_origin *origin);
 
 /* "FOLDER/shard-00000.rec"; borrowed. */
 const char *dp_shard_origin_path(const struct dp_shard_origin *origin, size_t shard);

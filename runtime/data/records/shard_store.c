@@ -105,7 +105,9 @@ dp_status dp_shard_store_index(struct dp_shard_store *s, struct dp_records_index
     } else {
         status = dp_shard_origin_index(s->origin, &text, &bytes);
     }
-    status = status == DP_OK ? dp_file_join(name, s->config->dir, DP_RECORDS_INDEX) : status;
+    status = status == DP_OK
+                 ? dp_file_join(name, dp_shard_origin_index_dir(s->origin), DP_RECORDS_INDEX)
+                 : status;
     status = status == DP_OK ? dp_records_index_parse(text, bytes, name, out) : status;
     dp_free(text);
     return status;

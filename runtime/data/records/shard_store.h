@@ -14,7 +14,7 @@
 struct dp_shard_store;
 
 struct dp_shard_store_config {
-    const char *dir;      /* of index.json and shards, or a place: see remote/place.h */
+    const char *dir;      /* of index.json and shards, or several, or a place: see shard_origin.h */
     double patience_s;    /* a place that sends nothing for so long is given up */
     const char *cache;    /* the folder of copies; NULL or "": none; of a place one in $TMPDIR */
     uint64_t cache_bytes; /* its budget; 0: as dp_shard_cache_open() has it */

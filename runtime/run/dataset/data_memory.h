@@ -9,10 +9,10 @@
 #include "runtime/run/job.h"
 
 /* Whether hosts have what the whole run will take, with `bytes` of each for the data set; predicts
- * this rank's memory.
+ * this rank's memory. read_tests: rows to test with that are read when they are needed.
  * Collective. Errors: those of dp_memory_check_hosts(). */
 DP_CHECKED dp_status dp_run_check_data_memory(struct dp_run_job *job, size_t train_count,
-                                              size_t bytes);
+                                              size_t read_tests, size_t bytes);
 
 /*
  * Where samples are kept: data.cache, or where that is auto, what fits into data.memory_mb, or into

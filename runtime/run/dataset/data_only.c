@@ -103,6 +103,7 @@ static void show(const struct dp_run_job *job, struct dp_progress *progress,
 {
     const struct dp_report_config *report = &job->config->report;
     struct part all = parts[0];
+    const int readers = job->config->data.input_ranks;
     char rate[DP_GROUPED_BYTES], dollar[DP_GROUPED_BYTES];
     double price;
 
@@ -111,11 +112,11 @@ static void show(const struct dp_run_job *job, struct dp_progress *progress,
         all.workers += parts[i].workers;
         dp_stage_times_add(&all.stages, &parts[i].stages);
     }
-    dp_progress_line(progress,
-                     "input alone: %llu batch%s, %s samples/s over all ranks, %d thread%s",
+    const int shown = readers > 0 ? readers : all.workers; /* whose threads are not known here */
+    dp_progress_line(progress, "input alone: %llu batch%s, %s samples/s over all ranks, %d %s%s",
                      (unsigned long long)job->total_steps, job->total_steps == 1 ? "" : "es",
-                     dp_grouped(rate, (double)all.rows / all.seconds), all.workers,
-                     dp_plural((uint64_t)all.workers));
+                     dp_grouped(rate, (double)all.rows / all.seconds), shown,
+                     readers > 0 ? "input rank" : "thread", dp_plural((uint64_t)shown));
     show_stages(progress, &all.stages);
     if (report->price_per_hour > 0.0) {
         price = report->price_per_hour *

@@ -140,18 +140,22 @@ static size_t kept_bytes(const struct dp_config *c, const struct dp_samples *sam
            (c->data.cache == DP_CACHE_RAW || most == 0 || raw <= most ? raw : 0);
 }
 
-size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size_t *train_count)
+size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size_t *train_count,
+                         size_t *read_tests)
 {
     struct dp_samples *samples = NULL;
     struct dp_log_capture capture;
     size_t bytes = 0;
 
-    *train_count = 0;
+    *train_count = *read_tests = 0;
     dp_log_capture_begin(&capture, DP_LOG_DEBUG);
     if (open_samples(c, model, &samples) == DP_OK) {
         *train_count = dp_samples_info(samples)->count[DP_SET_TRAIN];
         take_kinds(c, model, dp_samples_info(samples));
         bytes = kept_bytes(c, samples);
+        if (bytes < lay_out(c, dp_samples_info(samples)).bytes) {
+            *read_tests = dp_samples_info(samples)->count[DP_SET_TEST];
+        }
     }
     dp_log_capture_end(&capture, DP_LOG_DROP);
     dp_samples_close(samples);
@@ -361,14 +365,15 @@ static dp_status take_samples(struct dp_run_job *job, struct dp_progress *progre
     const struct dp_samples_info *info = dp_samples_info(samples);
     const size_t decoded = lay_out(job->config, info).bytes;
     const size_t rows = info->count[DP_SET_TRAIN];
-    size_t bytes = decoded;
+    size_t bytes = decoded, read_tests = 0;
     int cache;
 
     DP_TRY(dp_run_choose_cache(job, samples, decoded, &cache));
     if (cache != DP_CACHE_DECODED) {
         bytes = cache == DP_CACHE_RAW ? dp_raw_cache_bytes(job->raw_index.data, info->units) : 0;
+        read_tests = info->count[DP_SET_TEST];
     }
-    DP_TRY(dp_run_check_data_memory(job, rows, bytes));
+    DP_TRY(dp_run_check_data_memory(job, rows, read_tests, bytes));
     return cache == DP_CACHE_DECODED ? load_rows(job, progress, samples)
                                      : dp_run_stream_data(job, samples, cache);
 }

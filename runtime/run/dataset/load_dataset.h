@@ -17,9 +17,10 @@ DP_CHECKED dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress
 /* Closes and releases it. Collective. */
 void dp_run_release_data(struct dp_run_job *job);
 
-/* Bytes that the configured data set will take of each host's memory, and its training rows; 0
- * where it is not found here. Sets model->float_samples. */
+/* Bytes that the configured data set will take of each host's memory, its training rows, and rows
+ * to test with that are read when they are needed; 0 where it is not found here. Sets
+ * model->float_samples. */
 size_t dp_run_data_bytes(const struct dp_config *config, struct dp_model *model,
-                         size_t *train_count);
+                         size_t *train_count, size_t *read_tests);
 
 #endif

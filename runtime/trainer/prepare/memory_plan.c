@@ -225,6 +225,18 @@ static size_t augmented(const struct dp_memory_plan *plan)
                : 0;
 }
 
+/* The rows of a pass that each user of the test set reads (stream/test_rows.h); a rank that
+ * evaluates for others has as many. */
+static size_t tests(const struct dp_memory_plan *plan, const struct dp_share *share)
+{
+    const size_t most = dp_most_rows(plan->read_tests, plan->trainers);
+    const size_t row =
+        dp_model_sample_bytes(plan->model) + dp_model_label_words(plan->model) * sizeof(int32_t);
+
+    return plan->read_tests > 0 ? share->passes * (share->rows < most ? share->rows : most) * row
+                                : 0;
+}
+
 /* The batches that a rank that trains keeps, and one that reads for others. */
 static size_t batches(const struct dp_memory_plan *plan, size_t *reader)
 {
@@ -265,7 +277,8 @@ void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memo
     bytes[DP_MEM_RESIDUALS] = all * (kept.residuals + kept.warm) * sizeof(float);
     bytes[DP_MEM_COMM] = all * sent(plan);
     bytes[DP_MEM_DATA] = (ranks->first ? plan->data_bytes : 0) + train * trainer_batches +
-                         (size_t)ranks->readers * reader_batches;
+                         (size_t)ranks->readers * reader_batches +
+                         (train + (size_t)ranks->evaluators) * tests(plan, &share);
     bytes[DP_MEM_CHECKPOINT] = plan->saves && ranks->leads ? snapshot(plan) : 0;
     bytes[DP_MEM_OTHER] = (all + (size_t)ranks->readers) * LIBRARY_BYTES;
     if (plan->device->host_memory) {

@@ -60,9 +60,9 @@ static void bad_faults_are_reported_in_one_line(void **state)
     } cases[] = {
         {"flop:step=1", "lockstep: error: DP_FAULT: unknown fault 'flop' (did you mean 'flip'?)\n"},
         {"earthquake", "lockstep: error: DP_FAULT: unknown fault 'earthquake'; known are: flip, "
-                       "kill, stop, slow, exit, leak, torn, full, eio, nomem\n"},
+                       "kill, stop, slow, spin, lock, swap, exit, leak, torn, full, eio, nomem\n"},
         {"flip:step=1;", "lockstep: error: DP_FAULT: unknown fault ''; known are: flip, kill, "
-                         "stop, slow, exit, leak, torn, full, eio, nomem\n"},
+                         "stop, slow, spin, lock, swap, exit, leak, torn, full, eio, nomem\n"},
         {"flip:steps=1", "lockstep: error: DP_FAULT: flip: unknown option 'steps'; known are: "
                          "step, rank, what, tensor, bucket, element, bit\n"},
         {"flip:step", "lockstep: error: DP_FAULT: flip: expected key=value, found 'step'\n"},

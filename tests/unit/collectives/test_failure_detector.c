@@ -51,7 +51,7 @@ static bool looked(int times)
 static void a_death_is_reported_once(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
     struct dp_failure_detector *detector = NULL;
     const size_t live = dp_mem_live();
     struct dp_log_capture capture;
@@ -88,7 +88,7 @@ static void a_death_is_reported_once(void **state)
 static double stands_by(int who)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
     struct dp_failure_detector *detector = NULL;
     uint64_t begin_ns;
     double taken_s;
@@ -119,7 +119,7 @@ static void only_after_a_death_does_a_launcher_get_time_to_end_ranks(void **stat
 static void a_silent_host_is_not_a_death_and_ends_the_job(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
     struct dp_failure_detector *detector = NULL;
     uint64_t begin_ns = dp_now_ns();
     (void)state;
@@ -170,11 +170,11 @@ static void ranks_without_progress_end_the_job_after_a_report(void **state)
                                  .phase = DP_PHASE_FORWARD,
                                  .step = 3,
                                  .bucket = -1};
-    const struct dp_watchdog_rank rank = {0, getpid(), &mark};
+    const struct dp_watchdog_rank rank = {0, getpid(), &mark, NULL};
     const struct dp_watchdog_config watched = {
         .ranks = &rank, .count = 1, .host = "h1", .look = dp_process_look};
     atomic_int cancel = 0;
-    struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
+    struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
     struct dp_failure_detector *detector = NULL;
     const uint64_t begin_ns = dp_now_ns();
     (void)state;
@@ -209,7 +209,7 @@ static void ranks_without_progress_end_the_job_after_a_report(void **state)
 static void nothing_is_checked_after_the_end(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
     struct dp_failure_detector *detector = NULL;
     int before;
     (void)state;
@@ -244,7 +244,8 @@ static struct hung hang(int who)
     assert_true(hung.pid >= 0);
     if (hung.pid == 0) {
         atomic_int cancel = 0;
-        const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
+        const struct dp_failure_detector_config config = {&cancel,    lost, NULL,
+                                                          note_abort, NULL, NULL};
         struct dp_failure_detector *detector;
 
         atomic_store(&dead, who);
@@ -302,7 +303,8 @@ static int write_unread(void (*handler)(int))
     pid = fork();
     if (pid == 0) {
         atomic_int cancel = 0;
-        const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
+        const struct dp_failure_detector_config config = {&cancel,    lost, NULL,
+                                                          note_abort, NULL, NULL};
         struct dp_failure_detector *detector;
 
         (void)alarm(4); /* less than a thread hangs */
@@ -345,7 +347,7 @@ static void unread_output_is_not_a_dead_rank(void **state)
 static void after_the_end_a_broken_pipe_has_its_old_effect(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL};
+    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
     struct dp_failure_detector *detector = NULL;
     struct sigaction now;
     (void)state;

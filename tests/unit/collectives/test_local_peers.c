@@ -43,74 +43,169 @@ static void end(struct dp_process process)
     assert_int_equal(waitpid((pid_t)process.id, NULL, 0), process.id);
 }
 
-static void a_killed_process_is_lost_and_the_first_remaining_one_reports(void **state)
-{
-    const struct dp_process processes[] = {start(), start()};
+enum { OTHERS = 6 };
+
+struct node {
+    struct dp_process processes[OTHERS];    /* of the rank after `self`, and so on, around */
+    struct dp_local_sign signs[OTHERS + 1]; /* of all ranks */
     struct dp_local_peers peers;
+};
+
+/* Rank `self` among others, each a process, as it sees them. */
+static void open_node(struct node *node, int self)
+{
+    *node = (struct node){.peers = {.size = 0}};
+    assert_int_equal(dp_local_peers_init(&node->peers, OTHERS + 1, self), DP_OK);
+    for (int i = 0; i < OTHERS; i++) {
+        const int rank = (self + 1 + i) % (OTHERS + 1);
+        node->processes[i] = start();
+        dp_local_peers_add(&node->peers, rank, node->processes[i], &node->signs[rank]);
+    }
+    dp_local_peers_add(&node->peers, self, dp_process_self(), &node->signs[self]);
+    dp_local_peers_watch(&node->peers);
+    assert_int_equal(dp_local_peers_lost(&node->peers), -1);
+}
+
+static void close_node(struct node *node, int begin)
+{
+    for (int i = begin; i < OTHERS; i++) {
+        end(node->processes[i]);
+    }
+    dp_local_peers_fini(&node->peers);
+    dp_local_peers_fini(&node->peers);
+}
+
+static void a_dead_rank_is_lost_and_all_are_told(void **state)
+{
+    struct node node;
     (void)state;
 
-    assert_int_equal(dp_local_peers_init(&peers, 4, 2), DP_OK);
-    dp_local_peers_watch(&peers, 0, processes[0], NULL);
-    dp_local_peers_watch(&peers, 2, dp_process_self(), NULL);
-    dp_local_peers_watch(&peers, 3, processes[1], NULL);
-    assert_int_equal(dp_local_peers_lost(&peers), -1);
-    assert_false(dp_local_peers_reports(&peers));
-    end(processes[1]);
-    assert_int_equal(dp_local_peers_lost(&peers), 3);
-    assert_false(dp_local_peers_reports(&peers)); /* rank 0 does */
-    end(processes[0]);
-    assert_int_equal(dp_local_peers_lost(&peers), 0);
-    assert_true(dp_local_peers_reports(&peers));
-    dp_local_peers_fini(&peers);
-    dp_local_peers_fini(&peers);
+    open_node(&node, 2);
+    end(node.processes[0]);
+    assert_int_equal(dp_local_peers_lost(&node.peers), 3);
+    for (int i = 0; i <= OTHERS; i++) {
+        assert_int_equal(node.signs[i].found, 3 + 1);
+    }
+    assert_false(dp_local_peers_reports(&node.peers)); /* rank 0 does */
+    end(node.processes[1]);
+    assert_int_equal(dp_local_peers_lost(&node.peers), 3); /* it was the first */
+    close_node(&node, 2);
+}
+
+static void the_first_living_rank_reports(void **state)
+{
+    struct node node;
+    (void)state;
+
+    open_node(&node, 2);
+    for (int i = 4; i < OTHERS; i++) { /* ranks 0 and 1, which it does not watch */
+        assert_false(dp_local_peers_reports(&node.peers));
+        end(node.processes[i]);
+    }
+    assert_true(dp_local_peers_reports(&node.peers));
+    for (int i = 0; i < 4; i++) {
+        end(node.processes[i]);
+    }
+    close_node(&node, OTHERS);
+}
+
+/* Nobody watches more than a few. */
+static void another_rank_tells_of_a_death(void **state)
+{
+    struct node node;
+    (void)state;
+
+    open_node(&node, 2);
+    end(node.processes[3]); /* rank 6: ranks 3, 4 and 5 watch it */
+    assert_int_equal(dp_local_peers_lost(&node.peers), -1);
+    atomic_store(&node.signs[2].found, 6 + 1);
+    assert_int_equal(dp_local_peers_lost(&node.peers), 6);
+    end(node.processes[0]);
+    end(node.processes[1]);
+    end(node.processes[2]);
+    close_node(&node, 4);
+}
+
+/* Where those that it watches leave by themselves, it watches the next ones; also where these have
+ * died before. */
+static void who_leaves_is_replaced(void **state)
+{
+    struct node node;
+    (void)state;
+
+    open_node(&node, 0);
+    for (int i = 0; i < 3; i++) { /* ranks 1, 2 and 3 */
+        atomic_store(&node.signs[1 + i].left, 1);
+        end(node.processes[i]);
+        assert_int_equal(dp_local_peers_lost(&node.peers), -1);
+    }
+    end(node.processes[4]);
+    assert_int_equal(dp_local_peers_lost(&node.peers), 5);
+    end(node.processes[3]);
+    close_node(&node, 5);
+
+    open_node(&node, 0);
+    end(node.processes[3]); /* rank 4, which is not watched yet */
+    assert_int_equal(dp_local_peers_lost(&node.peers), -1);
+    atomic_store(&node.signs[2].left, 1);
+    end(node.processes[1]);
+    assert_int_equal(dp_local_peers_lost(&node.peers), 4);
+    end(node.processes[0]);
+    end(node.processes[2]);
+    close_node(&node, 4);
 }
 
 static void a_zombie_is_lost_at_once(void **state)
 {
+    struct dp_local_sign sign = {.left = 0};
     const struct dp_process process = start();
     struct dp_local_peers peers;
     (void)state;
 
     assert_int_equal(dp_local_peers_init(&peers, 2, 1), DP_OK);
-    dp_local_peers_watch(&peers, 0, process, NULL);
+    dp_local_peers_add(&peers, 0, process, &sign);
+    dp_local_peers_watch(&peers);
     end_unnoticed(process); /* as of a rank whose mpirun stands still */
     assert_int_equal(dp_local_peers_lost(&peers), 0);
     assert_true(dp_local_peers_reports(&peers));
-    dp_local_peers_watch(&peers, 0, process, NULL);
-    assert_int_equal(dp_local_peers_lost(&peers), -1); /* it was dead before */
     assert_int_equal(waitpid((pid_t)process.id, NULL, 0), process.id);
     dp_local_peers_fini(&peers);
 }
 
-static void a_process_that_left_by_itself_is_not_lost(void **state)
+/* Nobody can tell a rank whose memory is out of reach: it is watched in any case. */
+static void ranks_without_common_memory_are_all_watched(void **state)
 {
-    const struct dp_process process = start();
+    struct dp_process processes[OTHERS];
     struct dp_local_peers peers;
-    atomic_int left;
     (void)state;
 
-    atomic_init(&left, 0);
-    assert_int_equal(dp_local_peers_init(&peers, 2, 0), DP_OK);
-    dp_local_peers_watch(&peers, 1, process, &left);
-    atomic_store(&left, 1);
-    end(process);
+    assert_int_equal(dp_local_peers_init(&peers, OTHERS + 1, 0), DP_OK);
+    for (int i = 0; i < OTHERS; i++) {
+        processes[i] = start();
+        dp_local_peers_add(&peers, 1 + i, processes[i], NULL);
+    }
+    dp_local_peers_watch(&peers);
     assert_int_equal(dp_local_peers_lost(&peers), -1);
-    atomic_store(&left, 0);
-    assert_int_equal(dp_local_peers_lost(&peers), 1);
+    end(processes[OTHERS - 1]);
+    assert_int_equal(dp_local_peers_lost(&peers), OTHERS);
+    for (int i = 0; i < OTHERS - 1; i++) {
+        end(processes[i]);
+    }
     dp_local_peers_fini(&peers);
 }
 
 static void invisible_processes_are_not_watched(void **state)
 {
-    struct dp_process process = start(), elsewhere = process;
+    struct dp_local_sign signs[2] = {{.left = 0}};
+    struct dp_process elsewhere = start();
     struct dp_local_peers peers;
     (void)state;
 
     elsewhere.space++;
-    assert_int_equal(dp_local_peers_init(&peers, 3, 0), DP_OK);
-    dp_local_peers_watch(&peers, 1, elsewhere, NULL);
-    end(process);
-    dp_local_peers_watch(&peers, 2, process, NULL); /* gone before it was watched */
+    assert_int_equal(dp_local_peers_init(&peers, 2, 0), DP_OK);
+    dp_local_peers_add(&peers, 1, elsewhere, &signs[1]);
+    dp_local_peers_watch(&peers);
+    end(elsewhere);
     assert_int_equal(dp_local_peers_lost(&peers), -1);
     dp_local_peers_fini(&peers);
 }
@@ -132,9 +227,12 @@ static void watching_survives_a_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_process_is_lost_and_the_first_remaining_one_reports),
+        cmocka_unit_test(a_dead_rank_is_lost_and_all_are_told),
+        cmocka_unit_test(the_first_living_rank_reports),
+        cmocka_unit_test(another_rank_tells_of_a_death),
+        cmocka_unit_test(who_leaves_is_replaced),
         cmocka_unit_test(a_zombie_is_lost_at_once),
-        cmocka_unit_test(a_process_that_left_by_itself_is_not_lost),
+        cmocka_unit_test(ranks_without_common_memory_are_all_watched),
         cmocka_unit_test(invisible_processes_are_not_watched),
         cmocka_unit_test(watching_survives_a_failed_allocation),
     };

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/system/stacks.h"
 #include "collectives/world/watchdog.h"
 #include "tests/support/stderr_text.h"
 
@@ -15,14 +16,33 @@ enum { RANKS = 3, LOOK_MS = 100 };
 /* Three ranks of host h1, number 4 to 6; their processes are 40 to 42. */
 static struct {
     struct dp_trace_mark marks[RANKS];
+    struct dp_watchdog_question questions[RANKS];
     struct dp_process_doing doing[RANKS];
     struct dp_watchdog *watchdog;
     uint64_t now_ns;
+    int looks; /* at a process */
 } host;
 
 static void look(int64_t process, struct dp_process_doing *out)
 {
     *out = host.doing[process - 40];
+    host.looks++;
+}
+
+static bool blames(int rank)
+{
+    int count;
+    const struct dp_hang_row *rows = dp_watchdog_rows(host.watchdog, &count);
+
+    return dp_hang_table_blames(rows, count, rank);
+}
+
+static void cause(char *out, size_t size)
+{
+    int count;
+    const struct dp_hang_row *rows = dp_watchdog_rows(host.watchdog, &count);
+
+    dp_hang_table_cause(rows, count, dp_watchdog_has_others(host.watchdog), out, size);
 }
 
 static void begin(int self, bool other_hosts)
@@ -37,7 +57,7 @@ static void begin(int self, bool other_hosts)
 
     memset(&host, 0, sizeof(host));
     for (int i = 0; i < RANKS; i++) {
-        ranks[i] = (struct dp_watchdog_rank){4 + i, 40 + i, &host.marks[i]};
+        ranks[i] = (struct dp_watchdog_rank){4 + i, 40 + i, &host.marks[i], &host.questions[i]};
         host.doing[i].state = 'S';
     }
     host.now_ns = 5000 * MS;
@@ -113,8 +133,12 @@ static void a_step_may_take_five_times_the_slowest_but_at_least_ten_seconds(void
     dp_watchdog_set_timeout(host.watchdog, 60.0);
     train_steps(3000); /* no warning: far under 60 s */
     dp_watchdog_set_timeout(host.watchdog, 0.0);
-    assert_int_equal(look_for(20000, &when), DP_WATCHDOG_HUNG);
-    assert_in_range(when, 14700, 15300);
+    host.looks = 0;
+    assert_int_equal(look_for(6000, &when), DP_WATCHDOG_FINE);
+    assert_int_equal(host.looks, 0); /* every rank looks at all: not before it matters */
+    assert_int_equal(look_for(14000, &when), DP_WATCHDOG_HUNG);
+    assert_in_range(when, 14700 - 6000, 15300 - 6000);
+    assert_true(host.looks > 0);
     end();
 }
 
@@ -180,7 +204,7 @@ static void who_waits_does_not_lengthen_the_limit_of_who_keeps_it_waiting(void *
 /* Rank 5 waits for work; rank 4 and 6 wait for each other, or have nothing to do either. */
 static void a_rank_without_work_neither_hangs_nor_lengthens_the_limit_of_others(void **state)
 {
-    char cause[200];
+    char text[200];
     int when = 0;
     (void)state;
 
@@ -191,10 +215,10 @@ static void a_rank_without_work_neither_hangs_nor_lengthens_the_limit_of_others(
         put(1, DP_PHASE_IDLE, DP_PHASE_IDLE, 0, -1);
         put(2, DP_PHASE_STEP, DP_PHASE_WAIT, 5, 1);
         assert_int_equal(look_for(20000, &when), DP_WATCHDOG_HUNG);
-        assert_true(dp_watchdog_blames(host.watchdog, 4));
-        assert_false(dp_watchdog_blames(host.watchdog, 5));
-        dp_watchdog_cause(host.watchdog, cause, sizeof(cause));
-        assert_null(strstr(cause, "rank 5"));
+        assert_true(blames(4));
+        assert_false(blames(5));
+        cause(text, sizeof(text));
+        assert_null(strstr(text, "rank 5"));
         end();
     }
     begin(4, false);
@@ -273,7 +297,7 @@ static void the_first_rank_that_runs_reports(void **state)
 
 /* What stands in the report when two ranks wait in step 7 and the middle one is like this. */
 static void expect_cause(char state, int phase, long long step, long long bucket,
-                         uint64_t cpu_ms_per_s, uint64_t pages_per_s, const char *cause)
+                         uint64_t cpu_ms_per_s, uint64_t pages_per_s, const char *expected)
 {
     char text[256];
 
@@ -289,10 +313,10 @@ static void expect_cause(char state, int phase, long long step, long long bucket
         host.doing[1].page_reads += pages_per_s * LOOK_MS / 1000;
         (void)dp_watchdog_look(host.watchdog, host.now_ns);
     }
-    dp_watchdog_cause(host.watchdog, text, sizeof(text));
-    assert_string_equal(text, cause);
-    assert_int_equal(dp_watchdog_blames(host.watchdog, 5), strstr(cause, "rank 5") != NULL);
-    assert_false(dp_watchdog_blames(host.watchdog, 4));
+    cause(text, sizeof(text));
+    assert_string_equal(text, expected);
+    assert_int_equal(blames(5), strstr(expected, "rank 5") != NULL);
+    assert_false(blames(4));
     end();
 }
 
@@ -305,6 +329,8 @@ static void the_rank_that_did_not_arrive_is_named_with_what_it_does(void **state
     expect_cause('T', DP_PHASE_WAIT, 7, 2, 0, 0,
                  "did not arrive: rank 5 (h1): stopped by a signal, phase wait");
     expect_cause('R', DP_PHASE_FORWARD, 7, -1, 1000, 0,
+                 "did not arrive: rank 5 (h1): computing, phase forward");
+    expect_cause('R', DP_PHASE_FORWARD, 7, -1, 300, 0, /* on a busy machine */
                  "did not arrive: rank 5 (h1): computing, phase forward");
     expect_cause('S', DP_PHASE_INPUT, 7, -1, 0, 0,
                  "did not arrive: rank 5 (h1): sleeping, phase input");
@@ -334,14 +360,22 @@ static void who_waits_is_no_cause_where_another_rank_is(void **state)
     put(2, DP_PHASE_STEP, DP_PHASE_WAIT, 7, 2);
     host.doing[1].state = 'T';
     assert_int_equal(look_for(10100, &when), DP_WATCHDOG_HUNG);
-    dp_watchdog_cause(host.watchdog, text, sizeof(text));
+    cause(text, sizeof(text));
     assert_string_equal(text, "did not arrive: rank 5 (h1): stopped by a signal, phase backward");
-    assert_false(dp_watchdog_blames(host.watchdog, 4));
+    assert_false(blames(4));
     host.doing[1].state = 'S';
     put(1, DP_PHASE_STEP, DP_PHASE_WAIT, 7, 2); /* now all wait: who is behind is the cause */
     (void)dp_watchdog_look(host.watchdog, host.now_ns);
-    assert_true(dp_watchdog_blames(host.watchdog, 4));
+    assert_true(blames(4));
     end();
+}
+
+static void report(void)
+{
+    int count;
+    const struct dp_hang_row *rows = dp_watchdog_rows(host.watchdog, &count);
+
+    dp_hang_table_report(rows, count, false, dp_watchdog_quiet_s(host.watchdog));
 }
 
 static void the_report_is_a_table_and_one_error(void **state)
@@ -359,7 +393,7 @@ static void the_report_is_a_table_and_one_error(void **state)
     stderr_begin();
     assert_int_equal(look_for(10100, &when), DP_WATCHDOG_HUNG);
     dp_watchdog_warn(host.watchdog);
-    dp_watchdog_report(host.watchdog);
+    report();
     stderr_end();
     assert_string_equal(
         stderr_text,
@@ -374,10 +408,48 @@ static void the_report_is_a_table_and_one_error(void **state)
     end();
 }
 
+/* Rank 4 asks; 5 is stopped and does not answer, 6 has; 4 answers for itself. */
+static void who_runs_is_asked_for_its_stacks(void **state)
+{
+    int when, count;
+    (void)state;
+
+    begin(4, false);
+    dp_stacks_init();
+    train_steps(100);
+    put(0, DP_PHASE_STEP, DP_PHASE_FORWARD, 7, -1);
+    put(2, DP_PHASE_STEP, DP_PHASE_WAIT, 7, 2);
+    host.doing[1].state = 'T';
+    assert_int_equal(look_for(10100, &when), DP_WATCHDOG_HUNG);
+    dp_watchdog_answer(host.watchdog);
+    assert_int_equal(atomic_load(&host.questions[0].given), 0);
+    dp_watchdog_ask(host.watchdog);
+    assert_false(dp_watchdog_answered(host.watchdog));
+    (void)snprintf(host.questions[2].stacks, DP_HANG_STACKS, "main: b < a\ndp-engine: c");
+    atomic_store(&host.questions[2].given, 1);
+    assert_false(dp_watchdog_answered(host.watchdog));
+    dp_watchdog_answer(host.watchdog);
+    assert_true(dp_watchdog_answered(host.watchdog));
+    (void)snprintf(host.questions[0].stacks, DP_HANG_STACKS, "main: e < d\ndp-engine: f");
+    dp_watchdog_answer(host.watchdog); /* once is enough */
+    stderr_begin();
+    report();
+    stderr_end();
+    assert_string_equal(dp_watchdog_rows(host.watchdog, &count)[1].stacks, "");
+    assert_non_null(strstr(stderr_text, "10.0  sleeping\n"
+                                        "       main: e < d\n"
+                                        "       dp-engine: f\n"
+                                        "   5 h1"));
+    assert_non_null(strstr(stderr_text, "waits for other ranks\n"
+                                        "       main: b < a\n"
+                                        "lockstep: error"));
+    end();
+}
+
 static void a_failed_allocation_leaves_nothing(void **state)
 {
     const struct dp_trace_mark mark = {0};
-    const struct dp_watchdog_rank rank = {0, 1, &mark};
+    const struct dp_watchdog_rank rank = {0, 1, &mark, NULL};
     const struct dp_watchdog_config config = {
         .ranks = &rank, .count = 1, .host = "h1", .look = look};
     const size_t live = dp_mem_live();
@@ -413,6 +485,7 @@ int main(void)
         cmocka_unit_test(the_rank_that_did_not_arrive_is_named_with_what_it_does),
         cmocka_unit_test(who_waits_is_no_cause_where_another_rank_is),
         cmocka_unit_test(the_report_is_a_table_and_one_error),
+        cmocka_unit_test(who_runs_is_asked_for_its_stacks),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
 

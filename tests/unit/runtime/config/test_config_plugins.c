@@ -275,6 +275,46 @@ static void what_is_no_list_of_plugins_is_refused(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static void a_list_of_folders_is_one_text(void **state)
+{
+    static const struct {
+        const char *list, *text;
+    } cases[] = {
+        {"[/a, b c]", "[/a, b c]"},
+        {"[\"/a\"]", "[/a]"},
+        {"/a", "/a"},
+        {"\"[/a, /b]\"", "[/a, /b]"},
+    };
+    static const char *const wrong[] = {"[]", "[a, [b]]", "[a, \"b, c\"]", "[a, null]",
+                                        "[a, {b: c}]"};
+    char content[500], *text = NULL;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct dp_config *config = NULL;
+
+        (void)snprintf(content, sizeof(content), "data: {source: records, dir: %s}\n%s",
+                       cases[i].list, model);
+        assert_int_equal(dp_config_resolve_text(content, strlen(content), "small.cfg",
+                                                no_environment, NULL, 0, &text),
+                         DP_OK);
+        assert_int_equal(dp_config_parse(text, "text", &config), DP_OK);
+        assert_string_equal(config->data.dir, cases[i].text);
+        dp_config_destroy(config);
+        dp_free(text);
+    }
+    dp_log_set_level(DP_LOG_NONE);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        (void)snprintf(content, sizeof(content), "data: {source: records, dir: %s}\n%s", wrong[i],
+                       model);
+        assert_int_equal(dp_config_resolve_text(content, strlen(content), "small.cfg",
+                                                no_environment, NULL, 0, &text),
+                         DP_ERR_CONFIG);
+    }
+    dp_log_set_level(DP_LOG_INFO);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +327,7 @@ int main(void)
         cmocka_unit_test(every_option_changes_bits),
         cmocka_unit_test(a_list_of_plugins_is_one_text_and_printed_as_a_list),
         cmocka_unit_test(what_is_no_list_of_plugins_is_refused),
+        cmocka_unit_test(a_list_of_folders_is_one_text),
     };
     return cmocka_run_group_tests_name("config_plugins", tests, add_sign, NULL);
 }

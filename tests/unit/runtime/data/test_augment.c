@@ -122,6 +122,37 @@ static void flip_changes_left_and_right(void **state)
 }
 
 /* Whether `out` is the picture moved by (down, right), black outside. */
+/* A part that is decoded mirrored is what flip would have made of it. */
+static void a_flip_after_a_part_is_said_with_the_part(void **state)
+{
+    struct dp_augment *a =
+        augment_of("random_resized_crop:scale=1;flip;cutout:size=1", &bytes_shape);
+    struct dp_augment *flip = augment_of("cutout:size=1;flip", &bytes_shape);
+    static uint8_t out[COUNT];
+    struct dp_part part;
+    int mirrored = 0;
+    bool more = false;
+    (void)state;
+
+    assert_true(dp_augment_takes_part(a, &more) && more);
+    for (uint64_t row = 0; row < 64; row++) {
+        dp_augment_part(a, 3, row, SIDE, SIDE, &part);
+        dp_augment_sample(flip, 3, row, picture, out); /* its second stage, too */
+        int as_it_was = 0;
+        for (int y = 0; y < SIDE; y++) {
+            as_it_was += memcmp(pixel(out, y, 0), pixel(picture, y, 0), CHANNELS) == 0;
+        }
+        assert_int_equal(part.mirrored, as_it_was < SIDE - 1);
+        mirrored += part.mirrored;
+    }
+    assert_true(mirrored > 16 && mirrored < 48);
+    dp_augment_destroy(a);
+    dp_augment_destroy(flip);
+    a = augment_of("random_resized_crop;flip", &bytes_shape);
+    assert_true(dp_augment_takes_part(a, &more) && !more);
+    dp_augment_destroy(a);
+}
+
 static bool is_moved(const uint8_t *out, int down, int right)
 {
     static const uint8_t black[CHANNELS];
@@ -331,6 +362,7 @@ int main(void)
         cmocka_unit_test(every_augmentation_depends_on_epoch_and_row_alone),
         cmocka_unit_test(floats_are_treated_as_bytes_are),
         cmocka_unit_test(flip_changes_left_and_right),
+        cmocka_unit_test(a_flip_after_a_part_is_said_with_the_part),
         cmocka_unit_test(random_crop_moves_by_up_to_padding_each_as_often),
         cmocka_unit_test(cutout_blackens_a_square_that_may_be_cut_at_the_edge),
         cmocka_unit_test(random_resized_crop_scales_linearly),

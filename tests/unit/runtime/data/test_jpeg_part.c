@@ -108,7 +108,7 @@ static void assert_part(const struct dp_picture *found, const struct dp_picture 
 static struct dp_part random_part(uint32_t number, int height, int width)
 {
     uint32_t bits[4];
-    struct dp_part part;
+    struct dp_part part = {.mirrored = false};
 
     dp_random_block(3, DP_RANDOM_TEST, 0, number, bits);
     part.height = 1 + (int)(bits[0] % (uint32_t)height);
@@ -146,7 +146,7 @@ static void a_part_of_a_smaller_picture_is_that_of_all_of_it(void **state)
         make_file(samplings[s], 0);
         for (int scale = 2; scale <= 8; scale *= 2) {
             const int height = (HEIGHT + scale - 1) / scale, width = (WIDTH + scale - 1) / scale;
-            const struct dp_part everything = {0, 0, height, width};
+            const struct dp_part everything = {.height = height, .width = width};
             struct dp_picture all = part_of(3, scale, &everything);
             const size_t bytes = (size_t)height * dp_picture_line(&all);
             assert_true(dp_buffer_reserve(&mine, bytes));
@@ -176,7 +176,7 @@ static void a_progressive_file_is_left_to_others(void **state)
 
 static void damage_is_refused_and_forgotten(void **state)
 {
-    const struct dp_part part = {40, 30, 90, 100};
+    const struct dp_part part = {.top = 40, .left = 30, .height = 90, .width = 100};
     struct dp_picture size, picture, all;
     bool parts;
     (void)state;
@@ -213,7 +213,8 @@ static void choose(void *context, int height, int width, struct dp_part *part)
  * close to it. */
 static void a_sample_is_the_part_that_was_chosen(void **state)
 {
-    static const struct dp_part parts[] = {{5, 7, 120, 130}, {0, 0, HEIGHT, WIDTH}, {9, 3, 20, 30}};
+    static const struct dp_part parts[] = {
+        {5, 7, 120, 130, false}, {0, 0, HEIGHT, WIDTH, true}, {9, 3, 20, 30, true}};
     static uint8_t found[60 * 60 * 3], expected[60 * 60 * 3];
     const struct dp_crop crop = {choose, NULL};
     struct dp_picture all;

@@ -102,6 +102,60 @@ static void grey_is_repeated_for_colour(void **state)
     }
 }
 
+/* Colour has code of its own for some processors, grey has not: each channel must come out as if it
+ * were a grey picture. Nothing after the picture is read, which the address sanitizer sees. */
+static void each_channel_is_resized_as_grey_is(void **state)
+{
+    enum { MOST = 24, OUT = 19 };
+    static uint8_t out[OUT * MOST * 3], grey[OUT * MOST];
+    (void)state;
+
+    for (int width = 1; width <= MOST; width++) {
+        const int height = 1 + width * 7 % 11, to = 1 + width * 5 % MOST;
+        const size_t count = (size_t)width * (size_t)height;
+        uint8_t *pixels = dp_zalloc(count, 3), *one = dp_zalloc(count, 1);
+        const struct dp_picture in = {height, width, 3, pixels, 0};
+        const struct dp_picture channel = {height, width, 1, one, 0};
+        const struct dp_stretch rows = {.begin = 0.25, .length = height - 0.25};
+        const struct dp_stretch columns = {.length = width, .backwards = width % 2 == 1};
+        assert_true(pixels != NULL && one != NULL);
+        for (size_t i = 0; i < 3 * count; i++) {
+            pixels[i] = (uint8_t)(i * i * 31 + i * 7 + (size_t)width);
+        }
+        assert_true(dp_resize_part(&resizer, &in, rows, columns, OUT, to, 3, out));
+        for (size_t c = 0; c < 3; c++) {
+            for (size_t i = 0; i < count; i++) {
+                one[i] = pixels[3 * i + c];
+            }
+            assert_true(dp_resize_part(&resizer, &channel, rows, columns, OUT, to, 1, grey));
+            for (size_t i = 0; i < OUT * (size_t)to; i++) {
+                assert_int_equal(out[3 * i + c], grey[i]);
+            }
+        }
+        dp_free(pixels);
+        dp_free(one);
+    }
+}
+
+static void backwards_is_the_same_mirrored(void **state)
+{
+    uint8_t pixels[ROOM], out[ROOM], mirrored[ROOM];
+    const struct dp_picture in = sample(9, 4, 3, pixels);
+    const struct dp_stretch rows = {.length = 4}, forwards = {.begin = 1.5, .length = 6};
+    const struct dp_stretch backwards = {.begin = 1.5, .length = 6, .backwards = true};
+    (void)state;
+
+    for (int width = 1; width < 14; width++) {
+        assert_true(dp_resize_part(&resizer, &in, rows, forwards, 3, width, 3, out));
+        assert_true(dp_resize_part(&resizer, &in, rows, backwards, 3, width, 3, mirrored));
+        for (int i = 0; i < 3 * width; i++) {
+            const int row = i / width, x = i % width;
+            assert_memory_equal(mirrored + (size_t)i * 3,
+                                out + (size_t)(row * width + width - 1 - x) * 3, 3);
+        }
+    }
+}
+
 /* Whatever the sizes, weights sum to 1: one shade stays that shade, also the brightest. */
 static void one_shade_stays_one_shade(void **state)
 {
@@ -133,7 +187,7 @@ static void without_memory_it_says_so(void **state)
         dp_mem_fail_nth(nth);
         done = dp_resize(&other, &in, DP_RESIZE_CROP, 2, 2, 3, out);
         dp_mem_fail_nth(0);
-        assert_true(done || nth <= 4);
+        assert_true(done || nth <= 6);
         assert_true(!done || nth > 1);
         dp_resizer_release(&other);
     }
@@ -145,6 +199,8 @@ int main(void)
         cmocka_unit_test(pictures_are_scaled_and_cut_as_by_pil),
         cmocka_unit_test(a_picture_of_that_size_stays_as_it_is),
         cmocka_unit_test(grey_is_repeated_for_colour),
+        cmocka_unit_test(each_channel_is_resized_as_grey_is),
+        cmocka_unit_test(backwards_is_the_same_mirrored),
         cmocka_unit_test(one_shade_stays_one_shade),
         cmocka_unit_test(without_memory_it_says_so),
     };

@@ -1,0 +1,273 @@
+#include "collectives/world/hang_gather.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/mem.h"
+#include "base/trace.h"
+#include "collectives/world/rendezvous.h"
+
+enum { ENDS = 2 };
+
+/* A rank that was stopped for so long and then goes on, as when mpirun ends it, reports nothing. */
+static const uint64_t late_ns = 2000000000;
+
+/* What is sent; the first byte is no farewell (host_link.h). */
+struct message {
+    char kind; /* DP_HOST_LINK_ROW */
+    struct dp_hang_row row;
+};
+
+/* One connection. */
+struct end {
+    bool broken;
+    struct message in, out;
+    size_t got, sent; /* of them; sent: sizeof(out) where nothing is on its way */
+    bool *passed;     /* owned; [size]: rows that are sent, or that came from there */
+};
+
+struct dp_hang_gather {
+    const struct dp_group *group; /* borrowed */
+    struct dp_host_link *link;    /* borrowed */
+    struct dp_hang_row *rows;     /* owned; [size] */
+    bool told;                    /* another host has sent a row */
+    bool late;                    /* that was while this rank did not look: others have reported */
+    uint64_t looked_ns;           /* dp_now_ns() of the last look; 0: none yet */
+    bool put;
+    struct end ends[ENDS];
+};
+
+static int socket_of(const struct dp_hang_gather *g, int end)
+{
+    return g->ends[end].broken ? -1 : end == 0 ? g->link->theirs : g->link->mine;
+}
+
+static dp_status make(const struct dp_group *group, struct dp_host_link *link,
+                      struct dp_hang_gather **out)
+{
+    const size_t size = (size_t)group->size;
+    struct dp_hang_gather *g = dp_zalloc(1, sizeof(*g));
+
+    if (g != NULL) {
+        g->group = group;
+        g->link = link;
+        g->rows = dp_zalloc(size, sizeof(*g->rows));
+        for (int i = 0; i < ENDS; i++) {
+            g->ends[i].sent = sizeof(struct message);
+            g->ends[i].passed = dp_zalloc(size, sizeof(bool));
+        }
+    }
+    if (g == NULL || g->rows == NULL || g->ends[0].passed == NULL || g->ends[1].passed == NULL) {
+        dp_hang_gather_destroy(g);
+        return DP_FAIL(DP_ERR_NOMEM, "table of %d ranks", group->size);
+    }
+    *out = g;
+    return DP_OK;
+}
+
+/* Gets the names of all hosts; g: NULL where this rank needs none. */
+static dp_status name_hosts(struct dp_group *group, struct dp_hang_gather *g)
+{
+    struct dp_contact mine, *all = dp_zalloc((size_t)group->size, sizeof(*all));
+    dp_status status;
+
+    if (all == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "hosts of %d ranks", group->size);
+    }
+    dp_contact_init(&mine);
+    status = dp_group_allgather(group, &mine, sizeof(mine), all);
+    for (int i = 0; i < group->size && g != NULL; i++) {
+        g->rows[i].rank = i;
+        memcpy(g->rows[i].host, all[i].host, sizeof(g->rows[i].host));
+    }
+    dp_free(all);
+    return status;
+}
+
+dp_status dp_hang_gather_create(struct dp_group *group, struct dp_host_link *link,
+                                struct dp_hang_gather **out)
+{
+    struct dp_hang_gather *g = NULL;
+    dp_status status = DP_OK;
+
+    *out = NULL;
+    if (group->nodes == 1) {
+        return DP_OK;
+    }
+    if (link->theirs >= 0 || link->mine >= 0) {
+        status = make(group, link, &g);
+    }
+    if (status == DP_OK) {
+        status = name_hosts(group, g);
+    }
+    if (status != DP_OK) {
+        dp_group_leave(group, status);
+        dp_hang_gather_destroy(g);
+        return status;
+    }
+    *out = g;
+    return DP_OK;
+}
+
+void dp_hang_gather_destroy(struct dp_hang_gather *g)
+{
+    if (g == NULL) {
+        return;
+    }
+    dp_free(g->rows);
+    for (int i = 0; i < ENDS; i++) {
+        dp_free(g->ends[i].passed);
+    }
+    dp_free(g);
+}
+
+static void make_text_end(char *text, size_t size)
+{
+    text[size - 1] = '\0';
+}
+
+/* A row from another host: not ours, and new. */
+static void take(struct dp_hang_gather *g, struct end *from)
+{
+    struct dp_hang_row *row = &from->in.row;
+
+    if (from->in.kind != DP_HOST_LINK_ROW || row->rank < 0 || row->rank >= g->group->size ||
+        !row->known) {
+        from->broken = true;
+        return;
+    }
+    make_text_end(row->host, sizeof(row->host));
+    make_text_end(row->phase, sizeof(row->phase));
+    make_text_end(row->doing, sizeof(row->doing));
+    make_text_end(row->kernel, sizeof(row->kernel));
+    make_text_end(row->stacks, sizeof(row->stacks));
+    g->told = true;
+    from->passed[row->rank] = true;
+    if (!g->rows[row->rank].known) {
+        g->rows[row->rank] = *row;
+    }
+}
+
+/* Whether this connection carries rows, not a farewell. */
+static bool carries_rows(const struct dp_hang_gather *g, int end)
+{
+    char kind = 0;
+
+    return g->ends[end].got > 0 ||
+           (recv(socket_of(g, end), &kind, 1, MSG_PEEK | MSG_DONTWAIT) == 1 &&
+            kind == DP_HOST_LINK_ROW);
+}
+
+static void receive(struct dp_hang_gather *g, int end)
+{
+    struct end *e = &g->ends[end];
+
+    while (socket_of(g, end) >= 0 && carries_rows(g, end)) {
+        const ssize_t got =
+            recv(socket_of(g, end), (char *)&e->in + e->got, sizeof(e->in) - e->got, MSG_DONTWAIT);
+        g->link->talks = true;
+        if (got <= 0) {
+            e->broken = got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+            return;
+        }
+        e->got += (size_t)got;
+        if (e->got == sizeof(e->in)) {
+            e->got = 0;
+            take(g, e);
+        }
+    }
+}
+
+/* The next row for that connection; -1: none. */
+static int next_row(const struct dp_hang_gather *g, const struct end *e)
+{
+    for (int i = 0; i < g->group->size; i++) {
+        if (g->rows[i].known && !e->passed[i]) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void send_on(struct dp_hang_gather *g, int end)
+{
+    struct end *e = &g->ends[end];
+
+    while (socket_of(g, end) >= 0) {
+        const int row = e->sent == sizeof(e->out) ? next_row(g, e) : -1;
+        if (row >= 0) {
+            e->out.kind = DP_HOST_LINK_ROW;
+            e->out.row = g->rows[row];
+            e->passed[row] = true;
+            e->sent = 0;
+            g->link->talks = true;
+        }
+        if (e->sent == sizeof(e->out)) {
+            return;
+        }
+        const ssize_t sent = send(socket_of(g, end), (const char *)&e->out + e->sent,
+                                  sizeof(e->out) - e->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0) {
+            e->broken = errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
+            return;
+        }
+        e->sent += (size_t)sent;
+    }
+}
+
+bool dp_hang_gather_look(struct dp_hang_gather *g)
+{
+    const uint64_t now_ns = dp_now_ns();
+    const bool told = g != NULL && g->told;
+
+    if (g == NULL) {
+        return false;
+    }
+    for (int i = 0; i < ENDS; i++) {
+        receive(g, i);
+    }
+    for (int i = 0; i < ENDS; i++) {
+        send_on(g, i);
+    }
+    g->late = g->late || (!told && g->told && now_ns - g->looked_ns > late_ns);
+    g->looked_ns = now_ns;
+    return g->told;
+}
+
+void dp_hang_gather_put(struct dp_hang_gather *g, const struct dp_hang_row *rows, int count)
+{
+    for (int i = 0; i < count && !g->put; i++) {
+        g->rows[rows[i].rank] = rows[i];
+    }
+    g->put = true;
+    (void)dp_hang_gather_look(g);
+}
+
+bool dp_hang_gather_complete(const struct dp_hang_gather *g)
+{
+    for (int i = 0; i < g->group->size; i++) {
+        if (!g->rows[i].known) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool dp_hang_gather_reports(const struct dp_hang_gather *g)
+{
+    const int *node_of = g->group->node_of;
+
+    for (int i = 0; i < g->group->size && !g->late; i++) {
+        if (g->rows[i].known && node_of[i] < node_of[g->group->rank]) {
+            return false;
+        }
+    }
+    return !g->late;
+}
+
+const struct dp_hang_row *dp_hang_gather_rows(const struct dp_hang_gather *g, int *count)
+{
+    *count = g->group->size;
+    return g->rows;
+}

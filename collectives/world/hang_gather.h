@@ -1,0 +1,44 @@
+/*
+ * hang_gather.h - gathers where the ranks of all hosts are, when a job hangs, over the connections
+ * that watch hosts (host_link.h). So one table names the rank that all wait for, wherever it is,
+ * while main threads are stuck and MPI with them.
+ *
+ * The first rank of each host gives its host's rows, and sends on, both ways round, every row that
+ * it gets for the first time: one host that is stuck as a whole does not cut off another. A host
+ * that gets a row without having found a hang itself gives its own rows, too. The first host of
+ * those that answer in time has the table.
+ */
+#ifndef DP_COLLECTIVES_WORLD_HANG_GATHER_H
+#define DP_COLLECTIVES_WORLD_HANG_GATHER_H
+
+#include "collectives/core/group.h"
+#include "collectives/world/hang_table.h"
+#include "collectives/world/host_link.h"
+
+struct dp_hang_gather;
+
+/* *out is NULL where the link has no connection. group and link are borrowed. Collective. Errors:
+ * DP_ERR_NOMEM, those of messages. */
+DP_CHECKED dp_status dp_hang_gather_create(struct dp_group *group, struct dp_host_link *link,
+                                           struct dp_hang_gather **out);
+
+/* Takes and sends what can be now, without waiting; to be called several times a second, by the
+ * thread that also calls dp_host_link_lost(). Returns whether another host has told of a hang.
+ * NULL: false. */
+bool dp_hang_gather_look(struct dp_hang_gather *gather);
+
+/* Gives the rows of this host, once. */
+void dp_hang_gather_put(struct dp_hang_gather *gather, const struct dp_hang_row *rows, int count);
+
+/* Whether all rows are there; whether this rank is the one to report, as far as it knows. */
+bool dp_hang_gather_complete(const struct dp_hang_gather *gather);
+bool dp_hang_gather_reports(const struct dp_hang_gather *gather);
+
+/* The rows of all ranks: [*count], borrowed; of ranks that have not answered without more than rank
+ * and host. */
+const struct dp_hang_row *dp_hang_gather_rows(const struct dp_hang_gather *gather, int *count);
+
+/* NULL is ignored. */
+void dp_hang_gather_destroy(struct dp_hang_gather *gather);
+
+#endif

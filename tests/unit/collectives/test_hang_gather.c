@@ -1,0 +1,162 @@
+/* test_hang_gather.c - rows of all hosts come together at the first that answers. */
+#include <stdlib.h>
+
+#include "tests/support/arrays.h"
+
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/trace.h"
+#include "collectives/world/hang_gather.h"
+#include "tests/support/local_world.h"
+
+enum { RANKS = 5, STUCK_NODE = 2 };
+
+/* Ranks 1 and 2 are on one host; hosts 0 to 3. */
+static const int node_of[RANKS] = {0, 1, 1, 2, 3};
+
+/* Looks until that many rows are there, at most five seconds. */
+static int wait_for(struct dp_hang_gather *g, int wanted)
+{
+    const uint64_t end_ns = dp_now_ns() + 5000000000ull;
+    const struct timespec nap = {0, 2000000};
+    int count, known;
+
+    do {
+        const struct dp_hang_row *rows = dp_hang_gather_rows(g, &count);
+        known = 0;
+        for (int i = 0; i < count; i++) {
+            known += rows[i].known;
+        }
+        if (known < wanted) {
+            (void)nanosleep(&nap, NULL);
+            (void)dp_hang_gather_look(g);
+        }
+    } while (known < wanted && dp_now_ns() < end_ns);
+    return known;
+}
+
+/* Gives the rows of this rank's host, each with its number in all of it. */
+static void give(struct dp_group *group, struct dp_hang_gather *g)
+{
+    struct dp_hang_row rows[RANKS];
+    int count = 0;
+
+    for (int i = 0; i < RANKS; i++) {
+        if (node_of[i] == node_of[group->rank]) {
+            struct dp_hang_row *row = &rows[count++];
+            memset(row, 'a' + i, sizeof(*row)); /* texts without an end, too */
+            row->rank = i;
+            row->known = true;
+            row->waits = row->idles = i == 4;
+            row->step = i;
+        }
+    }
+    dp_hang_gather_put(g, rows, count);
+    dp_hang_gather_put(g, rows, 0);
+}
+
+static size_t wrong_rows(const struct dp_hang_gather *g, int without_node)
+{
+    int count;
+    const struct dp_hang_row *rows = dp_hang_gather_rows(g, &count);
+    size_t wrong = count != RANKS;
+
+    for (int i = 0; i < RANKS; i++) {
+        const bool known = node_of[i] != without_node;
+        wrong += rows[i].rank != i || rows[i].known != known;
+        wrong += known && (rows[i].step != i || rows[i].stacks[7] != 'a' + i);
+        wrong += rows[i].host[0] == '\0';
+    }
+    return wrong;
+}
+
+/* One host is stuck as a whole: the others have each other's rows by the other way round; then it
+ * answers after all. */
+static size_t gather(struct dp_group *group, const void *arg)
+{
+    const bool stuck = node_of[group->rank] == STUCK_NODE;
+    struct dp_host_link link;
+    struct dp_hang_gather *g = NULL;
+    size_t wrong = 0;
+    (void)arg;
+
+    dp_host_link_init(&link);
+    wrong += dp_host_link_open(group, &link) != DP_OK;
+    wrong += dp_hang_gather_create(group, &link, &g) != DP_OK;
+    wrong += (g == NULL) != (group->rank == 2); /* which is not the first of its host */
+    wrong += dp_hang_gather_look(g);
+    wrong += dp_group_barrier(group) != DP_OK;
+    if (g != NULL && !stuck) {
+        give(group, g);
+        wrong += wait_for(g, RANKS - 1) != RANKS - 1 || wrong_rows(g, STUCK_NODE) > 0;
+        wrong += dp_hang_gather_complete(g) || !dp_hang_gather_look(g);
+        wrong += dp_hang_gather_reports(g) != (group->rank == 0);
+        wrong += dp_host_link_lost(&link, 30); /* rows are no farewell */
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    if (stuck) {
+        wrong += !dp_hang_gather_look(g);
+        give(group, g);
+    }
+    if (g != NULL) {
+        wrong += wait_for(g, RANKS) != RANKS || wrong_rows(g, -1) > 0;
+        wrong += !dp_hang_gather_complete(g) || dp_hang_gather_reports(g) != (group->rank == 0);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    dp_hang_gather_destroy(g);
+    dp_host_link_close(&link);
+    return wrong;
+}
+
+static void rows_go_round_a_host_that_is_stuck_and_the_first_host_reports(void **state)
+{
+    (void)state;
+
+    assert_int_equal(on_local_nodes(RANKS, node_of, gather, NULL), 0);
+}
+
+static size_t create(struct dp_group *group, const void *arg)
+{
+    struct dp_host_link link;
+    struct dp_hang_gather *g = NULL;
+    size_t wrong;
+    (void)arg;
+
+    dp_host_link_init(&link);
+    dp_status status = dp_host_link_open(group, &link);
+    if (status == DP_OK) {
+        status = dp_hang_gather_create(group, &link, &g);
+    }
+    wrong = status != DP_OK && status != DP_ERR_NOMEM && status != DP_ERR_CANCELLED;
+    wrong += status != DP_OK && g != NULL;
+    dp_hang_gather_destroy(g);
+    dp_host_link_close(&link);
+    return wrong;
+}
+
+static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    dp_log_set_level(DP_LOG_NONE);
+    for (int nth = 1; nth < 60; nth++) {
+        dp_mem_fail_nth(nth);
+        (void)on_local_nodes(2, (const int[]){0, 1}, create, NULL);
+        dp_mem_fail_nth(0);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_set_level(DP_LOG_INFO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_go_round_a_host_that_is_stuck_and_the_first_host_reports),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
+    };
+
+    return cmocka_run_group_tests_name("hang_gather", tests, NULL, NULL);
+}

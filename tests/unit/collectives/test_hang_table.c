@@ -1,0 +1,62 @@
+/* test_hang_table.c - the table of several hosts; test_watchdog has that of one. */
+#include <stdlib.h>
+
+#include "tests/support/arrays.h"
+
+#include "base/trace.h"
+#include "collectives/world/hang_table.h"
+#include "tests/support/stderr_text.h"
+
+static void a_rank_that_does_not_answer_is_named_and_all_that_wait_are_not(void **state)
+{
+    struct dp_hang_row rows[3] = {{.rank = 0,
+                                   .known = true,
+                                   .waits = true,
+                                   .host = "h1",
+                                   .activity = DP_PHASE_STEP,
+                                   .phase = "wait",
+                                   .step = 7,
+                                   .bucket = 1,
+                                   .doing = "waits for other ranks"},
+                                  {.rank = 1, .host = "host-2"},
+                                  {.rank = 2,
+                                   .known = true,
+                                   .waits = true,
+                                   .host = "h3",
+                                   .activity = DP_PHASE_STEP,
+                                   .phase = "wait",
+                                   .step = 7,
+                                   .bucket = 1,
+                                   .doing = "waits for other ranks"}};
+    (void)state;
+
+    stderr_begin();
+    dp_hang_table_report(rows, 3, false, 7.0);
+    stderr_end();
+    assert_string_equal(
+        stderr_text,
+        "rank host       step bucket phase       since_s  process\n"
+        "   0 h1            7      1 wait            0.0  waits for other ranks\n"
+        "   1 host-2        -      - -                 -  does not answer\n"
+        "   2 h3            7      1 wait            0.0  waits for other ranks\n"
+        "lockstep: error: no progress for 7.0 s: did not arrive: rank 1 (host-2): does not answer; "
+        "the job ends, start it again with --resume\n");
+    rows[1] = rows[0];
+    rows[1].rank = 1;
+    stderr_begin();
+    dp_hang_table_report(rows, 3, false, 7.0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "7.0 s: all ranks wait for each other; the job"));
+    rows[2].bucket = 0;
+    assert_true(dp_hang_table_blames(rows, 3, 2));
+    assert_false(dp_hang_table_blames(rows, 3, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_does_not_answer_is_named_and_all_that_wait_are_not),
+    };
+
+    return cmocka_run_group_tests_name("hang_table", tests, NULL, NULL);
+}

@@ -1,0 +1,245 @@
+/*
+ * test_shards.c - the files of packed records: blocks are checked when they are read, and shards
+ * may lie in several folders.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/files/folder_list.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "runtime/data/records/pack.h"
+#include "runtime/data/records/records.h"
+#include "tests/support/array_files.h"
+#include "tests/support/picture_files.h"
+
+enum { ROWS = 700, FEATURES = 300, SHARDS = 3, NAMES = 5 };
+
+static char root[64], folder[NAMES][96]; /* arrays, packed whole, and three for shards of it */
+enum { ARRAYS, WHOLE, FIRST, SECOND, THIRD };
+
+static int make_folders(void **state)
+{
+    static const char *const names[NAMES] = {"arrays", "whole", "first", "second", "third"};
+    static uint8_t numbers[ROWS * FEATURES], labels[ROWS];
+    (void)state;
+
+    (void)snprintf(root, sizeof(root), "/tmp/test_shards.XXXXXX");
+    if (mkdtemp(root) == NULL) {
+        return 1;
+    }
+    for (int i = 0; i < NAMES; i++) {
+        (void)snprintf(folder[i], sizeof(folder[i]), "%s/%s", root, names[i]);
+        if (i != WHOLE && mkdir(folder[i], 0700) != 0) {
+            return 1;
+        }
+    }
+    for (int i = 0; i < ROWS * FEATURES; i++) {
+        numbers[i] = (uint8_t)(i % 251);
+    }
+    npy_file(folder[ARRAYS], "train_images.npy", "|u1", "(700, 300)", numbers, sizeof(numbers));
+    npy_file(folder[ARRAYS], "train_labels.npy", "|u1", "(700,)", labels, sizeof(labels));
+    npy_file(folder[ARRAYS], "test_images.npy", "|u1", "(40, 300)", numbers, (size_t)40 * FEATURES);
+    npy_file(folder[ARRAYS], "test_labels.npy", "|u1", "(40,)", labels, 40);
+    return 0;
+}
+
+static int remove_folders(void **state)
+{
+    (void)state;
+    remove_tree(root);
+    return 0;
+}
+
+/* Two shards to train on, one to test with. */
+static void pack_anew(void)
+{
+    const struct dp_pack_options options = {
+        .from = folder[ARRAYS], .to = folder[WHOLE], .shard_bytes = 150000, .threads = 1};
+    struct dp_pack_result result;
+
+    if (access(folder[WHOLE], F_OK) == 0) {
+        remove_tree(folder[WHOLE]);
+    }
+    assert_int_equal(dp_pack(&options, &result), DP_OK);
+}
+
+/* Copies a file, with bit 0 of byte `flipped` changed; SIZE_MAX: of none. */
+static void copy(const char *name, int from, int to, size_t flipped)
+{
+    static uint8_t bytes[1 << 20];
+    char path[128];
+    FILE *in;
+    size_t count;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", folder[from], name);
+    in = fopen(path, "rb");
+    assert_non_null(in);
+    count = fread(bytes, 1, sizeof(bytes), in);
+    assert_int_equal(fclose(in), 0);
+    if (flipped < count) {
+        bytes[flipped] ^= 1;
+    }
+    write_bytes(folder[to], name, bytes, count);
+}
+
+/* ---- checking ---- */
+
+/* Whether a block is read, again, without a word. */
+static bool is_read(const struct dp_records *records, const struct dp_records_block *block,
+                    struct dp_buffer memory[2])
+{
+    struct dp_log_capture capture;
+    struct dp_block_view view;
+    dp_status status;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    status = dp_records_read(records, block, &memory[0], &memory[1], &view);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    assert_true(status == DP_OK || strstr(dp_log_captured(&capture), "is damaged") != NULL);
+    return status == DP_OK;
+}
+
+/* A disk may give other bytes later: hashes are compared when a block is first read, and at every
+ * eighth time after. */
+static void damage_is_found_at_once_and_later_now_and_then(void **state)
+{
+    const struct dp_shard_store_config config = {.dir = folder[WHOLE]};
+    struct dp_buffer memory[2] = {{NULL, 0}, {NULL, 0}};
+    const struct dp_records_block *block;
+    struct dp_records *records = NULL;
+    size_t at;
+    (void)state;
+
+    pack_anew();
+    assert_int_equal(dp_records_open(&config, &records), DP_OK);
+    block = dp_records_block(records, DP_SET_TRAIN, 1);
+    assert_int_equal(block->shard, 0);
+    at = (size_t)block->block.at + 5;
+    copy("shard-00000.rec", WHOLE, WHOLE, at);
+    for (int i = 0; i < 3; i++) {
+        assert_false(is_read(records, block, memory));
+    }
+    copy("shard-00000.rec", WHOLE, WHOLE, at);
+    assert_true(is_read(records, block, memory));
+    copy("shard-00000.rec", WHOLE, WHOLE, at);
+    for (int i = 0; i < 7; i++) {
+        assert_true(is_read(records, block, memory));
+    }
+    assert_false(is_read(records, block, memory));
+    assert_false(is_read(records, block, memory));
+    dp_buffer_release(&memory[0]);
+    dp_buffer_release(&memory[1]);
+    dp_records_close(records);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* ---- several folders ---- */
+
+static dp_status open_list(const char *dir, struct dp_records **records,
+                           struct dp_log_capture *capture)
+{
+    const struct dp_shard_store_config config = {.dir = dir};
+    dp_status status;
+
+    dp_log_capture_begin(capture, DP_LOG_ERROR);
+    status = dp_records_open(&config, records);
+    dp_log_capture_end(capture, DP_LOG_DROP);
+    return status;
+}
+
+static void assert_same_blocks(struct dp_records *a, struct dp_records *b)
+{
+    struct dp_buffer memory[4] = {{NULL, 0}, {NULL, 0}, {NULL, 0}, {NULL, 0}};
+    struct dp_block_view one, two;
+
+    for (int set = 0; set < DP_SETS; set++) {
+        const size_t count = dp_records_blocks(a, (enum dp_set)set);
+        assert_int_equal(dp_records_blocks(b, (enum dp_set)set), count);
+        for (size_t i = 0; i < count; i++) {
+            const struct dp_records_block *block = dp_records_block(a, (enum dp_set)set, i);
+            assert_int_equal(dp_records_read(a, block, &memory[0], &memory[1], &one), DP_OK);
+            block = dp_records_block(b, (enum dp_set)set, i);
+            assert_int_equal(dp_records_read(b, block, &memory[2], &memory[3], &two), DP_OK);
+            assert_memory_equal(memory[0].data, memory[2].data, block->block.stored);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        dp_buffer_release(&memory[i]);
+    }
+}
+
+static void shards_of_several_folders_are_one_set(void **state)
+{
+    struct dp_records *whole = NULL, *parts = NULL;
+    struct dp_log_capture capture;
+    char list[400];
+    (void)state;
+
+    pack_anew();
+    copy("index.json", WHOLE, FIRST, SIZE_MAX);
+    copy("shard-00000.rec", WHOLE, THIRD, SIZE_MAX);
+    copy("shard-00001.rec", WHOLE, FIRST, SIZE_MAX);
+    copy("shard-00002.rec", WHOLE, SECOND, SIZE_MAX);
+    (void)snprintf(list, sizeof(list), "[%s, %s, %s]", folder[FIRST], folder[SECOND],
+                   folder[THIRD]);
+    assert_int_equal(open_list(folder[WHOLE], &whole, &capture), DP_OK);
+    assert_int_equal(open_list(list, &parts, &capture), DP_OK);
+    assert_int_equal(dp_records_index(parts)->shard_count, SHARDS);
+    assert_same_blocks(whole, parts);
+    dp_records_close(whole);
+    dp_records_close(parts);
+    assert_int_equal(dp_mem_live(), 0);
+
+    /* In two of them, and in none. */
+    copy("shard-00001.rec", WHOLE, SECOND, SIZE_MAX);
+    assert_int_equal(open_list(list, &parts, &capture), DP_ERR_DATA);
+    assert_non_null(strstr(dp_log_captured(&capture), "/first/shard-00001.rec: is also in "));
+    assert_non_null(strstr(dp_log_captured(&capture), "/second: keep one of them"));
+    remove_file(folder[FIRST], "shard-00001.rec");
+    remove_file(folder[SECOND], "shard-00001.rec");
+    assert_int_equal(open_list(list, &parts, &capture), DP_ERR_NOINPUT);
+    assert_non_null(strstr(dp_log_captured(&capture), "/first/shard-00001.rec: is missing, with "));
+    assert_non_null(strstr(dp_log_captured(&capture), "or to another folder of data.dir"));
+    (void)snprintf(list, sizeof(list), "[%s, ]", folder[FIRST]);
+    assert_int_equal(open_list(list, &parts, &capture), DP_ERR_CONFIG);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void a_list_is_cut_into_its_folders(void **state)
+{
+    struct dp_folder_list list;
+    (void)state;
+
+    assert_int_equal(dp_folder_list_read("[a b, /c/d,e]", &list), DP_OK);
+    assert_int_equal(list.count, 3);
+    assert_string_equal(list.name[0], "a b");
+    assert_string_equal(list.name[1], "/c/d");
+    assert_string_equal(list.name[2], "e");
+    dp_folder_list_release(&list);
+    assert_int_equal(dp_folder_list_read("one, with a comma", &list), DP_OK);
+    assert_int_equal(list.count, 1);
+    assert_string_equal(list.name[0], "one, with a comma");
+    dp_folder_list_release(&list);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damage_is_found_at_once_and_later_now_and_then),
+        cmocka_unit_test(shards_of_several_folders_are_one_set),
+        cmocka_unit_test(a_list_is_cut_into_its_folders),
+    };
+    return cmocka_run_group_tests_name("shards", tests, make_folders, remove_folders);
+}

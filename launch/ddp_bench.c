@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/files/stdio.h"
+#include "base/system/launcher.h"
 #include "base/system/openmp.h"
 #include "base/system/thread.h"
 #include "launch/bench/bench.h"
@@ -38,9 +39,11 @@ static void answer(const struct dp_bench_options *options)
 static void *take_signals(void *arg)
 {
     const sigset_t *numbers = arg;
-    int number;
+    siginfo_t info;
+    const int number = sigwaitinfo(numbers, &info);
 
-    if (sigwait(numbers, &number) == 0) {
+    if (number > 0) {
+        dp_launcher_tell_ending(info.si_pid);
         dp_world_farewell();
         (void)signal(number, SIG_DFL);
         (void)pthread_sigmask(SIG_UNBLOCK, numbers, NULL);

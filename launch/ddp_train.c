@@ -11,6 +11,7 @@
 
 #include "base/files/stdio.h"
 #include "base/log.h"
+#include "base/system/launcher.h"
 #include "base/system/openmp.h"
 #include "base/system/thread.h"
 
@@ -26,20 +27,25 @@
 
 static struct dp_stop stop; /* set by signal handlers, read by the run */
 static atomic_bool ends;    /* this process may be ended soon, in the middle of a step */
+static atomic_int sender;   /* the process that wants that */
 
-static void on_save_signal(int number)
+static void on_save_signal(int number, siginfo_t *info, void *context)
 {
     (void)number;
+    (void)info;
+    (void)context;
     dp_stop_request_save(&stop);
 }
 
-static void on_stop_signal(int number)
+static void on_stop_signal(int number, siginfo_t *info, void *context)
 {
     const int saved = errno;
+    (void)context;
 
     if (number != SIGUSR1) { /* a second request ends the process at once */
         (void)signal(SIGTERM, SIG_DFL);
         (void)signal(SIGINT, SIG_DFL);
+        atomic_store(&sender, info->si_pid);
         atomic_store(&ends, true);
     }
     dp_stop_request(&stop, number == SIGUSR1   ? DP_STOP_USR1
@@ -51,16 +57,18 @@ static void on_stop_signal(int number)
 /* For `ddp_train model.cfg | head`: when the reader exits, the run is asked to stop, and can be
  * resumed later. Runs on the thread that writes, inside the write, so not while that thread
  * computes. Later writes fail, without harm. */
-static void on_broken_pipe(int number)
+static void on_broken_pipe(int number, siginfo_t *info, void *context)
 {
     (void)number;
+    (void)info;
+    (void)context;
     dp_stop_request(&stop, DP_STOP_PIPE);
 }
 
 /* Signals from outside, which any thread may receive. */
 static const struct {
     int number;
-    void (*handler)(int);
+    void (*handler)(int number, siginfo_t *info, void *context);
 } handled[] = {{SIGUSR1, on_stop_signal},
                {SIGTERM, on_stop_signal},
                {SIGINT, on_stop_signal},
@@ -86,6 +94,7 @@ static void *take_signals(void *arg)
     for (;;) {
         (void)sigsuspend(&none);
         if (atomic_load(&ends)) {
+            dp_launcher_tell_ending((pid_t)atomic_load(&sender));
             dp_world_farewell();
         }
     }
@@ -113,9 +122,10 @@ static dp_status block_signals_but_on_a_thread(void)
 }
 
 /* Signals that the caller ignores, as with nohup, stay ignored. */
-static void handle(int number, void (*handler)(int))
+static void handle(int number, void (*handler)(int number, siginfo_t *info, void *context))
 {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_RESTART | SA_SIGINFO},
+                     before;
 
     (void)sigemptyset(&action.sa_mask);
     if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {

@@ -4,7 +4,9 @@ until an unreachable host confirms that its ranks have ended. launch/mpirun star
 A rank that ends the job writes its exit code into a pipe of ours (base/system/launcher.c); a signal
 may also make mpirun end the job. If mpirun has not returned some time later it is killed. The exit
 code then is the rank's, or 1 after a signal, as mpirun's would be; after a signal we first wait for
-the ranks of this host, which may be saving. All waiting is without polling.
+the ranks of this host, which may be saving. Where a rank of another host ends the job, the ranks of
+this one write BEGUN when mpirun ends them. Then it is as after a signal, but the code is HOST_GONE:
+mpirun would have returned if it could reach all hosts. All waiting is without polling.
 
 Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, Ctrl-Z) by itself.
 """
@@ -28,6 +30,9 @@ PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIG
 # Ignored signals, as under nohup, stay ignored.
 WATCHED = {signal.SIGCHLD, signal.SIGIO,
            *(number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN)}
+# Where it is not known why mpirun ends the job it may just be slow, on a busy machine.
+UNKNOWN_CAUSE = 3
+BEGUN, HOST_GONE = 0, 76  # a byte in the pipe; an exit code
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
@@ -114,8 +119,11 @@ def wait_for(mpirun, pipe, grace_s):
         elif info.si_signo == signal.SIGIO:
             with contextlib.suppress(BlockingIOError):
                 codes = os.read(pipe, 4096)
-                if not reported:
-                    code, reported, deadline = codes[0], True, time.monotonic() + grace_s
+                known = [byte for byte in codes if byte != BEGUN]
+                if known and not reported:
+                    code, reported, deadline = known[0], True, time.monotonic() + grace_s
+                elif deadline is None:
+                    code, deadline = HOST_GONE, time.monotonic() + UNKNOWN_CAUSE * grace_s
         else:
             pass_on(info, mpirun)
             if info.si_signo in ENDING and deadline is None:

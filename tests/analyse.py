@@ -4,11 +4,17 @@
     tests/analyse.py format
     tests/analyse.py tidy BUILD       BUILD/compile_commands.json says how files are compiled
     tests/analyse.py cppcheck
+    tests/analyse.py --self           checks what this script itself decides
 
 With DP_TEST_LONG=1 in the environment clang-tidy looks deeper, for five times as long. Exit code
 77: the tool is not installed, or is of another version and would find other things.
+
+Where there is ccache, its folder also keeps which files were clean: while nothing that a finding
+could depend on has changed, they are not looked at again.
 """
 import concurrent.futures
+import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -16,6 +22,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOPS = ("base", "kernels", "collectives", "models", "runtime", "launch", "tests", "benchmarks")
@@ -54,6 +62,87 @@ def format_code():
     return subprocess.run([tool, "--dry-run", "-Werror", *files], cwd=ROOT, check=False).returncode
 
 
+# ---- what is known to be clean ----
+
+KEPT_DAYS = 30  # without being asked for
+
+
+def known_folder(name):
+    """A folder in that of ccache, or None where there is no ccache."""
+    tool = shutil.which("ccache")
+    shown = tool and subprocess.run([tool, "--get-config", "cache_dir"], capture_output=True,
+                                    text=True, check=False).stdout.strip()
+    if not shown:
+        return None
+    folder = pathlib.Path(shown) / "lockstep-analyses" / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if path.is_file() and time.time() - path.stat().st_mtime > KEPT_DAYS * 86400:
+                path.unlink(missing_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
+def dependencies(build):
+    """Source -> every file that was read to compile it, system headers too, as Ninja knows it."""
+    tool = shutil.which("ninja")
+    shown = tool and subprocess.run([tool, "-C", build, "-t", "deps"], capture_output=True,
+                                    text=True, check=False).stdout
+    found = {}
+    for block in (shown or "").split("\n\n"):
+        head, *rest = block.strip().splitlines() or [""]
+        if head.endswith("(VALID)") and rest:
+            paths = [os.path.normpath(os.path.join(build, line.strip())) for line in rest]
+            found.setdefault(paths[0], set()).update(paths)
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def content_hash(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+def key_of(files, words, root):
+    """A hash of the words, and of the names and contents of the files; the same in every clone."""
+    parts = [str(word).replace(str(root), "<root>") for word in words]
+    parts += [f"{path.replace(str(root), '<root>')} {content_hash(path)}" for path in sorted(files)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def tidy_keys(tool, build, commands):
+    """Source -> a hash of all that clang-tidy's findings depend on. Without those that were not
+    compiled by Ninja."""
+    version = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
+    common = [version.stdout, (ROOT / ".clang-tidy").read_text(), content_hash(__file__), STATES]
+    keys = {}
+    for path, files in dependencies(build).items():
+        own = sorted(command["command"] for command in commands if command["file"] == path)
+        if own:
+            keys[path] = key_of(files, [*common, *own], ROOT)
+    return keys
+
+
+def check_self():
+    """What must change a key does, and another clone does not."""
+    def key(name, header="int x;", command="cc -c a.c"):
+        with tempfile.TemporaryDirectory() as top:
+            root = pathlib.Path(top) / name
+            root.mkdir()
+            (root / "a.c").write_text('#include "a.h"\n')
+            (root / "a.h").write_text(header)
+            return key_of([f"{root}/a.c", f"{root}/a.h"], [f"{command} -I{root}", "14"], root)
+
+    wrong = [key("one") != key("another"), key("one") == key("one", header="int y;"),
+             key("one") == key("one", command="cc -DA -c a.c")]
+    print(f"{sum(wrong)} of {len(wrong)} things are wrong")
+    return 1 if any(wrong) else 0
+
+
+# ---- the tools ----
+
+
 def tidy_one(tool, build, path):
     # Without optimisation, which turns functions of the C library into macros.
     done = subprocess.run(
@@ -79,15 +168,24 @@ def tidy_code(build):
     tool = clang_tool("clang-tidy")
     if tool is None or not has_omp_header(build):
         return SKIPPED
+    build = os.path.realpath(build)
     commands = json.loads((pathlib.Path(build) / "compile_commands.json").read_text())
     paths = sorted({command["file"] for command in commands})
+    known = known_folder("tidy")
+    keys = tidy_keys(tool, build, commands) if known else {}
+    todo = [path for path in paths if path not in keys or not (known / keys[path]).exists()]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-        for path, code, said in pool.map(lambda path: tidy_one(tool, build, path), paths):
+        for path, code, said in pool.map(lambda path: tidy_one(tool, build, path), todo):
             if code != 0:
                 failed += 1
                 print(f"--- {os.path.relpath(path, ROOT)}\n{said}", flush=True)
-    print(f"clang-tidy: {len(paths)} files, {failed} with findings")
+            elif path in keys:
+                (known / keys[path]).touch()
+    for path in set(paths) - set(todo):
+        (known / keys[path]).touch()  # for KEPT_DAYS more
+    print(f"clang-tidy: {len(paths)} files, {len(paths) - len(todo)} of them as they were when "
+          f"they were clean, {failed} with findings")
     return 1 if failed or not paths else 0
 
 
@@ -96,8 +194,14 @@ def cppcheck_code():
     if tool is None:
         print("skipped: cppcheck is not installed")
         return SKIPPED
+    # It keeps what it found in each file, and looks again where the tokens have changed; of them
+    # comments are no part, and so what they suppress is one of the folder's name.
+    suppressed = [line for path in sources(".c", ".h", ".cpp", ".cu", ".cuh")
+                  for line in path.read_text().splitlines() if "cppcheck-suppress" in line]
+    known = known_folder("cppcheck-" + key_of([], suppressed, ROOT)[:8])
     command = [
-        tool, "--std=c11", "--enable=warning,performance,portability", "--inline-suppr",
+        tool, *([f"--cppcheck-build-dir={known}"] if known else []), "--std=c11",
+        "--enable=warning,performance,portability", "--inline-suppr",
         "--error-exitcode=1", "-q", "-I.", "-j2", *(t for t in TOPS if (ROOT / t).is_dir()),
     ]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
@@ -110,6 +214,8 @@ def main(arguments):
         return tidy_code(arguments[1])
     if arguments == ["cppcheck"]:
         return cppcheck_code()
+    if arguments == ["--self"]:
+        return check_self()
     print(__doc__, file=sys.stderr)
     return 64
 

@@ -224,6 +224,7 @@ if(Python3_FOUND)
   dp_check(lint lint 60 ${Python3_EXECUTABLE} tests/lint.py)
   dp_check(lint_rules lint 60 ${Python3_EXECUTABLE} tests/lint.py --self)
   dp_check(lint_tests lint 60 ${Python3_EXECUTABLE} tests/lint.py --tests ${PROJECT_BINARY_DIR})
+  dp_check(analyse_rules lint 60 ${Python3_EXECUTABLE} tests/analyse.py --self)
   dp_check(format lint 60 ${Python3_EXECUTABLE} tests/analyse.py format)
   # Every tests/runs/<subject>.py starts whole runs of a program, as its user does.
   file(GLOB runs CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/runs tests/runs/*.py)

@@ -10,6 +10,8 @@
 /* "HOST:PATH": a pipe of the launcher, in /proc as processes of its host see it. */
 static const char variable[] = "LOCKSTEP_LAUNCHER";
 
+enum { BEGUN = 0 }; /* no job is ended with this exit code */
+
 void dp_launcher_tell(int code)
 {
     const char *name = getenv(variable), *path = name != NULL ? strchr(name, ':') : NULL;
@@ -30,5 +32,12 @@ void dp_launcher_tell(int code)
             (void)!write(fd, &byte, 1);
         }
         (void)close(fd);
+    }
+}
+
+void dp_launcher_tell_ending(pid_t sender)
+{
+    if (sender == getppid()) {
+        dp_launcher_tell(BEGUN);
     }
 }

@@ -5,8 +5,15 @@
 #ifndef DP_BASE_SYSTEM_LAUNCHER_H
 #define DP_BASE_SYSTEM_LAUNCHER_H
 
+#include <sys/types.h>
+
 /* Reports that the job ends with this exit code, whatever mpirun does. The launcher is named in the
  * environment; does nothing if there is none on this host. */
 void dp_launcher_tell(int code);
+
+/* Reports that mpirun has begun to end this job, and why is not known here: a rank of another host
+ * may have ended it. To be called on SIGTERM, with its sender; other senders than mpirun are
+ * ignored. */
+void dp_launcher_tell_ending(pid_t sender);
 
 #endif

@@ -24,7 +24,9 @@ struct dp_worker {
 };
 
 /* Sets whether an idle worker runs only when no other thread needs the core, or, while it is waited
- * for, as any other thread. A thread without CAP_SYS_NICE cannot leave SCHED_IDLE again. */
+ * for or sleeps, as any other thread: a process that is killed ends when its last thread does, and
+ * an idle one may wait half a minute for a busy core. A thread without CAP_SYS_NICE cannot leave
+ * SCHED_IDLE again. */
 static void set_policy(struct dp_worker *w, int policy)
 {
     const struct sched_param none = {0};
@@ -61,6 +63,7 @@ static void *worker_run(void *arg)
         w->core_ns = core_now_ns() - core_ns;
         w->status = status;
         w->busy = false;
+        set_policy(w, SCHED_OTHER);
         (void)pthread_cond_signal(&w->changed);
     }
     (void)pthread_mutex_unlock(&w->mutex);

@@ -4,7 +4,7 @@
  * An `idle` worker runs when no other thread needs its core (SCHED_IDLE). Where training fills all
  * cores, that is while training waits for other ranks. A starved worker ends late, but it ends:
  * Linux gives an idle thread a few thousandths of a busy core, and a thread that waits for the
- * worker frees its core.
+ * worker frees its core. Where the process has CAP_SYS_NICE, only a run in progress is idle.
  *
  * Threads of another shape have their own loops. The engine's jobs are in a queue, and a thread
  * that waits may run them; the loader is not started, but fills slots ahead; the failure detector

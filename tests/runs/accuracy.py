@@ -3,7 +3,7 @@
 import os
 
 import harness
-from harness import check, metrics, run_json, same, train_well
+from harness import check, known_baseline, metrics, run_json, same, train_well
 
 
 def case_lenet_as_shipped_reaches_90_percent_on_two_ranks():
@@ -22,8 +22,8 @@ def case_lenet_as_shipped_reaches_90_percent_on_two_ranks():
 def case_lenet_learns_within_half_an_epoch():
     harness.fashion()
     out = harness.scratch / "out"
-    train_well(harness.ROOT / "models/lenet.cfg", "--steps", 118, "--out", out, ranks=2,
-               timeout=300)
+    train_well(harness.ROOT / "models/lenet.cfg", "--steps", 118, "--out", out,
+               *known_baseline(), ranks=2, timeout=300)
     accuracy = run_json(out)["final"]["test_accuracy"]
     check(accuracy >= 0.82, f"accuracy {accuracy}")
 
@@ -31,7 +31,8 @@ def case_lenet_learns_within_half_an_epoch():
 def case_mlp_as_shipped_learns_within_an_epoch():
     harness.fashion()
     out = harness.scratch / "out"
-    train_well(harness.ROOT / "models/mlp.cfg", "--steps", 235, "--out", out, ranks=2, timeout=300)
+    train_well(harness.ROOT / "models/mlp.cfg", "--steps", 235, "--out", out,
+               *known_baseline(), ranks=2, timeout=300)
     accuracy = run_json(out)["final"]["test_accuracy"]
     check(accuracy >= 0.80, f"accuracy {accuracy}")
 

@@ -8,15 +8,15 @@ import re
 import signal
 
 import harness
-from harness import (begin, check, endless, metrics, mlp_layers, run_json, same, small_cfg,
-                     steps_done, train, train_well)
+from harness import (begin, check, endless, known_baseline, metrics, mlp_layers, run_json, same,
+                     small_cfg, steps_done, train, train_well)
 
 NO_EVALUATION = ("--set", "train.eval_every=0")
 
 
 def stale(staleness=2, servers=1, mode="async"):
     return ("--set", f"train.mode={mode}", "--set", f"train.staleness={staleness}",
-            "--set", f"comm.servers={servers}")
+            "--set", f"comm.servers={servers}", *known_baseline())
 
 
 def check_whole(out, trainers, servers, steps, resumed=0):

@@ -130,7 +130,8 @@ def case_a_job_that_was_suspended_goes_on():
     check(list(started.ranks().values()) == list(pids), "other processes")
     started.signal(signal.SIGTERM)
     result = started.finish()
-    check("no progress" not in result.err, f"it counted as a hang:\n{result}")
+    # A busy machine may take a second for a step, of which a warning tells; but not of a stop.
+    check("stopped by a signal" not in result.err, f"it counted as a hang:\n{result}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 MARK = "LOCKSTEP_TEST_MARK"  # in the environment of every process that a test starts
 PATIENCE = 120  # seconds until what must come counts as a hang, also on a busy machine
-SOON = 5  # seconds within which a job ends that has lost a rank
 ENDLESS = 10**9  # steps that no machine gets through while a test runs
 IDX_FILES = (
     "train-images-idx3-ubyte",
@@ -241,21 +240,17 @@ def train_well(*arguments, **how):
     return result
 
 
-def endless():
-    """Flags of a run that goes on until something ends it; it measures no baseline."""
+def known_baseline():
+    """Flags of a run that does not measure one rank alone: over 40 steps that takes 2.4 seconds."""
     baseline = scratch / "baseline.json"
     baseline.write_text('{"schema": "lockstep.run/1", "single_rank_samples_per_second": 1000}')
+    return ("--baseline", baseline)
+
+
+def endless():
+    """Flags of a run that goes on until something ends it; it measures no baseline."""
     return ("--set", f"train.steps={ENDLESS}", "--set", "checkpoint.every_steps=0",
-            "--baseline", baseline)
-
-
-def soon_over(kill):
-    """kill() kills a rank, and returns how long the job went on. A busy machine may take longer, so
-    that one kill out of three will do."""
-    taken = [kill()]
-    while taken[-1] >= SOON and len(taken) < 3:
-        taken.append(kill())
-    check(taken[-1] < SOON, f"with a dead rank the job went on for {taken} seconds")
+            *known_baseline())
 
 
 def steps_done(out):

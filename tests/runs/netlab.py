@@ -224,7 +224,7 @@ def case_a_run_sees_nodes():
 
 def case_runs_over_hosts_give_the_result_of_one_node():
     cfg = small_cfg()
-    steps = ("--steps", 60, "--set", "comm.strategy=ring")
+    steps = ("--steps", 60, "--set", "comm.strategy=ring", *harness.known_baseline())
     for ranks in (2, 4):
         outs = [harness.scratch / f"{place}-{ranks}" for place in ("node", "lab")]
         train_well(cfg, *steps, "--out", outs[0], ranks=ranks)
@@ -492,7 +492,8 @@ def case_mpirun_ends_its_ranks_when_netlab_is_asked_to():
         started = Started([cfg, *harness.endless(), "--out", out], 2, wrapper=wrapper)
         started.wait_for("a step", lambda: harness.steps_done(out) >= 5)
         started.signal(number)
-        same(started.finish().code, 1, f"the exit code after {number.name}")
+        result = started.finish()
+        same(result.code, 1, f"the exit code after {number.name} of\n{result}\n")
 
 
 if __name__ == "__main__":

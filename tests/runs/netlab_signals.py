@@ -74,6 +74,8 @@ def try_at(ready, act, script, prepare=lambda: None):
     return code, text.decode()
 
 
+# What a command says that no signal ended, also on a machine so busy that a signal comes late.
+UNHEARD = f"sleep {harness.PATIENCE - 20}; echo done"
 # Moments before there is a command.
 BEGINNING = {
     "before the first process of the lab": listens,
@@ -84,19 +86,16 @@ BEGINNING = {
 
 def case_ctrl_c_while_the_hosts_are_made_ends_the_lab():
     for moment, ready in BEGINNING.items():
-        began = time.monotonic()
-        code, text = begin_at(ready, lambda terminal, _: os.write(terminal, b"\3"),
-                              "sleep 15; echo done")
+        code, text = begin_at(ready, lambda terminal, _: os.write(terminal, b"\3"), UNHEARD)
         same(code, 130, f"the exit code after Ctrl-C {moment}, with {text!r},")
         check("done" not in text and "Traceback" not in text, f"Ctrl-C {moment}: {text!r}")
-        check(time.monotonic() - began < 15, f"Ctrl-C {moment} was not heard")
 
 
 def case_a_signal_before_there_is_a_command_ends_the_lab():
     for number in (signal.SIGTERM, signal.SIGHUP):
         for moment, ready in BEGINNING.items():
             code, text = begin_at(ready, lambda _, process: process.send_signal(number),
-                                  "sleep 15; echo done")
+                                  UNHEARD)
             same((code, "done" in text), (128 + number, False), f"{number.name} {moment}: {text!r}")
 
 

@@ -20,6 +20,15 @@ set -- $(sed -n "$(wc -l < calls)p" plan)
 [ "$1" -gt 128 ] && kill -$(($1 - 128)) $$
 exit $1
 """
+# The first time it fails, and leaves a process behind; the second one must not meet that.
+LEAVES = """#!/bin/sh
+cd "$(dirname "$0")"
+[ -e gone ] && exit 0
+[ -e began ] && exit 64
+touch began
+(sleep 1; touch gone) &
+exit 76
+"""
 # Starts processes on all hosts but h2.
 MPIRUN = """#!/bin/sh
 case "$*" in *"--host h2 "*) exit 1;; esac
@@ -76,6 +85,16 @@ def case_restarts_are_bounded():
     check("no restart is left" in told, told)
     code, calls, told = supervise("never", ("74 1", "0"), "--restarts=0")
     same((code, len(calls)), (74, 1), told)
+
+
+def case_what_a_failed_start_has_left_running_is_waited_for():
+    command = harness.scratch / "leaves"
+    command.write_text(LEAVES)
+    command.chmod(0o755)
+    result = subprocess.run([SUPERVISE, "--pause", "0.1", "--", command, "--out", "out"],
+                            cwd=harness.scratch, capture_output=True, text=True, check=False,
+                            timeout=harness.PATIENCE)
+    same(result.returncode, 0, result.stderr)
 
 
 def case_a_signal_ends_both():

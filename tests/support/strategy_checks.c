@@ -51,7 +51,8 @@ static float random_value(int rank, size_t i)
  * rank compares with them. */
 static float values[NUMBERS][MOST_RANKS][CAPACITY];
 static float tree_sums[NUMBERS][MOST_RANKS + 1][CAPACITY];
-static float gathered[CAPACITY]; /* other random numbers */
+static float gathered[CAPACITY];          /* other random numbers */
+static float marks[MOST_RANKS][CAPACITY]; /* outside the slice, where nothing may change */
 
 static void make_numbers(void)
 {
@@ -67,6 +68,9 @@ static void make_numbers(void)
     }
     for (size_t i = 0; i < CAPACITY; i++) {
         gathered[i] = random_value(MOST_RANKS, i);
+        for (int r = 0; r < MOST_RANKS; r++) {
+            marks[r][i] = -1000.0f * (float)(r + 1) - (float)i;
+        }
     }
 }
 
@@ -80,12 +84,6 @@ struct sums {
     enum numbers numbers;
     bool exact; /* the path of the tail */
 };
-
-/* Numbers outside the slice must not change. */
-static float untouched(int rank, size_t i)
-{
-    return -1000.0f * (float)(rank + 1) - (float)i;
-}
 
 /* The begin of the slice, and the end of the checked memory. */
 static size_t begin_of(const struct sums *s, size_t *end)
@@ -120,16 +118,37 @@ static struct dp_slice placed(const struct sums *s)
     return slice;
 }
 
+/* Both take ranges as a whole, since a sanitizer looks at each access of a loop. */
+static void copy_range(const struct sums *s, const float *from, size_t begin, size_t end)
+{
+    if (begin < end) {
+        memcpy(s->memory + begin, from + begin, (end - begin) * sizeof(float));
+    }
+}
+
+static size_t wrong_in_range(const struct sums *s, const float *expected, size_t begin, size_t end)
+{
+    size_t wrong = 0;
+
+    if (begin >= end ||
+        memcmp(s->memory + begin, expected + begin, (end - begin) * sizeof(float)) == 0) {
+        return 0;
+    }
+    for (size_t i = begin; i < end; i++) {
+        wrong += s->memory[i] != expected[i];
+    }
+    return wrong;
+}
+
 static dp_status sum_once(struct sums *s)
 {
     const int rank = s->comm->group->rank;
     size_t end;
     const size_t begin = begin_of(s, &end);
 
-    for (size_t i = 0; i < end; i++) {
-        const bool inside = i >= begin && i < begin + s->slice.count;
-        s->memory[i] = inside ? values[s->numbers][rank][i] : untouched(rank, i);
-    }
+    copy_range(s, marks[rank], 0, begin);
+    copy_range(s, values[s->numbers][rank], begin, begin + s->slice.count);
+    copy_range(s, marks[rank], begin + s->slice.count, end);
     DP_TRY(move(s, true));
     DP_TRY(s->exact ? dp_comm_sum_exact(s->comm, placed(s))
                     : dp_comm_sum(s->comm, placed(s), s->keep));
@@ -143,17 +162,12 @@ static size_t wrong_elements(const struct sums *s)
     const struct dp_slice kept =
         s->keep == DP_KEEP_ALL ? s->slice : dp_slice_chunk(s->slice, group->size, group->rank);
     const size_t from = (size_t)((float *)kept.data - s->memory);
-    size_t wrong = 0, end;
+    size_t end;
     const size_t begin = begin_of(s, &end);
 
-    for (size_t i = 0; i < end; i++) {
-        if (i >= from && i < from + kept.count) {
-            wrong += s->memory[i] != tree_sums[s->numbers][group->size][i];
-        } else if (i < begin || i >= begin + s->slice.count) {
-            wrong += s->memory[i] != untouched(group->rank, i);
-        }
-    }
-    return wrong;
+    return wrong_in_range(s, tree_sums[s->numbers][group->size], from, from + kept.count) +
+           wrong_in_range(s, marks[group->rank], 0, begin) +
+           wrong_in_range(s, marks[group->rank], begin + s->slice.count, end);
 }
 
 static size_t check_counts(struct sums *s)
@@ -243,16 +257,13 @@ static size_t check_gather(struct sums *s)
         const struct dp_slice mine = dp_slice_chunk(s->slice, group->size, group->rank);
         const size_t from = (size_t)((float *)mine.data - s->memory);
         const size_t begin = begin_of(s, &end);
-        for (size_t i = 0; i < end; i++) {
-            const bool own = i >= from && i < from + mine.count;
-            s->memory[i] = own ? gathered[i] : untouched(group->rank, i);
-        }
+        copy_range(s, marks[group->rank], 0, end);
+        copy_range(s, gathered, from, from + mine.count);
         wrong += move(s, true) != DP_OK || dp_comm_gather(s->comm, placed(s)) != DP_OK ||
                  move(s, false) != DP_OK;
-        for (size_t i = 0; i < end; i++) {
-            const bool inside = i >= begin && i < begin + counts[n];
-            wrong += s->memory[i] != (inside ? gathered[i] : untouched(group->rank, i));
-        }
+        wrong += wrong_in_range(s, gathered, begin, begin + counts[n]);
+        wrong += wrong_in_range(s, marks[group->rank], 0, begin);
+        wrong += wrong_in_range(s, marks[group->rank], begin + counts[n], end);
     }
     return wrong;
 }

@@ -38,7 +38,7 @@ enum { MEMBERS = sizeof(members) / sizeof(members[0]) };
 static double *member_of(struct dp_metrics_sample *sample, const char *key, size_t bytes)
 {
     for (int i = 0; i < MEMBERS; i++) {
-        if (strncmp(members[i].key, key, bytes) == 0 && members[i].key[bytes] == '\0') {
+        if (strlen(members[i].key) == bytes && memcmp(members[i].key, key, bytes) == 0) {
             void *member = (char *)sample + members[i].offset;
             return member;
         }

@@ -87,11 +87,10 @@ dp_status dp_report_writer_create(const struct dp_report_writer_config *config,
                                   struct dp_report_writer **out)
 {
     struct dp_report_writer *w = dp_zalloc(1, sizeof(*w));
-    const struct dp_worker_config worker = {.name = "dp-report",
-                                            .task = "writes report.html",
-                                            .idle = true,
-                                            .run = write_due,
-                                            .context = w};
+    /* Not idle: it needs some milliseconds of a core every ten seconds, and a killed process would
+     * not end before a starved thread. */
+    const struct dp_worker_config worker = {
+        .name = "dp-report", .task = "writes report.html", .run = write_due, .context = w};
     dp_status status = DP_OK;
 
     if (w == NULL) {

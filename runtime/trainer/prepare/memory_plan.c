@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "collectives/compressors/compression.h"
 #include "collectives/core/bucket.h"
 #include "models/pass.h"
@@ -107,7 +108,8 @@ static size_t tail_of(const struct dp_model *m)
     return dp_round_up(m->statistics + DP_STEP_SCALARS_COUNT, DP_BLOCK);
 }
 
-/* Bytes for what a compressor sends. */
+/* Bytes for what a compressor sends; 0, without a word, where there is no memory to find out: a
+ * prediction ends no run. */
 static size_t sent(const struct dp_memory_plan *plan)
 {
     const struct dp_comm_config *c = &plan->config->comm;
@@ -116,14 +118,17 @@ static size_t sent(const struct dp_memory_plan *plan)
         .first_count = (size_t)(c->first_bucket_mb * 1048576.0) / sizeof(float),
         .max_count = (size_t)(c->bucket_mb * 1048576.0) / sizeof(float)};
     struct dp_bucket_plan *buckets = NULL;
+    struct dp_log_capture problem;
     size_t bytes = 0;
 
+    dp_log_capture_begin(&problem, DP_LOG_ERROR);
     /* Cut like the trainer's (trainer.c). */
     if (rank_count(plan) > 1 &&
         dp_bucket_plan_create(m->tensors, m->tensor_count, m->trained, m->trained + tail_of(m),
                               &sizes, &buckets) == DP_OK) {
         bytes = dp_compression_codes(c->compressor, buckets, rank_count(plan));
     }
+    dp_log_capture_end(&problem, DP_LOG_DROP);
     dp_bucket_plan_destroy(buckets);
     return bytes;
 }

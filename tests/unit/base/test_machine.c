@@ -4,13 +4,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/system/machine.h"
-#include "base/trace.h"
 
 #define TWO_SOCKETS "package:2 [numa] l3:1(size=33554432) l2:4(size=1048576) core:1 pu:2"
 
@@ -170,23 +170,24 @@ static void nothing_is_bound_on_a_machine_that_is_only_described(void **state)
 
 static void this_machine_is_read_fast(void **state)
 {
-    uint64_t best_ns = UINT64_MAX;
+    clock_t least = CLOCKS_PER_SEC;
     (void)state;
 
     for (int i = 0; i < 3; i++) {
         struct dp_machine *machine = NULL;
-        const uint64_t begin_ns = dp_now_ns();
+        const clock_t begin = clock();
         assert_int_equal(dp_machine_create(&machine), DP_OK);
-        const uint64_t took_ns = dp_now_ns() - begin_ns;
-        best_ns = took_ns < best_ns ? took_ns : best_ns;
+        const clock_t took = clock() - begin;
+        least = took < least ? took : least;
         assert_true(machine->cores >= 1 && machine->threads >= machine->cores);
         assert_true(machine->numa_nodes >= 1);
         assert_true(machine->host[0] != '\0' && machine->cpus[0] != '\0');
         assert_true(machine->model[0] != '\0');
         dp_machine_destroy(machine);
     }
-    /* A machine of the usual kind takes 3 ms; sanitizers and a busy machine some times that. */
-    assert_true(best_ns < 300000000u);
+    /* Time of the processor, which other programs do not use up: a machine of the usual kind takes
+     * 3 ms, sanitizers some times that. */
+    assert_true(least < CLOCKS_PER_SEC * 3 / 10);
 }
 
 /* Last of this machine's tests, since binding lasts for the rest of the program. */

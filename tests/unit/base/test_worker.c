@@ -1,5 +1,5 @@
 /* test_worker.c - a thread that runs one task at a time, while the caller continues. */
-#define _GNU_SOURCE /* SCHED_IDLE */
+#define _GNU_SOURCE /* SCHED_IDLE, gettid */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +11,9 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -22,6 +25,7 @@ struct desk {
     pthread_cond_t changed;
     bool idle, begun, may_end;
     int done, policy;
+    pid_t thread;
     dp_status result;
 };
 
@@ -31,6 +35,7 @@ static dp_status work_when_told(void *context)
 
     (void)pthread_mutex_lock(&desk->mutex);
     desk->policy = sched_getscheduler(0);
+    desk->thread = gettid();
     desk->begun = true;
     (void)pthread_cond_broadcast(&desk->changed);
     while (!desk->may_end) {
@@ -117,6 +122,37 @@ static void an_idle_worker_runs_only_on_a_free_core(void **state)
     }
 }
 
+static bool may_lower_nice(void)
+{
+    const int nice = getpriority(PRIO_PROCESS, 0);
+    const bool may = setpriority(PRIO_PROCESS, 0, nice - 1) == 0;
+
+    (void)setpriority(PRIO_PROCESS, 0, nice);
+    return may;
+}
+
+/* On a busy machine the end of a killed process would wait for it. */
+static void a_sleeping_worker_is_not_idle(void **state)
+{
+    const struct timespec nap = {0, 1000000};
+    struct desk desk = desk_create(true);
+    struct dp_worker *worker = NULL;
+    (void)state;
+
+    if (!may_lower_nice()) { /* it cannot leave SCHED_IDLE */
+        skip();
+    }
+    desk.idle = true;
+    assert_int_equal(create(&desk, &worker), DP_OK);
+    dp_worker_start(worker);
+    while (dp_worker_busy(worker)) {
+        (void)nanosleep(&nap, NULL);
+    }
+    assert_int_equal(desk.policy, SCHED_IDLE);
+    assert_int_equal(sched_getscheduler(desk.thread), SCHED_OTHER);
+    dp_worker_destroy(worker);
+}
+
 static void each_run_has_its_own_result(void **state)
 {
     struct desk desk = desk_create(true);
@@ -171,6 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_caller_continues_while_a_worker_runs),
         cmocka_unit_test(an_idle_worker_runs_only_on_a_free_core),
+        cmocka_unit_test(a_sleeping_worker_is_not_idle),
         cmocka_unit_test(each_run_has_its_own_result),
         cmocka_unit_test(a_begun_task_is_finished_before_destroying),
         cmocka_unit_test(survives_a_failed_allocation),

@@ -187,9 +187,15 @@ static void check_strategy_on(const char *strategy, int size)
     }
 }
 
+/* ThreadSanitizer takes ten times as long, and threads meet alike on other numbers of ranks. */
+#ifdef DP_TSAN
+static const int sizes[] = {2, 3};
+#else
+static const int sizes[] = {1, 2, 3, 8};
+#endif
+
 static void every_strategy_sums_every_bucket_with_and_without_a_thread(void **state)
 {
-    static const int sizes[] = {1, 2, 3, 8};
     const struct dp_plugin *plugin;
     (void)state;
 

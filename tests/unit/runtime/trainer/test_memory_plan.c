@@ -421,6 +421,33 @@ static void a_trainer_allocates_on_the_host_what_was_predicted(void **state)
     }
 }
 
+/* The run that comes after it needs not fail, and its stderr has no error. */
+static void a_prediction_without_memory_says_nothing(void **state)
+{
+    struct small_run run;
+    struct dp_memory_plan need;
+    size_t whole, least;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_own_norm,
+                                      (const char *[]){"comm.compressor=topk:ratio=0.1", NULL}),
+                     0);
+    need = need_of(&run);
+    need.trainers = 2;
+    whole = least = sum_of(&need, 0);
+    for (int nth = 1; nth < 20; nth++) {
+        stderr_begin();
+        dp_mem_fail_nth(nth);
+        const size_t sum = sum_of(&need, 0);
+        dp_mem_fail_nth(0);
+        stderr_end();
+        assert_string_equal(stderr_text, "");
+        least = sum < least ? sum : least;
+    }
+    assert_true(least < whole); /* allocations did fail */
+    small_run_destroy(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,6 +458,7 @@ int main(void)
         cmocka_unit_test(a_host_refuses_only_what_cannot_fit),
         cmocka_unit_test(a_host_has_one_data_set_and_one_copy_of_shared_weights),
         cmocka_unit_test(the_advice_of_a_host_fits),
+        cmocka_unit_test(a_prediction_without_memory_says_nothing),
         cmocka_unit_test(a_trainer_allocates_what_was_predicted),
         cmocka_unit_test(a_trainer_allocates_on_the_host_what_was_predicted),
     };

@@ -9,8 +9,8 @@
 With DP_TEST_LONG=1 in the environment clang-tidy looks deeper, for five times as long. Exit code
 77: the tool is not installed, or is of another version and would find other things.
 
-Where there is ccache, its folder also keeps which files were clean: while nothing that a finding
-could depend on has changed, they are not looked at again.
+Where there is ccache, its folder also keeps which files were clean to clang-tidy: while nothing
+that a finding could depend on has changed, they are not looked at again.
 """
 import concurrent.futures
 import functools
@@ -194,14 +194,8 @@ def cppcheck_code():
     if tool is None:
         print("skipped: cppcheck is not installed")
         return SKIPPED
-    # It keeps what it found in each file, and looks again where the tokens have changed; of them
-    # comments are no part, and so what they suppress is one of the folder's name.
-    suppressed = [line for path in sources(".c", ".h", ".cpp", ".cu", ".cuh")
-                  for line in path.read_text().splitlines() if "cppcheck-suppress" in line]
-    known = known_folder("cppcheck-" + key_of([], suppressed, ROOT)[:8])
     command = [
-        tool, *([f"--cppcheck-build-dir={known}"] if known else []), "--std=c11",
-        "--enable=warning,performance,portability", "--inline-suppr",
+        tool, "--std=c11", "--enable=warning,performance,portability", "--inline-suppr",
         "--error-exitcode=1", "-q", "-I.", "-j2", *(t for t in TOPS if (ROOT / t).is_dir()),
     ]
     return subprocess.run(command, cwd=ROOT, check=False).returncode

@@ -110,8 +110,16 @@ be written.
 
 After the first steps a run measures, for about a second that belongs to no step, what its machine
 allows: a large product, copies of memory, each layer, the sum of the gradient when nothing else
-runs. It works on memory of its own, so no bit of the training changes. The best rates of a host are
-kept in `~/.cache/lockstep/limits.json`. Whatever else runs there at that moment makes limits lower.
+runs, and once for each disk how fast the folders of data and of the run are read and written. It
+works on memory of its own, so no bit of the training changes. Whatever else runs there at that
+moment makes limits lower, so the best counts: the machine is measured again after the last step,
+the best rates of a host are kept in `~/.cache/lockstep/limits.json`, and a limit that a layer
+itself exceeds is raised to what it reached, which the report says (`limits.raised`).
+
+The report and the page have a table of the parts of a step: what each takes, what it would take at
+its limit, and which limit that is. For input and reading, which go on beside the step, the part is
+the whole step. A limit of 12 % for the input means that its threads could prepare eight times as
+much.
 
 The report of a terminal and the page show the ten layers that take longest, with the part that
 each reaches of its limit: what its arithmetic allows, or the memory that it needs (a roofline,
@@ -123,14 +131,17 @@ The verdict is the largest loss of a step, if it is a tenth of it or more; else 
 
 | bound | what the step loses time to | what is suggested | what that would give |
 |---|---|---|---|
-| `input` | waiting for batches | twice the threads, or less work | what the cores allow |
+| `input` | waiting for batches | twice the threads, or less work | what the cores allow, by the \
+processor time that was used |
 | `communication` | waiting for gradients | the first that fits of no compressor, \
-larger buckets, fp16 between hosts, a larger batch | jobs in proportion to limits or bytes |
+larger buckets, fp16 between hosts, a larger batch | sums as measured alone, or in proportion to \
+bytes |
 | `straggler` | waiting for ranks that are late | a look at that rank | no such waiting |
 | `contention` | computing slower than one rank alone | a core for each rank, or fewer \
-ranks | the step of one rank alone, and the sum |
-| `memory` | checkpoints, or the optimizer | fewer checkpoints, `zero1`, or a larger \
-batch | the same cost, less often |
+ranks | the fastest steps of one rank alone, and the sum |
+| `memory` | checkpoints, the optimizer, or pages that come back from a disk | fewer \
+checkpoints, `zero1`, a larger batch, or more memory | the same cost, less often, or no such \
+waiting |
 | `launch` | calls, whatever the rows | a batch four times as large | as it was measured |
 
 `--explain` of `ddp_train` or `ddp_report` prints every term of it.

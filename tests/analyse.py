@@ -9,8 +9,8 @@
 With DP_TEST_LONG=1 in the environment clang-tidy looks deeper, for five times as long. Exit code
 77: the tool is not installed, or is of another version and would find other things.
 
-Where there is ccache, its folder also keeps which files were clean to clang-tidy: while nothing that
-a finding could depend on has changed, they are not looked at again.
+Where there is ccache, its folder also keeps which files were clean to clang-tidy: while nothing
+that a finding could depend on has changed, they are not looked at again.
 """
 import concurrent.futures
 import functools

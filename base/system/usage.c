@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* ru_nvcsw, RUSAGE_SELF */
+#define _GNU_SOURCE /* ru_nvcsw, RUSAGE_THREAD */
 
 #include "base/system/usage.h"
 
@@ -86,6 +86,19 @@ static void add_threads(const char *root, struct dp_usage *out)
     }
 }
 
+/* /proc/self/schedstat is of the thread that began the process. */
+static uint64_t queued_of_main(const char *root)
+{
+    char path[PATH_BYTES], text[TEXT_BYTES];
+    uint64_t queued_ns = 0;
+
+    (void)snprintf(path, sizeof(path), "%s/self/schedstat", root);
+    if (read_text(text, path)) {
+        (void)sscanf(text, "%*u %" SCNu64, &queued_ns); /* NOLINT(cert-err34-c): the kernel's */
+    }
+    return queued_ns;
+}
+
 /* ---- disks and network ---- */
 
 /* The number after a word; below 0: there is none. */
@@ -162,6 +175,10 @@ void dp_usage_read_from(const char *root, struct dp_usage *out)
         out->waits = (uint64_t)used.ru_nvcsw;
         out->preempted = (uint64_t)used.ru_nivcsw;
     }
+    if (getrusage(RUSAGE_THREAD, &used) == 0) {
+        out->own_user_ns = in_ns(&used.ru_utime);
+    }
+    out->own_queued_ns = queued_of_main(root);
     add_threads(root, out);
     out->disk_bytes = disk_bytes(root);
     out->net_bytes = net_bytes(root);
@@ -190,6 +207,8 @@ void dp_usage_add(struct dp_usage *sum, const struct dp_usage *from, const struc
     }
     sum->cpu_ns += more(from->cpu_ns, to->cpu_ns);
     sum->queued_ns += more(from->queued_ns, to->queued_ns);
+    sum->own_user_ns += more(from->own_user_ns, to->own_user_ns);
+    sum->own_queued_ns += more(from->own_queued_ns, to->own_queued_ns);
     sum->minor_faults += more(from->minor_faults, to->minor_faults);
     sum->major_faults += more(from->major_faults, to->major_faults);
     sum->waits += more(from->waits, to->waits);

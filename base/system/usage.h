@@ -46,6 +46,8 @@ struct dp_usage {
     uint64_t cpu_ns;                          /* of the process */
     uint64_t thread_ns[DP_THREAD_KIND_COUNT]; /* of threads that live now */
     uint64_t queued_ns;                       /* these were ready, and had no core */
+    uint64_t own_user_ns;                     /* of the calling thread, outside of the kernel */
+    uint64_t own_queued_ns;                   /* it was ready, and had no core */
     uint64_t minor_faults, major_faults;      /* pages that were in memory, or on a disk */
     uint64_t waits, preempted;                /* context switches: by itself, or by others */
     int64_t disk_bytes;                       /* read and written; below 0: not known */
@@ -53,7 +55,8 @@ struct dp_usage {
                         */
 };
 
-/* One file or two of /proc for each thread, so not for every second. */
+/* Of the main thread, whose times are in it. One file or two of /proc for each thread, so not for
+ * every second. */
 void dp_usage_read(struct dp_usage *out);
 
 /* Adds to `sum` what was used from one reading to the next. What is not known in one of them is not

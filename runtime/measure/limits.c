@@ -1,8 +1,10 @@
 #include "runtime/measure/limits.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/files/disk_speed.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/measure/rates_cache.h"
@@ -10,11 +12,13 @@
 
 /* Seconds for each, long and quick. */
 static const struct lengths {
-    double machine, layers, sum;
-} lengths[2] = {{0.24, 0.2, 0.3}, {0.004, 0.004, 0.004}};
+    double machine, layers, sum, disk;
+} lengths[2] = {{0.24, 0.2, 0.3, 0.1}, {0.004, 0.004, 0.004, 0.0}};
 
-/* What is known from earlier runs is measured again in this part of the time. */
+/* What is known already is measured again in this part of the time. */
 static const double again = 0.25;
+
+enum { KEY_BYTES = 320 };
 
 /* The speed of a model's products: of convolutions, or of matrices. */
 static double products_gflops(const struct dp_layer_times *times, bool convolutions)
@@ -42,27 +46,88 @@ static dp_status measure_layers(struct dp_trainer *t, const struct dp_limits_con
     return DP_OK;
 }
 
-/* The best of this run and of those before: whatever disturbs a measurement makes it slower. */
+static void raise_to(struct dp_limits *l, enum dp_machine_rate which, double rate)
+{
+    double *rates = dp_machine_rates_array(&l->machine);
+    const size_t used = strlen(l->raised);
+
+    if (rate > rates[which] && strstr(l->raised, dp_machine_rate_keys[which]) == NULL) {
+        (void)snprintf(l->raised + used, sizeof(l->raised) - used, "%s%s", used > 0 ? ", " : "",
+                       dp_machine_rate_keys[which]);
+    }
+    rates[which] = rate > rates[which] ? rate : rates[which];
+}
+
+/* A layer that is faster than the machine is the better measurement of it. */
+static void raise_to_layers(struct dp_limits *l)
+{
+    for (int i = 0; i < l->layers.count; i++) {
+        const struct dp_layer_profile *layer = &l->layers.layers[i];
+        const double seconds = layer->seconds[DP_FORWARD] + layer->seconds[DP_BACKWARD];
+        const double best_s =
+            layer->best_s > 0.0 && layer->best_s < seconds ? layer->best_s : seconds;
+
+        if (!(best_s > 0.0)) {
+            continue;
+        }
+        raise_to(l, DP_RATE_PEAK, layer->flops / best_s / 1e9);
+        if (!layer->product) {
+            raise_to(l, layer->cached && l->machine.cache_gbs > 0.0 ? DP_RATE_CACHE : DP_RATE_COPY,
+                     layer->bytes / best_s / 1e9);
+        }
+    }
+}
+
 static dp_status measure_machine(struct dp_trainer *t, const struct dp_limits_config *c,
                                  struct dp_limits *out)
 {
     const bool keeps = c->host_key != NULL && !c->quick;
-    double known[DP_MACHINE_RATES], found[DP_MACHINE_RATES];
+    double known[DP_MACHINE_RATES], *rates = dp_machine_rates_array(&out->machine);
+    struct dp_machine_rates found;
     const bool before =
         keeps && dp_rates_cache_get(c->host_key, dp_machine_rate_keys, known, DP_MACHINE_RATES);
-    const double seconds = lengths[c->quick].machine * (before ? again : 1.0);
+    const double seconds = lengths[c->quick].machine * (before || out->measured ? again : 1.0);
 
-    _Static_assert(sizeof(found) == sizeof(out->machine), "a rate is a double");
-    DP_TRY(dp_machine_rates_measure(dp_trainer_stream(t), c->threads, seconds, &out->machine));
+    DP_TRY(dp_machine_rates_measure(dp_trainer_stream(t), c->threads, seconds, &found));
+    for (int i = 0; i < DP_MACHINE_RATES; i++) { /* of one NaN: the other */
+        rates[i] = fmax(rates[i], dp_machine_rates_array(&found)[i]);
+        rates[i] = before ? fmax(rates[i], known[i]) : rates[i];
+    }
+    out->raised[0] = '\0'; /* by a second measurement it may be no more */
+    raise_to_layers(out);
     if (keeps) {
-        memcpy(found, &out->machine, sizeof(found));
-        for (int i = 0; before && i < DP_MACHINE_RATES; i++) {
-            found[i] = fmax(found[i], known[i]); /* of one NaN: the other */
-        }
-        memcpy(&out->machine, found, sizeof(found));
-        dp_rates_cache_put(c->host_key, dp_machine_rate_keys, found, DP_MACHINE_RATES);
+        dp_rates_cache_put(c->host_key, dp_machine_rate_keys, rates, DP_MACHINE_RATES);
     }
     return DP_OK;
+}
+
+/* ---- its disks ---- */
+
+/* A disk is measured once: later runs take what is known of it. */
+static void measure_disks(const struct dp_limits_config *c, struct dp_limits *out)
+{
+    static const char *const names[DP_DISK_RATES] = {"read_gbs", "write_gbs"};
+    const double seconds = lengths[c->quick].disk;
+    char key[KEY_BYTES];
+
+    if (c->quick || (c->data_folder == NULL && c->run_folder == NULL)) {
+        return;
+    }
+    (void)snprintf(key, sizeof(key), "%s; disks %lu, %lu", c->host_key != NULL ? c->host_key : "",
+                   c->data_folder != NULL ? dp_disk_number(c->data_folder) : 0,
+                   c->run_folder != NULL ? dp_disk_number(c->run_folder) : 0);
+    if (c->host_key != NULL && dp_rates_cache_get(key, names, out->disk_gbs, DP_DISK_RATES)) {
+        return;
+    }
+    if (c->data_folder != NULL) {
+        out->disk_gbs[DP_DISK_READ] = dp_disk_read_gbs(c->data_folder, seconds);
+    }
+    if (c->run_folder != NULL) {
+        out->disk_gbs[DP_DISK_WRITE] = dp_disk_write_gbs(c->run_folder, seconds);
+    }
+    if (c->host_key != NULL) {
+        dp_rates_cache_put(key, names, out->disk_gbs, DP_DISK_RATES);
+    }
 }
 
 dp_status dp_limits_measure(struct dp_trainer *t, const struct dp_limits_config *c,
@@ -73,15 +138,30 @@ dp_status dp_limits_measure(struct dp_trainer *t, const struct dp_limits_config 
     dp_status status;
 
     *out = (struct dp_limits){.gemm_gflops = (double)NAN, .conv_gflops = (double)NAN};
+    out->disk_gbs[DP_DISK_READ] = out->disk_gbs[DP_DISK_WRITE] = (double)NAN;
     dp_machine_rates_clear(&out->machine);
     DP_TRY(dp_deferred_update_finish(t));
     DP_TRY(dp_exchange_barrier(e)); /* all begin together */
     status = measure_layers(t, c, out);
     status = status == DP_OK ? measure_machine(t, c, out) : status;
+    measure_disks(c, out);
     DP_TRY(dp_exchange_agree(e, status));
     DP_TRY(dp_exchange_measure_speed(e, lengths[c->quick].sum, &out->sum));
     out->measured = true;
     return DP_OK;
+}
+
+dp_status dp_limits_measure_again(struct dp_trainer *t, const struct dp_limits_config *c,
+                                  struct dp_limits *l)
+{
+    DP_SPAN(DP_PHASE_MEASURE, (int64_t)dp_trainer_steps(t));
+
+    if (!l->measured || c->quick) {
+        return DP_OK;
+    }
+    DP_TRY(dp_deferred_update_finish(t));
+    DP_TRY(dp_exchange_barrier(dp_trainer_exchange(t)));
+    return dp_exchange_agree(dp_trainer_exchange(t), measure_machine(t, c, l));
 }
 
 void dp_limits_free(struct dp_limits *l)

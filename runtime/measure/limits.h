@@ -3,9 +3,11 @@
  * ranks. What a step achieves is compared with it.
  *
  * Between two steps all ranks measure at the same time, as they compute at the same time in a step.
- * They work on scratch memory: no bit of the training changes. The best rates of a host are kept
- * for later runs (rates_cache.h); layers and sums are measured in every run, since a link may have
- * become another one.
+ * They work on scratch memory: no bit of the training changes. Whatever disturbs a measurement
+ * makes it slower, so the best counts: of this one and of one after the last step, of earlier runs,
+ * and of what the layers themselves reach. The best rates of a host are kept for later runs
+ * (rates_cache.h); layers and sums are measured in every run, since a link may have become another
+ * one.
  */
 #ifndef DP_RUNTIME_MEASURE_LIMITS_H
 #define DP_RUNTIME_MEASURE_LIMITS_H
@@ -20,11 +22,16 @@ struct dp_limits_config {
     bool quick;           /* a tenth of a second at most, for short runs */
     double step_s;        /* what this rank computes in a step */
     const char *host_key; /* what the machine's rates depend on; NULL: they are not kept */
+    const char *data_folder, *run_folder; /* whose disks are measured; NULL: they are not */
 };
+
+enum { DP_DISK_READ, DP_DISK_WRITE, DP_DISK_RATES };
 
 struct dp_limits {
     bool measured; /* all else is of this rank, but for `sum` */
     struct dp_machine_rates machine;
+    char raised[64]; /* keys of those that a layer exceeds, and what it reaches they now are */
+    double disk_gbs[DP_DISK_RATES];  /* GB = 1e9 bytes; NaN: not measured */
     struct dp_exchange_speed sum;    /* equal on all ranks */
     struct dp_layer_times layers;    /* owned */
     double gemm_gflops, conv_gflops; /* at the model's shapes; NaN: it has none */
@@ -35,6 +42,13 @@ struct dp_limits {
 DP_CHECKED dp_status dp_limits_measure(struct dp_trainer *trainer,
                                        const struct dp_limits_config *config,
                                        struct dp_limits *out);
+
+/* Measures the machine again, and takes the better rates: what else ran during the first time may
+ * have ended. Collective, as above. Nothing where the first was quick or none. */
+DP_CHECKED dp_status dp_limits_measure_again(struct dp_trainer *trainer,
+                                             const struct dp_limits_config *config,
+                                             struct dp_limits *limits);
+
 void dp_limits_free(struct dp_limits *limits);
 
 #endif

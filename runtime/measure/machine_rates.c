@@ -197,6 +197,12 @@ static dp_status with_memory(struct trial *t, double seconds, struct dp_machine_
     return status;
 }
 
+double *dp_machine_rates_array(struct dp_machine_rates *rates)
+{
+    _Static_assert(sizeof(*rates) == DP_MACHINE_RATES * sizeof(double), "a rate is a double");
+    return &rates->peak_gflops;
+}
+
 void dp_machine_rates_clear(struct dp_machine_rates *rates)
 {
     const double unknown = (double)NAN;

@@ -18,9 +18,18 @@ struct dp_machine_rates {
     double host_device_gbs; /* bytes copied to and from the device, in turns; the host: NaN */
 };
 
-/* The keys of the members, in order, for a cache of them (rates_cache.h). */
-enum { DP_MACHINE_RATES = 4 };
+/* The members in order, and their keys, for a cache of them (rates_cache.h). */
+enum dp_machine_rate {
+    DP_RATE_PEAK,
+    DP_RATE_COPY,
+    DP_RATE_CACHE,
+    DP_RATE_HOST_DEVICE,
+    DP_MACHINE_RATES
+};
 extern const char *const dp_machine_rate_keys[DP_MACHINE_RATES];
+
+/* All of them as an array [DP_MACHINE_RATES]. */
+double *dp_machine_rates_array(struct dp_machine_rates *rates);
 
 /* Nothing is known. */
 void dp_machine_rates_clear(struct dp_machine_rates *rates);

@@ -36,13 +36,32 @@ static void add_means(const struct dp_run_summary *s, struct dp_step_terms *t)
     }
 }
 
+/* What threads did. Of a run that does not know it, all is 0. */
+static void add_use(const struct dp_run_summary *s, struct dp_step_terms *t)
+{
+    for (int i = 0; i < s->rank_count; i++) {
+        const struct dp_run_rank *rank = &s->ranks[i];
+        const double each_ms = step_of(rank) / s->rank_count;
+        t->input_used += fmax(rank->input_cores, 0.0) * each_ms; /* of NaN: 0 */
+        t->used += (fmax(rank->input_cores, 0.0) + fmax(rank->compute_cores, 0.0) +
+                    fmax(rank->communication_cores, 0.0)) *
+                   each_ms;
+        t->queued += fmax(rank->queued, 0.0) * each_ms;
+        if (rank->paging_ms > t->paging) {
+            t->paging = rank->paging_ms;
+            t->paged = i;
+        }
+    }
+}
+
 /* What a rank alone would not need, and what no rank is without. */
 static void add_least(const struct dp_run_summary *s, struct dp_step_terms *t)
 {
     t->contended = t->overhead = (double)INFINITY;
     for (int i = 0; i < s->rank_count; i++) {
         const struct dp_run_rank *rank = &s->ranks[i];
-        const double lost = dp_compute_ms(rank->step_ms) * (1.0 - rank->compute_efficiency);
+        const double lost = dp_compute_ms(rank->step_ms) * (1.0 - rank->compute_efficiency) -
+                            fmax(rank->paging_ms, 0.0);
         t->contended = isnan(lost) || lost < t->contended ? lost : t->contended;
         t->overhead = fmin(t->overhead, rank->step_ms[DP_PART_OTHER]);
     }
@@ -172,6 +191,7 @@ bool dp_step_terms_find(const struct dp_run_summary *s, struct dp_step_terms *ou
     if (s->rank_count == 0 || !(t.step > 0.0) || !(t.compute > 0.0)) {
         return false;
     }
+    add_use(s, &t);
     add_least(s, &t);
     add_waiting(s, &t);
     add_places(s, &t);

@@ -17,6 +17,11 @@ struct dp_step_terms {
     double waiting;                               /* for ranks that come later */
     double sending;                               /* for communication itself */
     double hidden;                                /* communication beside computing */
+    double used;                                  /* processor time of all threads, of a rank */
+    double input_used;                            /* of those that prepare batches */
+    double queued; /* that threads of a rank were ready, and had no core */
+    double paging; /* waits for pages from a disk, of the rank that waits most; its index: */
+    int paged;
     double contended; /* computing beyond that of a rank alone, on the rank that loses least */
     double overhead;  /* all else, on the rank that has least of it */
     double launch;    /* of `passes`: what calls cost, whatever the rows; 0: not known */

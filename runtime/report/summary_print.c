@@ -9,6 +9,7 @@
 #include "runtime/report/colour.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/layers/layers_table.h"
+#include "runtime/report/layers/limits_table.h"
 #include "runtime/report/live/progress.h"
 #include "runtime/report/paragraph.h"
 #include "runtime/report/parts_table.h"
@@ -174,6 +175,7 @@ static void print_ranks(const struct dp_run_summary *s, FILE *out)
         (void)fprintf(out, "     ... and %d more ranks: see run.json\n", s->rank_count - shown);
     }
     dp_parts_print(s, out);
+    dp_limits_print(s, out);
     dp_layers_print(s, out);
     (void)fprintf(out, "\n");
 }

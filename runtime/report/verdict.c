@@ -8,7 +8,8 @@
 #include "runtime/report/paragraph.h"
 #include "runtime/report/step_terms.h"
 
-static const double least = 0.1; /* of the step: a smaller loss bounds nothing */
+static const double least = 0.1;            /* of the step: a smaller loss bounds nothing */
+static const double whole_bytes = 25 << 20; /* of the buckets that limits.whole_sum_ms is of */
 
 /* A loss of time, and what can be done about it. */
 struct loss {
@@ -43,9 +44,10 @@ static void judge_input(const struct dp_run_summary *s, const struct dp_step_ter
 {
     const struct dp_run_rank *first = &s->ranks[0];
     const char *stage = first->input_stage;
-    const double each_ms = 1e3 * (double)s->global_batch / s->limit_input; /* of all its threads */
     const double rest_ms = t->step - t->input;
     const int64_t workers = first->input_workers;
+    double each_ms = 1e3 * (double)s->global_batch / s->limit_input; /* of all its threads */
+    double used_ms = (double)workers * each_ms + (double)first->threads * rest_ms;
 
     l->bound = "input";
     l->ms = t->input;
@@ -57,13 +59,17 @@ static void judge_input(const struct dp_run_summary *s, const struct dp_step_ter
         return;
     }
     WRITE(l->action, "--set data.workers=%d", (int)(2 * workers));
+    if (t->input_used > 0.0) { /* without the time in which these threads waited for a core */
+        each_ms = fmax(t->input_used / (double)workers, each_ms - t->queued);
+        used_ms = t->used;
+    }
     /* Twice the threads need half the time, where cores are left. */
     l->step_ms = fmax(rest_ms, each_ms / 2);
-    l->step_ms =
-        fmax(l->step_ms, ((double)workers * each_ms + (double)first->threads * rest_ms) / t->cores);
+    l->step_ms = fmax(l->step_ms, used_ms / t->cores);
     WRITE(l->how,
-          "the longest of %.3f - %.3f ms, half of %.3f ms for a batch, and both on %.0f cores",
-          t->step, t->input, each_ms, t->cores);
+          "the longest of %.3f - %.3f ms, half of %.3f ms for a batch, and %.3f ms of processor "
+          "time on %.0f cores",
+          t->step, t->input, each_ms, used_ms, t->cores);
 }
 
 static void enlarge(const struct dp_run_summary *s, struct loss *l)
@@ -84,14 +90,28 @@ static void share_more_rows(const struct dp_run_summary *s, const struct dp_step
           fmax(t->sending - t->hidden, 0.0));
 }
 
-/* Jobs take `part` of their time. */
-static void shorten_jobs(const struct dp_step_terms *t, double part, struct loss *l)
+/* Jobs take less time. */
+static void shorten_jobs(const struct dp_step_terms *t, double become_ms, struct loss *l)
 {
-    const double jobs = t->sending + t->hidden, saved = fmin(t->sending, (1.0 - part) * jobs);
+    const double jobs = t->sending + t->hidden, saved = fmin(t->sending, jobs - become_ms);
 
     l->step_ms = t->step - saved;
     WRITE(l->how, "%.3f ms of jobs become %.3f ms, of which %.3f ms were waited for", jobs,
-          part * jobs, t->sending);
+          become_ms, t->sending);
+}
+
+/* Jobs of buckets of 25 MB: their sums as measured alone, and what each job takes besides. */
+static double whole_jobs_ms(const struct dp_run_summary *s, double jobs)
+{
+    const double besides = fmax(jobs - s->limit_sum, 0.0);
+    double bytes = 0.0;
+
+    for (int i = 0; i < s->bucket_count; i++) {
+        bytes += (double)s->buckets[i].bytes;
+    }
+    return s->bucket_count == 0
+               ? s->limit_whole + besides
+               : s->limit_whole + besides * ceil(bytes / whole_bytes) / s->bucket_count;
 }
 
 static bool is_none(const char *compressor)
@@ -118,13 +138,13 @@ static void judge_sending(const struct dp_run_summary *s, const struct dp_step_t
     }
     if (!is_none(s->compressor) && s->limit_sum < gain * jobs) {
         WRITE(l->action, "--set comm.compressor=none");
-        shorten_jobs(t, s->limit_sum / jobs, l);
-    } else if (s->limit_whole < gain * s->limit_sum) {
+        shorten_jobs(t, s->limit_sum, l);
+    } else if (s->limit_whole < gain * s->limit_sum && whole_jobs_ms(s, jobs) < gain * jobs) {
         WRITE(l->action, "--set comm.bucket_mb=25 --set comm.first_bucket_mb=1");
-        shorten_jobs(t, s->limit_whole / s->limit_sum, l);
+        shorten_jobs(t, whole_jobs_ms(s, jobs), l);
     } else if (t->hosts > 1 && is_none(s->compressor)) {
         WRITE(l->action, "--set comm.compressor=fp16");
-        shorten_jobs(t, 0.5, l);
+        shorten_jobs(t, 0.5 * jobs, l);
     } else {
         share_more_rows(s, t, l);
     }
@@ -149,8 +169,8 @@ static void judge_late(const struct dp_run_summary *s, const struct dp_step_term
         saves(l, t, l->ms);
         return;
     }
-    if (t->late_part == DP_PART_CHECKPOINT) {
-        return; /* what a checkpoint delays counts there */
+    if (t->late_part == DP_PART_CHECKPOINT || (t->paged == t->late && t->paging > t->waiting)) {
+        return; /* what a checkpoint delays counts there, and so do pages that are waited for */
     }
     late = &s->ranks[t->late];
     /* Of the ranks that wait; none of them waits longer than it does for all gradients. */
@@ -169,7 +189,11 @@ static void judge_crowding(const struct dp_run_summary *s, const struct dp_step_
                            struct loss *l)
 {
     const double rows = (double)s->global_batch / s->rank_count;
-    const double alone_ms = 1e3 * rows / s->single_rank_samples_per_second;
+    /* Of the fastest piece: where all threads of all ranks are on its core, others take turns with
+     * the one rank, too. */
+    const double alone =
+        s->baseline_fastest > 0.0 ? s->baseline_fastest : s->single_rank_samples_per_second;
+    const double alone_ms = 1e3 * rows / alone;
     const double sum_ms = s->limit_sum > 0.0 ? s->limit_sum : 0.0;
 
     l->ms = fmin((t->crowding - 1.0) * t->compute + t->waiting, t->step - t->compute);
@@ -200,6 +224,20 @@ static void judge_contention(const struct dp_run_summary *s, const struct dp_ste
     saves(l, t, l->ms);
 }
 
+static void judge_paging(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                         struct loss *l)
+{
+    const struct dp_run_rank *rank = &s->ranks[t->paged];
+
+    l->ms = t->paging;
+    WRITE(l->evidence,
+          "rank %d on %s waits for pages that had left its memory %.0f %% of the step: %.0f a step "
+          "came from a disk",
+          (int)rank->rank, rank->host, percent(t, t->paging), rank->major_faults);
+    WRITE(l->action, "more memory for %s, or fewer ranks on it, or train.micro_batch", rank->host);
+    saves(l, t, t->paging);
+}
+
 static void judge_memory(const struct dp_run_summary *s, const struct dp_step_terms *t,
                          struct loss *l)
 {
@@ -209,6 +247,11 @@ static void judge_memory(const struct dp_run_summary *s, const struct dp_step_te
 
     l->bound = "memory";
     l->ms = fmax(saving, t->optimizer);
+    /* Whatever touches memory that is not there takes long. */
+    if (t->paging > fmax(least * t->step, l->ms / 2)) {
+        judge_paging(s, t, l);
+        return;
+    }
     if (saving >= t->optimizer) {
         WRITE(l->evidence, "%.0f %% of the step copies and writes checkpoints", percent(t, saving));
         WRITE(l->action, "--set checkpoint.every_steps=500");
@@ -387,6 +430,9 @@ static void print_terms(const struct dp_run_summary *s, const struct dp_step_ter
                   t->contended);
     (void)fprintf(out, "  %10.3f ms          of forward and backward: calls, whatever the rows\n",
                   t->launch);
+    (void)fprintf(out, "  %10.3f ms          waiting for pages from a disk\n", t->paging);
+    (void)fprintf(out, "  %10.3f ms          processor time of a rank, %.3f of it for batches\n",
+                  t->used, t->input_used);
 }
 
 static void print_loss(const struct dp_run_summary *s, const struct dp_step_terms *t,

@@ -315,6 +315,7 @@ static dp_status train_steps(struct dp_training *run)
     DP_TRY(dp_evaluation_finish(run));
     if ((outcome->exit == DP_RUN_FINISHED || outcome->exit == DP_RUN_EARLY_STOPPED) &&
         !outcome->late_stop) {
+        DP_TRY(dp_run_measure_limits_again(run));
         DP_TRY(measure_baseline(run, &run->figures.baseline.after));
     }
     if (outcome->exit != DP_RUN_DIVERGED && !dp_outcome_goes_on(outcome)) {

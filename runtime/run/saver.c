@@ -65,6 +65,16 @@ static dp_status write_state(const struct dp_saver *s, struct dp_json *state)
     return dp_checkpoint_save(folder, &checkpoint, c->keep, (uint64_t)c->keep_every);
 }
 
+static uint64_t array_bytes(const struct dp_state_dict *rows)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < rows->count; i++) {
+        sum += dp_state_is_array(&rows->rows[i]) ? rows->rows[i].bytes : 0;
+    }
+    return sum;
+}
+
 /* It only notes why it failed: the run may have ended by then, and its last line must stay the
  * last. */
 static dp_status write_snapshot(void *context)
@@ -72,17 +82,23 @@ static dp_status write_snapshot(void *context)
     struct dp_saver *s = context;
     struct dp_log_capture capture;
     struct dp_json *state;
+    uint64_t begin_ns;
     dp_status status;
 
     dp_trace_set_lane(DP_LANE_CHECKPOINT, 0);
     DP_SPAN(DP_PHASE_CHECKPOINT, (int64_t)s->step);
     DP_TRY(dp_snapshot_wait(s->snapshot));
+    begin_ns = dp_now_ns();
     state = dp_json_create();
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
     status = state == NULL ? DP_FAIL(DP_ERR_NOMEM, "checkpoint") : write_state(s, state);
     (void)snprintf(s->problem, sizeof(s->problem), "%s", dp_log_captured(&capture));
     dp_log_capture_end(&capture, DP_LOG_DROP);
     dp_json_destroy(state);
+    if (status == DP_OK) {
+        s->write_ns = dp_now_ns() - begin_ns;
+        s->write_bytes = array_bytes(&s->snapshot->rows);
+    }
     return status;
 }
 

@@ -30,6 +30,7 @@ struct dp_saver {
     bool required;                   /* a failed write of it ends the run */
     bool pending;                    /* rank 0: what came of that write is not known yet */
     char problem[1024];              /* rank 0: why it failed */
+    uint64_t write_ns, write_bytes;  /* rank 0: of the newest good write, when none is pending */
     uint64_t good_step;              /* rank 0: of the newest good checkpoint; 0: none */
 };
 

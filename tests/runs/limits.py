@@ -32,6 +32,21 @@ def positive(value):
     return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
 
 
+def check_parts(summary, *more):
+    """Each part of a step next to its limit, where that is known."""
+    parts = {part["name"]: part for part in summary["parts"]}
+    check({"forward and backward", "products", "other layers", "input", *more} <= set(parts),
+          f"parts with limits are {sorted(parts)}")
+    for part in parts.values():
+        check(part["limit"] and positive(part["ms"]) and positive(part["limit_ms"]), f"{part}")
+        close(part["of_limit"], part["limit_ms"] / part["ms"], 1e-6, f"of_limit of {part}")
+    for name in ("products", "other layers"):
+        check(parts[name]["of_limit"] <= 1 + 1e-6, f"faster than the machine: {parts[name]}")
+    has_disk = positive(summary["limits"]["disk_write_gbs"])
+    same("a checkpoint" in parts, has_disk, "whether writing a checkpoint has a limit")
+    same(summary["limits"]["disk_read_gbs"], None, "reading of synthetic data")
+
+
 def train(name, *more, ranks=0):
     (harness.scratch / "small.cfg").write_text(MODEL)
     train_well("small.cfg", "--out", name, *more, ranks=ranks)
@@ -61,14 +76,19 @@ def case_a_run_of_one_rank_knows_its_layers_and_its_machine():
         check(positive(limits[key]), f"limits.{key} is {limits[key]}")
     for key in ("allreduce_gbs", "sum_ms", "host_device_gbs"):
         same(limits[key], None, f"limits.{key} of one rank on a host")
-    check(positive(summary["mfu"]), f"mfu is {summary['mfu']}")
+    check(positive(summary["mfu"]) and summary["mfu"] <= 1, f"mfu is {summary['mfu']}")
+    for layer in layers.values():
+        check(not layer["limit"] or layer["gflops"] <= layer["limit"] * (1 + 1e-6),
+              f"faster than its limit: {layer}")
+    check_parts(summary)
     mflops = sum(layer["gflops"] * (layer["forward_ms"] + layer["backward_ms"])
                  for layer in layers.values()) / 16
     close(summary["mfu"], mflops * summary["samples_per_second"] / limits["peak_gflops"] / 1e3,
           1e-3, "mfu by its parts")
     rates = json.loads(kept().read_text())["rates"]
-    same(len(rates), 1, "hosts in limits.json")
-    close(next(iter(rates.values()))["peak_gflops"], limits["peak_gflops"], 1e-6, "the kept peak")
+    hosts = [rate for rate in rates.values() if "peak_gflops" in rate]
+    same(len(hosts), 1, "hosts in limits.json")
+    close(hosts[0]["peak_gflops"], limits["peak_gflops"], 1e-6, "the kept peak")
 
 
 def case_ranks_know_how_fast_they_sum():
@@ -77,6 +97,7 @@ def case_ranks_know_how_fast_they_sum():
     limits = summary["limits"]
     close(limits["allreduce_gbs"],
           4 * 4352 / min(limits["sum_ms"], limits["whole_sum_ms"]) / 1e6, 0.5, "allreduce_gbs")
+    check_parts(summary, "sum over ranks")
     for rank in summary["ranks"]:
         check(positive(rank["peak_gflops"]) and positive(rank["copy_gbs"]), f"{rank}")
     close(sum(rank["peak_gflops"] for rank in summary["ranks"]) / 2, limits["peak_gflops"], 1e-6,

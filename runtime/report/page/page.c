@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "runtime/report/figure_text.h"
+#include "runtime/report/layers/limits_table.h"
 #include "runtime/report/layers/page_layers.h"
 #include "runtime/report/page/page_buckets.h"
 #include "runtime/report/page/page_course.h"
@@ -190,6 +191,7 @@ static void add_efficiency(struct dp_html *h, const struct dp_run_record *r)
 static void add_step(struct dp_html *h, const struct dp_run_record *r)
 {
     dp_page_step(h, &r->summary);
+    dp_page_limits(h, &r->summary);
 }
 
 static void add_buckets(struct dp_html *h, const struct dp_run_record *r)

@@ -18,6 +18,7 @@
 #include "runtime/report/verdict.h"
 #include "runtime/run/plan/run_plan.h"
 #include "runtime/run/results/limit_figures.h"
+#include "runtime/run/results/part_limits.h"
 #include "runtime/run/results/run_end.h"
 #include "runtime/run/roles/input_figures.h"
 #include "runtime/timeline/bucket_table.h"
@@ -106,6 +107,8 @@ static void summarize_baseline(const struct dp_run_job *job, const struct dp_fig
                                                        : "not measured";
     s->baseline_before = measured(figures->baseline.before.samples_per_second);
     s->baseline_after = measured(figures->baseline.after.samples_per_second);
+    s->baseline_fastest =
+        measured(fmax(figures->baseline.before.fastest, figures->baseline.after.fastest));
     s->baseline_spread = dp_figures_spread(figures, single);
 }
 
@@ -260,6 +263,7 @@ static dp_status summarize_all(struct dp_training *run, const struct rank_report
     status = status == DP_OK ? summarize_times(run, times, &s) : status;
     status =
         status == DP_OK ? dp_resources_summarize(&run->figures.resources, &run->job, &s) : status;
+    status = status == DP_OK ? dp_part_limits_summarize(run, &s) : status;
     dp_verdict_find(&s, &verdict);
     dp_verdict_put(&verdict, &s);
     s.plan = plan_text(&run->job, plan, sizeof(plan));

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/report/summary_read.h"
 
@@ -20,23 +21,49 @@ static void write_host_key(const struct dp_run_job *job, char key[KEY_BYTES])
                    job->device->plugin.name, dp_precision_text(job->config->train.precision));
 }
 
-dp_status dp_run_measure_limits(struct dp_training *run)
+/* The folder of a path that is one; "synthetic" data have none. */
+static const char *folder_of(const char *path)
+{
+    return path == NULL || path[0] == '\0' || strstr(path, "://") != NULL ? NULL : path;
+}
+
+static struct dp_limits_config describe_measuring(const struct dp_training *run,
+                                                  char host_key[KEY_BYTES])
 {
     const struct dp_run_job *job = &run->job;
-    const bool keeps = job->config->comm.plan_cache;
-    char host_key[KEY_BYTES];
-    const struct dp_limits_config config = {
+    const bool leads = dp_run_leads(job); /* it alone measures disks */
+    const bool is_made = strcmp(job->config->data.source, "synthetic") == 0;
+
+    write_host_key(job, host_key);
+    return (struct dp_limits_config){
         .threads = job->threads,
         .quick = job->total_steps - job->resume.step < 40,
         .step_s = (double)run->figures.ledger.last_ns / 1e9,
-        .host_key = keeps ? host_key : NULL,
+        .host_key = job->config->comm.plan_cache ? host_key : NULL,
+        .data_folder = leads && !is_made ? folder_of(job->config->data.dir) : NULL,
+        .run_folder = leads ? folder_of(job->output.path) : NULL,
     };
-    dp_status status;
+}
 
-    write_host_key(job, host_key);
-    status = dp_limits_measure(job->trainer, &config, &run->figures.limits);
-    dp_figures_restart(&run->figures, job);
+dp_status dp_run_measure_limits(struct dp_training *run)
+{
+    char host_key[KEY_BYTES];
+    const struct dp_limits_config config = describe_measuring(run, host_key);
+    const dp_status status = dp_limits_measure(run->job.trainer, &config, &run->figures.limits);
+
+    dp_figures_restart(&run->figures, &run->job);
     return status;
+}
+
+dp_status dp_run_measure_limits_again(struct dp_training *run)
+{
+    char host_key[KEY_BYTES];
+    const struct dp_limits_config config = describe_measuring(run, host_key);
+
+    dp_resources_pause(&run->figures.resources);
+    DP_TRY(dp_limits_measure_again(run->job.trainer, &config, &run->figures.limits));
+    dp_figures_restart(&run->figures, &run->job);
+    return DP_OK;
 }
 
 /* ---- reporting ---- */
@@ -144,6 +171,9 @@ static void summarize_machine(const struct dp_limits *l, struct dp_run_summary *
     s->limit_copy = copies / s->rank_count;
     s->limit_input = inputs;
     s->limit_cache = l->machine.cache_gbs;
+    s->limit_disk_read = l->disk_gbs[DP_DISK_READ];
+    s->limit_disk_write = l->disk_gbs[DP_DISK_WRITE];
+    s->limits_raised = l->raised[0] != '\0' ? l->raised : NULL;
     s->limit_host_device = l->machine.host_device_gbs;
     s->limit_gemm = l->gemm_gflops;
     s->limit_conv = l->conv_gflops;

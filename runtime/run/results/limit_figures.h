@@ -11,6 +11,9 @@
 /* Collective, between steps; its time belongs to no step. */
 DP_CHECKED dp_status dp_run_measure_limits(struct dp_training *run);
 
+/* The same after the last step: the machine's rates are the better ones of both. */
+DP_CHECKED dp_status dp_run_measure_limits_again(struct dp_training *run);
+
 /* Sets what a rank knows of its own limits. Local. */
 void dp_run_describe_limits(const struct dp_trainer *trainer, const struct dp_limits *limits,
                             struct dp_run_rank *rank);

@@ -63,6 +63,24 @@ static double megabytes_per_second(int64_t bytes, uint64_t ns)
     return bytes < 0 ? unknown : 1e9 * per_ns((uint64_t)bytes, ns) / megabyte;
 }
 
+/* Where pages came from a disk: the time in which this thread neither computed nor waited for
+ * others. While threads of the kernel get pages it may have to wait for its core, too; that counts
+ * as far as the rest does, since other programs may have been the cause of more. Less than one such
+ * page a step delays nothing. */
+static double paging_ms(const struct dp_resources *r, const double step_ms[DP_STEP_PART_COUNT])
+{
+    const struct dp_usage *sum = &r->used.sum;
+    const double steps = (double)r->used.steps;
+    const double queued_ms = (double)sum->own_queued_ns / 1e6 / steps;
+    double idle_ms = step_ms[DP_PART_OTHER] + dp_compute_ms(step_ms);
+
+    if (r->used.steps == 0 || (double)sum->major_faults < steps) {
+        return r->used.steps == 0 ? unknown : 0.0;
+    }
+    idle_ms -= (double)sum->own_user_ns / 1e6 / steps;
+    return fmax(fmin(idle_ms, 2.0 * (idle_ms - queued_ms)), 0.0);
+}
+
 static void describe_use(const struct dp_resources *r, const struct dp_rank_place *place,
                          struct dp_run_rank *rank)
 {
@@ -78,6 +96,7 @@ static void describe_use(const struct dp_resources *r, const struct dp_rank_plac
     rank->queued = per_ns(sum->queued_ns, ns);
     rank->minor_faults = per_step(sum->minor_faults, steps);
     rank->major_faults = per_step(sum->major_faults, steps);
+    rank->paging_ms = paging_ms(r, rank->step_ms);
     rank->waits = per_step(sum->waits, steps);
     rank->preempted = per_step(sum->preempted, steps);
     rank->net_mb_s = megabytes_per_second(sum->net_bytes, ns);

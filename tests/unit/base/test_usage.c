@@ -45,6 +45,7 @@ static void threads_count_by_their_names(void **state)
     add_task("self/task/103", "dp-decode\n", "7 40 3\n");
     add_task("self/task/104", "dp-report\n", "8 50 3\n");
     add_task("self/task/105", "dp-detector\n", "9 60 3\n");
+    write_text("self/schedstat", "5000 10 3\n");
     make_folder("self/task/106"); /* it has ended meanwhile */
     dp_usage_read_from(scratch_folder, &usage);
     assert_int_equal(usage.thread_ns[DP_THREAD_COMPUTE], 5000);
@@ -53,6 +54,7 @@ static void threads_count_by_their_names(void **state)
     assert_int_equal(usage.thread_ns[DP_THREAD_WRITER], 8);
     assert_int_equal(usage.thread_ns[DP_THREAD_OTHER], 9);
     assert_int_equal(usage.queued_ns, 210);
+    assert_int_equal(usage.own_queued_ns, 10);
     assert_true(usage.disk_bytes < 0 && usage.net_bytes < 0);
 }
 

@@ -20,6 +20,25 @@
 
 enum { STEPS = 5 };
 
+/* No layer is faster than the limits. */
+static bool within_limits(const struct dp_limits *l)
+{
+    const double peak = l->machine.peak_gflops * (1.0 + 1e-9);
+
+    for (int i = 0; i < l->layers.count; i++) {
+        const struct dp_layer_profile *layer = &l->layers.layers[i];
+        const double seconds = layer->seconds[DP_FORWARD] + layer->seconds[DP_BACKWARD];
+        const double gbs = layer->cached && l->machine.cache_gbs > 0.0 ? l->machine.cache_gbs
+                                                                       : l->machine.copy_gbs;
+        if (layer->flops / seconds / 1e9 > peak ||
+            (layer->best_s > 0.0 && layer->flops / layer->best_s / 1e9 > peak) ||
+            (!layer->product && layer->bytes / seconds / 1e9 > gbs * (1.0 + 1e-9))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool plausible(const struct dp_limits *l, bool host)
 {
     double seconds = 0.0;
@@ -28,7 +47,7 @@ static bool plausible(const struct dp_limits *l, bool host)
         const struct dp_layer_profile *layer = &l->layers.layers[i];
         seconds += layer->seconds[DP_FORWARD] + layer->seconds[DP_BACKWARD];
     }
-    return l->measured && seconds > 0.0 && l->machine.peak_gflops > 0.0 &&
+    return l->measured && within_limits(l) && seconds > 0.0 && l->machine.peak_gflops > 0.0 &&
            l->machine.copy_gbs > 0.0 && (l->machine.cache_gbs > 0.0) == host &&
            (l->machine.host_device_gbs > 0.0) == !host;
 }
@@ -130,6 +149,44 @@ static void without_memory_less_is_measured_and_training_continues(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
+/* A layer that took no time at all is faster than any machine; the second measurement only adds. */
+static size_t raises(struct dp_group *group, const void *run)
+{
+    struct dp_limits_config config = {.threads = 1, .quick = true, .step_s = 1e-3};
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    struct dp_limits l;
+    size_t wrong = 0;
+
+    if (small_run_trainer(run, group, 40, &t) != DP_OK || dp_trainer_step(t, &report) != DP_OK ||
+        dp_limits_measure(t, &config, &l) != DP_OK) {
+        return 1;
+    }
+    const struct dp_machine_rates before = l.machine;
+    wrong += dp_limits_measure_again(t, &config, &l) != DP_OK; /* quick: not again */
+    wrong += l.machine.peak_gflops != before.peak_gflops;
+    config.quick = false;
+    l.layers.layers[0].flops = 1e18;
+    l.layers.layers[0].best_s = 0.5;
+    wrong += dp_limits_measure_again(t, &config, &l) != DP_OK;
+    wrong += l.machine.peak_gflops < 1.99e9 || strstr(l.raised, "peak_gflops") == NULL;
+    wrong += l.machine.copy_gbs < before.copy_gbs || !within_limits(&l);
+    wrong += dp_trainer_step(t, &report) != DP_OK;
+    dp_limits_free(&l);
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void what_a_layer_reaches_raises_a_limit_and_is_said(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
+    assert_int_equal(on_local_ranks(1, raises, &run), 0);
+    small_run_destroy(&run);
+}
+
 static void rates_are_kept_by_key(void **state)
 {
     static const char *const names[] = {"first", "second"};
@@ -154,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measuring_changes_no_bit_of_the_training),
+        cmocka_unit_test(what_a_layer_reaches_raises_a_limit_and_is_said),
         cmocka_unit_test(without_memory_less_is_measured_and_training_continues),
         cmocka_unit_test_setup_teardown(rates_are_kept_by_key, scratch_create, scratch_destroy),
     };

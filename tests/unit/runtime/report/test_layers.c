@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "runtime/report/layers/layer_order.h"
 #include "runtime/report/layers/layers_table.h"
+#include "runtime/report/layers/limits_table.h"
 #include "runtime/report/layers/page_layers.h"
 #include "runtime/report/summary_read.h"
 
@@ -217,6 +218,35 @@ static void odd_figures_draw_nothing_wrong(void **state)
     assert_int_equal(count_of("class=\"none\""), 1);
 }
 
+/* The table of limits, printed and as HTML. */
+static void parts_stand_next_to_their_limits(void **state)
+{
+    FILE *file = fmemopen(printed, sizeof(printed), "w");
+    struct dp_run_part *part;
+    (void)state;
+
+    assert_non_null(file);
+    dp_limits_print(&summary, file);
+    dp_page_limits(&html, &summary);
+    assert_int_equal(ftell(file), 0);
+    assert_int_equal(html.used, 0);
+    assert_int_equal(dp_run_summary_resize(&summary, DP_TABLE_PARTS, 1), DP_OK);
+    part = &summary.parts[0];
+    (void)snprintf(part->name, sizeof(part->name), "<b>sum");
+    (void)snprintf(part->limit, sizeof(part->limit), "the sum alone");
+    part->ms = 8.0;
+    part->limit_ms = 2.0;
+    part->of_limit = 0.25;
+    summary.limits_raised = "peak_gflops";
+    dp_limits_print(&summary, file);
+    assert_int_equal(fclose(file), 0);
+    assert_non_null(strstr(printed, "<b>sum                   8.00     2.00   25.0 %  the sum"));
+    assert_non_null(strstr(printed, "limits.peak_gflops: the run itself was faster"));
+    dp_page_limits(&html, &summary);
+    assert_non_null(strstr(html.text, "&lt;b&gt;sum</th><td>8.00</td><td>2.00</td>"));
+    assert_non_null(strstr(html.text, "limits.peak_gflops: the run itself was faster"));
+}
+
 #define WITH_SUMMARY(test) cmocka_unit_test_setup_teardown(test, with_summary, without_summary)
 
 int main(void)
@@ -228,6 +258,7 @@ int main(void)
         WITH_SUMMARY(the_table_fits_a_terminal),
         WITH_SUMMARY(the_page_draws_what_computes_and_escapes_names),
         WITH_SUMMARY(odd_figures_draw_nothing_wrong),
+        WITH_SUMMARY(parts_stand_next_to_their_limits),
     };
 
     return cmocka_run_group_tests_name("layers", tests, NULL, NULL);

@@ -118,6 +118,16 @@ static void more_threads_prepare_batches_where_there_are_cores(void **state)
     run.summary.limit_input = 1e3; /* on two cores: (100 + 2 x 60) / 2 ms */
     set_text(run.ranks[0].cpus, "0,1");
     assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 110);
+    for (int i = 0; i < RANKS; i++) { /* of the 100 ms of a batch 30 waited for a core */
+        run.ranks[i].input_cores = 0.7;
+        run.ranks[i].compute_cores = 0.8;
+        run.ranks[i].queued = 0.3;
+    }
+    assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 75);
+    run.ranks[0].compute_cores = run.ranks[1].compute_cores = 0.2;
+    assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 60);
+    run.summary.limit_input = 500; /* 200 ms, of which 170 waited for a disk, or ran */
+    assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 85);
 }
 
 static void mutual_slowdown_is_contention(void **state)
@@ -149,6 +159,8 @@ static void ranks_on_one_core_are_told_to_leave_it(void **state)
     run.summary.single_rank_samples_per_second = 1e3; /* 50 rows in 50 ms */
     run.summary.limit_sum = 5;
     assert_verdict(&run, "contention", 0.4, 1000.0 * 100 / 55);
+    run.summary.baseline_fastest = 1.25e3; /* in 40 ms, when nothing else took turns with it */
+    assert_verdict(&run, "contention", 0.4, 1000.0 * 100 / 45);
     set_text(run.ranks[1].cpus, "1");
     assert_true(strcmp(judged(&run).action,
                        "a core for each rank (mpirun --bind-to core), or fewer ranks") != 0);
@@ -203,8 +215,17 @@ static void communication_gets_the_action_that_fits(void **state)
     assert_action(&run, "--set comm.compressor=fp16");
     run.summary.limit_sum = 50; /* many small buckets */
     run.summary.limit_whole = 20;
-    assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / (100 - 36));
+    assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / (100 - 60 + 20 + 10));
     assert_action(&run, "--set comm.bucket_mb=25 --set comm.first_bucket_mb=1");
+    struct dp_run_bucket buckets[10] = {{.bytes = 1000}};
+    run.summary.buckets = buckets; /* of 10 jobs one is left, and 1 of 10 ms besides sums */
+    run.summary.bucket_count = 10;
+    assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / (100 - 60 + 20 + 1));
+    run.summary.limit_sum = 65; /* measured as slower than it was: then jobs are sums alone */
+    assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / (100 - 40));
+    run.summary.limit_whole = 50; /* less than sums before, but not than what jobs took */
+    assert_action(&run, "--set comm.compressor=fp16");
+    run.summary.bucket_count = 0;
     run.summary.compressor = "onebit"; /* without it the sums take 30 ms */
     run.summary.limit_sum = 30;
     assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / 70);
@@ -231,6 +252,31 @@ static void moving_state_is_memory(void **state)
     run.summary.samples_per_second = 1000;
     assert_verdict(&run, "memory", 0.5, 1000.0 * 100 / 50);
     assert_action(&run, "--set checkpoint.every_steps=500");
+}
+
+static void waiting_for_pages_from_a_disk_is_memory(void **state)
+{
+    struct run run;
+    (void)state;
+
+    fill(&run, 100, 0, 0);
+    run.ranks[1].paging_ms = 60;
+    run.ranks[1].major_faults = 123;
+    assert_verdict(&run, "memory", 0.6, 1000.0 * 100 / 40);
+    assert_string_equal(judged(&run).evidence,
+                        "rank 1 on h waits for pages that had left its memory 60 % of the step: "
+                        "123 a step came from a disk");
+    /* The others wait for it, and both compute longer than one rank alone: that has one cause. */
+    fill(&run, 100, 0, 0);
+    run.ranks[1].paging_ms = 60;
+    run.ranks[0].step_ms[DP_PART_FORWARD] = 0;
+    run.ranks[0].step_ms[DP_PART_BACKWARD] = 50;
+    run.ranks[0].step_ms[DP_PART_EXPOSED] = 50;
+    run.ranks[0].compute_efficiency = 0.9;
+    run.ranks[1].compute_efficiency = 0.4;
+    assert_verdict(&run, "memory", 0.6, 1000.0 * 100 / 40);
+    run.ranks[1].paging_ms = 5; /* too little to be the cause */
+    assert_string_equal(judged(&run).bound, "straggler");
 }
 
 static void calls_that_cost_more_than_they_compute_are_launch(void **state)
@@ -308,6 +354,7 @@ int main(void)
         cmocka_unit_test(one_slow_rank_is_a_straggler),
         cmocka_unit_test(communication_gets_the_action_that_fits),
         cmocka_unit_test(moving_state_is_memory),
+        cmocka_unit_test(waiting_for_pages_from_a_disk_is_memory),
         cmocka_unit_test(calls_that_cost_more_than_they_compute_are_launch),
         cmocka_unit_test(computing_names_the_layer_that_takes_most),
         cmocka_unit_test(without_steady_steps_there_is_no_verdict),

@@ -235,8 +235,9 @@ struct dp_ops {
 
     /* ---- normalisation of groups: y = (x - mean) / sqrt(var + eps) gamma + beta ----
      * mean and biased variance of a group; gamma, beta [channels] in the compute type; saved
-     * [rows, groups, 2] float32: mean, 1 / sqrt(var + eps). Sources: Wu and He, arXiv:1803.08494;
-     * one group of one place: Ba, Kiros and Hinton, arXiv:1607.06450. */
+     * [rows, groups, 2] float32: mean, 1 / sqrt(var + eps), for backward; NULL outside of
+     * training. Sources: Wu and He, arXiv:1803.08494; one group of one place: Ba, Kiros and
+     * Hinton, arXiv:1607.06450. */
 
     dp_status (*group_norm_forward)(struct dp_stream *s, void *y, float *saved, const void *x,
                                     const void *gamma, const void *beta,

@@ -78,8 +78,8 @@ static dp_status groupnorm_forward(const void *state, const struct dp_layer_call
     const struct groupnorm *l = state;
     const struct dp_group_norm norm = norm_of(l, c);
 
-    return c->stream->ops->group_norm_forward(c->stream, c->y, c->saved, c->x, c->weights[0],
-                                              c->weights[1], &norm);
+    return c->stream->ops->group_norm_forward(c->stream, c->y, c->training ? c->saved : NULL, c->x,
+                                              c->weights[0], c->weights[1], &norm);
 }
 
 static dp_status groupnorm_backward(const void *state, const struct dp_layer_call *c)

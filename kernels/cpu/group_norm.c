@@ -17,7 +17,7 @@ struct job {
     const struct dp_group_norm *norm;
     const float *x, *dy, *gamma, *beta;
     float *y, *dx, *dgamma, *dbeta;
-    float *saved; /* written by forward */
+    float *saved; /* written by forward; NULL: not needed */
     const float *kept;
     float keep;
     size_t width; /* channels of a group */
@@ -89,12 +89,14 @@ static void forward_part(void *arg, size_t begin, size_t end)
         const size_t first = k % j->norm->groups * j->width;
         const float mean = (float)mean_of(j, k, 0, false);
         const double var = mean_of(j, k, mean, true);
-        j->saved[2 * k] = mean;
-        j->saved[2 * k + 1] = (float)(1 / sqrt(var + (double)j->norm->eps));
+        const float own[2] = {mean, (float)(1 / sqrt(var + (double)j->norm->eps))};
+        if (j->saved != NULL) {
+            j->saved[2 * k] = own[0];
+            j->saved[2 * k + 1] = own[1];
+        }
         for (size_t p = 0; p < j->norm->places; p++) {
             const size_t at = begin_of(j, k, p);
-            scale_place(j->y + at, j->x + at, j->gamma + first, j->beta + first, j->saved + 2 * k,
-                        j->width);
+            scale_place(j->y + at, j->x + at, j->gamma + first, j->beta + first, own, j->width);
         }
     }
 }

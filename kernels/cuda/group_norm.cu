@@ -52,7 +52,7 @@ static __global__ void forward_kernel(T *y, float *saved, const T *x, const T *g
             const size_t c = g.channel(i);
             dp_narrow(&y[g.at(i)], __fmaf_rn(hat, dp_wide(gamma[c]), dp_wide(beta[c])));
         }
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == 0 && saved != nullptr) {
             saved[2 * k] = mean;
             saved[2 * k + 1] = rate;
         }

@@ -55,8 +55,10 @@ dp_status dp_ref_group_norm_forward(struct dp_stream *s, void *y, float *saved, 
                        (float)(hat * (double)dp_ref_get(s, gamma, channel(&g, i)) +
                                (double)dp_ref_get(s, beta, channel(&g, i))));
         }
-        saved[2 * k] = (float)mean;
-        saved[2 * k + 1] = (float)scale;
+        if (saved != NULL) {
+            saved[2 * k] = (float)mean;
+            saved[2 * k + 1] = (float)scale;
+        }
     }
     return DP_OK;
 }

@@ -46,6 +46,10 @@ static const struct shape_case cases[] = {
      " dropout: {}, batchnorm: {}, flatten: {}, dropout: {}, relu: {}, dense: {units: 3}]",
      false},
     /* pools */
+    {"[5, 4, 4]",
+     "[groupnorm: {groups: 2}, silu: {}, leaky_relu: {}, flatten: {}, layernorm: {}, "
+     "dense: {units: 3}]",
+     true},
     {"[5, 4, 3]", "[gelu: {}, global_avgpool: {}, dense: {units: 3}]", true},
     {"[5, 4, 3]",
      "[conv2d: {filters: 4, kernel: 2}, relu: {}, global_avgpool: {}, flatten: {},"

@@ -322,7 +322,12 @@ static void check_sgd(const struct lab *lab)
     struct both w = both_of(lab, COUNT, 1, -1, 1);
     float *grad = uniform(COUNT, 2, -1, 1), *momentum[2] = {zeros(COUNT), zeros(COUNT)};
     float *master = copy_of(w.wide, COUNT);
-    struct dp_update u = {w.wide, w.wide, grad, {momentum[0], NULL}, COUNT, &step_params};
+    struct dp_update u = {.master = w.wide,
+                          .weights = w.wide,
+                          .grad = grad,
+                          .slots = {momentum[0], NULL},
+                          .count = COUNT,
+                          .step_params = &step_params};
 
     OK(lab->ref->ops->sgd(lab->ref, &u, 0.9f, false, 0.01f));
     u.master = master;

@@ -175,14 +175,24 @@ static dp_status softmax(struct bench *b, const struct shape *n)
 
 static dp_status sgd(struct bench *b, const struct shape *n)
 {
-    const struct dp_update u = {b->a, b->a, b->b, {b->c, NULL}, n->n[0], &b->step_params};
+    const struct dp_update u = {.master = b->a,
+                                .weights = b->a,
+                                .grad = b->b,
+                                .slots = {b->c, NULL},
+                                .count = n->n[0],
+                                .step_params = &b->step_params};
 
     return b->s->ops->sgd(b->s, &u, 0.9f, false, 1e-4f);
 }
 
 static dp_status adamw(struct bench *b, const struct shape *n)
 {
-    const struct dp_update u = {b->a, b->a, b->b, {b->c, b->d}, n->n[0], &b->step_params};
+    const struct dp_update u = {.master = b->a,
+                                .weights = b->a,
+                                .grad = b->b,
+                                .slots = {b->c, b->d},
+                                .count = n->n[0],
+                                .step_params = &b->step_params};
 
     return b->s->ops->adamw(b->s, &u, 0.9, 0.999, 1e-8f, 1e-2f);
 }

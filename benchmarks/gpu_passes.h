@@ -53,7 +53,12 @@ static struct dp_norm norm_of(const struct bench *b)
 
 static struct dp_update update_of(const struct bench *b)
 {
-    return (struct dp_update){b->a, b->b, b->c, {b->d, b->e}, b->count, b->step_params};
+    return (struct dp_update){.master = b->a,
+                              .weights = b->b,
+                              .grad = b->c,
+                              .slots = {b->d, b->e},
+                              .count = b->count,
+                              .step_params = b->step_params};
 }
 
 #define PASS(name, ...)                                           \

@@ -321,6 +321,16 @@ static double rate_with(const struct dp_run_summary *s, const struct dp_step_ter
     return s->samples_per_second * l->batch * t->step / l->step_ms;
 }
 
+/* The same where it is more than now; else NaN: many ranks on few cores may well be faster than one
+ * core for each would make them, on so few rows. */
+static double gain_with(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                        const struct loss *l)
+{
+    const double rate = rate_with(s, t, l);
+
+    return rate > s->samples_per_second ? rate : (double)NAN;
+}
+
 /* The layer that takes most, for those who want computing to be faster. */
 static void describe_compute(const struct dp_run_summary *s, const struct dp_step_terms *t,
                              struct dp_verdict *v)
@@ -380,7 +390,7 @@ void dp_verdict_find(const struct dp_run_summary *s, struct dp_verdict *out)
     if (most->ms > least * t.step) {
         out->bound = most->bound;
         out->share = most->ms / t.step;
-        out->rate = rate_with(s, &t, most);
+        out->rate = gain_with(s, &t, most);
         memcpy(out->evidence, most->evidence, sizeof(out->evidence));
         memcpy(out->action, most->action, sizeof(out->action));
     } else {

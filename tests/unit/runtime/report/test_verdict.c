@@ -113,11 +113,16 @@ static void more_threads_prepare_batches_where_there_are_cores(void **state)
     assert_action(&run, "--set data.workers=2");
     assert_string_equal(judged(&run).evidence,
                         "40 % of the step waits for data, mostly to decode it");
-    run.summary.limit_input = 400; /* even two threads are the slowest part */
-    assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 125);
-    run.summary.limit_input = 1e3; /* on two cores: (100 + 2 x 60) / 2 ms */
+    run.summary.limit_input = 600; /* even two threads are the slowest part */
+    assert_verdict(&run, "input", 0.4, 1000.0 * 100 / (100 / 0.6 / 2));
+    run.summary.limit_input = 400; /* 125 ms, which is no gain */
+    assert_verdict(&run, "input", 0.4, 0);
+    run.summary.limit_input = 1e3; /* on two cores: (100 + 2 x 60) / 2 ms, which is none either */
     set_text(run.ranks[0].cpus, "0,1");
-    assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 110);
+    assert_verdict(&run, "input", 0.4, 0);
+    run.summary.limit_input = 2e3; /* (50 + 2 x 60) / 2 ms */
+    assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 85);
+    run.summary.limit_input = 1e3;
     for (int i = 0; i < RANKS; i++) { /* of the 100 ms of a batch 30 waited for a core */
         run.ranks[i].input_cores = 0.7;
         run.ranks[i].compute_cores = 0.8;
@@ -161,6 +166,8 @@ static void ranks_on_one_core_are_told_to_leave_it(void **state)
     assert_verdict(&run, "contention", 0.4, 1000.0 * 100 / 55);
     run.summary.baseline_fastest = 1.25e3; /* in 40 ms, when nothing else took turns with it */
     assert_verdict(&run, "contention", 0.4, 1000.0 * 100 / 45);
+    run.summary.baseline_fastest = 0.1e3; /* no gain: nothing is promised */
+    assert_verdict(&run, "contention", 0.4, 0);
     set_text(run.ranks[1].cpus, "1");
     assert_true(strcmp(judged(&run).action,
                        "a core for each rank (mpirun --bind-to core), or fewer ranks") != 0);

@@ -31,7 +31,7 @@ static const struct dp_option data_options[] = {
     DP_STRING(DATA, source,       "fashion-mnist", "where samples come from; see --list sources",
               DP_KEY_BITS),
     DP_STRING(DATA, dir,          "/usr/share/datasets/fashion-mnist",
-              "folder of the data set; of source records also a list of them, https:// or s3://",
+              "folder of the data set; of source records also several, https:// or s3://",
               DP_KEY_FOLDERS),
     DP_CHOICE(DATA, shuffle,      "true", "true|false|full|window",
               "order of an epoch: permuted, as in the file, or permuted in windows", DP_KEY_BINDS),

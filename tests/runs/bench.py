@@ -427,7 +427,7 @@ def case_auto_says_what_it_took():
 def case_bad_input_is_one_line_and_its_code():
     cfg = small_cfg()
     broken = harness.scratch / "broken.cfg"
-    broken.write_text(cfg.read_text().replace("units", "unitz"))
+    broken.write_text(cfg.read_text().replace("units", "unitz", 1))
     for ranks in (0, 3):
         refused(64, ["--strategiez", "--strategies"], "--strategiez", "ring", ranks=ranks)
         refused(64, ["-b", "64Q"], "-b", "64Q", ranks=ranks)

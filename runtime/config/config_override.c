@@ -75,6 +75,17 @@ static dp_status enter(struct dp_draft *draft, struct dp_yaml_node **node, const
     return DP_OK;
 }
 
+/* Whether all of it can be a key: nothing is entered for one that cannot. */
+static bool is_path(const char *key)
+{
+    struct dp_path_step step;
+
+    do {
+        key = dp_path_next(key, &step);
+    } while (key != NULL && *key != '\0');
+    return key != NULL;
+}
+
 /* Replaces the value at `key` by `value`, whose place becomes the place of both. */
 static dp_status put(struct dp_draft *draft, const char *key, const struct dp_yaml_node *value,
                      const struct dp_place *place)
@@ -82,6 +93,9 @@ static dp_status put(struct dp_draft *draft, const char *key, const struct dp_ya
     struct dp_yaml_node *node = draft->root;
     const char *rest = key;
 
+    if (!is_path(key)) {
+        return dp_config_refuse(place, NULL, "expected a key such as model.layers[3].dense.units");
+    }
     do {
         const size_t length = (size_t)(rest - key);
         const size_t dot = length > 0 && key[length - 1] == '.' ? 1 : 0;
@@ -91,10 +105,6 @@ static dp_status put(struct dp_draft *draft, const char *key, const struct dp_ya
             return dp_config_no_memory();
         }
         rest = dp_path_next(rest, &step);
-        if (rest == NULL) {
-            return dp_config_refuse(place, NULL,
-                                    "expected a key such as model.layers[3].dense.units");
-        }
         DP_TRY(enter(draft, &node, path[0] != '\0' ? path : NULL, &step, place));
     } while (*rest != '\0');
     node->kind = value->kind;

@@ -74,7 +74,8 @@ def case_a_job_is_seen_while_it_runs_and_its_run_after_that():
     started.signal(9, 0)
     started.finish()
     text = top_well(out)
-    check("small: broken off after" in text and str(list(ids)[0]) not in text, text)
+    check("small: error after" in text and str(list(ids)[0]) not in text, text)
+    check(re.search(r"^ +0 \S+ +- +- +-$", text, re.M), f"what is not known in\n{text}")
 
 
 def case_a_run_that_has_ended_has_its_figures():

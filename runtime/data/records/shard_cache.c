@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* fallocate */
 #include "runtime/data/records/shard_cache.h"
 
 #include <dirent.h>
@@ -20,6 +21,9 @@
 /* What a copy is called while it is made. */
 #define PART ".part"
 
+/* Whose lock is held while there is made room for a copy, and that is reserved. */
+#define ROOM "room"
+
 struct dp_shard_cache {
     const char *dir; /* borrowed */
     uint64_t bytes;  /* the budget; 0: by what is free */
@@ -28,8 +32,9 @@ struct dp_shard_cache {
 enum {
     DIGITS = DP_HASH_TEXT - 1,
     WAIT_NS = 20000000, /* between two looks whether another has made a copy */
-    FRESH_S = 10,       /* age of a text that is taken as it is */
-    LEFT_OVER_S = 3600  /* after which half a copy that nobody makes is deleted */
+    ROOM_WAIT_NS = 1000000,
+    FRESH_S = 10,      /* age of a text that is taken as it is */
+    LEFT_OVER_S = 3600 /* after which half a copy that nobody makes is deleted */
 };
 
 /* ---- the folder ---- */
@@ -114,6 +119,14 @@ static bool is_held(const struct dp_shard_cache *cache, const char *name)
     return dp_lock_held(path);
 }
 
+/* What a file takes: of half a copy also what is reserved for the rest. */
+static uint64_t taken_by(const struct stat *info, bool half)
+{
+    const uint64_t size = (uint64_t)info->st_size, reserved = (uint64_t)info->st_blocks * 512;
+
+    return half && reserved > size ? reserved : size;
+}
+
 /* The copy that was not used for longest, and how much all have. What a process left that was
  * killed is deleted. */
 static uint64_t look(const struct dp_shard_cache *cache, struct copy *oldest)
@@ -135,7 +148,7 @@ static uint64_t look(const struct dp_shard_cache *cache, struct copy *oldest)
             (void)dp_disk_unlink_at(dirfd(entries), entry->d_name);
             continue;
         }
-        bytes += (uint64_t)info.st_size;
+        bytes += taken_by(&info, half);
         if (!half && (oldest->name[0] == '\0' || info.st_mtim.tv_sec < oldest->used.tv_sec ||
                       (info.st_mtim.tv_sec == oldest->used.tv_sec &&
                        info.st_mtim.tv_nsec < oldest->used.tv_nsec))) {
@@ -226,6 +239,30 @@ static dp_status try_lock(const struct dp_shard_cache *cache, const char *name,
     return status == DP_ERR_USAGE ? DP_OK : status;
 }
 
+/* Creates the file of half a copy, and reserves what the rest will take: others that look for room
+ * meanwhile count it. One at a time, or two would find the same room. */
+static dp_status begin(const struct dp_shard_cache *cache, const struct dp_cache_want *want,
+                       const char *part, struct dp_file *file)
+{
+    const struct timespec pause = {.tv_nsec = ROOM_WAIT_NS};
+    struct dp_lock *lock = NULL;
+    dp_status status = try_lock(cache, ROOM, &lock);
+
+    while (status == DP_OK && lock == NULL) {
+        (void)nanosleep(&pause, NULL);
+        status = try_lock(cache, ROOM, &lock);
+    }
+    DP_TRY(status);
+    make_room(cache, want->bytes);
+    status = dp_file_create(file, part);
+    if (status == DP_OK) {
+        /* Where the file system cannot, the copy counts as it grows. */
+        (void)fallocate(file->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)want->bytes);
+    }
+    dp_lock_release(lock);
+    return status;
+}
+
 static dp_status check(const struct dp_cache_want *want, const char *hash)
 {
     return want->hash == NULL || strcmp(want->hash, hash) == 0
@@ -246,8 +283,7 @@ static dp_status make(const struct dp_shard_cache *cache, const struct dp_cache_
     (void)snprintf(name, sizeof(name), "%s" PART, want->name);
     DP_TRY(dp_file_join(part, cache->dir, name));
     DP_TRY(dp_file_join(path, cache->dir, want->name));
-    make_room(cache, want->bytes);
-    DP_TRY(dp_file_create(&file, part));
+    DP_TRY(begin(cache, want, part, &file));
     status = want->fill(want->context, &file);
     if (status == DP_OK) {
         status = dp_file_finish(&file, hash);

@@ -175,7 +175,7 @@ static void add_ended_rank(struct dp_live_view *v, const struct dp_run_rank *ran
         v, "%4" PRId64 " %-14.14s %9s %8s %9s", rank->rank, rank->host,
         dp_figure_number(rate, DP_REPORT_RATE, rank->samples_per_second),
         dp_figure_number(exposed, DP_REPORT_FRACTION, rank->step_ms[DP_PART_EXPOSED] / step_ms),
-        dp_figure_bytes(memory, rank->peak_rss_bytes));
+        dp_figure_count(memory, DP_REPORT_BYTES, rank->peak_rss_bytes));
 }
 
 static void add_ended_ranks(struct dp_live_view *v, const struct dp_run_summary *s)

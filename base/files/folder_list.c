@@ -50,12 +50,13 @@ dp_status dp_folder_list_read(const char *text, struct dp_folder_list *out)
 {
     const size_t count = count_of(text), length = strlen(text);
     const char **name = dp_zalloc(1, count * sizeof(*name) + length + 1);
-    char *copy = (char *)(name + count); /* behind the names, in the same memory */
     dp_status status = DP_OK;
+    char *copy;
 
     if (name == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: list of folders", text);
     }
+    copy = (char *)(name + count); /* after the names, in the same memory */
     memcpy(copy, text, length + 1);
     if (dp_folder_list_is(text)) {
         copy[length - 1] = '\0';

@@ -57,13 +57,13 @@ DP_HOT static void sgd_nesterov(const struct sgd *o, float *restrict w, float *r
 }
 
 /* Of blocks with factors of their own; the block is too short for the loops above to be worth one
- * each. */
+ * each. v: NULL without momentum. */
 DP_HOT static void sgd_block(const struct sgd *o, float rate, float *restrict w, float *restrict v,
                              const float *restrict grad, size_t count)
 {
     const float lr = o->lr, factor = o->factor, momentum = o->momentum, decay = o->decay;
 
-    if (momentum == 0) {
+    if (v == NULL) {
         for (size_t i = 0; i < count; i++) {
             w[i] -= lr * (rate * (grad[i] * factor + decay * w[i]));
         }

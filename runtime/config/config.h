@@ -114,7 +114,7 @@ struct dp_checkpoint_config {
 struct dp_report_config {
     double price_per_hour; /* NaN: null, no price */
     int price_per;         /* DP_PRICE_PER_... */
-    bool html, tensorboard;
+    bool html, tensorboard, resources;
     const char *prometheus; /* a file; empty: none */
     double target_accuracy; /* of 1; NaN: null, none */
     int memory_budget_mb;   /* of a rank; 0: none */

@@ -205,6 +205,7 @@ static const struct dp_option report_options[] = {
     DP_CHOICE(REPORT, price_per,      "node", "node|rank", "what the price is for"),
     DP_SWITCH(REPORT, html,           "true", "writes report.html, now and then and at the end"),
     DP_SWITCH(REPORT, tensorboard,    "true", "writes events for TensorBoard"),
+    DP_SWITCH(REPORT, resources,      "true", "counts processor, memory and disks while it trains"),
     DP_STRING(REPORT, prometheus,     "", "file for node_exporter's textfile collector"),
     DP_DOUBLE(REPORT, target_accuracy, "null", 0, 1,
               "test accuracy, of 1: time and dollars until it was reached"),

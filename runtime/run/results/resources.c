@@ -329,6 +329,9 @@ void dp_resources_step(struct dp_resources *r, const struct dp_run_job *job,
     const bool steady = ledger->unsteady == 0;
     const size_t samples = dp_trainer_batch(job->trainer)->global_rows;
 
+    if (!job->config->report.resources) {
+        return;
+    }
     add_recent(r, job, ledger);
     if (r->used.on) {
         dp_stability_add(&r->stability, ledger->last_ns, samples);

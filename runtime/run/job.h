@@ -77,8 +77,9 @@ struct dp_run_job {
     struct dp_world *world;               /* borrowed */
     struct dp_stop *stop;                 /* borrowed, or NULL: nobody asks */
     struct dp_config *config;
-    char *config_text; /* resolved */
-    char *fault_text;  /* DP_FAULT of rank 0 */
+    char *config_text;  /* resolved, with the places where keys were set */
+    char *config_alone; /* resolved */
+    char *fault_text;   /* DP_FAULT of rank 0 */
     struct dp_fault *faults;
     struct dp_model *model;
     const struct dp_device *device;

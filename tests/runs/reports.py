@@ -149,6 +149,7 @@ def case_config_yaml_is_a_model_cfg_that_gives_the_same_weights():
     same((second / "config.yaml").read_text(), (first / "config.yaml").read_text(), "config.yaml")
     printed = train_well(again, "--print-config").out
     check((first / "config.yaml").read_text().startswith(printed), "--print-config differs")
+    same(run_json(first)["configuration"], printed, "the configuration in run.json")
 
 
 LAYERS = """\

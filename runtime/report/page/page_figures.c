@@ -137,7 +137,7 @@ static void add_figure(struct dp_html *h, const char *key, const struct dp_json 
     dp_html_add(h, "</td></tr>\n");
 }
 
-/* Tables are shown by themselves. */
+/* Tables, and the configuration, are shown by themselves. */
 static bool is_table(const char *key)
 {
     bool found = false;
@@ -161,7 +161,7 @@ static void add_members(struct dp_html *h, const struct dp_json *object, const c
         if (dp_json_is_object(member.value) && depth < DEPTH_MOST) {
             memcpy(key + strlen(key), ".", 2);
             add_members(h, member.value, key, depth + 1);
-        } else if (!is_table(key)) {
+        } else if (!is_table(key) && strcmp(key, "configuration") != 0) {
             add_figure(h, key, member.value);
         }
     }

@@ -192,17 +192,30 @@ static void find_state(struct dp_run_record *r, bool going)
     }
 }
 
-static dp_status read_folder(struct dp_run_record *r, bool going)
+/* Where config.yaml is gone run.json has most of it. */
+static dp_status read_config(struct dp_run_record *r)
 {
+    struct stat info;
+    char path[DP_PATH_BYTES];
     size_t bytes;
 
+    DP_TRY(dp_file_join(path, r->path, "config.yaml"));
+    if (!r->has_summary || r->summary.configuration == NULL || stat(path, &info) == 0) {
+        return read_small(r, "config.yaml", "configuration", &r->config, &bytes);
+    }
+    r->config = dp_strdup(r->summary.configuration);
+    return r->config != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "configuration of a run");
+}
+
+static dp_status read_folder(struct dp_run_record *r, bool going)
+{
     drop_summary(r);
     dp_free(r->config);
     r->config = NULL;
     r->note_count = 0;
     DP_TRY(read_summary(r));
     DP_TRY(read_metrics(r));
-    DP_TRY(read_small(r, "config.yaml", "configuration", &r->config, &bytes));
+    DP_TRY(read_config(r));
     find_state(r, going);
     return DP_OK;
 }

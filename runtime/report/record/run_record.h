@@ -40,7 +40,7 @@ struct dp_run_record {
     struct dp_json *json; /* owned: run.json; NULL: none */
     /* Of run.json; without it what metrics.jsonl lets one know. It owns its tables. */
     struct dp_run_summary summary;
-    char *config; /* owned: config.yaml; NULL: none */
+    char *config; /* owned: config.yaml, else the one in run.json; NULL: none */
     bool has_metrics;
     struct dp_metrics_reader reader;
     struct dp_history history;

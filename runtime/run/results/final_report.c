@@ -122,6 +122,7 @@ static void summarize_setup(const struct dp_run_job *job, struct dp_run_summary 
 
     s->schema = DP_SUMMARY_SCHEMA;
     s->name = job->config->name;
+    s->configuration = job->config_alone;
     s->version = DP_VERSION;
     s->started = job->output.started;
     s->world_size = dp_trainer_ranks(job->trainer);

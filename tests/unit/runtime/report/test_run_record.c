@@ -149,6 +149,22 @@ static void run_json_is_read_as_far_as_it_goes(void **state)
     dp_run_record_close(record);
 }
 
+static void without_config_yaml_the_configuration_is_that_of_run_json(void **state)
+{
+    struct dp_run_record *record;
+    (void)state;
+
+    write_text("run.json", "{\"name\":\"big\",\"configuration\":\"train: {seed: 1}\\n\"}");
+    record = opened();
+    assert_string_equal(record->config, "train: {seed: 1}\n");
+    assert_false(notes(record, "config.yaml is missing"));
+    dp_run_record_close(record);
+    write_text("config.yaml", "train: {seed: 2}\n");
+    record = opened();
+    assert_string_equal(record->config, "train: {seed: 2}\n");
+    dp_run_record_close(record);
+}
+
 static void half_a_run_json_is_said_and_left_out(void **state)
 {
     struct dp_run_record *record;
@@ -360,6 +376,7 @@ int main(void)
         WITH_FOLDER(a_run_that_was_killed_has_what_it_wrote),
         WITH_FOLDER(a_run_that_goes_on_is_read_further),
         WITH_FOLDER(run_json_is_read_as_far_as_it_goes),
+        WITH_FOLDER(without_config_yaml_the_configuration_is_that_of_run_json),
         WITH_FOLDER(half_a_run_json_is_said_and_left_out),
         WITH_FOLDER(without_a_run_the_status_says_which),
         WITH_FOLDER(a_long_course_keeps_its_sums),

@@ -14,8 +14,8 @@ if(NOT CMAKE_CXX_COMPILER)
                       "apt-get install g++")
 endif()
 
-# dp_use_launcher(language): CMake gives a launcher (ccache) of the compiler only to targets that are
-# made after the language was enabled, which dp_kernels was not.
+# dp_use_launcher(language): CMake gives a launcher of the compiler (ccache) only to targets that
+# are made after the language was enabled, which dp_kernels was not.
 macro(dp_use_launcher language)
   if(CMAKE_${language}_COMPILER_LAUNCHER)
     set_target_properties(dp_kernels PROPERTIES

@@ -48,7 +48,7 @@ static void add_part(struct dp_html *h, const struct dp_run_part *part)
     dp_html_text(h, part->name);
     dp_html_print(h, "</th><td>%s</td>", dp_figure_ms(text, part->ms));
     dp_html_print(h, "<td>%s</td>", dp_figure_ms(text, part->limit_ms));
-    dp_html_print(h, "<td>%s</td><td class=\"text\">",
+    dp_html_print(h, "<td>%s</td><td class=\"text name\">",
                   dp_figure_number(text, DP_REPORT_FRACTION, part->of_limit));
     dp_html_text(h, part->limit);
     dp_html_add(h, "</td></tr>\n");

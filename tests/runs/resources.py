@@ -82,6 +82,14 @@ def case_no_shipped_model_has_a_price():
         check("price_per_hour" not in path.read_text(), f"{path} has an invented price")
 
 
+def case_a_price_is_above_nothing():
+    for price in ("0", "-1", "nan"):
+        result = harness.train(small_cfg(), "--set", f"report.price_per_hour={price}")
+        same(result.code, 78, f"the exit code of\n{result}")
+        check(re.search(r"report.price_per_hour: expected a number from 1e-06 to", result.err),
+              f"a price of {price}:\n{result}")
+
+
 def case_the_rate_is_shown_in_windows():
     out = harness.scratch / "out"
     train_well(small_cfg(), "--set", "train.steps=40", "--set", "train.eval_every=0",

@@ -97,6 +97,36 @@ static const char whole[] =
     "{\"rank\":0,\"host\":\"n0\",\"step_ms\":{\"input\":1,\"forward\":3,\"backward\":6}},"
     "{\"rank\":1,\"host\":\"n1\",\"step_ms\":{\"input\":1,\"forward\":1,\"backward\":3}}]}";
 
+/* 256 ranks of a run that ended before its first step, whose losses were no numbers. */
+static void a_page_of_many_ranks_without_steps_and_losses(void **state)
+{
+    static char text[1 << 15];
+    size_t used = 0;
+    (void)state;
+
+    used += (size_t)snprintf(text, sizeof(text),
+                             "{\"name\":\"\xf0\x9f\x98\x80\",\"exit\":\"diverged\",\"steps\":0,"
+                             "\"world_size\":256,\"samples_per_second\":null,\"ranks\":[");
+    for (int i = 0; i < 256; i++) {
+        used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                 "%s{\"rank\":%d,\"host\":\"node%d\",\"step_ms\":{\"forward\":0}}",
+                                 i > 0 ? "," : "", i, i / 8);
+    }
+    (void)snprintf(text + used, sizeof(text) - used, "]}");
+    write_text("run.json", text);
+    write_text("metrics.jsonl", "{\"type\":\"start\",\"time\":1,\"steps\":470}\n"
+                                "{\"type\":\"step\",\"step\":1,\"loss\":NaN}\n"
+                                "{\"type\":\"step\",\"step\":2,\"loss\":null}\n"
+                                "{\"type\":\"end\",\"time\":2}\n");
+    write_page();
+    assert_non_null(strstr(page, "\xf0\x9f\x98\x80: diverged"));
+    assert_non_null(strstr(page, "node31"));
+    assert_non_null(strstr(page, "on 256 ranks"));
+    assert_true(count_of("node0") >= 8);
+    assert_null(strstr(page, "nan"));
+    assert_null(strstr(page, "inf%"));
+}
+
 static void the_page_of_a_run_has_its_figures(void **state)
 {
     (void)state;
@@ -255,6 +285,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_escaped),
         WITH_FOLDER(hostile_texts_are_shown_as_texts),
+        WITH_FOLDER(a_page_of_many_ranks_without_steps_and_losses),
         WITH_FOLDER(the_page_of_a_run_has_its_figures),
         WITH_FOLDER(a_run_without_right_answers_shows_its_error),
         WITH_FOLDER(the_page_of_a_run_that_goes_on_reloads_itself),

@@ -38,7 +38,27 @@ struct dp_window {
     size_t in_h, in_w, in_c;
     size_t out_h, out_w, out_c; /* pools: out_c == in_c */
     size_t kernel_h, kernel_w, stride, padding;
+    size_t groups; /* of a convolution: see dp_window_groups(); 0 is 1 */
 };
+
+/* A convolution of several groups has one of each group's in_c / groups channels into its
+ * out_c / groups, in their order; with as many groups as channels it is depthwise. */
+static inline size_t dp_window_groups(const struct dp_window *w)
+{
+    return w->groups > 1 ? w->groups : 1;
+}
+
+/* Channels of the input that one of the output is made of. */
+static inline size_t dp_window_fan(const struct dp_window *w)
+{
+    return w->in_c / dp_window_groups(w);
+}
+
+/* Elements of the weights of a convolution. */
+static inline size_t dp_window_weights(const struct dp_window *w)
+{
+    return w->out_c * w->kernel_h * w->kernel_w * dp_window_fan(w);
+}
 
 /* Which operations a convolution will be used for. */
 enum dp_conv_use {

@@ -147,7 +147,7 @@ struct dp_ops {
                          const struct dp_dropout *dropout, uint64_t first,
                          const struct dp_step_params *step_params);
 
-    /* ---- convolution; weights [out_c, kernel_h, kernel_w, in_c] ---- */
+    /* ---- convolution; weights [out_c, kernel_h, kernel_w, in_c / groups] ---- */
 
     dp_status (*conv_prepare)(struct dp_stream *s, const struct dp_window *w, size_t rows,
                               unsigned uses);

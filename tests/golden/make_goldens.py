@@ -43,6 +43,7 @@ MLP_SMALL = torch_models.mlp((8, 10))
 LENET_SMALL = torch_models.lenet((4, 8), 16)
 RESNET_SMALL = torch_models.resnet20((2, 4, 8))
 SMOOTH_SMALL = torch_models.smooth()
+GROUPED_SMALL = torch_models.grouped()
 SMALL = [
     ("mlp-small-sgd", MLP_SMALL, SGD, (1,), 13, 1),
     ("mlp-small-clipped", MLP_SMALL, CLIPPED, (1,), 13, 1),
@@ -59,6 +60,7 @@ SMALL = [
     ("lenet-small-nesterov", LENET_SMALL, NESTEROV, (1,), 13, 1),
     ("lenet-small-adamw", LENET_SMALL, ADAMW, (1,), 13, 1),
     ("smooth-small-sgd", SMOOTH_SMALL, SGD, (1,), 7, 1),
+    ("grouped-small-sgd", GROUPED_SMALL, SGD, (1,), 7, 1),
     ("resnet20-small-sgd", RESNET_SMALL, SGD, (1, 2), 7, 29),
     ("resnet20-small-clipped", RESNET_SMALL, CLIPPED, (1, 3), 7, 6),
     ("resnet20-small-adamw", RESNET_SMALL, ADAMW, (1,), 7, 20),
@@ -282,7 +284,7 @@ def step_margin(run, images, ranks):
             run.model(x[rank * len(x) // ranks : (rank + 1) * len(x) // ranks])
     for hook in hooks:
         hook.remove()
-    return float(min(least))
+    return float(min(least, default=math.inf))
 
 
 def make_targets(loss, outputs, rows):

@@ -59,6 +59,23 @@ def smooth(filters=4, units=12):
     ]
 
 
+def grouped():
+    """Small, with convolutions in groups: depthwise, of two channels for each, and of four."""
+    return [
+        ("conv2d", {"filters": 8, "kernel": 5, "stride": 2}),
+        ("silu", {}),
+        ("conv2d", {"filters": 8, "kernel": 3, "padding": 1, "groups": 8, "bias": False}),
+        ("silu", {}),
+        ("conv2d", {"filters": 16, "kernel": 3, "stride": 2, "groups": 8}),
+        ("silu", {}),
+        ("conv2d", {"filters": 12, "kernel": 2, "groups": 4}),
+        ("silu", {}),
+        ("global_avgpool", {}),
+        ("flatten", {}),
+        ("dense", {"units": 10}),
+    ]
+
+
 def convolution(filters, kernel, stride):
     options = {"filters": filters, "kernel": kernel, "bias": False}
     if stride != 1:
@@ -115,6 +132,7 @@ def build_conv2d(options, shape):
         options["kernel"],
         stride=options.get("stride", 1),
         padding=options.get("padding", 0),
+        groups=options.get("groups", 1),
         bias=options.get("bias", True),
     )
     return module, (window(height, options), window(width, options), options["filters"])

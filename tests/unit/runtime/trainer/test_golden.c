@@ -34,6 +34,7 @@ static const char *const small[] = {
     "mlp-small-no-decay",
     "resnet20-small-lars",
     "smooth-small-sgd",
+    "grouped-small-sgd",
     "resnet20-small-no-decay",
     "mlp-small-sgd",
     "mlp-small-clipped",

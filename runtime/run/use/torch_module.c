@@ -103,11 +103,12 @@ static void put_dense(struct walk *w, const struct dp_layer_spec *layer, const c
 static void put_conv2d(struct walk *w, const struct dp_layer_spec *layer, const char *path)
 {
     const struct dp_tensor *weight = weight_of(w, path);
-    char stride[VALUE], padding[VALUE], bias[VALUE];
+    char stride[VALUE], padding[VALUE], groups[VALUE], bias[VALUE];
+    const size_t times = strtoul(option(layer, "groups", groups), NULL, 10);
 
-    put(w->text, "nn.Conv2d(%zu, %zu, (%zu, %zu), stride=%s, padding=%s, bias=%s)",
-        weight->shape[1], weight->shape[0], weight->shape[2], weight->shape[3],
-        option(layer, "stride", stride), option(layer, "padding", padding),
+    put(w->text, "nn.Conv2d(%zu, %zu, (%zu, %zu), stride=%s, padding=%s, groups=%zu, bias=%s)",
+        weight->shape[1] * times, weight->shape[0], weight->shape[2], weight->shape[3],
+        option(layer, "stride", stride), option(layer, "padding", padding), times,
         option(layer, "bias", bias));
 }
 
@@ -271,7 +272,9 @@ static void put_numbers(struct text *t, const char *name, const struct dp_number
 {
     put(t, "%s = [", name);
     for (int i = 0; i < numbers->count; i++) {
-        put(t, "%s%.17g", i == 0 ? "" : ", ", numbers->value[i]);
+        char number[DP_NUMBER_TEXT];
+        dp_option_print_number(numbers->value[i], number, sizeof(number));
+        put(t, "%s%s", i == 0 ? "" : ", ", number);
     }
     put(t, "%s]\n", numbers->count == 0 ? otherwise : "");
 }

@@ -20,11 +20,12 @@ enum dp_loss_kind { DP_LOSS_SOFTMAX, DP_LOSS_SIGMOID, DP_LOSS_SQUARE };
 /* What a row is compared with: a number for each output, a class, or two classes by shares. */
 enum dp_target_kind { DP_TARGET_NUMBERS, DP_TARGET_CLASSES, DP_TARGET_PAIRS };
 
-/* A loss of each output by itself. */
+/* A loss of each output by itself; or of pairs, or with smoothing, DP_LOSS_SOFTMAX. */
 struct dp_output_loss {
-    enum dp_loss_kind kind; /* DP_LOSS_SOFTMAX of pairs only */
-    size_t rows, outputs;   /* outputs: of a row */
+    enum dp_loss_kind kind;
+    size_t rows, outputs; /* outputs: of a row */
     enum dp_target_kind targets;
+    float smoothing; /* of DP_LOSS_SOFTMAX: this share of each target is spread over all outputs */
 };
 
 /* A pair of classes: int32 of both, and the float32 share of the first, 0 to 1. */

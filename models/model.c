@@ -290,7 +290,7 @@ dp_status dp_model_create(const struct dp_layer_spec *specs, int count,
     return DP_OK;
 }
 
-dp_status dp_model_set_loss(struct dp_model *m, enum dp_loss_kind loss)
+dp_status dp_model_set_loss(struct dp_model *m, enum dp_loss_kind loss, double smoothing)
 {
     if (loss == DP_LOSS_SOFTMAX && m->classes < 2) {
         return DP_FAIL(DP_ERR_CONFIG,
@@ -300,6 +300,7 @@ dp_status dp_model_set_loss(struct dp_model *m, enum dp_loss_kind loss)
                        m->nodes[m->node_count - 1].where);
     }
     m->loss = loss;
+    m->smoothing = loss == DP_LOSS_SOFTMAX ? (float)smoothing : 0.0f;
     return DP_OK;
 }
 

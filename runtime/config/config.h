@@ -67,6 +67,7 @@ struct dp_train_config {
     int epochs, steps; /* exactly one of them is above 0 */
     int seed;
     int loss;      /* enum dp_loss_kind */
+    double label_smoothing;
     int precision; /* DP_PRECISION_... */
     int micro_batch, lanes;
     int local_steps, local_after;

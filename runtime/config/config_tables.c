@@ -92,6 +92,8 @@ static const struct dp_option train_options[] = {
     DP_CHOICE(TRAIN, loss,           "softmax_cross_entropy",
               "softmax_cross_entropy|binary_cross_entropy|mse",
               "mean over rows and outputs, as PyTorch's; see docs/data.md", DP_KEY_BITS),
+    DP_DOUBLE(TRAIN, label_smoothing, "0",   0, 1,
+              "this share of a label is spread over all classes, in training", DP_KEY_BITS),
     DP_CHOICE(TRAIN, precision,      "fp32", "fp32|tf32|bf16|fp16",
               "of forward and backward; sums and master weights are float32",
               DP_KEY_BINDS | DP_KEY_AUTO),

@@ -149,7 +149,8 @@ dp_status dp_run_configure(struct dp_run_job *job)
                                  &job->config->model.input, &job->model);
     }
     if (status == DP_OK) {
-        status = dp_model_set_loss(job->model, (enum dp_loss_kind)job->config->train.loss);
+        status = dp_model_set_loss(job->model, (enum dp_loss_kind)job->config->train.loss,
+                                   job->config->train.label_smoothing);
     }
     if (status == DP_OK) {
         status = dp_device_find(job->config->device.name, &job->device);

@@ -38,6 +38,7 @@ LARS = {"name": "lars", "lr": 2.0, "momentum": 0.9, "weight_decay": 0.01, "eps":
 LAMB = {"name": "lamb", "lr": 0.01, "betas": [0.9, 0.99], "eps": 1e-6, "weight_decay": 0.05}
 BINARY = {**SGD, "loss": "binary_cross_entropy"}  # with the optimizer's options, as Training has it
 BINARY_ADAMW = {**ADAMW, "loss": "binary_cross_entropy"}
+SMOOTHED = {**SGD, "label_smoothing": 0.1}
 MSE = {**NESTEROV, "loss": "mse"}
 MLP_SMALL = torch_models.mlp((8, 10))
 LENET_SMALL = torch_models.lenet((4, 8), 16)
@@ -51,6 +52,7 @@ SMALL = [
     ("mlp-small-lars", MLP_SMALL, LARS, (1,), 13, 1),
     ("mlp-small-lamb", MLP_SMALL, LAMB, (1,), 13, 1),
     ("mlp-small-no-decay", MLP_SMALL, NO_BIAS_DECAY, (1,), 13, 1),
+    ("mlp-small-smoothed", MLP_SMALL, SMOOTHED, (1,), 13, 1),
     ("mlp-binary-one", torch_models.mlp((4, 6), 1), BINARY, (1,), 13, 1),
     ("mlp-binary-labels", torch_models.mlp((4, 6), 3), BINARY_ADAMW, (1,), 13, 1),
     ("mlp-binary-classes", torch_models.mlp((4, 6)), BINARY, (1,), 13, 1),
@@ -220,13 +222,14 @@ def flat_names(prefix, state):
 
 
 def config_yaml(name, layers, options, batch, steps, seed, sync):
-    loss = f", loss: {options['loss']}" if "loss" in options else ""
-    options = {key: value for key, value in options.items() if key != "loss"}
+    of_train = ("loss", "label_smoothing")
+    train = "".join(f", {key}: {options[key]}" for key in of_train if key in options)
+    options = {key: value for key, value in options.items() if key not in of_train}
     return (
         f"name: {name}\n"
         f"data:\n  source: fashion-mnist\n"
         f"  normalize: {{mean: [{MEAN}], std: [{STD}]}}\n  shuffle: false\n"
-        f"train: {{global_batch: {batch}, steps: {steps}, seed: {seed}{loss}}}\n"
+        f"train: {{global_batch: {batch}, steps: {steps}, seed: {seed}{train}}}\n"
         f"optimizer: {torch_models.flow(options)}\n"
     ) + torch_models.model_yaml(layers, sync)
 

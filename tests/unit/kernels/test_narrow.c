@@ -297,7 +297,7 @@ static void check_output_loss(const struct lab *lab)
 
     for (int i = 0; i < 2; i++) {
         const struct dp_output_loss how = {i == 0 ? DP_LOSS_SIGMOID : DP_LOSS_SQUARE, ROWS, 10,
-                                           DP_TARGET_CLASSES};
+                                           DP_TARGET_CLASSES, 0};
         struct both x = both_of(lab, (size_t)ROWS * 10, 1, -3, 3),
                     dx = both_of(lab, (size_t)ROWS * 10, 2, -1, 1);
         float loss[2], score[2], top[2];

@@ -29,26 +29,13 @@
 enum { RANKS_MAX = 3, RESULTS_MAX = 2 };
 
 static const char *const small[] = {
-    "mlp-small-lars",
-    "mlp-small-lamb",
-    "mlp-small-no-decay",
-    "resnet20-small-lars",
-    "smooth-small-sgd",
-    "grouped-small-sgd",
-    "resnet20-small-no-decay",
-    "mlp-small-sgd",
-    "mlp-small-clipped",
-    "mlp-small-adamw",
-    "mlp-binary-one",
-    "mlp-binary-labels",
-    "mlp-binary-classes",
-    "mlp-mse-one",
-    "mlp-mse-numbers",
-    "lenet-small-sgd",
-    "lenet-small-nesterov",
-    "lenet-small-adamw",
-    "resnet20-small-sgd",
-    "resnet20-small-clipped",
+    "mlp-small-lars",       "mlp-small-lamb",          "mlp-small-no-decay",
+    "mlp-small-smoothed",   "resnet20-small-lars",     "smooth-small-sgd",
+    "grouped-small-sgd",    "resnet20-small-no-decay", "mlp-small-sgd",
+    "mlp-small-clipped",    "mlp-small-adamw",         "mlp-binary-one",
+    "mlp-binary-labels",    "mlp-binary-classes",      "mlp-mse-one",
+    "mlp-mse-numbers",      "lenet-small-sgd",         "lenet-small-nesterov",
+    "lenet-small-adamw",    "resnet20-small-sgd",      "resnet20-small-clipped",
     "resnet20-small-adamw",
 };
 
@@ -219,7 +206,9 @@ static int check(struct run *run, const char *name, const char *note, int ranks)
     assert_int_equal(dp_model_create(config->model.layers, config->model.layer_count,
                                      &config->model.input, &model),
                      DP_OK);
-    assert_int_equal(dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss), DP_OK);
+    assert_int_equal(dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss,
+                                       config->train.label_smoothing),
+                     DP_OK);
     model->targets = run->golden->targets;
     run->config = config;
     run->model = model;

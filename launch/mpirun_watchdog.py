@@ -24,7 +24,8 @@ import sys
 import time
 
 # mpirun needs four of these timeouts to end ranks on all hosts; the slack is for a busy machine.
-KILL_TIMEOUT, KILL_TIMEOUTS, SLACK_S = "odls_base_sigkill_timeout", 4, 16
+# Where a rank has given up a host it is short: mpirun would wait for that host for ever.
+KILL_TIMEOUT, KILL_TIMEOUTS, SLACK_S, SHORT_S = "odls_base_sigkill_timeout", 4, 16, 4
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
 # Ignored signals, as under nohup, stay ignored.
@@ -121,7 +122,9 @@ def wait_for(mpirun, pipe, grace_s):
                 codes = os.read(pipe, 4096)
                 known = [byte for byte in codes if byte != BEGUN]
                 if known and not reported:
-                    code, reported, deadline = known[0], True, time.monotonic() + grace_s
+                    code, reported = known[0], True
+                    grace_s -= SLACK_S - SHORT_S if code == HOST_GONE else 0
+                    deadline = time.monotonic() + grace_s
                 elif deadline is None:
                     code, deadline = HOST_GONE, time.monotonic() + UNKNOWN_CAUSE * grace_s
         else:

@@ -11,6 +11,7 @@
 static const struct dp_fault *_Atomic faults;
 static atomic_int own_rank;
 static _Atomic uint64_t calls;
+static atomic_int under_way;
 
 void dp_disk_set_faults(const struct dp_fault *first, int rank)
 {
@@ -22,6 +23,11 @@ void dp_disk_set_faults(const struct dp_fault *first, int rank)
 uint64_t dp_disk_calls(void)
 {
     return atomic_load(&calls);
+}
+
+int dp_disk_under_way(void)
+{
+    return atomic_load(&under_way);
 }
 
 /* What is to happen to a call. */
@@ -38,6 +44,7 @@ static struct strike begin_call(bool needs_space)
     struct strike strike = {0};
     uint64_t number;
 
+    atomic_fetch_add(&under_way, 1);
     if (fault == NULL) {
         return strike;
     }
@@ -66,6 +73,7 @@ static struct strike begin_call(bool needs_space)
 
 static void end_call(struct strike strike)
 {
+    atomic_fetch_sub(&under_way, 1);
     if (strike.is_last) {
         (void)raise(SIGKILL);
     }
@@ -102,12 +110,9 @@ ssize_t dp_disk_write(int fd, const void *data, size_t bytes)
     const struct strike strike = begin_call(true);
     ssize_t done;
 
-    if (strike.reason != 0) {
-        errno = strike.reason;
-        return -1;
-    }
-    done = write(fd, data, strike.cut ? bytes - bytes / 2 : bytes);
+    done = strike.reason == 0 ? write(fd, data, strike.cut ? bytes - bytes / 2 : bytes) : -1;
     end_call(strike);
+    errno = strike.reason == 0 ? errno : strike.reason;
     return done;
 }
 

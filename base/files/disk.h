@@ -10,7 +10,7 @@
  *         needs no space works
  *   eio   this call fails alone (EIO)
  *
- * Otherwise a call costs one look at a pointer.
+ * Otherwise a call costs a look at a pointer, and counts while it is under way.
  */
 #ifndef DP_BASE_FILES_DISK_H
 #define DP_BASE_FILES_DISK_H
@@ -27,6 +27,9 @@ void dp_disk_set_faults(const struct dp_fault *first, int rank);
 
 /* Calls since the faults were set. */
 uint64_t dp_disk_calls(void);
+
+/* Calls that have not returned yet: with a slow disk, of any thread. */
+int dp_disk_under_way(void);
 
 /* Opens for writing, with O_CREAT. */
 int dp_disk_create(const char *path, int flags);

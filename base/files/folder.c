@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,10 @@
 #include <unistd.h>
 
 #include "base/files/disk.h"
+#include "base/system/process.h"
+
+/* How much the clock of files may be after that of processes. */
+enum { SECOND_NS = 1000000000, CLOCKS_S = 2 };
 
 static int open_folder(const char *path)
 {
@@ -65,8 +68,25 @@ void dp_folder_move_others(const char *from, const char *to, const char *const *
     }
 }
 
+static int64_t written_ns(const struct stat *info)
+{
+    return (int64_t)info->st_mtim.tv_sec * SECOND_NS + info->st_mtim.tv_nsec;
+}
+
+/* Whether the process of that number lives, and may have written an entry of the folder: in a
+ * container a later process may have the same number. */
+static bool may_be_of(int64_t pid, int folder, const char *entry)
+{
+    const int64_t started_ns = dp_process_started_ns(pid);
+    struct stat info;
+
+    return started_ns != 0 &&
+           (started_ns < 0 || fstatat(folder, entry, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+            written_ns(&info) > started_ns - (int64_t)CLOCKS_S * SECOND_NS);
+}
+
 /* Whether a name is NAME.tmp-PID-NUMBER, of a process that does not live. */
-static bool is_leftover(const char *entry, const char *name)
+static bool is_leftover(int folder, const char *entry, const char *name)
 {
     static const char mark[] = ".tmp-";
     const size_t length = strlen(name);
@@ -81,7 +101,7 @@ static bool is_leftover(const char *entry, const char *name)
         return false;
     }
     (void)strtol(end + 1, &end, 10);
-    return *end == '\0' && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+    return *end == '\0' && !may_be_of(pid, folder, entry);
 }
 
 void dp_folder_clean(const char *path, const char *const *names, int count)
@@ -92,7 +112,7 @@ void dp_folder_clean(const char *path, const char *const *names, int count)
 
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
         for (int i = 0; i < count; i++) {
-            if (is_leftover(entry->d_name, names[i])) {
+            if (is_leftover(fd, entry->d_name, names[i])) {
                 (void)dp_disk_unlink_at(fd, entry->d_name);
             }
         }
@@ -102,11 +122,6 @@ void dp_folder_clean(const char *path, const char *const *names, int count)
     } else if (fd >= 0) {
         (void)close(fd);
     }
-}
-
-static int64_t written_ns(const struct stat *info)
-{
-    return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
 }
 
 int64_t dp_folder_touched_ns(const char *path, const char *const *names, int count)

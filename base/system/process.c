@@ -1,19 +1,21 @@
-#define _GNU_SOURCE /* syscall */
+#define _GNU_SOURCE /* syscall, CLOCK_BOOTTIME */
 
 #include "base/system/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { STAT_BYTES = 1024 };
+enum { STAT_BYTES = 1024, SECOND_NS = 1000000000 };
 
 /* What proc(5) says. */
 struct stat_fields {
@@ -70,6 +72,29 @@ static int read_stat(int64_t id, struct stat_fields *out)
                                    &out->started) == 5
                ? 0
                : EIO;
+}
+
+static int64_t now_ns(clockid_t clock)
+{
+    struct timespec now = {0};
+
+    (void)clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
+}
+
+int64_t dp_process_started_ns(int64_t id)
+{
+    const long ticks = sysconf(_SC_CLK_TCK); /* a second */
+    struct stat_fields now = {0};
+
+    if (kill((pid_t)id, 0) != 0 && errno == ESRCH) {
+        return 0;
+    }
+    if (read_stat(id, &now) != 0 || ticks <= 0) {
+        return -1;
+    }
+    return now_ns(CLOCK_REALTIME) - now_ns(CLOCK_BOOTTIME) +
+           (int64_t)(now.started * ((uint64_t)SECOND_NS / (uint64_t)ticks));
 }
 
 static bool ended_by_poll(const struct dp_process_watch *watch)

@@ -19,6 +19,10 @@ struct dp_process {
 /* The calling process. */
 struct dp_process dp_process_self(void);
 
+/* When the living process of that number started, in ns since 1970, within some hundredths of a
+ * second; 0: none lives; -1: one does, but when it started cannot be found out. */
+int64_t dp_process_started_ns(int64_t id);
+
 /* Zeroed: no process. */
 struct dp_process_watch {
     int64_t id;

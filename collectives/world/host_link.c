@@ -19,6 +19,13 @@ enum {
     MS = 1000
 };
 
+/* What is sent when a host is given up. */
+struct loss {
+    char kind; /* DP_HOST_LINK_LOSS */
+    char host[64];
+    int rank, silent_s;
+};
+
 void dp_host_link_init(struct dp_host_link *line)
 {
     *line = (struct dp_host_link){.watched = -1, .theirs = -1, .mine = -1};
@@ -150,12 +157,41 @@ static void note_end(struct dp_host_link *line)
     }
 }
 
+/* A host is given up: those that wait for it on other hosts must end, too. The lost one does not
+ * answer, so this ends there. */
+static void give_up(struct dp_host_link *line, int silent_s)
+{
+    struct loss loss = {.kind = DP_HOST_LINK_LOSS, .rank = line->watched, .silent_s = silent_s};
+
+    line->silent_s = silent_s;
+    memcpy(loss.host, line->host, sizeof(loss.host));
+    if (line->mine >= 0) {
+        (void)send(line->mine, &loss, sizeof(loss), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+}
+
+/* Another host has given one up. */
+static void take_loss(struct dp_host_link *line)
+{
+    struct loss loss;
+
+    if (recv(line->theirs, &loss, sizeof(loss), MSG_PEEK | MSG_DONTWAIT) != sizeof(loss) ||
+        loss.silent_s <= 0) {
+        return;
+    }
+    line->told = true;
+    line->watched = loss.rank;
+    memcpy(line->host, loss.host, sizeof(line->host));
+    line->host[sizeof(line->host) - 1] = '\0';
+    give_up(line, loss.silent_s);
+}
+
 /* The connection broke for another reason than the end of the process. If the host was silent
  * before, it has been restarted or has lost the process. */
 static void note_break(struct dp_host_link *line, int error)
 {
     if (line->warned) {
-        line->silent_s = line->quiet_s;
+        give_up(line, line->quiet_s);
         return;
     }
     shut(&line->theirs);
@@ -175,7 +211,7 @@ static void note_silence(struct dp_host_link *line, int outage_s)
     }
     line->quiet_s = quiet;
     if (quiet >= outage_s) {
-        line->silent_s = quiet;
+        give_up(line, quiet);
     } else if (quiet >= QUIET_S && !line->warned) {
         line->warned = true;
         DP_WARN("no sign of life from host %s (rank %d) for %d s: waiting up to %d s", line->host,
@@ -195,7 +231,9 @@ bool dp_host_link_lost(struct dp_host_link *line, int outage_s)
     if (got > 0 && first == DP_HOST_LINK_ROW) {
         return false;
     }
-    if (got > 0) {
+    if (got > 0 && first == DP_HOST_LINK_LOSS) {
+        take_loss(line);
+    } else if (got > 0) {
         shut(&line->theirs);
     } else if (got == 0) {
         note_end(line);

@@ -129,7 +129,7 @@ struct dp_loss dp_liveness_lost(struct dp_liveness *l)
         return (struct dp_loss){.rank = -1};
     }
     return (struct dp_loss){.rank = l->link.watched,
-                            .reports = true,
+                            .reports = !l->link.told,
                             .host = l->link.host,
                             .silent_s = l->link.silent_s};
 }

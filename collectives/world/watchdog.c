@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/files/disk.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/system/stacks.h"
@@ -13,7 +14,9 @@ enum {
     LEAST_STEP_S = 10,
     FIRST_STEP_S = 60,
     AFTER_OUTAGE_S = 5,
-    LEAST_OTHER_S = 300,
+    LEAST_OTHER_S = 30,
+    FIRST_OTHER_S = 60,
+    LEAST_UNSEEN_S = 300, /* what is waited for may be at work, or storage be slow */
     LOOK_S = 1,           /* without progress, and before the warning, /proc is read */
     PAGES_PER_SECOND = 50 /* read from a disk: more of them is swapping */
 };
@@ -136,6 +139,11 @@ static bool idles(const struct rank_state *r)
     return phase(r) == DP_PHASE_IDLE && runs(r);
 }
 
+static bool has_stepped(const struct dp_watchdog *w)
+{
+    return w->slowest_ns[DP_PHASE_STEP] > 0;
+}
+
 /* Notes what a rank has done since the last look. */
 static void follow(struct dp_watchdog *w, struct rank_state *r)
 {
@@ -153,7 +161,9 @@ static void follow(struct dp_watchdog *w, struct rank_state *r)
     if (activity != r->activity || step != r->step) {
         const uint64_t took_ns = w->clock_ns - r->begin_ns;
         uint64_t *slowest = &w->slowest_ns[r->activity];
-        *slowest = took_ns > *slowest ? took_ns : *slowest;
+        if (r->activity != DP_PHASE_OTHER || has_stepped(w)) { /* the start is no measure */
+            *slowest = took_ns > *slowest ? took_ns : *slowest;
+        }
         r->activity = activity;
         r->step = step;
         r->begin_ns = w->clock_ns;
@@ -174,15 +184,38 @@ static double step_limit_s(const struct dp_watchdog *w)
                 slowest_s > 0.0 ? fmax(LEAST_STEP_S, TIMES_SLOWEST * slowest_s) : FIRST_STEP_S);
 }
 
+/* Whether a rank outside of a step may wait for something that is at work, which cannot be seen:
+ * storage, or, where it waits for another host, a rank that measures, writes or evaluates alone. */
+static bool waits_unseen(const struct dp_watchdog *w, const struct rank_state *r)
+{
+    const bool alone = r->activity == DP_PHASE_CHECKPOINT || r->activity == DP_PHASE_MEASURE;
+
+    return !has_stepped(w) ||
+           (r->is.question != NULL && atomic_load(&r->is.question->on_disk) > 0) ||
+           (w->others && waits(r) && (alone || atomic_load(&w->timeout_s) == 0.0));
+}
+
+static double other_limit_s(const struct dp_watchdog *w, const struct rank_state *r)
+{
+    const double set_s = atomic_load(&w->timeout_s);
+    const double slowest_s = in_seconds(w->slowest_ns[r->activity]);
+    double least_s = set_s > 0.0 ? set_s : fmax(LEAST_OTHER_S, step_limit_s(w));
+
+    if (slowest_s == 0.0) {
+        least_s = fmax(least_s, FIRST_OTHER_S);
+    }
+    if (waits_unseen(w, r)) {
+        least_s = fmax(least_s, LEAST_UNSEEN_S);
+    }
+    return fmax(least_s, TIMES_SLOWEST * slowest_s);
+}
+
 static double limit_of(const struct dp_watchdog *w, const struct rank_state *r)
 {
     if (open_spans(r) == 0) {
         return (double)INFINITY;
     }
-    if (r->activity == DP_PHASE_STEP) {
-        return step_limit_s(w);
-    }
-    return fmax(LEAST_OTHER_S, TIMES_SLOWEST * in_seconds(w->slowest_ns[r->activity]));
+    return r->activity == DP_PHASE_STEP ? step_limit_s(w) : other_limit_s(w, r);
 }
 
 /* A rank that is stopped or idle, or waits for one that can be seen from here, has no say. */
@@ -394,7 +427,11 @@ void dp_watchdog_answer(const struct dp_watchdog *w)
     for (int i = 0; i < w->count; i++) {
         struct dp_watchdog_question *q = w->ranks[i].is.question;
         const int asked = q != NULL ? atomic_load(&q->asked) : 0;
-        if (w->ranks[i].is.rank == w->self && q != NULL && atomic_load(&q->given) != asked) {
+        if (w->ranks[i].is.rank != w->self || q == NULL) {
+            continue;
+        }
+        atomic_store(&q->on_disk, dp_disk_under_way());
+        if (atomic_load(&q->given) != asked) {
             dp_stacks_print(q->stacks, sizeof(q->stacks));
             atomic_store_explicit(&q->given, asked, memory_order_release);
         }

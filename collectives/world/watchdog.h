@@ -11,8 +11,12 @@
  *   a step                  train.hang_timeout_s; 0: five times the slowest step so far, at least
  *                           10 s, with other hosts 5 s more than an outage may take; for the first
  *                           step 60 s
- *   saving, evaluating,     five times the slowest one so far, at least 300 s: they may wait for
- *   measuring, start        storage
+ *   saving, evaluating,     train.hang_timeout_s; 0: 30 s, with other hosts as in a step. At least
+ *   measuring, between      five times the slowest one so far, and for the first one 60 s
+ *   the same, while a call  five times the slowest one so far, at least 300 s. What is waited for
+ *   changes a file; start;  there may take as long: storage, or one rank that works alone; its
+ *   waiting for hosts that  progress cannot be seen. Where a timeout is set it holds for waiting in
+ *   cannot be seen          evaluations and between steps, as above
  *   the caller's own code   none
  *   idle: no work has come  none; the other ranks of the host have theirs
  *
@@ -29,8 +33,9 @@
 
 struct dp_watchdog;
 
-/* What a rank is asked for; zeroed: nothing. In memory that its host shares. */
+/* What a rank is asked for, and says by itself; zeroed: nothing. In memory that its host shares. */
 struct dp_watchdog_question {
+    atomic_int on_disk;          /* calls that change files, and have not returned (disk.h) */
     atomic_int asked, given;     /* how often it was asked, and which time it last answered */
     char stacks[DP_HANG_STACKS]; /* complete where both are equal */
 };
@@ -61,7 +66,7 @@ enum dp_watchdog_finding {
 DP_CHECKED dp_status dp_watchdog_create(const struct dp_watchdog_config *config,
                                         struct dp_watchdog **out);
 
-/* The limit of a step; 0, as at first: by the slowest step. Callable from any thread. */
+/* The limit; 0, as at first: by the slowest step so far, and so on. Callable from any thread. */
 void dp_watchdog_set_timeout(struct dp_watchdog *watchdog, double seconds);
 
 /* How long other hosts may be silent, which is no hang; 0 at first. Callable from any thread. */
@@ -82,7 +87,8 @@ void dp_watchdog_warn(struct dp_watchdog *watchdog);
 void dp_watchdog_ask(const struct dp_watchdog *watchdog);
 bool dp_watchdog_answered(const struct dp_watchdog *watchdog);
 
-/* Answers for this rank if it is asked and has not yet; by the thread that looks. */
+/* Answers for this rank if it is asked and has not yet, and says whether it waits for a disk; by
+ * the thread that looks, each time before it does. */
 void dp_watchdog_answer(const struct dp_watchdog *watchdog);
 
 /* Where the ranks of this host were at the last look: [*count], borrowed until the next call. */

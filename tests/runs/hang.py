@@ -74,11 +74,12 @@ def case_a_rank_that_stops_between_steps_is_named():
     hang("stop:rank=1,step=4", 1, r"\n +1 \S+ +4 +- other +\d+\.\d  stopped by a signal")
 
 
-def begin_on_hosts(fault, ranks):
+def begin_on_hosts(fault, ranks, *flags):
     """A run on two hosts with this fault."""
     out = harness.scratch / fault.replace(":", "-")
     env = {"DP_FAULT": fault, "OMPI_MCA_mca_base_env_list": "DP_FAULT"}
-    return hosts.start(2, ranks, small_cfg(), *harness.endless(), *QUICK, "--out", out, env=env)
+    return hosts.start(2, ranks, small_cfg(), *harness.endless(), *QUICK, *flags, "--out", out,
+                       env=env)
 
 
 def hung_once(started):
@@ -101,7 +102,9 @@ def case_a_rank_that_hangs_on_another_host_is_in_the_one_table():
 
 
 def case_a_host_that_does_not_answer_is_named():
-    runs = [begin_on_hosts(f"stop:rank={rank},step=5,bucket=0", 2) for rank in (0, 1)]
+    # Rank 1 stops between two steps, where rank 0 waits for it outside of a step.
+    runs = [begin_on_hosts("stop:rank=0,step=5,bucket=0", 2),
+            begin_on_hosts("stop:rank=1,step=8", 2, "--set", "checkpoint.every_steps=8")]
     for rank, result in enumerate(map(hung_once, runs)):
         check(re.search(rf"\n +{rank} h{rank + 1} +- +- +- +-  does not answer\n", result.err),
               f"{result}")

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -135,6 +136,44 @@ static void a_full_disk_takes_half_of_a_write_and_no_more(void **state)
     dp_faults_destroy(faults);
 }
 
+/* Writes more into a pipe than it takes: waits until somebody reads. */
+static void *write_much(void *pipe_end)
+{
+    static const char much[1 << 20];
+
+    (void)dp_disk_write(*(int *)pipe_end, much, sizeof(much));
+    return NULL;
+}
+
+static void calls_that_have_not_returned_are_known(void **state)
+{
+    static char read_bytes[1 << 16];
+    struct dp_fault *faults = NULL;
+    pthread_t thread;
+    int ends[2], reason;
+    (void)state;
+
+    assert_int_equal(dp_disk_under_way(), 0);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(pthread_create(&thread, NULL, write_much, &ends[1]), 0);
+    assert_true(read(ends[0], read_bytes, 1) == 1); /* it has begun, and cannot end */
+    assert_int_equal(dp_disk_under_way(), 1);
+    for (size_t left = (1 << 20) - 1; left > 0;) {
+        left -= (size_t)read(ends[0], read_bytes, sizeof(read_bytes));
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(dp_disk_under_way(), 0);
+    assert_int_equal(dp_faults_create("eio:write=1;full:write=2", &faults), DP_OK);
+    dp_disk_set_faults(faults, 0);
+    (void)change(&reason);
+    (void)change(&reason);
+    dp_disk_set_faults(NULL, 0);
+    dp_faults_destroy(faults);
+    assert_int_equal(dp_disk_under_way(), 0); /* also where they failed */
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
 
 int main(void)
@@ -143,6 +182,7 @@ int main(void)
         WITH_FOLDER(a_rank_is_killed_before_or_within_a_call),
         WITH_FOLDER(a_call_fails),
         WITH_FOLDER(a_full_disk_takes_half_of_a_write_and_no_more),
+        WITH_FOLDER(calls_that_have_not_returned_are_known),
     };
 
     return cmocka_run_group_tests_name("disk", tests, NULL, NULL);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/files/file.h"
+#include "base/files/folder.h"
 #include "base/files/input.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -136,6 +137,37 @@ static void replacing_a_file_changes_no_other_file(void **state)
     assert_int_equal(scratch_count("."), 2 + 4);
 }
 
+/* Makes a file of that name, written so many seconds ago. */
+static void leave(const char *name, long seconds)
+{
+    const struct timespec times[] = {{.tv_sec = time(NULL) - seconds},
+                                     {.tv_sec = time(NULL) - seconds}};
+
+    scratch_write(scratch_path(name), "left", 4);
+    assert_int_equal(utimensat(AT_FDCWD, scratch_path(name), times, 0), 0);
+}
+
+/* Of a process with the number of this one, but which was before it, too: as in a container. */
+static void what_processes_left_that_have_ended_is_deleted(void **state)
+{
+    static const char *const names[] = {"run.json", "report.html"};
+    char mine[64], older[64];
+    (void)state;
+
+    (void)snprintf(mine, sizeof(mine), "run.json.tmp-%ld-0", (long)getpid());
+    (void)snprintf(older, sizeof(older), "report.html.tmp-%ld-1", (long)getpid());
+    leave(mine, 0);
+    leave(older, 3600);
+    leave("run.json.tmp-999999999-0", 0);
+    leave("run.json.tmp-999999999", 3600); /* not such a name */
+    leave("other.tmp-999999999-0", 3600);
+    dp_folder_clean(scratch_folder, names, 2);
+    assert_int_equal(access(scratch_path(mine), F_OK), 0);
+    assert_int_not_equal(access(scratch_path(older), F_OK), 0);
+    assert_int_not_equal(access(scratch_path("run.json.tmp-999999999-0"), F_OK), 0);
+    assert_int_equal(scratch_count("."), 3);
+}
+
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
 
 int main(void)
@@ -146,6 +178,7 @@ int main(void)
         WITH_FOLDER(output_of_an_ended_command_is_read),
         WITH_FOLDER(a_pipe_without_a_writer_is_refused),
         WITH_FOLDER(replacing_a_file_changes_no_other_file),
+        WITH_FOLDER(what_processes_left_that_have_ended_is_deleted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

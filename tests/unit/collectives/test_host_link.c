@@ -116,10 +116,18 @@ static size_t watches_nobody(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-/* The kernel resets a connection, as a firewall between two hosts may do; both processes live. */
-static size_t one_is_reset(struct dp_group *group, const void *arg)
+/* Makes the kernel reset a connection, as a firewall between two hosts may do. */
+static void reset(struct dp_host_link *line)
 {
     const struct linger at_once = {.l_onoff = 1};
+
+    (void)setsockopt(line->mine, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    die(line);
+}
+
+/* Both processes live. */
+static size_t one_is_reset(struct dp_group *group, const void *arg)
+{
     struct dp_host_link line;
     size_t wrong = 0;
     (void)arg;
@@ -127,8 +135,7 @@ static size_t one_is_reset(struct dp_group *group, const void *arg)
     dp_host_link_init(&line);
     wrong += dp_host_link_open(group, &line) != DP_OK;
     if (group->rank == 0) {
-        (void)setsockopt(line.mine, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-        die(&line);
+        reset(&line);
     }
     wrong += dp_group_barrier(group) != DP_OK;
     wrong += is_lost(&line) || (line.theirs < 0) != (group->rank == 1);
@@ -147,6 +154,40 @@ static void a_broken_connection_is_not_a_death(void **state)
     stderr_end();
     assert_int_equal(wrong, 0);
     assert_non_null(strstr(stderr_text, "the host is no longer monitored"));
+}
+
+/* Of four hosts, that of rank 1 was silent for 7 s when its connection broke. So rank 2 has lost
+ * it, and the two others learn of that. */
+static size_t one_is_silent(struct dp_group *group, const void *arg)
+{
+    struct dp_host_link line;
+    size_t wrong = 0;
+    (void)arg;
+
+    dp_host_link_init(&line);
+    wrong += dp_host_link_open(group, &line) != DP_OK;
+    if (group->rank == 1) {
+        reset(&line);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    if (group->rank != 1) {
+        line.warned = group->rank == 2;
+        line.quiet_s = 7;
+        wrong += !is_lost(&line) || line.told != (group->rank != 2);
+        wrong += line.watched != 1 || line.silent_s != 7 || line.host[0] == '\0';
+        wrong += !dp_host_link_lost(&line, DP_OUTAGE_S);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    dp_host_link_close(&line);
+    return wrong;
+}
+
+static void the_loss_of_a_host_is_passed_on_to_all_hosts(void **state)
+{
+    const int node_of[] = {0, 1, 2, 3};
+    (void)state;
+
+    assert_int_equal(on_local_nodes(4, node_of, one_is_silent, NULL), 0);
 }
 
 static void ranks_of_one_host_need_no_connection(void **state)
@@ -192,6 +233,7 @@ int main(void)
         cmocka_unit_test(a_dead_rank_is_lost_and_a_leaving_one_is_not),
         cmocka_unit_test(two_hosts_watch_each_other_and_closing_is_not_a_loss),
         cmocka_unit_test(a_broken_connection_is_not_a_death),
+        cmocka_unit_test(the_loss_of_a_host_is_passed_on_to_all_hosts),
         cmocka_unit_test(ranks_of_one_host_need_no_connection),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };

@@ -1,4 +1,4 @@
-/* test_watchdog.c - when ranks count as hung, who is named, and what is no hang. */
+/* test_watchdog.c - who is named when ranks hang, and what is reported. */
 #include <stdlib.h>
 
 #include "tests/support/arrays.h"
@@ -8,26 +8,7 @@
 #include "base/system/stacks.h"
 #include "collectives/world/watchdog.h"
 #include "tests/support/stderr_text.h"
-
-enum { RANKS = 3, LOOK_MS = 100 };
-
-#define MS 1000000ull
-
-/* Three ranks of host h1, number 4 to 6; their processes are 40 to 42. */
-static struct {
-    struct dp_trace_mark marks[RANKS];
-    struct dp_watchdog_question questions[RANKS];
-    struct dp_process_doing doing[RANKS];
-    struct dp_watchdog *watchdog;
-    uint64_t now_ns;
-    int looks; /* at a process */
-} host;
-
-static void look(int64_t process, struct dp_process_doing *out)
-{
-    *out = host.doing[process - 40];
-    host.looks++;
-}
+#include "tests/support/watched_host.h"
 
 static bool blames(int rank)
 {
@@ -43,162 +24,6 @@ static void cause(char *out, size_t size)
     const struct dp_hang_row *rows = dp_watchdog_rows(host.watchdog, &count);
 
     dp_hang_table_cause(rows, count, dp_watchdog_has_others(host.watchdog), out, size);
-}
-
-static void begin(int self, bool other_hosts)
-{
-    struct dp_watchdog_rank ranks[RANKS];
-    const struct dp_watchdog_config config = {.ranks = ranks,
-                                              .count = RANKS,
-                                              .self = self,
-                                              .host = "h1",
-                                              .others = other_hosts,
-                                              .look = look};
-
-    memset(&host, 0, sizeof(host));
-    for (int i = 0; i < RANKS; i++) {
-        ranks[i] = (struct dp_watchdog_rank){4 + i, 40 + i, &host.marks[i], &host.questions[i]};
-        host.doing[i].state = 'S';
-    }
-    host.now_ns = 5000 * MS;
-    assert_int_equal(dp_watchdog_create(&config, &host.watchdog), DP_OK);
-}
-
-static void end(void)
-{
-    dp_watchdog_destroy(host.watchdog);
-}
-
-/* A rank is now there, with spans of this activity and phase open. */
-static void put(int i, int activity, int phase, long long step, long long bucket)
-{
-    struct dp_trace_mark *mark = &host.marks[i];
-
-    atomic_store(&mark->open, 2);
-    atomic_store(&mark->activity, activity);
-    atomic_store(&mark->phase, phase);
-    atomic_store(&mark->step, step);
-    atomic_store(&mark->bucket, bucket);
-    atomic_fetch_add(&mark->changes, 1);
-}
-
-static void all_step(long long step)
-{
-    for (int i = 0; i < RANKS; i++) {
-        put(i, DP_PHASE_STEP, DP_PHASE_FORWARD, step, -1);
-    }
-}
-
-/* Looks for so long as a detector would; the most serious finding, and when it came first. */
-static enum dp_watchdog_finding look_for(int ms, int *after_ms)
-{
-    enum dp_watchdog_finding worst = DP_WATCHDOG_FINE;
-
-    for (int at = LOOK_MS; at <= ms; at += LOOK_MS) {
-        host.now_ns += LOOK_MS * MS;
-        const enum dp_watchdog_finding now = dp_watchdog_look(host.watchdog, host.now_ns);
-        if (now > worst) {
-            worst = now;
-            *after_ms = at;
-        }
-    }
-    return worst;
-}
-
-/* Some steps of so many milliseconds. */
-static void train_steps(int ms)
-{
-    int when;
-
-    for (int step = 1; step <= 4; step++) {
-        all_step(step);
-        assert_int_equal(look_for(ms, &when), DP_WATCHDOG_FINE);
-    }
-    all_step(5);
-    (void)look_for(LOOK_MS, &when);
-}
-
-static void a_step_may_take_five_times_the_slowest_but_at_least_ten_seconds(void **state)
-{
-    int when = 0;
-    (void)state;
-
-    begin(4, false);
-    train_steps(300);
-    assert_int_equal(look_for(20000, &when), DP_WATCHDOG_HUNG);
-    assert_in_range(when, 9800, 10200);
-    end();
-
-    begin(4, false);
-    dp_watchdog_set_timeout(host.watchdog, 60.0);
-    train_steps(3000); /* no warning: far under 60 s */
-    dp_watchdog_set_timeout(host.watchdog, 0.0);
-    host.looks = 0;
-    assert_int_equal(look_for(6000, &when), DP_WATCHDOG_FINE);
-    assert_int_equal(host.looks, 0); /* every rank looks at all: not before it matters */
-    assert_int_equal(look_for(14000, &when), DP_WATCHDOG_HUNG);
-    assert_in_range(when, 14700 - 6000, 15300 - 6000);
-    assert_true(host.looks > 0);
-    end();
-}
-
-static void a_timeout_that_is_set_holds_and_half_of_it_warns_once(void **state)
-{
-    int when = 0;
-    (void)state;
-
-    begin(4, false);
-    dp_watchdog_set_timeout(host.watchdog, 4.0);
-    train_steps(200);
-    assert_int_equal(look_for(1800, &when), DP_WATCHDOG_FINE);
-    assert_int_equal(look_for(400, &when), DP_WATCHDOG_QUIET);
-    assert_int_equal(look_for(1000, &when), DP_WATCHDOG_FINE);
-    all_step(6); /* progress after all */
-    assert_int_equal(look_for(1800, &when), DP_WATCHDOG_FINE);
-    assert_int_equal(look_for(400, &when), DP_WATCHDOG_QUIET);
-    assert_int_equal(look_for(3000, &when), DP_WATCHDOG_HUNG);
-    end();
-}
-
-static void other_activities_may_wait_for_storage_and_own_code_for_ever(void **state)
-{
-    int when = 0;
-    (void)state;
-
-    begin(4, false);
-    train_steps(100);
-    put(0, DP_PHASE_CHECKPOINT, DP_PHASE_CHECKPOINT, 5, -1);
-    put(1, DP_PHASE_EVALUATE, DP_PHASE_WAIT, 5, -1);
-    put(2, DP_PHASE_EVALUATE, DP_PHASE_WAIT, 5, -1);
-    assert_int_equal(look_for(100000, &when), DP_WATCHDOG_FINE);
-    assert_int_equal(look_for(300000, &when), DP_WATCHDOG_HUNG);
-    end();
-
-    begin(4, false);
-    train_steps(100);
-    atomic_store(&host.marks[1].open, 0);
-    assert_int_equal(look_for(1000000, &when), DP_WATCHDOG_FINE);
-    end();
-}
-
-/* Whoever waits for a rank that is stopped or in a step has no time limit of its own, if that rank
- * is on this host. */
-static void who_waits_does_not_lengthen_the_limit_of_who_keeps_it_waiting(void **state)
-{
-    int when = 0;
-    (void)state;
-
-    for (int other_hosts = 0; other_hosts < 2; other_hosts++) {
-        begin(4, other_hosts == 1);
-        train_steps(100);
-        put(0, DP_PHASE_EVALUATE, DP_PHASE_WAIT, 5, -1);
-        put(1, DP_PHASE_CHECKPOINT, DP_PHASE_CHECKPOINT, 5, -1);
-        put(2, DP_PHASE_STEP, DP_PHASE_WAIT, 5, 1);
-        host.doing[1].state = 'T';
-        assert_int_equal(look_for(20000, &when),
-                         other_hosts == 1 ? DP_WATCHDOG_FINE : DP_WATCHDOG_HUNG);
-        end();
-    }
 }
 
 /* Rank 5 waits for work; rank 4 and 6 wait for each other, or have nothing to do either. */
@@ -227,48 +52,6 @@ static void a_rank_without_work_neither_hangs_nor_lengthens_the_limit_of_others(
         put(i, DP_PHASE_IDLE, DP_PHASE_IDLE, 0, -1);
     }
     assert_int_equal(look_for(1000000, &when), DP_WATCHDOG_FINE);
-    end();
-}
-
-static void an_outage_that_is_allowed_is_no_hang(void **state)
-{
-    int when = 0;
-    (void)state;
-
-    for (int other_hosts = 0; other_hosts < 2; other_hosts++) {
-        begin(4, other_hosts == 1);
-        dp_watchdog_allow_outage(host.watchdog, 30);
-        train_steps(100);
-        assert_int_equal(look_for(50000, &when), DP_WATCHDOG_HUNG);
-        assert_in_range(when, other_hosts == 1 ? 34800 : 9800, other_hosts == 1 ? 35200 : 10200);
-        end();
-    }
-}
-
-static void time_in_which_the_job_was_suspended_does_not_count(void **state)
-{
-    int when = 0;
-    (void)state;
-
-    begin(4, false);
-    train_steps(100);
-    assert_int_equal(look_for(4000, &when), DP_WATCHDOG_FINE);
-    host.now_ns += 3600000 * MS;
-    assert_int_equal(look_for(400, &when), DP_WATCHDOG_FINE);
-    all_step(6);
-    assert_int_equal(look_for(4000, &when), DP_WATCHDOG_FINE);
-    end();
-}
-
-static void a_debugger_may_hold_a_rank(void **state)
-{
-    int when = 0;
-    (void)state;
-
-    begin(4, false);
-    train_steps(100);
-    host.doing[2].state = 't';
-    assert_int_equal(look_for(100000, &when), DP_WATCHDOG_FINE);
     end();
 }
 
@@ -473,14 +256,7 @@ static void a_failed_allocation_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_may_take_five_times_the_slowest_but_at_least_ten_seconds),
-        cmocka_unit_test(a_timeout_that_is_set_holds_and_half_of_it_warns_once),
-        cmocka_unit_test(other_activities_may_wait_for_storage_and_own_code_for_ever),
-        cmocka_unit_test(who_waits_does_not_lengthen_the_limit_of_who_keeps_it_waiting),
         cmocka_unit_test(a_rank_without_work_neither_hangs_nor_lengthens_the_limit_of_others),
-        cmocka_unit_test(an_outage_that_is_allowed_is_no_hang),
-        cmocka_unit_test(time_in_which_the_job_was_suspended_does_not_count),
-        cmocka_unit_test(a_debugger_may_hold_a_rank),
         cmocka_unit_test(the_first_rank_that_runs_reports),
         cmocka_unit_test(the_rank_that_did_not_arrive_is_named_with_what_it_does),
         cmocka_unit_test(who_waits_is_no_cause_where_another_rank_is),

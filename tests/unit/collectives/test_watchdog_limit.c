@@ -1,0 +1,228 @@
+/* test_watchdog_limit.c - after how long ranks count as hung, and what is no hang. */
+#include <stdlib.h>
+
+#include "tests/support/arrays.h"
+
+#include "tests/support/watched_host.h"
+
+static void a_step_may_take_five_times_the_slowest_but_at_least_ten_seconds(void **state)
+{
+    int when = 0;
+    (void)state;
+
+    begin(4, false);
+    train_steps(300);
+    assert_int_equal(look_for(20000, &when), DP_WATCHDOG_HUNG);
+    assert_in_range(when, 9800, 10200);
+    end();
+
+    begin(4, false);
+    dp_watchdog_set_timeout(host.watchdog, 60.0);
+    train_steps(3000); /* no warning: far under 60 s */
+    dp_watchdog_set_timeout(host.watchdog, 0.0);
+    host.looks = 0;
+    assert_int_equal(look_for(6000, &when), DP_WATCHDOG_FINE);
+    assert_int_equal(host.looks, 0); /* every rank looks at all: not before it matters */
+    assert_int_equal(look_for(14000, &when), DP_WATCHDOG_HUNG);
+    assert_in_range(when, 14700 - 6000, 15300 - 6000);
+    assert_true(host.looks > 0);
+    end();
+}
+
+static void a_timeout_that_is_set_holds_and_half_of_it_warns_once(void **state)
+{
+    int when = 0;
+    (void)state;
+
+    begin(4, false);
+    dp_watchdog_set_timeout(host.watchdog, 4.0);
+    train_steps(200);
+    assert_int_equal(look_for(1800, &when), DP_WATCHDOG_FINE);
+    assert_int_equal(look_for(400, &when), DP_WATCHDOG_QUIET);
+    assert_int_equal(look_for(1000, &when), DP_WATCHDOG_FINE);
+    all_step(6); /* progress after all */
+    assert_int_equal(look_for(1800, &when), DP_WATCHDOG_FINE);
+    assert_int_equal(look_for(400, &when), DP_WATCHDOG_QUIET);
+    assert_int_equal(look_for(3000, &when), DP_WATCHDOG_HUNG);
+    end();
+}
+
+/* Steps of 100 ms, and one earlier activity of this kind, if it took any time; then rank 4 is in
+ * such a one, and the others wait for it. */
+static void train_with(int activity, int before_ms, double timeout_s, bool other_hosts)
+{
+    int when;
+
+    begin(4, other_hosts);
+    dp_watchdog_set_timeout(host.watchdog, timeout_s);
+    train_steps(100);
+    if (before_ms > 0) {
+        put(0, activity, activity, 5, -1);
+        (void)look_for(before_ms, &when);
+        all_step(6);
+        (void)look_for(LOOK_MS, &when);
+    }
+    put(0, activity, activity, 6, -1);
+    put(1, activity, DP_PHASE_WAIT, 6, -1);
+    put(2, activity, DP_PHASE_WAIT, 6, -1);
+}
+
+/* It hangs after so many seconds, and not before. */
+static void expect_limit(int seconds)
+{
+    int when = 0;
+
+    assert_int_equal(look_for(seconds * 1000 + 2000, &when), DP_WATCHDOG_HUNG);
+    assert_in_range(when, seconds * 1000 - 200, seconds * 1000 + 700);
+    end();
+}
+
+static void other_activities_may_take_five_times_the_slowest_or_half_a_minute(void **state)
+{
+    int when;
+    (void)state;
+
+    train_with(DP_PHASE_CHECKPOINT, 0, 0.0, false); /* the first one */
+    expect_limit(60);
+    train_with(DP_PHASE_CHECKPOINT, 1000, 0.0, false);
+    expect_limit(30);
+    train_with(DP_PHASE_EVALUATE, 8000, 0.0, false);
+    expect_limit(40);
+    train_with(DP_PHASE_EVALUATE, 0, 4.0, false);
+    expect_limit(60);
+    train_with(DP_PHASE_EVALUATE, 500, 4.0, false);
+    expect_limit(4);
+    train_with(DP_PHASE_OTHER, 500, 4.0, false);
+    expect_limit(4);
+    train_with(DP_PHASE_CHECKPOINT, 500, 400.0, false);
+    expect_limit(400);
+
+    begin(4, false);
+    train_steps(100);
+    atomic_store(&host.marks[1].open, 0); /* the caller's own code */
+    assert_int_equal(look_for(1000000, &when), DP_WATCHDOG_FINE);
+    end();
+}
+
+static void what_may_be_at_work_unseen_has_five_minutes(void **state)
+{
+    int when = 0;
+    (void)state;
+
+    begin(4, false); /* the start */
+    for (int i = 0; i < RANKS; i++) {
+        put(i, DP_PHASE_OTHER, DP_PHASE_OTHER, 0, -1);
+    }
+    assert_int_equal(look_for(299000, &when), DP_WATCHDOG_QUIET);
+    assert_int_equal(look_for(2000, &when), DP_WATCHDOG_HUNG);
+    end();
+
+    train_with(DP_PHASE_CHECKPOINT, 500, 4.0, false);
+    atomic_store(&host.questions[0].on_disk, 1);
+    expect_limit(300);
+
+    static const struct {
+        int activity;
+        double timeout_s;
+        int limit_s;
+    } far[] = {{DP_PHASE_CHECKPOINT, 4.0, 300}, {DP_PHASE_MEASURE, 4.0, 300},
+               {DP_PHASE_EVALUATE, 4.0, 4},     {DP_PHASE_OTHER, 4.0, 4},
+               {DP_PHASE_EVALUATE, 0.0, 300},   {DP_PHASE_OTHER, 0.0, 300}};
+    for (size_t i = 0; i < DP_COUNT(far); i++) {
+        train_with(far[i].activity, 500, far[i].timeout_s, true);
+        put(0, far[i].activity, DP_PHASE_WAIT, 6, -1);
+        expect_limit(far[i].limit_s);
+    }
+}
+
+static void a_rank_says_that_it_changes_a_file(void **state)
+{
+    (void)state;
+
+    begin(5, false);
+    atomic_store(&host.questions[1].on_disk, 1);
+    atomic_store(&host.questions[0].on_disk, 1);
+    dp_watchdog_answer(host.watchdog); /* none is under way here */
+    assert_int_equal(atomic_load(&host.questions[1].on_disk), 0);
+    assert_int_equal(atomic_load(&host.questions[0].on_disk), 1);
+    end();
+}
+
+/* Whoever waits for a rank that is stopped or in a step has no time limit of its own, if that rank
+ * is on this host. */
+static void who_waits_does_not_lengthen_the_limit_of_who_keeps_it_waiting(void **state)
+{
+    int when = 0;
+    (void)state;
+
+    for (int other_hosts = 0; other_hosts < 2; other_hosts++) {
+        begin(4, other_hosts == 1);
+        train_steps(100);
+        put(0, DP_PHASE_EVALUATE, DP_PHASE_WAIT, 5, -1);
+        put(1, DP_PHASE_CHECKPOINT, DP_PHASE_CHECKPOINT, 5, -1);
+        put(2, DP_PHASE_STEP, DP_PHASE_WAIT, 5, 1);
+        host.doing[1].state = 'T';
+        assert_int_equal(look_for(20000, &when),
+                         other_hosts == 1 ? DP_WATCHDOG_FINE : DP_WATCHDOG_HUNG);
+        end();
+    }
+}
+
+static void an_outage_that_is_allowed_is_no_hang(void **state)
+{
+    int when = 0;
+    (void)state;
+
+    for (int other_hosts = 0; other_hosts < 2; other_hosts++) {
+        begin(4, other_hosts == 1);
+        dp_watchdog_allow_outage(host.watchdog, 30);
+        train_steps(100);
+        assert_int_equal(look_for(50000, &when), DP_WATCHDOG_HUNG);
+        assert_in_range(when, other_hosts == 1 ? 34800 : 9800, other_hosts == 1 ? 35200 : 10200);
+        end();
+    }
+}
+
+static void time_in_which_the_job_was_suspended_does_not_count(void **state)
+{
+    int when = 0;
+    (void)state;
+
+    begin(4, false);
+    train_steps(100);
+    assert_int_equal(look_for(4000, &when), DP_WATCHDOG_FINE);
+    host.now_ns += 3600000 * MS;
+    assert_int_equal(look_for(400, &when), DP_WATCHDOG_FINE);
+    all_step(6);
+    assert_int_equal(look_for(4000, &when), DP_WATCHDOG_FINE);
+    end();
+}
+
+static void a_debugger_may_hold_a_rank(void **state)
+{
+    int when = 0;
+    (void)state;
+
+    begin(4, false);
+    train_steps(100);
+    host.doing[2].state = 't';
+    assert_int_equal(look_for(100000, &when), DP_WATCHDOG_FINE);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_may_take_five_times_the_slowest_but_at_least_ten_seconds),
+        cmocka_unit_test(a_timeout_that_is_set_holds_and_half_of_it_warns_once),
+        cmocka_unit_test(other_activities_may_take_five_times_the_slowest_or_half_a_minute),
+        cmocka_unit_test(what_may_be_at_work_unseen_has_five_minutes),
+        cmocka_unit_test(a_rank_says_that_it_changes_a_file),
+        cmocka_unit_test(who_waits_does_not_lengthen_the_limit_of_who_keeps_it_waiting),
+        cmocka_unit_test(an_outage_that_is_allowed_is_no_hang),
+        cmocka_unit_test(time_in_which_the_job_was_suspended_does_not_count),
+        cmocka_unit_test(a_debugger_may_hold_a_rank),
+    };
+
+    return cmocka_run_group_tests_name("watchdog limit", tests, NULL, NULL);
+}

@@ -112,8 +112,8 @@ DP_CHECKED dp_status dp_option_apply(const struct dp_option *row, void *base,
  * gives the same value, to the bit. */
 void dp_option_print(const struct dp_option *row, const void *base, char *text, size_t size);
 
-/* The shortest decimal that reads back as the same bits, in at most DP_NUMBER_TEXT bytes; "null" for
- * NaN. */
+/* The shortest decimal that reads back as the same bits, in at most DP_NUMBER_TEXT bytes; "null"
+ * for NaN. */
 enum { DP_NUMBER_TEXT = 32 };
 void dp_option_print_number(double value, char *text, size_t size);
 

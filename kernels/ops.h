@@ -280,9 +280,9 @@ struct dp_ops {
      *                 score
      *   scale    in   [1], as in softmax_loss
      *
-     * Of classes and pairs also DP_LOSS_SOFTMAX: a row's loss is - the sum of t' log softmax(x), not
-     * divided by the outputs, its gradient softmax(x) - t', where t' = (1 - smoothing) t + smoothing
-     * / outputs: Szegedy et al., arXiv:1512.00567, section 7. The score is that of t.
+     * Of classes and pairs also DP_LOSS_SOFTMAX: a row's loss is - the sum of t' log softmax(x),
+     * not divided by the outputs, its gradient softmax(x) - t', where t' = (1 - smoothing) t +
+     * smoothing / outputs: Szegedy et al., arXiv:1512.00567, section 7. The score is that of t.
      */
     dp_status (*output_loss)(struct dp_stream *s, const struct dp_output_loss *how, void *dx,
                              float *loss, float *score, const void *x, const void *targets,

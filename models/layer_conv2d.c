@@ -1,6 +1,6 @@
 /*
- * layer_conv2d.c - convolution: params[0] is [filters, kernel, kernel, in / groups] here and [filters,
- * in / groups, kernel, kernel] in PyTorch, params[1] the bias [filters].
+ * layer_conv2d.c - convolution: params[0] is [filters, kernel, kernel, in / groups] here and
+ * [filters, in / groups, kernel, kernel] in PyTorch, params[1] the bias [filters].
  */
 #include "models/layer.h"
 

@@ -143,8 +143,8 @@ DP_CHECKED dp_status dp_model_create(const struct dp_layer_spec *specs, int coun
                                      const struct dp_shape *input, struct dp_model **out);
 void dp_model_destroy(struct dp_model *model);
 
-/* Sets what outputs are compared with labels by. smoothing: of DP_LOSS_SOFTMAX, from 0 to 1. Errors:
- * DP_ERR_CONFIG (a single output cannot be one of several classes). */
+/* Sets what outputs are compared with labels by. smoothing: of DP_LOSS_SOFTMAX, from 0 to 1.
+ * Errors: DP_ERR_CONFIG (a single output cannot be one of several classes). */
 DP_CHECKED dp_status dp_model_set_loss(struct dp_model *model, enum dp_loss_kind loss,
                                        double smoothing);
 

@@ -1,8 +1,9 @@
 /*
  * conv_cuda.h - the two engines behind the convolutions of device `cuda`.
  *
- * `cublas` (conv_cublas.c; for several groups group_conv.cu) is always there. `cudnn` (conv_cudnn.c) is used where its library is
- * found, unless the stream says otherwise, for every convolution that it has a plan for.
+ * `cublas` (conv_cublas.c; for several groups group_conv.cu) is always there. `cudnn`
+ * (conv_cudnn.c) is used where its library is found, unless the stream says otherwise, for every
+ * convolution that it has a plan for.
  *
  * Which form of a convolution and which of cuDNN's engines is taken may be measured, and is a
  * choice then (algo_choices.h), whose value has five numbers: whether bias and rectifier are part

@@ -2,8 +2,8 @@
  * group_conv.cu - convolutions of several groups, where cuDNN does not compute them: see
  * kernels/ops.h.
  *
- * 2 pixels kernel_h kernel_w fan out_c FLOPs each, where pixels = rows out_h out_w, and fan = in_c /
- * groups channels are too few for products of matrices. Forward and backward to data take an
+ * 2 pixels kernel_h kernel_w fan out_c FLOPs each, where pixels = rows out_h out_w, and fan = in_c
+ * / groups channels are too few for products of matrices. Forward and backward to data take an
  * element a thread; neighbouring threads have neighbouring channels, so that of depthwise ones all
  * reads of images are of neighbours, mostly from the cache. Gradients of weights are sums over
  * pixels, in slices: a block sums one tap of as many output channels as a warp has threads, its

@@ -250,7 +250,7 @@ RESIDUAL_LAYERS = """\
           - groupnorm: {groups: 4}
           - conv2d: {filters: 16, kernel: 3, padding: 1, groups: 16}
           - silu: {}
-          - residual: {body: [conv2d: {filters: 16, kernel: 1, groups: 4}, leaky_relu: {slope: 0.2}]}
+          - residual: {body: [conv2d: {filters: 16, kernel: 1, groups: 4}, leaky_relu: {}]}
         shortcut: [conv2d: {filters: 16, kernel: 1, stride: 2}]
     - avgpool: {size: 2, stride: 1, padding: 1}
     - maxpool: {size: 2}

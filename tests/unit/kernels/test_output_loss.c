@@ -198,9 +198,9 @@ static void a_pair_of_classes_is_a_mixed_target(void **state)
     }
 }
 
-/* PyTorch 2: torch.nn.BCEWithLogitsLoss(), MSELoss() and CrossEntropyLoss(label_smoothing=0.1) of x =
- * [[0.5, -2, 3]] with the one-hot target of class 1, of [[0.5], [-2]] with targets [[0.25], [1]], and of [[0.5, -2], [3, 1]] with
- * [[1, 0.25], [0, 1]]; in float64. */
+/* PyTorch 2: torch.nn.BCEWithLogitsLoss(), MSELoss() and CrossEntropyLoss(label_smoothing=0.1) of x
+ * = [[0.5, -2, 3]] with the one-hot target of class 1, of [[0.5], [-2]] with targets [[0.25], [1]],
+ * and of [[0.5, -2], [3, 1]] with [[1, 0.25], [0, 1]]; in float64. */
 static void losses_are_pytorchs(void **state)
 {
     static const struct {

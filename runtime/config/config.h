@@ -68,6 +68,7 @@ struct dp_train_config {
     int seed;
     int loss; /* enum dp_loss_kind */
     double label_smoothing;
+    double ema;
     int precision; /* DP_PRECISION_... */
     int micro_batch, lanes;
     int local_steps, local_after;

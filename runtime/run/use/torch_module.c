@@ -312,6 +312,12 @@ static dp_status put_constants(struct text *t, const struct dp_saved_run *saved,
 
     DP_TRY(dp_file_join(path, saved->checkpoint, "model.safetensors"));
     DP_TRY(put_text(t, "CHECKPOINT", realpath(path, whole) != NULL ? whole : path));
+    if (c->train.ema > 0.0) {
+        DP_TRY(dp_file_join(path, saved->checkpoint, "optimizer.safetensors"));
+        DP_TRY(put_text(t, "AVERAGE", realpath(path, whole) != NULL ? whole : path));
+    } else {
+        put(t, "AVERAGE = None  # of the weights: there is none\n");
+    }
     put(t, "STEP = %" PRIu64 "\n", saved->step);
     put(t, "INPUT = [");
     for (int i = 0; i < input->dims; i++) {
@@ -360,12 +366,19 @@ static const char tail[] =
     "    x = (x.reshape(-1, *INPUT) - torch.tensor(MEAN)) / torch.tensor(STD)\n"
     "    return x.permute(0, 3, 1, 2).contiguous() if len(INPUT) == 3 else x\n"
     "\n\n"
-    "def load(path=CHECKPOINT):\n"
-    "    \"\"\"model() with the weights of a checkpoint's model.safetensors.\"\"\"\n"
+    "def load(path=CHECKPOINT, average=AVERAGE):\n"
+    "    \"\"\"model() with the weights of a checkpoint's model.safetensors, or the average of "
+    "the\n"
+    "    weights that training evaluated (train.ema), which is in optimizer.safetensors; "
+    "average=None\n"
+    "    takes the weights.\"\"\"\n"
     "    from safetensors.torch import load_file\n"
     "\n"
-    "    net = model()\n"
-    "    net.load_state_dict(load_file(path), strict=True)\n"
+    "    net, state = model(), load_file(path)\n"
+    "    for name, value in load_file(average).items() if average else ():\n"
+    "        if name.endswith(\".ema\"):\n"
+    "            state[name[:-4]] = value\n"
+    "    net.load_state_dict(state, strict=True)\n"
     "    return net.eval()\n";
 
 static dp_status put_module(struct text *t, const struct dp_saved_run *saved,

@@ -70,6 +70,11 @@ enum dp_conv_use {
     DP_CONV_RELU = 16 /* forward is called with DP_ACT_RELU */
 };
 
+/* Columns [at, at + count) of an array with `width` of them. */
+struct dp_columns {
+    size_t at, count, width;
+};
+
 /* The fixed part of a dropout layer's random numbers. */
 struct dp_dropout {
     uint64_t seed;

@@ -140,6 +140,13 @@ struct dp_ops {
     /* dx += dy in the compute type: where two branches of a residual join. */
     dp_status (*accumulate)(struct dp_stream *s, void *dx, const void *dy, size_t count);
 
+    /* y [rows, width] = x [rows, cols] in columns [at, at + cols), and 0 elsewhere; and x = those
+     * columns of y: where arrays are put beside each other. y and x in the compute type. */
+    dp_status (*put_columns)(struct dp_stream *s, void *y, const void *x, size_t rows,
+                             const struct dp_columns *columns);
+    dp_status (*take_columns)(struct dp_stream *s, void *x, const void *y, size_t rows,
+                              const struct dp_columns *columns);
+
     /* The same in forward and backward: y = x / (1 - rate) where kept, else 0. Element i is kept
      * when dp_random_unit(dp_random_u32(seed, what, step_params->step, first + i)) >= rate. Source:
      * Srivastava et al., "Dropout", JMLR 15 (2014). */

@@ -45,6 +45,7 @@ LENET_SMALL = torch_models.lenet((4, 8), 16)
 RESNET_SMALL = torch_models.resnet20((2, 4, 8))
 SMOOTH_SMALL = torch_models.smooth()
 GROUPED_SMALL = torch_models.grouped()
+BRANCHED_SMALL = torch_models.branched()
 SMALL = [
     ("mlp-small-sgd", MLP_SMALL, SGD, (1,), 13, 1),
     ("mlp-small-clipped", MLP_SMALL, CLIPPED, (1,), 13, 1),
@@ -63,6 +64,7 @@ SMALL = [
     ("lenet-small-adamw", LENET_SMALL, ADAMW, (1,), 13, 1),
     ("smooth-small-sgd", SMOOTH_SMALL, SGD, (1,), 7, 1),
     ("grouped-small-sgd", GROUPED_SMALL, SGD, (1,), 7, 1),
+    ("branched-small-sgd", BRANCHED_SMALL, SGD, (1,), 7, 1),
     ("resnet20-small-sgd", RESNET_SMALL, SGD, (1, 2), 7, 29),
     ("resnet20-small-clipped", RESNET_SMALL, CLIPPED, (1, 3), 7, 6),
     ("resnet20-small-adamw", RESNET_SMALL, ADAMW, (1,), 7, 20),

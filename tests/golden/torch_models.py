@@ -4,6 +4,7 @@ A model is a list of (layer, options) in the words of model.cfg. The index of a 
 is its index in nn.Sequential, so parameter names equal those of our checkpoints:
 `<index>.weight`, `<index>.body.<i>.weight`, `<index>.shortcut.<i>.weight`.
 """
+import torch
 from torch import nn
 
 
@@ -17,6 +18,17 @@ class Residual(nn.Module):
 
     def forward(self, x):
         return self.body(x) + self.shortcut(x)
+
+
+class Concat(nn.Module):
+    """The channels of all branches, one after the other."""
+
+    def __init__(self, branches):
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, x):
+        return torch.cat([branch(x) for branch in self.branches], 1)
 
 
 def mlp(units=(1024, 1024), outputs=10):
@@ -72,6 +84,21 @@ def grouped():
         ("silu", {}),
         ("global_avgpool", {}),
         ("flatten", {}),
+        ("dense", {"units": 10}),
+    ]
+
+
+def branched():
+    """Small, with branches: of several sizes, nested, and one that is the identity."""
+    inner = [("concat", {"branches": [[("conv2d", {"filters": 3, "kernel": 1})], []]})]
+    wide = [("conv2d", {"filters": 4, "kernel": 3, "padding": 1}), ("silu", {})]
+    return [
+        ("conv2d", {"filters": 4, "kernel": 5, "stride": 3}),
+        ("concat", {"branches": [wide, [], inner]}),
+        ("silu", {}),
+        ("conv2d", {"filters": 6, "kernel": 3, "stride": 2}),
+        ("flatten", {}),
+        ("concat", {"branches": [[("dense", {"units": 9})], [("dense", {"units": 5}), ("silu", {})]]}),
         ("dense", {"units": 10}),
     ]
 
@@ -146,12 +173,22 @@ def build_residual(options, shape):
     return Residual(body, shortcut), out
 
 
+def build_concat(options, shape):
+    built = [build_layers(branch, shape) for branch in options["branches"]]
+    shapes = [out for _, out in built]
+    if len({out[:-1] for out in shapes}) != 1:
+        raise ValueError(f"concat: the branches give {shapes}")
+    return Concat([module for module, _ in built]), shapes[0][:-1] + (sum(o[-1] for o in shapes),)
+
+
 def build_layer(kind, options, shape):
     """The module of one layer, and the shape [height, width, channels] or [units] it gives."""
     if kind == "conv2d":
         return build_conv2d(options, shape)
     if kind == "residual":
         return build_residual(options, shape)
+    if kind == "concat":
+        return build_concat(options, shape)
     if kind == "batchnorm":
         return nn.BatchNorm2d(shape[-1]), shape
     if kind == "relu":
@@ -209,6 +246,13 @@ def layer_yaml(kind, options, sync, indent):
     """The lines of one layer; `sync` goes to every batch norm."""
     if kind == "batchnorm" and sync:
         options = {"sync": True}
+    if kind == "concat":
+        lines = [f"{indent}- concat:", f"{indent}    branches:"]
+        for branch in options["branches"]:
+            lines.append(f"{indent}      -" if branch else f"{indent}      - []")
+            for inner, inner_options in branch:
+                lines += layer_yaml(inner, inner_options, sync, indent + "        ")
+        return lines
     if kind != "residual":
         return [f"{indent}- {kind}: {flow(options)}"]
     lines = [f"{indent}- residual:"]

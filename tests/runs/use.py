@@ -252,6 +252,7 @@ RESIDUAL_LAYERS = """\
           - silu: {}
           - residual: {body: [conv2d: {filters: 16, kernel: 1, groups: 4}, leaky_relu: {}]}
         shortcut: [conv2d: {filters: 16, kernel: 1, stride: 2}]
+    - concat: {branches: [[], [conv2d: {filters: 8, kernel: 3, padding: 1}, relu: {}]]}
     - avgpool: {size: 2, stride: 1, padding: 1}
     - maxpool: {size: 2}
     - flatten: {}

@@ -40,6 +40,7 @@ static const struct layer_case cases[] = {
     {"flatten", {3, {3, 2, 4}}, PLAIN},
     {"residual", {3, {3, 2, 4}}, PLAIN},
     {"residual", {1, {5}}, PLAIN},
+    {"concat", {3, {3, 2, 4}}, PLAIN},
 };
 
 /* ---- finite differences ---- */

@@ -65,6 +65,13 @@ static const struct mistake mistakes[] = {
      "needs an image [height, width, channels], but its input is [3]"},
     {"[4, 5, 3]", "[conv2d: {filters: 4, kernel: 1, groups: 2}]", "36: model.layers[0].conv2d",
      "3 channels of the input and 4 filters do not both divide into 2 groups"},
+    {"[4, 5, 3]", "[concat: {branches: [[], [conv2d: {filters: 2, kernel: 2}]]}]",
+     "36: model.layers[0].concat",
+     "branch 0 gives [4, 5, 3], branch 1 [3, 4, 2]: only their last numbers may differ"},
+    {"[4, 5, 3]", "[concat: {branches: [[flatten: {}], [flatten: {}, dense: {units: 2}]]}]",
+     "36: model.layers[0].concat",
+     "branch 0 gives the features of a flattened image, which PyTorch has in another order; put "
+     "the flatten after the concat"},
 };
 
 static void a_layer_that_does_not_fit_is_one_line_with_place_and_shapes(void **state)

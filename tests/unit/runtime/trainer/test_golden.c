@@ -29,13 +29,17 @@
 enum { RANKS_MAX = 3, RESULTS_MAX = 2 };
 
 static const char *const small[] = {
-    "mlp-small-lars",       "mlp-small-lamb",          "mlp-small-no-decay",
-    "mlp-small-smoothed",   "resnet20-small-lars",     "smooth-small-sgd",
-    "grouped-small-sgd",    "resnet20-small-no-decay", "mlp-small-sgd",
-    "mlp-small-clipped",    "mlp-small-adamw",         "mlp-binary-one",
-    "mlp-binary-labels",    "mlp-binary-classes",      "mlp-mse-one",
-    "mlp-mse-numbers",      "lenet-small-sgd",         "lenet-small-nesterov",
-    "lenet-small-adamw",    "resnet20-small-sgd",      "resnet20-small-clipped",
+    "mlp-small-lars",          "mlp-small-lamb",
+    "mlp-small-no-decay",      "mlp-small-smoothed",
+    "resnet20-small-lars",     "smooth-small-sgd",
+    "grouped-small-sgd",       "branched-small-sgd",
+    "resnet20-small-no-decay", "mlp-small-sgd",
+    "mlp-small-clipped",       "mlp-small-adamw",
+    "mlp-binary-one",          "mlp-binary-labels",
+    "mlp-binary-classes",      "mlp-mse-one",
+    "mlp-mse-numbers",         "lenet-small-sgd",
+    "lenet-small-nesterov",    "lenet-small-adamw",
+    "resnet20-small-sgd",      "resnet20-small-clipped",
     "resnet20-small-adamw",
 };
 
